@@ -224,6 +224,8 @@ const (
 	BreakerEndingTopic    = "breaker.ending"
 	BreakerClosedTopic    = "breaker.closed"
 	StepReminderTopic     = "step.reminder"    // a step waits for an answer from outside
+	StepWaitingTopic      = "step.waiting"     // a step begins to wait for an answer of a person
+	StepAssignedTopic     = "step.assigned"    // it is another person who is to answer
 	TaskCompensatedTopic  = "task.compensated" // the compensation of a task has ended
 	TaskExpiredTopic      = "task.expired"     // no step of a task was claimed in time
 	TestTopic             = "message.test"     // somebody tries the routes
@@ -234,7 +236,7 @@ func MessageTopics() []string {
 	return []string{
 		CaseOpenedTopic, CaseGrewTopic, CaseRegressedTopic, CaseWokeTopic, CaseOwnedTopic, CaseUnownedTopic, CaseResolvedTopic, DigestTopic,
 		OperationStartedTopic, OperationPausedTopic, OperationDoneTopic, HoldBeganTopic, HoldEndingTopic, HoldFailedTopic, HoldEndedTopic,
-		BreakerOpenedTopic, BreakerEndingTopic, BreakerClosedTopic, StepReminderTopic, TaskCompensatedTopic, TaskExpiredTopic, TestTopic,
+		BreakerOpenedTopic, BreakerEndingTopic, BreakerClosedTopic, StepReminderTopic, StepWaitingTopic, StepAssignedTopic, TaskCompensatedTopic, TaskExpiredTopic, TestTopic,
 	}
 }
 
@@ -275,9 +277,10 @@ type MessageData struct {
 	BeganAt      time.Time       `json:"began_at"`
 	UnownedSince *time.Time      `json:"unowned_since,omitempty"`
 	Owners       []string        `json:"owners,omitempty"`
-	By           string          `json:"by,omitempty"`      // who acted
-	Members      []MessageMember `json:"members,omitempty"` // of most harm, at most [MaxMessageMembers]
-	Path         string          `json:"path,omitempty"`    // of the page about it
+	By           string          `json:"by,omitempty"`       // who acted
+	Assignee     string          `json:"assignee,omitempty"` // who is to answer a step
+	Members      []MessageMember `json:"members,omitempty"`  // of most harm, at most [MaxMessageMembers]
+	Path         string          `json:"path,omitempty"`     // of the page about it
 }
 
 // A MessageMember is a case that a message is about.

@@ -14,6 +14,11 @@ const (
 	// each metadata document.
 	MaxDocumentBytes = 1 << 20
 
+	// MaxAssigneeBytes bounds the name of an assignee, and MaxInboxAssignees how many of them
+	// an [InboxFilter] has.
+	MaxAssigneeBytes  = 128
+	MaxInboxAssignees = 100
+
 	// MaxDocumentValues bounds the values of a document, nested ones included:
 	// one that is decoded takes up to 66 bytes of memory for a value of 2 bytes.
 	MaxDocumentValues = 100_000

@@ -68,6 +68,7 @@ type Step struct {
 	WaitUntil             *time.Time      // when the wait of an external step ends by the clock
 	Reminders             int             // of an external step, in this wait
 	RemindAt              *time.Time      // when people are next reminded of it
+	Assignee              string          // who is to answer an external step; empty: nobody in particular
 	ChildTaskUUID         *ID             // the task that a child step started last
 	Map                   *MapItem        `db:"-"` // of an item of a map step: whose it is
 	Items                 *ItemCounts     `db:"-"` // of a map step that has its items

@@ -120,6 +120,12 @@ type StepTemplate struct {
 
 	RemindAfterSeconds []int `json:"remind_after_seconds,omitempty"` // of an external step: after how long people are reminded of it
 
+	Assignee      string          `json:"assignee,omitempty"`       // of an external step: who is to answer it
+	AssigneeFrom  string          `json:"assignee_from,omitempty"`  // or an expression: who is to answer it
+	EscalateTo    string          `json:"escalate_to,omitempty"`    // who is to answer it once people were reminded in vain
+	EscalateAfter int             `json:"escalate_after,omitempty"` // after how many reminders; 0: after all
+	Form          json.RawMessage `json:"form,omitempty"`           // JSON Schema of the answer, and of the form on the page
+
 	WaitSeconds int    `json:"wait_seconds,omitempty"` // how long a wait step waits
 	WaitUntil   string `json:"wait_until,omitempty"`   // or an expression: until when
 
@@ -219,6 +225,23 @@ const MaxChildDepth = 10
 // HasHandler reports whether a worker executes the step.
 func (s StepTemplate) HasHandler() bool {
 	return s.Type != ExternalStep && s.Type != WaitStep && s.Type != ChildStep
+}
+
+// ForPerson reports whether a person answers the step: it names who, or has a form.
+func (s StepTemplate) ForPerson() bool {
+	return s.Type == ExternalStep && (s.Assignee != "" || s.AssigneeFrom != "" || len(s.Form) > 0)
+}
+
+// EscalatesAt returns after how many reminders the step gets another assignee; 0: it does not.
+func (s StepTemplate) EscalatesAt() int {
+	switch {
+	case s.EscalateTo == "":
+		return 0
+	case s.EscalateAfter > 0:
+		return min(s.EscalateAfter, len(s.RemindAfterSeconds))
+	default:
+		return len(s.RemindAfterSeconds)
+	}
 }
 
 // MaxWait is the longest wait of a step by the clock.

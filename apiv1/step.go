@@ -36,6 +36,7 @@ type Step struct {
 	WaitUntil             *time.Time      `json:"wait_until" doc:"When the wait of an external step ends by the clock, as on_timeout of its template says. Null: it does not wait, or without end."`
 	Reminders             int             `json:"reminders" doc:"How often people were reminded of an external step in this wait."`
 	RemindAt              *time.Time      `json:"remind_at" doc:"When people are next reminded of the step, as remind_after_seconds of its template says. Null: not again."`
+	Assignee              *string         `json:"assignee" doc:"Who is to answer an external step: a person, or group: and a group. Null: nobody in particular."`
 	UndoOf                *string         `json:"undo_of" doc:"The name of the step that this one undoes. Null for the steps of the template."`
 	ChildTaskUUID         *string         `json:"child_task_uuid" doc:"The task that a step of type child started last. Null: it has not started one."`
 	MapStepUUID           *string         `json:"map_step_uuid,omitempty" doc:"Of an item of a step of type map: that step. Missing: the step is no item."`
@@ -125,8 +126,8 @@ func FromStep(s tasker.Step) Step {
 		LastAttemptedAt: utc(s.LastAttemptedAt), LastFailureAt: utc(s.LastFailureAt), NextRetryAt: utc(s.NextRetryAt),
 		WorkerUUID: idOrNull(s.WorkerUUID), LeaseExpiresAt: utc(s.LeaseExpiresAt), CreatedAt: s.CreatedAt.UTC(),
 		UpdatedAt: s.UpdatedAt.UTC(), CompletedAt: utc(s.CompletedAt), DecisionDue: s.DecisionDue, DecidedAt: utc(s.DecidedAt), SkipReason: textOrNull(s.SkipReason), UndoOf: textOrNull(s.UndoOf()), WaitUntil: utc(s.WaitUntil), Reminders: s.Reminders, RemindAt: utc(s.RemindAt),
-		ChildTaskUUID: idOrNull(s.ChildTaskUUID),
-		Results:       orNull(s.Results), Error: orNull(s.Error),
+		ChildTaskUUID: idOrNull(s.ChildTaskUUID), Assignee: textOrNull(s.Assignee),
+		Results: orNull(s.Results), Error: orNull(s.Error),
 	}
 	if s.Map != nil {
 		id := s.Map.StepUUID.String()
@@ -141,6 +142,81 @@ func FromStep(s tasker.Step) Step {
 	}
 	for _, p := range s.Parents {
 		out.Dependencies = append(out.Dependencies, p.String())
+	}
+	return out
+}
+
+// HumanStep is an external step that a person answers.
+type HumanStep struct {
+	TaskUUID     string     `json:"task_uuid"`
+	StepUUID     string     `json:"step_uuid"`
+	Step         string     `json:"step" doc:"Its name."`
+	Namespace    string     `json:"namespace"`
+	Template     string     `json:"template"`
+	Assignee     *string    `json:"assignee" doc:"Who is to answer: a person, or group: and a group. Null: nobody in particular."`
+	AssignedBy   *string    `json:"assigned_by" doc:"Who said so. Null: the template."`
+	AssignedAt   *time.Time `json:"assigned_at"`
+	Waiting      bool       `json:"waiting" doc:"The step waits for an answer."`
+	WaitingSince *time.Time `json:"waiting_since"`
+	DueAt        *time.Time `json:"due_at" doc:"Its timeout. Null: it has none."`
+	EscalatedAt  *time.Time `json:"escalated_at" doc:"When escalate_to of its template became the assignee, because nobody answered. Null: it did not."`
+	Reminders    int        `json:"reminders" doc:"How often people were reminded of it in this wait."`
+}
+
+// HumanStepDetail is a human step with what an answer looks like, and its history.
+type HumanStepDetail struct {
+	HumanStep
+	Form    json.RawMessage   `json:"form" doc:"JSON Schema of the answer. Null: any result is one."`
+	History []HumanStepChange `json:"history" doc:"Newest first, at most 50."`
+}
+
+// HumanStepChange is a line of the history of a human step.
+type HumanStepChange struct {
+	At       time.Time `json:"at"`
+	Event    string    `json:"event" enum:"assigned,unassigned,escalated"`
+	Actor    string    `json:"actor"`
+	Reason   *string   `json:"reason"`
+	Assignee *string   `json:"assignee" doc:"Who was to answer from then on."`
+}
+
+// Inbox is a page of what waits for people, what is due first before the rest.
+type Inbox struct {
+	Steps      []HumanStep `json:"steps"`
+	Pagination InboxPage   `json:"pagination"`
+}
+
+// InboxPage says where a page of the inbox ends.
+type InboxPage struct {
+	Limit     int     `json:"limit"`
+	Count     int     `json:"count"`
+	HasMore   bool    `json:"has_more"`
+	NextAfter *string `json:"next_after" doc:"The value of after for the next page; null at the end."`
+}
+
+// AssignStep is the body of PUT /v1/tasks/{uuid}/workflow_steps/{step}/assignee.
+type AssignStep struct {
+	Assignee string `json:"assignee" maxLength:"128" doc:"A person, or group: and a group. Empty: nobody in particular."`
+	Reason   string `json:"reason,omitempty" maxLength:"2000" doc:"Why, for the history."`
+	By       string `json:"by,omitempty" maxLength:"255" doc:"Who, for the history."`
+}
+
+// FromHumanStep converts a human step.
+func FromHumanStep(h tasker.HumanStep) HumanStep {
+	out := HumanStep{
+		TaskUUID: h.TaskUUID.String(), StepUUID: h.StepUUID.String(), Step: h.StepName, Namespace: h.Namespace, Template: h.TaskName,
+		Assignee: textOrNull(h.Assignee), AssignedBy: textOrNull(h.AssignedBy), Waiting: h.Waiting, DueAt: utc(h.DueAt), EscalatedAt: utc(h.EscalatedAt), Reminders: h.Reminders,
+	}
+	if !h.WaitingSince.IsZero() { // it is in the inbox, or was
+		out.AssignedAt, out.WaitingSince = utc(&h.AssignedAt), utc(&h.WaitingSince)
+	}
+	return out
+}
+
+// FromHumanStepDetail converts a human step with its history.
+func FromHumanStepDetail(d tasker.HumanStepDetail) HumanStepDetail {
+	out := HumanStepDetail{HumanStep: FromHumanStep(d.HumanStep), Form: orNull(d.Form), History: []HumanStepChange{}}
+	for _, c := range d.History {
+		out.History = append(out.History, HumanStepChange{At: c.At.UTC(), Event: c.Event, Actor: c.Actor, Reason: textOrNull(c.Reason), Assignee: textOrNull(c.Assignee)})
 	}
 	return out
 }

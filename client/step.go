@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -110,6 +111,62 @@ func (c *Client) CompleteStepNamed(ctx context.Context, task tasker.ID, name str
 	err := c.do(ctx, request{
 		method: http.MethodPost, body: o, repeatable: true,
 		path: []string{"v1", "tasks", task.String(), "workflow_steps", name, "completion"},
+	}, &answer)
+	return answer, err
+}
+
+// An InboxQuery selects and pages what waits for people.
+type InboxQuery struct {
+	Mine       bool     // what waits for the caller, or a group of the caller
+	Assignees  []string // or for any of these
+	Unassigned bool     // or for nobody in particular
+	Namespace  string   // empty means any
+	Template   string   // empty means any
+	DueBefore  *time.Time
+	Overdue    bool
+	After      string // the NextAfter of the page before
+	Limit      int    // 0 means the server's default
+}
+
+// Inbox lists what waits for people, what is due first before the rest.
+func (c *Client) Inbox(ctx context.Context, q InboxQuery) (apiv1.Inbox, error) {
+	query := url.Values{}
+	for name, yes := range map[string]bool{"mine": q.Mine, "unassigned": q.Unassigned, "overdue": q.Overdue} {
+		if yes {
+			query.Set(name, "true")
+		}
+	}
+	for _, name := range q.Assignees {
+		query.Add("assignee", name)
+	}
+	setText(query, "namespace", q.Namespace)
+	setText(query, "template", q.Template)
+	setText(query, "after", q.After)
+	if q.DueBefore != nil {
+		query.Set("due_before", q.DueBefore.UTC().Format(time.RFC3339Nano))
+	}
+	if q.Limit > 0 {
+		query.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var answer apiv1.Inbox
+	err := c.get(ctx, &answer, query, "v1", "inbox")
+	return answer, err
+}
+
+// HumanStep returns who is to answer an external step, which is named by its name or its UUID,
+// what an answer looks like, and who changed that.
+func (c *Client) HumanStep(ctx context.Context, task tasker.ID, step string) (apiv1.HumanStepDetail, error) {
+	var answer apiv1.HumanStepDetail
+	err := c.get(ctx, &answer, nil, "v1", "tasks", task.String(), "workflow_steps", step, "assignee")
+	return answer, err
+}
+
+// AssignStep says who is to answer an external step, which is named by its name or its UUID. It is
+// a Conflict when the step does not wait for an answer.
+func (c *Client) AssignStep(ctx context.Context, task tasker.ID, step string, a apiv1.AssignStep) (apiv1.HumanStep, error) {
+	var answer apiv1.HumanStep
+	err := c.do(ctx, request{
+		method: http.MethodPut, body: a, repeatable: true, path: []string{"v1", "tasks", task.String(), "workflow_steps", step, "assignee"},
 	}, &answer)
 	return answer, err
 }

@@ -290,6 +290,33 @@ func (e *Engine) CompleteExternalNamed(ctx context.Context, task tasker.ID, name
 	return e.engine.CompleteExternal(ctx, task, step, o, source)
 }
 
+// Inbox returns what waits for people, what is due first before the rest, and reports whether there
+// is more. Limits are those of InvestigationQueue.
+func (e *Engine) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
+	f.Limit = pageLimit(f.Limit)
+	return e.engine.Inbox(ctx, f)
+}
+
+// HumanStep returns who is to answer an external step, what an answer looks like, and who changed
+// that. The error is NotFound when the task has no such step, or it is not external.
+func (e *Engine) HumanStep(ctx context.Context, task tasker.ID, name string) (d tasker.HumanStepDetail, err error) {
+	step, err := e.db.StepNamed(ctx, task, name)
+	if err != nil {
+		return d, err
+	}
+	return e.engine.HumanStep(ctx, tasker.StepRef{TaskUUID: task, StepUUID: step})
+}
+
+// AssignStep says who is to answer an external step that waits. The error is a Conflict when it
+// does not wait for an answer.
+func (e *Engine) AssignStep(ctx context.Context, task tasker.ID, name string, r tasker.AssignRequest) (h tasker.HumanStep, err error) {
+	step, err := e.db.StepNamed(ctx, task, name)
+	if err != nil {
+		return h, err
+	}
+	return e.engine.Assign(ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, r)
+}
+
 // Tasks returns the tasks of a filter, newest first, and reports whether there are more.
 func (e *Engine) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)

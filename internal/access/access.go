@@ -221,6 +221,7 @@ func (s Scope) List() []string {
 type Identity struct {
 	Subject string // such as key:deploy or alice@example.com; empty where nobody signs in
 	Grants  []Grant
+	Groups  []string // as the identity provider names them
 
 	scopes map[Permission]Scope
 	seen   Scope // of any permission
@@ -296,6 +297,21 @@ func (id *Identity) Seen() Scope { return id.seen }
 
 // May reports whether the identity has a permission for a namespace.
 func (id *Identity) May(p Permission, namespace string) bool { return id.scopes[p].Has(namespace) }
+
+// Assignees returns under which names something may wait for the caller: the subject and the
+// groups, as many as a filter has.
+func (id *Identity) Assignees() []string {
+	var list []string
+	if id.Subject != "" {
+		list = append(list, id.Subject)
+	}
+	for _, g := range id.Groups {
+		if name := tasker.GroupPrefix + g; tasker.AssigneeFault(name) == "" && len(list) < tasker.MaxInboxAssignees {
+			list = append(list, name)
+		}
+	}
+	return list
+}
 
 // maxActor is how long an actor may be, in characters.
 const maxActor = 255

@@ -49,6 +49,8 @@ var who = map[string]string{
 	"GET /v1/tasks/{uuid}/context":                           "operator developer worker admin",
 	"GET /v1/tasks/{uuid}/results/{step}":                    "operator developer worker admin",
 	"GET /v1/tasks/{uuid}/results/{step}/items":              "operator developer worker admin",
+	"GET /v1/tasks/{uuid}/workflow_steps/{step}/assignee":    "viewer operator developer admin",
+	"PUT /v1/tasks/{uuid}/workflow_steps/{step}/assignee":    "operator admin", "GET /v1/inbox": "viewer operator developer admin",
 
 	"GET /v1/dlq": "viewer operator developer admin", "GET /v1/dlq/task/{task_uuid}": "viewer operator developer admin",
 	"POST /v1/dlq/task/{task_uuid}": "operator admin", "GET /v1/dlq/entry/{dlq_entry_uuid}": "viewer operator developer admin",
@@ -297,6 +299,9 @@ func expected(operation, caller string) int {
 	}
 	if strings.HasSuffix(path, "/results/{step}/items") {
 		allowed = http.StatusNotFound // the step is there, and has no items
+	}
+	if operation == "GET /v1/tasks/{uuid}/workflow_steps/{step}/assignee" {
+		allowed = http.StatusNotFound // the step is there, and no person answers it
 	}
 	list := strings.Fields(who[operation])
 	ofInstallation := strings.Contains(who[operation], "@*")

@@ -39,6 +39,7 @@ var parses = map[string]string{
 	"internal/engine failureBody payload.CleanJSON":                  "the context of a failure",
 	"internal/engine said payload.Canonical":                         "a result that is reported again in other words",
 	"internal/engine said json.Unmarshal":                            "a result that is reported again in other words",
+	"internal/engine (*decision).assignee json.Unmarshal":            "the name that an expression gives",
 	"internal/engine (*decision).items payload.Measure":              "an element of a list that an expression gives",
 	"internal/engine withoutAt json.Unmarshal":                       "the context that is stored, of which the list of a map step is left out",
 	"internal/engine (*Engine).SaveCheckpoint payload.Measure":       "the checkpoint of a step",

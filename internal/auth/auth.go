@@ -159,7 +159,7 @@ func (a *Authenticator) signed(ctx context.Context, token string) (*Caller, erro
 		}
 		left := min(who.Expires.Sub(a.Provider.Now()), maxTokenLife)
 		digest := sha256.Sum256([]byte(token))
-		return a.caller(postgres.Credential{Digest: digest[:], Subject: who.Subject, Grants: a.Bindings.Grants(who.Groups), Left: &left}), nil
+		return a.caller(postgres.Credential{Digest: digest[:], Subject: who.Subject, Grants: a.Bindings.Grants(who.Groups), Groups: who.Groups, Left: &left}), nil
 	}})
 }
 
@@ -214,6 +214,9 @@ func (a *Authenticator) caller(c postgres.Credential) *Caller {
 	out := &Caller{
 		Identity: access.NewIdentity(subject, grants), prefix: c.Prefix, digest: [32]byte(c.Digest),
 		key: c.KeyUUID, session: c.SessionUUID,
+	}
+	if c.KeyUUID == nil {
+		out.Groups = c.Groups
 	}
 	out.life, out.end = context.WithCancel(context.Background())
 	if c.Left != nil {
@@ -311,7 +314,7 @@ func (a *Authenticator) remember(c *Caller, loads int) *Caller {
 // same reports whether two lookups found somebody who may do the same. When that ends may
 // differ: a session goes on while it is used.
 func (c *Caller) same(other *Caller) bool {
-	return c.Subject == other.Subject && slices.Equal(c.Grants, other.Grants)
+	return c.Subject == other.Subject && slices.Equal(c.Grants, other.Grants) && slices.Equal(c.Groups, other.Groups)
 }
 
 // over reports whether the time of a caller is over.

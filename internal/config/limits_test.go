@@ -38,7 +38,8 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxRejectedReports": tasker.MaxRejectedReports, "MaxCacheBytes": tasker.MaxCacheBytes,
 		"MaxSharedCreates": tasker.MaxSharedCreates, "MaxSharedCreateBytes": tasker.MaxSharedCreateBytes, "MaxSmallCreateBytes": tasker.MaxSmallCreateBytes,
 		"MaxOperationItems": tasker.MaxOperationItems, "MaxOpenOperations": tasker.MaxOpenOperations, "MaxOperationChunk": tasker.MaxOperationChunk,
-		"MaxRecreateChunk": tasker.MaxRecreateChunk, "MaxSearchTags": tasker.MaxSearchTags, "MaxSearchConditions": tasker.MaxSearchConditions, "MaxSearchCost": tasker.MaxSearchCost,
+		"MaxRecreateChunk": tasker.MaxRecreateChunk, "MaxAssigneeBytes": tasker.MaxAssigneeBytes, "MaxInboxAssignees": tasker.MaxInboxAssignees,
+		"MaxSearchTags": tasker.MaxSearchTags, "MaxSearchConditions": tasker.MaxSearchConditions, "MaxSearchCost": tasker.MaxSearchCost,
 		"MaxOperationInFlight": tasker.MaxOperationInFlight, "MaxOperationCauses": tasker.MaxOperationCauses,
 		"MaxNamespaceWeights": tasker.MaxNamespaceWeights, "MaxOpenHolds": tasker.MaxOpenHolds, "MaxHeldCount": tasker.MaxHeldCount, "MaxHoldHistory": tasker.MaxHoldHistory,
 	}

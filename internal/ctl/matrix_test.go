@@ -71,6 +71,8 @@ var permits = map[string]permit{
 		roles: operators, needs: "steps:operate", names: true, args: []string{"{failed}", "--reason", "r", "--result", "{}"},
 	},
 
+	"task assign-step": {roles: operators, needs: "steps:operate", names: true, args: []string{"{asked}", "--to", "ann"}}, "inbox": {roles: viewers, needs: "tasks:read"},
+	"task assignee":    {roles: viewers, needs: "tasks:read", names: true, args: []string{"{asked}"}},
 	"task answer-step": {roles: "operator worker admin", needs: "steps:complete", names: true, args: []string{"{asked}", "--result", "{}"}},
 
 	"dlq list": {roles: viewers, needs: "investigations:read"}, "dlq queue": {roles: viewers, needs: "investigations:read"},

@@ -68,6 +68,9 @@ func special(s apiv1.Step) string {
 // ready returns whether a step could run now, and what it waits for then.
 func ready(s apiv1.Step) string {
 	if s.Type == string(tasker.ExternalStep) && s.CurrentState == string(tasker.StepPending) && s.DependenciesSatisfied {
+		if s.Assignee != nil {
+			return strconv.FormatBool(s.ReadyForExecution) + " (waits for an answer of " + *s.Assignee + ")"
+		}
 		return strconv.FormatBool(s.ReadyForExecution) + " (waits for an answer from outside)"
 	}
 	if s.Type == string(tasker.ChildStep) && s.CurrentState == string(tasker.StepPending) && s.ChildTaskUUID != nil {
@@ -96,7 +99,7 @@ func (p *program) printStep(s apiv1.Step) {
 	fmt.Fprintln(p.out)
 	p.fields("  ",
 		field{"UUID", s.StepUUID}, field{"Name", s.Name}, field{"State", s.CurrentState},
-		field{"Type", special(s)}, field{"Handler", s.Handler}, field{"Child task", or(s.ChildTaskUUID, "")},
+		field{"Type", special(s)}, field{"Handler", s.Handler}, field{"Child task", or(s.ChildTaskUUID, "")}, field{"Assignee", or(s.Assignee, "")},
 		field{"Dependencies satisfied", strconv.FormatBool(s.DependenciesSatisfied)},
 		field{"Ready for execution", ready(s)},
 		field{"Retry eligible", strconv.FormatBool(s.RetryEligible)},

@@ -94,7 +94,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 	if err != nil {
 		return nil, err
 	}
-	var run []postgres.DecidedStep
+	var run running
 	var starts starts
 	var moves []verdict
 	waits := slices.Clone(due)
@@ -120,7 +120,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 		case lifecycle.VerdictWait, lifecycle.VerdictBlocked, lifecycle.VerdictCancelled:
 			continue
 		case lifecycle.VerdictRun:
-			run = append(run, postgres.DecidedStep{StepRef: ref, WaitUntil: j.until})
+			run.add(ref, j)
 			starts.add(ref, j)
 		default:
 			moves = append(moves, j.move)
@@ -134,11 +134,9 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 	if err := d.start(ctx, starts); err != nil {
 		return nil, err
 	}
-	namespaces, err := d.tx.RunDecided(ctx, run)
-	if err != nil {
+	if err := d.run(ctx, run); err != nil {
 		return nil, err
 	}
-	d.namespaces = append(d.namespaces, namespaces...)
 	if len(moves) == 0 {
 		return nil, nil
 	}
@@ -158,6 +156,9 @@ type judgement struct {
 	move    verdict               // of a step that does not run
 	until   *time.Time            // until when it waits, if an expression says so
 	expand  *postgres.ExpandedMap // of a map step that runs
+
+	asks     bool   // it waits for a person
+	assignee string // who that is; empty: nobody in particular
 
 	child *postgres.CreatedTask // the task that it starts
 	waits *tasker.ID            // or one that it started before
@@ -203,6 +204,11 @@ func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgemen
 		case tasker.MapStep:
 			of = expression.Over
 			j, err = d.items(ctx, s, g.stored.Steps[i], g.exprs[i][of])
+		case tasker.ExternalStep:
+			of, j.asks, j.assignee = expression.AssigneeFrom, g.stored.Steps[i].ForPerson(), g.stored.Steps[i].Assignee
+			if p := g.exprs[i][of]; p != nil {
+				j.assignee, err = d.assignee(ctx, s, p)
+			}
 		default:
 			of = expression.WaitUntil
 			j.until, err = d.until(ctx, s, g.exprs[i][of])

@@ -168,7 +168,7 @@ func judgeExternal(step tasker.StepRef, o tasker.Outcome, source string) (verdic
 	if err != nil {
 		return v, err
 	}
-	v.Event, v.Actor, v.Worker = lifecycle.CompleteExternal, source, nil
+	v.Event, v.Actor, v.Worker, v.given = lifecycle.CompleteExternal, source, nil, o.Result
 	if !o.Success {
 		v.Event, v.Detail = lifecycle.FailExternal, tasker.ExternalFailure
 		if v.Body, err = failureBody(*o.Failure, ""); err != nil {

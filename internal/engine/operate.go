@@ -362,6 +362,6 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *verdict) (
 			s.Name, s.TotalParents-s.CompletedParents, s.TotalParents)
 	default:
 		v.To = next
-		return false, nil
+		return false, e.checkAnswer(ctx, tx, locked, *v)
 	}
 }

@@ -25,6 +25,7 @@ type verdict struct {
 	unstorable error           // why the result that was reported cannot be stored, or decides nothing
 	undecided  bool            // whether the outcome counts: it took too long to find out
 	failure    *tasker.Failure // with what the attempt failed
+	given      json.RawMessage // the result from outside, as it was given
 }
 
 // Report takes the outcomes of attempts, each on its own: one that is refused

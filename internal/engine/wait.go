@@ -109,6 +109,11 @@ func (e *Engine) remind(ctx context.Context, rows []tasker.StepRef) error {
 				return err
 			}
 			list[i] = reminder(s, step.RemindAfterSeconds)
+			if n := step.EscalatesAt(); n > 0 && s.Reminders < n && list[i].Sent >= n {
+				if err := escalate(ctx, tx, &list[i], step.EscalateTo); err != nil {
+					return err
+				}
+			}
 		}
 		return tx.SendReminders(ctx, list)
 	})
@@ -130,7 +135,22 @@ func reminder(s postgres.RemindedStep, after []int) postgres.Reminder {
 		}
 	}
 	r.Data = notice.Reminder(notice.Waiting{
-		TaskUUID: s.TaskUUID, Namespace: s.Namespace, Template: s.TaskName, Step: s.Name, Since: since, Until: s.WaitUntil, Number: r.Sent, Now: s.AsOf,
+		TaskUUID: s.TaskUUID, Namespace: s.Namespace, Template: s.TaskName, Step: s.Name, StepUUID: s.StepUUID, Since: since, Until: s.WaitUntil, Number: r.Sent, Now: s.AsOf, Assignee: s.Assignee,
 	})
 	return r
+}
+
+// escalate gives a step of which people were reminded in vain to somebody else, who is reminded in
+// the same message.
+func escalate(ctx context.Context, tx *postgres.Tx, r *postgres.Reminder, to string) error {
+	step := tasker.StepRef{TaskUUID: r.TaskUUID, StepUUID: r.StepUUID}
+	_, err := tx.Assign(ctx, postgres.Reassignment{StepRef: step, Event: "escalated", AssignRequest: tasker.AssignRequest{
+		Assignee: to, Actor: tasker.SystemActor, Reason: fmt.Sprintf("nobody answered after %d reminders", r.Sent),
+	}})
+	if err != nil {
+		return err
+	}
+	r.Data.Assignee = to
+	r.Data.Summary += "; it is assigned to " + to + " now"
+	return nil
 }

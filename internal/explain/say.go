@@ -308,8 +308,14 @@ func (v view) sayOutside() said {
 			since = *t
 		}
 	}
+	what := "an outcome from outside"
+	if who := v.step.Assignee; who != nil && *who != "" {
+		what = "an answer of " + *who
+	} else if who != nil {
+		what = "an answer of a person; it is assigned to nobody"
+	}
 	return say(tasker.TurnOutside, &since, fmt.Sprintf("Its outcome is reported: tasker-ctl task answer-step %[1]s %[2]s, or POST /v1/tasks/%[1]s/workflow_steps/%[2]s/completion; or an operator completes it by hand.", v.task.TaskUUID, v.step.StepName),
-		"waits for an outcome from outside since %s%s", at(since), v.untilTimeout())
+		"waits for %s since %s%s", what, at(since), v.untilTimeout())
 }
 
 func (v view) sayWait() said {

@@ -67,6 +67,8 @@ const (
 	WaitUntil = "wait_until"
 	Input     = "input"
 	Over      = "over"
+
+	AssigneeFrom = "assignee_from"
 )
 
 // A Source is an expression of a step as its template has it; its text is empty where the step
@@ -79,7 +81,7 @@ type Source struct {
 
 // Of returns what may be an expression of a step.
 func Of(s tasker.StepTemplate) []Source {
-	return []Source{{When, s.When, Bool}, {WaitUntil, s.WaitUntil, Timestamp}, {Input, s.Input, Object}, {Over, s.Over, List}}
+	return []Source{{When, s.When, Bool}, {WaitUntil, s.WaitUntil, Timestamp}, {Input, s.Input, Object}, {Over, s.Over, List}, {AssigneeFrom, s.AssigneeFrom, Text}}
 }
 
 // A Program is an expression that is ready to be evaluated, any number of times at once.

@@ -466,6 +466,11 @@ FROM tasker.step_checkpoints c
 LEFT JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
 WHERE s.checkpointed IS NOT TRUE
 UNION ALL
+SELECT 'human step waits that does not, or does not and waits', h.task_uuid, h.step_uuid::text
+FROM tasker.human_steps h
+LEFT JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
+WHERE s.step_uuid IS NULL OR h.waiting <> (s.state = 'pending' AND s.decide_at IS NULL)
+UNION ALL
 SELECT 'step has lost its checkpoint', s.task_uuid, s.step_uuid::text
 FROM tasker.workflow_steps s
 WHERE s.checkpointed AND NOT EXISTS (SELECT FROM tasker.step_checkpoints c WHERE (c.task_uuid, c.step_uuid) = (s.task_uuid, s.step_uuid))

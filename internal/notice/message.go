@@ -1,6 +1,7 @@
 package notice
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -190,6 +191,8 @@ type Waiting struct {
 	Namespace string
 	Template  string
 	Step      string
+	StepUUID  tasker.ID
+	Assignee  string // who is to answer; empty: nobody in particular
 	Since     time.Time
 	Until     *time.Time // when its wait ends by the clock
 	Number    int        // of the reminder
@@ -202,11 +205,52 @@ func Reminder(w Waiting) tasker.MessageData {
 		Severity: tasker.Low, Namespace: w.Namespace, Template: w.Template, Step: w.Step, Task: &w.TaskUUID, State: string(tasker.StepPending), Waiting: 1, BeganAt: w.Since.UTC(),
 		Path: "/ui/tasks/" + w.TaskUUID.String(),
 	}
-	out.Summary = fmt.Sprintf("%s: step %s of %s has waited for an answer for %s", w.Namespace, w.Step, w.Template, length(w.Now.Sub(w.Since)))
+	out.Summary = fmt.Sprintf("%s: step %s of %s has waited for an answer%s for %s", w.Namespace, w.Step, w.Template, ofWhom(w.Assignee), length(w.Now.Sub(w.Since)))
+	out.Assignee = w.Assignee
+	if w.Assignee != "" {
+		out.Path = AnswerPath(tasker.StepRef{TaskUUID: w.TaskUUID, StepUUID: w.StepUUID})
+	}
 	if w.Until != nil {
 		out.Summary += "; its timeout is at " + w.Until.UTC().Format("2006-01-02 15:04 UTC")
 	}
 	return out
+}
+
+// Asked is the message about a step that begins to wait for the answer of a person.
+func Asked(a tasker.HumanStep) tasker.MessageData {
+	out := assignment(a)
+	out.Summary = fmt.Sprintf("%s: step %s of %s waits for an answer%s", a.Namespace, a.StepName, a.TaskName, ofWhom(a.Assignee))
+	if a.DueAt != nil {
+		out.Summary += "; its timeout is at " + a.DueAt.UTC().Format("2006-01-02 15:04 UTC")
+	}
+	return out
+}
+
+// Assigned is the message about a step that another person is to answer.
+func Assigned(a tasker.HumanStep, by string) tasker.MessageData {
+	out := assignment(a)
+	out.By = by
+	out.Summary = fmt.Sprintf("%s: step %s of %s was assigned to %s by %s", a.Namespace, a.StepName, a.TaskName, cmp.Or(a.Assignee, "nobody"), by)
+	return out
+}
+
+func assignment(a tasker.HumanStep) tasker.MessageData {
+	return tasker.MessageData{
+		Severity: tasker.Low, Namespace: a.Namespace, Template: a.TaskName, Step: a.StepName, Task: &a.TaskUUID, State: string(tasker.StepPending), Waiting: 1,
+		BeganAt: a.WaitingSince.UTC(), Assignee: a.Assignee, Path: AnswerPath(a.StepRef),
+	}
+}
+
+// AnswerPath is the page on which a step is answered.
+func AnswerPath(s tasker.StepRef) string {
+	return "/ui/tasks/" + s.TaskUUID.String() + "/steps/" + s.StepUUID.String() + "/answer"
+}
+
+func ofWhom(assignee string) string {
+	if assignee == "" {
+		return ""
+	}
+	return " of " + assignee
 }
 
 // length spells a time in its largest whole unit.

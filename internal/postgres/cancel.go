@@ -121,7 +121,7 @@ func (tx *Tx) cancelOpenSteps(ctx context.Context, tasks []tasker.ID, by Operato
 	if _, err := tx.Exec(ctx, cancelSteps, tasks, by.Actor, by.Reason, nullable(operation)); err != nil {
 		return fmt.Errorf("cancel steps: %w", err)
 	}
-	return nil
+	return tx.endHumanSteps(ctx, tasks)
 }
 
 // A TaskTarget is a task as it stands, with what decides about actions on it.

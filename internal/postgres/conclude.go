@@ -291,8 +291,11 @@ type Concluded struct {
 // enqueues what becomes ready by it. The caller holds the locks of the tasks and
 // settles them afterwards.
 func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, error) {
-	var queued []tasker.StepRef
+	var queued, asked []tasker.StepRef
 	for _, c := range list {
+		if c.From == tasker.StepPending || c.To == tasker.StepPending { // no worker reports those
+			asked = append(asked, tasker.StepRef{TaskUUID: c.TaskUUID, StepUUID: c.StepUUID})
+		}
 		if c.From == tasker.StepEnqueued {
 			queued = append(queued, tasker.StepRef{TaskUUID: c.TaskUUID, StepUUID: c.StepUUID})
 		}
@@ -308,6 +311,11 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 	rows, err := collect[Concluded](ctx, tx, concludeSteps, conclusionArgs(list, tx.queue)...)
 	if err != nil {
 		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
+	}
+	if len(asked) > 0 {
+		if err := tx.followHumanSteps(ctx, asked); err != nil {
+			return Concluded{}, err
+		}
 	}
 	return rows[0], nil
 }

@@ -92,7 +92,7 @@ SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.s
     c.case_id, coalesce(c.owner, '') AS case_owner, CASE WHEN $5::bigint IS NOT NULL THEN n.entries END AS case_entries, coalesce(dt.failures, 0) AS task_failures, dt.retry_at AS task_retry_at,
     coalesce(s.step_uuid, '00000000-0000-0000-0000-000000000000') AS step_uuid, coalesce(s.name, '') AS step_name, coalesce(` + stepType + `, '') AS step_type,
     coalesce(s.handler, '') AS handler, coalesce(s.priority, 0) AS priority, coalesce(s.state, '') AS step_state, coalesce(s.state_since, now()) AS step_since, s.parent_uuids,
-    coalesce(s.parents_open, 0) AS parents_open, s.decide_at, s.decided_at, coalesce(s.skip_reason, '') AS skip_reason, s.wait_until, s.child_task_uuid AS child_uuid, t.parent_task_uuid AS parent_uuid, coalesce(s.attempts, 0) AS attempts, coalesce(s.max_attempts, 0) AS max_attempts,
+    coalesce(s.parents_open, 0) AS parents_open, s.decide_at, s.decided_at, coalesce(s.skip_reason, '') AS skip_reason, s.wait_until, CASE WHEN s.step_type = 'external' THEN (SELECT h.assignee FROM tasker.human_steps h WHERE h.task_uuid = s.task_uuid AND h.step_uuid = s.step_uuid) END AS assignee, s.child_task_uuid AS child_uuid, t.parent_task_uuid AS parent_uuid, coalesce(s.attempts, 0) AS attempts, coalesce(s.max_attempts, 0) AS max_attempts,
     s.lease_expires_at, s.timeout_at, s.next_retry_at, s.last_attempted_at, s.expires_at, s.awaits_worker_since, coalesce(s.error_type, '') AS error_type,
     coalesce(CASE WHEN s.place <= $6 AND s.state = 'error' THEN left(tasker.redact_error(s.error) ->> 'message', 500) END, '') AS error_message,
     CASE WHEN s.step_type = 'external' AND s.state = 'pending' THEN (
@@ -221,7 +221,8 @@ type ExplainedStep struct {
 	ExpiresAt, AwaitsWorkerSince                              *time.Time
 	DecideAt, DecidedAt, WaitUntil                            *time.Time
 	SkipReason                                                string
-	ErrorType, ErrorMessage                                   string // the message is redacted
+	Assignee                                                  *string // who is to answer an external step
+	ErrorType, ErrorMessage                                   string  // the message is redacted
 	ParentsDoneAt                                             *time.Time
 	Items                                                     *tasker.ItemCounts // of a map step that waits for them
 	WaitsForPlace                                             bool               // an item of a map step that has a limit

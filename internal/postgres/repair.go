@@ -146,11 +146,13 @@ type Target struct {
 	OpenItems  int        // of a map step that waits for its items
 	IsChild    bool       // it starts a task
 	Child      *tasker.ID // that it started last
+
+	TemplateUUID tasker.ID
 }
 
 const lockTargets = `
 SELECT s.task_uuid, s.step_uuid, s.name, s.namespace, s.handler, t.state AS task, s.state AS step, s.fence, s.is_decision IS NOT NULL AS is_decision,
-    s.step_type = 'child' AS is_child, s.child_task_uuid AS child,
+    s.step_type = 'child' AS is_child, s.child_task_uuid AS child, t.template_uuid,
     CASE WHEN s.items_total IS NOT NULL AND s.state = 'pending' THEN s.parents_open ELSE 0 END AS open_items,
     t.phase IS NULL AND EXISTS (
         SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = s.task_uuid AND d.resolution_status = 'permanently_failed'

@@ -29,7 +29,7 @@ var composed = map[string]string{
 	"selectLimits": selectLimits, "oneLimit": oneLimit, "selectLimitKeys": selectLimitKeys, "selectLimitHolders": selectLimitHolders, "limitedSteps": limitedSteps, "backFromLimits": backFromLimits,
 	"insertTaskLimits": insertTaskLimits, "limitedCandidates": limitedCandidates, "limitedCandidatesMany": limitedCandidatesMany, "limitedNamed": limitedNamed, "leaseLimited": leaseLimited, "setAsideLimited": setAsideLimited,
 	"laySteps": laySteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
-	"enqueueReady": enqueueReady, "promoteItems": promoteItems, "runDecided": runDecided, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
+	"enqueueReady": enqueueReady, "promoteItems": promoteItems, "runDecided": runDecided, "beginHumanSteps": beginHumanSteps, "selectHumanStep": selectHumanStep, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsToDecide": stepsToDecide, "stepsWithWaitOver": stepsWithWaitOver, "stepsToRemind": stepsToRemind, "stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
 	"overdue": overdue, "lookForDue": lookForDue, "concludeSucceeded": concludeSucceeded, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "bindTask": bindTask, "insertChildren": insertChildren, "insertScheduled": insertScheduled, "insertFirings": insertFirings, "extendFirings": extendFirings, "moveSchedules": moveSchedules, "insertSteps": insertSteps,
 	"insertTaskMoves": insertTaskMoves, "insertAttributes": insertAttributes, "replaceAttributes": replaceAttributes, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
@@ -121,6 +121,19 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 	"DB.EntryTimes": inScopes(func(ctx context.Context, db *DB) error {
 		_, err := db.EntryTimes(ctx, time.Now())
 		return err
+	}),
+	"DB.Inbox": inScopes(func(ctx context.Context, db *DB) error {
+		now := time.Now()
+		for _, f := range []tasker.InboxFilter{
+			{}, {Namespace: "a"}, {Template: "t"}, {Assignees: []string{"ann"}}, {DueBefore: &now}, {Overdue: true}, {After: &tasker.InboxPlace{}}, {After: &tasker.InboxPlace{DueAt: &now}},
+			{Namespace: "a", Template: "t", Assignees: []string{"ann", ""}, DueBefore: &now, Overdue: true, After: &tasker.InboxPlace{DueAt: &now}},
+		} {
+			f.Limit = 1
+			if _, _, err := db.Inbox(ctx, f); err != nil {
+				return fmt.Errorf("%+v: %w", f, err)
+			}
+		}
+		return nil
 	}),
 	"DB.FeedBounds": inScopes(func(ctx context.Context, db *DB) error {
 		_, _, err := db.FeedBounds(ctx, 0, 1)

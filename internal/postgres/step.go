@@ -23,6 +23,9 @@ SELECT
     s.last_attempted_at, s.last_failure_at, s.next_retry_at, s.created_at, s.updated_at, s.completed_at,
     s.state = 'pending' AND s.decide_at IS NOT NULL AS decision_due, s.decided_at, coalesce(s.skip_reason, '') AS skip_reason,
     CASE WHEN s.step_type <> 'child' THEN s.wait_until END AS wait_until, s.reminders, s.remind_at, s.child_task_uuid,
+    CASE WHEN s.step_type = 'external' THEN coalesce((
+        SELECT a.assignee FROM tasker.human_steps a WHERE a.task_uuid = s.task_uuid AND a.step_uuid = s.step_uuid
+    ), '') ELSE '' END AS assignee,
     s.map_step_uuid, coalesce(s.item_ordinal, 0) AS ordinal, s.item,
     CASE WHEN s.items_total IS NOT NULL THEN tasker.item_counts(s.task_uuid, s.step_uuid) END AS counted,
     ` + checkpointOfStep + ` AS saved, `

@@ -80,14 +80,16 @@ type RemindedStep struct {
 	RemindAt     time.Time
 	Reminders    int // that were sent before
 	WaitUntil    *time.Time
+	Assignee     string    // empty: nobody in particular
 	AsOf         time.Time // when it was read, by the database's clock
 }
 
 const remindedSteps = `
-SELECT s.task_uuid, s.step_uuid, t.template_uuid, t.namespace, t.name AS task_name, s.name, s.remind_at, s.reminders, s.wait_until, now() AS as_of
+SELECT s.task_uuid, s.step_uuid, t.template_uuid, t.namespace, t.name AS task_name, s.name, s.remind_at, s.reminders, s.wait_until, coalesce(a.assignee, '') AS assignee, now() AS as_of
 FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
 JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
+LEFT JOIN tasker.human_steps a ON a.task_uuid = s.task_uuid AND a.step_uuid = s.step_uuid
 WHERE s.state = 'pending' AND s.remind_at <= now() AND t.state NOT IN ('pending', 'complete', 'cancelled')
 ORDER BY s.task_uuid, s.step_uuid`
 

@@ -31,6 +31,8 @@ var serverPrivileges = map[string]string{
 	"cases":                          "SELECT INSERT UPDATE",
 	"child_signals":                  "SELECT INSERT DELETE",
 	"namespaces":                     "SELECT INSERT UPDATE DELETE",
+	"human_step_history":             "SELECT INSERT DELETE",
+	"human_steps":                    "SELECT INSERT UPDATE DELETE",
 	"step_checkpoints":               "SELECT INSERT UPDATE DELETE",
 	"claim_conditions":               "SELECT INSERT DELETE",
 	"claims":                         "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
@@ -99,6 +101,7 @@ var hiddenFromReader = []string{
 	"deferred_work.last_error", "emission_sinks.last_error", "emissions.last_error", "message_emissions.last_error", "rejected_reports.message",
 	"task_attributes.number_value", "task_attributes.text_value", "task_attributes.time_value", "task_templates.source", "task_templates.retired_reason", "step_history.reason", "task_history.reason", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",
 	"tasks_dlq_history.notes", "workflow_step_transitions.reason",
+	"human_step_history.assignee", "human_step_history.reason", "human_steps.assignee",
 	"schedule_firings.reason", "schedule_history.reason", "schedules.paused_reason",
 	"debounced_tasks.debounce_key", "unique_tasks.unique_key", "operations.reason", "operations.request_key", "operations.causes", "operation_items.failure_text", "operation_items.failure_cause",
 	"breaker_counts.cause", "breaker_counts.cause_key", "holds.reason", "holds.cause", "holds.cause_key", "hold_history.reason", "hold_releases.failure",

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
@@ -87,6 +88,26 @@ func (in *Input) Check(ctx context.Context, budget *Budget, value any) error {
 	}
 	return tasker.Errorf(tasker.Invalid, "the context does not match the template's input_schema, it has %s",
 		summary(list.list, list.more)).WithDetails(list.list)
+}
+
+// CheckForm returns nil for the result of a step that the JSON Schema of its form accepts, or has no
+// form. The error is as that of [Input.Check].
+func CheckForm(ctx context.Context, form, result json.RawMessage) error {
+	in, err := CompileInput(form)
+	if err != nil || in == nil {
+		return err
+	}
+	value, _, err := payload.Decode(result, payload.Limits{})
+	if err != nil {
+		return tasker.Errorf(tasker.Invalid, "the result cannot be read: %v", err)
+	}
+	err = in.Check(ctx, NewBudget(), value)
+	var e *tasker.Error
+	if errors.As(err, &e) && e.Code == tasker.Invalid {
+		faults, _ := e.Details.([]tasker.Fault)
+		return tasker.Errorf(tasker.Invalid, "the answer does not match the form of the step, it has %s", summary(faults, false)).WithDetails(faults)
+	}
+	return err
 }
 
 // ended is the error of a check whose request ended before it.
@@ -174,6 +195,41 @@ func (v value) checkInputSchema(raw json.RawMessage) {
 	_, found := compile(raw)
 	for _, violation := range found {
 		v.find(violation.tokens).fault("%s", violation.message)
+	}
+}
+
+// checkPerson notes what contradicts itself of a step that a person answers.
+func (v value) checkPerson(s tasker.StepTemplate) {
+	from, both := v.get("assignee_from")
+	to, escalates := v.get("escalate_to")
+	after, counts := v.get("escalate_after")
+	form, hasForm := v.get("form")
+	for _, key := range []string{"assignee", "escalate_to"} {
+		if name, ok := v.get(key); ok && isText(name.node) {
+			if name.node.Value == tasker.GroupPrefix {
+				name.fault("names no group")
+			}
+		}
+	}
+	switch {
+	case both && s.Assignee != "":
+		from.fault("is given beside assignee; keep one of them")
+	case escalates && len(s.RemindAfterSeconds) == 0:
+		to.fault("nobody is reminded of the step: add remind_after_seconds")
+	case counts && !escalates:
+		after.fault("the step does not say to whom it is given: add escalate_to")
+	case counts && s.EscalateAfter > len(s.RemindAfterSeconds):
+		after.fault("must be at most %d, as many as there are in remind_after_seconds", len(s.RemindAfterSeconds))
+	}
+	if !hasForm || form.node.Kind != yaml.MappingNode {
+		return
+	}
+	before := len(v.faults.list)
+	form.checkInputSchema(s.Form)
+	if result, ok := v.get("timeout_result"); ok && len(v.faults.list) == before {
+		if err := CheckForm(context.Background(), s.Form, s.TimeoutResult); err != nil {
+			result.fault("%s", err)
+		}
 	}
 }
 

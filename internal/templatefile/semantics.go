@@ -175,6 +175,7 @@ func (v value) checkExternal(s tasker.StepTemplate) {
 		outcome.fault("the result is missing with which the step is complete: add timeout_result")
 	}
 	v.checkReminders(s)
+	v.checkPerson(s)
 }
 
 // checkReminders refuses reminders that do not follow one another, and those that come when

@@ -102,6 +102,7 @@ func (s *server) navigation(req *request, here string) []link {
 		{Name: "Tasks", Path: Root + "/tasks", Key: "g t"},
 		{Name: navOperations, Path: operationsPath, Key: "g o"},
 		{Name: navHolds, Path: holdsPath, Key: "g h"},
+		{Name: navInbox, Path: inboxPath, Key: "g b"},
 		{Name: navSchedules, Path: schedulesPath, Key: "g c"},
 		{Name: "Staleness", Path: Root + "/staleness", Key: "g s"},
 		{Name: "Dashboard", Path: Root + "/dashboard", Key: "g d"},

@@ -383,6 +383,10 @@ func stepLinks(st tasker.Step, entry *tasker.ID) []stepLink {
 			links = append(links, stepLink{Name: v.Name, Key: v.Key, Does: v.Does, Href: v.path(st) + query})
 		}
 	}
+	if ref := (tasker.StepRef{TaskUUID: st.TaskUUID, StepUUID: st.UUID}); asksPeople(st) {
+		links = append(links, stepLink{Name: "Answer", Key: "a", Does: "answer the step", Href: stepPath(ref) + "/answer"},
+			stepLink{Name: "Assign", Key: "y", Does: "say who is to answer the step", Href: stepPath(ref) + "/assign"})
+	}
 	return links
 }
 
@@ -411,10 +415,14 @@ func (r stepRow) Waits() string {
 	case s.State == tasker.StepPending && !s.DependenciesSatisfied:
 		return fmt.Sprintf("waits for %d of its %d dependencies", s.TotalParents-s.CompletedParents, s.TotalParents)
 	case s.State == tasker.StepPending && s.Type == tasker.ExternalStep:
-		if s.WaitUntil != nil {
-			return "waits for an external result; its timeout is " + ago(*s.WaitUntil)
+		what := "waits for an external result"
+		if s.Assignee != "" {
+			what = "waits for an answer of " + s.Assignee
 		}
-		return "waits for an external result"
+		if s.WaitUntil != nil {
+			what += "; its timeout is " + ago(*s.WaitUntil)
+		}
+		return what
 	case s.State == tasker.StepPending && s.Type == tasker.ChildStep && s.ChildTaskUUID != nil:
 		return "waits for its child task " + s.ChildTaskUUID.String()
 	case s.State == tasker.StepPending && s.Type == tasker.WaitStep && s.WaitUntil != nil:

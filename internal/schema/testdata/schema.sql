@@ -505,6 +505,49 @@ COMMENT ON COLUMN tasker.holds.waves IS 'How many steps each wave of the release
 COMMENT ON COLUMN tasker.holds.wave IS 'How many waves of the release have begun.';
 COMMENT ON COLUMN tasker.holds.released IS 'How many steps were let go.';
 
+CREATE TABLE tasker.human_step_history (
+    change_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    task_uuid uuid NOT NULL,
+    step_uuid uuid NOT NULL,
+    event text NOT NULL,
+    actor text NOT NULL,
+    reason text DEFAULT ''::text NOT NULL,
+    assignee text DEFAULT ''::text NOT NULL,
+    changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT human_step_event_is_known CHECK ((event = ANY (ARRAY['assigned'::text, 'unassigned'::text, 'escalated'::text]))),
+    CONSTRAINT human_step_history_pkey PRIMARY KEY (change_id)
+);
+CREATE INDEX human_step_history_of_step ON tasker.human_step_history USING btree (task_uuid, step_uuid, change_id);
+COMMENT ON TABLE tasker.human_step_history IS 'Who gave an external step another assignee. Removed with its task.';
+COMMENT ON COLUMN tasker.human_step_history.assignee IS 'Who was to answer from then on.';
+
+CREATE TABLE tasker.human_steps (
+    task_uuid uuid NOT NULL,
+    step_uuid uuid NOT NULL,
+    namespace text NOT NULL,
+    task_name text NOT NULL,
+    step_name text NOT NULL,
+    assignee text DEFAULT ''::text NOT NULL,
+    assigned_by text DEFAULT ''::text NOT NULL,
+    assigned_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    waiting boolean DEFAULT true NOT NULL,
+    waiting_since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    due_at timestamp with time zone DEFAULT 'infinity'::timestamp with time zone NOT NULL,
+    escalated_at timestamp with time zone,
+    CONSTRAINT human_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
+);
+CREATE INDEX inbox_by_assignee ON tasker.human_steps USING btree (namespace, assignee, due_at, step_uuid) WHERE waiting;
+CREATE INDEX inbox_by_assignee_and_template ON tasker.human_steps USING btree (namespace, assignee, task_name, due_at, step_uuid) WHERE waiting;
+CREATE INDEX inbox_by_namespace ON tasker.human_steps USING btree (namespace, due_at, step_uuid) WHERE waiting;
+CREATE INDEX inbox_by_template ON tasker.human_steps USING btree (namespace, task_name, due_at, step_uuid) WHERE waiting;
+COMMENT ON TABLE tasker.human_steps IS 'External steps that people answer: who, and whether they wait. A row stays when its step has ended, and is removed with its task.';
+COMMENT ON COLUMN tasker.human_steps.task_name IS 'The name of the template.';
+COMMENT ON COLUMN tasker.human_steps.assignee IS 'A person, or group: and a group. Empty: nobody in particular.';
+COMMENT ON COLUMN tasker.human_steps.assigned_by IS 'Who said so. Empty: the template of the task.';
+COMMENT ON COLUMN tasker.human_steps.waiting IS 'The step waits for an answer.';
+COMMENT ON COLUMN tasker.human_steps.due_at IS 'The timeout of the wait; infinity: it has none.';
+COMMENT ON COLUMN tasker.human_steps.escalated_at IS 'When escalate_to of the template became the assignee in this wait. Null: it did not.';
+
 CREATE TABLE tasker.incident_cases (
     incident_id uuid NOT NULL,
     case_id uuid NOT NULL,

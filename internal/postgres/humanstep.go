@@ -1,0 +1,257 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+// A step that waits anew after a reset keeps who it is assigned to.
+const beginHumanSteps = `
+WITH made AS (
+    INSERT INTO tasker.human_steps AS a (task_uuid, step_uuid, namespace, task_name, step_name, assignee, waiting_since, due_at)
+    SELECT s.task_uuid, s.step_uuid, t.namespace, t.name, s.name, u.assignee, s.state_since, coalesce(s.wait_until, 'infinity')
+    FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS u (task_uuid, step_uuid, assignee)
+    JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
+    JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
+    WHERE s.state = 'pending'
+    ORDER BY s.task_uuid, s.step_uuid
+    ON CONFLICT (task_uuid, step_uuid) DO UPDATE
+    SET waiting = true, waiting_since = excluded.waiting_since, due_at = excluded.due_at, escalated_at = NULL
+    RETURNING a.*
+)
+SELECT ` + humanStepColumns + `
+FROM made a
+JOIN tasker.workflow_steps s ON s.task_uuid = a.task_uuid AND s.step_uuid = a.step_uuid
+ORDER BY a.task_uuid, a.step_uuid`
+
+const humanStepColumns = `
+    a.task_uuid, a.step_uuid, a.namespace, a.task_name, a.step_name, a.assignee, a.assigned_by, a.assigned_at, a.waiting, a.waiting_since,
+    nullif(a.due_at, 'infinity') AS due_at, a.escalated_at, s.reminders`
+
+// An AskedStep is a step that begins to wait for the answer of a person.
+type AskedStep struct {
+	tasker.StepRef
+	Assignee string
+}
+
+// BeginHumanSteps notes who is to answer steps that begin to wait, and tells people of it. The
+// caller holds the locks of the tasks.
+func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []AskedStep, say func(tasker.HumanStep) tasker.MessageData) error {
+	if len(steps) == 0 {
+		return nil
+	}
+	refs, who := make([]tasker.StepRef, len(steps)), make([]string, len(steps))
+	for i, s := range steps {
+		refs[i], who[i] = s.StepRef, s.Assignee
+	}
+	tasks, ids := refArrays(refs)
+	list, err := collect[tasker.HumanStep](ctx, tx, beginHumanSteps, tasks, ids, who)
+	if err != nil {
+		return fmt.Errorf("note who is to answer: %w", err)
+	}
+	for _, a := range list {
+		if err := tx.sayOfStep(ctx, tasker.StepWaitingTopic, a, say(a)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sayOfStep tells people of a step that waits for one of them.
+func (tx *Tx) sayOfStep(ctx context.Context, topic string, a tasker.HumanStep, data tasker.MessageData) error {
+	_, err := tx.Say(ctx, NewMessage{Topic: topic, SubjectKind: tasker.StepSubject, SubjectID: a.StepUUID, Namespaces: []string{a.Namespace}, Data: data})
+	return err
+}
+
+// A step that is reset waits at once if it was decided before that it runs.
+const followHumanSteps = `
+UPDATE tasker.human_steps a
+SET waiting = w.waits, waiting_since = CASE WHEN w.waits THEN s.state_since ELSE a.waiting_since END,
+    due_at = CASE WHEN w.waits THEN coalesce(s.wait_until, 'infinity') ELSE a.due_at END, escalated_at = CASE WHEN w.waits THEN NULL ELSE a.escalated_at END
+FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
+CROSS JOIN LATERAL (SELECT s.state = 'pending' AND s.decide_at IS NULL AS waits) w
+WHERE a.task_uuid = u.task_uuid AND a.step_uuid = u.step_uuid AND a.waiting <> w.waits`
+
+// followHumanSteps notes of steps that have moved whether they still wait for people.
+func (tx *Tx) followHumanSteps(ctx context.Context, steps []tasker.StepRef) error {
+	tasks, ids := refArrays(steps)
+	if _, err := tx.Exec(ctx, followHumanSteps, tasks, ids); err != nil {
+		return fmt.Errorf("note which steps wait for people: %w", err)
+	}
+	return nil
+}
+
+// endHumanSteps notes of tasks that no step of them waits for people any more.
+func (tx *Tx) endHumanSteps(ctx context.Context, tasks []tasker.ID) error {
+	if _, err := tx.Exec(ctx, `UPDATE tasker.human_steps SET waiting = false WHERE task_uuid = ANY ($1) AND waiting`, tasks); err != nil {
+		return fmt.Errorf("note that no step waits for people: %w", err)
+	}
+	return nil
+}
+
+const selectHumanStep = `
+SELECT ` + humanStepColumns + `
+FROM tasker.human_steps a
+JOIN tasker.workflow_steps s ON s.task_uuid = a.task_uuid AND s.step_uuid = a.step_uuid
+WHERE a.task_uuid = $1 AND a.step_uuid = $2`
+
+func humanStepOf(ctx context.Context, q querier, step tasker.StepRef) (*tasker.HumanStep, error) {
+	a, err := one[tasker.HumanStep](ctx, q, selectHumanStep, step.TaskUUID, step.StepUUID)
+	if err != nil {
+		return nil, fmt.Errorf("read the assignment of step %s: %w", step.StepUUID, err)
+	}
+	return a, nil
+}
+
+// HumanStep returns who is to answer a step; nil when it waits for nobody in the inbox.
+func (db *DB) HumanStep(ctx context.Context, step tasker.StepRef) (*tasker.HumanStep, error) {
+	return humanStepOf(ctx, db.pool, step)
+}
+
+// HumanStep is [DB.HumanStep] in a transaction.
+func (tx *Tx) HumanStep(ctx context.Context, step tasker.StepRef) (*tasker.HumanStep, error) {
+	return humanStepOf(ctx, tx, step)
+}
+
+// HumanStepHistory returns the newest changes of an assignment.
+func (db *DB) HumanStepHistory(ctx context.Context, step tasker.StepRef) ([]tasker.HumanStepChange, error) {
+	list, err := collect[tasker.HumanStepChange](ctx, db.pool, `
+		SELECT changed_at AS at, event, actor, reason, assignee
+		FROM tasker.human_step_history WHERE task_uuid = $1 AND step_uuid = $2 ORDER BY change_id DESC LIMIT $3`, step.TaskUUID, step.StepUUID, tasker.MaxHumanStepHistory)
+	if err != nil {
+		return nil, fmt.Errorf("read the history of the assignment of step %s: %w", step.StepUUID, err)
+	}
+	return list, nil
+}
+
+// The history has a row for each change, so that one that changes nothing has none.
+const assign = `
+WITH step AS MATERIALIZED (
+    SELECT s.task_uuid, s.step_uuid, t.namespace, t.name AS task_name, s.name, s.state_since, coalesce(s.wait_until, 'infinity') AS due_at
+    FROM tasker.workflow_steps s
+    JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
+    WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.step_type = 'external' AND s.state = 'pending' AND s.decide_at IS NULL
+),
+changed AS (
+    INSERT INTO tasker.human_steps AS a (task_uuid, step_uuid, namespace, task_name, step_name, assignee, assigned_by, waiting_since, due_at)
+    SELECT s.task_uuid, s.step_uuid, s.namespace, s.task_name, s.name, $3, $4, s.state_since, s.due_at FROM step s
+    ON CONFLICT (task_uuid, step_uuid) DO UPDATE
+    SET assignee = excluded.assignee, assigned_by = excluded.assigned_by, assigned_at = clock_timestamp(),
+        escalated_at = CASE WHEN $6 = 'escalated' THEN clock_timestamp() ELSE a.escalated_at END
+    WHERE a.assignee <> excluded.assignee
+    RETURNING a.task_uuid, a.step_uuid, a.assignee
+)
+INSERT INTO tasker.human_step_history (task_uuid, step_uuid, event, actor, reason, assignee)
+SELECT c.task_uuid, c.step_uuid, $6, $4, $5, c.assignee FROM changed c`
+
+// A Reassignment gives a step that waits another assignee.
+type Reassignment struct {
+	tasker.StepRef
+	tasker.AssignRequest
+	Event string // in the history
+	Audit bool   // a person did it
+}
+
+// Assign gives a step another assignee, and reports whether that changed anything. The caller
+// holds the lock of the task.
+func (tx *Tx) Assign(ctx context.Context, r Reassignment) (bool, error) {
+	tag, err := tx.Exec(ctx, assign, r.TaskUUID, r.StepUUID, r.Assignee, r.Actor, r.Reason, r.Event)
+	if err != nil {
+		return false, fmt.Errorf("assign step %s: %w", r.StepUUID, err)
+	}
+	if tag.RowsAffected() == 0 || !r.Audit {
+		return tag.RowsAffected() > 0, nil
+	}
+	data, err := json.Marshal(map[string]any{"task_uuid": r.TaskUUID, "assignee": r.Assignee, "reason": r.Reason})
+	if err != nil {
+		return false, fmt.Errorf("audit the assignment of step %s: %w", r.StepUUID, err)
+	}
+	return true, tx.auditData(ctx, r.Actor, "step."+r.Event, r.StepUUID, data)
+}
+
+// SayAssigned tells people that a step has another assignee.
+func (tx *Tx) SayAssigned(ctx context.Context, a tasker.HumanStep, data tasker.MessageData) error {
+	return tx.sayOfStep(ctx, tasker.StepAssignedTopic, a, data)
+}
+
+// The namespaces that the caller may see, or all in which something waits, one index look each.
+const inboxNamespaces = `
+WITH RECURSIVE found AS (
+    (SELECT a.namespace FROM tasker.human_steps a WHERE $1::text[] IS NULL AND a.waiting ORDER BY a.namespace LIMIT 1)
+    UNION ALL
+    SELECT (SELECT a.namespace FROM tasker.human_steps a WHERE a.waiting AND a.namespace > f.namespace ORDER BY a.namespace LIMIT 1)
+    FROM found f WHERE f.namespace IS NOT NULL
+),
+spaces AS (SELECT f.namespace FROM found f WHERE f.namespace IS NOT NULL UNION ALL SELECT unnest($1::text[]))`
+
+// inbox returns the statement of a page of the inbox with its arguments: one index range for each
+// namespace and assignee, of which as much is read as a page has.
+func inbox(f tasker.InboxFilter, spaces []string) (string, []any) {
+	after, step := &time.Time{}, tasker.ID{}
+	if f.After != nil {
+		after, step = f.After.DueAt, f.After.Step
+	}
+	args := []any{spaces, after, step, f.Limit + 1}
+	from, where := "spaces n", "a.waiting AND a.namespace = n.namespace"
+	add := func(value any, condition string) {
+		args = append(args, value)
+		where += " AND " + fmt.Sprintf(condition, len(args))
+	}
+	if f.Assignees != nil {
+		args = append(args, f.Assignees)
+		where += " AND a.assignee = w.assignee"
+		from += fmt.Sprintf(" CROSS JOIN unnest($%d::text[]) AS w (assignee)", len(args))
+	}
+	if f.Template != "" {
+		add(f.Template, "a.task_name = $%d")
+	}
+	if f.DueBefore != nil {
+		add(*f.DueBefore, "a.due_at < $%d")
+	}
+	if f.Overdue {
+		where += " AND a.due_at < now()"
+	}
+	return inboxNamespaces + `
+SELECT ` + humanStepColumns + `
+FROM (
+    SELECT x.*
+    FROM ` + from + `
+    CROSS JOIN LATERAL (
+        SELECT a.*
+        FROM tasker.human_steps a
+        WHERE ` + where + ` AND (a.due_at, a.step_uuid) > (coalesce($2::timestamptz, 'infinity'), $3::uuid)
+        ORDER BY a.due_at, a.step_uuid
+        LIMIT $4
+    ) x
+    ORDER BY x.due_at, x.step_uuid
+    LIMIT $4
+) a
+JOIN tasker.workflow_steps s ON s.task_uuid = a.task_uuid AND s.step_uuid = a.step_uuid
+WHERE s.state = 'pending'
+ORDER BY a.due_at, a.step_uuid`, args
+}
+
+// Inbox returns a page of what waits for people in the namespaces that the caller may see, what is
+// due first before the rest, and reports whether there is more.
+func (db *DB) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
+	scope := access.ScopeOf(ctx)
+	spaces := scope.List()
+	if f.Namespace != "" {
+		if spaces = []string{}; scope.Has(f.Namespace) {
+			spaces = []string{f.Namespace}
+		}
+	}
+	sql, args := inbox(f, spaces)
+	list, err = collect[tasker.HumanStep](ctx, db.pool, sql, args...)
+	if err != nil {
+		return nil, false, fmt.Errorf("list what waits for people: %w", err)
+	}
+	list, more = page(list, f.Limit)
+	return list, more, nil
+}

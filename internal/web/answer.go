@@ -1,0 +1,351 @@
+package web
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+)
+
+// Bounds of a form that is made of a JSON Schema; what has more is answered as JSON.
+const (
+	maxFields  = 50
+	maxButtons = 4
+	maxOneLine = 200 // characters of a text on one line
+	fieldName  = "f."
+)
+
+// The kinds of fields.
+const (
+	textField   = "text"
+	areaField   = "area"
+	numberField = "number"
+	dateField   = "date"
+	selectField = "select"
+	jsonField   = "json"
+	buttonField = "buttons"
+)
+
+// An answerField asks for one property of an answer.
+type answerField struct {
+	Name     string // in the form
+	Property string
+	Kind     string
+	Label    string
+	Hint     string
+	Value    string // as typed, or the default
+	Problem  string
+	Whole    bool // a number without a fraction
+	Required bool
+	Options  []answerOption
+	Most     int // characters; 0: any
+}
+
+// An answerOption is a value that a field may have.
+type answerOption struct {
+	Value string // its JSON
+	Label string
+	Here  bool
+}
+
+// A formSchema is what a form shows of a JSON Schema.
+type formSchema struct {
+	Type        json.RawMessage            `json:"type"`
+	Title       string                     `json:"title"`
+	Description string                     `json:"description"`
+	Default     json.RawMessage            `json:"default"`
+	Enum        []json.RawMessage          `json:"enum"`
+	Format      string                     `json:"format"`
+	MaxLength   int                        `json:"maxLength"`
+	Required    []string                   `json:"required"`
+	Properties  map[string]json.RawMessage `json:"properties"`
+	Ref         string                     `json:"$ref"`
+}
+
+// kind is the type of a schema, without null; empty when it has several or none.
+func (s formSchema) kind() string {
+	var one string
+	if json.Unmarshal(s.Type, &one) == nil {
+		return one
+	}
+	var list []string
+	_ = json.Unmarshal(s.Type, &list) // neither: any
+	list = slices.DeleteFunc(list, func(t string) bool { return t == "null" })
+	if len(list) == 1 {
+		return list[0]
+	}
+	return ""
+}
+
+// fieldsOf returns the fields for the properties of a form, and the title and description of the
+// whole; no fields where the answer is typed as JSON. Required properties come first, in the order
+// in which the schema requires them: that of properties is not kept.
+func fieldsOf(doc json.RawMessage) (fields []answerField, whole formSchema) {
+	if json.Unmarshal(doc, &whole) != nil || whole.kind() != "object" || whole.Ref != "" || len(whole.Properties) == 0 || len(whole.Properties) > maxFields {
+		return nil, whole
+	}
+	names := make([]string, 0, len(whole.Properties))
+	for name := range whole.Properties {
+		if !slices.Contains(whole.Required, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	required := slices.DeleteFunc(slices.Clone(whole.Required), func(n string) bool { return whole.Properties[n] == nil })
+	buttons := false
+	for i, name := range append(required, names...) {
+		var s formSchema
+		if json.Unmarshal(whole.Properties[name], &s) != nil { // true, or a type that does not fit
+			s = formSchema{}
+		}
+		f := fieldOf(name, s)
+		if f.Required = i < len(required); f.Required && !buttons && f.Kind == selectField && len(f.Options) <= maxButtons && s.Default == nil {
+			f.Kind, buttons = buttonField, true
+		}
+		fields = append(fields, f)
+	}
+	return fields, whole
+}
+
+func fieldOf(name string, s formSchema) answerField {
+	f := answerField{Name: fieldName + name, Property: name, Label: s.Title, Hint: s.Description, Most: s.MaxLength, Kind: jsonField}
+	if f.Label == "" {
+		f.Label = name
+	}
+	var text string
+	if json.Unmarshal(s.Default, &text) != nil {
+		text = string(s.Default)
+	}
+	f.Value = text
+	switch kind := s.kind(); {
+	case s.Ref != "":
+	case len(s.Enum) > 0:
+		f.options(s.Enum, s.Default)
+	case kind == "boolean":
+		f.options([]json.RawMessage{[]byte("true"), []byte("false")}, s.Default)
+		f.Options[0].Label, f.Options[1].Label = "Yes", "No"
+	case kind == "string" && s.Format == "date":
+		f.Kind = dateField
+	case kind == "string" && s.MaxLength > maxOneLine:
+		f.Kind = areaField
+	case kind == "string":
+		f.Kind = textField
+	case kind == "integer" || kind == "number":
+		f.Kind, f.Whole = numberField, kind == "integer"
+	}
+	return f
+}
+
+func (f *answerField) options(values []json.RawMessage, standard json.RawMessage) {
+	f.Kind, f.Value = selectField, ""
+	for _, v := range values {
+		o := answerOption{Value: string(v), Label: string(v), Here: standard != nil && string(v) == string(standard)}
+		var text string
+		if json.Unmarshal(v, &text) == nil {
+			o.Label = sentence(text)
+		}
+		if o.Here {
+			f.Value = o.Value
+		}
+		f.Options = append(f.Options, o)
+	}
+}
+
+// Labelled is what a button of the field says.
+func (f answerField) Labelled(o answerOption) string {
+	if o.Label == "Yes" || o.Label == "No" {
+		return f.Label + ": " + strings.ToLower(o.Label)
+	}
+	return o.Label
+}
+
+// fill takes what was typed.
+func (f *answerField) fill(req *request) {
+	f.Value = req.typed(f.Name)
+	for i := range f.Options {
+		f.Options[i].Here = f.Options[i].Value == f.Value
+	}
+}
+
+// json returns the value of a field; nil where nothing was typed. What is not of its type stays a
+// text, so that the schema says what is wrong with it.
+func (f answerField) json() json.RawMessage {
+	value := f.Value
+	if f.Kind != textField && f.Kind != areaField {
+		value = strings.TrimSpace(value)
+	}
+	if value == "" {
+		return nil
+	}
+	switch f.Kind {
+	case textField, areaField, dateField:
+	default:
+		if json.Valid([]byte(value)) {
+			return json.RawMessage(value)
+		}
+	}
+	doc, err := json.Marshal(strings.ToValidUTF8(value, "\uFFFD"))
+	if err != nil { // unreachable: a text can be written
+		return nil
+	}
+	return doc
+}
+
+// An answerSheet is the form of an answer, as it was typed.
+type answerSheet struct {
+	Fields []answerField
+	About  formSchema
+	Result string // of an answer that is typed as JSON
+	Others []string
+}
+
+// sheetOf returns the form of a schema with what was typed.
+func sheetOf(req *request, schema json.RawMessage) answerSheet {
+	p := answerSheet{Result: "{\n  \n}"}
+	p.Fields, p.About = fieldsOf(schema)
+	if req.Method == http.MethodPost {
+		p.Result = req.typed("result")
+		for i := range p.Fields {
+			p.Fields[i].fill(req)
+		}
+	}
+	return p
+}
+
+// Buttons is the field whose values are on the buttons; nil: there is one button.
+func (p answerSheet) Buttons() *answerField {
+	if i := slices.IndexFunc(p.Fields, func(f answerField) bool { return f.Kind == buttonField }); i >= 0 {
+		return &p.Fields[i]
+	}
+	return nil
+}
+
+// answer is what was typed, as JSON.
+func (p answerSheet) answer() (json.RawMessage, error) {
+	if len(p.Fields) == 0 {
+		doc := typedJSON(p.Result)
+		if len(doc) == 0 {
+			return nil, tasker.Errorf(tasker.Invalid, "give the answer: steps that depend on this one receive it; null is one")
+		}
+		return doc, nil
+	}
+	members := map[string]json.RawMessage{}
+	for _, f := range p.Fields {
+		if v := f.json(); v != nil {
+			members[f.Property] = v
+		}
+	}
+	doc, err := json.Marshal(members)
+	if err != nil { // unreachable: each is JSON
+		return nil, tasker.Errorf(tasker.Invalid, "the answer cannot be read")
+	}
+	return doc, nil
+}
+
+// blame puts what is wrong with an answer beside its fields, and the rest above the form.
+func (p *answerSheet) blame(err error) {
+	var e *tasker.Error
+	if !errors.As(err, &e) {
+		return
+	}
+	list, _ := e.Details.([]tasker.Fault)
+	for _, fault := range list {
+		if p.missing(fault) {
+			continue
+		}
+		i := slices.IndexFunc(p.Fields, func(f answerField) bool {
+			return fault.Path == f.Property || strings.HasPrefix(fault.Path, f.Property+".") || strings.HasPrefix(fault.Path, f.Property+"[")
+		})
+		if i < 0 {
+			p.Others = append(p.Others, fault.String())
+			continue
+		}
+		p.Fields[i].Problem = sentence(fault.Message)
+	}
+}
+
+// missing puts a fault beside the fields that it says are missing.
+func (p *answerSheet) missing(fault tasker.Fault) (found bool) {
+	if fault.Path != "" || !strings.HasPrefix(fault.Message, "is missing") {
+		return false
+	}
+	for i := range p.Fields {
+		if strings.Contains(fault.Message, strconv.Quote(p.Fields[i].Property)) {
+			p.Fields[i].Problem, found = "Is missing", true
+		}
+	}
+	return found
+}
+
+// An answerForm answers a step that waits for a person.
+type answerForm struct {
+	humanForm
+	answerSheet
+	Context document
+	Parents []parentResult
+}
+
+func (s *server) answerForm(req *request) (*answerForm, error) {
+	h, err := s.humanForm(req, form{page: "answer", title: "Answer step", Button: "Answer"})
+	if err != nil {
+		return nil, err
+	}
+	p := &answerForm{humanForm: h, answerSheet: sheetOf(req, h.Form)}
+	steps, err := s.DB.Steps(req.Context(), h.Task.UUID)
+	if err != nil {
+		return nil, err
+	}
+	p.Context, p.Parents = documentOf("Context", h.Task.Context, maxShown, ""), parentsOf(steps, h.Step)
+	p.Command = p.command(req)
+	return p, nil
+}
+
+func (p *answerForm) do(req *request) (*view, error) {
+	if err := p.identify(req); err != nil {
+		return nil, err
+	}
+	doc, err := p.answer()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := p.Engine.CompleteExternal(req.Context(), p.Task.UUID, p.Step.UUID, tasker.Outcome{Success: true, Result: doc}, p.Actor); err != nil {
+		if tasker.CodeOf(err) != tasker.Invalid {
+			return nil, err
+		}
+		p.blame(err)
+		p.Problem = messageOf(err)
+		return p.view(p, apiv1.Status(tasker.Invalid)), nil
+	}
+	return &view{next: p.Back, note: "Step " + p.Step.Name + " has its answer."}, nil
+}
+
+// command is the same answer from a terminal.
+func (p *answerForm) command(req *request) command {
+	doc, err := p.answer()
+	if err != nil || req.Method == http.MethodGet {
+		doc = nil
+	}
+	actor, _ := p.placeholders()
+	body := apiv1.Completion{Success: true, Result: validOr(doc, `{"approved":true}`), Source: p.byInBody(actor)}
+	ctl := append([]string{"task", "answer-step", p.Task.UUID.String(), p.Step.Name, "--result", string(body.Result)}, p.by("--source", actor)...)
+	return commandOf(req, ctl, http.MethodPost, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String()+"/completion", body)
+}
+
+// command is the same assignment from a terminal.
+func (p *assignForm) command(req *request) command {
+	actor, _ := p.placeholders()
+	body := apiv1.AssignStep{Assignee: p.To, Reason: p.Reason, By: p.byInBody(actor)}
+	ctl := []string{"task", "assign-step", p.Task.UUID.String(), p.Step.Name, "--to", p.To}
+	if p.To == "" {
+		ctl = append(ctl[:4], "--nobody")
+	}
+	if p.Reason != "" {
+		ctl = append(ctl, "--reason", p.Reason)
+	}
+	return commandOf(req, append(ctl, p.by("--by", actor)...), http.MethodPut, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String()+"/assignee", body)
+}

@@ -1,0 +1,183 @@
+package web
+
+import (
+	"net/http"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+const (
+	inboxPath = Root + "/inbox"
+	navInbox  = "Inbox"
+	inboxRows = 50
+
+	wordMine       = "mine"
+	wordUnassigned = "unassigned"
+)
+
+// inboxRoutes are the pages of what waits for people.
+func (s *server) inboxRoutes() []route {
+	const step = "/tasks/{task}/steps/{step}"
+	list := []route{{method: http.MethodGet, path: "/inbox", rule: needs(access.ReadTasks), serve: s.inbox}}
+	list = append(list, actionRoutes(s, step+"/answer", access.CompleteSteps, s.answerForm)...)
+	return append(list, actionRoutes(s, step+"/assign", access.OperateSteps, s.assignForm)...)
+}
+
+// An inboxLine is a step that waits for a person.
+type inboxLine struct {
+	tasker.HumanStep
+	Path string // of the page on which it is answered, or of its task
+}
+
+// An inboxPage lists what waits for people, what is due first before the rest.
+type inboxPage struct {
+	Of     string // mine, unassigned, or empty: all
+	Choice []inboxChoice
+	Steps  []inboxLine
+	Pager  pager
+}
+
+// An inboxChoice leads to the inbox of somebody.
+type inboxChoice struct {
+	Name, Path string
+	Here       bool
+}
+
+// assignees are the names under which something waits for whoever opens a page.
+func (req *request) assignees() []string {
+	list := req.caller.Assignees()
+	if len(list) == 0 && req.actor != "" && tasker.AssigneeFault(req.actor) == "" {
+		list = append(list, req.actor)
+	}
+	return list
+}
+
+func (s *server) inbox(req *request) (*view, error) {
+	q := req.query()
+	of := choice(q, "of", []string{wordMine, wordUnassigned})
+	f := tasker.InboxFilter{Namespace: q.text("namespace", maxText), Template: q.text("template", maxText), Overdue: q.on("overdue"), Limit: inboxRows}
+	who := q.text("assignee", tasker.MaxAssigneeBytes)
+	switch {
+	case who != "":
+		f.Assignees = []string{who}
+	case of == wordMine:
+		f.Assignees = append([]string{}, req.assignees()...)
+	case of == wordUnassigned:
+		f.Assignees = []string{""}
+	}
+	if text := q.Get("after"); text != "" {
+		place, err := tasker.ParseInboxPlace(text)
+		if err != nil {
+			q.refuse("after", "the end of the page before")
+		}
+		f.After = &place
+	}
+	if q.err != nil {
+		return nil, q.err
+	}
+	list, more, err := s.Engine.Inbox(req.Context(), f)
+	if err != nil {
+		return nil, err
+	}
+	p := inboxPage{Of: of}
+	for _, c := range []struct{ name, of string }{{"all", ""}, {"mine", wordMine}, {"unassigned", wordUnassigned}} {
+		path := inboxPath
+		if c.of != "" {
+			path += "?of=" + c.of
+		}
+		p.Choice = append(p.Choice, inboxChoice{Name: c.name, Path: path, Here: c.of == of && who == ""})
+	}
+	for _, h := range list {
+		line := inboxLine{HumanStep: h, Path: taskPath(h.TaskUUID) + "#step-" + h.StepUUID.String()}
+		if s.offers(req, access.CompleteSteps, h.Namespace) {
+			line.Path = stepPath(h.StepRef) + "/answer"
+		}
+		p.Steps = append(p.Steps, line)
+	}
+	if more {
+		last := list[len(list)-1]
+		p.Pager.After = req.link("after", tasker.InboxPlace{DueAt: last.DueAt, Step: last.StepUUID}.String())
+	}
+	return &view{page: "inbox", title: navInbox, nav: navInbox, live: true, body: p}, nil
+}
+
+func stepPath(s tasker.StepRef) string { return taskPath(s.TaskUUID) + "/steps/" + s.StepUUID.String() }
+
+// asksPeople reports whether a step waits for an answer.
+func asksPeople(s tasker.Step) bool {
+	return s.Type == tasker.ExternalStep && s.State == tasker.StepPending && s.DependenciesSatisfied && !s.DecisionDue
+}
+
+// A humanForm is an action on a step that waits for a person.
+type humanForm struct {
+	*server
+	form
+	Task tasker.Task
+	Step tasker.Step
+	tasker.HumanStepDetail
+}
+
+func (s *server) humanForm(req *request, f form) (h humanForm, err error) {
+	var ref tasker.StepRef
+	if ref.TaskUUID, err = req.id("task"); err != nil {
+		return h, err
+	}
+	if ref.StepUUID, err = req.id("step"); err != nil {
+		return h, err
+	}
+	h.server = s
+	if h.Task, err = s.DB.Task(req.Context(), ref.TaskUUID); err != nil {
+		return h, err
+	}
+	if h.Step, err = s.DB.Step(req.Context(), ref.TaskUUID, ref.StepUUID); err != nil {
+		return h, err
+	}
+	if h.HumanStepDetail, err = s.Engine.HumanStep(req.Context(), ref); err != nil {
+		return h, err
+	}
+	f.title, f.nav, f.Back = f.title+" "+h.Step.Name, navInbox, taskPath(ref.TaskUUID)
+	h.form = req.formOf(f)
+	h.Command = command{}
+	if !asksPeople(h.Step) {
+		h.Refused = "The step does not wait for an answer: it is " + words(h.Step.State) + "."
+	}
+	return h, nil
+}
+
+// An assignForm says who is to answer a step.
+type assignForm struct {
+	humanForm
+	To string
+}
+
+func (s *server) assignForm(req *request) (*assignForm, error) {
+	h, err := s.humanForm(req, form{page: "assign", title: "Assign step", Button: "Assign"})
+	if err != nil {
+		return nil, err
+	}
+	p := &assignForm{humanForm: h, To: h.Assignee}
+	switch mine := req.assignees(); {
+	case req.Method == http.MethodPost:
+		p.To = req.typed("assignee")
+	case p.To == "" && len(mine) > 0:
+		p.To = mine[0]
+	}
+	p.Command = p.command(req)
+	return p, nil
+}
+
+func (p *assignForm) do(req *request) (*view, error) {
+	if err := p.identify(req); err != nil {
+		return nil, err
+	}
+	now, err := p.Engine.Assign(req.Context(), p.StepRef, tasker.AssignRequest{Assignee: p.To, Actor: p.Actor, Reason: p.Reason})
+	if err != nil {
+		return nil, err
+	}
+	note := "Step " + p.StepName + " is assigned to " + now.Assignee + "."
+	if now.Assignee == "" {
+		note = "Step " + p.StepName + " is assigned to nobody in particular."
+	}
+	return &view{next: p.Back, note: note}, nil
+}
