@@ -160,6 +160,8 @@ type LimitDetail struct {
 // A LimitFilter selects limits.
 type LimitFilter struct {
 	Namespace string // empty: all that the caller may see
+	Kind      LimitKind
+	Name      string
 	After     string // the String of the last limit of the page before
 	Limit     int
 }

@@ -144,3 +144,91 @@ func FromHoldDetail(d tasker.HoldDetail) HoldDetail {
 	}
 	return out
 }
+
+// SetLimit is the body of PUT /v1/limits.
+type SetLimit struct {
+	Kind          string  `json:"kind" enum:"server,namespace,handler,name" doc:"What is limited."`
+	Namespace     string  `json:"namespace,omitempty" maxLength:"128" doc:"Whose steps are limited; absent for the server."`
+	Name          string  `json:"name,omitempty" maxLength:"128" doc:"The handler, or the name that templates give; absent for the server and a namespace."`
+	MaxInProgress int     `json:"max_in_progress,omitempty" minimum:"1" maximum:"10000" doc:"How many steps of one key may be in progress at a time."`
+	PerSecond     float64 `json:"per_second,omitempty" minimum:"0" maximum:"1000000" doc:"How many steps of one key may begin in a second. One of the two is needed."`
+	Burst         int     `json:"burst,omitempty" minimum:"1" maximum:"1000000" doc:"How many of them may begin at once after a rest; absent: as many as in a second, and one at least."`
+	Reason        string  `json:"reason,omitempty" maxLength:"2000" doc:"Why, for the audit log."`
+	By            string  `json:"by,omitempty" maxLength:"255" doc:"Who sets it."`
+}
+
+// Limit bounds how many steps are in progress at a time, or begin in a second.
+type Limit struct {
+	Kind          string    `json:"kind" enum:"server,namespace,handler,name"`
+	Namespace     string    `json:"namespace" doc:"Empty for the server."`
+	Name          string    `json:"name" doc:"The handler, or the name that templates give."`
+	MaxInProgress *int      `json:"max_in_progress" doc:"Of each key; null: any number."`
+	PerSecond     *float64  `json:"per_second" doc:"How many may begin, of each key; null: any number."`
+	Burst         *int      `json:"burst" doc:"How many may begin at once after a rest."`
+	ByTemplate    bool      `json:"by_template" doc:"The value is that of the template that was registered last; nobody has set another."`
+	ChangedAt     time.Time `json:"changed_at"`
+	ChangedBy     string    `json:"changed_by"`
+	InProgress    int64     `json:"in_progress" doc:"Steps that have a place, of all keys; counting stops at 10000."`
+	Waiting       int64     `json:"waiting" doc:"Steps that wait for the limit; counting stops at 10000."`
+
+	Keys []LimitKey `json:"keys" doc:"With keys=true: those for which most steps wait first, at most 100. Otherwise null."`
+}
+
+// LimitList is a page of limits, by namespace, kind and name.
+type LimitList struct {
+	Limits     []Limit   `json:"limits"`
+	Pagination LimitPage `json:"pagination"`
+}
+
+// LimitPage says how a list of limits goes on.
+type LimitPage struct {
+	Limit     int     `json:"limit"`
+	Count     int     `json:"count" doc:"Elements in this answer."`
+	HasMore   bool    `json:"has_more" doc:"There are elements after these."`
+	NextAfter *string `json:"next_after" doc:"What to ask for as after, to get them."`
+}
+
+// LimitKey is how a limit stands for one of its keys.
+type LimitKey struct {
+	Key        string      `json:"key" doc:"Empty where the limit has one key for all."`
+	InProgress int64       `json:"in_progress"`
+	Waiting    int64       `json:"waiting"`
+	FreeAt     *time.Time  `json:"free_at" doc:"When the rate lets the next step begin; null: now."`
+	Holders    []LimitStep `json:"holders" doc:"Steps that have a place, the oldest claim first, at most 10."`
+}
+
+// LimitStep is a step that has a place of a limit.
+type LimitStep struct {
+	TaskUUID  string    `json:"task_uuid"`
+	StepUUID  string    `json:"step_uuid"`
+	StepName  string    `json:"step_name"`
+	ClaimedAt time.Time `json:"claimed_at"`
+}
+
+// FromLimit converts a limit.
+func FromLimit(l tasker.Limit) Limit {
+	w := Limit{
+		Kind: string(l.Kind), Namespace: l.Namespace, Name: l.Name, ByTemplate: l.ByTemplate, ChangedAt: l.ChangedAt.UTC(), ChangedBy: l.ChangedBy,
+		InProgress: l.InProgress, Waiting: l.Waiting,
+	}
+	if l.MaxInProgress > 0 {
+		w.MaxInProgress = &l.MaxInProgress
+	}
+	if l.PerSecond > 0 {
+		w.PerSecond, w.Burst = &l.PerSecond, &l.Burst
+	}
+	return w
+}
+
+// FromLimitDetail converts a limit with its keys.
+func FromLimitDetail(d tasker.LimitDetail) Limit {
+	w := FromLimit(d.Limit)
+	w.Keys = make([]LimitKey, len(d.Keys))
+	for i, k := range d.Keys {
+		w.Keys[i] = LimitKey{Key: k.Key, InProgress: k.InProgress, Waiting: k.Waiting, FreeAt: k.FreeAt, Holders: make([]LimitStep, len(k.Holders))}
+		for j, h := range k.Holders {
+			w.Keys[i].Holders[j] = LimitStep{TaskUUID: h.TaskUUID.String(), StepUUID: h.StepUUID.String(), StepName: h.Step, ClaimedAt: h.ClaimedAt.UTC()}
+		}
+	}
+	return w
+}

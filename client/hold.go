@@ -69,3 +69,49 @@ func (c *Client) changeHold(ctx context.Context, hold tasker.ID, verb string, bo
 	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "holds", hold.String(), verb}, body: body}, &answer)
 	return answer, err
 }
+
+// A LimitQuery pages limits, by namespace, kind and name.
+type LimitQuery struct {
+	Namespace string // empty means any
+	Kind      string // likewise
+	Name      string // likewise
+	Keys      bool   // each with its keys and who has their places; at most 10 then
+	After     string // the NextAfter of the page before
+	Limit     int    // 0 means the server's default
+}
+
+// Limits lists limits.
+func (c *Client) Limits(ctx context.Context, q LimitQuery) (apiv1.LimitList, error) {
+	query := url.Values{}
+	setText(query, "namespace", q.Namespace)
+	setText(query, "kind", q.Kind)
+	setText(query, "name", q.Name)
+	setText(query, "after", q.After)
+	if q.Keys {
+		query.Set("keys", "true")
+	}
+	if q.Limit > 0 {
+		query.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var answer apiv1.LimitList
+	err := c.get(ctx, &answer, query, "v1", "limits")
+	return answer, err
+}
+
+// SetLimit sets a limit, or changes it. It holds from the answer on.
+func (c *Client) SetLimit(ctx context.Context, s apiv1.SetLimit) (apiv1.Limit, error) {
+	var answer apiv1.Limit
+	err := c.do(ctx, request{method: http.MethodPut, path: []string{"v1", "limits"}, body: s, repeatable: true}, &answer)
+	return answer, err
+}
+
+// DeleteLimit removes a limit. It is a Conflict when templates give it to their steps.
+func (c *Client) DeleteLimit(ctx context.Context, ref tasker.LimitRef, reason, by string) error {
+	query := url.Values{}
+	setText(query, "kind", string(ref.Kind))
+	setText(query, "namespace", ref.Namespace)
+	setText(query, "name", ref.Name)
+	setText(query, "reason", reason)
+	setText(query, "by", by)
+	return c.do(ctx, request{method: http.MethodDelete, path: []string{"v1", "limits"}, query: query}, nil)
+}

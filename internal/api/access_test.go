@@ -76,6 +76,7 @@ var who = map[string]string{
 	"POST /v1/workers/{worker_uuid}/heartbeat": "worker admin", "POST /v1/workers/{worker_uuid}/checkpoint": "worker admin", "POST /v1/workers/{worker_uuid}/results": "worker admin",
 	"POST /v1/workers/{worker_uuid}/release": "worker admin", "POST /v1/workers/{worker_uuid}/drain": "operator admin",
 	"GET /v1/queues": "viewer operator developer admin", "GET /v1/namespaces": "viewer operator developer admin",
+	"GET /v1/limits": "viewer operator developer admin", "PUT /v1/limits": "operator admin", "DELETE /v1/limits": "operator admin",
 	"PUT /v1/namespaces/{namespace}": "admin@*", "DELETE /v1/namespaces/{namespace}": "admin@*",
 
 	"POST /v1/operations": "operator admin", "GET /v1/operations": "viewer operator developer admin",

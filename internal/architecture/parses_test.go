@@ -49,6 +49,7 @@ var parses = map[string]string{
 	"internal/engine (*creation).merge payload.Decode":               "the context of a request that is merged into a task of another version, against its schema",
 	"internal/engine (*verdict).decided json.Unmarshal":              "the result of a decision only: which steps it names",
 	"internal/engine namedSteps json.Unmarshal":                      "the result of a decision only: which steps it names",
+	"internal/engine limitKey json.Unmarshal":                        "the key of a limit, which an expression gave",
 	"internal/engine nameList json.Unmarshal":                        "the result of a decision only: which steps it names",
 }
 

@@ -153,7 +153,7 @@ func (p *program) root(name string) *cobra.Command {
 	p.output = "table"
 	root.PersistentFlags().StringVar(&p.server, "server", server, "URL of the server, or TASKER_URL")
 	root.PersistentFlags().VarP(cli.Choice(&p.output, []string{"table", "json"}), "output", "o", "table, or json for scripts")
-	cli.Group(root, p.taskCommand(), p.inboxCommand(), p.explainCommand(), p.caseCommand(), p.incidentCommand(), p.messageCommand(), p.entryCommand(), p.operationCommand(), p.holdCommand(), p.scheduleCommand(), p.reportCommand(), p.drillCommand(), p.templateCommand(), p.workerCommand(), p.queuesCommand(), p.namespaceCommand(),
+	cli.Group(root, p.taskCommand(), p.inboxCommand(), p.explainCommand(), p.caseCommand(), p.incidentCommand(), p.messageCommand(), p.entryCommand(), p.operationCommand(), p.holdCommand(), p.scheduleCommand(), p.reportCommand(), p.drillCommand(), p.templateCommand(), p.workerCommand(), p.queuesCommand(), p.namespaceCommand(), p.limitCommand(),
 		p.whoAmICommand(), p.keyCommand(), p.sessionCommand(), p.auditCommand(), p.healthCommand(), p.versionCommand())
 	cli.Root(root)
 	return root

@@ -148,7 +148,10 @@ var permits = map[string]permit{
 	"template register":     {roles: developers, needs: "templates:write", names: true, args: []string{"-"}, stdin: strings.Replace(oneStep, "orders", "shop", 1)},
 
 	"worker list": {roles: viewers, needs: "workers:read"}, "worker drain": {roles: operators, needs: "workers:drain", names: true, args: []string{"{worker}"}},
-	"queue list": {roles: viewers, needs: "workers:read"}, "namespace list": {roles: viewers, needs: "workers:read"},
+	"queue list": {roles: viewers, needs: "workers:read"}, "namespace list": {roles: viewers, needs: "workers:read"}, "limit list": {roles: viewers, needs: "workers:read"},
+	"limit show":       {roles: viewers, needs: "workers:read"},
+	"limit set":        {roles: operators, needs: "steps:operate", names: true, args: []string{"namespace", "--namespace", "shop", "--max", "7"}},
+	"limit delete":     {roles: operators, needs: "steps:operate", names: true, args: []string{"namespace", "--namespace", "{limited}"}},
 	"namespace weight": {roles: "admin@*", needs: "system:admin", args: []string{"shop", "2"}},
 	"namespace reset":  {roles: "admin@*", needs: "system:admin", args: []string{"{weighted}"}},
 
@@ -380,6 +383,9 @@ func (m *matrix) line(command string, p permit) []string {
 		case a == "{planned}", a == "{started}":
 			o = m.operation(a == "{started}")
 			args = append(args, o.UUID.String())
+		case a == "{limited}":
+			m.Exec(`INSERT INTO tasker.limits (kind, namespace, name, max_in_progress, by_template, changed_by) VALUES ('namespace', 'shop', '', 7, false, 'test') ON CONFLICT DO NOTHING`)
+			args = append(args, "shop")
 		case a == "{weighted}":
 			m.Exec(`INSERT INTO tasker.namespaces (namespace, weight, set_by) VALUES ('shop', 2, '') ON CONFLICT DO NOTHING`)
 			args = append(args, "shop")

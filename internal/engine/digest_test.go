@@ -75,6 +75,7 @@ func TestEveryFieldOfARequestCounts(t *testing.T) {
 		"Name": "single2", "Version": "1.0.0", "Context": json.RawMessage(`{"a":1}`), "Initiator": "x", "SourceSystem": "x", "Reason": "x",
 		"Priority": 1, "Tags": []string{"x"}, "CorrelationID": "x", "ParentCorrelationID": "x", "StartAt": time.Now().Add(time.Hour),
 		"StartAfter": time.Minute, "StartBy": time.Now().Add(time.Hour), "StartWithin": time.Minute, "RecreatedFrom": first,
+		"Unique": tasker.Unique{Key: "k"}, "Debounce": tasker.Debounce{Key: "k", Wait: time.Second},
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[tasker.NewTask]()) {
 		if f.Name == "Namespace" || f.Name == "IdempotencyKey" {

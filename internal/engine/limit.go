@@ -96,7 +96,7 @@ func (e *Engine) Limits(ctx context.Context, f tasker.LimitFilter) ([]tasker.Lim
 	if err != nil {
 		return nil, false, err
 	}
-	return e.db.Limits(ctx, f.Namespace, after, f.Limit)
+	return e.db.Limits(ctx, f, after)
 }
 
 // Limit returns a limit with the keys for which most steps wait, and who has their places. The error is NotFound when there is none.

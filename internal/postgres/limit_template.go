@@ -1,0 +1,126 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+)
+
+// A limit that a template gives has the value of the newest registration, until somebody sets another.
+const giveLimits = `
+WITH given AS (
+    SELECT * FROM unnest($2::text[], $3::int[], $4::float8[], $5::int[]) AS u (name, max_in_progress, per_second, burst)
+),
+stored AS (
+    INSERT INTO tasker.limits (kind, namespace, name, max_in_progress, per_second, burst, by_template, changed_by)
+    SELECT 'name', $1, g.name, nullif(g.max_in_progress, 0), nullif(g.per_second, 0), nullif(g.burst, 0), true, $6
+    FROM given g
+    ORDER BY g.name
+    ON CONFLICT (namespace, kind, name) DO UPDATE
+    SET max_in_progress = CASE WHEN limits.by_template THEN excluded.max_in_progress ELSE limits.max_in_progress END,
+        per_second = CASE WHEN limits.by_template THEN excluded.per_second ELSE limits.per_second END,
+        burst = CASE WHEN limits.by_template THEN excluded.burst ELSE limits.burst END,
+        changed_by = CASE WHEN limits.by_template THEN excluded.changed_by ELSE limits.changed_by END,
+        changed_at = CASE WHEN limits.by_template THEN clock_timestamp() ELSE limits.changed_at END
+    RETURNING limit_id, name
+)
+INSERT INTO tasker.limit_queues (namespace, handler, limit_id)
+SELECT DISTINCT $1, q.handler, s.limit_id
+FROM unnest($7::text[], $8::text[]) AS q (name, handler)
+JOIN stored s ON s.name = q.name
+ON CONFLICT DO NOTHING`
+
+// giveLimits stores the limits that a template gives to its steps.
+func (tx *Tx) giveLimits(ctx context.Context, t tasker.Template) error {
+	if len(t.Limits) == 0 {
+		return nil
+	}
+	var names, of, handlers []string
+	var most, bursts []int
+	var rates []float64
+	for _, l := range t.Limits {
+		v := l.Value()
+		if err := v.Check(); err != nil {
+			return err
+		}
+		names, most, rates, bursts = append(names, l.Name), append(most, v.MaxInProgress), append(rates, v.PerSecond), append(bursts, v.Burst)
+		for _, s := range t.Steps {
+			if s.HasHandler() && (len(l.Steps) == 0 || slices.Contains(l.Steps, s.Name)) {
+				of, handlers = append(of, l.Name), append(handlers, s.Handler.Callable)
+			}
+		}
+	}
+	by := cmp.Or(access.IdentityOf(ctx).Subject, tasker.SystemActor)
+	if _, err := tx.Exec(ctx, giveLimits, t.Namespace, names, most, rates, bursts, by, of, handlers); err != nil {
+		return fmt.Errorf("store the limits of a template: %w", err)
+	}
+	return nil
+}
+
+// A TaskLimit is a limit that its template gives to a new task.
+type TaskLimit struct {
+	Name string
+	Key  string
+	Step *tasker.ID // that is limited; nil: every step
+}
+
+type newTaskLimit struct {
+	task *CreatedTask
+	TaskLimit
+}
+
+var taskLimitColumns = columns[newTaskLimit]{
+	col("task_uuid uuid", func(l *newTaskLimit) tasker.ID { return l.task.UUID }),
+	col("namespace text", func(l *newTaskLimit) string { return l.task.Template.Namespace }),
+	col("name text", func(l *newTaskLimit) string { return l.Name }),
+	col("key text", func(l *newTaskLimit) string { return l.Key }),
+	col("step_uuid uuid", func(l *newTaskLimit) pgtype.UUID { return nullable(l.Step) }),
+}
+
+var insertTaskLimits = `
+INSERT INTO tasker.task_limits (task_uuid, step_uuid, limit_id, key)
+SELECT u.task_uuid, u.step_uuid, l.limit_id, u.key
+FROM ` + taskLimitColumns.unnest("u", 1) + `
+JOIN tasker.limits l ON l.namespace = u.namespace AND l.kind = 'name' AND l.name = u.name`
+
+func limitsOfTasks(tasks []*CreatedTask) (list []newTaskLimit) {
+	for _, t := range tasks {
+		for _, l := range t.Limits {
+			list = append(list, newTaskLimit{t, l})
+		}
+	}
+	return list
+}
+
+const changeLimitKeys = `
+UPDATE tasker.task_limits t SET key = u.key
+FROM unnest($2::text[], $3::text[]) AS u (name, key)
+JOIN tasker.limits l ON l.namespace = $4 AND l.kind = 'name' AND l.name = u.name
+WHERE t.task_uuid = $1 AND t.limit_id = l.limit_id`
+
+// changeLimitKeys gives a task that has not started the keys of another request.
+func (tx *Tx) changeLimitKeys(ctx context.Context, task tasker.ID, t *CreatedTask) error {
+	if len(t.Limits) == 0 {
+		return nil
+	}
+	keys := map[string]string{}
+	for _, l := range t.Limits {
+		keys[l.Name] = l.Key
+	}
+	names := slices.Sorted(maps.Keys(keys))
+	list := make([]string, len(names))
+	for i, name := range names {
+		list[i] = keys[name]
+	}
+	if _, err := tx.Exec(ctx, changeLimitKeys, task, names, list, t.Template.Namespace); err != nil {
+		return fmt.Errorf("change the keys of limits: %w", err)
+	}
+	return nil
+}
