@@ -55,6 +55,7 @@ const (
 	FactFailed     Fact = "failed"
 	FactUnattended Fact = "unattended"
 	FactHeld       Fact = "held"
+	FactLimit      Fact = "limit"
 	FactGate       Fact = "gate"
 	FactNoWorker   Fact = "no_worker"
 	FactQueue      Fact = "queue"
@@ -73,7 +74,7 @@ const (
 // ExplainedFacts lists every fact in the order in which they are looked for.
 func ExplainedFacts() []Fact {
 	return []Fact{
-		FactEnded, FactNotStarted, FactCycle, FactOperation, FactResultKept, FactFailed, FactUnattended, FactHeld, FactGate, FactNoWorker, FactQueue,
+		FactEnded, FactNotStarted, FactCycle, FactOperation, FactResultKept, FactFailed, FactUnattended, FactHeld, FactLimit, FactGate, FactNoWorker, FactQueue,
 		FactRunning, FactRetry, FactDecision, FactOutside, FactWait, FactChild, FactItems, FactParents, FactEmpty, FactUnknown,
 	}
 }

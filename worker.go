@@ -66,6 +66,7 @@ type Queue struct {
 	NextExpiresAt   *time.Time // when the first of them has waited too long
 	AwaitingWorker  int        // steps that waited too long, and go back once a worker lives; MaxQueueCount means: or more
 	Held            int        // steps that a hold keeps from workers; MaxQueueCount means: or more
+	Limited         int        // steps that a limit keeps from workers; MaxQueueCount means: or more
 	LiveWorkers     int        // active workers that take such steps
 	Unserved        bool       // there is none, and steps wait for one
 }
@@ -73,8 +74,9 @@ type Queue struct {
 // A Backlog is what waits for workers in one namespace.
 type Backlog struct {
 	Namespace string
-	Steps     int64 // enqueued, and not held
+	Steps     int64 // enqueued, and neither held nor limited
 	Held      int64 // kept from workers by a hold
+	Limited   int64 // kept from workers by a limit
 	Unserved  int64 // enqueued, or waiting for a worker to live, with none alive for their handler
 	Workers   int64 // alive, and not draining
 

@@ -268,6 +268,7 @@ type Queue struct {
 	NextExpiresAt   *time.Time `json:"next_expires_at" doc:"When the first of them has waited too long, or null. Where counting stopped: the first of the most urgent, and of the oldest of each priority."`
 	AwaitingWorker  int        `json:"awaiting_worker" doc:"Steps that waited too long and go back into the queue once a worker lives. Counting stops at 10000."`
 	Held            int        `json:"held" doc:"Steps that a hold keeps from workers; they are not among the queued ones. Counting stops at 10000."`
+	Limited         int        `json:"limited" doc:"Steps that a limit keeps from workers; they are not among the queued ones. Counting stops at 10000."`
 	LiveWorkers     int        `json:"live_workers" doc:"Active workers that take such steps."`
 	Unserved        bool       `json:"unserved" doc:"There is no such worker, and steps wait for one."`
 }
@@ -276,7 +277,7 @@ type Queue struct {
 func FromQueue(q tasker.Queue) Queue {
 	return Queue{
 		Namespace: q.Namespace, Handler: q.Handler, Queued: q.Queued, QueuedIsAtLeast: q.QueuedIsAtLeast,
-		OldestQueuedAt: utc(q.OldestQueuedAt), NextExpiresAt: utc(q.NextExpiresAt), AwaitingWorker: q.AwaitingWorker, Held: q.Held,
+		OldestQueuedAt: utc(q.OldestQueuedAt), NextExpiresAt: utc(q.NextExpiresAt), AwaitingWorker: q.AwaitingWorker, Held: q.Held, Limited: q.Limited,
 		LiveWorkers: q.LiveWorkers, Unserved: q.Unserved,
 	}
 }

@@ -125,7 +125,7 @@ steps are kept from workers by a hold: tasker-ctl hold list --open.`,
 }
 
 func (p *program) printQueues(l []apiv1.Queue) {
-	header := []string{"namespace", "handler", "queued", "awaiting", "held", "live workers", "oldest", "expires"}
+	header := []string{"namespace", "handler", "queued", "awaiting", "held", "limited", "live workers", "oldest", "expires"}
 	list(p, l, columns{none: "Nothing waits for a worker.", names: header}, func(q apiv1.Queue) []string {
 		workers := strconv.Itoa(q.LiveWorkers)
 		if q.Unserved {
@@ -133,7 +133,7 @@ func (p *program) printQueues(l []apiv1.Queue) {
 		}
 		return []string{
 			q.Namespace, q.Handler, atLeast(q.Queued, q.QueuedIsAtLeast), atLeast(q.AwaitingWorker, q.AwaitingWorker >= tasker.MaxQueueCount),
-			atLeast(q.Held, q.Held >= tasker.MaxQueueCount), workers, orDash(at(q.OldestQueuedAt)), orDash(at(q.NextExpiresAt)),
+			atLeast(q.Held, q.Held >= tasker.MaxQueueCount), atLeast(q.Limited, q.Limited >= tasker.MaxQueueCount), workers, orDash(at(q.OldestQueuedAt)), orDash(at(q.NextExpiresAt)),
 		}
 	})
 }

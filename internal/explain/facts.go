@@ -49,7 +49,7 @@ func (f found) facts() (list []tasker.ExplainedFact) {
 		name string
 		at   *time.Time
 	}{{"expires", s.ExpiresAt}, {"heartbeat", f.heard()}, {"lease ends", s.LeaseExpiresAt}, {"times out", s.TimeoutAt}, {"next attempt", s.NextRetryAt}} {
-		if instant.at != nil && (instant.name != "expires" || s.HoldUUID == nil) { // which stands still
+		if instant.at != nil && (instant.name != "expires" || s.HoldUUID == nil && s.LimitKind == "") { // which stands still
 			add(instant.name, "%s", at(*instant.at))
 		}
 	}
@@ -64,6 +64,9 @@ func (f found) facts() (list []tasker.ExplainedFact) {
 	}
 	if s.HoldUUID != nil {
 		add("hold", "%s of %s, %s", s.HoldUUID, s.HoldOwner, s.HoldState)
+	}
+	if s.LimitKind != "" {
+		add("limit", "%s, %s", limitOf(s.LimitOfStep), f.placesOf())
 	}
 	if s.OperationUUID != nil && f.shows.investigations {
 		add("operation", "%s: %s, the step is %s", s.OperationUUID, s.OperationState, strings.ReplaceAll(s.ItemState, "_", " "))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // hold is what is known of the hold that keeps the step from workers.
@@ -102,4 +103,45 @@ func (s *Service) holdOf(ctx context.Context, e *tasker.Explanation) error {
 		e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "next probe", Value: at(*h.NextProbeAt)})
 	}
 	return nil
+}
+
+// limitOf is the name of a limit for which a step waits.
+func limitOf(l postgres.LimitOfStep) string {
+	return tasker.LimitRef{Kind: tasker.LimitKind(l.LimitKind), Namespace: l.LimitNamespace, Name: l.LimitName}.String()
+}
+
+// placesOf says how many places are taken of the limit for which the step waits. A key is of the
+// context, and the places of the server are those of all namespaces.
+func (v view) placesOf() string {
+	l := v.step.LimitOfStep
+	if l.LimitKind == string(tasker.ServerLimit) {
+		return "of all steps"
+	}
+	text := fmt.Sprintf("%d in progress", l.LimitTaken)
+	if l.LimitMax > 0 {
+		text = fmt.Sprintf("%d of %d in progress", l.LimitTaken, l.LimitMax)
+	}
+	if l.LimitRate > 0 {
+		text += fmt.Sprintf(", %g a second", l.LimitRate)
+	}
+	if l.LimitKey != "" && v.shows.payloads {
+		text = fmt.Sprintf("key %q: ", l.LimitKey) + text
+	}
+	return text
+}
+
+// sayLimited says for which limit the step waits, and who has its places.
+func (v view) sayLimited() said {
+	l := v.step.LimitOfStep
+	w := tasker.Why{
+		Sentence: fmt.Sprintf("waits for limit %s (%s)", limitOf(l), v.placesOf()), Since: l.LimitSince,
+		Turn: tasker.TurnWorker, Unblocks: "A step that has a place ends; or the limit is raised: tasker-ctl limit set.",
+	}
+	if l.LimitMax == 0 || l.LimitTaken < int64(l.LimitMax) {
+		w.Turn, w.Unblocks = tasker.TurnClock, "It begins as the rate of the limit allows; or the limit is raised: tasker-ctl limit set."
+	}
+	if l.LimitHolderSince != nil {
+		w.Sentence += fmt.Sprintf("; step %s of task %s has a place since %s", l.LimitHolderStep, l.LimitHolder, at(*l.LimitHolderSince))
+	}
+	return said{Why: w}
 }

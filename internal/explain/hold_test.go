@@ -6,10 +6,34 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/hold"
 	"tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/postgres"
 )
+
+// A step that waits for a limit says for which, and who has its place.
+func TestLimitedSteps(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.employ()
+	_, err := h.Engine.SetLimit(t.Context(), tasker.LimitRef{Kind: tasker.NamespaceLimit, Namespace: h.Space}, tasker.LimitValue{MaxInProgress: 1}, engine.LimitChange{Actor: "bo"})
+	h.Must(err)
+	first, second := h.Create("chain"), h.Create("chain")
+	if list := h.claim(5); len(list) != 1 || list[0].TaskUUID != first {
+		t.Fatalf("claimed %v", list)
+	}
+	e := h.explain(h.step(second, "charge").UUID)
+	h.is(e, want{tasker.FactLimit, tasker.TurnWorker, []string{"Step charge waits for limit namespace/" + h.Space + " (1 of 1 in progress); step charge of task " + first.String() + " has a place since "}, "the limit is raised", "", ""})
+	if e.Since == nil || factNamed(e, "limit") != "namespace/"+h.Space+", 1 of 1 in progress" || factNamed(e, "expires") != "" {
+		t.Errorf("%+v", e)
+	}
+	queues, err := h.DB.Queues(t.Context(), h.Space, 10)
+	h.Must(err)
+	if len(queues) != 1 || queues[0].Limited != 1 || queues[0].Held != 0 || queues[0].Queued != 0 {
+		t.Errorf("queues: %+v", queues)
+	}
+}
 
 // A held step says who holds it, until when and why, from the moment on at which the hold
 // began, whether or not it was put aside; then how far its release is.

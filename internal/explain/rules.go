@@ -86,6 +86,10 @@ var rules = []rule{
 		[]tasker.Turn{tasker.TurnOperator, tasker.TurnClock, tasker.TurnServer}, func(v view) bool { return v.step != nil && v.step.HoldUUID != nil }, view.sayHeld,
 	},
 	{
+		tasker.FactLimit, "the step is enqueued, and a limit of steps in progress or of a rate keeps it from workers",
+		[]tasker.Turn{tasker.TurnWorker, tasker.TurnClock}, func(v view) bool { return v.step != nil && v.step.LimitKind != "" }, view.sayLimited,
+	},
+	{
 		tasker.FactGate, "the step is enqueued, its operation asks for workers of a version or newer ones, and none of these is alive",
 		[]tasker.Turn{tasker.TurnOperator}, view.gated, view.sayGate,
 	},

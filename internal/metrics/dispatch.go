@@ -45,7 +45,7 @@ type dispatch struct {
 	latency     metric.Float64Histogram
 
 	steps, unserved, workers metric.Int64ObservableGauge
-	held                     metric.Int64ObservableGauge
+	held, limited            metric.Int64ObservableGauge
 	up, depth, pending       metric.Int64ObservableGauge
 	canary                   metric.Int64ObservableGauge
 	waiting, oldest          metric.Float64ObservableGauge
@@ -71,6 +71,7 @@ func (m *Metrics) ObserveDispatch(provider metric.MeterProvider, s Sources) erro
 		{&d.steps, "tasker.queue.steps", "Steps that wait for a worker, by namespace; of a handler at most 1000 are counted."},
 		{&d.unserved, "tasker.queue.unserved_steps", "Steps that wait while no worker for their handler is alive, by namespace; of a handler at most 1000 are counted."},
 		{&d.held, "tasker.held_steps", "Steps that a hold keeps from workers, by namespace; of a handler at most 1000 are counted."},
+		{&d.limited, "tasker.limited_steps", "Steps that a limit keeps from workers, by namespace; of a handler at most 1000 are counted."},
 		{&d.workers, "tasker.workers.live", "Workers that are alive and take work, by namespace."},
 	})
 	if err != nil {
@@ -196,6 +197,7 @@ func neediest(list []tasker.Backlog) []tasker.Backlog {
 		others.Steps += b.Steps
 		others.Unserved += b.Unserved
 		others.Held += b.Held
+		others.Limited += b.Limited
 		others.Workers += b.Workers
 		others.Oldest = max(others.Oldest, b.Oldest)
 	}
@@ -210,6 +212,7 @@ func (d *dispatch) show(o metric.Observer, b tasker.Backlog) {
 	o.ObserveInt64(d.steps, b.Steps, of)
 	o.ObserveInt64(d.unserved, b.Unserved, of)
 	o.ObserveInt64(d.held, b.Held, of)
+	o.ObserveInt64(d.limited, b.Limited, of)
 	o.ObserveInt64(d.workers, b.Workers, of)
 	o.ObserveFloat64(d.waiting, b.Oldest.Seconds(), of)
 }

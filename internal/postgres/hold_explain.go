@@ -32,11 +32,29 @@ LEFT JOIN LATERAL (
           )
     ) h
     ORDER BY h.hold_uuid LIMIT 1
-) hd ON true`
+) hd ON true
+LEFT JOIN LATERAL (
+    SELECT l.kind, l.namespace, l.name, k.key, l.max_in_progress, l.per_second, q.held_at,
+        (SELECT count(*) FROM (SELECT FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT 10000) n) AS taken,
+        o.task_uuid AS holder, o.name AS holder_step, o.last_attempted_at AS holder_since
+    FROM tasker.limit_keys k
+    JOIN tasker.limits l ON l.limit_id = k.limit_id
+    LEFT JOIN LATERAL (
+        SELECT w.task_uuid, w.name, w.last_attempted_at
+        FROM tasker.limit_slots h
+        JOIN tasker.workflow_steps w ON w.task_uuid = h.task_uuid AND w.step_uuid = h.step_uuid AND w.state || '' = 'in_progress' AND w.fence = h.fence
+        WHERE h.limit_key_id = k.limit_key_id AND w.namespace = s.namespace
+        ORDER BY w.last_attempted_at, w.step_uuid LIMIT 1
+    ) o ON true
+    WHERE k.limit_key_id = q.limit_key_id
+) lk ON q.limit_key_id IS NOT NULL`
 
 const holdOfStepColumns = `
     hd.hold_uuid, coalesce(hd.kind, '') AS hold_kind, coalesce(hd.owner, '') AS hold_owner, coalesce(hd.reason, '') AS hold_reason, coalesce(hd.state, '') AS hold_state,
-    coalesce(hd.blocks, false) AS hold_blocks, coalesce(hd.wave, 0) AS hold_wave, coalesce(cardinality(hd.waves), 0) AS hold_waves, hd.began_at AS hold_began, hd.ends_at AS hold_ends, hd.next_probe_at AS hold_probe, hd.others AS hold_others`
+    coalesce(hd.blocks, false) AS hold_blocks, coalesce(hd.wave, 0) AS hold_wave, coalesce(cardinality(hd.waves), 0) AS hold_waves, hd.began_at AS hold_began, hd.ends_at AS hold_ends, hd.next_probe_at AS hold_probe, hd.others AS hold_others,
+    coalesce(lk.kind, '') AS limit_kind, coalesce(lk.namespace, '') AS limit_namespace, coalesce(lk.name, '') AS limit_name, coalesce(lk.key, '') AS limit_key,
+    coalesce(lk.max_in_progress, 0) AS limit_max, coalesce(lk.per_second, 0) AS limit_rate, coalesce(lk.taken, 0) AS limit_taken, lk.held_at AS limit_since,
+    lk.holder AS limit_holder, coalesce(lk.holder_step, '') AS limit_holder_step, lk.holder_since AS limit_holder_since`
 
 // A HoldOfStep is the hold that keeps a step from claims.
 type HoldOfStep struct {
@@ -45,12 +63,27 @@ type HoldOfStep struct {
 	HoldBlocks                                 bool
 	HoldWave, HoldWaves                        int
 	HoldBegan, HoldEnds, HoldProbe             *time.Time
-	HoldOthers                                 *int64 // steps that it holds as well, at most one more than were asked for
+
+	LimitOfStep
+
+	HoldOthers *int64 // steps that it holds as well, at most one more than were asked for
+}
+
+// A LimitOfStep is the limit for which an enqueued step waits.
+type LimitOfStep struct {
+	LimitKind, LimitNamespace, LimitName, LimitKey string // the kind is empty when it waits for none
+	LimitMax                                       int
+	LimitRate                                      float64
+	LimitTaken                                     int64 // places of the key
+	LimitSince                                     *time.Time
+	LimitHolder                                    *tasker.ID // the task that has a place for the longest time
+	LimitHolderStep                                string
+	LimitHolderSince                               *time.Time
 }
 
 const selectHeldInQueue = `
 SELECT (
-    SELECT count(*) FROM (SELECT FROM tasker.held_steps q WHERE q.namespace = $1 AND q.handler = $2 LIMIT $3::bigint + 1) n
+    SELECT count(*) FROM (SELECT FROM tasker.held_steps q WHERE q.namespace = $1 AND q.handler = $2 AND q.hold_uuid IS NOT NULL LIMIT $3::bigint + 1) n
 ) AS steps, (
     SELECT h.hold_uuid FROM tasker.holds h
     WHERE h.blocks AND h.namespace = $1 AND (h.handler IS NULL OR h.handler = $2) AND h.task_name IS NULL AND h.step_name IS NULL

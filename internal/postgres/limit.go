@@ -31,11 +31,11 @@ var countLimit = `,
 
 var maxLimitCount = strconv.Itoa(tasker.MaxLimitCount)
 
-// The limit of the server is for all: whoever is confined to namespaces sees it too.
+// The limit of the server counts the steps of all namespaces: who is confined to some does not see it.
 var selectLimits = `
 SELECT ` + limitColumns + countLimit + `
 FROM tasker.limits l
-WHERE ($1 = '' OR l.namespace = $1) AND ($2::text[] IS NULL OR l.namespace = ANY ($2) OR l.namespace = '')
+WHERE ($1 = '' OR l.namespace = $1) AND ($2::text[] IS NULL OR l.namespace = ANY ($2))
   AND (l.namespace, l.kind, l.name) > ($3::text, $4::text, $5::text) AND ($7 = '' OR l.kind = $7) AND ($8 = '' OR l.name = $8)
 ORDER BY l.namespace, l.kind, l.name
 LIMIT $6`
@@ -55,7 +55,7 @@ func (db *DB) Limits(ctx context.Context, f tasker.LimitFilter, after tasker.Lim
 var oneLimit = `
 SELECT ` + limitColumns + countLimit + `
 FROM tasker.limits l
-WHERE (l.namespace, l.kind, l.name) = ($1, $2, $3) AND ($4::text[] IS NULL OR l.namespace = ANY ($4) OR l.namespace = '')`
+WHERE (l.namespace, l.kind, l.name) = ($1, $2, $3) AND ($4::text[] IS NULL OR l.namespace = ANY ($4))`
 
 func limitOf(ctx context.Context, q querier, ref tasker.LimitRef) (tasker.Limit, error) {
 	l, err := one[tasker.Limit](ctx, q, oneLimit, ref.Namespace, string(ref.Kind), ref.Name, access.ScopeOf(ctx).List())

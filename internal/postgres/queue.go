@@ -12,7 +12,7 @@ import (
 )
 
 // These are parts of a recursive WITH: the pairs of namespace and handler of which steps are
-// enqueued, wait for a worker to be alive, or are held.
+// enqueued, wait for a worker to be alive, or are held or limited.
 var (
 	enqueuedPairs = pairs("enqueued", "tasker.ready_steps s WHERE true")
 	awaitingPairs = pairs("awaiting", "tasker.workflow_steps s WHERE s.awaits_worker_since IS NOT NULL")
@@ -47,7 +47,7 @@ func pairs(name, steps string) string {
 
 // Within a pair the oldest step is found by jumping from priority to priority. Only
 // pairs that are shown are counted, up to a limit. Those that wait for a worker to be
-// alive, and those that are held, are found as those that are enqueued.
+// alive, and those that are held or limited, are found as those that are enqueued.
 var selectQueues = `
 WITH RECURSIVE asked AS (SELECT $1::text AS namespace),
 ` + enqueuedPairs + `,
@@ -101,7 +101,7 @@ shown AS MATERIALIZED (
 )
 SELECT q.namespace, q.handler, least(waiting.steps, $3) AS queued, waiting.steps > $3 AS queued_is_at_least,
     q.queued_at AS oldest_queued_at, least(q.expires_at, waiting.expires_at) AS next_expires_at,
-    late.steps AS awaiting_worker, held.steps AS held, q.live_workers, q.live_workers = 0 AND q.waits_since IS NOT NULL AS unserved
+    late.steps AS awaiting_worker, held.steps AS held, limited.steps AS limited, q.live_workers, q.live_workers = 0 AND q.waits_since IS NOT NULL AS unserved
 FROM shown q
 CROSS JOIN LATERAL (
     SELECT count(*) AS steps, min(x.expires_at) AS expires_at
@@ -123,8 +123,12 @@ CROSS JOIN LATERAL (
 ) late
 CROSS JOIN LATERAL (
     SELECT count(*) AS steps
-    FROM (SELECT FROM tasker.held_steps s WHERE s.namespace = q.namespace AND s.handler = q.handler LIMIT $3::bigint) x
+    FROM (SELECT FROM tasker.held_steps s WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.hold_uuid IS NOT NULL LIMIT $3::bigint) x
 ) held
+CROSS JOIN LATERAL (
+    SELECT count(*) AS steps
+    FROM (SELECT FROM tasker.held_steps s WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id IS NOT NULL LIMIT $3::bigint) x
+) limited
 ORDER BY q.live_workers > 0 OR q.waits_since IS NULL, q.waits_since, q.namespace, q.handler`
 
 // Queues returns up to limit queues in which anything waits or is held, of one namespace or,
@@ -191,6 +195,7 @@ func (db *DB) Backlogs(ctx context.Context) ([]tasker.Backlog, error) {
 		b := of(q.Namespace)
 		b.Steps += int64(q.Queued)
 		b.Held += int64(q.Held)
+		b.Limited += int64(q.Limited)
 		if q.OldestQueuedAt != nil {
 			b.Oldest = max(b.Oldest, now.Sub(*q.OldestQueuedAt))
 		}
