@@ -171,6 +171,9 @@ func (p *assignForm) do(req *request) (*view, error) {
 	if err := p.identify(req); err != nil {
 		return nil, err
 	}
+	if !req.Form.Has("assignee") {
+		return nil, tasker.Errorf(tasker.Invalid, "the assignee is missing: name a person or a group, or leave the field empty for nobody in particular")
+	}
 	now, err := p.Engine.Assign(req.Context(), p.StepRef, tasker.AssignRequest{Assignee: p.To, Actor: p.Actor, Reason: p.Reason})
 	if err != nil {
 		return nil, err

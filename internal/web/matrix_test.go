@@ -175,6 +175,13 @@ func TestEveryPageForEveryCaller(t *testing.T) {
 		Steps: []tasker.StepTemplate{step("reserve"), step("charge", "reserve"), step("ship", "charge"), step("receipt", "charge"), step("announce", "ship", "receipt")},
 	}, "")
 	st.Must(err)
+	_, _, err = st.Engine.RegisterTemplate(t.Context(), tasker.Template{
+		Namespace: "shop", Name: "asked", Version: "1.0.0", Steps: []tasker.StepTemplate{{Name: "approve", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry()}},
+	}, "")
+	st.Must(err)
+	asked := st.CreateWith(tasker.NewTask{Namespace: "shop", Name: "asked"})
+	var approval string
+	st.Must(st.Admin().QueryRow(t.Context(), `SELECT step_uuid::text FROM tasker.workflow_steps WHERE task_uuid = $1`, asked).Scan(&approval))
 	fill := func(path string, exists bool) string {
 		id := func(id tasker.ID) string {
 			if !exists {
@@ -185,6 +192,9 @@ func TestEveryPageForEveryCaller(t *testing.T) {
 		namespace := "shop"
 		if !exists {
 			namespace = "nowhere"
+		}
+		if strings.HasSuffix(path, "/answer") || strings.HasSuffix(path, "/assign") {
+			path = strings.NewReplacer("{task}", id(asked), "{step}", approval).Replace(path)
 		}
 		return web.Root + strings.NewReplacer("{namespace}", namespace, "{template}", "order", "{version}", "1.0.0", "{handler}", "run", "{$}", "", "{name}", "ui.css", "{task}", id(st.task), "{step}", st.step.String(),
 			"{investigation}", id(st.entry), "{case}", id(st.caseOf("order")), "{operation}", id(planned), "{hold}", id(held.UUID), "{schedule}", id(nightly.UUID), "{worker}", id(st.worker), "{event}", id(event)).Replace(path)
