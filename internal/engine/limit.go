@@ -113,12 +113,7 @@ type LimitChange struct {
 	Reason string
 }
 
-func (c LimitChange) check() error {
-	if err := textError("by", c.Actor, 255, true); err != nil {
-		return err
-	}
-	return textError("reason", c.Reason, 2000, false)
-}
+func (c LimitChange) check() error { return ScheduleChange(c).check() }
 
 // SetLimit sets a limit, or changes it. It holds for what is claimed from its commit on, in every
 // server; what is in progress stays. The error is Invalid, or a Conflict when the namespace has

@@ -459,15 +459,11 @@ func conclusionArgs(list []Conclusion, q queue) []any {
 
 // TasksOf returns the tasks that conclusions are about, each once.
 func TasksOf(list []Conclusion) []tasker.ID {
-	seen := make(map[tasker.ID]bool, len(list))
-	var tasks []tasker.ID
-	for _, c := range list {
-		if !seen[c.TaskUUID] {
-			seen[c.TaskUUID] = true
-			tasks = append(tasks, c.TaskUUID)
-		}
+	tasks := make([]tasker.ID, len(list))
+	for i, c := range list {
+		tasks[i] = c.TaskUUID
 	}
-	return tasks
+	return tasksOnce(tasks)
 }
 
 func docOrNil(doc json.RawMessage) *string {

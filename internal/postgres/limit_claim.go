@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -94,10 +95,7 @@ type limitPlace struct {
 }
 
 func comparePlaces(a, b limitPlace) int {
-	if a.LimitID != b.LimitID {
-		return int(min(max(a.LimitID-b.LimitID, -1), 1))
-	}
-	return strings.Compare(a.Key, b.Key)
+	return cmp.Or(cmp.Compare(a.LimitID, b.LimitID), cmp.Compare(a.Key, b.Key))
 }
 
 // A limitCount is how a key of a limit stands.
@@ -108,8 +106,7 @@ type limitCount struct {
 	MaxInProgress *int64
 	PerSecond     *float64
 	Burst         *int
-	At            time.Time
-	Debt          *float64 // seconds until as many can begin at once as the burst allows
+	Debt          float64 // seconds until as many can begin at once as the burst allows
 	Held          int64
 
 	taken int64
@@ -122,16 +119,9 @@ func (k *limitCount) room() int64 {
 		n = *k.MaxInProgress - k.Held - k.taken
 	}
 	if k.PerSecond != nil {
-		n = min(n, int64(math.Floor(float64(*k.Burst)-k.debt()**k.PerSecond+1e-9))-k.taken)
+		n = min(n, int64(math.Floor(float64(*k.Burst)-k.Debt**k.PerSecond+1e-9))-k.taken)
 	}
 	return max(n, 0)
-}
-
-func (k *limitCount) debt() float64 {
-	if k.Debt == nil {
-		return 0
-	}
-	return *k.Debt
 }
 
 // again is after how long a step may be handed out that waits for the key.
@@ -139,7 +129,7 @@ func (k *limitCount) again() time.Duration {
 	if k.PerSecond == nil || k.MaxInProgress != nil && *k.MaxInProgress-k.Held-k.taken <= 0 {
 		return limitRest // whoever ends a lease wakes those who wait in the same process
 	}
-	missing := float64(k.taken+1) - (float64(*k.Burst) - k.debt()**k.PerSecond)
+	missing := float64(k.taken+1) - (float64(*k.Burst) - k.Debt**k.PerSecond)
 	return min(max(time.Duration(missing / *k.PerSecond * float64(time.Second)), time.Millisecond), limitRest)
 }
 
@@ -251,7 +241,7 @@ type admission struct {
 
 	counts   map[limitPlace]*limitCount
 	taken    []limitedStep
-	refused  []limitedStep // by the key in blockedBy
+	refused  []limitedStep // each by the key at its place in blocked
 	blocked  []int64
 	wanted   []limitPlace // the keys of what was looked at
 	unlocked []limitPlace // those of them that were not locked

@@ -36,7 +36,7 @@ dead AS MATERIALIZED (
     WHERE h.limit_key_id = ANY ($1::bigint[]) AND NOT ` + holdsSlot + `
     RETURNING h.limit_key_id
 )
-SELECT k.limit_key_id, k.limit_id, k.key, l.max_in_progress, l.per_second, l.burst, c.at,
+SELECT k.limit_key_id, k.limit_id, k.key, l.max_in_progress, l.per_second, l.burst,
     greatest(extract(epoch FROM nullif(k.full_at, '-infinity') - c.at), 0)::float8 AS debt,
     (SELECT count(*) FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id)
         - (SELECT count(*) FROM dead d WHERE d.limit_key_id = k.limit_key_id) AS held
