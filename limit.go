@@ -1,6 +1,7 @@
 package tasker
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -112,6 +113,18 @@ func (v *LimitValue) Check() error {
 		v.Burst = max(1, int(math.Ceil(v.PerSecond)))
 	}
 	return nil
+}
+
+// String says what the value lets be in progress and begin.
+func (v LimitValue) String() string {
+	var parts []string
+	if v.MaxInProgress > 0 {
+		parts = append(parts, fmt.Sprintf("%d in progress", v.MaxInProgress))
+	}
+	if v.PerSecond > 0 {
+		parts = append(parts, fmt.Sprintf("%g/s, burst %d", v.PerSecond, v.Burst))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // A Limit bounds how many steps are in progress at a time, or begin in a second.

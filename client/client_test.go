@@ -305,6 +305,17 @@ func TestWire(t *testing.T) {
 			_, err := c.Tasks(ctx, TaskQuery{Before: "x", Page: Page{Limit: 3}})
 			return err
 		},
+		"GET /v1/limits?after=server&keys=true&kind=name&limit=5&name=customer&namespace=n": func() error {
+			_, err := c.Limits(ctx, LimitQuery{Namespace: "n", Kind: "name", Name: "customer", After: "server", Keys: true, Limit: 5})
+			return err
+		},
+		`PUT /v1/limits application/json {"kind":"server","per_second":2.5,"burst":3,"reason":"r"}`: func() error {
+			_, err := c.SetLimit(ctx, apiv1.SetLimit{Kind: "server", PerSecond: 2.5, Burst: 3, Reason: "r"})
+			return err
+		},
+		"DELETE /v1/limits?by=me&kind=handler&name=a%2Fb&namespace=n&reason=r": func() error {
+			return c.DeleteLimit(ctx, tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: "n", Name: "a/b"}, "r", "me")
+		},
 		"GET /v1/attributes?limit=5&namespace=a":                                       func() error { _, err := c.Attributes(ctx, "a", Page{Limit: 5}); return err },
 		"DELETE /v1/tasks/" + task + "?cancelled_by=me&reason=why+not":                 func() error { _, err := c.CancelTask(ctx, id(1), "why not", "me"); return err },
 		"DELETE /v1/tasks/" + task + "?cancelled_by=me&compensate=true&reason=why+not": func() error { _, err := c.CompensateTask(ctx, id(1), "why not", "me"); return err },

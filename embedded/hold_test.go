@@ -122,3 +122,30 @@ func TestNamespaceWeightsEmbedded(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A limit is set, shown and deleted.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	e := open(t)
+	ref := tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: "letters", Name: "send"}
+	set, err := e.SetLimit(t.Context(), ref, tasker.LimitValue{PerSecond: 2.5}, "bo", "the provider asks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set.Burst != 3 || set.ChangedBy != "bo" || set.LimitValue.String() != "2.5/s, burst 3" {
+		t.Errorf("%+v", set)
+	}
+	list, more, err := e.Limits(t.Context(), tasker.LimitFilter{Namespace: "letters", Limit: 5})
+	if err != nil || more || len(list) != 1 || list[0].LimitRef != ref {
+		t.Errorf("%+v, %v: %v", list, more, err)
+	}
+	if d, err := e.Limit(t.Context(), ref); err != nil || d.LimitRef != ref {
+		t.Errorf("%+v: %v", d, err)
+	}
+	if err := e.DeleteLimit(t.Context(), ref, "bo", "no more"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Limit(t.Context(), ref); tasker.CodeOf(err) != tasker.NotFound {
+		t.Errorf("%v, want NotFound", err)
+	}
+}

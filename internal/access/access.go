@@ -403,6 +403,19 @@ func (id *Identity) MayUse(needs Permission, namespace string) error {
 	}
 }
 
+// MayLimit returns why a caller may not change a limit: that of the server is for administrators of
+// all namespaces, the others for operators.
+func (id *Identity) MayLimit(ref tasker.LimitRef) error {
+	switch {
+	case ref.Kind != tasker.ServerLimit:
+		return id.MayUse(OperateSteps, ref.Namespace)
+	case !id.Scope(Administer).All():
+		return tasker.Errorf(tasker.Forbidden, "only administrators of all namespaces may change the limit of the server")
+	default:
+		return nil
+	}
+}
+
 // Refusal is the error for a caller who lacks a permission, for some namespaces or
 // anywhere.
 func (id *Identity) Refusal(needs Permission, namespaces ...string) error {

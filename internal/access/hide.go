@@ -199,6 +199,18 @@ func HideSchedule(ctx context.Context, s *tasker.Schedule) {
 	}
 }
 
+// HideLimitKeys hides the keys of a limit that templates give, which are of the contexts of tasks.
+func HideLimitKeys(ctx context.Context, d *tasker.LimitDetail) {
+	if d.Kind != tasker.NamedLimit || PayloadsOf(ctx).Has(d.Namespace) {
+		return
+	}
+	for i := range d.Keys {
+		if d.Keys[i].Key != "" {
+			d.Keys[i].Key = Hidden
+		}
+	}
+}
+
 // HideFirings hides why tasks of a schedule of a namespace could not be made, which may quote
 // their context.
 func HideFirings(ctx context.Context, namespace string, list []tasker.Firing) {

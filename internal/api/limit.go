@@ -66,7 +66,7 @@ func (s *server) listLimits(x *request) error {
 	}
 	page := apiv1.LimitPage{Limit: f.Limit, Count: len(list), HasMore: more}
 	if more {
-		last := list[len(list)-1].String()
+		last := list[len(list)-1].LimitRef.String()
 		page.NextAfter = &last
 	}
 	answer := apiv1.LimitList{Limits: convert(list, apiv1.FromLimit), Pagination: page}
@@ -80,17 +80,6 @@ func (s *server) listLimits(x *request) error {
 	return x.answer(http.StatusOK, answer)
 }
 
-// mayLimit refuses who may not change a limit.
-func (x *request) mayLimit(ref tasker.LimitRef) error {
-	if ref.Kind != tasker.ServerLimit {
-		return x.mayUse(ref.Namespace)
-	}
-	if x.caller.Scope(access.Administer).List() != nil {
-		return tasker.Errorf(tasker.Forbidden, "only administrators of all namespaces may change the limit of the server")
-	}
-	return nil
-}
-
 func (s *server) setLimit(x *request) error {
 	var req apiv1.SetLimit
 	if err := x.read(&req); err != nil {
@@ -100,7 +89,7 @@ func (s *server) setLimit(x *request) error {
 	if err := ref.Check(); err != nil {
 		return err
 	}
-	if err := x.mayLimit(ref); err != nil {
+	if err := x.caller.MayLimit(ref); err != nil {
 		return err
 	}
 	l, err := s.engine.SetLimit(x.ctx, ref, tasker.LimitValue{MaxInProgress: req.MaxInProgress, PerSecond: req.PerSecond, Burst: req.Burst},
@@ -116,7 +105,7 @@ func (s *server) deleteLimit(x *request) error {
 	if err := ref.Check(); err != nil {
 		return err
 	}
-	if err := x.mayLimit(ref); err != nil {
+	if err := x.caller.MayLimit(ref); err != nil {
 		return err
 	}
 	if err := s.engine.DeleteLimit(x.ctx, ref, engine.LimitChange{Actor: x.actor(x.text("by")), Reason: x.text("reason")}); err != nil {

@@ -2,9 +2,7 @@ package ctl
 
 import (
 	"context"
-	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -70,14 +68,14 @@ func (p *program) limitListCommand() *cobra.Command {
 }
 
 func limitText(l apiv1.Limit) string {
-	var parts []string
+	var v tasker.LimitValue
 	if l.MaxInProgress != nil {
-		parts = append(parts, fmt.Sprintf("%d in progress", *l.MaxInProgress))
+		v.MaxInProgress = *l.MaxInProgress
 	}
-	if l.PerSecond != nil {
-		parts = append(parts, fmt.Sprintf("%g/s, burst %d", *l.PerSecond, *l.Burst))
+	if l.PerSecond != nil && l.Burst != nil {
+		v.PerSecond, v.Burst = *l.PerSecond, *l.Burst
 	}
-	return strings.Join(parts, ", ")
+	return v.String()
 }
 
 func (p *program) limitShowCommand() *cobra.Command {

@@ -135,6 +135,7 @@ func (db *DB) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetai
 	for _, r := range rows {
 		d.Keys = append(d.Keys, tasker.LimitKey{Key: r.Key, InProgress: r.InProgress, Waiting: r.Waiting, FreeAt: r.FreeAt, Holders: of[r.LimitKeyID]})
 	}
+	access.HideLimitKeys(ctx, &d)
 	return d, nil
 }
 

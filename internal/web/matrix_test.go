@@ -58,6 +58,7 @@ var permissions = map[string]access.Permission{
 	"/tasks/{task}/steps/{step}/reset": access.OperateSteps, "/tasks/{task}/steps/{step}/resolve": access.OperateSteps, "/tasks/{task}/steps/{step}/complete": access.OperateSteps,
 	"/tasks/{task}/version": access.OperateSteps, "/tasks/{task}/cancel": access.CancelTasks, "/tasks/{task}/investigate": access.UpdateInvestigations,
 	"/investigations/{investigation}/update": access.UpdateInvestigations, "/investigations/{investigation}/own": access.UpdateInvestigations,
+	"/limits": access.ReadWorkers, "/limit": access.ReadWorkers, "/set-limit": access.OperateSteps, "/delete-limit": access.OperateSteps,
 	"/set-weight": access.Administer, "/workers/{worker}/drain": access.DrainWorkers, "/emissions/{event}/re-emit": access.ResendEvents,
 }
 
@@ -77,7 +78,8 @@ var (
 // which nothing was typed, but for these.
 var admitted = map[string]int{
 	"GET /cancel-tasks": 409, "POST /cancel-tasks": 409, // there is no filter
-	"GET /plan":             400,                               // nothing is selected
+	"GET /plan":  400,                           // nothing is selected
+	"GET /limit": 400, "GET /delete-limit": 400, // none is named
 	"GET /sign-in/provider": 404, "GET /sign-in/callback": 404, // there is no identity provider
 	"POST /name": 303, "POST /sign-out": 303, "GET /sign-in": 303, "POST /sign-in": 303,
 	"POST /investigations/{investigation}/own": 303, "POST /workers/{worker}/drain": 303,

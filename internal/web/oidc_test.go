@@ -209,7 +209,7 @@ func TestWhatIsShownMayBeDone(t *testing.T) {
 	h.tenant("bqz", 1)
 	h.settled("webhook", tn)
 	repairs := []string{
-		"begin-hold", "cancel", "cancel-tasks", "complete", "drain", "fixed", "investigate", "merge", "note", "own", "plan", "re-emit", "release", "reset", "resolve", "run", "snooze", "split", "update", "wake",
+		"begin-hold", "cancel", "cancel-tasks", "complete", "drain", "fixed", "investigate", "merge", "note", "own", "plan", "re-emit", "release", "reset", "resolve", "run", "set-limit", "snooze", "split", "update", "wake",
 	}
 	all := slices.Sorted(slices.Values(append(slices.Clone(repairs), "retire", "set-weight")))
 	for grant, want := range map[string][]string{"viewer@space-aqz": {}, "developer@space-aqz": {"cancel", "cancel-tasks", "retire"}, "operator@space-aqz": repairs, "admin@*": all} {

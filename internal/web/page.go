@@ -104,6 +104,7 @@ func (s *server) navigation(req *request, here string) []link {
 		{Name: navHolds, Path: holdsPath, Key: "g h"},
 		{Name: navInbox, Path: inboxPath, Key: "g b"},
 		{Name: navSchedules, Path: schedulesPath, Key: "g c"},
+		{Name: navLimits, Path: limitsPath, Key: "g m"},
 		{Name: "Staleness", Path: Root + "/staleness", Key: "g s"},
 		{Name: "Dashboard", Path: Root + "/dashboard", Key: "g d"},
 		{Name: "Workers", Path: Root + "/workers", Key: "g w"},

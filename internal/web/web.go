@@ -467,7 +467,7 @@ func (s *server) routes() []route {
 			func(req *request) (*holdForm, error) { return s.holdForm(req, v) })...)
 	}
 	return slices.Concat(list,
-		s.templateRoutes(), s.scheduleRoutes(), s.inboxRoutes(), actionRoutes(s, weightPath, access.Administer, s.weightForm),
+		s.templateRoutes(), s.scheduleRoutes(), s.inboxRoutes(), s.limitRoutes(), actionRoutes(s, weightPath, access.Administer, s.weightForm),
 		actionRoutes(s, beginPath, access.OperateSteps, s.beginForm),
 		actionRoutes(s, "/cases/{case}/run", access.OperateSteps, s.planForm),
 		actionRoutes(s, "/plan", access.OperateSteps, s.selectionForm),

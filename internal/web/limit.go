@@ -1,0 +1,306 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/engine"
+)
+
+const (
+	limitsPath = Root + "/limits"
+	navLimits  = "Limits"
+
+	// A limit is named by a query: its name may have slashes.
+	limitPath       = "/limit"
+	setLimitPath    = "/set-limit"
+	deleteLimitPath = "/delete-limit"
+
+	limitRows = 100
+)
+
+func (s *server) limitRoutes() []route {
+	list := []route{
+		{method: http.MethodGet, path: "/limits", rule: needs(access.ReadWorkers), serve: s.limits},
+		{method: http.MethodGet, path: limitPath, rule: needs(access.ReadWorkers), serve: s.onLimit},
+	}
+	list = append(list, actionRoutes(s, setLimitPath, access.OperateSteps, s.setLimitForm)...)
+	return append(list, actionRoutes(s, deleteLimitPath, access.OperateSteps, s.deleteLimitForm)...)
+}
+
+// A limitLine is a limit as pages show it.
+type limitLine struct{ tasker.Limit }
+
+// Title names it.
+func (l limitLine) Title() string { return limitTitle(l.LimitRef) }
+
+// Path is its page.
+func (l limitLine) Path() string { return limitLink(limitPath, l.LimitRef) }
+
+// SetBy says whose value it is.
+func (l limitLine) SetBy() string {
+	if l.ByTemplate {
+		return "template"
+	}
+	return l.ChangedBy
+}
+
+// Some prints a count that stops at [tasker.MaxLimitCount].
+func (limitLine) Some(n int64) string {
+	if n >= tasker.MaxLimitCount {
+		return count(n, "") + " or more"
+	}
+	return count(n, "")
+}
+
+func limitTitle(r tasker.LimitRef) string {
+	switch r.Kind {
+	case tasker.NamespaceLimit:
+		return r.Namespace
+	case tasker.HandlerLimit:
+		return r.Namespace + ": handler " + r.Name
+	case tasker.NamedLimit:
+		return r.Namespace + ": " + r.Name
+	case tasker.ServerLimit:
+	}
+	return "the server"
+}
+
+// limitLink is the address of a page about a limit.
+func limitLink(path string, r tasker.LimitRef) string {
+	q := url.Values{}
+	for name, value := range map[string]string{"kind": string(r.Kind), "namespace": r.Namespace, "name": r.Name} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if len(q) == 0 {
+		return Root + path
+	}
+	return Root + path + "?" + q.Encode()
+}
+
+// A limitsPage lists limits, by namespace, kind and name.
+type limitsPage struct {
+	Namespace string // only of this one; empty: of all
+	Limits    []limitLine
+	Pager     pager
+	Set       string // the form that sets one; empty where the caller may not
+}
+
+func (s *server) limits(req *request) (*view, error) {
+	q := req.query()
+	f := tasker.LimitFilter{Namespace: q.text("namespace", 128), After: q.text("after", 300), Limit: limitRows}
+	if q.err != nil {
+		return nil, q.err
+	}
+	list, more, err := s.Engine.Limits(req.Context(), f)
+	if err != nil {
+		return nil, err
+	}
+	p := limitsPage{Namespace: f.Namespace}
+	for _, l := range list {
+		p.Limits = append(p.Limits, limitLine{l})
+	}
+	if more {
+		p.Pager.After = req.link("after", list[len(list)-1].LimitRef.String())
+	}
+	if !s.ReadOnly && req.sees(access.OperateSteps) {
+		p.Set = limitLink(setLimitPath, tasker.LimitRef{Namespace: f.Namespace})
+	}
+	return &view{page: "limits", title: navLimits, nav: navLimits, live: true, body: p}, nil
+}
+
+// A limitDetailPage is one limit with the keys for which most steps wait.
+type limitDetailPage struct {
+	limitLine
+	Keys        []tasker.LimitKey
+	MoreKeys    bool   // there may be more than these
+	Set, Delete string // the forms; empty where the caller may not
+}
+
+// limitOf reads which limit a page is about.
+func limitOf(req *request) (ref tasker.LimitRef, err error) {
+	field := func(name string) string { return strings.TrimSpace(req.FormValue(name)) }
+	ref = tasker.LimitRef{Kind: tasker.LimitKind(field("kind")), Namespace: field("namespace"), Name: field("name")}
+	if storable(ref.Namespace+ref.Name) != nil {
+		return tasker.LimitRef{}, tasker.Errorf(tasker.Invalid, "invalid name of a limit: must be valid UTF-8 without NUL")
+	}
+	return ref, nil
+}
+
+func (s *server) onLimit(req *request) (*view, error) {
+	ref, err := limitOf(req)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.Engine.Limit(req.Context(), ref)
+	if err != nil {
+		return nil, err
+	}
+	p := limitDetailPage{limitLine: limitLine{d.Limit}, Keys: d.Keys, MoreKeys: len(d.Keys) == tasker.MaxLimitKeys}
+	if !s.ReadOnly && req.caller.MayLimit(ref) == nil {
+		p.Set = limitLink(setLimitPath, ref)
+		if ref.Kind != tasker.NamedLimit { // templates give it
+			p.Delete = limitLink(deleteLimitPath, ref)
+		}
+	}
+	return &view{page: "limit", title: "Limit of " + p.Title(), nav: navLimits, live: true, body: p}, nil
+}
+
+// A limitForm sets a limit, or deletes one.
+type limitForm struct {
+	*server
+	form
+	Ref     tasker.LimitRef // as typed
+	Kinds   []tasker.LimitKind
+	Deletes bool
+
+	Max, Rate, Burst string // as typed
+}
+
+// Of names the limit; empty while nothing that names one was typed.
+func (p *limitForm) Of() string {
+	if p.Ref.Check() != nil {
+		return ""
+	}
+	return limitTitle(p.Ref)
+}
+
+func (s *server) setLimitForm(req *request) (*limitForm, error) {
+	ref, err := limitOf(req)
+	if err != nil {
+		return nil, err
+	}
+	p := &limitForm{server: s, Ref: ref}
+	for _, kind := range tasker.LimitKinds() {
+		if kind != tasker.ServerLimit || req.caller.MayLimit(tasker.LimitRef{Kind: kind}) == nil {
+			p.Kinds = append(p.Kinds, kind)
+		}
+	}
+	p.form = req.formOf(form{page: "limitaction", title: "Set a limit", nav: navLimits, Button: "Set the limit", Back: limitsPath})
+	field := func(name string) string { return strings.TrimSpace(req.PostFormValue(name)) }
+	if p.Max, p.Rate, p.Burst = field("max"), field("rate"), field("burst"); req.Method != http.MethodPost && ref.Check() == nil {
+		if err := p.fill(req); err != nil {
+			return nil, err
+		}
+	}
+	p.Command = p.command(req)
+	return p, nil
+}
+
+// fill begins with the value that the limit has.
+func (p *limitForm) fill(req *request) error {
+	d, err := p.Engine.Limit(req.Context(), p.Ref)
+	if tasker.CodeOf(err) == tasker.NotFound {
+		return nil // it is new
+	}
+	if err != nil {
+		return err
+	}
+	if d.MaxInProgress > 0 {
+		p.Max = strconv.Itoa(d.MaxInProgress)
+	}
+	if d.PerSecond > 0 {
+		p.Rate, p.Burst = strconv.FormatFloat(d.PerSecond, 'g', -1, 64), strconv.Itoa(d.Burst)
+	}
+	return nil
+}
+
+func (s *server) deleteLimitForm(req *request) (*limitForm, error) {
+	ref, err := limitOf(req)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.Engine.Limit(req.Context(), ref)
+	if err != nil {
+		return nil, err
+	}
+	p := &limitForm{server: s, Ref: ref, Deletes: true}
+	p.form = req.formOf(form{page: "limitaction", title: "Delete the limit of " + limitTitle(ref), nav: navLimits, Button: "Delete the limit", Back: limitLine{d.Limit}.Path(), Danger: true})
+	p.Command = p.command(req)
+	return p, nil
+}
+
+func (p *limitForm) do(req *request) (*view, error) {
+	if err := p.identify(req); err != nil {
+		return nil, err
+	}
+	if err := p.Ref.Check(); err != nil {
+		return nil, err
+	}
+	if err := req.caller.MayLimit(p.Ref); err != nil {
+		return nil, asTyped(err)
+	}
+	change := engine.LimitChange{Actor: p.Actor, Reason: p.Reason}
+	if p.Deletes {
+		return &view{next: limitsPath, note: "The limit of " + limitTitle(p.Ref) + " is deleted."}, p.Engine.DeleteLimit(req.Context(), p.Ref, change)
+	}
+	value, err := p.value()
+	if err != nil {
+		return nil, err
+	}
+	l, err := p.Engine.SetLimit(req.Context(), p.Ref, value, change)
+	return &view{next: limitLine{l}.Path(), note: "The limit is " + l.LimitValue.String() + "."}, err
+}
+
+// value reads what was typed.
+func (p *limitForm) value() (v tasker.LimitValue, err error) {
+	whole := func(name, text string) int {
+		n, fault := strconv.Atoi(text)
+		if text != "" && fault != nil {
+			err = tasker.Errorf(tasker.Invalid, "invalid %s %q: must be a whole number", name, clip(text, 40))
+		}
+		return n
+	}
+	v.MaxInProgress, v.Burst = whole("max", p.Max), whole("burst", p.Burst)
+	if p.Rate != "" {
+		var fault error
+		if v.PerSecond, fault = strconv.ParseFloat(p.Rate, 64); fault != nil {
+			err = tasker.Errorf(tasker.Invalid, "invalid rate %q: must be a number", clip(p.Rate, 40))
+		}
+	}
+	return v, err
+}
+
+// command returns the same from a terminal.
+func (p *limitForm) command(req *request) command {
+	actor, reason := p.placeholders()
+	ref := p.Ref
+	if ref.Check() != nil {
+		ref = tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: "NAMESPACE", Name: "HANDLER"}
+	}
+	flags := func(ctl []string, pairs ...string) []string {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i+1] != "" {
+				ctl = append(ctl, pairs[i], pairs[i+1])
+			}
+		}
+		return append(ctl, p.by("--by", actor)...)
+	}
+	if p.Deletes {
+		q := url.Values{"reason": {reason}}
+		for name, value := range map[string]string{"kind": string(ref.Kind), "namespace": ref.Namespace, "name": ref.Name, "by": p.byInBody(actor)} {
+			if value != "" {
+				q.Set(name, value)
+			}
+		}
+		ctl := flags([]string{"limit", "delete", string(ref.Kind)}, "--namespace", ref.Namespace, "--name", ref.Name, "--reason", reason)
+		return commandOf(req, ctl, http.MethodDelete, "/v1/limits?"+q.Encode(), nil)
+	}
+	most, rate, burst := p.Max, p.Rate, p.Burst
+	v, err := p.value()
+	if err != nil || v.Check() != nil {
+		v, most, rate, burst = tasker.LimitValue{MaxInProgress: 10}, "10", "", ""
+	}
+	ctl := flags([]string{"limit", "set", string(ref.Kind)}, "--namespace", ref.Namespace, "--name", ref.Name, "--max", most, "--rate", rate, "--burst", burst, "--reason", reason)
+	return commandOf(req, ctl, http.MethodPut, "/v1/limits", apiv1.SetLimit{
+		Kind: string(ref.Kind), Namespace: ref.Namespace, Name: ref.Name, MaxInProgress: v.MaxInProgress, PerSecond: v.PerSecond, Burst: v.Burst,
+		Reason: reason, By: p.byInBody(actor),
+	})
+}
