@@ -103,3 +103,69 @@ type AssignRequest struct {
 	Actor    string
 	Reason   string
 }
+
+// An AnswerLinkState says whether the token of an answer link is worth anything.
+type AnswerLinkState string
+
+// The states of answer links.
+const (
+	LinkOpen    AnswerLinkState = "open"
+	LinkUsed    AnswerLinkState = "used"
+	LinkRevoked AnswerLinkState = "revoked"
+	LinkExpired AnswerLinkState = "expired"
+	LinkVoid    AnswerLinkState = "void" // the step was answered otherwise, was reset, or is assigned to somebody else
+)
+
+// AnswerLinkStates lists the states of answer links.
+func AnswerLinkStates() []AnswerLinkState {
+	return []AnswerLinkState{LinkOpen, LinkUsed, LinkRevoked, LinkExpired, LinkVoid}
+}
+
+// An AnswerLink lets whoever has its token answer a step that waits, once and without signing in.
+type AnswerLink struct {
+	UUID ID
+	StepRef
+	Assignee  string // for whom it was made
+	State     AnswerLinkState
+	CreatedBy string
+	CreatedAt time.Time
+	ExpiresAt time.Time
+	UsedAt    *time.Time
+	RevokedAt *time.Time
+	RevokedBy string
+}
+
+// An AnswerLinkRequest asks for an answer link.
+type AnswerLinkRequest struct {
+	Life  time.Duration // 0 means [DefaultAnswerLinkLife]
+	Actor string
+}
+
+// A NewAnswerLink is an answer link with its token, which cannot be had again.
+type NewAnswerLink struct {
+	AnswerLink
+	Token string
+}
+
+// Path is that of the page on which the step is answered.
+func (l NewAnswerLink) Path() string { return AnswerLinkPath + l.Token }
+
+// AnswerLinkPath begins the paths of the pages on which steps are answered by a link.
+const AnswerLinkPath = "/ui/answer/"
+
+// Bounds of an answer link.
+const (
+	DefaultAnswerLinkLife = 72 * time.Hour
+	MinAnswerLinkLife     = time.Minute
+	MaxAnswerLinkLife     = 30 * 24 * time.Hour
+)
+
+// An AnswerQuestion is what the holder of an answer link may see: what is asked, and nothing else
+// of the task.
+type AnswerQuestion struct {
+	State     AnswerLinkState
+	Step      string // its name
+	Assignee  string // for whom the link was made
+	Form      json.RawMessage
+	ExpiresAt time.Time
+}

@@ -19,6 +19,11 @@ const (
 	MaxAssigneeBytes  = 128
 	MaxInboxAssignees = 100
 
+	// MaxOpenAnswerLinks bounds the links of a step by which it can be answered, and
+	// MaxEndedAnswerLinks how many of the others are kept.
+	MaxOpenAnswerLinks  = 20
+	MaxEndedAnswerLinks = 30
+
 	// MaxDocumentValues bounds the values of a document, nested ones included:
 	// one that is decoded takes up to 66 bytes of memory for a value of 2 bytes.
 	MaxDocumentValues = 100_000

@@ -220,3 +220,56 @@ func FromHumanStepDetail(d tasker.HumanStepDetail) HumanStepDetail {
 	}
 	return out
 }
+
+// AnswerLink is a link by which a step is answered once, without signing in. Its token is shown when
+// it is made, and never again.
+type AnswerLink struct {
+	UUID      string     `json:"link_uuid"`
+	TaskUUID  string     `json:"task_uuid"`
+	StepUUID  string     `json:"step_uuid"`
+	Assignee  string     `json:"assignee" doc:"For whom it was made: the answer is recorded as that of link: and this name."`
+	State     string     `json:"state" enum:"open,used,revoked,expired,void" doc:"void: the step was answered otherwise, was reset, or is assigned to somebody else."`
+	CreatedBy string     `json:"created_by"`
+	CreatedAt time.Time  `json:"created_at"`
+	ExpiresAt time.Time  `json:"expires_at"`
+	UsedAt    *time.Time `json:"used_at"`
+	RevokedAt *time.Time `json:"revoked_at"`
+	RevokedBy *string    `json:"revoked_by"`
+}
+
+// AnswerLinks are the links of a step.
+type AnswerLinks struct {
+	Links []AnswerLink `json:"links" doc:"Newest first: those that can be used, and the last 30 of the others."`
+}
+
+// CreateAnswerLink is the body of POST /v1/tasks/{uuid}/workflow_steps/{step}/answer_links.
+type CreateAnswerLink struct {
+	ExpiresInSeconds *int64 `json:"expires_in_seconds,omitempty" minimum:"60" maximum:"2592000" doc:"How long it can be used. Default: 259200, three days."`
+	By               string `json:"by,omitempty" maxLength:"255" doc:"Who makes it, for the audit log."`
+}
+
+// NewAnswerLink is a link with its token.
+type NewAnswerLink struct {
+	AnswerLink
+	Token string  `json:"token" doc:"It cannot be had again: what is stored is its SHA-256."`
+	Path  string  `json:"path" doc:"Of the page on which the step is answered."`
+	URL   *string `json:"url" doc:"Its address. Null: the server does not know where browsers reach it (emission.public_url)."`
+}
+
+// FromAnswerLink converts an answer link.
+func FromAnswerLink(l tasker.AnswerLink) AnswerLink {
+	return AnswerLink{
+		UUID: l.UUID.String(), TaskUUID: l.TaskUUID.String(), StepUUID: l.StepUUID.String(), Assignee: l.Assignee, State: string(l.State), CreatedBy: l.CreatedBy,
+		CreatedAt: l.CreatedAt.UTC(), ExpiresAt: l.ExpiresAt.UTC(), UsedAt: utc(l.UsedAt), RevokedAt: utc(l.RevokedAt), RevokedBy: textOrNull(l.RevokedBy),
+	}
+}
+
+// FromNewAnswerLink converts an answer link with its token. The base is where browsers reach the
+// server; empty: nobody knows.
+func FromNewAnswerLink(l tasker.NewAnswerLink, base string) NewAnswerLink {
+	out := NewAnswerLink{AnswerLink: FromAnswerLink(l.AnswerLink), Token: l.Token, Path: l.Path()}
+	if base != "" {
+		out.URL = textOrNull(base + l.Path())
+	}
+	return out
+}

@@ -259,6 +259,21 @@ func TestWire(t *testing.T) {
 			_, err := c.UnretireTemplate(ctx, tasker.TemplateVersion{Namespace: "n", Name: "t", Version: "1.0.0"}, apiv1.RetireTemplate{Reason: "r"})
 			return err
 		},
+		"POST /v1/tasks/" + task + `/workflow_steps/approve/answer_links application/json {"expires_in_seconds":60}`: func() error {
+			seconds := int64(60)
+			_, err := c.CreateAnswerLink(ctx, id(1), "approve", apiv1.CreateAnswerLink{ExpiresInSeconds: &seconds})
+			return err
+		},
+		"GET /v1/tasks/" + task + "/workflow_steps/approve/answer_links": func() error { _, err := c.AnswerLinks(ctx, id(1), "approve"); return err },
+		"DELETE /v1/tasks/" + task + "/workflow_steps/approve/answer_links/" + step: func() error {
+			_, err := c.RevokeAnswerLink(ctx, id(1), "approve", id(2))
+			return err
+		},
+		"GET /v1/inbox?assignee=ann&mine=true": func() error { _, err := c.Inbox(ctx, InboxQuery{Mine: true, Assignees: []string{"ann"}}); return err },
+		"PUT /v1/tasks/" + task + `/workflow_steps/approve/assignee application/json {"assignee":"ann"}`: func() error {
+			_, err := c.AssignStep(ctx, id(1), "approve", apiv1.AssignStep{Assignee: "ann"})
+			return err
+		},
 		"POST /v1/templates application/yaml name: x":              func() error { _, err := c.RegisterTemplate(ctx, []byte("name: x"), YAML); return err },
 		"GET /v1/templates?limit=2&namespace=a":                    func() error { _, err := c.Templates(ctx, "a", Page{Limit: 2}); return err },
 		"GET /v1/templates/a/b/1.0.0":                              func() error { _, err := c.Template(ctx, "a", "b", "1.0.0"); return err },

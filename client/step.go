@@ -170,3 +170,28 @@ func (c *Client) AssignStep(ctx context.Context, task tasker.ID, step string, a 
 	}, &answer)
 	return answer, err
 }
+
+// CreateAnswerLink makes a link by which the assignee of an external step answers it, once and
+// without signing in. The step is named by its name or its UUID; it is a Conflict when it does not
+// wait for an answer, or nobody in particular is to answer it. The token is shown this once.
+func (c *Client) CreateAnswerLink(ctx context.Context, task tasker.ID, step string, l apiv1.CreateAnswerLink) (apiv1.NewAnswerLink, error) {
+	var answer apiv1.NewAnswerLink
+	err := c.do(ctx, request{method: http.MethodPost, body: l, path: []string{"v1", "tasks", task.String(), "workflow_steps", step, "answer_links"}}, &answer)
+	return answer, err
+}
+
+// AnswerLinks lists the answer links of a step, newest first.
+func (c *Client) AnswerLinks(ctx context.Context, task tasker.ID, step string) (apiv1.AnswerLinks, error) {
+	var answer apiv1.AnswerLinks
+	err := c.get(ctx, &answer, nil, "v1", "tasks", task.String(), "workflow_steps", step, "answer_links")
+	return answer, err
+}
+
+// RevokeAnswerLink makes an answer link worthless. It is a Conflict when it was used.
+func (c *Client) RevokeAnswerLink(ctx context.Context, task tasker.ID, step string, link tasker.ID) (apiv1.AnswerLink, error) {
+	var answer apiv1.AnswerLink
+	err := c.do(ctx, request{
+		method: http.MethodDelete, repeatable: true, path: []string{"v1", "tasks", task.String(), "workflow_steps", step, "answer_links", link.String()},
+	}, &answer)
+	return answer, err
+}

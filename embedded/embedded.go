@@ -18,6 +18,7 @@ package embedded
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -315,6 +316,45 @@ func (e *Engine) AssignStep(ctx context.Context, task tasker.ID, name string, r 
 		return h, err
 	}
 	return e.engine.Assign(ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, r)
+}
+
+// CreateAnswerLink makes a link by which the assignee of an external step answers it, once and
+// without signing in, on the pages of a server that works on the same database, or by
+// [Engine.AnswerByLink]. The error is a Conflict when the step does not wait for an answer, or nobody
+// in particular is to answer it.
+func (e *Engine) CreateAnswerLink(ctx context.Context, task tasker.ID, name string, r tasker.AnswerLinkRequest) (l tasker.NewAnswerLink, err error) {
+	step, err := e.db.StepNamed(ctx, task, name)
+	if err != nil {
+		return l, err
+	}
+	return e.engine.CreateAnswerLink(ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, r)
+}
+
+// AnswerLinks returns the answer links of a step, newest first.
+func (e *Engine) AnswerLinks(ctx context.Context, task tasker.ID, name string) ([]tasker.AnswerLink, error) {
+	step, err := e.db.StepNamed(ctx, task, name)
+	if err != nil {
+		return nil, err
+	}
+	return e.engine.AnswerLinks(ctx, tasker.StepRef{TaskUUID: task, StepUUID: step})
+}
+
+// RevokeAnswerLink makes an answer link worthless. The error is a Conflict when it was used.
+func (e *Engine) RevokeAnswerLink(ctx context.Context, l tasker.AnswerLink, actor string) (tasker.AnswerLink, error) {
+	return e.engine.RevokeAnswerLink(ctx, l.StepRef, l.UUID, actor)
+}
+
+// AnswerQuestion returns what the holder of the token of an answer link is asked. The error is
+// NotFound for a token that is worth nothing and was neither used nor has expired.
+func (e *Engine) AnswerQuestion(ctx context.Context, token string) (tasker.AnswerQuestion, error) {
+	return e.engine.AnswerQuestion(ctx, token)
+}
+
+// AnswerByLink answers a step with the token of an answer link, and uses it up. It is false, with the
+// state of the link, when the link was used before or has expired; the error is that of AnswerQuestion,
+// or Invalid for an answer that the form of the step refuses.
+func (e *Engine) AnswerByLink(ctx context.Context, token string, result json.RawMessage) (state tasker.AnswerLinkState, answered bool, err error) {
+	return e.engine.AnswerByLink(ctx, token, result)
 }
 
 // Tasks returns the tasks of a filter, newest first, and reports whether there are more.

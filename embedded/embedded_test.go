@@ -371,6 +371,55 @@ func TestAnAnswerComesByName(t *testing.T) {
 	}
 }
 
+// A program makes links and has a page of its own behind them.
+func TestALinkInAProgram(t *testing.T) {
+	t.Parallel()
+	e := open(t)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := e.RegisterTemplate(t.Context(), []byte("namespace_name: shop\nname: ask\nversion: 1.0.0\nsteps:\n  - {name: approve, type: external}\n"))
+	must(err)
+	task, err := e.CreateTask(t.Context(), tasker.NewTask{Namespace: "shop", Name: "ask"})
+	must(err)
+	_, err = e.AssignStep(t.Context(), task, "approve", tasker.AssignRequest{Assignee: "ann", Actor: "desk"})
+	must(err)
+	first, err := e.CreateAnswerLink(t.Context(), task, "approve", tasker.AnswerLinkRequest{Actor: "desk"})
+	must(err)
+	_, err = e.RevokeAnswerLink(t.Context(), first.AnswerLink, "desk")
+	must(err)
+	second, err := e.CreateAnswerLink(t.Context(), task, "approve", tasker.AnswerLinkRequest{Actor: "desk"})
+	must(err)
+	if q, err := e.AnswerQuestion(t.Context(), second.Token); err != nil || q.Step != "approve" || q.Assignee != "ann" {
+		t.Errorf("%+v, %v", q, err)
+	}
+	if _, err := e.AnswerQuestion(t.Context(), first.Token); tasker.CodeOf(err) != tasker.NotFound {
+		t.Errorf("a revoked link: %v", err)
+	}
+	if state, answered, err := e.AnswerByLink(t.Context(), second.Token, json.RawMessage(`true`)); err != nil || !answered || state != tasker.LinkUsed {
+		t.Errorf("%s, %v, %v", state, answered, err)
+	}
+	list, err := e.AnswerLinks(t.Context(), task, "approve")
+	must(err)
+	if len(list) != 2 || list[0].State != tasker.LinkUsed || list[1].State != tasker.LinkRevoked {
+		t.Errorf("%+v", list)
+	}
+	for name, err := range map[string]error{
+		"create": func() error {
+			_, err := e.CreateAnswerLink(t.Context(), task, "aprove", tasker.AnswerLinkRequest{})
+			return err
+		}(),
+		"list": func() error { _, err := e.AnswerLinks(t.Context(), task, "aprove"); return err }(),
+	} {
+		if tasker.CodeOf(err) != tasker.NotFound {
+			t.Errorf("%s of a step that is not there: %v", name, err)
+		}
+	}
+}
+
 func TestCompensation(t *testing.T) {
 	t.Parallel()
 	e := open(t)

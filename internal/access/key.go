@@ -69,6 +69,23 @@ func ParseToken(text string) (Token, bool) {
 // IsToken reports whether a text is meant to be the token of a key, whole or not.
 func IsToken(text string) bool { return strings.HasPrefix(text, tokenMark) }
 
+// linkTokenForm tells the tokens of answer links from other text: a mark, and 130 random bits.
+var linkTokenForm = regexp.MustCompile(`^tsl_[A-Z2-7]{26}$`)
+
+// NewLinkToken returns a new token of an answer link, which has no prefix.
+func NewLinkToken() Token {
+	t, _ := ParseLinkToken("tsl_" + rand.Text())
+	return t
+}
+
+// ParseLinkToken reads the token of an answer link, and reports whether the text has the form of one.
+func ParseLinkToken(text string) (Token, bool) {
+	if !linkTokenForm.MatchString(text) {
+		return Token{}, false
+	}
+	return Token{Text: text, Digest: sha256.Sum256([]byte(text))}, true
+}
+
 // MaxKeyName bounds the name of a key, in characters.
 const MaxKeyName = 100
 

@@ -25,7 +25,7 @@ var parameters = access.Parameters{
 		"hold_uuid": access.HoldKind, "schedule_uuid": access.ScheduleKind,
 		"id": access.ExplainedKind,
 	},
-	Within: []string{"namespace", "step_uuid", "step", "name", "version", "key_uuid", "handler"},
+	Within: []string{"namespace", "step_uuid", "step", "name", "version", "key_uuid", "link_uuid", "handler"},
 }
 
 // checkAccess panics for a route that does not say who may use it, or with which requests

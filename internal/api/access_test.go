@@ -40,17 +40,19 @@ var who = map[string]string{
 	"GET /v1/tasks/{uuid}":  "viewer operator developer admin", "DELETE /v1/tasks/{uuid}": "operator developer admin",
 	"GET /v1/tasks/{uuid}/transitions": "viewer operator developer admin", "GET /v1/tasks/{uuid}/tree": "viewer operator developer admin",
 
-	"GET /v1/tasks/{uuid}/workflow_steps":                    "viewer operator developer admin",
-	"GET /v1/tasks/{uuid}/workflow_steps/{step}":             "viewer operator developer admin",
-	"PATCH /v1/tasks/{uuid}/workflow_steps/{step}":           "operator admin",
-	"GET /v1/tasks/{uuid}/workflow_steps/{step}/transitions": "viewer operator developer admin",
-	"GET /v1/tasks/{uuid}/workflow_steps/{step}/items":       "viewer operator developer admin",
-	"POST /v1/tasks/{uuid}/workflow_steps/{step}/completion": "operator worker admin",
-	"GET /v1/tasks/{uuid}/context":                           "operator developer worker admin",
-	"GET /v1/tasks/{uuid}/results/{step}":                    "operator developer worker admin",
-	"GET /v1/tasks/{uuid}/results/{step}/items":              "operator developer worker admin",
-	"GET /v1/tasks/{uuid}/workflow_steps/{step}/assignee":    "viewer operator developer admin",
-	"PUT /v1/tasks/{uuid}/workflow_steps/{step}/assignee":    "operator admin", "GET /v1/inbox": "viewer operator developer admin",
+	"GET /v1/tasks/{uuid}/workflow_steps":                      "viewer operator developer admin",
+	"GET /v1/tasks/{uuid}/workflow_steps/{step}":               "viewer operator developer admin",
+	"PATCH /v1/tasks/{uuid}/workflow_steps/{step}":             "operator admin",
+	"GET /v1/tasks/{uuid}/workflow_steps/{step}/transitions":   "viewer operator developer admin",
+	"GET /v1/tasks/{uuid}/workflow_steps/{step}/items":         "viewer operator developer admin",
+	"POST /v1/tasks/{uuid}/workflow_steps/{step}/completion":   "operator worker admin",
+	"GET /v1/tasks/{uuid}/context":                             "operator developer worker admin",
+	"GET /v1/tasks/{uuid}/results/{step}":                      "operator developer worker admin",
+	"GET /v1/tasks/{uuid}/results/{step}/items":                "operator developer worker admin",
+	"GET /v1/tasks/{uuid}/workflow_steps/{step}/assignee":      "viewer operator developer admin",
+	"POST /v1/tasks/{uuid}/workflow_steps/{step}/answer_links": "operator admin", "GET /v1/tasks/{uuid}/workflow_steps/{step}/answer_links": "viewer operator developer admin",
+	"DELETE /v1/tasks/{uuid}/workflow_steps/{step}/answer_links/{link_uuid}": "operator admin",
+	"PUT /v1/tasks/{uuid}/workflow_steps/{step}/assignee":                    "operator admin", "GET /v1/inbox": "viewer operator developer admin",
 
 	"GET /v1/dlq": "viewer operator developer admin", "GET /v1/dlq/task/{task_uuid}": "viewer operator developer admin",
 	"POST /v1/dlq/task/{task_uuid}": "operator admin", "GET /v1/dlq/entry/{dlq_entry_uuid}": "viewer operator developer admin",
@@ -129,7 +131,7 @@ func (h *harness) tenant(namespace string) tenant {
 	}
 	entry := h.Entry(task)
 	t := tenant{namespace: namespace, ids: map[string]string{
-		"namespace": namespace, "name": "order-" + namespace, "version": "1.0.0", "step": "charge", "handler": "run", "id": task.String(), "key_uuid": tasker.NewID().String(),
+		"namespace": namespace, "name": "order-" + namespace, "version": "1.0.0", "step": "charge", "handler": "run", "id": task.String(), "key_uuid": tasker.NewID().String(), "link_uuid": tasker.NewID().String(),
 		"uuid": task.String(), "task_uuid": task.String(), "step_uuid": entry.StepUUID.String(), "dlq_entry_uuid": entry.UUID.String(), "worker_uuid": worker.String(),
 	}}
 	_, _, err := h.DLQ.Update(h.Context(), entry.UUID, tasker.EntryUpdate{Actor: "test", Metadata: json.RawMessage(`{"seen":"context-` + namespace + `"}`)})

@@ -82,6 +82,8 @@ type Options struct {
 	// are and does not depend on it.
 	Sinks []string
 
+	PublicURL string // where browsers reach the server; empty: nobody knows
+
 	// Teller tries the routes of messages; nil means one without routes.
 	Teller *emission.Teller
 
@@ -124,7 +126,7 @@ func New(stopping context.Context, o Options) http.Handler {
 		o.Explain = explain.New(o.DB, explain.Options{Log: o.Log})
 	}
 	s := &server{
-		db: o.DB, engine: o.Engine, dlq: o.DLQ, operations: o.Operations, holds: o.Holds, caseService: cmp.Or(o.Cases, cases.New(o.DB, cases.Options{Log: o.Log})), metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks, teller: cmp.Or(o.Teller, emission.NewTeller(emission.TellerOptions{DB: o.DB, Log: o.Log})),
+		db: o.DB, engine: o.Engine, dlq: o.DLQ, operations: o.Operations, holds: o.Holds, caseService: cmp.Or(o.Cases, cases.New(o.DB, cases.Options{Log: o.Log})), metrics: o.Metrics, log: o.Log, version: cmp.Or(o.Version, "dev"), ready: o.Ready, broker: o.Broker, sinks: o.Sinks, publicURL: o.PublicURL, teller: cmp.Or(o.Teller, emission.NewTeller(emission.TellerOptions{DB: o.DB, Log: o.Log})),
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
 		loops: o.Loops, templates: o.Templates, gate: o.Gate, explain: o.Explain, evidence: evidencefile.New(o.DB, o.Engine),
 	}
@@ -184,6 +186,7 @@ type server struct {
 	gate         *overload.Gate
 	log          *slog.Logger
 	version      string
+	publicURL    string
 	ready        func(context.Context) error
 	loops        func() []loop.Status
 	templates    error // what is wrong with template files

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"tasker.example/tasker"
@@ -58,8 +59,24 @@ func TestInbox(t *testing.T) {
 	if s := want[apiv1.Step](h, http.StatusOK, "GET", path, nil); s.Assignee == nil || *s.Assignee != "group:finance" {
 		t.Errorf("%+v", s)
 	}
+	made := want[apiv1.NewAnswerLink](h, http.StatusCreated, "POST", path+"/answer_links", apiv1.CreateAnswerLink{By: "bo"})
+	if made.Assignee != "group:finance" || made.State != "open" || made.CreatedBy != "bo" || made.URL != nil || made.Path != "/ui/answer/"+made.Token {
+		t.Errorf("%+v", made)
+	}
+	links := h.send("GET", path+"/answer_links", "")
+	if links.status != http.StatusOK || strings.Contains(links.text, made.Token[4:]) || !strings.Contains(links.text, made.UUID) {
+		t.Errorf("%d %s", links.status, links.text)
+	}
+	few := int64(5)
+	h.wantError(http.StatusBadRequest, "INVALID", "expires_in_seconds", "POST", path+"/answer_links", apiv1.CreateAnswerLink{ExpiresInSeconds: &few})
+	if l := want[apiv1.AnswerLink](h, http.StatusOK, "DELETE", path+"/answer_links/"+made.UUID, nil); l.State != "revoked" || l.RevokedAt == nil || *l.RevokedBy == "" {
+		t.Errorf("%+v", l)
+	}
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "no answer link", "DELETE", path+"/answer_links/"+first.String(), nil)
+	h.wantError(http.StatusBadRequest, "INVALID", "link_uuid", "DELETE", path+"/answer_links/x", nil)
 	h.wantError(http.StatusBadRequest, "INVALID", "does not match the form of the step", "POST", path+"/completion", apiv1.Completion{Success: true, Result: []byte(`{}`)})
 	want[apiv1.Step](h, http.StatusOK, "POST", path+"/completion", apiv1.Completion{Success: true, Result: []byte(`{"approved":true}`)})
+	h.wantError(http.StatusConflict, "CONFLICT", "nothing can be done", "POST", path+"/answer_links", apiv1.CreateAnswerLink{})
 	h.wantError(http.StatusConflict, "CONFLICT", "nothing can be done", "PUT", path+"/assignee", apiv1.AssignStep{Assignee: "bo"})
 	listed("", 1)
 }

@@ -261,7 +261,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 	live := feed.New(p.db, feed.Options{Log: o.Log})
 	handler := api.New(ctx, api.Options{
 		DB: p.db, Engine: p.engine, DLQ: p.dlq, Operations: p.operations, Holds: p.holds, Cases: p.cases, Explain: p.explain, Broker: p.line.health(), Metrics: p.metrics, Log: o.Log, MaxBodyBytes: int64(o.Config.Server.MaxBodyBytes), MaxInflightBytes: int64(o.Config.Server.MaxInflightBytes), Version: o.Version,
-		Feed: api.FeedOptions{Feed: live, Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, Teller: p.teller, Loops: p.statuses, Templates: p.templates,
+		Feed: api.FeedOptions{Feed: live, Source: o.Config.Emission.Source}, Guard: guard, Sinks: sinks, PublicURL: o.Config.LinkBase(), Teller: p.teller, Loops: p.statuses, Templates: p.templates,
 		Auth: p.auth, Gate: p.gate, WorkerCertificates: o.Config.Server.TLSClientCAFile != "",
 	})
 	mounted := maps.Clone(o.Mount)
@@ -270,7 +270,7 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 			mounted = map[string]http.Handler{}
 		}
 		pages := web.New(ctx, web.Options{
-			Feed: live, DB: p.db, Engine: p.engine, DLQ: p.dlq, Cases: p.cases, Operations: p.operations, Holds: p.holds, Explain: p.explain, Auth: p.auth, Gate: p.gate, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly,
+			Feed: live, DB: p.db, Engine: p.engine, DLQ: p.dlq, Cases: p.cases, Operations: p.operations, Holds: p.holds, Explain: p.explain, Auth: p.auth, Gate: p.gate, Log: o.Log, Guard: guard, Version: o.Version, Sinks: sinks, ReadOnly: o.Config.UI.ReadOnly, PublicURL: o.Config.LinkBase(),
 			TemplateFaults: p.faults,
 		})
 		mounted[web.Root] = pages

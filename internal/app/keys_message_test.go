@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
 )
 
 // messageEffects are those of the keys about what people are told.
@@ -20,9 +22,12 @@ var messageEffects = map[string]func(*keyTest){
 		k.also("emission.receivers.chat.form", "slack")
 		k.also("emission.routes", "-> chat")
 		k.set("https://tasker.example.com")
-		k.say(tasker.CaseOpenedTopic)
+		s := k.say(tasker.CaseOpenedTopic)
 		if body := string(r.wait(1)[0].body); !strings.Contains(body, "https://tasker.example.com/ui/cases/1") {
 			k.Error(body)
+		}
+		if link := k.answerLink(s); !strings.HasPrefix(link, "https://tasker.example.com/ui/answer/tsl_") {
+			k.Errorf("the link is %q", link)
 		}
 	},
 	"emission.receivers.NAME.form": func(k *keyTest) {
@@ -96,11 +101,34 @@ func (k *keyTest) named(name string) *receiver {
 }
 
 // say starts a server, and has something to tell.
-func (k *keyTest) say(topics ...string) {
+func (k *keyTest) say(topics ...string) *server {
 	k.Helper()
-	k.start()
+	s := k.start()
 	for _, topic := range topics {
 		k.exec(`INSERT INTO tasker.messages (topic, subject_kind, subject_id, namespaces, data)
 			VALUES ($1, 'incident', gen_random_uuid(), '{n}', '{"summary": "stuck", "severity": "high", "path": "/ui/cases/1", "entries": 5}')`, topic)
 	}
+	return s
+}
+
+// answerLink makes an answer link with the API of a server, and returns its address.
+func (k *keyTest) answerLink(s *server) string {
+	k.Helper()
+	k.open()
+	_, _, err := k.tasks.RegisterTemplate(k.Context(), tasker.Template{
+		Namespace: "n", Name: "ask", Version: "1.0.0", Steps: []tasker.StepTemplate{{Name: "approve", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry()}},
+	}, "")
+	k.must(err)
+	made, err := k.tasks.CreateTasks(k.Context(), []tasker.NewTask{{Namespace: "n", Name: "ask"}})
+	k.must(err)
+	c, err := client.New(s.url)
+	k.must(err)
+	_, err = c.AssignStep(k.Context(), made[0].TaskUUID, "approve", apiv1.AssignStep{Assignee: "ann"})
+	k.must(err)
+	l, err := c.CreateAnswerLink(k.Context(), made[0].TaskUUID, "approve", apiv1.CreateAnswerLink{})
+	k.must(err)
+	if l.URL == nil {
+		return ""
+	}
+	return *l.URL
 }

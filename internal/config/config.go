@@ -274,7 +274,7 @@ type Emission struct {
 
 	Routes string `toml:"routes" doc:"Who is told of incidents and operations: one route on a line, or with semicolons between them, as conditions, an arrow and sinks, such as namespace=orders severity=high -> pager, chat. The first that is for a message counts. Conditions: namespace, template, severity (or worse), reason, cause (part of the error), topic. Empty: they are in the log, if that is a sink. See docs/messages.md."`
 
-	PublicURL string `toml:"public_url" doc:"Where browsers reach this installation, such as https://tasker.example.com: links of messages begin with it. Empty: auth.oidc.public_url; without that, messages have no links."`
+	PublicURL string `toml:"public_url" doc:"Where browsers reach this installation, such as https://tasker.example.com: links of messages and answer links begin with it. Empty: auth.oidc.public_url; without that, messages have no links."`
 
 	Webhook Webhook `toml:"webhook"`
 

@@ -39,6 +39,7 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxSharedCreates": tasker.MaxSharedCreates, "MaxSharedCreateBytes": tasker.MaxSharedCreateBytes, "MaxSmallCreateBytes": tasker.MaxSmallCreateBytes,
 		"MaxOperationItems": tasker.MaxOperationItems, "MaxOpenOperations": tasker.MaxOpenOperations, "MaxOperationChunk": tasker.MaxOperationChunk,
 		"MaxRecreateChunk": tasker.MaxRecreateChunk, "MaxAssigneeBytes": tasker.MaxAssigneeBytes, "MaxInboxAssignees": tasker.MaxInboxAssignees,
+		"MaxOpenAnswerLinks": tasker.MaxOpenAnswerLinks, "MaxEndedAnswerLinks": tasker.MaxEndedAnswerLinks,
 		"MaxSearchTags": tasker.MaxSearchTags, "MaxSearchConditions": tasker.MaxSearchConditions, "MaxSearchCost": tasker.MaxSearchCost,
 		"MaxOperationInFlight": tasker.MaxOperationInFlight, "MaxOperationCauses": tasker.MaxOperationCauses,
 		"MaxNamespaceWeights": tasker.MaxNamespaceWeights, "MaxOpenHolds": tasker.MaxOpenHolds, "MaxHeldCount": tasker.MaxHeldCount, "MaxHoldHistory": tasker.MaxHoldHistory,

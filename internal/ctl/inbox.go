@@ -3,10 +3,12 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
@@ -100,6 +102,71 @@ func (p *program) assigneeCommand() *cobra.Command {
 		for _, c := range d.History {
 			fmt.Fprintf(p.out, "\n%s %s by %s%s%s\n", at(&c.At), clean(c.Event), clean(c.Actor), prefixed(": ", or(c.Assignee, "")), prefixed(": ", or(c.Reason, "")))
 		}
+	})
+}
+
+func (p *program) answerLinkCommand() *cobra.Command {
+	var l apiv1.CreateAnswerLink
+	var life time.Duration
+	var server string
+	c := answer(p, help{
+		use:   "answer-link TASK STEP",
+		short: "Make a link by which the assignee answers an external step, without signing in",
+		long: `Make a link by which the assignee answers an external step that waits, without signing in.
+
+It is good for one answer, until it expires, while the step waits and is assigned to the same.
+Whoever has it may answer: give it to nobody else. It is printed on standard output, and cannot
+be had again. ` + stepArgument,
+		example: `  tasker-ctl task answer-link $TASK approve
+  tasker-ctl task answer-link $TASK approve --expires-in 4h | mail -s "Please answer" ann@example.com`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (made apiv1.NewAnswerLink, err error) {
+		if life > 0 {
+			seconds := int64(life / time.Second)
+			l.ExpiresInSeconds = &seconds
+		}
+		if l.By, err = p.actor("by", l.By); err != nil {
+			return made, err
+		}
+		server = api.URL()
+		return api.CreateAnswerLink(ctx, a.id[0], a.text[1], l)
+	}, func(made apiv1.NewAnswerLink) {
+		p.hint("For %s, until %s. Whoever has it may answer.", made.Assignee, at(&made.ExpiresAt))
+		fmt.Fprintln(p.out, clean(or(made.URL, strings.TrimSuffix(server, "/")+made.Path)))
+	})
+	c.Flags().Var(cli.Span(&life, tasker.MinAnswerLinkLife, tasker.MaxAnswerLinkLife), "expires-in", "how long it can be used, such as 4h or 7d (default: 3d)")
+	actorFlag(c, &l.By, "by", "who makes it")
+	return c
+}
+
+func (p *program) answerLinksCommand() *cobra.Command {
+	return answer(p, help{
+		use:     "answer-links TASK STEP",
+		short:   "List the links by which an external step can be answered, and could be",
+		long:    "List the links by which an external step can be answered, and could be, newest first. " + stepArgument,
+		example: `  tasker-ctl task answer-links $TASK approve`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.AnswerLinks, error) {
+		return api.AnswerLinks(ctx, a.id[0], a.text[1])
+	}, func(l apiv1.AnswerLinks) {
+		list(p, l.Links, columns{none: "The step has no answer links.", names: []string{"link", "assignee", "state", "made by", "made", "expires"}}, func(l apiv1.AnswerLink) []string {
+			return []string{l.UUID, l.Assignee, l.State, l.CreatedBy, at(&l.CreatedAt), at(&l.ExpiresAt)}
+		})
+	})
+}
+
+func (p *program) revokeLinkCommand() *cobra.Command {
+	return answer(p, help{
+		use:     "revoke-answer-link TASK STEP LINK",
+		short:   "Make an answer link worthless",
+		long:    "Make an answer link worthless. " + stepArgument,
+		example: `  tasker-ctl task revoke-answer-link $TASK approve $LINK`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (l apiv1.AnswerLink, err error) {
+		var link tasker.ID
+		if err := link.UnmarshalText([]byte(a.text[2])); err != nil {
+			return l, cli.Usagef("LINK must be the UUID of a link, as answer-links lists them, not %q", a.text[2])
+		}
+		return api.RevokeAnswerLink(ctx, a.id[0], a.text[1], link)
+	}, func(l apiv1.AnswerLink) {
+		p.done("The link for %s is %s.", clean(l.Assignee), clean(l.State))
 	})
 }
 

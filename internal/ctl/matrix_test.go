@@ -72,8 +72,11 @@ var permits = map[string]permit{
 	},
 
 	"task assign-step": {roles: operators, needs: "steps:operate", names: true, args: []string{"{asked}", "--to", "ann"}}, "inbox": {roles: viewers, needs: "tasks:read"},
-	"task assignee":    {roles: viewers, needs: "tasks:read", names: true, args: []string{"{asked}"}},
-	"task answer-step": {roles: "operator worker admin", needs: "steps:complete", names: true, args: []string{"{asked}", "--result", "{}"}},
+	"task answer-link":        {roles: operators, needs: "steps:operate", names: true, args: []string{"{assigned}"}},
+	"task answer-links":       {roles: viewers, needs: "tasks:read", names: true, args: []string{"{asked}"}},
+	"task revoke-answer-link": {roles: operators, needs: "steps:operate", names: true, args: []string{"{assigned}", "{link}"}},
+	"task assignee":           {roles: viewers, needs: "tasks:read", names: true, args: []string{"{asked}"}},
+	"task answer-step":        {roles: "operator worker admin", needs: "steps:complete", names: true, args: []string{"{asked}", "--result", "{}"}},
 
 	"dlq list": {roles: viewers, needs: "investigations:read"}, "dlq queue": {roles: viewers, needs: "investigations:read"},
 	"dlq cases": {roles: viewers, needs: "investigations:read"}, "dlq counts": {roles: viewers, needs: "investigations:read"}, "dlq times": {roles: viewers, needs: "investigations:read"},
@@ -372,6 +375,7 @@ func (m *matrix) line(command string, p permit) []string {
 	m.Helper()
 	args := strings.Fields(command)
 	var o tasker.Operation
+	var asked, link tasker.ID
 	for _, a := range p.args {
 		switch {
 		case a == "{failed}":
@@ -408,6 +412,11 @@ func (m *matrix) line(command string, p permit) []string {
 			args = append(args, m.number)
 		case a == "{asked}":
 			args = append(args, m.Create("asked").String(), "answer")
+		case a == "{assigned}":
+			asked, link = m.assigned()
+			args = append(args, asked.String(), "answer")
+		case a == "{link}":
+			args = append(args, link.String())
 		case a == "{idle}":
 			args = append(args, m.Create("idle").String())
 		case a == "{new}":
@@ -425,6 +434,20 @@ func (m *matrix) line(command string, p permit) []string {
 		}
 	}
 	return args
+}
+
+// assigned is a task with a step that waits for ann, and a link by which she answers it.
+func (m *matrix) assigned() (task, link tasker.ID) {
+	m.Helper()
+	task = m.Create("asked")
+	step, err := m.DB.StepNamed(m.Context(), task, "answer")
+	m.Must(err)
+	ref := tasker.StepRef{TaskUUID: task, StepUUID: step}
+	_, err = m.Engine.Assign(m.Context(), ref, tasker.AssignRequest{Assignee: "ann", Actor: "test"})
+	m.Must(err)
+	l, err := m.Engine.CreateAnswerLink(m.Context(), ref, tasker.AnswerLinkRequest{Actor: "test"})
+	m.Must(err)
+	return task, l.UUID
 }
 
 // enough ends a command when it has printed something, as Ctrl-C does.

@@ -25,7 +25,7 @@ func (p *program) taskCommand() *cobra.Command {
   tasker-ctl task reset-step $TASK $STEP --reason "gateway is back"`,
 	},
 		p.tasksCommand(), p.attributesCommand(), p.taskGetCommand(), p.treeCommand(), p.submitCommand(), p.cancelCommand(), p.cancelAllCommand(), p.changeVersionCommand(), p.watchCommand(), p.transitionsCommand(),
-		p.stepsCommand(), p.stepCommand(), p.itemsCommand(), p.resetCommand(), p.resolveCommand(), p.completeCommand(), p.answerCommand(), p.assignCommand(), p.assigneeCommand(),
+		p.stepsCommand(), p.stepCommand(), p.itemsCommand(), p.resetCommand(), p.resolveCommand(), p.completeCommand(), p.answerCommand(), p.assignCommand(), p.assigneeCommand(), p.answerLinkCommand(), p.answerLinksCommand(), p.revokeLinkCommand(),
 	)
 }
 

@@ -471,6 +471,11 @@ FROM tasker.human_steps h
 LEFT JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
 WHERE s.step_uuid IS NULL OR h.waiting <> (s.state = 'pending' AND s.decide_at IS NULL)
 UNION ALL
+SELECT 'answer link was used, and its step waits as before', l.task_uuid, l.step_uuid::text
+FROM tasker.answer_links l
+LEFT JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
+WHERE s.step_uuid IS NULL OR l.used_at IS NOT NULL AND s.state = 'pending' AND s.fence = l.fence
+UNION ALL
 SELECT 'step has lost its checkpoint', s.task_uuid, s.step_uuid::text
 FROM tasker.workflow_steps s
 WHERE s.checkpointed AND NOT EXISTS (SELECT FROM tasker.step_checkpoints c WHERE (c.task_uuid, c.step_uuid) = (s.task_uuid, s.step_uuid))

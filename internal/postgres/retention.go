@@ -60,6 +60,7 @@ checkpoints AS (DELETE FROM tasker.step_checkpoints c USING old WHERE c.task_uui
 given AS (DELETE FROM tasker.map_inputs m USING old WHERE m.task_uuid = old.task_uuid),
 limits AS (DELETE FROM tasker.task_limits l USING old WHERE l.task_uuid = old.task_uuid),
 human_steps AS (DELETE FROM tasker.human_steps a USING old WHERE a.task_uuid = old.task_uuid),
+answer_links AS (DELETE FROM tasker.answer_links x USING old WHERE x.task_uuid = old.task_uuid),
 human_log AS (DELETE FROM tasker.human_step_history x USING old WHERE x.task_uuid = old.task_uuid),
 rejected AS (DELETE FROM tasker.rejected_reports r USING old WHERE r.task_uuid = old.task_uuid)
 DELETE FROM tasker.tasks t USING old WHERE t.task_uuid = old.task_uuid`

@@ -308,6 +308,11 @@ func TestViolationsAreFound(t *testing.T) {
 		"step is ready and nobody enqueued it": `INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
 			parents_open, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at)
 			SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'standard', 'a', 'run', 0, 'pending', now(), '{}', '{}', 0, 3, true, 'constant', 1, 1, false, now(), now() FROM tasker.tasks`,
+		"answer link was used, and its step waits as before": `INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
+			parents_open, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at)
+			SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'external', 'a', '', 0, 'pending', now(), '{}', '{}', 0, 3, true, 'constant', 1, 1, false, now(), now() FROM tasker.tasks;
+			INSERT INTO tasker.answer_links (link_uuid, task_uuid, step_uuid, fence, assignee, digest, created_by, expires_at, used_at)
+			SELECT tasker.uuid_generate_v7(), task_uuid, step_uuid, fence, 'ann', sha256('a'), 'bo', now(), now() FROM tasker.workflow_steps`,
 		"people are reminded of a step that waits for no answer": enqueuedStep + `UPDATE tasker.workflow_steps SET remind_at = now()`,
 		"enqueued step is neither in ready_steps nor put aside":  enqueuedStep + `DELETE FROM tasker.ready_steps`,
 		"step is kept by a hold and a limit, or by neither":      enqueuedStep + heldStep + `; UPDATE tasker.held_steps SET limit_key_id = 1`,

@@ -19,6 +19,7 @@ import (
 var serverPrivileges = map[string]string{
 	"access_changes":                 "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"access_revision":                "SELECT UPDATE",               // a view
+	"answer_links":                   "SELECT INSERT UPDATE DELETE",
 	"api_key_secrets":                "SELECT INSERT UPDATE",
 	"api_keys":                       "SELECT INSERT UPDATE",
 	"audit_events":                   "SELECT INSERT",
@@ -96,7 +97,7 @@ var serverPrivileges = map[string]string{
 // all columns of the types json, jsonb and bytea, which hold what users send. It is
 // keys, what may contain what users send, and the free text of people.
 var hiddenFromReader = []string{
-	"api_key_secrets", "case_history.notes", "case_members.error_fingerprint", "case_members.error_message", "case_refinements.literal", "case_refinements.reason",
+	"answer_links", "api_key_secrets", "case_history.notes", "case_members.error_fingerprint", "case_members.error_message", "case_refinements.literal", "case_refinements.reason",
 	"lease_key", "operator_requests", "sessions", "sign_ins", "redaction", "step_history_transition_id_seq",
 	"deferred_work.last_error", "emission_sinks.last_error", "emissions.last_error", "message_emissions.last_error", "rejected_reports.message",
 	"task_attributes.number_value", "task_attributes.text_value", "task_attributes.time_value", "task_templates.source", "task_templates.retired_reason", "step_history.reason", "task_history.reason", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",

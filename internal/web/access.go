@@ -32,7 +32,7 @@ var parameters = access.Parameters{
 	Resources: map[string]access.Kind{
 		"task": access.TaskKind, "investigation": access.InvestigationKind, "case": access.CaseKind, "operation": access.OperationKind, "hold": access.HoldKind, "schedule": access.ScheduleKind, "worker": access.WorkerKind, "event": access.EventKind,
 	},
-	Within: []string{"step", "name", "namespace", "handler", "template", "version"},
+	Within: []string{"step", "name", "namespace", "handler", "template", "version", "token"},
 }
 
 // check panics for a route that does not say who may use it: no server starts with one.

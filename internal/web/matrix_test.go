@@ -48,7 +48,7 @@ var permissions = map[string]access.Permission{
 	"/holds": access.ReadTasks, "/holds/{hold}": access.ReadTasks, "/begin-hold": access.OperateSteps,
 	"/holds/{hold}/probe": access.OperateSteps, "/holds/{hold}/extend": access.OperateSteps, "/holds/{hold}/release": access.OperateSteps,
 	"/cancel-tasks": access.CancelTasks, "/templates": access.ReadTemplates, "/templates/{namespace}/{template}/{version}": access.ReadTemplates,
-	"/inbox": access.ReadTasks, "/tasks/{task}/steps/{step}/answer": access.CompleteSteps, "/tasks/{task}/steps/{step}/assign": access.OperateSteps,
+	"/inbox": access.ReadTasks, "/tasks/{task}/steps/{step}/answer": access.CompleteSteps, "/tasks/{task}/steps/{step}/assign": access.OperateSteps, "/tasks/{task}/steps/{step}/links": access.OperateSteps,
 	"/schedules": access.ReadTasks, "/schedules/{schedule}": access.ReadTasks, "/schedules/{schedule}/pause": access.OperateSchedules,
 	"/schedules/{schedule}/resume": access.OperateSchedules, "/schedules/{schedule}/trigger": access.OperateSchedules,
 	"/templates/{namespace}/{template}/{version}/retire": access.WriteTemplates, "/templates/{namespace}/{template}/{version}/unretire": access.WriteTemplates,
@@ -71,7 +71,7 @@ var payloadReaders = []string{"operator", "developer", "worker", "admin"}
 // The paths that need no permission: for whoever has signed in, and for everybody.
 var (
 	forAnyone = []string{"/name", "/sign-out"}
-	forAll    = []string{"/sign-in", "/sign-in/provider", "/sign-in/callback", "/static/{name}"}
+	forAll    = []string{"/sign-in", "/sign-in/provider", "/sign-in/callback", "/static/{name}", "/answer/{token}"}
 )
 
 // admitted is how a route answers to a caller who may use it: 200, and 400 to a form in
@@ -178,12 +178,19 @@ func TestEveryPageForEveryCaller(t *testing.T) {
 	}, "")
 	st.Must(err)
 	_, _, err = st.Engine.RegisterTemplate(t.Context(), tasker.Template{
-		Namespace: "shop", Name: "asked", Version: "1.0.0", Steps: []tasker.StepTemplate{{Name: "approve", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry()}},
+		Namespace: "shop", Name: "asked", Version: "1.0.0", Steps: []tasker.StepTemplate{{Name: "approve", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry(), Assignee: "ann"}},
 	}, "")
 	st.Must(err)
 	asked := st.CreateWith(tasker.NewTask{Namespace: "shop", Name: "asked"})
 	var approval string
 	st.Must(st.Admin().QueryRow(t.Context(), `SELECT step_uuid::text FROM tasker.workflow_steps WHERE task_uuid = $1`, asked).Scan(&approval))
+	_, err = st.Engine.Tick(t.Context())
+	st.Must(err)
+	var ref tasker.StepRef
+	ref.TaskUUID = asked
+	st.Must(ref.StepUUID.UnmarshalText([]byte(approval)))
+	link, err := st.Engine.CreateAnswerLink(t.Context(), ref, tasker.AnswerLinkRequest{Actor: "test"})
+	st.Must(err)
 	fill := func(path string, exists bool) string {
 		id := func(id tasker.ID) string {
 			if !exists {
@@ -195,10 +202,10 @@ func TestEveryPageForEveryCaller(t *testing.T) {
 		if !exists {
 			namespace = "nowhere"
 		}
-		if strings.HasSuffix(path, "/answer") || strings.HasSuffix(path, "/assign") {
+		if strings.HasSuffix(path, "/answer") || strings.HasSuffix(path, "/assign") || strings.HasSuffix(path, "/links") {
 			path = strings.NewReplacer("{task}", id(asked), "{step}", approval).Replace(path)
 		}
-		return web.Root + strings.NewReplacer("{namespace}", namespace, "{template}", "order", "{version}", "1.0.0", "{handler}", "run", "{$}", "", "{name}", "ui.css", "{task}", id(st.task), "{step}", st.step.String(),
+		return web.Root + strings.NewReplacer("{namespace}", namespace, "{template}", "order", "{version}", "1.0.0", "{handler}", "run", "{$}", "", "{name}", "ui.css", "{token}", link.Token, "{task}", id(st.task), "{step}", st.step.String(),
 			"{investigation}", id(st.entry), "{case}", id(st.caseOf("order")), "{operation}", id(planned), "{hold}", id(held.UUID), "{schedule}", id(nightly.UUID), "{worker}", id(st.worker), "{event}", id(event)).Replace(path)
 	}
 	callers := []matrixCaller{

@@ -208,8 +208,9 @@ func TestWhatIsShownMayBeDone(t *testing.T) {
 	tn := h.tenant("aqz", 2)
 	h.tenant("bqz", 1)
 	h.settled("webhook", tn)
+	h.asks("space-aqz")
 	repairs := []string{
-		"begin-hold", "cancel", "cancel-tasks", "complete", "drain", "fixed", "investigate", "merge", "note", "own", "plan", "re-emit", "release", "reset", "resolve", "run", "set-limit", "snooze", "split", "update", "wake",
+		"answer", "assign", "begin-hold", "cancel", "cancel-tasks", "complete", "drain", "fixed", "investigate", "links", "merge", "note", "own", "plan", "re-emit", "release", "reset", "resolve", "run", "set-limit", "snooze", "split", "update", "wake",
 	}
 	all := slices.Sorted(slices.Values(append(slices.Clone(repairs), "retire", "set-weight")))
 	for grant, want := range map[string][]string{"viewer@space-aqz": {}, "developer@space-aqz": {"cancel", "cancel-tasks", "retire"}, "operator@space-aqz": repairs, "admin@*": all} {
@@ -241,4 +242,16 @@ func TestWhatIsShownMayBeDone(t *testing.T) {
 	if links := tab.Texts("nav a"); len(links) > 0 {
 		t.Errorf("a worker is shown %q", links)
 	}
+}
+
+// asks makes a task in a namespace with a step that waits for ann, and whose form refuses an answer without a text.
+func (h *harness) asks(namespace string) {
+	h.Helper()
+	_, _, err := h.Engine.RegisterTemplate(h.Context(), tasker.Template{Namespace: namespace, Name: "asked", Version: "1.0.0", Steps: []tasker.StepTemplate{{
+		Name: "approve", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry(), Assignee: "ann", Form: []byte(`{"type": "object", "required": ["why"], "properties": {"why": {"type": "string"}}}`),
+	}}}, "")
+	h.Must(err)
+	h.CreateWith(tasker.NewTask{Namespace: namespace, Name: "asked"})
+	_, err = h.Engine.Tick(h.Context())
+	h.Must(err)
 }

@@ -60,6 +60,7 @@ type frame struct {
 	Live     bool
 	Feed     string // where it learns of changes; empty: it asks
 	ReadOnly bool
+	Alone    bool // nothing of the server is around the page
 	Version  string
 	Now      time.Time
 	Asset    func(name string) string
@@ -126,15 +127,20 @@ func (s *server) navigation(req *request, here string) []link {
 // show writes a page. It is made in full before its first byte is sent, so that a
 // page that cannot be made is an error and not half a page.
 func (s *server) show(req *request, v *view) {
+	if v.alone {
+		req.caller = nil // whoever has a link sees what every other one sees
+	}
 	f := frame{
 		Title: v.title, Nav: s.navigation(req, v.nav), Actor: req.actor, Subject: req.subject(), SignsIn: s.Auth != nil, Token: req.token, Self: req.self(), Live: v.live,
-		ReadOnly: s.ReadOnly, Version: s.Version, Now: req.now, Asset: s.assetPath, Held: s.held(req), Body: v.body,
+		ReadOnly: s.ReadOnly, Alone: v.alone, Version: s.Version, Now: req.now, Asset: s.assetPath, Held: s.held(req), Body: v.body,
 		server: s, req: req,
 	}
 	if s.Feed != nil && v.live && req.sees(access.ReadEvents) {
 		f.Feed = Root + streamPath
 	}
-	f.Note, f.Warning = req.takeNote()
+	if !v.alone {
+		f.Note, f.Warning = req.takeNote()
+	}
 	var made bytes.Buffer
 	if err := s.pages[v.page].ExecuteTemplate(&made, "frame", f); err != nil {
 		s.Log.ErrorContext(req.Context(), "a page could not be made", "page", v.page, "err", err)

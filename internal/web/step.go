@@ -386,6 +386,9 @@ func stepLinks(st tasker.Step, entry *tasker.ID) []stepLink {
 	if ref := (tasker.StepRef{TaskUUID: st.TaskUUID, StepUUID: st.UUID}); asksPeople(st) {
 		links = append(links, stepLink{Name: "Answer", Key: "a", Does: "answer the step", Href: stepPath(ref) + "/answer"},
 			stepLink{Name: "Assign", Key: "y", Does: "say who is to answer the step", Href: stepPath(ref) + "/assign"})
+		if st.Assignee != "" {
+			links = append(links, stepLink{Name: "Answer link", Key: "w", Does: "make a link by which the step is answered without signing in", Href: stepPath(ref) + "/links"})
+		}
 	}
 	return links
 }

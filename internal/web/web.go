@@ -70,6 +70,8 @@ type Options struct {
 	Sinks    []string // those to which this server sends events
 	ReadOnly bool     // shows everything and changes nothing
 	Timeout  time.Duration
+
+	PublicURL string // where browsers reach the server; empty: as the browser that asks knows it
 }
 
 const (
@@ -125,6 +127,7 @@ type server struct {
 	needs  map[string]access.Permission // of each path
 
 	failures failures // to sign in
+	links    failures // tokens of answer links that are worth nothing
 }
 
 // A route is a path below [Root]. What needs a permission and has the method POST changes
@@ -134,6 +137,7 @@ type route struct {
 	rule         access.Rule
 	serve        func(req *request) (*view, error) // nil for a file
 	streams      bool                              // it goes on for as long as the browser listens
+	most         int64                             // bytes of a form that is sent; 0: as many as fit the rule
 }
 
 // A view is what a handler answers: a page, or where to go on. A handler that has answered
@@ -146,6 +150,7 @@ type view struct {
 
 	status int  // of a page; 0 means 200
 	live   bool // it is kept up to date
+	alone  bool // nothing of the server is around it
 
 	next string // a path to go on to, in place of a page
 	note string // what was done, to be shown there
@@ -164,6 +169,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	h.Set("Cache-Control", "no-store")
+	if strings.HasPrefix(r.URL.Path, tasker.AnswerLinkPath) {
+		guardToken(h, r)
+	}
 	req := s.newRequest(w, r)
 	if req.secure() {
 		h.Set("Strict-Transport-Security", "max-age=31536000")
@@ -202,7 +210,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	}
 	defer cancel()
 	req := s.newRequest(w, r.WithContext(ctx))
-	defer s.recoverPanic(req)
+	defer s.recoverPanic(req, rt)
 	defer func() { req.leave() }()
 	req.begin()
 	var v *view
@@ -235,9 +243,9 @@ func (s *server) admit(req *request, rt *route) error {
 	if err := s.authorize(req, rt); err != nil || rt.method != http.MethodPost {
 		return err
 	}
-	most := int64(maxForm)
+	most := cmp.Or(rt.most, int64(maxForm))
 	if rt.rule.Public {
-		most = maxSignIn
+		most = cmp.Or(rt.most, int64(maxSignIn))
 	}
 	req.Body = http.MaxBytesReader(req.w, req.Body, most)
 	if err := req.ParseForm(); err != nil {
@@ -264,7 +272,7 @@ func (s *server) mayChange() error {
 }
 
 // recoverPanic shows an error page for a handler that panicked.
-func (s *server) recoverPanic(req *request) {
+func (s *server) recoverPanic(req *request, rt *route) {
 	p := recover()
 	if p == nil {
 		return
@@ -273,7 +281,7 @@ func (s *server) recoverPanic(req *request) {
 		panic(p)
 	}
 	s.fail(req, 0, fmt.Errorf("panic: %v", p))
-	s.Log.ErrorContext(req.Context(), "page panicked", "path", req.URL.Path, "panic", p, "stack", string(debug.Stack()))
+	s.Log.ErrorContext(req.Context(), "page panicked", "path", Root+rt.path, "panic", p, "stack", string(debug.Stack()))
 }
 
 // answer shows a page, or sends the browser on.
@@ -467,7 +475,7 @@ func (s *server) routes() []route {
 			func(req *request) (*holdForm, error) { return s.holdForm(req, v) })...)
 	}
 	return slices.Concat(list,
-		s.templateRoutes(), s.scheduleRoutes(), s.inboxRoutes(), s.limitRoutes(), actionRoutes(s, weightPath, access.Administer, s.weightForm),
+		s.templateRoutes(), s.scheduleRoutes(), s.inboxRoutes(), s.answerLinkRoutes(), s.limitRoutes(), actionRoutes(s, weightPath, access.Administer, s.weightForm),
 		actionRoutes(s, beginPath, access.OperateSteps, s.beginForm),
 		actionRoutes(s, "/cases/{case}/run", access.OperateSteps, s.planForm),
 		actionRoutes(s, "/plan", access.OperateSteps, s.selectionForm),

@@ -13,6 +13,30 @@ CREATE TABLE tasker.access_changes (
 );
 COMMENT ON TABLE tasker.access_changes IS 'Changes that take access away from somebody. Servers ask every other second which rows there are; those of the last hour are kept, and each new one removes some that are older.';
 
+CREATE TABLE tasker.answer_links (
+    link_uuid uuid NOT NULL,
+    task_uuid uuid NOT NULL,
+    step_uuid uuid NOT NULL,
+    fence bigint NOT NULL,
+    assignee text NOT NULL,
+    digest bytea NOT NULL,
+    created_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    used_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    revoked_by text DEFAULT ''::text NOT NULL,
+    CONSTRAINT answer_link_digest_is_sha256 CHECK ((octet_length(digest) = 32)),
+    CONSTRAINT answer_link_is_used_or_revoked CHECK (((used_at IS NULL) OR (revoked_at IS NULL))),
+    CONSTRAINT answer_links_pkey PRIMARY KEY (link_uuid)
+);
+CREATE UNIQUE INDEX answer_link_digest_is_unique ON tasker.answer_links USING btree (digest);
+CREATE INDEX answer_links_of_step ON tasker.answer_links USING btree (task_uuid, step_uuid, link_uuid);
+COMMENT ON TABLE tasker.answer_links IS 'Links by which a step that waits for a person is answered once, without signing in. Removed with the task.';
+COMMENT ON COLUMN tasker.answer_links.fence IS 'The fence of the wait for which it was made: the step has another one after a reset.';
+COMMENT ON COLUMN tasker.answer_links.assignee IS 'For whom it was made. It is worth nothing once the step is assigned to somebody else.';
+COMMENT ON COLUMN tasker.answer_links.digest IS 'The SHA-256 of the token, which is shown once.';
+
 CREATE TABLE tasker.api_key_secrets (
     prefix text NOT NULL,
     key_uuid uuid NOT NULL,

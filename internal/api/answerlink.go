@@ -1,0 +1,89 @@
+package api
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/overload"
+)
+
+func (s *server) answerLinkRoutes() []*route {
+	const tag, links = "inbox", stepPath + "/answer_links"
+	return []*route{
+		{
+			method: "POST", path: links, id: "createAnswerLink", class: overload.Operations, needs: access.OperateSteps, tag: tag,
+			summary: "Make a link by which the assignee answers an external step that waits, without signing in",
+			about: "The answer has its token, which cannot be had again. It is good for one answer, until it expires, while the step waits and is assigned to the same. " +
+				"Whoever has it may answer. A step that does not wait for an answer, or that nobody in particular is to answer, is a CONFLICT, and so are too many links.",
+			body:    apiv1.CreateAnswerLink{},
+			answers: map[int]any{http.StatusCreated: apiv1.NewAnswerLink{}},
+			serve:   s.createAnswerLink,
+		},
+		{
+			method: "GET", path: links, id: "listAnswerLinks", class: overload.Reads, needs: access.ReadTasks, tag: tag,
+			summary: "List the answer links of a step, newest first, without their tokens",
+			answers: map[int]any{http.StatusOK: apiv1.AnswerLinks{}},
+			serve:   s.listAnswerLinks,
+		},
+		{
+			method: "DELETE", path: links + "/{link_uuid}", id: "revokeAnswerLink", class: overload.Operations, needs: access.OperateSteps, tag: tag,
+			summary: "Make an answer link worthless",
+			about:   "Safe to repeat. One that was used is a CONFLICT.",
+			answers: map[int]any{http.StatusOK: apiv1.AnswerLink{}},
+			serve:   s.revokeAnswerLink,
+		},
+	}
+}
+
+func (s *server) createAnswerLink(x *request) error {
+	task, step, err := s.ids(x)
+	if err != nil {
+		return err
+	}
+	var req apiv1.CreateAnswerLink
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	r := tasker.AnswerLinkRequest{Actor: cmp.Or(x.actor(req.By), unknownActor)}
+	if req.ExpiresInSeconds != nil {
+		r.Life = time.Duration(*req.ExpiresInSeconds) * time.Second
+	}
+	made, err := s.engine.CreateAnswerLink(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, r)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusCreated, apiv1.FromNewAnswerLink(made, strings.TrimSuffix(s.publicURL, "/")))
+}
+
+func (s *server) listAnswerLinks(x *request) error {
+	task, step, err := s.ids(x)
+	if err != nil {
+		return err
+	}
+	list, err := s.engine.AnswerLinks(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.AnswerLinks{Links: convert(list, apiv1.FromAnswerLink)})
+}
+
+func (s *server) revokeAnswerLink(x *request) error {
+	task, step, err := s.ids(x)
+	if err != nil {
+		return err
+	}
+	link, err := x.id("link_uuid")
+	if err != nil {
+		return err
+	}
+	l, err := s.engine.RevokeAnswerLink(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, link, x.actorOrUnknown())
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, apiv1.FromAnswerLink(l))
+}

@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// CreateAnswerLink makes a link by which its assignee answers an external step that waits, once
+// and without signing in. The error is a Conflict when the step does not wait for an answer,
+// nobody is to answer it, or it has as many links as it may.
+func (e *Engine) CreateAnswerLink(ctx context.Context, step tasker.StepRef, r tasker.AnswerLinkRequest) (made tasker.NewAnswerLink, err error) {
+	life := cmp.Or(r.Life, tasker.DefaultAnswerLinkLife)
+	if life < tasker.MinAnswerLinkLife || life > tasker.MaxAnswerLinkLife {
+		return made, tasker.Errorf(tasker.Invalid, "invalid life %s: must be from %s to %s", life, tasker.MinAnswerLinkLife, tasker.MaxAnswerLinkLife).
+			WithDetails([]tasker.Fault{{Path: "expires_in_seconds", Message: "must be from 60 to 2592000"}})
+	}
+	if err := textError("by", r.Actor, 255, true); err != nil {
+		return made, err
+	}
+	token := access.NewLinkToken()
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		if err := waitsForAnswer(ctx, tx, step); err != nil {
+			return err
+		}
+		a, err := tx.HumanStep(ctx, step)
+		if err != nil {
+			return err
+		}
+		if a == nil || a.Assignee == "" {
+			return tasker.Errorf(tasker.Conflict, "nobody in particular is to answer the step: assign it first, since an answer by the link is recorded as that of the assignee")
+		}
+		mark, err := tx.Mark(ctx, step.TaskUUID, step.StepUUID)
+		if err != nil {
+			return err
+		}
+		l, err := tx.AddAnswerLink(ctx, postgres.LinkOfStep{
+			UUID: tasker.NewID(), StepRef: step, Fence: mark.Fence, Assignee: a.Assignee, Digest: token.Digest, Life: life, Actor: r.Actor,
+		})
+		if err == nil && l != nil {
+			made = tasker.NewAnswerLink{AnswerLink: *l, Token: token.Text}
+		}
+		return err
+	})
+	return made, err
+}
+
+// AnswerLinks returns the answer links of a step, newest first.
+func (e *Engine) AnswerLinks(ctx context.Context, step tasker.StepRef) ([]tasker.AnswerLink, error) {
+	if _, err := e.db.Step(ctx, step.TaskUUID, step.StepUUID); err != nil {
+		return nil, err
+	}
+	return e.db.AnswerLinks(ctx, step)
+}
+
+// RevokeAnswerLink makes an answer link worthless. Revoking it again changes nothing; the error is
+// a Conflict when it was used.
+func (e *Engine) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link tasker.ID, actor string) (l tasker.AnswerLink, err error) {
+	if err := textError("by", actor, 255, true); err != nil {
+		return l, err
+	}
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		if _, err := lockStep(ctx, tx, step); err != nil {
+			return err
+		}
+		now, err := tx.RevokeAnswerLink(ctx, step, link, actor)
+		if err == nil {
+			l = *now
+		}
+		return err
+	})
+	return l, err
+}
+
+// errNoLink is about a token that is worth nothing, whether there ever was one or not.
+var errNoLink = tasker.Errorf(tasker.NotFound, "this link is not valid")
+
+// AnswerQuestion returns what the holder of the token of an answer link is asked. Of a link that
+// is not open it has the state only. The error is NotFound for every token that is worth nothing
+// and was neither used nor has expired.
+func (e *Engine) AnswerQuestion(ctx context.Context, token string) (q tasker.AnswerQuestion, err error) {
+	t, ok := access.ParseLinkToken(token)
+	if !ok {
+		return q, errNoLink
+	}
+	l, err := e.db.AnswerLink(ctx, t.Digest)
+	if err != nil {
+		return q, err
+	}
+	if err := linkRefusal(l); err != nil || l.State != tasker.LinkOpen {
+		if l != nil {
+			q.State = l.State
+		}
+		return q, err
+	}
+	task, err := e.db.Task(ctx, l.TaskUUID)
+	if err != nil {
+		return q, err
+	}
+	s, err := e.db.Step(ctx, l.TaskUUID, l.StepUUID)
+	if err != nil {
+		return q, err
+	}
+	q = tasker.AnswerQuestion{State: l.State, Step: s.Name, Assignee: l.Assignee, ExpiresAt: l.ExpiresAt}
+	q.Form, err = e.formOf(ctx, task.TemplateUUID, s.Name)
+	return q, err
+}
+
+// linkRefusal is the error about a link that says no more than that it is worth nothing.
+func linkRefusal(l *tasker.AnswerLink) error {
+	if l == nil || l.State == tasker.LinkRevoked || l.State == tasker.LinkVoid {
+		return errNoLink
+	}
+	return nil
+}
+
+// AnswerByLink answers a step with the token of an answer link, which is used up by that. An
+// answer that the form of the step refuses leaves the link as it is. The state is that of the link:
+// used when the answer was taken now, with used false when it had been used before.
+func (e *Engine) AnswerByLink(ctx context.Context, token string, result json.RawMessage) (state tasker.AnswerLinkState, used bool, err error) {
+	t, ok := access.ParseLinkToken(token)
+	if !ok {
+		return "", false, errNoLink
+	}
+	var concluded postgres.Concluded
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		concluded, used = postgres.Concluded{}, false
+		l, err := tx.AnswerLink(ctx, t.Digest)
+		if err != nil || l == nil {
+			return cmp.Or(err, error(errNoLink))
+		}
+		if _, err := lockStep(ctx, tx, l.StepRef); err != nil {
+			return err
+		}
+		if used, err = tx.UseAnswerLink(ctx, *l); err != nil {
+			return err
+		}
+		if !used { // what it was before the lock may be old
+			if l, err = tx.AnswerLink(ctx, t.Digest); err == nil {
+				err = linkRefusal(l)
+			}
+			if err == nil {
+				state = l.State
+			}
+			return err
+		}
+		state = tasker.LinkUsed
+		v, err := judgeExternal(l.StepRef, tasker.Outcome{Success: true, Result: result}, postgres.LinkActor(l.Assignee))
+		if err != nil {
+			return err
+		}
+		concluded, err = e.completeExternalIn(ctx, tx, v)
+		return err
+	})
+	if code := tasker.CodeOf(err); code == tasker.Conflict || code == tasker.NotFound {
+		err = errNoLink // which says nothing of the task
+	}
+	if err != nil {
+		return "", false, err
+	}
+	e.notify(concluded.Namespaces)
+	e.decideSoon(concluded)
+	return state, used, nil
+}

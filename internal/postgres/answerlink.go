@@ -1,0 +1,164 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// linkState is the state of an answer link l, of a step s whose assignment is a.
+const linkState = `
+    CASE WHEN l.used_at IS NOT NULL THEN 'used' WHEN l.revoked_at IS NOT NULL THEN 'revoked' WHEN l.expires_at <= clock_timestamp() THEN 'expired'
+        WHEN s.fence = l.fence AND s.state = 'pending' AND s.decide_at IS NULL AND a.waiting AND a.assignee = l.assignee THEN 'open' ELSE 'void' END`
+
+const answerLinkColumns = `
+    l.link_uuid AS uuid, l.task_uuid, l.step_uuid, l.assignee,` + linkState + ` AS state, l.created_by, l.created_at, l.expires_at, l.used_at, l.revoked_at, l.revoked_by`
+
+const linksWithStep = `
+FROM tasker.answer_links l
+JOIN tasker.workflow_steps s ON s.task_uuid = l.task_uuid AND s.step_uuid = l.step_uuid
+JOIN tasker.human_steps a ON a.task_uuid = l.task_uuid AND a.step_uuid = l.step_uuid`
+
+const selectAnswerLinks = `
+SELECT ` + answerLinkColumns + linksWithStep + `
+WHERE l.task_uuid = $1 AND l.step_uuid = $2
+ORDER BY l.link_uuid DESC
+LIMIT $3`
+
+// AnswerLinks returns the answer links of a step, newest first.
+func (db *DB) AnswerLinks(ctx context.Context, step tasker.StepRef) ([]tasker.AnswerLink, error) {
+	list, err := collect[tasker.AnswerLink](ctx, db.pool, selectAnswerLinks, step.TaskUUID, step.StepUUID, tasker.MaxOpenAnswerLinks+tasker.MaxEndedAnswerLinks)
+	if err != nil {
+		return nil, fmt.Errorf("read the answer links of step %s: %w", step.StepUUID, err)
+	}
+	return list, nil
+}
+
+const answerLinkByDigest = `
+SELECT ` + answerLinkColumns + linksWithStep + `
+WHERE l.digest = $1`
+
+func answerLinkOf(ctx context.Context, q querier, digest [32]byte) (*tasker.AnswerLink, error) {
+	l, err := one[tasker.AnswerLink](ctx, q, answerLinkByDigest, digest[:])
+	if err != nil {
+		return nil, fmt.Errorf("read an answer link: %w", err)
+	}
+	return l, nil
+}
+
+// AnswerLink returns the answer link of a token; nil when there is none.
+func (db *DB) AnswerLink(ctx context.Context, digest [32]byte) (*tasker.AnswerLink, error) {
+	return answerLinkOf(ctx, db.pool, digest)
+}
+
+// AnswerLink is [DB.AnswerLink] in a transaction.
+func (tx *Tx) AnswerLink(ctx context.Context, digest [32]byte) (*tasker.AnswerLink, error) {
+	return answerLinkOf(ctx, tx, digest)
+}
+
+const countOpenLinks = `SELECT count(*)` + linksWithStep + `
+WHERE l.task_uuid = $1 AND l.step_uuid = $2 AND` + linkState + ` = 'open'`
+
+const dropEndedLinks = `
+DELETE FROM tasker.answer_links WHERE link_uuid IN (
+    SELECT l.link_uuid` + linksWithStep + `
+    WHERE l.task_uuid = $1 AND l.step_uuid = $2 AND` + linkState + ` <> 'open'
+    ORDER BY l.link_uuid DESC
+    OFFSET $3
+)`
+
+// A LinkOfStep is an answer link to be stored.
+type LinkOfStep struct {
+	UUID tasker.ID
+	tasker.StepRef
+	Fence    int64
+	Assignee string
+	Digest   [32]byte
+	Life     time.Duration
+	Actor    string
+}
+
+// AddAnswerLink stores an answer link. The caller holds the lock of the task. The error is a
+// Conflict when the step has as many as it may.
+func (tx *Tx) AddAnswerLink(ctx context.Context, l LinkOfStep) (*tasker.AnswerLink, error) {
+	open, err := column[int](ctx, tx, countOpenLinks, l.TaskUUID, l.StepUUID)
+	if err != nil {
+		return nil, fmt.Errorf("count the answer links of step %s: %w", l.StepUUID, err)
+	}
+	if open[0] >= tasker.MaxOpenAnswerLinks {
+		return nil, tasker.Errorf(tasker.Conflict, "the step has %d answer links that can be used, which is the limit; revoke those that are not needed", open[0])
+	}
+	if _, err := tx.Exec(ctx, dropEndedLinks, l.TaskUUID, l.StepUUID, tasker.MaxEndedAnswerLinks); err != nil {
+		return nil, fmt.Errorf("remove old answer links of step %s: %w", l.StepUUID, err)
+	}
+	if _, err := tx.Exec(ctx, `
+		INSERT INTO tasker.answer_links (link_uuid, task_uuid, step_uuid, fence, assignee, digest, created_by, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + $8::interval)`,
+		l.UUID, l.TaskUUID, l.StepUUID, l.Fence, l.Assignee, l.Digest[:], l.Actor, l.Life); err != nil {
+		return nil, fmt.Errorf("store an answer link of step %s: %w", l.StepUUID, err)
+	}
+	stored, err := tx.AnswerLink(ctx, l.Digest)
+	if err != nil || stored == nil {
+		return nil, err
+	}
+	return stored, tx.auditLink(ctx, l.Actor, "step.link_created", *stored)
+}
+
+const useAnswerLink = `
+UPDATE tasker.answer_links u
+SET used_at = clock_timestamp()` + linksWithStep + `
+WHERE u.link_uuid = l.link_uuid AND l.link_uuid = $1 AND u.used_at IS NULL AND u.revoked_at IS NULL AND u.expires_at > clock_timestamp() AND` + linkState + ` = 'open'`
+
+// UseAnswerLink uses an answer link up, and reports whether it was open. The caller holds the
+// lock of the task, and has the step answered in the same transaction.
+func (tx *Tx) UseAnswerLink(ctx context.Context, l tasker.AnswerLink) (bool, error) {
+	tag, err := tx.Exec(ctx, useAnswerLink, l.UUID)
+	if err != nil {
+		return false, fmt.Errorf("use an answer link of step %s: %w", l.StepUUID, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return false, nil
+	}
+	return true, tx.auditLink(ctx, LinkActor(l.Assignee), "step.link_used", l)
+}
+
+// LinkActor is who has acted where somebody used an answer link.
+func LinkActor(assignee string) string { return "link:" + assignee }
+
+const revokeAnswerLink = `
+UPDATE tasker.answer_links SET revoked_at = clock_timestamp(), revoked_by = $4
+WHERE link_uuid = $3 AND task_uuid = $1 AND step_uuid = $2 AND used_at IS NULL AND revoked_at IS NULL`
+
+// RevokeAnswerLink makes an answer link worthless, and returns it as it is then. One that is
+// revoked already stays as it is. The error is a Conflict when it was used, and NotFound when the
+// step has no such link.
+func (tx *Tx) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link tasker.ID, actor string) (*tasker.AnswerLink, error) {
+	tag, err := tx.Exec(ctx, revokeAnswerLink, step.TaskUUID, step.StepUUID, link, actor)
+	if err != nil {
+		return nil, fmt.Errorf("revoke answer link %s: %w", link, err)
+	}
+	l, err := one[tasker.AnswerLink](ctx, tx, `SELECT `+answerLinkColumns+linksWithStep+` WHERE l.link_uuid = $3 AND l.task_uuid = $1 AND l.step_uuid = $2`,
+		step.TaskUUID, step.StepUUID, link)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read answer link %s: %w", link, err)
+	case l == nil:
+		return nil, tasker.Errorf(tasker.NotFound, "the step has no answer link %s", link)
+	case l.UsedAt != nil:
+		return nil, tasker.Errorf(tasker.Conflict, "answer link %s was used at %s", link, l.UsedAt.UTC().Format(time.RFC3339))
+	case tag.RowsAffected() == 0:
+		return l, nil
+	}
+	return l, tx.auditLink(ctx, actor, "step.link_revoked", *l)
+}
+
+func (tx *Tx) auditLink(ctx context.Context, actor, action string, l tasker.AnswerLink) error {
+	data, err := json.Marshal(map[string]any{"task_uuid": l.TaskUUID, "link_uuid": l.UUID, "assignee": l.Assignee, "expires_at": l.ExpiresAt.UTC()})
+	if err != nil {
+		return fmt.Errorf("audit an answer link: %w", err)
+	}
+	return tx.auditData(ctx, actor, action, l.StepUUID, data)
+}
