@@ -18,13 +18,9 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"reflect"
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/dlq"
@@ -133,17 +129,17 @@ func New(stopping context.Context, o Options) http.Handler {
 	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
 	s.leases, s.auth, s.certificates = leaseTokens{db: o.DB}, o.Auth, o.WorkerCertificates
 	s.live = o.Feed.complete(o.DB, o.Log)
+	s.description = described()
 	for _, rt := range s.routes() {
 		rt.maxBody = cmp.Or(rt.maxBody, o.MaxBodyBytes)
 		rt.timeout = o.Timeout + rt.wait
 		rt.checkAccess()
-		pattern := rt.method + " " + rt.path
+		pattern := rt.pattern()
+		rt.schema = s.bodies[pattern]
 		s.byPattern[pattern] = rt
 		s.allow(rt)
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.run(w, r, rt) })
 	}
-	s.document = s.describe()
-	s.claimSchema = s.registry.Schema(reflect.TypeFor[apiv1.ClaimSteps](), true, "")
 	if o.Guard == nil {
 		o.Guard = &hostguard.Guard{}
 	}
@@ -195,9 +191,7 @@ type server struct {
 	mux       *http.ServeMux
 	byPattern map[string]*route
 	methods   map[string]map[string]bool // of the paths without parameters
-	registry  huma.Registry
-	document  []byte // OpenAPI
 	inflight  *inflight
 
-	claimSchema *huma.Schema // of the claim within a report of results
+	*description
 }

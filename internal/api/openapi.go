@@ -5,13 +5,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -32,24 +32,39 @@ UTC. A server that others than its own machine can reach asks callers for an API
 namespaces for which the key has no permission is NOT_FOUND. Unknown keys and parameters are refused. In the body of a request null asks for nothing: it is as good as an absent key,
 required keys excepted, and accepted where the key is not known.`
 
-// describe writes the OpenAPI document, and gives each route the schema that its
-// bodies are checked by: the one that the document shows.
-func (s *server) describe() []byte {
-	s.registry = huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+// A description is what the API takes and gives: the schemas of bodies, and the OpenAPI document
+// with the same schemas.
+type description struct {
+	registry huma.Registry
+	bodies   map[string]*huma.Schema // by the pattern of the route
+	claim    *huma.Schema            // of the claim within a report of results
+	document []byte
+}
+
+// described is the description of all servers: they have the same routes.
+var described = sync.OnceValue(func() *description {
+	d := &description{registry: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer), bodies: map[string]*huma.Schema{}}
+	d.document = d.describe((&server{}).routes())
+	d.claim = d.registry.Schema(reflect.TypeFor[apiv1.ClaimSteps](), true, "")
+	return d
+})
+
+// describe writes the OpenAPI document, and keeps the schemas of bodies.
+func (d *description) describe(routes []*route) []byte {
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
 			Title: "Tasker", Version: "1", Description: aboutAPI, License: &huma.License{Name: "MIT", Identifier: "MIT"},
 		},
-		Components: &huma.Components{Schemas: s.registry, SecuritySchemes: map[string]*huma.SecurityScheme{bearer: {
+		Components: &huma.Components{Schemas: d.registry, SecuritySchemes: map[string]*huma.SecurityScheme{bearer: {
 			Type: "http", Scheme: "bearer", Description: "An API key, or a token of the identity provider where one is configured. A server on a loopback address takes requests without one, unless auth.mode is required.",
 		}}},
 	}
-	failure := s.registry.Schema(reflect.TypeFor[apiv1.Error](), true, "")
-	for _, rt := range slices.SortedFunc(maps.Values(s.byPattern), func(a, b *route) int {
+	failure := d.registry.Schema(reflect.TypeFor[apiv1.Error](), true, "")
+	for _, rt := range slices.SortedFunc(slices.Values(routes), func(a, b *route) int {
 		return bytes.Compare([]byte(a.path+" "+a.method), []byte(b.path+" "+b.method))
 	}) {
-		doc.AddOperation(s.operation(rt, failure))
+		doc.AddOperation(d.operation(rt, failure))
 	}
 	plain, err := doc.MarshalJSON()
 	if err != nil {
@@ -65,7 +80,7 @@ func (s *server) describe() []byte {
 
 var inPath = regexp.MustCompile(`\{(\w+)\}`)
 
-func (s *server) operation(rt *route, failure *huma.Schema) *huma.Operation {
+func (d *description) operation(rt *route, failure *huma.Schema) *huma.Operation {
 	op := &huma.Operation{
 		Method: rt.method, Path: rt.path, OperationID: rt.id, Tags: []string{rt.tag}, Summary: rt.summary, Description: rt.about,
 		Responses: map[string]*huma.Response{"default": {Description: "Error", Content: content(failure, jsonMedia)}},
@@ -88,19 +103,20 @@ func (s *server) operation(rt *route, failure *huma.Schema) *huma.Operation {
 		})
 	}
 	if rt.body != nil {
-		rt.schema = s.registry.Schema(reflect.TypeOf(rt.body), true, "")
-		if rt.schema.Type == huma.TypeArray {
+		schema := d.registry.Schema(reflect.TypeOf(rt.body), true, "")
+		if schema.Type == huma.TypeArray {
 			least, most := 1, engine.MaxBulk
-			rt.schema.MinItems, rt.schema.MaxItems = &least, &most
+			schema.MinItems, schema.MaxItems = &least, &most
 		}
-		s.allowNulls(rt.schema, map[*huma.Schema]bool{})
-		op.RequestBody = &huma.RequestBody{Required: true, Content: content(rt.schema, rt.accepts()...)}
+		d.allowNulls(schema, map[*huma.Schema]bool{})
+		d.bodies[rt.pattern()] = schema
+		op.RequestBody = &huma.RequestBody{Required: true, Content: content(schema, rt.accepts()...)}
 	}
 	rt.describeAccess(op, failure)
 	for status, body := range rt.answers {
 		answer := &huma.Response{Description: http.StatusText(status)}
 		if body != nil {
-			answer.Content = content(s.registry.Schema(reflect.TypeOf(body), true, ""), cmp.Or(rt.gives, jsonMedia))
+			answer.Content = content(d.registry.Schema(reflect.TypeOf(body), true, ""), cmp.Or(rt.gives, jsonMedia))
 		}
 		op.Responses[strconv.Itoa(status)] = answer
 	}
@@ -134,16 +150,16 @@ func (rt *route) describeAccess(op *huma.Operation, failure *huma.Schema) {
 
 // allowNulls lets the optional properties of a body be null, in the document as in
 // the check.
-func (s *server) allowNulls(schema *huma.Schema, seen map[*huma.Schema]bool) {
+func (d *description) allowNulls(schema *huma.Schema, seen map[*huma.Schema]bool) {
 	for schema.Ref != "" {
-		schema = s.registry.SchemaFromRef(schema.Ref)
+		schema = d.registry.SchemaFromRef(schema.Ref)
 	}
 	if seen[schema] {
 		return
 	}
 	seen[schema] = true
 	for name, property := range schema.Properties {
-		s.allowNulls(property, seen)
+		d.allowNulls(property, seen)
 		switch {
 		case slices.Contains(schema.Required, name) || property.Nullable || len(property.AnyOf) > 0:
 		case property.Ref != "":
@@ -158,10 +174,10 @@ func (s *server) allowNulls(schema *huma.Schema, seen map[*huma.Schema]bool) {
 		}
 	}
 	if schema.Items != nil {
-		s.allowNulls(schema.Items, seen)
+		d.allowNulls(schema.Items, seen)
 	}
 	for _, one := range schema.OneOf {
-		s.allowNulls(one, seen)
+		d.allowNulls(one, seen)
 	}
 }
 

@@ -230,7 +230,7 @@ func (x *request) readClaim(doc json.RawMessage) (int, []tasker.Fault) {
 	if given(doc) == nil {
 		return 0, nil
 	}
-	faults, _ := x.server.check(x.server.claimSchema, doc, payload.Limits{})
+	faults, _ := x.server.check(x.server.claim, doc, payload.Limits{})
 	for i, f := range faults {
 		faults[i] = tasker.Fault{Path: within("claim", f.Path), Message: f.Message}
 		if f.Path == "" {

@@ -422,6 +422,9 @@ type route struct {
 	timeout time.Duration // all in all
 }
 
+// pattern names the route for the mux.
+func (rt *route) pattern() string { return rt.method + " " + rt.path }
+
 // A param is one parameter of a query.
 type param struct {
 	name     string

@@ -187,7 +187,7 @@ func (c *cluster) arguments(port int) []string {
 	}
 	if c.fast {
 		settings = append(settings, "fsync=off", "synchronous_commit=off", "full_page_writes=off",
-			"max_connections=300", "wal_level=minimal", "max_wal_senders=0")
+			"max_connections=300", "jit=off", "wal_level=minimal", "max_wal_senders=0")
 	}
 	args := []string{"-D", c.dir.data()}
 	for _, s := range settings {

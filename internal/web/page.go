@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"tasker.example/tasker"
@@ -30,6 +31,9 @@ var templateFiles embed.FS
 // pages are the templates of the pages by name, each with the frame around it and
 // the pieces that several share (files whose name begins with an underscore).
 type pages map[string]*template.Template
+
+// parsedPages are those of all servers.
+var parsedPages = sync.OnceValue(parsePages)
 
 func parsePages() pages {
 	shared := template.New("").Funcs(functions)
@@ -199,6 +203,9 @@ type asset struct {
 	plain []byte
 	small []byte // compressed
 }
+
+// loadedAssets are those of all servers.
+var loadedAssets = sync.OnceValue(loadAssets)
 
 func loadAssets() map[string]asset {
 	assets := map[string]asset{}

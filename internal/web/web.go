@@ -103,7 +103,7 @@ func New(stopping context.Context, o Options) http.Handler {
 		o.Explain = explain.New(o.DB, explain.Options{Log: o.Log})
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
-	s := &server{Options: o, stopping: stopping, mux: http.NewServeMux(), pages: parsePages(), assets: loadAssets(), needs: map[string]access.Permission{}}
+	s := &server{Options: o, stopping: stopping, mux: http.NewServeMux(), pages: parsedPages(), assets: loadedAssets(), needs: map[string]access.Permission{}}
 	for _, rt := range s.routes() {
 		rt.check()
 		s.needs[rt.path] = rt.rule.Needs
