@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ func (s *server) addChanged(req *request, p *casePage) error {
 	}
 	ctx, cancel := req.Context(), context.CancelFunc(func() {})
 	if !req.URL.Query().Has("changes") {
-		ctx, cancel = context.WithTimeout(ctx, changedTime)
+		ctx, cancel = context.WithTimeout(ctx, cmp.Or(s.PartTimeout, changedTime))
 	}
 	defer cancel()
 	changes, err := s.Cases.Changes(ctx, p.ID)

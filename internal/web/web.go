@@ -70,6 +70,9 @@ type Options struct {
 	Sinks    []string // those to which this server sends events
 	ReadOnly bool     // shows everything and changes nothing
 	Timeout  time.Duration
+	// PartTimeout bounds how long a page waits for a part without which it can be shown; 0: a second for why
+	// something is where it is, a quarter of one for what changed before a case.
+	PartTimeout time.Duration
 
 	PublicURL string // where browsers reach the server; empty: as the browser that asks knows it
 }

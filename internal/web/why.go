@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,11 +72,12 @@ func (r stepRow) WhyPath() string {
 // explained asks for an explanation, for a short time only: the rest of the page is there
 // without it. command says it later.
 func (s *server) explained(req *request, command string, ask func(context.Context) (tasker.Explanation, error)) (tasker.Explanation, error) {
-	ctx, cancel := context.WithTimeout(req.Context(), explainTime)
+	within := cmp.Or(s.PartTimeout, explainTime)
+	ctx, cancel := context.WithTimeout(req.Context(), within)
 	defer cancel()
 	e, err := ask(ctx)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && req.Context().Err() == nil {
-		e.Why = tasker.Why{Sentence: fmt.Sprintf("The database did not say within %s. Ask again with %s.", explainTime, command)}
+		e.Why = tasker.Why{Sentence: fmt.Sprintf("The database did not say within %s. Ask again with %s.", within, command)}
 		return e, nil
 	}
 	return e, err

@@ -9,6 +9,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/explain"
+	"tasker.example/tasker/internal/web"
 )
 
 // Each page says why its subject is where it is, in the words that tasker-ctl explain prints.
@@ -86,7 +87,7 @@ func TestWhyShowsWhatTheCallerMaySee(t *testing.T) {
 // A page is there when the reason is not there in time.
 func TestAPageDoesNotWaitForTheReason(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
+	h := newHarness(t, func(o *web.Options) { o.PartTimeout = 0 })
 	h.Template("parcel", served("pack", "wrap"))
 	task := h.create("parcel", `{}`)
 	tx, err := h.Admin().Begin(t.Context())
