@@ -131,7 +131,7 @@ var causes = []Cause{
 	},
 	{
 		Reason: WorkerUnavailable, Code: DispatchExpired, Severity: Medium, Label: "workers are alive, and none took a step in time",
-		Guidance: "The workers cannot keep up, or do not claim: see how much waits (tasker-ctl queue list), add workers, or raise worker_queue_ttl_ms. " +
+		Guidance: "The workers claimed no step of its queue for as long as its limit and had free places, or queue_ttl is always: see how much waits and who is there (tasker-ctl queue list, tasker-ctl worker list), restart workers that take nothing, or add some. " +
 			"The step goes back into the queue by itself a few times; metadata.dispatch says whether it does. If not, reset it.",
 	},
 	{

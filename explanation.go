@@ -58,6 +58,7 @@ const (
 	FactLimit      Fact = "limit"
 	FactGate       Fact = "gate"
 	FactNoWorker   Fact = "no_worker"
+	FactSaturated  Fact = "saturated"
 	FactQueue      Fact = "queue"
 	FactRunning    Fact = "running"
 	FactRetry      Fact = "retry"
@@ -74,7 +75,7 @@ const (
 // ExplainedFacts lists every fact in the order in which they are looked for.
 func ExplainedFacts() []Fact {
 	return []Fact{
-		FactEnded, FactNotStarted, FactCycle, FactOperation, FactResultKept, FactFailed, FactUnattended, FactHeld, FactLimit, FactGate, FactNoWorker, FactQueue,
+		FactEnded, FactNotStarted, FactCycle, FactOperation, FactResultKept, FactFailed, FactUnattended, FactHeld, FactLimit, FactGate, FactNoWorker, FactSaturated, FactQueue,
 		FactRunning, FactRetry, FactDecision, FactOutside, FactWait, FactChild, FactItems, FactParents, FactEmpty, FactUnknown,
 	}
 }

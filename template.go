@@ -47,7 +47,8 @@ type Lifecycle struct {
 	MaxDurationMinutes               int `json:"max_duration_minutes,omitempty"` // of the whole task
 
 	// WorkerQueueTTLMS is how long a step may wait for a worker. A step's own comes first.
-	WorkerQueueTTLMS int64 `json:"worker_queue_ttl_ms,omitempty"`
+	WorkerQueueTTLMS int64      `json:"worker_queue_ttl_ms,omitempty"`
+	QueueTTL         ExpiryRule `json:"queue_ttl,omitempty"` // whether a step that waited for longer fails; empty means what the server says
 }
 
 // Triage is what may be told of the tasks of a template to whoever looks for the cause of failures.

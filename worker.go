@@ -67,6 +67,8 @@ type Queue struct {
 	AwaitingWorker  int        // steps that waited too long, and go back once a worker lives; MaxQueueCount means: or more
 	Held            int        // steps that a hold keeps from workers; MaxQueueCount means: or more
 	Limited         int        // steps that a limit keeps from workers; MaxQueueCount means: or more
+	Saturated       int        // queued steps that wait past their limit because workers are busy; MaxQueueCount means: or more
+	SaturatedSince  *time.Time // since when there are such steps; nil when there is none
 	LiveWorkers     int        // active workers that take such steps
 	Unserved        bool       // there is none, and steps wait for one
 }
@@ -77,11 +79,21 @@ type Backlog struct {
 	Steps     int64 // enqueued, and neither held nor limited
 	Held      int64 // kept from workers by a hold
 	Limited   int64 // kept from workers by a limit
+	Saturated int64 // enqueued past their limit, with workers that are busy
 	Unserved  int64 // enqueued, or waiting for a worker to live, with none alive for their handler
 	Workers   int64 // alive, and not draining
 
 	Oldest time.Duration // for how long the oldest enqueued step has waited; 0 if none waits
 }
+
+// ExpiryRule says whether a step fails that has waited for a worker too long.
+type ExpiryRule string
+
+// When such a step fails.
+const (
+	ExpireAlways          ExpiryRule = "always"           // whoever is alive
+	ExpireUnlessSaturated ExpiryRule = "unless_saturated" // not while its queue is saturated: workers for it are alive, and busy
+)
 
 // MaxQueueCount is where counting the steps of a queue stops.
 const MaxQueueCount = 10_000

@@ -269,6 +269,8 @@ type Queue struct {
 	AwaitingWorker  int        `json:"awaiting_worker" doc:"Steps that waited too long and go back into the queue once a worker lives. Counting stops at 10000."`
 	Held            int        `json:"held" doc:"Steps that a hold keeps from workers; they are not among the queued ones. Counting stops at 10000."`
 	Limited         int        `json:"limited" doc:"Steps that a limit keeps from workers; they are not among the queued ones. Counting stops at 10000."`
+	Saturated       int        `json:"saturated" doc:"Queued steps that have waited for longer than their limit and do not fail, because workers for them are alive and busy. Counting stops at 10000."`
+	SaturatedSince  *time.Time `json:"saturated_since" doc:"Since when there are such steps, or null."`
 	LiveWorkers     int        `json:"live_workers" doc:"Active workers that take such steps."`
 	Unserved        bool       `json:"unserved" doc:"There is no such worker, and steps wait for one."`
 }
@@ -278,7 +280,7 @@ func FromQueue(q tasker.Queue) Queue {
 	return Queue{
 		Namespace: q.Namespace, Handler: q.Handler, Queued: q.Queued, QueuedIsAtLeast: q.QueuedIsAtLeast,
 		OldestQueuedAt: utc(q.OldestQueuedAt), NextExpiresAt: utc(q.NextExpiresAt), AwaitingWorker: q.AwaitingWorker, Held: q.Held, Limited: q.Limited,
-		LiveWorkers: q.LiveWorkers, Unserved: q.Unserved,
+		Saturated: q.Saturated, SaturatedSince: utc(q.SaturatedSince), LiveWorkers: q.LiveWorkers, Unserved: q.Unserved,
 	}
 }
 

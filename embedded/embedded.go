@@ -57,12 +57,13 @@ type Options struct {
 	// [message_queue] says: whoever enqueues a step decides how long it may wait and
 	// whether it is announced, and whoever finds one that waited too long what becomes
 	// of it.
-	Announce         bool          // the servers' transport is rabbitmq: have them announce the steps that are enqueued here
-	PriorityAge      time.Duration // priority_age_ms: from which age on a step may be handed out before more urgent ones; a minute by default, negative never
-	QueueTTL         time.Duration // worker_queue_ttl_ms: how long a step may wait for a worker; 5 min by default
-	NoAutoRecover    bool          // auto_recover = false: leave steps that no worker took to operators
-	MaxQueueExpiries int           // max_queue_expiries: how often in a row no worker may take a step although one is alive; 3 by default
-	NoWorkerAfter    time.Duration // no_worker_after_ms: for how long no worker may be alive for a step that waits; a minute by default
+	Announce         bool              // the servers' transport is rabbitmq: have them announce the steps that are enqueued here
+	PriorityAge      time.Duration     // priority_age_ms: from which age on a step may be handed out before more urgent ones; a minute by default, negative never
+	QueueTTL         time.Duration     // worker_queue_ttl_ms: how long a step may wait for a worker; 5 min by default
+	QueueTTLRule     tasker.ExpiryRule // queue_ttl: whether a step that waited for longer fails also where workers are busy; unless_saturated by default
+	NoAutoRecover    bool              // auto_recover = false: leave steps that no worker took to operators
+	MaxQueueExpiries int               // max_queue_expiries: how often in a row no worker may take a step although one is alive; 3 by default
+	NoWorkerAfter    time.Duration     // no_worker_after_ms: for how long no worker may be alive for a step that waits; a minute by default
 
 	// MeterProvider gets the metrics of docs/metrics.md; nothing is counted by default.
 	MeterProvider metric.MeterProvider
@@ -88,7 +89,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	if err := prepare(ctx, o); err != nil {
 		return nil, err
 	}
-	db, err := postgres.Open(ctx, o.DatabaseURL, postgres.Options{QueueTTL: o.QueueTTL, PriorityAge: o.PriorityAge, Announce: o.Announce})
+	db, err := postgres.Open(ctx, o.DatabaseURL, postgres.Options{QueueTTL: o.QueueTTL, ExpiryRule: o.QueueTTLRule, PriorityAge: o.PriorityAge, Announce: o.Announce})
 	if err != nil {
 		return nil, err
 	}

@@ -85,6 +85,17 @@ var queueEffects = map[string]func(*keyTest){
 			k.Errorf("the steps are looked for all the same, %g times", n)
 		}
 	},
+	"message_queue.queue_ttl": func(k *keyTest) {
+		k.also("workers.lease_seconds", "3")
+		k.also("workers.heartbeat_interval_seconds", "1")
+		k.create(1)
+		k.exec(`INSERT INTO tasker.queues (namespace, handler, busy_at) SELECT DISTINCT namespace, handler, clock_timestamp() FROM tasker.workflow_steps`)
+		k.set("always")
+		k.register(k.start())
+		k.exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes'`)
+		k.expire()
+		k.until("dispatch_expired", `SELECT detail_code FROM tasker.tasks_dlq`)
+	},
 	"message_queue.no_worker_after_ms": func(k *keyTest) {
 		k.also("workers.lease_seconds", "3")
 		k.also("workers.heartbeat_interval_seconds", "1")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
@@ -52,6 +53,7 @@ func (s *starter) open(ctx context.Context) (db *postgres.DB, err error) {
 	err = s.try(ctx, func() (err error) {
 		db, err = postgres.Open(ctx, c.URL, postgres.Options{
 			MaxConns: c.MaxConnections, StatementTimeout: c.StatementTimeout(), QueueTTL: s.Config.MessageQueue.RabbitMQ.WorkerQueueTTL(),
+			ExpiryRule:  tasker.ExpiryRule(s.Config.MessageQueue.QueueTTL),
 			PriorityAge: s.Config.MessageQueue.PriorityAge(),
 			Announce:    s.Config.MessageQueue.Transport == "rabbitmq", ReportQueues: s.Config.Breaker.Enabled,
 		})

@@ -155,6 +155,8 @@ type MessageQueue struct {
 
 	AutoRecover bool `toml:"auto_recover" doc:"Whether steps that no worker took in time go back into the queue by themselves when a worker for them is alive."`
 
+	QueueTTL string `toml:"queue_ttl" oneof:"unless_saturated always" doc:"Whether a step that has waited for a worker for longer than worker_queue_ttl_ms fails: not while its queue is saturated, which it is when live workers take its steps and are busy (unless_saturated), or whoever is alive (always). A template may say otherwise (lifecycle.queue_ttl)."`
+
 	MaxQueueExpiries int `toml:"max_queue_expiries" range:"1..1000" doc:"How often in a row a step may be taken by no worker in time although one is alive; then it waits for an operator."`
 
 	NoWorkerAfterMS int `toml:"no_worker_after_ms" range:"1000..3600000" doc:"Time for which no worker may be alive for a step that waits, in milliseconds; then it fails and is investigated as worker_unavailable, although worker_queue_ttl_ms is not over. It counts from when the step was enqueued, or from when the last worker with its namespace and handler left, was drained or fell silent, whichever is later."`
@@ -393,7 +395,7 @@ func Default() Config {
 		Database: Database{MaxConnections: 20, StatementTimeoutMS: 30_000},
 		Workers:  Workers{LeaseSeconds: 30, HeartbeatIntervalSeconds: 10},
 		MessageQueue: MessageQueue{
-			Transport: "postgres", AutoRecover: true, MaxQueueExpiries: 3, NoWorkerAfterMS: 60_000, PriorityAgeMS: 60_000,
+			Transport: "postgres", QueueTTL: string(tasker.ExpireUnlessSaturated), AutoRecover: true, MaxQueueExpiries: 3, NoWorkerAfterMS: 60_000, PriorityAgeMS: 60_000,
 			RabbitMQ: RabbitMQ{
 				Exchange: "tasker.executions", WorkerQueueTTLMS: 300_000, SweepGraceMS: 30_000,
 				DeadLetter: DeadLetter{Enabled: true, Exchange: "tasker.dlx", TTLMS: 86_400_000},
@@ -448,9 +450,6 @@ func (s Server) ShutdownTimeout() time.Duration { return seconds(s.ShutdownTimeo
 func (d Database) StatementTimeout() time.Duration {
 	return time.Duration(d.StatementTimeoutMS) * time.Millisecond
 }
-
-// WorkerQueueTTL is what worker_queue_ttl_ms says.
-func (r RabbitMQ) WorkerQueueTTL() time.Duration { return milliseconds(r.WorkerQueueTTLMS) }
 
 // SweepGrace is what sweep_grace_ms says.
 func (r RabbitMQ) SweepGrace() time.Duration { return milliseconds(r.SweepGraceMS) }

@@ -266,6 +266,7 @@ func TestValidate(t *testing.T) {
 			`workers.lease_seconds: must be from 3 to 3600, not 0`,
 			`workers.heartbeat_interval_seconds: must be from 1 to 1200, not 0`,
 			`message_queue.transport: must be postgres or rabbitmq, not ""`,
+			`message_queue.queue_ttl: must be unless_saturated or always, not ""`,
 			`message_queue.max_queue_expiries: must be from 1 to 1000, not 0`,
 			`message_queue.no_worker_after_ms: must be from 1000 to 3600000, not 0`,
 			`message_queue.rabbitmq.worker_queue_ttl_ms: must be from 1000 to 604800000, not 0`,
@@ -473,7 +474,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 104 {
+	if n := len(Keys()); n != 105 {
 		t.Errorf("%d keys", n)
 	}
 }

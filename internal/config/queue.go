@@ -12,3 +12,6 @@ func (q MessageQueue) PriorityAge() time.Duration {
 
 // NoWorkerAfter is what no_worker_after_ms says.
 func (q MessageQueue) NoWorkerAfter() time.Duration { return milliseconds(q.NoWorkerAfterMS) }
+
+// WorkerQueueTTL is what worker_queue_ttl_ms says.
+func (r RabbitMQ) WorkerQueueTTL() time.Duration { return milliseconds(r.WorkerQueueTTLMS) }

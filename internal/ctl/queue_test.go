@@ -73,14 +73,14 @@ func TestQueueTable(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	url := queuesAt(t, 200, []apiv1.Queue{
-		{Namespace: "n", Handler: "a", Queued: 10_000, QueuedIsAtLeast: true, AwaitingWorker: 10_000, OldestQueuedAt: &now, NextExpiresAt: &now, Unserved: true, Limited: 7},
+		{Namespace: "n", Handler: "a", Queued: 10_000, QueuedIsAtLeast: true, AwaitingWorker: 10_000, OldestQueuedAt: &now, NextExpiresAt: &now, Unserved: true, Limited: 7, Saturated: 10_000},
 		{Namespace: "n", Handler: "b", AwaitingWorker: 3, Held: 10_000, LiveWorkers: 2},
 	})
 	_, stdout, _ := runAt(url, "", "queue", "list")
 	want := []string{
-		"NAMESPACE HANDLER QUEUED AWAITING HELD LIMITED LIVE WORKERS OLDEST EXPIRES",
-		"n a 10000+ 10000+ 0 7 none 2026-01-31T12:00:00Z 2026-01-31T12:00:00Z",
-		"n b 0 3 10000+ 0 2 - -",
+		"NAMESPACE HANDLER QUEUED AWAITING HELD LIMITED SATURATED LIVE WORKERS OLDEST EXPIRES",
+		"n a 10000+ 10000+ 0 7 10000+ none 2026-01-31T12:00:00Z 2026-01-31T12:00:00Z",
+		"n b 0 3 10000+ 0 0 2 - -",
 	}
 	got := strings.Split(strings.TrimSpace(stdout), "\n")
 	for i, line := range got {

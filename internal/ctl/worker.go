@@ -110,7 +110,9 @@ func (p *program) queueListCommand() *cobra.Command {
 A queue is the steps of one namespace and handler; one in which nothing waits is
 not listed. QUEUED steps can be claimed. AWAITING steps waited for too long and
 failed; they go back into the queue by themselves once a worker for them is live. HELD
-steps are kept from workers by a hold: tasker-ctl hold list --open.`,
+steps are kept from workers by a hold: tasker-ctl hold list --open. SATURATED ones are
+queued for longer than their limit and do not fail, because live workers for them
+are busy.`,
 		example: `  tasker-ctl queue list --namespace orders
   tasker-ctl queue list -o json | jq -r '.[] | select(.unserved) | .namespace + "/" + .handler'`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.Queue, error) {
@@ -125,7 +127,7 @@ steps are kept from workers by a hold: tasker-ctl hold list --open.`,
 }
 
 func (p *program) printQueues(l []apiv1.Queue) {
-	header := []string{"namespace", "handler", "queued", "awaiting", "held", "limited", "live workers", "oldest", "expires"}
+	header := []string{"namespace", "handler", "queued", "awaiting", "held", "limited", "saturated", "live workers", "oldest", "expires"}
 	list(p, l, columns{none: "Nothing waits for a worker.", names: header}, func(q apiv1.Queue) []string {
 		workers := strconv.Itoa(q.LiveWorkers)
 		if q.Unserved {
@@ -133,7 +135,7 @@ func (p *program) printQueues(l []apiv1.Queue) {
 		}
 		return []string{
 			q.Namespace, q.Handler, atLeast(q.Queued, q.QueuedIsAtLeast), atLeast(q.AwaitingWorker, q.AwaitingWorker >= tasker.MaxQueueCount),
-			atLeast(q.Held, q.Held >= tasker.MaxQueueCount), atLeast(q.Limited, q.Limited >= tasker.MaxQueueCount), workers, orDash(at(q.OldestQueuedAt)), orDash(at(q.NextExpiresAt)),
+			atLeast(q.Held, q.Held >= tasker.MaxQueueCount), atLeast(q.Limited, q.Limited >= tasker.MaxQueueCount), atLeast(q.Saturated, q.Saturated >= tasker.MaxQueueCount), workers, orDash(at(q.OldestQueuedAt)), orDash(at(q.NextExpiresAt)),
 		}
 	})
 }

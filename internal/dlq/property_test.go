@@ -458,7 +458,7 @@ func (s *sequence) explained(t *modelTask) {
 	last := t.steps[len(t.steps)-1]
 	facts := map[tasker.StepState][]tasker.Fact{
 		tasker.StepPending:          {tasker.FactParents, tasker.FactOutside, tasker.FactEnded},
-		tasker.StepEnqueued:         {tasker.FactQueue, tasker.FactNoWorker},
+		tasker.StepEnqueued:         {tasker.FactQueue, tasker.FactSaturated, tasker.FactNoWorker},
 		tasker.StepInProgress:       {tasker.FactRunning},
 		tasker.StepError:            {tasker.FactFailed, tasker.FactUnattended, tasker.FactRetry, tasker.FactEnded},
 		tasker.StepComplete:         {tasker.FactEnded},

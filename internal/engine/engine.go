@@ -95,6 +95,8 @@ type Engine struct {
 	leaseGrace   leaseGrace
 	alive        alive
 	aside        aside
+	busy         *busyQueues
+	keptMore     atomic.Bool // the last look for steps past their limit moved some on
 	log          *slog.Logger
 	now          func() time.Time
 
@@ -158,6 +160,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		grace:     grace{lasts: cmp.Or(o.ReturnGrace, o.Lease, DefaultLease)},
 		alive:     alive{noted: map[tasker.ID]bool{}, wake: make(chan struct{}, 1)},
 		aside:     aside{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},
+		busy:      newBusyQueues(),
 		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval),
 		notifier:  newNotifier(), limited: newLimitsSeen(), instance: tasker.NewID(),
 		templates: newCache[tasker.ID](1000, (*graph).size),

@@ -126,10 +126,18 @@ type expiring struct {
 }
 
 // expire fails those of the steps that are still enqueued past their limit, with
-// an investigation of each task, all in one transaction.
+// an investigation of each task, all in one transaction. Those whose queue is saturated
+// wait on.
 func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expiring) ([]postgres.ExpiredStep, error) {
+	kept, err := e.db.KeepWaiting(ctx, steps)
+	if err != nil {
+		return nil, err
+	}
+	if steps = leave(steps, kept); len(steps) == 0 {
+		return nil, nil
+	}
 	var expired []postgres.ExpiredStep
-	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		expired = nil
 		locked, err := how.lock(ctx, tx, tasksOfSteps(steps))
 		if err != nil || len(locked) == 0 {
@@ -250,12 +258,14 @@ func (e *Engine) dispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMes
 		LiveWorkers int64           `json:"live_workers"`
 		Expiries    int             `json:"expiries_with_live_workers"`
 		Returns     bool            `json:"returns_when_a_worker_lives"`
+		Kept        bool            `json:"queue_was_saturated,omitempty"`
+		BusyAt      *time.Time      `json:"queue_last_claimed_at,omitempty"`
 		NoWorkerFor int64           `json:"no_live_worker_for_ms,omitempty"`
 		DeadLetter  json.RawMessage `json:"dead_letter,omitempty"`
 	}{
 		Transport: transport, Namespace: x.Namespace, Handler: x.Handler, QueuedAt: x.QueuedAt, ExpiresAt: x.ExpiresAt,
 		TTL: x.ExpiresAt.Sub(x.QueuedAt).Milliseconds(), LiveWorkers: x.Workers, Expiries: x.QueueExpiries, Returns: x.Returns && e.autoRecover,
-		DeadLetter: deadLetter, NoWorkerFor: e.noWorkerFor(x),
+		DeadLetter: deadLetter, NoWorkerFor: e.noWorkerFor(x), Kept: x.Kept, BusyAt: x.BusyAt,
 	}})
 }
 

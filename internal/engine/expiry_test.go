@@ -403,7 +403,7 @@ func TestADrainingOrGoneWorkerIsNoneThatLives(t *testing.T) {
 // Expiry races a claim for the same steps: one side wins each of them.
 func TestExpiryRacesAClaim(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
+	h := withWorker(enginetest.NewWith(t, postgres.Options{ExpiryRule: tasker.ExpireAlways}))
 	h.Template("only", enginetest.Step("only"))
 	races := 2000
 	if testing.Short() {

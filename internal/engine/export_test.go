@@ -44,3 +44,14 @@ func (e *Engine) Kinds() (list []string) {
 	}
 	return list
 }
+
+// StoreBusy does once what its loop does, and so does RelieveQueues.
+func (e *Engine) StoreBusy(ctx context.Context) error {
+	_, err := e.storeBusy(ctx)
+	return err
+}
+
+func (e *Engine) RelieveQueues(ctx context.Context) error {
+	_, err := e.relieveQueues(ctx)
+	return err
+}

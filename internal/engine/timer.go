@@ -53,8 +53,11 @@ func (e *Engine) Loops() []*loop.Loop {
 	e.due.Store(watch)
 	living := e.loop("worker signs of life", timerRest, e.storeAlive)
 	living.Wake, living.Retry = e.alive.wake, timerRetry
+	claims := e.loop("queues of claims", timerRest, e.storeBusy)
+	claims.Wake, claims.Retry = e.busy.wake, timerRetry
 	return append(loops,
-		looks, living,
+		looks, living, claims,
+		spare(e.loop("saturated queues", relieveEvery, e.relieveQueues)),
 		watch.timer(e.loop("deferred work", timerRest, e.RetryDeferred), postgres.RetryDeferred),
 		spare(e.loop("workers", 10*time.Minute, e.forgetWorkers)),
 		spare(e.loop("old firings", 10*time.Minute, e.pruneFirings)),
@@ -152,9 +155,7 @@ func (e *Engine) newWorks() []work {
 		{kind: postgres.RejectInputs, chunk: rejectChunk, find: e.aside.toReject, do: e.rejectInputs},
 		{
 			kind: postgres.ExpireStep, chunk: expiryChunk, graced: true,
-			find: func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-				return e.db.ExpiredSteps(ctx, e.sweepGrace(), limit)
-			},
+			find: e.findExpired, more: e.keptMore.Load,
 			do: func(ctx context.Context, rows []tasker.StepRef) error {
 				_, err := e.expire(ctx, rows, expiring{lock: lockFree})
 				return err

@@ -638,6 +638,27 @@ func TestQueues(t *testing.T) {
 	}
 }
 
+// A step that waits past its limit says that its workers are busy, and so does its queue.
+func TestASaturatedQueueIsExplained(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.employ()
+	task := h.Create("chain")
+	h.Exec(`INSERT INTO tasker.queues (namespace, handler, busy_at, saturated_since) VALUES ($1, 'run', clock_timestamp(), clock_timestamp())`, h.Space)
+	if f := h.explain(task).Fact; f != tasker.FactQueue {
+		t.Errorf("within its limit the fact is %s", f)
+	}
+	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE state = 'enqueued'`)
+	h.is(h.explain(task), want{tasker.FactSaturated, tasker.TurnWorker, []string{"Step charge is enqueued for", "100 of 100 places free", "its limit was over at 20", "busy since 20", "last seen so at 20"}, "more workers", "", ""})
+	e, err := h.service.Queue(t.Context(), h.Space, "run")
+	h.Must(err)
+	h.is(e, want{tasker.FactSaturated, tasker.TurnWorker, []string{"1 step waits", "steps wait past their limit since 20", "1 worker is alive and busy"}, "more workers", "", ""})
+	h.Exec(`UPDATE tasker.workers SET draining_since = now()`)
+	if f := h.explain(task).Fact; f != tasker.FactNoWorker {
+		t.Errorf("with nobody alive the fact is %s", f)
+	}
+}
+
 // What no rule knows is a defect: it is said, logged and counted.
 func TestNoneOfTheFacts(t *testing.T) {
 	t.Parallel()

@@ -214,6 +214,10 @@ func (s *Service) Queue(ctx context.Context, namespace, handler string) (tasker.
 	case q.Live == 0:
 		e.Why = tasker.Why{Fact: tasker.FactNoWorker, Since: w.Since, Turn: tasker.TurnOperator, Sentence: fmt.Sprintf("%s: %s.", waits(waiting), v.nobody()),
 			Unblocks: fmt.Sprintf("Start a worker with handler %s for namespace %s.", handler, namespace)}
+	case q.SaturatedSince != nil:
+		e.Why = tasker.Why{Fact: tasker.FactSaturated, Since: q.SaturatedSince, Turn: tasker.TurnWorker, Unblocks: "Workers claim them as places become free; more workers do so sooner.",
+			Sentence: fmt.Sprintf("%s, the oldest of those counted since %s, and steps wait past their limit since %s; %s alive and busy%s, %s.",
+				waits(waiting), maybeAt(w.Since), at(*q.SaturatedSince), areWorkers(q.Live), lastBusy(&q), placesOf(q))}
 	default:
 		e.Why = tasker.Why{Fact: tasker.FactQueue, Since: w.Since, Turn: tasker.TurnWorker, Unblocks: "Workers claim them as places become free; more workers do so sooner.",
 			Sentence: fmt.Sprintf("%s, the oldest of those counted since %s; %s alive, %s.", waits(waiting), maybeAt(w.Since), areWorkers(q.Live), placesOf(q))}

@@ -98,6 +98,10 @@ var rules = []rule{
 		[]tasker.Turn{tasker.TurnOperator, tasker.TurnServer}, view.noWorker, view.sayNoWorker,
 	},
 	{
+		tasker.FactSaturated, "the step has waited for a worker for longer than its limit, and does not fail: live workers take steps of its queue, and are busy",
+		[]tasker.Turn{tasker.TurnWorker}, view.saturated, view.saySaturated,
+	},
+	{
 		tasker.FactQueue, "the step waits in a queue that live workers serve",
 		[]tasker.Turn{tasker.TurnWorker}, in(tasker.StepEnqueued), view.sayQueue,
 	},
@@ -189,6 +193,11 @@ func (v view) failedForGood() bool {
 
 func (v view) noWorker() bool {
 	return v.step != nil && (v.step.AwaitsWorkerSince != nil || v.step.StepState == tasker.StepEnqueued && v.queue != nil && v.queue.Live == 0)
+}
+
+func (v view) saturated() bool {
+	return v.step != nil && v.step.StepState == tasker.StepEnqueued && v.queue != nil && v.queue.SaturatedSince != nil &&
+		v.step.ExpiresAt != nil && v.step.ExpiresAt.Before(v.now)
 }
 
 func (v view) gated() bool {

@@ -8,6 +8,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // late is how long what is due may wait before a server is said to be late.
@@ -247,7 +248,25 @@ func (v view) nobody() string {
 	return text
 }
 
+func (v view) saySaturated() said {
+	return say(tasker.TurnWorker, v.queue.SaturatedSince, "A worker claims it when a place is free; more workers do so sooner. It fails if no step of its queue is claimed for as long as its limit.",
+		"%s; its limit was over at %s, and it waits on: the workers of its queue are busy since %s%s", v.enqueued(), at(*v.step.ExpiresAt), at(*v.queue.SaturatedSince), lastBusy(v.queue))
+}
+
+// lastBusy says when a step of a queue was last claimed, or its workers had no free place.
+func lastBusy(q *postgres.ExplainedQueue) string {
+	if q.BusyAt == nil {
+		return ""
+	}
+	return ", last seen so at " + at(*q.BusyAt)
+}
+
 func (v view) sayQueue() said {
+	return say(tasker.TurnWorker, &v.step.StepSince, "A worker with a free place claims it.", "%s", v.enqueued())
+}
+
+// enqueued says how a step waits in its queue.
+func (v view) enqueued() string {
 	s, q := v.step, v.queue
 	text := fmt.Sprintf("is enqueued for %s", v.ago(s.StepSince))
 	if v.before != nil {
@@ -259,7 +278,7 @@ func (v view) sayQueue() said {
 			text += fmt.Sprintf(", %d of %s free", max(0, q.Places-*q.Taken), counted(q.Places, "place"))
 		}
 	}
-	return say(tasker.TurnWorker, &s.StepSince, "A worker with a free place claims it.", "%s", text)
+	return text
 }
 
 // upTo prints a number that is not counted beyond a limit.

@@ -281,7 +281,7 @@ SELECT 'enqueued step is neither in ready_steps nor put aside', s.task_uuid, s.s
 FROM tasker.workflow_steps s
 WHERE s.state = 'enqueued' AND NOT EXISTS (
     SELECT FROM tasker.ready_steps r
-    WHERE (r.namespace, r.handler, r.priority, r.state_since, r.step_uuid, r.task_uuid, r.expires_at)
+    WHERE (r.namespace, r.handler, r.priority, r.state_since, r.step_uuid, r.task_uuid, coalesce(r.limit_passed_at, r.expires_at))
         = (s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at)
       AND (r.queue_ttl_ms, r.inputs_bytes) IS NOT DISTINCT FROM (s.queue_ttl_ms, s.inputs_bytes)
 ) AND NOT EXISTS (

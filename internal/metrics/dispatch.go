@@ -45,7 +45,7 @@ type dispatch struct {
 	latency     metric.Float64Histogram
 
 	steps, unserved, workers metric.Int64ObservableGauge
-	held, limited            metric.Int64ObservableGauge
+	held, limited, saturated metric.Int64ObservableGauge
 	up, depth, pending       metric.Int64ObservableGauge
 	canary                   metric.Int64ObservableGauge
 	waiting, oldest          metric.Float64ObservableGauge
@@ -72,6 +72,7 @@ func (m *Metrics) ObserveDispatch(provider metric.MeterProvider, s Sources) erro
 		{&d.unserved, "tasker.queue.unserved_steps", "Steps that wait while no worker for their handler is alive, by namespace; of a handler at most 1000 are counted."},
 		{&d.held, "tasker.held_steps", "Steps that a hold keeps from workers, by namespace; of a handler at most 1000 are counted."},
 		{&d.limited, "tasker.limited_steps", "Steps that a limit keeps from workers, by namespace; of a handler at most 1000 are counted."},
+		{&d.saturated, "tasker.queue.saturated_steps", "Steps that wait for a worker past their limit because live ones are busy, by namespace; of a handler at most 1000 are counted."},
 		{&d.workers, "tasker.workers.live", "Workers that are alive and take work, by namespace."},
 	})
 	if err != nil {
@@ -198,6 +199,7 @@ func neediest(list []tasker.Backlog) []tasker.Backlog {
 		others.Unserved += b.Unserved
 		others.Held += b.Held
 		others.Limited += b.Limited
+		others.Saturated += b.Saturated
 		others.Workers += b.Workers
 		others.Oldest = max(others.Oldest, b.Oldest)
 	}
@@ -213,6 +215,7 @@ func (d *dispatch) show(o metric.Observer, b tasker.Backlog) {
 	o.ObserveInt64(d.unserved, b.Unserved, of)
 	o.ObserveInt64(d.held, b.Held, of)
 	o.ObserveInt64(d.limited, b.Limited, of)
+	o.ObserveInt64(d.saturated, b.Saturated, of)
 	o.ObserveInt64(d.workers, b.Workers, of)
 	o.ObserveFloat64(d.waiting, b.Oldest.Seconds(), of)
 }

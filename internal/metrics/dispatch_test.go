@@ -76,6 +76,7 @@ func TestNamesOfTheDispatch(t *testing.T) {
 		"tasker.held_steps":                            "gauge",
 		"tasker.limited_steps":                         "gauge",
 		"tasker.queue.steps":                           "gauge",
+		"tasker.queue.saturated_steps":                 "gauge",
 		"tasker.queue.unserved_steps":                  "gauge",
 		"tasker.queue.oldest_seconds":                  "gauge",
 		"tasker.workers.live":                          "gauge",
@@ -94,7 +95,7 @@ func TestNamesOfTheDispatch(t *testing.T) {
 
 func TestCountingTheDispatch(t *testing.T) {
 	p := newDispatch(t, &broker{depth: 7, outbox: 3, oldest: 1500 * time.Millisecond})
-	p.queues = []tasker.Backlog{{Namespace: "shop", Steps: 5, Unserved: 2, Held: 4, Limited: 6, Workers: 1, Oldest: 2500 * time.Millisecond}}
+	p.queues = []tasker.Backlog{{Namespace: "shop", Steps: 5, Unserved: 2, Held: 4, Limited: 6, Saturated: 3, Workers: 1, Oldest: 2500 * time.Millisecond}}
 	ctx := t.Context()
 	p.Announced(ctx, 5, 2)
 	p.Announced(ctx, 1, 0)
@@ -123,6 +124,7 @@ func TestCountingTheDispatch(t *testing.T) {
 		"tasker.queue.oldest_seconds shop":                          "2.5",
 		"tasker.held_steps shop":                                    "4",
 		"tasker.limited_steps shop":                                 "6",
+		"tasker.queue.saturated_steps shop":                         "3",
 	})
 }
 

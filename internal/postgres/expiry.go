@@ -107,11 +107,12 @@ func (db *DB) UnservedSteps(ctx context.Context, after time.Duration, limit int)
 var expireSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, clock_timestamp() - $4::interval AS since),
 due AS MATERIALIZED (
-    SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.expires_at
+    SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.expires_at, coalesce(r.expires_at > c.at, true) AS unserved, r.limit_passed_at
     FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
     JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
     CROSS JOIN clock c
-    WHERE s.state = c.enqueued AND NOT ` + isHeld("s") + ` AND (coalesce(s.expires_at <= c.at, false) OR coalesce(s.state_since <= c.since, false) AND NOT EXISTS (
+    LEFT JOIN tasker.ready_steps r ON ` + readyKey + ` AND r.task_uuid = s.task_uuid
+    WHERE s.state = c.enqueued AND NOT ` + isHeld("s") + ` AND (coalesce(r.expires_at <= c.at, false) OR coalesce(s.state_since <= c.since, false) AND NOT EXISTS (
         SELECT FROM tasker.workers w
         WHERE s.namespace = ANY (w.namespaces) AND s.handler = ANY (w.handlers) AND ` + aliveSince + `
     ))
@@ -124,8 +125,9 @@ unqueued AS (
     WHERE ` + readyKey + `
 ),
 served AS MATERIALIZED (
-    SELECT p.namespace, p.handler, n.workers
+    SELECT p.namespace, p.handler, n.workers, q.busy_at
     FROM (SELECT DISTINCT namespace, handler FROM due) p
+    LEFT JOIN tasker.queues q ON q.namespace = p.namespace AND q.handler = p.handler
     CROSS JOIN LATERAL (
         SELECT count(*) AS workers
         FROM tasker.workers w
@@ -138,7 +140,7 @@ moved AS (
         attempts = s.attempts - 1,
         queue_expiries = s.queue_expiries + CASE WHEN v.workers > 0 THEN 1 ELSE 0 END,
         awaits_worker_since = CASE WHEN v.workers = 0 OR s.queue_expiries + 1 < $3 THEN c.at END,
-        error = jsonb_build_object('type', 'queue_expiry', 'retryable', true, 'message', CASE WHEN d.expires_at > c.at THEN format(
+        error = jsonb_build_object('type', 'queue_expiry', 'retryable', true, 'message', CASE WHEN d.unserved THEN format(
             'no worker is alive: for %s s there was none for handler %s of namespace %s', trim_scale(extract(epoch FROM $4::interval)), d.handler, d.namespace)
         ELSE format(
             'worker queue TTL expired: no worker took the step within %s s; %s',
@@ -147,13 +149,14 @@ moved AS (
                 WHEN 0 THEN format('none for handler %s of namespace %s is alive', d.handler, d.namespace)
                 WHEN 1 THEN format('one for handler %s of namespace %s is alive', d.handler, d.namespace)
                 ELSE format('%s for handler %s of namespace %s are alive', v.workers, d.handler, d.namespace)
-            END) END)
+            END || CASE WHEN d.limit_passed_at IS NOT NULL AND v.workers > 0 THEN format(
+                ', and no step of the queue was claimed for %s s', round(extract(epoch FROM c.at - v.busy_at))) ELSE '' END) END)
     FROM due d
     JOIN served v ON v.namespace = d.namespace AND v.handler = d.handler
     CROSS JOIN clock c
     WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
     RETURNING s.task_uuid, s.step_uuid, s.attempts + 1 AS attempt, s.state_since AS at, s.error, s.queue_expiries,
-        s.awaits_worker_since IS NOT NULL AS returns, d.namespace, d.handler, d.state_since AS queued_at, d.expires_at, d.expires_at > c.at AS unserved, v.workers
+        s.awaits_worker_since IS NOT NULL AS returns, d.namespace, d.handler, d.state_since AS queued_at, d.expires_at, d.limit_passed_at IS NOT NULL AS kept, d.unserved, v.workers, v.busy_at
 ),
 log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, detail, created_at)
@@ -161,7 +164,7 @@ log AS (
     FROM moved
     ORDER BY task_uuid, step_uuid
 )
-SELECT task_uuid, step_uuid, namespace, handler, queued_at, expires_at, unserved, workers, queue_expiries, returns FROM moved`
+SELECT task_uuid, step_uuid, namespace, handler, queued_at, expires_at, kept, unserved, workers, busy_at, queue_expiries, returns FROM moved`
 
 // An ExpiredStep is a step that no worker took in time, after it has failed for that.
 type ExpiredStep struct {
@@ -170,10 +173,12 @@ type ExpiredStep struct {
 	Handler       string
 	QueuedAt      time.Time
 	ExpiresAt     time.Time
-	Unserved      bool  // it still had time, and no worker for it was alive for a while
-	Workers       int64 // alive, that could have taken it
-	QueueExpiries int   // in a row, with a worker alive
-	Returns       bool  // into the queue, by itself, when a worker is alive
+	Kept          bool       // its queue was saturated when its limit was over, and is it no more
+	Unserved      bool       // it still had time, and no worker for it was alive for a while
+	Workers       int64      // alive, that could have taken it
+	BusyAt        *time.Time // when a step of its queue was last claimed, as far as that is known
+	QueueExpiries int        // in a row, with a worker alive
+	Returns       bool       // into the queue, by itself, when a worker is alive
 }
 
 // ExpireSteps fails those of the steps that are still enqueued past their limit, or

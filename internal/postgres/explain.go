@@ -310,7 +310,7 @@ held AS MATERIALIZED (
 SELECT a.namespace, a.handler, n.live, n.draining, n.places,
     CASE WHEN (SELECT count(*) FROM leases) <= $6::bigint THEN n.taken END AS taken,
     (SELECT count(*) FROM seen w WHERE w.live AND a.handler = ANY (w.handlers) AND a.namespace <> ALL (w.namespaces) AND ($8::text[] IS NULL OR w.namespaces <@ $8)) AS elsewhere,
-    coalesce(l.name, '') AS last_name, l.last_heartbeat_at AS last_heard,
+    coalesce(l.name, '') AS last_name, l.last_heartbeat_at AS last_heard, z.saturated_since, z.busy_at,
     CASE WHEN a.since IS NOT NULL THEN (
         SELECT count(*)
         FROM (
@@ -340,6 +340,7 @@ LEFT JOIN LATERAL (
     WHERE a.namespace = ANY (w.namespaces) AND a.handler = ANY (w.handlers)
     ORDER BY w.last_heartbeat_at DESC LIMIT 1
 ) l ON true
+LEFT JOIN tasker.queues z ON z.namespace = a.namespace AND z.handler = a.handler
 ORDER BY a.place`
 
 // What is looked at to explain a queue.
@@ -363,7 +364,8 @@ type ExplainedQueue struct {
 	Elsewhere              int64  // live workers with the handler for other namespaces
 	LastName               string // of the worker that was heard of last
 	LastHeard              *time.Time
-	Before                 *int64 // at most one more than [tasker.MaxExplainedQueue] of each priority
+	SaturatedSince, BusyAt *time.Time // nil: it is not saturated; no step of it was claimed lately
+	Before                 *int64     // at most one more than [tasker.MaxExplainedQueue] of each priority
 }
 
 // ExplainQueues returns the workers of queues, in the order of the places.

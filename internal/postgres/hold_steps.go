@@ -211,7 +211,7 @@ ready AS (
     INSERT INTO tasker.ready_steps (` + readyColumns + `, released_by)
     SELECT ` + readyColumns + `, $1 FROM back
     ON CONFLICT (namespace, handler, priority, state_since, step_uuid) DO UPDATE -- somebody wrote the step by hand
-    SET released_by = excluded.released_by, expires_at = excluded.expires_at
+    SET released_by = excluded.released_by, expires_at = excluded.expires_at, limit_passed_at = NULL
 ),
 ` + holdsEnd("back") + `,
 announced AS (

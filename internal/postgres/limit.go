@@ -274,7 +274,7 @@ ready AS (
     INSERT INTO tasker.ready_steps (` + readyColumns + `)
     SELECT ` + readyColumns + ` FROM back
     ON CONFLICT (namespace, handler, priority, state_since, step_uuid) DO UPDATE -- somebody wrote the step by hand
-    SET expires_at = excluded.expires_at
+    SET expires_at = excluded.expires_at, limit_passed_at = NULL
 ),
 announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)

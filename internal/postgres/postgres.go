@@ -46,13 +46,14 @@ type DB struct {
 
 // Options bounds what a DB takes of the server.
 type Options struct {
-	MaxConns         int           // connections; 0 means 20
-	StatementTimeout time.Duration // of one statement; 0 means 15 s
-	ApplicationName  string        // as pg_stat_activity shows it; "" means tasker
-	QueueTTL         time.Duration // how long a step may wait for a worker unless its template says; 0 means DefaultQueueTTL
-	PriorityAge      time.Duration // from which age on a step may be handed out before more urgent ones; 0 means DefaultPriorityAge, negative never
-	Announce         bool          // put what is enqueued into the outbox of the message broker
-	ReportQueues     bool          // say of which queues the steps were that ConcludeSteps moved
+	MaxConns         int               // connections; 0 means 20
+	StatementTimeout time.Duration     // of one statement; 0 means 15 s
+	ApplicationName  string            // as pg_stat_activity shows it; "" means tasker
+	QueueTTL         time.Duration     // how long a step may wait for a worker unless its template says; 0 means DefaultQueueTTL
+	PriorityAge      time.Duration     // from which age on a step may be handed out before more urgent ones; 0 means DefaultPriorityAge, negative never
+	ExpiryRule       tasker.ExpiryRule // whether a step that waited too long fails also where workers are busy; "" means tasker.ExpireUnlessSaturated
+	Announce         bool              // put what is enqueued into the outbox of the message broker
+	ReportQueues     bool              // say of which queues the steps were that ConcludeSteps moved
 
 	Tracer pgx.QueryTracer // sees each statement; nil: nobody does
 
@@ -79,6 +80,7 @@ const lockTimeout = 5 * time.Second
 // queue is what every statement needs that puts steps into the queue.
 type queue struct {
 	ttlMS    int64
+	expiry   tasker.ExpiryRule
 	announce bool
 	report   bool
 }
@@ -142,7 +144,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		pool.Close()
 		return nil, fmt.Errorf("reach database: %w", err)
 	}
-	q := queue{ttlMS: cmp.Or(o.QueueTTL, DefaultQueueTTL).Milliseconds(), announce: o.Announce, report: o.ReportQueues}
+	q := queue{ttlMS: cmp.Or(o.QueueTTL, DefaultQueueTTL).Milliseconds(), expiry: cmp.Or(o.ExpiryRule, tasker.ExpireUnlessSaturated), announce: o.Announce, report: o.ReportQueues}
 	return &DB{pool: pool, queue: q, joined: joined, turns: newTurns(cmp.Or(o.PriorityAge, DefaultPriorityAge)), opened: func(context.Context, tasker.Reason, string) {}}, nil
 }
 

@@ -101,7 +101,9 @@ shown AS MATERIALIZED (
 )
 SELECT q.namespace, q.handler, least(waiting.steps, $3) AS queued, waiting.steps > $3 AS queued_is_at_least,
     q.queued_at AS oldest_queued_at, least(q.expires_at, waiting.expires_at) AS next_expires_at,
-    late.steps AS awaiting_worker, held.steps AS held, limited.steps AS limited, q.live_workers, q.live_workers = 0 AND q.waits_since IS NOT NULL AS unserved
+    late.steps AS awaiting_worker, held.steps AS held, limited.steps AS limited, past.steps AS saturated,
+    CASE WHEN past.steps > 0 THEN (SELECT x.saturated_since FROM tasker.queues x WHERE x.namespace = q.namespace AND x.handler = q.handler) END AS saturated_since,
+    q.live_workers, q.live_workers = 0 AND q.waits_since IS NOT NULL AS unserved
 FROM shown q
 CROSS JOIN LATERAL (
     SELECT count(*) AS steps, min(x.expires_at) AS expires_at
@@ -129,6 +131,10 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS steps
     FROM (SELECT FROM tasker.held_steps s WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id IS NOT NULL LIMIT $3::bigint) x
 ) limited
+CROSS JOIN LATERAL (
+    SELECT count(*) AS steps
+    FROM (SELECT FROM tasker.ready_steps s WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_passed_at IS NOT NULL LIMIT $3::bigint) x
+) past
 ORDER BY q.live_workers > 0 OR q.waits_since IS NULL, q.waits_since, q.namespace, q.handler`
 
 // Queues returns up to limit queues in which anything waits or is held, of one namespace or,
@@ -196,6 +202,7 @@ func (db *DB) Backlogs(ctx context.Context) ([]tasker.Backlog, error) {
 		b.Steps += int64(q.Queued)
 		b.Held += int64(q.Held)
 		b.Limited += int64(q.Limited)
+		b.Saturated += int64(q.Saturated)
 		if q.OldestQueuedAt != nil {
 			b.Oldest = max(b.Oldest, now.Sub(*q.OldestQueuedAt))
 		}

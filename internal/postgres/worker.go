@@ -167,8 +167,17 @@ func (db *DB) ForgetWorkers(ctx context.Context, age time.Duration) (int64, erro
 	return tag.RowsAffected(), nil
 }
 
-// Leased steps are found by their claims, which are kept for some seconds after their
-// leases have ended.
+// stepsOfWorkers selects how many steps each worker holds. Leased steps are found by their claims, which
+// are kept for some seconds after their leases have ended; so many of these are looked at.
+var stepsOfWorkers = `
+    SELECT s.worker_uuid, count(DISTINCT s.step_uuid) AS held
+    FROM (SELECT claimed_at, tasks, steps FROM tasker.claims ORDER BY look_at DESC LIMIT 100000) c
+    CROSS JOIN LATERAL unnest(c.tasks, c.steps) AS u (task_uuid, step_uuid)
+    JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
+    WHERE ` + leasedSince("c.claimed_at") + `
+    GROUP BY s.worker_uuid
+`
+
 var workersWithHealth = `
 SELECT
     w.worker_uuid AS uuid, w.name, w.namespaces, w.handlers, w.version, w.max_concurrency, w.registered_at, w.last_heartbeat_at,
@@ -180,14 +189,7 @@ SELECT
         ELSE 'active'
     END AS health
 FROM tasker.workers w
-LEFT JOIN (
-    SELECT s.worker_uuid, count(DISTINCT s.step_uuid) AS held
-    FROM tasker.claims c
-    CROSS JOIN LATERAL unnest(c.tasks, c.steps) AS u (task_uuid, step_uuid)
-    JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
-    WHERE ` + leasedSince("c.claimed_at") + `
-    GROUP BY s.worker_uuid
-) n ON n.worker_uuid = w.worker_uuid`
+LEFT JOIN (` + stepsOfWorkers + `) n ON n.worker_uuid = w.worker_uuid`
 
 var selectWorkers = workersWithHealth + `
 WHERE $3::text[] IS NULL OR w.namespaces <@ $3

@@ -53,6 +53,7 @@ var serverPrivileges = map[string]string{
 	"hold_releases":                  "SELECT INSERT UPDATE",
 	"holds":                          "SELECT INSERT UPDATE DELETE", // DELETE of old ones
 	"lease_key":                      "SELECT UPDATE",
+	"queues":                         "SELECT INSERT UPDATE DELETE",
 	"limit_keys":                     "SELECT INSERT UPDATE DELETE",
 	"limit_queues":                   "SELECT INSERT UPDATE DELETE",
 	"limit_slots":                    "SELECT INSERT UPDATE DELETE",

@@ -81,6 +81,7 @@ func TestChecksumStays(t *testing.T) {
 	const want = "45e3cc7719260d4e1cb9abd3299702c9a118b786761715b1b9f6610c7e54259d"
 	template := mustParse(t, string(readFile(t, "testdata/valid/everything.yaml")))
 	template.Triage = tasker.Triage{} // of which templates of before knew nothing
+	template.Lifecycle.QueueTTL = ""
 	template.Steps[0].OnFailure = nil
 	template.Steps[2].When, template.Steps[2].Join = "", ""
 	template.Steps[1].TimeoutSeconds = 86400 // of the external step: refused now, kept in templates of before

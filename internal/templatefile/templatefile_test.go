@@ -201,7 +201,7 @@ func TestEverythingIsRead(t *testing.T) {
 			`{"order_id":{"type":"string","minLength":1},"total":{"type":"number","minimum":0}}}`),
 		Lifecycle: tasker.Lifecycle{
 			MaxWaitingForDependenciesMinutes: 120, MaxWaitingForRetryMinutes: 45,
-			MaxStepsInProcessMinutes: 60, MaxDurationMinutes: 1440,
+			MaxStepsInProcessMinutes: 60, MaxDurationMinutes: 1440, QueueTTL: tasker.ExpireAlways,
 		},
 		Triage: tasker.Triage{Keys: []string{"/customer/country", "/items~1total"}},
 		Steps: []tasker.StepTemplate{{

@@ -899,6 +899,22 @@ COMMENT ON COLUMN tasker.outbox.event_uuid IS 'The event''s id wherever it is to
 COMMENT ON COLUMN tasker.outbox.written_in IS 'The transaction that wrote it. Positions become visible out of order; those of transactions before pg_snapshot_xmin(pg_current_snapshot()) are complete.';
 COMMENT ON COLUMN tasker.outbox.namespace IS 'The namespace of the task.';
 
+CREATE TABLE tasker.queues (
+    namespace text NOT NULL,
+    handler text NOT NULL,
+    queue_uuid uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
+    busy_at timestamp with time zone NOT NULL,
+    saturated_since timestamp with time zone,
+    kept_at timestamp with time zone,
+    CONSTRAINT queues_pkey PRIMARY KEY (namespace, handler)
+);
+CREATE INDEX queues_saturated ON tasker.queues USING btree (namespace, handler) WHERE (saturated_since IS NOT NULL);
+COMMENT ON TABLE tasker.queues IS 'The queues of which steps were handed out lately. A row goes when none was for a day.';
+COMMENT ON COLUMN tasker.queues.queue_uuid IS 'What messages about the queue are told by.';
+COMMENT ON COLUMN tasker.queues.busy_at IS 'When a step of the queue was last claimed, to some seconds, or a worker of it had no free place.';
+COMMENT ON COLUMN tasker.queues.saturated_since IS 'Since when steps of it wait past their limit because its workers are busy. Null: none does.';
+COMMENT ON COLUMN tasker.queues.kept_at IS 'When the limit of such a step was last moved on.';
+
 CREATE TABLE tasker.ready_steps (
     namespace text NOT NULL,
     handler text NOT NULL,
@@ -909,9 +925,11 @@ CREATE TABLE tasker.ready_steps (
     expires_at timestamp with time zone NOT NULL,
     queue_ttl_ms bigint,
     inputs_bytes bigint,
-    released_by uuid
+    released_by uuid,
+    limit_passed_at timestamp with time zone
 ) WITH (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
 CREATE INDEX ready_steps_by_expiry ON tasker.ready_steps USING btree (expires_at);
+CREATE INDEX ready_steps_past_limit ON tasker.ready_steps USING btree (namespace, handler) WHERE (limit_passed_at IS NOT NULL);
 CREATE UNIQUE INDEX ready_steps_to_claim ON tasker.ready_steps USING btree (namespace, handler, priority DESC, state_since, step_uuid);
 COMMENT ON TABLE tasker.ready_steps IS 'A row for each enqueued step: where claims find it. The state is in tasker.workflow_steps.';
 COMMENT ON COLUMN tasker.ready_steps.priority IS 'That of the step.';
@@ -920,6 +938,7 @@ COMMENT ON COLUMN tasker.ready_steps.expires_at IS 'When the step has waited for
 COMMENT ON COLUMN tasker.ready_steps.queue_ttl_ms IS 'The step''s own limit of that. Null: the limit of the server.';
 COMMENT ON COLUMN tasker.ready_steps.inputs_bytes IS 'Size of what the step is handed out with. Null: not measured.';
 COMMENT ON COLUMN tasker.ready_steps.released_by IS 'The hold that let it go: it holds it no more.';
+COMMENT ON COLUMN tasker.ready_steps.limit_passed_at IS 'When the step had waited for a worker too long, and did not fail because its queue is saturated: expires_at was moved on. Null: it was not.';
 
 CREATE TABLE tasker.redaction (
     only_row boolean DEFAULT true NOT NULL,

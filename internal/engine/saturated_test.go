@@ -1,0 +1,225 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// keptWaiting counts the steps that wait past their limit.
+func (h *harness) keptWaiting() int {
+	h.Helper()
+	return h.Count(`SELECT count(*) FROM tasker.ready_steps WHERE limit_passed_at IS NOT NULL AND expires_at > clock_timestamp()`)
+}
+
+// A step whose limit is over waits on where workers for it are alive and busy, and fails
+// otherwise.
+func TestAStepOfASaturatedQueueWaitsOn(t *testing.T) {
+	t.Parallel()
+	claimed := func(h *harness, ago time.Duration) {
+		h.Exec(`INSERT INTO tasker.queues (namespace, handler, busy_at) VALUES ($1, 'run', clock_timestamp() - $2::interval)`, enginetest.Namespace, ago)
+	}
+	for name, tt := range map[string]struct {
+		rule  tasker.ExpiryRule // of the server
+		own   tasker.ExpiryRule // of the template
+		given func(h *harness)
+		want  string // the detail code of its investigation; empty: it waits on
+	}{
+		"claimed within the limit":        {given: func(h *harness) { claimed(h, 4*time.Minute) }},
+		"claimed before the limit":        {given: func(h *harness) { claimed(h, 6*time.Minute) }, want: tasker.DispatchExpired},
+		"never claimed":                   {given: func(*harness) {}, want: tasker.DispatchExpired},
+		"nobody is alive":                 {given: func(h *harness) { claimed(h, time.Second); h.leave() }, want: tasker.NoWorkers},
+		"the worker drains":               {given: func(h *harness) { claimed(h, time.Second); h.Must(h.Engine.DrainWorker(h.Context(), h.worker)) }, want: tasker.NoWorkers},
+		"the server says always":          {rule: tasker.ExpireAlways, given: func(h *harness) { claimed(h, time.Second) }, want: tasker.DispatchExpired},
+		"its template says always":        {own: tasker.ExpireAlways, given: func(h *harness) { claimed(h, time.Second) }, want: tasker.DispatchExpired},
+		"the server says always, not its": {rule: tasker.ExpireAlways, own: tasker.ExpireUnlessSaturated, given: func(h *harness) { claimed(h, time.Second) }},
+		"another queue is busy": {
+			given: func(h *harness) { claimed(h, time.Second); h.Exec(`UPDATE tasker.queues SET handler = 'other'`) }, want: tasker.DispatchExpired,
+		},
+		"no place is free": {given: func(h *harness) { h.claimOne("only"); h.Exec(`UPDATE tasker.workers SET max_concurrency = 1`) }},
+		"a place is free": {
+			given: func(h *harness) { h.claimOne("only"); h.Exec(`UPDATE tasker.workers SET max_concurrency = 2`) }, want: tasker.DispatchExpired,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := withWorker(enginetest.NewWith(t, postgres.Options{ExpiryRule: tt.rule}))
+			_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
+				Namespace: enginetest.Namespace, Name: "only", Version: "1.0.0", Lifecycle: tasker.Lifecycle{QueueTTL: tt.own}, Steps: []tasker.StepTemplate{enginetest.Step("only")},
+			}, "")
+			h.Must(err)
+			first := h.Create("only")
+			tt.given(h)
+			task := first
+			if strings.Contains(name, "free") {
+				task = h.Create("only")
+			}
+			found := h.expire()
+			if tt.want != "" {
+				if e := h.Entry(task); found != 1 || e.Reason != tasker.WorkerUnavailable || e.DetailCode != tt.want {
+					t.Errorf("%d steps failed, the investigation is %+v", found, e)
+				}
+				return
+			}
+			h.wantStep(task, "only", tasker.StepEnqueued, 1)
+			if n := h.keptWaiting(); found != 0 || n != 1 {
+				t.Errorf("%d steps failed and %d are kept waiting, want 0 and 1", found, n)
+			}
+		})
+	}
+}
+
+// claimFirst claims one step of several.
+func (h *harness) claimFirst() {
+	h.Helper()
+	list, err := h.Engine.Claim(h.Context(), h.worker, 1, 0)
+	h.Must(err)
+	if len(list) != 1 {
+		h.Fatalf("claimed %v", names(list))
+	}
+}
+
+// As long as steps of it are claimed, a step of a saturated queue waits; the queue says so. When
+// nobody takes any for a whole limit it fails, whoever is alive.
+func TestASaturatedQueueSaysSoUntilItIsRelieved(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
+	h.Create("only")
+	task, late := h.Create("only"), h.Create("only")
+	h.claimFirst()
+	h.Must(h.Engine.StoreBusy(t.Context()))
+	if n := h.expire(); n != 0 || h.keptWaiting() != 2 {
+		t.Fatalf("%d steps failed, %d are kept waiting", n, h.keptWaiting())
+	}
+	queue := func() tasker.Queue {
+		t.Helper()
+		list, err := h.DB.Queues(t.Context(), "", 10)
+		h.Must(err)
+		if len(list) != 1 {
+			t.Fatalf("the queues are %+v", list)
+		}
+		return list[0]
+	}
+	q := queue()
+	if q.Saturated != 2 || q.Queued != 2 || q.SaturatedSince == nil || q.NextExpiresAt == nil || !q.NextExpiresAt.After(time.Now()) {
+		t.Errorf("the queue is %+v", q)
+	}
+	backlogs, err := h.DB.Backlogs(t.Context())
+	h.Must(err)
+	if len(backlogs) != 1 || backlogs[0].Saturated != 2 {
+		t.Errorf("the backlogs are %+v", backlogs)
+	}
+	h.Must(h.Engine.RelieveQueues(t.Context()))
+	if again := queue(); again.SaturatedSince == nil || !again.SaturatedSince.Equal(*q.SaturatedSince) {
+		t.Errorf("steps still wait, and the queue is %+v", again)
+	}
+
+	h.claimFirst()
+	h.Exec(`UPDATE tasker.queues SET busy_at = clock_timestamp() - interval '301 seconds'`)
+	h.Exec(`UPDATE tasker.ready_steps SET expires_at = clock_timestamp()`)
+	n, err := h.Engine.ExpireSteps(t.Context())
+	h.Must(err)
+	if n != 1 || h.State(task) == tasker.TaskError {
+		t.Fatalf("%d steps failed when nobody took any for a limit", n)
+	}
+	e := h.Entry(late)
+	var evidence struct {
+		Dispatch struct {
+			Saturated bool      `json:"queue_was_saturated"`
+			Claimed   time.Time `json:"queue_last_claimed_at"`
+			ExpiresAt time.Time `json:"expires_at"`
+			TTL       int64     `json:"worker_queue_ttl_ms"`
+		}
+	}
+	h.Must(json.Unmarshal(e.Metadata, &evidence))
+	if d := evidence.Dispatch; e.DetailCode != tasker.DispatchExpired || !d.Saturated || time.Since(d.Claimed) < 5*time.Minute || d.ExpiresAt.After(time.Now()) || d.TTL < 300_000 {
+		t.Errorf("the investigation is %s %s", e.DetailCode, e.Metadata)
+	}
+	if body := string(h.step(late, "only").Error); !strings.Contains(body, "no step of the queue was claimed for 301 s") {
+		t.Errorf("the step says %s", body)
+	}
+
+	h.Must(h.Engine.RelieveQueues(t.Context()))
+	if n := h.Count(`SELECT count(*) FROM tasker.queues WHERE saturated_since IS NOT NULL`); n != 1 {
+		t.Error("a queue is relieved at once: it would come and go")
+	}
+	h.Exec(`UPDATE tasker.queues SET kept_at = kept_at - interval '1 minute'`)
+	h.Must(h.Engine.RelieveQueues(t.Context()))
+	if n := h.Count(`SELECT count(*) FROM tasker.queues WHERE saturated_since IS NULL AND kept_at IS NULL`); n != 1 {
+		t.Error("the queue is not relieved")
+	}
+	h.Exec(`UPDATE tasker.queues SET busy_at = clock_timestamp() - interval '25 hours'`)
+	h.Must(h.Engine.RelieveQueues(t.Context()))
+	if n := h.count("queues"); n != 0 {
+		t.Error("a queue that nobody claims from for a day is not forgotten")
+	}
+}
+
+// A backlog is kept waiting in one pass, however large, and none of it fails.
+func TestABacklogIsKeptWaitingAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
+	requests := make([]tasker.NewTask, 1100)
+	for i := range requests {
+		requests[i] = tasker.NewTask{Namespace: enginetest.Namespace, Name: "only"}
+	}
+	for len(requests) > 0 {
+		n := min(len(requests), 100)
+		_, err := h.Engine.CreateTasks(t.Context(), requests[:n])
+		h.Must(err)
+		requests = requests[n:]
+	}
+	h.claimFirst()
+	h.Must(h.Engine.StoreBusy(t.Context()))
+	if n := h.expire(); n != 0 || h.keptWaiting() != 1099 {
+		t.Errorf("%d steps failed, %d are kept waiting, want 0 and 1099", n, h.keptWaiting())
+	}
+}
+
+// A dead letter of a step whose queue is saturated has it announced again.
+func TestADeadLetterOfASaturatedQueueIsAnnouncedAgain(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
+	h.Create("only")
+	task := h.Create("only")
+	h.claimFirst()
+	h.Must(h.Engine.StoreBusy(t.Context()))
+	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
+	ref := tasker.StepRef{TaskUUID: task, StepUUID: h.step(task, "only").UUID}
+	done, err := h.Engine.DeadLetters(t.Context(), []engine.DeadLetter{{StepRef: ref, Evidence: json.RawMessage(`{}`)}})
+	h.Must(err)
+	if len(done.Again) != 1 || len(done.Expired) != 0 {
+		t.Errorf("the dead letter became %+v", done)
+	}
+	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+}
+
+// What could not be stored of a claim is stored after the next one; the steps of a queue are
+// kept waiting all the same only by what is stored.
+func TestThatAQueueIsBusyIsStoredAgainAfterAFailure(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("only", enginetest.Step("only"))
+	h.Create("only")
+	h.Create("only")
+	h.fails("INSERT ON tasker.queues FOR EACH ROW")
+	h.claimFirst()
+	if err := h.Engine.StoreBusy(t.Context()); err == nil {
+		t.Error("the failure is not told")
+	}
+	h.Exec(`DROP TRIGGER broken ON tasker.queues`)
+	h.claimFirst()
+	h.until("it is stored", func() bool {
+		h.Must(h.Engine.StoreBusy(h.Context()))
+		return h.count("queues") == 1
+	})
+}
