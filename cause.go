@@ -22,6 +22,7 @@ const (
 	ChildFailed      = "child_failed"
 	DependencyCycle  = "dependency_cycle"
 	MaxDuration      = "max_duration"
+	Overdue          = "overdue"
 	UnrecoveredError = "unrecovered_error"
 	NoWorkers        = "no_workers"
 	DispatchExpired  = "dispatch_expired"
@@ -119,6 +120,10 @@ var causes = []Cause{
 	{
 		Reason: StalenessTimeout, Code: MaxDuration, Severity: Medium, Label: "the task runs longer than its template allows",
 		Guidance: "Look at which step takes the time. Repair that step, or raise max_duration_minutes in a new version.",
+	},
+	{
+		Reason: StalenessTimeout, Code: Overdue, Severity: Medium, Label: "the task or a step of it is overdue",
+		Guidance: "See which step takes the time, and how late it is (tasker-ctl explain). Repair that step, or agree on another due time (tasker-ctl task due).",
 	},
 	{
 		Reason: StalenessTimeout, Code: UnrecoveredError, Severity: Medium, Label: "a task in error that nobody looked into",

@@ -228,7 +228,11 @@ const (
 	StepAssignedTopic     = "step.assigned"    // it is another person who is to answer
 	TaskCompensatedTopic  = "task.compensated" // the compensation of a task has ended
 	TaskExpiredTopic      = "task.expired"     // no step of a task was claimed in time
-	TestTopic             = "message.test"     // somebody tries the routes
+	TaskDueSoonTopic      = "task.due_soon"    // a task is due soon
+	TaskOverdueTopic      = "task.overdue"     // its due time is over, and it has not ended
+	StepDueSoonTopic      = "step.due_soon"    // the same of a step
+	StepOverdueTopic      = "step.overdue"
+	TestTopic             = "message.test" // somebody tries the routes
 )
 
 // MessageTopics lists the topics of messages.
@@ -236,7 +240,8 @@ func MessageTopics() []string {
 	return []string{
 		CaseOpenedTopic, CaseGrewTopic, CaseRegressedTopic, CaseWokeTopic, CaseOwnedTopic, CaseUnownedTopic, CaseResolvedTopic, DigestTopic,
 		OperationStartedTopic, OperationPausedTopic, OperationDoneTopic, HoldBeganTopic, HoldEndingTopic, HoldFailedTopic, HoldEndedTopic,
-		BreakerOpenedTopic, BreakerEndingTopic, BreakerClosedTopic, StepReminderTopic, StepWaitingTopic, StepAssignedTopic, TaskCompensatedTopic, TaskExpiredTopic, TestTopic,
+		BreakerOpenedTopic, BreakerEndingTopic, BreakerClosedTopic, StepReminderTopic, StepWaitingTopic, StepAssignedTopic, TaskCompensatedTopic, TaskExpiredTopic,
+		TaskDueSoonTopic, TaskOverdueTopic, StepDueSoonTopic, StepOverdueTopic, TestTopic,
 	}
 }
 

@@ -73,6 +73,7 @@ type Step struct {
 	Map                   *MapItem        `db:"-"` // of an item of a map step: whose it is
 	Items                 *ItemCounts     `db:"-"` // of a map step that has its items
 	Checkpoint            *Checkpoint     `db:"-"` // the last that its workers saved; nil: none, or the step is done
+	Due                   *Deadline       // nil: none, or it is not ready yet
 	Results               json.RawMessage // a [StepResult], or nil
 	Error                 json.RawMessage // a [StepFailure], or nil
 }

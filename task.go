@@ -83,6 +83,9 @@ type NewTask struct {
 	StartWithin time.Duration // the same, so long after its start
 	Unique      Unique        // zero: as the template says
 	Debounce    Debounce      // the same
+
+	DueAt    time.Time     // by when it is due; zero: as the template says
+	DueAfter time.Duration // the same, so long after its start
 }
 
 // A Task is one run of a template.
@@ -113,6 +116,8 @@ type Task struct {
 	UpdatedAt           time.Time
 	CompletedAt         *time.Time
 	Options             *TaskOptions // nil: none
+	Due                 *Deadline    // nil: none
+	MaxDurationEndsAt   *time.Time   // when max_duration_minutes of its template is over
 	Counts              StepCounts   `db:"-"`
 	DeadLetter          DeadLetter   `db:"-"`
 }
@@ -206,15 +211,24 @@ type TaskFilter struct {
 	CreatedAfter   time.Time         // at this instant or later
 	CreatedBefore  time.Time         // before this instant
 	Parent         ID                // a step of it started the task
+	Overdue        bool              // it has not ended, and its due time is over
+	DueBefore      time.Time         // it has not ended, and is due before this instant
 	NotUndone      bool              // it is in no phase
 	Before         ID                // only tasks that are older than this one: the last of the page before
 	Limit          int
 	Offset         int
 }
 
+// ByDueTime reports whether only open tasks are listed that are due before an instant, those that are due
+// first before the others.
+func (f TaskFilter) ByDueTime() bool { return f.Overdue || !f.DueBefore.IsZero() }
+
 // InOrderOfValues reports whether the tasks are listed in the order of the values of an attribute,
-// of which there is a range and nothing that selects more, and not the newest first.
+// of which there is a range and nothing that selects more, or of when they are due, and not the newest first.
 func (f TaskFilter) InOrderOfValues() bool {
+	if f.Parent == (ID{}) && f.ByDueTime() {
+		return true
+	}
 	selects := f.Parent != (ID{}) || len(f.Tags) > 0 || f.IdempotencyKey+f.CorrelationID+f.SourceSystem+f.Initiator != ""
 	for _, a := range f.Attributes {
 		selects = selects || !strings.HasPrefix(a.Value, ">") && !strings.HasPrefix(a.Value, "<")

@@ -32,6 +32,8 @@ type Template struct {
 	Triage       Triage                     `json:"triage,omitzero"`
 	Search       map[string]SearchAttribute `json:"search,omitempty"` // by name: what tasks are found by
 	Start        StartRules                 `json:"start,omitzero"`
+	Due          DueRules                   `json:"due,omitzero"`     // by when its tasks are due
+	Order        StepOrder                  `json:"order,omitempty"`  // in which workers are given its steps
 	Limits       []LimitTemplate            `json:"limits,omitempty"` // of the steps of its tasks, at most [MaxTemplateLimits]
 	Steps        []StepTemplate             `json:"steps"`
 	Environments map[string]Override        `json:"environments,omitempty"` // by name of the environment
@@ -115,6 +117,7 @@ type StepTemplate struct {
 	Retry            Retry    `json:"retry"`
 	TimeoutSeconds   int      `json:"timeout_seconds,omitempty"`     // of one attempt, or of the wait of an external step; 0 means none
 	WorkerQueueTTLMS int64    `json:"worker_queue_ttl_ms,omitempty"` // 0 means the template's, and then the server's
+	Due              DueRules `json:"due,omitzero"`                  // by when it is due
 
 	OnTimeout     TimeoutOutcome  `json:"on_timeout,omitempty"`     // of an external step; empty means that it fails
 	TimeoutResult json.RawMessage `json:"timeout_result,omitempty"` // with which the timeout completes the step
@@ -244,9 +247,6 @@ func (s StepTemplate) EscalatesAt() int {
 		return len(s.RemindAfterSeconds)
 	}
 }
-
-// MaxWait is the longest wait of a step by the clock.
-const MaxWait = 5 * 365 * 24 * time.Hour
 
 // LimitSeconds returns after how many seconds the clock ends an attempt of the step, or its
 // wait; 0 when it does not, or when an expression says so.

@@ -37,6 +37,7 @@ type Step struct {
 	Reminders             int             `json:"reminders" doc:"How often people were reminded of an external step in this wait."`
 	RemindAt              *time.Time      `json:"remind_at" doc:"When people are next reminded of the step, as remind_after_seconds of its template says. Null: not again."`
 	Assignee              *string         `json:"assignee" doc:"Who is to answer an external step: a person, or group: and a group. Null: nobody in particular."`
+	Due                   *Deadline       `json:"due" doc:"By when the step is due. Null: it has no due time, or is not ready yet."`
 	UndoOf                *string         `json:"undo_of" doc:"The name of the step that this one undoes. Null for the steps of the template."`
 	ChildTaskUUID         *string         `json:"child_task_uuid" doc:"The task that a step of type child started last. Null: it has not started one."`
 	MapStepUUID           *string         `json:"map_step_uuid,omitempty" doc:"Of an item of a step of type map: that step. Missing: the step is no item."`
@@ -126,7 +127,7 @@ func FromStep(s tasker.Step) Step {
 		LastAttemptedAt: utc(s.LastAttemptedAt), LastFailureAt: utc(s.LastFailureAt), NextRetryAt: utc(s.NextRetryAt),
 		WorkerUUID: idOrNull(s.WorkerUUID), LeaseExpiresAt: utc(s.LeaseExpiresAt), CreatedAt: s.CreatedAt.UTC(),
 		UpdatedAt: s.UpdatedAt.UTC(), CompletedAt: utc(s.CompletedAt), DecisionDue: s.DecisionDue, DecidedAt: utc(s.DecidedAt), SkipReason: textOrNull(s.SkipReason), UndoOf: textOrNull(s.UndoOf()), WaitUntil: utc(s.WaitUntil), Reminders: s.Reminders, RemindAt: utc(s.RemindAt),
-		ChildTaskUUID: idOrNull(s.ChildTaskUUID), Assignee: textOrNull(s.Assignee),
+		ChildTaskUUID: idOrNull(s.ChildTaskUUID), Assignee: textOrNull(s.Assignee), Due: deadline(s.Due),
 		Results: orNull(s.Results), Error: orNull(s.Error),
 	}
 	if s.Map != nil {

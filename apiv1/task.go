@@ -26,6 +26,8 @@ type CreateTask struct {
 	StartAfterSeconds   float64         `json:"start_after_seconds,omitempty" minimum:"0" maximum:"31622400" doc:"Not before so long after its creation, by the clock of the database; in the place of start_at."`
 	StartBy             *time.Time      `json:"start_by,omitempty" doc:"The task ends as cancelled, with the reason expired, unless a step of it is claimed by this instant."`
 	StartWithinSeconds  float64         `json:"start_within_seconds,omitempty" minimum:"0" maximum:"31622400" doc:"The same, so long after its start; in the place of start_by."`
+	DueAt               *time.Time      `json:"due_at,omitempty" doc:"By when the task is due: an instant ahead, by the clock of the database."`
+	DueAfterSeconds     float64         `json:"due_after_seconds,omitempty" minimum:"0" maximum:"157680000" doc:"The same, so long after its start; in the place of due_at."`
 	Debounce            *Debounce       `json:"debounce,omitempty" doc:"Merge the requests with a key into one task, which starts when none has come for a while."`
 	Unique              *Unique         `json:"unique,omitempty" doc:"One task of the template is open at a time for a key."`
 }
@@ -66,6 +68,9 @@ type Task struct {
 	ParentStepUUID       *string         `json:"parent_step_uuid" doc:"That step."`
 	StartAt              *time.Time      `json:"start_at"`
 	StartBy              *time.Time      `json:"start_by" doc:"It ends as cancelled, with the reason expired, unless a step of it is claimed by then. Null: it does not."`
+	Due                  *Deadline       `json:"due" doc:"By when the task is due. Null: it has no due time."`
+	MaxDurationEndsAt    *time.Time      `json:"max_duration_ends_at" doc:"When max_duration_minutes of its template is over. Null: it says none."`
+	FirstDeadline        *string         `json:"first_deadline" enum:"due,max_duration" doc:"Which of the two comes first. Null: there is neither."`
 	UniqueKey            *string         `json:"unique_key" doc:"No other open task of the template has it. Null: it has none, or the caller may not read payloads."`
 	DebounceKey          *string         `json:"debounce_key" doc:"Requests with it are merged into the task until it starts. Null: none are, or the caller may not read payloads."`
 	MergedRequests       int             `json:"merged_requests" doc:"How many were, after the first."`
@@ -87,6 +92,36 @@ type Task struct {
 	DeadLetterLabel      *string         `json:"dead_letter_label" doc:"The mark and its reason in words."`
 	DLQEntryUUID         *string         `json:"dlq_entry_uuid"`
 	Steps                []Step          `json:"steps,omitempty" doc:"Left out of lists."`
+}
+
+// Deadline is by when a task or a step is due, by the clock of the database.
+type Deadline struct {
+	DueAt       time.Time  `json:"due_at"`
+	WarnAt      time.Time  `json:"warn_at" doc:"When people are told that it is due soon."`
+	State       string     `json:"state" enum:"ahead,soon,overdue,met,missed,ended" doc:"How it stands: ahead, soon from warn_at on, overdue. Of what has ended: it was complete in time (met) or later (missed), or was cancelled or given up (ended)."`
+	Overdue     string     `json:"overdue" enum:"tell,investigate" doc:"What becomes of what is overdue: people are told, or an investigation is opened as well."`
+	Source      string     `json:"source" enum:"request,template,operator" doc:"Who said so last."`
+	SetBy       *string    `json:"set_by" doc:"The operator. Null: none changed it."`
+	WarnedAt    *time.Time `json:"warned_at" doc:"When people were told that it is due soon. Null: they were not."`
+	AnnouncedAt *time.Time `json:"announced_at" doc:"When people were told that it is overdue. Null: they were not."`
+}
+
+func deadline(d *tasker.Deadline) *Deadline {
+	if d == nil {
+		return nil
+	}
+	return &Deadline{
+		DueAt: d.DueAt.UTC(), WarnAt: d.WarnAt.UTC(), State: string(d.State), Overdue: string(d.Overdue), Source: string(d.Source), SetBy: textOrNull(d.SetBy),
+		WarnedAt: utc(d.WarnedAt), AnnouncedAt: utc(d.AnnouncedAt),
+	}
+}
+
+// ChangeDue is the body of PUT /v1/tasks/{uuid}/due.
+type ChangeDue struct {
+	DueAt  *time.Time `json:"due_at" required:"true" nullable:"true" doc:"By when it is due: an instant ahead. Null: it has no due time any more."`
+	Step   string     `json:"step,omitempty" maxLength:"300" doc:"The UUID or the name of the step that is due. Absent: the task."`
+	Reason string     `json:"reason,omitempty" maxLength:"2000" doc:"Why, for the history."`
+	By     string     `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
 }
 
 // TaskTree is a task with those above it and those that its steps started.
@@ -187,6 +222,9 @@ func FromTask(t tasker.Task, steps []tasker.Step) Task {
 	if t.Counts.Total > 0 {
 		out.CompletionPercentage = float64((t.Counts.Completed+t.Counts.Skipped)*10000/t.Counts.Total) / 100
 	}
+	out.Due, out.MaxDurationEndsAt = deadline(t.Due), utc(t.MaxDurationEndsAt)
+	which, _ := tasker.FirstDeadline(t.Due, t.MaxDurationEndsAt)
+	out.FirstDeadline = textOrNull(which)
 	if o := t.Options; o != nil {
 		out.StartBy, out.UniqueKey = utc(o.StartBy), textOrNull(o.UniqueKey)
 		out.DebounceKey, out.MergedRequests = textOrNull(o.DebounceKey), o.MergedRequests

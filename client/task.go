@@ -28,6 +28,8 @@ type TaskQuery struct {
 	CreatedAfter   time.Time                // at this instant or later
 	CreatedBefore  time.Time
 	Parent         tasker.ID // only tasks that its steps started; zero means any
+	Overdue        bool      // only open tasks whose due time is over, the longest ago first
+	DueBefore      time.Time // only open tasks that are due before this instant, those that are due first before the others
 	Before         string    // the NextBefore of the page before
 	Page
 }
@@ -98,6 +100,10 @@ func (q TaskQuery) filter(query url.Values) url.Values {
 	}
 	setTime(query, "created_after", q.CreatedAfter)
 	setTime(query, "created_before", q.CreatedBefore)
+	setTime(query, "due_before", q.DueBefore)
+	if q.Overdue {
+		query.Set("overdue", "true")
+	}
 	return query
 }
 
@@ -132,6 +138,14 @@ func (c *Client) cancel(ctx context.Context, task tasker.ID, reason, actor strin
 	err := c.do(ctx, request{
 		method: http.MethodDelete, path: []string{"v1", "tasks", task.String()}, query: query, repeatable: true,
 	}, &answer)
+	return answer, err
+}
+
+// ChangeDue gives an open task, or a step of it that has not ended, another due time or none, and returns the
+// task as it is then.
+func (c *Client) ChangeDue(ctx context.Context, task tasker.ID, d apiv1.ChangeDue) (apiv1.Task, error) {
+	var answer apiv1.Task
+	err := c.do(ctx, request{method: http.MethodPut, path: []string{"v1", "tasks", task.String(), "due"}, body: d, repeatable: true}, &answer)
 	return answer, err
 }
 

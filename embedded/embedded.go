@@ -266,6 +266,12 @@ func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reas
 	return e.engine.CompensateTask(ctx, task, actor, reason)
 }
 
+// ChangeDue gives an open task, or a step of it that has not ended, another due time or none, and returns it. The
+// error is Invalid when that is not ahead, a Conflict when the task or the step has ended.
+func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueChange) (*tasker.Deadline, error) {
+	return e.engine.ChangeDue(ctx, task, c)
+}
+
 // CancelTasks cancels a part of the open tasks that fit a filter, each in a transaction of its own.
 // While More of the answer is true there are others: ask again.
 func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (tasker.CancelBatch, error) {

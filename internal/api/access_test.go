@@ -36,8 +36,8 @@ var who = map[string]string{
 	"POST /v1/templates/{namespace}/{name}/{version}/change_tasks": "operator admin", "POST /v1/tasks/{uuid}/change_version": "operator admin",
 
 	"POST /v1/tasks": "developer admin", "POST /v1/tasks/bulk": "developer admin", "GET /v1/tasks": "viewer operator developer admin", "GET /v1/attributes": "viewer operator developer admin",
-	"POST /v1/tasks/cancel": "operator developer admin",
-	"GET /v1/tasks/{uuid}":  "viewer operator developer admin", "DELETE /v1/tasks/{uuid}": "operator developer admin",
+	"POST /v1/tasks/cancel": "operator developer admin", "PUT /v1/tasks/{uuid}/due": "operator admin",
+	"GET /v1/tasks/{uuid}": "viewer operator developer admin", "DELETE /v1/tasks/{uuid}": "operator developer admin",
 	"GET /v1/tasks/{uuid}/transitions": "viewer operator developer admin", "GET /v1/tasks/{uuid}/tree": "viewer operator developer admin",
 
 	"GET /v1/tasks/{uuid}/workflow_steps":                      "viewer operator developer admin",

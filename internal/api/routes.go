@@ -100,6 +100,7 @@ func taskFilterParams() []param {
 		textParam("initiator", "Only those with this initiator.", 255), textParam("source_system", "Only those of this source system.", 255),
 		timeParam("created_after", "Only those created at this instant or later."), timeParam("created_before", "Only those created before this instant."),
 		idParam("parent", "Only those that steps of this task started."),
+		boolParam("overdue", "Only those that have not ended and whose due time is over, the longest ago first."), timeParam("due_before", "Only those that have not ended and are due before this instant, those that are due first before the others."),
 	}
 }
 

@@ -264,6 +264,11 @@ func (s *server) stepOf(x *request, task tasker.ID) (tasker.ID, error) {
 	if err != nil {
 		return tasker.ID{}, err
 	}
+	return s.stepNamed(x, task, name)
+}
+
+// stepNamed returns the step of a task that is named by its UUID or its name.
+func (s *server) stepNamed(x *request, task tasker.ID, name string) (tasker.ID, error) {
 	if id, err := parseID(name); err == nil {
 		return id, nil
 	}

@@ -98,6 +98,7 @@ func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 	}
 	t.StartAt, t.StartBy = timeOf(r.StartAt), timeOf(r.StartBy)
 	t.StartAfter, t.StartWithin = seconds(r.StartAfterSeconds), seconds(r.StartWithinSeconds)
+	t.DueAt, t.DueAfter = timeOf(r.DueAt), seconds(r.DueAfterSeconds)
 	if r.Unique != nil {
 		t.Unique = tasker.Unique{Key: r.Unique.Key, OnConflict: tasker.ConflictPolicy(r.Unique.OnConflict)}
 	}
@@ -176,7 +177,7 @@ func (x *request) taskFilter() (tasker.TaskFilter, error) {
 		DeadLettered: x.bool("dead_lettered"), Tags: nonEmpty(x.texts("tag")), CorrelationID: x.text("correlation_id"),
 		IdempotencyKey: x.text("idempotency_key"), Initiator: x.text("initiator"), SourceSystem: x.text("source_system"),
 		Attributes:   attributes,
-		CreatedAfter: x.time("created_after"), CreatedBefore: x.time("created_before"),
+		CreatedAfter: x.time("created_after"), CreatedBefore: x.time("created_before"), Overdue: isTrue(x.bool("overdue")), DueBefore: x.time("due_before"),
 	}
 	if parent := x.uuid("parent"); parent != nil {
 		f.Parent = *parent
@@ -216,6 +217,15 @@ func (s *server) taskListRoutes() []*route {
 			params:  []param{textParam("namespace", "Only those of this namespace.", 128), limitParam(defaultLimit), offsetParam()},
 			answers: map[int]any{http.StatusOK: apiv1.AttributeList{}},
 			serve:   s.listAttributes,
+		},
+		{
+			method: "PUT", path: taskPath + "/due", id: "changeDue", class: overload.Operations, needs: access.OperateSteps, tag: "tasks",
+			summary: "Give a task, or a step of it, another due time",
+			about: "For operators: people are told of the new one as of any other. It takes the place of what the request or the template said, and is in the history of the task. " +
+				"A task or a step that has ended is a CONFLICT.",
+			body:    apiv1.ChangeDue{},
+			answers: map[int]any{http.StatusOK: apiv1.Task{}},
+			serve:   s.changeDue,
 		},
 	}
 }
@@ -274,6 +284,30 @@ func (s *server) cancelTasks(x *request) error {
 		return err
 	}
 	return x.answer(http.StatusOK, apiv1.FromCancelBatch(batch))
+}
+
+func (s *server) changeDue(x *request) error {
+	id, err := x.id("uuid")
+	if err != nil {
+		return err
+	}
+	var req apiv1.ChangeDue
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	if _, err := s.db.Task(x.ctx, id); err != nil {
+		return err
+	}
+	c := tasker.DueChange{DueAt: req.DueAt, Actor: cmp.Or(x.actor(req.By), unknownActor), Reason: req.Reason}
+	if req.Step != "" {
+		if c.StepUUID, err = s.stepNamed(x, id, req.Step); err != nil {
+			return err
+		}
+	}
+	if _, err := s.engine.ChangeDue(x.ctx, id, c); err != nil {
+		return err
+	}
+	return s.answerTask(x, http.StatusOK, id)
 }
 
 func (s *server) taskTree(x *request) error {

@@ -514,3 +514,43 @@ func TestAUniqueKeyIsHeld(t *testing.T) {
 	request["unique"] = map[string]any{"key": "k", "on_conflict": "perhaps"}
 	h.wantError(http.StatusBadRequest, "INVALID", "on_conflict", "POST", "/v1/tasks", request)
 }
+
+// A due time comes with a request, is found, and is changed for a task and for a step.
+func TestDueTimes(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", chain, "Content-Type: application/yaml")
+	request := order(1)
+	request["due_after_seconds"] = 3600.5
+	made := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", request)
+	if d := made.Due; d == nil || d.DueAt.Sub(made.CreatedAt).Round(100*time.Millisecond) != 3600500*time.Millisecond || d.State != "ahead" || d.Overdue != "tell" || d.Source != "request" || d.SetBy != nil || *made.FirstDeadline != "due" {
+		t.Errorf("made %+v, due %+v", made, d)
+	}
+	path := "/v1/tasks/" + made.TaskUUID + "/due"
+	at := made.CreatedAt.Add(2 * time.Hour).Truncate(time.Second)
+	changed := want[apiv1.Task](h, http.StatusOK, "PUT", path, map[string]any{"due_at": at, "reason": "agreed", "by": "ann"})
+	if d := changed.Due; d == nil || !d.DueAt.Equal(at) || d.Source != "operator" || *d.SetBy != "ann" {
+		t.Errorf("changed: %+v", d)
+	}
+	step := made.Steps[0]
+	for _, name := range []string{step.Name, step.StepUUID} {
+		changed = want[apiv1.Task](h, http.StatusOK, "PUT", path, map[string]any{"due_at": at, "step": name})
+		if d := changed.Steps[0].Due; d == nil || !d.DueAt.Equal(at) {
+			t.Errorf("step %s: %+v", name, d)
+		}
+	}
+	for query, n := range map[string]int{"overdue=true": 0, "due_before=" + at.Add(time.Second).Format(time.RFC3339): 1, "due_before=" + at.Format(time.RFC3339): 0} {
+		if got := want[apiv1.TaskList](h, http.StatusOK, "GET", "/v1/tasks?"+query, nil); len(got.Tasks) != n || got.Pagination.NextBefore != nil {
+			t.Errorf("%s: %+v", query, got)
+		}
+	}
+	if changed = want[apiv1.Task](h, http.StatusOK, "PUT", path, map[string]any{"due_at": nil}); changed.Due != nil {
+		t.Errorf("it is still due: %+v", changed.Due)
+	}
+	h.wantError(http.StatusBadRequest, "INVALID", "due_at", "PUT", path, map[string]any{"reason": "no time"})
+	h.wantError(http.StatusBadRequest, "INVALID", "is not ahead", "PUT", path, map[string]any{"due_at": "2020-01-01T00:00:00Z"})
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "no step named", "PUT", path, map[string]any{"due_at": at, "step": "none"})
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "no task", "PUT", "/v1/tasks/0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f/due", map[string]any{"due_at": at})
+	request["due_at"] = at
+	h.wantError(http.StatusBadRequest, "INVALID", "due_after_seconds", "POST", "/v1/tasks", request)
+}

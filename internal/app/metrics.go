@@ -64,6 +64,11 @@ func (m measured) observe(c config.Config, p parts) error {
 	}); err != nil {
 		return err
 	}
+	if err := m.ObserveDeadlines(func(ctx context.Context) (int64, error) {
+		return p.db.CountOverdue(postgres.Use(ctx, postgres.Timers), tasker.MaxCountedOverdue)
+	}); err != nil {
+		return err
+	}
 	if err := m.ObserveDue(func(ctx context.Context) (map[string]float64, error) {
 		return p.db.Overdue(postgres.Use(ctx, postgres.Timers))
 	}); err != nil {

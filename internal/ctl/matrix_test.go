@@ -72,6 +72,7 @@ var permits = map[string]permit{
 	},
 
 	"task assign-step": {roles: operators, needs: "steps:operate", names: true, args: []string{"{asked}", "--to", "ann"}}, "inbox": {roles: viewers, needs: "tasks:read"},
+	"task due":                {roles: operators, needs: "steps:operate", names: true, args: []string{"{idle}", "--at", "+1h"}},
 	"task answer-link":        {roles: operators, needs: "steps:operate", names: true, args: []string{"{assigned}"}},
 	"task answer-links":       {roles: viewers, needs: "tasks:read", names: true, args: []string{"{asked}"}},
 	"task revoke-answer-link": {roles: operators, needs: "steps:operate", names: true, args: []string{"{assigned}", "{link}"}},

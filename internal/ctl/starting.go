@@ -19,6 +19,9 @@ type starting struct {
 	key           string
 	onConflict    tasker.ConflictPolicy
 
+	dueAt    string
+	dueAfter time.Duration
+
 	debounceKey       string
 	debounce, maxWait time.Duration
 }
@@ -28,6 +31,8 @@ func (s *starting) flags(c *cobra.Command) {
 	f.DurationVar(&s.after, "start-after", 0, "not before so long after its creation, such as 90m")
 	f.DurationVar(&s.within, "start-within", 0, "end it as expired unless a worker claims a step of it so long after its start, such as 1h")
 	f.StringVar(&s.by, "start-by", "", "the same, by a time such as 2026-01-31T12:00:00Z, or +90m from now")
+	f.StringVar(&s.dueAt, "due-at", "", "by when it is due: a time such as 2026-01-31T12:00:00Z, or +90m from now")
+	f.DurationVar(&s.dueAfter, "due-after", 0, "the same, so long after its start, such as 24h")
 	f.StringVar(&s.key, "unique-key", "", "have one task of the template be open at a time for this key")
 	f.Var(cli.Choice(&s.onConflict, tasker.ConflictPolicies()), "on-conflict", "when an open task has the key: "+cli.Join(tasker.ConflictPolicies())+" (default fail)")
 	f.StringVar(&s.debounceKey, "debounce-key", "", "merge the requests with this key into one task of the template")
@@ -56,6 +61,10 @@ func (s *starting) read(t *apiv1.CreateTask) (err error) {
 			return cli.Usagef("--debounce-key and --debounce go together")
 		}
 		t.Debounce = &apiv1.Debounce{Key: s.debounceKey, WaitSeconds: s.debounce.Seconds(), MaxWaitSeconds: s.maxWait.Seconds()}
+	}
+	t.DueAfterSeconds = s.dueAfter.Seconds()
+	if t.DueAt, err = instantOrSpan("due-at", s.dueAt); err != nil {
+		return err
 	}
 	t.StartBy, err = instantOrSpan("start-by", s.by)
 	return err

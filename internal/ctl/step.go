@@ -99,7 +99,7 @@ func (p *program) printStep(s apiv1.Step) {
 	fmt.Fprintln(p.out)
 	p.fields("  ",
 		field{"UUID", s.StepUUID}, field{"Name", s.Name}, field{"State", s.CurrentState},
-		field{"Type", special(s)}, field{"Handler", s.Handler}, field{"Child task", or(s.ChildTaskUUID, "")}, field{"Assignee", or(s.Assignee, "")},
+		field{"Type", special(s)}, field{"Handler", s.Handler}, field{"Child task", or(s.ChildTaskUUID, "")}, field{"Assignee", or(s.Assignee, "")}, field{"Due", dueText(s.Due)},
 		field{"Dependencies satisfied", strconv.FormatBool(s.DependenciesSatisfied)},
 		field{"Ready for execution", ready(s)},
 		field{"Retry eligible", strconv.FormatBool(s.RetryEligible)},

@@ -24,7 +24,7 @@ func (p *program) taskCommand() *cobra.Command {
   tasker-ctl task steps $TASK
   tasker-ctl task reset-step $TASK $STEP --reason "gateway is back"`,
 	},
-		p.tasksCommand(), p.attributesCommand(), p.taskGetCommand(), p.treeCommand(), p.submitCommand(), p.cancelCommand(), p.cancelAllCommand(), p.changeVersionCommand(), p.watchCommand(), p.transitionsCommand(),
+		p.tasksCommand(), p.attributesCommand(), p.taskGetCommand(), p.treeCommand(), p.submitCommand(), p.cancelCommand(), p.cancelAllCommand(), p.changeVersionCommand(), p.dueCommand(), p.watchCommand(), p.transitionsCommand(),
 		p.stepsCommand(), p.stepCommand(), p.itemsCommand(), p.resetCommand(), p.resolveCommand(), p.completeCommand(), p.answerCommand(), p.assignCommand(), p.assigneeCommand(), p.answerLinkCommand(), p.answerLinksCommand(), p.revokeLinkCommand(),
 	)
 }
@@ -128,7 +128,7 @@ func (p *program) printTask(t apiv1.Task) {
 		field{"Steps", progress(t) + " complete"}, field{"Priority", strconv.Itoa(t.Priority)},
 		field{"Context", compact(t.Context)}, field{"Initiator", t.Initiator}, field{"Source system", t.SourceSystem},
 		field{"Reason", t.Reason}, field{"Tags", strings.Join(t.Tags, ", ")}, field{"Correlation", t.CorrelationID},
-		field{"Replaces", or(t.RecreatedFrom, "")}, field{"Parent", or(t.ParentTaskUUID, "")}, field{"Starts", at(t.StartAt)}, field{"Start by", at(t.StartBy)}, field{"Unique key", or(t.UniqueKey, "")}, field{"Debounce", debounceText(t)},
+		field{"Replaces", or(t.RecreatedFrom, "")}, field{"Parent", or(t.ParentTaskUUID, "")}, field{"Starts", at(t.StartAt)}, field{"Start by", at(t.StartBy)}, field{"Due", dueText(t.Due)}, field{"Max duration", maxDurationText(t)}, field{"Unique key", or(t.UniqueKey, "")}, field{"Debounce", debounceText(t)},
 		field{"Created", at(&t.CreatedAt)}, field{"Completed", at(t.CompletedAt)},
 	)
 	if t.DeadLettered {
@@ -281,7 +281,7 @@ func (p *program) submit(ctx context.Context, s submission) error {
 		p.done("Task submitted!")
 		p.fields("  ",
 			field{"UUID", created.TaskUUID}, field{"Task", created.Namespace + "/" + created.Name + " " + created.Version},
-			field{"State", created.Status}, field{"Starts", at(created.StartAt)}, field{"Start by", at(created.StartBy)},
+			field{"State", created.Status}, field{"Starts", at(created.StartAt)}, field{"Start by", at(created.StartBy)}, field{"Due", dueText(created.Due)},
 		)
 	}
 	if !s.wait {

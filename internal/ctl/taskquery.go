@@ -11,8 +11,8 @@ import (
 // A taskQuery is what tasks are found by, as typed.
 type taskQuery struct {
 	client.TaskQuery
-	after, before, parent string
-	attributes            []string
+	after, before, parent, due string
+	attributes                 []string
 }
 
 // flags adds the flags of what tasks are found by.
@@ -22,6 +22,8 @@ func (q *taskQuery) flags(c *cobra.Command) {
 	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only tasks of this namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "only tasks of this template")
 	c.Flags().StringVar(&q.parent, "parent", "", "only tasks that steps of this task started")
+	c.Flags().BoolVar(&q.Overdue, "overdue", false, "only open tasks whose due time is over, the longest ago first")
+	c.Flags().StringVar(&q.due, "due-before", "", "only open tasks that are due before this instant, such as 2026-01-31T12:00:00Z, those that are due first before the others")
 	cli.Optional(c, &q.DeadLettered, "dead-lettered", "only tasks with an open or permanent investigation; =false for those without")
 	c.Flags().StringSliceVar(&q.Tags, "tag", nil, "only tasks with this tag; may be repeated")
 	c.Flags().StringVar(&q.CorrelationID, "correlation-id", "", "only tasks with this correlation id")
@@ -42,6 +44,9 @@ func (q *taskQuery) read() (err error) {
 		return err
 	}
 	if q.CreatedBefore, err = instant("created-before", q.before); err != nil {
+		return err
+	}
+	if q.DueBefore, err = instant("due-before", q.due); err != nil {
 		return err
 	}
 	if q.parent != "" {

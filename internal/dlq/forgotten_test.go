@@ -298,6 +298,75 @@ func TestATaskPastItsDurationIsFoundOnce(t *testing.T) {
 	h.sweep(1)
 }
 
+// What is overdue is investigated where its template says so, by the rule of max_duration: once for a due time, and
+// not because of a step that has ended.
+func TestWhatIsOverdueIsInvestigatedOnRequest(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	put := func(name string, lifecycle tasker.Lifecycle, due tasker.DueRules, steps ...tasker.StepTemplate) {
+		_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: h.Space, Name: name, Version: "1.0.0", Lifecycle: lifecycle, Due: due, Steps: steps}, "")
+		h.Must(err)
+	}
+	quick, late := oneAttempt("one"), oneAttempt("two", "one")
+	late.Due = tasker.DueRules{AfterSeconds: 60, Overdue: tasker.OverdueInvestigate}
+	put("told", tasker.Lifecycle{}, tasker.DueRules{AfterSeconds: 60}, quick)
+	put("whole", tasker.Lifecycle{MaxDurationMinutes: 60}, tasker.DueRules{AfterSeconds: 60, Overdue: tasker.OverdueInvestigate}, quick)
+	put("step", tasker.Lifecycle{}, tasker.DueRules{}, quick, late)
+	later := func() {
+		h.Exec(`UPDATE tasker.deadlines SET due_at = due_at - interval '10 minutes', warn_at = warn_at - interval '10 minutes', look_at = look_at - interval '10 minutes', set_at = set_at - interval '10 minutes'`)
+	}
+	told := h.createOf("told")
+	later()
+	h.sweep(0)
+	h.succeed(h.claim())
+	if s := h.State(told); s != tasker.TaskComplete {
+		t.Fatalf("the task that is only told of is %s", s)
+	}
+	whole := h.createOf("whole")
+	task, err := h.DB.Task(t.Context(), whole)
+	h.Must(err)
+	if which, _ := tasker.FirstDeadline(task.Due, task.MaxDurationEndsAt); which != tasker.ByDueTime || task.MaxDurationEndsAt == nil {
+		t.Errorf("first comes %s of %v and %v", which, task.Due, task.MaxDurationEndsAt)
+	}
+	a := h.claim()
+	h.sweep(0)
+	later()
+	h.sweep(1)
+	e, err := h.DB.EntryOfTask(t.Context(), whole)
+	h.Must(err)
+	if e.Reason != tasker.StalenessTimeout || e.DetailCode != tasker.Overdue || h.State(whole) != tasker.TaskError {
+		t.Errorf("the investigation is %s, %s, and the task %s", e.Reason, e.DetailCode, h.State(whole))
+	}
+	h.end(whole, tasker.EntryManuallyResolved)
+	h.Exec(`UPDATE tasker.tasks SET state = state`)
+	h.sweep(0)
+	h.succeed(a)
+	step := h.createOf("step")
+	h.succeed(h.claim())
+	_, err = h.Engine.Tick(t.Context())
+	h.Must(err)
+	later()
+	h.sweep(1)
+	if e, err = h.DB.EntryOfTask(t.Context(), step); err != nil || e.DetailCode != tasker.Overdue {
+		t.Errorf("the investigation of the step is %s: %v", e.DetailCode, err)
+	}
+	ended := h.createOf("step")
+	for range 3 {
+		_, err = h.Engine.Tick(t.Context())
+		h.Must(err)
+	}
+	h.succeed(h.claim())
+	h.succeed(h.claim())
+	_, err = h.Engine.Tick(t.Context())
+	h.Must(err)
+	h.succeed(h.claim())
+	later()
+	h.sweep(0)
+	if s := h.State(ended); s != tasker.TaskComplete {
+		t.Errorf("the task whose step was in time is %s", s)
+	}
+}
+
 // A step that fails again while its investigation is open is looked into by
 // another one as soon as that ends, however and by whomever it is ended: also by
 // somebody who says in which state it was read.

@@ -109,6 +109,9 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 		if err != nil {
 			return nil, err
 		}
+		if err := d.tx.SetDeadlines(ctx, j.dueTimes()); err != nil {
+			return nil, err
+		}
 		if j.expand != nil {
 			if err := d.expand(ctx, *j.expand); err != nil {
 				return nil, err
@@ -157,11 +160,20 @@ type judgement struct {
 	until   *time.Time            // until when it waits, if an expression says so
 	expand  *postgres.ExpandedMap // of a map step that runs
 
-	asks     bool   // it waits for a person
-	assignee string // who that is; empty: nobody in particular
+	due      *postgres.NewDeadline // by when it is due
+	asks     bool                  // it waits for a person
+	assignee string                // who that is; empty: nobody in particular
 
 	child *postgres.CreatedTask // the task that it starts
 	waits *tasker.ID            // or one that it started before
+}
+
+// dueTimes are the due time that the step gets, if any.
+func (j judgement) dueTimes() []postgres.NewDeadline {
+	if j.due == nil {
+		return nil
+	}
+	return []postgres.NewDeadline{*j.due}
 }
 
 // judge says what becomes of a step. The error is about the database.
@@ -197,28 +209,41 @@ func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgemen
 		j, err = d.condition(ctx, s, g.exprs[i][of])
 	}
 	if err == nil && j.becomes == lifecycle.VerdictRun {
-		switch g.stored.Steps[i].Type {
-		case tasker.ChildStep:
-			of = expression.Input
-			j, err = d.child(ctx, s, g, i)
-		case tasker.MapStep:
-			of = expression.Over
-			j, err = d.items(ctx, s, g.stored.Steps[i], g.exprs[i][of])
-		case tasker.ExternalStep:
-			of, j.asks, j.assignee = expression.AssigneeFrom, g.stored.Steps[i].ForPerson(), g.stored.Steps[i].Assignee
-			if p := g.exprs[i][of]; p != nil {
-				j.assignee, err = d.assignee(ctx, s, p)
-			}
-		default:
-			of = expression.WaitUntil
-			j.until, err = d.until(ctx, s, g.exprs[i][of])
-		}
+		of, j, err = d.begin(ctx, s, g, i)
+	}
+	if err == nil && j.becomes == lifecycle.VerdictRun {
+		of = expression.DueAt
+		j.due, err = d.due(ctx, s, g, i)
 	}
 	if failure, ok := errors.AsType[*expression.Failure](err); ok {
 		move, err := failDecision(s, tasker.ExpressionFailed, of+": "+failure.Error())
 		return judgement{move: move}, err
 	}
 	return j, err
+}
+
+// begin says how a step of a template begins that is to run, and the key of the expression that says so. The error
+// may be an [expression.Failure].
+func (d *decision) begin(ctx context.Context, s postgres.DecidingStep, g *graph, i int) (of string, j judgement, err error) {
+	j = judgement{becomes: lifecycle.VerdictRun}
+	step := g.stored.Steps[i]
+	switch step.Type {
+	case tasker.ChildStep:
+		j, err = d.child(ctx, s, g, i)
+		return expression.Input, j, err
+	case tasker.MapStep:
+		j, err = d.items(ctx, s, step, g.exprs[i][expression.Over])
+		return expression.Over, j, err
+	case tasker.ExternalStep:
+		j.asks, j.assignee = step.ForPerson(), step.Assignee
+		if p := g.exprs[i][expression.AssigneeFrom]; p != nil {
+			j.assignee, err = d.assignee(ctx, s, p)
+		}
+		return expression.AssigneeFrom, j, err
+	default:
+		j.until, err = d.until(ctx, s, g.exprs[i][expression.WaitUntil])
+		return expression.WaitUntil, j, err
+	}
 }
 
 // condition says whether a step runs by its condition; nil holds. The error may be an

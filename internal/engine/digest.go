@@ -39,6 +39,8 @@ type requestFacts struct {
 	StartWithin         time.Duration   `json:"start_within,omitzero"`
 	Unique              tasker.Unique   `json:"unique,omitzero"`
 	Debounce            tasker.Debounce `json:"debounce,omitzero"`
+	DueAt               time.Time       `json:"due_at,omitzero"`
+	DueAfter            time.Duration   `json:"due_after,omitzero"`
 }
 
 // digest tells requests apart by their values: the order of keys in the context
@@ -53,7 +55,7 @@ func digest(r tasker.NewTask, value any) ([]byte, error) {
 		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: canonical, Initiator: r.Initiator,
 		SourceSystem: r.SourceSystem, Reason: r.Reason, Priority: r.Priority, Tags: r.Tags, CorrelationID: r.CorrelationID,
 		ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey, StartAt: r.StartAt.UTC(), RecreatedFrom: r.RecreatedFrom,
-		StartAfter: r.StartAfter, StartBy: r.StartBy.UTC(), StartWithin: r.StartWithin, Unique: r.Unique, Debounce: r.Debounce,
+		StartAfter: r.StartAfter, StartBy: r.StartBy.UTC(), StartWithin: r.StartWithin, Unique: r.Unique, Debounce: r.Debounce, DueAt: r.DueAt.UTC(), DueAfter: r.DueAfter,
 	}
 	all, err := json.Marshal(facts)
 	if err != nil {

@@ -76,6 +76,7 @@ func TestEveryFieldOfARequestCounts(t *testing.T) {
 		"Priority": 1, "Tags": []string{"x"}, "CorrelationID": "x", "ParentCorrelationID": "x", "StartAt": time.Now().Add(time.Hour),
 		"StartAfter": time.Minute, "StartBy": time.Now().Add(time.Hour), "StartWithin": time.Minute, "RecreatedFrom": first,
 		"Unique": tasker.Unique{Key: "k"}, "Debounce": tasker.Debounce{Key: "k", Wait: time.Second},
+		"DueAt": time.Now(), "DueAfter": time.Minute,
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[tasker.NewTask]()) {
 		if f.Name == "Namespace" || f.Name == "IdempotencyKey" {

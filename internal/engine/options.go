@@ -37,6 +37,7 @@ func checkStart(r tasker.NewTask, fault func(path, format string, args ...any)) 
 		fault("unique.on_conflict", "must be fail, use_existing or cancel_existing, not %q", p)
 	}
 	checkDebounce(r, fault)
+	checkDue(r, fault)
 	if !r.StartAt.IsZero() && r.StartAfter != 0 {
 		fault("start_after_seconds", "a task has either this or start_at")
 	}
@@ -81,10 +82,11 @@ func optionsOf(r tasker.NewTask, t tasker.Template, asked bool) *postgres.NewOpt
 	if r.Unique.Key == "" {
 		r.Unique = t.Start.Unique
 	}
-	if r.StartAfter == 0 && r.StartWithin == 0 && r.StartBy.IsZero() && r.Unique.Key == "" {
+	due := dueOfRequest(r, t)
+	if r.StartAfter == 0 && r.StartWithin == 0 && r.StartBy.IsZero() && r.Unique.Key == "" && due == nil {
 		return nil
 	}
-	return &postgres.NewOptions{StartAfter: r.StartAfter, StartBy: r.StartBy, StartWithin: r.StartWithin, Unique: r.Unique, Debounce: r.Debounce}
+	return &postgres.NewOptions{StartAfter: r.StartAfter, StartBy: r.StartBy, StartWithin: r.StartWithin, Unique: r.Unique, Debounce: r.Debounce, Due: due}
 }
 
 // startKey compiles the expression of a key of a template; nil when it has none.
@@ -105,6 +107,11 @@ func (c *creation) setKeys(ctx context.Context, g *graph, t *postgres.CreatedTas
 	if o == nil {
 		return nil
 	}
+	if g.due != nil && o.Due != nil && o.Due.Source == tasker.DueByTemplate {
+		if o.Due.At, err = c.dueAt(ctx, g.due, t); err != nil {
+			return err
+		}
+	}
 	if g.unique != nil && t.Request.Unique.Key == "" {
 		if o.Unique.Key, err = c.keyOf(ctx, g.unique, "unique", t); err != nil {
 			return err
@@ -124,23 +131,32 @@ func (c *creation) setKeys(ctx context.Context, g *graph, t *postgres.CreatedTas
 	return nil
 }
 
-// keyOf evaluates a key of a template for a task.
-func (c *creation) keyOf(ctx context.Context, p *expression.Program, path string, t *postgres.CreatedTask) (string, error) {
+// evaluate evaluates an expression of a template for a task that is not there yet.
+func (c *creation) evaluate(ctx context.Context, p *expression.Program, t *postgres.CreatedTask) (expression.Outcome, error) {
 	list, cost := expression.All(ctx, []*expression.Program{p}, expression.Values{
 		Context: t.Request.Context,
 		Task:    expression.TaskValues{ID: t.UUID, Priority: t.Request.Priority, Namespace: t.Template.Namespace, CorrelationID: t.Correlation},
 	})
 	if err := ctx.Err(); err != nil {
-		return "", err
+		return expression.Outcome{}, err
 	}
 	if c.searchCost += cost; c.searchCost > tasker.MaxSearchCost {
-		return "", tasker.Errorf(tasker.TooLarge, "the keys of the tasks up to this one take too much work together; create fewer at once")
+		return expression.Outcome{}, tasker.Errorf(tasker.TooLarge, "the expressions of the tasks up to this one take too much work together; create fewer at once")
 	}
-	key, is := list[0].Value.(string)
+	return list[0], nil
+}
+
+// keyOf evaluates a key of a template for a task.
+func (c *creation) keyOf(ctx context.Context, p *expression.Program, path string, t *postgres.CreatedTask) (string, error) {
+	out, err := c.evaluate(ctx, p, t)
+	if err != nil {
+		return "", err
+	}
+	key, is := out.Value.(string)
 	wrong := textFault(key, tasker.MaxUniqueKey, true)
 	switch {
-	case list[0].Err != nil:
-		wrong = list[0].Err.Error()
+	case out.Err != nil:
+		wrong = out.Err.Error()
 	case !is:
 		wrong = "is not a text"
 	}

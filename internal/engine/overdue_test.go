@@ -29,7 +29,7 @@ func TestOverdueWorkIsTold(t *testing.T) {
 		}
 		return found
 	}
-	none := map[string]float64{"start": 0, "start_by": 0, "decide": 0, "wait": 0, "remind": 0, "attributes": 0, "child_ended": 0, "cancel_child": 0, "schedule": 0, "schedule_ended": 0}
+	none := map[string]float64{"start": 0, "start_by": 0, "deadline": 0, "decide": 0, "wait": 0, "remind": 0, "attributes": 0, "child_ended": 0, "cancel_child": 0, "schedule": 0, "schedule_ended": 0}
 	if diff := cmp.Diff(none, late()); diff != "" {
 		t.Errorf("without any work:\n%s", diff)
 	}
@@ -51,6 +51,7 @@ func TestOverdueWorkIsTold(t *testing.T) {
 	at := time.Now().Add(time.Hour)
 	h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "late", StartAt: at})
 	h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "late", StartBy: at})
+	h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "late", DueAt: at})
 	if diff := cmp.Diff(none, late()); diff != "" {
 		t.Errorf("before any of it is late:\n%s", diff)
 	}
@@ -68,11 +69,12 @@ func TestOverdueWorkIsTold(t *testing.T) {
 		`UPDATE tasker.child_signals SET created_at = now() - CASE kind WHEN 'ended' THEN interval '11 minutes' ELSE interval '13 minutes' END`,
 		`UPDATE tasker.schedules SET fire_at = now() - interval '15 minutes'`,
 		`UPDATE tasker.task_starts SET start_by = now() - interval '19 minutes'`,
+		`UPDATE tasker.deadlines SET look_at = now() - interval '21 minutes'`,
 		`UPDATE tasker.schedule_signals SET created_at = now() - interval '17 minutes'`,
 	} {
 		h.Exec(sql)
 	}
-	if diff := cmp.Diff(map[string]float64{"start": 1, "start_by": 11, "decide": 3, "wait": 4, "remind": 5, "child_ended": 6, "cancel_child": 7, "attributes": 9, "schedule": 9, "schedule_ended": 10}, late()); diff != "" {
+	if diff := cmp.Diff(map[string]float64{"start": 1, "start_by": 11, "deadline": 12, "decide": 3, "wait": 4, "remind": 5, "child_ended": 6, "cancel_child": 7, "attributes": 9, "schedule": 9, "schedule_ended": 10}, late()); diff != "" {
 		t.Errorf("in hundreds of seconds:\n%s", diff)
 	}
 	for range 5 {

@@ -25,6 +25,7 @@ type graph struct {
 	search  *search
 	unique  *expression.Program // the unique key of a task; nil: it has none
 	merges  *expression.Program // the debounce key, likewise
+	due     *expression.Program // by when a task is due; nil: no expression says it
 	limits  []limitOfGraph
 }
 
@@ -57,6 +58,11 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 	if g.merges, err = startKey(t.Template, "debounce", t.Start.Debounce.Key); err != nil {
 		return nil, err
 	}
+	if t.Due.At != "" {
+		if g.due, err = expression.Compile(t.Due.At, expression.Scope{Input: t.InputSchema}, expression.Timestamp); err != nil {
+			return nil, within(expression.DueAt, err)
+		}
+	}
 	if g.limits, err = newLimits(t.Template); err != nil {
 		return nil, err
 	}
@@ -78,12 +84,22 @@ func (g *graph) condition() error {
 	}
 	skippable := g.skippable(func(int) bool { return false })
 	for i, s := range g.stored.Steps {
-		g.rules[i] = lifecycle.JoinRule(s, g.dependencies(i, func(p int) bool { return skippable[p] }))
+		g.rules[i] = g.rule(s, i, skippable)
 		if err := g.compile(i, names); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// rule returns the join by which a step is decided. Where steps are ordered by when they are due all that workers
+// execute are: a report need not look at due times then.
+func (g *graph) rule(s tasker.StepTemplate, i int, skippable []bool) tasker.Join {
+	rule := lifecycle.JoinRule(s, g.dependencies(i, func(p int) bool { return skippable[p] }))
+	if rule == "" && g.stored.Order == tasker.OrderDue && s.HasHandler() {
+		rule = tasker.JoinAll
+	}
+	return rule
 }
 
 // compile compiles the expressions of a step.

@@ -27,7 +27,7 @@ const (
 	keptChunk    = 10
 )
 
-// Loops returns what an engine does by itself: start tasks whose time has come, end those that nobody began in time,
+// Loops returns what an engine does by itself: start tasks whose time has come, end those that nobody began in time, tell of those that are due,
 // retry failed steps, make tasks of schedules, take steps from workers that fell silent, fail steps that no
 // worker took in time and put them back when one is there, fail those whose inputs no
 // worker can be given, try kept reports again, and what was set aside; forget workers, remove what is kept no longer. Each has its
@@ -88,6 +88,7 @@ func (e *Engine) timers() []timer {
 	list := []timer{
 		{name: "start tasks", kind: postgres.StartTask},
 		{name: "expire tasks", kind: postgres.ExpireTask},
+		{name: "watch due times", kind: postgres.WatchDeadlines},
 		{name: "retry steps", kind: postgres.RetrySteps},
 		{name: "decide steps", kind: postgres.DecideSteps},
 		{name: "end waits", kind: postgres.EndWait},
@@ -133,6 +134,7 @@ func (e *Engine) newWorks() []work {
 			find: ofTasks(e.db.TasksToStart), do: e.moving((*postgres.Tx).EnqueueReady),
 		},
 		{kind: postgres.ExpireTask, chunk: moveChunk, find: ofTasks(e.db.TasksToExpire), do: e.expireTasks},
+		{kind: postgres.WatchDeadlines, chunk: deadlineChunk, find: e.db.DeadlinesToLookAt, do: e.watchDeadlines},
 		{
 			kind: postgres.RetrySteps, chunk: moveChunk,
 			find: ofTasks(e.findRetries), more: e.moreRetries, do: e.moving((*postgres.Tx).RetryDue),

@@ -220,7 +220,7 @@ func (m *migration) lay(change tasker.VersionChange) (postgres.NewVersion, error
 	states := make(map[tasker.ID]tasker.StepState, len(m.steps))
 	for i := range fresh {
 		s := &fresh[i]
-		s.JoinRule = lifecycle.JoinRule(template[i], m.to.dependencies(i, func(p int) bool { return skippable[p] }))
+		s.JoinRule = m.to.rule(template[i], i, skippable)
 		s.UUID, s.Children = ids[s.UUID], nil
 		for n, p := range s.Parents {
 			s.Parents[n] = ids[p]

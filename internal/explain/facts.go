@@ -103,7 +103,50 @@ func (f found) heard() *time.Time {
 
 // startFacts are what the start of the task is bound by.
 func (f found) startFacts(add func(name, format string, args ...any)) {
+	f.deadlines(add)
 	if by := f.task.StartBy; by != nil {
 		add("start by", "%s: it ends as expired unless a step of it was claimed by then", at(*by))
 	}
+}
+
+// deadlines are by when the task and the step are due, and which instant comes first of those by which the task is
+// to have ended.
+func (f found) deadlines(add func(name, format string, args ...any)) {
+	t := f.task
+	ends := t.TaskState == tasker.TaskComplete || t.TaskState == tasker.TaskCancelled
+	first, _ := tasker.FirstDeadline(t.Due, t.EndsAt)
+	if d := t.Due; d != nil {
+		add("due", "%s", f.due(d))
+	}
+	if t.EndsAt != nil && !ends {
+		before := ""
+		if t.Due != nil && first == tasker.ByMaxDuration {
+			before = ", which is before it is due"
+		}
+		add("max duration", "until %s%s", at(*t.EndsAt), before)
+	}
+	if f.step != nil && f.step.StepDue != nil {
+		add("step due", "%s", f.due(f.step.StepDue))
+	}
+}
+
+// due says by when something is due, and how that stands.
+func (f found) due(d *tasker.Deadline) string {
+	text := at(d.DueAt)
+	switch d.State {
+	case tasker.DeadlineOverdue:
+		text += ", overdue for " + f.now.Sub(d.DueAt).Truncate(time.Second).String()
+	case tasker.DeadlineSoon:
+		text += ", soon: in " + d.DueAt.Sub(f.now).Truncate(time.Second).String()
+	case tasker.DeadlineMissed:
+		text += ", and was late"
+	case tasker.DeadlineAhead, tasker.DeadlineMet, tasker.DeadlineEnded:
+	}
+	if d.Overdue == tasker.OverdueInvestigate {
+		text += "; what is overdue is investigated"
+	}
+	if d.SetBy != "" {
+		text += "; set by " + d.SetBy
+	}
+	return text
 }

@@ -61,7 +61,7 @@ const (
 	Number    Kind = "number"
 )
 
-// The keys of a step under which an expression stands.
+// The keys of a step under which an expression stands; a dot is before a key within one.
 const (
 	When      = "when"
 	WaitUntil = "wait_until"
@@ -69,6 +69,7 @@ const (
 	Over      = "over"
 
 	AssigneeFrom = "assignee_from"
+	DueAt        = "due.at"
 )
 
 // A Source is an expression of a step as its template has it; its text is empty where the step
@@ -81,7 +82,7 @@ type Source struct {
 
 // Of returns what may be an expression of a step.
 func Of(s tasker.StepTemplate) []Source {
-	return []Source{{When, s.When, Bool}, {WaitUntil, s.WaitUntil, Timestamp}, {Input, s.Input, Object}, {Over, s.Over, List}, {AssigneeFrom, s.AssigneeFrom, Text}}
+	return []Source{{When, s.When, Bool}, {WaitUntil, s.WaitUntil, Timestamp}, {Input, s.Input, Object}, {Over, s.Over, List}, {AssigneeFrom, s.AssigneeFrom, Text}, {DueAt, s.Due.At, Timestamp}}
 }
 
 // A Program is an expression that is ready to be evaluated, any number of times at once.

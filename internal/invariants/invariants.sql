@@ -574,3 +574,8 @@ FULL JOIN (
     SELECT c.task_uuid, c.namespace, c.name, c.options ->> 'debounce_key' AS debounce_key FROM tasker.tasks c WHERE c.options ->> 'debounce_key' IS NOT NULL AND c.state = 'pending'
 ) t ON t.task_uuid = x.task_uuid
 WHERE (x.namespace, x.name, x.debounce_key) IS DISTINCT FROM (t.namespace, t.name, t.debounce_key)
+UNION ALL
+SELECT 'due time of a task that has ended is open', d.task_uuid, d.due_at::text
+FROM tasker.deadlines d
+LEFT JOIN tasker.tasks t USING (task_uuid)
+WHERE t.task_uuid IS NULL OR t.options IS NULL OR t.state IN ('complete', 'cancelled') AND d.ended_at IS NULL OR d.ended_at IS NOT NULL AND d.look_at < 'infinity'

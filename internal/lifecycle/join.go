@@ -102,12 +102,12 @@ func isDecision(d Dependency) bool { return d.Decision }
 
 // JoinRule returns the join by which a step is decided, empty for a step that runs as
 // soon as its dependencies are done: it has no expression and no items, starts no child task, is
-// not answered by a person, who is told of it when it waits, waits for all of them, and none of them can be skipped or is a decision.
+// not answered by a person, who is told of it when it waits, has no due time, which counts from then on, waits for all of them, and none of them can be skipped or is a decision.
 func JoinRule(s tasker.StepTemplate, dependencies []Dependency) tasker.Join {
 	switch {
 	case s.Join != "" && s.Join != tasker.JoinAll:
 		return s.Join
-	case s.When != "" || s.WaitUntil != "" || s.ForPerson(), s.Type == tasker.ChildStep, s.Type == tasker.MapStep,
+	case s.When != "" || s.WaitUntil != "" || s.ForPerson() || s.Due.Sets(), s.Type == tasker.ChildStep, s.Type == tasker.MapStep,
 		slices.ContainsFunc(dependencies, func(d Dependency) bool { return d.Skippable || d.Decision }):
 		return tasker.JoinAll
 	default:

@@ -30,13 +30,14 @@ const (
 	FinishCompensation TaskEvent = "finish_compensation" // that is undone
 
 	ChangeVersion TaskEvent = "change_version" // somebody brought it to another version of its template
+	ChangeDue     TaskEvent = "change_due"     // somebody gave it, or a step of it, another due time
 )
 
 // TaskEvents lists the events of a task.
 func TaskEvents() []TaskEvent {
 	return []TaskEvent{
 		Initialize, EnqueueSteps, Start, Evaluate, AwaitRetry, Await, Finish,
-		Block, GiveUp, Reject, DeclareStale, MergeRequest, CancelTask, ExpireTask, Compensate, FinishCompensation, ChangeVersion,
+		Block, GiveUp, Reject, DeclareStale, MergeRequest, CancelTask, ExpireTask, Compensate, FinishCompensation, ChangeVersion, ChangeDue,
 	}
 }
 
@@ -55,6 +56,12 @@ var Task = Table[tasker.TaskState, TaskEvent]{
 	{tasker.TaskWaitingForDependencies, ChangeVersion}: tasker.TaskWaitingForDependencies,
 	{tasker.TaskWaitingForRetry, ChangeVersion}:        tasker.TaskWaitingForRetry,
 	{tasker.TaskError, ChangeVersion}:                  tasker.TaskError,
+
+	{tasker.TaskPending, ChangeDue}:                tasker.TaskPending,
+	{tasker.TaskStepsInProcess, ChangeDue}:         tasker.TaskStepsInProcess,
+	{tasker.TaskWaitingForDependencies, ChangeDue}: tasker.TaskWaitingForDependencies,
+	{tasker.TaskWaitingForRetry, ChangeDue}:        tasker.TaskWaitingForRetry,
+	{tasker.TaskError, ChangeDue}:                  tasker.TaskError,
 
 	{tasker.TaskInitializing, EnqueueSteps}: tasker.TaskEnqueuingSteps,
 	{tasker.TaskInitializing, Await}:        tasker.TaskWaitingForDependencies,
@@ -123,7 +130,7 @@ func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 		w := queue[0]
 		queue = queue[1:]
 		for _, e := range Task.Edges() {
-			if e.From != w.at || slices.Contains([]TaskEvent{MergeRequest, CancelTask, ExpireTask, Reject, DeclareStale, Compensate, ChangeVersion}, e.Event) {
+			if e.From != w.at || slices.Contains([]TaskEvent{MergeRequest, CancelTask, ExpireTask, Reject, DeclareStale, Compensate, ChangeVersion, ChangeDue}, e.Event) {
 				continue
 			}
 			path := append(slices.Clone(w.path), e)

@@ -22,10 +22,28 @@ func (m *Metrics) ObserveSchedules(provider metric.MeterProvider, failing func(c
 	if err != nil {
 		return fmt.Errorf("metric %s: %w", name, err)
 	}
-	var schedules metric.Int64ObservableGauge
-	observed, err := makeGauges(meter, []gauge{
-		{&schedules, "tasker.schedules.failing", "Schedules whose last three tasks or more did not succeed, or whose last task could not be made; the same in every server."},
-	})
+	err = m.observeCount(meter, failing, "schedules whose tasks fail",
+		"tasker.schedules.failing", "Schedules whose last three tasks or more did not succeed, or whose last task could not be made; the same in every server.")
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.late = late
+	return nil
+}
+
+// ObserveDeadlines adds the gauge of the open tasks that are overdue.
+func (m *Metrics) ObserveDeadlines(provider metric.MeterProvider, overdue func(context.Context) (int64, error)) error {
+	return m.observeCount(provider.Meter(scope), overdue, "tasks that are overdue",
+		"tasker.tasks.overdue", "Open tasks whose due time is over, counted up to 10000 in each namespace; the same in every server.")
+}
+
+// observeCount adds a gauge of what is counted in the database, which keeps its last value while that cannot be
+// read.
+func (m *Metrics) observeCount(meter metric.Meter, count func(context.Context) (int64, error), what, name, about string) error {
+	var g metric.Int64ObservableGauge
+	observed, err := makeGauges(meter, []gauge{{&g, name, about}})
 	if err != nil {
 		return err
 	}
@@ -33,23 +51,20 @@ func (m *Metrics) ObserveSchedules(provider metric.MeterProvider, failing func(c
 	_, err = meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 		defer cancel()
-		n, err := failing(ctx)
+		n, err := count(ctx)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if err != nil {
-			m.log.WarnContext(ctx, "schedules whose tasks fail could not be counted; the metric keeps its last value", "err", err)
+			m.log.WarnContext(ctx, "what a metric counts could not be counted; it keeps its last value", "what", what, "err", err)
 		} else {
 			known = n
 		}
-		to.ObserveInt64(schedules, known)
+		to.ObserveInt64(g, known)
 		return nil
 	}, observed...)
 	if err != nil {
-		return fmt.Errorf("metrics of schedules: %w", err)
+		return fmt.Errorf("metric %s: %w", name, err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.late = late
 	return nil
 }
 

@@ -8,6 +8,21 @@ import (
 	"tasker.example/tasker"
 )
 
+// Tasks that are overdue are counted; while the database cannot be read the last count stays.
+func TestOverdueTasksAreCounted(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	n, failing := int64(3), error(nil)
+	if err := p.ObserveDeadlines(p.provider, func(context.Context) (int64, error) { return n, failing }); err != nil {
+		t.Fatal(err)
+	}
+	p.want(map[string]string{"tasker.tasks.overdue": "3"})
+	n, failing = 0, errors.New("no database")
+	p.want(map[string]string{"tasker.tasks.overdue": "3"})
+	failing = nil
+	p.want(map[string]string{"tasker.tasks.overdue": "0"})
+}
+
 // Schedules whose tasks fail are counted, and how late a server attends to them; while the
 // database cannot be read the last count stays.
 func TestSchedulesAreMeasured(t *testing.T) {

@@ -216,6 +216,38 @@ func Reminder(w Waiting) tasker.MessageData {
 	return out
 }
 
+// A Deadline is a task or a step of it that is due.
+type Deadline struct {
+	TaskUUID  tasker.ID
+	Namespace string
+	Template  string
+	Step      string // empty: the task is due
+	State     string // of it
+	DueAt     time.Time
+	CreatedAt time.Time // of the task
+	Now       time.Time
+}
+
+// Due is the message that something is due soon, or overdue and for how long.
+func Due(d Deadline) tasker.MessageData {
+	out := tasker.MessageData{
+		Severity: tasker.Low, Namespace: d.Namespace, Template: d.Template, Step: d.Step, Task: &d.TaskUUID, State: d.State, BeganAt: d.CreatedAt.UTC(),
+		Path: "/ui/tasks/" + d.TaskUUID.String(),
+	}
+	what := "a task of " + d.Template
+	if d.Step != "" {
+		what = "step " + d.Step + " of " + what
+	}
+	due := d.DueAt.UTC().Format("2006-01-02 15:04:05 UTC")
+	if d.Now.Before(d.DueAt) {
+		out.Summary = fmt.Sprintf("%s: %s is due in %s, at %s", d.Namespace, what, length(d.DueAt.Sub(d.Now)), due)
+		return out
+	}
+	out.Severity = tasker.Medium
+	out.Summary = fmt.Sprintf("%s: %s is overdue for %s; it was due at %s", d.Namespace, what, length(d.Now.Sub(d.DueAt)), due)
+	return out
+}
+
 // Asked is the message about a step that begins to wait for the answer of a person.
 func Asked(a tasker.HumanStep) tasker.MessageData {
 	out := assignment(a)

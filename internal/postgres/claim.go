@@ -437,7 +437,7 @@ released AS (
     WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid
     RETURNING ` + returnReady + `, s.attempts
 ),
-` + ready("released") + `,
+` + readyByDue("released") + `,
 announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
     SELECT task_uuid, step_uuid, namespace FROM released WHERE $6

@@ -313,6 +313,7 @@ func insertionError(err error) error {
 	case pg.ConstraintName == "tasks_template_uuid_fkey", pg.Code == notNull && pg.ColumnName == "template_uuid":
 		return ErrTemplateGone
 	}
+	err = deadlineError(err)
 	return fmt.Errorf("insert tasks: %w", translate(err))
 }
 

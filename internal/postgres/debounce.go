@@ -102,6 +102,9 @@ func (tx *Tx) MergeRequest(ctx context.Context, task tasker.ID, t *CreatedTask) 
 	if tag.RowsAffected() != 1 {
 		return fmt.Errorf("task %s waits no more, although it is locked", task)
 	}
+	if err := tx.replaceDeadline(ctx, task, o); err != nil {
+		return err
+	}
 	if err := tx.changeLimitKeys(ctx, task, t); err != nil {
 		return err
 	}

@@ -149,7 +149,7 @@ moved AS (
     WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = 'pending' AND s.decide_at IS NOT NULL
     RETURNING ` + returnReady + `, s.attempts, s.state
 ),
-` + ready("moved WHERE state = 'enqueued'") + `,
+` + readyByDue("moved WHERE state = 'enqueued'") + `,
 log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
     SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', attempts, state_since

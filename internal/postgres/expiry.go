@@ -253,7 +253,7 @@ moved AS (
       )
     RETURNING ` + returnReady + `, s.attempts
 ),
-` + ready("moved") + `,
+` + readyByDue("moved") + `,
 log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
     SELECT task_uuid, step_uuid, 'error', 'enqueued', 'redispatch', attempts, state_since

@@ -82,7 +82,7 @@ func before(id tasker.ID, d time.Duration) tasker.ID {
 //
 // $1 tasks, $2 the most steps of each, $3 also steps whose parents are open, $4 a step that
 // need not be open, $5 where counting the case stops, or null, $6 for how many steps errors are read.
-const selectExplainedTasks = `
+var selectExplainedTasks = `
 SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.state_since AS task_since, t.start_at, t.created_at, t.attend_by, x.start_by, coalesce((t.options ->> 'merged_requests')::int, 0) AS merged_requests, t.options ? 'debounce_key' IS TRUE AS debounced,
     coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, coalesce(un.steps, 0) AS undo_steps, coalesce(un.done, 0) AS undone,
     clock_timestamp() AS as_of, coalesce(h.to_state, '') AS moved_to, coalesce(h.event, '') AS moved_by, coalesce(h.actor, '') AS moved_actor, coalesce(h.reason, '') AS moved_reason,
@@ -98,7 +98,7 @@ SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.s
     CASE WHEN s.step_type = 'external' AND s.state = 'pending' THEN (
         SELECT max(x.completed_at) FROM tasker.workflow_steps x WHERE x.task_uuid = t.task_uuid AND x.step_uuid = ANY (s.parent_uuids)
     ) END AS parents_done_at,
-    ` + checkpointOfStep + ` AS checkpoint,
+    ` + checkpointOfStep + ` AS checkpoint, ` + dueOfTask + ` AS due, t.ends_at, CASE WHEN s.step_uuid IS NOT NULL THEN ` + dueOfStep + ` END AS step_due,
     s.map_step_uuid IS NOT NULL AND s.state = 'pending' AS waits_for_place,
     CASE WHEN s.items_total IS NOT NULL AND s.state = 'pending' AND s.decide_at IS NULL THEN tasker.item_counts(s.task_uuid, s.step_uuid) END AS items,
     coalesce(w.name, '') AS worker_name, coalesce(w.version, '') AS worker_version, w.last_heartbeat_at AS worker_heard, coalesce(w.heartbeat_interval, '0') AS worker_beats,
@@ -180,8 +180,10 @@ type ExplainedTask struct {
 	TaskState               tasker.TaskState
 	TaskSince, CreatedAt    time.Time
 	StartAt, AttendBy       *time.Time
-	Debounced               bool       // requests are merged into it until it starts
-	MergedRequests          int        // so far
+	Debounced               bool // requests are merged into it until it starts
+	MergedRequests          int  // so far
+	Due                     *tasker.Deadline
+	EndsAt                  *time.Time // when max_duration_minutes is over
 	StartBy                 *time.Time // by which a step of it must be claimed; nil when none need be, or that is over
 	Phase                   tasker.TaskPhase
 	Outcome                 tasker.TaskOutcome
@@ -234,7 +236,8 @@ type ExplainedStep struct {
 	ItemState, OperationState, PlannedBy, PausedFor, PausedBy string
 	PausedAt, PlannedAt, PlanExpires                          *time.Time
 	OperationWave, StepFailures                               int
-	Gate                                                      string   // the version that the operation asks of workers
+	Gate                                                      string // the version that the operation asks of workers
+	StepDue                                                   *tasker.Deadline
 	GateVersions                                              []string // of the live workers that could take the step
 	StepRetryAt, StepFailedAt                                 *time.Time
 	HoldOfStep

@@ -208,8 +208,8 @@ back AS (
     RETURNING ` + returnReady + `, s.fence
 ),
 ready AS (
-    INSERT INTO tasker.ready_steps (` + readyColumns + `, released_by)
-    SELECT ` + readyColumns + `, $1 FROM back
+    INSERT INTO tasker.ready_steps (` + readyColumns + `, released_by, due_at)
+    SELECT ` + readyColumns + `, $1, ` + orderOf("back") + ` FROM back
     ON CONFLICT (namespace, handler, priority, state_since, step_uuid) DO UPDATE -- somebody wrote the step by hand
     SET released_by = excluded.released_by, expires_at = excluded.expires_at, limit_passed_at = NULL
 ),

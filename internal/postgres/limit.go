@@ -271,8 +271,8 @@ back AS (
     RETURNING ` + returnReady + `
 ),
 ready AS (
-    INSERT INTO tasker.ready_steps (` + readyColumns + `)
-    SELECT ` + readyColumns + ` FROM back
+    INSERT INTO tasker.ready_steps (` + readyColumns + `, due_at)
+    SELECT ` + readyColumns + `, ` + orderOf("back") + ` FROM back
     ON CONFLICT (namespace, handler, priority, state_since, step_uuid) DO UPDATE -- somebody wrote the step by hand
     SET expires_at = excluded.expires_at, limit_passed_at = NULL
 ),

@@ -25,11 +25,14 @@ import (
 // A step that cannot be handed out is put aside under the key that has no place, so that the next
 // claim does not look at it again before there is one.
 
-// hasLimits is true where a step of the queues of the namespaces $1 and handlers $2 may have a limit.
-const hasLimits = `EXISTS (SELECT FROM tasker.limit_queues) AND EXISTS (
+// hasLimits is true where a step of the queues of the namespaces $1 and handlers $2 may have a limit, or
+// come first because of when it is due.
+const hasLimits = `(EXISTS (SELECT FROM tasker.limit_queues) AND EXISTS (
         SELECT FROM tasker.limit_queues l
         WHERE l.namespace = ANY (array_append($1::text[], '')) AND l.handler || '' = ANY (array_append($2::text[], ''))
-    )`
+    ) OR EXISTS (SELECT FROM tasker.due_queues) AND EXISTS (
+        SELECT FROM tasker.due_queues l WHERE l.namespace = ANY ($1::text[]) AND l.handler || '' = ANY ($2::text[])
+    ))`
 
 // limitedQueues remembers which claimants met limits, and the keys for which their last claim
 // looked. Both are hints.

@@ -69,6 +69,10 @@ queues AS (SELECT namespace, handler FROM queued UNION SELECT w.namespace, w.han
 // urgent of each key that has places. Each comes with the keys of its limits. An item of a map
 // step has the limits of that step.
 //
+// Where steps are ordered by when they are due, the most urgent are among those that are first in the order of
+// waiting and those that are first in the order of due times: whatever comes before a step without a due time also
+// waits for longer, or has a higher priority, or is among the latter.
+//
 // $1 namespaces, $2 handlers, $3 how many, $4 worker, $5 operations whose steps it may take, $6 steps to
 // leave alone, $7 the key after which the look at what is put aside begins.
 var (
@@ -84,14 +88,12 @@ ready AS MATERIALIZED (
     SELECT e.*
     FROM queues q
     CROSS JOIN LATERAL (
-        SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes
-        FROM tasker.ready_steps s
-        WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.step_uuid <> ALL ($6::uuid[])` + notHeld("s", "$5") + `
-        ORDER BY s.priority DESC, s.state_since
-        LIMIT $3::int
+        ` + readyIn("state_since", "") + `
+        UNION
+        ` + readyIn("due_at", " AND s.due_at IS NOT NULL") + `
     ) e
     WHERE ` + getsWork + `
-    ORDER BY e.priority DESC, e.state_since
+    ORDER BY ` + urgencyByDue("e") + `
     LIMIT $3::int
 ),
 aside AS MATERIALIZED (
@@ -107,14 +109,14 @@ aside AS MATERIALIZED (
         LEFT JOIN tasker.limits l ON l.limit_id = p.limit_id
     ) r
     CROSS JOIN LATERAL (
-        SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes
+        SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes, ` + orderOf("s") + ` AS due_at
         FROM (SELECT a.*, NULL::uuid AS released_by FROM tasker.held_steps a) s
         WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = k.limit_key_id AND s.step_uuid <> ALL ($6::uuid[])` + notHeld("s", "$5") + `
         ORDER BY s.priority DESC, s.state_since
         LIMIT greatest(r.places, 0)
     ) e
     WHERE r.places > 0 AND ` + getsWork + `
-    ORDER BY e.priority DESC, e.state_since
+    ORDER BY ` + urgencyByDue("e") + `
     LIMIT $3::int
 )
 SELECT c.task_uuid, c.step_uuid, c.namespace, c.handler, c.priority, c.state_since, c.inputs_bytes, c.aside,
@@ -124,7 +126,24 @@ CROSS JOIN LATERAL (
     SELECT array_agg(x.limit_id ORDER BY x.limit_id, x.key) AS ids, array_agg(x.key ORDER BY x.limit_id, x.key) AS keys
     FROM (` + limitsOf("c") + `) x
 ) l
-ORDER BY c.priority DESC, c.state_since, c.step_uuid`
+ORDER BY ` + urgencyByDue("c") + `, c.step_uuid`
+}
+
+// readyIn selects the steps of a queue q that are first in an order within their priorities.
+func readyIn(order, which string) string {
+	return `(
+            SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes, s.due_at
+            FROM tasker.ready_steps s
+            WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.step_uuid <> ALL ($6::uuid[])` + which + notHeld("s", "$5") + `
+            ORDER BY s.priority DESC, s.` + order + `
+            LIMIT $3::int
+        )`
+}
+
+// urgencyByDue is the order of urgency of a row where steps may be ordered by when they are due: of one
+// priority those that are come first.
+func urgencyByDue(row string) string {
+	return row + `.priority DESC, ` + row + `.due_at, ` + row + `.state_since`
 }
 
 // limitedNamed are the candidates among steps that are named: $3 and $7 are their ids.

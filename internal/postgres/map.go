@@ -64,7 +64,7 @@ made AS (
     CROSS JOIN LATERAL (SELECT u.place <= coalesce($8::int, u.place) AS begins) p
     RETURNING ` + returnReady + `, s.state
 ),
-` + ready("made WHERE state = 'enqueued'") + `,
+` + readyByDue("made WHERE state = 'enqueued'") + `,
 announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
     SELECT task_uuid, step_uuid, namespace FROM made WHERE $4 AND state = 'enqueued' ORDER BY task_uuid, step_uuid

@@ -14,7 +14,7 @@ import (
 //
 // $1 task, $2 map step, $3 the first ordinal, $4 how many items and one more, $5 their state, $6
 // how many bytes.
-const selectItemsOfMap = `
+var selectItemsOfMap = `
 WITH chosen AS MATERIALIZED (
     SELECT i.step_uuid, i.item_ordinal, coalesce(i.results_bytes, octet_length(i.results::text), 0)
         + coalesce(octet_length(i.error::text), 0) + octet_length(i.item::text) AS bytes

@@ -18,6 +18,7 @@ type NewOptions struct {
 	StartWithin time.Duration // the same, so long after its start
 	Unique      tasker.Unique // its key is that of the task; empty: it has none
 	Debounce    tasker.Debounce
+	Due         *NewDeadline // nil: it has no due time
 }
 
 // optionColumns are the options of a task as bindTask takes them.
@@ -86,6 +87,7 @@ func bindTasks(batch *pgx.Batch, tasks []*CreatedTask) {
 	if len(delayed) > 0 {
 		batch.Queue(delaySteps, delayed, by)
 	}
+	dueTimes(batch, bound)
 }
 
 const tasksToExpire = `

@@ -32,6 +32,23 @@ func ready(of string) string {
 )`
 }
 
+// readyByDue is ready where steps may come first by when they are due. A report and the creation of tasks
+// do without: steps that are ordered so are always decided.
+func readyByDue(of string) string {
+	return `ready AS (
+    INSERT INTO tasker.ready_steps (` + readyColumns + `, due_at)
+    SELECT ` + readyColumns + `, ` + orderOf("e") + ` FROM (SELECT * FROM ` + of + `) e
+)`
+}
+
+// orderOf is by when a step that a row names, or its task, is due, if that is the order of its steps.
+func orderOf(row string) string {
+	return `(
+        SELECT min(o.due_at) FROM tasker.deadlines o
+        WHERE o.task_uuid = ` + row + `.task_uuid AND o.step_uuid IN (` + wholeTask + `, ` + row + `.step_uuid) AND o.orders
+    )`
+}
+
 // readyKey is true of the row r of ready_steps that a step s has if it is enqueued.
 const readyKey = `r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since AND r.step_uuid = s.step_uuid`
 

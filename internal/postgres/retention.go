@@ -59,6 +59,7 @@ attributes AS (DELETE FROM tasker.task_attributes a USING old WHERE a.task_uuid 
 checkpoints AS (DELETE FROM tasker.step_checkpoints c USING old WHERE c.task_uuid = old.task_uuid),
 given AS (DELETE FROM tasker.map_inputs m USING old WHERE m.task_uuid = old.task_uuid),
 limits AS (DELETE FROM tasker.task_limits l USING old WHERE l.task_uuid = old.task_uuid),
+deadlines AS (DELETE FROM tasker.deadlines d USING old WHERE d.task_uuid = old.task_uuid),
 human_steps AS (DELETE FROM tasker.human_steps a USING old WHERE a.task_uuid = old.task_uuid),
 answer_links AS (DELETE FROM tasker.answer_links x USING old WHERE x.task_uuid = old.task_uuid),
 human_log AS (DELETE FROM tasker.human_step_history x USING old WHERE x.task_uuid = old.task_uuid),

@@ -36,6 +36,8 @@ var composed = map[string]string{
 	"settleTasks": settleTasks, "settleReported": settleReported, "settleJoined": settleJoined, "settleEmissions": settleEmissions, "settleMessages": settleMessages, "recordRejected": recordRejected, "selectEntry": selectEntry, "selectFailedInput": selectFailedInput,
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
 	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions, "moveItems": moveItems, "selectItemsOfMap": selectItemsOfMap,
+	"selectTask": selectTask, "selectStep": selectStep, "selectSteps": selectSteps, "selectFailedItems": selectFailedItems, "treeTasks": treeTasks,
+	"insertDeadlines": insertDeadlines, "replaceDeadlines": replaceDeadlines, "dueTask": dueTask, "selectExplainedTasks": selectExplainedTasks, "changeDeadline": changeDeadline, "reorderReady": reorderReady,
 }
 
 // inScopes runs a function for all namespaces and for some.
@@ -71,6 +73,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 			{Attributes: []tasker.AttributeFilter{{Name: "due", Value: "<=2026-01-31T00:00:00Z"}, {Name: "gift", Value: "true"}}, Namespace: "a", Tags: []string{"a"}},
 			{Tags: []string{"a"}}, {Tags: []string{"a", "b"}, Initiator: "a", SourceSystem: "a"}, {CorrelationID: "a", IdempotencyKey: "b"},
 			{CorrelationID: tasker.NewID().String(), Tags: []string{"a"}, Namespace: "c"}, {Initiator: "a", CreatedAfter: time.Now()},
+			{Overdue: true}, {DueBefore: time.Now(), Namespace: "a", Name: "b", State: tasker.TaskError, Tags: []string{"a"}}, {Overdue: true, DueBefore: time.Now(), Parent: tasker.NewID()},
 			{Phase: tasker.Compensating}, {Parent: tasker.NewID()}, {Parent: tasker.NewID(), State: tasker.TaskError, Namespace: "a", Name: "b", Tags: []string{"a"}},
 			{SourceSystem: "a", State: tasker.TaskError, Namespace: "a", Name: "b", DeadLettered: new(true), CreatedBefore: time.Now()},
 		} {

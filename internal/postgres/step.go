@@ -14,7 +14,7 @@ import (
 const stepType = `CASE WHEN s.is_decision THEN 'decision' ELSE s.step_type END`
 
 // Readiness is told by the one function that people call from psql as well.
-const stepColumns = `
+var stepColumns = `
 SELECT
     s.step_uuid AS uuid, s.task_uuid, s.name, ` + stepType + ` AS type, s.handler, s.state, s.state_since,
     r.dependencies_satisfied, r.retry_eligible, r.ready_for_execution, r.total_parents, r.completed_parents,
@@ -28,14 +28,14 @@ SELECT
     ), '') ELSE '' END AS assignee,
     s.map_step_uuid, coalesce(s.item_ordinal, 0) AS ordinal, s.item,
     CASE WHEN s.items_total IS NOT NULL THEN tasker.item_counts(s.task_uuid, s.step_uuid) END AS counted,
-    ` + checkpointOfStep + ` AS saved, `
+    ` + checkpointOfStep + ` AS saved, ` + dueOfStep + ` AS due, `
 
-const selectStep = stepColumns + `s.results, s.error
+var selectStep = stepColumns + `s.results, s.error
 FROM tasker.get_step_readiness_status($1, $2) r
 JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
 WHERE s.task_uuid = $1`
 
-const selectSteps = stepColumns + `d.results, d.error
+var selectSteps = stepColumns + `d.results, d.error
 FROM tasker.get_step_readiness_status($1) r
 JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
 LEFT JOIN tasker.step_documents($1, $2) d ON d.step_uuid = s.step_uuid
@@ -43,7 +43,7 @@ WHERE s.task_uuid = $1 AND s.map_step_uuid IS NULL
 ORDER BY s.step_uuid`
 
 // Of the items of map steps those that have failed for good come first.
-const selectFailedItems = stepColumns + `s.results, s.error
+var selectFailedItems = stepColumns + `s.results, s.error
 FROM tasker.get_step_readiness_status($1, ARRAY(
     SELECT i.step_uuid
     FROM tasker.workflow_steps i

@@ -12,10 +12,10 @@ import (
 
 // Everything about a task but its context, which lists leave out. The counts are
 // taken of the tasks of the answer only, and without the items of map steps.
-const taskColumns = `
+var taskColumns = `
     t.task_uuid AS uuid, t.template_uuid, t.namespace, t.name, t.version, t.state, t.state_since, coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, t.priority,
     t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
-    coalesce(t.idempotency_key, '') AS idempotency_key, t.recreated_from, t.parent_task_uuid, t.parent_step_uuid, t.start_at, t.created_at, t.updated_at, t.completed_at, t.options,
+    coalesce(t.idempotency_key, '') AS idempotency_key, t.recreated_from, t.parent_task_uuid, t.parent_step_uuid, t.start_at, t.created_at, t.updated_at, t.completed_at, t.options, ` + dueOfTask + ` AS due, t.ends_at AS max_duration_ends_at,
     n.total, n.pending, n.in_progress, n.completed, n.failed, n.ready, n.cancelled, n.skipped,
     d.dlq_entry_uuid IS NOT NULL AS dead_lettered, d.dlq_timestamp AS dead_lettered_at,
     coalesce(d.dlq_reason::text, '') AS dead_letter_reason, d.dlq_entry_uuid,
@@ -55,10 +55,11 @@ func (r taskRow) task() tasker.Task {
 	return r.Task
 }
 
+var selectTask = `SELECT t.context, ` + taskColumns + ` FROM tasker.tasks t ` + taskSources + ` WHERE t.task_uuid = $1`
+
 // Task returns a task. The error is NotFound when there is none.
 func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
-	row, err := one[taskRow](ctx, db.pool,
-		`SELECT t.context, `+taskColumns+` FROM tasker.tasks t `+taskSources+` WHERE t.task_uuid = $1`, id)
+	row, err := one[taskRow](ctx, db.pool, selectTask, id)
 	if err != nil {
 		return tasker.Task{}, fmt.Errorf("read task: %w", err)
 	}
@@ -84,8 +85,8 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 		scope = scope.And(access.PayloadsOf(ctx)) // they are parts of payloads
 	}
 	by := seekOf(f, attributes)
-	if f.Before != (tasker.ID{}) && f.Parent == (tasker.ID{}) && by != nil && by.ranged() {
-		return nil, false, tasker.Errorf(tasker.Invalid, "before: tasks that only a range of an attribute finds are in the order of its values; their list goes on with offset")
+	if f.Before != (tasker.ID{}) && f.Parent == (tasker.ID{}) && (f.ByDueTime() || by != nil && by.ranged()) {
+		return nil, false, tasker.Errorf(tasker.Invalid, "before: tasks that only a range of an attribute finds are in the order of its values, and those that are due before an instant in that of their due times; their list goes on with offset")
 	}
 	few, err := db.readsState(ctx, f, by)
 	if err != nil {
@@ -94,11 +95,7 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 	if few {
 		by = nil
 	}
-	order := "t.task_uuid DESC"
-	chosen, args, ranked := choosePage(f, scope, by, attributes)
-	if ranked {
-		order = "t.found_by DESC NULLS LAST, " + order
-	}
+	chosen, args, order := choosePage(f, scope, by, attributes)
 	// The page is chosen first, so only its tasks are counted.
 	rows, err := collect[taskRow](ctx, db.pool, fmt.Sprintf(`
 		SELECT NULL::jsonb AS context, %s
@@ -117,19 +114,22 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 }
 
 // choosePage selects the tasks of a page, and one more, by the index that serves the filter: that
-// of a seek, or without one that of the states or of the tasks. When it is that of an attribute,
-// the rows are ranked by found_by.
-func choosePage(f tasker.TaskFilter, scope access.Scope, by *seek, attributes []comparison) (sql string, args []any, ranked bool) {
+// of due times, that of a seek, or without one that of the states or of the tasks. It returns their order.
+func choosePage(f tasker.TaskFilter, scope access.Scope, by *seek, attributes []comparison) (sql string, args []any, order string) {
+	order = "t.task_uuid DESC"
 	switch {
 	case f.Parent != (tasker.ID{}):
 		sql, args = childrenPage(f, scope, attributes)
+	case f.ByDueTime():
+		sql, args = duePage(f, scope, attributes)
+		order = "t.due_at, t.task_uuid"
 	case by != nil:
 		sql, args = foundPage(f, scope, by)
-		ranked = true
+		order = "t.found_by DESC NULLS LAST, " + order
 	default:
 		sql, args = tasksPage(f, scope, attributes)
 	}
-	return sql, args, ranked
+	return sql, args, order
 }
 
 // tasksPage selects the tasks of a page, and one more. A state is asked for as a
@@ -202,6 +202,9 @@ func childrenPage(f tasker.TaskFilter, scope access.Scope, attributes []comparis
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
 	where := append([]string{"t.parent_task_uuid = " + p.add(f.Parent)}, p.conditions(f, nil)...)
 	where = append(where, p.compared(attributes)...)
+	if f.ByDueTime() {
+		where = append(where, p.dueBefore(f))
+	}
 	if f.State != "" {
 		where = append(where, "t.state = "+p.add(string(f.State)))
 	}

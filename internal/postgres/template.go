@@ -67,6 +67,9 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 		if err == nil {
 			err = tx.giveLimits(ctx, t)
 		}
+		if err == nil {
+			err = tx.orderQueues(ctx, t)
+		}
 		created = err == nil
 		if actor := access.IdentityOf(ctx).Subject; created && actor != "" {
 			return tx.audit(ctx, actor, "template.registered", t.Namespace+"/"+t.Name+" "+t.Version)

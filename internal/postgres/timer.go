@@ -26,7 +26,7 @@ moved AS (
 // afterMove ends a statement whose steps moved have become enqueued: workers find them, the
 // history has the move, and the statement returns the namespaces. $3 tells whether they are announced.
 func afterMove(from, event string) string {
-	return ready("moved") + `,
+	return readyByDue("moved") + `,
 log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
     SELECT task_uuid, step_uuid, '` + from + `', 'enqueued', '` + event + `', attempts, state_since
@@ -191,6 +191,7 @@ SELECT current_setting('transaction_read_only') = 'on' AS read_only,
 FROM (VALUES
     ('` + StartTask + `', ` + dueAndNext("t.start_at", "now()", "tasker.tasks t WHERE t.state = 'pending'") + `),
     ('` + ExpireTask + `', ` + dueAndNext("x.start_by", "now()", "tasker.task_starts x WHERE true") + `),
+    ('` + WatchDeadlines + `', ` + dueAndNext("d.look_at", "now()", "tasker.deadlines d WHERE d.look_at < 'infinity'") + `),
     ('` + RetrySteps + `', ` + dueAndNext("s.next_retry_at", "now()", "tasker.workflow_steps s WHERE s.next_retry_at IS NOT NULL") + `),
     ('` + DecideSteps + `', ` + dueAndNext("s.decide_at", "now()", "tasker.workflow_steps s WHERE s.decide_at IS NOT NULL") + `),
     ('` + EndWait + `', ` + dueAndNext("s.wait_until", "now()", "tasker.workflow_steps s WHERE s.wait_until IS NOT NULL") + `),
@@ -233,6 +234,7 @@ SELECT k.kind, greatest(coalesce(extract(epoch FROM now() - k.since), 0), 0)::fl
 FROM (VALUES
     ` + since(StartTask, "t.start_at", "tasker.tasks t WHERE t.state = 'pending'") + `,
     ` + since(ExpireTask, "x.start_by", "tasker.task_starts x WHERE true") + `,
+    ` + since(WatchDeadlines, "d.look_at", "tasker.deadlines d WHERE d.look_at < 'infinity'") + `,
     ` + since(DecideSteps, "s.decide_at", "tasker.workflow_steps s WHERE s.decide_at IS NOT NULL") + `,
     ` + since(EndWait, "s.wait_until", "tasker.workflow_steps s WHERE s.wait_until IS NOT NULL") + `,
     ` + since(Remind, "s.remind_at", "tasker.workflow_steps s WHERE s.remind_at IS NOT NULL") + `,

@@ -164,7 +164,7 @@ WITH step AS MATERIALIZED (
     FROM tasker.workflow_steps s
     WHERE s.task_uuid = $1 AND s.step_uuid = ANY ($2) AND s.state = 'enqueued'
 ),
-` + ready("step") + `,
+` + readyByDue("step") + `,
 announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
     SELECT task_uuid, step_uuid, namespace FROM step WHERE $3 ORDER BY step_uuid

@@ -354,7 +354,9 @@ func TestViolationsAreFound(t *testing.T) {
 		"schedule is not told that its task has ended": aSchedule + `INSERT INTO tasker.schedule_firings (schedule_uuid, nominal_at, nominal_until, kind, outcome, task_uuid, task_open, actor)
 			SELECT h.schedule_uuid, now(), now(), 'clock', 'started', t.task_uuid, true, 'system' FROM tasker.schedules h, tasker.tasks t;
 			UPDATE tasker.tasks SET schedule_uuid = (SELECT schedule_uuid FROM tasker.schedules), state = 'complete', stale_at = NULL, warn_at = NULL, completed_at = now(); DELETE FROM tasker.schedule_signals`,
-		"schedule has no way forward":                            aSchedule + `UPDATE tasker.schedules SET awaits_task = gen_random_uuid(), next_at = NULL, fire_at = NULL`,
+		"schedule has no way forward": aSchedule + `UPDATE tasker.schedules SET awaits_task = gen_random_uuid(), next_at = NULL, fire_at = NULL`,
+		"due time of a task that has ended is open": enqueuedStep + `INSERT INTO tasker.deadlines (task_uuid, step_uuid, namespace, due_at, warn_at, look_at, investigate, orders, source)
+			SELECT task_uuid, '00000000-0000-0000-0000-000000000000', namespace, now(), now(), now(), false, false, 'template' FROM tasker.tasks`,
 		"task that has ended is still to be begun by an instant": enqueuedStep + `INSERT INTO tasker.task_starts SELECT task_uuid, now() FROM tasker.tasks`,
 		"unique key and open task differ":                        enqueuedStep + `UPDATE tasker.tasks SET options = '{"unique_key": "k"}'`,
 		"debounce key and pending task differ":                   enqueuedStep + `INSERT INTO tasker.debounced_tasks SELECT namespace, name, 'k', task_uuid, now() FROM tasker.tasks`,

@@ -39,6 +39,8 @@ var serverPrivileges = map[string]string{
 	"claims":                         "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"debounced_tasks":                "SELECT INSERT UPDATE DELETE",
 	"deferred_work":                  "SELECT INSERT UPDATE DELETE",
+	"deadlines":                      "SELECT INSERT UPDATE DELETE",
+	"due_queues":                     "SELECT INSERT",
 	"dispatch_canary":                "SELECT UPDATE",
 	"dispatch_outbox":                "SELECT INSERT UPDATE DELETE",
 	"dlq_base_priorities":            "SELECT UPDATE",

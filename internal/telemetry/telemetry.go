@@ -126,6 +126,11 @@ func (s *Service) ObserveSchedules(failing func(context.Context) (int64, error))
 	return s.Metrics.ObserveSchedules(s.provider, failing)
 }
 
+// ObserveDeadlines adds how many tasks are overdue; see [metrics.Metrics.ObserveDeadlines].
+func (s *Service) ObserveDeadlines(overdue func(context.Context) (int64, error)) error {
+	return s.Metrics.ObserveDeadlines(s.provider, overdue)
+}
+
 // ObserveDue adds how late work is that is due; see [metrics.Metrics.ObserveDue].
 func (s *Service) ObserveDue(read func(context.Context) (map[string]float64, error)) error {
 	return s.Metrics.ObserveDue(s.provider, read)

@@ -281,6 +281,9 @@ func (v value) checkConditions(t *tasker.Template) {
 	if start, ok := v.get("start"); ok {
 		start.checkStart(t)
 	}
+	if due, ok := v.get("due"); ok {
+		due.checkDue(&t.Due, expression.Scope{Input: t.InputSchema}, false)
+	}
 	if limits, ok := v.get("limits"); ok {
 		limits.checkLimits(t)
 	}
@@ -289,6 +292,9 @@ func (v value) checkConditions(t *tasker.Template) {
 		scope := expression.Scope{Input: t.InputSchema, Ancestors: t.Ancestors(s.Name), Steps: names}
 		for _, e := range expression.Of(s) {
 			place.checkExpression(e, scope)
+		}
+		if due, ok := place.get("due"); ok {
+			due.checkDue(&t.Steps[i].Due, scope, true)
 		}
 	}
 }

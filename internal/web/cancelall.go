@@ -61,7 +61,7 @@ func (f *cancelAllForm) command(req *request) command {
 	ctl := []string{"task", "cancel-all"}
 	words := [][2]string{
 		{"state", "--status"}, {"namespace", "--namespace"}, {"name", "--name"}, {"tag", "--tag"}, {"correlation_id", "--correlation-id"}, {"idempotency_key", "--idempotency-key"},
-		{"initiator", "--initiator"}, {"source_system", "--source-system"}, {"attribute", "--attribute"}, {"created_after", "--created-after"}, {"created_before", "--created-before"}, {"parent", "--parent"},
+		{"initiator", "--initiator"}, {"source_system", "--source-system"}, {"attribute", "--attribute"}, {"created_after", "--created-after"}, {"created_before", "--created-before"}, {"parent", "--parent"}, {"due_before", "--due-before"},
 	}
 	query := url.Values{}
 	for _, w := range words {
@@ -80,6 +80,10 @@ func (f *cancelAllForm) command(req *request) command {
 	if dead := f.query.Get("dead_lettered"); dead != "" {
 		ctl = append(ctl, "--dead-lettered="+dead)
 		query.Set("dead_lettered", dead)
+	}
+	if f.query.Get("overdue") != "" {
+		ctl = append(ctl, "--overdue")
+		query.Set("overdue", "true")
 	}
 	if f.Compensate {
 		ctl = append(ctl, "--compensate")

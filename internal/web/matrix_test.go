@@ -56,7 +56,7 @@ var permissions = map[string]access.Permission{
 	"/tasks": access.ReadTasks, "/tasks/{task}": access.ReadTasks, "/tasks/{task}/steps/{step}/items": access.ReadTasks, "/staleness": access.ReadTasks, "/workers": access.ReadWorkers, "/queues/{namespace}/{handler}": access.ReadWorkers,
 	"/events": access.ReadEvents, "/emissions": access.ReadEvents, "/emissions/{event}": access.ReadEvents, "/audit": access.Administer,
 	"/tasks/{task}/steps/{step}/reset": access.OperateSteps, "/tasks/{task}/steps/{step}/resolve": access.OperateSteps, "/tasks/{task}/steps/{step}/complete": access.OperateSteps,
-	"/tasks/{task}/version": access.OperateSteps, "/tasks/{task}/cancel": access.CancelTasks, "/tasks/{task}/investigate": access.UpdateInvestigations,
+	"/tasks/{task}/version": access.OperateSteps, "/tasks/{task}/due": access.OperateSteps, "/tasks/{task}/cancel": access.CancelTasks, "/tasks/{task}/investigate": access.UpdateInvestigations,
 	"/investigations/{investigation}/update": access.UpdateInvestigations, "/investigations/{investigation}/own": access.UpdateInvestigations,
 	"/limits": access.ReadWorkers, "/limit": access.ReadWorkers, "/set-limit": access.OperateSteps, "/delete-limit": access.OperateSteps,
 	"/set-weight": access.Administer, "/workers/{worker}/drain": access.DrainWorkers, "/emissions/{event}/re-emit": access.ResendEvents,

@@ -213,7 +213,7 @@ func TestWhatIsShownMayBeDone(t *testing.T) {
 	h.settled("webhook", tn)
 	h.asks("space-aqz")
 	repairs := []string{
-		"answer", "assign", "begin-hold", "cancel", "cancel-tasks", "complete", "drain", "fixed", "investigate", "links", "merge", "note", "own", "plan", "re-emit", "release", "reset", "resolve", "run", "set-limit", "snooze", "split", "update", "wake",
+		"answer", "assign", "begin-hold", "cancel", "cancel-tasks", "complete", "drain", "due", "fixed", "investigate", "links", "merge", "note", "own", "plan", "re-emit", "release", "reset", "resolve", "run", "set-limit", "snooze", "split", "update", "wake",
 	}
 	all := slices.Sorted(slices.Values(append(slices.Clone(repairs), "retire", "set-weight")))
 	for grant, want := range map[string][]string{"viewer@space-aqz": {}, "developer@space-aqz": {"cancel", "cancel-tasks", "retire"}, "operator@space-aqz": repairs, "admin@*": all} {

@@ -37,6 +37,8 @@ type taskFilter struct {
 	Namespace, Name, DeadLettered                          string
 	Tags, CorrelationID, Parent, Attributes                string
 	IdempotencyKey, Initiator, SourceSystem, After, Before string
+	Overdue                                                bool
+	DueBefore                                              string
 }
 
 // Any tells whether something is left out.
@@ -44,7 +46,7 @@ func (f taskFilter) Any() bool { return f != taskFilter{} }
 
 // Rare tells whether something is left out by what is seldom asked for.
 func (f taskFilter) Rare() bool {
-	return f.IdempotencyKey+f.Initiator+f.SourceSystem+f.After+f.Before != ""
+	return f.IdempotencyKey+f.Initiator+f.SourceSystem+f.After+f.Before+f.DueBefore != ""
 }
 
 // taggedPath returns the address of the list of the tasks that have a tag.
@@ -114,7 +116,7 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 	page.Filter = taskFilter{
 		Tags: strings.Join(f.Tags, " "), Attributes: strings.Join(attributes, " "),
 		State: f.State, Namespace: f.Namespace, Name: f.Name, CorrelationID: f.CorrelationID, Parent: q.Get("parent"), IdempotencyKey: f.IdempotencyKey,
-		Initiator: f.Initiator, SourceSystem: f.SourceSystem, After: q.Get("created_after"), Before: q.Get("created_before"),
+		Initiator: f.Initiator, SourceSystem: f.SourceSystem, After: q.Get("created_after"), Before: q.Get("created_before"), Overdue: f.Overdue, DueBefore: q.Get("due_before"),
 	}
 	if f.DeadLettered != nil {
 		page.Filter.DeadLettered = strconv.FormatBool(*f.DeadLettered)
@@ -144,7 +146,7 @@ func filterOf(q *query) (tasker.TaskFilter, error) {
 		State: choice(q, "state", tasker.TaskStates()), Namespace: q.text("namespace", maxText), Name: q.text("name", maxText),
 		DeadLettered: q.flag("dead_lettered"), CorrelationID: q.text("correlation_id", maxText),
 		IdempotencyKey: q.text("idempotency_key", maxText), Initiator: q.text("initiator", maxText), SourceSystem: q.text("source_system", maxText),
-		CreatedAfter: q.instant("created_after"), CreatedBefore: q.instant("created_before"),
+		CreatedAfter: q.instant("created_after"), CreatedBefore: q.instant("created_before"), Overdue: q.on("overdue"), DueBefore: q.instant("due_before"),
 	}
 	if parent := q.id("parent"); parent != nil {
 		f.Parent = *parent
@@ -297,6 +299,12 @@ func (s *server) task(req *request) (*view, error) {
 		page.OlderMoves = apiOfTask(t) + "/transitions"
 	}
 	return &view{page: "taskpage", title: t.Namespace + "/" + t.Name, nav: "Tasks", live: true, body: page}, nil
+}
+
+// DurationFirst reports whether max_duration_minutes of its template is over before the task is due.
+func (p taskPage) DurationFirst() bool {
+	which, _ := tasker.FirstDeadline(p.Task.Due, p.Task.MaxDurationEndsAt)
+	return p.Task.Due != nil && which == tasker.ByMaxDuration
 }
 
 // canChange reports whether there is another version to which the task could be brought.

@@ -485,7 +485,7 @@ func (s *server) routes() []route {
 		actionRoutes(s, "/investigations/{investigation}/update", access.UpdateInvestigations, s.updateForm),
 		actionRoutes(s, "/investigations/{investigation}/own", access.UpdateInvestigations, s.ownForm),
 		actionRoutes(s, cancelAllPath, access.CancelTasks, s.cancelAllForm),
-		actionRoutes(s, "/tasks/{task}/cancel", access.CancelTasks, s.cancelForm),
+		actionRoutes(s, "/tasks/{task}/due", access.OperateSteps, s.dueForm), actionRoutes(s, "/tasks/{task}/cancel", access.CancelTasks, s.cancelForm),
 		actionRoutes(s, "/tasks/{task}/version", access.OperateSteps, s.versionForm),
 		actionRoutes(s, "/tasks/{task}/investigate", access.UpdateInvestigations, s.investigateForm),
 		actionRoutes(s, "/workers/{worker}/drain", access.DrainWorkers, s.drainForm),

@@ -1,9 +1,9 @@
 -- get_stale_tasks_for_dlq finds the tasks that have stood in a watched state past
--- their threshold, or have run past max_duration_minutes, and have no open
--- investigation. Who recovered and stands still again is found again; who
--- went on although its duration is over, or may, is known already. It reads one
--- index range for each threshold in use and one for durations: its cost grows with
--- what is due. A step that is being worked on within its own timeout is no standstill
+-- their threshold, or have run past max_duration_minutes, or are overdue and are to be
+-- investigated then, and have no open investigation. Who recovered and stands still again is found again; who
+-- went on although its duration is over, or may, is known already, and so is who was found
+-- overdue since it is due then. It reads one index range for each threshold in use, one for durations
+-- and one for due times: its cost grows with what is due. A step that is being worked on within its own timeout is no standstill
 -- (steps_within_timeout), unless max_duration is over. A task at
 -- which the sweep has failed is left out until it is to be tried again
 -- (deferred_work). Planned once a session, for any limit: to plan it takes as long as to
@@ -72,6 +72,24 @@ BEGIN
                 ORDER BY e.ends_at
                 LIMIT p_limit
             )
+            UNION ALL
+            (
+                SELECT e.task_uuid, e.namespace, e.name, e.state, e.state_since, e.stale_at, e.created_at, 'overdue', o.due_at
+                FROM tasker.deadlines o
+                JOIN tasker.tasks e ON e.task_uuid = o.task_uuid
+                LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = e.task_uuid AND (d.resolution_status = 'pending' OR d.detail_code = 'overdue' AND d.dlq_timestamp >= o.due_at)
+                WHERE o.due_at <= p_now AND o.ended_at IS NULL AND o.investigate AND e.stale_at IS NOT NULL AND d.task_uuid IS NULL
+                  AND NOT EXISTS (
+                      SELECT FROM tasker.workflow_steps w
+                      WHERE w.task_uuid = o.task_uuid AND w.step_uuid = o.step_uuid AND w.state IN ('complete', 'resolved_manually', 'skipped', 'cancelled') OFFSET 0
+                  )
+                  AND NOT EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = e.task_uuid AND q.hold_uuid IS NOT NULL OFFSET 0)
+                  AND NOT EXISTS (
+                      SELECT FROM tasker.deferred_work f WHERE f.kind = 'sweep' AND f.task_uuid = e.task_uuid AND f.retry_at > p_now OFFSET 0
+                  )
+                ORDER BY o.due_at
+                LIMIT p_limit
+            )
         ) u
         ORDER BY u.task_uuid, u.due_at
     ) due
@@ -79,4 +97,4 @@ BEGIN
     LIMIT p_limit;
 END
 $$;
-COMMENT ON FUNCTION tasker.get_stale_tasks_for_dlq(integer, timestamptz) IS 'Tasks past their staleness threshold or their whole duration, without an open investigation, the longest overdue first.';
+COMMENT ON FUNCTION tasker.get_stale_tasks_for_dlq(integer, timestamptz) IS 'Tasks past their staleness threshold, their whole duration or their due time, without an open investigation, the longest overdue first.';

@@ -284,6 +284,41 @@ COMMENT ON COLUMN tasker.claims.claimed_at IS 'When the steps were claimed. A st
 COMMENT ON COLUMN tasker.claims.tasks IS 'The tasks of the steps, in the same order.';
 COMMENT ON COLUMN tasker.claims.steps IS 'The steps that were claimed.';
 
+CREATE TABLE tasker.deadlines (
+    task_uuid uuid NOT NULL,
+    step_uuid uuid NOT NULL,
+    namespace text NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    warn_at timestamp with time zone NOT NULL,
+    look_at timestamp with time zone NOT NULL,
+    warn_s integer,
+    investigate boolean NOT NULL,
+    orders boolean NOT NULL,
+    source text NOT NULL,
+    set_by text DEFAULT ''::text NOT NULL,
+    set_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    warned_at timestamp with time zone,
+    announced_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    CONSTRAINT deadline_is_in_bounds CHECK (((warn_at <= due_at) AND (due_at <= (set_at + '1826 days'::interval)) AND (warn_s >= 0))),
+    CONSTRAINT deadline_source_is_known CHECK ((source = ANY (ARRAY['request'::text, 'template'::text, 'operator'::text]))),
+    CONSTRAINT deadline_that_is_asked_for_is_ahead CHECK (((source = 'template'::text) OR (due_at > set_at))),
+    CONSTRAINT deadlines_pkey PRIMARY KEY (task_uuid, step_uuid)
+);
+CREATE INDEX deadlines_of_open_tasks ON tasker.deadlines USING btree (namespace, due_at, task_uuid) WHERE ((ended_at IS NULL) AND (step_uuid = '00000000-0000-0000-0000-000000000000'::uuid));
+CREATE INDEX deadlines_to_investigate ON tasker.deadlines USING btree (due_at) WHERE ((ended_at IS NULL) AND investigate);
+CREATE INDEX deadlines_to_look_at ON tasker.deadlines USING btree (look_at, task_uuid, step_uuid) WHERE (look_at < 'infinity'::timestamp with time zone);
+COMMENT ON TABLE tasker.deadlines IS 'By when tasks and steps are due. The row stays when the task has ended, and is removed with it.';
+COMMENT ON COLUMN tasker.deadlines.step_uuid IS 'The step that is due; all zeros: the whole task is.';
+COMMENT ON COLUMN tasker.deadlines.look_at IS 'When people are told next: of what is due soon, or overdue. Infinity: there is nothing to tell.';
+COMMENT ON COLUMN tasker.deadlines.warn_s IS 'How long before people are told. Null: when four fifths of the time are over.';
+COMMENT ON COLUMN tasker.deadlines.investigate IS 'The sweep opens an investigation once it is overdue.';
+COMMENT ON COLUMN tasker.deadlines.orders IS 'Of steps of one priority the one that is due first is handed out first.';
+COMMENT ON COLUMN tasker.deadlines.source IS 'Who said so last: the request, the template, or an operator.';
+COMMENT ON COLUMN tasker.deadlines.warned_at IS 'When people were told that it is due soon. Null: they were not.';
+COMMENT ON COLUMN tasker.deadlines.announced_at IS 'When people were told that it is overdue. Null: they were not.';
+COMMENT ON COLUMN tasker.deadlines.ended_at IS 'When its task ended or was given up. Null: it has not.';
+
 CREATE TABLE tasker.debounced_tasks (
     namespace text NOT NULL,
     name text NOT NULL,
@@ -360,6 +395,13 @@ CREATE TABLE tasker.dlq_totals (
 );
 COMMENT ON TABLE tasker.dlq_totals IS 'Investigations that have ended, added up by reason and by how they ended.';
 COMMENT ON COLUMN tasker.dlq_totals.open_seconds IS 'How long they were open, all together.';
+
+CREATE TABLE tasker.due_queues (
+    namespace text NOT NULL,
+    handler text NOT NULL,
+    CONSTRAINT due_queues_pkey PRIMARY KEY (namespace, handler)
+);
+COMMENT ON TABLE tasker.due_queues IS 'Queues in which a template has the steps that are due first come first. Claims of other queues do not look at due times.';
 
 CREATE TABLE tasker.emission_sinks (
     sink text NOT NULL,
@@ -926,8 +968,10 @@ CREATE TABLE tasker.ready_steps (
     queue_ttl_ms bigint,
     inputs_bytes bigint,
     released_by uuid,
-    limit_passed_at timestamp with time zone
+    limit_passed_at timestamp with time zone,
+    due_at timestamp with time zone
 ) WITH (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
+CREATE INDEX ready_steps_by_due ON tasker.ready_steps USING btree (namespace, handler, priority DESC, due_at) WHERE (due_at IS NOT NULL);
 CREATE INDEX ready_steps_by_expiry ON tasker.ready_steps USING btree (expires_at);
 CREATE INDEX ready_steps_past_limit ON tasker.ready_steps USING btree (namespace, handler) WHERE (limit_passed_at IS NOT NULL);
 CREATE UNIQUE INDEX ready_steps_to_claim ON tasker.ready_steps USING btree (namespace, handler, priority DESC, state_since, step_uuid);
@@ -939,6 +983,7 @@ COMMENT ON COLUMN tasker.ready_steps.queue_ttl_ms IS 'The step''s own limit of t
 COMMENT ON COLUMN tasker.ready_steps.inputs_bytes IS 'Size of what the step is handed out with. Null: not measured.';
 COMMENT ON COLUMN tasker.ready_steps.released_by IS 'The hold that let it go: it holds it no more.';
 COMMENT ON COLUMN tasker.ready_steps.limit_passed_at IS 'When the step had waited for a worker too long, and did not fail because its queue is saturated: expires_at was moved on. Null: it was not.';
+COMMENT ON COLUMN tasker.ready_steps.due_at IS 'By when the step or its task is due, where its template has its steps ordered by that. Null: it has not.';
 
 CREATE TABLE tasker.redaction (
     only_row boolean DEFAULT true NOT NULL,
@@ -1773,6 +1818,7 @@ BEGIN
     IF NEW.state IN ('complete', 'cancelled') THEN
         DELETE FROM tasker.task_starts x WHERE x.task_uuid = NEW.task_uuid;
         DELETE FROM tasker.unique_tasks x WHERE x.task_uuid = NEW.task_uuid;
+        UPDATE tasker.deadlines x SET ended_at = clock_timestamp(), look_at = 'infinity' WHERE x.task_uuid = NEW.task_uuid;
     END IF;
     RETURN NULL;
 END
@@ -1917,6 +1963,7 @@ CREATE OR REPLACE FUNCTION tasker.free_unique_key()
 AS $function$
 BEGIN
     DELETE FROM tasker.unique_tasks x WHERE x.task_uuid = NEW.task_uuid;
+    UPDATE tasker.deadlines x SET ended_at = clock_timestamp(), look_at = 'infinity' WHERE x.task_uuid = NEW.task_uuid;
     RETURN NULL;
 END
 $function$

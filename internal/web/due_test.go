@@ -1,0 +1,38 @@
+package web_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
+)
+
+// Due times are shown with tasks and steps, and changed by a form; what is overdue is found.
+func TestDueTimes(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("parcel", enginetest.Step("pack"), enginetest.Step("ship", "pack"))
+	task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "parcel", DueAfter: time.Hour})
+	page := "/ui/tasks/" + task.String()
+	h.shows(h.get(page), http.StatusOK, "<dt>Due</dt><dd>due ", page+"/due")
+	h.shows(h.get("/ui/tasks?overdue=1"), http.StatusOK, "No task matches", `name="overdue" value="1" checked`)
+	h.shows(h.get("/ui/tasks?due_before=2999-01-31T12:00:00Z"), http.StatusOK, page, "What is due first, first")
+	h.shows(h.get("/ui/tasks?due_before=soon"), http.StatusBadRequest, "must be a time such as")
+	h.shows(h.get(page+"/due"), http.StatusOK, "task due "+task.String()+" --at ", "/v1/tasks/"+task.String()+"/due", "It is due ")
+	h.shows(h.post(page+"/due", "actor=ann", "reason=agreed", "due_at=2030-01-31T12:00:00Z"), http.StatusOK, "The task is due at 2030-01-31 12:00:00 UTC.", "set by <bdi>ann</bdi>")
+	h.shows(h.post(page+"/due", "actor=ann", "reason=agreed", "due_at=2030-01-30T12:00:00Z", "step=ship"), http.StatusOK, "Step ship is due at 2030-01-30 12:00:00 UTC.")
+	h.shows(h.get(page+"/due?step=ship"), http.StatusOK, `value="2030-01-30T12:00:00Z"`, "--step ship", "<option selected>ship")
+	h.shows(h.post(page+"/due", "actor=ann", "reason=typo", "due_at=tomorrow"), http.StatusBadRequest, "must be a time such as 2026-01-31T12:00:00Z", `value="tomorrow"`)
+	h.shows(h.post(page+"/due", "actor=ann", "reason=typo", "due_at=2020-01-31T12:00:00Z"), http.StatusBadRequest, "is not ahead of now")
+	h.shows(h.post(page+"/due", "actor=ann", "reason=typo", "due_at=2030-01-30T12:00:00Z", "step=none"), http.StatusConflict, "none is not there, or has ended")
+	h.shows(h.post(page+"/due", "actor=ann", "reason=typo"), http.StatusBadRequest, "due time is missing")
+	h.Exec(`UPDATE tasker.deadlines SET due_at = now() - interval '1 hour', warn_at = now() - interval '2 hours', set_at = now() - interval '3 hours'`)
+	h.shows(h.get("/ui/tasks?overdue=1"), http.StatusOK, page, "<strong>overdue</strong>, was due ")
+	h.shows(h.get(page), http.StatusOK, "<strong>overdue</strong>, was due ")
+	h.shows(h.post(page+"/due", "actor=ann", "reason=off", "due_at="), http.StatusOK, "The task has no due time any more.")
+	h.shows(h.get(page+"/due"), http.StatusOK, "It has no due time.", "--none")
+	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "off"))
+	h.shows(h.get(page+"/due"), http.StatusConflict, "it is not due any more")
+}
