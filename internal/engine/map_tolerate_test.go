@@ -84,6 +84,28 @@ func TestMoreItemsFailThanAreTolerated(t *testing.T) {
 	}
 }
 
+// Where all but one may fail, any item that succeeds is enough, and when none does the last failure is
+// an investigation.
+func TestAnyItemIsEnough(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, items := h.tolerating(3, tasker.Tolerance{AllButOne: true})
+	h.accepted(failure(items[0], false), success(items[1], `"one"`), failure(items[2], false))
+	h.tick()
+	if got := h.resultOf(task, "refund"); got != `{"items": 3, "results": [null, "one", null], "tolerated": [0, 2]}` {
+		t.Errorf("the result is %s", got)
+	}
+	h.accepted(success(h.claimOne("tell"), `1`))
+	other := h.Create("tolerating")
+	h.accepted(success(h.claimOne("split"), lines(3)))
+	h.tick()
+	for _, a := range h.claimItems() {
+		h.accepted(failure(a, false))
+	}
+	h.wantItems(other, "refund", tasker.ItemCounts{Total: 3, Skipped: 2, Failed: 1})
+	h.wantState(other, tasker.TaskError)
+}
+
 // What no worker took is not the failure of an item: all would be skipped while no worker lives.
 func TestItemsThatNoWorkerTookAreNotTolerated(t *testing.T) {
 	t.Parallel()
