@@ -8,7 +8,7 @@ LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p'
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: deps help build run test test-times check lint soak large under-load break vulncheck release rename-module drill upgrade-test bench bench-scale fmt clean
+.PHONY: deps help build run test test-times check lint soak large under-load break vulncheck release rename-module drill schedules upgrade-test bench bench-scale fmt clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -78,6 +78,11 @@ rename-module: ## give the module another path: MODULE=example.com/team/tasker
 
 drill: ## take both event buses away for five minutes, kill the server meanwhile, and report (9 minutes)
 	go test ./internal/e2e -run '^TestTheDrill$$' -count 1 -v -timeout 30m -args -drill=5m
+
+SCHEDULES ?= 1000
+KILLS ?= 200
+schedules: ## have SCHEDULES fire every five seconds for a minute, and then kill all servers at KILLS instants (40 minutes)
+	go test ./internal/e2e -run '^TestSchedulesOutliveTheirServers$$' -count 1 -v -timeout 2h -args -schedules=$(SCHEDULES) -kills=$(KILLS) -between=5s -calm=1m
 
 PREVIOUS ?= 7eab0a9
 

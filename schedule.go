@@ -222,15 +222,17 @@ type BackfillInstant struct {
 
 // Bounds of schedules.
 const (
-	MaxSchedules        = 10_000 // of a database, without those that were deleted
-	MaxScheduleFirings  = 20     // that are shown with a schedule
-	MaxScheduleHistory  = 100
-	MaxScheduleNext     = 100
-	MaxScheduleExcept   = 100
-	MaxScheduleJitter   = time.Hour
-	MaxScheduleInterval = 366 * 24 * time.Hour
-	MaxStartWithin      = 24 * time.Hour
-	MaxCatchUp          = 1000
-	MaxBackfill         = 500             // instants of one request
-	DefaultStartWithin  = 5 * time.Minute // of a schedule that does not say
+	MaxSchedules = 10_000 // of a database, without those that were deleted
+	// MaxSchedulesOfNamespace leaves room to other namespaces.
+	MaxSchedulesOfNamespace = 2000
+	MaxScheduleFirings      = 20 // that are shown with a schedule
+	MaxScheduleHistory      = 100
+	MaxScheduleNext         = 100
+	MaxScheduleExcept       = 100
+	MaxScheduleJitter       = time.Hour
+	MaxScheduleInterval     = 366 * 24 * time.Hour
+	MaxStartWithin          = 24 * time.Hour
+	MaxCatchUp              = 1000
+	MaxBackfill             = 500             // instants of one request
+	DefaultStartWithin      = 5 * time.Minute // of a schedule that does not say
 )

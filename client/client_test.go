@@ -269,6 +269,39 @@ func TestWire(t *testing.T) {
 			_, err := c.RevokeAnswerLink(ctx, id(1), "approve", id(2))
 			return err
 		},
+		`POST /v1/schedules application/json {"namespace":"n","name":"nightly","template":"t","every_seconds":60}`: func() error {
+			_, err := c.CreateSchedule(ctx, apiv1.CreateSchedule{ScheduleSpec: apiv1.ScheduleSpec{Namespace: "n", Name: "nightly", Template: "t", EverySeconds: 60}})
+			return err
+		},
+		"GET /v1/schedules?after=a&limit=2&name=nightly&namespace=n&paused=true": func() error {
+			_, err := c.Schedules(ctx, ScheduleQuery{Namespace: "n", Name: "nightly", Paused: true, After: "a", Limit: 2})
+			return err
+		},
+		"GET /v1/schedules/" + task + "?next=3": func() error { _, err := c.Schedule(ctx, id(1), 3); return err },
+		"GET /v1/schedules/" + task + "/firings?before=2026-01-31T07%3A30%3A00Z&before_kind=clock&limit=5&outcome=missed": func() error {
+			before := time.Date(2026, 1, 31, 7, 30, 0, 0, time.UTC)
+			_, err := c.Firings(ctx, id(1), FiringQuery{Outcome: "missed", Before: &before, BeforeKind: "clock", Limit: 5})
+			return err
+		},
+		"PUT /v1/schedules/" + task + ` application/json {"namespace":"n","name":"nightly","template":"t","cron":"@daily","revision":2}`: func() error {
+			_, err := c.UpdateSchedule(ctx, id(1), apiv1.UpdateSchedule{ScheduleSpec: apiv1.ScheduleSpec{Namespace: "n", Name: "nightly", Template: "t", Cron: "@daily"}, Revision: 2})
+			return err
+		},
+		"POST /v1/schedules/" + task + `/pause application/json {"reason":"r","by":"me"}`: func() error {
+			_, err := c.PauseSchedule(ctx, id(1), apiv1.PauseSchedule{Reason: "r", By: "me"})
+			return err
+		},
+		"POST /v1/schedules/" + task + `/resume application/json {"reason":"r"}`: func() error { _, err := c.ResumeSchedule(ctx, id(1), apiv1.ChangeSchedule{Reason: "r"}); return err },
+		"POST /v1/schedules/" + task + `/trigger application/json {"by":"me"}`:   func() error { _, err := c.TriggerSchedule(ctx, id(1), apiv1.ChangeSchedule{By: "me"}); return err },
+		"POST /v1/schedules/" + task + `/backfill application/json {"from":"2026-01-31T07:30:00Z","to":"2026-01-31T08:30:00Z","dry_run":true}`: func() error {
+			from := time.Date(2026, 1, 31, 7, 30, 0, 0, time.UTC)
+			_, err := c.BackfillSchedule(ctx, id(1), apiv1.BackfillSchedule{From: from, To: from.Add(time.Hour), DryRun: true})
+			return err
+		},
+		"DELETE /v1/schedules/" + task + "?by=me&reason=r": func() error {
+			_, err := c.DeleteSchedule(ctx, id(1), apiv1.ChangeSchedule{Reason: "r", By: "me"})
+			return err
+		},
 		"GET /v1/inbox?assignee=ann&mine=true": func() error { _, err := c.Inbox(ctx, InboxQuery{Mine: true, Assignees: []string{"ann"}}); return err },
 		"PUT /v1/tasks/" + task + `/workflow_steps/approve/assignee application/json {"assignee":"ann"}`: func() error {
 			_, err := c.AssignStep(ctx, id(1), "approve", apiv1.AssignStep{Assignee: "ann"})

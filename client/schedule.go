@@ -108,10 +108,12 @@ func (c *Client) ResumeSchedule(ctx context.Context, schedule tasker.ID, r apiv1
 	return answer, err
 }
 
-// TriggerSchedule makes a task of a schedule at once. Each call makes one.
+// TriggerSchedule makes a task of a schedule at once. Each call makes one, however often it is sent.
 func (c *Client) TriggerSchedule(ctx context.Context, schedule tasker.ID, t apiv1.ChangeSchedule) (apiv1.Firing, error) {
 	var answer apiv1.Firing
-	err := c.changeSchedule(ctx, schedule, "trigger", t, &answer)
+	err := c.do(ctx, request{
+		method: http.MethodPost, path: []string{"v1", "schedules", schedule.String(), "trigger"}, body: t, key: tasker.NewID().String(), repeatable: true,
+	}, &answer)
 	return answer, err
 }
 

@@ -420,6 +420,54 @@ func TestALinkInAProgram(t *testing.T) {
 	}
 }
 
+// Schedules are used by a program as by the API.
+func TestSchedulesInAProgram(t *testing.T) {
+	t.Parallel()
+	e := open(t)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := e.RegisterTemplate(t.Context(), []byte("namespace_name: shop\nname: ask\nversion: 1.0.0\nsteps:\n  - {name: approve, type: external}\n"))
+	must(err)
+	spec := tasker.ScheduleSpec{Namespace: "shop", Name: "nightly", Template: "ask", ScheduleRule: tasker.ScheduleRule{Every: time.Hour}}
+	s, err := e.CreateSchedule(t.Context(), spec, "ann", "new")
+	must(err)
+	if _, err := e.CreateSchedule(t.Context(), spec, "ann", "again"); tasker.CodeOf(err) != tasker.Conflict {
+		t.Errorf("a second one of the name: %v", err)
+	}
+	_, err = e.PauseSchedule(t.Context(), s.UUID, nil, "ann", "closed")
+	must(err)
+	if list, more, err := e.Schedules(t.Context(), tasker.ScheduleFilter{Paused: true}); err != nil || more || len(list) != 1 {
+		t.Errorf("%+v, %v, %v", list, more, err)
+	}
+	_, err = e.ResumeSchedule(t.Context(), s.UUID, "ann", "open")
+	must(err)
+	f, err := e.TriggerSchedule(t.Context(), s.UUID, "ann", "now")
+	must(err)
+	spec.Every = 2 * time.Hour
+	changed, err := e.UpdateSchedule(t.Context(), s.UUID, embedded.ScheduleUpdate{Spec: spec, Revision: 1, Actor: "ann"})
+	must(err)
+	if changed.Revision != 2 {
+		t.Errorf("%+v", changed)
+	}
+	list, err := e.BackfillSchedule(t.Context(), s.UUID, embedded.Backfill{From: time.Now().Add(-5 * time.Hour), To: time.Now(), DryRun: true, Actor: "ann"})
+	must(err)
+	d, err := e.Schedule(t.Context(), s.UUID, 3)
+	must(err)
+	firings, _, err := e.Firings(t.Context(), tasker.FiringFilter{Schedule: s.UUID, Outcome: tasker.FiringStarted})
+	must(err)
+	if len(d.Next) != 3 || len(d.History) == 0 || len(firings) != 1 || *firings[0].TaskUUID != *f.TaskUUID {
+		t.Errorf("%+v, %+v, %+v", d, firings, list)
+	}
+	must(e.DeleteSchedule(t.Context(), s.UUID, "ann", "over"))
+	if _, err := e.TriggerSchedule(t.Context(), s.UUID, "ann", "late"); tasker.CodeOf(err) != tasker.NotFound {
+		t.Errorf("a schedule that was deleted: %v", err)
+	}
+}
+
 func TestCompensation(t *testing.T) {
 	t.Parallel()
 	e := open(t)

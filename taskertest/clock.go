@@ -30,7 +30,7 @@ func (w *Workflow) RunUntilIdle() {
 	for idle := 0; idle < maxRounds; idle++ {
 		before := w.commits.Load()
 		w.pass()
-		worked := w.work()
+		worked := w.work() + w.answer()
 		if worked == 0 && w.commits.Load() == before {
 			return
 		}

@@ -81,3 +81,51 @@ func TestCheckpointsAreKept(t *testing.T) {
 	}
 	task.Step("read").AssertResult(`{"items": 3, "results": [1, 1, 1]}`)
 }
+
+const human = `
+namespace_name: shop
+name: refund
+version: 1.0.0
+steps:
+  - {name: approve, type: external, assignee: ann, form: {type: object, required: [ok]}}
+  - {name: ask, type: external, dependencies: [approve]}
+`
+
+// Answers to steps that wait for people are scripted, and come from whoever is to answer.
+func TestAnswersAreScripted(t *testing.T) {
+	t.Parallel()
+	wf := taskertest.New(t, taskertest.Options{Documents: []string{human}})
+	wf.ScriptAnswers("approve", taskertest.Succeed(`{"ok": 1}`))
+	first, second := wf.Start(nil), wf.Start(nil)
+	wf.RunUntilIdle()
+	second.Assign("approve", "group:finance")
+	first.Step("approve").AssertResult(`{"ok": 1}`)
+	first.Step("approve").AssertAssignee("ann")
+	second.Step("approve").AssertState(tasker.StepPending)
+	second.Step("approve").AssertAssignee("group:finance")
+	wf.ScriptAnswers("approve", taskertest.FailPermanently("not today"))
+	wf.RunUntilIdle()
+	second.Step("approve").AssertState(tasker.StepError)
+	if got := second.Step("approve").Failure().Message; got != "not today" {
+		t.Errorf("it failed with %q", got)
+	}
+	fails(t, func(tb testing.TB) { workflowOf(tb).ScriptAnswers("ask", taskertest.Succeed(nil)) }, "that a person answers")
+	fails(t, func(tb testing.TB) { workflowOf(tb).ScriptAnswers("approve", taskertest.Hang()) }, "must be Succeed or FailPermanently")
+	fails(t, func(tb testing.TB) {
+		w := workflowOf(tb)
+		w.ScriptAnswers("approve", taskertest.Succeed(`{}`))
+		w.Start(nil)
+		w.RunUntilIdle()
+	}, "does not match the form of the step")
+	fails(t, func(tb testing.TB) {
+		w := workflowOf(tb)
+		task := w.Start(nil)
+		w.RunUntilIdle()
+		task.Step("approve").AssertAssignee("bob")
+	}, `assigned to "ann", want "bob"`)
+	fails(t, func(tb testing.TB) { workflowOf(tb).Start(nil).Assign("ask", "bob") }, "assign step ask")
+}
+
+func workflowOf(tb testing.TB) *taskertest.Workflow {
+	return taskertest.New(tb, taskertest.Options{Documents: []string{human}})
+}

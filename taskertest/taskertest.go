@@ -66,9 +66,10 @@ type Workflow struct {
 	run     *worker.Worker // nil: all steps have scripts
 
 	templates []tasker.Template
-	scripts   map[string]*script // by name of the step or the handler
-	worker    tasker.ID          // as registered with the engine; zero if there is no handler
-	held      []tasker.Lease     // of attempts that do not end
+	scripts   map[string]*script   // by name of the step or the handler
+	answers   map[string][]Outcome // to human steps, by name
+	worker    tasker.ID            // as registered with the engine; zero if there is no handler
+	held      []tasker.Lease       // of attempts that do not end
 	commits   atomic.Int64
 }
 
@@ -85,7 +86,7 @@ func New(t testing.TB, o Options) *Workflow {
 		o.Begin = time.Now()
 	}
 	d := pgtest.New(t)
-	w := &Workflow{t: t, clock: d.NewClock(t, o.Begin), run: o.Worker, scripts: map[string]*script{}}
+	w := &Workflow{t: t, clock: d.NewClock(t, o.Begin), run: o.Worker, scripts: map[string]*script{}, answers: map[string][]Outcome{}}
 	d.CheckAtEnd(t)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var err error

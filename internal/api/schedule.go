@@ -94,7 +94,8 @@ func (s *server) scheduleActionRoutes(tag string) []*route {
 		{
 			method: "POST", path: schedulePath + "/trigger", id: "triggerSchedule", class: overload.Operations, needs: access.OperateSchedules, tag: tag,
 			summary: "Make a task of a schedule at once, beside those of its instants",
-			about:   "For operators: each request makes a task, also when the schedule is paused or a task of it has not ended.",
+			about:   "For operators: also when the schedule is paused or a task of it has not ended. Under an Idempotency-Key the same request again makes no other task and answers with the firing that it made.",
+			keyed:   true,
 			body:    apiv1.ChangeSchedule{},
 			answers: map[int]any{http.StatusCreated: apiv1.Firing{}},
 			serve:   s.triggerSchedule,
@@ -102,8 +103,7 @@ func (s *server) scheduleActionRoutes(tag string) []*route {
 		{
 			method: "POST", path: schedulePath + "/backfill", id: "backfillSchedule", class: overload.Operations, needs: access.OperateSchedules, tag: tag,
 			summary: "Make the tasks of instants in the past that have none, or say which those are",
-			about: "For operators: safe to repeat. At most 500 instants, from from to to; all of the tasks are made, or none. An instant that has its task gets no other. " +
-				"Overlap does not matter: the tasks start at once.",
+			about:   "For operators: safe to repeat. At most 500 instants, from from to to; all of the tasks are made, or none. An instant that has its task gets no other. Overlap does not matter: the tasks start at once.",
 			body:    apiv1.BackfillSchedule{},
 			answers: map[int]any{http.StatusOK: apiv1.Backfill{}},
 			serve:   s.backfillSchedule,
@@ -252,7 +252,7 @@ func (s *server) triggerSchedule(x *request) error {
 	if err != nil {
 		return err
 	}
-	f, err := s.engine.TriggerSchedule(x.ctx, id, engine.ScheduleChange{Actor: x.scheduler(req.By), Reason: req.Reason})
+	f, err := s.engine.TriggerSchedule(x.ctx, id, engine.ScheduleChange{Actor: x.scheduler(req.By), Reason: req.Reason, RequestKey: x.requestKey()})
 	if err != nil {
 		return err
 	}

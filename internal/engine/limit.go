@@ -113,7 +113,7 @@ type LimitChange struct {
 	Reason string
 }
 
-func (c LimitChange) check() error { return ScheduleChange(c).check() }
+func (c LimitChange) check() error { return ScheduleChange{Actor: c.Actor, Reason: c.Reason}.check() }
 
 // SetLimit sets a limit, or changes it. It holds for what is claimed from its commit on, in every
 // server; what is in progress stays. The error is Invalid, or a Conflict when the namespace has

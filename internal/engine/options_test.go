@@ -58,6 +58,8 @@ func TestATaskThatNobodyBeginsInTimeExpires(t *testing.T) {
 	}
 	begun := create("two", tasker.NewTask{StartWithin: time.Hour})
 	first := h.claim()[0]
+	tried := create("two", tasker.NewTask{StartWithin: time.Hour})
+	h.accepted(failure(h.claim()[0], true)) // it waits for its next attempt
 	untouched := create("two", tasker.NewTask{StartWithin: time.Hour})
 	later := create("two", tasker.NewTask{StartAfter: time.Hour, StartWithin: time.Hour})
 	asked := create("asks", tasker.NewTask{StartBy: time.Now().Add(time.Hour)})
@@ -73,7 +75,7 @@ func TestATaskThatNobodyBeginsInTimeExpires(t *testing.T) {
 		t.Errorf("it is %s and starts at %v", got.State, got.StartAt)
 	}
 	h.tick()
-	if n := h.Count(`SELECT count(*) FROM tasker.task_starts`); n != 5 {
+	if n := h.Count(`SELECT count(*) FROM tasker.task_starts`); n != 6 {
 		t.Fatalf("%d tasks are to be begun before their time is over", n)
 	}
 	h.overdueNow()
@@ -92,6 +94,9 @@ func TestATaskThatNobodyBeginsInTimeExpires(t *testing.T) {
 	}
 	h.wantState(begun, tasker.TaskStepsInProcess)
 	h.wantState(free, tasker.TaskStepsInProcess)
+	if got := h.taskOf(tried).State; got == tasker.TaskCancelled {
+		t.Errorf("a task whose first attempt failed is %s", got)
+	}
 	if n := h.Count(`SELECT count(*) FROM tasker.task_starts`); n != 0 || len(told) != 4 {
 		t.Errorf("%d tasks are still to be begun; told of %v", n, told)
 	}

@@ -19,8 +19,9 @@ import (
 
 // A ScheduleChange says who changes a schedule, and why.
 type ScheduleChange struct {
-	Actor  string
-	Reason string
+	Actor      string
+	Reason     string
+	RequestKey string // of a trigger: the same request again makes no other task; empty: it is not recognised
 }
 
 func (c ScheduleChange) check() error {
@@ -76,7 +77,7 @@ func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule,
 	s.NextAt, s.FireAt = nil, nil
 	if s.AwaitsTask == nil {
 		if next, ok := rule.First(now); ok {
-			fire := rule.Attend(s.UUID, next)
+			fire := rule.FireAt(s.UUID, next)
 			s.NextAt, s.FireAt = &next, &fire
 		}
 		if s.NextAt == nil {
@@ -86,7 +87,7 @@ func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule,
 	if s.PausedAt != nil {
 		s.FireAt = s.PausedUntil
 	}
-	a := e.attendance(tx, now)
+	a := e.firingPass(tx, now)
 	nominal := now
 	if s.NextAt != nil {
 		nominal = *s.NextAt
@@ -167,16 +168,16 @@ func ruleFacts(s tasker.Schedule) map[string]any {
 	return facts
 }
 
-// changeSchedule changes a schedule by f, after the instants that are due were attended to by
+// changeSchedule changes a schedule by f, after the instants that are due were fired by
 // the rule as it was.
 func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleChange, f func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (postgres.ScheduleLine, error)) (s tasker.Schedule, err error) {
 	if err := by.check(); err != nil {
 		return s, err
 	}
-	var a attendance
+	var a firingPass
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		var now time.Time
-		if s, a, now, err = e.lockAttended(ctx, tx, id); err != nil {
+		if s, a, now, err = e.lockFired(ctx, tx, id); err != nil {
 			return err
 		}
 		line, err := f(tx, &s, now)
@@ -196,21 +197,21 @@ func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 	return s, err
 }
 
-// lockAttended locks a schedule, and attends to what is due of it. The error is a Conflict when
+// lockFired locks a schedule, and fires what is due of it. The error is a Conflict when
 // that takes more than one pass.
-func (e *Engine) lockAttended(ctx context.Context, tx *postgres.Tx, id tasker.ID) (s tasker.Schedule, a attendance, now time.Time, err error) {
+func (e *Engine) lockFired(ctx context.Context, tx *postgres.Tx, id tasker.ID) (s tasker.Schedule, a firingPass, now time.Time, err error) {
 	if s, err = tx.LockSchedule(ctx, id); err != nil {
 		return s, a, now, err
 	}
 	if now, err = tx.Now(ctx); err != nil || s.FireAt == nil || s.FireAt.After(now) {
 		return s, a, now, err
 	}
-	a = e.attendance(tx, now)
-	if err = a.attend(ctx, []tasker.Schedule{s}); err != nil {
+	a = e.firingPass(tx, now)
+	if err = a.fire(ctx, []tasker.Schedule{s}); err != nil {
 		return s, a, now, err
 	}
 	if s, err = tx.LockSchedule(ctx, id); err == nil && s.FireAt != nil && !s.FireAt.After(now) {
-		err = tasker.Errorf(tasker.Conflict, "many instants of schedule %s are due and are being attended to; try again in a moment", id)
+		err = tasker.Errorf(tasker.Conflict, "many instants of schedule %s are due and are being fired; try again in a moment", id)
 	}
 	return s, a, now, err
 }
@@ -262,7 +263,7 @@ func (e *Engine) ResumeSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 		if s.PausedAt == nil {
 			return line, tasker.Errorf(tasker.Conflict, "schedule %s is not paused", id)
 		}
-		s.PausedUntil, s.FireAt = &now, &now // the next attendance ends the pause
+		s.PausedUntil, s.FireAt = &now, &now // the next firing ends the pause
 		return postgres.ScheduleLine{Event: "resumed"}, nil
 	})
 	if err != nil {
@@ -307,22 +308,32 @@ func (e *Engine) DeleteSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 }
 
 // TriggerSchedule makes a task of a schedule at once, beside those of its instants, also when it
-// is paused or a task of it has not ended. The error is that of the task when it cannot be made.
+// is paused or a task of it has not ended. The same request again, under its key, is answered with
+// the firing that it made. The error is that of the task when it cannot be made.
 func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, by ScheduleChange) (f tasker.Firing, err error) {
 	if err := by.check(); err != nil {
 		return f, err
 	}
-	var a attendance
+	var a firingPass
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		s, err := tx.LockSchedule(ctx, id)
 		if err != nil {
+			return err
+		}
+		request := postgres.OperatorRequest{Key: by.RequestKey, Action: "schedule.trigger", Said: []any{id, by.Actor, by.Reason}}
+		repeated, err := tx.Once(ctx, request)
+		if err != nil || repeated {
+			if repeated {
+				a = firingPass{}
+				f, err = tx.TriggeredBy(ctx, id, request.Key)
+			}
 			return err
 		}
 		now, err := tx.Now(ctx)
 		if err != nil {
 			return err
 		}
-		a = e.attendance(tx, now)
+		a = e.firingPass(tx, now)
 		t, err := a.task(ctx, s, now, templatefile.NewBudget())
 		if err != nil {
 			return err

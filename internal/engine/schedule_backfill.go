@@ -24,7 +24,7 @@ func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill,
 	if b.To.Before(b.From) {
 		return nil, tasker.Errorf(tasker.Invalid, "invalid to: lies before from")
 	}
-	var a attendance
+	var a firingPass
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		s, err := tx.LockSchedule(ctx, id)
 		if err != nil {
@@ -34,7 +34,7 @@ func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill,
 		if err != nil {
 			return err
 		}
-		a = e.attendance(tx, now)
+		a = e.firingPass(tx, now)
 		if list, err = a.backfill(ctx, s, b, by); err != nil || b.DryRun || len(a.made) == 0 {
 			return err
 		}
@@ -55,7 +55,7 @@ func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill,
 }
 
 // backfill says what becomes of the instants, and lays out the tasks.
-func (a *attendance) backfill(ctx context.Context, s tasker.Schedule, b Backfill, by ScheduleChange) ([]tasker.BackfillInstant, error) {
+func (a *firingPass) backfill(ctx context.Context, s tasker.Schedule, b Backfill, by ScheduleChange) ([]tasker.BackfillInstant, error) {
 	rule, err := ruleOf(s)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (a *attendance) backfill(ctx context.Context, s tasker.Schedule, b Backfill
 		case except != "":
 			x.Reason = "except " + except
 		case at.After(a.now) || s.NextAt != nil && s.PausedAt == nil && !at.Before(*s.NextAt):
-			x.Reason = "the schedule attends to it"
+			x.Reason = "the schedule fires it"
 		default:
 			t, err := a.task(ctx, s, at, checks)
 			if err != nil {

@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	scheduleChunk = 25 // schedules that are attended to in one transaction
+	scheduleChunk = 25 // schedules that are fired in one transaction
 	firingReason  = 1000
 	firingsFor    = 30 * 24 * time.Hour // how long firings are kept
 	firingsPruned = 2000                // at once
 )
 
-// fireSchedules attends to schedules that are due: the instants that have come are passed, and
+// fireSchedules fires schedules that are due: the instants that have come are passed, and
 // what became of each is stored with the tasks that are made, in one transaction. A schedule
 // that somebody works on is left to a later pass.
 func (e *Engine) fireSchedules(ctx context.Context, rows []tasker.StepRef) error {
-	var a attendance
+	var a firingPass
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		list, now, err := tx.LockDueSchedules(ctx, tasksOfSteps(rows))
 		if err != nil || len(list) == 0 {
 			return err
 		}
-		a = e.attendance(tx, now)
-		return a.attend(ctx, list)
+		a = e.firingPass(tx, now)
+		return a.fire(ctx, list)
 	})
 	if err == nil {
 		a.done(ctx)
@@ -41,8 +41,8 @@ func (e *Engine) fireSchedules(ctx context.Context, rows []tasker.StepRef) error
 	return err
 }
 
-// An attendance is to schedules that are locked, in one transaction.
-type attendance struct {
+// A firingPass fires schedules that are locked, in one transaction.
+type firingPass struct {
 	engine    *Engine
 	tx        *postgres.Tx
 	now       time.Time
@@ -55,12 +55,12 @@ type attendance struct {
 	told    []tasker.Firing // that started or were refused
 }
 
-func (e *Engine) attendance(tx *postgres.Tx, now time.Time) attendance {
-	return attendance{engine: e, tx: tx, now: now, templates: map[[3]string]*graph{}}
+func (e *Engine) firingPass(tx *postgres.Tx, now time.Time) firingPass {
+	return firingPass{engine: e, tx: tx, now: now, templates: map[[3]string]*graph{}}
 }
 
-// attend passes the instants of the schedules that are due.
-func (a *attendance) attend(ctx context.Context, list []tasker.Schedule) error {
+// fire passes the instants of the schedules that are due.
+func (a *firingPass) fire(ctx context.Context, list []tasker.Schedule) error {
 	ids := make([]tasker.ID, len(list))
 	for i, s := range list {
 		ids[i] = s.UUID
@@ -70,14 +70,14 @@ func (a *attendance) attend(ctx context.Context, list []tasker.Schedule) error {
 		return err
 	}
 	for _, s := range list {
-		if err := a.attendOne(ctx, s, standings[s.UUID]); err != nil {
+		if err := a.fireOne(ctx, s, standings[s.UUID]); err != nil {
 			return err
 		}
 	}
 	return a.store(ctx)
 }
 
-func (a *attendance) attendOne(ctx context.Context, s tasker.Schedule, at postgres.ScheduleStanding) error {
+func (a *firingPass) fireOne(ctx context.Context, s tasker.Schedule, at postgres.ScheduleStanding) error {
 	rule, err := ruleOf(s)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (a *attendance) attendOne(ctx context.Context, s tasker.Schedule, at postgr
 }
 
 // afterStart has a fixed delay wait for its task, or go on at once when it has none.
-func (a *attendance) afterStart(rule *schedule.Rule, f tasker.Firing, m *postgres.ScheduleMove) {
+func (a *firingPass) afterStart(rule *schedule.Rule, f tasker.Firing, m *postgres.ScheduleMove) {
 	switch {
 	case !rule.FollowsTasks():
 	case f.TaskUUID != nil:
@@ -129,18 +129,18 @@ func (a *attendance) afterStart(rule *schedule.Rule, f tasker.Firing, m *postgre
 }
 
 // followingEnd is the instant of a fixed delay after the end of a task, and when a server
-// attends to it.
+// fires it.
 func followingEnd(rule *schedule.Rule, id tasker.ID, ended time.Time) (next, fire *time.Time) {
 	at, ok := rule.AfterEnd(ended)
 	if !ok {
 		return nil, nil
 	}
-	attend := rule.Attend(id, at)
-	return &at, &attend
+	first := rule.FireAt(id, at)
+	return &at, &first
 }
 
 // start makes the task of a firing, or notes why it cannot be made.
-func (a *attendance) start(ctx context.Context, s tasker.Schedule, f *tasker.Firing) error {
+func (a *firingPass) start(ctx context.Context, s tasker.Schedule, f *tasker.Firing) error {
 	t, err := a.task(ctx, s, f.NominalAt, templatefile.NewBudget())
 	switch tasker.CodeOf(err) {
 	case "":
@@ -158,7 +158,7 @@ func (a *attendance) start(ctx context.Context, s tasker.Schedule, f *tasker.Fir
 }
 
 // task lays out the task of an instant.
-func (a *attendance) task(ctx context.Context, s tasker.Schedule, nominal time.Time, checks *templatefile.Budget) (*postgres.CreatedTask, error) {
+func (a *firingPass) task(ctx context.Context, s tasker.Schedule, nominal time.Time, checks *templatefile.Budget) (*postgres.CreatedTask, error) {
 	r := tasker.NewTask{
 		Namespace: s.Namespace, Name: s.Template, Version: s.Version, Context: s.Context, Priority: s.Priority, Tags: s.Tags,
 		Initiator: "schedule:" + s.Name, Reason: "schedule " + s.Name + " at " + nominal.UTC().Format(time.RFC3339),
@@ -192,7 +192,7 @@ func (a *attendance) task(ctx context.Context, s tasker.Schedule, nominal time.T
 }
 
 // startQueued makes the task of the instant that waited.
-func (a *attendance) startQueued(ctx context.Context, s tasker.Schedule) error {
+func (a *firingPass) startQueued(ctx context.Context, s tasker.Schedule) error {
 	at, err := a.tx.QueuedFiring(ctx, s.UUID)
 	if err != nil || at == nil {
 		return err
@@ -210,7 +210,7 @@ func (a *attendance) startQueued(ctx context.Context, s tasker.Schedule) error {
 
 // cancel cancels the tasks of a schedule that have not ended. It is false when somebody works
 // on one of them. One that is being undone is left to that.
-func (a *attendance) cancel(ctx context.Context, s tasker.Schedule, at postgres.ScheduleStanding) (free bool, err error) {
+func (a *firingPass) cancel(ctx context.Context, s tasker.Schedule, at postgres.ScheduleStanding) (free bool, err error) {
 	var ids []tasker.ID
 	for i, id := range at.Open {
 		if at.States[i] != postgres.Compensating {
@@ -239,7 +239,7 @@ func (a *attendance) cancel(ctx context.Context, s tasker.Schedule, at postgres.
 }
 
 // store writes what was decided.
-func (a *attendance) store(ctx context.Context) error {
+func (a *firingPass) store(ctx context.Context) error {
 	if len(a.made) > 0 {
 		if err := a.tx.InsertTasks(ctx, a.made, postgres.Insertion{Scheduled: true}); err != nil {
 			return err
@@ -255,7 +255,7 @@ func (a *attendance) store(ctx context.Context) error {
 }
 
 // done tells others of what was stored, after the commit.
-func (a *attendance) done(ctx context.Context) {
+func (a *firingPass) done(ctx context.Context) {
 	if a.engine == nil {
 		return
 	}
@@ -278,7 +278,7 @@ func (a *attendance) done(ctx context.Context) {
 }
 
 // tellSchedules tells schedules that tasks of them have ended: a fixed delay goes on, and the
-// instant that waited is attended to.
+// instant that waited is fired.
 func (e *Engine) tellSchedules(ctx context.Context, rows []tasker.StepRef) error {
 	tasks, schedules := tasksOfSteps(rows), make([]tasker.ID, len(rows))
 	for i, r := range rows {

@@ -408,9 +408,35 @@ func TestAScheduleIsTriggered(t *testing.T) {
 	}
 	h.wantState(*f.TaskUUID, tasker.TaskStepsInProcess)
 	h.wantFirings("started*1")
+	keyed := engine.ScheduleChange{Actor: "ann", RequestKey: "k"}
+	first, err := h.Engine.TriggerSchedule(t.Context(), s.UUID, keyed)
+	h.Must(err)
+	_, err = h.Engine.TriggerSchedule(t.Context(), s.UUID, ann)
+	h.Must(err)
+	again, err := h.Engine.TriggerSchedule(t.Context(), s.UUID, keyed)
+	h.Must(err)
+	if *again.TaskUUID != *first.TaskUUID || !again.NominalAt.Equal(first.NominalAt) {
+		t.Errorf("the same request made %+v and then %+v", first, again)
+	}
+	h.wantFirings("started*1 started*1 started*1")
+	h.WantCode(second(h.Engine.TriggerSchedule(t.Context(), s.UUID, engine.ScheduleChange{Actor: "ann", Reason: "other", RequestKey: "k"})), tasker.Conflict, "another request")
+	h.Exec(`DELETE FROM tasker.schedule_firings WHERE task_uuid = $1 OR nominal_at > $2`, *first.TaskUUID, first.NominalAt)
+	h.WantCode(second(h.Engine.TriggerSchedule(t.Context(), s.UUID, keyed)), tasker.Conflict, "removed since")
+	h.Exec(`UPDATE tasker.tasks SET schedule_uuid = NULL WHERE NOT EXISTS (SELECT FROM tasker.schedule_firings g WHERE g.task_uuid = tasks.task_uuid)`)
 	h.Exec(`UPDATE tasker.task_templates SET retired_at = now(), retired_by = 'ann', retired_reason = 'old'`)
 	_, err = h.Engine.TriggerSchedule(t.Context(), s.UUID, ann)
 	h.WantCode(err, tasker.NotFound, "takes new tasks")
+}
+
+// A namespace has room for so many schedules, and leaves some to others.
+func TestSchedulesOfANamespaceAreBounded(t *testing.T) {
+	t.Parallel()
+	h, _ := scheduled(t, func(*tasker.ScheduleSpec) {})
+	h.Exec(`INSERT INTO tasker.schedules (schedule_uuid, namespace, name, template_name, every_s, overlap, catch_up, start_within_s, anchor, created_by)
+		SELECT gen_random_uuid(), $1, 'n' || i, 'nightly', 60, 'skip', 'last', 60, now(), 'ann' FROM generate_series(2, $2) i`, h.Space, tasker.MaxSchedulesOfNamespace)
+	h.WantCode(second(h.Engine.CreateSchedule(t.Context(), hourlySpec(func(s *tasker.ScheduleSpec) { s.Name = "more" }), ann)), tasker.Conflict, "which is the limit")
+	h.Exec(`UPDATE tasker.schedules SET deleted_at = now() WHERE name = 'n2'`)
+	h.Must(second(h.Engine.CreateSchedule(t.Context(), hourlySpec(func(s *tasker.ScheduleSpec) { s.Name = "more" }), ann)))
 }
 
 func TestBackfill(t *testing.T) {

@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
 )
 
@@ -107,4 +109,27 @@ func TestAnEndedChildExplainsItsParent(t *testing.T) {
 		t.Errorf("explained as %+v", e.Why)
 	}
 	h.tick(1)
+}
+
+// A task that a schedule made says which, and for which instant.
+func TestAScheduleExplainsItsTask(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("nightly", enginetest.Step("count"))
+	by := engine.ScheduleChange{Actor: "ann"}
+	s, err := h.Engine.CreateSchedule(t.Context(), tasker.ScheduleSpec{Namespace: h.Space, Name: "books", Template: "nightly", ScheduleRule: tasker.ScheduleRule{Every: time.Hour}}, by)
+	h.Must(err)
+	f, err := h.Engine.TriggerSchedule(t.Context(), s.UUID, by)
+	h.Must(err)
+	for kind, words := range map[tasker.FiringKind]string{
+		tasker.ManualFiring: "triggered at ", tasker.ClockFiring: "made at its instant ", tasker.BackfillFiring: "made later for its instant ",
+	} {
+		h.Exec(`UPDATE tasker.schedule_firings SET kind = $1`, kind)
+		e, err := h.service.Explain(t.Context(), *f.TaskUUID)
+		h.Must(err)
+		want := tasker.ExplainedFact{Name: "schedule", Value: "books (" + s.UUID.String() + "), " + words + f.NominalAt.UTC().Format("2006-01-02 15:04:05 UTC")}
+		if !slices.Contains(e.Facts, want) {
+			t.Errorf("the facts are %+v, want %+v", e.Facts, want)
+		}
+	}
 }

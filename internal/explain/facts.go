@@ -104,6 +104,12 @@ func (f found) heard() *time.Time {
 // startFacts are what the start of the task is bound by.
 func (f found) startFacts(add func(name, format string, args ...any)) {
 	f.deadlines(add)
+	if id := f.task.ScheduleUUID; id != nil {
+		how := map[tasker.FiringKind]string{
+			tasker.ClockFiring: "made at its instant", tasker.ManualFiring: "triggered at", tasker.BackfillFiring: "made later for its instant",
+		}
+		add("schedule", "%s (%s), %s %s", f.task.Schedule, id, how[f.task.Firing], maybeAt(f.task.NominalAt))
+	}
 	if by := f.task.StartBy; by != nil {
 		add("start by", "%s: it ends as expired unless a step of it was claimed by then", at(*by))
 	}

@@ -3,16 +3,18 @@ package metrics
 import (
 	"context"
 	"fmt"
+	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/metric"
 
 	"tasker.example/tasker"
 )
 
-// lateBuckets are for how late schedules are attended to, in seconds.
+// lateBuckets are for how late schedules are fired, in seconds.
 var lateBuckets = []float64{0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200}
 
-// ObserveSchedules adds how late schedules are attended to, and the gauge of those whose tasks
+// ObserveSchedules adds how late schedules are fired, and the gauge of those whose tasks
 // fail, which keeps its last value while the database cannot be read.
 func (m *Metrics) ObserveSchedules(provider metric.MeterProvider, failing func(context.Context) (int64, error)) error {
 	meter := provider.Meter(scope)
@@ -22,7 +24,7 @@ func (m *Metrics) ObserveSchedules(provider metric.MeterProvider, failing func(c
 	if err != nil {
 		return fmt.Errorf("metric %s: %w", name, err)
 	}
-	err = m.observeCount(meter, failing, "schedules whose tasks fail",
+	err = m.observeCount(meter, atMostEvery(failingEvery, failing), "schedules whose tasks fail",
 		"tasker.schedules.failing", "Schedules whose last three tasks or more did not succeed, or whose last task could not be made; the same in every server.")
 	if err != nil {
 		return err
@@ -31,6 +33,29 @@ func (m *Metrics) ObserveSchedules(provider metric.MeterProvider, failing func(c
 	defer m.mu.Unlock()
 	m.late = late
 	return nil
+}
+
+// failingEvery is how often the schedules whose tasks fail are counted, however many scrape: that
+// looks at the last firings of all of them.
+const failingEvery = time.Minute
+
+// atMostEvery is a count that is asked for once in a time, and else is as it was then.
+func atMostEvery(d time.Duration, count func(context.Context) (int64, error)) func(context.Context) (int64, error) {
+	var mu sync.Mutex
+	var known int64
+	var counted time.Time
+	return func(ctx context.Context) (int64, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(counted) < d {
+			return known, nil
+		}
+		n, err := count(ctx)
+		if err == nil {
+			known, counted = n, time.Now()
+		}
+		return n, err
+	}
 }
 
 // ObserveDeadlines adds the gauge of the open tasks that are overdue.

@@ -84,6 +84,7 @@ func before(id tasker.ID, d time.Duration) tasker.ID {
 // need not be open, $5 where counting the case stops, or null, $6 for how many steps errors are read.
 var selectExplainedTasks = `
 SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.state_since AS task_since, t.start_at, t.created_at, t.attend_by, x.start_by, coalesce((t.options ->> 'merged_requests')::int, 0) AS merged_requests, t.options ? 'debounce_key' IS TRUE AS debounced,
+    fired.schedule_uuid, coalesce(fired.name, '') AS schedule, fired.nominal_at, coalesce(fired.kind, '') AS firing,
     coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, coalesce(un.steps, 0) AS undo_steps, coalesce(un.done, 0) AS undone,
     clock_timestamp() AS as_of, coalesce(h.to_state, '') AS moved_to, coalesce(h.event, '') AS moved_by, coalesce(h.actor, '') AS moved_actor, coalesce(h.reason, '') AS moved_reason,
     e.dlq_entry_uuid AS entry_uuid, coalesce(e.resolution_status::text, '') AS entry_status, coalesce(e.dlq_reason::text, '') AS entry_reason,
@@ -110,6 +111,12 @@ SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.s
     coalesce(ds.failures, 0) AS step_failures, ds.retry_at AS step_retry_at, ds.first_failed_at AS step_failed_at,` + holdOfStepColumns + `
 FROM unnest($1::uuid[]) WITH ORDINALITY AS u (task_uuid, place)
 JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
+LEFT JOIN LATERAL (
+    SELECT g.schedule_uuid, h.name, g.nominal_at, g.kind
+    FROM tasker.schedule_firings g
+    JOIN tasker.schedules h ON h.schedule_uuid = g.schedule_uuid
+    WHERE t.schedule_uuid IS NOT NULL AND g.task_uuid = t.task_uuid
+) fired ON true
 LEFT JOIN tasker.task_starts x ON t.options IS NOT NULL AND x.task_uuid = t.task_uuid
 LEFT JOIN LATERAL (
     SELECT m.to_state, m.event, m.actor, m.reason FROM tasker.task_history m WHERE m.task_uuid = t.task_uuid ORDER BY m.transition_id DESC LIMIT 1
@@ -185,6 +192,10 @@ type ExplainedTask struct {
 	Due                     *tasker.Deadline
 	EndsAt                  *time.Time // when max_duration_minutes is over
 	StartBy                 *time.Time // by which a step of it must be claimed; nil when none need be, or that is over
+	ScheduleUUID            *tasker.ID // that made it; nil when none did, or it or its firing was removed
+	Schedule                string     // its name
+	NominalAt               *time.Time // the instant for which it was made
+	Firing                  tasker.FiringKind
 	Phase                   tasker.TaskPhase
 	Outcome                 tasker.TaskOutcome
 	UndoSteps, Undone       int        // steps that undo others, and those of them that have

@@ -44,6 +44,13 @@ func (tx *Tx) InsertSchedule(ctx context.Context, s tasker.Schedule) error {
 	if count[0] >= tasker.MaxSchedules {
 		return tasker.Errorf(tasker.Conflict, "there are %d schedules, which is the limit; delete those that are not needed", count[0])
 	}
+	count, err = column[int](ctx, tx, `SELECT count(*) FROM (SELECT FROM tasker.schedules WHERE deleted_at IS NULL AND namespace = $2 LIMIT $1) n`, tasker.MaxSchedulesOfNamespace, s.Namespace)
+	if err != nil {
+		return fmt.Errorf("count the schedules of namespace %s: %w", s.Namespace, err)
+	}
+	if count[0] >= tasker.MaxSchedulesOfNamespace {
+		return tasker.Errorf(tasker.Conflict, "namespace %s has %d schedules, which is the limit; delete those that are not needed", s.Namespace, count[0])
+	}
 	_, err = tx.Exec(ctx, insertSchedule, append(scheduleArguments(s), s.Anchor, s.NextAt, s.FireAt, s.CreatedBy, s.CreatedAt)...)
 	if err != nil {
 		return scheduleError(err, s)
@@ -253,6 +260,30 @@ func (db *DB) FiringOfTask(ctx context.Context, task tasker.ID) (*tasker.Firing,
 		return nil, fmt.Errorf("read the firing of task %s: %w", task, err)
 	}
 	return f, nil
+}
+
+// The lock of the schedule lies between the note of a request and its firing, so that the first one
+// after the note is of that request.
+const triggeredBy = `
+SELECT ` + firingColumns + `
+FROM tasker.schedule_firings g
+LEFT JOIN tasker.tasks t ON t.task_uuid = g.task_uuid
+WHERE g.schedule_uuid = $1 AND g.kind = 'manual' AND g.nominal_at >= (SELECT r.created_at FROM tasker.operator_requests r WHERE r.request_key = $2)
+ORDER BY g.nominal_at
+LIMIT 1`
+
+// TriggeredBy returns the firing that a request has made, which [Tx.Once] has recognised. The caller
+// holds the lock of the schedule.
+func (tx *Tx) TriggeredBy(ctx context.Context, schedule tasker.ID, key string) (tasker.Firing, error) {
+	f, err := one[tasker.Firing](ctx, tx, triggeredBy, schedule, ownKey(ctx, key))
+	switch {
+	case err != nil:
+		return tasker.Firing{}, fmt.Errorf("read the firing of a request: %w", err)
+	case f == nil:
+		return tasker.Firing{}, tasker.Errorf(tasker.Conflict, "this request has triggered the schedule, and the firing was removed since")
+	default:
+		return *f, nil
+	}
 }
 
 // The time is that of the statement: a clock that goes on cannot bound an index range.

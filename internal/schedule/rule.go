@@ -217,7 +217,7 @@ func (r *Rule) Between(from, to time.Time, most int) (list []time.Time, more boo
 	return list, false
 }
 
-// Jitter is how much later than an instant a schedule attends to it: every server knows the
+// Jitter is how much later than an instant a schedule fires it: every server knows the
 // same time, and each instant has its own.
 func Jitter(schedule tasker.ID, nominal time.Time, most time.Duration) time.Duration {
 	if most <= 0 {
@@ -243,7 +243,7 @@ func mixed(x uint64) uint64 {
 // FollowsTasks reports whether the rule is a fixed delay.
 func (r *Rule) FollowsTasks() bool { return r.spec.AfterEnd > 0 }
 
-// Attend is when a server attends to an instant of a schedule.
-func (r *Rule) Attend(id tasker.ID, nominal time.Time) time.Time {
+// FireAt is when a server fires an instant of a schedule.
+func (r *Rule) FireAt(id tasker.ID, nominal time.Time) time.Time {
 	return nominal.Add(Jitter(id, nominal, r.spec.Jitter))
 }

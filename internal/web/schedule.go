@@ -26,6 +26,7 @@ func (s *server) scheduleRoutes() []route {
 		{method: http.MethodGet, path: "/schedules", rule: access.Rule{Needs: access.ReadTasks}, serve: s.schedules},
 		{method: http.MethodGet, path: "/schedules/{schedule}", rule: access.Rule{Needs: access.ReadTasks}, serve: s.onSchedule},
 	}
+	list = append(list, actionRoutes(s, newSchedulePath, access.WriteSchedules, s.newScheduleForm)...)
 	for _, v := range scheduleVerbs {
 		list = append(list, actionRoutes(s, "/schedules/{schedule}/"+v.Word, access.OperateSchedules,
 			func(req *request) (*scheduleForm, error) { return s.scheduleForm(req, v) })...)
@@ -84,7 +85,8 @@ func (l scheduleLine) Chip() string {
 
 // A schedulesPage lists schedules, by namespace and name.
 type schedulesPage struct {
-	Paused    bool // only those that are paused
+	Paused    bool   // only those that are paused
+	Add       string // where one is added; empty: the caller may not
 	Schedules []scheduleLine
 	Pager     pager
 }
@@ -107,6 +109,9 @@ func (s *server) schedules(req *request) (*view, error) {
 		return nil, err
 	}
 	p := schedulesPage{Paused: f.Paused}
+	if !s.ReadOnly && req.sees(access.WriteSchedules) {
+		p.Add = Root + newSchedulePath
+	}
 	for _, x := range list {
 		p.Schedules = append(p.Schedules, scheduleLine{x})
 	}
@@ -182,6 +187,7 @@ const (
 	wordPause   = "pause"
 	wordResume  = "resume"
 	wordTrigger = "trigger"
+	wordFill    = "backfill"
 )
 
 var scheduleVerbs = []scheduleVerb{
@@ -189,6 +195,8 @@ var scheduleVerbs = []scheduleVerb{
 		Long: "A task is made at once, beside those of the instants, also when the schedule is paused or a task of it has not ended."},
 	{Word: wordPause, Name: "Pause…", Key: "p", Does: "make no tasks until somebody resumes it",
 		Long: "The schedule makes no tasks by itself until somebody resumes it, or until the time is over. The instants in between make no tasks, and one firing says so. Tasks that it has made go on."},
+	{Word: wordFill, Name: "Backfill…", Key: "f", Does: "make the tasks of instants in the past that have none",
+		Long: "The tasks of instants in the past that have none are made at once, at most 500, all or none. An instant that has its task gets no other, so it is safe to repeat. At first the form only says what would be done."},
 	{Word: wordResume, Name: "Resume…", Key: "r", Does: "make tasks again",
 		Long: "The schedule makes tasks again, from the next instant on. The instants within the pause make none."},
 }
@@ -215,10 +223,16 @@ type scheduleForm struct {
 	Schedule scheduleLine
 
 	For string // as typed: how long the pause lasts; empty: until somebody resumes it
+
+	From, To string // as typed: the instants of a backfill
+	Filled   []tasker.BackfillInstant
 }
 
 // Takes reports whether the form asks for how long.
 func (p *scheduleForm) Takes() bool { return p.Word == wordPause }
+
+// Fills reports whether the form asks for the instants of a backfill.
+func (p *scheduleForm) Fills() bool { return p.Word == wordFill }
 
 func (s *server) scheduleForm(req *request, v scheduleVerb) (*scheduleForm, error) {
 	id, err := req.id("schedule")
@@ -233,7 +247,7 @@ func (s *server) scheduleForm(req *request, v scheduleVerb) (*scheduleForm, erro
 	name := strings.TrimSuffix(v.Name, "…")
 	p.form = req.formOf(form{page: "scheduleaction", title: name + ": " + p.Schedule.Title(), nav: navSchedules, Button: name, Back: p.Schedule.Path()})
 	p.Refused = v.refusal(d.Schedule)
-	p.For = strings.TrimSpace(req.PostFormValue("for"))
+	p.For, p.From, p.To = strings.TrimSpace(req.PostFormValue("for")), strings.TrimSpace(req.PostFormValue("from")), strings.TrimSpace(req.PostFormValue("to"))
 	p.Command = p.command(req)
 	return p, nil
 }
@@ -258,11 +272,41 @@ func (p *scheduleForm) do(req *request) (*view, error) {
 	case wordResume:
 		v.note = "The schedule makes tasks again."
 		_, err = p.Engine.ResumeSchedule(ctx, id, c)
+	case wordFill:
+		return p.fill(req, c)
 	default:
 		v.note = "A task was made."
 		_, err = p.Engine.TriggerSchedule(ctx, id, c)
 	}
 	return v, asTyped(err)
+}
+
+// fill makes the tasks of instants in the past, or says what it would do.
+func (p *scheduleForm) fill(req *request, by engine.ScheduleChange) (*view, error) {
+	b := engine.Backfill{DryRun: req.PostFormValue("do") != "fill"}
+	var err error
+	if b.From, err = readInstant(p.From); err != nil {
+		return nil, err
+	}
+	if b.To, err = readInstant(p.To); err != nil {
+		return nil, err
+	}
+	if b.From.IsZero() || b.To.IsZero() {
+		return nil, tasker.Errorf(tasker.Invalid, "say from which instant to which, such as 2026-01-31T12:00:00Z")
+	}
+	if p.Filled, err = p.Engine.BackfillSchedule(req.Context(), p.Schedule.UUID, b, by); err != nil {
+		return nil, asTyped(err)
+	}
+	if b.DryRun {
+		return p.view(p, http.StatusOK), nil
+	}
+	made := 0
+	for _, x := range p.Filled {
+		if x.Starts {
+			made++
+		}
+	}
+	return &view{next: p.Back, note: count(made, "task") + " made."}, nil
 }
 
 // until is when the pause ends; nil when somebody has to end it.
@@ -293,6 +337,12 @@ func (p *scheduleForm) command(req *request) command {
 			pause.Until = &utc
 		}
 		body = pause
+	}
+	if p.Word == wordFill {
+		from, _ := readInstant(p.From)
+		to, _ := readInstant(p.To)
+		ctl = append(ctl, "--from", from.UTC().Format(time.RFC3339), "--to", to.UTC().Format(time.RFC3339), "--dry-run")
+		body = apiv1.BackfillSchedule{From: from.UTC(), To: to.UTC(), DryRun: true, Reason: reason, By: by}
 	}
 	ctl = append(ctl, "--reason", reason)
 	return commandOf(req, append(ctl, p.by("--by", actor)...), http.MethodPost, path, body)

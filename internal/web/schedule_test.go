@@ -40,8 +40,26 @@ func TestASchedule(t *testing.T) {
 	h.Must(h.Admin().QueryRow(t.Context(), `SELECT task_uuid::text FROM tasker.schedule_firings`).Scan(&task))
 	h.shows(h.get("/ui/tasks/"+task), http.StatusOK, `<a href="`+page+`">schedule:nightly</a>`)
 
+	h.shows(h.get(page+"/backfill"), http.StatusOK, "schedule backfill "+s.UUID.String(), "--dry-run")
+	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z"), http.StatusBadRequest, "from which instant to which")
+	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=monday", "to=2026-01-03T12:00:00Z"), http.StatusBadRequest, "Invalid time")
+	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z", "to=2025-01-03T12:00:00Z"), http.StatusBadRequest, "lies before from")
+	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z", "to=2026-01-03T12:00:00Z"), http.StatusOK,
+		"What would be done", "2026-01-01 01:30:00 UTC", "is made", "none: <bdi>except sat</bdi>")
+	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z", "to=2026-01-03T12:00:00Z", "do=fill"), http.StatusOK, "2 tasks made.", "started (backfill)")
+
+	h.shows(h.get("/ui/schedules"), http.StatusOK, `href="/ui/new-schedule"`)
+	h.shows(h.get("/ui/new-schedule"), http.StatusOK, "schedule add", `name="cron"`)
+	fields := []string{"actor=bo", "namespace=shop", "name=hourly", "template=order", "cron=0 * * * *", "context={\"a\": 1}"}
+	h.shows(h.post("/ui/new-schedule", append(fields, "cron=61 * * * *")...), http.StatusBadRequest, `value="61 * * * *"`, "cron")
+	h.shows(h.post("/ui/new-schedule", append(fields, "every=soon", "cron=")...), http.StatusBadRequest, "must be a duration")
+	h.shows(h.post("/ui/new-schedule", fields...), http.StatusOK, "Schedule hourly is added.", "Next instants", "shop/hourly")
+	h.shows(h.post("/ui/new-schedule", fields...), http.StatusConflict, "has a schedule hourly already")
+	h.shows(h.post("/ui/new-schedule", append(fields, "name=often", "cron=", "every=90m")...), http.StatusOK, "every 1h30m0s")
+
 	h.Exec(`UPDATE tasker.task_templates SET retired_at = now(), retired_by = 'ann', retired_reason = 'old'`)
 	h.shows(h.post(page+"/trigger", "actor=bo", "reason=again"), http.StatusBadRequest, "takes new tasks", ">again</textarea>")
+	h.Exec(`DELETE FROM tasker.schedules WHERE name <> 'nightly'`)
 	h.Exec(`UPDATE tasker.schedules SET next_at = date_trunc('second', now()), fire_at = now(), overlap = 'allow', except_days = '{}'`)
 	_, err = h.Engine.Tick(t.Context())
 	h.Must(err)

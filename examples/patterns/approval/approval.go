@@ -16,7 +16,7 @@ type Refund struct {
 // An Answer is the result of the step approve.
 type Answer struct {
 	Approved bool   `json:"approved"`
-	By       string `json:"by"`
+	By       string `json:"by,omitempty"`
 }
 
 // Register registers the handlers of the template.
