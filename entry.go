@@ -214,6 +214,7 @@ type InvestigationQueueEntry struct {
 	Progress           Progress
 	Assignee           string      // who looks into it, by the entry's metadata
 	FailedStep         *FailedStep `db:"-"` // as in an [Entry]
+	TaskDue            *Deadline   `db:"-"` // nil: the task has no due time
 }
 
 // An InvestigationFilter selects open investigations. Empty fields mean any.

@@ -123,6 +123,7 @@ type InvestigationQueueEntry struct {
 	CaseKey            string      `json:"case_key" doc:"Deprecated: which failures were the same as version 0.1 told it."`
 	Assignee           string      `json:"assignee" doc:"Who looks into it, from the metadata; empty when nobody does."`
 	FailedStep         *FailedStep `json:"failed_step" doc:"The step that has failed now; null when none has. step_uuid is the step the entry was opened for."`
+	TaskDue            *Deadline   `json:"task_due" doc:"By when the task is due; null when it has no due time."`
 }
 
 // StalenessLine is one line of the staleness monitor.
@@ -181,7 +182,7 @@ func FromInvestigationQueueEntry(q tasker.InvestigationQueueEntry) Investigation
 		CurrentState: string(q.CurrentState), TimeInStateMinutes: q.TimeInStateMinutes, PriorityScore: q.PriorityScore,
 		RecoveredAt: utc(q.RecoveredAt), FailedStep: fromFailedStep(q.FailedStep),
 		StepName: q.StepName, ErrorPattern: q.ErrorPattern, CaseKey: q.CaseKey.String(), Assignee: q.Assignee,
-		ErrorMessage: q.ErrorMessage, CaseID: idText(q.CaseID), Progress: string(q.Progress),
+		ErrorMessage: q.ErrorMessage, CaseID: idText(q.CaseID), Progress: string(q.Progress), TaskDue: deadline(q.TaskDue),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"tasker.example/tasker"
 )
@@ -121,6 +122,13 @@ func (t *Task) Cancel() {
 func (t *Task) Compensate() {
 	t.w.t.Helper()
 	t.w.must(t.w.engine.CompensateTask(t.w.t.Context(), t.UUID, actor, "compensated by the test"))
+}
+
+// ChangeDue gives the task another due time, as an operator does.
+func (t *Task) ChangeDue(at time.Time) {
+	t.w.t.Helper()
+	_, err := t.w.engine.ChangeDue(t.w.t.Context(), t.UUID, tasker.DueChange{DueAt: &at, Actor: actor, Reason: "changed by the test"})
+	t.w.must(err)
 }
 
 // Reset gives a failed step new attempts, as an operator does.

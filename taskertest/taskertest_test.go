@@ -207,6 +207,38 @@ func TestATaskStartsLater(t *testing.T) {
 	}
 }
 
+// Due times come with the clock: the warning, what is overdue and its investigation; an operator changes one.
+func TestDueTimesComeWithTheClock(t *testing.T) {
+	t.Parallel()
+	wf := taskertest.New(t, taskertest.Options{
+		Documents: []string{`{namespace: n, name: parcel, version: 1.0.0, due: {after_seconds: 86400, overdue: investigate}, lifecycle: {max_waiting_for_dependencies_minutes: 10080},
+			steps: [{name: sent, type: external, due: {at: 'timestamp(context.by)'}}]}`},
+		Begin: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC),
+	})
+	task := wf.Start(map[string]any{"by": "2020-01-02T12:00:00Z"})
+	wf.RunUntilIdle()
+	want := func(state, step tasker.DeadlineState) {
+		t.Helper()
+		if due, of := task.Get().Due, task.Step("sent").Due; due == nil || of == nil || due.State != state || of.State != step {
+			t.Errorf("at %s the task is %+v and the step %+v, want %s and %s", wf.Now(), due, of, state, step)
+		}
+	}
+	want(tasker.DeadlineAhead, tasker.DeadlineAhead)
+	wf.Advance(20 * time.Hour)
+	want(tasker.DeadlineSoon, tasker.DeadlineAhead)
+	task.ChangeDue(time.Date(2020, 1, 3, 0, 0, 0, 0, time.UTC))
+	want(tasker.DeadlineAhead, tasker.DeadlineAhead)
+	wf.Advance(23 * time.Hour)
+	want(tasker.DeadlineSoon, tasker.DeadlineOverdue)
+	task.AssertState(tasker.TaskWaitingForDependencies)
+	wf.Advance(10 * time.Hour)
+	want(tasker.DeadlineOverdue, tasker.DeadlineOverdue)
+	task.AssertState(tasker.TaskError)
+	task.Answer("sent", 1)
+	task.AssertComplete()
+	want(tasker.DeadlineMissed, tasker.DeadlineMissed)
+}
+
 // A template of which nothing needs a worker has none.
 func TestOnlyTheClockWorks(t *testing.T) {
 	t.Parallel()

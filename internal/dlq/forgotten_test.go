@@ -337,8 +337,12 @@ func TestWhatIsOverdueIsInvestigatedOnRequest(t *testing.T) {
 	if e.Reason != tasker.StalenessTimeout || e.DetailCode != tasker.Overdue || h.State(whole) != tasker.TaskError {
 		t.Errorf("the investigation is %s, %s, and the task %s", e.Reason, e.DetailCode, h.State(whole))
 	}
+	queue, _, err := h.DB.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 10})
+	h.Must(err)
+	if len(queue) != 1 || queue[0].TaskDue == nil || queue[0].TaskDue.State != tasker.DeadlineOverdue {
+		t.Errorf("the queue is %+v", queue)
+	}
 	h.end(whole, tasker.EntryManuallyResolved)
-	h.Exec(`UPDATE tasker.tasks SET state = state`)
 	h.sweep(0)
 	h.succeed(a)
 	step := h.createOf("step")

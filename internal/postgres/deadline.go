@@ -67,8 +67,8 @@ var (
 func putDeadlines(again string) string {
 	return `
 WITH put AS (
-    INSERT INTO tasker.deadlines AS d (task_uuid, step_uuid, namespace, due_at, warn_at, look_at, warn_s, investigate, orders, source)
-    SELECT t.task_uuid, u.step_uuid, t.namespace, b.due_at, w.warn_at, w.warn_at, u.warn_s, u.investigate, u.orders, u.source
+    INSERT INTO tasker.deadlines AS d (task_uuid, step_uuid, namespace, due_at, warn_at, look_at, warn_s, investigate, orders, source, set_at)
+    SELECT t.task_uuid, u.step_uuid, t.namespace, b.due_at, w.warn_at, w.warn_at, u.warn_s, u.investigate, u.orders, u.source, clock_timestamp()
     FROM ` + deadlineColumns.unnest("u", 1) + `
     JOIN tasker.tasks t ON t.task_uuid = u.task_uuid AND t.state NOT IN ('complete', 'cancelled')
     CROSS JOIN LATERAL (
@@ -213,6 +213,29 @@ var (
 	dueOfStep = dueOf("s.task_uuid", "s.step_uuid", "CASE WHEN s.state IN ('complete', 'resolved_manually', 'skipped') THEN s.state_since END", "(s.state = 'cancelled' OR q.ended_at IS NOT NULL)")
 )
 
+var selectDues = `
+SELECT t.task_uuid, ` + dueOfTask + ` AS due
+FROM unnest($1::uuid[]) AS u (task_uuid)
+JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
+WHERE t.options IS NOT NULL`
+
+// duesOf returns by when tasks are due; those without a due time are left out.
+func (db *DB) duesOf(ctx context.Context, tasks []tasker.ID) (map[tasker.ID]*tasker.Deadline, error) {
+	type row struct {
+		TaskUUID tasker.ID
+		Due      *tasker.Deadline
+	}
+	rows, err := collect[row](ctx, db.pool, selectDues, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("read by when tasks are due: %w", err)
+	}
+	dues := make(map[tasker.ID]*tasker.Deadline, len(rows))
+	for _, r := range rows {
+		dues[r.TaskUUID] = r.Due
+	}
+	return dues, nil
+}
+
 const deadlinesToLookAt = `
 SELECT d.task_uuid, d.step_uuid
 FROM tasker.deadlines d
@@ -352,8 +375,8 @@ type ChangedDeadline struct {
 
 var changeDeadline = `
 WITH changed AS (
-    INSERT INTO tasker.deadlines AS d (task_uuid, step_uuid, namespace, due_at, warn_at, look_at, warn_s, investigate, orders, source, set_by)
-    SELECT t.task_uuid, $2, t.namespace, $3, w.warn_at, w.warn_at, $4::int, $5, $6, 'operator', $7
+    INSERT INTO tasker.deadlines AS d (task_uuid, step_uuid, namespace, due_at, warn_at, look_at, warn_s, investigate, orders, source, set_by, set_at)
+    SELECT t.task_uuid, $2, t.namespace, $3, w.warn_at, w.warn_at, $4::int, $5, $6, 'operator', $7, clock_timestamp()
     FROM tasker.tasks t
     CROSS JOIN LATERAL (SELECT ` + warnAt("$3::timestamptz", "$4::int", "clock_timestamp()") + ` AS warn_at) w
     WHERE t.task_uuid = $1

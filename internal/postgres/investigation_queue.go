@@ -61,6 +61,13 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilt
 	for i, e := range list {
 		tasks[i], steps[i] = e.TaskUUID, e.StepUUID
 	}
+	dues, err := db.duesOf(ctx, tasks)
+	if err != nil {
+		return nil, false, err
+	}
+	for i, e := range list {
+		list[i].TaskDue = dues[e.TaskUUID]
+	}
 	failed, err := failedSteps(ctx, db.pool, tasks, steps)
 	for i, f := range failed {
 		list[i].FailedStep = f

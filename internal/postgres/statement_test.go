@@ -37,7 +37,7 @@ var composed = map[string]string{
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
 	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions, "moveItems": moveItems, "selectItemsOfMap": selectItemsOfMap,
 	"selectTask": selectTask, "selectStep": selectStep, "selectSteps": selectSteps, "selectFailedItems": selectFailedItems, "treeTasks": treeTasks,
-	"insertDeadlines": insertDeadlines, "replaceDeadlines": replaceDeadlines, "dueTask": dueTask, "selectExplainedTasks": selectExplainedTasks, "changeDeadline": changeDeadline, "reorderReady": reorderReady,
+	"insertDeadlines": insertDeadlines, "replaceDeadlines": replaceDeadlines, "dueTask": dueTask, "selectDues": selectDues, "selectExplainedTasks": selectExplainedTasks, "changeDeadline": changeDeadline, "reorderReady": reorderReady,
 }
 
 // inScopes runs a function for all namespaces and for some.
