@@ -232,7 +232,9 @@ const (
 	TaskOverdueTopic      = "task.overdue"     // its due time is over, and it has not ended
 	StepDueSoonTopic      = "step.due_soon"    // the same of a step
 	StepOverdueTopic      = "step.overdue"
-	TestTopic             = "message.test" // somebody tries the routes
+	QueueSaturatedTopic   = "queue.saturated" // steps wait past their limit because the workers of a queue are busy
+	QueueRelievedTopic    = "queue.relieved"  // none does any more
+	TestTopic             = "message.test"    // somebody tries the routes
 )
 
 // MessageTopics lists the topics of messages.
@@ -241,7 +243,7 @@ func MessageTopics() []string {
 		CaseOpenedTopic, CaseGrewTopic, CaseRegressedTopic, CaseWokeTopic, CaseOwnedTopic, CaseUnownedTopic, CaseResolvedTopic, DigestTopic,
 		OperationStartedTopic, OperationPausedTopic, OperationDoneTopic, HoldBeganTopic, HoldEndingTopic, HoldFailedTopic, HoldEndedTopic,
 		BreakerOpenedTopic, BreakerEndingTopic, BreakerClosedTopic, StepReminderTopic, StepWaitingTopic, StepAssignedTopic, TaskCompensatedTopic, TaskExpiredTopic,
-		TaskDueSoonTopic, TaskOverdueTopic, StepDueSoonTopic, StepOverdueTopic, TestTopic,
+		TaskDueSoonTopic, TaskOverdueTopic, StepDueSoonTopic, StepOverdueTopic, QueueSaturatedTopic, QueueRelievedTopic, TestTopic,
 	}
 }
 
@@ -253,6 +255,7 @@ const (
 	HoldSubject      = "hold"
 	StepSubject      = "step"
 	TaskSubject      = "task"
+	QueueSubject     = "queue"
 	TestSubject      = "test"
 )
 
@@ -264,6 +267,7 @@ type MessageData struct {
 	Namespace    string          `json:"namespace,omitempty"`
 	Template     string          `json:"template,omitempty"`
 	Step         string          `json:"step,omitempty"`
+	Handler      string          `json:"handler,omitempty"` // of a queue
 	Reason       Reason          `json:"dlq_reason,omitempty"`
 	ErrorType    string          `json:"error_type,omitempty"`
 	Case         *ID             `json:"case,omitempty"` // the lead

@@ -40,7 +40,7 @@ func command() *cobra.Command {
 		Long: "Measure the engine against plain PostgreSQL, in one run on this machine.\n\n" +
 			"It starts a private PostgreSQL, with fsync as in production, and removes it afterwards.\n" +
 			"What a figure means is its ratio to the baseline beside it: machines differ, ratios less.\n\n" +
-			"The groups of figures are commit, drain, workflows, latency, transports, create, cost, history, find and map;\n" +
+			"The groups of figures are commit, drain, workflows, latency, transports, create, cost, history, find, map and tenants;\n" +
 			"transports compares steps announced by a RabbitMQ, which must be named, with steps asked for;\n" +
 			"profile is one more, of one drain in process, when a file for a profile is given.",
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
@@ -64,6 +64,7 @@ func command() *cobra.Command {
 	f.IntVar(&o.Runs, "runs", 5, "runs of each figure, of which the median is told")
 	f.IntVar(&o.Tasks, "tasks", 20_000, "one-step tasks to drain")
 	f.IntVar(&o.Workflows, "workflows", 2_000, "workflows of each shape to drain")
+	f.IntVar(&o.Backlog, "backlog", 100_000, "tasks of one tenant that wait beside those of another")
 	f.IntVar(&o.Single, "single", 200, "workflows of each shape to time one by one, and to create one by one")
 	f.StringVar(&only, "only", "", "measure only the groups of figures that match this regular expression")
 	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of a drain in process to this file")

@@ -37,7 +37,6 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 		return nil, err
 	}
 	e.dueMayHaveChanged()
-	e.busy.note(e.now(), claimed)
 	if len(claimed) < len(steps) {
 		if _, err := e.db.AnnounceAgain(handing, notClaimed(steps, claimed), declinedRest); err != nil {
 			// They wait in the database: reconciliation finds them, or their limit does.

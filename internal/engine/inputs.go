@@ -138,6 +138,7 @@ func (e *Engine) giveBack(ctx context.Context, worker tasker.ID, steps []postgre
 // so that no attempt is used by it. The error is about all of them: when some can be
 // handed out there is none.
 func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []postgres.Claimed) ([]tasker.Assignment, error) {
+	e.busy.note(e.now(), claimed)
 	out := make([]tasker.Assignment, 0, len(claimed))
 	var back []postgres.Claimed
 	var failed error

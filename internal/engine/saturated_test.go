@@ -107,6 +107,9 @@ func TestASaturatedQueueSaysSoUntilItIsRelieved(t *testing.T) {
 		}
 		return list[0]
 	}
+	told := func(topic, summary string) int {
+		return h.Count(`SELECT count(*) FROM tasker.messages WHERE topic = $1 AND data->>'summary' = $2 AND data->>'handler' = 'run' AND namespaces = '{shop}'`, topic, summary)
+	}
 	q := queue()
 	if q.Saturated != 2 || q.Queued != 2 || q.SaturatedSince == nil || q.NextExpiresAt == nil || !q.NextExpiresAt.After(time.Now()) {
 		t.Errorf("the queue is %+v", q)
@@ -115,6 +118,9 @@ func TestASaturatedQueueSaysSoUntilItIsRelieved(t *testing.T) {
 	h.Must(err)
 	if len(backlogs) != 1 || backlogs[0].Saturated != 2 {
 		t.Errorf("the backlogs are %+v", backlogs)
+	}
+	if n := told(tasker.QueueSaturatedTopic, "shop: the workers of handler run are busy, and steps wait for them past their limit"); n != 1 {
+		t.Errorf("%d messages say that the queue is saturated", n)
 	}
 	h.Must(h.Engine.RelieveQueues(t.Context()))
 	if again := queue(); again.SaturatedSince == nil || !again.SaturatedSince.Equal(*q.SaturatedSince) {
@@ -155,6 +161,9 @@ func TestASaturatedQueueSaysSoUntilItIsRelieved(t *testing.T) {
 	if n := h.Count(`SELECT count(*) FROM tasker.queues WHERE saturated_since IS NULL AND kept_at IS NULL`); n != 1 {
 		t.Error("the queue is not relieved")
 	}
+	if n := told(tasker.QueueRelievedTopic, "shop: no step waits for handler run past its limit any more"); n != 1 || h.count("messages") != 2 {
+		t.Errorf("%d messages say that the queue is relieved, of %d", n, h.count("messages"))
+	}
 	h.Exec(`UPDATE tasker.queues SET busy_at = clock_timestamp() - interval '25 hours'`)
 	h.Must(h.Engine.RelieveQueues(t.Context()))
 	if n := h.count("queues"); n != 0 {
@@ -194,6 +203,7 @@ func TestADeadLetterOfASaturatedQueueIsAnnouncedAgain(t *testing.T) {
 	h.claimFirst()
 	h.Must(h.Engine.StoreBusy(t.Context()))
 	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
+	h.Engine = engine.New(h.DB, engine.Options{ReturnGrace: -1}) // which gives workers no time to come back
 	ref := tasker.StepRef{TaskUUID: task, StepUUID: h.step(task, "only").UUID}
 	done, err := h.Engine.DeadLetters(t.Context(), []engine.DeadLetter{{StepRef: ref, Evidence: json.RawMessage(`{}`)}})
 	h.Must(err)
@@ -201,6 +211,35 @@ func TestADeadLetterOfASaturatedQueueIsAnnouncedAgain(t *testing.T) {
 		t.Errorf("the dead letter became %+v", done)
 	}
 	h.wantStep(task, "only", tasker.StepEnqueued, 1)
+}
+
+// Every way in which a step is handed out makes its queue busy.
+func TestEveryClaimMakesItsQueueBusy(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(h *harness, first tasker.Assignment, task tasker.ID) ([]tasker.Assignment, error){
+		"with a report": func(h *harness, first tasker.Assignment, _ tasker.ID) ([]tasker.Assignment, error) {
+			receipt, err := h.Engine.Report(h.Context(), h.worker, []tasker.Outcome{success(first, `1`)}, 1)
+			return receipt.Next, err
+		},
+		"by name": func(h *harness, _ tasker.Assignment, task tasker.ID) ([]tasker.Assignment, error) {
+			return h.Engine.TakeSteps(h.Context(), h.worker, []tasker.StepRef{{TaskUUID: task, StepUUID: h.step(task, "only").UUID}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			h.Template("only", enginetest.Step("only"))
+			h.Create("only")
+			first := h.claimOne("only")
+			h.Engine = engine.New(h.DB, engine.Options{ReturnGrace: -1}) // which has stored nothing
+			list, err := take(h, first, h.Create("only"))
+			h.Must(err)
+			h.Must(h.Engine.StoreBusy(t.Context()))
+			if len(list) != 1 || h.count("queues") != 1 {
+				t.Errorf("handed out %v, and %d queues are busy", names(list), h.count("queues"))
+			}
+		})
+	}
 }
 
 // What could not be stored of a claim is stored after the next one; the steps of a queue are

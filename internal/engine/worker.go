@@ -356,7 +356,6 @@ func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit i
 	}
 	if len(claimed) > 0 {
 		e.dueMayHaveChanged()
-		e.busy.note(e.now(), claimed)
 	}
 	list, err = e.assignments(ctx, worker, claimed)
 	return list, again, err

@@ -185,6 +185,19 @@ func Hold(topic string, h tasker.Hold, by string) tasker.MessageData {
 	return out
 }
 
+// Saturation is the message about a queue that is saturated, or is it no more.
+func Saturation(topic, namespace, handler string, since time.Time) tasker.MessageData {
+	out := tasker.MessageData{
+		Severity: tasker.Medium, Namespace: namespace, Handler: handler, State: "saturated", BeganAt: since.UTC(), Path: "/ui/workers#queues",
+		Summary: fmt.Sprintf("%s: the workers of handler %s are busy, and steps wait for them past their limit", namespace, handler),
+	}
+	if topic == tasker.QueueRelievedTopic {
+		out.Severity, out.State = tasker.Low, "relieved"
+		out.Summary = fmt.Sprintf("%s: no step waits for handler %s past its limit any more", namespace, handler)
+	}
+	return out
+}
+
 // Waiting is an external step that waits for an answer.
 type Waiting struct {
 	TaskUUID  tasker.ID

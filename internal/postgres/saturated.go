@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/notice"
 )
 
 // busyFor is for how long a queue counts as busy at least after a step of it was claimed: that is
@@ -86,7 +87,7 @@ noted AS (
     SET busy_at = greatest(q.busy_at, excluded.busy_at), saturated_since = coalesce(q.saturated_since, excluded.saturated_since), kept_at = excluded.kept_at
     RETURNING q.namespace, q.handler, q.queue_uuid, q.saturated_since
 )
-SELECT k.task_uuid, k.step_uuid, n.namespace, n.handler, n.queue_uuid, n.saturated_since = c.at AS began
+SELECT k.task_uuid, k.step_uuid, n.namespace, n.handler, n.queue_uuid, n.saturated_since, n.saturated_since = c.at AS began
 FROM kept k
 JOIN noted n ON n.namespace = k.namespace AND n.handler = k.handler
 CROSS JOIN clock c`
@@ -106,8 +107,15 @@ func (db *DB) KeepWaiting(ctx context.Context, steps []tasker.StepRef) (kept []t
 		if err != nil {
 			return err
 		}
+		told := map[tasker.ID]bool{}
 		for _, r := range rows {
 			kept = append(kept, r.StepRef)
+			if r.Began && !told[r.QueueUUID] {
+				told[r.QueueUUID] = true
+				if err := tx.tellOfQueue(ctx, tasker.QueueSaturatedTopic, r.changedQueue); err != nil {
+					return err
+				}
+			}
 		}
 		return nil
 	})
@@ -121,6 +129,16 @@ func (db *DB) KeepWaiting(ctx context.Context, steps []tasker.StepRef) (kept []t
 type changedQueue struct {
 	QueueUUID          tasker.ID
 	Namespace, Handler string
+	SaturatedSince     time.Time
+}
+
+// tellOfQueue tells people of a queue, which the caller has locked.
+func (tx *Tx) tellOfQueue(ctx context.Context, topic string, q changedQueue) error {
+	_, err := tx.Say(ctx, NewMessage{
+		Topic: topic, SubjectKind: tasker.QueueSubject, SubjectID: q.QueueUUID, Namespaces: []string{q.Namespace},
+		Data: notice.Saturation(topic, q.Namespace, q.Handler, q.SaturatedSince),
+	})
+	return err
 }
 
 // Servers lock the queues in one order.
@@ -152,7 +170,7 @@ func (db *DB) NoteBusy(ctx context.Context, queues []QueueName) error {
 
 const relieveQueues = `
 WITH relieved AS MATERIALIZED (
-    SELECT q.namespace, q.handler
+    SELECT q.namespace, q.handler, q.saturated_since
     FROM tasker.queues q
     WHERE q.saturated_since IS NOT NULL AND q.kept_at <= clock_timestamp() - $1::interval
       AND NOT EXISTS (SELECT FROM tasker.ready_steps s WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_passed_at IS NOT NULL)
@@ -164,7 +182,7 @@ UPDATE tasker.queues q
 SET saturated_since = NULL, kept_at = NULL
 FROM relieved r
 WHERE q.namespace = r.namespace AND q.handler = r.handler
-RETURNING q.queue_uuid, q.namespace, q.handler`
+RETURNING q.queue_uuid, q.namespace, q.handler, r.saturated_since`
 
 // RelieveQueues notes of up to limit queues that they are saturated no more: nothing has waited in
 // them past its limit for a while. It returns how many.
@@ -172,7 +190,15 @@ func (db *DB) RelieveQueues(ctx context.Context, after time.Duration, limit int)
 	err = db.InTx(ctx, func(tx *Tx) error {
 		list, err := collect[changedQueue](ctx, tx, relieveQueues, after, limit)
 		n = len(list)
-		return err
+		if err != nil {
+			return err
+		}
+		for _, q := range list {
+			if err := tx.tellOfQueue(ctx, tasker.QueueRelievedTopic, q); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return 0, fmt.Errorf("look for queues that are saturated no more: %w", err)

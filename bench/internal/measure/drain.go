@@ -3,10 +3,17 @@ package measure
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/bench/internal/figures"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/worker"
 )
 
 const (
@@ -128,5 +135,194 @@ func (b *bench) nothingOpen(ctx context.Context) error {
 	if err == nil && open > 0 {
 		err = errors.New("the outcomes of all steps were accepted, but some tasks are not complete")
 	}
+	return err
+}
+
+// Two tenants share the workers: one with a backlog, and one that has a few tasks now and then.
+const (
+	tenantA, tenantB = "tenant-a", "tenant-b"
+
+	tenantTasks = 10              // of the small tenant at once
+	tenantTTL   = 5 * time.Second // how long their steps may wait: most of the backlog waits for longer
+	tenantTakes = 50 * time.Millisecond
+
+	tenantWorkers, tenantPlaces = 2, 20 // of both, and of each worker
+)
+
+// tenants measures how long the tasks of a tenant take while another one has a backlog, and how
+// steps are shared out by weight.
+func (b *bench) tenants(ctx context.Context) error {
+	for _, n := range []string{tenantA, tenantB} {
+		_, _, err := b.engine.RegisterTemplate(ctx, tasker.Template{
+			Namespace: n, Name: single.name, Version: "1.0.0", Lifecycle: tasker.Lifecycle{WorkerQueueTTLMS: tenantTTL.Milliseconds()},
+			Steps: []tasker.StepTemplate{{Name: "a", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "work"}, Retry: tasker.DefaultRetry()}},
+		}, "")
+		if err != nil {
+			return err
+		}
+	}
+	for range b.Runs {
+		if err := b.besideBacklog(ctx); err != nil {
+			return err
+		}
+		if err := b.byWeight(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createFor creates tasks of a tenant.
+func (b *bench) createFor(ctx context.Context, namespace string, n int) error {
+	for ; n > 0; n -= bulk {
+		if _, err := b.engine.CreateTasks(ctx, slices.Repeat([]tasker.NewTask{{Namespace: namespace, Name: single.name}}, min(n, bulk))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// besideBacklog times the tasks of the small tenant on an idle system, and beside the backlog.
+func (b *bench) besideBacklog(ctx context.Context) error {
+	name := fmt.Sprintf("%d tasks of a tenant", tenantTasks)
+	for _, backlog := range []int{0, b.Backlog} {
+		if err := b.reset(ctx); err != nil {
+			return err
+		}
+		took, err := b.smallTenant(ctx, backlog)
+		if err != nil {
+			return err
+		}
+		for _, q := range []struct {
+			name string
+			at   float64
+		}{{"p50", 0.5}, {"p99", 0.99}} {
+			f := figure{name: name + ", idle, " + q.name, unit: "ms"}
+			if backlog > 0 {
+				f = figure{name: name + ", beside a backlog, " + q.name, unit: "ms", baseline: f.name}
+			}
+			b.note(f, figures.Quantile(took, q.at))
+		}
+	}
+	for _, n := range []string{tenantA, tenantB} {
+		var opened int
+		if err := b.db.Pool().QueryRow(ctx, `SELECT count(*) FROM tasker.tasks_dlq WHERE namespace = $1`, n).Scan(&opened); err != nil {
+			return err
+		}
+		b.note(figure{name: "investigations of " + n, unit: "investigations"}, float64(opened))
+	}
+	return nil
+}
+
+// smallTenant has the small tenant create its tasks again and again beside the backlog of the other one, and returns how long
+// each took until its outcome was accepted.
+func (b *bench) smallTenant(ctx context.Context, backlog int) (took []time.Duration, err error) {
+	filled := make(chan struct{}) // until then the workers are there, and finish nothing
+	var mu sync.Mutex
+	var began time.Time
+	mine, done := map[tasker.ID]bool{}, make(chan struct{}, tenantTasks)
+	c := workforce{
+		workers: tenantWorkers, concurrency: tenantPlaces, namespaces: []string{tenantA, tenantB},
+		handle: func(s *worker.Step[struct{}]) {
+			if s.Namespace == tenantB {
+				mu.Lock()
+				mine[s.StepUUID] = true
+				mu.Unlock()
+			}
+			<-filled
+			loop.Sleep(ctx, tenantTakes)
+		},
+		accepted: func(list []tasker.ID) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, id := range list {
+				if mine[id] {
+					delete(mine, id)
+					took = append(took, time.Since(began))
+					done <- struct{}{}
+				}
+			}
+		},
+	}
+	err = b.working(ctx, b.direct(), c, func() error {
+		err := b.createFor(ctx, tenantA, backlog)
+		close(filled)
+		if err != nil {
+			return err
+		}
+		const warmUp = 5
+		for n := range warmUp + max(b.Single/2, 1) {
+			mu.Lock()
+			if began = time.Now(); n == warmUp {
+				took = nil
+			}
+			mu.Unlock()
+			if err := b.createFor(ctx, tenantB, tenantTasks); err != nil {
+				return err
+			}
+			for range tenantTasks {
+				select {
+				case <-done:
+				case <-time.After(time.Minute):
+					return errors.New("the tasks of the small tenant took longer than a minute")
+				}
+			}
+		}
+		return nil
+	})
+	return took, err
+}
+
+// byWeight counts what two tenants with work are given, of which one has three times the weight.
+func (b *bench) byWeight(ctx context.Context) error {
+	if err := b.reset(ctx); err != nil {
+		return err
+	}
+	if err := b.db.InTx(ctx, func(tx *postgres.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO tasker.namespaces (namespace, weight, set_by) VALUES ($1, 3, 'bench')`, tenantA)
+		return err
+	}); err != nil {
+		return err
+	}
+	filled := make(chan struct{}) // until then nothing is counted
+	var given [2]atomic.Int64
+	enough := make(chan struct{})
+	var once sync.Once
+	c := workforce{
+		workers: tenantWorkers, concurrency: tenantPlaces, namespaces: []string{tenantA, tenantB}, accepted: func([]tasker.ID) {},
+		handle: func(s *worker.Step[struct{}]) {
+			select {
+			case <-filled:
+			default:
+				<-filled
+				return
+			}
+			of := 0
+			if s.Namespace == tenantB {
+				of = 1
+			}
+			given[of].Add(1)
+			if given[0].Load()+given[1].Load() >= int64(b.Tasks) {
+				once.Do(func() { close(enough) })
+			}
+		},
+	}
+	var shares float64
+	err := b.working(ctx, b.direct(), c, func() error {
+		err := errors.Join(b.createFor(ctx, tenantA, b.Tasks), b.createFor(ctx, tenantB, b.Tasks))
+		loop.Sleep(ctx, time.Second) // until then the weight holds
+		close(filled)
+		if err != nil {
+			return err
+		}
+		select {
+		case <-enough:
+			shares = float64(given[0].Load()) / float64(given[1].Load())
+			return nil
+		case <-time.After(2 * time.Minute):
+			return errors.New("the steps of two tenants took longer than two minutes")
+		}
+	})
+	b.note(figure{name: "steps given by weight 3 for one by weight 1", unit: "steps"}, shares)
 	return err
 }

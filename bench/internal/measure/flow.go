@@ -112,6 +112,7 @@ func (b *bench) eachRun(ctx context.Context, f func(path) error) error {
 // A workforce is a number of workers, with the concurrency of each.
 type workforce struct {
 	workers, concurrency int
+	namespaces           []string                     // nil: the one of the bench
 	handle               func(*worker.Step[struct{}]) // nil does nothing
 	accepted             func([]tasker.ID)            // is told the steps whose outcomes count
 }
@@ -135,10 +136,14 @@ func (b *bench) working(ctx context.Context, p path, c workforce, f func() error
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	errs := make([]error, c.workers)
+	namespaces := c.namespaces
+	if namespaces == nil {
+		namespaces = []string{space}
+	}
 	var wg sync.WaitGroup
 	for i := range errs {
 		w := worker.New(witness{p.forWorker(), c.accepted}, worker.Options{
-			Name: fmt.Sprint("bench ", i), Namespaces: []string{space}, Concurrency: c.concurrency, Log: b.log,
+			Name: fmt.Sprint("bench ", i), Namespaces: namespaces, Concurrency: c.concurrency, Log: b.log,
 		})
 		worker.Handle(w, "work", func(_ context.Context, s *worker.Step[struct{}]) (int, error) {
 			if c.handle != nil {
