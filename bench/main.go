@@ -40,7 +40,7 @@ func command() *cobra.Command {
 		Long: "Measure the engine against plain PostgreSQL, in one run on this machine.\n\n" +
 			"It starts a private PostgreSQL, with fsync as in production, and removes it afterwards.\n" +
 			"What a figure means is its ratio to the baseline beside it: machines differ, ratios less.\n\n" +
-			"The groups of figures are commit, drain, workflows, latency, transports, create, cost, history, find, map and tenants;\n" +
+			"The groups of figures are commit, drain, workflows, latency, transports, create, cost, history, find, map, tenants and limits;\n" +
 			"transports compares steps announced by a RabbitMQ, which must be named, with steps asked for;\n" +
 			"profile is one more, of one drain in process, when a file for a profile is given.",
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,

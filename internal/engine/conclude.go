@@ -105,7 +105,7 @@ func (e *Engine) conclude(ctx context.Context, list []verdict, next *postgres.Ne
 	}
 	e.tell(list, concluded)
 	e.notify(concluded.Namespaces)
-	e.freed()
+	e.freed(len(concluded.Moved), 0)
 	e.decideSoon(concluded)
 	return concluded.Moved, nil, nil
 }
@@ -151,7 +151,7 @@ func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Nex
 	}
 	e.tell(list, concluded)
 	e.dueMayHaveChanged()
-	e.freed()
+	e.freed(len(concluded.Moved), len(claimed.Steps))
 	e.decideSoon(concluded)
 	if claimed.Again() > 0 {
 		e.limited.wait(e.now(), next.Namespaces)

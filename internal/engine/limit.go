@@ -156,6 +156,7 @@ func (e *Engine) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by LimitC
 type limitsSeen struct {
 	mu         sync.Mutex
 	namespaces map[string]time.Time
+	woken      time.Time     // when those who wait were last woken
 	back       chan struct{} // wakes the loop that puts steps back into the queue
 }
 
@@ -175,10 +176,14 @@ func (l *limitsSeen) wait(now time.Time, namespaces []string) {
 	}
 }
 
-// waiting returns the namespaces in which steps wait.
-func (l *limitsSeen) waiting(now time.Time) (list []string) {
+// waiting returns the namespaces in which steps wait; none where they were asked for less than a rest ago.
+func (l *limitsSeen) waiting(now time.Time, rest time.Duration) (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if now.Sub(l.woken) < rest {
+		return nil
+	}
+	l.woken = now
 	for n, at := range l.namespaces {
 		if now.Sub(at) > seenFor {
 			delete(l.namespaces, n)
@@ -195,9 +200,18 @@ func (l *limitsSeen) changed(e *Engine) {
 	e.notifier.wakeAll()
 }
 
-// freed wakes those who wait for places of limits, after leases have ended.
-func (e *Engine) freed() {
-	if list := e.limited.waiting(e.now()); len(list) > 0 {
+// wakeRest is between two times that those are woken who wait for places, while whoever reports takes as
+// many steps as it has ended: most often there is no place left for others.
+const wakeRest = 20 * time.Millisecond
+
+// freed wakes those who wait for places of limits, after leases have ended. Whoever reported has taken so many of the places
+// itself.
+func (e *Engine) freed(ended, taken int) {
+	rest := time.Duration(0)
+	if taken >= ended {
+		rest = wakeRest
+	}
+	if list := e.limited.waiting(e.now(), rest); len(list) > 0 {
 		e.notifier.wake(list)
 		e.notifier.notifyOthers(list)
 		loop.Wake(e.limited.back)

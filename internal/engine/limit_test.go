@@ -192,6 +192,32 @@ func TestStepsComeBackFromALimit(t *testing.T) {
 	}
 }
 
+// The time that a step may wait for a worker does not run while it waits for a limit, though it stays in the queue for
+// as long as places keep coming free.
+func TestWhatWaitsForALimitDoesNotExpire(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	h.Create("single")
+	h.Create("single")
+	h.limit(handlerLimit(), 1)
+	list, err := h.Engine.Claim(h.Context(), h.worker, 1, 0)
+	h.Must(err)
+	if len(list) != 1 || h.aside() != 0 {
+		t.Fatalf("handed out %d, put aside %d; want one, and the other in the queue", len(list), h.aside())
+	}
+	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE state = 'enqueued'`)
+	_, err = h.Engine.ExpireSteps(h.Context())
+	h.Must(err)
+	if n := h.aside(); n != 1 {
+		t.Errorf("%d steps were put aside when their time was over, want 1", n)
+	}
+	h.accepted(success(list[0], `1`))
+	if n := len(h.claim()); n != 1 {
+		t.Errorf("handed out %d of what was put aside", n)
+	}
+}
+
 // A rate lets so many steps begin at once, and then so many in a second.
 func TestARateIsKept(t *testing.T) {
 	t.Parallel()

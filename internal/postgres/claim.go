@@ -124,7 +124,7 @@ levels AS (
 
 func claimOne(h holds) string {
 	return `
-WITH ` + h.clock + `,
+WITH ` + h.clock(hasLimits) + `,
 locked AS MATERIALIZED (
     SELECT q.*
     FROM unnest($1::text[]) AS n (namespace)
@@ -144,7 +144,7 @@ locked AS MATERIALIZED (
 
 func claimSome(queues func(order) string, o order, h holds) string {
 	return `
-WITH RECURSIVE ` + h.clock + `,
+WITH RECURSIVE ` + h.clock(hasLimits) + `,
 ` + queues(o) + o.levels + claimBody(o, h) + leaseSteps("") + inTheWay("candidate") + wantedMore + o.notes
 }
 

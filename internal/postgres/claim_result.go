@@ -126,10 +126,13 @@ func busy(condition string) string {
 }
 
 // noteOf adds a row of a kind if a condition is true.
-func noteOf(kind, condition string) string {
+func noteOf(kind, condition string) string { return noteWith(kind, "0", condition) }
+
+// noteWith adds such a row with a number.
+func noteWith(kind, number, condition string) string {
 	return `
 UNION ALL
-SELECT ` + kind + `, 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT ` + kind + `, ` + number + `, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM clock
 WHERE ` + condition
 }
@@ -181,6 +184,8 @@ type ClaimResult struct {
 
 	limited bool          // nothing is handed out before it is asked of each step which limits it has
 	again   time.Duration // of those that wait for a limit one may be handed out then; 0: none waits
+
+	further, unlocked bool // of a claim with limits: there was more to look at, and keys that it had not locked
 }
 
 // InTheWay reports whether there are steps that need something done before they can
@@ -234,6 +239,12 @@ func claimResult(list []claimRow) ClaimResult {
 			h.limited = true
 		case "busy":
 			h.busy = true
+		case "waits":
+			h.again = time.Duration(r.Bytes) * time.Millisecond
+		case "further":
+			h.further = true
+		case "unlocked":
+			h.unlocked = true
 		}
 	}
 	return h

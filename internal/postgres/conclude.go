@@ -333,23 +333,35 @@ type NextClaim struct {
 // that are handed out are locked last and skipped if locked, so nobody waits in a
 // cycle.
 func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (Concluded, ClaimResult, error) {
-	with := next
-	if next != nil && db.limits.mayHave(next.Claimant) {
-		with = nil // a claim that asks for limits is a transaction of its own
-	}
-	concluded, claimed, err := db.report(ctx, list, with)
+	concluded, claimed, err := db.report(ctx, list, next)
 	if err != nil || next == nil {
 		return concluded, claimed, err
 	}
-	if claimed.limited {
+	switch {
+	case claimed.limited:
 		db.limits.seen(next.Claimant)
+	case len(claimed.Steps) > 0 && db.limits.mayHave(next.Claimant):
+		db.limits.reported(next.Claimant)
 	}
-	if with == nil || claimed.limited {
+	if claimed.limited || len(claimed.Steps) == 0 && (claimed.further || claimed.unlocked) {
 		if claimed, err = db.ClaimSteps(ctx, next.Claimant, next.Limit); err != nil {
 			return concluded, ClaimResult{}, nil //nolint:nilerr // the report is committed, and the worker asks again
 		}
 	}
 	return concluded, claimed, nil
+}
+
+// queueClaim adds the statements of a claim to the batch of a report, and returns how many come before
+// the one that hands out.
+func (db *DB) queueClaim(b *pgx.Batch, next *NextClaim, l look) (before int) {
+	if db.limits.mayHave(next.Claimant) {
+		c := limitedClaim{Claimant: next.Claimant, size: claimSize{limit: next.Limit, budget: tasker.MaxClaimBytes}, look: l, cursor: db.limits.nextKey(next.Claimant)}
+		c.queue(b)
+		return c.locks()
+	}
+	sql, args := next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit, l)
+	b.Queue(sql, args...)
+	return 0
 }
 
 func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (concluded Concluded, claimed ClaimResult, err error) {
@@ -368,36 +380,19 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 		batch.Queue(lockTasks, tasks)
 		batch.Queue(concludeSucceeded, conclusionArgs(list, db.queue)...)
 		batch.Queue(settleReported, tasks, false, "", "")
+		before := 0
 		if next != nil {
-			sql, args := next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit, l)
-			batch.Queue(sql, args...)
+			before = db.queueClaim(&batch, next, l)
 		}
 		results := db.pool.SendBatch(ctx, &batch)
 		defer func() { _ = results.Close() }()
-		if _, err := results.Exec(); err != nil {
-			return fmt.Errorf("lock tasks: %w", err)
-		}
-		rows, err := results.Query()
-		if err != nil {
-			return fmt.Errorf("conclude steps: %w", err)
-		}
-		c, err := readRows(rows, pgx.RowToStructByName[Concluded])
-		if err != nil {
-			return fmt.Errorf("conclude steps: %w", err)
-		}
-		concluded = c[0]
-		if _, err = results.Exec(); err != nil {
-			return fmt.Errorf("settle tasks: %w", err)
+		if concluded, err = readConcluded(results); err != nil {
+			return err
 		}
 		if next != nil {
-			if rows, err = results.Query(); err != nil {
-				return fmt.Errorf("claim steps: %w", err)
+			if claimed, err = readClaim(results, before); err != nil {
+				return err
 			}
-			given, err := readRows(rows, pgx.RowToStructByName[claimRow])
-			if err != nil {
-				return fmt.Errorf("claim steps: %w", err)
-			}
-			claimed = claimResult(given)
 			if claimed.held {
 				db.seeHeld() // the worker asks again
 			}
@@ -409,6 +404,25 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 	}
 	db.turns.taken(l.turn, claimed)
 	return concluded, claimed, nil
+}
+
+// readConcluded reads the answers to the statements of a report.
+func readConcluded(results pgx.BatchResults) (Concluded, error) {
+	if _, err := results.Exec(); err != nil {
+		return Concluded{}, fmt.Errorf("lock tasks: %w", err)
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
+	}
+	c, err := readRows(rows, pgx.RowToStructByName[Concluded])
+	if err != nil {
+		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
+	}
+	if _, err = results.Exec(); err != nil {
+		return Concluded{}, fmt.Errorf("settle tasks: %w", err)
+	}
+	return c[0], nil
 }
 
 // A placedConclusion is a conclusion with its place in the list.

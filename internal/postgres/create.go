@@ -173,6 +173,8 @@ type Insertion struct {
 	Repeat      bool          // store again after a lost race
 	Children    bool          // each of them has a parent
 	Scheduled   bool          // each of them is made by a schedule
+
+	keys bool // make the keys of their limits; not in a transaction that may stay open, as others wait for new keys
 }
 
 // StoreTasks stores tasks with their steps in a transaction of one round trip and fills in
@@ -195,6 +197,7 @@ func (db *DB) storeTasks(ctx context.Context, tasks []*CreatedTask, how Insertio
 		return false, translate(err)
 	}
 	defer conn.Release()
+	how.keys = true
 	err = readInsertion(conn.SendBatch(ctx, insertion(tasks, how, db.queue)), tasks)
 	if unknown = OutcomeUnknown(err) && !pgconn.SafeToRetry(err); err == nil || unknown {
 		db.committed()
@@ -239,6 +242,9 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 	batch.Queue(insertSteps, append([]any{q.ttlMS}, newStepColumns.arrays(steps)...)...)
 	if limits := limitsOfTasks(tasks); len(limits) > 0 {
 		batch.Queue(insertTaskLimits, taskLimitColumns.arrays(limits)...)
+		if how.keys {
+			batch.Queue(makeTaskKeys, keysOfLimits(limits)...)
+		}
 	}
 	if len(found) > 0 {
 		batch.Queue(insertAttributes, attributeColumns.arrays(found)...)

@@ -15,7 +15,7 @@ var takeSteps, takeUnheldSteps = take(withoutHolds), take(withHolds)
 
 func take(h holds) string {
 	return `
-WITH ` + h.clock + `,
+WITH ` + h.clock(hasLimits) + `,
 locked AS MATERIALIZED (
     SELECT q.*
     FROM clock c

@@ -33,10 +33,24 @@ LIMIT $1`
 
 // ExpiredSteps returns enqueued steps that no worker took in time, the longest
 // ago first. Those within the grace are left to the broker, unless their own limit is
-// shorter than that of its queue.
+// shorter than that of its queue. Those that wait for a limit of steps are put aside: their time does
+// not run.
 func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, expiredSteps, limit, grace, db.queue.ttlMS)
+	for range expiredLooks {
+		due, err := db.dueSteps(ctx, expiredSteps, limit, grace, db.queue.ttlMS)
+		if err != nil {
+			return nil, err
+		}
+		list, err := db.withoutLimited(ctx, due)
+		if err != nil || len(list) > 0 || len(due) < limit {
+			return list, err
+		}
+	}
+	return nil, nil
 }
+
+// expiredLooks is how often one look for expired steps goes on while all that it finds wait for limits.
+const expiredLooks = 20
 
 // The priorities of the pairs that no worker serves are found by jumping from one to the
 // next, as the pairs are: what this costs grows with these, and not with the steps.

@@ -27,26 +27,24 @@ func inScope(row string) string {
 }
 
 // holds is how a claim looks at holds, and at operations that say which workers take their
-// steps: clock is a part of a WITH that says whether it must hand out nothing, and free a
-// condition on each row of ready_steps, for which the parameter gates has the operations whose
-// steps the worker may take.
+// steps: held is true where it must hand out nothing, and free a condition on each row of
+// ready_steps, for which the parameter gates has the operations whose steps the worker may take.
 type holds struct {
-	clock string
-	free  func(row, gates string) string
+	held string
+	free func(row, gates string) string
 }
 
 // A claim withoutHolds hands out nothing while anything is held, so that a hold is exact from
 // its commit on, in every server. One withHolds hands out what no hold keeps from claims.
 var (
-	withoutHolds = holds{
-		clock: `clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, EXISTS (SELECT FROM tasker.claim_conditions) AS held, ` + hasLimits + ` AS limited)`,
-		free:  func(string, string) string { return "" },
-	}
-	withHolds = holds{
-		clock: `clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, false AS held, ` + hasLimits + ` AS limited)`,
-		free:  notHeld,
-	}
+	withoutHolds = holds{held: `EXISTS (SELECT FROM tasker.claim_conditions)`, free: func(string, string) string { return "" }}
+	withHolds    = holds{held: `false`, free: notHeld}
 )
+
+// clock is a part of a WITH: the instant of a claim, and whether it must hand out nothing.
+func (h holds) clock(limited string) string {
+	return `clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, ` + h.held + ` AS held, ` + limited + ` AS limited)`
+}
 
 // notHeld is true of a row that no hold keeps from claims, and no operation from this worker.
 func notHeld(row, gates string) string {

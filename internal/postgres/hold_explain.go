@@ -10,10 +10,11 @@ import (
 )
 
 // holdOfStep is a part of a statement about tasks t and their steps s: the hold that keeps an
-// enqueued step from claims. It has put the step aside, or will do so within a second.
+// enqueued step from claims. It has put the step aside, or will do so within a second. The same of a limit, whose steps
+// stay in the queue while places keep coming free.
 //
 // $5 where counting those that are held with it stops, or null.
-const holdOfStep = `
+var holdOfStep = `
 LEFT JOIN tasker.held_steps q ON s.state = 'enqueued' AND q.task_uuid = t.task_uuid AND q.step_uuid = s.step_uuid AND q.state_since = s.state_since
 LEFT JOIN LATERAL (
     SELECT h.*, CASE WHEN $5::bigint IS NOT NULL THEN (
@@ -34,7 +35,7 @@ LEFT JOIN LATERAL (
     ORDER BY h.hold_uuid LIMIT 1
 ) hd ON true
 LEFT JOIN LATERAL (
-    SELECT l.kind, l.namespace, l.name, k.key, l.max_in_progress, l.per_second, q.held_at,
+    SELECT l.kind, l.namespace, l.name, k.key, l.max_in_progress, l.per_second, coalesce(q.held_at, s.state_since) AS held_at,
         (SELECT count(*) FROM (SELECT FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT 10000) n) AS taken,
         o.task_uuid AS holder, o.name AS holder_step, o.last_attempted_at AS holder_since
     FROM tasker.limit_keys k
@@ -46,8 +47,10 @@ LEFT JOIN LATERAL (
         WHERE h.limit_key_id = k.limit_key_id AND w.namespace = s.namespace
         ORDER BY w.last_attempted_at, w.step_uuid LIMIT 1
     ) o ON true
-    WHERE k.limit_key_id = q.limit_key_id
-) lk ON q.limit_key_id IS NOT NULL`
+    WHERE k.limit_key_id = coalesce(q.limit_key_id, (
+        SELECT f.limit_key_id FROM (` + fullKeyOf("s") + `) f WHERE q.task_uuid IS NULL
+    ))
+) lk ON s.state = 'enqueued' AND hd.hold_uuid IS NULL`
 
 const holdOfStepColumns = `
     hd.hold_uuid, coalesce(hd.kind, '') AS hold_kind, coalesce(hd.owner, '') AS hold_owner, coalesce(hd.reason, '') AS hold_reason, coalesce(hd.state, '') AS hold_state,

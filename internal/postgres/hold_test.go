@@ -22,7 +22,7 @@ func TestClaimsThatNothingHolds(t *testing.T) {
 		for _, limit := range []int{1, 10} {
 			c := y.claimant(queues)
 			asks, args := c.claim(limit, tasker.MaxClaimBytes, limit, look{})
-			without := strings.Replace(asks, withoutHolds.clock, withHolds.clock, 1)
+			without := strings.Replace(asks, withoutHolds.clock(hasLimits), withHolds.clock(hasLimits), 1)
 			if without == asks {
 				t.Fatal("the claim does not ask for holds")
 			}

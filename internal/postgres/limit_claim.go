@@ -1,29 +1,24 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"tasker.example/tasker"
 )
 
-// Claims of queues in which steps may have limits are made in three statements of a transaction: one
-// locks the keys of the limits, the next counts who has a place of them, and then so many steps
-// are handed out as there are places. That the count is a statement of its own is what makes it
-// exact: it sees what whoever had the lock before has committed.
-//
 // A place is not given back. It is a row that says which step was claimed under which fence, and it
 // counts while the step is in progress under it: whoever ends, cancels or takes back the lease
-// has freed the place. Rows that do not count any more are removed by whoever counts.
+// has freed the place.
 //
-// A step that cannot be handed out is put aside under the key that has no place, so that the next
-// claim does not look at it again before there is one.
+// A step whose key has no place stays in the queue while places keep coming free. It is put aside under the
+// key when it is in the way of others, or when none comes free: claims do not look at it then before there is one.
 
 // hasLimits is true where a step of the queues of the namespaces $1 and handlers $2 may have a limit, or
 // come first because of when it is due.
@@ -34,8 +29,7 @@ const hasLimits = `(EXISTS (SELECT FROM tasker.limit_queues) AND EXISTS (
         SELECT FROM tasker.due_queues l WHERE l.namespace = ANY ($1::text[]) AND l.handler || '' = ANY ($2::text[])
     ))`
 
-// limitedQueues remembers which claimants met limits, and the keys for which their last claim
-// looked. Both are hints.
+// limitedQueues remembers which claimants met limits. It is a hint.
 type limitedQueues struct {
 	mu   sync.Mutex
 	sets map[string]*limitedSet
@@ -43,8 +37,9 @@ type limitedQueues struct {
 
 type limitedSet struct {
 	until  time.Time
-	keys   []limitPlace
-	cursor int64 // of the keys for which steps were put aside
+	asides time.Time // when a claim last looked for steps to put aside
+	moved  time.Time // when a report last gave places back and took steps
+	cursor int64     // of the keys for which steps were put aside
 }
 
 // maxLimitedSets bounds what is remembered; all is forgotten beyond it.
@@ -86,374 +81,301 @@ func (q *limitedQueues) change(c Claimant, f func(*limitedSet)) {
 	f(s)
 }
 
-func (q *limitedQueues) hint(c Claimant) (keys []limitPlace, cursor int64) {
-	q.change(c, func(s *limitedSet) { keys, cursor = s.keys, s.cursor })
-	return keys, cursor
+// nextKey is the key after which the claimant looks at what is put aside.
+func (q *limitedQueues) nextKey(c Claimant) (key int64) {
+	q.change(c, func(s *limitedSet) { key = s.cursor })
+	return key
 }
 
-// A limitPlace is a key of a limit.
-type limitPlace struct {
-	LimitID int64
-	Key     string
+// mayPutAside reports whether no claim of the same queues looked a moment ago for steps to put aside, and
+// notes that one does now.
+func (q *limitedQueues) mayPutAside(c Claimant) (may bool) {
+	q.change(c, func(s *limitedSet) {
+		if may = time.Since(s.asides) >= asideEvery; may {
+			s.asides = time.Now()
+		}
+	})
+	return may
 }
 
-func comparePlaces(a, b limitPlace) int {
-	return cmp.Or(cmp.Compare(a.LimitID, b.LimitID), cmp.Compare(a.Key, b.Key))
+// reported notes that a report gave places back and took steps.
+func (q *limitedQueues) reported(c Claimant) {
+	q.change(c, func(s *limitedSet) { s.moved = time.Now() })
 }
 
-// A limitCount is how a key of a limit stands.
-type limitCount struct {
-	LimitKeyID    int64
-	LimitID       int64
-	Key           string
-	MaxInProgress *int64
-	PerSecond     *float64
-	Burst         *int
-	Debt          float64 // seconds until as many can begin at once as the burst allows
-	Held          int64
-
-	taken int64
-}
-
-// room is how many more steps may be handed out.
-func (k *limitCount) room() int64 {
-	n := int64(math.MaxInt32)
-	if k.MaxInProgress != nil {
-		n = *k.MaxInProgress - k.Held - k.taken
-	}
-	if k.PerSecond != nil {
-		n = min(n, int64(math.Floor(float64(*k.Burst)-k.Debt**k.PerSecond+1e-9))-k.taken)
-	}
-	return max(n, 0)
-}
-
-// again is after how long a step may be handed out that waits for the key.
-func (k *limitCount) again() time.Duration {
-	if k.PerSecond == nil || k.MaxInProgress != nil && *k.MaxInProgress-k.Held-k.taken <= 0 {
-		return limitRest // whoever ends a lease wakes those who wait in the same process
-	}
-	missing := float64(k.taken+1) - (float64(*k.Burst) - k.Debt**k.PerSecond)
-	return min(max(time.Duration(missing / *k.PerSecond * float64(time.Second)), time.Millisecond), limitRest)
+// moves reports whether places came free and were taken again a moment ago.
+func (q *limitedQueues) moves(c Claimant) (yes bool) {
+	q.change(c, func(s *limitedSet) { yes = time.Since(s.moved) < asideEvery })
+	return yes
 }
 
 // limitRest is how long a claim rests at most while steps wait for a limit.
-const limitRest = 250 * time.Millisecond
-
-// A limitedStep is a step that may be handed out if its limits have places.
-type limitedStep struct {
-	TaskUUID    tasker.ID
-	StepUUID    tasker.ID
-	Namespace   string
-	Handler     string
-	Priority    int
-	StateSince  time.Time
-	InputsBytes *int64
-	Aside       *int64 // the key under which it is put aside; nil: it is in the queue
-	LimitIDs    []int64
-	Keys        []string
-}
-
-func (s limitedStep) places() []limitPlace {
-	list := make([]limitPlace, len(s.Keys))
-	for i := range s.Keys {
-		list[i] = limitPlace{s.LimitIDs[i], s.Keys[i]}
-	}
-	return list
-}
+const (
+	limitRest   = 250 * time.Millisecond
+	limitRestMS = "250"
+)
 
 // How far one claim goes: so many transactions, of which each puts at most so many steps aside.
 const (
 	limitRounds = 8
 	maxAside    = 1000
+	asideEvery  = time.Second // for steps that are in the way of no others
 )
+
+// Where claims with limits find steps.
+var (
+	eachQueue   = limitSource{queues: everyQueue(byUrgency)}
+	manyWaiting = limitSource{queues: queuesWithAside}
+	namedSteps  = limitSource{}
+)
+
+// limitStatements are the statements of claims with limits that find steps in one way.
+type limitStatements struct {
+	makeKeys, lockKeys, lockFree, claim, claimUnheld, full string
+}
+
+func newLimitStatements(s limitSource) limitStatements {
+	l := limitStatements{makeKeys: makeKeys(s), lockKeys: lockKeys(s), claim: claimLimitedSteps(s, withoutHolds), claimUnheld: claimLimitedSteps(s, withHolds)}
+	if !s.named() {
+		l.lockFree, l.full = lockFreeKeys(s.queues), fullSteps(s.queues)
+	}
+	return l
+}
+
+var (
+	limitedEach  = newLimitStatements(eachQueue)
+	limitedMany  = newLimitStatements(manyWaiting)
+	limitedNamed = newLimitStatements(namedSteps)
+)
+
+// limited returns the statements that suit a claimant.
+func (c Claimant) limited() limitStatements {
+	if len(c.Namespaces)*len(c.Handlers) > manyQueues {
+		return limitedMany
+	}
+	return limitedEach
+}
+
+// A limitedClaim is one claim with limits, in one transaction.
+type limitedClaim struct {
+	Claimant
+	size   claimSize
+	look   look
+	steps  []tasker.StepRef // only these; nil: what is most urgent
+	cursor int64
+	waits  bool // for the keys of all steps that it looks at, and makes those that are missing
+}
+
+// limitLocks is how many statements queue sends before the one that hands out.
+const limitLocks = 3
+
+// queue adds the statements to a batch.
+func (l limitedClaim) queue(b *pgx.Batch) {
+	c, of := l.Claimant, l.limited()
+	var which []any
+	if l.steps != nil {
+		of = limitedNamed
+		tasks, steps := refArrays(l.steps)
+		which = []any{tasks, steps}
+	} else if l.waits {
+		which = []any{l.size.limit, l.cursor}
+	}
+	if l.waits {
+		b.Queue(of.makeKeys, append([]any{c.Namespaces, c.Handlers}, which...)...)
+	}
+	b.Queue(lockQueueKeys, c.Namespaces, c.Handlers)
+	if l.waits {
+		b.Queue(of.lockKeys, append([]any{c.Namespaces, c.Handlers}, which...)...)
+	} else {
+		b.Queue(of.lockFree, c.Namespaces, c.Handlers, l.size.limit, noNil(c.Without), l.cursor)
+	}
+	b.Queue(dropSlots)
+	args := []any{c.Namespaces, c.Handlers, l.size.limit, c.WorkerUUID, c.Lease, noNil(c.Without), l.size.budget}
+	if l.steps != nil {
+		args = append(args, which...)
+	} else {
+		args = append(args, l.cursor)
+	}
+	sql, args := l.look.choose(of.claim, of.claimUnheld, args)
+	b.Queue(sql, args...)
+}
+
+// locks is how many statements come before the one that hands out.
+func (l limitedClaim) locks() int {
+	if l.waits {
+		return limitLocks + 1
+	}
+	return limitLocks
+}
+
+// readClaim reads the answers of a claim in a batch, after so many statements without one.
+func readClaim(results pgx.BatchResults, before int) (ClaimResult, error) {
+	for range before {
+		if _, err := results.Exec(); err != nil {
+			return ClaimResult{}, fmt.Errorf("lock the keys of limits: %w", err)
+		}
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return ClaimResult{}, fmt.Errorf("claim steps: %w", err)
+	}
+	list, err := readRows(rows, pgx.RowToStructByName[claimRow])
+	if err != nil {
+		return ClaimResult{}, fmt.Errorf("claim steps: %w", err)
+	}
+	return claimResult(list), nil
+}
+
+func (db *DB) runLimited(ctx context.Context, l limitedClaim) (result ClaimResult, err error) {
+	err = retry(ctx, func() error {
+		var batch pgx.Batch
+		l.queue(&batch)
+		results := db.pool.SendBatch(ctx, &batch)
+		defer func() { _ = results.Close() }()
+		if result, err = readClaim(results, l.locks()); err != nil {
+			return err
+		}
+		return results.Close() // only now is it committed
+	})
+	if err != nil {
+		return ClaimResult{}, fmt.Errorf("claim steps with limits: %w", err)
+	}
+	return result, nil
+}
 
 // claimLimited hands out steps that may have limits.
 func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l look) (ClaimResult, error) {
-	keys, cursor := db.limits.hint(c)
-	depth := max(size.limit, 16)
+	claim := limitedClaim{Claimant: c, look: l, cursor: db.limits.nextKey(c)}
 	var all ClaimResult
 	for round := 0; ; round++ {
-		a := admission{claimant: c, size: claimSize{size.limit - len(all.Steps), size.budget - all.bytes, depth}, gates: noNil(l.gates), keys: keys, cursor: cursor}
-		next, err := db.claimRound(ctx, &a)
-		if err != nil && len(all.Steps) > 0 {
+		claim.size = claimSize{limit: size.limit - len(all.Steps), budget: size.budget - all.bytes}
+		next, err := db.runLimited(ctx, claim)
+		if (err != nil || next.held) && len(all.Steps) > 0 {
 			return all, nil // what is handed out is committed
 		}
-		if err != nil {
-			return ClaimResult{}, fmt.Errorf("claim steps with limits: %w", err)
+		if err != nil || next.held {
+			return next, err
 		}
 		all.add(next)
-		keys, cursor = a.wanted, a.cursor
-		db.limits.change(c, func(s *limitedSet) { s.keys, s.cursor = fewKeys(keys), cursor })
-		if !a.goOn || round == limitRounds || len(all.Steps) >= size.limit || all.bytes >= size.budget || all.InTheWay() {
+		if round == limitRounds || len(all.Steps) >= size.limit || all.bytes >= size.budget || all.InTheWay() {
 			break
 		}
-		if len(next.Steps) == 0 && len(a.unlocked) == 0 {
-			depth = min(depth*lookFurther, maxAside)
+		again, err := db.lookAgain(ctx, &claim, next, len(all.Steps) > 0)
+		if err != nil && len(all.Steps) == 0 {
+			return all, err
+		}
+		if !again {
+			break
 		}
 	}
-	if len(all.Steps) == 0 && all.again == 0 {
-		waits, err := db.waitsForLimit(ctx, c)
-		if err != nil {
-			return ClaimResult{}, err
-		}
-		if waits {
-			all.again = limitRest
+	err := db.restForLimits(ctx, c, &all)
+	if len(all.Steps) > 0 {
+		return all, nil // what is handed out is committed
+	}
+	return all, err
+}
+
+// lookAgain reports whether a claim may find more than in its last round. One that has found nothing waits for the keys that
+// others have. What is in the way of others is put aside: at once by a claim that has found nothing, and now and then by
+// others.
+func (db *DB) lookAgain(ctx context.Context, claim *limitedClaim, last ClaimResult, found bool) (bool, error) {
+	if last.unlocked && !claim.waits && !db.limits.moves(claim.Claimant) || last.unlocked && !claim.waits && !found {
+		claim.waits = true
+		return true, nil
+	}
+	claim.waits = false
+	if last.further && (!found || db.limits.mayPutAside(claim.Claimant)) {
+		moved, err := db.putAside(ctx, claim.Claimant)
+		return moved > 0 && !found, err
+	}
+	return last.busy && !found, nil
+}
+
+// restForLimits is for a claim that found less than it wanted: it puts steps aside whose limit keeps them waiting, unless
+// places come free all the time and are taken by reports, and looks whether any wait if it found nothing.
+func (db *DB) restForLimits(ctx context.Context, c Claimant, all *ClaimResult) error {
+	if all.again > 0 && !db.limits.moves(c) && db.limits.mayPutAside(c) {
+		if _, err := db.putAside(ctx, c); err != nil {
+			return err
 		}
 	}
-	return all, nil
+	if all.again > 0 || len(all.Steps) > 0 {
+		return nil
+	}
+	waits, err := db.waitsForLimit(ctx, c)
+	if waits {
+		all.again = limitRest
+	}
+	return err
+}
+
+// putAside puts steps at the head of a claimant's queues aside whose keys have no places.
+func (db *DB) putAside(ctx context.Context, c Claimant) (int64, error) {
+	list, err := one[fullList](ctx, db.pool, c.limited().full, c.Namespaces, c.Handlers, maxAside)
+	if err != nil {
+		return 0, fmt.Errorf("look for steps that wait for limits: %w", err)
+	}
+	moved, err := db.setAsideLimited(ctx, list)
+	if err != nil || !slices.Contains(list.Aside, true) {
+		return moved, err
+	}
+	changed, err := db.pool.Exec(ctx, changeKey, list.Tasks, list.Steps, list.Keys, list.Aside)
+	if err != nil {
+		return 0, fmt.Errorf("put steps aside under another key: %w", err)
+	}
+	return moved + changed.RowsAffected(), nil
+}
+
+// A fullList is steps, each with a key of its limits that has no places.
+type fullList struct {
+	Tasks, Steps []tasker.ID
+	Keys         []int64
+	Aside        []bool // they are put aside under another key
+}
+
+func (db *DB) setAsideLimited(ctx context.Context, list *fullList) (int64, error) {
+	if len(list.Steps) == 0 {
+		return 0, nil
+	}
+	tag, err := db.pool.Exec(ctx, setAsideLimited, list.Tasks, list.Steps, list.Keys)
+	if err != nil {
+		return 0, fmt.Errorf("put steps aside that wait for limits: %w", err)
+	}
+	return tag.RowsAffected(), nil
+}
+
+// withoutLimited puts those of enqueued steps aside that wait for a limit, and returns the others.
+func (db *DB) withoutLimited(ctx context.Context, steps []tasker.StepRef) ([]tasker.StepRef, error) {
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	tasks, ids := refArrays(steps)
+	list, err := one[fullList](ctx, db.pool, stepsOfFullKeys, tasks, ids)
+	if err != nil {
+		return nil, fmt.Errorf("look for steps that wait for limits: %w", err)
+	}
+	if _, err := db.setAsideLimited(ctx, list); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(steps, func(s tasker.StepRef) bool { return slices.Contains(list.Steps, s.StepUUID) }), nil
 }
 
 // takeLimited hands out those of the steps that are enqueued and whose limits have places.
 func (db *DB) takeLimited(ctx context.Context, c Claimant, steps []tasker.StepRef, l look) (ClaimResult, error) {
 	var all ClaimResult
-	var keys []limitPlace
 	for round := 0; ; round++ {
-		a := admission{
-			claimant: c, size: claimSize{len(steps), tasker.MaxClaimBytes - all.bytes, len(steps) + 1}, gates: noNil(l.gates), named: steps, keys: keys,
-		}
-		next, err := db.claimRound(ctx, &a)
-		if err != nil && len(all.Steps) > 0 {
+		next, err := db.runLimited(ctx, limitedClaim{
+			Claimant: c, look: l, steps: steps, waits: true, size: claimSize{limit: len(steps), budget: tasker.MaxClaimBytes - all.bytes},
+		})
+		if (err != nil || next.held) && len(all.Steps) > 0 {
 			return all, nil // what is handed out is committed
 		}
-		if err != nil {
-			return ClaimResult{}, fmt.Errorf("take steps with limits: %w", err)
+		if err != nil || next.held {
+			return next, err
 		}
 		all.add(next)
-		if keys = a.wanted; len(a.unlocked) == 0 || round == limitRounds {
+		if !next.unlocked && !next.busy || len(all.Steps) == len(steps) || round == limitRounds {
 			return all, nil
 		}
 	}
-}
-
-// fewKeys returns the keys, or none if they are so many that the next steps will have others.
-func fewKeys(keys []limitPlace) []limitPlace {
-	if len(keys) > 16 {
-		return nil
-	}
-	return keys
-}
-
-// An admission is one transaction of a claim with limits.
-type admission struct {
-	claimant Claimant
-	size     claimSize
-	gates    []tasker.ID
-	named    []tasker.StepRef // only these; nil: what is most urgent
-	keys     []limitPlace     // that are locked, in their order
-	cursor   int64
-
-	counts   map[limitPlace]*limitCount
-	taken    []limitedStep
-	refused  []limitedStep // each by the key at its place in blocked
-	blocked  []int64
-	wanted   []limitPlace // the keys of what was looked at
-	unlocked []limitPlace // those of them that were not locked
-	again    time.Duration
-	goOn     bool // there may be more to hand out
-}
-
-func (db *DB) claimRound(ctx context.Context, a *admission) (result ClaimResult, err error) {
-	err = db.InTx(ctx, func(tx *Tx) error {
-		*a = admission{claimant: a.claimant, size: a.size, gates: a.gates, named: a.named, keys: a.keys, cursor: a.cursor}
-		if err := a.lock(ctx, tx); err != nil {
-			return err
-		}
-		list, err := a.candidates(ctx, tx)
-		if err != nil {
-			return err
-		}
-		a.admit(list)
-		if err := a.putAside(ctx, tx); err != nil {
-			return err
-		}
-		result, err = a.lease(ctx, tx)
-		return err
-	})
-	if err != nil {
-		return ClaimResult{}, err
-	}
-	result.again = a.again
-	return result, nil
-}
-
-// lock locks the keys, makes those that are not there, and counts their places.
-func (a *admission) lock(ctx context.Context, tx *Tx) error {
-	a.counts = make(map[limitPlace]*limitCount, len(a.keys))
-	if len(a.keys) == 0 {
-		return nil
-	}
-	type locked struct {
-		LimitKeyID int64
-		limitPlace
-	}
-	ids, texts := make([]int64, len(a.keys)), make([]string, len(a.keys))
-	for i, k := range a.keys {
-		ids[i], texts[i] = k.LimitID, k.Key
-	}
-	list, err := collect[locked](ctx, tx, lockLimitKeys, ids, texts)
-	if err != nil {
-		return err
-	}
-	if len(list) < len(a.keys) {
-		if _, err := tx.Exec(ctx, makeLimitKeys, ids, texts); err != nil {
-			return err
-		}
-		if list, err = collect[locked](ctx, tx, lockLimitKeys, ids, texts); err != nil {
-			return err
-		}
-	}
-	keys := make([]int64, len(list))
-	for i, k := range list {
-		keys[i] = k.LimitKeyID
-	}
-	counts, err := collect[limitCount](ctx, tx, countLimitKeys, keys)
-	if err != nil {
-		return err
-	}
-	for i := range counts {
-		a.counts[limitPlace{counts[i].LimitID, counts[i].Key}] = &counts[i]
-	}
-	return nil
-}
-
-func (a *admission) candidates(ctx context.Context, tx *Tx) ([]limitedStep, error) {
-	c := a.claimant
-	if a.named != nil {
-		tasks, steps := refArrays(a.named)
-		return collect[limitedStep](ctx, tx, limitedNamed, c.Namespaces, c.Handlers, tasks, c.WorkerUUID, a.gates, noNil(c.Without), steps)
-	}
-	args := []any{c.Namespaces, c.Handlers, a.size.depth, c.WorkerUUID, a.gates, noNil(c.Without), a.cursor}
-	if len(c.Namespaces)*len(c.Handlers) > manyQueues {
-		return collect[limitedStep](ctx, tx, limitedCandidatesMany, args...)
-	}
-	return collect[limitedStep](ctx, tx, limitedCandidates, args...)
-}
-
-// admit chooses, in the order of urgency, the steps whose limits have places.
-func (a *admission) admit(list []limitedStep) {
-	seen := map[limitPlace]bool{}
-	a.goOn = len(list) >= a.size.depth
-	last := int64(0)
-	for _, s := range list {
-		if s.Aside != nil {
-			last = max(last, *s.Aside)
-		}
-		full, known := a.blocker(s, seen)
-		switch {
-		case !known:
-			a.goOn = true
-		case full != nil:
-			a.refused, a.blocked = append(a.refused, s), append(a.blocked, full.LimitKeyID)
-			if wait := full.again(); a.again == 0 || wait < a.again {
-				a.again = wait
-			}
-		case len(a.taken) < a.size.limit:
-			a.taken = append(a.taken, s)
-			for _, p := range s.places() {
-				a.counts[p].taken++
-			}
-		default:
-			a.goOn = true
-		}
-	}
-	a.cursor = last
-	for p := range seen {
-		a.wanted = append(a.wanted, p)
-		if a.counts[p] == nil {
-			a.unlocked = append(a.unlocked, p)
-		}
-	}
-	slices.SortFunc(a.wanted, comparePlaces)
-}
-
-// blocker returns the first key of a step that has no place; known is false when one is not locked.
-func (a *admission) blocker(s limitedStep, seen map[limitPlace]bool) (full *limitCount, known bool) {
-	known = true
-	for _, p := range s.places() {
-		seen[p] = true
-		k := a.counts[p]
-		if k == nil {
-			known = false
-		} else if full == nil && k.room() == 0 {
-			full = k
-		}
-	}
-	return full, known || full != nil
-}
-
-// putAside puts what has no place aside, so that it is not looked at again before there is one.
-func (a *admission) putAside(ctx context.Context, tx *Tx) error {
-	type list struct {
-		tasks, steps []tasker.ID
-		keys         []int64
-	}
-	var queued, other list
-	for i, s := range a.refused {
-		to := &queued
-		if s.Aside != nil {
-			if *s.Aside == a.blocked[i] {
-				continue
-			}
-			to = &other
-		}
-		to.tasks, to.steps, to.keys = append(to.tasks, s.TaskUUID), append(to.steps, s.StepUUID), append(to.keys, a.blocked[i])
-	}
-	if len(queued.tasks) > 0 {
-		if _, err := tx.Exec(ctx, setAsideLimited, queued.tasks, queued.steps, queued.keys); err != nil {
-			return err
-		}
-	}
-	if len(other.tasks) > 0 {
-		if _, err := tx.Exec(ctx, changeKey, other.tasks, other.steps, other.keys); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// lease hands out what was admitted, with its places, and has the rates count it.
-func (a *admission) lease(ctx context.Context, tx *Tx) (ClaimResult, error) {
-	if len(a.taken) == 0 {
-		return ClaimResult{Steps: []Claimed{}}, nil
-	}
-	c := a.claimant
-	var tasks, steps, placed []tasker.ID
-	var aside []bool
-	var keys []int64
-	byStep := make(map[tasker.ID][]limitPlace, len(a.taken))
-	for _, s := range a.taken {
-		tasks, steps, aside = append(tasks, s.TaskUUID), append(steps, s.StepUUID), append(aside, s.Aside != nil)
-		byStep[s.StepUUID] = s.places()
-		for _, p := range byStep[s.StepUUID] {
-			placed, keys = append(placed, s.StepUUID), append(keys, a.counts[p].LimitKeyID)
-		}
-	}
-	rows, err := collect[claimRow](ctx, tx, leaseLimited, c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, noNil(c.Without), a.size.budget,
-		steps, aside, noNil(placed), noNil(keys))
-	if err != nil {
-		return ClaimResult{}, err
-	}
-	result := claimResult(rows)
-	charged := map[int64]float64{}
-	for _, s := range result.Steps {
-		for _, p := range byStep[s.StepUUID] {
-			if k := a.counts[p]; k.PerSecond != nil {
-				charged[k.LimitKeyID]++
-			}
-		}
-	}
-	return result, a.charge(ctx, tx, charged)
-}
-
-func (a *admission) charge(ctx context.Context, tx *Tx, steps map[int64]float64) error {
-	if len(steps) == 0 {
-		return nil
-	}
-	var keys []int64
-	var counts []float64
-	for k, n := range steps {
-		keys, counts = append(keys, k), append(counts, n)
-	}
-	_, err := tx.Exec(ctx, chargeKeys, keys, counts)
-	return err
 }

@@ -5,45 +5,63 @@ import (
 	"strings"
 )
 
-// lockLimitKeys locks the keys of limits in their order. It waits for other claims that have them.
-const lockLimitKeys = `
-SELECT k.limit_key_id, k.limit_id, k.key
-FROM unnest($1::bigint[], $2::text[]) AS u (limit_id, key)
-JOIN tasker.limit_keys k ON k.limit_id = u.limit_id AND k.key = u.key
-ORDER BY k.limit_id, k.key
-FOR NO KEY UPDATE OF k`
+// limitDepth is how many steps of a queue a claim of $3 steps looks at.
+const limitDepth = `greatest($3::int * 4, 64)`
 
-const makeLimitKeys = `
-INSERT INTO tasker.limit_keys (limit_id, key)
-SELECT u.limit_id, u.key
-FROM unnest($1::bigint[], $2::text[]) AS u (limit_id, key)
-JOIN tasker.limits l ON l.limit_id = u.limit_id
-ORDER BY u.limit_id, u.key
-ON CONFLICT (limit_id, key) DO NOTHING`
+// A limitSource is where a claim with limits finds steps.
+type limitSource struct {
+	queues string // a part of a WITH: those that are looked at; if steps are named it is empty
+}
 
-// holdsSlot is true of a row h of limit_slots that counts.
-const holdsSlot = `EXISTS (
-        SELECT FROM tasker.workflow_steps s
-        WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid AND s.state || '' = 'in_progress' AND s.fence = h.fence
-    )`
+// named is true where the steps have ids and are not the most urgent.
+func (s limitSource) named() bool { return s.queues == "" }
 
-// countLimitKeys counts the places that are taken of locked keys $1, and removes the rows that do
-// not count any more.
-const countLimitKeys = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-dead AS MATERIALIZED (
-    DELETE FROM tasker.limit_slots h
-    WHERE h.limit_key_id = ANY ($1::bigint[]) AND NOT ` + holdsSlot + `
-    RETURNING h.limit_key_id
-)
-SELECT k.limit_key_id, k.limit_id, k.key, l.max_in_progress, l.per_second, l.burst,
-    greatest(extract(epoch FROM nullif(k.full_at, '-infinity') - c.at), 0)::float8 AS debt,
-    (SELECT count(*) FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id)
-        - (SELECT count(*) FROM dead d WHERE d.limit_key_id = k.limit_key_id) AS held
-FROM unnest($1::bigint[]) AS u (limit_key_id)
-CROSS JOIN clock c
-JOIN tasker.limit_keys k ON k.limit_key_id = u.limit_key_id
-JOIN tasker.limits l ON l.limit_id = k.limit_id`
+// parts are a part of a WITH: the queues, of named steps those with the ids in two parameters.
+func (s limitSource) parts(tasks, steps string) string {
+	if !s.named() {
+		return s.queues
+	}
+	return `
+queues AS MATERIALIZED (
+    SELECT DISTINCT s.namespace, s.handler
+    FROM unnest(` + tasks + `::uuid[], ` + steps + `::uuid[]) AS d (task_uuid, step_uuid)
+    JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+    WHERE s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])
+),
+`
+}
+
+// without are the steps of a row that a claim leaves alone, and those that are held.
+func (s limitSource) without(param, gates string, h holds) string {
+	return ` AND s.step_uuid <> ALL (` + param + `::uuid[])` + h.free("s", gates)
+}
+
+// asideOf joins a queue q with the most urgent steps e that are put aside in it: of each key k as many as it has places,
+// which are counted without a lock, most at most. c is the clock.
+func asideOf(columns, after, most string) string {
+	return `
+    CROSS JOIN LATERAL (` + moreAside(after) + `) k
+    CROSS JOIN LATERAL (
+        SELECT ` + placesOf("k.limit_key_id", most) + ` AS places
+        FROM (SELECT) one
+        LEFT JOIN tasker.limit_keys p ON p.limit_key_id = k.limit_key_id
+        LEFT JOIN tasker.limits l ON l.limit_id = p.limit_id
+    ) r
+    CROSS JOIN LATERAL (
+        SELECT ` + columns + `
+        FROM tasker.held_steps s
+        WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = k.limit_key_id
+        ORDER BY s.priority DESC, s.state_since
+        LIMIT greatest(r.places, 0)
+    ) e`
+}
+
+// moreAside are the keys after one for which steps of a queue q are put aside, and then those before.
+func moreAside(after string) string {
+	return `
+        SELECT x.limit_key_id FROM (` + asideKeys(after, "9223372036854775807") + ` UNION ALL ` + asideKeys("0", after) + `) x LIMIT ` + strconv.Itoa(moreKeys) + `
+    `
+}
 
 // moreKeys is how many keys a claim looks at for which steps are put aside, in each queue.
 const moreKeys = 64
@@ -65,78 +83,243 @@ aside_in AS (
 queues AS (SELECT namespace, handler FROM queued UNION SELECT w.namespace, w.handler FROM aside_in w WHERE w.handler = ANY ($2::text[])),
 `
 
-// Candidates are the most urgent steps of the queues, and of those that are put aside the most
-// urgent of each key that has places. Each comes with the keys of its limits. An item of a map
-// step has the limits of that step.
+// lockedPlaces are parts of a WITH: how many places the locked keys have left, and the same as a document by
+// the ids of the keys.
+const lockedPlaces = `
+mine AS MATERIALIZED (
+    SELECT k.limit_key_id, l.per_second, r.places, r.again
+    FROM unnest(` + lockedKeys + `) AS u (limit_key_id)
+    CROSS JOIN clock c
+    JOIN tasker.limit_keys k ON k.limit_key_id = u.limit_key_id
+    JOIN tasker.limits l ON l.limit_id = k.limit_id
+    CROSS JOIN LATERAL (
+        SELECT l.max_in_progress - (SELECT count(*) FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id) AS free,
+            l.burst - greatest(extract(epoch FROM nullif(k.full_at, '-infinity') - c.at), 0) * l.per_second + 1e-9 AS due
+        OFFSET 0 -- counted once
+    ) n
+    CROSS JOIN LATERAL (
+        SELECT greatest(least(n.free, floor(n.due), 1000000000), 0)::int AS places,
+            CASE WHEN n.free <= 0 OR n.due IS NULL THEN ` + limitRestMS + ` ELSE least(greatest((floor(n.due) + 1 - n.due) / l.per_second * 1000, 1), ` + limitRestMS + `) END::int AS again
+    ) r
+),
+places AS MATERIALIZED (SELECT coalesce(jsonb_object_agg(limit_key_id, places), '{}') AS of FROM mine),
+`
+
+// placesLeft is how many places a key has: none if it is not locked.
+func placesLeft(key string) string {
+	return `coalesce(((SELECT of FROM places) ->> ` + key + `::text)::int, 0)`
+}
+
+// keysOfStep are the keys of the limits of a row s that templates give, and whether all have places.
+func keysOfStep(row string) string {
+	return `(
+            SELECT coalesce(array_agg(k.limit_key_id), '{}') AS ids, coalesce(bool_and(` + placesLeft("k.limit_key_id") + ` > 0), true) AS open
+            FROM (` + namesOf(row) + ` AND (SELECT names FROM named)) t
+            LEFT JOIN tasker.limit_keys k ON k.limit_id = t.limit_id AND k.key = t.key
+        )`
+}
+
+const candidateColumns = `s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes, s.due_at`
+
+// claimLimitedSteps hands out the most urgent steps whose limits have places: of those in the queues the first, and
+// of those that are put aside the first of each key. An item of a map step has the limits of that step.
 //
 // Where steps are ordered by when they are due, the most urgent are among those that are first in the order of
 // waiting and those that are first in the order of due times: whatever comes before a step without a due time also
 // waits for longer, or has a higher priority, or is among the latter.
 //
-// $1 namespaces, $2 handlers, $3 how many, $4 worker, $5 operations whose steps it may take, $6 steps to
-// leave alone, $7 the key after which the look at what is put aside begins.
-var (
-	limitedCandidates     = candidatesOf(everyQueue(byUrgency))
-	limitedCandidatesMany = candidatesOf(queuesWithAside)
-)
-
-func candidatesOf(queues string) string {
+// $1 namespaces, $2 handlers, $3 how many, $4 worker, $5 lease, $6 steps to leave alone, $7 the bytes left to hand out; $8
+// the key after which the look at what is put aside begins, or with $9 the ids of the steps.
+func claimLimitedSteps(s limitSource, h holds) string {
+	gates := "$9"
+	candidates := queueCandidates
+	if s.named() {
+		gates, candidates = "$10", namedCandidates
+	}
 	return `
-WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at, false AS held),
-` + queues + `
-ready AS MATERIALIZED (
-    SELECT e.*
+WITH RECURSIVE ` + h.clock("false") + `,
+named AS MATERIALIZED (SELECT ` + hasNames + ` AS names),
+` + s.parts("$8", "$9") + lockedPlaces + `
+open AS MATERIALIZED (
+    SELECT q.namespace, q.handler, w.ids, w.places, w.unlocked
     FROM queues q
     CROSS JOIN LATERAL (
-        ` + readyIn("state_since", "") + `
+        SELECT coalesce(array_agg(k.limit_key_id), '{}') AS ids, coalesce(min(` + placesLeft("k.limit_key_id") + `), 1000000000) AS places,
+            count(*) > count((SELECT of FROM places) ->> k.limit_key_id::text) AS unlocked
+        FROM (` + sharedLimitsOf("q") + `) l
+        LEFT JOIN tasker.limit_keys k ON k.limit_id = l.limit_id AND k.key = ''
+    ) w
+),
+` + candidates(s, gates, h) + `
+` + admission + `from_queue AS MATERIALIZED (
+    SELECT q.*
+    FROM admitted a
+    CROSS JOIN LATERAL (
+        SELECT r.ctid AS ready_row, r.task_uuid, r.step_uuid, r.priority, r.state_since, r.inputs_bytes
+        FROM tasker.ready_steps r
+        WHERE ` + strings.ReplaceAll(readyKey, "s.", "a.") + ` AND r.task_uuid = a.task_uuid
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) q
+    WHERE a.aside IS NULL
+),
+from_aside AS MATERIALIZED (
+    SELECT q.*
+    FROM admitted a
+    CROSS JOIN LATERAL (
+        SELECT NULL::tid AS ready_row, h.task_uuid, h.step_uuid, h.priority, h.state_since, h.inputs_bytes
+        FROM tasker.held_steps h
+        WHERE h.task_uuid = a.task_uuid AND h.step_uuid = a.step_uuid AND h.limit_key_id IS NOT NULL
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) q
+    WHERE a.aside IS NOT NULL
+),
+locked AS MATERIALIZED (SELECT * FROM from_queue UNION ALL SELECT * FROM from_aside),
+` + leaseSteps(placeSteps) + inTheWay("locked") + busy("(SELECT count(*) FROM admitted) > (SELECT count(*) FROM locked)") +
+		noteWith("'waits'", "(SELECT coalesce(min(again), "+limitRestMS+") FROM mine WHERE places < $3::int)",
+			"(SELECT count(*) FROM admitted) < $3::int AND EXISTS (SELECT FROM mine WHERE places < $3::int)") + looks(s)
+}
+
+// admission are parts of a WITH: of the candidates those that all of their keys have places for, counted in the order of
+// urgency; and their keys by the ids of the steps. One that is refused counts for its other keys, so that none that is less
+// urgent takes a place from it.
+var admission = `candidate AS MATERIALIZED (
+    SELECT c.*, row_number() OVER (ORDER BY ` + urgencyByDue("c") + `, c.step_uuid) AS n
+    FROM (SELECT * FROM ready UNION ALL SELECT * FROM aside) c
+),
+refused AS MATERIALIZED (
+    SELECT coalesce(array_agg(DISTINCT x.n), '{}') AS list
+    FROM (
+        SELECT c.n, k.id, row_number() OVER (PARTITION BY k.id ORDER BY c.n) AS place FROM candidate c CROSS JOIN LATERAL unnest(c.keys) AS k (id)
+    ) x
+    WHERE x.place > ` + placesLeft("x.id") + `
+),
+admitted AS MATERIALIZED (
+    SELECT * FROM candidate c WHERE c.n <> ALL ((SELECT list FROM refused)::bigint[]) ORDER BY c.n LIMIT $3::int
+),
+keys_of AS MATERIALIZED (SELECT coalesce(jsonb_object_agg(step_uuid, keys), '{}') AS list FROM admitted),
+`
+
+// placeSteps are parts of the WITH of a lease: what was put aside is so no more, each step has a row for each of its keys,
+// and the rates count it.
+const placeSteps = `,
+back AS (
+    DELETE FROM tasker.held_steps a
+    USING picked p
+    WHERE p.ready_row IS NULL AND a.task_uuid = p.task_uuid AND a.step_uuid = p.step_uuid
+),
+placed AS (
+    INSERT INTO tasker.limit_slots (limit_key_id, task_uuid, step_uuid, fence)
+    SELECT k.id::bigint, s.task_uuid, s.step_uuid, s.fence
+    FROM claimed s
+    CROSS JOIN LATERAL jsonb_array_elements_text((SELECT list FROM keys_of) -> s.step_uuid::text) AS k (id)
+    ON CONFLICT (limit_key_id, task_uuid, step_uuid) DO UPDATE SET fence = excluded.fence
+    RETURNING limit_key_id
+),
+charged AS (
+    UPDATE tasker.limit_keys k
+    SET full_at = CASE WHEN m.per_second IS NULL THEN k.full_at ELSE greatest(k.full_at, c.at) + interval '1 second' * (u.steps / m.per_second) END,
+        used_at = CASE WHEN k.used_at < c.at - interval '5 minutes' THEN c.at ELSE k.used_at END
+    FROM (SELECT limit_key_id, count(*) AS steps FROM placed GROUP BY limit_key_id) u
+    CROSS JOIN clock c
+    CROSS JOIN LATERAL (SELECT m.per_second FROM mine m WHERE m.limit_key_id = u.limit_key_id LIMIT 1) m
+    WHERE k.limit_key_id = u.limit_key_id AND (m.per_second IS NOT NULL OR k.used_at < c.at - interval '5 minutes')
+)`
+
+// looks says, of a claim that found less than it wanted, whether its look ended before the queue, and whether keys
+// were not locked.
+func looks(s limitSource) string {
+	if s.named() {
+		return noteOf("'unlocked'", `EXISTS (SELECT FROM open q WHERE q.unlocked)`)
+	}
+	return noteOf("'further'", `CASE WHEN (SELECT count(*) FROM admitted) < $3::int THEN EXISTS (
+    SELECT FROM open q
+    WHERE (SELECT count(*) FROM ready r WHERE r.namespace = q.namespace AND r.handler = q.handler) < least($3::int, q.places) AND EXISTS (
+        SELECT FROM tasker.ready_steps s
+        WHERE s.namespace = q.namespace AND s.handler = q.handler
+        ORDER BY s.priority DESC, s.state_since
+        OFFSET `+limitDepth+` LIMIT 1
+    )
+) OR EXISTS (
+    SELECT FROM open q
+    CROSS JOIN mine k
+    WHERE q.places > 0 AND k.places > (SELECT count(*) FROM admitted a WHERE k.limit_key_id = ANY (a.keys)) AND EXISTS (
+        SELECT FROM tasker.held_steps s
+        WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = k.limit_key_id
+        ORDER BY s.priority DESC, s.state_since
+        OFFSET `+limitDepth+` LIMIT 1
+    )
+) END`) + noteOf("'unlocked'", `CASE WHEN (SELECT count(*) FROM admitted) < $3::int THEN EXISTS (
+    SELECT FROM open q
+    WHERE q.unlocked OR q.places > 0 AND EXISTS (
+        SELECT FROM (
+            SELECT s.task_uuid, s.step_uuid
+            FROM tasker.ready_steps s
+            WHERE s.namespace = q.namespace AND s.handler = q.handler
+            ORDER BY s.priority DESC, s.state_since
+            LIMIT $3::int
+        ) s
+        CROSS JOIN LATERAL (`+namesOf("s")+` AND (SELECT names FROM named)) t
+        LEFT JOIN tasker.limit_keys k ON k.limit_id = t.limit_id AND k.key = t.key
+        WHERE ((SELECT of FROM places) ->> k.limit_key_id::text) IS NULL
+    )
+) OR EXISTS (SELECT FROM clock c CROSS JOIN queues q`+asideOf("s.step_uuid", "$8::bigint", "1")+`) END`)
+}
+
+func queueCandidates(s limitSource, gates string, h holds) string {
+	return `
+ready AS MATERIALIZED (
+    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, NULL::bigint AS aside, q.ids || e.ids AS keys
+    FROM open q
+    CROSS JOIN LATERAL (
+        ` + readyIn("state_since", "", s.without("$6", gates, h)) + `
         UNION
-        ` + readyIn("due_at", " AND s.due_at IS NOT NULL") + `
+        ` + readyIn("due_at", " AND s.due_at IS NOT NULL", s.without("$6", gates, h)) + `
     ) e
-    WHERE ` + getsWork + `
+    WHERE ` + mayClaim + `
     ORDER BY ` + urgencyByDue("e") + `
     LIMIT $3::int
 ),
 aside AS MATERIALIZED (
-    SELECT e.*, k.limit_key_id
-    FROM queues q
+    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, k.limit_key_id AS aside, q.ids || e.ids AS keys
+    FROM open q
+    CROSS JOIN LATERAL (` + moreAside("$8::bigint") + `) k
     CROSS JOIN LATERAL (
-        SELECT x.limit_key_id FROM (` + asideKeys("$7::bigint", "9223372036854775807") + ` UNION ALL ` + asideKeys("0", "$7::bigint") + `) x LIMIT ` + strconv.Itoa(moreKeys) + `
-    ) k
-    CROSS JOIN LATERAL (
-        SELECT ` + placesOf("k.limit_key_id", "$3::int") + ` AS places
-        FROM clock c
-        LEFT JOIN tasker.limit_keys p ON p.limit_key_id = k.limit_key_id
-        LEFT JOIN tasker.limits l ON l.limit_id = p.limit_id
-    ) r
-    CROSS JOIN LATERAL (
-        SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes, ` + orderOf("s") + ` AS due_at
-        FROM (SELECT a.*, NULL::uuid AS released_by FROM tasker.held_steps a) s
-        WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = k.limit_key_id AND s.step_uuid <> ALL ($6::uuid[])` + notHeld("s", "$5") + `
+        SELECT s.*, n.ids
+        FROM (
+            SELECT ` + candidateColumns + `
+            FROM (SELECT a.*, NULL::uuid AS released_by, ` + orderOf("a") + ` AS due_at FROM tasker.held_steps a) s
+            WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = k.limit_key_id` + s.without("$6", gates, h) + `
+            ORDER BY s.priority DESC, s.state_since
+            LIMIT ` + limitDepth + `
+        ) s
+        CROSS JOIN LATERAL ` + keysOfStep("s") + ` n
+        WHERE n.open
         ORDER BY s.priority DESC, s.state_since
-        LIMIT greatest(r.places, 0)
+        LIMIT least($3::int, q.places, CASE WHEN (SELECT of FROM places) ? k.limit_key_id::text THEN ` + placesLeft("k.limit_key_id") + `
+                WHEN NOT EXISTS (SELECT FROM tasker.limit_keys x WHERE x.limit_key_id = k.limit_key_id) THEN $3::int ELSE 0 END)
     ) e
-    WHERE r.places > 0 AND ` + getsWork + `
+    WHERE ` + mayClaim + `
     ORDER BY ` + urgencyByDue("e") + `
     LIMIT $3::int
-)
-SELECT c.task_uuid, c.step_uuid, c.namespace, c.handler, c.priority, c.state_since, c.inputs_bytes, c.aside,
-    coalesce(l.ids, '{}') AS limit_ids, coalesce(l.keys, '{}') AS keys
-FROM (SELECT r.*, NULL::bigint AS aside FROM ready r UNION ALL SELECT * FROM aside) c
-CROSS JOIN LATERAL (
-    SELECT array_agg(x.limit_id ORDER BY x.limit_id, x.key) AS ids, array_agg(x.key ORDER BY x.limit_id, x.key) AS keys
-    FROM (` + limitsOf("c") + `) x
-) l
-ORDER BY ` + urgencyByDue("c") + `, c.step_uuid`
+),
+`
 }
 
-// readyIn selects the steps of a queue q that are first in an order within their priorities.
-func readyIn(order, which string) string {
+// readyIn selects the steps of a queue q that are first in an order within their priorities, and whose keys have places.
+func readyIn(order, which, without string) string {
 	return `(
-            SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes, s.due_at
-            FROM tasker.ready_steps s
-            WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.step_uuid <> ALL ($6::uuid[])` + which + notHeld("s", "$5") + `
+            SELECT s.*, n.ids
+            FROM (
+                SELECT ` + candidateColumns + `
+                FROM tasker.ready_steps s
+                WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + without + `
+                ORDER BY s.priority DESC, s.` + order + `
+                LIMIT ` + limitDepth + `
+            ) s
+            CROSS JOIN LATERAL ` + keysOfStep("s") + ` n
+            WHERE n.open
             ORDER BY s.priority DESC, s.` + order + `
-            LIMIT $3::int
+            LIMIT least($3::int, q.places)
         )`
 }
 
@@ -146,25 +329,53 @@ func urgencyByDue(row string) string {
 	return row + `.priority DESC, ` + row + `.due_at, ` + row + `.state_since`
 }
 
-// limitedNamed are the candidates among steps that are named: $3 and $7 are their ids.
-var limitedNamed = `
-WITH clock AS MATERIALIZED (SELECT 'enqueued' AS enqueued, false AS held)
-SELECT c.task_uuid, c.step_uuid, c.namespace, c.handler, c.priority, c.state_since, c.inputs_bytes, NULL::bigint AS aside,
-    coalesce(l.ids, '{}') AS limit_ids, coalesce(l.keys, '{}') AS keys
-FROM (
-    SELECT r.*
-    FROM clock k
-    CROSS JOIN unnest($3::uuid[], $7::uuid[]) AS d (task_uuid, step_uuid)
-    JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = k.enqueued
-        AND s.step_uuid <> ALL ($6::uuid[]) AND s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])
-    JOIN tasker.ready_steps r ON ` + readyKey + ` AND r.task_uuid = s.task_uuid
-    WHERE ` + getsWork + notHeld("r", "$5") + `
-) c
-CROSS JOIN LATERAL (
-    SELECT array_agg(x.limit_id ORDER BY x.limit_id, x.key) AS ids, array_agg(x.key ORDER BY x.limit_id, x.key) AS keys
-    FROM (` + limitsOf("c") + `) x
-) l
-ORDER BY c.priority DESC, c.state_since, c.step_uuid`
+func namedCandidates(s limitSource, gates string, h holds) string {
+	return `
+ready AS MATERIALIZED (
+    SELECT s.*, NULL::bigint AS aside, q.ids || n.ids AS keys
+    FROM (
+        SELECT ` + strings.ReplaceAll(candidateColumns, "s.", "r.") + `
+        FROM clock k
+        CROSS JOIN unnest($8::uuid[], $9::uuid[]) AS d (task_uuid, step_uuid)
+        JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = k.enqueued
+            AND s.step_uuid <> ALL ($6::uuid[]) AND s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])
+        JOIN tasker.ready_steps r ON ` + readyKey + ` AND r.task_uuid = s.task_uuid
+        WHERE ` + mayClaim + h.free("r", gates) + `
+    ) s
+    JOIN open q ON q.namespace = s.namespace AND q.handler = s.handler AND q.places > 0
+    CROSS JOIN LATERAL ` + keysOfStep("s") + ` n
+    WHERE n.open
+),
+aside AS MATERIALIZED (SELECT * FROM ready WHERE false),
+`
+}
+
+// sharedLimitsOf selects the limits that all steps of a queue share, which a row names with its namespace and handler.
+func sharedLimitsOf(row string) string {
+	return `
+        SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = '' AND l.kind = 'server' AND l.name = ''
+        UNION ALL
+        SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = ` + row + `.namespace AND l.kind = 'namespace' AND l.name = ''
+        UNION ALL
+        SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = ` + row + `.namespace AND l.kind = 'handler' AND l.name = ` + row + `.handler`
+}
+
+// namesOf selects the limits that the template of a task gives to a step, with their keys.
+func namesOf(row string) string {
+	return `
+        SELECT t.limit_id, t.key
+        FROM tasker.task_limits t
+        JOIN tasker.limits l ON l.limit_id = t.limit_id
+        WHERE t.task_uuid = ` + row + `.task_uuid AND (t.step_uuid IS NULL OR t.step_uuid = ` + row + `.step_uuid OR t.step_uuid = (
+            SELECT i.map_step_uuid FROM tasker.workflow_steps i WHERE i.task_uuid = ` + row + `.task_uuid AND i.step_uuid = ` + row + `.step_uuid
+        ))`
+}
+
+// limitsOf selects the keys of the limits of a step.
+func limitsOf(row string) string {
+	return `SELECT x.limit_id, '' AS key FROM (` + sharedLimitsOf(row) + `) x
+        UNION ALL ` + namesOf(row)
+}
 
 // placesOf is how many places of a key are free, most at most: as many if its limit l is gone. It is
 // counted without a lock, and so a hint. p is the row of the key.
@@ -180,121 +391,22 @@ func placesOf(key, most string) string {
 
 // asideKeys are the keys after one, up to another, for which steps of a queue q are put aside, each once.
 func asideKeys(after, upto string) string {
+	next := func(after string) string {
+		return `
+                    SELECT s.limit_key_id FROM tasker.held_steps s
+                    WHERE (s.namespace, s.handler, s.limit_key_id) > (q.namespace, q.handler, ` + after + `)
+                      AND (s.namespace, s.handler, s.limit_key_id) <= (q.namespace, q.handler, ` + upto + `) AND s.limit_key_id IS NOT NULL
+                    ORDER BY s.namespace, s.handler, s.limit_key_id LIMIT 1
+                `
+	}
 	return `(
             WITH RECURSIVE n AS (
-                (
-                    SELECT s.limit_key_id FROM tasker.held_steps s
-                    WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id > ` + after + ` AND s.limit_key_id <= ` + upto + `
-                    ORDER BY s.namespace, s.handler, s.limit_key_id LIMIT 1
-                )
+                (` + next(after) + `)
                 UNION ALL
-                SELECT (
-                    SELECT s.limit_key_id FROM tasker.held_steps s
-                    WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id > n.limit_key_id AND s.limit_key_id <= ` + upto + `
-                    ORDER BY s.namespace, s.handler, s.limit_key_id LIMIT 1
-                )
+                SELECT (` + next("n.limit_key_id") + `)
                 FROM n
                 WHERE n.limit_key_id IS NOT NULL
             )
             SELECT n.limit_key_id FROM n WHERE n.limit_key_id IS NOT NULL LIMIT ` + strconv.Itoa(moreKeys) + `
         )`
 }
-
-// limitsOf selects the keys of the limits of a step that a row names with its namespace and handler.
-func limitsOf(row string) string {
-	return `
-        SELECT l.limit_id, '' AS key FROM tasker.limits l WHERE l.namespace = '' AND l.kind = 'server' AND l.name = ''
-        UNION ALL
-        SELECT l.limit_id, '' FROM tasker.limits l WHERE l.namespace = ` + row + `.namespace AND l.kind = 'namespace' AND l.name = ''
-        UNION ALL
-        SELECT l.limit_id, '' FROM tasker.limits l WHERE l.namespace = ` + row + `.namespace AND l.kind = 'handler' AND l.name = ` + row + `.handler
-        UNION ALL
-        SELECT l.limit_id, t.key
-        FROM tasker.task_limits t
-        JOIN tasker.limits l ON l.limit_id = t.limit_id
-        WHERE t.task_uuid = ` + row + `.task_uuid AND (t.step_uuid IS NULL OR t.step_uuid = ` + row + `.step_uuid OR t.step_uuid = (
-            SELECT i.map_step_uuid FROM tasker.workflow_steps i WHERE i.task_uuid = ` + row + `.task_uuid AND i.step_uuid = ` + row + `.step_uuid
-        ))`
-}
-
-// leaseLimited hands out the steps $3, $8 of tasks and queues, of which those with true in $9 were put
-// aside, and gives them places: those of steps $10 of the keys $11.
-var leaseLimited = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, false AS held, false AS limited),
-queued AS MATERIALIZED (
-    SELECT q.*
-    FROM clock c
-    CROSS JOIN unnest($3::uuid[], $8::uuid[], $9::bool[]) AS d (task_uuid, step_uuid, aside)
-    JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = c.enqueued
-        AND s.step_uuid <> ALL ($6::uuid[]) AND s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])
-    CROSS JOIN LATERAL (
-        SELECT r.ctid AS ready_row, r.task_uuid, r.step_uuid, r.priority, r.state_since, r.inputs_bytes
-        FROM tasker.ready_steps r
-        WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) q
-    WHERE NOT d.aside AND ` + getsWork + `
-),
-waiting AS MATERIALIZED (
-    SELECT q.*
-    FROM unnest($3::uuid[], $8::uuid[], $9::bool[]) AS d (task_uuid, step_uuid, aside)
-    CROSS JOIN LATERAL (
-        SELECT NULL::tid AS ready_row, a.task_uuid, a.step_uuid, a.priority, a.state_since, a.inputs_bytes
-        FROM tasker.held_steps a
-        WHERE a.task_uuid = d.task_uuid AND a.step_uuid = d.step_uuid AND a.limit_key_id IS NOT NULL
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) q
-    WHERE d.aside AND ` + getsWork + `
-),
-locked AS MATERIALIZED (SELECT * FROM queued UNION ALL SELECT * FROM waiting),
-` + leaseSteps(`,
-back AS (
-    DELETE FROM tasker.held_steps a
-    USING picked p
-    WHERE p.ready_row IS NULL AND a.task_uuid = p.task_uuid AND a.step_uuid = p.step_uuid
-),
-placed AS (
-    INSERT INTO tasker.limit_slots (limit_key_id, task_uuid, step_uuid, fence)
-    SELECT u.limit_key_id, s.task_uuid, s.step_uuid, s.fence
-    FROM unnest($10::uuid[], $11::bigint[]) AS u (step_uuid, limit_key_id)
-    JOIN claimed s ON s.step_uuid = u.step_uuid
-    ON CONFLICT (limit_key_id, task_uuid, step_uuid) DO UPDATE SET fence = excluded.fence
-)`) + inTheWay("locked")
-
-// setAsideLimited puts steps $1, $2 that are in the queue aside under the keys $3.
-var setAsideLimited = `
-WITH due AS MATERIALIZED (
-    SELECT q.ready_row, d.limit_key_id
-    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS d (task_uuid, step_uuid, limit_key_id)
-    JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state || '' = 'enqueued'
-    CROSS JOIN LATERAL (
-        SELECT r.ctid AS ready_row FROM tasker.ready_steps r
-        WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
-        FOR NO KEY UPDATE SKIP LOCKED
-    ) q
-),
-gone AS (
-    DELETE FROM tasker.ready_steps r USING due d WHERE r.ctid = d.ready_row
-    RETURNING d.limit_key_id, r.` + strings.ReplaceAll(heldColumns, ", ", ", r.") + `
-)
-INSERT INTO tasker.held_steps (limit_key_id, ` + heldColumns + `)
-SELECT limit_key_id, ` + heldColumns + ` FROM gone ORDER BY task_uuid, step_uuid
-ON CONFLICT (task_uuid, step_uuid) DO UPDATE
-SET hold_uuid = NULL, limit_key_id = excluded.limit_key_id, state_since = excluded.state_since, priority = excluded.priority,
-    queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL`
-
-// changeKey says which key keeps steps that are put aside.
-const changeKey = `
-UPDATE tasker.held_steps a SET limit_key_id = d.limit_key_id
-FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS d (task_uuid, step_uuid, limit_key_id)
-WHERE a.task_uuid = d.task_uuid AND a.step_uuid = d.step_uuid AND a.limit_key_id IS NOT NULL`
-
-// chargeKeys has the rates of keys $1 count $2 steps that begin.
-const chargeKeys = `
-UPDATE tasker.limit_keys k
-SET full_at = greatest(k.full_at, c.at) + interval '1 second' * (u.steps / l.per_second),
-    used_at = CASE WHEN k.used_at < c.at - interval '5 minutes' THEN c.at ELSE k.used_at END
-FROM (SELECT clock_timestamp() AS at OFFSET 0) c
-CROSS JOIN unnest($1::bigint[], $2::float8[]) AS u (limit_key_id, steps)
-CROSS JOIN tasker.limits l
-WHERE k.limit_key_id = u.limit_key_id AND l.limit_id = k.limit_id AND l.per_second IS NOT NULL`

@@ -90,6 +90,25 @@ SELECT u.task_uuid, u.step_uuid, l.limit_id, u.key
 FROM ` + taskLimitColumns.unnest("u", 1) + `
 JOIN tasker.limits l ON l.namespace = u.namespace AND l.kind = 'name' AND l.name = u.name`
 
+// makeTaskKeys makes the keys of limits $1 and $2 that are not there, so that claims find them; they make those that
+// are missing by themselves.
+const makeTaskKeys = `
+INSERT INTO tasker.limit_keys (limit_id, key)
+SELECT l.limit_id, u.key
+FROM (SELECT DISTINCT namespace, name, key FROM unnest($1::text[], $2::text[], $3::text[]) AS u (namespace, name, key)) u
+JOIN tasker.limits l ON l.namespace = u.namespace AND l.kind = 'name' AND l.name = u.name
+WHERE NOT EXISTS (SELECT FROM tasker.limit_keys k WHERE k.limit_id = l.limit_id AND k.key = u.key)
+ORDER BY l.limit_id, u.key
+ON CONFLICT (limit_id, key) DO NOTHING`
+
+func keysOfLimits(limits []newTaskLimit) []any {
+	namespaces, names, keys := make([]string, len(limits)), make([]string, len(limits)), make([]string, len(limits))
+	for i, l := range limits {
+		namespaces[i], names[i], keys[i] = l.task.Template.Namespace, l.Name, l.Key
+	}
+	return []any{namespaces, names, keys}
+}
+
 func limitsOfTasks(tasks []*CreatedTask) (list []newTaskLimit) {
 	for _, t := range tasks {
 		for _, l := range t.Limits {

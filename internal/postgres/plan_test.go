@@ -65,13 +65,27 @@ INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, eve
 SELECT task_uuid, step_uuid, 'pending', 'enqueued', 'enqueue', 1, now() FROM tasker.workflow_steps;
 ANALYZE;`
 
+// limitHistory adds a limit with a key for each of the tasks, of which all have had a place, and for half of which a step waits.
+const limitHistory = `
+INSERT INTO tasker.limits (kind, namespace, name, max_in_progress, by_template, changed_by) SELECT 'name', 'a', n::text, 1, true, 'x' FROM generate_series(1, 900) n;
+INSERT INTO tasker.limit_queues (namespace, handler, limit_id) SELECT 'a', 'run', limit_id FROM tasker.limits;
+INSERT INTO tasker.task_limits (task_uuid, limit_id, key) SELECT task_uuid, 1, task_uuid::text FROM tasker.tasks;
+INSERT INTO tasker.limit_keys (limit_id, key) SELECT 1, key FROM tasker.task_limits;
+INSERT INTO tasker.limit_slots (limit_key_id, task_uuid, step_uuid, fence)
+SELECT k.limit_key_id, s.task_uuid, s.step_uuid, s.fence FROM tasker.workflow_steps s JOIN tasker.limit_keys k ON k.key = s.task_uuid::text;
+INSERT INTO tasker.held_steps (limit_key_id, namespace, handler, priority, state_since, step_uuid, task_uuid)
+SELECT h.limit_key_id, 'a', 'run', 0, now(), h.step_uuid, h.task_uuid FROM tasker.limit_slots h WHERE h.limit_key_id % 2 = 0;
+ANALYZE;`
+
 // Costs must not grow with history: no plan of a statement that runs often reads
 // a whole table.
 func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
-	if _, err := admin(t, db).Exec(t.Context(), history, pgx.QueryExecModeSimpleProtocol); err != nil {
-		t.Fatal(err)
+	for _, sql := range []string{history, limitHistory} {
+		if _, err := admin(t, db).Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(err)
+		}
 	}
 	whole, err := column[string](t.Context(), db.pool, `
 		SELECT c.relname::text
@@ -96,6 +110,9 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"applyStaleness": applyStaleness, "applyRecovery": applyRecovery,
 		"findExplained": findExplained, "explainTasks": selectExplainedTasks, "explainQueues": selectExplainedQueues, "explainWaiting": selectExplainedWaiting,
 		"explainMembers": selectExplainedMembers, "explainItems": selectExplainedItems,
+		"limitedClaim": limitedEach.claim, "limitedUnheld": limitedEach.claimUnheld, "limitedMany": limitedMany.claim, "limitedNamed": limitedNamed.claim,
+		"lockFreeKeys": limitedEach.lockFree, "lockFreeKeysMany": limitedMany.lockFree, "lockLimitKeys": limitedEach.lockKeys, "makeLimitKeys": limitedEach.makeKeys, "lockNamedKeys": limitedNamed.lockKeys, "makeTaskKeys": makeTaskKeys,
+		"lockQueueKeys": lockQueueKeys, "dropSlots": dropSlots, "fullSteps": limitedEach.full, "setAsideLimited": setAsideLimited, "stepsOfFullKeys": stepsOfFullKeys, "limitedSteps": limitedSteps, "backFromLimits": backFromLimits,
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Not one that is small, either: its penalty would hide what the rest costs.

@@ -27,7 +27,7 @@ import (
 var composed = map[string]string{
 	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "keepWaiting": keepWaiting, "noteBusy": noteBusy, "relieveQueues": relieveQueues, "forgetQueues": forgetQueues, "selectQueues": selectQueues, "holdPages": holdPages, "letGo": letGo, "dropHeld": dropHeld, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
 	"selectLimits": selectLimits, "oneLimit": oneLimit, "selectLimitKeys": selectLimitKeys, "selectLimitHolders": selectLimitHolders, "limitedSteps": limitedSteps, "backFromLimits": backFromLimits,
-	"insertTaskLimits": insertTaskLimits, "limitedCandidates": limitedCandidates, "limitedCandidatesMany": limitedCandidatesMany, "limitedNamed": limitedNamed, "leaseLimited": leaseLimited, "setAsideLimited": setAsideLimited,
+	"insertTaskLimits": insertTaskLimits, "setAsideLimited": setAsideLimited, "stepsOfFullKeys": stepsOfFullKeys,
 	"laySteps": laySteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
 	"enqueueReady": enqueueReady, "promoteItems": promoteItems, "runDecided": runDecided, "beginHumanSteps": beginHumanSteps, "selectHumanStep": selectHumanStep, "selectAnswerLinks": selectAnswerLinks, "answerLinkByDigest": answerLinkByDigest, "useAnswerLink": useAnswerLink, "dropEndedLinks": dropEndedLinks, "countOpenLinks": countOpenLinks, "revokeAnswerLink": revokeAnswerLink, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsToDecide": stepsToDecide, "stepsWithWaitOver": stepsWithWaitOver, "stepsToRemind": stepsToRemind, "stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
@@ -237,10 +237,41 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		}
 		return nil
 	},
-	"DB.report": func(ctx context.Context, db *DB) error {
+	"limitedClaim.queue": everyLimited(func(ctx context.Context, db *DB, l limitedClaim) error {
+		_, err := db.runLimited(ctx, l)
+		return err
+	}),
+	"DB.putAside": everyLimited(func(ctx context.Context, db *DB, l limitedClaim) error {
+		_, err := db.putAside(ctx, l.Claimant)
+		return err
+	}),
+	"DB.queueClaim": func(ctx context.Context, db *DB) error {
 		_, _, err := db.Report(ctx, nil, &NextClaim{Claimant: Claimant{Namespaces: []string{"n"}, Handlers: []string{"h"}, Lease: time.Second}, Limit: 1})
 		return err
 	},
+}
+
+// everyLimited runs a function for every form of a claim with limits.
+func everyLimited(run func(context.Context, *DB, limitedClaim) error) func(context.Context, *DB) error {
+	many := make([]string, manyQueues+1)
+	for i := range many {
+		many[i] = strconv.Itoa(i)
+	}
+	return func(ctx context.Context, db *DB) error {
+		for _, handlers := range [][]string{{"h"}, many} {
+			for _, asks := range []bool{false, true} {
+				l := limitedClaim{Claimant: Claimant{Namespaces: []string{"n"}, Handlers: handlers, Lease: time.Second}, size: claimSize{limit: 1, budget: 1}, look: look{asks: asks, gates: []tasker.ID{}}}
+				waits, named := l, l
+				waits.waits, named.waits, named.steps = true, true, []tasker.StepRef{{TaskUUID: tasker.NewID(), StepUUID: tasker.NewID()}}
+				for _, l := range []limitedClaim{l, waits, named} {
+					if err := run(ctx, db, l); err != nil {
+						return fmt.Errorf("%+v: %w", l, err)
+					}
+				}
+			}
+		}
+		return nil
+	}
 }
 
 // everyFilter runs a query of the investigation queue with each condition alone and
@@ -340,7 +371,7 @@ func TestPostgreSQLAcceptsEveryStatement(t *testing.T) {
 // Only the query helpers see errors of the driver, and they translate them.
 func TestOnlyTheQueryHelpersReadRows(t *testing.T) {
 	t.Parallel()
-	calls := map[string]int{"query.go": 3, "lane.go": 1, "conclude.go": 2, "create.go": 1} // the last two read what a batch returned
+	calls := map[string]int{"query.go": 3, "lane.go": 1, "conclude.go": 1, "limit_claim.go": 1, "create.go": 1} // the last three read what a batch returned
 	for name, file := range parsePackage(t) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)

@@ -79,6 +79,7 @@ var groups = []group{
 	{"find", (*bench).found},
 	{"map", (*bench).maps},
 	{"tenants", (*bench).tenants},
+	{"limits", (*bench).limits},
 	{"profile", (*bench).profile},
 }
 

@@ -37,7 +37,7 @@ func TestReportIsComplete(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]int{
-		"commit": 1, "drain": 1 + 2, "workflows": 2 + 2*2*2, "latency": 2 + 3*2*3, "transports": 2 * 5, "create": 3 + 2*3, "cost": 15, "history": 2, "map": 2 + 2*2*3 + 1, "tenants": 4 + 2 + 1,
+		"commit": 1, "drain": 1 + 2, "workflows": 2 + 2*2*2, "latency": 2 + 3*2*3, "transports": 2 * 5, "create": 3 + 2*3, "cost": 15, "history": 2, "map": 2 + 2*2*3 + 1, "tenants": 4 + 2 + 1, "limits": 2 * 5,
 	} {
 		if groupsSeen[name] != want {
 			t.Errorf("group %s has %d figures, want %d", name, groupsSeen[name], want)

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/bench/internal/figures"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/worker"
@@ -325,4 +327,109 @@ func (b *bench) byWeight(ctx context.Context) error {
 	})
 	b.note(figure{name: "steps given by weight 3 for one by weight 1", unit: "steps"}, shares)
 	return err
+}
+
+// The drains of the group limits: workers of so many steps each, and the keys of a limit that a
+// template gives.
+const (
+	limitsConcurrency = 50
+	limitsKeys        = 10_000
+	limitsName        = "customer"
+)
+
+const noLimit = "drained without a limit"
+
+// limits measures what limits of steps cost: the same drain without a limit and with several, in time and in CPU of
+// PostgreSQL and of this process, which says more on a machine that does other things.
+func (b *bench) limits(ctx context.Context) error {
+	queue := func(handler string, most int) func(context.Context) error {
+		return func(ctx context.Context) error {
+			ref := tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: space, Name: handler}
+			_, err := b.engine.SetLimit(ctx, ref, tasker.LimitValue{MaxInProgress: most}, engine.LimitChange{Actor: "bench", Reason: "a measurement"})
+			return err
+		}
+	}
+	for run := range b.Runs {
+		version := fmt.Sprintf("1.%d.0", run)
+		for _, l := range []struct {
+			name string
+			set  func(context.Context) error
+			with func(n int) tasker.NewTask
+		}{
+			{noLimit, func(context.Context) error { return nil }, nil},
+			{"drained with a limit of 100 on the queue", queue("work", 100), nil},
+			{"drained with a limit of 1,000 on the queue", queue("work", 1000), nil},
+			{"drained with a limit on another queue", queue("other", 100), nil},
+			{"drained with 2 for each of 10,000 keys", func(ctx context.Context) error { return b.registerLimited(ctx, version) }, func(n int) tasker.NewTask {
+				return tasker.NewTask{Namespace: space, Name: limitsName, Version: version, Context: json.RawMessage(fmt.Sprintf(`{"customer": %d}`, n%limitsKeys))}
+			}},
+		} {
+			if err := b.drainLimited(ctx, l.name, l.set, l.with); err != nil {
+				return fmt.Errorf("%s: %w", l.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) registerLimited(ctx context.Context, version string) error {
+	_, _, err := b.engine.RegisterTemplate(ctx, tasker.Template{
+		Namespace: space, Name: limitsName, Version: version,
+		Limits: []tasker.LimitTemplate{{Name: limitsName, Key: "context." + limitsName, MaxInProgress: 2}},
+		Steps:  []tasker.StepTemplate{{Name: "a", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "work"}, Retry: tasker.DefaultRetry()}},
+	}, "")
+	return err
+}
+
+// drainLimited notes how fast tasks of one step are drained after something is set; they are plain
+// ones unless with makes them.
+func (b *bench) drainLimited(ctx context.Context, name string, set func(context.Context) error, with func(n int) tasker.NewTask) error {
+	p := b.direct()
+	create := p.create
+	p.create = func(ctx context.Context, s shape, n int) error {
+		if err := set(ctx); err != nil {
+			return err
+		}
+		if with == nil {
+			return create(ctx, s, n)
+		}
+		list := make([]tasker.NewTask, n)
+		for i := range list {
+			list[i] = with(i)
+		}
+		for some := range slices.Chunk(list, bulk) {
+			if _, err := b.engine.CreateTasks(ctx, some); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := b.fillQueue(ctx, p, single, b.Tasks); err != nil {
+		return err
+	}
+	before, err := b.backends(ctx)
+	if err != nil {
+		return err
+	}
+	cpu := cpuTime() + serverTime(before)
+	took, err := b.emptyBy(ctx, p, b.Tasks, drainWorkers, limitsConcurrency)
+	if err != nil {
+		return err
+	}
+	after, err := b.backends(ctx)
+	if err != nil {
+		return err
+	}
+	cpu = cpuTime() + serverTime(after) - cpu
+	for of, value := range map[figure]float64{
+		{unit: "steps/s"}:                     float64(b.Tasks) / took.Seconds(),
+		{unit: "µs", name: ", CPU of a step"}: float64(cpu.Microseconds()) / float64(b.Tasks),
+	} {
+		f := figure{name: name + of.name, unit: of.unit, baseline: noLimit + of.name}
+		if name == noLimit {
+			f.baseline = ""
+		}
+		b.note(f, value)
+	}
+	return nil
 }

@@ -1,0 +1,100 @@
+package postgres
+
+import "strings"
+
+// fullKeyOf selects the first key without places of the limits of a step, as a hint.
+func fullKeyOf(row string) string {
+	return `
+        SELECT p.limit_key_id
+        FROM (` + limitsOf(row) + `) x
+        JOIN tasker.limit_keys p ON p.limit_id = x.limit_id AND p.key = x.key
+        JOIN tasker.limits l ON l.limit_id = p.limit_id
+        CROSS JOIN (SELECT clock_timestamp() AS at) c
+        WHERE ` + placesOf("p.limit_key_id", "1") + ` <= 0
+        ORDER BY p.limit_id, p.key
+        LIMIT 1`
+}
+
+// stepsOfFullKeys are those of the steps $1, $2 of which a key has no places.
+var stepsOfFullKeys = `
+SELECT coalesce(array_agg(s.task_uuid), '{}') AS tasks, coalesce(array_agg(s.step_uuid), '{}') AS steps, coalesce(array_agg(f.limit_key_id), '{}') AS keys, '{}'::bool[] AS aside
+FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+CROSS JOIN LATERAL (` + fullKeyOf("s") + `) f
+WHERE EXISTS (SELECT FROM tasker.limit_queues)`
+
+// setAsideLimited puts steps $1, $2 that are in the queue aside under the keys $3.
+var setAsideLimited = `
+WITH due AS MATERIALIZED (
+    SELECT q.ready_row, d.limit_key_id
+    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS d (task_uuid, step_uuid, limit_key_id)
+    JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state || '' = 'enqueued'
+    CROSS JOIN LATERAL (
+        SELECT r.ctid AS ready_row FROM tasker.ready_steps r
+        WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) q
+),
+gone AS (
+    DELETE FROM tasker.ready_steps r USING due d WHERE r.ctid = d.ready_row
+    RETURNING d.limit_key_id, r.` + strings.ReplaceAll(heldColumns, ", ", ", r.") + `
+)
+INSERT INTO tasker.held_steps (limit_key_id, ` + heldColumns + `)
+SELECT limit_key_id, ` + heldColumns + ` FROM gone ORDER BY task_uuid, step_uuid
+ON CONFLICT (task_uuid, step_uuid) DO UPDATE
+SET hold_uuid = NULL, limit_key_id = excluded.limit_key_id, state_since = excluded.state_since, priority = excluded.priority,
+    queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL`
+
+// fullSteps are steps at the head of the queues of which a key has no place, up to $3, and those that are put aside under
+// another key, which has places.
+func fullSteps(queues string) string {
+	return `
+WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+` + queues + `
+looked AS MATERIALIZED (
+    SELECT e.task_uuid, e.step_uuid, e.aside, n.keys
+    FROM (
+        SELECT e.*, NULL::bigint AS aside
+        FROM queues q
+        CROSS JOIN LATERAL (
+            SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since
+            FROM tasker.ready_steps s
+            WHERE s.namespace = q.namespace AND s.handler = q.handler
+            ORDER BY s.priority DESC, s.state_since
+            LIMIT $3::int
+        ) e
+        UNION ALL
+        SELECT e.*, k.limit_key_id
+        FROM clock c
+        CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since", "0", "$3::int") + `
+    ) e
+    CROSS JOIN LATERAL (
+        SELECT array_agg(k.limit_key_id ORDER BY k.limit_id, k.key) AS keys
+        FROM (` + limitsOf("e") + `) x
+        JOIN tasker.limit_keys k ON k.limit_id = x.limit_id AND k.key = x.key
+    ) n
+    ORDER BY e.priority DESC, e.state_since
+    LIMIT $3::int
+),
+full_keys AS MATERIALIZED (
+    SELECT coalesce(array_agg(k.limit_key_id), '{}') AS list
+    FROM (SELECT DISTINCT unnest(keys) AS limit_key_id FROM looked) k
+    CROSS JOIN clock c
+    JOIN tasker.limit_keys p ON p.limit_key_id = k.limit_key_id
+    JOIN tasker.limits l ON l.limit_id = p.limit_id
+    WHERE ` + placesOf("k.limit_key_id", "1") + ` <= 0
+)
+SELECT coalesce(array_agg(x.task_uuid), '{}') AS tasks, coalesce(array_agg(x.step_uuid), '{}') AS steps, coalesce(array_agg(x.key), '{}') AS keys,
+    coalesce(array_agg(x.aside IS NOT NULL), '{}') AS aside
+FROM (
+    SELECT l.task_uuid, l.step_uuid, l.aside, (SELECT k FROM unnest(l.keys) AS k WHERE k = ANY ((SELECT list FROM full_keys)::bigint[]) LIMIT 1) AS key
+    FROM looked l
+    WHERE l.keys && (SELECT list FROM full_keys)
+) x`
+}
+
+// changeKey says which key keeps steps that are put aside.
+const changeKey = `
+UPDATE tasker.held_steps a SET limit_key_id = d.limit_key_id
+FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bool[]) AS d (task_uuid, step_uuid, limit_key_id, aside)
+WHERE d.aside AND a.task_uuid = d.task_uuid AND a.step_uuid = d.step_uuid AND a.limit_key_id IS NOT NULL`

@@ -1,0 +1,179 @@
+package postgres
+
+// A claim of queues in which steps may have limits is four statements that are sent together, in one
+// transaction, which may be that of a report: one locks the keys that all steps of a queue share, and
+// waits for claims that have them; one locks those of single steps and passes over what others have; one
+// removes the rows of limit_slots that do not count any more; and the last counts the others and hands out
+// as many steps as there are places. Each sees what was committed before it began. So the count is exact:
+// whoever had a key before has committed by then.
+//
+// The locked keys are in a setting of the transaction.
+const (
+	lockedKeys     = `string_to_array(nullif(current_setting('tasker.limit_keys', true), ''), ',')::bigint[]`
+	keepLockedKeys = `set_config('tasker.limit_keys', concat_ws(',', nullif(current_setting('tasker.limit_keys', true), ''), string_agg(DISTINCT k.limit_key_id::text, ',')), true)`
+)
+
+// lockQueueKeys locks the keys without a text of limits of the queues of the namespaces $1 and handlers $2, in
+// their order. It forgets what the connection has locked before.
+const lockQueueKeys = `
+SELECT set_config('tasker.limit_keys', coalesce(string_agg(k.limit_key_id::text, ','), ''), true)
+FROM (
+    SELECT k.limit_key_id
+    FROM (
+        SELECT DISTINCT q.limit_id
+        FROM tasker.limit_queues q
+        WHERE q.namespace = ANY (array_append($1::text[], '')) AND q.handler || '' = ANY (array_append($2::text[], ''))
+        ORDER BY q.limit_id
+    ) l
+    CROSS JOIN LATERAL (
+        SELECT k.limit_key_id FROM tasker.limit_keys k WHERE k.limit_id = l.limit_id AND k.key = '' FOR NO KEY UPDATE
+    ) k
+) k`
+
+// hasNames is true where templates give limits to steps of the queues.
+const hasNames = `EXISTS (
+        SELECT FROM tasker.limit_queues x
+        JOIN tasker.limits l ON l.limit_id = x.limit_id AND l.kind = 'name'
+        WHERE x.namespace = ANY ($1::text[]) AND x.handler || '' = ANY ($2::text[])
+    )`
+
+// mayHavePlaces is true of a key k that may have places, as far as that is told by looking at a few of its steps.
+const mayHavePlaces = `coalesce((SELECT l.max_in_progress FROM tasker.limits l WHERE l.limit_id = k.limit_id) > (
+                SELECT count(*) FROM (SELECT FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT 20) n
+            ), true)`
+
+// lockFreeKeys locks the keys of the most urgent steps whose keys nobody else has.
+//
+// $1 namespaces, $2 handlers, $3 how many steps, $4 steps to leave alone, $5 the key after which the look at what is
+// put aside begins.
+func lockFreeKeys(queues string) string {
+	lock := func(row string) string {
+		return `(
+        SELECT array_agg(k.limit_key_id) AS ids, count(*) - count(k.limit_key_id) AS others
+        FROM (` + namesOf(row) + ` AND t.key <> '') t
+        LEFT JOIN LATERAL (
+            SELECT k.limit_key_id
+            FROM tasker.limit_keys k
+            WHERE k.limit_id = t.limit_id AND k.key = t.key AND ` + mayHavePlaces + `
+            FOR NO KEY UPDATE SKIP LOCKED
+        ) k ON true
+    )`
+	}
+	first := func(order, which string) string {
+		return `(
+            SELECT n.ids
+            FROM (
+                SELECT s.task_uuid, s.step_uuid
+                FROM tasker.ready_steps s
+                WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.step_uuid <> ALL ($4::uuid[])` + which + ` AND (SELECT names FROM named)
+                ORDER BY s.priority DESC, s.` + order + `
+                LIMIT ` + limitDepth + `
+            ) s
+            CROSS JOIN LATERAL ` + lock("s") + ` n
+            WHERE n.others = 0
+            LIMIT $3::int
+        )`
+	}
+	return `
+WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+named AS MATERIALIZED (SELECT ` + hasNames + ` AS names),
+` + queues + `
+ready AS (
+    SELECT e.ids
+    FROM queues q
+    CROSS JOIN LATERAL (
+        ` + first("state_since", "") + `
+        UNION ALL
+        ` + first("due_at", " AND s.due_at IS NOT NULL") + `
+    ) e
+),
+aside AS (
+    SELECT n.ids
+    FROM clock c
+    CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid", "$5::bigint", "$3::int") + `
+    CROSS JOIN LATERAL ` + lock("e") + ` n
+    WHERE r.places > 0 AND (SELECT names FROM named)
+)
+SELECT ` + keepLockedKeys + `
+FROM (SELECT unnest(ids) AS limit_key_id FROM (SELECT ids FROM ready UNION ALL SELECT ids FROM aside) x) k`
+}
+
+// The keys of the steps that a claim would look at first, where it waits for all of them: lookedKeys are a part of
+// a WITH. $3 how many steps, and $4 the key after which the look at what is put aside begins; or the tasks of named ones, whose
+// ids are $4.
+func lookedKeys(s limitSource) string {
+	first := func(order, which string) string {
+		return `(
+            SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler
+            FROM tasker.ready_steps s
+            WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + `
+            ORDER BY s.priority DESC, s.` + order + `
+            LIMIT ` + limitDepth + `
+        )`
+	}
+	steps := `
+    SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler
+    FROM unnest($3::uuid[], $4::uuid[]) AS d (task_uuid, step_uuid)
+    JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+    WHERE s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])`
+	if !s.named() {
+		steps = `
+    SELECT e.*
+    FROM queues q
+    CROSS JOIN LATERAL (
+        ` + first("state_since", "") + `
+        UNION ALL
+        ` + first("due_at", " AND s.due_at IS NOT NULL") + `
+    ) e
+    UNION ALL
+    SELECT e.*
+    FROM clock c
+    CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid, s.namespace, s.handler", "$4::bigint", "$3::int") + `
+    WHERE r.places > 0`
+	}
+	return s.parts("$3", "$4") + `
+looked AS MATERIALIZED (` + steps + `
+),
+keys AS MATERIALIZED (
+    SELECT DISTINCT x.limit_id, x.key FROM looked s CROSS JOIN LATERAL (` + limitsOf("s") + `) x
+)`
+}
+
+// makeKeys makes the keys of these steps that are not there.
+func makeKeys(s limitSource) string {
+	return `
+WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+` + lookedKeys(s) + `
+INSERT INTO tasker.limit_keys (limit_id, key)
+SELECT u.limit_id, u.key
+FROM keys u
+WHERE NOT EXISTS (SELECT FROM tasker.limit_keys k WHERE k.limit_id = u.limit_id AND k.key = u.key)
+ORDER BY u.limit_id, u.key
+ON CONFLICT (limit_id, key) DO NOTHING`
+}
+
+// lockKeys locks the keys of these steps, in their order, after those of the queues.
+func lockKeys(s limitSource) string {
+	return `
+WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+` + lookedKeys(s) + `
+SELECT ` + keepLockedKeys + `
+FROM (
+    SELECT k.limit_key_id
+    FROM (SELECT * FROM keys WHERE key <> '' ORDER BY limit_id, key) u
+    CROSS JOIN LATERAL (
+        SELECT k.limit_key_id FROM tasker.limit_keys k WHERE k.limit_id = u.limit_id AND k.key = u.key FOR NO KEY UPDATE
+    ) k
+) k`
+}
+
+// holdsSlot is true of a row h of limit_slots that counts.
+const holdsSlot = `EXISTS (
+        SELECT FROM tasker.workflow_steps s
+        WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid AND s.state || '' = 'in_progress' AND s.fence = h.fence
+    )`
+
+// dropSlots removes the rows of locked keys that do not count any more.
+const dropSlots = `
+DELETE FROM tasker.limit_slots h
+WHERE h.limit_key_id = ANY (` + lockedKeys + `) AND NOT ` + holdsSlot
