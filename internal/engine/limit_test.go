@@ -186,6 +186,9 @@ func TestStepsComeBackFromALimit(t *testing.T) {
 	}
 	h.worker = h.RegisterWorker("run")
 	h.Must(h.Engine.DeleteLimit(h.Context(), handlerLimit(), byTest))
+	if n := h.Count(`SELECT count(*) FROM tasker.limit_slots`); n != 0 {
+		t.Errorf("%d places of a limit that is gone are kept", n)
+	}
 	h.tick()
 	if h.aside() != 0 || len(h.claim()) != 2 {
 		t.Error("the limit is gone, and keeps steps from workers")

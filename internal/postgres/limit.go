@@ -195,11 +195,28 @@ func (db *DB) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by Operator)
 		if ref.Kind == tasker.NamedLimit && given[0] {
 			return tasker.Errorf(tasker.Conflict, "templates give limit %s to their steps: set another value", ref)
 		}
-		if _, err := tx.Exec(ctx, `DELETE FROM tasker.limits WHERE (namespace, kind, name) = ($1, $2, $3)`, ref.Namespace, string(ref.Kind), ref.Name); err != nil {
+		if err := tx.deleteLimit(ctx, ref); err != nil {
 			return fmt.Errorf("delete limit %s: %w", ref, err)
 		}
 		return tx.auditLimit(ctx, "limit.deleted", ref, nil, by)
 	})
+}
+
+// deleteLimit deletes a limit with its keys, and then their places: claims that held the keys have
+// committed by then.
+func (tx *Tx) deleteLimit(ctx context.Context, ref tasker.LimitRef) error {
+	keys, err := column[int64](ctx, tx, `
+		DELETE FROM tasker.limit_keys k USING tasker.limits l
+		WHERE l.limit_id = k.limit_id AND (l.namespace, l.kind, l.name) = ($1, $2, $3)
+		RETURNING k.limit_key_id`, ref.Namespace, string(ref.Kind), ref.Name)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `DELETE FROM tasker.limit_slots WHERE limit_key_id = ANY ($1)`, keys); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `DELETE FROM tasker.limits WHERE (namespace, kind, name) = ($1, $2, $3)`, ref.Namespace, string(ref.Kind), ref.Name)
+	return err
 }
 
 // limitedSteps are steps that are put aside for a limit and go back into the queue: if the limit is
