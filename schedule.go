@@ -19,7 +19,7 @@ const (
 // Overlaps lists every way.
 func Overlaps() []Overlap { return []Overlap{OverlapSkip, OverlapQueue, OverlapCancel, OverlapAllow} }
 
-// CatchUp says which instants of a schedule are made up for that no server attended to in time.
+// CatchUp says which instants of a schedule are made up for that no server handled in time.
 type CatchUp string
 
 // Which they may be.
@@ -41,7 +41,7 @@ type ScheduleRule struct {
 	Every    time.Duration // a fixed rate, counted from StartAt or from the creation
 	AfterEnd time.Duration // a fixed delay: after the task before has ended
 	Except   []string      // at which no task is made: 2026-12-25, 2026-12-24..2027-01-01, sat
-	Jitter   time.Duration // instants are attended to up to so much later, each by a time of its own
+	Jitter   time.Duration // instants are handled up to so much later, each by a time of its own
 	StartAt  *time.Time    // no instant is before
 	EndAt    *time.Time    // no instant is after
 }
@@ -60,7 +60,7 @@ type ScheduleSpec struct {
 	Overlap     Overlap
 	CatchUp     CatchUp
 	CatchUpMax  int           // of CatchUpAll
-	StartWithin time.Duration // an instant that is attended to later is one to catch up with
+	StartWithin time.Duration // an instant that is handled later is one to catch up with
 }
 
 // A Schedule makes tasks of a template at the instants of a rule.
@@ -69,7 +69,7 @@ type Schedule struct {
 	ScheduleSpec
 	Anchor       time.Time  // what a fixed rate is counted from
 	NextAt       *time.Time // the first instant that has no firing yet; nil: none is known
-	FireAt       *time.Time // when a server attends to the schedule next; nil: when somebody or a task asks for it
+	FireAt       *time.Time // when a server handles the schedule next; nil: when somebody or a task asks for it
 	AwaitsTask   *ID        // of a fixed delay: the task whose end is awaited
 	PausedAt     *time.Time
 	PausedUntil  *time.Time
@@ -137,7 +137,7 @@ const (
 	FiringQueued  FiringOutcome = "queued"  // one is made when the tasks before have ended
 	FiringSkipped FiringOutcome = "skipped" // none was: the calendar, a pause, or a task before that has not ended
 	FiringMerged  FiringOutcome = "merged"  // another instant stands for it
-	FiringMissed  FiringOutcome = "missed"  // no server attended to it in time
+	FiringMissed  FiringOutcome = "missed"  // no server handled it in time
 	FiringRefused FiringOutcome = "refused" // the task could not be made
 )
 
@@ -159,7 +159,7 @@ type Firing struct {
 	TaskUUID     *ID // of [FiringStarted]
 	Actor        string
 	DecidedAt    time.Time
-	LateMS       int64      // how long after the instant, with its jitter, it was attended to
+	LateMS       int64      // how long after the instant, with its jitter, it was handled
 	EndedAt      *time.Time // the task
 	TaskState    TaskState  // of the task; empty when it is gone
 }

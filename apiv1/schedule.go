@@ -24,13 +24,13 @@ type ScheduleSpec struct {
 	EverySeconds       int64           `json:"every_seconds,omitempty" minimum:"1" maximum:"31622400" doc:"A fixed rate, counted from start_at or from the creation."`
 	AfterEndSeconds    int64           `json:"after_end_seconds,omitempty" minimum:"1" maximum:"31622400" doc:"A fixed delay: so long after the task before has ended."`
 	Except             []string        `json:"except,omitempty" maxItems:"100" doc:"Days on which no task is made: 2026-12-25, 2026-12-24..2027-01-01, sat."`
-	JitterSeconds      int64           `json:"jitter_seconds,omitempty" minimum:"0" maximum:"3600" doc:"Each instant is attended to up to so much later, by a time of its own."`
+	JitterSeconds      int64           `json:"jitter_seconds,omitempty" minimum:"0" maximum:"3600" doc:"Each instant is handled up to so much later, by a time of its own."`
 	StartAt            *time.Time      `json:"start_at,omitempty" doc:"No instant is before."`
 	EndAt              *time.Time      `json:"end_at,omitempty" doc:"No instant is after."`
 	Overlap            string          `json:"overlap,omitempty" enum:"skip,queue,cancel,allow" doc:"What happens at an instant while a task of the schedule has not ended; skip when absent."`
-	CatchUp            string          `json:"catch_up,omitempty" enum:"none,last,all" doc:"Which instants are made up for that no server attended to in time; last when absent."`
+	CatchUp            string          `json:"catch_up,omitempty" enum:"none,last,all" doc:"Which instants are made up for that no server handled in time; last when absent."`
 	CatchUpMax         int             `json:"catch_up_max,omitempty" minimum:"1" maximum:"1000" doc:"Of catch_up all: how many, the last of them."`
-	StartWithinSeconds int64           `json:"start_within_seconds,omitempty" minimum:"1" maximum:"86400" doc:"An instant that is attended to later is one to catch up with; 300 when absent."`
+	StartWithinSeconds int64           `json:"start_within_seconds,omitempty" minimum:"1" maximum:"86400" doc:"An instant that is handled later is one to catch up with; 300 when absent."`
 }
 
 // CreateSchedule is the body of POST /v1/schedules.
@@ -77,7 +77,7 @@ type Schedule struct {
 	ScheduleSpec
 	State        string     `json:"state" enum:"active,paused,waiting,over,deleted" doc:"waiting: a fixed delay waits for its task to end. over: no instant is to come."`
 	NextAt       *time.Time `json:"next_at" doc:"The first instant that has no firing yet."`
-	FireAt       *time.Time `json:"fire_at" doc:"When a server attends to it next."`
+	FireAt       *time.Time `json:"fire_at" doc:"When a server handles it next."`
 	AwaitsTask   *string    `json:"awaits_task" doc:"The task whose end a fixed delay waits for."`
 	PausedAt     *time.Time `json:"paused_at"`
 	PausedUntil  *time.Time `json:"paused_until"`
@@ -132,7 +132,7 @@ type Firing struct {
 	TaskState    *string    `json:"task_state" doc:"Null when there is no task, or none any more."`
 	Actor        string     `json:"actor"`
 	DecidedAt    time.Time  `json:"decided_at"`
-	LateSeconds  float64    `json:"late_seconds" doc:"How long after the instant, with its jitter, a server attended to it."`
+	LateSeconds  float64    `json:"late_seconds" doc:"How long after the instant, with its jitter, a server handled it."`
 	EndedAt      *time.Time `json:"ended_at" doc:"When the task ended."`
 }
 

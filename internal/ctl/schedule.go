@@ -59,9 +59,9 @@ func (r *ruling) flags(c *cobra.Command) {
 	f.StringVar(&r.startAt, "start-at", "", "no instant is before, such as 2026-01-31T07:30:00Z")
 	f.StringVar(&r.endAt, "end-at", "", "no instant is after")
 	f.StringVar(&r.spec.Overlap, "overlap", "", "while a task of it has not ended: skip, queue, cancel or allow (default skip)")
-	f.StringVar(&r.spec.CatchUp, "catch-up", "", "instants that no server attended to in time: none, last or all (default last)")
+	f.StringVar(&r.spec.CatchUp, "catch-up", "", "instants that no server handled in time: none, last or all (default last)")
 	f.IntVar(&r.spec.CatchUpMax, "catch-up-max", 0, "of --catch-up all: how many of them")
-	f.Var(cli.Span(&r.startIn, time.Second, tasker.MaxStartWithin), "start-within", "an instant that is attended to later is one to catch up with (default 5m)")
+	f.Var(cli.Span(&r.startIn, time.Second, tasker.MaxStartWithin), "start-within", "an instant that is handled later is one to catch up with (default 5m)")
 }
 
 // read returns what the flags say, in place of what was there where a flag is given.

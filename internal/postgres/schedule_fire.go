@@ -22,7 +22,7 @@ WHERE h.fire_at <= now()
 ORDER BY h.fire_at
 LIMIT $1`
 
-// SchedulesToFire returns schedules that are to be attended to, those that are due for longest
+// SchedulesToFire returns schedules that are to be handled, those that are due for longest
 // first.
 func (db *DB) SchedulesToFire(ctx context.Context, limit int) ([]tasker.ID, error) {
 	return db.dueTasks(ctx, schedulesToFire, limit)
@@ -35,7 +35,7 @@ WHERE h.schedule_uuid = ANY ($1) AND h.fire_at <= clock_timestamp()
 ORDER BY h.schedule_uuid
 FOR NO KEY UPDATE SKIP LOCKED`
 
-// LockDueSchedules locks those of the schedules that are to be attended to and that nobody else
+// LockDueSchedules locks those of the schedules that are to be handled and that nobody else
 // works on, and returns them with the clock of the database.
 func (tx *Tx) LockDueSchedules(ctx context.Context, ids []tasker.ID) (list []tasker.Schedule, now time.Time, err error) {
 	if list, err = collect[tasker.Schedule](ctx, tx, lockDueSchedules, ids); err != nil {

@@ -133,7 +133,7 @@ func ruleAt(t *testing.T, s tasker.Schedule) *Rule {
 	return rule
 }
 
-// However long nobody attended to a schedule, plan after plan passes each instant once.
+// However long nobody handled a schedule, plan after plan passes each instant once.
 func TestLongOutages(t *testing.T) {
 	t.Parallel()
 	for _, catchUp := range tasker.CatchUps() {
