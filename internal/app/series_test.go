@@ -128,7 +128,8 @@ func TestWhatCallersSendMakesNoSeriesWithoutBound(t *testing.T) {
 		f.send(fmt.Sprintf("METHOD%d", i), "/v1/tasks", "")
 		f.send(http.MethodPost, "/v1/keys", fmt.Sprintf(`{"name": "key-%d", "grants": ["viewer@%d"]}`, i, i))
 	}
-	if after, _ := count(); after != before {
+	// Meanwhile loops of the server may have begun to count something. Each word would make 500 series at least.
+	if after, _ := count(); after > before+50 {
 		t.Errorf("unknown paths, methods and keys made %d series of %d", after, before)
 	}
 	const namespaces = 400

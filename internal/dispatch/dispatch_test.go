@@ -261,7 +261,9 @@ func TestStepsReachWorkersThroughTheBroker(t *testing.T) {
 			t.Errorf("%d steps by message and %d by asking, want 300 in all and nearly none by asking", taken, claimed)
 		}
 	})
-	goleak.VerifyNone(t, before) // the worker is gone, with all that it had
+	// The worker is gone, with all that it had. A connection of the engine, which stays, reads beside a write that a busy
+	// machine delays, and goes on until something comes.
+	goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).bgRead"))
 	h.Eventually("the outbox is empty", func() bool { return h.Count(`SELECT count(*) FROM tasker.dispatch_outbox`) == 0 })
 	if n := h.depth(amqp.QueueOf(h.Space)); n != 0 {
 		t.Errorf("%d messages are left", n)

@@ -222,6 +222,9 @@ func (ev evidence) stood() string {
 	case tasker.MaxDuration:
 		return fmt.Sprintf("Task %s ran for %s; its template allows %s. Then its state was %s: %s.",
 			ev.kind(), minutes(t.AgeMinutes), minutes(t.MaxDuration), words(ev.entry.OriginalState), ev.open())
+	case tasker.Overdue:
+		return fmt.Sprintf("Task %s, or a step of it, was not done when it was due, and its template has that investigated. Then its state was %s: %s.",
+			ev.kind(), words(ev.entry.OriginalState), ev.open())
 	case tasker.UnrecoveredError:
 		return fmt.Sprintf("Task %s stood in error for %s, no step of it had failed for good, and nobody had looked into it.",
 			ev.kind(), minutes(t.InStateMinutes))

@@ -116,6 +116,13 @@ func TestEveryCauseHasAStory(t *testing.T) {
 			},
 			"Task shop/order ran for 1 d 1 h; its template allows 1 d 0 h. Then its state was steps in process: step charge waited for a worker.",
 		},
+		{tasker.StalenessTimeout, tasker.Overdue}: {
+			func(ev *evidence, s *snapshotStep) {
+				stale(tasker.TaskStepsInProcess)(ev, s)
+				s.State = tasker.StepEnqueued
+			},
+			"Task shop/order, or a step of it, was not done when it was due, and its template has that investigated. Then its state was steps in process: step charge waited for a worker.",
+		},
 		{tasker.StalenessTimeout, tasker.UnrecoveredError}: {
 			stale(tasker.TaskError), "Task shop/order stood in error for 1 h 35 min, no step of it had failed for good, and nobody had looked into it.",
 		},
