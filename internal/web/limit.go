@@ -71,18 +71,23 @@ func limitTitle(r tasker.LimitRef) string {
 	return "the server"
 }
 
-// limitLink is the address of a page about a limit.
-func limitLink(path string, r tasker.LimitRef) string {
+// limitQuery names a limit in an address.
+func limitQuery(r tasker.LimitRef) url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{"kind": string(r.Kind), "namespace": r.Namespace, "name": r.Name} {
 		if value != "" {
 			q.Set(name, value)
 		}
 	}
-	if len(q) == 0 {
-		return Root + path
+	return q
+}
+
+// limitLink is the address of a page about a limit.
+func limitLink(path string, r tasker.LimitRef) string {
+	if q := limitQuery(r); len(q) > 0 {
+		path += "?" + q.Encode()
 	}
-	return Root + path + "?" + q.Encode()
+	return Root + path
 }
 
 // A limitsPage lists limits, by namespace, kind and name.
@@ -284,11 +289,10 @@ func (p *limitForm) command(req *request) command {
 		return append(ctl, p.by("--by", actor)...)
 	}
 	if p.Deletes {
-		q := url.Values{"reason": {reason}}
-		for name, value := range map[string]string{"kind": string(ref.Kind), "namespace": ref.Namespace, "name": ref.Name, "by": p.byInBody(actor)} {
-			if value != "" {
-				q.Set(name, value)
-			}
+		q := limitQuery(ref)
+		q.Set("reason", reason)
+		if by := p.byInBody(actor); by != "" {
+			q.Set("by", by)
 		}
 		ctl := flags([]string{"limit", "delete", string(ref.Kind)}, "--namespace", ref.Namespace, "--name", ref.Name, "--reason", reason)
 		return commandOf(req, ctl, http.MethodDelete, "/v1/limits?"+q.Encode(), nil)
