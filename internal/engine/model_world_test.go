@@ -161,13 +161,20 @@ func (d *driver) receive(worker tasker.ID, list []tasker.Assignment) {
 	d.Helper()
 	for _, a := range list {
 		s := d.byID(a.TaskUUID, a.StepUUID)
-		if s == nil || s.state != tasker.StepEnqueued || s.attempts != a.Attempt {
+		if s == nil || s.attempts != a.Attempt || s.state != tasker.StepEnqueued && !d.adopted(s) {
 			d.Errorf("claimed %s of task %s in attempt %d, and the model has %+v", a.Name, a.TaskUUID, a.Attempt, s)
 			return
 		}
 		d.take(s)
 		d.leases[s] = lease{a.Lease(), worker}
 	}
+}
+
+// adopted reports whether a step was taken over during the last act: a receipt may tell of a report that
+// could not be recorded, and hand out steps all the same.
+func (d *driver) adopted(s *modelStep) bool {
+	_, held := d.leases[s]
+	return d.lost && s.state == tasker.StepInProgress && !held
 }
 
 func (d *driver) take(s *modelStep) { s.state, s.leaseEnd = tasker.StepInProgress, d.now.Add(d.lease) }
