@@ -143,6 +143,62 @@ func TestALimitOfATemplateHoldsForEachKey(t *testing.T) {
 	}
 }
 
+// A step whose key has a place is found among those of many keys that have none, with the report that frees the place and by
+// whoever claims next.
+func TestAPlaceIsFoundAmongManyFullKeys(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	single := withLimits(tasker.LimitTemplate{Name: "customer", Key: "context.customer", MaxInProgress: 1})
+	single.Steps = single.Steps[:1]
+	h.register(single)
+	const keys = 250 // more than one claim looks at
+	var tasks []tasker.NewTask
+	for i := range 2 * keys {
+		tasks = append(tasks, tasker.NewTask{Namespace: enginetest.Namespace, Name: "limited", Context: json.RawMessage(fmt.Sprintf(`{"customer": "c%03d"}`, i%keys))})
+	}
+	_, err := h.Engine.CreateTasks(h.Context(), tasks)
+	h.Must(err)
+	held := map[string]tasker.Assignment{}
+	hold := func(list []tasker.Assignment) string {
+		t.Helper()
+		for _, a := range list {
+			var c struct{ Customer string }
+			h.Must(json.Unmarshal(a.Context, &c))
+			if _, twice := held[c.Customer]; twice {
+				t.Fatalf("two of %s", c.Customer)
+			}
+			held[c.Customer] = a
+			if len(list) == 1 {
+				return c.Customer
+			}
+		}
+		return fmt.Sprint(len(list), " steps")
+	}
+	for list := h.claim(); len(list) > 0; list = h.claim() {
+		hold(list)
+	}
+	if n := h.aside(); len(held) != keys || n != keys {
+		t.Fatalf("%d keys have a step in progress, and %d steps are put aside", len(held), n)
+	}
+	for reported, cancelled := range map[string]string{"c249": "c248", "c125": "c100", "c000": "c001"} {
+		receipt, err := h.Engine.Report(h.Context(), h.worker, []tasker.Outcome{success(held[reported], `1`)}, 1)
+		h.Must(err)
+		delete(held, reported)
+		if got := hold(receipt.Next); got != reported {
+			t.Fatalf("the report of %s was given %s", reported, got)
+		}
+		h.Must(h.Engine.CancelTask(h.Context(), held[cancelled].TaskUUID, "ann", "a test"))
+		delete(held, cancelled)
+		next := h.claim()
+		if len(next) == 0 {
+			next = h.claim() // goes on where the one before ended
+		}
+		if got := hold(next); got != cancelled {
+			t.Fatalf("two claims were given %s when %s had a place", got, cancelled)
+		}
+	}
+}
+
 // What has no key is not created: it would have no limit, or that of others.
 func TestATaskWithoutTheKeyOfItsLimitIsRefused(t *testing.T) {
 	t.Parallel()

@@ -186,6 +186,10 @@ type ClaimResult struct {
 	again   time.Duration // of those that wait for a limit one may be handed out then; 0: none waits
 
 	further, unlocked bool // of a claim with limits: there was more to look at, and keys that it had not locked
+	blocked           bool // it found nothing in queues that have places
+
+	more   bool  // there may be more keys for which steps are put aside,
+	lookAt int64 // after this one
 }
 
 // InTheWay reports whether there are steps that need something done before they can
@@ -245,6 +249,10 @@ func claimResult(list []claimRow) ClaimResult {
 			h.further = true
 		case "unlocked":
 			h.unlocked = true
+		case "blocked":
+			h.blocked = true
+		case "looked":
+			h.more, h.lookAt = true, r.Bytes
 		}
 	}
 	return h

@@ -343,6 +343,9 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 	case len(claimed.Steps) > 0 && db.limits.mayHave(next.Claimant):
 		db.limits.reported(next.Claimant)
 	}
+	if claimed.more {
+		db.limits.looked(next.Claimant, claimed.lookAt)
+	}
 	if claimed.limited || len(claimed.Steps) == 0 && (claimed.further || claimed.unlocked) {
 		if claimed, err = db.ClaimSteps(ctx, next.Claimant, next.Limit); err != nil {
 			return concluded, ClaimResult{}, nil //nolint:nilerr // the report is committed, and the worker asks again
@@ -353,9 +356,12 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 
 // queueClaim adds the statements of a claim to the batch of a report, and returns how many come before
 // the one that hands out.
-func (db *DB) queueClaim(b *pgx.Batch, next *NextClaim, l look) (before int) {
+func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l look) (before int) {
 	if db.limits.mayHave(next.Claimant) {
 		c := limitedClaim{Claimant: next.Claimant, size: claimSize{limit: next.Limit, budget: tasker.MaxClaimBytes}, look: l, cursor: db.limits.nextKey(next.Claimant)}
+		for _, x := range list {
+			c.freed = append(c.freed, tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID})
+		}
 		c.queue(b)
 		return c.locks()
 	}
@@ -382,7 +388,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 		batch.Queue(settleReported, tasks, false, "", "")
 		before := 0
 		if next != nil {
-			before = db.queueClaim(&batch, next, l)
+			before = db.queueClaim(&batch, list, next, l)
 		}
 		results := db.pool.SendBatch(ctx, &batch)
 		defer func() { _ = results.Close() }()

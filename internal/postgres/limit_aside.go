@@ -46,7 +46,7 @@ SET hold_uuid = NULL, limit_key_id = excluded.limit_key_id, state_since = exclud
     queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL`
 
 // fullSteps are steps at the head of the queues of which a key has no place, up to $3, and those that are put aside under
-// another key, which has places.
+// another key, which has places: of each key as many as a claim looks at, of the keys after $4.
 func fullSteps(queues string) string {
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
@@ -66,7 +66,7 @@ looked AS MATERIALIZED (
         UNION ALL
         SELECT e.*, k.limit_key_id
         FROM clock c
-        CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since", "0", "$3::int") + `
+        CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since", "$4::bigint", "1", "64") + `
     ) e
     CROSS JOIN LATERAL (
         SELECT array_agg(k.limit_key_id ORDER BY k.limit_id, k.key) AS keys

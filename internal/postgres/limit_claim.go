@@ -81,6 +81,11 @@ func (q *limitedQueues) change(c Claimant, f func(*limitedSet)) {
 	f(s)
 }
 
+// looked notes after which key the claimant looks next at what is put aside.
+func (q *limitedQueues) looked(c Claimant, upto int64) {
+	q.change(c, func(s *limitedSet) { s.cursor = upto })
+}
+
 // nextKey is the key after which the claimant looks at what is put aside.
 func (q *limitedQueues) nextKey(c Claimant) (key int64) {
 	q.change(c, func(s *limitedSet) { key = s.cursor })
@@ -120,6 +125,7 @@ const (
 	limitRounds = 8
 	maxAside    = 1000
 	asideEvery  = time.Second // for steps that are in the way of no others
+	moreLooks   = 2           // of a claim that finds nothing, at keys for which steps are put aside
 )
 
 // Where claims with limits find steps.
@@ -162,7 +168,9 @@ type limitedClaim struct {
 	size   claimSize
 	look   look
 	steps  []tasker.StepRef // only these; nil: what is most urgent
+	freed  []tasker.StepRef // the same transaction has reported these
 	cursor int64
+	looks  int  // further ones at keys for which steps are put aside
 	waits  bool // for the keys of all steps that it looks at, and makes those that are missing
 }
 
@@ -183,7 +191,8 @@ func (l limitedClaim) queue(b *pgx.Batch) {
 	if l.waits {
 		b.Queue(of.makeKeys, append([]any{c.Namespaces, c.Handlers}, which...)...)
 	}
-	b.Queue(lockQueueKeys, c.Namespaces, c.Handlers)
+	freedTasks, freedSteps := refArrays(l.freed)
+	b.Queue(lockQueueKeys, c.Namespaces, c.Handlers, freedTasks, freedSteps)
 	if l.waits {
 		b.Queue(of.lockKeys, append([]any{c.Namespaces, c.Handlers}, which...)...)
 	} else {
@@ -258,6 +267,7 @@ func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l lo
 		}
 		all.add(next)
 		if round == limitRounds || len(all.Steps) >= size.limit || all.bytes >= size.budget || all.InTheWay() {
+			claim.goOn(db, next)
 			break
 		}
 		again, err := db.lookAgain(ctx, &claim, next, len(all.Steps) > 0)
@@ -275,30 +285,41 @@ func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l lo
 	return all, err
 }
 
+// goOn has the next look at what is put aside begin where the last one ended.
+func (l *limitedClaim) goOn(db *DB, last ClaimResult) {
+	if last.more {
+		l.cursor = last.lookAt
+		db.limits.looked(l.Claimant, l.cursor)
+	}
+}
+
 // lookAgain reports whether a claim may find more than in its last round. One that has found nothing waits for the keys that
-// others have. What is in the way of others is put aside: at once by a claim that has found nothing, and now and then by
-// others.
+// others have, and goes on with further keys for which steps are put aside. What is in the way of others is put aside, and what
+// waits for a limit, unless places come free all the time and are taken by reports: at once by a claim that has found nothing,
+// and now and then by others.
 func (db *DB) lookAgain(ctx context.Context, claim *limitedClaim, last ClaimResult, found bool) (bool, error) {
-	if last.unlocked && !claim.waits && !db.limits.moves(claim.Claimant) || last.unlocked && !claim.waits && !found {
+	moves := db.limits.moves(claim.Claimant)
+	if last.unlocked && !claim.waits && (!found || !moves) {
 		claim.waits = true
 		return true, nil
 	}
+	at := claim.cursor
 	claim.waits = false
-	if last.further && (!found || db.limits.mayPutAside(claim.Claimant)) {
-		moved, err := db.putAside(ctx, claim.Claimant)
-		return moved > 0 && !found, err
+	claim.goOn(db, last)
+	again := !found && (last.busy || last.more && claim.looks < moreLooks)
+	if again && last.more {
+		claim.looks++
 	}
-	return last.busy && !found, nil
+	behind := !found && (last.further || last.blocked)
+	if behind || (last.further || last.again > 0 && !moves) && db.limits.mayPutAside(claim.Claimant) {
+		moved, err := db.putAside(ctx, claim.Claimant, at)
+		return again || behind && moved > 0, err
+	}
+	return again, nil
 }
 
-// restForLimits is for a claim that found less than it wanted: it puts steps aside whose limit keeps them waiting, unless
-// places come free all the time and are taken by reports, and looks whether any wait if it found nothing.
+// restForLimits looks whether steps wait for a limit, if a claim found nothing.
 func (db *DB) restForLimits(ctx context.Context, c Claimant, all *ClaimResult) error {
-	if all.again > 0 && !db.limits.moves(c) && db.limits.mayPutAside(c) {
-		if _, err := db.putAside(ctx, c); err != nil {
-			return err
-		}
-	}
 	if all.again > 0 || len(all.Steps) > 0 {
 		return nil
 	}
@@ -309,9 +330,10 @@ func (db *DB) restForLimits(ctx context.Context, c Claimant, all *ClaimResult) e
 	return err
 }
 
-// putAside puts steps at the head of a claimant's queues aside whose keys have no places.
-func (db *DB) putAside(ctx context.Context, c Claimant) (int64, error) {
-	list, err := one[fullList](ctx, db.pool, c.limited().full, c.Namespaces, c.Handlers, maxAside)
+// putAside puts steps at the head of a claimant's queues aside whose keys have no places, and those that are put aside under
+// another key, after one, that has.
+func (db *DB) putAside(ctx context.Context, c Claimant, after int64) (int64, error) {
+	list, err := one[fullList](ctx, db.pool, c.limited().full, c.Namespaces, c.Handlers, maxAside, after)
 	if err != nil {
 		return 0, fmt.Errorf("look for steps that wait for limits: %w", err)
 	}

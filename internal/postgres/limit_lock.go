@@ -13,10 +13,21 @@ const (
 	keepLockedKeys = `set_config('tasker.limit_keys', concat_ws(',', nullif(current_setting('tasker.limit_keys', true), ''), string_agg(DISTINCT k.limit_key_id::text, ',')), true)`
 )
 
+// freedKeys are the keys of which a report has given places back, where steps are put aside for them.
+const freedKeys = `coalesce(string_to_array(nullif(current_setting('tasker.limit_freed', true), ''), ',')::bigint[], '{}')`
+
 // lockQueueKeys locks the keys without a text of limits of the queues of the namespaces $1 and handlers $2, in
-// their order. It forgets what the connection has locked before.
-const lockQueueKeys = `
-SELECT set_config('tasker.limit_keys', coalesce(string_agg(k.limit_key_id::text, ','), ''), true)
+// their order. It forgets what the connection has locked before, and notes which keys the steps $3, $4 have
+// freed, that the same transaction has reported.
+var lockQueueKeys = `
+SELECT set_config('tasker.limit_keys', coalesce(string_agg(k.limit_key_id::text, ','), ''), true), set_config('tasker.limit_freed', coalesce((
+    SELECT string_agg(DISTINCT k.limit_key_id::text, ',')
+    FROM unnest($3::uuid[], $4::uuid[]) AS d (task_uuid, step_uuid)
+    JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+    CROSS JOIN LATERAL (` + limitsOf("s") + `) x
+    JOIN tasker.limit_keys k ON k.limit_id = x.limit_id AND k.key = x.key
+    WHERE EXISTS (SELECT FROM tasker.held_steps h WHERE h.limit_key_id = k.limit_key_id)
+), ''), true)
 FROM (
     SELECT k.limit_key_id
     FROM (
@@ -90,7 +101,7 @@ ready AS (
 aside AS (
     SELECT n.ids
     FROM clock c
-    CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid", "$5::bigint", "$3::int") + `
+    CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid", "$5::bigint", "$3::int", "r.places") + `
     CROSS JOIN LATERAL ` + lock("e") + ` n
     WHERE r.places > 0 AND (SELECT names FROM named)
 )
@@ -128,7 +139,7 @@ func lookedKeys(s limitSource) string {
     UNION ALL
     SELECT e.*
     FROM clock c
-    CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid, s.namespace, s.handler", "$4::bigint", "$3::int") + `
+    CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid, s.namespace, s.handler", "$4::bigint", "$3::int", "r.places") + `
     WHERE r.places > 0`
 	}
 	return s.parts("$3", "$4") + `

@@ -36,9 +36,9 @@ func (s limitSource) without(param, gates string, h holds) string {
 	return ` AND s.step_uuid <> ALL (` + param + `::uuid[])` + h.free("s", gates)
 }
 
-// asideOf joins a queue q with the most urgent steps e that are put aside in it: of each key k as many as it has places,
-// which are counted without a lock, most at most. c is the clock.
-func asideOf(columns, after, most string) string {
+// asideOf joins a queue q with the most urgent steps e that are put aside in it: so many of each key k that has places,
+// as r counts them without a lock, most at most. c is the clock.
+func asideOf(columns, after, most, limit string) string {
 	return `
     CROSS JOIN LATERAL (` + moreAside(after) + `) k
     CROSS JOIN LATERAL (
@@ -52,14 +52,23 @@ func asideOf(columns, after, most string) string {
         FROM tasker.held_steps s
         WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = k.limit_key_id
         ORDER BY s.priority DESC, s.state_since
-        LIMIT greatest(r.places, 0)
+        LIMIT CASE WHEN r.places > 0 THEN ` + limit + ` ELSE 0 END
     ) e`
 }
 
-// moreAside are the keys after one for which steps of a queue q are put aside, and then those before.
+// moreAside are the keys for which steps of a queue q are put aside: those that were freed, those after one, and then those
+// before.
 func moreAside(after string) string {
 	return `
-        SELECT x.limit_key_id FROM (` + asideKeys(after, "9223372036854775807") + ` UNION ALL ` + asideKeys("0", after) + `) x LIMIT ` + strconv.Itoa(moreKeys) + `
+        SELECT x.limit_key_id
+        FROM (
+            SELECT f.limit_key_id FROM unnest(` + freedKeys + `) AS f (limit_key_id)
+            UNION ALL
+            SELECT n.limit_key_id
+            FROM (` + asideKeys(after, "9223372036854775807") + ` UNION ALL ` + asideKeys("0", after) + `) n
+            WHERE n.limit_key_id <> ALL (` + freedKeys + `)
+        ) x
+        LIMIT ` + strconv.Itoa(moreKeys) + `
     `
 }
 
@@ -180,7 +189,8 @@ locked AS MATERIALIZED (SELECT * FROM from_queue UNION ALL SELECT * FROM from_as
 }
 
 // admission are parts of a WITH: of the candidates those that all of their keys have places for, counted in the order of
-// urgency; and their keys by the ids of the steps. One that is refused counts for its other keys, so that none that is less
+// urgency; and their keys by the ids of the steps. Where the look at the queues or at what is put aside has ended with as many as
+// are wanted, what is less urgent than its last one is left alone: one that was not looked at may come before. One that is refused counts for its other keys, so that none that is less
 // urgent takes a place from it.
 var admission = `candidate AS MATERIALIZED (
     SELECT c.*, row_number() OVER (ORDER BY ` + urgencyByDue("c") + `, c.step_uuid) AS n
@@ -193,8 +203,15 @@ refused AS MATERIALIZED (
     ) x
     WHERE x.place > ` + placesLeft("x.id") + `
 ),
+known AS MATERIALIZED (
+    SELECT least(max(n) FILTER (WHERE aside IS NULL AND of_ready = $3::int), max(n) FILTER (WHERE aside IS NOT NULL AND of_aside = $3::int)) AS upto
+    FROM (SELECT n, aside, count(*) FILTER (WHERE aside IS NULL) OVER () AS of_ready, count(*) FILTER (WHERE aside IS NOT NULL) OVER () AS of_aside FROM candidate) c
+),
 admitted AS MATERIALIZED (
-    SELECT * FROM candidate c WHERE c.n <> ALL ((SELECT list FROM refused)::bigint[]) ORDER BY c.n LIMIT $3::int
+    SELECT c.* FROM candidate c CROSS JOIN known k
+    WHERE c.n <> ALL ((SELECT list FROM refused)::bigint[]) AND (k.upto IS NULL OR c.n <= k.upto)
+    ORDER BY c.n
+    LIMIT $3::int
 ),
 keys_of AS MATERIALIZED (SELECT coalesce(jsonb_object_agg(step_uuid, keys), '{}') AS list FROM admitted),
 `
@@ -226,7 +243,7 @@ charged AS (
 )`
 
 // looks says, of a claim that found less than it wanted, whether its look ended before the queue, and whether keys
-// were not locked.
+// were not locked; if it found nothing, whether it looked at steps in queues that have places; and where its look at what is put aside ended.
 func looks(s limitSource) string {
 	if s.named() {
 		return noteOf("'unlocked'", `EXISTS (SELECT FROM open q WHERE q.unlocked)`)
@@ -256,13 +273,27 @@ func looks(s limitSource) string {
             FROM tasker.ready_steps s
             WHERE s.namespace = q.namespace AND s.handler = q.handler
             ORDER BY s.priority DESC, s.state_since
-            LIMIT $3::int
+            LIMIT CASE WHEN EXISTS (SELECT FROM admitted) THEN $3::int ELSE `+limitDepth+` END
         ) s
-        CROSS JOIN LATERAL (`+namesOf("s")+` AND (SELECT names FROM named)) t
-        LEFT JOIN tasker.limit_keys k ON k.limit_id = t.limit_id AND k.key = t.key
-        WHERE ((SELECT of FROM places) ->> k.limit_key_id::text) IS NULL
+        CROSS JOIN LATERAL (
+            SELECT bool_or(u.places IS NULL) AS unlocked, coalesce(bool_or(u.places = 0), false) AS full
+            FROM (`+namesOf("s")+` AND (SELECT names FROM named)) t
+            LEFT JOIN tasker.limit_keys k ON k.limit_id = t.limit_id AND k.key = t.key
+            CROSS JOIN LATERAL (SELECT ((SELECT of FROM places) ->> k.limit_key_id::text)::int AS places) u
+        ) n
+        WHERE n.unlocked AND NOT n.full
     )
-) OR EXISTS (SELECT FROM clock c CROSS JOIN queues q`+asideOf("s.step_uuid", "$8::bigint", "1")+`) END`)
+) OR EXISTS (SELECT FROM clock c CROSS JOIN queues q`+asideOf("s.step_uuid", "$8::bigint", "1", "1")+`) END`) +
+		noteOf("'blocked'", `NOT EXISTS (SELECT FROM admitted) AND EXISTS (
+    SELECT FROM open q
+    WHERE q.places > 0 AND (EXISTS (
+        SELECT FROM tasker.ready_steps s WHERE s.namespace = q.namespace AND s.handler = q.handler
+    ) OR EXISTS (
+        SELECT FROM aside_keys k JOIN mine m ON m.limit_key_id = k.limit_key_id AND m.places > 0 WHERE k.namespace = q.namespace AND k.handler = q.handler
+    ))
+)`) +
+		noteWith("'looked'", "(SELECT coalesce(min(x.last), 0) FROM (SELECT max(k.limit_key_id) AS last FROM aside_keys k WHERE k.limit_key_id > $8::bigint AND k.limit_key_id <> ALL ("+freedKeys+") GROUP BY k.namespace, k.handler HAVING count(*) >= "+strconv.Itoa(moreKeys)+" - cardinality("+freedKeys+")) x)",
+			"EXISTS (SELECT FROM aside_keys GROUP BY namespace, handler HAVING count(*) = "+strconv.Itoa(moreKeys)+")")
 }
 
 func queueCandidates(s limitSource, gates string, h holds) string {
@@ -279,24 +310,26 @@ ready AS MATERIALIZED (
     ORDER BY ` + urgencyByDue("e") + `
     LIMIT $3::int
 ),
+aside_keys AS MATERIALIZED (
+    SELECT q.*, k.limit_key_id FROM open q CROSS JOIN LATERAL (` + moreAside("$8::bigint") + `) k WHERE q.places > 0
+),
 aside AS MATERIALIZED (
-    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, k.limit_key_id AS aside, q.ids || e.ids AS keys
-    FROM open q
-    CROSS JOIN LATERAL (` + moreAside("$8::bigint") + `) k
+    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, q.limit_key_id AS aside, q.ids || e.ids AS keys
+    FROM aside_keys q
     CROSS JOIN LATERAL (
         SELECT s.*, n.ids
         FROM (
             SELECT ` + candidateColumns + `
             FROM (SELECT a.*, NULL::uuid AS released_by, ` + orderOf("a") + ` AS due_at FROM tasker.held_steps a) s
-            WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = k.limit_key_id` + s.without("$6", gates, h) + `
+            WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = q.limit_key_id` + s.without("$6", gates, h) + `
             ORDER BY s.priority DESC, s.state_since
             LIMIT ` + limitDepth + `
         ) s
         CROSS JOIN LATERAL ` + keysOfStep("s") + ` n
         WHERE n.open
         ORDER BY s.priority DESC, s.state_since
-        LIMIT least($3::int, q.places, CASE WHEN (SELECT of FROM places) ? k.limit_key_id::text THEN ` + placesLeft("k.limit_key_id") + `
-                WHEN NOT EXISTS (SELECT FROM tasker.limit_keys x WHERE x.limit_key_id = k.limit_key_id) THEN $3::int ELSE 0 END)
+        LIMIT least($3::int, q.places, CASE WHEN (SELECT of FROM places) ? q.limit_key_id::text THEN ` + placesLeft("q.limit_key_id") + `
+                WHEN NOT EXISTS (SELECT FROM tasker.limit_keys x WHERE x.limit_key_id = q.limit_key_id) THEN $3::int ELSE 0 END)
     ) e
     WHERE ` + mayClaim + `
     ORDER BY ` + urgencyByDue("e") + `

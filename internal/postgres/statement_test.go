@@ -242,7 +242,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		return err
 	}),
 	"DB.putAside": everyLimited(func(ctx context.Context, db *DB, l limitedClaim) error {
-		_, err := db.putAside(ctx, l.Claimant)
+		_, err := db.putAside(ctx, l.Claimant, 0)
 		return err
 	}),
 	"DB.queueClaim": func(ctx context.Context, db *DB) error {
