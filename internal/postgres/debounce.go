@@ -40,11 +40,12 @@ type WaitingTask struct {
 	Version string
 }
 
-// A task that starts at this moment is locked by who starts it: then it waits no more.
+// A task that starts at this moment is locked by who starts it: then it waits no more. The state is compared in a way that keeps
+// the planner from reading all that is pending: the key leads to the one.
 const waitingTask = `
 SELECT t.task_uuid AS uuid, t.version
 FROM tasker.debounced_tasks x
-JOIN tasker.tasks t ON t.task_uuid = x.task_uuid AND t.state = 'pending'
+JOIN tasker.tasks t ON t.task_uuid = x.task_uuid AND t.state || '' = 'pending'
 WHERE x.namespace = $1 AND x.name = $2 AND x.debounce_key = $3
 FOR NO KEY UPDATE OF t`
 

@@ -360,24 +360,29 @@ func tasksOnce(list []tasker.ID) (out []tasker.ID) {
 	return out
 }
 
-// pruneLimitKeys removes keys that nothing has used for $1, and that nothing has a place of or waits for.
+// pruneLimitKeys removes keys that nothing has used for $1, and that nothing has a place of or waits for. It looks at $3 keys after
+// $2, so that one look costs no more where most are in use, and returns the last; 0 after the last of all.
 const pruneLimitKeys = `
-WITH old AS MATERIALIZED (
+WITH seen AS MATERIALIZED (
+    SELECT k.limit_key_id FROM tasker.limit_keys k WHERE k.limit_key_id > $2 ORDER BY k.limit_key_id LIMIT $3::int
+),
+old AS MATERIALIZED (
     SELECT k.limit_key_id
-    FROM tasker.limit_keys k
-    WHERE k.limit_key_id > $2 AND k.used_at < clock_timestamp() - $1::interval AND k.full_at < clock_timestamp()
-      AND NOT EXISTS (SELECT FROM tasker.held_steps q WHERE q.limit_key_id = k.limit_key_id)
-      AND NOT EXISTS (SELECT FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + `)
-    ORDER BY k.limit_key_id
-    LIMIT $3
-    FOR UPDATE SKIP LOCKED
+    FROM seen s
+    CROSS JOIN LATERAL (
+        SELECT k.limit_key_id FROM tasker.limit_keys k
+        WHERE k.limit_key_id = s.limit_key_id AND k.used_at < clock_timestamp() - $1::interval AND k.full_at < clock_timestamp()
+          AND NOT EXISTS (SELECT FROM tasker.held_steps q WHERE q.limit_key_id = k.limit_key_id)
+          AND NOT EXISTS (SELECT FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + `)
+        FOR UPDATE SKIP LOCKED
+    ) k
 ),
 slots AS (DELETE FROM tasker.limit_slots h USING old WHERE h.limit_key_id = old.limit_key_id),
-keys AS (DELETE FROM tasker.limit_keys k USING old WHERE k.limit_key_id = old.limit_key_id RETURNING k.limit_key_id)
-SELECT coalesce(max(limit_key_id), 0) FROM keys`
+keys AS (DELETE FROM tasker.limit_keys k USING old WHERE k.limit_key_id = old.limit_key_id)
+SELECT CASE WHEN count(*) = $3::int THEN max(limit_key_id) ELSE 0 END FROM seen`
 
-// PruneLimitKeys removes keys that were not used for so long, up to limit, after one of them, and returns the
-// last one; 0 after the last.
+// PruneLimitKeys removes keys that were not used for so long. It looks at as many as limit, after one of them, and
+// returns the last one; 0 after the last of all.
 func (db *DB) PruneLimitKeys(ctx context.Context, age time.Duration, after int64, limit int) (int64, error) {
 	last, err := column[int64](ctx, db.pool, pruneLimitKeys, age, after, limit)
 	if err != nil {
@@ -386,11 +391,23 @@ func (db *DB) PruneLimitKeys(ctx context.Context, age time.Duration, after int64
 	return last[0], nil
 }
 
+// The handlers for which something waits are found by jumping from one to the next, up to the first that is asked for.
 const waitsForLimit = `
-SELECT EXISTS (
-    SELECT FROM tasker.held_steps s
-    WHERE s.namespace = ANY ($1::text[]) AND s.handler || '' = ANY ($2::text[]) AND s.limit_key_id IS NOT NULL
-)`
+WITH RECURSIVE aside AS (
+    SELECT n.namespace, (
+        SELECT s.handler FROM tasker.held_steps s WHERE s.namespace = n.namespace AND s.limit_key_id IS NOT NULL
+        ORDER BY s.namespace, s.handler, s.limit_key_id LIMIT 1
+    ) AS handler
+    FROM unnest($1::text[]) AS n (namespace)
+    UNION ALL
+    SELECT a.namespace, (
+        SELECT s.handler FROM tasker.held_steps s WHERE s.namespace = a.namespace AND s.handler > a.handler AND s.limit_key_id IS NOT NULL
+        ORDER BY s.namespace, s.handler, s.limit_key_id LIMIT 1
+    )
+    FROM aside a
+    WHERE a.handler <> ALL ($2::text[])
+)
+SELECT EXISTS (SELECT FROM aside a WHERE a.handler = ANY ($2::text[]))`
 
 // waitsForLimit reports whether steps of a claimant's queues wait for a limit.
 func (db *DB) waitsForLimit(ctx context.Context, c Claimant) (bool, error) {

@@ -87,15 +87,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	whole, err := column[string](t.Context(), db.pool, `
-		SELECT c.relname::text
-		FROM pg_index i
-		JOIN pg_class c ON c.oid = i.indexrelid
-		JOIN pg_class o ON o.oid = i.indrelid
-		WHERE i.indpred IS NULL AND o.relnamespace = 'tasker'::regnamespace AND o.reltuples >= 5000`)
-	if err != nil || len(whole) < 10 {
-		t.Fatalf("the indexes of all rows of large tables are %q, %v", whole, err)
-	}
+	whole := wholeIndexes(t, db)
 	for name, sql := range map[string]string{
 		"claimSteps": claimSteps, "claimOfSeveral": claimOfSeveral, "claimOfMany": claimOfMany, "unheldSteps": claimUnheldSteps, "unheldSome": claimUnheldOfSeveral, "unheldMany": claimUnheldOfMany, "takeUnheldSteps": takeUnheldSteps, "turns": claimInTurns, "unheldTurns": claimUnheldInTurns, "manyTurns": claimOfManyInTurns, "unheldManyTurns": claimUnheldOfManyInTurns, "byAge": claimByAge, "unheldByAge": claimUnheldByAge, "manyByAge": claimOfManyByAge, "unheldManyByAge": claimUnheldOfManyByAge, "concludeSucceeded": concludeSucceeded, "holdNamespace": holdNamespace, "holdHandler": holdHandler, "letGo": letGo, "stepResult": stepResult, "tooLargeInputs": tooLargeInputs, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
 		"settleTasks": settleTasks, "settleReported": settleReported, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks, "insertSteps": insertSteps,
@@ -115,16 +107,38 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"lockQueueKeys": lockQueueKeys, "dropSlots": dropSlots, "fullSteps": limitedEach.full, "setAsideLimited": setAsideLimited, "stepsOfFullKeys": stepsOfFullKeys, "limitedSteps": limitedSteps, "backFromLimits": backFromLimits,
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Not one that is small, either: its penalty would hide what the rest costs.
-			plan := explain(t, db, sql)
-			if strings.Contains(plan, "Seq Scan on ") || strings.Contains(plan, "JIT") || strings.Contains(plan, "Hash Join") {
-				t.Errorf("reads a whole table, or is compiled:\n%s", plan)
-			}
-			if index := wholeIndex(plan, whole); index != "" {
-				t.Errorf("reads all of the index %s, and so a whole table:\n%s", index, plan)
-			}
+			readsRanges(t, db, sql, whole)
 		})
 	}
+}
+
+// wholeIndexes returns the indexes of all rows of large tables.
+func wholeIndexes(t *testing.T, db *DB) []string {
+	t.Helper()
+	whole, err := column[string](t.Context(), db.pool, `
+		SELECT c.relname::text
+		FROM pg_index i
+		JOIN pg_class c ON c.oid = i.indexrelid
+		JOIN pg_class o ON o.oid = i.indrelid
+		WHERE i.indpred IS NULL AND o.relnamespace = 'tasker'::regnamespace AND o.reltuples >= 5000`)
+	if err != nil || len(whole) < 10 {
+		t.Fatalf("the indexes of all rows of large tables are %q, %v", whole, err)
+	}
+	return whole
+}
+
+// readsRanges fails the test if a statement reads a whole table, or all of one of the indexes, and returns its plan.
+func readsRanges(t *testing.T, db *DB, sql string, whole []string) string {
+	t.Helper()
+	// Not one that is small, either: its penalty would hide what the rest costs.
+	plan := explain(t, db, sql)
+	if strings.Contains(plan, "Seq Scan on ") || strings.Contains(plan, "JIT") || strings.Contains(plan, "Hash Join") {
+		t.Errorf("reads a whole table, or is compiled:\n%s", plan)
+	}
+	if index := wholeIndex(plan, whole); index != "" {
+		t.Errorf("reads all of the index %s, and so a whole table:\n%s", index, plan)
+	}
+	return plan
 }
 
 var indexScan = regexp.MustCompile(`Index (?:Only )?Scan(?: Backward)? using (\S+) on .*\n(.*)`)

@@ -230,12 +230,14 @@ const firingColumns = `
     g.schedule_uuid, g.kind, g.nominal_at, g.nominal_until, g.instants, g.outcome, g.reason, g.task_uuid, g.actor, g.decided_at, g.late_ms, g.ended_at,
     coalesce(t.state, '') AS task_state`
 
+// The schedule is asked for as a range and put first into the order, which is that of the key: asked for as one value, the planner
+// may rather sort all of its firings.
 const selectFirings = `
 SELECT ` + firingColumns + `
 FROM tasker.schedule_firings g
 LEFT JOIN tasker.tasks t ON t.task_uuid = g.task_uuid
-WHERE g.schedule_uuid = $1 AND ($2 = '' OR g.outcome = $2) AND ($3::timestamptz IS NULL OR (g.nominal_at, g.kind) < ($3, $4))
-ORDER BY g.nominal_at DESC, g.kind DESC
+WHERE g.schedule_uuid BETWEEN $1 AND $1 AND ($2 = '' OR g.outcome = $2) AND ($3::timestamptz IS NULL OR (g.nominal_at, g.kind) < ($3, $4))
+ORDER BY g.schedule_uuid DESC, g.nominal_at DESC, g.kind DESC
 LIMIT $5`
 
 // Firings returns a page of the firings of a schedule, newest first, and reports whether there

@@ -238,6 +238,7 @@ WHERE h.schedule_uuid = ANY ($1)
 ORDER BY h.schedule_uuid
 FOR NO KEY UPDATE SKIP LOCKED`
 
+// A task is in one firing. Found by its schedule, all of this one whose tasks are open would be read for each.
 const takeEndedScheduled = `
 WITH taken AS (
     DELETE FROM tasker.schedule_signals g
@@ -248,7 +249,7 @@ WITH taken AS (
 UPDATE tasker.schedule_firings g
 SET task_open = false, ended_at = k.created_at
 FROM taken k
-WHERE g.task_uuid = k.task_uuid AND g.schedule_uuid = k.schedule_uuid AND g.task_open
+WHERE g.task_uuid = k.task_uuid AND g.task_open
 RETURNING g.schedule_uuid, g.task_uuid, g.ended_at`
 
 // An EndedScheduled is a task of a schedule that has ended.
