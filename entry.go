@@ -73,6 +73,7 @@ type Entry struct {
 	PredecessorUUID  *ID
 	CurrentTaskState TaskState   // live
 	FailedStep       *FailedStep `db:"-"` // live; nil when no step has failed, and once the investigation has ended
+	TaskDue          *Deadline   `db:"-"` // live; nil: the task has no due time
 	CreatedAt        time.Time
 	UpdatedAt        time.Time
 	History          []EntryChange `db:"-"` // only where one entry is asked for

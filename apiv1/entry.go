@@ -32,6 +32,7 @@ type Entry struct {
 	PredecessorUUID  *string         `json:"predecessor_uuid"`
 	CurrentTaskState string          `json:"current_task_state" doc:"State of the task now, not when the entry was opened."`
 	FailedStep       *FailedStep     `json:"failed_step" doc:"The step that has failed now; null when none has, and once the investigation has ended. step_uuid is the step it was opened for."`
+	TaskDue          *Deadline       `json:"task_due" doc:"By when the task is due; null when it has no due time."`
 	CreatedAt        time.Time       `json:"created_at"`
 	UpdatedAt        time.Time       `json:"updated_at"`
 	History          []EntryChange   `json:"history,omitempty" doc:"Only where one entry is asked for by its id: up to 500 lines."`
@@ -151,7 +152,7 @@ func FromEntry(e tasker.Entry) Entry {
 		ResolvedAt: utc(e.ResolvedAt), ResolvedBy: e.ResolvedBy, TaskSnapshot: orNull(e.Snapshot), Metadata: orNull(e.Metadata),
 		RecoveredAt: utc(e.RecoveredAt), PredecessorUUID: idOrNull(e.PredecessorUUID), CurrentTaskState: string(e.CurrentTaskState),
 		CreatedAt: e.CreatedAt.UTC(), UpdatedAt: e.UpdatedAt.UTC(), HistoryHasMore: e.MoreHistory,
-		FailedStep: fromFailedStep(e.FailedStep),
+		FailedStep: fromFailedStep(e.FailedStep), TaskDue: deadline(e.TaskDue),
 	}
 	for _, c := range e.History {
 		out.History = append(out.History, EntryChange{

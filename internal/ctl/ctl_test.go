@@ -232,6 +232,23 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 	}
 }
 
+// By when the task is due is said where it is due at all.
+func TestWhenTheTaskOfAnInvestigationIsDue(t *testing.T) {
+	by := "ann"
+	due := &apiv1.Deadline{DueAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), State: "overdue", Overdue: "investigate", SetBy: &by}
+	var out bytes.Buffer
+	p := &program{out: &out, env: map[string]string{}}
+	p.printEntry(apiv1.Entry{TaskDue: due}, false)
+	if !strings.Contains(out.String(), "Task due: 2026-03-01T12:00:00Z (overdue, investigated when overdue, set by ann)") {
+		t.Errorf("an entry: %s", out.String())
+	}
+	out.Reset()
+	p.printInvestigations([]apiv1.InvestigationQueueEntry{{}, {TaskDue: due}})
+	if s := out.String(); !strings.Contains(s, "TASK DUE\n") || !strings.Contains(s, " -\n") || !strings.Contains(s, " 2026-03-01T12:00:00Z (overdue)\n") {
+		t.Errorf("the queue: %s", s)
+	}
+}
+
 func TestDocumentsComeFromStandardInput(t *testing.T) {
 	code, _, stderr := run(`[1, 2]`, "task", "submit", "-n", "a", "--name", "b", "--context", "@-")
 	if code != cli.ExitUsage || !strings.Contains(stderr, "must be a JSON object") {

@@ -33,6 +33,14 @@ func dueText(d *apiv1.Deadline) string {
 	return at(&d.DueAt) + " (" + strings.Join(more, ", ") + ")"
 }
 
+// dueShort says by when something is due, and whether it is; empty when it has no due time.
+func dueShort(d *apiv1.Deadline) string {
+	if d == nil {
+		return ""
+	}
+	return dueText(&apiv1.Deadline{DueAt: d.DueAt, State: d.State})
+}
+
 // maxDurationText says when a task has run for as long as its template allows.
 func maxDurationText(t apiv1.Task) string {
 	if t.MaxDurationEndsAt == nil || t.Due == nil || or(t.FirstDeadline, "") != tasker.ByMaxDuration {

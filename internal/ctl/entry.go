@@ -201,11 +201,19 @@ median of its investigations.`,
 
 func (p *program) printInvestigations(l []apiv1.InvestigationQueueEntry) {
 	header := []string{"entry", "task", "template", "reason", "detail", "task is", "priority", "waiting", "failed now"}
+	due := slices.ContainsFunc(l, func(q apiv1.InvestigationQueueEntry) bool { return q.TaskDue != nil })
+	if due {
+		header = append(header, "task due")
+	}
 	list(p, l, columns{none: "Nothing needs a human.", names: header, spare: "task"}, func(q apiv1.InvestigationQueueEntry) []string {
-		return []string{
+		row := []string{
 			q.DLQEntryUUID, q.TaskUUID, q.NamespaceName + "/" + q.TaskName, q.DLQReason, q.DetailCode, q.CurrentState,
 			strconv.FormatFloat(q.PriorityScore, 'f', 0, 64), minutes(q.MinutesInDLQ), orDash(failedNow(q.FailedStep)),
 		}
+		if due {
+			row = append(row, orDash(dueShort(q.TaskDue)))
+		}
+		return row
 	})
 }
 

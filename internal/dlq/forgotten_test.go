@@ -334,6 +334,9 @@ func TestWhatIsOverdueIsInvestigatedOnRequest(t *testing.T) {
 	h.sweep(1)
 	e, err := h.DB.EntryOfTask(t.Context(), whole)
 	h.Must(err)
+	if e.TaskDue == nil || e.TaskDue.State != tasker.DeadlineOverdue {
+		t.Errorf("the investigation has the due time %+v", e.TaskDue)
+	}
 	if e.Reason != tasker.StalenessTimeout || e.DetailCode != tasker.Overdue || h.State(whole) != tasker.TaskError {
 		t.Errorf("the investigation is %s, %s, and the task %s", e.Reason, e.DetailCode, h.State(whole))
 	}

@@ -220,12 +220,12 @@ JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
 WHERE t.options IS NOT NULL`
 
 // duesOf returns by when tasks are due; those without a due time are left out.
-func (db *DB) duesOf(ctx context.Context, tasks []tasker.ID) (map[tasker.ID]*tasker.Deadline, error) {
+func duesOf(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*tasker.Deadline, error) {
 	type row struct {
 		TaskUUID tasker.ID
 		Due      *tasker.Deadline
 	}
-	rows, err := collect[row](ctx, db.pool, selectDues, tasks)
+	rows, err := collect[row](ctx, q, selectDues, tasks)
 	if err != nil {
 		return nil, fmt.Errorf("read by when tasks are due: %w", err)
 	}

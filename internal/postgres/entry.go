@@ -137,8 +137,17 @@ func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.
 	if err != nil {
 		return nil, fmt.Errorf("read investigations: %w", err)
 	}
+	tasks := make([]tasker.ID, len(list))
 	for i := range list {
+		tasks[i] = list[i].TaskUUID
 		access.HideEntry(ctx, &list[i])
+	}
+	dues, err := duesOf(ctx, q, tasks)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		list[i].TaskDue = dues[list[i].TaskUUID]
 	}
 	return list, addFailedSteps(ctx, q, list)
 }

@@ -61,7 +61,7 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilt
 	for i, e := range list {
 		tasks[i], steps[i] = e.TaskUUID, e.StepUUID
 	}
-	dues, err := db.duesOf(ctx, tasks)
+	dues, err := duesOf(ctx, db.pool, tasks)
 	if err != nil {
 		return nil, false, err
 	}

@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -35,4 +36,21 @@ func TestDueTimes(t *testing.T) {
 	h.shows(h.get(page+"/due"), http.StatusOK, "It has no due time.", "--none")
 	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "off"))
 	h.shows(h.get(page+"/due"), http.StatusConflict, "it is not due any more")
+}
+
+// An investigation says by when its task is due, in the queue and on its page.
+func TestDueTimesOfInvestigations(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("parcel", step("pack"))
+	h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "parcel", DueAfter: time.Hour})
+	h.work(func(tasker.Assignment) error { return errors.New("no parcel") })
+	queue, _, err := h.DB.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 1})
+	h.Must(err)
+	page := "/ui/investigations/" + queue[0].EntryUUID.String()
+	h.shows(h.get("/ui/?view=entries"), http.StatusOK, `<span class="hint">due <time `)
+	h.shows(h.get(page), http.StatusOK, `<span class="chip long idle">task due <time `)
+	h.Exec(`UPDATE tasker.deadlines SET due_at = now() - interval '1 hour', warn_at = now() - interval '2 hours', set_at = now() - interval '3 hours'`)
+	h.shows(h.get("/ui/?view=entries"), http.StatusOK, `<span class="hint"><strong>overdue</strong>, was due <time `)
+	h.shows(h.get(page), http.StatusOK, `<span class="chip long bad">task <strong>overdue</strong>, was due <time `)
 }
