@@ -8,7 +8,7 @@ LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p'
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: deps help build run test test-times check lint soak large under-load break vulncheck release rename-module drill schedules upgrade-test bench bench-scale fmt clean
+.PHONY: deps help build run test test-times check lint soak large under-load break vulncheck release rename-module drill schedules limits upgrade-test bench bench-scale fmt clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -83,6 +83,13 @@ SCHEDULES ?= 1000
 KILLS ?= 200
 schedules: ## have SCHEDULES fire every five seconds for a minute, and then kill all servers at KILLS instants (40 minutes)
 	go test ./internal/e2e -run '^TestSchedulesOutliveTheirServers$$' -count 1 -v -timeout 2h -args -schedules=$(SCHEDULES) -kills=$(KILLS) -between=5s -calm=1m
+
+CLAIMS ?= 1000000
+SERVERS ?= 8
+WORKER_KILLS ?= 300
+SERVER_KILLS ?= 30
+limits: ## have CLAIMS steps with a limit of 10 claimed on SERVERS servers, and kill workers and servers meanwhile (hours)
+	go test ./internal/e2e -run '^TestALimitOutlivesServersAndWorkers$$' -count 1 -v -timeout 0 -args -limit-claims=$(CLAIMS) -limit-servers=$(SERVERS) -worker-kills=$(WORKER_KILLS) -server-kills=$(SERVER_KILLS)
 
 PREVIOUS ?= 7eab0a9
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,6 +38,9 @@ const brokerEnv = "TASKER_E2E_BROKER"
 // namespaceEnv names the namespace whose steps a worker takes, if it is not the
 // usual one.
 const namespaceEnv = "TASKER_E2E_NAMESPACE"
+
+// concurrencyEnv is how many steps a worker executes at once, if not 8.
+const concurrencyEnv = "TASKER_E2E_CONCURRENCY"
 
 // With this variable a worker signs in with the token in the file that it names.
 const tokenFileEnv = "TASKER_TOKEN_FILE"
@@ -98,8 +102,12 @@ func work(url string) error {
 	if broker := os.Getenv(brokerEnv); broker != "" {
 		engine = rabbitmq.NewBackend(c.Backend(), rabbitmq.Options{URL: broker, Log: log})
 	}
+	concurrency, err := strconv.Atoi(cmp.Or(os.Getenv(concurrencyEnv), "8"))
+	if err != nil {
+		return err
+	}
 	w := worker.New(engine, worker.Options{
-		Name: workerName(os.Getpid()), Namespaces: []string{cmp.Or(os.Getenv(namespaceEnv), "order_processing")}, Concurrency: 8, Log: log,
+		Name: workerName(os.Getpid()), Namespaces: []string{cmp.Or(os.Getenv(namespaceEnv), "order_processing")}, Concurrency: concurrency, Log: log,
 	})
 	worker.Handle(w, "echo", func(_ context.Context, s *worker.Step[map[string]any]) (map[string]any, error) {
 		return map[string]any{"step": s.Name, "received": s.DependencyResults}, nil

@@ -1,0 +1,275 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/pgtest"
+)
+
+var (
+	limitClaims   = flag.Int("limit-claims", 400, "how many steps with a limit are claimed")
+	limitServers  = flag.Int("limit-servers", 2, "on how many servers, each with a worker")
+	workersKilled = flag.Int("worker-kills", 3, "how often one of the workers is killed meanwhile")
+	serversKilled = flag.Int("server-kills", 1, "how often one of the servers is killed meanwhile")
+)
+
+const (
+	limitMost    = 10 // steps in progress
+	limitLease   = 3 * time.Second
+	stepsOfALoad = 20 // steps of each task
+)
+
+// observing has what is in progress counted by each claim that takes places, and by each that finds none: at the end
+// of its statement, when it still has the key, with what was committed by then and its own steps. Whatever is
+// in progress is only more after a claim, so the greatest count is the most that ever was, if claims come one after
+// the other; if they do not, the claims after them count too many. The index is for the test alone.
+const observing = `
+CREATE SCHEMA observed;
+CREATE INDEX observed_in_progress ON tasker.workflow_steps (handler) WHERE state = 'in_progress';
+CREATE UNLOGGED TABLE observed.claims (in_progress int NOT NULL);
+CREATE FUNCTION observed.count_in_progress() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    INSERT INTO observed.claims SELECT count(*) FROM tasker.workflow_steps WHERE handler = 'echo' AND state = 'in_progress';
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER count_in_progress AFTER INSERT ON tasker.limit_slots FOR EACH STATEMENT EXECUTE FUNCTION observed.count_in_progress()`
+
+// A limited is servers, each with a worker, which execute steps that have a limit together.
+type limited struct {
+	*testing.T
+	pool     *pgxpool.Pool
+	database string
+	env      []string
+	servers  []*process
+	workers  []*process
+	urls     []string // of the servers, the same over all restarts
+
+	most, samples int // what sample saw, and how often it looked
+}
+
+// Servers and workers are killed and started again, again and again, while they execute steps that have a
+// limit. Never are more in progress, and at the end all places can be taken.
+func TestALimitOutlivesServersAndWorkers(t *testing.T) {
+	t.Parallel()
+	l := newLimited(t)
+	var sampling sync.WaitGroup
+	defer sampling.Wait()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	sampling.Go(func() { l.sample(ctx) })
+	begun := time.Now()
+	l.load()
+	took := time.Since(begun)
+	stop()
+	sampling.Wait()
+	for _, w := range l.workers {
+		w.stop()
+	}
+	l.wantNeverMore()
+	l.wantAllPlaces()
+	claims := number(t, l.pool, `SELECT count(*) FROM tasker.workflow_step_transitions WHERE event = 'claim'`)
+	lost := number(t, l.pool, `SELECT count(*) FROM tasker.workflow_step_transitions WHERE event = 'lose'`)
+	if claims < *limitClaims || lost == 0 && *workersKilled > 0 {
+		t.Errorf("%d claims, and %d leases ended without a report", claims, lost)
+	}
+	t.Logf("%d servers, %d claims in %s; %d workers and %d servers killed, %d leases ended without a report", *limitServers, claims, took.Round(time.Second), *workersKilled, *serversKilled, lost)
+}
+
+func newLimited(t *testing.T) *limited {
+	t.Helper()
+	database := pgtest.New(t)
+	database.CheckAtEnd(t)
+	l := &limited{
+		T: t, pool: database.Pool(t), database: database.URL,
+		env: []string{fmt.Sprint("TASKER_WORKERS_LEASE_SECONDS=", limitLease.Seconds()), "TASKER_WORKERS_HEARTBEAT_INTERVAL_SECONDS=1", "TASKER_LOG_LEVEL=warn"},
+	}
+	for range *limitServers {
+		l.servers = append(l.servers, serve(t, database.URL, l.env...))
+	}
+	for i, s := range l.servers {
+		l.urls = append(l.urls, s.url())
+		l.workers = append(l.workers, l.startWorker(i))
+	}
+	c := newClient(t, l.urls[0])
+	var template strings.Builder
+	template.WriteString("namespace: order_processing\nname: load\nversion: 1.0.0\nsteps:\n")
+	for i := range stepsOfALoad {
+		fmt.Fprintf(&template, "  - {name: s%d, handler: {callable: echo}, retry: {max_attempts: 50, backoff_base_ms: 20}}\n", i)
+	}
+	_, err := c.RegisterTemplate(t.Context(), []byte(template.String()), client.YAML)
+	must(t, err)
+	_, err = c.SetLimit(t.Context(), apiv1.SetLimit{Kind: "handler", Namespace: "order_processing", Name: "echo", MaxInProgress: limitMost, By: "test"})
+	must(t, err)
+	_, err = l.pool.Exec(t.Context(), observing)
+	must(t, err)
+	return l
+}
+
+// load has steps claimed until all have ended, and kills evenly meanwhile. Few wait at a time. Some are claimed until
+// the last leases of what was killed have ended, too.
+func (l *limited) load() {
+	l.Helper()
+	kills := slices.Concat(slices.Repeat([]func(){l.killWorker}, *workersKilled), slices.Repeat([]func(){l.killServer}, *serversKilled))
+	rand.Shuffle(len(kills), func(i, j int) { kills[i], kills[j] = kills[j], kills[i] })
+	backlog := max(min(1000, *limitClaims/5), stepsOfALoad)
+	made, killed, claimed := 0, 0, 0
+	moved, lastKill := time.Now(), time.Now()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		<-tick.C
+		waiting := l.waiting()
+		if n := made - waiting; n != claimed {
+			claimed, moved = n, time.Now()
+		}
+		if time.Since(moved) > patience {
+			l.Fatalf("%d of %d steps were claimed, and no more", claimed, made)
+		}
+		if killed < len(kills) && claimed >= (killed+1)**limitClaims/(len(kills)+1) {
+			kills[killed]()
+			killed, lastKill = killed+1, time.Now()
+		}
+		switch done := claimed >= *limitClaims && killed == len(kills) && time.Since(lastKill) > limitLease+time.Second; {
+		case made < *limitClaims && waiting <= backlog/2:
+			made += l.create((backlog - waiting + stepsOfALoad - 1) / stepsOfALoad)
+		case !done && waiting == 0:
+			made += l.create(1)
+		case done && count(l.T, l.pool, "state <> 'complete'") == 0:
+			return
+		}
+	}
+}
+
+// waiting is how many steps wait for a place.
+func (l *limited) waiting() int {
+	l.Helper()
+	return number(l.T, l.pool, `SELECT (SELECT count(*) FROM tasker.ready_steps) + (SELECT count(*) FROM tasker.held_steps)`)
+}
+
+// create creates so many tasks, and returns how many steps they have.
+func (l *limited) create(n int) int {
+	l.Helper()
+	_, err := newClient(l.T, l.urls[rand.IntN(len(l.urls))]).CreateTasks(l.Context(),
+		slices.Repeat([]apiv1.CreateTask{{Namespace: "order_processing", Name: "load"}}, n))
+	must(l.T, err)
+	return n * stepsOfALoad
+}
+
+// killWorker kills a worker that has had steps for a moment: it is stopped before, so that it reports none of them.
+func (l *limited) killWorker() {
+	l.Helper()
+	i := rand.IntN(len(l.workers))
+	w := l.workers[i]
+	must(l.T, w.cmd.Process.Signal(syscall.SIGSTOP))
+	await(l.T, "a worker that is stopped to have a step", func() bool {
+		return number(l.T, l.pool, `
+			SELECT count(*) FROM tasker.workers w
+			JOIN tasker.workflow_steps s ON s.worker_uuid = w.worker_uuid AND s.handler = 'echo' AND s.state = 'in_progress'
+			WHERE w.name = $1 AND s.state_since < clock_timestamp() - interval '100 milliseconds'`, workerName(w.cmd.Process.Pid)) > 0 || l.waiting() == 0
+	})
+	w.kill()
+	l.workers[i] = l.startWorker(i)
+}
+
+// startWorker starts the worker of a server: all together would execute some more than the limit lets them.
+func (l *limited) startWorker(server int) *process {
+	l.Helper()
+	return startWorker(l.T, l.urls[server], "", fmt.Sprint(concurrencyEnv, "=", max(2, 16 / *limitServers)))
+}
+
+func (l *limited) killServer() {
+	l.Helper()
+	i := rand.IntN(len(l.servers))
+	l.servers[i].kill()
+	l.servers[i] = start(l.T, l.env, program("tasker"), "serve", "--database-url", l.database, "--listen", strings.TrimPrefix(l.urls[i], "http://"))
+	l.servers[i].url()
+}
+
+// sample counts again and again what is in progress.
+func (l *limited) sample(ctx context.Context) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for ; ; l.samples++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var n int
+		if err := l.pool.QueryRow(l.Context(), `SELECT count(*) FROM tasker.workflow_steps WHERE handler = 'echo' AND state = 'in_progress'`).Scan(&n); err != nil {
+			l.Errorf("count what is in progress: %v", err)
+			return
+		}
+		l.most = max(l.most, n)
+	}
+}
+
+// wantNeverMore checks that as many steps were in progress as the limit lets be, and never more: in the samples, at
+// each claim, and by the history.
+func (l *limited) wantNeverMore() {
+	l.Helper()
+	atClaims := number(l.T, l.pool, `SELECT max(in_progress) FROM observed.claims`)
+	history := number(l.T, l.pool, `
+		SELECT max(n) FROM (
+			SELECT sum(x.more) OVER (ORDER BY x.at, x.more ROWS UNBOUNDED PRECEDING) AS n
+			FROM tasker.workflow_step_transitions h
+			CROSS JOIN LATERAL (SELECT h.created_at AS at, CASE WHEN h.to_state = 'in_progress' THEN 1 ELSE -1 END AS more) x
+			WHERE 'in_progress' IN (h.from_state, h.to_state)
+		) s`)
+	if atClaims != limitMost || l.most > limitMost || history > limitMost {
+		l.Errorf("of a limit of %d, %d were in progress at a claim, %d in a sample, %d by the history", limitMost, atClaims, l.most, history)
+	}
+	l.Logf("in progress at most: %d at one of %d claims, %d in one of %d samples, %d by the history", atClaims, number(l.T, l.pool, `SELECT count(*) FROM observed.claims`),
+		l.most, l.samples, history)
+	_, err := l.pool.Exec(l.Context(), `DROP TRIGGER count_in_progress ON tasker.limit_slots; DROP SCHEMA observed CASCADE; DROP INDEX tasker.observed_in_progress`)
+	must(l.T, err)
+}
+
+// wantAllPlaces checks that nobody has a place, and that all can be taken, twice.
+func (l *limited) wantAllPlaces() {
+	l.Helper()
+	if n := number(l.T, l.pool, `
+		SELECT count(*) FROM tasker.limit_slots h
+		JOIN tasker.workflow_steps s ON s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid AND s.fence = h.fence AND s.state = 'in_progress'`); n != 0 {
+		l.Errorf("%d steps have a place although all have ended", n)
+	}
+	l.create(1)
+	b := newClient(l.T, l.urls[0]).Backend()
+	r, err := b.RegisterWorker(l.Context(), tasker.WorkerSpec{Name: "last", Namespaces: []string{"order_processing"}, Handlers: []string{"echo"}, MaxConcurrency: stepsOfALoad})
+	must(l.T, err)
+	list, err := b.Claim(l.Context(), r.WorkerUUID, stepsOfALoad, 0)
+	must(l.T, err)
+	for more := stepsOfALoad; len(list) > 0; {
+		if len(list) != limitMost {
+			l.Fatalf("%d of %d places can be taken", len(list), limitMost)
+		}
+		var out []tasker.Outcome
+		for _, a := range list {
+			out = append(out, tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage("1")})
+		}
+		more -= len(list)
+		receipt, err := b.Report(l.Context(), r.WorkerUUID, out, more)
+		must(l.T, err)
+		list = receipt.Next
+	}
+	code, out, errs := run(l.T, nil, "doctor", "--database-url", l.database)
+	if code != 0 {
+		l.Errorf("the doctor says:\n%s%s", out, errs)
+	}
+}
