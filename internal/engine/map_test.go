@@ -495,6 +495,17 @@ func TestResultsOfItems(t *testing.T) {
 	h.WantCode(err, tasker.NotFound, "has no step")
 }
 
+// readBySnapshot counts the rows of table $2 that the snapshot of task $1 reads. Its parts are executed in this order.
+const readBySnapshot = `
+	SELECT after.n - before.n
+	FROM (SELECT seq_tup_read + idx_tup_fetch AS n FROM pg_stat_xact_user_tables WHERE relid = ('tasker.' || $2)::regclass OFFSET 0) before
+	CROSS JOIN LATERAL (
+		SELECT octet_length(tasker.task_snapshot($1, 'error', now(), 'test', now())::text) AS n WHERE before.n IS NOT NULL OFFSET 0
+	) snapshot
+	CROSS JOIN LATERAL (
+		SELECT seq_tup_read + idx_tup_fetch AS n FROM pg_stat_xact_user_tables WHERE relid = ('tasker.' || $2)::regclass AND snapshot.n > 0 OFFSET 0
+	) after`
+
 // A list of the largest length is expanded, repaired, read and joined, and what is kept of a failure
 // of some of its items is small.
 func TestTheLongestList(t *testing.T) {
@@ -550,7 +561,16 @@ func TestTheLongestList(t *testing.T) {
 	if len(doc) > 1<<20 || !slices.Equal(whole, []string{"each[1000]", "each[5000]", "each[9000]"}) {
 		t.Errorf("a snapshot of %d bytes has %v", len(doc), whole)
 	}
-	timed("the snapshot", func() { h.Count(`SELECT octet_length(tasker.task_snapshot_cuts($1)::text)`, task) })
+	timed("the snapshot", func() {
+		// All steps are read to find those that are shown, to count, to measure documents and to put the snapshot together. The
+		// history is read for each, as the list in the context is compressed.
+		for table, times := range map[string]int{"workflow_steps": 4, "step_history": 4} {
+			rows := h.Count(`SELECT count(*) FROM tasker.` + table)
+			if n := h.Count(readBySnapshot, task, table); n < rows || n > times*rows+1000 {
+				t.Errorf("the snapshot reads %d rows of %s, which has %d: more than %d times", n, table, rows, times)
+			}
+		}
+	})
 	timed("reset all that failed", func() {
 		_, err := h.Engine.OperateStep(t.Context(), task, each, tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "repaired", Actor: "ann"})
 		h.Must(err)

@@ -97,7 +97,7 @@ func TestWhatIsSpelledOutForASnapshotIsBounded(t *testing.T) {
 	cuts := func(spell int) string {
 		return p.text(fmt.Sprintf(`
 			SELECT format('%%s cut, %%s with a size and a digest', count(*), count(*) FILTER (WHERE c.value ->> 'bytes' IS NOT NULL AND c.value ->> 'sha256' IS NOT NULL))
-			FROM jsonb_each(tasker.task_snapshot_cuts('%s', 1000000, %d)) c`, id, spell))
+			FROM jsonb_each(tasker.task_snapshot_cuts('%s', NULL, 1000000, %d)) c`, id, spell))
 	}
 	// Each of them has 3.1 MB as text.
 	if got := cuts(1 << 30); got != "19 cut, 19 with a size and a digest" {

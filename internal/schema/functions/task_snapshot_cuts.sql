@@ -13,9 +13,10 @@
 --
 -- The result has a member for each document that is cut ("error STEP", "results STEP",
 -- "failure TRANSITION", "move TRANSITION", "context TASK"), and "failures TASK" is how many failures of each step
--- are kept, if not all.
+-- are kept, if not all, and "steps TASK" which steps are shown, if not all.
 CREATE OR REPLACE FUNCTION tasker.task_snapshot_cuts(
     p_task  uuid,
+    p_shown uuid[], -- steps that are shown; null: all
     p_most  integer DEFAULT tasker.max_snapshot_bytes(),
     p_spell integer DEFAULT 67108864
 ) RETURNS jsonb
@@ -29,14 +30,13 @@ DECLARE
     _failures bigint; -- that are kept of each step
     _counts   bigint[];
     _spell    bigint := p_spell;
-    _items    uuid[] := tasker.snapshot_items(p_task); -- of map steps: those that are shown
     _doc      record;
     _text     text;
     _bytes    bigint;
     _cut      jsonb;
     _words    jsonb;
-    _keys     text[] := '{}';
-    _cuts     jsonb[] := '{}';
+    _keys     text[] := array_remove(ARRAY[CASE WHEN p_shown IS NOT NULL THEN 'steps ' || p_task END], NULL);
+    _cuts     jsonb[] := array_remove(ARRAY[to_jsonb(p_shown)], NULL);
 BEGIN
     SELECT p_most - 160000 - octet_length(tt.configuration::text) - s.facts - coalesce(octet_length(t.tags::text), 0) INTO _left
     FROM tasker.tasks t
@@ -44,8 +44,7 @@ BEGIN
     CROSS JOIN LATERAL (
         SELECT sum(800 + CASE WHEN s.map_step_uuid IS NULL AND s.items_total IS NULL THEN 0 ELSE 4400 END + octet_length(s.name) + octet_length(s.handler) + 140 * cardinality(s.parent_uuids)
             + _marker * num_nonnulls(s.results, s.error)) AS facts
-        FROM tasker.workflow_steps s
-        WHERE s.task_uuid = t.task_uuid AND (s.map_step_uuid IS NULL OR s.step_uuid = ANY (_items))
+        FROM tasker.snapshot_steps(t.task_uuid, p_shown) s
     ) s
     WHERE t.task_uuid = p_task;
 
@@ -53,16 +52,15 @@ BEGIN
     FROM (
         SELECT count(*) AS failures
         FROM tasker.workflow_step_transitions h
-        WHERE h.task_uuid = p_task AND h.to_state = 'error' AND (_items IS NULL OR h.step_uuid = ANY (_items) OR EXISTS (
-            SELECT FROM tasker.workflow_steps p WHERE p.task_uuid = p_task AND p.step_uuid = h.step_uuid AND p.map_step_uuid IS NULL))
+        WHERE h.task_uuid = p_task AND h.to_state = 'error' AND (p_shown IS NULL OR h.step_uuid IN (SELECT unnest(p_shown)))
         GROUP BY h.step_uuid
     ) f;
     SELECT coalesce(max(m.n), 1) INTO _failures
     FROM unnest(ARRAY[1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]) AS m (n)
     WHERE (SELECT sum(least(c.n, m.n)) FROM unnest(_counts) AS c (n)) * (200 + _marker) <= greatest(_left, 0);
     IF EXISTS (SELECT FROM unnest(_counts) AS c (n) WHERE c.n > _failures) THEN
-        _keys := ARRAY['failures ' || p_task];
-        _cuts := ARRAY[to_jsonb(_failures)];
+        _keys := _keys || ('failures ' || p_task);
+        _cuts := _cuts || to_jsonb(_failures);
     END IF;
     SELECT _left - coalesce(sum(least(c.n, _failures)), 0) * (200 + _marker) INTO _left FROM unnest(_counts) AS c (n);
 
@@ -70,15 +68,13 @@ BEGIN
         SELECT d.*, pg_column_size(d.doc) AS stored, pg_column_compression(d.doc) IS NOT NULL AS compressed
         FROM (
             SELECT CASE s.state WHEN 'error' THEN 1 ELSE 3 END AS rank, 0::bigint AS turn, 'error ' || s.step_uuid AS key, s.step_uuid, s.error AS doc
-            FROM tasker.workflow_steps s
-            WHERE s.task_uuid = p_task AND (s.map_step_uuid IS NULL OR s.step_uuid = ANY (_items))
+            FROM tasker.snapshot_steps(p_task, p_shown) s
             UNION ALL
             SELECT 2, -h.transition_id, 'failure ' || h.transition_id, h.step_uuid, h.detail
             FROM (
                 SELECT o.transition_id, o.step_uuid, o.detail, row_number() OVER (PARTITION BY o.step_uuid ORDER BY o.transition_id DESC) AS newest
                 FROM tasker.workflow_step_transitions o
-                WHERE o.task_uuid = p_task AND o.to_state = 'error' AND (_items IS NULL OR o.step_uuid = ANY (_items) OR EXISTS (
-            SELECT FROM tasker.workflow_steps p WHERE p.task_uuid = p_task AND p.step_uuid = o.step_uuid AND p.map_step_uuid IS NULL))
+                WHERE o.task_uuid = p_task AND o.to_state = 'error' AND (p_shown IS NULL OR o.step_uuid IN (SELECT unnest(p_shown)))
             ) h
             WHERE h.newest <= _failures
             UNION ALL
@@ -92,8 +88,7 @@ BEGIN
             UNION ALL
             SELECT 4, 0, 'context ' || t.task_uuid, NULL, t.context FROM tasker.tasks t WHERE t.task_uuid = p_task
             UNION ALL
-            SELECT 5, 0, 'results ' || s.step_uuid, s.step_uuid, s.results FROM tasker.workflow_steps s
-            WHERE s.task_uuid = p_task AND (s.map_step_uuid IS NULL OR s.step_uuid = ANY (_items))
+            SELECT 5, 0, 'results ' || s.step_uuid, s.step_uuid, s.results FROM tasker.snapshot_steps(p_task, p_shown) s
         ) d
         WHERE d.doc IS NOT NULL
         ORDER BY d.rank, d.turn, pg_column_size(d.doc), d.key
@@ -129,4 +124,4 @@ BEGIN
     RETURN (SELECT coalesce(jsonb_object_agg(c.key, c.cut), '{}') FROM unnest(_keys, _cuts) AS c (key, cut));
 END
 $$;
-COMMENT ON FUNCTION tasker.task_snapshot_cuts(uuid, integer, integer) IS 'What does not fit into the snapshot of a large task, and what stands there instead.';
+COMMENT ON FUNCTION tasker.task_snapshot_cuts(uuid, uuid[], integer, integer) IS 'What does not fit into the snapshot of a large task, and what stands there instead.';

@@ -30,6 +30,7 @@ AS $$
 DECLARE
     _words text;  -- null: look at each
     _cuts  jsonb := coalesce(p_cuts, tasker.snapshot_cuts(p_tasks));
+    _shown uuid[] := tasker.all_shown(_cuts);
 BEGIN
     SELECT tasker.document_pattern(r.key_words) INTO _words
     FROM tasker.redaction r
@@ -42,7 +43,7 @@ BEGIN
     JOIN tasker.tasks t ON t.task_uuid = c.task_uuid
     JOIN tasker.task_templates tt ON tt.template_uuid = t.template_uuid
     CROSS JOIN tasker.staleness_thresholds st
-    CROSS JOIN LATERAL (SELECT tasker.snapshot_items(t.task_uuid) AS items OFFSET 0) z
+    CROSS JOIN LATERAL (SELECT translate((_cuts -> ('steps ' || t.task_uuid))::text, '[]"', '{}')::uuid[] AS shown OFFSET 0) z
     CROSS JOIN LATERAL (
         SELECT
             json_agg(x) AS steps,
@@ -64,7 +65,7 @@ BEGIN
                     'value', CASE WHEN octet_length(s.item::text) <= 4096 THEN s.item ELSE jsonb_build_object('omitted', true,
                         'bytes', octet_length(s.item::text), 'read_at', format('/v1/tasks/%s/workflow_steps/%s', s.task_uuid, s.step_uuid)) END
                 ) END AS item
-            FROM (SELECT * FROM tasker.workflow_steps o WHERE o.task_uuid = t.task_uuid AND (o.map_step_uuid IS NULL OR o.step_uuid = ANY (z.items))) s
+            FROM (SELECT * FROM tasker.workflow_steps o WHERE o.task_uuid = t.task_uuid AND (z.shown IS NULL OR o.step_uuid IN (SELECT unnest(_shown)))) s
             -- Every failure has its step. A full join cannot become a nested loop, whose cost grows by the square.
             FULL JOIN (
                 SELECT h.step_uuid,
@@ -73,8 +74,7 @@ BEGIN
                 FROM (
                     SELECT o.*, row_number() OVER (PARTITION BY o.step_uuid ORDER BY o.transition_id DESC) AS newest
                     FROM tasker.workflow_step_transitions o
-                    WHERE o.task_uuid = t.task_uuid AND o.to_state = 'error' AND (z.items IS NULL OR o.step_uuid = ANY (z.items) OR EXISTS (
-                        SELECT FROM tasker.workflow_steps p WHERE p.task_uuid = o.task_uuid AND p.step_uuid = o.step_uuid AND p.map_step_uuid IS NULL))
+                    WHERE o.task_uuid = t.task_uuid AND o.to_state = 'error' AND (z.shown IS NULL OR o.step_uuid IN (SELECT unnest(_shown)))
                 ) h
                 CROSS JOIN (SELECT coalesce((_cuts ->> ('failures ' || t.task_uuid))::bigint, 1000000000) AS most) u
                 CROSS JOIN LATERAL (
@@ -145,7 +145,7 @@ BEGIN
         UNION ALL
         SELECT b.snapshot, b.plain
         FROM tasker.task_snapshots(ARRAY[t.task_uuid], ARRAY[c.original_state], ARRAY[c.since], p_detected_by, p_at,
-            tasker.task_snapshot_cuts(t.task_uuid)) b
+            tasker.task_snapshot_cuts(t.task_uuid, z.shown)) b
         WHERE p_cuts IS NULL AND octet_length(j.text) > tasker.max_snapshot_bytes()
     ) y;
 END

@@ -1752,6 +1752,9 @@ END
 $function$
 ;
 
+-- functions/all_shown.sql
+CREATE FUNCTION tasker.all_shown(p_cuts jsonb) RETURNS uuid[] IMMUTABLE;
+
 CREATE OR REPLACE FUNCTION tasker.audit_only_grows()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -2125,14 +2128,17 @@ $function$
 -- functions/retry_rest.sql
 CREATE FUNCTION tasker.retry_rest(p_state text, p_template tasker.task_templates, p_rest interval) RETURNS interval IMMUTABLE;
 
+-- functions/shown_steps.sql
+CREATE FUNCTION tasker.shown_steps(p_tasks uuid[]) RETURNS jsonb STABLE;
+
 -- functions/snapshot_cuts.sql
 CREATE FUNCTION tasker.snapshot_cuts(p_tasks uuid[]) RETURNS jsonb STABLE;
 
--- functions/snapshot_items.sql
-CREATE FUNCTION tasker.snapshot_items(p_task uuid) RETURNS uuid[] STABLE;
-
 -- functions/snapshot_keys.sql
 CREATE FUNCTION tasker.snapshot_keys() RETURNS text[] IMMUTABLE;
+
+-- functions/snapshot_steps.sql
+CREATE FUNCTION tasker.snapshot_steps(p_task uuid, p_shown uuid[]) RETURNS SETOF tasker.workflow_steps STABLE;
 
 -- functions/staleness_threshold.sql
 CREATE FUNCTION tasker.staleness_threshold(p_state text, p_template tasker.task_templates, p_server tasker.staleness_thresholds) RETURNS interval IMMUTABLE;
@@ -2156,7 +2162,7 @@ CREATE FUNCTION tasker.task_resting_state(p_total bigint, p_done bigint, p_activ
 CREATE FUNCTION tasker.task_snapshot(p_task_uuid uuid, p_original_state text, p_state_since timestamp with time zone, p_detected_by text, p_at timestamp with time zone) RETURNS jsonb STABLE;
 
 -- functions/task_snapshot_cuts.sql
-CREATE FUNCTION tasker.task_snapshot_cuts(p_task uuid, p_most integer DEFAULT tasker.max_snapshot_bytes(), p_spell integer DEFAULT 67108864) RETURNS jsonb STABLE;
+CREATE FUNCTION tasker.task_snapshot_cuts(p_task uuid, p_shown uuid[], p_most integer DEFAULT tasker.max_snapshot_bytes(), p_spell integer DEFAULT 67108864) RETURNS jsonb STABLE;
 
 -- functions/task_snapshots.sql
 CREATE FUNCTION tasker.task_snapshots(p_tasks uuid[], p_original_states text[], p_since timestamp with time zone[], p_detected_by text, p_at timestamp with time zone, p_cuts jsonb DEFAULT NULL::jsonb) RETURNS TABLE(task_uuid uuid, snapshot jsonb, plain boolean) STABLE;
