@@ -135,7 +135,7 @@ type Limit struct {
 	ChangedAt  time.Time `json:"changed_at"`
 	ChangedBy  string    `json:"changed_by"`
 
-	InProgress int64 `json:"in_progress"` // steps that have a place, of all keys; counting stops at [MaxLimitCount]
+	InProgress int64 `json:"in_progress"` // places that steps in progress take, of all keys; counting stops at [MaxLimitCount] steps
 	Waiting    int64 `json:"waiting"`     // steps that wait for the limit; likewise
 }
 
@@ -162,6 +162,7 @@ type LimitStep struct {
 	StepRef
 	Step      string    `json:"step"`
 	ClaimedAt time.Time `json:"claimed_at"`
+	Weight    int       `json:"weight"` // how many places it takes
 }
 
 // A LimitDetail is a limit with the keys for which most steps wait.
@@ -187,7 +188,12 @@ type LimitTemplate struct {
 	MaxInProgress int      `json:"max_in_progress,omitempty"`
 	PerSecond     float64  `json:"per_second,omitempty"`
 	Burst         int      `json:"burst,omitempty"`
+
+	Weights map[string]int `json:"weights,omitempty"` // how many places each of these steps takes; others take one
 }
+
+// MaxLimitWeight is how many places of a limit a step takes at most.
+const MaxLimitWeight = 1000
 
 // Value returns what the template lets be in progress and begin, until somebody sets another value.
 func (l LimitTemplate) Value() LimitValue {

@@ -168,7 +168,7 @@ type Limit struct {
 	ByTemplate    bool      `json:"by_template" doc:"The value is that of the template that was registered last; nobody has set another."`
 	ChangedAt     time.Time `json:"changed_at"`
 	ChangedBy     string    `json:"changed_by"`
-	InProgress    int64     `json:"in_progress" doc:"Steps that have a place, of all keys; counting stops at 10000."`
+	InProgress    int64     `json:"in_progress" doc:"Places that are taken, of all keys: a step in progress takes one, or as many as its template says. Counting stops at 10000 steps."`
 	Waiting       int64     `json:"waiting" doc:"Steps that wait for the limit; counting stops at 10000."`
 
 	Keys []LimitKey `json:"keys" doc:"With keys=true: those for which most steps wait first, at most 100. Otherwise null."`
@@ -203,6 +203,7 @@ type LimitStep struct {
 	StepUUID  string    `json:"step_uuid"`
 	StepName  string    `json:"step_name"`
 	ClaimedAt time.Time `json:"claimed_at"`
+	Weight    int       `json:"weight" doc:"How many places it takes."`
 }
 
 // FromLimit converts a limit.
@@ -227,7 +228,7 @@ func FromLimitDetail(d tasker.LimitDetail) Limit {
 	for i, k := range d.Keys {
 		w.Keys[i] = LimitKey{Key: k.Key, InProgress: k.InProgress, Waiting: k.Waiting, FreeAt: k.FreeAt, Holders: make([]LimitStep, len(k.Holders))}
 		for j, h := range k.Holders {
-			w.Keys[i].Holders[j] = LimitStep{TaskUUID: h.TaskUUID.String(), StepUUID: h.StepUUID.String(), StepName: h.Step, ClaimedAt: h.ClaimedAt.UTC()}
+			w.Keys[i].Holders[j] = LimitStep{TaskUUID: h.TaskUUID.String(), StepUUID: h.StepUUID.String(), StepName: h.Step, ClaimedAt: h.ClaimedAt.UTC(), Weight: h.Weight}
 		}
 	}
 	return w

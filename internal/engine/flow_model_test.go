@@ -21,6 +21,20 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
+// The weight of a step of the templates is how many places of limit customer it takes: as many as there are at most.
+func (s flowStep) weight(p flowPlace) int {
+	if s.Name != "heavy" || p.limit.ref.Name != "customer" {
+		return 1
+	}
+	weight := 3
+	for _, most := range []int{p.limit.value.MaxInProgress, p.limit.value.Burst} {
+		if most > 0 {
+			weight = min(weight, most)
+		}
+	}
+	return weight
+}
+
 // A flowPlace is a key of a limit. A limit that was deleted and set anew is another one.
 type flowPlace struct {
 	limit *flowLimit
@@ -54,7 +68,7 @@ func (l *flowLimit) room(key string, held int, between [2]time.Time) (least, mos
 }
 
 // begin counts a step that was handed out.
-func (l *flowLimit) begin(key string, between [2]time.Time) {
+func (l *flowLimit) begin(key string, weight int, between [2]time.Time) {
 	if l.value.PerSecond == 0 {
 		return
 	}
@@ -66,7 +80,7 @@ func (l *flowLimit) begin(key string, between [2]time.Time) {
 		if full[i].Before(between[i]) {
 			full[i] = between[i]
 		}
-		full[i] = full[i].Add(time.Duration(float64(time.Second) / l.value.PerSecond))
+		full[i] = full[i].Add(time.Duration(float64(weight) * float64(time.Second) / l.value.PerSecond))
 	}
 	l.full[key] = full
 }
@@ -85,7 +99,7 @@ type flowLease struct {
 	tasker.Assignment
 	worker int
 	fence  int64
-	places []flowPlace
+	places map[flowPlace]int // with how many of each
 }
 
 type flowDriver struct {
@@ -116,6 +130,8 @@ func flowNames(s flowStep) map[string]string {
 		return map[string]string{"customer": s.Key, "rate": "r" + s.Key}
 	case "keyed":
 		return map[string]string{"customer": s.Key, "all": ""}
+	case "heavy":
+		return map[string]string{"customer": s.Key}
 	default:
 		return nil
 	}
@@ -168,7 +184,7 @@ func newFlowDriver(t *testing.T, seed uint64) *flowDriver {
 		d.engines[i] = engine.New(d.dbs[i], engine.Options{Lease: modelLease})
 	}
 	named := []tasker.LimitTemplate{
-		{Name: "customer", Key: "context.customer", MaxInProgress: 2, Steps: []string{"keyed", "rated"}},
+		{Name: "customer", Key: "context.customer", MaxInProgress: 3, Steps: []string{"keyed", "rated", "heavy"}, Weights: map[string]int{"heavy": 3}},
 		{Name: "all", MaxInProgress: 4, Steps: []string{"keyed"}},
 		{Name: "rate", Key: `"r" + context.customer`, PerSecond: 0.05, Burst: 2, Steps: []string{"rated"}},
 	}
@@ -180,7 +196,7 @@ func newFlowDriver(t *testing.T, seed uint64) *flowDriver {
 	for _, n := range []string{"a", "b"} {
 		_, _, err := d.engines[0].RegisterTemplate(t.Context(), tasker.Template{
 			Namespace: n, Name: "flow", Version: "1.0.0", Limits: named,
-			Steps: []tasker.StepTemplate{step("plain", "run"), step("keyed", "run"), step("rated", "walk"), step("last", "walk", "plain", "keyed")},
+			Steps: []tasker.StepTemplate{step("plain", "run"), step("keyed", "run"), step("rated", "walk"), step("heavy", "walk"), step("last", "walk", "plain", "keyed")},
 		}, "")
 		d.must(err)
 		for _, l := range named {
@@ -243,12 +259,10 @@ func (d *flowDriver) read() {
 	}
 }
 
-// held is how many steps have a place.
+// held is how many places are taken.
 func (d *flowDriver) held(p flowPlace) (n int) {
 	for _, l := range d.leases {
-		if slices.Contains(l.places, p) {
-			n++
-		}
+		n += l.places[p]
 	}
 	return n
 }
@@ -341,16 +355,15 @@ func (d *flowDriver) claim(times int) {
 				d.Errorf("handed out step %s (%s), which was %q", a.Name, a.StepUUID, s.State)
 				return
 			}
-			places := d.placesOf(s)
-			for _, p := range places {
-				if _, most := p.limit.room(p.key, d.held(p), between); most < 1 {
-					d.Errorf("step %s of %s with key %q has a place of limit %s (%s), of which none is left", a.Name, s.Namespace, p.key, p.limit.ref, p.limit.value)
+			places := map[flowPlace]int{}
+			for _, p := range d.placesOf(s) {
+				places[p] = s.weight(p)
+				if _, most := p.limit.room(p.key, d.held(p), between); most < places[p] {
+					d.Errorf("step %s of %s with key %q has %d places of limit %s (%s), of which %d are left", a.Name, s.Namespace, p.key, places[p], p.limit.ref, p.limit.value, most)
 				}
+				p.limit.begin(p.key, places[p], between)
 			}
 			d.leases[a.StepUUID] = flowLease{a, c.worker, d.steps[a.StepUUID].Fence, places}
-			for _, p := range places {
-				p.limit.begin(p.key, between)
-			}
 		}
 	}
 	if times == 1 {
@@ -361,6 +374,17 @@ func (d *flowDriver) claim(times int) {
 			d.left(before, d.workers[c.worker], between)
 		}
 	}
+}
+
+// kept reports whether a more urgent step waits for more places of a key that it needs: what is less urgent leaves them.
+func (d *flowDriver) kept(before map[tasker.ID]flowStep, s flowStep, p flowPlace) bool {
+	for id, o := range before {
+		if o.State == tasker.StepEnqueued && d.steps[id].State == tasker.StepEnqueued && o.weight(p) > 1 && slices.Contains(d.placesOf(o), p) &&
+			(o.Priority > s.Priority || o.Priority == s.Priority && !o.StateSince.After(s.StateSince)) {
+			return true
+		}
+	}
+	return false
 }
 
 // inOrder checks that no step was handed out while a more urgent one with the same places waits. Of claims at once
@@ -390,7 +414,7 @@ func (d *flowDriver) left(before map[tasker.ID]flowStep, w flowWorker, between [
 		}
 		blocked := slices.ContainsFunc(d.placesOf(s), func(p flowPlace) bool {
 			least, _ := p.limit.room(p.key, d.held(p), between)
-			return least < 1
+			return least < s.weight(p) || d.kept(before, s, p)
 		})
 		if !blocked {
 			d.Errorf("nothing was handed out, and step %s of %s with key %q could begin", s.Name, s.Namespace, s.Key)
@@ -560,8 +584,10 @@ func (d *flowDriver) compare() {
 	for _, l := range list {
 		want := 0
 		for _, lease := range d.leases {
-			if slices.ContainsFunc(lease.places, func(p flowPlace) bool { return p.limit == d.limits[l.LimitRef] }) {
-				want++
+			for p, n := range lease.places {
+				if p.limit == d.limits[l.LimitRef] {
+					want += n
+				}
 			}
 		}
 		if int(l.InProgress) != want {

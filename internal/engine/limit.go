@@ -19,12 +19,17 @@ type limitOfGraph struct {
 	name  string
 	key   *expression.Program // nil: one key for all tasks
 	steps []string            // nil: all
+
+	weights map[string]int // of steps that take more than one place
 }
 
 func newLimits(t tasker.Template) ([]limitOfGraph, error) {
 	list := make([]limitOfGraph, len(t.Limits))
 	for i, l := range t.Limits {
-		list[i] = limitOfGraph{name: l.Name, steps: l.Steps}
+		list[i] = limitOfGraph{name: l.Name, steps: l.Steps, weights: l.Weights}
+		if l.Steps == nil && len(l.Weights) > 0 {
+			list[i].steps = withHandlers(t.Steps)
+		}
 		if l.Key == "" {
 			continue
 		}
@@ -34,6 +39,16 @@ func newLimits(t tasker.Template) ([]limitOfGraph, error) {
 		}
 	}
 	return list, nil
+}
+
+// withHandlers returns the names of the steps that workers execute.
+func withHandlers(steps []tasker.StepTemplate) (names []string) {
+	for i := range steps {
+		if steps[i].HasHandler() {
+			names = append(names, steps[i].Name)
+		}
+	}
+	return names
 }
 
 // limitsOf evaluates the keys of the limits of a new task. The error is Invalid when one has no key:
@@ -51,12 +66,12 @@ func (g *graph) limitsOf(ctx context.Context, t *postgres.CreatedTask) (list []p
 			}
 		}
 		if l.steps == nil {
-			list = append(list, postgres.TaskLimit{Name: l.name, Key: key})
+			list = append(list, postgres.TaskLimit{Name: l.name, Key: key, Weight: 1})
 			continue
 		}
 		for i := range t.Steps {
-			if slices.Contains(l.steps, t.Steps[i].Name) {
-				list = append(list, postgres.TaskLimit{Name: l.name, Key: key, Step: &t.Steps[i].UUID})
+			if name := t.Steps[i].Name; slices.Contains(l.steps, name) {
+				list = append(list, postgres.TaskLimit{Name: l.name, Key: key, Step: &t.Steps[i].UUID, Weight: max(l.weights[name], 1)})
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -196,6 +197,67 @@ func TestAPlaceIsFoundAmongManyFullKeys(t *testing.T) {
 		if got := hold(next); got != cancelled {
 			t.Fatalf("two claims were given %s when %s had a place", got, cancelled)
 		}
+	}
+}
+
+// A step takes as many places as its weight, all of them if the limit has fewer, and what is less urgent does not keep it from
+// them.
+func TestAStepTakesSeveralPlaces(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	t1 := withLimits(tasker.LimitTemplate{Name: "gpu", MaxInProgress: 4, Weights: map[string]int{"one": 3}})
+	t1.Steps = []tasker.StepTemplate{enginetest.Step("one")}
+	h.register(t1)
+	light := withLimits(tasker.LimitTemplate{Name: "gpu", MaxInProgress: 4})
+	light.Name, light.Steps = "light", []tasker.StepTemplate{enginetest.Step("small")}
+	h.register(light)
+	create := func(name string, priority int) {
+		h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: name, Priority: priority})
+	}
+	ref := tasker.LimitRef{Kind: tasker.NamedLimit, Namespace: enginetest.Namespace, Name: "gpu"}
+	next := func(want ...string) []tasker.Assignment {
+		t.Helper()
+		list := h.claim()
+		var got []string
+		for _, a := range list {
+			got = append(got, a.Name)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Fatalf("handed out %v, want %v", got, want)
+		}
+		return list
+	}
+	create("light", 2)
+	create("light", 2)
+	create("limited", 1)
+	create("light", 0)
+	small := next("small", "small")
+	h.accepted(success(small[0], `1`))
+	heavy := next("one")
+	l, err := h.Engine.Limit(h.Context(), ref)
+	h.Must(err)
+	if l.InProgress != 4 || len(l.Keys) != 1 || len(l.Keys[0].Holders) != 2 || l.Keys[0].Holders[1].Weight != 3 {
+		t.Errorf("four places are taken, three by one step: %+v", l)
+	}
+	next()
+	h.accepted(success(small[1], `1`))
+	last := next("small")
+	create("limited", 2)
+	h.accepted(success(last[0], `1`))
+	create("light", 1)
+	next() // one place is free: the step that is more urgent waits for three
+	h.accepted(success(heavy[0], `1`))
+	both := next("one", "small")
+	h.limit(ref, 2)
+	create("limited", 9)
+	next()
+	for _, a := range both {
+		h.accepted(success(a, `1`))
+	}
+	next("one") // takes both places
+	if l, err = h.Engine.Limit(h.Context(), ref); err != nil || l.InProgress != 2 {
+		t.Errorf("%d of 2 places are taken: %v", l.InProgress, err)
 	}
 }
 

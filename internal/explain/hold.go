@@ -137,7 +137,10 @@ func (v view) sayLimited() said {
 		Sentence: fmt.Sprintf("waits for limit %s (%s)", limitOf(l), v.placesOf()), Since: l.LimitSince,
 		Turn: tasker.TurnWorker, Unblocks: "A step that has a place ends; or the limit is raised: tasker-ctl limit set.",
 	}
-	if l.LimitMax == 0 || l.LimitTaken < int64(l.LimitMax) {
+	if l.LimitWeight > 1 {
+		w.Sentence += fmt.Sprintf(", of which it takes %d", l.LimitWeight)
+	}
+	if l.LimitMax == 0 || l.LimitTaken+int64(min(l.LimitWeight, l.LimitMax)) <= int64(l.LimitMax) {
 		w.Turn, w.Unblocks = tasker.TurnClock, "It begins as the rate of the limit allows; or the limit is raised: tasker-ctl limit set."
 	}
 	if l.LimitHolderSince != nil {

@@ -303,13 +303,13 @@ WHERE num_nonnulls(q.hold_uuid, q.limit_key_id) <> 1
 UNION ALL
 SELECT 'limit has more steps in progress than it lets be', h.task_uuid, format('%s of limit %s, key %s', h.step_uuid, l.limit_id, k.key)
 FROM (
-    SELECT h.*, row_number() OVER (PARTITION BY h.limit_key_id ORDER BY s.last_attempted_at, h.step_uuid) AS place, s.last_attempted_at
+    SELECT h.*, sum(h.weight) OVER (PARTITION BY h.limit_key_id ORDER BY s.last_attempted_at, h.step_uuid) AS places, s.last_attempted_at
     FROM tasker.limit_slots h
     JOIN tasker.workflow_steps s ON s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid AND s.state = 'in_progress' AND s.fence = h.fence
 ) h
 JOIN tasker.limit_keys k ON k.limit_key_id = h.limit_key_id
 JOIN tasker.limits l ON l.limit_id = k.limit_id
-WHERE h.place > l.max_in_progress AND h.last_attempted_at > l.changed_at -- a limit that was lowered takes nothing back
+WHERE h.places > l.max_in_progress AND h.last_attempted_at > l.changed_at -- a limit that was lowered takes nothing back
 UNION ALL
 SELECT 'step in progress has no place of its limit', s.task_uuid, format('%s: limit %s', s.step_uuid, l.limit_id)
 FROM tasker.workflow_steps s

@@ -36,7 +36,8 @@ LEFT JOIN LATERAL (
 ) hd ON true
 LEFT JOIN LATERAL (
     SELECT l.kind, l.namespace, l.name, k.key, l.max_in_progress, l.per_second, coalesce(q.held_at, s.state_since) AS held_at,
-        (SELECT count(*) FROM (SELECT FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT 10000) n) AS taken,
+        (SELECT coalesce(sum(n.weight), 0) FROM (SELECT h.weight FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT 10000) n) AS taken,
+        coalesce((SELECT x.weight FROM (` + limitsOf("s") + `) x WHERE x.limit_id = k.limit_id AND x.key = k.key LIMIT 1), 1) AS weight,
         o.task_uuid AS holder, o.name AS holder_step, o.last_attempted_at AS holder_since
     FROM tasker.limit_keys k
     JOIN tasker.limits l ON l.limit_id = k.limit_id
@@ -56,7 +57,7 @@ const holdOfStepColumns = `
     hd.hold_uuid, coalesce(hd.kind, '') AS hold_kind, coalesce(hd.owner, '') AS hold_owner, coalesce(hd.reason, '') AS hold_reason, coalesce(hd.state, '') AS hold_state,
     coalesce(hd.blocks, false) AS hold_blocks, coalesce(hd.wave, 0) AS hold_wave, coalesce(cardinality(hd.waves), 0) AS hold_waves, hd.began_at AS hold_began, hd.ends_at AS hold_ends, hd.next_probe_at AS hold_probe, hd.others AS hold_others,
     coalesce(lk.kind, '') AS limit_kind, coalesce(lk.namespace, '') AS limit_namespace, coalesce(lk.name, '') AS limit_name, coalesce(lk.key, '') AS limit_key,
-    coalesce(lk.max_in_progress, 0) AS limit_max, coalesce(lk.per_second, 0) AS limit_rate, coalesce(lk.taken, 0) AS limit_taken, lk.held_at AS limit_since,
+    coalesce(lk.max_in_progress, 0) AS limit_max, coalesce(lk.per_second, 0) AS limit_rate, coalesce(lk.taken, 0) AS limit_taken, coalesce(lk.weight, 0) AS limit_weight, lk.held_at AS limit_since,
     lk.holder AS limit_holder, coalesce(lk.holder_step, '') AS limit_holder_step, lk.holder_since AS limit_holder_since`
 
 // A HoldOfStep is the hold that keeps a step from claims.
@@ -78,6 +79,7 @@ type LimitOfStep struct {
 	LimitMax                                       int
 	LimitRate                                      float64
 	LimitTaken                                     int64 // places of the key
+	LimitWeight                                    int   // how many the step takes
 	LimitSince                                     *time.Time
 	LimitHolder                                    *tasker.ID // the task that has a place for the longest time
 	LimitHolderStep                                string

@@ -16,8 +16,8 @@ const limitColumns = `
     l.by_template, l.changed_at, l.changed_by`
 
 var countLimit = `,
-    (SELECT count(*) FROM (
-        SELECT FROM tasker.limit_keys k
+    (SELECT coalesce(sum(n.weight), 0) FROM (
+        SELECT h.weight FROM tasker.limit_keys k
         JOIN tasker.limit_slots h ON h.limit_key_id = k.limit_key_id
         WHERE k.limit_id = l.limit_id AND ` + holdsSlot + `
         LIMIT ` + maxLimitCount + `
@@ -78,7 +78,7 @@ SELECT k.limit_key_id, k.key, w.in_progress, w.waiting,
 FROM tasker.limits l
 CROSS JOIN LATERAL (SELECT * FROM tasker.limit_keys k WHERE k.limit_id = l.limit_id ORDER BY k.limit_id, k.key LIMIT ` + strconv.Itoa(maxLimitKeysRead) + `) k
 CROSS JOIN LATERAL (
-    SELECT (SELECT count(*) FROM (SELECT FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT ` + maxLimitCount + `) n) AS in_progress,
+    SELECT (SELECT coalesce(sum(n.weight), 0) FROM (SELECT h.weight FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT ` + maxLimitCount + `) n) AS in_progress,
         (SELECT count(*) FROM (SELECT FROM tasker.held_steps q WHERE q.limit_key_id = k.limit_key_id LIMIT ` + maxLimitCount + `) n) AS waiting
 ) w
 WHERE (l.namespace, l.kind, l.name) = ($1, $2, $3)
@@ -86,10 +86,10 @@ ORDER BY w.waiting DESC, w.in_progress DESC, k.key
 LIMIT $4`
 
 var selectLimitHolders = `
-SELECT k.limit_key_id, x.task_uuid, x.step_uuid, x.step, x.claimed_at
+SELECT k.limit_key_id, x.task_uuid, x.step_uuid, x.step, x.claimed_at, x.weight
 FROM unnest($1::bigint[]) AS k (limit_key_id)
 CROSS JOIN LATERAL (
-    SELECT s.task_uuid, s.step_uuid, s.name AS step, s.last_attempted_at AS claimed_at
+    SELECT s.task_uuid, s.step_uuid, s.name AS step, s.last_attempted_at AS claimed_at, h.weight
     FROM tasker.limit_slots h
     JOIN tasker.workflow_steps s ON s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid AND s.state || '' = 'in_progress' AND s.fence = h.fence
     WHERE h.limit_key_id = k.limit_key_id AND ($2::text[] IS NULL OR s.namespace = ANY ($2))
@@ -220,8 +220,8 @@ func (tx *Tx) deleteLimit(ctx context.Context, ref tasker.LimitRef) error {
 }
 
 // limitedSteps are steps that are put aside for a limit and go back into the queue: if the limit is
-// gone; if the key has places and no worker is alive that would take them, so that the time in which
-// one must come runs; or, with a broker ($2), if the key has places, so that they are announced.
+// gone; if their keys have places and no worker is alive that would take them, so that the time in which
+// one must come runs; or, with a broker ($2), if their keys have places, so that they are announced.
 //
 // $1 how many, $3 the key after which the look begins.
 var limitedSteps = `
@@ -252,9 +252,9 @@ FROM (
         ORDER BY s.limit_key_id, s.priority DESC, s.state_since
         LIMIT greatest(k.places, 0)
     ) e
-    WHERE $2 OR k.limit_id IS NULL OR NOT EXISTS (
+    WHERE k.limit_id IS NULL OR NOT EXISTS (` + fullKeyOf("e") + `) AND ($2 OR NOT EXISTS (
         SELECT FROM tasker.workers w WHERE ` + liveWorker + ` AND e.namespace = ANY (w.namespaces) AND e.handler = ANY (w.handlers)
-    )
+    ))
     LIMIT $1::int
 ) x`
 

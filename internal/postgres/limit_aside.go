@@ -2,7 +2,10 @@ package postgres
 
 import "strings"
 
-// fullKeyOf selects the first key without places of the limits of a step, as a hint.
+// mostOf is how many places of a limit l a step takes at most.
+const mostOf = `least(l.max_in_progress, l.burst)`
+
+// fullKeyOf selects the first key of the limits of a step that has fewer places than it takes, as a hint.
 func fullKeyOf(row string) string {
 	return `
         SELECT p.limit_key_id
@@ -10,7 +13,7 @@ func fullKeyOf(row string) string {
         JOIN tasker.limit_keys p ON p.limit_id = x.limit_id AND p.key = x.key
         JOIN tasker.limits l ON l.limit_id = p.limit_id
         CROSS JOIN (SELECT clock_timestamp() AS at) c
-        WHERE ` + placesOf("p.limit_key_id", "1") + ` <= 0
+        WHERE ` + placesOf("p.limit_key_id", "x.weight") + ` < least(x.weight, ` + mostOf + `)
         ORDER BY p.limit_id, p.key
         LIMIT 1`
 }
@@ -52,7 +55,7 @@ func fullSteps(queues string) string {
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 ` + queues + `
 looked AS MATERIALIZED (
-    SELECT e.task_uuid, e.step_uuid, e.aside, n.keys
+    SELECT e.task_uuid, e.step_uuid, e.aside, n.keys, n.weights
     FROM (
         SELECT e.*, NULL::bigint AS aside
         FROM queues q
@@ -69,7 +72,7 @@ looked AS MATERIALIZED (
         CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since", "$4::bigint", "1", "64") + `
     ) e
     CROSS JOIN LATERAL (
-        SELECT array_agg(k.limit_key_id ORDER BY k.limit_id, k.key) AS keys
+        SELECT array_agg(k.limit_key_id ORDER BY k.limit_id, k.key) AS keys, array_agg(x.weight ORDER BY k.limit_id, k.key) AS weights
         FROM (` + limitsOf("e") + `) x
         JOIN tasker.limit_keys k ON k.limit_id = x.limit_id AND k.key = x.key
     ) n
@@ -77,19 +80,21 @@ looked AS MATERIALIZED (
     LIMIT $3::int
 ),
 full_keys AS MATERIALIZED (
-    SELECT coalesce(array_agg(k.limit_key_id), '{}') AS list
-    FROM (SELECT DISTINCT unnest(keys) AS limit_key_id FROM looked) k
+    SELECT k.limit_key_id, k.weight
+    FROM (SELECT DISTINCT u.* FROM looked s CROSS JOIN LATERAL unnest(s.keys, s.weights) AS u (limit_key_id, weight)) k
     CROSS JOIN clock c
     JOIN tasker.limit_keys p ON p.limit_key_id = k.limit_key_id
     JOIN tasker.limits l ON l.limit_id = p.limit_id
-    WHERE ` + placesOf("k.limit_key_id", "1") + ` <= 0
+    WHERE ` + placesOf("k.limit_key_id", "k.weight") + ` < least(k.weight, ` + mostOf + `)
 )
 SELECT coalesce(array_agg(x.task_uuid), '{}') AS tasks, coalesce(array_agg(x.step_uuid), '{}') AS steps, coalesce(array_agg(x.key), '{}') AS keys,
     coalesce(array_agg(x.aside IS NOT NULL), '{}') AS aside
 FROM (
-    SELECT l.task_uuid, l.step_uuid, l.aside, (SELECT k FROM unnest(l.keys) AS k WHERE k = ANY ((SELECT list FROM full_keys)::bigint[]) LIMIT 1) AS key
-    FROM looked l
-    WHERE l.keys && (SELECT list FROM full_keys)
+    SELECT DISTINCT ON (s.task_uuid, s.step_uuid) s.task_uuid, s.step_uuid, s.aside, f.limit_key_id AS key
+    FROM looked s
+    CROSS JOIN LATERAL unnest(s.keys, s.weights) WITH ORDINALITY AS u (limit_key_id, weight, n)
+    JOIN full_keys f ON f.limit_key_id = u.limit_key_id AND f.weight = u.weight
+    ORDER BY s.task_uuid, s.step_uuid, u.n
 ) x`
 }
 
@@ -97,4 +102,4 @@ FROM (
 const changeKey = `
 UPDATE tasker.held_steps a SET limit_key_id = d.limit_key_id
 FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bool[]) AS d (task_uuid, step_uuid, limit_key_id, aside)
-WHERE d.aside AND a.task_uuid = d.task_uuid AND a.step_uuid = d.step_uuid AND a.limit_key_id IS NOT NULL`
+WHERE d.aside AND a.task_uuid = d.task_uuid AND a.step_uuid = d.step_uuid AND a.limit_key_id <> d.limit_key_id`

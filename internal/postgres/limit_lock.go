@@ -48,9 +48,12 @@ const hasNames = `EXISTS (
         WHERE x.namespace = ANY ($1::text[]) AND x.handler || '' = ANY ($2::text[])
     )`
 
+// hasWeights is true where steps take more than one place of a limit.
+const hasWeights = `EXISTS (SELECT FROM tasker.task_limits t WHERE t.weight > 1)`
+
 // mayHavePlaces is true of a key k that may have places, as far as that is told by looking at a few of its steps.
 const mayHavePlaces = `coalesce((SELECT l.max_in_progress FROM tasker.limits l WHERE l.limit_id = k.limit_id) > (
-                SELECT count(*) FROM (SELECT FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT 20) n
+                SELECT coalesce(sum(n.weight), 0) FROM (SELECT h.weight FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT 20) n
             ), true)`
 
 // lockFreeKeys locks the keys of the most urgent steps whose keys nobody else has.

@@ -96,13 +96,13 @@ queues AS (SELECT namespace, handler FROM queued UNION SELECT w.namespace, w.han
 // the ids of the keys.
 const lockedPlaces = `
 mine AS MATERIALIZED (
-    SELECT k.limit_key_id, l.per_second, r.places, r.again
+    SELECT k.limit_key_id, l.per_second, r.places, r.again, least(l.max_in_progress, l.burst) AS most
     FROM unnest(` + lockedKeys + `) AS u (limit_key_id)
     CROSS JOIN clock c
     JOIN tasker.limit_keys k ON k.limit_key_id = u.limit_key_id
     JOIN tasker.limits l ON l.limit_id = k.limit_id
     CROSS JOIN LATERAL (
-        SELECT l.max_in_progress - (SELECT count(*) FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id) AS free,
+        SELECT l.max_in_progress - (SELECT coalesce(sum(h.weight), 0) FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id) AS free,
             l.burst - greatest(extract(epoch FROM nullif(k.full_at, '-infinity') - c.at), 0) * l.per_second + 1e-9 AS due
         OFFSET 0 -- counted once
     ) n
@@ -111,7 +111,9 @@ mine AS MATERIALIZED (
             CASE WHEN n.free <= 0 OR n.due IS NULL THEN ` + limitRestMS + ` ELSE least(greatest((floor(n.due) + 1 - n.due) / l.per_second * 1000, 1), ` + limitRestMS + `) END::int AS again
     ) r
 ),
-places AS MATERIALIZED (SELECT coalesce(jsonb_object_agg(limit_key_id, places), '{}') AS of FROM mine),
+places AS MATERIALIZED (
+    SELECT coalesce(jsonb_object_agg(limit_key_id, places), '{}') AS of, coalesce(jsonb_object_agg(limit_key_id, most), '{}') AS most FROM mine
+),
 `
 
 // placesLeft is how many places a key has: none if it is not locked.
@@ -119,12 +121,19 @@ func placesLeft(key string) string {
 	return `coalesce(((SELECT of FROM places) ->> ` + key + `::text)::int, 0)`
 }
 
-// keysOfStep are the keys of the limits of a row s that templates give, and whether all have places.
+// keysOfStep are the keys of the limits of a row s that templates give, how many places of each it takes, whether all have
+// as many, and the keys that have some and too few, if no other that is locked has none.
 func keysOfStep(row string) string {
 	return `(
-            SELECT coalesce(array_agg(k.limit_key_id), '{}') AS ids, coalesce(bool_and(` + placesLeft("k.limit_key_id") + ` > 0), true) AS open
+            SELECT coalesce(array_agg(k.limit_key_id), '{}') AS ids, coalesce(array_agg(w.weight), '{}') AS weights,
+                coalesce(bool_and(coalesce(w.places, 0) >= w.weight), true) AS open, CASE WHEN min(w.places) > 0 THEN array_agg(k.limit_key_id) FILTER (WHERE w.places < w.weight) END AS wants
             FROM (` + namesOf(row) + ` AND (SELECT names FROM named)) t
             LEFT JOIN tasker.limit_keys k ON k.limit_id = t.limit_id AND k.key = t.key
+            CROSS JOIN LATERAL (
+                SELECT ((SELECT of FROM places) ->> k.limit_key_id::text)::int AS places,
+                    CASE WHEN t.weight = 1 THEN 1 ELSE least(t.weight, ((SELECT most FROM places) ->> k.limit_key_id::text)::int) END AS weight
+                OFFSET 0 -- read once
+            ) w
         )`
 }
 
@@ -147,7 +156,7 @@ func claimLimitedSteps(s limitSource, h holds) string {
 	}
 	return `
 WITH RECURSIVE ` + h.clock("false") + `,
-named AS MATERIALIZED (SELECT ` + hasNames + ` AS names),
+named AS MATERIALIZED (SELECT ` + hasNames + ` AS names, ` + hasWeights + ` AS weights),
 ` + s.parts("$8", "$9") + lockedPlaces + `
 open AS MATERIALIZED (
     SELECT q.namespace, q.handler, w.ids, w.places, w.unlocked
@@ -199,9 +208,9 @@ var admission = `candidate AS MATERIALIZED (
 refused AS MATERIALIZED (
     SELECT coalesce(array_agg(DISTINCT x.n), '{}') AS list
     FROM (
-        SELECT c.n, k.id, row_number() OVER (PARTITION BY k.id ORDER BY c.n) AS place FROM candidate c CROSS JOIN LATERAL unnest(c.keys) AS k (id)
+        SELECT c.n, k.id, sum(k.weight) OVER (PARTITION BY k.id ORDER BY c.n) AS upto FROM candidate c CROSS JOIN LATERAL unnest(c.keys, c.weights) AS k (id, weight)
     ) x
-    WHERE x.place > ` + placesLeft("x.id") + `
+    WHERE x.upto > ` + placesLeft("x.id") + `
 ),
 known AS MATERIALIZED (
     SELECT least(max(n) FILTER (WHERE aside IS NULL AND of_ready = $3::int), max(n) FILTER (WHERE aside IS NOT NULL AND of_aside = $3::int)) AS upto
@@ -213,7 +222,9 @@ admitted AS MATERIALIZED (
     ORDER BY c.n
     LIMIT $3::int
 ),
-keys_of AS MATERIALIZED (SELECT coalesce(jsonb_object_agg(step_uuid, keys), '{}') AS list FROM admitted),
+keys_of AS MATERIALIZED (
+    SELECT coalesce(jsonb_object_agg(a.step_uuid, (SELECT coalesce(jsonb_object_agg(k.id, k.weight), '{}') FROM unnest(a.keys, a.weights) AS k (id, weight))), '{}') AS list FROM admitted a
+),
 `
 
 // placeSteps are parts of the WITH of a lease: what was put aside is so no more, each step has a row for each of its keys,
@@ -225,18 +236,18 @@ back AS (
     WHERE p.ready_row IS NULL AND a.task_uuid = p.task_uuid AND a.step_uuid = p.step_uuid
 ),
 placed AS (
-    INSERT INTO tasker.limit_slots (limit_key_id, task_uuid, step_uuid, fence)
-    SELECT k.id::bigint, s.task_uuid, s.step_uuid, s.fence
+    INSERT INTO tasker.limit_slots (limit_key_id, task_uuid, step_uuid, fence, weight)
+    SELECT k.id::bigint, s.task_uuid, s.step_uuid, s.fence, k.weight::int
     FROM claimed s
-    CROSS JOIN LATERAL jsonb_array_elements_text((SELECT list FROM keys_of) -> s.step_uuid::text) AS k (id)
-    ON CONFLICT (limit_key_id, task_uuid, step_uuid) DO UPDATE SET fence = excluded.fence
-    RETURNING limit_key_id
+    CROSS JOIN LATERAL jsonb_each_text((SELECT list FROM keys_of) -> s.step_uuid::text) AS k (id, weight)
+    ON CONFLICT (limit_key_id, task_uuid, step_uuid) DO UPDATE SET fence = excluded.fence, weight = excluded.weight
+    RETURNING limit_key_id, weight
 ),
 charged AS (
     UPDATE tasker.limit_keys k
-    SET full_at = CASE WHEN m.per_second IS NULL THEN k.full_at ELSE greatest(k.full_at, c.at) + interval '1 second' * (u.steps / m.per_second) END,
+    SET full_at = CASE WHEN m.per_second IS NULL THEN k.full_at ELSE greatest(k.full_at, c.at) + interval '1 second' * (u.places / m.per_second) END,
         used_at = CASE WHEN k.used_at < c.at - interval '5 minutes' THEN c.at ELSE k.used_at END
-    FROM (SELECT limit_key_id, count(*) AS steps FROM placed GROUP BY limit_key_id) u
+    FROM (SELECT limit_key_id, sum(weight) AS places FROM placed GROUP BY limit_key_id) u
     CROSS JOIN clock c
     CROSS JOIN LATERAL (SELECT m.per_second FROM mine m WHERE m.limit_key_id = u.limit_key_id LIMIT 1) m
     WHERE k.limit_key_id = u.limit_key_id AND (m.per_second IS NOT NULL OR k.used_at < c.at - interval '5 minutes')
@@ -298,8 +309,24 @@ func looks(s limitSource) string {
 
 func queueCandidates(s limitSource, gates string, h holds) string {
 	return `
+aside_keys AS MATERIALIZED (
+    SELECT q.*, k.limit_key_id FROM open q CROSS JOIN LATERAL (` + moreAside("$8::bigint") + `) k WHERE q.places > 0
+),
+kept AS MATERIALIZED (
+    SELECT k.id, e.priority, e.due_at, e.state_since
+    FROM open q
+    CROSS JOIN LATERAL ` + wanting("tasker.ready_steps s", "s.due_at", "") + ` e
+    CROSS JOIN unnest(e.wants) AS k (id)
+    WHERE q.places > 0 AND (SELECT weights FROM named)
+    UNION ALL
+    SELECT k.id, e.priority, e.due_at, e.state_since
+    FROM aside_keys q
+    CROSS JOIN LATERAL ` + wanting("tasker.held_steps s", orderOf("s"), " AND s.limit_key_id = q.limit_key_id") + ` e
+    CROSS JOIN unnest(e.wants) AS k (id)
+    WHERE (SELECT weights FROM named)
+),
 ready AS MATERIALIZED (
-    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, NULL::bigint AS aside, q.ids || e.ids AS keys
+    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, NULL::bigint AS aside, ` + keysAndWeights + `
     FROM open q
     CROSS JOIN LATERAL (
         ` + readyIn("state_since", "", s.without("$6", gates, h)) + `
@@ -310,14 +337,11 @@ ready AS MATERIALIZED (
     ORDER BY ` + urgencyByDue("e") + `
     LIMIT $3::int
 ),
-aside_keys AS MATERIALIZED (
-    SELECT q.*, k.limit_key_id FROM open q CROSS JOIN LATERAL (` + moreAside("$8::bigint") + `) k WHERE q.places > 0
-),
 aside AS MATERIALIZED (
-    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, q.limit_key_id AS aside, q.ids || e.ids AS keys
+    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, q.limit_key_id AS aside, ` + keysAndWeights + `
     FROM aside_keys q
     CROSS JOIN LATERAL (
-        SELECT s.*, n.ids
+        SELECT s.*, n.ids, n.weights
         FROM (
             SELECT ` + candidateColumns + `
             FROM (SELECT a.*, NULL::uuid AS released_by, ` + orderOf("a") + ` AS due_at FROM tasker.held_steps a) s
@@ -326,7 +350,7 @@ aside AS MATERIALIZED (
             LIMIT ` + limitDepth + `
         ) s
         CROSS JOIN LATERAL ` + keysOfStep("s") + ` n
-        WHERE n.open
+        WHERE n.open AND ` + mayTake + `
         ORDER BY s.priority DESC, s.state_since
         LIMIT least($3::int, q.places, CASE WHEN (SELECT of FROM places) ? q.limit_key_id::text THEN ` + placesLeft("q.limit_key_id") + `
                 WHEN NOT EXISTS (SELECT FROM tasker.limit_keys x WHERE x.limit_key_id = q.limit_key_id) THEN $3::int ELSE 0 END)
@@ -338,10 +362,36 @@ aside AS MATERIALIZED (
 `
 }
 
+// keysAndWeights are the keys of a step e of a queue q, and how many places of each it takes.
+const keysAndWeights = `q.ids || e.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) || e.weights AS weights`
+
+// wanting selects the first steps of a queue q that wait for more places of a key that has some: none that is less urgent
+// takes them.
+func wanting(table, due, which string) string {
+	return `(
+        SELECT s.*, n.wants
+        FROM (
+            SELECT s.task_uuid, s.step_uuid, s.priority, s.state_since, ` + due + ` AS due_at
+            FROM ` + table + `
+            WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + `
+            ORDER BY s.priority DESC, s.state_since
+            LIMIT ` + limitDepth + `
+        ) s
+        CROSS JOIN LATERAL ` + keysOfStep("s") + ` n
+        WHERE n.wants IS NOT NULL
+    )`
+}
+
+// mayTake is true of a step s with the keys n.ids if no step that is more urgent waits for more places of one.
+const mayTake = `NOT EXISTS (
+                SELECT FROM kept k
+                WHERE k.id = ANY (n.ids) AND (-k.priority, coalesce(k.due_at, 'infinity'), k.state_since) < (-s.priority, coalesce(s.due_at, 'infinity'), s.state_since)
+            )`
+
 // readyIn selects the steps of a queue q that are first in an order within their priorities, and whose keys have places.
 func readyIn(order, which, without string) string {
 	return `(
-            SELECT s.*, n.ids
+            SELECT s.*, n.ids, n.weights
             FROM (
                 SELECT ` + candidateColumns + `
                 FROM tasker.ready_steps s
@@ -350,7 +400,7 @@ func readyIn(order, which, without string) string {
                 LIMIT ` + limitDepth + `
             ) s
             CROSS JOIN LATERAL ` + keysOfStep("s") + ` n
-            WHERE n.open
+            WHERE n.open AND ` + mayTake + `
             ORDER BY s.priority DESC, s.` + order + `
             LIMIT least($3::int, q.places)
         )`
@@ -365,7 +415,7 @@ func urgencyByDue(row string) string {
 func namedCandidates(s limitSource, gates string, h holds) string {
 	return `
 ready AS MATERIALIZED (
-    SELECT s.*, NULL::bigint AS aside, q.ids || n.ids AS keys
+    SELECT s.*, NULL::bigint AS aside, q.ids || n.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) || n.weights AS weights
     FROM (
         SELECT ` + strings.ReplaceAll(candidateColumns, "s.", "r.") + `
         FROM clock k
@@ -396,7 +446,7 @@ func sharedLimitsOf(row string) string {
 // namesOf selects the limits that the template of a task gives to a step, with their keys.
 func namesOf(row string) string {
 	return `
-        SELECT t.limit_id, t.key
+        SELECT t.limit_id, t.key, t.weight
         FROM tasker.task_limits t
         JOIN tasker.limits l ON l.limit_id = t.limit_id
         WHERE t.task_uuid = ` + row + `.task_uuid AND (t.step_uuid IS NULL OR t.step_uuid = ` + row + `.step_uuid OR t.step_uuid = (
@@ -406,7 +456,7 @@ func namesOf(row string) string {
 
 // limitsOf selects the keys of the limits of a step.
 func limitsOf(row string) string {
-	return `SELECT x.limit_id, '' AS key FROM (` + sharedLimitsOf(row) + `) x
+	return `SELECT x.limit_id, '' AS key, 1 AS weight FROM (` + sharedLimitsOf(row) + `) x
         UNION ALL ` + namesOf(row)
 }
 
@@ -415,7 +465,7 @@ func limitsOf(row string) string {
 func placesOf(key, most string) string {
 	return `CASE WHEN l.limit_id IS NULL THEN ` + most + ` ELSE least(` + most + `,
             CASE WHEN l.max_in_progress IS NOT NULL THEN l.max_in_progress - (
-                SELECT count(*) FROM (SELECT FROM tasker.limit_slots h WHERE h.limit_key_id = ` + key + ` AND ` + holdsSlot + ` LIMIT l.max_in_progress) n
+                SELECT coalesce(sum(n.weight), 0) FROM (SELECT h.weight FROM tasker.limit_slots h WHERE h.limit_key_id = ` + key + ` AND ` + holdsSlot + ` LIMIT l.max_in_progress) n
             ) END,
             CASE WHEN l.per_second IS NOT NULL
                 THEN floor(l.burst - greatest(extract(epoch FROM nullif(p.full_at, '-infinity') - c.at), 0) * l.per_second + 1e-9) END

@@ -69,6 +69,8 @@ type TaskLimit struct {
 	Name string
 	Key  string
 	Step *tasker.ID // that is limited; nil: every step
+
+	Weight int // how many places a step takes
 }
 
 type newTaskLimit struct {
@@ -82,11 +84,12 @@ var taskLimitColumns = columns[newTaskLimit]{
 	col("name text", func(l *newTaskLimit) string { return l.Name }),
 	col("key text", func(l *newTaskLimit) string { return l.Key }),
 	col("step_uuid uuid", func(l *newTaskLimit) pgtype.UUID { return nullable(l.Step) }),
+	col("weight integer", func(l *newTaskLimit) int { return l.Weight }),
 }
 
 var insertTaskLimits = `
-INSERT INTO tasker.task_limits (task_uuid, step_uuid, limit_id, key)
-SELECT u.task_uuid, u.step_uuid, l.limit_id, u.key
+INSERT INTO tasker.task_limits (task_uuid, step_uuid, limit_id, key, weight)
+SELECT u.task_uuid, u.step_uuid, l.limit_id, u.key, u.weight
 FROM ` + taskLimitColumns.unnest("u", 1) + `
 JOIN tasker.limits l ON l.namespace = u.namespace AND l.kind = 'name' AND l.name = u.name`
 

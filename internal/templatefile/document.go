@@ -440,22 +440,47 @@ func (v value) checkLimits(t *tasker.Template) {
 		if slices.ContainsFunc(t.Limits[:i], func(o tasker.LimitTemplate) bool { return o.Name == l.Name }) {
 			place.fault("the template gives limit %s twice", quote(l.Name))
 		}
-		value := l.Value()
-		if err := value.Check(); err != nil {
+		given := l.Value()
+		if err := given.Check(); err != nil {
 			place.fault("%s", err)
 		}
 		place.checkExpression(expression.Source{Key: "key", Text: l.Key, Kind: expression.Any}, expression.Scope{Input: t.InputSchema, Search: true})
-		steps, has := place.get("steps")
-		if !has {
-			continue
-		}
-		for n, name := range steps.items() {
-			switch s, ok := byName[l.Steps[n]]; {
+		limits := func(at value, name string) bool {
+			switch s, ok := byName[name]; {
 			case !ok:
-				name.fault("the template has no step %s", quote(l.Steps[n]))
+				at.fault("the template has no step %s", quote(name))
 			case !s.HasHandler():
-				name.fault("no worker executes step %s: a limit is of steps that workers execute", quote(s.Name))
+				at.fault("no worker executes step %s: a limit is of steps that workers execute", quote(name))
+			default:
+				return true
 			}
+			return false
+		}
+		if steps, has := place.get("steps"); has {
+			for n, name := range steps.items() {
+				limits(name, l.Steps[n])
+			}
+		}
+		place.checkWeights(l, limits)
+	}
+}
+
+// checkWeights notes what is wrong with how many places of a limit steps take.
+func (v value) checkWeights(l tasker.LimitTemplate, limits func(value, string) bool) {
+	weights, has := v.get("weights")
+	if !has {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Weights)) {
+		at, _ := weights.get(name)
+		switch weight := l.Weights[name]; {
+		case !limits(at, name):
+		case len(l.Steps) > 0 && !slices.Contains(l.Steps, name):
+			at.fault("step %s is not one of the steps of the limit", quote(name))
+		case l.MaxInProgress > 0 && weight > l.MaxInProgress:
+			at.fault("step %s takes %d places and max_in_progress is %d", quote(name), weight, l.MaxInProgress)
+		case l.Burst > 0 && weight > l.Burst:
+			at.fault("step %s takes %d places and burst is %d", quote(name), weight, l.Burst)
 		}
 	}
 }

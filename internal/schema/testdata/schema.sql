@@ -701,9 +701,11 @@ CREATE TABLE tasker.limit_slots (
     task_uuid uuid NOT NULL,
     step_uuid uuid NOT NULL,
     fence bigint NOT NULL,
+    weight integer DEFAULT 1 NOT NULL,
     CONSTRAINT limit_slots_pkey PRIMARY KEY (limit_key_id, task_uuid, step_uuid)
 ) WITH (fillfactor=85, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
 COMMENT ON TABLE tasker.limit_slots IS 'The steps that were claimed under a key of a limit. A row counts while its step is in progress under its fence.';
+COMMENT ON COLUMN tasker.limit_slots.weight IS 'How many places the step has taken.';
 
 CREATE TABLE tasker.limits (
     limit_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -1265,11 +1267,14 @@ CREATE TABLE tasker.task_limits (
     task_uuid uuid NOT NULL,
     step_uuid uuid,
     limit_id bigint NOT NULL,
-    key text NOT NULL
+    key text NOT NULL,
+    weight integer DEFAULT 1 NOT NULL
 );
 CREATE INDEX task_limits_by_task ON tasker.task_limits USING btree (task_uuid);
+CREATE INDEX task_limits_with_weight ON tasker.task_limits USING btree (task_uuid) WHERE (weight > 1);
 COMMENT ON TABLE tasker.task_limits IS 'The limits that the template of a task gives to it, with their keys.';
 COMMENT ON COLUMN tasker.task_limits.step_uuid IS 'The step that is limited. Null: every step of the task.';
+COMMENT ON COLUMN tasker.task_limits.weight IS 'How many places the step takes.';
 
 CREATE TABLE tasker.task_settle_paths (
     rest_from text NOT NULL,
