@@ -2,7 +2,9 @@ package web_test
 
 import (
 	"encoding/json"
+	"html"
 	"net/http"
+	"strings"
 	"testing"
 
 	"tasker.example/tasker"
@@ -56,6 +58,14 @@ func TestASchedule(t *testing.T) {
 	h.shows(h.post("/ui/new-schedule", fields...), http.StatusOK, "Schedule hourly is added.", "Next instants", "shop/hourly")
 	h.shows(h.post("/ui/new-schedule", fields...), http.StatusConflict, "has a schedule hourly already")
 	h.shows(h.post("/ui/new-schedule", append(fields, "name=often", "cron=", "every=90m")...), http.StatusOK, "every 1h30m0s")
+	h.shows(h.post("/ui/new-schedule", append(fields, "name=chain", "cron=", "after_end=10m", "jitter=5m")...), http.StatusOK, "10m0s after the end")
+	h.shows(h.post("/ui/new-schedule", append(fields, "name=office", "cron=0 9 1 * mon", "day_match=all", "except=sat, 2026-12-24..2027-01-01", "jitter=5m", "catch_up=all", "catch_up_max=3")...),
+		http.StatusOK, "Schedule office is added.")
+	var office string
+	h.Must(h.Admin().QueryRow(t.Context(), `SELECT concat_ws(' ', day_match, except_days, jitter_s, catch_up, catch_up_max) FROM tasker.schedules WHERE name = 'office'`).Scan(&office))
+	if office != "all {sat,2026-12-24..2027-01-01} 300 all 3" {
+		t.Errorf("the schedule has %s", office)
+	}
 
 	h.Exec(`UPDATE tasker.task_templates SET retired_at = now(), retired_by = 'ann', retired_reason = 'old'`)
 	h.shows(h.post(page+"/trigger", "actor=bo", "reason=again"), http.StatusBadRequest, "takes new tasks", ">again</textarea>")
@@ -69,4 +79,44 @@ func TestASchedule(t *testing.T) {
 	h.Must(h.Engine.DeleteSchedule(t.Context(), s.UUID, engine.ScheduleChange{Actor: "ann"}))
 	h.shows(h.get(page), http.StatusOK, "deleted")
 	h.shows(h.get(page+"/trigger"), http.StatusConflict, "was deleted")
+}
+
+// What is wrong with a new schedule is said beside the field that it is about, by the rules of the API, and what was
+// typed stays.
+func TestWhatIsWrongWithANewSchedule(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("validate"))
+	for _, tt := range []struct{ field, typed, problem string }{
+		{"name", "name=", "Is missing"},
+		{"cron", "cron=61 * * * *", "must be *, or a value from 0 to 59"},
+		{"cron", "day_match=any", "leave out day_match"},
+		{"zone", "zone=Mars", "Invalid time zone"},
+		{"every", "every=soon", "must be a duration such as 90s or 6h"},
+		{"after_end", "after_end=-1m", "must be a duration such as 90s or 6h"},
+		{"except", "except=sat someday", "is not understood; write a date"},
+		{"jitter", "jitter=2h", "Must be whole seconds, at most 3600"},
+		{"overlap", "overlap=never", "Must be skip, queue, cancel or allow"},
+		{"catch_up", "catch_up=some", "Must be none, last or all"},
+		{"catch_up_max", "catch_up=all", "Must be from 1 to 1000 where catch_up is all"},
+		{"catch_up_max", "catch_up_max=many", `"many" must be a number from 1 to 1000`},
+		{"context", "context={", "Is not JSON"},
+		{"namespace", "namespace=", "Is missing"},
+	} {
+		r := h.post("/ui/new-schedule", "actor=bo", "namespace=shop", "name=hourly", "template=order", "cron=0 * * * *", tt.typed)
+		_, beside, found := strings.Cut(r.text, `<p class="problem" id="`+tt.field+`-problem">`)
+		beside, _, _ = strings.Cut(beside, "</p>")
+		if r.status != http.StatusBadRequest || !found || !strings.Contains(html.UnescapeString(beside), tt.problem) {
+			t.Errorf("%s is answered with %d, and beside %s there is %q, want %q", tt.typed, r.status, tt.field, beside, tt.problem)
+		}
+		if _, typed, _ := strings.Cut(tt.typed, "="); typed != "" && !strings.Contains(html.UnescapeString(r.text), typed) {
+			t.Errorf("%s is lost", tt.typed)
+		}
+	}
+	r := h.post("/ui/new-schedule", "actor=bo", "namespace=shop", "name=hourly", "template=order", "after_end=10m", "except=sat,sun", "jitter=1m", "catch_up=all")
+	for _, want := range []string{"--after-end 10m", "--except sat,sun", "--jitter 1m", "--catch-up all", `"after_end_seconds":600`, "A schedule with after_end_seconds has neither overlap nor catch_up"} {
+		if text := html.UnescapeString(r.text); r.status != http.StatusBadRequest || !strings.Contains(text, want) {
+			t.Errorf("%d, without %s", r.status, want)
+		}
+	}
 }

@@ -1,8 +1,13 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,68 +25,159 @@ type newScheduleForm struct {
 	form
 	tasker.ScheduleSpec
 
-	Often, Doc string // as typed: the fixed rate, and the context
+	Fields []scheduleField
+	faults []tasker.Fault // of what cannot be read
 }
 
-// Choices are the values of overlap.
-func (*newScheduleForm) Choices() []tasker.Overlap { return tasker.Overlaps() }
+// A scheduleField is one of the fields of the form: of a part of a schedule that has a name in the API, and a flag
+// of the same name.
+type scheduleField struct {
+	Name     string
+	Label    string
+	Hint     string
+	Value    string // as typed
+	Options  []string
+	Most     int
+	Required bool
+	JSON     bool
+	Problem  string
+	path     string // in the faults of a schedule
+}
+
+func spelled[T ~string](list []T) (out []string) {
+	for _, v := range list {
+		out = append(out, string(v))
+	}
+	return out
+}
+
+// scheduleFields are the fields, in their order.
+func scheduleFields() []scheduleField {
+	return []scheduleField{
+		{Name: "namespace", Label: "Namespace", Hint: "of the schedule and of the template", Required: true, Most: 128},
+		{Name: "name", Label: "Name", Required: true, Most: 128},
+		{Name: "template", Label: "Template", Hint: "its newest version at each instant", Required: true, Most: 128},
+		{Name: "cron", Label: "Cron", Hint: "minute, hour, day of month, month, day of week; such as 30 2 * * *", Most: 256},
+		{Name: "day_match", Label: "If it restricts both fields of days", Hint: "an instant matches any of them, or all", Options: []string{"any", "all"}},
+		{Name: "zone", Label: "Zone of it", Hint: "such as Europe/Berlin; empty: UTC", Most: 64},
+		{Name: "every", path: "every_seconds", Label: "Or a fixed rate", Hint: "such as 90s or 6h, in place of cron", Most: 20},
+		{Name: "after_end", path: "after_end_seconds", Label: "Or a fixed delay", Hint: "so long after its task before has ended, such as 10m, in place of cron", Most: 20},
+		{Name: "except", Label: "Days on which no task is made", Hint: "such as sat, sun, 2026-12-25, 2026-12-24..2027-01-01", Most: 4000},
+		{Name: "jitter", path: "jitter_seconds", Label: "Jitter", Hint: "each instant is handled up to so much later, such as 5m", Most: 20},
+		{Name: "overlap", Label: "While a task of it has not ended", Options: spelled(tasker.Overlaps())},
+		{Name: "catch_up", Label: "Instants that no server handled in time", Hint: "which of them are made up for; empty: the last", Options: spelled(tasker.CatchUps())},
+		{Name: "catch_up_max", Label: "Of all of them at most", Hint: "with all; the last of them", Most: 10},
+		{Name: "context", Label: "Context of each task", Hint: "JSON; empty: {}", JSON: true},
+		{Name: "nominal_key", Label: "Its key that gets the instant", Hint: "optional", Most: 128},
+	}
+}
 
 func (s *server) newScheduleForm(req *request) (*newScheduleForm, error) {
-	field := func(name string) string { return strings.TrimSpace(req.FormValue(name)) }
-	p := &newScheduleForm{server: s, Often: field("every"), Doc: req.typed("context")}
-	p.Namespace, p.Name, p.Template, p.Cron, p.Zone = field("namespace"), field("name"), field("template"), field("cron"), field("zone")
-	p.NominalKey, p.Overlap = field("nominal_key"), tasker.Overlap(field("overlap"))
+	p := &newScheduleForm{server: s, Fields: scheduleFields()}
+	for i, f := range p.Fields {
+		p.Fields[i].path = cmp.Or(f.path, f.Name)
+		p.Fields[i].Value = strings.TrimSpace(req.FormValue(f.Name))
+		if f.JSON {
+			p.Fields[i].Value = req.typed(f.Name)
+		}
+	}
+	p.readSpec()
 	p.form = req.formOf(form{page: "schedulenew", title: "Add a schedule", nav: navSchedules, Button: "Add", Back: schedulesPath})
 	p.Command = p.command(req)
 	return p, nil
+}
+
+func (p *newScheduleForm) typed(name string) string {
+	return p.Fields[slices.IndexFunc(p.Fields, func(f scheduleField) bool { return f.Name == name })].Value
+}
+
+// readSpec reads what was typed; what cannot be read is among the faults.
+func (p *newScheduleForm) readSpec() {
+	fault := func(path, format string, args ...any) {
+		p.faults = append(p.faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+	p.Namespace, p.Name, p.Template, p.NominalKey = p.typed("namespace"), p.typed("name"), p.typed("template"), p.typed("nominal_key")
+	p.Cron, p.DayMatch, p.Zone = p.typed("cron"), p.typed("day_match"), p.typed("zone")
+	p.Overlap, p.CatchUp = tasker.Overlap(p.typed("overlap")), tasker.CatchUp(p.typed("catch_up"))
+	p.Except = strings.FieldsFunc(p.typed("except"), func(r rune) bool { return r == ',' || r == ' ' })
+	for _, f := range []struct {
+		name string
+		into *time.Duration
+	}{{"every", &p.Every}, {"after_end", &p.AfterEnd}, {"jitter", &p.Jitter}} {
+		text := p.typed(f.name)
+		if text == "" {
+			continue
+		}
+		var err error
+		if *f.into, err = time.ParseDuration(text); err != nil || *f.into <= 0 {
+			fault(f.name, "%q must be a duration such as 90s or 6h", clip(text, 40))
+		}
+	}
+	if text := p.typed("catch_up_max"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			fault("catch_up_max", "%q must be a number from 1 to %d", clip(text, 40), tasker.MaxCatchUp)
+		}
+		p.CatchUpMax = n
+	}
+	if p.Context = typedJSON(p.typed("context")); len(p.Context) > 0 && !json.Valid(p.Context) {
+		fault("context", "is not JSON")
+	}
+	if p.Namespace == "" {
+		fault("namespace", "is missing")
+	}
 }
 
 func (p *newScheduleForm) do(req *request) (*view, error) {
 	if err := p.identify(req); err != nil {
 		return nil, err
 	}
-	if p.Namespace == "" {
-		return nil, tasker.Errorf(tasker.Invalid, "the namespace is missing")
+	if len(p.faults) > 0 {
+		return p.blame(tasker.Errorf(tasker.Invalid, "the schedule is not valid: %s", p.faults[0]).WithDetails(p.faults))
 	}
 	if err := req.caller.MayUse(access.WriteSchedules, p.Namespace); err != nil {
 		return nil, err
 	}
-	spec := p.ScheduleSpec
-	if p.Often != "" {
-		every, err := time.ParseDuration(p.Often)
-		if err != nil || every <= 0 {
-			return nil, tasker.Errorf(tasker.Invalid, "invalid rate %q: must be a duration such as 90s or 6h", clip(p.Often, 40))
-		}
-		spec.Every = every
-	}
-	if spec.Context = typedJSON(p.Doc); len(spec.Context) > 0 && !json.Valid(spec.Context) {
-		return nil, tasker.Errorf(tasker.Invalid, "the context is not JSON")
-	}
-	s, err := p.Engine.CreateSchedule(req.Context(), spec, engine.ScheduleChange{Actor: p.Actor, Reason: p.Reason})
+	s, err := p.Engine.CreateSchedule(req.Context(), p.ScheduleSpec, engine.ScheduleChange{Actor: p.Actor, Reason: p.Reason})
 	if err != nil {
-		return nil, asTyped(err)
+		return p.blame(asTyped(err))
 	}
 	return &view{next: schedulesPath + "/" + s.UUID.String(), note: "Schedule " + s.Name + " is added."}, nil
+}
+
+// blame puts what is wrong with a schedule beside the fields that it is about.
+func (p *newScheduleForm) blame(err error) (*view, error) {
+	var e *tasker.Error
+	if !errors.As(err, &e) || e.Code != tasker.Invalid {
+		return nil, err
+	}
+	list, _ := e.Details.([]tasker.Fault)
+	for _, fault := range list {
+		for i, f := range p.Fields {
+			if fault.Path == f.path || fault.Path == f.Name || strings.HasPrefix(fault.Path, f.path+"[") {
+				p.Fields[i].Problem = sentence(fault.Message)
+			}
+		}
+	}
+	p.Problem = messageOf(err)
+	return p.view(p, apiv1.Status(tasker.Invalid)), nil
 }
 
 // command adds the same schedule from a terminal.
 func (p *newScheduleForm) command(req *request) command {
 	actor, _ := p.placeholders()
-	body := apiv1.CreateSchedule{By: p.byInBody(actor), Reason: p.Reason, ScheduleSpec: apiv1.ScheduleSpec{
-		Namespace: p.Namespace, Name: p.Name, Template: p.Template, Cron: p.Cron, Zone: p.Zone, Overlap: string(p.Overlap), NominalKey: p.NominalKey,
-	}}
+	spec := p.ScheduleSpec
+	spec.Context = validOr(spec.Context, "{}")
+	body := apiv1.CreateSchedule{By: p.byInBody(actor), Reason: p.Reason, ScheduleSpec: apiv1.FromScheduleSpec(spec)}
 	ctl := []string{"schedule", "add"}
-	for _, f := range []struct{ flag, value string }{
-		{"--namespace", p.Namespace}, {"--name", p.Name}, {"--template", p.Template}, {"--cron", p.Cron}, {"--every", p.Often}, {"--zone", p.Zone},
-		{"--overlap", string(p.Overlap)}, {"--nominal-key", p.NominalKey}, {"--context", p.Doc},
-	} {
-		if f.value != "" {
-			ctl = append(ctl, f.flag, f.value)
+	for _, f := range p.Fields {
+		value := f.Value
+		if f.Name == "except" {
+			value = strings.Join(p.Except, ",")
+		}
+		if value != "" {
+			ctl = append(ctl, "--"+strings.ReplaceAll(f.Name, "_", "-"), value)
 		}
 	}
-	if every, err := time.ParseDuration(p.Often); err == nil {
-		body.EverySeconds = int64(every / time.Second)
-	}
-	body.Context = validOr(typedJSON(p.Doc), "{}")
 	return commandOf(req, append(ctl, p.by("--by", actor)...), http.MethodPost, "/v1/schedules", body)
 }
