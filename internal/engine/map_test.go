@@ -678,6 +678,8 @@ func TestItemsThatAreRepairedWaitForAPlace(t *testing.T) {
 		_, err = h.Engine.OperateStep(t.Context(), task, id, tasker.ActionRequest{Action: action, Reason: "repaired", Actor: "ann", Interrupt: interrupt})
 		h.Must(err)
 	}
+	h.claims(0)
+	act("each[0]", tasker.ResetForRetry, true) // is the first that waits
 	h.accepted(failure(h.claims(0)[0], false))
 	h.accepted(failure(h.claims(1)[0], false))
 	third := h.claims(2)

@@ -129,7 +129,7 @@ func TestTheEngineAgreesWithAModel(t *testing.T) {
 	if n := d.count(`SELECT count(*) FROM tasker.tasks`); n != d.made {
 		t.Errorf("seed %d: there are %d tasks, and the model has made %d", seed, n, d.made)
 	}
-	t.Logf("seed %d: %d acts in %s, %d tasks: %v", seed, d.acts, time.Since(begun).Round(time.Millisecond), d.made, d.did)
+	t.Logf("seed %d: %d acts in %s, %d tasks, %d items that were tolerated, %d that waited: %v", seed, d.acts, time.Since(begun).Round(time.Millisecond), d.made, d.tolerated, d.waited, d.did)
 }
 
 func newDriver(t *testing.T, seed uint64) *driver {
@@ -238,8 +238,11 @@ func (d *driver) randomTemplate(n int) []tasker.StepTemplate {
 }
 
 func (d *driver) randomType(n int, s *tasker.StepTemplate) {
-	none := tasker.Handler{}
-	switch d.random.IntN(10) {
+	none, kind := tasker.Handler{}, d.random.IntN(10)
+	if n < 2 && s.Name == "s0" { // each run has items
+		kind = 3
+	}
+	switch kind {
 	case 0:
 		s.Type = tasker.DecisionStep
 	case 1:
@@ -255,6 +258,8 @@ func (d *driver) randomType(n int, s *tasker.StepTemplate) {
 		s.Type, s.Handler, s.WaitSeconds, s.OnFailure = tasker.WaitStep, none, modelWait, nil
 	case 3:
 		s.Type, s.Over, s.OnFailure = tasker.MapStep, "context.list", nil
+		s.MaxParallel = d.random.IntN(4) // 0: all
+		s.Tolerate = []tasker.Tolerance{{}, {Items: 1}, {Percent: 50}, {AllButOne: true}}[d.random.IntN(4)]
 	case 4, 5:
 		if n < 3 {
 			return
@@ -457,7 +462,7 @@ func (d *driver) inOrder(pair []act, errs [2]error, first int, follows bool) str
 		}
 		for _, t := range d.tasks { // a transaction brings its own task to rest
 			if !t.ended() {
-				d.rest(t)
+				d.concluded(t)
 			}
 		}
 		if n == 0 && follows {

@@ -60,6 +60,9 @@ type model struct {
 	lease  time.Duration
 	tasks  []*modelTask
 	made   int // tasks so far
+
+	waited, tolerated int // items that had to wait for a place, and that failed and were skipped
+
 	// template returns the steps of a template.
 	template func(name string) []tasker.StepTemplate
 	// undoOrder returns the names of the steps of a task in the order of the engine.
@@ -128,7 +131,7 @@ func (m *model) settle() {
 			}
 			if !t.ended() {
 				before := t.state
-				m.rest(t)
+				m.concluded(t)
 				changed = changed || t.state != before
 			}
 		}
@@ -227,9 +230,12 @@ func (m *model) run(s *modelStep) bool {
 		}
 		s.expanded = true
 		for i := range s.task.list {
-			item := &modelStep{StepTemplate: s.StepTemplate, task: s.task, state: tasker.StepEnqueued, attempts: 1, decided: true, parentOf: s}
+			item := &modelStep{StepTemplate: s.StepTemplate, task: s.task, state: tasker.StepPending, decided: true, parentOf: s}
 			item.Type, item.Name = tasker.StandardStep, itemName(s.Name, i)
 			s.items = append(s.items, item)
+		}
+		if m.fill(s); s.MaxParallel > 0 {
+			m.waited += max(0, len(s.items)-s.MaxParallel)
 		}
 	default:
 		s.decided, s.state = true, tasker.StepEnqueued
@@ -297,8 +303,59 @@ func (m *model) undoLeft(c *modelTask) {
 	}
 }
 
-// fail has a step fail for good, which is an investigation of its task.
+// fill gives the places that are free among the items of a map step to the first that wait.
+func (m *model) fill(s *modelStep) {
+	if s.state != tasker.StepPending {
+		return
+	}
+	free := len(s.items)
+	if s.MaxParallel > 0 {
+		free = s.MaxParallel
+	}
+	for _, i := range s.items { // one that rests before a retry keeps its place
+		if i.state == tasker.StepEnqueued || i.state == tasker.StepInProgress || !i.retryAt.IsZero() {
+			free--
+		}
+	}
+	for _, i := range s.items {
+		if i.state == tasker.StepPending && free > 0 {
+			m.run(i)
+			free--
+		}
+	}
+}
+
+// tolerates reports whether a map step tolerates that one more of its items fails for good.
+func (s *modelStep) tolerates() bool {
+	most := s.Tolerate.Items + len(s.items)*s.Tolerate.Percent/100
+	if s.Tolerate.AllButOne {
+		most = len(s.items) - 1
+	}
+	failed := 0
+	for _, i := range s.items {
+		if i.state == tasker.StepSkipped {
+			failed++
+		}
+	}
+	return failed < most
+}
+
+// concluded does to a task what is done in the transaction of what was before: items get the
+// places that are free, and the task comes to where its steps are.
+func (m *model) concluded(t *modelTask) {
+	for _, s := range t.steps {
+		m.fill(s)
+	}
+	m.rest(t)
+}
+
+// fail has a step fail for good, which is an investigation of its task. An item that is tolerated is
+// skipped.
 func (m *model) fail(s *modelStep) bool {
+	if s.parentOf != nil && s.parentOf.tolerates() {
+		m.tolerated++
+		return m.end(s, tasker.StepSkipped)
+	}
 	m.end(s, tasker.StepError)
 	if t := s.task; !t.open {
 		t.open = true
@@ -470,7 +527,7 @@ func (m *model) operate(s *modelStep, a tasker.StepAction, interrupt bool, chose
 		}
 		m.end(s, tasker.StepPending)
 		s.attempts = 0
-		if s.starts = s.decided && s.Type == tasker.ChildStep; s.decided && !s.starts {
+		if s.starts = s.decided && s.Type == tasker.ChildStep; s.decided && !s.starts && s.parentOf == nil { // an item waits for a place
 			m.run(s)
 		}
 	case tasker.ResolveManually:

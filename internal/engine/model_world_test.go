@@ -37,7 +37,7 @@ func (d *driver) createOne() {
 		return
 	}
 	name := fmt.Sprint("t", d.random.IntN(modelTemplates))
-	flags, list := map[string]bool{}, max(0, d.random.IntN(5)-1)
+	flags, list := map[string]bool{}, max(0, d.random.IntN(7)-1)
 	for i := range 7 {
 		if !d.one(12) {
 			flags[fmt.Sprint("s", i)] = !d.one(3)
@@ -432,6 +432,7 @@ func (d *driver) allows(s *modelStep, r tasker.ActionRequest, chosen []string) b
 		c := copied[x]
 		for _, i := range x.items {
 			c.items = append(c.items, copied[i])
+			copied[i].parentOf = c
 		}
 		t.steps = append(t.steps, c)
 	}

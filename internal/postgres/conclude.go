@@ -172,12 +172,13 @@ moved AS (
       AND (s.is_decision IS NULL OR u.to_state <> 'complete' OR u.reason <> '')
     RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
         s.next_retry_at, s.error, s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at, u.place, u.from_state, u.event, u.actor, u.reason, u.operation_uuid, u.ended_attempt, u.queued_since,
-        s.namespace, s.handler, s.priority, s.map_step_uuid, s.map_step_uuid IS NOT NULL AND u.had_place AND NOT ` + holdsPlace + ` AS gives_place,
+        s.namespace, s.handler, s.priority, s.map_step_uuid, s.map_step_uuid IS NOT NULL AND u.had_place AND s.state <> 'pending' AND NOT ` + holdsPlace + ` AS gives_place,
         CASE WHEN s.state = 'complete' THEN s.results_bytes ELSE 0 END AS result_size
 ),
 `
 
-// concludeFollows writes what was moved into the history, and moves what waits for it.
+// concludeFollows writes what was moved into the history, and moves what waits for it. An item that is
+// reset waits for a place too, and may be the first that does: PromoteItems, which follows, gives it on.
 var concludeFollows = `log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at,
         moves_id, enqueued_at, claimed_at, operation_uuid)
