@@ -48,14 +48,15 @@ ON CONFLICT (task_uuid, step_uuid) DO UPDATE
 SET hold_uuid = NULL, limit_key_id = excluded.limit_key_id, state_since = excluded.state_since, priority = excluded.priority,
     queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL`
 
-// fullSteps are steps at the head of the queues of which a key has no place, up to $3, and those that are put aside under
+// fullSteps are steps at the head of the queues of which a key has no place, up to $3, or for more places of which a
+// more urgent step waits; and those that are put aside under
 // another key, which has places: of each key as many as a claim looks at, of the keys after $4.
 func fullSteps(queues string) string {
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 ` + queues + `
 looked AS MATERIALIZED (
-    SELECT e.task_uuid, e.step_uuid, e.aside, n.keys, n.weights
+    SELECT e.task_uuid, e.step_uuid, e.priority, e.state_since, e.aside, n.keys, n.weights
     FROM (
         SELECT e.*, NULL::bigint AS aside
         FROM queues q
@@ -86,14 +87,24 @@ full_keys AS MATERIALIZED (
     JOIN tasker.limit_keys p ON p.limit_key_id = k.limit_key_id
     JOIN tasker.limits l ON l.limit_id = p.limit_id
     WHERE ` + placesOf("k.limit_key_id", "k.weight") + ` < least(k.weight, ` + mostOf + `)
+),
+kept AS MATERIALIZED (
+    SELECT DISTINCT ON (f.limit_key_id) f.limit_key_id, s.priority, s.state_since
+    FROM looked s
+    CROSS JOIN LATERAL unnest(s.keys, s.weights) AS u (limit_key_id, weight)
+    JOIN full_keys f ON f.limit_key_id = u.limit_key_id AND f.weight = u.weight
+    WHERE f.weight > 1
+    ORDER BY f.limit_key_id, s.priority DESC, s.state_since
 )
 SELECT coalesce(array_agg(x.task_uuid), '{}') AS tasks, coalesce(array_agg(x.step_uuid), '{}') AS steps, coalesce(array_agg(x.key), '{}') AS keys,
     coalesce(array_agg(x.aside IS NOT NULL), '{}') AS aside
 FROM (
-    SELECT DISTINCT ON (s.task_uuid, s.step_uuid) s.task_uuid, s.step_uuid, s.aside, f.limit_key_id AS key
+    SELECT DISTINCT ON (s.task_uuid, s.step_uuid) s.task_uuid, s.step_uuid, s.aside, u.limit_key_id AS key
     FROM looked s
     CROSS JOIN LATERAL unnest(s.keys, s.weights) WITH ORDINALITY AS u (limit_key_id, weight, n)
-    JOIN full_keys f ON f.limit_key_id = u.limit_key_id AND f.weight = u.weight
+    LEFT JOIN full_keys f ON f.limit_key_id = u.limit_key_id AND f.weight = u.weight
+    LEFT JOIN kept k ON k.limit_key_id = u.limit_key_id AND (-k.priority, k.state_since) < (-s.priority, s.state_since)
+    WHERE f.limit_key_id IS NOT NULL OR k.limit_key_id IS NOT NULL
     ORDER BY s.task_uuid, s.step_uuid, u.n
 ) x`
 }
