@@ -105,6 +105,7 @@ type Task struct {
 	SourceSystem        string
 	Reason              string
 	Tags                []string
+	Attributes          []string // that its template declares and that have a value, as ParseAttributeFilter reads them; none in lists
 	CorrelationID       string
 	ParentCorrelationID string
 	IdempotencyKey      string

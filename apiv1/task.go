@@ -61,6 +61,7 @@ type Task struct {
 	SourceSystem         string          `json:"source_system"`
 	Reason               string          `json:"reason"`
 	Tags                 []string        `json:"tags"`
+	Attributes           []string        `json:"attributes,omitempty" doc:"What its template declares that it is found by, and what has a value: each as NAME:VALUE, as lists take it. Left out of lists, and for callers that may not read payloads."`
 	CorrelationID        string          `json:"correlation_id"`
 	ParentCorrelationID  *string         `json:"parent_correlation_id"`
 	RecreatedFrom        *string         `json:"recreated_from"`
@@ -209,7 +210,7 @@ func FromTask(t tasker.Task, steps []tasker.Step) Task {
 	out := Task{
 		TaskUUID: t.UUID.String(), Namespace: t.Namespace, Name: t.Name, Version: t.Version,
 		Status: string(t.State), Phase: textOrNull(string(t.Phase)), Outcome: textOrNull(string(t.Outcome)), StateSince: t.StateSince.UTC(), Priority: t.Priority, Context: t.Context,
-		Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: orEmpty(t.Tags),
+		Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: orEmpty(t.Tags), Attributes: t.Attributes,
 		CorrelationID: t.CorrelationID, ParentCorrelationID: textOrNull(t.ParentCorrelationID),
 		RecreatedFrom: idOrNull(t.RecreatedFrom), ParentTaskUUID: idOrNull(t.ParentTaskUUID), ParentStepUUID: idOrNull(t.ParentStepUUID), StartAt: utc(t.StartAt), CreatedAt: t.CreatedAt.UTC(),
 		UpdatedAt: t.UpdatedAt.UTC(), CompletedAt: utc(t.CompletedAt),

@@ -37,6 +37,9 @@ func HideTask(ctx context.Context, t *tasker.Task) {
 	if len(t.Context) > 0 && !PayloadsOf(ctx).Has(t.Namespace) {
 		t.Context = hiddenContext
 	}
+	if len(t.Attributes) > 0 && !PayloadsOf(ctx).Has(t.Namespace) {
+		t.Attributes = nil // they are parts of payloads
+	}
 	if t.Options != nil && t.Options.UniqueKey+t.Options.DebounceKey != "" && !PayloadsOf(ctx).Has(t.Namespace) {
 		shown := *t.Options
 		shown.UniqueKey, shown.DebounceKey = "", "" // a template makes them of the context

@@ -422,11 +422,18 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 		"steps":[{"name":"a","handler":{"callable":"run"}}]}`
 	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", searched)
 	create := func(customer string, risk float64) string {
-		return want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
+		task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{
 			"namespace": "shop", "name": "sale", "context": map[string]any{"customer": customer, "risk": risk},
-		}).TaskUUID
+		})
+		if len(task.Attributes) != 2 {
+			t.Errorf("a new task has the attributes %q", task.Attributes)
+		}
+		return task.TaskUUID
 	}
 	ann, bob := create("ann: a", 0.25), create("bob", 0.75)
+	if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+ann, nil).Attributes; !slices.Equal(got, []string{"customer:ann: a", "risk:0.25"}) {
+		t.Errorf("the task has the attributes %q", got)
+	}
 	for query, found := range map[string][]string{
 		"attribute=customer:ann:+a": {ann}, "attribute=customer:bob&attribute=risk:%3E0.5": {bob}, "attribute=risk:%3C%3D0.75": {bob, ann}, "attribute=risk:%3E0.75": nil,
 		"attribute=customer:bob&namespace=shop&name=sale&status=steps_in_process": {bob}, "attribute=customer:bob&status=complete": nil,

@@ -127,7 +127,7 @@ func (p *program) printTask(t apiv1.Task) {
 		field{"State", t.Status}, field{"Since", at(&t.StateSince)}, field{"Undo", undoText(t)},
 		field{"Steps", progress(t) + " complete"}, field{"Priority", strconv.Itoa(t.Priority)},
 		field{"Context", compact(t.Context)}, field{"Initiator", t.Initiator}, field{"Source system", t.SourceSystem},
-		field{"Reason", t.Reason}, field{"Tags", strings.Join(t.Tags, ", ")}, field{"Correlation", t.CorrelationID},
+		field{"Reason", t.Reason}, field{"Tags", strings.Join(t.Tags, ", ")}, field{"Attributes", strings.Join(t.Attributes, ", ")}, field{"Correlation", t.CorrelationID},
 		field{"Replaces", or(t.RecreatedFrom, "")}, field{"Parent", or(t.ParentTaskUUID, "")}, field{"Starts", at(t.StartAt)}, field{"Start by", at(t.StartBy)}, field{"Due", dueText(t.Due)}, field{"Max duration", maxDurationText(t)}, field{"Unique key", or(t.UniqueKey, "")}, field{"Debounce", debounceText(t)},
 		field{"Created", at(&t.CreatedAt)}, field{"Completed", at(t.CompletedAt)},
 	)

@@ -98,6 +98,23 @@ func TestTasksAreFoundByDeclaredAttributes(t *testing.T) {
 	if list, _, err := h.DB.Tasks(without, tasker.TaskFilter{Attributes: []tasker.AttributeFilter{{Name: "customer", Value: "ann"}}, Limit: 50}); err != nil || len(list) != 0 {
 		t.Errorf("who may not read payloads finds %d tasks by them, %v", len(list), err)
 	}
+	// A task is shown with its attributes as filters ask for them, but in lists.
+	for id, want := range map[tasker.ID][]string{ann: {"amount:25", "customer:ann", "due:2026-02-01T09:00:00.000000Z", "gift:true"}, none: {"gift:false"}} {
+		task, err := h.DB.Task(t.Context(), id)
+		h.Must(err)
+		if diff := cmp.Diff(want, task.Attributes); diff != "" {
+			t.Errorf("the attributes of a task (-want +got):\n%s", diff)
+		}
+		attributes, err := tasker.ParseAttributeFilters(task.Attributes)
+		h.Must(err)
+		list, _, err := h.DB.Tasks(t.Context(), tasker.TaskFilter{Attributes: attributes, Limit: 1})
+		if err != nil || len(list) != 1 || list[0].Attributes != nil {
+			t.Errorf("by its attributes are found %+v, %v", list, err)
+		}
+	}
+	if task, err := h.DB.Task(without, ann); err != nil || task.Attributes != nil {
+		t.Errorf("who may not read payloads sees the attributes %v, %v", task.Attributes, err)
+	}
 }
 
 // One name has one type within a namespace.

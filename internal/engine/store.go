@@ -193,7 +193,7 @@ func (c *creation) maybeCreated(err error) error {
 // IsWhole reports whether [Created.Inserted] is all that there is to say of a new task, so
 // that it need not be read.
 func (c Created) IsWhole() bool {
-	return c.New && !c.stored.Rejected && c.stored.Options == nil && len(c.stored.StoredContext) > 0
+	return c.New && !c.stored.Rejected && c.stored.Options == nil && len(c.stored.StoredContext) > 0 && len(c.stored.Attributes) == 0
 }
 
 // Inserted returns a new task and its steps as they were stored.

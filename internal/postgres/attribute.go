@@ -73,6 +73,14 @@ func attributesOf(t *CreatedTask) (list []taskAttribute) {
 	return list
 }
 
+// attributesOfTask is what task t is found by that its template declares, as a filter asks for it.
+const attributesOfTask = `nullif(ARRAY(
+    SELECT a.name || ':' || coalesce(a.text_value, a.number_value::text, to_char(a.time_value AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+    FROM tasker.task_attributes a
+    WHERE a.task_uuid = t.task_uuid AND a.name NOT IN ('` + tagAttribute + `', '` + correlationAttribute + `', '` + initiatorAttribute + `', '` + sourceAttribute + `')
+    ORDER BY a.name
+), '{}')`
+
 // FindTasks is the kind of work of steps whose results are part of what their tasks are found by,
 // or whose tasks were brought to another version.
 const FindTasks = "attributes"

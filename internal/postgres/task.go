@@ -10,7 +10,10 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Everything about a task but its context, which lists leave out. The counts are
+// leftOut is what lists leave out.
+const leftOut = `NULL::jsonb AS context, NULL::text[] AS attributes`
+
+// Everything about a task but what lists leave out. The counts are
 // taken of the tasks of the answer only, and without the items of map steps.
 var taskColumns = `
     t.task_uuid AS uuid, t.template_uuid, t.namespace, t.name, t.version, t.state, t.state_since, coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, t.priority,
@@ -55,7 +58,7 @@ func (r taskRow) task() tasker.Task {
 	return r.Task
 }
 
-var selectTask = `SELECT t.context, ` + taskColumns + ` FROM tasker.tasks t ` + taskSources + ` WHERE t.task_uuid = $1`
+var selectTask = `SELECT t.context, ` + attributesOfTask + ` AS attributes, ` + taskColumns + ` FROM tasker.tasks t ` + taskSources + ` WHERE t.task_uuid = $1`
 
 // Task returns a task. The error is NotFound when there is none.
 func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
@@ -98,10 +101,10 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 	chosen, args, order := choosePage(f, scope, by, attributes)
 	// The page is chosen first, so only its tasks are counted.
 	rows, err := collect[taskRow](ctx, db.pool, fmt.Sprintf(`
-		SELECT NULL::jsonb AS context, %s
+		SELECT %s, %s
 		FROM (%s) t
 		%s
-		ORDER BY %s`, taskColumns, chosen, taskSources, order), args...)
+		ORDER BY %s`, leftOut, taskColumns, chosen, taskSources, order), args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list tasks: %w", err)
 	}

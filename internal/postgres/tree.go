@@ -23,7 +23,7 @@ CROSS JOIN LATERAL (
 ORDER BY p.place, c.over, c.task_uuid DESC`
 
 var treeTasks = `
-SELECT NULL::jsonb AS context, coalesce(t.depth, 0) AS depth, coalesce(s.name, '') AS step_name, coalesce(s.child_task_uuid = t.task_uuid, false) AS current,
+SELECT ` + leftOut + `, coalesce(t.depth, 0) AS depth, coalesce(s.name, '') AS step_name, coalesce(s.child_task_uuid = t.task_uuid, false) AS current,
     coalesce(s.child_task_uuid = t.task_uuid AND s.state = 'pending' AND u.state NOT IN ('complete', 'cancelled'), false) AS waited_for,` + taskColumns + `
 FROM unnest($1::uuid[]) WITH ORDINALITY AS l (task_uuid, place)
 JOIN tasker.tasks t ON t.task_uuid = l.task_uuid

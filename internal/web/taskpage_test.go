@@ -53,25 +53,34 @@ func (st *stuck) writtenOff() {
 	st.Must(err)
 }
 
+// foundByCustomer registers a template of which tasks are found by a customer.
+func (h *harness) foundByCustomer(name string, steps ...tasker.StepTemplate) {
+	h.Helper()
+	_, _, err := h.Engine.RegisterTemplate(h.Context(), tasker.Template{
+		Namespace: h.Space, Name: name, Version: "1.0.0", Steps: steps, Search: map[string]tasker.SearchAttribute{"customer": {Type: tasker.AttributeText, From: "context.customer"}},
+	}, "")
+	h.Must(err)
+}
+
 func TestATaskShowsWhatItIs(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("order", step("reserve"), step("charge", "reserve"))
+	h.foundByCustomer("order", step("reserve"), step("charge", "reserve"))
 	first := h.create("order", `{}`)
 	made, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{
-		Namespace: enginetest.Namespace, Name: "order", Context: json.RawMessage(`{"total": 12.50}`), Initiator: "the till", SourceSystem: "web shop",
+		Namespace: enginetest.Namespace, Name: "order", Context: json.RawMessage(`{"total": 12.50, "customer": "ann"}`), Initiator: "the till", SourceSystem: "web shop",
 		Reason: "a second try", Tags: []string{"vip", "gift"}, CorrelationID: "corr-1", ParentCorrelationID: "corr-0", IdempotencyKey: "key-7",
 		Priority: 4, RecreatedFrom: first,
 	}})
 	h.Must(err)
 	task := made[0].TaskUUID
 	r := h.get(pageOf(task))
-	h.shows(r, http.StatusOK, "<h1>shop/order", "1.0.0", task.String(), "corr-1", "corr-0", "key-7", "the till", "web shop", "a second try",
+	h.shows(r, http.StatusOK, "<h1>shop/order", "1.0.0", task.String(), `href="/ui/tasks?namespace=shop&attribute=customer%3Aann"><bdi>customer:ann</bdi></a>`, "corr-1", "corr-0", "key-7", "the till", "web shop", "a second try",
 		`<a class="tag" href="/ui/tasks?tag=vip">vip</a>`, `href="/ui/tasks?correlation_id=corr-1"`, "<dt>Priority</dt><dd>4</dd>", "12.50", "It is in progress.", "0 of 2 steps, 1 under way",
 		`<dt>Replaces</dt><dd><a class="mono" href="`+pageOf(first)+`">`+first.String(), `data-live="`+pageOf(task)+`"`,
 		"reserve: enqueued", "enqueue", "the task")
 	h.lacks(r, "<dt>Completed", "<dt>Starts", "Last investigation", "There is more before that", `class="pager"`)
-	h.lacks(h.get(pageOf(first)), "<dt>Replaces", "<dt>Reason", "<dt>Tags", "<dt>Initiator")
+	h.lacks(h.get(pageOf(first)), "<dt>Replaces", "<dt>Reason", "<dt>Tags", "<dt>Attributes", "<dt>Initiator")
 	steps, err := h.DB.Steps(t.Context(), task)
 	h.Must(err)
 	charge := h.rowOf(r, steps[1].UUID)
@@ -624,7 +633,7 @@ func TestHostileTextOfATask(t *testing.T) {
 	h := newHarness(t)
 	doc, err := json.Marshal(map[string]string{hostile: hostile})
 	h.Must(err)
-	h.Template("order", step("charge"), step("ship", "charge"))
+	h.foundByCustomer("order", step("charge"), step("ship", "charge"))
 	task := h.create("order", string(doc))
 	h.work(func(tasker.Assignment) error { return errors.New(hostile) })
 	for _, sql := range []string{
@@ -632,7 +641,7 @@ func TestHostileTextOfATask(t *testing.T) {
 			correlation_id = $1, parent_correlation_id = $1, idempotency_key = $1`,
 		`WITH gone AS (DELETE FROM tasker.task_attributes)
 			INSERT INTO tasker.task_attributes (task_uuid, namespace, name, text_value)
-			SELECT t.task_uuid, $1, w.name, $1 FROM tasker.tasks t, unnest(ARRAY['tag', 'correlation_id', 'initiator', 'source_system']) AS w (name)`,
+			SELECT t.task_uuid, $1, w.name, $1 FROM tasker.tasks t, unnest(ARRAY['tag', 'correlation_id', 'initiator', 'source_system', 'customer']) AS w (name)`,
 		`UPDATE tasker.workflow_steps SET name = $1 || name, handler = $1, results = jsonb_build_object($1::text, $1::text)`,
 		`UPDATE tasker.task_history SET actor = $1, reason = $1, detail = jsonb_build_object($1::text, $1::text)`,
 		`UPDATE tasker.step_history SET actor = $1, reason = $1`,
