@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -435,69 +434,4 @@ func progressSentence(t tasker.Task, steps []tasker.Step) string {
 		}
 		return "It is in progress."
 	}
-}
-
-// A historyLine is one state change of a task or of a step.
-type historyLine struct {
-	tasker.Transition
-	Step  *stepAnchor // nil for the task itself
-	After string      // how long the state before had lasted; empty when unknown or short
-}
-
-// movesOf leaves out the moves of steps that are not shown: items of map steps.
-func movesOf(steps []tasker.Step, history []tasker.Transition) []tasker.Transition {
-	shown := make(map[tasker.ID]bool, len(steps))
-	for _, s := range steps {
-		shown[s.UUID] = true
-	}
-	return slices.DeleteFunc(history, func(t tasker.Transition) bool { return t.StepUUID != nil && !shown[*t.StepUUID] })
-}
-
-// historyLines returns the lines of a history, which is newest first.
-func historyLines(history []tasker.Transition, steps []tasker.Step) []historyLine {
-	names := make(map[tasker.ID]string, len(steps))
-	for _, s := range steps {
-		names[s.UUID] = s.Name
-	}
-	lines := make([]historyLine, len(history))
-	before := map[tasker.ID]time.Time{} // by step; the task has none
-	for i, t := range slices.Backward(history) {
-		lines[i].Transition = t
-		var of tasker.ID
-		if t.StepUUID != nil {
-			of = *t.StepUUID
-			lines[i].Step = &stepAnchor{Name: names[of], Href: "#step-" + of.String()}
-		}
-		if since, known := before[of]; known && t.CreatedAt.Sub(since) >= time.Second {
-			lines[i].After = length(t.CreatedAt.Sub(since))
-		}
-		before[of] = t.CreatedAt
-	}
-	return lines
-}
-
-// Key identifies a line: state changes of tasks and of steps are counted apart.
-func (l historyLine) Key() string {
-	kind := "move-t"
-	if l.StepUUID != nil {
-		kind = "move-s"
-	}
-	return kind + strconv.FormatInt(l.ID, 10)
-}
-
-// Message returns the message of a failure.
-func (l historyLine) Message() string {
-	if l.To != string(tasker.StepError) {
-		return ""
-	}
-	return clip(failureOf(l.Transition.Detail).Message, shownError)
-}
-
-// Detail returns what was recorded with the state change.
-func (l historyLine) Detail() document {
-	whole := "/v1/tasks/" + l.TaskUUID.String()
-	if l.StepUUID != nil {
-		whole += "/workflow_steps/" + l.StepUUID.String()
-	}
-	return documentOf("Detail", l.Transition.Detail, maxResult, whole+"/transitions").withID("detail-" + l.Key())
 }
