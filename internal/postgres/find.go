@@ -84,6 +84,37 @@ func (db *DB) readsState(ctx context.Context, f tasker.TaskFilter, by *seek) (bo
 	return n[0] <= fewTasks, nil
 }
 
+// rarestFirst returns tags in the order of how many tasks that a filter looks at have them, of which
+// so many are counted that a page is read from the tag that few have.
+func (db *DB) rarestFirst(ctx context.Context, f tasker.TaskFilter, scope access.Scope) ([]string, error) {
+	if len(f.Tags) < 2 {
+		return f.Tags, nil
+	}
+	p := &parameters{}
+	tags, most := p.add(f.Tags), p.add(fewTasks+1)
+	list, err := column[string](ctx, db.pool, fmt.Sprintf(`
+		SELECT u.tag
+		FROM unnest(%[1]s::text[]) WITH ORDINALITY AS u (tag, place)
+		CROSS JOIN LATERAL (
+			SELECT count(*) AS tasks
+			FROM (
+				SELECT
+				FROM %[3]s m
+				CROSS JOIN LATERAL (
+					SELECT FROM tasker.task_attributes a
+					WHERE a.namespace = m.namespace AND a.name = '%[4]s' AND a.text_value = u.tag
+					LIMIT %[2]s::bigint
+				) a
+				LIMIT %[2]s::bigint
+			) x
+		) c
+		ORDER BY c.tasks, u.place`, tags, most, p.namespaces(f, scope), tagAttribute), *p...)
+	if err != nil {
+		return nil, fmt.Errorf("count the tasks of tags: %w", err)
+	}
+	return list, nil
+}
+
 // conditions returns what a filter says of the row of a task, t, but its state, namespace
 // and name, and but what the seek has found already.
 func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string) {

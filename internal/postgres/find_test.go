@@ -98,6 +98,7 @@ func TestAPageOfFoundTasksIsReadFromItsIndex(t *testing.T) {
 		"all behind a task":           {tasker.TaskFilter{Before: behind}, "tasks_pkey", 51, 300, nil},
 		"a template's behind a task":  {tasker.TaskFilter{Namespace: "a", Name: "b", Before: behind}, "tasks_of_template", 51, 300, nil},
 		"two tags":                    {tasker.TaskFilter{Tags: []string{"seldom", "common"}}, "task_attributes_by_text", 40, 500, nil},
+		"… the frequent one first":    {tasker.TaskFilter{Tags: []string{"common", "seldom"}}, "task_attributes_by_text", 40, 500, nil},
 		"… and a state":               {tasker.TaskFilter{Tags: []string{"common"}, State: tasker.TaskComplete}, "task_attributes_by_text", 51, 1000, nil},
 		"… and a time":                {tasker.TaskFilter{Tags: []string{"common"}, CreatedAfter: now.Add(2 * time.Minute)}, "task_attributes_by_text", 0, 20, nil},
 		"a correlation id":            {tasker.TaskFilter{CorrelationID: "c-7"}, "task_attributes_by_text", 2, 50, nil},
@@ -109,6 +110,10 @@ func TestAPageOfFoundTasksIsReadFromItsIndex(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.filter.Limit = 50
+			var err error
+			if tt.filter.Tags, err = db.rarestFirst(t.Context(), tt.filter, access.Everywhere()); err != nil {
+				t.Fatal(err)
+			}
 			by := seekOf(tt.filter, tt.attributes)
 			few, err := db.readsState(t.Context(), tt.filter, by)
 			if err != nil {

@@ -87,6 +87,9 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 	if len(attributes) > 0 {
 		scope = scope.And(access.PayloadsOf(ctx)) // they are parts of payloads
 	}
+	if f.Tags, err = db.rarestFirst(ctx, f, scope); err != nil {
+		return nil, false, err
+	}
 	by := seekOf(f, attributes)
 	if f.Before != (tasker.ID{}) && f.Parent == (tasker.ID{}) && (f.ByDueTime() || by != nil && by.ranged()) {
 		return nil, false, tasker.Errorf(tasker.Invalid, "before: tasks that only a range of an attribute finds are in the order of its values, and those that are due before an instant in that of their due times; their list goes on with offset")
