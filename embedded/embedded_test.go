@@ -445,8 +445,15 @@ func TestSchedulesInAProgram(t *testing.T) {
 	}
 	_, err = e.ResumeSchedule(t.Context(), s.UUID, "ann", "open")
 	must(err)
-	f, err := e.TriggerSchedule(t.Context(), s.UUID, "ann", "now")
+	trigger := embedded.ScheduleTrigger{RequestKey: "k-1", Actor: "ann", Reason: "now"}
+	f, err := e.TriggerSchedule(t.Context(), s.UUID, trigger)
 	must(err)
+	if again, err := e.TriggerSchedule(t.Context(), s.UUID, trigger); err != nil || *again.TaskUUID != *f.TaskUUID {
+		t.Errorf("the same request again: %+v, %v", again, err)
+	}
+	if _, err := e.TriggerSchedule(t.Context(), s.UUID, embedded.ScheduleTrigger{RequestKey: "k-1", Actor: "bo"}); tasker.CodeOf(err) != tasker.Conflict {
+		t.Errorf("another request with the key: %v", err)
+	}
 	spec.Every = 2 * time.Hour
 	changed, err := e.UpdateSchedule(t.Context(), s.UUID, embedded.ScheduleUpdate{Spec: spec, Revision: 1, Actor: "ann"})
 	must(err)
@@ -463,7 +470,7 @@ func TestSchedulesInAProgram(t *testing.T) {
 		t.Errorf("%+v, %+v, %+v", d, firings, list)
 	}
 	must(e.DeleteSchedule(t.Context(), s.UUID, "ann", "over"))
-	if _, err := e.TriggerSchedule(t.Context(), s.UUID, "ann", "late"); tasker.CodeOf(err) != tasker.NotFound {
+	if _, err := e.TriggerSchedule(t.Context(), s.UUID, embedded.ScheduleTrigger{Actor: "ann", Reason: "late"}); tasker.CodeOf(err) != tasker.NotFound {
 		t.Errorf("a schedule that was deleted: %v", err)
 	}
 }

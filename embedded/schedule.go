@@ -59,9 +59,18 @@ func (e *Engine) ResumeSchedule(ctx context.Context, id tasker.ID, actor, reason
 	return e.engine.ResumeSchedule(ctx, id, engine.ScheduleChange{Actor: actor, Reason: reason})
 }
 
-// TriggerSchedule makes a task of a schedule at once, beside those of its instants.
-func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, actor, reason string) (tasker.Firing, error) {
-	return e.engine.TriggerSchedule(ctx, id, engine.ScheduleChange{Actor: actor, Reason: reason})
+// A ScheduleTrigger asks for a task of a schedule at once.
+type ScheduleTrigger struct {
+	RequestKey string // the same request again makes no other task; empty: it is not recognised
+	Actor      string
+	Reason     string
+}
+
+// TriggerSchedule makes a task of a schedule at once, beside those of its instants. The same request
+// again, under its key, is answered with the firing that it made; the error is a Conflict when another
+// request had the key.
+func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, t ScheduleTrigger) (tasker.Firing, error) {
+	return e.engine.TriggerSchedule(ctx, id, engine.ScheduleChange{Actor: t.Actor, Reason: t.Reason, RequestKey: t.RequestKey})
 }
 
 // A Backfill asks for the tasks of instants in the past.
