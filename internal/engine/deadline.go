@@ -201,3 +201,8 @@ func checkDueChange(c tasker.DueChange) error {
 	}
 	return nil
 }
+
+// forgetDueQueues has claims of queues not look at due times any more once the templates that asked for it are retired and done.
+func (e *Engine) forgetDueQueues(ctx context.Context) (time.Duration, error) {
+	return 0, e.db.ForgetDueQueues(ctx)
+}

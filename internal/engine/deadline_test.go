@@ -263,6 +263,36 @@ func TestClaimsInTheOrderOfDueTimes(t *testing.T) {
 	}
 }
 
+// A queue is ordered by due times as long as a template asks for it that is not retired, or has an open task; and again when it
+// is taken out of retirement.
+func TestQueuesAreOrderedAsLongAsATemplateAsks(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register(tasker.Template{Name: "a", Order: tasker.OrderDue, Steps: []tasker.StepTemplate{enginetest.Step("s")}})
+	h.register(tasker.Template{Name: "b", Order: tasker.OrderDue, Steps: []tasker.StepTemplate{enginetest.Step("s")}})
+	version := func(name string) tasker.TemplateVersion {
+		return tasker.TemplateVersion{Namespace: h.Space, Name: name, Version: "1.0.0"}
+	}
+	task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "a"})
+	for _, tt := range []struct {
+		what string
+		act  func()
+		want int
+	}{
+		{"both are registered", func() {}, 1},
+		{"one is retired", func() { h.retire(version("b"), true) }, 1},
+		{"both are retired, and one has an open task", func() { h.retire(version("a"), true) }, 1},
+		{"the task has ended", func() { h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "over")) }, 0},
+		{"one is back", func() { h.retire(version("b"), false) }, 1},
+	} {
+		tt.act()
+		h.Must(h.DB.ForgetDueQueues(t.Context()))
+		if n := h.Count(`SELECT count(*) FROM tasker.due_queues`); n != tt.want {
+			t.Errorf("%s: %d queues are ordered, want %d", tt.what, n, tt.want)
+		}
+	}
+}
+
 // An operator gives a task or a step another due time; that is told anew, ordered anew, and written down.
 func TestAnOperatorChangesADueTime(t *testing.T) {
 	t.Parallel()

@@ -63,6 +63,7 @@ func (e *Engine) Loops() []*loop.Loop {
 		spare(e.loop("old firings", 10*time.Minute, e.pruneFirings)),
 		&loop.Loop{Name: "steps that wait for limits", Every: backRest, Timeout: timerDeadline, Wake: e.limited.back, Pass: e.limitsBack, Log: e.log},
 		spare(e.loop("old keys of limits", 10*time.Minute, e.pruneLimitKeys)),
+		spare(e.loop("queues ordered by due times", 10*time.Minute, e.forgetDueQueues)),
 	)
 }
 

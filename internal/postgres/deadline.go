@@ -122,24 +122,6 @@ func (tx *Tx) replaceDeadline(ctx context.Context, task tasker.ID, o *NewOptions
 	return nil
 }
 
-// orderQueues notes in which queues the steps of a template come first that are due first.
-func (tx *Tx) orderQueues(ctx context.Context, t tasker.Template) error {
-	if t.Order != tasker.OrderDue {
-		return nil
-	}
-	var handlers []string
-	for _, s := range t.Steps {
-		if s.HasHandler() {
-			handlers = append(handlers, s.Handler.Callable)
-		}
-	}
-	_, err := tx.Exec(ctx, `INSERT INTO tasker.due_queues (namespace, handler) SELECT $1, h.name FROM unnest($2::text[]) AS h (name) ORDER BY h.name ON CONFLICT DO NOTHING`, t.Namespace, handlers)
-	if err != nil {
-		return fmt.Errorf("note which queues are ordered by due times: %w", err)
-	}
-	return nil
-}
-
 // openDeadline is true of the due time d of a task that has not ended.
 const openDeadline = `d.ended_at IS NULL AND d.step_uuid = ` + wholeTask
 

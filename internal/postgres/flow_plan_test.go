@@ -34,6 +34,8 @@ SELECT schedule_uuid, now() + n * interval '1 second', now() + n * interval '1 s
 INSERT INTO tasker.schedule_signals (task_uuid, schedule_uuid) SELECT task_uuid, task_uuid FROM tasker.tasks;
 INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, priority_at, task_snapshot, resolution_status, resolution_notes, resolved_at, resolved_by, namespace, task_name, case_key)
 SELECT task_uuid, 'error', 'manual_dlq', 'x', 'operator', now(), '{}', 'permanently_failed', 'x', now(), 'x', namespace, name, template_uuid FROM tasker.tasks OFFSET 5000 LIMIT 5000;
+INSERT INTO tasker.due_queues VALUES ('a', 'run');
+UPDATE tasker.task_templates SET configuration = '{"order": "due", "steps": [{"handler": {"callable": "run"}}]}', retired_at = now(), retired_by = 'ann', retired_reason = 'old';
 ANALYZE;`
 
 // flowStatements are those of due times, starts, limits and schedules that run in the background, with each task, or on hot paths.
@@ -100,6 +102,7 @@ func TestStatementsOfTheFlowReadIndexRanges(t *testing.T) {
 		"overdue":    {overdue, nil, 80},
 		"keys":       {pruneLimitKeys, []any{time.Hour, 0, 100}, 30},
 		"sweep":      {`SELECT FROM tasker.get_stale_tasks_for_dlq(100)`, nil, 600},
+		"queues":     {anyUnorderedQueue, []any{[]string{"pending", "steps_in_process", "error"}, maxOpenLooked}, 200},
 		"other work": {waitsForLimit, []any{[]string{"a"}, handlers}, 30},
 	} {
 		if n, plan := pages(t.Context(), t, conn.Conn(), tt.sql, tt.args...); n > tt.most {

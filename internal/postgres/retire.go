@@ -43,6 +43,11 @@ func (db *DB) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, reti
 		if t, err = tx.Template(ctx, v.Namespace, v.Name, v.Version); err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
+		if !retired { // the queues may have been forgotten
+			if err := tx.orderQueues(ctx, t.Template); err != nil {
+				return err
+			}
+		}
 		data, err := json.Marshal(map[string]string{"reason": by.Reason})
 		if err != nil {
 			return fmt.Errorf("audit a template: %w", err)

@@ -40,7 +40,7 @@ var serverPrivileges = map[string]string{
 	"debounced_tasks":                "SELECT INSERT UPDATE DELETE",
 	"deferred_work":                  "SELECT INSERT UPDATE DELETE",
 	"deadlines":                      "SELECT INSERT UPDATE DELETE",
-	"due_queues":                     "SELECT INSERT",
+	"due_queues":                     "SELECT INSERT DELETE",
 	"dispatch_canary":                "SELECT UPDATE",
 	"dispatch_outbox":                "SELECT INSERT UPDATE DELETE",
 	"dlq_base_priorities":            "SELECT UPDATE",
