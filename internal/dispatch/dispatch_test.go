@@ -18,6 +18,7 @@ import (
 	"tasker.example/tasker/internal/dispatch"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/mqtest"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
@@ -585,5 +586,55 @@ func TestALetterWithAWrongTaskHidesNoOther(t *testing.T) {
 	h.letter(rabbitmq.MessageType, body(tasker.NewID(), h.stepOf(task).UUID))
 	h.Eventually("both are settled", func() bool {
 		return h.counts.letter(dispatch.LetterMoved) == 1 && h.counts.letter(dispatch.LetterExpired) == 1
+	})
+}
+
+// A step that waits for a place of a limit is announced when there is one, also if whoever gave it back cannot execute the step.
+func TestAStepIsAnnouncedWhenItsLimitHasAPlace(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, options{})
+	h.chain("first", "pack")
+	h.chain("other", "ship")
+	_, err := h.Engine.SetLimit(t.Context(), tasker.LimitRef{Kind: tasker.NamespaceLimit, Namespace: h.Space}, tasker.LimitValue{MaxInProgress: 1}, engine.LimitChange{Actor: "ann"})
+	h.Must(err)
+	h.runLoops()
+	packer := h.RegisterWorker("pack")
+	h.work("ship")
+	var took time.Duration
+	for round := range 3 {
+		h.createMany("first", 1)
+		list, err := h.Engine.Claim(t.Context(), packer, 1, 0)
+		h.Must(err)
+		if len(list) != 1 {
+			t.Fatalf("claimed %d steps", len(list))
+		}
+		h.createMany("other", 1)
+		h.Eventually("the step waits for the limit", func() bool {
+			return h.Count(`SELECT count(*) FROM tasker.held_steps WHERE limit_key_id IS NOT NULL`) == 1
+		})
+		began := time.Now()
+		_, err = h.Engine.Report(t.Context(), packer, []tasker.Outcome{{Lease: list[0].Lease(), Success: true}}, 0)
+		h.Must(err)
+		h.awaitComplete(2 * (round + 1))
+		took += time.Since(began)
+	}
+	t.Logf("a step that waited for a place was done %s after there was one", took/3)
+	if took > 2*time.Second {
+		t.Errorf("three steps that waited for a place were done %s after there was one", took)
+	}
+}
+
+// runLoops has the engine do what it does by itself until the test has ended.
+func (h *harness) runLoops() {
+	ctx, stop := context.WithCancel(h.Context())
+	g := loop.NewGroup(ctx)
+	for _, l := range h.Engine.Loops() {
+		g.Go(l.Name, l.Run)
+	}
+	h.Cleanup(func() {
+		stop()
+		if err := g.Wait(); err != nil {
+			h.Error(err)
+		}
 	})
 }

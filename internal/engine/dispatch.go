@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -38,12 +39,30 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 	}
 	e.dueMayHaveChanged()
 	if len(claimed) < len(steps) {
-		if _, err := e.db.AnnounceAgain(handing, notClaimed(steps, claimed), declinedRest); err != nil {
+		if err := e.declined(handing, m.spec.Namespaces, notClaimed(steps, claimed)); err != nil {
 			// They wait in the database: reconciliation finds them, or their limit does.
 			e.log.WarnContext(ctx, "steps that a worker could not take are not announced again yet", "err", err)
 		}
 	}
 	return e.assignments(handing, worker, claimed)
+}
+
+// declined has steps announced again that a worker could not take: those that wait for a place of a limit when there is one,
+// and the others after a rest. A place may have come free before they were put aside, so they are looked for at once, too.
+func (e *Engine) declined(ctx context.Context, namespaces []string, steps []tasker.StepRef) error {
+	others, err := e.db.PutLimitedAside(ctx, steps)
+	if err != nil {
+		return err
+	}
+	if len(others) < len(steps) {
+		e.limited.wait(e.now(), namespaces)
+		loop.Wake(e.limited.back)
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	_, err = e.db.AnnounceAgain(ctx, others, declinedRest)
+	return err
 }
 
 // takeNamed claims those of the steps that it can. What is in the way is removed, so

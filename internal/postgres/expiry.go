@@ -41,7 +41,7 @@ func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) 
 		if err != nil {
 			return nil, err
 		}
-		list, err := db.withoutLimited(ctx, due)
+		list, err := db.PutLimitedAside(ctx, due)
 		if err != nil || len(list) > 0 || len(due) < limit {
 			return list, err
 		}

@@ -366,8 +366,8 @@ func (db *DB) setAsideLimited(ctx context.Context, list *fullList) (int64, error
 	return tag.RowsAffected(), nil
 }
 
-// withoutLimited puts those of enqueued steps aside that wait for a limit, and returns the others.
-func (db *DB) withoutLimited(ctx context.Context, steps []tasker.StepRef) ([]tasker.StepRef, error) {
+// PutLimitedAside puts those of enqueued steps aside that wait for a limit, and returns the others.
+func (db *DB) PutLimitedAside(ctx context.Context, steps []tasker.StepRef) ([]tasker.StepRef, error) {
 	if len(steps) == 0 {
 		return nil, nil
 	}
