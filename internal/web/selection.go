@@ -244,3 +244,8 @@ func selectionWords(o tasker.Operation) string {
 	}
 	return strings.Join(list, ", ")
 }
+
+// attributedPath returns the address of the list of the tasks of a namespace that have an attribute.
+func attributedPath(namespace, attribute string) string {
+	return tasksPath + "?namespace=" + url.QueryEscape(namespace) + "&attribute=" + url.QueryEscape(attribute)
+}

@@ -51,11 +51,6 @@ func (f taskFilter) Rare() bool {
 // taggedPath returns the address of the list of the tasks that have a tag.
 func taggedPath(tag string) string { return tasksPath + "?tag=" + url.QueryEscape(tag) }
 
-// attributedPath returns the address of the list of the tasks of a namespace that have an attribute.
-func attributedPath(namespace, attribute string) string {
-	return tasksPath + "?namespace=" + url.QueryEscape(namespace) + "&attribute=" + url.QueryEscape(attribute)
-}
-
 // correlatedPath returns the address of the list of the tasks that have a correlation id.
 func correlatedPath(id string) string { return tasksPath + "?correlation_id=" + url.QueryEscape(id) }
 
