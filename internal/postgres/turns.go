@@ -45,8 +45,6 @@ const (
 	unofferedAt = 10 * time.Second       // after which the turn of a namespace that no claim asked for is over
 	maxTurns    = 10_000                 // namespaces, and sets of queues, that are remembered
 
-	idleCredit = 10 // steps of a namespace that had none waiting, of weight 1, that come before those of others
-
 	ageLookEvery = time.Second // at least so often claims of the same queues go by age
 	ageLookOneOf = 8           // and one of so many, while these find that
 )
@@ -115,7 +113,7 @@ func (s *turns) weigh(list []tasker.NamespaceWeight) {
 }
 
 // begin returns the turns of namespaces. One that is new, or that no claim asked for in a while,
-// starts at the least of the others, less its credit: what it did not take is not owed to it.
+// starts at the least of the others: what it did not take is not owed to it.
 func (s *turns) begin(namespaces []string) *turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +135,7 @@ func (s *turns) begin(namespaces []string) *turn {
 			s.of[n] = v
 		}
 		if now.Sub(v.offered) > unofferedAt {
-			v.at = max(v.at, least-idleCredit*s.share(n))
+			v.at = max(v.at, least)
 		}
 		v.offered = now
 		t.turns[i], t.shares[i] = v.at, s.share(n)
@@ -165,8 +163,8 @@ func (s *turns) forget(now time.Time) {
 }
 
 // taken moves the turns on by what a claim handed out. A namespace that was before the last step of
-// it, and was not given that one, had nothing more that waited: its turn moves up to there, less a credit, or it
-// would be owed the time in which it was idle. With the credit a few steps of it do not take turns with a backlog.
+// it, and was not given that one, had nothing more that waited: its turn moves up to there, or it
+// would be owed the time in which it was idle.
 func (s *turns) taken(t *turn, r ClaimResult) {
 	if t == nil {
 		return
@@ -191,7 +189,7 @@ func (s *turns) taken(t *turn, r ClaimResult) {
 	}
 	for i, n := range t.namespaces {
 		if v := s.of[n]; v != nil {
-			v.at = max(v.at+float64(given[n])*t.shares[i], last-idleCredit*t.shares[i])
+			v.at = max(v.at+float64(given[n])*t.shares[i], last)
 		}
 	}
 }
