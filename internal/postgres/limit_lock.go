@@ -6,6 +6,9 @@ package postgres
 // removes the rows of limit_slots that do not count any more; and the last counts the others and hands out
 // as many steps as there are places. Each sees what was committed before it began. So the count is exact:
 // whoever had a key before has committed by then.
+// Nobody waits in a cycle: the keys of queues come first, those of single steps are waited for in one order and only by a
+// claim of its own, and a claim skips steps that others have locked. So whoever has a key waits for no row of a report that
+// waits for the key.
 //
 // The locked keys are in a setting of the transaction.
 const (
