@@ -18,7 +18,6 @@ import (
 	"tasker.example/tasker/internal/dispatch"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
-	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/mqtest"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
@@ -597,7 +596,7 @@ func TestAStepIsAnnouncedWhenItsLimitHasAPlace(t *testing.T) {
 	h.chain("other", "ship")
 	_, err := h.Engine.SetLimit(t.Context(), tasker.LimitRef{Kind: tasker.NamespaceLimit, Namespace: h.Space}, tasker.LimitValue{MaxInProgress: 1}, engine.LimitChange{Actor: "ann"})
 	h.Must(err)
-	h.runLoops()
+	h.RunLoops()
 	packer := h.RegisterWorker("pack")
 	h.work("ship")
 	var took time.Duration
@@ -622,19 +621,4 @@ func TestAStepIsAnnouncedWhenItsLimitHasAPlace(t *testing.T) {
 	if took > 1500*time.Millisecond {
 		t.Errorf("three steps that waited for a place were done %s after there was one", took)
 	}
-}
-
-// runLoops has the engine do what it does by itself until the test has ended.
-func (h *harness) runLoops() {
-	ctx, stop := context.WithCancel(h.Context())
-	g := loop.NewGroup(ctx)
-	for _, l := range h.Engine.Loops() {
-		g.Go(l.Name, l.Run)
-	}
-	h.Cleanup(func() {
-		stop()
-		if err := g.Wait(); err != nil {
-			h.Error(err)
-		}
-	})
 }

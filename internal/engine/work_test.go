@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -241,22 +240,6 @@ type timedHarness struct {
 	tasks []tasker.ID
 }
 
-// run runs the loops of the engine until the test ends.
-func (h *harness) run() {
-	h.Helper()
-	ctx, stop := context.WithCancel(h.Context())
-	g := loop.NewGroup(ctx)
-	for _, l := range h.Engine.Loops() {
-		g.Go(l.Name, l.Run)
-	}
-	h.Cleanup(func() {
-		stop()
-		if err := g.Wait(); err != nil {
-			h.Error(err)
-		}
-	})
-}
-
 // delays returns how long after their time tasks were started, sorted.
 func (h *timedHarness) delays() []float64 {
 	h.Helper()
@@ -320,7 +303,7 @@ func TestRowsThatCannotBeMovedCostTheOthersNoTime(t *testing.T) {
 		for _, c := range created {
 			h.tasks = append(h.tasks, c.TaskUUID)
 		}
-		h.run()
+		h.RunLoops()
 	}
 	deadline := time.Now().Add(2 * time.Minute)
 	for _, h := range harnesses {

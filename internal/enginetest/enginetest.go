@@ -3,6 +3,7 @@
 package enginetest
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
+	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -218,4 +220,20 @@ func (h *Harness) Entry(task tasker.ID) tasker.Entry {
 	e, err := h.DB.EntryOfTask(h.Context(), task)
 	h.Must(err)
 	return e
+}
+
+// RunLoops has the engine do what it does by itself until the test has ended.
+func (h *Harness) RunLoops() {
+	h.Helper()
+	ctx, stop := context.WithCancel(h.Context())
+	g := loop.NewGroup(ctx)
+	for _, l := range h.Engine.Loops() {
+		g.Go(l.Name, l.Run)
+	}
+	h.Cleanup(func() {
+		stop()
+		if err := g.Wait(); err != nil {
+			h.Error(err)
+		}
+	})
 }

@@ -2,6 +2,9 @@ package postgres
 
 import "strings"
 
+// leastDepth is how many steps of a queue, and of each key, are looked at in any case.
+const leastDepth = `64`
+
 // mostOf is how many places of a limit l a step takes at most.
 const mostOf = `least(l.max_in_progress, l.burst)`
 
@@ -49,8 +52,8 @@ SET hold_uuid = NULL, limit_key_id = excluded.limit_key_id, state_since = exclud
     queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL`
 
 // fullSteps are steps at the head of the queues of which a key has no place, up to $3, or for more places of which a
-// more urgent step waits; and those that are put aside under
-// another key, which has places: of each key as many as a claim looks at, of the keys after $4.
+// more urgent step waits; and those that are put aside under another key, which has places: of each key as many as a claim
+// looks at, of the keys after $4.
 func fullSteps(queues string) string {
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
@@ -70,7 +73,7 @@ looked AS MATERIALIZED (
         UNION ALL
         SELECT e.*, k.limit_key_id
         FROM clock c
-        CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since", "$4::bigint", "1", "64") + `
+        CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since", "$4::bigint", "1", leastDepth) + `
     ) e
     CROSS JOIN LATERAL (
         SELECT array_agg(k.limit_key_id ORDER BY k.limit_id, k.key) AS keys, array_agg(x.weight ORDER BY k.limit_id, k.key) AS weights

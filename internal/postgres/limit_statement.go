@@ -6,7 +6,7 @@ import (
 )
 
 // limitDepth is how many steps of a queue a claim of $3 steps looks at.
-const limitDepth = `greatest($3::int * 4, 64)`
+const limitDepth = `greatest($3::int * 4, ` + leastDepth + `)`
 
 // A limitSource is where a claim with limits finds steps.
 type limitSource struct {
@@ -96,7 +96,7 @@ queues AS (SELECT namespace, handler FROM queued UNION SELECT w.namespace, w.han
 // the ids of the keys.
 const lockedPlaces = `
 mine AS MATERIALIZED (
-    SELECT k.limit_key_id, l.per_second, r.places, r.again, least(l.max_in_progress, l.burst) AS most
+    SELECT k.limit_key_id, l.per_second, r.places, r.again, ` + mostOf + ` AS most
     FROM unnest(` + lockedKeys + `) AS u (limit_key_id)
     CROSS JOIN clock c
     JOIN tasker.limit_keys k ON k.limit_key_id = u.limit_key_id
@@ -199,8 +199,8 @@ locked AS MATERIALIZED (SELECT * FROM from_queue UNION ALL SELECT * FROM from_as
 
 // admission are parts of a WITH: of the candidates those that all of their keys have places for, counted in the order of
 // urgency; and their keys by the ids of the steps. Where the look at the queues or at what is put aside has ended with as many as
-// are wanted, what is less urgent than its last one is left alone: one that was not looked at may come before. One that is refused counts for its other keys, so that none that is less
-// urgent takes a place from it.
+// are wanted, what is less urgent than its last one is left alone: one that was not looked at may come before. One that is
+// refused counts for its other keys, so that none that is less urgent takes a place from it.
 var admission = `candidate AS MATERIALIZED (
     SELECT c.*, row_number() OVER (ORDER BY ` + urgencyByDue("c") + `, c.step_uuid) AS n
     FROM (SELECT * FROM ready UNION ALL SELECT * FROM aside) c
@@ -254,7 +254,8 @@ charged AS (
 )`
 
 // looks says, of a claim that found less than it wanted, whether its look ended before the queue, and whether keys
-// were not locked; if it found nothing, whether it looked at steps in queues that have places; and where its look at what is put aside ended.
+// were not locked; if it found nothing, whether it looked at steps in queues that have places; and where its look at what
+// is put aside ended.
 func looks(s limitSource) string {
 	if s.named() {
 		return noteOf("'unlocked'", `EXISTS (SELECT FROM open q WHERE q.unlocked)`)
@@ -326,7 +327,7 @@ kept AS MATERIALIZED (
     WHERE (SELECT weights FROM named)
 ),
 ready AS MATERIALIZED (
-    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, NULL::bigint AS aside, ` + keysAndWeights + `
+    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, NULL::bigint AS aside, ` + keysAndWeights("e") + `
     FROM open q
     CROSS JOIN LATERAL (
         ` + readyIn("state_since", "", s.without("$6", gates, h)) + `
@@ -338,7 +339,7 @@ ready AS MATERIALIZED (
     LIMIT $3::int
 ),
 aside AS MATERIALIZED (
-    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, q.limit_key_id AS aside, ` + keysAndWeights + `
+    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, q.limit_key_id AS aside, ` + keysAndWeights("e") + `
     FROM aside_keys q
     CROSS JOIN LATERAL (
         SELECT s.*, n.ids, n.weights
@@ -362,8 +363,11 @@ aside AS MATERIALIZED (
 `
 }
 
-// keysAndWeights are the keys of a step e of a queue q, and how many places of each it takes.
-const keysAndWeights = `q.ids || e.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) || e.weights AS weights`
+// keysAndWeights are the keys of a step of a queue q, and how many places of each it takes: a row has those that
+// templates give.
+func keysAndWeights(row string) string {
+	return `q.ids || ` + row + `.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) || ` + row + `.weights AS weights`
+}
 
 // wanting selects the first steps of a queue q that wait for more places of a key that has some: none that is less urgent
 // takes them.
@@ -415,7 +419,7 @@ func urgencyByDue(row string) string {
 func namedCandidates(s limitSource, gates string, h holds) string {
 	return `
 ready AS MATERIALIZED (
-    SELECT s.*, NULL::bigint AS aside, q.ids || n.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) || n.weights AS weights
+    SELECT s.*, NULL::bigint AS aside, ` + keysAndWeights("n") + `
     FROM (
         SELECT ` + strings.ReplaceAll(candidateColumns, "s.", "r.") + `
         FROM clock k
