@@ -143,7 +143,7 @@ func growthCommand() *cobra.Command {
 			"and while a transaction stays open.\n\n" +
 			"It starts a private PostgreSQL, with fsync as in production, and removes it afterwards.\n" +
 			"Each figure is compared with the same one at the smallest size: a ratio of 1 says that it does not grow.\n\n" +
-			"The groups of figures are tasks, payloads, backlog, waiting workers, namespaces and handlers, open transaction.",
+			"The groups of figures are tasks, payloads, backlog, waiting workers, namespaces and handlers, servers, open transaction.",
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out = cmd.ErrOrStderr()

@@ -23,7 +23,7 @@ import (
 
 // The weight of a step of the templates is how many places of limit customer it takes: as many as there are at most.
 func (s flowStep) weight(p flowPlace) int {
-	if s.Name != "heavy" || p.limit.ref.Name != "customer" {
+	if s.Name != "heavy" || s.Version == firstVersion || p.limit.ref.Name != "customer" {
 		return 1
 	}
 	weight := 3
@@ -89,6 +89,7 @@ func (l *flowLimit) begin(key string, weight int, between [2]time.Time) {
 type flowStep struct {
 	TaskUUID, StepUUID            tasker.ID
 	Namespace, Name, Handler, Key string
+	Version                       string
 	State                         tasker.StepState
 	Priority                      int
 	StateSince                    time.Time
@@ -131,6 +132,11 @@ func flowNames(s flowStep) map[string]string {
 	case "keyed":
 		return map[string]string{"customer": s.Key, "all": ""}
 	case "heavy":
+		return map[string]string{"customer": s.Key}
+	case "light":
+		if s.Version == firstVersion {
+			return nil
+		}
 		return map[string]string{"customer": s.Key}
 	default:
 		return nil
@@ -183,23 +189,10 @@ func newFlowDriver(t *testing.T, seed uint64) *flowDriver {
 		d.dbs[i] = enginetest.Open(t, db.URL, postgres.Options{MaxConns: 3, ClockSchema: pgtest.ClockSchema, QueueTTL: 5 * 365 * 24 * time.Hour, PriorityAge: -1})
 		d.engines[i] = engine.New(d.dbs[i], engine.Options{Lease: modelLease})
 	}
-	named := []tasker.LimitTemplate{
-		{Name: "customer", Key: "context.customer", MaxInProgress: 3, Steps: []string{"keyed", "rated", "heavy"}, Weights: map[string]int{"heavy": 3}},
-		{Name: "all", MaxInProgress: 4, Steps: []string{"keyed"}},
-		{Name: "rate", Key: `"r" + context.customer`, PerSecond: 0.05, Burst: 2, Steps: []string{"rated"}},
-	}
-	step := func(name, handler string, after ...string) tasker.StepTemplate {
-		s := enginetest.Step(name, after...)
-		s.Handler.Callable, s.Retry = handler, tasker.Retry{Retryable: true, MaxAttempts: 1000, Backoff: tasker.ConstantBackoff, BaseMS: 7000, MaxBackoffMS: 7000}
-		return s
-	}
 	for _, n := range []string{"a", "b"} {
-		_, _, err := d.engines[0].RegisterTemplate(t.Context(), tasker.Template{
-			Namespace: n, Name: "flow", Version: "1.0.0", Limits: named,
-			Steps: []tasker.StepTemplate{step("plain", "run"), step("keyed", "run"), step("rated", "walk"), step("heavy", "walk"), step("last", "walk", "plain", "keyed")},
-		}, "")
-		d.must(err)
-		for _, l := range named {
+		d.register(n, "flow", firstVersion)
+		d.register(n, "free", firstVersion)
+		for _, l := range flowTemplate(n, "flow", firstVersion).Limits {
 			ref := tasker.LimitRef{Kind: tasker.NamedLimit, Namespace: n, Name: l.Name}
 			d.limits[ref] = &flowLimit{ref: ref, value: l.Value()}
 		}
@@ -207,6 +200,7 @@ func newFlowDriver(t *testing.T, seed uint64) *flowDriver {
 	for i, w := range []flowWorker{
 		{namespaces: []string{"a"}, handlers: []string{"run"}}, {namespaces: []string{"a", "b"}, handlers: []string{"run", "walk"}},
 		{namespaces: []string{"b"}, handlers: []string{"run", "walk"}}, {namespaces: []string{"a", "b"}, handlers: []string{"walk"}},
+		{namespaces: []string{"a", "b"}, handlers: []string{"go"}}, {namespaces: []string{"a"}, handlers: []string{"go"}}, {namespaces: []string{"b"}, handlers: []string{"go", "run"}},
 	} {
 		r, err := d.engines[i%2].RegisterWorker(t.Context(), tasker.WorkerSpec{Name: fmt.Sprint("w", i), Namespaces: w.namespaces, Handlers: w.handlers, MaxConcurrency: 100})
 		d.must(err)
@@ -215,6 +209,43 @@ func newFlowDriver(t *testing.T, seed uint64) *flowDriver {
 	}
 	d.read()
 	return d
+}
+
+// The steps of the first version of the templates take one place each, and those of template free have no limits; in the second,
+// which is registered some time or other, one takes several, and one of template free has a limit.
+const firstVersion, secondVersion = "1.0.0", "1.1.0"
+
+func flowTemplate(namespace, name, version string) tasker.Template {
+	step := func(name, handler string, after ...string) tasker.StepTemplate {
+		s := enginetest.Step(name, after...)
+		s.Handler.Callable, s.Retry = handler, tasker.Retry{Retryable: true, MaxAttempts: 1000, Backoff: tasker.ConstantBackoff, BaseMS: 7000, MaxBackoffMS: 7000}
+		return s
+	}
+	customer := tasker.LimitTemplate{Name: "customer", Key: "context.customer", MaxInProgress: 3}
+	x := tasker.Template{Namespace: namespace, Name: name, Version: version}
+	if name == "free" {
+		x.Steps = []tasker.StepTemplate{step("light", "go"), step("next", "go", "light")}
+		if customer.Steps = []string{"light"}; version != firstVersion {
+			x.Limits = []tasker.LimitTemplate{customer}
+		}
+		return x
+	}
+	if customer.Steps = []string{"keyed", "rated", "heavy"}; version != firstVersion {
+		customer.Weights = map[string]int{"heavy": 3}
+	}
+	x.Limits = []tasker.LimitTemplate{
+		customer, {Name: "all", MaxInProgress: 4, Steps: []string{"keyed"}},
+		{Name: "rate", Key: `"r" + context.customer`, PerSecond: 0.05, Burst: 2, Steps: []string{"rated"}},
+	}
+	x.Steps = []tasker.StepTemplate{step("plain", "run"), step("keyed", "run"), step("rated", "walk"), step("heavy", "walk"), step("last", "walk", "plain", "keyed")}
+	return x
+}
+
+func (d *flowDriver) register(namespace, name, version string) {
+	d.Helper()
+	d.say("register", "%s %s %s", namespace, name, version)
+	_, _, err := d.engines[d.random.IntN(2)].RegisterTemplate(d.Context(), flowTemplate(namespace, name, version), "")
+	d.must(err)
 }
 
 func (d *flowDriver) must(err error) {
@@ -239,7 +270,7 @@ func (d *flowDriver) now() time.Time {
 func (d *flowDriver) read() {
 	d.Helper()
 	rows, err := d.conn.Query(d.Context(), `
-		SELECT s.task_uuid, s.step_uuid, s.namespace, s.name, s.handler, t.context ->> 'customer' AS key, s.state, s.priority, s.state_since, s.fence
+		SELECT s.task_uuid, s.step_uuid, s.namespace, s.name, s.handler, t.context ->> 'customer' AS key, t.version, s.state, s.priority, s.state_since, s.fence
 		FROM tasker.workflow_steps s JOIN tasker.tasks t USING (task_uuid)
 		WHERE s.state IN ('enqueued', 'in_progress') OR t.state NOT IN ('complete', 'cancelled')`)
 	d.must(err)
@@ -314,9 +345,13 @@ func (d *flowDriver) act() {
 func (d *flowDriver) create() {
 	d.Helper()
 	namespace, key, priority := []string{"a", "b"}[d.random.IntN(2)], fmt.Sprint(d.random.IntN(3)), d.random.IntN(3)
-	d.say("create", "%s %s %d", namespace, key, priority)
+	name := []string{"flow", "free"}[d.random.IntN(2)]
+	if d.random.IntN(20) == 0 {
+		d.register(namespace, name, secondVersion)
+	}
+	d.say("create", "%s of %s %s %d", name, namespace, key, priority)
 	_, err := d.engines[d.random.IntN(2)].CreateTasks(d.Context(), []tasker.NewTask{{
-		Namespace: namespace, Name: "flow", Priority: priority, Context: json.RawMessage(`{"customer": "` + key + `"}`),
+		Namespace: namespace, Name: name, Priority: priority, Context: json.RawMessage(`{"customer": "` + key + `"}`),
 	}})
 	d.must(err)
 }
@@ -394,7 +429,7 @@ func (d *flowDriver) inOrder(before map[tasker.ID]flowStep, list []tasker.Assign
 	for _, a := range list {
 		given := before[a.StepUUID]
 		for id, s := range before {
-			if s.State != tasker.StepEnqueued || d.steps[id].State != tasker.StepEnqueued || s.Namespace != given.Namespace || s.Name != given.Name || s.Key != given.Key {
+			if s.State != tasker.StepEnqueued || d.steps[id].State != tasker.StepEnqueued || s.Namespace != given.Namespace || s.Name != given.Name || s.Key != given.Key || s.Version != given.Version {
 				continue
 			}
 			if s.Priority > given.Priority || s.Priority == given.Priority && s.StateSince.Before(given.StateSince) {
@@ -479,7 +514,7 @@ func (d *flowDriver) change() {
 	e, by := d.engines[d.random.IntN(2)], engine.LimitChange{Actor: "ann", Reason: "a test"}
 	namespace := []string{"a", "b"}[d.random.IntN(2)]
 	ref := []tasker.LimitRef{
-		{Kind: tasker.ServerLimit}, {Kind: tasker.NamespaceLimit, Namespace: namespace}, {Kind: tasker.HandlerLimit, Namespace: namespace, Name: "run"},
+		{Kind: tasker.ServerLimit}, {Kind: tasker.NamespaceLimit, Namespace: namespace}, {Kind: tasker.HandlerLimit, Namespace: namespace, Name: []string{"run", "go"}[d.random.IntN(2)]},
 		{Kind: tasker.NamedLimit, Namespace: namespace, Name: "customer"}, {Kind: tasker.NamedLimit, Namespace: namespace, Name: "all"}, {Kind: tasker.NamedLimit, Namespace: namespace, Name: "rate"},
 	}[d.random.IntN(6)]
 	if d.random.IntN(4) == 0 {

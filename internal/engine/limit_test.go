@@ -200,6 +200,56 @@ func TestAPlaceIsFoundAmongManyFullKeys(t *testing.T) {
 	}
 }
 
+// A limit of a template holds from the first claim after it is there, and so do weights: claims of the same worker met only a
+// limit of the queue before.
+func TestLimitsOfTemplatesHoldAfterThoseOfQueues(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]func(*harness, tasker.Assignment) []tasker.Assignment{
+		"claim": func(h *harness, _ tasker.Assignment) []tasker.Assignment { return h.claim() },
+		"report": func(h *harness, a tasker.Assignment) []tasker.Assignment {
+			receipt, err := h.Engine.Report(h.Context(), h.worker, []tasker.Outcome{success(a, `1`)}, 100)
+			h.Must(err)
+			return receipt.Next
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			single := withLimits()
+			single.Steps = single.Steps[:1]
+			register := func(version string, limits ...tasker.LimitTemplate) {
+				single.Version, single.Limits = version, limits
+				_, _, err := h.Engine.RegisterTemplate(h.Context(), single, "")
+				h.Must(err)
+			}
+			create := func(customer string, times int) {
+				for range times {
+					h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "limited", Context: json.RawMessage(`{"customer": "` + customer + `"}`)})
+				}
+			}
+			register("1.0.0")
+			h.limit(handlerLimit(), 50)
+			create("ann", 3)
+			var first []tasker.Assignment
+			for range 3 {
+				list, err := h.Engine.Claim(h.Context(), h.worker, 1, 0)
+				h.Must(err)
+				first = append(first, list...)
+			}
+			register("1.1.0", tasker.LimitTemplate{Name: "customer", Key: "context.customer", MaxInProgress: 1})
+			create("ann", 3)
+			if list := next(h, first[0]); len(list) != 1 {
+				t.Errorf("%d steps of a customer begin at once, want 1", len(list))
+			}
+			register("1.2.0", tasker.LimitTemplate{Name: "customer", Key: "context.customer", MaxInProgress: 2, Weights: map[string]int{"one": 2}})
+			create("bob", 2)
+			if list := next(h, first[1]); len(list) != 2 {
+				t.Errorf("%d steps begin, want one more of the first customer and one that takes both places of the second", len(list))
+			}
+		})
+	}
+}
+
 // A step takes as many places as its weight, all of them if the limit has fewer, and what is less urgent does not keep it from
 // them.
 func TestAStepTakesSeveralPlaces(t *testing.T) {

@@ -188,6 +188,9 @@ type ClaimResult struct {
 	further, unlocked bool // of a claim with limits: there was more to look at, and keys that it had not locked
 	blocked           bool // it found nothing in queues that have places
 
+	reshaped bool       // the steps have other limits than it took for granted,
+	shape    limitShape // which are these; if they are more, it found nothing for that
+
 	more   bool  // there may be more keys for which steps are put aside,
 	lookAt int64 // after this one
 }
@@ -251,6 +254,8 @@ func claimResult(list []claimRow) ClaimResult {
 			h.unlocked = true
 		case "blocked":
 			h.blocked = true
+		case "shape":
+			h.reshaped, h.shape = true, limitShape(r.Bytes)
 		case "looked":
 			h.more, h.lookAt = true, r.Bytes
 		}

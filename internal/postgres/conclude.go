@@ -347,7 +347,10 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 	if claimed.more {
 		db.limits.looked(next.Claimant, claimed.lookAt)
 	}
-	if claimed.limited || len(claimed.Steps) == 0 && (claimed.further || claimed.unlocked) {
+	if claimed.reshaped {
+		db.limits.reshape(next.Claimant, claimed.shape)
+	}
+	if claimed.limited || len(claimed.Steps) == 0 && (claimed.further || claimed.unlocked || claimed.reshaped) {
 		if claimed, err = db.ClaimSteps(ctx, next.Claimant, next.Limit); err != nil {
 			return concluded, ClaimResult{}, nil //nolint:nilerr // the report is committed, and the worker asks again
 		}
@@ -359,12 +362,12 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 // the one that hands out.
 func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l look) (before int) {
 	if db.limits.mayHave(next.Claimant) {
-		c := limitedClaim{Claimant: next.Claimant, size: claimSize{limit: next.Limit, budget: tasker.MaxClaimBytes}, look: l, cursor: db.limits.nextKey(next.Claimant)}
+		c := db.limits.claim(next.Claimant, l)
+		c.size = claimSize{limit: next.Limit, budget: tasker.MaxClaimBytes}
 		for _, x := range list {
 			c.freed = append(c.freed, tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID})
 		}
-		c.queue(b)
-		return c.locks()
+		return c.queue(b)
 	}
 	sql, args := next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit, l)
 	b.Queue(sql, args...)

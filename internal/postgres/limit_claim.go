@@ -40,6 +40,7 @@ type limitedSet struct {
 	asides time.Time // when a claim last looked for steps to put aside
 	moved  time.Time // when a report last gave places back and took steps
 	cursor int64     // of the keys for which steps were put aside
+	shape  limitShape
 }
 
 // maxLimitedSets bounds what is remembered; all is forgotten beyond it.
@@ -86,10 +87,28 @@ func (q *limitedQueues) looked(c Claimant, upto int64) {
 	q.change(c, func(s *limitedSet) { s.cursor = upto })
 }
 
-// nextKey is the key after which the claimant looks at what is put aside.
-func (q *limitedQueues) nextKey(c Claimant) (key int64) {
-	q.change(c, func(s *limitedSet) { key = s.cursor })
-	return key
+// claim is the next claim of the claimant: it looks at what is put aside after the key at which the last look ended, and takes the
+// limits for granted that its steps had then.
+func (q *limitedQueues) claim(c Claimant, l look) limitedClaim {
+	claim := limitedClaim{Claimant: c, look: l}
+	q.change(c, func(s *limitedSet) { claim.cursor, claim.shape = s.cursor, s.shape })
+	return claim
+}
+
+func (q *limitedQueues) reshape(c Claimant, shape limitShape) {
+	q.change(c, func(s *limitedSet) { s.shape = shape })
+}
+
+// takesOther notes which limits the claimant's steps have, and reports whether they are more than the claim took for granted: it
+// has found nothing for that.
+func (q *limitedQueues) takesOther(claim *limitedClaim, last ClaimResult) bool {
+	if !last.reshaped {
+		return false
+	}
+	q.reshape(claim.Claimant, last.shape)
+	more := last.shape < claim.shape
+	claim.shape = min(claim.shape, last.shape)
+	return more
 }
 
 // mayPutAside reports whether no claim of the same queues looked a moment ago for steps to put aside, and
@@ -137,13 +156,20 @@ var (
 
 // limitStatements are the statements of claims with limits that find steps in one way.
 type limitStatements struct {
-	makeKeys, lockKeys, lockFree, claim, claimUnheld, full string
+	makeKeys, lockKeys, lockFree, full string
+
+	claim, claimUnheld [limitShapes]string // of named steps only the first
 }
 
 func newLimitStatements(s limitSource) limitStatements {
-	l := limitStatements{makeKeys: makeKeys(s), lockKeys: lockKeys(s), claim: claimLimitedSteps(s, withoutHolds), claimUnheld: claimLimitedSteps(s, withHolds)}
+	l := limitStatements{makeKeys: makeKeys(s), lockKeys: lockKeys(s)}
 	if !s.named() {
 		l.lockFree, l.full = lockFreeKeys(s.queues), fullSteps(s.queues)
+	}
+	for s.shape = range limitShapes {
+		if s.shape == weighted || !s.named() {
+			l.claim[s.shape], l.claimUnheld[s.shape] = claimLimitedSteps(s, withoutHolds), claimLimitedSteps(s, withHolds)
+		}
 	}
 	return l
 }
@@ -170,51 +196,53 @@ type limitedClaim struct {
 	steps  []tasker.StepRef // only these; nil: what is most urgent
 	freed  []tasker.StepRef // the same transaction has reported these
 	cursor int64
+	shape  limitShape
 	looks  int  // further ones at keys for which steps are put aside
 	waits  bool // for the keys of all steps that it looks at, and makes those that are missing
 }
 
-// limitLocks is how many statements queue sends before the one that hands out.
-const limitLocks = 3
-
-// queue adds the statements to a batch.
-func (l limitedClaim) queue(b *pgx.Batch) {
-	c, of := l.Claimant, l.limited()
-	var which []any
-	if l.steps != nil {
-		of = limitedNamed
+// queue adds the statements to a batch, and returns how many come before the one that hands out.
+func (l limitedClaim) queue(b *pgx.Batch) int {
+	c, of, before := l.Claimant, l.limited(), b.Len()
+	args := []any{c.Namespaces, c.Handlers, l.size.limit, c.WorkerUUID, c.Lease, noNil(c.Without), l.size.budget}
+	switch {
+	case l.steps != nil:
+		of, l.shape = limitedNamed, weighted
 		tasks, steps := refArrays(l.steps)
-		which = []any{tasks, steps}
-	} else if l.waits {
-		which = []any{l.size.limit, l.cursor}
+		l.queueLocks(b, of, tasks, steps)
+		args = append(args, tasks, steps)
+	case l.shape == sharedOnly && !l.waits:
+		b.Queue(lockOnlyQueueKeys, c.Namespaces, c.Handlers)
+	default:
+		l.queueLocks(b, of, l.size.limit, l.cursor)
 	}
+	if l.steps == nil {
+		if l.shape != sharedOnly {
+			args = append(args, l.cursor)
+		}
+		turns, shares := l.look.turn.of(c.Namespaces)
+		args = append(args, turns, shares)
+	}
+	b.Queue(dropSlots)
+	sql, args := l.look.choose(of.claim[l.shape], of.claimUnheld[l.shape], args)
+	b.Queue(sql, args...)
+	return b.Len() - before - 1
+}
+
+// queueLocks adds the statements that lock the keys of queues and steps; which are arguments that say which steps.
+func (l limitedClaim) queueLocks(b *pgx.Batch, of limitStatements, which ...any) {
+	c := l.Claimant
+	which = append([]any{c.Namespaces, c.Handlers}, which...)
 	if l.waits {
-		b.Queue(of.makeKeys, append([]any{c.Namespaces, c.Handlers}, which...)...)
+		b.Queue(of.makeKeys, which...)
 	}
 	freedTasks, freedSteps := refArrays(l.freed)
 	b.Queue(lockQueueKeys, c.Namespaces, c.Handlers, freedTasks, freedSteps)
 	if l.waits {
-		b.Queue(of.lockKeys, append([]any{c.Namespaces, c.Handlers}, which...)...)
+		b.Queue(of.lockKeys, which...)
 	} else {
 		b.Queue(of.lockFree, c.Namespaces, c.Handlers, l.size.limit, noNil(c.Without), l.cursor)
 	}
-	b.Queue(dropSlots)
-	args := []any{c.Namespaces, c.Handlers, l.size.limit, c.WorkerUUID, c.Lease, noNil(c.Without), l.size.budget}
-	if l.steps != nil {
-		args = append(args, which...)
-	} else {
-		args = append(args, l.cursor)
-	}
-	sql, args := l.look.choose(of.claim, of.claimUnheld, args)
-	b.Queue(sql, args...)
-}
-
-// locks is how many statements come before the one that hands out.
-func (l limitedClaim) locks() int {
-	if l.waits {
-		return limitLocks + 1
-	}
-	return limitLocks
 }
 
 // readClaim reads the answers of a claim in a batch, after so many statements without one.
@@ -238,10 +266,10 @@ func readClaim(results pgx.BatchResults, before int) (ClaimResult, error) {
 func (db *DB) runLimited(ctx context.Context, l limitedClaim) (result ClaimResult, err error) {
 	err = retry(ctx, func() error {
 		var batch pgx.Batch
-		l.queue(&batch)
+		before := l.queue(&batch)
 		results := db.pool.SendBatch(ctx, &batch)
 		defer func() { _ = results.Close() }()
-		if result, err = readClaim(results, l.locks()); err != nil {
+		if result, err = readClaim(results, before); err != nil {
 			return err
 		}
 		return results.Close() // only now is it committed
@@ -254,7 +282,7 @@ func (db *DB) runLimited(ctx context.Context, l limitedClaim) (result ClaimResul
 
 // claimLimited hands out steps that may have limits.
 func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l look) (ClaimResult, error) {
-	claim := limitedClaim{Claimant: c, look: l, cursor: db.limits.nextKey(c)}
+	claim := db.limits.claim(c, l)
 	var all ClaimResult
 	for round := 0; ; round++ {
 		claim.size = claimSize{limit: size.limit - len(all.Steps), budget: size.budget - all.bytes}
@@ -264,6 +292,9 @@ func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l lo
 		}
 		if err != nil || next.held {
 			return next, err
+		}
+		if db.limits.takesOther(&claim, next) && round < limitRounds {
+			continue
 		}
 		all.add(next)
 		if round == limitRounds || len(all.Steps) >= size.limit || all.bytes >= size.budget || all.InTheWay() {

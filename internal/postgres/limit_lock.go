@@ -23,13 +23,22 @@ const freedKeys = `coalesce(string_to_array(nullif(current_setting('tasker.limit
 // their order. It forgets what the connection has locked before, and notes which keys of limits of templates the
 // steps $3, $4 have freed, that the same transaction has reported: those of other limits are few.
 var lockQueueKeys = `
-SELECT set_config('tasker.limit_keys', coalesce(string_agg(k.limit_key_id::text, ','), ''), true), set_config('tasker.limit_freed', coalesce((
+SELECT ` + keepQueueKeys + `, set_config('tasker.limit_freed', coalesce((
     SELECT string_agg(DISTINCT k.limit_key_id::text, ',')
     FROM unnest($3::uuid[], $4::uuid[]) AS d (task_uuid, step_uuid)
     CROSS JOIN LATERAL (` + namesOf("d") + `) x
     JOIN tasker.limit_keys k ON k.limit_id = x.limit_id AND k.key = x.key
     WHERE ` + hasNames + ` AND EXISTS (SELECT FROM tasker.held_steps h WHERE h.limit_key_id = k.limit_key_id)
 ), ''), true)
+` + fromQueueKeys
+
+// lockOnlyQueueKeys is lockQueueKeys for a claim that knows no other limits.
+const lockOnlyQueueKeys = `
+SELECT ` + keepQueueKeys + fromQueueKeys
+
+const keepQueueKeys = `set_config('tasker.limit_keys', coalesce(string_agg(k.limit_key_id::text, ','), ''), true)`
+
+const fromQueueKeys = `
 FROM (
     SELECT k.limit_key_id
     FROM (

@@ -11,6 +11,7 @@ const limitDepth = `greatest($3::int * 4, ` + leastDepth + `)`
 // A limitSource is where a claim with limits finds steps.
 type limitSource struct {
 	queues string // a part of a WITH: those that are looked at; if steps are named it is empty
+	shape  limitShape
 }
 
 // named is true where the steps have ids and are not the most urgent.
@@ -122,8 +123,17 @@ func placesLeft(key string) string {
 }
 
 // keysOfStep are the keys of the limits of a row s that templates give, how many places of each it takes, whether all have
-// as many, and the keys that have some and too few, if no other that is locked has none.
-func keysOfStep(row string) string {
+// as many, and the keys that have some and too few, if no other that is locked has none. Without weights it takes one of each, and
+// there are no such keys.
+func (s limitSource) keysOfStep(row string) string {
+	if s.shape == oneEach {
+		return `(
+            SELECT coalesce(array_agg(k.limit_key_id), '{}') AS ids, array_fill(1, ARRAY[count(*)::int]) AS weights,
+                coalesce(bool_and(` + placesLeft("k.limit_key_id") + ` > 0), true) AS open
+            FROM (` + namesOf(row) + `) t
+            LEFT JOIN tasker.limit_keys k ON k.limit_id = t.limit_id AND k.key = t.key
+        )`
+	}
 	return `(
             SELECT coalesce(array_agg(k.limit_key_id), '{}') AS ids, coalesce(array_agg(w.weight), '{}') AS weights,
                 coalesce(bool_and(coalesce(w.places, 0) >= w.weight), true) AS open, CASE WHEN min(w.places) > 0 THEN array_agg(k.limit_key_id) FILTER (WHERE w.places < w.weight) END AS wants
@@ -137,7 +147,10 @@ func keysOfStep(row string) string {
         )`
 }
 
-const candidateColumns = `s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes, s.due_at`
+// candidateOf are the columns of a step that a claim looks at.
+func candidateOf(row string) string {
+	return strings.ReplaceAll(`s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes, s.due_at`, "s.", row+".")
+}
 
 // claimLimitedSteps hands out the most urgent steps whose limits have places: of those in the queues the first, and
 // of those that are put aside the first of each key. An item of a map step has the limits of that step.
@@ -146,18 +159,19 @@ const candidateColumns = `s.task_uuid, s.step_uuid, s.namespace, s.handler, s.pr
 // waiting and those that are first in the order of due times: whatever comes before a step without a due time also
 // waits for longer, or has a higher priority, or is among the latter.
 //
-// $1 namespaces, $2 handlers, $3 how many, $4 worker, $5 lease, $6 steps to leave alone, $7 the bytes left to hand out; $8
-// the key after which the look at what is put aside begins, or with $9 the ids of the steps.
+// $1 namespaces, $2 handlers, $3 how many, $4 worker, $5 lease, $6 steps to leave alone, $7 the bytes left to hand out;
+// then the key after which the look at what is put aside begins, if steps may have limits of templates, and the turns and shares of the namespaces; or the ids of
+// the steps.
 func claimLimitedSteps(s limitSource, h holds) string {
-	gates := "$9"
-	candidates := queueCandidates
+	gates, candidates := "$11", queueCandidates
 	if s.named() {
 		gates, candidates = "$10", namedCandidates
+	} else if s.shape == sharedOnly {
+		gates, candidates = "$10", sharedCandidates
 	}
 	return `
 WITH RECURSIVE ` + h.clock("false") + `,
-named AS MATERIALIZED (SELECT ` + hasNames + ` AS names, ` + hasWeights + ` AS weights),
-` + s.parts("$8", "$9") + lockedPlaces + `
+` + named + s.parts("$8", "$9") + lockedPlaces + `
 open AS MATERIALIZED (
     SELECT q.namespace, q.handler, w.ids, w.places, w.unlocked
     FROM queues q
@@ -168,8 +182,8 @@ open AS MATERIALIZED (
         LEFT JOIN tasker.limit_keys k ON k.limit_id = l.limit_id AND k.key = ''
     ) w
 ),
-` + candidates(s, gates, h) + `
-` + admission + `from_queue AS MATERIALIZED (
+` + s.fits() + candidates(s, gates, h) + `
+` + s.admission() + `from_queue AS MATERIALIZED (
     SELECT q.*
     FROM admitted a
     CROSS JOIN LATERAL (
@@ -194,16 +208,44 @@ from_aside AS MATERIALIZED (
 locked AS MATERIALIZED (SELECT * FROM from_queue UNION ALL SELECT * FROM from_aside),
 ` + leaseSteps(placeSteps) + inTheWay("locked") + busy("(SELECT count(*) FROM admitted) > (SELECT count(*) FROM locked)") +
 		noteWith("'waits'", "(SELECT coalesce(min(again), "+limitRestMS+") FROM mine WHERE places < $3::int)",
-			"(SELECT count(*) FROM admitted) < $3::int AND EXISTS (SELECT FROM mine WHERE places < $3::int)") + looks(s)
+			"(SELECT count(*) FROM admitted) < $3::int AND EXISTS (SELECT FROM mine WHERE places < $3::int)") + s.otherShape() + looks(s)
 }
 
-// admission are parts of a WITH: of the candidates those that all of their keys have places for, counted in the order of
-// urgency; and their keys by the ids of the steps. Where the look at the queues or at what is put aside has ended with as many as
+// turn is a part of a FROM: whose turn it is, by namespace. Named steps are handed out by urgency.
+func (s limitSource) turn() string {
+	switch {
+	case s.named():
+		return `unnest($1::text[], array_fill(0::float8, ARRAY[cardinality($1::text[])]), array_fill(0::float8, ARRAY[cardinality($1::text[])]))`
+	case s.shape == sharedOnly:
+		return `unnest($1::text[], $8::float8[], $9::float8[])`
+	default:
+		return `unnest($1::text[], $9::float8[], $10::float8[])`
+	}
+}
+
+// firstOf selects the most urgent rows e of each namespace, as many as are wanted; from is all of them.
+func firstOf(columns, from string) string {
+	return `SELECT e.*
+    FROM (
+        SELECT ` + columns + `, row_number() OVER (PARTITION BY e.namespace ORDER BY ` + urgencyByDue("e") + `, e.step_uuid) AS nth
+        FROM ` + from + `
+    ) e
+    WHERE e.nth <= $3::int`
+}
+
+// admission are parts of a WITH: of the candidates those that all of their keys have places for, counted in the order in which
+// namespaces take turns and the most urgent of each come first; and their keys by the ids of the steps. Where the look at the
+// queues of a namespace or at what is put aside in them has ended with as many as
 // are wanted, what is less urgent than its last one is left alone: one that was not looked at may come before. One that is
-// refused counts for its other keys, so that none that is less urgent takes a place from it.
-var admission = `candidate AS MATERIALIZED (
-    SELECT c.*, row_number() OVER (ORDER BY ` + urgencyByDue("c") + `, c.step_uuid) AS n
-    FROM (SELECT * FROM ready UNION ALL SELECT * FROM aside) c
+// refused counts for its other keys, so that none that comes later takes a place from it.
+func (s limitSource) admission() string {
+	return `candidate AS MATERIALIZED (
+    SELECT c.*, row_number() OVER (ORDER BY t.turn + t.share * (c.place - 1), ` + urgencyByDue("c") + `, c.step_uuid) AS n
+    FROM (
+        SELECT c.*, row_number() OVER (PARTITION BY c.namespace ORDER BY ` + urgencyByDue("c") + `, c.step_uuid) AS place
+        FROM (SELECT * FROM ready UNION ALL SELECT * FROM aside) c
+    ) c
+    JOIN ` + s.turn() + ` AS t (namespace, turn, share) ON t.namespace = c.namespace
 ),
 refused AS MATERIALIZED (
     SELECT coalesce(array_agg(DISTINCT x.n), '{}') AS list
@@ -212,13 +254,10 @@ refused AS MATERIALIZED (
     ) x
     WHERE x.upto > ` + placesLeft("x.id") + `
 ),
-known AS MATERIALIZED (
-    SELECT least(max(n) FILTER (WHERE aside IS NULL AND of_ready = $3::int), max(n) FILTER (WHERE aside IS NOT NULL AND of_aside = $3::int)) AS upto
-    FROM (SELECT n, aside, count(*) FILTER (WHERE aside IS NULL) OVER () AS of_ready, count(*) FILTER (WHERE aside IS NOT NULL) OVER () AS of_aside FROM candidate) c
-),
+known AS MATERIALIZED (SELECT namespace, min(place) AS upto FROM candidate WHERE nth = $3::int GROUP BY namespace),
 admitted AS MATERIALIZED (
-    SELECT c.* FROM candidate c CROSS JOIN known k
-    WHERE c.n <> ALL ((SELECT list FROM refused)::bigint[]) AND (k.upto IS NULL OR c.n <= k.upto)
+    SELECT c.* FROM candidate c LEFT JOIN known k ON k.namespace = c.namespace
+    WHERE c.n <> ALL ((SELECT list FROM refused)::bigint[]) AND (k.upto IS NULL OR c.place <= k.upto)
     ORDER BY c.n
     LIMIT $3::int
 ),
@@ -226,6 +265,7 @@ keys_of AS MATERIALIZED (
     SELECT coalesce(jsonb_object_agg(a.step_uuid, (SELECT coalesce(jsonb_object_agg(k.id, k.weight), '{}') FROM unnest(a.keys, a.weights) AS k (id, weight))), '{}') AS list FROM admitted a
 ),
 `
+}
 
 // placeSteps are parts of the WITH of a lease: what was put aside is so no more, each step has a row for each of its keys,
 // and the rates count it.
@@ -257,7 +297,7 @@ charged AS (
 // were not locked; if it found nothing, whether it looked at steps in queues that have places; and where its look at what
 // is put aside ended.
 func looks(s limitSource) string {
-	if s.named() {
+	if s.named() || s.shape == sharedOnly {
 		return noteOf("'unlocked'", `EXISTS (SELECT FROM open q WHERE q.unlocked)`)
 	}
 	return noteOf("'further'", `CASE WHEN (SELECT count(*) FROM admitted) < $3::int THEN EXISTS (
@@ -306,135 +346,6 @@ func looks(s limitSource) string {
 )`) +
 		noteWith("'looked'", "(SELECT coalesce(min(x.last), 0) FROM (SELECT max(k.limit_key_id) AS last FROM aside_keys k WHERE k.limit_key_id > $8::bigint AND k.limit_key_id <> ALL ("+freedKeys+") GROUP BY k.namespace, k.handler HAVING count(*) >= "+strconv.Itoa(moreKeys)+" - cardinality("+freedKeys+")) x)",
 			"EXISTS (SELECT FROM aside_keys GROUP BY namespace, handler HAVING count(*) = "+strconv.Itoa(moreKeys)+")")
-}
-
-func queueCandidates(s limitSource, gates string, h holds) string {
-	return `
-aside_keys AS MATERIALIZED (
-    SELECT q.*, k.limit_key_id FROM open q CROSS JOIN LATERAL (` + moreAside("$8::bigint") + `) k WHERE q.places > 0
-),
-kept AS MATERIALIZED (
-    SELECT k.id, e.priority, e.due_at, e.state_since
-    FROM open q
-    CROSS JOIN LATERAL ` + wanting("tasker.ready_steps s", "s.due_at", "") + ` e
-    CROSS JOIN unnest(e.wants) AS k (id)
-    WHERE q.places > 0 AND (SELECT weights FROM named)
-    UNION ALL
-    SELECT k.id, e.priority, e.due_at, e.state_since
-    FROM aside_keys q
-    CROSS JOIN LATERAL ` + wanting("tasker.held_steps s", orderOf("s"), " AND s.limit_key_id = q.limit_key_id") + ` e
-    CROSS JOIN unnest(e.wants) AS k (id)
-    WHERE (SELECT weights FROM named)
-),
-ready AS MATERIALIZED (
-    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, NULL::bigint AS aside, ` + keysAndWeights("e") + `
-    FROM open q
-    CROSS JOIN LATERAL (
-        ` + readyIn("state_since", "", s.without("$6", gates, h)) + `
-        UNION
-        ` + readyIn("due_at", " AND s.due_at IS NOT NULL", s.without("$6", gates, h)) + `
-    ) e
-    WHERE ` + mayClaim + `
-    ORDER BY ` + urgencyByDue("e") + `
-    LIMIT $3::int
-),
-aside AS MATERIALIZED (
-    SELECT e.task_uuid, e.step_uuid, e.namespace, e.handler, e.priority, e.state_since, e.inputs_bytes, e.due_at, q.limit_key_id AS aside, ` + keysAndWeights("e") + `
-    FROM aside_keys q
-    CROSS JOIN LATERAL (
-        SELECT s.*, n.ids, n.weights
-        FROM (
-            SELECT ` + candidateColumns + `
-            FROM (SELECT a.*, NULL::uuid AS released_by, ` + orderOf("a") + ` AS due_at FROM tasker.held_steps a) s
-            WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = q.limit_key_id` + s.without("$6", gates, h) + `
-            ORDER BY s.priority DESC, s.state_since
-            LIMIT ` + limitDepth + `
-        ) s
-        CROSS JOIN LATERAL ` + keysOfStep("s") + ` n
-        WHERE n.open AND ` + mayTake + `
-        ORDER BY s.priority DESC, s.state_since
-        LIMIT least($3::int, q.places, CASE WHEN (SELECT of FROM places) ? q.limit_key_id::text THEN ` + placesLeft("q.limit_key_id") + `
-                WHEN NOT EXISTS (SELECT FROM tasker.limit_keys x WHERE x.limit_key_id = q.limit_key_id) THEN $3::int ELSE 0 END)
-    ) e
-    WHERE ` + mayClaim + `
-    ORDER BY ` + urgencyByDue("e") + `
-    LIMIT $3::int
-),
-`
-}
-
-// keysAndWeights are the keys of a step of a queue q, and how many places of each it takes: a row has those that
-// templates give.
-func keysAndWeights(row string) string {
-	return `q.ids || ` + row + `.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) || ` + row + `.weights AS weights`
-}
-
-// wanting selects the first steps of a queue q that wait for more places of a key that has some: none that is less urgent
-// takes them.
-func wanting(table, due, which string) string {
-	return `(
-        SELECT s.*, n.wants
-        FROM (
-            SELECT s.task_uuid, s.step_uuid, s.priority, s.state_since, ` + due + ` AS due_at
-            FROM ` + table + `
-            WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + `
-            ORDER BY s.priority DESC, s.state_since
-            LIMIT ` + limitDepth + `
-        ) s
-        CROSS JOIN LATERAL ` + keysOfStep("s") + ` n
-        WHERE n.wants IS NOT NULL
-    )`
-}
-
-// mayTake is true of a step s with the keys n.ids if no step that is more urgent waits for more places of one.
-const mayTake = `NOT EXISTS (
-                SELECT FROM kept k
-                WHERE k.id = ANY (n.ids) AND (-k.priority, coalesce(k.due_at, 'infinity'), k.state_since) < (-s.priority, coalesce(s.due_at, 'infinity'), s.state_since)
-            )`
-
-// readyIn selects the steps of a queue q that are first in an order within their priorities, and whose keys have places.
-func readyIn(order, which, without string) string {
-	return `(
-            SELECT s.*, n.ids, n.weights
-            FROM (
-                SELECT ` + candidateColumns + `
-                FROM tasker.ready_steps s
-                WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + without + `
-                ORDER BY s.priority DESC, s.` + order + `
-                LIMIT ` + limitDepth + `
-            ) s
-            CROSS JOIN LATERAL ` + keysOfStep("s") + ` n
-            WHERE n.open AND ` + mayTake + `
-            ORDER BY s.priority DESC, s.` + order + `
-            LIMIT least($3::int, q.places)
-        )`
-}
-
-// urgencyByDue is the order of urgency of a row where steps may be ordered by when they are due: of one
-// priority those that are come first.
-func urgencyByDue(row string) string {
-	return row + `.priority DESC, ` + row + `.due_at, ` + row + `.state_since`
-}
-
-func namedCandidates(s limitSource, gates string, h holds) string {
-	return `
-ready AS MATERIALIZED (
-    SELECT s.*, NULL::bigint AS aside, ` + keysAndWeights("n") + `
-    FROM (
-        SELECT ` + strings.ReplaceAll(candidateColumns, "s.", "r.") + `
-        FROM clock k
-        CROSS JOIN unnest($8::uuid[], $9::uuid[]) AS d (task_uuid, step_uuid)
-        JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = k.enqueued
-            AND s.step_uuid <> ALL ($6::uuid[]) AND s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])
-        JOIN tasker.ready_steps r ON ` + readyKey + ` AND r.task_uuid = s.task_uuid
-        WHERE ` + mayClaim + h.free("r", gates) + `
-    ) s
-    JOIN open q ON q.namespace = s.namespace AND q.handler = s.handler AND q.places > 0
-    CROSS JOIN LATERAL ` + keysOfStep("s") + ` n
-    WHERE n.open
-),
-aside AS MATERIALIZED (SELECT * FROM ready WHERE false),
-`
 }
 
 // sharedLimitsOf selects the limits that all steps of a queue share, which a row names with its namespace and handler.

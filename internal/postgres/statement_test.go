@@ -245,10 +245,8 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		}
 		return nil
 	},
-	"limitedClaim.queue": everyLimited(func(ctx context.Context, db *DB, l limitedClaim) error {
-		_, err := db.runLimited(ctx, l)
-		return err
-	}),
+	"limitedClaim.queue":      everyLimited(runLimited),
+	"limitedClaim.queueLocks": everyLimited(runLimited),
 	"DB.putAside": everyLimited(func(ctx context.Context, db *DB, l limitedClaim) error {
 		_, err := db.putAside(ctx, l.Claimant, 0)
 		return err
@@ -257,6 +255,11 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		_, _, err := db.Report(ctx, nil, &NextClaim{Claimant: Claimant{Namespaces: []string{"n"}, Handlers: []string{"h"}, Lease: time.Second}, Limit: 1})
 		return err
 	},
+}
+
+func runLimited(ctx context.Context, db *DB, l limitedClaim) error {
+	_, err := db.runLimited(ctx, l)
+	return err
 }
 
 // everyLimited runs a function for every form of a claim with limits.
@@ -272,8 +275,10 @@ func everyLimited(run func(context.Context, *DB, limitedClaim) error) func(conte
 				waits, named := l, l
 				waits.waits, named.waits, named.steps = true, true, []tasker.StepRef{{TaskUUID: tasker.NewID(), StepUUID: tasker.NewID()}}
 				for _, l := range []limitedClaim{l, waits, named} {
-					if err := run(ctx, db, l); err != nil {
-						return fmt.Errorf("%+v: %w", l, err)
+					for l.shape = range limitShapes {
+						if err := run(ctx, db, l); err != nil {
+							return fmt.Errorf("%+v: %w", l, err)
+						}
 					}
 				}
 			}

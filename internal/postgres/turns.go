@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,6 +64,14 @@ type turn struct {
 
 // byAge reports whether what has waited long comes first in the claim.
 func (t *turn) byAge() bool { return t != nil && t.age > 0 }
+
+// of returns the turns and the shares of namespaces.
+func (t *turn) of(namespaces []string) (turns, shares []float64) {
+	if t != nil {
+		return t.turns, t.shares
+	}
+	return make([]float64, len(namespaces)), slices.Repeat([]float64{1}, len(namespaces))
+}
 
 // takeTurn begins a claim. The result is nil for one of a single namespace that goes by urgency.
 func (db *DB) takeTurn(ctx context.Context, c Claimant) (*turn, error) {

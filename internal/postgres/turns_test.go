@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"tasker.example/tasker"
 )
 
@@ -32,11 +34,37 @@ func (y *yard) takes(c Claimant, limit, most int) map[string]int {
 	return given
 }
 
+// limitsOfAll are limits that the steps of a yard have, of each shape: all of them, so many that none waits for one.
+var limitsOfAll = map[string]string{
+	"none": ``,
+	"shared": `INSERT INTO tasker.limits (kind, namespace, name, max_in_progress, by_template, changed_by) VALUES ('server', '', '', 10000, false, 'x');
+		INSERT INTO tasker.limit_queues (namespace, handler, limit_id) SELECT '', '', limit_id FROM tasker.limits;`,
+	"of templates": `INSERT INTO tasker.limits (kind, namespace, name, max_in_progress, by_template, changed_by) VALUES ('name', 'a', 'x', 10000, true, 'x');
+		INSERT INTO tasker.limit_queues (namespace, handler, limit_id) SELECT n, h, limit_id FROM tasker.limits, unnest('{a,b,c}'::text[]) n, unnest('{h0,h1}'::text[]) h;
+		INSERT INTO tasker.task_limits (task_uuid, limit_id, key) SELECT task_uuid, limit_id, 'k' FROM tasker.tasks, tasker.limits;`,
+	"with weights": `INSERT INTO tasker.limits (kind, namespace, name, max_in_progress, by_template, changed_by) VALUES ('name', 'a', 'x', 10000, true, 'x');
+		INSERT INTO tasker.limit_queues (namespace, handler, limit_id) SELECT n, h, limit_id FROM tasker.limits, unnest('{a,b,c}'::text[]) n, unnest('{h0,h1}'::text[]) h;
+		INSERT INTO tasker.task_limits (task_uuid, limit_id, key, weight) SELECT task_uuid, limit_id, 'k', 3 FROM tasker.tasks, tasker.limits;`,
+}
+
 // Namespaces with work get shares by their weights, whatever the priorities of their steps, however
-// many a claim takes.
+// many a claim takes, and whatever limits their steps have.
 func TestNamespacesTakeTurnsByWeight(t *testing.T) {
 	t.Parallel()
+	for name, limits := range limitsOfAll {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			takeTurnsByWeight(t, limits)
+		})
+	}
+}
+
+func takeTurnsByWeight(t *testing.T, limits string) {
+	t.Helper()
 	y := newYard(t, 2, 400)
+	if _, err := admin(t, y.db).Exec(t.Context(), limits, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
 	y.share("h1", "b", 5)
 	if _, err := y.db.SetNamespaceWeight(t.Context(), "a", 3, "somebody"); err != nil {
 		t.Fatal(err)
@@ -60,10 +88,23 @@ func TestNamespacesTakeTurnsByWeight(t *testing.T) {
 	}
 }
 
-// A backlog of urgent steps in one namespace does not delay another one.
+// A backlog of urgent steps in one namespace does not delay another one, also where both have a limit.
 func TestABacklogOfOneNamespaceDoesNotDelayAnother(t *testing.T) {
 	t.Parallel()
+	for name, limits := range limitsOfAll {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			besideUrgentBacklog(t, limits)
+		})
+	}
+}
+
+func besideUrgentBacklog(t *testing.T, limits string) {
+	t.Helper()
 	y := newYard(t, 2, 300)
+	if _, err := admin(t, y.db).Exec(t.Context(), limits, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
 	y.share("h0", "b", 100)
 	c := y.claimant(2)
 	c.Namespaces = []string{"a", "b"}

@@ -1,0 +1,137 @@
+package postgres
+
+func queueCandidates(s limitSource, gates string, h holds) string {
+	return `
+aside_keys AS MATERIALIZED (
+    SELECT q.*, k.limit_key_id FROM open q CROSS JOIN LATERAL (` + moreAside("$8::bigint") + `) k WHERE q.places > 0
+),
+` + s.kept() + `ready AS MATERIALIZED (
+    ` + firstOf(candidateOf("e")+`, NULL::bigint AS aside, `+keysAndWeights("e"), `open q
+        CROSS JOIN LATERAL (
+        `+s.readyIn("state_since", "", s.without("$6", gates, h))+`
+        UNION
+        `+s.readyIn("due_at", " AND s.due_at IS NOT NULL", s.without("$6", gates, h))+`
+        ) e
+        WHERE `+s.mayClaim()) + `
+),
+aside AS MATERIALIZED (
+    ` + firstOf(candidateOf("e")+`, q.limit_key_id AS aside, `+keysAndWeights("e"), `aside_keys q
+        CROSS JOIN LATERAL (
+            SELECT s.*, n.ids, n.weights
+            FROM (
+                SELECT `+candidateOf("s")+`
+                FROM (SELECT a.*, NULL::uuid AS released_by, `+orderOf("a")+` AS due_at FROM tasker.held_steps a) s
+                WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = q.limit_key_id`+s.without("$6", gates, h)+`
+                ORDER BY s.priority DESC, s.state_since
+                LIMIT `+limitDepth+`
+            ) s
+            CROSS JOIN LATERAL `+s.keysOfStep("s")+` n
+            WHERE n.open AND `+s.mayTake()+`
+            ORDER BY s.priority DESC, s.state_since
+            LIMIT least($3::int, q.places, CASE WHEN (SELECT of FROM places) ? q.limit_key_id::text THEN `+placesLeft("q.limit_key_id")+`
+                    WHEN NOT EXISTS (SELECT FROM tasker.limit_keys x WHERE x.limit_key_id = q.limit_key_id) THEN $3::int ELSE 0 END)
+        ) e
+        WHERE `+s.mayClaim()) + `
+),
+`
+}
+
+// keysAndWeights are the keys of a step of a queue q, and how many places of each it takes: a row has those that
+// templates give.
+func keysAndWeights(row string) string {
+	return `q.ids || ` + row + `.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) || ` + row + `.weights AS weights`
+}
+
+// kept is a part of a WITH: the steps that wait for more places of a key that has some.
+func (s limitSource) kept() string {
+	if s.shape == oneEach {
+		return ""
+	}
+	return `kept AS MATERIALIZED (
+    SELECT k.id, e.priority, e.due_at, e.state_since
+    FROM open q
+    CROSS JOIN LATERAL ` + s.wanting("tasker.ready_steps s", "s.due_at", "") + ` e
+    CROSS JOIN unnest(e.wants) AS k (id)
+    WHERE q.places > 0 AND (SELECT weights FROM named)
+    UNION ALL
+    SELECT k.id, e.priority, e.due_at, e.state_since
+    FROM aside_keys q
+    CROSS JOIN LATERAL ` + s.wanting("tasker.held_steps s", orderOf("s"), " AND s.limit_key_id = q.limit_key_id") + ` e
+    CROSS JOIN unnest(e.wants) AS k (id)
+    WHERE (SELECT weights FROM named)
+),
+`
+}
+
+// wanting selects the first steps of a queue q that wait for more places of a key that has some: none that is less urgent
+// takes them.
+func (s limitSource) wanting(table, due, which string) string {
+	return `(
+        SELECT s.*, n.wants
+        FROM (
+            SELECT s.task_uuid, s.step_uuid, s.priority, s.state_since, ` + due + ` AS due_at
+            FROM ` + table + `
+            WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + `
+            ORDER BY s.priority DESC, s.state_since
+            LIMIT ` + limitDepth + `
+        ) s
+        CROSS JOIN LATERAL ` + s.keysOfStep("s") + ` n
+        WHERE n.wants IS NOT NULL
+    )`
+}
+
+// mayTake is true of a step s with the keys n.ids if no step that is more urgent waits for more places of one.
+func (s limitSource) mayTake() string {
+	if s.shape == oneEach {
+		return "true"
+	}
+	return `NOT EXISTS (
+                SELECT FROM kept k
+                WHERE k.id = ANY (n.ids) AND (-k.priority, coalesce(k.due_at, 'infinity'), k.state_since) < (-s.priority, coalesce(s.due_at, 'infinity'), s.state_since)
+            )`
+}
+
+// readyIn selects the steps of a queue q that are first in an order within their priorities, and whose keys have places.
+func (s limitSource) readyIn(order, which, without string) string {
+	return `(
+            SELECT s.*, n.ids, n.weights
+            FROM (
+                SELECT ` + candidateOf("s") + `
+                FROM tasker.ready_steps s
+                WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + without + `
+                ORDER BY s.priority DESC, s.` + order + `
+                LIMIT ` + limitDepth + `
+            ) s
+            CROSS JOIN LATERAL ` + s.keysOfStep("s") + ` n
+            WHERE n.open AND ` + s.mayTake() + `
+            ORDER BY s.priority DESC, s.` + order + `
+            LIMIT least($3::int, q.places)
+        )`
+}
+
+// urgencyByDue is the order of urgency of a row where steps may be ordered by when they are due: of one
+// priority those that are come first.
+func urgencyByDue(row string) string {
+	return row + `.priority DESC, ` + row + `.due_at, ` + row + `.state_since`
+}
+
+func namedCandidates(s limitSource, gates string, h holds) string {
+	return `
+ready AS MATERIALIZED (
+    SELECT s.*, NULL::bigint AS aside, ` + keysAndWeights("n") + `, NULL::bigint AS nth
+    FROM (
+        SELECT ` + candidateOf("r") + `
+        FROM clock k
+        CROSS JOIN unnest($8::uuid[], $9::uuid[]) AS d (task_uuid, step_uuid)
+        JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.state = k.enqueued
+            AND s.step_uuid <> ALL ($6::uuid[]) AND s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])
+        JOIN tasker.ready_steps r ON ` + readyKey + ` AND r.task_uuid = s.task_uuid
+        WHERE ` + s.mayClaim() + h.free("r", gates) + `
+    ) s
+    JOIN open q ON q.namespace = s.namespace AND q.handler = s.handler AND q.places > 0
+    CROSS JOIN LATERAL ` + s.keysOfStep("s") + ` n
+    WHERE n.open
+),
+aside AS MATERIALIZED (SELECT * FROM ready WHERE false),
+`
+}
