@@ -18,11 +18,13 @@ func newDoctor() *cobra.Command {
 		Short: "Check that a database is sound, and change nothing",
 		Long: `Check that a database is sound, and change nothing:
 
-  schema       it is that of this program, and roles have their privileges
-  objects      no index is invalid, and no constraint is left unchecked
-  invariants   the histories have no gap and no illegal move, every open task has a way
-               forward, every failed one an investigation, and counts are right
-  work         nothing that servers do by themselves is set aside because it failed
+  schema         it is that of this program, and roles have their privileges
+  objects        no index is invalid, and no constraint is left unchecked
+  transactions   none has been open for an hour, which keeps the rows of ended work from being
+                 removed; roles without pg_read_all_stats see only their own
+  invariants     the histories have no gap and no illegal move, every open task has a way
+                 forward, every failed one an investigation, and counts are right
+  work           nothing that servers do by themselves is set aside because it failed
 
 Run it after a restore or an upgrade, or when something looks impossible. It works beside
 servers and on a standby, in one read-only transaction. The invariants read the whole

@@ -2,6 +2,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,18 +20,23 @@ import (
 const (
 	shownViolations = 50
 	shownDeferred   = 10
+	shownOpen       = 10
 )
+
+// openTooLong is from when on a transaction that is open is a fault, unless the options say otherwise.
+const openTooLong = time.Hour
 
 // Options of an examination.
 type Options struct {
 	Timeout time.Duration         // of each check
+	Open    time.Duration         // for how long a transaction may be open; 0 means an hour
 	Begins  func(what string)     // called before what may take long
 	Tell    func(f Finding) error // called with what each check has found
 }
 
 // A Finding is what one check has found.
 type Finding struct {
-	Check  string   // schema, objects, invariants or work
+	Check  string   // schema, objects, transactions, invariants or work
 	Faults []string // what is not as it must be, a line each
 	Sound  string   // what is said when there is none
 }
@@ -70,7 +76,7 @@ func (d *doctor) examine(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('enable_nestloop', 'off', true), set_config('jit', 'off', true)`, fmt.Sprint(d.Timeout.Milliseconds())); err != nil {
 		return fmt.Errorf("bound the checks: %w", err)
 	}
-	for _, check := range []func(context.Context, pgx.Tx) error{d.objects, d.invariants, d.work} {
+	for _, check := range []func(context.Context, pgx.Tx) error{d.objects, d.transactions, d.invariants, d.work} {
 		if err := check(ctx, tx); err != nil {
 			return d.slow(err)
 		}
@@ -118,6 +124,39 @@ func (d *doctor) objects(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("look for invalid objects: %w", err)
 	}
 	return d.say("objects", faults, "all indexes and constraints are valid")
+}
+
+// Replication slots without a reader keep rows as open transactions do.
+const openTransactions = `
+SELECT line FROM (
+    SELECT format('process %s (%s of user %s) has a transaction open since %s: end it, or run SELECT pg_terminate_backend(%1$s)', a.pid,
+        coalesce(nullif(a.application_name, ''), 'without a name'), a.usename, to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) AS line, a.xact_start AS since
+    FROM pg_stat_activity a
+    WHERE a.datname = current_database() AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL) AND a.xact_start <= clock_timestamp() - $1::interval AND a.pid <> pg_backend_pid()
+    UNION ALL
+    SELECT format('transaction %L of user %s is prepared since %s: run COMMIT PREPARED or ROLLBACK PREPARED', p.gid, p.owner, to_char(p.prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')), p.prepared
+    FROM pg_prepared_xacts p
+    WHERE p.database = current_database() AND p.prepared <= clock_timestamp() - $1::interval
+    UNION ALL
+    SELECT format('replication slot %s keeps rows and nobody reads from it: SELECT pg_drop_replication_slot(%L) if nobody will', s.slot_name, s.slot_name), 'infinity'
+    FROM pg_replication_slots s
+    WHERE NOT s.active AND s.xmin IS NOT NULL
+) x
+ORDER BY since, line
+LIMIT $2`
+
+// transactions looks for what keeps PostgreSQL from removing rows that were deleted or changed.
+func (d *doctor) transactions(ctx context.Context, tx pgx.Tx) error {
+	most := cmp.Or(d.Open, openTooLong)
+	rows, err := tx.Query(ctx, openTransactions, most, shownOpen)
+	if err != nil {
+		return fmt.Errorf("look for open transactions: %w", err)
+	}
+	faults, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("look for open transactions: %w", err)
+	}
+	return d.say("transactions", faults, fmt.Sprintf("none that this user can see has been open for %s", most))
 }
 
 func (d *doctor) invariants(ctx context.Context, tx pgx.Tx) error {

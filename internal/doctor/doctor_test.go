@@ -24,7 +24,7 @@ func TestExamine(t *testing.T) {
 	if err != nil || !sound {
 		t.Errorf("a sound database: %v, %s", err, found)
 	}
-	says(t, found, "schema: ok that of this program", "objects: ok", "invariants: ok none is violated", "work: ok nothing is set aside")
+	says(t, found, "schema: ok that of this program", "objects: ok", "transactions: ok none that this user can see has been open for 1h0m0s", "invariants: ok none is violated", "work: ok nothing is set aside")
 
 	execute(t, other, `
 		INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at)
@@ -44,6 +44,14 @@ func TestExamine(t *testing.T) {
 	if again, _, _ := examine(t, conn, time.Minute); strings.Count(again, "\n") != strings.Count(found, "\n") {
 		t.Errorf("it changed something:\n%s\n%s", found, again)
 	}
+
+	// A transaction that is open keeps rows from being removed.
+	execute(t, other, `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tasker.tasks`)
+	if found, sound, err = examineFor(t, conn, time.Minute, time.Nanosecond); err != nil || sound {
+		t.Errorf("sound %v, %v", sound, err)
+	}
+	says(t, found, fmt.Sprintf("transactions: process %d (", other.PgConn().PID()), "has a transaction open since ")
+	execute(t, other, `ROLLBACK`)
 
 	// A check that would take too long ends.
 	execute(t, other, `BEGIN; LOCK TABLE tasker.task_history`)
@@ -75,8 +83,13 @@ func execute(t *testing.T, conn *pgx.Conn, sql string) {
 
 func examine(t *testing.T, conn *pgx.Conn, timeout time.Duration) (found string, sound bool, err error) {
 	t.Helper()
+	return examineFor(t, conn, timeout, 0)
+}
+
+func examineFor(t *testing.T, conn *pgx.Conn, timeout, open time.Duration) (found string, sound bool, err error) {
+	t.Helper()
 	var b strings.Builder
-	sound, err = doctor.Examine(t.Context(), conn, doctor.Options{Timeout: timeout, Begins: func(string) {}, Tell: func(f doctor.Finding) error {
+	sound, err = doctor.Examine(t.Context(), conn, doctor.Options{Timeout: timeout, Open: open, Begins: func(string) {}, Tell: func(f doctor.Finding) error {
 		for _, fault := range f.Faults {
 			_, _ = fmt.Fprintf(&b, "%s: %s\n", f.Check, fault)
 		}

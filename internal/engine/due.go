@@ -18,7 +18,6 @@ const (
 	timerRest   = time.Minute            // between two passes of a timer that nothing wakes
 	timerRetry  = time.Second            // after the first pass of a timer that failed
 	lookMargin  = 2 * time.Millisecond   // the database's clock must have reached an instant when it is asked
-	lookAhead   = time.Hour              // how far a look sees; the watch rests for a shorter time
 	claimsEvery = time.Second            // between two times that a look wakes waiting claims
 )
 
@@ -38,6 +37,8 @@ type dueWatch struct {
 	wanted  atomic.Int64
 	changed atomic.Bool  // something has changed in this process since the last look
 	looked  atomic.Int64 // when the last look succeeded, in Unix nanoseconds
+
+	manyDead chan struct{} // wakes the loop that looks where claims begin
 
 	// What follows is used by the pass only.
 	last, next time.Time // looks
@@ -62,7 +63,7 @@ type watched struct {
 }
 
 func newDueWatch(e *Engine) *dueWatch {
-	return &dueWatch{engine: e, wake: make(chan struct{}, 1)}
+	return &dueWatch{engine: e, wake: make(chan struct{}, 1), manyDead: make(chan struct{}, 1)}
 }
 
 // timer returns a loop that the watch wakes when work of the kind is due.
@@ -181,7 +182,7 @@ func (d *dueWatch) pass(ctx context.Context) (time.Duration, error) {
 func (d *dueWatch) look(ctx context.Context) (postgres.Look, error) {
 	e := d.engine
 	begun := e.now()
-	look, err := e.db.LookForDue(ctx, keptRest, lookAhead)
+	look, err := e.db.LookForDue(ctx, keptRest, 2*e.dueRest)
 	if err != nil || look.ReadOnly {
 		e.leaseGrace.away()
 	} else {
@@ -189,6 +190,9 @@ func (d *dueWatch) look(ctx context.Context) (postgres.Look, error) {
 	}
 	if err != nil {
 		return look, err
+	}
+	if look.ManyDead {
+		loop.Wake(d.manyDead)
 	}
 	e.grace.over(begun)
 	e.grace.answered(begun)

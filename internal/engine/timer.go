@@ -55,8 +55,10 @@ func (e *Engine) Loops() []*loop.Loop {
 	living.Wake, living.Retry = e.alive.wake, timerRetry
 	claims := e.loop("queues of claims", timerRest, e.storeBusy)
 	claims.Wake, claims.Retry = e.busy.wake, timerRetry
+	heads := spare(e.loop("heads of queues", timerRest, func(ctx context.Context) (time.Duration, error) { return 0, e.db.FindHeads(ctx) }))
+	heads.Wake = watch.manyDead
 	return append(loops,
-		looks, living, claims,
+		looks, living, claims, heads,
 		spare(e.loop("saturated queues", relieveEvery, e.relieveQueues)),
 		watch.timer(e.loop("deferred work", timerRest, e.RetryDeferred), postgres.RetryDeferred),
 		spare(e.loop("workers", 10*time.Minute, e.forgetWorkers)),

@@ -239,6 +239,10 @@ const manyQueues = 200
 // claim returns the statement that suits a claimant, with its arguments.
 func (c Claimant) claim(limit, budget, depth int, l look) (sql string, args []any) {
 	args = []any{c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease, noNil(c.Without), budget}
+	if r := l.heads; r != nil {
+		turns, shares := l.turn.of(c.Namespaces)
+		return l.choose(claimFromHeads, claimUnheldFromHeads, append(args, depth, turns, shares, r.namespaces, r.handlers, r.low, r.high, r.since, l.turn.from()))
+	}
 	queues := len(c.Namespaces) * len(c.Handlers)
 	many := queues > manyQueues
 	if queues > 1 || l.turn.byAge() {
@@ -331,7 +335,7 @@ func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimR
 		return ClaimResult{}, err
 	}
 	result, err := db.unlessHeld(ctx, c.Version, func(l look) (ClaimResult, error) {
-		l.turn = turn
+		l.turn, l.heads = turn, db.heads.of(c)
 		if !db.limits.mayHave(c) {
 			sql, args := c.claim(size.limit, size.budget, size.depth, l)
 			if result, err := db.runClaim(ctx, sql, args); err != nil || !result.limited {
@@ -342,9 +346,15 @@ func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimR
 		return db.claimLimited(ctx, c, size, l)
 	})
 	if err == nil {
-		db.turns.taken(turn, result)
+		db.handedOut(turn, result)
 	}
 	return result, err
+}
+
+// handedOut notes what a claim has handed out.
+func (db *DB) handedOut(t *turn, r ClaimResult) {
+	db.turns.taken(t, r)
+	db.heads.taken(r.Steps)
 }
 
 // A heartbeat never waits for a row lock: a step whose row is locked, most often by

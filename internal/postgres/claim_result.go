@@ -84,7 +84,7 @@ watched AS (
 // leased selects what was leased, with its inputs.
 var leased = `
 SELECT
-    'step' AS kind, h.bytes, h.step_uuid, h.task_uuid, h.namespace, h.task_name, h.task_version, h.template_uuid, h.name, h.handler,
+    'step' AS kind, h.bytes, h.priority, h.step_uuid, h.task_uuid, h.namespace, h.task_name, h.task_version, h.template_uuid, h.name, h.handler,
     h.attempts AS attempt, h.max_attempts, h.fence, h.lease_expires_at, h.timeout_at AS deadline, h.correlation_id, h.context, h.dependency_results, h.item, h.item_ordinal AS index, h.omitted AS context_omitted,
     CASE WHEN h.dependency_results IS NULL AND h.parent_uuids <> '{}' THEN (
         SELECT jsonb_build_object(
@@ -132,7 +132,7 @@ func noteOf(kind, condition string) string { return noteWith(kind, "0", conditio
 func noteWith(kind, number, condition string) string {
 	return `
 UNION ALL
-SELECT ` + kind + `, ` + number + `, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT ` + kind + `, ` + number + `, 0, $4, $4, '', '', '', $4, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM clock
 WHERE ` + condition
 }
@@ -143,7 +143,7 @@ func inTheWay(of string) string {
 	return `
 UNION ALL
 SELECT CASE WHEN c.inputs_bytes IS NULL THEN 'unmeasured' ELSE 'too_large' END,
-    0, c.step_uuid, c.task_uuid, '', '', '', c.task_uuid, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    0, 0, c.step_uuid, c.task_uuid, '', '', '', c.task_uuid, '', '', 0, 0, 0, at, NULL, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM ` + of + ` c
 CROSS JOIN clock
 WHERE c.inputs_bytes IS NULL OR c.inputs_bytes > ` + maxInputBytes
@@ -169,6 +169,7 @@ type dependencies struct {
 type Claimed struct {
 	tasker.Assignment
 	TemplateUUID tasker.ID
+	Priority     int
 }
 
 // ClaimResult is what a claim handed out, and what stood in its way.

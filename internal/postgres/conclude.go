@@ -379,6 +379,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 	var l look // a claim that does not ask hands out nothing while anything is held
 	if next != nil {
 		if l, err = db.look(ctx, next.Version); err == nil {
+			l.heads = db.heads.of(next.Claimant)
 			l.turn, err = db.takeTurn(ctx, next.Claimant)
 		}
 		if err != nil {
@@ -412,7 +413,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 	if err != nil {
 		return Concluded{}, ClaimResult{}, err
 	}
-	db.turns.taken(l.turn, claimed)
+	db.handedOut(l.turn, claimed)
 	return concluded, claimed, nil
 }
 

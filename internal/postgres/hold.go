@@ -67,6 +67,7 @@ type look struct {
 	asks  bool
 	gates []tasker.ID // operations that say which workers take their steps, and this one may
 	turn  *turn       // of the namespaces; nil: the claim has one
+	heads *headRanges // where the queues begin; nil: at their beginning
 }
 
 // unlessHeld runs a claim of a worker of a version, and again in the way that asks of each step when

@@ -102,6 +102,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"applyStaleness": applyStaleness, "applyRecovery": applyRecovery,
 		"findExplained": findExplained, "explainTasks": selectExplainedTasks, "explainQueues": selectExplainedQueues, "explainWaiting": selectExplainedWaiting,
 		"explainMembers": selectExplainedMembers, "explainItems": selectExplainedItems,
+		"claimFromHeads": claimFromHeads, "claimUnheldFromHeads": claimUnheldFromHeads, "selectHeads": selectHeads, "selectAllHeads": selectAllHeads,
 		"limitedClaim": limitedEach.claim[weighted], "limitedUnheld": limitedEach.claimUnheld[weighted], "limitedMany": limitedMany.claim[weighted], "limitedNamed": limitedNamed.claim[weighted],
 		"oneEach": limitedEach.claim[oneEach], "manyOneEach": limitedMany.claim[oneEach], "shared": limitedEach.claim[sharedOnly], "unheldShared": limitedEach.claimUnheld[sharedOnly], "manyShared": limitedMany.claim[sharedOnly], "lockOnlyQueueKeys": lockOnlyQueueKeys,
 		"lockFreeKeys": limitedEach.lockFree, "lockFreeKeysMany": limitedMany.lockFree, "lockLimitKeys": limitedEach.lockKeys, "makeLimitKeys": limitedEach.makeKeys, "lockNamedKeys": limitedNamed.lockKeys, "makeTaskKeys": makeTaskKeys,

@@ -42,6 +42,7 @@ type DB struct {
 	limits   limitedQueues
 	askUntil atomic.Int64 // until when claims ask of each step whether it is held, as Unix nanoseconds
 	turns    turns        // of namespaces in claims
+	heads    heads        // of queues in claims
 }
 
 // Options bounds what a DB takes of the server.

@@ -29,7 +29,8 @@ var composed = map[string]string{
 	"selectLimits": selectLimits, "oneLimit": oneLimit, "selectLimitKeys": selectLimitKeys, "selectLimitHolders": selectLimitHolders, "limitedSteps": limitedSteps, "backFromLimits": backFromLimits,
 	"insertTaskLimits": insertTaskLimits, "setAsideLimited": setAsideLimited, "stepsOfFullKeys": stepsOfFullKeys,
 	"laySteps": laySteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
-	"enqueueReady": enqueueReady, "promoteItems": promoteItems, "runDecided": runDecided, "beginHumanSteps": beginHumanSteps, "selectHumanStep": selectHumanStep, "selectAnswerLinks": selectAnswerLinks, "answerLinkByDigest": answerLinkByDigest, "useAnswerLink": useAnswerLink, "dropEndedLinks": dropEndedLinks, "countOpenLinks": countOpenLinks, "revokeAnswerLink": revokeAnswerLink, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
+	"selectAllHeads": selectAllHeads,
+	"enqueueReady":   enqueueReady, "promoteItems": promoteItems, "runDecided": runDecided, "beginHumanSteps": beginHumanSteps, "selectHumanStep": selectHumanStep, "selectAnswerLinks": selectAnswerLinks, "answerLinkByDigest": answerLinkByDigest, "useAnswerLink": useAnswerLink, "dropEndedLinks": dropEndedLinks, "countOpenLinks": countOpenLinks, "revokeAnswerLink": revokeAnswerLink, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsToDecide": stepsToDecide, "stepsWithWaitOver": stepsWithWaitOver, "stepsToRemind": stepsToRemind, "stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
 	"overdue": overdue, "lookForDue": lookForDue, "concludeSucceeded": concludeSucceeded, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "bindTask": bindTask, "insertChildren": insertChildren, "insertScheduled": insertScheduled, "insertFirings": insertFirings, "triggeredBy": triggeredBy, "extendFirings": extendFirings, "moveSchedules": moveSchedules, "insertSteps": insertSteps,
 	"insertTaskMoves": insertTaskMoves, "insertAttributes": insertAttributes, "replaceAttributes": replaceAttributes, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
@@ -236,6 +237,19 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 			}
 			db.askUntil.Store(0)
 		}
+		db.heads.dead(true)
+		for range 2 {
+			db.heads.taken([]Claimed{{Assignment: tasker.Assignment{Namespace: "n", Handler: "a"}}})
+			db.heads.looked = time.Time{}
+			if err := db.FindHeads(ctx); err != nil {
+				return err
+			}
+			if _, err := db.ClaimSteps(ctx, Claimant{Namespaces: []string{"n"}, Handlers: []string{"a"}, Lease: time.Second}, 1); err != nil {
+				return fmt.Errorf("claim from heads: %w", err)
+			}
+			db.seeHeld()
+		}
+		db.askUntil.Store(0)
 		return nil
 	},
 	"DB.Listen": func(ctx context.Context, db *DB) error {

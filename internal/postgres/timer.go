@@ -186,7 +186,7 @@ func (db *DB) dueTasks(ctx context.Context, sql string, args ...any) ([]tasker.I
 // there: nobody knows when their workers come or go.
 var lookForDue = `
 SELECT current_setting('transaction_read_only') = 'on' AS read_only,
-    coalesce((SELECT o.position FROM tasker.outbox o ORDER BY o.position DESC LIMIT 1), 0) AS last_event, k.kind, coalesce(k.due, false) AS due,
+    coalesce((SELECT o.position FROM tasker.outbox o ORDER BY o.position DESC LIMIT 1), 0) AS last_event, ` + hasManyDead + ` AS many_dead, k.kind, coalesce(k.due, false) AS due,
     extract(epoch FROM least(k.next, now() + $2::interval) - now())::float8 AS wait
 FROM (VALUES
     ('` + StartTask + `', ` + dueAndNext("t.start_at", "now()", "tasker.tasks t WHERE t.state = 'pending'") + `),
@@ -203,9 +203,9 @@ FROM (VALUES
     ('` + ScheduledEnded + `', ` + dueAndNext("g.created_at", "now()", "tasker.schedule_signals g WHERE true") + `),
     ('` + ReclaimLease + `', ` + dueAndNext("c.look_at", "now()", "tasker.claims c WHERE true") + `),
     ('` + FollowUpReport + `', ` + dueAndNext("s.state_since", "(now() - $1::interval)", someKept+" s WHERE true") + `),
-    ('` + ExpireStep + `', ` + dueAndNext("s.expires_at", "now()", "tasker.ready_steps s WHERE true") + `),
+    ('` + ExpireStep + `', ` + dueAndNext("s.expires_at", "now()", "tasker.ready_steps s WHERE $3") + `),
     ('` + RetryDeferred + `', ` + dueAndNext("d.retry_at", "now()", "tasker.deferred_work d WHERE true") + `),
-    ('` + ExpireUnserved + `', (SELECT s.expires_at FROM tasker.ready_steps s ORDER BY s.expires_at LIMIT 1) IS NOT NULL, NULL),
+    ('` + ExpireUnserved + `', ` + hasManyDead + ` OR (SELECT s.expires_at FROM tasker.ready_steps s ORDER BY s.expires_at LIMIT 1) IS NOT NULL, NULL),
     ('` + RedispatchTask + `', (
         SELECT s.awaits_worker_since FROM tasker.workflow_steps s WHERE s.awaits_worker_since IS NOT NULL ORDER BY s.namespace, s.handler, s.awaits_worker_since LIMIT 1
     ) IS NOT NULL, NULL)
@@ -216,10 +216,11 @@ FROM (VALUES
 const someKept = `(SELECT w.state_since FROM tasker.workflow_steps w WHERE w.kept_report IS NOT NULL ORDER BY w.task_uuid, w.step_uuid LIMIT 1000)`
 
 // dueAndNext are two columns of a look: whether the first instant of rows has come by an
-// instant, and the first one after that, by the clock of now().
+// instant, and the first one after that within the time $2, by the clock of now(). What is later is not read: entries of rows that
+// are gone may be there in great number.
 func dueAndNext(instant, by, rows string) string {
-	return "(SELECT " + instant + " FROM " + rows + " ORDER BY " + instant + " LIMIT 1) <= " + by +
-		", (SELECT " + instant + " FROM " + rows + " AND " + instant + " > " + by + " ORDER BY " + instant + " LIMIT 1) + (now() - " + by + ")"
+	return "(SELECT " + instant + " FROM " + rows + " AND " + instant + " <= " + by + " ORDER BY " + instant + " LIMIT 1) IS NOT NULL" +
+		", (SELECT " + instant + " FROM " + rows + " AND " + instant + " > " + by + " AND " + instant + " <= " + by + " + $2::interval ORDER BY " + instant + " LIMIT 1) + (now() - " + by + ")"
 }
 
 // since is the first instant of rows, or null.
@@ -273,6 +274,7 @@ type DueKind struct {
 type Look struct {
 	ReadOnly  bool  // the database takes no writes now
 	LastEvent int64 // the highest position in the outbox of events; 0: there is none
+	ManyDead  bool  // rows of many steps that were claimed are not removed: see FindHeads
 	Kinds     []DueKind
 }
 
@@ -282,11 +284,12 @@ func (db *DB) LookForDue(ctx context.Context, kept, within time.Duration) (Look,
 	type row struct {
 		ReadOnly  bool
 		LastEvent int64
+		ManyDead  bool
 		Kind      string
 		Due       bool
 		Wait      float64
 	}
-	rows, err := collect[row](ctx, db.pool, lookForDue, kept, within)
+	rows, err := collect[row](ctx, db.pool, lookForDue, kept, within, db.heads.looksAtExpiry())
 	if err != nil {
 		return Look{}, fmt.Errorf("look for work that is due: %w", err)
 	}
@@ -297,9 +300,10 @@ func (db *DB) LookForDue(ctx context.Context, kept, within time.Duration) (Look,
 			wait := time.Duration(r.Wait * float64(time.Second))
 			k.Next = &wait
 		}
-		look.ReadOnly, look.LastEvent = r.ReadOnly, r.LastEvent
+		look.ReadOnly, look.LastEvent, look.ManyDead = r.ReadOnly, r.LastEvent, r.ManyDead
 		look.Kinds = append(look.Kinds, k)
 	}
+	db.heads.dead(look.ManyDead)
 	return look, nil
 }
 

@@ -73,6 +73,14 @@ func (t *turn) of(namespaces []string) (turns, shares []float64) {
 	return make([]float64, len(namespaces)), slices.Repeat([]float64{1}, len(namespaces))
 }
 
+// from returns from which age on what waits comes first; nil: never.
+func (t *turn) from() *time.Duration {
+	if !t.byAge() {
+		return nil
+	}
+	return &t.age
+}
+
 // takeTurn begins a claim. The result is nil for one of a single namespace that goes by urgency.
 func (db *DB) takeTurn(ctx context.Context, c Claimant) (*turn, error) {
 	age, queues := db.turns.goesByAge(c)

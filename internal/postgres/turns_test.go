@@ -54,12 +54,16 @@ func TestNamespacesTakeTurnsByWeight(t *testing.T) {
 	for name, limits := range limitsOfAll {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			takeTurnsByWeight(t, limits)
+			takeTurnsByWeight(t, limits, false)
 		})
 	}
+	t.Run("from heads", func(t *testing.T) {
+		t.Parallel()
+		takeTurnsByWeight(t, "", true)
+	})
 }
 
-func takeTurnsByWeight(t *testing.T, limits string) {
+func takeTurnsByWeight(t *testing.T, limits string, heads bool) {
 	t.Helper()
 	y := newYard(t, 2, 400)
 	if _, err := admin(t, y.db).Exec(t.Context(), limits, pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -68,6 +72,9 @@ func takeTurnsByWeight(t *testing.T, limits string) {
 	y.share("h1", "b", 5)
 	if _, err := y.db.SetNamespaceWeight(t.Context(), "a", 3, "somebody"); err != nil {
 		t.Fatal(err)
+	}
+	if heads {
+		y.findHeads()
 	}
 	for _, tt := range []struct{ handlers, limit int }{{2, 1}, {2, 8}, {manyQueues, 20}} {
 		c := y.claimant(tt.handlers)
@@ -165,13 +172,16 @@ func TestANamespaceThatWasIdleIsNotOwed(t *testing.T) {
 // the oldest before others, in one queue as in many.
 func TestWhatHasWaitedLongIsHandedOut(t *testing.T) {
 	t.Parallel()
-	for name, handlers := range map[string]int{"one queue": 1, "several queues": 2, "many queues": manyQueues + 1} {
+	for name, handlers := range map[string]int{"one queue": 1, "several queues": 2, "many queues": manyQueues + 1, "from heads": 3} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			y := newYard(t, 1, 60)
 			y.exec(`UPDATE tasker.workflow_steps SET priority = 10 WHERE step_uuid IN (SELECT step_uuid FROM tasker.workflow_steps ORDER BY state_since DESC LIMIT 50)`)
 			y.exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '2 minutes' WHERE priority = 0`)
 			y.exec(`UPDATE tasker.workflow_steps SET priority = 1 WHERE step_uuid = (SELECT step_uuid FROM tasker.workflow_steps WHERE priority = 0 ORDER BY state_since DESC LIMIT 1)`)
+			if name == "from heads" {
+				y.findHeads()
+			}
 			now := time.Now()
 			y.db.turns.now = func() time.Time { return now }
 			var got []int
