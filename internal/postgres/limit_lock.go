@@ -172,7 +172,7 @@ WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 INSERT INTO tasker.limit_keys (limit_id, key)
 SELECT u.limit_id, u.key
 FROM keys u
-WHERE NOT EXISTS (SELECT FROM tasker.limit_keys k WHERE k.limit_id = u.limit_id AND k.key = u.key)
+WHERE (SELECT k.limit_key_id FROM tasker.limit_keys k WHERE k.limit_id = u.limit_id AND k.key = u.key) IS NULL
 ORDER BY u.limit_id, u.key
 ON CONFLICT (limit_id, key) DO NOTHING`
 }

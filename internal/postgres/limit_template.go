@@ -94,13 +94,13 @@ FROM ` + taskLimitColumns.unnest("u", 1) + `
 JOIN tasker.limits l ON l.namespace = u.namespace AND l.kind = 'name' AND l.name = u.name`
 
 // makeTaskKeys makes the keys of limits $1 and $2 that are not there, so that claims find them; they make those that
-// are missing by themselves.
+// are missing by themselves. Each key is looked for by itself: a join that was planned while there were few would read all for each.
 const makeTaskKeys = `
 INSERT INTO tasker.limit_keys (limit_id, key)
 SELECT l.limit_id, u.key
 FROM (SELECT DISTINCT namespace, name, key FROM unnest($1::text[], $2::text[], $3::text[]) AS u (namespace, name, key)) u
 JOIN tasker.limits l ON l.namespace = u.namespace AND l.kind = 'name' AND l.name = u.name
-WHERE NOT EXISTS (SELECT FROM tasker.limit_keys k WHERE k.limit_id = l.limit_id AND k.key = u.key)
+WHERE (SELECT k.limit_key_id FROM tasker.limit_keys k WHERE k.limit_id = l.limit_id AND k.key = u.key) IS NULL
 ORDER BY l.limit_id, u.key
 ON CONFLICT (limit_id, key) DO NOTHING`
 
