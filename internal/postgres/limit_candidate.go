@@ -1,35 +1,34 @@
 package postgres
 
+// asideSteps are the steps that are put aside, with the columns of those in the queue.
+var asideSteps = `(SELECT a.*, NULL::uuid AS released_by, ` + orderOf("a") + ` AS due_at FROM tasker.held_steps a)`
+
 func queueCandidates(s limitSource, gates string, h holds) string {
+	const ofKey = ` AND s.limit_key_id = q.limit_key_id`
+	without := s.without("$6", gates, h)
+	inKey := `LIMIT least($3::int, q.places, CASE WHEN (SELECT of FROM places) ? q.limit_key_id::text THEN ` + placesLeft("q.limit_key_id") + `
+                WHEN NOT EXISTS (SELECT FROM tasker.limit_keys x WHERE x.limit_key_id = q.limit_key_id) THEN $3::int ELSE 0 END)`
+	queued := s.readyIn("state_since", "", without) + `
+        UNION
+        ` + s.readyIn("due_at", " AND s.due_at IS NOT NULL", without) +
+		s.orOld(s.open(s.oldest("tasker.ready_steps s", "", without), "s.state_since", "LIMIT least($3::int, q.places)"))
+	ofKeys := `(` + s.open(s.first(asideSteps+" s", "s.state_since", ofKey+without), "s.priority DESC, s.state_since", inKey) + `)` +
+		s.orOld(s.open(s.oldest(asideSteps+" s", ofKey, without), "s.state_since", inKey))
 	return `
 aside_keys AS MATERIALIZED (
     SELECT q.*, k.limit_key_id FROM open q CROSS JOIN LATERAL (` + moreAside("$8::bigint") + `) k WHERE q.places > 0
 ),
 ` + s.kept() + `ready AS MATERIALIZED (
-    ` + firstOf(candidateOf("e")+`, NULL::bigint AS aside, `+keysAndWeights("e"), `open q
+    ` + s.firstOf(s.passed("e")+`, NULL::bigint AS aside, `+keysAndWeights("e"), `open q
         CROSS JOIN LATERAL (
-        `+s.readyIn("state_since", "", s.without("$6", gates, h))+`
-        UNION
-        `+s.readyIn("due_at", " AND s.due_at IS NOT NULL", s.without("$6", gates, h))+`
+        `+queued+`
         ) e
         WHERE `+s.mayClaim()) + `
 ),
 aside AS MATERIALIZED (
-    ` + firstOf(candidateOf("e")+`, q.limit_key_id AS aside, `+keysAndWeights("e"), `aside_keys q
+    ` + s.firstOf(s.passed("e")+`, q.limit_key_id AS aside, `+keysAndWeights("e"), `aside_keys q
         CROSS JOIN LATERAL (
-            SELECT s.*, n.ids, n.weights
-            FROM (
-                SELECT `+candidateOf("s")+`
-                FROM (SELECT a.*, NULL::uuid AS released_by, `+orderOf("a")+` AS due_at FROM tasker.held_steps a) s
-                WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = q.limit_key_id`+s.without("$6", gates, h)+`
-                ORDER BY s.priority DESC, s.state_since
-                LIMIT `+limitDepth+`
-            ) s
-            CROSS JOIN LATERAL `+s.keysOfStep("s")+` n
-            WHERE n.open AND `+s.mayTake()+`
-            ORDER BY s.priority DESC, s.state_since
-            LIMIT least($3::int, q.places, CASE WHEN (SELECT of FROM places) ? q.limit_key_id::text THEN `+placesLeft("q.limit_key_id")+`
-                    WHEN NOT EXISTS (SELECT FROM tasker.limit_keys x WHERE x.limit_key_id = q.limit_key_id) THEN $3::int ELSE 0 END)
+        `+ofKeys+`
         ) e
         WHERE `+s.mayClaim()) + `
 ),
@@ -93,20 +92,30 @@ func (s limitSource) mayTake() string {
 
 // readyIn selects the steps of a queue q that are first in an order within their priorities, and whose keys have places.
 func (s limitSource) readyIn(order, which, without string) string {
-	return `(
+	return `(` + s.open(s.first("tasker.ready_steps s", "s."+order, which+without), "s.priority DESC, s."+order, "LIMIT least($3::int, q.places)") + `)`
+}
+
+// first selects steps s of a queue q, in an order within their priorities.
+func (s limitSource) first(table, order, which string) string {
+	return `SELECT ` + s.columns("s") + `
+                FROM ` + table + `
+                WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + `
+                ORDER BY s.priority DESC, ` + order + `
+                LIMIT ` + limitDepth
+}
+
+// open selects those of steps whose keys have places, in an order.
+func (s limitSource) open(steps, order, limit string) string {
+	return `
             SELECT s.*, n.ids, n.weights
             FROM (
-                SELECT ` + candidateOf("s") + `
-                FROM tasker.ready_steps s
-                WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + without + `
-                ORDER BY s.priority DESC, s.` + order + `
-                LIMIT ` + limitDepth + `
+                ` + steps + `
             ) s
             CROSS JOIN LATERAL ` + s.keysOfStep("s") + ` n
             WHERE n.open AND ` + s.mayTake() + `
-            ORDER BY s.priority DESC, s.` + order + `
-            LIMIT least($3::int, q.places)
-        )`
+            ORDER BY ` + order + `
+            ` + limit + `
+        `
 }
 
 // urgencyByDue is the order of urgency of a row where steps may be ordered by when they are due: of one

@@ -156,19 +156,23 @@ var (
 
 // limitStatements are the statements of claims with limits that find steps in one way.
 type limitStatements struct {
-	makeKeys, lockKeys, lockFree, full string
+	makeKeys, lockKeys, lockFree, lockFreeOld, full string
 
-	claim, claimUnheld [limitShapes]string // of named steps only the first
+	claim, claimUnheld       [limitShapes]string // of named steps only the first
+	claimOld, claimUnheldOld [limitShapes]string // what has waited for long comes first
 }
 
 func newLimitStatements(s limitSource) limitStatements {
 	l := limitStatements{makeKeys: makeKeys(s), lockKeys: lockKeys(s)}
 	if !s.named() {
-		l.lockFree, l.full = lockFreeKeys(s.queues), fullSteps(s.queues)
+		l.lockFree, l.lockFreeOld, l.full = lockFreeKeys(s, false), lockFreeKeys(s, true), fullSteps(s.queues)
 	}
 	for s.shape = range limitShapes {
 		if s.shape == weighted || !s.named() {
-			l.claim[s.shape], l.claimUnheld[s.shape] = claimLimitedSteps(s, withoutHolds), claimLimitedSteps(s, withHolds)
+			l.claim[s.shape], l.claimUnheld[s.shape] = claimLimitedSteps(s, withoutHolds, false), claimLimitedSteps(s, withHolds, false)
+		}
+		if !s.named() {
+			l.claimOld[s.shape], l.claimUnheldOld[s.shape] = claimLimitedSteps(s, withoutHolds, true), claimLimitedSteps(s, withHolds, true)
 		}
 	}
 	return l
@@ -224,7 +228,11 @@ func (l limitedClaim) queue(b *pgx.Batch) int {
 		args = append(args, turns, shares)
 	}
 	b.Queue(dropSlots)
-	sql, args := l.look.choose(of.claim[l.shape], of.claimUnheld[l.shape], args)
+	claim, unheld := of.claim[l.shape], of.claimUnheld[l.shape]
+	if age := l.age(); age != nil {
+		claim, unheld, args = of.claimOld[l.shape], of.claimUnheldOld[l.shape], append(args, age)
+	}
+	sql, args := l.look.choose(claim, unheld, args)
 	b.Queue(sql, args...)
 	return b.Len() - before - 1
 }
@@ -238,11 +246,23 @@ func (l limitedClaim) queueLocks(b *pgx.Batch, of limitStatements, which ...any)
 	}
 	freedTasks, freedSteps := refArrays(l.freed)
 	b.Queue(lockQueueKeys, c.Namespaces, c.Handlers, freedTasks, freedSteps)
-	if l.waits {
+	free := []any{c.Namespaces, c.Handlers, l.size.limit, noNil(c.Without), l.cursor}
+	switch age := l.age(); {
+	case l.waits:
 		b.Queue(of.lockKeys, which...)
-	} else {
-		b.Queue(of.lockFree, c.Namespaces, c.Handlers, l.size.limit, noNil(c.Without), l.cursor)
+	case age != nil:
+		b.Queue(of.lockFreeOld, append(free, age)...)
+	default:
+		b.Queue(of.lockFree, free...)
 	}
+}
+
+// age is from which age on steps come first; nil: none do.
+func (l limitedClaim) age() *time.Duration {
+	if l.steps != nil {
+		return nil
+	}
+	return l.look.turn.from()
 }
 
 // readClaim reads the answers of a claim in a batch, after so many statements without one.

@@ -70,8 +70,11 @@ const mayHavePlaces = `coalesce((SELECT l.max_in_progress FROM tasker.limits l W
 // lockFreeKeys locks the keys of the most urgent steps whose keys nobody else has.
 //
 // $1 namespaces, $2 handlers, $3 how many steps, $4 steps to leave alone, $5 the key after which the look at what is
-// put aside begins.
-func lockFreeKeys(queues string) string {
+// put aside begins, $6 from which age on steps come first.
+func lockFreeKeys(s limitSource, aged bool) string {
+	if aged {
+		s.age = "$6"
+	}
 	lock := func(row string) string {
 		return `(
         SELECT array_agg(k.limit_key_id) AS ids, count(*) - count(k.limit_key_id) AS others
@@ -99,17 +102,24 @@ func lockFreeKeys(queues string) string {
             LIMIT $3::int
         )`
 	}
+	old := s.orOld(`
+            SELECT n.ids
+            FROM (` + s.oldest("tasker.ready_steps s", " AND s.step_uuid <> ALL ($4::uuid[])", "") + `) s
+            CROSS JOIN LATERAL ` + lock("s") + ` n
+            WHERE n.others = 0
+            LIMIT $3::int
+        `)
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 named AS MATERIALIZED (SELECT ` + hasNames + ` AS names),
-` + queues + `
+` + s.queues + `
 ready AS (
     SELECT e.ids
     FROM queues q
     CROSS JOIN LATERAL (
         ` + first("state_since", "") + `
         UNION ALL
-        ` + first("due_at", " AND s.due_at IS NOT NULL") + `
+        ` + first("due_at", " AND s.due_at IS NOT NULL") + old + `
     ) e
 ),
 aside AS (

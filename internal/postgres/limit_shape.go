@@ -41,7 +41,7 @@ func sharedCandidates(s limitSource, gates string, h holds) string {
 	without := s.without("$6", gates, h)
 	first := func(order, which string) string {
 		return `(
-            SELECT ` + candidateOf("s") + `
+            SELECT ` + s.columns("s") + `
             FROM tasker.ready_steps s
             WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + without + `
             ORDER BY s.priority DESC, s.` + order + `
@@ -50,23 +50,25 @@ func sharedCandidates(s limitSource, gates string, h holds) string {
 	}
 	const keys = `q.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) AS weights`
 	return `ready AS MATERIALIZED (
-    ` + firstOf(candidateOf("e")+`, NULL::bigint AS aside, `+keys, `open q
+    ` + s.firstOf(s.passed("e")+`, NULL::bigint AS aside, `+keys, `open q
         CROSS JOIN LATERAL (
         `+first("state_since", "")+`
         UNION
-        `+first("due_at", " AND s.due_at IS NOT NULL")+`
+        `+first("due_at", " AND s.due_at IS NOT NULL")+s.orOld(s.oldest("tasker.ready_steps s", "", without))+`
         ) e
         WHERE `+s.mayClaim()) + `
 ),
 aside AS MATERIALIZED (
-    ` + firstOf(candidateOf("e")+`, k.limit_key_id AS aside, `+keys, `open q
+    ` + s.firstOf(s.passed("e")+`, k.limit_key_id AS aside, `+keys, `open q
         CROSS JOIN unnest(q.ids) AS k (limit_key_id)
         CROSS JOIN LATERAL (
-            SELECT `+candidateOf("s")+`
-            FROM (SELECT a.*, NULL::uuid AS released_by, `+orderOf("a")+` AS due_at FROM tasker.held_steps a) s
-            WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = k.limit_key_id`+without+`
-            ORDER BY s.priority DESC, s.state_since
-            LIMIT least($3::int, q.places)
+            (
+                SELECT `+s.columns("s")+`
+                FROM `+asideSteps+` s
+                WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = k.limit_key_id`+without+`
+                ORDER BY s.priority DESC, s.state_since
+                LIMIT least($3::int, q.places)
+            )`+s.orOld(s.oldest(asideSteps+" s", " AND s.limit_key_id = k.limit_key_id", without))+`
         ) e
         WHERE `+s.mayClaim()) + `
 ),

@@ -12,6 +12,7 @@ const limitDepth = `greatest($3::int * 4, ` + leastDepth + `)`
 type limitSource struct {
 	queues string // a part of a WITH: those that are looked at; if steps are named it is empty
 	shape  limitShape
+	age    string // the parameter with the age from which on steps come first in their namespace; empty: none do
 }
 
 // named is true where the steps have ids and are not the most urgent.
@@ -160,15 +161,20 @@ func candidateOf(row string) string {
 // waits for longer, or has a higher priority, or is among the latter.
 //
 // $1 namespaces, $2 handlers, $3 how many, $4 worker, $5 lease, $6 steps to leave alone, $7 the bytes left to hand out;
-// then the key after which the look at what is put aside begins, if steps may have limits of templates, and the turns and shares of the namespaces; or the ids of
-// the steps.
-func claimLimitedSteps(s limitSource, h holds) string {
-	gates, candidates := "$11", queueCandidates
+// then the key after which the look at what is put aside begins, if steps may have limits of templates, the turns and shares of the namespaces, and from which age on
+// steps come first; or the ids of the steps.
+func claimLimitedSteps(s limitSource, h holds, aged bool) string {
+	last, candidates := 10, queueCandidates
 	if s.named() {
-		gates, candidates = "$10", namedCandidates
+		last, candidates = 9, namedCandidates
 	} else if s.shape == sharedOnly {
-		gates, candidates = "$10", sharedCandidates
+		last, candidates = 9, sharedCandidates
 	}
+	if aged {
+		last++
+		s.age = "$" + strconv.Itoa(last)
+	}
+	gates := "$" + strconv.Itoa(last+1)
 	return `
 WITH RECURSIVE ` + h.clock("false") + `,
 ` + named + s.parts("$8", "$9") + lockedPlaces + `
@@ -208,7 +214,7 @@ from_aside AS MATERIALIZED (
 locked AS MATERIALIZED (SELECT * FROM from_queue UNION ALL SELECT * FROM from_aside),
 ` + leaseSteps(placeSteps) + inTheWay("locked") + busy("(SELECT count(*) FROM admitted) > (SELECT count(*) FROM locked)") +
 		noteWith("'waits'", "(SELECT coalesce(min(again), "+limitRestMS+") FROM mine WHERE places < $3::int)",
-			"(SELECT count(*) FROM admitted) < $3::int AND EXISTS (SELECT FROM mine WHERE places < $3::int)") + s.otherShape() + looks(s)
+			"(SELECT count(*) FROM admitted) < $3::int AND EXISTS (SELECT FROM mine WHERE places < $3::int)") + s.otherShape() + s.old() + looks(s)
 }
 
 // turn is a part of a FROM: whose turn it is, by namespace. Named steps are handed out by urgency.
@@ -223,11 +229,11 @@ func (s limitSource) turn() string {
 	}
 }
 
-// firstOf selects the most urgent rows e of each namespace, as many as are wanted; from is all of them.
-func firstOf(columns, from string) string {
+// firstOf selects the rows e of each namespace that come first, as many as are wanted; from is all of them.
+func (s limitSource) firstOf(columns, from string) string {
 	return `SELECT e.*
     FROM (
-        SELECT ` + columns + `, row_number() OVER (PARTITION BY e.namespace ORDER BY ` + urgencyByDue("e") + `, e.step_uuid) AS nth
+        SELECT ` + columns + `, row_number() OVER (PARTITION BY e.namespace ORDER BY ` + s.order("e") + `, e.step_uuid) AS nth
         FROM ` + from + `
     ) e
     WHERE e.nth <= $3::int`
@@ -240,9 +246,9 @@ func firstOf(columns, from string) string {
 // refused counts for its other keys, so that none that comes later takes a place from it.
 func (s limitSource) admission() string {
 	return `candidate AS MATERIALIZED (
-    SELECT c.*, row_number() OVER (ORDER BY t.turn + t.share * (c.place - 1), ` + urgencyByDue("c") + `, c.step_uuid) AS n
+    SELECT c.*, row_number() OVER (ORDER BY t.turn + t.share * (c.place - 1), ` + s.order("c") + `, c.step_uuid) AS n
     FROM (
-        SELECT c.*, row_number() OVER (PARTITION BY c.namespace ORDER BY ` + urgencyByDue("c") + `, c.step_uuid) AS place
+        SELECT c.*, row_number() OVER (PARTITION BY c.namespace ORDER BY ` + s.order("c") + `, c.step_uuid) AS place
         FROM (SELECT * FROM ready UNION ALL SELECT * FROM aside) c
     ) c
     JOIN ` + s.turn() + ` AS t (namespace, turn, share) ON t.namespace = c.namespace

@@ -105,7 +105,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"claimFromHeads": claimFromHeads, "claimUnheldFromHeads": claimUnheldFromHeads, "selectHeads": selectHeads, "selectAllHeads": selectAllHeads,
 		"limitedClaim": limitedEach.claim[weighted], "limitedUnheld": limitedEach.claimUnheld[weighted], "limitedMany": limitedMany.claim[weighted], "limitedNamed": limitedNamed.claim[weighted],
 		"oneEach": limitedEach.claim[oneEach], "manyOneEach": limitedMany.claim[oneEach], "shared": limitedEach.claim[sharedOnly], "unheldShared": limitedEach.claimUnheld[sharedOnly], "manyShared": limitedMany.claim[sharedOnly], "lockOnlyQueueKeys": lockOnlyQueueKeys,
-		"lockFreeKeys": limitedEach.lockFree, "lockFreeKeysMany": limitedMany.lockFree, "lockLimitKeys": limitedEach.lockKeys, "makeLimitKeys": limitedEach.makeKeys, "lockNamedKeys": limitedNamed.lockKeys, "makeTaskKeys": makeTaskKeys,
+		"oldLimited": limitedEach.claimOld[weighted], "oldOneEach": limitedMany.claimOld[oneEach], "oldShared": limitedEach.claimUnheldOld[sharedOnly], "lockOldKeys": limitedEach.lockFreeOld, "lockFreeKeys": limitedEach.lockFree, "lockFreeKeysMany": limitedMany.lockFree, "lockLimitKeys": limitedEach.lockKeys, "makeLimitKeys": limitedEach.makeKeys, "lockNamedKeys": limitedNamed.lockKeys, "makeTaskKeys": makeTaskKeys,
 		"lockQueueKeys": lockQueueKeys, "dropSlots": dropSlots, "fullSteps": limitedEach.full, "setAsideLimited": setAsideLimited, "stepsOfFullKeys": stepsOfFullKeys, "limitedSteps": limitedSteps, "backFromLimits": backFromLimits,
 	} {
 		t.Run(name, func(t *testing.T) {

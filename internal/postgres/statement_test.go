@@ -290,7 +290,9 @@ func everyLimited(run func(context.Context, *DB, limitedClaim) error) func(conte
 				waits.waits, named.waits, named.steps = true, true, []tasker.StepRef{{TaskUUID: tasker.NewID(), StepUUID: tasker.NewID()}}
 				for _, l := range []limitedClaim{l, waits, named} {
 					for l.shape = range limitShapes {
-						if err := run(ctx, db, l); err != nil {
+						old := l
+						old.look.turn = &turn{namespaces: l.Namespaces, turns: []float64{0}, shares: []float64{1}, age: time.Minute}
+						if err := errors.Join(run(ctx, db, l), run(ctx, db, old)); err != nil {
 							return fmt.Errorf("%+v: %w", l, err)
 						}
 					}

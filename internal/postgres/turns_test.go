@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -172,15 +173,24 @@ func TestANamespaceThatWasIdleIsNotOwed(t *testing.T) {
 // the oldest before others, in one queue as in many.
 func TestWhatHasWaitedLongIsHandedOut(t *testing.T) {
 	t.Parallel()
-	for name, handlers := range map[string]int{"one queue": 1, "several queues": 2, "many queues": manyQueues + 1, "from heads": 3} {
+	for name, handlers := range map[string]int{
+		"one queue": 1, "several queues": 2, "many queues": manyQueues + 1, "from heads": 3, "shared": 1, "of templates": 2, "with weights": 1, "many, with weights": manyQueues + 1,
+		"aside, shared": 1, "aside, of templates": 2, "aside, with weights": manyQueues + 1,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			y := newYard(t, 1, 60)
+			if _, err := admin(t, y.db).Exec(t.Context(), limitsOfAll[strings.TrimPrefix(strings.TrimPrefix(name, "many, "), "aside, ")], pgx.QueryExecModeSimpleProtocol); err != nil {
+				t.Fatal(err)
+			}
 			y.exec(`UPDATE tasker.workflow_steps SET priority = 10 WHERE step_uuid IN (SELECT step_uuid FROM tasker.workflow_steps ORDER BY state_since DESC LIMIT 50)`)
 			y.exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '2 minutes' WHERE priority = 0`)
 			y.exec(`UPDATE tasker.workflow_steps SET priority = 1 WHERE step_uuid = (SELECT step_uuid FROM tasker.workflow_steps WHERE priority = 0 ORDER BY state_since DESC LIMIT 1)`)
 			if name == "from heads" {
 				y.findHeads()
+			}
+			if strings.HasPrefix(name, "aside") {
+				y.putAllAside()
 			}
 			now := time.Now()
 			y.db.turns.now = func() time.Time { return now }
@@ -205,6 +215,14 @@ func TestWhatHasWaitedLongIsHandedOut(t *testing.T) {
 			}
 		})
 	}
+}
+
+// putAllAside puts all steps aside that are in the queue, under the one key that there is.
+func (y *yard) putAllAside() {
+	y.Helper()
+	y.exec(`INSERT INTO tasker.limit_keys (limit_id, key) SELECT limit_id, CASE kind WHEN 'name' THEN 'k' ELSE '' END FROM tasker.limits`)
+	y.exec(`INSERT INTO tasker.held_steps (limit_key_id, ` + heldColumns + `) SELECT k.limit_key_id, ` + heldColumns + ` FROM tasker.ready_steps CROSS JOIN tasker.limit_keys k`)
+	y.exec(`DELETE FROM tasker.ready_steps`)
 }
 
 func priorityOf(y *yard, step tasker.ID) int {
