@@ -10,6 +10,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // mapOver makes a step run once for each element of a list.
@@ -598,18 +599,40 @@ func TestTheLongestList(t *testing.T) {
 	h.Exec(`ANALYZE`) // or the look for violations takes minutes
 }
 
-// All items of the longest list are cancelled with their task.
-func TestTheLongestListIsCancelled(t *testing.T) {
+// A task with the longest list is brought to another version, all items are cancelled with it, and removed.
+func TestTheLongestListEnds(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("long", mapOver("context.list", enginetest.Step("each")))
+	h.Template("long", mapOver("context.list", enginetest.Step("each")), enginetest.Step("end", "each"))
 	task := h.create("long", `{"list": [0`+strings.Repeat(",1", tasker.MaxMapItems-1)+`]}`)
 	h.tick()
 	begun := time.Now()
+	timed := func(what string) {
+		t.Logf("%s: %s", what, time.Since(begun).Round(time.Millisecond))
+		begun = time.Now()
+	}
+	_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
+		Namespace: h.Space, Name: "long", Version: "1.1.0", Steps: []tasker.StepTemplate{mapOver("context.list", enginetest.Step("each")), handledBy("repaired", enginetest.Step("end", "each"))},
+	}, "")
+	h.Must(err)
+	begun = time.Now()
+	h.change(task, "1.1.0")
+	timed("brought to another version")
+	if n := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE handler = 'repaired'`); n != 1 {
+		t.Errorf("%d steps have the new handler", n)
+	}
+	begun = time.Now()
 	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "not wanted"))
-	t.Logf("cancelled in %s", time.Since(begun))
+	timed("cancelled")
 	h.wantItems(task, "each", tasker.ItemCounts{Total: 10_000, Cancelled: 10_000})
 	h.Exec(`ANALYZE`)
+	begun = time.Now()
+	p, err := h.DB.PruneTasks(t.Context(), tasker.TaskCancelled, tasker.ID{}, -time.Minute, postgres.PruneBounds{Tasks: 100, Steps: 1000})
+	h.Must(err)
+	timed(fmt.Sprintf("removed: %+v", p))
+	if n := h.Count(`SELECT count(*) FROM tasker.workflow_steps`); n != 0 {
+		t.Errorf("%d steps are left", n)
+	}
 }
 
 // limited is mapOver with so many items under way at once.

@@ -149,12 +149,16 @@ FROM ` + laidColumns.unnest("u", 3) + `
 CROSS JOIN clock c
 WHERE s.task_uuid = $1 AND s.step_uuid = u.step_uuid`
 
-// The items of a map step have its parents.
+// The items of a map step have its parents. Map steps are few: joined with the items, whose number the planner does not know, all steps of
+// the task would be compared with each.
 const layItems = `
+WITH maps AS MATERIALIZED (
+    SELECT m.step_uuid, m.parent_uuids FROM tasker.workflow_steps m WHERE m.task_uuid = $1 AND m.items_total IS NOT NULL
+)
 UPDATE tasker.workflow_steps i
 SET parent_uuids = m.parent_uuids, inputs_bytes = NULL
-FROM tasker.workflow_steps m
-WHERE i.task_uuid = $1 AND i.map_step_uuid IS NOT NULL AND m.task_uuid = i.task_uuid AND m.step_uuid = i.map_step_uuid AND i.parent_uuids <> m.parent_uuids`
+FROM maps m
+WHERE i.task_uuid = $1 AND i.map_step_uuid = m.step_uuid AND i.parent_uuids <> m.parent_uuids`
 
 // An enqueued step goes to the queue of its handler, also one that a hold kept from claims: if
 // it is still to be held, the next claim does so.
