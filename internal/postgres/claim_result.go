@@ -93,12 +93,11 @@ SELECT
                 FILTER (WHERE NOT i.inline AND i.results IS NOT NULL))
         FROM (
             SELECT p.name, p.step_uuid, p.results, b.bytes, NOT b.apart AND sum(b.bytes) FILTER (WHERE NOT b.apart)
-                OVER (ORDER BY array_position(h.parent_uuids, p.step_uuid)) <= ` + maxInlineBytes + ` AS inline
-            FROM tasker.workflow_steps p
+                OVER (ORDER BY u.place) <= ` + maxInlineBytes + ` AS inline
+            FROM ` + parentsOf("h") + `
             CROSS JOIN LATERAL (
                 SELECT coalesce(p.results_bytes, octet_length((p.results -> 'result')::text), 0) AS bytes, coalesce(p.step_uuid = ANY (h.by_reference), false) AS apart
             ) b
-            WHERE p.task_uuid = h.task_uuid AND p.step_uuid = ANY (h.parent_uuids)
         ) i
     ) END AS dependencies,
     CASE WHEN h.checkpointed THEN (SELECT k.value FROM tasker.step_checkpoints k WHERE k.task_uuid = h.task_uuid AND k.step_uuid = h.step_uuid) END AS checkpoint
@@ -107,8 +106,7 @@ FROM (
         CASE WHEN s.parent_uuids <> '{}' AND s.inputs_bytes <= ` + maxInlineBytes + ` AND g.by_reference IS NULL THEN (
             SELECT CASE WHEN count(*) FILTER (WHERE p.results IS NOT NULL AND p.results_bytes IS NULL) = 0
                 THEN jsonb_object_agg(p.name, p.results -> 'result') FILTER (WHERE p.results IS NULL OR p.results_bytes IS NOT NULL) END
-            FROM tasker.workflow_steps p
-            WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids)
+            FROM ` + parentsOf("s") + `
         ) END AS dependency_results
     FROM claimed s
     JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
@@ -118,6 +116,15 @@ FROM (
     ORDER BY s.priority DESC, s.step_uuid
     OFFSET 0
 ) h` + busy("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
+
+// parentsOf is a part of a FROM: the steps p on which a step depends, and their places u in the template. Each is found by its key: where
+// most tasks are small, the planner would rather read all steps of the task.
+func parentsOf(row string) string {
+	return `unnest(` + row + `.parent_uuids) WITH ORDINALITY AS u (step_uuid, place)
+            CROSS JOIN LATERAL (
+                SELECT q.* FROM tasker.workflow_steps q WHERE q.task_uuid = ` + row + `.task_uuid AND q.step_uuid = u.step_uuid LIMIT 1
+            ) p`
+}
 
 // busy adds a row if a condition is true: there may be more to hand out; or if nothing is
 // handed out, because steps are held or may have limits.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -161,4 +162,39 @@ func (y *yard) scans(tx pgx.Tx) (n int) {
 		y.Fatal(err)
 	}
 	return n
+}
+
+// What a claim costs does not depend on how many steps the tasks have of which it takes some: where most tasks are small, the planner
+// takes all for that.
+func TestAClaimCostsTheSameInALargeTask(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 1, 2100)
+	// All that h0 has from the 101st on is in one task, and depends on the last of it.
+	y.exec(`UPDATE tasker.workflow_steps SET namespace = 'other' WHERE step_uuid IN (SELECT step_uuid FROM tasker.workflow_steps ORDER BY state_since OFFSET 100)`)
+	y.exec(`
+		WITH large AS (SELECT task_uuid AS id, 'ffffffff-ffff-7fff-bfff-ffffffffffff'::uuid AS last FROM tasker.tasks ORDER BY task_uuid DESC LIMIT 1)
+		INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
+			parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, expires_at, created_at, updated_at, inputs_bytes, results, results_bytes)
+		SELECT l.id, CASE n WHEN 2000 THEN l.last ELSE tasker.uuid_generate_v7() END, 's' || n, 'standard', 'large', 'h0', 0, CASE n WHEN 2000 THEN 'complete' ELSE 'enqueued' END, now() + interval '1 millisecond' * n,
+			CASE n WHEN 2000 THEN '{}'::uuid[] ELSE ARRAY[l.last] END, '{}', 0, 1, 3, true, 'constant', 1, 1, false, CASE n WHEN 2000 THEN NULL ELSE now() + interval '1 hour' END, now(), now(), 3,
+			CASE n WHEN 2000 THEN '{"result": 1}'::jsonb END, CASE n WHEN 2000 THEN 1 END
+		FROM large l, generate_series(1, 2000) n`)
+	y.exec(`UPDATE tasker.workflow_steps SET parent_uuids = ARRAY[step_uuid], inputs_bytes = 3 WHERE namespace = 'a'`)
+	y.exec(`ANALYZE`)
+	read := map[string]int{}
+	for _, namespace := range []string{"a", "large"} {
+		tx := y.begin()
+		c := y.claimant(1)
+		c.Namespaces = []string{namespace}
+		sql, args := c.claim(100, tasker.MaxClaimBytes, 100, look{})
+		n, plan := pages(t.Context(), t, tx.Conn(), sql, args...)
+		if !strings.Contains(plan, "rows=100 ") {
+			t.Fatalf("not 100 steps:\n%s", plan)
+		}
+		read[namespace] = n
+		_ = tx.Rollback(t.Context())
+	}
+	if read["large"] > read["a"]*3/2 {
+		t.Errorf("a claim of 100 steps reads %d pages in one task of 2,000, and %d in tasks of one", read["large"], read["a"])
+	}
 }

@@ -60,7 +60,7 @@ type DecidingTask struct {
 	Depth         int // tasks above it
 }
 
-const decidingSteps = `
+var decidingSteps = `
 SELECT s.task_uuid, s.step_uuid, s.name, s.fence, s.join_rule, t.template_uuid, t.namespace, t.priority, t.correlation_id, t.created_at, clock_timestamp() AS as_of,
     s.decided_at IS NOT NULL OR s.step_type = 'child' AND EXISTS (
         SELECT FROM tasker.tasks c WHERE c.parent_task_uuid = s.task_uuid AND c.parent_step_uuid = s.step_uuid
@@ -68,8 +68,7 @@ SELECT s.task_uuid, s.step_uuid, s.name, s.fence, s.join_rule, t.template_uuid, 
     s.step_type, s.items_total, s.parents_open, coalesce((
         SELECT json_agg(json_build_object('name', p.name, 'state', p.state, 'retries', p.next_retry_at IS NOT NULL, 'decision', p.is_decision IS NOT NULL,
             'names', CASE WHEN p.is_decision THEN p.results -> 'goes_on' ? s.name END) ORDER BY p.step_uuid)
-        FROM tasker.workflow_steps p
-        WHERE p.task_uuid = s.task_uuid AND p.step_uuid = ANY (s.parent_uuids)
+        FROM ` + parentsOf("s") + `
     ), '[]') AS dependencies
 FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
