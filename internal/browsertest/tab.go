@@ -99,10 +99,18 @@ func (tab *Tab) Address() string {
 	return run(tab, "read the address", chromedp.Location())
 }
 
-// Click clicks the first visible element that a CSS selector finds, once there is one.
+// Click clicks the first visible element that a CSS selector finds, once there is one. A page that is live may replace it meanwhile:
+// then it clicks what is there now.
 func (tab *Tab) Click(selector string) {
 	tab.Helper()
-	tab.do("click "+selector, chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+	tab.do("click "+selector, chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		for {
+			_, err := chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible)(ctx, t)
+			if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "Could not find node") {
+				return err
+			}
+		}
+	}))
 }
 
 // Follow clicks a link or a button that leads to another page, and waits for it.

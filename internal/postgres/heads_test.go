@@ -70,6 +70,7 @@ func (y *yard) pagesOfClaim(c Claimant, from *headRanges) int {
 func TestClaimsBeginWhereStepsWait(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 2, 6000)
+	y.db.turns.age = -1 // all have waited long
 	y.exec(`UPDATE tasker.workflow_steps SET priority = 3 WHERE handler = 'h0' AND step_uuid IN (SELECT step_uuid FROM tasker.workflow_steps WHERE handler = 'h0' LIMIT 2000)`)
 	y.exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 hour'`)
 	y.exec(`VACUUM tasker.ready_steps`)
