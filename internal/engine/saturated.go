@@ -97,11 +97,9 @@ func (e *Engine) storeBusy(ctx context.Context) (time.Duration, error) {
 }
 
 // findExpired finds steps that no worker took in time. The limits of those in queues that are
-// saturated are moved on, many at once: there may be as many as a backlog has. Between two parts of them it rests for as long as
-// one took, so that a backlog of one tenant takes half of a processor at most from the others.
+// saturated are moved on, many at once: there may be as many as a backlog has.
 func (e *Engine) findExpired(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	for range keepRounds {
-		begun := time.Now()
 		due, err := e.db.ExpiredSteps(ctx, e.sweepGrace(), keepBatch)
 		if err != nil || len(due) == 0 {
 			e.keptMore.Store(false)
@@ -115,7 +113,6 @@ func (e *Engine) findExpired(ctx context.Context, limit int) ([]tasker.StepRef, 
 		if left := leave(due, kept); len(left) > 0 || len(due) < keepBatch {
 			return left[:min(limit, len(left))], nil
 		}
-		loop.Sleep(ctx, time.Since(begun))
 	}
 	return nil, nil
 }
