@@ -26,6 +26,7 @@ const (
 	allHeadsCost = 20              // so many times as long as one takes
 	headsLast    = time.Minute     // and twice that: without such a look, claims read from the beginning
 	maxHeads     = 10_000          // queues and priorities
+	maxLevels    = 8               // priorities of a queue: with more, claims read it from the beginning and not in so many parts
 	expiryRest   = 5 * time.Second // between two looks for steps that have waited too long: each passes over those that were claimed
 )
 
@@ -72,7 +73,11 @@ func (h *heads) of(c Claimant) *headRanges {
 	r := &headRanges{}
 	for _, n := range c.Namespaces {
 		for _, handler := range c.Handlers {
-			r.add(QueueName{n, handler}, h.levels[QueueName{n, handler}], h.allAt.Add(-headsMargin))
+			levels, between := h.levels[QueueName{n, handler}], h.allAt.Add(-headsMargin)
+			if len(levels) > maxLevels {
+				levels, between = nil, time.Time{}
+			}
+			r.add(QueueName{n, handler}, levels, between)
 		}
 	}
 	return r

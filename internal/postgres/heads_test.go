@@ -186,6 +186,15 @@ func TestHeadsAreForgotten(t *testing.T) {
 	if h.count > maxHeads {
 		t.Errorf("%d priorities are remembered", h.count)
 	}
+	h.mu.Lock()
+	h.all = time.Now()
+	h.mu.Unlock()
+	for p := range maxLevels + 1 {
+		h.taken([]Claimed{{Assignment: tasker.Assignment{Namespace: "a", Handler: "h0"}, Priority: p}})
+	}
+	if r := h.of(y.claimant(1)); len(r.low) != 1 || !r.since[0].IsZero() {
+		t.Errorf("a queue with many priorities is read in parts: %+v", r)
+	}
 	h.dead(false)
 	if h.levels != nil || h.of(y.claimant(1)) != nil {
 		t.Error("claims begin at heads without need")
