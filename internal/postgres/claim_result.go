@@ -94,7 +94,7 @@ SELECT
         FROM (
             SELECT p.name, p.step_uuid, p.results, b.bytes, NOT b.apart AND sum(b.bytes) FILTER (WHERE NOT b.apart)
                 OVER (ORDER BY u.place) <= ` + maxInlineBytes + ` AS inline
-            FROM ` + parentsOf("h") + `
+            FROM ` + parentsOf("h", "name, step_uuid, results, results_bytes") + `
             CROSS JOIN LATERAL (
                 SELECT coalesce(p.results_bytes, octet_length((p.results -> 'result')::text), 0) AS bytes, coalesce(p.step_uuid = ANY (h.by_reference), false) AS apart
             ) b
@@ -103,10 +103,16 @@ SELECT
     CASE WHEN h.checkpointed THEN (SELECT k.value FROM tasker.step_checkpoints k WHERE k.task_uuid = h.task_uuid AND k.step_uuid = h.step_uuid) END AS checkpoint
 FROM (
     SELECT s.*, t.name AS task_name, t.version AS task_version, t.template_uuid, t.correlation_id, coalesce(g.context, t.context) AS context, g.omitted, g.by_reference,
-        CASE WHEN s.parent_uuids <> '{}' AND s.inputs_bytes <= ` + maxInlineBytes + ` AND g.by_reference IS NULL THEN (
+        CASE WHEN s.parent_uuids = '{}' OR s.inputs_bytes > ` + maxInlineBytes + ` OR g.by_reference IS NOT NULL THEN NULL
+        WHEN cardinality(s.parent_uuids) = 1 THEN (
+            SELECT CASE WHEN p.results IS NULL OR p.results_bytes IS NOT NULL THEN jsonb_build_object(p.name, p.results -> 'result') END
+            FROM tasker.workflow_steps p
+            WHERE p.task_uuid = s.task_uuid AND p.step_uuid = s.parent_uuids[1]
+        )
+        ELSE (
             SELECT CASE WHEN count(*) FILTER (WHERE p.results IS NOT NULL AND p.results_bytes IS NULL) = 0
                 THEN jsonb_object_agg(p.name, p.results -> 'result') FILTER (WHERE p.results IS NULL OR p.results_bytes IS NOT NULL) END
-            FROM ` + parentsOf("s") + `
+            FROM ` + parentsOf("s", "name, results, results_bytes") + `
         ) END AS dependency_results
     FROM claimed s
     JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
@@ -119,10 +125,10 @@ FROM (
 
 // parentsOf is a part of a FROM: the steps p on which a step depends, and their places u in the template. Each is found by its key: where
 // most tasks are small, the planner would rather read all steps of the task.
-func parentsOf(row string) string {
+func parentsOf(row, columns string) string {
 	return `unnest(` + row + `.parent_uuids) WITH ORDINALITY AS u (step_uuid, place)
             CROSS JOIN LATERAL (
-                SELECT q.* FROM tasker.workflow_steps q WHERE q.task_uuid = ` + row + `.task_uuid AND q.step_uuid = u.step_uuid LIMIT 1
+                SELECT ` + columns + ` FROM tasker.workflow_steps q WHERE q.task_uuid = ` + row + `.task_uuid AND q.step_uuid = u.step_uuid LIMIT 1
             ) p`
 }
 

@@ -68,7 +68,7 @@ SELECT s.task_uuid, s.step_uuid, s.name, s.fence, s.join_rule, t.template_uuid, 
     s.step_type, s.items_total, s.parents_open, coalesce((
         SELECT json_agg(json_build_object('name', p.name, 'state', p.state, 'retries', p.next_retry_at IS NOT NULL, 'decision', p.is_decision IS NOT NULL,
             'names', CASE WHEN p.is_decision THEN p.results -> 'goes_on' ? s.name END) ORDER BY p.step_uuid)
-        FROM ` + parentsOf("s") + `
+        FROM ` + parentsOf("s", "step_uuid, name, state, next_retry_at, is_decision, results") + `
     ), '[]') AS dependencies
 FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
