@@ -26,7 +26,7 @@ const (
 	allHeadsCost = 20              // so many times as long as one takes
 	headsLast    = time.Minute     // and twice that: without such a look, claims read from the beginning
 	maxHeads     = 10_000          // queues and priorities
-	maxLevels    = 8               // priorities of a queue: with more, claims read it from the beginning and not in so many parts
+	maxLevels    = 8               // priorities of a queue: with more, claims read from the beginning and not in so many parts
 	expiryRest   = 5 * time.Second // between two looks for steps that have waited too long: each passes over those that were claimed
 )
 
@@ -73,11 +73,11 @@ func (h *heads) of(c Claimant) *headRanges {
 	r := &headRanges{}
 	for _, n := range c.Namespaces {
 		for _, handler := range c.Handlers {
-			levels, between := h.levels[QueueName{n, handler}], h.allAt.Add(-headsMargin)
+			levels := h.levels[QueueName{n, handler}]
 			if len(levels) > maxLevels {
-				levels, between = nil, time.Time{}
+				return nil
 			}
-			r.add(QueueName{n, handler}, levels, between)
+			r.add(QueueName{n, handler}, levels, h.allAt.Add(-headsMargin))
 		}
 	}
 	return r

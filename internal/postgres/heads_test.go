@@ -192,7 +192,7 @@ func TestHeadsAreForgotten(t *testing.T) {
 	for p := range maxLevels + 1 {
 		h.taken([]Claimed{{Assignment: tasker.Assignment{Namespace: "a", Handler: "h0"}, Priority: p}})
 	}
-	if r := h.of(y.claimant(1)); len(r.low) != 1 || !r.since[0].IsZero() {
+	if r := h.of(y.claimant(1)); r != nil { // what has waited for long would not be found among them either
 		t.Errorf("a queue with many priorities is read in parts: %+v", r)
 	}
 	h.dead(false)
