@@ -35,17 +35,19 @@ import (
 // asks of each step whether it is held, which takes longer. Neither hands out anything where a step
 // of the queues may have a limit: see claimLimited.
 var (
-	claimSteps, claimUnheldSteps         = claimOne(withoutHolds), claimOne(withHolds)
-	claimOfSeveral, claimUnheldOfSeveral = claimSome(everyQueue, byUrgency, withoutHolds), claimSome(everyQueue, byUrgency, withHolds)
+	claimSteps, claimUnheldSteps         = claimOne(withoutHolds, false), claimOne(withHolds, false)
+	claimOfSeveral, claimUnheldOfSeveral = claimSome(everyQueue, byUrgency, withoutHolds, false), claimSome(everyQueue, byUrgency, withHolds, false)
 	// For a worker with so many queues that to ask each costs more than to find those
 	// in which something waits.
-	claimOfMany, claimUnheldOfMany = claimSome(waitingQueues, byUrgency, withoutHolds), claimSome(waitingQueues, byUrgency, withHolds)
+	claimOfMany, claimUnheldOfMany = claimSome(waitingQueues, byUrgency, withoutHolds, false), claimSome(waitingQueues, byUrgency, withHolds, false)
 	// For a worker of several namespaces.
-	claimInTurns, claimUnheldInTurns             = claimSome(everyQueue, byTurn, withoutHolds), claimSome(everyQueue, byTurn, withHolds)
-	claimOfManyInTurns, claimUnheldOfManyInTurns = claimSome(waitingQueues, byTurn, withoutHolds), claimSome(waitingQueues, byTurn, withHolds)
+	claimInTurns, claimUnheldInTurns             = claimSome(everyQueue, byTurn, withoutHolds, false), claimSome(everyQueue, byTurn, withHolds, false)
+	claimOfManyInTurns, claimUnheldOfManyInTurns = claimSome(waitingQueues, byTurn, withoutHolds, false), claimSome(waitingQueues, byTurn, withHolds, false)
 	// For the claims that look for what has waited long.
-	claimByAge, claimUnheldByAge             = claimSome(everyQueue, byAge, withoutHolds), claimSome(everyQueue, byAge, withHolds)
-	claimOfManyByAge, claimUnheldOfManyByAge = claimSome(waitingQueues, byAge, withoutHolds), claimSome(waitingQueues, byAge, withHolds)
+	claimByAge, claimUnheldByAge             = claimSome(everyQueue, byAge, withoutHolds, false), claimSome(everyQueue, byAge, withHolds, false)
+	claimOfManyByAge, claimUnheldOfManyByAge = claimSome(waitingQueues, byAge, withoutHolds, false), claimSome(waitingQueues, byAge, withHolds, false)
+	// After a report of which steps were claimed directly.
+	claimMoreSteps, claimMoreOfSeveral = claimOne(withoutHolds, true), claimSome(everyQueue, byUrgency, withoutHolds, true)
 )
 
 // An order is the one in which a claim of several queues hands out.
@@ -122,9 +124,9 @@ levels AS (
 ),
 `
 
-func claimOne(h holds) string {
+func claimOne(h holds, b claimedBefore) string {
 	return `
-WITH ` + h.clock(hasLimits) + `,
+WITH ` + h.clock(hasLimits) + `,` + b.with() + `
 locked AS MATERIALIZED (
     SELECT q.*
     FROM unnest($1::text[]) AS n (namespace)
@@ -134,18 +136,18 @@ locked AS MATERIALIZED (
         FROM tasker.ready_steps s
         WHERE s.namespace = n.namespace AND s.handler = h.handler AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", "$8") + `
         ORDER BY s.priority DESC, s.state_since
-        LIMIT $3
+        LIMIT ` + b.steps("$3") + `
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
     WHERE ` + mayClaim + `
 ),
-` + leaseSteps("") + inTheWay("locked")
+` + leaseSteps("", b) + inTheWay("locked")
 }
 
-func claimSome(queues func(order) string, o order, h holds) string {
+func claimSome(queues func(order) string, o order, h holds, b claimedBefore) string {
 	return `
-WITH RECURSIVE ` + h.clock(hasLimits) + `,
-` + queues(o) + o.levels + claimBody(o, h) + leaseSteps("") + inTheWay("candidate") + wantedMore + o.notes
+WITH RECURSIVE ` + h.clock(hasLimits) + `,` + b.with() + `
+` + queues(o) + o.levels + claimBody(o, h, b) + leaseSteps("", b) + inTheWay("candidate") + wantedMore + o.notes
 }
 
 // mayClaim is true of a worker $4 that gets new work, unless steps are held or limited and nobody
@@ -188,7 +190,7 @@ queues AS (SELECT q.namespace, q.handler` + o.queue + ` FROM waiting q WHERE q.h
 `
 }
 
-func claimBody(o order, h holds) string {
+func claimBody(o order, h holds, b claimedBefore) string {
 	return `
 candidate AS MATERIALIZED (
     SELECT e.*` + o.turn + `
@@ -198,11 +200,11 @@ candidate AS MATERIALIZED (
         FROM tasker.ready_steps s
         WHERE s.namespace = q.namespace AND s.handler = q.handler` + o.level("q") + ` AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", o.gates) + `
         ORDER BY s.priority DESC, s.state_since
-        LIMIT $8::int
+        LIMIT ` + b.steps("$8::int") + `
     ) e
     WHERE ` + mayClaim + `
     ORDER BY ` + o.by + `
-    LIMIT $8::int
+    LIMIT ` + b.steps("$8::int") + `
 ),
 wanted AS MATERIALIZED (
     SELECT ` + o.group + `, count(*) AS steps
@@ -212,7 +214,7 @@ wanted AS MATERIALIZED (
         WHERE inputs_bytes <= ` + maxInputBytes + `
         WINDOW urgency AS (ORDER BY ` + o.by + ` ROWS UNBOUNDED PRECEDING)
     ) c
-    WHERE c.place = 1 OR c.upto <= $7::bigint * $8::int / $3::int
+    WHERE c.place = 1 OR c.upto <= ` + b.bytes("$7::bigint") + ` * $8::int / $3::int
     GROUP BY ` + o.group + `
     ORDER BY min(c.place)
 ),
@@ -228,7 +230,7 @@ locked AS MATERIALIZED (
         LIMIT w.steps
         FOR NO KEY UPDATE SKIP LOCKED
     ) e
-    LIMIT $3::int
+    LIMIT ` + b.steps("$3::int") + `
 ),
 `
 }
@@ -241,7 +243,11 @@ func (c Claimant) claim(limit, budget, depth int, l look) (sql string, args []an
 	args = []any{c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease, noNil(c.Without), budget}
 	if r := l.heads; r != nil {
 		turns, shares := l.turn.of(c.Namespaces)
-		return l.choose(claimFromHeads, claimUnheldFromHeads, append(args, depth, turns, shares, r.namespaces, r.handlers, r.low, r.high, r.since, l.turn.from()))
+		args = append(args, depth, turns, shares, r.namespaces, r.handlers, r.low, r.high, r.since, l.turn.from())
+		if l.direct {
+			return claimMoreFromHeads, args
+		}
+		return l.choose(claimFromHeads, claimUnheldFromHeads, args)
 	}
 	queues := len(c.Namespaces) * len(c.Handlers)
 	many := queues > manyQueues
@@ -252,6 +258,10 @@ func (c Claimant) claim(limit, budget, depth int, l look) (sql string, args []an
 		args = append(args, l.turn.turns, l.turn.shares)
 	}
 	switch {
+	case l.direct && queues == 1:
+		return claimMoreSteps, args
+	case l.direct:
+		return claimMoreOfSeveral, args
 	case l.turn.byAge() && many:
 		return l.choose(claimOfManyByAge, claimUnheldOfManyByAge, append(args, l.turn.age))
 	case l.turn.byAge():

@@ -40,9 +40,13 @@ var (
 // would read the whole index of a small table of steps once, and compare it with each.
 //
 // More are further parts of the statement, about what is picked and claimed.
-func leaseSteps(more string) string { return leaseParts + more + leased }
+func leaseSteps(more string, b claimedBefore) string {
+	all, name := b.all()
+	return leaseParts(b) + all + watched(name) + more + leased(name)
+}
 
-var leaseParts = `
+func leaseParts(b claimedBefore) string {
+	return `
 picked AS (
     SELECT l.*
     FROM (
@@ -51,7 +55,7 @@ picked AS (
         CROSS JOIN LATERAL (SELECT least(inputs_bytes, ` + maxStepBytes + `)::int AS bytes) b
         WHERE inputs_bytes <= ` + maxInputBytes + `
     ) l
-    WHERE l.upto <= $7::bigint
+    WHERE l.upto <= ` + b.bytes("$7::bigint") + `
 ),
 taken AS (
     DELETE FROM tasker.ready_steps r
@@ -71,18 +75,28 @@ claimed AS (
     CROSS JOIN LATERAL unnest(a.tasks, a.steps, a.since, a.sizes) AS p (task_uuid, step_uuid, state_since, bytes)
     CROSS JOIN clock c
     WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = p.state_since
-    RETURNING s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
-        s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, s.map_step_uuid, s.item, s.item_ordinal, s.checkpointed, p.bytes
-),
+    RETURNING ` + claimedColumns + `, p.bytes
+),`
+}
+
+// claimedColumns are what is handed out of a step s.
+const claimedColumns = `s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
+        s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, s.map_step_uuid, s.item, s.item_ordinal, s.checkpointed`
+
+// watched is the part that has the leases of a claim looked at when they end.
+func watched(claimed string) string {
+	return `
 watched AS (
     INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)
     SELECT least(min(lease_expires_at), min(state_since) + interval '5 seconds'), min(state_since), array_agg(task_uuid), array_agg(step_uuid)
-    FROM claimed
+    FROM ` + claimed + `
     HAVING count(*) > 0
 )`
+}
 
 // leased selects what was leased, with its inputs.
-var leased = `
+func leased(claimed string) string {
+	return `
 SELECT
     'step' AS kind, h.bytes, h.priority, h.step_uuid, h.task_uuid, h.namespace, h.task_name, h.task_version, h.template_uuid, h.name, h.handler,
     h.attempts AS attempt, h.max_attempts, h.fence, h.lease_expires_at, h.timeout_at AS deadline, h.correlation_id, h.context, h.dependency_results, h.item, h.item_ordinal AS index, h.omitted AS context_omitted,
@@ -114,7 +128,7 @@ FROM (
                 THEN jsonb_object_agg(p.name, p.results -> 'result') FILTER (WHERE p.results IS NULL OR p.results_bytes IS NOT NULL) END
             FROM ` + parentsOf("s", "name, results, results_bytes") + `
         ) END AS dependency_results
-    FROM claimed s
+    FROM ` + claimed + ` s
     JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
     LEFT JOIN LATERAL (
         SELECT m.context, m.omitted, m.by_reference FROM tasker.map_inputs m WHERE m.task_uuid = s.task_uuid AND m.step_uuid = s.map_step_uuid LIMIT 1
@@ -122,6 +136,7 @@ FROM (
     ORDER BY s.priority DESC, s.step_uuid
     OFFSET 0
 ) h` + busy("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
+}
 
 // parentsOf is a part of a FROM: the steps p on which a step depends, and their places u in the template. Each is found by its key: where
 // most tasks are small, the planner would rather read all steps of the task.

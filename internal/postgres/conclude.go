@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"tasker.example/tasker"
@@ -95,8 +94,9 @@ const underWay = `coalesce((
 // $1 how long a step may wait for a worker, $2 whether steps are announced, $3 whether the
 // queues of the steps are told; then the conclusions.
 var (
-	concludeSteps     = conclude(stood, unqueued)
-	concludeSucceeded = conclude(succeeded, "") // of reported successes only
+	concludeSteps     = conclude(stood, unqueued, queued)
+	concludeSucceeded = conclude(succeeded, "", queued)   // of reported successes only
+	concludeAndClaim  = conclude(succeeded, "", directly) // the same, of a worker that wants more
 )
 
 // stood is what a conclusion needs to know of its step u as it stood before.
@@ -120,10 +120,10 @@ const unqueued = `unqueued AS (
 ),
 `
 
-// conclude returns the statement with what it reads of the steps before, and what it does with
-// those that were enqueued.
-func conclude(stood, unqueued string) string {
-	return concludeHead + stood + concludeMoves + unqueued + concludeFollows
+// conclude returns the statement with what it reads of the steps before, what it does with
+// those that were enqueued, and where those go that become ready.
+func conclude(stood, unqueued string, to readyTo) string {
+	return concludeHead + stood + concludeMoves + unqueued + concludeFollows(to)
 }
 
 const concludeHead = `
@@ -179,7 +179,12 @@ moved AS (
 
 // concludeFollows writes what was moved into the history, and moves what waits for it. An item that is
 // reset waits for a place too, and may be the first that does: PromoteItems, which follows, gives it on.
-var concludeFollows = `log AS (
+func concludeFollows(to readyTo) string {
+	return concludedLog + to.parts + promotedItems + freedChildren(to) + concludedAnswer(to)
+}
+
+// concludedLog writes the history, and finds the children.
+const concludedLog = `log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at,
         moves_id, enqueued_at, claimed_at, operation_uuid)
     SELECT m.task_uuid, m.step_uuid, m.from_state, m.state, m.event, coalesce(m.ended_attempt, m.attempts), m.worker_uuid,
@@ -199,7 +204,10 @@ child AS (
     WHERE m.ends OR m.gives_place
     GROUP BY m.task_uuid, k.step_uuid
 ),
-picked AS MATERIALIZED (
+`
+
+// promotedItems gives the places of items to those that wait for one.
+var promotedItems = `picked AS MATERIALIZED (
     SELECT m.task_uuid, m.step_uuid AS map_uuid, i.step_uuid, i.item_ordinal
     FROM child k
     JOIN tasker.workflow_steps m ON m.task_uuid = k.task_uuid AND m.step_uuid = k.step_uuid
@@ -223,18 +231,22 @@ promoted AS (
       AND (SELECT count(*) FROM log) > 0
     RETURNING ` + returnReady + `
 ),
-freed AS (
+`
+
+// freedChildren moves the children.
+func freedChildren(to readyTo) string {
+	return `freed AS (
     UPDATE tasker.workflow_steps s
     SET parents_open = s.parents_open - CASE WHEN s.items_total IS NULL THEN k.done ELSE k.items END, inputs_bytes = s.inputs_bytes + k.bytes,
-        state = CASE WHEN ` + becomesReady + ` THEN 'enqueued' ELSE s.state END,
+        state = CASE ` + to.worker("'in_progress'") + `WHEN ` + becomesReady + ` THEN 'enqueued' ELSE s.state END,
         state_since = CASE WHEN ` + becomesReady + ` THEN c.at ELSE s.state_since END,
         attempts = s.attempts + CASE WHEN ` + becomesReady + ` THEN 1 ELSE 0 END,
         expires_at = CASE
-            WHEN ` + becomesReady + `
+            ` + to.worker("NULL") + `WHEN ` + becomesReady + `
             THEN c.at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, $1)
             ELSE s.expires_at
         END,
-        unwritten = CASE WHEN ` + becomesReady + ` THEN 1 ELSE s.unwritten END,
+        unwritten = CASE ` + to.worker("3") + `WHEN ` + becomesReady + ` THEN 1 ELSE s.unwritten END,
         moves_id = CASE WHEN ` + becomesReady + ` THEN ` + nextMoves + ` ELSE s.moves_id END,
         wait_until = CASE WHEN ` + beginsToWait + ` THEN ` + waitOf("c.at") + ` ELSE s.wait_until END,
         remind_at = CASE WHEN ` + beginsToWait + ` THEN ` + remindOf("c.at") + ` ELSE s.remind_at END,
@@ -244,15 +256,20 @@ freed AS (
             THEN s.items_free + k.places - (SELECT count(*) FROM picked p WHERE p.map_uuid = s.step_uuid) ELSE s.items_free END,
         item_next = CASE WHEN s.items_limit IS NOT NULL AND k.places > 0
             THEN coalesce((SELECT max(p.item_ordinal) + 1 FROM picked p WHERE p.map_uuid = s.step_uuid), s.items_total) ELSE s.item_next END,
-        updated_at = c.at
-    FROM child k
+        ` + to.sets() + `updated_at = c.at
+    FROM ` + to.children + ` k
     CROSS JOIN clock c
     WHERE s.task_uuid = k.task_uuid AND s.step_uuid = k.step_uuid
       AND (SELECT count(*) FROM log) > 0 -- first: the history has what freed a step before its enqueue
     RETURNING ` + returnReady + `,
-        s.attempts, s.state_since = c.at AS enqueued, s.decide_at IS NOT NULL AS due
+        s.attempts, s.state = 'enqueued' AND s.state_since = c.at AS enqueued, s.decide_at IS NOT NULL AS due, s.state = 'in_progress' AND s.state_since = c.at AS direct
 ),
-begins AS (
+`
+}
+
+// concludedAnswer has what became ready enqueued, and says what was moved.
+func concludedAnswer(to readyTo) string {
+	return `begins AS (
     SELECT ` + readyColumns + ` FROM freed WHERE enqueued
     UNION ALL
     SELECT ` + readyColumns + ` FROM promoted
@@ -269,8 +286,9 @@ SELECT
     coalesce((SELECT array_agg(DISTINCT namespace) FROM begins), '{}') AS namespaces,
     (SELECT json_agg(json_build_object('TaskUUID', task_uuid, 'StepUUID', step_uuid)) FROM freed WHERE due) AS to_decide,
     CASE WHEN $3 THEN (SELECT json_agg(json_build_object('n', namespace, 'h', handler) ORDER BY place) FROM moved) END AS queues
-FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::text, ',') FROM begins), true) AS freed_tasks,
-    set_config('` + endedItemsOf + `', (SELECT string_agg(DISTINCT map_step_uuid::text, ',') FROM moved WHERE map_step_uuid IS NOT NULL), true) AS ended_items_of`
+FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::text, ',') FROM ` + to.freed + `), true) AS freed_tasks,
+    set_config('` + endedItemsOf + `', (SELECT string_agg(DISTINCT map_step_uuid::text, ',') FROM moved WHERE map_step_uuid IS NOT NULL), true) AS ended_items_of` + to.settings
+}
 
 // A Queue is where a step waited for a worker.
 type Queue struct {
@@ -319,121 +337,6 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 		}
 	}
 	return rows[0], nil
-}
-
-// A NextClaim is the next work that a worker wants with the answer to its report.
-type NextClaim struct {
-	Claimant
-	Limit int
-}
-
-// Report concludes steps by what their worker says of them, settles their tasks,
-// and, if the worker wants more, hands out what is enqueued by then: all in one
-// transaction and one round trip. It is for successes: a step that fails for good
-// opens an investigation, which takes a transaction of the caller's. The steps
-// that are handed out are locked last and skipped if locked, so nobody waits in a
-// cycle.
-func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (Concluded, ClaimResult, error) {
-	concluded, claimed, err := db.report(ctx, list, next)
-	if err != nil || next == nil {
-		return concluded, claimed, err
-	}
-	switch {
-	case claimed.limited:
-		db.limits.seen(next.Claimant)
-	case len(claimed.Steps) > 0 && db.limits.mayHave(next.Claimant):
-		db.limits.reported(next.Claimant)
-	}
-	if claimed.more {
-		db.limits.looked(next.Claimant, claimed.lookAt)
-	}
-	if claimed.reshaped {
-		db.limits.reshape(next.Claimant, claimed.shape)
-	}
-	if claimed.limited || len(claimed.Steps) == 0 && (claimed.further || claimed.unlocked || claimed.reshaped) {
-		if claimed, err = db.ClaimSteps(ctx, next.Claimant, next.Limit); err != nil {
-			return concluded, ClaimResult{}, nil //nolint:nilerr // the report is committed, and the worker asks again
-		}
-	}
-	return concluded, claimed, nil
-}
-
-// queueClaim adds the statements of a claim to the batch of a report, and returns how many come before
-// the one that hands out.
-func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l look) (before int) {
-	if db.limits.mayHave(next.Claimant) {
-		c := db.limits.claim(next.Claimant, l)
-		c.size = claimSize{limit: next.Limit, budget: tasker.MaxClaimBytes}
-		for _, x := range list {
-			c.freed = append(c.freed, tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID})
-		}
-		return c.queue(b)
-	}
-	sql, args := next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit, l)
-	b.Queue(sql, args...)
-	return 0
-}
-
-func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (concluded Concluded, claimed ClaimResult, err error) {
-	tasks := TasksOf(list)
-	var l look // a claim that does not ask hands out nothing while anything is held
-	if next != nil {
-		if l, err = db.look(ctx, next.Version); err == nil {
-			l.heads = db.heads.of(next.Claimant)
-			l.turn, err = db.takeTurn(ctx, next.Claimant)
-		}
-		if err != nil {
-			next = nil // the worker asks again
-		}
-	}
-	err = retry(ctx, func() error {
-		var batch pgx.Batch
-		batch.Queue(lockTasks, tasks)
-		batch.Queue(concludeSucceeded, conclusionArgs(list, db.queue)...)
-		batch.Queue(settleReported, tasks, false, "", "")
-		before := 0
-		if next != nil {
-			before = db.queueClaim(&batch, list, next, l)
-		}
-		results := db.pool.SendBatch(ctx, &batch)
-		defer func() { _ = results.Close() }()
-		if concluded, err = readConcluded(results); err != nil {
-			return err
-		}
-		if next != nil {
-			if claimed, err = readClaim(results, before); err != nil {
-				return err
-			}
-			if claimed.held {
-				db.seeHeld() // the worker asks again
-			}
-		}
-		return results.Close() // only now is it committed
-	})
-	if err != nil {
-		return Concluded{}, ClaimResult{}, err
-	}
-	db.handedOut(l.turn, claimed)
-	return concluded, claimed, nil
-}
-
-// readConcluded reads the answers to the statements of a report.
-func readConcluded(results pgx.BatchResults) (Concluded, error) {
-	if _, err := results.Exec(); err != nil {
-		return Concluded{}, fmt.Errorf("lock tasks: %w", err)
-	}
-	rows, err := results.Query()
-	if err != nil {
-		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
-	}
-	c, err := readRows(rows, pgx.RowToStructByName[Concluded])
-	if err != nil {
-		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
-	}
-	if _, err = results.Exec(); err != nil {
-		return Concluded{}, fmt.Errorf("settle tasks: %w", err)
-	}
-	return c[0], nil
 }
 
 // A placedConclusion is a conclusion with its place in the list.

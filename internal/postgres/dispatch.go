@@ -30,7 +30,7 @@ locked AS MATERIALIZED (
     ) q
     WHERE ` + mayClaim + `
 ),
-` + leaseSteps("") + inTheWay("locked")
+` + leaseSteps("", false) + inTheWay("locked")
 }
 
 // TakeSteps hands those of the steps to a worker that are enqueued and that it can

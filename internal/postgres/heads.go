@@ -146,13 +146,13 @@ func (h *heads) dead(many bool) {
 
 // claimHeads hands out what is most urgent of the ranges of queues: for $8 and the turns in $9 and $10 see claim.go; $11 to $15 are the ranges,
 // and $16 the age from which on what waits comes first, or null.
-func claimHeads(h holds) string {
+func claimHeads(h holds, b claimedBefore) string {
 	const order = "turn, old_since, priority DESC, state_since"
 	columns := `s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes,
                 CASE WHEN s.state_since <= (SELECT at FROM clock) - $16::interval THEN s.state_since ELSE 'infinity' END AS old_since`
 	free := ` AND s.state_since >= l.since AND s.step_uuid <> ALL ($6::uuid[])` + h.free("s", "$17")
 	return `
-WITH ` + h.clock(hasLimits) + `,
+WITH ` + h.clock(hasLimits) + `,` + b.with() + `
 candidate AS MATERIALIZED (
     SELECT e.*, t.turn + t.share * (row_number() OVER (PARTITION BY e.namespace ORDER BY e.old_since, e.priority DESC, e.state_since) - 1) AS turn
     FROM unnest($1::text[], $9::float8[], $10::float8[]) AS t (namespace, turn, share)
@@ -163,7 +163,7 @@ candidate AS MATERIALIZED (
             FROM tasker.ready_steps s
             WHERE l.low = l.high AND s.namespace = l.namespace AND s.handler = l.handler AND s.priority = l.low` + free + `
             ORDER BY s.state_since
-            LIMIT $8::int
+            LIMIT ` + b.steps("$8::int") + `
         )
         UNION ALL
         (
@@ -171,12 +171,12 @@ candidate AS MATERIALIZED (
             FROM tasker.ready_steps s
             WHERE l.low < l.high AND s.namespace = l.namespace AND s.handler = l.handler AND s.priority > l.low AND s.priority < l.high` + free + `
             ORDER BY s.priority DESC, s.state_since
-            LIMIT $8::int
+            LIMIT ` + b.steps("$8::int") + `
         )
     ) e
     WHERE ` + mayClaim + `
     ORDER BY ` + order + `
-    LIMIT $8::int
+    LIMIT ` + b.steps("$8::int") + `
 ),
 locked AS MATERIALIZED (
     SELECT q.*
@@ -187,14 +187,17 @@ locked AS MATERIALIZED (
         WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
-    LIMIT $3::int
+    LIMIT ` + b.steps("$3::int") + `
 ),
-` + leaseSteps("") + inTheWay("candidate") +
-		busy("(SELECT least(count(*), $3) FROM candidate WHERE inputs_bytes <= "+maxInputBytes+") > (SELECT count(*) FROM locked)") +
+` + leaseSteps("", b) + inTheWay("candidate") +
+		busy("(SELECT least(count(*), "+b.steps("$3")+") FROM candidate WHERE inputs_bytes <= "+maxInputBytes+") > (SELECT count(*) FROM locked)") +
 		noteOf(`'old'`, `(SELECT min(priority) FROM candidate WHERE old_since < 'infinity') < (SELECT max(priority) FROM candidate)`)
 }
 
-var claimFromHeads, claimUnheldFromHeads = claimHeads(withoutHolds), claimHeads(withHolds)
+var claimFromHeads, claimUnheldFromHeads = claimHeads(withoutHolds, false), claimHeads(withHolds, false)
+
+// claimMoreFromHeads is claimMoreSteps.
+var claimMoreFromHeads = claimHeads(withoutHolds, true)
 
 // looksAtExpiry reports whether a look for what is due is also one for steps that have waited too long.
 func (h *heads) looksAtExpiry() bool {

@@ -64,10 +64,11 @@ const askFor = time.Second
 // A look is how a claim is made: it asks of each step whether it is held, or hands out
 // nothing while anything is.
 type look struct {
-	asks  bool
-	gates []tasker.ID // operations that say which workers take their steps, and this one may
-	turn  *turn       // of the namespaces; nil: the claim has one
-	heads *headRanges // where the queues begin; nil: at their beginning
+	asks   bool
+	gates  []tasker.ID // operations that say which workers take their steps, and this one may
+	turn   *turn       // of the namespaces; nil: the claim has one
+	heads  *headRanges // where the queues begin; nil: at their beginning
+	direct bool        // of a claim after concludeAndClaim
 }
 
 // unlessHeld runs a claim of a worker of a version, and again in the way that asks of each step when

@@ -22,12 +22,17 @@ import (
 
 // hasLimits is true where a step of the queues of the namespaces $1 and handlers $2 may have a limit, or
 // come first because of when it is due.
-const hasLimits = `(EXISTS (SELECT FROM tasker.limit_queues) AND EXISTS (
+var hasLimits = mayHaveLimits("$1", "$2")
+
+// mayHaveLimits is hasLimits with the parameters that have the namespaces and handlers.
+func mayHaveLimits(namespaces, handlers string) string {
+	return `(EXISTS (SELECT FROM tasker.limit_queues) AND EXISTS (
         SELECT FROM tasker.limit_queues l
-        WHERE l.namespace = ANY (array_append($1::text[], '')) AND l.handler || '' = ANY (array_append($2::text[], ''))
+        WHERE l.namespace = ANY (array_append(` + namespaces + `::text[], '')) AND l.handler || '' = ANY (array_append(` + handlers + `::text[], ''))
     ) OR EXISTS (SELECT FROM tasker.due_queues) AND EXISTS (
-        SELECT FROM tasker.due_queues l WHERE l.namespace = ANY ($1::text[]) AND l.handler || '' = ANY ($2::text[])
+        SELECT FROM tasker.due_queues l WHERE l.namespace = ANY (` + namespaces + `::text[]) AND l.handler || '' = ANY (` + handlers + `::text[])
     ))`
+}
 
 // limitedQueues remembers which claimants met limits. It is a hint.
 type limitedQueues struct {

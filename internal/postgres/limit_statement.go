@@ -212,7 +212,7 @@ from_aside AS MATERIALIZED (
     WHERE a.aside IS NOT NULL
 ),
 locked AS MATERIALIZED (SELECT * FROM from_queue UNION ALL SELECT * FROM from_aside),
-` + leaseSteps(placeSteps) + inTheWay("locked") + busy("(SELECT count(*) FROM admitted) > (SELECT count(*) FROM locked)") +
+` + leaseSteps(placeSteps, false) + inTheWay("locked") + busy("(SELECT count(*) FROM admitted) > (SELECT count(*) FROM locked)") +
 		noteWith("'waits'", "(SELECT coalesce(min(again), "+limitRestMS+") FROM mine WHERE places < $3::int)",
 			"(SELECT count(*) FROM admitted) < $3::int AND EXISTS (SELECT FROM mine WHERE places < $3::int)") + s.otherShape() + s.old() + looks(s)
 }

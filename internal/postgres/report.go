@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/jackc/pgx/v5"
+
 	"tasker.example/tasker"
 )
 
@@ -117,4 +119,123 @@ func (db *DB) RecordRejected(ctx context.Context, list []RejectedReport) error {
 		return fmt.Errorf("record rejected reports: %w", err)
 	}
 	return nil
+}
+
+// A NextClaim is the next work that a worker wants with the answer to its report.
+type NextClaim struct {
+	Claimant
+	Limit int
+}
+
+// Report concludes steps by what their worker says of them, settles their tasks,
+// and, if the worker wants more, hands out what is enqueued by then: all in one
+// transaction and one round trip. It is for successes: a step that fails for good
+// opens an investigation, which takes a transaction of the caller's. The steps
+// that are handed out are locked last and skipped if locked, so nobody waits in a
+// cycle.
+func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (Concluded, ClaimResult, error) {
+	concluded, claimed, err := db.report(ctx, list, next)
+	if err != nil || next == nil {
+		return concluded, claimed, err
+	}
+	switch {
+	case claimed.limited:
+		db.limits.seen(next.Claimant)
+	case len(claimed.Steps) > 0 && db.limits.mayHave(next.Claimant):
+		db.limits.reported(next.Claimant)
+	}
+	if claimed.more {
+		db.limits.looked(next.Claimant, claimed.lookAt)
+	}
+	if claimed.reshaped {
+		db.limits.reshape(next.Claimant, claimed.shape)
+	}
+	if len(claimed.Steps) == 0 && (claimed.limited || claimed.further || claimed.unlocked || claimed.reshaped) {
+		if claimed, err = db.ClaimSteps(ctx, next.Claimant, next.Limit); err != nil {
+			return concluded, ClaimResult{}, nil //nolint:nilerr // the report is committed, and the worker asks again
+		}
+	}
+	return concluded, claimed, nil
+}
+
+// queueClaim adds the statements of a claim to the batch of a report, and returns how many come before
+// the one that hands out.
+func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l look) (before int) {
+	if !l.direct && db.limits.mayHave(next.Claimant) {
+		c := db.limits.claim(next.Claimant, l)
+		c.size = claimSize{limit: next.Limit, budget: tasker.MaxClaimBytes}
+		for _, x := range list {
+			c.freed = append(c.freed, tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID})
+		}
+		return c.queue(b)
+	}
+	sql, args := next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit, l)
+	b.Queue(sql, args...)
+	return 0
+}
+
+func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (concluded Concluded, claimed ClaimResult, err error) {
+	tasks := TasksOf(list)
+	var l look // a claim that does not ask hands out nothing while anything is held
+	if next != nil {
+		if l, err = db.look(ctx, next.Version); err == nil {
+			l.heads = db.heads.of(next.Claimant)
+			l.turn, err = db.takeTurn(ctx, next.Claimant)
+		}
+		if err != nil {
+			next = nil // the worker asks again
+		}
+	}
+	err = retry(ctx, func() error {
+		var batch pgx.Batch
+		batch.Queue(lockTasks, tasks)
+		if l.direct = db.mayClaimDirectly(next, l); l.direct {
+			batch.Queue(concludeAndClaim, append(conclusionArgs(list, db.queue), next.directArgs(l)...)...)
+		} else {
+			batch.Queue(concludeSucceeded, conclusionArgs(list, db.queue)...)
+		}
+		batch.Queue(settleReported, tasks, false, "", "")
+		before := 0
+		if next != nil {
+			before = db.queueClaim(&batch, list, next, l)
+		}
+		results := db.pool.SendBatch(ctx, &batch)
+		defer func() { _ = results.Close() }()
+		if concluded, err = readConcluded(results); err != nil {
+			return err
+		}
+		if next != nil {
+			if claimed, err = readClaim(results, before); err != nil {
+				return err
+			}
+			if claimed.held {
+				db.seeHeld() // the worker asks again
+			}
+		}
+		return results.Close() // only now is it committed
+	})
+	if err != nil {
+		return Concluded{}, ClaimResult{}, err
+	}
+	db.handedOut(l.turn, claimed)
+	return concluded, claimed, nil
+}
+
+// readConcluded reads the answers to the statements of a report.
+func readConcluded(results pgx.BatchResults) (Concluded, error) {
+	if _, err := results.Exec(); err != nil {
+		return Concluded{}, fmt.Errorf("lock tasks: %w", err)
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
+	}
+	c, err := readRows(rows, pgx.RowToStructByName[Concluded])
+	if err != nil {
+		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
+	}
+	if _, err = results.Exec(); err != nil {
+		return Concluded{}, fmt.Errorf("settle tasks: %w", err)
+	}
+	return c[0], nil
 }

@@ -53,26 +53,36 @@ func stepsRead(t *testing.T, tx pgx.Tx) (n int) {
 // another step ready.
 func TestAReportDoesNotCountTheStepsOfItsTask(t *testing.T) {
 	t.Parallel()
-	db := openNew(t, Options{})
-	c := chain(t, db, 300)
-	tx, err := db.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(t.Context())
-	rows, err := collect[Concluded](t.Context(), tx, concludeSteps, conclusionArgs([]Conclusion{c}, db.queue)...)
-	if err != nil || len(rows[0].Moved) != 1 || len(rows[0].Enqueued) != 1 {
-		t.Fatalf("concluded %+v, %v", rows, err)
-	}
-	before := stepsRead(t, tx)
-	for sql, most := range map[string]int{settleReported: 5, settleTasks: 310} {
-		if _, err := collect[Settled](t.Context(), tx, sql, []tasker.ID{c.TaskUUID}, false, "", ""); err != nil {
-			t.Fatal(err)
-		}
-		if n := stepsRead(t, tx) - before; n > most {
-			t.Errorf("%d rows of steps were read to settle their task, want at most %d", n, most)
-		}
-		before = stepsRead(t, tx)
+	for name, direct := range map[string]bool{"enqueued": false, "claimed directly": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := openNew(t, Options{})
+			c := chain(t, db, 300)
+			tx, err := db.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(t.Context())
+			sql, args := concludeSteps, conclusionArgs([]Conclusion{c}, db.queue)
+			if direct {
+				next := NextClaim{Claimant: Claimant{WorkerUUID: *c.Worker, Namespaces: []string{"a"}, Handlers: []string{"x"}, Lease: time.Minute}, Limit: 1}
+				sql, args = concludeAndClaim, append(args, next.directArgs(look{})...)
+			}
+			rows, err := collect[Concluded](t.Context(), tx, sql, args...)
+			if err != nil || len(rows[0].Moved) != 1 || len(rows[0].Enqueued) == 1 == direct {
+				t.Fatalf("concluded %+v, %v", rows, err)
+			}
+			before := stepsRead(t, tx)
+			for sql, most := range map[string]int{settleReported: 5, settleTasks: 310} {
+				if _, err := collect[Settled](t.Context(), tx, sql, []tasker.ID{c.TaskUUID}, false, "", ""); err != nil {
+					t.Fatal(err)
+				}
+				if n := stepsRead(t, tx) - before; n > most {
+					t.Errorf("%d rows of steps were read to settle their task, want at most %d", n, most)
+				}
+				before = stepsRead(t, tx)
+			}
+		})
 	}
 }
 

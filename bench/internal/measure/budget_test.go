@@ -13,10 +13,10 @@ import (
 // What a step may cost at most. These are counted and not timed, so they are the
 // same on every machine; who needs more says why here.
 var budget = map[string]float64{
-	"rows inserted":        2.1,   // its moves; its time in the queue
-	"rows deleted":         1.1,   // its time in the queue
-	"rows updated":         3.1,   // claimed, done; its child enqueued, or its task settled; beside the task's progress
-	"WAL":                  2_400, // bytes
+	"rows inserted":        1.5,   // its moves; the time in the queue of the first of four
+	"rows deleted":         0.5,   // the same
+	"rows updated":         2.4,   // claimed, done; the task of the last is settled; beside the tasks' progress
+	"WAL":                  1_600, // bytes
 	"database round trips": 1,     // a report takes the next work along; batches share one
 	"allocations":          250,   // of engine and worker
 }
@@ -35,12 +35,13 @@ func TestAStepKeepsWithinItsBudget(t *testing.T) {
 	for _, f := range report.Figures {
 		got[f.Name] = f.Max
 	}
-	if inPlace := got["rows updated in place (HOT) per step"]; inPlace < 2.5 {
-		t.Errorf("rows updated in place per step: %g, want at least 2.5: all but the task's", inPlace)
+	if inPlace := got["rows updated in place (HOT) per step"]; inPlace < 1.9 {
+		t.Errorf("rows updated in place per step: %g, want at least 1.9: all but the task's", inPlace)
 	}
 	// How often progress was noted depends on how long the tasks took.
 	got["rows updated per step"] -= got["progress of tasks, at most, per step"]
 	for name, most := range budget {
+		t.Logf("%s per step: %g", name, got[name+" per step"])
 		cost, ok := got[name+" per step"]
 		if !ok || cost <= 0 || cost > most {
 			t.Errorf("%s per step: %g, want at most %g", name, cost, most)

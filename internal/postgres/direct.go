@@ -1,0 +1,193 @@
+package postgres
+
+import (
+	"strconv"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// A step that becomes ready by a report is claimed directly by the worker that reports, if the worker wants more, and
+// nothing more urgent waits in its queues: one update of its row in place of two, and no row in ready_steps. The history
+// has both moves. It comes before steps of the same priority that have waited for longer, so what has begun is finished
+// first; the claims that go by age claim nothing directly, so these wait no longer than without.
+//
+// A step is enqueued, and found by a claim as any other, where a claim would do more than to look at urgency: where steps
+// are held or may have limits, where several namespaces take turns, in a claim by age; or where this one finds
+// more steps than the worker wants, so that the most urgent of them must be found. The claim that follows in the same transaction
+// fills up with what waits.
+
+// readyTo is where steps go that become ready by a conclusion.
+type readyTo struct {
+	parts    string // of the WITH, before the children are moved
+	children string // the part that has the children
+	direct   bool
+	freed    string // has the tasks of the steps that became ready
+	settings string
+}
+
+var (
+	queued   = readyTo{children: "child", freed: "begins"}
+	directly = readyTo{
+		parts: claimsDirectly, children: "reached", direct: true,
+		freed: "(SELECT task_uuid FROM begins UNION ALL SELECT task_uuid FROM freed WHERE direct) f",
+		settings: `,
+    set_config('` + directTasks + `', (SELECT string_agg(task_uuid::text, ',' ORDER BY step_uuid) FROM freed WHERE direct), true) AS direct_tasks,
+    set_config('` + directSteps + `', (SELECT string_agg(step_uuid::text, ',' ORDER BY step_uuid) FROM freed WHERE direct), true) AS direct_steps`,
+	}
+)
+
+// What concludeAndClaim leaves in settings for the claim that follows: the steps that it claimed.
+const (
+	directTasks = "tasker.direct_tasks"
+	directSteps = "tasker.direct_steps"
+)
+
+// The parameters of a conclusion that claims, after those of the conclusions: what the claim reads of the queues of the worker
+// (see heads.go), who claims, for how long, how many steps, the bytes of all of them, and the steps that it is not given.
+var (
+	directArg = func(n int) string { return "$" + strconv.Itoa(3+len(conclusionColumns)+n) }
+
+	directNamespaces, directHandlers = directArg(1), directArg(2)
+	directLow, directHigh            = directArg(3), directArg(4)
+	directSince                      = directArg(5)
+	directWorker, directLease        = directArg(6), directArg(7)
+	directLimit, directBytes         = directArg(8), directArg(9)
+	directWithout                    = directArg(10)
+)
+
+// isDirect is true of a child s that the worker claims: k.direct says that it may have it.
+const isDirect = `k.direct AND ` + becomesReady
+
+// claimsDirectly says of each child whether the worker claims it.
+var claimsDirectly = `asked AS MATERIALIZED (
+    SELECT count(*) AS children, NOT EXISTS (SELECT FROM tasker.claim_conditions) AND NOT ` + mayHaveLimits(directNamespaces, directHandlers) + `
+        AND EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = ` + directWorker + `::uuid AND w.left_at IS NULL AND w.draining_since IS NULL) AS claims, (
+            SELECT max(e.priority)
+            FROM unnest(` + directNamespaces + `::text[], ` + directHandlers + `::text[], ` + directLow + `::bigint[], ` + directHigh + `::bigint[], ` + directSince + `::timestamptz[])
+                AS l (namespace, handler, low, high, since)
+            CROSS JOIN LATERAL (
+                (
+                    SELECT s.priority
+                    FROM tasker.ready_steps s
+                    WHERE l.low = l.high AND s.namespace = l.namespace AND s.handler = l.handler AND s.priority = l.low AND s.state_since >= l.since
+                    ORDER BY s.state_since
+                    LIMIT 1
+                )
+                UNION ALL
+                (
+                    SELECT s.priority
+                    FROM tasker.ready_steps s
+                    WHERE l.low < l.high AND s.namespace = l.namespace AND s.handler = l.handler AND s.priority > l.low AND s.priority < l.high
+                      AND s.state_since >= l.since
+                    ORDER BY s.priority DESC, s.state_since
+                    LIMIT 1
+                )
+            ) e
+        ) AS urgent
+    FROM child
+    HAVING count(*) BETWEEN 1 AND ` + directLimit + `::int
+),
+reached AS MATERIALIZED (
+    SELECT k.*, coalesce(a.claims, false) AND ` + becomesReady + ` AND s.namespace = ANY (` + directNamespaces + `::text[]) AND s.handler = ANY (` + directHandlers + `::text[]) AND s.step_uuid <> ALL (` + directWithout + `::uuid[])
+        AND (a.urgent IS NULL OR s.priority >= a.urgent)
+        AND coalesce(s.inputs_bytes + k.bytes <= ` + maxInputBytes + ` AND least(s.inputs_bytes + k.bytes, ` + maxStepBytes + `) <= ` + directBytes + `::bigint / a.children, false) AS direct
+    FROM child k
+    LEFT JOIN asked a ON true
+    CROSS JOIN LATERAL (
+        SELECT x.step_uuid, x.state, x.step_type, x.parents_open, x.join_rule, x.namespace, x.handler, x.priority, x.inputs_bytes
+        FROM tasker.workflow_steps x
+        WHERE x.task_uuid = k.task_uuid AND x.step_uuid = k.step_uuid
+        LIMIT 1
+    ) s
+),
+`
+
+// worker is a part of a CASE that has a value for the steps that the worker claims.
+func (to readyTo) worker(value string) string {
+	if !to.direct {
+		return ""
+	}
+	return "WHEN " + isDirect + " THEN " + value + " "
+}
+
+// sets is what else is written of those.
+func (to readyTo) sets() string {
+	if !to.direct {
+		return ""
+	}
+	set := func(column, value string) string {
+		return column + " = CASE " + to.worker(value) + "ELSE s." + column + " END, "
+	}
+	return set("fence", "s.fence + 1") + set("worker_uuid", directWorker+"::uuid") + set("last_attempted_at", "c.at") + set("enqueued_at", "c.at") +
+		set("queue_expiries", "0") + set("timeout_at", "c.at + interval '1 millisecond' * s.timeout_ms") +
+		set("lease_expires_at", "least(c.at + "+directLease+"::interval, c.at + interval '1 millisecond' * s.timeout_ms)") + `
+        `
+}
+
+// claimedBefore is what a claim knows of the steps that the statement before it in its transaction claimed directly, which it hands
+// out with its own.
+type claimedBefore bool
+
+// with is the part of a WITH that has these steps.
+func (b claimedBefore) with() string {
+	if !b {
+		return ""
+	}
+	return `
+direct AS MATERIALIZED (
+    SELECT ` + claimedColumns + `, least(s.inputs_bytes, ` + maxStepBytes + `)::int AS bytes
+    FROM unnest(` + settingIDs(directTasks) + `, ` + settingIDs(directSteps) + `) AS d (task_uuid, step_uuid)
+    CROSS JOIN LATERAL (
+        SELECT * FROM tasker.workflow_steps x WHERE x.task_uuid = d.task_uuid AND x.step_uuid = d.step_uuid LIMIT 1
+    ) s
+),`
+}
+
+// steps is how many of so many steps are left to claim.
+func (b claimedBefore) steps(limit string) string {
+	if !b {
+		return limit
+	}
+	return "(" + limit + "::int - (SELECT count(*)::int FROM direct))"
+}
+
+// bytes is how many of so many bytes are left.
+func (b claimedBefore) bytes(limit string) string {
+	if !b {
+		return limit
+	}
+	return "(" + limit + " - (SELECT coalesce(sum(bytes), 0) FROM direct))"
+}
+
+// all is a part of a WITH that has the steps of both, and its name.
+func (b claimedBefore) all() (with, name string) {
+	if !b {
+		return "", "claimed"
+	}
+	return `
+granted AS MATERIALIZED (
+    SELECT * FROM claimed
+    UNION ALL
+    SELECT * FROM direct
+),`, "granted"
+}
+
+// mayClaimDirectly reports whether the worker of a report claims steps that become ready by it.
+func (db *DB) mayClaimDirectly(next *NextClaim, l look) bool {
+	return next != nil && next.Limit > 0 && l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHave(next.Claimant)
+}
+
+// directArgs are the arguments of concludeAndClaim after those of concludeSucceeded.
+func (c *NextClaim) directArgs(l look) []any {
+	r := l.heads
+	if r == nil {
+		r = &headRanges{} // all of the queues
+		for _, n := range c.Namespaces {
+			for _, handler := range c.Handlers {
+				r.add(QueueName{n, handler}, nil, time.Time{})
+			}
+		}
+	}
+	return []any{r.namespaces, r.handlers, r.low, r.high, r.since, c.WorkerUUID, c.Lease, c.Limit, tasker.MaxClaimBytes, noNil(c.Without)}
+}
