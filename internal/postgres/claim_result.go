@@ -42,7 +42,7 @@ var (
 // More are further parts of the statement, about what is picked and claimed.
 func leaseSteps(more string, b claimedBefore) string {
 	all, name := b.all()
-	return leaseParts(b) + all + watched(name) + more + leased(name)
+	return leaseParts(b) + all + watched(name, b) + more + leased(name)
 }
 
 func leaseParts(b claimedBefore) string {
@@ -83,14 +83,19 @@ claimed AS (
 const claimedColumns = `s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
         s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, s.map_step_uuid, s.item, s.item_ordinal, s.checkpointed`
 
-// watched is the part that has the leases of a claim looked at when they end.
-func watched(claimed string) string {
+// watched is the part that has the leases of a claim looked at when they end. A row has the steps that were claimed at one instant, by which
+// it knows them again: those that were claimed directly have another one.
+func watched(claimed string, b claimedBefore) string {
+	of := "HAVING count(*) > 0"
+	if b {
+		of = "GROUP BY state_since"
+	}
 	return `
 watched AS (
     INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)
     SELECT least(min(lease_expires_at), min(state_since) + interval '5 seconds'), min(state_since), array_agg(task_uuid), array_agg(step_uuid)
     FROM ` + claimed + `
-    HAVING count(*) > 0
+    ` + of + `
 )`
 }
 
