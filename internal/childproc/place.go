@@ -32,6 +32,16 @@ func TryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
+// Unlock gives the lock on f back, and closes f. To close it is not enough: a process that is being
+// started has all files of this one, and so its locks, until it runs its own program. It is safe to repeat.
+func Unlock(f *os.File) error {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	if errors.Is(err, syscall.EBADF) {
+		return nil // it is closed
+	}
+	return errors.Join(err, f.Close())
+}
+
 // TempDir returns a directory for files that may be lost: one in memory where the machine
 // has that many bytes free in it, else the one of the system.
 func TempDir(bytes uint64) string {

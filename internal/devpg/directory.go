@@ -160,11 +160,7 @@ func (d *directory) take() error {
 
 // close gives the directory back. It is safe to repeat.
 func (d *directory) close() error {
-	err := d.lock.Close()
-	if errors.Is(err, os.ErrClosed) {
-		return nil
-	}
-	return errors.Join(err, d.root.Close())
+	return errors.Join(childproc.Unlock(d.lock), d.root.Close())
 }
 
 // data is the path of the cluster.

@@ -22,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"tasker.example/tasker/internal/childproc"
+	"tasker.example/tasker/internal/testtool"
 )
 
 // otherUser has the URL of a server, and makes this test binary another user of the machine
@@ -86,7 +87,11 @@ func attack(w io.Writer, url, dir string) {
 func asOtherUser(t *testing.T, s *Server, dir string) []string {
 	t.Helper()
 	program := filepath.Join(folder(t), "other-user")
-	copyFile(t, os.Args[0], program)
+	self, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	testtool.WriteProgram(t, program, self)
 	cmd := exec.CommandContext(t.Context(), program, dir)
 	cmd.Dir, cmd.Env = "/", []string{otherUser + "=" + s.URL()}
 	if os.Geteuid() == 0 {
@@ -104,25 +109,6 @@ func asOtherUser(t *testing.T, s *Server, dir string) []string {
 		}
 	}
 	return worked
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	in, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(out, in); err != nil {
-		t.Fatal(err)
-	}
-	if err := out.Close(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // onlyWithThePassword fails if another user gets at the server in any way but with its password.

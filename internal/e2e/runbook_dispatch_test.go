@@ -16,6 +16,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/mqtest"
 	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/testtool"
 )
 
 // A brokered situation is one of a server with a RabbitMQ of its own.
@@ -73,7 +74,7 @@ func (b *brokered) onPath() string {
 		}
 	}
 	script.WriteString("exec \"$TOOL\" \"$@\"\n")
-	must(b.t, os.WriteFile(filepath.Join(dir, "rabbitmqctl"), []byte(script.String()), 0o700))
+	testtool.WriteProgram(b.t, filepath.Join(dir, "rabbitmqctl"), []byte(script.String()))
 	return dir
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"syscall"
 	"testing" //nolint:depguard // this package is a test's tool
 )
 
@@ -74,4 +75,15 @@ func record(path, program, install, test string) error {
 		return err
 	}
 	return f.Close()
+}
+
+// WriteProgram writes a program that the test runs. A process that another test is starting meanwhile would
+// have the file open until it runs its own program, and so long nobody can run this one.
+func WriteProgram(t testing.TB, path string, program []byte) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, program, 0o755); err != nil { //nolint:gosec // other users run it
+		t.Fatal(err)
+	}
 }

@@ -217,7 +217,7 @@ func TestWhatIsShownMayBeDone(t *testing.T) {
 	}
 	all := slices.Sorted(slices.Values(append(slices.Clone(repairs), "new-schedule", "retire", "set-weight")))
 	for grant, want := range map[string][]string{"viewer@space-aqz": {}, "developer@space-aqz": {"cancel", "cancel-tasks", "new-schedule", "retire"}, "operator@space-aqz": repairs, "admin@*": all} {
-		h.Exec(`UPDATE tasker.workers SET draining_since = NULL, last_heartbeat_at = now(), heartbeat_interval = interval '10 minutes'`) // whoever came before has drained them
+		h.Exec(`UPDATE tasker.workers SET draining_since = NULL, last_heartbeat_at = now(), heartbeat_interval = interval '10 minutes', lease = interval '1 hour'`) // whoever came before has drained them
 		h.Exec(`UPDATE tasker.cases SET owner = NULL, owned_until = NULL, snoozed_until = NULL, snooze_above = NULL, state = 'ongoing'`)
 		provider.User(grant, grant)
 		tab := h.open("/ui/tasks")

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
@@ -92,7 +93,10 @@ func knowsItself(t *testing.T, name string, program []byte, commit string) {
 		t.Errorf("%s is of version %s, %v, want %s of %s", name, info.Main.Version, settings, version, commit)
 	}
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, program, 0o700); err != nil {
+	syscall.ForkLock.RLock() // or a process that is being started would have the file open
+	err = os.WriteFile(path, program, 0o700)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	if said := run(t, t.TempDir(), path, "version"); !strings.Contains(said, version) {
