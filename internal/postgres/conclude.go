@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -94,9 +95,9 @@ const underWay = `coalesce((
 // $1 how long a step may wait for a worker, $2 whether steps are announced, $3 whether the
 // queues of the steps are told; then the conclusions.
 var (
-	concludeSteps     = conclude(stood, unqueued, queued)
-	concludeSucceeded = conclude(succeeded, "", queued)   // of reported successes only
-	concludeAndClaim  = conclude(succeeded, "", directly) // the same, of a worker that wants more
+	concludeSteps     = conclude(movedSteps+unqueued, queued)
+	concludeSucceeded = conclude(succeededSteps, queued)   // of reported successes only: see succeededColumns
+	concludeAndClaim  = conclude(succeededSteps, directly) // the same, of a worker that wants more
 )
 
 // stood is what a conclusion needs to know of its step u as it stood before.
@@ -109,9 +110,6 @@ const stood = `CASE WHEN u.to_state = 'pending' THEN (
     ) ELSE u.from_state <> 'pending' END AS had_place,
     CASE WHEN u.to_state = 'error' AND u.retryable AND (u.worker_uuid IS NOT NULL OR u.expired) THEN ` + givenBack + ` ELSE false END AS given_back`
 
-// succeeded is the same of a step that its worker has: it was in progress.
-const succeeded = `NULL::int AS ended_attempt, NULL::timestamptz AS queued_since, true AS had_place, false AS given_back`
-
 // unqueued deletes the rows of those that were enqueued.
 const unqueued = `unqueued AS (
     DELETE FROM tasker.ready_steps r
@@ -120,19 +118,16 @@ const unqueued = `unqueued AS (
 ),
 `
 
-// conclude returns the statement with what it reads of the steps before, what it does with
-// those that were enqueued, and where those go that become ready.
-func conclude(stood, unqueued string, to readyTo) string {
-	return concludeHead + stood + concludeMoves + unqueued + concludeFollows(to)
+// conclude returns the statement that moves steps in one way, with where those go that become ready.
+func conclude(moved string, to readyTo) string {
+	return `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+` + moved + concludeFollows(to)
 }
 
-const concludeHead = `
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-conclusion AS MATERIALIZED (
-    SELECT u.*, `
-
-// concludeMoves moves the steps.
-var concludeMoves = `
+// movedSteps moves steps in any way.
+var movedSteps = `conclusion AS MATERIALIZED (
+    SELECT u.*, ` + stood + `
     FROM ` + conclusionColumns.unnest("u", 4) + `
     ORDER BY task_uuid, step_uuid
 ),
@@ -174,6 +169,32 @@ moved AS (
         s.next_retry_at, s.error, s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at, u.place, u.from_state, u.event, u.actor, u.reason, u.operation_uuid, u.ended_attempt, u.queued_since,
         s.namespace, s.handler, s.priority, s.map_step_uuid, s.map_step_uuid IS NOT NULL AND u.had_place AND s.state <> 'pending' AND NOT ` + holdsPlace + ` AS gives_place,
         CASE WHEN s.state = 'complete' THEN s.results_bytes ELSE 0 END AS result_size
+),
+`
+
+// succeededSteps moves steps that their workers have and that succeeded. It does what movedSteps does to such a step, and is begun and
+// evaluated in less time: these are most of what is concluded.
+var succeededSteps = `conclusion AS MATERIALIZED (
+    SELECT u.*
+    FROM ` + succeededColumns.unnest("u", 4) + `
+    ORDER BY task_uuid, step_uuid
+),
+moved AS (
+    UPDATE tasker.workflow_steps s
+    SET state = 'complete', state_since = c.at, updated_at = c.at, completed_at = c.at,
+        results = u.body::jsonb, results_bytes = nullif(u.result_size, 0),
+        inputs_bytes = CASE WHEN s.join_rule = 'any' THEN NULL ELSE s.inputs_bytes END,
+        attributes_at = CASE WHEN s.attributes_at IS NOT NULL THEN c.at END,
+        decide_at = NULL, wait_until = NULL, remind_at = NULL, skip_reason = NULL, lease_expires_at = NULL, timeout_at = NULL,
+        reported_fence = s.fence, report_digest = u.digest, unwritten = -greatest(s.unwritten, 0)
+    FROM conclusion u
+    CROSS JOIN clock c
+    WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid AND s.state = 'in_progress' AND s.fence = u.fence
+      AND s.worker_uuid = u.worker_uuid AND (s.is_decision IS NULL OR u.reason <> '')
+    RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
+        NULL::timestamptz AS next_retry_at, NULL::jsonb AS error, s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at, u.place,
+        'in_progress' AS from_state, 'succeed' AS event, '' AS actor, u.reason, NULL::uuid AS operation_uuid, NULL::int AS ended_attempt, NULL::timestamptz AS queued_since,
+        s.namespace, s.handler, s.priority, s.map_step_uuid, s.map_step_uuid IS NOT NULL AS gives_place, s.results_bytes AS result_size
 ),
 `
 
@@ -368,6 +389,19 @@ var conclusionColumns = columns[placedConclusion]{
 	col("operation_uuid uuid", func(c *placedConclusion) pgtype.UUID { return nullable(c.Operation) }),
 }
 
+// areReportedSuccesses is true of what succeededSteps concludes.
+func areReportedSuccesses(list []Conclusion) bool {
+	return !slices.ContainsFunc(list, func(c Conclusion) bool { return !c.isReportedSuccess() })
+}
+
+func (c *Conclusion) isReportedSuccess() bool {
+	return c.From == tasker.StepInProgress && c.Event == lifecycle.Succeed && c.To == tasker.StepComplete && c.Worker != nil && c.Digest != nil &&
+		c.Actor == "" && c.Operation == nil && c.KeepReport == nil && !c.Expired && !c.RaiseFence
+}
+
+// succeededColumns are a reported success as succeededSteps takes it.
+var succeededColumns = conclusionColumns.only("place", "task_uuid", "step_uuid", "fence", "body", "result_size", "worker_uuid", "digest", "reason")
+
 // nullable returns an id that may be absent as a parameter; a pointer would be spelled as
 // text.
 func nullable(id *tasker.ID) pgtype.UUID {
@@ -377,12 +411,16 @@ func nullable(id *tasker.ID) pgtype.UUID {
 	return pgtype.UUID{Bytes: *id, Valid: true}
 }
 
-func conclusionArgs(list []Conclusion, q queue) []any {
+func conclusionArgs(list []Conclusion, q queue) []any { return q.conclude(conclusionColumns, list) }
+
+func succeededArgs(list []Conclusion, q queue) []any { return q.conclude(succeededColumns, list) }
+
+func (q queue) conclude(c columns[placedConclusion], list []Conclusion) []any {
 	placed := make([]placedConclusion, len(list))
 	for i := range list {
 		placed[i] = placedConclusion{i, &list[i]}
 	}
-	return append([]any{q.ttlMS, q.announce, q.report}, conclusionColumns.arrays(placed)...)
+	return append([]any{q.ttlMS, q.announce, q.report}, c.arrays(placed)...)
 }
 
 // TasksOf returns the tasks that conclusions are about, each once.

@@ -12,7 +12,8 @@ import (
 // has both moves. It comes before steps of the same priority that have waited for longer, so what has begun is finished
 // first; the claims that go by age claim nothing directly, so these wait no longer than without.
 //
-// A step is enqueued, and found by a claim as any other, where a claim would do more than to look at urgency: where steps
+// A step is enqueued, and found by a claim as any other, in a report of few outcomes, for which it would take longer to begin the
+// larger statement; and where a claim would do more than to look at urgency: where steps
 // are held or may have limits, where several namespaces take turns, in a claim by age; or where this one finds
 // more steps than the worker wants, so that the most urgent of them must be found. The claim that follows in the same transaction
 // fills up with what waits.
@@ -46,7 +47,7 @@ const (
 // The parameters of a conclusion that claims, after those of the conclusions: what the claim reads of the queues of the worker
 // (see heads.go), who claims, for how long, how many steps, the bytes of all of them, and the steps that it is not given.
 var (
-	directArg = func(n int) string { return "$" + strconv.Itoa(3+len(conclusionColumns)+n) }
+	directArg = func(n int) string { return "$" + strconv.Itoa(3+len(succeededColumns)+n) }
 
 	directNamespaces, directHandlers = directArg(1), directArg(2)
 	directLow, directHigh            = directArg(3), directArg(4)
@@ -174,8 +175,8 @@ granted AS MATERIALIZED (
 }
 
 // mayClaimDirectly reports whether the worker of a report claims steps that become ready by it.
-func (db *DB) mayClaimDirectly(next *NextClaim, l look) bool {
-	return next != nil && next.Limit > 0 && l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHave(next.Claimant)
+func (db *DB) mayClaimDirectly(list []Conclusion, next *NextClaim, l look) bool {
+	return areReportedSuccesses(list) && len(list) >= db.directFrom && next != nil && next.Limit > 0 && l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHave(next.Claimant)
 }
 
 // directArgs are the arguments of concludeAndClaim after those of concludeSucceeded.

@@ -123,9 +123,22 @@ func TestStepsAreClaimedDirectly(t *testing.T) {
 	}
 }
 
+// To begin the statement takes longer than it saves for a few steps.
+func TestAReportOfFewOutcomesClaimsNothingDirectly(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{PriorityAge: -1})
+	next := NextClaim{Claimant: Claimant{Namespaces: []string{"a"}, Handlers: []string{"x"}}, Limit: 1}
+	success := Conclusion{From: tasker.StepInProgress, Event: lifecycle.Succeed, To: tasker.StepComplete, Worker: &next.WorkerUUID, Digest: []byte{1}}
+	for n, want := range map[int]bool{DefaultDirectFrom - 1: false, DefaultDirectFrom: true} {
+		if got := db.mayClaimDirectly(slices.Repeat([]Conclusion{success}, n), &next, look{}); got != want {
+			t.Errorf("a report of %d outcomes claims directly: %v", n, got)
+		}
+	}
+}
+
 func (c directCase) run(t *testing.T, heads bool) {
 	t.Helper()
-	db := openNew(t, Options{PriorityAge: -1})
+	db := openNew(t, Options{PriorityAge: -1, DirectFrom: 1})
 	done := chain(t, db, 2)
 	if c.before != "" {
 		if _, err := admin(t, db).Exec(t.Context(), c.before, pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -207,7 +220,7 @@ func claimedAsAny(t *testing.T, db *DB, s Claimed, next NextClaim) {
 	}
 	end := Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepInProgress, Fence: s.Fence, Event: lifecycle.Succeed, To: tasker.StepComplete,
-		Worker: &next.WorkerUUID, ResultSize: 2, Body: []byte(`{"result": {}}`),
+		Worker: &next.WorkerUUID, ResultSize: 2, Body: []byte(`{"result": {}}`), Digest: []byte{1},
 	}
 	if ended, _, err := db.Report(t.Context(), []Conclusion{end}, nil); err != nil || len(ended.Moved) != 1 {
 		t.Errorf("concluded %+v, %v", ended, err)

@@ -38,11 +38,12 @@ type DB struct {
 	joined map[string]string // settings of transactions of others
 	opened func(ctx context.Context, reason tasker.Reason, namespace string)
 
-	commits  atomic.Pointer[[]func()]
-	limits   limitedQueues
-	askUntil atomic.Int64 // until when claims ask of each step whether it is held, as Unix nanoseconds
-	turns    turns        // of namespaces in claims
-	heads    heads        // of queues in claims
+	commits    atomic.Pointer[[]func()]
+	limits     limitedQueues
+	askUntil   atomic.Int64 // until when claims ask of each step whether it is held, as Unix nanoseconds
+	turns      turns        // of namespaces in claims
+	directFrom int          // see Options.DirectFrom
+	heads      heads        // of queues in claims
 }
 
 // Options bounds what a DB takes of the server.
@@ -52,6 +53,7 @@ type Options struct {
 	ApplicationName  string            // as pg_stat_activity shows it; "" means tasker
 	QueueTTL         time.Duration     // how long a step may wait for a worker unless its template says; 0 means DefaultQueueTTL
 	PriorityAge      time.Duration     // from which age on a step may be handed out before more urgent ones; 0 means DefaultPriorityAge, negative never
+	DirectFrom       int               // from how many outcomes on a report claims directly what becomes ready; 0 means DefaultDirectFrom
 	ExpiryRule       tasker.ExpiryRule // whether a step that waited too long fails also where workers are busy; "" means tasker.ExpireUnlessSaturated
 	Announce         bool              // put what is enqueued into the outbox of the message broker
 	ReportQueues     bool              // say of which queues the steps were that ConcludeSteps moved
@@ -66,6 +68,10 @@ type Options struct {
 // DefaultQueueTTL bounds the wait of a step in the queue unless the configuration or a
 // template says otherwise.
 const DefaultQueueTTL = 5 * time.Minute
+
+// DefaultDirectFrom is from how many outcomes on a report claims directly what becomes ready. It takes about 0.1 ms to begin such
+// a statement, and saves about 0.02 ms for each step that it claims.
+const DefaultDirectFrom = 5
 
 // DefaultPriorityAge is when what waits begins to come before what is more urgent, unless the
 // configuration says otherwise.
@@ -146,7 +152,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		return nil, fmt.Errorf("reach database: %w", err)
 	}
 	q := queue{ttlMS: cmp.Or(o.QueueTTL, DefaultQueueTTL).Milliseconds(), expiry: cmp.Or(o.ExpiryRule, tasker.ExpireUnlessSaturated), announce: o.Announce, report: o.ReportQueues}
-	return &DB{pool: pool, queue: q, joined: joined, turns: newTurns(cmp.Or(o.PriorityAge, DefaultPriorityAge)), opened: func(context.Context, tasker.Reason, string) {}}, nil
+	return &DB{pool: pool, queue: q, joined: joined, turns: newTurns(cmp.Or(o.PriorityAge, DefaultPriorityAge)), directFrom: cmp.Or(o.DirectFrom, DefaultDirectFrom), opened: func(context.Context, tasker.Reason, string) {}}, nil
 }
 
 // OnOpened has f called for each investigation that is opened here, when its

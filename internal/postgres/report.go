@@ -189,10 +189,14 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 	err = retry(ctx, func() error {
 		var batch pgx.Batch
 		batch.Queue(lockTasks, tasks)
-		if l.direct = db.mayClaimDirectly(next, l); l.direct {
-			batch.Queue(concludeAndClaim, append(conclusionArgs(list, db.queue), next.directArgs(l)...)...)
-		} else {
-			batch.Queue(concludeSucceeded, conclusionArgs(list, db.queue)...)
+		l.direct = db.mayClaimDirectly(list, next, l)
+		switch {
+		case l.direct:
+			batch.Queue(concludeAndClaim, append(succeededArgs(list, db.queue), next.directArgs(l)...)...)
+		case areReportedSuccesses(list):
+			batch.Queue(concludeSucceeded, succeededArgs(list, db.queue)...)
+		default:
+			batch.Queue(concludeSteps, conclusionArgs(list, db.queue)...)
 		}
 		batch.Queue(settleReported, tasks, false, "", "")
 		before := 0

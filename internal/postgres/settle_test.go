@@ -35,7 +35,7 @@ func chain(t *testing.T, db *DB, steps int) Conclusion {
 	}
 	return Conclusion{
 		TaskUUID: first.TaskUUID, StepUUID: first.StepUUID, From: tasker.StepInProgress, Fence: 1,
-		Event: lifecycle.Succeed, To: tasker.StepComplete, Worker: &worker, ResultSize: 2, Body: []byte(`{"result": {}}`),
+		Event: lifecycle.Succeed, To: tasker.StepComplete, Worker: &worker, ResultSize: 2, Body: []byte(`{"result": {}}`), Digest: []byte{1},
 	}
 }
 
@@ -66,7 +66,7 @@ func TestAReportDoesNotCountTheStepsOfItsTask(t *testing.T) {
 			sql, args := concludeSteps, conclusionArgs([]Conclusion{c}, db.queue)
 			if direct {
 				next := NextClaim{Claimant: Claimant{WorkerUUID: *c.Worker, Namespaces: []string{"a"}, Handlers: []string{"x"}, Lease: time.Minute}, Limit: 1}
-				sql, args = concludeAndClaim, append(args, next.directArgs(look{})...)
+				sql, args = concludeAndClaim, append(succeededArgs([]Conclusion{c}, db.queue), next.directArgs(look{})...)
 			}
 			rows, err := collect[Concluded](t.Context(), tx, sql, args...)
 			if err != nil || len(rows[0].Moved) != 1 || len(rows[0].Enqueued) == 1 == direct {

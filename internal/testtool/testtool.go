@@ -83,7 +83,7 @@ func WriteProgram(t testing.TB, path string, program []byte) {
 	t.Helper()
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(path, program, 0o755); err != nil { //nolint:gosec // other users run it
+	if err := os.WriteFile(path, program, 0o755); err != nil {
 		t.Fatal(err)
 	}
 }
