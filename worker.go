@@ -31,6 +31,7 @@ type Dispatch struct {
 	DeadLetter         bool          // whether what expires is dead-lettered
 	DeadLetterExchange string
 	DeadLetterTTL      time.Duration
+	ClaimsReady        bool // a report may claim the steps that become ready by it
 }
 
 // WorkerHealth says whether a worker takes work, and how long it has been silent.

@@ -37,6 +37,7 @@ type Dispatch struct {
 	DeadLetterEnabled  bool     `json:"dead_letter_enabled"`
 	DeadLetterExchange string   `json:"dead_letter_exchange"`
 	DeadLetterTTLMS    int64    `json:"dead_letter_ttl_ms"`
+	ClaimsReady        bool     `json:"claims_ready,omitempty" doc:"A report may have claim_ready. Missing: it must not."`
 }
 
 // FromDispatch converts what a worker is told of the broker; nil stays nil.
@@ -47,6 +48,7 @@ func FromDispatch(d *tasker.Dispatch) *Dispatch {
 	return &Dispatch{
 		Transport: "rabbitmq", Exchange: d.Exchange, Queues: orEmpty(d.Queues), WorkerQueueTTLMS: d.QueueTTL.Milliseconds(),
 		DeadLetterEnabled: d.DeadLetter, DeadLetterExchange: d.DeadLetterExchange, DeadLetterTTLMS: d.DeadLetterTTL.Milliseconds(),
+		ClaimsReady: d.ClaimsReady,
 	}
 }
 
@@ -58,6 +60,7 @@ func (d *Dispatch) ToDispatch() *tasker.Dispatch {
 	return &tasker.Dispatch{
 		Exchange: d.Exchange, Queues: d.Queues, QueueTTL: time.Duration(d.WorkerQueueTTLMS) * time.Millisecond,
 		DeadLetter: d.DeadLetterEnabled, DeadLetterExchange: d.DeadLetterExchange, DeadLetterTTL: time.Duration(d.DeadLetterTTLMS) * time.Millisecond,
+		ClaimsReady: d.ClaimsReady,
 	}
 }
 
@@ -220,6 +223,8 @@ type Released struct {
 type ReportResults struct {
 	Results []Result    `json:"results" maxItems:"1000"`
 	Claim   *ClaimSteps `json:"claim,omitempty" doc:"Take the next work in the same round trip."`
+
+	ClaimReady bool `json:"claim_ready,omitempty" doc:"Take only steps that become ready by these results: for workers that are told by a message broker of what waits."`
 }
 
 // Result is the outcome of one attempt.

@@ -88,12 +88,22 @@ func (b *Backend) Heartbeat(ctx context.Context, worker tasker.ID, leases []task
 
 // Report delivers outcomes and takes up to claim steps of the next work.
 func (b *Backend) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	return b.report(ctx, worker, outcomes, claim, false)
+}
+
+// ReportReady delivers outcomes and takes up to claim of the steps that become ready by them. The server must have said
+// that it can ([tasker.Dispatch].ClaimsReady).
+func (b *Backend) ReportReady(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	return b.report(ctx, worker, outcomes, claim, true)
+}
+
+func (b *Backend) report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int, ready bool) (tasker.Receipt, error) {
 	q := apiv1.ReportResults{Results: make([]apiv1.Result, len(outcomes))}
 	for i, o := range outcomes {
 		q.Results[i] = spellOutcome(o)
 	}
 	if claim > 0 {
-		q.Claim = &apiv1.ClaimSteps{Max: claim}
+		q.Claim, q.ClaimReady = &apiv1.ClaimSteps{Max: claim}, ready
 	}
 	answer, err := b.client.Report(ctx, worker, q)
 	if err != nil {

@@ -20,6 +20,8 @@ import (
 type Server interface {
 	worker.Backend
 	TakeSteps(ctx context.Context, id tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error)
+	// ReportReady is Report, but takes only steps that become ready by the outcomes.
+	ReportReady(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error)
 }
 
 // Options of a backend. The URL must be given.
@@ -41,6 +43,7 @@ type Backend struct {
 
 	mu       sync.Mutex
 	consumer *consumer // nil before the first registration and after leaving
+	ready    bool      // a report may claim what becomes ready by it
 }
 
 // NewBackend returns a backend. The URL is looked at when the worker registers.
@@ -66,6 +69,7 @@ func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (task
 		return r, nil
 	}
 	r.ClaimIsHeartbeat = false // most claims ask the broker only
+	b.ready = r.Dispatch.ClaimsReady
 	b.consumer, err = b.connect(w, *r.Dispatch)
 	if err != nil {
 		_ = b.Server.LeaveWorker(ctx, r.WorkerUUID)
@@ -82,6 +86,13 @@ func (b *Backend) connect(w tasker.WorkerSpec, d tasker.Dispatch) (*consumer, er
 		return nil, err
 	}
 	return newConsumer(broker, w.Namespaces, max(w.MaxConcurrency, 1)), nil
+}
+
+// claimsReady reports whether a report may claim what becomes ready by it.
+func (b *Backend) claimsReady() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ready
 }
 
 func (b *Backend) current() *consumer {
@@ -200,13 +211,17 @@ func (b *Backend) read(ctx context.Context, messages []amqp.Delivery) ([]tasker.
 	return steps, known
 }
 
-// Report delivers outcomes. The next steps are those announced by now.
+// Report delivers outcomes, and takes steps that become ready by them. Of all others the broker tells.
 func (b *Backend) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	l := b.current()
-	if l == nil {
+	switch {
+	case l == nil:
 		return b.Server.Report(ctx, id, outcomes, claim)
+	case b.claimsReady():
+		return b.ReportReady(ctx, id, outcomes, claim)
+	default: // a server of an older version
+		return b.Server.Report(ctx, id, outcomes, 0)
 	}
-	return b.Server.Report(ctx, id, outcomes, 0)
 }
 
 // DrainWorker tells the server that the worker takes no more, and the broker.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func newServer(t *testing.T, d *tasker.Dispatch) *engine.Engine {
 	t.Helper()
 	database := pgtest.New(t)
 	database.CheckAtEnd(t)
-	db, err := postgres.Open(t.Context(), database.URL, postgres.Options{})
+	db, err := postgres.Open(t.Context(), database.URL, postgres.Options{PriorityAge: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,5 +113,61 @@ func TestAWorkerLearnsItsQueuesFromTheServer(t *testing.T) {
 	}
 	if got := r.Dispatch; got == nil || got.Exchange != d.Exchange || strings.Join(got.Queues, " ") != "worker.a.executions worker.b.executions" {
 		t.Errorf("learned %+v", got)
+	}
+}
+
+// reports counts what a worker is given with its reports.
+type reports struct {
+	*engine.Engine
+	ready, asked, given atomic.Int32
+}
+
+func (r *reports) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	r.asked.Add(int32(claim))
+	return r.Engine.Report(ctx, id, outcomes, claim)
+}
+
+func (r *reports) ReportReady(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	r.ready.Add(1)
+	receipt, err := r.Engine.ReportReady(ctx, id, outcomes, claim)
+	r.given.Add(int32(len(receipt.Next)))
+	return receipt, err
+}
+
+// A worker is given what becomes ready by its report with the answer, if the server can do that: the broker tells of the rest.
+func TestAReportTakesWhatItMakesReady(t *testing.T) {
+	t.Parallel()
+	for name, can := range map[string]bool{"a server that can": true, "a server of an older version": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := broker(t)
+			d.ClaimsReady = can
+			e := newServer(t, d)
+			steps := []tasker.StepTemplate{{Name: "a", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()}}
+			steps = append(steps, steps[0])
+			steps[1].Name, steps[1].Dependencies = "b", []string{"a"}
+			if _, _, err := e.RegisterTemplate(t.Context(), tasker.Template{Namespace: space, Name: "two", Version: "1.0.0", Steps: steps}, ""); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := e.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: space, Name: "two"}}); err != nil {
+				t.Fatal(err)
+			}
+			server := &reports{Engine: e}
+			w := worker.New(rabbitmq.NewBackend(server, rabbitmq.Options{URL: mqtest.URL(t)}), worker.Options{Namespaces: []string{space}})
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			defer stop()
+			worker.Handle(w, "run", func(_ context.Context, s *worker.Step[json.RawMessage]) (string, error) {
+				if s.Name == "b" {
+					stop()
+				}
+				return "done", nil
+			})
+			if err := w.Run(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if ready, given := server.ready.Load() > 0, server.given.Load(); ready != can || given != map[bool]int32{true: 1}[can] || server.asked.Load() != 0 {
+				t.Errorf("reports ask for what they make ready: %v, and were given %d; others asked for %d", ready, given, server.asked.Load())
+			}
+		})
 	}
 }

@@ -233,6 +233,7 @@ func TestBadInput(t *testing.T) {
 		{"faults of one property are in order", "POST", worker + "/heartbeat", `{"leases":[` + strings.Repeat(`{"lease_token":"x"},`, 10) + `{}],"a":1}`, nil, 400, "INVALID",
 			`{"path":"leases[2].step_uuid","message":"is missing"},{"path":"leases[3].step_uuid"`},
 		{"more after the results", "POST", worker + "/results", `{"results":[]}{}`, nil, 400, "INVALID", "more text after the end"},
+		{"claim ready steps as text", "POST", worker + "/results", `{"results":[],"claim_ready":"yes"}`, nil, 400, "INVALID", "claim_ready: must be true or false"},
 		{"claim too much", "POST", worker + "/results", `{"results":[],"claim":{"max":1001}}`, nil, 400, "INVALID", "claim.max"},
 
 		// Browsers

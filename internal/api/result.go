@@ -34,7 +34,11 @@ func (s *server) reportResults(x *request) error {
 	if s.stopping.Err() == nil {
 		claim = req.claim
 	}
-	receipt, err := s.engine.Report(x.ctx, worker, outcomes, claim)
+	deliver := s.engine.Report
+	if req.ready {
+		deliver = s.engine.ReportReady
+	}
+	receipt, err := deliver(x.ctx, worker, outcomes, claim)
 	if err != nil {
 		return err
 	}
@@ -102,7 +106,8 @@ const maxResults = 1000
 // cannot be read must not hold up the others.
 type reported struct {
 	results [][]member
-	claim   int // 0: none
+	claim   int  // 0: none
+	ready   bool // only what becomes ready
 }
 
 // readReported reads the frame of the body, as strictly as every other body but
@@ -125,6 +130,8 @@ func (x *request) readReported() (reported, error) {
 			req.results, wrong = readFrames(r)
 		case "claim":
 			req.claim, wrong = x.readClaim(r.Value())
+		case "claim_ready":
+			req.ready, wrong = readClaimReady(r.Value())
 		default:
 			m.value = r.Value()
 		}
@@ -134,9 +141,9 @@ func (x *request) readReported() (reported, error) {
 		return req, notJSON(doc)
 	}
 	if is != payload.Object {
-		return req, invalidBody([]tasker.Fault{{Message: "the body must be an object {results, claim}"}})
+		return req, invalidBody([]tasker.Fault{{Message: "the body must be an object {results, claim, claim_ready}"}})
 	}
-	faults = append(frameFaults(members, "claim", "results"), faults...)
+	faults = append(frameFaults(members, "claim", "claim_ready", "results"), faults...)
 	if !slices.ContainsFunc(members, func(m member) bool { return m.key == "results" }) {
 		faults = append(faults, tasker.Fault{Path: "results", Message: "is missing"})
 	}
@@ -242,6 +249,14 @@ func (x *request) readClaim(doc json.RawMessage) (int, []tasker.Fault) {
 		faults = []tasker.Fault{{Path: "claim", Message: "must be {max}"}}
 	}
 	return claim.Max, faults
+}
+
+// readClaimReady reads whether a report asks only for steps that become ready by it.
+func readClaimReady(doc json.RawMessage) (ready bool, faults []tasker.Fault) {
+	if given(doc) != nil && json.Unmarshal(doc, &ready) != nil {
+		return false, []tasker.Fault{{Path: "claim_ready", Message: "must be true or false"}}
+	}
+	return ready, nil
 }
 
 // A member is one key of an object and its value, unread.

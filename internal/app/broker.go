@@ -46,6 +46,7 @@ func (l *line) tell(o engine.Options) engine.Options {
 	o.Dispatch = &tasker.Dispatch{
 		Exchange: l.config.Exchange, QueueTTL: l.config.WorkerQueueTTL(),
 		DeadLetter: d.Enabled, DeadLetterExchange: d.Exchange, DeadLetterTTL: d.TTL(),
+		ClaimsReady: true,
 	}
 	o.QueueOf = amqp.QueueOf
 	o.Enqueued = func() { l.service.Wake() }

@@ -29,6 +29,7 @@ var parses = map[string]string{
 	"internal/api (*request).readReported payload.NewTolerantReader": "reported results: taken apart",
 	"internal/api notJSON payload.Faults":                            "reported results that are malformed: the place",
 	"internal/api (*request).readClaim json.Unmarshal":               "the claim inside reported results",
+	"internal/api readClaimReady json.Unmarshal":                     "whether reported results ask only for what becomes ready by them",
 	"internal/api text payload.NewTolerantReader":                    "one string of a reported result",
 	"internal/api readFailure payload.NewTolerantReader":             "the error of a failed attempt: taken apart",
 	"internal/api malformed payload.CleanJSON":                       "the error of a failed attempt that is not as the protocol says",

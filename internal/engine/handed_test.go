@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"testing"
 
 	"tasker.example/tasker"
@@ -51,5 +52,39 @@ func TestWorkThatComesWithADecisionIsNotLost(t *testing.T) {
 	}
 	if given == 0 || unanswered == 0 {
 		t.Errorf("work was handed out %d times, and decisions were not taken %d times", given, unanswered)
+	}
+}
+
+// A worker that a broker tells of what waits is given only what becomes ready by its report.
+func TestAReportIsAnsweredWithWhatItMadeReady(t *testing.T) {
+	t.Parallel()
+	h := withWorker(enginetest.NewWith(t, postgres.Options{PriorityAge: -1}))
+	h.Template("chain", enginetest.Step("one"), enginetest.Step("two", "one"))
+	h.Create("chain")
+	first := h.claimOne("one")
+	h.Create("chain")
+	second := h.claimOne("one")
+	h.Create("chain")
+	third := h.claimOne("one")
+	h.Create("chain") // its first step waits
+	for _, tt := range []struct {
+		about string
+		tasker.Outcome
+		claim int
+		want  string
+	}{
+		{"a success", success(first, `1`), 5, "[two]"},
+		{"a success that asks for nothing", success(second, `1`), 0, "[]"},
+		{"a failure", tasker.Outcome{Lease: third.Lease(), Failure: &tasker.Failure{Message: "no"}}, 5, "[]"},
+	} {
+		receipt, err := h.Engine.ReportReady(h.Context(), h.worker, []tasker.Outcome{tt.Outcome}, tt.claim)
+		h.Must(err)
+		var next []string
+		for _, a := range receipt.Next {
+			next = append(next, a.Name)
+		}
+		if len(receipt.Accepted) != 1 || fmt.Sprint(next) != tt.want {
+			t.Errorf("%s is answered with %q, want %s: %+v", tt.about, next, tt.want, receipt)
+		}
 	}
 }

@@ -33,27 +33,38 @@ type verdict struct {
 // again and changes nothing. With a positive claim the worker's next steps come
 // with the answer.
 func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	return e.reportAnd(ctx, worker, outcomes, postgres.NextClaim{Limit: claim})
+}
+
+// ReportReady is [Engine.Report] for workers that are told by a message broker of the steps that wait: with
+// the answer come only steps that became ready by the outcomes, of which nobody else was told.
+func (e *Engine) ReportReady(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	return e.reportAnd(ctx, worker, outcomes, postgres.NextClaim{Limit: claim, OnlyReady: true})
+}
+
+func (e *Engine) reportAnd(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, c postgres.NextClaim) (tasker.Receipt, error) {
 	ctx = postgres.Use(ctx, postgres.Work)
 	e.reported.Store(e.now().UnixNano())
 	m, err := e.member(ctx, worker)
 	if err != nil {
 		return tasker.Receipt{}, err
 	}
-	claim = min(claim, maxClaim)
+	c.Limit = min(c.Limit, maxClaim)
 	var receipt tasker.Receipt
 	var next *nextSteps
 	for len(outcomes) > 0 {
 		first, again := splitRepeated(outcomes)
 		var want *postgres.NextClaim
-		if len(again) == 0 && claim > 0 {
-			want = &postgres.NextClaim{Claimant: e.claimant(worker, m), Limit: claim}
+		if len(again) == 0 && c.Limit > 0 {
+			c.Claimant = e.claimant(worker, m)
+			want = &c
 		}
 		if next, err = e.report(ctx, worker, first, want, &receipt); err != nil {
 			return tasker.Receipt{}, err
 		}
 		outcomes = again
 	}
-	if claim <= 0 {
+	if c.Limit <= 0 || next == nil && c.OnlyReady {
 		return receipt, nil
 	}
 	// What was reported is committed: a claim that fails must not hide that.
@@ -65,7 +76,7 @@ func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker
 		}
 		receipt.Next, err = e.assignments(handing, worker, next.Steps)
 	} else {
-		receipt.Next, _, err = e.claim(ctx, worker, m, claim)
+		receipt.Next, _, err = e.claim(ctx, worker, m, c.Limit)
 	}
 	if err != nil {
 		e.log.WarnContext(ctx, "results were taken, next work was not handed out", "worker_uuid", worker, "err", err)

@@ -99,8 +99,13 @@ watched AS (
 )`
 }
 
-// leased selects what was leased, with its inputs.
+// leased selects what was leased, and says whether more may be.
 func leased(claimed string) string {
+	return leasedSteps(claimed) + busy("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
+}
+
+// leasedSteps selects what was leased, with its inputs.
+func leasedSteps(claimed string) string {
 	return `
 SELECT
     'step' AS kind, h.bytes, h.priority, h.step_uuid, h.task_uuid, h.namespace, h.task_name, h.task_version, h.template_uuid, h.name, h.handler,
@@ -140,7 +145,7 @@ FROM (
     ) g ON s.map_step_uuid IS NOT NULL
     ORDER BY s.priority DESC, s.step_uuid
     OFFSET 0
-) h` + busy("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
+) h`
 }
 
 // parentsOf is a part of a FROM: the steps p on which a step depends, and their places u in the template. Each is found by its key: where

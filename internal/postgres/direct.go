@@ -174,9 +174,15 @@ granted AS MATERIALIZED (
 ),`, "granted"
 }
 
+// claimReady hands out what the statement before it claimed, and nothing else.
+var claimReady = "WITH" + claimedBefore(true).with() + watched("direct", true) + leasedSteps("direct")
+
 // mayClaimDirectly reports whether the worker of a report claims steps that become ready by it.
 func (db *DB) mayClaimDirectly(list []Conclusion, next *NextClaim, l look) bool {
-	return areReportedSuccesses(list) && len(list) >= db.directFrom && next != nil && next.Limit > 0 && l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHave(next.Claimant)
+	if next == nil || len(list) < db.directFrom && !next.OnlyReady { // a message of the broker takes longer than the statement
+		return false
+	}
+	return areReportedSuccesses(list) && next.Limit > 0 && l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHave(next.Claimant)
 }
 
 // directArgs are the arguments of concludeAndClaim after those of concludeSucceeded.

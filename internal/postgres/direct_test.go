@@ -70,6 +70,10 @@ var directCases = map[string]directCase{
 	"something was held a moment ago":     {next: func(_ *testing.T, db *DB, _ *NextClaim) { db.seeHeld() }, queued: "s2", got: "s2"},
 	"a limit":                             {before: limitsOfAll["shared"], queued: "s2", got: "s2"},
 	"a claim by age":                      {waiting: "0", next: func(_ *testing.T, db *DB, _ *NextClaim) { db.turns.age = time.Second }, queued: "s2", got: "waiting"},
+	"only what becomes ready":             {waiting: "0", next: onlyReady, direct: "s2", got: "s2"},
+	"… where more urgent waits":           {waiting: "1", next: onlyReady, queued: "s2"},
+	"… where something is held":           {before: `INSERT INTO tasker.claim_conditions VALUES (gen_random_uuid())`, next: onlyReady, queued: "s2"},
+	"… of several namespaces":             {waiting: "0", next: func(t *testing.T, db *DB, n *NextClaim) { n.Namespaces = []string{"b", "a"}; onlyReady(t, db, n) }, direct: "s2", got: "s2"},
 	"not measured":                        {before: `UPDATE tasker.workflow_steps SET inputs_bytes = NULL WHERE name = 's2'`, queued: "s2"},
 	"too large":                           {before: `UPDATE tasker.workflow_steps SET inputs_bytes = ` + maxInputBytes + ` - 1 WHERE name = 's2'`, queued: "s2"},
 	"as large as may be":                  {before: `UPDATE tasker.workflow_steps SET inputs_bytes = ` + maxInputBytes + ` - 2 WHERE name = 's2'`, direct: "s2", got: "s2"},
@@ -99,6 +103,8 @@ func notGiven(t *testing.T, db *DB, n *NextClaim) {
 		t.Fatal(err)
 	}
 }
+
+func onlyReady(_ *testing.T, _ *DB, n *NextClaim) { n.Limit, n.OnlyReady = 3, true }
 
 func limit(steps int) func(*testing.T, *DB, *NextClaim) {
 	return func(_ *testing.T, _ *DB, n *NextClaim) { n.Limit = steps }
@@ -133,6 +139,10 @@ func TestAReportOfFewOutcomesClaimsNothingDirectly(t *testing.T) {
 		if got := db.mayClaimDirectly(slices.Repeat([]Conclusion{success}, n), &next, look{}); got != want {
 			t.Errorf("a report of %d outcomes claims directly: %v", n, got)
 		}
+	}
+	next.OnlyReady = true // or the broker tells of each
+	if !db.mayClaimDirectly([]Conclusion{success}, &next, look{}) {
+		t.Error("a report that asks only for what becomes ready claims nothing directly")
 	}
 }
 

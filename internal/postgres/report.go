@@ -124,7 +124,8 @@ func (db *DB) RecordRejected(ctx context.Context, list []RejectedReport) error {
 // A NextClaim is the next work that a worker wants with the answer to its report.
 type NextClaim struct {
 	Claimant
-	Limit int
+	Limit     int
+	OnlyReady bool // only steps that become ready by the report
 }
 
 // Report concludes steps by what their worker says of them, settles their tasks,
@@ -161,6 +162,10 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 // queueClaim adds the statements of a claim to the batch of a report, and returns how many come before
 // the one that hands out.
 func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l look) (before int) {
+	if next.OnlyReady {
+		b.Queue(claimReady)
+		return 0
+	}
 	if !l.direct && db.limits.mayHave(next.Claimant) {
 		c := db.limits.claim(next.Claimant, l)
 		c.size = claimSize{limit: next.Limit, budget: tasker.MaxClaimBytes}
@@ -178,11 +183,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 	tasks := TasksOf(list)
 	var l look // a claim that does not ask hands out nothing while anything is held
 	if next != nil {
-		if l, err = db.look(ctx, next.Version); err == nil {
-			l.heads = db.heads.of(next.Claimant)
-			l.turn, err = db.takeTurn(ctx, next.Claimant)
-		}
-		if err != nil {
+		if l, err = db.lookFor(ctx, next); err != nil {
 			next = nil // the worker asks again
 		}
 	}
@@ -190,6 +191,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 		var batch pgx.Batch
 		batch.Queue(lockTasks, tasks)
 		l.direct = db.mayClaimDirectly(list, next, l)
+		claims := next != nil && (l.direct || !next.OnlyReady)
 		switch {
 		case l.direct:
 			batch.Queue(concludeAndClaim, append(succeededArgs(list, db.queue), next.directArgs(l)...)...)
@@ -200,7 +202,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 		}
 		batch.Queue(settleReported, tasks, false, "", "")
 		before := 0
-		if next != nil {
+		if claims {
 			before = db.queueClaim(&batch, list, next, l)
 		}
 		results := db.pool.SendBatch(ctx, &batch)
@@ -208,7 +210,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 		if concluded, err = readConcluded(results); err != nil {
 			return err
 		}
-		if next != nil {
+		if claims {
 			if claimed, err = readClaim(results, before); err != nil {
 				return err
 			}
@@ -223,6 +225,18 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 	}
 	db.handedOut(l.turn, claimed)
 	return concluded, claimed, nil
+}
+
+// lookFor says how the claim of a report is made. Only work that is asked for takes turns.
+func (db *DB) lookFor(ctx context.Context, next *NextClaim) (l look, err error) {
+	if l, err = db.look(ctx, next.Version); err != nil {
+		return l, err
+	}
+	l.heads = db.heads.of(next.Claimant)
+	if !next.OnlyReady || len(next.Namespaces) == 1 {
+		l.turn, err = db.takeTurn(ctx, next.Claimant)
+	}
+	return l, err
 }
 
 // readConcluded reads the answers to the statements of a report.

@@ -108,6 +108,7 @@ func (b *bench) startAnnouncer(ctx context.Context) (*announcer, error) {
 	d := tasker.Dispatch{
 		Exchange: benchExchange, QueueTTL: postgres.DefaultQueueTTL,
 		DeadLetter: true, DeadLetterExchange: benchDeadLetters, DeadLetterTTL: time.Hour,
+		ClaimsReady: true,
 	}
 	broker, err := amqp.New(amqp.Options{
 		URL: b.BrokerURL, Name: applicationName, Exchange: d.Exchange, QueueTTL: d.QueueTTL, Log: b.log,
