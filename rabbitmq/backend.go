@@ -43,7 +43,6 @@ type Backend struct {
 
 	mu       sync.Mutex
 	consumer *consumer // nil before the first registration and after leaving
-	ready    bool      // a report may claim what becomes ready by it
 }
 
 // NewBackend returns a backend. The URL is looked at when the worker registers.
@@ -69,7 +68,6 @@ func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (task
 		return r, nil
 	}
 	r.ClaimIsHeartbeat = false // most claims ask the broker only
-	b.ready = r.Dispatch.ClaimsReady
 	b.consumer, err = b.connect(w, *r.Dispatch)
 	if err != nil {
 		_ = b.Server.LeaveWorker(ctx, r.WorkerUUID)
@@ -85,14 +83,9 @@ func (b *Backend) connect(w tasker.WorkerSpec, d tasker.Dispatch) (*consumer, er
 	if err != nil {
 		return nil, err
 	}
-	return newConsumer(broker, w.Namespaces, max(w.MaxConcurrency, 1)), nil
-}
-
-// claimsReady reports whether a report may claim what becomes ready by it.
-func (b *Backend) claimsReady() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.ready
+	c := newConsumer(broker, w.Namespaces, max(w.MaxConcurrency, 1))
+	c.claimsReady = d.ClaimsReady
+	return c, nil
 }
 
 func (b *Backend) current() *consumer {
@@ -217,7 +210,7 @@ func (b *Backend) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Ou
 	switch {
 	case l == nil:
 		return b.Server.Report(ctx, id, outcomes, claim)
-	case b.claimsReady():
+	case l.claimsReady:
 		return b.ReportReady(ctx, id, outcomes, claim)
 	default: // a server of an older version
 		return b.Server.Report(ctx, id, outcomes, 0)

@@ -12,13 +12,14 @@ import (
 // worker has a free slot. While a worker has had none for a while it stops consuming, so
 // that the broker gives them to others.
 type consumer struct {
-	broker     *amqp.Broker
-	namespaces []string
-	prefetch   int
-	messages   chan amqp.Delivery
-	connected  context.Context //nolint:containedctx // it ends with the consumer, not with a call
-	disconnect context.CancelFunc
-	connection sync.WaitGroup
+	broker      *amqp.Broker
+	namespaces  []string
+	prefetch    int
+	claimsReady bool // a report may claim what becomes ready by it
+	messages    chan amqp.Delivery
+	connected   context.Context //nolint:containedctx // it ends with the consumer, not with a call
+	disconnect  context.CancelFunc
+	connection  sync.WaitGroup
 
 	mu        sync.Mutex
 	over      bool

@@ -147,7 +147,7 @@ func alone(ctx context.Context, path string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	unlock = func() { _ = f.Close() } // the kernel gives up the lock with it
+	unlock = func() { _ = childproc.Unlock(f) }
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {

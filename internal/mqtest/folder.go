@@ -53,7 +53,7 @@ func sweep(base string) {
 		if unused, err := childproc.TryLock(lock); unused && err == nil {
 			_ = os.RemoveAll(path) // the next sweep tries again
 		}
-		_ = lock.Close()
+		_ = childproc.Unlock(lock)
 	}
 }
 
@@ -80,7 +80,7 @@ func (f *folder) append(name string) (*os.File, error) {
 func (f *folder) remove() error {
 	err := os.RemoveAll(f.path)
 	if f.lock != nil {
-		_ = f.lock.Close()
+		_ = childproc.Unlock(f.lock)
 	}
 	return err
 }

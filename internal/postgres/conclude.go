@@ -95,9 +95,9 @@ const underWay = `coalesce((
 // $1 how long a step may wait for a worker, $2 whether steps are announced, $3 whether the
 // queues of the steps are told; then the conclusions.
 var (
-	concludeSteps     = conclude(movedSteps+unqueued, queued)
-	concludeSucceeded = conclude(succeededSteps, queued)   // of reported successes only: see succeededColumns
-	concludeAndClaim  = conclude(succeededSteps, directly) // the same, of a worker that wants more
+	concludeSteps     = conclude(movedSteps+unqueued, toQueue)
+	concludeSucceeded = conclude(succeededSteps, toQueue)  // of reported successes only: see succeededColumns
+	concludeAndClaim  = conclude(succeededSteps, toWorker) // the same, of a worker that wants more
 )
 
 // stood is what a conclusion needs to know of its step u as it stood before.

@@ -28,8 +28,8 @@ type readyTo struct {
 }
 
 var (
-	queued   = readyTo{children: "child", freed: "begins"}
-	directly = readyTo{
+	toQueue  = readyTo{children: "child", freed: "begins"}
+	toWorker = readyTo{
 		parts: claimsDirectly, children: "reached", direct: true,
 		freed: "(SELECT task_uuid FROM begins UNION ALL SELECT task_uuid FROM freed WHERE direct) f",
 		settings: `,
@@ -177,12 +177,12 @@ granted AS MATERIALIZED (
 // claimReady hands out what the statement before it claimed, and nothing else.
 var claimReady = "WITH" + claimedBefore(true).with() + watched("direct", true) + leasedSteps("direct")
 
-// mayClaimDirectly reports whether the worker of a report claims steps that become ready by it.
-func (db *DB) mayClaimDirectly(list []Conclusion, next *NextClaim, l look) bool {
-	if next == nil || len(list) < db.directFrom && !next.OnlyReady { // a message of the broker takes longer than the statement
+// mayClaimDirectly reports whether the worker of a report of so many successes claims steps that become ready by it.
+func (db *DB) mayClaimDirectly(outcomes int, next *NextClaim, l look) bool {
+	if next == nil || outcomes < db.directFrom && !next.OnlyReady { // a message of the broker takes longer than the statement
 		return false
 	}
-	return areReportedSuccesses(list) && next.Limit > 0 && l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHave(next.Claimant)
+	return next.Limit > 0 && l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHave(next.Claimant)
 }
 
 // directArgs are the arguments of concludeAndClaim after those of concludeSucceeded.

@@ -187,15 +187,16 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 			next = nil // the worker asks again
 		}
 	}
+	succeeded := areReportedSuccesses(list)
+	l.direct = succeeded && db.mayClaimDirectly(len(list), next, l)
+	claims := next != nil && (l.direct || !next.OnlyReady)
 	err = retry(ctx, func() error {
 		var batch pgx.Batch
 		batch.Queue(lockTasks, tasks)
-		l.direct = db.mayClaimDirectly(list, next, l)
-		claims := next != nil && (l.direct || !next.OnlyReady)
 		switch {
 		case l.direct:
 			batch.Queue(concludeAndClaim, append(succeededArgs(list, db.queue), next.directArgs(l)...)...)
-		case areReportedSuccesses(list):
+		case succeeded:
 			batch.Queue(concludeSucceeded, succeededArgs(list, db.queue)...)
 		default:
 			batch.Queue(concludeSteps, conclusionArgs(list, db.queue)...)
