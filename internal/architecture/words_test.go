@@ -49,6 +49,44 @@ func TestBannedWordsAreFound(t *testing.T) {
 	}
 }
 
+// The glossary has the words that are used everywhere, and each other document those of its part: so the
+// glossary stays as short as one that is read.
+func TestEachWordIsExplainedOnce(t *testing.T) {
+	const heading = "| word | meaning | not |\n|---|---|---|\n"
+	explained, words := map[string]string{}, map[string]int{}
+	eachFile(t, func(name string, content []byte) {
+		_, table, found := strings.Cut(string(content), heading)
+		if !found || path.Ext(name) != ".md" {
+			return
+		}
+		for row := range strings.SplitSeq(table, "\n") {
+			cells := strings.Split(row, "|")
+			if len(cells) != 5 {
+				break
+			}
+			word := strings.TrimSpace(cells[1])
+			if other, twice := explained[word]; twice {
+				t.Errorf("%s explains %q, and so does %s", name, word, other)
+			}
+			explained[word] = name
+			words[name]++
+		}
+	})
+	const glossary, most = "docs/glossary.md", 40
+	if n := words[glossary]; n == 0 || n > most {
+		t.Errorf("%s has %d words, and must have 1 to %d: words of one part belong into its document", glossary, n, most)
+	}
+	text, err := os.ReadFile("../../" + glossary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range words {
+		if link := "(" + path.Base(name) + "#words)"; name != glossary && !strings.Contains(string(text), link) {
+			t.Errorf("%s explains words, and %s has no link %s", name, glossary, link)
+		}
+	}
+}
+
 // A bannedWord is a line of testdata/banned-words.txt.
 type bannedWord struct {
 	pattern *regexp.Regexp
