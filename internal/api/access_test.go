@@ -427,7 +427,7 @@ func shape(text string) string {
 		switch v := v.(type) {
 		case map[string]any:
 			for k, x := range v {
-				if strings.HasSuffix(k, "_at") || strings.Contains(k, "minutes") || strings.Contains(k, "score") || strings.Contains(k, "seconds") || k == "from" || k == "as_of" || k == "duration_ms" || k == "digest" {
+				if strings.HasSuffix(k, "_at") || strings.Contains(k, "minutes") || strings.Contains(k, "score") || strings.Contains(k, "seconds") || k == "from" || k == "since" || k == "as_of" || k == "duration_ms" || k == "digest" {
 					delete(v, k)
 					continue
 				}

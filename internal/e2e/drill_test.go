@@ -400,7 +400,7 @@ func (d *drill) check() {
 	if d.number(`SELECT count(*) FROM tasker.audit_events WHERE action = 'dlq.emit_failed'`) == 0 {
 		d.Error("nothing says that events could not be sent")
 	}
-	least := 0.3 // much else may happen on this machine
+	least := 0.05 // of a second or two on a machine on which much else may happen: whether any are done
 	if d.long {
 		least = 0.8
 	}
