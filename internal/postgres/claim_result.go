@@ -15,9 +15,11 @@ var (
 	maxInputBytes    = strconv.Itoa(tasker.MaxInputBytes)
 	maxItemListBytes = strconv.Itoa(tasker.MaxItemListBytes)
 	maxInlineBytes   = strconv.Itoa(tasker.MaxInlineInputBytes)
-	// What a step adds to an answer at most, with its context and its item: the results beyond what is inline are references.
-	maxStepBytes = strconv.Itoa(2*tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes)
+	maxStepBytes     = strconv.Itoa(maxStepSize)
 )
+
+// maxStepSize is what a step adds to an answer at most, with its context and its item: the results beyond what is inline are references.
+const maxStepSize = 2*tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes
 
 // leaseSteps gives the most urgent of what is locked to worker $4 for the time $5, as
 // far as it fits into the bytes $7. The first always fits while nothing is handed out

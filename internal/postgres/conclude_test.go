@@ -11,7 +11,7 @@ import (
 
 // after is what a conclusion leaves: rows without their times, of which only is compared whether they are there.
 const after = `
-SELECT (SELECT jsonb_object_agg(e.key, CASE WHEN e.key ~ '(_at|_since|_id)$|_until$' AND e.value <> '"infinity"' THEN to_jsonb(e.value <> 'null') ELSE e.value END)
+SELECT (SELECT jsonb_object_agg(e.key, CASE WHEN e.key ~ '(_at|_since|_id|position)$|_until$' AND e.value <> '"infinity"' THEN to_jsonb(e.value <> 'null') ELSE e.value END)
     FROM jsonb_each(to_jsonb(x.row)) e)::text AS row
 FROM (
     SELECT to_jsonb(s) AS row, s.name, 1 AS place FROM tasker.workflow_steps s
@@ -19,8 +19,16 @@ FROM (
     SELECT to_jsonb(h), s.name, 2 FROM tasker.step_history h JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
     UNION ALL
     SELECT to_jsonb(r), s.name, 3 FROM tasker.ready_steps r JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
+    UNION ALL
+    SELECT to_jsonb(o), s.name, 4 FROM tasker.dispatch_outbox o JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
+    UNION ALL
+    SELECT to_jsonb(t) || jsonb_build_object('threshold', t.stale_at - t.state_since, 'warning', t.warn_at - t.state_since), t.name, 5 FROM tasker.tasks t
+    UNION ALL
+    SELECT to_jsonb(h), '', 6 FROM tasker.task_history h
+    UNION ALL
+    SELECT to_jsonb(c), '', 7 FROM tasker.claims c
 ) x
-ORDER BY x.place, x.name`
+ORDER BY x.place, x.name, x.row::text`
 
 // The statement for reported successes does what the one for all conclusions does.
 func TestAReportedSuccessIsConcludedAsAnyOther(t *testing.T) {

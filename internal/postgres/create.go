@@ -278,7 +278,7 @@ type insertedRow struct {
 // readInsertion reads the results of an insertion. An implicit transaction is committed
 // when it returns nil.
 func readInsertion(results pgx.BatchResults, tasks []*CreatedTask) error {
-	stored, err := insertedRows(results)
+	stored, err := answered[insertedRow](results)
 	if closed := results.Close(); err == nil {
 		err = closed
 	}
@@ -293,14 +293,6 @@ func readInsertion(results pgx.BatchResults, tasks []*CreatedTask) error {
 		t.CreatedAt, t.StoredContext = rows[t.UUID].CreatedAt, rows[t.UUID].Context
 	}
 	return nil
-}
-
-func insertedRows(results pgx.BatchResults) ([]insertedRow, error) {
-	rows, err := results.Query()
-	if err != nil {
-		return nil, err
-	}
-	return readRows(rows, pgx.RowToStructByName[insertedRow])
 }
 
 // insertionError says what a refusal is about.

@@ -182,19 +182,30 @@ func (db *DB) mayClaimDirectly(outcomes int, next *NextClaim, l look) bool {
 	if next == nil || outcomes < db.directFrom && !next.OnlyReady { // a message of the broker takes longer than the statement
 		return false
 	}
-	return next.Limit > 0 && l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHave(next.Claimant)
+	return next.Limit > 0 && db.mayClaim(next, l)
+}
+
+// mayClaim reports whether a claim of a worker does no more than to look at urgency.
+func (db *DB) mayClaim(next *NextClaim, l look) bool {
+	return l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHave(next.Claimant)
+}
+
+// ranges returns what a report reads of the queues of its worker.
+func (c *NextClaim) ranges(l look) *headRanges {
+	if l.heads != nil {
+		return l.heads
+	}
+	r := &headRanges{} // all of the queues
+	for _, n := range c.Namespaces {
+		for _, handler := range c.Handlers {
+			r.add(QueueName{n, handler}, nil, time.Time{})
+		}
+	}
+	return r
 }
 
 // directArgs are the arguments of concludeAndClaim after those of concludeSucceeded.
 func (c *NextClaim) directArgs(l look) []any {
-	r := l.heads
-	if r == nil {
-		r = &headRanges{} // all of the queues
-		for _, n := range c.Namespaces {
-			for _, handler := range c.Handlers {
-				r.add(QueueName{n, handler}, nil, time.Time{})
-			}
-		}
-	}
+	r := c.ranges(l)
 	return []any{r.namespaces, r.handlers, r.low, r.high, r.since, c.WorkerUUID, c.Lease, c.Limit, tasker.MaxClaimBytes, noNil(c.Without)}
 }

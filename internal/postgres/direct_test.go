@@ -50,6 +50,8 @@ type directCase struct {
 	direct string // which steps are claimed directly, by name
 	queued string // which became ready and were enqueued
 	got    string // which are handed out
+
+	alone *directCase // what differs in a report of one success
 }
 
 var directCases = map[string]directCase{
@@ -66,7 +68,7 @@ var directCases = map[string]directCase{
 	"the worker is not given it":          {next: notGiven, queued: "s2"},
 	"the worker drains":                   {before: `UPDATE tasker.workers SET draining_since = now()`, queued: "s2"},
 	"the worker has left":                 {before: `UPDATE tasker.workers SET left_at = now()`, queued: "s2"},
-	"something is held":                   {before: `INSERT INTO tasker.claim_conditions VALUES (gen_random_uuid())`, queued: "s2"},
+	"something is held":                   {before: `INSERT INTO tasker.claim_conditions VALUES (gen_random_uuid())`, queued: "s2", alone: &directCase{queued: "s2", got: "s2"}},
 	"something was held a moment ago":     {next: func(_ *testing.T, db *DB, _ *NextClaim) { db.seeHeld() }, queued: "s2", got: "s2"},
 	"a limit":                             {before: limitsOfAll["shared"], queued: "s2", got: "s2"},
 	"a claim by age":                      {waiting: "0", next: func(_ *testing.T, db *DB, _ *NextClaim) { db.turns.age = time.Second }, queued: "s2", got: "waiting"},
@@ -82,7 +84,7 @@ var directCases = map[string]directCase{
 	"waits for an answer":                 {before: `UPDATE tasker.workflow_steps SET step_type = 'external' WHERE name = 's2'`},
 	"as many children as are wanted":      {before: fmt.Sprintf(addChildren, "2"), next: limit(3), direct: "child1 child2 s2", got: "child1 child2 s2"},
 	"… of which one is less urgent":       {before: fmt.Sprintf(addChildren, "2"), waiting: "1", next: limit(3), direct: "child1 child2", queued: "s2", got: "child1 child2 waiting"},
-	"more children than are wanted":       {before: fmt.Sprintf(addChildren, "2"), next: limit(2), queued: "child1 child2 s2", got: "child1 child2"},
+	"more children than are wanted":       {before: fmt.Sprintf(addChildren, "2"), next: limit(2), queued: "child1 child2 s2", got: "child1 child2", alone: &directCase{direct: "child1 child2", queued: "s2", got: "child1 child2"}},
 	"children that are too much together": {before: fmt.Sprintf(addChildren, "19") + `; UPDATE tasker.workflow_steps SET inputs_bytes = 1000000 WHERE name <> 's1' AND name <> 's2'`, next: limit(20), direct: "s2", queued: all("child", 19), got: "child12 child13 child14 child15 child16 child17 child18 child19 s2"},
 }
 
@@ -119,11 +121,11 @@ func queues(namespaces, handlers string, steps int) func(*testing.T, *DB, *NextC
 // A step that becomes ready by a report is claimed by the worker that reports, unless it is not its turn or it may not be handed out.
 func TestStepsAreClaimedDirectly(t *testing.T) {
 	t.Parallel()
-	for _, heads := range []bool{false, true} {
+	for _, way := range []directWay{{}, {heads: true}, {alone: true}, {alone: true, heads: true}} {
 		for _, name := range slices.Sorted(maps.Keys(directCases)) {
-			t.Run(fmt.Sprintf("%s, heads %v", name, heads), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, %+v", name, way), func(t *testing.T) {
 				t.Parallel()
-				directCases[name].run(t, heads)
+				directCases[name].run(t, way)
 			})
 		}
 	}
@@ -145,9 +147,17 @@ func TestAReportOfFewOutcomesClaimsNothingDirectly(t *testing.T) {
 	}
 }
 
-func (c directCase) run(t *testing.T, heads bool) {
+// directWay is how a report is made: it reads the queues from where steps wait, and may be concluded by the statements for one success.
+type directWay struct{ heads, alone bool }
+
+func (c directCase) run(t *testing.T, way directWay) {
 	t.Helper()
 	db := openNew(t, Options{PriorityAge: -1, DirectFrom: 1})
+	if !way.alone {
+		db.singles.left.Store(1)
+	} else if c.alone != nil {
+		c.direct, c.queued, c.got = c.alone.direct, c.alone.queued, c.alone.got
+	}
 	done := chain(t, db, 2)
 	if c.before != "" {
 		if _, err := admin(t, db).Exec(t.Context(), c.before, pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -161,7 +171,7 @@ func (c directCase) run(t *testing.T, heads bool) {
 		}
 		execute(t, db, addWaiting, priority)
 	}
-	if heads {
+	if way.heads {
 		db.heads.dead(true)
 		if err := db.FindHeads(t.Context()); err != nil {
 			t.Fatal(err)

@@ -277,11 +277,7 @@ func readClaim(results pgx.BatchResults, before int) (ClaimResult, error) {
 			return ClaimResult{}, fmt.Errorf("lock the keys of limits: %w", err)
 		}
 	}
-	rows, err := results.Query()
-	if err != nil {
-		return ClaimResult{}, fmt.Errorf("claim steps: %w", err)
-	}
-	list, err := readRows(rows, pgx.RowToStructByName[claimRow])
+	list, err := answered[claimRow](results)
 	if err != nil {
 		return ClaimResult{}, fmt.Errorf("claim steps: %w", err)
 	}

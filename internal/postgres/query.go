@@ -39,6 +39,15 @@ func readRows[T any](rows pgx.Rows, to pgx.RowToFunc[T]) ([]T, error) {
 	return list, translate(err)
 }
 
+// answered reads the rows of the next statement of a batch by column name.
+func answered[T any](batch pgx.BatchResults) ([]T, error) {
+	rows, err := batch.Query()
+	if err != nil {
+		return nil, translate(err)
+	}
+	return readRows(rows, pgx.RowToStructByName[T])
+}
+
 // one runs a query and reads its first row by column name; nil if it has none.
 func one[T any](ctx context.Context, q querier, sql string, args ...any) (*T, error) {
 	list, err := collect[T](ctx, q, sql, args...)

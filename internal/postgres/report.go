@@ -188,6 +188,12 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 		}
 	}
 	succeeded := areReportedSuccesses(list)
+	if succeeded && db.mayConcludeAlone(list, next, l) {
+		concluded, claimed, done, err := db.reportAlone(ctx, &list[0], next, l)
+		if err != nil || done {
+			return concluded, claimed, err
+		}
+	}
 	l.direct = succeeded && db.mayClaimDirectly(len(list), next, l)
 	claims := next != nil && (l.direct || !next.OnlyReady)
 	err = retry(ctx, func() error {
@@ -245,11 +251,7 @@ func readConcluded(results pgx.BatchResults) (Concluded, error) {
 	if _, err := results.Exec(); err != nil {
 		return Concluded{}, fmt.Errorf("lock tasks: %w", err)
 	}
-	rows, err := results.Query()
-	if err != nil {
-		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
-	}
-	c, err := readRows(rows, pgx.RowToStructByName[Concluded])
+	c, err := answered[Concluded](results)
 	if err != nil {
 		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
 	}
