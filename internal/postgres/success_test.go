@@ -360,3 +360,29 @@ func TestWhichReportsAreOfOneSuccess(t *testing.T) {
 		}
 	}
 }
+
+// What a report of one success costs does not grow with the steps of its task, as long as some of them have not ended.
+func TestAReportOfOneSuccessDoesNotCountTheStepsOfItsTask(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{})
+	c := chain(t, db, 1)
+	execute(t, db, `INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
+		parents_open, attempts, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at, inputs_bytes, expires_at)
+		SELECT task_uuid, ('ffffffff-ffff-7fff-8fff-' || lpad(n::text, 12, '0'))::uuid, 'other' || n, 'standard', 'b', 'x', 0, CASE WHEN n > 290 THEN 'enqueued' ELSE 'complete' END, now(), '{}', '{}', 0, 1, 3, true, 'constant', 1, 1, false,
+			now(), now(), 2, CASE WHEN n > 290 THEN now() + interval '1 hour' END
+		FROM tasker.tasks, generate_series(1, 300) n`)
+	execute(t, db, `ANALYZE tasker.workflow_steps`)
+	tx, err := db.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context())
+	before := stepsRead(t, tx)
+	rows, err := collect[concludedAlone](t.Context(), tx, concludeSuccess, db.aloneArgs(&c, nil, look{})...)
+	if err != nil || !rows[0].Concluded {
+		t.Fatal(rows, err)
+	}
+	if n := stepsRead(t, tx) - before; n > 6 {
+		t.Errorf("%d rows of steps were read", n)
+	}
+}

@@ -125,11 +125,19 @@ BEGIN
         RETURN;
     END IF;
     IF _child.direct IS NULL AND _child.queued IS NULL THEN
-        SELECT coalesce(bool_and(s.state IN ('complete', 'resolved_manually', 'skipped')), true),
-            coalesce(bool_or(s.state IN ('enqueued', 'in_progress')), false)
-        INTO _done, _active
-        FROM tasker.workflow_steps s
-        WHERE s.task_uuid = p_task AND s.step_uuid <> p_step;
+        -- Steps begin in the order of their ids, more or less, so of many the last ones are looked at first.
+        _active := EXISTS (
+            SELECT FROM (
+                SELECT FROM tasker.workflow_steps s
+                WHERE s.task_uuid = p_task AND s.step_uuid <> p_step AND s.state IN ('enqueued', 'in_progress')
+                ORDER BY s.task_uuid DESC, s.step_uuid DESC
+                LIMIT 1
+            ) a
+        );
+        _done := NOT _active AND NOT EXISTS (
+            SELECT FROM tasker.workflow_steps s
+            WHERE s.task_uuid = p_task AND s.step_uuid <> p_step AND s.state NOT IN ('complete', 'resolved_manually', 'skipped')
+        );
     END IF;
     IF NOT _done AND NOT _active THEN
         RETURN;
