@@ -9,16 +9,18 @@ import (
 	"tasker.example/tasker"
 )
 
-// after is what a conclusion leaves: rows without their times, of which only is compared whether they are there.
+// after is what a conclusion leaves: rows without their times, of which is compared whether they are there, and how long steps may run and wait.
 const after = `
 SELECT (SELECT jsonb_object_agg(e.key, CASE WHEN e.key ~ '(_at|_since|_id|position)$|_until$' AND e.value <> '"infinity"' THEN to_jsonb(e.value <> 'null') ELSE e.value END)
     FROM jsonb_each(to_jsonb(x.row)) e)::text AS row
 FROM (
-    SELECT to_jsonb(s) AS row, s.name, 1 AS place FROM tasker.workflow_steps s
+    SELECT to_jsonb(s) || jsonb_build_object('lease', s.lease_expires_at - s.state_since, 'timeout', s.timeout_at - s.state_since, 'expiry', s.expires_at - s.state_since) AS row,
+        s.name, 1 AS place
+    FROM tasker.workflow_steps s
     UNION ALL
     SELECT to_jsonb(h), s.name, 2 FROM tasker.step_history h JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
     UNION ALL
-    SELECT to_jsonb(r), s.name, 3 FROM tasker.ready_steps r JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
+    SELECT to_jsonb(r) || jsonb_build_object('expiry', r.expires_at - r.state_since), s.name, 3 FROM tasker.ready_steps r JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
     UNION ALL
     SELECT to_jsonb(o), s.name, 4 FROM tasker.dispatch_outbox o JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
     UNION ALL
@@ -38,7 +40,7 @@ func TestAReportedSuccessIsConcludedAsAnyOther(t *testing.T) {
 		"its history has its claim":         `UPDATE tasker.workflow_steps SET unwritten = 0`,
 		"its history has no move of it":     `UPDATE tasker.workflow_steps SET unwritten = 3, moves_id = 7, enqueued_at = now(), last_attempted_at = now()`,
 		"its history has no claim":          `UPDATE tasker.workflow_steps SET unwritten = 2, moves_id = 7, last_attempted_at = now()`,
-		"with a timeout":                    `UPDATE tasker.workflow_steps SET timeout_ms = 10, timeout_at = now()`,
+		"with a timeout":                    `UPDATE tasker.workflow_steps SET timeout_ms = 10, timeout_at = CASE state WHEN 'in_progress' THEN now() END`,
 		"an attempt before it was reported": `UPDATE tasker.workflow_steps SET reported_fence = 0, report_digest = '\x02', error = '{"message": "m"}', last_failure_at = now(), attempts = 2`,
 		"with attributes":                   `UPDATE tasker.workflow_steps SET attributes_at = 'infinity'`,
 		"of several parents one":            `UPDATE tasker.workflow_steps SET join_rule = 'any', decided_at = now()`,

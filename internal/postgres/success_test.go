@@ -48,7 +48,7 @@ var aloneCases = map[string]aloneCase{
 	"its history has its claim":                             {before: `UPDATE tasker.workflow_steps SET unwritten = 0`},
 	"its history has no move of it":                         {before: `UPDATE tasker.workflow_steps SET unwritten = 3, moves_id = 7, enqueued_at = now(), last_attempted_at = now()`},
 	"its history has no claim":                              {before: `UPDATE tasker.workflow_steps SET unwritten = 2, moves_id = 7, last_attempted_at = now()`},
-	"with timeouts":                                         {before: `UPDATE tasker.workflow_steps SET timeout_ms = 10, timeout_at = now(), queue_ttl_ms = 5`},
+	"with timeouts":                                         {before: `UPDATE tasker.workflow_steps SET timeout_ms = 10, timeout_at = CASE state WHEN 'in_progress' THEN now() END, queue_ttl_ms = 5`},
 	"an attempt before it was reported":                     {before: `UPDATE tasker.workflow_steps SET reported_fence = 0, report_digest = '\x02', error = '{"message": "m"}', last_failure_at = now(), attempts = 2`},
 	"its child is not measured":                             {before: `UPDATE tasker.workflow_steps SET inputs_bytes = NULL WHERE name = 's2'`},
 	"its child is too large":                                {before: `UPDATE tasker.workflow_steps SET inputs_bytes = ` + maxInputBytes + ` - 1 WHERE name = 's2'`},
