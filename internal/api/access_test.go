@@ -116,6 +116,7 @@ func (h *harness) tenant(namespace string) tenant {
 	h.Template("order-"+namespace, enginetest.Once(enginetest.Step("charge")), enginetest.Once(enginetest.Step("ship", "charge")))
 	task := h.CreateWith(tasker.NewTask{Namespace: namespace, Name: "order-" + namespace, Context: json.RawMessage(`{"text":"context-` + namespace + `"}`)})
 	worker := h.RegisterWorker("run")
+	h.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes', lease = interval '1 hour'`) // it is alive however long the test takes
 	for _, o := range []tasker.Outcome{
 		{Success: true, Result: json.RawMessage(`"result-` + namespace + `"`)},
 		{Failure: &tasker.Failure{Message: "error-" + namespace, Type: "Refused"}},

@@ -65,6 +65,7 @@ func TestThePageRepairsAnOrder(t *testing.T) {
 		tab.View(name)
 	}
 	tab.Go(url + "/ui/tasks?state=error")
+	tab.Keys("p")
 	tab.Follow("table tbody a")
 	tab.View("task")
 	tab.Dark(true)
