@@ -1,10 +1,11 @@
 package postgres
 
 import (
-	"context"
 	"reflect"
-	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
 )
@@ -62,38 +63,26 @@ func TestAReportedSuccessIsConcludedAsAnyOther(t *testing.T) {
 				execute(t, db, `DO $$ BEGIN `+before+`; END $$`)
 			}
 			var concluded [2]Concluded
-			var left [2][]string
+			var rows [2][]map[string]any
 			for i, sql := range []string{concludeSteps, concludeSucceeded} {
 				args := [][]any{conclusionArgs([]Conclusion{c}, db.queue), succeededArgs([]Conclusion{c}, db.queue)}[i]
-				concluded[i], left[i] = tried(t, db, sql, args)
+				rows[i], _ = left(t, db, func(tx pgx.Tx) []tasker.ID {
+					list, err := collect[Concluded](t.Context(), tx, sql, args...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					concluded[i] = list[0]
+					return nil
+				})
 			}
 			if !reflect.DeepEqual(concluded[0], concluded[1]) {
 				t.Errorf("concluded %+v, want %+v", concluded[1], concluded[0])
 			}
-			if !slices.Equal(left[0], left[1]) {
-				t.Errorf("left\n%q, want\n%q", left[1], left[0])
+			if diff := cmp.Diff(rows[0], rows[1]); diff != "" {
+				t.Errorf("left (-want +got)\n%s", diff)
 			}
 		})
 	}
-}
-
-// tried returns what a statement says and leaves, and takes it back.
-func tried(t *testing.T, db *DB, sql string, args []any) (Concluded, []string) {
-	t.Helper()
-	tx, err := db.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	rows, err := collect[Concluded](t.Context(), tx, sql, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	left, err := column[string](t.Context(), tx, after)
-	if err != nil || len(left) < 2 {
-		t.Fatal(left, err)
-	}
-	return rows[0], left
 }
 
 // Whatever is not a success that a worker reported goes by the statement for all conclusions.

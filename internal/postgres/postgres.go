@@ -43,8 +43,8 @@ type DB struct {
 	askUntil   atomic.Int64 // until when claims ask of each step whether it is held, as Unix nanoseconds
 	turns      turns        // of namespaces in claims
 	directFrom int          // see Options.DirectFrom
-	singles    singles
-	heads      heads // of queues in claims
+	singles    singles      // reports of one success
+	heads      heads        // of queues in claims
 }
 
 // Options bounds what a DB takes of the server.

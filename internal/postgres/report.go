@@ -180,7 +180,6 @@ func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l loo
 }
 
 func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (concluded Concluded, claimed ClaimResult, err error) {
-	tasks := TasksOf(list)
 	var l look // a claim that does not ask hands out nothing while anything is held
 	if next != nil {
 		if l, err = db.lookFor(ctx, next); err != nil {
@@ -194,6 +193,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 			return concluded, claimed, err
 		}
 	}
+	tasks := TasksOf(list)
 	l.direct = succeeded && db.mayClaimDirectly(len(list), next, l)
 	claims := next != nil && (l.direct || !next.OnlyReady)
 	err = retry(ctx, func() error {

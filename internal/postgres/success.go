@@ -85,16 +85,16 @@ func (db *DB) reportAlone(ctx context.Context, c *Conclusion, next *NextClaim, l
 
 // aloneArgs are the arguments of concludeSuccess.
 func (db *DB) aloneArgs(c *Conclusion, next *NextClaim, l look) []any {
-	args := []any{
-		c.TaskUUID, c.StepUUID, c.Fence, *c.Worker, docOrNil(c.Body), c.ResultSize, c.Digest, db.queue.ttlMS, db.queue.announce,
-		0, nil, nil, tasker.MaxInputBytes, maxStepSize, tasker.MaxClaimBytes, nil, nil, nil, nil, nil,
-	}
+	var want NextClaim // nothing
+	ranges := &headRanges{}
 	if next != nil {
-		r := next.ranges(l)
-		copy(args[9:], []any{next.Limit, next.Lease, noNil(next.Without)})
-		copy(args[15:], []any{r.namespaces, r.handlers, r.low, r.high, r.since})
+		want, ranges = *next, next.ranges(l)
 	}
-	return args
+	return []any{
+		c.TaskUUID, c.StepUUID, c.Fence, *c.Worker, docOrNil(c.Body), c.ResultSize, c.Digest, db.queue.ttlMS, db.queue.announce,
+		want.Limit, want.Lease, noNil(want.Without), tasker.MaxInputBytes, maxStepSize, tasker.MaxClaimBytes,
+		ranges.namespaces, ranges.handlers, ranges.low, ranges.high, ranges.since,
+	}
 }
 
 type concludedAlone struct {

@@ -226,8 +226,8 @@ func left(t *testing.T, db *DB, do ...func(pgx.Tx) []tasker.ID) (rows []map[stri
 		enqueued = f(tx)
 	}
 	list, err := column[string](t.Context(), tx, after)
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(list) < 2 {
+		t.Fatal(list, err)
 	}
 	rows = make([]map[string]any, len(list))
 	for i, row := range list {

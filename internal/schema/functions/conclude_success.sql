@@ -202,11 +202,10 @@ BEGIN
                 attempts = s.attempts + 1, unwritten = 1, moves_id = nextval('tasker.step_history_transition_id_seq'),
                 expires_at = _at + interval '1 millisecond' * coalesce(s.queue_ttl_ms, p_queue_ttl)
             WHERE s.task_uuid = p_task AND s.step_uuid = ANY (_child.queued)
-            RETURNING s.*
+            RETURNING s.namespace, s.handler, s.priority, s.state_since, s.step_uuid, s.task_uuid, s.expires_at, s.queue_ttl_ms, s.inputs_bytes
         ), ready AS (
             INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes)
-            SELECT q.namespace, q.handler, q.priority, q.state_since, q.step_uuid, q.task_uuid, q.expires_at, q.queue_ttl_ms, q.inputs_bytes
-            FROM queued q
+            SELECT q.* FROM queued q
         ), announced AS (
             INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
             SELECT q.task_uuid, q.step_uuid, q.namespace FROM queued q WHERE p_announce
