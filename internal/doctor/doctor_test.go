@@ -2,15 +2,24 @@ package doctor_test
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
+	"tasker.example/tasker/internal/childproc"
+	"tasker.example/tasker/internal/devpg"
 	"tasker.example/tasker/internal/doctor"
 	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/schema"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -62,6 +71,137 @@ func TestExamine(t *testing.T) {
 	if found, sound, err := examine(t, conn, time.Minute); sound || err != nil || !strings.HasPrefix(found, "schema: ") || !strings.Contains(found, "tasker migrate up") || strings.Contains(found, "work") {
 		t.Errorf("a schema of another version: %v, %s", err, found)
 	}
+}
+
+// What keeps rows as an open transaction does, without a session: a transaction that is prepared, and the slot of
+// a standby that is gone. Both are of a server of its own: they would keep the rows of other tests.
+func TestExamineWithoutSessions(t *testing.T) {
+	t.Parallel()
+	url := preparing(t)
+	conn := connect(t, url)
+	if _, err := schema.Up(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	slot := standby(t, url)
+	execute(t, conn, `SELECT pg_create_physical_replication_slot('unread')`) // keeps no rows
+	execute(t, conn, `BEGIN; SELECT txid_current(); PREPARE TRANSACTION 'it''s of a bank'`)
+	found, sound, err := examineFor(t, conn, time.Minute, time.Hour)
+	if err != nil || !sound {
+		t.Errorf("just prepared, and read by a standby: %v, %s", err, found)
+	}
+	if err := slot.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for active := true; active; {
+		if err := conn.QueryRow(t.Context(), `SELECT active FROM pg_replication_slots WHERE slot_name = 'standby'`).Scan(&active); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found, sound, err = examineFor(t, conn, time.Minute, time.Nanosecond); err != nil || sound {
+		t.Errorf("sound %v, %v", sound, err)
+	}
+	says(t, found, "transactions: transaction 'it''s of a bank' of user ", " is prepared since ", ": run COMMIT PREPARED or ROLLBACK PREPARED\n",
+		"transactions: replication slot standby keeps rows and nobody reads from it: SELECT pg_drop_replication_slot('standby') if nobody will\n")
+	if strings.Contains(found, "unread") {
+		t.Errorf("a slot that keeps no rows:\n%s", found)
+	}
+	execute(t, conn, `ROLLBACK PREPARED 'it''s of a bank'`)
+	execute(t, conn, `SELECT pg_drop_replication_slot('standby')`)
+	if found, sound, err = examineFor(t, conn, time.Minute, time.Nanosecond); err != nil || !sound {
+		t.Errorf("with neither: %v, %s", err, found)
+	}
+}
+
+// preparing starts a PostgreSQL that prepares transactions and serves standbys, as those of tests do not.
+func preparing(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(childproc.TempDir(1<<30), "tasker-test-") //nolint:usetesting // the folder above that of t.TempDir is closed to others
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL may run as another user
+		t.Fatal(err)
+	}
+	data := filepath.Join(dir, "data")
+	pg, err := devpg.Start(t.Context(), devpg.Options{DataDir: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	execute(t, connect(t, pg.URL()), `ALTER SYSTEM SET max_prepared_transactions = 2`)
+	if err := pg.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if pg, err = devpg.Start(t.Context(), devpg.Options{DataDir: data}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pg.Stop(context.WithoutCancel(t.Context())) })
+	conn, rules := connect(t, pg.URL()), ""
+	if err := conn.QueryRow(t.Context(), `SHOW hba_file`).Scan(&rules); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(rules, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.WriteString("host replication all 127.0.0.1/32 scram-sha-256\n")
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, conn, `SELECT pg_reload_conf()`)
+	return pg.URL()
+}
+
+// standby reads from a slot, and says that it needs all rows of now, as a hot standby does.
+func standby(t *testing.T, url string) *pgconn.PgConn {
+	t.Helper()
+	conf, err := pgconn.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf.RuntimeParams["replication"] = "true"
+	s, err := pgconn.ConnectConfig(t.Context(), conf)
+	for refused := new(pgconn.PgError); errors.As(err, &refused) && refused.Code == "28000"; { // until the rules are read again
+		s, err = pgconn.ConnectConfig(t.Context(), conf)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(context.WithoutCancel(t.Context())) })
+	if _, err := s.Exec(t.Context(), "CREATE_REPLICATION_SLOT standby PHYSICAL RESERVE_WAL").ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	who, err := s.Exec(t.Context(), "IDENTIFY_SYSTEM").ReadAll() // its third column is where the log ends
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Frontend().SendQuery(&pgproto3.Query{String: "START_REPLICATION SLOT standby PHYSICAL " + string(who[0].Rows[0][2])})
+	if err := s.Frontend().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := s.ReceiveMessage(t.Context()); err != nil {
+		t.Fatal(err)
+	} else if _, ok := m.(*pgproto3.CopyBothResponse); !ok {
+		t.Fatalf("%T in place of the log", m)
+	}
+	conn := connect(t, url)
+	var oldest uint64
+	if err := conn.QueryRow(t.Context(), `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint`).Scan(&oldest); err != nil {
+		t.Fatal(err)
+	}
+	feedback := binary.BigEndian.AppendUint64([]byte{'h'}, 0) // the clock, which nobody reads
+	feedback = binary.BigEndian.AppendUint32(feedback, uint32(oldest))
+	feedback = binary.BigEndian.AppendUint32(feedback, uint32(oldest>>32))
+	s.Frontend().Send(&pgproto3.CopyData{Data: binary.BigEndian.AppendUint64(feedback, 0)})
+	if err := s.Frontend().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for kept := false; !kept; {
+		if err := conn.QueryRow(t.Context(), `SELECT xmin IS NOT NULL FROM pg_replication_slots WHERE slot_name = 'standby'`).Scan(&kept); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
 }
 
 func connect(t *testing.T, url string) *pgx.Conn {
