@@ -64,7 +64,7 @@ func (s *shift) run(ctx context.Context) error {
 	claims.Wait()
 	grace.Stop()
 	var releases sync.WaitGroup
-	releases.Go(func() { s.release(work) })
+	releases.Go(func() { s.releaseAll(work) })
 
 	stuck := s.settle()
 	stopBeating()
@@ -152,10 +152,24 @@ func (s *shift) abandon() (stuck int) {
 		stuck++
 		if !at.dropped {
 			at.dropped = true
-			s.unstarted = append(s.unstarted, at.Lease())
+			s.unstart(at.Lease())
 		}
 	}
 	return stuck
+}
+
+// releaseAll releases leases until no handler runs: also those that come with the answer to a report that was in flight.
+func (s *shift) releaseAll(ctx context.Context) {
+	for {
+		s.release(ctx)
+		select {
+		case <-s.back:
+		case <-s.closing:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // release releases the leases of steps that were not started or not finished. Those that

@@ -99,6 +99,40 @@ func TestWorkThatArrivesDuringTheDrainGoesBack(t *testing.T) {
 	})
 }
 
+// A step that comes with the answer to a report does not wait for a handler that runs on.
+func TestWorkThatArrivesDuringTheDrainGoesBackAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.reportTakes = 2 * time.Second
+		quick, slow, next := step("run"), step("run"), step("run")
+		f.next = func(o tasker.Outcome) *tasker.Assignment {
+			if o.StepUUID == quick.StepUUID {
+				return &next
+			}
+			return nil
+		}
+		r := start(t, newWorker(f, 2, func(ctx context.Context, c *worker.Call) (json.RawMessage, error) {
+			if c.StepUUID == slow.StepUUID {
+				return takes(15*time.Second)(ctx, c)
+			}
+			return takes(0)(ctx, c)
+		}))
+		f.add(quick, slow)
+		elapse(time.Second)
+		r.stop()
+		elapse(2 * time.Second)
+		f.mu.Lock()
+		released := slices.Clone(f.released)
+		f.mu.Unlock()
+		if len(released) != 1 || released[0] != next.Lease() {
+			t.Errorf("released %v while a handler runs, want the next step", released)
+		}
+		if err := r.stopped(); err != nil || len(f.accepted) != 2 {
+			t.Errorf("error %v, accepted %d", err, len(f.accepted))
+		}
+	})
+}
+
 func TestADrainDoesNotWaitForEverForAnEngineThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

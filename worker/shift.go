@@ -48,6 +48,7 @@ type shift struct {
 	broken  chan error    // the backend refuses this worker; has room for one
 	drained chan struct{} // has a value when the backend tells this worker to drain
 	closing chan struct{} // closed when no handler runs: report what there is and end
+	back    chan struct{} // wakes the drain: there is a lease to release
 
 	handling sync.WaitGroup
 
@@ -71,7 +72,7 @@ func newShift(w *Worker) *shift {
 	return &shift{
 		Worker: w,
 		slot:   make(chan struct{}, 1), result: make(chan struct{}, 1), renew: make(chan struct{}, 1),
-		broken: make(chan error, 1), drained: make(chan struct{}, 1), closing: make(chan struct{}),
+		broken: make(chan error, 1), drained: make(chan struct{}, 1), closing: make(chan struct{}), back: make(chan struct{}, 1),
 		registering: make(chan struct{}, 1), attempts: map[tasker.Lease]*attempt{},
 		unsure: newLane(maxBatch), lone: newLane(1),
 	}
@@ -202,8 +203,14 @@ func (s *shift) start(list []tasker.Assignment, slots int, asked time.Time) {
 // held, because the same response arrived twice, is not released.
 func (s *shift) giveBack(a tasker.Assignment) {
 	if s.attempts[a.Lease()] == nil {
-		s.unstarted = append(s.unstarted, a.Lease())
+		s.unstart(a.Lease())
 	}
+}
+
+// unstart keeps a lease for the next release. The caller holds the mutex.
+func (s *shift) unstart(l tasker.Lease) {
+	s.unstarted = append(s.unstarted, l)
+	wake(s.back)
 }
 
 func (s *shift) newAttempt(a tasker.Assignment, asked time.Time) *attempt {
@@ -254,7 +261,7 @@ func (s *shift) finish(at *attempt, o tasker.Outcome) {
 		wake(s.slot)
 	case interrupted && !o.Success:
 		delete(s.attempts, at.Lease())
-		s.unstarted = append(s.unstarted, at.Lease())
+		s.unstart(at.Lease())
 	default:
 		at.finished, at.outcome = true, o
 		s.queue = append(s.queue, at)
