@@ -317,10 +317,14 @@ const (
 // whose inputs have no more than [tasker.MaxClaimBytes] together; one it hands out
 // in any case.
 func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (ClaimResult, error) {
+	return db.claimSteps(ctx, c, limit, tasker.MaxClaimBytes)
+}
+
+func (db *DB) claimSteps(ctx context.Context, c Claimant, limit, budget int) (ClaimResult, error) {
 	var all ClaimResult
 	depth := limit
 	for again := 0; ; again++ {
-		next, err := db.claimOnce(ctx, c, claimSize{limit - len(all.Steps), tasker.MaxClaimBytes - all.bytes, depth})
+		next, err := db.claimOnce(ctx, c, claimSize{limit - len(all.Steps), budget - all.bytes, depth})
 		if err != nil && len(all.Steps) > 0 {
 			return all, nil // what is handed out is committed; whoever looks again meets the error
 		}
@@ -328,7 +332,7 @@ func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (ClaimResul
 			return ClaimResult{}, err
 		}
 		all.add(next)
-		if !next.busy || again == lookAgain || len(all.Steps) >= limit || all.bytes >= tasker.MaxClaimBytes {
+		if !next.busy || again == lookAgain || len(all.Steps) >= limit || all.bytes >= budget {
 			return all, nil
 		}
 		depth *= lookFurther

@@ -76,6 +76,7 @@ var directCases = map[string]directCase{
 	"… where more urgent waits":           {waiting: "1", next: onlyReady, queued: "s2"},
 	"… where something is held":           {before: `INSERT INTO tasker.claim_conditions VALUES (gen_random_uuid())`, next: onlyReady, queued: "s2"},
 	"… of several namespaces":             {waiting: "0", next: func(t *testing.T, db *DB, n *NextClaim) { n.Namespaces = []string{"b", "a"}; onlyReady(t, db, n) }, direct: "s2", got: "s2"},
+	"… where a claim would go by age":     {waiting: "0", next: func(t *testing.T, db *DB, n *NextClaim) { db.turns.age = time.Second; onlyReady(t, db, n) }, direct: "s2", got: "s2"},
 	"not measured":                        {before: `UPDATE tasker.workflow_steps SET inputs_bytes = NULL WHERE name = 's2'`, queued: "s2"},
 	"too large":                           {before: `UPDATE tasker.workflow_steps SET inputs_bytes = ` + maxInputBytes + ` - 1 WHERE name = 's2'`, queued: "s2"},
 	"as large as may be":                  {before: `UPDATE tasker.workflow_steps SET inputs_bytes = ` + maxInputBytes + ` - 2 WHERE name = 's2'`, direct: "s2", got: "s2"},

@@ -45,6 +45,7 @@ type heads struct {
 	looked time.Time
 	expiry time.Time     // the last look for steps that have waited too long
 	all    time.Time     // the last look from the beginning
+	whole  bool          // of what waited then nothing is forgotten
 	allAt  time.Time     // the same by the clock of the database: other priorities came to be afterwards
 	rest   time.Duration // until the next one
 }
@@ -67,7 +68,7 @@ func (h *heads) of(c Claimant) *headRanges {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.all.IsZero() || time.Since(h.all) > headsLast+2*h.rest {
+	if !h.whole || time.Since(h.all) > headsLast+2*h.rest {
 		return nil
 	}
 	r := &headRanges{}
@@ -123,6 +124,7 @@ func (h *heads) level(q QueueName, priority int) {
 		return
 	}
 	if h.count >= maxHeads || h.levels == nil {
+		h.whole = h.whole && h.levels == nil // if some are forgotten
 		h.levels, h.count = map[QueueName]map[int]time.Time{}, 0
 		levels = nil
 	}
@@ -141,7 +143,7 @@ func (h *heads) dead(many bool) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.levels, h.count, h.all, h.looked = nil, 0, time.Time{}, time.Time{}
+	h.levels, h.count, h.all, h.whole, h.looked = nil, 0, time.Time{}, false, time.Time{}
 }
 
 // claimHeads hands out what is most urgent of the ranges of queues: for $8 and the turns in $9 and $10 see claim.go; $11 to $15 are the ranges,
@@ -308,6 +310,7 @@ func (h *heads) found(list []head, all bool, begun time.Time) {
 	if !h.on.Load() {
 		return
 	}
+	h.whole = h.whole || all
 	for _, f := range list {
 		if f.Namespace == "" {
 			h.allAt = f.At
@@ -323,5 +326,6 @@ func (h *heads) found(list []head, all bool, begun time.Time) {
 	}
 	if all {
 		h.all, h.rest = time.Now(), max(allHeadsRest, allHeadsCost*time.Since(begun))
+		h.whole = h.whole && len(list) < maxHeads // else there may be more
 	}
 }

@@ -187,8 +187,23 @@ func TestHeadsAreForgotten(t *testing.T) {
 		t.Errorf("%d priorities are remembered", h.count)
 	}
 	h.mu.Lock()
-	h.all = time.Now()
+	h.all, h.looked = time.Now(), time.Now() // the next look is not due
 	h.mu.Unlock()
+	if r := h.of(y.claimant(1)); r != nil { // it would not see what had waited there
+		t.Errorf("claims begin at an instant in a queue that was forgotten: %+v", r)
+	}
+	many := make([]head, maxHeads)
+	for i := range many {
+		many[i] = head{Namespace: "a", Handler: fmt.Sprint("many", i), At: time.Now()}
+	}
+	h.dead(false)
+	h.dead(true) // nothing is known
+	h.found(many, true, time.Now())
+	if r := h.of(y.claimant(1)); r != nil {
+		t.Errorf("claims begin at an instant in a queue that the look did not reach: %+v", r)
+	}
+	h.dead(false)
+	y.findHeads()
 	for p := range maxLevels + 1 {
 		h.taken([]Claimed{{Assignment: tasker.Assignment{Namespace: "a", Handler: "h0"}, Priority: p}})
 	}

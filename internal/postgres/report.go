@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -152,11 +153,25 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 		db.limits.reshape(next.Claimant, claimed.shape)
 	}
 	if len(claimed.Steps) == 0 && (claimed.limited || claimed.further || claimed.unlocked || claimed.reshaped) {
-		if claimed, err = db.ClaimSteps(ctx, next.Claimant, next.Limit); err != nil {
-			return concluded, ClaimResult{}, nil //nolint:nilerr // the report is committed, and the worker asks again
-		}
+		claimed = db.claimAfter(ctx, next, ClaimResult{})
 	}
 	return concluded, claimed, nil
+}
+
+// claimAfterAtLeast is how much time has to be left for a claim that follows a report: steps that it hands out when its caller is
+// gone wait for the end of their leases.
+const claimAfterAtLeast = 3 * time.Second
+
+// claimAfter adds to what a report has handed out, in a transaction of its own. The report is committed: where it cannot claim, the
+// worker asks again.
+func (db *DB) claimAfter(ctx context.Context, next *NextClaim, had ClaimResult) ClaimResult {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < claimAfterAtLeast || had.bytes >= tasker.MaxClaimBytes {
+		return had
+	}
+	if more, err := db.claimSteps(ctx, next.Claimant, next.Limit-len(had.Steps), tasker.MaxClaimBytes-had.bytes); err == nil {
+		had.add(more)
+	}
+	return had
 }
 
 // queueClaim adds the statements of a claim to the batch of a report, and returns how many come before
@@ -230,17 +245,21 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 	if err != nil {
 		return Concluded{}, ClaimResult{}, err
 	}
-	db.handedOut(l.turn, claimed)
+	if claimed.held || claimed.limited {
+		db.turns.untaken(l.turn)
+	} else {
+		db.handedOut(l.turn, claimed)
+	}
 	return concluded, claimed, nil
 }
 
-// lookFor says how the claim of a report is made. Only work that is asked for takes turns.
+// lookFor says how the claim of a report is made. Only work that waits takes turns, or has waited for long.
 func (db *DB) lookFor(ctx context.Context, next *NextClaim) (l look, err error) {
 	if l, err = db.look(ctx, next.Version); err != nil {
 		return l, err
 	}
 	l.heads = db.heads.of(next.Claimant)
-	if !next.OnlyReady || len(next.Namespaces) == 1 {
+	if !next.OnlyReady {
 		l.turn, err = db.takeTurn(ctx, next.Claimant)
 	}
 	return l, err

@@ -72,9 +72,7 @@ func (db *DB) reportAlone(ctx context.Context, c *Conclusion, next *NextClaim, l
 	}
 	db.heads.taken(claimed.Steps)
 	if rows[0].Asks && !next.OnlyReady {
-		if more, err := db.ClaimSteps(ctx, next.Claimant, next.Limit-len(claimed.Steps)); err == nil { // the report is committed, and the worker asks again
-			claimed.add(more)
-		}
+		claimed = db.claimAfter(ctx, next, claimed)
 	}
 	result = Concluded{Moved: []int{0}, Enqueued: rows[0].Enqueued, Namespaces: rows[0].Namespaces}
 	if db.queue.report {

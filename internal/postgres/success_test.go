@@ -386,3 +386,41 @@ func TestAReportOfOneSuccessDoesNotCountTheStepsOfItsTask(t *testing.T) {
 		t.Errorf("%d rows of steps were read", n)
 	}
 }
+
+// What waits is claimed after such a report as far as the answer and the time of its caller allow.
+func TestAClaimAfterAReportIsWithinItsBounds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		within time.Duration
+		want   string
+	}{
+		"bytes": {time.Minute, "s2 waiting"},
+		"time":  {claimAfterAtLeast - time.Second, "s2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := openNew(t, Options{PriorityAge: -1})
+			done := chain(t, db, 2)
+			for range 3 {
+				execute(t, db, addWaiting, 0)
+			}
+			if _, err := admin(t, db).Exec(t.Context(), `UPDATE tasker.workflow_steps SET inputs_bytes = CASE name WHEN 's2' THEN 5 ELSE 2 END << 20 WHERE name <> 's1'`); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), c.within)
+			defer cancel()
+			next := NextClaim{Claimant: Claimant{WorkerUUID: *done.Worker, Namespaces: []string{"a"}, Handlers: []string{"x"}, Lease: time.Minute}, Limit: 10}
+			_, claimed, err := db.Report(ctx, []Conclusion{done}, &next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []tasker.ID
+			for _, s := range claimed.Steps {
+				got = append(got, s.StepUUID)
+			}
+			if names := (directCase{}).names(t, db, got); names != c.want {
+				t.Errorf("handed out %q, want %q", names, c.want)
+			}
+		})
+	}
+}

@@ -211,6 +211,18 @@ func (s *turns) taken(t *turn, r ClaimResult) {
 	}
 }
 
+// untaken is taken of a claim that handed out nothing and left it to the next one, which goes by age in its place.
+func (s *turns) untaken(t *turn) {
+	if t == nil || !t.byAge() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if look := s.byAge[t.queues]; look != nil {
+		look.next = time.Time{}
+	}
+}
+
 // goesByAge says from which age on steps come first in a claim, 0 for one by urgency, with a
 // hash of its queues.
 func (s *turns) goesByAge(c Claimant) (age time.Duration, queues uint64) {

@@ -234,6 +234,47 @@ func priorityOf(y *yard, step tasker.ID) int {
 	return list[0]
 }
 
+// A report that must leave its claim to another one, because something is held or there are limits, leaves it what has waited for long as
+// well. One that takes only what becomes ready by it has nothing to do with that.
+func TestAReportLeavesWhatHasWaitedToTheNextClaim(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before    string
+		onlyReady bool
+	}{
+		"held":       {before: `INSERT INTO tasker.claim_conditions VALUES (gen_random_uuid())`},
+		"limits":     {before: limitsOfAll["shared"]},
+		"only ready": {onlyReady: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := openNew(t, Options{PriorityAge: 30 * time.Second})
+			done := chain(t, db, 2)
+			if _, err := admin(t, db).Exec(t.Context(), c.before, pgx.QueryExecModeSimpleProtocol); err != nil {
+				t.Fatal(err)
+			}
+			execute(t, db, addWaiting, 0)
+			execute(t, db, addWaiting, 5)
+			if _, err := admin(t, db).Exec(t.Context(), `UPDATE tasker.workflow_steps SET state_since = now() WHERE priority = 5`); err != nil {
+				t.Fatal(err)
+			}
+			next := NextClaim{Claimant: Claimant{WorkerUUID: *done.Worker, Namespaces: []string{"a"}, Handlers: []string{"x"}, Lease: time.Minute}, Limit: 1, OnlyReady: c.onlyReady}
+			_, claimed, err := db.Report(t.Context(), []Conclusion{done}, &next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(claimed.Steps) == 0 {
+				if claimed, err = db.ClaimSteps(t.Context(), next.Claimant, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(claimed.Steps) != 1 || claimed.Steps[0].Priority != 0 || claimed.Steps[0].Name != "waiting" {
+				t.Errorf("claimed %+v, want what has waited for a minute", claimed.Steps)
+			}
+		})
+	}
+}
+
 // While claims by age find what waits behind others, one in eight goes by age, and else one a second.
 func TestHowOftenClaimsGoByAge(t *testing.T) {
 	t.Parallel()

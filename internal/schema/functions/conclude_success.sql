@@ -116,7 +116,7 @@ BEGIN
                 t.taken, t.taken AND _claims AND x.step_uuid <> ALL (p_without) AND (_urgent IS NULL OR x.priority >= _urgent) AND coalesce(x.inputs_bytes + nullif(p_size, 0) <= p_max_inputs
                     AND least(x.inputs_bytes + nullif(p_size, 0), p_max_counted) <= p_max_bytes / cardinality(_step.child_uuids), false) AS direct
             FROM tasker.workflow_steps x
-            CROSS JOIN LATERAL (SELECT _works AND x.parents_open = 1 AND x.namespace = ANY (p_namespaces) AND x.handler = ANY (p_handlers) AS taken) t
+            CROSS JOIN LATERAL (SELECT coalesce(_works AND x.parents_open = 1 AND x.namespace = ANY (p_namespaces) AND x.handler = ANY (p_handlers), false) AS taken) t
             WHERE x.task_uuid = p_task AND x.step_uuid = u.step_uuid
             LIMIT 1
         ) s ON true
