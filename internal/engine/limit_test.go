@@ -363,6 +363,70 @@ func TestStepsComeBackFromALimit(t *testing.T) {
 	}
 }
 
+// A worker that is alive and takes nothing does not keep a step from an investigation: if its key has places and nobody takes it
+// for as long as it may wait, it goes back into the queue, and its time there runs out.
+func TestAStepThatNobodyTakesThoughThereIsAPlace(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	h.limit(handlerLimit(), 1)
+	h.Create("single")
+	h.Create("single")
+	first := h.claim()
+	if len(first) != 1 || h.aside() != 1 {
+		t.Fatalf("handed out %d, put aside %d", len(first), h.aside())
+	}
+	old := `UPDATE tasker.held_steps SET held_at = held_at - interval '10 years'`
+	h.Exec(old)
+	h.tick()
+	if h.aside() != 1 {
+		t.Error("a step came back though there is no place")
+	}
+	h.accepted(success(first[0], `1`))
+	h.Exec(`UPDATE tasker.held_steps SET held_at = clock_timestamp()`)
+	h.tick()
+	if h.aside() != 1 {
+		t.Error("a step came back at once though a worker is alive")
+	}
+	h.Exec(old)
+	h.tick()
+	if h.aside() != 0 {
+		t.Fatal("a step that nobody has taken for longer than it may wait is still put aside")
+	}
+	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() - interval '1 hour' WHERE state = 'enqueued'`)
+	_, err := h.Engine.ExpireSteps(h.Context())
+	h.Must(err)
+	if n := h.Count(`SELECT count(*) FROM tasker.tasks_dlq`); n != 1 {
+		t.Errorf("%d investigations are open, want one: nobody took the step", n)
+	}
+}
+
+// Under a key that several queues share, a step that a worker would take does not hide those that nobody would.
+func TestAQueueWithoutAWorkerBehindOneWithAWorker(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	served, unserved := enginetest.Step("one"), enginetest.Step("one")
+	unserved.Handler.Callable = "other"
+	h.Template("single", served)
+	h.Template("lonely", unserved)
+	h.limit(tasker.LimitRef{Namespace: enginetest.Namespace, Kind: tasker.NamespaceLimit}, 1)
+	h.Create("single")
+	first := h.claim()
+	h.Create("single")
+	h.Create("lonely")
+	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() - interval '1 hour' WHERE state = 'enqueued'`)
+	_, err := h.Engine.ExpireSteps(h.Context()) // puts both aside
+	h.Must(err)
+	if len(first) != 1 || h.aside() != 2 {
+		t.Fatalf("handed out %d, put aside %d", len(first), h.aside())
+	}
+	h.accepted(success(first[0], `1`))
+	h.tick()
+	if n := h.Count(`SELECT count(*) FROM tasker.ready_steps WHERE handler = 'other'`); n != 1 || h.aside() != 1 {
+		t.Errorf("%d steps of the queue without a worker are back, %d are put aside; want one of each", n, h.aside())
+	}
+}
+
 // The time that a step may wait for a worker does not run while it waits for a limit, though it stays in the queue for
 // as long as places keep coming free.
 func TestWhatWaitsForALimitDoesNotExpire(t *testing.T) {

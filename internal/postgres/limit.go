@@ -219,11 +219,13 @@ func (tx *Tx) deleteLimit(ctx context.Context, ref tasker.LimitRef) error {
 	return err
 }
 
-// limitedSteps are steps that are put aside for a limit and go back into the queue: if the limit is
-// gone; if their keys have places and no worker is alive that would take them, so that the time in which
-// one must come runs; or, with a broker ($2), if their keys have places, so that they are announced.
+// limitedSteps are steps that are put aside for a limit and go back into the queue: if the limit is gone; with
+// a broker ($2), if their keys have places, so that they are announced; otherwise, so that the time runs in which a
+// worker must take them, if their keys have places and no worker is alive that would, or none has for as long as
+// that time is. Of a key the most urgent are looked at, for as many as it has places, and of each queue without
+// a worker: those of other queues may be before them.
 //
-// $1 how many, $3 the key after which the look begins.
+// $1 how many, $3 the key after which the look begins, $4 how long a step may wait for a worker, in ms.
 var limitedSteps = `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 aside AS (
@@ -239,22 +241,52 @@ keys AS MATERIALIZED (
     CROSS JOIN clock c
     LEFT JOIN tasker.limit_keys p ON p.limit_key_id = a.limit_key_id
     LEFT JOIN tasker.limits l ON l.limit_id = p.limit_id
+),
+queues AS (
+    (SELECT s.namespace, s.handler FROM tasker.held_steps s WHERE s.namespace >= '' ORDER BY s.namespace, s.handler LIMIT 1)
+    UNION ALL
+    SELECT n.*
+    FROM queues q
+    CROSS JOIN LATERAL (
+        SELECT s.namespace, s.handler FROM tasker.held_steps s
+        WHERE (s.namespace, s.handler) > (q.namespace, q.handler)
+        ORDER BY s.namespace, s.handler LIMIT 1
+    ) n
+),
+unserved AS MATERIALIZED (
+    SELECT q.namespace, q.handler
+    FROM queues q
+    WHERE NOT EXISTS (
+        SELECT FROM tasker.workers w WHERE ` + liveWorker + ` AND q.namespace = ANY (w.namespaces) AND q.handler = ANY (w.handlers)
+    )
 )
 SELECT coalesce((SELECT max(limit_key_id) FROM keys), 0) AS last, (SELECT count(*) FROM keys) AS keys,
     coalesce(array_agg(x.task_uuid), '{}') AS tasks, coalesce(array_agg(x.step_uuid), '{}') AS steps
 FROM (
     SELECT e.task_uuid, e.step_uuid
     FROM keys k
+    CROSS JOIN clock c
     CROSS JOIN LATERAL (
-        SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler
+        SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.held_at, s.queue_ttl_ms
         FROM tasker.held_steps s
         WHERE s.limit_key_id = k.limit_key_id
         ORDER BY s.limit_key_id, s.priority DESC, s.state_since
         LIMIT greatest(k.places, 0)
     ) e
-    WHERE k.limit_id IS NULL OR NOT EXISTS (` + fullKeyOf("e") + `) AND ($2 OR NOT EXISTS (
-        SELECT FROM tasker.workers w WHERE ` + liveWorker + ` AND e.namespace = ANY (w.namespaces) AND e.handler = ANY (w.handlers)
-    ))
+    WHERE k.limit_id IS NULL
+       OR ($2 OR e.held_at <= c.at - interval '1 millisecond' * coalesce(e.queue_ttl_ms, $4)) AND NOT EXISTS (` + fullKeyOf("e") + `)
+    UNION
+    SELECT e.task_uuid, e.step_uuid
+    FROM keys k
+    CROSS JOIN unserved u
+    CROSS JOIN LATERAL (
+        SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler
+        FROM tasker.held_steps s
+        WHERE s.namespace = u.namespace AND s.handler = u.handler AND s.limit_key_id = k.limit_key_id
+        ORDER BY s.namespace, s.handler, s.limit_key_id, s.priority DESC, s.state_since
+        LIMIT greatest(k.places, 0)
+    ) e
+    WHERE NOT EXISTS (` + fullKeyOf("e") + `)
     LIMIT $1::int
 ) x`
 
@@ -314,7 +346,7 @@ func (db *DB) LimitedBack(ctx context.Context, limit int, after int64) (b BackFr
 		Keys         int
 		Tasks, Steps []tasker.ID
 	}
-	found, err := one[look](ctx, db.pool, limitedSteps, limit, db.queue.announce, after)
+	found, err := one[look](ctx, db.pool, limitedSteps, limit, db.queue.announce, after, db.queue.ttlMS)
 	if err != nil {
 		return b, fmt.Errorf("look for steps that need not wait for a limit: %w", err)
 	}
