@@ -10,9 +10,10 @@ import (
 
 // How long an answer is waited for.
 const (
-	takenWithin = time.Minute        // a step that is let go and that no worker takes
-	heardWithin = 15 * time.Minute   // one that a worker took and of which nothing is heard
-	endsWithin  = tasker.MaxHoldTime // one whose worker sends heartbeats
+	takenWithin  = time.Minute        // a step that is let go and that no worker takes, though they take no others
+	probedWithin = 15 * time.Minute   // a probe that no worker takes, since they take others or a limit has no place for it
+	heardWithin  = 15 * time.Minute   // one that a worker took and of which nothing is heard
+	endsWithin   = tasker.MaxHoldTime // one whose worker sends heartbeats
 )
 
 // A look is what is known of a hold when it is decided what becomes of it.
@@ -175,8 +176,13 @@ func earlier(a, b time.Time) time.Time {
 func outcomeOf(r postgres.ReleasedStep) *tasker.HoldRelease {
 	out := r.HoldRelease
 	within := takenWithin
-	if r.StepFence > r.Fence {
+	switch {
+	case r.StepFence > r.Fence:
 		within = heardWithin
+	case r.Waits && r.Wave == 0:
+		within = probedWithin
+	case r.Waits:
+		within = endsWithin
 	}
 	if r.Leased && r.StepFence > r.Fence {
 		within = endsWithin

@@ -4,7 +4,9 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // probe lets one step of a hold go, and returns what a worker gets.
@@ -99,6 +101,98 @@ func TestAProbeThatTakesLong(t *testing.T) {
 	if d.Releases[len(d.Releases)-1].Outcome != tasker.ReleaseSucceeded {
 		t.Errorf("the probe came to %+v", d.Releases)
 	}
+}
+
+// A wave of more steps than the workers can take at once is not a failure: while they take others of it, or of its queue, or a limit has
+// no place for more, the rest are awaited.
+func TestAWaveThatIsLargerThanItsWorkers(t *testing.T) {
+	t.Parallel()
+	nothing := func(*harness) {}
+	for name, c := range map[string]struct {
+		before, meanwhile func(h *harness)
+		take              int
+		want              tasker.HoldState
+	}{
+		"a worker has one of it":          {nothing, nothing, 1, tasker.HoldReleasing},
+		"a limit has no place for others": {setLimit, expire, 10, tasker.HoldReleasing},
+		"its queue is busy": {nothing, func(h *harness) {
+			h.Must(h.DB.NoteBusy(h.Context(), []postgres.QueueName{{Namespace: enginetest.Namespace, Handler: "run"}}))
+		}, 0, tasker.HoldReleasing},
+		"nobody takes any": {nothing, nothing, 0, tasker.HoldActive},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			h.tasks("refund", 12)
+			held := h.hold(tasker.HoldScope{Handler: "run"})
+			h.aside()
+			c.before(h)
+			h.release(held.UUID, 10)
+			h.judge(3)
+			var list []tasker.Assignment
+			if c.take > 0 {
+				list = h.claim(c.take)
+			}
+			c.meanwhile(h)
+			h.waited("5 minutes")
+			h.judge(2)
+			if d := h.now(held.UUID); d.State != c.want {
+				t.Fatalf("the hold is %s, want %s: %+v", d.State, c.want, d.Releases)
+			}
+			if len(list) == 0 {
+				return
+			}
+			h.report(list, succeeds)
+			if n := h.work(9, succeeds); n != 9 { // also where a limit had put them aside: the hold has let them go
+				t.Errorf("%d of the others are handed out", n)
+			}
+			h.judge(3)
+			h.want(held.UUID, tasker.HoldEnded, 0)
+		})
+	}
+}
+
+// A step that a hold has let go stays free of it while a limit keeps it from claims, also when the limit goes; and as long as it waits
+// for the limit it is awaited.
+func TestAWaveThatWaitsForALimit(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tasks("refund", 4)
+	setLimit(h)
+	other := h.claim(1) // has the place
+	held := h.hold(tasker.HoldScope{Handler: "run"})
+	h.aside()
+	h.release(held.UUID, 3)
+	h.judge(3)
+	expire(h)
+	h.waited("5 minutes")
+	h.judge(2)
+	h.want(held.UUID, tasker.HoldReleasing, 0)
+	h.Must(h.Engine.DeleteLimit(h.Context(), tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: enginetest.Namespace, Name: "run"}, engine.LimitChange{Actor: "bo", Reason: "a test"}))
+	if _, err := h.DB.LimitedBack(h.Context(), 10, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := h.work(3, succeeds); n != 3 {
+		t.Errorf("%d of 3 steps are handed out", n)
+	}
+	h.report(other, succeeds)
+	h.judge(3)
+	h.want(held.UUID, tasker.HoldEnded, 0)
+}
+
+// setLimit lets one step of the handler be in progress.
+func setLimit(h *harness) {
+	h.Helper()
+	_, err := h.Engine.SetLimit(h.Context(), tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: enginetest.Namespace, Name: "run"}, tasker.LimitValue{MaxInProgress: 1}, engine.LimitChange{Actor: "bo", Reason: "a test"})
+	h.Must(err)
+}
+
+// expire has the time be over for which steps may wait for a worker.
+func expire(h *harness) {
+	h.Helper()
+	h.Exec(`UPDATE tasker.ready_steps SET expires_at = clock_timestamp() - interval '1 hour'`)
+	_, err := h.Engine.ExpireSteps(h.Context())
+	h.Must(err)
 }
 
 // Nothing is awaited of a step whose worker fell silent, nor for longer than a hold lasts.

@@ -151,7 +151,7 @@ func (s *Service) goOn(ctx context.Context, id tasker.ID, only *tasker.ID) (more
 func (s *Service) look(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now time.Time) (look, error) {
 	l := look{Now: now}
 	if h.InFlight > 0 {
-		steps, err := tx.ReleasedSteps(ctx, h.UUID)
+		steps, err := tx.ReleasedSteps(ctx, h.UUID, takenWithin)
 		if err != nil {
 			return l, err
 		}

@@ -365,12 +365,6 @@ func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimR
 	return result, err
 }
 
-// handedOut notes what a claim has handed out.
-func (db *DB) handedOut(t *turn, r ClaimResult) {
-	db.turns.taken(t, r)
-	db.heads.taken(r.Steps)
-}
-
 // A heartbeat never waits for a row lock: a step whose row is locked, most often by
 // the report of its own outcome, keeps the lease that it has, and all others are
 // extended. What is reported of such a step is how it stood before the lock; if it

@@ -26,6 +26,7 @@ LEFT JOIN LATERAL (
         SELECT * FROM tasker.holds h
         WHERE h.blocks AND s.state = 'enqueued' AND q.hold_uuid IS NULL AND h.namespace = s.namespace AND (h.handler IS NULL OR h.handler = s.handler)
           AND (h.task_name IS NULL OR h.task_name = t.name) AND (h.step_name IS NULL OR h.step_name = s.name)
+          AND q.released_by IS DISTINCT FROM h.hold_uuid
           AND NOT EXISTS (
               SELECT FROM tasker.ready_steps r
               WHERE (r.namespace, r.handler, r.priority, r.state_since, r.step_uuid) = (s.namespace, s.handler, s.priority, s.state_since, s.step_uuid)

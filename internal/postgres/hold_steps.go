@@ -24,7 +24,7 @@ kept AS (
     INSERT INTO tasker.held_steps (hold_uuid, ` + heldColumns + `)
     SELECT DISTINCT ON (task_uuid, step_uuid) hold_uuid, ` + heldColumns + ` FROM gone ORDER BY task_uuid, step_uuid, state_since DESC
     ON CONFLICT (task_uuid, step_uuid) DO UPDATE
-    SET hold_uuid = excluded.hold_uuid, limit_key_id = NULL, state_since = excluded.state_since, priority = excluded.priority,
+    SET hold_uuid = excluded.hold_uuid, limit_key_id = NULL, released_by = NULL, state_since = excluded.state_since, priority = excluded.priority,
         queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL
 )
 SELECT count(*) FROM gone`
@@ -349,16 +349,28 @@ type ReleasedStep struct {
 	LastFailureAt *time.Time
 	Elsewhere     bool          // another hold keeps it from claims by now
 	Leased        bool          // a worker has it, and its lease has not run out
+	Waits         bool          // no worker has taken it: they take others of its queue or wave, or a limit has no place for it
 	Age           time.Duration // since it was let go
 	ItemFailure
 	Shown string // the message, without what must not be shown
 }
 
+// $2 is for how long what a worker took counts.
 const releasedSteps = `
 SELECT r.task_uuid, r.step_uuid, r.wave, r.fence, r.released_at, '' AS outcome, NULL::text AS failure, NULL::timestamptz AS judged_at,
     coalesce(s.state, '') AS step, coalesce(s.fence, 0) AS step_fence, s.reported_fence, s.last_failure_at,
     coalesce(s.state || '' = 'in_progress' AND s.lease_expires_at > clock_timestamp(), false) AS leased,
     EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = r.task_uuid AND q.step_uuid = r.step_uuid AND q.hold_uuid <> r.hold_uuid) AS elsewhere, clock_timestamp() - r.released_at AS age,
+    coalesce(s.state || '' = 'enqueued' AND s.fence = r.fence AND (
+        EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = r.task_uuid AND q.step_uuid = r.step_uuid AND q.limit_key_id IS NOT NULL)
+        OR EXISTS (SELECT FROM tasker.queues q WHERE q.namespace = s.namespace AND q.handler = s.handler AND q.busy_at > clock_timestamp() - $2::interval)
+        OR EXISTS (
+            SELECT FROM tasker.hold_releases o
+            JOIN tasker.workflow_steps w ON w.task_uuid = o.task_uuid AND w.step_uuid = o.step_uuid
+            WHERE o.hold_uuid = r.hold_uuid AND o.released_at BETWEEN r.released_at - interval '1 minute' AND r.released_at + interval '1 minute' AND o.wave = r.wave
+              AND (o.judged_at > clock_timestamp() - $2::interval OR o.outcome IS NULL AND w.state || '' = 'in_progress' AND w.lease_expires_at > clock_timestamp())
+        )
+    ), false) AS waits,
     ` + itemFailure + `,
     CASE WHEN s.last_failure_at > r.released_at THEN coalesce(left(tasker.redact_error(s.error) ->> 'message', 300), '') ELSE '' END AS shown
 FROM tasker.hold_releases r
@@ -366,8 +378,9 @@ LEFT JOIN tasker.workflow_steps s ON s.task_uuid = r.task_uuid AND s.step_uuid =
 WHERE r.hold_uuid = $1 AND r.outcome IS NULL`
 
 // ReleasedSteps returns the steps that a hold let go and of which nothing is known yet.
-func (tx *Tx) ReleasedSteps(ctx context.Context, hold tasker.ID) ([]ReleasedStep, error) {
-	list, err := collect[ReleasedStep](ctx, tx, releasedSteps, hold)
+// taken is for how long what a worker took shows that it takes steps.
+func (tx *Tx) ReleasedSteps(ctx context.Context, hold tasker.ID, taken time.Duration) ([]ReleasedStep, error) {
+	list, err := collect[ReleasedStep](ctx, tx, releasedSteps, hold, taken)
 	if err != nil {
 		return nil, fmt.Errorf("look at the steps that a hold let go: %w", err)
 	}
@@ -382,6 +395,11 @@ WHERE r.hold_uuid = $1 AND r.task_uuid = u.task_uuid AND r.step_uuid = u.step_uu
 
 // holdAgain has steps held again that were let go and that nobody took.
 const holdAgain = `
+WITH aside AS (
+    UPDATE tasker.held_steps q SET released_by = NULL
+    FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+    WHERE q.task_uuid = d.task_uuid AND q.step_uuid = d.step_uuid AND q.limit_key_id IS NOT NULL
+)
 UPDATE tasker.ready_steps r SET released_by = NULL
 FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid

@@ -317,13 +317,13 @@ back AS (
     FROM next n
     CROSS JOIN clock c
     WHERE s.task_uuid = n.task_uuid AND s.step_uuid = n.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = n.state_since
-    RETURNING ` + returnReady + `
+    RETURNING ` + returnReady + `, n.released_by
 ),
 ready AS (
-    INSERT INTO tasker.ready_steps (` + readyColumns + `, due_at)
-    SELECT ` + readyColumns + `, ` + orderOf("back") + ` FROM back
+    INSERT INTO tasker.ready_steps (` + readyColumns + `, released_by, due_at)
+    SELECT ` + readyColumns + `, released_by, ` + orderOf("back") + ` FROM back
     ON CONFLICT (namespace, handler, priority, state_since, step_uuid) DO UPDATE -- somebody wrote the step by hand
-    SET expires_at = excluded.expires_at, limit_passed_at = NULL
+    SET released_by = excluded.released_by, expires_at = excluded.expires_at, limit_passed_at = NULL
 ),
 announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)

@@ -43,12 +43,12 @@ WITH due AS MATERIALIZED (
 ),
 gone AS (
     DELETE FROM tasker.ready_steps r USING due d WHERE r.ctid = d.ready_row
-    RETURNING d.limit_key_id, r.` + strings.ReplaceAll(heldColumns, ", ", ", r.") + `
+    RETURNING d.limit_key_id, r.released_by, r.` + strings.ReplaceAll(heldColumns, ", ", ", r.") + `
 )
-INSERT INTO tasker.held_steps (limit_key_id, ` + heldColumns + `)
-SELECT limit_key_id, ` + heldColumns + ` FROM gone ORDER BY task_uuid, step_uuid
+INSERT INTO tasker.held_steps (limit_key_id, released_by, ` + heldColumns + `)
+SELECT limit_key_id, released_by, ` + heldColumns + ` FROM gone ORDER BY task_uuid, step_uuid
 ON CONFLICT (task_uuid, step_uuid) DO UPDATE
-SET hold_uuid = NULL, limit_key_id = excluded.limit_key_id, state_since = excluded.state_since, priority = excluded.priority,
+SET hold_uuid = NULL, limit_key_id = excluded.limit_key_id, released_by = excluded.released_by, state_since = excluded.state_since, priority = excluded.priority,
     queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL`
 
 // fullSteps are steps at the head of the queues of which a key has no place, up to $3, or for more places of which a

@@ -1,7 +1,7 @@
 package postgres
 
 // asideSteps are the steps that are put aside, with the columns of those in the queue.
-var asideSteps = `(SELECT a.*, NULL::uuid AS released_by, ` + orderOf("a") + ` AS due_at FROM tasker.held_steps a)`
+var asideSteps = `(SELECT a.*, ` + orderOf("a") + ` AS due_at FROM tasker.held_steps a)`
 
 func queueCandidates(s limitSource, gates string, h holds) string {
 	const ofKey = ` AND s.limit_key_id = q.limit_key_id`

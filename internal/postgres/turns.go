@@ -179,6 +179,12 @@ func (s *turns) forget(now time.Time) {
 	}
 }
 
+// handedOut notes what a claim has handed out.
+func (db *DB) handedOut(t *turn, r ClaimResult) {
+	db.turns.taken(t, r)
+	db.heads.taken(r.Steps)
+}
+
 // taken moves the turns on by what a claim handed out. A namespace that was before the last step of
 // it, and was not given that one, had nothing more that waited: its turn moves up to there, or it
 // would be owed the time in which it was idle.

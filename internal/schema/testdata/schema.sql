@@ -470,6 +470,7 @@ CREATE TABLE tasker.held_steps (
     held_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     counted_until timestamp with time zone,
     limit_key_id bigint,
+    released_by uuid,
     CONSTRAINT held_steps_pkey PRIMARY KEY (task_uuid, step_uuid)
 );
 CREATE INDEX held_steps_by_limit ON tasker.held_steps USING btree (limit_key_id, priority DESC, state_since) WHERE (limit_key_id IS NOT NULL);
@@ -481,6 +482,7 @@ COMMENT ON COLUMN tasker.held_steps.hold_uuid IS 'The hold. Null: a limit keeps 
 COMMENT ON COLUMN tasker.held_steps.held_at IS 'Since when its times stand still.';
 COMMENT ON COLUMN tasker.held_steps.counted_until IS 'Until when the time for which its task is held was added to what the task may take as a whole. Null: from held_at on it was not.';
 COMMENT ON COLUMN tasker.held_steps.limit_key_id IS 'The key of the limit. Null: a hold keeps it.';
+COMMENT ON COLUMN tasker.held_steps.released_by IS 'The hold that let it go before a limit kept it from claims.';
 
 CREATE TABLE tasker.hold_history (
     change_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
