@@ -2,6 +2,7 @@ package operation_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -189,12 +190,11 @@ func TestAPoisonedItemStopsNobody(t *testing.T) {
 	first, second := plan(), plan()
 	first.Selection, second.Selection = tasker.OperationSelection{IDs: tasks[:5]}, tasker.OperationSelection{IDs: tasks[5:]}
 	bad, good := h.started(first), h.started(second)
-	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
-	h.Exec(`CREATE TRIGGER broken BEFORE INSERT ON tasker.step_history FOR EACH ROW WHEN (NEW.task_uuid = '` + tasks[1].String() + `' AND NEW.event = 'reset_for_retry') EXECUTE FUNCTION public.refuse()`)
+	h.refuse("broken", `BEFORE INSERT ON tasker.step_history FOR EACH ROW WHEN (NEW.task_uuid = '`+tasks[1].String()+`' AND NEW.event = 'reset_for_retry')`)
 	h.release()
 	h.wantCounts(bad, tasker.OperationRunning, counts{tasker.ItemReleased: 4, tasker.ItemSkipped: 1})
 	h.wantCounts(good, tasker.OperationRunning, counts{tasker.ItemReleased: 1})
-	h.Exec(`CREATE TRIGGER broken_too BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (NEW.task_uuid = '` + tasks[2].String() + `') EXECUTE FUNCTION public.refuse()`)
+	h.refuse("broken_too", `BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (NEW.task_uuid = '`+tasks[2].String()+`')`)
 	h.work(10, succeeds)
 	h.look()
 	h.wantCounts(good, tasker.OperationDone, counts{tasker.ItemVerified: 1})
@@ -202,4 +202,55 @@ func TestAPoisonedItemStopsNobody(t *testing.T) {
 	h.Exec(`DROP TRIGGER broken_too ON tasker.tasks_dlq`)
 	h.look()
 	h.wantCounts(bad, tasker.OperationDone, counts{tasker.ItemVerified: 4, tasker.ItemSkipped: 1})
+}
+
+// refuse makes the database refuse the statements that a trigger fires for.
+func (h *harness) refuse(name, trigger string) {
+	h.Helper()
+	h.Exec(`CREATE OR REPLACE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.Exec(`CREATE TRIGGER ` + name + ` ` + trigger + ` EXECUTE FUNCTION public.refuse()`)
+}
+
+// Of two operations with a poisoned item each, neither loses another item: what is skipped is the
+// item that was tried.
+func TestOnlyThePoisonedItemIsSkipped(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	tasks := h.stuck(8)
+	first, second := plan(), plan()
+	first.Selection, second.Selection = tasker.OperationSelection{IDs: tasks[:5]}, tasker.OperationSelection{IDs: tasks[5:]}
+	a, b := h.started(first), h.started(second)
+	h.refuse("broken", `BEFORE INSERT ON tasker.step_history FOR EACH ROW WHEN (NEW.task_uuid IN ('`+tasks[0].String()+`', '`+tasks[5].String()+`') AND NEW.event = 'reset_for_retry')`)
+	h.release()
+	h.wantCounts(a, tasker.OperationRunning, counts{tasker.ItemReleased: 4, tasker.ItemSkipped: 1})
+	h.wantCounts(b, tasker.OperationRunning, counts{tasker.ItemReleased: 2, tasker.ItemSkipped: 1})
+	var skipped []tasker.ID
+	h.Must(h.Admin().QueryRow(h.Context(), `SELECT array_agg(task_uuid ORDER BY task_uuid) FROM tasker.operation_items WHERE state = 'skipped' AND outcome = 'error'`).Scan(&skipped))
+	if !slices.Equal(skipped, []tasker.ID{tasks[0], tasks[5]}) {
+		t.Errorf("%v are skipped, want %v and %v", skipped, tasks[0], tasks[5])
+	}
+}
+
+// An operation about which nothing can be decided loses no item, and holds up no other operation.
+func TestAnOperationThatCannotBeDecidedStopsNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	tasks := h.stuck(4)
+	first, second := plan(), plan()
+	first.Selection, first.Waves = tasker.OperationSelection{IDs: tasks[:2]}, []int{1}
+	second.Selection = tasker.OperationSelection{IDs: tasks[2:]}
+	bad := h.started(first)
+	h.release()
+	h.work(1, succeeds)
+	h.look()
+	h.refuse("broken", `BEFORE UPDATE ON tasker.operations FOR EACH ROW WHEN (NEW.wave <> OLD.wave)`)
+	good := h.started(second)
+	h.due()
+	h.release()
+	h.wantCounts(good, tasker.OperationRunning, counts{tasker.ItemReleased: 2})
+	h.wantCounts(bad, tasker.OperationRunning, counts{tasker.ItemVerified: 1, tasker.ItemPlanned: 1})
+	h.Exec(`DROP TRIGGER broken ON tasker.operations`)
+	h.due()
+	h.release()
+	h.wantCounts(bad, tasker.OperationRunning, counts{tasker.ItemVerified: 1, tasker.ItemReleased: 1})
 }

@@ -73,16 +73,24 @@ func (s *Service) Release(ctx context.Context) (time.Duration, error) {
 // cannot be released together each is by itself, and one at which that fails is skipped: it
 // holds up neither the others nor other operations.
 func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
-	did, id, err := s.releasePart(ctx, tasker.MaxOperationChunk)
-	if !toBlame(ctx, err) || id == nil {
-		return did, err
+	p, err := s.releasePart(ctx, tasker.MaxOperationChunk)
+	if !toBlame(ctx, err) || p.id == nil {
+		return p.did, err
 	}
-	s.log.ErrorContext(ctx, "items of an operation could not be released together; each is tried by itself", "operation", id, "err", err)
+	if len(p.items) == 0 {
+		return true, s.postpone(ctx, *p.id, err)
+	}
+	s.log.ErrorContext(ctx, "items of an operation could not be released together; each is tried by itself", "operation", p.id, "err", err)
 	for begun := time.Now(); time.Since(begun) < singlesTime; {
-		_, _, err := s.releasePart(ctx, 1)
-		if toBlame(ctx, err) {
-			s.log.ErrorContext(ctx, "an item of an operation could not be released and is skipped", "operation", id, "err", err)
-			err = s.skipNext(ctx, *id)
+		p, err := s.releasePart(ctx, 1) // of any operation: they take turns
+		switch {
+		case err == nil && p.id == nil:
+			return true, nil
+		case toBlame(ctx, err) && p.id != nil && len(p.items) == 0:
+			err = s.postpone(ctx, *p.id, err)
+		case toBlame(ctx, err) && p.id != nil:
+			s.log.ErrorContext(ctx, "an item of an operation could not be released and is skipped", "operation", p.id, "err", err)
+			err = s.skip(ctx, *p.id, p.items[0].Ordinal)
 		}
 		if err != nil {
 			return true, err
@@ -99,47 +107,76 @@ func toBlame(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !postgres.IsAway(err)
 }
 
-// skipNext skips the next item of an operation.
-func (s *Service) skipNext(ctx context.Context, id tasker.ID) error {
+// skip skips an item of an operation, unless another server has moved it meanwhile. Others have
+// their turn then.
+func (s *Service) skip(ctx context.Context, id tasker.ID, ordinal int) error {
 	return s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		o, err := tx.LockOperation(ctx, id)
 		if err != nil || o.State != tasker.OperationRunning {
 			return err
 		}
-		items, err := tx.PlannedItems(ctx, id, 0, 1)
-		if err != nil || len(items) == 0 {
+		items, err := tx.PlannedItems(ctx, id, ordinal-1, 1)
+		if err != nil {
 			return err
 		}
-		return tx.MoveItems(ctx, o, []postgres.MovedItem{{Ordinal: items[0].Ordinal, State: tasker.ItemSkipped, Outcome: outcomeError}})
+		if len(items) == 1 && items[0].Ordinal == ordinal {
+			if err := tx.MoveItems(ctx, o, []postgres.MovedItem{{Ordinal: ordinal, State: tasker.ItemSkipped, Outcome: outcomeError}}); err != nil {
+				return err
+			}
+		}
+		return tx.ReleaseLater(ctx, id, o.Now)
 	})
 }
 
-// releasePart releases up to so many items of an operation, which it returns.
-func (s *Service) releasePart(ctx context.Context, most int) (did bool, id *tasker.ID, err error) {
+// postpone leaves an operation for a while about which nothing could be decided: no item is to
+// blame for that, and the other operations go on.
+func (s *Service) postpone(ctx context.Context, id tasker.ID, why error) error {
+	s.log.ErrorContext(ctx, "what becomes of an operation could not be decided; it is tried again", "operation", id, "err", why)
+	return s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		o, err := tx.LockOperation(ctx, id)
+		if err != nil || o.State != tasker.OperationRunning {
+			return err
+		}
+		return tx.ReleaseLater(ctx, id, o.Now.Add(idleRest))
+	})
+}
+
+// A part is what a transaction worked on that released items of one operation.
+type part struct {
+	did   bool
+	id    *tasker.ID             // the operation; nil when there was none
+	items []postgres.PlannedItem // those that it tried to release; none while it decided
+}
+
+// releasePart releases up to so many items of an operation.
+func (s *Service) releasePart(ctx context.Context, most int) (p part, err error) {
 	var acted done
 	var paused *tasker.OperationPause
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
-		did, acted, paused = false, done{}, nil
+		p, acted, paused = part{}, done{}, nil
 		o, err := tx.TakeOperation(ctx)
 		if err != nil || o == nil {
 			return err
 		}
-		id = &o.UUID
+		p.id = &o.UUID
 		n, err := s.decide(ctx, tx, o)
 		switch {
 		case err != nil:
 			return err
 		case n.pause != nil:
-			paused, did = n.pause, true
+			paused, p.did = n.pause, true
 			return nil
 		case n.begin != nil:
-			did = true
+			p.did = true
 			return nil
 		case n.release == 0: // until something is proved
 			return tx.ReleaseLater(ctx, o.UUID, o.Now.Add(activeRest))
 		}
-		did = true
-		if acted, err = s.releaseItems(ctx, tx, o, min(n.release, most, mostOf(o))); err != nil {
+		p.did = true
+		if p.items, err = tx.PlannedItems(ctx, o.UUID, 0, min(n.release, most, mostOf(o))); err != nil {
+			return err
+		}
+		if acted, err = s.releaseItems(ctx, tx, o, p.items); err != nil {
 			return err
 		}
 		at := after(o, acted.released)
@@ -149,10 +186,11 @@ func (s *Service) releasePart(ctx context.Context, most int) (did bool, id *task
 		return tx.ReleaseLater(ctx, o.UUID, at)
 	})
 	if err != nil {
-		return false, id, err
+		p.did = false
+		return p, err
 	}
 	s.tell(ctx, acted, paused)
-	return did, id, nil
+	return p, nil
 }
 
 // decide decides about an operation that is locked. It pauses it or begins a wave itself.
@@ -210,11 +248,7 @@ type done struct {
 
 // releaseItems does the act of an operation to its next items. The item and the act are
 // committed together.
-func (s *Service) releaseItems(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, limit int) (done, error) {
-	items, err := tx.PlannedItems(ctx, o.UUID, 0, limit)
-	if err != nil {
-		return done{}, err
-	}
+func (s *Service) releaseItems(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem) (done, error) {
 	d, err := s.act(ctx, tx, o, items)
 	if err != nil {
 		return done{}, err
