@@ -631,6 +631,29 @@ func TestEventsOfARestoredDatabaseAreSent(t *testing.T) {
 	}
 }
 
+// A dump may have events that were committed after others that come behind them were sent, and before the sink was looked at
+// again: they are sent as well.
+func TestEventsBeforeTheLastOneOfARestoredDatabaseAreSent(t *testing.T) {
+	t.Parallel()
+	h, r := newHarness(t), newReceiver(t)
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
+	e := h.investigate()
+	tx, err := h.Admin().Begin(t.Context())
+	h.Must(err)
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	_, err = tx.Exec(t.Context(), `INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes)
+		VALUES ($1, 'updated', 'op', 'pending', 'pending', 'late')`, e.UUID)
+	h.Must(err)
+	h.investigate()
+	if n, err := h.DB.TakeEvents(t.Context(), "webhook", 10); err != nil || n != 2 {
+		t.Fatalf("took %d events, %v; want the two that are committed", n, err)
+	}
+	h.Must(tx.Commit(t.Context()))
+	h.restoreAll()
+	h.relay(h.DB, nil, h.webhook(r.URL))
+	h.Eventually("all are published", func() bool { return h.states("webhook") == "3 published" })
+}
+
 // A database that is restored while servers run does not keep events from their
 // sinks until the next restart.
 func TestADatabaseIsRestoredUnderARunningServer(t *testing.T) {
@@ -681,6 +704,19 @@ func (h *harness) restore() {
 	h.Exec(`UPDATE tasker.emission_sinks SET taken_before = '999999999999', opened_in = '999999999999:999999999999:'`)
 }
 
+// restoreAll does so with all of it, as far as transactions are noted: what was before another is so still.
+func (h *harness) restoreAll() {
+	h.Helper()
+	const later = `(%s::text::bigint + 900000000000)`
+	at := func(x string) string { return fmt.Sprintf(later, x) }
+	h.Exec(`UPDATE tasker.outbox SET written_in = ` + at("written_in") + `::text::xid8`)
+	h.Exec(`
+		UPDATE tasker.emission_sinks
+		SET taken_before = ` + at("taken_before") + `::text::xid8,
+			opened_in = (` + at("pg_snapshot_xmin(opened_in)") + ` || ':' || ` + at("pg_snapshot_xmax(opened_in)") + ` || ':' ||
+				coalesce((SELECT string_agg(` + at("x") + `::text, ',' ORDER BY x) FROM pg_snapshot_xip(opened_in) x), ''))::pg_snapshot`)
+}
+
 // Events that the receiver cannot cope with do not keep it from others.
 func TestOldEventsThatFailDoNotKeepOthersBack(t *testing.T) {
 	t.Parallel()
@@ -701,6 +737,33 @@ func TestOldEventsThatFailDoNotKeepOthersBack(t *testing.T) {
 	}
 	h.relay(h.DB, nil, h.webhook(r.URL))
 	h.Eventually("all others are published", func() bool { return h.states("webhook") == "40 pending, 10 published" })
+}
+
+// A sinkThatPanics panics on events of a task, and takes the others.
+type sinkThatPanics struct {
+	sink.Sink
+	task tasker.ID
+}
+
+func (s sinkThatPanics) Emit(ctx context.Context, e tasker.Event) error {
+	if e.TaskUUID == s.task {
+		panic("no such field")
+	}
+	return s.Sink.Emit(ctx, e)
+}
+
+// An event on which a sink panics is set aside as one that the other side refuses, and ends nothing.
+func TestAnEventOnWhichASinkPanics(t *testing.T) {
+	t.Parallel()
+	h, r := newHarness(t), newReceiver(t)
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
+	bad := h.investigate()
+	good := h.investigate()
+	h.relay(h.DB, nil, sinkThatPanics{h.webhook(r.URL), bad.TaskUUID})
+	h.Eventually("the event behind it is received", func() bool { return r.tasks()[good.TaskUUID.String()] > 0 })
+	h.Eventually("why it was not sent is noted", func() bool {
+		return h.Count(`SELECT count(*) FROM tasker.emissions WHERE task_uuid = $1 AND refusals > 0`, bad.TaskUUID) == 1
+	})
 }
 
 func TestAServerThatEndsLeavesASinkAsItIs(t *testing.T) {

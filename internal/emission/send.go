@@ -136,7 +136,7 @@ func (b *batch) sendOne(ctx context.Context, e postgres.DueEvent) (postgres.Emit
 func (b *batch) try(ctx context.Context, e postgres.DueEvent) error {
 	limited, cancel := context.WithTimeout(ctx, b.EmitTimeout)
 	defer cancel()
-	return b.sink.Emit(limited, e.Event)
+	return sink.Emit(limited, b.sink, e.Event)
 }
 
 // add notes what became of an event.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"tasker.example/tasker"
 )
@@ -24,6 +25,21 @@ func (e *Engine) GateCreations(gate func(tasks []tasker.NewTask)) {
 
 // WaitingCreations returns how many creations wait for others to be written.
 func (e *Engine) WaitingCreations() int { return e.creations.Waiting() }
+
+// PanicOn has work of a kind panic that is done on steps of a task.
+func (e *Engine) PanicOn(kind string, task tasker.ID) {
+	for i, w := range e.works {
+		if w.kind != kind {
+			continue
+		}
+		e.works[i].do = func(ctx context.Context, rows []tasker.StepRef) error {
+			if slices.ContainsFunc(rows, func(r tasker.StepRef) bool { return r.TaskUUID == task }) {
+				panic("no such row")
+			}
+			return w.do(ctx, rows)
+		}
+	}
+}
 
 // Pass does once what is due of a kind, as its loop does. It reports false for a kind that
 // concerns the queue.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -98,9 +99,15 @@ func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) err
 	return e.setAside(ctx, w.kind, failed)
 }
 
-func limited(ctx context.Context, most time.Duration, rows []tasker.StepRef, do func(context.Context, []tasker.StepRef) error) error {
+// limited does work within its time. A panic is an error of the rows, as any other.
+func limited(ctx context.Context, most time.Duration, rows []tasker.StepRef, do func(context.Context, []tasker.StepRef) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
 	return do(ctx, rows)
 }
 

@@ -168,6 +168,26 @@ func TestARowThatCannotBeMovedDelaysNoOther(t *testing.T) {
 	}
 }
 
+// A panic is about the row, which is set aside as any other that fails.
+func TestARowWhoseWorkPanicsDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Engine = engine.New(h.DB, engine.Options{ReturnGrace: -1})
+	h.Template("one", enginetest.Step("one"))
+	at := tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)}
+	first, second := h.CreateWith(at), h.CreateWith(at)
+	h.Exec(`UPDATE tasker.tasks SET start_at = clock_timestamp() - interval '1 second'`)
+	h.Engine.PanicOn(postgres.StartTask, first)
+	h.Must(ticks(h))
+	if s := h.step(second, "one"); s.State != tasker.StepEnqueued {
+		t.Errorf("the step behind it is %s", s.State)
+	}
+	h.retryDeferred()
+	if got := h.deferred(first); got != postgres.StartTask+" 2" {
+		t.Errorf("set aside is %q", got)
+	}
+}
+
 // As many rows that cannot be moved as one pass looks at do not hide those behind.
 func TestABatchOfRowsThatCannotBeMovedHidesNoOther(t *testing.T) {
 	t.Parallel()

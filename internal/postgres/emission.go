@@ -20,18 +20,26 @@ type DueEvent struct {
 // A database that was restored from a dump counts its transactions anew, so what it
 // holds was written in its future. Such events count as written long ago; those that
 // a sink had not got are on its list: those after the last that it has there, or all
-// since it is known. Everything visible now is settled by that, so the sink is told of
-// what is not visible in this snapshot.
+// since it is known, and those before it that were committed after the sink had looked, which
+// the transactions tell among themselves. Everything visible now is settled by that, so the
+// sink is told of what is not visible in this snapshot.
 const adoptRestored = `
 WITH now AS MATERIALIZED (
     SELECT pg_current_snapshot() AS snapshot, pg_snapshot_xmax(pg_current_snapshot()) AS next, pg_snapshot_xmin(pg_current_snapshot()) AS horizon
 ),
-sink AS (
+sink AS MATERIALIZED (
+    SELECT s.sink, s.created_at, s.taken_before, s.opened_in
+    FROM now n
+    CROSS JOIN tasker.emission_sinks s
+    WHERE s.events AND (s.taken_before > n.next OR pg_snapshot_xmax(s.opened_in) > n.next)
+    FOR NO KEY UPDATE OF s
+),
+adopted AS (
     UPDATE tasker.emission_sinks s
     SET taken_before = n.horizon, opened_in = n.snapshot
-    FROM now n
-    WHERE s.events AND (s.taken_before > n.next OR pg_snapshot_xmax(s.opened_in) > n.next)
-    RETURNING s.sink, s.created_at
+    FROM sink k
+    CROSS JOIN now n
+    WHERE s.sink = k.sink
 ),
 missed AS (
     INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, namespace, next_attempt_at)
@@ -39,6 +47,10 @@ missed AS (
     FROM sink s
     CROSS JOIN LATERAL (SELECT max(e.position) AS position FROM tasker.emissions e WHERE e.sink = s.sink) last
     JOIN tasker.outbox o ON o.position > coalesce(last.position, 0) AND o.created_at >= s.created_at
+    UNION ALL
+    SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.namespace, o.created_at
+    FROM sink s
+    JOIN tasker.outbox o ON o.written_in >= s.taken_before AND (s.opened_in IS NULL OR NOT pg_visible_in_snapshot(o.written_in, s.opened_in))
     ON CONFLICT DO NOTHING
 )
 UPDATE tasker.outbox o

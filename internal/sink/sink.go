@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"tasker.example/tasker"
@@ -57,6 +58,16 @@ func (f *failure) Unwrap() error { return f.err }
 
 // refuse marks err as being about the event itself.
 func refuse(err error) error { return &failure{err: err, refused: true} }
+
+// Emit tells a sink of an event. A panic is about the event, and refuses it: it must not end the program, again whenever the event is due.
+func Emit(ctx context.Context, s Sink, e tasker.Event) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = refuse(fmt.Errorf("%s: panic: %v\n%s", describe(e), r, debug.Stack()))
+		}
+	}()
+	return s.Emit(ctx, e)
+}
 
 // Refused reports whether err says that the other side does not want this event,
 // so that telling it again soon is useless. Every other error means that the
