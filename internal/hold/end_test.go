@@ -1,6 +1,7 @@
 package hold_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -152,4 +153,37 @@ func TestStepsThatAHoldLeftBehind(t *testing.T) {
 	if n := h.work(10, succeeds); n != 1 {
 		t.Errorf("%d steps are handed out, want 1", n)
 	}
+}
+
+// A hold that takes long delays the others by its turn, in the same pass; and where the time of a
+// pass is over by then, the next one begins behind it.
+func TestASlowHoldHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tasks("refund", 9)
+	slow := h.hold(tasker.HoldScope{TaskName: "refund"})
+	h.tasks("order", 3)
+	sound := h.hold(tasker.HoldScope{TaskName: "order"})
+	h.aside()
+	h.Exec(`CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(20); RETURN NEW; END $$`)
+	h.Exec(`CREATE TRIGGER slow BEFORE UPDATE ON tasker.holds FOR EACH ROW WHEN (NEW.hold_uuid = '` + slow.UUID.String() + `' AND NEW.state = OLD.state) EXECUTE FUNCTION public.slow()`)
+	h.release(slow.UUID)
+	h.holds.SetTurn(100 * time.Millisecond)
+	begun := time.Now()
+	h.judge(1)
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("a pass takes %v", took)
+	}
+	h.want(slow.UUID, tasker.HoldReleasing, 9)
+
+	h.release(sound.UUID)
+	for range 40 {
+		if h.now(sound.UUID).State == tasker.HoldEnded {
+			break
+		}
+		ctx, cancel := context.WithTimeout(h.Context(), 150*time.Millisecond)
+		_, _ = h.holds.Judge(ctx) // that its time is over is an error
+		cancel()
+	}
+	h.want(sound.UUID, tasker.HoldEnded, 0)
 }

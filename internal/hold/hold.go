@@ -42,6 +42,8 @@ type Service struct {
 	aside   chan struct{} // wakes the loop that puts held steps aside
 	asked   map[queue]int // in how many passes others were told of failures
 	page    int64         // of the queue, where the next look for held steps begins
+	judged  tasker.ID     // the hold that was gone on with last
+	turn    time.Duration // for how long a pass goes on with one
 }
 
 // New returns a service on a database whose schema is current.
@@ -54,7 +56,7 @@ func New(db *postgres.DB, e *engine.Engine, o Options) *Service {
 	}
 	return &Service{
 		db: db, engine: e, breaker: o.Breaker, counter: newCounter(o.Breaker, o.Now), server: tasker.NewID(), log: o.Log,
-		wake: make(chan struct{}, 1), aside: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), aside: make(chan struct{}, 1), turn: turnTime,
 	}
 }
 

@@ -3,6 +3,7 @@ package hold
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -16,6 +17,7 @@ const (
 	idleRest   = 2 * time.Second
 	breakRest  = time.Second
 	passLimit  = 10 * time.Second
+	turnTime   = 3 * time.Second     // in which a pass goes on with one hold
 	keepFor    = 90 * 24 * time.Hour // holds that have ended
 )
 
@@ -55,7 +57,8 @@ func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
 	return loop.AtOnce, nil
 }
 
-// Judge goes on with every hold that no other server works on.
+// Judge goes on with every hold that no other server works on. Each has a time of its own, and
+// where those were too long for one pass, the next one begins behind the hold at which it ended.
 func (s *Service) Judge(ctx context.Context) (time.Duration, error) {
 	open, err := s.db.OpenHolds(ctx)
 	if err != nil {
@@ -65,9 +68,15 @@ func (s *Service) Judge(ctx context.Context) (time.Duration, error) {
 	if len(open) == 0 {
 		return 0, nil
 	}
+	first := 1 + slices.IndexFunc(open, func(h tasker.Hold) bool { return h.UUID == s.judged })
 	more := false
-	for _, h := range open {
-		again, failed := s.goOn(ctx, h.UUID, nil)
+	for i := range open {
+		if ctx.Err() != nil {
+			return 0, errors.Join(err, ctx.Err())
+		}
+		h := open[(first+i)%len(open)]
+		s.judged = h.UUID
+		again, failed := s.goOnInTime(ctx, h.UUID, nil)
 		if failed != nil && ctx.Err() == nil && !postgres.IsAway(failed) {
 			again, failed = s.goOnSingly(ctx, h, failed)
 		}
@@ -79,22 +88,35 @@ func (s *Service) Judge(ctx context.Context) (time.Duration, error) {
 	return activeRest, err
 }
 
+// goOnInTime is goOn within the time that one hold has.
+func (s *Service) goOnInTime(ctx context.Context, id tasker.ID, only *tasker.ID) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.turn)
+	defer cancel()
+	return s.goOn(ctx, id, only)
+}
+
 // goOnSingly goes on with one hold where letting go several tasks has failed: with one of them
 // at a time, until one succeeds. Those that fail are set aside for a while, so that they hold up
 // no other.
 func (s *Service) goOnSingly(ctx context.Context, h tasker.Hold, failed error) (more bool, err error) {
-	tasks, err := s.db.HeldTasks(ctx, postgres.LetGo{Hold: h.UUID, Limit: restSize})
+	begun := time.Now()
+	listed, cancel := context.WithTimeout(ctx, s.turn)
+	tasks, err := s.db.HeldTasks(listed, postgres.LetGo{Hold: h.UUID, Limit: restSize})
+	cancel()
 	if err != nil || len(tasks) == 0 {
 		return false, errors.Join(failed, err)
 	}
 	for _, task := range tasks {
-		more, err := s.goOn(ctx, h.UUID, &task)
+		more, err := s.goOnInTime(ctx, h.UUID, &task)
 		if err == nil || ctx.Err() != nil || postgres.IsAway(err) {
 			return more, err
 		}
 		s.log.ErrorContext(ctx, "a held step could not be let go; it is tried again", "hold", h.UUID, "task_uuid", task, "err", err)
 		if _, err := s.db.DeferWork(ctx, postgres.LetHeldGo, []postgres.Failed{{StepRef: tasker.StepRef{TaskUUID: task}, Err: err}}); err != nil {
 			return false, err
+		}
+		if time.Since(begun) > s.turn {
+			break // the others have their turn
 		}
 	}
 	return true, nil
