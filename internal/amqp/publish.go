@@ -54,6 +54,13 @@ func (b *Broker) Publish(ctx context.Context, messages []Message) (confirmed []b
 	return confirmed, err
 }
 
+// Unusable returns why no message can be published now, whatever its queue: there is no
+// connection, or the broker takes none, or refuses the exchange. It is nil if a queue may take one.
+func (b *Broker) Unusable() error {
+	_, err := b.publishable()
+	return err
+}
+
 // dispatches are messages for the work queues of their namespaces.
 type dispatches struct {
 	s    *session

@@ -17,9 +17,9 @@ const (
 	// would cost a factor of thirty.
 	window = 500
 
-	// silence is how long a call waits for one confirmation before it takes the
-	// queue for dead.
-	silence = 5 * time.Second
+	// Silence is how long a call waits for one confirmation before it takes the
+	// queue for dead. A call that may not take longer never learns which queue it is.
+	Silence = 5 * time.Second
 
 	// mostIdle is how many channels are kept open for the next publishers.
 	mostIdle = 8
@@ -116,7 +116,7 @@ func (p *publisher) publish(ctx context.Context, messages post, places []int, an
 	}
 	c := &collector{
 		p: p, messages: messages, answers: answers,
-		returned: map[route]bool{}, quiet: time.NewTimer(silence),
+		returned: map[route]bool{}, quiet: time.NewTimer(Silence),
 	}
 	defer c.quiet.Stop()
 	err := c.collect(ctx, pending)
@@ -220,7 +220,7 @@ func (c *collector) collect(ctx context.Context, pending <-chan sent) error {
 			if !ok {
 				return nil
 			}
-			c.quiet.Reset(silence)
+			c.quiet.Reset(Silence)
 			err := c.wait(ctx, m)
 			c.judge(m)
 			if errors.Is(err, errSilence) {

@@ -90,17 +90,22 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 const (
-	announceBatch    = 500
-	announceEvery    = time.Second     // what other servers enqueued, and what is due again
-	announceAgain    = 5 * time.Second // rest of an announcement that the broker did not confirm
-	announceDeadline = 5 * time.Second
+	announceBatch = 500
+	announceEvery = time.Second     // what other servers enqueued, and what is due again
+	announceAgain = 5 * time.Second // rest of an announcement that the broker did not confirm
+
+	// announceDeadline lets the broker's own timer end first, which knows the queue that
+	// confirms nothing. The transaction around it may not pause for longer.
+	announceDeadline = 2*amqp.Silence + 2*time.Second
+
+	sayAgain = time.Minute // between two lines of the log that say the same
 )
 
 // announce publishes what is in the outbox.
 func (s *Service) announce(ctx context.Context) error {
 	timer := time.NewTicker(announceEvery)
 	defer timer.Stop()
-	said := ""
+	var said complaint
 	for {
 		select {
 		case <-ctx.Done():
@@ -110,27 +115,47 @@ func (s *Service) announce(ctx context.Context) error {
 		}
 		for ctx.Err() == nil && s.Broker.Ready() {
 			n, err := s.announceSome(ctx)
-			if err != nil && ctx.Err() == nil && err.Error() != said {
+			if ctx.Err() == nil && said.isNews(n, err, time.Now()) {
 				s.Log.WarnContext(ctx, "steps could not be announced; trying again", "err", err)
-				said = err.Error()
 			}
 			if n < announceBatch {
 				break
 			}
-			said = ""
 		}
 	}
 }
 
-// announceSome publishes a batch. When the broker takes nothing at all, the outbox
-// stays as it is; when it refuses the queue of one namespace, only what is for that
-// one rests.
+// A complaint is what the log last said of announcements that failed.
+type complaint struct {
+	text string
+	at   time.Time
+	over bool // a batch has been announced since
+}
+
+// isNews reports whether to log what came of a batch of n announcements. The same reason is
+// news again after a success, but not more than once a minute: successes of other
+// namespaces come between the failures of one.
+func (c *complaint) isNews(n int, err error, now time.Time) bool {
+	if err == nil {
+		c.over = c.over || n > 0
+		return false
+	}
+	if err.Error() == c.text && (!c.over || now.Sub(c.at) < sayAgain) {
+		return false
+	}
+	*c = complaint{text: err.Error(), at: now}
+	return true
+}
+
+// announceSome publishes a batch. When the broker itself is the reason that it takes nothing, the
+// outbox stays as it is. Otherwise what is not confirmed rests, so that the announcements of other
+// namespaces have their turn.
 func (s *Service) announceSome(ctx context.Context) (int, error) {
 	var broken error
 	n, err := s.DB.Announce(ctx, announceBatch, announceAgain, func(list []postgres.Announcement) ([]int64, error) {
 		var done []int64
 		done, broken = s.publish(ctx, list)
-		if len(done) == 0 && tasker.CodeOf(broken) == tasker.Unavailable {
+		if len(done) == 0 && broken != nil && s.Broker.Unusable() != nil {
 			return nil, broken
 		}
 		return done, nil

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,6 +39,26 @@ type harness struct {
 	dlx       string
 	broker    *amqp.Broker
 	counts    *counts
+	log       *lines
+}
+
+// lines are what was logged.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// count returns how many lines have the words.
+func (l *lines) count(words string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), words)
 }
 
 type options struct {
@@ -46,6 +68,7 @@ type options struct {
 	lostAfter  time.Duration
 	grace      time.Duration // of workers that could take nothing; none by default
 	noAnnounce bool
+	heartbeat  time.Duration // of the connection to the broker
 }
 
 func newHarness(t *testing.T, o options) *harness {
@@ -65,12 +88,12 @@ func newHarness(t *testing.T, o options) *harness {
 	name := mqtest.Name(t)
 	h := &harness{
 		Harness:   enginetest.NewWith(t, postgres.Options{QueueTTL: o.limit, Announce: !o.noAnnounce}),
-		brokerURL: o.url, dlx: name + ".dlx", counts: &counts{letters: map[string]int{}},
+		brokerURL: o.url, dlx: name + ".dlx", counts: &counts{letters: map[string]int{}}, log: &lines{},
 	}
 	h.Space = name
 	var err error
 	h.broker, err = amqp.New(amqp.Options{
-		URL: o.url, Exchange: name, QueueTTL: o.queueTTL, DeadLetter: amqp.DeadLetter{Enabled: true, Exchange: h.dlx},
+		URL: o.url, Exchange: name, QueueTTL: o.queueTTL, Heartbeat: o.heartbeat, DeadLetter: amqp.DeadLetter{Enabled: true, Exchange: h.dlx},
 	})
 	h.Must(err)
 	var service *dispatch.Service
@@ -80,6 +103,7 @@ func newHarness(t *testing.T, o options) *harness {
 	})
 	service = dispatch.New(dispatch.Options{
 		Broker: h.broker, DB: h.DB, Engine: h.Engine, DeadLetters: true, LostAfter: o.lostAfter, ReconcileEvery: 100 * time.Millisecond, Counts: h.counts,
+		Log: slog.New(slog.NewTextHandler(h.log, nil)),
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -516,6 +540,50 @@ func TestAQueueThatTheBrokerRefusesHoldsUpNoOther(t *testing.T) {
 	})
 	h.work("run") // its consumer is refused as well: it asks
 	h.awaitComplete(605)
+}
+
+// The queue is there, and cannot be used for now: it belongs to another connection.
+func TestAQueueThatTakesNothingForNowHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, options{})
+	_, err := h.channel().QueueDeclare(amqp.QueueOf(h.Space), false, false, true, false, nil)
+	h.Must(err)
+	h.chain("refused", "run")
+	h.createMany("refused", 600) // more than one batch
+	other := *h
+	other.Harness = h.Copy(t)
+	other.Space = mqtest.Name(t)
+	other.chain("fine", "run")
+	other.createMany("fine", 5)
+	h.Eventually("the others are announced", func() bool {
+		h.counts.mu.Lock()
+		defer h.counts.mu.Unlock()
+		return h.counts.announced == 5
+	})
+	h.Eventually("what is refused waits", func() bool {
+		return h.Count(`SELECT count(*) FROM tasker.dispatch_outbox WHERE due_at > created_at`) == 600
+	})
+	if n := h.log.count("steps could not be announced"); n != 1 {
+		t.Errorf("that is logged %d times", n)
+	}
+}
+
+// While the broker itself takes nothing, announcements do not rest: they go out as soon as it does.
+func TestAnnouncementsOfABrokerThatIsAwayDoNotRest(t *testing.T) {
+	t.Parallel()
+	proxy := mqtest.Proxy(t, mqtest.URL(t))
+	h := newHarness(t, options{url: proxy.URL, heartbeat: time.Second})
+	h.chain("only", "run")
+	h.createMany("only", 1)
+	h.Eventually("it is announced", func() bool { return h.depth(amqp.QueueOf(h.Space)) == 1 })
+	proxy.Freeze()
+	h.createMany("only", 1)
+	h.Eventually("the next is not", func() bool { return h.log.count("steps could not be announced") > 0 })
+	if n := h.Count(`SELECT count(*) FROM tasker.dispatch_outbox WHERE due_at <= clock_timestamp()`); n != 1 {
+		t.Errorf("%d announcements are due", n)
+	}
+	proxy.Thaw()
+	h.Eventually("it is announced", func() bool { return h.Count(`SELECT count(*) FROM tasker.dispatch_outbox`) == 0 })
 }
 
 func TestDeadLettersWaitForWorkersThatCouldTakeNothing(t *testing.T) {

@@ -82,6 +82,10 @@ const DefaultPriorityAge = time.Minute
 // themselves.
 const keepsReadySteps = "tasker.keeps_ready_steps"
 
+// LongestPause is how long a transaction may do something else between two statements: PostgreSQL
+// ends the connection of one that takes longer.
+const LongestPause = 15 * time.Second
+
 // lockTimeout is how long a statement waits for a row that another transaction holds.
 const lockTimeout = 5 * time.Second
 
@@ -124,7 +128,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	params["timezone"] = "UTC"
 	params["statement_timeout"] = fmt.Sprint(o.StatementTimeout.Milliseconds())
 	params["lock_timeout"] = fmt.Sprint(lockTimeout.Milliseconds())
-	params["idle_in_transaction_session_timeout"] = "15000"
+	params["idle_in_transaction_session_timeout"] = fmt.Sprint(LongestPause.Milliseconds())
 	maps.Copy(params, planning)
 	joined := maps.Clone(planning) // of transactions of others
 	for _, name := range []string{"search_path", "timezone", "lock_timeout", keepsReadySteps} {
