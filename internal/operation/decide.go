@@ -166,7 +166,7 @@ func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 		return to(tasker.ItemVerified, outcomeStands)
 	case act == tasker.ActReset && i.Step == tasker.StepSkipped:
 		return to(tasker.ItemVerified, outcomeNotRun)
-	case i.Step == tasker.StepResolvedManually, i.Step == tasker.StepSkipped:
+	case i.Step == tasker.StepResolvedManually, i.Step == tasker.StepSkipped, i.WrittenOff:
 		return to(tasker.ItemSkipped, outcomeTakenOver)
 	case i.Step == tasker.StepComplete && proved(i):
 		return to(tasker.ItemVerified, outcomeCompleted)

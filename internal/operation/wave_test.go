@@ -417,6 +417,35 @@ func TestOthersActsAreRespected(t *testing.T) {
 	}
 }
 
+// A step that waits when its task is written off is left to whoever has done that: the operation
+// does not wait for it for ever.
+func TestATaskIsWrittenOffWhileAStepWaits(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("answered", tasker.StepTemplate{Name: "answer", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry()}, enginetest.Once(enginetest.Step("charge")))
+	task := h.Create("answered")
+	answer, err := h.DB.StepNamed(t.Context(), task, "answer")
+	h.Must(err)
+	_, err = h.Engine.CompleteExternal(t.Context(), task, answer, tasker.Outcome{Failure: &tasker.Failure{Message: "no"}}, "desk")
+	h.Must(err)
+	p := plan()
+	p.Selection.Filter.Name = "answered"
+	o := h.started(p)
+	h.release()
+	h.work(1, fails("no"))
+	h.look()
+	h.wantCounts(o, tasker.OperationRunning, counts{tasker.ItemReleased: 1}) // it may be answered
+	_, _, err = h.DLQ.Update(t.Context(), h.Entry(task).UUID, tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("no use"), Actor: "bob"})
+	h.Must(err)
+	h.look()
+	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemSkipped: 1})
+	items, _, err := h.DB.OperationItems(t.Context(), o.UUID, postgres.ItemFilter{State: tasker.ItemSkipped, Limit: 10})
+	h.Must(err)
+	if len(items) != 1 || items[0].Outcome != "taken_over" {
+		t.Errorf("the items are %+v", items)
+	}
+}
+
 // A step whose other branch fails while it is verified leaves an investigation of that.
 func TestWhatFailedMeanwhileIsNotForgotten(t *testing.T) {
 	t.Parallel()

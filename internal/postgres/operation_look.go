@@ -33,6 +33,7 @@ type LookedItem struct {
 	LastFailureAt *time.Time
 	WillRetry     bool // it runs again by itself
 	AwaitsWorker  bool // it was taken by no worker in time, and goes on when one lives
+	WrittenOff    bool // it waits in a task that was written off after the release
 	ItemFailure
 	ErrorShown    string // the same without what must not be shown
 	CompletedAt   *time.Time
@@ -51,11 +52,19 @@ const lookedItems = `
 SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.state, coalesce(i.released_fence, 0) AS released_fence, i.released_at, i.failed_at,
     coalesce(t.state, '') AS task, coalesce(t.outcome, '') AS task_outcome, coalesce(s.state, '') AS step, coalesce(s.name, '') AS step_name, s.map_step_uuid IS NOT NULL AS of_map, coalesce(s.step_type <> 'standard', false) AS external,
     coalesce(s.fence, 0) AS fence, s.reported_fence, coalesce(s.attempts, 0) AS attempts, s.last_failure_at, s.next_retry_at IS NOT NULL AS will_retry,
-    s.awaits_worker_since IS NOT NULL AS awaits_worker, ` + itemFailure + `,
+    s.awaits_worker_since IS NOT NULL AS awaits_worker, s.state = 'pending' AND ` + writtenOff + ` AS written_off, ` + itemFailure + `,
     CASE WHEN s.last_failure_at > i.released_at THEN coalesce(left(tasker.redact_error(s.error) ->> 'message', 300), '') ELSE '' END AS error_shown,
     s.completed_at, s.worker_uuid, coalesce(w.name, '') AS worker_name, coalesce(w.version, '') AS worker_version, d.resolution_status::text AS entry_status,
     i.made_task IS NOT NULL AS made, coalesce(n.dlq_reason::text, '') AS stuck_for, n.dlq_timestamp AS stuck_at
 FROM (`
+
+// writtenOff is true of an item whose task was written off after the release, and in which nothing
+// goes on by itself. Asked as EXISTS, the planner might read all investigations that ended so.
+const writtenOff = `t.state = 'error' AND (
+    SELECT w.dlq_entry_uuid FROM tasker.tasks_dlq w
+    WHERE w.task_uuid = i.task_uuid AND w.resolution_status = 'permanently_failed' AND w.resolved_at >= i.released_at
+    LIMIT 1
+) IS NOT NULL`
 
 const lookedFrom = `) i
 LEFT JOIN tasker.tasks t ON t.task_uuid = coalesce(i.made_task, i.task_uuid)
@@ -67,6 +76,7 @@ WHERE CASE
     WHEN i.made_task IS NOT NULL THEN t.state IS NULL OR t.state IN ('complete', 'cancelled') OR n.dlq_entry_uuid IS NOT NULL
     ELSE s.state IS NULL OR s.state NOT IN ('pending', 'enqueued') AND (s.state, i.state) <> ('in_progress', 'running')
        OR s.last_failure_at > coalesce(i.failed_at, i.released_at)
+       OR s.state = 'pending' AND ` + writtenOff + `
 END
 ORDER BY i.ordinal`
 
