@@ -51,6 +51,28 @@ func TestOpenAPIDocument(t *testing.T) {
 	}
 }
 
+// The table of the documentation has every route.
+func TestEveryRouteIsInTheDocumentation(t *testing.T) {
+	t.Parallel()
+	var doc struct {
+		Paths map[string]map[string]any
+	}
+	if err := json.Unmarshal(document(t), &doc); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, operations := range doc.Paths {
+		for method := range operations {
+			if route := "`" + strings.ToUpper(method) + " " + path + "`"; !strings.Contains(string(text), route) {
+				t.Errorf("docs/api.md lacks %s", route)
+			}
+		}
+	}
+}
+
 // The document says of each operation whether it needs an API key, and which permission.
 func TestOpenAPISaysWhoMayCall(t *testing.T) {
 	t.Parallel()
