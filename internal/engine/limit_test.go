@@ -311,6 +311,20 @@ func TestAStepTakesSeveralPlaces(t *testing.T) {
 	}
 }
 
+// A namespace has so many limits and no more; one that it has may be changed all the same.
+func TestANamespaceHasSoManyLimits(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Exec(`INSERT INTO tasker.limits (kind, namespace, name, max_in_progress, by_template, changed_by)
+		SELECT 'handler', $1, 'h' || n, 1, false, 'ann' FROM generate_series(1, $2) n`, enginetest.Namespace, tasker.MaxLimits)
+	_, err := h.Engine.SetLimit(h.Context(), handlerLimit(), tasker.LimitValue{MaxInProgress: 1}, byTest)
+	h.WantCode(err, tasker.Conflict, "1000 limits")
+	other := handlerLimit()
+	other.Name = "h1"
+	_, err = h.Engine.SetLimit(h.Context(), other, tasker.LimitValue{MaxInProgress: 2}, byTest)
+	h.Must(err)
+}
+
 // What has no key is not created: it would have no limit, or that of others.
 func TestATaskWithoutTheKeyOfItsLimitIsRefused(t *testing.T) {
 	t.Parallel()
