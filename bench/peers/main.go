@@ -1,4 +1,4 @@
-// Command peers measures Go libraries for background work on PostgreSQL, and
+// Command peers measures Go libraries for background work and workflows on PostgreSQL, and
 // plain PostgreSQL beside them, on the workloads of Tasker's own benchmark.
 //
 // It is in another module than Tasker, so that what it measures never becomes a
@@ -41,6 +41,12 @@ func command(ctx context.Context, args []string) error {
 	flags.IntVar(&o.River.Conns, "river-conns", 20, "connections in River's pool")
 	flags.DurationVar(&o.River.Cooldown, "river-cooldown", time.Millisecond, "FetchCooldown of River")
 	flags.DurationVar(&o.River.Poll, "river-poll", time.Millisecond, "FetchPollInterval of River")
+	flags.IntVar(&o.DBOS.Workers, "dbos-workers", 100, "worker concurrency of the queue of DBOS")
+	flags.IntVar(&o.DBOS.Conns, "dbos-conns", 20, "connections in the pool of DBOS")
+	flags.DurationVar(&o.DBOS.Poll, "dbos-poll", time.Millisecond, "base polling interval of the queue of DBOS")
+	flags.IntVar(&o.Durable.Workers, "durabletask-workers", 100, "work items of durabletask-go at once, of orchestrations and of activities")
+	flags.IntVar(&o.Durable.Conns, "durabletask-conns", 20, "connections in the pool of durabletask-go")
+	flags.DurationVar(&o.Durable.Poll, "durabletask-poll", time.Millisecond, "how long durabletask-go waits after a look that found nothing")
 	flags.StringVar(&output, "o", "markdown", "output: markdown or json")
 	if err := flags.Parse(args); err != nil {
 		return err

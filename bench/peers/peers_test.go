@@ -13,7 +13,9 @@ import (
 func TestEveryWorkloadRuns(t *testing.T) {
 	r, err := measure(t.Context(), options{
 		Tasks: 250, Workflows: 20, Singles: 3, Runs: 2, CommitsFor: 10 * time.Millisecond, Out: io.Discard,
-		River: riverSettings{Workers: 10, Conns: 5, Cooldown: time.Millisecond, Poll: time.Millisecond},
+		River:   riverSettings{Workers: 10, Conns: 5, Cooldown: time.Millisecond, Poll: time.Millisecond},
+		DBOS:    dbosSettings{Workers: 10, Conns: 5, Poll: time.Millisecond},
+		Durable: durableSettings{Workers: 10, Conns: 5, Poll: time.Millisecond},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -23,8 +25,8 @@ func TestEveryWorkloadRuns(t *testing.T) {
 			t.Errorf("figure is not complete: %+v", f)
 		}
 	}
-	if n := len(r.Figures); n != 16 {
-		t.Errorf("%d figures, want 16", n)
+	if n := len(r.Figures); n != 27 {
+		t.Errorf("%d figures, want 27", n)
 	}
 	var markdown, document bytes.Buffer
 	if err := r.Markdown(&markdown); err != nil {
@@ -54,7 +56,7 @@ func TestRatiosAreOfMedians(t *testing.T) {
 
 func TestSenselessSizesAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-runs", "0"}, {"-tasks", "-1"}, {"-o", "xml"}, {"more"}, {"-commits-for", "0s"}} {
+	for _, args := range [][]string{{"-runs", "0"}, {"-tasks", "-1"}, {"-o", "xml"}, {"more"}, {"-commits-for", "0s"}, {"-dbos-poll", "0s"}, {"-durabletask-workers", "0"}} {
 		if err := command(t.Context(), args); err == nil {
 			t.Errorf("%v: no error", args)
 		}

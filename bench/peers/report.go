@@ -21,6 +21,9 @@ var (
 	linearBound  = linear.name
 )
 
+// modules are the libraries whose versions the report names.
+var modules = []string{"github.com/dbos-inc/dbos-transact-golang", "github.com/jackc/pgx/v5", "github.com/microsoft/durabletask-go", "github.com/riverqueue/river"}
+
 // idle names the figure of a way on an idle system.
 func idle(way string) string { return way + ", idle, p50" }
 
@@ -57,7 +60,7 @@ func newReport(o options) *report {
 		Load: load(), Started: time.Now().UTC().Truncate(time.Second)}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
-			if m.Path == "github.com/riverqueue/river" || m.Path == "github.com/jackc/pgx/v5" {
+			if slices.Contains(modules, m.Path) {
 				r.Modules = append(r.Modules, fact{m.Path, m.Version})
 			}
 		}
@@ -77,6 +80,16 @@ func load() string {
 // add notes the value of one run, to be compared with the baseline named.
 func (r *report) add(name, unit string, value float64, versus string) {
 	r.addScaled(name, unit, value, versus, 1)
+}
+
+// quantiles notes how long workflows took one after another on an idle system.
+func (r *report) quantiles(way string, took []time.Duration) {
+	for _, q := range []struct {
+		name string
+		q    float64
+	}{{"p50", 0.50}, {"p95", 0.95}, {"p99", 0.99}} {
+		r.add(way+", idle, "+q.name, "ms", figures.Quantile(took, q.q), idle(linear.name))
+	}
 }
 
 // addScaled does so for a value whose unit is scale units of the baseline.
@@ -132,6 +145,9 @@ func (r *report) Markdown(out io.Writer) error {
 	fmt.Fprintf(&b, "PostgreSQL: %s.\nModules: %s.\n", list(r.Server), list(r.Modules))
 	fmt.Fprintf(&b, "River: MaxWorkers %d, FetchCooldown %s, FetchPollInterval %s, pool of %d connections, LISTEN/NOTIFY on, all else as it comes.\n",
 		s.River.Workers, s.River.Cooldown, s.River.Poll, s.River.Conns)
+	fmt.Fprintf(&b, "DBOS: worker concurrency %d, base polling interval %s, pool of %d connections; a drain has 1/%d of the workflows.\n", s.DBOS.Workers, s.DBOS.Poll, s.DBOS.Conns, dbosShare)
+	fmt.Fprintf(&b, "durabletask-go: %d work items at once of each kind, a look each %s while there is nothing, pool of %d connections; a drain has 1/%d of the workflows.\n",
+		s.Durable.Workers, s.Durable.Poll, s.Durable.Conns, durableShare)
 	fmt.Fprintf(&b, "Plain PostgreSQL: batches of %d, %d connections; idle: one connection.\n", batchSize, rawConns)
 	_, err := io.WriteString(out, b.String())
 	return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -15,8 +14,6 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 	"github.com/riverqueue/river/rivertype"
-
-	"tasker.example/tasker/bench/internal/figures"
 )
 
 // riverSettings are what River is tuned with.
@@ -26,11 +23,6 @@ type riverSettings struct {
 	Cooldown time.Duration `json:"fetch_cooldown_ns"`
 	Poll     time.Duration `json:"fetch_poll_interval_ns"`
 }
-
-const (
-	warmUp   = 20          // workflows before the first that is timed
-	patience = time.Minute // until a run that does not end is an error
-)
 
 // riverStep is a job: a step of a workflow, which has no other trace in the
 // database than its jobs.
@@ -156,7 +148,7 @@ func (r *race) withRiver(ctx context.Context, bond riverBond, last func(), f fun
 		FetchPollInterval: r.River.Poll,
 		Workers:           workers,
 		ErrorHandler:      run,
-		Logger:            slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+		Logger:            faults(),
 	})
 	if err != nil {
 		return err
@@ -200,7 +192,7 @@ func (r *race) drainRiver(ctx context.Context, bond riverBond, workflows, steps 
 			return err
 		}
 		handled = time.Since(start)
-		if err := r.riverSettled(ctx); err != nil {
+		if err := r.settled(ctx, riverOpen); err != nil {
 			return err
 		}
 		completed = time.Since(start)
@@ -209,26 +201,9 @@ func (r *race) drainRiver(ctx context.Context, bond riverBond, workflows, steps 
 	return handled, completed, err
 }
 
-// riverSettled returns when no job is left that may still run.
-func (r *race) riverSettled(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		var open bool
-		err := r.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM river_job
-			WHERE state IN ('available', 'pending', 'retryable', 'running', 'scheduled'))`).Scan(&open)
-		if err != nil || !open {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the last job to be completed: %w", ctx.Err())
-		}
-	}
-}
+// riverOpen asks whether a job is left that may still run.
+const riverOpen = `SELECT EXISTS (SELECT FROM river_job
+	WHERE state IN ('available', 'pending', 'retryable', 'running', 'scheduled'))`
 
 // riverDone makes sure that River did what was timed.
 func (r *race) riverDone(ctx context.Context, total int) error {
@@ -288,7 +263,7 @@ func (r *race) idleRiver(ctx context.Context, bond riverBond) error {
 				took = append(took, time.Since(start))
 			}
 		}
-		if err := r.riverSettled(ctx); err != nil {
+		if err := r.settled(ctx, riverOpen); err != nil {
 			return err
 		}
 		return r.riverDone(ctx, (warmUp+r.Singles)*steps)
@@ -296,11 +271,6 @@ func (r *race) idleRiver(ctx context.Context, bond riverBond) error {
 	if err != nil {
 		return err
 	}
-	for _, q := range []struct {
-		name string
-		q    float64
-	}{{"p50", 0.50}, {"p95", 0.95}, {"p99", 0.99}} {
-		r.report.add(bond.name+", idle, "+q.name, "ms", figures.Quantile(took, q.q), idle(linear.name))
-	}
+	r.report.quantiles(bond.name, took)
 	return nil
 }

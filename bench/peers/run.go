@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,18 +14,23 @@ import (
 	"tasker.example/tasker/bench/internal/private"
 )
 
-// steps is the length of the workflows that are measured.
-const steps = 4
+const (
+	steps    = 4           // of the workflows that are measured
+	warmUp   = 20          // workflows before the first that is timed
+	patience = time.Minute // until a run that does not end is an error
+)
 
 // options say how much is measured, and with which settings.
 type options struct {
-	Tasks      int           `json:"tasks"`
-	Workflows  int           `json:"workflows"`
-	Singles    int           `json:"singles"`
-	Runs       int           `json:"runs"`
-	CommitsFor time.Duration `json:"-"`
-	River      riverSettings `json:"river"`
-	Out        io.Writer     `json:"-"` // of the progress
+	Tasks      int             `json:"tasks"`
+	Workflows  int             `json:"workflows"`
+	Singles    int             `json:"singles"`
+	Runs       int             `json:"runs"`
+	CommitsFor time.Duration   `json:"-"`
+	River      riverSettings   `json:"river"`
+	DBOS       dbosSettings    `json:"dbos"`
+	Durable    durableSettings `json:"durabletask"`
+	Out        io.Writer       `json:"-"` // of the progress
 }
 
 func (o options) check() error {
@@ -37,13 +44,26 @@ func (o options) check() error {
 		{"-runs", o.Runs},
 		{"-river-workers", o.River.Workers},
 		{"-river-conns", o.River.Conns},
+		{"-dbos-workers", o.DBOS.Workers},
+		{"-dbos-conns", o.DBOS.Conns},
+		{"-durabletask-workers", o.Durable.Workers},
+		{"-durabletask-conns", o.Durable.Conns},
 	} {
 		if n.value < 1 {
 			return fmt.Errorf("%s %d: must be 1 or more", n.flag, n.value)
 		}
 	}
-	if o.CommitsFor <= 0 {
-		return fmt.Errorf("-commits-for %s: must be more than 0", o.CommitsFor)
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"-commits-for", o.CommitsFor},
+		{"-dbos-poll", o.DBOS.Poll},
+		{"-durabletask-poll", o.Durable.Poll},
+	} {
+		if d.value <= 0 {
+			return fmt.Errorf("%s %s: must be more than 0", d.flag, d.value)
+		}
 	}
 	return nil
 }
@@ -101,6 +121,13 @@ func (r *race) rounds(ctx context.Context) error {
 			{"River, four steps, not atomic", r.riverChains(loosely)},
 			{"River, idle", r.riverIdle(atomically)},
 			{"River, idle, not atomic", r.riverIdle(loosely)},
+			{"DBOS, one step", r.drainDBOS("DBOS, one-step workflows, from a queue", "workflows/s", oneStepBound, r.Tasks, 1)},
+			{"DBOS, four steps", r.drainDBOS("DBOS, linear-4, from a queue", "workflows/s", linearBound, r.Workflows, steps)},
+			{"DBOS, four steps, called", r.callDBOS},
+			{"DBOS, idle", r.idleDBOS},
+			{"durabletask-go, one step", r.drainDurable("durabletask-go, one activity", "workflows/s", oneStepBound, r.Tasks, 1)},
+			{"durabletask-go, four steps", r.drainDurable(durableOne, "workflows/s", linearBound, r.Workflows, steps)},
+			{"durabletask-go, idle", r.idleDurable},
 		} {
 			start := time.Now()
 			if err := part.run(ctx); err != nil {
@@ -110,6 +137,25 @@ func (r *race) rounds(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// settled returns when the statement says that nothing is left that may still run.
+func (r *race) settled(ctx context.Context, open string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		var left bool
+		if err := r.pool.QueryRow(ctx, open).Scan(&left); err != nil || !left {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the last one to be completed: %w", ctx.Err())
+		}
+	}
 }
 
 // describe notes what the figures were measured on, and refuses a server that
@@ -138,6 +184,11 @@ func (r *race) fresh(ctx context.Context, tables ...string) error {
 	}
 	_, err := r.pool.Exec(ctx, "CHECKPOINT")
 	return err
+}
+
+// faults logs what a library says of faults, and nothing else of it.
+func faults() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
 func connect(ctx context.Context, url string, conns int) (*pgxpool.Pool, error) {
