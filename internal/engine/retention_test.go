@@ -99,7 +99,7 @@ func (h *harness) count(table string) (n int) {
 	return n
 }
 
-// A batch full of tasks that stay does not hide those after them.
+// A batch full of tasks that stay does not hide those after them, and writes none of them.
 func TestRetentionGoesOnAfterWhatStays(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -112,6 +112,7 @@ func TestRetentionGoesOnAfterWhatStays(t *testing.T) {
 			h.Exec(`SELECT tasker.create_dlq_entry($1, 'manual_dlq', 'operator_request', 'operator', 'cancelled')`, task)
 		}
 	}
+	h.Exec(`CREATE TABLE public.lockers AS SELECT task_uuid, xmax::text AS locker FROM tasker.tasks`)
 	after := tasker.ID{}
 	for {
 		p, err := h.DB.PruneTasks(t.Context(), tasker.TaskCancelled, after, -time.Minute, postgres.PruneBounds{Tasks: 2, Steps: 1000}) // what was made just now counts
@@ -125,6 +126,9 @@ func TestRetentionGoesOnAfterWhatStays(t *testing.T) {
 	}
 	if gone != 2 || kept != 4 {
 		t.Errorf("%d removed and %d kept, want 2 and 4", gone, kept)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.tasks t JOIN public.lockers l USING (task_uuid) WHERE t.xmax::text <> l.locker`); n != 0 {
+		t.Errorf("%d tasks that stay were locked, which writes them", n)
 	}
 }
 

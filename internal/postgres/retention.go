@@ -10,29 +10,30 @@ import (
 
 // The ids of tasks sort by when they were made, so the oldest of a state are the
 // head of an index. A task that ever had an investigation stays: it is evidence.
-// So as not to look at those again and again, each call goes on after the last.
+// So as not to look at those again and again, each call goes on after the last; and it does not
+// lock them, which would write each of them once a round for ever.
 // Who opens an investigation holds the task by then, or finds it gone.
 const lockOldTasks = `
 WITH seen AS MATERIALIZED (
-    SELECT t.task_uuid
+    SELECT t.task_uuid, (SELECT d.dlq_entry_uuid FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid LIMIT 1) IS NOT NULL AS stays
     FROM tasker.tasks t
     WHERE t.state = $1 AND t.task_uuid > $2 AND t.task_uuid < $3
     ORDER BY t.task_uuid
     LIMIT $5
 ),
 sized AS MATERIALIZED (
-    SELECT s.task_uuid, sum(n.steps) OVER (ORDER BY s.task_uuid) - n.steps AS before
+    SELECT s.task_uuid, s.stays, sum(n.steps) OVER (ORDER BY s.task_uuid) - n.steps AS before
     FROM seen s
-    CROSS JOIN LATERAL (SELECT count(*) AS steps FROM tasker.workflow_steps w WHERE w.task_uuid = s.task_uuid) n
+    CROSS JOIN LATERAL (SELECT count(*) AS steps FROM tasker.workflow_steps w WHERE w.task_uuid = s.task_uuid AND NOT s.stays) n
 ),
 few AS MATERIALIZED (
-    SELECT task_uuid FROM sized WHERE before < $6
+    SELECT task_uuid, stays FROM sized WHERE before < $6
 ),
 old AS MATERIALIZED (
     SELECT t.task_uuid
     FROM few
     JOIN tasker.tasks t ON t.task_uuid = few.task_uuid
-    WHERE t.state = $1 AND t.updated_at < clock_timestamp() - $4::interval
+    WHERE NOT few.stays AND t.state = $1 AND t.updated_at < clock_timestamp() - $4::interval
     ORDER BY t.task_uuid
     FOR UPDATE OF t SKIP LOCKED
 )
