@@ -15,8 +15,8 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// A Server is a backend that lets a worker claim steps by their ids: package client's
-// Backend, or the engine inside a program.
+// A Server is a backend that lets a worker claim steps by their ids: the Backend of package
+// client. Package embedded has none: its workers ask the engine in their own program.
 type Server interface {
 	worker.Backend
 	TakeSteps(ctx context.Context, id tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error)

@@ -173,6 +173,29 @@ func TestNewHidesThePassword(t *testing.T) {
 	}
 }
 
+// The commands of RabbitMQ are about the virtual host / unless they name another.
+func TestRemediesNameTheVirtualHost(t *testing.T) {
+	for vhost, flag := range map[string]string{"": "", "my%20shop": " --vhost 'my shop'"} {
+		b, err := New(Options{URL: "amqp://localhost/" + vhost})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &session{b: b, declared: map[string]*declaration{}}
+		refused := b.refusal(b.workQueue("n"), &amqp091.Error{Code: amqp091.AccessRefused})
+		silent := s.giveUp(t.Context(), "n")
+		routed := (&routed{s, []Routed{{}}}).silent(t.Context(), 0)
+		for err, command := range map[error]string{
+			refused: "rabbitmqctl set_permissions USER '.*' '.*' '.*'" + flag,
+			silent:  "rabbitmq-queues quorum_status 'worker.n.executions'" + flag + " shows",
+			routed:  "rabbitmq-queues quorum_status QUEUE" + flag,
+		} {
+			if !strings.Contains(err.Error(), command) || strings.Contains(err.Error(), "vhost") != (flag != "") {
+				t.Errorf("on %q: %v", vhost, err)
+			}
+		}
+	}
+}
+
 func TestWithoutABroker(t *testing.T) {
 	noLeaks(t)
 	b, err := New(Options{URL: "amqp://user:geheim@127.0.0.1:1/"})

@@ -131,7 +131,7 @@ func (r *routed) silent(_ context.Context, place int) error {
 		return blockedError(*reason) // then no queue confirms anything
 	}
 	return tasker.Errorf(tasker.Unavailable, "the message broker confirmed nothing for %s: a queue that is bound to "+
-		"exchange %q for key %q may have no leader; see rabbitmq-queues quorum_status", Silence, r.s.b.o.Exchange, r.list[place].Key)
+		"exchange %q for key %q may have no leader; see rabbitmq-queues quorum_status QUEUE%s", Silence, r.s.b.o.Exchange, r.list[place].Key, r.s.b.vhostFlag())
 }
 
 func (*routed) confirmed(context.Context, []error) {}

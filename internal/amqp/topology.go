@@ -108,9 +108,9 @@ func (s *session) giveUp(ctx context.Context, namespace string) error {
 		return blockedError(*reason) // then no queue confirms anything
 	}
 	name := QueueOf(namespace)
-	err := tasker.Errorf(tasker.Unavailable, "%s confirms no messages: if rabbitmq-queues quorum_status %s shows no leader, "+
+	err := tasker.Errorf(tasker.Unavailable, "%s confirms no messages: if rabbitmq-queues quorum_status %s%s shows no leader, "+
 		"a crash has broken it (RabbitMQ does not always recover a queue that was made shortly before); %s",
-		queueNoun(name), quote(name), s.b.workQueue(namespace).remedy)
+		queueNoun(name), quote(name), s.b.vhostFlag(), s.b.workQueue(namespace).remedy)
 	s.b.note(ctx, silentNoun(name), err)
 	s.believe(namespace, err, silenceRest)
 	return err
@@ -178,11 +178,15 @@ func (b *Broker) exchange(name string) thing {
 	}
 }
 
-func (b *Broker) queue(name string, args amqp091.Table, exchange, key string) thing {
-	vhost := ""
-	if b.vhost != "/" {
-		vhost = " --vhost " + quote(b.vhost)
+// vhostFlag ends the commands of RabbitMQ that are about a virtual host: they take / for the one that is meant.
+func (b *Broker) vhostFlag() string {
+	if b.vhost == "/" {
+		return ""
 	}
+	return " --vhost " + quote(b.vhost)
+}
+
+func (b *Broker) queue(name string, args amqp091.Table, exchange, key string) thing {
 	return thing{
 		noun: queueNoun(name),
 		declare: func(ch *amqp091.Channel) error {
@@ -191,7 +195,7 @@ func (b *Broker) queue(name string, args amqp091.Table, exchange, key string) th
 			}
 			return ch.QueueBind(name, key, exchange, false, nil)
 		},
-		remedy: "once it is empty, delete the queue, and Tasker makes it anew: rabbitmqctl delete_queue " + quote(name) + vhost,
+		remedy: "once it is empty, delete the queue, and Tasker makes it anew: rabbitmqctl delete_queue " + quote(name) + b.vhostFlag(),
 	}
 }
 
@@ -225,7 +229,7 @@ func (b *Broker) workQueue(namespace string) thing {
 func (s *session) declare(ctx context.Context, t thing) error {
 	err := s.do(ctx, t.declare)
 	if err != nil && isRefusal(err) {
-		err = refusal(t, err)
+		err = s.b.refusal(t, err)
 	}
 	if err == nil || isRefusal(err) {
 		s.b.note(ctx, t.noun, err)
@@ -249,7 +253,7 @@ func isRefusal(err error) bool {
 }
 
 // refusal explains what the broker said about a thing, and what to do.
-func refusal(t thing, err error) error {
+func (b *Broker) refusal(t thing, err error) error {
 	e, _ := errors.AsType[*amqp091.Error](err)
 	said := strings.TrimPrefix(e.Reason, "PRECONDITION_FAILED - ")
 	err = &answer{said, e}
@@ -267,7 +271,7 @@ func refusal(t thing, err error) error {
 		return &tasker.Error{
 			Code: tasker.Forbidden, Err: err,
 			Message: fmt.Sprintf("%s may not be declared (%s): give the user of Tasker configure, write and read: "+
-				"rabbitmqctl set_permissions USER '.*' '.*' '.*'", t.noun, said),
+				"rabbitmqctl set_permissions USER '.*' '.*' '.*'%s", t.noun, said, b.vhostFlag()),
 		}
 	}
 	return &tasker.Error{
