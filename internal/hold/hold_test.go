@@ -2,6 +2,7 @@ package hold_test
 
 import (
 	"encoding/json"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -430,25 +431,45 @@ func TestOneTaskHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// What happens to a held step in the meantime is respected.
+// What happens to a held step in the meantime is respected, and that it could not be let go is no
+// concern then.
 func TestHeldStepsMayMove(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	tasks := h.tasks("refund", 3)
 	held := h.hold(tasker.HoldScope{Handler: "run"})
 	h.aside()
+	var failed []postgres.Failed
+	for _, task := range append(tasks, tasker.NewID()) { // the last one is gone
+		failed = append(failed, postgres.Failed{StepRef: tasker.StepRef{TaskUUID: task}, Err: errors.New("no")})
+	}
+	_, err := h.DB.DeferWork(h.Context(), postgres.LetHeldGo, failed)
+	h.Must(err)
+	deferred := func(want int) {
+		t.Helper()
+		if n := h.Count(`SELECT count(*) FROM tasker.deferred_work`); n != want {
+			t.Errorf("%d tasks are tried again, want %d", n, want)
+		}
+	}
 	h.Must(h.Engine.CancelTask(h.Context(), tasks[0], "anna", "not wanted"))
-	_, err := h.Engine.OperateStep(h.Context(), tasks[1], h.step(tasks[1]), tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "anna", Reason: "done by hand", Interrupt: true})
+	deferred(3)
+	_, err = h.Engine.OperateStep(h.Context(), tasks[1], h.step(tasks[1]), tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "anna", Reason: "done by hand", Interrupt: true})
 	h.Must(err)
 	h.want(held.UUID, tasker.HoldActive, 1)
+	deferred(2)
+	h.Exec(`UPDATE tasker.deferred_work SET retry_at = now()`)
 	h.Exec(`UPDATE tasker.workflow_steps SET state = 'cancelled', expires_at = NULL WHERE task_uuid = $1`, tasks[2]) // as psql would
 	h.Exec(`UPDATE tasker.tasks SET state = 'cancelled', stale_at = NULL, warn_at = NULL WHERE task_uuid = $1`, tasks[2])
 	h.Exec(`INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at) VALUES ($1, 'steps_in_process', 'cancelled', 'cancel', now())`, tasks[2])
 	h.Exec(`INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at) VALUES ($1, $2, 'enqueued', 'cancelled', 'cancel', 1, now())`, tasks[2], h.step(tasks[2]))
 	_, err = h.holds.Release(h.Context(), held.UUID, []int{}, by)
 	h.Must(err)
+	_, err = h.holds.Tidy(h.Context())
+	h.Must(err)
+	deferred(1)
 	h.judge(3)
 	h.want(held.UUID, tasker.HoldEnded, 0)
+	deferred(0)
 	if got := len(h.claim(10)); got != 0 {
 		t.Errorf("%d steps are handed out", got)
 	}

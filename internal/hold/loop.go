@@ -32,13 +32,16 @@ func (s *Service) Loops() []*loop.Loop {
 	}
 }
 
-// Tidy removes holds that ended long ago, and lets steps go that a hold which has ended left
+// Tidy removes holds that ended long ago and what is known of steps that are held no more, and lets steps go that a hold which has ended left
 // behind.
 func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
 	if err := s.db.PruneHolds(ctx, keepFor, 100); err != nil {
 		return 0, err
 	}
 	if err := s.db.ForgetReleases(ctx, restSize); err != nil {
+		return 0, err
+	}
+	if err := s.db.ForgetLetGo(ctx, restSize); err != nil {
 		return 0, err
 	}
 	lost, err := s.db.LostHold(ctx)

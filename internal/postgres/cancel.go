@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-const cancelSteps = `
+var cancelSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 open AS MATERIALIZED (
     SELECT s.task_uuid, s.step_uuid, s.state, s.namespace, s.handler, s.priority, s.state_since
@@ -30,7 +30,9 @@ let_go AS (
     DELETE FROM tasker.held_steps q
     USING (SELECT * FROM open o WHERE o.state = 'enqueued') s
     WHERE q.task_uuid = s.task_uuid AND q.step_uuid = s.step_uuid
+    RETURNING q.task_uuid
 ),
+` + heldNoMore("let_go") + `,
 moved AS (
     UPDATE tasker.workflow_steps s
     SET state = 'cancelled', state_since = c.at, updated_at = c.at, fence = s.fence + 1, lease_expires_at = NULL,

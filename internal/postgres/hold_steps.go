@@ -177,6 +177,13 @@ longer AS (
 )`
 }
 
+// heldNoMore forgets that steps of a part of a statement could not be let go: they are held no more.
+func heldNoMore(part string) string {
+	return `good AS (
+    DELETE FROM tasker.deferred_work f USING ` + part + ` p WHERE f.kind = '` + LetHeldGo + `' AND f.task_uuid = p.task_uuid
+)`
+}
+
 // letGo puts held steps of locked tasks back into the queue, with all of their time. A row
 // whose step is elsewhere is outdated and only removed. The update of the step is what tells
 // its task that it moves: settling begins its staleness anew, and the time that it was held
@@ -218,9 +225,7 @@ announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
     SELECT task_uuid, step_uuid, namespace FROM back WHERE $6 ORDER BY task_uuid, step_uuid
 ),
-good AS (
-    DELETE FROM tasker.deferred_work f USING back b WHERE f.kind = '` + LetHeldGo + `' AND f.task_uuid = b.task_uuid
-),
+` + heldNoMore("next") + `,
 noted AS (
     INSERT INTO tasker.hold_releases (hold_uuid, task_uuid, step_uuid, wave, fence, released_at)
     SELECT $1, b.task_uuid, b.step_uuid, $4::int, b.fence, c.at
@@ -326,7 +331,8 @@ gone AS (
     USING unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
     WHERE q.task_uuid = d.task_uuid AND q.step_uuid = d.step_uuid
     RETURNING q.task_uuid, q.step_uuid
-),` + holdsEnd("gone") + `
+),` + holdsEnd("gone") + `,
+` + heldNoMore("gone") + `
 SELECT count(*) FROM gone`
 
 // dropHeld removes held steps whose step moves; they have not moved yet. The caller has locked
@@ -336,6 +342,23 @@ func (tx *Tx) dropHeld(ctx context.Context, steps []tasker.StepRef) error {
 	_, err := tx.Exec(ctx, dropHeld, tasks, ids)
 	if err != nil {
 		return fmt.Errorf("forget held steps: %w", err)
+	}
+	return nil
+}
+
+const forgetLetGo = `
+DELETE FROM tasker.deferred_work f
+USING (
+    SELECT d.task_uuid, d.step_uuid FROM tasker.deferred_work d
+    WHERE d.kind = '` + LetHeldGo + `' AND NOT EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = d.task_uuid AND q.hold_uuid IS NOT NULL OFFSET 0)
+    LIMIT $1
+) o
+WHERE f.kind = '` + LetHeldGo + `' AND f.task_uuid = o.task_uuid AND f.step_uuid = o.step_uuid`
+
+// ForgetLetGo forgets that steps of tasks could not be let go which are held no more, up to limit.
+func (db *DB) ForgetLetGo(ctx context.Context, limit int) error {
+	if _, err := db.pool.Exec(ctx, forgetLetGo, limit); err != nil {
+		return fmt.Errorf("forget which held steps could not be let go: %w", err)
 	}
 	return nil
 }
