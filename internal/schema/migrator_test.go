@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -209,6 +210,51 @@ func TestFinish(t *testing.T) {
 		"migrations/0005_size.sql", "functions and views"}, p.up(finishing.program(t))); diff != "" {
 		t.Errorf("a new database has nothing of a previous version: %s", diff)
 	}
+}
+
+// An upgrade that was interrupted leaves what servers of the previous version need to
+// its end, too: they run on until it is through.
+func TestFinishAfterAnInterruptedUpgrade(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	indexed := first.with(files{"migrations/0002_by_n.sql": "CREATE INDEX box_by_n ON tasker.box (n);"})
+	finishing := indexed.with(files{
+		"migrations/0003_colour.sql":       "ALTER TABLE tasker.box ADD colour text;",
+		"migrations/0004_without_by_n.sql": "-- tasker:finish\nDROP INDEX CONCURRENTLY IF EXISTS tasker.box_by_n;",
+		"migrations/0005_size.sql":         "ALTER TABLE tasker.box ADD size int;",
+	})
+	later := finishing.with(files{"migrations/0006_weight.sql": "ALTER TABLE tasker.box ADD weight int;"})
+	broken := func(f files) schema.Program {
+		return f.with(files{"migrations/0005_size.sql": "SELECT 1/0;"}).program(t)
+	}
+	index := func() string { return p.text(`SELECT coalesce(to_regclass('tasker.box_by_n')::text, 'none')`) }
+	upTo := func(want []string, program schema.Program) {
+		t.Helper()
+		if diff := cmp.Diff(want, p.up(program)); diff != "" {
+			t.Error(diff)
+		}
+	}
+
+	p.up(indexed.program(t))
+	p.refused(broken(finishing), "0005_size.sql", "migrations/0003_colour.sql applied before")
+	upTo([]string{"migrations/0005_size.sql", "functions and views"}, finishing.program(t))
+	if err := p.err(finishing.program(t)); err != nil || index() != "box_by_n" {
+		t.Errorf("before it is finished: %v, index %s", err, index())
+	}
+	if got, err := finishing.program(t).Finish(t.Context(), p.conn); err != nil || !slices.Equal(got, []string{"migrations/0004_without_by_n.sql"}) || index() != "none" {
+		t.Errorf("finished: %v, %v, index %s", got, err, index())
+	}
+	upTo([]string{"migrations/0006_weight.sql", "functions and views"}, later.program(t)) // to finish is not half an upgrade
+
+	p.exec(`DROP SCHEMA tasker CASCADE`)
+	p.up(indexed.program(t))
+	p.refused(broken(finishing), "0005_size.sql")
+	upTo([]string{"migrations/0005_size.sql", "functions and views"}, finishing.program(t))
+	upTo([]string{"migrations/0004_without_by_n.sql", "migrations/0006_weight.sql", "functions and views"}, later.program(t))
+
+	p.exec(`DROP SCHEMA tasker CASCADE`)
+	p.refused(broken(finishing), "0005_size.sql", "migrations/0004_without_by_n.sql")
+	upTo([]string{"migrations/0005_size.sql", "functions and views"}, finishing.program(t)) // no server has run on it
 }
 
 func TestOnlyAViewHasChanged(t *testing.T) {

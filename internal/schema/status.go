@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,20 +63,31 @@ func (r Report) lacking(finishes bool) []Migration {
 }
 
 // due returns the migrations that an upgrade applies. Those of an earlier upgrade that
-// was never finished are among them: only servers of that one can run by now.
+// was never finished are among them: only servers of that one can run by now. An upgrade
+// that goes on after an interruption leaves them all, since those of its own cannot be
+// told from others and the previous version may still run. A new database has no servers.
 func (r Report) due() []Migration {
 	pending := r.Pending()
 	if len(pending) == 0 {
 		return nil
 	}
 	oldest, newest := pending[0].Version, pending[len(pending)-1].Version
+	leftOver := func(m Migration) bool { return m.Version < oldest && !r.interrupted() }
 	var list []Migration
 	for _, m := range r.Migrations {
-		if m.AppliedAt == nil && m.Version <= newest && (!m.Finishes || m.Version < oldest) || m.AppliedAt == nil && r.Database == 0 {
+		if m.AppliedAt == nil && m.Version <= newest && (!m.Finishes || leftOver(m)) || m.AppliedAt == nil && r.ObjectsAt == nil {
 			list = append(list, m)
 		}
 	}
 	return list
+}
+
+// interrupted reports whether an upgrade ended before its last act, which makes the
+// functions and views. What finishes an upgrade is applied after that.
+func (r Report) interrupted() bool {
+	return slices.ContainsFunc(r.Migrations, func(m Migration) bool {
+		return m.AppliedAt != nil && !m.Finishes && (r.ObjectsAt == nil || m.AppliedAt.After(*r.ObjectsAt))
+	})
 }
 
 // Err is nil if the database has the schema of this program. Otherwise it says
