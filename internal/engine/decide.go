@@ -48,6 +48,9 @@ func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
 		if err != nil || len(free) == 0 {
 			return err
 		}
+		if d.namespaces, err = tx.StartTasks(ctx, free); err != nil {
+			return err
+		}
 		due := stepsOf(free, rows)
 		for n := 0; len(due) > 0 && n < decideRounds; n++ { // what is left is due still
 			if due, err = d.round(ctx, due); err != nil {

@@ -12,6 +12,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // when gives a step a condition.
@@ -257,6 +258,22 @@ func TestATaskThatStartsLaterDecidesThen(t *testing.T) {
 	h.accepted(success(h.claimOne("a"), `1`))
 	h.wantSkipped(task, "b", "condition")
 	h.wantState(task, tasker.TaskComplete)
+}
+
+// Whether the loop that starts tasks or the one that decides comes first, the first steps of a task begin.
+func TestATaskThatStartsLaterIsDecidedBeforeItIsStarted(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("later", enginetest.Step("plain"), when("context.go", enginetest.Step("a")))
+	task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "later", Context: json.RawMessage(`{"go": true}`), StartAt: time.Now().Add(time.Hour)})
+	h.Exec(`UPDATE tasker.tasks SET start_at = clock_timestamp()`)
+	h.Exec(`UPDATE tasker.workflow_steps SET decide_at = clock_timestamp() WHERE name = 'a'`)
+	_, err := h.Engine.Pass(h.Context(), postgres.DecideSteps)
+	h.Must(err)
+	h.wantStep(task, "a", tasker.StepEnqueued, 1)
+	h.tick()
+	h.wantStep(task, "plain", tasker.StepEnqueued, 1)
+	h.wantState(task, tasker.TaskStepsInProcess)
 }
 
 // A step that cannot be decided for a while delays no other, and is decided later.

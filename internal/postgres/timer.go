@@ -65,6 +65,21 @@ func (tx *Tx) EnqueueReady(ctx context.Context, tasks []tasker.ID) ([]string, er
 	return append(list, items...), err
 }
 
+const startedTasks = `SELECT t.task_uuid FROM tasker.tasks t WHERE t.task_uuid = ANY ($1) AND t.state = 'pending' AND t.start_at <= clock_timestamp()`
+
+// StartTasks enqueues the steps that wait for nothing of those of the tasks whose start is due, and returns the namespaces in which it did.
+// Whoever settles such a task calls it before: settled, it is not found by [DB.TasksToStart] any more.
+func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) ([]string, error) {
+	due, err := column[tasker.ID](ctx, tx, startedTasks, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("look for tasks to start: %w", err)
+	}
+	if len(due) == 0 {
+		return nil, nil
+	}
+	return tx.EnqueueReady(ctx, due)
+}
+
 // PromoteItems enqueues the items of map steps of tasks that wait for places which are free, and
 // returns the namespaces in which it did. The caller settles the tasks afterwards.
 func (tx *Tx) PromoteItems(ctx context.Context, tasks []tasker.ID) ([]string, error) {
