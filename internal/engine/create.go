@@ -135,7 +135,8 @@ type creation struct {
 	recreates bool                                                                        // its tasks take the unique keys of those that they replace
 	checks    *templatefile.Budget                                                        // of all contexts together
 
-	searchCost int // of the attributes of all of them
+	searchCost int  // of the attributes of all of them
+	remembered bool // the last template was read before
 
 	// What the last try to store them found.
 	unknown bool // they may be stored
@@ -170,6 +171,9 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 		}
 	}
 	t, err := c.lay(ctx, r, decoded)
+	if err != nil && c.remembered {
+		return Created{}, errOldTemplate
+	}
 	if held, is := errors.AsType[*heldKey](err); is && held.policy == tasker.ConflictUseExisting {
 		return Created{TaskUUID: held.by}, nil
 	}
@@ -230,10 +234,8 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 	if err != nil {
 		return nil, err
 	}
-	switch err := g.input.Check(ctx, c.checks, decoded); {
-	case err != nil && remembered:
-		return nil, errOldTemplate
-	case err != nil:
+	c.remembered = remembered
+	if err := g.input.Check(ctx, c.checks, decoded); err != nil {
 		return nil, within("context", err)
 	}
 	options := optionsOf(r, g.stored.Template, c.asked)
@@ -279,8 +281,8 @@ func (c *creation) find(ctx context.Context, g *graph, t *postgres.CreatedTask) 
 	return err
 }
 
-// errOldTemplate says that a request does not fit a template that is remembered; there may
-// be a newer one.
+// errOldTemplate says that a request makes no task of a template that is remembered, of whatever reason; there may
+// be a newer one, and nothing is stored that would tell.
 var errOldTemplate = errors.New("template is remembered")
 
 // template returns the template of a request, and whether it is one that was read before.

@@ -420,7 +420,7 @@ func TestAQueueWithoutAWorkerBehindOneWithAWorker(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	served, unserved := enginetest.Step("one"), enginetest.Step("one")
-	unserved.Handler.Callable = "other"
+	unserved.Handler.Callable = "unserved"
 	h.Template("single", served)
 	h.Template("lonely", unserved)
 	h.limit(tasker.LimitRef{Namespace: enginetest.Namespace, Kind: tasker.NamespaceLimit}, 1)
@@ -436,7 +436,7 @@ func TestAQueueWithoutAWorkerBehindOneWithAWorker(t *testing.T) {
 	}
 	h.accepted(success(first[0], `1`))
 	h.tick()
-	if n := h.Count(`SELECT count(*) FROM tasker.ready_steps WHERE handler = 'other'`); n != 1 || h.aside() != 1 {
+	if n := h.Count(`SELECT count(*) FROM tasker.ready_steps WHERE handler = 'unserved'`); n != 1 || h.aside() != 1 {
 		t.Errorf("%d steps of the queue without a worker are back, %d are put aside; want one of each", n, h.aside())
 	}
 }

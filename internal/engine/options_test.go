@@ -192,6 +192,35 @@ func (h *harness) wantOpen(want ...tasker.ID) {
 	}
 }
 
+// What a version of a template says that is not the newest any more leads to no answer, though it is remembered.
+func TestTheUniqueKeyIsThatOfTheNewestVersion(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	version := func(version, key string) {
+		t.Helper()
+		_, _, err := h.Engine.RegisterTemplate(h.Context(), tasker.Template{
+			Namespace: h.Space, Name: "keyed", Version: version, Start: tasker.StartRules{Unique: tasker.Unique{Key: key, OnConflict: tasker.ConflictUseExisting}}, Steps: []tasker.StepTemplate{enginetest.Step("a")},
+		}, "")
+		h.Must(err)
+	}
+	create := func(doc string) engine.Created {
+		t.Helper()
+		list, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: h.Space, Name: "keyed", Context: json.RawMessage(doc)}})
+		h.Must(err)
+		return list[0]
+	}
+	version("1.0.0", "context.customer")
+	first := create(`{"customer": "c", "order": "1"}`)
+	if c := create(`{"customer": "c", "order": "2"}`); c.New || c.TaskUUID != first.TaskUUID {
+		t.Errorf("created %+v, want the open task", c)
+	}
+	version("1.1.0", "context.order")
+	if c := create(`{"customer": "c", "order": "2"}`); !c.New {
+		t.Errorf("another order is said to be task %s, by the key of the version before", c.TaskUUID)
+	}
+}
+
+
 func TestAUniqueKeyHasOneOpenTask(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
