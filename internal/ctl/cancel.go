@@ -9,6 +9,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
 )
 
 func (p *program) cancelCommand() *cobra.Command {
@@ -49,44 +50,35 @@ Cancelling it again without --compensate stops that.`,
 func (p *program) cancelAllCommand() *cobra.Command {
 	var q taskQuery
 	var r apiv1.CancelTasks
-	c := answer(p, help{
+	c := p.command(help{
 		use:   "cancel-all --namespace NAMESPACE --reason TEXT",
 		short: "Cancel the open tasks that fit a filter",
 		long: `Cancel the open tasks that fit a filter, part by part, each in a transaction of its own. The
 filter must name more than a status and a time. Tasks that undo what they have done stay as
 they are. With --dry-run nothing changes, and the first tasks are shown. It may be
-interrupted, and repeated.
+interrupted, and repeated. The exit code is 1 when tasks are left that fit the filter.
 
 With --compensate what their completed steps have done is undone before they are cancelled.`,
 		example: `  tasker-ctl task cancel-all --namespace orders --name fulfil --tag campaign-7 --dry-run
   tasker-ctl task cancel-all --namespace orders --attribute customer:4711 --reason "the customer has left"`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) (all apiv1.CancelledTasks, err error) {
+	}, func(ctx context.Context, _ arguments) error {
 		if err := q.read(); err != nil {
-			return all, err
+			return err
 		}
 		if !r.DryRun {
 			if err := p.said(&r.By, &r.Reason); err != nil {
-				return all, err
+				return err
 			}
 		}
-		return p.cancelAll(ctx, api, q.TaskQuery, r)
-	}, func(all apiv1.CancelledTasks) {
-		switch {
-		case r.DryRun && all.More:
-			p.done("%s and more would be cancelled", plural(all.Cancelled, "task"))
-		case r.DryRun:
-			p.done("%s would be cancelled", plural(all.Cancelled, "task"))
-		default:
-			p.done("%s cancelled!", plural(all.Cancelled, "task"))
+		api, err := p.api()
+		if err != nil {
+			return err
 		}
-		if all.Failed > 0 {
-			p.warn("%s could not be cancelled: the log of the server says why", plural(all.Failed, "task"))
+		all, err := p.cancelAll(ctx, api, q.TaskQuery, r)
+		if err != nil {
+			return err
 		}
-		if r.DryRun {
-			list(p, all.Sample, columns{none: "No tasks.", names: []string{"task", "template", "version", "state", "created"}}, func(t apiv1.Task) []string {
-				return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, stateText(t), at(&t.CreatedAt)}
-			})
-		}
+		return p.cancelled(all, r.DryRun)
 	})
 	q.flags(c)
 	c.Flags().BoolVar(&r.Compensate, "compensate", false, "undo what their completed steps have done")
@@ -97,10 +89,14 @@ With --compensate what their completed steps have done is undone before they are
 }
 
 // cancelAll asks for part after part. A part of which no task could be cancelled is the last.
+// Tasks that could not be cancelled still fit the filter, and are in the part after as well.
 func (p *program) cancelAll(ctx context.Context, api *client.Client, q client.TaskQuery, r apiv1.CancelTasks) (apiv1.CancelledTasks, error) {
 	var all apiv1.CancelledTasks
 	for {
 		part, err := api.CancelTasks(ctx, q, r)
+		if err != nil && all.Cancelled > 0 {
+			return all, fmt.Errorf("%s cancelled; the others: %w", plural(all.Cancelled, "task"), err)
+		}
 		if err != nil {
 			return all, err
 		}
@@ -112,6 +108,37 @@ func (p *program) cancelAll(ctx context.Context, api *client.Client, q client.Ta
 			return all, nil
 		}
 		p.hint("%d cancelled; there are more", all.Cancelled)
+	}
+}
+
+// cancelled prints what became of the tasks of a filter. The error is an exit code when some
+// are left.
+func (p *program) cancelled(all apiv1.CancelledTasks, dry bool) error {
+	err := p.show(all, func() { p.printCancelled(all, dry) })
+	if err == nil && !dry && (all.Failed > 0 || all.More) {
+		err = cli.Exit(cli.ExitError)
+	}
+	return err
+}
+
+func (p *program) printCancelled(all apiv1.CancelledTasks, dry bool) {
+	if dry {
+		text := plural(all.Cancelled, "task")
+		if all.More {
+			text += " and more"
+		}
+		p.done("%s would be cancelled", text)
+		list(p, all.Sample, columns{none: "No tasks.", names: []string{"task", "template", "version", "state", "created"}}, func(t apiv1.Task) []string {
+			return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, stateText(t), at(&t.CreatedAt)}
+		})
+		return
+	}
+	p.done("%s cancelled!", plural(all.Cancelled, "task"))
+	if all.Failed > 0 {
+		p.warn("%s could not be cancelled: the log of the server says why", plural(all.Failed, "task"))
+	}
+	if all.More {
+		p.warn("More tasks fit the filter and are not cancelled: none of the next part could be")
 	}
 }
 

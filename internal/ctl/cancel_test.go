@@ -1,0 +1,72 @@
+package ctl
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"tasker.example/tasker/apiv1"
+)
+
+// answers is a server that answers one request after the other; an [apiv1.Error] is a
+// refusal.
+func answers(t *testing.T, list ...any) (url string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(list) == 0 {
+			t.Errorf("one request too many: %s %s", r.Method, r.URL.Path)
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		next := list[0]
+		list = list[1:]
+		if _, refused := next.(apiv1.Error); refused {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		if err := json.NewEncoder(w).Encode(next); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+var broken = apiv1.Error{Error: apiv1.ErrorBody{Code: "INTERNAL", Message: "it broke"}}
+
+func TestCancelAllSaysWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		dry     bool
+		answers []any
+		code    int
+		out     string
+		err     string
+	}{
+		{"all", false, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}, apiv1.CancelledTasks{Cancelled: 7}}, 0, "107 tasks cancelled!", "100 cancelled; there are more"},
+		{"some fail", false, []any{apiv1.CancelledTasks{Cancelled: 98, Failed: 2, More: true}, apiv1.CancelledTasks{Cancelled: 1, Failed: 3}}, 1, "99 tasks cancelled!", "3 tasks could not be cancelled"},
+		{"a part of failures", false, []any{apiv1.CancelledTasks{Cancelled: 3, More: true}, apiv1.CancelledTasks{Failed: 100, More: true}}, 1, "3 tasks cancelled!", "More tasks fit the filter and are not cancelled"},
+		{"a part that ended meanwhile", false, []any{apiv1.CancelledTasks{More: true}}, 1, "0 tasks cancelled!", "More tasks fit the filter"},
+		{"an error later", false, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}, broken}, 1, "", "100 tasks cancelled; the others: it broke"},
+		{"an error at once", false, []any{broken}, 1, "", "Error: it broke"},
+		{"a dry run", true, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}}, 0, "100 tasks and more would be cancelled", "No tasks."},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			args := []string{"task", "cancel-all", "--namespace", "orders", "--reason", "off"}
+			if tt.dry {
+				args = append(args, "--dry-run")
+			}
+			code, stdout, stderr := runAt(answers(t, tt.answers...), "", args...)
+			if code != tt.code || !strings.Contains(stdout, tt.out) || !strings.Contains(stderr, tt.err) {
+				t.Errorf("exit code %d, printed %q and %q", code, stdout, stderr)
+			}
+		})
+	}
+	code, stdout, _ := runAt(answers(t, apiv1.CancelledTasks{Failed: 1}), "", "task", "cancel-all", "--namespace", "orders", "--reason", "off", "-o", "json")
+	if code != 1 || !strings.Contains(stdout, `"failed": 1`) {
+		t.Errorf("as JSON: exit code %d, printed %q", code, stdout)
+	}
+}
