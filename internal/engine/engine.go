@@ -116,9 +116,9 @@ type Engine struct {
 	due       atomic.Pointer[dueWatch] // of the loops; nil before there are any
 	fruitless map[string]*atomic.Int32 // by kind of work, the passes in a row that found nothing
 
-	works    []work
-	retrying sync.Mutex
-	retried  postgres.RetryMark
+	works   []work
+	batch   int // rows that a pass of a timer looks for at once
+	retries retries
 }
 
 // New returns an engine on a database whose schema is current.
@@ -151,8 +151,8 @@ func New(db *postgres.DB, o Options) *Engine {
 		o.Expired = func(context.Context, string, string, string) {}
 	}
 	e := &Engine{
-		now: o.Now,
-		db:  db, bounds: o.Bounds.Complete(), environment: o.Environment, retention: o.Retention, log: o.Log,
+		now: o.Now, batch: timerBatch,
+		db: db, bounds: o.Bounds.Complete(), environment: o.Environment, retention: o.Retention, log: o.Log,
 		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.NoAutoRecover,
 		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, concluded: o.Concluded, fired: o.Fired, expired: o.Expired,
 		leftOut: o.LeftOut, tasksExpired: o.TasksExpired,

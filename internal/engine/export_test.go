@@ -71,3 +71,6 @@ func (e *Engine) RelieveQueues(ctx context.Context) error {
 	_, err := e.relieveQueues(ctx)
 	return err
 }
+
+// SetBatch sets how many rows a pass of a timer looks for at once.
+func (e *Engine) SetBatch(n int) { e.batch = n }

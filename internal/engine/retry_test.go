@@ -2,13 +2,16 @@ package engine_test
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/loop"
 )
 
 // due makes it so that the rests of failed steps are over, and does nothing more.
@@ -238,5 +241,56 @@ func TestTheSnapshotHasEveryFailure(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// What is due since a while is gone through without a rest, however many steps of tasks in error
+// stand before it; after that, passes look for what comes lately, until the next round may begin.
+func TestALateRetryDoesNotWaitBehindTasksInError(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	now := time.Now()
+	h.Engine = engine.New(h.DB, engine.Options{Now: func() time.Time {
+		now = now.Add(time.Second) // each look takes as long
+		return now
+	}})
+	h.Engine.SetBatch(2)
+	h.Template("single", attempts(2, enginetest.Step("one")))
+	stuck := make([]tasker.ID, 5)
+	for i := range stuck {
+		stuck[i] = h.Create("single")
+		h.accepted(failure(h.claimOne("one"), true))
+	}
+	h.Exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() - interval '1 hour'`)
+	h.Exec(`UPDATE tasker.tasks SET state_since = state_since - interval '2 hours', warn_at = warn_at - interval '2 hours', stale_at = stale_at - interval '2 hours'`)
+	h.Exec(`SELECT tasker.detect_and_transition_stale_tasks(false, 10)`)
+	task := h.Create("single")
+	h.accepted(failure(h.claimOne("one"), true))
+	h.Exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() - interval '1 minute' WHERE task_uuid = $1`, task)
+	loops := h.Engine.Loops()
+	retry := loops[slices.IndexFunc(loops, func(l *loop.Loop) bool { return l.Name == "retry steps" })]
+	round := func() (passes int) {
+		t.Helper()
+		for next := loop.AtOnce; next == loop.AtOnce && passes < 100; passes++ {
+			var err error
+			next, err = retry.Pass(t.Context())
+			h.Must(err)
+		}
+		return passes
+	}
+	if n, s := round(), h.step(task, "one").State; n != 4 || s != tasker.StepEnqueued { // the last one finds the end
+		t.Errorf("after %d passes of two the sixth step is %s, want enqueued after 4", n, s)
+	}
+	if n := round(); n != 1 {
+		t.Errorf("the next round of %d passes begins at once", n)
+	}
+	now = now.Add(time.Minute)
+	if n := round(); n != 3 {
+		t.Errorf("the next round has %d passes, want 3", n)
+	}
+	for _, id := range stuck {
+		if s := h.step(id, "one").State; s != tasker.StepError {
+			t.Errorf("a step of a task in error is %s", s)
+		}
 	}
 }

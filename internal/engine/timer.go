@@ -116,8 +116,8 @@ func (e *Engine) timers() []timer {
 func (e *Engine) timed(kind string) func(context.Context) (time.Duration, error) {
 	w := e.work(kind)
 	return func(ctx context.Context) (time.Duration, error) {
-		n, err := e.pass(ctx, w, timerBatch)
-		if n >= timerBatch {
+		n, err := e.pass(ctx, w, e.batch)
+		if n >= e.batch || w.more != nil && w.more() {
 			return loop.AtOnce, err
 		}
 		return 0, err
@@ -140,7 +140,7 @@ func (e *Engine) newWorks() []work {
 		{kind: postgres.WatchDeadlines, chunk: deadlineChunk, find: e.db.DeadlinesToLookAt, do: e.watchDeadlines},
 		{
 			kind: postgres.RetrySteps, chunk: moveChunk,
-			find: ofTasks(e.findRetries), more: e.moreRetries, do: e.moving((*postgres.Tx).RetryDue),
+			find: ofTasks(e.findRetries), more: e.retries.more, do: e.moving((*postgres.Tx).RetryDue),
 		},
 		{kind: postgres.DecideSteps, chunk: decideChunk, find: e.db.StepsToDecide, do: e.decide},
 		{kind: postgres.EndWait, chunk: waitChunk, find: e.db.StepsWithWaitOver, do: e.endWaits},
@@ -216,22 +216,6 @@ func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
 	}
 	_, err = e.limitsBack(ctx)
 	return next, errors.Join(append(failed, err)...)
-}
-
-// findRetries finds tasks with a failed step whose rest is over.
-func (e *Engine) findRetries(ctx context.Context, limit int) ([]tasker.ID, error) {
-	e.retrying.Lock()
-	defer e.retrying.Unlock()
-	tasks, mark, err := e.db.TasksWithDueRetries(ctx, e.retried, limit)
-	e.retried = mark
-	return tasks, err
-}
-
-// moreRetries reports whether the next look for retries goes on where the last one ended.
-func (e *Engine) moreRetries() bool {
-	e.retrying.Lock()
-	defer e.retrying.Unlock()
-	return e.retried.Begun()
 }
 
 // enqueuing is a way to enqueue steps of tasks; it returns their namespaces.

@@ -118,7 +118,7 @@ WITH late AS MATERIALIZED (
     WHERE s.next_retry_at <= now() - interval '10 seconds'
       AND (s.next_retry_at, s.task_uuid, s.step_uuid) > (coalesce($2::timestamptz, '-infinity'), $3::uuid, $4::uuid)
     ORDER BY s.next_retry_at, s.task_uuid, s.step_uuid
-    LIMIT $1::bigint
+    LIMIT $6::bigint
 ),
 due AS (
     SELECT l.task_uuid
@@ -145,6 +145,7 @@ LEFT JOIN LATERAL (
 // A RetryMark is how far [DB.TasksWithDueRetries] has come with what is due since a
 // while; the zero value is the beginning.
 type RetryMark struct {
+	Recent             bool // only what came lately: a round through the rest is over
 	nextRetryAt        *time.Time
 	taskUUID, stepUUID tasker.ID
 }
@@ -169,12 +170,16 @@ func (db *DB) TasksWithDueRetries(ctx context.Context, from RetryMark, limit int
 		NextRetryAt        *time.Time
 		TaskUUID, StepUUID tasker.ID
 	}
-	rows, err := collect[row](ctx, db.pool, tasksWithDueRetries, limit, from.nextRetryAt, from.taskUUID, from.stepUUID, tasker.ID{})
+	late := limit
+	if from.Recent {
+		late = 0
+	}
+	rows, err := collect[row](ctx, db.pool, tasksWithDueRetries, limit, from.nextRetryAt, from.taskUUID, from.stepUUID, tasker.ID{}, late)
 	if err != nil {
 		return nil, from, fmt.Errorf("look for due retries: %w", err)
 	}
 	one := rows[0]
-	return one.Tasks, RetryMark{one.NextRetryAt, one.TaskUUID, one.StepUUID}, nil
+	return one.Tasks, RetryMark{nextRetryAt: one.NextRetryAt, taskUUID: one.TaskUUID, stepUUID: one.StepUUID}, nil
 }
 
 // TasksToStart returns tasks whose start time has come.

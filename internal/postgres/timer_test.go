@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -62,5 +63,9 @@ func TestDueRetriesAreFoundBehindThoseOfTasksInError(t *testing.T) {
 		if len(want) > 0 {
 			t.Errorf("turn %d finds %s, not %v", turn, tasks, want)
 		}
+	}
+	tasks, mark, err := db.TasksWithDueRetries(t.Context(), RetryMark{Recent: true}, limit)
+	if err != nil || !slices.Equal(tasks, []tasker.ID{recent}) || mark != (RetryMark{}) {
+		t.Errorf("of what came lately %v are found, up to %+v, %v", tasks, mark, err)
 	}
 }
