@@ -33,7 +33,7 @@ func answers(t *testing.T, list ...any) (url string) {
 	return s.URL
 }
 
-var broken = apiv1.Error{Error: apiv1.ErrorBody{Code: "INTERNAL", Message: "it broke"}}
+var broken = refusal("INTERNAL", "it broke")
 
 func TestCancelAllSaysWhatIsLeft(t *testing.T) {
 	t.Parallel()

@@ -54,6 +54,7 @@ type program struct {
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, environ []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second one ends the program, which may be in a read that does not end
 	p := &program{in: stdin, out: stdout, err: stderr, env: map[string]string{}}
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")

@@ -17,6 +17,13 @@ import (
 // following runs the command as a process, whose end by Ctrl-C is to be seen.
 func (h *harness) following(t *testing.T, args ...string) (cmd *exec.Cmd, lines *bufio.Scanner) {
 	t.Helper()
+	cmd = process(t, h.url, args...)
+	return cmd, begin(t, cmd)
+}
+
+// process is the command as a process.
+func process(t *testing.T, url string, args ...string) *exec.Cmd {
+	t.Helper()
 	program := filepath.Join(t.TempDir(), "tasker-ctl")
 	self, err := os.Executable()
 	if err != nil {
@@ -27,9 +34,15 @@ func (h *harness) following(t *testing.T, args ...string) (cmd *exec.Cmd, lines 
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	cmd = exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(os.Environ(), "TASKER_URL="+h.url)
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "TASKER_URL="+url)
 	cmd.Stderr = t.Output()
+	return cmd
+}
+
+// begin starts a process and returns what it prints.
+func begin(t *testing.T, cmd *exec.Cmd) *bufio.Scanner {
+	t.Helper()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +50,7 @@ func (h *harness) following(t *testing.T, args ...string) (cmd *exec.Cmd, lines 
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return cmd, bufio.NewScanner(out)
+	return bufio.NewScanner(out)
 }
 
 func (h *harness) investigated(t *testing.T) (entry string) {

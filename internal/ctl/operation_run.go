@@ -97,29 +97,74 @@ func (p *program) runOperation(ctx context.Context, g *planning, r running, ids 
 	if err != nil {
 		return err
 	}
-	if !r.yes || r.dry {
-		tried, err := dryRun(ctx, api, id)
-		if err != nil {
-			return err
-		}
-		if err := p.showRun(r, o, tried); err != nil {
-			return err
-		}
+	by := g.request.PlannedBy
+	yes, err := p.approved(ctx, api, r, o, id)
+	if err != nil || !yes {
+		return p.abandon(ctx, api, id, by, err)
 	}
-	if r.dry || !r.yes && !p.confirm(fmt.Sprintf("Start it for %s?", plural(o.Items, "step"))) {
-		_, err := api.AbortOperation(context.WithoutCancel(ctx), id, g.request.PlannedBy)
-		if err == nil && !r.dry {
-			err = tasker.Errorf(tasker.Invalid, "not started; the plan was aborted")
-		}
-		return err
-	}
-	if o, err = api.StartOperation(ctx, id, apiv1.StartOperation{PlanDigest: o.PlanDigest, By: g.request.PlannedBy}); err != nil {
-		return err
+	switch o, err = api.StartOperation(ctx, id, apiv1.StartOperation{PlanDigest: o.PlanDigest, By: by}); {
+	case err != nil && wasRefused(err):
+		return p.abandon(ctx, api, id, by, err)
+	case err != nil:
+		return p.evenInterrupted(ctx, fmt.Errorf("%w; operation %s may have started: tasker-ctl operation show %s", err, id, id))
 	}
 	if !r.watch {
 		return p.show(o, func() { p.printOperation(o) })
 	}
 	return p.watchOperation(ctx, api, id, r.every)
+}
+
+// approved reports whether a plan is to be started. It is shown, with its dry run, to whoever
+// decides.
+func (p *program) approved(ctx context.Context, api *client.Client, r running, o apiv1.Operation, id tasker.ID) (bool, error) {
+	if r.yes && !r.dry {
+		return true, nil
+	}
+	tried, err := dryRun(ctx, api, id)
+	if err != nil {
+		return false, err
+	}
+	if err := p.showRun(r, o, tried); err != nil || r.dry {
+		return false, err
+	}
+	if !p.confirm(ctx, fmt.Sprintf("Start it for %s?", plural(o.Items, "step"))) {
+		return false, tasker.Errorf(tasker.Invalid, "not started")
+	}
+	return true, nil
+}
+
+// abortTimeout bounds the abortion of a plan that is not started, also after an interruption.
+const abortTimeout = 5 * time.Second
+
+// abandon aborts a plan that is not started, because it keeps its steps from other plans. It
+// returns why it is not started.
+func (p *program) abandon(ctx context.Context, api *client.Client, id tasker.ID, by string, why error) error {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+	defer cancel()
+	_, err := api.AbortOperation(limited, id, by)
+	switch {
+	case why == nil:
+		return err
+	case err == nil:
+		return fmt.Errorf("%w; the plan was aborted", why)
+	default:
+		return p.evenInterrupted(ctx, fmt.Errorf("%w; operation %s stays planned: %w", why, id, err))
+	}
+}
+
+// wasRefused reports whether the server has decided against a request. After any other error it
+// may have been carried out.
+func wasRefused(err error) bool {
+	refusals := []tasker.Code{tasker.Invalid, tasker.NotFound, tasker.Conflict, tasker.Unauthorized, tasker.Forbidden}
+	return slices.Contains(refusals, tasker.CodeOf(err))
+}
+
+// evenInterrupted returns err, and prints it where only the interruption would be said.
+func (p *program) evenInterrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		p.warn("%s", clean(err.Error()))
+	}
+	return err
 }
 
 // showRun shows a plan and its dry run. For programs a run without a dry run prints only what it ends with.
@@ -144,12 +189,21 @@ func (p *program) isTerminal() bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// confirm asks for a yes.
-func (p *program) confirm(question string) bool {
+// confirm asks for a yes, until ctx ends.
+func (p *program) confirm(ctx context.Context, question string) bool {
 	fmt.Fprintf(p.err, "%s [y/N] ", question)
-	line, _ := bufio.NewReader(p.in).ReadString('\n')
-	answer := strings.ToLower(strings.TrimSpace(line))
-	return answer == "y" || answer == "yes"
+	answer := make(chan string, 1)
+	go func() { // nobody can end the read of a terminal; it ends with the program
+		line, _ := bufio.NewReader(p.in).ReadString('\n')
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(p.err)
+		return false
+	case line := <-answer:
+		return ctx.Err() == nil && (line == "y" || line == "yes")
+	}
 }
 
 // watchOperation follows an operation until all of its items have come to their end, or it

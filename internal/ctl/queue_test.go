@@ -40,7 +40,7 @@ func unserved(n int) []apiv1.Queue {
 
 func TestWorkerListWarns(t *testing.T) {
 	t.Parallel()
-	refusal := func(code string) apiv1.Error { return apiv1.Error{Error: apiv1.ErrorBody{Code: code, Message: "no"}} }
+	refusal := func(code string) apiv1.Error { return refusal(code, "no") }
 	served := apiv1.Queue{Namespace: "n", Handler: "served", LiveWorkers: 1}
 	for _, tt := range []struct {
 		name   string
