@@ -205,10 +205,15 @@ func (s *Service) Queue(ctx context.Context, namespace, handler string) (tasker.
 	if held.Steps > 0 || held.Hold != nil {
 		e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "held", Value: upTo(held.Steps, "step")})
 	}
+	if held.Limited > 0 {
+		e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "wait for limits", Value: upTo(held.Limited, "step")})
+	}
 	switch waiting := upTo(w.Steps+w.Awaiting, "step"); {
 	case held.Hold != nil && (held.Whole && held.Steps+w.Steps > 0 || held.Steps > 0 && w.Steps+w.Awaiting == 0):
 		e.Why = ofHeld(*held.Hold, w.AsOf)
 		e.Sentence = fmt.Sprintf("%s held %s.", are(held.Steps+w.Steps, "step"), sinceUntil(*held.Hold))
+	case w.Steps+w.Awaiting == 0 && held.Limited > 0:
+		e.Why = ofLimited(held, q)
 	case w.Steps+w.Awaiting == 0:
 		e.Why = tasker.Why{Fact: tasker.FactEmpty, Turn: tasker.TurnNobody, Sentence: fmt.Sprintf("Nothing waits; %s alive.", areWorkers(q.Live))}
 	case q.Live == 0:
@@ -223,6 +228,18 @@ func (s *Service) Queue(ctx context.Context, namespace, handler string) (tasker.
 			Sentence: fmt.Sprintf("%s, the oldest of those counted since %s; %s alive, %s.", waits(waiting), maybeAt(w.Since), areWorkers(q.Live), placesOf(q))}
 	}
 	return e, nil
+}
+
+// ofLimited says that all that waits in a queue is put aside for limits.
+func ofLimited(held postgres.HeldInQueue, q postgres.ExplainedQueue) tasker.Why {
+	w := tasker.Why{
+		Fact: tasker.FactLimit, Since: held.LimitedSince,
+		Sentence: fmt.Sprintf("%s for limits, the first of those counted for %s since %s; %s alive.", waits(upTo(held.Limited, "step")), held.Limit, maybeAt(held.LimitedSince), areWorkers(q.Live)),
+	}
+	if w.Turn, w.Unblocks = forPlace(); held.LimitMax == 0 {
+		w.Turn, w.Unblocks = forRate()
+	}
+	return w
 }
 
 // waits adds the verb to a number of steps.

@@ -130,18 +130,30 @@ func (v view) placesOf() string {
 	return text
 }
 
+// forPlace says what ends the wait for a place of a limit.
+func forPlace() (tasker.Turn, string) {
+	return tasker.TurnWorker, "A step that has a place ends; or the limit is raised: tasker-ctl limit set."
+}
+
+// forRate says what ends the wait for the rate of a limit.
+func forRate() (tasker.Turn, string) {
+	return tasker.TurnClock, "It begins as the rate of the limit allows; or the limit is raised: tasker-ctl limit set."
+}
+
 // sayLimited says for which limit the step waits, and who has its places.
 func (v view) sayLimited() said {
 	l := v.step.LimitOfStep
-	w := tasker.Why{
-		Sentence: fmt.Sprintf("waits for limit %s (%s)", limitOf(l), v.placesOf()), Since: l.LimitSince,
-		Turn: tasker.TurnWorker, Unblocks: "A step that has a place ends; or the limit is raised: tasker-ctl limit set.",
-	}
+	w := tasker.Why{Sentence: fmt.Sprintf("waits for limit %s (%s)", limitOf(l), v.placesOf()), Since: l.LimitSince}
 	if l.LimitWeight > 1 {
 		w.Sentence += fmt.Sprintf(", of which it takes %d", l.LimitWeight)
 	}
-	if l.LimitMax == 0 || l.LimitTaken+int64(min(l.LimitWeight, l.LimitMax)) <= int64(l.LimitMax) {
-		w.Turn, w.Unblocks = tasker.TurnClock, "It begins as the rate of the limit allows; or the limit is raised: tasker-ctl limit set."
+	switch free := l.LimitMax == 0 || l.LimitTaken+int64(min(l.LimitWeight, l.LimitMax)) <= int64(l.LimitMax); {
+	case !free:
+		w.Turn, w.Unblocks = forPlace()
+	case l.LimitRate > 0:
+		w.Turn, w.Unblocks = forRate()
+	default:
+		w.Turn, w.Unblocks = tasker.TurnWorker, "A worker with a free place takes it."
 	}
 	if l.LimitHolderSince != nil {
 		w.Sentence += fmt.Sprintf("; step %s of task %s has a place since %s", l.LimitHolderStep, l.LimitHolder, at(*l.LimitHolderSince))

@@ -20,8 +20,9 @@ func TestLimitedSteps(t *testing.T) {
 	_, err := h.Engine.SetLimit(t.Context(), tasker.LimitRef{Kind: tasker.NamespaceLimit, Namespace: h.Space}, tasker.LimitValue{MaxInProgress: 1}, engine.LimitChange{Actor: "bo"})
 	h.Must(err)
 	first, second := h.Create("chain"), h.Create("chain")
-	if list := h.claim(5); len(list) != 1 || list[0].TaskUUID != first {
-		t.Fatalf("claimed %v", list)
+	claimed := h.claim(5)
+	if len(claimed) != 1 || claimed[0].TaskUUID != first {
+		t.Fatalf("claimed %v", claimed)
 	}
 	e := h.explain(h.step(second, "charge").UUID)
 	h.is(e, want{tasker.FactLimit, tasker.TurnWorker, []string{"Step charge waits for limit namespace/" + h.Space + " (1 of 1 in progress); step charge of task " + first.String() + " has a place since "}, "the limit is raised", "", ""})
@@ -32,6 +33,29 @@ func TestLimitedSteps(t *testing.T) {
 	h.Must(err)
 	if len(queues) != 1 || queues[0].Limited != 1 || queues[0].Held != 0 || queues[0].Queued != 0 {
 		t.Errorf("queues: %+v", queues)
+	}
+	queue := func(w want) {
+		t.Helper()
+		e, err := h.service.Queue(t.Context(), h.Space, "run")
+		h.Must(err)
+		h.is(e, w)
+		if factNamed(e, "wait for limits") != "1 step" || e.Since == nil {
+			t.Errorf("%+v", e)
+		}
+	}
+	queue(want{tasker.FactLimit, tasker.TurnWorker, []string{"1 step waits for limits, the first of those counted for namespace/" + h.Space + " since 20", "; 1 worker is alive."}, "A step that has a place ends", "", ""})
+
+	h.Exec(`UPDATE tasker.limits SET max_in_progress = NULL, per_second = 1, burst = 1`)
+	queue(want{tasker.FactLimit, tasker.TurnClock, nil, "as the rate of the limit allows", "", ""})
+
+	// When the place is free a worker takes it, unless a rate keeps it back.
+	h.Exec(`UPDATE tasker.limits SET max_in_progress = 1, per_second = NULL, burst = NULL`)
+	h.report(claimed[0], nil)
+	h.is(h.explain(h.step(second, "charge").UUID), want{tasker.FactLimit, tasker.TurnWorker, []string{"(0 of 1 in progress)"}, "A worker with a free place takes it.", "", ""})
+	h.Exec(`UPDATE tasker.limits SET per_second = 1, burst = 1`)
+	h.is(h.explain(h.step(second, "charge").UUID), want{tasker.FactLimit, tasker.TurnClock, nil, "as the rate of the limit allows", "", ""})
+	if e, err := h.service.Queue(t.Context(), h.Space, "run"); err != nil || e.Fact != tasker.FactQueue || factNamed(e, "wait for limits") != "1 step" {
+		t.Errorf("%+v, %v", e, err)
 	}
 }
 

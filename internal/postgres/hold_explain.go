@@ -97,26 +97,48 @@ SELECT (
 ) AS whole, (
     SELECT h.hold_uuid FROM tasker.held_steps q JOIN tasker.holds h ON h.hold_uuid = q.hold_uuid
     WHERE q.namespace = $1 AND q.handler = $2 LIMIT 1
-) AS some`
+) AS some, n.limited, n.limited_since, coalesce(l.kind, '') AS limit_kind, coalesce(l.namespace, '') AS limit_namespace, coalesce(l.name, '') AS limit_name, coalesce(l.max_in_progress, 0) AS limit_max
+FROM (
+    SELECT count(*) AS limited, min(x.held_at) AS limited_since, (array_agg(x.limit_key_id ORDER BY x.held_at))[1] AS limit_key_id
+    FROM (
+        SELECT q.held_at, q.limit_key_id FROM tasker.held_steps q
+        WHERE q.namespace = $1 AND q.handler = $2 AND q.limit_key_id IS NOT NULL
+        LIMIT $3::bigint + 1
+    ) x
+) n
+LEFT JOIN tasker.limit_keys k ON k.limit_key_id = n.limit_key_id
+LEFT JOIN tasker.limits l ON l.limit_id = k.limit_id`
 
-// HeldInQueue is what holds keep from claims in a queue.
+// HeldInQueue is what holds and limits keep from claims in a queue.
 type HeldInQueue struct {
-	Steps int64        // put aside; counting stops one after [tasker.MaxExplainedQueue]
+	Steps int64        // put aside for holds; counting stops one after [tasker.MaxExplainedQueue]
 	Hold  *tasker.Hold // one of theirs; nil when there is none
 	Whole bool         // it holds all that is in the queue
+
+	Limited      int64           // put aside for limits, counted likewise
+	LimitedSince *time.Time      // the first of those that are counted
+	Limit        tasker.LimitRef // for which that one waits
+	LimitMax     int             // places of a key of it; 0: it is a rate
 }
 
-// HeldInQueue returns what is held of a queue.
+// HeldInQueue returns what is put aside of a queue.
 func (db *DB) HeldInQueue(ctx context.Context, namespace, handler string) (HeldInQueue, error) {
 	type row struct {
-		Steps       int64
-		Whole, Some *tasker.ID
+		Steps                                int64
+		Whole, Some                          *tasker.ID
+		Limited                              int64
+		LimitedSince                         *time.Time
+		LimitKind, LimitNamespace, LimitName string
+		LimitMax                             int
 	}
 	r, err := one[row](ctx, db.pool, selectHeldInQueue, namespace, handler, tasker.MaxExplainedQueue)
 	if err != nil {
 		return HeldInQueue{}, fmt.Errorf("look for what is held of a queue: %w", err)
 	}
-	out, id := HeldInQueue{Steps: r.Steps, Whole: r.Whole != nil}, r.Whole
+	out, id := HeldInQueue{
+		Steps: r.Steps, Whole: r.Whole != nil, Limited: r.Limited, LimitedSince: r.LimitedSince, LimitMax: r.LimitMax,
+		Limit: tasker.LimitRef{Kind: tasker.LimitKind(r.LimitKind), Namespace: r.LimitNamespace, Name: r.LimitName},
+	}, r.Whole
 	if id == nil {
 		id = r.Some
 	}
