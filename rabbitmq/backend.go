@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +40,9 @@ type Backend struct {
 	log     *slog.Logger
 
 	silentUntil atomic.Int64 // until when the broker counts as silent, in Unix ns
-	asked       atomic.Int64 // when the server was asked last, in Unix ns
+	asked       atomic.Int64 // when the server was asked last for steps, in Unix ns
+	askedDrains atomic.Int64 // the same for whether the worker drains
+	claimsReady atomic.Bool  // a report may claim what becomes ready by it
 
 	mu       sync.Mutex
 	consumer *consumer // nil before the first registration and after leaving
@@ -57,6 +60,7 @@ func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (task
 	if err != nil {
 		return r, err
 	}
+	b.claimsReady.Store(r.Dispatch != nil && r.Dispatch.ClaimsReady)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.consumer != nil {
@@ -83,9 +87,7 @@ func (b *Backend) connect(w tasker.WorkerSpec, d tasker.Dispatch) (*consumer, er
 	if err != nil {
 		return nil, err
 	}
-	c := newConsumer(broker, w.Namespaces, max(w.MaxConcurrency, 1))
-	c.claimsReady = d.ClaimsReady
-	return c, nil
+	return newConsumer(broker, w.Namespaces, max(w.MaxConcurrency, 1)), nil
 }
 
 func (b *Backend) current() *consumer {
@@ -95,10 +97,16 @@ func (b *Backend) current() *consumer {
 }
 
 const (
-	takeDeadline  = 20 * time.Second
-	askWithout    = time.Second     // how long one claim waits while the broker is away
+	takeDeadline = 20 * time.Second
+
+	// askWithout is how long one claim waits while the broker is away. The server answers those of a
+	// worker that drains after a second, which has to be early.
+	askWithout = 3 * time.Second
+
 	askAfter      = 5 * time.Second // between two questions for what was not announced
 	askSilent     = 250 * time.Millisecond
+	askDrains     = time.Second     // between two questions whether the worker drains
+	drainDeadline = 2 * time.Second // of one
 	silence       = 10 * time.Second
 	unavailRest   = 250 * time.Millisecond
 	maxTakenSteps = 1000
@@ -108,6 +116,7 @@ const (
 // first of them up to wait. Now and then it asks the server whether there are others
 // all the same: the server gives the oldest first, so none starves for want of a
 // message. While messages do not come, or the broker is away, it asks in their place.
+// For a worker that drains it returns early.
 func (b *Backend) Claim(ctx context.Context, id tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	l := b.current()
 	if l == nil {
@@ -115,28 +124,57 @@ func (b *Backend) Claim(ctx context.Context, id tasker.ID, limit int, wait time.
 	}
 	deadline := time.Now().Add(wait)
 	for {
-		if !l.broker.Ready() {
-			return b.Server.Claim(ctx, id, limit, min(wait, askWithout))
-		}
-		listen := askAfter
-		if b.silent() {
-			listen = askSilent
-		}
-		if b.silent() || time.Since(time.Unix(0, b.asked.Load())) > askAfter {
-			if list, err := b.ask(ctx, id, limit); err != nil || len(list) > 0 {
-				return list, err
-			}
-		}
-		messages := l.gather(ctx, min(limit, maxTakenSteps), min(time.Until(deadline), listen))
-		if ctx.Err() != nil {
-			l.giveBack(messages)
-			return nil, ctx.Err()
-		}
-		steps, err := b.takeOrAsk(ctx, id, messages, limit)
-		if err != nil || len(steps) > 0 || time.Until(deadline) <= 0 {
+		steps, drains, err := b.claimSome(ctx, l, id, limit, deadline)
+		if err != nil || len(steps) > 0 || drains || time.Until(deadline) <= 0 {
 			return steps, err
 		}
 	}
+}
+
+// claimSome is one look of a claim. It reports whether the worker seems to drain.
+func (b *Backend) claimSome(ctx context.Context, l *consumer, id tasker.ID, limit int, deadline time.Time) (steps []tasker.Assignment, drains bool, err error) {
+	if !l.broker.Ready() {
+		began, wait := time.Now(), min(max(time.Until(deadline), 0), askWithout)
+		steps, err = b.Server.Claim(ctx, id, limit, wait)
+		return steps, time.Since(began) < wait/2, err
+	}
+	listen := askAfter
+	if b.silent() {
+		listen = askSilent
+	}
+	if b.silent() || time.Since(time.Unix(0, b.asked.Load())) > askAfter {
+		if steps, err = b.ask(ctx, id, limit); err != nil || len(steps) > 0 {
+			return steps, false, err
+		}
+	}
+	messages := l.gather(ctx, min(limit, maxTakenSteps), min(time.Until(deadline), listen))
+	if ctx.Err() != nil {
+		l.giveBack(messages)
+		return nil, false, ctx.Err()
+	}
+	steps, err = b.takeOrAsk(ctx, id, messages, limit)
+	if err == nil && len(steps) == 0 && len(messages) > 0 {
+		drains = b.drains(ctx, l, id)
+	}
+	return steps, drains, err
+}
+
+// drains asks the server, now and then, whether the worker drains, since it was given none of the
+// steps that messages named: those of a worker that drains would be announced again and again. If so
+// it hangs up.
+func (b *Backend) drains(ctx context.Context, l *consumer, id tasker.ID) bool {
+	if time.Since(time.Unix(0, b.askedDrains.Load())) < askDrains {
+		return false
+	}
+	b.askedDrains.Store(time.Now().UnixNano())
+	ctx, cancel := context.WithTimeout(ctx, drainDeadline)
+	defer cancel()
+	beat, err := b.Heartbeat(ctx, id, nil)
+	if err != nil || !beat.Drain { // what fails is tried again by the worker's own heartbeat
+		return false
+	}
+	l.hangUp()
+	return true
 }
 
 // silent reports whether the server lately had steps of which the broker did not tell.
@@ -206,23 +244,40 @@ func (b *Backend) read(ctx context.Context, messages []amqp.Delivery) ([]tasker.
 
 // Report delivers outcomes, and takes steps that become ready by them. Of all others the broker tells.
 func (b *Backend) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
-	l := b.current()
-	switch {
-	case l == nil:
+	if b.current() == nil {
 		return b.Server.Report(ctx, id, outcomes, claim)
-	case l.claimsReady:
-		return b.ReportReady(ctx, id, outcomes, claim)
-	default: // a server of an older version
-		return b.Server.Report(ctx, id, outcomes, 0)
 	}
+	if b.claimsReady.Load() {
+		receipt, err := b.ReportReady(ctx, id, outcomes, claim)
+		if !unknownClaimReady(err) {
+			return receipt, err
+		}
+		b.claimsReady.Store(false)
+		b.log.WarnContext(ctx, "the server is of an older version than the one that the worker registered at; messages tell of what becomes ready by reports")
+	}
+	return b.Server.Report(ctx, id, outcomes, 0) // a server of an older version
+}
+
+// unknownClaimReady reports whether a server refused a report because it is older than claim_ready.
+func unknownClaimReady(err error) bool {
+	return tasker.CodeOf(err) == tasker.Invalid && strings.Contains(err.Error(), "claim_ready: is not known here")
 }
 
 // DrainWorker tells the server that the worker takes no more, and the broker.
 func (b *Backend) DrainWorker(ctx context.Context, id tasker.ID) error {
-	if l := b.current(); l != nil {
-		l.hangUp()
+	return hangUpWhile(b.current(), func() error { return b.Server.DrainWorker(ctx, id) })
+}
+
+// hangUpWhile ends a connection to the broker, if there is one, while the server is told: messages
+// under way may keep the one waiting, and the server may be slow.
+func hangUpWhile(l *consumer, tell func() error) error {
+	var hanging sync.WaitGroup
+	if l != nil {
+		hanging.Go(l.hangUp)
 	}
-	return b.Server.DrainWorker(ctx, id)
+	err := tell()
+	hanging.Wait()
+	return err
 }
 
 // LeaveWorker ends the worker's registration and its connection to the broker.
@@ -231,8 +286,5 @@ func (b *Backend) LeaveWorker(ctx context.Context, id tasker.ID) error {
 	l := b.consumer
 	b.consumer = nil
 	b.mu.Unlock()
-	if l != nil {
-		l.hangUp()
-	}
-	return b.Server.LeaveWorker(ctx, id)
+	return hangUpWhile(l, func() error { return b.Server.LeaveWorker(ctx, id) })
 }

@@ -120,6 +120,7 @@ func TestAWorkerLearnsItsQueuesFromTheServer(t *testing.T) {
 type reports struct {
 	*engine.Engine
 	ready, asked, given atomic.Int32
+	refusal             atomic.Pointer[tasker.Error] // of reports that ask for what becomes ready; nil: they are taken
 }
 
 func (r *reports) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
@@ -129,6 +130,9 @@ func (r *reports) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Ou
 
 func (r *reports) ReportReady(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	r.ready.Add(1)
+	if err := r.refusal.Load(); err != nil {
+		return tasker.Receipt{}, err
+	}
 	receipt, err := r.Engine.ReportReady(ctx, id, outcomes, claim)
 	r.given.Add(int32(len(receipt.Next)))
 	return receipt, err
@@ -169,5 +173,60 @@ func TestAReportTakesWhatItMakesReady(t *testing.T) {
 				t.Errorf("reports ask for what they make ready: %v, and were given %d; others asked for %d", ready, given, server.asked.Load())
 			}
 		})
+	}
+}
+
+// A server may be older than the one that said that it can: it was rolled back, or there are several behind one address.
+func TestAReportToAServerThatIsOlderThanBeforeIsTaken(t *testing.T) {
+	t.Parallel()
+	d := broker(t)
+	d.ClaimsReady = true
+	server := &reports{Engine: newServer(t, d)}
+	b := rabbitmq.NewBackend(server, rabbitmq.Options{URL: mqtest.URL(t)})
+	spec := tasker.WorkerSpec{Name: "w", Namespaces: []string{mqtest.Name(t)}, Handlers: []string{"run"}}
+	var id tasker.ID
+	register := func() {
+		t.Helper()
+		r, err := b.RegisterWorker(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = r.WorkerUUID
+	}
+	// report returns how many reports asked for what becomes ready.
+	report := func() int32 {
+		t.Helper()
+		before := server.ready.Load()
+		lost := tasker.Outcome{Lease: tasker.Lease{TaskUUID: tasker.NewID(), StepUUID: tasker.NewID(), Fence: 1}, Success: true}
+		if receipt, err := b.Report(t.Context(), id, []tasker.Outcome{lost}, 5); err != nil || len(receipt.Rejected) != 1 {
+			t.Errorf("the report was answered with %+v, %v", receipt, err)
+		}
+		return server.ready.Load() - before
+	}
+	register()
+	if n := report(); n != 1 {
+		t.Errorf("%d reports asked for what becomes ready", n)
+	}
+	server.refusal.Store(tasker.Errorf(tasker.Invalid, "the body is not valid: claim_ready: is not known here; known are claim, results"))
+	if first, second := report(), report(); first != 1 || second != 0 || server.asked.Load() != 0 {
+		t.Errorf("%d and %d reports to the older server asked for what becomes ready, and for %d others", first, second, server.asked.Load())
+	}
+	register()
+	server.refusal.Store(nil)
+	if n := report(); n != 1 {
+		t.Errorf("%d reports asked again after another registration", n)
+	}
+	server.refusal.Store(tasker.Errorf(tasker.Invalid, "results[0].result: x"))
+	if _, err := b.Report(t.Context(), id, nil, 5); err == nil {
+		t.Error("another refusal is not told")
+	}
+	server.refusal.Store(nil)
+	d.ClaimsReady = false
+	register()
+	if n := report(); n != 0 {
+		t.Errorf("%d reports asked at a server that cannot", n)
+	}
+	if err := b.LeaveWorker(t.Context(), id); err != nil {
+		t.Error(err)
 	}
 }

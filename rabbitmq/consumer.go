@@ -12,21 +12,20 @@ import (
 // worker has a free slot. While a worker has had none for a while it stops consuming, so
 // that the broker gives them to others.
 type consumer struct {
-	broker      *amqp.Broker
-	namespaces  []string
-	prefetch    int
-	claimsReady bool // a report may claim what becomes ready by it
-	messages    chan amqp.Delivery
-	connected   context.Context //nolint:containedctx // it ends with the consumer, not with a call
-	disconnect  context.CancelFunc
-	connection  sync.WaitGroup
+	broker     *amqp.Broker
+	namespaces []string
+	prefetch   int
+	messages   chan amqp.Delivery
+	connected  context.Context //nolint:containedctx // it ends with the consumer, not with a call
+	disconnect context.CancelFunc
+	connection sync.WaitGroup
+	consuming  sync.WaitGroup
 
-	mu        sync.Mutex
-	over      bool
-	gathers   int                // under way
-	idle      *time.Timer        // stops listening
-	stop      context.CancelFunc // of consuming; nil while nobody listens
-	consuming *sync.WaitGroup
+	mu      sync.Mutex
+	over    bool
+	gathers int                // under way
+	idle    *time.Timer        // stops listening
+	stop    context.CancelFunc // of consuming; nil while nobody listens
 }
 
 // holdTime is how long messages may wait for a worker that is busy.
@@ -55,7 +54,6 @@ func (c *consumer) listen() {
 	}
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(c.connected)
-	c.consuming = &sync.WaitGroup{}
 	c.consuming.Go(func() {
 		_ = c.broker.Consume(ctx, amqp.ConsumeOptions{Namespaces: c.namespaces, Prefetch: c.prefetch}, c.deliver)
 	})
@@ -80,12 +78,12 @@ func (c *consumer) pause() {
 	}
 }
 
-// deafen ends the consumer. The caller holds the mutex.
+// deafen has the consumer end, and does not wait for it: it ends when what is in hand is settled,
+// and those who settle it may need the mutex, which the caller holds.
 func (c *consumer) deafen() {
 	if c.stop != nil {
 		c.stop()
-		c.consuming.Wait()
-		c.stop, c.consuming = nil, nil
+		c.stop = nil
 	}
 }
 
@@ -141,6 +139,7 @@ func (c *consumer) hangUp() {
 	}
 	c.deafen()
 	c.mu.Unlock()
+	c.consuming.Wait()
 	c.disconnect()
 	c.connection.Wait()
 }

@@ -37,8 +37,9 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 			b.reset()
 			most.grow()
 			if len(list) == 0 && time.Since(asked) < wait/2 {
-				s.askWhy()
-				loop.Sleep(ctx, firstRest) // it did not wait: the server is shutting down
+				// The worker must drain, as the response to a heartbeat says, or the server is shutting down.
+				wake(s.renew)
+				loop.Sleep(ctx, firstRest)
 			}
 			continue
 		}
@@ -80,16 +81,6 @@ const leastClaim = 2 * time.Second
 // claimsCount reports whether claims count as heartbeats. The caller holds the mutex.
 func (s *shift) claimsCount() bool {
 	return s.registration.ClaimIsHeartbeat && s.registration.HeartbeatInterval >= leastClaim
-}
-
-// askWhy sends a heartbeat after a claim that returned early: its response says whether
-// the worker must drain.
-func (s *shift) askWhy() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.claimsCount() {
-		wake(s.renew)
-	}
 }
 
 // claimFailed notes that the last claim may not have arrived.

@@ -35,6 +35,7 @@ type fake struct {
 	drained  map[tasker.ID]bool            // workers
 	hangs    bool                          // when told of a drain
 	counts   bool                          // a claim is a heartbeat
+	early    bool                          // a claim of a worker that drains returns early
 	signs    []time.Time                   // claims and heartbeats
 
 	reportTakes time.Duration
@@ -128,7 +129,7 @@ func (f *fake) Claim(ctx context.Context, id tasker.ID, limit int, wait time.Dur
 	timeout := time.After(wait)
 	for {
 		f.mu.Lock()
-		drained := f.counts && f.drained[id]
+		drained := f.early && f.drained[id]
 		err, list, changed := f.worker(id), f.take(id, limit), f.changed
 		f.mu.Unlock()
 		if err != nil || len(list) > 0 || drained {

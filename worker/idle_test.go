@@ -68,27 +68,25 @@ func TestClaimsDoNotStandForHeartbeatsOfLeases(t *testing.T) {
 }
 
 // A worker that waits in a claim is told to drain: the claim is answered, and the heartbeat
-// that it sends then says why. At an older server, whose claims wait all the same, one of
-// its few heartbeats does.
+// that it sends then says why, whether claims count as heartbeats or not. At an older server,
+// whose claims wait all the same, one of its few heartbeats does.
 func TestAWaitingWorkerIsToldToDrain(t *testing.T) {
-	for waits, within := range map[bool]time.Duration{false: time.Second, true: 30 * time.Second} {
+	for _, tt := range []struct {
+		counts, early bool
+		within        time.Duration
+	}{{true, true, time.Second}, {true, false, 30 * time.Second}, {false, true, time.Second}, {false, false, 10 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
-			f.counts = true
+			f.counts, f.early = tt.counts, tt.early
 			r := start(t, newWorker(f, 3, takes(0)))
 			elapse(31 * time.Second)
-			if waits {
-				f.mu.Lock()
-				f.counts = false
-				f.mu.Unlock()
-			}
 			begun := time.Now()
 			f.tellAllToDrain()
 			if err := <-r.end; err != nil {
 				t.Error(err)
 			}
-			if took := time.Since(begun); took > within {
-				t.Errorf("claims wait %t: it drained after %v, want %v", waits, took, within)
+			if took := time.Since(begun); took > tt.within {
+				t.Errorf("%+v: it drained after %v", tt, took)
 			}
 			r.stop()
 		})
