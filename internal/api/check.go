@@ -33,16 +33,20 @@ func (s *server) check(schema *huma.Schema, doc []byte, limits payload.Limits) (
 	if len(faults) > 0 || !wellFormed {
 		return faults, wellFormed
 	}
-	return c.faults[:min(len(c.faults), maxFaults)], true
+	return c.faults, true
 }
 
+// A checker lists maxFaults faults at most. What follows them is not looked at, so that
+// a document that is all wrong costs no more than one that is right.
 type checker struct {
 	registry huma.Registry
 	faults   []tasker.Fault
 }
 
+func (c *checker) full() bool { return len(c.faults) >= maxFaults }
+
 func (c *checker) fault(path, format string, args ...any) {
-	if len(c.faults) < maxFaults {
+	if !c.full() {
 		c.faults = append(c.faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 }
@@ -54,6 +58,9 @@ var kinds = map[string]payload.Kind{
 
 // value checks the next value. What it does not read, the reader reads itself.
 func (c *checker) value(s *huma.Schema, r *payload.Reader, path string) {
+	if c.full() {
+		return
+	}
 	for s.Ref != "" {
 		s = c.registry.SchemaFromRef(s.Ref)
 	}
@@ -102,12 +109,12 @@ func (c *checker) variant(s *huma.Schema, r *payload.Reader, path string) {
 			given, choice = again.Kind(), again.Text()
 		}
 	})
-	choices := strings.Join(slices.Sorted(maps.Keys(s.Discriminator.Mapping)), ", ")
+	choices := func() string { return strings.Join(slices.Sorted(maps.Keys(s.Discriminator.Mapping)), ", ") }
 	switch ref := s.Discriminator.Mapping[choice]; {
 	case given == payload.Null:
-		c.fault(within(path, name), "is missing; it is one of %s", choices)
+		c.fault(within(path, name), "is missing; it is one of %s", choices())
 	case ref == "":
-		c.fault(within(path, name), "must be one of %s", choices)
+		c.fault(within(path, name), "must be one of %s", choices())
 	default:
 		c.value(&huma.Schema{Ref: ref}, payload.NewTolerantReader(object), path)
 	}
@@ -121,6 +128,7 @@ func (c *checker) object(s *huma.Schema, r *payload.Reader, path string) {
 		missing = slices.DeleteFunc(missing, func(m string) bool { return m == name })
 		property := s.Properties[name]
 		switch {
+		case c.full():
 		case r.Kind() == payload.Null && !slices.Contains(s.Required, name) && !open:
 			// It asks for nothing, whether the key is known or not.
 		case property != nil:
@@ -137,15 +145,21 @@ func (c *checker) object(s *huma.Schema, r *payload.Reader, path string) {
 		return name
 	}
 	slices.SortStableFunc(c.faults[first:], func(a, b tasker.Fault) int { return strings.Compare(property(a), property(b)) })
+	// What is missing comes first.
+	missing = missing[:min(len(missing), maxFaults-first)]
 	for i, name := range missing {
 		c.faults = slices.Insert(c.faults, first+i, tasker.Fault{Path: within(path, name), Message: "is missing"})
 	}
+	c.faults = c.faults[:min(len(c.faults), maxFaults)]
 }
 
 func (c *checker) array(s *huma.Schema, r *payload.Reader, path string) {
 	first, count := len(c.faults), 0
 	r.Array(func(i int) {
 		count++
+		if c.full() || s.MaxItems != nil && i >= *s.MaxItems {
+			return // it only counts
+		}
 		c.value(s.Items, r, fmt.Sprintf("%s[%d]", path, i))
 	})
 	if s.MinItems != nil && count < *s.MinItems {
@@ -299,7 +313,10 @@ func (rt *route) readQuery(raw string) (url.Values, error) {
 			faults = append(faults, tasker.Fault{Path: p.name, Message: wrong})
 		}
 	}
-	for name := range sent {
+	for _, name := range slices.Sorted(maps.Keys(sent)) {
+		if len(faults) >= maxFaults {
+			break
+		}
 		faults = append(faults, tasker.Fault{Path: shorten(name), Message: "is not a parameter here; " + rt.paramNames()})
 	}
 	if len(faults) == 0 {
