@@ -46,6 +46,10 @@ func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
 // the others say, and all of them where an investigation is open already, goes into its
 // history. The caller holds the locks of the tasks. All of the list have the same
 // detector, actor and notes.
+//
+// One task by itself gets its investigation without a snapshot where that takes most of the time
+// that the context leaves: PostgreSQL has to give up building it before the caller does. With
+// several, the caller tries each by itself before any of them goes without.
 func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]tasker.ID, error) {
 	if len(list) == 0 {
 		return map[tasker.ID]tasker.ID{}, nil
@@ -69,7 +73,15 @@ func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]t
 		DlqEntryUUID tasker.ID
 		Namespace    string
 	}
-	rows, err := collect[row](ctx, tx, openEntries, tasks, reasons, details, list[0].DetectedBy, states, since, steps, list[0].Actor, list[0].Notes, metadata)
+	args := []any{tasks, reasons, details, list[0].DetectedBy, states, since, steps, list[0].Actor, list[0].Notes, metadata}
+	var rows []row
+	var err error
+	if deadline, ok := ctx.Deadline(); ok && len(reasonOf) == 1 {
+		left := time.Until(deadline)
+		rows, err = inTime[row](ctx, tx, left-min(left/4, time.Second), openEntries, args)
+	} else {
+		rows, err = collect[row](ctx, tx, openEntries, args...)
+	}
 	if err != nil {
 		if n == 1 {
 			return nil, fmt.Errorf("open investigation of task %s: %w", tasks[0], err)

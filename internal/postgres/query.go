@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -55,6 +57,29 @@ func one[T any](ctx context.Context, q querier, sql string, args ...any) (*T, er
 		return nil, err
 	}
 	return &list[0], nil
+}
+
+const (
+	limitTime = `
+SELECT set_config('tasker.statement_timeout', current_setting('statement_timeout'), true),
+    set_config('statement_timeout', least($1::bigint, nullif(extract(epoch FROM current_setting('statement_timeout')::interval) * 1000, 0)::bigint)::text, true)`
+	giveTimeBack = `SELECT set_config('statement_timeout', current_setting('tasker.statement_timeout'), true)`
+)
+
+// inTime is collect in one round trip, in which PostgreSQL gives the statement so much time, unless
+// it gives less anyway. The other statements of the transaction have their own time.
+func inTime[T any](ctx context.Context, tx *Tx, limit time.Duration, sql string, args []any) ([]T, error) {
+	var batch pgx.Batch
+	batch.Queue(limitTime, max(limit.Milliseconds(), 1))
+	batch.Queue(sql, args...)
+	batch.Queue(giveTimeBack)
+	results := tx.SendBatch(ctx, &batch)
+	_, err := results.Exec()
+	var rows []T
+	if err == nil {
+		rows, err = answered[T](results)
+	}
+	return rows, translate(cmp.Or(err, results.Close()))
 }
 
 // A scanned row translates its error.
