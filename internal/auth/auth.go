@@ -152,13 +152,13 @@ func used(c *Caller, err error) (*Caller, error) {
 
 // signed returns the caller whom a token of the provider is about.
 func (a *Authenticator) signed(ctx context.Context, token string) (*Caller, error) {
-	return a.find(ctx, sha256.Sum256([]byte(token)), source{a.verifying, func(ctx context.Context) (*Caller, error) {
+	digest := sha256.Sum256([]byte("provider:" + token)) // the secret of a session is no token, though both are remembered
+	return a.find(ctx, digest, source{a.verifying, func(ctx context.Context) (*Caller, error) {
 		who, err := a.Provider.Verify(ctx, token, a.Provider.Audience)
 		if err != nil {
 			return nil, err
 		}
 		left := min(who.Expires.Sub(a.Provider.Now()), maxTokenLife)
-		digest := sha256.Sum256([]byte(token))
 		return a.caller(postgres.Credential{Digest: digest[:], Subject: who.Subject, Grants: a.Bindings.Grants(who.Groups), Groups: who.Groups, Left: &left}), nil
 	}})
 }

@@ -66,6 +66,20 @@ func (b *bench) bearer(token string) (*auth.Caller, error) {
 	return b.auth.Request(r)
 }
 
+// The secret of a session is no token: the API takes no cookie, also not as something else.
+func TestTheSecretOfASessionIsNoToken(t *testing.T) {
+	t.Parallel()
+	b, _, _ := people(t)
+	_, token := b.key("alice", "operator@shop")
+	secret, err := b.auth.SignIn(t.Context(), token, "192.0.2.1")
+	b.Must(err)
+	_, err = b.auth.Session(t.Context(), secret) // it is remembered
+	b.Must(err)
+	if who, err := b.bearer(secret); err == nil {
+		t.Errorf("the secret of the session is taken for a token of %s", who.Subject)
+	}
+}
+
 func TestTokensOfTheProvider(t *testing.T) {
 	t.Parallel()
 	b, provider, _ := people(t)

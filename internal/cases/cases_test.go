@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/enginetest"
@@ -321,6 +323,33 @@ func TestUpdatesThatAreRefused(t *testing.T) {
 	h.WantCode(err, tasker.Conflict, "nothing would be split off")
 	_, err = h.Cases.Split(t.Context(), c.ID, tasker.CaseSplit{Literal: "HTTP", Reason: "x"})
 	h.WantCode(err, tasker.Conflict, "nothing would be left")
+}
+
+// People who merge and split cases do not keep the cases of others from being found: who finds them waits for a turn.
+func TestCasesAreFoundBesideMerges(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Create("order")
+	h.fail("HTTP 503")
+	conn, err := pgx.Connect(t.Context(), h.URL)
+	h.Must(err)
+	t.Cleanup(func() { h.Must(conn.Close(context.WithoutCancel(t.Context()))) })
+	_, err = conn.Exec(t.Context(), `BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('tasker.cases', 0))`)
+	h.Must(err)
+	found := make(chan int, 1)
+	go func() {
+		n, _ := h.Cases.Classify(t.Context())
+		found <- n
+	}()
+	h.Eventually("it waits", func() bool {
+		return h.Count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) == 1
+	})
+	_, err = conn.Exec(t.Context(), `ROLLBACK`)
+	h.Must(err)
+	if n := <-found; n != 1 {
+		t.Errorf("the cases of %d investigations are found, want 1", n)
+	}
+	h.WantCode(h.Cases.Merge(t.Context(), tasker.NewID(), tasker.NewID(), "ann", "no such cases"), tasker.NotFound)
 }
 
 func TestMergeAndItsUndo(t *testing.T) {

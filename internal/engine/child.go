@@ -71,7 +71,7 @@ func (d *decision) child(ctx context.Context, s postgres.DecidingStep, g *graph,
 	if err != nil {
 		return judgement{}, err
 	}
-	made, err := d.engine.childTask(ctx, d.tx, r)
+	made, err := d.childTask(ctx, r)
 	switch tasker.CodeOf(err) {
 	case "":
 	case tasker.NotFound, tasker.Invalid, tasker.TooLarge, tasker.Conflict:
@@ -115,13 +115,15 @@ func refuseChild(s postgres.DecidingStep, why string) (judgement, error) {
 	return judgement{move: move}, err
 }
 
-// childTask lays out a task that a step starts.
-func (e *Engine) childTask(ctx context.Context, tx *postgres.Tx, r tasker.NewTask) (*postgres.CreatedTask, error) {
+// childTask lays out a task that a step starts. A unique key of one that the round has laid out already is taken.
+func (d *decision) childTask(ctx context.Context, r tasker.NewTask) (*postgres.CreatedTask, error) {
 	decoded, size, err := check(r)
 	if err != nil {
 		return nil, err
 	}
-	c := creation{engine: e, fresh: true, templates: map[[3]string]*graph{}, read: tx.Template, unique: tx.UniqueTask, checks: templatefile.NewBudget()}
+	c := creation{
+		engine: d.engine, fresh: true, templates: map[[3]string]*graph{}, read: d.tx.Template, unique: d.tx.UniqueTask, checks: templatefile.NewBudget(), tasks: slices.Clip(d.children),
+	}
 	made, err := c.lay(ctx, r, decoded)
 	if err != nil {
 		return nil, err
@@ -130,6 +132,7 @@ func (e *Engine) childTask(ctx context.Context, tx *postgres.Tx, r tasker.NewTas
 		return nil, tasker.Errorf(tasker.Conflict, "%s", made.RejectReason)
 	}
 	made.ContextSize = size
+	d.children = append(d.children, made)
 	return made, nil
 }
 

@@ -89,6 +89,8 @@ type decision struct {
 	failed     []verdict // on steps that cannot be decided
 	decides    bool      // a task was started of which a step is due to be decided
 	made       int       // items of map steps
+
+	children []*postgres.CreatedTask // laid out in this round, and not stored yet
 }
 
 // round decides steps, and returns those that become due by it.
@@ -97,6 +99,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 	if err != nil {
 		return nil, err
 	}
+	d.children = nil
 	var run running
 	var starts starts
 	var moves []verdict

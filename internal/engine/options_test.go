@@ -220,7 +220,6 @@ func TestTheUniqueKeyIsThatOfTheNewestVersion(t *testing.T) {
 	}
 }
 
-
 func TestAUniqueKeyHasOneOpenTask(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -331,6 +330,27 @@ func TestFiftyRequestsForOneUniqueKey(t *testing.T) {
 
 // Schedules, child steps and recreations neither join nor cancel the task that has a key; a program
 // does so in its own transaction.
+// Of two steps that start tasks with one unique key in the same round one is refused, and neither keeps the other from being decided.
+func TestTwoChildrenOfOneRoundHaveOneUniqueKey(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register(tasker.Template{Name: "single", Start: tasker.StartRules{Unique: tasker.Unique{Key: `"k"`}}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
+	h.Template("parent", enginetest.Step("first"), when("false", enginetest.Step("no", "first")), joined(tasker.JoinNoneFailed, child("single", "one", "no")), joined(tasker.JoinNoneFailed, child("single", "two", "no")))
+	parent := h.Create("parent")
+	h.accepted(success(h.claimOne("first"), `1`))
+	_, err := h.Engine.Pass(t.Context(), postgres.DecideSteps)
+	h.Must(err)
+	h.tick()
+	if n := h.Count(`SELECT count(*) FROM tasker.deferred_work`); n != 0 {
+		t.Errorf("%d rows are set aside", n)
+	}
+	states := []tasker.StepState{h.step(parent, "one").State, h.step(parent, "two").State}
+	slices.Sort(states)
+	if want := []tasker.StepState{tasker.StepError, tasker.StepPending}; !slices.Equal(states, want) {
+		t.Errorf("the steps are %v, want %v: one waits for its task, the other is refused", states, want)
+	}
+}
+
 func TestWhatMakesTasksByItselfKeepsUniqueKeys(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

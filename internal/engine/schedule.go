@@ -224,6 +224,7 @@ func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.S
 		if revision != 0 && revision != s.Revision {
 			return line, tasker.Errorf(tasker.Conflict, "schedule %s has revision %d, not %d: somebody has changed it", id, s.Revision, revision)
 		}
+		spec := spec // another try begins with what was given
 		spec.Namespace = s.Namespace
 		if err := completeSchedule(&spec); err != nil {
 			return line, err

@@ -4,11 +4,15 @@ import (
 	"cmp"
 	"context"
 	"crypto/md5"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"tasker.example/tasker"
 )
@@ -314,12 +318,27 @@ func refines(m MemberFailure, field, literal string) bool {
 	return false
 }
 
-// lockCases reports whether this server may find cases until the transaction ends.
+// lockCases reports whether this server may find cases until the transaction ends. It waits a moment for its turn: people who merge and
+// split cases one after the other would keep it from ever finding the lock free.
 func lockCases(ctx context.Context, tx *Tx) (free bool, err error) {
-	if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(`+casesLock+`)`).Scan(&free); err != nil {
-		return false, fmt.Errorf("lock the cases: %w", err)
+	if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(`+casesLock+`)`).Scan(&free); err != nil || free {
+		return free, inLock(err)
 	}
-	return free, nil
+	err = pgx.BeginFunc(ctx, tx, func(waiting pgx.Tx) error {
+		_, err := waiting.Exec(ctx, `SET LOCAL lock_timeout = '1s'; SELECT pg_advisory_xact_lock(`+casesLock+`); SET LOCAL lock_timeout TO DEFAULT`, pgx.QueryExecModeSimpleProtocol)
+		return err
+	})
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "55P03" { // lock timeout
+		return false, nil
+	}
+	return err == nil, inLock(err)
+}
+
+func inLock(err error) error {
+	if err != nil {
+		return fmt.Errorf("lock the cases: %w", err)
+	}
+	return nil
 }
 
 const judgeCases = `

@@ -37,8 +37,13 @@ func takeCase(ctx context.Context, tx *Tx, id tasker.ID) (tasker.Case, error) {
 }
 
 // waitForCases waits for whoever finds the cases of investigations, and keeps them from it until
-// the transaction ends.
-func waitForCases(ctx context.Context, tx *Tx) error {
+// the transaction ends. Nobody waits for the sake of cases that the caller may not see.
+func waitForCases(ctx context.Context, tx *Tx, ids ...tasker.ID) error {
+	for _, id := range ids {
+		if _, err := caseOf(ctx, tx, id); err != nil {
+			return err
+		}
+	}
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+casesLock+`)`); err != nil {
 		return fmt.Errorf("lock the cases: %w", err)
 	}
@@ -230,7 +235,7 @@ func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reaso
 // lockTwoCases locks cases in the order of their ids, and waits for whoever finds the
 // cases of investigations.
 func lockTwoCases(ctx context.Context, tx *Tx, one, other tasker.ID) (a, b tasker.Case, err error) {
-	if err := waitForCases(ctx, tx); err != nil {
+	if err := waitForCases(ctx, tx, one, other); err != nil {
 		return a, b, err
 	}
 	first, second := one, other
@@ -253,7 +258,7 @@ func lockTwoCases(ctx context.Context, tx *Tx, one, other tasker.ID) (a, b taske
 // it again, with their investigations.
 func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason string) error {
 	return db.InTx(ctx, func(tx *Tx) error {
-		if err := waitForCases(ctx, tx); err != nil {
+		if err := waitForCases(ctx, tx, id); err != nil {
 			return err
 		}
 		c, err := takeCase(ctx, tx, id)
@@ -290,7 +295,7 @@ END`
 // the text, or when all have.
 func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (n int64, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		if err := waitForCases(ctx, tx); err != nil {
+		if err := waitForCases(ctx, tx, id); err != nil {
 			return err
 		}
 		c, err := takeCase(ctx, tx, id)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -418,9 +419,21 @@ func hideOperation(ctx context.Context, o *tasker.Operation) {
 			continue
 		}
 		o.Arguments = json.RawMessage("{}")
+		hideSelection(&o.Selection)
 		if o.Pause != nil && o.Pause.FailureText != "" {
 			o.Pause.FailureText = access.Hidden
 		}
+	}
+}
+
+// hideSelection hides the parts of contexts, results and errors by which investigations are selected.
+func hideSelection(s *tasker.OperationSelection) {
+	if s.Filter.Text != "" {
+		s.Filter.Text = access.Hidden
+	}
+	s.Filter.Attributes = slices.Clone(s.Filter.Attributes)
+	for i := range s.Filter.Attributes {
+		s.Filter.Attributes[i].Value = access.Hidden
 	}
 }
 
