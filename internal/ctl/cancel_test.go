@@ -11,7 +11,7 @@ import (
 )
 
 // answers is a server that answers one request after the other; an [apiv1.Error] is a
-// refusal.
+// refusal, a number a status.
 func answers(t *testing.T, list ...any) (url string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -22,6 +22,10 @@ func answers(t *testing.T, list ...any) (url string) {
 		}
 		next := list[0]
 		list = list[1:]
+		if status, ok := next.(int); ok {
+			w.WriteHeader(status)
+			return
+		}
 		if _, refused := next.(apiv1.Error); refused {
 			w.WriteHeader(http.StatusInternalServerError)
 		}

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -269,6 +270,7 @@ func (p *program) submit(ctx context.Context, s submission) error {
 	if err != nil {
 		return err
 	}
+	s.watching.reached = true
 	switch {
 	case p.output == "json" && s.wait:
 		return p.watch(ctx, id, s.watching)
@@ -317,6 +319,7 @@ type watching struct {
 	every   time.Duration // between two polls
 	timeout time.Duration // 0 means never
 	mute    bool          // no progress, only the exit code
+	reached bool          // the server has answered before
 }
 
 func (w *watching) flags(c *cobra.Command) {
@@ -332,8 +335,8 @@ func (p *program) watchCommand() *cobra.Command {
 		long: `Follow a task until it ends, with a line for each change.
 
 Exit code 0 means that it is complete, 1 that it was cancelled, that it needs a
-human, or that --timeout has passed. With -o json only the task, as it is in the
-end, is printed.`,
+human, or that --timeout has passed. A task in error whose step waits for a worker goes
+on by itself, and is followed. With -o json only the task, as it is in the end, is printed.`,
 		example: `  tasker-ctl task watch $TASK
   tasker-ctl task watch $TASK --timeout 5m -o json | jq .status`,
 	}, func(ctx context.Context, a arguments) error { return p.watch(ctx, a.id[0], w) })
@@ -350,21 +353,20 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watching) error {
 	w.every = max(w.every, 10*time.Millisecond)
 	start := time.Now()
 	answered := start
-	v := viewer{program: p, mute: w.mute || p.output == "json", steps: map[string]string{}}
+	v := viewer{program: p, api: api, mute: w.mute || p.output == "json", steps: map[string]string{}}
 	for {
-		t, err := api.Task(ctx, task)
+		t, over, err := v.look(ctx, task)
 		switch {
 		case err == nil:
 			answered = time.Now()
-			v.update(t)
-		case tasker.CodeOf(err) != tasker.Unavailable || v.state == "" || time.Since(answered) > patience:
+		case tasker.CodeOf(err) != tasker.Unavailable || v.state == "" && !w.reached || time.Since(answered) > patience:
 			return err
 		}
-		if ended(t.Status) {
+		if over {
 			return p.outcome(t, v.mute)
 		}
 		if w.timeout > 0 && time.Since(start) >= w.timeout {
-			return tasker.Errorf(tasker.Internal, "task %s is %s after %s; it continues unwatched", task, v.state, w.timeout)
+			return tasker.Errorf(tasker.Internal, "task %s is %s after %s; it continues unwatched", task, cmp.Or(v.state, "not seen"), w.timeout)
 		}
 		if !loop.Sleep(ctx, w.every) {
 			return ctx.Err()
@@ -372,15 +374,41 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watching) error {
 	}
 }
 
-// ended reports whether a task will not change by itself. One in error can go on,
-// but only when a human does something.
-func ended(state string) bool {
-	switch tasker.TaskState(state) {
-	case tasker.TaskComplete, tasker.TaskResolvedManually, tasker.TaskCancelled, tasker.TaskError:
-		return true
-	default:
-		return false
+// look prints what changed of a task, and reports whether it will not change by itself.
+func (v *viewer) look(ctx context.Context, task tasker.ID) (t apiv1.Task, over bool, err error) {
+	if t, err = v.api.Task(ctx, task); err != nil {
+		return t, false, err
 	}
+	v.update(t)
+	switch tasker.TaskState(t.Status) {
+	case tasker.TaskComplete, tasker.TaskResolvedManually, tasker.TaskCancelled:
+		return t, true, nil
+	case tasker.TaskError:
+		over, err = v.needsHuman(ctx, task, t)
+		return t, over, err
+	default:
+		return t, false, nil
+	}
+}
+
+// needsHuman reports whether a task in error goes on only when a human does something. A step
+// that no worker took in time goes back into the queue by itself when there is one.
+func (v *viewer) needsHuman(ctx context.Context, task tasker.ID, t apiv1.Task) (bool, error) {
+	e, err := v.api.Explain(ctx, task)
+	switch {
+	case ctx.Err() != nil || tasker.CodeOf(err) == tasker.Unavailable:
+		return false, err
+	case err != nil:
+		return true, nil //nolint:nilerr // the server is too old to say more
+	case e.Fact == string(tasker.FactNoWorker):
+		if v.waits != e.Sentence {
+			v.waits = e.Sentence
+			v.print("task", t.Status, e.Sentence)
+		}
+		return false, nil
+	}
+	again, err := v.api.Task(ctx, task) // it may have gone on between the two answers
+	return again.Status == t.Status && again.StateSince.Equal(t.StateSince), err
 }
 
 // outcome prints how a watch ended.
@@ -424,8 +452,10 @@ func (p *program) printHints(t apiv1.Task) {
 // A viewer prints what changed between two polls of a task.
 type viewer struct {
 	program *program
+	api     *client.Client
 	mute    bool
 	state   string
+	waits   string            // what was printed of a wait for a worker
 	steps   map[string]string // what was printed of each
 }
 

@@ -1,0 +1,60 @@
+package ctl
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/client"
+	"tasker.example/tasker/internal/cli"
+)
+
+// A task in error is watched on while its step waits for a worker.
+func TestWatchOfATaskInError(t *testing.T) {
+	t.Parallel()
+	since := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	in := func(state tasker.TaskState, later time.Duration) apiv1.Task {
+		return apiv1.Task{TaskUUID: anID, Status: string(state), StateSince: since.Add(later)}
+	}
+	failed, complete := in(tasker.TaskError, 0), in(tasker.TaskComplete, time.Minute)
+	why := func(f tasker.Fact) apiv1.Explanation {
+		return apiv1.Explanation{Fact: string(f), Sentence: "Step charge was taken by no worker in time."}
+	}
+	for _, tt := range []struct {
+		name    string
+		answers []any
+		code    int
+		says    string
+	}{
+		{"a step waits for a worker", []any{failed, why(tasker.FactNoWorker), failed, why(tasker.FactNoWorker), complete}, cli.ExitOK, "task: error, Step charge was taken by no worker in time."},
+		{"a step failed for good", []any{failed, why(tasker.FactFailed), failed}, cli.ExitError, "needs a human"},
+		{"it went on meanwhile", []any{failed, why(tasker.FactQueue), in(tasker.TaskStepsInProcess, time.Second), complete}, cli.ExitOK, "Task complete"},
+		{"it went on and failed meanwhile", []any{failed, why(tasker.FactQueue), in(tasker.TaskError, time.Second), complete}, cli.ExitOK, "Task complete"},
+		{"an older server", []any{failed, refusal("NOT_FOUND", "no such route")}, cli.ExitError, "needs a human"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			code, stdout, stderr := runAt(answers(t, tt.answers...), "", "task", "watch", anID, "--interval", "10ms")
+			if code != tt.code || strings.Count(stdout+stderr, tt.says) != 1 {
+				t.Errorf("exit code %d, printed %q and %q", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+// A server that restarts right after it has created a task is waited for.
+func TestSubmitWaitsOutARestart(t *testing.T) {
+	t.Parallel()
+	list := []any{apiv1.Task{TaskUUID: anID, Status: string(tasker.TaskPending)}}
+	for range client.DefaultRetries + 1 {
+		list = append(list, http.StatusServiceUnavailable)
+	}
+	list = append(list, apiv1.Task{TaskUUID: anID, Status: string(tasker.TaskComplete)})
+	code, stdout, stderr := runAt(answers(t, list...), "", "task", "submit", "--namespace", "orders", "--name", "one", "--wait", "--interval", "10ms")
+	if code != cli.ExitOK || !strings.Contains(stdout, "Task complete") {
+		t.Errorf("exit code %d, printed %q and %q", code, stdout, stderr)
+	}
+}
