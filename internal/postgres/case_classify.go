@@ -325,7 +325,13 @@ func lockCases(ctx context.Context, tx *Tx) (free bool, err error) {
 		return free, inLock(err)
 	}
 	err = pgx.BeginFunc(ctx, tx, func(waiting pgx.Tx) error {
-		_, err := waiting.Exec(ctx, `SET LOCAL lock_timeout = '1s'; SELECT pg_advisory_xact_lock(`+casesLock+`); SET LOCAL lock_timeout TO DEFAULT`, pgx.QueryExecModeSimpleProtocol)
+		if _, err := waiting.Exec(ctx, `SET LOCAL lock_timeout = '1s'`); err != nil {
+			return err
+		}
+		if _, err := waiting.Exec(ctx, `SELECT pg_advisory_xact_lock(`+casesLock+`)`); err != nil {
+			return err
+		}
+		_, err := waiting.Exec(ctx, `SET LOCAL lock_timeout TO DEFAULT`)
 		return err
 	})
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "55P03" { // lock timeout

@@ -26,17 +26,20 @@ func TestClaimsThatNothingHolds(t *testing.T) {
 			if without == asks {
 				t.Fatal("the claim does not ask for holds")
 			}
-			var times [2][]time.Duration
-			for round := range 2 * (*claimRounds + 20) {
-				which := (round/2 + round) % 2 // in pairs, each first in turn
-				took := y.timed([]string{asks, without}[which], args, limit)
-				if round >= 40 { // by then both are planned
-					times[which] = append(times[which], took)
+			// The fastest of each: what else the machine does makes any of them slower, and none faster. Where it does much, more rounds find them.
+			var fastest [2]time.Duration
+			ratio := 0.0
+			for again := 0; again == 0 || ratio > 1.2 && again < 5; again++ {
+				for round := range 2 * (*claimRounds + 20) {
+					which := (round/2 + round) % 2 // in pairs, each first in turn
+					took := y.timed([]string{asks, without}[which], args, limit)
+					if round >= 40 && (fastest[which] == 0 || took < fastest[which]) { // by then both are planned
+						fastest[which] = took
+					}
 				}
+				ratio = float64(fastest[0]) / float64(fastest[1])
 			}
-			// The fastest of each: what else the machine does makes any of them slower, and none faster.
-			asking, not := slices.Min(times[0]), slices.Min(times[1])
-			ratio := float64(asking) / float64(not)
+			asking, not := fastest[0], fastest[1]
 			t.Logf("%d queues, %d steps: %s, without asking %s, ratio %.3f", queues, limit, asking, not, ratio)
 			if ratio > 1.2 {
 				t.Errorf("to ask for holds makes a claim of %d steps of %d queues %.2f times as long", limit, queues, ratio)
