@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"flag"
-	"slices"
 	"strings"
 	"testing"
 	"time"
