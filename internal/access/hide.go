@@ -294,6 +294,29 @@ func encoded(v any) json.RawMessage {
 	return doc
 }
 
+// HideLastError hides why a sink did not take something, or why work was set aside: it may
+// quote payloads. They are of these namespaces; when none are named, of any.
+func HideLastError(ctx context.Context, text **string, namespaces ...string) {
+	payloads := PayloadsOf(ctx)
+	hidden := len(namespaces) == 0 && !payloads.All()
+	for _, n := range namespaces {
+		hidden = hidden || !payloads.Has(n)
+	}
+	if hidden && *text != nil {
+		*text = new(Hidden)
+	}
+}
+
+// HideEmission hides why a sink did not take an event.
+func HideEmission(ctx context.Context, e *tasker.Emission) {
+	if e.LastError == nil || PayloadsOf(ctx).All() {
+		return
+	}
+	var data struct{ Namespace string }
+	_ = json.Unmarshal(e.Data, &data) // payloads of no namespace are not shown
+	HideLastError(ctx, &e.LastError, data.Namespace)
+}
+
 // HideMessage hides what a message tells of errors, unless the caller may read payloads of
 // all the namespaces that it is about.
 func HideMessage(ctx context.Context, m *tasker.Message) {

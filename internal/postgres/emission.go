@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/access"
 )
 
 // eventColumns are those of an event in the outbox o.
@@ -370,6 +371,9 @@ func (db *DB) SinkStates(ctx context.Context, sinks []string, limit int) ([]task
 	rows, err := collect[tasker.SinkState](ctx, db.pool, sinkStates, sinks, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read how the sinks are: %w", err)
+	}
+	for i := range rows {
+		access.HideLastError(ctx, &rows[i].LastError)
 	}
 	return rows, nil
 }

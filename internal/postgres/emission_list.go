@@ -111,6 +111,9 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 	if err != nil {
 		return nil, fmt.Errorf("list emissions: %w", err)
 	}
+	for i := range rows {
+		access.HideEmission(ctx, &rows[i])
+	}
 	return rows, nil
 }
 
@@ -136,6 +139,9 @@ func (db *DB) EmissionsOf(ctx context.Context, event tasker.ID) ([]tasker.Emissi
 	list, err := collect[tasker.Emission](ctx, db.pool, selectEmissions+" WHERE e.event_uuid = $1 ORDER BY e.sink", event)
 	if err != nil {
 		return nil, fmt.Errorf("read emissions: %w", err)
+	}
+	for i := range list {
+		access.HideEmission(ctx, &list[i])
 	}
 	return list, nil
 }

@@ -175,6 +175,7 @@ func (db *DB) messages(ctx context.Context, sql string, args ...any) ([]tasker.M
 	}
 	for _, e := range emissions {
 		m := &list[at[e.Position]]
+		access.HideLastError(ctx, &e.LastError, m.Namespaces...)
 		m.Emissions = append(m.Emissions, e.MessageEmission)
 	}
 	return list, nil

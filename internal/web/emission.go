@@ -57,9 +57,6 @@ func (s *server) emissions(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range list {
-		hideLastError(req, namespaceOf(list[i].Event), &list[i].LastError)
-	}
 	if p.List = list; more {
 		p.Pager = req.pagerBefore(list[len(list)-1].Position)
 	}
@@ -75,7 +72,6 @@ func (s *server) sinkLines(req *request, names []string) ([]sinkLine, error) {
 	lines := make([]sinkLine, len(states))
 	for i, st := range states {
 		lines[i] = sinkLine{SinkState: st, Status: "up", Ours: slices.Contains(s.Sinks, st.Sink)}
-		hideLastError(req, access.AllNamespaces, &lines[i].LastError)
 		if st.FailingSince != nil {
 			lines[i].Status = "failing"
 		}
@@ -85,14 +81,6 @@ func (s *server) sinkLines(req *request, names []string) ([]sinkLine, error) {
 
 // namespaceOf returns the namespace that an event is of.
 func namespaceOf(e tasker.Event) string { return member[string](members(e.Data), "namespace") }
-
-// hideLastError hides why a sink did not take events of a namespace, or of any: it may
-// have answered with what it was sent.
-func hideLastError(req *request, namespace string, text **string) {
-	if *text != nil && !req.readsPayloads(namespace) {
-		*text = new(access.Hidden)
-	}
-}
 
 // emissionPage is one event, and what became of it at each sink.
 type emissionPage struct {
@@ -120,9 +108,6 @@ func (s *server) emitted(req *request) (p emissionPage, err error) {
 	}
 	p.Namespace = namespaceOf(p.Event)
 	p.Emissions, err = s.DB.EmissionsOf(req.Context(), id)
-	for i := range p.Emissions {
-		hideLastError(req, p.Namespace, &p.Emissions[i].LastError)
-	}
 	return p, err
 }
 
