@@ -20,6 +20,7 @@ import (
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/loop"
 	ops "tasker.example/tasker/internal/operation"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -449,12 +450,20 @@ func shape(text string) string {
 // payloads:read, and in those to others.
 func TestPayloadsAreHidden(t *testing.T) {
 	t.Parallel()
-	h, _ := guarded(t)
+	h, _ := guarded(t, func(o *api.Options) {
+		o.Sinks, o.Loops = []string{"log"}, func() []loop.Status { return nil }
+	})
 	shop := h.tenant("shop")
 	h.tenant("attic")
 	viewer, mixed := h.bearer("viewer", "viewer@shop"), h.bearer("mixed", "viewer@*", "operator@attic")
 	operator := h.bearer("operator", "operator@shop", "developer@shop")
-	payloads := []string{"context-shop", "result-shop", "error-shop"}
+	// A sink says what it was sent.
+	h.Must(h.DB.OpenSink(h.Context(), "log"))
+	h.Exec(`UPDATE tasker.emissions SET last_error = 'sent-' || namespace`)
+	h.Exec(`INSERT INTO tasker.message_emissions (sink, position, subject_id, last_error) SELECT 'log', position, subject_id, 'sent-' || namespaces[1] FROM tasker.messages`)
+	h.Exec(`UPDATE tasker.emission_sinks SET failing_since = now(), last_error = 'sink-sent-shop'`)
+	h.Exec(`INSERT INTO tasker.deferred_work (kind, task_uuid, last_error, retry_at) SELECT 'retry', task_uuid, 'sink-sent-shop', now() FROM tasker.tasks LIMIT 1`)
+	payloads := []string{"context-shop", "result-shop", "error-shop", "sent-shop"}
 	found := map[string]int{}
 	for _, operation := range operations(t) {
 		path := h.readable(operation)
@@ -479,6 +488,16 @@ func TestPayloadsAreHidden(t *testing.T) {
 	for _, word := range payloads {
 		if found[word] < 2 {
 			t.Errorf("%s is in %d answers to somebody who may read it", word, found[word])
+		}
+	}
+	// How sinks are, and what was set aside, is of all namespaces.
+	everywhere := h.bearer("everywhere", "operator@*")
+	for _, path := range []string{"/v1/dlq/sinks", "/health/ready"} {
+		if text := h.send("GET", path, nil, mixed).text; strings.Contains(text, "sent-") || !strings.Contains(text, access.Hidden) {
+			t.Errorf("%s with payloads of one namespace: %s", path, text)
+		}
+		if text := h.send("GET", path, nil, everywhere).text; !strings.Contains(text, "sink-sent-shop") || strings.Contains(text, access.Hidden) {
+			t.Errorf("%s with payloads of all namespaces: %s", path, text)
 		}
 	}
 	// Nobody finds out by searching, either.

@@ -95,6 +95,10 @@ type Options struct {
 	// Ready is one more thing that readiness depends on; nil means none.
 	Ready func(ctx context.Context) error
 
+	// Now is the time by which readiness is told again without another look; nil means
+	// [time.Now].
+	Now func() time.Time
+
 	// Auth knows callers; nil lets everybody do everything.
 	Auth *auth.Authenticator
 	// WorkerCertificates has workers show a certificate of the listener's CA beside their key.
@@ -128,6 +132,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	}
 	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
 	s.leases, s.auth, s.certificates = leaseTokens{db: o.DB}, o.Auth, o.WorkerCertificates
+	s.found = s.newFound(o.Now)
 	s.live = o.Feed.complete(o.DB, o.Log)
 	s.description = described()
 	for _, rt := range s.routes() {
@@ -186,6 +191,7 @@ type server struct {
 	ready        func(context.Context) error
 	loops        func() []loop.Status
 	templates    error // what is wrong with template files
+	found        found
 	stopping     context.Context
 
 	mux       *http.ServeMux

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,8 +39,10 @@ func newHarness(t *testing.T, change ...func(*api.Options)) *harness {
 func serve(t *testing.T, e *enginetest.Harness, change ...func(*api.Options)) *harness {
 	t.Helper()
 	h := &harness{Harness: e}
+	var looks atomic.Int64
 	o := api.Options{
 		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Cases: h.Cases, Version: "1.2.3", Guard: &hostguard.Guard{LoopbackOnly: true},
+		Now: func() time.Time { return time.Unix(looks.Add(1), 0) }, // readiness looks each time
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -21,49 +24,108 @@ func (s *server) healthy(status string) func(*request) error {
 	}
 }
 
-// checkTime bounds what readiness depends on: who asks waits no longer.
-const checkTime = 5 * time.Second
+const (
+	// checkTime bounds what readiness depends on: who asks waits no longer.
+	checkTime = 5 * time.Second
+	// glanceTime is how long what was found out of the database is told again.
+	glanceTime = time.Second
+)
+
+// A glance looks at something once for all who ask, also those who ask within glanceTime
+// of it. So it costs the same however many ask, strangers too.
+type glance[T any] struct {
+	look func(ctx context.Context) T
+	now  func() time.Time
+
+	mu    sync.Mutex
+	ended time.Time
+	found T
+}
+
+func (g *glance[T]) get(ctx context.Context) T {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.ended.IsZero() && g.now().Sub(g.ended) < glanceTime {
+		return g.found
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTime) // others may wait for it as well
+	defer cancel()
+	g.found, g.ended = g.look(ctx), g.now()
+	return g.found
+}
+
+// A finding is what a check found, and how long that took.
+type finding struct {
+	err  error
+	took time.Duration
+}
+
+func timed(ctx context.Context, check func(context.Context) error) finding {
+	start := time.Now()
+	err := check(ctx)
+	return finding{err, time.Since(start)}
+}
+
+// found is what is found out of the database for readiness, and, for those who may see
+// more, of what readiness does not depend on.
+type found struct {
+	ready  *glance[map[string]finding]
+	beside *glance[beside]
+}
+
+func (s *server) newFound(now func() time.Time) found {
+	if now == nil {
+		now = time.Now
+	}
+	return found{
+		ready:  &glance[map[string]finding]{look: s.lookIfReady, now: now},
+		beside: &glance[beside]{look: s.lookBeside, now: now},
+	}
+}
+
+// lookIfReady asks the database in the lane of what never waits behind requests, so that a
+// server with much to do is ready.
+func (s *server) lookIfReady(ctx context.Context) map[string]finding {
+	ctx = postgres.Use(ctx, postgres.Heartbeats)
+	all := map[string]finding{"database": timed(ctx, s.db.Ping)}
+	if s.ready != nil {
+		all["server"] = timed(ctx, s.ready)
+	}
+	return all
+}
 
 func (s *server) readiness(x *request) error {
-	ctx, cancel := context.WithTimeout(postgres.Use(x.ctx, postgres.Timers), checkTime)
-	defer cancel()
-	components := s.components(ctx)
-	checks := map[string]func(context.Context) error{
-		"database": s.db.Ping,
-		"running":  func(context.Context) error { return s.stopping.Err() },
-	}
-	if s.ready != nil {
-		checks["server"] = s.ready
-	}
+	told := x.seesSystem()
+	checks := maps.Clone(s.found.ready.get(x.ctx))
+	checks["running"] = finding{err: s.stopping.Err()}
 	loops, late := s.loopHealth()
 	if s.loops != nil {
-		checks["loops"] = func(context.Context) error { return late }
+		checks["loops"] = finding{err: late}
 	}
 	seen := make(map[string]apiv1.HealthCheck, len(checks))
 	var causes []error
 	for name, check := range checks {
-		start := time.Now()
 		status := "healthy"
-		if err := check(ctx); err != nil {
+		if check.err != nil {
 			status = "unhealthy"
-			causes = append(causes, fmt.Errorf("%s: %w", name, err))
+			causes = append(causes, fmt.Errorf("%s: %w", name, check.err))
 		}
-		seen[name] = apiv1.HealthCheck{Status: status, DurationMS: time.Since(start).Milliseconds()}
+		seen[name] = apiv1.HealthCheck{Status: status, DurationMS: check.took.Milliseconds()}
 	}
-	told := x.seesSystem()
 	if len(causes) > 0 && !told {
 		return &tasker.Error{Code: tasker.Unavailable, Message: "the server is not ready; its log says why", Err: errors.Join(causes...)}
 	}
 	if !told {
 		return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version})
 	}
+	components := s.components(access.WithPayloads(x.ctx, x.caller.Scope(access.ReadPayloads)))
 	if len(causes) > 0 {
 		return &tasker.Error{
 			Code: tasker.Unavailable, Message: "the server is not ready; see details.checks",
-			Details: map[string]any{"checks": seen, "loops": loops, "components": components()}, Err: errors.Join(causes...),
+			Details: map[string]any{"checks": seen, "loops": loops, "components": components}, Err: errors.Join(causes...),
 		}
 	}
-	return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version, Checks: seen, Loops: loops, Components: components()})
+	return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version, Checks: seen, Loops: loops, Components: components})
 }
 
 // loopHealth says how each loop is, and which are late that a task may wait for.
@@ -99,50 +161,77 @@ func (s *server) loopHealth() (all map[string]apiv1.HealthLoop, late error) {
 // longestProblem is how much is told of what is wrong with a component.
 const longestProblem = 2000
 
-// components looks at what the server can do without, beside the checks: while the
+// components tells of what the server can do without, beside the checks: while the
 // broker is away, steps go to workers by way of the database; while a sink is, its
 // events wait.
-func (s *server) components(ctx context.Context) (wait func() map[string]apiv1.HealthComponent) {
-	sinks := make(chan map[string]apiv1.HealthComponent, 1)
-	go func() {
-		all := s.sinkComponents(ctx)
-		s.addDeferred(ctx, all)
-		sinks <- all
-	}()
-	return func() map[string]apiv1.HealthComponent {
-		all := <-sinks
-		all["broker"] = s.brokerComponent()
-		if s.templates != nil {
-			all["templates"] = apiv1.HealthComponent{Status: "degraded", LastError: payload.CleanText(s.templates.Error(), longestProblem)}
-		}
-		return all
+func (s *server) components(ctx context.Context) map[string]apiv1.HealthComponent {
+	b := s.found.beside.get(ctx)
+	all := s.sinkComponents(ctx, b)
+	if len(b.deferred) > 0 {
+		all["deferred_work"] = deferredComponent(ctx, b.deferred)
 	}
+	all["broker"] = s.brokerComponent()
+	if s.templates != nil {
+		all["templates"] = apiv1.HealthComponent{Status: "degraded", LastError: payload.CleanText(s.templates.Error(), longestProblem)}
+	}
+	return all
 }
 
-// deferredCount is how many rows that were set aside are counted.
-const deferredCount = 1000
+// beside is what is found of the components in the database.
+type beside struct {
+	sinks    []tasker.SinkState
+	sinksErr error
+	deferred []postgres.DeferredCount
+}
 
-// addDeferred tells of tasks and steps that were set aside, if there are any.
-func (s *server) addDeferred(ctx context.Context, all map[string]apiv1.HealthComponent) {
-	if s.loops == nil {
-		return
+const (
+	// sinksTime bounds what is waited for how the sinks are: less than what a probe of
+	// Kubernetes waits, 1 s, because nothing depends on it.
+	sinksTime = 800 * time.Millisecond
+	// deferredCount is how many rows that were set aside are counted.
+	deferredCount = 1000
+)
+
+// lookBeside looks for all callers: what one of them may not read is hidden when it is told.
+func (s *server) lookBeside(ctx context.Context) (b beside) {
+	ctx = access.WithPayloads(ctx, access.Everywhere())
+	within := func(do func(ctx context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, sinksTime)
+		defer cancel()
+		return do(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, sinksTime)
-	defer cancel()
-	list, err := s.db.DeferredCounts(ctx, deferredCount)
-	if err != nil || len(list) == 0 {
-		return // the check of the database says what is wrong with it
+	if len(s.sinks) > 0 {
+		b.sinksErr = within(func(ctx context.Context) (err error) {
+			b.sinks, err = s.db.SinkStates(ctx, s.sinks, 1) // nobody asks how many events wait
+			return err
+		})
 	}
+	if b.sinksErr != nil {
+		s.log.WarnContext(ctx, "nobody can tell how the sinks are", "err", b.sinksErr)
+	}
+	if s.loops != nil {
+		_ = within(func(ctx context.Context) (err error) { // the check of the database says what is wrong with it
+			b.deferred, err = s.db.DeferredCounts(ctx, deferredCount)
+			return err
+		})
+	}
+	return b
+}
+
+// deferredComponent tells of tasks and steps that were set aside.
+func deferredComponent(ctx context.Context, list []postgres.DeferredCount) apiv1.HealthComponent {
 	words := make([]string, len(list))
 	since := list[0].Oldest
 	for i, d := range list {
-		words[i] = fmt.Sprintf("%s: %d, such as %q", d.Kind, d.Rows, d.Error)
+		text := &d.Error
+		access.HideLastError(ctx, &text)
+		words[i] = fmt.Sprintf("%s: %d, such as %q", d.Kind, d.Rows, *text)
 		if d.Oldest.Before(since) {
 			since = d.Oldest
 		}
 	}
 	since = since.UTC()
-	all["deferred_work"] = apiv1.HealthComponent{
+	return apiv1.HealthComponent{
 		Status: "degraded", FailingSince: &since,
 		LastError: "work on single tasks or steps failed and is tried again later (" + strings.Join(words, "; ") +
 			"); the table tasker.deferred_work says which and why",
@@ -164,28 +253,17 @@ func (s *server) brokerComponent() apiv1.HealthComponent {
 	return broker
 }
 
-// sinksTime bounds what is waited for how the sinks are: less than what a probe of
-// Kubernetes waits, 1 s, because nothing depends on it.
-const sinksTime = 800 * time.Millisecond
-
-func (s *server) sinkComponents(ctx context.Context) map[string]apiv1.HealthComponent {
+func (s *server) sinkComponents(ctx context.Context, b beside) map[string]apiv1.HealthComponent {
 	all := map[string]apiv1.HealthComponent{}
-	if len(s.sinks) == 0 {
-		return all
-	}
 	for _, name := range s.sinks {
-		all[sinkPrefix+name] = apiv1.HealthComponent{Status: "unknown", LastError: "no server has begun to send to it; see the log"}
-	}
-	ctx, cancel := context.WithTimeout(ctx, sinksTime)
-	defer cancel()
-	list, err := s.db.SinkStates(ctx, s.sinks, 1) // nobody asks how many events wait
-	if err != nil {
-		s.log.WarnContext(ctx, "nobody can tell how the sinks are", "err", err)
-		for name := range all {
-			all[name] = apiv1.HealthComponent{Status: "unknown", LastError: "the database does not say how it is"}
+		c := apiv1.HealthComponent{Status: "unknown", LastError: "no server has begun to send to it; see the log"}
+		if b.sinksErr != nil {
+			c.LastError = "the database does not say how it is"
 		}
+		all[sinkPrefix+name] = c
 	}
-	for _, state := range list {
+	for _, state := range b.sinks {
+		access.HideLastError(ctx, &state.LastError)
 		all[sinkPrefix+state.Sink] = sinkComponent(state)
 	}
 	return all

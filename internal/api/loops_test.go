@@ -2,15 +2,18 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/hostguard"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/pgtest"
@@ -27,9 +30,11 @@ func TestReadinessTellsOfLoopsAndOfWhatWasSetAside(t *testing.T) {
 	}
 	t.Cleanup(db.Close)
 	statuses := []loop.Status{{Name: "retry steps", LastGood: time.Now()}, {Name: "retention", Spare: true, Late: true, Failures: 9}}
-	handler := New(t.Context(), Options{DB: db, Loops: func() []loop.Status { return statuses }})
+	now := time.Now()
+	handler := New(t.Context(), Options{DB: db, Loops: func() []loop.Status { return statuses }, Now: func() time.Time { return now }})
 	get := func(status int, words ...string) {
 		t.Helper()
+		now = now.Add(glanceTime)
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/health/ready", http.NoBody))
 		if w.Code != status {
@@ -69,4 +74,77 @@ func TestLinesOfUnavailableAreFew(t *testing.T) {
 	if lines := strings.Count(said, "\n"); lines > 4*linesPerSecond || strings.Contains(said, "level=ERROR") || !strings.Contains(said, "like_it_not_logged=") {
 		t.Errorf("%d lines:\n%s", lines, said)
 	}
+}
+
+// Whoever asks at the same time, and within a second, shares one look. A look outlives who
+// began it, and no look is older than a second.
+func TestAGlanceIsShared(t *testing.T) {
+	t.Parallel()
+	now, looks, entered, goOn := time.Now(), 0, make(chan struct{}), make(chan struct{})
+	g := &glance[int]{now: func() time.Time { return now }, look: func(ctx context.Context) int {
+		if looks++; looks == 1 {
+			close(entered)
+			<-goOn
+		}
+		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil {
+			t.Errorf("a look is bounded: %v; %v", bounded, ctx.Err())
+		}
+		return looks
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var asked sync.WaitGroup
+	for range 10 {
+		asked.Go(func() {
+			if got := g.get(ctx); got != 1 {
+				t.Errorf("look %d", got)
+			}
+		})
+	}
+	<-entered
+	cancel()
+	close(goOn)
+	asked.Wait()
+	now = now.Add(glanceTime - 1)
+	if got := g.get(ctx); got != 1 {
+		t.Errorf("look %d within a second", got)
+	}
+	now = now.Add(1)
+	if got := g.get(ctx); got != 2 {
+		t.Errorf("look %d after a second", got)
+	}
+}
+
+// Strangers cause a look at what readiness needs, and not at more. A database that is gone
+// is seen with the next look.
+func TestReadinessForStrangersIsCheap(t *testing.T) {
+	t.Parallel()
+	db, err := postgres.Open(t.Context(), pgtest.New(t).URL, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	now, looks := time.Now(), 0
+	ready := New(t.Context(), Options{
+		DB: db, Auth: auth.New(auth.Options{DB: db, SessionLife: time.Hour, SessionIdle: time.Hour}), Sinks: []string{"log"}, Now: func() time.Time { return now },
+		Ready: func(context.Context) error { looks++; return nil },
+	})
+	get := func(status int) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		ready.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/health/ready", http.NoBody))
+		if w.Code != status {
+			t.Errorf("ready: %d, want %d", w.Code, status)
+		}
+	}
+	for range 5 {
+		get(http.StatusOK)
+	}
+	found := ready.(*handler).server.found
+	if looks != 1 || !found.beside.ended.IsZero() {
+		t.Errorf("%d looks, and one at the components: %v", looks, !found.beside.ended.IsZero())
+	}
+	db.Close()
+	get(http.StatusOK)
+	now = now.Add(glanceTime)
+	get(http.StatusServiceUnavailable)
 }
