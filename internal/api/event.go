@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/emission"
 	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/overload"
@@ -247,11 +247,7 @@ func (s *server) followEvents(x *request) error {
 	if s.stopping.Err() != nil {
 		return tasker.Errorf(tasker.Unavailable, "the server is stopping; try again")
 	}
-	address, _, err := net.SplitHostPort(x.r.RemoteAddr)
-	if err != nil {
-		address = x.r.RemoteAddr
-	}
-	reader, err := s.live.Feed.Read(x.ctx, after, address)
+	reader, err := s.live.Feed.Read(x.ctx, after, auth.AddressOf(x.r))
 	if err != nil {
 		return err
 	}

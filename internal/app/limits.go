@@ -34,7 +34,7 @@ func newGate(c config.Config) *overload.Gate {
 }
 
 // A boundedListener closes connections of which there are too many, in all or from one
-// address.
+// address, see [overload.Network].
 type boundedListener struct {
 	net.Listener
 	most    int
@@ -43,13 +43,13 @@ type boundedListener struct {
 
 	mu     sync.Mutex
 	open   int
-	of     map[netip.Addr]int
+	of     map[netip.Prefix]int
 	logged time.Time
 	closed int // since then
 }
 
 func bound(l net.Listener, most int, proxies []netip.Prefix, log *slog.Logger) *boundedListener {
-	return &boundedListener{Listener: l, most: most, proxies: proxies, log: log, of: map[netip.Addr]int{}}
+	return &boundedListener{Listener: l, most: most, proxies: proxies, log: log, of: map[netip.Prefix]int{}}
 }
 
 // Accept returns the next connection that there is room for.
@@ -78,11 +78,11 @@ func addressOf(c net.Conn) netip.Addr {
 func (l *boundedListener) take(from netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open >= l.most || !isIn(l.proxies, from) && l.of[from] >= overload.Share(l.most) {
+	if l.open >= l.most || !isIn(l.proxies, from) && l.of[overload.Network(from)] >= overload.Share(l.most) {
 		return false
 	}
 	l.open++
-	l.of[from]++
+	l.of[overload.Network(from)]++
 	return true
 }
 
@@ -90,8 +90,9 @@ func (l *boundedListener) giveBack(from netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open--
-	if l.of[from]--; l.of[from] == 0 {
-		delete(l.of, from)
+	network := overload.Network(from)
+	if l.of[network]--; l.of[network] == 0 {
+		delete(l.of, network)
 	}
 }
 
@@ -104,7 +105,7 @@ func (l *boundedListener) tell(from netip.Addr) {
 	l.closed++
 	if now := time.Now(); now.Sub(l.logged) >= tellEvery {
 		l.log.WarnContext(context.Background(), "connections were closed: there are too many (limits.connections)",
-			"limit", l.most, "open", l.open, "from", from, "open_from_there", l.of[from], "closed", l.closed)
+			"limit", l.most, "open", l.open, "from", from, "open_from_there", l.of[overload.Network(from)], "closed", l.closed)
 		l.logged, l.closed = now, 0
 	}
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -30,6 +31,12 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	take("192.0.2.2", true)
 	for _, from := range []string{"192.0.2.1", "192.0.2.1", "192.0.2.1", "10.0.0.1", "10.0.0.1", "192.0.2.2"} {
 		l.giveBack(netip.MustParseAddr(from))
+	}
+	for i, want := range []bool{true, true, true, false} { // a site of IPv6 is one address
+		take(fmt.Sprintf("2001:db8::%d", i+1), want)
+	}
+	for i := range 3 {
+		l.giveBack(netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", 9-i)))
 	}
 	if l.open != 0 || len(l.of) != 0 {
 		t.Errorf("all are closed, and %d are counted, of %v", l.open, l.of)

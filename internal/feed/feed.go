@@ -22,11 +22,13 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"net/netip"
 	"sync"
 	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -34,7 +36,7 @@ import (
 type Options struct {
 	Every    time.Duration // the poller looks; 0 means half a second
 	Most     int           // readers; 0 means 100
-	MostOf   int           // readers of one address; 0 means half of Most
+	MostOf   int           // readers of one address, and of one caller; 0 means half of Most
 	Buffer   int           // pages that a reader may be behind the poller; 0 means 16
 	Page     int           // events read at once; 0 means 200
 	Patience time.Duration // with a reader whose buffer is full, and with one statement; 0 means 2 s
@@ -62,8 +64,9 @@ type Feed struct {
 
 	mu      sync.Mutex
 	readers int
-	from    map[string]int // readers by the address that they come from
-	poller  *poller        // nil while nobody listens
+	from    map[netip.Prefix]int // readers by the address that they come from
+	of      map[string]int       // readers by the caller; nobody where callers are not asked who they are
+	poller  *poller              // nil while nobody listens
 }
 
 // New returns a feed of the database. It does nothing until somebody reads.
@@ -77,7 +80,7 @@ func New(db *postgres.DB, o Options) *Feed {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Feed{Options: o, db: db, reading: make(chan struct{}, atOnce), from: map[string]int{}}
+	return &Feed{Options: o, db: db, reading: make(chan struct{}, atOnce), from: map[netip.Prefix]int{}, of: map[string]int{}}
 }
 
 // Now is the point from which a reader gets what happens from now on.
@@ -89,11 +92,11 @@ func (f *Feed) Now(ctx context.Context) (Point, error) {
 }
 
 // Read begins to read after a point; the zero point is before the first event. The
-// address is where the reader comes from. Of the past it gets the events in the namespaces
+// address is where the reader comes from, see [overload.Network]. Of the past it gets the events in the namespaces
 // of the context. The error is Unavailable when there are too
-// many readers, of this address or at all, and Invalid when the point is not of this
+// many readers, of this address, of the caller of the context or at all, and Invalid when the point is not of this
 // database.
-func (f *Feed) Read(ctx context.Context, after Point, address string) (*Reader, error) {
+func (f *Feed) Read(ctx context.Context, after Point, address netip.Addr) (*Reader, error) {
 	h, err := f.db.Horizon(ctx)
 	if err != nil {
 		return nil, err
@@ -102,25 +105,37 @@ func (f *Feed) Read(ctx context.Context, after Point, address string) (*Reader, 
 		return nil, tasker.Errorf(tasker.Invalid, "the id to resume from, %s, is of another database, or of before this one was restored or a standby was promoted: "+
 			"read from the beginning", after)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.readers >= f.Most {
-		return nil, tasker.Errorf(tasker.Unavailable, "%d readers follow the feed of this server already, which is its limit; try again later", f.Most)
-	}
-	if f.from[address] >= f.MostOf {
-		return nil, tasker.Errorf(tasker.Unavailable, "%d readers from %s follow the feed of this server already, which is the limit for one address; try again later",
-			f.MostOf, address)
-	}
-	f.readers++
-	f.from[address]++
 	r := &Reader{
-		feed: f, point: after, database: h.Database, address: address, scope: access.ScopeOf(ctx),
+		feed: f, point: after, database: h.Database, address: overload.Network(address), subject: access.IdentityOf(ctx).Subject, scope: access.ScopeOf(ctx),
 		pages: make(chan page, f.Buffer), dropped: make(chan struct{}), gone: make(chan struct{}),
 	}
 	if after.From < after.Before {
 		r.gaps = []gap{{Point: after, last: math.MaxInt64, end: at(after.Before)}}
 	}
+	if err := f.enter(r); err != nil {
+		return nil, err
+	}
 	return r, nil
+}
+
+// enter counts a reader, unless there are too many.
+func (f *Feed) enter(r *Reader) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.readers >= f.Most {
+		return tasker.Errorf(tasker.Unavailable, "%d readers follow the feed of this server already, which is its limit; try again later", f.Most)
+	}
+	const share = "%d readers %s follow the feed of this server already, which is the limit for one %s; try again later"
+	if f.from[r.address] >= f.MostOf {
+		return tasker.Errorf(tasker.Unavailable, share, f.MostOf, "from "+r.address.String(), "address")
+	}
+	if r.subject != "" && f.of[r.subject] >= f.MostOf {
+		return tasker.Errorf(tasker.Unavailable, share, f.MostOf, "of "+r.subject, "caller")
+	}
+	f.readers++
+	f.from[r.address]++
+	f.of[r.subject]++
+	return nil
 }
 
 // join has a reader told of what the poller reads from now on, and returns the
@@ -143,6 +158,9 @@ func (f *Feed) leave(r *Reader) {
 	f.readers--
 	if f.from[r.address]--; f.from[r.address] == 0 {
 		delete(f.from, r.address)
+	}
+	if f.of[r.subject]--; f.of[r.subject] == 0 {
+		delete(f.of, r.subject)
 	}
 	var last *poller
 	if r.from != nil && r.from.remove(r) == 0 && f.poller == r.from {

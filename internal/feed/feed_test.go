@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -119,7 +121,7 @@ func (h *harness) feed(o Options) *Feed {
 
 func (h *harness) read(f *Feed, after Point) *Reader {
 	h.Helper()
-	r, err := f.Read(h.Context(), after, "here")
+	r, err := f.Read(h.Context(), after, here)
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -256,7 +258,7 @@ func (h *harness) follow(feeds []*Feed, seed uint64, done <-chan struct{}, total
 	var got []Event
 	var p Point
 	for {
-		r, err := feeds[dice.IntN(len(feeds))].Read(h.Context(), p, "here")
+		r, err := feeds[dice.IntN(len(feeds))].Read(h.Context(), p, here)
 		if err != nil {
 			h.Error(err)
 			return got
@@ -459,11 +461,37 @@ func TestThereAreNotTooManyReaders(t *testing.T) {
 	f := h.feed(Options{Most: 2, MostOf: 2})
 	a, b := h.read(f, Point{}), h.read(f, Point{})
 	defer b.Close()
-	if _, err := f.Read(t.Context(), Point{}, "here"); tasker.CodeOf(err) != tasker.Unavailable {
+	if _, err := f.Read(t.Context(), Point{}, here); tasker.CodeOf(err) != tasker.Unavailable {
 		t.Errorf("a third reader: %v, want Unavailable", err)
 	}
 	a.Close()
 	h.read(f, Point{}).Close()
+}
+
+var here, there = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+
+// Nor can one caller from many addresses, or one site of IPv6 with all of its addresses.
+func TestACallerHasItsShare(t *testing.T) {
+	t.Parallel()
+	f := New(nil, Options{Most: 4})
+	reader := func(address, subject string) *Reader {
+		return &Reader{feed: f, address: overload.Network(netip.MustParseAddr(address)), subject: subject}
+	}
+	enter := func(r *Reader, words string) {
+		t.Helper()
+		if err := f.enter(r); words == "" && err != nil || words != "" && (tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), words)) {
+			t.Errorf("%s of %s: %v, want %q", r.address, r.subject, err, words)
+		}
+	}
+	first := reader("2001:db8::1", "key:a")
+	enter(first, "")
+	enter(reader("2001:db8::2", ""), "")
+	enter(reader("2001:db8::3", ""), "2 readers from 2001:db8::/64")
+	enter(reader("192.0.2.1", "key:a"), "")
+	enter(reader("192.0.2.2", "key:a"), "2 readers of key:a follow")
+	f.leave(first)
+	enter(reader("192.0.2.2", "key:a"), "")
+	enter(reader("192.0.2.3", ""), "") // where nobody is asked who they are, all are one
 }
 
 // One address cannot take the places of all.
@@ -476,12 +504,12 @@ func TestAnAddressHasItsShare(t *testing.T) {
 		first = h.read(f, Point{})
 		t.Cleanup(first.Close)
 	}
-	_, err := f.Read(t.Context(), Point{}, "here")
-	if tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), "2 readers from here") {
+	_, err := f.Read(t.Context(), Point{}, here)
+	if tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), "2 readers from 192.0.2.1/32") {
 		t.Errorf("a third reader of one address: %v, want Unavailable", err)
 	}
 	for range 10 { // its place is free again
-		r, err := f.Read(t.Context(), Point{}, "there")
+		r, err := f.Read(t.Context(), Point{}, there)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -496,7 +524,7 @@ func TestAPointOfAnotherDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	for _, p := range []Point{{From: 5, Before: 1 << 60}, {From: 1, Before: 2, Database: "0123456789ab"}} {
-		if _, err := h.feed(Options{}).Read(t.Context(), p, "here"); tasker.CodeOf(err) != tasker.Invalid {
+		if _, err := h.feed(Options{}).Read(t.Context(), p, here); tasker.CodeOf(err) != tasker.Invalid {
 			t.Errorf("%v: %v, want Invalid", p, err)
 		}
 	}
@@ -541,7 +569,7 @@ func TestADatabaseIsReplacedUnderItsReaders(t *testing.T) {
 	h.pool.Reset()
 	h.db.Pool().Reset()
 	h.tell(h.pool, h.entries[0]) // so that it has come farther
-	if _, err := f.Read(t.Context(), before, "here"); tasker.CodeOf(err) != tasker.Invalid {
+	if _, err := f.Read(t.Context(), before, here); tasker.CodeOf(err) != tasker.Invalid {
 		t.Errorf("read on: %v, want Invalid", err)
 	}
 	anew := h.read(f, Point{})

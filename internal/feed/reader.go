@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"math"
+	"net/netip"
 	"time"
 
 	"tasker.example/tasker/internal/access"
@@ -20,7 +21,8 @@ type Reader struct {
 	point    Point
 	database string // that its points are of
 
-	address string       // where it comes from
+	address netip.Prefix // where it comes from
+	subject string       // who reads
 	scope   access.Scope // what it catches up with is in these namespaces
 	gaps    []gap
 	near    bool // the next gap is a small one

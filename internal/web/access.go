@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -107,7 +108,7 @@ func (s *server) permit(req *request, rt *route) error {
 	if err != nil {
 		return err
 	}
-	req.Request = req.WithContext(ctx)
+	req.Request, req.admitted = req.WithContext(ctx), true
 	return nil
 }
 
@@ -260,6 +261,19 @@ func (s *server) goToProvider(req *request) (*view, error) {
 	if !s.Auth.HasProvider() {
 		return nil, tasker.Errorf(tasker.NotFound, "people sign in with an API key here")
 	}
+	// Whoever begins is a stranger, and each beginning is stored, in the place of another
+	// one when there are very many.
+	from := req.address()
+	if wait, ok := s.begun.take(from, time.Now()); !ok {
+		req.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+		p := signInPage{Back: req.backTo(), Provider: true, Problem: "Too many sign-ins were begun from your address: try again in a minute."}
+		return p.view(http.StatusTooManyRequests), nil
+	}
+	leave, err := s.Gate.Enter(req.Context(), overload.Reads, "sign-in:"+overload.Network(from).String())
+	if err != nil {
+		return nil, err
+	}
+	req.leave = leave
 	address, secret, err := s.Auth.StartSignIn(req.Context(), req.backTo())
 	if err != nil {
 		return nil, err
@@ -335,12 +349,15 @@ func (req *request) address() netip.Addr { return auth.AddressOf(req.Request) }
 
 const (
 	maxFailures  = 10 // to sign in, a minute from one address
+	maxSignIns   = 60 // begun at the provider, a minute from one address, which may be that of an office
 	maxAddresses = 10_000
 )
 
-// failures counts failed attempts to sign in, by address and for a minute at a time.
+// failures counts failed attempts to sign in, or others, by address and for a minute at a time.
 // When there are too many addresses, others wait as well.
 type failures struct {
+	most int // a minute from one address; 0 means maxFailures
+
 	mu    sync.Mutex
 	began time.Time
 	of    map[netip.Prefix]int
@@ -355,7 +372,7 @@ func (f *failures) take(from netip.Addr, now time.Time) (wait time.Duration, ok 
 		f.began, f.of = now, map[netip.Prefix]int{}
 	}
 	n, known := f.of[overload.Network(from)]
-	if n >= maxFailures || !known && len(f.of) >= maxAddresses {
+	if n >= cmp.Or(f.most, maxFailures) || !known && len(f.of) >= maxAddresses {
 		return f.began.Add(time.Minute).Sub(now), false
 	}
 	f.of[overload.Network(from)]++

@@ -78,7 +78,7 @@ func (s *server) withLink(req *request, class overload.Class, do func(token stri
 		req.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 		return said(http.StatusTooManyRequests, saidOften), nil
 	}
-	leave, err := s.Gate.Enter(req.Context(), class, "link:"+from.String())
+	leave, err := s.Gate.Enter(req.Context(), class, "link:"+overload.Network(from).String())
 	if err != nil {
 		s.links.giveBack(from)
 		return nil, err

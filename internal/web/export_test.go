@@ -54,4 +54,5 @@ func (f *Failures) Addresses() int { return len(f.f.of) }
 const (
 	MaxFailures  = maxFailures
 	MaxAddresses = maxAddresses
+	MaxSignIns   = maxSignIns
 )

@@ -72,9 +72,10 @@ func holdLines(list []tasker.Hold) []holdLine {
 }
 
 // held returns the open holds of the namespaces whose tasks the caller may see, for the banner
-// of every page. A page is there without it.
+// of every page to which its caller was admitted: a refusal costs the database nothing. A page is
+// there without it.
 func (s *server) held(req *request) []holdLine {
-	if !req.sees(access.ReadTasks) {
+	if !req.admitted || !req.sees(access.ReadTasks) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(req.within(access.ReadTasks).Context(), bannerTime)

@@ -73,6 +73,9 @@ func TestAHoldFromItsBeginningToItsEnd(t *testing.T) {
 	}
 	h.shows(h.get("/ui/holds?state=open"), http.StatusOK, "2 steps", page)
 	h.shows(h.post(page+"/probe", "actor=ann"), http.StatusOK, "let go within a second", "probe requested")
+	if r := h.get("/ui/nothing"); r.status != http.StatusNotFound || strings.Contains(r.text, "is held</a>") {
+		t.Errorf("a page that is not there asks what is held: %d", r.status)
+	}
 	h.goOn()
 	h.shows(h.get(page), http.StatusOK, "Probes and waves", "awaited", "1 step", task.String())
 	h.shows(h.post(page+"/probe", "actor=ann"), http.StatusConflict, "on its way")

@@ -2,6 +2,8 @@ package web_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"tasker.example/tasker/internal/browsertest"
 	"tasker.example/tasker/internal/idp"
 	"tasker.example/tasker/internal/oidctest"
+	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/web"
 )
 
@@ -38,6 +41,42 @@ func people(t *testing.T, a **auth.Authenticator) (provider *oidctest.Provider, 
 		o.Auth = *a
 	}
 	return provider, change, func(s *httptest.Server) { from.PublicURL = s.URL }
+}
+
+// Strangers begin sign-ins at the provider as often as an office does and no more, of IPv6 from
+// all addresses of a site together, and within the limit of requests.
+func TestSignInsAreBegunAtARate(t *testing.T) {
+	t.Parallel()
+	var a *auth.Authenticator
+	_, change, _ := people(t, &a)
+	var o web.Options
+	h := newHarness(t, change, func(given *web.Options) { o = *given })
+	begin := func(pages http.Handler, n int) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ui/sign-in/provider", http.NoBody)
+		r.RemoteAddr = fmt.Sprintf("[2001:db8::%d]:1", n+1)
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, r)
+		return w
+	}
+	pages := web.New(t.Context(), o)
+	for n := range web.MaxSignIns {
+		if w := begin(pages, n); w.Code != http.StatusSeeOther {
+			t.Fatalf("sign-in %d: %d %s", n, w.Code, w.Body)
+		}
+	}
+	before := h.Count(`SELECT count(*) FROM tasker.sign_ins`)
+	if w := begin(pages, 1000); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "Too many sign-ins") {
+		t.Errorf("one more: %d %s", w.Code, w.Body)
+	}
+	o.Gate = overload.New(overload.Options{Rate: 0.001, Limits: map[overload.Class]overload.Limit{overload.Reads: {Running: 1}}})
+	pages = web.New(t.Context(), o)
+	first, second := begin(pages, 1), begin(pages, 2)
+	if first.Code != http.StatusSeeOther || second.Code != http.StatusTooManyRequests {
+		t.Errorf("of two within the limit of requests: %d, %d", first.Code, second.Code)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.sign_ins`); n != before+1 {
+		t.Errorf("%d sign-ins are stored, and %d before", n, before)
+	}
 }
 
 // actions are links to what changes something.

@@ -45,6 +45,7 @@ type request struct {
 	caller    *access.Identity                  // nil without a session
 	whenEnded func(f func()) (stop func() bool) // has f called when the session has ended
 	leave     func()                            // ends what counts for the limit of requests
+	admitted  bool                              // it counts for the limit of requests, and may do what it asks for
 }
 
 // subject returns who has signed in; empty where nobody is asked.
