@@ -413,6 +413,36 @@ func TestTotalsOfAPageOfCases(t *testing.T) {
 }
 
 // States by what is known of a case: each line is one rule of docs/cases.md.
+// Whatever changes the state of a case changes since when it has it, and nothing else does.
+func TestSinceWhenACaseHasItsState(t *testing.T) {
+	t.Parallel()
+	db := withCases(t)
+	list, _, err := db.Cases(t.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 1}})
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	was := list[0]
+	later, awake := time.Now().Add(time.Hour), time.Time{}
+	for _, u := range []struct {
+		name string
+		tasker.CaseUpdate
+		want tasker.CaseState
+	}{
+		{"owned", tasker.CaseUpdate{Owner: new("ann")}, tasker.CaseOngoing},
+		{"noted", tasker.CaseUpdate{Notes: new("n")}, tasker.CaseOngoing},
+		{"snoozed", tasker.CaseUpdate{Snooze: &later}, tasker.CaseResting},
+		{"snoozed again", tasker.CaseUpdate{Snooze: &later}, tasker.CaseResting},
+		{"woken", tasker.CaseUpdate{Snooze: &awake}, tasker.CaseOngoing},
+	} {
+		u.Actor = "ann"
+		c, err := db.UpdateCase(t.Context(), was.ID, u.CaseUpdate)
+		if err != nil || c.State != u.want || c.StateSince.After(was.StateSince) != (c.State != was.State) {
+			t.Errorf("%s: %s since %s, before %s since %s, %v", u.name, c.State, c.StateSince, was.State, was.StateSince, err)
+		}
+		was = c
+	}
+}
+
 func TestTheStateOfACase(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})

@@ -77,14 +77,18 @@ SET owner = CASE WHEN $2::text IS NULL THEN c.owner ELSE nullif($2, '') END,
     snoozed_until = CASE WHEN $4 THEN $5::timestamptz ELSE c.snoozed_until END,
     snooze_above = CASE WHEN $4 THEN $6::bigint ELSE c.snooze_above END,
     fixed_in = CASE WHEN $7::text IS NULL THEN c.fixed_in ELSE nullif($7, '') END,
-    state = CASE
-        WHEN $4 AND $5::timestamptz IS NOT NULL AND c.state <> 'resolved' THEN 'resting'
-        WHEN c.state = 'resting' AND $4 THEN 'ongoing'
-        WHEN c.state IN ('new', 'regressed') AND ($2 <> '' OR $8) THEN 'ongoing'
-        ELSE c.state
-    END,
+    state = n.state, state_since = CASE WHEN n.state = c.state THEN c.state_since ELSE clock_timestamp() END,
     updated_at = clock_timestamp()
-WHERE c.case_id = $1
+FROM tasker.cases o
+CROSS JOIN LATERAL (
+    SELECT CASE
+        WHEN $4 AND $5::timestamptz IS NOT NULL AND o.state <> 'resolved' THEN 'resting'
+        WHEN o.state = 'resting' AND $4 THEN 'ongoing'
+        WHEN o.state IN ('new', 'regressed') AND ($2 <> '' OR $8) THEN 'ongoing'
+        ELSE o.state
+    END AS state
+) n
+WHERE c.case_id = $1 AND o.case_id = c.case_id
 RETURNING c.state`
 
 // UpdateCase changes a case and writes it into its history, and returns it as it is then. The error is NotFound
