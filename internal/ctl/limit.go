@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -60,11 +61,23 @@ func (p *program) limitListCommand() *cobra.Command {
 			}
 			return []string{l.Kind, l.Namespace, l.Name, limitText(l), strconv.FormatInt(l.InProgress, 10), strconv.FormatInt(l.Waiting, 10), by}
 		})
+		p.moreLimits(l.Pagination)
 	})
 	c.Flags().StringVar(&q.Namespace, "namespace", "", "only those of this namespace")
-	c.Flags().StringVar(&q.After, "after", "", "only those behind this limit: next_after of the page before")
-	c.Flags().IntVar(&q.Limit, "limit", 0, "how many; 0 means the server's default")
+	afterFlag(c, &q)
+	limitFlag(c, &q.Limit, 50)
 	return c
+}
+
+func afterFlag(c *cobra.Command, q *client.LimitQuery) {
+	c.Flags().StringVar(&q.After, "after", "", "only those behind this limit: next_after of the page before")
+}
+
+// moreLimits prints on stderr how to see the next page.
+func (p *program) moreLimits(page apiv1.LimitPage) {
+	if page.NextAfter != nil {
+		fmt.Fprintf(p.err, "There are more: --after %s shows the next.\n", clean(*page.NextAfter))
+	}
 }
 
 func limitText(l apiv1.Limit) string {
@@ -97,7 +110,9 @@ func (p *program) limitShowCommand() *cobra.Command {
 			header := []string{"key", "in progress", "waiting", "free at", "oldest task", "step"}
 			list(p, l.Keys, columns{none: "No step has asked for it yet.", names: header}, keyRow)
 		}
+		p.moreLimits(all.Pagination)
 	})
+	afterFlag(c, &q)
 	c.Flags().StringVar(&q.Kind, "kind", "", "only those of this kind: server, namespace, handler or name")
 	c.Flags().StringVar(&q.Namespace, "namespace", "", "only those of this namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "only those of this handler or name")
