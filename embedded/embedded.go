@@ -135,7 +135,7 @@ func prepare(ctx context.Context, o Options) error {
 }
 
 func connected(ctx context.Context, url string, do func(*pgx.Conn) error) (err error) {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("reach the database: %w", err)
 	}

@@ -45,7 +45,7 @@ what to repair.`,
 		}
 		return nil
 	}
-	withDatabase(c, func(ctx context.Context, conn *pgx.Conn) error {
+	withConnection(c, pgx.Connect, func(ctx context.Context, conn *pgx.Conn) error {
 		sound, err := doctor.Examine(ctx, conn, doctor.Options{
 			Timeout: *timeout,
 			Begins:  func(what string) { _, _ = fmt.Fprintln(c.ErrOrStderr(), what) },

@@ -13,6 +13,7 @@ import (
 
 	"tasker.example/tasker/internal/app"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/schema"
 )
 
@@ -212,8 +213,14 @@ func appliedAt(at *time.Time) string {
 // connectTimeout bounds connecting to the database, not the work on it.
 const connectTimeout = 15 * time.Second
 
-// withDatabase makes a command run on a connection to the database.
+// withDatabase makes a command run on a connection to the database, on the host that takes
+// writes.
 func withDatabase(c *cobra.Command, run func(context.Context, *pgx.Conn) error) {
+	withConnection(c, postgres.Connect, run)
+}
+
+// withConnection makes a command run on a connection to the database.
+func withConnection(c *cobra.Command, connect func(context.Context, string) (*pgx.Conn, error), run func(context.Context, *pgx.Conn) error) {
 	s := newSettings(c)
 	s.flag(c, "database-url", "database.url", "PostgreSQL to use (also DATABASE_URL)")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
@@ -226,7 +233,7 @@ func withDatabase(c *cobra.Command, run func(context.Context, *pgx.Conn) error) 
 		}
 		ctx, cancel := context.WithTimeout(c.Context(), connectTimeout)
 		defer cancel()
-		conn, err := pgx.Connect(ctx, cfg.Database.URL)
+		conn, err := connect(ctx, cfg.Database.URL)
 		if err != nil {
 			return app.Unreachable(err)
 		}

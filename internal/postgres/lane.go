@@ -154,12 +154,29 @@ func writable(cfg *pgxpool.Config) {
 	cfg.ConnConfig.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Severity != "FATAL" && err.SeverityUnlocalized != "FATAL" && err.Code != readOnly
 	}
-	several := slices.ContainsFunc(cfg.ConnConfig.Fallbacks, func(f *pgconn.FallbackConfig) bool {
-		return f.Host != cfg.ConnConfig.Host || f.Port != cfg.ConnConfig.Port
+	toWritable(cfg.ConnConfig)
+}
+
+// toWritable has a connection look for the host that takes writes when the URL has several,
+// unless the URL says otherwise.
+func toWritable(cfg *pgx.ConnConfig) {
+	several := slices.ContainsFunc(cfg.Fallbacks, func(f *pgconn.FallbackConfig) bool {
+		return f.Host != cfg.Host || f.Port != cfg.Port
 	})
-	if several && cfg.ConnConfig.ValidateConnect == nil {
-		cfg.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	if several && cfg.ValidateConnect == nil {
+		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
+}
+
+// Connect makes one connection, to the host that takes writes when the URL has several, as
+// those of [Open] are.
+func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	toWritable(cfg)
+	return pgx.ConnectConfig(ctx, cfg)
 }
 
 // readOnly is the code of a statement that would have to write and may not.

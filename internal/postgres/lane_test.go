@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,5 +134,50 @@ func TestAnIdleConnectionIsTestedWithoutARoundTrip(t *testing.T) {
 	}
 	if !needsPing(nil, 2*idleAfter) {
 		t.Error("what cannot be looked at is not tested")
+	}
+}
+
+// With several hosts a connection is made to one that takes writes, and to none else.
+func TestConnectFindsTheWritableHost(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	connect := func(url string) error {
+		conn, err := Connect(t.Context(), url)
+		if err != nil {
+			return err
+		}
+		return conn.Close(t.Context())
+	}
+	several, err := url.Parse(db.AdminURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := url.Parse(pgtest.NewCutter(t, db.AdminURL).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	several.Host += "," + other.Host
+	if err := connect(several.String()); err != nil {
+		t.Error(err)
+	}
+	conn, err := Connect(t.Context(), db.AdminURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`); err != nil {
+		t.Fatal(err)
+	}
+	if err := connect(several.String()); err == nil || !strings.Contains(err.Error(), "read only") {
+		t.Errorf("of hosts that take no writes it took one: %v", err)
+	}
+	if err := connect(several.String() + "&target_session_attrs=read-only"); err != nil {
+		t.Errorf("the URL says otherwise: %v", err)
+	}
+	if err := connect(db.AdminURL); err != nil {
+		t.Errorf("of one host: %v", err)
+	}
+	if err := connect("postgres://%"); err == nil {
+		t.Error("a URL that is none connects")
 	}
 }
