@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -411,31 +410,6 @@ func operation(ctx context.Context, q querier, id tasker.ID) (tasker.Operation, 
 }
 
 func noOperation(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no operation %s", id) }
-
-// hideOperation hides the payloads of an operation: the result of its act and the text of a failure.
-func hideOperation(ctx context.Context, o *tasker.Operation) {
-	for _, n := range o.Namespaces {
-		if access.PayloadsOf(ctx).Has(n) {
-			continue
-		}
-		o.Arguments = json.RawMessage("{}")
-		hideSelection(&o.Selection)
-		if o.Pause != nil && o.Pause.FailureText != "" {
-			o.Pause.FailureText = access.Hidden
-		}
-	}
-}
-
-// hideSelection hides the parts of contexts, results and errors by which investigations are selected.
-func hideSelection(s *tasker.OperationSelection) {
-	if s.Filter.Text != "" {
-		s.Filter.Text = access.Hidden
-	}
-	s.Filter.Attributes = slices.Clone(s.Filter.Attributes)
-	for i := range s.Filter.Attributes {
-		s.Filter.Attributes[i].Value = access.Hidden
-	}
-}
 
 // Operations lists operations, newest first, and says whether there are more. Those that
 // the caller may not see all of are left out.
