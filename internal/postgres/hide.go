@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// hideOperation hides the payloads of an operation: the result of its act and the text of a failure.
+// hideOperation hides the payloads of an operation: the result of its act, what of payloads its selection names, and the text of a failure.
 func hideOperation(ctx context.Context, o *tasker.Operation) {
 	for _, n := range o.Namespaces {
 		if access.PayloadsOf(ctx).Has(n) {

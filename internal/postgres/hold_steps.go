@@ -380,6 +380,14 @@ type ReleasedStep struct {
 
 // $2 is for how long what a worker took counts.
 const releasedSteps = `
+WITH working AS MATERIALIZED ( -- what was let go together and of which workers take steps, asked once and not for each step
+    SELECT DISTINCT o.wave, o.released_at
+    FROM tasker.hold_releases o
+    JOIN tasker.workflow_steps w ON w.task_uuid = o.task_uuid AND w.step_uuid = o.step_uuid
+    WHERE o.hold_uuid = $1
+      AND o.released_at >= (SELECT min(n.released_at) - interval '1 minute' FROM tasker.hold_releases n WHERE n.hold_uuid = $1 AND n.outcome IS NULL)
+      AND (o.judged_at > clock_timestamp() - $2::interval OR o.outcome IS NULL AND w.state || '' = 'in_progress' AND w.lease_expires_at > clock_timestamp())
+)
 SELECT r.task_uuid, r.step_uuid, r.wave, r.fence, r.released_at, '' AS outcome, NULL::text AS failure, NULL::timestamptz AS judged_at,
     coalesce(s.state, '') AS step, coalesce(s.fence, 0) AS step_fence, s.reported_fence, s.last_failure_at,
     coalesce(s.state || '' = 'in_progress' AND s.lease_expires_at > clock_timestamp(), false) AS leased,
@@ -388,10 +396,8 @@ SELECT r.task_uuid, r.step_uuid, r.wave, r.fence, r.released_at, '' AS outcome, 
         EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = r.task_uuid AND q.step_uuid = r.step_uuid AND q.limit_key_id IS NOT NULL)
         OR EXISTS (SELECT FROM tasker.queues q WHERE q.namespace = s.namespace AND q.handler = s.handler AND q.busy_at > clock_timestamp() - $2::interval)
         OR EXISTS (
-            SELECT FROM tasker.hold_releases o
-            JOIN tasker.workflow_steps w ON w.task_uuid = o.task_uuid AND w.step_uuid = o.step_uuid
-            WHERE o.hold_uuid = r.hold_uuid AND o.released_at BETWEEN r.released_at - interval '1 minute' AND r.released_at + interval '1 minute' AND o.wave = r.wave
-              AND (o.judged_at > clock_timestamp() - $2::interval OR o.outcome IS NULL AND w.state || '' = 'in_progress' AND w.lease_expires_at > clock_timestamp())
+            SELECT FROM working o
+            WHERE o.wave = r.wave AND o.released_at BETWEEN r.released_at - interval '1 minute' AND r.released_at + interval '1 minute'
         )
     ), false) AS waits,
     ` + itemFailure + `,
