@@ -134,15 +134,9 @@ func (r *race) idleDBOS(ctx context.Context) error {
 		if err := dbos.Launch(run.ctx); err != nil {
 			return err
 		}
-		var took []time.Duration
-		for n := range warmUp + r.Singles {
-			start := time.Now()
-			if err := run.call(steps); err != nil {
-				return err
-			}
-			if n >= warmUp {
-				took = append(took, time.Since(start))
-			}
+		took, err := r.singles(func(int) error { return run.call(steps) })
+		if err != nil {
+			return err
 		}
 		r.report.quantiles(dbosIdle, took)
 		return r.dbosDone(ctx, warmUp+r.Singles, steps)

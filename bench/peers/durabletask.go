@@ -164,20 +164,14 @@ func (r *race) drainDurable(name, unit, versus string, workflows, steps int) fun
 func (r *race) idleDurable(ctx context.Context) error {
 	return r.withDurable(ctx, func(run *durableRun) error {
 		var took []time.Duration
-		err := run.work(ctx, func() error {
-			for n := range warmUp + r.Singles {
-				start := time.Now()
+		err := run.work(ctx, func() (err error) {
+			took, err = r.singles(func(int) error {
 				if err := run.schedule(ctx, steps); err != nil {
 					return err
 				}
-				if err := r.settled(ctx, durableOpen); err != nil {
-					return err
-				}
-				if n >= warmUp {
-					took = append(took, time.Since(start))
-				}
-			}
-			return nil
+				return r.settled(ctx, durableOpen)
+			})
+			return err
 		})
 		if err != nil {
 			return err

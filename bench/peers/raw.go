@@ -236,17 +236,9 @@ func (r *race) idleRaw(way rawWay) func(context.Context) error {
 			return err
 		}
 		var took []time.Duration
-		err := r.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-			for n := range warmUp + r.Singles {
-				start := time.Now()
-				if err := way.one(ctx, conn, n*way.steps); err != nil {
-					return err
-				}
-				if n >= warmUp {
-					took = append(took, time.Since(start))
-				}
-			}
-			return nil
+		err := r.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
+			took, err = r.singles(func(n int) error { return way.one(ctx, conn, n*way.steps) })
+			return err
 		})
 		if err != nil {
 			return err

@@ -246,31 +246,23 @@ func (r *race) riverIdle(bond riverBond) func(context.Context) error {
 
 func (r *race) idleRiver(ctx context.Context, bond riverBond) error {
 	ended := make(chan struct{}, 1)
-	var took []time.Duration
-	err := r.withRiver(ctx, bond, func() { ended <- struct{}{} }, func(run *riverRun) error {
+	return r.withRiver(ctx, bond, func() { ended <- struct{}{} }, func(run *riverRun) error {
 		if err := run.client.Start(ctx); err != nil {
 			return err
 		}
-		for n := range warmUp + r.Singles {
-			start := time.Now()
+		took, err := r.singles(func(n int) error {
 			if _, err := run.client.Insert(ctx, riverStep{Workflow: n, Steps: steps}, nil); err != nil {
 				return err
 			}
-			if err := run.await(ctx, ended); err != nil {
-				return err
-			}
-			if n >= warmUp {
-				took = append(took, time.Since(start))
-			}
+			return run.await(ctx, ended)
+		})
+		if err != nil {
+			return err
 		}
 		if err := r.settled(ctx, riverOpen); err != nil {
 			return err
 		}
+		r.report.quantiles(bond.name, took)
 		return r.riverDone(ctx, (warmUp+r.Singles)*steps)
 	})
-	if err != nil {
-		return err
-	}
-	r.report.quantiles(bond.name, took)
-	return nil
 }

@@ -139,6 +139,20 @@ func (r *race) rounds(ctx context.Context) error {
 	return nil
 }
 
+// singles runs workflows one after another, and returns how long those took that came after the first ones.
+func (r *race) singles(one func(n int) error) (took []time.Duration, err error) {
+	for n := range warmUp + r.Singles {
+		start := time.Now()
+		if err := one(n); err != nil {
+			return nil, err
+		}
+		if n >= warmUp {
+			took = append(took, time.Since(start))
+		}
+	}
+	return took, nil
+}
+
 // settled returns when the statement says that nothing is left that may still run.
 func (r *race) settled(ctx context.Context, open string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
