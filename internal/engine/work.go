@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -103,11 +102,7 @@ func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) err
 func limited(ctx context.Context, most time.Duration, rows []tasker.StepRef, do func(context.Context, []tasker.StepRef) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
-		}
-	}()
+	defer loop.Recover(&err)
 	return do(ctx, rows)
 }
 

@@ -155,12 +155,15 @@ func (l *Loop) pass(ctx context.Context) (next time.Duration) {
 
 // caught calls Pass and makes an error of a panic.
 func (l *Loop) caught(ctx context.Context) (next time.Duration, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
-		}
-	}()
+	defer Recover(&err)
 	return l.Pass(ctx)
+}
+
+// Recover makes an error of a panic. It is deferred by the function that returns the error.
+func Recover(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+	}
 }
 
 // longestRest bounds the rest of a loop that fails again and again, unless its
