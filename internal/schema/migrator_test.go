@@ -161,18 +161,24 @@ func TestUp(t *testing.T) {
 	p.refused(one, "newer")
 }
 
+// finishedUpgrade is a program with an index, the next one, whose upgrade is finished without it, and one after that.
+func finishedUpgrade() (indexed, finishing, later files) {
+	indexed = first.with(files{"migrations/0002_by_n.sql": "CREATE INDEX box_by_n ON tasker.box (n);"})
+	finishing = indexed.with(files{
+		"migrations/0003_colour.sql":       "ALTER TABLE tasker.box ADD colour text;",
+		"migrations/0004_without_by_n.sql": "-- tasker:finish\nDROP INDEX CONCURRENTLY IF EXISTS tasker.box_by_n;",
+		"migrations/0005_size.sql":         "ALTER TABLE tasker.box ADD size int;",
+	})
+	later = finishing.with(files{"migrations/0006_weight.sql": "ALTER TABLE tasker.box ADD weight int;"})
+	return indexed, finishing, later
+}
+
 // What the previous version needs goes when it is said to be gone, or with the upgrade
 // after that.
 func TestFinish(t *testing.T) {
 	t.Parallel()
 	p := empty(t)
-	indexed := first.with(files{"migrations/0002_by_n.sql": "CREATE INDEX box_by_n ON tasker.box (n);"})
-	finishing := indexed.with(files{
-		"migrations/0003_colour.sql":       "ALTER TABLE tasker.box ADD colour text;",
-		"migrations/0004_without_by_n.sql": "-- tasker:finish\nDROP INDEX CONCURRENTLY IF EXISTS tasker.box_by_n;",
-		"migrations/0005_size.sql":         "ALTER TABLE tasker.box ADD size int;",
-	})
-	later := finishing.with(files{"migrations/0006_weight.sql": "ALTER TABLE tasker.box ADD weight int;"})
+	indexed, finishing, later := finishedUpgrade()
 	index := func() string { return p.text(`SELECT coalesce(to_regclass('tasker.box_by_n')::text, 'none')`) }
 
 	p.up(indexed.program(t))
@@ -217,13 +223,7 @@ func TestFinish(t *testing.T) {
 func TestFinishAfterAnInterruptedUpgrade(t *testing.T) {
 	t.Parallel()
 	p := empty(t)
-	indexed := first.with(files{"migrations/0002_by_n.sql": "CREATE INDEX box_by_n ON tasker.box (n);"})
-	finishing := indexed.with(files{
-		"migrations/0003_colour.sql":       "ALTER TABLE tasker.box ADD colour text;",
-		"migrations/0004_without_by_n.sql": "-- tasker:finish\nDROP INDEX CONCURRENTLY IF EXISTS tasker.box_by_n;",
-		"migrations/0005_size.sql":         "ALTER TABLE tasker.box ADD size int;",
-	})
-	later := finishing.with(files{"migrations/0006_weight.sql": "ALTER TABLE tasker.box ADD weight int;"})
+	indexed, finishing, later := finishedUpgrade()
 	broken := func(f files) schema.Program {
 		return f.with(files{"migrations/0005_size.sql": "SELECT 1/0;"}).program(t)
 	}
