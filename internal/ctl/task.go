@@ -335,8 +335,9 @@ func (p *program) watchCommand() *cobra.Command {
 		long: `Follow a task until it ends, with a line for each change.
 
 Exit code 0 means that it is complete, 1 that it was cancelled, that it needs a
-human, or that --timeout has passed. A task in error whose step waits for a worker goes
-on by itself, and is followed. With -o json only the task, as it is in the end, is printed.`,
+human, or that --timeout has passed. A task in error goes on by itself, and is followed,
+while its step waits for a worker or for an operation that runs. With -o json only the
+task, as it is in the end, is printed.`,
 		example: `  tasker-ctl task watch $TASK
   tasker-ctl task watch $TASK --timeout 5m -o json | jq .status`,
 	}, func(ctx context.Context, a arguments) error { return p.watch(ctx, a.id[0], w) })
@@ -392,7 +393,8 @@ func (v *viewer) look(ctx context.Context, task tasker.ID) (t apiv1.Task, over b
 }
 
 // needsHuman reports whether a task in error goes on only when a human does something. A step
-// that no worker took in time goes back into the queue by itself when there is one.
+// that no worker took in time goes back into the queue by itself when there is one, and an
+// operation that runs releases its steps by itself.
 func (v *viewer) needsHuman(ctx context.Context, task tasker.ID, t apiv1.Task) (bool, error) {
 	e, err := v.api.Explain(ctx, task)
 	switch {
@@ -400,7 +402,7 @@ func (v *viewer) needsHuman(ctx context.Context, task tasker.ID, t apiv1.Task) (
 		return false, err
 	case err != nil:
 		return true, nil //nolint:nilerr // the server is too old to say more
-	case e.Fact == string(tasker.FactNoWorker):
+	case e.Fact == string(tasker.FactNoWorker), e.Fact == string(tasker.FactOperation) && e.Turn == string(tasker.TurnServer):
 		if v.waits != e.Sentence {
 			v.waits = e.Sentence
 			v.print("task", t.Status, e.Sentence)

@@ -23,6 +23,9 @@ func TestWatchOfATaskInError(t *testing.T) {
 	why := func(f tasker.Fact) apiv1.Explanation {
 		return apiv1.Explanation{Fact: string(f), Sentence: "Step charge was taken by no worker in time."}
 	}
+	operation := func(turn tasker.Turn) apiv1.Explanation {
+		return apiv1.Explanation{Fact: string(tasker.FactOperation), Sentence: "Step charge is planned in an operation.", Turn: string(turn)}
+	}
 	for _, tt := range []struct {
 		name    string
 		answers []any
@@ -30,6 +33,8 @@ func TestWatchOfATaskInError(t *testing.T) {
 		says    string
 	}{
 		{"a step waits for a worker", []any{failed, why(tasker.FactNoWorker), failed, why(tasker.FactNoWorker), complete}, cli.ExitOK, "task: error, Step charge was taken by no worker in time."},
+		{"an operation releases a step", []any{failed, operation(tasker.TurnServer), failed, operation(tasker.TurnServer), complete}, cli.ExitOK, "task: error, Step charge is planned in an operation."},
+		{"an operation is paused, or not started", []any{failed, operation(tasker.TurnOperator), failed}, cli.ExitError, "needs a human"},
 		{"a step failed for good", []any{failed, why(tasker.FactFailed), failed}, cli.ExitError, "needs a human"},
 		{"it went on meanwhile", []any{failed, why(tasker.FactQueue), in(tasker.TaskStepsInProcess, time.Second), complete}, cli.ExitOK, "Task complete"},
 		{"it went on and failed meanwhile", []any{failed, why(tasker.FactQueue), in(tasker.TaskError, time.Second), complete}, cli.ExitOK, "Task complete"},
