@@ -185,10 +185,11 @@ type HoldDetail struct {
 
 // Bounds of holds.
 const (
-	MaxHoldTime    = 24 * time.Hour // from when it begins, or somebody extends it
-	MaxOpenHolds   = 100
-	MaxHeldCount   = 100_000
-	MaxHoldHistory = 100
+	MaxHoldTime              = 24 * time.Hour // from when it begins, or somebody extends it
+	MaxOpenHolds             = 100
+	MaxOpenHoldsPerNamespace = MaxOpenHolds / 2
+	MaxHeldCount             = 100_000
+	MaxHoldHistory           = 100
 )
 
 // DefaultHoldWaves are the waves of a release that says nothing of them.

@@ -145,8 +145,10 @@ const (
 	// MaxOperationItems bounds the items of one operation.
 	MaxOperationItems = 100_000
 
-	// MaxOpenOperations bounds the operations that have not come to their end.
-	MaxOpenOperations = 100
+	// MaxOpenOperations bounds the operations that have not come to their end, and
+	// MaxOpenOperationsPerNamespace those of them whose items are all in one namespace.
+	MaxOpenOperations             = 100
+	MaxOpenOperationsPerNamespace = MaxOpenOperations / 2
 
 	// MaxOperationChunk bounds the items that are released in one transaction.
 	MaxOperationChunk = 200

@@ -37,12 +37,12 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxSessions": tasker.MaxSessions, "MaxSignIns": tasker.MaxSignIns, "MaxEntryChanges": tasker.MaxEntryChanges, "MaxCaseNotes": tasker.MaxCaseNotes, "MaxMapItems": tasker.MaxMapItems, "MaxTreeTasks": tasker.MaxTreeTasks, "MaxTreeChildren": tasker.MaxTreeChildren, "MaxMapBytes": tasker.MaxMapBytes, "MaxCheckpointBytes": tasker.MaxCheckpointBytes, "MaxEntriesByHand": tasker.MaxEntriesByHand,
 		"MaxRejectedReports": tasker.MaxRejectedReports, "MaxCacheBytes": tasker.MaxCacheBytes,
 		"MaxSharedCreates": tasker.MaxSharedCreates, "MaxSharedCreateBytes": tasker.MaxSharedCreateBytes, "MaxSmallCreateBytes": tasker.MaxSmallCreateBytes,
-		"MaxOperationItems": tasker.MaxOperationItems, "MaxOpenOperations": tasker.MaxOpenOperations, "MaxOperationChunk": tasker.MaxOperationChunk,
+		"MaxOperationItems": tasker.MaxOperationItems, "MaxOpenOperations": tasker.MaxOpenOperations, "MaxOpenOperationsPerNamespace": tasker.MaxOpenOperationsPerNamespace, "MaxOperationChunk": tasker.MaxOperationChunk,
 		"MaxRecreateChunk": tasker.MaxRecreateChunk, "MaxAssigneeBytes": tasker.MaxAssigneeBytes, "MaxInboxAssignees": tasker.MaxInboxAssignees,
 		"MaxOpenAnswerLinks": tasker.MaxOpenAnswerLinks, "MaxEndedAnswerLinks": tasker.MaxEndedAnswerLinks,
 		"MaxSearchTags": tasker.MaxSearchTags, "MaxSearchConditions": tasker.MaxSearchConditions, "MaxSearchCost": tasker.MaxSearchCost,
 		"MaxOperationInFlight": tasker.MaxOperationInFlight, "MaxOperationCauses": tasker.MaxOperationCauses,
-		"MaxNamespaceWeights": tasker.MaxNamespaceWeights, "MaxOpenHolds": tasker.MaxOpenHolds, "MaxHeldCount": tasker.MaxHeldCount, "MaxHoldHistory": tasker.MaxHoldHistory,
+		"MaxNamespaceWeights": tasker.MaxNamespaceWeights, "MaxOpenHolds": tasker.MaxOpenHolds, "MaxOpenHoldsPerNamespace": tasker.MaxOpenHoldsPerNamespace, "MaxHeldCount": tasker.MaxHeldCount, "MaxHoldHistory": tasker.MaxHoldHistory,
 	}
 	for name, value := range values {
 		if said[name] != fmt.Sprint(value) {

@@ -526,10 +526,19 @@ func TestHoldsAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Exec(`INSERT INTO tasker.holds (hold_uuid, kind, namespace, handler, reason, owner, ends_at)
-		SELECT gen_random_uuid(), 'manual', 'shop', n::text, 'r', 'bo', now() + interval '1 hour' FROM generate_series(2, $1::int) n`, tasker.MaxOpenHolds)
+		SELECT gen_random_uuid(), 'manual', 'shop', n::text, 'r', 'bo', now() + interval '1 hour' FROM generate_series(2, $1::int) n`, tasker.MaxOpenHoldsPerNamespace)
 	held := h.hold(tasker.HoldScope{Handler: "run"})
 	again := tasker.NewHold{HoldScope: tasker.HoldScope{Namespace: "shop"}, For: time.Hour, Owner: "bo", Reason: "why"}
 	_, err := h.holds.Begin(h.Context(), again)
+	h.WantCode(err, tasker.Conflict, "50 holds of namespace shop are open")
+	other := again
+	other.Namespace = "attic"
+	_, err = h.holds.Begin(h.Context(), other) // one namespace takes nothing from another one
+	h.Must(err)
+	h.Exec(`INSERT INTO tasker.holds (hold_uuid, kind, namespace, reason, owner, ends_at)
+		SELECT gen_random_uuid(), 'manual', 'n' || n, 'r', 'bo', now() + interval '1 hour' FROM generate_series(2, $1::int) n`, tasker.MaxOpenHolds-tasker.MaxOpenHoldsPerNamespace)
+	other.Handler = "run"
+	_, err = h.holds.Begin(h.Context(), other)
 	h.WantCode(err, tasker.Conflict, "100 holds are open")
 	_, err = h.holds.Release(h.Context(), held.UUID, []int{}, by)
 	h.Must(err)

@@ -99,7 +99,7 @@ func MayPlan(ctx context.Context, caller *access.Identity, act tasker.Act) error
 // Plan freezes the items of an operation, which does nothing until it is started. The same
 // request again returns the operation that it made before, and false. The error is Invalid,
 // NotFound when nothing is selected, or a Conflict: another operation has selected some of
-// the steps.
+// the steps, or too many operations are open, of the namespace of the steps or at all.
 func (s *Service) Plan(ctx context.Context, p tasker.OperationPlan) (planned tasker.Operation, made bool, err error) {
 	if err := complete(&p); err != nil {
 		return planned, false, err
@@ -152,8 +152,8 @@ func freeze(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) error
 	if err != nil {
 		return err
 	}
-	if open >= tasker.MaxOpenOperations {
-		return tasker.Errorf(tasker.Conflict, "%d operations have not come to their end, which is the limit; abort those that are not needed (tasker-ctl operation list)", open)
+	if err := roomFor(open, o.Selection.Filter.Namespace); err != nil { // before there are items, if it is known
+		return err
 	}
 	if err := tx.InsertOperation(ctx, o); err != nil {
 		return err
@@ -170,6 +170,11 @@ func freeze(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) error
 	if err := refusal(o, items); err != nil {
 		return err
 	}
+	if len(items.Namespaces) == 1 {
+		if err := roomFor(open, items.Namespaces[0]); err != nil {
+			return err
+		}
+	}
 	if items.Causes, err = causesOf(ctx, tx, o.UUID, items.Items); err != nil {
 		return err
 	}
@@ -181,6 +186,23 @@ func freeze(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) error
 	return tx.AuditOperation(ctx, "operation.planned", o.UUID, o.Actor, map[string]any{
 		"act": o.Act, "items": items.Items, "namespaces": items.Namespaces, "reason": o.Reason,
 	})
+}
+
+// roomFor refuses one more operation when too many are open, at all or of the namespace that has all
+// of its items; one with items in several counts for none of them.
+func roomFor(open map[string]int, namespace string) error {
+	all := 0
+	for _, n := range open {
+		all += n
+	}
+	const abort = "abort those that are not needed (tasker-ctl operation list"
+	switch n := open[namespace]; {
+	case all >= tasker.MaxOpenOperations:
+		return tasker.Errorf(tasker.Conflict, "%d operations have not come to their end, which is the limit of all namespaces together; "+abort+")", all)
+	case namespace != "" && n >= tasker.MaxOpenOperationsPerNamespace:
+		return tasker.Errorf(tasker.Conflict, "%d operations of namespace %s have not come to their end, which is the limit of one namespace; "+abort+")", n, namespace)
+	}
+	return nil
 }
 
 // overlaps tells which operations hold steps that were selected.

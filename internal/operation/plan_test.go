@@ -148,18 +148,42 @@ func TestPlansThatAreRefused(t *testing.T) {
 	}
 }
 
+// One namespace cannot use up the operations of all.
 func TestOperationsAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.stuck(1)
-	o := h.planned(plan())
-	h.Exec(`INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, waves, stop_after, stop_on_new_cause, wave_timeout, expires_at)
-		SELECT gen_random_uuid(), n::text, '', 'reset_for_retry', '{}', 'ann', 'r', '{shop}', 'planned', '{}', 2, true, '1 min', now() + interval '1 hour' FROM generate_series(2, $1::int) n`, tasker.MaxOpenOperations)
-	_, _, err := h.ops.Plan(t.Context(), plan())
-	h.WantCode(err, tasker.Conflict, "100 operations have not come to their end")
-	_, err = h.ops.Abort(t.Context(), o.UUID, "ann")
+	open := func(n int, namespaces string) {
+		h.Exec(`INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, waves, stop_after, stop_on_new_cause, wave_timeout, expires_at)
+			SELECT gen_random_uuid(), gen_random_uuid(), '', 'reset_for_retry', '{}', 'ann', 'r', $2, 'planned', '{}', 2, true, '1 min', now() + interval '1 hour' FROM generate_series(1, $1::int) n`, n, namespaces)
+	}
+	h.stuck(2)
+	shop := plan()
+	shop.Limit, shop.SkipOverlap = 1, true
+	o := h.planned(shop)
+	open(tasker.MaxOpenOperationsPerNamespace-1, "{shop}")
+	all := shop
+	all.Limit, all.Selection = 10, tasker.OperationSelection{Filter: tasker.InvestigationFilter{Name: "order"}}
+	for _, p := range []tasker.OperationPlan{shop, all} { // what is selected is in one namespace
+		_, _, err := h.ops.Plan(t.Context(), p)
+		h.WantCode(err, tasker.Conflict, "50 operations of namespace shop have not come to their end")
+	}
+	_, err := h.ops.Abort(t.Context(), o.UUID, "ann")
 	h.Must(err)
-	h.planned(plan())
+	h.planned(shop)
+
+	h.Space = "attic"
+	h.Template("order", enginetest.Once(enginetest.Step("charge")))
+	h.worker = h.RegisterWorker("run")
+	h.stuck(2)
+	attic := shop
+	attic.Selection.Filter.Namespace = "attic"
+	h.planned(attic)
+	if o := h.planned(all); len(o.Namespaces) != 2 { // counts for none of them
+		t.Errorf("an operation on all is on %v", o.Namespaces)
+	}
+	open(tasker.MaxOpenOperations-tasker.MaxOpenOperationsPerNamespace-2, "{other}")
+	_, _, err = h.ops.Plan(t.Context(), attic)
+	h.WantCode(err, tasker.Conflict, "100 operations have not come to their end")
 }
 
 // The same request makes one operation, also when it is sent twice at once; another one

@@ -247,7 +247,7 @@ VALUES ($1, $2, $3, nullif($4, ''), nullif($5, ''), nullif($6, ''), $7, nullif($
 RETURNING extract(epoch FROM ends_at - clock_timestamp())::float8`
 
 // BeginHold has steps of a scope held from its commit on. The error is a Conflict when one
-// of the same scope holds them already, or too many are open.
+// of the same scope holds them already, or too many are open, of its namespace or at all.
 func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.holds', 0))`); err != nil {
@@ -290,15 +290,23 @@ func (n InsertedHold) roomFor(ctx context.Context, tx *Tx) error {
 		return tasker.Errorf(tasker.Conflict, "hold %s holds the same scope; extend it, or release it first", same[0]).
 			WithDetails(map[string]string{"hold_uuid": same[0].String()})
 	}
-	open, err := column[int](ctx, tx, `SELECT count(*) FROM tasker.holds WHERE ended_at IS NULL`)
+	open, err := one[openCount](ctx, tx, countOpenHolds, n.Namespace)
 	if err != nil {
 		return fmt.Errorf("count the open holds: %w", err)
 	}
-	if open[0] >= tasker.MaxOpenHolds {
-		return tasker.Errorf(tasker.Conflict, "%d holds are open, which is the limit; release those that are not needed (tasker-ctl hold list)", open[0])
+	const release = "release those that are not needed (tasker-ctl hold list --open"
+	switch {
+	case open.OfNamespace >= tasker.MaxOpenHoldsPerNamespace:
+		return tasker.Errorf(tasker.Conflict, "%d holds of namespace %s are open, which is the limit of one namespace; "+release+" --namespace %[2]s)", open.OfNamespace, n.Namespace)
+	case open.InAll >= tasker.MaxOpenHolds:
+		return tasker.Errorf(tasker.Conflict, "%d holds are open, which is the limit of all namespaces together; "+release+")", open.InAll)
 	}
 	return nil
 }
+
+const countOpenHolds = `SELECT count(*) AS in_all, count(*) FILTER (WHERE namespace = $1) AS of_namespace FROM tasker.holds WHERE ended_at IS NULL`
+
+type openCount struct{ InAll, OfNamespace int }
 
 // A HoldLine is a line of the history of a hold.
 type HoldLine struct {

@@ -260,13 +260,27 @@ func (tx *Tx) Planners(ctx context.Context, operations []tasker.ID) (map[tasker.
 	return out, nil
 }
 
-// CountOpenOperations counts the operations that have not come to their end, up to a limit.
-func (tx *Tx) CountOpenOperations(ctx context.Context, limit int) (int, error) {
-	n, err := column[int](ctx, tx, `SELECT count(*) FROM (SELECT FROM tasker.operations WHERE settled_at IS NULL LIMIT $1) o`, limit)
-	if err != nil {
-		return 0, fmt.Errorf("count open operations: %w", err)
+const countOpenOperations = `
+SELECT CASE WHEN cardinality(o.namespaces) = 1 THEN o.namespaces[1] ELSE '' END AS namespace, count(*) AS operations
+FROM (SELECT namespaces FROM tasker.operations WHERE settled_at IS NULL LIMIT $1) o
+GROUP BY 1`
+
+// CountOpenOperations counts the operations that have not come to their end, up to a limit: by the
+// namespace of their items, those with items in several under the empty one.
+func (tx *Tx) CountOpenOperations(ctx context.Context, limit int) (map[string]int, error) {
+	type row struct {
+		Namespace  string
+		Operations int
 	}
-	return n[0], nil
+	list, err := collect[row](ctx, tx, countOpenOperations, limit)
+	if err != nil {
+		return nil, fmt.Errorf("count open operations: %w", err)
+	}
+	open := make(map[string]int, len(list))
+	for _, r := range list {
+		open[r.Namespace] = r.Operations
+	}
+	return open, nil
 }
 
 // OperationByKey returns the operation that was made by a request, with the digest of that;
