@@ -204,7 +204,7 @@ func (s *server) listAudit(x *request) error {
 const aboutFeed = "Server-sent events: event is the topic, data the CloudEvent, id what to resume from. " +
 	"Who reads on with the header Last-Event-ID gets each event that is missing, and none twice, from any server of the installation. " +
 	"An id without data says how far the stream has come without an event to show; a comment comes when nothing happens for a while. " +
-	"A reader that does not keep up is disconnected, and may resume."
+	"A reader that does not read is disconnected, and may resume; one that is slow holds up no other."
 
 // A feedStart is where the feed begins for who does not resume.
 type feedStart string

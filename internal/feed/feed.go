@@ -12,8 +12,8 @@
 // A [Point] says how far a reader has come. Who reads on from it gets each event
 // that is missing, and none twice, from any server of the database.
 //
-// One poller for all readers looks at the database, while there are any. A reader
-// that is behind reads by itself until it has caught up.
+// One poller for all readers looks at the database, while there are any, and waits for
+// none of them. A reader that is behind reads by itself until it has caught up.
 package feed
 
 import (
@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"net/netip"
 	"sync"
 	"time"
@@ -39,7 +38,7 @@ type Options struct {
 	MostOf   int           // readers of one address, and of one caller; 0 means half of Most
 	Buffer   int           // pages that a reader may be behind the poller; 0 means 16
 	Page     int           // events read at once; 0 means 200
-	Patience time.Duration // with a reader whose buffer is full, and with one statement; 0 means 2 s
+	Patience time.Duration // with one statement; 0 means 2 s
 	Log      *slog.Logger
 }
 
@@ -48,9 +47,6 @@ type Event struct {
 	postgres.FeedEvent
 	Point Point
 }
-
-// ErrSlow ends the reading of who does not keep up. It may read on from its point.
-var ErrSlow = errors.New("the reader does not keep up with the feed")
 
 // ErrReplaced ends all readings when another database answers: one that was restored,
 // or a standby that was promoted. Points of before do not hold there.
@@ -107,11 +103,9 @@ func (f *Feed) Read(ctx context.Context, after Point, address netip.Addr) (*Read
 	}
 	r := &Reader{
 		feed: f, point: after, database: h.Database, address: overload.Network(address), subject: access.IdentityOf(ctx).Subject, scope: access.ScopeOf(ctx),
-		pages: make(chan page, f.Buffer), dropped: make(chan struct{}), gone: make(chan struct{}),
+		pages: make(chan page, f.Buffer),
 	}
-	if after.From < after.Before {
-		r.gaps = []gap{{Point: after, last: math.MaxInt64, end: at(after.Before)}}
-	}
+	r.begin()
 	if err := f.enter(r); err != nil {
 		return nil, err
 	}
@@ -152,7 +146,7 @@ func (f *Feed) join(r *Reader) (Point, error) {
 	return f.poller.add(r)
 }
 
-// leave ends a reader, and the poller with the last of them.
+// leave ends a reader.
 func (f *Feed) leave(r *Reader) {
 	f.mu.Lock()
 	f.readers--
@@ -162,10 +156,18 @@ func (f *Feed) leave(r *Reader) {
 	if f.of[r.subject]--; f.of[r.subject] == 0 {
 		delete(f.of, r.subject)
 	}
+	f.mu.Unlock()
+	f.part(r)
+}
+
+// part has a reader told no more, and ends the poller with the last that it tells.
+func (f *Feed) part(r *Reader) {
+	f.mu.Lock()
 	var last *poller
 	if r.from != nil && r.from.remove(r) == 0 && f.poller == r.from {
 		last, f.poller = f.poller, nil
 	}
+	r.from = nil
 	f.mu.Unlock()
 	if last != nil {
 		last.stop()

@@ -378,11 +378,13 @@ func (h *harness) write(seed uint64, rounds int) {
 	}
 }
 
-func TestASlowReaderIsDroppedAndResumes(t *testing.T) {
+// A reader that does not take what it is told holds up no other, and misses nothing.
+func TestASlowReaderHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	f := h.feed(Options{Page: 1, Buffer: 2, Patience: 500 * time.Millisecond})
+	f := h.feed(Options{Page: 1, Buffer: 2, Patience: time.Hour}) // a poller that waited for a reader would tell no other
 	slow, quick := h.read(f, Point{}), h.read(f, Point{})
+	defer slow.Close()
 	defer quick.Close()
 	h.settle(slow)
 	h.settle(quick)
@@ -391,27 +393,40 @@ func TestASlowReaderIsDroppedAndResumes(t *testing.T) {
 		want = append(want, h.tell(h.pool, h.entries[0]))
 	}
 	same(t, h.next(quick, 10), want)
-	var got []int64
-	for {
-		list, err := slow.Next(t.Context(), time.Minute)
-		if errors.Is(err, ErrSlow) {
-			break
-		}
-		if err != nil || len(list) == 0 {
-			t.Fatalf("%v, %v", list, err)
-		}
-		for _, e := range list {
-			got = append(got, e.Position)
-		}
+	f.poller.mu.Lock()
+	told := len(f.poller.readers)
+	f.poller.mu.Unlock()
+	if len(slow.pages) > 2 || told != 1 {
+		t.Errorf("%d pages are kept for it, and %d readers are told", len(slow.pages), told)
 	}
-	if len(got) >= len(want) {
-		t.Fatalf("read %d events with room for 2", len(got))
+	same(t, h.next(slow, 10), want)
+	h.settle(slow) // it is told again what comes
+	position := h.tell(h.pool, h.entries[0])
+	same(t, h.next(slow, 1), []int64{position})
+	same(t, h.next(quick, 1), []int64{position})
+}
+
+// The only reader falls behind again and again, and the poller ends with it.
+func TestTheOnlyReaderFallsBehind(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	f := h.feed(Options{Page: 2, Buffer: 1})
+	r := h.read(f, Point{})
+	for range 3 {
+		h.settle(r)
+		want := make([]int64, 9)
+		tx := h.begin()
+		for i := range want {
+			want[i] = h.tell(tx, h.entries[i%3])
+		}
+		h.commit(tx)
+		<-r.dropped
+		same(t, h.next(r, len(want)), want)
 	}
-	p := slow.Point()
-	slow.Close()
-	again := h.read(f, p)
-	defer again.Close()
-	same(t, append(got, h.next(again, 10-len(got))...), want)
+	r.Close()
+	if f.poller != nil {
+		t.Error("the poller goes on")
+	}
 }
 
 // From now on: what is over is not told, what is under way is.

@@ -2,8 +2,6 @@ package feed
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -104,7 +102,7 @@ func (p *poller) look(ctx context.Context) error {
 		return err
 	}
 	if part == nil {
-		p.tell(ctx, nil, at(h.Transaction))
+		p.tell(nil, at(h.Transaction))
 	}
 	p.part = part
 	return nil
@@ -135,25 +133,25 @@ func (p *poller) read(ctx context.Context) error {
 	if left.After >= left.Last {
 		p.part, after = nil, at(left.Before)
 	}
-	p.tell(ctx, events, after)
+	p.tell(events, after)
 	return nil
 }
 
-// tell gives a page to all readers. One whose buffer stays full is dropped.
-func (p *poller) tell(ctx context.Context, events page, after Point) {
+// tell gives a page to all readers, and waits for none: one whose buffer is full is told no
+// more, and reads on by itself.
+func (p *poller) tell(events page, after Point) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.point = after
-	readers := slices.Collect(maps.Keys(p.readers))
-	p.mu.Unlock()
 	if len(events) == 0 {
 		return
 	}
-	limited, cancel := context.WithTimeout(ctx, p.feed.Patience)
-	defer cancel()
-	for _, r := range readers {
-		if !r.give(limited, events) {
-			r.drop(ErrSlow)
-			p.remove(r)
+	for r := range p.readers {
+		select {
+		case r.pages <- events:
+		default:
+			delete(p.readers, r)
+			r.drop(errBehind)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net/netip"
 	"time"
@@ -12,7 +13,8 @@ import (
 
 // A Reader gets the events after a point. One goroutine uses it.
 //
-// It catches up by itself and then joins the poller. Between where it had come to
+// It catches up by itself and then joins the poller; and again, when it has fallen so far behind
+// that its buffer is full. Between where it had come to
 // and where the poller had come to, more may lie: gaps, which it reads before it
 // takes what the poller tells. What it reads by itself has the events of its namespaces
 // only, what the poller tells those of all.
@@ -32,8 +34,10 @@ type Reader struct {
 	pages   chan page     // what the poller tells
 	dropped chan struct{} // closed by the poller, after it has set why
 	why     error
-	gone    chan struct{} // closed by the reader
 }
+
+// errBehind is why the poller drops a reader that has not taken what it was told before.
+var errBehind = errors.New("the reader is behind the feed")
 
 // A gap is a part that a reader reads by itself.
 type gap struct {
@@ -54,17 +58,33 @@ func (r *Reader) mark(p Point) Point {
 }
 
 // Close ends the reading. It must be called, once.
-func (r *Reader) Close() {
-	close(r.gone)
-	r.feed.leave(r)
+func (r *Reader) Close() { r.feed.leave(r) }
+
+// begin has the reader read on by itself from its point.
+func (r *Reader) begin() {
+	r.dropped, r.near, r.gaps = make(chan struct{}), false, nil
+	if r.point.From < r.point.Before {
+		r.gaps = []gap{{Point: r.point, last: math.MaxInt64, end: at(r.point.Before)}}
+	}
 }
 
 // Next returns the next events. It waits for them for a while, and then returns
-// none. The error is ErrSlow when the reader did not keep up, ErrReplaced when the
-// database is no longer the one that it began to read.
+// none. The error is ErrReplaced when the database is no longer the one that it began to read.
 func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) {
 	rest := time.NewTimer(wait)
 	defer rest.Stop()
+	for {
+		list, err := r.next(ctx, rest.C)
+		if !errors.Is(err, errBehind) {
+			return list, err
+		}
+		r.feed.part(r)
+		r.begin()
+	}
+}
+
+// next is Next until the poller has dropped the reader.
+func (r *Reader) next(ctx context.Context, rest <-chan time.Time) ([]Event, error) {
 	for r.from == nil || len(r.gaps) > 0 {
 		select { // the connections are there for the engine, first of all
 		case r.feed.reading <- struct{}{}:
@@ -81,7 +101,7 @@ func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) 
 		var told page
 		select {
 		case told = <-r.pages:
-		case <-rest.C:
+		case <-rest:
 			return nil, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -186,22 +206,4 @@ func (r *Reader) take(told page) []Event {
 func (r *Reader) drop(why error) {
 	r.why = why
 	close(r.dropped)
-}
-
-// give puts a page into the buffer of a reader. It returns false when there is no
-// room until ctx ends.
-func (r *Reader) give(ctx context.Context, told page) bool {
-	select {
-	case r.pages <- told:
-		return true
-	default:
-	}
-	select {
-	case r.pages <- told:
-		return true
-	case <-r.gone:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
