@@ -178,18 +178,24 @@ func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgr
 // tellParents concludes steps whose child tasks have ended. No child is locked.
 func (e *Engine) tellParents(ctx context.Context, rows []tasker.StepRef) error {
 	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]verdict, error) {
-		ended, err := tx.TakeEndedChildren(ctx, free, rows)
-		if err != nil {
+		return e.endsOfChildren(ctx, tx, free, rows)
+	})
+}
+
+// endsOfChildren is what becomes of those of the steps whose child tasks have ended, and whose
+// tasks are locked.
+func (e *Engine) endsOfChildren(ctx context.Context, tx *postgres.Tx, locked []tasker.ID, steps []tasker.StepRef) ([]verdict, error) {
+	ended, err := tx.TakeEndedChildren(ctx, locked, steps)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]verdict, len(ended))
+	for i, s := range ended {
+		if list[i], err = e.endOfChild(ctx, tx, s); err != nil {
 			return nil, err
 		}
-		list := make([]verdict, len(ended))
-		for i, s := range ended {
-			if list[i], err = e.endOfChild(ctx, tx, s); err != nil {
-				return nil, err
-			}
-		}
-		return list, nil
-	})
+	}
+	return list, nil
 }
 
 // endOfChild is what becomes of a step whose child task has ended.

@@ -470,6 +470,25 @@ func TestAChildIsCompensated(t *testing.T) {
 	h.accepted(success(undo, `1`))
 	h.wantState(task, tasker.TaskCancelled)
 	h.tick()
+
+	// The child is complete, and its step has not been told of it.
+	task = h.Create("order")
+	h.tick()
+	h.accepted(success(h.claimOne("pack"), `{"shelf": 4}`))
+	h.wantStep(task, "first", tasker.StepPending, 0)
+	h.compensate(task)
+	h.wantStep(task, "first", tasker.StepComplete, 0)
+	h.wantStep(task, "second", tasker.StepCancelled, 0)
+	undo = h.claimOne("undo:first")
+	if got := strings.ReplaceAll(string(undo.DependencyResults["first"]), " ", ""); got != `{"pack":{"shelf":4}}` {
+		t.Errorf("it is given %s", got)
+	}
+	h.accepted(success(undo, `1`))
+	h.wantUndone(task, "", tasker.Compensated)
+	h.tick()
+	if n := h.Count(`SELECT count(*) FROM tasker.child_signals`); n != 0 {
+		t.Errorf("%d signals are left", n)
+	}
 }
 
 // A child that is open when its parent is undone is undone as well, and so are its own children; one

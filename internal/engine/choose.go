@@ -149,9 +149,14 @@ func reasonOf(chosen []string) string {
 	return payload.CleanText("it names "+someOf(chosen), maxSkipReason)
 }
 
+// A decisionReader is a database, or a transaction.
+type decisionReader interface {
+	Decisions(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]postgres.Decision, error)
+}
+
 // readDecisions replaces the successes of decisions by what their results say, and returns
 // which those are.
-func (e *Engine) readDecisions(ctx context.Context, list []verdict) ([]int, error) {
+func readDecisions(ctx context.Context, from decisionReader, list []verdict) ([]int, error) {
 	var steps []tasker.StepRef
 	for _, v := range list {
 		if v.To == tasker.StepComplete {
@@ -161,7 +166,7 @@ func (e *Engine) readDecisions(ctx context.Context, list []verdict) ([]int, erro
 	if len(steps) == 0 {
 		return nil, nil
 	}
-	found, err := e.db.Decisions(ctx, steps)
+	found, err := from.Decisions(ctx, steps)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +190,7 @@ func (e *Engine) readDecisions(ctx context.Context, list []verdict) ([]int, erro
 func (e *Engine) reportDecisions(ctx context.Context, list []verdict, receipt *tasker.Receipt) ([]verdict, error) {
 	var read []int
 	err := persist(ctx, func() (err error) {
-		read, err = e.readDecisions(ctx, list)
+		read, err = readDecisions(ctx, e.db, list)
 		return err
 	})
 	if err != nil || len(read) == 0 {

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"tasker.example/tasker"
@@ -64,7 +65,7 @@ func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID
 	if err != nil {
 		return Compensation{}, err
 	}
-	undone, steps, err := g.undo(ctx, tx, task)
+	undone, steps, err := e.undo(ctx, tx, task, g)
 	if err != nil {
 		return Compensation{}, err
 	}
@@ -90,8 +91,9 @@ func mayCompensate(t postgres.CompensableTask) error {
 }
 
 // undo returns the steps of a task that can be undone, the last that was completed first, and
-// those that undo them, each after the one before it.
-func (g *graph) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID) ([]postgres.DoneStep, []postgres.CreatedStep, error) {
+// those that undo them, each after the one before it. Steps whose work is done and that do not
+// say so yet are concluded first.
+func (e *Engine) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID, g *graph) ([]postgres.DoneStep, []postgres.CreatedStep, error) {
 	var names []string
 	for _, s := range g.stored.Steps {
 		if s.OnFailure != nil {
@@ -100,6 +102,9 @@ func (g *graph) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID) ([]po
 	}
 	if len(names) == 0 {
 		return nil, nil, nil
+	}
+	if err := e.concludeDone(ctx, tx, task, names); err != nil {
+		return nil, nil, fmt.Errorf("conclude the steps whose work is done: %w", err)
 	}
 	done, err := tx.DoneSteps(ctx, task, names)
 	if err != nil {
@@ -124,6 +129,36 @@ func (g *graph) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID) ([]po
 		steps[i-1].Children = []tasker.ID{steps[i].UUID}
 	}
 	return done, steps, nil
+}
+
+// concludeDone concludes those of the named steps of a locked task of which a report is kept, or
+// whose child task has ended. What becomes ready by it is cancelled with all that has not ended.
+func (e *Engine) concludeDone(ctx context.Context, tx *postgres.Tx, task tasker.ID, names []string) error {
+	steps, err := tx.LockUnconcluded(ctx, task, names)
+	if err != nil {
+		return err
+	}
+	for chunk := range slices.Chunk(steps, childChunk) { // each may have a large result
+		kept, err := tx.KeptReports(ctx, chunk)
+		if err != nil {
+			return err
+		}
+		list, err := e.ofKept(ctx, tx, kept)
+		if err != nil {
+			return err
+		}
+		ended, err := e.endsOfChildren(ctx, tx, []tasker.ID{task}, chunk)
+		if err != nil {
+			return err
+		}
+		if list = append(list, ended...); len(list) == 0 {
+			continue
+		}
+		if _, err := tx.ConcludeSteps(ctx, conclusions(list)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // depths returns of each step how many come before it on the longest way. A template with a

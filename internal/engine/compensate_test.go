@@ -252,6 +252,41 @@ func TestWhichStepsAreUndone(t *testing.T) {
 	h.wantUndone(task, "", tasker.Compensated)
 }
 
+// A report that is kept counts: what its step has done is undone. While the step cannot be concluded
+// nothing changes, and of a failure there is nothing to undo.
+func TestAStepWhoseReportIsKeptIsUndone(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task, held := h.charged()
+	h.fails("UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.state IN ('complete', 'error'))")
+	h.accepted(success(held, `"shipped"`))
+	h.wantStep(task, "ship", tasker.StepEnqueuedForOrchestration, 1)
+	other := h.Create("order")
+	h.accepted(failure(h.claimOne("reserve"), true))
+	h.wantStep(other, "reserve", tasker.StepEnqueuedForOrchestration, 1)
+	h.WantCode(h.Engine.CompensateTask(t.Context(), task, "ann", "r"), tasker.Internal)
+	h.wantStep(task, "ship", tasker.StepEnqueuedForOrchestration, 1)
+	h.wantUndone(task, "", "")
+
+	h.Exec(`DROP TRIGGER broken ON tasker.workflow_steps`)
+	h.compensate(task)
+	h.wantStep(task, "ship", tasker.StepComplete, 1)
+	undo := h.claimOne("undo:ship")
+	if got := string(undo.DependencyResults["ship"]); got != `"shipped"` {
+		t.Errorf("what undoes ship is given %s", got)
+	}
+	for _, next := range []string{"undo:charge", "undo:reserve"} {
+		h.accepted(success(undo, `1`))
+		undo = h.claimOne(next)
+	}
+	h.accepted(success(undo, `1`))
+	h.wantUndone(task, "", tasker.Compensated)
+
+	h.compensate(other)
+	h.wantStep(other, "reserve", tasker.StepCancelled, 1)
+	h.wantUndone(other, "", tasker.NothingToCompensate)
+}
+
 // Two operators at once, and a cancellation beside them: one begins, and one may stop it.
 func TestOperatorsCompensateAtOnce(t *testing.T) {
 	t.Parallel()

@@ -262,17 +262,24 @@ func (e *Engine) followUp(ctx context.Context, steps []tasker.StepRef) error {
 	if err != nil || len(kept) == 0 {
 		return err
 	}
-	list := make([]verdict, len(kept))
-	for i, k := range kept {
-		if err := json.Unmarshal(k.Report, &list[i]); err != nil {
-			return fmt.Errorf("read kept report of step %s: %w", k.StepUUID, err)
-		}
-		v := &list[i]
-		v.From, v.Fence, v.Worker, v.Digest, v.KeepReport = tasker.StepEnqueuedForOrchestration, k.Fence, nil, nil, nil
-	}
-	if _, err := e.readDecisions(ctx, list); err != nil {
+	list, err := e.ofKept(ctx, e.db, kept)
+	if err != nil {
 		return err
 	}
 	_, _, err = e.conclude(ctx, list, nil)
 	return err
+}
+
+// ofKept is what kept reports amount to.
+func (e *Engine) ofKept(ctx context.Context, from decisionReader, kept []postgres.KeptReport) ([]verdict, error) {
+	list := make([]verdict, len(kept))
+	for i, k := range kept {
+		if err := json.Unmarshal(k.Report, &list[i]); err != nil {
+			return nil, fmt.Errorf("read kept report of step %s: %w", k.StepUUID, err)
+		}
+		v := &list[i]
+		v.From, v.Fence, v.Worker, v.Digest, v.KeepReport = tasker.StepEnqueuedForOrchestration, k.Fence, nil, nil, nil
+	}
+	_, err := readDecisions(ctx, from, list)
+	return list, err
 }

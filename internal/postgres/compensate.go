@@ -66,6 +66,27 @@ func (tx *Tx) DoneSteps(ctx context.Context, task tasker.ID, names []string) ([]
 	return list, nil
 }
 
+const unconcluded = `
+SELECT s.task_uuid, s.step_uuid
+FROM tasker.workflow_steps s
+WHERE s.task_uuid = $1 AND s.name = ANY ($2)
+  AND (s.state || '' = 'enqueued_for_orchestration' OR s.child_task_uuid IS NOT NULL AND s.state || '' = 'pending')
+ORDER BY s.step_uuid`
+
+// LockUnconcluded returns those of the named steps of a locked task that have done their work, or
+// may have, and do not say so: a report of theirs is kept, or they have a child task. What of the
+// task is enqueued is locked, so that the caller may conclude them and then cancel the others.
+func (tx *Tx) LockUnconcluded(ctx context.Context, task tasker.ID, names []string) ([]tasker.StepRef, error) {
+	list, err := collect[tasker.StepRef](ctx, tx, unconcluded, task, names)
+	if err != nil {
+		return nil, fmt.Errorf("read the steps that are not concluded: %w", err)
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	return list, tx.lockEnqueuedOf(ctx, []tasker.ID{task})
+}
+
 const linkUndone = `
 UPDATE tasker.workflow_steps s
 SET child_uuids = s.child_uuids || u.undo_uuid, updated_at = clock_timestamp()

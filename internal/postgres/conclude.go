@@ -360,6 +360,41 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 	return rows[0], nil
 }
 
+// A KeptReport is a report that was accepted and whose follow-up failed.
+type KeptReport struct {
+	TaskUUID tasker.ID
+	StepUUID tasker.ID
+	Fence    int64
+	Report   []byte
+}
+
+// The state is compared in a way that keeps the planner from reading all that is
+// kept: the key leads to each.
+const keptReports = `
+SELECT s.task_uuid, s.step_uuid, s.fence, s.kept_report AS report
+FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
+JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
+WHERE s.state || '' = 'enqueued_for_orchestration'`
+
+// KeptReports returns the kept reports of those of the steps that have one.
+func (db *DB) KeptReports(ctx context.Context, of []tasker.StepRef) ([]KeptReport, error) {
+	return readKept(ctx, db.pool, of)
+}
+
+// KeptReports is [DB.KeptReports] in a transaction.
+func (tx *Tx) KeptReports(ctx context.Context, of []tasker.StepRef) ([]KeptReport, error) {
+	return readKept(ctx, tx, of)
+}
+
+func readKept(ctx context.Context, q querier, of []tasker.StepRef) ([]KeptReport, error) {
+	tasks, steps := refArrays(of)
+	rows, err := collect[KeptReport](ctx, q, keptReports, tasks, steps)
+	if err != nil {
+		return nil, fmt.Errorf("look for kept reports: %w", err)
+	}
+	return rows, nil
+}
+
 // A placedConclusion is a conclusion with its place in the list.
 type placedConclusion struct {
 	place int

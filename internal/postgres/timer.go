@@ -424,14 +424,6 @@ func (db *DB) ExpiredLeases(ctx context.Context, of []tasker.StepRef) ([]Expired
 	return rows, nil
 }
 
-// A KeptReport is a report that was accepted and whose follow-up failed.
-type KeptReport struct {
-	TaskUUID tasker.ID
-	StepUUID tasker.ID
-	Fence    int64
-	Report   []byte
-}
-
 const stepsWithKeptReport = `
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
@@ -446,24 +438,6 @@ LIMIT $1`
 // oldest first.
 func (db *DB) StepsWithKeptReport(ctx context.Context, age time.Duration, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stepsWithKeptReport, limit, age)
-}
-
-// The state is compared in a way that keeps the planner from reading all that is
-// kept: the key leads to each.
-const keptReports = `
-SELECT s.task_uuid, s.step_uuid, s.fence, s.kept_report AS report
-FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
-JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
-WHERE s.state || '' = 'enqueued_for_orchestration'`
-
-// KeptReports returns the kept reports of those of the steps that have one.
-func (db *DB) KeptReports(ctx context.Context, of []tasker.StepRef) ([]KeptReport, error) {
-	tasks, steps := refArrays(of)
-	rows, err := collect[KeptReport](ctx, db.pool, keptReports, tasks, steps)
-	if err != nil {
-		return nil, fmt.Errorf("look for kept reports: %w", err)
-	}
-	return rows, nil
 }
 
 // stepsDueBy selects steps of which the instant in a column has come, those that are due for
