@@ -14,7 +14,7 @@ type Explanation struct {
 	Name       string          `json:"name" doc:"The step, the template of the task, the place of the case, the act of the operation, the scope of the hold, or the handler."`
 	TaskUUID   string          `json:"task_uuid" doc:"Whose task or step it is; empty for cases, operations, holds and queues."`
 	AsOf       time.Time       `json:"as_of"`
-	Fact       string          `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,no_worker,queue,running,retry,outside,parents,empty,unknown"`
+	Fact       string          `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,limit,gate,no_worker,saturated,queue,running,retry,decision,outside,wait,child,items,parents,empty,unknown"`
 	Sentence   string          `json:"sentence"`
 	Since      *time.Time      `json:"since" doc:"Null when it is not known."`
 	Unblocks   string          `json:"unblocks" doc:"What would let it go on; empty when nothing would."`
@@ -37,7 +37,7 @@ type ExplainedStep struct {
 	StepUUID string     `json:"step_uuid"`
 	Name     string     `json:"name"`
 	State    string     `json:"state"`
-	Fact     string     `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,no_worker,queue,running,retry,outside,parents,empty,unknown"`
+	Fact     string     `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,limit,gate,no_worker,saturated,queue,running,retry,decision,outside,wait,child,items,parents,empty,unknown"`
 	Sentence string     `json:"sentence"`
 	Since    *time.Time `json:"since" doc:"Null when it is not known."`
 	Unblocks string     `json:"unblocks" doc:"What would let it go on; empty when nothing would."`
@@ -46,7 +46,7 @@ type ExplainedStep struct {
 
 // FactCount is how many are kept where they are by one fact.
 type FactCount struct {
-	Fact     string `json:"fact"`
+	Fact     string `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,limit,gate,no_worker,saturated,queue,running,retry,decision,outside,wait,child,items,parents,empty,unknown"`
 	Count    int    `json:"count"`
 	TaskUUID string `json:"task_uuid" doc:"One of their tasks."`
 }
