@@ -51,7 +51,7 @@ var errSignIn = tasker.Errorf(tasker.Unauthorized, "you are not signed in, or yo
 // authenticate finds out who sends a request; nobody without a session. Where callers are not
 // asked who they are, everybody is [access.Local].
 func (s *server) authenticate(req *request) error {
-	secret := req.cookie(req.sessionCookie())
+	secret := req.cookie(sessionCookie)
 	if s.Auth == nil || secret == "" {
 		return nil
 	}
@@ -206,7 +206,7 @@ func (s *server) showSignIn(req *request) (*view, error) {
 	if req.caller != nil {
 		return &view{next: back}, nil
 	}
-	return signInPage{Back: back, Provider: s.Auth.HasProvider(), Ended: req.cookie(req.sessionCookie()) != ""}.view(http.StatusOK), nil
+	return signInPage{Back: back, Provider: s.Auth.HasProvider(), Ended: req.cookie(sessionCookie) != ""}.view(http.StatusOK), nil
 }
 
 // signIn begins a session of the browser. Those who fail too often are answered without
@@ -238,13 +238,13 @@ func (s *server) signIn(req *request) (*view, error) {
 // signedIn gives the browser a session that has begun, in place of the one before, and
 // sends it on.
 func (s *server) signedIn(req *request, secret, back string) (*view, error) {
-	if before := req.cookie(req.sessionCookie()); before != "" {
+	if before := req.cookie(sessionCookie); before != "" {
 		if err := s.Auth.SignOut(req.Context(), before); err != nil {
 			return nil, err
 		}
 	}
 	req.newToken()
-	req.setSession(secret, s.Auth.SessionLife)
+	req.setCookie(sessionCookie, secret, s.Auth.SessionLife)
 	return &view{next: back}, nil
 }
 
@@ -316,32 +316,11 @@ func (s *server) signOut(req *request) (*view, error) {
 	if s.Auth == nil {
 		return &view{next: Root + "/"}, nil
 	}
-	if err := s.Auth.SignOut(req.Context(), req.cookie(req.sessionCookie())); err != nil {
+	if err := s.Auth.SignOut(req.Context(), req.cookie(sessionCookie)); err != nil {
 		return nil, err
 	}
-	req.setSession("", -time.Second)
+	req.setCookie(sessionCookie, "", -time.Second)
 	return &view{next: Root + signInPath, note: "You have signed out."}, nil
-}
-
-// sessionCookie names the cookie of the session. With HTTPS no other host, and nobody
-// without HTTPS, can set one of this name.
-func (req *request) sessionCookie() string {
-	if req.secure() {
-		return "__Host-tasker_session"
-	}
-	return "tasker_session"
-}
-
-// setSession keeps the secret of a session at the browser; a negative life removes it.
-func (req *request) setSession(secret string, life time.Duration) {
-	c := &http.Cookie{
-		Name: req.sessionCookie(), Value: secret, Path: Root, MaxAge: int(life.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
-		Secure: req.secure(),
-	}
-	if c.Secure {
-		c.Path = "/" // as the prefix of the name demands
-	}
-	http.SetCookie(req.w, c)
 }
 
 // address returns where a request comes from.

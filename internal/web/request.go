@@ -22,9 +22,10 @@ import (
 // Cookies. No script reads them. SameSite=Lax keeps them out of forms of other sites,
 // and keeps the operator's name when they follow a link from elsewhere.
 const (
-	tokenCookie = "tasker_form"
-	actorCookie = "tasker_actor"
-	noteCookie  = "tasker_note"
+	sessionCookie = "tasker_session"
+	tokenCookie   = "tasker_form"
+	actorCookie   = "tasker_actor"
+	noteCookie    = "tasker_note"
 
 	tokenField  = "token"
 	tokenLength = 22
@@ -57,6 +58,7 @@ func (req *request) subject() string {
 }
 
 func (req *request) cookie(name string) string {
+	name, _ = req.cookieKey(name)
 	c, err := req.Cookie(name)
 	if err != nil {
 		return ""
@@ -64,11 +66,23 @@ func (req *request) cookie(name string) string {
 	return c.Value
 }
 
+// setCookie keeps a value at the browser; a negative age removes it.
 func (req *request) setCookie(name, value string, age time.Duration) {
+	name, path := req.cookieKey(name)
 	http.SetCookie(req.w, &http.Cookie{
-		Name: name, Value: value, Path: Root, MaxAge: int(age.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		Name: name, Value: value, Path: path, MaxAge: int(age.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
 		Secure: req.secure(),
 	})
+}
+
+// cookieKey returns the name and path of a cookie at the browser. With HTTPS the prefix of
+// the name, which demands the path, keeps other hosts of the domain, and whoever is between
+// without HTTPS, from setting one of this name.
+func (req *request) cookieKey(name string) (key, path string) {
+	if req.secure() {
+		return "__Host-" + name, "/"
+	}
+	return name, Root
 }
 
 // secure reports whether the browser uses HTTPS.

@@ -77,9 +77,19 @@ func TestCookiesAreOursAlone(t *testing.T) {
 	if r := h.get("/ui/"); !strings.Contains(r.text, `value="Kim Ö"`) {
 		t.Error("the name is forgotten")
 	}
-	behindTLS := h.postRaw("/ui/name", "token="+h.token()+"&name=Kim", "X-Forwarded-Proto: https")
-	if line := behindTLS.header.Get("Set-Cookie"); !strings.Contains(line, "Secure") {
-		t.Errorf("behind TLS the cookie is %s", line)
+	behindTLS := h.postRaw("/ui/name", "token="+h.token()+"&name=Kim", "X-Forwarded-Proto: https", "Cookie: __Host-tasker_form="+h.token())
+	lines := behindTLS.header.Values("Set-Cookie")
+	if behindTLS.status != http.StatusSeeOther || len(lines) == 0 {
+		t.Errorf("behind TLS the name is answered with %d", behindTLS.status)
+	}
+	for _, line := range lines {
+		if !strings.HasPrefix(line, "__Host-tasker_") || !strings.Contains(line, "Secure") || !strings.HasSuffix(strings.Split(line, "; ")[1], "Path=/") {
+			t.Errorf("behind TLS the cookie is %s", line)
+		}
+	}
+	// Another host of the domain can set a cookie without the prefix.
+	if r := h.postRaw("/ui/name", "token="+h.token()+"&name=Kim", "X-Forwarded-Proto: https"); r.status != http.StatusForbidden {
+		t.Errorf("behind TLS a form with the cookie of another host is answered with %d", r.status)
 	}
 	h.post("/ui/name", "name=")
 	if r := h.get("/ui/"); strings.Contains(r.text, "Kim") {

@@ -144,7 +144,7 @@ func TestSigningInBehindTLS(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, asking)
 	b := h.browser()
-	r := b.postRaw("/ui/sign-in", url.Values{"token": {b.token()}, "key": {h.key("ann", "viewer@shop")}}.Encode(), "X-Forwarded-Proto: https")
+	r := b.postRaw("/ui/sign-in", url.Values{"token": {b.token()}, "key": {h.key("ann", "viewer@shop")}}.Encode(), "X-Forwarded-Proto: https", "Cookie: __Host-tasker_form="+b.token())
 	var session *http.Cookie
 	for _, line := range r.header.Values("Set-Cookie") {
 		c, err := http.ParseSetCookie(line)
