@@ -265,9 +265,7 @@ func (s *server) goToProvider(req *request) (*view, error) {
 	// one when there are very many.
 	from := req.address()
 	if wait, ok := s.begun.take(from, time.Now()); !ok {
-		req.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
-		p := signInPage{Back: req.backTo(), Provider: true, Problem: "Too many sign-ins were begun from your address: try again in a minute."}
-		return p.view(http.StatusTooManyRequests), nil
+		return tooManySignIns(req, wait, req.backTo()), nil
 	}
 	leave, err := s.Gate.Enter(req.Context(), overload.Reads, "sign-in:"+overload.Network(from).String())
 	if err != nil {
@@ -282,17 +280,31 @@ func (s *server) goToProvider(req *request) (*view, error) {
 	return &view{next: address}, nil
 }
 
+// tooManySignIns tells a browser to wait.
+func tooManySignIns(req *request, wait time.Duration, back string) *view {
+	req.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+	p := signInPage{Back: back, Provider: true, Problem: "Too many sign-ins were begun from your address: try again in a minute."}
+	return p.view(http.StatusTooManyRequests)
+}
+
 // fromProvider begins the session of a browser that comes back from the provider.
 func (s *server) fromProvider(req *request) (*view, error) {
 	if !s.Auth.HasProvider() {
 		return nil, tasker.Errorf(tasker.NotFound, "people sign in with an API key here")
 	}
+	// Strangers come here as well. Attempts that fail are counted, and not the requests that are
+	// under way: the provider may be slow, and would hold up the pages.
 	from := req.address()
+	wait, ok := s.returned.take(from, time.Now())
+	if !ok {
+		return tooManySignIns(req, wait, Root+"/"), nil
+	}
 	kept := req.cookie(signInCookie)
 	req.setCookie(signInCookie, "", -time.Second)
 	session, back, err := s.Auth.FinishSignIn(req.Context(), kept, req.URL.Query(), from.String())
 	switch tasker.CodeOf(err) {
 	case "":
+		s.returned.giveBack(from)
 		return s.signedIn(req, session, back)
 	case tasker.Unauthorized, tasker.Forbidden:
 		if _, ok := s.failures.take(from, time.Now()); ok { // more of them are not recorded
@@ -328,7 +340,7 @@ func (req *request) address() netip.Addr { return auth.AddressOf(req.Request) }
 
 const (
 	maxFailures  = 10 // to sign in, a minute from one address
-	maxSignIns   = 60 // begun at the provider, a minute from one address, which may be that of an office
+	maxSignIns   = 60 // begun at the provider, or failed after it, a minute from one address, which may be that of an office
 	maxAddresses = 10_000
 )
 

@@ -68,6 +68,22 @@ func TestSignInsAreBegunAtARate(t *testing.T) {
 	if w := begin(pages, 1000); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "Too many sign-ins") {
 		t.Errorf("one more: %d %s", w.Code, w.Body)
 	}
+	comeBack := func() *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ui/sign-in/callback?state=made-up&code=made-up", http.NoBody)
+		r.RemoteAddr = "192.0.2.7:1"
+		r.AddCookie(&http.Cookie{Name: "tasker_sign_in", Value: "made-up"})
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, r)
+		return w
+	}
+	for range web.MaxSignIns {
+		if w := comeBack(); w.Code != http.StatusUnauthorized {
+			t.Fatalf("a made-up sign-in: %d %s", w.Code, w.Body)
+		}
+	}
+	if w := comeBack(); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "Too many sign-ins") {
+		t.Errorf("one more that was made up: %d %s", w.Code, w.Body)
+	}
 	o.Gate = overload.New(overload.Options{Rate: 0.001, Limits: map[overload.Class]overload.Limit{overload.Reads: {Running: 1}}})
 	pages = web.New(t.Context(), o)
 	first, second := begin(pages, 1), begin(pages, 2)

@@ -106,7 +106,7 @@ func New(stopping context.Context, o Options) http.Handler {
 		o.Explain = explain.New(o.DB, explain.Options{Log: o.Log})
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
-	s := &server{Options: o, stopping: stopping, mux: http.NewServeMux(), pages: parsedPages(), assets: loadedAssets(), needs: map[string]access.Permission{}, begun: failures{most: maxSignIns}}
+	s := &server{Options: o, stopping: stopping, mux: http.NewServeMux(), pages: parsedPages(), assets: loadedAssets(), needs: map[string]access.Permission{}, begun: failures{most: maxSignIns}, returned: failures{most: maxSignIns}}
 	for _, rt := range s.routes() {
 		rt.check()
 		s.needs[rt.path] = rt.rule.Needs
@@ -132,6 +132,7 @@ type server struct {
 	failures failures // to sign in
 	links    failures // tokens of answer links that are worth nothing
 	begun    failures // sign-ins at the provider, whether they come to an end or not
+	returned failures // browsers from the provider that could not be signed in
 }
 
 // A route is a path below [Root]. What needs a permission and has the method POST changes
