@@ -92,7 +92,7 @@ var queueEffects = map[string]func(*keyTest){
 		k.exec(`INSERT INTO tasker.queues (namespace, handler, busy_at) SELECT DISTINCT namespace, handler, clock_timestamp() FROM tasker.workflow_steps`)
 		k.set("always")
 		k.register(k.start())
-		k.exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes'`)
+		k.exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes', lease = interval '1 hour'`)
 		k.expire()
 		k.until("dispatch_expired", `SELECT detail_code FROM tasker.tasks_dlq`)
 	},
@@ -156,7 +156,7 @@ func (k *keyTest) expireOne(served bool) *server {
 	s := k.start()
 	if served {
 		k.register(s)
-		k.exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes'`)
+		k.exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes', lease = interval '1 hour'`)
 	}
 	k.expire()
 	return s

@@ -254,7 +254,7 @@ func (m *matrix) fill(namespace string) map[string]string {
 	m.Template("idle", idle)
 	m.Template("asked", tasker.StepTemplate{Name: "answer", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry()})
 	m.worker[namespace] = m.RegisterWorker("run")
-	m.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes'`)
+	m.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes', lease = interval '1 hour'`)
 	task, step := m.failed()
 	entry := m.Entry(task)
 	cancelled := m.resolved()

@@ -3,7 +3,6 @@ package operation_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
@@ -506,22 +505,35 @@ func TestResolveAndComplete(t *testing.T) {
 	}
 }
 
-// A rate is kept, also when servers are late.
+// A rate is kept, neither more nor less, and what servers were late with is made up for, but
+// not more than a second of it.
 func TestTheRate(t *testing.T) {
 	t.Parallel()
+	const each, quarter, rate = 50, 250, 1200 // milliseconds, an item and those that are released at once; a minute
 	h := newHarness(t)
 	h.stuck(120)
 	p := plan()
-	p.RatePerMinute = 1200 // 20 a second
+	p.RatePerMinute = rate
 	o := h.started(p)
-	begun := time.Now()
-	for time.Since(begun) < 3*time.Second {
-		next, err := h.ops.Release(t.Context())
-		h.Must(err)
-		time.Sleep(min(max(next, time.Millisecond), 50*time.Millisecond)) //nolint:forbidigo // the rate is of real time
+	milliseconds := func(of string) int {
+		return h.Count(`SELECT round(extract(epoch FROM `+of+` - started_at) * 1000) FROM tasker.operations WHERE operation_uuid = $1`, o.UUID)
 	}
-	if n, want := h.touched(o), 20*time.Since(begun).Seconds(); float64(n) < 0.8*want || float64(n) > 1.2*want+5 {
-		t.Errorf("%d items in %s, want %.0f", n, time.Since(begun), want)
+	passed := 0 // without the clock
+	for range 6 {
+		h.release()
+		n, next := h.touched(o), milliseconds("next_release_at")
+		if n == 0 || next < n*each-passed || next > milliseconds("clock_timestamp()")+quarter {
+			t.Fatalf("after %d items and %d ms the next are released after %d ms", n, milliseconds("clock_timestamp()")+passed, next)
+		}
+		h.Exec(`UPDATE tasker.operations SET next_release_at = next_release_at - $2 * interval '1 millisecond' WHERE operation_uuid = $1`, o.UUID, quarter)
+		passed += quarter
+	}
+	before, since := h.touched(o), milliseconds("clock_timestamp()")
+	h.Exec(`UPDATE tasker.operations SET next_release_at = clock_timestamp() - interval '10 s' WHERE operation_uuid = $1`, o.UUID)
+	h.release()
+	n, took := h.touched(o)-before, milliseconds("clock_timestamp()")-since
+	if least, most := 1000/each, (1000+took+quarter)/each; n < least || n > most {
+		t.Errorf("after ten seconds without a server %d items are released within %d ms, want %d to %d", n, took, least, most)
 	}
 }
 

@@ -68,17 +68,17 @@ func (req *request) cookie(name string) string {
 
 // setCookie keeps a value at the browser; a negative age removes it.
 func (req *request) setCookie(name, value string, age time.Duration) {
-	name, path := req.cookieKey(name)
+	name, below := req.cookieKey(name)
 	http.SetCookie(req.w, &http.Cookie{
-		Name: name, Value: value, Path: path, MaxAge: int(age.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		Name: name, Value: value, Path: below, MaxAge: int(age.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode,
 		Secure: req.secure(),
 	})
 }
 
-// cookieKey returns the name and path of a cookie at the browser. With HTTPS the prefix of
-// the name, which demands the path, keeps other hosts of the domain, and whoever is between
+// cookieKey returns the name of a cookie at the browser, and the path below which it is sent. With HTTPS the prefix of
+// the name, which demands that path, keeps other hosts of the domain, and whoever is between
 // without HTTPS, from setting one of this name.
-func (req *request) cookieKey(name string) (key, path string) {
+func (req *request) cookieKey(name string) (key, below string) {
 	if req.secure() {
 		return "__Host-" + name, "/"
 	}

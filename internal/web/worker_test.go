@@ -17,7 +17,7 @@ func (h *harness) enlist(name string, handlers ...string) tasker.ID {
 		Name: name, Namespaces: []string{enginetest.Namespace}, Handlers: handlers, Version: "1.4.2", MaxConcurrency: 8,
 	})
 	h.Must(err)
-	h.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes' WHERE worker_uuid = $1`, r.WorkerUUID)
+	h.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes', lease = interval '1 hour' WHERE worker_uuid = $1`, r.WorkerUUID)
 	return r.WorkerUUID
 }
 
