@@ -113,8 +113,8 @@ type instant struct {
 // due lists the instants that are due, and whether there are more than can be listed.
 func (p *planner) due() (list []instant, more bool) {
 	for at, ok := p.cursor, p.more; ok; at, ok = p.rule.Next(at) {
-		late := p.Now.Sub(at.Add(Jitter(p.Schedule.UUID, at, p.Schedule.Jitter)))
-		if late < 0 {
+		late, due := p.isDue(at)
+		if !due {
 			return list, false
 		}
 		if len(list) == MaxWalk {
@@ -125,46 +125,75 @@ func (p *planner) due() (list []instant, more bool) {
 	return list, false
 }
 
+// isDue reports whether an instant has come, and how late that is noticed.
+func (p *planner) isDue(at time.Time) (late time.Duration, due bool) {
+	late = p.Now.Sub(p.rule.FireAt(p.Schedule.UUID, at))
+	return late, late >= 0
+}
+
+// isLate reports whether an instant that came so long ago is one to catch up with.
+func (p *planner) isLate(late time.Duration) bool {
+	return late > p.Schedule.StartWithin && p.Schedule.AfterEnd == 0
+}
+
+// behind counts the instants after one that are due and not excepted, up to most.
+func (p *planner) behind(at time.Time, most int, lateOnly bool) (n int) {
+	for n < most {
+		next, ok := p.rule.nextWithoutException(at, p.Now)
+		if !ok {
+			break
+		}
+		late, due := p.isDue(next)
+		if !due {
+			break
+		}
+		if !lateOnly || p.isLate(late) {
+			n++
+		}
+		at = next
+	}
+	return n
+}
+
 // passDue passes the instants that are due.
 func (p *planner) passDue() {
 	list, more := p.due()
-	isLate := func(i instant) bool {
-		return i.except == "" && i.late > p.Schedule.StartWithin && p.Schedule.AfterEnd == 0
-	}
 	late, eligible := 0, 0
 	for _, i := range list {
 		switch {
 		case i.except != "":
-		case isLate(i):
+		case p.isLate(i.late):
 			late++
 			eligible++
 		default:
 			eligible++
 		}
 	}
+	others, othersLate := 0, 0 // of those that are due and not listed
+	if more {
+		last := list[len(list)-1].at
+		others = p.behind(last, 1, false)
+		if late > 0 {
+			othersLate = p.behind(last, p.Schedule.CatchUpMax, true)
+		}
+	}
 	keep := 0 // of those that are late, the last so many
 	switch p.Schedule.CatchUp {
 	case tasker.CatchUpAll:
-		keep = min(p.Schedule.CatchUpMax, late)
+		keep = min(p.Schedule.CatchUpMax-othersLate, late)
 	case tasker.CatchUpLast:
-		if late == eligible {
+		if late == eligible && others == 0 {
 			keep = min(1, late)
 		}
 	case tasker.CatchUpNone:
 	}
-	if more && late == eligible {
-		// Which are the last is not known yet: these are all but the first of them.
-		late, keep = late+p.Schedule.CatchUpMax+1, 0
-	}
 	dropped := late - keep
-	for n, i := range list {
+	for _, i := range list {
 		switch {
 		case i.except != "":
 			p.pass(tasker.FiringSkipped, "except "+i.except, i.late)
 			continue
-		case isLate(i) && more && keep == 0 && n >= len(list)-p.Schedule.CatchUpMax && p.Schedule.CatchUp == tasker.CatchUpAll:
-			return // they may be among the last
-		case isLate(i) && dropped > 0:
+		case p.isLate(i.late) && dropped > 0:
 			dropped--
 			eligible--
 			p.pass(tasker.FiringMissed, p.catchUp(), i.late)
@@ -174,7 +203,7 @@ func (p *planner) passDue() {
 			return
 		}
 		eligible--
-		p.start(i, eligible > 0 || more)
+		p.start(i, eligible+others > 0)
 	}
 }
 

@@ -177,6 +177,68 @@ func TestLongOutages(t *testing.T) {
 	}
 }
 
+// Of an outage of more instants than one plan looks at, the last ones without an exception are made up for, though
+// all that come behind them are excepted.
+func TestLongOutagesThatEndExcepted(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*tasker.Schedule)
+		want   string
+	}{
+		"last":           {nil, "missed*11999 started*1 skipped*43201"},
+		"none":           {func(s *tasker.Schedule) { s.CatchUp = tasker.CatchUpNone }, "missed*12000 skipped*43201"},
+		"all, at most 3": {func(s *tasker.Schedule) { s.CatchUp, s.CatchUpMax = tasker.CatchUpAll, 3 }, "missed*11997 started*1 started*1 started*1 skipped*43201"},
+		"cancel":         {func(s *tasker.Schedule) { s.Overlap = tasker.OverlapCancel }, "missed*11999 started*1 skipped*43201"},
+		"cancel, in time": {func(s *tasker.Schedule) { s.Overlap, s.StartWithin = tasker.OverlapCancel, 24*time.Hour },
+			"merged*11999 started*1 skipped*43201"},
+		"last, the first days excepted as well": {func(s *tasker.Schedule) {
+			s.Except = []string{"2026-03-08", "tue"}
+			s.NextAt = new(s.NextAt.Add(-24 * time.Hour))
+		}, "skipped*12000 missed*86399 started*1 skipped*43201"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			midnight := noon.Add(-12 * time.Hour)
+			next := midnight.Add(-12_000 * time.Second)
+			s := tasker.Schedule{UUID: tasker.ID{1}, Anchor: next.Add(-24 * time.Hour), NextAt: &next, ScheduleSpec: tasker.ScheduleSpec{
+				ScheduleRule: tasker.ScheduleRule{Every: time.Second, Except: []string{"2026-03-10"}}, Overlap: tasker.OverlapAllow,
+				CatchUp: tasker.CatchUpLast, StartWithin: 10 * time.Second,
+			}}
+			if tt.change != nil {
+				tt.change(&s)
+			}
+			if got := outage(t, s); got != tt.want {
+				t.Errorf("the firings are %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// outage has plan after plan pass the instants of a schedule until noon, and says what became of them.
+func outage(t *testing.T, s tasker.Schedule) string {
+	t.Helper()
+	var rows []Row
+	for plans := 0; !s.NextAt.After(noon); plans++ {
+		if plans > 100 {
+			t.Fatal("it does not come to an end")
+		}
+		p := Decide(ruleAt(t, s), Situation{Schedule: s, Now: noon})
+		for _, r := range p.Rows {
+			if n := len(rows); n > 0 && Joins(r.Outcome) && rows[n-1].Outcome == r.Outcome {
+				rows[n-1].Instants += r.Instants
+				continue
+			}
+			rows = append(rows, r)
+		}
+		s.NextAt = p.NextAt
+	}
+	words := make([]string, len(rows))
+	for i, r := range rows {
+		words[i] = fmt.Sprintf("%s*%d", r.Outcome, r.Instants)
+	}
+	return strings.Join(words, " ")
+}
+
 // A pause of many instants is passed in parts, and it lasts until all are.
 func TestALongPause(t *testing.T) {
 	t.Parallel()

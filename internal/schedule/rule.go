@@ -145,6 +145,23 @@ func (r *Rule) Excepted(at time.Time) string {
 	return ""
 }
 
+// nextWithoutException returns the first instant after another one, and not after until, that is
+// not excepted. It looks at the hours of days that are excepted, not at their instants: these may be
+// many.
+func (r *Rule) nextWithoutException(after, until time.Time) (time.Time, bool) {
+	for at, ok := r.Next(after); ok && !at.After(until); at, ok = r.Next(at) {
+		if r.Excepted(at) == "" {
+			return at, true
+		}
+		for _, step := range []time.Duration{time.Hour, time.Minute} {
+			for next := at.Add(step); !next.After(until) && r.Excepted(next) != ""; next = next.Add(step) {
+				at = next
+			}
+		}
+	}
+	return time.Time{}, false
+}
+
 // Next returns the first instant after another one, without regard to exceptions. It is false
 // when there is none. A fixed delay has none: its instants follow its tasks.
 func (r *Rule) Next(after time.Time) (at time.Time, ok bool) {
