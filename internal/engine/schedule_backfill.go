@@ -67,24 +67,26 @@ func (a *firingPass) backfill(ctx context.Context, s tasker.Schedule, b Backfill
 	if more {
 		return nil, tasker.Errorf(tasker.Invalid, "there are more than %d instants from %s to %s; ask for fewer at once", tasker.MaxBackfill, b.From.UTC().Format(time.RFC3339), b.To.UTC().Format(time.RFC3339))
 	}
-	made, err := a.tx.TasksBetween(ctx, s.UUID, b.From, b.To)
+	fired, err := a.tx.FiredBetween(ctx, s.UUID, b.From, b.To)
 	if err != nil {
 		return nil, err
 	}
-	has := map[int64]postgres.MadeTask{}
-	for _, m := range made {
-		has[m.NominalAt.Unix()] = m
+	has := map[int64]postgres.FiredInstant{}
+	for _, f := range fired {
+		has[f.NominalAt.Unix()] = f
 	}
 	list, checks, steps := make([]tasker.BackfillInstant, len(instants)), templatefile.NewBudget(), 0
 	for i, at := range instants {
 		x := tasker.BackfillInstant{NominalAt: at}
-		m, there := has[at.Unix()]
+		f, there := has[at.Unix()]
 		switch except := rule.Excepted(at); {
+		case there && f.Outcome == tasker.FiringQueued:
+			x.Reason = "it waits for the task before"
 		case there:
-			x.TaskUUID, x.Reason = m.TaskUUID, "it has its task"
+			x.TaskUUID, x.Reason = f.TaskUUID, "it has its task"
 		case except != "":
 			x.Reason = "except " + except
-		case at.After(a.now) || s.NextAt != nil && s.PausedAt == nil && !at.Before(*s.NextAt):
+		case at.After(a.now) || firesItself(s, at):
 			x.Reason = "the schedule fires it"
 		default:
 			t, err := a.task(ctx, s, at, checks)
@@ -107,4 +109,13 @@ func (a *firingPass) backfill(ctx context.Context, s tasker.Schedule, b Backfill
 		list[i] = x
 	}
 	return list, nil
+}
+
+// firesItself reports whether a schedule has an instant to fire: it has not passed it, and it
+// does not lie in a pause. The pause may be over before a server has noticed.
+func firesItself(s tasker.Schedule, at time.Time) bool {
+	if s.NextAt == nil || at.Before(*s.NextAt) {
+		return false
+	}
+	return s.PausedAt == nil || s.PausedUntil != nil && !at.Before(*s.PausedUntil)
 }

@@ -493,6 +493,40 @@ func TestBackfill(t *testing.T) {
 	h.WantCode(err, tasker.Invalid, "has no instants in the past")
 }
 
+// An instant that the schedule fires by itself, because it waits or because its pause is over, is not made up for.
+func TestABackfillLeavesWhatIsToBeFired(t *testing.T) {
+	t.Parallel()
+	h, s := scheduled(t, func(s *tasker.ScheduleSpec) {
+		s.Overlap, s.CatchUp, s.CatchUpMax = tasker.OverlapQueue, tasker.CatchUpAll, 10
+	})
+	backfill := func(since time.Duration) (said []string) {
+		h.Helper()
+		list, err := h.Engine.BackfillSchedule(t.Context(), s.UUID, engine.Backfill{From: time.Now().Add(-since), To: time.Now()}, ann)
+		h.Must(err)
+		for _, x := range list {
+			said = append(said, fmt.Sprintf("%t %s", x.Starts, x.Reason))
+		}
+		return said
+	}
+	h.passes(time.Hour + time.Second)
+	h.passes(time.Hour)
+	h.wantFirings("started*1 queued*1")
+	if said := backfill(90 * time.Minute); !slices.Equal(said, []string{"false it has its task", "false it waits for the task before"}) {
+		t.Errorf("the backfill says %q", said)
+	}
+	h.accepted(success(h.claimOne("report"), `1`))
+	h.tick()
+	h.tick()
+	h.wantFirings("started*1 started*1")
+	_, err := h.Engine.PauseSchedule(t.Context(), s.UUID, new(time.Now().Add(90*time.Minute)), ann)
+	h.Must(err)
+	h.elapses(2 * time.Hour)
+	want := []string{"false it has its task", "true ", "false the schedule fires it"}
+	if said := backfill(150 * time.Minute); !slices.Equal(said, want) {
+		t.Errorf("after the pause the backfill says %q, want %q", said, want)
+	}
+}
+
 func TestAScheduleIsRefused(t *testing.T) {
 	t.Parallel()
 	h, _ := scheduled(t, nil)

@@ -276,22 +276,20 @@ func (tx *Tx) TakeEndedScheduled(ctx context.Context, tasks, schedules []tasker.
 }
 
 const firingsBetween = `
-SELECT g.nominal_at, g.nominal_until, g.kind, g.outcome, g.task_uuid
+SELECT g.nominal_at, g.outcome, g.task_uuid
 FROM tasker.schedule_firings g
-WHERE g.schedule_uuid = $1 AND g.nominal_at BETWEEN $2 AND $3 AND g.kind <> 'manual' AND g.task_uuid IS NOT NULL`
+WHERE g.schedule_uuid = $1 AND g.nominal_at BETWEEN $2 AND $3 AND g.kind <> 'manual' AND (g.task_uuid IS NOT NULL OR g.outcome = 'queued')`
 
-// A MadeTask is a task that was made for an instant.
-type MadeTask struct {
-	NominalAt    time.Time
-	NominalUntil time.Time
-	Kind         tasker.FiringKind
-	Outcome      tasker.FiringOutcome
-	TaskUUID     *tasker.ID
+// A FiredInstant is an instant that has its task, or waits for it.
+type FiredInstant struct {
+	NominalAt time.Time
+	Outcome   tasker.FiringOutcome
+	TaskUUID  *tasker.ID
 }
 
-// TasksBetween returns the tasks that were made for instants of a schedule.
-func (tx *Tx) TasksBetween(ctx context.Context, schedule tasker.ID, from, to time.Time) ([]MadeTask, error) {
-	list, err := collect[MadeTask](ctx, tx, firingsBetween, schedule, from, to)
+// FiredBetween returns the instants of a schedule that have their tasks, and the one that waits.
+func (tx *Tx) FiredBetween(ctx context.Context, schedule tasker.ID, from, to time.Time) ([]FiredInstant, error) {
+	list, err := collect[FiredInstant](ctx, tx, firingsBetween, schedule, from, to)
 	if err != nil {
 		return nil, fmt.Errorf("read the tasks of instants: %w", err)
 	}
