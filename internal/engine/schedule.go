@@ -52,7 +52,7 @@ func (e *Engine) CreateSchedule(ctx context.Context, spec tasker.ScheduleSpec, b
 			return err
 		}
 		s = tasker.Schedule{UUID: tasker.NewID(), ScheduleSpec: spec, CreatedAt: now, UpdatedAt: now, CreatedBy: by.Actor, Revision: 1}
-		if err := e.begin(ctx, tx, &s, now); err != nil {
+		if err := e.begin(ctx, tx, &s, now, now); err != nil {
 			return err
 		}
 		if err := tx.InsertSchedule(ctx, s); err != nil {
@@ -63,9 +63,9 @@ func (e *Engine) CreateSchedule(ctx context.Context, spec tasker.ScheduleSpec, b
 	return s, err
 }
 
-// begin has a schedule begin, or begin anew, at a time: its rule is read, and a task is laid out
-// to see whether it can be made.
-func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule, now time.Time) error {
+// begin has a schedule begin, or begin anew, with its first instant after a time: its rule is read,
+// and a task is laid out to see whether it can be made.
+func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule, now, after time.Time) error {
 	s.Anchor = now
 	if s.StartAt != nil {
 		s.Anchor = *s.StartAt
@@ -76,7 +76,7 @@ func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule,
 	}
 	s.NextAt, s.FireAt = nil, nil
 	if s.AwaitsTask == nil {
-		if next, ok := rule.First(now); ok {
+		if next, ok := rule.First(after); ok {
 			fire := rule.FireAt(s.UUID, next)
 			s.NextAt, s.FireAt = &next, &fire
 		}
@@ -234,8 +234,12 @@ func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.S
 		}
 		s.ScheduleSpec = spec
 		s.Revision++
+		standings, err := tx.ScheduleStandings(ctx, []tasker.ID{id})
+		if err != nil {
+			return line, err
+		}
 		line = postgres.ScheduleLine{Event: "updated", Data: ruleFacts(*s)}
-		return line, e.begin(ctx, tx, s, now)
+		return line, e.begin(ctx, tx, s, now, standings[id].NotBefore(now))
 	})
 }
 

@@ -303,7 +303,7 @@ func (e *Engine) tellSchedules(ctx context.Context, rows []tasker.StepRef) error
 		}
 		var moves []postgres.ScheduleMove
 		for _, s := range held {
-			m, moved, err := afterEnds(s, ended, standings[s.UUID].Queued, now)
+			m, moved, err := afterEnds(s, ended, standings[s.UUID], now)
 			if err != nil {
 				return err
 			}
@@ -316,7 +316,7 @@ func (e *Engine) tellSchedules(ctx context.Context, rows []tasker.StepRef) error
 }
 
 // afterEnds is how a schedule goes on after tasks of it have ended.
-func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, queued bool, now time.Time) (m postgres.ScheduleMove, moved bool, err error) {
+func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, at postgres.ScheduleStanding, now time.Time) (m postgres.ScheduleMove, moved bool, err error) {
 	m = postgres.ScheduleMove{ScheduleUUID: s.UUID, NextAt: s.NextAt, FireAt: s.FireAt, AwaitsTask: s.AwaitsTask}
 	if s.DeletedAt != nil {
 		return m, false, nil
@@ -330,9 +330,9 @@ func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, queued bool, 
 			return m, false, err
 		}
 		m.AwaitsTask, moved = nil, true
-		m.NextAt, m.FireAt = followingEnd(rule, s.UUID, x.EndedAt)
+		m.NextAt, m.FireAt = followingEnd(rule, s.UUID, at.NotBefore(x.EndedAt))
 	}
-	if queued {
+	if at.Queued {
 		m.FireAt, moved = &now, true
 	}
 	if s.PausedAt != nil {

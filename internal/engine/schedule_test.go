@@ -360,6 +360,43 @@ func TestAScheduleIsUpdated(t *testing.T) {
 	h.wantFirings("started*1 started*1")
 }
 
+// When the clock of the database was set back, a schedule goes on after the newest instant that was fired.
+func TestAScheduleWhoseClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	start := time.Now().Add(-10*time.Hour - time.Second).Truncate(time.Second)
+	spec := func(s *tasker.ScheduleSpec) { s.StartAt = &start }
+	h, s := scheduled(t, spec)
+	h.passes(3 * time.Hour)
+	h.wantFirings("missed*2 started*1")
+	h.elapses(-2 * time.Hour)
+	updated, err := h.Engine.UpdateSchedule(t.Context(), s.UUID, hourlySpec(spec), 0, ann)
+	h.Must(err)
+	if rest := time.Until(*updated.NextAt); rest < 2*time.Hour {
+		t.Errorf("the next instant comes in %s", rest)
+	}
+	h.passes(time.Hour)
+	h.wantFirings("missed*2 started*1")
+	h.passes(2 * time.Hour)
+	h.wantFirings("missed*2 started*1 started*1")
+	if n := h.Count(`SELECT count(*) FROM tasker.deferred_work`); n != 0 {
+		t.Errorf("%d rows are set aside", n)
+	}
+}
+
+func TestAFixedDelayWhoseClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	h, s := scheduled(t, func(s *tasker.ScheduleSpec) { s.Every, s.AfterEnd, s.Overlap = 0, 10*time.Minute, "" })
+	h.passes(10*time.Minute + time.Second)
+	h.elapses(-time.Hour)
+	h.accepted(success(h.claimOne("report"), `1`))
+	h.tick()
+	d, err := h.Engine.Schedule(t.Context(), s.UUID, 1)
+	h.Must(err)
+	if fired := d.Firings[0].NominalAt; d.NextAt.Sub(fired) != 10*time.Minute {
+		t.Errorf("the instant after %s is %s", fired, d.NextAt)
+	}
+}
+
 func TestAScheduleIsDeleted(t *testing.T) {
 	t.Parallel()
 	h, s := scheduled(t, func(s *tasker.ScheduleSpec) { s.Overlap = tasker.OverlapQueue })

@@ -82,6 +82,15 @@ type ScheduleStanding struct {
 	States       []string    // of each of them; [Compensating] for one that is being undone
 }
 
+// NotBefore is a time, or the newest firing of the clock when this is later: the clock was set back, and
+// an instant until then has its firing.
+func (s ScheduleStanding) NotBefore(at time.Time) time.Time {
+	if s.LastUntil != nil && s.LastUntil.After(at) {
+		return *s.LastUntil
+	}
+	return at
+}
+
 // Compensating stands for the state of a task that is being undone.
 const Compensating = "compensating"
 
