@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	scheduleChunk = 25 // schedules that are fired in one transaction
+	scheduleChunk = 25          // schedules that are fired in one transaction
+	cancelFor     = time.Second // how long tasks of schedules are cancelled in one pass
 	firingReason  = 1000
 	firingsFor    = 30 * 24 * time.Hour // how long firings are kept
 	firingsPruned = 2000                // at once
@@ -24,21 +25,27 @@ const (
 
 // fireSchedules fires schedules that are due: the instants that have come are passed, and
 // what became of each is stored with the tasks that are made, in one transaction. A schedule
-// that somebody works on is left to a later pass.
+// that somebody works on is left to a later pass. One that has more tasks to cancel than one
+// transaction does is fired again, for a while, and stays due after that.
 func (e *Engine) fireSchedules(ctx context.Context, rows []tasker.StepRef) error {
-	var a firingPass
-	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		list, now, err := tx.LockDueSchedules(ctx, tasksOfSteps(rows))
-		if err != nil || len(list) == 0 {
+	begun := time.Now()
+	for ids := tasksOfSteps(rows); len(ids) > 0 && time.Since(begun) < cancelFor; {
+		var a firingPass
+		err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+			list, now, err := tx.LockDueSchedules(ctx, ids)
+			a = e.firingPass(tx, now)
+			if err != nil || len(list) == 0 {
+				return err
+			}
+			return a.fire(ctx, list)
+		})
+		if err != nil {
 			return err
 		}
-		a = e.firingPass(tx, now)
-		return a.fire(ctx, list)
-	})
-	if err == nil {
 		a.done(ctx)
+		ids = a.cancelling
 	}
-	return err
+	return nil
 }
 
 // A firingPass fires schedules that are locked, in one transaction.
@@ -53,6 +60,8 @@ type firingPass struct {
 	extends []tasker.Firing
 	moves   []postgres.ScheduleMove
 	told    []tasker.Firing // that started or were refused
+
+	cancelling []tasker.ID // schedules that have more tasks to cancel
 }
 
 func (e *Engine) firingPass(tx *postgres.Tx, now time.Time) firingPass {
@@ -84,9 +93,9 @@ func (a *firingPass) fireOne(ctx context.Context, s tasker.Schedule, at postgres
 	}
 	p := schedule.Decide(rule, schedule.Situation{Schedule: s, Now: a.now, Open: at.Open, Queued: at.Queued})
 	if p.CancelOpen {
-		free, err := a.cancel(ctx, s, at)
-		if err != nil || !free {
-			return err // somebody works on one of them: the schedule stays due
+		all, err := a.cancel(ctx, s)
+		if err != nil || !all {
+			return err // the schedule stays due
 		}
 	}
 	if p.StartQueued {
@@ -208,19 +217,24 @@ func (a *firingPass) startQueued(ctx context.Context, s tasker.Schedule) error {
 	return a.tx.EndQueued(ctx, f)
 }
 
-// cancel cancels the tasks of a schedule that have not ended. It is false when somebody works
-// on one of them. One that is being undone is left to that.
-func (a *firingPass) cancel(ctx context.Context, s tasker.Schedule, at postgres.ScheduleStanding) (free bool, err error) {
-	var ids []tasker.ID
-	for i, id := range at.Open {
-		if at.States[i] != postgres.Compensating {
-			ids = append(ids, id)
-		}
-	}
-	locked, err := a.tx.LockFreeTasks(ctx, ids)
-	if err != nil || len(locked) < len(ids) {
+// cancel cancels tasks of a schedule that have not ended, as many as one transaction may. It is
+// false when there are more, or somebody works on one of them. One that is being undone is left to
+// that.
+func (a *firingPass) cancel(ctx context.Context, s tasker.Schedule) (all bool, err error) {
+	ids, err := a.tx.ScheduledToCancel(ctx, s.UUID, tasker.MaxCancelBatch+1)
+	if err != nil {
 		return false, err
 	}
+	more := len(ids) > tasker.MaxCancelBatch
+	ids = ids[:min(len(ids), tasker.MaxCancelBatch)]
+	locked, err := a.tx.LockFreeTasks(ctx, ids)
+	if err != nil {
+		return false, err
+	}
+	if more && len(locked) > 0 {
+		a.cancelling = append(a.cancelling, s.UUID)
+	}
+	all = !more && len(locked) == len(ids)
 	targets, err := a.tx.TaskTargets(ctx, locked)
 	if err != nil {
 		return false, err
@@ -232,10 +246,10 @@ func (a *firingPass) cancel(ctx context.Context, s tasker.Schedule, at postgres.
 		}
 	}
 	if len(open) == 0 {
-		return true, nil
+		return all, nil
 	}
 	by := postgres.Operator{Actor: tasker.SystemActor, Reason: "the next instant of schedule " + s.Name + " has come, and its overlap is cancel"}
-	return true, a.tx.CancelTasks(ctx, open, postgres.Cancellation{Operator: by})
+	return all, a.tx.CancelTasks(ctx, open, postgres.Cancellation{Operator: by})
 }
 
 // store writes what was decided.

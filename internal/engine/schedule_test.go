@@ -210,6 +210,40 @@ func TestOverlapCancels(t *testing.T) {
 	}
 }
 
+// Each task that has not ended is cancelled before the next one starts, however many there are.
+func TestOverlapCancelsMany(t *testing.T) {
+	t.Parallel()
+	const many = 2*tasker.MaxCancelBatch + 5
+	h, s := scheduled(t, func(s *tasker.ScheduleSpec) { s.CatchUp, s.CatchUpMax = tasker.CatchUpAll, many })
+	h.elapses(many*time.Hour + time.Second)
+	for h.Count(`SELECT count(*) FROM tasker.schedules WHERE fire_at <= now()`) > 0 {
+		h.tick()
+	}
+	_, err := h.Engine.UpdateSchedule(t.Context(), s.UUID, hourlySpec(func(s *tasker.ScheduleSpec) { s.Overlap = tasker.OverlapCancel }), 0, ann)
+	h.Must(err)
+	open := func() int { return h.Count(`SELECT count(*) FROM tasker.tasks WHERE state <> 'cancelled'`) }
+	if open() != many {
+		t.Fatalf("%d tasks are open", open())
+	}
+	h.elapses(time.Hour)
+	h.Must(h.DB.InTx(t.Context(), func(tx *postgres.Tx) error { // somebody works on one of them
+		h.Must(tx.LockTasks(t.Context(), h.scheduledTasks()[many-1:]))
+		for range 3 { // one takes as many as it has time for
+			h.tick()
+		}
+		return nil
+	}))
+	if open() != 1 {
+		t.Errorf("%d tasks are open, want the one that somebody works on", open())
+	}
+	h.tick()
+	last := h.scheduledTasks()[many]
+	h.wantState(last, tasker.TaskStepsInProcess)
+	if open() != 1 {
+		t.Errorf("%d tasks are open, want the last one", open())
+	}
+}
+
 func TestAFixedDelay(t *testing.T) {
 	t.Parallel()
 	h, s := scheduled(t, func(s *tasker.ScheduleSpec) { s.Every, s.AfterEnd, s.Overlap = 0, 10*time.Minute, "" })

@@ -49,7 +49,7 @@ const scheduleStandings = `
 SELECT h.schedule_uuid,
     EXISTS (SELECT FROM tasker.schedule_firings q WHERE q.schedule_uuid = h.schedule_uuid AND q.outcome = 'queued') AS queued,
     l.nominal_at AS last_at, l.nominal_until AS last_until, coalesce(l.outcome, '') AS last_outcome, coalesce(l.reason, '') AS last_reason,
-    coalesce(o.tasks, '{}') AS open, coalesce(o.states, '{}') AS states
+    o.task_uuid AS open
 FROM unnest($1::uuid[]) AS h (schedule_uuid)
 LEFT JOIN LATERAL (
     SELECT g.nominal_at, g.nominal_until, g.outcome, g.reason
@@ -58,17 +58,17 @@ LEFT JOIN LATERAL (
     ORDER BY g.nominal_at DESC
     LIMIT 1
 ) l ON true
-CROSS JOIN LATERAL (
-    SELECT array_agg(x.task_uuid ORDER BY x.nominal_at) AS tasks, array_agg(x.state ORDER BY x.nominal_at) AS states
-    FROM (
-        SELECT g.nominal_at, c.task_uuid, CASE WHEN c.phase IS NULL THEN c.state ELSE 'compensating' END AS state
-        FROM tasker.schedule_firings g
-        JOIN tasker.tasks c ON c.task_uuid = g.task_uuid
-        WHERE g.schedule_uuid = h.schedule_uuid AND g.task_open AND c.state NOT IN ('complete', 'cancelled') AND NOT ` + givenUp + `
-        ORDER BY g.nominal_at
-        LIMIT $2
-    ) x
-) o`
+LEFT JOIN LATERAL (
+    SELECT c.task_uuid
+    FROM tasker.schedule_firings g
+    JOIN tasker.tasks c ON c.task_uuid = g.task_uuid
+    WHERE g.schedule_uuid = h.schedule_uuid AND ` + openScheduled + `
+    ORDER BY g.nominal_at
+    LIMIT 1
+) o ON true`
+
+// openScheduled is the condition that a firing g has a task c that has not ended.
+const openScheduled = `g.task_open AND c.state NOT IN ('complete', 'cancelled') AND NOT ` + givenUp
 
 // A ScheduleStanding is what decides about the next instants of a schedule.
 type ScheduleStanding struct {
@@ -78,8 +78,7 @@ type ScheduleStanding struct {
 	LastUntil    *time.Time
 	LastOutcome  tasker.FiringOutcome
 	LastReason   string
-	Open         []tasker.ID // tasks that have not ended, the oldest first, at most [MaxOpenScheduled]
-	States       []string    // of each of them; [Compensating] for one that is being undone
+	Open         *tasker.ID // the oldest task that has not ended
 }
 
 // NotBefore is a time, or the newest firing of the clock when this is later: the clock was set back, and
@@ -91,15 +90,9 @@ func (s ScheduleStanding) NotBefore(at time.Time) time.Time {
 	return at
 }
 
-// Compensating stands for the state of a task that is being undone.
-const Compensating = "compensating"
-
-// MaxOpenScheduled is how many tasks of a schedule that have not ended are looked at.
-const MaxOpenScheduled = 100
-
 // ScheduleStandings returns what decides about schedules that the caller has locked.
 func (tx *Tx) ScheduleStandings(ctx context.Context, ids []tasker.ID) (map[tasker.ID]ScheduleStanding, error) {
-	list, err := collect[ScheduleStanding](ctx, tx, scheduleStandings, ids, MaxOpenScheduled)
+	list, err := collect[ScheduleStanding](ctx, tx, scheduleStandings, ids)
 	if err != nil {
 		return nil, fmt.Errorf("read where schedules stand: %w", err)
 	}
@@ -108,6 +101,24 @@ func (tx *Tx) ScheduleStandings(ctx context.Context, ids []tasker.ID) (map[taske
 		m[s.ScheduleUUID] = s
 	}
 	return m, nil
+}
+
+const scheduledToCancel = `
+SELECT c.task_uuid
+FROM tasker.schedule_firings g
+JOIN tasker.tasks c ON c.task_uuid = g.task_uuid
+WHERE g.schedule_uuid = $1 AND c.phase IS NULL AND ` + openScheduled + `
+ORDER BY g.nominal_at
+LIMIT $2`
+
+// ScheduledToCancel returns tasks of a schedule that have not ended and are not being undone, the
+// oldest first, up to limit.
+func (tx *Tx) ScheduledToCancel(ctx context.Context, schedule tasker.ID, limit int) ([]tasker.ID, error) {
+	list, err := column[tasker.ID](ctx, tx, scheduledToCancel, schedule, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for the tasks of schedule %s: %w", schedule, err)
+	}
+	return list, nil
 }
 
 var firingFields = columns[tasker.Firing]{

@@ -39,7 +39,8 @@ func TestSchedulesAreFoundByIndex(t *testing.T) {
 		most int // pages
 	}{
 		"to fire":   {schedulesToFire, []any{500}, 60},
-		"standings": {scheduleStandings, []any{one, MaxOpenScheduled}, 60},
+		"standings": {scheduleStandings, []any{one}, 60},
+		"to cancel": {scheduledToCancel, []any{one[0], 100}, 60},
 		"ended":     {scheduledTasksEnded, []any{500}, 60},
 		"firings":   {selectFirings, []any{one[0], "", nil, "", 50}, 120},
 		"list":      {selectSchedules, []any{"", "", nil, nil, 50, false}, 3000},

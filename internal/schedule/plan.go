@@ -18,8 +18,8 @@ const (
 type Situation struct {
 	Schedule tasker.Schedule
 	Now      time.Time
-	Open     []tasker.ID // its tasks that have not ended, the oldest first
-	Queued   bool        // an instant waits for them to end
+	Open     *tasker.ID // the oldest of its tasks that have not ended
+	Queued   bool       // an instant waits for them to end
 }
 
 // A Row is what becomes of an instant, or of instants in a row.
@@ -55,8 +55,8 @@ type planner struct {
 // Decide says what becomes of the instants of a schedule that are due, and how it goes on.
 func Decide(rule *Rule, s Situation) Plan {
 	p := planner{Situation: s, rule: rule}
-	if len(s.Open) > 0 {
-		p.busy = fmt.Sprintf("task %s has not ended", s.Open[0])
+	if s.Open != nil {
+		p.busy = fmt.Sprintf("task %s has not ended", s.Open)
 	}
 	if at := s.Schedule.NextAt; at != nil {
 		p.cursor, p.more = *at, true
@@ -247,7 +247,7 @@ func (p *planner) start(i instant, others bool) {
 			p.pass(tasker.FiringMerged, "overlap is cancel: a later instant is due as well", i.late)
 			return
 		}
-		p.plan.CancelOpen = len(p.Open) > 0
+		p.plan.CancelOpen = p.Open != nil
 	case tasker.OverlapAllow:
 	}
 	p.busy = "the task of an instant before has not ended"

@@ -47,12 +47,12 @@ func text(p Plan) string {
 
 func TestWhatBecomesOfInstants(t *testing.T) {
 	t.Parallel()
-	busy := []tasker.ID{{9}}
+	busy := &tasker.ID{9}
 	at := func(hour int) *time.Time { v := noon.Add(time.Duration(hour-12) * time.Hour); return &v }
 	for name, tt := range map[string]struct {
 		overdue time.Duration
 		change  func(*tasker.Schedule)
-		open    []tasker.ID
+		open    *tasker.ID
 		queued  bool
 		want    string
 	}{
