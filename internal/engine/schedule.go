@@ -168,59 +168,81 @@ func ruleFacts(s tasker.Schedule) map[string]any {
 	return facts
 }
 
+// changeRounds is how many transactions a change takes at most to fire what is due before it.
+const changeRounds = 5
+
 // changeSchedule changes a schedule by f, after the instants that are due were fired by
-// the rule as it was.
-func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleChange, f func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (postgres.ScheduleLine, error)) (s tasker.Schedule, err error) {
+// the rule as it was; where f replaces it, all instants until now are. The error is a Conflict when
+// they are too many.
+func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleChange, replaces bool, f func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (postgres.ScheduleLine, error)) (s tasker.Schedule, err error) {
 	if err := by.check(); err != nil {
 		return s, err
 	}
-	var a firingPass
-	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		var now time.Time
-		if s, a, now, err = e.lockFired(ctx, tx, id); err != nil {
-			return err
+	more := true
+	for range changeRounds {
+		var a firingPass
+		err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+			s, a, more, err = e.lockFired(ctx, tx, id, replaces)
+			if err != nil || more {
+				return err // what was fired is kept
+			}
+			line, err := f(tx, &s, a.now)
+			if err != nil {
+				return err
+			}
+			if err := tx.UpdateSchedule(ctx, s); err != nil {
+				return err
+			}
+			line.Actor, line.Reason = by.Actor, by.Reason
+			return tx.RecordSchedule(ctx, id, line)
+		})
+		if err == nil {
+			a.done(ctx)
 		}
-		line, err := f(tx, &s, now)
-		if err != nil {
-			return err
+		if err != nil || !more {
+			break
 		}
-		if err := tx.UpdateSchedule(ctx, s); err != nil {
-			return err
-		}
-		line.Actor, line.Reason = by.Actor, by.Reason
-		return tx.RecordSchedule(ctx, id, line)
-	})
-	if err == nil {
-		a.done(ctx)
+	}
+	if err == nil && more {
+		err = tasker.Errorf(tasker.Conflict, "many instants of schedule %s are due and are being fired; try again in a moment", id)
 	}
 	access.HideSchedule(ctx, &s)
 	return s, err
 }
 
-// lockFired locks a schedule, and fires what is due of it. The error is a Conflict when
-// that takes more than one pass.
-func (e *Engine) lockFired(ctx context.Context, tx *postgres.Tx, id tasker.ID) (s tasker.Schedule, a firingPass, now time.Time, err error) {
+// lockFired locks a schedule, and fires what is due of it. There is more when that takes more than
+// one transaction.
+func (e *Engine) lockFired(ctx context.Context, tx *postgres.Tx, id tasker.ID, replaces bool) (s tasker.Schedule, a firingPass, more bool, err error) {
 	if s, err = tx.LockSchedule(ctx, id); err != nil {
-		return s, a, now, err
+		return s, a, false, err
 	}
-	if now, err = tx.Now(ctx); err != nil || s.FireAt == nil || s.FireAt.After(now) {
-		return s, a, now, err
+	now, err := tx.Now(ctx)
+	if a = e.firingPass(tx, now); err != nil || !isDue(s, now, replaces) {
+		return s, a, false, err
 	}
-	a = e.firingPass(tx, now)
+	a.replaces = replaces
 	if err = a.fire(ctx, []tasker.Schedule{s}); err != nil {
-		return s, a, now, err
+		return s, a, false, err
 	}
-	if s, err = tx.LockSchedule(ctx, id); err == nil && s.FireAt != nil && !s.FireAt.After(now) {
-		err = tasker.Errorf(tasker.Conflict, "many instants of schedule %s are due and are being fired; try again in a moment", id)
+	s, err = tx.LockSchedule(ctx, id)
+	return s, a, isDue(s, now, replaces), err
+}
+
+// isDue reports whether a schedule has something to fire before it is changed. When its rule is
+// replaced these are all instants until now, except for that of a fixed delay in a pause, which
+// comes when the pause ends.
+func isDue(s tasker.Schedule, now time.Time, replaces bool) bool {
+	if s.FireAt != nil && !s.FireAt.After(now) {
+		return true
 	}
-	return s, a, now, err
+	return replaces && s.NextAt != nil && !s.NextAt.After(now) && (s.PausedAt == nil || s.AfterEnd == 0)
 }
 
 // UpdateSchedule gives a schedule another spec; its namespace stays. Instants until now are those
 // of the rule before. The error is a Conflict when the revision is not 0 and not that of the
 // schedule.
 func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.ScheduleSpec, revision int, by ScheduleChange) (tasker.Schedule, error) {
-	return e.changeSchedule(ctx, id, by, func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
+	return e.changeSchedule(ctx, id, by, true, func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
 		if revision != 0 && revision != s.Revision {
 			return line, tasker.Errorf(tasker.Conflict, "schedule %s has revision %d, not %d: somebody has changed it", id, s.Revision, revision)
 		}
@@ -246,7 +268,7 @@ func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.S
 // PauseSchedule has a schedule make no tasks by itself, until an instant or until it is resumed.
 // A schedule that is paused already gets the new end.
 func (e *Engine) PauseSchedule(ctx context.Context, id tasker.ID, until *time.Time, by ScheduleChange) (tasker.Schedule, error) {
-	return e.changeSchedule(ctx, id, by, func(_ *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
+	return e.changeSchedule(ctx, id, by, false, func(_ *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
 		if until != nil && !until.After(now) {
 			return line, tasker.Errorf(tasker.Invalid, "invalid until %s: must be in the future", until.UTC().Format(time.RFC3339))
 		}
@@ -264,7 +286,7 @@ func (e *Engine) PauseSchedule(ctx context.Context, id tasker.ID, until *time.Ti
 
 // ResumeSchedule ends the pause of a schedule. The instants within it have made no tasks.
 func (e *Engine) ResumeSchedule(ctx context.Context, id tasker.ID, by ScheduleChange) (tasker.Schedule, error) {
-	s, err := e.changeSchedule(ctx, id, by, func(_ *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
+	s, err := e.changeSchedule(ctx, id, by, false, func(_ *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
 		if s.PausedAt == nil {
 			return line, tasker.Errorf(tasker.Conflict, "schedule %s is not paused", id)
 		}

@@ -54,6 +54,7 @@ type firingPass struct {
 	tx        *postgres.Tx
 	now       time.Time
 	templates map[[3]string]*graph
+	replaces  bool // the rules of the schedules are about to be replaced
 
 	made    []*postgres.CreatedTask
 	firings []tasker.Firing
@@ -91,7 +92,7 @@ func (a *firingPass) fireOne(ctx context.Context, s tasker.Schedule, at postgres
 	if err != nil {
 		return err
 	}
-	p := schedule.Decide(rule, schedule.Situation{Schedule: s, Now: a.now, Open: at.Open, Queued: at.Queued})
+	p := schedule.Decide(rule, schedule.Situation{Schedule: s, Now: a.now, Open: at.Open, Queued: at.Queued, Replaced: a.replaces})
 	if p.CancelOpen {
 		all, err := a.cancel(ctx, s)
 		if err != nil || !all {
@@ -160,9 +161,7 @@ func (a *firingPass) start(ctx context.Context, s tasker.Schedule, f *tasker.Fir
 	default:
 		return err
 	}
-	told := *f
-	told.LateMS = a.now.Sub(f.NominalAt.Add(schedule.Jitter(s.UUID, f.NominalAt, s.Jitter))).Milliseconds()
-	a.told = append(a.told, told)
+	a.told = append(a.told, *f)
 	return nil
 }
 
@@ -208,7 +207,7 @@ func (a *firingPass) startQueued(ctx context.Context, s tasker.Schedule) error {
 	}
 	f := tasker.Firing{
 		ScheduleUUID: s.UUID, Kind: tasker.ClockFiring, NominalAt: *at, NominalUntil: *at, Instants: 1, Outcome: tasker.FiringStarted, Actor: tasker.SystemActor,
-		Reason: "it waited for the task before", LateMS: a.now.Sub(at.Add(schedule.Jitter(s.UUID, *at, s.Jitter))).Milliseconds(),
+		Reason: "it waited for the task before", LateMS: max(0, a.now.Sub(at.Add(schedule.Jitter(s.UUID, *at, s.Jitter))).Milliseconds()),
 	}
 	if err := a.start(ctx, s, &f); err != nil {
 		return err

@@ -394,6 +394,54 @@ func TestAScheduleIsUpdated(t *testing.T) {
 	h.wantFirings("started*1 started*1")
 }
 
+// An instant whose jitter is not over when the rule is replaced is fired by the rule before.
+func TestAnUpdateBeforeTheJitterIsOver(t *testing.T) {
+	t.Parallel()
+	h, s := scheduled(t, func(s *tasker.ScheduleSpec) { s.Jitter = time.Hour })
+	at := time.Now().Add(-time.Second).Truncate(time.Second)
+	for schedule.Jitter(s.UUID, at, s.Jitter) < 10*time.Minute {
+		at = at.Add(-time.Second)
+	}
+	h.Exec(`UPDATE tasker.schedules SET anchor = $1::timestamptz - interval '1 hour', next_at = $1, fire_at = $2`, at, at.Add(schedule.Jitter(s.UUID, at, s.Jitter)))
+	h.tick()
+	h.wantFirings("")
+	updated, err := h.Engine.UpdateSchedule(t.Context(), s.UUID, hourlySpec(func(s *tasker.ScheduleSpec) { s.Every = 2 * time.Hour }), 0, ann)
+	h.Must(err)
+	h.wantFirings("started*1")
+	d, err := h.Engine.Schedule(t.Context(), s.UUID, 1)
+	h.Must(err)
+	if f := d.Firings[0]; !f.NominalAt.Equal(at) || f.LateMS != 0 || updated.NextAt.Before(time.Now()) {
+		t.Errorf("the firing is %+v, and the next instant %s", f, updated.NextAt)
+	}
+}
+
+// The instants of a pause in which the rule is replaced are in a firing, however many there are.
+func TestAnUpdateDuringAPause(t *testing.T) {
+	t.Parallel()
+	h, s := scheduled(t, nil)
+	_, err := h.Engine.PauseSchedule(t.Context(), s.UUID, nil, ann)
+	h.Must(err)
+	h.elapses(3*time.Hour + time.Second)
+	seconds := hourlySpec(func(s *tasker.ScheduleSpec) { s.Every = time.Second })
+	updated, err := h.Engine.UpdateSchedule(t.Context(), s.UUID, seconds, 0, ann)
+	h.Must(err)
+	h.wantFirings("skipped*3")
+	if updated.State() != tasker.SchedulePaused || updated.FireAt != nil {
+		t.Errorf("it is %+v", updated)
+	}
+	h.elapses(300 * time.Hour) // more instants than one change passes: what it has done is kept
+	_, err = h.Engine.UpdateSchedule(t.Context(), s.UUID, hourlySpec(nil), 0, ann)
+	h.WantCode(err, tasker.Conflict, "try again in a moment")
+	updated, err = h.Engine.UpdateSchedule(t.Context(), s.UUID, hourlySpec(nil), 0, ann)
+	h.Must(err)
+	if n := h.Count(`SELECT sum(instants) FROM tasker.schedule_firings WHERE outcome = 'skipped' AND reason = 'paused'`); n < 3+300*3600 || n > 3+301*3600 {
+		t.Errorf("%d instants are in firings", n)
+	}
+	if updated.NextAt.Before(time.Now()) {
+		t.Errorf("the next instant is %s", updated.NextAt)
+	}
+}
+
 // When the clock of the database was set back, a schedule goes on after the newest instant that was fired.
 func TestAScheduleWhoseClockIsSetBack(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,7 @@ type Situation struct {
 	Now      time.Time
 	Open     *tasker.ID // the oldest of its tasks that have not ended
 	Queued   bool       // an instant waits for them to end
+	Replaced bool       // the rule ends now: instants until now are passed before their jitter, or their pause, is over
 }
 
 // A Row is what becomes of an instant, or of instants in a row.
@@ -64,7 +65,11 @@ func Decide(rule *Rule, s Situation) Plan {
 	if s.Schedule.PausedAt != nil {
 		until := s.Schedule.PausedUntil
 		if until == nil || until.After(s.Now) {
-			p.plan.NextAt, p.plan.FireAt = s.Schedule.NextAt, until
+			if s.Replaced && s.Schedule.AfterEnd == 0 {
+				p.passPause(s.Now.Add(time.Nanosecond))
+			}
+			p.end()
+			p.plan.FireAt = until
 			return p.plan
 		}
 		p.plan.Unpause = true
@@ -128,7 +133,7 @@ func (p *planner) due() (list []instant, more bool) {
 // isDue reports whether an instant has come, and how late that is noticed.
 func (p *planner) isDue(at time.Time) (late time.Duration, due bool) {
 	late = p.Now.Sub(p.rule.FireAt(p.Schedule.UUID, at))
-	return late, late >= 0
+	return max(late, 0), late >= 0 || p.Replaced && !at.After(p.Now)
 }
 
 // isLate reports whether an instant that came so long ago is one to catch up with.

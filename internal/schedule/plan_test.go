@@ -113,6 +113,40 @@ func TestWhatBecomesOfInstants(t *testing.T) {
 	}
 }
 
+// When a rule is replaced its instants until now are passed, also those whose jitter or pause is not over.
+func TestWhatBecomesOfInstantsWhenTheRuleIsReplaced(t *testing.T) {
+	t.Parallel()
+	at := func(hour int) *time.Time { return new(noon.Add(time.Duration(hour-12) * time.Hour)) }
+	for name, tt := range map[string]struct {
+		change func(*tasker.Schedule)
+		want   string
+	}{
+		"jitter": {func(s *tasker.Schedule) { s.Jitter, s.StartWithin = time.Hour, 24*time.Hour }, "started@11:00*1 started@12:00*1 next@13:00"},
+		"paused": {func(s *tasker.Schedule) { s.PausedAt = at(9) }, "skipped@11:00*2 next@13:00"},
+		"paused until one, jitter": {func(s *tasker.Schedule) { s.Jitter, s.PausedAt, s.PausedUntil = time.Hour, at(9), at(13) },
+			"skipped@11:00*2 next@13:00"},
+		"pause is over, jitter": {func(s *tasker.Schedule) { s.Jitter, s.PausedAt, s.PausedUntil = time.Hour, at(9), at(12) },
+			"unpause skipped@11:00*1 started@12:00*1 next@13:00"},
+		"paused at its end":   {func(s *tasker.Schedule) { s.PausedAt, s.EndAt = at(9), at(12) }, "skipped@11:00*2"},
+		"paused, fixed delay": {func(s *tasker.Schedule) { s.Every, s.AfterEnd, s.PausedAt = 0, time.Hour, at(9) }, "next@11:00"},
+		"fixed delay, jitter": {func(s *tasker.Schedule) { s.Every, s.AfterEnd, s.Jitter = 0, time.Hour, time.Hour }, "started@11:00*1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := hourly(time.Hour, tt.change)
+			p := Decide(ruleAt(t, s), Situation{Schedule: s, Now: noon, Replaced: true})
+			if got := text(p); got != tt.want {
+				t.Errorf("the plan is %s, want %s", got, tt.want)
+			}
+			for _, r := range p.Rows {
+				if r.Late < 0 {
+					t.Errorf("%s is late by %s", r.Outcome, r.Late)
+				}
+			}
+		})
+	}
+}
+
 func overlap(o tasker.Overlap) func(*tasker.Schedule) {
 	return func(s *tasker.Schedule) { s.Overlap = o }
 }
