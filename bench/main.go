@@ -65,6 +65,7 @@ func command() *cobra.Command {
 	f.IntVar(&o.Tasks, "tasks", 20_000, "one-step tasks to drain")
 	f.IntVar(&o.Workflows, "workflows", 2_000, "workflows of each shape to drain")
 	f.IntVar(&o.Backlog, "backlog", 100_000, "tasks of one tenant that wait beside those of another")
+	f.IntVar(&o.Places, "places", 100, "steps that each of the four workers of a drain executes at once")
 	f.IntVar(&o.Single, "single", 200, "workflows of each shape to time one by one, and to create one by one")
 	f.StringVar(&only, "only", "", "measure only the groups of figures that match this regular expression")
 	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of a drain in process to this file")

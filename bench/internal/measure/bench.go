@@ -34,6 +34,7 @@ type Options struct {
 	Tasks       int            // of one step, to drain; 20 000 when 0
 	Workflows   int            // of each shape, to drain; 2 000 when 0
 	Backlog     int            // tasks of one tenant that wait beside those of another; 100 000 when 0
+	Places      int            // of each of the four workers that drain: steps that it executes at once; 100 when 0
 	Single      int            // workflows to time one by one, of each shape; 200 when 0
 	BrokerURL   string         // a RabbitMQ, for the group transports, which is left out without one
 	Only        *regexp.Regexp // the groups of figures to measure; all when nil
@@ -52,6 +53,7 @@ func (o *Options) fill() {
 	o.Tasks = cmp.Or(o.Tasks, 20_000)
 	o.Workflows = cmp.Or(o.Workflows, 2_000)
 	o.Backlog = cmp.Or(o.Backlog, 100_000)
+	o.Places = cmp.Or(o.Places, drainConcurrency)
 	o.Single = cmp.Or(o.Single, 200)
 	if o.Out == nil {
 		o.Out = io.Discard

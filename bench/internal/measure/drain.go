@@ -101,7 +101,7 @@ func (b *bench) enqueue(ctx context.Context, p path, s shape, tasks int) error {
 
 // empty has workers complete everything, which is so many steps.
 func (b *bench) empty(ctx context.Context, p path, steps int) (took time.Duration, err error) {
-	return b.emptyBy(ctx, p, steps, drainWorkers, drainConcurrency)
+	return b.emptyBy(ctx, p, steps, drainWorkers, b.Places)
 }
 
 // emptyBy has so many workers complete everything, each so many steps at once.
