@@ -30,7 +30,7 @@ type ScheduleSpec struct {
 	Overlap            string          `json:"overlap,omitempty" enum:"skip,queue,cancel,allow" doc:"What happens at an instant while a task of the schedule has not ended; skip when absent."`
 	CatchUp            string          `json:"catch_up,omitempty" enum:"none,last,all" doc:"Which instants are made up for that no server handled in time; last when absent."`
 	CatchUpMax         int             `json:"catch_up_max,omitempty" minimum:"1" maximum:"1000" doc:"Of catch_up all: how many, the last of them."`
-	StartWithinSeconds int64           `json:"start_within_seconds,omitempty" minimum:"1" maximum:"86400" doc:"An instant that is handled later is one to catch up with; 300 when absent."`
+	StartWithinSeconds int64           `json:"start_within_seconds,omitempty" minimum:"1" maximum:"86400" doc:"An instant that is handled later than this, after the whole jitter, is one to catch up with; 300 when absent."`
 }
 
 // CreateSchedule is the body of POST /v1/schedules.

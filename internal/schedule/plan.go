@@ -136,9 +136,10 @@ func (p *planner) isDue(at time.Time) (late time.Duration, due bool) {
 	return max(late, 0), late >= 0 || p.Replaced && !at.After(p.Now)
 }
 
-// isLate reports whether an instant that came so long ago is one to catch up with.
-func (p *planner) isLate(late time.Duration) bool {
-	return late > p.Schedule.StartWithin && p.Schedule.AfterEnd == 0
+// isLate reports whether an instant is one to catch up with. It may wait for the jitter of one
+// before it, so it is not late before the whole jitter is over.
+func (p *planner) isLate(at time.Time) bool {
+	return p.Now.Sub(at.Add(p.Schedule.Jitter)) > p.Schedule.StartWithin && p.Schedule.AfterEnd == 0
 }
 
 // behind counts the instants after one that are due and not excepted, up to most.
@@ -148,11 +149,10 @@ func (p *planner) behind(at time.Time, most int, lateOnly bool) (n int) {
 		if !ok {
 			break
 		}
-		late, due := p.isDue(next)
-		if !due {
+		if _, due := p.isDue(next); !due {
 			break
 		}
-		if !lateOnly || p.isLate(late) {
+		if !lateOnly || p.isLate(next) {
 			n++
 		}
 		at = next
@@ -167,7 +167,7 @@ func (p *planner) passDue() {
 	for _, i := range list {
 		switch {
 		case i.except != "":
-		case p.isLate(i.late):
+		case p.isLate(i.at):
 			late++
 			eligible++
 		default:
@@ -198,7 +198,7 @@ func (p *planner) passDue() {
 		case i.except != "":
 			p.pass(tasker.FiringSkipped, "except "+i.except, i.late)
 			continue
-		case p.isLate(i.late) && dropped > 0:
+		case p.isLate(i.at) && dropped > 0:
 			dropped--
 			eligible--
 			p.pass(tasker.FiringMissed, p.catchUp(), i.late)

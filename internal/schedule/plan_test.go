@@ -317,6 +317,30 @@ func TestJitter(t *testing.T) {
 	}
 }
 
+// With a jitter that is longer than the interval instants wait for the jitter of those before
+// them. That is nobody's delay: while servers are healthy none is missed.
+func TestAJitterThatIsLongerThanTheInterval(t *testing.T) {
+	t.Parallel()
+	for _, catchUp := range tasker.CatchUps() {
+		s := hourly(0, func(s *tasker.Schedule) { s.Every, s.Jitter, s.CatchUp, s.CatchUpMax = time.Minute, time.Hour, catchUp, 10 })
+		rule := ruleAt(t, s)
+		of := map[tasker.FiringOutcome]int64{}
+		for now := noon; now.Before(noon.Add(6 * time.Hour)); {
+			p := Decide(rule, Situation{Schedule: s, Now: now})
+			for _, r := range p.Rows {
+				of[r.Outcome] += r.Instants
+			}
+			s.NextAt, s.FireAt = p.NextAt, p.FireAt
+			if p.FireAt.After(now) {
+				now = *p.FireAt
+			}
+		}
+		if of[tasker.FiringStarted] < 5*60 || len(of) > 1 {
+			t.Errorf("catch_up %s: %v", catchUp, of)
+		}
+	}
+}
+
 func TestFixedRates(t *testing.T) {
 	t.Parallel()
 	start, end := instantOf(t, "2026-02-01T00:10:00Z"), instantOf(t, "2026-02-01T00:40:00Z")
