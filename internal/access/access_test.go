@@ -152,7 +152,11 @@ func TestHide(t *testing.T) {
 		Namespace: "closed", Metadata: json.RawMessage(`{"assignee":"alice","note":"hush"}`), Snapshot: json.RawMessage(`{"task_uuid":"1","template":{"context":"kept"},
 			"task":{"context":{"a":"hush"},"reason":"hush","tags":["kept"]},"steps":[{"name":"charge","results":{"a":"hush"},"error":{"message":"hush"},"failures":[{"attempt":1,"error":"hush"}]}],
 			"transitions":[{"reason":"hush","detail":{"a":"hush"},"to_state":"error"}],"snapshot_failed":"hush","redaction_failed":"hush","big":12345678901234567890}`),
-		History: []tasker.EntryChange{{Metadata: json.RawMessage(`{"message":"hush"}`)}},
+		History: []tasker.EntryChange{
+			{Metadata: json.RawMessage(`{"message":"hush"}`), Event: "step_failed", Actor: tasker.SystemActor, Notes: new("step charge failed for good: hush")},
+			{Event: "created", Actor: tasker.SystemActor, Notes: new("rejected: hush")},
+			{Event: "created", Actor: "alice", Notes: new("by hand, because")},
+		},
 	}
 	access.HideEntry(ctx, &entry)
 	for _, kept := range []string{"alice", "kept", "charge", "12345678901234567890", `"to_state":"error"`, `"attempt":1`} {
@@ -162,7 +166,7 @@ func TestHide(t *testing.T) {
 	}
 	pattern := "hush"
 	access.HidePattern(ctx, "closed", &pattern)
-	event, ok := access.ShowEvent(ctx, tasker.Event{Data: json.RawMessage(`{"namespace":"closed","step":{"error_message":"hush","name":"charge"},"change":{"metadata":{"a":"hush"},"event":"created"}}`)})
+	event, ok := access.ShowEvent(ctx, tasker.Event{Data: json.RawMessage(`{"namespace":"closed","step":{"error_message":"hush","name":"charge"},"change":{"metadata":{"a":"hush"},"event":"step_failed","actor":"tasker","notes":"hush"}}`)})
 	if !ok || !strings.Contains(string(event.Data), "charge") {
 		t.Errorf("the event is %s, %v", event.Data, ok)
 	}

@@ -99,6 +99,12 @@ func HideTransitions(ctx context.Context, list []tasker.Transition) {
 	}
 }
 
+// quotesPayload reports whether the engine wrote the note of a line of the history of an investigation, and may have quoted
+// an error in it, or why a task was rejected.
+func quotesPayload(event, actor string) bool {
+	return event == "step_failed" || event == "created" && actor == tasker.SystemActor
+}
+
 // HideEntry hides the payloads in the evidence of an investigation, and its metadata.
 func HideEntry(ctx context.Context, e *tasker.Entry) {
 	if PayloadsOf(ctx).Has(e.Namespace) {
@@ -106,7 +112,11 @@ func HideEntry(ctx context.Context, e *tasker.Entry) {
 	}
 	e.Snapshot, e.Metadata = hideSnapshot(e.Snapshot), hideMetadata(e.Metadata)
 	for i := range e.History {
-		e.History[i].Metadata = hideMetadata(e.History[i].Metadata)
+		h := &e.History[i]
+		h.Metadata = hideMetadata(h.Metadata)
+		if h.Notes != nil && quotesPayload(h.Event, h.Actor) {
+			h.Notes = new(Hidden)
+		}
 	}
 }
 
@@ -278,12 +288,24 @@ func ShowEvent(ctx context.Context, e tasker.Event) (tasker.Event, bool) {
 		if step, ok := data["step"].(map[string]any); ok && step["error_message"] != nil {
 			step["error_message"] = Hidden
 		}
-		if change, ok := data["change"].(map[string]any); ok && change["metadata"] != nil {
-			change["metadata"] = Hidden
+		if change, ok := data["change"].(map[string]any); ok {
+			hideChange(change)
 		}
 		e.Data = encoded(data)
 	}
 	return e, true
+}
+
+// hideChange hides what a change of an investigation tells of payloads.
+func hideChange(change map[string]any) {
+	if change["metadata"] != nil {
+		change["metadata"] = Hidden
+	}
+	event, _ := change["event"].(string)
+	actor, _ := change["actor"].(string)
+	if change["notes"] != nil && quotesPayload(event, actor) {
+		change["notes"] = Hidden
+	}
 }
 
 func encoded(v any) json.RawMessage {
