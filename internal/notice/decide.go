@@ -90,6 +90,9 @@ func Decide(now time.Time, incidents []Incident, cases []Case) []Decision {
 	slices.SortFunc(incidents, func(a, b Incident) int { return b.BeganAt.Compare(a.BeganAt) })
 	var list []Decision
 	for _, in := range incidents {
+		if len(of[in.ID]) == 0 { // more cases are open than are looked at: nothing is known of it
+			continue
+		}
 		var joining []Case
 		if now.Sub(in.BeganAt) <= Join {
 			joining, fresh = fresh, nil

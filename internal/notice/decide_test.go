@@ -152,6 +152,17 @@ func TestMessagesLeadWithTheFirstCase(t *testing.T) {
 	}
 }
 
+// Of an incident whose cases are not among those that are looked at nothing is said, least of all that it is over.
+func TestAnIncidentOfWhichNothingIsKnown(t *testing.T) {
+	for _, cases := range [][]Case{nil, {fresh()}} {
+		for _, d := range Decide(now, inc(beganAgo(time.Minute)), cases) {
+			if !d.New {
+				t.Errorf("%+v", d)
+			}
+		}
+	}
+}
+
 // Routes are asked in their order; escalation asks the next one, and then all.
 func TestRoutes(t *testing.T) {
 	list, err := ParseRoutes("namespace=orders severity=high -> pager\n# a comment\nreason=max_retries_exceeded cause=503 -> chat, log; -> log\nnamespace=other -> other")
