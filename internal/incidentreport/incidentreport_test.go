@@ -356,6 +356,11 @@ func TestAReportOfAnIncident(t *testing.T) {
 	if r = h.report(tasker.IncidentReportQuery{Case: &id}); r.Counts.Entries != 5 || len(r.Messages) != 1 {
 		t.Errorf("of the case: %+v", r.Counts)
 	}
+	other := h.caseOf(h.fail(1, "HTTP 404")[0])
+	h.Must(h.Cases.Merge(t.Context(), id, other, "ann", "one outage"))
+	if r = h.report(tasker.IncidentReportQuery{Incident: &incident}); r.Counts.Entries != 3 || len(r.Messages) != 1 {
+		t.Errorf("once its case was merged into another one: %+v, %d messages", r.Counts, len(r.Messages))
+	}
 }
 
 // many is how many investigations the large report is about: go test -run Large -many 99800.

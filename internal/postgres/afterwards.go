@@ -29,8 +29,11 @@ const (
 	reportOfIncident = `
     SELECT m.dlq_entry_uuid
     FROM tasker.incidents i
-    JOIN tasker.incident_cases j ON j.incident_id = i.incident_id
-    JOIN tasker.case_fingerprints f ON f.case_id = j.case_id
+    CROSS JOIN LATERAL ( -- also those of a case of it that was merged into another one since
+        SELECT f.fingerprint FROM tasker.incident_cases j JOIN tasker.case_fingerprints f ON f.case_id = j.case_id WHERE j.incident_id = i.incident_id
+        UNION
+        SELECT f.fingerprint FROM tasker.incident_cases j JOIN tasker.case_fingerprints f ON f.home_case_id = j.case_id WHERE j.incident_id = i.incident_id
+    ) f
     CROSS JOIN LATERAL (
         SELECT o.dlq_entry_uuid, o.opened_at FROM tasker.case_members o WHERE o.namespace = i.namespace AND o.fingerprint = f.fingerprint AND o.ended_at IS NULL
         UNION ALL
@@ -149,8 +152,10 @@ told AS MATERIALIZED (
     ) AS sinks
     FROM tasker.messages m
     WHERE m.incident_id IN (
+        SELECT $5::uuid WHERE $5::uuid IS NOT NULL
+        UNION ALL
         SELECT j.incident_id FROM tasker.incident_cases j JOIN tasker.incidents i ON i.incident_id = j.incident_id
-        WHERE j.case_id IN (SELECT case_id FROM of_case) AND ($5::uuid IS NULL OR j.incident_id = $5)
+        WHERE j.case_id IN (SELECT case_id FROM of_case) AND $5::uuid IS NULL
           AND i.began_at <= (SELECT max(v) FROM phase) AND coalesce(i.ended_at, 'infinity') >= (SELECT min(opened_at) FROM phase)
     )
     ORDER BY m.position

@@ -190,9 +190,14 @@ func (db *DB) MessagesPending(ctx context.Context) (bool, error) {
 const pruneMessages = `
 WITH old AS MATERIALIZED (
     SELECT m.position
-    FROM (SELECT position, created_at, incident_id FROM tasker.messages ORDER BY position LIMIT $2) m
+    FROM (
+        SELECT n.position, n.created_at
+        FROM tasker.messages n
+        WHERE NOT EXISTS (SELECT FROM tasker.incidents i WHERE i.incident_id = n.incident_id AND i.ended_at IS NULL)
+        ORDER BY n.position
+        LIMIT $2
+    ) m
     WHERE m.created_at < clock_timestamp() - $1::interval
-      AND NOT EXISTS (SELECT FROM tasker.incidents i WHERE i.incident_id = m.incident_id AND i.ended_at IS NULL)
 ),
 unsent AS (
     DELETE FROM tasker.message_emissions e USING old o WHERE e.position = o.position RETURNING e.published_at
