@@ -149,6 +149,8 @@ const (
 	maxReason  = 2000
 	maxNotes   = 10_000
 	maxLiteral = 200
+
+	minOwnership = time.Minute
 )
 
 func checkUpdate(u tasker.CaseUpdate, now time.Time) error {
@@ -157,7 +159,9 @@ func checkUpdate(u tasker.CaseUpdate, now time.Time) error {
 		return tasker.Errorf(tasker.Invalid, "nothing to change: give owner, snooze, fixed_in or notes")
 	case u.Owner == nil && u.OwnedFor != 0:
 		return tasker.Errorf(tasker.Invalid, "invalid owned_for: it needs an owner")
-	case u.OwnedFor < 0 || u.OwnedFor > tasker.MaxOwnership:
+	case u.OwnedFor != 0 && u.OwnedFor < minOwnership:
+		return tasker.Errorf(tasker.Invalid, "invalid owned_for %s: must be at least %s", u.OwnedFor, minOwnership)
+	case u.OwnedFor > tasker.MaxOwnership:
 		return tasker.Errorf(tasker.Invalid, "invalid owned_for %s: must be at most %s", u.OwnedFor, tasker.MaxOwnership)
 	case u.Above != nil && (u.Snooze == nil || u.Snooze.IsZero()):
 		return tasker.Errorf(tasker.Invalid, "invalid above: it needs a time until which the case rests")

@@ -298,6 +298,7 @@ func TestUpdatesThatAreRefused(t *testing.T) {
 	}{
 		"nothing":               {tasker.CaseUpdate{}, "nothing to change"},
 		"time without an owner": {tasker.CaseUpdate{OwnedFor: time.Hour, Notes: new("x")}, "owned_for"},
+		"owned for nothing":     {tasker.CaseUpdate{Owner: new("a"), OwnedFor: 500 * time.Microsecond}, "owned_for"},
 		"owned too long":        {tasker.CaseUpdate{Owner: new("a"), OwnedFor: 8 * 24 * time.Hour}, "owned_for"},
 		"above without a time":  {tasker.CaseUpdate{Above: new(int64(3)), Notes: new("x")}, "above"},
 		"above nothing":         {tasker.CaseUpdate{Above: new(int64(-3)), Snooze: new(now.Add(time.Hour))}, "above"},

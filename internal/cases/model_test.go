@@ -199,8 +199,23 @@ func (m *model) unmerge() {
 		m.say("unmerge %d", cause)
 		m.Must(m.Cases.Unmerge(m.Context(), m.ids[cause], "ann", "two"))
 		delete(m.merged, cause)
-		m.of[cause] = cause
+		for other := range m.of {
+			if m.root(other) == cause {
+				m.of[other] = cause
+			}
+		}
 		return
+	}
+}
+
+// root is the cause whose case a cause belongs to by the merges that were not taken back.
+func (m *model) root(cause int) int {
+	for {
+		into, merged := m.merged[cause]
+		if !merged {
+			return cause
+		}
+		cause = into
 	}
 }
 

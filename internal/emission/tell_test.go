@@ -170,6 +170,29 @@ func TestTheMessagesOfAnIncident(t *testing.T) {
 	}
 }
 
+// When the case of an incident is merged into another one, the incident goes on with that.
+func TestAnIncidentGoesOnAfterAMerge(t *testing.T) {
+	v := newVoice(t)
+	tasks := v.fail(6, "HTTP 503")
+	v.later(15 * time.Second)
+	v.want("case.opened first")
+	v.later(time.Hour)
+	tasks = append(tasks, v.fail(1, "connection refused")...)
+	list, _, err := v.DB.Cases(t.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 10}})
+	v.Must(err)
+	v.Must(v.DB.MergeCases(t.Context(), list[0].ID, list[1].ID, "ann", "one outage"))
+	v.own("anna")
+	v.want("case.opened first, case.owned first")
+	incidents, _, err := v.DB.Incidents(t.Context(), tasker.IncidentFilter{Limit: 10})
+	v.Must(err)
+	if len(incidents) != 1 || incidents[0].Entries != 7 || incidents[0].EndedAt != nil {
+		t.Errorf("%+v", incidents)
+	}
+	v.repair(tasks...)
+	v.later(5 * time.Minute)
+	v.want("case.opened first, case.owned first, case.resolved first")
+}
+
 // Small cases are told of together once an hour, when nobody has taken them for 15 minutes.
 func TestSmallCasesAreToldOfInADigest(t *testing.T) {
 	v := newVoice(t)
@@ -326,6 +349,12 @@ func TestOldMessagesAreRemoved(t *testing.T) {
 	v.want("case.opened first")
 	v.Exec(`UPDATE tasker.messages SET created_at = now() - interval '91 days'`)
 	tidy(1) // the incident goes on
+	_, err := v.DB.SayTrial(t.Context(), tasker.MessageData{Namespace: "shop"}, "ann")
+	v.Must(err)
+	v.Exec(`UPDATE tasker.messages SET created_at = now() - interval '91 days'`)
+	if p, err := v.DB.PruneMessages(t.Context(), 90*24*time.Hour, 1); err != nil || p.Removed != 1 {
+		t.Errorf("behind those that stay, removed %+v: %v", p, err)
+	}
 	v.repair(tasks...)
 	v.later(5 * time.Minute)
 	v.tell()

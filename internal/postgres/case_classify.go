@@ -56,6 +56,7 @@ FROM (
     WHERE ended_at IS NULL AND fingerprint_version < $1
     ORDER BY fingerprint_version, opened_at
     LIMIT $2
+    FOR NO KEY UPDATE SKIP LOCKED -- one that somebody works on has its case a moment later, and the others do not wait for it
 ) m
 LEFT JOIN tasker.workers w ON w.worker_uuid = CASE WHEN m.worker_uuid ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN m.worker_uuid::uuid END`
 
@@ -272,28 +273,38 @@ func (c *classification) assign(ctx context.Context) error {
 	return nil
 }
 
-// refine replaces the fingerprints of those that a split has taken out of their case.
+// A refinement is a split of one fingerprint.
+type refinement struct {
+	Fingerprint, CaseID tasker.ID
+	Field, Literal      string
+}
+
+// refine replaces the fingerprints of those that a split has taken out of their case. A case that came of a
+// split may be split again, as often as [DB.SplitCase] allows.
 func (c *classification) refine(ctx context.Context) error {
-	type row struct {
-		Fingerprint, CaseID tasker.ID
-		Field, Literal      string
+	for range tasker.MaxRefinements {
+		rows, err := collect[refinement](ctx, c.tx, selectRefinements, c.keys())
+		if err != nil || !c.refineBy(rows) {
+			return err
+		}
 	}
-	rows, err := collect[row](ctx, c.tx, selectRefinements, c.keys())
-	if err != nil || len(rows) == 0 {
-		return err
-	}
+	return nil
+}
+
+// refineBy replaces fingerprints by one split each, and reports whether it has replaced any.
+func (c *classification) refineBy(rows []refinement) (some bool) {
 	for i, m := range c.list {
 		p := &c.prints[i]
 		for _, r := range rows {
 			if r.Fingerprint == p.Key && refines(m, r.Field, r.Literal) {
 				sum := md5.Sum([]byte(strings.Join([]string{p.Key.String(), r.Field, r.Literal}, "\x1f")))
-				p.Key = sum
+				p.Key, some = sum, true
 				c.split[p.Key] = r.CaseID
 				break
 			}
 		}
 	}
-	return nil
+	return some
 }
 
 // refines reports whether a failure has what a split asks for. The statement in
@@ -363,8 +374,8 @@ moved AS (
     SET state = j.state, level = CASE WHEN j.state = 'resolved' THEN 0 ELSE j.level END,
         state_since = CASE WHEN j.state = j.was THEN c.state_since ELSE clock_timestamp() END,
         resolved_at = CASE WHEN j.state = 'resolved' THEN clock_timestamp() END,
-        snoozed_until = CASE WHEN j.was = 'resting' THEN NULL ELSE c.snoozed_until END,
-        snooze_above = CASE WHEN j.was = 'resting' THEN NULL ELSE c.snooze_above END,
+        snoozed_until = CASE WHEN j.was = 'resting' AND j.state <> 'resting' THEN NULL ELSE c.snoozed_until END,
+        snooze_above = CASE WHEN j.was = 'resting' AND j.state <> 'resting' THEN NULL ELSE c.snooze_above END,
         updated_at = clock_timestamp()
     FROM judged j
     WHERE c.case_id = j.case_id AND c.state = j.was AND (j.state <> j.was OR j.level > c.level)

@@ -104,6 +104,8 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 		case u.Unchanged != nil && !was.UpdatedAt.Equal(*u.Unchanged):
 			return tasker.Errorf(tasker.Conflict, "case %s was changed at %s; it is %s now, and its owner is %s: read it again", id,
 				was.UpdatedAt.UTC().Format(time.RFC3339Nano), was.State, orNobody(was.Owner))
+		case u.Snooze != nil && !u.Snooze.IsZero() && was.State == tasker.CaseResolved: // it would come back unnoticed
+			return tasker.Errorf(tasker.Conflict, "case %s is resolved: it cannot rest", id)
 		}
 		if u.Notes != nil {
 			if err := roomForNote(ctx, tx, id); err != nil {
@@ -192,6 +194,19 @@ func recordCaseUpdate(ctx context.Context, tx *Tx, was tasker.Case, u tasker.Cas
 	return errors.Join(errs...)
 }
 
+// followIncident has the case $2, which those of the case $1 belong to now, be part of the open incident of that. Otherwise
+// people were told that all is resolved.
+const followIncident = `
+INSERT INTO tasker.incident_cases (incident_id, case_id, told_state, told_entries)
+SELECT ic.incident_id, $2, ic.told_state, ic.told_entries
+FROM tasker.incident_cases ic
+JOIN tasker.incidents i ON i.incident_id = ic.incident_id
+WHERE ic.case_id = $1 AND i.ended_at IS NULL
+  AND NOT EXISTS (
+      SELECT FROM tasker.incident_cases oc JOIN tasker.incidents o ON o.incident_id = oc.incident_id
+      WHERE oc.case_id = $2 AND o.ended_at IS NULL
+  )`
+
 // MergeCases has the fingerprints of a case belong to another one from now on. No
 // investigation changes. [DB.UnmergeCase] takes it back.
 func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reason string) error {
@@ -229,6 +244,9 @@ func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reaso
 			WHERE case_id IN ($1, $2)`, from, into); err != nil {
 			return fmt.Errorf("merge case %s: %w", from, err)
 		}
+		if _, err := tx.Exec(ctx, followIncident, from, into); err != nil {
+			return fmt.Errorf("merge case %s: %w", from, err)
+		}
 		if err := recordCaseChange(ctx, tx, from, caseChange{"merged", actor, reason, map[string]any{"into": into}}); err != nil {
 			return err
 		}
@@ -258,8 +276,17 @@ func lockTwoCases(ctx context.Context, tx *Tx, one, other tasker.ID) (a, b taske
 	return a, b, err
 }
 
+// takeBackFingerprints has the fingerprints of a case, and of those that were merged into it before, belong to it again.
+const takeBackFingerprints = `
+WITH RECURSIVE merged AS (
+    SELECT $1::uuid AS case_id
+    UNION
+    SELECT c.case_id FROM merged m JOIN tasker.cases c ON c.merged_into = m.case_id
+)
+UPDATE tasker.case_fingerprints SET case_id = $1 WHERE home_case_id IN (SELECT case_id FROM merged)`
+
 // UnmergeCase has a case be as it was before it was merged: its own fingerprints belong to
-// it again, with their investigations.
+// it again, and those of the cases that had been merged into it, with their investigations.
 func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason string) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		if err := waitForCases(ctx, tx, id); err != nil {
@@ -272,7 +299,7 @@ func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason strin
 		if c.MergedInto == nil {
 			return tasker.Errorf(tasker.Conflict, "case %s is not merged into another one", id)
 		}
-		if _, err := tx.Exec(ctx, `UPDATE tasker.case_fingerprints SET case_id = home_case_id WHERE home_case_id = $1`, id); err != nil {
+		if _, err := tx.Exec(ctx, takeBackFingerprints, id); err != nil {
 			return fmt.Errorf("take back the merge of case %s: %w", id, err)
 		}
 		if _, err := tx.Exec(ctx, `
@@ -287,7 +314,8 @@ func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason strin
 	})
 }
 
-const splitMembers = `m.ended_at IS NULL AND m.fingerprint = $1 AND m.fingerprint_version > 0 AND CASE $2
+const splitMembers = `m.ended_at IS NULL AND m.fingerprint = $1
+    AND m.namespace = (SELECT c.namespace FROM tasker.case_fingerprints f JOIN tasker.cases c ON c.case_id = f.case_id WHERE f.fingerprint = $1) AND m.fingerprint_version > 0 AND CASE $2
     WHEN 'error_message' THEN strpos(m.error_message, $3) > 0
     WHEN 'error_type' THEN m.error_type = $3
     WHEN 'worker_version' THEN m.worker_version = $3
@@ -351,8 +379,26 @@ func addRefinement(ctx context.Context, tx *Tx, id, fingerprint tasker.ID, s tas
 	if splits > tasker.MaxRefinements {
 		return tasker.Errorf(tasker.Conflict, "case %s has been split %d times, as often as it may be", id, tasker.MaxRefinements)
 	}
+	if err := tx.QueryRow(ctx, selectSplitDepth, fingerprint, tasker.MaxRefinements).Scan(&splits); err != nil {
+		return fmt.Errorf("split case %s: %w", id, err)
+	}
+	if splits >= tasker.MaxRefinements {
+		return tasker.Errorf(tasker.Conflict, "case %s came of %d splits, one of the other, and cannot be split again", id, splits)
+	}
 	return nil
 }
+
+// selectSplitDepth counts the splits, one of the other, that a fingerprint came of.
+const selectSplitDepth = `
+WITH RECURSIVE came AS (
+    SELECT $1::uuid AS fingerprint, 0 AS depth
+    UNION ALL
+    SELECT r.fingerprint, c.depth + 1
+    FROM came c
+    JOIN tasker.case_refinements r ON md5(concat_ws(E'\x1f', r.fingerprint, r.field, r.literal))::uuid = c.fingerprint
+    WHERE c.depth < $2
+)
+SELECT max(depth) FROM came`
 
 // ApplySplit has up to limit open investigations that a split concerns be classified again, and
 // returns how many; 0 when it is done with all splits.
