@@ -56,7 +56,7 @@ func (m measured) observe(c config.Config, p parts) error {
 	}
 	if err := m.ObserveHolds(func(ctx context.Context) ([]tasker.HoldGroup, error) {
 		return p.db.CountHolds(postgres.Use(ctx, postgres.Timers))
-	}); err != nil {
+	}, p.holds.Unopened); err != nil {
 		return err
 	}
 	if err := m.ObserveSchedules(func(ctx context.Context) (int64, error) {

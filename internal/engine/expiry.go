@@ -126,9 +126,13 @@ type expiring struct {
 }
 
 // expire fails those of the steps that are still enqueued past their limit, with
-// an investigation of each task, all in one transaction. Those whose queue is saturated
-// wait on.
+// an investigation of each task, all in one transaction. Those that are held, and those whose
+// queue is saturated, wait on.
 func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expiring) ([]postgres.ExpiredStep, error) {
+	steps, err := e.db.PutHeldAside(ctx, steps)
+	if err != nil || len(steps) == 0 {
+		return nil, err
+	}
 	kept, err := e.db.KeepWaiting(ctx, steps)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package hold
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -191,6 +192,7 @@ func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 	if !s.breaker.on() {
 		return 0, nil
 	}
+	defer s.unopened.forget(s.counter.now().Add(-s.breaker.Window))
 	others, err := s.db.FailingQueues(ctx, s.server, countsHold)
 	if err != nil {
 		return 0, err
@@ -208,15 +210,87 @@ func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+	var failed error
 	for _, n := range sums {
 		if s.asked[queue{n.Namespace, n.Handler}] <= answerPasses || !s.breaker.opens(n) {
 			continue
 		}
-		if err := s.open(ctx, n); err != nil && tasker.CodeOf(err) != tasker.Conflict { // another server, or a person, was first
-			return 0, err
-		}
+		failed = errors.Join(failed, s.openOnce(ctx, n)) // one that cannot be opened holds up no other
 	}
-	return 0, nil
+	return 0, failed
+}
+
+// openOnce opens a breaker, unless another server, or a person, was first. One for which there is
+// no room is told of, and tried again.
+func (s *Service) openOnce(ctx context.Context, n postgres.BreakerCount) error {
+	err := s.open(ctx, n)
+	switch q := (queue{n.Namespace, n.Handler}); {
+	case errors.Is(err, postgres.ErrTooManyHolds):
+		if s.unopened.note(q, s.counter.now()) {
+			s.log.ErrorContext(ctx, "a breaker cannot open: too many holds are open, and steps go on to fail", "namespace", n.Namespace, "handler", n.Handler,
+				"failed", n.Failed, "ended", n.Concluded, "cause", n.Cause, "err", err)
+		}
+		return nil
+	case err == nil, tasker.CodeOf(err) == tasker.Conflict:
+		s.unopened.drop(q)
+		return nil
+	default:
+		return fmt.Errorf("open a breaker of handler %s of namespace %s: %w", n.Handler, n.Namespace, err)
+	}
+}
+
+// Unopened is of how many handlers this server would open a breaker, if there were not too many holds.
+func (s *Service) Unopened() int64 { return s.unopened.count() }
+
+// unopened are the handlers whose breakers there was no room for.
+type unopened struct {
+	mu sync.Mutex
+	of map[queue]*refusedOpening
+}
+
+// A refusedOpening is when a breaker was refused last, and when the log last said so.
+type refusedOpening struct{ at, said time.Time }
+
+// sayUnopenedEvery is how often the log says of a handler that its breaker cannot open.
+const sayUnopenedEvery = time.Minute
+
+// note notes that a breaker was refused, and reports whether to say so.
+func (u *unopened) note(q queue, now time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	r := u.of[q]
+	if r == nil {
+		if u.of == nil {
+			u.of = map[queue]*refusedOpening{}
+		}
+		r = &refusedOpening{}
+		u.of[q] = r
+	}
+	r.at = now
+	if now.Sub(r.said) < sayUnopenedEvery {
+		return false
+	}
+	r.said = now
+	return true
+}
+
+func (u *unopened) drop(q queue) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.of, q)
+}
+
+// forget drops those that were last refused before an instant: their attempts fail no more.
+func (u *unopened) forget(before time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	maps.DeleteFunc(u.of, func(_ queue, r *refusedOpening) bool { return r.at.Before(before) })
+}
+
+func (u *unopened) count() int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return int64(len(u.of))
 }
 
 // answerPasses is how many passes others get to tell how many attempts ended there, before a

@@ -1,7 +1,10 @@
 package hold_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -279,5 +282,66 @@ func TestOneBadProcessOpensNoBreaker(t *testing.T) {
 				t.Errorf("%d breakers are open after 10 failures on one server and %d successes on another, want %d", n, good, want)
 			}
 		})
+	}
+}
+
+// failing has ten attempts of ten tasks fail on this server, for each of some handlers.
+func (h *harness) failing(handlers ...string) {
+	h.Helper()
+	var list []engine.Attempt
+	for _, handler := range handlers {
+		for range 10 {
+			list = append(list, engine.Attempt{Namespace: enginetest.Namespace, Handler: handler, TaskUUID: tasker.NewID(), Failure: &tasker.Failure{Message: "HTTP 503", Type: "Gateway"}})
+		}
+	}
+	h.holds.Concluded(list)
+}
+
+// A breaker for which too many holds are open is in the log and counted, and opens when there is room.
+func TestABreakerForWhichThereIsNoRoom(t *testing.T) {
+	t.Parallel()
+	h, now := withBreaker(t)
+	var log bytes.Buffer
+	h.holds = hold.New(h.DB, h.Engine, hold.Options{Breaker: hold.DefaultBreaker(), Now: func() time.Time { return *now }, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	h.Exec(`INSERT INTO tasker.holds (hold_uuid, kind, namespace, handler, reason, owner, ends_at)
+		SELECT gen_random_uuid(), 'manual', $1, n::text, 'r', 'bo', now() + interval '1 hour' FROM generate_series(1, $2::int) n`, enginetest.Namespace, tasker.MaxOpenHoldsPerNamespace)
+	is := func(when string, unopened int64, told, open int) {
+		t.Helper()
+		h.breaks()
+		breakers := h.Count(`SELECT count(*) FROM tasker.holds WHERE kind = 'breaker'`)
+		if n := strings.Count(log.String(), "a breaker cannot open"); h.holds.Unopened() != unopened || n != told || breakers != open {
+			t.Errorf("%s %d breakers are unopened, the log says so %d times, and %d are open; want %d, %d and %d", when, h.holds.Unopened(), n, breakers, unopened, told, open)
+		}
+	}
+	h.failing("run")
+	is("with 50 holds", 1, 1, 0)
+	is("a moment later", 1, 1, 0)
+	if !strings.Contains(log.String(), "handler=run") || !strings.Contains(log.String(), "50 holds of namespace") {
+		t.Errorf("the log says %s", log.String())
+	}
+	*now = now.Add(31 * time.Second)
+	is("when nothing fails any more", 0, 1, 0)
+	h.failing("run")
+	is("when it fails again", 1, 2, 0)
+	h.Exec(`UPDATE tasker.holds SET state = 'ended', blocks = false, ended_at = now() WHERE handler = '1'`)
+	is("with room", 0, 2, 1)
+}
+
+// A breaker that cannot be opened holds up no other.
+func TestABreakerThatFailsToOpenHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	h, _ := withBreaker(t)
+	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.Exec(`CREATE TRIGGER broken BEFORE INSERT ON tasker.holds FOR EACH ROW WHEN (NEW.handler <> 'good') EXECUTE FUNCTION public.refuse()`)
+	h.failing("bad1", "bad2", "bad3", "bad4", "good")
+	var err error
+	for range 3 {
+		_, err = h.holds.Break(h.Context())
+	}
+	if err == nil || !strings.Contains(err.Error(), "handler bad3") {
+		t.Errorf("the pass says %v", err)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.holds WHERE handler = 'good'`); n != 1 {
+		t.Errorf("%d breakers are open, want 1", n)
 	}
 }

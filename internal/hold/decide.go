@@ -21,6 +21,7 @@ type look struct {
 	Now      time.Time
 	Extended *time.Time                    // when somebody moved its end last; of a wave with failures only
 	Judged   []tasker.HoldRelease          // what became of steps since the last look
+	Probing  bool                          // the outcome of a probe is awaited; that of a wave which has failed keeps no probe back
 	Wave     map[tasker.ReleaseOutcome]int // of the steps of the wave that is under way
 }
 
@@ -55,7 +56,7 @@ func next(h tasker.Hold, l look) move {
 	case !l.Now.Before(h.EndsAt):
 		begin(h, tasker.DefaultHoldWaves(), l.Now)
 		m.say(tasker.HoldReleaseBegan, map[string]any{"why": "its time is over"})
-	case h.NextProbeAt != nil && !l.Now.Before(*h.NextProbeAt) && h.InFlight == 0 && h.Held > 0:
+	case h.NextProbeAt != nil && !l.Now.Before(*h.NextProbeAt) && !l.Probing && h.Held > 0:
 		probe := 0
 		m.LetGo = &postgres.LetGo{Hold: h.UUID, Limit: 1, Wave: &probe, Fresh: true}
 	case h.WarnedAt == nil && l.Now.Sub(h.BeganAt) >= h.EndsAt.Sub(h.BeganAt)*4/5:
@@ -93,7 +94,7 @@ func (m *move) followProbes(l look) {
 		data["outcome"] = r.Outcome
 		m.say(tasker.HoldProbeFailed, data)
 	}
-	if h.State == tasker.HoldActive && h.Kind == tasker.BreakerHold && h.NextProbeAt == nil && h.InFlight == 0 {
+	if h.State == tasker.HoldActive && h.Kind == tasker.BreakerHold && h.NextProbeAt == nil && !l.Probing {
 		at := l.Now.Add(probeRest(h.FailedProbes, rand.Float64()))
 		h.NextProbeAt, m.Moved = &at, true
 	}

@@ -41,9 +41,12 @@ type Service struct {
 	wake    chan struct{} // wakes the loop that goes on with holds
 	aside   chan struct{} // wakes the loop that puts held steps aside
 	asked   map[queue]int // in how many passes others were told of failures
-	page    int64         // of the queue, where the next look for held steps begins
-	judged  tasker.ID     // the hold that was gone on with last
-	turn    time.Duration // for how long a pass goes on with one
+
+	unopened unopened // breakers for which there are too many holds
+
+	page   int64         // of the queue, where the next look for held steps begins
+	judged tasker.ID     // the hold that was gone on with last
+	turn   time.Duration // for how long a pass goes on with one
 }
 
 // New returns a service on a database whose schema is current.
@@ -156,7 +159,7 @@ func (s *Service) Extend(ctx context.Context, id tasker.ID, e tasker.HoldExtensi
 	if err := cmp.Or(checkEnd(e.Until, e.For), checkText("owner", e.Owner, maxName, false), c.check()); err != nil {
 		return tasker.Hold{}, err
 	}
-	return s.change(ctx, id, func(h *tasker.Hold, now time.Time) (postgres.HoldLine, error) {
+	return s.change(ctx, id, func(_ *postgres.Tx, h *tasker.Hold, now time.Time) (postgres.HoldLine, error) {
 		if h.State != tasker.HoldActive {
 			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s is %s: only an active hold can be extended", id, h.State)
 		}
@@ -182,11 +185,14 @@ func (s *Service) Probe(ctx context.Context, id tasker.ID, c Change) (tasker.Hol
 	if err := cmp.Or(checkText("by", c.Actor, maxName, true), checkText("reason", c.Reason, maxReason, false)); err != nil {
 		return tasker.Hold{}, err
 	}
-	return s.change(ctx, id, func(h *tasker.Hold, now time.Time) (postgres.HoldLine, error) {
+	return s.change(ctx, id, func(tx *postgres.Tx, h *tasker.Hold, now time.Time) (postgres.HoldLine, error) {
+		probing, err := tx.Probing(ctx, id)
 		switch {
+		case err != nil:
+			return postgres.HoldLine{}, err
 		case h.State != tasker.HoldActive:
 			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s is %s: only an active hold is probed", id, h.State)
-		case h.InFlight > 0:
+		case probing:
 			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "a probe of hold %s is on its way; wait for its outcome", id)
 		case h.Held == 0:
 			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s holds no step that could be let go", id)
@@ -205,7 +211,7 @@ func (s *Service) Release(ctx context.Context, id tasker.ID, waves []int, c Chan
 	if err := cmp.Or(checkWaves(waves), c.check()); err != nil {
 		return tasker.Hold{}, err
 	}
-	return s.change(ctx, id, func(h *tasker.Hold, now time.Time) (postgres.HoldLine, error) {
+	return s.change(ctx, id, func(_ *postgres.Tx, h *tasker.Hold, now time.Time) (postgres.HoldLine, error) {
 		if h.State == tasker.HoldEnded || h.State == tasker.HoldReleasing && (len(waves) > 0 || !h.Blocks) {
 			return postgres.HoldLine{}, tasker.Errorf(tasker.Conflict, "hold %s is %s already", id, h.State)
 		}
@@ -227,7 +233,7 @@ func checkWaves(waves []int) error {
 }
 
 // change changes a hold by what somebody asks for, and returns it as it is then.
-func (s *Service) change(ctx context.Context, id tasker.ID, f func(*tasker.Hold, time.Time) (postgres.HoldLine, error)) (h tasker.Hold, err error) {
+func (s *Service) change(ctx context.Context, id tasker.ID, f func(*postgres.Tx, *tasker.Hold, time.Time) (postgres.HoldLine, error)) (h tasker.Hold, err error) {
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		h, err = tx.LockHold(ctx, id)
 		if err != nil {
@@ -237,7 +243,7 @@ func (s *Service) change(ctx context.Context, id tasker.ID, f func(*tasker.Hold,
 		if err != nil {
 			return err
 		}
-		line, err := f(&h, now)
+		line, err := f(tx, &h, now)
 		if err != nil {
 			return err
 		}

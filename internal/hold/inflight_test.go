@@ -309,3 +309,65 @@ func TestAProbeThatTimesOutUsesNoAttempt(t *testing.T) {
 		})
 	}
 }
+
+// Of a wave that has failed a step may be in progress for hours: meanwhile probes go on.
+func TestAFailedWaveKeepsNoProbeBack(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tasks("refund", 12)
+	b := h.breaker()
+	h.aside()
+	h.release(b.UUID, 10)
+	h.judge(2)
+	list := h.claim(10)
+	h.report(list[:2], fails)
+	h.judge(2)
+	if d := h.now(b.UUID); d.State != tasker.HoldActive || d.InFlight != 8 {
+		t.Fatalf("after two failures it is %s, and %d are in flight", d.State, d.InFlight)
+	}
+	list = h.probe(b.UUID)
+	_, err := h.holds.Probe(h.Context(), b.UUID, by)
+	h.WantCode(err, tasker.Conflict, "a probe of hold")
+	h.report(list, succeeds)
+	h.judge(1)
+	h.want(b.UUID, tasker.HoldReleasing, 0) // the last one is the first wave
+}
+
+// A step that is held and not put aside yet does not fail when its time in the queue is over.
+func TestAHeldStepDoesNotExpireBeforeItIsPutAside(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tasks("refund", 2)
+	h.tasks("order", 1)
+	late := func() {
+		t.Helper()
+		h.Exec(`UPDATE tasker.ready_steps SET expires_at = now() - interval '1 hour'`)
+		_, err := h.Engine.ExpireSteps(h.Context())
+		h.Must(err)
+	}
+	held := h.hold(tasker.HoldScope{TaskName: "refund"})
+	late()
+	h.want(held.UUID, tasker.HoldActive, 2)
+	if n := h.Count(`SELECT count(*) FROM tasker.workflow_steps WHERE state = 'error'`); n != 1 {
+		t.Errorf("%d steps have failed, want that of the other template", n)
+	}
+}
+
+// A hold whose steps cannot be put aside holds up no other.
+func TestAHoldThatCannotPutAsideHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	other := enginetest.Step("notify")
+	other.Handler.Callable = "mail"
+	h.Template("mail", other)
+	h.tasks("refund", 1)
+	h.tasks("mail", 1)
+	h.hold(tasker.HoldScope{Handler: "run"})
+	held := h.hold(tasker.HoldScope{Handler: "mail"})
+	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.Exec(`CREATE TRIGGER broken BEFORE INSERT ON tasker.held_steps FOR EACH ROW WHEN (NEW.handler = 'run') EXECUTE FUNCTION public.refuse()`)
+	if _, err := h.holds.PutAside(h.Context()); err == nil {
+		t.Error("the pass does not say what failed")
+	}
+	h.want(held.UUID, tasker.HoldActive, 1)
+}

@@ -181,9 +181,11 @@ func (s *Service) look(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now
 			return l, err
 		}
 		for _, r := range steps {
-			if out := outcomeOf(r); out != nil {
+			out := outcomeOf(r)
+			if out != nil {
 				l.Judged = append(l.Judged, *out)
 			}
+			l.Probing = l.Probing || out == nil && r.Wave == 0
 		}
 		if len(l.Judged) > 0 {
 			if err := tx.JudgeReleases(ctx, h.UUID, l.Judged); err != nil {
@@ -244,18 +246,15 @@ func (s *Service) PutAside(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	begun := time.Now()
-	more, byStep := false, false
+	byStep := false
+	var whole []tasker.Hold // of queues
 	for _, h := range open {
 		switch {
 		case !h.Blocks:
 		case h.TaskName != "" || h.StepName != "":
 			byStep = true
 		default:
-			again, err := s.putQueueAside(ctx, h, begun)
-			if err != nil {
-				return 0, err
-			}
-			more = more || again
+			whole = append(whole, h)
 		}
 	}
 	if byStep {
@@ -263,22 +262,28 @@ func (s *Service) PutAside(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	if more {
+	more, err := s.putQueuesAside(ctx, whole, begun)
+	if more && err == nil {
 		return loop.AtOnce, nil
 	}
-	return activeRest, nil
+	return activeRest, err
 }
 
-// putQueueAside puts the steps of a hold of whole queues aside, and reports whether there may
-// be more.
-func (s *Service) putQueueAside(ctx context.Context, h tasker.Hold, begun time.Time) (more bool, err error) {
-	for time.Since(begun) < asideTime {
-		n, err := s.db.HoldQueue(ctx, h, asideSteps)
-		if err != nil || n < asideSteps {
-			return false, err
+// putQueuesAside puts the steps of holds of whole queues aside, in turns: one that has very many
+// holds up no other. It reports whether there may be more.
+func (s *Service) putQueuesAside(ctx context.Context, holds []tasker.Hold, begun time.Time) (more bool, err error) {
+	for len(holds) > 0 && time.Since(begun) < asideTime {
+		var left []tasker.Hold
+		for _, h := range holds {
+			n, failed := s.db.HoldQueue(ctx, h, asideSteps)
+			err = errors.Join(err, failed)
+			if failed == nil && n == asideSteps {
+				left = append(left, h)
+			}
 		}
+		holds = left
 	}
-	return true, nil
+	return len(holds) > 0, err
 }
 
 // pagesTime is for how long pages of the queue are looked at in one pass.

@@ -11,13 +11,14 @@ import (
 	"tasker.example/tasker"
 )
 
-// ObserveHolds adds the gauge of the holds that have not ended, by kind and state. While the
-// database cannot be read it keeps its last value.
-func (m *Metrics) ObserveHolds(provider metric.MeterProvider, read func(context.Context) ([]tasker.HoldGroup, error)) error {
+// ObserveHolds adds the gauges of the holds that have not ended, by kind and state, and of the handlers whose breakers
+// this server cannot open. While the database cannot be read the first keeps its last value.
+func (m *Metrics) ObserveHolds(provider metric.MeterProvider, read func(context.Context) ([]tasker.HoldGroup, error), unopened func() int64) error {
 	meter := provider.Meter(scope)
-	var holds metric.Int64ObservableGauge
+	var holds, breakers metric.Int64ObservableGauge
 	observed, err := makeGauges(meter, []gauge{
 		{&holds, "tasker.holds", "Holds that have not ended, by kind and state; the same in every server."},
+		{&breakers, "tasker.breakers.unopened", "Handlers whose breaker this server would open, and cannot: too many holds are open."},
 	})
 	if err != nil {
 		return err
@@ -25,6 +26,7 @@ func (m *Metrics) ObserveHolds(provider metric.MeterProvider, read func(context.
 	_, err = meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 		defer cancel()
+		to.ObserveInt64(breakers, unopened())
 		counts, err := read(ctx)
 		m.mu.Lock()
 		defer m.mu.Unlock()

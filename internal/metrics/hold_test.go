@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"tasker.example/tasker"
@@ -15,19 +16,21 @@ func TestHoldsAreCounted(t *testing.T) {
 	p := newPlace(t)
 	var counts []tasker.HoldGroup
 	var failing error
-	if err := p.ObserveHolds(p.provider, func(context.Context) ([]tasker.HoldGroup, error) { return counts, failing }); err != nil {
+	unopened := int64(0)
+	if err := p.ObserveHolds(p.provider, func(context.Context) ([]tasker.HoldGroup, error) { return counts, failing }, func() int64 { return unopened }); err != nil {
 		t.Fatal(err)
 	}
 	is := func(manual, releasing, breaker string) {
 		t.Helper()
 		p.want(map[string]string{
 			"tasker.holds manual active": manual, "tasker.holds manual releasing": releasing, "tasker.holds breaker active": breaker, "tasker.holds breaker releasing": "0",
+			"tasker.breakers.unopened": fmt.Sprint(unopened),
 		})
 	}
 	is("0", "0", "0")
 	counts = []tasker.HoldGroup{{Kind: tasker.ManualHold, State: tasker.HoldReleasing, Holds: 2}, {Kind: tasker.BreakerHold, State: tasker.HoldActive, Holds: 3}}
 	is("0", "2", "3")
-	counts, failing = nil, errors.New("no database")
+	counts, failing, unopened = nil, errors.New("no database"), 2
 	is("0", "2", "3")
 	failing = nil
 	is("0", "0", "0")

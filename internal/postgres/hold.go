@@ -280,6 +280,9 @@ func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, 
 	return hold, err
 }
 
+// ErrTooManyHolds is the cause of the Conflict of a hold that is one too many.
+var ErrTooManyHolds = errors.New("too many holds are open")
+
 // roomFor refuses a hold that is there already, or one too many.
 func (n InsertedHold) roomFor(ctx context.Context, tx *Tx) error {
 	same, err := column[tasker.ID](ctx, tx, sameScope, n.Namespace, n.Handler, n.TaskName, n.StepName)
@@ -295,13 +298,17 @@ func (n InsertedHold) roomFor(ctx context.Context, tx *Tx) error {
 		return fmt.Errorf("count the open holds: %w", err)
 	}
 	const release = "release those that are not needed (tasker-ctl hold list --open"
+	var refused *tasker.Error
 	switch {
 	case open.OfNamespace >= tasker.MaxOpenHoldsPerNamespace:
-		return tasker.Errorf(tasker.Conflict, "%d holds of namespace %s are open, which is the limit of one namespace; "+release+" --namespace %[2]s)", open.OfNamespace, n.Namespace)
+		refused = tasker.Errorf(tasker.Conflict, "%d holds of namespace %s are open, which is the limit of one namespace; "+release+" --namespace %[2]s)", open.OfNamespace, n.Namespace)
 	case open.InAll >= tasker.MaxOpenHolds:
-		return tasker.Errorf(tasker.Conflict, "%d holds are open, which is the limit of all namespaces together; "+release+")", open.InAll)
+		refused = tasker.Errorf(tasker.Conflict, "%d holds are open, which is the limit of all namespaces together; "+release+")", open.InAll)
+	default:
+		return nil
 	}
-	return nil
+	refused.Err = ErrTooManyHolds
+	return refused
 }
 
 const countOpenHolds = `SELECT count(*) AS in_all, count(*) FILTER (WHERE namespace = $1) AS of_namespace FROM tasker.holds WHERE ended_at IS NULL`

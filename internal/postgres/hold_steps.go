@@ -27,7 +27,9 @@ kept AS (
     SET hold_uuid = excluded.hold_uuid, limit_key_id = NULL, released_by = NULL, state_since = excluded.state_since, priority = excluded.priority,
         queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL
 )
-SELECT count(*) FROM gone`
+`
+
+const countAside = `SELECT count(*) FROM gone`
 
 // The hold is locked, so that it does not end before what is put aside can be let go.
 //
@@ -49,7 +51,7 @@ due AS MATERIALIZED (
       AND (SELECT count(*) FROM hold) = 1
     LIMIT $3
     FOR UPDATE SKIP LOCKED
-),` + putAside
+),` + putAside + countAside
 }
 
 // HoldQueue puts enqueued steps of a hold of whole queues aside, up to limit, and returns
@@ -84,7 +86,7 @@ due AS MATERIALIZED (
     WHERE s.ctid >= format('(%s,0)', $1::bigint)::tid AND s.ctid < format('(%s,0)', $2::bigint)::tid
       AND EXISTS (SELECT FROM hold h WHERE h.hold_uuid IS DISTINCT FROM s.released_by AND ` + inScope("s") + `)
     FOR UPDATE SKIP LOCKED
-),` + putAside
+),` + putAside + countAside
 
 // HoldPages puts the held steps of pages [from, to) of ready_steps aside, and returns how
 // many pages the table has.

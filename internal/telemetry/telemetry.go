@@ -146,9 +146,9 @@ func (s *Service) ObserveTemplates(broken int64) error {
 	return s.Metrics.ObserveTemplates(s.provider, broken)
 }
 
-// ObserveHolds adds the holds that have not ended; see [metrics.Metrics.ObserveHolds].
-func (s *Service) ObserveHolds(read func(context.Context) ([]tasker.HoldGroup, error)) error {
-	return s.Metrics.ObserveHolds(s.provider, read)
+// ObserveHolds adds the holds that have not ended, and the breakers that cannot open; see [metrics.Metrics.ObserveHolds].
+func (s *Service) ObserveHolds(read func(context.Context) ([]tasker.HoldGroup, error), unopened func() int64) error {
+	return s.Metrics.ObserveHolds(s.provider, read, unopened)
 }
 
 // ObserveOperations adds the items of operations; see [metrics.Metrics.ObserveOperations].

@@ -1,0 +1,61 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"tasker.example/tasker"
+)
+
+// putHeldAside puts those of the steps $1, $2 aside that a hold keeps from claims. The holds are locked, so that they
+// do not end before what is put aside can be let go.
+var putHeldAside = `
+WITH hold AS MATERIALIZED (
+    SELECT * FROM tasker.holds h
+    WHERE h.blocks AND h.namespace IN (
+        SELECT s.namespace FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+        JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+    )
+    ORDER BY h.hold_uuid FOR SHARE
+),
+due AS MATERIALIZED (
+    SELECT q.ready_row, (
+        SELECT h.hold_uuid FROM hold h WHERE h.hold_uuid IS DISTINCT FROM q.released_by AND ` + inScope("q") + ` ORDER BY h.hold_uuid LIMIT 1
+    ) AS hold_uuid
+    FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
+    JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
+    CROSS JOIN LATERAL (
+        SELECT r.ctid AS ready_row, r.namespace, r.handler, r.task_uuid, r.step_uuid, r.released_by FROM tasker.ready_steps r
+        WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
+        FOR UPDATE SKIP LOCKED
+    ) q
+    WHERE (SELECT count(*) FROM hold) > 0 AND EXISTS (SELECT FROM hold h WHERE h.hold_uuid IS DISTINCT FROM q.released_by AND ` + inScope("q") + `)
+),` + putAside + `SELECT task_uuid, step_uuid FROM gone`
+
+// PutHeldAside puts those of enqueued steps aside that a hold keeps from claims and that have not been put aside yet, and
+// returns the others. The time of a held step in the queue does not run.
+func (db *DB) PutHeldAside(ctx context.Context, steps []tasker.StepRef) ([]tasker.StepRef, error) {
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	tasks, ids := refArrays(steps)
+	held, err := collect[tasker.StepRef](ctx, db.pool, putHeldAside, tasks, ids)
+	if err != nil {
+		return nil, fmt.Errorf("put held steps aside: %w", err)
+	}
+	if len(held) == 0 {
+		return steps, nil
+	}
+	return slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return slices.Contains(held, s) }), nil
+}
+
+// Probing reports whether the outcome of a probe of a hold is awaited.
+func (tx *Tx) Probing(ctx context.Context, hold tasker.ID) (bool, error) {
+	list, err := column[bool](ctx, tx, `
+		SELECT EXISTS (SELECT FROM tasker.hold_releases r WHERE r.hold_uuid = $1 AND r.outcome IS NULL AND r.wave = 0)`, hold)
+	if err != nil {
+		return false, fmt.Errorf("look for a probe of hold %s: %w", hold, err)
+	}
+	return list[0], nil
+}
