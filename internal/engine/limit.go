@@ -245,7 +245,7 @@ const (
 // limitsBack puts steps back into the queue whose limit is gone, or which no worker takes though there
 // are places; with a broker all for which there are places.
 func (e *Engine) limitsBack(ctx context.Context) (time.Duration, error) {
-	waiting := false
+	waiting, more := false, false
 	for after := int64(0); ; {
 		b, err := e.db.LimitedBack(ctx, backBatch, after)
 		if err != nil {
@@ -254,14 +254,16 @@ func (e *Engine) limitsBack(ctx context.Context) (time.Duration, error) {
 		if len(b.Namespaces) > 0 {
 			e.notify(b.Namespaces)
 		}
-		waiting = waiting || b.Waiting
-		if after = b.Last; after > 0 {
-			continue
-		}
-		if waiting {
+		waiting, more = waiting || b.Waiting, more || b.More
+		switch after = b.Last; {
+		case after > 0:
+		case more: // such as those of a limit that was deleted
+			return loop.AtOnce, nil
+		case waiting:
 			return backEvery, nil
+		default:
+			return 0, nil
 		}
-		return 0, nil
 	}
 }
 

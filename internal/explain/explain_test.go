@@ -226,7 +226,7 @@ func TestEachFact(t *testing.T) {
 			id := h.Create("asked")
 			h.Exec(`UPDATE tasker.workflow_steps SET wait_until = now() - interval '1 minute' WHERE wait_until IS NOT NULL`)
 			return id
-		}, want{tasker.FactOutside, tasker.TurnOutside, []string{"waits for an outcome from outside since 20", ", and its timeout was at 20"}, "completes it by hand", "s.state_since", "answer"}, ""},
+		}, want{tasker.FactOutside, tasker.TurnServer, []string{"waits for an outcome from outside since 20", ", and its timeout was at 20"}, "must end the wait", "s.wait_until", "answer"}, ""},
 		"a step waits for an instant": {func(h *harness) tasker.ID {
 			h.Template("cools", tasker.StepTemplate{Name: "cool", Type: tasker.WaitStep, Retry: tasker.DefaultRetry(), WaitSeconds: 7200})
 			return h.Create("cools")
@@ -242,6 +242,17 @@ func TestEachFact(t *testing.T) {
 			h.fail(1, "no", false)
 			return id
 		}, want{tasker.FactItems, tasker.TurnWorker, []string{"Step each waits for 3 of its 3 items; 2 are enqueued; 1 have failed for good."}, "Workers report", "s.state_since", "each"}, "each"},
+		"the items of a step are tried again": {func(h *harness) tasker.ID {
+			s := enginetest.Step("each")
+			s.Type, s.Over = tasker.MapStep, "[1]"
+			h.Template("each", s)
+			h.employ()
+			id := h.Create("each")
+			_, err := h.Engine.Tick(h.Context())
+			h.Must(err)
+			h.fail(1, "no", true)
+			return id
+		}, want{tasker.FactItems, tasker.TurnClock, []string{"Step each waits for 1 of its 1 item; 1 are tried again."}, "by themselves", "s.state_since", "each"}, "each"},
 		"an item waits for a place": {func(h *harness) tasker.ID {
 			s := enginetest.Step("each")
 			s.Type, s.Over, s.MaxParallel = tasker.MapStep, "[1, 2]", 1

@@ -3,6 +3,7 @@ package explain
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"tasker.example/tasker"
@@ -30,6 +31,9 @@ func (v view) sayHeld() said {
 	}
 	if h.NextProbeAt != nil && h.State == tasker.HoldActive {
 		text += "; the next probe is at " + at(*h.NextProbeAt)
+	}
+	if v.task.LetGoFailures > 0 {
+		text += "; to let it go" + strings.TrimPrefix(setAside(v.task.LetGoFailures, v.task.LetGoRetryAt), "; that")
 	}
 	return said{Why: tasker.Why{Sentence: text, Since: &h.BeganAt, Turn: ofHeld(h, v.now).Turn, Unblocks: ofHeld(h, v.now).Unblocks}}
 }

@@ -121,7 +121,7 @@ var rules = []rule{
 	},
 	{
 		tasker.FactOutside, "the step waits for an outcome from outside",
-		[]tasker.Turn{tasker.TurnOutside}, view.outside, view.sayOutside,
+		[]tasker.Turn{tasker.TurnOutside, tasker.TurnServer}, view.outside, view.sayOutside,
 	},
 	{
 		tasker.FactWait, "the step waits for an instant",
@@ -133,7 +133,7 @@ var rules = []rule{
 	},
 	{
 		tasker.FactItems, "the step runs once for each element of a list, and waits for its items; or it is such an item, and waits until others of it have ended",
-		[]tasker.Turn{tasker.TurnWorker, tasker.TurnOperator, tasker.TurnServer}, func(v view) bool { return v.step != nil && (v.step.Items != nil || v.step.WaitsForPlace) }, view.sayItems,
+		[]tasker.Turn{tasker.TurnWorker, tasker.TurnOperator, tasker.TurnClock, tasker.TurnServer}, func(v view) bool { return v.step != nil && (v.step.Items != nil || v.step.WaitsForPlace) }, view.sayItems,
 	},
 	{
 		tasker.FactParents, "the step waits for other steps: the nearest one that waits for none decides",

@@ -333,6 +333,10 @@ func (v view) sayOutside() said {
 	} else if who != nil {
 		what = "an answer of a person; it is assigned to nobody"
 	}
+	if until := v.step.WaitUntil; until != nil && v.isLate(*until) {
+		return say(tasker.TurnServer, until, "A server must end the wait: tasker-ctl health says which loop is late.",
+			"waits for %s since %s%s", what, at(since), v.untilTimeout())
+	}
 	return say(tasker.TurnOutside, &since, fmt.Sprintf("Its outcome is reported: tasker-ctl task answer-step %[1]s %[2]s, or POST /v1/tasks/%[1]s/workflow_steps/%[2]s/completion; or an operator completes it by hand.", v.task.TaskUUID, v.step.StepName),
 		"waits for %s since %s%s", what, at(since), v.untilTimeout())
 }
@@ -367,6 +371,8 @@ func (v view) sayItems() said {
 		return say(tasker.TurnWorker, &s.StepSince, "Workers report the items.", "%s", text)
 	case n.Failed > 0:
 		return say(tasker.TurnOperator, &s.StepSince, "A reset of the step resets all of its items that have failed; each can be repaired by itself.", "%s", text)
+	case n.Retrying > 0:
+		return say(tasker.TurnClock, &s.StepSince, "The items are tried again by themselves.", "%s", text)
 	default:
 		return say(tasker.TurnServer, &s.StepSince, "A server goes on with the items.", "%s", text)
 	}

@@ -90,7 +90,7 @@ SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.s
     e.dlq_entry_uuid AS entry_uuid, coalesce(e.resolution_status::text, '') AS entry_status, coalesce(e.dlq_reason::text, '') AS entry_reason,
     coalesce(e.detail_code, '') AS entry_code, e.dlq_timestamp AS entry_opened, e.recovered_at AS entry_recovered, coalesce(e.resolved_by, '') AS entry_ended_by, e.resolved_at AS entry_ended,
     coalesce(p.resolved_by, '') AS written_off_by, p.resolved_at AS written_off_at,
-    c.case_id, coalesce(c.owner, '') AS case_owner, CASE WHEN $5::bigint IS NOT NULL THEN n.entries END AS case_entries, coalesce(dt.failures, 0) AS task_failures, dt.retry_at AS task_retry_at,
+    c.case_id, coalesce(c.owner, '') AS case_owner, CASE WHEN $5::bigint IS NOT NULL THEN n.entries END AS case_entries, coalesce(dt.failures, 0) AS task_failures, dt.retry_at AS task_retry_at, coalesce(lg.failures, 0) AS let_go_failures, lg.retry_at AS let_go_retry_at,
     coalesce(s.step_uuid, '00000000-0000-0000-0000-000000000000') AS step_uuid, coalesce(s.name, '') AS step_name, coalesce(` + stepType + `, '') AS step_type,
     coalesce(s.handler, '') AS handler, coalesce(s.priority, 0) AS priority, coalesce(s.state, '') AS step_state, coalesce(s.state_since, now()) AS step_since, s.parent_uuids,
     coalesce(s.parents_open, 0) AS parents_open, s.decide_at, s.decided_at, coalesce(s.skip_reason, '') AS skip_reason, s.wait_until, CASE WHEN s.step_type = 'external' THEN (SELECT h.assignee FROM tasker.human_steps h WHERE h.task_uuid = s.task_uuid AND h.step_uuid = s.step_uuid) END AS assignee, s.child_task_uuid AS child_uuid, t.parent_task_uuid AS parent_uuid, coalesce(s.attempts, 0) AS attempts, coalesce(s.max_attempts, 0) AS max_attempts,
@@ -154,6 +154,7 @@ LEFT JOIN LATERAL (
     WHERE d.kind = ANY ('{` + StartTask + `,` + ExpireTask + `,` + RetrySteps + `,` + RedispatchTask + `}') AND d.task_uuid = t.task_uuid AND d.step_uuid = '00000000-0000-0000-0000-000000000000'
     ORDER BY d.failures DESC LIMIT 1
 ) dt ON true
+LEFT JOIN tasker.deferred_work lg ON lg.kind = '` + LetHeldGo + `' AND lg.task_uuid = t.task_uuid AND lg.step_uuid = '00000000-0000-0000-0000-000000000000'
 LEFT JOIN LATERAL (
     SELECT o.*, o.error ->> 'type' AS error_type, row_number() OVER () AS place
     FROM (
@@ -216,6 +217,8 @@ type ExplainedTask struct {
 	CaseEntries             *int64
 	TaskFailures            int // of work on it that was set aside
 	TaskRetryAt             *time.Time
+	LetGoFailures           int // to let held steps of it go
+	LetGoRetryAt            *time.Time
 	Steps                   []ExplainedStep `db:"-"`
 	More                    bool            `db:"-"` // it has more steps than were asked for
 }

@@ -335,6 +335,7 @@ SELECT DISTINCT namespace FROM back`
 type BackFromLimits struct {
 	Namespaces []string // of the steps that are in the queue again
 	Waiting    bool     // steps wait, or did
+	More       bool     // as many as were asked for are back, and there may be more
 	Last       int64    // the key after which the next look begins: 0 after the last
 }
 
@@ -373,6 +374,7 @@ func (db *DB) LimitedBack(ctx context.Context, limit int, after int64) (b BackFr
 			}
 		}
 		b.Namespaces, err = column[string](ctx, tx, backFromLimits, tasks, steps, db.queue.ttlMS, db.queue.announce)
+		b.More = len(found.Steps) == limit && len(b.Namespaces) > 0
 		return err
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -20,6 +21,7 @@ type cancelAllForm struct {
 	Compensate bool
 	Plan       tasker.CancelBatch
 	First      []taskLine
+	Until      string     // when the form was opened: tasks that are newer are not cancelled
 	query      url.Values // the filter, in the words of the list
 }
 
@@ -37,6 +39,9 @@ func (s *server) cancelAllForm(req *request) (*cancelAllForm, error) {
 	}
 	f.form = req.formOf(form{page: "cancelall", title: "Cancel all tasks of a filter", nav: "Tasks", Button: "Cancel these tasks", Back: back, Danger: true})
 	f.Compensate = req.PostFormValue("compensate") != ""
+	if err := f.readUntil(req); err != nil {
+		return nil, err
+	}
 	f.Plan, err = f.cancel(req, true)
 	switch code := tasker.CodeOf(err); {
 	case code == tasker.Invalid:
@@ -53,6 +58,20 @@ func (s *server) cancelAllForm(req *request) (*cancelAllForm, error) {
 	}
 	f.Command = f.command(req)
 	return f, nil
+}
+
+// readUntil has the form cancel what there was when it was opened: whoever sends it has seen no other.
+func (f *cancelAllForm) readUntil(req *request) error {
+	if req.Method != http.MethodPost {
+		f.Until = req.now.UTC().Format(time.RFC3339Nano)
+		return nil
+	}
+	f.Until = clip(req.PostFormValue("until"), 40)
+	until, err := readInstant(f.Until)
+	if err == nil && !until.IsZero() && (f.Filter.CreatedBefore.IsZero() || until.Before(f.Filter.CreatedBefore)) {
+		f.Filter.CreatedBefore = until
+	}
+	return err
 }
 
 // command returns the same from a terminal.

@@ -32,6 +32,9 @@ func TestTheTasksOfAFilterAreCancelled(t *testing.T) {
 	h.sees(r, "100 open tasks that fit the filter are cancelled", "There are more", "/ui/tasks/"+tagged[tasker.MaxCancelBatch].String(),
 		"task cancel-all --status steps_in_process", "--tag spring", "/v1/tasks/cancel?status=steps_in_process", "tag=spring")
 	h.refused(h.post(path+"?tag=spring", "actor=Kim"), http.StatusBadRequest, "Give a reason")
+	h.sees(r, `name="until" value="20`)
+	h.refused(h.post(path+"?tag=spring", "actor=Kim", "reason=off", "until=2026-01-01T00:00:00Z"), http.StatusConflict, "No open task fits the filter") // nor was there one when the form was opened
+	h.refused(h.post(path+"?tag=spring", "actor=Kim", "reason=off", "until=soon"), http.StatusBadRequest, "Invalid time")
 	r = h.post(path+"?tag=spring", "actor=Kim", "reason=the campaign is off")
 	h.sees(r, "100 tasks cancelled. These are the next.", "1 open task that fits the filter is cancelled")
 	if !strings.HasPrefix(r.url, path) {

@@ -1,6 +1,9 @@
 package web
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -223,6 +226,7 @@ type scheduleForm struct {
 	Schedule scheduleLine
 
 	For string // as typed: how long the pause lasts; empty: until somebody resumes it
+	Key string // of a trigger, so that the same form makes one task, however often it is sent
 
 	From, To string // as typed: the instants of a backfill
 	Filled   []tasker.BackfillInstant
@@ -230,6 +234,9 @@ type scheduleForm struct {
 
 // Takes reports whether the form asks for how long.
 func (p *scheduleForm) Takes() bool { return p.Word == wordPause }
+
+// Triggers reports whether the form makes a task at once.
+func (p *scheduleForm) Triggers() bool { return p.Word == wordTrigger }
 
 // Fills reports whether the form asks for the instants of a backfill.
 func (p *scheduleForm) Fills() bool { return p.Word == wordFill }
@@ -248,6 +255,9 @@ func (s *server) scheduleForm(req *request, v scheduleVerb) (*scheduleForm, erro
 	p.form = req.formOf(form{page: "scheduleaction", title: name + ": " + p.Schedule.Title(), nav: navSchedules, Button: name, Back: p.Schedule.Path()})
 	p.Refused = v.refusal(d.Schedule)
 	p.For, p.From, p.To = strings.TrimSpace(req.PostFormValue("for")), strings.TrimSpace(req.PostFormValue("from")), strings.TrimSpace(req.PostFormValue("to"))
+	if p.Key = tasker.NewID().String(); req.Method == http.MethodPost {
+		p.Key = clip(req.typed("key"), 40)
+	}
 	p.Command = p.command(req)
 	return p, nil
 }
@@ -276,6 +286,10 @@ func (p *scheduleForm) do(req *request) (*view, error) {
 		return p.fill(req, c)
 	default:
 		v.note = "A task was made."
+		if p.Key != "" {
+			sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{p.Actor, p.Reason}))
+			c.RequestKey = "page-" + p.Key + "-" + hex.EncodeToString(sum[:8]) // another text is another request
+		}
 		_, err = p.Engine.TriggerSchedule(ctx, id, c)
 	}
 	return v, asTyped(err)

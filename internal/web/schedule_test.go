@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/engine"
 )
 
@@ -37,7 +38,13 @@ func TestASchedule(t *testing.T) {
 	h.shows(h.post(page+"/resume", "actor=bo", "reason=done"), http.StatusOK, "The schedule makes tasks again.")
 	h.shows(h.get(page+"/resume"), http.StatusConflict, "is not paused")
 
-	h.shows(h.post(page+"/trigger", "actor=bo", "reason=late file"), http.StatusOK, "A task was made.", "late file", "started (manual)")
+	h.shows(h.get(page+"/trigger"), http.StatusOK, `name="key" value="`)
+	for range 2 { // the same form, sent again
+		h.shows(h.post(page+"/trigger", "actor=bo", "reason=late file", "key=k1"), http.StatusOK, "A task was made.", "late file", "started (manual)")
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.tasks`); n != 1 {
+		t.Errorf("a form that is sent twice makes %d tasks", n)
+	}
 	var task string
 	h.Must(h.Admin().QueryRow(t.Context(), `SELECT task_uuid::text FROM tasker.schedule_firings`).Scan(&task))
 	h.shows(h.get("/ui/tasks/"+task), http.StatusOK, `<a href="`+page+`">schedule:nightly</a>`)
@@ -119,4 +126,13 @@ func TestWhatIsWrongWithANewSchedule(t *testing.T) {
 			t.Errorf("%d, without %s", r.status, want)
 		}
 	}
+}
+
+// Who names a namespace that is not there for them loses nothing of what they typed.
+func TestAScheduleOfANamespaceThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	var a *auth.Authenticator
+	h := newHarness(t, askingWith(&a))
+	dev := h.signedIn("dev", "developer@bank")
+	h.shows(dev.post("/ui/new-schedule", "namespace=shop", "name=mine", "template=order", "cron=0 * * * *"), http.StatusBadRequest, "No namespace", `value="mine"`)
 }

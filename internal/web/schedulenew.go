@@ -136,7 +136,7 @@ func (p *newScheduleForm) do(req *request) (*view, error) {
 		return p.blame(tasker.Errorf(tasker.Invalid, "the schedule is not valid: %s", p.faults[0]).WithDetails(p.faults))
 	}
 	if err := req.caller.MayUse(access.WriteSchedules, p.Namespace); err != nil {
-		return nil, err
+		return nil, asTyped(err)
 	}
 	s, err := p.Engine.CreateSchedule(req.Context(), p.ScheduleSpec, engine.ScheduleChange{Actor: p.Actor, Reason: p.Reason})
 	if err != nil {
