@@ -143,3 +143,38 @@ func TestALockedInvestigationDelaysNoOther(t *testing.T) {
 		t.Errorf("%d found after that: %v", n, err)
 	}
 }
+
+// A case that is open again by a worker of before the repair regresses when one of after it fails, unless somebody has it.
+func TestWhatIsOpenAgainRegresses(t *testing.T) {
+	t.Parallel()
+	for name, owned := range map[string]bool{"nobody has it": false, "somebody has it": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			h.Exec(`UPDATE tasker.workers SET version = '1.5.0'`)
+			task := h.stuck(orders(503, 1)...)[0]
+			c := h.only()
+			h.operate(task, tasker.ResolveManually)
+			_, err := h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{FixedIn: new("1.6.0"), Actor: "ann"})
+			h.Must(err)
+			h.end(task)
+			h.FindCases()
+			h.complete()
+			h.stuck(orders(503, 2)[1])
+			if got := h.only(); got.ID != c.ID || got.State != tasker.CaseOngoing {
+				t.Fatalf("an old worker: %+v", got)
+			}
+			h.Exec(`UPDATE tasker.workers SET version = '1.6.0'`)
+			want := tasker.CaseRegressed
+			if owned {
+				_, err := h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Owner: new("ann"), Actor: "ann"})
+				h.Must(err)
+				want = tasker.CaseOngoing
+			}
+			h.stuck(orders(503, 3)[2])
+			if got := h.only(); got.State != want || got.Entries != 2 {
+				t.Errorf("a new worker: %s, %d open", got.State, got.Entries)
+			}
+		})
+	}
+}

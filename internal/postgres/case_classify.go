@@ -34,6 +34,7 @@ type MemberFailure struct {
 	WorkerVersion    *string
 	OpenedAt         time.Time
 	AttemptedAt      *time.Time
+	Fresh            bool // it had no case yet
 }
 
 // A Fingerprint is what a failure has in common with others.
@@ -50,7 +51,8 @@ const casesLock = `hashtextextended('tasker.cases', 0)`
 const selectUnclassified = `
 SELECT m.dlq_entry_uuid AS entry_uuid, m.revision, m.namespace, m.task_name, m.step_name, m.dlq_reason::text AS reason, m.detail_code,
     coalesce(m.error_type, '') AS error_type, coalesce(m.error_message, '') AS error_message, coalesce(m.error_fingerprint, '') AS error_fingerprint,
-    m.task_version, coalesce(w.name, m.worker_name) AS worker_name, coalesce(w.version, m.worker_version) AS worker_version, m.opened_at, m.attempted_at
+    m.task_version, coalesce(w.name, m.worker_name) AS worker_name, coalesce(w.version, m.worker_version) AS worker_version, m.opened_at, m.attempted_at,
+    m.fingerprint IS NULL AS fresh
 FROM (
     SELECT * FROM tasker.case_members
     WHERE ended_at IS NULL AND fingerprint_version < $1
@@ -66,10 +68,17 @@ FROM tasker.case_refinements
 WHERE fingerprint = ANY ($1)
 ORDER BY created_at, refinement_id`
 
+// A case may be open again by what is no regression, and then it may regress as well, unless somebody has it.
 const selectKnown = `
-SELECT f.fingerprint, f.case_id, c.state, c.resolved_at, coalesce(c.fixed_in, '') AS fixed_in
+SELECT f.fingerprint, f.case_id, c.state, coalesce(c.resolved_at, CASE WHEN r.regressed_at > r.resolved_at THEN NULL ELSE r.resolved_at END) AS resolved_at,
+    coalesce(c.fixed_in, '') AS fixed_in
 FROM tasker.case_fingerprints f
 JOIN tasker.cases c ON c.case_id = f.case_id
+CROSS JOIN LATERAL (
+    SELECT max(h.changed_at) FILTER (WHERE h.metadata ->> 'to' = 'resolved') AS resolved_at, max(h.changed_at) FILTER (WHERE h.metadata ->> 'to' = 'regressed') AS regressed_at
+    FROM tasker.case_history h
+    WHERE h.case_id = c.case_id AND h.event = 'state_changed' AND c.state IN ('ongoing', 'escalating') AND coalesce(c.owned_until <= now(), true)
+) r
 WHERE f.fingerprint = ANY ($1)`
 
 const insertCases = `
@@ -104,13 +113,13 @@ WHERE m.dlq_entry_uuid = u.entry AND m.revision = u.revision`
 const reopenCases = `
 WITH reopened AS (
     UPDATE tasker.cases c
-    SET state = u.state, state_since = clock_timestamp(), updated_at = clock_timestamp(), resolved_at = NULL, level = 0
-    FROM unnest($1::uuid[], $2::text[], $3::text[]) AS u (case_id, state, notes)
-    WHERE c.case_id = u.case_id AND c.state = 'resolved'
-    RETURNING c.case_id, c.state, u.notes
+    SET state = u.state, state_since = clock_timestamp(), updated_at = clock_timestamp(), resolved_at = NULL, level = CASE WHEN c.state = 'resolved' THEN 0 ELSE c.level END
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS u (case_id, was, state, notes)
+    WHERE c.case_id = u.case_id AND c.state = u.was
+    RETURNING c.case_id, u.was, c.state, u.notes
 )
 INSERT INTO tasker.case_history (case_id, event, actor, notes, metadata)
-SELECT case_id, 'state_changed', 'tasker', notes, jsonb_build_object('from', 'resolved', 'to', state)
+SELECT case_id, 'state_changed', 'tasker', notes, jsonb_build_object('from', was, 'to', state)
 FROM reopened`
 
 // Classify finds the cases of up to limit open investigations whose fingerprint is none of
@@ -176,7 +185,7 @@ func (c *classification) write(ctx context.Context) error {
 type knownPrint struct {
 	Fingerprint, CaseID tasker.ID
 	State               tasker.CaseState
-	ResolvedAt          *time.Time
+	ResolvedAt          *time.Time // of an open case: when it last was, if it has not regressed since
 	FixedIn             string
 }
 
@@ -216,24 +225,32 @@ func (c *classification) open(ctx context.Context, known map[tasker.ID]knownPrin
 	return nil
 }
 
-// reopen opens the resolved cases again that have investigations now.
+// reopen opens the resolved cases again that have investigations now, and has those regress that are open
+// again already.
 func (c *classification) reopen(ctx context.Context, known map[tasker.ID]knownPrint) error {
-	states, notes := map[tasker.ID]tasker.CaseState{}, map[tasker.ID]string{}
+	type move struct {
+		from, to tasker.CaseState
+		note     string
+	}
+	moves := map[tasker.ID]move{}
 	for i, m := range c.list {
 		k, ok := known[c.prints[i].Key]
-		if ok && k.State == tasker.CaseResolved && states[k.CaseID] != tasker.CaseRegressed {
-			states[k.CaseID], notes[k.CaseID] = c.again(m, k)
+		if !ok || moves[k.CaseID].to == tasker.CaseRegressed || k.State != tasker.CaseResolved && (k.ResolvedAt == nil || m.AttemptedAt == nil || !m.Fresh) {
+			continue
+		}
+		if to, note := c.again(m, k); k.State == tasker.CaseResolved || to == tasker.CaseRegressed {
+			moves[k.CaseID] = move{k.State, to, note}
 		}
 	}
-	if len(states) == 0 {
+	if len(moves) == 0 {
 		return nil
 	}
-	ids := slices.SortedFunc(maps.Keys(states), func(a, b tasker.ID) int { return cmp.Compare(a.String(), b.String()) })
-	list, why := make([]string, len(ids)), make([]string, len(ids))
+	ids := slices.SortedFunc(maps.Keys(moves), func(a, b tasker.ID) int { return cmp.Compare(a.String(), b.String()) })
+	was, list, why := make([]string, len(ids)), make([]string, len(ids)), make([]string, len(ids))
 	for i, id := range ids {
-		list[i], why[i] = string(states[id]), notes[id]
+		was[i], list[i], why[i] = string(moves[id].from), string(moves[id].to), moves[id].note
 	}
-	if _, err := c.tx.Exec(ctx, reopenCases, ids, list, why); err != nil {
+	if _, err := c.tx.Exec(ctx, reopenCases, ids, was, list, why); err != nil {
 		return fmt.Errorf("open resolved cases again: %w", err)
 	}
 	return nil
