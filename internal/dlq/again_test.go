@@ -179,6 +179,20 @@ func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
 	h.Must(err)
 	_, err = h.DLQ.Open(t.Context(), running, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
 	h.WantCode(err, tasker.Conflict, "written off")
+
+	// What ends by the clock would bring the task back, and have done again what a new task does in its place.
+	rest := oneAttempt("rest")
+	rest.Type, rest.Handler, rest.WaitSeconds = tasker.WaitStep, tasker.Handler{}, 3600
+	h.register("rests", tasker.Lifecycle{}, oneAttempt("one"), rest, oneAttempt("two", "rest"))
+	rests := h.createOf("rests")
+	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
+	failed, err := h.DB.EntryOfTask(t.Context(), rests)
+	h.Must(err)
+	_, _, err = h.DLQ.Update(t.Context(), failed.UUID, off)
+	h.WantCode(err, tasker.Conflict, "is error with 1 steps on their way", "cancel it first")
+	h.Must(h.Engine.CancelTask(t.Context(), rests, "ann", "gone"))
+	_, _, err = h.DLQ.Update(t.Context(), failed.UUID, off)
+	h.Must(err)
 }
 
 // Nor does an answer from outside bring back what was written off.

@@ -99,7 +99,11 @@ func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u t
 		return lostRace(ctx, tx, id, u) // nothing is committed unless the same request was made meanwhile
 	}
 	if u.Status != nil && (*u.Status == tasker.EntryPermanentlyFailed || *u.Status == tasker.EntryCancelled) {
-		if err := tx.StopAwaiting(ctx, []tasker.ID{before.TaskUUID}); err != nil {
+		leave := tx.StopAwaiting
+		if *u.Status == tasker.EntryPermanentlyFailed {
+			leave = tx.WriteOff
+		}
+		if err := leave(ctx, []tasker.ID{before.TaskUUID}); err != nil {
 			return update{}, err
 		}
 	}
@@ -270,7 +274,7 @@ func End(ctx context.Context, tx *postgres.Tx, actor string, list []postgres.End
 		others = append(others, e)
 	}
 	if len(writtenOff) > 0 {
-		if err := tx.StopAwaiting(ctx, writtenOff); err != nil {
+		if err := tx.WriteOff(ctx, writtenOff); err != nil {
 			return nil, err
 		}
 	}

@@ -211,6 +211,22 @@ func TestAStepIsEscalated(t *testing.T) {
 	h.wantInbox("it is escalated once", "bob")
 }
 
+// Of a task that was written off no answer is taken: nobody is asked for one.
+func TestNobodyIsAskedOfAWrittenOffTask(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("approve", enginetest.Once(enginetest.Step("go")), asked(func(s *tasker.StepTemplate) { *s = remindedStep(*s); s.Assignee = "ann" }))
+	task := h.Create("approve")
+	h.tick()
+	h.wantInbox("before", "ann")
+	h.accepted(failure(h.claimOne("go"), false))
+	h.wantInbox("in error", "ann")
+	h.giveUp(task)
+	h.wantInbox("written off")
+	h.later("1 hour")
+	h.wantReminders(task, "answer", 0, 0)
+}
+
 // The inbox is a list by what is due, of the namespaces of the caller, from place to place.
 func TestTheInboxIsPaged(t *testing.T) {
 	t.Parallel()

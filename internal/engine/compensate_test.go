@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -353,7 +354,7 @@ func TestATaskThatWasWrittenOffIsUndone(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("one", undoable(enginetest.Step("a")), enginetest.Step("b", "a"))
-	task := h.Create("one")
+	task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "one", DueAfter: time.Hour})
 	h.accepted(success(h.claimOne("a"), `1`))
 	h.accepted(failure(h.claimOne("b"), false))
 	status, notes, by := tasker.EntryPermanentlyFailed, "no way", "ann"
@@ -362,6 +363,11 @@ func TestATaskThatWasWrittenOffIsUndone(t *testing.T) {
 	_, err = h.Engine.OperateStep(t.Context(), task, h.step(task, "b").UUID, operation(tasker.ResetForRetry))
 	h.WantCode(err, tasker.Conflict, "was written off")
 	h.compensate(task)
+	due, err := h.Engine.ChangeDue(t.Context(), task, tasker.DueChange{DueAt: new(time.Now().Add(2 * time.Hour)), Actor: "ann"})
+	h.Must(err)
+	h.wantDue("while it is undone", due, task, tasker.DeadlineAhead)
+	h.dueLater(3 * time.Hour)
+	h.wantDue("later", h.taskOf(task).Due, task, tasker.DeadlineOverdue, "overdue for")
 	h.accepted(failure(h.claimOne("undo:a"), false))
 	h.wantState(task, tasker.TaskError)
 	if e := h.Entry(task); e.ResolutionStatus != tasker.EntryPending || *e.StepUUID != h.step(task, "undo:a").UUID {

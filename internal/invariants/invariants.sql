@@ -470,6 +470,7 @@ SELECT 'human step waits that does not, or does not and waits', h.task_uuid, h.s
 FROM tasker.human_steps h
 LEFT JOIN tasker.workflow_steps s USING (task_uuid, step_uuid)
 WHERE s.step_uuid IS NULL OR h.waiting <> (s.state = 'pending' AND s.decide_at IS NULL)
+  AND (h.waiting OR NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = h.task_uuid AND d.resolution_status = 'permanently_failed'))
 UNION ALL
 SELECT 'answer link was used, and its step waits as before', l.task_uuid, l.step_uuid::text
 FROM tasker.answer_links l

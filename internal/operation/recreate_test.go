@@ -170,6 +170,9 @@ func TestWhatIsNotRecreated(t *testing.T) {
 		"changed": stuck("repaired"), "refused": stuck("running"),
 	}
 	ended := stuck("ended")
+	h.Template("rests", enginetest.Once(enginetest.Step("charge")), tasker.StepTemplate{Name: "rest", Type: tasker.WaitStep, Retry: tasker.DefaultRetry(), WaitSeconds: 3600})
+	rests := h.Create("rests") // and goes on in an hour
+	h.work(1, fails("no"))
 	_, err := h.Engine.OperateStep(t.Context(), tasks["refused"], *h.Entry(tasks["refused"]).StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "bob", Reason: "r"})
 	h.Must(err)
 	o := h.planned(recreating())
@@ -186,7 +189,7 @@ func TestWhatIsNotRecreated(t *testing.T) {
 	_, err = h.ops.Start(t.Context(), o.UUID, o.PlanDigest, "ann")
 	h.Must(err)
 	h.release()
-	h.wantCounts(o, tasker.OperationRunning, counts{tasker.ItemReleased: 1, tasker.ItemSkipped: 6})
+	h.wantCounts(o, tasker.OperationRunning, counts{tasker.ItemReleased: 1, tasker.ItemSkipped: 7})
 	for outcome, task := range tasks {
 		if n := h.Count(`SELECT count(*) FROM tasker.operation_items WHERE operation_uuid = $1 AND task_uuid = $2 AND coalesce(outcome, '') = $3`, o.UUID, task, outcome); n != 1 {
 			t.Errorf("the outcome is not %q", outcome)
@@ -195,13 +198,16 @@ func TestWhatIsNotRecreated(t *testing.T) {
 			t.Errorf("%s: %d tasks were made, and the investigation is %s", outcome, made, h.Entry(task).ResolutionStatus)
 		}
 	}
+	if n := h.Count(`SELECT count(*) FROM tasker.operation_items WHERE operation_uuid = $1 AND task_uuid = $2 AND outcome = 'refused'`, o.UUID, rests); n != 1 || len(h.madeOf(rests)) != 0 {
+		t.Error("a task was made in the place of one that may go on")
+	}
 	if len(h.madeOf(ended)) != 0 {
 		t.Error("a task was made whose investigation somebody has ended")
 	}
 	h.wantReplaced(o, tasks[""])
 	h.work(10, succeeds)
 	h.look()
-	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 1, tasker.ItemSkipped: 6})
+	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 1, tasker.ItemSkipped: 7})
 }
 
 // A task that waits for a worker to live goes on no more once another one has its place. An item

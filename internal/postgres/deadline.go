@@ -365,7 +365,8 @@ WITH changed AS (
     ON CONFLICT (task_uuid, step_uuid) DO UPDATE
     SET due_at = excluded.due_at, warn_at = excluded.due_at - coalesce(interval '1 second' * d.warn_s, excluded.due_at - excluded.warn_at),
         look_at = excluded.due_at - coalesce(interval '1 second' * d.warn_s, excluded.due_at - excluded.warn_at),
-        source = 'operator', set_by = excluded.set_by, set_at = clock_timestamp(), warned_at = NULL, announced_at = NULL
+        source = 'operator', set_by = excluded.set_by, set_at = clock_timestamp(), warned_at = NULL, announced_at = NULL,
+        ended_at = NULL -- it had ended where the task was written off, and is being undone now
 )
 UPDATE tasker.tasks t SET options = '{}' WHERE t.task_uuid = $1 AND t.options IS NULL`
 

@@ -421,14 +421,18 @@ func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]En
 	return ended, nil
 }
 
-// HeldSteps counts the steps of a task that are on their way: enqueued, in the
-// hands of a worker, or reported and not followed up.
+// onTheirWay is true of a step s that may go on by itself: it is enqueued, in the hands of a worker, reported
+// and not followed up, or is to be decided; or it waits for what comes without anybody's doing: an instant, the
+// end of its timeout, or its child task.
+const onTheirWay = `(s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
+        OR s.state = 'pending' AND num_nonnulls(s.decide_at, s.wait_until) > 0)`
+
+const heldSteps = `SELECT count(*) FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND ` + onTheirWay
+
+// HeldSteps counts the steps of a task that are on their way.
 func (tx *Tx) HeldSteps(ctx context.Context, task tasker.ID) (int, error) {
 	var n int
-	err := tx.QueryRow(ctx, `
-		SELECT count(*) FROM tasker.workflow_steps
-		WHERE task_uuid = $1 AND state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')`, task).Scan(&n)
-	if err != nil {
+	if err := tx.QueryRow(ctx, heldSteps, task).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count the steps on their way: %w", err)
 	}
 	return n, nil

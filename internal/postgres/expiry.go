@@ -315,3 +315,15 @@ func (tx *Tx) StopAwaiting(ctx context.Context, tasks []tasker.ID) error {
 	}
 	return nil
 }
+
+// WriteOff is [Tx.StopAwaiting] for tasks that are written off: besides, nobody is asked or reminded any more to
+// answer a step of them, since no answer is taken.
+func (tx *Tx) WriteOff(ctx context.Context, tasks []tasker.ID) error {
+	if err := tx.StopAwaiting(ctx, tasks); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `UPDATE tasker.workflow_steps SET remind_at = NULL WHERE task_uuid = ANY ($1) AND num_nonnulls(remind_at) = 1`, tasks); err != nil {
+		return fmt.Errorf("end the reminders of tasks: %w", err)
+	}
+	return tx.endHumanSteps(ctx, tasks)
+}
