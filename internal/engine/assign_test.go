@@ -209,6 +209,19 @@ func TestAStepIsEscalated(t *testing.T) {
 	h.Must(err)
 	h.later("1 hour")
 	h.wantInbox("it is escalated once", "bob")
+
+	// So is one that was nobody's in particular, and not in the inbox.
+	h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "r"))
+	h.Template("plain", asked(func(s *tasker.StepTemplate) {
+		*s = remindedStep(*s)
+		s.EscalateTo, s.EscalateAfter = "group:managers", 1
+	}))
+	plain := h.Create("plain")
+	h.later("1 hour")
+	h.wantInbox("nobody's", "group:managers")
+	if a, err := h.DB.HumanStep(t.Context(), tasker.StepRef{TaskUUID: plain, StepUUID: h.step(plain, "answer").UUID}); err != nil || a.EscalatedAt == nil {
+		t.Errorf("it is not escalated: %+v, %v", a, err)
+	}
 }
 
 // Of a task that was written off no answer is taken: nobody is asked for one.

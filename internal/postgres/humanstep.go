@@ -139,11 +139,10 @@ WITH step AS MATERIALIZED (
     WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.step_type = 'external' AND s.state = 'pending' AND s.decide_at IS NULL
 ),
 changed AS (
-    INSERT INTO tasker.human_steps AS a (task_uuid, step_uuid, namespace, task_name, step_name, assignee, assigned_by, waiting_since, due_at)
-    SELECT s.task_uuid, s.step_uuid, s.namespace, s.task_name, s.name, $3, $4, s.state_since, s.due_at FROM step s
+    INSERT INTO tasker.human_steps AS a (task_uuid, step_uuid, namespace, task_name, step_name, assignee, assigned_by, waiting_since, due_at, escalated_at)
+    SELECT s.task_uuid, s.step_uuid, s.namespace, s.task_name, s.name, $3, $4, s.state_since, s.due_at, CASE WHEN $6 = 'escalated' THEN clock_timestamp() END FROM step s
     ON CONFLICT (task_uuid, step_uuid) DO UPDATE
-    SET assignee = excluded.assignee, assigned_by = excluded.assigned_by, assigned_at = clock_timestamp(),
-        escalated_at = CASE WHEN $6 = 'escalated' THEN clock_timestamp() ELSE a.escalated_at END
+    SET assignee = excluded.assignee, assigned_by = excluded.assigned_by, assigned_at = clock_timestamp(), escalated_at = coalesce(excluded.escalated_at, a.escalated_at)
     WHERE a.assignee <> excluded.assignee
     RETURNING a.task_uuid, a.step_uuid, a.assignee
 )
