@@ -279,7 +279,12 @@ func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres
 		r := t.Request
 		r.Version = waiting.Version
 		other := *c
-		other.fresh, other.read, other.templates = true, tx.Template, map[[3]string]*graph{}
+		other.fresh, other.templates = true, map[[3]string]*graph{}
+		other.read = func(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
+			t, err := tx.Template(ctx, namespace, name, version)
+			t.Retired = nil // no task is made of it
+			return t, err
+		}
 		if as, err = other.plan(ctx, r, decoded); err != nil {
 			return err
 		}

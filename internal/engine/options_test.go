@@ -395,6 +395,55 @@ func TestWhatMakesTasksByItselfKeepsUniqueKeys(t *testing.T) {
 	h.wantOpen(again)
 }
 
+// Who takes over a unique key stops no compensation half way, and cancels in its own name alone.
+func TestATaskThatIsUndoneKeepsItsUniqueKey(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("one", undoable(enginetest.Step("a")), enginetest.Step("b", "a"))
+	request := func(key, by string) tasker.NewTask {
+		return tasker.NewTask{Namespace: h.Space, Name: "one", Initiator: by, Unique: tasker.Unique{Key: key, OnConflict: tasker.ConflictCancelExisting}}
+	}
+	task := h.CreateWith(request("k", "ann"))
+	h.accepted(success(h.claimOne("a"), `1`))
+	h.compensate(task)
+	_, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{request("k", "bob")})
+	h.WantCode(err, tasker.Conflict, task.String(), "is being undone")
+	h.wantOpen(task)
+	h.accepted(success(h.claimOne("undo:a"), `1`))
+	h.wantUndone(task, "", tasker.Compensated)
+
+	_, err = h.Engine.CreateTasks(t.Context(), []tasker.NewTask{request("k", "ann"), request("l", "ann")})
+	h.Must(err)
+	_, err = h.Engine.CreateTasks(t.Context(), []tasker.NewTask{request("k", "bob"), request("l", "carol")})
+	h.Must(err)
+	if n := h.Count(`SELECT count(*) FROM tasker.task_history x JOIN tasker.tasks t USING (task_uuid) WHERE x.to_state = 'cancelled' AND x.actor = CASE t.options ->> 'unique_key' WHEN 'k' THEN 'bob' ELSE 'carol' END`); n != 2 {
+		t.Errorf("%d tasks were cancelled by who took over their keys", n)
+	}
+}
+
+// A version that is retired gets no new tasks; the one that waits with it takes requests as before.
+func TestRequestsAreMergedIntoATaskOfARetiredVersion(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	for _, v := range []string{"1.0.0", "1.1.0"} {
+		_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: h.Space, Name: "index", Version: v, Steps: []tasker.StepTemplate{enginetest.Step("a")}}, "")
+		h.Must(err)
+		if v == "1.0.0" {
+			_, err = h.debounced(`{"page": 1}`, nil)
+			h.Must(err)
+		}
+	}
+	h.retire(tasker.TemplateVersion{Namespace: h.Space, Name: "index", Version: "1.0.0"}, true)
+	h.Engine = engine.New(h.DB, engine.Options{}) // which remembers no version
+	merged, err := h.debounced(`{"page": 2}`, nil)
+	h.Must(err)
+	if got := h.taskOf(merged.TaskUUID); merged.New || got.Version != "1.0.0" || got.Options.MergedRequests != 1 {
+		t.Errorf("it led to %+v, of version %s", merged, got.Version)
+	}
+	_, err = h.debounced(`{}`, func(r *tasker.NewTask) { r.Version, r.Debounce.Key = "1.0.0", "other" })
+	h.WantCode(err, tasker.Conflict, "takes no new tasks")
+}
+
 func (h *harness) debounced(doc string, change func(*tasker.NewTask)) (engine.Created, error) {
 	r := tasker.NewTask{Namespace: h.Space, Name: "index", Context: json.RawMessage(doc), Debounce: tasker.Debounce{Key: "k", Wait: time.Hour}}
 	if change != nil {

@@ -1,9 +1,12 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/lifecycle"
@@ -60,24 +63,25 @@ FROM (
 ) k`
 
 const selectUnique = `
-SELECT x.task_uuid
-FROM unnest($1::text[], $2::text[], $3::text[]) AS u (namespace, name, unique_key)
+SELECT x.task_uuid, u.place::int AS place
+FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS u (namespace, name, unique_key, place)
 JOIN tasker.unique_tasks x ON x.namespace = u.namespace AND x.name = u.name AND x.unique_key = u.unique_key
 WHERE x.task_uuid <> ALL ($4)`
 
-// CancelUnique cancels the open tasks whose unique keys new ones take over.
+// CancelUnique cancels the open tasks whose unique keys new ones take over, each as the request for the new one
+// asks. The error is a Conflict when one of them is being undone: what it has done would stay half undone.
 func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
-	var namespaces, names, keys []string
+	type holder struct {
+		TaskUUID tasker.ID
+		Place    int // of the new task, from 1
+	}
+	var namespaces, names, keys, actors []string
 	var made []tasker.ID
-	by := Operator{Actor: tasker.SystemActor}
 	for _, t := range tasks {
-		if !t.Replaces() {
-			continue
-		}
-		k := t.UniqueKey()
-		namespaces, names, keys, made = append(namespaces, k.Namespace), append(names, k.Name), append(keys, k.Key), append(made, t.UUID)
-		if t.Request.Initiator != "" {
-			by.Actor = t.Request.Initiator
+		if t.Replaces() {
+			k := t.UniqueKey()
+			namespaces, names, keys, made = append(namespaces, k.Namespace), append(names, k.Name), append(keys, k.Key), append(made, t.UUID)
+			actors = append(actors, cmp.Or(t.Request.Initiator, tasker.SystemActor))
 		}
 	}
 	if len(made) == 0 {
@@ -86,12 +90,16 @@ func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 	if _, err := tx.Exec(ctx, lockUniqueKeys, namespaces, names, keys); err != nil {
 		return fmt.Errorf("lock unique keys: %w", err)
 	}
-	old, err := column[tasker.ID](ctx, tx, selectUnique, namespaces, names, keys, made)
+	held, err := collect[holder](ctx, tx, selectUnique, namespaces, names, keys, made)
 	if err != nil {
 		return fmt.Errorf("look for unique keys: %w", err)
 	}
-	if len(old) == 0 {
+	if len(held) == 0 {
 		return nil
+	}
+	old, actorOf := make([]tasker.ID, len(held)), make(map[tasker.ID]string, len(held))
+	for i, h := range held {
+		old[i], actorOf[h.TaskUUID] = h.TaskUUID, actors[h.Place-1]
 	}
 	if err := tx.LockTasks(ctx, old); err != nil {
 		return err
@@ -100,14 +108,23 @@ func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 	if err != nil {
 		return err
 	}
-	open := targets[:0]
+	open := map[string][]TaskTarget{}
 	for _, t := range targets {
-		if _, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask); err == nil {
-			open = append(open, t)
+		if _, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask); err != nil {
+			continue
+		}
+		if t.Undone {
+			return tasker.Errorf(tasker.Conflict, "task %s has the same unique key and is being undone: create the task when that is over, or cancel that task first, which leaves undone what is not undone yet", t.TaskUUID).
+				WithDetails(map[string]string{"task_uuid": t.TaskUUID.String()})
+		}
+		open[actorOf[t.TaskUUID]] = append(open[actorOf[t.TaskUUID]], t)
+	}
+	for _, actor := range slices.Sorted(maps.Keys(open)) {
+		if err := tx.CancelTasks(ctx, open[actor], Cancellation{Operator: Operator{Actor: actor, Reason: "another task took over its unique key"}}); err != nil {
+			return err
 		}
 	}
-	by.Reason = "another task took over its unique key"
-	return tx.CancelTasks(ctx, open, Cancellation{Operator: by})
+	return nil
 }
 
 // FreeUniqueKeys frees the unique keys of the tasks that new ones replace: the caller has locked
