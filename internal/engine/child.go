@@ -200,7 +200,7 @@ func (e *Engine) endsOfChildren(ctx context.Context, tx *postgres.Tx, locked []t
 
 // endOfChild is what becomes of a step whose child task has ended.
 func (e *Engine) endOfChild(ctx context.Context, tx *postgres.Tx, s postgres.StepOfChild) (v verdict, err error) {
-	step, _, err := e.StepTemplate(ctx, s.TemplateUUID, s.Name)
+	step, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
 	if err != nil {
 		return verdict{}, err
 	}

@@ -53,6 +53,17 @@ func (e *Engine) Pass(ctx context.Context, kind string) (bool, error) {
 	return false, nil
 }
 
+// Passes does what is due of a kind so often, as one loop does.
+func (e *Engine) Passes(ctx context.Context, kind string, times int) error {
+	pass := e.timed(kind)
+	for range times {
+		if _, err := pass(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Kinds lists the kinds of work that is due by the clock.
 func (e *Engine) Kinds() (list []string) {
 	for _, w := range e.works {

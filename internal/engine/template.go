@@ -235,9 +235,26 @@ func (e *Engine) StepTemplate(ctx context.Context, template tasker.ID, name stri
 	}
 	step, place, ok := g.step(name)
 	if !ok {
-		return tasker.StepTemplate{}, 0, tasker.Errorf(tasker.NotFound, "template %s has no step %q", template, name)
+		return tasker.StepTemplate{}, 0, g.noStep(name)
 	}
 	return step, place, nil
+}
+
+// stepIn is [Engine.StepTemplate] in a transaction of the caller's: it needs no second connection.
+func (e *Engine) stepIn(ctx context.Context, tx *postgres.Tx, template tasker.ID, name string) (tasker.StepTemplate, error) {
+	g, err := e.graphIn(ctx, tx, template)
+	if err != nil {
+		return tasker.StepTemplate{}, err
+	}
+	step, _, ok := g.step(name)
+	if !ok {
+		return tasker.StepTemplate{}, g.noStep(name)
+	}
+	return step, nil
+}
+
+func (g *graph) noStep(name string) error {
+	return tasker.Errorf(tasker.NotFound, "template %s has no step %q", g.stored.UUID, name)
 }
 
 // step returns the step of a name, and its place. What undoes a step has the place of that step,

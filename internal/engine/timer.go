@@ -115,9 +115,14 @@ func (e *Engine) timers() []timer {
 // something undone.
 func (e *Engine) timed(kind string) func(context.Context) (time.Duration, error) {
 	w := e.work(kind)
+	var head heldHead
+	if w.more == nil {
+		w.find = head.watched(w.find)
+	}
 	return func(ctx context.Context) (time.Duration, error) {
-		n, err := e.pass(ctx, w, e.batch)
-		if n >= e.batch || w.more != nil && w.more() {
+		limit := e.batch << head.wider
+		n, err := e.pass(ctx, w, limit)
+		if n >= limit && head.wider < widest || w.more != nil && w.more() {
 			return loop.AtOnce, err
 		}
 		return 0, err

@@ -25,7 +25,7 @@ func (e *Engine) endWaits(ctx context.Context, rows []tasker.StepRef) error {
 		}
 		list := make([]verdict, len(over))
 		for i, s := range over {
-			if list[i], err = e.endOfWait(ctx, s); err != nil {
+			if list[i], err = e.endOfWait(ctx, tx, s); err != nil {
 				return nil, err
 			}
 		}
@@ -58,8 +58,8 @@ func (e *Engine) concludeFree(ctx context.Context, rows []tasker.StepRef, judge 
 }
 
 // endOfWait is what becomes of a step whose wait is over.
-func (e *Engine) endOfWait(ctx context.Context, s postgres.WaitingStep) (v verdict, err error) {
-	step, _, err := e.StepTemplate(ctx, s.TemplateUUID, s.Name)
+func (e *Engine) endOfWait(ctx context.Context, tx *postgres.Tx, s postgres.WaitingStep) (v verdict, err error) {
+	step, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
 	if err != nil {
 		return verdict{}, err
 	}
@@ -104,7 +104,7 @@ func (e *Engine) remind(ctx context.Context, rows []tasker.StepRef) error {
 		}
 		list := make([]postgres.Reminder, len(due))
 		for i, s := range due {
-			step, _, err := e.StepTemplate(ctx, s.TemplateUUID, s.Name)
+			step, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
 			if err != nil {
 				return err
 			}

@@ -43,6 +43,34 @@ type work struct {
 	do func(ctx context.Context, rows []tasker.StepRef) error
 }
 
+// widest bounds how far a pass looks behind rows that do not move: each step doubles the rows.
+const widest = 5
+
+// A heldHead sees to it that rows which cannot move, because somebody holds their tasks for long, hide no other: as
+// long as the first row that is due stays the same and there are more than a pass looks for, the next one looks
+// for twice as many.
+type heldHead struct {
+	first tasker.StepRef
+	wider int // how often the number of rows is doubled
+}
+
+// watched returns find, and has the head watch what it finds.
+func (h *heldHead) watched(find func(context.Context, int) ([]tasker.StepRef, error)) func(context.Context, int) ([]tasker.StepRef, error) {
+	return func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+		rows, err := find(ctx, limit)
+		switch {
+		case err != nil:
+		case len(rows) == 0:
+			*h = heldHead{}
+		case rows[0] != h.first:
+			*h = heldHead{first: rows[0]}
+		case len(rows) >= limit && h.wider < widest:
+			h.wider++
+		}
+		return rows, err
+	}
+}
+
 // errNotReached is the error of a row that was in a chunk that failed, and for which
 // no time was left.
 var errNotReached = errors.New("the chunk of this row failed, and there was no time to try the row by itself")

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -343,4 +344,49 @@ func TestRowsThatCannotBeMovedCostTheOthersNoTime(t *testing.T) {
 	if bad.deferred(start) == "" {
 		t.Error("nothing was set aside: the test shows nothing")
 	}
+}
+
+// A task that somebody holds for long, with more that is due than a pass looks for, delays no other.
+func TestWhatIsDueOfATaskThatIsHeldHidesNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("rest", waits("a"), waits("b"), waits("c"))
+	held, other := h.Create("rest"), h.Create("rest")
+	h.Exec(`UPDATE tasker.workflow_steps SET wait_until = now() - CASE WHEN task_uuid = $1 THEN interval '2 hours' ELSE interval '1 hour' END`, held)
+	tx, err := h.pool.Begin(t.Context())
+	h.Must(err)
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	_, err = tx.Exec(t.Context(), `SELECT FROM tasker.tasks WHERE task_uuid = $1 FOR NO KEY UPDATE`, held)
+	h.Must(err)
+	h.Engine.SetBatch(2)
+	h.Must(h.Engine.Passes(t.Context(), postgres.EndWait, 5))
+	h.wantState(other, tasker.TaskComplete)
+	h.wantState(held, tasker.TaskWaitingForDependencies)
+	h.Must(tx.Rollback(t.Context()))
+	h.Must(h.Engine.Passes(t.Context(), postgres.EndWait, 2))
+	h.wantState(held, tasker.TaskComplete)
+}
+
+// What is due is done in one transaction with one connection, also by a server that has not read the templates yet:
+// loops that each wait for a second connection would wait for each other.
+func TestWhatIsDueNeedsOneConnection(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.family()
+	task, kid := h.started()
+	h.Must(h.Engine.CancelTask(t.Context(), kid, "ann", "r"))
+	h.Template("rest", waits("wait"))
+	h.Template("approve", remindedStep(external("answer")))
+	rest, approve := h.Create("rest"), h.Create("approve")
+	h.Exec(`UPDATE tasker.workflow_steps SET remind_at = remind_at - interval '1 hour', wait_until = wait_until - interval '7 days' WHERE step_type IN ('wait', 'external')`)
+	db := enginetest.Open(t, h.URL, postgres.Options{MaxConns: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	for _, kind := range []string{postgres.EndWait, postgres.Remind, postgres.ChildEnded} {
+		_, err := engine.New(db, engine.Options{}).Pass(ctx, kind)
+		h.Must(err)
+	}
+	h.wantState(rest, tasker.TaskComplete)
+	h.wantReminders(approve, "answer", 1, time.Hour)
+	h.wantStep(task, "archive", tasker.StepError, 0)
 }
