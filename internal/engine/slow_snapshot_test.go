@@ -67,11 +67,15 @@ func TestAnInvestigationOpensInTimeWithoutASlowSnapshot(t *testing.T) {
 	inTime(func(ctx context.Context) error {
 		return h.DB.InTx(ctx, func(tx *postgres.Tx) error {
 			var before, after string
-			h.Must(tx.QueryRow(ctx, `SHOW statement_timeout`).Scan(&before))
+			if err := tx.QueryRow(ctx, `SHOW statement_timeout`).Scan(&before); err != nil {
+				return err
+			}
 			if _, err := tx.OpenEntry(ctx, entry(one)); err != nil {
 				return err
 			}
-			h.Must(tx.QueryRow(ctx, `SHOW statement_timeout`).Scan(&after))
+			if err := tx.QueryRow(ctx, `SHOW statement_timeout`).Scan(&after); err != nil {
+				return err
+			}
 			if before != after {
 				t.Errorf("the statements after it have %s, want %s", after, before)
 			}
