@@ -3,8 +3,6 @@ package mqtest
 import (
 	"net"
 	"net/url"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -101,19 +99,4 @@ func TestAProxyFailsOnDemand(t *testing.T) {
 		t.Errorf("what was held back does not pass: %v", err)
 	}
 	connect(t, p.URL)
-}
-
-// A broker that stands still while it starts is started again.
-func TestABrokerThatStandsStillIsStartedAgain(t *testing.T) {
-	t.Parallel()
-	b := Start(t)
-	b.Stop(t)
-	script := "#!/bin/sh\n[ -e first ] && exec " + b.n.server + " \"$@\"\n: > first\nexec sleep 600\n"
-	if err := os.WriteFile(filepath.Join(b.n.dir.path, "server"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	b.n.server = filepath.Join(b.n.dir.path, "server")
-	b.n.starts = []time.Duration{time.Second, 20 * time.Second, patience} // a start in which the script does not come to its first line counts as well
-	b.Restart(t)
-	connect(t, b.URL)
 }

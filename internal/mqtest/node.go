@@ -25,11 +25,6 @@ const longestLife = time.Hour
 // listening on it, another program may take it.
 const portAttempts = 3
 
-// startTimes are how long the attempts to start may take. A start takes 20 seconds on a machine
-// that has much else to do. Now and then one stands still for ever, before its first boot step,
-// and the next one does not.
-var startTimes = [...]time.Duration{90 * time.Second, 90 * time.Second, 2 * time.Minute}
-
 // A node is a private RabbitMQ: its folder, its ports, and, while it runs, its
 // processes.
 type node struct {
@@ -39,9 +34,8 @@ type node struct {
 	amqpPort     int
 	distPort     int
 	epmdPort     int
-	starts       []time.Duration // how long each attempt to start may take
-	names        *process        // epmd, which the broker would else start and leave behind
-	broker       *process        // nil: it does not run
+	names        *process // epmd, which the broker would else start and leave behind
+	broker       *process // nil: it does not run
 }
 
 // newNode starts a broker on a new folder.
@@ -56,7 +50,7 @@ func newNode(ctx context.Context) (*node, error) {
 	}
 	var failed error
 	for range portAttempts {
-		n := &node{server: server, epmd: epmd, account: who, starts: startTimes[:]}
+		n := &node{server: server, epmd: epmd, account: who}
 		err := n.prepare()
 		if err == nil {
 			if err = n.start(ctx); err == nil {
@@ -163,35 +157,17 @@ func (n *node) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for _, most := range n.starts {
-		stands, failed := n.startOnce(ctx, most)
-		if failed == nil {
-			return nil
-		}
-		if err = errors.Join(err, failed); !stands || ctx.Err() != nil {
-			break
-		}
-	}
-	return err
-}
-
-// startOnce starts the broker, and reports whether it stood still if it does not start. It does
-// not run then.
-func (n *node) startOnce(ctx context.Context, most time.Duration) (stands bool, err error) {
 	command := []string{n.server}
 	if timeout, err := exec.LookPath("timeout"); err == nil {
 		command = []string{timeout, "--kill-after=10", strconv.Itoa(int(longestLife.Seconds())), n.server}
 	}
 	if n.broker, err = n.run(command[0], command[1:]...); err != nil {
-		return false, err
+		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	if err := n.wait(limited); err != nil {
-		stands = limited.Err() != nil
-		return stands, errors.Join(fmt.Errorf("RabbitMQ does not start: %w; its log ends with:\n%s", err, n.lastLines()), n.kill())
+	if err := n.wait(ctx); err != nil {
+		return errors.Join(fmt.Errorf("RabbitMQ does not start: %w; its log ends with:\n%s", err, n.lastLines()), n.kill())
 	}
-	return false, nil
+	return nil
 }
 
 // run starts a program of the node. Its output goes to the folder.
