@@ -520,7 +520,8 @@ func TestTheRate(t *testing.T) {
 	}
 	passed := 0 // without the clock
 	for range 6 {
-		h.release()
+		_, err := h.ops.Release(t.Context()) // once: a slow machine always has more that is due
+		h.Must(err)
 		n, next := h.touched(o), milliseconds("next_release_at")
 		if n == 0 || next < n*each-passed || next > milliseconds("clock_timestamp()")+quarter {
 			t.Fatalf("after %d items and %d ms the next are released after %d ms", n, milliseconds("clock_timestamp()")+passed, next)
