@@ -6,6 +6,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -370,4 +371,23 @@ func TestAHoldThatCannotPutAsideHoldsUpNoOther(t *testing.T) {
 		t.Error("the pass does not say what failed")
 	}
 	h.want(held.UUID, tasker.HoldActive, 1)
+}
+
+// A hold with which servers cannot go on does not slow down the release of another.
+func TestAHoldThatFailsSlowsDownNoRelease(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tasks("refund", 1)
+	broken, held := h.hold(tasker.HoldScope{Handler: "mail"}), h.hold(tasker.HoldScope{Handler: "run"})
+	h.aside()
+	h.release(held.UUID)
+	h.Exec(`UPDATE tasker.holds SET ends_at = now() - interval '1 second', began_at = began_at - interval '1 hour' WHERE hold_uuid = $1`, broken.UUID)
+	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.Exec(`CREATE TRIGGER broken BEFORE UPDATE ON tasker.holds FOR EACH ROW WHEN (NEW.handler = 'mail') EXECUTE FUNCTION public.refuse()`)
+	if next, err := h.holds.Judge(h.Context()); next != loop.AtOnce || err != nil {
+		t.Errorf("a pass that lets steps go rests %s: %v", next, err)
+	}
+	if _, err := h.holds.Judge(h.Context()); err == nil {
+		t.Error("a pass without more to do does not say what failed")
+	}
 }

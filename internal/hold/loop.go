@@ -85,10 +85,19 @@ func (s *Service) Judge(ctx context.Context) (time.Duration, error) {
 		}
 		more, err = more || again, errors.Join(err, failed) // one that fails holds up no other
 	}
-	if more && err == nil {
-		return loop.AtOnce, nil
+	return s.rest(ctx, more, err)
+}
+
+// rest is what a pass returns. While there is more to do at once, holds of which something has failed keep the others
+// waiting no longer: a pass that fails is followed by a rest of seconds.
+func (s *Service) rest(ctx context.Context, more bool, failed error) (time.Duration, error) {
+	if !more {
+		return activeRest, failed
 	}
-	return activeRest, err
+	if failed != nil {
+		s.log.ErrorContext(ctx, "servers cannot go on with some holds; the others go on", "err", failed)
+	}
+	return loop.AtOnce, nil
 }
 
 // goOnInTime is goOn within the time that one hold has.
@@ -263,10 +272,7 @@ func (s *Service) PutAside(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	more, err := s.putQueuesAside(ctx, whole, begun)
-	if more && err == nil {
-		return loop.AtOnce, nil
-	}
-	return activeRest, err
+	return s.rest(ctx, more, err)
 }
 
 // putQueuesAside puts the steps of holds of whole queues aside, in turns: one that has very many
