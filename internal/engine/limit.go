@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -246,17 +247,18 @@ const (
 // are places; with a broker all for which there are places.
 func (e *Engine) limitsBack(ctx context.Context) (time.Duration, error) {
 	waiting, more := false, false
+	var failed error
 	for after := int64(0); ; {
 		b, err := e.db.LimitedBack(ctx, backBatch, after)
-		if err != nil {
-			return 0, err
-		}
+		failed = errors.Join(failed, err) // what cannot be put back holds up nothing else
 		if len(b.Namespaces) > 0 {
 			e.notify(b.Namespaces)
 		}
 		waiting, more = waiting || b.Waiting, more || b.More
 		switch after = b.Last; {
 		case after > 0:
+		case failed != nil:
+			return 0, failed
 		case more: // such as those of a limit that was deleted
 			return loop.AtOnce, nil
 		case waiting:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -377,6 +378,28 @@ func TestStepsComeBackFromALimit(t *testing.T) {
 	h.tick()
 	if h.aside() != 0 || len(h.claim()) != 2 {
 		t.Error("the limit is gone, and keeps steps from workers")
+	}
+}
+
+// A step that cannot be put back holds up no other.
+func TestAStepThatDoesNotComeBackFromALimitHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	h.limit(handlerLimit(), 1)
+	var tasks []tasker.ID
+	for range 4 {
+		tasks = append(tasks, h.Create("single"))
+	}
+	if h.claim(); h.aside() != 3 {
+		t.Fatalf("%d steps are put aside", h.aside())
+	}
+	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
+	h.Exec(`CREATE TRIGGER broken BEFORE UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.task_uuid = '` + tasks[1].String() + `') EXECUTE FUNCTION public.refuse()`)
+	h.Must(h.Engine.DeleteLimit(h.Context(), handlerLimit(), byTest))
+	_, err := h.Engine.Tick(h.Context())
+	if err == nil || !strings.Contains(err.Error(), "of task "+tasks[1].String()) || h.aside() != 1 {
+		t.Errorf("%d steps are left aside, want the broken one: %v", h.aside(), err)
 	}
 }
 

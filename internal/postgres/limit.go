@@ -339,61 +339,6 @@ type BackFromLimits struct {
 	Last       int64    // the key after which the next look begins: 0 after the last
 }
 
-// LimitedBack puts steps that need not wait for their limit any more back into the queue, up to so
-// many, of keys after one.
-func (db *DB) LimitedBack(ctx context.Context, limit int, after int64) (b BackFromLimits, err error) {
-	type look struct {
-		Last         int64
-		Keys         int
-		Tasks, Steps []tasker.ID
-	}
-	found, err := one[look](ctx, db.pool, limitedSteps, limit, db.queue.announce, after, db.queue.ttlMS)
-	if err != nil {
-		return b, fmt.Errorf("look for steps that need not wait for a limit: %w", err)
-	}
-	b.Waiting = found.Keys > 0
-	if found.Keys == keysOfPass {
-		b.Last = found.Last
-	}
-	if len(found.Steps) == 0 {
-		return b, nil
-	}
-	err = db.InTx(ctx, func(tx *Tx) error {
-		free, err := tx.LockFreeTasks(ctx, tasksOnce(found.Tasks))
-		if err != nil || len(free) == 0 {
-			return err
-		}
-		locked := make(map[tasker.ID]bool, len(free))
-		for _, id := range free {
-			locked[id] = true
-		}
-		var tasks, steps []tasker.ID
-		for i, id := range found.Tasks {
-			if locked[id] {
-				tasks, steps = append(tasks, id), append(steps, found.Steps[i])
-			}
-		}
-		b.Namespaces, err = column[string](ctx, tx, backFromLimits, tasks, steps, db.queue.ttlMS, db.queue.announce)
-		b.More = len(found.Steps) == limit && len(b.Namespaces) > 0
-		return err
-	})
-	if err != nil {
-		return BackFromLimits{}, fmt.Errorf("put steps back that waited for a limit: %w", err)
-	}
-	return b, nil
-}
-
-func tasksOnce(list []tasker.ID) (out []tasker.ID) {
-	seen := make(map[tasker.ID]bool, len(list))
-	for _, id := range list {
-		if !seen[id] {
-			seen[id] = true
-			out = append(out, id)
-		}
-	}
-	return out
-}
-
 // pruneLimitKeys removes keys that nothing has used for $1, and that nothing has a place of or waits for. It looks at $3 keys after
 // $2, so that one look costs no more where most are in use, and returns the last; 0 after the last of all.
 const pruneLimitKeys = `
