@@ -105,6 +105,13 @@ func (t *modelTask) root() *modelTask {
 	return t
 }
 
+// waits reports whether a step of the task waits for what comes without anybody's doing.
+func (t *modelTask) waits() bool {
+	return slices.ContainsFunc(t.steps, func(s *modelStep) bool {
+		return s.state == tasker.StepPending && (!s.waitEnd.IsZero() || s.Type == tasker.ChildStep && s.decided)
+	})
+}
+
 func (t *modelTask) ended() bool {
 	return t.state == tasker.TaskComplete || t.state == tasker.TaskCancelled
 }

@@ -528,7 +528,7 @@ func (d *driver) endEntry() {
 	var entry tasker.ID
 	d.must(d.conn.QueryRow(d.Context(), `SELECT dlq_entry_uuid FROM tasker.tasks_dlq WHERE task_uuid = $1 AND resolution_status = 'pending'`, t.id).Scan(&entry))
 	d.perform(act{
-		name: fmt.Sprintf("end the investigation of %s as %s", t.id, status), ok: always,
+		name: fmt.Sprintf("end the investigation of %s as %s", t.id, status), ok: func() bool { return status != tasker.EntryPermanentlyFailed || !t.waits() },
 		do: func(ctx context.Context, v server) error {
 			_, _, err := v.dlq.Update(ctx, entry, tasker.EntryUpdate{Status: &status, Notes: &notes, Actor: "ann"})
 			return err
