@@ -106,6 +106,7 @@ type Engine struct {
 	templates *cache[tasker.ID, *graph]
 	byName    *cache[[3]string, *graph] // by namespace, name and version as asked for: the newest if that is empty
 	creations *batch.Writer[*creation]
+	keyed     chan struct{}   // has room for the transactions that wait for the keys of others; one connection is left to those that do not
 	pacer     *overload.Pacer // of creates; nil: they take all
 	reported  atomic.Int64    // when a worker that holds steps was last heard of, in nanoseconds
 	workers   *cache[tasker.ID, *member]
@@ -151,7 +152,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		o.Expired = func(context.Context, string, string, string) {}
 	}
 	e := &Engine{
-		now: o.Now, batch: timerBatch,
+		now: o.Now, batch: timerBatch, keyed: make(chan struct{}, max(1, db.ForCreates()-1)),
 		db: db, bounds: o.Bounds.Complete(), environment: o.Environment, retention: o.Retention, log: o.Log,
 		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.NoAutoRecover,
 		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, concluded: o.Concluded, fired: o.Fired, expired: o.Expired,

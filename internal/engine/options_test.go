@@ -444,6 +444,34 @@ func TestRequestsAreMergedIntoATaskOfARetiredVersion(t *testing.T) {
 	h.WantCode(err, tasker.Conflict, "takes no new tasks")
 }
 
+// A key that somebody holds for long keeps those waiting who ask for it, and nobody else.
+func TestRequestsThatWaitForAKeyDelayNoOthers(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("index", enginetest.Step("a"))
+	h.Template("other", enginetest.Step("b"))
+	tx, err := h.pool.Begin(t.Context())
+	h.Must(err)
+	var group sync.WaitGroup
+	t.Cleanup(func() {
+		_ = tx.Rollback(context.WithoutCancel(t.Context()))
+		group.Wait()
+	})
+	_, err = h.Engine.CreateTasksTx(t.Context(), tx, []tasker.NewTask{{Namespace: h.Space, Name: "index", Debounce: tasker.Debounce{Key: "k", Wait: time.Hour}}})
+	h.Must(err)
+	for range 2 * h.DB.ForCreates() {
+		group.Go(func() { _, _ = h.debounced(`{}`, nil) })
+	}
+	h.Eventually("some wait for the key", func() bool {
+		return h.Count(`SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted`) >= h.DB.ForCreates()-1
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	_, err = h.Engine.CreateTasks(ctx, []tasker.NewTask{{Namespace: h.Space, Name: "other"}})
+	h.Must(err)
+	h.Must(tx.Rollback(t.Context()))
+}
+
 func (h *harness) debounced(doc string, change func(*tasker.NewTask)) (engine.Created, error) {
 	r := tasker.NewTask{Namespace: h.Space, Name: "index", Context: json.RawMessage(doc), Debounce: tasker.Debounce{Key: "k", Wait: time.Hour}}
 	if change != nil {

@@ -102,6 +102,14 @@ func (c *creation) store(ctx context.Context) (err error) {
 			return err
 		})
 	}
+	if c.replaces() {
+		select {
+		case c.engine.keyed <- struct{}{}:
+			defer func() { <-c.engine.keyed }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	committing := false
 	err = c.engine.db.InTx(ctx, func(tx *postgres.Tx) error {
 		committing = false

@@ -55,6 +55,9 @@ func shares(all int) [lanes]int {
 	return s
 }
 
+// ForCreates returns how many connections store new tasks at most.
+func (db *DB) ForCreates() int { return int(db.pool.of[Creates].Config().MaxConns) }
+
 // ForRequests returns how many of all connections are for requests that read and repair.
 func ForRequests(all int) int { return shares(all)[General] }
 
