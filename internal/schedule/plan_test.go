@@ -322,7 +322,9 @@ func TestJitter(t *testing.T) {
 func TestAJitterThatIsLongerThanTheInterval(t *testing.T) {
 	t.Parallel()
 	for _, catchUp := range tasker.CatchUps() {
-		s := hourly(0, func(s *tasker.Schedule) { s.Every, s.Jitter, s.CatchUp, s.CatchUpMax = time.Minute, time.Hour, catchUp, 10 })
+		s := hourly(0, func(s *tasker.Schedule) {
+			s.Every, s.Jitter, s.CatchUp, s.CatchUpMax = time.Minute, time.Hour, catchUp, 10
+		})
 		rule := ruleAt(t, s)
 		of := map[tasker.FiringOutcome]int64{}
 		for now := noon; now.Before(noon.Add(6 * time.Hour)); {
