@@ -202,15 +202,21 @@ func (f *fleet) finish() {
 		return
 	}
 	await(f.T, "the queues to be empty", f.queuesEmpty)
-	for _, w := range f.workers {
-		w.stop()
-	}
-	f.server.stop()
-	for _, queue := range []string{amqp.QueueOf(f.space), f.deadLetterQueue()} {
-		if n := f.left(queue); n != 0 { // what was received and not settled is back by now
-			f.Errorf("%d messages are left in %s", n, queue)
+	// A worker that stops gives back what it has received and not settled, such as repeated messages of
+	// steps that are done. The next one settles these.
+	await(f.T, "every message to be settled", func() bool {
+		for _, w := range f.workers {
+			w.stop()
 		}
-	}
+		f.workers = nil
+		if f.left(amqp.QueueOf(f.space))+f.left(f.deadLetterQueue()) == 0 {
+			return true
+		}
+		f.work(1, f.broker)
+		await(f.T, "the queues to be empty again", f.queuesEmpty)
+		return false
+	})
+	f.server.stop()
 }
 
 func (f *fleet) queuesEmpty() bool {
