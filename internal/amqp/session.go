@@ -126,8 +126,12 @@ func (s *session) watch(closed <-chan *amqp091.Error, blocked <-chan amqp091.Blo
 	}
 }
 
-// alive reports whether the session can still be used.
+// alive reports whether the session can still be used. The client gives up all that waits for an
+// answer before it tells that the connection is lost.
 func (s *session) alive() bool {
+	if s.conn.IsClosed() {
+		return false
+	}
 	select {
 	case <-s.gone:
 		return false
@@ -140,6 +144,9 @@ func (s *session) alive() bool {
 
 // lostError says that the connection was lost, and why.
 func (s *session) lostError() error {
+	if s.conn.IsClosed() {
+		<-s.gone // in a moment
+	}
 	select {
 	case <-s.gone:
 		return tasker.Errorf(tasker.Unavailable, "the connection to the message broker was lost: %w", s.cause)
