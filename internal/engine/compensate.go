@@ -143,7 +143,7 @@ func (e *Engine) concludeDone(ctx context.Context, tx *postgres.Tx, task tasker.
 		if err != nil {
 			return err
 		}
-		list, err := e.ofKept(ctx, tx, kept)
+		list, err := ofKept(ctx, tx, kept)
 		if err != nil {
 			return err
 		}

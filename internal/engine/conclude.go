@@ -262,7 +262,7 @@ func (e *Engine) followUp(ctx context.Context, steps []tasker.StepRef) error {
 	if err != nil || len(kept) == 0 {
 		return err
 	}
-	list, err := e.ofKept(ctx, e.db, kept)
+	list, err := ofKept(ctx, e.db, kept)
 	if err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (e *Engine) followUp(ctx context.Context, steps []tasker.StepRef) error {
 }
 
 // ofKept is what kept reports amount to.
-func (e *Engine) ofKept(ctx context.Context, from decisionReader, kept []postgres.KeptReport) ([]verdict, error) {
+func ofKept(ctx context.Context, from decisionReader, kept []postgres.KeptReport) ([]verdict, error) {
 	list := make([]verdict, len(kept))
 	for i, k := range kept {
 		if err := json.Unmarshal(k.Report, &list[i]); err != nil {

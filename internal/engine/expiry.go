@@ -129,9 +129,12 @@ type expiring struct {
 // an investigation of each task, all in one transaction. Those that are held, and those whose
 // queue is saturated, wait on.
 func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expiring) ([]postgres.ExpiredStep, error) {
-	steps, err := e.db.PutHeldAside(ctx, steps)
-	if err != nil || len(steps) == 0 {
+	held, err := e.db.PutHeldAside(ctx, steps)
+	if err != nil {
 		return nil, err
+	}
+	if steps = leave(steps, held); len(steps) == 0 {
+		return nil, nil
 	}
 	kept, err := e.db.KeepWaiting(ctx, steps)
 	if err != nil {

@@ -233,11 +233,7 @@ func (e *Engine) StepTemplate(ctx context.Context, template tasker.ID, name stri
 	if err != nil {
 		return tasker.StepTemplate{}, 0, err
 	}
-	step, place, ok := g.step(name)
-	if !ok {
-		return tasker.StepTemplate{}, 0, g.noStep(name)
-	}
-	return step, place, nil
+	return g.named(name)
 }
 
 // stepIn is [Engine.StepTemplate] in a transaction of the caller's: it needs no second connection.
@@ -246,15 +242,17 @@ func (e *Engine) stepIn(ctx context.Context, tx *postgres.Tx, template tasker.ID
 	if err != nil {
 		return tasker.StepTemplate{}, err
 	}
-	step, _, ok := g.step(name)
-	if !ok {
-		return tasker.StepTemplate{}, g.noStep(name)
-	}
-	return step, nil
+	step, _, err := g.named(name)
+	return step, err
 }
 
-func (g *graph) noStep(name string) error {
-	return tasker.Errorf(tasker.NotFound, "template %s has no step %q", g.stored.UUID, name)
+// named is [graph.step] where the step must be.
+func (g *graph) named(name string) (tasker.StepTemplate, int, error) {
+	step, place, ok := g.step(name)
+	if !ok {
+		return tasker.StepTemplate{}, 0, tasker.Errorf(tasker.NotFound, "template %s has no step %q", g.stored.UUID, name)
+	}
+	return step, place, nil
 }
 
 // step returns the step of a name, and its place. What undoes a step has the place of that step,

@@ -53,6 +53,19 @@ func with(e *enginetest.Harness) *harness {
 	return h
 }
 
+// each creates a task with one step for each item of a list, and has its items made. At most
+// parallel are in progress at once; 0: all.
+func (h *harness) each(items string, parallel int) tasker.ID {
+	h.Helper()
+	s := enginetest.Step("each")
+	s.Type, s.Over, s.MaxParallel = tasker.MapStep, items, parallel
+	h.Template("each", s)
+	id := h.Create("each")
+	_, err := h.Engine.Tick(h.Context())
+	h.Must(err)
+	return id
+}
+
 // employ registers the worker, which is alive for an hour.
 func (h *harness) employ() {
 	h.Helper()
@@ -232,35 +245,19 @@ func TestEachFact(t *testing.T) {
 			return h.Create("cools")
 		}, want{tasker.FactWait, tasker.TurnClock, []string{"Step cool waits until 20"}, "complete or resolve it", "s.state_since", "cool"}, ""},
 		"a step waits for its items": {func(h *harness) tasker.ID {
-			s := enginetest.Step("each")
-			s.Type, s.Over = tasker.MapStep, "[1, 2, 3]"
-			h.Template("each", s)
 			h.employ()
-			id := h.Create("each")
-			_, err := h.Engine.Tick(h.Context())
-			h.Must(err)
+			id := h.each("[1, 2, 3]", 0)
 			h.fail(1, "no", false)
 			return id
 		}, want{tasker.FactItems, tasker.TurnWorker, []string{"Step each waits for 3 of its 3 items; 2 are enqueued; 1 have failed for good."}, "Workers report", "s.state_since", "each"}, "each"},
 		"the items of a step are tried again": {func(h *harness) tasker.ID {
-			s := enginetest.Step("each")
-			s.Type, s.Over = tasker.MapStep, "[1]"
-			h.Template("each", s)
 			h.employ()
-			id := h.Create("each")
-			_, err := h.Engine.Tick(h.Context())
-			h.Must(err)
+			id := h.each("[1]", 0)
 			h.fail(1, "no", true)
 			return id
 		}, want{tasker.FactItems, tasker.TurnClock, []string{"Step each waits for 1 of its 1 item; 1 are tried again."}, "by themselves", "s.state_since", "each"}, "each"},
 		"an item waits for a place": {func(h *harness) tasker.ID {
-			s := enginetest.Step("each")
-			s.Type, s.Over, s.MaxParallel = tasker.MapStep, "[1, 2]", 1
-			h.Template("each", s)
-			id := h.Create("each")
-			_, err := h.Engine.Tick(h.Context())
-			h.Must(err)
-			return id
+			return h.each("[1, 2]", 1)
 		}, want{tasker.FactItems, tasker.TurnWorker, []string{"Step each[1] waits for a place"}, "another item of its step has ended", "s.state_since", "each[1]"}, "each[1]"},
 		"the wait of a step is not ended": {func(h *harness) tasker.ID {
 			h.Template("cools", tasker.StepTemplate{Name: "cool", Type: tasker.WaitStep, Retry: tasker.DefaultRetry(), WaitSeconds: 7200})

@@ -3,7 +3,6 @@ package explain
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"tasker.example/tasker"
@@ -33,7 +32,7 @@ func (v view) sayHeld() said {
 		text += "; the next probe is at " + at(*h.NextProbeAt)
 	}
 	if v.task.LetGoFailures > 0 {
-		text += "; to let it go" + strings.TrimPrefix(setAside(v.task.LetGoFailures, v.task.LetGoRetryAt), "; that")
+		text += "; to let it go " + triedAgain(v.task.LetGoFailures, v.task.LetGoRetryAt)
 	}
 	return said{Why: tasker.Why{Sentence: text, Since: &h.BeganAt, Turn: ofHeld(h, v.now).Turn, Unblocks: ofHeld(h, v.now).Unblocks}}
 }

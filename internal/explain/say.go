@@ -100,7 +100,11 @@ func setAside(failures int, again *time.Time) string {
 	if failures == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; that failed %s and is tried again at %s", times(failures), maybeAt(again))
+	return "; that " + triedAgain(failures, again)
+}
+
+func triedAgain(failures int, again *time.Time) string {
+	return fmt.Sprintf("failed %s and is tried again at %s", times(failures), maybeAt(again))
 }
 
 func times(n int) string {

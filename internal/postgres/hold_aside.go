@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"tasker.example/tasker"
 )
@@ -33,21 +32,17 @@ due AS MATERIALIZED (
     WHERE (SELECT count(*) FROM hold) > 0 AND EXISTS (SELECT FROM hold h WHERE h.hold_uuid IS DISTINCT FROM q.released_by AND ` + inScope("q") + `)
 ),` + putAside + `SELECT task_uuid, step_uuid FROM gone`
 
-// PutHeldAside puts those of enqueued steps aside that a hold keeps from claims and that have not been put aside yet, and
-// returns the others. The time of a held step in the queue does not run.
-func (db *DB) PutHeldAside(ctx context.Context, steps []tasker.StepRef) ([]tasker.StepRef, error) {
+// PutHeldAside puts those of enqueued steps aside that a hold keeps from claims and that have not been put aside yet. It
+// returns them: the time of a held step in the queue does not run.
+func (db *DB) PutHeldAside(ctx context.Context, steps []tasker.StepRef) (held []tasker.StepRef, err error) {
 	if len(steps) == 0 {
 		return nil, nil
 	}
 	tasks, ids := refArrays(steps)
-	held, err := collect[tasker.StepRef](ctx, db.pool, putHeldAside, tasks, ids)
-	if err != nil {
+	if held, err = collect[tasker.StepRef](ctx, db.pool, putHeldAside, tasks, ids); err != nil {
 		return nil, fmt.Errorf("put held steps aside: %w", err)
 	}
-	if len(held) == 0 {
-		return steps, nil
-	}
-	return slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return slices.Contains(held, s) }), nil
+	return held, nil
 }
 
 // Probing reports whether the outcome of a probe of a hold is awaited.

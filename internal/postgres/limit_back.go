@@ -40,7 +40,7 @@ func (db *DB) LimitedBack(ctx context.Context, limit int, after int64) (b BackFr
 	return b, nil
 }
 
-// backSingly puts the steps of each task back by themselves, where that failed for all together.
+// backSingly puts each step back by itself, where that failed for all together.
 func (db *DB) backSingly(ctx context.Context, found limitedLook) (namespaces []string, err error) {
 	failed := 0
 	for i, task := range found.Tasks {

@@ -218,7 +218,7 @@ func (s *server) signIn(req *request) (*view, error) {
 	}
 	from := req.address()
 	if wait, ok := s.failures.take(from, time.Now()); !ok {
-		req.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+		req.retryAfter(wait)
 		p.Problem = "Signing in has failed too often from your address: try again in a minute."
 		return p.view(http.StatusTooManyRequests), nil
 	}
@@ -280,9 +280,14 @@ func (s *server) goToProvider(req *request) (*view, error) {
 	return &view{next: address}, nil
 }
 
+// retryAfter tells the client when it may come again, in whole seconds.
+func (req *request) retryAfter(wait time.Duration) {
+	req.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+}
+
 // tooManySignIns tells a browser to wait.
 func tooManySignIns(req *request, wait time.Duration, back string) *view {
-	req.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+	req.retryAfter(wait)
 	p := signInPage{Back: back, Provider: true, Problem: "Too many sign-ins were begun from your address: try again in a minute."}
 	return p.view(http.StatusTooManyRequests)
 }

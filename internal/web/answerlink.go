@@ -75,7 +75,7 @@ func (s *server) withLink(req *request, class overload.Class, do func(token stri
 	from := req.address()
 	wait, ok := s.links.take(from, time.Now())
 	if !ok {
-		req.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+		req.retryAfter(wait)
 		return said(http.StatusTooManyRequests, saidOften), nil
 	}
 	leave, err := s.Gate.Enter(req.Context(), class, "link:"+overload.Network(from).String())

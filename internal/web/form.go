@@ -3,7 +3,10 @@ package web
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -63,6 +66,13 @@ func (req *request) formOf(f form) form {
 	}
 	f.Reason = strings.TrimSpace(req.typed("reason"))
 	return f
+}
+
+// requestKey is the key of the request that a form with this key makes with these texts, however
+// often it is sent. Other texts are another request.
+func requestKey(form string, texts ...string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", texts))
+	return "page-" + form + "-" + hex.EncodeToString(sum[:8])
 }
 
 // placeholders returns the actor and the reason for a command, with words to be

@@ -2,10 +2,7 @@ package web
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -225,8 +222,8 @@ func (p *planForm) plans() ([]tasker.OperationPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{string(p.Act), p.Result, p.Expression, p.Actor, p.Reason, p.Waves, p.Rate, p.StopAfter, strconv.FormatBool(p.IgnoreNew), strconv.FormatBool(p.Skip), p.AtLeast, p.FailedOn, p.FailedSince, strings.Join(p.Says, "\n")}))
-	key := "page-" + p.Key + "-" + hex.EncodeToString(sum[:8]) // another text is another request
+	key := requestKey(p.Key, string(p.Act), p.Result, p.Expression, p.Actor, p.Reason, p.Waves, p.Rate, p.StopAfter,
+		strconv.FormatBool(p.IgnoreNew), strconv.FormatBool(p.Skip), p.AtLeast, p.FailedOn, p.FailedSince, strings.Join(p.Says, "\n"))
 	var plans []tasker.OperationPlan
 	add := func(of tasker.OperationSelection, key string) {
 		plan.Selection, plan.RequestKey = of, key

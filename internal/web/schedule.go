@@ -1,9 +1,6 @@
 package web
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -287,8 +284,7 @@ func (p *scheduleForm) do(req *request) (*view, error) {
 	default:
 		v.note = "A task was made."
 		if p.Key != "" {
-			sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{p.Actor, p.Reason}))
-			c.RequestKey = "page-" + p.Key + "-" + hex.EncodeToString(sum[:8]) // another text is another request
+			c.RequestKey = requestKey(p.Key, p.Actor, p.Reason)
 		}
 		_, err = p.Engine.TriggerSchedule(ctx, id, c)
 	}
