@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"slices"
+	"time"
 
 	"tasker.example/tasker"
 )
@@ -35,6 +36,21 @@ func (e *Engine) PanicOn(kind string, task tasker.ID) {
 		e.works[i].do = func(ctx context.Context, rows []tasker.StepRef) error {
 			if slices.ContainsFunc(rows, func(r tasker.StepRef) bool { return r.TaskUUID == task }) {
 				panic("no such row")
+			}
+			return w.do(ctx, rows)
+		}
+	}
+}
+
+// NeedsTime has work of a kind on a row fail that has less time than it needs.
+func (e *Engine) NeedsTime(kind string, needs time.Duration) {
+	for i, w := range e.works {
+		if w.kind != kind {
+			continue
+		}
+		e.works[i].do = func(ctx context.Context, rows []tasker.StepRef) error {
+			if at, ok := ctx.Deadline(); ok && time.Until(at) < needs {
+				return context.DeadlineExceeded
 			}
 			return w.do(ctx, rows)
 		}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,8 @@ import (
 // set aside, so that it costs the others this much and no more.
 const (
 	chunkTime   = 5 * time.Second  // of one chunk, in one transaction
-	rowTime     = 3 * time.Second  // of one row by itself
+	rowTime     = 3 * time.Second  // of one row by itself; see timeAfter
+	mostRowTime = 30 * time.Second // of one row that has failed often
 	singlesTime = 8 * time.Second  // of all rows of a chunk that failed, each by itself
 	passTime    = 10 * time.Second // after which a pass begins no other chunk
 )
@@ -169,11 +171,22 @@ func (e *Engine) setAside(ctx context.Context, kind string, failed []postgres.Fa
 
 const (
 	deferredBatch = 10
-	deferredHold  = time.Minute // more than a batch takes
+	deferredHold  = time.Minute // more than passTime and mostRowTime together
 )
 
-// RetryDeferred tries rows again that were set aside, each by itself. It asks to run
-// again at once when there are more.
+// timeAfter is the time of one row that has failed so often. It doubles: what only takes long, as a
+// large task does on a slow database, is done in the end.
+func timeAfter(failures int) time.Duration {
+	most := rowTime
+	for ; failures > 0 && most < mostRowTime; failures-- {
+		most *= 2
+	}
+	return min(most, mostRowTime)
+}
+
+// RetryDeferred tries rows again that were set aside, each by itself, those first that failed least.
+// It asks to run again at once when there are more. What it takes and does not reach is due again
+// after deferredHold.
 func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
 	kinds := make(map[string]work, len(e.works))
 	var names []string
@@ -189,8 +202,13 @@ func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	e.found(postgres.RetryDeferred, len(list))
+	slices.SortStableFunc(list, func(a, b postgres.Deferred) int { return cmp.Compare(a.Failures, b.Failures) })
+	begun := time.Now()
 	for _, d := range list {
-		err := limited(ctx, rowTime, []tasker.StepRef{d.StepRef}, kinds[d.Kind].do)
+		if time.Since(begun) > passTime {
+			break
+		}
+		err := limited(ctx, timeAfter(d.Failures), []tasker.StepRef{d.StepRef}, kinds[d.Kind].do)
 		switch {
 		case ctx.Err() != nil || postgres.IsAway(err):
 			return 0, fmt.Errorf("try again what was set aside: %w", err)

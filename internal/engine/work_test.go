@@ -189,6 +189,27 @@ func TestARowWhoseWorkPanicsDelaysNoOther(t *testing.T) {
 	}
 }
 
+// What only takes long is done in the end: a row that has failed has twice as long the next time.
+func TestARowThatNeedsLongerGetsMoreTime(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Engine = engine.New(h.DB, engine.Options{ReturnGrace: -1})
+	h.Template("one", enginetest.Step("one"))
+	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)})
+	h.Exec(`UPDATE tasker.tasks SET start_at = clock_timestamp() - interval '1 second'`)
+	h.Engine.NeedsTime(postgres.StartTask, 13*time.Second)
+	h.Must(ticks(h))
+	for _, failures := range []string{"1", "2", "3"} { // of 5, 6 and 12 seconds
+		if got := h.deferred(task); got != postgres.StartTask+" "+failures {
+			t.Errorf("set aside is %q, want %s failures", got, failures)
+		}
+		h.retryDeferred()
+	}
+	if s := h.step(task, "one"); s.State != tasker.StepEnqueued {
+		t.Errorf("with 24 seconds the step is %s; set aside is %q", s.State, h.deferred(task))
+	}
+}
+
 // As many rows that cannot be moved as one pass looks at do not hide those behind.
 func TestABatchOfRowsThatCannotBeMovedHidesNoOther(t *testing.T) {
 	t.Parallel()
