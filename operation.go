@@ -205,9 +205,10 @@ type OperationItem struct {
 
 // An OperationFilter selects and pages operations, newest first.
 type OperationFilter struct {
-	State  OperationState // empty means any
-	Limit  int
-	Offset int
+	State     OperationState // empty means any
+	Namespace string         // of one item at least; empty means any
+	Limit     int
+	Offset    int
 }
 
 // A DryRun is what a part of an operation would do.

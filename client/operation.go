@@ -25,7 +25,8 @@ func (c *Client) PlanOperation(ctx context.Context, p apiv1.PlanOperation, key s
 
 // An OperationQuery selects and pages operations, newest first.
 type OperationQuery struct {
-	State tasker.OperationState // empty means any
+	State     tasker.OperationState // empty means any
+	Namespace string                // of one item at least; empty means any
 	Page
 }
 
@@ -33,6 +34,7 @@ type OperationQuery struct {
 func (c *Client) Operations(ctx context.Context, q OperationQuery) (apiv1.OperationList, error) {
 	query := q.values()
 	setText(query, "state", string(q.State))
+	setText(query, "namespace", q.Namespace)
 	var answer apiv1.OperationList
 	err := c.get(ctx, &answer, query, "v1", "operations")
 	return answer, err

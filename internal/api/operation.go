@@ -42,7 +42,8 @@ func (s *server) operationRoutes() []*route {
 			summary: "List operations, newest first",
 			about:   "Those with items in other namespaces than the caller may see are left out.",
 			params: []param{
-				choiceParam("state", "Only those in this state.", tasker.OperationStates()), limitParam(defaultLimit), offsetParam(),
+				choiceParam("state", "Only those in this state.", tasker.OperationStates()),
+				textParam("namespace", "Only those with items of this namespace.", 128), limitParam(defaultLimit), offsetParam(),
 			},
 			answers: map[int]any{http.StatusOK: apiv1.OperationList{}},
 			serve:   s.listOperations,
@@ -182,7 +183,7 @@ func selectionOf(s apiv1.OperationSelection) (tasker.OperationSelection, error) 
 
 func (s *server) listOperations(x *request) error {
 	list, more, err := s.db.Operations(x.ctx, tasker.OperationFilter{
-		State: tasker.OperationState(x.text("state")), Limit: x.int("limit"), Offset: x.int("offset"),
+		State: tasker.OperationState(x.text("state")), Namespace: x.text("namespace"), Limit: x.int("limit"), Offset: x.int("offset"),
 	})
 	if err != nil {
 		return err

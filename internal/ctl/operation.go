@@ -307,7 +307,8 @@ func (p *program) operationListCommand() *cobra.Command {
 		use:   "list",
 		short: "List operations, newest first",
 		example: `  tasker-ctl operation list
-  tasker-ctl operation list --state paused --quiet`,
+  tasker-ctl operation list --state paused --quiet
+  tasker-ctl operation list --namespace payments`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.OperationList, error) {
 		return api.Operations(ctx, q)
 	}, func(l apiv1.OperationList) {
@@ -325,6 +326,7 @@ func (p *program) operationListCommand() *cobra.Command {
 		p.more(l.Pagination)
 	})
 	c.Flags().VarP(cli.Choice(&q.State, tasker.OperationStates()), "state", "s", "only operations in this state: "+cli.Join(tasker.OperationStates()))
+	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only operations with items of this namespace")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
 	pageFlags(c, &q.Page, 50)
 	return c

@@ -195,12 +195,12 @@ func roomFor(open map[string]int, namespace string) error {
 	for _, n := range open {
 		all += n
 	}
-	const abort = "abort those that are not needed (tasker-ctl operation list)"
+	const abort = "abort those that are not needed (tasker-ctl operation list"
 	switch n := open[namespace]; {
 	case all >= tasker.MaxOpenOperations:
-		return tasker.Errorf(tasker.Conflict, "%d operations have not come to their end, which is the limit of all namespaces together; "+abort, all)
+		return tasker.Errorf(tasker.Conflict, "%d operations have not come to their end, which is the limit of all namespaces together; "+abort+")", all)
 	case namespace != "" && n >= tasker.MaxOpenOperationsPerNamespace:
-		return tasker.Errorf(tasker.Conflict, "%d operations of namespace %s have not come to their end, which is the limit of one namespace; "+abort, n, namespace)
+		return tasker.Errorf(tasker.Conflict, "%d operations of namespace %s have not come to their end, which is the limit of one namespace; "+abort+" --namespace %s)", n, namespace, namespace)
 	}
 	return nil
 }

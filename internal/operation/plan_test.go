@@ -107,6 +107,13 @@ func TestOtherNamespacesAreNotSelected(t *testing.T) {
 	if len(list) != 1 {
 		t.Errorf("a caller of the namespace sees %d operations", len(list))
 	}
+	for namespace, want := range map[string]int{"shop": 1, "attic": 0} {
+		list, _, err = h.DB.Operations(t.Context(), tasker.OperationFilter{Limit: 10, Namespace: namespace})
+		h.Must(err)
+		if len(list) != want {
+			t.Errorf("%d operations have items of namespace %s, want %d", len(list), namespace, want)
+		}
+	}
 }
 
 func TestPlansThatAreRefused(t *testing.T) {
@@ -165,7 +172,7 @@ func TestOperationsAreBounded(t *testing.T) {
 	all.Limit, all.Selection = 10, tasker.OperationSelection{Filter: tasker.InvestigationFilter{Name: "order"}}
 	for _, p := range []tasker.OperationPlan{shop, all} { // what is selected is in one namespace
 		_, _, err := h.ops.Plan(t.Context(), p)
-		h.WantCode(err, tasker.Conflict, "50 operations of namespace shop have not come to their end")
+		h.WantCode(err, tasker.Conflict, "50 operations of namespace shop have not come to their end", "operation list --namespace shop")
 	}
 	_, err := h.ops.Abort(t.Context(), o.UUID, "ann")
 	h.Must(err)

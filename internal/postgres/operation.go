@@ -394,7 +394,7 @@ WHERE o.operation_uuid = $1 AND ($2::text[] IS NULL OR o.namespaces <@ $2)`
 const selectOperations = `SELECT ` + operationColumns + `, n.item_states, n.item_counts
 FROM (
     SELECT o.* FROM tasker.operations o
-    WHERE ($3 = '' OR o.state = $3) AND ($4::text[] IS NULL OR o.namespaces <@ $4)
+    WHERE ($3 = '' OR o.state = $3) AND ($4::text[] IS NULL OR o.namespaces <@ $4) AND ($5 = '' OR $5 = ANY (o.namespaces))
     ORDER BY o.created_at DESC, o.operation_uuid DESC LIMIT $1 OFFSET $2
 ) o ` + countItems + `
 ORDER BY o.created_at DESC, o.operation_uuid DESC`
@@ -428,7 +428,7 @@ func noOperation(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no
 // Operations lists operations, newest first, and says whether there are more. Those that
 // the caller may not see all of are left out.
 func (db *DB) Operations(ctx context.Context, f tasker.OperationFilter) (list []tasker.Operation, more bool, err error) {
-	rows, err := collect[operationRow](ctx, db.pool, selectOperations, f.Limit+1, f.Offset, string(f.State), access.ScopeOf(ctx).List())
+	rows, err := collect[operationRow](ctx, db.pool, selectOperations, f.Limit+1, f.Offset, string(f.State), access.ScopeOf(ctx).List(), f.Namespace)
 	if err != nil {
 		return nil, false, fmt.Errorf("list operations: %w", err)
 	}
