@@ -204,7 +204,7 @@ func (s *server) taskListRoutes() []*route {
 		{
 			method: "POST", path: "/v1/tasks/cancel", id: "cancelTasks", class: overload.Operations, needs: access.CancelTasks, tag: "tasks",
 			summary: "Cancel a part of the open tasks that fit a filter",
-			about: "Up to 100 tasks, each in a transaction of its own. What is cancelled does not fit any more: ask again while the answer says more. Tasks that undo what they have done stay as they are. " +
+			about: "Up to 100 tasks, for up to ten seconds, each in a transaction of its own. What is cancelled does not fit any more: ask again while the answer says more. Tasks that undo what they have done stay as they are. " +
 				"The filter must name more than a status and a time. With compensate what their completed steps have done is undone, where their template says how. Safe to repeat.",
 			params:  append(taskFilterParams(), attributeParam()),
 			body:    apiv1.CancelTasks{},

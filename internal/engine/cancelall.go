@@ -3,14 +3,20 @@ package engine
 import (
 	"context"
 	"slices"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/lifecycle"
 )
 
+// cancelFor is after which time a part of the tasks of a filter ends, so that what was cancelled is
+// told before the time of the request is over.
+const cancelFor = 10 * time.Second
+
 // CancelTasks cancels a part of the open tasks that fit a filter, each in a transaction of its
-// own, as [Engine.CancelTask] and [Engine.CompensateTask] do. What is cancelled does not fit any
-// more, so asking again goes on. Tasks that are being undone stay so.
+// own, as [Engine.CancelTask] and [Engine.CompensateTask] do. A part ends after r.Limit tasks or ten
+// seconds. What is cancelled does not fit any more, so asking again goes on. Tasks that are being undone
+// stay so.
 func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (tasker.CancelBatch, error) {
 	var batch tasker.CancelBatch
 	if err := checkCancelBatch(&r); err != nil {
@@ -29,7 +35,12 @@ func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (
 	if r.Compensate {
 		cancel = e.CompensateTask
 	}
+	begun := e.now()
 	for _, t := range part {
+		if e.now().Sub(begun) > cancelFor {
+			batch.More = true
+			break
+		}
 		err := cancel(ctx, t.UUID, r.Actor, r.Reason)
 		switch code := tasker.CodeOf(err); {
 		case err == nil:

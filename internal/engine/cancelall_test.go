@@ -3,9 +3,11 @@ package engine_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
 )
 
@@ -98,6 +100,27 @@ func TestATaskThatCannotBeCancelledKeepsNoOther(t *testing.T) {
 	h.wantState(first, tasker.TaskCancelled)
 	h.wantState(second, tasker.TaskStepsInProcess)
 	h.wantState(third, tasker.TaskCancelled)
+}
+
+// A part that takes long ends early, and says that there is more.
+func TestCancellingTakesItsTime(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("short", enginetest.Step("only"))
+	for range 4 {
+		h.Create("short")
+	}
+	var passed time.Duration
+	e := engine.New(h.DB, engine.Options{Now: func() time.Time {
+		passed += 4 * time.Second
+		return time.Unix(0, 0).Add(passed)
+	}})
+	r := tasker.CancelBatchRequest{Filter: tasker.TaskFilter{Namespace: h.Space, Name: "short"}, Actor: "kim", Reason: "off"}
+	for _, want := range []tasker.CancelBatch{{Cancelled: 2, More: true}, {Cancelled: 2}} {
+		if b, err := e.CancelTasks(t.Context(), r); err != nil || b.Cancelled != want.Cancelled || b.More != want.More {
+			t.Errorf("%+v, %v; want %+v", b, err, want)
+		}
+	}
 }
 
 func TestAFilterThatCancelsNothing(t *testing.T) {
