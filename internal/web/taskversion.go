@@ -13,6 +13,7 @@ import (
 type versionForm struct {
 	*server
 	taskForm
+	From     string // the version of which the task was when the form was opened
 	To       string
 	Versions []string // that it can be brought to, the newest first
 	Plan     tasker.VersionChange
@@ -40,7 +41,7 @@ func (s *server) versionForm(req *request) (*versionForm, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &versionForm{server: s, taskForm: t}
+	f := &versionForm{server: s, taskForm: t, From: cmp.Or(clip(req.typed("from"), maxVersion), t.Task.Version)}
 	if f.Versions, err = s.DB.OtherVersions(req.Context(), versionOf(t.Task)); err != nil {
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func (f *versionForm) do(req *request) (*view, error) {
 	if err := f.check(req, maxReason); err != nil {
 		return nil, err
 	}
-	_, err := f.Engine.ChangeVersion(req.Context(), f.Task.UUID, tasker.VersionRequest{From: f.Task.Version, To: f.To, Actor: f.Actor, Reason: f.Reason})
+	_, err := f.Engine.ChangeVersion(req.Context(), f.Task.UUID, tasker.VersionRequest{From: f.From, To: f.To, Actor: f.Actor, Reason: f.Reason})
 	if err != nil {
 		return nil, err
 	}
