@@ -285,7 +285,7 @@ type MessageData struct {
 	Harm         float64         `json:"harm,omitempty"`
 	BeganAt      time.Time       `json:"began_at"`
 	UnownedSince *time.Time      `json:"unowned_since,omitempty"`
-	Owners       []string        `json:"owners,omitempty"`
+	Owners       []string        `json:"owners,omitempty"`   // the first [MaxMessageMembers]
 	By           string          `json:"by,omitempty"`       // who acted
 	Assignee     string          `json:"assignee,omitempty"` // who is to answer a step
 	Members      []MessageMember `json:"members,omitempty"`  // of most harm, at most [MaxMessageMembers]
@@ -304,5 +304,5 @@ type MessageMember struct {
 	Owner    string    `json:"owner,omitempty"`
 }
 
-// MaxMessageMembers is how many cases a message names.
+// MaxMessageMembers is how many cases, and how many owners of cases, a message names.
 const MaxMessageMembers = 10

@@ -41,7 +41,15 @@ func (s *server) explainID(x *request) error {
 }
 
 func (s *server) explainQueue(x *request) error {
-	e, err := s.explain.Queue(x.ctx, x.r.PathValue("namespace"), x.r.PathValue("handler"))
+	namespace, err := x.word("namespace")
+	if err != nil {
+		return err
+	}
+	handler, err := x.word("handler")
+	if err != nil {
+		return err
+	}
+	e, err := s.explain.Queue(x.ctx, namespace, handler)
 	if err != nil {
 		return err
 	}

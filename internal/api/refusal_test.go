@@ -134,6 +134,7 @@ func TestBadInput(t *testing.T) {
 		{"another spelling of a UUID", "GET", "/v1/tasks/%7B" + fine.TaskUUID + "%7D", nil, nil, 400, "INVALID", "must be a UUID"},
 		{"a UUID without dashes", "GET", "/v1/tasks/" + strings.ReplaceAll(fine.TaskUUID, "-", ""), nil, nil, 400, "INVALID", "must be a UUID"},
 		{"NUL in the path", "GET", "/v1/templates/shop/order%00/1.0.0", nil, nil, 400, "INVALID", "NUL"},
+		{"NUL in the path of a queue", "GET", "/v1/explain/queue/shop/%00", nil, nil, 400, "INVALID", "NUL"},
 		{"a long name in the path", "GET", "/v1/templates/shop/" + strings.Repeat("x", 2701) + "/1.0.0", nil, nil, 400, "INVALID", "2701 characters"},
 		{"limit 0", "GET", "/v1/tasks?limit=0", nil, nil, 400, "INVALID", "limit: must be a number from 1 to 1000"},
 		{"limit too large", "GET", "/v1/dlq?limit=1001", nil, nil, 400, "INVALID", "from 1 to 1000"},

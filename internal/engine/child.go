@@ -132,7 +132,6 @@ func (d *decision) childTask(ctx context.Context, r tasker.NewTask) (*postgres.C
 		return nil, tasker.Errorf(tasker.Conflict, "%s", made.RejectReason)
 	}
 	made.ContextSize = size
-	d.children = append(d.children, made)
 	return made, nil
 }
 

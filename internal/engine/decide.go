@@ -225,6 +225,9 @@ func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgemen
 		move, err := failDecision(s, tasker.ExpressionFailed, of+": "+failure.Error())
 		return judgement{move: move}, err
 	}
+	if err == nil && j.child != nil {
+		d.children = append(d.children, j.child)
+	}
 	return j, err
 }
 

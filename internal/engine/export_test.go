@@ -42,6 +42,12 @@ func (e *Engine) PanicOn(kind string, task tasker.ID) {
 	}
 }
 
+// What the times of a pass over what was set aside are compared with.
+const (
+	LongestDeferral = passTime + mostRowTime
+	DeferredHold    = deferredHold
+)
+
 // NeedsTime has work of a kind on a row fail that has less time than it needs.
 func (e *Engine) NeedsTime(kind string, needs time.Duration) {
 	for i, w := range e.works {

@@ -351,6 +351,29 @@ func TestTwoChildrenOfOneRoundHaveOneUniqueKey(t *testing.T) {
 	}
 }
 
+// A step that fails before its task is stored does not keep the unique key from others of its round.
+func TestAChildThatIsNotMadeHasNoUniqueKey(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register(tasker.Template{Name: "single", Start: tasker.StartRules{Unique: tasker.Unique{Key: `"k"`}}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
+	late := func(name string) tasker.StepTemplate {
+		s := joined(tasker.JoinNoneFailed, child("single", name, "no"))
+		s.Due.At = `timestamp("1999-01-01T00:00:00Z")`
+		return s
+	}
+	h.Template("parent", enginetest.Step("first"), when("false", enginetest.Step("no", "first")), late("one"), joined(tasker.JoinNoneFailed, child("single", "two", "no")), late("three"))
+	parent := h.Create("parent")
+	h.accepted(success(h.claimOne("first"), `1`))
+	_, err := h.Engine.Pass(t.Context(), postgres.DecideSteps)
+	h.Must(err)
+	h.tick()
+	for name, want := range map[string]tasker.StepState{"one": tasker.StepError, "two": tasker.StepPending, "three": tasker.StepError} {
+		if s := h.step(parent, name); s.State != want {
+			t.Errorf("step %s is %s, want %s", name, s.State, want)
+		}
+	}
+}
+
 func TestWhatMakesTasksByItselfKeepsUniqueKeys(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

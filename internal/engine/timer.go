@@ -57,10 +57,12 @@ func (e *Engine) Loops() []*loop.Loop {
 	claims.Wake, claims.Retry = e.busy.wake, timerRetry
 	heads := spare(e.loop("heads of queues", timerRest, func(ctx context.Context) (time.Duration, error) { return 0, e.db.FindHeads(ctx) }))
 	heads.Wake = watch.manyDead
+	aside := e.loop("deferred work", timerRest, e.RetryDeferred)
+	aside.Timeout = deferralTime
 	return append(loops,
 		looks, living, claims, heads,
 		spare(e.loop("saturated queues", relieveEvery, e.relieveQueues)),
-		watch.timer(e.loop("deferred work", timerRest, e.RetryDeferred), postgres.RetryDeferred),
+		watch.timer(aside, postgres.RetryDeferred),
 		spare(e.loop("workers", 10*time.Minute, e.forgetWorkers)),
 		spare(e.loop("old firings", 10*time.Minute, e.pruneFirings)),
 		&loop.Loop{Name: "steps that wait for limits", Every: backRest, Timeout: timerDeadline, Wake: e.limited.back, Pass: e.limitsBack, Log: e.log},

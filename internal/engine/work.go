@@ -171,7 +171,11 @@ func (e *Engine) setAside(ctx context.Context, kind string, failed []postgres.Fa
 
 const (
 	deferredBatch = 10
-	deferredHold  = time.Minute // more than passTime and mostRowTime together
+	deferredHold  = time.Minute // more than a pass takes
+
+	// deferralTime is of one pass over what was set aside: more than its last row needs, or the failures of
+	// that row would not be counted.
+	deferralTime = passTime + mostRowTime + 10*time.Second
 )
 
 // timeAfter is the time of one row that has failed so often. It doubles: what only takes long, as a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -207,6 +208,18 @@ func TestARowThatNeedsLongerGetsMoreTime(t *testing.T) {
 	}
 	if s := h.step(task, "one"); s.State != tasker.StepEnqueued {
 		t.Errorf("with 24 seconds the step is %s; set aside is %q", s.State, h.deferred(task))
+	}
+}
+
+// A pass over what was set aside has time for a row that takes as long as it may, so that its failure is
+// counted, and ends before other servers take the same rows.
+func TestAPassHasTimeForARowThatTakesLong(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	loops := h.Engine.Loops()
+	i := slices.IndexFunc(loops, func(l *loop.Loop) bool { return l.Name == "deferred work" })
+	if most := loops[i].Timeout; most <= engine.LongestDeferral || most >= engine.DeferredHold {
+		t.Errorf("a pass has %s; its last row may need %s, and other servers wait %s", most, engine.LongestDeferral, engine.DeferredHold)
 	}
 }
 

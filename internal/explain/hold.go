@@ -14,10 +14,7 @@ func (v view) hold() tasker.Hold {
 	s := v.step
 	h := tasker.Hold{
 		UUID: *s.HoldUUID, Kind: tasker.HoldKind(s.HoldKind), State: tasker.HoldState(s.HoldState), Blocks: s.HoldBlocks, Owner: s.HoldOwner, Reason: s.HoldReason,
-		BeganAt: *s.HoldBegan, EndsAt: *s.HoldEnds, NextProbeAt: s.HoldProbe, Wave: s.HoldWave, Waves: make([]int, s.HoldWaves), Held: 1,
-	}
-	if s.HoldOthers != nil {
-		h.Held += *s.HoldOthers
+		BeganAt: *s.HoldBegan, EndsAt: *s.HoldEnds, NextProbeAt: s.HoldProbe, Wave: s.HoldWave, Waves: make([]int, s.HoldWaves),
 	}
 	if h.Kind == tasker.BreakerHold && !v.shows.payloads { // it quotes an error
 		h.Reason = ""
@@ -70,8 +67,6 @@ func ofHeld(h tasker.Hold, now time.Time) tasker.Why {
 	switch {
 	case h.State == tasker.HoldReleasing:
 		w.Turn, w.Unblocks = tasker.TurnServer, "It is let go in its turn, as soon as the steps before it have succeeded."
-	case h.Kind == tasker.BreakerHold && h.Held > 0 && h.NextProbeAt != nil && now.Sub(*h.NextProbeAt) > late:
-		w.Turn, w.Unblocks = tasker.TurnServer, "A server must let a step go, as a probe: tasker-ctl health says which loop is late."
 	case h.Kind == tasker.BreakerHold:
 		w.Turn, w.Unblocks = tasker.TurnClock, fmt.Sprintf("A probe succeeds; or an operator releases it: tasker-ctl hold release %s.", h.UUID)
 	case now.Sub(h.EndsAt) > late:

@@ -161,8 +161,8 @@ func TestStepsForNewerWorkers(t *testing.T) {
 	})
 }
 
-// The hold of a breaker says when it probes, and whose turn it is when no server does; what attempts
-// failed with is for those who may read payloads.
+// The hold of a breaker says when it probes; what attempts failed with is for those who may read
+// payloads.
 func TestBreakersThatHold(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -184,9 +184,6 @@ func TestBreakersThatHold(t *testing.T) {
 			t.Errorf("it tells a payload: %s", e.Sentence)
 		}
 	}
-	h.Exec(`UPDATE tasker.holds SET next_probe_at = now() - interval '1 minute'`)
-	h.is(h.explain(task), want{tasker.FactHeld, tasker.TurnServer, nil, "as a probe: tasker-ctl health says", "", ""})
-	h.is(h.explain(held.UUID), want{tasker.FactHeld, tasker.TurnClock, nil, "A probe succeeds", "", ""}) // there is nothing to let go yet
 	h.Exec(`UPDATE tasker.holds SET kind = 'manual', ends_at = now() - interval '1 minute'`)
 	h.is(h.explain(task), want{tasker.FactHeld, tasker.TurnServer, nil, "tasker-ctl health says", "", ""})
 	_, err = h.service.Explain(access.Within(t.Context(), access.NewIdentity("key:y", []access.Grant{{Role: access.Admin, Namespace: "attic"}}), access.ReadTasks), held.UUID)

@@ -155,6 +155,21 @@ func TestStepsThatAHoldLeftBehind(t *testing.T) {
 	}
 }
 
+// Steps that wait for a limit are of no hold, lost or not.
+func TestStepsThatWaitForALimitAreOfNoHold(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.tasks("refund", 3)
+	setLimit(h)
+	h.claim(3)
+	if n := h.Count(`SELECT count(*) FROM tasker.held_steps WHERE hold_uuid IS NULL`); n == 0 {
+		t.Fatal("no step was put aside for the limit")
+	}
+	if lost, err := h.DB.LostHold(t.Context()); err != nil || lost != nil {
+		t.Errorf("the lost hold is %v, %v", lost, err)
+	}
+}
+
 // A hold that takes long delays the others by its turn, in the same pass; and where the time of a
 // pass is over by then, the next one begins behind it.
 func TestASlowHoldHoldsUpNoOther(t *testing.T) {

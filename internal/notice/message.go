@@ -32,7 +32,7 @@ func (d Decision) Data() tasker.MessageData {
 		if c.State != tasker.CaseResolved {
 			out.CasesOpen++
 		}
-		if c.Owner != "" && !slices.Contains(out.Owners, c.Owner) {
+		if c.Owner != "" && len(out.Owners) < tasker.MaxMessageMembers && !slices.Contains(out.Owners, c.Owner) {
 			out.Owners = append(out.Owners, c.Owner)
 		}
 		if c.ID == d.Lead {

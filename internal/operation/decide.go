@@ -196,6 +196,8 @@ func judgeMade(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 		moved.State, moved.Outcome = tasker.ItemVerified, outcomeUndone
 	case i.Task == tasker.TaskCancelled:
 		moved.State, moved.Outcome = tasker.ItemSkipped, outcomeCancelled
+	case i.WrittenOff:
+		moved.State, moved.Outcome = tasker.ItemSkipped, outcomeTakenOver
 	case i.StuckFor == "", i.AwaitsWorker:
 		return nil
 	default:

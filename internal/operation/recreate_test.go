@@ -234,6 +234,31 @@ func TestRecreatedTasksWaitForWorkers(t *testing.T) {
 	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemSkipped: 1})
 }
 
+// An item whose new task is written off while it waits for a worker is skipped: nothing becomes of it
+// any more.
+func TestARecreatedTaskIsWrittenOff(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	task := h.Create("order")
+	h.unserved()
+	o := h.started(recreating())
+	h.release()
+	h.wantReplaced(o, task)
+	made := h.madeOf(task)[0]
+	h.unserved()
+	h.look()
+	h.wantCounts(o, tasker.OperationPaused, counts{tasker.ItemReleased: 1})
+	_, _, err := h.DLQ.Update(t.Context(), h.Entry(made).UUID, tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("no use"), Actor: "bob"})
+	h.Must(err)
+	h.look()
+	items, _, err := h.DB.OperationItems(t.Context(), o.UUID, postgres.ItemFilter{State: tasker.ItemSkipped, Limit: 10})
+	h.Must(err)
+	if len(items) != 1 || items[0].Outcome != "taken_over" {
+		t.Errorf("the items are %+v", items)
+	}
+	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemSkipped: 1})
+}
+
 // A new task that fails for another reason than the old one stops the operation, and with it the
 // tasks that are not recreated stay as they are.
 func TestABadRecreationIsStopped(t *testing.T) {

@@ -315,7 +315,7 @@ func (tx *Tx) letGo(ctx context.Context, l LetGo) (Released, error) {
 func (db *DB) LostHold(ctx context.Context) (*tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, `
 		SELECT q.hold_uuid FROM tasker.held_steps q
-		WHERE NOT EXISTS (SELECT FROM tasker.holds h WHERE h.hold_uuid = q.hold_uuid AND h.ended_at IS NULL)
+		WHERE q.hold_uuid IS NOT NULL AND NOT EXISTS (SELECT FROM tasker.holds h WHERE h.hold_uuid = q.hold_uuid AND h.ended_at IS NULL)
 		LIMIT 1`)
 	if err != nil {
 		return nil, fmt.Errorf("look for held steps whose hold has ended: %w", err)

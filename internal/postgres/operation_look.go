@@ -33,7 +33,7 @@ type LookedItem struct {
 	LastFailureAt *time.Time
 	WillRetry     bool // it runs again by itself
 	AwaitsWorker  bool // it was taken by no worker in time, and goes on when one lives
-	WrittenOff    bool // it waits in a task that was written off after the release
+	WrittenOff    bool // it waits in a task, or for one, that was written off after the release
 	ItemFailure
 	ErrorShown    string // the same without what must not be shown
 	CompletedAt   *time.Time
@@ -52,17 +52,17 @@ const lookedItems = `
 SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.state, coalesce(i.released_fence, 0) AS released_fence, i.released_at, i.failed_at,
     coalesce(t.state, '') AS task, coalesce(t.outcome, '') AS task_outcome, coalesce(s.state, '') AS step, coalesce(s.name, '') AS step_name, s.map_step_uuid IS NOT NULL AS of_map, coalesce(s.step_type <> 'standard', false) AS external,
     coalesce(s.fence, 0) AS fence, s.reported_fence, coalesce(s.attempts, 0) AS attempts, s.last_failure_at, s.next_retry_at IS NOT NULL AS will_retry,
-    s.awaits_worker_since IS NOT NULL AS awaits_worker, s.state = 'pending' AND ` + writtenOff + ` AS written_off, ` + itemFailure + `,
+    s.awaits_worker_since IS NOT NULL AS awaits_worker, coalesce((i.made_task IS NOT NULL OR s.state = 'pending') AND ` + writtenOff + `, false) AS written_off, ` + itemFailure + `,
     CASE WHEN s.last_failure_at > i.released_at THEN coalesce(left(tasker.redact_error(s.error) ->> 'message', 300), '') ELSE '' END AS error_shown,
     s.completed_at, s.worker_uuid, coalesce(w.name, '') AS worker_name, coalesce(w.version, '') AS worker_version, d.resolution_status::text AS entry_status,
     i.made_task IS NOT NULL AS made, coalesce(n.dlq_reason::text, '') AS stuck_for, n.dlq_timestamp AS stuck_at
 FROM (`
 
-// writtenOff is true of an item whose task was written off after the release, and in which nothing
-// goes on by itself. Asked as EXISTS, the planner might read all investigations that ended so.
+// writtenOff is true of an item whose task, or the one that was made for it, was written off after the
+// release, and in which nothing goes on by itself. Asked as EXISTS, the planner might read all investigations that ended so.
 const writtenOff = `t.state = 'error' AND (
     SELECT w.dlq_entry_uuid FROM tasker.tasks_dlq w
-    WHERE w.task_uuid = i.task_uuid AND w.resolution_status = 'permanently_failed' AND w.resolved_at >= i.released_at
+    WHERE w.task_uuid = t.task_uuid AND w.resolution_status = 'permanently_failed' AND w.resolved_at >= i.released_at
     LIMIT 1
 ) IS NOT NULL`
 
@@ -73,7 +73,7 @@ LEFT JOIN tasker.workflow_steps s ON s.task_uuid = coalesce(i.made_task, i.task_
 LEFT JOIN tasker.workers w ON w.worker_uuid = s.worker_uuid AND s.state = 'complete'
 JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = i.entry_uuid
 WHERE CASE
-    WHEN i.made_task IS NOT NULL THEN t.state IS NULL OR t.state IN ('complete', 'cancelled') OR n.dlq_entry_uuid IS NOT NULL
+    WHEN i.made_task IS NOT NULL THEN t.state IS NULL OR t.state IN ('complete', 'cancelled') OR n.dlq_entry_uuid IS NOT NULL OR ` + writtenOff + `
     ELSE s.state IS NULL OR s.state NOT IN ('pending', 'enqueued') AND (s.state, i.state) <> ('in_progress', 'running')
        OR s.last_failure_at > coalesce(i.failed_at, i.released_at)
        OR s.state = 'pending' AND ` + writtenOff + `

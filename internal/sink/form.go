@@ -80,8 +80,9 @@ func (f Form) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []by
 	case Slack:
 		doc = n.slack()
 	case Teams:
-		for doc = n.teams(); len(encodeJSON(doc)) > teamsBody && (n.Text != "" || len(n.Members) > 0 || utf8.RuneCountInString(n.Summary) > 100); doc = n.teams() {
-			n.Members, n.Text, n.Summary = n.Members[:len(n.Members)/2], cut(n.Text, utf8.RuneCountInString(n.Text)/2), cut(n.Summary, max(100, utf8.RuneCountInString(n.Summary)/2))
+		doc = n.teams()
+		for n.shorten() && len(encodeJSON(doc)) > teamsBody {
+			doc = n.teams()
 		}
 	default:
 		return nil, "", tasker.Errorf(tasker.Internal, "there is no form %q", f)
@@ -105,6 +106,17 @@ func cut(text string, most int) string {
 		return text
 	}
 	return string([]rune(text)[:max(most-1, 0)]) + "…"
+}
+
+// shorten halves what may be long of a message. It reports false when there is nothing to halve.
+func (n *note) shorten() bool {
+	before := len(n.Text) + len(n.Summary) + len(n.Members) + len(n.Owners)
+	n.Members, n.Owners = n.Members[:len(n.Members)/2], n.Owners[:len(n.Owners)/2]
+	if n.Text = cut(n.Text, utf8.RuneCountInString(n.Text)/2); n.Text == "…" {
+		n.Text = ""
+	}
+	n.Summary = cut(n.Summary, max(100, utf8.RuneCountInString(n.Summary)/2))
+	return len(n.Text)+len(n.Summary)+len(n.Members)+len(n.Owners) < before
 }
 
 // A note is a message that is being put into a form.

@@ -85,6 +85,9 @@ func TestFormsAreCut(t *testing.T) {
 	long := strings.Repeat("äöü<&*", 20_000)
 	e := aMessage(tasker.CaseOpenedTopic, func(m *tasker.MessageData) {
 		m.Summary, m.Text = long, long
+		for range 100 {
+			m.Owners = append(m.Owners, strings.Repeat("\u0001", 255)) // of six bytes each in JSON
+		}
 		for range tasker.MaxMessageMembers {
 			m.Members = append(m.Members, tasker.MessageMember{Template: "fulfil", Text: strings.Repeat("ä<", 2000)})
 		}

@@ -31,7 +31,7 @@ func TestTheVersionOfATaskIsChanged(t *testing.T) {
 	h.sees(h.get(path+"?to=1.1.0"), "Steps that stay as they are: reserve, charge.", "Steps that are added: ship.", "task change-version "+task.String(), "--to 1.1.0", "/change_version")
 	h.refused(h.post(path, "actor=Kim", "to=1.1.0"), http.StatusBadRequest, "Give a reason")
 	h.refused(h.post(path, "actor=Kim", "from=0.9.0", "to=1.1.0", "reason=it ships now"), http.StatusConflict, "is of version 1.0.0, not 0.9.0")
-	h.sees(h.get(path), `name="from" value="1.0.0"`)
+	h.sees(h.get(path+"?to=1.1.0"), `name="from" value="1.0.0"`)
 	r = h.post(path, "actor=Kim", "from=1.0.0", "to=1.1.0", "reason=it ships now")
 	if r.url != pageOf(task) {
 		t.Errorf("it leads to %s", r.url)
