@@ -467,6 +467,38 @@ func TestAQueueWithoutAWorkerBehindOneWithAWorker(t *testing.T) {
 	}
 }
 
+// Claims lock the row of what was put aside before its step, and so does whoever moves the step otherwise:
+// they would wait for each other.
+func TestWhoCancelsWaitsForAClaimOfWhatWasPutAside(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	h.limit(handlerLimit(), 1)
+	h.Create("single")
+	h.Create("single")
+	h.claim()
+	if h.aside() != 1 {
+		t.Fatalf("put aside %d, want 1", h.aside())
+	}
+	claim, err := h.pool.Begin(t.Context())
+	h.Must(err)
+	defer func() { _ = claim.Rollback(context.WithoutCancel(t.Context())) }()
+	var ref tasker.StepRef
+	h.Must(claim.QueryRow(t.Context(), `SELECT task_uuid, step_uuid FROM tasker.held_steps FOR NO KEY UPDATE`).Scan(&ref.TaskUUID, &ref.StepUUID))
+	cancelled := make(chan error, 1)
+	go func() { cancelled <- h.Engine.CancelTask(t.Context(), ref.TaskUUID, "kim", "off") }()
+	h.Eventually("whoever cancels waits", func() bool {
+		return h.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+	})
+	_, err = claim.Exec(t.Context(), `SELECT FROM tasker.workflow_steps WHERE task_uuid = $1 AND step_uuid = $2 FOR NO KEY UPDATE NOWAIT`, ref.TaskUUID, ref.StepUUID)
+	if err != nil {
+		t.Errorf("a claim that has the row of what was put aside does not get its step: %v", err)
+	}
+	h.Must(claim.Rollback(t.Context()))
+	h.Must(<-cancelled)
+	h.wantState(ref.TaskUUID, tasker.TaskCancelled)
+}
+
 // The time that a step may wait for a worker does not run while it waits for a limit, though it stays in the queue for
 // as long as places keep coming free.
 func TestWhatWaitsForALimitDoesNotExpire(t *testing.T) {

@@ -53,13 +53,22 @@ func orderOf(row string) string {
 const readyKey = `r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since AND r.step_uuid = s.step_uuid`
 
 // lockReady is a part of a FROM that locks the row in ready_steps of a step s, if it is
-// enqueued.
+// enqueued, and the one in held_steps, if it was put aside: claims hand out of both.
 const lockReady = `
 CROSS JOIN LATERAL (
-    SELECT r.step_uuid
-    FROM tasker.ready_steps r
-    WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
-    FOR NO KEY UPDATE
+    SELECT * FROM (
+        SELECT r.step_uuid
+        FROM tasker.ready_steps r
+        WHERE ` + readyKey + ` AND r.task_uuid = s.task_uuid
+        FOR NO KEY UPDATE
+    ) r
+    UNION ALL
+    SELECT * FROM (
+        SELECT h.step_uuid
+        FROM tasker.held_steps h
+        WHERE h.task_uuid = s.task_uuid AND h.step_uuid = s.step_uuid
+        FOR NO KEY UPDATE
+    ) h
 ) e`
 
 const lockEnqueued = `
