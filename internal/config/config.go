@@ -60,7 +60,7 @@ type Server struct {
 
 	Templates string `toml:"templates" doc:"Directory of the templates that are registered at start. Empty: none are."`
 
-	MaxBodyBytes int `toml:"max_body_bytes" range:"65536..67108864" doc:"Size of the largest request body that is read, in bytes."`
+	MaxBodyBytes int `toml:"max_body_bytes" range:"65536..67108864" doc:"Size of the largest request body that is read, in bytes. With less than 2097152 workers cannot report the largest results, of 1 MiB."`
 
 	MaxInflightBytes int `toml:"max_inflight_bytes" range:"65536..17179869184" doc:"Size of the request bodies that are read at the same time, all together, in bytes: at the worst each takes eight times as much memory. Requests beyond it wait for two seconds and are then refused with 503. At least max_body_bytes."`
 
