@@ -20,6 +20,7 @@ import (
 // client. Package embedded has none: its workers ask the engine in their own program.
 type Server interface {
 	worker.Backend
+	worker.Documents
 	TakeSteps(ctx context.Context, id tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error)
 	// ReportReady is Report, but takes only steps that become ready by the outcomes.
 	ReportReady(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error)
@@ -47,6 +48,9 @@ type Backend struct {
 	mu       sync.Mutex
 	consumer *consumer // nil before the first registration and after leaving
 }
+
+// The SDK finds these by a type assertion.
+var _ worker.Documents = (*Backend)(nil)
 
 // NewBackend returns a backend. The URL is looked at when the worker registers.
 func NewBackend(s Server, o Options) *Backend {

@@ -16,6 +16,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/rabbitmq"
 	"tasker.example/tasker/worker"
 )
 
@@ -87,7 +88,13 @@ func runsLargeFanIn(t *testing.T, e *engine.Engine, db *postgres.DB, surface wor
 
 // The results of the items of a map step reach the step after it, whether they fit into its result or
 // not.
-func TestResultsOfItemsReachTheStepAfterThem(t *testing.T) { eachWay(t, runsMaps) }
+func TestResultsOfItemsReachTheStepAfterThem(t *testing.T) {
+	eachWay(t, runsMaps)
+	t.Run("with a message broker", func(t *testing.T) {
+		e, db := newEngine(t)
+		runsMaps(t, e, db, rabbitmq.NewBackend(overHTTP(t, e, db), rabbitmq.Options{}))
+	})
+}
 
 func runsMaps(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Backend) {
 	each := tasker.StepTemplate{Name: "each", Type: tasker.MapStep, Over: "context.list", Handler: tasker.Handler{Callable: "item"}, Retry: tasker.DefaultRetry()}
