@@ -29,6 +29,12 @@ type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }
 
+type brokenError struct{ cause *error }
+
+func (*brokenError) Error() string { return "broken" }
+
+func (e *brokenError) Unwrap() error { return *e.cause }
+
 // TestOutcomes has a row for each way in which a handler can end.
 func TestOutcomes(t *testing.T) {
 	cause := errors.New("gateway timeout")
@@ -80,6 +86,20 @@ func TestOutcomes(t *testing.T) {
 		{name: "an error that panics", want: tasker.Failure{
 			Message: "an error of type *worker_test.nilError that panics when it is read", Type: "error", Retryable: true},
 			f: func(context.Context, *worker.Step[order]) (any, error) { return nil, (*nilError)(nil) }},
+		{name: "a nil pointer of type Error", want: tasker.Failure{
+			Message: "an error of type *worker.Error that panics when it is read", Type: "error", Retryable: true},
+			f: func(context.Context, *worker.Step[order]) (any, error) { return nil, (*worker.Error)(nil) }},
+		{name: "a permanent error around a nil pointer of type Error", want: tasker.Failure{
+			Message: "an error of type *worker.Error that panics when it is read", Type: "error"},
+			f: func(context.Context, *worker.Step[order]) (any, error) {
+				return nil, worker.Permanent((*worker.Error)(nil))
+			}},
+		{name: "an error whose cause panics", want: tasker.Failure{Message: "broken", Type: "error", Retryable: true},
+			f: func(context.Context, *worker.Step[order]) (any, error) { return nil, &brokenError{} }},
+		{name: "a permanent error whose cause panics", want: tasker.Failure{Message: "broken", Type: "error"},
+			f: func(context.Context, *worker.Step[order]) (any, error) {
+				return nil, worker.Permanent(&brokenError{})
+			}},
 		{name: "a panic", want: tasker.Failure{Message: "the handler panicked: out of paper", Type: "panic", Retryable: true},
 			f: func(context.Context, *worker.Step[order]) (any, error) { panic("out of paper") }},
 		{name: "context that does not fit", context: `{"number": "seven"}`, want: tasker.Failure{

@@ -92,11 +92,24 @@ func WithFingerprint(text string, err error) error {
 // from returns an [Error] around err with the fields of the one that err wraps.
 func from(err error) *Error {
 	e := &Error{}
-	if inner, ok := errors.AsType[*Error](err); ok {
+	if inner := errorIn(err); inner != nil {
 		*e = *inner
 	}
 	e.Err = err
 	return e
+}
+
+// errorIn returns the [Error] that err is or wraps, or nil.
+func errorIn(err error) (e *Error) {
+	inspect(func() { e, _ = errors.AsType[*Error](err) })
+	return e
+}
+
+// inspect calls methods of an error of a handler. One that panics, such as that of a nil pointer in
+// an interface, tells nothing.
+func inspect(f func()) {
+	defer func() { _ = recover() }()
+	f()
 }
 
 // The limits of what is stored of a failure; the backend has the same.
@@ -109,15 +122,16 @@ const (
 // failureOf converts the error of a handler to a failure to report.
 func failureOf(ctx context.Context, err error) *tasker.Failure {
 	f := &tasker.Failure{Message: payload.CleanText(messageOf(err), maxMessage), Type: HandlerError, Retryable: true}
-	var e *Error
-	switch {
-	case errors.As(err, &e):
+	timeout := false
+	inspect(func() { timeout = errors.Is(err, context.DeadlineExceeded) })
+	switch e := errorIn(err); {
+	case e != nil:
 		f.Retryable, f.RetryAfter = !e.Permanent, e.RetryAfter
 		if e.Type != "" {
 			f.Type = e.Type
 		}
 		f.Context, f.Fingerprint = evidence(e.Context), e.Fingerprint
-	case errors.Is(err, context.DeadlineExceeded) && errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case timeout && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		f.Type = tasker.StepTimeout
 	}
 	return f
@@ -140,7 +154,7 @@ func evidence(v any) json.RawMessage {
 	}
 	doc, err := encode(v)
 	if err != nil {
-		doc, _ = json.Marshal(map[string]string{"dropped": "the evidence cannot be encoded: " + err.Error()})
+		doc, _ = json.Marshal(map[string]string{"dropped": "the evidence cannot be encoded: " + messageOf(err)})
 	}
 	return payload.CleanJSON(doc, payload.Limits{Bytes: maxContext})
 }
