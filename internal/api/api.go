@@ -130,7 +130,9 @@ func New(stopping context.Context, o Options) http.Handler {
 		stopping: stopping, mux: http.NewServeMux(), byPattern: map[string]*route{}, methods: map[string]map[string]bool{},
 		loops: o.Loops, templates: o.Templates, gate: o.Gate, explain: o.Explain, evidence: evidencefile.New(o.DB, o.Engine),
 	}
-	s.inflight = newInflight(max(cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), o.MaxBodyBytes), cmp.Or(o.InflightWait, inflightWait))
+	s.inflight = newInflight(&inflight{
+		most: cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), largest: o.MaxBodyBytes, free: freeBytes, wait: cmp.Or(o.InflightWait, inflightWait),
+	})
 	s.leases, s.auth, s.certificates = leaseTokens{db: o.DB}, o.Auth, o.WorkerCertificates
 	s.found = s.newFound(o.Now)
 	s.live = o.Feed.complete(o.DB, o.Log)

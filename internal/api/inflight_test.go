@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strconv"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/api"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/overload"
@@ -118,14 +121,14 @@ func (h *harness) sendLarge(body string) (status int, rest time.Duration) {
 
 // holdBody begins a request whose body does not end, and returns when the server
 // has read what was sent of it.
-func (h *harness) holdBody(path string, sent int) net.Conn {
+func (h *harness) holdBody(path string, sent int, headers ...string) net.Conn {
 	h.Helper()
 	c, err := net.Dial("tcp", h.server.Listener.Addr().String())
 	if err != nil {
 		h.Fatal(err)
 	}
 	h.Cleanup(func() { c.Close() })
-	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, sent+1)
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n", path, sent+1, strings.Join(append(headers, ""), "\r\n"))
 	if _, err := c.Write(bytes.Repeat([]byte(" "), sent)); err != nil {
 		h.Fatal(err)
 	}
@@ -195,4 +198,60 @@ func TestABodyHoldsWhatHasArrived(t *testing.T) {
 	if got := h.send("POST", "/v1/tasks", json.RawMessage(body)); got.status != http.StatusCreated {
 		t.Errorf("%d %s", got.status, got.text)
 	}
+}
+
+// TestOneCallerLeavesRoomForOthers: whoever holds all the room that they may have, and sends no
+// more, keeps nobody else from reporting a result.
+func TestOneCallerLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	h, _ := guarded(t, func(o *api.Options) {
+		o.MaxBodyBytes, o.MaxInflightBytes, o.InflightWait = 256<<10, 1<<20, 50*time.Millisecond
+	})
+	slow, worker := h.bearer("slow", "developer@shop"), h.bearer("fleet", "worker@shop")
+	registered := want[apiv1.RegisteredWorker](h, http.StatusCreated, "POST", "/v1/workers",
+		map[string]any{"name": "w", "namespaces": []string{"shop"}, "handlers": []string{"run"}, "max_concurrency": 1}, worker)
+	for range 12 {
+		h.holdBody("/v1/tasks", 180<<10, slow) // six of them would fill the room
+	}
+	large := strings.Repeat(" ", 230<<10)
+	for h.send("POST", "/v1/tasks", large, slow).status != http.StatusServiceUnavailable { // until the others have been read
+		if t.Context().Err() != nil {
+			t.Fatal("one caller is never refused")
+		}
+	}
+	report := fmt.Sprintf(`{"results":[{"step_uuid":%q,"lease_token":"x","success":true,"result":%q}]}`, tasker.NewID(), strings.Repeat("x", 100<<10))
+	if got := h.send("POST", "/v1/workers/"+registered.WorkerUUID+"/results", report, worker); got.status != http.StatusOK {
+		t.Errorf("a result beside the bodies of another caller: %d %s", got.status, got.text)
+	}
+}
+
+// TestWhoReadsSlowlyTakesNoRoomForBodies: that of a request is given back before its answer is written.
+func TestWhoReadsSlowlyTakesNoRoomForBodies(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register(chain)
+	handler := api.New(t.Context(), api.Options{
+		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, MaxBodyBytes: 256 << 10, MaxInflightBytes: 256 << 10, InflightWait: time.Millisecond,
+	})
+	create := func(w http.ResponseWriter) {
+		body := fmt.Sprintf(`{"namespace":"shop","name":"order","context":{"order":1,"a":%q}}`, strings.Repeat("x", 200<<10))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/tasks", strings.NewReader(body))
+		r.Host = "127.0.0.1"
+		r.Header.Set("Content-Type", "application/json")
+		handler.ServeHTTP(w, r)
+	}
+	slow := stalled{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		create(slow)
+	}()
+	<-slow.writing
+	second := httptest.NewRecorder()
+	create(second)
+	if second.Code != http.StatusCreated {
+		t.Errorf("beside somebody who does not read their answer: %d %.300s", second.Code, second.Body)
+	}
+	close(slow.read)
+	<-done
 }

@@ -85,7 +85,7 @@ func (s *server) answerReport(x *request, q tasker.IncidentReportQuery) (err err
 		return x.answer(http.StatusOK, r)
 	}
 	doc := []byte(incidentreport.Markdown(r))
-	x.leave()
+	x.done()
 	x.w.Header().Set("Content-Type", "text/markdown; charset=utf-8")
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(doc)))
 	_, _ = x.w.Write(doc) // when the client is gone, there is nobody to tell

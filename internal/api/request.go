@@ -254,9 +254,9 @@ func respond(w http.ResponseWriter, status int, body any) error {
 }
 
 // answer sends the document of a request that went well. Who reads it slowly takes no
-// other's turn.
+// other's turn, and no room for bodies.
 func (x *request) answer(status int, body any) error {
-	x.leave()
+	x.done()
 	return respond(x.w, status, body)
 }
 

@@ -456,10 +456,9 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 	defer cancel()
 	x := &request{w: w, r: r, ctx: ctx, cancel: cancel, route: rt, server: s, quietly: rt.quiet, leave: func() {}}
 	if !rt.unmetered {
-		x.room.of = s.inflight
+		x.room = reservation{of: s.inflight, class: rt.class}
 	}
-	defer x.room.release()
-	defer func() { x.leave() }()
+	defer x.done()
 	note := requestLogOf(ctx)
 	note.route = rt.path
 	var err error
@@ -472,6 +471,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 	if err != nil {
 		x.auditRefusal(err)
 		note.err = x.timed(err)
+		x.done()
 		respondError(w, r, note.err)
 	}
 }

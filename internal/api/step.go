@@ -174,7 +174,7 @@ func (x *request) bare(doc json.RawMessage) error {
 	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:]) + `"`
 	h := x.w.Header()
 	h.Set("ETag", tag)
-	x.leave() // who reads it slowly takes no other's turn
+	x.done() // who reads it slowly takes no other's turn
 	if x.r.Header.Get("If-None-Match") == tag {
 		x.w.WriteHeader(http.StatusNotModified)
 		return nil
