@@ -48,7 +48,7 @@ func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
 		if err != nil || len(free) == 0 {
 			return err
 		}
-		if d.namespaces, err = tx.StartTasks(ctx, free); err != nil {
+		if free, d.namespaces, err = tx.StartTasks(ctx, free); err != nil || len(free) == 0 {
 			return err
 		}
 		due := stepsOf(free, rows)

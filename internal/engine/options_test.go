@@ -569,6 +569,41 @@ func TestRequestsAreMergedUntilTheirTaskStarts(t *testing.T) {
 	}
 }
 
+// A task that was found due does not start when a request was merged into it meanwhile: what would begin then
+// would not see the contexts of the requests that follow.
+func TestATaskWhoseStartWasMovedDoesNotStart(t *testing.T) {
+	t.Parallel()
+	for kind, step := range map[string]tasker.StepTemplate{postgres.StartTask: enginetest.Step("a"), postgres.DecideSteps: when("true", enginetest.Step("a"))} {
+		h := newHarness(t)
+		h.Template("index", step)
+		made, err := h.debounced(`{"page": "one"}`, nil)
+		h.Must(err)
+		task := made.TaskUUID
+		due := func() {
+			h.Exec(`UPDATE tasker.workflow_steps s SET decide_at = s.decide_at - (t.start_at - now()) FROM tasker.tasks t WHERE t.task_uuid = s.task_uuid`)
+			h.Exec(`UPDATE tasker.tasks SET start_at = now()`)
+		}
+		due()
+		h.Exec(`INSERT INTO tasker.deferred_work (kind, task_uuid, step_uuid, last_error, retry_at)
+			SELECT $1, s.task_uuid, CASE $1 WHEN 'start' THEN '00000000-0000-0000-0000-000000000000' ELSE s.step_uuid END, 'no', now() FROM tasker.workflow_steps s`, kind)
+		_, err = h.debounced(`{"page": "two"}`, nil)
+		h.Must(err)
+		_, err = h.Engine.RetryDeferred(t.Context())
+		h.Must(err)
+		if n := h.Count(`SELECT count(*) FROM tasker.deferred_work`); n != 0 {
+			t.Errorf("%s: %d rows are still set aside", kind, n)
+		}
+		if list := h.claim(); len(list) > 0 {
+			t.Errorf("%s: claimed %v before the start", kind, names(list))
+		}
+		h.wantState(task, tasker.TaskPending)
+		due()
+		h.tick()
+		h.accepted(success(h.claimOne("a"), `1`))
+		h.wantState(task, tasker.TaskComplete)
+	}
+}
+
 // No request is lost where many come at once: one makes the task, the others are merged.
 func TestManyRequestsAreMergedAtOnce(t *testing.T) {
 	t.Parallel()

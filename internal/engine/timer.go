@@ -141,7 +141,7 @@ func (e *Engine) newWorks() []work {
 	return []work{
 		{
 			kind: postgres.StartTask, chunk: moveChunk,
-			find: ofTasks(e.db.TasksToStart), do: e.moving((*postgres.Tx).EnqueueReady),
+			find: ofTasks(e.db.TasksToStart), do: e.startTasks,
 		},
 		{kind: postgres.ExpireTask, chunk: moveChunk, find: ofTasks(e.db.TasksToExpire), do: e.expireTasks},
 		{kind: postgres.WatchDeadlines, chunk: deadlineChunk, find: e.db.DeadlinesToLookAt, do: e.watchDeadlines},
@@ -241,6 +241,27 @@ func (e *Engine) move(ctx context.Context, tasks []tasker.ID, enqueue enqueuing)
 			return err
 		}
 		_, err = tx.SettleTasks(ctx, free, postgres.Operator{})
+		return err
+	})
+	if err == nil {
+		e.notify(namespaces)
+	}
+	return err
+}
+
+// startTasks starts those of the tasks that nobody else works on and whose start is still due.
+func (e *Engine) startTasks(ctx context.Context, rows []tasker.StepRef) error {
+	var namespaces []string
+	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+		if err != nil || len(free) == 0 {
+			return err
+		}
+		var started []tasker.ID
+		if started, namespaces, err = tx.StartTasks(ctx, free); err != nil || len(started) == 0 {
+			return err
+		}
+		_, err = tx.SettleTasks(ctx, started, postgres.Operator{})
 		return err
 	})
 	if err == nil {

@@ -188,6 +188,9 @@ func (m *migration) do(ctx context.Context, tx *postgres.Tx, change *tasker.Vers
 		return nil, err
 	}
 	change.Changed = true
+	if m.task.State == tasker.TaskPending { // settled, it would not be found by what starts it
+		return namespaces, nil
+	}
 	_, err = tx.SettleTasks(ctx, []tasker.ID{change.TaskUUID}, by)
 	return namespaces, err
 }

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -57,6 +58,23 @@ func TestATaskThatHasNotStartedGetsAnotherVersion(t *testing.T) {
 	h.aWeekLater()
 	h.accepted(success(h.claimOne("ship"), `1`))
 	h.wantState(task, tasker.TaskComplete)
+}
+
+// A task whose start is due, and that has not been started yet, is started in the other version.
+func TestATaskThatIsAboutToStartGetsAnotherVersion(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.version("1.0.0", enginetest.Step("charge"), waits("rest"))
+	task := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "order", StartAt: time.Now().Add(time.Hour)})
+	h.Exec(`UPDATE tasker.tasks SET start_at = now()`)
+	h.version("1.1.0", enginetest.Step("check"), enginetest.Step("charge"), waits("rest"))
+	h.change(task, "1.1.0")
+	h.wantState(task, tasker.TaskPending)
+	h.tick()
+	if got := names(h.claim()); !slices.Equal(got, []string{"charge", "check"}) {
+		t.Errorf("claimed %v", got)
+	}
+	h.wantState(task, tasker.TaskStepsInProcess)
 }
 
 // A step that waits, a map step with its items and a complete decision stay as they are when

@@ -65,19 +65,35 @@ func (tx *Tx) EnqueueReady(ctx context.Context, tasks []tasker.ID) ([]string, er
 	return append(list, items...), err
 }
 
-const startedTasks = `SELECT t.task_uuid FROM tasker.tasks t WHERE t.task_uuid = ANY ($1) AND t.state = 'pending' AND t.start_at <= clock_timestamp()`
+const startedTasks = `
+SELECT t.task_uuid, t.state = 'pending' AS starts
+FROM tasker.tasks t
+WHERE t.task_uuid = ANY ($1) AND (t.state <> 'pending' OR t.start_at <= clock_timestamp())`
 
-// StartTasks enqueues the steps that wait for nothing of those of the tasks whose start is due, and returns the namespaces in which it did.
-// Whoever settles such a task calls it before: settled, it is not found by [DB.TasksToStart] any more.
-func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) ([]string, error) {
-	due, err := column[tasker.ID](ctx, tx, startedTasks, tasks)
+// StartTasks enqueues the steps that wait for nothing of those of the tasks whose start is due. It returns the tasks that have started, now
+// or before, and the namespaces in which it enqueued steps. The start of a task that was found due may have been moved since: such a task
+// is not among them, and its steps are neither decided nor settled.
+// Whoever settles a task whose start is due calls it before: settled, it is not found by [DB.TasksToStart] any more.
+func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) (started []tasker.ID, namespaces []string, err error) {
+	type row struct {
+		TaskUUID tasker.ID
+		Starts   bool
+	}
+	rows, err := collect[row](ctx, tx, startedTasks, tasks)
 	if err != nil {
-		return nil, fmt.Errorf("look for tasks to start: %w", err)
+		return nil, nil, fmt.Errorf("look for tasks to start: %w", err)
 	}
-	if len(due) == 0 {
-		return nil, nil
+	var due []tasker.ID
+	for _, r := range rows {
+		started = append(started, r.TaskUUID)
+		if r.Starts {
+			due = append(due, r.TaskUUID)
+		}
 	}
-	return tx.EnqueueReady(ctx, due)
+	if len(due) > 0 {
+		namespaces, err = tx.EnqueueReady(ctx, due)
+	}
+	return started, namespaces, err
 }
 
 // PromoteItems enqueues the items of map steps of tasks that wait for places which are free, and

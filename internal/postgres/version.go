@@ -197,7 +197,7 @@ FROM moved m`
 
 // ChangeVersion brings a task that the caller has locked to another version of its template,
 // and returns the namespaces in which steps are enqueued by it. The caller settles the task
-// afterwards. The error is a Conflict when the version takes no tasks any more.
+// afterwards, unless it is pending. The error is a Conflict when the version takes no tasks any more.
 func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]string, error) {
 	task, id := &CreatedTask{UUID: v.Task.TaskUUID, Template: v.Template, ContextSize: v.Task.ContextBytes, Request: tasker.NewTask{Priority: v.Task.Priority}}, v.Task.TaskUUID
 	if v.Task.State == tasker.TaskPending && v.Task.StartAt != nil {
