@@ -39,6 +39,7 @@ type VersionRefusalCode string
 // The reasons why a task cannot be brought to another version.
 const (
 	RefusedTaskEnded       VersionRefusalCode = "task_ended"           // it is complete or cancelled
+	RefusedWrittenOff      VersionRefusalCode = "task_written_off"     // its investigation ended as permanently_failed
 	RefusedCompensating    VersionRefusalCode = "task_compensates"     // its steps are being undone
 	RefusedTaskCycle       VersionRefusalCode = "task_has_cycle"       // its steps depend on each other in a cycle
 	RefusedVersionCycle    VersionRefusalCode = "version_has_cycle"    // those of the new version do
@@ -60,7 +61,7 @@ const (
 // VersionRefusalCodes lists the reasons why a task cannot be brought to another version.
 func VersionRefusalCodes() []VersionRefusalCode {
 	return []VersionRefusalCode{
-		RefusedTaskEnded, RefusedCompensating, RefusedTaskCycle, RefusedVersionCycle, RefusedContext, RefusedTooManySteps, RefusedStepMissing, RefusedUndoMissing,
+		RefusedTaskEnded, RefusedWrittenOff, RefusedCompensating, RefusedTaskCycle, RefusedVersionCycle, RefusedContext, RefusedTooManySteps, RefusedStepMissing, RefusedUndoMissing,
 		RefusedStepType, RefusedHeldByWorker, RefusedWaiting, RefusedCondition, RefusedChildTemplate, RefusedItems, RefusedNewDependency, RefusedDecisionChanged, RefusedByFailure,
 	}
 }

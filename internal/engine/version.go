@@ -116,6 +116,10 @@ func (m *migration) compare(ctx context.Context) (tasker.VersionChange, error) {
 		change.Refusals = append(change.Refusals, refusal(tasker.RefusedTaskEnded, "the task is %s, which is final", m.task.State))
 		return change, nil
 	}
+	if m.task.WrittenOff {
+		change.Refusals = append(change.Refusals, refusal(tasker.RefusedWrittenOff, "the task was written off: its investigation ended as permanently_failed"))
+		return change, nil
+	}
 	named := make(map[tasker.ID]string, len(m.steps))
 	for _, s := range m.steps {
 		named[s.StepUUID] = s.Name

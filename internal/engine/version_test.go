@@ -184,6 +184,34 @@ func TestAVersionIsRefused(t *testing.T) {
 	}
 }
 
+// A task that was written off is not brought to another version: its new steps would run beside those of the task
+// that was created in its place.
+func TestATaskThatWasWrittenOffKeepsItsVersion(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.version("1.0.0", attempts(1, enginetest.Step("charge")))
+	task := h.Create("order")
+	h.accepted(failure(h.claimOne("charge"), true))
+	h.giveUp(task)
+	h.version("1.1.0", attempts(1, enginetest.Step("charge")), enginetest.Step("check"))
+	if plan := h.plan(task, "1.1.0"); len(plan.Refusals) != 1 || plan.Refusals[0].Code != tasker.RefusedWrittenOff {
+		t.Errorf("the plan is %+v", plan)
+	}
+	batch, err := h.Engine.ChangeVersions(t.Context(), tasker.VersionBatchRequest{
+		Template: tasker.TemplateVersion{Namespace: h.Space, Name: "order", Version: "1.0.0"}, To: "1.1.0", Actor: "ann", Reason: "x",
+	})
+	h.Must(err)
+	if batch.Changed != 0 || batch.Reasons[tasker.RefusedWrittenOff] != 1 {
+		t.Errorf("the batch is %+v", batch)
+	}
+	_, err = h.Engine.ChangeVersion(t.Context(), task, tasker.VersionRequest{To: "1.1.0", Actor: "ann", Reason: "x"})
+	h.WantCode(err, tasker.Conflict, "was written off")
+	if list := h.claim(); len(list) > 0 {
+		t.Errorf("claimed %v", names(list))
+	}
+	h.wantState(task, tasker.TaskError)
+}
+
 // The input schema of the new version must take the context.
 func TestAVersionRefusesAContext(t *testing.T) {
 	t.Parallel()

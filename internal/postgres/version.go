@@ -23,11 +23,15 @@ type VersionedTask struct {
 	StartAt      *time.Time
 	Context      json.RawMessage
 	ContextBytes int
+	WrittenOff   bool // an investigation ended as permanently_failed
 }
 
 const versionedTask = `
 SELECT t.task_uuid, t.template_uuid, t.state, coalesce(t.phase, '') AS phase, t.priority, t.start_at, t.context,
-    coalesce(t.context_bytes, octet_length(t.context::text)) AS context_bytes
+    coalesce(t.context_bytes, octet_length(t.context::text)) AS context_bytes,
+    t.phase IS NULL AND EXISTS (
+        SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid AND d.resolution_status = 'permanently_failed'
+    ) AS written_off
 FROM tasker.tasks t
 WHERE t.task_uuid = $1`
 
@@ -55,11 +59,15 @@ ORDER BY s.step_uuid`
 // VersionedTask reads a task with its steps; it holds both, and keeps enqueued steps from
 // claims, if lock is true. The error is NotFound when there is no such task.
 func (tx *Tx) VersionedTask(ctx context.Context, task tasker.ID, lock bool) (VersionedTask, []VersionedStep, error) {
-	taskSQL, stepsSQL := versionedTask, versionedSteps
+	stepsSQL := versionedSteps
 	if lock {
-		taskSQL, stepsSQL = versionedTask+` FOR NO KEY UPDATE`, versionedSteps+` FOR NO KEY UPDATE`
+		stepsSQL += ` FOR NO KEY UPDATE`
+		// Before it is read: who held it may have written it off.
+		if err := tx.LockTasks(ctx, []tasker.ID{task}); err != nil {
+			return VersionedTask{}, nil, err
+		}
 	}
-	t, err := one[VersionedTask](ctx, tx, taskSQL, task)
+	t, err := one[VersionedTask](ctx, tx, versionedTask, task)
 	switch {
 	case err != nil:
 		return VersionedTask{}, nil, fmt.Errorf("read a task: %w", err)
