@@ -31,7 +31,7 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 		asked := time.Now()
 		wait := s.asking(asked)
 		list, err := s.backend.Claim(ctx, id, slots, wait)
-		s.start(list, slots, asked)
+		s.start(ctx, list, slots, asked)
 		if err == nil {
 			s.succeeded(ctx, asked)
 			b.reset()

@@ -199,13 +199,13 @@ func (s *shift) lose(ctx context.Context, at *attempt) {
 	s.log.WarnContext(ctx, "lease lost, step stopped", "task", at.TaskUUID, "step", at.StepUUID, "attempt", at.Attempt)
 }
 
-// held lists the leases to keep alive.
+// held lists the leases to keep alive: one of each step.
 func (s *shift) held() (tasker.ID, []tasker.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	leases := make([]tasker.Lease, 0, len(s.attempts))
 	for l, at := range s.attempts {
-		if !at.dropped {
+		if !at.dropped && s.newest[at.StepUUID] == at {
 			leases = append(leases, l)
 		}
 	}

@@ -89,7 +89,7 @@ func size(o tasker.Outcome) int {
 func (r *reporter) send(ctx context.Context, batch []*attempt, slots int) {
 	began := time.Now()
 	receipt, err := r.deliver(ctx, batch, slots)
-	r.start(receipt.Next, slots, began)
+	r.start(ctx, receipt.Next, slots, began)
 	r.troubled = err != nil
 	if err != nil {
 		if slow := time.Since(began) > slowReport; slow || refused(err) {
@@ -150,13 +150,35 @@ func (r *reporter) gather(ctx context.Context, most time.Duration) {
 // recorded the attempt as failed instead, with the reason as its cause.
 const settled = "the attempt was failed"
 
+// What a rejection leaves to do. An answer names steps: of two attempts of one step in a batch it does
+// not tell which one it means, and the highest of these counts for both.
+const (
+	toDrop   = iota // nothing: the outcome does not count
+	toRevise        // to send it in another form
+	toRepeat        // to send it again
+)
+
+func unsettled(x tasker.Rejection) int {
+	switch x.Code {
+	case tasker.Unavailable, tasker.Internal:
+		return toRepeat
+	case tasker.Invalid, tasker.TooLarge:
+		if !strings.Contains(x.Message, settled) {
+			return toRevise
+		}
+	}
+	return toDrop
+}
+
 // answered ends the attempts whose outcomes were accepted or rejected, and returns those to
 // send again: revised ones, and those whose state the backend did not know. Their slots
 // stay taken.
 func (s *shift) answered(ctx context.Context, batch []*attempt, receipt tasker.Receipt) (again []*attempt) {
 	rejected := make(map[tasker.ID]tasker.Rejection, len(receipt.Rejected))
 	for _, x := range receipt.Rejected {
-		rejected[x.StepUUID] = x
+		if before, twice := rejected[x.StepUUID]; !twice || unsettled(x) > unsettled(before) {
+			rejected[x.StepUUID] = x
+		}
 	}
 	accepted := make(map[tasker.ID]bool, len(receipt.Accepted))
 	for _, step := range receipt.Accepted {
@@ -165,13 +187,13 @@ func (s *shift) answered(ctx context.Context, batch []*attempt, receipt tasker.R
 	for _, at := range batch {
 		x, no := rejected[at.StepUUID]
 		switch {
-		case no && (x.Code == tasker.Invalid || x.Code == tasker.TooLarge) && !strings.Contains(x.Message, settled):
+		case no && unsettled(x) == toRevise:
 			s.revise(ctx, at, x)
 			again = append(again, at)
-		case no && x.Code != tasker.Unavailable && x.Code != tasker.Internal:
+		case no && unsettled(x) == toDrop:
 			s.log.WarnContext(ctx, "outcome refused", "task", at.TaskUUID, "step", at.StepUUID, "code", x.Code, "err", x.Message)
 			s.end(at)
-		case accepted[at.StepUUID]:
+		case !no && accepted[at.StepUUID]:
 			s.end(at)
 		default:
 			s.postpone(at, longRest)
@@ -190,7 +212,7 @@ func (s *shift) end(at *attempt) {
 
 // forget is end for a caller that holds the mutex.
 func (s *shift) forget(at *attempt) {
-	delete(s.attempts, at.Lease())
+	s.remove(at)
 	wake(s.slot)
 }
 

@@ -55,13 +55,14 @@ type shift struct {
 	mu           sync.Mutex
 	registration tasker.Registration
 	attempts     map[tasker.Lease]*attempt
-	queue        []*attempt     // finished, to be reported
-	unsure       lane           // reported without an answer, to be sent again
-	lone         lane           // the same, of those that are sent alone
-	unstarted    []tasker.Lease // to be given back
-	reserved     int            // slots for which claims are under way
-	asked        time.Time      // when the last claim was sent that counts as a heartbeat; zero: none did
-	running      int            // handlers
+	newest       map[tasker.ID]*attempt // of each step among them, by its id
+	queue        []*attempt             // finished, to be reported
+	unsure       lane                   // reported without an answer, to be sent again
+	lone         lane                   // the same, of those that are sent alone
+	unstarted    []tasker.Lease         // to be given back
+	reserved     int                    // slots for which claims are under way
+	asked        time.Time              // when the last claim was sent that counts as a heartbeat; zero: none did
+	running      int                    // handlers
 	draining     bool
 
 	registering chan struct{} // holds a value while a new registration is asked for
@@ -73,7 +74,7 @@ func newShift(w *Worker) *shift {
 		Worker: w,
 		slot:   make(chan struct{}, 1), result: make(chan struct{}, 1), renew: make(chan struct{}, 1),
 		broken: make(chan error, 1), drained: make(chan struct{}, 1), closing: make(chan struct{}), back: make(chan struct{}, 1),
-		registering: make(chan struct{}, 1), attempts: map[tasker.Lease]*attempt{},
+		registering: make(chan struct{}, 1), attempts: map[tasker.Lease]*attempt{}, newest: map[tasker.ID]*attempt{},
 		unsure: newLane(maxBatch), lone: newLane(1),
 	}
 }
@@ -177,7 +178,7 @@ func (s *shift) id() tasker.ID {
 // start runs the handlers of what was claimed with slots reserved for it, and
 // asked for then. The leases may be as old as the question: if the answer took
 // long, they are renewed at once.
-func (s *shift) start(list []tasker.Assignment, slots int, asked time.Time) {
+func (s *shift) start(ctx context.Context, list []tasker.Assignment, slots int, asked time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reserved -= slots
@@ -185,17 +186,40 @@ func (s *shift) start(list []tasker.Assignment, slots int, asked time.Time) {
 		wake(s.renew)
 	}
 	for _, a := range list {
-		if s.draining || s.attempts[a.Lease()] != nil {
+		if s.attempts[a.Lease()] != nil || !s.supersede(ctx, a) || s.draining {
 			s.giveBack(a)
 			continue
 		}
 		at := s.newAttempt(a, asked)
-		s.attempts[a.Lease()] = at
+		s.attempts[a.Lease()], s.newest[a.StepUUID] = at, at
 		s.running++
 		s.handling.Go(func() { s.handle(at) })
 	}
 	if s.free() > 0 {
 		wake(s.slot)
+	}
+}
+
+// supersede stops the attempt of a step that is handed out once more: its lease is lost, which no
+// heartbeat says, since they name steps. It reports false if a is the older of the two, because its
+// answer came late. The caller holds the mutex.
+func (s *shift) supersede(ctx context.Context, a tasker.Assignment) bool {
+	at := s.newest[a.StepUUID]
+	if at == nil {
+		return true
+	}
+	if a.LeaseExpiresAt.Before(at.LeaseExpiresAt) {
+		return false
+	}
+	s.lose(ctx, at)
+	return true
+}
+
+// remove forgets an attempt. The caller holds the mutex.
+func (s *shift) remove(at *attempt) {
+	delete(s.attempts, at.Lease())
+	if s.newest[at.StepUUID] == at {
+		delete(s.newest, at.StepUUID)
 	}
 }
 
@@ -257,10 +281,10 @@ func (s *shift) finish(at *attempt, o tasker.Outcome) {
 	at.cancel(nil)
 	switch {
 	case at.dropped:
-		delete(s.attempts, at.Lease())
+		s.remove(at)
 		wake(s.slot)
 	case interrupted && !o.Success:
-		delete(s.attempts, at.Lease())
+		s.remove(at)
 		s.unstart(at.Lease())
 	default:
 		at.finished, at.outcome = true, o
