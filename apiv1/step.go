@@ -1,6 +1,8 @@
 package apiv1
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"time"
 
@@ -81,6 +83,13 @@ type StepItemList struct {
 type ItemResults struct {
 	Results []json.RawMessage `json:"results" doc:"One after the other; null of an item without a result."`
 	Next    *int              `json:"next" doc:"The value of from for the next page; null at the end."`
+}
+
+// DocumentTag is the ETag, without its quotes, of an answer that is a bare document, such as the
+// result of a step.
+func DocumentTag(doc []byte) string {
+	sum := sha256.Sum256(doc)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 // StepAction is the body of PATCH /v1/tasks/{uuid}/workflow_steps/{step}:

@@ -151,19 +151,24 @@ func (b *Backend) SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker
 
 // StepResult returns the result of a step as later steps receive it.
 func (b *Backend) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {
-	return b.client.StepResult(ctx, task, step)
+	doc, err := b.client.StepResult(ctx, task, step)
+	return doc, workerError(err)
 }
 
 // TaskContext returns the whole context of a task.
 func (b *Backend) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error) {
-	return b.client.TaskContext(ctx, task)
+	doc, err := b.client.TaskContext(ctx, task)
+	return doc, workerError(err)
 }
 
 // ItemResults returns results of the items of a map step as later steps receive them.
 func (b *Backend) ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error) {
 	answer, err := b.client.ItemResults(ctx, task, step, from)
 	if err != nil {
-		return tasker.ItemResults{}, err
+		return tasker.ItemResults{}, workerError(err)
+	}
+	if answer.Results == nil {
+		return tasker.ItemResults{}, incomplete("results")
 	}
 	page := tasker.ItemResults{Results: answer.Results}
 	if answer.Next != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -234,17 +235,21 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
+// unanswered are the requests whose answer has no body.
+var unanswered = regexp.MustCompile(`^DELETE /v1/(limits|workers/[^/]+|namespaces/[^/]+)$|/checkpoint$`)
+
 // Every method sends the method, path, query and body that the API documents.
 func TestWire(t *testing.T) {
 	var got string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got = strings.TrimSpace(r.Method + " " + r.URL.RequestURI() + " " + r.Header.Get("Content-Type") + " " + string(body))
-		if r.URL.Path == "/v1/dlq" || strings.Contains(r.URL.Path, "transitions") || strings.HasSuffix(r.URL.Path, "workflow_steps") {
-			fmt.Fprint(w, "[]")
+		if unanswered.MatchString(r.Method + " " + r.URL.Path) {
+			w.WriteHeader(http.StatusNoContent)
 			return
 		}
-		w.WriteHeader(http.StatusNoContent)
+		w.Header().Set("ETag", `"`+apiv1.DocumentTag([]byte("null"))+`"`)
+		fmt.Fprint(w, "null") // fits any answer
 	})
 	id := func(n byte) tasker.ID { return tasker.ID{15: n} }
 	const task, step = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"

@@ -13,9 +13,11 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/loop"
 )
 
@@ -126,18 +128,31 @@ func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any)
 			err: c.refusal(res, doc), transient: transient(res.StatusCode),
 			after: retryAfter(res.Header.Get("Retry-After")),
 		}
-	case answer == nil || res.StatusCode == http.StatusNoContent:
-		return nil
 	}
-	if text, ok := answer.(*string); ok {
-		*text = string(doc)
-		return nil
-	}
-	if err := json.Unmarshal(doc, answer); err != nil {
+	if err := decode(res, doc, answer); err != nil {
 		return &miss{err: foreign{tasker.Errorf(tasker.Internal,
 			"the answer of %s is not understood: %v; is it a Tasker server of the same version?", c.URL(), err)}}
 	}
 	return nil
+}
+
+// decode reads what a server answered that carried out a request. The error is that it was none.
+func decode(res *http.Response, doc []byte, answer any) error {
+	if (answer == nil) != (res.StatusCode == http.StatusNoContent) {
+		return fmt.Errorf("its status is %s", res.Status)
+	}
+	switch a := answer.(type) {
+	case nil:
+		return nil
+	case *string:
+		*a = string(doc)
+		return nil
+	case *json.RawMessage: // any JSON will do; proxies that compress may change the ETag around the sum
+		if !strings.Contains(res.Header.Get("ETag"), apiv1.DocumentTag(doc)) {
+			return errors.New("its ETag is not that of the document")
+		}
+	}
+	return json.Unmarshal(doc, answer)
 }
 
 // unreachable says why no answer came.
