@@ -75,6 +75,10 @@ const (
 	// ends early and says so.
 	MaxAnswerBytes = 16 << 20
 
+	// MaxUnreadBytes bounds the answers that a server is writing, all together, beyond the
+	// first 64 KiB of each.
+	MaxUnreadBytes = 128 << 20
+
 	// MaxSnapshotBytes bounds the snapshot of an investigation. What does not fit
 	// is replaced by its size, its digest, and where it can be read.
 	MaxSnapshotBytes = 4 << 20

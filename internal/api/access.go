@@ -57,7 +57,7 @@ func (x *request) admit() error {
 		return err
 	}
 	x.caller = caller
-	x.room.caller = caller.Subject
+	x.room.caller, x.unread.caller = caller.Subject, caller.Subject
 	requestLogOf(x.ctx).subject = caller.Subject
 	if rt.anyone {
 		return nil

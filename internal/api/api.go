@@ -21,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/cases"
 	"tasker.example/tasker/internal/dlq"
@@ -65,6 +66,10 @@ type Options struct {
 	// InflightWait, or two seconds, and are answered with 503 and Retry-After.
 	MaxInflightBytes int64
 	InflightWait     time.Duration
+	// MaxUnreadBytes bounds the answers of all requests together that are being written,
+	// beyond 64 KiB of each; 0 means [tasker.MaxUnreadBytes]. Beyond it requests wait for a
+	// second, or for InflightWait, and are answered as well with 503.
+	MaxUnreadBytes int64
 
 	Timeout time.Duration // of one request, besides what a claim waits; 0 means [DefaultTimeout]
 	Version string
@@ -133,6 +138,10 @@ func New(stopping context.Context, o Options) http.Handler {
 	s.inflight = newInflight(&inflight{
 		most: cmp.Or(o.MaxInflightBytes, DefaultMaxInflightBytes), largest: o.MaxBodyBytes, free: freeBytes, wait: cmp.Or(o.InflightWait, inflightWait),
 	})
+	unread := cmp.Or(o.MaxUnreadBytes, tasker.MaxUnreadBytes)
+	s.unread = newInflight(&inflight{
+		most: unread, largest: min(tasker.MaxAnswerBytes, unread/2), free: freeAnswer, wait: cmp.Or(o.InflightWait, answerWait),
+	})
 	s.leases, s.auth, s.certificates = leaseTokens{db: o.DB}, o.Auth, o.WorkerCertificates
 	s.found = s.newFound(o.Now)
 	s.live = o.Feed.complete(o.DB, o.Log)
@@ -199,7 +208,8 @@ type server struct {
 	mux       *http.ServeMux
 	byPattern map[string]*route
 	methods   map[string]map[string]bool // of the paths without parameters
-	inflight  *inflight
+	inflight  *inflight                  // bodies
+	unread    *inflight                  // answers
 
 	*description
 }

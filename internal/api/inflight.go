@@ -16,8 +16,7 @@ import (
 
 // Bodies of requests that are in flight take memory: about seven bytes for each
 // byte of the body at the worst, while it is read, checked and stored (a test
-// measures it). The server reads no more at once than it has room for. Answers that
-// are being written take memory, too, for as long as their readers like.
+// measures it). The server reads no more at once than it has room for.
 const (
 	// DefaultMaxInflightBytes of bodies take up to 512 MiB of memory.
 	DefaultMaxInflightBytes = 64 << 20
@@ -29,11 +28,6 @@ const (
 	// drainTime is how long the rest of a body that is refused may take to arrive.
 	// A client that is still sending would not read the answer.
 	drainTime = 5 * time.Second
-
-	// freeAnswer is how much of each answer is not counted.
-	freeAnswer = 64 << 10
-	// answerWait is how long an answer waits for others to be read.
-	answerWait = time.Second
 )
 
 // errNoRoom says that too many bytes of other requests are in flight.

@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"strconv"
 	"time"
 
 	"tasker.example/tasker"
@@ -84,12 +83,7 @@ func (s *server) answerReport(x *request, q tasker.IncidentReportQuery) (err err
 	if x.text("format") != asMarkdown {
 		return x.answer(http.StatusOK, r)
 	}
-	doc := []byte(incidentreport.Markdown(r))
-	x.done()
-	x.w.Header().Set("Content-Type", "text/markdown; charset=utf-8")
-	x.w.Header().Set("Content-Length", strconv.Itoa(len(doc)))
-	_, _ = x.w.Write(doc) // when the client is gone, there is nobody to tell
-	return nil
+	return x.send(http.StatusOK, "text/markdown; charset=utf-8", []byte(incidentreport.Markdown(r)))
 }
 
 // instant returns a parameter that is an instant; zero when it is not given.

@@ -237,27 +237,33 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// respond answers with a JSON document.
+// respond answers with a JSON document that is small.
 func respond(w http.ResponseWriter, status int, body any) error {
+	doc, err := encode(body)
+	if err != nil {
+		return err
+	}
+	begin(w, status, jsonMedia, len(doc))
+	_, _ = w.Write(doc) // when the client is gone, there is nobody to tell
+	return nil
+}
+
+func encode(body any) ([]byte, error) {
 	var doc bytes.Buffer
 	enc := json.NewEncoder(&doc)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(body); err != nil {
-		return fmt.Errorf("encode the response: %w", err)
+		return nil, fmt.Errorf("encode the response: %w", err)
 	}
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(doc.Len()))
-	w.WriteHeader(status)
-	_, _ = w.Write(doc.Bytes()) // when the client is gone, there is nobody to tell
-	return nil
+	return doc.Bytes(), nil
 }
 
-// answer sends the document of a request that went well. Who reads it slowly takes no
-// other's turn, and no room for bodies.
-func (x *request) answer(status int, body any) error {
-	x.done()
-	return respond(x.w, status, body)
+// begin writes the head of an answer.
+func begin(w http.ResponseWriter, status int, media string, size int) {
+	h := w.Header()
+	h.Set("Content-Type", media)
+	h.Set("Content-Length", strconv.Itoa(size))
+	w.WriteHeader(status)
 }
 
 // convert converts each element of a list; the result is never null.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -47,6 +48,14 @@ func (s *server) reportResults(x *request) error {
 	}
 	answer := answerReports(reports, receipt)
 	answer.Steps = claimedSteps(key, worker, receipt.Next)
+	err = x.answer(http.StatusOK, answer)
+	if len(receipt.Next) == 0 || !errors.Is(err, errNoRoom) {
+		return err
+	}
+	if err := s.giveBack(x, worker, receipt.Next); err != nil {
+		return err
+	}
+	answer.Steps = []apiv1.ClaimedStep{}
 	return x.answer(http.StatusOK, answer)
 }
 

@@ -154,7 +154,7 @@ func (s *server) stepRoutes() []*route {
 			summary: "Report the outcome of an external step",
 			about: "For the system that the step waits for. {step} is the step's UUID or its name, so who knows the task needs to ask for nothing else. " +
 				"Safe to repeat; another outcome than the first is a CONFLICT.",
-			body:    apiv1.Completion{},
+			body: apiv1.Completion{}, repeatable: true,
 			answers: map[int]any{http.StatusOK: apiv1.Step{}},
 			serve:   s.completeStep,
 		},
@@ -285,7 +285,7 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 		{
 			method: "POST", path: workPath + "/claims", id: "claimSteps", class: overload.Claims, needs: access.ActAsWorker, tag: tag,
 			summary: "Take steps to execute, waiting up to wait_ms for some",
-			body:    apiv1.ClaimSteps{}, wait: maxWait, maxBody: freeBytes,
+			body:    apiv1.ClaimSteps{}, wait: maxWait, maxBody: freeBytes, repeatable: true,
 			answers: map[int]any{http.StatusOK: apiv1.ClaimedSteps{}},
 			serve:   s.claimSteps,
 		},
@@ -294,7 +294,7 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			summary: "Take the steps that the message broker announced",
 			about: "Hands out those that are enqueued and that the worker can execute. Messages of all of them may be acknowledged then: " +
 				"the others are elsewhere by now, or are announced again.",
-			body:    apiv1.TakeSteps{},
+			body: apiv1.TakeSteps{}, repeatable: true,
 			answers: map[int]any{http.StatusOK: apiv1.ClaimedSteps{}},
 			serve:   s.takeSteps,
 		},
@@ -311,7 +311,7 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			summary: "Report outcomes of steps and, with claim, take the next ones",
 			about: "Safe to repeat: the same result again is accepted and not applied twice. Each result is taken or rejected by itself. " +
 				"A failure is taken however its error looks; what cannot be stored of it is replaced.",
-			body:    apiv1.ReportResults{},
+			body: apiv1.ReportResults{}, repeatable: true,
 			answers: map[int]any{http.StatusOK: apiv1.ReportAnswer{}},
 			serve:   s.reportResults,
 		},
@@ -415,7 +415,8 @@ type route struct {
 	wait         time.Duration // that it may take beyond the server's timeout
 	keyed        bool          // a header Idempotency-Key makes it safe to repeat
 	quiet        bool          // its requests are logged for debugging only
-	unmetered    bool          // its bodies do not wait for room in memory
+	unmetered    bool          // its bodies and answers do not wait for room in memory
+	repeatable   bool          // sent again, it does nothing twice; all GETs are
 	serve        func(*request) error
 
 	rule    access.Rule   // of needs, public and anyone
@@ -448,6 +449,7 @@ type request struct {
 	quietly bool        // nothing happened that a log should tell
 	leave   func()      // ends what counts for the limit of the route's class
 	room    reservation // of the body
+	unread  reservation // of the answer
 }
 
 // run serves a request whose route is known.
@@ -456,7 +458,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 	defer cancel()
 	x := &request{w: w, r: r, ctx: ctx, cancel: cancel, route: rt, server: s, quietly: rt.quiet, leave: func() {}}
 	if !rt.unmetered {
-		x.room = reservation{of: s.inflight, class: rt.class}
+		x.room, x.unread = reservation{of: s.inflight, class: rt.class}, reservation{of: s.unread, class: rt.class}
 	}
 	defer x.done()
 	note := requestLogOf(ctx)

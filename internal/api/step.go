@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
-	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -171,15 +170,15 @@ func (x *request) bare(doc json.RawMessage) error {
 	tag := `"` + apiv1.DocumentTag(doc) + `"`
 	h := x.w.Header()
 	h.Set("ETag", tag)
-	x.done() // who reads it slowly takes no other's turn
 	if x.r.Header.Get("If-None-Match") == tag {
 		x.w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	h.Set("Content-Type", jsonMedia)
-	h.Set("Content-Length", strconv.Itoa(len(doc)))
-	_, _ = x.w.Write(doc) // when the client is gone, there is nobody to tell
-	return nil
+	err := x.send(http.StatusOK, jsonMedia, doc)
+	if err != nil {
+		h.Del("ETag")
+	}
+	return err
 }
 
 // The three shapes of [apiv1.StepAction], as the specification has them. They are for the

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -82,7 +83,11 @@ func (s *server) answerSteps(x *request, key *leaseKey, worker tasker.ID, steps 
 	if len(steps) > 0 && x.r.Context().Err() != nil {
 		return s.giveBack(x, worker, steps)
 	}
-	return x.answer(http.StatusOK, apiv1.ClaimedSteps{Steps: claimedSteps(key, worker, steps)})
+	err := x.answer(http.StatusOK, apiv1.ClaimedSteps{Steps: claimedSteps(key, worker, steps)})
+	if errors.Is(err, errNoRoom) {
+		return errors.Join(s.giveBack(x, worker, steps), err)
+	}
+	return err
 }
 
 func (s *server) takeSteps(x *request) error {
@@ -117,13 +122,13 @@ func (s *server) takeSteps(x *request) error {
 // giveBackTime is for the release of steps whose worker hung up.
 const giveBackTime = 5 * time.Second
 
-// giveBack releases what nobody is there to receive.
+// giveBack releases what nobody is there to receive, or what there is no room to send.
 func (s *server) giveBack(x *request, worker tasker.ID, steps []tasker.Assignment) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), giveBackTime)
 	defer cancel()
 	leases := convert(steps, tasker.Assignment.Lease)
 	if _, _, err := s.engine.Release(ctx, worker, leases); err != nil {
-		return fmt.Errorf("give back %d steps of a worker that hung up: %w", len(steps), err)
+		return fmt.Errorf("give back %d steps that no worker received: %w", len(steps), err)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxDocumentBytes": tasker.MaxDocumentBytes, "MaxDocumentValues": tasker.MaxDocumentValues, "MaxDocumentKeys": tasker.MaxDocumentKeys,
 		"MaxDocumentDepth": tasker.MaxDocumentDepth, "MaxStringBytes": tasker.MaxStringBytes, "MaxNumberDigits": tasker.MaxNumberDigits,
 		"MaxFailureBytes": tasker.MaxFailureBytes, "MaxInlineInputBytes": tasker.MaxInlineInputBytes, "MaxItemListBytes": tasker.MaxItemListBytes, "MaxInputBytes": tasker.MaxInputBytes,
-		"MaxClaimBytes": tasker.MaxClaimBytes, "MaxAnswerBytes": tasker.MaxAnswerBytes, "MaxSnapshotBytes": tasker.MaxSnapshotBytes,
+		"MaxClaimBytes": tasker.MaxClaimBytes, "MaxAnswerBytes": tasker.MaxAnswerBytes, "MaxUnreadBytes": tasker.MaxUnreadBytes, "MaxSnapshotBytes": tasker.MaxSnapshotBytes,
 		"MaxEntryNoteBytes": tasker.MaxEntryNoteBytes, "MaxTemplateBytes": tasker.MaxTemplateBytes, "MaxSteps": tasker.MaxSteps, "MaxTriageKeys": tasker.MaxTriageKeys, "MaxSearchAttributes": tasker.MaxSearchAttributes, "MaxAttributeBytes": tasker.MaxAttributeBytes,
 		"MaxEvidenceAttempts": tasker.MaxEvidenceAttempts, "MaxReportEntries": tasker.MaxReportEntries, "MaxReportCases": tasker.MaxReportCases,
 		"MaxReportMembers": tasker.MaxReportMembers, "MaxReportEvents": tasker.MaxReportEvents,
