@@ -41,7 +41,7 @@ func (rt *route) checkAccess() {
 	rt.rule = rule
 }
 
-// admit finds out who is calling, and refuses what they may not do, before anything of
+// admit finds out who is calling, and refuses what they may not do in any namespace, before anything of
 // the request is read. Its context has then what the caller may see.
 func (x *request) admit() error {
 	rt := x.route
@@ -68,8 +68,7 @@ func (x *request) admit() error {
 	if err := rt.rule.Refusal(caller.Identity); err != nil {
 		return err
 	}
-	if x.leave, err = x.server.gate.Enter(x.ctx, rt.class, caller.Subject); err != nil {
-		x.leave = func() {}
+	if err := x.takeTurn(caller.Subject); err != nil {
 		return err
 	}
 	if rt.wait > 0 { // what waits for work does so no longer than the caller is known
@@ -83,6 +82,26 @@ func (x *request) admit() error {
 		return x.mayUse(namespace)
 	}
 	return nil
+}
+
+// takeTurn returns when the request may be served. Its body is read before, so that nobody takes a
+// turn by sending slowly.
+func (x *request) takeTurn(caller string) error {
+	gate, class := x.server.gate, x.route.class
+	if err := gate.Admit(class, caller); err != nil {
+		return err
+	}
+	if x.route.body != nil {
+		x.receive()
+		if tasker.CodeOf(x.received.err) == tasker.Unavailable {
+			return x.received.err
+		}
+	}
+	leave, err := gate.Turn(x.ctx, class, caller)
+	if err == nil {
+		x.leave = leave
+	}
+	return err
 }
 
 // auditRefusal records that a caller who is known may not do what was asked.

@@ -1,9 +1,11 @@
 package api_test
 
 import (
+	"bufio"
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,5 +128,41 @@ func TestWhoGivesUpTakesNoTurn(t *testing.T) {
 		if c.Running != 0 || c.Waiting != 0 {
 			t.Errorf("%+v is counted", c)
 		}
+	}
+}
+
+// Whoever sends bodies that do not end takes no turn: 16 of two callers keep nobody from a repair.
+func TestWhoSendsSlowlyTakesNoTurn(t *testing.T) {
+	t.Parallel()
+	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Operations: {Running: 16, Waiting: 160, Wait: 20 * time.Millisecond}}})
+	h, _ := guarded(t, func(o *api.Options) { o.Gate = gate })
+	for _, name := range []string{"slow", "sluggish"} {
+		header := h.bearer(name, "operator@shop")
+		for range 8 {
+			c := h.holdBody("/v1/tasks/cancel", 10, header, "Expect: 100-continue")
+			if said, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(said, "100 Continue") { // its body is being read
+				t.Fatalf("%q %v", said, err)
+			}
+		}
+	}
+	got := h.send("DELETE", "/v1/tasks/0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f", nil, h.bearer("ann", "operator@shop"))
+	if got.status != http.StatusNotFound {
+		t.Errorf("a repair beside bodies that do not end: %d %s", got.status, got.text)
+	}
+}
+
+// What would have neither a turn nor a place to wait is refused before its body is read.
+func TestWhatIsRefusedIsNotRead(t *testing.T) {
+	t.Parallel()
+	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Operations: {Running: 1}}})
+	h := newHarness(t, func(o *api.Options) { o.Gate = gate })
+	leave, err := gate.Enter(t.Context(), overload.Operations, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leave()
+	c := h.holdBody("/v1/tasks/cancel", 10, "Expect: 100-continue")
+	if said, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(said, "503") {
+		t.Errorf("%q %v", said, err)
 	}
 }

@@ -63,8 +63,27 @@ func invalidBody(faults []tasker.Fault) error {
 	return tasker.Errorf(tasker.Invalid, "the body is not valid: %s%s", faults[0], more).WithDetails(faults)
 }
 
-// body reads the body and returns it with its content type.
+// A received is a body, or what is wrong with it.
+type received struct {
+	doc   []byte
+	media string
+	err   error
+}
+
+// receive reads the body. What is wrong with it is told after what its caller may not do.
+func (x *request) receive() {
+	x.received.doc, x.received.media, x.received.err = x.readBody()
+}
+
+// body returns the body with its content type.
 func (x *request) body() (doc []byte, media string, err error) {
+	if x.received.doc == nil && x.received.err == nil { // of a route without turns
+		x.receive()
+	}
+	return x.received.doc, x.received.media, x.received.err
+}
+
+func (x *request) readBody() (doc []byte, media string, err error) {
 	if media, err = x.media(); err != nil {
 		return nil, "", err
 	}

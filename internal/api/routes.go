@@ -438,18 +438,19 @@ type param struct {
 
 // A request is one HTTP request on the way to its response.
 type request struct {
-	w       http.ResponseWriter
-	r       *http.Request
-	ctx     context.Context // ends with the request or its time
-	cancel  func()          // ends ctx
-	route   *route
-	server  *server
-	caller  *auth.Caller
-	query   url.Values  // checked, with defaults
-	quietly bool        // nothing happened that a log should tell
-	leave   func()      // ends what counts for the limit of the route's class
-	room    reservation // of the body
-	unread  reservation // of the answer
+	w        http.ResponseWriter
+	r        *http.Request
+	ctx      context.Context // ends with the request or its time
+	cancel   func()          // ends ctx
+	route    *route
+	server   *server
+	caller   *auth.Caller
+	received received
+	query    url.Values  // checked, with defaults
+	quietly  bool        // nothing happened that a log should tell
+	leave    func()      // ends what counts for the limit of the route's class
+	room     reservation // of the body
+	unread   reservation // of the answer
 }
 
 // run serves a request whose route is known.

@@ -93,20 +93,42 @@ func New(o Options) *Gate {
 	return g
 }
 
-// Enter returns when a request of a class may be served. The request is over when leave
-// was called, which may be called several times. The error is a [Refusal] or that of ctx.
-// A caller without a name shares with nobody: one of a server that asks nobody who they are.
+// Enter returns when a request of a class may be served: it is [Gate.Admit] and [Gate.Turn].
 func (g *Gate) Enter(ctx context.Context, class Class, caller string) (leave func(), err error) {
+	if err := g.Admit(class, caller); err != nil {
+		return nil, err
+	}
+	return g.Turn(ctx, class, caller)
+}
+
+// Admit counts a request for the rate of its caller, and refuses one that would have no turn
+// and no place to wait for one. What follows it, such as reading the body, takes no turn. The
+// error is a [Refusal].
+func (g *Gate) Admit(class Class, caller string) error {
 	if g == nil {
-		return func() {}, nil
+		return nil
 	}
 	q := g.classes[class]
 	if class.rated() && caller != "" {
 		if wait := g.callers.take(caller); wait > 0 {
 			q.overRate.Add(1)
-			return nil, tooFast(wait, fmt.Sprintf("%s sends more than %g requests a second (limits.requests_per_second)", caller, g.callers.perSecond))
+			return tooFast(wait, fmt.Sprintf("%s sends more than %g requests a second (limits.requests_per_second)", caller, g.callers.perSecond))
 		}
 	}
+	if full, is := q.isFull(caller); is {
+		return refuse(class, q.limit, full)
+	}
+	return nil
+}
+
+// Turn returns when a request of a class that was admitted may be served. The request is over when leave
+// was called, which may be called several times. The error is a [Refusal] or that of ctx.
+// A caller without a name shares with nobody: one of a server that asks nobody who they are.
+func (g *Gate) Turn(ctx context.Context, class Class, caller string) (leave func(), err error) {
+	if g == nil {
+		return func() {}, nil
+	}
+	q := g.classes[class]
 	t, err := q.enter(ctx, caller)
 	if err != nil {
 		if full, ok := err.(errFull); ok { //nolint:errorlint // it is never wrapped

@@ -75,51 +75,77 @@ func (q *queue) enter(ctx context.Context, name string) (*ticket, error) {
 func (q *queue) join(name string) (*ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := q.callers[name]
-	if c == nil {
-		c = &caller{name: name}
-	}
+	c := q.caller(name)
 	t := &ticket{of: c}
-	switch {
-	case q.mayRun(c):
-		q.run(c)
-	case q.running < q.limit.Running && q.limit.Waiting == 0:
-		q.overShare.Add(1)
-		return nil, errFull{byCaller: true}
-	case q.waiting >= q.limit.Waiting && !q.makeRoom(c):
-		q.full.Add(1)
-		return nil, errFull{}
-	case name != "" && len(c.waiting) >= Share(q.limit.Waiting):
-		q.overShare.Add(1)
-		return nil, errFull{byCaller: true}
-	default:
-		t.turn = make(chan struct{})
-		if c.waiting = append(c.waiting, t); len(c.waiting) == 1 {
-			q.turns = append(q.turns, c)
-		}
-		q.waiting++
+	if full, is := q.noPlace(c); is {
+		return nil, full
 	}
 	q.callers[name] = c
+	if q.mayRun(c) {
+		q.run(c)
+		return t, nil
+	}
+	if q.waiting >= q.limit.Waiting {
+		q.makeRoom()
+	}
+	t.turn = make(chan struct{})
+	if c.waiting = append(c.waiting, t); len(c.waiting) == 1 {
+		q.turns = append(q.turns, c)
+	}
+	q.waiting++
 	return t, nil
 }
 
+// caller returns what there is of a caller.
+func (q *queue) caller(name string) *caller {
+	if c := q.callers[name]; c != nil {
+		return c
+	}
+	return &caller{name: name}
+}
+
+// isFull reports whether a request of a caller could neither run nor wait.
+func (q *queue) isFull(name string) (errFull, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.noPlace(q.caller(name))
+}
+
+// noPlace counts a request that can neither run nor wait, and reports whether it is one.
+func (q *queue) noPlace(c *caller) (errFull, bool) {
+	switch {
+	case q.mayRun(c):
+		return errFull{}, false
+	case q.running < q.limit.Running && q.limit.Waiting == 0, c.name != "" && q.limit.Waiting > 0 && len(c.waiting) >= Share(q.limit.Waiting):
+		q.overShare.Add(1)
+		return errFull{byCaller: true}, true
+	case q.waiting >= q.limit.Waiting && !q.canMakeRoom(c):
+		q.full.Add(1)
+		return errFull{}, true
+	}
+	return errFull{}, false
+}
+
+// canMakeRoom reports whether more requests wait of another caller than of one.
+func (q *queue) canMakeRoom(c *caller) bool {
+	return len(q.turns) > 0 && len(q.longest().waiting) > len(c.waiting)+1
+}
+
+// longest returns the caller of whom most requests wait.
+func (q *queue) longest() *caller {
+	return slices.MaxFunc(q.turns, func(a, b *caller) int { return len(a.waiting) - len(b.waiting) })
+}
+
 // makeRoom refuses the last request of the caller of whom most wait, for one of whom fewer
-// do, and reports whether it did.
-func (q *queue) makeRoom(c *caller) bool {
-	if len(q.turns) == 0 {
-		return false
-	}
-	most := slices.MaxFunc(q.turns, func(a, b *caller) int { return len(a.waiting) - len(b.waiting) })
-	if len(most.waiting) <= len(c.waiting)+1 {
-		return false
-	}
+// do.
+func (q *queue) makeRoom() {
+	most := q.longest()
 	last := most.waiting[len(most.waiting)-1]
 	most.waiting = most.waiting[:len(most.waiting)-1]
 	q.waiting--
 	q.overShare.Add(1)
 	last.pushed = true
 	close(last.turn)
-	return true
 }
 
 // mayRun reports whether one more of a caller may run. Whenever it may, none of the
