@@ -187,6 +187,39 @@ func TestLargeResultsWithSecretsDoNotKeepATaskFromItsInvestigation(t *testing.T)
 	}
 }
 
+// What is over its duration or its due time is known also when its investigation got a weightier reason meanwhile.
+func TestWhatWasInvestigatedAndRaisedIsNotInvestigatedAgain(t *testing.T) {
+	t.Parallel()
+	for code, over := range map[string]string{
+		tasker.MaxDuration: `UPDATE tasker.tasks SET ends_at = now() - interval '1 minute'`,
+		tasker.Overdue:     `UPDATE tasker.deadlines SET due_at = due_at - interval '10 minutes', warn_at = warn_at - interval '10 minutes', set_at = set_at - interval '10 minutes'`,
+	} {
+		h := newHarness(t)
+		_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
+			Namespace: h.Space, Name: "late", Version: "1.0.0", Lifecycle: tasker.Lifecycle{MaxDurationMinutes: 60},
+			Due: tasker.DueRules{AfterSeconds: 60, Overdue: tasker.OverdueInvestigate}, Steps: []tasker.StepTemplate{oneAttempt("one"), oneAttempt("two", "one")},
+		}, "")
+		h.Must(err)
+		task := h.createOf("late")
+		a := h.claim()
+		h.Exec(over)
+		h.sweep(1)
+		h.fail(a, false)
+		if e := h.entry(task); e.Reason != tasker.MaxRetriesExceeded || e.OriginalCode != code {
+			t.Fatalf("the investigation is %s, before %s", e.Reason, e.OriginalCode)
+		}
+		_, err = h.Engine.OperateStep(t.Context(), task, a.StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
+		h.Must(err)
+		h.end(task, tasker.EntryManuallyResolved)
+		h.sweep(0)
+		h.succeed(h.claim())
+		h.succeed(h.claim())
+		if s := h.State(task); s != tasker.TaskComplete {
+			t.Errorf("%s: the task is %s", code, s)
+		}
+	}
+}
+
 // A batch that takes longer than a statement may is made smaller.
 func TestASlowBatchIsMadeSmaller(t *testing.T) {
 	t.Parallel()

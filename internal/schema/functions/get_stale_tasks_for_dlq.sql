@@ -2,7 +2,7 @@
 -- their threshold, or have run past max_duration_minutes, or are overdue and are to be
 -- investigated then, and have no open investigation. Who recovered and stands still again is found again; who
 -- went on although its duration is over, or may, is known already, and so is who was found
--- overdue since it is due then. It reads one index range for each threshold in use, one for durations
+-- overdue since it is due then, whatever weightier reason the investigation was given since. It reads one index range for each threshold in use, one for durations
 -- and one for due times: its cost grows with what is due. A step that is being worked on within its own timeout is no standstill
 -- (steps_within_timeout), unless max_duration is over. A task at
 -- which the sweep has failed is left out until it is to be tried again
@@ -63,7 +63,7 @@ BEGIN
             (
                 SELECT e.task_uuid, e.namespace, e.name, e.state, e.state_since, e.stale_at, e.created_at, 'max_duration', e.ends_at
                 FROM tasker.tasks e
-                LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = e.task_uuid AND (d.resolution_status = 'pending' OR d.detail_code = 'max_duration')
+                LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = e.task_uuid AND (d.resolution_status = 'pending' OR 'max_duration' IN (d.detail_code, d.original_detail_code))
                 WHERE e.ends_at <= p_now AND e.stale_at IS NOT NULL AND d.task_uuid IS NULL
                   AND NOT EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = e.task_uuid AND q.hold_uuid IS NOT NULL OFFSET 0)
                   AND NOT EXISTS (
@@ -77,7 +77,7 @@ BEGIN
                 SELECT e.task_uuid, e.namespace, e.name, e.state, e.state_since, e.stale_at, e.created_at, 'overdue', o.due_at
                 FROM tasker.deadlines o
                 JOIN tasker.tasks e ON e.task_uuid = o.task_uuid
-                LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = e.task_uuid AND (d.resolution_status = 'pending' OR d.detail_code = 'overdue' AND d.dlq_timestamp >= o.due_at)
+                LEFT JOIN tasker.tasks_dlq d ON d.task_uuid = e.task_uuid AND (d.resolution_status = 'pending' OR 'overdue' IN (d.detail_code, d.original_detail_code) AND d.dlq_timestamp >= o.due_at)
                 WHERE o.due_at <= p_now AND o.ended_at IS NULL AND o.investigate AND e.stale_at IS NOT NULL AND d.task_uuid IS NULL
                   AND NOT EXISTS (
                       SELECT FROM tasker.workflow_steps w
