@@ -11,6 +11,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -216,6 +217,50 @@ func TestWhatWasInvestigatedAndRaisedIsNotInvestigatedAgain(t *testing.T) {
 		h.succeed(h.claim())
 		if s := h.State(task); s != tasker.TaskComplete {
 			t.Errorf("%s: the task is %s", code, s)
+		}
+	}
+}
+
+// A task whose step has waited for a limit for long is not stale when the step is handed out, or is back in the queue.
+func TestATaskThatHasWaitedForALimitIsNotStale(t *testing.T) {
+	t.Parallel()
+	for _, free := range []string{"report", "no limit"} {
+		h := newHarness(t)
+		h.register("single", tasker.Lifecycle{MaxStepsInProcessMinutes: 30}, oneAttempt("one"))
+		server, by := tasker.LimitRef{Kind: tasker.ServerLimit}, engine.LimitChange{Actor: "ann", Reason: "r"}
+		_, err := h.Engine.SetLimit(t.Context(), server, tasker.LimitValue{MaxInProgress: 1}, by)
+		h.Must(err)
+		h.createOf("single")
+		first := h.claim()
+		task := h.createOf("single")
+		if list := h.claims(); len(list) > 0 {
+			t.Fatalf("claimed %v", list)
+		}
+		if n := h.Count(`SELECT count(*) FROM tasker.held_steps WHERE task_uuid = $1`, task); n != 1 {
+			t.Fatalf("%d steps are put aside", n)
+		}
+		h.stand(task, 2*time.Hour)
+		h.sweep(0)
+		if free == "report" {
+			h.succeed(first)
+		} else {
+			h.Must(h.Engine.DeleteLimit(t.Context(), server, by))
+			_, err = h.Engine.Tick(t.Context())
+			h.Must(err)
+			if n := h.Count(`SELECT count(*) FROM tasker.ready_steps WHERE task_uuid = $1`, task); n != 1 {
+				t.Fatalf("%d steps are back in the queue", n)
+			}
+			h.sweep(0)
+		}
+		a := h.claim()
+		h.sweep(0)
+		if a.TaskUUID != task || h.State(task) != tasker.TaskStepsInProcess {
+			t.Errorf("%s: the task is %s", free, h.State(task))
+		}
+		for minutes, want := range map[int]int{29: 0, 31: 1} {
+			if n := h.Count(`SELECT count(*) FROM tasker.get_stale_tasks_for_dlq(10, clock_timestamp() + make_interval(mins => $1)) WHERE task_uuid = $2`, minutes, task); n != want {
+				t.Errorf("%s: %d tasks are stale after %d minutes, want %d", free, n, minutes, want)
+			}
 		}
 	}
 }

@@ -82,6 +82,10 @@ func (db *DB) backFromLimits(ctx context.Context, of, which []tasker.ID) (namesp
 			}
 		}
 		namespaces, err = column[string](ctx, tx, backFromLimits, tasks, steps, db.queue.ttlMS, db.queue.announce)
+		if err != nil {
+			return err
+		}
+		_, err = tx.SettleTasks(ctx, tasksOnce(tasks), Operator{}) // their time runs from here on
 		return err
 	})
 	if err != nil {
