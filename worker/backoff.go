@@ -59,8 +59,19 @@ func keyRefused(err error) bool {
 	return code == tasker.Unauthorized || code == tasker.Forbidden
 }
 
-// forgotten reports whether the backend does not know worker id. An error that something
-// else was not found, such as a path, does not count.
+// forgotten reports whether the backend does not know what has the id, such as this worker. An error
+// that something else was not found, such as a path with the id in it, does not count.
 func forgotten(err error, id tasker.ID) bool {
-	return tasker.CodeOf(err) == tasker.NotFound && strings.Contains(err.Error(), id.String())
+	return tasker.CodeOf(err) == tasker.NotFound && names(err.Error(), id.String())
+}
+
+// names reports whether a text has the id otherwise than in a path.
+func names(text, id string) bool {
+	for {
+		before, after, found := strings.Cut(text, id)
+		if !found || !strings.HasSuffix(before, "/") {
+			return found
+		}
+		text = after
+	}
 }

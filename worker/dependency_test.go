@@ -247,6 +247,7 @@ func TestFetchingAResult(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail      func(n int) error
 		gone      bool
+		pathless  bool // the server does not know the path
 		calls     int
 		failure   string // its type; empty for a success
 		permanent bool
@@ -259,12 +260,16 @@ func TestFetchingAResult(t *testing.T) {
 		"another key":      {fail: func(int) error { return tasker.Errorf(tasker.Unauthorized, "not valid") }, calls: 5, failure: worker.InputUnavailable},
 		"not this step":    {fail: func(int) error { return tasker.Errorf(tasker.Forbidden, "not now") }, calls: 5, failure: worker.InputUnavailable},
 		"a foreign answer": {fail: func(int) error { return tasker.Errorf(tasker.NotFound, "no such page") }, calls: 5, failure: worker.InputUnavailable},
+		"another server":   {pathless: true, calls: 5, failure: worker.InputUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
-				a, _ := referring(f)
+				a, parent := referring(f)
+				if c.pathless {
+					c.fail = func(int) error { return noSuchPath("/v1/tasks/%s/results/%s", a.TaskUUID, parent) }
+				}
 				if c.gone {
 					f.results = nil
 				}
@@ -301,6 +306,11 @@ func TestFetchingAResult(t *testing.T) {
 			})
 		})
 	}
+}
+
+// noSuchPath is what a server says that does not know the path of a request.
+func noSuchPath(path string, ids ...any) error {
+	return tasker.Errorf(tasker.NotFound, "no such path: %s; /api-docs/openapi.json lists those there are", fmt.Sprintf(path, ids...))
 }
 
 func unavailableUntil(n, good int) error {

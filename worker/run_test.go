@@ -285,6 +285,48 @@ func TestOutcomesAreSentUntilAnswered(t *testing.T) {
 	}
 }
 
+// A strayBackend is in part another server, which does not know the paths of requests.
+type strayBackend struct {
+	*fake
+	stray atomic.Bool
+}
+
+func (b *strayBackend) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	if b.stray.Load() {
+		return tasker.Receipt{}, noSuchPath("/v1/workers/%s/results", id)
+	}
+	return b.fake.Report(ctx, id, list, claim)
+}
+
+func (b *strayBackend) Heartbeat(ctx context.Context, id tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
+	if b.stray.Load() {
+		return tasker.Beat{}, noSuchPath("/v1/workers/%s/heartbeat", id)
+	}
+	return b.fake.Heartbeat(ctx, id, leases)
+}
+
+// A path that names the worker and is not known does not mean that the worker is not.
+func TestAPathThatIsNotKnownDoesNotForgetTheWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		b := &strayBackend{fake: f}
+		w := worker.New(b, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 1})
+		w.HandleRaw("run", takes(time.Millisecond))
+		r := start(t, w)
+		b.stray.Store(true)
+		f.add(step("run"))
+		elapse(25 * time.Second)
+		b.stray.Store(false)
+		elapse(15 * time.Second)
+		if n := f.count("register"); n != 1 || len(f.steps()) != 1 {
+			t.Errorf("registered %d times, %d outcomes accepted, want one of each", n, len(f.steps()))
+		}
+		if err := r.stopped(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAnEngineThatForgetsTheWorkerIsToldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
