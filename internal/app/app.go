@@ -114,7 +114,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	holds = hold.New(db, e, hold.Options{Breaker: breakerOf(c.Breaker), Log: o.Log})
 	why := explain.New(db, explain.Options{Log: o.Log, Unknown: m.NotExplained})
 	p := parts{db: db, engine: e, explain: why, dlq: d, operations: ops, holds: holds, cases: groups, line: line, relay: relay, teller: teller, auth: callers, gate: newGate(o.Config), metrics: m.Handler(), templates: templatefile.Faulty(c.Server.Templates, s.templateFaults), faults: s.faults(),
-		loops: slices.Concat(e.Loops(), d.Loops(), ops.Loops(), holds.Loops(), groups.Loops(), teller.Loops())}
+		loops: slices.Concat(e.Loops(), d.Loops(), ops.Loops(), holds.Loops(), groups.Loops(), relay.Loops(), teller.Loops())}
 	if p.auth != nil && p.auth.Provider == nil {
 		if err := s.warnWithoutKeys(ctx, db); err != nil {
 			return err

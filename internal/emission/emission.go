@@ -118,6 +118,29 @@ func (r *Relay) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+const (
+	adoptEvery   = time.Minute
+	adoptTimeout = time.Minute // the first pass also settles what the sinks have not got
+	adoptAtOnce  = 1000
+)
+
+// Loops returns what is done for events although there may be no sink.
+func (r *Relay) Loops() []*loop.Loop {
+	return []*loop.Loop{{Name: "adopt events of a restored database", Every: adoptEvery, Retry: firstRest, Timeout: adoptTimeout, Spare: true, Pass: r.Adopt, Log: r.Log}}
+}
+
+// Adopt marks events of a database that was restored from a dump, some in one transaction.
+func (r *Relay) Adopt(ctx context.Context) (time.Duration, error) {
+	n, err := r.DB.AdoptRestored(ctx, adoptAtOnce)
+	if n > 0 {
+		r.Log.InfoContext(ctx, "the database was restored from a dump: its events are marked as old", "events", n)
+	}
+	if n == adoptAtOnce {
+		return loop.AtOnce, err
+	}
+	return 0, err
+}
+
 // Names lists the sinks.
 func (r *Relay) Names() []string {
 	names := make([]string, len(r.lines))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/emission"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/feed"
 	"tasker.example/tasker/internal/mqtest"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
@@ -652,6 +654,87 @@ func TestEventsBeforeTheLastOneOfARestoredDatabaseAreSent(t *testing.T) {
 	h.restoreAll()
 	h.relay(h.DB, nil, h.webhook(r.URL))
 	h.Eventually("all are published", func() bool { return h.states("webhook") == "3 published" })
+}
+
+// However many events a restored database has, and however short the time of an operation is, sinks
+// get what is new, and the old events are marked a few at a time.
+func TestALargeRestoredDatabaseIsAdoptedInParts(t *testing.T) {
+	t.Parallel()
+	h, r := newHarness(t), newReceiver(t)
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
+	h.investigate()
+	h.Exec(`INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes)
+		SELECT dlq_entry_uuid, 'updated', 'op', 'pending', 'pending', 'before' FROM tasker.tasks_dlq, generate_series(1, 6000)`)
+	e := h.investigate()
+	h.Exec(`INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, state, published_at)
+		SELECT 'webhook', position, event_uuid, task_uuid, 'published', now() FROM tasker.outbox`)
+	h.Exec(`ANALYZE tasker.outbox`)
+	h.restoreAll()
+	h.relay(h.DB, func(o *emission.Options) { o.StoreTimeout = 50 * time.Millisecond }, h.webhook(r.URL))
+	after := h.investigate()
+	h.Eventually("an event of the restored database is received", func() bool { return r.tasks()[after.TaskUUID.String()] > 0 })
+	if got := r.tasks(); len(got) != 1 {
+		t.Errorf("received events of %d tasks, want those of the new one: %v", len(got), got)
+	}
+	h.adopts(6_000)
+	h.note(e, "later")
+	h.Eventually("an event of an old task is received", func() bool { return r.tasks()[e.TaskUUID.String()] == 1 })
+	if left := h.Count(`SELECT count(*) FROM tasker.outbox WHERE written_in >= pg_snapshot_xmax(pg_current_snapshot())`); left > 0 {
+		t.Errorf("%d events are not marked", left)
+	}
+}
+
+// adopts has a relay without sinks mark the events of a restored database, which are many.
+func (h *harness) adopts(many int) {
+	h.Helper()
+	adopter := emission.New(emission.Options{DB: h.DB})
+	for passes := 1; ; passes++ {
+		next, err := adopter.Adopt(h.Context())
+		h.Must(err)
+		if next == 0 {
+			if passes <= many/1000 {
+				h.Errorf("%d events are marked in %d passes", many, passes)
+			}
+			return
+		}
+	}
+}
+
+// The feed goes on after a restore although there is no sink, and who reads from the beginning
+// misses none of the old events.
+func TestTheFeedOfARestoredDatabaseGoesOn(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	e := h.investigate()
+	h.restoreAll()
+	live := feed.New(h.DB, feed.Options{Every: 5 * time.Millisecond})
+	address := netip.MustParseAddr("192.0.2.1")
+	now, err := live.Now(t.Context())
+	h.Must(err)
+	next := func(after feed.Point) func(notes string, n int) {
+		r, err := live.Read(t.Context(), after, address)
+		h.Must(err)
+		t.Cleanup(r.Close)
+		return func(what string, n int) {
+			t.Helper()
+			for got := 0; got < n; {
+				list, err := r.Next(t.Context(), patience)
+				if got += len(list); err != nil || len(list) == 0 || got > n {
+					t.Fatalf("%s: got %d events and %v, want %d", what, got, err, n)
+				}
+			}
+		}
+	}
+	follow := next(now)
+	h.note(e, "later")
+	follow("before the old events are marked", 1)
+	if _, err := live.Read(t.Context(), feed.Point{}, address); tasker.CodeOf(err) != tasker.Unavailable {
+		t.Errorf("read from the beginning: %v, want Unavailable", err)
+	}
+	h.adopts(1)
+	h.note(e, "later still")
+	follow("after the old events are marked", 1)
+	next(feed.Point{})("from the beginning", 3)
 }
 
 // A database that is restored while servers run does not keep events from their

@@ -52,6 +52,9 @@ type Event struct {
 // or a standby that was promoted. Points of before do not hold there.
 var ErrReplaced = errors.New("the database was restored, or a standby took its place")
 
+// errRestored keeps a reader from missing events that are not marked yet.
+var errRestored = tasker.Errorf(tasker.Unavailable, "the database was restored, and a server is still marking its events; try again soon")
+
 // A Feed is safe for concurrent use.
 type Feed struct {
 	Options
@@ -100,6 +103,15 @@ func (f *Feed) Read(ctx context.Context, after Point, address netip.Addr) (*Read
 	if after.Before > h.Transaction || after.Database != "" && after.Database != h.Database {
 		return nil, tasker.Errorf(tasker.Invalid, "the id to resume from, %s, is of another database, or of before this one was restored or a standby was promoted: "+
 			"read from the beginning", after)
+	}
+	if after == (Point{}) {
+		adopted, err := f.db.Adopted(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !adopted {
+			return nil, errRestored
+		}
 	}
 	r := &Reader{
 		feed: f, point: after, database: h.Database, address: overload.Network(address), subject: access.IdentityOf(ctx).Subject, scope: access.ScopeOf(ctx),

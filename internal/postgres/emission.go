@@ -18,47 +18,6 @@ type DueEvent struct {
 	Due time.Time
 }
 
-// A database that was restored from a dump counts its transactions anew, so what it
-// holds was written in its future. Such events count as written long ago; those that
-// a sink had not got are on its list: those after the last that it has there, or all
-// since it is known, and those before it that were committed after the sink had looked, which
-// the transactions tell among themselves. Everything visible now is settled by that, so the
-// sink is told of what is not visible in this snapshot.
-const adoptRestored = `
-WITH now AS MATERIALIZED (
-    SELECT pg_current_snapshot() AS snapshot, pg_snapshot_xmax(pg_current_snapshot()) AS next, pg_snapshot_xmin(pg_current_snapshot()) AS horizon
-),
-sink AS MATERIALIZED (
-    SELECT s.sink, s.created_at, s.taken_before, s.opened_in
-    FROM now n
-    CROSS JOIN tasker.emission_sinks s
-    WHERE s.events AND (s.taken_before > n.next OR pg_snapshot_xmax(s.opened_in) > n.next)
-    FOR NO KEY UPDATE OF s
-),
-adopted AS (
-    UPDATE tasker.emission_sinks s
-    SET taken_before = n.horizon, opened_in = n.snapshot
-    FROM sink k
-    CROSS JOIN now n
-    WHERE s.sink = k.sink
-),
-missed AS (
-    INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, namespace, next_attempt_at)
-    SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.namespace, o.created_at
-    FROM sink s
-    CROSS JOIN LATERAL (SELECT max(e.position) AS position FROM tasker.emissions e WHERE e.sink = s.sink) last
-    JOIN tasker.outbox o ON o.position > coalesce(last.position, 0) AND o.created_at >= s.created_at
-    UNION ALL
-    SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.namespace, o.created_at
-    FROM sink s
-    JOIN tasker.outbox o ON o.written_in >= s.taken_before AND (s.opened_in IS NULL OR NOT pg_visible_in_snapshot(o.written_in, s.opened_in))
-    ON CONFLICT DO NOTHING
-)
-UPDATE tasker.outbox o
-SET written_in = '3'
-FROM now n
-WHERE o.written_in > n.next`
-
 // One that got messages only is new to events.
 const openSink = `
 INSERT INTO tasker.emission_sinks AS s (sink) VALUES ($1)
@@ -75,14 +34,7 @@ func (db *DB) OpenMessageSink(ctx context.Context, sink string) error {
 
 // OpenSink makes a sink known. A new one is told of what happens from now on.
 func (db *DB) OpenSink(ctx context.Context, sink string) error {
-	err := db.InTx(ctx, func(tx *Tx) error {
-		if _, err := tx.Exec(ctx, openSink, sink); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, adoptRestored)
-		return err
-	})
-	if err != nil {
+	if _, err := db.pool.Exec(ctx, openSink, sink); err != nil {
 		return fmt.Errorf("make sink %s known: %w", sink, err)
 	}
 	return nil
@@ -90,7 +42,8 @@ func (db *DB) OpenSink(ctx context.Context, sink string) error {
 
 // A lease of which two thirds are left is not renewed, and what is not new is not
 // taken: at rest nothing is written. New is what is not visible in opened_in; what
-// could be passed over by another taken_before counts as new, so that it is.
+// could be passed over by another taken_before counts as new, so that it is. Events of a
+// restored database that are not adopted yet are not new, see adoptSinks.
 const holdSink = `
 WITH kept AS MATERIALIZED (
     SELECT s.failing_since, s.next_try_at, s.taken_before, s.opened_in
@@ -107,7 +60,7 @@ SELECT h.failing_since IS NOT NULL AS failing, greatest(h.next_try_at - clock_ti
     greatest(h.taken_before, pg_snapshot_xmax(h.opened_in)) > pg_snapshot_xmax(pg_current_snapshot()) OR (
         SELECT o.position
         FROM tasker.outbox o
-        WHERE o.written_in >= h.taken_before
+        WHERE o.written_in >= h.taken_before AND o.written_in < pg_snapshot_xmax(pg_current_snapshot())
           AND (o.written_in < pg_snapshot_xmin(pg_current_snapshot()) OR h.opened_in IS NULL OR NOT pg_visible_in_snapshot(o.written_in, h.opened_in))
         ORDER BY o.written_in, o.position
         LIMIT 1
@@ -162,7 +115,7 @@ sink AS MATERIALIZED (
 fresh AS MATERIALIZED (
     SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.namespace, o.created_at
     FROM sink s
-    JOIN tasker.outbox o ON o.written_in >= s.taken_before
+    JOIN tasker.outbox o ON o.written_in >= s.taken_before AND o.written_in < pg_snapshot_xmax(pg_current_snapshot())
     WHERE NOT EXISTS (SELECT FROM tasker.emissions e WHERE e.sink = $1 AND e.position = o.position)
       AND (s.opened_in IS NULL OR NOT pg_visible_in_snapshot(o.written_in, s.opened_in))
     ORDER BY o.position
@@ -194,7 +147,7 @@ func (db *DB) TakeEvents(ctx context.Context, sink string, limit int) (n int, er
 	if !ahead {
 		return n, nil
 	}
-	return n, db.OpenSink(ctx, sink)
+	return n, db.adoptSinks(ctx)
 }
 
 // An event waits for those before it of its task, unless they were set aside: what

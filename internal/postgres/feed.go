@@ -37,10 +37,12 @@ func (db *DB) Horizon(ctx context.Context) (h Horizon, err error) {
 // Two events of one task were written in the order of their positions, by
 // transactions one of which had ended when the other wrote. That with the later
 // event may have the lower id, and when another between them is still open, the
-// horizon lies between the two.
+// horizon lies between the two. Events of a restored database that are not adopted yet
+// are of no transaction that could end, see adoptSinks: they divide nothing.
 const splitTasks = `
 WITH ahead AS MATERIALIZED (
-    SELECT o.position FROM tasker.outbox o WHERE o.written_in >= $2::bigint::text::xid8
+    SELECT o.position FROM tasker.outbox o
+    WHERE o.written_in >= $2::bigint::text::xid8 AND o.written_in < pg_snapshot_xmax(pg_current_snapshot())
 ),
 since AS MATERIALIZED (
     SELECT min(position) AS position FROM ahead
@@ -50,6 +52,7 @@ recent AS MATERIALIZED (
         max(o.written_in::text::bigint) OVER (PARTITION BY o.task_uuid ORDER BY o.position) AS newest_so_far
     FROM since s
     JOIN tasker.outbox o ON o.position >= s.position
+    WHERE o.written_in < pg_snapshot_xmax(pg_current_snapshot())
 )
 SELECT coalesce(min(r.written_in), 0)
 FROM recent r

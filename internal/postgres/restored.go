@@ -1,0 +1,92 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+)
+
+// A database that was restored from a dump counts its transactions anew, so what it
+// holds was written in its future: in transactions that have not begun. Such events count
+// as written long ago; those that a sink had not got are on its list: those after the last
+// that it has there, or all since it is known, and those before it that were committed after
+// the sink had looked, which the transactions tell among themselves. Everything visible now is
+// settled by that, so the sink is told of what is not visible in this snapshot. The events
+// themselves are marked by adoptEvents; until then they are passed over because of their transactions.
+const adoptSinks = `
+WITH now AS MATERIALIZED (
+    SELECT pg_current_snapshot() AS snapshot, pg_snapshot_xmax(pg_current_snapshot()) AS next, pg_snapshot_xmin(pg_current_snapshot()) AS horizon
+),
+sink AS MATERIALIZED (
+    SELECT s.sink, s.created_at, s.taken_before, s.opened_in
+    FROM now n
+    CROSS JOIN tasker.emission_sinks s
+    WHERE s.events AND (s.taken_before > n.next OR pg_snapshot_xmax(s.opened_in) > n.next)
+    FOR NO KEY UPDATE OF s
+),
+adopted AS (
+    UPDATE tasker.emission_sinks s
+    SET taken_before = n.horizon, opened_in = n.snapshot
+    FROM sink k
+    CROSS JOIN now n
+    WHERE s.sink = k.sink
+)
+INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, namespace, next_attempt_at)
+SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.namespace, o.created_at
+FROM sink s
+CROSS JOIN LATERAL (SELECT max(e.position) AS position FROM tasker.emissions e WHERE e.sink = s.sink) last
+JOIN tasker.outbox o ON o.position > coalesce(last.position, 0) AND o.created_at >= s.created_at
+UNION ALL
+SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.namespace, o.created_at
+FROM sink s
+JOIN tasker.outbox o ON o.written_in >= s.taken_before AND (s.opened_in IS NULL OR NOT pg_visible_in_snapshot(o.written_in, s.opened_in))
+ON CONFLICT DO NOTHING`
+
+// What is visible was written before the next transaction, or by one of the database that
+// the dump is of. The lowest come first: transactions of this database come to them first.
+// While a sink is not adopted, the numbers of the old transactions are still needed.
+const adoptEvents = `
+WITH now AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot()) AS next),
+old AS MATERIALIZED (
+    SELECT o.position
+    FROM now n
+    JOIN tasker.outbox o ON o.written_in >= n.next
+    WHERE NOT EXISTS (SELECT FROM tasker.emission_sinks s WHERE s.events AND (s.taken_before > n.next OR pg_snapshot_xmax(s.opened_in) > n.next))
+    ORDER BY o.written_in, o.position
+    LIMIT $1
+    FOR NO KEY UPDATE OF o SKIP LOCKED
+)
+UPDATE tasker.outbox o SET written_in = '3' FROM old WHERE o.position = old.position`
+
+// AdoptRestored marks events of a database that was restored from a dump as written before
+// all that happens here, up to limit, and returns how many. Before the first it settles what
+// the sinks have not got. It is done when it marks fewer than limit.
+func (db *DB) AdoptRestored(ctx context.Context, limit int) (int, error) {
+	if err := db.adoptSinks(ctx); err != nil {
+		return 0, err
+	}
+	tag, err := db.pool.Exec(ctx, adoptEvents, limit)
+	if err != nil {
+		return 0, fmt.Errorf("adopt the events of a restored database: %w", err)
+	}
+	return int(tag.RowsAffected()), nil
+}
+
+func (db *DB) adoptSinks(ctx context.Context) error {
+	if _, err := db.pool.Exec(ctx, adoptSinks); err != nil {
+		return fmt.Errorf("adopt the sinks of a restored database: %w", err)
+	}
+	return nil
+}
+
+const restoredEvents = `
+SELECT EXISTS (SELECT FROM tasker.outbox o WHERE o.written_in >= pg_snapshot_xmax(pg_current_snapshot()))`
+
+// Adopted reports whether no events of a restored database are left that are to be
+// marked.
+func (db *DB) Adopted(ctx context.Context) (bool, error) {
+	left := false
+	if err := db.pool.QueryRow(ctx, restoredEvents).Scan(&left); err != nil {
+		return false, fmt.Errorf("look for events of a restored database: %w", err)
+	}
+	return !left, nil
+}
