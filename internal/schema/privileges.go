@@ -109,6 +109,7 @@ var hiddenFromReader = []string{
 	"schedule_firings.reason", "schedule_history.reason", "schedules.paused_reason",
 	"debounced_tasks.debounce_key", "unique_tasks.unique_key", "operations.reason", "operations.request_key", "operations.causes", "operation_items.failure_text", "operation_items.failure_cause",
 	"breaker_counts.cause", "breaker_counts.cause_key", "holds.reason", "holds.cause", "holds.cause_key", "hold_history.reason", "hold_releases.failure",
+	"limit_keys.key", "task_limits.key",
 }
 
 // A privilege is one that a role has, or should have. An empty grantee is PUBLIC.

@@ -182,6 +182,8 @@ func TestTheReaderReadsWhatDashboardsShowAndNoPayload(t *testing.T) {
 		`SELECT data FROM tasker.outbox`:                      "permission denied for table outbox",
 		`SELECT source FROM tasker.task_templates`:            "permission denied for table task_templates",
 		`SELECT secret FROM tasker.lease_key`:                 "permission denied for table lease_key",
+		`SELECT key FROM tasker.limit_keys`:                   "permission denied for table limit_keys",
+		`SELECT key FROM tasker.task_limits`:                  "permission denied for table task_limits",
 		`SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks`: "permission denied for function create_dlq_entry",
 		`UPDATE tasker.tasks SET priority = 9`: "permission denied for table tasks",
 		`DELETE FROM tasker.workers`:           "permission denied for table workers",
