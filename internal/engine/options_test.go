@@ -569,6 +569,41 @@ func TestRequestsAreMergedUntilTheirTaskStarts(t *testing.T) {
 	}
 }
 
+// By when a task is to be begun is what the last of its requests says that says so.
+func TestAMergedRequestSaysByWhenTheTaskIsToBeBegun(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("index", enginetest.Step("a"))
+	made, err := h.debounced(`{}`, nil)
+	h.Must(err)
+	wantBy := func(what string, want time.Duration) {
+		t.Helper()
+		got := h.taskOf(made.TaskUUID).Options.StartBy
+		if got == nil || time.Until(*got).Round(time.Minute) != want {
+			t.Fatalf("%s: it is to be begun by %v, want in %s", what, got, want)
+		}
+		if n := h.Count(`SELECT count(*) FROM tasker.task_starts WHERE task_uuid = $1 AND start_by = $2`, made.TaskUUID, *got); n != 1 {
+			t.Fatalf("%s: %d servers look then", what, n)
+		}
+	}
+	merge := func(change func(*tasker.NewTask)) {
+		t.Helper()
+		_, err := h.debounced(`{}`, change)
+		h.Must(err)
+	}
+	merge(func(r *tasker.NewTask) { r.StartWithin = time.Hour })
+	wantBy("within an hour", 2*time.Hour)
+	merge(func(r *tasker.NewTask) { r.StartBy = time.Now().Add(90 * time.Minute) })
+	wantBy("by an instant", 90*time.Minute)
+	merge(func(r *tasker.NewTask) { r.StartBy = time.Now().Add(3 * time.Hour) })
+	wantBy("by a later one", 3*time.Hour)
+	h.Exec(`UPDATE tasker.tasks SET start_at = start_at - interval '30 minutes'`)
+	merge(nil)
+	wantBy("half an hour later", 3*time.Hour+30*time.Minute)
+	h.overdueNow()
+	h.wantState(made.TaskUUID, tasker.TaskCancelled)
+}
+
 // A task that was found due does not start when a request was merged into it meanwhile: what would begin then
 // would not see the contexts of the requests that follow.
 func TestATaskWhoseStartWasMovedDoesNotStart(t *testing.T) {

@@ -59,7 +59,10 @@ func (tx *Tx) WaitingTask(ctx context.Context, t *CreatedTask) (*WaitingTask, er
 	return found, nil
 }
 
-// $1 task, $2 context, $3 its size, $4 wait and $5 time to begin in ms, $6 who asks and $7 why.
+// By when the task is to be begun is what the last request says that says so; where it says nothing, that moves with the start, so that no task
+// ends as expired that could not have started.
+//
+// $1 task, $2 context, $3 its size, $4 wait and $5 time to begin in ms, $6 who asks and $7 why, $8 by when it is to be begun.
 const mergeRequest = `
 WITH was AS MATERIALIZED (
     SELECT t.task_uuid, t.start_at, t.context_bytes, clock_timestamp() AS at,
@@ -73,13 +76,18 @@ moved AS (
     SET context = $2::text::jsonb, context_bytes = $3, start_at = w.starts, ends_at = t.ends_at + (w.starts - w.start_at), updated_at = w.at,
         options = jsonb_strip_nulls(t.options || jsonb_build_object(
             'merged_requests', coalesce((t.options ->> 'merged_requests')::int, 0) + 1,
-            'start_by', CASE WHEN $5::bigint > 0 THEN to_jsonb(w.starts + interval '1 millisecond' * $5::bigint) ELSE t.options -> 'start_by' END))
+            'start_by', coalesce($8::timestamptz, CASE
+                WHEN $5::bigint > 0 THEN w.starts + interval '1 millisecond' * $5::bigint
+                ELSE (t.options ->> 'start_by')::timestamptz + (w.starts - w.start_at)
+            END)))
     FROM was w
     WHERE t.task_uuid = w.task_uuid
     RETURNING t.task_uuid, (t.options ->> 'start_by')::timestamptz AS start_by
 ),
 begun AS (
-    UPDATE tasker.task_starts x SET start_by = m.start_by FROM moved m WHERE x.task_uuid = m.task_uuid
+    INSERT INTO tasker.task_starts (task_uuid, start_by)
+    SELECT m.task_uuid, m.start_by FROM moved m WHERE m.start_by IS NOT NULL
+    ON CONFLICT (task_uuid) DO UPDATE SET start_by = excluded.start_by
 ),
 steps AS (
     UPDATE tasker.workflow_steps s
@@ -96,7 +104,8 @@ FROM was w`
 // attributes of another request, and start so much later.
 func (tx *Tx) MergeRequest(ctx context.Context, task tasker.ID, t *CreatedTask) error {
 	o := t.Options
-	tag, err := tx.Exec(ctx, mergeRequest, task, string(t.Request.Context), t.ContextSize, o.Debounce.Wait.Milliseconds(), o.StartWithin.Milliseconds(), t.Request.Initiator, t.Request.Reason)
+	tag, err := tx.Exec(ctx, mergeRequest, task, string(t.Request.Context), t.ContextSize, o.Debounce.Wait.Milliseconds(), o.StartWithin.Milliseconds(),
+		t.Request.Initiator, t.Request.Reason, timeOrNil(o.StartBy))
 	if err != nil {
 		return fmt.Errorf("merge a request: %w", insertionError(err))
 	}
