@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/hold"
 )
@@ -113,6 +114,28 @@ func TestWhatWaitsGoesOnInAnotherVersion(t *testing.T) {
 	if len(plan.Refusals) != 2 || plan.Refusals[0].Code != tasker.RefusedWaiting || plan.Refusals[1].Code != tasker.RefusedItems {
 		t.Errorf("the plan is %+v", plan)
 	}
+}
+
+// The due time of a step goes with the step.
+func TestTheDueTimeOfARemovedStepIsForgotten(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	late := enginetest.Step("late", "charge")
+	late.Due = tasker.DueRules{AfterSeconds: 60, Overdue: tasker.OverdueInvestigate}
+	h.version("1.0.0", enginetest.Step("charge"), late)
+	task := h.Create("order")
+	_, err := h.Engine.ChangeDue(t.Context(), task, tasker.DueChange{StepUUID: h.step(task, "late").UUID, DueAt: new(time.Now().Add(time.Hour)), Actor: "ann"})
+	h.Must(err)
+	h.version("1.1.0", enginetest.Step("charge"))
+	h.change(task, "1.1.0")
+	h.dueLater(2 * time.Hour)
+	n, err := dlq.New(h.DB, dlq.Options{}).Sweep(t.Context())
+	h.Must(err)
+	if left := h.Count(`SELECT count(*) FROM tasker.deadlines`); n != 0 || left != 0 {
+		t.Errorf("the sweep moved %d tasks, and %d due times are left", n, left)
+	}
+	h.accepted(success(h.claimOne("charge"), `1`))
+	h.wantState(task, tasker.TaskComplete)
 }
 
 // A task that is being undone, and one of steps that depend on each other in a cycle, stay as

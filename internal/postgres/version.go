@@ -116,7 +116,11 @@ const (
 	LayAll               // all, of a step that has not begun
 )
 
+// A due time goes with its step: an investigation may follow it.
 const removeSteps = `
+WITH due AS (
+    DELETE FROM tasker.deadlines d WHERE d.task_uuid = $1 AND d.step_uuid = ANY ($2)
+)
 DELETE FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND s.step_uuid = ANY ($2) AND s.state = 'pending'`
 
 const forgetDeferred = `
