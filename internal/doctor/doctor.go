@@ -26,10 +26,14 @@ const (
 // openTooLong is from when on a transaction that is open is a fault, unless the options say otherwise.
 const openTooLong = time.Hour
 
+// openTooFar is how many transactions a standby may be behind with what it reads: it does not say since when.
+const openTooFar = 1_000_000
+
 // Options of an examination.
 type Options struct {
 	Timeout time.Duration         // of each check
 	Open    time.Duration         // for how long a transaction may be open; 0 means an hour
+	Behind  int                   // for how many transactions a standby may keep rows; 0 means a million
 	Begins  func(what string)     // called before what may take long
 	Tell    func(f Finding) error // called with what each check has found
 }
@@ -126,13 +130,14 @@ func (d *doctor) objects(ctx context.Context, tx pgx.Tx) error {
 	return d.say("objects", faults, "all indexes and constraints are valid")
 }
 
-// Replication slots without a reader keep rows as open transactions do.
+// Replication slots without a reader keep rows as open transactions do, and so do standbys that have
+// hot_standby_feedback, with a slot or without, for the queries that run there.
 const openTransactions = `
 SELECT line FROM (
     SELECT format('process %s (%s of user %s) has a transaction open since %s: end it, or run SELECT pg_terminate_backend(%1$s)', a.pid,
         coalesce(nullif(a.application_name, ''), 'without a name'), a.usename, to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) AS line, a.xact_start AS since
     FROM pg_stat_activity a
-    WHERE a.datname = current_database() AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL) AND a.xact_start <= clock_timestamp() - $1::interval AND a.pid <> pg_backend_pid()
+    WHERE a.backend_type = 'client backend' AND a.datname = current_database() AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL) AND a.xact_start <= clock_timestamp() - $1::interval AND a.pid <> pg_backend_pid()
     UNION ALL
     SELECT format('transaction %L of user %s is prepared since %s: run COMMIT PREPARED or ROLLBACK PREPARED', p.gid, p.owner, to_char(p.prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')), p.prepared
     FROM pg_prepared_xacts p
@@ -141,6 +146,15 @@ SELECT line FROM (
     SELECT format('replication slot %s keeps rows and nobody reads from it: SELECT pg_drop_replication_slot(%L) if nobody will', s.slot_name, s.slot_name), 'infinity'
     FROM pg_replication_slots s
     WHERE NOT s.active AND s.xmin IS NOT NULL
+    UNION ALL
+    SELECT format('standby %s (process %s) keeps the rows of the last %s transactions: end what has been open there for long, or set hot_standby_feedback = off on it',
+        coalesce(nullif(k.name, ''), 'without a name'), k.pid, age(k.xmin)), 'infinity'
+    FROM (
+        SELECT r.application_name AS name, r.pid, r.backend_xmin AS xmin FROM pg_stat_replication r
+        UNION ALL
+        SELECT s.slot_name, s.active_pid, s.xmin FROM pg_replication_slots s WHERE s.active
+    ) k
+    WHERE age(k.xmin) >= $3
 ) x
 ORDER BY since, line
 LIMIT $2`
@@ -148,7 +162,7 @@ LIMIT $2`
 // transactions looks for what keeps PostgreSQL from removing rows that were deleted or changed.
 func (d *doctor) transactions(ctx context.Context, tx pgx.Tx) error {
 	most := cmp.Or(d.Open, openTooLong)
-	rows, err := tx.Query(ctx, openTransactions, most, shownOpen)
+	rows, err := tx.Query(ctx, openTransactions, most, shownOpen, cmp.Or(d.Behind, openTooFar))
 	if err != nil {
 		return fmt.Errorf("look for open transactions: %w", err)
 	}
@@ -156,7 +170,15 @@ func (d *doctor) transactions(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return fmt.Errorf("look for open transactions: %w", err)
 	}
-	return d.say("transactions", faults, fmt.Sprintf("none that this user can see has been open for %s", most))
+	sound := fmt.Sprintf("none that this user can see has been open for %s", most)
+	standby := false
+	if err := tx.QueryRow(ctx, `SELECT pg_is_in_recovery()`).Scan(&standby); err != nil {
+		return fmt.Errorf("look for open transactions: %w", err)
+	}
+	if standby {
+		sound += " on this standby; those of the primary are seen there only: run this check on the primary as well"
+	}
+	return d.say("transactions", faults, sound)
 }
 
 func (d *doctor) invariants(ctx context.Context, tx pgx.Tx) error {

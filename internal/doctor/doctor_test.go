@@ -77,17 +77,32 @@ func TestExamine(t *testing.T) {
 // a standby that is gone. Both are of a server of its own: they would keep the rows of other tests.
 func TestExamineWithoutSessions(t *testing.T) {
 	t.Parallel()
-	url := preparing(t)
+	pg, data := preparing(t)
+	url := pg.URL()
 	conn := connect(t, url)
 	if _, err := schema.Up(t.Context(), conn); err != nil {
 		t.Fatal(err)
 	}
-	slot := standby(t, url)
+	worker := vacuuming(t, connect(t, url))
+	slot := standby(t, url, "standby")
 	execute(t, conn, `SELECT pg_create_physical_replication_slot('unread')`) // keeps no rows
 	execute(t, conn, `BEGIN; SELECT txid_current(); PREPARE TRANSACTION 'it''s of a bank'`)
 	found, sound, err := examineFor(t, conn, time.Minute, time.Hour)
 	if err != nil || !sound {
 		t.Errorf("just prepared, and read by a standby: %v, %s", err, found)
+	}
+	bare := standby(t, url, "")
+	for range 3 {
+		execute(t, conn, `SELECT pg_current_xact_id()`)
+	}
+	if found, sound = examineBehind(t, conn, 1000); !sound {
+		t.Errorf("standbys that are not far behind:\n%s", found)
+	}
+	found, _ = examineBehind(t, conn, 3)
+	says(t, found, "transactions: standby standby (process ", "transactions: standby bare (process ", ") keeps the rows of the last ",
+		" transactions: end what has been open there for long, or set hot_standby_feedback = off on it\n")
+	if err := bare.Close(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	if err := slot.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -108,12 +123,47 @@ func TestExamineWithoutSessions(t *testing.T) {
 	execute(t, conn, `ROLLBACK PREPARED 'it''s of a bank'`)
 	execute(t, conn, `SELECT pg_drop_replication_slot('standby')`)
 	if found, sound, err = examineFor(t, conn, time.Minute, time.Nanosecond); err != nil || !sound {
-		t.Errorf("with neither: %v, %s", err, found)
+		t.Errorf("with neither, beside the autovacuum worker %d: %v, %s", worker, err, found)
 	}
+
+	// On a standby there are its own transactions only.
+	folder := ""
+	if err := conn.QueryRow(t.Context(), `SHOW data_directory`).Scan(&folder); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, conn, `COPY (SELECT WHERE false) TO '`+filepath.Join(folder, "standby.signal")+`'`)
+	if err := pg.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pg = start(t, data)
+	if found, sound, err = examineFor(t, connect(t, pg.URL()), time.Minute, time.Nanosecond); err != nil || !sound {
+		t.Errorf("on a standby: %v, %s", err, found)
+	}
+	says(t, found, "has been open for 1ns on this standby; those of the primary are seen there only: run this check on the primary as well\n")
 }
 
-// preparing starts a PostgreSQL that prepares transactions and serves standbys, as those of tests do not.
-func preparing(t *testing.T) string {
+// vacuuming has an autovacuum worker wait in a transaction until the test has ended.
+func vacuuming(t *testing.T, conn *pgx.Conn) (pid int) {
+	t.Helper()
+	execute(t, conn, `
+		CREATE FUNCTION awaited(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(77); RETURN n; END';
+		CREATE TABLE analyzed (n int) WITH (autovacuum_analyze_threshold = 1, autovacuum_analyze_scale_factor = 0);
+		CREATE INDEX ON analyzed (awaited(n));
+		SELECT pg_advisory_lock(77);
+		INSERT INTO analyzed SELECT generate_series(1, 100)`)
+	for pid == 0 {
+		err := conn.QueryRow(t.Context(), `SELECT coalesce(max(pid), 0) FROM pg_stat_activity
+			WHERE backend_type = 'autovacuum worker' AND wait_event_type = 'Lock' AND backend_xmin IS NOT NULL`).Scan(&pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return pid
+}
+
+// preparing starts a PostgreSQL that prepares transactions and serves standbys, as those of tests do not. It returns
+// the folder of its data as well.
+func preparing(t *testing.T) (pg *devpg.Server, data string) {
 	t.Helper()
 	dir, err := os.MkdirTemp(childproc.TempDir(1<<30), "tasker-test-") //nolint:usetesting // the folder above that of t.TempDir is closed to others
 	if err != nil {
@@ -123,19 +173,17 @@ func preparing(t *testing.T) string {
 	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL may run as another user
 		t.Fatal(err)
 	}
-	data := filepath.Join(dir, "data")
-	pg, err := devpg.Start(t.Context(), devpg.Options{DataDir: data})
+	data = filepath.Join(dir, "data")
+	pg, err = devpg.Start(t.Context(), devpg.Options{DataDir: data})
 	if err != nil {
 		t.Fatal(err)
 	}
 	execute(t, connect(t, pg.URL()), `ALTER SYSTEM SET max_prepared_transactions = 2`)
+	execute(t, connect(t, pg.URL()), `ALTER SYSTEM SET autovacuum_naptime = 1`)
 	if err := pg.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if pg, err = devpg.Start(t.Context(), devpg.Options{DataDir: data}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = pg.Stop(context.WithoutCancel(t.Context())) })
+	pg = start(t, data)
 	conn, rules := connect(t, pg.URL()), ""
 	if err := conn.QueryRow(t.Context(), `SHOW hba_file`).Scan(&rules); err != nil {
 		t.Fatal(err)
@@ -149,17 +197,28 @@ func preparing(t *testing.T) string {
 		t.Fatal(err)
 	}
 	execute(t, conn, `SELECT pg_reload_conf()`)
-	return pg.URL()
+	return pg, data
 }
 
-// standby reads from a slot, and says that it needs all rows of now, as a hot standby does.
-func standby(t *testing.T, url string) *pgconn.PgConn {
+// start starts the PostgreSQL of a folder until the test has ended.
+func start(t *testing.T, data string) *devpg.Server {
+	t.Helper()
+	pg, err := devpg.Start(t.Context(), devpg.Options{DataDir: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pg.Stop(context.WithoutCancel(t.Context())) })
+	return pg
+}
+
+// standby reads the log, from a slot if it has a name, and says that it needs all rows of now, as a hot standby does.
+func standby(t *testing.T, url, slot string) *pgconn.PgConn {
 	t.Helper()
 	conf, err := pgconn.ParseConfig(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf.RuntimeParams["replication"] = "true"
+	conf.RuntimeParams["replication"], conf.RuntimeParams["application_name"] = "true", "bare"
 	s, err := pgconn.ConnectConfig(t.Context(), conf)
 	for refused := new(pgconn.PgError); errors.As(err, &refused) && refused.Code == "28000"; { // until the rules are read again
 		s, err = pgconn.ConnectConfig(t.Context(), conf)
@@ -168,14 +227,18 @@ func standby(t *testing.T, url string) *pgconn.PgConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close(context.WithoutCancel(t.Context())) })
-	if _, err := s.Exec(t.Context(), "CREATE_REPLICATION_SLOT standby PHYSICAL RESERVE_WAL").ReadAll(); err != nil {
-		t.Fatal(err)
+	from := ""
+	if slot != "" {
+		from = "SLOT " + slot
+		if _, err := s.Exec(t.Context(), "CREATE_REPLICATION_SLOT "+slot+" PHYSICAL RESERVE_WAL").ReadAll(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	who, err := s.Exec(t.Context(), "IDENTIFY_SYSTEM").ReadAll() // its third column is where the log ends
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Frontend().SendQuery(&pgproto3.Query{String: "START_REPLICATION SLOT standby PHYSICAL " + string(who[0].Rows[0][2])})
+	s.Frontend().SendQuery(&pgproto3.Query{String: "START_REPLICATION " + from + " PHYSICAL " + string(who[0].Rows[0][2])})
 	if err := s.Frontend().Flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +260,8 @@ func standby(t *testing.T, url string) *pgconn.PgConn {
 		t.Fatal(err)
 	}
 	for kept := false; !kept; {
-		if err := conn.QueryRow(t.Context(), `SELECT xmin IS NOT NULL FROM pg_replication_slots WHERE slot_name = 'standby'`).Scan(&kept); err != nil {
+		if err := conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND xmin IS NOT NULL)
+			OR EXISTS (SELECT FROM pg_stat_replication WHERE $1 = '' AND backend_xmin IS NOT NULL)`, slot).Scan(&kept); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -228,8 +292,23 @@ func examine(t *testing.T, conn *pgx.Conn, timeout time.Duration) (found string,
 
 func examineFor(t *testing.T, conn *pgx.Conn, timeout, open time.Duration) (found string, sound bool, err error) {
 	t.Helper()
+	return examineWith(t, conn, doctor.Options{Timeout: timeout, Open: open})
+}
+
+// examineBehind examines with standbys that may keep the rows of so many transactions.
+func examineBehind(t *testing.T, conn *pgx.Conn, behind int) (found string, sound bool) {
+	t.Helper()
+	found, sound, err := examineWith(t, conn, doctor.Options{Timeout: time.Minute, Behind: behind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found, sound
+}
+
+func examineWith(t *testing.T, conn *pgx.Conn, o doctor.Options) (found string, sound bool, err error) {
+	t.Helper()
 	var b strings.Builder
-	sound, err = doctor.Examine(t.Context(), conn, doctor.Options{Timeout: timeout, Open: open, Begins: func(string) {}, Tell: func(f doctor.Finding) error {
+	o.Begins, o.Tell = func(string) {}, func(f doctor.Finding) error {
 		for _, fault := range f.Faults {
 			_, _ = fmt.Fprintf(&b, "%s: %s\n", f.Check, fault)
 		}
@@ -237,7 +316,8 @@ func examineFor(t *testing.T, conn *pgx.Conn, timeout, open time.Duration) (foun
 			_, _ = fmt.Fprintf(&b, "%s: ok %s\n", f.Check, f.Sound)
 		}
 		return nil
-	}})
+	}
+	sound, err = doctor.Examine(t.Context(), conn, o)
 	return b.String(), sound, err
 }
 
