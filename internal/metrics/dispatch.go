@@ -231,7 +231,7 @@ func (m *Metrics) observeBroker(ctx context.Context, o metric.Observer) error {
 		return nil
 	}
 	o.ObserveInt64(d.up, 1)
-	ctx, cancel := context.WithTimeout(ctx, brokerTime)
+	ctx, cancel := context.WithTimeout(ctx, m.atMost(brokerTime))
 	defer cancel()
 	if d.Broker.Canary != nil {
 		m.observeCanary(ctx, o)

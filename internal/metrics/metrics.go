@@ -55,8 +55,9 @@ type Metrics struct {
 	operations   operations
 	holds        []tasker.HoldGroup // read last; guarded by mu
 
-	lastRun atomic.Int64 // nanoseconds
-	slow    atomic.Bool  // the database did not answer the last collection's first question
+	lastRun atomic.Int64              // nanoseconds
+	slow    atomic.Bool               // the database did not answer the last collection's first question
+	end     atomic.Pointer[time.Time] // of the last collection's time; nil before the first
 	read    Read
 	log     *slog.Logger
 
@@ -136,25 +137,36 @@ func makeCounters(meter metric.Meter, list []counter) error {
 	return nil
 }
 
-// observeTime bounds what a scrape waits for the database, and lateTime what each
-// further question waits once it has not answered the first. Together they stay
-// below the 10 seconds that Prometheus waits: else a server whose database hangs
-// would look dead itself.
+// observeTime bounds what a scrape waits for one answer of the database, and lateTime
+// what each further question waits once it has not answered the first. All questions of
+// a collection together have collectTime: it stays below the 10 seconds that Prometheus
+// waits, else a server whose database hangs, or is slow, would look dead itself.
 const (
 	observeTime = 3 * time.Second
 	lateTime    = 500 * time.Millisecond
+	collectTime = 8 * time.Second
 )
 
 // databaseTime is what a question waits that is not the first of its collection.
 func (m *Metrics) databaseTime() time.Duration {
 	if m.slow.Load() {
-		return lateTime
+		return m.atMost(lateTime)
 	}
-	return observeTime
+	return m.atMost(observeTime)
+}
+
+// atMost is what is left of the time of the collection, if that is less than limit.
+func (m *Metrics) atMost(limit time.Duration) time.Duration {
+	if end := m.end.Load(); end != nil {
+		return min(limit, time.Until(*end))
+	}
+	return limit
 }
 
 // observe is the first callback of a collection.
 func (m *Metrics) observe(ctx context.Context, o metric.Observer) error {
+	end := time.Now().Add(collectTime)
+	m.end.Store(&end)
 	ctx, cancel := context.WithTimeout(ctx, observeTime)
 	defer cancel()
 	pending, namespaces, err := m.read(ctx)

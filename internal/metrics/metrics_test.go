@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -287,4 +288,48 @@ func TestAttributesHaveTheirNames(t *testing.T) {
 			t.Errorf("%s has the attributes %q, want %q", name, names, want)
 		}
 	}
+}
+
+// A database that answers every question, and none of them fast, keeps no scrape longer than
+// Prometheus waits: the server would look dead.
+func TestASlowDatabaseDelaysACollectionOnlySoLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		takes := func(ctx context.Context, d time.Duration) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(d):
+				return nil
+			}
+		}
+		const each = 2500 * time.Millisecond
+		p := newPlaceThatReads(t, func(ctx context.Context) (int64, []string, error) {
+			return 7, []string{"default"}, takes(ctx, 2*time.Second)
+		})
+		number := func(ctx context.Context) (int64, error) { return 1, takes(ctx, each) }
+		for _, err := range []error{
+			p.ObserveSchedules(p.provider, number),
+			p.ObserveDeadlines(p.provider, number),
+			p.ObserveDue(p.provider, func(ctx context.Context) (map[string]float64, error) { return nil, takes(ctx, each) }),
+			p.ObserveHolds(p.provider, func(ctx context.Context) ([]tasker.HoldGroup, error) { return nil, takes(ctx, each) }, func() int64 { return 0 }),
+			p.ObserveOperations(p.provider, func(ctx context.Context) (map[tasker.ItemState]int64, error) { return nil, takes(ctx, each) }),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 { // the second has as much time as the first
+			begun := time.Now()
+			series, _ := p.collect()
+			if took := time.Since(begun); took != 8*time.Second {
+				t.Errorf("a collection took %s, want 8s", took)
+			}
+			if got := series["tasker.dlq.pending_investigations"]; got != "7" {
+				t.Errorf("%q open investigations, want 7", got)
+			}
+			if got := series["tasker.schedules.failing"]; got != "1" {
+				t.Errorf("%q schedules fail, want 1; of %v", got, series)
+			}
+		}
+	})
 }
