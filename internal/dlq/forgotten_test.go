@@ -265,6 +265,38 @@ func TestATaskThatHasWaitedForALimitIsNotStale(t *testing.T) {
 	}
 }
 
+// What the sweep has set aside is so no more when its task has gone on.
+func TestWhatTheSweepSetAsideIsForgottenWhenItsTaskGoesOn(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	gone, stale := h.create(), h.create()
+	held := map[tasker.ID]tasker.Assignment{}
+	for range 2 {
+		a := h.claim()
+		held[a.TaskUUID] = a
+	}
+	h.stand(gone, time.Hour)
+	h.stand(stale, time.Hour)
+	h.poison("true")
+	_, _ = h.DLQ.Sweep(t.Context()) // which says that it failed
+	h.heal()
+	if n := h.Count(`SELECT count(*) FROM tasker.deferred_work WHERE kind = 'sweep'`); n != 2 {
+		t.Fatalf("%d tasks are set aside", n)
+	}
+	h.Exec(`UPDATE tasker.deferred_work SET retry_at = now() + interval '1 hour' WHERE task_uuid = $1`, stale)
+	h.succeed(held[gone])
+	h.sweep(0)
+	if n := h.Count(`SELECT count(*) FROM tasker.deferred_work WHERE task_uuid = $1`, stale); n != 1 || h.Count(`SELECT count(*) FROM tasker.deferred_work`) != 1 {
+		t.Errorf("%d rows of the task that is still stale", n)
+	}
+	h.Exec(`UPDATE tasker.deferred_work SET retry_at = now()`)
+	h.sweep(1)
+	if n := h.Count(`SELECT count(*) FROM tasker.deferred_work`); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+	h.succeed(held[stale])
+}
+
 // A batch that takes longer than a statement may is made smaller.
 func TestASlowBatchIsMadeSmaller(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,7 @@
 -- when there were such tasks it is looked beyond the batch, so that many of them
 -- cannot hide the rest. It is set aside (deferred_work) and tried again after a delay
 -- that doubles each time, so that it does not take the time of every batch; the row of
--- the task says what failed. Should the
+-- the task says what failed, and goes when the sweep has nothing more to do with the task. Should the
 -- time of the statement end in the middle of a task, what was done before stays done,
 -- and the task is set aside if it was tried by itself. A batch ends before its time does, so that large tasks do
 -- not stop it: what is left comes with the next. Any number may run at once; those
@@ -42,6 +42,7 @@ DECLARE
     _to      integer;
     _size    integer; -- of a part: more while they are quick; each task on its own where they cannot go together
     _began   timestamptz;
+    _asked   timestamptz;
     _singly  integer; -- up to here
     _moved   integer;
     _done    integer := 0;
@@ -69,11 +70,23 @@ BEGIN
         RETURN;
     END IF;
     FOREACH _reach IN ARRAY ARRAY[p_batch_size + p_skip, p_batch_size * 10 + p_skip] LOOP
+        _asked := clock_timestamp();
         SELECT count(*) AS seen, array_agg(s.task_uuid) AS tasks, array_agg(s.current_state) AS states, array_agg(s.state_since) AS since,
             array_agg(s.time_in_state_minutes) AS minutes, array_agg(s.threshold_minutes) AS thresholds,
             array_agg(s.detail_code) AS details, array_agg(s.dlq_reason) AS reasons
         INTO _due
         FROM tasker.get_due_tasks_for_dlq(_reach) s;
+        IF _due.seen < _reach THEN -- all that is due is known: what was set aside and is not among it has gone on by itself
+            DELETE FROM tasker.deferred_work f
+            WHERE (f.kind, f.task_uuid, f.step_uuid) IN (
+                SELECT o.kind, o.task_uuid, o.step_uuid
+                FROM tasker.deferred_work o
+                WHERE o.kind = 'sweep' AND o.retry_at <= _asked AND o.task_uuid <> ALL (coalesce(_due.tasks, '{}'))
+                ORDER BY o.retry_at
+                LIMIT 100
+                FOR UPDATE SKIP LOCKED
+            );
+        END IF;
         _from := 1 + p_skip;
         _size := 1;
         _singly := 0;
