@@ -117,7 +117,7 @@ func (x *request) auditRefusal(err error) {
 }
 
 // namespacesOf is an [access.Finder]. What is found of workers is kept, because it never
-// changes and they ask all the time.
+// changes and they ask all the time. A heartbeat may need it, and waits for no flood of requests.
 func (s *server) namespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
 	if kind != access.WorkerKind {
 		return s.db.NamespacesOf(ctx, kind, id)
@@ -125,7 +125,7 @@ func (s *server) namespacesOf(ctx context.Context, kind access.Kind, id tasker.I
 	if known := s.fleet.get(id); known != nil {
 		return known, nil
 	}
-	found, err := s.db.NamespacesOf(ctx, kind, id)
+	found, err := s.db.NamespacesOf(postgres.Use(ctx, postgres.Heartbeats), kind, id)
 	if err == nil && found != nil {
 		s.fleet.put(id, found)
 	}

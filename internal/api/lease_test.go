@@ -7,13 +7,17 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/api"
+	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/dlq"
+	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // computed returns the token that everybody can compute, as earlier versions gave
@@ -141,5 +145,42 @@ func TestTokensWhileAFleetIsUpgraded(t *testing.T) {
 	}
 	if !h.taken(worker, late, late.LeaseToken) {
 		t.Error("the worker's own token was refused")
+	}
+}
+
+// A server that has just started answers heartbeats while requests occupy all connections
+// that they may have: who the caller is, where the worker works and the key of its leases are looked up beside them.
+func TestTheFirstHeartbeatWaitsForNoRequests(t *testing.T) {
+	t.Parallel()
+	before, _ := guarded(t)
+	key := before.bearer("w", "worker@shop")
+	before.Space = "shop"
+	before.Template("order", enginetest.Step("charge"))
+	before.Create("order")
+	w := want[apiv1.RegisteredWorker](before, http.StatusCreated, "POST", "/v1/workers",
+		map[string]any{"name": "w", "namespaces": []string{"shop"}, "handlers": []string{"run"}, "max_concurrency": 1}, key)
+	claimed := want[apiv1.ClaimedSteps](before, http.StatusOK, "POST", "/v1/workers/"+w.WorkerUUID+"/claims", map[string]any{"max": 1}, key)
+	e := enginetest.At(t, before.URL, postgres.Options{MaxConns: 20})
+	h := serve(t, e, func(o *api.Options) { o.Auth = auth.New(auth.Options{DB: e.DB}) })
+	release := make(chan struct{})
+	var holding, done sync.WaitGroup
+	defer done.Wait()
+	defer close(release)
+	for range postgres.ForRequests(20) {
+		holding.Add(1)
+		done.Go(func() {
+			h.Must(e.DB.InTx(t.Context(), func(*postgres.Tx) error {
+				holding.Done()
+				<-release
+				return nil
+			}))
+		})
+	}
+	holding.Wait()
+	beat := want[apiv1.HeartbeatAnswer](h, http.StatusOK, "POST", "/v1/workers/"+w.WorkerUUID+"/heartbeat", apiv1.Leases{
+		Leases: []apiv1.Lease{{StepUUID: claimed.Steps[0].StepUUID, LeaseToken: claimed.Steps[0].LeaseToken}},
+	}, key)
+	if len(beat.Extended) != 1 {
+		t.Errorf("got %+v", beat)
 	}
 }

@@ -142,6 +142,7 @@ func claimedSteps(key *leaseKey, worker tasker.ID, steps []tasker.Assignment) []
 }
 
 func (s *server) heartbeat(x *request) error {
+	x.ctx = postgres.Use(x.ctx, postgres.Heartbeats)
 	worker, leases, err := s.readLeases(x)
 	if err != nil {
 		return err
@@ -301,7 +302,7 @@ func (t *leaseTokens) key(ctx context.Context) (*leaseKey, error) {
 	if t.read != nil {
 		return t.read, nil
 	}
-	k, err := t.db.LeaseKey(ctx)
+	k, err := t.db.LeaseKey(postgres.Use(ctx, postgres.Heartbeats)) // one of them may need it
 	if err != nil {
 		return nil, err
 	}
