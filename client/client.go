@@ -33,6 +33,8 @@ const (
 	maxAnswer    = 64 << 20 // bytes; a thousand snapshots fit
 	connections  = 64       // kept open to the server
 	dialTimeout  = 5 * time.Second
+	pingAfter    = 5 * time.Second // of silence on an HTTP/2 connection; with pingTimeout it is less than the default interval of heartbeats
+	pingTimeout  = 3 * time.Second
 	defaultAgent = "tasker-go-client"
 )
 
@@ -118,6 +120,7 @@ func defaultHTTP() *http.Client {
 			Proxy:                 http.ProxyFromEnvironment,
 			DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
 			ForceAttemptHTTP2:     true,
+			HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 			MaxIdleConnsPerHost:   connections,
 			IdleConnTimeout:       90 * time.Second,
 			TLSHandshakeTimeout:   10 * time.Second,
