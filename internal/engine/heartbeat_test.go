@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
 )
 
@@ -65,5 +66,36 @@ func TestAHeartbeatDoesNotWaitForAReport(t *testing.T) {
 	h.Must(err)
 	if got := extended(); len(got) != failing || len(beat.Lost) != 1 {
 		t.Errorf("afterwards %d leases are longer and %d lost, want %d and 1", len(got), len(beat.Lost), failing)
+	}
+}
+
+// A worker sends heartbeats as the lease allows that it was promised: a server with a shorter one does
+// not grant it less.
+func TestAWorkerHasTheLeaseThatItWasPromised(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	const long, short = 10 * engine.DefaultLease, engine.DefaultLease
+	server := func(lease time.Duration) *engine.Engine { return engine.New(h.DB, engine.Options{Lease: lease}) }
+	lasts := func(end time.Time, lease time.Duration) bool {
+		rest := time.Until(end)
+		return rest > lease/2 && rest < lease+time.Minute
+	}
+	for _, tt := range []struct{ promised, now, want time.Duration }{
+		{long, short, long}, {short, long, long}, {short, short, short},
+	} {
+		r, err := server(tt.promised).RegisterWorker(t.Context(), tasker.WorkerSpec{Name: "w", Namespaces: []string{enginetest.Namespace}, Handlers: []string{"run"}})
+		h.Must(err)
+		h.Create("single")
+		list, err := server(tt.now).Claim(t.Context(), r.WorkerUUID, 1, 0)
+		h.Must(err)
+		if len(list) != 1 || !lasts(list[0].LeaseExpiresAt, tt.want) {
+			t.Fatalf("promised %v, claimed %+v at a server with %v", tt.promised, list, tt.now)
+		}
+		beat, err := server(tt.now).Heartbeat(t.Context(), r.WorkerUUID, []tasker.Lease{list[0].Lease()}) // it has not heard of the worker
+		h.Must(err)
+		if len(beat.Extended) != 1 || !lasts(beat.Extended[0].ExpiresAt, tt.want) {
+			t.Errorf("promised %v, extended %+v at a server with %v", tt.promised, beat.Extended, tt.now)
+		}
 	}
 }

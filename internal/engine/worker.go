@@ -16,9 +16,10 @@ import (
 // A member is a worker that we have seen, remembered to spare a read a claim.
 type member struct {
 	spec  tasker.WorkerSpec
-	heard atomic.Int64 // when the database last heard of it from us, in Unix ns
-	drain atomic.Bool  // it gets no new work, for ever
-	gone  atomic.Bool  // it is not registered any more
+	lease time.Duration // that it was promised, by a server that may have had another one than this
+	heard atomic.Int64  // when the database last heard of it from us, in Unix ns
+	drain atomic.Bool   // it gets no new work, for ever
+	gone  atomic.Bool   // it is not registered any more
 }
 
 func (m *member) size() int { return workerBytes(m.spec) }
@@ -48,7 +49,7 @@ func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (taske
 	if err := e.db.AddWorker(ctx, w, r, e.bounds.Workers); err != nil {
 		return tasker.Registration{}, err
 	}
-	m := &member{spec: w}
+	m := &member{spec: w, lease: r.LeaseDuration}
 	m.heard.Store(time.Now().UnixNano())
 	e.workers.put(r.WorkerUUID, m)
 	return r, nil
@@ -128,11 +129,11 @@ func (e *Engine) drains(id tasker.ID) {
 func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
 	m, ok := e.workers.get(id)
 	if !ok {
-		spec, err := e.db.Worker(ctx, id)
+		spec, lease, err := e.db.Worker(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		m = &member{spec: spec}
+		m = &member{spec: spec, lease: lease}
 		e.workers.put(id, m)
 	}
 	heard, now := m.heard.Load(), time.Now().UnixNano()
@@ -369,7 +370,7 @@ func handingOut(ctx context.Context) (context.Context, context.CancelFunc) {
 
 func (e *Engine) claimant(worker tasker.ID, m *member) postgres.Claimant {
 	return postgres.Claimant{
-		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: e.lease, Without: e.aside.list(e.now()), Version: m.spec.Version,
+		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: max(e.lease, m.lease), Without: e.aside.list(e.now()), Version: m.spec.Version,
 	}
 }
 

@@ -401,17 +401,19 @@ const hearWorker = `
 UPDATE tasker.workers
 SET last_heartbeat_at = clock_timestamp()
 WHERE worker_uuid = $1 AND left_at IS NULL
-RETURNING draining_since IS NOT NULL AS drains`
+RETURNING draining_since IS NOT NULL AS drains, lease`
 
 // ExtendLeases moves the end of the leases that worker still holds, notes that it
-// lives, and says whether it drains. The result has all leases that it holds, those
+// lives, and says whether it drains. They last for the lease that it was promised, if that
+// is longer: its heartbeats come as that allows. The result has all leases that it holds, those
 // of steps whose row is locked just now with the end that they had; leases that it
 // does not hold any more are not among it.
 func (db *DB) ExtendLeases(
 	ctx context.Context, worker tasker.ID, lease time.Duration, leases []tasker.Lease,
 ) (extended []tasker.LeaseExtension, drains bool, err error) {
 	err = retry(ctx, func() error {
-		err := db.pool.QueryRow(ctx, hearWorker, worker).Scan(&drains)
+		var promised time.Duration
+		err := db.pool.QueryRow(ctx, hearWorker, worker).Scan(&drains, &promised)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return unknownWorker(worker)
 		}
@@ -423,7 +425,7 @@ func (db *DB) ExtendLeases(
 			return nil
 		}
 		tasks, steps, fences := leaseArrays(leases)
-		extended, err = collect[tasker.LeaseExtension](ctx, db.pool, extendLeases, tasks, steps, fences, worker, lease)
+		extended, err = collect[tasker.LeaseExtension](ctx, db.pool, extendLeases, tasks, steps, fences, worker, max(lease, promised))
 		return err
 	})
 	if err != nil {

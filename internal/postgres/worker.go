@@ -62,19 +62,23 @@ func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Regis
 	}
 }
 
-// Worker returns what a worker said of itself. The error is NotFound when it is
-// not registered or has left.
-func (db *DB) Worker(ctx context.Context, id tasker.ID) (tasker.WorkerSpec, error) {
-	w, err := one[tasker.WorkerSpec](ctx, db.pool, `
-		SELECT name, namespaces, handlers, version, max_concurrency
+// Worker returns what a worker said of itself, and the lease that it was promised. The error is
+// NotFound when it is not registered or has left.
+func (db *DB) Worker(ctx context.Context, id tasker.ID) (w tasker.WorkerSpec, lease time.Duration, err error) {
+	type row struct {
+		tasker.WorkerSpec
+		Lease time.Duration
+	}
+	r, err := one[row](ctx, db.pool, `
+		SELECT name, namespaces, handlers, version, max_concurrency, lease
 		FROM tasker.workers WHERE worker_uuid = $1 AND left_at IS NULL`, id)
 	if err != nil {
-		return tasker.WorkerSpec{}, fmt.Errorf("read worker: %w", err)
+		return tasker.WorkerSpec{}, 0, fmt.Errorf("read worker: %w", err)
 	}
-	if w == nil {
-		return tasker.WorkerSpec{}, unknownWorker(id)
+	if r == nil {
+		return tasker.WorkerSpec{}, 0, unknownWorker(id)
 	}
-	return *w, nil
+	return r.WorkerSpec, r.Lease, nil
 }
 
 // RemoveWorker notes that a worker has left. The error is NotFound when it is not
