@@ -279,6 +279,16 @@ func ofKept(ctx context.Context, from decisionReader, kept []postgres.KeptReport
 		}
 		v := &list[i]
 		v.From, v.Fence, v.Worker, v.Digest, v.KeepReport = tasker.StepEnqueuedForOrchestration, k.Fence, nil, nil, nil
+		if v.To != tasker.StepError {
+			continue
+		}
+		var f tasker.StepFailure
+		if err := json.Unmarshal(v.Body, &f); err != nil {
+			return nil, fmt.Errorf("read kept failure of step %s: %w", k.StepUUID, err)
+		}
+		v.failure = &tasker.Failure{
+			Message: f.Message, Type: f.Type, Retryable: f.Retryable, RetryAfter: time.Duration(f.RetryAfter) * time.Millisecond, Fingerprint: f.Fingerprint, Context: f.Context,
+		}
 	}
 	_, err := readDecisions(ctx, from, list)
 	return list, err

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/postgres"
 )
 
 func TestFailuresAreRetriedUntilNoneIsLeft(t *testing.T) {
@@ -404,4 +406,29 @@ func TestAResultWhoseFollowUpFailsIsKeptAndTriedAgain(t *testing.T) {
 		t.Errorf("two receives %s", got)
 	}
 	h.wantStep(task, "one", tasker.StepComplete, 1)
+}
+
+// A failure whose report was kept is told as what it is.
+func TestAKeptFailureIsToldAsAFailure(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	var told []engine.Attempt
+	h.DB = enginetest.Open(h, h.URL, postgres.Options{ReportQueues: true})
+	h.Engine = engine.New(h.DB, engine.Options{Concluded: func(list []engine.Attempt) { told = append(told, list...) }})
+	h.Template("only", enginetest.Step("one"))
+	h.Create("only")
+	a := h.claimOne("one")
+	h.fails("UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.state = 'error')")
+	o := failure(a, true)
+	o.Failure.Fingerprint = "gateway"
+	h.report(o)
+	h.Exec(`DROP TRIGGER broken ON tasker.workflow_steps`)
+	if len(told) > 0 {
+		t.Fatalf("told before it counts: %+v", told)
+	}
+	h.Exec(`UPDATE tasker.workflow_steps SET state_since = state_since - interval '1 minute' WHERE state = 'enqueued_for_orchestration'`)
+	h.tick()
+	if len(told) != 1 || told[0].Failure == nil || told[0].Failure.Type != "luck" || told[0].Failure.Message != "no luck" || told[0].Failure.Fingerprint != "gateway" {
+		t.Errorf("told %+v", told)
+	}
 }
