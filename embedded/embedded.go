@@ -164,7 +164,9 @@ func (e *Engine) Close() { e.db.Close() }
 func (e *Engine) Run(ctx context.Context) error {
 	g := loop.NewGroup(ctx)
 	ops := operation.New(e.db, e.engine, e.dlq, operation.Options{Log: e.log})
-	for _, l := range slices.Concat(e.engine.Loops(), e.dlq.Loops(), ops.Loops(), e.holds.Loops(), e.cases.Loops()) {
+	loops := slices.Concat(e.engine.Loops(), e.dlq.Loops(), ops.Loops(), e.holds.Loops(), e.cases.Loops())
+	loop.TakeTurns(loops)
+	for _, l := range loops {
 		g.Go(l.Name, l.Run)
 	}
 	g.Go("listen for work", e.engine.Listen)

@@ -229,12 +229,16 @@ func endLoops(ctx context.Context, o Options, loops *loop.Group, end func()) err
 // start starts what the parts do by themselves. When one of it ends, so does the
 // server: without its timers it would look alive, and leave tasks stuck.
 func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
-	run := func(name string, f func(context.Context) error) {
+	runs := func(name string, f func(context.Context) error) {
 		loops.Go(name, func(ctx context.Context) error {
 			defer stop()
-			return f(postgres.Use(ctx, postgres.Timers))
+			return f(ctx)
 		})
 	}
+	run := func(name string, f func(context.Context) error) {
+		runs(name, func(ctx context.Context) error { return f(postgres.Use(ctx, postgres.Timers)) })
+	}
+	loop.TakeTurns(p.loops)
 	for _, l := range p.loops {
 		run(l.Name, l.Run)
 	}
@@ -242,7 +246,7 @@ func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
 	run("announce steps", p.line.run)
 	run("send events", p.relay.Run)
 	if p.auth != nil {
-		run("look for changes of access", p.auth.Run)
+		runs("look for changes of access", p.auth.Run) // in lanes of its own choice: requests wait for it
 	}
 	return loops
 }

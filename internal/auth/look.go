@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // look asks whether anybody was given less access, and if so asks for everybody anew.
@@ -14,7 +15,7 @@ import (
 func (a *Authenticator) look(ctx context.Context) error {
 	_, err, _ := a.one.Do("", func() (any, error) {
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxUnchecked)
+		ctx, cancel := context.WithTimeout(lookupLane(context.WithoutCancel(ctx)), maxUnchecked)
 		defer cancel()
 		revision, err := a.DB.AccessRevision(ctx)
 		if err != nil {
@@ -143,7 +144,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 		err := a.look(ctx)
 		if err == nil && now.Sub(noted) >= noteEvery {
 			noted = now
-			err = a.note(ctx, list)
+			err = a.note(postgres.Use(ctx, postgres.Timers), list)
 		}
 		if err != nil && !failing && ctx.Err() == nil {
 			a.Log.WarnContext(ctx, "cannot look for changes of access; callers are asked for at each request", "err", err)

@@ -46,6 +46,10 @@ type Loop struct {
 	// fails is told, and is no reason to send no work to this process.
 	Spare bool
 
+	// Turns is shared by loops that together make no more passes at once than it has
+	// room for; nil for one that waits for no other.
+	Turns chan struct{}
+
 	begun    atomic.Pointer[time.Time]
 	last     atomic.Pointer[time.Time]
 	good     atomic.Pointer[time.Time]
@@ -67,7 +71,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-time.After(l.rest(l.pass(ctx))):
+		case <-time.After(l.rest(l.turn(ctx))):
 		case _, open := <-wake:
 			if !open {
 				wake = nil // a closed channel would wake the loop for ever
@@ -75,6 +79,17 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// TakeTurns has the spare ones of some loops make one pass at a time: what nothing waits
+// for takes one connection, and not all that what is due by the clock may have.
+func TakeTurns(loops []*Loop) {
+	turns := make(chan struct{}, 1)
+	for _, l := range loops {
+		if l.Spare {
+			l.Turns = turns
+		}
+	}
 }
 
 // LastPass returns when the last pass ended, well or badly; zero before the
@@ -124,6 +139,19 @@ type limitKey struct{}
 // ends: stopping waits for a pass, but not for ever.
 func WithLimit(ctx, limit context.Context) context.Context {
 	return context.WithValue(ctx, limitKey{}, limit)
+}
+
+// turn makes one pass when it is the loop's turn.
+func (l *Loop) turn(ctx context.Context) (next time.Duration) {
+	if l.Turns != nil {
+		select {
+		case l.Turns <- struct{}{}:
+			defer func() { <-l.Turns }()
+		case <-ctx.Done():
+			return 0
+		}
+	}
+	return l.pass(ctx)
 }
 
 // pass makes one pass, which ctx cannot interrupt but by its limit, and returns what it asks for.
