@@ -72,12 +72,13 @@ next migrate up continues from there.
 Where the database has the roles of tasker migrate roles, it works as the role that owns
 the schema, and grants the others exactly their privileges, also on what is new.
 
-Several may run at once: one works, the others wait. A database that a newer
+Several may run at once: one works, the others say for whom they wait, until --wait is
+over. A database that a newer
 program has migrated is refused. There is no migration down: restore a backup.`,
 		Example: "  tasker migrate up --database-url postgres://tasker@db/tasker",
 		Args:    cli.Args,
 	}
-	wait := c.Flags().Duration("wait", schema.DefaultWait, "how long to retry while other transactions hold locks that are needed")
+	wait := c.Flags().Duration("wait", schema.DefaultWait, "how long to retry while other transactions hold locks that are needed, and to wait for another program that is migrating the database")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if *wait <= 0 {
 			return cli.Usagef("--wait must be more than 0, not %s", *wait)
@@ -127,7 +128,9 @@ server of the previous version that still runs loses nothing, but becomes slow.`
 		Args:    cli.Args,
 	}
 	withDatabase(c, func(ctx context.Context, conn *pgx.Conn) error {
-		applied, err := schema.Finish(ctx, conn)
+		applied, err := schema.FinishWith(ctx, conn, schema.Options{Progress: func(message string) {
+			_, _ = fmt.Fprintln(c.ErrOrStderr(), message)
+		}})
 		if err != nil {
 			return err
 		}

@@ -26,21 +26,34 @@ type migrator struct {
 	source *source
 	poll   time.Duration // between two attempts at the lock
 
+	tellAfter, tellEvery time.Duration // who has the lock: at first, and again
+
 	// A statement that waits for a lock makes everybody behind it wait as well, so
 	// it gives up soon, and the files are begun anew after a while.
 	lockTimeout time.Duration
 	backoff     time.Duration // before the second attempt; it doubles
 	maxBackoff  time.Duration
-	wait        time.Duration // after which no further attempt is made
+	wait        time.Duration // after which no further attempt is made; and for the lock
 	progress    func(message string)
 }
 
 func newMigrator(s *source) migrator {
 	return migrator{
-		source: s, poll: 50 * time.Millisecond,
+		source: s, poll: 50 * time.Millisecond, tellAfter: time.Second, tellEvery: time.Minute,
 		lockTimeout: 2 * time.Second, backoff: time.Second, maxBackoff: 15 * time.Second, wait: DefaultWait,
 		progress: func(string) {},
 	}
+}
+
+// with is the migrator with options.
+func (m migrator) with(o Options) migrator {
+	if o.Wait > 0 {
+		m.wait = o.Wait
+	}
+	if o.Progress != nil {
+		m.progress = o.Progress
+	}
+	return m
 }
 
 // up is [Up].
@@ -173,12 +186,15 @@ func paths(files []file) []string {
 	return list
 }
 
-// lock waits for its turn. It asks again and again, and never waits inside
+// lock waits for its turn, and says for whom. It asks again and again, and never waits inside
 // PostgreSQL: a session that waits in pg_advisory_lock holds a snapshot, CREATE
 // INDEX CONCURRENTLY waits for that snapshot, and the two wait for ever.
 func (m migrator) lock(ctx context.Context, conn *pgx.Conn) (release func() error, err error) {
 	tick := time.NewTicker(m.poll)
 	defer tick.Stop()
+	tell, end := time.NewTimer(m.tellAfter), time.NewTimer(m.wait)
+	defer tell.Stop()
+	defer end.Stop()
 	for {
 		var got bool
 		if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, int64(advisoryLock)).Scan(&got); err != nil {
@@ -190,9 +206,39 @@ func (m migrator) lock(ctx context.Context, conn *pgx.Conn) (release func() erro
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("another program is migrating this database: %w", ctx.Err())
+		case <-end.C:
+			who, err := findMigrator(ctx, conn)
+			return nil, errors.Join(fmt.Errorf("%s is migrating this database, and was not done within %s: nothing was changed; run it again later", who, m.wait), err)
+		case <-tell.C:
+			who, err := findMigrator(ctx, conn)
+			if err != nil {
+				return nil, err
+			}
+			m.progress(fmt.Sprintf("%s is migrating this database; waiting for its end", who))
+			tell.Reset(m.tellEvery)
 		case <-tick.C:
 		}
 	}
+}
+
+// An advisory lock with one key has its halves in classid and objid.
+const migratorSession = `
+SELECT coalesce((
+    SELECT format('process %s (%s of user %s, connected since %s)', l.pid, coalesce(nullif(a.application_name, ''), 'without a name'), coalesce(a.usename, 'unknown'),
+        coalesce(to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'an unknown time'))
+    FROM pg_locks l
+    LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid::bigint = $1::bigint >> 32 AND l.objid::bigint = $1::bigint & 4294967295
+      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+    LIMIT 1
+), 'another program')`
+
+// findMigrator says who has the lock of the migrations.
+func findMigrator(ctx context.Context, conn *pgx.Conn) (who string, err error) {
+	if err := conn.QueryRow(ctx, migratorSession, int64(advisoryLock)).Scan(&who); err != nil {
+		return "another program", fmt.Errorf("look for the program that is migrating: %w", err)
+	}
+	return who, nil
 }
 
 // unlock gives the lock back, whatever became of ctx. A closed connection has

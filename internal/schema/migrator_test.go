@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -295,6 +296,31 @@ func TestManyAtOnceApplyItOnce(t *testing.T) {
 	if worked != 1 {
 		t.Errorf("%d of them applied something: %v", worked, applied)
 	}
+}
+
+// Who waits for another migrator says for whom, and does not wait for ever.
+func TestAnotherMigratorIsNamed(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	other := &place{T: t, url: p.url}
+	other.conn = other.connect()
+	pid := other.text(`SELECT pg_backend_pid()::text FROM set_config('application_name', 'yesterday', false), pg_advisory_lock(7236837501)`)
+	var said []string
+	_, err := second.program(t).UpImpatiently(t.Context(), p.conn, 100*time.Millisecond, 2*time.Second, func(message string) { said = append(said, message) })
+	if len(said) < 2 {
+		t.Errorf("it said %q, want who has the lock, again and again", said)
+	}
+	who := "process " + pid + " (yesterday of user "
+	for _, message := range said {
+		if !strings.HasPrefix(message, who) || !strings.Contains(message, ", connected since 2") || !strings.HasSuffix(message, "waiting for its end") {
+			t.Errorf("it said %q", message)
+		}
+	}
+	if err == nil || !strings.HasPrefix(err.Error(), who) || !strings.Contains(err.Error(), "was not done within 2s") {
+		t.Errorf("it ended with %v", err)
+	}
+	other.exec(`SELECT pg_advisory_unlock(7236837501)`)
+	p.up(second.program(t))
 }
 
 func TestWhatFailsChangesNothing(t *testing.T) {

@@ -65,32 +65,31 @@ func Up(ctx context.Context, conn *pgx.Conn) (applied []string, err error) {
 	return newMigrator(program).up(ctx, conn)
 }
 
-// DefaultWait is how long [Up] tries to get locks that others hold.
+// DefaultWait is how long [Up] tries to get locks that others hold, and how long it waits for
+// another program that is migrating the database.
 const DefaultWait = 5 * time.Minute
 
 // Options say how patient an upgrade is. Zero means the default.
 type Options struct {
-	Wait     time.Duration        // for locks that others hold; 0: [DefaultWait]
+	Wait     time.Duration        // for locks that others hold, and for another migrator; 0: [DefaultWait]
 	Progress func(message string) // told why it waits; may be nil
 }
 
 // UpWith is [Up] with options.
 func UpWith(ctx context.Context, conn *pgx.Conn, o Options) (applied []string, err error) {
-	m := newMigrator(program)
-	if o.Wait > 0 {
-		m.wait = o.Wait
-	}
-	if o.Progress != nil {
-		m.progress = o.Progress
-	}
-	return m.up(ctx, conn)
+	return newMigrator(program).with(o).up(ctx, conn)
 }
 
 // Finish ends an upgrade: it removes what only servers of the previous version need, and
 // returns the files it applied, none if nothing was left to do. None of these servers may
 // run any more. A database that is behind this program is refused.
 func Finish(ctx context.Context, conn *pgx.Conn) (applied []string, err error) {
-	return newMigrator(program).finish(ctx, conn)
+	return FinishWith(ctx, conn, Options{})
+}
+
+// FinishWith is [Finish] with options.
+func FinishWith(ctx context.Context, conn *pgx.Conn, o Options) (applied []string, err error) {
+	return newMigrator(program).with(o).finish(ctx, conn)
 }
 
 // Status compares the database with this program, and changes nothing.
