@@ -189,7 +189,7 @@ func (e *Engine) checkAnswer(ctx context.Context, tx *postgres.Tx, t postgres.Ta
 	if len(answer) == 0 {
 		answer = json.RawMessage("null")
 	}
-	return templatefile.CheckForm(ctx, g.stored.Steps[i].Form, answer)
+	return templatefile.CheckForm(ctx, g.stored.Namespace, g.stored.Steps[i].Form, answer)
 }
 
 // formOf returns the schema of the answer to a step; nil: any result is one.

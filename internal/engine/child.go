@@ -122,7 +122,7 @@ func (d *decision) childTask(ctx context.Context, r tasker.NewTask) (*postgres.C
 		return nil, err
 	}
 	c := creation{
-		engine: d.engine, fresh: true, templates: map[[3]string]*graph{}, read: d.tx.Template, unique: d.tx.UniqueTask, checks: templatefile.NewBudget(), tasks: slices.Clip(d.children),
+		engine: d.engine, fresh: true, templates: map[[3]string]*graph{}, read: d.tx.Template, unique: d.tx.UniqueTask, checks: templatefile.NewTimerBudget(), tasks: slices.Clip(d.children),
 	}
 	made, err := c.lay(ctx, r, decoded)
 	if err != nil {

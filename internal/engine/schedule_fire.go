@@ -151,7 +151,7 @@ func followingEnd(rule *schedule.Rule, id tasker.ID, ended time.Time) (next, fir
 
 // start makes the task of a firing, or notes why it cannot be made.
 func (a *firingPass) start(ctx context.Context, s tasker.Schedule, f *tasker.Firing) error {
-	t, err := a.task(ctx, s, f.NominalAt, templatefile.NewBudget())
+	t, err := a.task(ctx, s, f.NominalAt, templatefile.NewTimerBudget())
 	switch tasker.CodeOf(err) {
 	case "":
 		a.made = append(a.made, t)

@@ -265,7 +265,7 @@ func (r *Recreation) Add(ctx context.Context, t tasker.NewTask) (tasker.ID, erro
 	if err != nil {
 		return tasker.ID{}, err
 	}
-	r.c.checks = templatefile.NewBudget() // each is a request of its own
+	r.c.checks = templatefile.NewTimerBudget() // each is a request of its own
 	made, err := r.c.lay(ctx, t, decoded)
 	if err != nil {
 		return tasker.ID{}, err

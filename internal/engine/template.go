@@ -33,7 +33,7 @@ type graph struct {
 type programs map[string]*expression.Program
 
 func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
-	input, err := templatefile.CompileInput(t.InputSchema)
+	input, err := templatefile.CompileInput(t.Namespace, t.InputSchema)
 	if err != nil {
 		return nil, err
 	}

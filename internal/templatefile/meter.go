@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
-	"runtime"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -21,16 +20,16 @@ const (
 // A Budget bounds the work of checking all contexts of one request against their
 // input schemas. It is not safe for concurrent use.
 type Budget struct {
-	left int
+	left  int
+	turns *turns // that its checks take
 }
 
 // NewBudget returns the budget of one request.
-func NewBudget() *Budget { return &Budget{left: maxCheckCost} }
+func NewBudget() *Budget { return &Budget{left: maxCheckCost, turns: checking} }
 
-// checking limits how many checks run at the same time. They are the only work of
-// a request that can keep a processor busy for long, and half of the processors
-// stays free for heartbeats and reports.
-var checking = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+// NewTimerBudget returns the budget of something that the server does by itself. Its checks
+// do not wait for those of requests.
+func NewTimerBudget() *Budget { return &Budget{left: maxCheckCost, turns: byTimers} }
 
 // exhausted is what a meter panics with when the budget is spent.
 type exhausted struct{}

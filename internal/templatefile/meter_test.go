@@ -195,14 +195,16 @@ func TestCheckEndsWithItsRequest(t *testing.T) {
 	if spent := maxCheckCost - budget.left; spent > 150_000 {
 		t.Errorf("%d units were spent on a request that had ended", spent)
 	}
-	for range cap(checking) {
-		checking <- struct{}{}
+	for range checking.size {
+		if err := checking.enter(t.Context(), "other"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	unavailable(in.Check(ended, NewBudget(), doc))
-	for range cap(checking) {
-		<-checking
+	for range checking.size {
+		checking.leave()
 	}
 	if err := in.Check(t.Context(), NewBudget(), doc); err != nil {
 		t.Errorf("afterwards: %v", err)
@@ -261,7 +263,7 @@ func TestJudgementIsTheLibrarys(t *testing.T) {
 		root := drawSchema(t, 3, !strings.Contains(draft, "draft-04"))
 		schema := `{"$schema": "` + draft + `", "definitions": {"d": ` + drawSchema(t, 1, false) + `}, "properties": {"a": ` + root + `}}`
 		plain := plainSchema(t, schema)
-		in, err := CompileInput([]byte(schema))
+		in, err := CompileInput("shop", []byte(schema))
 		if err != nil {
 			t.Fatalf("%s: %v", schema, err)
 		}

@@ -24,8 +24,9 @@ const schemaURL = "https://tasker.invalid/input_schema"
 // An Input judges the contexts of tasks by the input schema of their template.
 // It is safe for concurrent use. A nil Input accepts everything.
 type Input struct {
-	schema json.RawMessage
-	spare  chan *checker // each in use by one Check at a time
+	namespace string // that its checks take turns with
+	schema    json.RawMessage
+	spare     chan *checker // each in use by one Check at a time
 }
 
 // A checker is a compiled schema with the meter that counts its work.
@@ -34,11 +35,11 @@ type checker struct {
 	meter  *meter
 }
 
-// CompileInput compiles the input schema of a template: JSON Schema, draft
+// CompileInput compiles the input schema of a template of a namespace: JSON Schema, draft
 // 2020-12 unless $schema says another. Formats are checked, and $ref reaches no
 // further than the schema itself. No schema gives a nil Input. The error is
 // Invalid, with a slice of [tasker.Fault] as details.
-func CompileInput(schema json.RawMessage) (*Input, error) {
+func CompileInput(namespace string, schema json.RawMessage) (*Input, error) {
 	if len(schema) == 0 {
 		return nil, nil
 	}
@@ -50,25 +51,23 @@ func CompileInput(schema json.RawMessage) (*Input, error) {
 		}
 		return nil, tasker.Errorf(tasker.Invalid, "input_schema has %s", summary(list, false)).WithDetails(list)
 	}
-	in := &Input{schema: schema, spare: make(chan *checker, cap(checking))}
+	in := &Input{namespace: namespace, schema: schema, spare: make(chan *checker, checking.size+byTimers.size)}
 	in.spare <- first
 	return in, nil
 }
 
 // Check returns nil for a context, as [payload.Decode] returns it, that the schema accepts. Otherwise the error
 // is Invalid, with a slice of [tasker.Fault] as details: all in which the two
-// differ, up to a limit. All checks of one request share a budget. When ctx ends
-// the check ends, and the error is Unavailable.
+// differ, up to a limit. All checks of one request share a budget. Namespaces take turns.
+// When ctx ends the check ends, and the error is Unavailable.
 func (in *Input) Check(ctx context.Context, budget *Budget, value any) error {
 	if in == nil {
 		return nil
 	}
-	select {
-	case checking <- struct{}{}:
-		defer func() { <-checking }()
-	case <-ctx.Done():
-		return ended(ctx.Err())
+	if err := budget.turns.enter(ctx, in.namespace); err != nil {
+		return ended(err)
 	}
+	defer budget.turns.leave()
 	c := in.checker()
 	defer func() { in.spare <- c }() // there is room: no more checks run at once
 	err := c.check(ctx, budget, value)
@@ -90,10 +89,10 @@ func (in *Input) Check(ctx context.Context, budget *Budget, value any) error {
 		summary(list.list, list.more)).WithDetails(list.list)
 }
 
-// CheckForm returns nil for the result of a step that the JSON Schema of its form accepts, or has no
+// CheckForm returns nil for the result of a step of a namespace that the JSON Schema of its form accepts, or has no
 // form. The error is as that of [Input.Check].
-func CheckForm(ctx context.Context, form, result json.RawMessage) error {
-	in, err := CompileInput(form)
+func CheckForm(ctx context.Context, namespace string, form, result json.RawMessage) error {
+	in, err := CompileInput(namespace, form)
 	if err != nil || in == nil {
 		return err
 	}
@@ -227,7 +226,7 @@ func (v value) checkPerson(s tasker.StepTemplate) {
 	before := len(v.faults.list)
 	form.checkInputSchema(s.Form)
 	if result, ok := v.get("timeout_result"); ok && len(v.faults.list) == before {
-		if err := CheckForm(context.Background(), s.Form, s.TimeoutResult); err != nil {
+		if err := CheckForm(context.Background(), "", s.Form, s.TimeoutResult); err != nil {
 			result.fault("%s", err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 func compileInput(t testing.TB, schema string) *Input {
 	t.Helper()
-	in, err := CompileInput([]byte(schema))
+	in, err := CompileInput("shop", []byte(schema))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func decoded(t testing.TB, doc string) any {
 }
 
 func TestNoSchemaAcceptsEverything(t *testing.T) {
-	in, err := CompileInput(nil)
+	in, err := CompileInput("shop", nil)
 	if in != nil || err != nil {
 		t.Fatalf("%v, %v", in, err)
 	}
@@ -123,7 +123,7 @@ func TestSchemasThatAreRefused(t *testing.T) {
 		`5`: "must be of type",
 		`{`: "not JSON",
 	} {
-		in, err := CompileInput([]byte(schema))
+		in, err := CompileInput("shop", []byte(schema))
 		if in != nil || err == nil {
 			t.Errorf("%s: accepted", schema)
 			continue
@@ -229,7 +229,7 @@ func TestMetaSchemasAreNotShared(t *testing.T) {
 				`{"$ref": "https://json-schema.org/draft/2020-12/schema"}`,
 				`{"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "http://json-schema.org/draft-07/schema#"}`,
 			} {
-				in, err := CompileInput([]byte(schema))
+				in, err := CompileInput("shop", []byte(schema))
 				if err != nil {
 					t.Error(err)
 					return
