@@ -1,6 +1,7 @@
 package emission
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/sink"
 )
@@ -40,7 +42,9 @@ type line struct {
 	next     time.Time // by the rate, nothing is sent before it
 	reported time.Time
 	busy     time.Time // when there were events last
-	repeated time.Time // when what goes on was sent again
+	repeated time.Time // when what goes on began to be sent again
+	again    bool      // it is not sent as a whole yet
+	after    tasker.ID // the last of it that was
 }
 
 // run looks for events until ctx ends.
@@ -101,17 +105,19 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 	if rest := l.rest(held); rest > 0 {
 		return min(rest, l.LookEvery), nil
 	}
-	l.repeat(ctx)
 	if !held.NewEvents && !held.Pending {
-		return l.idle(held), nil
+		return l.repeat(ctx, l.idle(held)), nil
 	}
 	limit := batchSize
 	if held.Failing {
 		limit = probes
 	}
 	events, err := l.due(ctx, limit)
-	if err != nil || len(events) == 0 {
+	if err != nil {
 		return l.idle(held), err
+	}
+	if len(events) == 0 {
+		return l.repeat(ctx, l.idle(held)), nil
 	}
 	out, err := l.sendHolding(ctx, events)
 	l.pace(out)
@@ -122,7 +128,7 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 		return min(rest, l.LookEvery), nil
 	}
 	l.report(ctx, out)
-	return 0, nil
+	return l.repeat(ctx, 0), nil
 }
 
 // rest is for how long nothing is to be sent: the sink asked for it, or the rate does.
@@ -215,25 +221,58 @@ func (l *line) due(ctx context.Context, limit int) ([]postgres.DueEvent, error) 
 // mostOpen bounds what is sent again of what goes on.
 const mostOpen = 1000
 
-// repeat sends again what goes on, where receivers forget what they do not hear of. That
-// it fails is said: the sink's state is that of what is sent first.
-func (l *line) repeat(ctx context.Context) {
+// repeatTime is how long a pass sends again what goes on. The next one asks for the right to
+// send, and looks for what is due, before it goes on.
+const repeatTime = 3 * time.Second
+
+// repeat sends again a part of what goes on, where receivers forget what they do not hear of, and
+// returns how long to rest: no longer than the rest that is given. That it fails is said: the sink's
+// state is that of what is sent first.
+func (l *line) repeat(ctx context.Context, rest time.Duration) time.Duration {
 	r, ok := l.sink.(sink.Repeating)
-	if !ok || l.Now().Sub(l.repeated) < r.RepeatEvery() {
-		return
+	if !ok || !l.again && l.Now().Sub(l.repeated) < r.RepeatEvery() {
+		return rest
 	}
-	l.repeated = l.Now()
+	if !l.again {
+		l.again, l.repeated, l.after = true, l.Now(), tasker.ID{}
+	}
 	limited, cancel := l.store(ctx)
 	defer cancel()
-	open, err := l.DB.OpenMessages(limited, l.sink.Name(), mostOpen)
-	for i := 0; i < len(open) && ctx.Err() == nil; i++ {
-		if failed := r.Repeat(ctx, open[i]); failed != nil { // one that is refused keeps none behind it
+	open, err := l.DB.OpenMessages(limited, l.sink.Name(), mostOpen) // what has ended meanwhile is not among it
+	if err == nil {
+		l.again, err = l.repeatPart(ctx, r, open)
+	}
+	switch {
+	case err != nil && ctx.Err() == nil:
+		l.log.WarnContext(ctx, "what goes on could not be sent again; trying again", "err", err)
+		return min(rest, l.LookEvery)
+	case l.again:
+		return 0
+	}
+	return rest
+}
+
+// repeatPart sends again what comes after the part before, until its time is over, something new is to be sent,
+// or the sink takes nothing; and reports whether there is more.
+func (l *line) repeatPart(ctx context.Context, r sink.Repeating, open []tasker.Event) (more bool, err error) {
+	until := l.Now().Add(repeatTime)
+	for _, e := range open { // in the order of their subjects
+		if bytes.Compare(e.Subject.ID[:], l.after[:]) <= 0 {
+			continue
+		}
+		if more {
+			return true, err
+		}
+		l.after = e.Subject.ID
+		limited, cancel := context.WithTimeout(ctx, l.EmitTimeout)
+		failed := r.Repeat(limited, e)
+		cancel()
+		if failed != nil {
 			err = failed
 		}
+		more = ctx.Err() != nil || !l.Now().Before(until) || len(l.wake) > 0 || failed != nil && !sink.Refused(failed) // one that is refused keeps none behind it
 	}
-	if err != nil && ctx.Err() == nil {
-		l.log.WarnContext(ctx, "what goes on could not be sent again; trying again", "err", err)
-	}
+	return false, err
 }
 
 // note says whether the sink takes events. A sink that took none of them rests,
