@@ -40,6 +40,9 @@ func (db *DB) OpenSink(ctx context.Context, sink string) error {
 	return nil
 }
 
+// The clock may have been ahead, and be set back: a lease that ends later than any could is
+// over, and so is a rest that is longer than the hour that a sink may ask for.
+//
 // A lease of which two thirds are left is not renewed, and what is not new is not
 // taken: at rest nothing is written. New is what is not visible in opened_in; what
 // could be passed over by another taken_before counts as new, so that it is. Events of a
@@ -48,15 +51,17 @@ const holdSink = `
 WITH kept AS MATERIALIZED (
     SELECT s.failing_since, s.next_try_at, s.taken_before, s.opened_in
     FROM tasker.emission_sinks s
-    WHERE s.sink = $1 AND s.holder = $2 AND s.held_until > clock_timestamp() + 2 * $3::interval / 3
+    WHERE s.sink = $1 AND s.holder = $2 AND s.held_until > clock_timestamp() + 2 * $3::interval / 3 AND s.held_until <= clock_timestamp() + 2 * $3::interval
 ),
 taken AS (
     UPDATE tasker.emission_sinks s
     SET holder = $2, held_until = clock_timestamp() + $3::interval
-    WHERE s.sink = $1 AND (s.holder = $2 OR s.holder IS NULL OR s.held_until < clock_timestamp()) AND NOT EXISTS (SELECT FROM kept)
+    WHERE s.sink = $1 AND NOT EXISTS (SELECT FROM kept)
+        AND (s.holder = $2 OR s.holder IS NULL OR s.held_until < clock_timestamp() OR s.held_until > clock_timestamp() + 2 * $3::interval)
     RETURNING s.failing_since, s.next_try_at, s.taken_before, s.opened_in
 )
-SELECT h.failing_since IS NOT NULL AS failing, greatest(h.next_try_at - clock_timestamp(), interval '0') AS rest,
+SELECT h.failing_since IS NOT NULL AS failing,
+    CASE WHEN h.next_try_at <= clock_timestamp() + interval '1 hour' + $3::interval THEN greatest(h.next_try_at - clock_timestamp(), interval '0') END AS rest,
     greatest(h.taken_before, pg_snapshot_xmax(h.opened_in)) > pg_snapshot_xmax(pg_current_snapshot()) OR (
         SELECT o.position
         FROM tasker.outbox o

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/pgtest"
 )
 
 // backlog is a database in which everything was published when its statistics were
@@ -174,5 +175,62 @@ func TestASinkAtRestIsNotWritten(t *testing.T) {
 	}
 	if held, err := db.HoldSink(t.Context(), "webhook", tasker.NewID(), time.Minute); err != nil || held != nil {
 		t.Errorf("another holds it as well: %+v, %v", held, err)
+	}
+}
+
+// After the clock of the database was ahead, and is set back, a lease and a rest of then keep
+// nobody from the sink until the clock is there again.
+func TestASinkIsHeldAfterTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.NewClock(t, time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC))
+	db, err := Open(t.Context(), d.URL, Options{ClockSchema: pgtest.ClockSchema})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	const lease = time.Minute
+	first, second := tasker.NewID(), tasker.NewID()
+	hold := func(holder tasker.ID) *Held {
+		t.Helper()
+		held, err := db.HoldSink(t.Context(), "webhook", holder, lease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return held
+	}
+	back := func(by time.Duration) {
+		t.Helper()
+		if _, err := d.Pool(t).Exec(t.Context(), `UPDATE test_clock.setting SET virtual = virtual - $1::interval`, by); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.OpenSink(t.Context(), "webhook"); err != nil {
+		t.Fatal(err)
+	}
+	if hold(first) == nil {
+		t.Fatal("nobody holds the sink, and it is not taken")
+	}
+	if err := db.NoteSink(t.Context(), "webhook", first, SinkNote{Problem: "busy", Rest: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	back(lease / 2)
+	if hold(second) != nil {
+		t.Error("a lease is over because the clock is set back a little")
+	}
+	if held := hold(first); held == nil || held.Rest == nil || *held.Rest < 50*time.Minute {
+		t.Errorf("held %+v, want a rest of an hour", held)
+	}
+	back(24 * time.Hour)
+	if held := hold(second); held == nil || held.Rest != nil {
+		t.Errorf("a day back it is held as %+v by another, want without a rest", held)
+	}
+	if hold(first) != nil {
+		t.Error("two hold the sink")
+	}
+	back(24 * time.Hour)
+	hold(second) // keeps it
+	if hold(first) != nil {
+		t.Error("a lease that was kept is as far ahead as before")
 	}
 }
