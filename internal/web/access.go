@@ -94,12 +94,19 @@ func (s *server) authorize(req *request, rt *route) error {
 	return err
 }
 
-// permit refuses what the caller has no permission for.
+// permit refuses what the caller has no permission for. A form is read before the request takes its
+// turn, so that nobody takes one by sending slowly.
 func (s *server) permit(req *request, rt *route) error {
 	if err := rt.rule.Refusal(req.caller); err != nil {
 		return err
 	}
-	leave, err := s.Gate.Enter(req.Context(), rt.class(), req.subject())
+	if err := s.Gate.Admit(rt.class(), req.subject()); err != nil {
+		return err
+	}
+	if err := req.readForm(rt); err != nil {
+		return err
+	}
+	leave, err := s.Gate.Turn(req.Context(), rt.class(), req.subject())
 	if err != nil {
 		return err
 	}

@@ -248,6 +248,23 @@ func (s *server) admit(req *request, rt *route) error {
 	if err := s.authorize(req, rt); err != nil || rt.method != http.MethodPost {
 		return err
 	}
+	if err := req.readForm(rt); err != nil {
+		return err
+	}
+	if !req.hasToken() {
+		return tasker.Errorf(tasker.Forbidden, "this form was opened in another session, or cookies are off: open the page again, and send it from there")
+	}
+	if rt.rule.Needs == "" {
+		return nil
+	}
+	return s.mayChange()
+}
+
+// readForm reads the form of a request that changes something, once.
+func (req *request) readForm(rt *route) error {
+	if rt.method != http.MethodPost || req.PostForm != nil {
+		return nil
+	}
 	most := cmp.Or(rt.most, int64(maxForm))
 	if rt.rule.Public {
 		most = cmp.Or(rt.most, int64(maxSignIn))
@@ -259,13 +276,7 @@ func (s *server) admit(req *request, rt *route) error {
 		}
 		return tasker.Errorf(tasker.Invalid, "the form cannot be read: %v", err)
 	}
-	if !req.hasToken() {
-		return tasker.Errorf(tasker.Forbidden, "this form was opened in another session, or cookies are off: open the page again, and send it from there")
-	}
-	if rt.rule.Needs == "" {
-		return nil
-	}
-	return s.mayChange()
+	return nil
 }
 
 // mayChange refuses what a read-only server does not offer.
