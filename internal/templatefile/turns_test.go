@@ -52,7 +52,7 @@ func TestTimersDoNotWaitForChecksOfRequests(t *testing.T) {
 		if err := checking.enter(t.Context(), "other"); err != nil {
 			t.Fatal(err)
 		}
-		defer checking.leave()
+		t.Cleanup(checking.leave)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -418,4 +419,23 @@ func onPage[T any](req *request, list []T, offset int) ([]T, pager) {
 	from := min(offset, len(list))
 	to := min(from+pageRows, len(list))
 	return list[from:to], req.pager(from, pageRows, to-from, to < len(list))
+}
+
+// readForm reads the form of a request that changes something, once.
+func (req *request) readForm(rt *route) error {
+	if rt.method != http.MethodPost || req.PostForm != nil {
+		return nil
+	}
+	most := cmp.Or(rt.most, int64(maxForm))
+	if rt.rule.Public {
+		most = cmp.Or(rt.most, int64(maxSignIn))
+	}
+	req.Body = http.MaxBytesReader(req.w, req.Body, most)
+	if err := req.ParseForm(); err != nil {
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			return tasker.Errorf(tasker.TooLarge, "what was sent is larger than %d KiB; go back to what you typed, and send it with tasker-ctl or the API", most>>10)
+		}
+		return tasker.Errorf(tasker.Invalid, "the form cannot be read: %v", err)
+	}
+	return nil
 }

@@ -260,25 +260,6 @@ func (s *server) admit(req *request, rt *route) error {
 	return s.mayChange()
 }
 
-// readForm reads the form of a request that changes something, once.
-func (req *request) readForm(rt *route) error {
-	if rt.method != http.MethodPost || req.PostForm != nil {
-		return nil
-	}
-	most := cmp.Or(rt.most, int64(maxForm))
-	if rt.rule.Public {
-		most = cmp.Or(rt.most, int64(maxSignIn))
-	}
-	req.Body = http.MaxBytesReader(req.w, req.Body, most)
-	if err := req.ParseForm(); err != nil {
-		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			return tasker.Errorf(tasker.TooLarge, "what was sent is larger than %d KiB; go back to what you typed, and send it with tasker-ctl or the API", most>>10)
-		}
-		return tasker.Errorf(tasker.Invalid, "the form cannot be read: %v", err)
-	}
-	return nil
-}
-
 // mayChange refuses what a read-only server does not offer.
 func (s *server) mayChange() error {
 	if s.ReadOnly {
