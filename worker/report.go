@@ -158,6 +158,7 @@ const (
 	toRepeat        // to send it again
 )
 
+// unsettled says what a rejection leaves to do.
 func unsettled(x tasker.Rejection) int {
 	switch x.Code {
 	case tasker.Unavailable, tasker.Internal:
@@ -166,8 +167,10 @@ func unsettled(x tasker.Rejection) int {
 		if !strings.Contains(x.Message, settled) {
 			return toRevise
 		}
+		return toDrop
+	default:
+		return toDrop
 	}
-	return toDrop
 }
 
 // answered ends the attempts whose outcomes were accepted or rejected, and returns those to

@@ -42,8 +42,7 @@ func (s *server) operationRoutes() []*route {
 			summary: "List operations, newest first",
 			about:   "Those with items in other namespaces than the caller may see are left out.",
 			params: []param{
-				choiceParam("state", "Only those in this state.", tasker.OperationStates()),
-				textParam("namespace", "Only those with items of this namespace.", 128), limitParam(defaultLimit), offsetParam(),
+				choiceParam("state", "Only those in this state.", tasker.OperationStates()), textParam("namespace", "Only those with items of this namespace.", 128), limitParam(defaultLimit), offsetParam(),
 			},
 			answers: map[int]any{http.StatusOK: apiv1.OperationList{}},
 			serve:   s.listOperations,

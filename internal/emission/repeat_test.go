@@ -72,7 +72,9 @@ func TestWhatIsNewDoesNotWaitForWhatGoesOn(t *testing.T) {
 	stop := h.relay(h.DB, func(o *emission.Options) {
 		o.Named, o.Now = append(o.Named, s), func() time.Time { return time.Unix(0, s.clock.Load()) }
 	})
-	h.Eventually("all is sent", func() bool { return s.repeats.Load() >= goOn-1 && h.Count(`SELECT count(*) FROM tasker.message_emissions WHERE state = 'pending'`) == 0 })
+	h.Eventually("all is sent", func() bool {
+		return s.repeats.Load() >= goOn-1 && h.Count(`SELECT count(*) FROM tasker.message_emissions WHERE state = 'pending'`) == 0
+	})
 	stop()
 	if len(s.emitted) != 1 || s.emitted[0] > 6 {
 		t.Errorf("what was new came after so many repetitions: %v", s.emitted)
