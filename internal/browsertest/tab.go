@@ -305,12 +305,10 @@ func (tab *Tab) keep(name string, picture chromedp.Action[[]byte]) {
 	}
 }
 
-// Fits checks that the page is not wider than the window.
+// Fits waits until the page is not wider than the window.
 func (tab *Tab) Fits() {
 	tab.Helper()
-	if !tab.Is(`document.documentElement.scrollWidth <= window.innerWidth`) {
-		tab.Errorf("%s is wider than the window", tab.Address())
-	}
+	tab.Until(`document.documentElement.scrollWidth <= window.innerWidth`)
 }
 
 // A finding is what axe says of a rule that a page breaks.

@@ -186,6 +186,9 @@ func TestAPlaceIsFoundAmongManyFullKeys(t *testing.T) {
 		receipt, err := h.Engine.Report(h.Context(), h.worker, []tasker.Outcome{success(held[reported], `1`)}, 1)
 		h.Must(err)
 		delete(held, reported)
+		if len(receipt.Next) == 0 { // it was long ago that the worker met limits
+			receipt.Next = h.claim()
+		}
 		if got := hold(receipt.Next); got != reported {
 			t.Fatalf("the report of %s was given %s", reported, got)
 		}
