@@ -141,13 +141,13 @@ func (e *Engine) newWorks() []work {
 	return []work{
 		{
 			kind: postgres.StartTask, chunk: moveChunk,
-			find: ofTasks(e.db.TasksToStart), do: e.startTasks,
+			find: ofTasks(e.db.TasksToStart), do: e.moving((*postgres.Tx).StartTasks),
 		},
 		{kind: postgres.ExpireTask, chunk: moveChunk, find: ofTasks(e.db.TasksToExpire), do: e.expireTasks},
 		{kind: postgres.WatchDeadlines, chunk: deadlineChunk, find: e.db.DeadlinesToLookAt, do: e.watchDeadlines},
 		{
 			kind: postgres.RetrySteps, chunk: moveChunk,
-			find: ofTasks(e.findRetries), more: e.retries.more, do: e.moving((*postgres.Tx).RetryDue),
+			find: ofTasks(e.findRetries), more: e.retries.more, do: e.moving(ofAll((*postgres.Tx).RetryDue)),
 		},
 		{kind: postgres.DecideSteps, chunk: decideChunk, find: e.db.StepsToDecide, do: e.decide},
 		{kind: postgres.EndWait, chunk: waitChunk, find: e.db.StepsWithWaitOver, do: e.endWaits},
@@ -188,7 +188,7 @@ func (e *Engine) newWorks() []work {
 		},
 		{
 			kind: postgres.RedispatchTask, chunk: moveChunk,
-			find: ofTasks(e.db.TasksWithServedSteps), do: e.moving((*postgres.Tx).Redispatch),
+			find: ofTasks(e.db.TasksWithServedSteps), do: e.moving(ofAll((*postgres.Tx).Redispatch)),
 		},
 	}
 }
@@ -225,8 +225,17 @@ func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
 	return next, errors.Join(append(failed, err)...)
 }
 
-// enqueuing is a way to enqueue steps of tasks; it returns their namespaces.
-type enqueuing func(*postgres.Tx, context.Context, []tasker.ID) ([]string, error)
+// enqueuing is a way to enqueue steps of tasks; it returns which of the tasks are to be settled, and
+// the namespaces of the steps.
+type enqueuing func(*postgres.Tx, context.Context, []tasker.ID) (moved []tasker.ID, namespaces []string, err error)
+
+// ofAll is a way to enqueue steps after which all of the tasks are settled.
+func ofAll(enqueue func(*postgres.Tx, context.Context, []tasker.ID) ([]string, error)) enqueuing {
+	return func(tx *postgres.Tx, ctx context.Context, tasks []tasker.ID) ([]tasker.ID, []string, error) {
+		namespaces, err := enqueue(tx, ctx, tasks)
+		return tasks, namespaces, err
+	}
+}
 
 // move enqueues steps of those of the tasks that nobody else works on, and
 // settles them.
@@ -237,31 +246,11 @@ func (e *Engine) move(ctx context.Context, tasks []tasker.ID, enqueue enqueuing)
 		if err != nil || len(free) == 0 {
 			return err
 		}
-		if namespaces, err = enqueue(tx, ctx, free); err != nil {
+		var moved []tasker.ID
+		if moved, namespaces, err = enqueue(tx, ctx, free); err != nil || len(moved) == 0 {
 			return err
 		}
-		_, err = tx.SettleTasks(ctx, free, postgres.Operator{})
-		return err
-	})
-	if err == nil {
-		e.notify(namespaces)
-	}
-	return err
-}
-
-// startTasks starts those of the tasks that nobody else works on and whose start is still due.
-func (e *Engine) startTasks(ctx context.Context, rows []tasker.StepRef) error {
-	var namespaces []string
-	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
-		if err != nil || len(free) == 0 {
-			return err
-		}
-		var started []tasker.ID
-		if started, namespaces, err = tx.StartTasks(ctx, free); err != nil || len(started) == 0 {
-			return err
-		}
-		_, err = tx.SettleTasks(ctx, started, postgres.Operator{})
+		_, err = tx.SettleTasks(ctx, moved, postgres.Operator{})
 		return err
 	})
 	if err == nil {

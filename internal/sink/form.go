@@ -81,7 +81,7 @@ func (f Form) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []by
 		doc = n.slack()
 	case Teams:
 		doc = n.teams()
-		for n.shorten() && len(encodeJSON(doc)) > teamsBody {
+		for len(encodeJSON(doc)) > teamsBody && n.shorten() {
 			doc = n.teams()
 		}
 	default:
