@@ -36,15 +36,21 @@ let_go AS (
 moved AS (
     UPDATE tasker.workflow_steps s
     SET state = 'cancelled', state_since = c.at, updated_at = c.at, fence = s.fence + 1, lease_expires_at = NULL,
-        timeout_at = NULL, next_retry_at = NULL, kept_report = NULL, expires_at = NULL, awaits_worker_since = NULL, decide_at = NULL, wait_until = NULL, remind_at = NULL
+        timeout_at = NULL, next_retry_at = NULL, kept_report = NULL, expires_at = NULL, awaits_worker_since = NULL, decide_at = NULL, wait_until = NULL, remind_at = NULL,
+        unwritten = -greatest(s.unwritten, 0)
     FROM open o
     CROSS JOIN clock c
     WHERE s.task_uuid = o.task_uuid AND s.step_uuid = o.step_uuid
-    RETURNING s.task_uuid, s.step_uuid, o.state AS was, s.attempts, s.worker_uuid, s.state_since
+    RETURNING s.task_uuid, s.step_uuid, o.state AS was, o.state_since AS was_since, s.attempts, s.worker_uuid, s.state_since,
+        s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at
 )
-INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, created_at, operation_uuid)
+INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, created_at, operation_uuid,
+    moves_id, enqueued_at, claimed_at)
 SELECT m.task_uuid, m.step_uuid, m.was, 'cancelled', 'cancel', m.attempts,
-    CASE WHEN m.was = 'in_progress' THEN m.worker_uuid END, nullif($2, ''), nullif($3, ''), m.state_since, $4::uuid
+    CASE WHEN m.was = 'in_progress' THEN m.worker_uuid END, nullif($2, ''), nullif($3, ''), m.state_since, $4::uuid,
+    CASE WHEN m.unwritten < 0 THEN m.moves_id END,
+    CASE m.unwritten WHEN -1 THEN m.was_since WHEN -3 THEN m.enqueued_at END,
+    CASE WHEN m.unwritten IN (-2, -3) THEN m.last_attempted_at END
 FROM moved m
 ORDER BY m.task_uuid, m.step_uuid`
 

@@ -24,7 +24,8 @@ AS $$
     SELECT w.step_uuid
     FROM tasker.tasks t
     JOIN tasker.workflow_steps w ON w.task_uuid = t.task_uuid
-    WHERE t.task_uuid = p_task AND w.state = 'in_progress' AND coalesce(w.last_attempted_at, w.state_since) > p_now - (t.stale_at - t.state_since)
+    WHERE EXISTS (SELECT FROM tasker.limit_queues) -- asked once, and no steps are read where there are no limits
+      AND t.task_uuid = p_task AND w.state = 'in_progress' AND coalesce(w.last_attempted_at, w.state_since) > p_now - (t.stale_at - t.state_since)
       AND EXISTS (SELECT FROM tasker.limit_queues l WHERE l.namespace IN (w.namespace, '') AND l.handler IN (w.handler, ''))
 $$;
 COMMENT ON FUNCTION tasker.steps_within_timeout(uuid, uuid, timestamptz) IS 'Running steps of a task that are within their own timeout, held ones, and those of limits that were claimed within the threshold: the task is not stale.';
