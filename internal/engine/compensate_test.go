@@ -545,6 +545,37 @@ func TestATaskThatIsWrittenOffIsUndoneAtOnce(t *testing.T) {
 	}
 }
 
+// When something happens in a task that is being undone and stays in error, somebody looks after it,
+// though it was written off.
+func TestATaskThatIsUndoneAndStaysInErrorIsWatched(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("two", undoable(enginetest.Step("a")), undoable(enginetest.Step("b")), enginetest.Step("c", "a", "b"))
+	task := h.Create("two")
+	each := func(outcome func(tasker.Assignment) tasker.Outcome) {
+		h.Helper()
+		list := []tasker.Outcome{}
+		for _, a := range h.claim() {
+			list = append(list, outcome(a))
+		}
+		h.accepted(list...)
+	}
+	each(func(a tasker.Assignment) tasker.Outcome { return success(a, `1`) })
+	h.accepted(failure(h.claimOne("c"), false))
+	_, err := h.endUndone(h.Entry(task).UUID)
+	h.Must(err)
+	each(func(a tasker.Assignment) tasker.Outcome { return failure(a, false) })
+	h.wantState(task, tasker.TaskError)
+	status, notes, by := tasker.EntryCancelled, "it is undone by hand", "ann"
+	_, _, err = h.DLQ.Update(t.Context(), h.Entry(task).UUID, tasker.EntryUpdate{Status: &status, Notes: &notes, ResolvedBy: &by})
+	h.Must(err)
+	h.act(task, "undo:a", tasker.ResolveManually, "")
+	h.wantState(task, tasker.TaskError)
+	if n := h.Count(`SELECT count(*) FROM tasker.tasks WHERE attend_by > clock_timestamp()`); n != 1 {
+		t.Error("nobody is to look after the task")
+	}
+}
+
 // A task that was written off before is undone by the same request with compensation; one that is
 // cancelled is not, and then nothing is written.
 func TestWhatIsWrittenOffWithCompensation(t *testing.T) {

@@ -282,13 +282,11 @@ func ofKept(ctx context.Context, from decisionReader, kept []postgres.KeptReport
 		if v.To != tasker.StepError {
 			continue
 		}
-		var f tasker.StepFailure
-		if err := json.Unmarshal(v.Body, &f); err != nil {
+		f, err := failureOf(v.Body)
+		if err != nil {
 			return nil, fmt.Errorf("read kept failure of step %s: %w", k.StepUUID, err)
 		}
-		v.failure = &tasker.Failure{
-			Message: f.Message, Type: f.Type, Retryable: f.Retryable, RetryAfter: time.Duration(f.RetryAfter) * time.Millisecond, Fingerprint: f.Fingerprint, Context: f.Context,
-		}
+		v.failure = &f
 	}
 	_, err := readDecisions(ctx, from, list)
 	return list, err

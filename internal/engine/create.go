@@ -63,18 +63,12 @@ func checkCount(requests []tasker.NewTask) error {
 // will do, and storing the task fails if it is not the newest any more.
 func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask, fresh bool) ([]Created, error) {
 	c := creation{
-		engine: e, fresh: fresh, byKey: map[[2]string]*postgres.CreatedTask{}, templates: map[[3]string]*graph{}, read: e.db.Template, held: e.db.TaskByKey, unique: e.db.UniqueTask, asked: true,
+		engine: e, fresh: fresh, templates: map[[3]string]*graph{}, read: e.db.Template, unique: e.db.UniqueTask, asked: true,
 		checks: templatefile.NewBudget(),
 	}
-	out := make([]Created, len(requests))
-	for i, r := range requests {
-		var err error
-		if out[i], err = c.add(ctx, r); err != nil {
-			return nil, atIndex(err, i, len(requests))
-		}
-	}
-	if len(c.tasks) == 0 {
-		return out, nil
+	out, err := c.addAll(ctx, requests, e.db.KeyHolders)
+	if err != nil || len(c.tasks) == 0 {
+		return out, err
 	}
 	if err := c.save(ctx); err != nil {
 		return nil, err
@@ -125,15 +119,14 @@ type creation struct {
 	engine    *Engine
 	fresh     bool // read every template
 	tasks     []*postgres.CreatedTask
-	steps     int                                 // of all of them
-	byKey     map[[2]string]*postgres.CreatedTask // in this call, by namespace and key
+	steps     int                                             // of all of them
+	byKey     map[postgres.IdempotencyKey]*postgres.KeyHolder // who holds the keys of the requests, before this call or by it
 	templates map[[3]string]*graph
 	read      func(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error)
-	held      func(ctx context.Context, namespace, key string) (tasker.ID, []byte, error) // who has a key
-	unique    func(ctx context.Context, key postgres.UniqueKey) (tasker.ID, error)        // the open task that has a unique key
-	asked     bool                                                                        // by a caller: other tasks are cancelled and requests merged as it or the template says
-	recreates bool                                                                        // its tasks take the unique keys of those that they replace
-	checks    *templatefile.Budget                                                        // of all contexts together
+	unique    func(ctx context.Context, key postgres.UniqueKey) (tasker.ID, error) // the open task that has a unique key
+	asked     bool                                                                 // by a caller: other tasks are cancelled and requests merged as it or the template says
+	recreates bool                                                                 // its tasks take the unique keys of those that they replace
+	checks    *templatefile.Budget                                                 // of all contexts together
 
 	searchCost int  // of the attributes of all of them
 	remembered bool // the last template was read before
@@ -141,6 +134,35 @@ type creation struct {
 	// What the last try to store them found.
 	unknown bool // they may be stored
 	refused bool // another try would fail with the same error
+}
+
+// addAll plans the tasks of requests, but for those whose idempotency keys have one already.
+func (c *creation) addAll(ctx context.Context, requests []tasker.NewTask, holders func(context.Context, []postgres.IdempotencyKey) ([]postgres.KeyHolder, error)) ([]Created, error) {
+	c.byKey = make(map[postgres.IdempotencyKey]*postgres.KeyHolder)
+	var keys []postgres.IdempotencyKey
+	for _, r := range requests {
+		k := postgres.IdempotencyKey{Namespace: r.Namespace, Key: r.IdempotencyKey}
+		if textFault(k.Namespace, maxNamespace, true) == "" && textFault(k.Key, maxIdempotencyKey, true) == "" { // else check refuses it
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) > 0 {
+		list, err := holders(ctx, keys)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			c.byKey[list[i].IdempotencyKey] = &list[i]
+		}
+	}
+	out := make([]Created, len(requests))
+	for i, r := range requests {
+		var err error
+		if out[i], err = c.add(ctx, r); err != nil {
+			return nil, atIndex(err, i, len(requests))
+		}
+	}
+	return out, nil
 }
 
 // add plans the task of one request, unless its key has one already.
@@ -152,15 +174,9 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	if err != nil {
 		return Created{}, err
 	}
-	key := [2]string{r.Namespace, r.IdempotencyKey}
-	if r.IdempotencyKey != "" {
-		holder, held, err := c.holder(ctx, key)
-		if err != nil {
-			return Created{}, err
-		}
-		if holder != (tasker.ID{}) {
-			return sameRequest(r, decoded, holder, held)
-		}
+	key := postgres.IdempotencyKey{Namespace: r.Namespace, Key: r.IdempotencyKey}
+	if holder := c.byKey[key]; holder != nil {
+		return sameRequest(r, decoded, holder)
 	}
 	if r.RecreatedFrom != (tasker.ID{}) {
 		if _, err := c.engine.db.Task(ctx, r.RecreatedFrom); err != nil {
@@ -182,7 +198,7 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	}
 	t.ContextSize = size
 	if r.IdempotencyKey != "" {
-		c.byKey[key] = t
+		c.byKey[key] = &postgres.KeyHolder{IdempotencyKey: key, TaskUUID: t.UUID, RequestDigest: t.Digest}
 	}
 	return Created{TaskUUID: t.UUID, New: true, stored: t}, nil
 }
@@ -207,25 +223,17 @@ func (c *creation) lay(ctx context.Context, r tasker.NewTask, decoded any) (*pos
 	return t, nil
 }
 
-// holder returns the task that has a key, in the database or in this call.
-func (c *creation) holder(ctx context.Context, key [2]string) (tasker.ID, []byte, error) {
-	if t, ok := c.byKey[key]; ok {
-		return t.UUID, t.Digest, nil
-	}
-	return c.held(ctx, key[0], key[1])
-}
-
-func sameRequest(r tasker.NewTask, decoded any, holder tasker.ID, held []byte) (Created, error) {
-	same, err := asksForTheSame(r, decoded, held)
+func sameRequest(r tasker.NewTask, decoded any, holder *postgres.KeyHolder) (Created, error) {
+	same, err := asksForTheSame(r, decoded, holder.RequestDigest)
 	if err != nil {
 		return Created{}, err
 	}
 	if !same {
 		return Created{}, tasker.Errorf(tasker.Conflict,
-			"idempotency_key %q belongs to task %s, which was asked for with other values", r.IdempotencyKey, holder).
-			WithDetails(map[string]string{"task_uuid": holder.String()})
+			"idempotency_key %q belongs to task %s, which was asked for with other values", r.IdempotencyKey, holder.TaskUUID).
+			WithDetails(map[string]string{"task_uuid": holder.TaskUUID.String()})
 	}
-	return Created{TaskUUID: holder}, nil
+	return Created{TaskUUID: holder.TaskUUID}, nil
 }
 
 // plan lays out a task and its steps.
@@ -360,6 +368,12 @@ func (c *creation) namespaces() []string {
 	return list
 }
 
+// What is asked for of texts, in characters.
+const (
+	maxNamespace      = 128
+	maxIdempotencyKey = 255
+)
+
 // check refuses a request that cannot be stored or found again. It returns the
 // context decoded, which is read once, and its size.
 func check(r tasker.NewTask) (decoded any, contextSize int, err error) {
@@ -372,7 +386,7 @@ func check(r tasker.NewTask) (decoded any, contextSize int, err error) {
 		most       int
 		needed     bool
 	}{
-		{"namespace", r.Namespace, 128, true},
+		{"namespace", r.Namespace, maxNamespace, true},
 		{"name", r.Name, 128, true},
 		{"version", r.Version, 64, false},
 		{"initiator", r.Initiator, 255, false},
@@ -380,7 +394,7 @@ func check(r tasker.NewTask) (decoded any, contextSize int, err error) {
 		{"reason", r.Reason, 2000, false},
 		{"correlation_id", r.CorrelationID, 128, false},
 		{"parent_correlation_id", r.ParentCorrelationID, 128, false},
-		{"idempotency_key", r.IdempotencyKey, 255, false},
+		{"idempotency_key", r.IdempotencyKey, maxIdempotencyKey, false},
 	} {
 		if wrong := textFault(f.text, f.most, f.needed); wrong != "" {
 			fault(f.path, "%s", wrong)

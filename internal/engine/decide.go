@@ -20,6 +20,8 @@ const (
 	decideRounds   = 50      // of steps that are skipped one behind the other, in one transaction
 	conditionBytes = 4 << 20 // of the results that a condition names, all together
 	maxSkipReason  = 1000
+
+	decideTime = time.Second // after which a transaction begins no other such round: it has little more than that
 )
 
 // decideSoon has steps decided that became due in a transaction of this process.
@@ -52,7 +54,8 @@ func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
 			return err
 		}
 		due := stepsOf(free, rows)
-		for n := 0; len(due) > 0 && n < decideRounds; n++ { // what is left is due still
+		begun := time.Now()
+		for n := 0; len(due) > 0 && n < decideRounds && (n == 0 || time.Since(begun) < decideTime); n++ { // what is left is due still
 			if due, err = d.round(ctx, due); err != nil {
 				return err
 			}

@@ -65,18 +65,11 @@ func (e *Engine) CreateTasksTx(ctx context.Context, outer pgx.Tx, requests []tas
 
 func (e *Engine) createIn(ctx context.Context, tx *postgres.Tx, requests []tasker.NewTask) (out []Created, namespaces []string, err error) {
 	c := creation{
-		engine: e, fresh: true, byKey: map[[2]string]*postgres.CreatedTask{}, templates: map[[3]string]*graph{}, read: tx.Template, held: tx.TaskByKey, unique: tx.UniqueTask, asked: true,
+		engine: e, fresh: true, templates: map[[3]string]*graph{}, read: tx.Template, unique: tx.UniqueTask, asked: true,
 		checks: templatefile.NewBudget(),
 	}
-	for i, r := range requests {
-		made, err := c.add(ctx, r)
-		if err != nil {
-			return nil, nil, atIndex(err, i, len(requests))
-		}
-		out = append(out, made)
-	}
-	if len(c.tasks) == 0 {
-		return out, nil, nil
+	if out, err = c.addAll(ctx, requests, tx.KeyHolders); err != nil || len(c.tasks) == 0 {
+		return out, nil, err
 	}
 	err = c.reject(ctx, tx)
 	c.merged(out)

@@ -248,6 +248,15 @@ func failureBody(f tasker.Failure, worker string) (json.RawMessage, error) {
 	return json.Marshal(body)
 }
 
+// failureOf reads what failureBody has spelled.
+func failureOf(body json.RawMessage) (tasker.Failure, error) {
+	var f tasker.StepFailure
+	err := json.Unmarshal(body, &f)
+	return tasker.Failure{
+		Message: f.Message, Type: f.Type, Retryable: f.Retryable, RetryAfter: time.Duration(f.RetryAfter) * time.Millisecond, Fingerprint: f.Fingerprint, Context: f.Context,
+	}, err
+}
+
 // firstCharacters returns at most so many characters of a text.
 func firstCharacters(s string, most int) string {
 	if r := []rune(s); len(r) > most {

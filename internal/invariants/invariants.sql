@@ -148,7 +148,7 @@ SELECT 'what undoes a step is not in the chain at its place', u.task_uuid, to_js
 FROM undo u
 WHERE u.undone_state IS DISTINCT FROM 'complete' OR u.undone_at > u.before_at
    OR u.parent_uuids <> array_remove(ARRAY[u.undone_uuid, u.before_uuid], NULL)
-   OR u.state NOT IN ('pending', 'cancelled') AND u.before_state NOT IN ('complete', 'resolved_manually')
+   OR u.state NOT IN ('pending', 'cancelled', 'resolved_manually') AND u.before_state NOT IN ('complete', 'resolved_manually')
 UNION ALL
 SELECT 'step is undone twice', u.task_uuid, u.name
 FROM undo u

@@ -237,29 +237,44 @@ func page[T any](rows []T, limit int) (cut []T, more bool) {
 	return rows, false
 }
 
-// TaskByKey returns the task that holds an idempotency key in a namespace, with
-// the digest of the request that made it; a zero id when there is none.
-func (db *DB) TaskByKey(ctx context.Context, namespace, key string) (id tasker.ID, digest []byte, err error) {
-	return taskByKey(ctx, db.pool, namespace, key)
+// An IdempotencyKey is one of a namespace.
+type IdempotencyKey struct {
+	Namespace string
+	Key       string
 }
 
-// TaskByKey is [DB.TaskByKey] inside a transaction.
-func (tx *Tx) TaskByKey(ctx context.Context, namespace, key string) (id tasker.ID, digest []byte, err error) {
-	return taskByKey(ctx, tx, namespace, key)
+// A KeyHolder is the task that holds an idempotency key, with the digest of the request that made it.
+type KeyHolder struct {
+	IdempotencyKey
+	TaskUUID      tasker.ID
+	RequestDigest []byte
 }
 
-func taskByKey(ctx context.Context, q querier, namespace, key string) (id tasker.ID, digest []byte, err error) {
-	type row struct {
-		TaskUUID      tasker.ID
-		RequestDigest []byte
+const keyHolders = `
+SELECT t.namespace, t.idempotency_key AS key, t.task_uuid, t.request_digest
+FROM unnest($1::text[], $2::text[]) AS u (namespace, key)
+CROSS JOIN LATERAL (
+    SELECT * FROM tasker.tasks t WHERE t.namespace = u.namespace AND t.idempotency_key = u.key OFFSET 0
+) t`
+
+// KeyHolders returns who holds which of the keys.
+func (db *DB) KeyHolders(ctx context.Context, keys []IdempotencyKey) ([]KeyHolder, error) {
+	return holdersOf(ctx, db.pool, keys)
+}
+
+// KeyHolders is [DB.KeyHolders] inside a transaction.
+func (tx *Tx) KeyHolders(ctx context.Context, keys []IdempotencyKey) ([]KeyHolder, error) {
+	return holdersOf(ctx, tx, keys)
+}
+
+func holdersOf(ctx context.Context, q querier, keys []IdempotencyKey) ([]KeyHolder, error) {
+	namespaces, names := make([]string, len(keys)), make([]string, len(keys))
+	for i, k := range keys {
+		namespaces[i], names[i] = k.Namespace, k.Key
 	}
-	found, err := one[row](ctx, q,
-		`SELECT task_uuid, request_digest FROM tasker.tasks WHERE namespace = $1 AND idempotency_key = $2`, namespace, key)
+	list, err := collect[KeyHolder](ctx, q, keyHolders, namespaces, names)
 	if err != nil {
-		return id, nil, fmt.Errorf("look for idempotency key: %w", err)
+		return nil, fmt.Errorf("look for idempotency keys: %w", err)
 	}
-	if found == nil {
-		return id, nil, nil
-	}
-	return found.TaskUUID, found.RequestDigest, nil
+	return list, nil
 }

@@ -55,7 +55,8 @@ BEGIN
     WHERE st.only_row AND t.task_uuid = m.task_uuid AND m.was = 'error' AND m.state = 'error' AND t.attend_by IS NULL
       AND NOT EXISTS (
           SELECT FROM tasker.tasks_dlq d
-          WHERE d.task_uuid = m.task_uuid AND d.resolution_status IN ('pending', 'permanently_failed')
+          WHERE d.task_uuid = m.task_uuid
+            AND (d.resolution_status = 'pending' OR d.resolution_status = 'permanently_failed' AND t.phase IS NULL) -- it is undone, and that goes on
       );
     RETURN _told + _again;
 END
