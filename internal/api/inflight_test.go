@@ -233,25 +233,14 @@ func TestWhoReadsSlowlyTakesNoRoomForBodies(t *testing.T) {
 	handler := api.New(t.Context(), api.Options{
 		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, MaxBodyBytes: 256 << 10, MaxInflightBytes: 256 << 10, InflightWait: time.Millisecond,
 	})
-	create := func(w http.ResponseWriter) {
+	second := beside(func(w http.ResponseWriter) {
 		body := fmt.Sprintf(`{"namespace":"shop","name":"order","context":{"order":1,"a":%q}}`, strings.Repeat("x", 200<<10))
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/tasks", strings.NewReader(body))
 		r.Host = "127.0.0.1"
 		r.Header.Set("Content-Type", "application/json")
 		handler.ServeHTTP(w, r)
-	}
-	slow := stalled{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		create(slow)
-	}()
-	<-slow.writing
-	second := httptest.NewRecorder()
-	create(second)
+	})
 	if second.Code != http.StatusCreated {
 		t.Errorf("beside somebody who does not read their answer: %d %.300s", second.Code, second.Body)
 	}
-	close(slow.read)
-	<-done
 }

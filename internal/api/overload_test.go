@@ -26,31 +26,36 @@ func (s stalled) Write(b []byte) (int, error) {
 	return s.ResponseWriter.Write(b)
 }
 
+// beside answers a request while another one has an answer that nobody reads, until this one is answered.
+func beside(answer func(http.ResponseWriter)) *httptest.ResponseRecorder {
+	slow := stalled{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		answer(slow)
+	}()
+	<-slow.writing
+	second := httptest.NewRecorder()
+	answer(second)
+	close(slow.read)
+	<-done
+	return second
+}
+
 // Of two answers one can be made at a time, and one that nobody reads is made.
 func TestWhoReadsSlowlyTakesNoOthersTurn(t *testing.T) {
 	t.Parallel()
 	e := enginetest.New(t)
 	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Reads: {Running: 1}}})
 	handler := api.New(t.Context(), api.Options{DB: e.DB, Engine: e.Engine, DLQ: e.DLQ, Gate: gate})
-	get := func(w http.ResponseWriter) {
+	second := beside(func(w http.ResponseWriter) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/tasks", nil)
 		r.Host = "127.0.0.1"
 		handler.ServeHTTP(w, r)
-	}
-	slow := stalled{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		get(slow)
-	}()
-	<-slow.writing
-	second := httptest.NewRecorder()
-	get(second)
+	})
 	if second.Code != http.StatusOK {
 		t.Errorf("beside somebody who does not read their answer: %d %s", second.Code, second.Body)
 	}
-	close(slow.read)
-	<-done
 	for _, c := range gate.Counts() {
 		if c.Running != 0 {
 			t.Errorf("after all are answered %d of %s are counted", c.Running, c.Class)

@@ -32,7 +32,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(mqtest.Run(func() int { return pgtest.Run(m) })) }
 
 // patience bounds everything that a test waits for.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // A words is what a server says, whole writes at a time.
 type words struct {

@@ -30,7 +30,7 @@ import (
 var axe string
 
 // patience bounds one step of a test. Machines that build meanwhile are slow.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // browser is what the tests of this process share.
 var browser struct {

@@ -41,7 +41,7 @@ const urlEnv = "TASKER_TEST_AMQP_URL"
 
 // patience is how long a broker may take to start or to stop on a machine that
 // has much else to do.
-const patience = 5 * time.Minute
+const patience = 15 * time.Minute
 
 // shared is the broker that the tests of this binary share: starting one takes
 // some seconds.

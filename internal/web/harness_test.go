@@ -66,7 +66,7 @@ func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
 	})
 	jar, err := cookiejar.New(nil)
 	h.Must(err)
-	h.client = &http.Client{Jar: jar, Timeout: 30 * time.Second}
+	h.client = &http.Client{Jar: jar, Timeout: 2 * time.Minute}
 	h.worker = h.RegisterWorker("run")
 	h.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes', lease = interval '1 hour'`) // it is alive for as long as a test may take
 	return h
