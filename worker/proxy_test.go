@@ -139,7 +139,15 @@ func (p *badProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type tally struct {
 	takes time.Duration
 	mu    sync.Mutex
+	begun int
 	runs  map[string]int
+}
+
+// busy reports whether so many have begun at least, and just so many of them are under way.
+func (y *tally) busy(begun, underWay int) bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.begun >= begun && y.begun-len(y.runs) == underWay
 }
 
 func (y *tally) count() int {
@@ -149,6 +157,9 @@ func (y *tally) count() int {
 }
 
 func (y *tally) handle(_ context.Context, c *worker.Call) (json.RawMessage, error) {
+	y.mu.Lock()
+	y.begun++
+	y.mu.Unlock()
 	time.Sleep(y.takes) //nolint:forbidigo // work
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -202,7 +213,20 @@ func newCrowd(t *testing.T, o engine.Options) (*crowd, *badProxy) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &crowd{T: t, e: e, db: db, tally: tally{runs: map[string]int{}}, log: &lockedBuffer{}, results: make(chan error, 10)}, p
+	c := &crowd{T: t, e: e, db: db, tally: tally{runs: map[string]int{}}, log: &lockedBuffer{}, results: make(chan error, 10)}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		said := c.log.String()
+		t.Logf("the workers said at the end:\n%s", said[max(0, len(said)-8<<10):])
+		var failed string
+		err := c.db.Pool().QueryRow(context.WithoutCancel(t.Context()), `
+			SELECT coalesce(string_agg(to_jsonb(f)::text, E'\n'), '')
+			FROM (SELECT h.created_at, h.step_uuid, h.event, h.claimed_at, h.detail FROM tasker.step_history h WHERE h.to_state = 'error' ORDER BY h.created_at LIMIT 10) f`).Scan(&failed)
+		t.Logf("steps failed: %s %v", failed, err)
+	})
+	return c, p
 }
 
 func (c *crowd) start(n int, server string) {
