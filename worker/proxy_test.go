@@ -150,12 +150,6 @@ func (y *tally) busy(begun, underWay int) bool {
 	return y.begun >= begun && y.begun-len(y.runs) == underWay
 }
 
-func (y *tally) count() int {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	return len(y.runs)
-}
-
 func (y *tally) handle(_ context.Context, c *worker.Call) (json.RawMessage, error) {
 	y.mu.Lock()
 	y.begun++
