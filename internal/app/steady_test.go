@@ -76,7 +76,7 @@ func TestAFloodOfBulkCreatesCostsNoLease(t *testing.T) {
 	database := pgtest.New(t)
 	o := options(database.URL)
 	o.Config.Database.MaxConnections = 10
-	o.Config.Workers.LeaseSeconds, o.Config.Workers.HeartbeatIntervalSeconds = 10, 2
+	o.Config.Workers.LeaseSeconds, o.Config.Workers.HeartbeatIntervalSeconds = 6, 2
 	s := start(t, o)
 	c, err := client.New(s.url, client.WithHTTPClient(&http.Client{Transport: &http.Transport{}, Timeout: patience}))
 	if err != nil {
@@ -109,7 +109,7 @@ func TestAFloodOfBulkCreatesCostsNoLease(t *testing.T) {
 	}
 	var floods sync.WaitGroup
 	var made, refused atomic.Int64
-	until := time.Now().Add(12 * time.Second) // more than a lease
+	until := time.Now().Add(13 * time.Second) // more than two leases
 	for range 60 {
 		floods.Go(func() {
 			for time.Now().Before(until) && t.Context().Err() == nil {

@@ -368,7 +368,7 @@ func (c *creation) namespaces() []string {
 	return list
 }
 
-// What is asked for of texts, in characters.
+// The longest texts, in characters.
 const (
 	maxNamespace      = 128
 	maxIdempotencyKey = 255

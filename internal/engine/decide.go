@@ -21,7 +21,7 @@ const (
 	conditionBytes = 4 << 20 // of the results that a condition names, all together
 	maxSkipReason  = 1000
 
-	decideTime = time.Second // after which a transaction begins no other such round: it has little more than that
+	decideTime = time.Second // after which a transaction begins no other such round: it has a few seconds
 )
 
 // decideSoon has steps decided that became due in a transaction of this process.
@@ -55,7 +55,7 @@ func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
 		}
 		due := stepsOf(free, rows)
 		begun := time.Now()
-		for n := 0; len(due) > 0 && n < decideRounds && (n == 0 || time.Since(begun) < decideTime); n++ { // what is left is due still
+		for n := 0; len(due) > 0 && n < decideRounds && time.Since(begun) < decideTime; n++ { // what is left is due still
 			if due, err = d.round(ctx, due); err != nil {
 				return err
 			}

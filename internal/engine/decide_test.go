@@ -102,23 +102,35 @@ func TestTheOtherBranchIsTaken(t *testing.T) {
 	}
 }
 
+// skippedChain returns a task of a step that is skipped and so many others one behind the other.
+func (h *harness) skippedChain(n int) tasker.ID {
+	h.Helper()
+	steps := []tasker.StepTemplate{when("false", enginetest.Step("s0"))}
+	for i := range n {
+		steps = append(steps, enginetest.Step(fmt.Sprint("s", i+1), fmt.Sprint("s", i)))
+	}
+	h.Template("chain", steps...)
+	return h.Create("chain")
+}
+
+// decideAll decides until a task is complete.
+func (h *harness) decideAll(task tasker.ID) {
+	h.Helper()
+	for range 100 {
+		if h.tick(); h.State(task) == tasker.TaskComplete {
+			return
+		}
+	}
+	h.Fatalf("the task is %s after 100 passes", h.State(task))
+}
+
 // What nothing is left of ends at once, however long the chain is.
 func TestATaskOfWhichAllIsSkippedIsComplete(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	steps := []tasker.StepTemplate{when("false", enginetest.Step("s0"))}
-	for i := range 120 {
-		steps = append(steps, enginetest.Step(fmt.Sprint("s", i+1), fmt.Sprint("s", i)))
-	}
-	h.Template("chain", steps...)
-	task := h.Create("chain")
+	task := h.skippedChain(120)
 	h.wantState(task, tasker.TaskStepsInProcess)
-	// Three transactions have time for it on a machine that is not busy.
-	for range 100 {
-		if h.tick(); h.taskOf(task).State == tasker.TaskComplete {
-			break
-		}
-	}
+	h.decideAll(task) // in three transactions on a machine that is not busy
 	h.wantSkipped(task, "s120", "s119 was skipped")
 	h.wantState(task, tasker.TaskComplete)
 }
@@ -127,12 +139,7 @@ func TestATaskOfWhichAllIsSkippedIsComplete(t *testing.T) {
 func TestALongChainIsDecidedInParts(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	steps := []tasker.StepTemplate{when("false", enginetest.Step("s0"))}
-	for i := range 60 {
-		steps = append(steps, enginetest.Step(fmt.Sprint("s", i+1), fmt.Sprint("s", i)))
-	}
-	h.Template("chain", steps...)
-	task := h.Create("chain")
+	task := h.skippedChain(60)
 	h.Exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END $$`)
 	h.Exec(`CREATE TRIGGER dawdle BEFORE UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.state = 'skipped') EXECUTE FUNCTION public.dawdle()`)
 	h.tick()
@@ -143,12 +150,7 @@ func TestALongChainIsDecidedInParts(t *testing.T) {
 	if d := h.deferred(task); d != "" {
 		t.Errorf("set aside is %q", d)
 	}
-	for range 100 {
-		if h.tick(); h.taskOf(task).State == tasker.TaskComplete {
-			return
-		}
-	}
-	t.Error("the task is not complete")
+	h.decideAll(task)
 }
 
 func TestAnyDoesNotWait(t *testing.T) {

@@ -41,16 +41,14 @@ moved AS (
     FROM open o
     CROSS JOIN clock c
     WHERE s.task_uuid = o.task_uuid AND s.step_uuid = o.step_uuid
-    RETURNING s.task_uuid, s.step_uuid, o.state AS was, o.state_since AS was_since, s.attempts, s.worker_uuid, s.state_since,
+    RETURNING s.task_uuid, s.step_uuid, o.state AS was, CASE WHEN o.state = 'enqueued' THEN o.state_since END AS queued_since, s.attempts, s.worker_uuid, s.state_since,
         s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at
 )
 INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, created_at, operation_uuid,
     moves_id, enqueued_at, claimed_at)
 SELECT m.task_uuid, m.step_uuid, m.was, 'cancelled', 'cancel', m.attempts,
     CASE WHEN m.was = 'in_progress' THEN m.worker_uuid END, nullif($2, ''), nullif($3, ''), m.state_since, $4::uuid,
-    CASE WHEN m.unwritten < 0 THEN m.moves_id END,
-    CASE m.unwritten WHEN -1 THEN m.was_since WHEN -3 THEN m.enqueued_at END,
-    CASE WHEN m.unwritten IN (-2, -3) THEN m.last_attempted_at END
+        ` + movesBefore + `
 FROM moved m
 ORDER BY m.task_uuid, m.step_uuid`
 

@@ -204,15 +204,20 @@ func concludeFollows(to readyTo) string {
 	return concludedLog + to.parts + promotedItems + freedChildren(to) + concludedAnswer(to)
 }
 
+// movesBefore is what the history has of the moves of an attempt with the one that ends it: moves_id,
+// enqueued_at and claimed_at of a step m that has just been moved. Its queued_since is from when on it was
+// enqueued, if it was until then.
+const movesBefore = `CASE WHEN m.unwritten < 0 THEN m.moves_id END,
+        CASE WHEN m.unwritten IN (-1, -3) THEN coalesce(m.queued_since, m.enqueued_at) END,
+        CASE WHEN m.unwritten IN (-2, -3) THEN m.last_attempted_at END`
+
 // concludedLog writes the history, and finds the children.
 const concludedLog = `log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at,
         moves_id, enqueued_at, claimed_at, operation_uuid)
     SELECT m.task_uuid, m.step_uuid, m.from_state, m.state, m.event, coalesce(m.ended_attempt, m.attempts), m.worker_uuid,
         nullif(m.actor, ''), nullif(m.reason, ''), CASE WHEN m.state = 'error' THEN m.error END, m.state_since,
-        CASE WHEN m.unwritten < 0 THEN m.moves_id END,
-        CASE WHEN m.unwritten IN (-1, -3) THEN coalesce(m.queued_since, m.enqueued_at) END,
-        CASE WHEN m.unwritten IN (-2, -3) THEN m.last_attempted_at END, m.operation_uuid
+        ` + movesBefore + `, m.operation_uuid
     FROM moved m
     ORDER BY m.task_uuid, m.step_uuid
     RETURNING step_uuid
