@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 
 	"tasker.example/tasker/internal/testtool"
@@ -100,7 +101,8 @@ func start() {
 // A Tab is one page of the browser, of one test.
 type Tab struct {
 	testing.TB
-	ctx context.Context //nolint:containedctx // it is the tab
+	ctx   context.Context      //nolint:containedctx // it is the tab
+	typed input.TimeSinceEpoch // when the last key was pressed, for the page
 
 	mu         sync.Mutex
 	complaints []string
@@ -130,7 +132,7 @@ func (tab *Tab) Another() *Tab {
 func newTab(t testing.TB, parent context.Context, o ...chromedp.ContextOption) *Tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(parent, o...)
-	tab := &Tab{TB: t, ctx: ctx}
+	tab := &Tab{TB: t, ctx: ctx, typed: now()}
 	if err := chromedp.Listen(ctx, tab.hear); err != nil {
 		cancel()
 		t.Fatalf("open a tab: %v", err)

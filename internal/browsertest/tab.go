@@ -119,23 +119,30 @@ func (tab *Tab) Follow(selector string) {
 	tab.leaves(func() { tab.Click(selector) })
 }
 
-// Keys presses keys, one after another, wherever the focus is. "\r" is Enter, "\t" Tab.
+// Keys presses keys, one after another, wherever the focus is. "\r" is Enter, "\t" Tab. For the
+// page they come as quickly as a person types, however slow the machine is.
 func (tab *Tab) Keys(keys string) {
 	tab.Helper()
 	for _, key := range keys {
-		tab.do(fmt.Sprintf("press %q", key), press(key))
+		tab.typed = min(tab.typed+0.1, now())
+		tab.do(fmt.Sprintf("press %q", key), press(key, tab.typed))
 	}
+}
+
+func now() input.TimeSinceEpoch {
+	return input.TimeSinceEpoch(float64(time.Now().UnixMicro()) / 1e6)
 }
 
 // press is a key that goes down and up. What it types comes with going down, as it
 // does in a window, so that a page which takes the key leaves nothing to type.
-func press(key rune) chromedp.Action[chromedp.Void] {
+func press(key rune, at input.TimeSinceEpoch) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		events := kb.Encode(key)
 		down, up := *events[0], *events[len(events)-1]
 		if len(events) > 2 {
 			down.Type, down.Text, down.UnmodifiedText = "keyDown", events[1].Text, events[1].UnmodifiedText
 		}
+		down.Timestamp, up.Timestamp = at, at
 		if _, err := cdp.Call(ctx, t, input.DispatchKeyEvent, down); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds everything that a test waits for.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 // A process is a program that runs beside the test and ends with it.
 type process struct {

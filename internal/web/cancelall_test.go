@@ -36,19 +36,34 @@ func TestTheTasksOfAFilterAreCancelled(t *testing.T) {
 	h.refused(h.post(path+"?tag=spring", "actor=Kim", "reason=off", "until=2026-01-01T00:00:00Z"), http.StatusConflict, "No open task fits the filter") // nor was there one when the form was opened
 	h.refused(h.post(path+"?tag=spring", "actor=Kim", "reason=off", "until=soon"), http.StatusBadRequest, "Invalid time")
 	r = h.post(path+"?tag=spring", "actor=Kim", "reason=the campaign is off")
-	h.sees(r, "100 tasks cancelled. These are the next.", "1 open task that fits the filter is cancelled")
+	h.sees(r, " tasks cancelled. These are the next.")
 	if !strings.HasPrefix(r.url, path) {
 		t.Errorf("it leads to %s", r.url)
 	}
-	r = h.post(path+"?tag=spring", "actor=Kim", "reason=the campaign is off")
-	h.sees(r, "1 task cancelled.")
+	// A request cancels as many as it has time for, a hundred at most.
+	open := func() (n int) {
+		for _, task := range tagged {
+			if h.State(task) != tasker.TaskCancelled {
+				n++
+			}
+		}
+		return n
+	}
+	left := len(tagged)
+	for strings.HasPrefix(r.url, path) {
+		was := left
+		if left = open(); left == 0 || left >= was || was-left > tasker.MaxCancelBatch {
+			t.Fatalf("%d tasks were open, and %d are", was, left)
+		}
+		h.sees(r, "cancelled. These are the next.")
+		r = h.post(path+"?tag=spring", "actor=Kim", "reason=the campaign is off")
+	}
+	h.sees(r, " cancelled.")
 	if r.url != "/ui/tasks?tag=spring" {
 		t.Errorf("it leads to %s", r.url)
 	}
-	for _, task := range tagged {
-		if s := h.State(task); s != tasker.TaskCancelled {
-			t.Fatalf("task %s is %s", task, s)
-		}
+	if n := open(); n > 0 {
+		t.Fatalf("%d tasks are open", n)
 	}
 	if s := h.State(other); s != tasker.TaskStepsInProcess {
 		t.Errorf("the other task is %s", s)

@@ -152,7 +152,7 @@
     if (e.key === "Escape" && typing(e)) { e.target.blur(); return; }
     if (e.ctrlKey || e.metaKey || e.altKey || typing(e) || $("dialog[open]")) return;
     if (e.key === "j" || e.key === "k") { step(e.key === "j" ? 1 : -1); e.preventDefault(); return; }
-    const key = first && Date.now() - firstAt < 1500 ? `${first} ${e.key}` : e.key;
+    const key = first && e.timeStamp - firstAt < 1500 ? `${first} ${e.key}` : e.key;
     first = "";
     const row = document.activeElement && document.activeElement.closest("[data-row]");
     const of = (k) => `[data-key="${CSS.escape(k)}"]`;
@@ -167,7 +167,7 @@
       else if (/^(INPUT|SELECT|TEXTAREA)$/.test(found.tagName)) { found.focus(); if (found.select) found.select(); } else found.click();
       return;
     }
-    if ($$("[data-key]").some((el) => el.dataset.key.startsWith(e.key + " "))) { first = e.key; firstAt = Date.now(); e.preventDefault(); }
+    if ($$("[data-key]").some((el) => el.dataset.key.startsWith(e.key + " "))) { first = e.key; firstAt = e.timeStamp; e.preventDefault(); }
   });
   const keys = $("#keys");
   if (keys) { keys.hidden = false; keys.addEventListener("click", help); }
