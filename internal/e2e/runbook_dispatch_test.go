@@ -173,7 +173,8 @@ func testStepsWithoutWorkersOfNothing(t *testing.T) {
 
 // deadLettersHandled counts those that the server has handled, whatever it found. What
 // expired while no server ran may be failed by the sweep before its dead letter is read, or
-// while it is: then the dead letter comes once more.
+// while it is: then the dead letter comes once more. While workers may still come back to a server
+// that was just started, it announces steps again, and each leaves another dead letter.
 func (b *brokered) deadLettersHandled() (n int) {
 	for _, m := range regexp.MustCompile(`(?m)^tasker_dispatch_dead_letters_total\{(.*)\} (\d+)$`).FindAllStringSubmatch(b.get("/metrics"), -1) {
 		if strings.Contains(m[1], `outcome="retried"`) {
@@ -201,7 +202,7 @@ func testDeadLetterQueue(t *testing.T) {
 		"Once it is fixed": b.serve,
 		"Messages do not become dead letters": func() {
 			await(t, "the dead letters", func() bool {
-				return b.deadLettersHandled() == 2
+				return b.deadLettersHandled() >= 2
 			})
 			ch := b.channel()
 			_, err := ch.QueueDelete(workQueue, false, false, false)
