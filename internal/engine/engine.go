@@ -117,9 +117,10 @@ type Engine struct {
 	due       atomic.Pointer[dueWatch] // of the loops; nil before there are any
 	fruitless map[string]*atomic.Int32 // by kind of work, the passes in a row that found nothing
 
-	works   []work
-	batch   int // rows that a pass of a timer looks for at once
-	retries retries
+	works     []work
+	chunkTime time.Duration
+	batch     int // rows that a pass of a timer looks for at once
+	retries   retries
 }
 
 // New returns an engine on a database whose schema is current.
@@ -152,7 +153,7 @@ func New(db *postgres.DB, o Options) *Engine {
 		o.Expired = func(context.Context, string, string, string) {}
 	}
 	e := &Engine{
-		now: o.Now, batch: timerBatch, keyed: make(chan struct{}, max(1, db.ForCreates()-1)),
+		now: o.Now, batch: timerBatch, chunkTime: usualChunkTime, keyed: make(chan struct{}, max(1, db.ForCreates()-1)),
 		db: db, bounds: o.Bounds.Complete(), environment: o.Environment, retention: o.Retention, log: o.Log,
 		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.NoAutoRecover,
 		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, concluded: o.Concluded, fired: o.Fired, expired: o.Expired,

@@ -43,6 +43,7 @@ func newCutHarness(t *testing.T) (*harness, *pgtest.Cutter) {
 
 func withWorker(e *enginetest.Harness) *harness {
 	e.Helper()
+	e.Engine.GiveTime()
 	return &harness{Harness: e, pool: e.Admin(), worker: e.RegisterWorker("run")}
 }
 

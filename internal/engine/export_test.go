@@ -27,6 +27,10 @@ func (e *Engine) GateCreations(gate func(tasks []tasker.NewTask)) {
 // WaitingCreations returns how many creations wait for others to be written.
 func (e *Engine) WaitingCreations() int { return e.creations.Waiting() }
 
+// GiveTime has a chunk of work take as long as it needs on a machine that does much else: what is
+// due is done by one Tick, and not set aside.
+func (e *Engine) GiveTime() { e.chunkTime = time.Minute }
+
 // PanicOn has work of a kind panic that is done on steps of a task.
 func (e *Engine) PanicOn(kind string, task tasker.ID) {
 	for i, w := range e.works {
