@@ -99,6 +99,10 @@ func TestASecondInterruptionEndsARead(t *testing.T) {
 	if _, err := io.WriteString(in, `{"message": "HTTP 503"}`+"\n"); err != nil || !lines.Scan() {
 		t.Fatal("it prints nothing", err)
 	}
+	// More than a pipe holds is taken only by the next read, which waits for the end of the line.
+	if _, err := io.WriteString(in, strings.Repeat(" ", 1<<18)); err != nil {
+		t.Fatal(err)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for tries := time.Tick(10 * time.Millisecond); ; {
