@@ -118,6 +118,11 @@ func TestFreePortsDiffer(t *testing.T) {
 	if err != nil || len(ports) != 3 || ports[0] == ports[1] || ports[1] == ports[2] || ports[0] == ports[2] {
 		t.Errorf("%v, %v", ports, err)
 	}
+	for _, port := range ports {
+		if port < firstPort || port >= endOfPorts {
+			t.Errorf("port %d may be given to a connection of any program", port)
+		}
+	}
 }
 
 func TestALockIsTakenOnce(t *testing.T) {

@@ -2,22 +2,35 @@ package childproc
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"syscall"
+)
+
+// Ports from firstPort to before endOfPorts are those that no common system gives out by itself, to a
+// connection or a listener that asks for any: a child that ends and starts again finds its port free.
+const (
+	firstPort  = 10_240
+	endOfPorts = 32_768
+	portTries  = 1000
 )
 
 // FreePorts returns different ports of the loopback interface on which nobody listened a
 // moment ago. Another program may take one before the child listens: try again then.
 func FreePorts(count int) ([]int, error) {
-	var ports []int
-	for range count {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
+	ports := make([]int, 0, count)
+	for tries := portTries; len(ports) < count; tries-- {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(endOfPorts-firstPort))))
+		switch {
+		case err == nil:
+			defer l.Close() //nolint:gocritic // together, so that all are different
+			ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		case tries <= 1:
+			return nil, fmt.Errorf("find a free port: %w", err)
 		}
-		defer l.Close() //nolint:gocritic // together, so that all are different
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"testing"
 
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/childproc"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/testtool"
 )
@@ -81,12 +81,11 @@ func startPrometheus(t *testing.T, program, target, token string) watcher {
 // freeAddress is one that nobody listened on a moment ago.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := childproc.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", ports[0])
 }
 
 // ask returns the data of an answer of Prometheus's API; empty while it has none.

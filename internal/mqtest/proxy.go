@@ -1,10 +1,13 @@
 package mqtest
 
 import (
+	"fmt"
 	"net"
 	"net/url"
 	"sync"
 	"testing" //nolint:depguard // this package is a test's tool
+
+	"tasker.example/tasker/internal/childproc"
 )
 
 // ProxyServer stands between a test and a broker, and fails on demand.
@@ -27,7 +30,11 @@ func Proxy(t testing.TB, brokerURL string) *ProxyServer {
 	if err != nil {
 		t.Fatal("the URL of the broker is not valid")
 	}
-	p := &ProxyServer{target: u.Host, listen: "127.0.0.1:0", conns: map[net.Conn]bool{}, thawed: make(chan struct{})}
+	ports, err := childproc.FreePorts(1) // one that is free still when the proxy listens again
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &ProxyServer{target: u.Host, listen: fmt.Sprintf("127.0.0.1:%d", ports[0]), conns: map[net.Conn]bool{}, thawed: make(chan struct{})}
 	if u.Port() == "" {
 		p.target = net.JoinHostPort(u.Hostname(), "5672")
 	}

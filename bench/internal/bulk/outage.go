@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/childproc"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/worker"
 )
@@ -42,13 +43,12 @@ type gateway struct {
 	server  *http.Server
 }
 
-func newGateway(ctx context.Context) (*gateway, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+func newGateway() (*gateway, error) {
+	ports, err := childproc.FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	g := &gateway{address: l.Addr().String(), client: &http.Client{Timeout: 2 * time.Second}}
-	return g, l.Close()
+	return &gateway{address: fmt.Sprintf("127.0.0.1:%d", ports[0]), client: &http.Client{Timeout: 2 * time.Second}}, nil
 }
 
 func (g *gateway) up(ctx context.Context) error {
@@ -92,7 +92,7 @@ func RunOutage(ctx context.Context, o OutageOptions) (_ Report, err error) {
 	if _, err := r.servers[0].api.RegisterTemplate(ctx, []byte(chargeTemplate), "application/yaml"); err != nil {
 		return r.report, err
 	}
-	g, err := newGateway(ctx)
+	g, err := newGateway()
 	if err != nil {
 		return r.report, err
 	}
