@@ -2,7 +2,6 @@ package childproc
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -10,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Ports from firstPort to before endOfPorts are those that no common system gives out by itself, to a
-// connection or a listener that asks for any: a child that ends and starts again finds its port free.
+// Ports from firstPort to before endOfPorts are those that Linux, macOS and Windows, as they come, give to no
+// connection or listener that asks for any: a child that ends and starts again finds its port free.
 const (
 	firstPort  = 10_240
 	endOfPorts = 32_768
@@ -29,7 +28,7 @@ func FreePorts(count int) ([]int, error) {
 			defer l.Close() //nolint:gocritic // together, so that all are different
 			ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 		case tries <= 1:
-			return nil, fmt.Errorf("find a free port: %w", err)
+			return nil, err
 		}
 	}
 	return ports, nil

@@ -118,8 +118,8 @@ type Engine struct {
 	fruitless map[string]*atomic.Int32 // by kind of work, the passes in a row that found nothing
 
 	works     []work
-	chunkTime time.Duration
-	batch     int // rows that a pass of a timer looks for at once
+	chunkTime time.Duration // that a chunk of work may take
+	batch     int           // rows that a pass of a timer looks for at once
 	retries   retries
 }
 

@@ -17,14 +17,12 @@ import (
 // The time that work on rows may take. What is slow is cut off, found to blame and
 // set aside, so that it costs the others this much and no more.
 const (
-	rowTime     = 3 * time.Second  // of one row by itself; see timeAfter
-	mostRowTime = 30 * time.Second // of one row that has failed often
-	singlesTime = 8 * time.Second  // of all rows of a chunk that failed, each by itself
-	passTime    = 10 * time.Second // after which a pass begins no other chunk
+	usualChunkTime = 5 * time.Second  // of one chunk, in one transaction
+	rowTime        = 3 * time.Second  // of one row by itself; see timeAfter
+	mostRowTime    = 30 * time.Second // of one row that has failed often
+	singlesTime    = 8 * time.Second  // of all rows of a chunk that failed, each by itself
+	passTime       = 10 * time.Second // after which a pass begins no other chunk
 )
-
-// usualChunkTime is the time of one chunk, in one transaction.
-const usualChunkTime = 5 * time.Second
 
 // A work is one kind of work that is due by the clock, on tasks or steps. Its rows
 // are done in chunks; a row that fails is set aside and tried again later, by itself
