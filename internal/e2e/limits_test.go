@@ -60,6 +60,7 @@ type limited struct {
 	workers  []*process
 	urls     []string // of the servers, the same over all restarts
 
+	made          int // steps
 	most, samples int // what sample saw, and how often it looked
 }
 
@@ -128,28 +129,28 @@ func (l *limited) load() {
 	kills := slices.Concat(slices.Repeat([]func(){l.killWorker}, *workersKilled), slices.Repeat([]func(){l.killServer}, *serversKilled))
 	rand.Shuffle(len(kills), func(i, j int) { kills[i], kills[j] = kills[j], kills[i] })
 	backlog := max(min(1000, *limitClaims/5), stepsOfALoad)
-	made, killed, claimed := 0, 0, 0
+	killed, claimed := 0, 0
 	moved, lastKill := time.Now(), time.Now()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		<-tick.C
 		waiting := l.waiting()
-		if n := made - waiting; n != claimed {
+		if n := l.made - waiting; n != claimed {
 			claimed, moved = n, time.Now()
 		}
 		if time.Since(moved) > patience {
-			l.Fatalf("%d of %d steps were claimed, and no more", claimed, made)
+			l.Fatalf("%d of %d steps were claimed, and no more", claimed, l.made)
 		}
 		if killed < len(kills) && claimed >= (killed+1)**limitClaims/(len(kills)+1) {
 			kills[killed]()
 			killed, lastKill = killed+1, time.Now()
 		}
 		switch done := claimed >= *limitClaims && killed == len(kills) && time.Since(lastKill) > limitLease+time.Second; {
-		case made < *limitClaims && waiting <= backlog/2:
-			made += l.create((backlog - waiting + stepsOfALoad - 1) / stepsOfALoad)
+		case l.made < *limitClaims && waiting <= backlog/2:
+			l.create((backlog - waiting + stepsOfALoad - 1) / stepsOfALoad)
 		case !done && waiting == 0:
-			made += l.create(1)
+			l.create(1)
 		case done && count(l.T, l.pool, "state <> 'complete'") == 0:
 			return
 		}
@@ -162,29 +163,50 @@ func (l *limited) waiting() int {
 	return number(l.T, l.pool, `SELECT (SELECT count(*) FROM tasker.ready_steps) + (SELECT count(*) FROM tasker.held_steps)`)
 }
 
-// create creates so many tasks, and returns how many steps they have.
-func (l *limited) create(n int) int {
+// create creates so many tasks.
+func (l *limited) create(n int) {
 	l.Helper()
 	_, err := newClient(l.T, l.urls[rand.IntN(len(l.urls))]).CreateTasks(l.Context(),
 		slices.Repeat([]apiv1.CreateTask{{Namespace: "order_processing", Name: "load"}}, n))
 	must(l.T, err)
-	return n * stepsOfALoad
+	l.made += n * stepsOfALoad
 }
 
 // killWorker kills a worker that has had steps for a moment: it is stopped before, so that it reports none of them.
+// One that has none when it is stopped goes on, with steps to ask for, and is stopped again.
 func (l *limited) killWorker() {
 	l.Helper()
 	i := rand.IntN(len(l.workers))
 	w := l.workers[i]
-	must(l.T, w.cmd.Process.Signal(syscall.SIGSTOP))
 	await(l.T, "a worker that is stopped to have a step", func() bool {
-		return number(l.T, l.pool, `
-			SELECT count(*) FROM tasker.workers w
-			JOIN tasker.workflow_steps s ON s.worker_uuid = w.worker_uuid AND s.handler = 'echo' AND s.state = 'in_progress'
-			WHERE w.name = $1 AND s.state_since < clock_timestamp() - interval '100 milliseconds'`, workerName(w.cmd.Process.Pid)) > 0 || l.waiting() == 0 // it may not have come as far as to ask for steps
+		must(l.T, w.cmd.Process.Signal(syscall.SIGSTOP))
+		if l.keepsAStep(w) {
+			return true
+		}
+		must(l.T, w.cmd.Process.Signal(syscall.SIGCONT))
+		if l.waiting() == 0 {
+			l.create(1)
+		}
+		return false
 	})
 	w.kill()
 	l.workers[i] = l.startWorker(i)
+}
+
+// keepsAStep says whether a worker that is stopped has a step that it will not report: what it had sent before has
+// long been read. It may also have been stopped before it asked for steps.
+func (l *limited) keepsAStep(w *process) bool {
+	l.Helper()
+	keeps := false
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for begun := time.Now(); !keeps && time.Since(begun) < time.Second; <-tick.C {
+		keeps = number(l.T, l.pool, `
+			SELECT count(*) FROM tasker.workers w
+			JOIN tasker.workflow_steps s ON s.worker_uuid = w.worker_uuid AND s.handler = 'echo' AND s.state = 'in_progress'
+			WHERE w.name = $1 AND s.state_since < clock_timestamp() - interval '100 milliseconds'`, workerName(w.cmd.Process.Pid)) > 0
+	}
+	return keeps
 }
 
 // startWorker starts the worker of a server: all together would execute some more than the limit lets them.
