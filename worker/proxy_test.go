@@ -138,6 +138,7 @@ func (p *badProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // A tally counts what handlers did, by step and attempt.
 type tally struct {
 	takes time.Duration
+	until chan struct{} // work goes on until it is closed, if there is one
 	mu    sync.Mutex
 	begun int
 	runs  map[string]int
@@ -155,6 +156,9 @@ func (y *tally) handle(_ context.Context, c *worker.Call) (json.RawMessage, erro
 	y.begun++
 	y.mu.Unlock()
 	time.Sleep(y.takes) //nolint:forbidigo // work
+	if y.until != nil {
+		<-y.until
+	}
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.runs[fmt.Sprintf("%s/%d", c.StepUUID, c.Attempt)]++
@@ -324,6 +328,15 @@ func TestAProxyThatMisbehaves(t *testing.T) {
 	c.start(3, p.URL)
 	c.create(100)
 	c.keepBusy(*badFor)
+	waitUntil(t, "each mood has had a turn", func() bool {
+		c.keepBusy(100 * time.Millisecond)
+		for i := range p.counts {
+			if p.counts[i].Load() == 0 {
+				return false
+			}
+		}
+		return true
+	})
 	p.share.Store(0)
 	p.worst.Store(0)
 	c.check()
@@ -346,6 +359,7 @@ func TestAProxyThatAnswersEveryReport(t *testing.T) {
 			c.start(2, p.URL)
 			c.create(100)
 			c.keepBusy(*badFor)
+			waitUntil(t, "a report is answered with the page", func() bool { return p.counts[0].Load() > 0 })
 			p.worst.Store(0)
 			c.check()
 		})

@@ -39,11 +39,12 @@ func TestADatabaseThatIsReadOnlyForAWhile(t *testing.T) {
 	}
 	// It begins while all places are taken: a claim that is committed, and whose answer is cut off,
 	// costs an attempt.
-	c.tally.takes = 2 * time.Second
+	c.tally.until = make(chan struct{})
 	c.start(2, p.URL)
 	c.create(60)
-	waitUntil(t, "the places are taken again", func() bool { return c.tally.busy(80, 40) })
+	waitUntil(t, "the places are taken", func() bool { return c.tally.busy(40, 40) })
 	readOnly("on")
+	close(c.tally.until)
 	time.Sleep(max(lease+time.Second, *badFor)) //nolint:forbidigo // the outage
 	readOnly("off")
 	waitUntil(t, "the database is there", func() bool { _, err := c.db.Task(t.Context(), c.tasks[0]); return err == nil })

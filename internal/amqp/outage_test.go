@@ -17,8 +17,8 @@ import (
 )
 
 // ripening is the age from which a quorum queue survives a crash. RabbitMQ keeps
-// a list of them, which it writes to disk some seconds late.
-const ripening = 4 * time.Second
+// a list of them, which it writes to disk some seconds late, and later on a loaded machine.
+const ripening = 20 * time.Second
 
 func TestACrashLosesNoConfirmedMessage(t *testing.T) {
 	noLeaks(t)
@@ -114,7 +114,7 @@ func TestABrokerThatStandsStill(t *testing.T) {
 	noLeaks(t)
 	proxy := mqtest.Proxy(t, mqtest.URL(t))
 	o := options(t, proxy.URL)
-	o.Heartbeat = time.Second
+	o.Heartbeat = 3 * time.Second
 	b := start(t, o)
 	ns := mqtest.Name(t)
 	publish(t, b, messages(ns, 1))

@@ -202,18 +202,18 @@ func TestAStreamOutlivesTheTimeouts(t *testing.T) {
 	entry := h.investigate(1)[0]
 	h.server.Close()
 	h.server = httptest.NewUnstartedServer(h.server.Config.Handler)
-	h.server.Config.ReadTimeout, h.server.Config.WriteTimeout = 3*time.Second, 3*time.Second // a loaded machine needs them to begin
+	h.server.Config.ReadTimeout, h.server.Config.WriteTimeout = 10*time.Second, 10*time.Second // a loaded machine needs them to begin
 	h.server.Start()
 	t.Cleanup(h.server.Close)
 	f := h.follow("/v1/dlq/events")
 	still := 0
-	for begin := time.Now(); time.Since(begin) < 5*time.Second; still++ {
+	for begin := time.Now(); time.Since(begin) < 15*time.Second; still++ {
 		if _, ok := f.block(); !ok {
 			t.Fatalf("the stream ended after %s: %v", time.Since(begin), f.lines.Err())
 		}
 	}
 	if still < 10 {
-		t.Errorf("%d blocks in five seconds", still)
+		t.Errorf("%d blocks in fifteen seconds", still)
 	}
 	h.note(entry, 1, 1)
 	topic, e := f.event()
@@ -249,7 +249,7 @@ func TestAReaderThatDoesNotRead(t *testing.T) {
 	h := newHarness(t, live, func(o *api.Options) {
 		o.Feed = api.FeedOptions{
 			Options:   feed.Options{Every: 10 * time.Millisecond, Page: 50, Buffer: 2, Most: 2, MostOf: 2, Patience: 20 * time.Second},
-			WriteTime: 3 * time.Second,
+			WriteTime: 10 * time.Second,
 		}
 	})
 	h.register(chain)

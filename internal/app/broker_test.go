@@ -150,10 +150,11 @@ func TestMetricsOfTheDispatch(t *testing.T) {
 	}
 	s.until("a canary to come back", func() bool { return s.scraped("tasker_dispatch_canary_returned_timestamp_seconds") > 0 })
 	s.await(of("tasker_queue_steps"), 0)
-	s.await(of("tasker_queue_unserved_steps"), 2) // they wait for a worker to live
-	s.post("/v1/workers", `{"name": "w", "namespaces": ["`+space+`"], "handlers": ["b"], "max_concurrency": 1}`)
-	s.await(of("tasker_workers_live"), 1)
-	s.await(of("tasker_queue_unserved_steps"), 0)
+	s.await(of("tasker_queue_unserved_steps"), 2)                      // they wait for a worker to live
+	s.until("a worker to live, and no step to lack one", func() bool { // it sends no heartbeat
+		s.post("/v1/workers", `{"name": "w", "namespaces": ["`+space+`"], "handlers": ["b"], "max_concurrency": 1}`)
+		return s.scraped(of("tasker_workers_live")) >= 1 && s.scraped(of("tasker_queue_unserved_steps")) == 0
+	})
 
 	broker.Cut()
 	s.await("tasker_dispatch_broker_up", 0)

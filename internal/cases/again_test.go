@@ -132,7 +132,7 @@ func TestALockedInvestigationDelaysNoOther(t *testing.T) {
 	t.Cleanup(func() { h.Must(conn.Close(context.WithoutCancel(t.Context()))) })
 	_, err = conn.Exec(t.Context(), `BEGIN; SELECT FROM tasker.case_members ORDER BY opened_at LIMIT 1 FOR UPDATE`)
 	h.Must(err)
-	limited, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	limited, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if n, err := h.Cases.Classify(limited); n != 1 || err != nil {
 		t.Errorf("%d found beside one that is locked: %v", n, err)

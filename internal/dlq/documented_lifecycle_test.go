@@ -197,7 +197,7 @@ func TestDLQLifecycleProactiveMonitoring(t *testing.T) {
 	t.Parallel()
 	d := newLifecycle(t, tasker.StandardStep)
 	var tasks []tasker.ID // one after the other becomes older
-	for _, stood := range []time.Duration{time.Minute, 102 * time.Second, 3 * time.Minute} {
+	for _, stood := range []time.Duration{10 * time.Second, 97 * time.Second, 3 * time.Minute} {
 		task := d.begin()
 		d.fail(d.worker)
 		d.wantState(task, waitingForRetry)
@@ -230,9 +230,9 @@ func TestDLQLifecycleProactiveMonitoring(t *testing.T) {
 	}
 
 	// One and the same task goes through all three.
-	d.stand(tasks[0], 44*time.Second)
+	d.stand(tasks[0], 88*time.Second)
 	if diff := cmp.Diff([]line{{tasks[0], tasker.Warning}, {tasks[1], tasker.Warning}}, monitor()); diff != "" {
-		t.Errorf("44 seconds later: %s", diff)
+		t.Errorf("88 seconds later: %s", diff)
 	}
 	d.stand(tasks[0], time.Minute)
 	if diff := cmp.Diff([]line{{tasks[0], tasker.Stale}, {tasks[1], tasker.Warning}}, monitor()); diff != "" {

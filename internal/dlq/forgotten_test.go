@@ -304,10 +304,10 @@ func TestASlowBatchIsMadeSmaller(t *testing.T) {
 	for range 8 {
 		h.stand(h.create(), time.Hour)
 	}
-	slow, err := postgres.Open(t.Context(), h.DB.Pool().Config().ConnString(), postgres.Options{StatementTimeout: time.Second})
+	slow, err := postgres.Open(t.Context(), h.DB.Pool().Config().ConnString(), postgres.Options{StatementTimeout: 6 * time.Second})
 	h.Must(err)
 	defer slow.Close()
-	h.Exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END $$`)
+	h.Exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(2); RETURN NEW; END $$`)
 	h.Exec(`CREATE TRIGGER slow BEFORE INSERT ON tasker.tasks_dlq FOR EACH ROW EXECUTE FUNCTION public.dawdle()`)
 	n, err := dlq.New(slow, dlq.Options{BatchSize: 8}).Sweep(t.Context())
 	h.Must(err)

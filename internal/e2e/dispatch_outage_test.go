@@ -116,6 +116,9 @@ func TestAWorkerThatStoodStillAppliesNothingTwice(t *testing.T) {
 			must(t, victim.cmd.Process.Signal(syscall.SIGSTOP))
 			if f.heldBy(victim) == 0 {
 				must(t, victim.cmd.Process.Signal(syscall.SIGCONT))
+				if f.complete() == f.created {
+					f.create(100)
+				}
 				seen = 0
 				return false
 			}

@@ -100,6 +100,7 @@ func TestTheDrill(t *testing.T) {
 	d := newDrill(t, planOf(t, *down))
 	d.begin()
 	rest(t, d.healthy)
+	await(t, "an event that comes twice, because its answer was lost", func() bool { return d.hook.count() > d.hook.distinct() })
 	d.breakDown()
 	d.restore()
 	d.end()
@@ -111,7 +112,7 @@ func newDrill(t *testing.T, p plan) *drill {
 	t.Helper()
 	db := pgtest.New(t)
 	db.CheckAtEnd(t) // every investigation has its history, and all of that its events, …
-	d := &drill{T: t, plan: p, pool: db.Pool(t), database: db.URL, listen: "127.0.0.1:0", triage: triage{listed: map[string]bool{}}}
+	d := &drill{T: t, plan: p, pool: db.Pool(t), database: db.URL, listen: freeAddress(t), triage: triage{listed: map[string]bool{}}}
 	d.feeding, d.stopFeeding = context.WithCancel(t.Context())
 	d.working, d.stopWorking = context.WithCancel(t.Context())
 	d.broker = mqtest.Start(t)
@@ -127,7 +128,6 @@ func newDrill(t *testing.T, p plan) *drill {
 		d.env = append(d.env, "TASKER_WORKERS_LEASE_SECONDS=3", "TASKER_WORKERS_HEARTBEAT_INTERVAL_SECONDS=1")
 	}
 	d.serve()
-	d.listen = strings.TrimPrefix(d.server.url(), "http://")
 	d.client = newClient(t, d.server.url())
 	for _, doc := range drillTemplates {
 		_, err := d.client.RegisterTemplate(t.Context(), []byte(strings.ReplaceAll(doc, "HANDLER", p.handler)), client.YAML)
@@ -290,11 +290,11 @@ func (d *drill) breakDown() {
 	d.restUntil(d.outage * 5 / 8)
 	d.killServer()
 	d.restUntil(d.outage)
-	readTo := time.Now().Add(-triageAfter)
+	opened := d.texts(`SELECT dlq_entry_uuid::text FROM tasker.tasks_dlq WHERE dlq_timestamp >= $1`, d.times.cut)
 	_, err := d.readQueue(d.Context())
 	must(d.T, err)
 	d.triage.outage.Store(false)
-	d.countListed(readTo)
+	d.countListed(opened)
 }
 
 // restUntil rests until some time of the outage has passed.
@@ -409,11 +409,10 @@ func (d *drill) check() {
 	}
 }
 
-// countListed counts the investigations of the outage, and those of them that the
+// countListed counts the investigations that were opened in the outage, and those of them that the
 // operator has not seen.
-func (d *drill) countListed(until time.Time) {
+func (d *drill) countListed(opened []string) {
 	d.Helper()
-	opened := d.texts(`SELECT dlq_entry_uuid::text FROM tasker.tasks_dlq WHERE dlq_timestamp >= $1 AND dlq_timestamp < $2`, d.times.cut, until)
 	d.triage.mu.Lock()
 	defer d.triage.mu.Unlock()
 	d.triage.opened = len(opened)

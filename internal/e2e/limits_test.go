@@ -103,7 +103,7 @@ func newLimited(t *testing.T) *limited {
 	_, err := l.pool.Exec(t.Context(), observing) // before anybody has locks that it would wait for
 	must(t, err)
 	for range *limitServers {
-		l.servers = append(l.servers, serve(t, database.URL, l.env...))
+		l.servers = append(l.servers, start(t, l.env, program("tasker"), "serve", "--database-url", database.URL, "--listen", freeAddress(t), "--templates", "testdata/templates"))
 	}
 	for i, s := range l.servers {
 		l.urls = append(l.urls, s.url())

@@ -29,7 +29,7 @@ type brokered struct {
 	env      []string // of the server, and of whoever stands before its machine
 }
 
-// newBrokered starts a server whose steps wait for a worker for four seconds, and
+// newBrokered starts a server whose steps wait for a worker for ten seconds, and
 // a RabbitMQ.
 func newBrokered(t *testing.T) *brokered {
 	t.Helper()
@@ -40,9 +40,9 @@ func newBrokered(t *testing.T) *brokered {
 		broker:    mqtest.Start(t), database: database.URL, listen: freeAddress(t),
 	}
 	b.env = []string{
-		"TASKER_STALENESS_DETECTION_ENABLED=false", "TASKER_WORKERS_LEASE_SECONDS=3", "TASKER_WORKERS_HEARTBEAT_INTERVAL_SECONDS=1",
+		"TASKER_STALENESS_DETECTION_ENABLED=false", "TASKER_WORKERS_LEASE_SECONDS=6", "TASKER_WORKERS_HEARTBEAT_INTERVAL_SECONDS=2",
 		"TASKER_MESSAGE_QUEUE_TRANSPORT=rabbitmq", "TASKER_MESSAGE_QUEUE_RABBITMQ_URL=" + b.broker.URL,
-		"TASKER_MESSAGE_QUEUE_RABBITMQ_WORKER_QUEUE_TTL_MS=4000", "TASKER_MESSAGE_QUEUE_RABBITMQ_SWEEP_GRACE_MS=600000",
+		"TASKER_MESSAGE_QUEUE_RABBITMQ_WORKER_QUEUE_TTL_MS=10000", "TASKER_MESSAGE_QUEUE_RABBITMQ_SWEEP_GRACE_MS=600000",
 	}
 	b.serve()
 	return b
@@ -146,7 +146,10 @@ func testStepsWithoutWorkers(t *testing.T) {
 	startWorker(t, b.url, b.databaseUp) // for others
 	var tasks []tasker.ID
 	for range 3 {
-		tasks = append(tasks, b.create("ship_parcel", "error"))
+		tasks = append(tasks, b.submit())
+	}
+	for _, task := range tasks {
+		awaitStatus(t, b.client, task, "error")
 	}
 	said := b.run("steps-without-workers.md", map[string]func(){"7. Verify": b.ship})
 	said.want("1. See how many there are",

@@ -66,7 +66,8 @@ func (h *harness) note(e tasker.Entry, text string) {
 // relay runs a relay until it is stopped or the test has ended.
 func (h *harness) relay(db *postgres.DB, change func(*emission.Options), sinks ...sink.Sink) (stop func()) {
 	h.Helper()
-	o := emission.Options{DB: db, Sinks: sinks, Retry: emission.Retry{Attempts: 1, Delay: time.Millisecond}, LookEvery: 10 * time.Millisecond, Counts: h.counts}
+	o := emission.Options{DB: db, Sinks: sinks, Retry: emission.Retry{Attempts: 1, Delay: time.Millisecond}, LookEvery: 10 * time.Millisecond,
+		StoreTimeout: patience, EmitTimeout: patience, Counts: h.counts}
 	if change != nil {
 		change(&o)
 	}
@@ -219,7 +220,7 @@ func (r *receiver) says(status int) {
 
 func (h *harness) webhook(url string) sink.Sink {
 	h.Helper()
-	s, err := sink.NewWebhook(sink.WebhookOptions{URL: url, Secret: "s", Timeout: 2 * time.Second, AllowPrivate: true, Source: "tasker"})
+	s, err := sink.NewWebhook(sink.WebhookOptions{URL: url, Secret: "s", Timeout: patience, AllowPrivate: true, Source: "tasker"})
 	h.Must(err)
 	return s
 }
@@ -276,13 +277,15 @@ func TestAFailureCountsOnceAndLosesNothing(t *testing.T) {
 	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	e := h.investigate()
 	h.Exec(`UPDATE tasker.emission_sinks SET created_at = created_at`)
-	h.relay(h.DB, nil, h.webhook(r.URL))
-	h.Eventually("it has failed", func() bool { return h.counts.of(h.counts.failed, webhookCreated) == 1 })
+	stop := h.relay(h.DB, nil, h.webhook(r.URL))
+	h.Eventually("it has failed", func() bool { return h.counts.of(h.counts.failed, webhookCreated) >= 1 })
 	h.Eventually("that is noted", func() bool {
 		return h.Count(`SELECT count(*) FROM tasker.emission_sinks WHERE failing_since IS NOT NULL AND next_try_at > now()`) == 1
 	})
-	if n := r.attempts(); n != 2 {
-		t.Errorf("%d attempts, want the first and one more", n)
+	stop() // else it fails again meanwhile, on a slow machine
+	failed := h.counts.of(h.counts.failed, webhookCreated)
+	if n := r.attempts(); n < 2*failed || n > 2*failed+2 { // the last ones may have been broken off
+		t.Errorf("%d attempts and %d failures, want the first attempt and one more", n, failed)
 	}
 	if got, err := h.DB.Entry(t.Context(), e.UUID); err != nil || got.ResolutionStatus != tasker.EntryPending {
 		t.Errorf("the entry is %+v, %v", got, err)
@@ -293,12 +296,13 @@ func TestAFailureCountsOnceAndLosesNothing(t *testing.T) {
 		Topic, Sink, Error string
 		Attempts           int
 	}
-	if len(list) != 1 || json.Unmarshal(list[0].Data, &data) != nil || data.Topic != created || data.Sink != "webhook" || data.Attempts != 2 ||
+	if len(list) != failed || json.Unmarshal(list[0].Data, &data) != nil || data.Topic != created || data.Sink != "webhook" || data.Attempts != 2 ||
 		!strings.Contains(data.Error, "503") {
 		t.Errorf("the audit log says %+v", list)
 	}
 	r.says(http.StatusOK)
 	h.hurry()
+	h.relay(h.DB, nil, h.webhook(r.URL))
 	h.Eventually("it is received", func() bool { return len(r.all()) == 1 })
 	h.Eventually("the sink is well", func() bool {
 		return h.Count(`SELECT count(*) FROM tasker.emission_sinks WHERE failing_since IS NULL AND last_success_at IS NOT NULL`) == 1
@@ -311,13 +315,15 @@ func TestATopicHasAttemptsOfItsOwn(t *testing.T) {
 	r.says(http.StatusInternalServerError)
 	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	h.investigate()
-	h.relay(h.DB, func(o *emission.Options) {
+	stop := h.relay(h.DB, func(o *emission.Options) {
 		o.Retry.Delay = time.Hour // of the other topics
 		o.Topics = map[string]emission.Retry{created: {Attempts: 4, Delay: time.Millisecond}}
 	}, h.webhook(r.URL))
-	h.Eventually("it has failed", func() bool { return h.counts.of(h.counts.failed, webhookCreated) == 1 })
-	if n := r.attempts(); n != 5 {
-		t.Errorf("%d attempts, want 5", n)
+	h.Eventually("it has failed", func() bool { return h.counts.of(h.counts.failed, webhookCreated) >= 1 })
+	stop()
+	if n, failed := r.attempts(), h.counts.of(h.counts.failed, webhookCreated); n < 5*failed || n > 5*failed+5 || // the last ones may have been broken off
+		h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'dlq.emit_failed' AND (data ->> 'attempts')::int <> 5`) != 0 {
+		t.Errorf("%d attempts and %d failures, want 5 attempts for each", n, failed)
 	}
 }
 
@@ -678,7 +684,7 @@ func TestALargeRestoredDatabaseIsAdoptedInParts(t *testing.T) {
 	}
 	h.adopts(6_000)
 	h.note(e, "later")
-	h.Eventually("an event of an old task is received", func() bool { return r.tasks()[e.TaskUUID.String()] == 1 })
+	h.Eventually("an event of an old task is received", func() bool { return r.tasks()[e.TaskUUID.String()] >= 1 })
 	if left := h.Count(`SELECT count(*) FROM tasker.outbox WHERE written_in >= pg_snapshot_xmax(pg_current_snapshot())`); left > 0 {
 		t.Errorf("%d events are not marked", left)
 	}

@@ -616,9 +616,15 @@ func TestServersNeverExceedALimitTogether(t *testing.T) {
 						}
 						out = append(out, success(a, `1`))
 					}
-					receipt, err := e.Report(ctx, r.WorkerUUID, out, 0)
-					if err == nil {
+					for len(out) > 0 && ctx.Err() == nil { // as a worker does: what was not decided is sent again
+						receipt, err := e.Report(ctx, r.WorkerUUID, out, 0)
+						if err != nil {
+							continue
+						}
 						done.Add(int64(len(receipt.Accepted)))
+						out = slices.DeleteFunc(out, func(o tasker.Outcome) bool {
+							return !slices.ContainsFunc(receipt.Rejected, func(x tasker.Rejection) bool { return x.StepUUID == o.StepUUID && x.Code == tasker.Unavailable })
+						})
 					}
 				}
 			})

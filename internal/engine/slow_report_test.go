@@ -16,10 +16,11 @@ import (
 // describes.
 func (h *harness) slow(task tasker.ID, condition string) {
 	h.Helper()
-	impatient, err := postgres.Open(h.Context(), h.pool.Config().ConnString(), postgres.Options{StatementTimeout: time.Second})
+	impatient, err := postgres.Open(h.Context(), h.pool.Config().ConnString(), postgres.Options{StatementTimeout: 2 * time.Second})
 	h.Must(err)
 	h.Cleanup(impatient.Close)
 	h.Engine = engine.New(impatient, engine.Options{})
+	h.Engine.GiveTime()
 	h.Exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
 	h.Exec(fmt.Sprintf(`CREATE TRIGGER slow BEFORE UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.task_uuid = '%s' AND %s) EXECUTE FUNCTION public.dawdle()`,
 		task, condition))

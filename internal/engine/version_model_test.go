@@ -160,7 +160,7 @@ func (h *harness) finish(task tasker.ID, held []tasker.Assignment) {
 	for _, a := range held {
 		h.accepted(success(a, `1`))
 	}
-	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); {
+	for until := time.Now().Add(2 * time.Minute); time.Now().Before(until); {
 		h.tick()
 		for _, a := range h.claim() {
 			h.accepted(success(a, `1`))

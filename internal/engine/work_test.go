@@ -250,10 +250,11 @@ func TestABatchOfRowsThatCannotBeMovedHidesNoOther(t *testing.T) {
 func TestARowThatTakesTooLongDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	impatient, err := postgres.Open(t.Context(), h.pool.Config().ConnString(), postgres.Options{StatementTimeout: time.Second})
+	impatient, err := postgres.Open(t.Context(), h.pool.Config().ConnString(), postgres.Options{StatementTimeout: 2 * time.Second})
 	h.Must(err)
 	t.Cleanup(impatient.Close)
 	h.Engine = engine.New(impatient, engine.Options{})
+	h.Engine.GiveTime()
 	h.Template("one", attempts(2, enginetest.Step("one")))
 	slow, sound := h.Create("one"), h.Create("one")
 	h.claim()
@@ -372,7 +373,7 @@ func TestRowsThatCannotBeMovedCostTheOthersNoTime(t *testing.T) {
 	p99 := func(list []float64) float64 { return list[len(list)*99/100] }
 	without, with := p99(harnesses[0].delays()), p99(harnesses[1].delays())
 	t.Logf("p99 of the delay: %.0f ms without, %.0f ms with rows that cannot be moved", 1000*without, 1000*with)
-	if with > 1.2*without+0.25 { // the quarter of a second is for a machine that is busy
+	if with > 1.2*without+1 { // the second is for a machine that is busy; what waits for one of these rows waits for longer
 		t.Errorf("p99 of the delay is %.0f ms, without rows that cannot be moved %.0f ms", 1000*with, 1000*without)
 	}
 	if bad.deferred(start) == "" {
@@ -414,10 +415,11 @@ func TestWhatIsDueNeedsOneConnection(t *testing.T) {
 	rest, approve := h.Create("rest"), h.Create("approve")
 	h.Exec(`UPDATE tasker.workflow_steps SET remind_at = remind_at - interval '1 hour', wait_until = wait_until - interval '7 days' WHERE step_type IN ('wait', 'external')`)
 	db := enginetest.Open(t, h.URL, postgres.Options{MaxConns: 1})
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-	defer cancel()
+	ctx := within(t, time.Minute)
 	for _, kind := range []string{postgres.EndWait, postgres.Remind, postgres.ChildEnded} {
-		_, err := engine.New(db, engine.Options{}).Pass(ctx, kind)
+		e := engine.New(db, engine.Options{})
+		e.GiveTime()
+		_, err := e.Pass(ctx, kind)
 		h.Must(err)
 	}
 	h.wantState(rest, tasker.TaskComplete)

@@ -31,6 +31,7 @@ func newHarness(t *testing.T) *harness {
 	t.Helper()
 	e := enginetest.New(t)
 	h := &harness{Harness: e, holds: hold.New(e.DB, e.Engine, hold.Options{})}
+	h.holds.SetTurn(time.Minute) // however slow the machine is
 	h.Template("order", enginetest.Step("charge"), enginetest.Step("ship", "charge"))
 	h.Template("refund", enginetest.Step("charge"))
 	h.worker = h.RegisterWorker("run")

@@ -12,7 +12,7 @@ import (
 func TestMain(m *testing.M) { Main(m) }
 
 func dial(address string) (*amqp091.Connection, error) {
-	return amqp091.DialConfig(address, amqp091.Config{Heartbeat: time.Second, Dial: amqp091.DefaultDial(time.Second)})
+	return amqp091.DialConfig(address, amqp091.Config{Dial: amqp091.DefaultDial(time.Minute)})
 }
 
 func connect(t *testing.T, address string) *amqp091.Connection {

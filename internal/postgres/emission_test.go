@@ -121,7 +121,7 @@ func TestASinkAtRestIsNotWritten(t *testing.T) {
 	holder := tasker.NewID()
 	news := func(want bool) {
 		t.Helper()
-		held, err := db.HoldSink(t.Context(), "webhook", holder, time.Minute)
+		held, err := db.HoldSink(t.Context(), "webhook", holder, time.Hour)
 		if err != nil || held == nil || held.NewEvents != want {
 			t.Fatalf("held %+v, %v, want news: %v", held, err, want)
 		}
@@ -167,13 +167,13 @@ func TestASinkAtRestIsNotWritten(t *testing.T) {
 			t.Errorf("beside %s the row was %s and is %s", beside, before, after)
 		}
 	}
-	exec(`UPDATE tasker.emission_sinks SET held_until = now() + interval '39 seconds'`)
+	exec(`UPDATE tasker.emission_sinks SET held_until = now() + interval '39 minutes'`)
 	before := row()
 	news(false)
 	if row() == before {
 		t.Error("a lease with less than two thirds left is not renewed")
 	}
-	if held, err := db.HoldSink(t.Context(), "webhook", tasker.NewID(), time.Minute); err != nil || held != nil {
+	if held, err := db.HoldSink(t.Context(), "webhook", tasker.NewID(), time.Hour); err != nil || held != nil {
 		t.Errorf("another holds it as well: %+v, %v", held, err)
 	}
 }

@@ -68,7 +68,7 @@ func (r waitingRoom) work(namespaces, handlers []string, ago time.Duration, chan
 	r.Helper()
 	id := tasker.NewID()
 	err := r.db.AddWorker(r.Context(), tasker.WorkerSpec{Name: "w", Namespaces: namespaces, Handlers: handlers, MaxConcurrency: 1},
-		tasker.Registration{WorkerUUID: id, HeartbeatInterval: 10 * time.Second, LeaseDuration: time.Minute}, 1000)
+		tasker.Registration{WorkerUUID: id, HeartbeatInterval: 10 * time.Minute, LeaseDuration: time.Hour}, 1000)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -166,12 +166,12 @@ func TestQueues(t *testing.T) {
 		r.add(b)
 	}
 	r.work([]string{"a"}, []string{"x", "y"}, 0, "")
-	r.work([]string{"b", "a"}, []string{"x"}, 29*time.Second, "")
+	r.work([]string{"b", "a"}, []string{"x"}, 25*time.Minute, "")
 	for _, not := range []struct {
 		ago    time.Duration
 		change string
 	}{
-		{31 * time.Second, ""},                  // stale
+		{35 * time.Minute, ""},                  // stale
 		{time.Hour, ""},                         // gone
 		{0, ", left_at = now()"},                // gone
 		{0, ", draining_since = now()"},         // draining
@@ -258,8 +258,8 @@ func TestBacklogs(t *testing.T) {
 		r.add(b)
 	}
 	r.work([]string{"served", "partly", "idle", "long"}, []string{"x"}, 0, "")
-	r.work([]string{"served"}, []string{"y"}, 29*time.Second, "")
-	r.work([]string{"lonely"}, []string{"x"}, 31*time.Second, "")
+	r.work([]string{"served"}, []string{"y"}, 25*time.Minute, "")
+	r.work([]string{"lonely"}, []string{"x"}, 35*time.Minute, "")
 	r.work([]string{"lonely"}, []string{"x"}, 0, ", left_at = now()")
 	r.work([]string{"lonely"}, []string{"x"}, 0, ", draining_since = now()")
 	got, err := r.db.Backlogs(t.Context())

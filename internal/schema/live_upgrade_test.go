@@ -18,8 +18,8 @@ import (
 // the upgrade waits for one lock, which is two seconds, and some more on a loaded
 // machine, but not until the dump ends.
 const (
-	dumpTime  = 6 * time.Second
-	worstWait = 4500 * time.Millisecond
+	dumpTime  = 12 * time.Second
+	worstWait = 10 * time.Second
 	longTime  = time.Second // that a transaction stays open after the dump
 )
 

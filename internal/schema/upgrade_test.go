@@ -71,7 +71,7 @@ func TestAMigrationDoesNotQueueForALock(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Wait()
-	if worst > 10*lock {
+	if worst > 10*time.Second { // as long as somebody holds the lock, it would be the 20 s of the timeout
 		t.Errorf("a server waited %v behind a migration that waits %v", worst, lock)
 	}
 	if len(messages) == 0 || !strings.Contains(messages[0], "another transaction holds a lock that the migration needs (process ") ||

