@@ -80,7 +80,7 @@ func TestRoutedMessagesAreAnsweredOneByOne(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, b, full, 1)
+	eventually(t, b, full, 1, 0)
 	if err := b.LastError(); err != nil {
 		t.Errorf("what receivers do is no fault of the broker: %v", err)
 	}
@@ -92,14 +92,15 @@ func TestRoutedAndOtherMessagesShareChannels(t *testing.T) {
 	b := start(t, o)
 	_, arrived := subscribe(t, o, "a", nil)
 	ns := mqtest.Name(t)
+	again := 0
 	for range 3 {
-		publish(t, b, messages(ns, 2))
+		again += publish(t, b, messages(ns, 2))
 		if answers := b.PublishRouted(t.Context(), routedTo("a", "b")); codes(answers) != "- UNAVAILABLE" {
 			t.Errorf("answers = %v", answers)
 		}
 		<-arrived
 	}
-	eventually(t, b, QueueOf(ns), 6)
+	eventually(t, b, QueueOf(ns), 6, again)
 }
 
 func TestRoutedMessagesWithoutABroker(t *testing.T) {

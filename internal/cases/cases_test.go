@@ -339,7 +339,8 @@ func TestCasesAreFoundBesideMerges(t *testing.T) {
 	h.Must(err)
 	found := make(chan int, 1)
 	go func() {
-		n, err := 0, error(nil)
+		var n int
+		var err error
 		for n == 0 && err == nil { // it waits a second for its turn each time
 			n, err = h.Cases.Classify(t.Context())
 		}

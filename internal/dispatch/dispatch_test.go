@@ -292,14 +292,16 @@ func TestStepsReachWorkersThroughTheBroker(t *testing.T) {
 		inner.Harness = h.Copy(t)
 		c := inner.work("run")
 		inner.awaitConsumer()
-		made := 0
-		for more := true; more; more = c.taken.Load() == 0 && made < 1000 { // it asks while messages are late
+		made, fewest := 0, int64(1000)
+		for fewest > 20 && made < 1000 { // the first claim came before the connection; a loaded machine asks while messages are late
+			before := c.claimed.Load()
 			inner.createMany("chain", 100)
 			made += 100
 			inner.awaitComplete(made)
+			fewest = min(fewest, c.claimed.Load()-before)
 		}
-		if taken, claimed := c.taken.Load(), c.claimed.Load(); int(taken+claimed) != 3*made || taken == 0 {
-			t.Errorf("%d steps by message and %d by asking, want %d in all", taken, claimed, 3*made)
+		if taken, claimed := c.taken.Load(), c.claimed.Load(); int(taken+claimed) != 3*made || fewest > 20 {
+			t.Errorf("%d steps by message and %d by asking, want %d in all; of 300 together %d by asking, want nearly none", taken, claimed, 3*made, fewest)
 		}
 	})
 	// The worker is gone, with all that it had. A connection of the engine, which stays, reads beside a write that a busy
@@ -581,9 +583,8 @@ func TestAQueueThatTakesNothingForNowHoldsUpNoOther(t *testing.T) {
 		return h.Count(`SELECT count(*) FROM tasker.dispatch_outbox WHERE due_at > created_at`) == 600
 	})
 	reasons := h.log.after("steps could not be announced")
-	once := slices.Compact(slices.Sorted(slices.Values(reasons)))
-	if len(once) == 0 || len(once) == 1 && len(reasons) > 1 || len(once) > 3 { // a reason is news again after another one
-		t.Errorf("that is logged %d times: %q", len(reasons), once)
+	if len(reasons) == 0 || len(reasons) > 3 || len(slices.Compact(slices.Clone(reasons))) < len(reasons) { // each once, and again after another one
+		t.Errorf("that is logged %d times: %q", len(reasons), reasons)
 	}
 }
 
@@ -687,7 +688,7 @@ func TestAStepIsAnnouncedWhenItsLimitHasAPlace(t *testing.T) {
 	h.RunLoops()
 	packer := h.RegisterWorker("pack")
 	shipper := h.work("ship")
-	for round := range 3 { // one of which a loaded machine does not hold up
+	for round := range 3 {
 		h.createMany("first", 1)
 		list, err := h.Engine.Claim(t.Context(), packer, 1, 0)
 		h.Must(err)

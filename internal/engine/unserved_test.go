@@ -49,7 +49,7 @@ func (h *harness) expireUnserved() int {
 func TestAStepThatNobodyAliveServesFailsAfterAMinute(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	task := h.unserved(30 * time.Second)
+	task := h.unserved(40 * time.Second)
 	if n := h.expireUnserved(); n != 0 {
 		t.Fatalf("%d steps failed within the minute", n)
 	}
@@ -100,12 +100,12 @@ func TestWorkersMayRestartWithinAMinute(t *testing.T) {
 		want    int
 	}{
 		"alive":                     {`SET last_heartbeat_at = now()`, 0},
-		"left 30 s ago":             {`SET left_at = now() - interval '30 seconds'`, 0},
+		"left 40 s ago":             {`SET left_at = now() - interval '40 seconds'`, 0},
 		"left 61 s ago":             {`SET left_at = now() - interval '61 seconds'`, 1},
-		"drained 30 s ago":          {`SET draining_since = now() - interval '30 seconds'`, 0},
+		"drained 40 s ago":          {`SET draining_since = now() - interval '40 seconds'`, 0},
 		"drained 61 s ago":          {`SET draining_since = now() - interval '61 seconds'`, 1},
 		"drained, then left":        {`SET draining_since = now() - interval '61 seconds', left_at = now() - interval '30 seconds'`, 1},
-		"silent for 30 s":           {`SET heartbeat_interval = interval '10 seconds', last_heartbeat_at = now() - interval '60 seconds'`, 0},
+		"silent for 40 s":           {`SET heartbeat_interval = interval '10 seconds', last_heartbeat_at = now() - interval '70 seconds'`, 0},
 		"silent for 61 s":           {`SET heartbeat_interval = interval '10 seconds', last_heartbeat_at = now() - interval '91 seconds'`, 1},
 		"of another handler":        {`SET handlers = '{other}'`, 1},
 		"of another namespace":      {`SET namespaces = '{other}'`, 1},

@@ -373,7 +373,7 @@ func TestRowsThatCannotBeMovedCostTheOthersNoTime(t *testing.T) {
 	p99 := func(list []float64) float64 { return list[len(list)*99/100] }
 	without, with := p99(harnesses[0].delays()), p99(harnesses[1].delays())
 	t.Logf("p99 of the delay: %.0f ms without, %.0f ms with rows that cannot be moved", 1000*without, 1000*with)
-	if with > 1.2*without+1 { // the second is for a machine that is busy; what waits for one of these rows waits for longer
+	if with > 1.2*without+0.25 { // the quarter of a second is for a machine that is busy
 		t.Errorf("p99 of the delay is %.0f ms, without rows that cannot be moved %.0f ms", 1000*with, 1000*without)
 	}
 	if bad.deferred(start) == "" {

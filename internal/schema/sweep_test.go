@@ -34,7 +34,7 @@ func TestAStepWithinItsTimeoutIsNoStandstill(t *testing.T) {
 		"without a timeout":                      {`timeout_at = NULL`, true},
 		// After an outage workers get a moment to be heard of again, and the sweep runs at once.
 		"its lease ran out in an outage": {`timeout_at = now() + interval '1 hour', lease_expires_at = now() - interval '20 minutes'`, false},
-		"its timeout is about to end it": {`timeout_at = now() - interval '30 seconds'`, false},
+		"its timeout is about to end it": {`timeout_at = now() - interval '40 seconds'`, false},
 		"past its timeout":               {`timeout_at = now() - interval '61 seconds'`, true},
 		"it cannot be taken back": {
 			`timeout_at = now() + interval '1 hour', lease_expires_at = now() - interval '20 minutes';
