@@ -410,7 +410,7 @@ func TestExpiryRacesAClaim(t *testing.T) {
 		races = 200
 	}
 	claimed := 0
-	for left := races; left > 0; left -= 100 {
+	for round := range races / 100 {
 		requests := make([]tasker.NewTask, 100)
 		for i := range requests {
 			requests[i] = tasker.NewTask{Namespace: enginetest.Namespace, Name: "only"}
@@ -418,7 +418,7 @@ func TestExpiryRacesAClaim(t *testing.T) {
 		_, err := h.Engine.CreateTasks(t.Context(), requests)
 		h.Must(err)
 		h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
-		claimed += h.race()
+		claimed += h.race(1 + round%7)
 	}
 	var expired, histories int
 	h.Must(h.pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE state = 'error') FROM tasker.workflow_steps`).Scan(&expired))
@@ -435,12 +435,14 @@ func TestExpiryRacesAClaim(t *testing.T) {
 	t.Logf("%d races: the claim won %d, the expiry %d", races, claimed, expired)
 }
 
-// race claims and expires all that is enqueued at once, and counts the claims.
-func (h *harness) race() (claimed int) {
+// race claims, some at a time, and expires all that is enqueued, both at once, and counts the
+// claims. The expiry takes all in one transaction after several statements: it wins most where
+// one is claimed at a time, and next to none where many are.
+func (h *harness) race(some int) (claimed int) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		for {
-			list, err := h.Engine.Claim(context.WithoutCancel(h.Context()), h.worker, 7, 0)
+			list, err := h.Engine.Claim(context.WithoutCancel(h.Context()), h.worker, some, 0)
 			if err != nil {
 				h.Error(err)
 			}
