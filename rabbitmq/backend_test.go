@@ -100,7 +100,8 @@ func TestNothingIsLeftOfAWorkerThatLeaves(t *testing.T) {
 	url := mqtest.URL(t)
 	before := goleak.IgnoreCurrent()
 	runOne(t, e, rabbitmq.Options{URL: url})
-	goleak.VerifyNone(t, before)
+	// A connection of the engine, which stays, may read beside a write that a busy machine delays, and goes on until something comes.
+	goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).bgRead"))
 }
 
 func TestAWorkerLearnsItsQueuesFromTheServer(t *testing.T) {

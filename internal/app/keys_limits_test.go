@@ -106,7 +106,7 @@ var limitEffects = map[string]func(*keyTest){
 	},
 	"limits.requests_per_second": func(k *keyTest) {
 		k.also("auth.mode", config.AuthRequired)
-		k.set("3")
+		k.set("1")
 		s := k.start()
 		token := bootstrap(k.T, k.database.URL)
 		k.expectTooFast(http.StatusOK, func() answered { return s.getWith(token, "/v1/tasks") })

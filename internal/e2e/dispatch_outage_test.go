@@ -13,8 +13,8 @@ import (
 var away = flag.Duration("away", 4*time.Second, "how long the message broker is down")
 
 // ripening is the age from which a queue survives a crash: RabbitMQ writes the
-// list of them to disk some seconds late.
-const ripening = 4 * time.Second
+// list of them to disk some seconds late, and later on a loaded machine.
+const ripening = 20 * time.Second
 
 // Two thousand workflows, in the middle of which the broker crashes and is
 // started again, then is stopped and stays away for a while. Work goes on.

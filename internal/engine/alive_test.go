@@ -66,9 +66,16 @@ func TestClaimsKeepWorkersAliveTogether(t *testing.T) {
 		return stored
 	}
 	claims() // they are known now
-	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '1 hour'`)
-	if n := claims(); n != 1 {
-		t.Errorf("%d statements for the signs of life of %d workers", n, len(workers))
+	// After two seconds a claim stores its sign by itself: only claims that took less say something.
+	n, took := 0, time.Hour
+	for tries := 0; n != 1 && took > 2*time.Second && tries < 20; tries++ {
+		h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '1 hour'`)
+		begun := time.Now()
+		n = claims()
+		took = time.Since(begun)
+	}
+	if n != 1 {
+		t.Errorf("%d statements for the signs of life of %d workers, in %s", n, len(workers), took)
 	}
 	if n := h.Count(`SELECT count(*) FROM tasker.workers WHERE last_heartbeat_at > now() - interval '5 minutes'`); n != len(workers) {
 		t.Errorf("%d of %d workers are alive", n, len(workers))

@@ -622,6 +622,7 @@ func TestThePollerEndsWithTheLastReader(t *testing.T) {
 		}
 	}
 	h.pool.Reset()
+	h.db.Reset()
 	var left error
 	for deadline := time.Now().Add(time.Minute); ; { // a connection whose query was cancelled is closed in the background
 		left = goleak.Find(before, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgxpool.(*Pool).backgroundHealthCheck"))
