@@ -14,7 +14,7 @@ import (
 // node that is not promoted yet, costs no result and no attempt: nobody could extend
 // a lease, so none counts as run out until everybody had the time to.
 func TestADatabaseThatIsReadOnlyForAWhile(t *testing.T) {
-	const lease = 5 * time.Second // a busy machine loses shorter ones without an outage
+	const lease = 15 * time.Second // a busy machine loses shorter ones without an outage
 	c, p := newCrowd(t, engine.Options{Lease: lease, HeartbeatInterval: lease / 3})
 	admin, err := pgx.Connect(t.Context(), pgtest.AdminURL(c.db.Pool().Config().ConnString()))
 	if err != nil {

@@ -126,7 +126,9 @@ func TestAResetOfAStepThatWaitsForItsRetry(t *testing.T) {
 func TestARetryFallsDueWhileASiblingRuns(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Template("pair", attempts(2, enginetest.Step("flaky")), enginetest.Step("slow"))
+	flaky := attempts(2, enginetest.Step("flaky"))
+	flaky.Retry.BaseMS, flaky.Retry.MaxBackoffMS = 600_000, 600_000
+	h.Template("pair", flaky, enginetest.Step("slow"))
 	task := h.Create("pair")
 	held := map[string]tasker.Assignment{}
 	for _, a := range h.claim() {

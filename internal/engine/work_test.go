@@ -302,7 +302,7 @@ func (h *timedHarness) startSoon() {
 	const tasks, over = 200, 6 * time.Second
 	soon := make([]tasker.NewTask, tasks)
 	for i := range soon {
-		at := time.Now().Add(2*time.Second + over*time.Duration(i)/tasks)
+		at := time.Now().Add(10*time.Second + over*time.Duration(i)/tasks)
 		soon[i] = tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: at}
 	}
 	created, err := h.Engine.CreateTasks(h.Context(), soon)
@@ -350,7 +350,7 @@ func TestRowsThatCannotBeMovedCostTheOthersNoTime(t *testing.T) {
 	var harnesses [2]*timedHarness // without such rows, and with
 	for i := range harnesses {
 		h := &timedHarness{harness: newHarness(t)}
-		h.Engine = engine.New(h.DB, engine.Options{ReturnGrace: -1})
+		h.Engine = engine.New(h.DB, engine.Options{ReturnGrace: -1, NoWorkerAfter: -1})
 		h.Template("one", attempts(2, enginetest.Step("one")))
 		harnesses[i] = h
 	}

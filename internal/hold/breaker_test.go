@@ -182,7 +182,7 @@ func TestAnOutageOfAnHour(t *testing.T) {
 		t.Fatal("no breaker")
 	}
 	h.report(held[10:], fails)
-	h.Exec(`UPDATE tasker.holds SET began_at = now() - interval '1 second'`)
+	h.Exec(`UPDATE tasker.holds SET began_at = now() - interval '1 second', next_probe_at = now() + interval '1 minute'`)
 	probes := 0
 	for outage := time.Duration(0); outage < time.Hour; {
 		h.aside()

@@ -68,7 +68,8 @@ func TestABreakerPastItsEndKeepsItsRest(t *testing.T) {
 	h.tasks("refund", 30)
 	b := h.breaker()
 	h.aside()
-	h.Exec(`UPDATE tasker.holds SET began_at = began_at - interval '25 hours', ends_at = now() - interval '1 hour', next_probe_at = now() + interval '1 minute'`)
+	h.Exec(`UPDATE tasker.holds SET began_at = began_at - interval '25 hours', ends_at = now() - interval '1 hour', next_probe_at = now() + interval '1 minute',
+		failed_probes = 4`) // the rest that follows is the longest
 	attempts := 0
 	for range 5 {
 		h.judge(2)
