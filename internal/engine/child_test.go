@@ -378,10 +378,7 @@ func TestAChildStartsAndEndsOnce(t *testing.T) {
 	})
 	h.wantStep(all[7], "archive", tasker.StepPending, 0)
 	h.heal()
-	h.Eventually("that one ends as well", func() bool { // a server that was stopped may hold it for a moment
-		h.retryDeferred()
-		return h.step(all[7], "archive").State == tasker.StepComplete
-	})
+	h.wantRetried(all[7], "archive")
 	if n := h.Count(`SELECT count(*) FROM tasker.tasks WHERE name = 'archive'`); n != tasks {
 		t.Errorf("%d children were started, want %d", n, tasks)
 	}

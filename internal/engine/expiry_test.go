@@ -436,8 +436,8 @@ func TestExpiryRacesAClaim(t *testing.T) {
 }
 
 // race claims, some at a time, and expires all that is enqueued, both at once, and counts the
-// claims. The expiry takes all in one transaction after several statements: it wins most where
-// one is claimed at a time, and next to none where many are.
+// claims. The expiry takes all in one transaction after several statements: it wins the
+// more the fewer are claimed at a time.
 func (h *harness) race(some int) (claimed int) {
 	var both sync.WaitGroup
 	both.Go(func() {

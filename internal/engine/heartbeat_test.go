@@ -30,7 +30,7 @@ func TestAHeartbeatDoesNotWaitForAReport(t *testing.T) {
 	if len(claimed) != failing+1 {
 		t.Fatalf("claimed %d steps", len(claimed))
 	}
-	h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = lease_expires_at - interval '5 minutes'`)
+	h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = lease_expires_at - $1::interval`, enginetest.Lease/2)
 	leases := make([]tasker.Lease, len(claimed))
 	for i, a := range claimed {
 		leases[i] = a.Lease()
@@ -52,7 +52,7 @@ func TestAHeartbeatDoesNotWaitForAReport(t *testing.T) {
 	}
 	extended := func() (list []tasker.ID) {
 		for _, x := range beat.Extended {
-			if time.Until(x.ExpiresAt) > 6*time.Minute {
+			if time.Until(x.ExpiresAt) > enginetest.Lease/2 {
 				list = append(list, x.StepUUID)
 			}
 		}

@@ -66,16 +66,15 @@ func TestARandomTaskInAnotherVersion(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	const least, most = 60, 300 // as many as it takes for ten that were changed
 	tasks, changed := 0, 0
-	for n := 0; n < least || changed < least/6 && n < most; n++ {
-		tasks++
+	for ; tasks < least || changed < least/6 && tasks < most; tasks++ {
 		first := randomSteps(r)
 		first = vary(r, first)
 		second := vary(r, first)
-		if h.randomVersions(r, fmt.Sprint("random", n), first, second) {
+		if h.randomVersions(r, fmt.Sprint("random", tasks), first, second) {
 			changed++
 		}
 		if t.Failed() {
-			t.Fatalf("task %d: from %+v\nto %+v", n, first, second)
+			t.Fatalf("task %d: from %+v\nto %+v", tasks, first, second)
 		}
 	}
 	if t.Logf("%d of %d tasks were changed", changed, tasks); changed < least/6 || changed == tasks {

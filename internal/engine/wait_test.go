@@ -192,6 +192,17 @@ func (h *harness) servers(until string, is func() bool) {
 	h.Eventually(until, is)
 }
 
+// wantRetried expects a step that was set aside to be complete when it is tried again. A server
+// that was stopped may hold it for a moment.
+func (h *harness) wantRetried(task tasker.ID, name string) {
+	h.Helper()
+	h.Eventually(name+" is complete", func() bool {
+		h.retryDeferred()
+		return h.step(task, name).State == tasker.StepComplete
+	})
+	h.wantStep(task, name, tasker.StepComplete, 0)
+}
+
 // Several servers end each wait once, and one that cannot be ended delays no other.
 func TestAWaitEndsOnce(t *testing.T) {
 	t.Parallel()
@@ -210,10 +221,7 @@ func TestAWaitEndsOnce(t *testing.T) {
 	})
 	h.wantStep(all[7], "answer", tasker.StepPending, 0)
 	h.heal()
-	h.Eventually("that one ends as well", func() bool { // a server that was stopped may hold it for a moment
-		h.retryDeferred()
-		return h.step(all[7], "answer").State == tasker.StepComplete
-	})
+	h.wantRetried(all[7], "answer")
 	if n := h.Count(`SELECT count(*) FROM tasker.workflow_step_transitions WHERE event = 'elapse'`); n != tasks {
 		t.Errorf("%d waits have ended, of %d", n, tasks)
 	}

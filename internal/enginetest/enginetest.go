@@ -26,9 +26,9 @@ const Namespace = "shop"
 // patience is how long anything may take on a machine that has much else to do.
 const patience = 2 * time.Minute
 
-// lease is how long a worker of a test may hold a step: no test is to last that long, and one that
+// Lease is how long a worker of a test may hold a step: no test is to last that long, and one that
 // wants a lease to end says so.
-const lease = 10 * time.Minute
+const Lease = 10 * time.Minute
 
 // A Harness is an engine and investigations on one database.
 type Harness struct {
@@ -60,7 +60,7 @@ func NewWith(t *testing.T, o postgres.Options) *Harness {
 func At(t *testing.T, databaseURL string, o postgres.Options) *Harness {
 	t.Helper()
 	db := Open(t, databaseURL, o)
-	e := engine.New(db, engine.Options{Lease: lease, ReturnGrace: engine.DefaultLease})
+	e := engine.New(db, engine.Options{Lease: Lease, ReturnGrace: engine.DefaultLease})
 	return &Harness{
 		T: t, URL: databaseURL, Space: Namespace, DB: db,
 		Engine: e, DLQ: dlq.New(db, dlq.Options{Undo: e.Undo}), Cases: cases.New(db, cases.Options{}),
