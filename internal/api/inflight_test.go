@@ -140,7 +140,7 @@ func (h *harness) holdBody(path string, sent int, headers ...string) net.Conn {
 func TestABodyWithoutRoomIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(o *api.Options) {
-		o.MaxBodyBytes, o.MaxInflightBytes, o.InflightWait = 1<<20, 1<<20, 50*time.Millisecond
+		o.MaxBodyBytes, o.MaxInflightBytes, o.InflightWait = 1<<20, 1<<20, 500*time.Millisecond
 	})
 	h.register(chain)
 	worker := h.worker()
@@ -183,7 +183,7 @@ func TestABodyWithoutRoomIsRefused(t *testing.T) {
 func TestABodyHoldsWhatHasArrived(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(o *api.Options) {
-		o.MaxBodyBytes, o.MaxInflightBytes, o.InflightWait = 1<<20, 1<<20, time.Millisecond
+		o.MaxBodyBytes, o.MaxInflightBytes = 1<<20, 1<<20
 	})
 	h.register(chain)
 	for range 20 {
@@ -205,7 +205,7 @@ func TestABodyHoldsWhatHasArrived(t *testing.T) {
 func TestOneCallerLeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	h, _ := guarded(t, func(o *api.Options) {
-		o.MaxBodyBytes, o.MaxInflightBytes, o.InflightWait = 256<<10, 1<<20, 50*time.Millisecond
+		o.MaxBodyBytes, o.MaxInflightBytes, o.InflightWait = 256<<10, 1<<20, 500*time.Millisecond
 	})
 	slow, worker := h.bearer("slow", "developer@shop"), h.bearer("fleet", "worker@shop")
 	registered := want[apiv1.RegisteredWorker](h, http.StatusCreated, "POST", "/v1/workers",
@@ -231,7 +231,7 @@ func TestWhoReadsSlowlyTakesNoRoomForBodies(t *testing.T) {
 	h := newHarness(t)
 	h.register(chain)
 	handler := api.New(t.Context(), api.Options{
-		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, MaxBodyBytes: 256 << 10, MaxInflightBytes: 256 << 10, InflightWait: time.Millisecond,
+		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, MaxBodyBytes: 256 << 10, MaxInflightBytes: 256 << 10,
 	})
 	second := beside(func(w http.ResponseWriter) {
 		body := fmt.Sprintf(`{"namespace":"shop","name":"order","context":{"order":1,"a":%q}}`, strings.Repeat("x", 200<<10))

@@ -45,7 +45,7 @@ type crowd struct {
 // ofSilent is a crowd at an API with room for a MiB of answers.
 func ofSilent(h *harness) *crowd {
 	c := &crowd{harness: h, writing: make(chan struct{}), read: make(chan struct{})}
-	c.handler = api.New(h.Context(), api.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, MaxUnreadBytes: 1 << 20, InflightWait: 20 * time.Millisecond})
+	c.handler = api.New(h.Context(), api.Options{DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, MaxUnreadBytes: 1 << 20, InflightWait: 200 * time.Millisecond})
 	return c
 }
 
