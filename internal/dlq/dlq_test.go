@@ -187,8 +187,14 @@ func TestASweepGoesOnUntilNothingIsDue(t *testing.T) {
 			for range due {
 				h.stand(h.create(), time.Hour)
 			}
-			n, err := dlq.New(h.DB, dlq.Options{BatchSize: 4}).SweepAll(t.Context())
-			h.Must(err)
+			n := 0
+			for again := true; again; { // a pass of two seconds leaves what is due to the next
+				began := time.Now()
+				moved, err := dlq.New(h.DB, dlq.Options{BatchSize: 4}).SweepAll(t.Context())
+				h.Must(err)
+				n += moved
+				again = moved > 0 && time.Since(began) > 2*time.Second
+			}
 			all, err := h.DB.Entries(t.Context(), tasker.EntryFilter{Limit: 100, Status: tasker.EntryPending})
 			h.Must(err)
 			if n != due || len(all) != due {
