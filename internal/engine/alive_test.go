@@ -18,7 +18,7 @@ import (
 // pass that stores them.
 func alive(t *testing.T, db *postgres.DB) (*engine.Engine, func()) {
 	t.Helper()
-	e := engine.New(db, engine.Options{HeartbeatInterval: time.Nanosecond})
+	e := newEngine(db, engine.Options{HeartbeatInterval: time.Nanosecond})
 	l := loopOf(t, e.Loops(), "worker signs of life")
 	return e, func() {
 		t.Helper()
@@ -109,7 +109,7 @@ func TestAClaimStoresThatItsWorkerLivesWhenNothingElseDoes(t *testing.T) {
 func TestASignOfLifeIsStoredAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	e := engine.New(h.DB, engine.Options{Lease: 3 * time.Hour, HeartbeatInterval: time.Hour}) // no second sign by itself
+	e := newEngine(h.DB, engine.Options{Lease: 3 * time.Hour, HeartbeatInterval: time.Hour}) // no second sign by itself
 	l := loopOf(t, e.Loops(), "worker signs of life")
 	_, err := l.Pass(t.Context())
 	h.Must(err)
@@ -164,7 +164,7 @@ func TestAWaitingClaimIsAnsweredWhenItsWorkerEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHarness(t)
-			e := engine.New(h.DB, engine.Options{HeartbeatInterval: time.Nanosecond})
+			e := newEngine(h.DB, engine.Options{HeartbeatInterval: time.Nanosecond})
 			loops := e.Loops()
 			h.listens(e, loopOf(t, loops, "due work")) // else a claim looks each second by itself
 			l := loopOf(t, loops, "worker signs of life")
@@ -178,7 +178,7 @@ func TestAWaitingClaimIsAnsweredWhenItsWorkerEnds(t *testing.T) {
 			store()
 			other := e
 			if tt.elsewhere {
-				other = engine.New(h.DB, engine.Options{})
+				other = newEngine(h.DB, engine.Options{})
 				h.Must(tt.end(other, t.Context(), h.worker))
 			}
 			claimed := make(chan error, 1)

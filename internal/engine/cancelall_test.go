@@ -111,7 +111,7 @@ func TestCancellingTakesItsTime(t *testing.T) {
 		h.Create("short")
 	}
 	var passed time.Duration
-	e := engine.New(h.DB, engine.Options{Now: func() time.Time {
+	e := newEngine(h.DB, engine.Options{Now: func() time.Time {
 		passed += 4 * time.Second
 		return time.Unix(0, 0).Add(passed)
 	}})

@@ -253,7 +253,7 @@ func TestARepairedChild(t *testing.T) {
 	if stale {
 		t.Error("the parent is stale before its child is")
 	}
-	other := engine.New(h.DB, engine.Options{}) // everything has been restarted
+	other := newEngine(h.DB, engine.Options{}) // everything has been restarted
 	_, err := other.OperateStep(t.Context(), kid, h.step(kid, "pack").UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "repaired", Actor: "ann"})
 	h.Must(err)
 	h.accepted(success(h.claimOne("pack"), `1`))

@@ -121,7 +121,7 @@ func TestStepsThatCannotBeHandedOutGoBack(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", enginetest.Step("one"))
 	task := h.Create("one")
-	h.Engine = engine.New(h.DB, engine.Options{}) // that has read no template
+	h.Engine = newEngine(h.DB, engine.Options{}) // that has read no template
 	h.Exec(`ALTER TABLE tasker.task_templates RENAME COLUMN source TO gone`)
 	if list, err := h.Engine.Claim(t.Context(), h.worker, 10, 0); err == nil {
 		t.Errorf("claimed %v", names(list))

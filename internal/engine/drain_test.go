@@ -54,7 +54,7 @@ func TestADrainingWorkerGetsNoNewWork(t *testing.T) {
 
 	// A claim waits, as if there were nothing, in this process and in others: in one
 	// that has never heard of the worker, and in one that knew it before.
-	stranger := engine.New(h.DB, engine.Options{})
+	stranger := newEngine(h.DB, engine.Options{})
 	for name, e := range map[string]*engine.Engine{"here": h.Engine, "a stranger": stranger} {
 		asked := time.Now()
 		list, err := e.Claim(t.Context(), h.worker, 5, 300*time.Millisecond)
@@ -95,7 +95,7 @@ func TestADrainReachesAClaimThatWaits(t *testing.T) {
 	}
 	got := make(chan answer, 1)
 	go func() {
-		list, err := engine.New(h.DB, engine.Options{}).Claim(ctx, h.worker, 5, time.Minute)
+		list, err := newEngine(h.DB, engine.Options{}).Claim(ctx, h.worker, 5, time.Minute)
 		got <- answer{list, err}
 	}()
 	h.drainWorker(h.worker)

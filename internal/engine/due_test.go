@@ -29,7 +29,7 @@ func (h *harness) until(what string, done func() bool) {
 func TestTimersAreWokenForWhatIsDue(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Engine = engine.New(h.DB, engine.Options{Lease: 20 * time.Second, DueRest: 300 * time.Millisecond, ReturnGrace: -1, NoAutoRecover: true, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	h.Engine = newEngine(h.DB, engine.Options{Lease: 20 * time.Second, DueRest: 300 * time.Millisecond, ReturnGrace: -1, NoAutoRecover: true, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	h.Template("one", enginetest.Step("s"))
 	ctx, stop := context.WithCancel(t.Context())
 	g := loop.NewGroup(ctx)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
@@ -39,6 +40,13 @@ func newCutHarness(t *testing.T) (*harness, *pgtest.Cutter) {
 	d.CheckAtEnd(t)
 	c := pgtest.NewCutter(t, d.URL)
 	return withWorker(enginetest.At(t, c.URL, postgres.Options{})), c
+}
+
+// newEngine is engine.New, with the time that a machine which does much else needs.
+func newEngine(db *postgres.DB, o engine.Options) *engine.Engine {
+	e := engine.New(db, o)
+	e.GiveTime()
+	return e
 }
 
 func withWorker(e *enginetest.Harness) *harness {
@@ -136,7 +144,7 @@ func (h *harness) acceptedInTime(outcomes ...tasker.Outcome) {
 func (h *harness) finishKept() {
 	h.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); h.count("workflow_steps WHERE state = 'enqueued_for_orchestration'") > 0 && time.Now().Before(deadline); {
-		h.Exec(`UPDATE tasker.deferred_work SET retry_at = clock_timestamp()`)
+		h.retryDeferred()
 		h.tick()
 	}
 }

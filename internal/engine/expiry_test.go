@@ -334,7 +334,7 @@ func TestWorkersGetAMomentWhenNobodyCouldTakeWork(t *testing.T) {
 	h.Template("only", enginetest.Step("only"))
 	task := h.Create("only")
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	e := engine.New(h.DB, engine.Options{Now: func() time.Time { return now }})
+	e := newEngine(h.DB, engine.Options{Now: func() time.Time { return now }})
 	i := slices.IndexFunc(e.Loops(), func(l *loop.Loop) bool { return l.Name == "queue limits" })
 	limits := e.Loops()[i]
 	pass := func() {
@@ -366,7 +366,7 @@ func TestAutoRecoverCanBeSwitchedOff(t *testing.T) {
 	h := newHarness(t)
 	for off, want := range map[bool]int{false: 1, true: 0} {
 		n := 0
-		for _, l := range engine.New(h.DB, engine.Options{NoAutoRecover: off}).Loops() {
+		for _, l := range newEngine(h.DB, engine.Options{NoAutoRecover: off}).Loops() {
 			if l.Name == "redispatch" {
 				n++
 			}
@@ -473,7 +473,7 @@ func TestWhoCountsExpiriesIsTold(t *testing.T) {
 	h := newHarness(t)
 	var mu sync.Mutex
 	told := map[string]int{}
-	h.Engine = engine.New(h.DB, engine.Options{Expired: func(_ context.Context, namespace, detectedBy, detailCode string) {
+	h.Engine = newEngine(h.DB, engine.Options{Expired: func(_ context.Context, namespace, detectedBy, detailCode string) {
 		mu.Lock()
 		defer mu.Unlock()
 		told[strings.Join([]string{namespace, detectedBy, detailCode}, " ")]++

@@ -76,7 +76,7 @@ func TestAWorkerHasTheLeaseThatItWasPromised(t *testing.T) {
 	h := newHarness(t)
 	h.Template("single", enginetest.Step("one"))
 	const long, short = 10 * engine.DefaultLease, engine.DefaultLease
-	server := func(lease time.Duration) *engine.Engine { return engine.New(h.DB, engine.Options{Lease: lease}) }
+	server := func(lease time.Duration) *engine.Engine { return newEngine(h.DB, engine.Options{Lease: lease}) }
 	lasts := func(end time.Time, lease time.Duration) bool {
 		rest := time.Until(end)
 		return rest > lease/2 && rest < lease+time.Minute

@@ -245,7 +245,7 @@ func TestContextsThatNoClaimCanCarry(t *testing.T) {
 	}
 	h.Exec(`UPDATE tasker.tasks SET context_bytes = NULL, context = jsonb_build_object('a', (SELECT jsonb_agg(1e308) FROM generate_series(1, 30000)))`)
 	h.Exec(`UPDATE tasker.workflow_steps SET inputs_bytes = NULL`)
-	h.Engine = engine.New(h.DB, engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	h.Engine = newEngine(h.DB, engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	behind := h.Create("single")
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -260,7 +260,6 @@ func TestContextsThatNoClaimCanCarry(t *testing.T) {
 	}
 	for deadline := time.Now().Add(2 * time.Minute); h.count("tasks_dlq WHERE detail_code = 'input_too_large'") < len(bad) && time.Now().Before(deadline); {
 		h.tick()
-		h.Exec(`UPDATE tasker.deferred_work SET retry_at = clock_timestamp()`) // a slow machine defers some
 		for _, a := range h.claim() {
 			if a.TaskUUID != behind { // its lease may have run out
 				t.Errorf("claimed %s of task %s", a.Name, a.TaskUUID)
@@ -317,7 +316,7 @@ func TestResultsThatNoWorkerCanBeGiven(t *testing.T) {
 			// An operator's reset does not bring it back into anybody's way for good.
 			_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "two").UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "eve", Reason: "again"})
 			h.Must(err)
-			h.Engine = engine.New(h.DB, engine.Options{}) // another server
+			h.Engine = newEngine(h.DB, engine.Options{}) // another server
 			if list := h.claim(); len(list) > 0 {
 				t.Errorf("claimed %v", names(list))
 			}
@@ -387,7 +386,7 @@ func TestAStepWithoutATemplateKeepsNoOtherBack(t *testing.T) {
 	var kept string
 	h.Must(h.pool.QueryRow(t.Context(), `SELECT configuration FROM tasker.task_templates WHERE name = 'broken'`).Scan(&kept))
 	h.Exec(`UPDATE tasker.task_templates SET configuration = '[]' WHERE name = 'broken'`)
-	h.Engine = engine.New(h.DB, engine.Options{})
+	h.Engine = newEngine(h.DB, engine.Options{})
 	list := h.claim()
 	if len(list) != 1 || list[0].TaskUUID != good {
 		t.Fatalf("claimed %v", names(list))

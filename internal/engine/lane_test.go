@@ -25,7 +25,7 @@ func TestHeartbeatsAndWorkHaveTheirOwnConnections(t *testing.T) {
 	db, err := postgres.Open(t.Context(), h.pool.Config().ConnString(), postgres.Options{MaxConns: 20})
 	h.Must(err)
 	t.Cleanup(db.Close)
-	e := engine.New(db, engine.Options{})
+	e := newEngine(db, engine.Options{})
 	shares := map[postgres.Lane]int{postgres.General: 5, postgres.Heartbeats: 2, postgres.Work: 7, postgres.Creates: 3, postgres.Timers: 3}
 	for name, tt := range map[string]struct {
 		free postgres.Lane

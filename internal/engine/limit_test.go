@@ -555,7 +555,7 @@ func TestALimitIsChangedWhileItHolds(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("single", enginetest.Step("one"))
-	other := engine.New(h.DB, engine.Options{})
+	other := newEngine(h.DB, engine.Options{})
 	h.limit(handlerLimit(), 1)
 	for range 10 {
 		h.Create("single")
@@ -598,7 +598,7 @@ func TestServersNeverExceedALimitTogether(t *testing.T) {
 	var done, most1 atomic.Int64
 	var wg sync.WaitGroup
 	for range servers {
-		e := engine.New(h.DB, engine.Options{})
+		e := newEngine(h.DB, engine.Options{})
 		r, err := e.RegisterWorker(ctx, tasker.WorkerSpec{Name: "w", Namespaces: []string{enginetest.Namespace}, Handlers: []string{"run"}, MaxConcurrency: 10})
 		h.Must(err)
 		for n := range 2 {

@@ -44,7 +44,7 @@ func TestATaskThatNobodyBeginsInTimeExpires(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	told := map[tasker.ID]string{}
-	h.Engine = engine.New(h.DB, engine.Options{TasksExpired: func(list []tasker.Task) {
+	h.Engine = newEngine(h.DB, engine.Options{TasksExpired: func(list []tasker.Task) {
 		for _, t := range list {
 			told[t.UUID] = t.Namespace
 		}
@@ -457,7 +457,7 @@ func TestRequestsAreMergedIntoATaskOfARetiredVersion(t *testing.T) {
 		}
 	}
 	h.retire(tasker.TemplateVersion{Namespace: h.Space, Name: "index", Version: "1.0.0"}, true)
-	h.Engine = engine.New(h.DB, engine.Options{}) // which remembers no version
+	h.Engine = newEngine(h.DB, engine.Options{}) // which remembers no version
 	merged, err := h.debounced(`{"page": 2}`, nil)
 	h.Must(err)
 	if got := h.taskOf(merged.TaskUUID); merged.New || got.Version != "1.0.0" || got.Options.MergedRequests != 1 {

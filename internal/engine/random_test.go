@@ -98,7 +98,7 @@ func TestWhateverWorkersDoEveryTaskFindsItsEnd(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	c := &chaos{
 		harness: h, seed: seed, atOnce: 10, result: func(*rand.Rand) json.RawMessage { return json.RawMessage(`"done"`) },
-		engines: []*engine.Engine{h.Engine, engine.New(h.DB, engine.Options{})},
+		engines: []*engine.Engine{h.Engine, newEngine(h.DB, engine.Options{})},
 	}
 	const templates, tasks = 12, 120
 	for i := range templates {

@@ -49,7 +49,7 @@ func TestLeasesGetTheTimeToBeRenewedAfterAnOutage(t *testing.T) {
 			d.CheckAtEnd(t)
 			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			h := &harness{Harness: enginetest.At(t, d.URL, postgres.Options{MaxConns: 1}), pool: d.Pool(t)}
-			h.Engine = engine.New(h.DB, engine.Options{Now: func() time.Time { return now }})
+			h.Engine = newEngine(h.DB, engine.Options{Now: func() time.Time { return now }})
 			h.worker = h.RegisterWorker("run")
 			h.Template("single", enginetest.Step("one"))
 			task := h.Create("single")

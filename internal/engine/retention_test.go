@@ -81,7 +81,7 @@ func TestRetention(t *testing.T) {
 // nothing is left to do.
 func (h *harness) prune(keep time.Duration) {
 	h.Helper()
-	for _, l := range engine.New(h.DB, engine.Options{Retention: keep}).Loops() {
+	for _, l := range newEngine(h.DB, engine.Options{Retention: keep}).Loops() {
 		if !strings.HasPrefix(l.Name, "retention") {
 			continue
 		}

@@ -252,7 +252,7 @@ func TestALateRetryDoesNotWaitBehindTasksInError(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	now := time.Now()
-	h.Engine = engine.New(h.DB, engine.Options{Now: func() time.Time {
+	h.Engine = newEngine(h.DB, engine.Options{Now: func() time.Time {
 		now = now.Add(time.Second) // each look takes as long
 		return now
 	}})

@@ -39,7 +39,7 @@ func FuzzDocumentRoundTrip(f *testing.F) {
 		if payload.Check(doc, payload.Limits{}) != nil || payload.Check(wrapped, payload.Limits{}) != nil {
 			return
 		}
-		h := &harness{Harness: &enginetest.Harness{T: t, URL: d.URL, Space: enginetest.Namespace, DB: db, Engine: engine.New(db, engine.Options{})}, pool: pool}
+		h := &harness{Harness: &enginetest.Harness{T: t, URL: d.URL, Space: enginetest.Namespace, DB: db, Engine: newEngine(db, engine.Options{})}, pool: pool}
 		h.worker = h.RegisterWorker("run")
 		h.Template("chain", enginetest.Step("first"), enginetest.Step("second", "first"))
 		task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "chain", Context: wrapped})

@@ -286,7 +286,7 @@ func TestATaskThatIsRefused(t *testing.T) {
 	t.Parallel()
 	var told []tasker.Firing
 	h, s := scheduled(t, nil)
-	h.Engine = engine.New(h.DB, engine.Options{Fired: func(list []tasker.Firing) { told = append(told, list...) }})
+	h.Engine = newEngine(h.DB, engine.Options{Fired: func(list []tasker.Firing) { told = append(told, list...) }})
 	h.Template("other", enginetest.Step("report"))
 	_, err := h.Engine.CreateSchedule(t.Context(), hourlySpec(func(s *tasker.ScheduleSpec) { s.Name, s.Template = "other", "other" }), ann)
 	h.Must(err)
@@ -702,7 +702,7 @@ func TestEachInstantExactlyOnce(t *testing.T) {
 				// Each server is cut off at another place of its work.
 				ctx, stop := context.WithTimeout(t.Context(), time.Duration(5+20*n)*time.Millisecond)
 				defer stop()
-				e := engine.New(enginetest.Open(t, h.URL, postgres.Options{}), engine.Options{})
+				e := newEngine(enginetest.Open(t, h.URL, postgres.Options{}), engine.Options{})
 				if _, err := e.Tick(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 					t.Errorf("a tick: %v", err)
 				}

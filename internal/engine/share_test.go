@@ -116,7 +116,7 @@ func TestEachOfManyCreationsGetsItsOwnAnswer(t *testing.T) {
 	}
 	c.await(28)
 	// Another server takes a key, and replaces a template, while they wait.
-	other := engine.New(h.DB, engine.Options{})
+	other := newEngine(h.DB, engine.Options{})
 	taken, err := other.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "single", IdempotencyKey: "other"}})
 	h.Must(err)
 	_, _, err = other.RegisterTemplate(t.Context(), tasker.Template{
@@ -345,7 +345,7 @@ func TestABatchWithoutAnAnswerCreatesOnce(t *testing.T) {
 func TestANewerTemplateOfAnotherServerIsUsedAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	other := engine.New(h.DB, engine.Options{})
+	other := newEngine(h.DB, engine.Options{})
 	schemas := []string{`{"type": "object"}`, `{"type": "object", "required": ["a"]}`, `{"type": "object"}`}
 	for n, schema := range schemas {
 		name := fmt.Sprint("step", n)

@@ -19,8 +19,7 @@ func (h *harness) slow(task tasker.ID, condition string) {
 	impatient, err := postgres.Open(h.Context(), h.pool.Config().ConnString(), postgres.Options{StatementTimeout: 2 * time.Second})
 	h.Must(err)
 	h.Cleanup(impatient.Close)
-	h.Engine = engine.New(impatient, engine.Options{})
-	h.Engine.GiveTime()
+	h.Engine = newEngine(impatient, engine.Options{})
 	h.Exec(`CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
 	h.Exec(fmt.Sprintf(`CREATE TRIGGER slow BEFORE UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (NEW.task_uuid = '%s' AND %s) EXECUTE FUNCTION public.dawdle()`,
 		task, condition))

@@ -194,7 +194,7 @@ func TestNobodyAliveDoesNotCountRightAfterAnOutage(t *testing.T) {
 	h := newHarness(t)
 	task := h.unserved(4 * time.Minute)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	loops := engine.New(h.DB, engine.Options{Now: func() time.Time { return now }}).Loops()
+	loops := newEngine(h.DB, engine.Options{Now: func() time.Time { return now }}).Loops()
 	i := slices.IndexFunc(loops, func(l *loop.Loop) bool { return l.Name == "queues without workers" })
 	pass := func() {
 		t.Helper()
@@ -225,7 +225,7 @@ func TestTheLookForWorkersCanBeSwitchedOff(t *testing.T) {
 	h.Template("waits", enginetest.Step("waits"))
 	h.Create("waits")
 	for after, want := range map[time.Duration]time.Duration{-1: 0, 0: 5 * time.Second, 3 * time.Second: 500 * time.Millisecond, time.Second: 250 * time.Millisecond} {
-		e := engine.New(h.DB, engine.Options{NoWorkerAfter: after, ReturnGrace: -1})
+		e := newEngine(h.DB, engine.Options{NoWorkerAfter: after, ReturnGrace: -1})
 		loops := e.Loops()
 		every := time.Duration(0)
 		for _, name := range []string{"due work", "queues without workers"} {
@@ -242,7 +242,7 @@ func TestTheLookForWorkersCanBeSwitchedOff(t *testing.T) {
 		}
 	}
 	h.unserved(4 * time.Minute)
-	if n, err := engine.New(h.DB, engine.Options{NoWorkerAfter: -1}).ExpireUnserved(t.Context()); n != 0 || err != nil {
+	if n, err := newEngine(h.DB, engine.Options{NoWorkerAfter: -1}).ExpireUnserved(t.Context()); n != 0 || err != nil {
 		t.Errorf("%d failed, %v", n, err)
 	}
 }
@@ -258,7 +258,7 @@ func TestStepsThatWereSetAsideWaitForTheGraceAsWell(t *testing.T) {
 			h.Exec(`INSERT INTO tasker.deferred_work (kind, task_uuid, step_uuid, failures, first_failed_at, retry_at, last_error)
 				SELECT $1, task_uuid, step_uuid, 1, now(), now(), 'broken' FROM tasker.workflow_steps`, kind)
 			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-			h.Engine = engine.New(h.DB, engine.Options{Now: func() time.Time { return now }})
+			h.Engine = newEngine(h.DB, engine.Options{Now: func() time.Time { return now }})
 			loops := h.Engine.Loops()
 			i := slices.IndexFunc(loops, func(l *loop.Loop) bool { return l.Name == "queue limits" })
 			_, err := loops[i].Pass(t.Context()) // the server has just started: it asks whether the database is there

@@ -174,7 +174,7 @@ func (h *harness) servers(until string, is func() bool) {
 	h.Helper()
 	ctx, stop := context.WithCancel(h.Context())
 	var running sync.WaitGroup
-	for _, e := range []*engine.Engine{h.Engine, engine.New(h.DB, engine.Options{}), engine.New(h.DB, engine.Options{})} {
+	for _, e := range []*engine.Engine{h.Engine, newEngine(h.DB, engine.Options{}), newEngine(h.DB, engine.Options{})} {
 		running.Go(func() {
 			for ctx.Err() == nil {
 				if _, err := e.Tick(ctx); err != nil && ctx.Err() == nil {
@@ -339,7 +339,7 @@ func TestSeveralServersRemindOnce(t *testing.T) {
 	h.poison("UPDATE ON tasker.workflow_steps", fmt.Sprintf("OLD.task_uuid = '%s' AND NEW.reminders > OLD.reminders", tasks[7]))
 	h.Exec(`UPDATE tasker.workflow_steps SET remind_at = remind_at - interval '1 hour' WHERE remind_at IS NOT NULL`)
 	var both sync.WaitGroup
-	for _, e := range []*engine.Engine{h.Engine, engine.New(h.DB, engine.Options{})} {
+	for _, e := range []*engine.Engine{h.Engine, newEngine(h.DB, engine.Options{})} {
 		both.Go(func() {
 			for range 20 {
 				_, _ = e.Tick(t.Context()) // the step that cannot be moved is an error

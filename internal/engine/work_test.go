@@ -253,8 +253,7 @@ func TestARowThatTakesTooLongDelaysNoOther(t *testing.T) {
 	impatient, err := postgres.Open(t.Context(), h.pool.Config().ConnString(), postgres.Options{StatementTimeout: 2 * time.Second})
 	h.Must(err)
 	t.Cleanup(impatient.Close)
-	h.Engine = engine.New(impatient, engine.Options{})
-	h.Engine.GiveTime()
+	h.Engine = newEngine(impatient, engine.Options{})
 	h.Template("one", attempts(2, enginetest.Step("one")))
 	slow, sound := h.Create("one"), h.Create("one")
 	h.claim()
@@ -433,8 +432,7 @@ func TestWhatIsDueNeedsOneConnection(t *testing.T) {
 	db := enginetest.Open(t, h.URL, postgres.Options{MaxConns: 1})
 	ctx := within(t, time.Minute)
 	for _, kind := range []string{postgres.EndWait, postgres.Remind, postgres.ChildEnded} {
-		e := engine.New(db, engine.Options{})
-		e.GiveTime()
+		e := newEngine(db, engine.Options{})
 		_, err := e.Pass(ctx, kind)
 		h.Must(err)
 	}
