@@ -194,7 +194,8 @@ func TestRejections(t *testing.T) {
 					return json.RawMessage(`"done"`), nil
 				})
 				r := start(t, w)
-				f.add(step("run"))
+				old := step("run")
+				f.add(old)
 				elapse(10 * time.Minute)
 				got := ""
 				if len(f.accepted) == 1 {
@@ -210,14 +211,22 @@ func TestRejections(t *testing.T) {
 					t.Errorf("accepted %q, want %q", got, tt.want)
 				}
 				f.mu.Lock()
-				f.reject, first = nil, false
-				f.accepted = nil
+				f.reject = func(o tasker.Outcome) *tasker.Rejection {
+					if o.StepUUID != old.StepUUID { // which may be sent again at any moment
+						return nil
+					}
+					return tt.reject(o)
+				}
+				f.accepted, first = nil, false
 				f.mu.Unlock()
 				f.add(step("run"))
 				elapse(time.Second)
 				if free := len(f.steps()); free != tt.slots {
 					t.Errorf("%d slots are free, want %d", free, tt.slots)
 				}
+				f.mu.Lock()
+				f.reject = nil
+				f.mu.Unlock()
 				if err := r.stopped(); err != nil {
 					t.Error(err)
 				}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -78,24 +79,38 @@ func (b *brokered) onPath() string {
 	return dir
 }
 
-// channel returns a channel to the broker that ends with the test.
-func (b *brokered) channel() *amqp091.Channel {
+// connect returns a connection to the broker that ends with the test.
+func (b *brokered) connect() *amqp091.Connection {
 	b.t.Helper()
 	conn, err := amqp091.Dial(b.broker.URL)
 	must(b.t, err)
 	b.t.Cleanup(func() { _ = conn.Close() })
-	ch, err := conn.Channel()
+	return conn
+}
+
+// channel returns a channel to the broker that ends with the test.
+func (b *brokered) channel() *amqp091.Channel {
+	b.t.Helper()
+	ch, err := b.connect().Channel()
 	must(b.t, err)
 	return ch
 }
 
-// awaitDepth waits until a queue has so many messages.
+// awaitDepth waits until a queue has so many messages. The server makes the queue of a namespace with
+// its first announcement: until then there is none, and the broker ends the channel that asks.
 func (b *brokered) awaitDepth(queue string, want int) {
 	b.t.Helper()
-	ch := b.channel()
+	conn := b.connect()
 	await(b.t, fmt.Sprintf("%d messages in %s", want, queue), func() bool {
-		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		ch, err := conn.Channel()
 		must(b.t, err)
+		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		var none *amqp091.Error
+		if errors.As(err, &none) && none.Code == amqp091.NotFound {
+			return false
+		}
+		must(b.t, err)
+		must(b.t, ch.Close())
 		return q.Messages == want
 	})
 }

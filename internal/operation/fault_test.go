@@ -191,7 +191,7 @@ func TestAPoisonedItemStopsNobody(t *testing.T) {
 	first.Selection, second.Selection = tasker.OperationSelection{IDs: tasks[:5]}, tasker.OperationSelection{IDs: tasks[5:]}
 	bad, good := h.started(first), h.started(second)
 	h.refuse("broken", `BEFORE INSERT ON tasker.step_history FOR EACH ROW WHEN (NEW.task_uuid = '`+tasks[1].String()+`' AND NEW.event = 'reset_for_retry')`)
-	h.release()
+	h.releaseAll(bad, good)
 	h.wantCounts(bad, tasker.OperationRunning, counts{tasker.ItemReleased: 4, tasker.ItemSkipped: 1})
 	h.wantCounts(good, tasker.OperationRunning, counts{tasker.ItemReleased: 1})
 	h.refuse("broken_too", `BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (NEW.task_uuid = '`+tasks[2].String()+`')`)
@@ -221,7 +221,7 @@ func TestOnlyThePoisonedItemIsSkipped(t *testing.T) {
 	first.Selection, second.Selection = tasker.OperationSelection{IDs: tasks[:5]}, tasker.OperationSelection{IDs: tasks[5:]}
 	a, b := h.started(first), h.started(second)
 	h.refuse("broken", `BEFORE INSERT ON tasker.step_history FOR EACH ROW WHEN (NEW.task_uuid IN ('`+tasks[0].String()+`', '`+tasks[5].String()+`') AND NEW.event = 'reset_for_retry')`)
-	h.release()
+	h.releaseAll(a, b)
 	h.wantCounts(a, tasker.OperationRunning, counts{tasker.ItemReleased: 4, tasker.ItemSkipped: 1})
 	h.wantCounts(b, tasker.OperationRunning, counts{tasker.ItemReleased: 2, tasker.ItemSkipped: 1})
 	var skipped []tasker.ID

@@ -115,6 +115,19 @@ func (h *harness) release() {
 	}
 }
 
+// releaseAll releases all items of operations. An item whose task somebody holds, and an operation about
+// which nothing could be decided, are left to a later pass.
+func (h *harness) releaseAll(list ...tasker.Operation) {
+	h.Helper()
+	for range 20 {
+		h.release()
+		if !slices.ContainsFunc(list, func(o tasker.Operation) bool { return h.now(o).Counts[tasker.ItemPlanned] > 0 }) {
+			return
+		}
+		h.due()
+	}
+}
+
 func (h *harness) look() {
 	h.Helper()
 	for {
