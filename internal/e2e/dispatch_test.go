@@ -163,8 +163,7 @@ func (f *fleet) number(sql string, args ...any) (n int) {
 	return n
 }
 
-// depth is how many messages of a queue nobody has received, and how many
-// consumers it has; -1 if there is no such queue, or no broker now.
+// depth is the depth of a queue; -1 if there is no such queue, or no broker now.
 func (f *fleet) depth(queue string) (messages, consumers int) {
 	f.Helper()
 	conn, err := amqp091.Dial(f.broker)
@@ -172,13 +171,21 @@ func (f *fleet) depth(queue string) (messages, consumers int) {
 		return -1, -1
 	}
 	defer func() { _ = conn.Close() }()
+	return depth(f.T, conn, queue)
+}
+
+// depth is how many messages of a queue nobody has received, and how many
+// consumers it has; -1 if there is no such queue.
+func depth(t *testing.T, conn *amqp091.Connection, queue string) (messages, consumers int) {
+	t.Helper()
 	ch, err := conn.Channel()
-	must(f.T, err)
+	must(t, err)
 	q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 	if refused, ok := errors.AsType[*amqp091.Error](err); ok && refused.Code == amqp091.NotFound {
-		return -1, -1
+		return -1, -1 // the broker has ended the channel
 	}
-	must(f.T, err)
+	must(t, err)
+	must(t, ch.Close())
 	return q.Messages, q.Consumers
 }
 

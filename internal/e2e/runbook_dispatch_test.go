@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -97,21 +96,13 @@ func (b *brokered) channel() *amqp091.Channel {
 }
 
 // awaitDepth waits until a queue has so many messages. The server makes the queue of a namespace with
-// its first announcement: until then there is none, and the broker ends the channel that asks.
+// its first announcement: until then there is none.
 func (b *brokered) awaitDepth(queue string, want int) {
 	b.t.Helper()
 	conn := b.connect()
 	await(b.t, fmt.Sprintf("%d messages in %s", want, queue), func() bool {
-		ch, err := conn.Channel()
-		must(b.t, err)
-		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-		var none *amqp091.Error
-		if errors.As(err, &none) && none.Code == amqp091.NotFound {
-			return false
-		}
-		must(b.t, err)
-		must(b.t, ch.Close())
-		return q.Messages == want
+		messages, _ := depth(b.t, conn, queue)
+		return messages == want
 	})
 }
 

@@ -409,9 +409,7 @@ func TestADueTimeThatFailsIsSetAside(t *testing.T) {
 		t.Errorf("%d rows are set aside", n)
 	}
 	h.Exec(`DROP TRIGGER broken ON tasker.messages`)
-	h.Exec(`UPDATE tasker.deferred_work SET retry_at = now()`)
-	_, err = h.Engine.RetryDeferred(t.Context())
-	h.Must(err)
+	h.retryDeferred()
 	h.wantDue("bad, again", h.taskOf(bad).Due, bad, tasker.DeadlineOverdue, "overdue for")
 }
 

@@ -42,7 +42,8 @@ func newCutHarness(t *testing.T) (*harness, *pgtest.Cutter) {
 	return withWorker(enginetest.At(t, c.URL, postgres.Options{})), c
 }
 
-// newEngine is engine.New, with the time that a machine which does much else needs.
+// newEngine is engine.New, with the time that a machine which does much else needs. Tests of what
+// is set aside because it takes too long or fails call engine.New.
 func newEngine(db *postgres.DB, o engine.Options) *engine.Engine {
 	e := engine.New(db, o)
 	e.GiveTime()

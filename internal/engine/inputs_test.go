@@ -366,9 +366,7 @@ func TestWhatCannotBeFailedIsLeftAlone(t *testing.T) {
 		t.Error("nothing says that the steps could not be failed")
 	}
 	h.Exec(`DROP TRIGGER broken ON tasker.tasks_dlq`)
-	h.Exec(`UPDATE tasker.deferred_work SET retry_at = now()`)
-	_, err := h.Engine.RetryDeferred(t.Context())
-	h.Must(err)
+	h.retryDeferred()
 	h.tick()
 	for _, task := range bad {
 		h.refused(task, "one")
