@@ -240,6 +240,31 @@ func TestReadWhileAccessIsTakenAway(t *testing.T) {
 	b.refused(token)
 }
 
+// Access that was just taken away is looked for anew, and not by a look that had asked before.
+func TestALookThatAskedBeforeIsNotShared(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	k, token := b.key("deploy", "viewer@*")
+	b.look()
+	b.known(token, "key:deploy")
+	looked := make(chan struct{})
+	b.auth.LookWhile(func() {
+		_, err := b.DB.RevokeKey(t.Context(), k.UUID, "test")
+		b.Must(err)
+		go func() {
+			defer close(looked)
+			b.look()
+		}()
+		select {
+		case <-looked:
+		case <-time.After(time.Minute):
+			t.Error("the look waits for the one that had asked before")
+		}
+	})
+	<-looked
+	b.refused(token)
+}
+
 // Of two requests of somebody who is not remembered yet neither ends what the other does.
 func TestLookedUpTwiceAtTheSameTime(t *testing.T) {
 	t.Parallel()

@@ -24,6 +24,11 @@ func (a *Authenticator) TokenWhile(ctx context.Context, text string, happens fun
 	}})
 }
 
+// LookWhile is a look that has asked before something happens, and ends after it.
+func (a *Authenticator) LookWhile(happens func()) {
+	_, _, _ = a.one.Do("", func() (any, error) { happens(); return nil, nil })
+}
+
 // Age makes the last look for changes older.
 func (a *Authenticator) Age(d time.Duration) {
 	a.mu.Lock()

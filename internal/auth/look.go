@@ -113,11 +113,13 @@ func (a *Authenticator) Idle() time.Duration {
 }
 
 // Look looks for access that was taken away now, and not at the next time: for those who
-// have just taken it away.
+// have just taken it away. A look that is under way may have asked before, so it is not
+// shared.
 func (a *Authenticator) Look(ctx context.Context) {
 	if a == nil {
 		return
 	}
+	a.one.Forget("")
 	if err := a.look(ctx); err != nil {
 		a.Log.WarnContext(ctx, "cannot look for changes of access", "err", err)
 	}
