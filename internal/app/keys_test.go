@@ -195,7 +195,10 @@ func (k *keyTest) ask(s *server, method, path, body, host string) answer {
 	k.must(err)
 	r.Header.Set("Content-Type", "application/json")
 	r.Host = host
-	transport := &http.Transport{DisableKeepAlives: true}
+	if body != "" { // is sent when the server asks for it: whoever is held up while sending what is refused finds the connection closed
+		r.Header.Set("Expect", "100-continue")
+	}
+	transport := &http.Transport{DisableKeepAlives: true, ExpectContinueTimeout: patience}
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(r)
 	k.must(err)

@@ -67,10 +67,15 @@ var hostile = []string{"{", "{a:", `{"a":`, "[{a:", "a(", "=(", "'", `"`, "\"a "
 func TestTimeIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, part := range hostile {
-		message, start := strings.Repeat(part, 4*maxRead/len(part)), time.Now()
-		Normalise(Failure{Type: message, Message: message})
-		if took := time.Since(start); took > 200*time.Millisecond {
-			t.Errorf("%q again and again takes %s", part, took)
+		message := strings.Repeat(part, 4*maxRead/len(part))
+		shortest := time.Hour
+		for round := 0; round < 5 && shortest > 200*time.Millisecond; round++ { // one of which a loaded machine does not hold up
+			start := time.Now()
+			Normalise(Failure{Type: message, Message: message})
+			shortest = min(shortest, time.Since(start))
+		}
+		if shortest > 200*time.Millisecond {
+			t.Errorf("%q again and again takes %s", part, shortest)
 		}
 	}
 }
