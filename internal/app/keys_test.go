@@ -195,7 +195,9 @@ func (k *keyTest) ask(s *server, method, path, body, host string) answer {
 	k.must(err)
 	r.Header.Set("Content-Type", "application/json")
 	r.Host = host
-	if body != "" { // is sent when the server asks for it: whoever is held up while sending what is refused finds the connection closed
+	if body != "" {
+		// The body is sent when the server asks for it: a client that is held up while it
+		// sends one that is refused finds the connection closed.
 		r.Header.Set("Expect", "100-continue")
 	}
 	transport := &http.Transport{DisableKeepAlives: true, ExpectContinueTimeout: patience}
