@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"flag"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 var claimRounds = flag.Int("claim-rounds", 60, "claims of each kind that TestClaimsThatNothingHolds times")
 
 // Claims ask for holds, and that costs next to nothing while there are none. The figure is
-// the ratio of the medians; go test ./internal/postgres -run TestClaimsThatNothingHolds -v
+// the ratio of the 10th percentiles; go test ./internal/postgres -run TestClaimsThatNothingHolds -v
 // -args -claim-rounds=3000 says it exactly.
 func TestClaimsThatNothingHolds(t *testing.T) {
 	const steps = 3000
@@ -25,21 +26,22 @@ func TestClaimsThatNothingHolds(t *testing.T) {
 			if without == asks {
 				t.Fatal("the claim does not ask for holds")
 			}
-			// The fastest of each: what else the machine does makes any of them slower, and none faster. Where it does much, more rounds find them.
-			var fastest [2]time.Duration
+			// The 10th percentile of each: what else the machine does makes the others slower, and the very fastest are few. Where it does much, more rounds find it.
+			var took [2][]time.Duration
 			ratio := 0.0
 			for again := 0; again == 0 || ratio > 1.2 && again < 5; again++ {
 				for round := range 2 * (*claimRounds + 20) {
-					which := (round/2 + round) % 2 // in pairs, each first in turn
-					took := y.timed([]string{asks, without}[which], args, limit)
-					if round >= 40 && (fastest[which] == 0 || took < fastest[which]) { // by then both are planned
-						fastest[which] = took
+					which := (round/2 + round) % 2                                              // in pairs, each first in turn
+					if d := y.timed([]string{asks, without}[which], args, limit); round >= 40 { // by then both are planned
+						took[which] = append(took[which], d)
 					}
 				}
-				ratio = float64(fastest[0]) / float64(fastest[1])
+				slices.Sort(took[0])
+				slices.Sort(took[1])
+				asking, not := took[0][len(took[0])/10], took[1][len(took[1])/10]
+				ratio = float64(asking) / float64(not)
+				t.Logf("%d queues, %d steps: %s, without asking %s, ratio %.3f", queues, limit, asking, not, ratio)
 			}
-			asking, not := fastest[0], fastest[1]
-			t.Logf("%d queues, %d steps: %s, without asking %s, ratio %.3f", queues, limit, asking, not, ratio)
 			if ratio > 1.2 {
 				t.Errorf("to ask for holds makes a claim of %d steps of %d queues %.2f times as long", limit, queues, ratio)
 			}
