@@ -26,7 +26,7 @@ func (s *server) versionRoutes() []*route {
 		{
 			method: "POST", path: "/v1/templates/{namespace}/{name}/{version}/change_tasks", id: "changeTasks", class: overload.Operations, needs: access.OperateSteps, tag: "templates",
 			summary: "Bring a part of the open tasks of a version to another version",
-			about: "Up to 100 tasks, the newest first, each in a transaction of its own; next says where the next part begins. What cannot be done is counted by its reason, and the other tasks are changed. " +
+			about: "Up to 100 tasks, for up to ten seconds, the newest first, each in a transaction of its own; next says where the next part begins. What cannot be done is counted by its reason, and the other tasks are changed. " +
 				"Safe to repeat. Tasks that are created of the version meanwhile are not among them: retire it first.",
 			body:    apiv1.ChangeTasks{},
 			answers: map[int]any{http.StatusOK: apiv1.ChangedTasks{}},

@@ -9,9 +9,9 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// cancelPartFor is after which time a part of the tasks of a filter ends, so that what was cancelled is
-// told before the time of the request is over.
-const cancelPartFor = 10 * time.Second
+// partFor is after which time a part of the tasks of a filter or a version ends, so that what
+// was done is told before the time of the request is over.
+const partFor = 10 * time.Second
 
 // CancelTasks cancels a part of the open tasks that fit a filter, each in a transaction of its
 // own, as [Engine.CancelTask] and [Engine.CompensateTask] do. A part ends after r.Limit tasks or ten
@@ -37,7 +37,7 @@ func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (
 	}
 	begun := e.now()
 	for _, t := range part {
-		if e.now().Sub(begun) > cancelPartFor {
+		if e.now().Sub(begun) > partFor {
 			batch.More = true
 			break
 		}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -302,24 +303,15 @@ func changeDetail(c tasker.VersionChange) (json.RawMessage, error) {
 }
 
 // ChangeVersions brings a part of the open tasks of a version to another one, each in a
-// transaction of its own, and says where the next part begins. Asking again for the same part
-// is safe: tasks that are of the other version are none of the first.
+// transaction of its own, and says where the next part begins. A part ends after r.Limit open
+// tasks or ten seconds. Asking again for the same part is safe: tasks that are of the other
+// version are none of the first.
 func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchRequest) (tasker.VersionBatch, error) {
 	batch := tasker.VersionBatch{Reasons: map[tasker.VersionRefusalCode]int{}}
-	if err := checkVersionRequest(r.To, r.Actor, r.Reason, r.DryRun); err != nil {
+	if err := checkVersionBatch(&r); err != nil {
 		return batch, err
 	}
-	if r.Limit == 0 {
-		r.Limit = tasker.MaxVersionBatch
-	}
-	switch {
-	case r.Limit < 0 || r.Limit > tasker.MaxVersionBatch:
-		return batch, tasker.Errorf(tasker.Invalid, "limit: must be from 1 to %d, not %d", tasker.MaxVersionBatch, r.Limit)
-	case r.Template.Version == "":
-		return batch, tasker.Errorf(tasker.Invalid, "version: is missing")
-	case r.Template.Version == r.To:
-		return batch, tasker.Errorf(tasker.Invalid, "to_version: is %s, of which the tasks are", r.To)
-	}
+	begun := e.now()
 	from, err := e.db.Template(ctx, r.Template.Namespace, r.Template.Name, r.Template.Version)
 	if err != nil {
 		return batch, err
@@ -335,26 +327,47 @@ func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchReques
 		return batch, err
 	}
 	batch.Looked, batch.Next = part.Looked, part.Next
-	for _, task := range part.Open {
-		change, err := e.changeVersion(ctx, task, g, tasker.VersionRequest{From: r.Template.Version, To: r.To, DryRun: r.DryRun, Actor: r.Actor, Reason: r.Reason})
+	for i, task := range part.Open {
+		change, err := e.changeVersion(ctx, task.UUID, g, tasker.VersionRequest{From: r.Template.Version, To: r.To, DryRun: r.DryRun, Actor: r.Actor, Reason: r.Reason})
 		switch code := tasker.CodeOf(err); {
 		case ctx.Err() != nil, code == tasker.Unavailable:
 			return batch, err
 		case code == tasker.NotFound: // removed meanwhile
-			continue
 		case code == tasker.Conflict: // of another version meanwhile, or the version takes no tasks any more
 			if _, gone := e.targetVersion(ctx, to); gone != nil {
 				return batch, gone
 			}
-			continue
 		case err != nil:
-			e.log.ErrorContext(ctx, "the version of a task cannot be changed", "task_uuid", task, "err", err)
+			e.log.ErrorContext(ctx, "the version of a task cannot be changed", "task_uuid", task.UUID, "err", err)
 			change.Refusals = []tasker.VersionRefusal{refusal(tasker.RefusedByFailure, "the server failed; its log says why")}
-			change.TaskUUID, change.From, change.To = task, r.Template.Version, r.To
+			change.TaskUUID, change.From, change.To = task.UUID, r.Template.Version, r.To
+			count(&batch, change)
+		default:
+			count(&batch, change)
 		}
-		count(&batch, change)
+		if i+1 < len(part.Open) && e.now().Sub(begun) > partFor {
+			batch.Looked, batch.Next = task.Looked, task.UUID
+			break
+		}
 	}
 	return batch, nil
+}
+
+// checkVersionBatch checks a request, and fills in its limit.
+func checkVersionBatch(r *tasker.VersionBatchRequest) error {
+	if err := checkVersionRequest(r.To, r.Actor, r.Reason, r.DryRun); err != nil {
+		return err
+	}
+	r.Limit = cmp.Or(r.Limit, tasker.MaxVersionBatch)
+	switch {
+	case r.Limit < 0 || r.Limit > tasker.MaxVersionBatch:
+		return tasker.Errorf(tasker.Invalid, "limit: must be from 1 to %d, not %d", tasker.MaxVersionBatch, r.Limit)
+	case r.Template.Version == "":
+		return tasker.Errorf(tasker.Invalid, "version: is missing")
+	case r.Template.Version == r.To:
+		return tasker.Errorf(tasker.Invalid, "to_version: is %s, of which the tasks are", r.To)
+	}
+	return nil
 }
 
 // count adds what became of one task.

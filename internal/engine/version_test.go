@@ -2,12 +2,15 @@ package engine_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
 )
 
@@ -210,6 +213,43 @@ func TestATaskThatWasWrittenOffKeepsItsVersion(t *testing.T) {
 		t.Errorf("claimed %v", names(list))
 	}
 	h.wantState(task, tasker.TaskError)
+}
+
+// A part that takes long ends early, and says where the next one begins.
+func TestThePartsOfASlowChangeAreSmall(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.version("1.0.0", enginetest.Step("charge"), enginetest.Step("ship", "charge"))
+	list := []tasker.ID{h.Create("order")}
+	h.accepted(success(h.claimOne("charge"), `1`)) // then step ship begins, which the new version lacks
+	for range 3 {
+		list = append(list, h.Create("order"))
+	}
+	h.Must(h.Engine.CancelTask(t.Context(), list[1], "ann", "x"))
+	h.version("1.1.0", enginetest.Step("charge"))
+	for _, of := range []struct {
+		each   time.Duration
+		dryRun bool
+		want   []tasker.VersionBatch
+	}{
+		{11 * time.Second, true, []tasker.VersionBatch{{Looked: 1, Changed: 1, Next: list[3]}, {Looked: 1, Changed: 1, Next: list[2]}, {Looked: 2, Refused: 1}}},
+		{6 * time.Second, false, []tasker.VersionBatch{{Looked: 2, Changed: 2, Next: list[2]}, {Looked: 2, Refused: 1}}},
+	} {
+		var passed time.Duration
+		e := newEngine(h.DB, engine.Options{Now: func() time.Time {
+			passed += of.each
+			return time.Unix(0, 0).Add(passed)
+		}})
+		r := tasker.VersionBatchRequest{Template: tasker.TemplateVersion{Namespace: h.Space, Name: "order", Version: "1.0.0"}, To: "1.1.0", DryRun: of.dryRun, Actor: "ann", Reason: "x"}
+		for i, want := range of.want {
+			batch, err := e.ChangeVersions(t.Context(), r)
+			h.Must(err)
+			r.Before, batch.Reasons, batch.Sample = batch.Next, nil, nil
+			if !reflect.DeepEqual(batch, want) {
+				t.Errorf("part %d with %s for each task is %+v, want %+v", i, of.each, batch, want)
+			}
+		}
+	}
 }
 
 // The input schema of the new version must take the context.

@@ -341,8 +341,14 @@ const maxVersionLook = 5000
 // A VersionPart is a part of the tasks of a version.
 type VersionPart struct {
 	Looked int
-	Open   []tasker.ID // of those, the newest first
-	Next   tasker.ID   // before which the next part begins; zero: there is none
+	Open   []OpenTask // of those, the newest first
+	Next   tasker.ID  // before which the next part begins; zero: there is none
+}
+
+// An OpenTask is a task of a version that has not ended.
+type OpenTask struct {
+	UUID   tasker.ID
+	Looked int // tasks of the part up to this one, which is one of them
 }
 
 // OpenTasksOf returns the next tasks of a version of a template that have not ended, up to limit.
@@ -357,7 +363,7 @@ func (db *DB) OpenTasksOf(ctx context.Context, template, before tasker.ID, limit
 	}
 	for _, r := range list {
 		if p.Looked++; r.Open {
-			p.Open = append(p.Open, r.TaskUUID)
+			p.Open = append(p.Open, OpenTask{r.TaskUUID, p.Looked})
 		}
 		if len(p.Open) == limit {
 			break

@@ -47,7 +47,7 @@ func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
 		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, Cases: h.Cases, Operations: h.ops, Version: "1.2.3",
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
-	o.PartTimeout = time.Minute // machines that build meanwhile are slow
+	o.Timeout, o.PartTimeout = 100*time.Second, time.Minute // machines that build meanwhile are slow
 	o.Feed = feed.New(h.DB, feed.Options{Most: 1000, MostOf: 1000})
 	for _, f := range change {
 		f(&o)

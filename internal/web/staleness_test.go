@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,16 @@ func (h *harness) sees(r reply, texts ...string) {
 	for _, text := range texts {
 		if !strings.Contains(r.text, text) {
 			h.Errorf("%s has no %q:\n%s", r.url, text, r.text)
+		}
+	}
+}
+
+// matches checks that each of these patterns matches a part of a page.
+func (h *harness) matches(r reply, patterns ...string) {
+	h.Helper()
+	for _, p := range patterns {
+		if !regexp.MustCompile(p).MatchString(r.text) {
+			h.Errorf("%s has nothing that matches %s:\n%s", r.url, p, r.text)
 		}
 	}
 }

@@ -224,8 +224,8 @@ type changeForm struct {
 	Plan     tasker.VersionBatch
 }
 
-// Most is how many tasks one part has.
-func (*changeForm) Most() int { return tasker.MaxVersionBatch }
+// Open is how many tasks the part has that have not ended.
+func (f *changeForm) Open() int { return f.Plan.Changed + f.Plan.Refused }
 
 // More tells whether there is a part after this one.
 func (f *changeForm) More() bool { return f.Plan.Next != tasker.ID{} }
