@@ -158,13 +158,18 @@ func TestAFailureBesideLargeResultsIsInvestigated(t *testing.T) {
 			if strings.HasPrefix(result, "to_jsonb") {
 				b.Steps, b.Complete = 300, 299
 			}
-			task := h.large(b)
-			h.acceptedInTime(h.lastAttempts(task)...)
-			h.finishKept() // on a loaded machine the follow-up may run out of its time
-			h.wantState(task, tasker.TaskError)
-			var snapshot map[string]json.RawMessage
-			h.Must(json.Unmarshal(h.Entry(task).Snapshot, &snapshot))
-			if why, failed := snapshot["snapshot_failed"]; failed {
+			var task tasker.ID
+			why := "57014" // of a statement that runs out of its time; a loaded machine does not hold up all of some rounds
+			for round := 0; round < 3 && strings.Contains(why, "57014"); round++ {
+				task = h.large(b)
+				h.acceptedInTime(h.lastAttempts(task)...)
+				h.finishKept() // on a loaded machine the follow-up may run out of its time
+				h.wantState(task, tasker.TaskError)
+				var snapshot map[string]json.RawMessage
+				h.Must(json.Unmarshal(h.Entry(task).Snapshot, &snapshot))
+				why = string(snapshot["snapshot_failed"])
+			}
+			if why != "" {
 				t.Errorf("the snapshot failed: %s", why)
 			}
 			if n := len(h.Entry(task).Snapshot); n > tasker.MaxSnapshotBytes {
