@@ -132,7 +132,7 @@ func TestPeopleInABrowser(t *testing.T) {
 		tab.Go(st.server.URL + path)
 		tab.Sees(shows)
 		text := times.ReplaceAllString(tab.Answer(`document.documentElement.outerHTML`), "")
-		for _, hidden := range append([]string{"bqz", "12.5", errDeclined.Error()}, other.ids...) {
+		for _, hidden := range append([]string{"bqz", "12.50", errDeclined.Error()}, other.ids...) {
 			if strings.Contains(text, hidden) {
 				t.Errorf("a viewer sees %q on %s", hidden, path)
 			}
