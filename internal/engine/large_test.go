@@ -159,7 +159,7 @@ func TestAFailureBesideLargeResultsIsInvestigated(t *testing.T) {
 				b.Steps, b.Complete = 300, 299
 			}
 			var task tasker.ID
-			why := "57014" // of a statement that runs out of its time; a loaded machine does not hold up all of some rounds
+			why := "57014" // a statement timeout, into which one round may run on a loaded machine
 			for round := 0; round < 3 && strings.Contains(why, "57014"); round++ {
 				task = h.large(b)
 				h.acceptedInTime(h.lastAttempts(task)...)

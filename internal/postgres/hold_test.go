@@ -31,8 +31,9 @@ func TestClaimsThatNothingHolds(t *testing.T) {
 			ratio := 0.0
 			for again := 0; again == 0 || ratio > 1.2 && again < 5; again++ {
 				for round := range 2 * (*claimRounds + 20) {
-					which := (round/2 + round) % 2                                              // in pairs, each first in turn
-					if d := y.timed([]string{asks, without}[which], args, limit); round >= 40 { // by then both are planned
+					which := (round/2 + round) % 2 // in pairs, each first in turn
+					d := y.timed([]string{asks, without}[which], args, limit)
+					if round >= 40 { // by then both are planned
 						took[which] = append(took[which], d)
 					}
 				}
