@@ -108,15 +108,23 @@ type Tab struct {
 	complaints []string
 }
 
+// Require skips the test when Chromium is not installed, see [testtool.Missing]. [Open]
+// asks this too. A test calls it first when it starts something before its first tab
+// that a skip must not interrupt.
+func Require(t testing.TB) {
+	t.Helper()
+	if _, err := find(); errors.Is(err, errNotInstalled) {
+		testtool.Missing(t, "Chromium", "install the package chromium, or set TASKER_TEST_CHROMIUM to the path of a browser")
+	}
+}
+
 // Open returns a tab with cookies of its own, 1280 by 900 pixels large. At the end
 // of the test it checks that the page raised no error, broke no policy and opened no
 // dialog of the browser's own.
 func Open(t testing.TB) *Tab {
 	t.Helper()
+	Require(t)
 	browser.once.Do(start)
-	if errors.Is(browser.err, errNotInstalled) {
-		testtool.Missing(t, "Chromium", "install the package chromium, or set TASKER_TEST_CHROMIUM to the path of a browser")
-	}
 	if browser.err != nil {
 		t.Fatalf("Chromium does not start: %v", browser.err)
 	}
