@@ -124,7 +124,7 @@ func (s *Service) Judge(ctx context.Context) error {
 // investigation was opened, and the cause. A handler that names the cause itself is believed.
 func Fingerprint(m postgres.MemberFailure) postgres.Fingerprint {
 	cause := fingerprint.Normalise(fingerprint.Failure{Type: m.ErrorType, Message: m.ErrorMessage, Given: m.ErrorFingerprint})
-	parts := []string{m.Namespace, m.TaskName, m.StepName, string(m.Reason), m.DetailCode, cause.Key}
+	parts := []string{m.Namespace, m.TaskName, tasker.TemplateName(m.StepName), string(m.Reason), m.DetailCode, cause.Key}
 	sum := md5.Sum([]byte(strings.Join(parts, "\x1f")))
 	return postgres.Fingerprint{Key: sum, ErrorType: m.ErrorType, Pattern: cause.Pattern}
 }

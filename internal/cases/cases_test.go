@@ -151,6 +151,47 @@ func TestOneCauseIsOneCase(t *testing.T) {
 
 // What people do to the steps of tasks moves the investigations of a case, without a change
 // of the case itself.
+// Items of one map step that fail alike are one case, wherever they are in their lists. Its successes are those
+// of other items.
+func TestItemsThatFailAlikeAreOneCase(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Exec(`UPDATE tasker.workers SET max_concurrency = 200`)
+	items := enginetest.Step("m")
+	items.Type, items.Over = tasker.MapStep, "[1, 2, 3, 4, 5, 6]"
+	h.Template("list", items)
+	create := func(n int) {
+		for range n {
+			h.Create("list")
+		}
+		_, err := h.Engine.Tick(t.Context())
+		h.Must(err)
+	}
+	create(2)
+	for _, a := range h.claim(11) { // an item of one is not complete
+		h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: []byte(`{}`)})
+	}
+	create(12)
+	failed := map[tasker.ID]bool{}
+	for _, a := range h.claim(100) {
+		if place := len(failed) % 6; !failed[a.TaskUUID] && a.Name == tasker.ItemName("m", place) {
+			failed[a.TaskUUID] = true
+			h.failed(a, "gateway answered 503")
+		} else {
+			h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: []byte(`{}`)})
+		}
+	}
+	h.FindCases()
+	c := h.only()
+	if c.StepName != "m" || int(c.Entries) != len(failed) || len(failed) < 7 {
+		t.Errorf("the case is of step %s and has %d investigations of %d", c.StepName, c.Entries, len(failed))
+	}
+	got, err := h.Cases.Changes(t.Context(), c.ID)
+	if err != nil || got.Successes != 2 || got.LastSuccess == nil {
+		t.Errorf("%d successes are compared, the last is %+v, %v", got.Successes, got.LastSuccess, err)
+	}
+}
+
 func TestRepairsAreCounted(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

@@ -98,7 +98,7 @@ func (s *Service) complete(ctx context.Context, n *tasker.NewHold) error {
 		if err != nil {
 			return err
 		}
-		n.HoldScope = tasker.HoldScope{Namespace: c.Namespace, TaskName: c.TaskName, StepName: c.StepName}
+		n.HoldScope = tasker.HoldScope{Namespace: c.Namespace, TaskName: c.TaskName, StepName: tasker.TemplateName(c.StepName)}
 	}
 	n.Actor = cmp.Or(n.Actor, n.Owner)
 	if err := checkEnd(n.Until, n.For); err != nil {

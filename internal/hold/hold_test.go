@@ -3,6 +3,8 @@ package hold_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/explain"
 	"tasker.example/tasker/internal/hold"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
@@ -178,6 +181,75 @@ func TestHeldStepsAreNotHandedOut(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A hold of a map step holds its items, wherever they are in the list, and so does a hold of a case whose
+// failed step is an item. A hold of one item holds this item.
+func TestAHoldOfAMapStepHoldsItsItems(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		scope  tasker.HoldScope
+		ofCase bool
+		free   int
+	}{
+		"the map step":      {tasker.HoldScope{StepName: "m"}, false, 1},
+		"with its template": {tasker.HoldScope{TaskName: "list", StepName: "m"}, false, 1},
+		"one item":          {tasker.HoldScope{StepName: "m[3]"}, false, 4},
+		"another step":      {tasker.HoldScope{StepName: "other"}, false, 4},
+		"a case":            {tasker.HoldScope{}, true, 1},
+	} {
+		for _, aside := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				h := newHarness(t)
+				items := enginetest.Step("m")
+				items.Type, items.Over, items.Retry.MaxAttempts = tasker.MapStep, "[1, 2, 3, 4]", 1
+				h.Template("list", items, enginetest.Step("other"))
+				scope := tasker.NewHold{HoldScope: tt.scope, For: time.Hour, Owner: "bo", Reason: "the gateway is away"}
+				scope.Namespace = enginetest.Namespace
+				if tt.ofCase {
+					id := h.failedItem()
+					scope.HoldScope, scope.CaseID = tasker.HoldScope{}, &id
+				}
+				task := h.Create("list")
+				_, err := h.Engine.Tick(t.Context())
+				h.Must(err)
+				held, err := h.holds.Begin(t.Context(), scope)
+				h.Must(err)
+				if aside {
+					h.aside()
+					h.want(held.UUID, tasker.HoldActive, int64(5-tt.free))
+				}
+				if got := len(h.claim(100)); got != tt.free {
+					t.Errorf("%d steps are handed out, want %d", got, tt.free)
+				}
+				if got, err := explain.New(h.DB, explain.Options{}).Explain(t.Context(), task); tt.free == 1 && (err != nil || !strings.Contains(fmt.Sprintf("%+v", got), held.UUID.String())) {
+					t.Errorf("the explanation does not name the hold: %+v, %v", got, err)
+				}
+			})
+		}
+	}
+}
+
+// failedItem has one item of a list fail for good, and returns the case of it.
+func (h *harness) failedItem() tasker.ID {
+	h.Helper()
+	h.Create("list")
+	_, err := h.Engine.Tick(h.Context())
+	h.Must(err)
+	h.report(h.claim(100), func(a tasker.Assignment) tasker.Outcome {
+		if a.Name != "m[3]" {
+			return succeeds(a)
+		}
+		return tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "HTTP 503", Type: "Gateway"}}
+	})
+	h.FindCases()
+	list, _, err := h.DB.Cases(h.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 2}})
+	h.Must(err)
+	if len(list) != 1 || list[0].StepName != "m" {
+		h.Fatalf("cases %+v", list)
+	}
+	return list[0].ID
 }
 
 // What is named by a message of a broker is not handed out either.

@@ -51,7 +51,17 @@ const tasksNear = `
     ORDER BY t.task_uuid DESC
     LIMIT $4
 ) t
-LEFT JOIN tasker.workflow_steps s ON s.task_uuid = t.task_uuid AND s.name = $3 AND s.state = 'complete'
+LEFT JOIN LATERAL ( -- of a map step, its first item that is complete
+    SELECT coalesce(i.completed_at, p.completed_at) AS completed_at, coalesce(i.worker_uuid, p.worker_uuid) AS worker_uuid
+    FROM tasker.workflow_steps p
+    LEFT JOIN LATERAL (
+        SELECT i.completed_at, i.worker_uuid FROM tasker.workflow_steps i
+        WHERE i.task_uuid = p.task_uuid AND i.map_step_uuid = p.step_uuid AND i.state = 'complete'
+        ORDER BY i.item_ordinal
+        LIMIT 1
+    ) i ON true
+    WHERE p.task_uuid = t.task_uuid AND p.name = $3 AND (p.state = 'complete' OR i.completed_at IS NOT NULL)
+) s ON true
 LEFT JOIN tasker.workers w ON w.worker_uuid = s.worker_uuid
 ORDER BY s.completed_at DESC NULLS LAST, t.task_uuid DESC`
 

@@ -211,7 +211,7 @@ func (c *classification) open(ctx context.Context, known map[tasker.ID]knownPrin
 		if id, ok := c.split[p.Key]; ok {
 			from = id.String()
 		}
-		for j, text := range []string{p.Key.String(), m.Namespace, m.TaskName, m.StepName, string(m.Reason), m.DetailCode, p.ErrorType, p.Pattern, from} {
+		for j, text := range []string{p.Key.String(), m.Namespace, m.TaskName, tasker.TemplateName(m.StepName), string(m.Reason), m.DetailCode, p.ErrorType, p.Pattern, from} {
 			texts[j] = append(texts[j], text)
 		}
 	}

@@ -15,6 +15,12 @@ import (
 	"tasker.example/tasker/internal/version"
 )
 
+// inStep is true of a hold h and a step: the step has the name that the hold names, or is an item of the
+// map step of that name.
+func inStep(step string) string {
+	return `(h.step_name IS NULL OR h.step_name IN (` + step + `.name, split_part(` + step + `.name, '[', 1)))`
+}
+
 // inScope is true of a hold h and a row that names a step with its namespace and handler.
 func inScope(row string) string {
 	return `h.namespace = ` + row + `.namespace AND (h.handler IS NULL OR h.handler = ` + row + `.handler)
@@ -22,7 +28,7 @@ func inScope(row string) string {
           SELECT FROM tasker.workflow_steps x
           JOIN tasker.tasks k ON k.task_uuid = x.task_uuid
           WHERE x.task_uuid = ` + row + `.task_uuid AND x.step_uuid = ` + row + `.step_uuid
-            AND (h.task_name IS NULL OR k.name = h.task_name) AND (h.step_name IS NULL OR x.name = h.step_name)
+            AND (h.task_name IS NULL OR k.name = h.task_name) AND ` + inStep("x") + `
       ))`
 }
 

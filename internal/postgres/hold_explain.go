@@ -25,7 +25,7 @@ LEFT JOIN LATERAL (
         UNION ALL
         SELECT * FROM tasker.holds h
         WHERE h.blocks AND s.state = 'enqueued' AND q.hold_uuid IS NULL AND h.namespace = s.namespace AND (h.handler IS NULL OR h.handler = s.handler)
-          AND (h.task_name IS NULL OR h.task_name = t.name) AND (h.step_name IS NULL OR h.step_name = s.name)
+          AND (h.task_name IS NULL OR h.task_name = t.name) AND ` + inStep("s") + `
           AND q.released_by IS DISTINCT FROM h.hold_uuid
           AND NOT EXISTS (
               SELECT FROM tasker.ready_steps r
@@ -157,13 +157,13 @@ func (db *DB) HeldInQueue(ctx context.Context, namespace, handler string) (HeldI
 }
 
 // $1 the operation.
-const selectHoldOfItems = `
+var selectHoldOfItems = `
 SELECT h.hold_uuid AS uuid, h.owner, count(*) AS steps
 FROM tasker.holds h
 JOIN tasker.operation_items i ON i.operation_uuid = $1 AND i.state = 'planned' AND i.namespace = h.namespace
 JOIN tasker.workflow_steps s ON s.task_uuid = i.task_uuid AND s.step_uuid = i.step_uuid
 JOIN tasker.tasks t ON t.task_uuid = i.task_uuid
-WHERE h.blocks AND (h.handler IS NULL OR h.handler = s.handler) AND (h.task_name IS NULL OR h.task_name = t.name) AND (h.step_name IS NULL OR h.step_name = s.name)
+WHERE h.blocks AND (h.handler IS NULL OR h.handler = s.handler) AND (h.task_name IS NULL OR h.task_name = t.name) AND ` + inStep("s") + `
 GROUP BY h.hold_uuid
 ORDER BY steps DESC, h.hold_uuid
 LIMIT 1`

@@ -465,13 +465,13 @@ func (tx *Tx) WaitBriefly(ctx context.Context) error {
 }
 
 const enqueuedHere = `
-SELECT s.name, count(*) AS steps
+SELECT split_part(s.name, '[', 1) AS name, count(*) AS steps
 FROM unnest($1::uuid[]) AS u (task_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid
 WHERE s.state = 'enqueued' AND s.xmin = pg_current_xact_id()::xid
-GROUP BY s.name`
+GROUP BY 1`
 
-// EnqueuedHere counts the steps of tasks that this transaction has enqueued, by their names.
+// EnqueuedHere counts the steps of tasks that this transaction has enqueued, by their names in the template.
 func (tx *Tx) EnqueuedHere(ctx context.Context, tasks []tasker.ID) (map[string]int, error) {
 	type row struct {
 		Name  string
