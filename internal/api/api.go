@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"tasker.example/tasker"
@@ -142,7 +143,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	s.unread = newInflight(&inflight{
 		most: unread, largest: min(tasker.MaxAnswerBytes, unread/2), free: freeAnswer, wait: cmp.Or(o.InflightWait, answerWait),
 	})
-	s.leases, s.auth, s.certificates = leaseTokens{db: o.DB}, o.Auth, o.WorkerCertificates
+	s.auth, s.certificates = o.Auth, o.WorkerCertificates
 	s.found = s.newFound(o.Now)
 	s.live = o.Feed.complete(o.DB, o.Log)
 	s.description = described()
@@ -191,7 +192,7 @@ type server struct {
 	sinks        []string
 	teller       *emission.Teller
 	live         FeedOptions
-	leases       leaseTokens
+	lease        atomic.Pointer[leaseKey]
 	auth         *auth.Authenticator
 	fleet        fleet
 	certificates bool // workers need one

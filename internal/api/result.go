@@ -18,7 +18,7 @@ func (s *server) reportResults(x *request) error {
 	if err != nil {
 		return err
 	}
-	key, err := s.leases.key(x.ctx)
+	key, err := s.leaseKey(x.ctx)
 	if err != nil {
 		return err
 	}
@@ -27,10 +27,6 @@ func (s *server) reportResults(x *request) error {
 		return err
 	}
 	reports := readReports(req.results, key, worker)
-	outcomes, err := s.outcomes(x, reports)
-	if err != nil {
-		return err
-	}
 	claim := 0
 	if s.stopping.Err() == nil {
 		claim = req.claim
@@ -39,7 +35,7 @@ func (s *server) reportResults(x *request) error {
 	if req.ready {
 		deliver = s.engine.ReportReady
 	}
-	receipt, err := deliver(x.ctx, worker, outcomes, claim)
+	receipt, err := deliver(x.ctx, worker, outcomes(reports), claim)
 	if err != nil {
 		return err
 	}
@@ -59,25 +55,15 @@ func (s *server) reportResults(x *request) error {
 	return x.answer(http.StatusOK, answer)
 }
 
-// outcomes returns what the reports that were understood say, under leases that
-// are the worker's.
-func (s *server) outcomes(x *request, reports []report) ([]tasker.Outcome, error) {
-	var held []heldLease
-	var outcomes []tasker.Outcome
+// outcomes returns the outcomes of the reports that were understood.
+func outcomes(reports []report) []tasker.Outcome {
+	var list []tasker.Outcome
 	for _, r := range reports {
 		if r.fault == "" {
-			held = append(held, r.held)
-			outcomes = append(outcomes, r.outcome)
+			list = append(list, r.outcome)
 		}
 	}
-	leases, err := s.leases.verified(x.ctx, held)
-	if err != nil {
-		return nil, err
-	}
-	for i := range outcomes {
-		outcomes[i].Lease = leases[i]
-	}
-	return outcomes, nil
+	return list
 }
 
 // answerReports says of each report what became of it. A failure that was not
@@ -92,7 +78,7 @@ func answerReports(reports []report, receipt tasker.Receipt) apiv1.ReportAnswer 
 				StepUUID: r.step, Code: string(tasker.Invalid), Message: fmt.Sprintf("results[%d]%s", i, r.fault),
 			})
 		case r.doubt != "":
-			doubts[r.held.StepUUID] = fmt.Sprintf("results[%d]%s; the attempt was failed with what could be understood", i, r.doubt)
+			doubts[r.outcome.Lease.StepUUID] = fmt.Sprintf("results[%d]%s; the attempt was failed with what could be understood", i, r.doubt)
 		}
 	}
 	for _, step := range receipt.Accepted {
@@ -293,13 +279,12 @@ func isNull(value json.RawMessage) bool { return payload.KindOf(value) == payloa
 // A report is one result as it was understood.
 type report struct {
 	step    string // as the worker spells it
-	held    heldLease
 	outcome tasker.Outcome
 	fault   string // why it counts for nothing
 	doubt   string // what of a failure was not understood
 }
 
-func readReports(frames [][]member, key *leaseKey, worker tasker.ID) []report {
+func readReports(frames [][]member, key leaseKey, worker tasker.ID) []report {
 	reports := make([]report, len(frames))
 	for i, members := range frames {
 		reports[i].read(members, key, worker)
@@ -311,7 +296,7 @@ var resultKeys = []string{"error", "lease_token", "metadata", "result", "step_uu
 
 // read reads one result. Of a failure only the frame must be right: it is taken
 // whatever else is in it.
-func (r *report) read(members []member, key *leaseKey, worker tasker.ID) {
+func (r *report) read(members []member, key leaseKey, worker tasker.ID) {
 	value := map[string]json.RawMessage{}
 	for _, m := range members {
 		value[m.key] = m.value
@@ -349,11 +334,12 @@ func (r *report) read(members []member, key *leaseKey, worker tasker.ID) {
 	if r.fault != "" {
 		return
 	}
-	if r.held, err = key.parseLease(worker, step, token); err != nil {
+	lease, err := key.parse(worker, step, token)
+	if err != nil {
 		r.fault = ": " + err.Error()
 		return
 	}
-	r.outcome = tasker.Outcome{Success: success == "true", Result: value["result"], Metadata: given(value["metadata"])}
+	r.outcome = tasker.Outcome{Lease: lease, Success: success == "true", Result: value["result"], Metadata: given(value["metadata"])}
 	if !r.outcome.Success {
 		r.outcome.Failure, r.doubt = readFailure(value["error"])
 		for _, f := range frameFaults(members, resultKeys...) {

@@ -54,7 +54,7 @@ var serverPrivileges = map[string]string{
 	"hold_history":                   "SELECT INSERT",
 	"hold_releases":                  "SELECT INSERT UPDATE",
 	"holds":                          "SELECT INSERT UPDATE DELETE", // DELETE of old ones
-	"lease_key":                      "SELECT UPDATE",
+	"lease_key":                      "SELECT",
 	"queues":                         "SELECT INSERT UPDATE DELETE",
 	"limit_keys":                     "SELECT INSERT UPDATE DELETE",
 	"limit_queues":                   "SELECT INSERT UPDATE DELETE",

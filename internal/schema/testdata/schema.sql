@@ -665,14 +665,12 @@ COMMENT ON COLUMN tasker.incidents.revision IS 'Rises with each change, so that 
 CREATE TABLE tasker.lease_key (
     only_row boolean DEFAULT true NOT NULL,
     secret bytea NOT NULL,
-    used_from timestamp with time zone,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT lease_key_is_long_enough CHECK ((octet_length(secret) >= 32)),
     CONSTRAINT lease_key_is_one_row CHECK (only_row),
     CONSTRAINT lease_key_pkey PRIMARY KEY (only_row)
 );
 COMMENT ON TABLE tasker.lease_key IS 'The key that signs lease tokens. Whoever reads it can report results in the name of any worker.';
-COMMENT ON COLUMN tasker.lease_key.used_from IS 'Leases claimed from then on have signed tokens. Set by the first server that knows signed tokens to a day later, because older servers and workers run meanwhile; null until then.';
 
 CREATE TABLE tasker.limit_keys (
     limit_key_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,

@@ -1,0 +1,69 @@
+package api
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// A lease token is the task and the fence of a lease and 128 bits of a MAC over these, the step and
+// the worker. It can be neither guessed nor computed, and no other worker can use it. Workers treat
+// it as opaque.
+const (
+	leaseBytes = 16 + 8
+	macBytes   = 16
+)
+
+// A leaseKey signs lease tokens. All servers of a database share it.
+type leaseKey []byte
+
+// leaseKey returns the key of the database, which it reads once.
+func (s *server) leaseKey(ctx context.Context) (leaseKey, error) {
+	if k := s.lease.Load(); k != nil {
+		return *k, nil
+	}
+	secret, err := s.db.LeaseKey(postgres.Use(ctx, postgres.Heartbeats)) // a heartbeat may need it
+	if err != nil {
+		return nil, err
+	}
+	k := leaseKey(secret)
+	s.lease.Store(&k)
+	return k, nil
+}
+
+// token returns the token of the worker's lease.
+func (k leaseKey) token(worker tasker.ID, l tasker.Lease) string {
+	b := make([]byte, leaseBytes, leaseBytes+macBytes)
+	copy(b, l.TaskUUID[:])
+	binary.BigEndian.PutUint64(b[16:], uint64(l.Fence))
+	return base64.RawURLEncoding.EncodeToString(append(b, k.mac(worker, l)...))
+}
+
+func (k leaseKey) mac(worker tasker.ID, l tasker.Lease) []byte {
+	h := hmac.New(sha256.New, k)
+	h.Write(worker[:])
+	h.Write(l.TaskUUID[:])
+	h.Write(l.StepUUID[:])
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(l.Fence)))
+	return h.Sum(nil)[:macBytes]
+}
+
+// parse reads the token that the worker sent for a step. A token with a wrong signature gives a
+// lease with [tasker.NoFence], which is lost wherever it is used. The error is Invalid.
+func (k leaseKey) parse(worker, step tasker.ID, token string) (tasker.Lease, error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	if err != nil || len(b) != leaseBytes+macBytes {
+		return tasker.Lease{}, tasker.Errorf(tasker.Invalid, "invalid lease_token of step %s: send the token that the claim returned", step)
+	}
+	l := tasker.Lease{StepUUID: step, Fence: int64(binary.BigEndian.Uint64(b[16:]))}
+	copy(l.TaskUUID[:], b)
+	if l.Fence < 0 || !hmac.Equal(k.mac(worker, l), b[leaseBytes:]) {
+		l.Fence = tasker.NoFence
+	}
+	return l, nil
+}

@@ -1,0 +1,2 @@
+-- Every lease token is signed.
+ALTER TABLE tasker.lease_key DROP COLUMN used_from;
