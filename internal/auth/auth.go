@@ -79,6 +79,9 @@ type Authenticator struct {
 	strangers map[[32]byte]stranger
 	looking   chan struct{} // one value for each lookup
 	verifying chan struct{} // one value for each verification, which may wait for the provider
+
+	valid   map[digestHead]struct{} // valid credentials; replaced as a whole
+	validAt time.Time               // when valid was read
 }
 
 // A stranger is somebody who was not known a moment ago, and why.
@@ -268,7 +271,7 @@ func (a *Authenticator) lookUp(ctx context.Context, digest [32]byte, from source
 	if known && time.Since(before.at) < strangersFor {
 		return nil, before.err
 	}
-	if err := a.Strangers.Spent(addressIn(ctx)); err != nil {
+	if err := a.admit(ctx, digest); err != nil {
 		return nil, err
 	}
 	select {

@@ -2,9 +2,11 @@ package auth_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/enginetest"
+	"tasker.example/tasker/internal/overload"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -558,6 +561,71 @@ func TestStrangersAreRemembered(t *testing.T) {
 	}
 	if n, most := tracer.n-before, 1+int(time.Since(begun)/(2*time.Second)); n > most {
 		t.Errorf("%d queries for one token, want %d at most", n, most)
+	}
+}
+
+// Wrong credentials from an address cost it the budget for lookups, and the valid keys and
+// sessions behind the same address still work, also on a server that has just started.
+func TestWrongCredentialsDoNotLockOutValidOnes(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	tracer := &counter{}
+	h := enginetest.At(t, d.URL, postgres.Options{Tracer: tracer})
+	now := time.Unix(0, 0)
+	b := &bench{h, auth.New(auth.Options{
+		DB: h.DB, SessionLife: time.Hour, SessionIdle: time.Hour, Strangers: overload.NewRate(20, func() time.Time { return now }),
+	})}
+	const valid = 19
+	tokens, secrets := make([]string, valid), make([]string, valid)
+	for i := range valid {
+		_, tokens[i] = b.key(fmt.Sprint("key", i), "worker@shop")
+		var err error
+		secrets[i], err = b.auth.SignIn(t.Context(), tokens[i], "")
+		b.Must(err)
+	}
+	restarted := auth.New(b.auth.Options)
+	b.auth = restarted
+	wrong := func() error {
+		now = now.Add(time.Second / 82)
+		_, err := b.bearer(access.NewToken().Text)
+		return err
+	}
+	from := auth.From(t.Context(), netip.MustParseAddr("192.0.2.1"))
+	for range 100 {
+		if err := wrong(); err == nil {
+			t.Fatal("a wrong key is accepted")
+		}
+	}
+	for i := range valid {
+		for range 12 {
+			if err := wrong(); err == nil {
+				t.Fatal("a wrong key is accepted")
+			}
+		}
+		if c, err := b.bearer(tokens[i]); err != nil || c.Subject != fmt.Sprint("key:key", i) {
+			t.Errorf("valid key %d: %v", i, err)
+		}
+		if c, err := b.auth.Session(from, secrets[i]); err != nil || c.Subject != fmt.Sprint("key:key", i) {
+			t.Errorf("session %d: %v", i, err)
+		}
+	}
+	_, created := b.key("created", "worker@shop")
+	b.auth.AgeValid(auth.CheckEvery)
+	if _, err := b.bearer(created); err != nil {
+		t.Errorf("a key that was created %s ago: %v", auth.CheckEvery, err)
+	}
+	// While the budget is spent, wrong keys share one query each CheckEvery.
+	for b.auth.Strangers.Address(netip.MustParseAddr("192.0.2.1")) == nil {
+	}
+	begun, before := time.Now(), tracer.n
+	for range 500 {
+		_, err := b.bearer(access.NewToken().Text)
+		if _, refused := errors.AsType[overload.Refusal](err); !refused {
+			t.Fatalf("a wrong key beyond the rate: %v", err)
+		}
+	}
+	if n, most := tracer.n-before, 1+int(time.Since(begun)/auth.CheckEvery); n > most {
+		t.Errorf("%d queries for 500 wrong keys, want at most %d", n, most)
 	}
 }
 

@@ -36,5 +36,12 @@ func (a *Authenticator) Age(d time.Duration) {
 	a.looked = a.looked.Add(-d)
 }
 
+// AgeValid makes the digests of valid credentials older.
+func (a *Authenticator) AgeValid(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.validAt = a.validAt.Add(-d)
+}
+
 // Left returns how long what is remembered of a caller still counts.
 func Left(c *Caller) time.Duration { return time.Until(*c.until.Load()) }

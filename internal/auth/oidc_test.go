@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"tasker.example/tasker/internal/auth"
 	"tasker.example/tasker/internal/idp"
 	"tasker.example/tasker/internal/oidctest"
+	"tasker.example/tasker/internal/overload"
 )
 
 // A clock is set by the test.
@@ -252,7 +254,15 @@ func TestSignInAtTheProvider(t *testing.T) {
 		t.Error("the secret of the browser is in the address")
 	}
 	answer := b.browse(address)
-	session, back, err := b.auth.FinishSignIn(t.Context(), secret, answer, "192.0.2.1")
+	// Failures from the same address lock out no sign-in that was begun.
+	office := auth.From(t.Context(), netip.MustParseAddr("192.0.2.1"))
+	b.auth.Strangers = overload.NewRate(1, func() time.Time { return time.Unix(0, 0) })
+	for b.auth.Strangers.Address(netip.MustParseAddr("192.0.2.1")) == nil {
+	}
+	if _, _, err := b.auth.FinishSignIn(office, "made up", answer, "192.0.2.1"); err == nil || tasker.CodeOf(err) == tasker.Unauthorized {
+		t.Errorf("a sign-in that was never begun: %v", err)
+	}
+	session, back, err := b.auth.FinishSignIn(office, secret, answer, "192.0.2.1")
 	b.Must(err)
 	who, err := b.auth.Session(t.Context(), session)
 	b.Must(err)

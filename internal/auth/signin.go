@@ -50,7 +50,11 @@ func (a *Authenticator) StartSignIn(ctx context.Context, back string) (address, 
 // returns the secret of the session. A sign-in is finished once. The error is
 // Unauthorized, Forbidden for somebody who may do nothing, or Unavailable.
 func (a *Authenticator) FinishSignIn(ctx context.Context, secret string, answer url.Values, from string) (session, back string, err error) {
-	s, err := a.DB.TakeSignIn(ctx, sha256.Sum256([]byte(secret)))
+	digest := sha256.Sum256([]byte(secret))
+	if err := a.admit(ctx, digest); err != nil {
+		return "", "", err
+	}
+	s, err := a.DB.TakeSignIn(ctx, digest)
 	if err != nil {
 		return "", "", err
 	}

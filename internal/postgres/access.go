@@ -239,6 +239,29 @@ func (db *DB) Sessions(ctx context.Context, digests [][]byte, idle time.Duration
 	return list, nil
 }
 
+const selectValidDigests = `
+SELECT s.digest
+FROM tasker.api_key_secrets s
+JOIN tasker.api_keys k ON k.key_uuid = s.key_uuid
+WHERE k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
+  AND (s.ends_at IS NULL OR s.ends_at > clock_timestamp())
+UNION ALL
+(SELECT digest FROM tasker.sessions
+ WHERE ended_at IS NULL AND ends_at > clock_timestamp() AND seen_at + $1::interval > clock_timestamp()
+ ORDER BY session_uuid DESC LIMIT $2)
+UNION ALL
+SELECT digest FROM tasker.sign_ins WHERE created_at > clock_timestamp() - interval '10 min'`
+
+// ValidDigests returns the digests of all valid keys, of the newest limit sessions and of the
+// sign-ins that can still be finished.
+func (db *DB) ValidDigests(ctx context.Context, idle time.Duration, limit int) ([][]byte, error) {
+	list, err := column[[]byte](ctx, db.pool, selectValidDigests, idle, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the digests of valid credentials: %w", err)
+	}
+	return list, nil
+}
+
 // A NewSession is a browser that has signed in.
 type NewSession struct {
 	UUID    tasker.ID

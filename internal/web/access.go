@@ -216,30 +216,30 @@ func (s *server) showSignIn(req *request) (*view, error) {
 	return signInPage{Back: back, Provider: s.Auth.HasProvider(), Ended: req.cookie(sessionCookie) != ""}.view(http.StatusOK), nil
 }
 
-// signIn begins a session of the browser. Those who fail too often are answered without
-// a look at the database.
+// signIn begins a session of the browser. Failures are counted by address. A valid key is accepted
+// from every address.
 func (s *server) signIn(req *request) (*view, error) {
 	p := signInPage{Back: req.backTo(), Provider: s.Auth.HasProvider()}
 	if s.Auth == nil {
 		return &view{next: p.Back}, nil
 	}
 	from := req.address()
+	secret, err := s.Auth.SignIn(auth.From(req.Context(), from), strings.TrimSpace(req.PostFormValue("key")), from.String())
+	switch {
+	case err == nil:
+		return s.signedIn(req, secret, p.Back)
+	case tasker.CodeOf(err) != tasker.Unauthorized:
+		return nil, err
+	}
+	_ = s.Auth.Strangers.Address(from) // counts the wrong key
 	if wait, ok := s.failures.take(from, time.Now()); !ok {
 		req.retryAfter(wait)
 		p.Problem = "Signing in has failed too often from your address: try again in a minute."
 		return p.view(http.StatusTooManyRequests), nil
 	}
-	secret, err := s.Auth.SignIn(req.Context(), strings.TrimSpace(req.PostFormValue("key")), from.String())
-	if tasker.CodeOf(err) == tasker.Unauthorized {
-		s.auditRefusal(req.Context(), from)
-		p.Problem = messageOf(err) + "."
-		return p.view(http.StatusUnauthorized), nil
-	}
-	s.failures.giveBack(from)
-	if err != nil {
-		return nil, err
-	}
-	return s.signedIn(req, secret, p.Back)
+	s.auditRefusal(req.Context(), from)
+	p.Problem = messageOf(err) + "."
+	return p.view(http.StatusUnauthorized), nil
 }
 
 // signedIn gives the browser a session that has begun, in place of the one before, and
@@ -304,21 +304,19 @@ func (s *server) fromProvider(req *request) (*view, error) {
 	if !s.Auth.HasProvider() {
 		return nil, tasker.Errorf(tasker.NotFound, "people sign in with an API key here")
 	}
-	// Strangers come here as well. Attempts that fail are counted, and not the requests that are
-	// under way: the provider may be slow, and would hold up the pages.
+	// Unknown callers may come here too. Only failures are counted: the provider may be slow.
 	from := req.address()
-	wait, ok := s.returned.take(from, time.Now())
-	if !ok {
-		return tooManySignIns(req, wait, Root+"/"), nil
-	}
 	kept := req.cookie(signInCookie)
 	req.setCookie(signInCookie, "", -time.Second)
-	session, back, err := s.Auth.FinishSignIn(req.Context(), kept, req.URL.Query(), from.String())
+	session, back, err := s.Auth.FinishSignIn(auth.From(req.Context(), from), kept, req.URL.Query(), from.String())
 	switch tasker.CodeOf(err) {
 	case "":
-		s.returned.giveBack(from)
 		return s.signedIn(req, session, back)
 	case tasker.Unauthorized, tasker.Forbidden:
+		_ = s.Auth.Strangers.Address(from) // counts the failure
+		if wait, ok := s.returned.take(from, time.Now()); !ok {
+			return tooManySignIns(req, wait, Root+"/"), nil
+		}
 		if _, ok := s.failures.take(from, time.Now()); ok { // more of them are not recorded
 			s.auditRefusal(req.Context(), from)
 		}
@@ -366,8 +364,7 @@ type failures struct {
 	of    map[netip.Prefix]int
 }
 
-// take counts an attempt in advance, so that those made at the same time count. It
-// returns how long to wait when there were too many.
+// take counts a failure, or returns how long to wait if there were too many.
 func (f *failures) take(from netip.Addr, now time.Time) (wait time.Duration, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -380,14 +377,4 @@ func (f *failures) take(from netip.Addr, now time.Time) (wait time.Duration, ok 
 	}
 	f.of[overload.Network(from)]++
 	return 0, true
-}
-
-// giveBack takes back an attempt that did not fail.
-func (f *failures) giveBack(from netip.Addr) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	key := overload.Network(from)
-	if f.of[key]--; f.of[key] <= 0 {
-		delete(f.of, key)
-	}
 }

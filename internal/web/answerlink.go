@@ -69,27 +69,24 @@ func ofState(state tasker.AnswerLinkState) *view {
 	return said(http.StatusGone, saidExpired)
 }
 
-// withLink does something with the token of a link. Those that are worth nothing are counted by
-// address, as failed attempts to sign in are, and apart from them.
+// withLink calls do with the token of a link. Unknown tokens are counted by address, apart from
+// failed sign-ins. A valid link is accepted from every address.
 func (s *server) withLink(req *request, class overload.Class, do func(token string) (*view, error)) (*view, error) {
 	from := req.address()
-	wait, ok := s.links.take(from, time.Now())
-	if !ok {
-		req.retryAfter(wait)
-		return said(http.StatusTooManyRequests, saidOften), nil
-	}
 	leave, err := s.Gate.Enter(req.Context(), class, "link:"+overload.Network(from).String())
 	if err != nil {
-		s.links.giveBack(from)
 		return nil, err
 	}
 	req.leave = leave
 	v, err := do(req.PathValue("token"))
-	if tasker.CodeOf(err) == tasker.NotFound {
-		return said(http.StatusNotFound, saidInvalid), nil
+	if tasker.CodeOf(err) != tasker.NotFound {
+		return v, err
 	}
-	s.links.giveBack(from)
-	return v, err
+	if wait, ok := s.links.take(from, time.Now()); !ok {
+		req.retryAfter(wait)
+		return said(http.StatusTooManyRequests, saidOften), nil
+	}
+	return said(http.StatusNotFound, saidInvalid), nil
 }
 
 // question shows what is asked. It changes nothing, whoever follows the link and however often.

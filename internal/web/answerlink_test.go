@@ -114,7 +114,8 @@ func TestLinksThatAreWorthNothing(t *testing.T) {
 	for range web.MaxFailures - 2 {
 		b.shows(b.post(never, "f.approved=true"), http.StatusNotFound, "not valid, or not any more")
 	}
-	if r := b.get(expired); r.status != http.StatusTooManyRequests || r.header.Get("Retry-After") == "" {
+	b.shows(b.get(expired), http.StatusGone, "This link has expired") // wrong links lock out no other
+	if r := b.get(never); r.status != http.StatusTooManyRequests || r.header.Get("Retry-After") == "" {
 		t.Errorf("the next one is answered with %d", r.status)
 	}
 }

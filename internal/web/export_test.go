@@ -44,9 +44,6 @@ func (f *Failures) Take(from netip.Addr, now time.Time) (time.Duration, bool) {
 	return f.f.take(from, now)
 }
 
-// GiveBack takes back an attempt.
-func (f *Failures) GiveBack(from netip.Addr) { f.f.giveBack(from) }
-
 // Addresses returns how many addresses are remembered.
 func (f *Failures) Addresses() int { return len(f.f.of) }
 

@@ -1,0 +1,57 @@
+package auth
+
+import (
+	"context"
+	"time"
+)
+
+// digestHead is the first bytes of a digest. They tell valid credentials from guesses.
+type digestHead [8]byte
+
+// admit refuses a lookup from an address that has sent too many wrong credentials, unless the
+// digest is that of a valid credential. Wrong credentials from an address therefore neither
+// reach the database nor lock out the valid ones behind the same address.
+func (a *Authenticator) admit(ctx context.Context, digest [32]byte) error {
+	err := a.Strangers.Spent(addressIn(ctx))
+	if err != nil && a.recognizes(ctx, digest) {
+		return nil
+	}
+	return err
+}
+
+// recognizes reports whether a digest is that of a valid key, session or sign-in. A credential
+// that was created within the last CheckEvery may be missing.
+func (a *Authenticator) recognizes(ctx context.Context, digest [32]byte) bool {
+	a.mu.RLock()
+	valid, fresh := a.valid, time.Since(a.validAt) < CheckEvery
+	a.mu.RUnlock()
+	if !fresh {
+		valid = a.readValid(ctx)
+	}
+	_, ok := valid[digestHead(digest[:])]
+	return ok
+}
+
+// readValid reads the digests of all valid credentials. Concurrent callers share one query. If
+// it fails, the digests of the last successful query stay in use.
+func (a *Authenticator) readValid(ctx context.Context) map[digestHead]struct{} {
+	v, _, _ := a.one.Do("valid", func() (any, error) {
+		ctx, cancel := context.WithTimeout(lookupLane(context.WithoutCancel(ctx)), maxUnchecked)
+		defer cancel()
+		began := time.Now()
+		digests, err := a.DB.ValidDigests(ctx, a.SessionIdle, maxRemembered)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.validAt = began
+		if err != nil {
+			a.Log.WarnContext(ctx, "cannot read the digests of valid credentials", "err", err)
+			return a.valid, nil
+		}
+		a.valid = make(map[digestHead]struct{}, len(digests))
+		for _, d := range digests {
+			a.valid[digestHead(d)] = struct{}{}
+		}
+		return a.valid, nil
+	})
+	return v.(map[digestHead]struct{}) //nolint:forcetypeassert // it is what is returned above
+}
