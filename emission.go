@@ -102,7 +102,7 @@ type AuditEvent struct {
 type Incident struct {
 	ID            ID
 	Namespace     string
-	Lead          ID // the case that people were told of first
+	Lead          ID // the case that the last message named
 	DedupKey      string
 	Severity      Severity // the highest that one of its cases had
 	BeganAt       time.Time
@@ -207,6 +207,7 @@ const SystemActor = "tasker"
 const (
 	CaseOpenedTopic       = "case.opened"    // an incident began
 	CaseGrewTopic         = "case.grew"      // it has more cases, or far more investigations
+	CaseChangedTopic      = "case.changed"   // its largest open case is another than in the last message
 	CaseRegressedTopic    = "case.regressed" // a case of it was resolved, and fails again
 	CaseWokeTopic         = "case.woke"      // a case of it rests no more
 	CaseOwnedTopic        = "case.owned"     // somebody has taken all of its cases
@@ -240,7 +241,7 @@ const (
 // MessageTopics lists the topics of messages.
 func MessageTopics() []string {
 	return []string{
-		CaseOpenedTopic, CaseGrewTopic, CaseRegressedTopic, CaseWokeTopic, CaseOwnedTopic, CaseUnownedTopic, CaseResolvedTopic, DigestTopic,
+		CaseOpenedTopic, CaseGrewTopic, CaseChangedTopic, CaseRegressedTopic, CaseWokeTopic, CaseOwnedTopic, CaseUnownedTopic, CaseResolvedTopic, DigestTopic,
 		OperationStartedTopic, OperationPausedTopic, OperationDoneTopic, HoldBeganTopic, HoldEndingTopic, HoldFailedTopic, HoldEndedTopic,
 		BreakerOpenedTopic, BreakerEndingTopic, BreakerClosedTopic, StepReminderTopic, StepWaitingTopic, StepAssignedTopic, TaskCompensatedTopic, TaskExpiredTopic,
 		TaskDueSoonTopic, TaskOverdueTopic, StepDueSoonTopic, StepOverdueTopic, QueueSaturatedTopic, QueueRelievedTopic, TestTopic,

@@ -85,13 +85,13 @@ func (t *Teller) pass(ctx context.Context) (time.Duration, error) {
 	return 0, errors.Join(told, t.Route(ctx))
 }
 
-// Tell writes the messages about cases that are due now.
+// Tell writes the messages about cases and about paused operations that are due now.
 func (t *Teller) Tell(ctx context.Context) error {
 	topics, err := t.DB.Tell(ctx, t.Installation)
 	if err == nil && len(topics) > 0 {
-		t.Log.InfoContext(ctx, "people are told of cases", "topics", topics)
+		t.Log.InfoContext(ctx, "wrote messages about cases", "topics", topics)
 	}
-	return err
+	return errors.Join(err, t.DB.TellPauses(ctx))
 }
 
 // Route puts messages on the lists of their sinks, and wakes who sends them.

@@ -3,6 +3,8 @@ package emission_test
 import (
 	"fmt"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"tasker.example/tasker/internal/emission"
 	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/notice"
+	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/sink"
 )
 
@@ -221,6 +224,183 @@ func TestSmallCasesAreToldOfInADigest(t *testing.T) {
 	v.Must(v.Admin().QueryRow(t.Context(), `SELECT array_agg(data ->> 'cases' || '/' || (data ->> 'entries') ORDER BY position) FROM tasker.messages`).Scan(&numbers))
 	if fmt.Sprint(numbers) != "[4/7 1/1]" {
 		t.Errorf("digests of %v cases/tasks", numbers)
+	}
+}
+
+// A dead database fails every step with an address, an id and a port of its own: one case, one message.
+func TestOneDeadDatabaseIsOneMessage(t *testing.T) {
+	v := newVoice(t)
+	receiver := newReceiver(t)
+	named, err := sink.NewWebhook(sink.WebhookOptions{Name: "first", URL: receiver.URL, AllowPrivate: true, Source: "prod"})
+	v.Must(err)
+	v.relay(v.DB, func(o *emission.Options) { o.Named = []sink.Sink{named} })
+	v.failWith(60, func(i int) string {
+		return fmt.Sprintf("posting entry %d: connection refused to 10.0.3.%d:5432 (transaction 7f3b9c%06x)", 89147702+i*31, 1+i%9, i*7919)
+	})
+	for range 10 {
+		v.later(15 * time.Second)
+		v.want("case.opened first")
+	}
+	if n := v.Count(`SELECT count(*) FROM tasker.cases`); n != 1 {
+		t.Errorf("%d cases", n)
+	}
+	v.Eventually("the message", func() bool { return len(receiver.all()) > 0 })
+	if got := receiver.all(); len(got) != 1 {
+		t.Errorf("%d messages were received", len(got))
+	}
+	v.wantSummaries("shop: 60 tasks stuck: order > charge: posting entry <id>: connection refused to <ip>:5432 (transaction <id>)")
+}
+
+// Many small cases of one namespace are one incident: one message with all, an end, and no digest.
+func TestManySmallCasesAreOneIncident(t *testing.T) {
+	v := newVoice(t)
+	words := strings.Fields("alder beech cedar elder hazel larch maple olive poplar rowan willow yew")
+	tasks := v.failWith(144, func(i int) string {
+		return "cannot post " + words[i%12] + " of " + words[i/12]
+	})
+	if n := v.Count(`SELECT count(*) FROM tasker.cases`); n < 100 {
+		t.Fatalf("%d cases: the texts were to be cases of their own", n)
+	}
+	v.later(15 * time.Second)
+	v.want("case.opened first")
+	v.later(6 * time.Minute)
+	v.want("case.opened first")
+	v.later(10 * time.Minute)
+	v.want("case.opened first, case.unowned -")
+	v.repair(tasks...)
+	v.later(6 * time.Minute)
+	v.want("case.opened first, case.unowned -, case.resolved first")
+	var summary string
+	v.Must(v.Admin().QueryRow(t.Context(), `SELECT data ->> 'summary' FROM tasker.messages ORDER BY position LIMIT 1`).Scan(&summary))
+	if !strings.HasPrefix(summary, "shop: 144 tasks stuck: 144 tasks in 144 small cases such as order > charge: cannot post ") {
+		t.Error(summary)
+	}
+}
+
+// The named case is repaired: the message names the one that remains.
+func TestMessagesFollowTheRepair(t *testing.T) {
+	v := newVoice(t)
+	first := v.fail(9, "HTTP 503")
+	second := v.fail(6, "connection refused")
+	v.later(15 * time.Second)
+	v.want("case.opened first")
+	v.repair(first...)
+	v.later(5 * time.Minute)
+	v.want("case.opened first, case.changed first")
+	v.later(10 * time.Minute)
+	v.want("case.opened first, case.changed first, case.unowned -")
+	v.repair(second...)
+	v.later(5 * time.Minute)
+	v.want("case.opened first, case.changed first, case.unowned -, case.resolved first")
+	v.wantSummaries(
+		"shop: 15 tasks stuck: order > charge: HTTP 503, and 1 other case",
+		"shop: 6 tasks stuck by now: order > charge: connection refused",
+		"shop: 6 tasks stuck, unowned since …: order > charge: connection refused",
+		"shop: resolved: order > charge: connection refused, and 1 other case",
+	)
+	incidents, _, err := v.DB.Incidents(t.Context(), tasker.IncidentFilter{Limit: 10})
+	v.Must(err)
+	if incidents[0].ErrorPattern != "connection refused" {
+		t.Errorf("%+v", incidents[0])
+	}
+}
+
+// Tasks that a person opened by hand are in a digest only.
+func TestTasksOpenedByHandArePartOfNoIncident(t *testing.T) {
+	v := newVoice(t)
+	v.fail(5, "HTTP 503")
+	for range 7 {
+		_, err := v.DLQ.Open(v.Context(), v.Create("order"), tasker.EntryOpening{Reason: "please check", Actor: "ann"})
+		v.Must(err)
+	}
+	v.later(15 * time.Second)
+	v.want("case.opened first")
+	v.later(15 * time.Minute)
+	v.want("case.opened first, case.unowned -, digest.cases first")
+	v.later(45 * time.Minute)
+	v.want("case.opened first, case.unowned -, digest.cases first, case.unowned first")
+	var cases []string
+	v.Must(v.Admin().QueryRow(t.Context(), `SELECT array_agg(data ->> 'cases' || '/' || (data ->> 'entries') ORDER BY position) FROM tasker.messages`).Scan(&cases))
+	if fmt.Sprint(cases) != "[1/5 1/5 1/7 1/5]" {
+		t.Errorf("messages about %v cases/tasks", cases)
+	}
+}
+
+// A pause that its operator ends is no message; one that lasts is one.
+func TestOnlyAPauseThatLastsIsTold(t *testing.T) {
+	v := newVoice(t)
+	op := tasker.NewID()
+	v.Exec(`
+		INSERT INTO tasker.operations (
+			operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, waves, stop_after, stop_on_new_cause, wave_timeout,
+			started_at, started_by, expires_at
+		) VALUES ($1, 'key', '', 'reset_for_retry', '{}', 'ann', 'back', '{shop}', 'running', '{1}', 5, true, '1 hour', now(), 'ann', now() + interval '1 day')`, op)
+	pause := func(why tasker.PauseReason) {
+		v.Must(v.DB.InTx(v.Context(), func(tx *postgres.Tx) error {
+			return tx.PauseOperation(v.Context(), op, tasker.OperationPause{For: why, By: "tasker"})
+		}))
+	}
+	resume := func() {
+		v.Must(v.DB.InTx(v.Context(), func(tx *postgres.Tx) error { return tx.ResumeOperation(v.Context(), op, "ann") }))
+	}
+	later := func(d time.Duration) { v.Exec(`UPDATE tasker.operations SET paused_at = paused_at - $1::interval`, d) }
+	for range 8 {
+		pause(tasker.PausedWaveFailed)
+		later(299 * time.Second)
+		v.tell()
+		resume()
+	}
+	if got := v.tell(); strings.Contains(got, "operation.paused") {
+		t.Errorf("sent %s", got)
+	}
+	pause(tasker.PausedByOperator)
+	later(time.Hour)
+	if got := v.tell(); strings.Contains(got, "operation.paused") {
+		t.Errorf("sent %s for a pause by a person", got)
+	}
+	resume()
+	pause(tasker.PausedWaveFailed)
+	later(300 * time.Second)
+	for range 3 {
+		if got := v.tell(); strings.Count(got, "operation.paused first") != 1 {
+			t.Errorf("sent %s", got)
+		}
+	}
+}
+
+// failWith makes tasks whose step fails for good, each with a message of its own.
+func (v *voice) failWith(n int, message func(i int) string) (tasks []tasker.ID) {
+	v.Helper()
+	for range n {
+		tasks = append(tasks, v.Create("order"))
+	}
+	for i := 0; i < n; {
+		list, err := v.Engine.Claim(v.Context(), v.worker, n-i, 0)
+		v.Must(err)
+		var outcomes []tasker.Outcome
+		for _, a := range list {
+			outcomes = append(outcomes, tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Type: "GatewayError", Message: message(i)}})
+			i++
+		}
+		_, err = v.Engine.Report(v.Context(), v.worker, outcomes, 0)
+		v.Must(err)
+	}
+	v.FindCases()
+	return tasks
+}
+
+var sinceTime = regexp.MustCompile(`since \d\d:\d\dZ`)
+
+// wantSummaries compares the summaries of all messages.
+func (v *voice) wantSummaries(want ...string) {
+	v.Helper()
+	var got []string
+	v.Must(v.Admin().QueryRow(v.Context(), `SELECT array_agg(data ->> 'summary' ORDER BY position) FROM tasker.messages`).Scan(&got))
+	for i := range got {
+		got[i] = sinceTime.ReplaceAllString(got[i], "since …")
+	}
+	if !slices.Equal(got, want) {
+		v.Errorf("summaries\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

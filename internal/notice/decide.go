@@ -1,8 +1,8 @@
-// Package notice decides what people are told of cases, when, and by which routes.
+// Package notice decides which messages are sent about cases, when, and by which routes.
 //
-// It is a function of what is known, what was told, and the clock: it reads and writes
-// nothing. People are told of incidents: cases of one namespace that they were first told of within
-// ten minutes. A case that is small, or that somebody works on, is not worth a message.
+// It is pure: it has no clock and no database. Messages are about incidents: cases of one
+// namespace whose first messages are due within ten minutes of each other. A small case gets no
+// message of its own, but many small cases of one namespace are one incident.
 package notice
 
 import (
@@ -13,13 +13,18 @@ import (
 	"tasker.example/tasker"
 )
 
-// When people are told.
+// Thresholds of messages.
 const (
 	Members = 5                // investigations that make a case worth a message
-	Gather  = 15 * time.Second // from its first investigation on, so that one message has all
-	Join    = 10 * time.Minute // cases that are told of within it are one incident
+	Many    = 50               // investigations in smaller cases of one namespace that make them worth one together
+	Recent  = time.Hour        // smaller cases count for Many so long
+	Gather  = 15 * time.Second // from the first investigation on, so that one message has all
+	Join    = 10 * time.Minute // cases that begin within it are one incident
 	Rest    = 5 * time.Minute  // between two messages of one incident
-	Grown   = 10               // times as many investigations are told of although somebody has the case
+	Grown   = 10               // times as many investigations are worth a message although the case has an owner
+	Outgrow = 2                // times as large as the named case is another that is named instead
+
+	PauseAfter = 5 * time.Minute // that a guard paused an operation, if nobody has resumed or ended it
 
 	EscalateNext = 15 * time.Minute // without an owner, until the next route is told
 	EscalateAll  = 45 * time.Minute // and until all are
@@ -38,12 +43,23 @@ type Case struct {
 	ToldStuck  int64
 }
 
-// stuck is how many of its investigations need somebody.
-func (c Case) stuck() int64 { return c.Entries - c.Recovered }
+// Stuck counts the investigations of the case that need an operator. Those of a case that people
+// opened by hand do not: whoever opened them knows.
+func (c Case) Stuck() int64 {
+	if c.Reason == tasker.ManualDLQ {
+		return 0
+	}
+	return c.Entries - c.Recovered
+}
 
-// unowned reports whether somebody has to look after it who does not yet.
-func (c Case) unowned() bool {
-	return c.State != tasker.CaseResolved && c.State != tasker.CaseResting && c.Owner == ""
+// active reports whether the case needs an operator now.
+func (c Case) active() bool {
+	return c.State != tasker.CaseResolved && c.State != tasker.CaseResting && c.Stuck() > 0
+}
+
+// small reports whether the case is not worth a message by itself.
+func (c Case) small() bool {
+	return c.Stuck() < Members && c.Severity != tasker.Critical && !c.Again
 }
 
 // An Incident is an open incident, with what was told of it.
@@ -77,15 +93,21 @@ func Decide(now time.Time, incidents []Incident, cases []Case) []Decision {
 	slices.SortFunc(cases, func(a, b Case) int {
 		return cmp.Or(cmp.Compare(b.Harm, a.Harm), cmp.Compare(a.ID.String(), b.ID.String()))
 	})
-	var fresh []Case
+	var fresh, swarm []Case
 	of := map[tasker.ID][]Case{}
 	for _, c := range cases {
 		switch {
 		case c.IncidentID != nil:
 			of[*c.IncidentID] = append(of[*c.IncidentID], c)
-		case c.worthTelling(now):
+		case !c.active() || c.Oldest == nil:
+		case !c.small() && now.Sub(*c.Oldest) >= Gather:
 			fresh = append(fresh, c)
+		case c.small() && c.Owner == "" && now.Sub(*c.Oldest) < Recent:
+			swarm = append(swarm, c)
 		}
+	}
+	if ready(now, swarm) < Many {
+		swarm = nil
 	}
 	slices.SortFunc(incidents, func(a, b Incident) int { return b.BeganAt.Compare(a.BeganAt) })
 	var list []Decision
@@ -97,30 +119,85 @@ func Decide(now time.Time, incidents []Incident, cases []Case) []Decision {
 		if now.Sub(in.BeganAt) <= Join {
 			joining, fresh = fresh, nil
 		}
+		if now.Sub(in.BeganAt) <= Join || len(fresh) == 0 && hasSwarm(of[in.ID]) {
+			joining, swarm = slices.Concat(joining, swarm), nil
+		}
 		if d := next(now, in, of[in.ID], joining); d.changes(in) {
 			list = append(list, d)
 		}
 	}
-	if len(fresh) > 0 {
+	if fresh = append(fresh, swarm...); len(fresh) > 0 {
 		list = append(list, begin(now, fresh))
 	}
 	return list
 }
 
-// worthTelling reports whether people are to be told of a case that is part of no incident.
-func (c Case) worthTelling(now time.Time) bool {
-	if c.State == tasker.CaseResolved || c.State == tasker.CaseResting || c.stuck() == 0 || c.Oldest == nil || now.Sub(*c.Oldest) < Gather {
-		return false
+// ready counts the stuck investigations of cases that are old enough for a message.
+func ready(now time.Time, cases []Case) (n int64) {
+	for _, c := range cases {
+		if now.Sub(*c.Oldest) >= Gather {
+			n += c.Stuck()
+		}
 	}
-	return c.stuck() >= Members || c.Severity == tasker.Critical || c.Again
+	return n
 }
 
-// begin opens an incident with cases, the first of which leads.
+// hasSwarm reports whether an incident has many small cases: further ones belong to it.
+func hasSwarm(cases []Case) bool {
+	n := 0
+	for _, c := range cases {
+		if c.active() && c.small() {
+			n++
+		}
+	}
+	return n >= Many/Members
+}
+
+// largest returns the case that a message names: the one with most to repair, where the small
+// cases together count as one. It returns false if no case needs an operator.
+func largest(cases []Case) (lead Case, ok bool) {
+	var small Case
+	var sum, most [2]int64 // what nobody repairs yet, then all
+	for _, c := range cases {
+		if !c.active() {
+			continue
+		}
+		n := [2]int64{c.Stuck() - c.Proving, c.Stuck()}
+		if c.small() {
+			sum[0], sum[1] = sum[0]+n[0], sum[1]+n[1]
+			if small.ID == (tasker.ID{}) || c.Stuck() > small.Stuck() {
+				small = c
+			}
+		} else if !ok || slices.Compare(n[:], most[:]) > 0 {
+			lead, most, ok = c, n, true
+		}
+	}
+	if small.ID != (tasker.ID{}) && (!ok || slices.Compare(sum[:], most[:]) > 0) {
+		return small, true
+	}
+	return lead, ok
+}
+
+// weight counts the stuck investigations of a case, or of all small ones if it is small.
+func weight(c Case, cases []Case) (n int64) {
+	if !c.active() || !c.small() {
+		return max(0, c.Stuck())
+	}
+	for _, other := range cases {
+		if other.active() && other.small() {
+			n += other.Stuck()
+		}
+	}
+	return n
+}
+
+// begin opens an incident with cases.
 func begin(now time.Time, cases []Case) Decision {
+	lead, _ := largest(cases)
 	d := Decision{New: true, Topic: tasker.CaseOpenedTopic, Cases: cases, Incident: Incident{
-		Namespace: cases[0].Namespace, Lead: cases[0].ID, BeganAt: now, ToldAt: now,
+		Namespace: lead.Namespace, Lead: lead.ID, BeganAt: now, ToldAt: now,
 	}}
-	if cases[0].Again {
+	if lead.Again {
 		d.Topic = tasker.CaseRegressedTopic
 	}
 	for _, c := range cases {
@@ -132,7 +209,7 @@ func begin(now time.Time, cases []Case) Decision {
 	return d
 }
 
-// next is what becomes of an incident with the cases that it has and those that join it.
+// next decides about an incident with its cases and those that join it.
 func next(now time.Time, in Incident, cases, joining []Case) Decision {
 	d := Decision{Incident: in, Cases: slices.Concat(cases, joining)}
 	for _, c := range joining {
@@ -149,13 +226,18 @@ func next(now time.Time, in Incident, cases, joining []Case) Decision {
 	}
 	if d.Topic != "" {
 		d.ToldAt, d.ToldOwned, d.Ended = now, d.UnownedSince == nil, d.Topic == tasker.CaseResolvedTopic
+		if lead, ok := largest(d.Cases); ok {
+			d.Lead = lead.ID
+		}
 	}
 	return d
 }
 
-// own keeps since when the incident is nobody's. While somebody has it nothing escalates.
+// own keeps the time since which the incident has had no owner. Only that escalates. Of many
+// small cases the named one stands for all.
 func (d *Decision) own(now time.Time) {
-	switch unowned := slices.ContainsFunc(d.Cases, Case.unowned); {
+	lead, _ := largest(d.Cases)
+	switch unowned := slices.ContainsFunc(d.Cases, func(c Case) bool { return c.active() && c.Owner == "" && (!c.small() || c.ID == lead.ID) }); {
 	case !unowned:
 		d.UnownedSince, d.Escalation = nil, 0
 	case d.UnownedSince == nil:
@@ -176,35 +258,61 @@ func transition(d Decision) string {
 	switch {
 	case !some(func(c Case) bool { return c.State != tasker.CaseResolved }):
 		return tasker.CaseResolvedTopic
-	case some(func(c Case) bool { return c.Again && c.State != tasker.CaseResolved }):
+	case some(func(c Case) bool { return c.Again && c.active() }):
 		return tasker.CaseRegressedTopic
-	case some(func(c Case) bool {
-		return c.ToldState == tasker.CaseResting && c.State != tasker.CaseResting && c.State != tasker.CaseResolved
-	}):
+	case some(func(c Case) bool { return c.ToldState == tasker.CaseResting && c.active() }):
 		return tasker.CaseWokeTopic
-	case some(grew):
+	case some(grew) || swarmGrew(d.Cases):
 		return tasker.CaseGrewTopic
 	case !d.ToldOwned && d.UnownedSince == nil:
 		return tasker.CaseOwnedTopic
+	case d.leadChanged():
+		return tasker.CaseChangedTopic
 	}
 	return ""
 }
 
-// grew reports whether a case is worth another message because there is more of it.
-func grew(c Case) bool {
-	if c.State == tasker.CaseResolved || c.State == tasker.CaseResting {
+// leadChanged reports whether the last message named a case that is repaired by now, or that
+// another has outgrown.
+func (d Decision) leadChanged() bool {
+	lead, ok := largest(d.Cases)
+	i := slices.IndexFunc(d.Cases, func(c Case) bool { return c.ID == d.Lead })
+	if !ok || i < 0 || lead.ID == d.Lead || lead.small() && d.Cases[i].small() && d.Cases[i].ToldStuck < Members {
 		return false
 	}
-	if c.ToldState == "" {
-		return true
-	}
-	if c.Owner != "" && c.stuck() < Grown*c.ToldStuck {
-		return false
-	}
-	return level(c.stuck()) > level(c.ToldStuck) || c.State == tasker.CaseEscalating && c.ToldState != tasker.CaseEscalating
+	named := d.Cases[i]
+	return !named.active() || weight(lead, d.Cases) >= Outgrow*weight(named, d.Cases)
 }
 
-// level is what tasker.case_level is in SQL.
+// grew reports whether a case is worth another message because there is more of it.
+func grew(c Case) bool {
+	switch {
+	case !c.active() || c.small():
+		return false
+	case c.ToldState == "":
+		return true
+	case c.Owner != "" && c.Stuck() < Grown*c.ToldStuck:
+		return false
+	}
+	return level(c.Stuck()) > level(c.ToldStuck) || c.State == tasker.CaseEscalating && c.ToldState != tasker.CaseEscalating
+}
+
+// swarmGrew is grew for all small cases together.
+func swarmGrew(cases []Case) bool {
+	var stuck, told, joined int64
+	for _, c := range cases {
+		if !c.active() || !c.small() {
+			continue
+		}
+		stuck, told = stuck+c.Stuck(), told+c.ToldStuck
+		if c.ToldState == "" {
+			joined += c.Stuck()
+		}
+	}
+	return joined >= Many && told < Many || level(stuck) > level(told)
+}
+
+// level is tasker.case_level of SQL.
 func level(n int64) int64 {
 	for _, l := range []int64{10_000, 1000, 100} {
 		if n > l {

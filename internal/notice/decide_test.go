@@ -2,6 +2,8 @@ package notice
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -82,6 +84,28 @@ func TestWhatIsTold(t *testing.T) {
 		{"one that rests", nil, []Case{fresh(state(tasker.CaseResting))}, "[]"},
 		{"three at once are one incident", nil, []Case{fresh(), fresh(), fresh()}, "[case.opened 3/3]"},
 		{"again a case that was told of", nil, []Case{fresh(open(1), state(tasker.CaseRegressed), again)}, "[case.regressed 1/1]"},
+		{"opened by hand", nil, []Case{fresh(manual)}, "[]"},
+		{"opened by hand, beside an incident", inc(beganAgo(time.Minute)), []Case{known(), fresh(manual)}, "[]"},
+		{"only those opened by hand remain, 45 minutes without an owner", inc(unowned(45 * time.Minute)), []Case{known(state(tasker.CaseResolved), open(0)), known(manual)}, "[case.owned 2/0]"},
+		{"49 small cases", nil, small(49), "[]"},
+		{"50 small cases are one incident", nil, small(50), "[case.opened 50/50]"},
+		{"50 small cases, some seconds old", nil, small(50, oldest(time.Second)), "[]"},
+		{"50 small cases that are hours old", nil, small(50, oldest(time.Hour)), "[]"},
+		{"50 small cases with an owner", nil, small(50, owner), "[]"},
+		{"50 small cases join", inc(beganAgo(6 * time.Minute)), append(small(50), known()), "[case.grew 51/50]"},
+		{"50 small cases after ten minutes", inc(), append(small(50), known()), "[case.opened 50/50]"},
+		{"49 small cases join nothing", inc(beganAgo(6 * time.Minute)), append(small(49), known()), "[]"},
+		{"50 more of 60 small cases, hours later", inc(beganAgo(3 * time.Hour)), append(small(50), knownSmall(60)...), "[case.grew 110/50]"},
+		{"50 more of 250 small cases", inc(beganAgo(3 * time.Hour)), append(small(50), knownSmall(250)...), "[ 300/50]"},
+		{"owner of the named small case stands for all", inc(), append(knownSmall(60), known(open(4), told(tasker.CaseNew), owner)), "[case.owned 61/0]"},
+
+		{"the named case is repaired", lead(named), []Case{*named(state(tasker.CaseResolved), open(0)), known(open(7))}, "[case.changed 2/0]"},
+		{"the named case is repaired, the other owned", lead(named, toldOwned), []Case{*named(state(tasker.CaseResolved), open(0)), known(open(7), owner)}, "[case.changed 2/0]"},
+		{"the named case is snoozed", lead(named), []Case{*named(state(tasker.CaseResting), told(tasker.CaseResting)), known()}, "[case.changed 2/0]"},
+		{"all of the named case continued", lead(named), []Case{*named(recovered(50)), known()}, "[case.changed 2/0]"},
+		{"the other is twice as large", lead(named), []Case{*named(open(45)), known(open(90))}, "[case.changed 2/0]"},
+		{"the other is a little larger", lead(named), []Case{*named(open(45)), known(open(89))}, "[]"},
+		{"a message a moment ago", lead(named, toldAgo(time.Minute)), []Case{*named(state(tasker.CaseResolved), open(0)), known()}, "[]"},
 		{"again a small one", nil, []Case{fresh(open(1), state(tasker.CaseRegressed))}, "[]"},
 
 		{"nothing new", inc(), []Case{known()}, "[]"},
@@ -136,19 +160,110 @@ func TestWhatIsTold(t *testing.T) {
 	}
 }
 
-// A message of an incident leads with its first case, though another is worse by now.
-func TestMessagesLeadWithTheFirstCase(t *testing.T) {
-	lead := known(func(c *Case) { c.TaskName, c.StepName, c.ErrorPattern = "fulfil", "charge", "HTTP 503" })
-	other := known(open(3750), func(c *Case) { c.TaskName, c.Harm = "post", 50 })
-	in := inc()
-	in[0].Lead = lead.ID
-	d := Decide(now, in, []Case{lead, other})
-	if len(d) != 1 {
-		t.Fatal(d)
+// The case that the message of lead names.
+func named(change ...func(*Case)) *Case {
+	c := known(change...)
+	c.ID = leadCase
+	return &c
+}
+
+var leadCase = tasker.NewID()
+
+// lead returns the open incident, whose last message named the case of named.
+func lead(_ func(...func(*Case)) *Case, change ...func(*Incident)) []Incident {
+	return inc(append(change, func(i *Incident) { i.Lead = leadCase })...)
+}
+
+func manual(c *Case) { c.Reason = tasker.ManualDLQ }
+
+// small returns cases of one investigation each.
+func small(n int, change ...func(*Case)) (list []Case) {
+	for range n {
+		list = append(list, fresh(append([]func(*Case){open(1)}, change...)...))
 	}
-	m := d[0].Data()
-	if want := "orders: 3,800 tasks stuck by now: fulfil > charge: HTTP 503, and 1 other case"; m.Summary != want || m.Members[0].Case != other.ID || m.Cases != 2 {
-		t.Errorf("%+v, want %s", m, want)
+	return list
+}
+
+func knownSmall(n int) (list []Case) {
+	for range n {
+		list = append(list, known(open(1), func(c *Case) { c.ToldStuck = 1 }))
+	}
+	return list
+}
+
+// What a message names, and how many tasks it counts.
+func TestMessagesNameTheLargestOpenCase(t *testing.T) {
+	place := func(task, step, text string) func(*Case) {
+		return func(c *Case) { c.TaskName, c.StepName, c.ErrorPattern = task, step, text }
+	}
+	charge, post, refused := place("fulfil", "charge", "HTTP 503"), place("post", "", "SQLSTATE 23503"), place("post", "entry", "refused")
+	for _, c := range []struct {
+		name  string
+		cases []Case
+		want  string
+	}{
+		{"first", []Case{*named(charge), known(post, open(49), told(""))}, "99 tasks stuck by now: fulfil > charge: HTTP 503, and 1 other case"},
+		{"larger", []Case{*named(charge), known(post, open(3750))}, "3,800 tasks stuck by now: post: SQLSTATE 23503, and 1 other case"},
+		{"repaired", []Case{*named(charge, open(0), state(tasker.CaseResolved)), known(post, open(7))}, "7 tasks stuck by now: post: SQLSTATE 23503"},
+		{"in repair", []Case{*named(charge, open(80), func(c *Case) { c.Proving = 80 }), known(post, told(""))}, "130 tasks stuck by now: post: SQLSTATE 23503, and 1 other case"},
+		{"continued", []Case{*named(charge, recovered(50)), known(post)}, "50 tasks stuck by now: post: SQLSTATE 23503, and 1 other case"},
+		{"opened by hand", []Case{*named(charge, manual), known(post, told(""))}, "50 tasks stuck by now: post: SQLSTATE 23503, and 1 other case"},
+		{"many small", append(small(70, refused), *named(charge)), "120 tasks stuck by now: 70 tasks in 70 small cases such as post > entry: refused, and 1 other case"},
+		{"some small", append(small(50, refused), *named(charge, open(55), told(""))), "105 tasks stuck by now: fulfil > charge: HTTP 503, and 50 other cases"},
+		{"the end", []Case{*named(charge, open(0), state(tasker.CaseResolved)), known(post, open(0), state(tasker.CaseResolved))}, "resolved: fulfil > charge: HTTP 503, and 1 other case"},
+	} {
+		d := Decide(now, lead(named, beganAgo(6*time.Minute)), c.cases)
+		if len(d) != 1 || d[0].Topic == "" {
+			t.Errorf("%s: %+v", c.name, d)
+			continue
+		}
+		if m := d[0].Data(); m.Summary != "orders: "+c.want || *m.Case != d[0].Lead {
+			t.Errorf("%s: %s\nwant %s", c.name, m.Summary, c.want)
+		}
+	}
+}
+
+// Whatever the cases are, a message before the end names a case that needs an operator.
+func TestMessagesNeverNameARepairedCase(t *testing.T) {
+	states := []tasker.CaseState{tasker.CaseNew, tasker.CaseOngoing, tasker.CaseResting, tasker.CaseRegressed, tasker.CaseEscalating, tasker.CaseResolved}
+	random := rand.New(rand.NewPCG(30, 48))
+	messages := 0
+	for range 20_000 {
+		var cases []Case
+		for range 1 + random.IntN(5) {
+			c := fresh(open(random.Int64N(200)), state(states[random.IntN(len(states))]))
+			if random.IntN(2) == 0 {
+				c = known(open(c.Entries), state(c.State), told(states[random.IntN(len(states))]))
+			}
+			if c.State == tasker.CaseResolved {
+				c.Entries = 0
+			}
+			if random.IntN(4) == 0 {
+				c.Recovered = c.Entries
+			}
+			c.Again = random.IntN(6) == 0
+			if random.IntN(5) == 0 {
+				c.Reason = tasker.ManualDLQ
+			}
+			cases = append(cases, c)
+		}
+		if cases[0].IncidentID != nil {
+			cases[0].ID = leadCase
+		}
+		in := lead(named, beganAgo(time.Duration(random.IntN(90))*time.Minute), unowned(time.Duration(random.IntN(90))*time.Minute))
+		for _, d := range Decide(now, in, cases) {
+			if d.Topic == "" || d.Topic == tasker.CaseResolvedTopic || d.Topic == tasker.CaseOwnedTopic {
+				continue
+			}
+			messages++
+			i := slices.IndexFunc(d.Cases, func(c Case) bool { return c.ID == d.Lead })
+			if i < 0 || d.Cases[i].State == tasker.CaseResolved || d.Cases[i].State == tasker.CaseResting || d.Cases[i].Stuck() == 0 {
+				t.Fatalf("%s names %s of %+v", d.Topic, d.Lead, d.Cases)
+			}
+		}
+	}
+	if messages < 1000 {
+		t.Errorf("only %d messages", messages)
 	}
 }
 

@@ -16,13 +16,18 @@ func Key(installation, kind string, id tasker.ID) string {
 	return fmt.Sprintf("tasker:%s:%s:%s", installation, kind, id)
 }
 
-// Data is what the message of a decision says.
+// Data returns the message of a decision.
 func (d Decision) Data() tasker.MessageData {
 	out := tasker.MessageData{
 		Severity: d.Severity, Namespace: d.Namespace, BeganAt: d.BeganAt.UTC(), UnownedSince: d.UnownedSince, Case: &d.Lead, Cases: len(d.Cases),
 		Path: "/ui/cases/" + d.Lead.String(),
 	}
+	var stuck, small int64
 	for _, c := range d.Cases {
+		stuck += c.Stuck()
+		if c.active() && c.small() {
+			small++
+		}
 		out.Entries += c.Entries
 		out.Waiting += c.Waiting
 		out.Proving += c.Proving
@@ -43,7 +48,7 @@ func (d Decision) Data() tasker.MessageData {
 			out.Members = append(out.Members, member(c))
 		}
 	}
-	out.Summary = d.summary(out)
+	out.Summary = d.summary(out, stuck, small)
 	return out
 }
 
@@ -53,31 +58,40 @@ func member(c Case) tasker.MessageMember {
 	}
 }
 
-// summary is the message in one line.
-func (d Decision) summary(m tasker.MessageData) string {
-	what := place(m.Template, m.Step) + ": " + m.Text
-	if m.Text == "" {
-		what = place(m.Template, m.Step) + ": " + string(m.Reason)
+// summary returns the message in one line. It has stuck tasks, and small of its cases are small.
+func (d Decision) summary(m tasker.MessageData, stuck, small int64) string {
+	what := place(m.Template, m.Step) + ": " + cmp.Or(m.Text, string(m.Reason))
+	i := slices.IndexFunc(d.Cases, func(c Case) bool { return c.ID == d.Lead })
+	switch open := int64(m.CasesOpen); {
+	case small > 1 && i >= 0 && d.Cases[i].small():
+		what = fmt.Sprintf("%s in %s such as %s", count(weight(d.Cases[i], d.Cases), "task"), count(small, "small case"), what)
+		if open > small {
+			what += ", and " + count(open-small, "other case")
+		}
+	case open > 1:
+		what += ", and " + count(open-1, "other case")
+	case open == 0 && m.Cases > 1:
+		what += ", and " + count(int64(m.Cases-1), "other case")
 	}
-	if m.Cases > 1 {
-		what += fmt.Sprintf(", and %s", count(int64(m.Cases-1), "other case"))
-	}
-	head := m.Namespace + ": "
+	head, tasks := m.Namespace+": ", count(stuck, "task")
 	switch d.Topic {
 	case tasker.CaseResolvedTopic:
 		return head + "resolved: " + what
 	case tasker.CaseOwnedTopic:
+		if len(m.Owners) == 0 {
+			return head + "no open case needs an operator now: " + what
+		}
 		return head + "taken by " + strings.Join(m.Owners, ", ") + ": " + what
 	case tasker.CaseUnownedTopic:
-		return head + count(m.Entries, "task") + " stuck, and nobody has taken it since " + m.UnownedSince.UTC().Format("15:04Z") + ": " + what
+		return head + tasks + " stuck, unowned since " + m.UnownedSince.UTC().Format("15:04Z") + ": " + what
 	case tasker.CaseRegressedTopic:
-		return head + count(m.Entries, "task") + " stuck again: " + what
+		return head + tasks + " stuck again: " + what
 	case tasker.CaseWokeTopic:
-		return head + count(m.Entries, "task") + " stuck, and the case rests no more: " + what
-	case tasker.CaseGrewTopic:
-		return head + count(m.Entries, "task") + " stuck by now: " + what
+		return head + tasks + " stuck, no longer snoozed: " + what
+	case tasker.CaseGrewTopic, tasker.CaseChangedTopic:
+		return head + tasks + " stuck by now: " + what
 	default:
-		return head + count(m.Entries, "task") + " stuck: " + what
+		return head + tasks + " stuck: " + what
 	}
 }
 
@@ -147,7 +161,7 @@ func Operation(r Repair) tasker.MessageData {
 	}
 	state := string(r.State)
 	if r.State == tasker.OperationPaused {
-		out.Severity, state = tasker.High, "paused by its guard ("+string(r.PausedFor)+")"
+		out.Severity, state = tasker.High, "paused automatically ("+string(r.PausedFor)+")"
 	}
 	out.Summary = fmt.Sprintf("%s: operation %s of %s is %s: %d verified, %d failed again, %d left out", strings.Join(r.Namespaces, ", "), r.Act,
 		count(r.Items, "item"), state, r.Verified, r.FailedAgain, r.Skipped)

@@ -45,11 +45,11 @@ func (tx *Tx) Say(ctx context.Context, m NewMessage) (position int64, err error)
 	return position, nil
 }
 
-// mostTold bounds the cases that are looked at for messages at once.
+// mostTold bounds the cases of one namespace, and the incidents, that are read for messages at once.
 const mostTold = 5000
 
-// Cases that are worth a message, that are part of an open incident, or that belong into a
-// digest that is due. Resolved cases are read of open incidents only.
+// Cases that are worth a message alone or together, that are part of an open incident, or that
+// belong into a digest that is due. Resolved cases are read of open incidents only.
 const selectTold = `
 WITH ` + openHead + openMembers + `true` + openTail + `,
 current AS MATERIALIZED (
@@ -72,24 +72,34 @@ judged AS MATERIALIZED (
             SELECT FROM tasker.case_history h
             WHERE h.case_id = c.case_id AND h.event = 'state_changed' AND h.metadata ->> 'to' = 'regressed' AND h.changed_at > c.told_at
         ) AS again,
-        coalesce(o.entries - o.recovered, 0) AS stuck
+        CASE WHEN c.dlq_reason = 'manual_dlq' THEN 0 ELSE coalesce(o.entries - o.recovered, 0) END AS stuck
     FROM known c
     LEFT JOIN open o ON o.case_id = c.case_id
+),
+sized AS (
+    SELECT c.*, l.large, s.small, s.small AND c.oldest <= now() - $2::interval AND coalesce(c.digested_at < c.oldest, true) AS digest,
+        coalesce(sum(c.stuck) FILTER (WHERE s.small AND c.oldest > now() - $5::interval) OVER (PARTITION BY c.namespace), 0) >= $6 AS many
+    FROM judged c
+    CROSS JOIN LATERAL (SELECT c.state <> 'resting' AND (c.stuck >= $1 OR c.stuck > 0 AND (c.severity = 'critical' OR c.again)) AS large) l
+    CROSS JOIN LATERAL (
+        SELECT c.incident_id IS NULL AND NOT l.large AND c.entries > c.recovered AND c.state <> 'resting' AND coalesce(c.owned_until <= now(), true) AS small
+    ) s
+),
+ranked AS (
+    SELECT c.*, row_number() OVER (PARTITION BY c.namespace ORDER BY c.large DESC, c.incident_id IS NULL, c.harm DESC, c.case_id) AS place
+    FROM sized c
+    WHERE c.incident_id IS NOT NULL OR c.large
+       OR c.small AND c.many AND c.stuck > 0 AND c.oldest > now() - $5::interval
+       OR c.digest AND NOT EXISTS (
+           SELECT FROM tasker.messages m WHERE m.subject_id = md5('digest ' || c.namespace)::uuid AND m.created_at > now() - $3::interval
+       )
 )
 SELECT ` + caseColumns + `, c.entries, c.waiting, c.proving, c.failed_again, c.recovered, c.recent, c.oldest, c.newest, NULL::uuid AS entry_uuid, NULL::uuid AS case_key,
-    c.harm, c.severity, c.incident_id, c.again, coalesce(c.told_state, '') AS told_state, coalesce(c.told_entries, 0) AS told_stuck, d.small
-FROM judged c
-CROSS JOIN LATERAL (
-    SELECT c.incident_id IS NULL AND c.stuck BETWEEN 1 AND $1 - 1 AND c.severity <> 'critical' AND c.state <> 'resting'
-        AND coalesce(c.owned_until <= now(), true) AND c.oldest <= now() - $2::interval AND coalesce(c.digested_at < c.oldest, true) AS small
-) d
-WHERE c.incident_id IS NOT NULL
-   OR c.state <> 'resting' AND (c.stuck >= $1 OR c.stuck > 0 AND (c.severity = 'critical' OR c.again))
-   OR d.small AND NOT EXISTS (
-       SELECT FROM tasker.messages m WHERE m.subject_id = md5('digest ' || c.namespace)::uuid AND m.created_at > now() - $3::interval
-   )
-ORDER BY c.incident_id IS NULL, c.harm DESC, c.case_id
-LIMIT $4`
+    c.harm, c.severity, c.incident_id, c.again, coalesce(c.told_state, '') AS told_state, coalesce(c.told_entries, 0) AS told_stuck,
+    c.digest AND NOT (c.many AND c.stuck > 0 AND c.oldest > now() - $5::interval) AS digest
+FROM ranked c
+WHERE c.place <= $4
+ORDER BY c.namespace, c.place`
 
 const selectOpenIncidents = `
 SELECT incident_id AS id, namespace, lead_case_id AS lead, dedup_key, severity, began_at, told_at, unowned_since, escalation, told_owned, revision
@@ -106,7 +116,7 @@ type toldRow struct {
 	Again      bool
 	ToldState  tasker.CaseState
 	ToldStuck  int64
-	Small      bool
+	Digest     bool
 }
 
 func (r toldRow) told() notice.Case {
@@ -162,12 +172,12 @@ func readTold(ctx context.Context, tx *Tx) (*telling, error) {
 	if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&t.now); err != nil {
 		return nil, err
 	}
-	rows, err := collect[toldRow](ctx, tx, selectTold, notice.Members, notice.DigestAfter, notice.DigestEvery, mostTold)
+	rows, err := collect[toldRow](ctx, tx, selectTold, notice.Members, notice.DigestAfter, notice.DigestEvery, mostTold, notice.Recent, notice.Many)
 	if err != nil {
 		return nil, fmt.Errorf("read the cases: %w", err)
 	}
 	for _, r := range rows {
-		if r.Small && !r.Again {
+		if r.Digest {
 			t.small[r.Namespace] = append(t.small[r.Namespace], r.told())
 		} else {
 			t.cases[r.Namespace] = append(t.cases[r.Namespace], r.told())
@@ -202,7 +212,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 // Of two servers that know the same one writes.
 const updateIncident = `
 UPDATE tasker.incidents
-SET severity = $3, unowned_since = $4, escalation = $5, told_at = $6, told_owned = $7, ended_at = CASE WHEN $8 THEN clock_timestamp() END, revision = revision + 1
+SET severity = $3, unowned_since = $4, escalation = $5, told_at = $6, told_owned = $7, ended_at = CASE WHEN $8 THEN clock_timestamp() END, lead_case_id = $9,
+    revision = revision + 1
 WHERE incident_id = $1 AND revision = $2 AND ended_at IS NULL`
 
 // What was told of a case is what the message says. A case that has joined since the last
@@ -223,7 +234,7 @@ func (t *telling) write(ctx context.Context, d notice.Decision) error {
 			return fmt.Errorf("open an incident: %w", err)
 		}
 	} else {
-		tag, err := t.tx.Exec(ctx, updateIncident, d.ID, d.Revision, d.Severity, d.UnownedSince, d.Escalation, d.ToldAt, d.ToldOwned, d.Ended)
+		tag, err := t.tx.Exec(ctx, updateIncident, d.ID, d.Revision, d.Severity, d.UnownedSince, d.Escalation, d.ToldAt, d.ToldOwned, d.Ended, d.Lead)
 		if err != nil {
 			return fmt.Errorf("change incident %s: %w", d.ID, err)
 		}
@@ -238,7 +249,7 @@ func (t *telling) write(ctx context.Context, d notice.Decision) error {
 		if d.Topic == "" && !slices.Contains(d.Joined, c.ID) {
 			continue
 		}
-		state, n := string(c.State), c.Entries-c.Recovered
+		state, n := string(c.State), c.Stuck()
 		if d.Topic == "" {
 			state, n = "", 0
 		}

@@ -2,12 +2,42 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/notice"
 )
+
+// selectPaused finds the operations that a guard paused a while ago, without a message of that pause.
+const selectPaused = `
+SELECT o.operation_uuid, o.paused_by
+FROM tasker.operations o
+WHERE o.state = 'paused' AND o.paused_for <> $1 AND o.paused_at <= now() - $2::interval AND NOT EXISTS (
+    SELECT FROM tasker.messages m WHERE m.subject_id = o.operation_uuid AND m.topic = $3 AND m.created_at >= o.paused_at
+)
+FOR NO KEY UPDATE SKIP LOCKED`
+
+// TellPauses writes the messages about operations that a guard paused [notice.PauseAfter] ago. Whoever
+// watches an operation has resumed or ended it by then.
+func (db *DB) TellPauses(ctx context.Context) error {
+	type paused struct {
+		OperationUUID tasker.ID
+		PausedBy      string
+	}
+	err := db.InTx(ctx, func(tx *Tx) error {
+		list, err := collect[paused](ctx, tx, selectPaused, string(tasker.PausedByOperator), notice.PauseAfter, tasker.OperationPausedTopic)
+		for _, o := range list {
+			err = errors.Join(err, tx.tellOfOperation(ctx, o.OperationUUID, tasker.OperationPausedTopic, o.PausedBy))
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write messages about paused operations: %w", err)
+	}
+	return nil
+}
 
 const selectToldOperation = `
 SELECT o.state, o.act, o.namespaces, coalesce(o.paused_for, '') AS paused_for, o.created_at, o.started_at, o.settled_at, n.items, n.verified, n.failed_again, n.skipped

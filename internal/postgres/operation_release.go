@@ -295,20 +295,16 @@ func (tx *Tx) StartOperation(ctx context.Context, operation tasker.ID, actor str
 	return tx.tellOfOperation(ctx, operation, tasker.OperationStartedTopic, actor)
 }
 
-// PauseOperation pauses an operation that runs and that the caller has locked.
+// PauseOperation pauses a running operation that the caller has locked. [DB.TellPauses] writes the message.
 func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.OperationPause) error {
 	details, err := json.Marshal(pauseDetails{Failures: p.Failures, Text: p.FailureText, TaskUUID: p.TaskUUID})
 	if err != nil {
 		return fmt.Errorf("pause an operation: %w", err)
 	}
-	err = tx.changeOperation(ctx, operationChange{"operation.paused", operation, p.By, map[string]any{"paused_for": p.For}}, `
+	return tx.changeOperation(ctx, operationChange{"operation.paused", operation, p.By, map[string]any{"paused_for": p.For}}, `
 		UPDATE tasker.operations
 		SET state = 'paused', paused_for = $2, paused_by = $3, paused_details = $4, paused_at = clock_timestamp()
 		WHERE operation_uuid = $1 AND state = 'running'`, string(p.For), p.By, details)
-	if err != nil || p.For == tasker.PausedByOperator { // who knows
-		return err
-	}
-	return tx.tellOfOperation(ctx, operation, tasker.OperationPausedTopic, p.By)
 }
 
 // ResumeOperation lets a paused operation go on that the caller has locked: with its wave

@@ -182,7 +182,7 @@ func (n note) pagerDuty() pagerDutyEvent {
 	case n.over():
 		out.EventAction = "resolve"
 		return out
-	case n.Topic == tasker.CaseOwnedTopic || n.Topic == tasker.OperationStartedTopic:
+	case n.Topic == tasker.CaseOwnedTopic || n.Topic == tasker.OperationStartedTopic || n.Topic == tasker.CaseChangedTopic && n.UnownedSince == nil:
 		out.EventAction = "acknowledge"
 		return out
 	}
