@@ -143,17 +143,6 @@ func connected(ctx context.Context, url string, do func(*pgx.Conn) error) (err e
 	return do(conn)
 }
 
-// FinishUpgrade removes from a database what only the previous version needs, such as
-// indexes that this version does not use. Call it when no program of the previous version
-// works on the database any more. It is never urgent: the next upgrade does it otherwise.
-// A database whose schema is older than this package's is an error.
-func FinishUpgrade(ctx context.Context, databaseURL string) error {
-	return connected(ctx, databaseURL, func(conn *pgx.Conn) error {
-		_, err := schema.Finish(ctx, conn)
-		return err
-	})
-}
-
 // Close closes the connections. Run must have returned.
 func (e *Engine) Close() { e.db.Close() }
 

@@ -23,9 +23,8 @@ func newMigrate() *cobra.Command {
 		Short: "Migrate a database to the schema of this program, show its state, or print its roles",
 		Example: "  tasker migrate status --database-url postgres://tasker@db/tasker\n" +
 			"  tasker migrate up --database-url postgres://tasker@db/tasker\n" +
-			"  tasker migrate finish --database-url postgres://tasker@db/tasker\n" +
 			"  tasker migrate roles | psql --dbname tasker",
-	}, newMigrateUp(), newMigrateFinish(), newMigrateStatus(), newMigrateRoles())
+	}, newMigrateUp(), newMigrateStatus(), newMigrateRoles())
 }
 
 func newMigrateRoles() *cobra.Command {
@@ -100,49 +99,7 @@ program has migrated is refused. There is no migration down: restore a backup.`,
 		if len(applied) == 0 {
 			_, err = fmt.Fprintln(c.OutOrStdout(), "the schema is current; nothing to do")
 		}
-		if err != nil {
-			return err
-		}
-		report, err := schema.Status(ctx, conn)
-		if err != nil || len(report.Unfinished()) == 0 {
-			return err
-		}
-		return say(c, toFinish)
-	})
-	return c
-}
-
-const toFinish = "what servers of the previous version need is still there; when none runs any more: tasker migrate finish"
-
-func newMigrateFinish() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "finish",
-		Short: "Remove what only servers of the previous version need",
-		Long: `Remove what only servers of the previous version need, such as an index that this version
-does not use: until then it costs writes. Run it when all servers are replaced. Servers of
-this version go on meanwhile.
-
-It is never urgent: a database works without it, and the next upgrade does it first. A
-server of the previous version that still runs loses nothing, but becomes slow.`,
-		Example: "  tasker migrate finish --database-url postgres://tasker@db/tasker",
-		Args:    cli.Args,
-	}
-	withDatabase(c, func(ctx context.Context, conn *pgx.Conn) error {
-		applied, err := schema.FinishWith(ctx, conn, schema.Options{Progress: func(message string) {
-			_, _ = fmt.Fprintln(c.ErrOrStderr(), message)
-		}})
-		if err != nil {
-			return err
-		}
-		for _, name := range applied {
-			if err := say(c, "applied "+name); err != nil {
-				return err
-			}
-		}
-		if len(applied) == 0 {
-			return say(c, "nothing to do")
-		}
-		return nil
+		return err
 	})
 	return c
 }
@@ -166,11 +123,7 @@ func newMigrateStatus() *cobra.Command {
 		t.SetStyle(table.StyleLight)
 		t.AppendHeader(table.Row{"version", "name", "applied at"})
 		for _, m := range report.Migrations {
-			at := appliedAt(m.AppliedAt)
-			if m.AppliedAt == nil && m.Finishes {
-				at = "tasker migrate finish"
-			}
-			t.AppendRow(table.Row{fmt.Sprintf("%04d", m.Version), m.Name, at})
+			t.AppendRow(table.Row{fmt.Sprintf("%04d", m.Version), m.Name, appliedAt(m.AppliedAt)})
 		}
 		state := appliedAt(report.ObjectsAt)
 		if report.ObjectsAt != nil && !report.ObjectsCurrent {
@@ -181,9 +134,6 @@ func newMigrateStatus() *cobra.Command {
 		t.Render()
 		if err := report.Err(); err != nil {
 			return errors.Join(cli.Exit(cli.ExitError), say(c, err.Error()))
-		}
-		if len(report.Unfinished()) > 0 {
-			return say(c, "the schema is current; "+toFinish)
 		}
 		return say(c, "the schema is current")
 	})

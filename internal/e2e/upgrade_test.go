@@ -91,22 +91,8 @@ func TestUpgradeBesideThePreviousVersion(t *testing.T) {
 		w.stop()
 	}
 	before.stop()
-	u.finish()
 	u.complete()
 	u.ended(before, after)
-}
-
-// finish removes what only the previous version needs, if the upgrade left something.
-func (u *upgrade) finish() {
-	u.Helper()
-	code, said, errs := runProgram(u.T, nil, program("tasker"), "migrate", "finish", "--database-url", u.database)
-	u.Logf("migrate finish: %s", said)
-	if code != 0 {
-		u.Fatal(errs)
-	}
-	if code, said, errs = runProgram(u.T, nil, program("tasker"), "migrate", "status", "--database-url", u.database); code != 0 || strings.Contains(said, "migrate finish") {
-		u.Errorf("afterwards the status is %s%s", said, errs)
-	}
 }
 
 func newUpgrade(t *testing.T) *upgrade {

@@ -42,11 +42,6 @@ func (p Program) UpPatiently(ctx context.Context, conn *pgx.Conn, progress func(
 	return m.up(ctx, conn)
 }
 
-// Finish is [Finish] with the SQL of the program.
-func (p Program) Finish(ctx context.Context, conn *pgx.Conn) ([]string, error) {
-	return newMigrator(p.source).finish(ctx, conn)
-}
-
 // Migrations returns the migrations of the program by their paths.
 func (p Program) Migrations() map[string]string {
 	all := map[string]string{}

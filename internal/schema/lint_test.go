@@ -38,13 +38,13 @@ var forbidden = []struct {
 	{regexp.MustCompile(`(?i)\bADD COLUMN [^,]*DEFAULT (clock_timestamp|gen_random_uuid|random|nextval|tasker\.)`), "a constant default: this one rewrites the table"},
 	{regexp.MustCompile(`(?i)\b(DROP|RENAME) COLUMN\b|\bRENAME TO\b|^DROP TABLE\b|^TRUNCATE\b|\bSET (LOGGED|UNLOGGED|TABLESPACE)\b`), "nothing: servers of the previous version use what is there"},
 	{regexp.MustCompile(`(?i)\bVALIDATE CONSTRAINT\b`), "a file of its own (-- tasker:no-transaction)"},
-	{regexp.MustCompile(`(?i)^DROP INDEX\b`), "DROP INDEX CONCURRENTLY in a file of its own (-- tasker:finish)"},
+	{regexp.MustCompile(`(?i)^DROP INDEX\b`), "DROP INDEX CONCURRENTLY in a file of its own (-- tasker:no-transaction)"},
 	{regexp.MustCompile(`(?i)^(UPDATE|DELETE)\b|^INSERT INTO .*\bSELECT\b`), "a loop of the server that works in batches"},
 }
 
 // wrongStatements lists what would stop running servers, or keep them waiting.
 func wrongStatements(sql string) []string {
-	alone, finish := strings.HasPrefix(sql, "-- tasker:no-transaction"), strings.HasPrefix(sql, "-- tasker:finish")
+	alone := strings.HasPrefix(sql, "-- tasker:no-transaction") || strings.HasPrefix(sql, "-- tasker:finish")
 	plain := sqlNoise.ReplaceAllStringFunc(sql, func(noise string) string {
 		if strings.HasPrefix(noise, "-") || strings.HasPrefix(noise, "/") {
 			return " "
@@ -73,7 +73,7 @@ func wrongStatements(sql string) []string {
 		}
 		for _, f := range forbidden {
 			allowed := strings.Contains(statement, "NOT VALID") && strings.HasPrefix(f.instead, "ADD CONSTRAINT") ||
-				alone && ownTable.MatchString(statement) || finish && strings.HasPrefix(statement, "DROP INDEX CONCURRENTLY IF EXISTS ") ||
+				alone && ownTable.MatchString(statement) || alone && strings.HasPrefix(statement, "DROP INDEX CONCURRENTLY IF EXISTS ") ||
 				alone && strings.Contains(f.instead, "a file of its own") && regexp.MustCompile(`(?i)^ALTER TABLE \S+ VALIDATE CONSTRAINT \S+$`).MatchString(statement)
 			if f.pattern.MatchString(statement) && !allowed {
 				wrong = append(wrong, statement+": use "+f.instead)
@@ -146,8 +146,7 @@ func TestWhatStopsServersIsFound(t *testing.T) {
 		"DROP TABLE tasker.access_revision;":                                                                        true,
 		"DROP TABLE tasker.access_revision; CREATE VIEW tasker.access_revision AS SELECT 1 AS revision;":            false,
 		"DROP INDEX tasker.tasks_by_state;":                                                                         true,
-		"-- tasker:no-transaction\nDROP INDEX CONCURRENTLY IF EXISTS tasker.tasks_by_state;":                        true,
-		"-- tasker:finish\nDROP INDEX CONCURRENTLY IF EXISTS tasker.tasks_by_state;":                                false,
+		"-- tasker:no-transaction\nDROP INDEX CONCURRENTLY IF EXISTS tasker.tasks_by_state;":                        false,
 		"-- tasker:no-transaction\nINSERT INTO tasker.tasks (n) SELECT n FROM tasker.more;":                         true,
 		"LOCK TABLE tasker.tasks;":                                                                                  true,
 		"COMMENT ON TABLE tasker.tasks IS 'UPDATE; DROP COLUMN';":                                                   false,

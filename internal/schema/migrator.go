@@ -56,20 +56,8 @@ func (m migrator) with(o Options) migrator {
 	return m
 }
 
-// up is [Up].
+// up is [Up]. It works alone on the database, as the role that owns the schema if there are roles.
 func (m migrator) up(ctx context.Context, conn *pgx.Conn) (names []string, err error) {
-	return m.locked(ctx, conn, m.upAs, m.grantMissing)
-}
-
-// finish is [Finish].
-func (m migrator) finish(ctx context.Context, conn *pgx.Conn) (names []string, err error) {
-	return m.locked(ctx, conn, m.finishAs, nil)
-}
-
-// locked works alone on the database, as the role that owns the schema. If work has
-// nothing to do, and the database has roles, otherwise is called.
-func (m migrator) locked(ctx context.Context, conn *pgx.Conn, work func(context.Context, *pgx.Conn) ([]string, error),
-	otherwise func(context.Context, *pgx.Conn, roles) ([]string, error)) (names []string, err error) {
 	release, err := m.lock(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -81,37 +69,18 @@ func (m migrator) locked(ctx context.Context, conn *pgx.Conn, work func(context.
 		return nil, err
 	}
 	if !found {
-		return work(ctx, conn)
+		return m.upAs(ctx, conn)
 	}
 	restore, err := r.assume(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, restore()) }()
-	names, err = work(ctx, conn)
-	if err != nil || len(names) > 0 || otherwise == nil {
+	names, err = m.upAs(ctx, conn)
+	if err != nil || len(names) > 0 {
 		return names, err
 	}
-	return otherwise(ctx, conn, r)
-}
-
-// finishAs applies what an upgrade left to its end.
-func (m migrator) finishAs(ctx context.Context, conn *pgx.Conn) (names []string, err error) {
-	report, err := m.source.status(ctx, conn)
-	if err != nil {
-		return nil, err
-	}
-	if err := report.Err(); err != nil {
-		return nil, err
-	}
-	for _, p := range report.Unfinished() {
-		f := m.source.migrations[p.Version-1]
-		if err := runAlone(ctx, conn, f); err != nil {
-			return names, withApplied(names, err)
-		}
-		names = append(names, f.path)
-	}
-	return names, nil
+	return m.grantMissing(ctx, conn, r)
 }
 
 // upAs applies what is missing as the user that the connection has now.
@@ -125,7 +94,7 @@ func (m migrator) upAs(ctx context.Context, conn *pgx.Conn) (names []string, err
 		return nil, err
 	}
 	var pending []file
-	for _, p := range report.due() {
+	for _, p := range report.Pending() {
 		pending = append(pending, m.source.migrations[p.Version-1])
 	}
 	if len(pending) == 0 && report.ObjectsCurrent {

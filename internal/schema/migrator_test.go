@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -160,102 +159,6 @@ func TestUp(t *testing.T) {
 		t.Errorf("a newer database gives %v", err)
 	}
 	p.refused(one, "newer")
-}
-
-// finishedUpgrade is a program with an index, the next one, whose upgrade is finished without it, and one after that.
-func finishedUpgrade() (indexed, finishing, later files) {
-	indexed = first.with(files{"migrations/0002_by_n.sql": "CREATE INDEX box_by_n ON tasker.box (n);"})
-	finishing = indexed.with(files{
-		"migrations/0003_colour.sql":       "ALTER TABLE tasker.box ADD colour text;",
-		"migrations/0004_without_by_n.sql": "-- tasker:finish\nDROP INDEX CONCURRENTLY IF EXISTS tasker.box_by_n;",
-		"migrations/0005_size.sql":         "ALTER TABLE tasker.box ADD size int;",
-	})
-	later = finishing.with(files{"migrations/0006_weight.sql": "ALTER TABLE tasker.box ADD weight int;"})
-	return indexed, finishing, later
-}
-
-// What the previous version needs goes when it is said to be gone, or with the upgrade
-// after that.
-func TestFinish(t *testing.T) {
-	t.Parallel()
-	p := empty(t)
-	indexed, finishing, later := finishedUpgrade()
-	index := func() string { return p.text(`SELECT coalesce(to_regclass('tasker.box_by_n')::text, 'none')`) }
-
-	p.up(indexed.program(t))
-	if _, err := finishing.program(t).Finish(t.Context(), p.conn); !errors.Is(err, schema.ErrBehind) {
-		t.Errorf("a database that is behind is finished: %v", err)
-	}
-	if diff := cmp.Diff([]string{"migrations/0003_colour.sql", "migrations/0005_size.sql", "functions and views"}, p.up(finishing.program(t))); diff != "" {
-		t.Error(diff)
-	}
-	if again := p.up(finishing.program(t)); again != nil {
-		t.Errorf("a second time it applies %v", again)
-	}
-	if err := p.err(finishing.program(t)); err != nil || index() != "box_by_n" {
-		t.Errorf("before it is finished: %v, index %s", err, index())
-	}
-
-	upgraded := *p // the next version comes before anybody has finished this one
-	upgraded.conn = p.connect()
-	if diff := cmp.Diff([]string{"migrations/0004_without_by_n.sql", "migrations/0006_weight.sql", "functions and views"}, upgraded.up(later.program(t))); diff != "" || index() != "none" {
-		t.Errorf("%s, index %s", diff, index())
-	}
-
-	p.exec(`DROP SCHEMA tasker CASCADE`)
-	p.up(indexed.program(t))
-	p.up(finishing.program(t))
-	for _, want := range [][]string{{"migrations/0004_without_by_n.sql"}, nil} {
-		got, err := finishing.program(t).Finish(t.Context(), p.conn)
-		if diff := cmp.Diff(want, got); err != nil || diff != "" || index() != "none" {
-			t.Errorf("finished: %v, %v, index %s", got, err, index())
-		}
-	}
-
-	p.exec(`DROP SCHEMA tasker CASCADE`)
-	if diff := cmp.Diff([]string{"migrations/0001_box.sql", "migrations/0002_by_n.sql", "migrations/0003_colour.sql", "migrations/0004_without_by_n.sql",
-		"migrations/0005_size.sql", "functions and views"}, p.up(finishing.program(t))); diff != "" {
-		t.Errorf("a new database has nothing of a previous version: %s", diff)
-	}
-}
-
-// An upgrade that was interrupted leaves what servers of the previous version need to
-// its end, too: they run on until it is through.
-func TestFinishAfterAnInterruptedUpgrade(t *testing.T) {
-	t.Parallel()
-	p := empty(t)
-	indexed, finishing, later := finishedUpgrade()
-	broken := func(f files) schema.Program {
-		return f.with(files{"migrations/0005_size.sql": "SELECT 1/0;"}).program(t)
-	}
-	index := func() string { return p.text(`SELECT coalesce(to_regclass('tasker.box_by_n')::text, 'none')`) }
-	upTo := func(want []string, program schema.Program) {
-		t.Helper()
-		if diff := cmp.Diff(want, p.up(program)); diff != "" {
-			t.Error(diff)
-		}
-	}
-
-	p.up(indexed.program(t))
-	p.refused(broken(finishing), "0005_size.sql", "migrations/0003_colour.sql applied before")
-	upTo([]string{"migrations/0005_size.sql", "functions and views"}, finishing.program(t))
-	if err := p.err(finishing.program(t)); err != nil || index() != "box_by_n" {
-		t.Errorf("before it is finished: %v, index %s", err, index())
-	}
-	if got, err := finishing.program(t).Finish(t.Context(), p.conn); err != nil || !slices.Equal(got, []string{"migrations/0004_without_by_n.sql"}) || index() != "none" {
-		t.Errorf("finished: %v, %v, index %s", got, err, index())
-	}
-	upTo([]string{"migrations/0006_weight.sql", "functions and views"}, later.program(t)) // to finish is not half an upgrade
-
-	p.exec(`DROP SCHEMA tasker CASCADE`)
-	p.up(indexed.program(t))
-	p.refused(broken(finishing), "0005_size.sql")
-	upTo([]string{"migrations/0005_size.sql", "functions and views"}, finishing.program(t))
-	upTo([]string{"migrations/0004_without_by_n.sql", "migrations/0006_weight.sql", "functions and views"}, later.program(t))
-
-	p.exec(`DROP SCHEMA tasker CASCADE`)
-	p.refused(broken(finishing), "0005_size.sql", "migrations/0004_without_by_n.sql")
-	upTo([]string{"migrations/0005_size.sql", "functions and views"}, finishing.program(t)) // no server has run on it
 }
 
 func TestOnlyAViewHasChanged(t *testing.T) {

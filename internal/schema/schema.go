@@ -18,17 +18,9 @@
 //	-- tasker:no-transaction
 //
 // one statement per file, which runs by itself while servers go on: CREATE INDEX
-// CONCURRENTLY, or ALTER TABLE … VALIDATE CONSTRAINT for a constraint that an
-// earlier file has added as NOT VALID.
-//
-// What servers of the previous version need and later ones do not is removed by files
-// whose first line is
-//
-//	-- tasker:finish
-//
-// which are no transaction either. [Finish] applies them when no server of the previous
-// version runs any more, or else the next upgrade does; a new database never had what
-// they remove.
+// CONCURRENTLY, DROP INDEX CONCURRENTLY, or ALTER TABLE … VALIDATE CONSTRAINT for a
+// constraint that an earlier file has added as NOT VALID. An index that only the previous
+// version uses is dropped one upgrade later.
 //
 // The upgrade waits for no lock longer than two seconds, since every statement of
 // every server would wait behind it. It is rolled back then, and begun anew.
@@ -78,18 +70,6 @@ type Options struct {
 // UpWith is [Up] with options.
 func UpWith(ctx context.Context, conn *pgx.Conn, o Options) (applied []string, err error) {
 	return newMigrator(program).with(o).up(ctx, conn)
-}
-
-// Finish ends an upgrade: it removes what only servers of the previous version need, and
-// returns the files it applied, none if nothing was left to do. None of these servers may
-// run any more. A database that is behind this program is refused.
-func Finish(ctx context.Context, conn *pgx.Conn) (applied []string, err error) {
-	return FinishWith(ctx, conn, Options{})
-}
-
-// FinishWith is [Finish] with options.
-func FinishWith(ctx context.Context, conn *pgx.Conn, o Options) (applied []string, err error) {
-	return newMigrator(program).with(o).finish(ctx, conn)
 }
 
 // Status compares the database with this program, and changes nothing.

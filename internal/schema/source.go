@@ -14,11 +14,10 @@ import (
 	"strings"
 )
 
-// The first line of a migration that runs outside a transaction, and of one that also
-// waits until no server of the previous version runs.
+// The first lines of migrations that run outside a transaction.
 const (
 	noTransaction = "-- tasker:no-transaction"
-	finishing     = "-- tasker:finish"
+	finishing     = "-- tasker:finish" // the same, in older files
 )
 
 // A source is all SQL that one version of the program brings along.
@@ -38,14 +37,10 @@ type file struct {
 }
 
 // alone reports whether the file must run outside a transaction.
-func (f file) alone() bool { return f.firstLine() == noTransaction || f.finishes() }
-
-// finishes reports whether the file takes away what servers of the previous version need.
-func (f file) finishes() bool { return f.firstLine() == finishing }
-
-func (f file) firstLine() string {
+func (f file) alone() bool {
 	first, _, _ := strings.Cut(f.sql, "\n")
-	return strings.TrimSpace(first)
+	first = strings.TrimSpace(first)
+	return first == noTransaction || first == finishing
 }
 
 var migrationName = regexp.MustCompile(`^([0-9]{4})_([a-z0-9_]+)\.sql$`)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +28,6 @@ type Migration struct {
 	Checksum  string     // of the file of this program; of the applied one if this program has none
 	AppliedAt *time.Time // nil: not yet
 	Edited    string     // the checksum it had when it was applied, if that is another one
-	Finishes  bool       // it waits until no server of the previous version runs
 }
 
 // A Report compares a database with this program.
@@ -45,49 +43,15 @@ type Report struct {
 	Ungranted []string // statements that give the roles exactly their privileges; none if they have them
 }
 
-// Pending returns the migrations that the database lacks, without [Report.Unfinished].
-func (r Report) Pending() []Migration { return r.lacking(false) }
-
-// Unfinished returns the migrations that the database lacks, and that wait until no
-// server of the previous version runs. A program needs none of them.
-func (r Report) Unfinished() []Migration { return r.lacking(true) }
-
-func (r Report) lacking(finishes bool) []Migration {
+// Pending returns the migrations that the database lacks.
+func (r Report) Pending() []Migration {
 	var list []Migration
 	for _, m := range r.Migrations {
-		if m.AppliedAt == nil && m.Finishes == finishes {
+		if m.AppliedAt == nil {
 			list = append(list, m)
 		}
 	}
 	return list
-}
-
-// due returns the migrations that an upgrade applies. Those of an earlier upgrade that
-// was never finished are among them: only servers of that one can run by now. An upgrade
-// that goes on after an interruption leaves them all, since those of its own cannot be
-// told from others and the previous version may still run. A new database has no servers.
-func (r Report) due() []Migration {
-	pending := r.Pending()
-	if len(pending) == 0 {
-		return nil
-	}
-	oldest, newest := pending[0].Version, pending[len(pending)-1].Version
-	leftOver := func(m Migration) bool { return m.Version < oldest && !r.interrupted() }
-	var list []Migration
-	for _, m := range r.Migrations {
-		if m.AppliedAt == nil && m.Version <= newest && (!m.Finishes || leftOver(m)) || m.AppliedAt == nil && r.ObjectsAt == nil {
-			list = append(list, m)
-		}
-	}
-	return list
-}
-
-// interrupted reports whether an upgrade ended before its last act, which makes the
-// functions and views. What finishes an upgrade is applied after that.
-func (r Report) interrupted() bool {
-	return slices.ContainsFunc(r.Migrations, func(m Migration) bool {
-		return m.AppliedAt != nil && !m.Finishes && (r.ObjectsAt == nil || m.AppliedAt.After(*r.ObjectsAt))
-	})
 }
 
 // Err is nil if the database has the schema of this program. Otherwise it says
@@ -163,7 +127,7 @@ func (s *source) status(ctx context.Context, conn *pgx.Conn) (Report, error) {
 		r.ObjectsAt, r.ObjectsCurrent = &a.AppliedAt, a.Checksum == s.checksum
 	}
 	for _, f := range s.migrations {
-		m := Migration{Version: f.version, Name: f.name, Checksum: f.checksum, Finishes: f.finishes()}
+		m := Migration{Version: f.version, Name: f.name, Checksum: f.checksum}
 		if a, ok := done[f.version]; ok {
 			m.AppliedAt = &a.AppliedAt
 			if a.Checksum != f.checksum {
