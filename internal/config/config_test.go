@@ -177,16 +177,68 @@ func TestFaultsOfTheEnvironment(t *testing.T) {
 	want := []string{
 		`line 2: server.lisen: unknown key; did you mean server.listen?`,
 		`TASKER_DATABSE_URL: unknown variable; did you mean TASKER_DATABASE_URL?`,
-		`TASKER_LOG_ZZZZZZZZZZ: unknown variable`,
+		`TASKER_LOG_ZZZZZZZZZZ: unknown variable; did you mean TASKER_LOG_LEVEL?`,
 		`TASKER_STALENESS_DETECTION_BATCHSIZE: unknown variable; did you mean TASKER_STALENESS_DETECTION_BATCH_SIZE?`,
 		`TASKER_STALENESS_DETECTION_BATCH_SIZE: must be a whole number, not "many"`,
 		`TASKER_STALENESS_DETECTION_ENABLED: must be true or false, not "yes"`,
 		`TASKER_STALENESS_DETECTION_THRESHOLDS_STEPS_IN_PROCESS_MINUTES: must be a whole number, not "1.5"`,
 		`TASKER_STALENES_DETECTION_ENABLED: unknown variable; did you mean TASKER_STALENESS_DETECTION_ENABLED?`,
-		`TASKER_WORKERS_LEASE: unknown variable`,
+		`TASKER_WORKERS_LEASE: unknown variable; did you mean TASKER_WORKERS_LEASE_SECONDS?`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+}
+
+func TestUnknownVariablesAreErrors(t *testing.T) {
+	for variable, want := range map[string]string{
+		"TASKER_LISTEN=x":         "TASKER_SERVER_LISTEN",
+		"TASKER_OIDC_ISSUER=x":    "TASKER_AUTH_OIDC_ISSUER",
+		"TASKER_DB_URL=x":         "TASKER_DATABASE_URL",
+		"TASKER_SERVER_PORT=8080": "TASKER_SERVER_LISTEN",
+		"TASKER_PORT=8080":        "",
+		"TASKER_HOME=/srv":        "",
+	} {
+		wrong := ": unknown variable"
+		if want != "" {
+			wrong += "; did you mean " + want + "?"
+		}
+		name, _, _ := strings.Cut(variable, "=")
+		if _, err := Load("", []string{variable}); err == nil || !strings.HasSuffix(err.Error(), name+wrong) {
+			t.Errorf("%s: error %v, want %s", variable, err, wrong)
+		}
+	}
+}
+
+// serviceVariables are those of a Service that is called tasker and of others that begin so.
+func serviceVariables() []string {
+	var list []string
+	for _, service := range []string{"TASKER", "TASKER_SERVER", "TASKER_DATABASE", "TASKER_AUTH", "TASKER_EMISSION_RECEIVERS_PAGER"} {
+		for _, ending := range []string{
+			"SERVICE_HOST=10.0.0.1", "SERVICE_PORT=8080", "SERVICE_PORT_HTTP=8080", "PORT=tcp://10.0.0.1:8080", "PORT=udp://10.0.0.1:53",
+			"PORT_8080_TCP=tcp://10.0.0.1:8080", "PORT_8080_TCP_PROTO=tcp", "PORT_8080_TCP_PORT=8080", "PORT_8080_TCP_ADDR=10.0.0.1",
+			"PORT_53_UDP=udp://10.0.0.1:53", "PORT_9_SCTP_ADDR=10.0.0.1", "NAME=/web/server", "ENV_POSTGRES_USER=x",
+		} {
+			list = append(list, service+"_"+ending)
+		}
+	}
+	return list
+}
+
+func TestVariablesOfServicesAreSkipped(t *testing.T) {
+	got, err := Load("", serviceVariables())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Default(), got); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	for _, k := range Keys() {
+		for _, value := range []string{"x", "/x", "tcp://x"} {
+			if serviceVariable.MatchString(k.Env + "=" + value) {
+				t.Errorf("%s looks like a variable of a Service", k.Env)
+			}
+		}
 	}
 }
 

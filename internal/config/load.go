@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -135,6 +136,7 @@ const databaseURL = "DATABASE_URL"
 // readEnvironment changes c as the variables say.
 func (c *Config) readEnvironment(environ []string) []tasker.Fault {
 	var faults []tasker.Fault
+	environ = slices.DeleteFunc(slices.Clone(environ), serviceVariable.MatchString)
 	c.nameReceivers(environ)
 	fields := map[string]field{}
 	var names []string
@@ -163,8 +165,8 @@ func (c *Config) readEnvironment(environ []string) []tasker.Fault {
 			if wrong := secret.setFromFile(given[name], given[secret.env()]); wrong != "" {
 				faults = append(faults, tasker.Fault{Path: name, Message: wrong})
 			}
-		case !known && isMisspelled(name, names):
-			faults = append(faults, tasker.Fault{Path: shown(name), Message: "unknown variable" + suggest.Ending(name, names)})
+		case !known && strings.HasPrefix(name, prefix) && !otherVariables.MatchString(name):
+			faults = append(faults, tasker.Fault{Path: shown(name), Message: "unknown variable" + nearestVariable(name, names)})
 		case !known || given[name] == "":
 		default:
 			if wrong := f.set(given[name]); wrong != "" {
@@ -210,19 +212,35 @@ func (f field) setFromFile(path, given string) string {
 	return f.set(text)
 }
 
-// isMisspelled reports whether an unknown variable was meant for us: it begins
-// like the keys of one of our sections, or it is nearly one of our names. Other
-// programs may have variables that begin with TASKER_.
-func isMisspelled(name string, known []string) bool {
-	if !strings.HasPrefix(name, prefix) {
-		return false
+// serviceVariable matches the variables that Kubernetes makes for each Service of a
+// namespace, and Docker for each link: TASKER_SERVER_SERVICE_HOST, TASKER_SERVER_PORT=tcp://….
+var serviceVariable = regexp.MustCompile(`^TASKER(_[A-Z0-9_]+)?_(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=|` +
+	`PORT_[0-9]+_(TCP|UDP|SCTP)(_[A-Z_]+)?=|PORT=(tcp|udp|sctp)://|NAME=/|ENV_)`)
+
+// otherVariables matches the variables of tasker-ctl, of "tasker dev" and of the tests.
+var otherVariables = regexp.MustCompile(`^TASKER_(URL|TOKEN|TOKEN_FILE|ACTOR|POSTGRES_BIN|POSTGRES_FETCH_URL|(TEST|DEVPG|BENCH)_.*)$`)
+
+// nearestVariable ends an error about an unknown variable with the name that is spelled
+// almost alike, else with the shortest one that has at least half of its words.
+func nearestVariable(name string, known []string) string {
+	if ending := suggest.Ending(name, known); ending != "" {
+		return ending
 	}
-	c := Default()
-	for _, f := range c.fields() {
-		section, _, _ := strings.Cut(f.name, ".")
-		if strings.HasPrefix(name, envName(section)+"_") {
-			return true
+	words := strings.Split(strings.TrimPrefix(name, prefix), "_")
+	best, most := "", 0
+	for _, k := range known {
+		shared := 0
+		for _, word := range words {
+			if strings.Contains(k+"_", "_"+word+"_") {
+				shared++
+			}
+		}
+		if shared > most || shared == most && strings.Count(k, "_") < strings.Count(best, "_") {
+			best, most = k, shared
 		}
 	}
-	return suggest.Nearest(name, known, 3) != ""
+	if 2*most < len(words) {
+		return ""
+	}
+	return "; did you mean " + best + "?"
 }
