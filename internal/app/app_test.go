@@ -113,7 +113,7 @@ func launch(t *testing.T, o app.Options) *server {
 		stop()
 		<-s.ended
 		if t.Failed() {
-			t.Logf("the server said:\n%s%s", s.out, s.log)
+			t.Logf("the server said:\n%s%s\nand ended with: %v", s.out, s.log, s.err)
 		}
 	})
 	return s

@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -55,6 +56,10 @@ func remedy(err error) string {
 	if !errors.As(err, &answer) {
 		return "is PostgreSQL running there, and is the database URL right?"
 	}
+	if unsupportedParameter(answer) {
+		return fmt.Sprintf("PgBouncer or another pooler answers: remove %s from the database URL, or add it to ignore_startup_parameters there",
+			answer.Message[len(unsupported):])
+	}
 	switch answer.Code {
 	case "28P01", "28000":
 		return "look at user and password in the database URL"
@@ -63,4 +68,12 @@ func remedy(err error) string {
 	default:
 		return "that is PostgreSQL's own answer"
 	}
+}
+
+// unsupported begins the answer of PgBouncer to a startup parameter that it does not know.
+const unsupported = "unsupported startup parameter: "
+
+// unsupportedParameter reports whether a pooler refuses a parameter: trying again does not help.
+func unsupportedParameter(answer *pgconn.PgError) bool {
+	return answer.Code == "08P01" && strings.HasPrefix(answer.Message, unsupported)
 }

@@ -39,6 +39,8 @@ func translate(err error) error {
 			Code: tasker.Unavailable, Err: err,
 			Message: "the database takes no writes now: it is read-only, or another server takes its place; try again",
 		}
+	case "42P05", "26000": // the session does not have a prepared statement, or has it already
+		return errSharedSessions
 	case "25P03", "25P02": // it ended the transaction of a server that stood still
 		return &tasker.Error{Code: tasker.Unavailable, Message: "the database gave up on the transaction; try again", Err: err}
 	}

@@ -118,8 +118,8 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if o.Tracer != nil {
 		cfg.ConnConfig.Tracer = o.Tracer
 	}
-	params := cfg.ConnConfig.RuntimeParams
-	params["application_name"] = o.ApplicationName
+	cfg.ConnConfig.RuntimeParams["application_name"] = o.ApplicationName
+	params := maps.Clone(planning)
 	params["search_path"] = "tasker"
 	if o.ClockSchema != "" {
 		params["search_path"] = o.ClockSchema + ", pg_catalog, tasker"
@@ -129,7 +129,6 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	params["statement_timeout"] = fmt.Sprint(o.StatementTimeout.Milliseconds())
 	params["lock_timeout"] = fmt.Sprint(lockTimeout.Milliseconds())
 	params["idle_in_transaction_session_timeout"] = fmt.Sprint(LongestPause.Milliseconds())
-	maps.Copy(params, planning)
 	joined := maps.Clone(planning) // of transactions of others
 	for _, name := range []string{"search_path", "timezone", "lock_timeout", keepsReadySteps} {
 		joined[name] = params[name]
@@ -139,6 +138,9 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		// cannot tell that a caller has gone.
 		var pg *pgconn.PgError
 		if _, err := c.Exec(ctx, "SET client_connection_check_interval = '1s'"); err != nil && !errors.As(err, &pg) {
+			return err
+		}
+		if err := applySettings(ctx, c, params); err != nil {
 			return err
 		}
 		pgxuuid.Register(c.TypeMap()) // ids would travel by way of text otherwise
@@ -152,7 +154,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	if err := pool.Ping(ctx); err != nil {
+	if err := checkSessions(ctx, pool, cfg.ConnConfig); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("reach database: %w", err)
 	}

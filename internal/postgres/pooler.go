@@ -1,0 +1,67 @@
+package postgres
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"tasker.example/tasker"
+)
+
+// errSharedSessions reports a pooler that does not keep one session of PostgreSQL for each of its clients.
+var errSharedSessions = tasker.Errorf(tasker.Unavailable, "the database URL leads to a pooler, such as PgBouncer, in transaction or statement mode, "+
+	"in which settings and prepared statements are lost: set pool_mode = session there, or connect to PostgreSQL itself")
+
+const (
+	setSettings = `SELECT pg_backend_pid(), array_agg(set_config(name, value, false) ORDER BY place)
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS s (name, value, place)`
+	countLost       = `SELECT count(*) FROM unnest($1::text[], $2::text[]) AS s (name, value) WHERE value IS DISTINCT FROM current_setting(name, true)`
+	selectProcessID = `SELECT pg_backend_pid()`
+)
+
+// applySettings sets the settings of a new session. A pooler may refuse them as startup
+// parameters, or drop them without an error.
+func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string) error {
+	names := slices.Sorted(maps.Keys(settings))
+	values := make([]string, len(names))
+	for i, name := range names {
+		values[i] = settings[name]
+	}
+	var process uint32
+	err := c.QueryRow(ctx, setSettings, pgx.QueryExecModeExec, names, values).Scan(&process, &values) // as PostgreSQL writes them
+	if err != nil || process == c.PgConn().PID() {
+		return err // no pooler is between
+	}
+	var lost int
+	err = c.QueryRow(ctx, countLost, pgx.QueryExecModeExec, names, values).Scan(&lost)
+	if err == nil && lost > 0 {
+		err = errSharedSessions
+	}
+	return err
+}
+
+// checkSessions connects, and returns an error if a pooler serves two connections from one session.
+func checkSessions(ctx context.Context, p *pools, cfg *pgx.ConnConfig) error {
+	err := p.of[General].AcquireFunc(ctx, func(first *pgxpool.Conn) error {
+		var process, other uint32
+		if err := first.QueryRow(ctx, selectProcessID, pgx.QueryExecModeExec).Scan(&process); err != nil || process == first.Conn().PgConn().PID() {
+			return err
+		}
+		second, err := pgx.ConnectConfig(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = second.Close(context.WithoutCancel(ctx)) }()
+		if err := second.QueryRow(ctx, selectProcessID, pgx.QueryExecModeExec).Scan(&other); err != nil {
+			return err
+		}
+		if process == other {
+			return errSharedSessions
+		}
+		return nil
+	})
+	return translate(err)
+}
