@@ -3,6 +3,7 @@ package apiv1_test
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,7 @@ func check[T, W any](t *testing.T, spell func(T) W) {
 	each(reflect.TypeFor[T](), func(name string, path []int) {
 		less := full
 		reflect.ValueOf(&less).Elem().FieldByIndex(path).SetZero()
+		wantLists(t, name, reflect.ValueOf(spell(less)))
 		switch shown := encode(less) != whole; {
 		case name == "Event.Data" && reflect.TypeFor[T]() == reflect.TypeFor[tasker.Emission](): // a list would be too large with it
 		case !shown && hidden[name] == "":
@@ -94,6 +96,34 @@ func check[T, W any](t *testing.T, spell func(T) W) {
 			t.Errorf("%T has %s: take it out of hidden", spell(full), name)
 		}
 	})
+}
+
+// wantLists fails the test when a list of a wire type would be null without the field, and the
+// OpenAPI document does not allow it.
+func wantLists(t *testing.T, without string, v reflect.Value) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			wantLists(t, without, v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			wantLists(t, without, v.Index(i))
+		}
+	case reflect.Struct:
+		for field, value := range v.Fields() {
+			kind, tag := value.Kind(), field.Tag
+			if (kind == reflect.Slice || kind == reflect.Map) && value.IsNil() && field.Type != reflect.TypeFor[json.RawMessage]() &&
+				!strings.Contains(tag.Get("json"), "omit") && tag.Get("nullable") == "" {
+				t.Errorf("%s.%s is null without %s: send an empty list, or allow null", v.Type(), field.Name, without)
+			}
+			if field.IsExported() {
+				wantLists(t, without, value)
+			}
+		}
+	default:
+	}
 }
 
 // each calls f for the fields of a struct and of those that it embeds or contains.

@@ -171,7 +171,7 @@ type Limit struct {
 	InProgress    int64     `json:"in_progress" doc:"Places that are taken, of all keys: a step in progress takes one, or as many as its template says. Counting stops at 10000 steps."`
 	Waiting       int64     `json:"waiting" doc:"Steps that wait for the limit; counting stops at 10000."`
 
-	Keys []LimitKey `json:"keys" doc:"With keys=true: those for which most steps wait first, at most 100. Otherwise null."`
+	Keys []LimitKey `json:"keys" nullable:"true" doc:"With keys=true: those for which most steps wait first, at most 100. Otherwise null."`
 }
 
 // LimitList is a page of limits, by namespace, kind and name.

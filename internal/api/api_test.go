@@ -3,11 +3,13 @@ package api_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,7 +23,16 @@ import (
 	"tasker.example/tasker/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	code := pgtest.Run(m)
+	if f := flag.Lookup("test.run"); code == 0 && f.Value.String() == "" {
+		for _, route := range published().unchecked() {
+			fmt.Println("no test has an answer of", route, "checked against the OpenAPI document")
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
 
 // A harness is the API with a real engine on a database of its own.
 type harness struct {
@@ -52,6 +63,8 @@ func serve(t *testing.T, e *enginetest.Harness, change ...func(*api.Options)) *h
 	stopping, h.stop = context.WithCancel(t.Context())
 	h.server = httptest.NewServer(h.WithCases(api.New(stopping, o)))
 	t.Cleanup(h.server.Close)
+	client := h.server.Client()
+	client.Transport = contract{t, client.Transport}
 	return h
 }
 

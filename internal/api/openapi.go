@@ -43,11 +43,14 @@ type description struct {
 
 // described is the description of all servers: they have the same routes.
 var described = sync.OnceValue(func() *description {
-	d := &description{registry: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer), bodies: map[string]*huma.Schema{}}
+	d := &description{registry: huma.NewMapRegistry(schemaPrefix, huma.DefaultSchemaNamer), bodies: map[string]*huma.Schema{}}
 	d.document = d.describe((&server{}).routes())
 	d.claim = d.registry.Schema(reflect.TypeFor[apiv1.ClaimSteps](), true, "")
 	return d
 })
+
+// schemaPrefix begins each reference to a schema of the document.
+const schemaPrefix = "#/components/schemas/"
 
 // describe writes the OpenAPI document, and keeps the schemas of bodies.
 func (d *description) describe(routes []*route) []byte {
@@ -66,6 +69,7 @@ func (d *description) describe(routes []*route) []byte {
 	}) {
 		doc.AddOperation(d.operation(rt, failure))
 	}
+	d.allowNullPointers()
 	plain, err := doc.MarshalJSON()
 	if err != nil {
 		panic(fmt.Sprintf("describe the API: %v", err))
@@ -160,17 +164,8 @@ func (d *description) allowNulls(schema *huma.Schema, seen map[*huma.Schema]bool
 	seen[schema] = true
 	for name, property := range schema.Properties {
 		d.allowNulls(property, seen)
-		switch {
-		case slices.Contains(schema.Required, name) || property.Nullable || len(property.AnyOf) > 0:
-		case property.Ref != "":
-			schema.Properties[name] = &huma.Schema{
-				Description: property.Description, AnyOf: []*huma.Schema{{Ref: property.Ref}, {Type: "null"}},
-			}
-		case property.Type != "":
-			property.Nullable = true
-			if len(property.Enum) > 0 {
-				property.Enum = append(property.Enum, nil)
-			}
+		if !slices.Contains(schema.Required, name) {
+			allowNull(schema, name)
 		}
 	}
 	if schema.Items != nil {
@@ -178,6 +173,36 @@ func (d *description) allowNulls(schema *huma.Schema, seen map[*huma.Schema]bool
 	}
 	for _, one := range schema.OneOf {
 		d.allowNulls(one, seen)
+	}
+}
+
+// allowNullPointers lets each property be null that is sent as null where there is no value:
+// pointers that have no omitempty.
+func (d *description) allowNullPointers() {
+	for name, schema := range d.registry.Map() {
+		for _, f := range reflect.VisibleFields(d.registry.TypeFromRef(schemaPrefix + name)) {
+			property, omitted, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if f.Type.Kind() == reflect.Pointer && omitted == "" {
+				allowNull(schema, property)
+			}
+		}
+	}
+}
+
+// allowNull lets a property be null, in its type as in its list of values.
+func allowNull(schema *huma.Schema, name string) {
+	property := schema.Properties[name]
+	switch {
+	case property == nil || len(property.AnyOf) > 0:
+	case property.Ref != "":
+		schema.Properties[name] = &huma.Schema{
+			Description: property.Description, AnyOf: []*huma.Schema{{Ref: property.Ref}, {Type: "null"}},
+		}
+	case property.Type != "":
+		property.Nullable = true
+		if len(property.Enum) > 0 && !slices.Contains(property.Enum, nil) {
+			property.Enum = append(property.Enum, nil)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"go/ast"
@@ -26,17 +27,16 @@ var update = flag.Bool("update", false, "write testdata/openapi.json")
 
 const golden = "testdata/openapi.json"
 
-func document(t *testing.T) []byte {
-	t.Helper()
+func document() []byte {
 	w := httptest.NewRecorder()
-	api.New(t.Context(), api.Options{}).ServeHTTP(w, httptest.NewRequest("GET", "/api-docs/openapi.json", nil))
+	api.New(context.Background(), api.Options{}).ServeHTTP(w, httptest.NewRequest("GET", "/api-docs/openapi.json", nil))
 	return w.Body.Bytes()
 }
 
 // The document is the contract: a change of it shows in review.
 func TestOpenAPIDocument(t *testing.T) {
 	t.Parallel()
-	got := document(t)
+	got := document()
 	if *update {
 		if err := os.WriteFile(golden, got, 0o644); err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestEveryRouteIsInTheDocumentation(t *testing.T) {
 	var doc struct {
 		Paths map[string]map[string]any
 	}
-	if err := json.Unmarshal(document(t), &doc); err != nil {
+	if err := json.Unmarshal(document(), &doc); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile("../../docs/api.md")
@@ -87,7 +87,7 @@ func TestOpenAPISaysWhoMayCall(t *testing.T) {
 			SecuritySchemes map[string]struct{ Type, Scheme string }
 		}
 	}
-	if err := json.Unmarshal(document(t), &doc); err != nil {
+	if err := json.Unmarshal(document(), &doc); err != nil {
 		t.Fatal(err)
 	}
 	scheme := doc.Components.SecuritySchemes["bearer"]
@@ -135,7 +135,7 @@ func TestOpenAPIHasTheWholeWire(t *testing.T) {
 			Schemas map[string]struct{ Properties map[string]any }
 		}
 	}
-	if err := json.Unmarshal(document(t), &doc); err != nil {
+	if err := json.Unmarshal(document(), &doc); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(doc.OpenAPI, "3.1") {

@@ -21,7 +21,7 @@ func (s *server) resultRoutes() []*route {
 			method: "GET", path: taskPath + "/context", id: "getTaskContext", class: overload.Reports, needs: access.ReadPayloads, tag: "tasks",
 			summary: "The context of a task, as it is",
 			about:   "For workers whose claim has context_omitted. The answer is the bare document. A context never changes: the ETag is good for ever.",
-			answers: map[int]any{http.StatusOK: json.RawMessage{}},
+			answers: map[int]any{http.StatusOK: json.RawMessage{}, http.StatusNotModified: nil},
 			serve:   s.taskContext,
 		},
 		{
@@ -29,7 +29,7 @@ func (s *server) resultRoutes() []*route {
 			summary: "The result of a step, as it is",
 			about: "For workers whose claim names results in dependency_result_refs, and for operators. {step} is the step's UUID or its name. " +
 				"The answer is the bare document. A step without a result is NOT_FOUND. A result never changes: the ETag is good for ever.",
-			answers: map[int]any{http.StatusOK: json.RawMessage{}},
+			answers: map[int]any{http.StatusOK: json.RawMessage{}, http.StatusNotModified: nil},
 			serve:   s.stepResult,
 		},
 		{

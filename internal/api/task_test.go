@@ -274,7 +274,7 @@ func TestBodiesMayHaveNullsWhereTheDocumentSaysSo(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(document(t), &doc); err != nil {
+	if err := json.Unmarshal(document(), &doc); err != nil {
 		t.Fatal(err)
 	}
 	for _, body := range []string{"CreateTask", "ClaimSteps", "ReEmit", "UpdateEntry", "Completion", "ResultError", "ReportResults", "ResetForRetry", "RegisterWorker"} {
