@@ -90,7 +90,7 @@ type ReEmitted struct {
 type Sink struct {
 	Sink          string     `json:"sink"`
 	Status        string     `json:"status" enum:"up,failing"`
-	FailingSince  *time.Time `json:"failing_since"`
+	FailingSince  *time.Time `json:"failing_since" doc:"Since an attempt failed, or since an event is due, if it took none for a minute. Null: it works."`
 	LastError     *string    `json:"last_error"`
 	NextTryAt     *time.Time `json:"next_try_at" doc:"Not to be tried before this, because it fails."`
 	LastSuccessAt *time.Time `json:"last_success_at"`

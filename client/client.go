@@ -16,13 +16,13 @@
 package client
 
 import (
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/httpclient"
 )
 
 // The defaults of a [Client].
@@ -30,9 +30,8 @@ const (
 	DefaultTimeout = 30 * time.Second
 	DefaultRetries = 3
 
-	maxAnswer    = 64 << 20 // bytes; a thousand snapshots fit
-	connections  = 64       // kept open to the server
-	dialTimeout  = 5 * time.Second
+	maxAnswer    = 64 << 20        // bytes; a thousand snapshots fit
+	connections  = 64              // kept open to the server
 	pingAfter    = 5 * time.Second // of silence on an HTTP/2 connection; with pingTimeout it is less than the default interval of heartbeats
 	pingTimeout  = 3 * time.Second
 	defaultAgent = "tasker-go-client"
@@ -79,7 +78,7 @@ func New(baseURL string, options ...Option) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		base: base, http: defaultHTTP(), header: http.Header{"User-Agent": {defaultAgent}},
+		base: base, http: httpclient.New(tune), header: http.Header{"User-Agent": {defaultAgent}},
 		timeout: DefaultTimeout, retries: DefaultRetries, maxAnswer: maxAnswer,
 	}
 	for _, o := range options {
@@ -88,6 +87,7 @@ func New(baseURL string, options ...Option) (*Client, error) {
 	if c.fault != nil {
 		return nil, c.fault
 	}
+	c.http = httpclient.Guard(c.http)
 	return c, nil
 }
 
@@ -112,20 +112,8 @@ func parseBase(text string) (*url.URL, error) {
 	return base, nil
 }
 
-// defaultHTTP returns a client that follows no redirect: one would silently turn
-// a POST into a GET.
-func defaultHTTP() *http.Client {
-	return &http.Client{
-		Transport: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
-			ForceAttemptHTTP2:     true,
-			HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
-			MaxIdleConnsPerHost:   connections,
-			IdleConnTimeout:       90 * time.Second,
-			TLSHandshakeTimeout:   10 * time.Second,
-			ExpectContinueTimeout: time.Second,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+// tune adjusts the default transport to many claims at once.
+func tune(t *http.Transport) {
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+	t.MaxIdleConnsPerHost = connections
 }

@@ -23,7 +23,7 @@ func TestAWorkerTakesNoForeignAnswerForAVerdict(t *testing.T) {
 		body   string
 	}
 	answers := []answer{
-		{204, ""}, {200, ""}, {200, page}, {200, "{}"}, {200, "null"}, {200, "[]"}, {200, `{"steps": [{`}, {200, `{"ok": true}`},
+		{101, ""}, {204, ""}, {200, ""}, {200, page}, {200, "{}"}, {200, "null"}, {200, "[]"}, {200, `{"steps": [{`}, {200, `{"ok": true}`},
 		{302, page}, {404, `{"message": "no route"}`}, {404, `{"error": {"message": "no code"}}`}, {400, `{"error": {"code": 400, "message": "x"}}`},
 		{422, `{"error": "text"}`},
 	}
@@ -77,6 +77,29 @@ func TestAWorkerTakesNoForeignAnswerForAVerdict(t *testing.T) {
 	for name, call := range calls {
 		if err := call(t.Context(), c.Backend()); tasker.CodeOf(err) != tasker.NotFound {
 			t.Errorf("%s, refused by the server: %v", name, err)
+		}
+	}
+}
+
+// switchProtocols answers 101 and leaves the connection open until the test has ended.
+func switchProtocols(t *testing.T) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { connection.Close() })
+		fmt.Fprint(connection, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+	}
+}
+
+// The client of a caller is guarded as well as its own.
+func TestSwitchingProtocolsEndsACall(t *testing.T) {
+	for name, o := range map[string][]Option{"own": nil, "of the caller": {WithHTTPClient(&http.Client{Transport: &http.Transport{}})}, "default": {WithHTTPClient(&http.Client{})}} {
+		c := serve(t, switchProtocols(t), o...)
+		if _, err := c.Task(t.Context(), tasker.NewID()); tasker.CodeOf(err) != tasker.Internal || !strings.Contains(err.Error(), "101 Switching Protocols") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

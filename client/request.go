@@ -18,6 +18,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/httpclient"
 	"tasker.example/tasker/internal/loop"
 )
 
@@ -160,6 +161,9 @@ func (c *Client) unreachable(ctx context.Context, err error) *miss {
 	if ctx.Err() != nil {
 		return &miss{err: tasker.Errorf(tasker.Unavailable,
 			"no answer from %s within %s; it may be overloaded, and the request may still be carried out", c.URL(), c.timeout)}
+	}
+	if errors.Is(err, httpclient.ErrSwitched) {
+		return &miss{err: foreign{tasker.Errorf(tasker.Internal, "cannot use the answer of %s: %v; is it a Tasker server?", c.URL(), httpclient.ErrSwitched)}}
 	}
 	cause := err
 	if whole, ok := errors.AsType[*url.Error](err); ok {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/httpclient"
 )
 
 // A muteProxy forwards TCP connections until they are muted: then it takes what is sent on them and
@@ -106,7 +107,7 @@ func TestAConnectionThatFellSilentIsReplaced(t *testing.T) {
 	proxy := newMuteProxy(t, server.Listener.Addr().String())
 
 	c := dial(t, "https://"+proxy.Addr().String(), WithRetries(0))
-	transport := c.http.Transport.(*http.Transport)
+	transport := c.http.Transport.(httpclient.Transport).RoundTripper.(*http.Transport)
 	transport.TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 	if h := transport.HTTP2; h != nil { // the test does not wait as long as workers do
 		h.SendPingTimeout, h.PingTimeout = h.SendPingTimeout/50, h.PingTimeout/50

@@ -94,9 +94,10 @@ func TestWatchOfWhatIsNoFeed(t *testing.T) {
 		code  tasker.Code
 		words string
 	}{
-		"an older server": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, tasker.NotFound, "404"},
-		"a page":          {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, tasker.Internal, "no stream of events"},
-		"never there":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, tasker.Unavailable, "502"},
+		"an older server":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, tasker.NotFound, "404"},
+		"a page":           {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, tasker.Internal, "no stream of events"},
+		"another protocol": {switchProtocols(t), tasker.Internal, "101 Switching Protocols"},
+		"never there":      {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, tasker.Unavailable, "502"},
 		"no JSON": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprint(w, "data: x\n\n")

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/httpclient"
 )
 
 // CallbackPath is where the provider sends browsers back to.
@@ -92,8 +93,10 @@ func New(o Options) (*Provider, error) {
 	}
 	o.SubjectClaim, o.GroupsClaim, o.Audience = cmp.Or(o.SubjectClaim, "sub"), cmp.Or(o.GroupsClaim, "groups"), cmp.Or(o.Audience, o.ClientID)
 	if o.HTTP == nil {
-		o.HTTP = &http.Client{Timeout: AnswerTime}
+		o.HTTP = httpclient.New(nil)
+		o.HTTP.Timeout, o.HTTP.CheckRedirect = AnswerTime, nil
 	}
+	o.HTTP = httpclient.Guard(o.HTTP)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

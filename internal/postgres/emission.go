@@ -302,29 +302,35 @@ func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, n Sin
 }
 
 const sinkStates = `
-SELECT s.sink, s.failing_since, s.last_error, s.last_success_at, s.next_try_at, least(p.pending + m.pending, $2) AS pending, p.oldest_position,
+SELECT s.sink, coalesce(s.failing_since, w.since) AS failing_since,
+    coalesce(s.last_error, CASE WHEN w.since IS NOT NULL THEN 'no attempt to send the oldest event has ended within a minute' END) AS last_error, s.last_success_at, s.next_try_at, least(p.pending + m.pending, $2) AS pending, p.oldest_position,
     least((SELECT o.created_at FROM tasker.outbox o WHERE o.position = p.oldest_position), m.oldest) AS oldest_pending,
     least((SELECT count(*) FROM (SELECT FROM tasker.emissions e WHERE e.sink = s.sink AND e.state = 'set_aside' LIMIT $2) a) + m.set_aside, $2) AS set_aside
 FROM tasker.emission_sinks s
 CROSS JOIN LATERAL (
-    SELECT count(*) AS pending, min(e.position) AS oldest_position
+    SELECT count(*) AS pending, min(e.position) AS oldest_position, (array_agg(e.next_attempt_at ORDER BY e.position))[1] AS due
     FROM (
-        SELECT e.position FROM tasker.emissions e
+        SELECT e.position, e.next_attempt_at FROM tasker.emissions e
         WHERE e.sink = s.sink AND e.state = 'pending' AND e.position > 0
         ORDER BY e.position
         LIMIT $2
     ) e
 ) p
 CROSS JOIN LATERAL (
-    SELECT count(*) AS pending, min(o.created_at) AS oldest,
+    SELECT count(*) AS pending, min(o.created_at) AS oldest, (array_agg(e.next_attempt_at ORDER BY e.position))[1] AS due,
         (SELECT count(*) FROM (SELECT FROM tasker.message_emissions e WHERE e.sink = s.sink AND e.state = 'set_aside' LIMIT $2) a) AS set_aside
-    FROM (SELECT e.position FROM tasker.message_emissions e WHERE e.sink = s.sink AND e.state = 'pending' LIMIT $2) e
+    FROM (SELECT e.position, e.next_attempt_at FROM tasker.message_emissions e WHERE e.sink = s.sink AND e.state = 'pending' ORDER BY e.position LIMIT $2) e
     JOIN tasker.messages o ON o.position = e.position
 ) m
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN greatest(least(p.due, m.due), s.last_success_at) < now() - interval '1 minute' AND least(p.due, m.due) IS NOT NULL
+        THEN greatest(least(p.due, m.due), s.last_success_at) END AS since
+) w
 WHERE s.sink = ANY ($1)
 ORDER BY s.sink`
 
-// SinkStates returns how the sinks are; up to limit events of each are counted.
+// SinkStates returns the state of the sinks. It counts up to limit events of each. A sink also
+// fails when its oldest event has been due for a minute in which it took none.
 func (db *DB) SinkStates(ctx context.Context, sinks []string, limit int) ([]tasker.SinkState, error) {
 	rows, err := collect[tasker.SinkState](ctx, db.pool, sinkStates, sinks, limit)
 	if err != nil {

@@ -94,6 +94,49 @@ func TestABatchOfEventsCostsTheSameWhateverWaits(t *testing.T) {
 	}
 }
 
+// A sink whose attempt does not end fails, although no attempt has failed.
+func TestSinkFailsWhileAnEventIsDue(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		due, success string // how long ago
+		events       string // the table of what is due
+		fails        bool
+	}{
+		"due for long":                   {"2 minutes", "3 minutes", "emissions", true},
+		"due for long, never a success":  {"2 minutes", "", "emissions", true},
+		"a message":                      {"2 minutes", "3 minutes", "message_emissions", true},
+		"due a moment ago":               {"5 seconds", "3 minutes", "emissions", false},
+		"takes others":                   {"2 minutes", "5 seconds", "emissions", false},
+		"to be tried later":              {"-2 minutes", "3 minutes", "emissions", false},
+		"without events for a long time": {"", "3 hours", "emissions", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := openNew(t, Options{})
+			execute(t, db, strings.ReplaceAll(strings.SplitAfter(backlog, "INSERT INTO tasker.emission_sinks (sink) VALUES ('webhook');")[0], "2000", "20"))
+			execute(t, db, `UPDATE tasker.emission_sinks SET last_success_at = now() - nullif($1, '')::interval`, tt.success)
+			if tt.events == "emissions" {
+				execute(t, db, `INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid, next_attempt_at)
+					SELECT 'webhook', position, event_uuid, task_uuid, now() - nullif($1, '')::interval FROM tasker.outbox WHERE $1 <> '' LIMIT 1`, tt.due)
+			} else {
+				execute(t, db, `WITH m AS (
+						INSERT INTO tasker.messages (topic, subject_kind, subject_id, namespaces, data)
+						VALUES ('case.opened', 'incident', tasker.uuid_generate_v7(), '{a}', '{}') RETURNING position, subject_id
+					) INSERT INTO tasker.message_emissions (sink, position, subject_id, next_attempt_at)
+					SELECT 'webhook', position, subject_id, now() - $1::interval FROM m`, tt.due)
+			}
+			states, err := db.SinkStates(t.Context(), []string{"webhook"}, 10)
+			if err != nil || len(states) != 1 {
+				t.Fatalf("%+v, %v", states, err)
+			}
+			s := states[0]
+			if (s.FailingSince != nil) != tt.fails || (s.LastError != nil) != tt.fails {
+				t.Errorf("failing since %v: %v", s.FailingSince, s.LastError)
+			}
+		})
+	}
+}
+
 // settled is the arguments that note the first n pending events as published.
 func settled(n int) string {
 	positions := make([]string, n)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/httpclient"
 )
 
 const (
@@ -199,23 +200,19 @@ func newClient(o WebhookOptions) *http.Client {
 	if o.AllowPrivate {
 		dialer = &net.Dialer{Timeout: o.Timeout}
 	}
-	return &http.Client{
-		Transport: &http.Transport{
-			Proxy:             nil, // it would connect where the guard does not see
-			DialContext:       dialer.DialContext,
-			ForceAttemptHTTP2: true,
-			HTTP2: &http.HTTP2Config{
-				MaxReceiveBufferPerConnection: mostBuffered, MaxReceiveBufferPerStream: mostBuffered,
-				SendPingTimeout: o.Timeout, PingTimeout: o.Timeout,
-			},
-			DisableCompression:     true,      // a small answer must not become a large one
-			TLSHandshakeTimeout:    o.Timeout, // connecting goes on when the event has been given up; the event bounds the rest
-			MaxResponseHeaderBytes: mostHeader,
-			MaxIdleConnsPerHost:    100, // as many as may be at work at once
-			IdleConnTimeout:        time.Minute,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	return httpclient.New(func(t *http.Transport) {
+		t.Proxy = nil // it would connect where the guard does not see
+		t.DialContext = dialer.DialContext
+		t.HTTP2 = &http.HTTP2Config{
+			MaxReceiveBufferPerConnection: mostBuffered, MaxReceiveBufferPerStream: mostBuffered,
+			SendPingTimeout: o.Timeout, PingTimeout: o.Timeout,
+		}
+		t.DisableCompression = true       // a small answer must not become a large one
+		t.TLSHandshakeTimeout = o.Timeout // connecting continues after the deadline of the event
+		t.MaxResponseHeaderBytes = mostHeader
+		t.MaxIdleConnsPerHost = 100 // as many as may be at work at once
+		t.IdleConnTimeout = time.Minute
+	})
 }
 
 // Name is webhook, unless the sink has another.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/httpclient"
 )
 
 // webhookTo returns a sink for a receiver on this machine.
@@ -61,7 +62,7 @@ func receiveTLS(t *testing.T, h2 bool, o WebhookOptions, answer func(http.Respon
 	o.URL = server.URL
 	s := webhookTo(t, o)
 	trusting := server.Client().Transport.(*http.Transport).TLSClientConfig
-	s.(*webhook).client.Transport.(*http.Transport).TLSClientConfig = trusting.Clone()
+	s.(*webhook).client.Transport.(httpclient.Transport).RoundTripper.(*http.Transport).TLSClientConfig = trusting.Clone()
 	return s
 }
 
@@ -391,6 +392,28 @@ func TestAnswersWithoutEnd(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// A receiver that answers 101 and leaves the connection open does not keep a sink of any form.
+func TestSwitchingProtocolsFailsAnEvent(t *testing.T) {
+	noLeaks(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer connection.Close()
+		fmt.Fprint(connection, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+		_, _ = io.Copy(io.Discard, connection) // until the sink closes it
+	}))
+	t.Cleanup(server.Close)
+	for _, form := range Forms() {
+		s := webhookTo(t, WebhookOptions{URL: server.URL, Form: form, Key: "k", Timeout: time.Minute})
+		if err := s.Emit(t.Context(), aMessage(tasker.CaseOpenedTopic)); tasker.CodeOf(err) != tasker.Unavailable || Refused(err) || !strings.Contains(err.Error(), "101 Switching Protocols") {
+			t.Errorf("%s: %v", form, err)
 		}
 	}
 }
