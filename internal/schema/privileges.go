@@ -101,10 +101,10 @@ var serverPrivileges = map[string]string{
 // keys, what may contain what users send, and the free text of people.
 var hiddenFromReader = []string{
 	"answer_links", "api_key_secrets", "case_history.notes", "case_members.error_fingerprint", "case_members.error_message", "case_refinements.literal", "case_refinements.reason",
-	"lease_key", "operator_requests", "sessions", "sign_ins", "redaction", "step_history_transition_id_seq",
+	"lease_key", "map_inputs.omitted", "operator_requests", "sessions", "sign_ins", "redaction", "step_history_transition_id_seq",
 	"deferred_work.last_error", "emission_sinks.last_error", "emissions.last_error", "message_emissions.last_error", "rejected_reports.message",
 	"task_attributes.number_value", "task_attributes.text_value", "task_attributes.time_value", "task_templates.source", "task_templates.retired_reason", "step_history.reason", "task_history.reason", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",
-	"tasks_dlq_history.notes", "workflow_step_transitions.reason",
+	"tasks_dlq_history.notes", "v_dlq_investigation_queue.error_message", "workflow_step_transitions.reason",
 	"human_step_history.assignee", "human_step_history.reason", "human_steps.assignee",
 	"schedule_firings.reason", "schedule_history.reason", "schedules.paused_reason",
 	"debounced_tasks.debounce_key", "unique_tasks.unique_key", "operations.reason", "operations.request_key", "operations.causes", "operation_items.failure_text", "operation_items.failure_cause",
@@ -190,11 +190,11 @@ func (r roles) wanted(parts []part) map[privilege]bool {
 			}
 		case p.View && serverPrivileges[p.Name] == "":
 			add(p, "", r.Server, "SELECT")
-			add(p, "", r.Reader, "SELECT")
+			fallthrough
 		default:
 			list, known := serverPrivileges[p.Name]
 			add(p, "", r.Server, strings.Fields(list)...)
-			if known && p.Open && !slices.Contains(hiddenFromReader, p.Name) && !slices.Contains(hiddenFromReader, p.Name+"."+p.Column) {
+			if (known || p.View) && p.Open && !slices.Contains(hiddenFromReader, p.Name) && !slices.Contains(hiddenFromReader, p.Name+"."+p.Column) {
 				add(p, p.Column, r.Reader, "SELECT")
 			}
 		}

@@ -158,10 +158,11 @@ func TestTheReaderReadsWhatDashboardsShowAndNoPayload(t *testing.T) {
 	p := migrated(t)
 	p.exec(oneEntry)
 	reader := p.as(pgtest.ReaderRole)
-	for _, view := range []string{"v_dlq_dashboard", "v_dlq_investigation_queue", "v_task_staleness_monitoring", "v_task_state_analysis"} {
+	for _, view := range []string{"v_dlq_dashboard", "v_task_staleness_monitoring", "v_task_state_analysis"} {
 		reader.text(`SELECT count(*)::text FROM (SELECT * FROM tasker.` + view + `) v`)
 	}
 	for _, sql := range []string{
+		`SELECT count(error_pattern || assignee)::text FROM tasker.v_dlq_investigation_queue`,
 		`SELECT string_agg(state, '') FROM tasker.tasks`,
 		`SELECT count(*)::text FROM tasker.workflow_steps WHERE state = 'enqueued'`,
 		`SELECT count(*)::text FROM tasker.get_task_staleness(10)`,
@@ -171,23 +172,24 @@ func TestTheReaderReadsWhatDashboardsShowAndNoPayload(t *testing.T) {
 		reader.text(sql)
 	}
 	for sql, want := range map[string]string{
-		`SELECT context FROM tasker.tasks`:                    "permission denied for table tasks",
-		`SELECT * FROM tasker.tasks`:                          "permission denied for table tasks",
-		`SELECT results FROM tasker.workflow_steps`:           "permission denied for table workflow_steps",
-		`SELECT error FROM tasker.workflow_steps`:             "permission denied for table workflow_steps",
-		`SELECT detail FROM tasker.workflow_step_transitions`: "permission denied for view workflow_step_transitions",
-		`SELECT detail FROM tasker.step_history`:              "permission denied for table step_history",
-		`SELECT task_snapshot FROM tasker.tasks_dlq`:          "permission denied for table tasks_dlq",
-		`SELECT resolution_notes FROM tasker.tasks_dlq`:       "permission denied for table tasks_dlq",
-		`SELECT data FROM tasker.outbox`:                      "permission denied for table outbox",
-		`SELECT source FROM tasker.task_templates`:            "permission denied for table task_templates",
-		`SELECT secret FROM tasker.lease_key`:                 "permission denied for table lease_key",
-		`SELECT key FROM tasker.limit_keys`:                   "permission denied for table limit_keys",
-		`SELECT key FROM tasker.task_limits`:                  "permission denied for table task_limits",
+		`SELECT context FROM tasker.tasks`:                                                                  "permission denied for table tasks",
+		`SELECT * FROM tasker.tasks`:                                                                        "permission denied for table tasks",
+		`SELECT results FROM tasker.workflow_steps`:                                                         "permission denied for table workflow_steps",
+		`SELECT error FROM tasker.workflow_steps`:                                                           "permission denied for table workflow_steps",
+		`SELECT detail FROM tasker.workflow_step_transitions`:                                               "permission denied for view workflow_step_transitions",
+		`SELECT detail FROM tasker.step_history`:                                                            "permission denied for table step_history",
+		`SELECT task_snapshot FROM tasker.tasks_dlq`:                                                        "permission denied for table tasks_dlq",
+		`SELECT resolution_notes FROM tasker.tasks_dlq`:                                                     "permission denied for table tasks_dlq",
+		`SELECT error_message FROM tasker.v_dlq_investigation_queue`:                                        "permission denied for view v_dlq_investigation_queue",
+		`SELECT data FROM tasker.outbox`:                                                                    "permission denied for table outbox",
+		`SELECT source FROM tasker.task_templates`:                                                          "permission denied for table task_templates",
+		`SELECT secret FROM tasker.lease_key`:                                                               "permission denied for table lease_key",
+		`SELECT key FROM tasker.limit_keys`:                                                                 "permission denied for table limit_keys",
+		`SELECT key FROM tasker.task_limits`:                                                                "permission denied for table task_limits",
 		`SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks`: "permission denied for function create_dlq_entry",
-		`UPDATE tasker.tasks SET priority = 9`: "permission denied for table tasks",
-		`DELETE FROM tasker.workers`:           "permission denied for table workers",
-		`SELECT FROM tasker.tasks FOR UPDATE`:  "permission denied for table tasks",
+		`UPDATE tasker.tasks SET priority = 9`:                                                              "permission denied for table tasks",
+		`DELETE FROM tasker.workers`:                                                                        "permission denied for table workers",
+		`SELECT FROM tasker.tasks FOR UPDATE`:                                                               "permission denied for table tasks",
 	} {
 		reader.refusedAs(sql, want)
 	}
