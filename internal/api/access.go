@@ -78,10 +78,27 @@ func (x *request) admit() error {
 	if x.ctx, err = rt.rule.Admit(x.ctx, caller.Identity, x.server.namespacesOf, x.id); err != nil {
 		return err
 	}
+	if rt.needs == access.ActAsWorker && x.r.PathValue("worker_uuid") != "" {
+		return x.checkRegistrant()
+	}
 	if namespace := x.r.PathValue("namespace"); namespace != "" {
 		return x.mayUse(namespace)
 	}
 	return nil
+}
+
+// checkRegistrant returns NotFound if another caller has registered the worker of the path. A
+// worker that gets it registers anew, with the key that it has now.
+func (x *request) checkRegistrant() error {
+	id, err := x.id("worker_uuid")
+	if err != nil || x.caller.Subject == "" {
+		return err
+	}
+	w, err := x.server.worker(x.ctx, id)
+	if err != nil || w == nil || w.RegisteredBy == "" || w.RegisteredBy == x.caller.Subject {
+		return err
+	}
+	return tasker.Errorf(tasker.NotFound, "no worker %s", id)
 }
 
 // takeTurn returns when the request may be served. Its body is read before, so that nobody takes a
@@ -116,46 +133,55 @@ func (x *request) auditRefusal(err error) {
 	x.server.auth.AuditRefusal(x.ctx, x.caller.Subject, data)
 }
 
-// namespacesOf is an [access.Finder]. What is found of workers is kept, because it never
-// changes and they ask all the time. A heartbeat may need it, and waits for no flood of requests.
+// namespacesOf is an [access.Finder].
 func (s *server) namespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
 	if kind != access.WorkerKind {
 		return s.db.NamespacesOf(ctx, kind, id)
 	}
+	w, err := s.worker(ctx, id)
+	if w == nil {
+		return nil, err
+	}
+	return w.Namespaces, nil
+}
+
+// worker returns the registration of a worker; nil if there is none. Registrations are cached: they
+// never change, and workers call all the time. A heartbeat may need one, and waits for no flood of requests.
+func (s *server) worker(ctx context.Context, id tasker.ID) (*postgres.WorkerAccess, error) {
 	if known := s.fleet.get(id); known != nil {
 		return known, nil
 	}
-	found, err := s.db.NamespacesOf(postgres.Use(ctx, postgres.Heartbeats), kind, id)
-	if err == nil && found != nil {
+	found, err := s.db.WorkerAccess(postgres.Use(ctx, postgres.Heartbeats), id)
+	if found != nil {
 		s.fleet.put(id, found)
 	}
 	return found, err
 }
 
-// A fleet is the namespaces of workers, by their ids.
+// A fleet is the registrations of workers, by their ids.
 type fleet struct {
 	mu    sync.RWMutex
-	of    map[tasker.ID][]string
+	of    map[tasker.ID]*postgres.WorkerAccess
 	names int // of all of them
 }
 
 // maxFleet bounds the namespaces of the workers that are remembered.
 const maxFleet = 20_000
 
-func (f *fleet) get(id tasker.ID) []string {
+func (f *fleet) get(id tasker.ID) *postgres.WorkerAccess {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.of[id]
 }
 
-func (f *fleet) put(id tasker.ID, namespaces []string) {
+func (f *fleet) put(id tasker.ID, w *postgres.WorkerAccess) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.of == nil || f.names >= maxFleet {
-		f.of, f.names = map[tasker.ID][]string{}, 0
+		f.of, f.names = map[tasker.ID]*postgres.WorkerAccess{}, 0
 	}
-	f.names += len(namespaces)
-	f.of[id] = namespaces
+	f.names += len(w.Namespaces)
+	f.of[id] = w
 }
 
 // mayUse returns why the caller may not do what the route does in a namespace that the

@@ -720,3 +720,50 @@ func TestReadinessToStrangers(t *testing.T) {
 		}
 	}
 }
+
+// Only the key that registered a worker acts as it, also after that key was rotated. For another
+// key the worker does not exist, whatever that key may do in the namespace.
+func TestAWorkerIsBoundToTheKeyThatRegisteredIt(t *testing.T) {
+	t.Parallel()
+	h, a := guarded(t)
+	shop := h.tenant("shop")
+	owner, root := h.bearer("owner", "worker@shop"), h.bearer("root", "admin@*")
+	others := map[string]string{"of the namespace": h.bearer("other", "worker@shop"), "of all namespaces": h.bearer("all", "worker@*")}
+	registered := want[apiv1.RegisteredWorker](h, http.StatusCreated, "POST", "/v1/workers",
+		map[string]any{"name": "w", "namespaces": []string{"shop"}, "handlers": []string{"run"}, "max_concurrency": 5}, owner)
+	path := "/v1/workers/" + registered.WorkerUUID
+	step := want[apiv1.ClaimedSteps](h, http.StatusOK, "POST", path+"/claims", map[string]any{"max": 1}, owner).Steps[0]
+	leases := map[string]any{"leases": []any{leaseOf(step, step.LeaseToken)}}
+	take := map[string]any{"steps": []any{map[string]any{"task_uuid": step.TaskUUID, "step_uuid": step.StepUUID}}}
+	save := leaseOf(step, step.LeaseToken)
+	save["checkpoint"] = map[string]any{"at": 1}
+	for name, other := range others {
+		t.Run(name, func(t *testing.T) {
+			for _, act := range []struct {
+				method, path string
+				body         any
+			}{
+				{"POST", "/claims", map[string]any{"max": 1}},
+				{"POST", "/take", take},
+				{"POST", "/heartbeat", leases},
+				{"POST", "/results", resultOf(step, step.LeaseToken)},
+				{"POST", "/checkpoint", save},
+				{"POST", "/release", leases},
+				{"DELETE", "", nil},
+			} {
+				h.wantError(http.StatusNotFound, "NOT_FOUND", "no worker "+registered.WorkerUUID, act.method, path+act.path, act.body, other)
+			}
+		})
+	}
+	// A worker that a server without authentication registered is bound to no key.
+	want[apiv1.ClaimedSteps](h, http.StatusOK, "POST", shop.at("/v1/workers/{worker_uuid}/claims"), map[string]any{"max": 1}, others["of the namespace"])
+	var key string
+	h.Must(h.Admin().QueryRow(t.Context(), `SELECT key_uuid::text FROM tasker.api_keys WHERE name = 'owner'`).Scan(&key))
+	rotated := want[apiv1.CreatedKey](h, http.StatusOK, "POST", "/v1/keys/"+key+"/rotate", map[string]any{"grace_seconds": 0}, root)
+	a.Look(t.Context())
+	receipt := want[apiv1.ReportAnswer](h, http.StatusOK, "POST", path+"/results", resultOf(step, step.LeaseToken), "Authorization: Bearer "+rotated.Token)
+	if len(receipt.Accepted) != 1 {
+		t.Errorf("the result under the rotated key: %+v", receipt)
+	}
+	want[apiv1.Worker](h, http.StatusOK, "POST", path+"/drain", nil, root)
+}

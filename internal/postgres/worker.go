@@ -81,6 +81,23 @@ func (db *DB) Worker(ctx context.Context, id tasker.ID) (w tasker.WorkerSpec, le
 	return r.WorkerSpec, r.Lease, nil
 }
 
+// WorkerAccess describes who may act as a worker.
+type WorkerAccess struct {
+	Namespaces   []string
+	RegisteredBy string // empty if a server registered it that authenticates nobody
+}
+
+// WorkerAccess returns who may act as a worker; nil if there is no such worker.
+func (db *DB) WorkerAccess(ctx context.Context, id tasker.ID) (*WorkerAccess, error) {
+	w, err := one[WorkerAccess](ctx, db.pool, `
+		SELECT namespaces, coalesce(registered_by, '') AS registered_by
+		FROM tasker.workers WHERE worker_uuid = $1`, id)
+	if err != nil {
+		return nil, fmt.Errorf("read the registration of worker %s: %w", id, err)
+	}
+	return w, nil
+}
+
 // RemoveWorker notes that a worker has left. The error is NotFound when it is not
 // registered or has left before.
 func (db *DB) RemoveWorker(ctx context.Context, id tasker.ID) error {
