@@ -87,7 +87,7 @@ func (s *server) newFound(now func() time.Time) found {
 // server with much to do is ready.
 func (s *server) lookIfReady(ctx context.Context) map[string]finding {
 	ctx = postgres.Use(ctx, postgres.Heartbeats)
-	all := map[string]finding{"database": timed(ctx, s.db.Ping)}
+	all := map[string]finding{"database": timed(ctx, s.db.Writable)}
 	if s.ready != nil {
 		all["server"] = timed(ctx, s.ready)
 	}

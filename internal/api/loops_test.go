@@ -76,6 +76,42 @@ func TestLinesOfUnavailableAreFew(t *testing.T) {
 	}
 }
 
+// A database that refuses writes, such as a standby, is down for readiness and for the metric.
+func TestAReadOnlyDatabaseIsNotReady(t *testing.T) {
+	t.Parallel()
+	place := pgtest.New(t)
+	db, err := postgres.Open(t.Context(), place.URL, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	now := time.Now()
+	server := New(t.Context(), Options{DB: db, Now: func() time.Time { return now }})
+	check := func(status int) {
+		t.Helper()
+		now = now.Add(glanceTime)
+		w := httptest.NewRecorder()
+		server.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/health/ready", http.NoBody))
+		if _, _, err := db.OpenEntries(t.Context()); w.Code != status || (err == nil) != (status == http.StatusOK) {
+			t.Errorf("ready: %d, want %d; the metric: %v", w.Code, status, err)
+		}
+	}
+	check(http.StatusOK)
+	admin := place.Pool(t)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := admin.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)
+	db.Reset()
+	check(http.StatusServiceUnavailable)
+	exec(`SET default_transaction_read_only = off`)
+	exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET default_transaction_read_only', current_database()); END $$`)
+	check(http.StatusOK)
+}
+
 // Whoever asks at the same time, and within a second, shares one look. A look outlives who
 // began it, and no look is older than a second.
 func TestAGlanceIsShared(t *testing.T) {

@@ -78,7 +78,7 @@ func (g *grace) answered(now time.Time) {
 func (e *Engine) graced(expire func(context.Context) (int, error)) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		if !e.grace.over(e.now()) {
-			err := e.db.Ping(ctx)
+			err := e.db.Writable(ctx)
 			if err == nil {
 				e.grace.answered(e.now())
 			}

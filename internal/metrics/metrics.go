@@ -106,7 +106,7 @@ func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, 
 	}
 	observed, err := makeGauges(meter, []gauge{
 		{&m.open, "tasker.dlq.pending_investigations", "Open investigations in the database; the same in every server."},
-		{&m.database, "tasker.database.up", "1 if this server could read its database just now, else 0."},
+		{&m.database, "tasker.database.up", "1 if the database answers this server and accepts writes, else 0."},
 	})
 	if err != nil {
 		return nil, err

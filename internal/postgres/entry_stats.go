@@ -256,8 +256,11 @@ WITH RECURSIVE names AS (
 SELECT array(SELECT namespace FROM names WHERE namespace IS NOT NULL LIMIT $1)`
 
 // OpenEntries counts the open investigations, and lists the namespaces of the
-// templates, as [DB.Namespaces] does.
+// templates, as [DB.Namespaces] does. It returns an error if the database accepts no writes.
 func (db *DB) OpenEntries(ctx context.Context) (pending int64, namespaces []string, err error) {
+	if err := db.Writable(ctx); err != nil {
+		return 0, nil, err
+	}
 	err = db.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'), (`+namespacesWithTemplates+`)`,
 		listedNamespaces).Scan(&pending, &namespaces)
 	if err != nil {

@@ -43,14 +43,14 @@ func TestALaneThatIsFullKeepsNoOtherWaiting(t *testing.T) {
 	}
 	for _, lane := range []Lane{Heartbeats, Work, Creates, Timers} {
 		ctx, cancel := context.WithTimeout(Use(t.Context(), lane), 20*time.Second)
-		if err := db.Ping(ctx); err != nil {
+		if err := db.Writable(ctx); err != nil {
 			t.Errorf("lane %d: %v", lane, err)
 		}
 		cancel()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := db.Ping(ctx); err == nil {
+	if err := db.Writable(ctx); err == nil {
 		t.Error("the lane that is full has a connection left: the test shows nothing")
 	}
 }

@@ -219,9 +219,6 @@ func (db *DB) Close() { db.pool.Close() }
 // opened as needed.
 func (db *DB) Reset() { db.pool.Reset() }
 
-// Ping reports whether the database answers.
-func (db *DB) Ping(ctx context.Context) error { return db.pool.Ping(ctx) }
-
 // Commit writes the smallest thing that has to be on the disk, and nothing that stays: a
 // message in the write-ahead log that nobody reads. What it takes is what a heartbeat takes
 // at least.

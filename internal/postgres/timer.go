@@ -480,8 +480,8 @@ func (db *DB) dueSteps(ctx context.Context, sql string, args ...any) ([]tasker.S
 // canWrite locks no row, which takes the right to write all the same.
 const canWrite = `SELECT FROM tasker.workers WHERE false FOR UPDATE`
 
-// Writable returns nil when the database takes writes, such as the extension of a
-// lease.
+// Writable returns nil if the database answers and accepts writes. A standby and a read-only
+// database answer too, but do not accept them.
 func (db *DB) Writable(ctx context.Context) error {
 	if _, err := db.pool.Exec(ctx, canWrite); err != nil {
 		return fmt.Errorf("ask whether the database takes writes: %w", err)
