@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tasker.example/tasker/internal/config"
@@ -110,14 +111,61 @@ func (l *boundedListener) tell(from netip.Addr) {
 	}
 }
 
-// A boundedConn counts until it is closed.
+// A boundedConn counts until it is closed. Its closing lingers: a client that sends its whole
+// request before it reads would lose the answer if unread bytes reset the connection.
 type boundedConn struct {
 	net.Conn
-	end func()
+	end    func()
+	closed atomic.Bool
 }
 
-// Close closes the connection.
+// The bounds of a connection that lingers.
+const (
+	lingerTime  = 30 * time.Second
+	lingerQuiet = 3 * time.Second // between two pieces of what the client sends
+	lingerBytes = 64 << 20
+)
+
+// Read returns net.ErrClosed after Close.
+func (c *boundedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.closed.Load() {
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+// CloseWrite ends the answers, and lets the client send what it has begun.
+func (c *boundedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// Close closes the connection when the client has closed it, or the bounds are reached. It
+// does not wait for that.
 func (c *boundedConn) Close() error {
-	c.end()
-	return c.Conn.Close()
+	if c.closed.Swap(true) {
+		return net.ErrClosed
+	}
+	if c.CloseWrite() != nil { // the client has gone
+		defer c.end()
+		return c.Conn.Close()
+	}
+	go func() {
+		defer c.end()
+		defer c.Conn.Close()
+		defer time.AfterFunc(lingerTime, func() { _ = c.Conn.Close() }).Stop()
+		piece := make([]byte, 16<<10)
+		for left := lingerBytes; left > 0; {
+			_ = c.SetReadDeadline(time.Now().Add(lingerQuiet))
+			n, err := c.Conn.Read(piece)
+			if err != nil {
+				return
+			}
+			left -= n
+		}
+	}()
+	return nil
 }
