@@ -148,7 +148,17 @@ func (x *request) media() (string, error) {
 
 // requestKey returns the key under which the same request is recognised when it is
 // sent again.
-func (x *request) requestKey() string { return x.r.Header.Get("Idempotency-Key") }
+func (x *request) requestKey() string { return x.r.Header.Get(keyHeader) }
+
+const keyHeader = "Idempotency-Key"
+
+// checkKey refuses a header without a key: its request would not be recognised.
+func (x *request) checkKey() error {
+	if given := x.r.Header.Values(keyHeader); x.route.keyed && (len(given) > 1 || len(given) == 1 && payload.IsBlank(given[0])) {
+		return tasker.Errorf(tasker.Invalid, "invalid header %s: send it once and with a key, or leave it out", keyHeader)
+	}
+	return nil
+}
 
 // id returns a UUID of the path.
 func (x *request) id(name string) (tasker.ID, error) {

@@ -18,6 +18,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/fingerprint"
 	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/version"
 )
@@ -187,13 +188,12 @@ func checkUpdate(u tasker.CaseUpdate, now time.Time) error {
 }
 
 func checkText(name, text string, most int, needed bool) error {
+	wrong := payload.TextFault(text, most)
 	switch {
-	case needed && strings.TrimSpace(text) == "":
+	case needed && payload.IsBlank(text):
 		return tasker.Errorf(tasker.Invalid, "%s is missing", name)
-	case !utf8Text(text):
-		return tasker.Errorf(tasker.Invalid, "invalid %s: must be UTF-8 without NUL", name)
-	case len([]rune(text)) > most:
-		return tasker.Errorf(tasker.Invalid, "invalid %s: %d characters, at most %d", name, len([]rune(text)), most)
+	case wrong != "":
+		return tasker.Errorf(tasker.Invalid, "invalid %s: it %s", name, wrong)
 	}
 	return nil
 }

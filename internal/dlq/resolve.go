@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/lifecycle"
@@ -317,12 +316,12 @@ func checkUpdate(u *tasker.EntryUpdate) error {
 		case f.text == nil && ends:
 			fault(f.path, "is missing: who ends an investigation says what was found")
 		case f.text == nil:
-		case strings.TrimSpace(*f.text) == "":
+		case payload.IsBlank(*f.text):
 			fault(f.path, "is empty")
-		case utf8.RuneCountInString(*f.text) > f.most:
-			fault(f.path, "has %d characters; %d is the limit", utf8.RuneCountInString(*f.text), f.most)
-		case strings.ContainsRune(*f.text, 0) || !utf8.ValidString(*f.text):
-			fault(f.path, "has a NUL or is not valid UTF-8, which cannot be stored")
+		default:
+			if wrong := payload.TextFault(*f.text, f.most); wrong != "" {
+				fault(f.path, "%s", wrong)
+			}
 		}
 	}
 	if wrong := objectFault(u.Metadata); wrong != "" {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/payload"
@@ -45,8 +44,8 @@ func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]
 		if again && n < tries {
 			continue
 		}
-		if errors.Is(err, postgres.ErrUniqueKeyTaken) {
-			err = tasker.Errorf(tasker.Unavailable, "others take and free the unique key at the same time: send the request again")
+		if again {
+			err = &tasker.Error{Code: tasker.Unavailable, Err: err, Message: "other requests use the same idempotency key or unique key, or replace the template, at the same time: send the request again"}
 		}
 		return created, err
 	}
@@ -142,7 +141,7 @@ func (c *creation) addAll(ctx context.Context, requests []tasker.NewTask, holder
 	var keys []postgres.IdempotencyKey
 	for _, r := range requests {
 		k := postgres.IdempotencyKey{Namespace: r.Namespace, Key: r.IdempotencyKey}
-		if textFault(k.Namespace, maxNamespace, true) == "" && textFault(k.Key, maxIdempotencyKey, true) == "" { // else check refuses it
+		if textFault(k.Namespace, maxNamespace, true) == "" && k.Key != "" && textFault(k.Key, maxIdempotencyKey, false) == "" { // else check refuses it
 			keys = append(keys, k)
 		}
 	}
@@ -426,13 +425,8 @@ func check(r tasker.NewTask) (decoded any, contextSize int, err error) {
 
 // textFault says what is wrong with a short text.
 func textFault(s string, most int, needed bool) string {
-	switch {
-	case needed && strings.TrimSpace(s) == "":
+	if needed && payload.IsBlank(s) {
 		return "is missing"
-	case utf8.RuneCountInString(s) > most:
-		return fmt.Sprintf("has %d characters; %d is the limit", utf8.RuneCountInString(s), most)
-	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
-		return "has a NUL or is not valid UTF-8, which cannot be stored"
 	}
-	return ""
+	return payload.TextFault(s, most)
 }

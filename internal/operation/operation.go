@@ -31,6 +31,7 @@ import (
 	"tasker.example/tasker/internal/engine"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/metrics"
+	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/version"
 )
@@ -263,17 +264,14 @@ func complete(p *tasker.OperationPlan) error {
 		path, text string
 		most       int
 	}{{"reason", p.Reason, maxReason}, {"planned_by", p.Actor, maxPerson}} {
-		switch {
-		case strings.TrimSpace(f.text) == "":
+		if wrong := payload.TextFault(f.text, f.most); payload.IsBlank(f.text) {
 			fault(f.path, "is missing")
-		case utf8.RuneCountInString(f.text) > f.most:
-			fault(f.path, "has %d characters; %d is the limit", utf8.RuneCountInString(f.text), f.most)
-		case strings.ContainsRune(f.text, 0) || !utf8.ValidString(f.text):
-			fault(f.path, "has a NUL or is not valid UTF-8, which cannot be stored")
+		} else if wrong != "" {
+			fault(f.path, "%s", wrong)
 		}
 	}
-	if utf8.RuneCountInString(p.RequestKey) > postgres.MaxRequestKey || strings.ContainsRune(p.RequestKey, 0) || !utf8.ValidString(p.RequestKey) {
-		fault("Idempotency-Key", "must be text of at most %d characters", postgres.MaxRequestKey)
+	if wrong := payload.TextFault(p.RequestKey, postgres.MaxRequestKey); wrong != "" {
+		fault("Idempotency-Key", "%s", wrong)
 	}
 	if p.Waves == nil {
 		p.Waves = tasker.DefaultWaves()
@@ -468,7 +466,7 @@ func ended(o *postgres.RunningOperation) error {
 
 // change does something with an operation that is locked, and returns it as it is then.
 func (s *Service) change(ctx context.Context, id tasker.ID, actor string, do func(*postgres.Tx, *postgres.RunningOperation) error) (after tasker.Operation, err error) {
-	if strings.TrimSpace(actor) == "" || utf8.RuneCountInString(actor) > maxPerson || strings.ContainsRune(actor, 0) || !utf8.ValidString(actor) {
+	if payload.IsBlank(actor) || payload.TextFault(actor, maxPerson) != "" {
 		return after, tasker.Errorf(tasker.Invalid, "actor must be text of 1 to %d characters", maxPerson)
 	}
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {

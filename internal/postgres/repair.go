@@ -8,14 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/payload"
 )
 
 // An OperatorRequest is a request of a person under a key that the person chose.
@@ -36,8 +35,8 @@ func (tx *Tx) Once(ctx context.Context, r OperatorRequest) (repeated bool, err e
 	if r.Key == "" {
 		return false, nil
 	}
-	if !utf8.ValidString(r.Key) || strings.ContainsRune(r.Key, 0) || utf8.RuneCountInString(r.Key) > MaxRequestKey {
-		return false, tasker.Errorf(tasker.Invalid, "invalid Idempotency-Key: must be text of at most %d characters", MaxRequestKey)
+	if wrong := payload.TextFault(r.Key, MaxRequestKey); wrong != "" {
+		return false, tasker.Errorf(tasker.Invalid, "invalid Idempotency-Key: it %s", wrong)
 	}
 	doc, err := json.Marshal([]any{r.Action, r.Said})
 	if err != nil {
