@@ -16,6 +16,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/suggest"
 )
 
 // check reads a document once and lists what is wrong with it: what package payload
@@ -187,7 +188,7 @@ func misfit(s *huma.Schema, text string) string {
 		}
 	case s.Format == "date-time":
 		if _, err := time.Parse(time.RFC3339, text); err != nil {
-			return fmt.Sprintf("must be a time such as 2026-01-31T12:00:00Z, not %q", shorten(text))
+			return fmt.Sprintf("must be a time such as 2026-01-31T12:00:00Z, not %q%s", shorten(text), suggest.EscapedPlus(text))
 		}
 	}
 	return ""

@@ -1,7 +1,10 @@
 // Package suggest finds the known word that somebody probably meant.
 package suggest
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // maxWord bounds the words that are compared, which takes time with the square of
 // their length.
@@ -14,6 +17,15 @@ func Ending(word string, known []string) string {
 		return "; did you mean " + near + "?"
 	}
 	return ""
+}
+
+// EscapedPlus ends an error about a time of a query whose + became a blank.
+func EscapedPlus(text string) string {
+	meant := strings.Replace(text, " ", "+", 1)
+	if _, err := time.Parse(time.RFC3339, meant); err != nil {
+		return ""
+	}
+	return "; a + in a query is written %2B: " + strings.Replace(meant, "+", "%2B", 1)
 }
 
 // Nearest returns the known word with the fewest differences from word, or "" when none

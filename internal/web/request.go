@@ -18,6 +18,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/suggest"
 )
 
 // Cookies. No script reads them. SameSite=Lax keeps them out of forms of other sites,
@@ -342,7 +343,7 @@ func (q *query) duration(name string) time.Duration {
 func (q *query) instant(name string) time.Time {
 	at, err := readInstant(q.Get(name))
 	if err != nil {
-		q.refuse(name, "a time such as 2026-01-31T12:00:00Z")
+		q.refuse(name, "a time such as 2026-01-31T12:00:00Z"+suggest.EscapedPlus(q.Get(name)))
 	}
 	return at
 }
