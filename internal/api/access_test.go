@@ -392,8 +392,14 @@ func TestOtherNamespacesDoNotExist(t *testing.T) {
 	}
 	h.wantError(http.StatusForbidden, "FORBIDDEN", "events:resend", "POST", "/v1/dlq/emissions/re-emit", map[string]any{"from_position": 1, "to_position": 9, "actor": "me", "reason": "why"}, reader)
 	worker := h.bearer("worker", "worker@attic")
-	h.wantError(http.StatusNotFound, "NOT_FOUND", "", "POST", "/v1/workers",
-		map[string]any{"name": "w", "namespaces": []string{"attic", "shop"}, "handlers": []string{"run"}, "max_concurrency": 1}, worker)
+	refused := func(other string) string {
+		p := h.wantError(http.StatusForbidden, "FORBIDDEN", "workers:act in namespace "+other, "POST", "/v1/workers",
+			map[string]any{"name": "w", "namespaces": []string{"attic", other}, "handlers": []string{"run"}, "max_concurrency": 1}, worker)
+		return strings.ReplaceAll(p.Error.Message, other, "")
+	}
+	if a, b := refused("shop"), refused("nothing"); a != b {
+		t.Errorf("another namespace is told from none: %s, %s", a, b)
+	}
 	// The stream has the events of its own namespace only.
 	f := h.follow("/v1/dlq/events?from=beginning", reader)
 	if _, e := f.event(); !strings.Contains(string(e.Data), `"attic"`) {

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -560,4 +563,99 @@ func TestDueTimes(t *testing.T) {
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "no task", "PUT", "/v1/tasks/0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f/due", map[string]any{"due_at": at})
 	request["due_at"] = at
 	h.wantError(http.StatusBadRequest, "INVALID", "due_after_seconds", "POST", "/v1/tasks", request)
+}
+
+// A key or a text of a caller without a visible character is refused each time.
+func TestBlankKeysAreRefused(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register(chain)
+	before := h.fingerprint()
+	for _, blank := range []string{" ", "  ", "\t\n", "\u200b", "\u00a0\u2060", "\u3164\ufe0f", "\u00ad"} {
+		for range 2 {
+			for _, field := range []string{"idempotency_key", "correlation_id", "parent_correlation_id"} {
+				task := order(1)
+				task[field] = blank
+				h.wantError(http.StatusBadRequest, "INVALID", field+": is blank", "POST", "/v1/tasks", task)
+				h.wantError(http.StatusBadRequest, "INVALID", field+": is blank", "POST", "/v1/tasks/bulk", []any{order(2), task})
+			}
+			task := order(1)
+			task["unique"] = map[string]any{"key": blank}
+			h.wantError(http.StatusBadRequest, "INVALID", "unique.key", "POST", "/v1/tasks", task)
+		}
+	}
+	if h.fingerprint() != before {
+		t.Error("a refused request changed the database")
+	}
+	body := map[string]any{"act": map[string]any{"type": "reset_for_retry"}, "reason": "r", "planned_by": "ann", "select": map[string]any{"namespace": "shop"}}
+	for _, key := range []string{"", " ", "\u200b"} {
+		h.wantError(http.StatusBadRequest, "INVALID", "Idempotency-Key", "POST", "/v1/operations", body, "Idempotency-Key: "+key)
+	}
+}
+
+func TestTimeOfAQueryWithItsPlus(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	for _, name := range []string{"created_after", "created_before", "due_before"} {
+		h.wantError(http.StatusBadRequest, "INVALID", "%2B: 2026-01-01T00:00:00%2B01:00", "GET", "/v1/tasks?"+name+"=2026-01-01T00:00:00+01:00", nil)
+		want[any](h, http.StatusOK, "GET", "/v1/tasks?"+name+"=2026-01-01T00:00:00%2B01:00", nil)
+	}
+	if p := h.wantError(http.StatusBadRequest, "INVALID", "must be a time", "GET", "/v1/tasks?created_after=x+y", nil); strings.Contains(p.Error.Message, "%2B") {
+		t.Errorf("a text that is no time: %s", p.Error.Message)
+	}
+}
+
+func TestWildcardsAreNotRegistered(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	for _, field := range []string{"handlers", "namespaces"} {
+		for _, name := range []string{"*", "order.*"} {
+			worker := map[string]any{"name": "w", "namespaces": []string{"shop"}, "handlers": []string{"run"}, "max_concurrency": 1}
+			worker[field] = []string{"run", name}
+			h.wantError(http.StatusBadRequest, "INVALID", field+`[1]: \"`+name+`\" has a *, which is no wildcard`, "POST", "/v1/workers", worker)
+		}
+	}
+}
+
+// The curl commands of the documentation work as they are printed.
+func TestCurlOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	bash, err := exec.LookPath("bash")
+	if _, missing := exec.LookPath("curl"); err != nil || missing != nil {
+		t.Skip("bash and curl are needed")
+	}
+	text, err := os.ReadFile("../../docs/templates.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile(`(?m)^curl (?:.*\\\n)*.*$`).FindAllString(string(text), -1)
+	if len(commands) != 1 {
+		t.Fatalf("docs/templates.md has the commands %q: this test knows one", commands)
+	}
+	h := newHarness(t)
+	h.register(waiting)
+	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", map[string]any{"namespace": "shop", "name": "approval"})
+	command := exec.CommandContext(t.Context(), bash, "-c", commands[0])
+	command.Env = append(os.Environ(), "SERVER="+h.server.URL, "TASK="+task.TaskUUID, "KEY=none")
+	out, err := command.Output()
+	if err != nil || !strings.Contains(string(out), `"current_state":"complete"`) {
+		t.Errorf("%s: %v %s", commands[0], err, out)
+	}
+}
+
+// A request that loses to others each time was not decided: it is to be sent again.
+func TestCreationThatLosesEachTimeIsUnavailable(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.register(chain)
+	h.Exec(`CREATE FUNCTION tasker.lose() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = 'unique_violation', CONSTRAINT = TG_ARGV[0]; END $$`)
+	for _, constraint := range []string{"task_idempotency_key_is_unique", "unique_task_has_its_key", "tasks_template_uuid_fkey"} {
+		h.Exec(`CREATE TRIGGER lose BEFORE INSERT ON tasker.tasks FOR EACH ROW EXECUTE FUNCTION tasker.lose('` + constraint + `')`)
+		task := order(1)
+		task["idempotency_key"] = constraint
+		h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", "send the request again", "POST", "/v1/tasks", task)
+		h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", "send the request again", "POST", "/v1/tasks/bulk", []any{task})
+		h.Exec(`DROP TRIGGER lose ON tasker.tasks`)
+	}
 }

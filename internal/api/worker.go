@@ -29,8 +29,8 @@ func (s *server) registerWorker(x *request) error {
 		return err
 	}
 	for _, namespace := range req.Namespaces {
-		if err := x.mayUse(namespace); err != nil {
-			return err
+		if !x.caller.May(x.route.needs, namespace) { // the same answer for one that does not exist
+			return x.caller.Refusal(x.route.needs, namespace)
 		}
 	}
 	r, err := s.engine.RegisterWorker(x.ctx, tasker.WorkerSpec{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,6 +70,9 @@ func checkWorker(w tasker.WorkerSpec) error {
 		}
 		for i, s := range list {
 			text(fmt.Sprintf("%s[%d]", path, i), s, 128, true)
+			if strings.Contains(s, "*") {
+				faults = append(faults, tasker.Fault{Path: fmt.Sprintf("%s[%d]", path, i), Message: fmt.Sprintf("%.100q has a *, which is no wildcard: list each name", s)})
+			}
 		}
 	}
 	text("name", w.Name, 255, true)
