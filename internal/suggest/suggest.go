@@ -22,7 +22,7 @@ func Ending(word string, known []string) string {
 // EscapedPlus ends an error about a time of a query whose + became a blank.
 func EscapedPlus(text string) string {
 	meant := strings.Replace(text, " ", "+", 1)
-	if _, err := time.Parse(time.RFC3339, meant); err != nil {
+	if _, err := time.Parse(time.RFC3339, meant); err != nil || meant == text {
 		return ""
 	}
 	return "; a + in a query is written %2B: " + strings.Replace(meant, "+", "%2B", 1)

@@ -22,3 +22,15 @@ func TestNearestOfALongWord(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestEscapedPlus(t *testing.T) {
+	for text, want := range map[string]string{
+		"2026-01-01T00:00:00 01:00":   "; a + in a query is written %2B: 2026-01-01T00:00:00%2B01:00",
+		"2026-01-01T00:00:00.5 05:30": "; a + in a query is written %2B: 2026-01-01T00:00:00.5%2B05:30",
+		"2026-01-01 00:00:00":         "", "x y": "", "": "", "2026-01-01T00:00:00Z": "",
+	} {
+		if got := EscapedPlus(text); got != want {
+			t.Errorf("EscapedPlus(%q) = %q, want %q", text, got, want)
+		}
+	}
+}

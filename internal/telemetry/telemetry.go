@@ -5,6 +5,8 @@ package telemetry
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,6 +32,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/httpclient"
 	"tasker.example/tasker/internal/metrics"
 )
 
@@ -72,7 +75,11 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	if asked, err := asksForOTLP(); err != nil {
 		return nil, err
 	} else if asked {
-		exporter, err := otlpmetrichttp.New(ctx)
+		sender, err := otlpClient()
+		if err != nil {
+			return nil, err
+		}
+		exporter, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithHTTPClient(sender))
 		if err != nil {
 			return nil, fmt.Errorf("metrics by OTLP: %w", err)
 		}
@@ -221,6 +228,38 @@ func asksForOTLP() (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// otlpClient returns the client that sends metrics, with the timeout and the certificates that
+// the environment names.
+func otlpClient() (*http.Client, error) {
+	timeout, trusted, own := 10*time.Second, (*x509.CertPool)(nil), []tls.Certificate(nil)
+	if text, from := setting("OTEL_EXPORTER_OTLP_TIMEOUT"); text != "" {
+		ms, err := strconv.Atoi(text)
+		if err != nil || ms < 1 {
+			return nil, fmt.Errorf("%s is %q: give milliseconds, such as 10000", from, text)
+		}
+		timeout = time.Duration(ms) * time.Millisecond
+	}
+	if file, from := setting("OTEL_EXPORTER_OTLP_CERTIFICATE"); file != "" {
+		doc, err := os.ReadFile(file)
+		if trusted = x509.NewCertPool(); err != nil || !trusted.AppendCertsFromPEM(doc) {
+			return nil, errors.Join(fmt.Errorf("%s is %q: give a file of PEM certificates", from, file), err)
+		}
+	}
+	file, from := setting("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE")
+	if key, _ := setting("OTEL_EXPORTER_OTLP_CLIENT_KEY"); file != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(file, key)
+		if err != nil {
+			return nil, fmt.Errorf("%s is %q: give the files of a certificate and its key: %w", from, file, err)
+		}
+		own = append(own, pair)
+	}
+	c := httpclient.New(func(t *http.Transport) {
+		t.TLSClientConfig = &tls.Config{RootCAs: trusted, Certificates: own, MinVersion: tls.VersionTLS12}
+	})
+	c.Timeout = timeout
+	return c, nil
 }
 
 // setting returns a variable of the exporter, of which that for metrics wins, and

@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -164,6 +168,29 @@ func TestNobodyReceives(t *testing.T) {
 	}
 }
 
+// A collector that answers 101 and leaves the connection open delays no stop.
+func TestOTLPFailsOnSwitchingProtocols(t *testing.T) {
+	receiver := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { connection.Close() })
+		fmt.Fprint(connection, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+	}))
+	t.Cleanup(receiver.Close)
+	trusted := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(trusted, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: receiver.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.URL)
+	t.Setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", trusted)
+	if err := start(t, 3).Stop(t.Context()); err == nil || !strings.Contains(err.Error(), "101 Switching Protocols") {
+		t.Errorf("metrics are sent with %v", err)
+	}
+}
+
 func TestOTLPSettings(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	for _, tt := range []struct {
@@ -177,6 +204,9 @@ func TestOTLPSettings(t *testing.T) {
 		{"no scheme", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"}, `OTEL_EXPORTER_OTLP_ENDPOINT is "localhost:4318": give a URL`},
 		{"another scheme", map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "ftp://a"}, `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is "ftp://a"`},
 		{"an interval with a unit", map[string]string{"OTEL_METRIC_EXPORT_INTERVAL": "5s"}, `OTEL_METRIC_EXPORT_INTERVAL is "5s": give milliseconds`},
+		{"a timeout with a unit", map[string]string{"OTEL_EXPORTER_OTLP_TIMEOUT": "5s"}, `OTEL_EXPORTER_OTLP_TIMEOUT is "5s": give milliseconds`},
+		{"no certificates", map[string]string{"OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere"}, `OTEL_EXPORTER_OTLP_CERTIFICATE is "/nowhere"`},
+		{"no key", map[string]string{"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/nowhere"}, `OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is "/nowhere"`},
 		{"another exporter", map[string]string{"OTEL_METRICS_EXPORTER": "console"}, `names "console"`},
 		{"Prometheus only", map[string]string{"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_OTLP_ENDPOINT": "localhost"}, ""},
 		{"attributes that are none", map[string]string{"OTEL_METRICS_EXPORTER": "none", "OTEL_RESOURCE_ATTRIBUTES": "a"}, "OTEL_RESOURCE_ATTRIBUTES"},
