@@ -601,7 +601,7 @@ func TestTimeOfAQueryWithItsPlus(t *testing.T) {
 		want[any](h, http.StatusOK, "GET", "/v1/tasks?"+name+"=2026-01-01T00:00:00%2B01:00", nil)
 	}
 	if p := h.wantError(http.StatusBadRequest, "INVALID", "must be a time", "GET", "/v1/tasks?created_after=x+y", nil); strings.Contains(p.Error.Message, "%2B") {
-		t.Errorf("a text that is no time: %s", p.Error.Message)
+		t.Errorf("an invalid time: %s", p.Error.Message)
 	}
 }
 

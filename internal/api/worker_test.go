@@ -213,7 +213,7 @@ func TestOneBadResultDoesNotHoldUpTheOthers(t *testing.T) {
 		t.Fatalf("answer %+v", got)
 	}
 	for i, words := range []string{
-		"results[0].step_uuid: must be a UUID", "results[1]: lease_token", "results[2].lease_token: must be a string, not a number",
+		"results[0].step_uuid: must be a UUID", "results[1]: invalid lease_token", "results[2].lease_token: must be a string, not a number",
 		"results[3].lease_token: is missing",
 		"results[4].success: is missing", "results[5].success: must be true or false, not a number", "results[6].success: the key is there twice",
 		"results[7].result: the key is there twice", "results[8].Result: is not known here", "results[9].colour: is not known here",
