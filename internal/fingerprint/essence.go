@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"tasker.example/tasker/internal/terminal"
 )
 
 // essence returns the part of a message that says what went wrong, as one line of at most
@@ -47,13 +49,12 @@ func printable(s string) string {
 	if clean {
 		return s
 	}
+	s = terminal.Plain(s)
 	var b strings.Builder
 	b.Grow(len(s))
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
 		switch {
-		case r == '\x1b':
-			size = colour(s[i:])
 		case r == '\n':
 			b.WriteByte('\n')
 		case r == utf8.RuneError && size <= 1:
@@ -66,19 +67,6 @@ func printable(s string) string {
 		i += size
 	}
 	return b.String()
-}
-
-// colour returns the length of the terminal's command at the beginning of s.
-func colour(s string) int {
-	if len(s) < 2 || s[1] != '[' {
-		return 1
-	}
-	for i := 2; i < min(len(s), 16); i++ {
-		if s[i] >= '@' && s[i] <= '~' {
-			return i + 1
-		}
-	}
-	return 1
 }
 
 // A lineKind is what a line of a message is.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
+
+	"tasker.example/tasker/internal/terminal"
 )
 
 const ellipsis = "…"
@@ -34,13 +36,13 @@ func TurnsText(r rune) bool { return r >= minBidi && bidi[r] != "" }
 // character that turns the direction of the text after it.
 func MarkBidi(s string) string { return bidiMarks.Replace(s) }
 
-// CleanText returns s as it can be stored and shown: without control characters
-// other than newline and tab, without bytes that are not UTF-8, with the marks of [MarkBidi], and
+// CleanText returns s as it can be stored and shown: without escape sequences of terminals, without control
+// characters other than newline and tab, without bytes that are not UTF-8, with the marks of [MarkBidi], and
 // of at most most bytes, the last of them an ellipsis where something was cut.
 func CleanText(s string, most int) string {
 	var b strings.Builder
 	invalid := false
-	for _, r := range s {
+	for _, r := range terminal.Plain(s) {
 		if (r < 0x20 && r != '\n' && r != '\t') || (0x7f <= r && r < 0xa0) {
 			continue
 		}

@@ -226,7 +226,7 @@ func TestCleanText(t *testing.T) {
 		{"longer", -1, ""},
 		{"", 0, ""},
 		{"éééé", 6, "é…"},
-		{"a\x00b\x1b[31mc\r\nd\te\x7f\u0085f", 100, "ab[31mc\nd\tef"},
+		{"a\x00b\x1b[31mc\r\nd\te\x7f\u0085f", 100, "abc\nd\tef"},
 		{"safe\u202egnp.exe\u2066\u200f", 100, "safe[RLO]gnp.exe[LRI]\u200f"},
 		{"ab\u202e", 6, "ab[…"},
 		{"\xff\xfe\xfda\xff", 100, "\uFFFDa\uFFFD"},

@@ -1,0 +1,99 @@
+// Package terminal removes the commands of terminals, such as colors, from texts.
+package terminal
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// maxParameters bounds the parameters of a control sequence, so that one without an end removes little.
+const maxParameters = 64
+
+// Plain returns s without escape sequences of terminals (ECMA-48): control sequences, titles, links and other
+// strings, and escapes of two bytes, also in their 8-bit forms. Of a string without an end, which is on the same
+// line, only the introducer is removed. Other control characters stay. It takes linear time.
+func Plain(s string) string {
+	var b strings.Builder
+	start := 0
+	for i := 0; i < len(s); {
+		if s[i] < utf8.RuneSelf && s[i] != 0x1b {
+			i++
+			continue
+		}
+		c, size := control(s[i:])
+		if c == 0 {
+			i += size
+			continue
+		}
+		b.WriteString(s[start:i])
+		i += size
+		i += argument(c, s[i:])
+		start = i
+	}
+	if start == 0 {
+		return s
+	}
+	b.WriteString(s[start:])
+	return b.String()
+}
+
+// control returns the control function that s begins with, as the byte behind ESC, and its length. The byte is 0
+// for any other character. The 8-bit form is a character of UTF-8, or a byte that is none.
+func control(s string) (c byte, size int) {
+	r, size := utf8.DecodeRuneInString(s)
+	switch {
+	case r == 0x1b && len(s) > 1 && s[1] >= ' ' && s[1] <= '~':
+		return s[1], 2
+	case r >= 0x80 && r <= 0x9f:
+		return byte(r) - 0x40, size
+	case r == utf8.RuneError && size == 1 && s[0] <= 0x9f:
+		return s[0] - 0x40, size
+	}
+	return 0, size
+}
+
+// argument returns the length of what belongs to the control function c at the beginning of s.
+func argument(c byte, s string) int {
+	switch {
+	case c == '[':
+		return final(s, '@')
+	case c == ']' || c == 'P' || c == 'X' || c == '^' || c == '_':
+		return stringEnd(s)
+	case c < '0': // such as ESC ( B
+		return final(s, '0')
+	}
+	return 0
+}
+
+// final returns the length of the parameters at the beginning of s with the byte that ends them, which is least or
+// above. Where no byte ends them it is that of the parameters, unless there are very many.
+func final(s string, least byte) int {
+	i := 0
+	for i < len(s) && s[i] >= ' ' && s[i] < least {
+		if i++; i > maxParameters {
+			return 0
+		}
+	}
+	if i < len(s) && s[i] >= least && s[i] <= '~' {
+		i++
+	}
+	return i
+}
+
+// stringEnd returns the length of a string with its end, which is BEL or ST, or 0. Another control character
+// breaks it off, so that a text of many introducers takes linear time.
+func stringEnd(s string) int {
+	for i := 0; i < len(s); {
+		switch c, size := control(s[i:]); {
+		case s[i] == 0x07:
+			return i + 1
+		case c == '\\':
+			return i + size
+		case c != 0 || s[i] < ' ' && s[i] != '\t':
+			return 0
+		default:
+			i += size
+		}
+	}
+	return 0
+}
