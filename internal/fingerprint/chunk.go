@@ -209,7 +209,14 @@ func (s *scanner) part(w string, i, end int) int {
 	case i > 0 && w[i-1] == '@' && len(p) >= 5 && run(p, 0, isHex) == len(p) && s.apply(shapeHex, p, 0): // of an object
 	case digits == len(p):
 		s.applyOr(shapePart, p, 0)
-	case letters < len(p) && strings.ContainsFunc(p, func(r rune) bool { return r >= utf8.RuneSelf }) && strings.ContainsAny(p, "0123456789") && s.apply(shapeRandom, p, 0):
+	case letters < len(p) && strings.ContainsFunc(p, func(r rune) bool { return r >= utf8.RuneSelf }) && strings.ContainsAny(p, "0123456789"):
+		if k := strings.IndexAny(p, "0123456789"); k > 0 && run(p, k, isDigit) == len(p) { // Größe17
+			s.out = append(s.out, p[:k]...)
+			s.push(s.set.bits(p[:k]))
+			s.applyOr(shapePart, p[k:], 0)
+		} else {
+			s.applyOr(shapeRandom, p, 0)
+		}
 	case letters == 5 && len(p) == 5 && i > 0 && w[i-1] == '-' && strings.ContainsAny(w[:i], "0123456789") && !strings.ContainsAny(p, "aeiouAEIOU") && s.apply(shapeRandom, p, 0): // of a pod
 	case letters == len(p) || p[0] >= 0x80:
 		if len(p) >= 8 && run(p, 0, isHex) == len(p) && s.apply(shapeHex, p, 0) || len(p) >= 7 && len(w) > len(p) && scrambled(p) && s.apply(shapeRandom, p, 0) {
@@ -323,6 +330,15 @@ func (set *ruleSet) machineRun(w string, i int) int {
 	return end
 }
 
+// base62 reports whether a text of letters and digits was made by a machine, where an id is expected: it has at least
+// ten of them, small and capital letters, and a digit or many changes of case.
+func base62(p string) bool {
+	if len(p) < 10 || run(p, 0, func(c byte) bool { return isLetter(c) || isDigit(c) }) < len(p) || p == strings.ToLower(p) || p == strings.ToUpper(p) {
+		return false
+	}
+	return strings.ContainsAny(p, "0123456789") || scrambled(p)
+}
+
 // ownID reports whether w is an id with the kind of thing before it, such as order-4711,
 // SKU-00871 or INV-2026-17. At the beginning of a text PAY-1002: may be the code of an
 // error.
@@ -336,11 +352,14 @@ func (set *ruleSet) ownID(w string, first bool, after byte) bool {
 	if bits&(set.glued|set.wordy|set.standards) != 0 || !kind && (head > 5 || !allUpper(w[:head]) && head > 1 || !isUpper(w[0])) {
 		return false
 	}
+	if (bits|set.words[w[:head]])&(set.prefixes|set.entity) != 0 && base62(w[head+1:]) {
+		return true
+	}
 	digits := 0
 	for i := head + 1; i < len(w); {
 		end := run(w, i, isWord)
 		p := w[i:end]
-		if run(p, 0, isLetter) == len(p) && len(p) > 2 || strings.IndexByte("-_/", byteAt(w+"-", end)) < 0 {
+		if run(p, 0, isLetter) == len(p) && len(p) > 2 || end < len(w) && strings.IndexByte("-_/", w[end]) < 0 {
 			return false
 		}
 		digits += run(p, 0, isDigit)

@@ -8,39 +8,56 @@ import (
 	"tasker.example/tasker/internal/terminal"
 )
 
-// essence returns the part of a message that says what went wrong, as one line of at most
-// [maxEssence] bytes: without frames of stacks and hints, and with the causes that stand
-// behind them.
-func essence(message string) string {
-	if len(message) > maxRead {
-		half := maxRead / 2
-		message = message[:half] + "\n" + message[len(message)-half:]
-	}
-	if strings.IndexByte(message, '\n') < 0 {
-		return ends(printable(message))
-	}
+// essence returns the part of a message that says what went wrong, as one line: without frames of stacks and hints,
+// and with the causes that stand behind them. Of a very long one it returns the middle by itself.
+func essence(message string) (text, middle string) {
 	message = printable(message)
-	kept := essentialLines(message)
-	if len(kept) == 0 {
-		return ends(strings.Join(strings.Fields(message), " "))
+	if strings.IndexByte(message, '\n') >= 0 {
+		if kept, _ := essentialLines(message); len(kept) > 0 {
+			message = strings.Join(kept, "\n")
+		} else {
+			message = strings.Join(strings.Fields(message), " ")
+		}
 	}
-	return ends(strings.Join(kept, "\n"))
+	const half = maxEssence / 2
+	if len(message) <= maxEssence {
+		return message, ""
+	}
+	return strings.ToValidUTF8(message[:half], "") + cutMark + strings.ToValidUTF8(message[len(message)-half:], ""), message[half : len(message)-half]
 }
 
 // cutMark stands where a long line lost its middle.
 const cutMark = " … "
 
-// ends returns s, or its beginning and its end if it is too long.
-func ends(s string) string {
-	if len(s) <= maxEssence {
-		return s
+// wordsOf returns the words of a text that have no digits.
+func wordsOf(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		end := run(text, i, isWord)
+		if end > i && !strings.ContainsAny(text[i:end], "0123456789") {
+			b.WriteString(text[i:end])
+			b.WriteByte(' ')
+		}
+		i = max(end, i+1)
 	}
-	const head = maxEssence * 5 / 8
-	return strings.ToValidUTF8(s[:head], "") + cutMark + strings.ToValidUTF8(s[len(s)-(maxEssence-head-6):], "")
+	return b.String()
 }
 
-// printable returns s as valid UTF-8 without control characters, colours of terminals and
-// marks that turn text around. Lines stay.
+// Headline returns the line of a message that names the error, of at most so many characters: of a traceback of Python
+// the line behind it, of an exception of Java its last cause, otherwise the first line that is no frame of a stack.
+func Headline(message string, most int) string {
+	text, _ := unmarked(message)
+	text = printable(text)
+	lines, headline := essentialLines(text)
+	if len(lines) > 0 {
+		text = lines[headline]
+	}
+	return cut(strings.Join(strings.Fields(unjoined(text)), " "), most)
+}
+
+// printable returns s as valid UTF-8 without control characters, escape sequences of terminals and marks that turn
+// text around. Digits and Latin letters of other widths become ASCII, and a [joint] stands where a script that is
+// written without spaces meets another. Lines stay.
 func printable(s string) string {
 	clean := true
 	for i := 0; i < len(s) && clean; i++ {
@@ -52,21 +69,89 @@ func printable(s string) string {
 	s = terminal.Plain(s)
 	var b strings.Builder
 	b.Grow(len(s))
-	for i := 0; i < len(s); {
-		r, size := utf8.DecodeRuneInString(s[i:])
+	before := noWord
+	for i, size := 0, 0; i < len(s); i += size {
+		var r rune
+		r, size = utf8.DecodeRuneInString(s[i:])
+		r = narrow(r)
 		switch {
 		case r == '\n':
+			before = noWord
 			b.WriteByte('\n')
 		case r == utf8.RuneError && size <= 1:
 		case unicode.IsSpace(r):
+			before = noWord
 			b.WriteByte(' ')
 		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
 		default:
+			after := scriptOf(r, before)
+			if before != noWord && after != noWord && before != after && joints[before]+joints[after] > 1 {
+				b.WriteByte(joint)
+			}
+			before = after
 			b.WriteRune(r)
 		}
-		i += size
 	}
 	return b.String()
+}
+
+// joint stands between two scripts in a text that is read, and is in no pattern.
+const joint = '\x1f'
+
+// A script is how the letters around a character are written.
+type script int
+
+const (
+	noWord script = iota
+	latin
+	digit
+	spaced   // other letters of words with spaces between them
+	unspaced // letters of scripts without spaces, such as Chinese
+	wideMark // punctuation of those scripts
+)
+
+// joints says between which scripts a [joint] stands: those whose numbers add up to more than 1.
+var joints = [...]int{latin: 0, digit: 1, spaced: 1, unspaced: 2, wideMark: 2}
+
+// narrow returns the ASCII character that r is a variant of, or r: １ and ٣ are digits.
+func narrow(r rune) rune {
+	switch {
+	case r >= 0xff01 && r <= 0xff5e:
+		return r - 0xff01 + '!'
+	case r >= utf8.RuneSelf && unicode.IsDigit(r):
+		zero := r
+		for unicode.IsDigit(zero - 1) {
+			zero--
+		}
+		return '0' + (r-zero)%10
+	}
+	return r
+}
+
+// scriptOf returns the script of a character that stands behind one of script before.
+func scriptOf(r rune, before script) script {
+	switch {
+	case r < utf8.RuneSelf:
+		return [...]script{0: noWord, classDigit: digit, classLower: latin, classUpper: latin}[class[r]]
+	case unicode.IsMark(r) && before != noWord:
+		return before
+	case isUnspaced(r) && unicode.IsLetter(r):
+		return unspaced
+	case isUnspaced(r):
+		return wideMark
+	case !unicode.IsLetter(r):
+		return noWord
+	case r < 0x370 || r == 'μ':
+		return latin
+	}
+	return spaced
+}
+
+// isUnspaced reports whether r is of a script without spaces between words, or one whose numbers stand without
+// spaces: Chinese, Japanese, Korean, Thai, Lao, Tibetan, Burmese and Khmer.
+func isUnspaced(r rune) bool {
+	return r >= 0xe00 && (r <= 0x109f || r >= 0x1100 && r <= 0x11ff || r >= 0x1780 && r <= 0x17ff || r >= 0x2e80 && r <= 0xd7ff ||
+		r >= 0xf900 && r <= 0xfaff || r >= 0xff61 && r <= 0xffdc || r >= 0x20000 && r <= 0x3ffff)
 }
 
 // A lineKind is what a line of a message is.
@@ -80,10 +165,9 @@ const (
 	noiseLine           // hints, statements, marks below them
 )
 
-// essentialLines returns the lines of a message that count. Of a stack those are what
-// stands around it, and the call that failed if nothing else says what did.
-func essentialLines(message string) []string {
-	var kept []string
+// essentialLines returns the lines of a message that count, and the index of the one that names the error. Of a
+// stack those are what stands around it, and the call that failed if nothing else says what did.
+func essentialLines(message string) (kept []string, headline int) {
 	python, traced, skipped, frame := false, false, false, ""
 	for raw := range strings.SplitSeq(message, "\n") {
 		line := strings.TrimSpace(raw)
@@ -104,6 +188,9 @@ func essentialLines(message string) []string {
 			}
 		case kind == headerLine:
 		default:
+			if python || kind == causeLine {
+				headline = len(kept)
+			}
 			python = false
 			kept = append(kept, line)
 		}
@@ -111,7 +198,7 @@ func essentialLines(message string) []string {
 	if frame != "" && len(kept) > 0 && (traced || bare(kept[len(kept)-1])) {
 		kept = append(kept, "at "+frame)
 	}
-	return kept
+	return kept, headline
 }
 
 // bare reports whether the line of an error has nothing but its type, or a fault of the

@@ -15,25 +15,29 @@
 package fingerprint
 
 import (
+	"cmp"
 	"crypto/md5"
 	"encoding/hex"
+	"fmt"
+	"regexp"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
 // Version is the version of the rules. It changes when a text gets another cause than
 // before, and stands beside a stored fingerprint; it is no part of its hash, so that a new
 // version moves only the failures whose texts it treats otherwise.
-const Version = 1
+const Version = 2
 
 // Bounds of what is read and kept.
 const (
-	MaxPattern = 300   // characters of a pattern
-	MaxGiven   = 200   // characters of a handler's own fingerprint
-	maxRead    = 16384 // bytes of a message in which its essence is looked for
-	maxEssence = 2048  // bytes of a message that are normalised
-	maxMasked  = 64    // masks that are listed
-	maxMask    = 80    // bytes of a masked text that are listed
+	MaxPattern = 300     // characters of a pattern
+	MaxGiven   = 200     // characters of a handler's own fingerprint
+	MaxStored  = 8 << 10 // bytes of a message that is stored whole, see [Mark]
+	maxEssence = 1 << 16 // bytes of a message that are normalised; of those between, only words count
+	maxMasked  = 64      // masks that are listed
+	maxMask    = 80      // bytes of a masked text that are listed
 )
 
 // defaultCause stands in a handler's own fingerprint for the computed cause.
@@ -53,6 +57,8 @@ type Cause struct {
 	Pattern string   // the message with placeholders, at most [MaxPattern] characters
 	Rules   []string // ids of the rules that decided, in the order of their first use
 	Masked  []Mask   // what the placeholders stand for, the first of them
+
+	whole string // the pattern before it was cut
 }
 
 // A Mask is a piece of a message that does not count.
@@ -72,9 +78,47 @@ func Normalise(f Failure) Cause {
 }
 
 func (set *ruleSet) normalise(f Failure) Cause {
-	c := set.pattern(f.Message)
-	c.Key = key("failure", normaliseType(f.Type), unlabelled(c.Pattern))
+	message, digest := unmarked(f.Message)
+	c := set.pattern(message)
+	if digest == "" {
+		digest = digestOf(message, c.whole)
+	}
+	c.Key = key("failure", normaliseType(f.Type), digest)
 	return c
+}
+
+// digestOf returns what stands for a message in the key of its cause: its whole pattern, or the hash of that where
+// the message is cut before it is stored.
+func digestOf(message, pattern string) string {
+	if len(message) <= MaxStored {
+		return unlabelled(pattern)
+	}
+	return key(unlabelled(pattern))[:16]
+}
+
+// Mark returns a function that makes the text in the place of the middle of a message, when it is cut to be stored. It
+// has the digest of the whole message, so that the cut message has the same cause.
+func Mark(message string) func(leftOut int) string {
+	digest := sync.OnceValue(func() string {
+		text, digest := unmarked(message)
+		return cmp.Or(digest, key(unlabelled(current().pattern(text).whole))[:16])
+	})
+	return func(leftOut int) string {
+		return fmt.Sprintf("\n[… %d bytes are left out, digest %s …]\n", leftOut, digest())
+	}
+}
+
+var mark = regexp.MustCompile(`\n\[… [0-9]+ bytes are left out(?:, digest ([0-9a-f]{16}))? …\]\n`)
+
+// unmarked returns a message without marks, and the digest of the whole that the last of them has.
+func unmarked(message string) (text, digest string) {
+	if !strings.Contains(message, "\n[… ") {
+		return message, ""
+	}
+	for _, m := range mark.FindAllStringSubmatch(message, -1) {
+		digest = cmp.Or(m[1], digest)
+	}
+	return mark.ReplaceAllLiteralString(message, "\n"), digest
 }
 
 // Given returns the cause that a handler names itself, in place of computed. The text is

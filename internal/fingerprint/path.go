@@ -13,11 +13,13 @@ func (s *scanner) host(i, colon, end int) int {
 		s.parts(w)
 		return colon
 	}
-	if k := strings.IndexByte(w, ':'); k > 0 && run(w, k+1, isDigit) == len(w) || s.set.bits(w[strings.LastIndexByte(w, '.')+1:])&s.set.source != 0 {
+	if k := strings.IndexByte(w, ':'); k > 0 && run(w, k+1, isDigit) == len(w) || s.set.bits(w[strings.LastIndexByte(w, '.')+1:])&(s.set.source|s.set.files) != 0 {
 		if k < 0 {
 			k = len(w)
 		}
-		s.hostname(w[:k])
+		if !s.dataFile(w[:k], i+k) {
+			s.hostname(w[:k])
+		}
 		for k += i; k < end; { // lines and columns
 			s.out = append(s.out, ':')
 			stop := run(s.s, k+1, isDigit)
@@ -80,7 +82,7 @@ func (s *scanner) url(i, colon int) int {
 	end := urlEnd(s.s, colon+3)
 	s.out = append(s.out, s.s[i:colon+3]...)
 	k := colon + 3
-	authority := k + strings.IndexAny(s.s[k:end]+"/", "/?#;")
+	authority := k + until(s.s[k:end], "/?#;")
 	if at := strings.LastIndexByte(s.s[k:authority], '@'); at >= 0 {
 		k += at + 1
 	}
@@ -96,10 +98,10 @@ func (s *scanner) urlPath(i, end int) int {
 	if c := byteAt(s.s, end); c == '?' {
 		end = urlEnd(s.s, end)
 	}
-	path := i + strings.IndexAny(s.s[i:end]+"?", "?#;")
+	path := i + until(s.s[i:end], "?#;")
 	for k := i; k < path; {
 		s.out = append(s.out, '/')
-		stop := k + 1 + strings.IndexByte(s.s[k+1:path]+"/", '/')
+		stop := k + 1 + until(s.s[k+1:path], "/")
 		s.segment(s.s[k+1:stop], stop)
 		k = stop
 	}
@@ -243,7 +245,7 @@ func (s *scanner) path(i, end int) int {
 	}
 	s.home = false
 	for k := 0; k <= len(w); {
-		stop := k + strings.IndexAny(w[k:]+"/", `/\`)
+		stop := k + until(w[k:], `/\`)
 		if stop > k {
 			s.fileSegment(w[k:stop], end)
 		}

@@ -59,7 +59,7 @@ type ruleSet struct {
 	words   map[string]wordSet
 	sets    map[string]wordSet // by the name of the set
 
-	filler, told, weak, plain, months, days, zones, currency, units, sizes, legal, named, glued, tuple, wordy, entity, value, refused, source, files, keptName, noiseKey, urlWord, http, ports, hostWord, numbered, standards, owner, common, sqlstates, counted wordSet
+	filler, told, weak, plain, months, days, zones, currency, units, sizes, legal, named, glued, tuple, wordy, entity, value, refused, source, files, keptName, noiseKey, urlWord, http, ports, hostWord, numbered, standards, owner, common, sqlstates, counted, foreign, vendored, listening, prefixes, portWord, portNamed wordSet
 }
 
 var current = sync.OnceValue(func() *ruleSet {
@@ -141,6 +141,7 @@ func (set *ruleSet) addWords(sets map[string]string) error {
 		"source_file": &set.source, "data_file": &set.files, "kept_name": &set.keptName, "told_weak": &set.weak, "noise_key": &set.noiseKey,
 		"url_word": &set.urlWord, "http": &set.http, "known_port": &set.ports, "host_word": &set.hostWord,
 		"numbered": &set.numbered, "standard": &set.standards, "owner": &set.owner, "common": &set.common, "counted": &set.counted, "known_sqlstate": &set.sqlstates,
+		"foreign": &set.foreign, "vendored": &set.vendored, "listening": &set.listening, "port": &set.portWord, "port_elsewhere": &set.portNamed, "id_prefix": &set.prefixes,
 	} {
 		if *bit = set.sets[name]; *bit == 0 {
 			return fmt.Errorf("the set of words %q is missing", name)

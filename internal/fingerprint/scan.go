@@ -37,6 +37,7 @@ type scanner struct {
 	clause   bool   // what is scanned belongs to a clause that begins with a small letter
 	begun    bool   // a word of the clause was read
 	pairs    int    // how many keys with values stood one behind the other
+	vendored bool   // the text has a word such as SQLSTATE
 	home     bool   // the part of a path before was the folder of homes
 	first    bool   // the clause is the first
 	words    int    // of the clause, so far
@@ -51,11 +52,22 @@ func (s *scanner) afford(bytes int) { s.budget -= bytes }
 
 // pattern normalises a message.
 func (set *ruleSet) pattern(message string) Cause {
-	text := essence(message)
-	s := &scanner{set: set, s: text, out: make([]byte, 0, len(text)+64), masked: make([]Mask, 0, 8), rules: make([]string, 0, 8), fired: make([]bool, len(set.rules)), budget: lookAhead * (len(text) + 64)}
+	text, middle := essence(message)
+	s := &scanner{
+		set: set, s: text, out: make([]byte, 0, len(text)+64), masked: make([]Mask, 0, 8), rules: make([]string, 0, 8),
+		fired: make([]bool, len(set.rules)), budget: lookAhead * (len(text) + 64),
+	}
 	s.scan(0, len(text))
-	return Cause{Pattern: cut(strings.Trim(string(s.out), " "), MaxPattern), Rules: s.rules, Masked: s.masked}
+	c := Cause{Rules: s.rules, Masked: s.masked, whole: strings.Trim(unjoined(string(s.out)), " ")}
+	c.Pattern = cut(c.whole, MaxPattern)
+	if middle != "" {
+		c.whole += key(wordsOf(middle))
+	}
+	return c
 }
+
+// unjoined returns a text without joints.
+func unjoined(s string) string { return strings.ReplaceAll(s, string(joint), "") }
 
 // scan reads the text from i to end.
 func (s *scanner) scan(i, end int) {
@@ -65,6 +77,12 @@ func (s *scanner) scan(i, end int) {
 		c := s.s[i]
 		if c == ' ' || c == '\n' {
 			s.blank(c)
+			i++
+			continue
+		}
+		if c == joint {
+			s.gapped, s.sep = true, 0
+			s.out = append(s.out, joint)
 			i++
 			continue
 		}
@@ -230,7 +248,7 @@ func (s *scanner) address(i, hostEnd, end int) int {
 	high := false
 	if byteAt(s.s, end) == ':' && isDigit(byteAt(s.s, end+1)) {
 		end = run(s.s, end+1, isDigit)
-		high = number(s.s[hostEnd+1:end]) >= 32768
+		high = s.ephemeral(s.s[hostEnd+1 : end])
 	}
 	if end == hostEnd {
 		s.applyOr(shapeIP, s.s[i:end], end)
@@ -261,11 +279,17 @@ func (s *scanner) address(i, hostEnd, end int) int {
 // port reads the number of a port behind a host.
 func (s *scanner) port(i, end int) int {
 	sh := shapePort
-	if number(s.s[i:end]) >= 32768 {
+	if s.ephemeral(s.s[i:end]) {
 		sh = shapePortHigh
 	}
 	s.applyOr(sh, s.s[i:end], end)
 	return end
+}
+
+// ephemeral reports whether a port is one that the system gives out for a connection, and not one that a server
+// listens on.
+func (s *scanner) ephemeral(port string) bool {
+	return number(port) >= 32768 && s.near(window)&s.set.listening == 0
 }
 
 // number returns the value of a short run of digits; a long one is large.
@@ -282,12 +306,15 @@ func number(s string) int {
 
 // bits returns the sets that a word is in, in whichever case it is written.
 func (set *ruleSet) bits(word string) wordSet {
-	if len(word) > maxWord {
+	if len(word) > maxWord && word[len(word)-1] < utf8.RuneSelf {
 		return 0
 	}
 	var lower [maxWord]byte
 	for i := 0; i < len(word); i++ {
 		c := word[i]
+		if c >= utf8.RuneSelf {
+			return set.foreignBits(word)
+		}
 		if isUpper(c) {
 			c += 'a' - 'A'
 		}
@@ -304,9 +331,45 @@ func (set *ruleSet) bits(word string) wordSet {
 	return set.words[string(lower[:n-1])]
 }
 
+// foreignBits is bits for a word with other letters than those of ASCII. Where words have no spaces between them,
+// those count that it ends with.
+func (set *ruleSet) foreignBits(word string) wordSet {
+	word = strings.ToValidUTF8(word[max(0, len(word)-maxWord):], "")
+	lower := strings.ToLower(word)
+	bits := set.words[lower] | set.foreign
+	for i, r := range lower {
+		if i == 0 || !isUnspaced(r) {
+			continue
+		}
+		if b := set.words[lower[i:]]; b&set.filler != 0 {
+			return set.foreignBits(lower[:i]) | b&^set.filler
+		} else {
+			bits |= b
+		}
+	}
+	return bits
+}
+
+// prefixBits returns the sets of the longest word, of a script without spaces, that s begins with, and its length.
+func (set *ruleSet) prefixBits(s string) (bits wordSet, size int) {
+	for i, r := range s[:min(len(s), maxWord)] {
+		if i > 0 && set.words[s[:i]] != 0 {
+			bits, size = set.words[s[:i]], i
+		}
+		if !isUnspaced(r) {
+			return bits, size
+		}
+	}
+	if b := set.words[s]; b != 0 {
+		return b, len(s)
+	}
+	return bits, size
+}
+
 // push adds a word to those before.
 func (s *scanner) push(bits wordSet) {
 	s.gap = 0
+	s.vendored = s.vendored || bits&s.set.vendored != 0
 	if bits&s.set.filler != 0 {
 		s.before[0] |= bits &^ s.set.filler
 		return
@@ -327,13 +390,18 @@ func (s *scanner) near(n int) (bits wordSet) {
 func (s *scanner) following(i int) wordSet {
 	for skipped := 0; i < len(s.s) && skipped < 6; skipped++ {
 		if c := s.s[i]; isLetter(c) {
-			end := run(s.s, i, isLetter)
+			end := run(s.s, i, func(c byte) bool { return isLetter(c) || c >= utf8.RuneSelf })
 			bits := s.set.bits(s.s[i:end])
 			if w := s.s[i:end]; bits == 0 && len(w) > 3 && singular(w) != w && allLower(w) {
 				bits = s.set.counted
 			}
 			return bits
-		} else if isDigit(c) || c >= utf8.RuneSelf || strings.IndexByte("<,;.", c) >= 0 {
+		} else if c >= utf8.RuneSelf {
+			if bits, size := s.set.prefixBits(s.s[i:]); size > 0 {
+				return bits | s.set.foreign
+			}
+			return s.set.bits(s.s[i:run(s.s, i, func(c byte) bool { return isLetter(c) || c >= utf8.RuneSelf })])
+		} else if isDigit(c) || strings.IndexByte("<,;.", c) >= 0 {
 			return 0
 		}
 		i++
@@ -389,7 +457,7 @@ func (s *scanner) fire(r *rule, text string) {
 		return
 	}
 	if len(s.masked) < maxMasked {
-		s.masked = append(s.masked, Mask{Label: r.label, Text: strings.ToValidUTF8(text[:min(len(text), maxMask)], ""), Rule: r.id})
+		s.masked = append(s.masked, Mask{Label: r.label, Text: unjoined(strings.ToValidUTF8(text[:min(len(text), maxMask)], "")), Rule: r.id})
 	}
 	s.write(r.label)
 }

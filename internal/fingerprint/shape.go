@@ -72,6 +72,8 @@ const (
 	shapeData
 	shapeProcess
 	shapeBlob
+	shapeVendor
+	shapeRound
 	shapes
 )
 
@@ -86,7 +88,7 @@ var shapeNames = [shapes]string{
 	shapeHex: "hex", shapeRandom: "random", shapePart: "part", shapeNamed: "named-part", shapeMixed: "mixed-part",
 	shapeSegment: "segment", shapeSlugSegment: "slug-segment", shapeQuery: "query", shapeTemp: "temporary-file", shapeFile: "data-file", shapeSubject: "subject", shapeArgument: "argument", shapeQuotedEmpty: "quoted-empty", shapeRest: "rest", shapeQuotedPath: "quoted-path", shapeSubjectID: "subject-id", shapeQuotedFile: "quoted-file", shapeQuotedRefused: "quoted-refused", shapeLastPart: "last-part", shapeLibrary: "library-code", shapeQuotedLiteral: "quoted-literal", shapeOwnID: "own-id", shapeCapitals: "capitals", shapeBareName: "bare-name", shapeHome: "home-segment", shapeEscaped: "escaped", shapeSQLStateNumber: "sqlstate-number", shapePair: "pair-value", shapeQuotedName: "quoted-name", shapeQuotedData: "quoted-data",
 	shapeQuotedTitle: "quoted-title", shapeQuotedText: "quoted-text", shapeMember: "member", shapeTuple: "tuple", shapeData: "data",
-	shapeProcess: "process", shapeBlob: "blob",
+	shapeProcess: "process", shapeBlob: "blob", shapeVendor: "vendor-code", shapeRound: "round-number",
 }
 
 // labels are the placeholders of patterns.
@@ -140,6 +142,14 @@ func run(s string, i int, ok func(byte) bool) int {
 		i++
 	}
 	return i
+}
+
+// until returns where one of the characters of chars is in s, or its length.
+func until(s, chars string) int {
+	if i := strings.IndexAny(s, chars); i >= 0 {
+		return i
+	}
+	return len(s)
 }
 
 // uuidEnd returns the end of a UUID at i, or 0.

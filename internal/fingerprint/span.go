@@ -157,8 +157,15 @@ func durationEnd(set *ruleSet, s string, i int) int {
 		if byteAt(s, start) == ' ' || byteAt(s, start) == '-' {
 			start++
 		}
+		if byteAt(s, start) == joint {
+			start++
+		}
 		stop := run(s, start, func(c byte) bool { return isLetter(c) || c >= 0x80 })
-		if stop == start || set.bits(s[start:stop])&set.units == 0 {
+		bits := set.bits(s[start:stop])
+		if b, size := set.prefixBits(s[start:stop]); size > 0 {
+			bits, stop = b, start+size
+		}
+		if bits&set.units == 0 {
 			return end
 		}
 		if start > number && stop-start == 1 && s[start] != 's' {

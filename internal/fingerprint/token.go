@@ -111,7 +111,7 @@ func (s *scanner) splitKey(i, end int, classes uint8) (int, uint8, bool) {
 // rest reads a value that was not accepted: the abc of "invalid UUID string: abc". It
 // returns 0 if there is none.
 func (s *scanner) rest(i int) int {
-	if s.gap != ':' || s.before[0]&(s.set.value|s.set.entity) == 0 || s.near(window)&s.set.refused == 0 || !s.gapped {
+	if s.gap != ':' || s.before[0]&(s.set.value|s.set.entity) == 0 || s.near(window)&s.set.refused == 0 || !s.gapped || s.vendored {
 		return 0
 	}
 	end := i
@@ -409,6 +409,14 @@ func (s *scanner) plainNumber(i, end int) int {
 		}
 	}
 	sh := numberShape(text)
+	switch n := number(text); {
+	case sh == shapeCode && s.before[0]&(s.set.portWord|s.set.portNamed) != 0 && s.ephemeral(text):
+		sh = shapePortHigh
+	case sh == shapeLong && n < 1<<30 && n&(n-1) == 0 && s.match(shapeRound, end) != nil:
+		sh = shapeRound
+	case (sh == shapeCode || sh == shapeStatus) && s.vendorCode(i, end) && s.match(shapeVendor, end) != nil:
+		sh = shapeVendor
+	}
 	if len(text) == 5 && s.set.words[text]&s.set.sqlstates != 0 && s.match(shapeSQLStateNumber, end) != nil {
 		sh = shapeSQLStateNumber
 	}
@@ -431,6 +439,18 @@ func (s *scanner) plainNumber(i, end int) int {
 	}
 	s.applyOr(sh, text, end)
 	return end
+}
+
+// vendorCode reports whether a number is the code of a database beside a SQLSTATE or the like, or the first part of
+// an error that Python prints: (1062, "Duplicate entry").
+func (s *scanner) vendorCode(i, end int) bool {
+	if s.gap == '(' && (i == 1 || strings.HasSuffix(s.s[:i], ": (")) && (strings.HasPrefix(s.s[end:], `, "`) || strings.HasPrefix(s.s[end:], ", '")) {
+		return true
+	}
+	if s.gap == 0 && strings.HasSuffix(s.s[:i], "Msg ") && strings.HasPrefix(s.s[end:], ", Level ") { // of SQL Server
+		return true
+	}
+	return s.vendored && s.gap != 0 && strings.IndexByte(":([", s.gap) >= 0
 }
 
 // smtpCode reports whether an enhanced code such as 5.1.1 follows.
