@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"time"
 
@@ -112,16 +113,17 @@ func inspect(f func()) {
 	f()
 }
 
-// The limits of what is stored of a failure; the backend has the same.
+// The limits of what is reported of a failure. The backend stores less of a message, and tells causes apart by all
+// of it that arrives.
 const (
-	maxMessage = 8 << 10
+	maxMessage = 256 << 10
 	maxStack   = 16 << 10
 	maxContext = 64 << 10
 )
 
 // failureOf converts the error of a handler to a failure to report.
 func failureOf(ctx context.Context, err error) *tasker.Failure {
-	f := &tasker.Failure{Message: payload.CleanText(messageOf(err), maxMessage), Type: HandlerError, Retryable: true}
+	f := &tasker.Failure{Message: payload.CutMiddle(payload.CleanText(messageOf(err), math.MaxInt), maxMessage, leftOut), Type: HandlerError, Retryable: true}
 	timeout := false
 	inspect(func() { timeout = errors.Is(err, context.DeadlineExceeded) })
 	switch e := errorIn(err); {
@@ -136,6 +138,8 @@ func failureOf(ctx context.Context, err error) *tasker.Failure {
 	}
 	return f
 }
+
+func leftOut(bytes int) string { return fmt.Sprintf("\n[… %d bytes are left out …]\n", bytes) }
 
 // messageOf returns the text of an error, also of one whose Error method panics, such as a
 // nil pointer in an interface.

@@ -309,9 +309,6 @@ func (x *request) pageOf(count int, more bool) apiv1.Pagination {
 	return apiv1.Pagination{Limit: x.int("limit"), Offset: x.int("offset"), Count: count, HasMore: more}
 }
 
-// maxMalformed is how much of an error that nobody understands is kept.
-const maxMalformed = 8 << 10
-
 // malformedError is the type of a failure whose error is not as the protocol says.
 const malformedError = "malformed_error"
 
@@ -374,7 +371,7 @@ func malformed(e apiv1.ResultError, doc json.RawMessage) *tasker.Failure {
 	f.Type = malformedError
 	f.Context = payload.CleanJSON(doc, payload.Limits{})
 	if f.Message == "" {
-		f.Message = payload.CleanText(string(doc), maxMalformed)
+		f.Message = string(doc)
 	}
 	return f
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -189,6 +190,47 @@ func TestItemsThatFailAlikeAreOneCase(t *testing.T) {
 	got, err := h.Cases.Changes(t.Context(), c.ID)
 	if err != nil || got.Successes != 2 || got.LastSuccess == nil {
 		t.Errorf("%d successes are compared, the last is %+v, %v", got.Successes, got.LastSuccess, err)
+	}
+}
+
+// The cause of a long error may be its end, or stand in the middle that is not stored. What is stored has both ends.
+func TestLongErrorsAreToldApart(t *testing.T) {
+	t.Parallel()
+	frames := strings.Repeat("  File \"/app/billing/charge.py\", line 88, in charge\n    return convert(amount)\n", 300)
+	python := "Traceback (most recent call last):\n" + frames
+	green := strings.Repeat("green blue ", 1000)
+	java := "java.lang.IllegalStateException: cannot settle\n" + strings.Repeat("\tat com.example.Settle.run(Settle.java:88)\n", 300) + "Caused by: java.io.IOException: "
+	h := newHarness(t)
+	tasks := h.stuck(python+"KeyError: 'currency'", python+"RecursionError: maximum recursion depth exceeded", python+"KeyError: 'currency'",
+		green+"disk full "+green, green+"quota exceeded "+green, java+"disk full", java+"broken pipe", java+"disk full",
+		strings.Repeat("red ", 700)+"order 4711 "+strings.Repeat("red ", 700), strings.Repeat("red ", 700)+"order 90210 "+strings.Repeat("red ", 700),
+		strings.Repeat("red ", 700)+"voucher "+strings.Repeat("red ", 700))
+	var names []string
+	for _, c := range h.list(tasker.CaseFilter{}) {
+		names = append(names, c.ErrorPattern)
+	}
+	if len(names) != 8 {
+		t.Errorf("%d cases, want 8: %.80q", len(names), names)
+	}
+	for _, name := range []string{"KeyError: 'currency'", "RecursionError: maximum recursion depth exceeded", "java.io.IOException: disk full", "java.io.IOException: broken pipe"} {
+		if !slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, name) }) {
+			t.Errorf("no case is named after %s: %.80q", name, names)
+		}
+	}
+	steps, err := h.DB.Steps(t.Context(), tasks[1])
+	h.Must(err)
+	if stored := string(steps[0].Error); !strings.Contains(stored, "Traceback (most recent") || !strings.Contains(stored, "RecursionError: maximum recursion depth exceeded\"") ||
+		!strings.Contains(stored, " bytes are left out, digest ") || len(stored) > 9<<10 {
+		t.Errorf("stored are %d bytes: %s", len(stored), stored)
+	}
+	list, _, err := h.DB.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 100})
+	h.Must(err)
+	titles := map[string]int{}
+	for _, e := range list {
+		titles[e.ErrorMessage]++
+	}
+	if titles["KeyError: 'currency'"] != 2 || titles["RecursionError: maximum recursion depth exceeded"] != 1 || titles["Caused by: java.io.IOException: disk full"] != 2 {
+		t.Errorf("the list shows %.80v", titles)
 	}
 }
 

@@ -6,10 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/fingerprint"
 	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/payload"
@@ -225,7 +227,7 @@ func resultBody(result, metadata json.RawMessage) (body json.RawMessage, resultS
 
 // How much of a failure is kept.
 const (
-	maxMessage        = 8 << 10
+	maxMessage        = fingerprint.MaxStored
 	maxType           = 255
 	maxFailureContext = 64 << 10
 
@@ -234,8 +236,9 @@ const (
 
 // failureBody spells a failure as it is stored: cut and cleaned, never refused.
 func failureBody(f tasker.Failure, worker string) (json.RawMessage, error) {
+	whole := payload.CleanText(f.Message, math.MaxInt)
 	body := tasker.StepFailure{
-		Message: payload.CleanText(f.Message, maxMessage), Type: payload.CleanText(f.Type, maxType),
+		Message: payload.CutMiddle(whole, maxMessage, fingerprint.Mark(whole)), Type: payload.CleanText(f.Type, maxType),
 		Retryable: f.Retryable, WorkerUUID: worker, RetryAfter: f.RetryAfter.Milliseconds(), Fingerprint: firstCharacters(payload.CleanText(f.Fingerprint, maxFingerprintBytes), tasker.MaxFingerprint),
 		Context: payload.CleanJSON(f.Context, payload.Limits{Bytes: maxFailureContext}),
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/fingerprint"
 	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -170,7 +171,7 @@ func (v view) problem() string {
 		text = ""
 	}
 	if v.shows.payloads && s.ErrorMessage != "" {
-		text += ": " + strings.Join(strings.Fields(s.ErrorMessage), " ")
+		text += ": " + fingerprint.Headline(s.ErrorMessage, 500)
 	}
 	return text
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/fingerprint"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -192,7 +193,8 @@ func outcomeOf(r postgres.ReleasedStep) *tasker.HoldRelease {
 	case step == tasker.StepComplete && r.ReportedFence != nil && *r.ReportedFence > r.Fence:
 		out.Outcome = tasker.ReleaseSucceeded
 	case r.LastFailureAt != nil && r.LastFailureAt.After(r.ReleasedAt):
-		out.Outcome, out.Failure = tasker.ReleaseFailed, &r.Shown
+		shown := fingerprint.Headline(r.Shown, maxShown)
+		out.Outcome, out.Failure = tasker.ReleaseFailed, &shown
 	case step == "" || step.Done() || step == tasker.StepCancelled:
 		out.Outcome = tasker.ReleaseGone
 	case step == tasker.StepEnqueued && (r.StepFence > r.Fence || r.Elsewhere): // given back without an attempt, or held by another hold

@@ -71,6 +71,7 @@ const (
 	maxWaves  = 20
 	maxWave   = 1000
 	leastTime = time.Minute
+	maxShown  = 300 // characters of the error of a step that failed
 )
 
 // Begin has the steps of a scope held from the moment it returns, in every server. The error

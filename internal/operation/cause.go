@@ -8,6 +8,9 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
+// maxShown is how many characters of an error are shown with an item.
+const maxShown = 300
+
 // causeOf is what failures of one cause have in common, as of cases.
 func causeOf(f postgres.ItemFailure) string {
 	return fingerprint.Normalise(fingerprint.Failure{Type: f.ErrorType, Message: f.ErrorMessage, Given: f.ErrorFingerprint}).Key

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/fingerprint"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -155,7 +156,7 @@ func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 	}
 	failed := i.LastFailureAt != nil && i.LastFailureAt.After(i.ReleasedAt) && !i.AwaitsWorker // which is none of the step
 	if failed && (i.FailedAt == nil || i.LastFailureAt.After(*i.FailedAt)) {
-		moved.Failed, moved.Cause, moved.Text = i.LastFailureAt, causeOf(i.ItemFailure), i.ErrorShown
+		moved.Failed, moved.Cause, moved.Text = i.LastFailureAt, causeOf(i.ItemFailure), fingerprint.Headline(i.ErrorShown, maxShown)
 	}
 	switch {
 	case i.Task == "" || i.Step == "":
@@ -204,7 +205,7 @@ func judgeMade(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 		failure := i.ItemFailure
 		failure.ErrorType = cmp.Or(failure.ErrorType, i.StuckFor)
 		moved.State, moved.Outcome = tasker.ItemFailedAgain, outcomeFailed
-		moved.Failed, moved.Cause, moved.Text = i.StuckAt, causeOf(failure), cmp.Or(i.ErrorShown, i.StuckFor)
+		moved.Failed, moved.Cause, moved.Text = i.StuckAt, causeOf(failure), cmp.Or(fingerprint.Headline(i.ErrorShown, maxShown), i.StuckFor)
 	}
 	return &moved
 }

@@ -75,6 +75,38 @@ func cut(s string, most int) string {
 	return s[:end] + mark
 }
 
+// CutMiddle returns s, or its beginning and its end with a mark between them, of at most most bytes: in many languages
+// the cause of an error is the end of its text. The cuts are at the ends of lines or words if there are any nearby.
+func CutMiddle(s string, most int, mark func(leftOut int) string) string {
+	if len(s) <= most {
+		return s
+	}
+	room := most - len(mark(len(s)))
+	if room <= 0 {
+		return cut(s, most)
+	}
+	head, tail := room/2, len(s)-(room-room/2)
+	for head > 0 && !utf8.RuneStart(s[head]) {
+		head--
+	}
+	for tail < len(s) && !utf8.RuneStart(s[tail]) {
+		tail++
+	}
+	for _, border := range []string{"\n", " "} {
+		if i := strings.LastIndex(s[head-head/4:head], border); i > 0 {
+			head = head - head/4 + i
+			break
+		}
+	}
+	for _, border := range []string{"\n", " "} {
+		if i := strings.Index(s[tail:tail+(len(s)-tail)/4], border); i >= 0 {
+			tail += i + 1
+			break
+		}
+	}
+	return s[:head] + mark(tail-head) + s[tail:]
+}
+
 // textKept is how much of a document that cannot be kept CleanJSON shows.
 const textKept = 2 << 10
 

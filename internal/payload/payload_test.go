@@ -245,6 +245,34 @@ func TestCleanText(t *testing.T) {
 	})
 }
 
+func TestCutMiddle(t *testing.T) {
+	mark := func(leftOut int) string { return fmt.Sprintf("[%d]", leftOut) }
+	for _, tt := range []struct {
+		in   string
+		most int
+		want string
+	}{
+		{"plain", 5, "plain"},
+		{"0123456789abcdef", 11, "012[9]cdef"},
+		{"éééééééééé", 12, "éé[12]éé"},
+		{"one two three four five", 18, "one two[9]ur five"},
+		{"first line\nsecond line\nthird line\nfourth line\nfifth line", 40, "first line\nsecond[24]line\nfifth line"},
+		{"longer", 3, "…"},
+	} {
+		if got := CutMiddle(tt.in, tt.most, mark); got != tt.want {
+			t.Errorf("CutMiddle(%q, %d) = %q, want %q", tt.in, tt.most, got, tt.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		in := rapid.StringOf(rapid.RuneFrom([]rune("abz é\n支"))).Draw(t, "text")
+		most := rapid.IntRange(4, 200).Draw(t, "most")
+		out := CutMiddle(in, most, mark)
+		if len(out) > most || !utf8.ValidString(out) || len(in) <= most && out != in {
+			t.Fatalf("CutMiddle(%q, %d) = %q", in, most, out)
+		}
+	})
+}
+
 // TestKeptDocumentsCanBeStored gives to a real PostgreSQL what Check accepts and
 // what CleanJSON returns, as jsonb, and reads it back.
 func TestKeptDocumentsCanBeStored(t *testing.T) {

@@ -444,7 +444,7 @@ INSERT INTO tasker.case_members (
 )
 SELECT
     d.dlq_entry_uuid, d.namespace, d.dlq_timestamp, d.recovered_at, d.task_name, t.version, coalesce(d.step_name, ''), d.dlq_reason, d.detail_code,
-    left(e.shown ->> 'type', 200), left(e.shown ->> 'message', 2048) || right(substr(e.shown ->> 'message', 2049), 2048),
+    left(e.shown ->> 'type', 200), e.shown ->> 'message',
     left(e.shown ->> 'fingerprint', 200), left(s.error ->> 'worker_uuid', 100), s.last_attempted_at
 FROM (
     SELECT d.*

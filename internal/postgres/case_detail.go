@@ -6,6 +6,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/fingerprint"
 )
 
 const selectCaseFingerprints = `
@@ -142,6 +143,7 @@ func (db *DB) CaseDetail(ctx context.Context, id tasker.ID) (d tasker.CaseDetail
 	}
 	access.HideCaseHistory(ctx, d.Namespace, d.History)
 	for i := range d.Samples {
+		d.Samples[i].ErrorMessage = fingerprint.Headline(d.Samples[i].ErrorMessage, maxShownError)
 		access.HidePattern(ctx, d.Namespace, &d.Samples[i].ErrorMessage)
 	}
 	return d, nil

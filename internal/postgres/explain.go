@@ -95,7 +95,7 @@ SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.s
     coalesce(s.handler, '') AS handler, coalesce(s.priority, 0) AS priority, coalesce(s.state, '') AS step_state, coalesce(s.state_since, now()) AS step_since, s.parent_uuids,
     coalesce(s.parents_open, 0) AS parents_open, s.decide_at, s.decided_at, coalesce(s.skip_reason, '') AS skip_reason, s.wait_until, CASE WHEN s.step_type = 'external' THEN (SELECT h.assignee FROM tasker.human_steps h WHERE h.task_uuid = s.task_uuid AND h.step_uuid = s.step_uuid) END AS assignee, s.child_task_uuid AS child_uuid, t.parent_task_uuid AS parent_uuid, coalesce(s.attempts, 0) AS attempts, coalesce(s.max_attempts, 0) AS max_attempts,
     s.lease_expires_at, s.timeout_at, s.next_retry_at, s.last_attempted_at, s.expires_at, s.awaits_worker_since, coalesce(s.error_type, '') AS error_type,
-    coalesce(CASE WHEN s.place <= $6 AND s.state = 'error' THEN left(tasker.redact_error(s.error) ->> 'message', 500) END, '') AS error_message,
+    coalesce(CASE WHEN s.place <= $6 AND s.state = 'error' THEN tasker.redact_error(s.error) ->> 'message' END, '') AS error_message,
     CASE WHEN s.step_type = 'external' AND s.state = 'pending' THEN (
         SELECT max(x.completed_at) FROM tasker.workflow_steps x WHERE x.task_uuid = t.task_uuid AND x.step_uuid = ANY (s.parent_uuids)
     ) END AS parents_done_at,

@@ -403,7 +403,7 @@ SELECT r.task_uuid, r.step_uuid, r.wave, r.fence, r.released_at, '' AS outcome, 
         )
     ), false) AS waits,
     ` + itemFailure + `,
-    CASE WHEN s.last_failure_at > r.released_at THEN coalesce(left(tasker.redact_error(s.error) ->> 'message', 300), '') ELSE '' END AS shown
+    CASE WHEN s.last_failure_at > r.released_at THEN coalesce(tasker.redact_error(s.error) ->> 'message', '') ELSE '' END AS shown
 FROM tasker.hold_releases r
 LEFT JOIN tasker.workflow_steps s ON s.task_uuid = r.task_uuid AND s.step_uuid = r.step_uuid
 WHERE r.hold_uuid = $1 AND r.outcome IS NULL`

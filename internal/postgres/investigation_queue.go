@@ -7,12 +7,13 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/fingerprint"
 )
 
 const queueColumns = `dlq_entry_uuid AS entry_uuid, task_uuid, step_uuid, original_state, dlq_reason::text AS reason, detail_code, dlq_timestamp AS at,
     minutes_in_dlq::float8, namespace_name AS namespace, task_name, current_state, time_in_state_minutes::float8,
     priority_score::float8, recovered_at, coalesce(step_name, '') AS step_name, coalesce(error_pattern, '') AS error_pattern, case_key,
-    coalesce(assignee, '') AS assignee, case_id, left(coalesce(error_message, ''), 500) AS error_message, progress`
+    coalesce(assignee, '') AS assignee, case_id, coalesce(error_message, '') AS error_message, progress`
 
 const selectInvestigationQueue = `
 SELECT ` + queueColumns + `
@@ -32,6 +33,9 @@ CROSS JOIN LATERAL (
 ) q
 ORDER BY (recovered_at IS NOT NULL), priority_at, dlq_entry_uuid
 LIMIT $1 OFFSET $2`
+
+// maxShownError is how many characters of an error a list shows.
+const maxShownError = 500
 
 // queueQuery selects a page of the investigation queue, and one more.
 func queueQuery(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (sql string, args []any) {
@@ -74,6 +78,7 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilt
 	}
 	for i := range list {
 		access.HidePattern(ctx, list[i].Namespace, &list[i].ErrorPattern)
+		list[i].ErrorMessage = fingerprint.Headline(list[i].ErrorMessage, maxShownError)
 		access.HidePattern(ctx, list[i].Namespace, &list[i].ErrorMessage)
 	}
 	return list, more, err

@@ -53,7 +53,7 @@ SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.state, coalesce(i.re
     coalesce(t.state, '') AS task, coalesce(t.outcome, '') AS task_outcome, coalesce(s.state, '') AS step, coalesce(s.name, '') AS step_name, s.map_step_uuid IS NOT NULL AS of_map, coalesce(s.step_type <> 'standard', false) AS external,
     coalesce(s.fence, 0) AS fence, s.reported_fence, coalesce(s.attempts, 0) AS attempts, s.last_failure_at, s.next_retry_at IS NOT NULL AS will_retry,
     s.awaits_worker_since IS NOT NULL AS awaits_worker, coalesce((i.made_task IS NOT NULL OR s.state = 'pending') AND ` + writtenOff + `, false) AS written_off, ` + itemFailure + `,
-    CASE WHEN s.last_failure_at > i.released_at THEN coalesce(left(tasker.redact_error(s.error) ->> 'message', 300), '') ELSE '' END AS error_shown,
+    CASE WHEN s.last_failure_at > i.released_at THEN coalesce(tasker.redact_error(s.error) ->> 'message', '') ELSE '' END AS error_shown,
     s.completed_at, s.worker_uuid, coalesce(w.name, '') AS worker_name, coalesce(w.version, '') AS worker_version, d.resolution_status::text AS entry_status,
     i.made_task IS NOT NULL AS made, coalesce(n.dlq_reason::text, '') AS stuck_for, n.dlq_timestamp AS stuck_at
 FROM (`
@@ -184,7 +184,7 @@ type ItemFailure struct {
 	ErrorFingerprint string // the handler's own; empty when it gave none
 }
 
-const itemFailure = `coalesce(s.error ->> 'type', '') AS error_type, coalesce(left(s.error ->> 'message', 16384), '') AS error_message,
+const itemFailure = `coalesce(s.error ->> 'type', '') AS error_type, coalesce(s.error ->> 'message', '') AS error_message,
     coalesce(s.error ->> 'fingerprint', '') AS error_fingerprint`
 
 // Of items that are whole tasks the step is that for which the investigation was opened.
