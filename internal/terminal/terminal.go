@@ -42,7 +42,7 @@ func Plain(s string) string {
 func control(s string) (c byte, size int) {
 	r, size := utf8.DecodeRuneInString(s)
 	switch {
-	case r == 0x1b && len(s) > 1 && s[1] >= ' ' && s[1] <= '~':
+	case r == 0x1b && len(s) > 1 && s[1] >= ' ' && (s[1] < '`' || strings.IndexByte("`cno|}~", s[1]) >= 0): // no others are used
 		return s[1], 2
 	case r >= 0x80 && r <= 0x9f:
 		return byte(r) - 0x40, size

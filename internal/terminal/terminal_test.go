@@ -33,6 +33,7 @@ func TestPlain(t *testing.T) {
 		"a\x1b[31é payment failed":                                                "aé payment failed",
 		"a\x1b[" + strings.Repeat("1", 100) + "m":                                 "a" + strings.Repeat("1", 100) + "m",
 		"a\x1b":               "a\x1b",
+		"a\x1bb\x1bcd":        "a\x1bbd",
 		"a\x1b\nb":            "a\x1b\nb",
 		"a\x00b\x07c\x7f\xff": "a\x00b\x07c\x7f\xff",
 	} {
