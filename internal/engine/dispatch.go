@@ -72,7 +72,7 @@ func (e *Engine) takeNamed(ctx context.Context, c postgres.Claimant, steps []tas
 	if err != nil || !claimed.InTheWay() {
 		return claimed.Steps, err
 	}
-	e.clear(ctx, claimed)
+	e.clear(ctx, c, claimed)
 	if len(claimed.Unmeasured) == 0 {
 		return claimed.Steps, nil
 	}

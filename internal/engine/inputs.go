@@ -62,21 +62,20 @@ func (e *Engine) take(ctx context.Context, c postgres.Claimant, limit int) (all 
 		if !next.InTheWay() {
 			return all, again, nil
 		}
-		e.clear(ctx, next)
+		e.clear(ctx, c, next)
 		if round == claimRounds || len(all) >= limit {
 			return all, again, nil
 		}
 	}
 }
 
-// clear removes what stands in the way of claims. Nothing that goes wrong with it is
-// the claim's failure: claims leave the step alone for a while.
-func (e *Engine) clear(ctx context.Context, h postgres.ClaimResult) {
-	e.aside.rejected(e.now(), h.TooLarge)
-	if len(h.Unmeasured) == 0 {
-		return
+// clear removes the obstacles of claims: it measures inputs, removes rows whose steps are not enqueued, and has steps
+// failed whose inputs are too large. Its errors are not errors of the claim: claims skip the steps for a while.
+func (e *Engine) clear(ctx context.Context, c postgres.Claimant, h postgres.ClaimResult) {
+	n, err := 0, error(nil)
+	if len(h.Unmeasured) > 0 {
+		n, err = e.db.MeasureInputs(ctx, h.Unmeasured, measureTime)
 	}
-	n, err := e.db.MeasureInputs(ctx, h.Unmeasured, measureTime)
 	if err != nil {
 		e.log.ErrorContext(ctx, "the inputs of steps cannot be measured; they are left alone for a while", "steps", len(h.Unmeasured), "err", err)
 		e.aside.leave(e.now(), h.Unmeasured)
@@ -84,6 +83,18 @@ func (e *Engine) clear(ctx context.Context, h postgres.ClaimResult) {
 	if n > 0 {
 		e.log.DebugContext(ctx, "measured the inputs of steps of an older version", "steps", n)
 	}
+	if n == len(h.Unmeasured) && len(h.TooLarge) == 0 {
+		return
+	}
+	removed, err := e.db.RemoveOutdated(ctx, c, slices.Concat(h.Unmeasured, h.TooLarge))
+	if err != nil {
+		e.log.ErrorContext(ctx, "rows of steps that are not enqueued cannot be removed", "err", err)
+	}
+	if removed > 0 {
+		e.log.WarnContext(ctx, "removed rows of the queue whose steps are not enqueued", "rows", removed)
+		return // the steps may have other rows
+	}
+	e.aside.rejected(e.now(), h.TooLarge)
 }
 
 // rejectInputs fails those of the steps for good whose inputs are larger than any

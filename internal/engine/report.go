@@ -74,7 +74,7 @@ func (e *Engine) reportAnd(ctx context.Context, worker tasker.ID, outcomes []tas
 		handing, cancel := handingOut(ctx)
 		defer cancel()
 		if next.InTheWay() {
-			e.clear(handing, next.ClaimResult)
+			e.clear(handing, c.Claimant, next.ClaimResult)
 		}
 		receipt.Next, err = e.assignments(handing, worker, next.Steps)
 	} else {

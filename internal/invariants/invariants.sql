@@ -349,7 +349,7 @@ WHERE r.outcome IS NULL
 GROUP BY r.hold_uuid, r.task_uuid, r.step_uuid
 HAVING count(*) > 1
 UNION ALL
-SELECT 'ready_steps has a step that is not enqueued', r.task_uuid, r.step_uuid::text
+SELECT 'ready_steps has a step that is not enqueued', r.task_uuid, format('%s: the row goes with a claim of handler %s in namespace %s, or at %s', r.step_uuid, r.handler, r.namespace, r.expires_at)
 FROM tasker.ready_steps r
 WHERE NOT EXISTS (
     SELECT FROM tasker.workflow_steps s

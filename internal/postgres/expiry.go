@@ -21,15 +21,24 @@ const aliveSince = `coalesce(least(w.left_at, w.draining_since), 'infinity') > c
 
 // The grace is for the broker, whose queue has the limit of the server: it will never
 // tell of a step whose own limit is shorter.
-const expiredSteps = `
-SELECT s.task_uuid, s.step_uuid
-FROM tasker.ready_steps s
-WHERE s.expires_at <= now() AND (s.expires_at <= now() - $2::interval OR s.queue_ttl_ms < $3)
-  AND NOT EXISTS (
-      SELECT FROM tasker.deferred_work w WHERE w.kind = '` + ExpireStep + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
-  )
-ORDER BY s.expires_at
-LIMIT $1`
+// Outdated rows are deleted: they would come first for ever.
+var expiredSteps = `
+WITH due AS MATERIALIZED (
+    SELECT s.ctid AS ready_row, s.task_uuid, s.step_uuid, s.state_since, s.expires_at
+    FROM tasker.ready_steps s
+    WHERE s.expires_at <= now() AND (s.expires_at <= now() - $2::interval OR s.queue_ttl_ms < $3)
+      AND NOT EXISTS (
+          SELECT FROM tasker.deferred_work w WHERE w.kind = '` + ExpireStep + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
+      )
+    ORDER BY s.expires_at
+    LIMIT $1
+),
+outdated AS MATERIALIZED (SELECT d.* FROM due d WHERE ` + isOutdated("d") + `),
+` + deleteOutdated + `
+SELECT d.task_uuid, d.step_uuid
+FROM due d
+WHERE d.ready_row <> ALL (ARRAY(SELECT o.ready_row FROM outdated o))
+ORDER BY d.expires_at`
 
 // ExpiredSteps returns enqueued steps that no worker took in time, the longest
 // ago first. Those within the grace are left to the broker, unless their own limit is
@@ -96,7 +105,7 @@ CROSS JOIN LATERAL (
     SELECT s.task_uuid, s.step_uuid, s.state_since
     FROM tasker.ready_steps s
     WHERE s.namespace = h.namespace AND s.handler = h.handler AND s.priority = h.priority
-      AND s.state_since <= now() - $2::interval
+      AND s.state_since <= now() - $2::interval AND NOT ` + isOutdated("s") + `
       AND NOT EXISTS (
           SELECT FROM tasker.deferred_work w WHERE w.kind = '` + ExpireUnserved + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
       )

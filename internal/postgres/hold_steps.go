@@ -14,7 +14,7 @@ import (
 const heldColumns = `namespace, handler, priority, state_since, step_uuid, task_uuid, queue_ttl_ms, inputs_bytes`
 
 // putAside is a part of a statement that moves the rows of the part due from ready_steps to
-// held_steps. A step that was held before, and whose row is outdated, is held anew.
+// held_steps. An outdated row is only deleted: it must not replace that of a step which is held.
 var putAside = `
 gone AS (
     DELETE FROM tasker.ready_steps r USING due d WHERE r.ctid = d.ready_row
@@ -22,7 +22,7 @@ gone AS (
 ),
 kept AS (
     INSERT INTO tasker.held_steps (hold_uuid, ` + heldColumns + `)
-    SELECT DISTINCT ON (task_uuid, step_uuid) hold_uuid, ` + heldColumns + ` FROM gone ORDER BY task_uuid, step_uuid, state_since DESC
+    SELECT DISTINCT ON (task_uuid, step_uuid) hold_uuid, ` + heldColumns + ` FROM gone WHERE NOT ` + isOutdated("gone") + ` ORDER BY task_uuid, step_uuid
     ON CONFLICT (task_uuid, step_uuid) DO UPDATE
     SET hold_uuid = excluded.hold_uuid, limit_key_id = NULL, released_by = NULL, state_since = excluded.state_since, priority = excluded.priority,
         queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL

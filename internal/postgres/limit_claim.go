@@ -390,6 +390,9 @@ func (db *DB) putAside(ctx context.Context, c Claimant, after int64) (int64, err
 		return 0, fmt.Errorf("look for steps that wait for limits: %w", err)
 	}
 	moved, err := db.setAsideLimited(ctx, list)
+	if err == nil && moved == 0 && slices.Contains(list.Aside, false) { // perhaps the rows are outdated
+		moved, err = db.RemoveOutdated(ctx, c, nil)
+	}
 	if err != nil || !slices.Contains(list.Aside, true) {
 		return moved, err
 	}

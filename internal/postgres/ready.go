@@ -52,6 +52,71 @@ func orderOf(row string) string {
 // readyKey is true of the row r of ready_steps that a step s has if it is enqueued.
 const readyKey = `r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since AND r.step_uuid = s.step_uuid`
 
+// isOutdated is true of a row of ready_steps or held_steps whose step is not enqueued since the
+// instant of the row.
+func isOutdated(row string) string {
+	return `NOT EXISTS (
+        SELECT FROM tasker.workflow_steps x
+        WHERE x.task_uuid = ` + row + `.task_uuid AND x.step_uuid = ` + row + `.step_uuid AND x.state || '' = 'enqueued' AND x.state_since = ` + row + `.state_since
+        OFFSET 0 -- one look-up by key for each row
+    )`
+}
+
+// deleteOutdated are parts of a WITH that delete the rows of the part outdated, except locked ones.
+const deleteOutdated = `free AS MATERIALIZED (
+    SELECT r.ctid AS ready_row FROM outdated o JOIN tasker.ready_steps r ON r.ctid = o.ready_row FOR UPDATE OF r SKIP LOCKED
+),
+queued AS (
+    DELETE FROM tasker.ready_steps r USING free f WHERE r.ctid = f.ready_row RETURNING r.step_uuid
+)`
+
+// outdatedDepth is the number of rows at the head of each queue that one removal checks.
+const outdatedDepth = `1000`
+
+// removeOutdated deletes outdated rows at the head of the queues of the namespaces $1 and handlers $2,
+// and those of the steps $3, $4 that wait for a limit. It skips rows that are locked.
+var removeOutdated = `
+WITH RECURSIVE ` + waitingQueues(byUrgency) + `outdated AS MATERIALIZED (
+    SELECT e.ready_row
+    FROM queues q
+    CROSS JOIN LATERAL (
+        SELECT s.ctid AS ready_row, s.task_uuid, s.step_uuid, s.state_since
+        FROM tasker.ready_steps s
+        WHERE s.namespace = q.namespace AND s.handler = q.handler
+        ORDER BY s.priority DESC, s.state_since
+        LIMIT ` + outdatedDepth + `
+    ) e
+    WHERE ` + isOutdated("e") + `
+),
+` + deleteOutdated + `,
+limited AS (
+    DELETE FROM tasker.held_steps a
+    USING (
+        SELECT e.task_uuid, e.step_uuid
+        FROM unnest($3::uuid[], $4::uuid[]) AS d (task_uuid, step_uuid)
+        CROSS JOIN LATERAL (
+            SELECT h.task_uuid, h.step_uuid, h.state_since
+            FROM tasker.held_steps h
+            WHERE h.task_uuid = d.task_uuid AND h.step_uuid = d.step_uuid AND h.limit_key_id IS NOT NULL
+            FOR UPDATE SKIP LOCKED
+        ) e
+        WHERE ` + isOutdated("e") + `
+    ) o
+    WHERE a.task_uuid = o.task_uuid AND a.step_uuid = o.step_uuid
+    RETURNING a.step_uuid
+)
+SELECT (SELECT count(*) FROM queued) + (SELECT count(*) FROM limited)`
+
+// RemoveOutdated deletes the rows at the head of a claimant's queues whose steps are not enqueued, and returns their number. Of
+// the steps it also deletes the rows that wait for a limit.
+func (db *DB) RemoveOutdated(ctx context.Context, c Claimant, steps []tasker.StepRef) (n int64, err error) {
+	tasks, ids := refArrays(steps)
+	if err := db.pool.QueryRow(ctx, removeOutdated, c.Namespaces, c.Handlers, tasks, ids).Scan(&n); err != nil {
+		return 0, fmt.Errorf("remove outdated rows of ready_steps: %w", err)
+	}
+	return n, nil
+}
+
 // lockReady is a part of a FROM that locks the row in ready_steps of a step s, if it is
 // enqueued, and the one in held_steps, if it was put aside: claims hand out of both.
 const lockReady = `

@@ -28,11 +28,20 @@ BEGIN
         FROM unnest(p_tasks, p_steps) AS u (task_uuid, step_uuid)
         JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
         CROSS JOIN LATERAL (
-            SELECT r.*
-            FROM tasker.ready_steps r
-            WHERE r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since
-              AND r.step_uuid = s.step_uuid AND r.task_uuid = s.task_uuid AND num_nulls(r.inputs_bytes) = 1
-            FOR NO KEY UPDATE SKIP LOCKED
+            SELECT * FROM (
+                SELECT r.namespace, r.handler, r.priority, r.state_since
+                FROM tasker.ready_steps r
+                WHERE r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since
+                  AND r.step_uuid = s.step_uuid AND r.task_uuid = s.task_uuid AND num_nulls(r.inputs_bytes) = 1
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) r
+            UNION ALL
+            SELECT * FROM (
+                SELECT h.namespace, h.handler, h.priority, h.state_since
+                FROM tasker.held_steps h
+                WHERE h.task_uuid = s.task_uuid AND h.step_uuid = s.step_uuid AND h.state_since = s.state_since AND num_nulls(h.inputs_bytes) = 1
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) h
         ) e
     LOOP
         FOR _parent IN
@@ -70,6 +79,9 @@ BEGIN
         SET inputs_bytes = _bytes
         WHERE r.namespace = _step.namespace AND r.handler = _step.handler AND r.priority = _step.priority AND r.state_since = _step.state_since
           AND r.step_uuid = _step.step_uuid;
+        UPDATE tasker.held_steps h
+        SET inputs_bytes = _bytes
+        WHERE h.task_uuid = _step.task_uuid AND h.step_uuid = _step.step_uuid AND h.state_since = _step.state_since;
         _count := _count + 1;
     END LOOP;
     RETURN _count;
