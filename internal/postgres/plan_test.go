@@ -114,6 +114,34 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	}
 }
 
+// Statistics that are taken while one key has all places must not change the plans of claims with limits.
+func TestLimitPlansIgnoreStatistics(t *testing.T) {
+	t.Parallel()
+	db := openNew(t, Options{})
+	for _, sql := range []string{history, limitHistory, `
+		UPDATE tasker.limit_slots SET limit_key_id = (SELECT min(limit_key_id) FROM tasker.limit_slots);
+		ANALYZE tasker.limit_slots;`} {
+		if _, err := admin(t, db).Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole := wholeIndexes(t, db)
+	list := map[string]string{"dropSlots": dropSlots, "limitedSteps": limitedSteps, "stepsOfFullKeys": stepsOfFullKeys, "lockQueueKeys": lockQueueKeys, "backFromLimits": backFromLimits, "setAsideLimited": setAsideLimited, "selectLimitKeys": selectLimitKeys}
+	for name, of := range map[string]limitStatements{"each": limitedEach, "many": limitedMany, "named": limitedNamed} {
+		for part, sql := range map[string]string{
+			"makeKeys": of.makeKeys, "lockKeys": of.lockKeys, "lockFree": of.lockFree, "lockFreeOld": of.lockFreeOld, "full": of.full,
+			"weighted": of.claim[weighted], "oneEach": of.claim[oneEach], "shared": of.claim[sharedOnly], "old": of.claimOld[weighted], "unheld": of.claimUnheld[weighted],
+		} {
+			list[name+"/"+part] = sql
+		}
+	}
+	for name, sql := range list {
+		if sql != "" {
+			t.Run(name, func(t *testing.T) { readsRanges(t, db, sql, whole) })
+		}
+	}
+}
+
 // wholeIndexes returns the indexes of all rows of large tables.
 func wholeIndexes(t *testing.T, db *DB) []string {
 	t.Helper()
