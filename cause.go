@@ -26,6 +26,7 @@ const (
 	UnrecoveredError = "unrecovered_error"
 	NoWorkers        = "no_workers"
 	DispatchExpired  = "dispatch_expired"
+	DeferredWork     = "deferred_work"
 	OperatorRequest  = "operator_request"
 	// Beside them WorkerLost, StepTimeout, InputTooLarge, and the states that are watched.
 )
@@ -128,6 +129,11 @@ var causes = []Cause{
 	{
 		Reason: StalenessTimeout, Code: UnrecoveredError, Severity: Medium, Label: "a task in error that nobody looked into",
 		Guidance: "Somebody or something put the task into error. Its history says who and when; repair a step to let it go on.",
+	},
+	{
+		Reason: StalenessTimeout, Code: DeferredWork, Severity: Medium, Label: "the server cannot move the task forward",
+		Guidance: "The first note in the history says which work fails, how often, and its last error; the log of the server has more. Fix that cause. " +
+			"The server tries again every few minutes: once it succeeds, the task continues and this investigation is marked recovered.",
 	},
 	{
 		Reason: WorkerUnavailable, Code: NoWorkers, Severity: High, Label: "no worker for a step is alive",

@@ -24,6 +24,10 @@ const (
 	MaxOpenAnswerLinks  = 20
 	MaxEndedAnswerLinks = 30
 
+	// MaxSilentFailures is the number of failures in a row after which work of the server on a task opens an
+	// investigation of the task.
+	MaxSilentFailures = 5
+
 	// MaxDocumentValues bounds the values of a document, nested ones included:
 	// one that is decoded takes up to 66 bytes of memory for a value of 2 bytes.
 	MaxDocumentValues = 100_000

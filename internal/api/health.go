@@ -153,7 +153,7 @@ func (s *server) loopHealth() (all map[string]apiv1.HealthLoop, late error) {
 		all[l.Name] = h
 	}
 	if len(names) > 0 {
-		late = fmt.Errorf("no good pass for too long: %s", strings.Join(names, ", "))
+		late = fmt.Errorf("no good pass for too long, or one that does not end: %s", strings.Join(names, ", "))
 	}
 	return all, late
 }

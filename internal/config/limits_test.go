@@ -30,7 +30,7 @@ func TestLimitsDoc(t *testing.T) {
 		"MaxDocumentDepth": tasker.MaxDocumentDepth, "MaxStringBytes": tasker.MaxStringBytes, "MaxNumberDigits": tasker.MaxNumberDigits,
 		"MaxFailureBytes": tasker.MaxFailureBytes, "MaxInlineInputBytes": tasker.MaxInlineInputBytes, "MaxItemListBytes": tasker.MaxItemListBytes, "MaxInputBytes": tasker.MaxInputBytes,
 		"MaxClaimBytes": tasker.MaxClaimBytes, "MaxAnswerBytes": tasker.MaxAnswerBytes, "MaxUnreadBytes": tasker.MaxUnreadBytes, "MaxSnapshotBytes": tasker.MaxSnapshotBytes,
-		"MaxEntryNoteBytes": tasker.MaxEntryNoteBytes, "MaxTemplateBytes": tasker.MaxTemplateBytes, "MaxSteps": tasker.MaxSteps, "MaxTriageKeys": tasker.MaxTriageKeys, "MaxSearchAttributes": tasker.MaxSearchAttributes, "MaxAttributeBytes": tasker.MaxAttributeBytes,
+		"MaxEntryNoteBytes": tasker.MaxEntryNoteBytes, "MaxTemplateBytes": tasker.MaxTemplateBytes, "MaxSteps": tasker.MaxSteps, "MaxTriageKeys": tasker.MaxTriageKeys, "MaxSilentFailures": tasker.MaxSilentFailures, "MaxSearchAttributes": tasker.MaxSearchAttributes, "MaxAttributeBytes": tasker.MaxAttributeBytes,
 		"MaxEvidenceAttempts": tasker.MaxEvidenceAttempts, "MaxReportEntries": tasker.MaxReportEntries, "MaxReportCases": tasker.MaxReportCases,
 		"MaxReportMembers": tasker.MaxReportMembers, "MaxReportEvents": tasker.MaxReportEvents,
 		"MaxWorkers": tasker.MaxWorkers, "MaxWorkerRows": tasker.MaxWorkerRows, "MaxWorkerBytes": tasker.MaxWorkerBytes, "MaxKeys": tasker.MaxKeys,

@@ -155,9 +155,14 @@ func (e *Engine) setAside(ctx context.Context, kind string, failed []postgres.Fa
 		why[f.StepRef] = f.Err
 	}
 	for i, d := range list {
+		if err := e.db.InvestigateDeferred(ctx, d, why[d.StepRef]); err != nil {
+			e.log.ErrorContext(ctx, "no investigation could be opened for work that keeps failing", "kind", d.Kind, "task_uuid", d.TaskUUID, "err", err)
+		}
 		if i == loudRows {
 			e.log.ErrorContext(ctx, "more rows were set aside; see tasker.deferred_work", "kind", kind, "rows", len(list)-loudRows)
-			break
+		}
+		if i >= loudRows {
+			continue
 		}
 		attributes := []any{slog.String("kind", kind), slog.Any("task_uuid", d.TaskUUID)}
 		if d.StepUUID != (tasker.ID{}) {

@@ -124,8 +124,12 @@ func (s *Service) goOnSingly(ctx context.Context, h tasker.Hold, failed error) (
 			return more, err
 		}
 		s.log.ErrorContext(ctx, "a held step could not be let go; it is tried again", "hold", h.UUID, "task_uuid", task, "err", err)
-		if _, err := s.db.DeferWork(ctx, postgres.LetHeldGo, []postgres.Failed{{StepRef: tasker.StepRef{TaskUUID: task}, Err: err}}); err != nil {
-			return false, err
+		deferred, failed := s.db.DeferWork(ctx, postgres.LetHeldGo, []postgres.Failed{{StepRef: tasker.StepRef{TaskUUID: task}, Err: err}})
+		if failed != nil {
+			return false, failed
+		}
+		if err := s.db.InvestigateDeferred(ctx, deferred[0], err); err != nil {
+			s.log.ErrorContext(ctx, "no investigation could be opened for a held step that cannot be released", "task_uuid", task, "err", err)
 		}
 		if time.Since(begun) > s.turn {
 			break // the others have their turn

@@ -51,6 +51,7 @@ type Loop struct {
 	Turns chan struct{}
 
 	begun    atomic.Pointer[time.Time]
+	passing  atomic.Pointer[time.Time] // the start of the pass that runs; nil between passes
 	last     atomic.Pointer[time.Time]
 	good     atomic.Pointer[time.Time]
 	failures atomic.Int64
@@ -111,14 +112,19 @@ type Status struct {
 	Name     string
 	LastGood time.Time // when the last pass ended that did not fail; zero before the first
 	Failures int       // in a row
-	Late     bool      // no pass was good for so long that something is wrong
+	Late     bool      // no pass was good for so long that something is wrong, or one does not end
 	Spare    bool
 
 	Passes, Failed int64 // since the start
 }
 
-// Status says how the loop is. It is late when its last good pass, or its start
-// before the first, is longer ago than three passes with their rests may take.
+// overrun is how much longer than its Timeout a pass may run before the loop is late: the
+// end of its context takes a moment to end it.
+const overrun = 2 * time.Second
+
+// Status returns the state of the loop. It is late when its last good pass, or its start
+// before the first, is longer ago than three passes with their rests may take, and
+// while a pass runs longer than its Timeout.
 func (l *Loop) Status() Status {
 	s := Status{Name: l.Name, Failures: l.Failures(), Spare: l.Spare, Passes: l.passes.Load(), Failed: l.failed.Load()}
 	since := l.begun.Load()
@@ -130,6 +136,9 @@ func (l *Loop) Status() Status {
 		rest = min(rest, max(l.Retry, longestRest))
 	}
 	s.Late = since != nil && l.Timeout > 0 && time.Since(*since) > 3*(rest+l.Timeout)
+	if t := l.passing.Load(); t != nil && l.Timeout > 0 && time.Since(*t) > l.Timeout+overrun {
+		s.Late = true
+	}
 	return s
 }
 
@@ -167,7 +176,10 @@ func (l *Loop) pass(ctx context.Context) (next time.Duration) {
 		ctx, cancel = context.WithTimeout(ctx, l.Timeout)
 		defer cancel()
 	}
+	start := time.Now()
+	l.passing.Store(&start)
 	next, err := l.caught(ctx)
+	l.passing.Store(nil)
 	now := time.Now()
 	l.last.Store(&now)
 	l.passes.Add(1)

@@ -360,6 +360,33 @@ func TestALoopThatMakesNoGoodPassIsLate(t *testing.T) {
 	})
 }
 
+// A pass that ignores the end of its context makes the loop late while it runs.
+func TestALoopIsLateWhileAPassRunsLongerThanItsTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		end := make(chan struct{})
+		l := &Loop{Name: "test", Every: time.Hour, Timeout: time.Minute, Log: discard, Pass: func(context.Context) (time.Duration, error) {
+			<-end
+			return 0, nil
+		}}
+		go func() { _ = l.Run(ctx) }()
+		elapse(time.Minute)
+		if l.Status().Late {
+			t.Error("late while the pass may still run")
+		}
+		elapse(3 * time.Second)
+		if !l.Status().Late {
+			t.Error("not late although the pass runs longer than its timeout")
+		}
+		close(end)
+		elapse(time.Second)
+		if l.Status().Late {
+			t.Error("late after the pass has ended")
+		}
+	})
+}
+
 // Stopping waits for a pass under way, up to the limit.
 func TestTheLimitEndsAPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -38,7 +38,7 @@ func (m *Metrics) ObserveLoops(
 		}
 	}
 	observed, err := makeGauges(meter, []gauge{
-		{&late, "tasker.loop.late", "1 while a loop of this server has made no good pass for too long, else 0."},
+		{&late, "tasker.loop.late", "1 while a loop of this server has made no good pass for too long or a pass runs longer than its timeout, else 0."},
 		{&rows, "tasker.deferred.rows", "Tasks and steps that were set aside because work on them failed, by the kind of work; at most 10000 are counted. The same in every server."},
 	})
 	if err != nil {

@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -15,6 +17,7 @@ type Deferred struct {
 	tasker.StepRef
 	Kind     string
 	Failures int // in a row
+	Since    time.Time
 	RetryAt  time.Time
 }
 
@@ -58,7 +61,7 @@ ORDER BY u.task_uuid, u.step_uuid
 ON CONFLICT (kind, task_uuid, step_uuid) DO UPDATE
 SET failures = d.failures + 1, last_error = excluded.last_error, last_failed_at = clock_timestamp(),
     retry_at = clock_timestamp() + least($6::interval, $5::interval * 2 ^ least(d.failures, 20))
-RETURNING kind, task_uuid, step_uuid, failures, retry_at`
+RETURNING kind, task_uuid, step_uuid, failures, first_failed_at AS since, retry_at`
 
 // DeferWork sets rows aside whose work failed, each until a while from now that
 // doubles with every failure in a row.
@@ -93,7 +96,7 @@ FROM (
     FOR UPDATE SKIP LOCKED
 ) due
 WHERE d.kind = due.kind AND d.task_uuid = due.task_uuid AND d.step_uuid = due.step_uuid
-RETURNING d.kind, d.task_uuid, d.step_uuid, d.failures, d.retry_at`
+RETURNING d.kind, d.task_uuid, d.step_uuid, d.failures, d.first_failed_at AS since, d.retry_at`
 
 // TakeDeferredWork returns work of these kinds that was set aside and is due again.
 // No other server gets it within hold.
@@ -105,9 +108,71 @@ func (db *DB) TakeDeferredWork(ctx context.Context, kinds []string, limit int, h
 	return list, nil
 }
 
-// EndDeferral forgets that work on a row failed: it is done, or not needed any more.
+// InvestigateDeferred opens an investigation of the task whose work fails, once since its first failure. It does
+// nothing before [tasker.MaxSilentFailures] failures, for work without an open task, and where an investigation is open.
+func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error) error {
+	if d.Failures < tasker.MaxSilentFailures {
+		return nil
+	}
+	reason := payload.CleanText(failure.Error(), maxDeferredError)
+	work := map[string]any{"kind": d.Kind, "failures": d.Failures, "first_failed_at": d.Since, "last_error": reason}
+	if d.StepUUID != (tasker.ID{}) {
+		work["step_uuid"] = d.StepUUID
+	}
+	metadata, err := json.Marshal(map[string]any{tasker.DeferredWork: work})
+	if err != nil {
+		return fmt.Errorf("describe deferred work: %w", err)
+	}
+	return db.InTx(ctx, func(tx *Tx) error {
+		free, err := tx.LockFreeTasks(ctx, []tasker.ID{d.TaskUUID})
+		if err != nil || len(free) == 0 {
+			return err // the next failure tries again
+		}
+		state, err := column[tasker.TaskState](ctx, tx, stateWithoutEntry, d.TaskUUID, tasker.DeferredWork, d.Since)
+		if err != nil || len(state) == 0 || slices.Contains(finalStates, state[0]) {
+			return err
+		}
+		_, err = tx.OpenEntry(ctx, NewEntry{
+			TaskUUID: d.TaskUUID, Reason: tasker.StalenessTimeout, DetailCode: tasker.DeferredWork, DetectedBy: tasker.DetectedInline,
+			OriginalState: state[0], Actor: tasker.SystemActor, Metadata: metadata,
+			Notes: fmt.Sprintf("work of the server (%s) failed %d times since %s: %s", d.Kind, d.Failures, d.Since.UTC().Format(time.RFC3339), reason),
+		})
+		return err
+	})
+}
+
+// stateWithoutEntry selects the state of a task that has no investigation with a detail code since an instant.
+const stateWithoutEntry = `
+SELECT t.state FROM tasker.tasks t
+WHERE t.task_uuid = $1 AND NOT EXISTS (
+    SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = $1 AND $2 IN (d.detail_code, d.original_detail_code) AND d.dlq_timestamp >= $3
+)`
+
+// endDeferral also marks the investigation of the work as recovered. The caller has locked the task if there may be one.
+const endDeferral = `
+WITH ended AS (
+    DELETE FROM tasker.deferred_work WHERE kind = $1 AND task_uuid = $2 AND step_uuid = $3
+),
+recovered AS (
+    UPDATE tasker.tasks_dlq d
+    SET recovered_at = clock_timestamp(), updated_at = clock_timestamp()
+    WHERE d.task_uuid = $2 AND d.resolution_status = 'pending' AND d.recovered_at IS NULL AND d.detail_code = $4 AND d.metadata #>> ARRAY[$4, 'kind'] = $1
+    RETURNING d.dlq_entry_uuid, d.updated_at
+)
+INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, changed_at)
+SELECT dlq_entry_uuid, 'recovered', $5, 'pending', 'pending', updated_at FROM recovered`
+
+// EndDeferral deletes the record of work that failed: it is done, or not needed any more.
 func (db *DB) EndDeferral(ctx context.Context, d Deferred) error {
-	_, err := db.pool.Exec(ctx, `DELETE FROM tasker.deferred_work WHERE kind = $1 AND task_uuid = $2 AND step_uuid = $3`, d.Kind, d.TaskUUID, d.StepUUID)
+	err := db.InTx(ctx, func(tx *Tx) error {
+		if d.Failures >= tasker.MaxSilentFailures {
+			if err := tx.LockTasks(ctx, []tasker.ID{d.TaskUUID}); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec(ctx, endDeferral, d.Kind, d.TaskUUID, d.StepUUID, tasker.DeferredWork, tasker.SystemActor)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("end a deferral: %w", err)
 	}

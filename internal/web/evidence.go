@@ -225,6 +225,8 @@ func (ev evidence) stood() string {
 	case tasker.Overdue:
 		return fmt.Sprintf("Task %s, or a step of it, was not done when it was due, and its template has that investigated. Then its state was %s: %s.",
 			ev.kind(), words(ev.entry.OriginalState), ev.open())
+	case tasker.DeferredWork:
+		return fmt.Sprintf("Work of the server on task %s failed again and again. Then its state was %s: %s.", ev.kind(), words(ev.entry.OriginalState), ev.open())
 	case tasker.UnrecoveredError:
 		return fmt.Sprintf("Task %s stood in error for %s, no step of it had failed for good, and nobody had looked into it.",
 			ev.kind(), minutes(t.InStateMinutes))
