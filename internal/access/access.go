@@ -6,9 +6,12 @@ package access
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"tasker.example/tasker"
@@ -232,7 +235,7 @@ const MaxSubject = 128
 
 // NewIdentity returns the identity of a subject. A subject is without blanks and
 // parentheses, so that [Identity.Actor] cannot be made to look like another's;
-// others are escaped, and what is too long is cut.
+// others are escaped, and a long subject is cut and gets a digest.
 func NewIdentity(subject string, grants []Grant) *Identity {
 	id := &Identity{Subject: cleanSubject(subject), Grants: slices.Clone(grants), scopes: map[Permission]Scope{}}
 	names := map[Permission][]string{}
@@ -263,20 +266,27 @@ func NewIdentity(subject string, grants []Grant) *Identity {
 // may do everything, and actors are who callers say.
 func Local() *Identity { return NewIdentity("", []Grant{{Admin, AllNamespaces}}) }
 
-// cleanSubject escapes what a subject must not have, as a URL does.
+// cleanSubject escapes as a URL does: blanks, parentheses, percent signs, and characters that are
+// invisible or change the direction of text. A subject that is longer than MaxSubject ends with a
+// digest of all of it, so that two subjects never become one. The mark before the digest is in no
+// other subject.
 func cleanSubject(text string) string {
 	var b strings.Builder
-	for _, c := range []byte(strings.ToValidUTF8(text, "\uFFFD")) {
-		if c <= ' ' || c == 0x7f || c == '(' || c == ')' || c == '%' {
-			fmt.Fprintf(&b, "%%%02X", c)
+	for _, c := range strings.ToValidUTF8(text, "\uFFFD") {
+		if c == ' ' || c == '(' || c == ')' || c == '%' || !unicode.IsPrint(c) || unicode.In(c, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
+			for _, octet := range []byte(string(c)) {
+				fmt.Fprintf(&b, "%%%02X", octet)
+			}
 		} else {
-			b.WriteByte(c)
+			b.WriteRune(c)
 		}
 	}
 	if b.Len() <= MaxSubject {
 		return b.String()
 	}
-	return strings.ToValidUTF8(b.String()[:MaxSubject], "")
+	sum := sha256.Sum256([]byte(text))
+	end := "%~" + base64.RawURLEncoding.EncodeToString(sum[:16])
+	return strings.ToValidUTF8(b.String()[:MaxSubject-len(end)], "") + end
 }
 
 // GrantTexts spells the grants.

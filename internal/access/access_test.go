@@ -97,8 +97,33 @@ func TestActorsCannotBeForged(t *testing.T) {
 	if strings.ContainsAny(odd.Subject, " ()\n") || odd.Subject != "eve%20%28key:root%29%0A%25" {
 		t.Errorf("the subject is %q", odd.Subject)
 	}
-	if s := access.NewIdentity(strings.Repeat("ä", 300), nil).Subject; len(s) > access.MaxSubject || !utf8.ValidString(s) {
-		t.Errorf("a long subject has %d bytes", len(s))
+}
+
+// Subjects that differ stay different, however long they are, and look like what they are.
+func TestSubjectsAreDistinctAndVisible(t *testing.T) {
+	t.Parallel()
+	subject := func(text string) string { return access.NewIdentity(text, nil).Subject }
+	long := subject(strings.Repeat("ä", 150) + "a")
+	for _, other := range []string{strings.Repeat("ä", 150) + "b", strings.Repeat("ä", 150), long, strings.ReplaceAll(long, "%", "")} {
+		if subject(other) == long {
+			t.Errorf("%q is the same subject as another one", other)
+		}
+	}
+	if len(long) > access.MaxSubject || !utf8.ValidString(long) || !strings.HasPrefix(long, "ää") {
+		t.Errorf("a long subject has %d bytes: %q", len(long), long)
+	}
+	if exact := strings.Repeat("a", access.MaxSubject); subject(exact) != exact {
+		t.Errorf("a subject of %d bytes is changed", access.MaxSubject)
+	}
+	for _, hidden := range []string{
+		"\u202e", "\u200b", "\u200d", "\u2066", "\ufeff", "\u00ad", "\u2028", "\u0085", "\u00a0", "\u3000", "\U000e0041", "\ufe0f", "\u3164", "\u034f", "\ue000",
+	} {
+		if got := subject("ann" + hidden); !strings.HasPrefix(got, "ann%") {
+			t.Errorf("%+q is shown as %+q", hidden, got)
+		}
+	}
+	if got := subject("user:Łukasz.Müller@例え.jp"); got != "user:Łukasz.Müller@例え.jp" {
+		t.Errorf("a name becomes %q", got)
 	}
 }
 

@@ -38,11 +38,9 @@ const (
 	// maxStrangers how many are remembered so.
 	strangersFor = 2 * time.Second
 	maxStrangers = 10_000
-	// lookups are made at the same time, and verifications of tokens of the provider:
-	// strangers must take neither all connections nor the whole CPU.
-	lookups       = 4
-	verifications = 8
-	maxTokenLife  = time.Hour // that a token of the provider is remembered
+	// lookups are made at the same time: strangers must not take all connections.
+	lookups      = 4
+	maxTokenLife = time.Hour // that a token of the provider is remembered
 	// sessionBytes of a secret are random.
 	sessionBytes = 24
 )
@@ -78,7 +76,6 @@ type Authenticator struct {
 
 	strangers map[[32]byte]stranger
 	looking   chan struct{} // one value for each lookup
-	verifying chan struct{} // one value for each verification, which may wait for the provider
 
 	valid   map[digestHead]struct{} // valid credentials; replaced as a whole
 	validAt time.Time               // when valid was read
@@ -96,7 +93,7 @@ func New(o Options) *Authenticator {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Authenticator{Options: o, known: map[[32]byte]*Caller{}, strangers: map[[32]byte]stranger{}, looking: make(chan struct{}, lookups), verifying: make(chan struct{}, verifications)}
+	return &Authenticator{Options: o, known: map[[32]byte]*Caller{}, strangers: map[[32]byte]stranger{}, looking: make(chan struct{}, lookups)}
 }
 
 // A Caller is somebody who is known, for as long as that holds.
@@ -131,7 +128,7 @@ func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error)
 	if !ok {
 		return nil, errUnknown
 	}
-	return used(a.find(ctx, token.Digest, source{a.looking, func(ctx context.Context) (*Caller, error) {
+	return used(a.find(ctx, token.Digest, source{slots: a.looking, load: func(ctx context.Context) (*Caller, error) {
 		list, err := a.DB.Tokens(lookupLane(ctx), []string{token.Prefix})
 		if err != nil {
 			return nil, unavailable(err)
@@ -156,7 +153,7 @@ func used(c *Caller, err error) (*Caller, error) {
 // signed returns the caller whom a token of the provider is about.
 func (a *Authenticator) signed(ctx context.Context, token string) (*Caller, error) {
 	digest := sha256.Sum256([]byte("provider:" + token)) // the secret of a session is no token, though both are remembered
-	return a.find(ctx, digest, source{a.verifying, func(ctx context.Context) (*Caller, error) {
+	return a.find(ctx, digest, source{recognizes: func(context.Context) bool { return a.Provider.Recognizes(token) }, load: func(ctx context.Context) (*Caller, error) {
 		who, err := a.Provider.Verify(ctx, token, a.Provider.Audience)
 		if err != nil {
 			return nil, err
@@ -181,7 +178,7 @@ func (a *Authenticator) Refresh(ctx context.Context, secret string) (*Caller, er
 		return nil, errNoSession
 	}
 	digest := sha256.Sum256([]byte(secret))
-	return a.find(ctx, digest, source{a.looking, func(ctx context.Context) (*Caller, error) {
+	return a.find(ctx, digest, source{slots: a.looking, load: func(ctx context.Context) (*Caller, error) {
 		list, err := a.DB.Sessions(lookupLane(ctx), [][]byte{digest[:]}, a.SessionIdle)
 		if err != nil {
 			return nil, unavailable(err)
@@ -229,10 +226,11 @@ func (a *Authenticator) caller(c postgres.Credential) *Caller {
 	return out
 }
 
-// A source finds somebody who is not remembered, in one of a few slots.
+// A source finds a caller who is not remembered.
 type source struct {
-	slots chan struct{}
-	load  func(context.Context) (*Caller, error)
+	slots      chan struct{}              // one value for each load at the same time; nil means any number
+	recognizes func(context.Context) bool // whether the credential may be valid; nil means by its digest
+	load       func(context.Context) (*Caller, error)
 }
 
 // lookupLane has a lookup wait for no flood of requests: a heartbeat may need it.
@@ -271,14 +269,19 @@ func (a *Authenticator) lookUp(ctx context.Context, digest [32]byte, from source
 	if known && time.Since(before.at) < strangersFor {
 		return nil, before.err
 	}
-	if err := a.admit(ctx, digest); err != nil {
+	if from.recognizes == nil {
+		from.recognizes = func(ctx context.Context) bool { return a.recognizes(ctx, digest) }
+	}
+	if err := a.admit(ctx, from.recognizes); err != nil {
 		return nil, err
 	}
-	select {
-	case from.slots <- struct{}{}:
-		defer func() { <-from.slots }()
-	case <-ctx.Done():
-		return nil, unavailable(ctx.Err())
+	if from.slots != nil {
+		select {
+		case from.slots <- struct{}{}:
+			defer func() { <-from.slots }()
+		case <-ctx.Done():
+			return nil, unavailable(ctx.Err())
+		}
 	}
 	c, err := from.load(ctx)
 	if tasker.CodeOf(err) == tasker.Unauthorized {

@@ -14,7 +14,7 @@ func (a *Authenticator) Note(ctx context.Context) error { return a.note(ctx, a.e
 // after it.
 func (a *Authenticator) TokenWhile(ctx context.Context, text string, happens func()) (*Caller, error) {
 	token, _ := access.ParseToken(text)
-	return a.find(ctx, token.Digest, source{a.looking, func(ctx context.Context) (*Caller, error) {
+	return a.find(ctx, token.Digest, source{slots: a.looking, load: func(ctx context.Context) (*Caller, error) {
 		list, err := a.DB.Tokens(ctx, []string{token.Prefix})
 		happens()
 		if err != nil || len(list) == 0 {

@@ -5,13 +5,16 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,6 +120,8 @@ func TestTokensOfTheProvider(t *testing.T) {
 	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 	good := provider.Token(map[string]any{"jti": "1"})
 	pieces := strings.Split(good, ".")
+	document, err := json.Marshal(map[string]string{"protected": pieces[0], "payload": pieces[1], "signature": pieces[2]})
+	b.Must(err)
 	now := time.Now()
 	for name, c := range map[string]struct{ token, says string }{
 		"alg none":              {part(`{"alg":"none"}`) + "." + pieces[1] + ".", "not signed"},
@@ -134,6 +139,8 @@ func TestTokensOfTheProvider(t *testing.T) {
 		"not yet valid":         {provider.Token(map[string]any{"nbf": now.Add(10 * time.Minute).Unix()}), "not valid yet"},
 		"no subject":            {provider.Token(map[string]any{"sub": ""}), "claim sub"},
 		"not a token":           {"x.y.z", "malformed"},
+		"the JSON form":         {string(document), "malformed"},
+		"expiry as a text":      {provider.Token(map[string]any{"exp": strconv.FormatInt(now.Add(time.Hour).Unix(), 10)}), "claim exp"},
 		"too long":              {strings.Repeat("x", 20_000), "more than"},
 	} {
 		got, err := b.bearer(c.token)
@@ -201,11 +208,92 @@ func TestKeysOfTheProvider(t *testing.T) {
 	if _, err := b.bearer(old); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("a key that was withdrawn: %v", err)
 	}
-	// Away for a while, the provider stops nobody whose key is known.
+	// Away for less than an hour, the provider stops nobody whose key is known.
 	provider.Break(true)
-	c.forward(61 * time.Minute)
-	if _, err := b.bearer(provider.Token(map[string]any{"exp": c.now().Add(5 * time.Minute).Unix()})); err != nil {
+	fresh := func() string { return provider.Token(map[string]any{"exp": c.now().Add(5 * time.Minute).Unix()}) }
+	c.forward(59 * time.Minute)
+	if _, err := b.bearer(fresh()); err != nil {
 		t.Errorf("while the provider is away: %v", err)
+	}
+	// Keys that cannot be read again for an hour may have been withdrawn.
+	c.forward(2 * time.Minute)
+	asked := provider.Asked("/keys")
+	for range 5 {
+		if _, err := b.bearer(fresh()); tasker.CodeOf(err) != tasker.Unavailable {
+			t.Errorf("the keys are an hour old: %v", err)
+		}
+		c.forward(time.Second)
+	}
+	if n := provider.Asked("/keys") - asked; n > 1 {
+		t.Errorf("a provider that is away was asked %d times in five seconds", n)
+	}
+	provider.Break(false)
+	c.forward(11 * time.Second)
+	if _, err := b.bearer(fresh()); err != nil {
+		t.Errorf("the provider is back: %v", err)
+	}
+}
+
+// A transport delays requests for the keys of the provider while it is slow.
+type slowKeys struct {
+	slow    atomic.Bool
+	entered chan struct{}
+	release chan struct{}
+}
+
+func (s *slowKeys) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s.slow.Load() && r.URL.Path == "/keys" {
+		s.entered <- struct{}{}
+		<-s.release
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// While the provider answers slowly, tokens with unknown keys wait for it, and new tokens with a
+// known key do not, also when it is time to read the keys again.
+func TestASlowProviderDelaysNoTokenWithAKnownKey(t *testing.T) {
+	t.Parallel()
+	keys := &slowKeys{entered: make(chan struct{}, 10), release: make(chan struct{})}
+	b, provider, c := people(t, func(o *idp.Options) { o.HTTP = &http.Client{Transport: keys} })
+	c.still = time.Now()
+	_, err := b.bearer(provider.Token(map[string]any{"jti": "first"}))
+	b.Must(err)
+	unknown := func() string {
+		known := strings.Split(provider.Token(nil), ".")
+		return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256","kid":"`+rand.Text()+`"}`)) + "." + known[1] + "." + known[2]
+	}
+	keys.slow.Store(true)
+	c.forward(11 * time.Minute)
+	var waiting sync.WaitGroup
+	for range 40 {
+		waiting.Go(func() {
+			if _, err := b.bearer(unknown()); tasker.CodeOf(err) != tasker.Unauthorized {
+				t.Errorf("an unknown key: %v", err)
+			}
+		})
+	}
+	<-keys.entered
+	if _, err := b.bearer(provider.Token(map[string]any{"jti": "second", "exp": c.now().Add(time.Minute).Unix()})); err != nil {
+		t.Errorf("a known key: %v", err)
+	}
+	close(keys.release)
+	waiting.Wait()
+}
+
+// Wrong tokens from an address do not lock out a valid token of the provider.
+func TestWrongTokensDoNotLockOutAValidOne(t *testing.T) {
+	t.Parallel()
+	b, provider, _ := people(t)
+	b.auth.Strangers = overload.NewRate(1, func() time.Time { return time.Unix(0, 0) })
+	_, err := b.bearer(provider.Token(nil))
+	b.Must(err)
+	for range 10 {
+		if _, err := b.bearer(access.NewToken().Text); err == nil {
+			t.Fatal("a wrong key is accepted")
+		}
+	}
+	if _, err := b.bearer(provider.Token(map[string]any{"jti": "new"})); err != nil {
+		t.Errorf("a valid token: %v", err)
 	}
 }
 

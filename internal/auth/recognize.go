@@ -9,11 +9,11 @@ import (
 type digestHead [8]byte
 
 // admit refuses a lookup from an address that has sent too many wrong credentials, unless the
-// digest is that of a valid credential. Wrong credentials from an address therefore neither
+// credential is recognized. Wrong credentials from an address therefore neither
 // reach the database nor lock out the valid ones behind the same address.
-func (a *Authenticator) admit(ctx context.Context, digest [32]byte) error {
+func (a *Authenticator) admit(ctx context.Context, recognized func(context.Context) bool) error {
 	err := a.Strangers.Spent(addressIn(ctx))
-	if err != nil && a.recognizes(ctx, digest) {
+	if err != nil && recognized(ctx) {
 		return nil
 	}
 	return err

@@ -51,7 +51,7 @@ func (a *Authenticator) StartSignIn(ctx context.Context, back string) (address, 
 // Unauthorized, Forbidden for somebody who may do nothing, or Unavailable.
 func (a *Authenticator) FinishSignIn(ctx context.Context, secret string, answer url.Values, from string) (session, back string, err error) {
 	digest := sha256.Sum256([]byte(secret))
-	if err := a.admit(ctx, digest); err != nil {
+	if err := a.admit(ctx, func(ctx context.Context) bool { return a.recognizes(ctx, digest) }); err != nil {
 		return "", "", err
 	}
 	s, err := a.DB.TakeSignIn(ctx, digest)

@@ -33,8 +33,10 @@ const (
 	// AnswerTime is how long the provider may take for one request.
 	AnswerTime    = 10 * time.Second
 	maxDocument   = 1 << 20          // of what it answers
-	keysAfresh    = time.Hour        // keys are read again, so that one that was withdrawn is forgotten
-	keysAtOnce    = 10 * time.Second // between two looks for a key that is not known
+	keysFresh     = 10 * time.Minute // older keys are read again in the background
+	keysTrusted   = time.Hour        // older keys verify no token
+	keysRest      = 10 * time.Second // between two requests for the keys
+	verifications = 8                // at the same time: strangers must not take the whole CPU
 	maxTokenBytes = 16 << 10
 	maxGroups     = 500
 	// skew is how far the clocks of the provider and of the server may differ.
@@ -101,7 +103,7 @@ func New(o Options) (*Provider, error) {
 		o.Now = time.Now
 	}
 	p := &Provider{Options: o}
-	p.keys = &keySet{provider: p}
+	p.keys = &keySet{provider: p, verifying: make(chan struct{}, verifications)}
 	return p, nil
 }
 
@@ -206,46 +208,47 @@ func (p *Provider) get(ctx context.Context, address string, into any) error {
 	return nil
 }
 
-// A keySet is the keys of the provider, an [oidc.KeySet]. A token with a key that is not
-// known has them read again, but not more often than each ten seconds, whatever
-// strangers send.
+// A keySet holds the keys of the provider. It is an [oidc.KeySet]. A token with an unknown key
+// has the keys read again, at most once in keysRest. Tokens with known keys do not wait for that.
 type keySet struct {
-	provider *Provider
-	url      string // set by discover
+	provider  *Provider
+	url       string // set by discover
+	verifying chan struct{}
 
-	mu   sync.Mutex
-	keys []jose.JSONWebKey
-	read time.Time
-	one  singleflight.Group
+	mu    sync.Mutex
+	keys  []jose.JSONWebKey
+	read  time.Time // when the keys were read
+	asked time.Time // when they were last asked for, also without success
+	one   singleflight.Group
 }
 
 var errUnknownKey = errors.New("the token is signed with a key that the provider does not have")
 
-// VerifySignature returns what a token says if the provider has signed it.
+// VerifySignature returns the payload of a token if the provider has signed it.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
-	var allowed []jose.SignatureAlgorithm
-	for _, a := range k.provider.Algorithms {
-		allowed = append(allowed, jose.SignatureAlgorithm(a))
-	}
-	signed, err := jose.ParseSigned(token, allowed)
+	signed, err := k.parse(token)
 	if err != nil {
 		return nil, err
 	}
-	if len(signed.Signatures) != 1 {
-		return nil, errors.New("the token must have one signature")
-	}
-	keys, read := k.known()
+	id := signed.Signatures[0].Header.KeyID
 	now := k.provider.Now()
-	usable := fitting(keys, signed.Signatures[0].Header.KeyID)
-	if age := now.Sub(read); age > keysAfresh || len(usable) == 0 && age > keysAtOnce {
+	keys, age, rest := k.known(now)
+	switch {
+	case (age > keysTrusted || len(fitting(keys, id)) == 0) && rest > keysRest:
 		if keys, err = k.fetch(ctx, now); err != nil {
 			return nil, err
 		}
-		usable = fitting(keys, signed.Signatures[0].Header.KeyID)
+	case age > keysTrusted:
+		return nil, providerError(fmt.Errorf("its keys were last read %s ago", age))
+	case age > keysFresh && rest > keysRest:
+		go func() { _, _ = k.fetch(ctx, now) }()
 	}
+	usable := fitting(keys, id)
 	if len(usable) == 0 {
 		return nil, errUnknownKey
 	}
+	k.verifying <- struct{}{}
+	defer func() { <-k.verifying }()
 	for _, key := range usable {
 		if payload, verifyErr := signed.Verify(&key); verifyErr == nil {
 			return payload, nil
@@ -254,10 +257,44 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	return nil, errors.New("the signature is wrong")
 }
 
-func (k *keySet) known() ([]jose.JSONWebKey, time.Time) {
+// A signatureCheck keeps the error of one verification, of which the library keeps the text only.
+type signatureCheck struct {
+	*keySet
+	err error
+}
+
+func (c *signatureCheck) VerifySignature(ctx context.Context, token string) (payload []byte, err error) {
+	payload, c.err = c.keySet.VerifySignature(ctx, token)
+	return payload, c.err
+}
+
+// parse reads a token in the compact form, which has one signature.
+func (k *keySet) parse(token string) (*jose.JSONWebSignature, error) {
+	var allowed []jose.SignatureAlgorithm
+	for _, a := range k.provider.Algorithms {
+		allowed = append(allowed, jose.SignatureAlgorithm(a))
+	}
+	return jose.ParseSignedCompact(token, allowed)
+}
+
+// known returns the keys, their age, and the time since they were last asked for.
+func (k *keySet) known(now time.Time) (keys []jose.JSONWebKey, age, rest time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.keys, k.read
+	return k.keys, now.Sub(k.read), now.Sub(k.asked)
+}
+
+// Recognizes reports whether a token names a known key. It does not verify the signature.
+func (p *Provider) Recognizes(token string) bool {
+	if len(token) > maxTokenBytes {
+		return false
+	}
+	signed, err := p.keys.parse(token)
+	if err != nil {
+		return false
+	}
+	keys, _, _ := p.keys.known(p.Now())
+	return len(fitting(keys, signed.Signatures[0].Header.KeyID)) > 0
 }
 
 // fitting returns the public keys for signatures with an id; all of them for none.
@@ -271,20 +308,21 @@ func fitting(keys []jose.JSONWebKey, id string) []jose.JSONWebKey {
 	return list
 }
 
+// fetch reads the keys. Concurrent callers share one request. If it fails, keys that are not
+// older than keysTrusted stay in use.
 func (k *keySet) fetch(ctx context.Context, now time.Time) ([]jose.JSONWebKey, error) {
 	v, err, _ := k.one.Do("", func() (any, error) {
 		var set jose.JSONWebKeySet
 		err := k.provider.get(ctx, k.url, &set)
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if err != nil {
-			if len(k.keys) > 0 { // those that are known are good for a while
-				k.read = now
-				return k.keys, nil
-			}
+		k.asked = now
+		switch {
+		case err == nil:
+			k.keys, k.read = set.Keys, now
+		case now.Sub(k.read) > keysTrusted:
 			return nil, err
 		}
-		k.keys, k.read = set.Keys, now
 		return k.keys, nil
 	})
 	if err != nil {
@@ -313,16 +351,22 @@ func (p *Provider) Verify(ctx context.Context, token, audience string) (Person, 
 	// The clock of the one who compares is set back a little for what ends, and is let
 	// run ahead five minutes by the library for what begins.
 	config := &oidc.Config{ClientID: audience, SupportedSigningAlgs: p.Algorithms, Now: func() time.Time { return p.Now().Add(-skew) }}
-	verified, err := oidc.NewVerifier(p.Issuer, p.keys, config).Verify(ctx, token)
+	check := &signatureCheck{keySet: p.keys}
+	verified, err := oidc.NewVerifier(p.Issuer, check, config).Verify(ctx, token)
+	if tasker.CodeOf(check.err) == tasker.Unavailable {
+		return Person{}, check.err
+	}
 	if err != nil {
-		if tasker.CodeOf(err) == tasker.Unavailable {
-			return Person{}, err
-		}
 		return Person{}, &tasker.Error{Code: tasker.Unauthorized, Message: "the token is not valid: " + reasonOf(err), Err: err}
 	}
 	var claims map[string]json.RawMessage
 	if err := verified.Claims(&claims); err != nil {
 		return Person{}, tasker.Errorf(tasker.Unauthorized, "the claims of the token cannot be read")
+	}
+	for _, name := range []string{"exp", "nbf", "iat"} { // the library also reads a number from a text
+		if strings.HasPrefix(string(claims[name]), `"`) {
+			return Person{}, tasker.Errorf(tasker.Unauthorized, "invalid claim %s of the token: must be a number", name)
+		}
 	}
 	who := Person{Groups: stringsOf(claims[p.GroupsClaim]), Nonce: verified.Nonce, Expires: verified.Expiry.Add(skew)}
 	var name string
