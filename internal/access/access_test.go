@@ -80,7 +80,7 @@ func TestActorsCannotBeForged(t *testing.T) {
 	t.Parallel()
 	id := access.NewIdentity(access.Subject("deploy"), nil)
 	for name, want := range map[string]string{
-		"": "key:deploy", "key:deploy": "key:deploy", "alice": "key:deploy (alice)", " alice ": "key:deploy (alice)", "x) key:root (": "key:deploy (x) key:root ()",
+		"": "key:deploy", "key:deploy": "key:deploy", "alice": "key:deploy (alice)", "key:root": "key:deploy (key:root)", "user:root": "key:deploy (user:root)", " alice ": "key:deploy (alice)", "x) key:root (": "key:deploy (x) key:root ()",
 	} {
 		if got := id.Actor(name); got != want {
 			t.Errorf("%q acts as %q, want %q", name, got, want)

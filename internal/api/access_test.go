@@ -365,6 +365,31 @@ func TestOtherNamespacesDoNotExist(t *testing.T) {
 	if tells < 8 {
 		t.Errorf("the shop is in %d answers to somebody who may see it", tells)
 	}
+	// What is in another namespace is answered as what is nowhere.
+	nowhere := tenant{ids: map[string]string{}}
+	for name, id := range shop.ids {
+		if nowhere.ids[name] = "no-" + id; len(id) == len(tasker.ID{}.String()) {
+			nowhere.ids[name] = tasker.NewID().String()
+		}
+	}
+	asked := 0
+	for path := range alone {
+		if shop.at(path) == path {
+			continue
+		}
+		asked++
+		there, none := h.send("GET", shop.at(path), nil, reader), h.send("GET", nowhere.at(path), nil, reader)
+		for name, id := range shop.ids {
+			there.text = strings.ReplaceAll(there.text, id, "IT")
+			none.text = strings.ReplaceAll(none.text, nowhere.ids[name], "IT")
+		}
+		if there.status != http.StatusNotFound || there.status != none.status || shape(there.text) != shape(none.text) {
+			t.Errorf("%s: of another namespace %d %s, of none %d %s", path, there.status, there.text, none.status, none.text)
+		}
+	}
+	if asked < 10 {
+		t.Errorf("%d routes were asked for something of another namespace", asked)
+	}
 	// What names a namespace is refused as if it were none.
 	for _, c := range []struct {
 		method, path string

@@ -260,6 +260,10 @@ func TestRedaction(t *testing.T) {
 		{`{"steps": [1, 2, 3]}`, `["steps", "1"]`, `{"steps": [1, "[redacted]", 3]}`},
 		{`{"a": {}, "b": []}`, `["*", "x"]`, `{"a": {}, "b": []}`},
 		{`{"a": 1}`, `["a", "b"]`, `{"a": 1}`},
+		{`{"a": 1, "b": {"x": 2}, "c": null}`, `["*"]`, `{"a": "[redacted]", "b": "[redacted]", "c": null}`},
+		{`{"task": {"context": {"a": {"x": 1, "y": 2}, "b": {"x": [3]}, "c": 4}}}`, `["task", "context", "*", "x"]`,
+			`{"task": {"context": {"a": {"x": "[redacted]", "y": 2}, "b": {"x": "[redacted]"}, "c": 4}}}`},
+		{`{"a": {"b": {"c": 1}, "d": {"c": 2}}}`, `["*", "*", "c"]`, `{"a": {"b": {"c": "[redacted]"}, "d": {"c": "[redacted]"}}}`},
 	} {
 		sql := fmt.Sprintf(`SELECT tasker.redact_keys('%s', key_words, key_pattern, NULL, 0, text_patterns)::text FROM tasker.redaction`, tt.doc)
 		if tt.path != "" && tt.path != "[]" {

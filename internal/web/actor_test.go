@@ -58,7 +58,7 @@ func TestAnActorCannotBeForged(t *testing.T) {
 	st.Must(err)
 	st.client.Jar.SetCookies(u, []*http.Cookie{{Name: "tasker_actor", Value: "bWFsbG9yeQ", Path: "/ui"}})
 
-	const forged = "actor=mallory"
+	const forged = "actor=key:mallory" // looks like a subject
 	for _, path := range []string{st.action("reset"), st.page() + "/update", "/ui/tasks/" + st.task.String() + "/cancel"} {
 		r := st.get(path)
 		st.sees(r, "This is recorded as done by <bdi>key:ann</bdi>.")
@@ -73,19 +73,19 @@ func TestAnActorCannotBeForged(t *testing.T) {
 	aCase := st.casePath("order")
 	st.leads(st.post(aCase+"/own", forged, "seen="+st.caseSeen("order")), aCase)
 	st.leads(st.post(aCase+"/note", forged, "seen="+st.caseSeen("order"), "reason=x"), aCase)
-	op := st.post(aCase+"/run", forged, "reason=again", "waves=1", "stop_after=2", "planned_by=mallory").header.Get("Location")
+	op := st.post(aCase+"/run", forged, "reason=again", "waves=1", "stop_after=2", "planned_by=key:mallory").header.Get("Location")
 	digest := regexp.MustCompile(`name="digest" value="([^"]+)"`).FindStringSubmatch(st.get(op).text)
 	st.leads(st.post(op, forged, "seen=planned", "digest="+digest[1]), strings.TrimSuffix(op, "/start"))
 	st.leads(st.post(strings.TrimSuffix(op, "/start")+"/abort", forged, "seen=running"), strings.TrimSuffix(op, "/start"))
 	st.leads(st.post(st.page()+"/own", forged), st.page())
-	st.leads(st.post(st.action("reset"), forged, "reason=again", "reset_by=mallory", "entry="+st.entry.String()), st.page())
-	st.leads(st.post(st.page()+"/update", forged, "seen="+st.seen(), "assignee=key:ann", "had=key:ann", "status=manually_resolved", "notes=fine", "resolved_by=mallory"), st.page())
+	st.leads(st.post(st.action("reset"), forged, "reason=again", "reset_by=key:mallory", "entry="+st.entry.String()), st.page())
+	st.leads(st.post(st.page()+"/update", forged, "seen="+st.seen(), "assignee=key:ann", "had=key:ann", "status=manually_resolved", "notes=fine", "resolved_by=key:mallory"), st.page())
 	st.leads(st.post("/ui/tasks/"+st.task.String()+"/investigate", forged, "reason=look"), entryOfTask(st.harness, st.task))
 	st.leads(st.post("/ui/workers/"+st.worker.String()+"/drain", forged), "/ui/workers")
 	st.leads(st.post("/ui/tasks/"+st.task.String()+"/cancel", forged, "reason=enough"), "/ui/tasks/"+st.task.String())
 	var event tasker.ID
 	st.Must(st.Admin().QueryRow(t.Context(), `SELECT event_uuid FROM tasker.outbox ORDER BY position LIMIT 1`).Scan(&event))
-	st.leads(st.sendAgain("/ui/emissions/"+event.String()+"/re-emit", "mallory", "lost", "webhook"), "/ui/emissions/"+event.String())
+	st.leads(st.sendAgain("/ui/emissions/"+event.String()+"/re-emit", "key:mallory", "lost", "webhook"), "/ui/emissions/"+event.String())
 
 	got := st.actors()
 	for _, what := range []string{
