@@ -1,9 +1,11 @@
 package schema_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -396,5 +398,42 @@ func TestAMigrationThatIsTakenBackByADeadlockIsTriedAgain(t *testing.T) {
 	wg.Wait()
 	if got := p.text(`SELECT count(*)::text FROM information_schema.columns WHERE table_schema = 'tasker' AND column_name = 'm'`); got != "2" {
 		t.Errorf("%s of 2 columns are there", got)
+	}
+}
+
+// A database with another encoding than UTF-8 would fail with the first task, so it is refused
+// before anything is created in it.
+func TestADatabaseThatIsNotUTF8IsRefused(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	const name = "tasker_test_sql_ascii"
+	p.exec(`DROP DATABASE IF EXISTS ` + name)
+	p.exec(`CREATE DATABASE ` + name + ` ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`)
+	t.Cleanup(func() {
+		conn, err := pgx.Connect(context.WithoutCancel(t.Context()), p.url)
+		if err == nil {
+			_, err = conn.Exec(context.WithoutCancel(t.Context()), `DROP DATABASE `+name+` WITH (FORCE)`)
+			err = errors.Join(err, conn.Close(context.WithoutCancel(t.Context())))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	where, err := url.Parse(p.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	where.Path = name
+	conn, err := pgx.Connect(t.Context(), where.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.WithoutCancel(t.Context())) })
+	_, up := schema.Up(t.Context(), conn)
+	_, status := schema.Status(t.Context(), conn)
+	for command, err := range map[string]error{"migrate up": up, "doctor": status, "serve": schema.Check(t.Context(), conn)} {
+		if !errors.Is(err, schema.ErrUnsuitable) || !strings.Contains(err.Error(), "its encoding is SQL_ASCII: create a database with CREATE DATABASE "+name+" ENCODING 'UTF8'") {
+			t.Errorf("%s: %v", command, err)
+		}
 	}
 }

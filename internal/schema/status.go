@@ -110,6 +110,9 @@ type applied struct {
 
 // status compares the database with the source.
 func (s *source) status(ctx context.Context, conn *pgx.Conn) (Report, error) {
+	if err := checkDatabase(ctx, conn); err != nil {
+		return Report{}, err
+	}
 	rows, err := history(ctx, conn)
 	if conditionOf(err) == "42501" { // insufficient_privilege
 		return Report{}, lacking(ctx, conn, "USAGE")
