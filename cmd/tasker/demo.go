@@ -30,7 +30,7 @@ type demoOptions struct {
 func (o *demoOptions) flags(c *cobra.Command) {
 	c.Flags().BoolVar(&o.on, "demo", false, "run a small shop to try the engine with")
 	c.Flags().IntVar(&o.orders, "demo-orders", 0, "orders that the shop gets (0: no end)")
-	c.Flags().DurationVar(&o.every, "demo-every", 3*time.Second, "time between two orders")
+	c.Flags().Var(cli.Duration(&o.every, 3*time.Second), "demo-every", "time between two orders")
 }
 
 // switches is the path under which the faults of the demo are switched.

@@ -38,7 +38,8 @@ what to repair.`,
 			"  tasker doctor --database-url postgres://tasker@standby/tasker --timeout 1h",
 		Args: cli.Args,
 	}
-	timeout := c.Flags().Duration("timeout", 10*time.Minute, "how long one check may take")
+	timeout := new(time.Duration)
+	c.Flags().Var(cli.Duration(timeout, 10*time.Minute), "timeout", "how long one check may take")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if *timeout < time.Second {
 			return cli.Usagef("--timeout must be at least 1s, not %s", *timeout)

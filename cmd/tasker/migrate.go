@@ -77,7 +77,8 @@ program has migrated is refused. There is no migration down: restore a backup.`,
 		Example: "  tasker migrate up --database-url postgres://tasker@db/tasker",
 		Args:    cli.Args,
 	}
-	wait := c.Flags().Duration("wait", schema.DefaultWait, "how long to retry while other transactions hold locks that are needed, and to wait for another program that is migrating the database")
+	wait := new(time.Duration)
+	c.Flags().Var(cli.Duration(wait, schema.DefaultWait), "wait", "how long to retry while other transactions hold locks that are needed, and to wait for another program that is migrating the database")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if *wait <= 0 {
 			return cli.Usagef("--wait must be more than 0, not %s", *wait)

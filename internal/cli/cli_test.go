@@ -32,7 +32,8 @@ func shop(ran *[]string) *cobra.Command {
 	sell.Flags().Var(Choice(&kind, []string{"new", "used"}), "kind", "")
 	sell.Flags().Var(Choices(&topics, []string{"a", "b"}), "topic", "")
 	Optional(sell, &open, "open", "")
-	sell.Flags().Duration("wait", 0, "")
+	sell.Flags().Var(Duration(new(time.Duration), 0), "wait", "")
+	sell.Flags().Var(Span(new(time.Duration), time.Minute, 24*time.Hour), "for", "")
 	sell.Flags().Bool("fast", false, "")
 	root := Group(&cobra.Command{Use: "shop"}, sell, &cobra.Command{Use: "pack BOX...", Args: Args, RunE: func(_ *cobra.Command, args []string) error {
 		*ran = append(*ran, args...)
@@ -61,13 +62,28 @@ func TestACommandLineThatIsWrongRunsNothing(t *testing.T) {
 		"sell a --topic a,c":      `--topic must be one of a, b, not "a,c"`,
 		"sell a --open=maybe":     `--open must be true or false, not "maybe"`,
 		"sell a --fast=maybe":     `--fast must be true or false, not "maybe"`,
-		"sell a --wait 5":         `--wait must be a duration such as 500ms, 30s or 5m, not "5"`,
+		"sell a --wait 5":         `--wait must be a duration such as 500ms, 4h or 90d, not "5"`,
+		"sell a --wait -5s":       `--wait must be a duration such as 500ms, 4h or 90d, not "-5s"`,
+		"sell a --wait 7days":     `--wait must be a duration such as 500ms, 4h or 90d, not "7days"`,
+		"sell a --for 2d":         `--for must be a duration such as 5m, 4h or 12h, from 1m to 1d, not "2d"`,
 		"sell a --wait 5s --wait": `flag needs an argument: --wait`,
 	} {
 		var ran []string
 		_, err := Run(t.Context(), shop(&ran), strings.Fields(line))
 		if !IsUsage(err) || ExitCode(err) != ExitUsage || err.Error() != want || len(ran) > 0 {
 			t.Errorf("shop %s: error %v, want %q; it ran with %q", line, err, want, ran)
+		}
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{
+		"7d": 168 * time.Hour, "1w": 168 * time.Hour, "1d12h": 36 * time.Hour, "1.5d": 36 * time.Hour, "90m": 90 * time.Minute, "-1d": -24 * time.Hour,
+		"d": -1, "7days": -1, "99999999999999d": -1, "7 d": -1, "1e3d": -1,
+	} {
+		if got, err := ParseDuration(text); (err != nil) != (want == -1) || err == nil && got != want {
+			t.Errorf("%q is %v (error %v), want %v", text, got, err, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,8 +34,6 @@ func flagError(_ *cobra.Command, err error) error {
 		takes = "true or false"
 	case errors.As(cause, &number):
 		takes = "a whole number"
-	case strings.HasPrefix(cause.Error(), "time: "):
-		takes = "a duration such as 500ms, 30s or 5m"
 	default:
 		return UsageError{err.Error()}
 	}
@@ -70,40 +69,14 @@ func (b bounded[N]) Set(text string) error {
 // is no bound.
 func Number[N int | int64](n *N, least, most N) pflag.Value { return bounded[N]{n, least, most} }
 
-// A minutes is the value of a flag that is a duration in whole minutes.
-type minutes struct {
-	d     *time.Duration
-	least time.Duration
+// A duration is the value of a flag that takes durations from least to most in whole steps.
+type duration struct {
+	d                 *time.Duration
+	step, least, most time.Duration // most 0: none
 }
 
-// String returns the duration.
-func (m minutes) String() string { return m.d.String() }
-
-// Type is what the help calls the value.
-func (m minutes) Type() string { return "duration" }
-
-// Set reads the duration.
-func (m minutes) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < m.least || d%time.Minute != 0 {
-		return expected(fmt.Sprintf("whole minutes, %v or more, such as 5m or 1h", m.least))
-	}
-	*m.d = d
-	return nil
-}
-
-// Minutes returns the value of a flag that takes durations in whole minutes, from
-// least on.
-func Minutes(d *time.Duration, least time.Duration) pflag.Value { return minutes{d, least} }
-
-// A span is the value of a flag that is a long duration, in seconds at the finest.
-type span struct {
-	d           *time.Duration
-	least, most time.Duration
-}
-
-// String returns the duration; nothing when it is not given.
-func (v span) String() string {
+// String returns the duration, or nothing if it is zero.
+func (v duration) String() string {
 	if *v.d == 0 {
 		return ""
 	}
@@ -111,27 +84,92 @@ func (v span) String() string {
 }
 
 // Type is what the help calls the value.
-func (v span) Type() string { return "duration" }
+func (v duration) Type() string { return "duration" }
 
-// Set reads the duration: 90d is ninety days.
-func (v span) Set(text string) error {
-	const day = 24 * time.Hour
-	d, err := time.ParseDuration(text)
-	if days, found := strings.CutSuffix(text, "d"); found {
-		var n int64
-		n, err = strconv.ParseInt(days, 10, 32)
-		d = time.Duration(min(n, int64(v.most/day)+1)) * day
-	}
-	if err != nil || d < v.least || d > v.most || d%time.Second != 0 {
-		return expected(fmt.Sprintf("a duration such as 30m, 12h or 90d, from %v to %dd", v.least, v.most/day))
+// Set reads the duration.
+func (v duration) Set(text string) error {
+	d, err := ParseDuration(text)
+	if err != nil || !v.allows(d) {
+		return expected(v.description())
 	}
 	*v.d = d
 	return nil
 }
 
-// Span returns the value of a flag that takes durations from least to most, also in days
-// such as 90d.
-func Span(d *time.Duration, least, most time.Duration) pflag.Value { return span{d, least, most} }
+func (v duration) allows(d time.Duration) bool {
+	return d >= v.least && (v.most == 0 || d <= v.most) && d%v.step == 0
+}
+
+// description says which durations are allowed, with examples of them.
+func (v duration) description() string {
+	var examples []string
+	for _, text := range []string{"500ms", "30s", "5m", "4h", "12h", "7d", "90d"} {
+		if d, _ := ParseDuration(text); v.allows(d) {
+			examples = append(examples, text)
+		}
+	}
+	words := "a duration"
+	if n := len(examples); n > 0 {
+		words = fmt.Sprintf("a duration such as %s, %s or %s", examples[0], examples[n/2], examples[n-1])
+	}
+	if v.step >= time.Minute {
+		words += ", in whole minutes"
+	}
+	switch {
+	case v.most > 0:
+		words += fmt.Sprintf(", from %s to %s", shortDuration(v.least), shortDuration(v.most))
+	case v.least > 0:
+		words += fmt.Sprintf(", %s or more", shortDuration(v.least))
+	}
+	return words
+}
+
+// shortDuration formats a duration as flags take it: 1m, 7d.
+func shortDuration(d time.Duration) string {
+	if d > 0 && d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
+	}
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+const day = 24 * time.Hour
+
+// longUnit matches a number of days or weeks.
+var longUnit = regexp.MustCompile(`([0-9]+(?:\.[0-9]+)?)([dw])`)
+
+// ParseDuration is [time.ParseDuration] with days and weeks of seven days: 7d, 1w, 1d12h.
+func ParseDuration(text string) (time.Duration, error) {
+	return time.ParseDuration(longUnit.ReplaceAllStringFunc(text, func(part string) string {
+		n, _ := strconv.ParseFloat(part[:len(part)-1], 64) // the pattern matches numbers only
+		if n *= 24; strings.HasSuffix(part, "w") {
+			n *= 7
+		}
+		return strconv.FormatFloat(n, 'f', -1, 64) + "h"
+	}))
+}
+
+// Duration returns the value of a flag that takes durations, with a default.
+func Duration(d *time.Duration, usual time.Duration) pflag.Value {
+	*d = usual
+	return duration{d, 1, 0, 0}
+}
+
+// Minutes returns the value of a flag that takes durations in whole minutes, from
+// least on.
+func Minutes(d *time.Duration, least time.Duration) pflag.Value {
+	return duration{d, time.Minute, least, 0}
+}
+
+// Span returns the value of a flag that takes durations in whole seconds, from least to most.
+func Span(d *time.Duration, least, most time.Duration) pflag.Value {
+	return duration{d, time.Second, least, most}
+}
 
 // A choice is the value of a flag that takes one of a list of words.
 type choice[T ~string] struct {
@@ -170,7 +208,7 @@ type choices struct {
 func (v choices) String() string { return "[" + strings.Join(*v.values, ",") + "]" }
 
 // Type is what the help calls the value.
-func (v choices) Type() string { return "stringSlice" }
+func (v choices) Type() string { return "strings" }
 
 // Set reads words with commas between them.
 func (v choices) Set(text string) error {
@@ -249,7 +287,9 @@ func RefuseEmpty(c *cobra.Command) error {
 	var err error
 	c.Flags().Visit(func(f *pflag.Flag) {
 		text := strings.Trim(f.Value.String(), " \t\n")
-		if (f.Value.Type() == "string" && text == "") || (f.Value.Type() == "stringSlice" && text == "[]") {
+		list, ok := f.Value.(pflag.SliceValue)
+		empty := ok && slices.ContainsFunc(list.GetSlice(), func(s string) bool { return strings.TrimSpace(s) == "" })
+		if empty || (f.Value.Type() == "string" && text == "") || (f.Value.Type() == "strings" && text == "[]") {
 			err = Usagef("--%s is given but empty: give it a value (is a variable unset?)", f.Name)
 		}
 	})

@@ -66,7 +66,7 @@ With --compensate what their completed steps have done is undone before they are
 			return err
 		}
 		if !r.DryRun {
-			if err := p.said(&r.By, &r.Reason); err != nil {
+			if err := p.said(&r.By, &r.Reason, "it is kept in the history of each task"); err != nil {
 				return err
 			}
 		}

@@ -262,7 +262,7 @@ func (p *program) caseOwnCommand() *cobra.Command {
 		return apiv1.UpdateCase{Owner: &owner, OwnedForMinutes: int(owned / time.Minute)}, nil
 	})
 	c.Flags().StringVar(&owner, "owner", "", "who has it (default: who calls)")
-	c.Flags().Var(cli.Minutes(&owned, time.Minute), "for", "how long, in whole minutes, at most 168h")
+	c.Flags().Var(cli.Minutes(&owned, time.Minute), "for", "how long, in whole minutes, at most 7d")
 	return c
 }
 
@@ -285,7 +285,7 @@ func (p *program) caseSnoozeCommand() *cobra.Command {
 		}
 		return u, nil
 	})
-	c.Flags().Var(cli.Minutes(&rest, time.Minute), "for", "how long, in whole minutes, at most 168h")
+	c.Flags().Var(cli.Minutes(&rest, time.Minute), "for", "how long, in whole minutes, at most 7d")
 	c.Flags().Var(cli.Number(&above, 0, 1<<31), "above", "wake it when more investigations than this are open")
 	return c
 }

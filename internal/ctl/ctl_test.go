@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -74,6 +76,26 @@ func TestHelpTeaches(t *testing.T) {
 				t.Errorf("%s: example %q is no command: %v", c.CommandPath(), strings.TrimSpace(line), err)
 			}
 		}
+	})
+}
+
+func TestFlagsTakeTextsAsTheyAreAndDays(t *testing.T) {
+	p := &program{env: map[string]string{}}
+	leaves(p.root("tasker-ctl"), func(c *cobra.Command) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			switch f.Value.Type() {
+			case "stringSlice":
+				t.Errorf("%s --%s reads its value as CSV: use StringArrayVar", c.CommandPath(), f.Name)
+			case "stringArray":
+				if err := f.Value.Set(`say "hi", west`); err != nil || !slices.Contains(f.Value.(pflag.SliceValue).GetSlice(), `say "hi", west`) {
+					t.Errorf("%s --%s changes its value (error %v)", c.CommandPath(), f.Name, err)
+				}
+			case "duration":
+				if err := f.Value.Set("1d"); err != nil && !strings.Contains(err.Error(), " to ") {
+					t.Errorf("%s --%s does not take days: %v", c.CommandPath(), f.Name, err)
+				}
+			}
+		})
 	})
 }
 

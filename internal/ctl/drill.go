@@ -67,7 +67,7 @@ any time: what was planted stays until drill clean ends it.`,
 	})
 	drillFlags(c, &namespace)
 	c.Flags().Var(cli.Number(&tasks, 1, drill.MaxTasks), "tasks", fmt.Sprintf("how many tasks fail of the three causes, at most %d", drill.MaxTasks))
-	c.Flags().DurationVar(&every, "interval", time.Second, "how often to look")
+	c.Flags().Var(cli.Duration(&every, time.Second), "interval", "how often to look")
 	return c
 }
 

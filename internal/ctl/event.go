@@ -168,7 +168,7 @@ event gets it a second time, and recognises it by its id.`,
 	})
 	c.Flags().Var(cli.Number(&r.from, 1, 0), "from", "the first position")
 	c.Flags().Var(cli.Number(&r.to, 1, 0), "to", "the last position")
-	c.Flags().StringSliceVar(&r.sinks, "sink", nil, "only to this sink; may be repeated (default: to all)")
+	c.Flags().StringArrayVar(&r.sinks, "sink", nil, "only to this sink; may be repeated (default: to all)")
 	c.Flags().StringVar(&r.reason, "reason", "", "why, for the audit log (needed)")
 	actorFlag(c, &r.actor, "actor", "who does it")
 	return c

@@ -59,9 +59,12 @@ func (e *ending) read() (until *time.Time, seconds int, err error) {
 	return &t, 0, nil
 }
 
-// said reads who asks for something and why.
-func (p *program) said(by, reason *string) (err error) {
-	if err := need("reason", *reason, "it is kept in the history of the hold"); err != nil {
+// inHoldHistory says what becomes of the reason of an act on a hold.
+const inHoldHistory = "it is kept in the history of the hold"
+
+// said reads who asks for something and why. use says what becomes of the reason.
+func (p *program) said(by, reason *string, use string) (err error) {
+	if err := need("reason", *reason, use); err != nil {
 		return err
 	}
 	*by, err = p.actor("by", *by)
@@ -95,7 +98,7 @@ instead.`,
 		if b.Until, b.ForSeconds, err = end.read(); err != nil {
 			return h, err
 		}
-		if err := p.said(&b.By, &b.Reason); err != nil {
+		if err := p.said(&b.By, &b.Reason, inHoldHistory); err != nil {
 			return h, err
 		}
 		return api.BeginHold(ctx, b)
@@ -246,7 +249,7 @@ func (p *program) holdExtendCommand() *cobra.Command {
 		if r.Until, r.ForSeconds, err = end.read(); err != nil {
 			return h, err
 		}
-		if err := p.said(&r.By, &r.Reason); err != nil {
+		if err := p.said(&r.By, &r.Reason, inHoldHistory); err != nil {
 			return h, err
 		}
 		return api.ExtendHold(ctx, a.id[0], r)
@@ -274,7 +277,7 @@ it is.`,
 		if r.Waves, err = readWaves(waves); err != nil {
 			return h, err
 		}
-		if err := p.said(&r.By, &r.Reason); err != nil {
+		if err := p.said(&r.By, &r.Reason, inHoldHistory); err != nil {
 			return h, err
 		}
 		return api.ReleaseHold(ctx, a.id[0], r)

@@ -47,7 +47,7 @@ somebody assigned it. --mine, --assignee and --unassigned add to one another.`,
 	})
 	f := c.Flags()
 	f.BoolVar(&q.Mine, "mine", false, "what waits for you, or for a group of yours")
-	f.StringSliceVar(&q.Assignees, "assignee", nil, "what waits for this person, or for group: and a group (may be repeated)")
+	f.StringArrayVar(&q.Assignees, "assignee", nil, "what waits for this person, or for group: and a group (may be repeated)")
 	f.BoolVar(&q.Unassigned, "unassigned", false, "what waits for nobody in particular")
 	f.StringVarP(&q.Namespace, "namespace", "n", "", "only of this namespace")
 	f.StringVar(&q.Template, "template", "", "only of tasks of this template")

@@ -104,7 +104,7 @@ func (g *planning) flags(c *cobra.Command) {
 	f.Var(cli.Number(&g.guards.StopAfter, 1, tasker.MaxOperationItems), "stop-after", "pause after so many failures of one cause in a wave; in the rest at least 5 (default 2)")
 	f.StringVar(&g.guards.WorkerAtLeast, "worker-at-least", "", "only workers of this version or a newer one take the steps, such as 1.6.0 (with --reset)")
 	f.BoolVar(&g.guards.IgnoreNewCause, "ignore-new-causes", false, "do not pause when a step fails with another cause than those selected")
-	f.DurationVar(&g.timeout, "wave-timeout", 0, "pause when a wave has not succeeded within this time (default 15m)")
+	f.Var(cli.Duration(&g.timeout, 0), "wave-timeout", "pause when a wave has not succeeded within this time (default 15m)")
 	g.request.Limit = tasker.MaxOperationItems
 	f.Var(cli.Number(&g.request.Limit, 1, tasker.MaxOperationItems), "limit", "select at most so many, the most urgent first")
 	f.BoolVar(&g.skip, "skip-overlap", false, "leave out steps that another operation holds, instead of refusing the plan")

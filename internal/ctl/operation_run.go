@@ -57,7 +57,7 @@ Exit codes:
 	c.Flags().BoolVarP(&r.yes, "yes", "y", false, "start without asking")
 	c.Flags().BoolVarP(&r.watch, "watch", "w", false, "follow it to its end")
 	c.Flags().BoolVar(&r.dry, "dry-run", false, "plan and try it, and abort it")
-	c.Flags().DurationVar(&r.every, "interval", time.Second, "how often to look while watching")
+	c.Flags().Var(cli.Duration(&r.every, time.Second), "interval", "how often to look while watching")
 	return c
 }
 

@@ -48,13 +48,13 @@ func (r *ruling) flags(c *cobra.Command) {
 	f.StringVar(&r.context, "context", "", "the context of each task, as a JSON object")
 	f.StringVar(&r.spec.NominalKey, "nominal-key", "", "the key of the context that gets the instant")
 	f.IntVar(&r.spec.Priority, "priority", 0, "the priority of each task")
-	f.StringSliceVar(&r.spec.Tags, "tag", nil, "a tag of each task (may be repeated)")
+	f.StringArrayVar(&r.spec.Tags, "tag", nil, "a tag of each task (may be repeated)")
 	f.StringVar(&r.spec.Cron, "cron", "", `instants as a cron expression of five fields, or six with the second first, such as "30 2 * * *"`)
 	f.StringVar(&r.spec.DayMatch, "day-match", "", "any or all: what it means that --cron restricts both day fields")
 	f.StringVar(&r.spec.Zone, "zone", "", "the time zone of --cron and --except, such as Europe/Berlin (default UTC)")
 	f.Var(cli.Span(&r.every, time.Second, tasker.MaxScheduleInterval), "every", "in place of --cron: a fixed rate, such as 15m")
 	f.Var(cli.Span(&r.afterEnd, time.Second, tasker.MaxScheduleInterval), "after-end", "in place of --cron: so long after its task before has ended")
-	f.StringSliceVar(&r.spec.Except, "except", nil, "days on which no task is made, such as 2026-12-25, 2026-12-24..2027-01-01 or sat (may be repeated)")
+	f.StringArrayVar(&r.spec.Except, "except", nil, "days without a task, with commas between them: 2026-12-25, 2026-12-24..2027-01-01 or sat,sun (may be repeated)")
 	f.Var(cli.Span(&r.jitter, 0, tasker.MaxScheduleJitter), "jitter", "attend to each instant up to so much later")
 	f.StringVar(&r.startAt, "start-at", "", "no instant is before, such as 2026-01-31T07:30:00Z")
 	f.StringVar(&r.endAt, "end-at", "", "no instant is after")
@@ -67,6 +67,9 @@ func (r *ruling) flags(c *cobra.Command) {
 // read returns what the flags say, in place of what was there where a flag is given.
 func (r *ruling) read(c *cobra.Command, before *apiv1.ScheduleSpec) (apiv1.ScheduleSpec, error) {
 	s := r.spec
+	if len(s.Except) > 0 {
+		s.Except = strings.Split(strings.Join(s.Except, ","), ",")
+	}
 	if r.context != "" {
 		if !json.Valid([]byte(r.context)) {
 			return s, cli.Usagef("--context must be a JSON object, not %q", r.context)

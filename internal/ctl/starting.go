@@ -28,16 +28,16 @@ type starting struct {
 
 func (s *starting) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.DurationVar(&s.after, "start-after", 0, "not before so long after its creation, such as 90m")
-	f.DurationVar(&s.within, "start-within", 0, "end it as expired unless a worker claims a step of it so long after its start, such as 1h")
+	f.Var(cli.Duration(&s.after, 0), "start-after", "not before so long after its creation, such as 90m")
+	f.Var(cli.Duration(&s.within, 0), "start-within", "end it as expired unless a worker claims a step of it so long after its start, such as 1h")
 	f.StringVar(&s.by, "start-by", "", "the same, by a time such as 2026-01-31T12:00:00Z, or +90m from now")
 	f.StringVar(&s.dueAt, "due-at", "", "by when it is due: a time such as 2026-01-31T12:00:00Z, or +90m from now")
-	f.DurationVar(&s.dueAfter, "due-after", 0, "the same, so long after its start, such as 24h")
+	f.Var(cli.Duration(&s.dueAfter, 0), "due-after", "the same, so long after its start, such as 24h")
 	f.StringVar(&s.key, "unique-key", "", "have one task of the template be open at a time for this key")
 	f.Var(cli.Choice(&s.onConflict, tasker.ConflictPolicies()), "on-conflict", "when an open task has the key: "+cli.Join(tasker.ConflictPolicies())+" (default fail)")
 	f.StringVar(&s.debounceKey, "debounce-key", "", "merge the requests with this key into one task of the template")
-	f.DurationVar(&s.debounce, "debounce", 0, "have that start so long after the last request, such as 30s")
-	f.DurationVar(&s.maxWait, "debounce-max", 0, "and at most so long after the first (default ten times --debounce)")
+	f.Var(cli.Duration(&s.debounce, 0), "debounce", "have that start so long after the last request, such as 30s")
+	f.Var(cli.Duration(&s.maxWait, 0), "debounce-max", "and at most so long after the first (default ten times --debounce)")
 }
 
 // debounceText says how many requests were merged into a task.

@@ -210,7 +210,7 @@ leads to the same task.`,
 	f.StringVar(&s.task.Version, "version", "", "version of the template (default the newest)")
 	f.StringVarP(&s.context, "context", "c", "", "input of the task: a JSON object, @file or @-")
 	f.IntVarP(&s.task.Priority, "priority", "p", 0, "higher runs first")
-	f.StringSliceVar(&s.task.Tags, "tag", nil, "a word to find the task by; may be repeated")
+	f.StringArrayVar(&s.task.Tags, "tag", nil, "a word to find the task by; may be repeated")
 	actorFlag(c, &s.task.Initiator, "initiator", "who asks for it")
 	f.StringVar(&s.task.SourceSystem, "source-system", "tasker-ctl", "the system that asks for it")
 	f.StringVar(&s.task.Reason, "reason", "", "why it is asked for")
@@ -298,7 +298,7 @@ func instantOrSpan(flag, text string) (*time.Time, error) {
 		return nil, nil
 	}
 	if span, relative := strings.CutPrefix(text, "+"); relative {
-		if d, err := time.ParseDuration(span); err == nil && d >= 0 {
+		if d, err := cli.ParseDuration(span); err == nil && d >= 0 {
 			t := time.Now().Add(d).UTC()
 			return &t, nil
 		}
@@ -323,8 +323,8 @@ type watching struct {
 }
 
 func (w *watching) flags(c *cobra.Command) {
-	c.Flags().DurationVar(&w.every, "interval", 500*time.Millisecond, "how often to poll while waiting")
-	c.Flags().DurationVar(&w.timeout, "timeout", 0, "give up waiting after this long, with exit code 1 (default: never)")
+	c.Flags().Var(cli.Duration(&w.every, 500*time.Millisecond), "interval", "how often to poll while waiting")
+	c.Flags().Var(cli.Duration(&w.timeout, 0), "timeout", "give up waiting after this long, with exit code 1 (default: never)")
 }
 
 func (p *program) watchCommand() *cobra.Command {

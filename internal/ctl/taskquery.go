@@ -25,7 +25,7 @@ func (q *taskQuery) flags(c *cobra.Command) {
 	c.Flags().BoolVar(&q.Overdue, "overdue", false, "only open tasks whose due time is over, the longest ago first")
 	c.Flags().StringVar(&q.due, "due-before", "", "only open tasks that are due before this instant, such as 2026-01-31T12:00:00Z, those that are due first before the others")
 	cli.Optional(c, &q.DeadLettered, "dead-lettered", "only tasks with an open or permanent investigation; =false for those without")
-	c.Flags().StringSliceVar(&q.Tags, "tag", nil, "only tasks with this tag; may be repeated")
+	c.Flags().StringArrayVar(&q.Tags, "tag", nil, "only tasks with this tag; may be repeated")
 	c.Flags().StringVar(&q.CorrelationID, "correlation-id", "", "only tasks with this correlation id")
 	c.Flags().StringVar(&q.IdempotencyKey, "idempotency-key", "", "only the task with this key")
 	c.Flags().StringVar(&q.Initiator, "initiator", "", "only tasks with this initiator")

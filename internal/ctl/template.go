@@ -102,7 +102,7 @@ func (p *program) retirement(
 ) *cobra.Command {
 	var r apiv1.RetireTemplate
 	c := answer(p, h, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.Template, err error) {
-		if err := p.said(&r.By, &r.Reason); err != nil {
+		if err := p.said(&r.By, &r.Reason, "it is shown with the version"); err != nil {
 			return t, err
 		}
 		return change(api, ctx, tasker.TemplateVersion{Namespace: a.text[0], Name: a.text[1], Version: a.text[2]}, r)

@@ -74,7 +74,7 @@ func (p *program) saidUnless(dryRun bool, to string, by, reason *string) error {
 	case dryRun:
 		return nil
 	default:
-		return p.said(by, reason)
+		return p.said(by, reason, "it is kept in the history of each task")
 	}
 }
 
