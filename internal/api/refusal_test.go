@@ -69,7 +69,7 @@ func TestBadInput(t *testing.T) {
 		{"more after the end", "POST", "/v1/tasks", ok + `{}`, nil, 400, "INVALID", "not JSON"},
 		{"invalid UTF-8", "POST", "/v1/tasks", ctx("{\"order\":1,\"a\":\"\xff\"}"), nil, 400, "INVALID", "UTF-8"},
 		{"NaN", "POST", "/v1/tasks", ctx(`{"order":NaN}`), nil, 400, "INVALID", "not JSON"},
-		{"a byte order mark", "POST", "/v1/tasks", "\ufeff" + ok, nil, 400, "INVALID", "not JSON"},
+		{"two byte order marks", "POST", "/v1/tasks", "\ufeff\ufeff" + ok, nil, 400, "INVALID", "not JSON"},
 		{"null", "POST", "/v1/tasks", "null", nil, 400, "INVALID", "must be an object, not null"},
 		{"an array for an object", "POST", "/v1/tasks", "[" + ok + "]", nil, 400, "INVALID", "must be an object, not an array"},
 		{"an object for an array", "POST", "/v1/tasks/bulk", ok, nil, 400, "INVALID", "must be an array, not an object"},

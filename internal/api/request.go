@@ -73,6 +73,7 @@ type received struct {
 // receive reads the body. What is wrong with it is told after what its caller may not do.
 func (x *request) receive() {
 	x.received.doc, x.received.media, x.received.err = x.readBody()
+	x.received.doc = payload.TrimBOM(x.received.doc)
 }
 
 // body returns the body with its content type.

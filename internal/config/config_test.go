@@ -190,6 +190,13 @@ func TestFaultsOfTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestFilesMayBeginWithAByteOrderMark(t *testing.T) {
+	c, err := Load(file(t, "\ufeff[server]\nlisten = \"127.0.0.1:1\"\n"), nil)
+	if err != nil || c.Server.Listen != "127.0.0.1:1" {
+		t.Errorf("listen %q, error %v", c.Server.Listen, err)
+	}
+}
+
 func TestUnknownVariablesAreErrors(t *testing.T) {
 	for variable, want := range map[string]string{
 		"TASKER_LISTEN=x":         "TASKER_SERVER_LISTEN",

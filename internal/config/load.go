@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/suggest"
 
 	"github.com/pelletier/go-toml/v2"
@@ -68,7 +69,8 @@ func readAtMost(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	return io.ReadAll(io.LimitReader(f, most))
+	doc, err := io.ReadAll(io.LimitReader(f, most))
+	return payload.TrimBOM(doc), err
 }
 
 // readTOML changes c as the document says.

@@ -16,6 +16,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
+	"tasker.example/tasker/internal/payload"
 )
 
 // Bounds of every list, as the server has them.
@@ -198,6 +199,7 @@ func (p *program) read(name string) ([]byte, error) {
 	if len(doc) > maxDocument {
 		return nil, tasker.Errorf(tasker.TooLarge, "%s has more than %d bytes", name, maxDocument)
 	}
+	doc = payload.TrimBOM(doc)
 	return doc, nil
 }
 

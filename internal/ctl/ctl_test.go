@@ -281,3 +281,11 @@ func TestDocumentsComeFromStandardInput(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
+
+func TestDocumentsMayBeginWithAByteOrderMark(t *testing.T) {
+	p := &program{in: strings.NewReader("\ufeff{\"order\": 7}")}
+	doc, err := p.object("context", "@-")
+	if err != nil || string(doc) != `{"order": 7}` {
+		t.Errorf("document %q, error %v", doc, err)
+	}
+}

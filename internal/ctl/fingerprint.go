@@ -15,6 +15,7 @@ import (
 
 	"tasker.example/tasker/internal/cli"
 	"tasker.example/tasker/internal/fingerprint"
+	"tasker.example/tasker/internal/payload"
 )
 
 // maxFailureLine bounds a line of JSON that describes a failure.
@@ -88,6 +89,9 @@ func (p *program) fingerprints(ctx context.Context, name string, explain bool) e
 	lines, out := bufio.NewReaderSize(in, 1<<16), bufio.NewWriter(p.out)
 	for number := 1; ctx.Err() == nil; number++ {
 		line, err := readLine(lines)
+		if number == 1 {
+			line = payload.TrimBOM(line)
+		}
 		if err == nil {
 			err = printCause(out, line, explain)
 		}

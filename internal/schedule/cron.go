@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -34,7 +35,7 @@ var fields = [...]field{
 
 // macros are names of expressions.
 var macros = map[string]string{
-	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *",
+	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }
 
 // maxCron bounds an expression, in bytes.
@@ -50,7 +51,7 @@ func parseCron(text, dayMatch string) (*cron, error) {
 	if strings.HasPrefix(text, "@") {
 		var found bool
 		if known, found = macros[text]; !found {
-			return nil, fmt.Errorf("%q is not known; there are @hourly, @daily, @weekly, @monthly and @yearly", text)
+			return nil, fmt.Errorf("%q is not known; there are %s", text, strings.Join(slices.Sorted(maps.Keys(macros)), ", "))
 		}
 	}
 	parts := strings.Fields(known)

@@ -213,7 +213,7 @@ func (v value) unfit(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
 		v.wrong("text")
 	case s.Comment != "" && s.Enum == nil:
 		v.fault("%s", s.Comment)
-	case s.MinItems != nil:
+	case s.MinItems != nil && !isType:
 		v.fault("a template needs at least one step")
 	case s.Pattern != nil:
 		v.fault("must be %s, not %s", s.Title, quote(v.node.Value))

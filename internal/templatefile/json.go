@@ -1,8 +1,8 @@
 package templatefile
 
 import (
+	"cmp"
 	"encoding/json"
-	"math/big"
 	"regexp"
 	"strings"
 
@@ -149,8 +149,11 @@ func appendString(out []byte, s string) []byte {
 }
 
 var (
+	// ambiguousNumber matches digits with _ between them, and other bases than ten.
+	ambiguousNumber = regexp.MustCompile(`_|^[-+]?0[xXoObB]`)
+
 	jsonNumber  = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
-	leadingZero = regexp.MustCompile(`^[-+]?0[0-9_]`)
+	leadingZero = regexp.MustCompile(`^[-+]?0[0-9]`)
 	bareDecimal = regexp.MustCompile(`^([-+]?)([0-9]*)(?:\.([0-9]*))?([eE][-+]?[0-9]+)?$`)
 )
 
@@ -159,6 +162,9 @@ func (v value) number() string {
 	text := v.node.Value
 	switch {
 	case jsonNumber.MatchString(text):
+	case ambiguousNumber.MatchString(text):
+		v.fault("%s is a number to some YAML readers and a text to others; write it in quotes, or as a plain decimal number", quote(text))
+		return "0"
 	case leadingZero.MatchString(text):
 		v.fault("the number %s begins with 0, which some read as octal; leave the 0 out, or write it in quotes", quote(text))
 		return "0"
@@ -175,29 +181,15 @@ func (v value) number() string {
 	return text
 }
 
-// respell turns +1, 0x1F, 1_000 and .5 into JSON; "" when it cannot.
+// respell turns +1, .5 and 2. into JSON; "" when it cannot.
 func respell(text string) string {
-	plain := strings.ReplaceAll(text, "_", "")
-	if len(plain) > 2*tasker.MaxNumberDigits {
-		return "" // too long in any spelling, and costly to calculate with
-	}
-	if whole, ok := new(big.Int).SetString(plain, 0); ok {
-		return whole.String()
-	}
-	m := bareDecimal.FindStringSubmatch(plain)
+	m := bareDecimal.FindStringSubmatch(text)
 	if m == nil || m[2]+m[3] == "" {
 		return ""
 	}
-	number := strings.TrimPrefix(m[1], "+") + cmpOr(m[2], "0")
+	number := strings.TrimPrefix(m[1], "+") + cmp.Or(m[2], "0")
 	if m[3] != "" {
 		number += "." + m[3]
 	}
 	return number + m[4]
-}
-
-func cmpOr(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }

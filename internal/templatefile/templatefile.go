@@ -50,7 +50,7 @@ func parse(doc []byte, read reader) (t tasker.Template, warnings []tasker.Fault,
 			"the template has %d bytes; %d is the limit", len(doc), tasker.MaxTemplateBytes)
 	}
 	var found faults
-	if root := read(doc, &found); root != nil {
+	if root := read(payload.TrimBOM(doc), &found); root != nil {
 		t = readTemplate(value{node: root, faults: &found})
 	}
 	if err := found.err(); err != nil {

@@ -265,7 +265,7 @@ func (p *stepForm) afterwards(ctx context.Context) string {
 
 // typedJSON returns what was typed as JSON; nil where nothing was typed.
 func typedJSON(text string) json.RawMessage {
-	if text = strings.TrimSpace(text); text == "" {
+	if text = strings.Trim(text, " \t\r\n\ufeff"); text == "" {
 		return nil
 	}
 	return json.RawMessage(text)
