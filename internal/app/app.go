@@ -92,7 +92,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	var holds *hold.Service                                          // before anybody reports
 	groups := cases.New(db, cases.Options{Log: o.Log})
 	e := engine.New(db, line.tell(engine.Options{
-		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(),
+		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(), MaxRetryAfter: c.Workers.MaxRetryAfter(),
 		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, NoAutoRecover: !c.MessageQueue.AutoRecover,
 		NoWorkerAfter: c.MessageQueue.NoWorkerAfter(), PaceCreates: c.Limits.PaceCreates, Bounds: c.Limits.Bounds(),
 		Concluded: func(ended []engine.Attempt) { holds.Concluded(ended) },

@@ -147,6 +147,8 @@ type Workers struct {
 	LeaseSeconds int `toml:"lease_seconds" range:"3..3600" doc:"Time for which a worker holds a step without a heartbeat, in seconds. Then the attempt is lost. Workers that are registered keep a longer one that they were told."`
 
 	HeartbeatIntervalSeconds int `toml:"heartbeat_interval_seconds" range:"1..1200" doc:"Rest between two heartbeats of a worker, in seconds; at most a third of lease_seconds, so that two may get lost."`
+
+	MaxRetryAfterSeconds int `toml:"max_retry_after_seconds" range:"1..31536000" doc:"Longest retry_after_ms with which a failure is retried, in seconds. A step whose worker asks for more waits for an operator."`
 }
 
 // MessageQueue is how steps wait for workers.
@@ -393,7 +395,7 @@ func Default() Config {
 	return Config{
 		Server:   Server{Listen: "127.0.0.1:8080", TrustedProxies: "127.0.0.0/8, ::1", MaxBodyBytes: 8 << 20, MaxInflightBytes: 64 << 20, ShutdownTimeoutSeconds: 30},
 		Database: Database{MaxConnections: 20, StatementTimeoutMS: 30_000},
-		Workers:  Workers{LeaseSeconds: 30, HeartbeatIntervalSeconds: 10},
+		Workers:  Workers{LeaseSeconds: 30, HeartbeatIntervalSeconds: 10, MaxRetryAfterSeconds: 86_400},
 		MessageQueue: MessageQueue{
 			Transport: "postgres", QueueTTL: string(tasker.ExpireUnlessSaturated), AutoRecover: true, MaxQueueExpiries: 3, NoWorkerAfterMS: 60_000, PriorityAgeMS: 60_000,
 			RabbitMQ: RabbitMQ{
@@ -459,6 +461,9 @@ func (d DeadLetter) TTL() time.Duration { return milliseconds(d.TTLMS) }
 
 // Lease is what lease_seconds says.
 func (w Workers) Lease() time.Duration { return seconds(w.LeaseSeconds) }
+
+// MaxRetryAfter returns max_retry_after_seconds.
+func (w Workers) MaxRetryAfter() time.Duration { return seconds(w.MaxRetryAfterSeconds) }
 
 // HeartbeatInterval is what heartbeat_interval_seconds says.
 func (w Workers) HeartbeatInterval() time.Duration { return seconds(w.HeartbeatIntervalSeconds) }

@@ -294,7 +294,7 @@ func TestValidate(t *testing.T) {
 		{"smallest", func(c *Config) {
 			c.Server.Listen, c.Server.MaxBodyBytes, c.Server.ShutdownTimeoutSeconds = ":0", 65536, 1
 			c.Database.MaxConnections, c.Database.StatementTimeoutMS = 2, 100
-			c.Workers = Workers{LeaseSeconds: 3, HeartbeatIntervalSeconds: 1}
+			c.Workers = Workers{LeaseSeconds: 3, HeartbeatIntervalSeconds: 1, MaxRetryAfterSeconds: 1}
 			c.MessageQueue.MaxQueueExpiries, c.MessageQueue.RabbitMQ.WorkerQueueTTLMS, c.MessageQueue.RabbitMQ.SweepGraceMS = 1, 3001, 0
 			c.MessageQueue.NoWorkerAfterMS = 1000
 			c.MessageQueue.RabbitMQ.DeadLetter.TTLMS = 60_000
@@ -305,7 +305,7 @@ func TestValidate(t *testing.T) {
 		{"largest", func(c *Config) {
 			c.Server.Listen, c.Server.MaxBodyBytes, c.Server.ShutdownTimeoutSeconds = "[::1]:65535", 67108864, 600
 			c.Database.MaxConnections, c.Database.StatementTimeoutMS = 1000, 600000
-			c.Workers = Workers{LeaseSeconds: 3600, HeartbeatIntervalSeconds: 1200}
+			c.Workers = Workers{LeaseSeconds: 3600, HeartbeatIntervalSeconds: 1200, MaxRetryAfterSeconds: 31_536_000}
 			c.MessageQueue.MaxQueueExpiries, c.MessageQueue.RabbitMQ.WorkerQueueTTLMS, c.MessageQueue.RabbitMQ.SweepGraceMS = 1000, 604_800_000, 3_600_000
 			c.MessageQueue.NoWorkerAfterMS = 3_600_000
 			c.MessageQueue.RabbitMQ.DeadLetter.TTLMS = 2_592_000_000
@@ -324,6 +324,7 @@ func TestValidate(t *testing.T) {
 			`database.statement_timeout_ms: must be from 100 to 600000, not 0`,
 			`workers.lease_seconds: must be from 3 to 3600, not 0`,
 			`workers.heartbeat_interval_seconds: must be from 1 to 1200, not 0`,
+			`workers.max_retry_after_seconds: must be from 1 to 31536000, not 0`,
 			`message_queue.transport: must be postgres or rabbitmq, not ""`,
 			`message_queue.queue_ttl: must be unless_saturated or always, not ""`,
 			`message_queue.max_queue_expiries: must be from 1 to 1000, not 0`,
@@ -533,7 +534,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v is not among the keys", want)
 		}
 	}
-	if n := len(Keys()); n != 105 {
+	if n := len(Keys()); n != 106 {
 		t.Errorf("%d keys", n)
 	}
 }

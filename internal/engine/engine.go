@@ -32,6 +32,9 @@ const (
 	DefaultHeartbeatInterval = 10 * time.Second
 )
 
+// DefaultMaxRetryAfter bounds retry_after_ms unless the configuration says otherwise.
+const DefaultMaxRetryAfter = 24 * time.Hour
+
 // DefaultMaxQueueExpiries is how often in a row a step may be taken by no worker
 // in time although one is alive, before it waits for an operator.
 const DefaultMaxQueueExpiries = 3
@@ -45,6 +48,7 @@ type Options struct {
 	Environment       string        // whose overrides of the templates hold
 	Lease             time.Duration // how long a worker may hold a step without a sign of life
 	HeartbeatInterval time.Duration // how often workers are asked for one
+	MaxRetryAfter     time.Duration // longest retry_after_ms of a failure that is retried; 0 means DefaultMaxRetryAfter
 	Retention         time.Duration // how long finished tasks are kept; 0 means for ever
 	MaxQueueExpiries  int           // how often a step may be taken by no worker in time although one is alive; 0 means 3
 	ReturnGrace       time.Duration // what workers get to come back, when they could take nothing, before steps count as taken by nobody; 0 means Lease, negative none
@@ -72,33 +76,35 @@ type Expired func(ctx context.Context, namespace, detectedBy, detailCode string)
 
 // Engine runs tasks. Its methods may be called concurrently.
 type Engine struct {
-	db           *postgres.DB
-	environment  string
-	lease        time.Duration
-	heartbeat    time.Duration
-	retention    time.Duration
-	maxExpiries  int
-	autoRecover  bool
-	bounds       tasker.Bounds
-	noWorker     *time.Duration // nil: only the limit of a step counts
-	dispatch     *tasker.Dispatch
-	queueOf      func(namespace string) string
-	sweepGrace   func() time.Duration
-	enqueued     func()
-	events       func()
-	concluded    func([]Attempt)
-	fired        func([]tasker.Firing)
-	expired      Expired
-	tasksExpired func([]tasker.Task)
-	leftOut      func(context.Context)
-	grace        grace
-	leaseGrace   leaseGrace
-	alive        alive
-	aside        aside
-	busy         *busyQueues
-	keptMore     atomic.Bool // the last look for steps past their limit moved some on
-	log          *slog.Logger
-	now          func() time.Time
+	db          *postgres.DB
+	environment string
+	lease       time.Duration
+	heartbeat   time.Duration
+	retention   time.Duration
+
+	maxRetryAfter time.Duration
+	maxExpiries   int
+	autoRecover   bool
+	bounds        tasker.Bounds
+	noWorker      *time.Duration // nil: only the limit of a step counts
+	dispatch      *tasker.Dispatch
+	queueOf       func(namespace string) string
+	sweepGrace    func() time.Duration
+	enqueued      func()
+	events        func()
+	concluded     func([]Attempt)
+	fired         func([]tasker.Firing)
+	expired       Expired
+	tasksExpired  func([]tasker.Task)
+	leftOut       func(context.Context)
+	grace         grace
+	leaseGrace    leaseGrace
+	alive         alive
+	aside         aside
+	busy          *busyQueues
+	keptMore      atomic.Bool // the last look for steps past their limit moved some on
+	log           *slog.Logger
+	now           func() time.Time
 
 	notifier  *notifier
 	limited   *limitsSeen
@@ -163,8 +169,8 @@ func New(db *postgres.DB, o Options) *Engine {
 		alive:     alive{noted: map[tasker.ID]bool{}, wake: make(chan struct{}, 1)},
 		aside:     aside{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},
 		busy:      newBusyQueues(),
-		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval),
-		notifier:  newNotifier(), limited: newLimitsSeen(), instance: tasker.NewID(),
+		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval), maxRetryAfter: cmp.Or(o.MaxRetryAfter, DefaultMaxRetryAfter),
+		notifier: newNotifier(), limited: newLimitsSeen(), instance: tasker.NewID(),
 		templates: newCache[tasker.ID](1000, (*graph).size),
 		byName:    newCache[[3]string](1000, (*graph).size),
 		workers:   newCache[tasker.ID](10_000, (*member).size),

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -114,6 +115,26 @@ func TestPermanentFailureIsNotRetried(t *testing.T) {
 	h.wantState(task, tasker.TaskError)
 	if e := h.Entry(task); e.DetailCode != "permanent_failure" {
 		t.Errorf("detail code %s", e.DetailCode)
+	}
+}
+
+func TestARetryAfterTheLimitWaitsForAnOperator(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("single", attempts(3, enginetest.Step("one")))
+	for _, after := range []time.Duration{24 * time.Hour, 24*time.Hour + time.Millisecond, 5_000_000_000 * time.Millisecond, math.MaxInt64} {
+		task := h.Create("single")
+		o := failure(h.claimOne("one"), true)
+		o.Failure.RetryAfter = after
+		h.accepted(o)
+		if after <= 24*time.Hour {
+			h.wantState(task, tasker.TaskWaitingForRetry)
+			continue
+		}
+		h.wantState(task, tasker.TaskError)
+		if e := h.Entry(task); e.DetailCode != tasker.PermanentFailure || !strings.Contains(string(e.Snapshot), "is longer than the limit of 24h0m0s") {
+			t.Errorf("after %s: detail code %s, evidence %s", after, e.DetailCode, e.Snapshot)
+		}
 	}
 }
 

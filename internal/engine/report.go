@@ -105,6 +105,7 @@ func (e *Engine) report(
 ) (*nextSteps, error) {
 	var list []verdict
 	for _, o := range outcomes {
+		o.Failure = e.boundRetry(o.Failure)
 		v, err := judge(worker, o)
 		if err != nil && o.Success {
 			v, err = failUnstorable(worker, o, err)
@@ -158,6 +159,18 @@ func (v verdict) answer(receipt *tasker.Receipt) {
 		StepUUID: v.StepUUID, Code: tasker.CodeOf(v.unstorable),
 		Message: v.unstorable.Error() + "; the attempt was failed with this reason",
 	})
+}
+
+// boundRetry returns the failure without further attempts if its handler asks for a retry
+// later than is allowed: the step then waits for an operator, who sees why.
+func (e *Engine) boundRetry(f *tasker.Failure) *tasker.Failure {
+	if f == nil || f.RetryAfter <= e.maxRetryAfter {
+		return f
+	}
+	bounded := *f
+	bounded.Retryable = false
+	bounded.Message += fmt.Sprintf(" (not retried: retry_after_ms %d is longer than the limit of %s)", f.RetryAfter.Milliseconds(), e.maxRetryAfter)
+	return &bounded
 }
 
 // judge turns an outcome into a verdict. The error is about a result that cannot
