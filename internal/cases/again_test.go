@@ -3,6 +3,7 @@ package cases_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,83 @@ func TestARestOutlastsGrowth(t *testing.T) {
 		if c = h.only(); c.Entries != 101 || c.State != tasker.CaseResting || c.SnoozedUntil == nil {
 			t.Errorf("%d are open: it is %s until %v", c.Entries, c.State, c.SnoozedUntil)
 		}
+	}
+}
+
+// Ownership and snooze end when a case is resolved: it comes back regressed and unowned.
+func TestACaseComesBackUnowned(t *testing.T) {
+	t.Parallel()
+	for name, u := range map[string]tasker.CaseUpdate{
+		"owned":             {Owner: new("ann"), OwnedFor: 4 * time.Hour, Actor: "ann"},
+		"snoozed":           {Snooze: new(time.Now().Add(time.Hour)), Actor: "ann"},
+		"owned and snoozed": {Owner: new("ann"), Snooze: new(time.Now().Add(time.Hour)), Actor: "ann"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			task := h.stuck(orders(503, 1)...)[0]
+			c, err := h.Cases.Update(t.Context(), h.only().ID, u)
+			h.Must(err)
+			h.operate(task, tasker.ResolveManually)
+			h.end(task)
+			h.FindCases()
+			d, err := h.Cases.Detail(t.Context(), c.ID)
+			h.Must(err)
+			if d.State != tasker.CaseResolved || d.Owner != "" || d.SnoozedUntil != nil {
+				t.Fatalf("after its end: %+v", d.Case)
+			}
+			if last := d.History[0]; u.Owner != nil && !strings.Contains(string(last.Metadata), `"owner": "ann"`) {
+				t.Errorf("the history has no earlier owner: %s", last.Metadata)
+			}
+			_, err = h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Owner: new("bo"), Actor: "bo"})
+			h.WantCode(err, tasker.Conflict, "is resolved")
+			h.complete()
+			h.stuck(orders(503, 2)[1])
+			for range 2 { // it stays so
+				if got := h.only(); got.ID != c.ID || got.State != tasker.CaseRegressed || got.Owner != "" || got.OwnedUntil != nil || got.SnoozedUntil != nil {
+					t.Errorf("it came back as %+v", got)
+				}
+				h.FindCases()
+			}
+			if n := len(h.list(tasker.CaseFilter{Unowned: true, States: []tasker.CaseState{tasker.CaseRegressed}})); n != 1 {
+				t.Errorf("%d regressed cases are unowned", n)
+			}
+			_, err = h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Owner: new("bo"), Actor: "bo"})
+			h.Must(err)
+			if got := h.only(); got.State != tasker.CaseOngoing || got.Owner != "bo" {
+				t.Errorf("owned again: %+v", got)
+			}
+		})
+	}
+}
+
+// An act from before a case regressed does not count as one for it.
+func TestEarlierActsDoNotEndARegression(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Exec(`UPDATE tasker.workers SET version = '1.5.0'`)
+	task := h.stuck(orders(503, 1)...)[0]
+	c := h.only()
+	h.operate(task, tasker.ResolveManually)
+	_, err := h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{FixedIn: new("1.6.0"), Actor: "ann"})
+	h.Must(err)
+	h.end(task)
+	h.FindCases()
+	h.complete()
+	second := h.stuck(orders(503, 2)[1])[0] // an old worker
+	h.operate(second, tasker.ResetForRetry)
+	h.fail(orders(503, 2)[1])
+	h.FindCases()
+	h.Exec(`UPDATE tasker.workers SET version = '1.6.0'`)
+	third := h.stuck(orders(503, 3)[2])[0]
+	h.FindCases()
+	if got := h.only(); got.State != tasker.CaseRegressed {
+		t.Errorf("it is %s, want regressed", got.State)
+	}
+	h.operate(third, tasker.ResetForRetry)
+	h.FindCases()
+	if got := h.only(); got.State != tasker.CaseOngoing {
+		t.Errorf("after an act it is %s, want ongoing", got.State)
 	}
 }
 

@@ -19,7 +19,7 @@ const openHead = `
 open AS MATERIALIZED (
     SELECT f.case_id, sum(m.entries)::bigint AS entries, sum(m.recovered)::bigint AS recovered, sum(m.proving)::bigint AS proving,
         sum(m.failed_again)::bigint AS failed_again, min(m.oldest) AS oldest, max(m.newest) AS newest,
-        sum(m.recent)::bigint AS recent, sum(m.earlier)::bigint AS earlier, sum(m.acted)::bigint AS acted
+        sum(m.recent)::bigint AS recent, sum(m.earlier)::bigint AS earlier, max(m.acted) AS acted
     FROM (
         SELECT m.fingerprint, count(*) AS entries, count(m.recovered_at) AS recovered,
             count(*) FILTER (WHERE m.recovered_at IS NULL AND m.acted_at > coalesce(m.failed_again_at, '-infinity')) AS proving,
@@ -27,7 +27,7 @@ open AS MATERIALIZED (
             min(m.opened_at) AS oldest, max(m.opened_at) AS newest,
             count(*) FILTER (WHERE m.opened_at > now() - interval '5 minutes') AS recent,
             count(*) FILTER (WHERE m.opened_at <= now() - interval '5 minutes' AND m.opened_at > now() - interval '35 minutes') AS earlier,
-            count(m.acted_at) AS acted
+            max(m.acted_at) AS acted
         FROM tasker.case_members m
         `
 

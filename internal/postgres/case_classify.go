@@ -113,7 +113,8 @@ WHERE m.dlq_entry_uuid = u.entry AND m.revision = u.revision`
 const reopenCases = `
 WITH reopened AS (
     UPDATE tasker.cases c
-    SET state = u.state, state_since = clock_timestamp(), updated_at = clock_timestamp(), resolved_at = NULL, level = CASE WHEN c.state = 'resolved' THEN 0 ELSE c.level END
+    SET state = u.state, state_since = clock_timestamp(), updated_at = clock_timestamp(), resolved_at = NULL, level = CASE WHEN c.state = 'resolved' THEN 0 ELSE c.level END,
+        owner = CASE WHEN c.state <> 'resolved' THEN c.owner END, owned_until = CASE WHEN c.state <> 'resolved' THEN c.owned_until END
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS u (case_id, was, state, notes)
     WHERE c.case_id = u.case_id AND c.state = u.was
     RETURNING c.case_id, u.was, c.state, u.notes
@@ -379,9 +380,9 @@ const judgeCases = `
 WITH ` + openHead + openMembers + `true` + openTail + `,
 judged AS (
     SELECT c.case_id, c.state AS was, coalesce(o.entries, 0) AS entries, coalesce(o.recent, 0) AS recent,
-        greatest(c.level, tasker.case_level(coalesce(o.entries, 0))) AS level,
+        greatest(c.level, tasker.case_level(coalesce(o.entries, 0))) AS level, CASE WHEN c.owned_until > now() THEN c.owner END AS owner,
         tasker.case_state(c.state, c.state_since, c.first_seen_at, c.level, c.snoozed_until, c.snooze_above,
-            coalesce(c.owned_until > now(), false) OR coalesce(o.acted, 0) > 0, coalesce(o.entries, 0), coalesce(o.recent, 0), coalesce(o.earlier, 0), now()) AS state
+            coalesce(c.owned_until > now(), false) OR coalesce(o.acted > CASE WHEN c.state = 'regressed' THEN c.state_since ELSE '-infinity' END, false), coalesce(o.entries, 0), coalesce(o.recent, 0), coalesce(o.earlier, 0), now()) AS state
     FROM tasker.cases c
     LEFT JOIN open o ON o.case_id = c.case_id
     WHERE c.state <> 'resolved'
@@ -391,16 +392,18 @@ moved AS (
     SET state = j.state, level = CASE WHEN j.state = 'resolved' THEN 0 ELSE j.level END,
         state_since = CASE WHEN j.state = j.was THEN c.state_since ELSE clock_timestamp() END,
         resolved_at = CASE WHEN j.state = 'resolved' THEN clock_timestamp() END,
-        snoozed_until = CASE WHEN j.was = 'resting' AND j.state <> 'resting' THEN NULL ELSE c.snoozed_until END,
-        snooze_above = CASE WHEN j.was = 'resting' AND j.state <> 'resting' THEN NULL ELSE c.snooze_above END,
+        snoozed_until = CASE WHEN j.state <> 'resolved' AND (j.was <> 'resting' OR j.state = 'resting') THEN c.snoozed_until END,
+        snooze_above = CASE WHEN j.state <> 'resolved' AND (j.was <> 'resting' OR j.state = 'resting') THEN c.snooze_above END,
+        owner = CASE WHEN j.state <> 'resolved' THEN c.owner END, owned_until = CASE WHEN j.state <> 'resolved' THEN c.owned_until END,
         updated_at = clock_timestamp()
     FROM judged j
     WHERE c.case_id = j.case_id AND c.state = j.was AND (j.state <> j.was OR j.level > c.level)
-    RETURNING c.case_id, c.namespace, j.was, c.state, j.entries, j.recent
+    RETURNING c.case_id, c.namespace, j.was, c.state, j.entries, j.recent, j.owner
 ),
 history AS (
     INSERT INTO tasker.case_history (case_id, event, actor, metadata)
     SELECT case_id, 'state_changed', 'tasker', jsonb_build_object('from', was, 'to', state, 'open', entries, 'recent', recent)
+        || CASE WHEN state = 'resolved' AND owner IS NOT NULL THEN jsonb_build_object('owner', owner) ELSE '{}' END
     FROM moved
     WHERE state <> was
     ORDER BY case_id

@@ -105,7 +105,9 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 			return tasker.Errorf(tasker.Conflict, "case %s was changed at %s; it is %s now, and its owner is %s: read it again", id,
 				was.UpdatedAt.UTC().Format(time.RFC3339Nano), was.State, orNobody(was.Owner))
 		case u.Snooze != nil && !u.Snooze.IsZero() && was.State == tasker.CaseResolved: // it would come back unnoticed
-			return tasker.Errorf(tasker.Conflict, "case %s is resolved: it cannot rest", id)
+			return tasker.Errorf(tasker.Conflict, "case %s is resolved: it cannot be snoozed", id)
+		case u.Owner != nil && *u.Owner != "" && was.State == tasker.CaseResolved: // ownership ends with the resolution
+			return tasker.Errorf(tasker.Conflict, "case %s is resolved: only an open case can have an owner", id)
 		}
 		if u.Notes != nil {
 			if err := roomForNote(ctx, tx, id); err != nil {

@@ -166,11 +166,11 @@ WITH ended AS MATERIALIZED (
     JOIN tasker.case_fingerprints f ON f.fingerprint = m.fingerprint
 ),
 changes AS MATERIALIZED (
-    SELECT c.case_id, h.changed_at, h.event, h.changed_at + CASE h.event WHEN 'owned' THEN (h.metadata ->> 'for')::interval END AS owned_until
+    SELECT c.case_id, h.changed_at, CASE WHEN h.actor = $3 THEN 'resolved' ELSE h.event END AS event, h.changed_at + CASE h.event WHEN 'owned' THEN (h.metadata ->> 'for')::interval END AS owned_until
     FROM (SELECT DISTINCT case_id FROM ended) c
     CROSS JOIN LATERAL (
-        SELECT h.changed_at, h.event, h.metadata FROM tasker.case_history h
-        WHERE h.case_id = c.case_id AND h.actor <> $3
+        SELECT h.changed_at, h.actor, h.event, h.metadata FROM tasker.case_history h
+        WHERE h.case_id = c.case_id AND (h.actor <> $3 OR h.event = 'state_changed' AND h.metadata ->> 'to' = 'resolved')
         ORDER BY h.history_id DESC LIMIT 200
     ) h
 ),
@@ -181,8 +181,8 @@ line AS (
 ),
 placed AS ( -- the last of two elements says until when whoever had taken the case last had it
     SELECT case_id, event, at AS opened_at, resolved_at, acted_at, touched_at, proved,
-        max(ARRAY[at, coalesce(owned_until, at)]) FILTER (WHERE event IN ('owned', 'released')) OVER before AS had,
-        min(at) FILTER (WHERE event IS NOT NULL) OVER after AS changed_at, min(at) FILTER (WHERE event = 'owned') OVER after AS owned_at
+        max(ARRAY[at, coalesce(owned_until, at)]) FILTER (WHERE event IN ('owned', 'released', 'resolved')) OVER before AS had,
+        min(at) FILTER (WHERE event <> 'resolved') OVER after AS changed_at, min(at) FILTER (WHERE event = 'owned') OVER after AS owned_at
     FROM line
     WINDOW before AS (PARTITION BY case_id ORDER BY at ROWS UNBOUNDED PRECEDING), after AS (PARTITION BY case_id ORDER BY at DESC ROWS UNBOUNDED PRECEDING)
 ),

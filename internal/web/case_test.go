@@ -56,7 +56,7 @@ func TestACaseShowsWhatIsKnown(t *testing.T) {
 	last, err := h.DB.EntryOfTask(t.Context(), tasks[3])
 	h.Must(err)
 	r := h.get(path)
-	h.shows(r, http.StatusOK, `<span class="many">3</span> <bdi>shop/order › charge`, `>new</span>`, "nobody has it", "HTTP 503 for order 0", "and 2 like it since <time",
+	h.shows(r, http.StatusOK, `<span class="many">3</span> <bdi>shop/order › charge`, `>new</span>`, "unowned", "HTTP 503 for order 0", "and 2 like it since <time",
 		"3 waiting for somebody", "What differs", "<dt>worker name</dt><dd><bdi>test</bdi> × 3</dd>", "/ui/investigations/"+last.UUID.String(),
 		"The same error elsewhere", "<bdi>shop/refund › charge</bdi></a>: 2 open", "1 cancelled", "the bank was <b>away</b>", "opened</strong> by <bdi>tasker",
 		"Why these are one case", "HTTP 503 for order <id>", "/ui/?view=entries&case="+h.caseOf("order").String())
@@ -90,8 +90,8 @@ func TestWorkOnACaseOnItsPage(t *testing.T) {
 	}
 	h.shows(do("own", "for=2h", "reason=asking <i>the bank</i>"), http.StatusOK, "ann has the case now.", "owned by <bdi>ann</bdi>", "asking <i>the bank</i>", `>ongoing</span>`, "Give it back")
 	h.shows(do("own", "for=8h", "owner=bob"), http.StatusOK, "bob has the case now.")
-	h.shows(do("release"), http.StatusOK, "Nobody has the case now.", "nobody has it")
-	h.shows(do("release"), http.StatusConflict, "Nobody has the case: there is nothing to give back.")
+	h.shows(do("release"), http.StatusOK, "The case is unowned now.", "unowned")
+	h.shows(do("release"), http.StatusConflict, "The case is unowned: there is no owner to remove.")
 	h.shows(do("snooze", "for=1h", "above=500"), http.StatusOK, "The case rests.", ">resting</span>", "or when more than 500 are open")
 	h.shows(do("wake"), http.StatusOK, "The case rests no longer.", ">ongoing</span>")
 	h.shows(do("wake"), http.StatusConflict, "The case does not rest.")

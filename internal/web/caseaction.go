@@ -77,11 +77,11 @@ func (v caseVerb) refusal(c tasker.Case, now time.Time) string {
 	case c.MergedInto == nil && v.Word == wordUnmerge:
 		return "The case is not merged into another one."
 	case v.Word == wordRelease && c.Owner == "":
-		return "Nobody has the case: there is nothing to give back."
+		return "The case is unowned: there is no owner to remove."
 	case v.Word == wordWake && !rests(c, now):
 		return "The case does not rest."
-	case v.Word == wordSnooze && c.State == tasker.CaseResolved:
-		return "The case is resolved: it cannot rest."
+	case (v.Word == wordSnooze || v.Word == wordOwn) && c.State == tasker.CaseResolved:
+		return "The case is resolved: it can be owned or snoozed while it is open."
 	default:
 		return ""
 	}
@@ -261,7 +261,7 @@ func (p *caseForm) update(now time.Time) (u tasker.CaseUpdate, note string, err 
 			return u, "", tasker.Errorf(tasker.Invalid, "invalid owner: must have up to %d bytes, on one line", maxName)
 		}
 	case wordRelease:
-		u.Owner, note = new(""), "Nobody has the case now."
+		u.Owner, note = new(""), "The case is unowned now."
 	case wordSnooze:
 		u.Snooze, note = new(now.Add(long)), "The case rests."
 		if u.Above, err = readAbove(p.Above); err != nil {

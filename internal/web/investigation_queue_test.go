@@ -294,7 +294,7 @@ func TestTheChips(t *testing.T) {
 		chip string
 		want []string
 	}{
-		{"unowned", []string{"order", "again"}}, {"mine", []string{"refund"}}, {"new", nil}, {"growing", nil}, {"came back", nil},
+		{"unowned", []string{"order", "again"}}, {"mine", []string{"refund"}}, {"new", nil}, {"growing", nil}, {"regressed", nil},
 		{"failed again", []string{"again"}}, {"resting", []string{"order"}}, {"resolved", []string{"over"}},
 	} {
 		link := regexp.MustCompile(`<a href="/ui/([^"]*)">` + c.chip + `</a>`).FindStringSubmatch(r.text)

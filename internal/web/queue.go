@@ -160,7 +160,7 @@ func chipsOf(req *request, f queueFilter) []chip {
 	for _, c := range []struct {
 		name  string
 		state tasker.CaseState
-	}{{"new", tasker.CaseNew}, {"growing", tasker.CaseEscalating}, {"came back", tasker.CaseRegressed}} {
+	}{{"new", tasker.CaseNew}, {"growing", tasker.CaseEscalating}, {"regressed", tasker.CaseRegressed}} {
 		add(c.name, "case_state", string(c.state), f.CaseState)
 	}
 	add("failed again", "failed_again", "true", f.FailedAgain)
