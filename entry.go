@@ -186,7 +186,7 @@ type PhaseTime struct {
 }
 
 // MaxTimedEntries bounds the investigations of which [EntryTimes] are taken.
-const MaxTimedEntries = 10_000
+const MaxTimedEntries = 500
 
 // MaxEntryCount is where counting over time stops, for each of the two.
 const MaxEntryCount = 100_000

@@ -167,6 +167,18 @@ func (p casePage) EndedCounts() []tasker.CaseShare {
 	return list
 }
 
+// EndedOf says that only the newest of the earlier investigations were counted; empty when all were.
+func (p casePage) EndedOf() string {
+	n := int64(0)
+	for _, ended := range p.Ended {
+		n += ended
+	}
+	if n < tasker.MaxRelated {
+		return ""
+	}
+	return "Of the newest " + count(n, "") + " that ended: "
+}
+
 // Fact spells the name of a fact of investigations; a key of the context stays as it is.
 func (casePage) Fact(name string) string {
 	if strings.HasPrefix(name, "/") {

@@ -42,6 +42,7 @@ type investigationPage struct {
 	Open         bool
 	Graph        graph
 	Steps        []stepRow
+	OtherSteps   int        // that the page does not list
 	Verbs        []stepLink // of the step that has failed now, or else the one the investigation was opened for
 	Stuck        string     // why nothing can be done to its steps
 	Failed       *tasker.Step
@@ -129,7 +130,7 @@ func (s *server) investigationOf(req *request, id tasker.ID) (*investigationPage
 		Entry: e, Task: task, Cause: tasker.CauseOf(e.Reason, e.DetailCode), Open: e.ResolutionStatus == tasker.EntryPending,
 		Other: failed != nil && (e.StepUUID == nil || *e.StepUUID != *failed),
 		Story: story(evidence{entry: e, task: task, then: then, steps: steps}), Assignee: assigneeOf(e.Metadata),
-		Graph:    drawGraph(steps, failed, func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
+		Graph:    drawGraph(around(steps, failed), failed, func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
 		Compared: compare(then, task, steps), Hidden: then.RedactionFailed,
 		Incomplete: then.SnapshotFailed,
 	}
@@ -179,11 +180,16 @@ func (s *server) addSteps(req *request, p *investigationPage, steps []tasker.Ste
 	}
 	about := cmp.Or(failedStep(p.Entry), p.Entry.StepUUID)
 	p.Steps = stepRows(steps, p.Stuck == "" && s.offers(req, access.OperateSteps, p.Task.Namespace), &p.Entry.UUID)
+	if len(steps) > manySteps {
+		p.OtherSteps = len(steps) - shownSteps
+		slices.SortStableFunc(p.Steps, func(a, b stepRow) int { return stepRank(a.Step) - stepRank(b.Step) })
+	}
 	for i, row := range p.Steps {
 		if about != nil && row.UUID == *about {
 			p.Failed, p.Verbs = &p.Steps[i].Step, row.Actions
 		}
 	}
+	p.Steps = p.Steps[:len(p.Steps)-p.OtherSteps]
 	return nil
 }
 
@@ -268,7 +274,8 @@ func numberOf(m tasker.Transition) int {
 
 // A comparison is what the evidence says beside how things stand.
 type comparison struct {
-	Changed, Same []compared
+	Changed, Same       []compared // the first of many
+	AllChanged, AllSame int
 }
 
 // A compared line is one state, then and now.
@@ -301,6 +308,13 @@ func compare(then snapshot, task tasker.Task, steps []tasker.Step) comparison {
 			l.Note = count(was.Attempts, "attempt") + " then, " + count(st.Attempts, "") + " now"
 		}
 		add(l)
+	}
+	c.AllChanged, c.AllSame = len(c.Changed), len(c.Same)
+	if c.AllChanged > manySteps {
+		c.Changed = c.Changed[:shownSteps]
+	}
+	if c.AllSame > manySteps {
+		c.Same = c.Same[:shownSteps]
 	}
 	return c
 }

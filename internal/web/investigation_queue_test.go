@@ -245,7 +245,7 @@ func TestWhatWasOpenedAMomentAgoIsSaid(t *testing.T) {
 		pages.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil).WithContext(t.Context()))
 		return w.Body.String()
 	}
-	if text := get("/ui/"); !strings.Contains(text, "3 investigations were opened a moment ago") || !strings.Contains(text, "2 investigations in 1 case") {
+	if text := get("/ui/"); !strings.Contains(text, "3 new investigations are being grouped") || !strings.Contains(text, "2 investigations in 1 case") {
 		t.Errorf("says\n%s", text)
 	}
 	h.Exec(`UPDATE tasker.case_members SET fingerprint = NULL, fingerprint_version = 0`)

@@ -23,6 +23,7 @@ const (
 	itemRows      = 100  // of the items in one state
 	itemSamples   = 10   // of each state, where all are shown
 	maxArrivals   = 1000 // that are counted
+	maxFitting    = 10_000
 )
 
 func operationPath(id tasker.ID) string { return operationsPath + "/" + id.String() }

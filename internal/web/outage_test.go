@@ -49,7 +49,7 @@ func TestCountsAreOfAllPages(t *testing.T) {
 	h.Template("refund", step("pay"))
 	h.fail("order", "charge", "declined", 3)
 	h.fail("refund", "pay", "declined", 2)
-	h.sees(h.get("/ui/"), "5 investigations in 2 cases · 5 in the last 5 min · oldest ")
+	h.sees(h.get("/ui/"), "5 investigations in 2 cases", " · 5 in the last 5 min · oldest ")
 	h.sees(h.get("/ui/?limit=1"), "5 investigations in 2 cases", "this page has 1–1")
 	h.sees(h.get("/ui/?limit=1&offset=1"), "5 investigations in 2 cases", "this page has 2–2")
 	entries, _, err := h.DB.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Name: "order", Limit: 10})

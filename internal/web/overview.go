@@ -246,7 +246,7 @@ func (s *server) staleness(req *request) (*view, error) {
 			p.Rows = append(p.Rows, stalenessRow{l, barOf(l.TimeInStateMinutes, l.ThresholdMinutes)})
 		}
 	}
-	p.Rows, p.Pager = onPage(req, p.Rows, offset)
+	p.Rows, p.Pager = onPage(req, p.Rows, "offset", offset, pageRows)
 	return &view{page: "staleness", title: "Staleness", nav: "Staleness", live: true, body: p}, nil
 }
 

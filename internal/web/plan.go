@@ -22,7 +22,7 @@ type planForm struct {
 	IDs    []tasker.ID                 // investigations that were selected one by one: an operation of their own
 	Filter *tasker.InvestigationFilter // all that fits it becomes one operation
 	Says   []string                    // what the filter says
-	Fit    int                         // how many fit it; counting stops at maxArrivals
+	Fit    int                         // how many fit it; counting stops at maxFitting
 	First  []tasker.InvestigationQueueEntry
 	Others []operationLine // operations on the cases that have not ended
 	Key    string          // so that the same form makes one operation, however often it is sent

@@ -21,7 +21,7 @@ type queuePage struct {
 	Nearest *tasker.StalenessLine // when nothing is open: the task that may be next
 	Hides   bool                  // what errors look like, of some
 	Selects bool                  // rows can be selected, and something planned for them
-	All     int                   // how many fit the filter and may be operated on; counting stops at maxArrivals
+	All     int                   // how many fit the filter and may be operated on; counting stops at maxFitting
 	RunAll  string                // where all of them are planned for
 }
 

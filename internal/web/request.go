@@ -377,6 +377,7 @@ func (q *query) before() int64 { return int64(q.number("before", 0, 1, maxPositi
 type pager struct {
 	Before, After string // addresses; empty at the ends
 	Here          string // such as 101–200
+	Label         string // of one of two lists
 }
 
 // link returns the address of this page with other values of some parameters: name,
@@ -394,14 +395,19 @@ func (req *request) link(pairs ...string) string {
 
 // pager returns the pager of a list of which shown rows are on this page, after offset.
 func (req *request) pager(offset, limit, shown int, more bool) pager {
+	return req.pagerOf("offset", offset, limit, shown, more)
+}
+
+// pagerOf is pager for a list whose offset is the parameter name.
+func (req *request) pagerOf(name string, offset, limit, shown int, more bool) pager {
 	var p pager
 	if offset > limit {
-		p.Before = req.link("offset", strconv.Itoa(offset-limit))
+		p.Before = req.link(name, strconv.Itoa(offset-limit), "step", "")
 	} else if offset > 0 {
-		p.Before = req.link("offset", "")
+		p.Before = req.link(name, "", "step", "")
 	}
 	if more {
-		p.After = req.link("offset", strconv.Itoa(offset+limit))
+		p.After = req.link(name, strconv.Itoa(offset+limit), "step", "")
 	}
 	if shown > 0 {
 		p.Here = strconv.Itoa(offset+1) + "–" + strconv.Itoa(offset+shown)
@@ -416,10 +422,10 @@ func (req *request) pagerBefore(last int64) pager {
 }
 
 // onPage returns the rows of a list that are on this page, and its pager.
-func onPage[T any](req *request, list []T, offset int) ([]T, pager) {
+func onPage[T any](req *request, list []T, name string, offset, size int) ([]T, pager) {
 	from := min(offset, len(list))
-	to := min(from+pageRows, len(list))
-	return list[from:to], req.pager(from, pageRows, to-from, to < len(list))
+	to := min(from+size, len(list))
+	return list[from:to], req.pagerOf(name, from, size, to-from, to < len(list))
 }
 
 // readForm reads the form of a request that changes something, once.

@@ -103,9 +103,9 @@ func known(at time.Time) *time.Time {
 }
 
 // fitting counts the open investigations that fit a filter, of those that the caller may
-// operate on, up to maxArrivals.
+// operate on, up to maxFitting.
 func (s *server) fitting(req *request, f tasker.InvestigationFilter) (int, error) {
-	return s.DB.CountArrivals(req.within(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, time.Time{}, maxArrivals)
+	return s.DB.CountArrivals(req.within(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, time.Time{}, maxFitting)
 }
 
 // firstOf returns the most urgent investigations of a filter.

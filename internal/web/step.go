@@ -394,7 +394,12 @@ func stepLinks(st tasker.Step, entry *tasker.ID) []stepLink {
 }
 
 // Failure returns the message of the step's last failure.
-func (r stepRow) Failure() string { return clip(failureOf(r.Step.Error).Message, shownError) }
+func (r stepRow) Failure() string {
+	if r.State.Done() { // an earlier attempt failed
+		return ""
+	}
+	return clip(failureOf(r.Step.Error).Message, shownError)
+}
 
 // ErrorDoc returns the step's last failure in full.
 func (r stepRow) ErrorDoc() document {

@@ -218,6 +218,8 @@ type taskPage struct {
 	Stuck       string // why not
 	Graph       graph
 	Steps       []stepRow
+	StepPager   pager
+	AllSteps    int
 	Axis        axis
 	Context     document
 	History     []historyLine
@@ -259,11 +261,6 @@ func (s *server) task(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := req.query()
-	offset := q.number("offset", 0, 0, maxHistory)
-	if q.err != nil {
-		return nil, q.err
-	}
 	page := taskPage{
 		Task: t, Path: taskPath(id), Progress: taskProgressOf(t.Counts), Standing: progressSentence(t, steps), Entry: entry,
 		CanCancel: cancellable(t), CanOpen: entry == nil || !entry.Open && !entry.WrittenOff,
@@ -273,7 +270,7 @@ func (s *server) task(req *request) (*view, error) {
 	if entry != nil {
 		failed = failedStep(entry.Entry)
 	}
-	page.Graph = drawGraph(steps, failed, hrefOfStep)
+	page.Graph, page.AllSteps = drawGraph(around(steps, failed), failed, hrefOfStep), len(steps)
 	if page.Schedule, err = s.scheduleOf(req, t); err != nil {
 		return nil, err
 	}
@@ -292,8 +289,9 @@ func (s *server) task(req *request) (*view, error) {
 	if page.Tree, err = s.tree(req, t, steps); err != nil {
 		return nil, err
 	}
-	page.Steps = withBars(stepRows(steps, page.CanOperate, nil), page.Axis.bars(steps, history))
-	page.History, page.Pager = onPage(req, historyLines(history, steps), offset)
+	if err := page.pageSteps(req, steps, history); err != nil {
+		return nil, err
+	}
 	if more && page.Pager.After == "" {
 		page.OlderMoves = apiOfTask(t) + "/transitions"
 	}

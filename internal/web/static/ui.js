@@ -30,6 +30,12 @@
     }
   };
 
+  // A picture of steps begins at the one that the page is about.
+  for (const g of $$(".graph")) {
+    const m = $(".marked", g), a = g.getBoundingClientRect(), b = m && m.getBoundingClientRect();
+    if (b) g.scrollBy(b.left - a.left - (a.width - b.width) / 2, b.top - a.top - (a.height - b.height) / 2);
+  }
+
   // What is selected: how many, and from which row a range goes.
   let anchor = null;
   const selected = () => {

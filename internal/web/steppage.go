@@ -1,0 +1,146 @@
+package web
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"tasker.example/tasker"
+)
+
+// Bounds of the pages about a task with many steps. A page shows all steps up to manySteps.
+const (
+	manySteps  = 100
+	shownSteps = 40 // rows of a page, of steps and of their history
+	drawnSteps = 60
+)
+
+// stepRank orders the rows of a task with many steps: what failed, what is under way, what
+// has not begun, and then what is done.
+func stepRank(s tasker.Step) int {
+	switch {
+	case s.State == tasker.StepError:
+		return 0
+	case s.State == tasker.StepPending:
+		return 2
+	case s.State.Done() || s.State == tasker.StepSkipped || s.State == tasker.StepCancelled:
+		return 3
+	}
+	return 1
+}
+
+// urgentFirst returns the steps in the order of their rank.
+func urgentFirst(steps []tasker.Step) []tasker.Step {
+	list := slices.Clone(steps)
+	slices.SortStableFunc(list, func(a, b tasker.Step) int { return stepRank(a) - stepRank(b) })
+	return list
+}
+
+// around returns the steps of many that a picture shows: what failed or is under way, with the
+// steps right before it, and those that follow.
+func around(steps []tasker.Step, marked *tasker.ID) []tasker.Step {
+	steps, marked = withoutItems(steps, marked)
+	if len(steps) <= manySteps {
+		return steps
+	}
+	children, at := map[tasker.ID][]tasker.ID{}, map[tasker.ID]tasker.Step{}
+	for _, s := range steps {
+		at[s.UUID] = s
+		for _, p := range s.Parents {
+			children[p] = append(children[p], s.UUID)
+		}
+	}
+	var picked []tasker.ID
+	has := map[tasker.ID]bool{}
+	add := func(ids ...tasker.ID) {
+		for _, id := range ids {
+			if _, known := at[id]; known && !has[id] && len(picked) < drawnSteps {
+				has[id], picked = true, append(picked, id)
+			}
+		}
+	}
+	if marked != nil {
+		add(*marked)
+		add(at[*marked].Parents...)
+	}
+	for _, s := range urgentFirst(steps) {
+		if len(picked) == 0 || stepRank(s) < 2 && len(picked) < drawnSteps/2 {
+			add(s.UUID)
+			add(s.Parents...)
+		}
+	}
+	for i := 0; i < len(picked); i++ {
+		add(children[picked[i]]...)
+	}
+	return slices.DeleteFunc(slices.Clone(steps), func(s tasker.Step) bool { return !has[s.UUID] })
+}
+
+// pageSteps puts the steps of the page and its history on it: all of them, or of many those that
+// need an operator first. ?steps= and ?step= choose another part.
+func (p *taskPage) pageSteps(req *request, steps []tasker.Step, history []tasker.Transition) error {
+	q := req.query()
+	from, size, rows := q.number("steps", 0, 0, tasker.MaxSteps), pageRows, len(steps)
+	step, offset := q.id("step"), q.number("offset", 0, 0, maxHistory)
+	if q.err != nil {
+		return q.err
+	}
+	many := len(steps) > manySteps
+	all := steps
+	if many {
+		steps, size, rows = urgentFirst(steps), shownSteps, shownSteps
+		if i := slices.IndexFunc(steps, func(s tasker.Step) bool { return step != nil && s.UUID == *step }); i >= 0 {
+			from = i / size * size
+		}
+	} else {
+		from = 0
+	}
+	list := withBars(stepRows(all, p.CanOperate, nil), p.Axis.bars(all, history))
+	if many {
+		place := make(map[tasker.ID]int, len(steps))
+		for i, s := range steps {
+			place[s.UUID] = i
+		}
+		slices.SortFunc(list, func(a, b stepRow) int { return place[a.UUID] - place[b.UUID] })
+	}
+	p.Steps, p.StepPager = onPage(req, list, "steps", from, max(rows, 1))
+	p.StepPager.Label = "Pages of the steps"
+	p.History, p.Pager = onPage(req, historyLines(history, all), "offset", offset, size)
+	if many {
+		p.linkSteps()
+	}
+	return nil
+}
+
+// linkSteps makes the links to steps that are on another part of the page lead there.
+func (p *taskPage) linkSteps() {
+	here := map[string]bool{}
+	for _, r := range p.Steps {
+		here[hrefOfStep(r.Step)] = true
+	}
+	lead := func(href *string) {
+		if id, ok := strings.CutPrefix(*href, "#step-"); ok && !here[*href] {
+			*href = p.Path + "?step=" + id + *href
+		}
+	}
+	for i := range p.Steps {
+		for j := range p.Steps[i].Needs {
+			lead(&p.Steps[i].Needs[j].Href)
+		}
+	}
+	for i := range p.Graph.Nodes {
+		lead(&p.Graph.Nodes[i].Href)
+	}
+	for i := range p.History {
+		if p.History[i].Step != nil {
+			lead(&p.History[i].Step.Href)
+		}
+	}
+}
+
+// StepsOf says which part of the steps the page shows; empty when it shows all.
+func (p taskPage) StepsOf() string {
+	if p.StepPager.Before == "" && p.StepPager.After == "" {
+		return ""
+	}
+	return p.StepPager.Here + " of " + count(p.AllSteps, "step") + ", failed and waiting first; the picture shows " + strconv.Itoa(len(p.Graph.Nodes)) + " around them"
+}
