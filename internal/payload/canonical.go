@@ -4,7 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
-	"strings"
+
+	"tasker.example/tasker/internal/number"
 )
 
 // Canonical writes a document in one form for each value: two documents have the
@@ -14,13 +15,13 @@ import (
 func Canonical(doc json.RawMessage) ([]byte, error) { return CanonicalBy(doc, canonicalNumber) }
 
 // CanonicalBy is [Canonical] with a notation for numbers.
-func CanonicalBy(doc json.RawMessage, number func(text string) string) ([]byte, error) {
+func CanonicalBy(doc json.RawMessage, spell func(text string) string) ([]byte, error) {
 	r := NewTolerantReader(doc)
 	value := r.decode()
 	if _, wellFormed := r.End(); !wellFormed {
 		return nil, errors.New("read JSON: the document is malformed")
 	}
-	return json.Marshal(canonical(value, number))
+	return json.Marshal(canonical(value, spell))
 }
 
 // CanonicalValue is [Canonical] for what [Decode] returned. It changes the value.
@@ -29,18 +30,18 @@ func CanonicalValue(value any) ([]byte, error) {
 }
 
 // canonical replaces the numbers in a decoded document; [json.Marshal] sorts keys.
-func canonical(value any, number func(text string) string) any {
+func canonical(value any, spell func(text string) string) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, element := range v {
-			v[key] = canonical(element, number)
+			v[key] = canonical(element, spell)
 		}
 	case []any:
 		for i, element := range v {
-			v[i] = canonical(element, number)
+			v[i] = canonical(element, spell)
 		}
 	case json.Number:
-		return json.Number(number(v.String()))
+		return json.Number(spell(v.String()))
 	}
 	return value
 }
@@ -48,34 +49,12 @@ func canonical(value any, number func(text string) string) any {
 // canonicalNumber writes a number as its digits, without zeros at either end, and
 // an exponent: 1, 1.0 and 10e-1 are all "1".
 func canonicalNumber(text string) string {
-	sign, digits, exponent := Decimal(text)
+	d := number.Parse(text)
 	switch {
-	case digits == "":
+	case d.Digits == "":
 		return "0"
-	case exponent == 0:
-		return sign + digits
+	case d.Exponent == 0:
+		return d.Sign() + d.Digits
 	}
-	return sign + digits + "e" + strconv.Itoa(exponent)
-}
-
-// Decimal takes a number of JSON apart: its sign, which is empty or a minus, its digits
-// without zeros at either end, and the power of ten that the last of them stands for.
-// Zero has no digits and no sign.
-func Decimal(text string) (sign, digits string, exponent int) {
-	text, negative := strings.CutPrefix(text, "-")
-	if i := strings.IndexAny(text, "eE"); i >= 0 {
-		exponent, _ = strconv.Atoi(text[i+1:]) // Check has bounded it
-		text = text[:i]
-	}
-	whole, fraction, _ := strings.Cut(text, ".")
-	exponent -= len(fraction)
-	digits = strings.TrimLeft(whole+fraction, "0")
-	short := strings.TrimRight(digits, "0")
-	if short == "" {
-		return "", "", 0
-	}
-	if negative {
-		sign = "-"
-	}
-	return sign, short, exponent + len(digits) - len(short)
+	return d.Sign() + d.Digits + "e" + strconv.Itoa(d.Exponent)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
-	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/expression"
+	"tasker.example/tasker/internal/number"
 )
 
 const (
@@ -143,7 +144,7 @@ func (a *assertions) checkFormat(v any) error {
 	if text, ok := v.(string); ok {
 		a.meter.charge(1 + len(text)/formatCost)
 		if a.format.Name == "regex" {
-			a.meter.charge(regexCost * min(len(text), maxPattern))
+			a.meter.charge(regexCost * min(len(text), expression.MaxPatternBytes))
 		}
 	}
 	err := a.format.Validate(v)
@@ -205,8 +206,8 @@ func (a *assertions) Validate(ctx *jsonschema.ValidatorContext, v any) {
 
 // compare judges a number by the bounds of the schema.
 func (a *assertions) compare(v json.Number, add func(jsonschema.ErrorKind)) {
-	_, digits, exponent := payload.Decimal(string(v))
-	size := len(digits) + max(exponent, -exponent)
+	d := number.Parse(string(v))
+	size := len(d.Digits) + max(d.Exponent, -d.Exponent)
 	a.meter.charge(1 + size/numberCost)
 	n, ok := new(big.Rat).SetString(string(v))
 	if !ok { // unreachable: it is a number of JSON

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/number"
 )
 
 // maxCanonical is more than the text of any document: each byte of it makes a few.
@@ -37,8 +37,8 @@ func (c *canonicalizer) value(v any) bool {
 	case string:
 		return c.write(`"`, strconv.Itoa(len(v)), ":", v)
 	case json.Number:
-		sign, digits, exponent := payload.Decimal(string(v))
-		return c.write("+", sign, digits, "e", strconv.Itoa(exponent))
+		d := number.Parse(string(v))
+		return c.write("+", d.Sign(), d.Digits, "e", strconv.Itoa(d.Exponent))
 	case []any:
 		if !c.write("[", strconv.Itoa(len(v)), ":") {
 			return false
@@ -87,6 +87,5 @@ func (c *canonicalizer) write(parts ...string) bool {
 
 // isInteger reports whether a number has no fraction.
 func isInteger(n json.Number) bool {
-	_, _, exponent := payload.Decimal(string(n))
-	return exponent >= 0
+	return number.Parse(string(n)).Exponent >= 0
 }

@@ -2,22 +2,18 @@ package templatefile
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"regexp"
-	"regexp/syntax"
 	"runtime"
 	"slices"
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"tasker.example/tasker/internal/expression"
 )
 
 const (
-	maxPattern     = 1000      // bytes of one regular expression
-	maxPatternSize = 2000      // instructions of its compiled form
-	maxCheckCost   = 2_000_000 // units of one request, see meter; at most about a second
-	contextEvery   = 2000      // units between two looks at the deadline of the request
+	maxCheckCost = 2_000_000 // units of one request, see meter; at most about a second
+	contextEvery = 2000      // units between two looks at the deadline of the request
 )
 
 // A Budget bounds the work of checking all contexts of one request against their
@@ -109,43 +105,27 @@ func members(v any) int {
 	}
 }
 
-// A pattern is a regular expression that charges a meter. Go's take time in
-// proportion to the text and to their own size, never more.
+// A pattern is a regular expression that charges a meter.
 type pattern struct {
-	*regexp.Regexp
-	size  int
+	*expression.Pattern
 	meter *meter
 }
 
 // regexp compiles a regular expression for the library.
 func (m *meter) regexp(text string) (jsonschema.Regexp, error) {
-	if len(text) > maxPattern {
-		return nil, fmt.Errorf("a regular expression of %d bytes; %d is the limit", len(text), maxPattern)
-	}
-	parsed, err := syntax.Parse(text, syntax.Perl)
-	if err != nil {
-		return nil, fmt.Errorf("%w (regular expressions are those of RE2: no look-around, no backreferences)", err)
-	}
-	program, err := syntax.Compile(parsed.Simplify())
+	p, err := expression.CompilePattern(text)
 	if err != nil {
 		return nil, err
 	}
-	if len(program.Inst) > maxPatternSize {
-		return nil, errors.New("a regular expression that is too large once its repetitions are written out")
-	}
-	compiled, err := regexp.Compile(text)
-	if err != nil {
-		return nil, err
-	}
-	return &pattern{Regexp: compiled, size: len(program.Inst), meter: m}, nil
+	return &pattern{Pattern: p, meter: m}, nil
 }
 
 // MatchString reports whether the expression matches, at its price.
 func (p *pattern) MatchString(s string) bool {
 	if p.meter.budget != nil { // otherwise a schema is being compiled
-		p.meter.charge(1 + len(s)*p.size/32)
+		p.meter.charge(p.Price(s))
 	}
-	return p.Regexp.MatchString(s)
+	return p.Pattern.MatchString(s)
 }
 
 // Turns limit how many checks run at the same time. They are the only work of

@@ -118,7 +118,7 @@ func TestSchemasThatAreRefused(t *testing.T) {
 		`{"type": "objekt"}`:                                         "type: fits none of the alternatives",
 		`{"type": "string"}`:                                         "a task's context is an object",
 		`{"pattern": "(a)\\1"}`:                                      "no backreferences",
-		`{"pattern": "` + strings.Repeat("a", 1001) + `"}`:           "1000 is the limit",
+		`{"pattern": "` + strings.Repeat("a", 1001) + `"}`:           "more bytes than the limit of 1000",
 		`{"patternProperties": {"(((a{1,10}){1,10}){1,10})": true}}`: "too large once its repetitions are written out",
 		`5`: "must be of type",
 		`{`: "not JSON",

@@ -24,6 +24,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/number"
 	"tasker.example/tasker/internal/payload"
 )
 
@@ -113,9 +114,9 @@ func canonical(doc json.RawMessage) json.RawMessage {
 
 // canonicalNumber writes 100, 100.0 and 1e2 as 1e2, whatever their size.
 func canonicalNumber(text string) string {
-	sign, digits, exponent := payload.Decimal(text)
-	if digits == "" {
+	d := number.Parse(text)
+	if d.Digits == "" {
 		return "0"
 	}
-	return sign + digits + "e" + strconv.Itoa(exponent)
+	return d.Sign() + d.Digits + "e" + strconv.Itoa(d.Exponent)
 }

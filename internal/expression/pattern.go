@@ -1,0 +1,85 @@
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"sync"
+)
+
+// Limits of a regular expression.
+const (
+	MaxPatternBytes = 1000 // bytes
+	maxPatternSize  = 2000 // instructions of its compiled form
+	matchStep       = 32   // instructions × bytes of text for one unit of cost
+)
+
+var (
+	errPatternTooLong  = fmt.Errorf("a regular expression has more bytes than the limit of %d", MaxPatternBytes)
+	errPatternTooLarge = errors.New("a regular expression is too large once its repetitions are written out")
+)
+
+// A Pattern is a regular expression with a known price. Go's regular expressions take time in
+// proportion to the text and to their own size, never more.
+type Pattern struct {
+	*regexp.Regexp
+	size int
+}
+
+// CompilePattern compiles a regular expression, and refuses one that is too large to be matched
+// within bounds.
+func CompilePattern(text string) (*Pattern, error) {
+	if len(text) > MaxPatternBytes {
+		return nil, errPatternTooLong
+	}
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil, fmt.Errorf("%w (regular expressions are those of RE2: no look-around, no backreferences)", err)
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	if len(program.Inst) > maxPatternSize {
+		return nil, errPatternTooLarge
+	}
+	compiled, err := regexp.Compile(text)
+	if err != nil {
+		return nil, err
+	}
+	return &Pattern{Regexp: compiled, size: len(program.Inst)}, nil
+}
+
+// Price returns the cost of matching a text: the compiled size × the length of the text.
+func (p *Pattern) Price(text string) int { return 1 + p.size*(len(text)+1)/matchStep }
+
+// A patternCache keeps the patterns of recent evaluations, with the errors of those that do not
+// compile.
+type patternCache struct {
+	mu   sync.Mutex
+	list map[string]cachedPattern
+}
+
+type cachedPattern struct {
+	*Pattern
+	err error
+}
+
+const cachedPatterns = 64
+
+func (c *patternCache) compile(text string) (*Pattern, error) {
+	if len(text) > MaxPatternBytes {
+		return nil, errPatternTooLong
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, ok := c.list[text]
+	if !ok {
+		if p.Pattern, p.err = CompilePattern(text); len(c.list) >= cachedPatterns || c.list == nil {
+			c.list = map[string]cachedPattern{}
+		}
+		c.list[text] = p
+	}
+	return p.Pattern, p.err
+}
