@@ -40,7 +40,6 @@ var parses = map[string]string{
 	"internal/engine failureBody payload.CleanJSON":                  "the context of a failure",
 	"internal/engine said payload.Canonical":                         "a result that is reported again in other words",
 	"internal/engine said json.Unmarshal":                            "a result that is reported again in other words",
-	"internal/engine (*decision).assignee json.Unmarshal":            "the name that an expression gives",
 	"internal/engine (*decision).items payload.Measure":              "an element of a list that an expression gives",
 	"internal/engine withoutAt json.Unmarshal":                       "the context that is stored, of which the list of a map step is left out",
 	"internal/engine (*Engine).SaveCheckpoint payload.Measure":       "the checkpoint of a step",
@@ -51,7 +50,6 @@ var parses = map[string]string{
 	"internal/engine (*creation).merge payload.Decode":               "the context of a request that is merged into a task of another version, against its schema",
 	"internal/engine (*verdict).decided json.Unmarshal":              "the result of a decision only: which steps it names",
 	"internal/engine namedSteps json.Unmarshal":                      "the result of a decision only: which steps it names",
-	"internal/engine limitKey json.Unmarshal":                        "the key of a limit, which an expression gave",
 	"internal/engine nameList json.Unmarshal":                        "the result of a decision only: which steps it names",
 }
 

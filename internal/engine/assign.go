@@ -19,12 +19,12 @@ func (d *decision) assignee(ctx context.Context, s postgres.DecidingStep, p *exp
 	if err != nil {
 		return "", err
 	}
-	doc, err := p.JSON(ctx, values, 6*tasker.MaxAssigneeBytes) // as JSON may escape each byte
-	if err != nil {
-		return "", err
+	list, _ := expression.All(ctx, []*expression.Program{p}, values)
+	if list[0].Err != nil {
+		return "", list[0].Err
 	}
-	var name string
-	if json.Unmarshal(doc, &name) != nil || len(doc) == 0 || doc[0] != '"' {
+	name, is := list[0].Value.(string)
+	if !is {
 		return "", &expression.Failure{Text: p.Text(), Reason: "must be a text that names a person or a group"}
 	}
 	if name == "" {

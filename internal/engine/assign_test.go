@@ -120,7 +120,8 @@ func TestAnExpressionSaysWhoIsToAnswer(t *testing.T) {
 	for _, tt := range []struct{ who, want, fault string }{
 		{`"group:finance"`, "[group:finance]", ""},
 		{`""`, "[]", ""},
-		{`7`, "", "must be a text that names a person or a group"},
+		{`4711`, "[4711]", ""},
+		{`true`, "", "must be a text that names a person or a group"},
 		{`"ann lee"`, "", "the name of the assignee has a blank"},
 		{`"group:"`, "", "the name of the assignee is empty"},
 	} {

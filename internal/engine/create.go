@@ -26,6 +26,7 @@ const (
 type Created struct {
 	TaskUUID tasker.ID
 	New      bool
+	Warnings []tasker.Fault // search attributes that a new task does not have, although its template declares them
 
 	stored *postgres.CreatedTask // of a new one
 }
@@ -199,7 +200,7 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	if r.IdempotencyKey != "" {
 		c.byKey[key] = &postgres.KeyHolder{IdempotencyKey: key, TaskUUID: t.UUID, RequestDigest: t.Digest}
 	}
-	return Created{TaskUUID: t.UUID, New: true, stored: t}, nil
+	return Created{TaskUUID: t.UUID, New: true, Warnings: t.Warnings, stored: t}, nil
 }
 
 // lay adds a task to those that are to be stored.
@@ -261,7 +262,7 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 	if err := c.setKeys(ctx, g, t); err != nil {
 		return nil, err
 	}
-	if t.Limits, err = g.limitsOf(ctx, t); err != nil {
+	if t.Limits, err = c.limitsOf(ctx, g, t); err != nil {
 		return nil, err
 	}
 	switch {
@@ -279,9 +280,8 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 }
 
 // find evaluates what a task is found by.
-func (c *creation) find(ctx context.Context, g *graph, t *postgres.CreatedTask) (err error) {
-	var cost int
-	t.Attributes, cost, err = c.engine.attributes(ctx, g, t)
+func (c *creation) find(ctx context.Context, g *graph, t *postgres.CreatedTask) error {
+	cost, err := c.engine.attributes(ctx, g, t)
 	if c.searchCost += cost; c.searchCost > tasker.MaxSearchCost {
 		return tasker.Errorf(tasker.TooLarge, "the search attributes of the tasks up to this one take too much work together; create fewer at once")
 	}

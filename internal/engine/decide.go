@@ -21,7 +21,7 @@ const (
 	conditionBytes = 4 << 20 // of the results that a condition names, all together
 	maxSkipReason  = 1000
 
-	decideTime = time.Second // after which a transaction begins no other such round: it has a few seconds
+	decideTime = time.Second // after which a transaction decides no further step: the rest remains due
 )
 
 // decideSoon has steps decided that became due in a transaction of this process.
@@ -54,8 +54,8 @@ func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
 			return err
 		}
 		due := stepsOf(free, rows)
-		begun := time.Now()
-		for n := 0; len(due) > 0 && n < decideRounds && time.Since(begun) < decideTime; n++ { // what is left is due still
+		d.begun = time.Now()
+		for n := 0; len(due) > 0 && n < decideRounds && time.Since(d.begun) < decideTime; n++ { // the rest remains due
 			if due, err = d.round(ctx, due); err != nil {
 				return err
 			}
@@ -90,8 +90,9 @@ type decision struct {
 	tx         *postgres.Tx
 	namespaces []string  // in which steps are enqueued
 	failed     []verdict // on steps that cannot be decided
-	decides    bool      // a task was started of which a step is due to be decided
+	decides    bool      // a step of a task that it started, or one that it left, is due to be decided
 	made       int       // items of map steps
+	begun      time.Time // when it had its locks
 
 	children []*postgres.CreatedTask // laid out in this round, and not stored yet
 }
@@ -107,10 +108,12 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 	var starts starts
 	var moves []verdict
 	waits := slices.Clone(due)
-	for _, s := range list {
+	for i, s := range list {
 		ref := tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}
 		isRef := func(w tasker.StepRef) bool { return w == ref }
-		if s.StepType == tasker.MapStep && d.made >= expandChunk {
+		late := i > 0 && time.Since(d.begun) > decideTime
+		if late || s.StepType == tasker.MapStep && d.made >= expandChunk {
+			d.decides = d.decides || late
 			waits = slices.DeleteFunc(waits, isRef) // it is due still
 			continue
 		}

@@ -24,7 +24,8 @@ type limitOfGraph struct {
 	weights map[string]int // of steps that take more than one place
 }
 
-func newLimits(t tasker.Template) ([]limitOfGraph, error) {
+func newLimits(t tasker.Template, scope expression.Scope) ([]limitOfGraph, error) {
+	scope.Search = true
 	list := make([]limitOfGraph, len(t.Limits))
 	for i, l := range t.Limits {
 		list[i] = limitOfGraph{name: l.Name, steps: l.Steps, weights: l.Weights}
@@ -35,7 +36,7 @@ func newLimits(t tasker.Template) ([]limitOfGraph, error) {
 			continue
 		}
 		var err error
-		if list[i].key, err = expression.Compile(l.Key, expression.Scope{Input: t.InputSchema, Search: true}, expression.Any); err != nil {
+		if list[i].key, err = expression.Compile(l.Key, scope, expression.Any); err != nil {
 			return nil, within(fmt.Sprintf("limits[%d].key", i), err)
 		}
 	}
@@ -54,15 +55,11 @@ func withHandlers(steps []tasker.StepTemplate) (names []string) {
 
 // limitsOf evaluates the keys of the limits of a new task. The error is Invalid when one has no key:
 // the task would have no limit, or share it with strangers.
-func (g *graph) limitsOf(ctx context.Context, t *postgres.CreatedTask) (list []postgres.TaskLimit, err error) {
-	values := expression.Values{
-		Context: t.Request.Context,
-		Task:    expression.TaskValues{ID: t.UUID, Priority: t.Request.Priority, Namespace: g.stored.Namespace, CorrelationID: t.Correlation},
-	}
+func (c *creation) limitsOf(ctx context.Context, g *graph, t *postgres.CreatedTask) (list []postgres.TaskLimit, err error) {
 	for _, l := range g.limits {
 		key := ""
 		if l.key != nil {
-			if key, err = limitKey(ctx, l.key, values); err != nil {
+			if key, err = c.limitKey(ctx, l.key, t); err != nil {
 				return nil, within("limits."+l.name+".key", err)
 			}
 		}
@@ -79,31 +76,25 @@ func (g *graph) limitsOf(ctx context.Context, t *postgres.CreatedTask) (list []p
 	return list, nil
 }
 
-// limitKey evaluates a key: a text as it is, a number or a bool as JSON spells it.
-func limitKey(ctx context.Context, p *expression.Program, v expression.Values) (string, error) {
-	doc, err := p.JSON(ctx, v, 4*tasker.MaxLimitKeyBytes)
+// limitKey evaluates a key: a text, the digits of a number, true or false.
+func (c *creation) limitKey(ctx context.Context, p *expression.Program, t *postgres.CreatedTask) (string, error) {
+	out, err := c.evaluate(ctx, p, t)
 	if err != nil {
-		if ctx.Err() != nil {
-			return "", ctx.Err()
-		}
-		return "", tasker.Errorf(tasker.Invalid, "the key of the limit cannot be evaluated: %w", err)
+		return "", err
 	}
-	var key any
-	if err := json.Unmarshal(doc, &key); err != nil {
-		return "", fmt.Errorf("read the key of a limit: %w", err)
+	if out.Err != nil {
+		return "", tasker.Errorf(tasker.Invalid, "the key of the limit cannot be evaluated: %w", out.Err)
 	}
-	text := string(doc)
-	switch k := key.(type) {
-	case string:
-		text = k
-	case float64, bool:
+	switch out.Value.(type) {
+	case string, json.Number, bool:
 	default:
-		return "", tasker.Errorf(tasker.Invalid, "the key of the limit must be a text, a number or a bool, and is %s", text)
+		return "", tasker.Errorf(tasker.Invalid, "the key of the limit must be a text, a number or a bool, and is null or a time")
 	}
-	if len(text) > tasker.MaxLimitKeyBytes {
-		return "", tasker.Errorf(tasker.Invalid, "the key of the limit has %d bytes; %d is the most", len(text), tasker.MaxLimitKeyBytes)
+	key := fmt.Sprint(out.Value)
+	if len(key) > tasker.MaxLimitKeyBytes {
+		return "", tasker.Errorf(tasker.Invalid, "the key of the limit has %d bytes; %d is the most", len(key), tasker.MaxLimitKeyBytes)
 	}
-	return text, nil
+	return key, nil
 }
 
 // Limits returns a page of the limits that the caller may see, and reports whether there are more.

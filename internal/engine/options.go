@@ -89,18 +89,6 @@ func optionsOf(r tasker.NewTask, t tasker.Template, asked bool) *postgres.NewOpt
 	return &postgres.NewOptions{StartAfter: r.StartAfter, StartBy: r.StartBy, StartWithin: r.StartWithin, Unique: r.Unique, Debounce: r.Debounce, Due: due}
 }
 
-// startKey compiles the expression of a key of a template; nil when it has none.
-func startKey(t tasker.Template, path, text string) (*expression.Program, error) {
-	if text == "" {
-		return nil, nil //nolint:nilnil // as documented
-	}
-	p, err := expression.Compile(text, expression.Scope{Input: t.InputSchema}, expression.Text)
-	if err != nil {
-		return nil, within("start."+path+".key", err)
-	}
-	return p, nil
-}
-
 // setKeys evaluates the keys of a task, where they are those of its template.
 func (c *creation) setKeys(ctx context.Context, g *graph, t *postgres.CreatedTask) (err error) {
 	o := t.Options
@@ -301,7 +289,7 @@ func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres
 func (c *creation) merged(out []Created) {
 	for i, o := range out {
 		if o.stored != nil && o.stored.MergedInto != (tasker.ID{}) {
-			out[i] = Created{TaskUUID: o.stored.MergedInto}
+			out[i] = Created{TaskUUID: o.stored.MergedInto, Warnings: o.Warnings}
 		}
 	}
 }

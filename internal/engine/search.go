@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -35,15 +34,16 @@ type search struct {
 // findChunk bounds the steps in one transaction whose results are part of attributes.
 const findChunk = 20
 
-func newSearch(t tasker.Template) (*search, error) {
+func newSearch(t tasker.Template, scope expression.Scope) (*search, error) {
 	s := &search{steps: map[string]bool{}}
 	names := make([]string, len(t.Steps))
 	for i, step := range t.Steps {
 		names[i] = step.Name
 	}
+	scope.Ancestors, scope.Steps, scope.Search = names, names, true
 	for _, name := range slices.Sorted(maps.Keys(t.Search)) {
 		a := t.Search[name]
-		p, err := expression.Compile(a.From, expression.Scope{Input: t.InputSchema, Ancestors: names, Steps: names, Search: true}, kinds[a.Type])
+		p, err := expression.Compile(a.From, scope, kinds[a.Type])
 		if err != nil {
 			return nil, within("search."+name+".from", err)
 		}
@@ -66,12 +66,11 @@ func (s *search) of(can func(*expression.Program) bool) *search {
 	return part
 }
 
-// attributes returns what a new task is found by as its template says, and what it cost to
-// evaluate that. What cannot be evaluated is left out: it never keeps a task from being created.
-// The error is that of the context.
-func (e *Engine) attributes(ctx context.Context, g *graph, t *postgres.CreatedTask) (list []postgres.Attribute, cost int, err error) {
+// attributes evaluates the search attributes of a new task, and returns the cost. One that has no value gives a
+// warning: it never keeps a task from being created. The error is that of the context.
+func (e *Engine) attributes(ctx context.Context, g *graph, t *postgres.CreatedTask) (cost int, err error) {
 	if len(g.search.programs) == 0 {
-		return nil, 0, nil
+		return 0, nil
 	}
 	now := g.search.of(func(p *expression.Program) bool { return len(p.Results()) == 0 })
 	found, failed, cost := now.evaluate(ctx, expression.Values{
@@ -79,25 +78,24 @@ func (e *Engine) attributes(ctx context.Context, g *graph, t *postgres.CreatedTa
 		Task:    expression.TaskValues{ID: t.UUID, Priority: t.Request.Priority, Namespace: g.stored.Namespace, CorrelationID: t.Correlation},
 	})
 	if err := ctx.Err(); err != nil { // which says nothing about the attributes
-		return nil, cost, err
+		return cost, err
 	}
-	e.leaveOut(ctx, g, failed)
-	return found, cost, nil
+	e.leaveOut(ctx, g, t.UUID, failed)
+	t.Attributes, t.Warnings = found, failed
+	return cost, nil
 }
 
-// An unevaluated attribute is one that came to nothing.
-type unevaluated struct {
-	name string
-	err  error
+func faultOf(attribute string, err error) tasker.Fault {
+	return tasker.Fault{Path: "search." + attribute, Message: err.Error()}
 }
 
-// evaluate returns the attributes that have a value, and those that came to nothing.
-func (s *search) evaluate(ctx context.Context, v expression.Values) (found []postgres.Attribute, failed []unevaluated, cost int) {
+// evaluate returns the attributes that have a value, and why others have none.
+func (s *search) evaluate(ctx context.Context, v expression.Values) (found []postgres.Attribute, failed []tasker.Fault, cost int) {
 	list, cost := expression.All(ctx, s.programs, v)
 	for i, o := range list {
 		a, err := attribute(s.names[i], s.types[i], o.Value)
 		if err = cmp.Or(o.Err, err); err != nil {
-			failed = append(failed, unevaluated{s.names[i], err})
+			failed = append(failed, faultOf(s.names[i], err))
 		} else if o.Value != nil {
 			found = append(found, a)
 		}
@@ -111,7 +109,8 @@ func (s *search) evaluate(ctx context.Context, v expression.Values) (found []pos
 func (e *Engine) find(ctx context.Context, rows []tasker.StepRef) error {
 	type leftOut struct {
 		of     *graph
-		failed []unevaluated
+		task   tasker.ID
+		failed []tasker.Fault
 	}
 	var left []leftOut
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -125,17 +124,24 @@ func (e *Engine) find(ctx context.Context, rows []tasker.StepRef) error {
 			return err
 		}
 		var found postgres.FoundTasks
-		for _, t := range tasks {
+		begun := time.Now()
+		for i, t := range tasks {
 			g, err := e.graphIn(ctx, tx, t.TemplateUUID)
 			if err != nil {
 				return err
+			}
+			if i > 0 && time.Since(begun) > decideTime { // the rest remains due
+				free = slices.DeleteFunc(free, func(id tasker.ID) bool {
+					return slices.ContainsFunc(tasks[i:], func(t postgres.TaskToFind) bool { return t.TaskUUID == id })
+				})
+				break
 			}
 			list, failed, err := g.search.now(ctx, tx, t)
 			if err != nil {
 				return err
 			}
 			found.Add(t.TaskUUID, t.Namespace, list)
-			left = append(left, leftOut{g, failed})
+			left = append(left, leftOut{g, t.TaskUUID, failed})
 			for _, name := range slices.Sorted(maps.Keys(g.search.steps)) {
 				found.Names = append(found.Names, postgres.TemplateStep{TemplateUUID: t.TemplateUUID, Name: name})
 			}
@@ -146,14 +152,14 @@ func (e *Engine) find(ctx context.Context, rows []tasker.StepRef) error {
 		return err
 	}
 	for _, l := range left {
-		e.leaveOut(ctx, l.of, l.failed)
+		e.leaveOut(ctx, l.of, l.task, l.failed)
 	}
 	return nil
 }
 
 // now evaluates the attributes of a task as it stands. One that names a step which has not come
 // to its end is none yet.
-func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskToFind) (found []postgres.Attribute, failed []unevaluated, err error) {
+func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskToFind) (found []postgres.Attribute, failed []tasker.Fault, err error) {
 	read, err := tx.ConditionValues(ctx, t.TaskUUID, slices.Sorted(maps.Keys(s.steps)), conditionBytes)
 	if err != nil {
 		return nil, nil, err
@@ -173,19 +179,18 @@ func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskToFind
 	})
 	found, failed, _ = can.evaluate(ctx, v)
 	if tooLarge {
-		failed = append(failed, unevaluated{"results", fmt.Errorf("the results that the attributes name have %d bytes together; %d is the limit", read.ResultBytes, conditionBytes)})
+		failed = append(failed, faultOf("results", fmt.Errorf("the results that the attributes name have %d bytes together; %d is the limit", read.ResultBytes, conditionBytes)))
 	}
 	return found, failed, ctx.Err()
 }
 
-// leaveOut counts attributes that a task does not get, and says once for each version of a
-// template why.
-func (e *Engine) leaveOut(ctx context.Context, g *graph, list []unevaluated) {
+// leaveOut counts attributes that a task does not get, and logs the first of each version of a template.
+func (e *Engine) leaveOut(ctx context.Context, g *graph, task tasker.ID, list []tasker.Fault) {
 	for _, a := range list {
 		e.leftOut(ctx)
 		if !g.search.warned.Swap(true) {
 			e.log.WarnContext(ctx, "an attribute of a task is left out; later ones of this version of the template are counted only",
-				"namespace", g.stored.Namespace, "template", g.stored.Name, "version", g.stored.Version, "attribute", a.name, "err", a.err)
+				"namespace", g.stored.Namespace, "template", g.stored.Name, "version", g.stored.Version, "task_uuid", task, "attribute", a.Path, "err", a.Message)
 		}
 	}
 }
@@ -198,11 +203,8 @@ func attribute(name string, is tasker.AttributeType, value any) (a postgres.Attr
 		return a, nil
 	case bool:
 		a.Text = new(strconv.FormatBool(v))
-	case float64:
-		a.Number = new(strconv.FormatFloat(v, 'g', -1, 64))
-		if math.IsInf(v, 0) || math.IsNaN(v) {
-			return a, errors.New("the number is not finite")
-		}
+	case json.Number:
+		a.Number = new(v.String())
 	case time.Time:
 		a.Time = &v
 	case string:

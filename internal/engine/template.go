@@ -49,21 +49,26 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 		}
 		g.parents = append(g.parents, parents)
 	}
-	if g.search, err = newSearch(t.Template); err != nil {
+	if g.search, err = newSearch(t.Template, g.scope()); err != nil {
 		return nil, err
 	}
-	if g.unique, err = startKey(t.Template, "unique", t.Start.Unique.Key); err != nil {
-		return nil, err
-	}
-	if g.merges, err = startKey(t.Template, "debounce", t.Start.Debounce.Key); err != nil {
-		return nil, err
-	}
-	if t.Due.At != "" {
-		if g.due, err = expression.Compile(t.Due.At, expression.Scope{Input: t.InputSchema}, expression.Timestamp); err != nil {
-			return nil, within(expression.DueAt, err)
+	for _, e := range []struct {
+		path, text string
+		kind       expression.Kind
+		program    **expression.Program
+	}{
+		{"start.unique.key", t.Start.Unique.Key, expression.Text, &g.unique},
+		{"start.debounce.key", t.Start.Debounce.Key, expression.Text, &g.merges},
+		{expression.DueAt, t.Due.At, expression.Timestamp, &g.due},
+	} {
+		if e.text == "" {
+			continue
+		}
+		if *e.program, err = expression.Compile(e.text, g.scope(), e.kind); err != nil {
+			return nil, within(e.path, err)
 		}
 	}
-	if g.limits, err = newLimits(t.Template); err != nil {
+	if g.limits, err = newLimits(t.Template, g.scope()); err != nil {
 		return nil, err
 	}
 	if g.cycle == nil {
@@ -72,6 +77,12 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 		}
 	}
 	return g, nil
+}
+
+// scope is what the expressions of the template may name before a task has steps. Those of a stored template
+// were accepted by the version that stored it.
+func (g *graph) scope() expression.Scope {
+	return expression.Scope{Input: g.stored.InputSchema, Stored: g.stored.UUID != tasker.ID{}}
 }
 
 // condition finds by which rule each step is decided, and compiles the expressions.
@@ -114,7 +125,8 @@ func (g *graph) compile(i int, names []string) error {
 			continue
 		}
 		if g.exprs[i] == nil {
-			scope = expression.Scope{Input: g.stored.InputSchema, Ancestors: g.stored.Ancestors(step.Name), Steps: names}
+			scope = g.scope()
+			scope.Ancestors, scope.Steps = g.stored.Ancestors(step.Name), names
 			g.exprs[i] = programs{}
 		}
 		p, err := expression.Compile(e.Text, scope, e.Kind)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,9 +21,6 @@ import (
 // evaluationTime is how long one evaluation may take. Its cost is bounded to what takes about 10 ms; this is for what the cost does
 // not tell, and so long that a machine that is busy does not make a step fail.
 const evaluationTime = time.Second
-
-// maxWhole is the largest whole number that a number of JSON is read as exactly.
-const maxWhole = 1 << 53
 
 // Values are what an expression is evaluated on.
 type Values struct {
@@ -89,11 +85,7 @@ func (p *Program) Object(ctx context.Context, v Values) (json.RawMessage, error)
 	if _, ok := out.(traits.Mapper); !ok {
 		return nil, p.failure("it is no object: it is " + article(out.Type().TypeName()))
 	}
-	w := writer{left: math.MaxInt, texts: true}
-	if err := w.write(out); err != nil {
-		return nil, p.failure(err.Error())
-	}
-	return w.out.Bytes(), nil
+	return p.written(out, tasker.MaxDocumentBytes)
 }
 
 // JSON evaluates an expression that gives any value of JSON, of so many bytes at most. An
@@ -110,6 +102,11 @@ func (p *Program) JSON(ctx context.Context, v Values, most int) (json.RawMessage
 	if err != nil {
 		return nil, err
 	}
+	return p.written(out, most)
+}
+
+// written returns a value as JSON of so many bytes at most.
+func (p *Program) written(out ref.Val, most int) (json.RawMessage, error) {
 	w := writer{left: most, texts: true}
 	if err := w.write(out); err != nil {
 		if errors.Is(err, errTooMany) {
@@ -144,8 +141,9 @@ func (p *Program) named(v Values) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// An Outcome is what an evaluation came to: a bool, a string, a float64 or a time.Time as the
-// kind of the expression says, nil when it gave null, or why it came to nothing.
+// An Outcome is the value of an evaluation or its error. The value is a bool, a string, a time.Time or,
+// for a number, a json.Number without an exponent. It is nil when the expression gave null. Where a text
+// is wanted a number is its text.
 type Outcome struct {
 	Value any
 	Err   error // a [Failure], or that of the context
@@ -178,8 +176,15 @@ func (p *Program) native(out ref.Val) (any, error) {
 		return bool(x), nil
 	case types.String:
 		return string(x), nil
-	case types.Double:
-		return float64(x), nil
+	case types.Double, exact:
+		d, finite := decimalOf(x)
+		switch {
+		case !finite:
+			return nil, p.failure("the number is not finite")
+		case p.kind == Text:
+			return d.String(), nil
+		}
+		return json.Number(d.String()), nil
 	case types.Timestamp:
 		return x.Time, nil
 	default:
@@ -200,21 +205,64 @@ func (p *Program) evaluate(ctx context.Context, v Values) (ref.Val, error) {
 
 // run evaluates the expression, and says what that cost.
 func (p *Program) run(ctx context.Context, input map[string]any) (out ref.Val, cost int, err error) {
+	if p.fault != nil {
+		return nil, 0, p.failure(p.fault.Error())
+	}
 	limited, cancel := context.WithTimeout(ctx, evaluationTime)
 	defer cancel()
-	out, details, err := p.program.ContextEval(limited, input)
-	if cost = maxCost; details != nil && details.ActualCost() != nil {
-		cost = int(min(*details.ActualCost(), maxCost))
-	}
+	out, cost, err = slots.run(limited, func() (ref.Val, int, error) {
+		out, details, err := p.program.ContextEval(limited, input)
+		if details == nil || details.ActualCost() == nil {
+			return out, maxCost, err
+		}
+		return out, int(min(*details.ActualCost(), maxCost)), err
+	})
 	switch {
 	case ctx.Err() != nil:
 		return nil, cost, ctx.Err()
+	case errors.Is(err, errNoSlot):
+		return nil, cost, err
 	case limited.Err() != nil && err != nil:
 		return nil, cost, p.failure("it takes longer than " + evaluationTime.String())
 	case err != nil:
 		return nil, cost, p.failure(p.reason(err))
 	default:
 		return out, cost, nil
+	}
+}
+
+// slots bounds the evaluations that run at once.
+var slots = make(evaluationSlots, 32)
+
+// evaluationSlots runs evaluations in goroutines of their own. One that outlasts its time is abandoned and keeps
+// its slot until it returns: it holds up neither its caller nor the evaluations in other slots.
+type evaluationSlots chan struct{}
+
+var errNoSlot = tasker.Errorf(tasker.Unavailable, "all slots for expressions are busy: try again")
+
+func (s evaluationSlots) run(limited context.Context, evaluate func() (ref.Val, int, error)) (ref.Val, int, error) {
+	type outcome struct {
+		out  ref.Val
+		cost int
+		err  error
+	}
+	select {
+	case s <- struct{}{}:
+	case <-limited.Done():
+		return nil, 0, errNoSlot
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		defer func() { <-s }()
+		var o outcome
+		o.out, o.cost, o.err = evaluate()
+		done <- o
+	}()
+	select {
+	case o := <-done:
+		return o.out, o.cost, o.err
+	case <-limited.Done():
+		return nil, maxCost, limited.Err()
 	}
 }
 
@@ -229,6 +277,11 @@ func (p *Program) reason(err error) string {
 		where = at(p.parsed.NativeRep().SourceInfo(), e.NodeID())
 	}
 	text := err.Error()
+	for _, known := range []string{errCost, errRange, errArithmetic, errInexact, errPatternTooLong.Error(), errPatternTooLarge.Error(), errPattern} {
+		if strings.HasPrefix(text, known) {
+			return where + known
+		}
+	}
 	switch key := noSuchKey.FindStringSubmatch(text); {
 	case key != nil && strings.Contains(p.text, key[1]):
 		return where + "there is no " + strconv.Quote(key[1])
@@ -237,9 +290,7 @@ func (p *Program) reason(err error) string {
 	case strings.Contains(text, "no such overload"):
 		return where + "values of these types cannot be used together like this"
 	case strings.Contains(text, "cost limit exceeded"):
-		return "it costs more than an evaluation may"
-	case strings.Contains(text, errTooLarge):
-		return where + errTooLarge
+		return errCost
 	case strings.Contains(text, "index out of"):
 		return where + "the list has no such place"
 	case strings.Contains(text, "no matching overload"), strings.Contains(text, "type conversion"):
@@ -293,21 +344,11 @@ func decode(doc json.RawMessage) (any, error) {
 	return plain(v), err
 }
 
-const errTooLarge = "a whole number is larger than 2^53 and would not be compared exactly"
-
-// plain makes numbers of the digits of a document. A whole number that a number of JSON
-// cannot have exactly is an error for whoever uses it.
+// plain makes numbers of the digits of a document.
 func plain(v any) any {
 	switch x := v.(type) {
 	case json.Number:
-		if n, err := x.Int64(); err == nil && -maxWhole <= n && n <= maxWhole {
-			return float64(n)
-		}
-		n, err := x.Float64()
-		if err != nil || !strings.ContainsAny(x.String(), ".eE") {
-			return types.NewErr("%s", errTooLarge)
-		}
-		return n
+		return numberOf(x.String())
 	case []any:
 		for i := range x {
 			x[i] = plain(x[i])

@@ -45,6 +45,7 @@ type Scope struct {
 	Item      bool            // it is an item of a map step, and what it is for is known
 
 	Search bool // it gives a search attribute: it may name any result, and the task is perhaps not there yet
+	Stored bool // an earlier version has accepted it: if this one does not, its evaluation fails
 }
 
 // A Kind is what an expression must come to.
@@ -94,6 +95,8 @@ type Program struct {
 	states  []string
 	lists   [][]string // of a list: the paths of those whose elements it gives, see listsOf
 	path    []string   // of the value in the context or in a result that it only names; nil otherwise
+	kind    Kind
+	fault   error // of a stored expression that does not compile
 }
 
 // Text returns the expression as it was written.
@@ -153,18 +156,30 @@ func (s Scope) language() (*cel.Env, error) {
 // newLanguage makes an environment. JSON knows one kind of number, so numbers of differing
 // types are compared by their value.
 func newLanguage(more ...cel.EnvOption) (*cel.Env, error) {
-	return cel.NewEnv(append(more,
+	functions, err := functionsOf()
+	if err != nil {
+		return nil, err
+	}
+	return cel.NewCustomEnv(slices.Concat(functions, more, []cel.EnvOption{
 		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.ParserRecursionLimit(50), cel.ParserExpressionSizeLimit(MaxBytes),
 		cel.Variable(nameContext, cel.DynType),
 		cel.Variable(nameResults, cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable(nameSteps, cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable(nameTask, cel.MapType(cel.StringType, cel.DynType)),
-	)...)
+	})...)
 }
 
 // Compile compiles an expression. The error is Invalid and says what is wrong, in words
 // for the author of the template.
 func Compile(text string, s Scope, want Kind) (*Program, error) {
+	p, err := compile(text, s, want)
+	if s.Stored && tasker.CodeOf(err) == tasker.Invalid {
+		return &Program{text: text, kind: want, fault: err}, nil
+	}
+	return p, err
+}
+
+func compile(text string, s Scope, want Kind) (*Program, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, invalid("is empty")
 	}
@@ -179,7 +194,9 @@ func Compile(text string, s Scope, want Kind) (*Program, error) {
 	if issues.Err() != nil {
 		return nil, firstIssue(issues)
 	}
-	numbers(parsed.NativeRep().Expr())
+	if err := numbers(parsed.NativeRep(), text); err != nil {
+		return nil, err
+	}
 	w := walk{scope: s, info: parsed.NativeRep().SourceInfo(), guarded: guarded(parsed.NativeRep().Expr())}
 	w.visit(parsed.NativeRep().Expr(), 0)
 	if w.fault != nil {
@@ -192,7 +209,8 @@ func Compile(text string, s Scope, want Kind) (*Program, error) {
 	if err := isOf(want, checked, w.typeOf(parsed.NativeRep().Expr())); err != nil {
 		return nil, err
 	}
-	program, err := env.Program(checked, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100), cel.EvalOptions(cel.OptTrackCost))
+	withEquality(checked)
+	program, err := env.Program(checked, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100), cel.CostTracking(costs{}))
 	if err != nil {
 		return nil, invalid("%s", err)
 	}
@@ -204,7 +222,7 @@ func Compile(text string, s Scope, want Kind) (*Program, error) {
 	slices.Sort(w.states)
 	return &Program{
 		text: text, parsed: checked, program: program, results: slices.Compact(w.results), states: slices.Compact(w.states),
-		lists: lists, path: valueAt(parsed.NativeRep().Expr()),
+		lists: lists, path: valueAt(parsed.NativeRep().Expr()), kind: want,
 	}, nil
 }
 
@@ -258,6 +276,8 @@ func isOf(want Kind, checked *cel.Ast, byScheme string) error {
 	case want == List:
 		return invalid("must be a list; this is %s", article(is))
 	case want == Number && article(is) == "a number":
+		return nil
+	case want == Text && article(is) == "a number": // its text
 		return nil
 	case want == Text, want == Number:
 		return invalid("must be %s; this is %s", article(string(want)), article(is))

@@ -101,13 +101,14 @@ type writer struct {
 
 func (w *writer) write(v ref.Val) error {
 	switch x := v.(type) {
-	case *types.Err: // plain makes no others
-		return errors.New(errTooLarge)
-	case types.Bool, types.Double, types.Int, types.Uint, types.String:
-		if err := w.plain(x.Value()); !errors.Is(err, errNoJSON) {
-			return err
+	case *types.Err: // numberOf makes no others
+		return errors.New(errRange)
+	case types.Bool, types.String:
+		return w.plain(x.Value())
+	case types.Double, types.Int, types.Uint, exact:
+		if d, finite := decimalOf(x); finite {
+			return w.text(d.String())
 		}
-		return noJSONOf(v) // it is not a number, or has no end
 	case types.Null:
 		return w.text("null")
 	case types.Timestamp:

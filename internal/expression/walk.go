@@ -7,7 +7,9 @@ import (
 
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
 
 	"tasker.example/tasker/internal/suggest"
 )
@@ -21,8 +23,9 @@ var wholeNumbers = []string{
 // numbers makes every number of an expression one of JSON: whole numbers that are written
 // in it, but for places in a list, and what functions give. CEL would refuse to calculate
 // with both.
-func numbers(root ast.Expr) {
-	factory := ast.NewExprFactory()
+func numbers(parsed *ast.AST, text string) error {
+	factory, root := ast.NewExprFactory(), parsed.Expr()
+	var fault error
 	var index []int64
 	var whole []ast.Expr
 	visit(root, func(e ast.Expr) {
@@ -36,9 +39,11 @@ func numbers(root ast.Expr) {
 				whole = append(whole, e)
 			}
 		case ast.LiteralKind:
-			n, ok := e.AsLiteral().(types.Int)
-			if ok && !slices.Contains(index, e.ID()) {
-				e.SetKindCase(factory.NewLiteral(e.ID(), types.Double(n)))
+			if n := literal(e, parsed.SourceInfo(), text); n != nil && !slices.Contains(index, e.ID()) {
+				if types.IsError(n) && fault == nil {
+					fault = invalid("%s%s", at(parsed.SourceInfo(), e.ID()), errRange)
+				}
+				e.SetKindCase(factory.NewLiteral(e.ID(), n))
 			}
 		default:
 		}
@@ -54,6 +59,24 @@ func numbers(root ast.Expr) {
 		}
 		e.SetKindCase(factory.NewCall(e.ID(), "double", inner))
 	}
+	return fault
+}
+
+// literal returns the number that is written in an expression, with all its digits; nil for other values.
+func literal(e ast.Expr, info *ast.SourceInfo, text string) ref.Val {
+	switch n := e.AsLiteral().(type) {
+	case types.Int, types.Uint:
+		d, _ := decimalOf(n)
+		return numberOf(d.String())
+	case types.Double:
+		at, ok := info.GetOffsetRange(e.ID())
+		written := []rune(text)
+		if !ok || at.Start < 0 || int(at.Stop) > len(written) || at.Start >= at.Stop {
+			return n
+		}
+		return numberOf(string(written[at.Start:at.Stop]))
+	}
+	return nil
 }
 
 func isIndex(c ast.CallExpr) bool {
@@ -211,9 +234,7 @@ func (w *walk) visit(e ast.Expr, nesting int) {
 			w.failAt(e, "exists, all, filter and map are nested more than %d deep", MaxNesting)
 		}
 	case ast.CallKind:
-		if e.AsCall().FunctionName() == operators.Modulo {
-			w.failAt(e, "there is no %%: numbers of JSON are not whole")
-		}
+		w.call(e)
 	case ast.StructKind:
 		w.failAt(e, "there are no types to make values of")
 	default:
@@ -227,6 +248,24 @@ func (w *walk) visit(e ast.Expr, nesting int) {
 	}
 	for _, part := range partsOf(e) {
 		w.visit(part, nesting)
+	}
+}
+
+// call checks what can be told of a call before it is evaluated.
+func (w *walk) call(e ast.Expr) {
+	c := e.AsCall()
+	switch c.FunctionName() {
+	case operators.Modulo:
+		w.failAt(e, "there is no %%: numbers of JSON are not whole")
+	case overloads.Matches:
+		if len(c.Args()) == 0 || c.Args()[len(c.Args())-1].Kind() != ast.LiteralKind {
+			return
+		}
+		if pattern, ok := c.Args()[len(c.Args())-1].AsLiteral().(types.String); ok {
+			if _, err := CompilePattern(string(pattern)); err != nil {
+				w.failAt(e, "%s", err)
+			}
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/number"
 )
 
 // The rows are locked, also those that are there already: of two templates that are registered at
@@ -206,7 +207,7 @@ func comparisonOf(a tasker.AttributeFilter, is tasker.AttributeType) (comparison
 		}
 	case tasker.AttributeNumber:
 		c.column = "number_value"
-		n, ok := number(text)
+		n, ok := numeric(text)
 		if !ok {
 			return c, tasker.Errorf(tasker.Invalid, "attribute %s is a number, such as 0.5 or >0.5, not %q", a.Name, text)
 		}
@@ -221,11 +222,11 @@ func comparisonOf(a tasker.AttributeFilter, is tasker.AttributeType) (comparison
 	return c, nil
 }
 
-// number reads a number as JSON spells them. Those of tasks are 64-bit floats, and so is it.
-func number(text string) (n pgtype.Numeric, ok bool) {
-	value, err := strconv.ParseFloat(text, 64)
+// numeric reads a number as JSON spells them, within the range of 64-bit floats.
+func numeric(text string) (n pgtype.Numeric, ok bool) {
+	_, err := strconv.ParseFloat(text, 64)
 	if err != nil || !json.Valid([]byte(text)) || strings.TrimSpace(text) != text {
 		return n, false
 	}
-	return n, n.Scan(strconv.FormatFloat(value, 'f', -1, 64)) == nil
+	return n, n.Scan(number.Parse(text).String()) == nil
 }

@@ -29,11 +29,12 @@ type CreatedTask struct {
 	ContextSize  int    // as it is read back
 	Steps        []CreatedStep
 	Correlation  string
-	Attributes   []Attribute // by which its template has it found
-	Limits       []TaskLimit // that its template gives to it
-	Remembered   bool        // the template was read before: it must not be retired meanwhile
-	Newest       bool        // and it must be the newest of its name still
-	Rejected     bool        // its graph has a cycle, so it goes to error at once
+	Attributes   []Attribute    // by which its template has it found
+	Warnings     []tasker.Fault // attributes that have no value
+	Limits       []TaskLimit    // that its template gives to it
+	Remembered   bool           // the template was read before: it must not be retired meanwhile
+	Newest       bool           // and it must be the newest of its name still
+	Rejected     bool           // its graph has a cycle, so it goes to error at once
 	RejectReason string
 	Parent       *ParentStep // that starts it; nil: none does
 	Schedule     *tasker.ID  // that makes it; nil: none does

@@ -1,0 +1,192 @@
+package expression
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+
+	"tasker.example/tasker/internal/number"
+)
+
+// Errors of numbers.
+const (
+	errRange      = "a number is larger or finer than a 64-bit float can hold"
+	errArithmetic = "a number has more digits than arithmetic keeps: such numbers can only be compared, written as text and passed on"
+	errInexact    = "the result is a whole number with more digits than arithmetic keeps"
+)
+
+// An exact number is one that a 64-bit float cannot hold. CEL treats it as a double: the functions
+// of [newLanguage] compare it, convert it and refuse arithmetic with it. No double equals it.
+type exact struct{ number.Decimal }
+
+// shortNumber is the length of a text that a 64-bit float always holds, if it has no exponent.
+const shortNumber = 15
+
+// numberOf returns a number of JSON: a double if that has the same digits, an exact number else.
+func numberOf(text string) ref.Val {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return types.NewErr(errRange)
+	}
+	if len(text) <= shortNumber && !strings.ContainsAny(text, "eE") {
+		return types.Double(f + 0) // a negative zero is zero
+	}
+	d := number.Parse(text)
+	switch {
+	case number.Of(f) == d:
+		return types.Double(f + 0)
+	case f == 0:
+		return types.NewErr(errRange)
+	default:
+		return exact{d}
+	}
+}
+
+// decimalOf returns the digits of a number; false if v is not a finite number.
+func decimalOf(v ref.Val) (number.Decimal, bool) {
+	switch x := v.(type) {
+	case exact:
+		return x.Decimal, true
+	case types.Double:
+		if math.IsInf(float64(x), 0) || math.IsNaN(float64(x)) {
+			return number.Decimal{}, false
+		}
+		return number.Of(float64(x)), true
+	case types.Int:
+		return number.Parse(strconv.FormatInt(int64(x), 10)), true
+	case types.Uint:
+		return number.Parse(strconv.FormatUint(uint64(x), 10)), true
+	default:
+		return number.Decimal{}, false
+	}
+}
+
+// ConvertToNative fails: nothing converts an exact number to a value of Go.
+func (exact) ConvertToNative(reflect.Type) (any, error) {
+	return nil, errors.New("type conversion error from a number")
+}
+
+// ConvertToType returns the number as a text, or as a whole number without its fraction.
+func (e exact) ConvertToType(to ref.Type) ref.Val {
+	whole, _, _ := strings.Cut(e.String(), ".")
+	switch to {
+	case types.StringType:
+		return types.String(e.String())
+	case types.DoubleType:
+		return e
+	case types.TypeType:
+		return types.DoubleType
+	case types.IntType:
+		if n, err := strconv.ParseInt(whole, 10, 64); err == nil {
+			return types.Int(n)
+		}
+	case types.UintType:
+		if n, err := strconv.ParseUint(whole, 10, 64); err == nil {
+			return types.Uint(n)
+		}
+	}
+	return types.NewErr("type conversion error")
+}
+
+// Equal compares the digits of two numbers.
+func (e exact) Equal(other ref.Val) ref.Val {
+	d, ok := decimalOf(other)
+	return types.Bool(ok && d == e.Decimal)
+}
+
+// Type returns the type of doubles.
+func (exact) Type() ref.Type { return types.DoubleType }
+
+// Value returns the number as JSON.
+func (e exact) Value() any { return json.Number(e.String()) }
+
+func isExact(v ref.Val) bool {
+	_, is := v.(exact)
+	return is
+}
+
+// textOf returns the text of a number, with all its digits and no exponent; nil for other values.
+func textOf(args []ref.Val) ref.Val {
+	if d, ok := decimalOf(args[0]); ok {
+		return types.String(d.String())
+	}
+	return nil
+}
+
+// toNumber converts whole numbers of CEL and texts of numbers; nil for other values.
+func toNumber(args []ref.Val) ref.Val {
+	switch x := args[0].(type) {
+	case types.Int, types.Uint, exact:
+		d, _ := decimalOf(x)
+		return numberOf(d.String())
+	case types.String:
+		text := string(x)
+		if doc := json.RawMessage(text); text != "" && (text[0] == '-' || '0' <= text[0] && text[0] <= '9') && json.Valid(doc) {
+			return numberOf(strings.TrimSpace(text))
+		}
+	}
+	return nil
+}
+
+// ordering compares numbers of which one is exact, by what is wanted of the order; nil for other values.
+func ordering(wanted ...int) func([]ref.Val) ref.Val {
+	return func(args []ref.Val) ref.Val {
+		if !isExact(args[0]) && !isExact(args[1]) {
+			return nil
+		}
+		a, ok := decimalOf(args[0])
+		b, okToo := decimalOf(args[1])
+		if !ok || !okToo {
+			return types.MaybeNoSuchOverloadErr(args[1])
+		}
+		order := a.Compare(b)
+		for _, w := range wanted {
+			if order == w {
+				return types.True
+			}
+		}
+		return types.False
+	}
+}
+
+// arithmetic refuses exact numbers, and whole results that are not exact; nil when the calculation of CEL applies.
+// The rounding error of a calculation is itself a 64-bit float.
+func arithmetic(lost func(a, b float64) float64) func([]ref.Val) ref.Val {
+	return func(args []ref.Val) ref.Val {
+		for _, a := range args {
+			if isExact(a) {
+				return types.NewErr(errArithmetic)
+			}
+		}
+		a, ok := args[0].(types.Double)
+		b, okToo := args[len(args)-1].(types.Double)
+		whole := ok && okToo && math.Trunc(float64(a)) == float64(a) && math.Trunc(float64(b)) == float64(b)
+		if whole && lost != nil && lost(float64(a), float64(b)) != 0 {
+			return types.NewErr(errInexact)
+		}
+		return nil
+	}
+}
+
+func lostOfSum(a, b float64) float64 {
+	sum := a + b
+	if math.IsInf(sum, 0) {
+		return 0
+	}
+	part := sum - a
+	return (a - (sum - part)) + (b - part)
+}
+
+func lostOfProduct(a, b float64) float64 {
+	product := a * b
+	if math.IsInf(product, 0) {
+		return 0
+	}
+	return math.FMA(a, b, -product)
+}

@@ -1,0 +1,288 @@
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/decls"
+	"cel.dev/cel-go/common/env"
+	"cel.dev/cel-go/common/functions"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/stdlib"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+)
+
+// equal and unequal take the place of == and !=, which CEL evaluates without a function.
+const (
+	equal   = "@equal"
+	unequal = "@unequal"
+)
+
+// special are the operators that the planner of CEL evaluates without a function, each in constant time
+// but for the equalities.
+var special = []string{
+	operators.Conditional, operators.LogicalAnd, operators.LogicalOr, operators.NotStrictlyFalse, operators.Index,
+	operators.Equals, operators.NotEquals,
+}
+
+// replaced are functions that are not those of CEL for some values: a nil result stands for CEL's own.
+var replaced = map[string]func([]ref.Val) ref.Val{
+	operators.Add: func(args []ref.Val) ref.Val {
+		if sum := concatenation(args[0], args[1]); sum != nil {
+			return sum
+		}
+		return arithmetic(lostOfSum)(args)
+	},
+	operators.Subtract:          arithmetic(func(a, b float64) float64 { return lostOfSum(a, -b) }),
+	operators.Multiply:          arithmetic(lostOfProduct),
+	operators.Divide:            arithmetic(nil),
+	operators.Negate:            arithmetic(nil),
+	operators.Less:              ordering(-1),
+	operators.LessEquals:        ordering(-1, 0),
+	operators.Greater:           ordering(1),
+	operators.GreaterEquals:     ordering(1, 0),
+	overloads.TypeConvertString: textOf,
+	overloads.TypeConvertDouble: toNumber,
+	overloads.Matches:           matches,
+}
+
+// patterns are those of all expressions.
+var patterns patternCache
+
+func matches(args []ref.Val) ref.Val {
+	text, ok := args[0].(types.String)
+	pattern, okToo := args[1].(types.String)
+	if !ok || !okToo {
+		return nil
+	}
+	p, err := patterns.compile(string(pattern))
+	switch {
+	case errors.Is(err, errPatternTooLong), errors.Is(err, errPatternTooLarge):
+		return types.NewErr("%s", err)
+	case err != nil: // whose words may have values in them
+		return types.NewErr(errPattern)
+	}
+	return types.Bool(p.MatchString(string(text)))
+}
+
+// concatenation returns a list without the lists that it was made of, so that each element is reached in
+// constant time; nil when a and b are not two lists. The lists that macros build grow in place.
+func concatenation(a, b ref.Val) ref.Val {
+	first, ok := a.(traits.Lister)
+	second, okToo := b.(traits.Lister)
+	if _, grows := a.(traits.MutableLister); grows || !ok || !okToo {
+		return nil
+	}
+	var elements []ref.Val
+	for _, l := range []traits.Lister{first, second} {
+		for it := l.Iterator(); it.HasNext() == types.True; {
+			elements = append(elements, it.Next())
+		}
+	}
+	return types.NewRefValList(types.DefaultTypeAdapter, elements)
+}
+
+// functionsOf are CEL's functions, of which each has a price that is checked before it runs.
+func functionsOf() ([]cel.EnvOption, error) {
+	subset := env.NewLibrarySubset()
+	own := []*decls.FunctionDecl{}
+	for _, f := range stdlib.Functions() {
+		if slices.Contains(special, f.Name()) || f.IsDeclarationDisabled() {
+			continue
+		}
+		priced, err := pricedFunction(f)
+		if err != nil {
+			return nil, err
+		}
+		subset.AddExcludedFunctions(env.NewFunction(f.Name()))
+		own = append(own, priced)
+	}
+	for name, is := range map[string]types.Bool{equal: types.True, unequal: types.False} {
+		f, err := decls.NewFunction(name, decls.Overload(name, []*types.Type{types.DynType, types.DynType}, types.BoolType),
+			decls.SingletonFunctionBinding(priced(name, func(args ...ref.Val) ref.Val {
+				return types.Bool(types.Equal(args[0], args[1]) == is)
+			})))
+		if err != nil {
+			return nil, err
+		}
+		own = append(own, f)
+	}
+	return []cel.EnvOption{cel.StdLib(cel.StdLibSubset(subset)), cel.FunctionDecls(own...)}, nil
+}
+
+// pricedFunction returns a function of CEL with its price checked before each call.
+func pricedFunction(f *decls.FunctionDecl) (*decls.FunctionDecl, error) {
+	bindings, err := f.Bindings()
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(bindings, func(o *functions.Overload) bool { return o.Operator == f.Name() })
+	if at < 0 {
+		return nil, fmt.Errorf("function %s of CEL has no binding", f.Name())
+	}
+	var opts []decls.FunctionOpt
+	for _, o := range f.OverloadDecls() {
+		declare := decls.Overload
+		if o.IsMemberFunction() {
+			declare = decls.MemberOverload
+		}
+		opts = append(opts, declare(o.ID(), o.ArgTypes(), o.ResultType()))
+	}
+	call := priced(f.Name(), caller(f.Name(), bindings[at]))
+	return decls.NewFunction(f.Name(), append(opts, decls.SingletonFunctionBinding(call))...)
+}
+
+// caller returns a function of CEL as one of any number of arguments.
+func caller(name string, o *functions.Overload) functions.FunctionOp {
+	return func(args ...ref.Val) ref.Val {
+		switch {
+		case o.OperandTrait != 0 && !args[0].Type().HasTrait(o.OperandTrait):
+		case len(args) == 1 && o.Unary != nil:
+			return o.Unary(args[0])
+		case len(args) == 2 && o.Binary != nil:
+			return o.Binary(args[0], args[1])
+		case o.Function != nil:
+			return o.Function(args...)
+		}
+		return decls.MaybeNoSuchOverload(name, args...)
+	}
+}
+
+// Errors of calls.
+const (
+	errCost    = "it costs more than an evaluation may"
+	errPattern = "a regular expression is invalid"
+)
+
+// priced returns a function that fails when its arguments are too large for one evaluation.
+func priced(name string, call functions.FunctionOp) functions.FunctionOp {
+	own := replaced[name]
+	return func(args ...ref.Val) ref.Val {
+		if price(name, args) > maxCost {
+			return types.NewErr(errCost)
+		}
+		if own != nil {
+			if out := own(args); out != nil {
+				return out
+			}
+		}
+		return call(args...)
+	}
+}
+
+// Prices, in units of an evaluation.
+const (
+	textStep   = 32  // bytes of text for one unit
+	zonePrice  = 500 // of reading a time zone
+	failedPart = 10  // failed calls that an evaluation may make
+)
+
+// shallow are the functions that do not look into lists and objects.
+var shallow = []string{
+	overloads.Size, overloads.TypeConvertDyn, overloads.TypeConvertType, operators.OptSelect, operators.OptIndex, operators.Index,
+	"optional.of", "optional.ofNonZeroValue", "value", "hasValue", "or", "orValue", "first", "last",
+}
+
+// price returns the cost of a call, which is known before it runs.
+func price(name string, args []ref.Val) int {
+	left := (maxCost + 1) * textStep
+	for i, a := range args {
+		switch x := a.(type) {
+		case traits.MutableLister: // a macro adds to it, at the price of what it adds
+		case *types.Optional, traits.Mapper:
+			if !slices.Contains(shallow, name) && (i == 0 || name != operators.In) {
+				left = weigh(x, left)
+			}
+		case traits.Lister:
+			if size, ok := x.Size().(types.Int); ok && name == operators.Add {
+				left -= int(size) * textStep
+			} else if !slices.Contains(shallow, name) {
+				left = weigh(x, left)
+			}
+		default:
+			left = weigh(x, left+textStep) // free, but for texts
+		}
+	}
+	cost := 1 + maxCost + 1 - max(left, 0)/textStep
+	switch name {
+	case overloads.Matches:
+		text, ok := args[0].(types.String)
+		pattern, okToo := args[1].(types.String)
+		if ok && okToo {
+			if p, err := patterns.compile(string(pattern)); err == nil {
+				cost += p.Price(string(text))
+			}
+		}
+	default:
+		if _, at := args[0].(types.Timestamp); at && len(args) == 2 {
+			if _, zone := args[1].(types.String); zone {
+				cost += zonePrice
+			}
+		}
+	}
+	return cost
+}
+
+// weigh subtracts the size of a value from what is left, and stops when nothing is.
+func weigh(v ref.Val, left int) int {
+	left -= textStep
+	switch x := v.(type) {
+	case types.String:
+		return left - len(x)
+	case types.Bytes:
+		return left - len(x)
+	case exact:
+		return left - len(x.Digits)
+	case *types.Optional:
+		if x.HasValue() {
+			return weigh(x.GetValue(), left)
+		}
+	case traits.Mapper:
+		for it := x.Iterator(); left > 0 && it.HasNext() == types.True; {
+			key := it.Next()
+			left = weigh(x.Get(key), weigh(key, left))
+		}
+	case traits.Lister:
+		for it := x.Iterator(); left > 0 && it.HasNext() == types.True; {
+			left = weigh(it.Next(), left)
+		}
+	}
+	return left
+}
+
+// costs charges an evaluation for its calls. A failed call counts for a tenth of an evaluation, because
+// operators such as || and exists continue after one.
+type costs struct{}
+
+// CallCost returns the price of a call.
+func (costs) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
+	cost := uint64(1)
+	switch {
+	case types.IsError(result):
+		cost = maxCost / failedPart
+	case len(args) > 0 && !slices.Contains(special, function):
+		cost = uint64(price(function, args))
+	}
+	return &cost
+}
+
+// withEquality has the equalities of a checked expression evaluated as functions, which have a price.
+func withEquality(checked *cel.Ast) {
+	factory := ast.NewExprFactory()
+	visit(checked.NativeRep().Expr(), func(e ast.Expr) {
+		if e.Kind() != ast.CallKind {
+			return
+		}
+		name := map[string]string{operators.Equals: equal, operators.NotEquals: unequal}[e.AsCall().FunctionName()]
+		if name != "" {
+			e.SetKindCase(factory.NewCall(e.ID(), name, e.AsCall().Args()...))
+			checked.NativeRep().SetReference(e.ID(), ast.NewFunctionReference(name))
+		}
+	})
+}
