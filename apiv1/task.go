@@ -62,6 +62,7 @@ type Task struct {
 	Reason               string          `json:"reason"`
 	Tags                 []string        `json:"tags"`
 	Attributes           []string        `json:"attributes,omitempty" doc:"What its template declares that it is found by, and what has a value: each as NAME:VALUE, as lists take it. Left out of lists, and for callers that may not read payloads."`
+	Warnings             []tasker.Fault  `json:"warnings,omitempty" doc:"Only in the answer to a creation: the search attributes that the new task does not have, and why."`
 	CorrelationID        string          `json:"correlation_id"`
 	ParentCorrelationID  *string         `json:"parent_correlation_id"`
 	RecreatedFrom        *string         `json:"recreated_from"`
@@ -180,6 +181,8 @@ type TaskPage struct {
 type CreatedTask struct {
 	TaskUUID string `json:"task_uuid"`
 	Created  bool   `json:"created" doc:"False when the idempotency key had led to this task before."`
+
+	Warnings []tasker.Fault `json:"warnings,omitempty" doc:"The search attributes that the new task does not have, and why."`
 }
 
 // CreatedTasks is the answer of POST /v1/tasks/bulk, in the order of the request.

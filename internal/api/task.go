@@ -44,7 +44,7 @@ func (s *server) createTask(x *request) error {
 func (s *server) answerCreated(x *request, status int, c engine.Created) error {
 	if c.IsWhole() {
 		t, steps := c.Inserted()
-		return x.answer(status, apiv1.FromTask(t, steps))
+		return x.answer(status, withWarnings(apiv1.FromTask(t, steps), c))
 	}
 	t, steps, err := s.readTask(x, c.TaskUUID)
 	if err != nil && c.New {
@@ -55,7 +55,12 @@ func (s *server) answerCreated(x *request, status int, c engine.Created) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(status, apiv1.FromTask(t, steps))
+	return x.answer(status, withWarnings(apiv1.FromTask(t, steps), c))
+}
+
+func withWarnings(t apiv1.Task, c engine.Created) apiv1.Task {
+	t.Warnings = c.Warnings
+	return t
 }
 
 func (s *server) createTasks(x *request) error {
@@ -81,7 +86,7 @@ func (s *server) createTasks(x *request) error {
 	status := http.StatusOK
 	answer := apiv1.CreatedTasks{Tasks: make([]apiv1.CreatedTask, len(created))}
 	for i, c := range created {
-		answer.Tasks[i] = apiv1.CreatedTask{TaskUUID: c.TaskUUID.String(), Created: c.New}
+		answer.Tasks[i] = apiv1.CreatedTask{TaskUUID: c.TaskUUID.String(), Created: c.New, Warnings: c.Warnings}
 		if c.New {
 			status = http.StatusCreated
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 )
 
@@ -415,6 +416,31 @@ func TestTheTasksOfAFilterAreCancelled(t *testing.T) {
 		"": {"dry_run": true}, "?namespace=shop": {}, "?namespace=shop&limit=3": {"dry_run": true}, "?tag=a": {"limit": 101, "dry_run": true}, "?status=odd&tag=a": {"dry_run": true}, "?attribute=x": {"dry_run": true},
 	} {
 		want[apiv1.Error](h, http.StatusBadRequest, "POST", path+query, body)
+	}
+}
+
+func TestMissingAttributesAreInTheAnswer(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	const searched = `{"namespace":"shop","name":"sale","version":"1.0.0","search":{"customer":{"type":"text","from":"context.customer"},"paid":{"type":"bool","from":"context.paid"}},
+		"steps":[{"name":"a","handler":{"callable":"run"}}]}`
+	want[apiv1.RegisteredTemplate](h, http.StatusCreated, "POST", "/v1/templates", searched)
+	body := map[string]any{"namespace": "shop", "name": "sale", "context": map[string]any{"customer": 4711, "paid": "yes"}}
+	missing := []tasker.Fault{{Path: "search.paid", Message: "the value is not of the type bool"}}
+	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", body)
+	if diff := cmp.Diff(missing, task.Warnings); diff != "" || !slices.Equal(task.Attributes, []string{"customer:4711"}) {
+		t.Errorf("attributes %q, warnings (-want +got):\n%s", task.Attributes, diff)
+	}
+	if diff := cmp.Diff(missing, want[apiv1.CreatedTasks](h, http.StatusCreated, "POST", "/v1/tasks/bulk", []any{body}).Tasks[0].Warnings); diff != "" {
+		t.Errorf("warnings of a list (-want +got):\n%s", diff)
+	}
+	delete(body["context"].(map[string]any), "customer")
+	body["context"].(map[string]any)["paid"] = true
+	if w := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", body).Warnings; len(w) != 1 || w[0].Message != `column 8: there is no "customer", in: context.customer` {
+		t.Errorf("warnings %+v", w)
+	}
+	if w := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil).Warnings; w != nil {
+		t.Errorf("a task that is read has the warnings %+v", w)
 	}
 }
 

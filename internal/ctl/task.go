@@ -271,6 +271,9 @@ func (p *program) submit(ctx context.Context, s submission) error {
 		return err
 	}
 	s.watching.reached = true
+	for _, w := range created.Warnings {
+		p.warn("%s", clean(w.String()))
+	}
 	switch {
 	case p.output == "json" && s.wait:
 		return p.watch(ctx, id, s.watching)
