@@ -15,58 +15,60 @@ import (
 // line is granted to nobody, and a test fails. A privilege is removed here one
 // release after the last server that uses it, because servers of the previous version
 // run beside the migrated database. History has no UPDATE, and DELETE only where the
-// retention of tasks removes it with them; nothing is ever truncated.
+// retention of tasks removes it with them; nothing is ever truncated. UPDATE(a,b) is
+// the privilege on these columns only.
 var serverPrivileges = map[string]string{
-	"access_changes":                 "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
-	"access_revision":                "SELECT UPDATE",               // a view
-	"answer_links":                   "SELECT INSERT UPDATE DELETE",
-	"api_key_secrets":                "SELECT INSERT UPDATE",
-	"api_keys":                       "SELECT INSERT UPDATE",
-	"audit_events":                   "SELECT INSERT",
-	"attribute_names":                "SELECT INSERT UPDATE",
-	"breaker_counts":                 "SELECT INSERT UPDATE DELETE",
-	"case_fingerprints":              "SELECT INSERT UPDATE",
-	"case_history":                   "SELECT INSERT",
-	"case_members":                   "SELECT INSERT UPDATE",
-	"case_refinements":               "SELECT INSERT UPDATE",
-	"cases":                          "SELECT INSERT UPDATE",
-	"child_signals":                  "SELECT INSERT DELETE",
-	"namespaces":                     "SELECT INSERT UPDATE DELETE",
-	"human_step_history":             "SELECT INSERT DELETE",
-	"human_steps":                    "SELECT INSERT UPDATE DELETE",
-	"step_checkpoints":               "SELECT INSERT UPDATE DELETE",
-	"claim_conditions":               "SELECT INSERT DELETE",
-	"claims":                         "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
-	"debounced_tasks":                "SELECT INSERT UPDATE DELETE",
-	"deferred_work":                  "SELECT INSERT UPDATE DELETE",
-	"deadlines":                      "SELECT INSERT UPDATE DELETE",
-	"due_queues":                     "SELECT INSERT DELETE",
-	"dispatch_canary":                "SELECT UPDATE",
-	"dispatch_outbox":                "SELECT INSERT UPDATE DELETE",
-	"dlq_base_priorities":            "SELECT UPDATE",
-	"dlq_totals":                     "SELECT INSERT UPDATE",
-	"emission_sinks":                 "SELECT INSERT UPDATE",
-	"emissions":                      "SELECT INSERT UPDATE",
-	"incident_cases":                 "SELECT INSERT UPDATE",
-	"incidents":                      "SELECT INSERT UPDATE",
-	"map_inputs":                     "SELECT INSERT DELETE",
-	"held_steps":                     "SELECT INSERT UPDATE DELETE",
-	"hold_history":                   "SELECT INSERT",
-	"hold_releases":                  "SELECT INSERT UPDATE",
-	"holds":                          "SELECT INSERT UPDATE DELETE", // DELETE of old ones
-	"lease_key":                      "SELECT",
-	"queues":                         "SELECT INSERT UPDATE DELETE",
-	"limit_keys":                     "SELECT INSERT UPDATE DELETE",
-	"limit_queues":                   "SELECT INSERT UPDATE DELETE",
-	"limit_slots":                    "SELECT INSERT UPDATE DELETE",
-	"limits":                         "SELECT INSERT UPDATE DELETE",
-	"task_limits":                    "SELECT INSERT UPDATE DELETE",
-	"message_emissions":              "SELECT INSERT UPDATE DELETE", // DELETE of old ones
-	"messages":                       "SELECT INSERT UPDATE DELETE",
-	"operation_items":                "SELECT INSERT UPDATE DELETE", // DELETE with old operations
+	"access_changes":      "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
+	"access_revision":     "SELECT UPDATE",               // a view
+	"answer_links":        "SELECT INSERT UPDATE(used_at,revoked_at,revoked_by) DELETE",
+	"api_key_secrets":     "SELECT INSERT UPDATE(ends_at)",
+	"api_keys":            "SELECT INSERT UPDATE(last_used_at,revoked_at,revoked_by)",
+	"audit_events":        "SELECT INSERT",
+	"attribute_names":     "SELECT INSERT UPDATE",
+	"breaker_counts":      "SELECT INSERT UPDATE DELETE",
+	"case_fingerprints":   "SELECT INSERT UPDATE",
+	"case_history":        "SELECT INSERT",
+	"case_members":        "SELECT INSERT UPDATE",
+	"case_refinements":    "SELECT INSERT UPDATE",
+	"cases":               "SELECT INSERT UPDATE",
+	"child_signals":       "SELECT INSERT DELETE",
+	"namespaces":          "SELECT INSERT UPDATE DELETE",
+	"human_step_history":  "SELECT INSERT DELETE",
+	"human_steps":         "SELECT INSERT UPDATE DELETE",
+	"step_checkpoints":    "SELECT INSERT UPDATE DELETE",
+	"claim_conditions":    "SELECT INSERT DELETE",
+	"claims":              "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
+	"debounced_tasks":     "SELECT INSERT UPDATE DELETE",
+	"deferred_work":       "SELECT INSERT UPDATE DELETE",
+	"deadlines":           "SELECT INSERT UPDATE DELETE",
+	"due_queues":          "SELECT INSERT DELETE",
+	"dispatch_canary":     "SELECT UPDATE",
+	"dispatch_outbox":     "SELECT INSERT UPDATE DELETE",
+	"dlq_base_priorities": "SELECT UPDATE",
+	"dlq_totals":          "SELECT INSERT UPDATE",
+	"emission_sinks":      "SELECT INSERT UPDATE",
+	"emissions":           "SELECT INSERT UPDATE",
+	"incident_cases":      "SELECT INSERT UPDATE",
+	"incidents":           "SELECT INSERT UPDATE",
+	"map_inputs":          "SELECT INSERT DELETE",
+	"held_steps":          "SELECT INSERT UPDATE DELETE",
+	"hold_history":        "SELECT INSERT",
+	"hold_releases":       "SELECT INSERT UPDATE",
+	"holds":               "SELECT INSERT UPDATE DELETE", // DELETE of old ones
+	"lease_key":           "SELECT",
+	"queues":              "SELECT INSERT UPDATE DELETE",
+	"limit_keys":          "SELECT INSERT UPDATE DELETE",
+	"limit_queues":        "SELECT INSERT UPDATE DELETE",
+	"limit_slots":         "SELECT INSERT UPDATE DELETE",
+	"limits":              "SELECT INSERT UPDATE DELETE",
+	"task_limits":         "SELECT INSERT UPDATE DELETE",
+	"message_emissions":   "SELECT INSERT UPDATE DELETE", // DELETE of old ones
+	"messages":            "SELECT INSERT UPDATE DELETE",
+	"operation_items": "SELECT INSERT UPDATE(state,outcome,tries,wave,round,released_fence,released_at,failed_at,failure_cause,failure_text," +
+		"made_task,ended_at) DELETE", // DELETE with old operations
 	"operations":                     "SELECT INSERT UPDATE DELETE",
 	"operator_requests":              "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
-	"outbox":                         "SELECT INSERT UPDATE",
+	"outbox":                         "SELECT INSERT UPDATE(written_in)",
 	"ready_steps":                    "SELECT INSERT UPDATE DELETE", // as claims
 	"redaction":                      "SELECT UPDATE",
 	"rejected_reports":               "SELECT INSERT DELETE",
@@ -75,7 +77,7 @@ var serverPrivileges = map[string]string{
 	"schedule_signals":               "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"schedules":                      "SELECT INSERT UPDATE DELETE", // DELETE of those that were deleted long ago
 	"schema_migrations":              "SELECT",
-	"sessions":                       "SELECT INSERT UPDATE DELETE",
+	"sessions":                       "SELECT INSERT UPDATE(seen_at,ended_at) DELETE",
 	"sign_ins":                       "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"staleness_thresholds":           "SELECT UPDATE",
 	"step_history":                   "SELECT INSERT DELETE",
@@ -193,13 +195,30 @@ func (r roles) wanted(parts []part) map[privilege]bool {
 			fallthrough
 		default:
 			list, known := serverPrivileges[p.Name]
-			add(p, "", r.Server, strings.Fields(list)...)
+			for name, columns := range privilegesOf(list) {
+				for _, column := range columns {
+					if column == "" || column == p.Column { // a migration may not have added it yet
+						add(p, column, r.Server, name)
+					}
+				}
+			}
 			if (known || p.View) && p.Open && !slices.Contains(hiddenFromReader, p.Name) && !slices.Contains(hiddenFromReader, p.Name+"."+p.Column) {
 				add(p, p.Column, r.Reader, "SELECT")
 			}
 		}
 	}
 	return want
+}
+
+// privilegesOf reads an entry of serverPrivileges: the columns of each privilege, where "" means the
+// whole table.
+func privilegesOf(list string) map[string][]string {
+	found := map[string][]string{}
+	for text := range strings.FieldsSeq(list) {
+		name, columns, _ := strings.Cut(strings.TrimSuffix(text, ")"), "(")
+		found[name] = strings.Split(columns, ",")
+	}
+	return found
 }
 
 // missing returns the statements that give the roles exactly their privileges, none
@@ -285,23 +304,27 @@ func collect[T any](ctx context.Context, q querier, sql string, args ...any) ([]
 // checkPrivileges returns an error if the user of the connection may not do
 // everything that a server does.
 func checkPrivileges(ctx context.Context, conn *pgx.Conn) error {
-	var tables, privileges []string
+	var tables, columns, privileges []string
 	for _, table := range slices.Sorted(maps.Keys(serverPrivileges)) {
-		for p := range strings.FieldsSeq(serverPrivileges[table]) {
-			tables, privileges = append(tables, table), append(privileges, p)
+		list := privilegesOf(serverPrivileges[table])
+		for _, p := range slices.Sorted(maps.Keys(list)) {
+			for _, column := range list[p] {
+				tables, columns, privileges = append(tables, table), append(columns, column), append(privileges, p)
+			}
 		}
 	}
 	var lacks []string
 	err := conn.QueryRow(ctx, `
 		SELECT array(
 			SELECT format('%s on %s', p, t)
-			FROM unnest($1::text[], $2::text[]) AS w (t, p)
-			WHERE NOT CASE p WHEN 'USAGE' THEN has_sequence_privilege('tasker.' || t, p) ELSE has_table_privilege('tasker.' || t, p) END
+			FROM unnest($1::text[], $2::text[], $3::text[]) AS w (t, c, p)
+			WHERE NOT CASE WHEN p = 'USAGE' THEN has_sequence_privilege('tasker.' || t, p) WHEN c <> '' THEN has_column_privilege('tasker.' || t, c, p)
+				ELSE has_table_privilege('tasker.' || t, p) END
 			UNION ALL
 			SELECT format('EXECUTE on %s', p.proname)
 			FROM pg_proc p
 			WHERE p.pronamespace = 'tasker'::regnamespace AND p.prorettype <> 'trigger'::regtype AND NOT has_function_privilege(p.oid, 'EXECUTE')
-		)`, tables, privileges).Scan(&lacks)
+		)`, tables, columns, privileges).Scan(&lacks)
 	if err != nil {
 		return fmt.Errorf("check the privileges of the user: %w", err)
 	}

@@ -114,7 +114,14 @@ func TestATableWithoutALineIsFound(t *testing.T) {
 func TestTheServerRoleCannotDoMore(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
-	p.exec(oneEntry + `
+	p.exec(oneEntry)
+	p.exec(markTexts) // which fills every table
+	p.exec(`
+		UPDATE tasker.step_history SET task_uuid = (SELECT min(task_uuid::text)::uuid FROM tasker.tasks_dlq);
+		UPDATE tasker.task_history SET task_uuid = (SELECT min(task_uuid::text)::uuid FROM tasker.tasks_dlq);
+		UPDATE tasker.workflow_steps SET task_uuid = (SELECT min(task_uuid::text)::uuid FROM tasker.tasks_dlq), state = 'complete';
+		UPDATE tasker.operations SET settled_at = NULL;
+		UPDATE tasker.operation_items SET operation_uuid = (SELECT operation_uuid FROM tasker.operations);
 		CREATE SCHEMA other; CREATE TABLE other.secret (n int); CREATE TABLE public.secret (n int); CREATE TABLE tasker.secret (n int);`)
 	server := p.as(pgtest.ServerRole)
 	for sql, want := range map[string]string{
@@ -132,21 +139,40 @@ func TestTheServerRoleCannotDoMore(t *testing.T) {
 		`CREATE SCHEMA mine`:                                              "permission denied for database",
 		`CREATE ROLE mine`:                                                "permission denied to create role",
 		`CREATE TRIGGER mine BEFORE INSERT ON tasker.tasks EXECUTE FUNCTION tasker.audit_only_grows()`: "permission denied for table tasks",
-		`SELECT FROM other.secret`:                             "permission denied for schema other",
-		`SELECT FROM public.secret`:                            "permission denied for table secret",
-		`SELECT FROM tasker.secret`:                            "permission denied for table secret",
-		`SELECT passwd FROM pg_shadow`:                         "permission denied for view pg_shadow",
-		`SET session_replication_role = replica`:               "permission denied to set parameter",
-		`COPY tasker.tasks TO PROGRAM 'cat'`:                   "pg_execute_server_program",
-		`UPDATE tasker.tasks_dlq_history SET actor = 'bob'`:    "permission denied for table tasks_dlq_history",
-		`DELETE FROM tasker.tasks_dlq_history`:                 "permission denied for table tasks_dlq_history",
-		`DELETE FROM tasker.tasks_dlq`:                         "permission denied for table tasks_dlq",
-		`UPDATE tasker.task_history SET actor = 'bob'`:         "permission denied for table task_history",
-		`UPDATE tasker.step_history SET actor = 'bob'`:         "permission denied for table step_history",
-		`UPDATE tasker.audit_events SET actor = 'bob'`:         "permission denied for table audit_events",
-		`DELETE FROM tasker.audit_events`:                      "permission denied for table audit_events",
-		`UPDATE tasker.schema_migrations SET checksum = ''`:    "permission denied for table schema_migrations",
-		`UPDATE tasker.tasks_dlq SET detail_code = 'harmless'`: "never changes", // of a privilege that it has
+		`SELECT FROM other.secret`:                                               "permission denied for schema other",
+		`SELECT FROM public.secret`:                                              "permission denied for table secret",
+		`SELECT FROM tasker.secret`:                                              "permission denied for table secret",
+		`SELECT passwd FROM pg_shadow`:                                           "permission denied for view pg_shadow",
+		`SET session_replication_role = replica`:                                 "permission denied to set parameter",
+		`COPY tasker.tasks TO PROGRAM 'cat'`:                                     "pg_execute_server_program",
+		`UPDATE tasker.tasks_dlq_history SET actor = 'bob'`:                      "permission denied for table tasks_dlq_history",
+		`DELETE FROM tasker.tasks_dlq_history`:                                   "permission denied for table tasks_dlq_history",
+		`DELETE FROM tasker.tasks_dlq`:                                           "permission denied for table tasks_dlq",
+		`UPDATE tasker.task_history SET actor = 'bob'`:                           "permission denied for table task_history",
+		`UPDATE tasker.step_history SET actor = 'bob'`:                           "permission denied for table step_history",
+		`UPDATE tasker.audit_events SET actor = 'bob'`:                           "permission denied for table audit_events",
+		`DELETE FROM tasker.audit_events`:                                        "permission denied for table audit_events",
+		`UPDATE tasker.schema_migrations SET checksum = ''`:                      "permission denied for table schema_migrations",
+		`UPDATE tasker.tasks_dlq SET detail_code = 'harmless'`:                   "never changes", // of a privilege that it has
+		`UPDATE tasker.api_keys SET grants = '{admin@*}'`:                        "permission denied for table api_keys",
+		`UPDATE tasker.api_keys SET expires_at = NULL`:                           "permission denied for table api_keys",
+		`UPDATE tasker.api_key_secrets SET digest = ''`:                          "permission denied for table api_key_secrets",
+		`UPDATE tasker.api_keys SET revoked_at = NULL, revoked_by = NULL`:        "a key that has ended stays ended",
+		`UPDATE tasker.api_key_secrets SET ends_at = NULL`:                       "a secret that has ended stays ended",
+		`UPDATE tasker.api_key_secrets SET ends_at = ends_at + interval '1 day'`: "a secret that has ended stays ended",
+		`UPDATE tasker.sessions SET groups = '{admins}'`:                         "permission denied for table sessions",
+		`UPDATE tasker.sessions SET ends_at = ends_at + interval '1 day'`:        "permission denied for table sessions",
+		`UPDATE tasker.sessions SET ended_at = NULL`:                             "a session that has ended stays ended",
+		`UPDATE tasker.outbox SET data = '{}'`:                                   "permission denied for table outbox",
+		`UPDATE tasker.answer_links SET assignee = 'eve'`:                        "permission denied for table answer_links",
+		`UPDATE tasker.answer_links SET used_at = NULL`:                          "an answer link that has ended stays ended",
+		`UPDATE tasker.answer_links SET revoked_at = NULL`:                       "an answer link that has ended stays ended",
+		`DELETE FROM tasker.step_history`:                                        "rows of step_history are not removed",
+		`DELETE FROM tasker.task_history`:                                        "rows of task_history are not removed",
+		`DELETE FROM tasker.workflow_steps`:                                      "rows of workflow_steps are not removed",
+		`DELETE FROM tasker.operations`:                                          "rows of operations are not removed",
+		`DELETE FROM tasker.operation_items`:                                     "rows of operation_items are not removed",
+		`UPDATE tasker.operation_items SET task_uuid = gen_random_uuid()`:        "permission denied for table operation_items",
 	} {
 		server.refusedAs(sql, want)
 	}
@@ -313,7 +339,7 @@ func TestWhoMayNotIsToldWhatIsMissing(t *testing.T) {
 		want string
 	}{
 		{"a stranger that serves", schema.Check(t.Context(), stranger.conn), "lacks USAGE in the schema tasker; run tasker migrate up, and have a database administrator run: GRANT " + pgtest.ServerRole + " TO tasker_test_login_"},
-		{"a reader that serves", schema.Check(t.Context(), reader.conn), "lacks SELECT on access_changes, INSERT on access_changes, "},
+		{"a reader that serves", schema.Check(t.Context(), reader.conn), "lacks DELETE on access_changes, INSERT on access_changes, "},
 		{"a stranger that migrates", up, "GRANT " + pgtest.MigrateRole + " TO tasker_test_login_"},
 	} {
 		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) || !errors.Is(tt.err, schema.ErrPrivileges) {

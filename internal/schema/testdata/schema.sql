@@ -32,6 +32,7 @@ CREATE TABLE tasker.answer_links (
 );
 CREATE UNIQUE INDEX answer_link_digest_is_unique ON tasker.answer_links USING btree (digest);
 CREATE INDEX answer_links_of_step ON tasker.answer_links USING btree (task_uuid, step_uuid, link_uuid);
+CREATE TRIGGER used_link_stays_used BEFORE UPDATE ON tasker.answer_links FOR EACH ROW WHEN ((((old.used_at IS NOT NULL) AND (new.used_at IS NULL)) OR ((old.revoked_at IS NOT NULL) AND (new.revoked_at IS NULL)))) EXECUTE FUNCTION tasker.refuse_restored_access('an answer link');
 COMMENT ON TABLE tasker.answer_links IS 'Links by which a step that waits for a person is answered once, without signing in. Removed with the task.';
 COMMENT ON COLUMN tasker.answer_links.fence IS 'The fence of the wait for which it was made: the step has another one after a reset.';
 COMMENT ON COLUMN tasker.answer_links.assignee IS 'For whom it was made. It is worth nothing once the step is assigned to somebody else.';
@@ -49,6 +50,7 @@ CREATE TABLE tasker.api_key_secrets (
 );
 CREATE INDEX api_key_secrets_of_key ON tasker.api_key_secrets USING btree (key_uuid);
 CREATE TRIGGER secret_change_is_noted AFTER DELETE OR UPDATE ON tasker.api_key_secrets FOR EACH STATEMENT EXECUTE FUNCTION tasker.note_access_change();
+CREATE TRIGGER secret_ends_no_later BEFORE UPDATE ON tasker.api_key_secrets FOR EACH ROW WHEN ((COALESCE(new.ends_at, 'infinity'::timestamp with time zone) > COALESCE(old.ends_at, 'infinity'::timestamp with time zone))) EXECUTE FUNCTION tasker.refuse_restored_access('a secret');
 COMMENT ON TABLE tasker.api_key_secrets IS 'Secrets of keys: one of each, and for a while the one before, when a key is rotated.';
 COMMENT ON COLUMN tasker.api_key_secrets.prefix IS 'How the secret begins. It is shown, so that a key that was found somewhere can be looked up.';
 
@@ -70,6 +72,7 @@ CREATE UNIQUE INDEX api_key_name_is_unique ON tasker.api_keys USING btree (name)
 CREATE INDEX api_keys_by_time ON tasker.api_keys USING btree (created_at DESC, key_uuid DESC);
 CREATE TRIGGER key_change_is_noted AFTER UPDATE OF grants, expires_at, revoked_at, name ON tasker.api_keys FOR EACH STATEMENT EXECUTE FUNCTION tasker.note_access_change();
 CREATE TRIGGER key_removal_is_noted AFTER DELETE ON tasker.api_keys FOR EACH STATEMENT EXECUTE FUNCTION tasker.note_access_change();
+CREATE TRIGGER revoked_key_stays_revoked BEFORE UPDATE ON tasker.api_keys FOR EACH ROW WHEN (((old.revoked_at IS NOT NULL) AND (new.revoked_at IS NULL))) EXECUTE FUNCTION tasker.refuse_restored_access('a key');
 COMMENT ON TABLE tasker.api_keys IS 'Keys with which programs sign in. What is recorded as the actor is key:name. Revoked keys are kept: history names them.';
 COMMENT ON COLUMN tasker.api_keys.grants IS 'What the key may do: role@namespace, with * for all namespaces.';
 COMMENT ON COLUMN tasker.api_keys.last_used_at IS 'Written at most once a minute.';
@@ -834,6 +837,7 @@ CREATE UNIQUE INDEX operation_item_is_open_once ON tasker.operation_items USING 
 CREATE INDEX operation_items_by_round ON tasker.operation_items USING btree (operation_uuid, round, state) WHERE (round IS NOT NULL);
 CREATE INDEX operation_items_by_state ON tasker.operation_items USING btree (operation_uuid, state, ordinal);
 CREATE INDEX operation_items_that_failed ON tasker.operation_items USING btree (operation_uuid, round, failure_cause) WHERE (failure_cause IS NOT NULL);
+CREATE TRIGGER items_of_unsettled_operation_stay AFTER DELETE ON tasker.operation_items REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_removal_of_records();
 COMMENT ON TABLE tasker.operation_items IS 'The steps of an operation, in the order of task and step. Of the tasks of actions on whole tasks, the step is 00000000-0000-0000-0000-000000000000.';
 COMMENT ON COLUMN tasker.operation_items.expected_fence IS 'The fence of the step when it was planned: the action is done only if nothing has happened to the step since.';
 COMMENT ON COLUMN tasker.operation_items.outcome IS 'Why the item came to its state, as a code.';
@@ -892,6 +896,7 @@ CREATE INDEX operations_by_time ON tasker.operations USING btree (created_at DES
 CREATE INDEX operations_unsettled ON tasker.operations USING btree (created_at) WHERE (settled_at IS NULL);
 CREATE TRIGGER follow_inserted_gate AFTER INSERT ON tasker.operations FOR EACH ROW WHEN ((new.worker_at_least IS NOT NULL)) EXECUTE FUNCTION tasker.follow_gate();
 CREATE TRIGGER follow_settled_gate AFTER UPDATE OF settled_at ON tasker.operations FOR EACH ROW WHEN ((new.worker_at_least IS NOT NULL)) EXECUTE FUNCTION tasker.follow_gate();
+CREATE TRIGGER unsettled_operation_stays AFTER DELETE ON tasker.operations REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_removal_of_records();
 COMMENT ON TABLE tasker.operations IS 'One action on many steps: planned, running or paused, done or aborted.';
 COMMENT ON COLUMN tasker.operations.request_key IS 'With it the same request is recognised when it is sent again.';
 COMMENT ON COLUMN tasker.operations.digest IS 'Of all that the request says; tells apart two requests under one key.';
@@ -1157,6 +1162,7 @@ CREATE TABLE tasker.sessions (
 );
 CREATE INDEX sessions_by_end ON tasker.sessions USING btree (ends_at);
 CREATE INDEX sessions_by_subject ON tasker.sessions USING btree (subject, created_at);
+CREATE TRIGGER ended_session_stays_ended BEFORE UPDATE ON tasker.sessions FOR EACH ROW WHEN (((old.ended_at IS NOT NULL) AND (new.ended_at IS NULL))) EXECUTE FUNCTION tasker.refuse_restored_access('a session');
 CREATE TRIGGER session_change_is_noted AFTER UPDATE OF ends_at, ended_at ON tasker.sessions FOR EACH STATEMENT EXECUTE FUNCTION tasker.note_access_change();
 COMMENT ON TABLE tasker.sessions IS 'Sessions of browsers. Those that have ended are removed after a day.';
 COMMENT ON COLUMN tasker.sessions.key_uuid IS 'The key that signed in; the session ends with it. Null for a person from an identity provider.';
@@ -1225,6 +1231,7 @@ CREATE TABLE tasker.step_history (
     operation_uuid uuid,
     CONSTRAINT step_history_pkey PRIMARY KEY (task_uuid, transition_id)
 );
+CREATE TRIGGER history_of_investigated_task_stays AFTER DELETE ON tasker.step_history REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_removal_of_records();
 COMMENT ON TABLE tasker.step_history IS 'History of the steps, append-only: read it as tasker.workflow_step_transitions. A row is a move, and may have the enqueue and the claim before it. A failure''s error is in detail.';
 COMMENT ON COLUMN tasker.step_history.moves_id IS 'The transition_id of the enqueue that this row has; that of the claim is the next.';
 COMMENT ON COLUMN tasker.step_history.enqueued_at IS 'When the attempt was enqueued, if no other row has that.';
@@ -1260,6 +1267,7 @@ CREATE TABLE tasker.task_history (
     created_at timestamp with time zone NOT NULL,
     CONSTRAINT task_history_pkey PRIMARY KEY (task_uuid, transition_id)
 );
+CREATE TRIGGER history_of_investigated_task_stays AFTER DELETE ON tasker.task_history REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_removal_of_records();
 COMMENT ON TABLE tasker.task_history IS 'History of the tasks, append-only: read it as tasker.task_transitions.';
 COMMENT ON COLUMN tasker.task_history.event IS 'Null: the row is the whole path from from_state to to_state in tasker.task_settle_paths.';
 
@@ -1597,6 +1605,7 @@ CREATE INDEX steps_with_kept_report ON tasker.workflow_steps USING btree (task_u
 CREATE TRIGGER child_task_is_left AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((old.child_task_uuid IS NOT NULL) AND (old.state = 'pending'::text) AND (new.state <> 'pending'::text))) EXECUTE FUNCTION tasker.leave_child_task();
 CREATE TRIGGER follow_inserted_step AFTER INSERT ON tasker.workflow_steps FOR EACH ROW WHEN (((new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text])) AND (current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text))) EXECUTE FUNCTION tasker.follow_step();
 CREATE TRIGGER follow_updated_step AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text) AND ((old.state = 'enqueued'::text) OR (new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text]))))) EXECUTE FUNCTION tasker.follow_step();
+CREATE TRIGGER steps_of_investigated_task_stay AFTER DELETE ON tasker.workflow_steps REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_removal_of_records();
 CREATE TRIGGER write_moves AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((old.unwritten > 0) AND (new.unwritten = old.unwritten) AND (new.state <> old.state))) EXECUTE FUNCTION tasker.write_moves();
 COMMENT ON TABLE tasker.workflow_steps IS 'One row a step of a task. The edges of the graph are the arrays of parents and children.';
 COMMENT ON COLUMN tasker.workflow_steps.parents_open IS 'Parents that are not yet complete, resolved by hand or skipped. Of a step whose join_rule is any, at least the true number. Of a step of type map that has its items: the items that are not.';
@@ -2129,6 +2138,42 @@ AS $function$
 BEGIN
     RAISE EXCEPTION '% on tasker.% is refused: the record of an investigation never changes', TG_OP, TG_TABLE_NAME
         USING ERRCODE = 'integrity_constraint_violation';
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.refuse_removal_of_records()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    _record uuid;
+BEGIN
+    CASE TG_TABLE_NAME
+        WHEN 'workflow_steps' THEN -- another version may remove steps that never began
+            SELECT r.task_uuid INTO _record FROM removed r JOIN tasker.tasks_dlq d ON d.task_uuid = r.task_uuid WHERE r.state <> 'pending' LIMIT 1;
+        WHEN 'operation_items' THEN
+            SELECT r.operation_uuid INTO _record FROM removed r JOIN tasker.operations o ON o.operation_uuid = r.operation_uuid WHERE o.settled_at IS NULL LIMIT 1;
+        WHEN 'operations' THEN
+            SELECT r.operation_uuid INTO _record FROM removed r WHERE r.settled_at IS NULL LIMIT 1;
+        ELSE
+            SELECT r.task_uuid INTO _record FROM removed r JOIN tasker.tasks_dlq d ON d.task_uuid = r.task_uuid LIMIT 1;
+    END CASE;
+    IF _record IS NOT NULL THEN
+        RAISE EXCEPTION 'rows of % are not removed: % is investigated or has not settled', TG_TABLE_NAME, _record
+            USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    RETURN NULL;
+END
+$function$
+;
+
+CREATE OR REPLACE FUNCTION tasker.refuse_restored_access()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION '% that has ended stays ended', TG_ARGV[0] USING ERRCODE = 'integrity_constraint_violation';
 END
 $function$
 ;
