@@ -48,8 +48,11 @@ func (r Rules) Document() string {
 	if len(list) == 0 {
 		return ""
 	}
-	return wordsMark + "(?:" + strings.Join(append(list, escapedSpace, urlPassword, bearerToken), "|") + ")"
+	return wordsMark + "(?:" + strings.Join(append(list, escapedSpace, urlPassword, urlToken, bearerToken, webToken, "-----BEGIN ", curlUser, digest, r.inMarkup()), "|") + ")"
 }
+
+// inMarkup is a regular expression for a name that is hidden as an option of a command, or as an element of XML.
+func (r Rules) inMarkup() string { return "(?:--?|<)[A-Za-z0-9_.:\\-]*" + r.namesInTexts() + "[ >]" }
 
 // escapedSpace is a key with white space that JSON writes as an escape, as in
 // "pass\tword": any such key may be one that is hidden.
@@ -75,12 +78,41 @@ func bounded(n name, core string) string {
 // alike. Each has three groups: what stays before, what is hidden, what stays after.
 const (
 	urlPassword = `(://[^ \t\n\r\f\v/?#@:"']*:)([^ \t\n\r\f\v/?#"']+)(@)`
+	urlToken    = `(://)([A-Za-z0-9_\-]{16,})(@)`
 	bearerToken = `([Bb][Ee][Aa][Rr][Ee][Rr] +)([A-Za-z0-9._~+/=\-]*[A-Z0-9_+/=][A-Za-z0-9._~+/=\-]*)()`
+	webToken    = `()(eyJ[A-Za-z0-9_\-]+\.[A-Za-z0-9_\-]+\.?[A-Za-z0-9_\-]*)()`
+	privateKey  = `(-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----)((?:[A-Za-z0-9+/=:,. \t\n\r\\]|-[A-Za-z0-9])+)()`
+	curlUser    = `((?:-u|--user|--proxy-user)[ =]["']?[^ :"']+:)([^ \t\n\r\f\v"']+)()`
+	credentials = `([Aa]uthorization\\?["']?[ ]?[:=]>?[ ]?\\?["']?[A-Za-z][A-Za-z0-9\-]* +)([^ \t\n\r\f\v"'&;,)}\]\[]*[A-Z0-9_+/=][^ \t\n\r\f\v"'&;,)}\]\[]*)()`
+	digest      = `([Dd]igest +)((?:[a-z]+="?[^",\n\r]*"?,? *){2,})()`
+	cookies     = `([Cc]ookie\\?["']?[ ]?[:=]>?[ ]?\\?["']?)([^ \t\n\r=;"']+=[^\n\r"']*)()`
 )
 
-// Texts are regular expressions of what is hidden inside of texts: the password of a
-// URL, the token after Bearer, and what is assigned to a name that is hidden.
+// What may be the value of a name: a quoted text, perhaps without its end, or a word. One behind a colon with a blank
+// must look like a secret, because a sentence may stand there.
+const (
+	quotedValue = `\\"(?:[^"\\]|\\[^"])*(?:\\")?|[bBrRuU]?"(?:[^"\\]|\\.)*"?|[bBrRuU]?'(?:[^'\\]|\\.)*'?`
+	wordValue   = `[^ \t\n\r\f\v"'&;,)}\]\[]`
+)
+
+// Texts are regular expressions of what is hidden inside of texts: passwords of URLs, credentials of headers, private
+// keys, and what is assigned to a name that is hidden, in the forms in which programs and languages print it.
 func (r Rules) Texts() []string {
+	names := r.namesInTexts()
+	if names == "" {
+		return []string{}
+	}
+	return []string{
+		urlPassword, urlToken, bearerToken, webToken, privateKey, curlUser, digest, credentials, cookies,
+		"(" + names + `(?:\\?["'\]]?[ ]?=>?[ ]?|\\?["'][ ]?:[ ]?|:))(` + quotedValue + `|` + wordValue + `+)()`,
+		"(" + names + `: +)([bBrRuU]?"(?:[^"\\]|\\.)*"?|[bBrRuU]?'(?:[^'\\]|\\.)*'?|` + wordValue + `+[A-Z0-9_+/=!@#$%^*]` + wordValue + `*)()`,
+		"(--?" + names + ` +)(` + quotedValue + `|` + wordValue + `+)()`,
+		"(<(?:[A-Za-z0-9_.\\-]+:)?" + names + `(?:[ ][^>]*)?>)([^<]+)()`,
+	}
+}
+
+// namesInTexts is a regular expression for the names that are hidden, as texts spell them.
+func (r Rules) namesInTexts() string {
 	var list []string
 	for _, n := range r.names {
 		if n.shown {
@@ -96,10 +128,9 @@ func (r Rules) Texts() []string {
 		list = append(list, core)
 	}
 	if len(list) == 0 {
-		return []string{}
+		return ""
 	}
-	assigned := "((?:" + strings.Join(list, "|") + `)(?:["']?[ ]?=[ ]?|["'][ ]?:[ ]?))("[^"]*"|'[^']*'|[^ \t\n\r\f\v"'&;,)}\]\[]+)()`
-	return []string{urlPassword, bearerToken, assigned}
+	return "(?:" + strings.Join(list, "|") + ")"
 }
 
 // Text hides what must not be shown inside of a text.

@@ -17,7 +17,7 @@ const Hidden = "[redacted]"
 // DefaultKeys is what is hidden unless configured otherwise. How a name is read,
 // docs/configuration.md says.
 const DefaultKeys = "*password*, *passwd*, *passphrase, *pwd, *secret*, *token, token, =tokens, " +
-	"!*tokencount, !*tokenlimit, !*tokentype, !*tokenusage, *apikey*, *accesskey*, *privatekey*, *signingkey*, *credential*, " +
+	"!*tokencount, !*tokenlimit, !*tokentype, !*tokenusage, *apikey*, *accesskey*, *accountkey*, *privatekey*, *signingkey*, *credential*, " +
 	"*authorization, authorizationheader, authheader, basicauth, =auth, bearer, jwt, otp, pin, =session, sessionid, sessionkey, " +
 	"cookie, cookies, cardnumber, cvv, cvc, iban, ssn, dsn, databaseurl, connectionstring, *signature"
 

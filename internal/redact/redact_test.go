@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -98,6 +100,66 @@ func TestTexts(t *testing.T) {
 	} {
 		if got := r.Text(text); got != want {
 			t.Errorf("%q is shown as\n%q, want\n%q", text, got, want)
+		}
+	}
+}
+
+// Secrets are hidden in the forms in which the languages of workers, shells and protocols print them.
+func TestFormsOfSecrets(t *testing.T) {
+	r := rules(t, DefaultKeys, "")
+	document := regexp.MustCompile(r.Document())
+	for text, want := range map[string]string{
+		"request with header Authorization: Basic dXNlcjpodW50ZXIycGFzcw== was refused":                      "request with header Authorization: Basic [redacted] was refused",
+		"curl --token hunter2pass https://x.example.com failed":                                              "curl --token [redacted] https://x.example.com failed",
+		"DefaultEndpointsProtocol=https;AccountName=a;AccountKey=aHVudGVyMnBhc3M=;EndpointSuffix=x":          "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=[redacted];EndpointSuffix=x",
+		`bad config {:password=>"hunter2pass", :port=>1}`:                                                    `bad config {:password=>[redacted], :port=>1}`,
+		"bad config {User:ann Password:hunter2pass Port:1}":                                                  "bad config {User:ann Password:[redacted] Port:1}",
+		"bad key -----BEGIN RSA PRIVATE KEY-----\naHVudGVyMnBhc3M=\nQUJD\n-----END RSA PRIVATE KEY----- end": "bad key -----BEGIN RSA PRIVATE KEY-----[redacted]-----END RSA PRIVATE KEY----- end",
+		"cut -----BEGIN OPENSSH PRIVATE KEY-----\naHVudGVyMnBhc3M=":                                          "cut -----BEGIN OPENSSH PRIVATE KEY-----[redacted]",
+		"GET / Proxy-Authorization: Negotiate aHVudGVyMnBhc3M=":                                              "GET / Proxy-Authorization: Negotiate [redacted]",
+		`Authorization: Digest username="ann", realm="x", response="hunter2pass"`:                            "Authorization: Digest [redacted]",
+		"Cookie: sid=hunter2pass; lang=de":                                                                   "Cookie: [redacted]",
+		"X-Api-Key: hunter2pass was refused":                                                                 "X-Api-Key: [redacted] was refused",
+		"db.password: hunter2pass\nport: 1":                                                                  "db.password: [redacted]\nport: 1",
+		`password: "two words"`:                                                                              `password: [redacted]`,
+		"export PGPASSWORD=hunter2pass":                                                                      "export PGPASSWORD=[redacted]",
+		"<password>hunter2pass</password>":                                                                   "<password>[redacted]</password>",
+		"<ns:api-key type=\"x\">hunter2pass</ns:api-key>":                                                    "<ns:api-key type=\"x\">[redacted]</ns:api-key>",
+		`<db password="hunter2pass"/>`:                                                                       `<db password=[redacted]/>`,
+		"Config(password='hunter2pass', port=1)":                                                             "Config(password=[redacted], port=1)",
+		"{'client_secret': b'hunter2pass'}":                                                                  "{'client_secret': [redacted]}",
+		`{\"password\":\"hunter2pass\",\"port\":1}`:                                                          `{\"password\":[redacted],\"port\":1}`,
+		"Array ( [password] => hunter2pass )":                                                                "Array ( [password] => [redacted] )",
+		"curl -u ann:hunter2pass https://x.example.com":                                                      "curl -u ann:[redacted] https://x.example.com",
+		"https://hunter2passhunter2pass@git.example.com/x":                                                   "https://[redacted]@git.example.com/x",
+		"bad token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln here":                                           "bad token [redacted] here",
+		"Server=x;Password=hunter2pass;Port=1":                                                               "Server=x;Password=[redacted];Port=1",
+		`password="hunter2pass without an end`:                                                               `password=[redacted]`,
+	} {
+		if got := r.Text(text); got != want {
+			t.Errorf("%q is shown as\n%q, want\n%q", text, got, want)
+		}
+		if doc, _ := json.Marshal(map[string]string{"message": text}); !document.Match(doc) {
+			t.Errorf("%s is not searched", doc)
+		}
+	}
+	for _, text := range []string{
+		"password is wrong", "token expired", "author: Ann", "key: order-1", "password: must have 8 characters", "token: expired", "invalid token at position 7", "Basic authentication failed",
+		"cookie: must not be blank", "authorization: header is missing", "authorized by Ann", "tokens_used: 1200", "pinned: 17", "--verbose run", "<b>bold</b>", "-----BEGIN CERTIFICATE-----\nQUJD",
+	} {
+		if got := r.Text(text); got != text {
+			t.Errorf("%q is shown as %q", text, got)
+		}
+	}
+}
+
+func TestTextsTakeLinearTime(t *testing.T) {
+	r := rules(t, DefaultKeys, "")
+	for _, part := range []string{"password", "a", "://", "-----BEGIN PRIVATE KEY-----", "token: ", "--", "<", `"`, "cookie: a=", "eyJ", "Digest a=b, "} {
+		began := time.Now()
+		r.Text(strings.Repeat(part, 1<<16/len(part)))
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("64 KiB of %q take %s", part, took)
 		}
 	}
 }
