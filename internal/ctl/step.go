@@ -39,6 +39,7 @@ func (p *program) printSteps(steps []apiv1.Step) {
 			field{"Dependencies satisfied", strconv.FormatBool(s.DependenciesSatisfied)},
 			field{"Ready for execution", ready(s)},
 			field{"Attempts", attempts(s) + queued(s)},
+			field{"Next retry", at(s.NextRetryAt)},
 			field{"Type", special(s)}, field{"Handler", s.Handler},
 		)
 		if s.RetryEligible {
