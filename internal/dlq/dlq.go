@@ -52,6 +52,7 @@ type Service struct {
 	every   time.Duration
 	batch   int
 	dry     bool
+	pass    time.Duration // after which a pass begins no other batch
 	undo    func(context.Context, *postgres.Tx, tasker.ID, postgres.Operator) (func(), error)
 	metrics *metrics.Metrics
 	log     *slog.Logger
@@ -64,7 +65,7 @@ func New(db *postgres.DB, o Options) *Service {
 	}
 	return &Service{
 		db: db, every: cmp.Or(o.SweepEvery, DefaultSweepEvery), batch: cmp.Or(o.BatchSize, DefaultBatchSize),
-		dry: o.DryRun, undo: o.Undo, metrics: o.Metrics, log: o.Log,
+		dry: o.DryRun, pass: sweepFor, undo: o.Undo, metrics: o.Metrics, log: o.Log,
 	}
 }
 
@@ -126,7 +127,7 @@ func (s *Service) SweepAll(ctx context.Context) (int, error) {
 	if s.dry {
 		return s.Sweep(ctx)
 	}
-	all, until := 0, time.Now().Add(sweepFor)
+	all, until := 0, time.Now().Add(s.pass)
 	for {
 		var moved [sweepLanes]int
 		var g errgroup.Group // what one has moved stays, if the other fails

@@ -1,6 +1,7 @@
 package dlq_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -202,6 +203,23 @@ func TestASweepGoesOnUntilNothingIsDue(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A pass whose time is over while more is due is followed by the next one at once, and not after the interval.
+func TestASweepThatRunsOutOfTimeContinuesAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	for range 15 {
+		h.stand(h.create(), time.Hour)
+	}
+	s := dlq.New(h.DB, dlq.Options{BatchSize: 2, SweepEvery: 5 * time.Minute})
+	s.SetPass(-1)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Loops()[0].Run(ctx) }()
+	h.Eventually("all tasks have an investigation", func() bool { return h.Count(`SELECT count(*) FROM tasker.tasks_dlq`) == 15 })
+	stop()
+	h.Must(<-ended)
 }
 
 // What one of two batches has moved stays, when the other dies.
