@@ -388,6 +388,7 @@ UNION ALL
 SELECT 'investigation is no member of the cases', d.task_uuid, d.dlq_entry_uuid::text
 FROM tasker.tasks_dlq d
 WHERE EXISTS (SELECT FROM tasker.tasks_dlq_history h WHERE h.dlq_entry_uuid = d.dlq_entry_uuid AND h.event = 'created')
+  AND NOT coalesce(d.resolved_at < (SELECT g.applied_at FROM tasker.schema_migrations g WHERE g.version = 52), false) -- it ended before there were cases
   AND NOT EXISTS (SELECT FROM tasker.case_members m WHERE m.dlq_entry_uuid = d.dlq_entry_uuid)
 UNION ALL
 SELECT 'member does not follow its investigation', d.task_uuid, format('ended %s and %s, recovered %s and %s', d.resolved_at, m.ended_at, d.recovered_at, m.recovered_at)
