@@ -83,10 +83,10 @@ func (s OperationSelection) IsEmpty() bool {
 	return reflect.ValueOf(f).IsZero() && s.WorkerVersion == "" && s.FailedSince == nil && s.IDs == nil
 }
 
-// Guards pause an operation by themselves.
+// Guards pause an operation automatically.
 type Guards struct {
-	StopAfter      int           // so many failures of the same cause in one wave; 0: the default
-	IgnoreNewCause bool          // else a failure of a cause that was not selected pauses
+	Tolerate       *Tolerance    // how many steps of a wave may fail; nil: the default
+	IgnoreNewCause bool          // count failures of a cause that was not selected as those of any other
 	WaveTimeout    time.Duration // for the proof of a wave; 0: the default
 	WorkerAtLeast  string        // only workers of this version or a newer one take the steps; empty: any. Of [ActReset] only
 }
@@ -113,7 +113,7 @@ func DefaultWaves() []int { return []int{1, 10, 100} }
 
 // The guards of a plan that says nothing of them.
 const (
-	DefaultStopAfter   = 2
+	DefaultTolerate    = 2 // percent of the steps of a wave
 	DefaultWaveTimeout = 15 * time.Minute
 )
 
@@ -138,6 +138,7 @@ type Operation struct {
 	Wave          int // the one under way, from 0; len(Waves) is the rest
 	RatePerMinute int
 	Guards        Guards
+	Tolerated     []string        // causes whose failures the guards do not count
 	Pause         *OperationPause // while it is paused
 	CreatedAt     time.Time
 	ExpiresAt     time.Time // if it is not started before
@@ -162,8 +163,8 @@ type PauseReason string
 const (
 	PausedByOperator  PauseReason = "operator"
 	PausedSameCause   PauseReason = "same_cause"   // too many failures of one cause
-	PausedNewCause    PauseReason = "new_cause"    // a failure of a cause that was not selected
-	PausedWaveFailed  PauseReason = "wave_failed"  // a step of a wave has failed
+	PausedNewCause    PauseReason = "new_cause"    // too many failures of causes that were not selected
+	PausedWaveFailed  PauseReason = "wave_failed"  // too many steps of a wave have failed for good
 	PausedWaveTimeout PauseReason = "wave_timeout" // a wave was not proved in time
 	PausedNoWorker    PauseReason = "no_worker"    // no worker takes the steps
 )
@@ -181,9 +182,16 @@ type OperationPause struct {
 	For         PauseReason
 	By          string
 	At          time.Time
-	Failures    int    // that the guard counted
-	FailureText string // of one of them
-	TaskUUID    *ID    // of that one
+	Failures    int      // that the guard counted
+	FailureText string   // of one of them
+	TaskUUID    *ID      // of that one
+	Causes      []string // fingerprints of the failures; empty if the pause is not about failures
+}
+
+// ResumeOptions changes the guards of an operation that is resumed; the zero value changes nothing.
+type ResumeOptions struct {
+	Tolerate      *Tolerance // replaces the tolerance; nil keeps it
+	TolerateCause bool       // ignore failures of the causes for which it is paused from now on
 }
 
 // An OperationItem is one step of an operation, or one task.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A Tolerance is how many items of a map step may fail for good: so many, so many of a hundred, or
-// all but one.
+// A Tolerance bounds how many items of a map step, or steps of a wave of an operation, may fail for
+// good: a number, a percentage, or all but one.
 type Tolerance struct {
 	Items, Percent int
 	AllButOne      bool // any that succeeds is enough
@@ -23,33 +23,44 @@ func (t Tolerance) Of(items int) int {
 	return t.Items + t.Percent*items/100
 }
 
-// MarshalJSON writes a number, a text with a percent sign, or all_but_one.
-func (t Tolerance) MarshalJSON() ([]byte, error) {
+// String returns a number, a percentage or all_but_one.
+func (t Tolerance) String() string {
 	switch {
 	case t.AllButOne:
-		return strconv.AppendQuote(nil, allButOne), nil
+		return allButOne
 	case t.Percent > 0:
-		return strconv.AppendQuote(nil, strconv.Itoa(t.Percent)+"%"), nil
+		return strconv.Itoa(t.Percent) + "%"
 	default:
-		return strconv.AppendInt(nil, int64(t.Items), 10), nil
+		return strconv.Itoa(t.Items)
 	}
 }
 
+// ParseTolerance reads what String returns.
+func ParseTolerance(text string) (t Tolerance, err error) {
+	if text == allButOne {
+		return Tolerance{AllButOne: true}, nil
+	}
+	of := &t.Items
+	number, isPercent := strings.CutSuffix(text, "%")
+	if isPercent {
+		of = &t.Percent
+	}
+	if *of, err = strconv.Atoi(number); err != nil {
+		return Tolerance{}, fmt.Errorf("must be a number such as 5, a percentage such as 2%%, or %s, not %q", allButOne, text)
+	}
+	return t, nil
+}
+
+// MarshalJSON writes a number, or a string with a percentage or all_but_one.
+func (t Tolerance) MarshalJSON() ([]byte, error) {
+	if t.AllButOne || t.Percent > 0 {
+		return strconv.AppendQuote(nil, t.String()), nil
+	}
+	return []byte(t.String()), nil
+}
+
 // UnmarshalJSON reads what MarshalJSON writes.
-func (t *Tolerance) UnmarshalJSON(doc []byte) error {
-	*t = Tolerance{}
-	of, text := &t.Items, string(doc)
-	if text == strconv.Quote(allButOne) {
-		t.AllButOne = true
-		return nil
-	}
-	if percent, ok := strings.CutSuffix(text, `%"`); ok {
-		of, text = &t.Percent, strings.TrimPrefix(percent, `"`)
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		return fmt.Errorf("how many items may fail is a number, a text such as \"2%%\", or %s, not %s", allButOne, doc)
-	}
-	*of = n
-	return nil
+func (t *Tolerance) UnmarshalJSON(doc []byte) (err error) {
+	*t, err = ParseTolerance(strings.Trim(string(doc), `"`))
+	return err
 }

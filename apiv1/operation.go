@@ -48,10 +48,10 @@ type OperationSelection struct {
 	IDCount       int        `json:"id_count,omitempty" readOnly:"true" doc:"How many ids were given."`
 }
 
-// OperationGuards pause an operation by themselves.
+// OperationGuards pause an operation automatically.
 type OperationGuards struct {
-	StopAfter          int    `json:"stop_after,omitempty" minimum:"0" maximum:"100000" doc:"So many failures of one cause in a wave pause the operation; 0 is 2. In the rest after the waves at least 5 do."`
-	IgnoreNewCause     bool   `json:"ignore_new_cause,omitempty" doc:"Do not pause when a step fails with a cause that was not among the selected ones."`
+	Tolerate           string `json:"tolerate,omitempty" maxLength:"20" doc:"How many steps of a wave may fail before the operation pauses: a percentage such as 2%, which is the default, or a number. See docs/operations.md."`
+	IgnoreNewCause     bool   `json:"ignore_new_cause,omitempty" doc:"Do not count failures with a cause that was not among the selected ones separately."`
 	WorkerAtLeast      string `json:"worker_at_least,omitempty" maxLength:"100" doc:"Only workers of this version or a newer one, by semantic versioning, take the steps. Of reset_for_retry only."`
 	WaveTimeoutSeconds int    `json:"wave_timeout_seconds,omitempty" minimum:"0" maximum:"86400" doc:"A wave that is not proved within this time pauses the operation; 0 is 900."`
 }
@@ -62,9 +62,16 @@ type StartOperation struct {
 	By         string `json:"by,omitempty" maxLength:"255" doc:"Who starts it."`
 }
 
-// ChangeOperation is the body of POST /v1/operations/{operation_uuid}/pause, resume and abort.
+// ChangeOperation is the body of POST /v1/operations/{operation_uuid}/pause and abort.
 type ChangeOperation struct {
-	By string `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
+	By string `json:"by,omitempty" maxLength:"255" doc:"The acting person."`
+}
+
+// ResumeOperation is the body of POST /v1/operations/{operation_uuid}/resume.
+type ResumeOperation struct {
+	By            string `json:"by,omitempty" maxLength:"255" doc:"The acting person."`
+	Tolerate      string `json:"tolerate,omitempty" maxLength:"20" doc:"How many steps of a wave may fail from now on, such as 5% or 20; unchanged when absent."`
+	TolerateCause bool   `json:"tolerate_cause,omitempty" doc:"Ignore failures of the causes for which the operation is paused from now on."`
 }
 
 // DryRunOperation is the body of POST /v1/operations/{operation_uuid}/dry-run.
@@ -92,6 +99,7 @@ type Operation struct {
 	Wave          int                `json:"wave" doc:"The wave under way, from 1; the rest is the last."`
 	RatePerMinute int                `json:"rate_per_minute"`
 	Guards        OperationGuards    `json:"guards"`
+	Tolerated     []string           `json:"tolerated_causes" doc:"Fingerprints of failures that the guards do not count, since an operator tolerated them on resume."`
 	Paused        *OperationPause    `json:"paused"`
 	PlanDigest    string             `json:"plan_digest" doc:"What start needs."`
 	ArrivedSince  *int               `json:"arrived_since,omitempty" doc:"Investigations that the selection would select and that were opened after the plan, 1000 at most. They are not touched."`
@@ -113,6 +121,7 @@ type OperationPause struct {
 	Failures    int       `json:"failures" doc:"That the guard counted."`
 	FailureText string    `json:"failure_text,omitempty" doc:"Of one of them."`
 	TaskUUID    *string   `json:"task_uuid,omitempty" doc:"Of that one."`
+	Causes      []string  `json:"causes,omitempty" doc:"Fingerprints of the failures; resume with tolerate_cause ignores them from then on."`
 }
 
 // OperationList is a page of operations, newest first.
@@ -180,9 +189,13 @@ func FromOperation(o tasker.Operation) Operation {
 		WithoutStep: o.WithoutStep, Overlapping: append([]OperationOverlap{}, o.Overlapping...), Counts: map[string]int64{},
 		Waves: append([]int{}, o.Waves...), Wave: o.Wave + 1, RatePerMinute: o.RatePerMinute,
 		Guards: OperationGuards{
-			StopAfter: o.Guards.StopAfter, IgnoreNewCause: o.Guards.IgnoreNewCause, WaveTimeoutSeconds: int(o.Guards.WaveTimeout / time.Second), WorkerAtLeast: o.Guards.WorkerAtLeast,
+			IgnoreNewCause: o.Guards.IgnoreNewCause, WaveTimeoutSeconds: int(o.Guards.WaveTimeout / time.Second), WorkerAtLeast: o.Guards.WorkerAtLeast,
 		},
+		Tolerated:  append([]string{}, o.Tolerated...),
 		PlanDigest: o.PlanDigest, CreatedAt: o.CreatedAt.UTC(), ExpiresAt: o.ExpiresAt.UTC(), StartedAt: utc(o.StartedAt), EndedAt: utc(o.EndedAt), SettledAt: utc(o.SettledAt),
+	}
+	if t := o.Guards.Tolerate; t != nil {
+		out.Guards.Tolerate = t.String()
 	}
 	var args OperationAct
 	if json.Unmarshal(o.Arguments, &args) == nil {
@@ -192,7 +205,7 @@ func FromOperation(o tasker.Operation) Operation {
 		out.Counts[string(state)] = n
 	}
 	if p := o.Pause; p != nil {
-		out.Paused = &OperationPause{For: string(p.For), By: p.By, At: p.At.UTC(), Failures: p.Failures, FailureText: p.FailureText, TaskUUID: idOrNull(p.TaskUUID)}
+		out.Paused = &OperationPause{For: string(p.For), By: p.By, At: p.At.UTC(), Failures: p.Failures, FailureText: p.FailureText, TaskUUID: idOrNull(p.TaskUUID), Causes: p.Causes}
 	}
 	return out
 }

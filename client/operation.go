@@ -80,9 +80,9 @@ func (c *Client) PauseOperation(ctx context.Context, operation tasker.ID, by str
 	return c.changeOperation(ctx, operation, "pause", apiv1.ChangeOperation{By: by})
 }
 
-// ResumeOperation lets an operation go on that is paused.
-func (c *Client) ResumeOperation(ctx context.Context, operation tasker.ID, by string) (apiv1.Operation, error) {
-	return c.changeOperation(ctx, operation, "resume", apiv1.ChangeOperation{By: by})
+// ResumeOperation resumes an operation that is paused.
+func (c *Client) ResumeOperation(ctx context.Context, operation tasker.ID, r apiv1.ResumeOperation) (apiv1.Operation, error) {
+	return c.changeOperation(ctx, operation, "resume", r)
 }
 
 // AbortOperation ends an operation: what is not released never is.

@@ -80,9 +80,17 @@ func (s *server) operationRoutes() []*route {
 			answers: map[int]any{http.StatusOK: apiv1.Operation{}},
 			serve:   s.startOperation,
 		},
-		s.verbRoute("pause", "Pause an operation: nothing more is released; what is released goes on", s.operations.Pause),
-		s.verbRoute("resume", "Let an operation go on that is paused, with its wave once more", s.operations.Resume),
-		s.verbRoute("abort", "End an operation: what is not released never is; what is released goes on", s.operations.Abort),
+		s.verbRoute("pause", "Pause an operation: nothing more is released; what is released continues", s.operations.Pause),
+		s.verbRoute("abort", "Abort an operation: nothing more is released; what is released continues", s.operations.Abort),
+		{
+			method: "POST", path: operationPath + "/resume", id: "resumeOperation", class: overload.Operations, needs: access.OperateSteps, tag: tag,
+			summary: "Resume a paused operation, repeating its wave",
+			about: "For operators. Safe to repeat; an operation that has ended is a CONFLICT. tolerate changes how many steps of a wave may fail. tolerate_cause ignores " +
+				"failures of the causes for which the operation is paused from then on; it is a CONFLICT if the pause is not about failures.",
+			body:    apiv1.ResumeOperation{},
+			answers: map[int]any{http.StatusOK: apiv1.Operation{}},
+			serve:   s.resumeOperation,
+		},
 	}
 }
 
@@ -106,7 +114,8 @@ func (*server) verbRoute(verb, summary string, do changeOperation) *route {
 
 func (s *server) planOperation(x *request) error {
 	var req apiv1.PlanOperation
-	if err := x.read(&req); err != nil {
+	err := x.read(&req)
+	if err != nil {
 		return err
 	}
 	p := tasker.OperationPlan{
@@ -117,9 +126,11 @@ func (s *server) planOperation(x *request) error {
 		p.Waves = append([]int{}, *req.Waves...)
 	}
 	if g := req.Guards; g != nil {
-		p.Guards = tasker.Guards{StopAfter: g.StopAfter, IgnoreNewCause: g.IgnoreNewCause, WaveTimeout: time.Duration(g.WaveTimeoutSeconds) * time.Second, WorkerAtLeast: g.WorkerAtLeast}
+		p.Guards = tasker.Guards{IgnoreNewCause: g.IgnoreNewCause, WaveTimeout: time.Duration(g.WaveTimeoutSeconds) * time.Second, WorkerAtLeast: g.WorkerAtLeast}
+		if p.Guards.Tolerate, err = readTolerance("guards.tolerate", g.Tolerate); err != nil {
+			return err
+		}
 	}
-	var err error
 	if p.Selection, err = selectionOf(req.Select); err != nil {
 		return err
 	}
@@ -140,6 +151,18 @@ func (s *server) planOperation(x *request) error {
 		status = http.StatusCreated
 	}
 	return x.answer(status, apiv1.FromOperation(o))
+}
+
+// readTolerance reads how many steps may fail; nil if that is absent.
+func readTolerance(path, text string) (*tasker.Tolerance, error) {
+	if text == "" {
+		return nil, nil //nolint:nilnil // absent
+	}
+	t, err := tasker.ParseTolerance(text)
+	if err != nil {
+		return nil, invalidBody([]tasker.Fault{{Path: path, Message: err.Error()}})
+	}
+	return &t, nil
 }
 
 // selectionOf reads a selection.
@@ -252,6 +275,20 @@ func (s *server) startOperation(x *request) error {
 	}
 	return x.changeOperation(req.By, func(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
 		return s.operations.Start(ctx, id, req.PlanDigest, actor)
+	})
+}
+
+func (s *server) resumeOperation(x *request) error {
+	var req apiv1.ResumeOperation
+	if err := x.read(&req); err != nil {
+		return err
+	}
+	tolerate, err := readTolerance("tolerate", req.Tolerate)
+	if err != nil {
+		return err
+	}
+	return x.changeOperation(req.By, func(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
+		return s.operations.Resume(ctx, id, actor, tasker.ResumeOptions{Tolerate: tolerate, TolerateCause: req.TolerateCause})
 	})
 }
 

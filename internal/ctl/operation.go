@@ -21,24 +21,24 @@ import (
 func (p *program) operationCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "operation",
-		Short: "Repair many steps by one decision",
-		Long: `Repair many steps by one decision.
+		Short: "Repair many steps at once",
+		Long: `Repair many steps at once.
 
 An operation does one act to all steps that a selection of open investigations names.
 Planning freezes the steps and does nothing else. A dry run does the act and rolls it
-back. Once started, servers release the steps in waves, each after all steps of the one
-before have succeeded, and end the investigations of those that have. An operation
-pauses by itself when steps fail again. It needs no terminal to stay open.`,
+back. Once started, servers release the steps in waves, each after the one before has
+succeeded, and end the investigations of the steps that succeed. An operation pauses
+automatically when too many steps fail again. It needs no terminal to stay open.`,
 		Example: `  tasker-ctl operation run --case $CASE --reset --reason "gateway is back" --watch
   tasker-ctl operation list
   tasker-ctl operation show $OPERATION
-  tasker-ctl operation resume $OPERATION`,
+  tasker-ctl operation resume $OPERATION --tolerate-cause --watch`,
 	},
 		p.operationRunCommand(), p.operationPlanCommand(), p.operationDryRunCommand(), p.operationStartCommand(),
 		p.operationListCommand(), p.operationShowCommand(), p.operationItemsCommand(),
-		p.operationVerbCommand("pause", "Release no more steps of an operation; what is released goes on", (*client.Client).PauseOperation),
-		p.operationVerbCommand("resume", "Let a paused operation go on, with its wave once more", (*client.Client).ResumeOperation),
-		p.operationVerbCommand("abort", "End an operation: what is not released never is", (*client.Client).AbortOperation),
+		p.operationResumeCommand(),
+		p.operationVerbCommand("pause", "Pause an operation; released steps continue", (*client.Client).PauseOperation),
+		p.operationVerbCommand("abort", "Abort an operation: nothing more is released", (*client.Client).AbortOperation),
 	)
 }
 
@@ -85,7 +85,7 @@ func (g *planning) flags(c *cobra.Command) {
 	f.StringVar(&g.computed, "result-expression", "", "of --complete, an expression in CEL that gives the result of each step, such as '{\"paid\": context.amount}'")
 	f.StringVar(&g.metadata, "metadata", "", "of --complete, about the result: a JSON object, @file or @-")
 	f.StringVar(&g.request.Reason, "reason", "", "why, for the history of each step (needed)")
-	actorFlag(c, &g.request.PlannedBy, "by", "who does it")
+	actorFlag(c, &g.request.PlannedBy, "by", "acting person")
 	f.StringVar(&s.CaseID, "case", "", "select the investigations of this case")
 	f.StringVar(&s.Namespace, "namespace", "", "select those of this namespace")
 	f.StringVar(&s.Name, "name", "", "select those of this template")
@@ -101,9 +101,9 @@ func (g *planning) flags(c *cobra.Command) {
 	f.StringVar(&g.since, "failed-since", "", "select those whose step failed at this instant or later, such as 2026-01-31T02:10:00Z")
 	f.StringVar(&g.waves, "waves", "1,10,100", "how many steps each wave releases; the rest follows. all: all at once")
 	f.StringVar(&g.rate, "rate", "", "how many steps are released, such as 200/s or 30/m (default: no limit)")
-	f.Var(cli.Number(&g.guards.StopAfter, 1, tasker.MaxOperationItems), "stop-after", "pause after so many failures of one cause in a wave; in the rest at least 5 (default 2)")
+	f.StringVar(&g.guards.Tolerate, "tolerate", "", "pause when more steps of a wave fail: a percentage or a number (default 2%)")
 	f.StringVar(&g.guards.WorkerAtLeast, "worker-at-least", "", "only workers of this version or a newer one take the steps, such as 1.6.0 (with --reset)")
-	f.BoolVar(&g.guards.IgnoreNewCause, "ignore-new-causes", false, "do not pause when a step fails with another cause than those selected")
+	f.BoolVar(&g.guards.IgnoreNewCause, "ignore-new-causes", false, "do not count failures with another cause than those selected separately")
 	f.Var(cli.Duration(&g.timeout, 0), "wave-timeout", "pause when a wave has not succeeded within this time (default 15m)")
 	g.request.Limit = tasker.MaxOperationItems
 	f.Var(cli.Number(&g.request.Limit, 1, tasker.MaxOperationItems), "limit", "select at most so many, the most urgent first")
@@ -269,10 +269,10 @@ standard input. A plan that is not started within 30 minutes is aborted.`,
 
 func (p *program) operationStartCommand() *cobra.Command {
 	var digest, actor string
-	c := answer(p, help{
+	c := p.operationCommandThatWatches(help{
 		use:     "start OPERATION",
-		short:   "Start an operation that is planned",
-		example: `  tasker-ctl operation start $OPERATION --plan-digest $(tasker-ctl operation show $OPERATION -o json | jq -r .plan_digest)`,
+		short:   "Start a planned operation",
+		example: `  tasker-ctl operation start $OPERATION --watch --plan-digest $(tasker-ctl operation show $OPERATION -o json | jq -r .plan_digest)`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
 		if err := need("plan-digest", digest, "it shows that you have seen the plan; operation show prints it"); err != nil {
 			return o, err
@@ -281,9 +281,29 @@ func (p *program) operationStartCommand() *cobra.Command {
 			return o, err
 		}
 		return api.StartOperation(ctx, a.id[0], apiv1.StartOperation{PlanDigest: digest, By: actor})
-	}, p.printOperation)
+	})
 	c.Flags().StringVar(&digest, "plan-digest", "", "the digest of the plan that you have seen (needed)")
-	actorFlag(c, &actor, "by", "who starts it")
+	actorFlag(c, &actor, "by", "acting person")
+	return c
+}
+
+func (p *program) operationResumeCommand() *cobra.Command {
+	var r apiv1.ResumeOperation
+	c := p.operationCommandThatWatches(help{
+		use:   "resume OPERATION",
+		short: "Resume a paused operation, repeating its wave",
+		example: `  tasker-ctl operation resume $OPERATION --watch
+  tasker-ctl operation resume $OPERATION --tolerate-cause --watch
+  tasker-ctl operation resume $OPERATION --tolerate 5%`,
+	}, func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
+		if r.By, err = p.actor("by", r.By); err != nil {
+			return o, err
+		}
+		return api.ResumeOperation(ctx, a.id[0], r)
+	})
+	c.Flags().StringVar(&r.Tolerate, "tolerate", "", "from now on pause when more steps of a wave fail: a percentage or a number")
+	c.Flags().BoolVar(&r.TolerateCause, "tolerate-cause", false, "from now on ignore failures of the causes for which it is paused")
+	actorFlag(c, &r.By, "by", "acting person")
 	return c
 }
 
@@ -296,7 +316,7 @@ func (p *program) operationVerbCommand(verb, short string, do func(*client.Clien
 			}
 			return do(api, ctx, a.id[0], actor)
 		}, p.printOperation)
-	actorFlag(c, &actor, "by", "who asks for it")
+	actorFlag(c, &actor, "by", "acting person")
 	return c
 }
 
@@ -333,18 +353,23 @@ func (p *program) operationListCommand() *cobra.Command {
 }
 
 func (p *program) operationShowCommand() *cobra.Command {
-	return answer(p, help{
+	return p.operationCommandThatWatches(help{
 		use:   "show OPERATION",
-		short: "Show an operation with the numbers of its items",
+		short: "Show an operation with its item counts",
 		example: `  tasker-ctl operation show $OPERATION
+  tasker-ctl operation show $OPERATION --watch
   tasker-ctl operation show $OPERATION -o json | jq .counts`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Operation, error) {
 		return api.Operation(ctx, a.id[0])
-	}, p.printOperation)
+	})
 }
 
 func (p *program) printOperation(o apiv1.Operation) {
-	p.done("Operation %s is %s", clean(o.OperationUUID), clean(o.State))
+	mark := p.paint(p.out, green, "✓")
+	if o.Paused != nil {
+		mark = p.paint(p.out, yellow, "⚠")
+	}
+	fmt.Fprintf(p.out, "%s Operation %s is %s\n", mark, clean(o.OperationUUID), clean(o.State))
 	complete := ", complete"
 	if !o.Complete {
 		complete = ", cut at the limit"
@@ -367,9 +392,16 @@ func (p *program) printOperation(o apiv1.Operation) {
 	if n := or(o.ArrivedSince, 0); n > 0 {
 		fields = append(fields, field{"Came since", fmt.Sprintf("%d, which are not touched", n)})
 	}
-	fields = append(fields, field{"Wave", waveText(o)}, field{"Rate", rateText(o.RatePerMinute)}, field{"Workers", atLeastText(o.Guards.WorkerAtLeast)}, field{"Paused", pauseText(o.Paused)})
+	fields = append(fields, field{"Wave", waveText(o)}, field{"Rate", rateText(o.RatePerMinute)}, field{"Workers", atLeastText(o.Guards.WorkerAtLeast)}, field{"Tolerates", toleratesText(o)}, field{"Paused", pauseText(o.Paused)})
 	if o.State == string(tasker.OperationPlanned) {
 		fields = append(fields, field{"Expires", at(&o.ExpiresAt)}, field{"Plan digest", o.PlanDigest})
+	}
+	if o.Paused != nil {
+		resume := "tasker-ctl operation resume " + o.OperationUUID
+		fields = append(fields, field{"Resume", resume + " --watch"})
+		if len(o.Paused.Causes) > 0 {
+			fields = append(fields, field{"Resume and tolerate this cause", resume + " --tolerate-cause --watch"})
+		}
 	}
 	p.fields("  ", append(fields, field{"Started", at(o.StartedAt)}, field{"Ended", at(o.EndedAt)})...)
 }
@@ -382,6 +414,15 @@ func waveText(o apiv1.Operation) string {
 	}
 	texts = append(texts, "rest")
 	return fmt.Sprintf("%d of %d (%s)", o.Wave, len(texts), strings.Join(texts, ", "))
+}
+
+// toleratesText returns how many failures the guards tolerate.
+func toleratesText(o apiv1.Operation) string {
+	text := o.Guards.Tolerate + " of a wave"
+	if n := len(o.Tolerated); n > 0 {
+		text += ", and all failures of " + plural(n, "cause")
+	}
+	return text
 }
 
 func atLeastText(version string) string {

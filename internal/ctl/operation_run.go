@@ -39,32 +39,71 @@ func (p *program) operationRunCommand() *cobra.Command {
 		long: `Plan an operation, show the plan, ask, and start it.
 
 It is planned and tried in a dry run, and started when you say yes; without a terminal
-it is started only with --yes. With --watch it is followed to its end. Servers go on
-with it also when this command is interrupted.
+it is started only with --yes. Servers continue with it when this command is interrupted.
+The exit code is 0 if it was started, and 1 if not.
 
-Exit codes:
-  0  started; with --watch: all steps are verified
-  1  not planned, not started, or not watched to its end
-  2  the command line is wrong
-  3  with --watch: some steps failed again
-  4  with --watch: some steps were skipped, none failed again
-  5  with --watch: paused or aborted; operation show says why`,
+` + watchHelp,
 		example: `  tasker-ctl operation run --case $CASE --reset --reason "gateway is back" --watch
   tasker-ctl operation run --namespace orders --text "HTTP 503" --reset --reason "gateway is back" --waves 1,50 --rate 20/s --yes
   tasker-ctl operation run --case $CASE --reset --reason "gateway is back" --dry-run`,
 	}, func(ctx context.Context, a arguments) error { return runError(p.runOperation(ctx, &g, r, a.text)) })
 	g.flags(c)
 	c.Flags().BoolVarP(&r.yes, "yes", "y", false, "start without asking")
-	c.Flags().BoolVarP(&r.watch, "watch", "w", false, "follow it to its end")
 	c.Flags().BoolVar(&r.dry, "dry-run", false, "plan and try it, and abort it")
-	c.Flags().Var(cli.Duration(&r.every, time.Second), "interval", "how often to look while watching")
+	r.flags(c)
 	return c
 }
 
-// A running has the flags of a run.
+// running has the flags of a run.
 type running struct {
-	yes, watch, dry bool
-	every           time.Duration
+	yes, dry bool
+	following
+}
+
+// following has the flags of the commands that can follow an operation.
+type following struct {
+	watch bool
+	every time.Duration
+}
+
+func (w *following) flags(c *cobra.Command) {
+	c.Flags().BoolVarP(&w.watch, "watch", "w", false, "follow it until it ends or pauses")
+	c.Flags().Var(cli.Duration(&w.every, time.Second), "interval", "how often to read it while watching")
+}
+
+const watchHelp = `With --watch it is followed until it ends or pauses.
+
+Exit codes with --watch:
+  0  all steps are verified
+  1  the request failed, or the watch did
+  2  the command line is wrong
+  3  some steps failed again
+  4  some steps were skipped, none failed again
+  5  paused or aborted; the output says why, and how to resume it`
+
+// operationCommandThatWatches returns a command that requests an operation and can follow it.
+func (p *program) operationCommandThatWatches(h help, request func(context.Context, *client.Client, arguments) (apiv1.Operation, error)) *cobra.Command {
+	var w following
+	h.long = h.short + ".\n\n" + watchHelp
+	c := p.command(h, func(ctx context.Context, a arguments) error {
+		api, err := p.api()
+		if err != nil {
+			return err
+		}
+		o, err := request(ctx, api, a)
+		switch {
+		case err == nil && w.watch:
+			return runError(p.watchOperation(ctx, api, a.id[0], w.every))
+		case err == nil:
+			return p.show(o, func() { p.printOperation(o) })
+		case w.watch:
+			return runError(err)
+		default:
+			return err
+		}
+	})
+	w.flags(c)
+	return c
 }
 
 // runError keeps the codes of a run apart from those of other commands.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -289,10 +290,34 @@ func detailLines(details any) []string {
 	}
 	var lines []string
 	for name, value := range object {
-		lines = append(lines, fmt.Sprintf("%s: %v", name, value))
+		lines = append(lines, name+": "+spell(value))
 	}
 	slices.Sort(lines)
 	return lines[:min(len(lines), maxShown)]
+}
+
+// spell writes a value of JSON on one line without braces.
+func spell(value any) string {
+	var parts []string
+	switch v := value.(type) {
+	case nil:
+		return "none"
+	case string:
+		return v
+	case []any:
+		for _, element := range v {
+			parts = append(parts, spell(element))
+		}
+		return strings.Join(parts, "; ")
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			parts = append(parts, name+" "+spell(v[name]))
+		}
+		return strings.Join(parts, ", ")
+	default:
+		doc, _ := json.Marshal(v) // it came from JSON
+		return string(doc)
+	}
 }
 
 const (

@@ -19,7 +19,7 @@ type step struct {
 }
 
 // next decides what becomes of a running operation.
-func next(o *postgres.RunningOperation, p postgres.Progress, failures []postgres.FailureCount) step {
+func next(o *postgres.RunningOperation, p postgres.Progress, failures postgres.RoundFailures) step {
 	if pause := guard(o, failures); pause != nil {
 		return step{pause: pause}
 	}
@@ -54,8 +54,6 @@ func nextOfWave(o *postgres.RunningOperation, p postgres.Progress) step {
 			return step{pause: &tasker.OperationPause{For: tasker.PausedWaveTimeout, By: tasker.SystemActor, Failures: int(open)}}
 		}
 		return step{}
-	case p.Round[tasker.ItemFailedAgain] > 0 && p.Planned:
-		return step{pause: &tasker.OperationPause{For: tasker.PausedWaveFailed, By: tasker.SystemActor, Failures: int(p.Round[tasker.ItemFailedAgain])}}
 	case !p.Planned:
 		return step{} // that was all
 	}
@@ -66,29 +64,66 @@ func nextOfWave(o *postgres.RunningOperation, p postgres.Progress) step {
 	return step{begin: &wave}
 }
 
-// In the rest, where single failures are to be expected, so many pause at least.
-const toleratedOfRest = 5
+const (
+	// toleratedOfRest is the least number of steps that a percentage tolerates in the rest, behind proved waves.
+	toleratedOfRest = 4
+	// minSameCause is the least number of failures of one cause that pauses: the first may be retried.
+	minSameCause = 2
+)
 
-// guard returns why an operation is to be paused; nil when it is not.
-func guard(o *postgres.RunningOperation, failures []postgres.FailureCount) *tasker.OperationPause {
-	same, other := o.Guards.StopAfter, 1
-	if o.Wave >= len(o.Waves) && len(o.Waves) > 0 {
-		same, other = max(same, toleratedOfRest), toleratedOfRest
+// tolerated returns how many steps of the current wave may fail. Of a wave that is the share of all
+// its steps, of which at least one must succeed; of the rest the share of those released so far.
+func tolerated(o *postgres.RunningOperation, f postgres.RoundFailures) int {
+	steps, inWave := f.Released, o.Wave < len(o.Waves)
+	if inWave {
+		steps = min(o.Waves[o.Wave], f.Released+f.Planned)
 	}
-	unknown := 0
-	for _, f := range failures {
-		pause := &tasker.OperationPause{By: tasker.SystemActor, Failures: f.Items, FailureText: f.Text, TaskUUID: &f.TaskUUID}
-		if f.Items >= same {
+	allowed := o.Guards.Tolerate.Of(steps)
+	switch {
+	case inWave:
+		return min(allowed, max(steps-1, 0))
+	case len(o.Waves) > 0 && o.Guards.Tolerate.Percent > 0:
+		return max(allowed, toleratedOfRest)
+	default:
+		return allowed
+	}
+}
+
+// guard returns why an operation is to be paused; nil when it is not. Failures of tolerated causes
+// do not count.
+func guard(o *postgres.RunningOperation, f postgres.RoundFailures) *tasker.OperationPause {
+	allowed := tolerated(o, f)
+	var all, unknown tasker.OperationPause // of all failures for good, and of those of new causes
+	add := func(p *tasker.OperationPause, c postgres.FailureCount, items int) *tasker.OperationPause {
+		if p.Causes == nil {
+			*p = tasker.OperationPause{By: tasker.SystemActor, FailureText: c.Text, TaskUUID: &c.TaskUUID}
+		}
+		p.Failures, p.Causes = p.Failures+items, append(p.Causes, c.Cause)
+		return p
+	}
+	for _, c := range f.Causes {
+		if slices.Contains(o.Tolerated, c.Cause) {
+			continue
+		}
+		if c.Items > allowed && c.Items >= minSameCause {
+			pause := add(new(tasker.OperationPause), c, c.Items)
 			pause.For = tasker.PausedSameCause
 			return pause
 		}
-		if o.Causes == nil || o.Guards.IgnoreNewCause || slices.Contains(o.Causes, f.Cause) {
+		if c.FailedAgain > 0 {
+			add(&all, c, c.FailedAgain)
+		}
+		if o.Causes == nil || o.Guards.IgnoreNewCause || slices.Contains(o.Causes, c.Cause) {
 			continue
 		}
-		if unknown += f.Items; unknown >= other {
-			pause.For, pause.Failures = tasker.PausedNewCause, unknown
-			return pause
+		if add(&unknown, c, c.Items).Failures > allowed {
+			unknown.For = tasker.PausedNewCause
+			return &unknown
 		}
+	}
+	if all.Failures > allowed && f.Planned > 0 { // a pause must keep something from being released
+		all.For = tasker.PausedWaveFailed
+		return &all
 	}
 	return nil
 }
@@ -174,6 +209,7 @@ func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 	case i.Step == tasker.StepComplete:
 		return to(tasker.ItemSkipped, outcomeTakenOver)
 	case i.Step == tasker.StepError && !i.WillRetry && !i.AwaitsWorker:
+		moved.Cause, moved.Text = causeOf(i.ItemFailure), i.ErrorShown
 		return to(tasker.ItemFailedAgain, outcomeFailed)
 	case i.Step == tasker.StepInProgress && i.State == tasker.ItemReleased:
 		return to(tasker.ItemRunning, "")

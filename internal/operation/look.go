@@ -268,7 +268,7 @@ func (s *Service) guard(ctx context.Context, id tasker.ID, waits bool) error {
 		if err != nil || o.State != tasker.OperationRunning {
 			return err
 		}
-		failures, err := tx.CountFailures(ctx, id, o.Round)
+		failures, err := tx.CountFailures(ctx, o)
 		if err != nil {
 			return err
 		}

@@ -230,7 +230,7 @@ func refusal(o postgres.NewOperation, p postgres.PlannedItems) error {
 		if n := len(p.Overlapping) - 1; n > 0 {
 			others = fmt.Sprintf(", and %d more operations (see details) hold others", n)
 		}
-		return tasker.Errorf(tasker.Conflict, "operation %s of %s holds %d of the selected steps%s: wait for it, abort it, or leave them out with overlap skip",
+		return tasker.Errorf(tasker.Conflict, "operation %s of %s holds %d of the selected steps%s: wait for it, abort it, or leave these steps out (overlap: skip, --skip-overlap)",
 			first.OperationUUID, first.PlannedBy, first.Items, others).WithDetails(map[string]any{"overlapping": p.Overlapping})
 	}
 	switch {
@@ -249,7 +249,7 @@ func complete(p *tasker.OperationPlan) error {
 		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 	if !slices.Contains(tasker.Acts(), p.Act) {
-		fault("act.type", "must be one of %v, not %q", tasker.Acts(), p.Act)
+		fault("act.type", "must be one of %s, not %q", strings.Join(strings.Fields(strings.Trim(fmt.Sprint(tasker.Acts()), "[]")), ", "), p.Act)
 	}
 	if p.Selection.IsEmpty() {
 		fault("select", "is empty: say which investigations; %q with a namespace selects all of it", "namespace")
@@ -340,9 +340,8 @@ func (s *Service) checkResults(ctx context.Context, tx *postgres.Tx, o postgres.
 
 // completeGuards is complete for the guards.
 func completeGuards(p *tasker.OperationPlan, fault func(path, format string, args ...any)) {
-	p.Guards.StopAfter = cmp.Or(p.Guards.StopAfter, tasker.DefaultStopAfter)
-	if p.Guards.StopAfter < 1 || p.Guards.StopAfter > tasker.MaxOperationItems {
-		fault("guards.stop_after", "must be 1 to %d, not %d", tasker.MaxOperationItems, p.Guards.StopAfter)
+	if p.Guards.Tolerate = cmp.Or(p.Guards.Tolerate, &tasker.Tolerance{Percent: tasker.DefaultTolerate}); !tolerable(p.Guards.Tolerate) {
+		fault("guards.tolerate", outOfRange, tasker.MaxOperationItems, p.Guards.Tolerate)
 	}
 	p.Guards.WaveTimeout = cmp.Or(p.Guards.WaveTimeout, tasker.DefaultWaveTimeout)
 	if p.Guards.WaveTimeout < time.Second || p.Guards.WaveTimeout > maxWaveTimeout {
@@ -355,6 +354,12 @@ func completeGuards(p *tasker.OperationPlan, fault func(path, format string, arg
 	case !version.Valid(w) || len(w) > maxVersion:
 		fault("guards.worker_at_least", "must be a semantic version such as 1.6.0")
 	}
+}
+
+const outOfRange = "must be from 0 to %d steps, or from 0%% to 100%%, not %s"
+
+func tolerable(t *tasker.Tolerance) bool {
+	return t.Items >= 0 && t.Items <= tasker.MaxOperationItems && t.Percent >= 0 && t.Percent <= 100
 }
 
 // An argumentsDoc is what an act needs beside its kind, as it is stored.
@@ -428,14 +433,30 @@ func (s *Service) Pause(ctx context.Context, id tasker.ID, actor string) (tasker
 	})
 }
 
-// Resume lets an operation go on that is paused. Resuming again changes nothing.
-func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
+// Resume resumes a paused operation with other guards, if any are given. Resuming again changes
+// nothing. The error is a Conflict if the operation runs with other guards, or if it is not paused
+// for failures whose cause can be tolerated.
+func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string, with tasker.ResumeOptions) (tasker.Operation, error) {
+	if t := with.Tolerate; t != nil && !tolerable(t) {
+		fault := tasker.Fault{Path: "tolerate", Message: fmt.Sprintf(outOfRange, tasker.MaxOperationItems, t)}
+		return tasker.Operation{}, tasker.Errorf(tasker.Invalid, "the operation cannot be resumed: %s", fault).WithDetails([]tasker.Fault{fault})
+	}
 	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
 		switch o.State {
 		case tasker.OperationRunning:
+			if with.Tolerate != nil && *with.Tolerate != *o.Guards.Tolerate || with.TolerateCause && len(o.Tolerated) == 0 {
+				return tasker.Errorf(tasker.Conflict, "operation %s is running: pause it to change its guards", id)
+			}
 			return nil
 		case tasker.OperationPaused:
-			return tx.ResumeOperation(ctx, id, actor)
+			if with.TolerateCause && len(o.Pause.Causes) == 0 {
+				return tasker.Errorf(tasker.Conflict, "operation %s is paused for %s: there are no failures whose cause could be tolerated; resume it without that", id, o.Pause.For)
+			}
+			if with.TolerateCause {
+				o.Tolerated = slices.Compact(slices.Sorted(slices.Values(append(o.Tolerated, o.Pause.Causes...))))
+			}
+			o.Guards.Tolerate = cmp.Or(with.Tolerate, o.Guards.Tolerate)
+			return tx.ResumeOperation(ctx, o.Operation, actor)
 		case tasker.OperationPlanned:
 			return tasker.Errorf(tasker.Conflict, "operation %s is planned: start it", id)
 		default:

@@ -133,7 +133,7 @@ func TestPlansThatAreRefused(t *testing.T) {
 		"guards.worker_at_least: is for": func(p *tasker.OperationPlan) {
 			p.Act, p.Guards.WorkerAtLeast = tasker.ActResolve, "1.6.0"
 		},
-		"guards.stop_after: must be":   func(p *tasker.OperationPlan) { p.Guards.StopAfter = -1 },
+		"guards.tolerate: must be":     func(p *tasker.OperationPlan) { p.Guards.Tolerate = &tasker.Tolerance{Items: -1} },
 		"guards.wave_timeout_seconds:": func(p *tasker.OperationPlan) { p.Guards.WaveTimeout = time.Millisecond },
 		"limit: must be 1 to 100000":   func(p *tasker.OperationPlan) { p.Limit = -1 },
 		"is for complete_manually":     func(p *tasker.OperationPlan) { p.Result = json.RawMessage(`1`) },
@@ -237,7 +237,7 @@ func TestTwoOperatorsConflict(t *testing.T) {
 	second := plan()
 	second.Actor = "bob"
 	_, _, err := h.ops.Plan(t.Context(), second)
-	h.WantCode(err, tasker.Conflict, one.UUID.String(), "of ann", "holds 4 of the selected steps", "overlap skip")
+	h.WantCode(err, tasker.Conflict, one.UUID.String(), "of ann", "holds 4 of the selected steps", "--skip-overlap")
 	second.SkipOverlap = true
 	two := h.planned(second)
 	if two.Items != 2 || len(two.Overlapping) != 1 || two.Overlapping[0] != (tasker.OperationOverlap{OperationUUID: one.UUID, PlannedBy: "ann", Items: 4}) {
@@ -302,7 +302,7 @@ func TestVerbs(t *testing.T) {
 	h.WantCode(err, tasker.Conflict, "has another plan")
 	_, err = h.ops.Pause(ctx, o.UUID, "ann")
 	h.WantCode(err, tasker.Conflict, "is planned")
-	_, err = h.ops.Resume(ctx, o.UUID, "ann")
+	_, err = h.ops.Resume(ctx, o.UUID, "ann", tasker.ResumeOptions{})
 	h.WantCode(err, tasker.Conflict, "is planned")
 	_, err = h.ops.Start(ctx, tasker.NewID(), "", "ann")
 	h.WantCode(err, tasker.NotFound)
@@ -322,7 +322,7 @@ func TestVerbs(t *testing.T) {
 	h.release()
 	h.wantCounts(o, tasker.OperationPaused, counts{tasker.ItemPlanned: 3})
 	for range 2 {
-		_, err = h.ops.Resume(ctx, o.UUID, "bob")
+		_, err = h.ops.Resume(ctx, o.UUID, "bob", tasker.ResumeOptions{})
 		h.Must(err)
 	}
 	h.release()
@@ -332,7 +332,7 @@ func TestVerbs(t *testing.T) {
 		_, err = h.ops.Abort(ctx, o.UUID, "bob")
 		h.Must(err)
 	}
-	_, err = h.ops.Resume(ctx, o.UUID, "bob")
+	_, err = h.ops.Resume(ctx, o.UUID, "bob", tasker.ResumeOptions{})
 	h.WantCode(err, tasker.Conflict, "aborted already")
 	h.look() // what is released is looked at to its end
 	h.wantCounts(o, tasker.OperationAborted, counts{tasker.ItemVerified: 1, tasker.ItemReleased: 2})

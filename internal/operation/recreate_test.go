@@ -282,7 +282,7 @@ func TestABadRecreationIsStopped(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d tasks were made", n)
 	}
-	_, err := h.ops.Resume(t.Context(), o.UUID, "ann")
+	_, err := h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{})
 	h.Must(err)
 	for range 6 { // a wave of one, then the rest
 		h.due()

@@ -199,7 +199,7 @@ func (*Service) decide(ctx context.Context, tx *postgres.Tx, o *postgres.Running
 	if err != nil {
 		return step{}, err
 	}
-	failures, err := tx.CountFailures(ctx, o.UUID, o.Round)
+	failures, err := tx.CountFailures(ctx, o)
 	if err != nil {
 		return step{}, err
 	}

@@ -47,7 +47,7 @@ func (m *meeting) do(who, verb string) (names []string, err error) {
 	case "pause":
 		_, err = m.ops.Pause(m.Context(), o.UUID, who)
 	case "resume":
-		_, err = m.ops.Resume(m.Context(), o.UUID, who)
+		_, err = m.ops.Resume(m.Context(), o.UUID, who, tasker.ResumeOptions{})
 	case "abort":
 		_, err = m.ops.Abort(m.Context(), o.UUID, who)
 	case "hand": // the first step, by itself

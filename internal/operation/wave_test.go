@@ -106,7 +106,7 @@ func TestABadRepairIsStopped(t *testing.T) {
 				t.Errorf("%d lines in the audit log", n)
 			}
 			// The next repair helps: the wave is made again, and then all the rest.
-			_, err := h.ops.Resume(t.Context(), o.UUID, "ann")
+			_, err := h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{})
 			h.Must(err)
 			before := h.touched(o)
 			h.due()
@@ -178,13 +178,13 @@ func TestANewCausePauses(t *testing.T) {
 			}
 			h.work(8, fails("HTTP 503 for order 4711"))
 			p := inWaves(4)
-			p.Guards = tasker.Guards{StopAfter: 3, IgnoreNewCause: tt.ignore}
+			p.Guards.IgnoreNewCause = tt.ignore
 			o := h.started(p)
 			h.release()
 			h.work(1, fails(tt.message))
 			h.look()
 			now := h.now(o)
-			if paused := now.State == tasker.OperationPaused; paused != tt.paused || paused && now.Pause.For != tasker.PausedNewCause {
+			if paused := now.Pause != nil && now.Pause.For == tasker.PausedNewCause; paused != tt.paused {
 				t.Errorf("it is %s, %+v", now.State, now.Pause)
 			}
 		})
@@ -213,7 +213,7 @@ func TestOnlyNewerWorkersTakeTheSteps(t *testing.T) {
 	h.worker = h.RegisterWorker("run")
 	h.Exec(`UPDATE tasker.workers SET heartbeat_interval = interval '10 minutes', lease = interval '1 hour', version = '1.10.2' WHERE worker_uuid = $1`, h.worker)
 	newer := h.worker
-	_, err := h.ops.Resume(h.Context(), o.UUID, "ann")
+	_, err := h.ops.Resume(h.Context(), o.UUID, "ann", tasker.ResumeOptions{})
 	h.Must(err)
 	h.due()
 	h.release()
@@ -284,7 +284,7 @@ func TestTheHandlersOwnFingerprintIsTheCause(t *testing.T) {
 	}
 	h.work(8, named("HTTP 503 for order 4711", "outage of the gateway"))
 	p := inWaves(8)
-	p.Guards = tasker.Guards{StopAfter: 3}
+	p.Guards = tasker.Guards{Tolerate: &tasker.Tolerance{Items: 2}}
 	o := h.started(p)
 	h.release()
 	h.work(1, named("connection refused", "outage of the gateway"))
@@ -362,7 +362,7 @@ func TestNoWorkerPauses(t *testing.T) {
 	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now()`)
 	_, err = h.Engine.Redispatch(t.Context())
 	h.Must(err)
-	_, err = h.ops.Resume(t.Context(), o.UUID, "ann")
+	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{})
 	h.Must(err)
 	for range 4 {
 		h.turn(succeeds)
@@ -632,4 +632,65 @@ func TestAStepThatDoesNotRunAfterAll(t *testing.T) {
 	if e := h.Entry(task); e.ResolutionStatus != tasker.EntryManuallyResolved || !strings.Contains(*e.ResolutionNotes, "was skipped after its release") {
 		t.Errorf("the investigation is %s: %v", e.ResolutionStatus, e.ResolutionNotes)
 	}
+}
+
+// A cause that an operator tolerates on resume does not pause the operation again, and another one does.
+func TestAnOperatorToleratesACause(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.stuck(60)
+	o := h.started(inWaves(1, 10))
+	fail := map[int]string{2: "no", 3: "no", 4: "no", 14: "no", 16: "HTTP 404", 17: "HTTP 404"}
+	attempt := 0
+	result := func(a tasker.Assignment) tasker.Outcome {
+		if a.Name == "ship" {
+			return succeeds(a)
+		}
+		if attempt++; fail[attempt] != "" {
+			return fails(fail[attempt])(a)
+		}
+		return succeeds(a)
+	}
+	paused := func(why tasker.PauseReason, failures int) {
+		t.Helper()
+		for range 4 {
+			h.turn(result)
+		}
+		now := h.now(o)
+		if now.State != tasker.OperationPaused || now.Pause.For != why || now.Pause.Failures != failures || len(now.Pause.Causes) != 1 {
+			t.Fatalf("the operation is %s, %+v", now.State, now.Pause)
+		}
+	}
+	paused(tasker.PausedSameCause, 3)
+	five := &tasker.Tolerance{Percent: 5}
+	resumed, err := h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{Tolerate: five, TolerateCause: true})
+	h.Must(err)
+	if len(resumed.Tolerated) != 1 || *resumed.Guards.Tolerate != *five {
+		t.Errorf("resumed with %v and %v", resumed.Guards.Tolerate, resumed.Tolerated)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.audit_events WHERE action = 'operation.resumed' AND actor = 'ann' AND data ->> 'tolerate' = '5%' AND data -> 'tolerated_causes' = to_jsonb($1::text[])`, resumed.Tolerated); n != 1 {
+		t.Errorf("%d audit events", n)
+	}
+	again, err := h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{Tolerate: five, TolerateCause: true})
+	h.Must(err)
+	if again.State != tasker.OperationRunning {
+		t.Errorf("the operation is %s", again.State)
+	}
+	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{Tolerate: &tasker.Tolerance{Items: 7}})
+	h.WantCode(err, tasker.Conflict, "is running: pause it")
+	paused(tasker.PausedSameCause, 2)
+	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{})
+	h.Must(err)
+	for range 8 {
+		h.turn(result)
+	}
+	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 54, tasker.ItemFailedAgain: 6})
+
+	o = h.started(inWaves(1))
+	_, err = h.ops.Pause(t.Context(), o.UUID, "ann")
+	h.Must(err)
+	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{TolerateCause: true})
+	h.WantCode(err, tasker.Conflict, "no failures whose cause")
+	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{Tolerate: &tasker.Tolerance{Percent: 101}})
+	h.WantCode(err, tasker.Invalid, "from 0% to 100%, not 101%")
 }

@@ -189,7 +189,7 @@ type NewOperation struct {
 
 const insertOperation = `
 INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, arguments, selection, planned_by, reason, namespaces, state, waves,
-    rate_per_minute, stop_after, stop_on_new_cause, wave_timeout, expires_at, worker_at_least)
+    rate_per_minute, tolerate, stop_on_new_cause, wave_timeout, expires_at, worker_at_least)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, '{}', 'planned', $9, $10, $11, $12, $13, clock_timestamp() + $14::interval, nullif($15, ''))`
 
 // InsertOperation stores a plan without its items.
@@ -204,7 +204,7 @@ func (tx *Tx) InsertOperation(ctx context.Context, o NewOperation) error {
 		o.Arguments = json.RawMessage("{}")
 	}
 	_, err = tx.Exec(ctx, insertOperation, o.UUID, o.Key, o.Digest, string(o.Act), o.Arguments, selection, o.Actor, o.Reason, o.Waves,
-		o.RatePerMinute, o.Guards.StopAfter, !o.Guards.IgnoreNewCause, o.Guards.WaveTimeout, o.Expires, o.Guards.WorkerAtLeast)
+		o.RatePerMinute, o.Guards.Tolerate.String(), !o.Guards.IgnoreNewCause, o.Guards.WaveTimeout, o.Expires, o.Guards.WorkerAtLeast)
 	if err != nil {
 		return fmt.Errorf("store an operation: %w", err)
 	}
@@ -306,7 +306,7 @@ func RequestKeyOf(ctx context.Context, key string) string { return ownKey(ctx, k
 
 const operationColumns = `
     o.operation_uuid AS uuid, o.act, o.arguments, o.selection, o.planned_by, o.reason, o.namespaces, o.state, o.items, o.capped, o.without_step,
-    o.overlapping, o.plan_digest, o.waves, o.wave, o.rate_per_minute, o.stop_after, o.stop_on_new_cause, extract(epoch FROM o.wave_timeout)::float8 AS wave_timeout,
+    o.overlapping, o.plan_digest, o.waves, o.wave, o.rate_per_minute, coalesce(o.tolerate, (o.stop_after - 1)::text) AS tolerate, o.tolerated_causes, o.stop_on_new_cause, extract(epoch FROM o.wave_timeout)::float8 AS wave_timeout,
     coalesce(o.paused_for, '') AS paused_for, coalesce(o.paused_by, '') AS paused_by, o.paused_at, o.paused_details,
     o.created_at, o.expires_at, coalesce(o.worker_at_least, '') AS worker_at_least, coalesce(o.started_by, '') AS started_by, o.started_at, o.ended_at, o.settled_at`
 
@@ -319,38 +319,39 @@ CROSS JOIN LATERAL (
 
 // An operationRow is an operation as it is stored.
 type operationRow struct {
-	UUID           tasker.ID
-	Act            string
-	Arguments      json.RawMessage
-	Selection      storedSelection
-	PlannedBy      string
-	Reason         string
-	Namespaces     []string
-	State          string
-	Items          int
-	Capped         bool
-	WithoutStep    int
-	Overlapping    []tasker.OperationOverlap
-	PlanDigest     string
-	Waves          []int
-	Wave           int
-	RatePerMinute  int
-	StopAfter      int
-	StopOnNewCause bool
-	WaveTimeout    float64 // in seconds
-	WorkerAtLeast  string
-	PausedFor      string
-	PausedBy       string
-	PausedAt       *time.Time
-	PausedDetails  *pauseDetails
-	CreatedAt      time.Time
-	ExpiresAt      time.Time
-	StartedBy      string
-	StartedAt      *time.Time
-	EndedAt        *time.Time
-	SettledAt      *time.Time
-	ItemStates     []string
-	ItemCounts     []int64
+	UUID            tasker.ID
+	Act             string
+	Arguments       json.RawMessage
+	Selection       storedSelection
+	PlannedBy       string
+	Reason          string
+	Namespaces      []string
+	State           string
+	Items           int
+	Capped          bool
+	WithoutStep     int
+	Overlapping     []tasker.OperationOverlap
+	PlanDigest      string
+	Waves           []int
+	Wave            int
+	RatePerMinute   int
+	Tolerate        string
+	ToleratedCauses []string
+	StopOnNewCause  bool
+	WaveTimeout     float64 // in seconds
+	WorkerAtLeast   string
+	PausedFor       string
+	PausedBy        string
+	PausedAt        *time.Time
+	PausedDetails   *pauseDetails
+	CreatedAt       time.Time
+	ExpiresAt       time.Time
+	StartedBy       string
+	StartedAt       *time.Time
+	EndedAt         *time.Time
+	SettledAt       *time.Time
+	ItemStates      []string
+	ItemCounts      []int64
 }
 
 // pauseDetails are what a guard tells beside its name.
@@ -358,17 +359,19 @@ type pauseDetails struct {
 	Failures int        `json:"failures,omitempty"`
 	Text     string     `json:"text,omitempty"`
 	TaskUUID *tasker.ID `json:"task_uuid,omitempty"`
+	Causes   []string   `json:"causes,omitempty"`
 }
 
 func (r operationRow) operation() tasker.Operation {
+	tolerate, _ := tasker.ParseTolerance(r.Tolerate) // it was checked; what cannot be read tolerates nothing
 	o := tasker.Operation{
 		UUID: r.UUID, Act: tasker.Act(r.Act), Arguments: r.Arguments, Selection: r.Selection.OperationSelection, Selected: r.Selection.IDCount, PlannedBy: r.PlannedBy,
 		Reason: r.Reason, Namespaces: r.Namespaces, State: tasker.OperationState(r.State), Items: r.Items, Capped: r.Capped, WithoutStep: r.WithoutStep,
 		Overlapping: r.Overlapping, PlanDigest: r.PlanDigest, Waves: r.Waves, Wave: r.Wave, RatePerMinute: r.RatePerMinute,
 		Guards: tasker.Guards{
-			StopAfter: r.StopAfter, IgnoreNewCause: !r.StopOnNewCause, WaveTimeout: time.Duration(r.WaveTimeout * float64(time.Second)), WorkerAtLeast: r.WorkerAtLeast,
+			Tolerate: &tolerate, IgnoreNewCause: !r.StopOnNewCause, WaveTimeout: time.Duration(r.WaveTimeout * float64(time.Second)), WorkerAtLeast: r.WorkerAtLeast,
 		},
-		CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt, StartedBy: r.StartedBy, StartedAt: r.StartedAt, EndedAt: r.EndedAt, SettledAt: r.SettledAt,
+		Tolerated: r.ToleratedCauses, CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt, StartedBy: r.StartedBy, StartedAt: r.StartedAt, EndedAt: r.EndedAt, SettledAt: r.SettledAt,
 		Counts: make(map[tasker.ItemState]int64, len(tasker.ItemStates())),
 	}
 	for _, s := range tasker.ItemStates() {
@@ -380,7 +383,7 @@ func (r operationRow) operation() tasker.Operation {
 	if r.PausedFor != "" && r.PausedAt != nil {
 		o.Pause = &tasker.OperationPause{For: tasker.PauseReason(r.PausedFor), By: r.PausedBy, At: *r.PausedAt}
 		if d := r.PausedDetails; d != nil {
-			o.Pause.Failures, o.Pause.FailureText, o.Pause.TaskUUID = d.Failures, d.Text, d.TaskUUID
+			o.Pause.Failures, o.Pause.FailureText, o.Pause.TaskUUID, o.Pause.Causes = d.Failures, d.Text, d.TaskUUID, d.Causes
 		}
 	}
 	return o

@@ -150,31 +150,58 @@ func (tx *Tx) Progress(ctx context.Context, operation tasker.ID, round int, coun
 	return p, nil
 }
 
-// A FailureCount is the items of a round that have failed with one cause after their
-// release and have not succeeded since.
-type FailureCount struct {
-	Cause    string
-	Items    int
-	Text     string // of one of them
-	TaskUUID tasker.ID
+// RoundFailures are the failures of the items that were released together.
+type RoundFailures struct {
+	Causes   []FailureCount // the most frequent first
+	Released int            // items of the round, unless they were skipped; 0 without failures
+	Planned  int            // items to release, counted up to the size of the wave; 0 without failures
 }
 
-const countFailures = `
-SELECT i.failure_cause AS cause, count(*) AS items, (array_agg(coalesce(i.failure_text, '') ORDER BY i.ordinal))[1] AS text,
-    (array_agg(i.task_uuid ORDER BY i.ordinal))[1] AS task_uuid
-FROM tasker.operation_items i
-WHERE i.operation_uuid = $1 AND i.round = $2 AND i.failure_cause IS NOT NULL AND i.state <> 'verified'
-GROUP BY i.failure_cause
-ORDER BY count(*) DESC, i.failure_cause
-LIMIT $3`
+// A FailureCount counts the items of a round that have failed with one cause after their
+// release and have not succeeded since.
+type FailureCount struct {
+	Cause       string
+	Items       int
+	FailedAgain int    // of these, those that have failed for good
+	Text        string // of one of them
+	TaskUUID    tasker.ID
+}
 
-// CountFailures counts the failures of a round by their causes, the most frequent first.
-func (tx *Tx) CountFailures(ctx context.Context, operation tasker.ID, round int) ([]FailureCount, error) {
-	list, err := collect[FailureCount](ctx, tx, countFailures, operation, round, tasker.MaxOperationCauses)
-	if err != nil {
-		return nil, fmt.Errorf("count the failures of an operation: %w", err)
+// The items are counted only if one has failed: a subquery without a failure is not run.
+const countFailures = `
+SELECT f.*, (SELECT count(*) FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.round = $2 AND i.state <> 'skipped') AS released,
+    (SELECT count(*) FROM (
+        SELECT FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.state BETWEEN 'planned' AND 'planned' ORDER BY i.state, i.ordinal LIMIT $4
+    ) p) AS planned
+FROM (
+    SELECT i.failure_cause AS cause, count(*) AS items, count(*) FILTER (WHERE i.state = 'failed_again') AS failed_again,
+        (array_agg(coalesce(i.failure_text, '') ORDER BY i.ordinal))[1] AS text, (array_agg(i.task_uuid ORDER BY i.ordinal))[1] AS task_uuid
+    FROM tasker.operation_items i
+    WHERE i.operation_uuid = $1 AND i.round = $2 AND i.failure_cause IS NOT NULL AND i.state <> 'verified'
+    GROUP BY i.failure_cause
+    ORDER BY count(*) DESC, i.failure_cause
+    LIMIT $3
+) f
+ORDER BY f.items DESC, f.cause`
+
+// CountFailures counts the failures of the current round by their causes.
+func (tx *Tx) CountFailures(ctx context.Context, o *RunningOperation) (f RoundFailures, err error) {
+	type row struct {
+		FailureCount
+		Released, Planned int
 	}
-	return list, nil
+	size := 1
+	if o.Wave < len(o.Waves) {
+		size = o.Waves[o.Wave]
+	}
+	rows, err := collect[row](ctx, tx, countFailures, o.UUID, o.Round, tasker.MaxOperationCauses, size)
+	if err != nil {
+		return f, fmt.Errorf("count the failures of an operation: %w", err)
+	}
+	for _, r := range rows {
+		f.Causes, f.Released, f.Planned = append(f.Causes, r.FailureCount), r.Released, r.Planned
+	}
+	return f, nil
 }
 
 // A PlannedItem is an item that is to be released.
@@ -297,7 +324,7 @@ func (tx *Tx) StartOperation(ctx context.Context, operation tasker.ID, actor str
 
 // PauseOperation pauses a running operation that the caller has locked. [DB.TellPauses] writes the message.
 func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.OperationPause) error {
-	details, err := json.Marshal(pauseDetails{Failures: p.Failures, Text: p.FailureText, TaskUUID: p.TaskUUID})
+	details, err := json.Marshal(pauseDetails{Failures: p.Failures, Text: p.FailureText, TaskUUID: p.TaskUUID, Causes: p.Causes})
 	if err != nil {
 		return fmt.Errorf("pause an operation: %w", err)
 	}
@@ -307,14 +334,16 @@ func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.
 		WHERE operation_uuid = $1 AND state = 'running'`, string(p.For), p.By, details)
 }
 
-// ResumeOperation lets a paused operation go on that the caller has locked: with its wave
-// once more, for what has failed before proves nothing.
-func (tx *Tx) ResumeOperation(ctx context.Context, operation tasker.ID, actor string) error {
-	err := tx.changeOperation(ctx, operationChange{"operation.resumed", operation, actor, nil}, `
+// ResumeOperation resumes a paused operation that the caller has locked, with what the guards of o
+// tolerate. It repeats the wave, for what has failed before proves nothing.
+func (tx *Tx) ResumeOperation(ctx context.Context, o tasker.Operation, actor string) error {
+	operation := o.UUID
+	data := map[string]any{"tolerate": o.Guards.Tolerate.String(), "tolerated_causes": append([]string{}, o.Tolerated...)}
+	err := tx.changeOperation(ctx, operationChange{"operation.resumed", operation, actor, data}, `
 		UPDATE tasker.operations
 		SET state = 'running', paused_for = NULL, paused_by = NULL, paused_details = NULL, paused_at = NULL, round = round + 1,
-			wave_since = clock_timestamp(), next_release_at = greatest(next_release_at, clock_timestamp())
-		WHERE operation_uuid = $1 AND state = 'paused'`)
+			wave_since = clock_timestamp(), next_release_at = greatest(next_release_at, clock_timestamp()), tolerate = $2, tolerated_causes = $3
+		WHERE operation_uuid = $1 AND state = 'paused'`, o.Guards.Tolerate.String(), append([]string{}, o.Tolerated...))
 	if err != nil {
 		return err
 	}

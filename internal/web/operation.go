@@ -55,14 +55,18 @@ func lineOf(o tasker.Operation) operationLine {
 
 // actNames are the acts in the words of the buttons.
 var actNames = map[tasker.Act]string{
-	tasker.ActReset: "Run %s again", tasker.ActResolve: "Skip %s", tasker.ActComplete: "Complete %s with a result", tasker.ActCancel: "Cancel %s",
+	tasker.ActReset: "Retry %s", tasker.ActResolve: "Skip %s", tasker.ActComplete: "Complete %s with a result", tasker.ActCancel: "Cancel %s",
 	tasker.ActCompensate: "Cancel and undo %s", tasker.ActRecreate: "Recreate %s", tasker.ActEnd: "End %s",
 }
 
 // doesOf says what an operation does.
 func doesOf(o tasker.Operation) string {
-	noun := cmp.Or(map[tasker.Act]string{tasker.ActCancel: "task", tasker.ActCompensate: "task", tasker.ActRecreate: "task", tasker.ActEnd: "investigation"}[o.Act], "step")
-	return fmt.Sprintf(cmp.Or(actNames[o.Act], string(o.Act)+" %s"), count(o.Items, noun))
+	return fmt.Sprintf(cmp.Or(actNames[o.Act], string(o.Act)+" %s"), count(o.Items, itemNoun(o.Act)))
+}
+
+// itemNoun names an item of an operation.
+func itemNoun(act tasker.Act) string {
+	return cmp.Or(map[tasker.Act]string{tasker.ActCancel: "task", tasker.ActCompensate: "task", tasker.ActRecreate: "task", tasker.ActEnd: "investigation"}[act], "step")
 }
 
 // An itemPart is how many items are in a state.
@@ -77,7 +81,7 @@ func itemParts(o tasker.Operation) []itemPart {
 	parts := []itemPart{
 		{tasker.ItemVerified, 0, "good", "verified"}, {tasker.ItemRunning, 0, "busy", "running"}, {tasker.ItemReleased, 0, "busy", "released"},
 		{tasker.ItemFailedAgain, 0, "bad", "failed again"}, {tasker.ItemSkipped, 0, "warn", "skipped"}, {tasker.ItemAborted, 0, "idle", "aborted"},
-		{tasker.ItemPlanned, 0, "idle", "to go"},
+		{tasker.ItemPlanned, 0, "idle", "remaining"},
 	}
 	for i := range parts {
 		parts[i].n = o.Counts[parts[i].state]
@@ -155,7 +159,7 @@ type operationPage struct {
 	State1   tasker.ItemState
 	Groups   []itemGroup
 	Pager    pager
-	Verbs    []caseLink // what can be done now
+	Verbs    []operationVerb // what can be done now
 	Hides    bool
 	Expected bool // it is not over: something may still change
 }
@@ -164,6 +168,7 @@ type operationPage struct {
 type waveLine struct {
 	Name, Items string
 	Here, Past  bool
+	Now         string // of the current wave
 }
 
 // An itemGroup is items in one state.
@@ -226,7 +231,7 @@ func (s *server) onOperation(req *request) (*view, error) {
 	if s.offers(req, access.OperateSteps, o.Namespaces...) {
 		for _, v := range operationVerbs {
 			if v.refusal(o) == "" {
-				p.Verbs = append(p.Verbs, caseLink{Name: v.Name, Href: p.Path + "/" + v.Word, Key: v.Key, Does: v.Does})
+				p.Verbs = append(p.Verbs, v)
 			}
 		}
 	}
@@ -249,7 +254,10 @@ func wavesOf(o tasker.Operation) []waveLine {
 		if left -= items; items == 0 && i > 0 {
 			break
 		}
-		l := waveLine{Name: "wave " + strconv.Itoa(i+1), Items: count(items, ""), Here: under && i == o.Wave, Past: i < o.Wave || o.State == tasker.OperationDone}
+		l := waveLine{Name: "wave " + strconv.Itoa(i+1), Items: count(items, ""), Here: under && i == o.Wave, Past: i < o.Wave || o.State == tasker.OperationDone, Now: "under way"}
+		if o.State == tasker.OperationPaused {
+			l.Now = "paused"
+		}
 		if i == len(o.Waves) {
 			l.Name = "rest"
 		}
@@ -260,9 +268,9 @@ func wavesOf(o tasker.Operation) []waveLine {
 
 // pauseTexts say why an operation is paused: by whom, or after how many failures.
 var pauseTexts = map[tasker.PauseReason]string{
-	tasker.PausedByOperator: "by %[2]s", tasker.PausedSameCause: "by itself: %[1]s failed with one cause", tasker.PausedNewCause: "by itself: %[1]s failed with a cause that was not selected",
-	tasker.PausedWaveFailed: "by itself: %[1]s of the wave failed again", tasker.PausedWaveTimeout: "by itself: %[1]s of the wave did not succeed in time",
-	tasker.PausedNoWorker: "by itself: no worker takes the steps; they come back when one lives",
+	tasker.PausedByOperator: "by %[2]s", tasker.PausedSameCause: "automatically: %[1]s failed with the same cause", tasker.PausedNewCause: "automatically: %[1]s failed with a new cause",
+	tasker.PausedWaveFailed: "automatically: %[1]s of the wave failed again", tasker.PausedWaveTimeout: "automatically: %[1]s of the wave did not succeed in time",
+	tasker.PausedNoWorker: "automatically: no worker takes the steps; they continue when one is alive",
 }
 
 func (p *operationPage) addPause() {
@@ -336,7 +344,9 @@ func itemLines(list []tasker.OperationItem) []itemLine {
 type operationVerb struct {
 	Word, Name, Key, Does string
 	Long                  string
+	Done                  string                  // the state after it, in words
 	Final                 bool                    // it cannot be undone
+	InPlace               bool                    // it is done on the page of the operation, and needs no other
 	from                  []tasker.OperationState // in which it makes sense
 }
 
@@ -344,20 +354,20 @@ const wordStart = "start"
 
 var operationVerbs = []operationVerb{
 	{
-		Word: wordStart, Name: "Start…", Key: "r", Does: "start the operation", from: []tasker.OperationState{tasker.OperationPlanned},
-		Long: "Servers release the steps in waves from then on. It pauses by itself when steps fail again.",
+		Word: wordStart, Name: "Start…", Key: "r", Does: "start the operation", Done: "started", from: []tasker.OperationState{tasker.OperationPlanned},
+		Long: "Servers release the steps in waves. The operation pauses automatically when too many fail again.",
 	},
 	{
-		Word: "pause", Name: "Pause", Key: "h", Does: "pause the operation", from: []tasker.OperationState{tasker.OperationRunning},
-		Long: "Nothing more is released until it is resumed. What is released goes on.",
+		Word: "pause", Name: "Pause", Key: "h", Does: "pause the operation", Done: "paused", InPlace: true, from: []tasker.OperationState{tasker.OperationRunning},
+		Long: "Nothing more is released until it is resumed. Released steps continue.",
 	},
 	{
-		Word: "resume", Name: "Resume", Key: "r", Does: "let the operation go on", from: []tasker.OperationState{tasker.OperationPaused},
-		Long: "It goes on with the same wave, and counts failures anew.",
+		Word: wordResume, Name: "Resume", Key: "r", Does: "resume the operation", Done: "resumed", InPlace: true, from: []tasker.OperationState{tasker.OperationPaused},
+		Long: "Continues this wave; failure counts reset.",
 	},
 	{
-		Word: "abort", Name: "Abort…", Does: "end the operation", Final: true, from: []tasker.OperationState{tasker.OperationPlanned, tasker.OperationRunning, tasker.OperationPaused},
-		Long: "What is not released never is. What is released goes on, and is looked at to its end. An operation that was aborted cannot be started again.",
+		Word: "abort", Name: "Abort…", Does: "abort the operation", Done: "aborted", Final: true, from: []tasker.OperationState{tasker.OperationPlanned, tasker.OperationRunning, tasker.OperationPaused},
+		Long: "Nothing more is released. Released steps continue, and their outcome is recorded. An aborted operation cannot be started again.",
 	},
 }
 
@@ -366,7 +376,7 @@ func (v operationVerb) refusal(o tasker.Operation) string {
 	if slices.Contains(v.from, o.State) {
 		return ""
 	}
-	return fmt.Sprintf("The operation is %s: it cannot be changed so.", words(o.State))
+	return fmt.Sprintf("This operation is %s and can't be %s.", words(o.State), v.Done)
 }
 
 // An operationForm is an action on an operation.
@@ -382,6 +392,9 @@ type operationForm struct {
 	Enqueues  []tasker.CaseShare // the steps that would become ready
 	Waves     []waveLine
 	NoDryRun  string // why there is none
+
+	Tolerate      string // as typed, of resume
+	TolerateCause bool
 }
 
 // An itemRefusal is items that a dry run says would be skipped.
@@ -409,13 +422,16 @@ func (s *server) operationForm(req *request, v operationVerb) (*operationForm, e
 	name := strings.TrimSuffix(v.Name, "…")
 	p.form = req.formOf(form{page: "operationaction", title: name + ": " + doesOf(o), nav: navOperations, Button: name, Back: operationPath(id), Danger: v.Final})
 	p.Refused = v.refusal(o)
+	if p.Tolerate, p.TolerateCause = strings.TrimSpace(req.typed("tolerate")), req.PostFormValue("tolerate_cause") != ""; p.Tolerate == "" && o.Guards.Tolerate != nil {
+		p.Tolerate = o.Guards.Tolerate.String()
+	}
 	p.Command = p.command(req)
 	if v.Word != wordStart {
 		return p, nil
 	}
 	p.Button = doesOf(o)
 	if len(o.Waves) > 0 && o.Items > o.Waves[0] {
-		p.Button += ", " + count(o.Waves[0], "") + " first"
+		p.Button = "Start with " + count(o.Waves[0], itemNoun(o.Act))
 	}
 	list, _, err := s.DB.OperationItems(req.Context(), id, postgres.ItemFilter{Limit: shownItems})
 	p.First = itemLines(list)
@@ -459,19 +475,21 @@ func (p *operationForm) do(req *request) (*view, error) {
 		return nil, tasker.Errorf(tasker.Conflict, "the operation is %s now: if you still mean it, send it again", words(p.Operation.State))
 	}
 	ctx, id := req.Context(), p.Operation.UUID
-	var o tasker.Operation
 	var err error
 	switch p.Word {
 	case wordStart:
-		o, err = p.Operations.Start(ctx, id, req.PostFormValue("digest"), p.Actor)
+		_, err = p.Operations.Start(ctx, id, req.PostFormValue("digest"), p.Actor)
 	case "pause":
-		o, err = p.Operations.Pause(ctx, id, p.Actor)
-	case "resume":
-		o, err = p.Operations.Resume(ctx, id, p.Actor)
+		_, err = p.Operations.Pause(ctx, id, p.Actor)
+	case wordResume:
+		var tolerate *tasker.Tolerance
+		if tolerate, err = readTolerance(p.Tolerate); err == nil {
+			_, err = p.Operations.Resume(ctx, id, p.Actor, tasker.ResumeOptions{Tolerate: tolerate, TolerateCause: p.TolerateCause})
+		}
 	default:
-		o, err = p.Operations.Abort(ctx, id, p.Actor)
+		_, err = p.Operations.Abort(ctx, id, p.Actor)
 	}
-	return &view{next: p.Back, note: "The operation is " + words(o.State) + "."}, err
+	return &view{next: p.Back, note: "The operation was " + p.Done + "."}, err
 }
 
 // command returns the same from a terminal.
@@ -481,9 +499,16 @@ func (p *operationForm) command(req *request) command {
 	ctl := []string{"operation", p.Word, id}
 	by := p.byInBody(actor)
 	var body any = apiv1.ChangeOperation{By: by}
-	if p.Word == wordStart {
+	switch p.Word {
+	case wordStart:
 		ctl = append(ctl, "--plan-digest", p.Digest)
 		body = apiv1.StartOperation{PlanDigest: p.Digest, By: by}
+	case wordResume:
+		ctl = append(ctl, "--tolerate", p.Tolerate)
+		if p.TolerateCause {
+			ctl = append(ctl, "--tolerate-cause")
+		}
+		body = apiv1.ResumeOperation{By: by, Tolerate: p.Tolerate, TolerateCause: p.TolerateCause}
 	}
 	return commandOf(req, append(ctl, p.by("--by", actor)...), http.MethodPost, "/v1/operations/"+id+"/"+p.Word, body)
 }

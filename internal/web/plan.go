@@ -27,14 +27,14 @@ type planForm struct {
 	Others []operationLine // operations on the cases that have not ended
 	Key    string          // so that the same form makes one operation, however often it is sent
 
-	Act                    tasker.Act
-	Acts                   []actChoice
-	Result                 string // of complete_manually, as typed
-	Expression             string // or an expression that gives it, as typed
-	Waves, Rate, StopAfter string // as typed
-	FailedOn, FailedSince  string // as typed: only steps that failed so
-	AtLeast                string // as typed: the oldest version of workers that take the steps
-	IgnoreNew, Skip        bool
+	Act                   tasker.Act
+	Acts                  []actChoice
+	Result                string // of complete_manually, as typed
+	Expression            string // or an expression that gives it, as typed
+	Waves, Rate, Tolerate string // as typed
+	FailedOn, FailedSince string // as typed: only steps that failed so
+	AtLeast               string // as typed: the oldest version of workers that take the steps
+	IgnoreNew, Skip       bool
 }
 
 // An actChoice is an act, with what it does.
@@ -117,12 +117,12 @@ func (p *planForm) refuse() {
 
 // read reads what was typed; before that, ?act= says what to begin with.
 func (p *planForm) read(req *request) {
-	p.Key, p.Waves, p.Rate, p.StopAfter = tasker.NewID().String(), wavesText(tasker.DefaultWaves()), "", strconv.Itoa(tasker.DefaultStopAfter)
+	p.Key, p.Waves, p.Rate, p.Tolerate = tasker.NewID().String(), wavesText(tasker.DefaultWaves()), "", tasker.Tolerance{Percent: tasker.DefaultTolerate}.String()
 	q := req.URL.Query()
 	p.FailedOn, p.FailedSince = strings.TrimSpace(q.Get("failed_on")), strings.TrimSpace(q.Get("failed_since"))
 	p.Act = cmp.Or(tasker.Act(q.Get("act")), tasker.ActReset)
 	if req.Method == http.MethodPost {
-		p.Key, p.Waves, p.Rate, p.StopAfter = clip(req.typed("key"), 40), strings.TrimSpace(req.typed("waves")), strings.TrimSpace(req.typed("rate")), strings.TrimSpace(req.typed("stop_after"))
+		p.Key, p.Waves, p.Rate, p.Tolerate = clip(req.typed("key"), 40), strings.TrimSpace(req.typed("waves")), strings.TrimSpace(req.typed("rate")), strings.TrimSpace(req.typed("tolerate"))
 		p.FailedOn, p.FailedSince, p.AtLeast = strings.TrimSpace(req.typed("failed_on")), strings.TrimSpace(req.typed("failed_since")), strings.TrimSpace(req.typed("worker_at_least"))
 		p.IgnoreNew, p.Skip = req.PostFormValue("ignore_new") != "", req.PostFormValue("skip") != ""
 		p.Act, p.Result = cmp.Or(tasker.Act(req.PostFormValue("act")), p.Act), strings.TrimSpace(req.typed("result"))
@@ -222,7 +222,7 @@ func (p *planForm) plans() ([]tasker.OperationPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := requestKey(p.Key, string(p.Act), p.Result, p.Expression, p.Actor, p.Reason, p.Waves, p.Rate, p.StopAfter,
+	key := requestKey(p.Key, string(p.Act), p.Result, p.Expression, p.Actor, p.Reason, p.Waves, p.Rate, p.Tolerate,
 		strconv.FormatBool(p.IgnoreNew), strconv.FormatBool(p.Skip), p.AtLeast, p.FailedOn, p.FailedSince, strings.Join(p.Says, "\n"))
 	var plans []tasker.OperationPlan
 	add := func(of tasker.OperationSelection, key string) {
@@ -250,10 +250,20 @@ func (p *planForm) readNumbers(plan *tasker.OperationPlan) (err error) {
 	if plan.RatePerMinute, err = readRate(p.Rate); err != nil {
 		return err
 	}
-	if plan.Guards.StopAfter, err = strconv.Atoi(p.StopAfter); err != nil || plan.Guards.StopAfter < 1 {
-		return tasker.Errorf(tasker.Invalid, "invalid number of failures %q: must be 1 or more", clip(p.StopAfter, 40))
+	plan.Guards.Tolerate, err = readTolerance(p.Tolerate)
+	return err
+}
+
+// readTolerance reads how many steps of a wave may fail; nil if nothing was typed.
+func readTolerance(text string) (*tasker.Tolerance, error) {
+	if text == "" {
+		return nil, nil //nolint:nilnil // the default, or as it was
 	}
-	return nil
+	t, err := tasker.ParseTolerance(text)
+	if err != nil {
+		return nil, tasker.Errorf(tasker.Invalid, "invalid tolerance: %w", err)
+	}
+	return &t, nil
 }
 
 // narrowed reads which failures count: those on a version of workers, and those since an instant.
@@ -303,11 +313,11 @@ func readRate(text string) (int, error) {
 func rateText(perMinute int) string {
 	switch {
 	case perMinute == 0:
-		return "without a limit"
+		return "no rate limit"
 	case perMinute%60 == 0:
-		return strconv.Itoa(perMinute/60) + "/s"
+		return "at most " + strconv.Itoa(perMinute/60) + "/s"
 	default:
-		return strconv.Itoa(perMinute) + "/m"
+		return "at most " + strconv.Itoa(perMinute) + "/m"
 	}
 }
 
@@ -351,7 +361,10 @@ func (p *planForm) command(req *request) command {
 			body.Act.Result = json.RawMessage(result)
 		}
 	}
-	ctl = append(ctl, "--reason", reason, "--waves", waves, "--stop-after", p.StopAfter)
+	ctl = append(ctl, "--reason", reason, "--waves", waves)
+	if p.Tolerate != "" {
+		ctl = append(ctl, "--tolerate", p.Tolerate)
+	}
 	if p.Subject == "" {
 		body.PlannedBy = actor
 	}
@@ -361,11 +374,10 @@ func (p *planForm) command(req *request) command {
 	if rate, err := readRate(p.Rate); err == nil && rate > 0 {
 		ctl, body.RatePerMinute = append(ctl, "--rate", p.Rate), rate
 	}
-	body.Guards = &apiv1.OperationGuards{IgnoreNewCause: p.IgnoreNew, WorkerAtLeast: p.AtLeast}
+	body.Guards = &apiv1.OperationGuards{Tolerate: p.Tolerate, IgnoreNewCause: p.IgnoreNew, WorkerAtLeast: p.AtLeast}
 	if p.AtLeast != "" {
 		ctl = append(ctl, "--worker-at-least", p.AtLeast)
 	}
-	body.Guards.StopAfter, _ = strconv.Atoi(p.StopAfter) // what cannot be read is left to the default
 	if p.IgnoreNew {
 		ctl = append(ctl, "--ignore-new-causes")
 	}

@@ -88,8 +88,8 @@
         const same = next.querySelector(`#${CSS.escape(box.id)}`);
         if (same) same.setAttribute("checked", "");
       }
-      const note = $(".note", main);
-      if (note && !$(".note", next)) next.prepend(note.cloneNode(true)); // what was done just now stays to be read
+      const note = $("#note", main); // stays to be read, unless something is wrong since
+      if (note && !$("#note", next) && !$(".problem", next)) next.prepend(note.cloneNode(true));
       Idiomorph.morph(main, next.innerHTML, {
         morphStyle: "innerHTML",
         callbacks: { beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS") }, // the reader's
