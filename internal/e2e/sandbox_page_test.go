@@ -63,7 +63,7 @@ func TestADrillIsRepairedOnThePages(t *testing.T) {
 	click(`td.what a`)
 	click(`main dd a[href="/ui/?namespace=drill"]`)
 	others := 70 - first.Entries
-	tab.Sees(fmt.Sprintf("Run all %d again", others))
+	tab.Sees(fmt.Sprintf("Retry all %d", others))
 	click(`main a[data-key=r]`)
 	tab.Sees(fmt.Sprintf("%d open investigations fit the filter now", others))
 	repair("the others as well")

@@ -13,7 +13,9 @@ func TestGuards(t *testing.T) {
 	failed := func(cause string, n int) postgres.FailureCount {
 		return postgres.FailureCount{Cause: cause, Items: n, FailedAgain: n, Text: cause}
 	}
-	retried := func(cause string, n int) postgres.FailureCount { return postgres.FailureCount{Cause: cause, Items: n, Text: cause} }
+	retried := func(cause string, n int) postgres.FailureCount {
+		return postgres.FailureCount{Cause: cause, Items: n, Text: cause}
+	}
 	rest := len(tasker.DefaultWaves())
 	for _, tt := range []struct {
 		name      string

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -308,102 +307,6 @@ func (tx *Tx) BeginWave(ctx context.Context, operation tasker.ID, wave int) erro
 		return fmt.Errorf("begin a wave of an operation: %w", err)
 	}
 	return nil
-}
-
-// StartOperation starts an operation that is planned and that the caller has locked.
-func (tx *Tx) StartOperation(ctx context.Context, operation tasker.ID, actor string) error {
-	err := tx.changeOperation(ctx, operationChange{"operation.started", operation, actor, nil}, `
-		UPDATE tasker.operations
-		SET state = 'running', started_at = clock_timestamp(), started_by = $2, next_release_at = clock_timestamp(), wave_since = clock_timestamp(), round = 1
-		WHERE operation_uuid = $1 AND state = 'planned'`, actor)
-	if err != nil {
-		return err
-	}
-	return tx.tellOfOperation(ctx, operation, tasker.OperationStartedTopic, actor)
-}
-
-// PauseOperation pauses a running operation that the caller has locked. [DB.TellPauses] writes the message.
-func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.OperationPause) error {
-	details, err := json.Marshal(pauseDetails{Failures: p.Failures, Text: p.FailureText, TaskUUID: p.TaskUUID, Causes: p.Causes})
-	if err != nil {
-		return fmt.Errorf("pause an operation: %w", err)
-	}
-	return tx.changeOperation(ctx, operationChange{"operation.paused", operation, p.By, map[string]any{"paused_for": p.For}}, `
-		UPDATE tasker.operations
-		SET state = 'paused', paused_for = $2, paused_by = $3, paused_details = $4, paused_at = clock_timestamp()
-		WHERE operation_uuid = $1 AND state = 'running'`, string(p.For), p.By, details)
-}
-
-// ResumeOperation resumes a paused operation that the caller has locked, with what the guards of o
-// tolerate. It repeats the wave, for what has failed before proves nothing.
-func (tx *Tx) ResumeOperation(ctx context.Context, o tasker.Operation, actor string) error {
-	operation := o.UUID
-	data := map[string]any{"tolerate": o.Guards.Tolerate.String(), "tolerated_causes": append([]string{}, o.Tolerated...)}
-	err := tx.changeOperation(ctx, operationChange{"operation.resumed", operation, actor, data}, `
-		UPDATE tasker.operations
-		SET state = 'running', paused_for = NULL, paused_by = NULL, paused_details = NULL, paused_at = NULL, round = round + 1,
-			wave_since = clock_timestamp(), next_release_at = greatest(next_release_at, clock_timestamp()), tolerate = $2, tolerated_causes = $3
-		WHERE operation_uuid = $1 AND state = 'paused'`, o.Guards.Tolerate.String(), append([]string{}, o.Tolerated...))
-	if err != nil {
-		return err
-	}
-	return tx.tellOfOperation(ctx, operation, tasker.OperationStartedTopic, actor)
-}
-
-// AbortOperation ends an operation that has not ended and that the caller has locked: what
-// is not released never is. It returns how many items that are.
-func (tx *Tx) AbortOperation(ctx context.Context, operation tasker.ID, actor, outcome string) (int, error) {
-	tag, err := tx.Exec(ctx, `
-		UPDATE tasker.operation_items SET state = 'aborted', outcome = $2, ended_at = clock_timestamp()
-		WHERE operation_uuid = $1 AND state = 'planned'`, operation, outcome)
-	if err != nil {
-		return 0, fmt.Errorf("abort the items of an operation: %w", err)
-	}
-	n := int(tag.RowsAffected())
-	err = tx.changeOperation(ctx, operationChange{"operation.aborted", operation, actor, map[string]any{"outcome": outcome, "items": n}}, `
-		UPDATE tasker.operations
-		SET state = 'aborted', ended_at = clock_timestamp(), paused_for = NULL, paused_by = NULL, paused_details = NULL, paused_at = NULL,
-			settled_at = CASE WHEN NOT EXISTS (
-				SELECT FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.state IN ('released', 'running')
-			) THEN clock_timestamp() END
-		WHERE operation_uuid = $1 AND state IN ('planned', 'running', 'paused')`)
-	if err != nil {
-		return 0, err
-	}
-	return n, tx.tellOfOperation(ctx, operation, tasker.OperationDoneTopic, actor)
-}
-
-// An operationChange is a change of an operation, for the audit log.
-type operationChange struct {
-	action    string
-	operation tasker.ID
-	actor     string
-	data      map[string]any
-}
-
-// changeOperation moves an operation, which must be possible, and writes that into the
-// audit log. The first parameter of the statement is the operation.
-func (tx *Tx) changeOperation(ctx context.Context, c operationChange, sql string, args ...any) error {
-	tag, err := tx.Exec(ctx, sql, append([]any{c.operation}, args...)...)
-	if err == nil && tag.RowsAffected() != 1 {
-		err = fmt.Errorf("operation %s is locked and did not move", c.operation)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.action, err)
-	}
-	return tx.AuditOperation(ctx, c.action, c.operation, c.actor, c.data)
-}
-
-// AuditOperation writes into the audit log what was done with an operation.
-func (tx *Tx) AuditOperation(ctx context.Context, action string, operation tasker.ID, actor string, data map[string]any) error {
-	if data == nil {
-		data = map[string]any{}
-	}
-	doc, err := json.Marshal(data)
-	if err != nil {
-		return fmt.Errorf("audit %s: %w", action, err)
-	}
-	return tx.auditData(ctx, actor, action, operation, doc)
 }
 
 // ExpiredPlans returns operations that were planned and not started in time.

@@ -73,7 +73,7 @@ func TestAnActorCannotBeForged(t *testing.T) {
 	aCase := st.casePath("order")
 	st.leads(st.post(aCase+"/own", forged, "seen="+st.caseSeen("order")), aCase)
 	st.leads(st.post(aCase+"/note", forged, "seen="+st.caseSeen("order"), "reason=x"), aCase)
-	op := st.post(aCase+"/run", forged, "reason=again", "waves=1", "stop_after=2", "planned_by=key:mallory").header.Get("Location")
+	op := st.post(aCase+"/run", forged, "reason=again", "waves=1", "tolerate=2%", "planned_by=key:mallory").header.Get("Location")
 	digest := regexp.MustCompile(`name="digest" value="([^"]+)"`).FindStringSubmatch(st.get(op).text)
 	st.leads(st.post(op, forged, "seen=planned", "digest="+digest[1]), strings.TrimSuffix(op, "/start"))
 	st.leads(st.post(strings.TrimSuffix(op, "/start")+"/abort", forged, "seen=running"), strings.TrimSuffix(op, "/start"))

@@ -340,7 +340,7 @@ func TestHostileCasesAreText(t *testing.T) {
 	path := h.casePath("order")
 	h.post(path+"/own", "seen="+h.caseSeen("order"), "actor="+hostile, "owner="+hostile, "reason="+hostile)
 	h.post(path+"/fixed", "seen="+h.caseSeen("order"), "actor="+hostile, "fixed_in="+hostile)
-	op := h.post(path+"/run", "actor="+hostile, "reason="+hostile, "waves=all", "stop_after=1").url
+	op := h.post(path+"/run", "actor="+hostile, "reason="+hostile, "waves=all", "tolerate=0").url
 	if !strings.Contains(op, "/ui/operations/") {
 		t.Fatalf("goes on to %s", op)
 	}

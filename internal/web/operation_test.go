@@ -48,26 +48,26 @@ func TestAnOperationFromACaseToItsEnd(t *testing.T) {
 	h.Template("order", step("charge"))
 	h.fail("order", "charge", "declined", 13)
 	path := h.casePath("order")
-	h.shows(h.get(path), http.StatusOK, "Run 13 again…", path+"/run")
+	h.shows(h.get(path), http.StatusOK, "Retry 13…", path+"/run")
 	h.shows(h.get(path+"/run"), http.StatusOK, "The most urgent 10 of 13", `value="1, 10, 100"`, "tasker-ctl --server "+h.server.URL+" operation plan --case")
-	r := h.post(path+"/run", "actor=ann", "reason=gateway is back", "waves=1, 10", "rate=200/s", "stop_after=2", "key=k")
-	h.shows(r, http.StatusOK, "13 steps are frozen: all that was selected", "wave 1: 1 → wave 2: 10 → rest: 2, rate 200/s", "13 would be released.", "13 × step <strong>charge</strong> would become ready",
-		"Run 13 steps again, 1 first", "nothing has changed")
+	r := h.post(path+"/run", "actor=ann", "reason=gateway is back", "waves=1, 10", "rate=200/s", "tolerate=2%", "key=k")
+	h.shows(r, http.StatusOK, "13 steps are frozen: all that was selected", "wave 1: 1 → wave 2: 10 → rest: 2, at most 200/s", "13 would be released.", "13 <strong>charge</strong> steps would be queued",
+		"Start with 1 step", "nothing has changed")
 	plan := r.url
 	page := strings.TrimSuffix(plan, "/start")
-	if again := h.post(path+"/run", "actor=ann", "reason=gateway is back", "waves=1, 10", "rate=200/s", "stop_after=2", "key=k"); again.url != plan {
+	if again := h.post(path+"/run", "actor=ann", "reason=gateway is back", "waves=1, 10", "rate=200/s", "tolerate=2%", "key=k"); again.url != plan {
 		t.Errorf("the same form again goes on to %s, not to %s", again.url, plan)
 	}
-	h.shows(h.post(path+"/run", "actor=bob", "reason=mine", "waves=all", "stop_after=2", "key=l"), http.StatusConflict, "of ann holds 13 of the selected steps", ">mine</textarea>", `href="`+page+`"`)
-	h.shows(h.get(page), http.StatusOK, "Nothing is done yet", "13 to go = 13", "13 planned", plan)
-	h.shows(h.get("/ui/operations?state=planned"), http.StatusOK, "Run 13 steps again", "gateway is back")
+	h.shows(h.post(path+"/run", "actor=bob", "reason=mine", "waves=all", "tolerate=2%", "key=l"), http.StatusConflict, "of ann holds 13 of the selected steps", ">mine</textarea>", `href="`+page+`"`)
+	h.shows(h.get(page), http.StatusOK, "Nothing is done yet", "13 remaining = 13", "13 planned", plan)
+	h.shows(h.get("/ui/operations?state=planned"), http.StatusOK, "Retry 13 steps", "gateway is back")
 	h.shows(h.get("/ui/operations?state=done"), http.StatusOK, "No operation is done")
-	h.shows(h.get(path), http.StatusOK, `<a href="`+page+`">Run 13 steps again</a>`)
+	h.shows(h.get(path), http.StatusOK, `<a href="`+page+`">Retry 13 steps</a>`)
 
 	digest := regexp.MustCompile(`name="digest" value="([^"]+)"`).FindStringSubmatch(r.text)[1]
 	h.shows(h.post(plan, "actor=ann", "seen=planned", "digest=sha256:other"), http.StatusConflict, "look at it again", `value="`+digest+`"`)
-	h.shows(h.post(plan, "actor=ann", "seen=planned", "digest="+digest), http.StatusOK, "The operation is running.", "wave 1: 1, under way")
-	h.shows(h.get(plan), http.StatusConflict, "The operation is running: it cannot be changed so.")
+	h.shows(h.post(plan, "actor=ann", "seen=planned", "digest="+digest), http.StatusOK, "The operation was started.", "wave 1: 1, under way")
+	h.shows(h.get(plan), http.StatusConflict, "This operation is running and can't be started.")
 	h.operate()
 	h.work(func(tasker.Assignment) error { return nil })
 	h.operate()
@@ -82,7 +82,7 @@ func TestAnOperationFromACaseToItsEnd(t *testing.T) {
 	})
 	h.operate()
 	r = h.get(page)
-	h.shows(r, http.StatusOK, "Paused by itself", "HTTP 404 <b>gone</b>", "2 failed again", "9 verified", "2 to go = 13", page+"/resume", page+"/abort")
+	h.shows(r, http.StatusOK, "Paused automatically", "HTTP 404 <b>gone</b>", "2 failed again", "9 verified", "2 remaining = 13", page+"/resume", page+"/abort")
 	if before, _, found := strings.Cut(r.text, "2 failed again</h2>"); !found || strings.Contains(before, "9 verified</h2>") {
 		t.Error("what failed again does not come first")
 	}
@@ -93,14 +93,17 @@ func TestAnOperationFromACaseToItsEnd(t *testing.T) {
 	h.fail("order", "charge", "declined", 3)
 	h.shows(h.get(page), http.StatusOK, "3 investigations came since the plan", path+"/run")
 	h.shows(h.post(page+"/resume", "actor=ann", "seen=running"), http.StatusConflict, "The operation is paused now")
-	h.shows(h.post(page+"/resume", "actor=ann", "seen=paused"), http.StatusOK, "The operation is running.")
-	h.shows(h.post(page+"/pause", "actor=ann", "seen=running"), http.StatusOK, "The operation is paused.", "Paused by ann")
+	h.shows(h.get(page+"/resume"), http.StatusOK, "Continues this wave; failure counts reset.", `name="tolerate_cause"`)
+	h.shows(h.post(page+"/resume", "actor=ann", "seen=paused", "tolerate=some"), http.StatusBadRequest, "Invalid tolerance")
+	h.shows(h.post(page+"/resume", "actor=ann", "seen=paused", "tolerate=5%", "tolerate_cause=1"), http.StatusOK, "The operation was resumed.",
+		"when more than 5% of a wave fail", "failures of 1 cause")
+	h.shows(h.post(page+"/pause", "actor=ann", "seen=running"), http.StatusOK, "The operation was paused.", "Paused by ann")
 	h.shows(h.post(page+"/abort", "seen=paused"), http.StatusBadRequest, "Give your name")
 	h.shows(h.post(page+"/abort", "actor=ann"), http.StatusBadRequest, "which state of the operation")
 	r = h.post(page+"/abort", "actor=ann", "seen=paused")
-	h.shows(r, http.StatusOK, "The operation is aborted.", "2 aborted")
+	h.shows(r, http.StatusOK, "The operation was aborted.", "2 aborted")
 	h.lacks(r, page+"/abort", page+"/resume")
-	h.shows(h.get(page+"/abort"), http.StatusConflict, "The operation is aborted: it cannot be changed so.")
+	h.shows(h.get(page+"/abort"), http.StatusConflict, "This operation is finished and can't be aborted.")
 }
 
 // Every act can be planned from the page of a case, and does what it says.
@@ -112,7 +115,7 @@ func TestEveryActFromACase(t *testing.T) {
 		says  string
 		state tasker.StepState
 	}{
-		{tasker.ActReset, "", "Run 2 steps again", tasker.StepEnqueued},
+		{tasker.ActReset, "", "Retry 2 steps", tasker.StepEnqueued},
 		{tasker.ActResolve, "", "Skip 2 steps", tasker.StepResolvedManually},
 		{tasker.ActComplete, `result={"paid": true}`, "Complete 2 steps with a result", tasker.StepComplete},
 		{tasker.ActComplete, `result_expression={"was": error.message}`, "Complete 2 steps with a result", tasker.StepComplete},
@@ -127,7 +130,7 @@ func TestEveryActFromACase(t *testing.T) {
 		h.shows(h.get(path), http.StatusOK, path+"/run?act=")
 		form := h.get(path + "/run?act=" + string(tt.act))
 		h.shows(form, http.StatusOK, `value="`+string(tt.act)+`" checked`, "Plan: <bdi>shop/order › charge", "operation plan --case")
-		fields := []string{"actor=ann", "reason=right", "waves=all", "stop_after=2", "act=" + string(tt.act), "k=v"}
+		fields := []string{"actor=ann", "reason=right", "waves=all", "tolerate=2%", "act=" + string(tt.act), "k=v"}
 		if tt.more != "" {
 			h.shows(h.post(path+"/run", append(fields, "result=not JSON")...), http.StatusBadRequest, "Invalid result", "not JSON</textarea>")
 			fields = append(fields, tt.more)
@@ -140,7 +143,7 @@ func TestEveryActFromACase(t *testing.T) {
 			h.shows(both, http.StatusBadRequest, "give a result or an expression, not both", "error.message}</textarea>")
 		}
 		digest := regexp.MustCompile(`name="digest" value="([^"]+)"`).FindStringSubmatch(r.text)[1]
-		h.shows(h.post(r.url, "actor=ann", "seen=planned", "digest="+digest), http.StatusOK, "The operation is running.")
+		h.shows(h.post(r.url, "actor=ann", "seen=planned", "digest="+digest), http.StatusOK, "The operation was started.")
 		h.operate()
 		for _, task := range tasks {
 			steps, err := h.DB.Steps(t.Context(), task)
@@ -180,7 +183,7 @@ func TestAPlanOfASelection(t *testing.T) {
 	}
 	path := "/ui/plan?id=" + ids[0] + "&id=" + ids[1]
 	h.shows(h.get(path), http.StatusOK, "Plan: <bdi>2 selected investigations", "/ui/investigations/"+ids[0], "operation plan "+ids[0])
-	h.shows(h.post(path, "actor=ann", "reason=why", "waves=all", "stop_after=2", "key=a"), http.StatusOK, "Run 2 steps again", "2 steps are frozen")
+	h.shows(h.post(path, "actor=ann", "reason=why", "waves=all", "tolerate=2%", "key=a"), http.StatusOK, "Retry 2 steps", "2 steps are frozen")
 	if list := planned(); len(list) != 1 || list[0].Items != 2 {
 		t.Fatalf("planned %+v", list)
 	}
@@ -191,7 +194,7 @@ func TestAPlanOfASelection(t *testing.T) {
 	}
 	path = "/ui/plan?case=" + refund.String() + "&case="
 	h.shows(h.get(path+order.String()), http.StatusOK, "Plan: <bdi>2 cases", "Each case becomes an operation of its own", h.caseURL(refund))
-	fields := []string{"actor=ann", "reason=why", "waves=all", "stop_after=2", "key=b"}
+	fields := []string{"actor=ann", "reason=why", "waves=all", "tolerate=2%", "key=b"}
 	h.shows(h.post(path+order.String(), fields...), http.StatusConflict, "The case shop/order › charge: ", "1 operation planned before it")
 	path += parcel.String()
 	h.shows(h.post(path, fields...), http.StatusOK, "2 operations are planned. Start each one from here.")
@@ -274,9 +277,9 @@ func TestWhatIsWrongWithAPlan(t *testing.T) {
 	path := h.casePath("order") + "/run"
 	for field, says := range map[string]string{
 		"reason=": "Give a reason", "actor=": "Give your name", "waves=0": `Invalid waves "0"`, "waves=1,x": "Invalid waves", "waves=": "Invalid waves", "waves=100001": "Invalid waves",
-		"rate=5": `Invalid rate "5"`, "rate=0/s": "Invalid rate", "rate=1001/s": "Invalid rate", "stop_after=0": "Invalid number of failures", "stop_after=x": "Invalid number of failures",
+		"rate=5": `Invalid rate "5"`, "rate=0/s": "Invalid rate", "rate=1001/s": "Invalid rate", "tolerate=101%": "guards.tolerate: must be from 0", "tolerate=x": "Invalid tolerance",
 	} {
-		r := h.post(path, "actor=ann", "reason=the <i>bank</i>", "waves=1,2", "rate=7/s", "stop_after=3", "skip=1", field)
+		r := h.post(path, "actor=ann", "reason=the <i>bank</i>", "waves=1,2", "rate=7/s", "tolerate=2", "skip=1", field)
 		h.shows(r, http.StatusBadRequest, says, `role="alert"`, `name="skip" value="1" checked`)
 		if !strings.HasPrefix(field, "reason") {
 			h.shows(r, http.StatusBadRequest, "the <i>bank</i></textarea>")
@@ -285,7 +288,7 @@ func TestWhatIsWrongWithAPlan(t *testing.T) {
 	for _, task := range tasks { // their steps are no longer failed
 		h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "over"))
 	}
-	h.shows(h.post(path, "actor=ann", "reason=kept", "waves=1", "stop_after=3"), http.StatusConflict, "no step of their tasks has failed", ">kept</textarea>")
+	h.shows(h.post(path, "actor=ann", "reason=kept", "waves=1", "tolerate=2"), http.StatusConflict, "no step of their tasks has failed", ">kept</textarea>")
 	for _, p := range []string{"/ui/operations/x", "/ui/operations/" + newID().String(), "/ui/operations/" + newID().String() + "/start", "/ui/cases/" + newID().String() + "/run"} {
 		if r := h.get(p); r.status != http.StatusNotFound {
 			t.Errorf("%s is answered with %d", p, r.status)
@@ -334,7 +337,7 @@ func TestAnOperationByMouse(t *testing.T) {
 	tab.Dark(true)
 	tab.Accessible()
 	tab.Go(h.server.URL + "/ui/operations")
-	tab.Sees("Run 12 steps again")
+	tab.Sees("Retry 12 steps")
 	tab.Fits()
 	tab.Accessible()
 }
@@ -376,7 +379,7 @@ func TestAnOperationAndAHoldByKeys(t *testing.T) {
 		tab.Fits()
 		reach(tab, "main form button")
 		tab.KeysAway("\r")
-		tab.Sees("The operation is running.")
+		tab.Sees("The operation was started.")
 		h.operate()
 		h.work(func(tasker.Assignment) error { return nil })
 		h.operate()

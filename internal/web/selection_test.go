@@ -19,11 +19,11 @@ func TestAPlanOfAFilter(t *testing.T) {
 	h.fail("refund", "pay", "closed", 2)
 	h.FindCases()
 	for path, link := range map[string]string{
-		"/ui/?namespace=shop":                   `href="/ui/plan?all=1&namespace=shop" data-key="r" data-does="plan for all that fit the filter">Run all 5 again…`,
-		"/ui/?template=order":                   `href="/ui/plan?all=1&template=order" data-key="r" data-does="plan for all that fit the filter">Run all 3 again…`,
-		"/ui/?view=entries&text=closed&limit=1": `href="/ui/plan?all=1&text=closed&view=entries" data-key="r" data-does="plan for all that fit the filter">Run all 2 again…`,
+		"/ui/?namespace=shop":                   `href="/ui/plan?all=1&namespace=shop" data-key="r" data-does="plan for all that fit the filter">Retry all 5…`,
+		"/ui/?template=order":                   `href="/ui/plan?all=1&template=order" data-key="r" data-does="plan for all that fit the filter">Retry all 3…`,
+		"/ui/?view=entries&text=closed&limit=1": `href="/ui/plan?all=1&text=closed&view=entries" data-key="r" data-does="plan for all that fit the filter">Retry all 2…`,
 		"/ui/?namespace=shop&reason=max_retries_exceeded&state=error&recovered=false&age=0s": `href="/ui/plan?all=1&namespace=shop&reason=max_retries_exceeded&recovered=false&state=error"`,
-		"/ui/?case=" + h.caseOf("refund").String():                                           `href="/ui/plan?all=1&case=` + h.caseOf("refund").String() + `" data-key="r" data-does="plan for all that fit the filter">Run all 2 again…`,
+		"/ui/?case=" + h.caseOf("refund").String():                                           `href="/ui/plan?all=1&case=` + h.caseOf("refund").String() + `" data-key="r" data-does="plan for all that fit the filter">Retry all 2…`,
 	} {
 		h.shows(h.get(path), http.StatusOK, link)
 	}
@@ -48,9 +48,9 @@ func TestAPlanOfAFilter(t *testing.T) {
 		_, err := h.ops.Abort(t.Context(), planned().UUID, "ann")
 		h.Must(err)
 	}
-	fields := []string{"actor=ann", "reason=the bank is back", "waves=1", "stop_after=2", "key=k"}
+	fields := []string{"actor=ann", "reason=the bank is back", "waves=1", "tolerate=2%", "key=k"}
 	r := h.post(path, fields...)
-	h.shows(r, http.StatusOK, "Run 3 steps again, 1 first", "3 steps are frozen")
+	h.shows(r, http.StatusOK, "Start with 1 step", "3 steps are frozen")
 	o := planned()
 	f := o.Selection.Filter
 	if f.Name != "order" || f.Text != "charge" || f.State != tasker.TaskError || f.Recovered == nil || *f.Recovered || o.Items != 3 {
@@ -99,7 +99,7 @@ func TestAPlanOfWhatFailedOnAVersion(t *testing.T) {
 	h.Exec(`UPDATE tasker.workers SET version = '1.6.0-rc'`)
 	path := "/ui/plan?all=1&failed_on=1.6.0-rc"
 	h.shows(h.get(path), http.StatusOK, `name="failed_on" value="1.6.0-rc"`, "operation plan --failed-on 1.6.0-rc --reset")
-	fields := []string{"actor=ann", "reason=why", "waves=1", "stop_after=2", "key=k"}
+	fields := []string{"actor=ann", "reason=why", "waves=1", "tolerate=2%", "key=k"}
 	h.shows(h.post("/ui/plan?all=1&namespace=shop", append(fields, "failed_on=1.5.0")...), http.StatusConflict, "No open investigation", `name="failed_on" value="1.5.0"`)
 	h.shows(h.post("/ui/plan?all=1&namespace=shop", append(fields, "failed_since=2100-01-01T00:00:00Z")...), http.StatusConflict, "No open investigation")
 	h.shows(h.post("/ui/plan?all=1&namespace=shop", append(fields, "failed_since=soon")...), http.StatusBadRequest, "Invalid time", `name="failed_since" value="soon"`)
@@ -116,7 +116,7 @@ func TestAPlanSaysWhichWorkersTakeItsSteps(t *testing.T) {
 	h.Template("order", step("charge"))
 	h.fail("order", "charge", "declined", 2)
 	path := h.casePath("order") + "/run"
-	fields := []string{"actor=ann", "reason=kept", "waves=1", "stop_after=2", "key=k"}
+	fields := []string{"actor=ann", "reason=kept", "waves=1", "tolerate=2%", "key=k"}
 	h.shows(h.post(path, append(fields, "worker_at_least=new")...), http.StatusBadRequest, "must be a semantic version", `name="worker_at_least" value="new"`, "--worker-at-least new", `"worker_at_least":"new"`)
 	h.shows(h.post(path, append(fields, "worker_at_least=1.6.0", "act=resolve_manually")...), http.StatusBadRequest, "for reset_for_retry only", ">kept</textarea>")
 	r := h.post(path, append(fields, "worker_at_least=1.6.0")...)
@@ -142,7 +142,7 @@ func TestAPlanOfAFilterStaysWhereTheCallerMayOperate(t *testing.T) {
 	h.Template("order", step("charge"))
 	h.fail("order", "charge", "declined", 2)
 	both, other, operator := h.signedIn("both", "viewer@shop", "operator@bank"), h.signedIn("other", "operator@bank"), h.signedIn("one", "operator@shop")
-	operator.sees(operator.get("/ui/?template=order"), "Run all 2 again")
+	operator.sees(operator.get("/ui/?template=order"), "Retry all 2")
 	r := both.get("/ui/?template=order")
 	both.sees(r, "shop/order")
 	both.lacks(r, "/ui/plan?all=1")

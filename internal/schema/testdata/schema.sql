@@ -868,7 +868,7 @@ CREATE TABLE tasker.operations (
     round integer DEFAULT 0 NOT NULL,
     wave_since timestamp with time zone,
     rate_per_minute integer DEFAULT 0 NOT NULL,
-    stop_after integer NOT NULL,
+    stop_after integer DEFAULT 2 NOT NULL,
     stop_on_new_cause boolean NOT NULL,
     wave_timeout interval NOT NULL,
     next_release_at timestamp with time zone,
@@ -883,7 +883,9 @@ CREATE TABLE tasker.operations (
     ended_at timestamp with time zone,
     settled_at timestamp with time zone,
     worker_at_least text,
-    CONSTRAINT operation_act_is_known CHECK ((act = ANY (ARRAY['reset_for_retry'::text, 'resolve_manually'::text, 'complete_manually'::text, 'cancel'::text, 'compensate'::text, 'recreate'::text, 'end_investigation'::text]))),
+    tolerate text,
+    tolerated_causes text[] DEFAULT '{}'::text[] NOT NULL,
+    CONSTRAINT operation_act_is_known CHECK ((act = ANY (ARRAY['reset_for_retry'::text, 'resolve_manually'::text, 'complete_manually'::text, 'answer'::text, 'cancel'::text, 'compensate'::text, 'recreate'::text, 'end_investigation'::text]))),
     CONSTRAINT operation_request_key_is_short CHECK (((length(request_key) >= 1) AND (length(request_key) <= 255))),
     CONSTRAINT operation_settles_after_its_end CHECK (((settled_at IS NULL) OR (ended_at IS NOT NULL))),
     CONSTRAINT operation_state_is_known CHECK ((state = ANY (ARRAY['planned'::text, 'running'::text, 'paused'::text, 'done'::text, 'aborted'::text]))),
@@ -907,9 +909,12 @@ COMMENT ON COLUMN tasker.operations.overlapping IS 'Other operations that had se
 COMMENT ON COLUMN tasker.operations.causes IS 'The causes of the failures that were selected; null when there were too many.';
 COMMENT ON COLUMN tasker.operations.waves IS 'How many items each wave releases; after the last all that are left.';
 COMMENT ON COLUMN tasker.operations.round IS 'Goes up with each wave and each resume: items that are released together.';
+COMMENT ON COLUMN tasker.operations.stop_after IS 'Of operations that the previous version planned: see tolerate.';
 COMMENT ON COLUMN tasker.operations.next_release_at IS 'When the next items may be released, by the rate.';
 COMMENT ON COLUMN tasker.operations.settled_at IS 'When the last item came to its end. Servers look at operations that have ended until then.';
 COMMENT ON COLUMN tasker.operations.worker_at_least IS 'Only workers of this version or a newer one take the steps that it released. Null: any.';
+COMMENT ON COLUMN tasker.operations.tolerate IS 'How many steps of a wave may fail: a number, a percentage, or all_but_one. Null: one less than stop_after.';
+COMMENT ON COLUMN tasker.operations.tolerated_causes IS 'Fingerprints of failures that the guards do not count, named by the operators who resumed the operation.';
 
 CREATE TABLE tasker.operator_requests (
     request_key text NOT NULL,

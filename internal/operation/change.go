@@ -1,0 +1,130 @@
+package operation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/payload"
+	"tasker.example/tasker/internal/postgres"
+)
+
+// Start starts an operation whose plan the operator has seen, as its digest shows. Starting
+// again changes nothing. The error is a Conflict when the plan is another one, has expired
+// or was aborted.
+func (s *Service) Start(ctx context.Context, id tasker.ID, planDigest, actor string) (tasker.Operation, error) {
+	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
+		switch {
+		case planDigest != o.PlanDigest:
+			return tasker.Errorf(tasker.Conflict, "operation %s has another plan than the one with digest %q: look at it again", id, planDigest)
+		case o.State == tasker.OperationAborted:
+			return ended(o)
+		case o.State != tasker.OperationPlanned:
+			return nil // it was started before
+		case !o.Now.Before(o.ExpiresAt):
+			return tasker.Errorf(tasker.Conflict, "the plan of operation %s expired at %s: plan it anew", id, o.ExpiresAt.Format(time.RFC3339))
+		}
+		if o.Act == tasker.ActReset { // the other acts enqueue nothing that is waited for
+			if err := tx.RefuseHeldItems(ctx, id); err != nil {
+				return err
+			}
+		}
+		return tx.StartOperation(ctx, id, actor)
+	})
+}
+
+// Pause stops the release of items; those that are released go on. Pausing again changes
+// nothing.
+func (s *Service) Pause(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
+	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
+		switch o.State {
+		case tasker.OperationPaused:
+			return nil
+		case tasker.OperationRunning:
+			return tx.PauseOperation(ctx, id, tasker.OperationPause{For: tasker.PausedByOperator, By: actor})
+		case tasker.OperationPlanned:
+			return tasker.Errorf(tasker.Conflict, "operation %s is planned: it does nothing until it is started", id)
+		default:
+			return ended(o)
+		}
+	})
+}
+
+// Resume resumes a paused operation with other guards, if any are given. Resuming again changes
+// nothing. The error is a Conflict if the operation runs with other guards, or if it is not paused
+// for failures whose cause can be tolerated.
+func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string, with tasker.ResumeOptions) (tasker.Operation, error) {
+	if t := with.Tolerate; t != nil && !tolerable(t) {
+		fault := tasker.Fault{Path: "tolerate", Message: fmt.Sprintf(outOfRange, tasker.MaxOperationItems, t)}
+		return tasker.Operation{}, tasker.Errorf(tasker.Invalid, "the operation cannot be resumed: %s", fault).WithDetails([]tasker.Fault{fault})
+	}
+	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
+		switch o.State {
+		case tasker.OperationRunning:
+			if with.Tolerate != nil && *with.Tolerate != *o.Guards.Tolerate || with.TolerateCause && len(o.Tolerated) == 0 {
+				return tasker.Errorf(tasker.Conflict, "operation %s is running: pause it to change its guards", id)
+			}
+			return nil
+		case tasker.OperationPaused:
+			if with.TolerateCause && len(o.Pause.Causes) == 0 {
+				return tasker.Errorf(tasker.Conflict, "operation %s is paused for %s: there are no failures whose cause could be tolerated; resume it without that", id, o.Pause.For)
+			}
+			if with.TolerateCause {
+				o.Tolerated = slices.Compact(slices.Sorted(slices.Values(append(o.Tolerated, o.Pause.Causes...))))
+			}
+			o.Guards.Tolerate = cmp.Or(with.Tolerate, o.Guards.Tolerate)
+			return tx.ResumeOperation(ctx, o.Operation, actor)
+		case tasker.OperationPlanned:
+			return tasker.Errorf(tasker.Conflict, "operation %s is planned: start it", id)
+		default:
+			return ended(o)
+		}
+	})
+}
+
+// Abort ends an operation: what is not released never is, what is released goes on and is
+// looked at. Aborting again changes nothing; an operation that is done is a Conflict.
+func (s *Service) Abort(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
+	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
+		switch o.State {
+		case tasker.OperationAborted:
+			return nil
+		case tasker.OperationDone:
+			return ended(o)
+		default:
+			_, err := tx.AbortOperation(ctx, id, actor, "aborted")
+			return err
+		}
+	})
+}
+
+func ended(o *postgres.RunningOperation) error {
+	return tasker.Errorf(tasker.Conflict, "operation %s is %s already", o.UUID, o.State).WithDetails(map[string]any{"state": o.State})
+}
+
+// change does something with an operation that is locked, and returns it as it is then.
+func (s *Service) change(ctx context.Context, id tasker.ID, actor string, do func(*postgres.Tx, *postgres.RunningOperation) error) (after tasker.Operation, err error) {
+	if payload.IsBlank(actor) || payload.TextFault(actor, maxPerson) != "" {
+		return after, tasker.Errorf(tasker.Invalid, "actor must be text of 1 to %d characters", maxPerson)
+	}
+	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
+		o, err := tx.LockOperation(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := do(tx, o); err != nil {
+			return err
+		}
+		after, err = tx.Operation(ctx, id)
+		return err
+	})
+	if err == nil {
+		loop.Wake(s.release)
+		loop.Wake(s.look)
+	}
+	return after, err
+}

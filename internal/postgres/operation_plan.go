@@ -1,0 +1,297 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tasker.example/tasker"
+)
+
+// selectable are the open investigations with the columns of the investigation queue, for
+// joins: the view has an order of its own.
+const selectable = `
+    SELECT d.dlq_entry_uuid, d.task_uuid, d.step_uuid, d.dlq_reason, d.dlq_timestamp, d.namespace AS namespace_name, d.task_name, t.state AS current_state,
+        d.recovered_at, d.step_name, d.error_pattern, d.case_key, d.metadata ->> 'assignee' AS assignee, d.priority_at,
+        m.error_message
+    FROM tasker.tasks_dlq d
+    JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
+    LEFT JOIN tasker.case_members m ON m.dlq_entry_uuid = d.dlq_entry_uuid
+    WHERE d.resolution_status = 'pending'`
+
+// ofIDs restricts selectable to those of some ids, of investigations or tasks.
+const ofIDs = `
+    SELECT d.dlq_entry_uuid
+    FROM unnest($%[1]d::uuid[]) AS u (id)
+    JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = u.id AND d.resolution_status = 'pending'
+    UNION
+    SELECT d.dlq_entry_uuid
+    FROM unnest($%[1]d::uuid[]) AS u (id)
+    JOIN tasker.tasks_dlq d ON d.task_uuid = u.id AND d.resolution_status = 'pending'`
+
+// A selected is the query of the investigations that are selected, the most urgent
+// first, up to a limit; and the condition on the failed step s of each.
+type selected struct {
+	entries, step string
+	args          []any
+}
+
+func selectedEntries(ctx context.Context, s tasker.OperationSelection, attributes []comparison, limit int, args []any) selected {
+	from := "(" + selectable + ") q"
+	if s.IDs != nil {
+		args = append(args, s.IDs)
+		from = "(" + fmt.Sprintf(ofIDs, len(args)) + ") c (id) CROSS JOIN LATERAL (" + selectable + " AND d.dlq_entry_uuid = c.id) q"
+	}
+	where, args := investigationConditions(ctx, s.Filter, attributes, args)
+	step := "s.state = 'error' AND s.next_retry_at IS NULL"
+	if s.WorkerVersion != "" {
+		args = append(args, s.WorkerVersion)
+		step += fmt.Sprintf(" AND EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = s.worker_uuid AND w.version = $%d)", len(args))
+	}
+	if s.FailedSince != nil {
+		args = append(args, s.FailedSince)
+		step += fmt.Sprintf(" AND s.last_failure_at >= $%d", len(args))
+	}
+	if s.WorkerVersion != "" || s.FailedSince != nil {
+		where += " AND EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.task_uuid = q.task_uuid AND " + step + ")"
+	}
+	args = append(args, limit)
+	return selected{step: step, args: args, entries: fmt.Sprintf(`
+    SELECT q.dlq_entry_uuid, q.task_uuid, q.step_uuid, q.namespace_name, q.current_state
+    FROM %s
+    WHERE %s
+    ORDER BY (q.recovered_at IS NOT NULL), q.priority_at, q.dlq_entry_uuid
+    LIMIT $%d`, from, where, len(args))}
+}
+
+// freeze makes the items of a plan. An item is the step that has failed: that of the
+// investigation, or else the one that failed last; if it is an item of a map step, the other
+// items of that which have failed come with it. What another operation holds is left
+// out and told. Of items of map steps no more are looked at than twice the most and those that are
+// left out. Only the numbers of the items are told, because there may be many.
+//
+// $1 the operation, $2 whether its act is on whole tasks, $3 the most items; then those
+// of selectedEntries.
+const freeze = `
+WITH entry AS MATERIALIZED (%[1]s),
+item AS MATERIALIZED (
+    SELECT e.dlq_entry_uuid, e.task_uuid, e.namespace_name, CASE WHEN $2 THEN '00000000-0000-0000-0000-000000000000' ELSE g.step_uuid END AS step_uuid,
+        CASE WHEN $2 THEN e.current_state ELSE g.state END AS state, CASE WHEN $2 THEN 0 ELSE g.fence END AS fence, o.operation_uuid AS held_by
+    FROM entry e
+    LEFT JOIN LATERAL (
+        SELECT s.step_uuid, s.state, s.fence, s.map_step_uuid
+        FROM tasker.workflow_steps s
+        WHERE s.task_uuid = e.task_uuid AND %[2]s AND NOT $2
+        ORDER BY s.step_uuid = e.step_uuid DESC NULLS LAST, s.state_since DESC, s.step_uuid
+        LIMIT 1
+    ) f ON true
+    LEFT JOIN LATERAL (
+        SELECT f.step_uuid, f.state, f.fence
+        UNION ALL (
+            SELECT s.step_uuid, s.state, s.fence
+            FROM tasker.workflow_steps s
+            WHERE s.task_uuid = e.task_uuid AND s.map_step_uuid = f.map_step_uuid AND s.step_uuid <> f.step_uuid AND %[2]s
+            ORDER BY s.task_uuid, s.map_step_uuid, s.item_ordinal
+            LIMIT $3
+        )
+    ) g ON true
+    LEFT JOIN LATERAL (
+        SELECT i.operation_uuid
+        FROM tasker.operation_items i
+        WHERE i.task_uuid = e.task_uuid AND i.state IN ('planned', 'released', 'running')
+          AND ($2 OR i.step_uuid = g.step_uuid OR i.step_uuid = '00000000-0000-0000-0000-000000000000')
+        ORDER BY i.step_uuid
+        LIMIT 1
+    ) o ON true
+    LIMIT 2 * $3::bigint + (SELECT count(*) FROM entry)
+),
+added AS (
+    INSERT INTO tasker.operation_items (operation_uuid, ordinal, task_uuid, step_uuid, entry_uuid, namespace, expected_state, expected_fence)
+    SELECT $1, row_number() OVER (ORDER BY c.task_uuid, c.step_uuid), c.task_uuid, c.step_uuid, c.dlq_entry_uuid, c.namespace_name, c.state, c.fence
+    FROM (SELECT * FROM item WHERE step_uuid IS NOT NULL AND held_by IS NULL LIMIT $3) c
+    ORDER BY c.task_uuid, c.step_uuid
+    RETURNING ordinal, namespace, task_uuid, step_uuid, expected_fence
+)
+SELECT (SELECT count(*) FROM entry) AS selected,
+    (SELECT count(*) FROM item WHERE step_uuid IS NULL) AS without_step,
+    (SELECT count(*) FROM added) AS items,
+    (SELECT count(*) FROM item WHERE step_uuid IS NOT NULL AND held_by IS NULL) > (SELECT count(*) FROM added) AS more,
+    coalesce((SELECT array_agg(DISTINCT namespace ORDER BY namespace) FROM added), '{}') AS namespaces,
+    (SELECT encode(sha256(convert_to(coalesce(string_agg(concat_ws(' ', task_uuid, step_uuid, expected_fence), ',' ORDER BY ordinal), ''), 'UTF8')), 'hex') FROM added) AS digest,
+    coalesce((SELECT array_agg(held_by ORDER BY held_by) FROM (SELECT held_by FROM item WHERE held_by IS NOT NULL GROUP BY held_by) h), '{}') AS operations,
+    coalesce((SELECT array_agg(held ORDER BY held_by) FROM (SELECT held_by, count(*) AS held FROM item WHERE held_by IS NOT NULL GROUP BY held_by) h), '{}') AS held`
+
+// A Frozen is the items of a plan in numbers.
+type Frozen struct {
+	Selected    int // up to one more than the limit
+	WithoutStep int
+	Items       int
+	More        bool // that are not among them
+	Namespaces  []string
+	Digest      string // of the items
+	Operations  []tasker.ID
+	Held        []int64 // how many each of these operations holds
+}
+
+// LockPlans has plans wait for each other until the transaction ends: of two that select
+// the same steps the second sees the items of the first.
+func (tx *Tx) LockPlans(ctx context.Context) error {
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.operations', 0))`); err != nil {
+		return fmt.Errorf("wait for other plans: %w", err)
+	}
+	return nil
+}
+
+// Freeze makes the items of an operation. The caller holds the lock of the plans.
+func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, onTasks bool, s tasker.OperationSelection, limit int) (Frozen, error) {
+	attributes, err := compare(ctx, tx, s.Filter.Namespace, s.Filter.Attributes)
+	if err != nil {
+		return Frozen{}, err
+	}
+	chosen := selectedEntries(ctx, s, attributes, limit+1, []any{operation, onTasks, limit})
+	rows, err := collect[Frozen](ctx, tx, fmt.Sprintf(freeze, chosen.entries, chosen.step), chosen.args...)
+	if err != nil {
+		return Frozen{}, fmt.Errorf("freeze the selection of an operation: %w", err)
+	}
+	return rows[0], nil
+}
+
+// CountArrivals counts the investigations that a selection selects and that were opened
+// after an instant, up to a limit.
+func (db *DB) CountArrivals(ctx context.Context, s tasker.OperationSelection, after time.Time, limit int) (int, error) {
+	attributes, err := compare(ctx, db.pool, s.Filter.Namespace, s.Filter.Attributes)
+	if err != nil {
+		return 0, err
+	}
+	where, args := investigationConditions(ctx, s.Filter, attributes, []any{after, limit})
+	n, err := column[int](ctx, db.pool, `
+		SELECT count(*) FROM (SELECT FROM (`+selectable+`) q WHERE q.dlq_timestamp > $1 AND `+where+` LIMIT $2) x`, args...)
+	if err != nil {
+		return 0, fmt.Errorf("count what came after the plan: %w", err)
+	}
+	return n[0], nil
+}
+
+// A NewOperation is a plan with its items, ready to be stored.
+type NewOperation struct {
+	tasker.OperationPlan
+	UUID      tasker.ID
+	Key       string // of the request
+	Digest    []byte // of the request
+	Arguments json.RawMessage
+	Expires   time.Duration
+}
+
+const insertOperation = `
+INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, arguments, selection, planned_by, reason, namespaces, state, waves,
+    rate_per_minute, tolerate, stop_on_new_cause, wave_timeout, expires_at, worker_at_least)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, '{}', 'planned', $9, $10, $11, $12, $13, clock_timestamp() + $14::interval, nullif($15, ''))`
+
+// InsertOperation stores a plan without its items.
+func (tx *Tx) InsertOperation(ctx context.Context, o NewOperation) error {
+	kept := storedSelection{OperationSelection: o.Selection, IDCount: len(o.Selection.IDs)}
+	kept.IDs = nil // the items have them
+	selection, err := json.Marshal(kept)
+	if err != nil {
+		return fmt.Errorf("store an operation: %w", err)
+	}
+	if len(o.Arguments) == 0 {
+		o.Arguments = json.RawMessage("{}")
+	}
+	_, err = tx.Exec(ctx, insertOperation, o.UUID, o.Key, o.Digest, string(o.Act), o.Arguments, selection, o.Actor, o.Reason, o.Waves,
+		o.RatePerMinute, o.Guards.Tolerate.String(), !o.Guards.IgnoreNewCause, o.Guards.WaveTimeout, o.Expires, o.Guards.WorkerAtLeast)
+	if err != nil {
+		return fmt.Errorf("store an operation: %w", err)
+	}
+	return nil
+}
+
+// storedSelection is a selection as it is stored: of ids the number only.
+type storedSelection struct {
+	tasker.OperationSelection
+	IDCount int
+}
+
+// PlannedItems is what an operation gets to know when its items are there.
+type PlannedItems struct {
+	Frozen
+	Capped      bool
+	Overlapping []tasker.OperationOverlap
+	Causes      []string // nil: there are too many
+	PlanDigest  string
+}
+
+// SetItems notes the items of an operation that was just stored.
+func (tx *Tx) SetItems(ctx context.Context, operation tasker.ID, p PlannedItems) error {
+	overlapping, err := json.Marshal(append([]tasker.OperationOverlap{}, p.Overlapping...))
+	if err != nil {
+		return fmt.Errorf("note the items of an operation: %w", err)
+	}
+	_, err = tx.Exec(ctx, `
+		UPDATE tasker.operations
+		SET namespaces = $2, items = $3, capped = $4, without_step = $5, overlapping = $6, causes = $7, plan_digest = $8
+		WHERE operation_uuid = $1`,
+		operation, p.Namespaces, p.Items, p.Capped, p.WithoutStep, overlapping, p.Causes, p.PlanDigest)
+	if err != nil {
+		return fmt.Errorf("note the items of an operation: %w", err)
+	}
+	return nil
+}
+
+// Planners returns who planned operations, by their ids.
+func (tx *Tx) Planners(ctx context.Context, operations []tasker.ID) (map[tasker.ID]string, error) {
+	type row struct {
+		OperationUUID tasker.ID
+		PlannedBy     string
+	}
+	rows, err := collect[row](ctx, tx, `SELECT operation_uuid, planned_by FROM tasker.operations WHERE operation_uuid = ANY ($1)`, operations)
+	if err != nil {
+		return nil, fmt.Errorf("read who planned operations: %w", err)
+	}
+	out := make(map[tasker.ID]string, len(rows))
+	for _, r := range rows {
+		out[r.OperationUUID] = r.PlannedBy
+	}
+	return out, nil
+}
+
+const countOpenOperations = `
+SELECT CASE WHEN cardinality(o.namespaces) = 1 THEN o.namespaces[1] ELSE '' END AS namespace, count(*) AS operations
+FROM (SELECT namespaces FROM tasker.operations WHERE settled_at IS NULL LIMIT $1) o
+GROUP BY 1`
+
+// CountOpenOperations counts the operations that have not come to their end, up to a limit: by the
+// namespace of their items, those with items in several under the empty one.
+func (tx *Tx) CountOpenOperations(ctx context.Context, limit int) (map[string]int, error) {
+	type row struct {
+		Namespace  string
+		Operations int
+	}
+	list, err := collect[row](ctx, tx, countOpenOperations, limit)
+	if err != nil {
+		return nil, fmt.Errorf("count open operations: %w", err)
+	}
+	open := make(map[string]int, len(list))
+	for _, r := range list {
+		open[r.Namespace] = r.Operations
+	}
+	return open, nil
+}
+
+// OperationByKey returns the operation that was made by a request, with the digest of that;
+// nil when there is none.
+func (tx *Tx) OperationByKey(ctx context.Context, key string) (id *tasker.ID, digest []byte, err error) {
+	type row struct {
+		OperationUUID tasker.ID
+		Digest        []byte
+	}
+	found, err := one[row](ctx, tx, `SELECT operation_uuid, digest FROM tasker.operations WHERE request_key = $1`, key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("look for the key of a request: %w", err)
+	}
+	if found == nil {
+		return nil, nil, nil
+	}
+	return &found.OperationUUID, found.Digest, nil
+}
