@@ -330,6 +330,7 @@ func TestTasksOpenedByHandArePartOfNoIncident(t *testing.T) {
 func TestOnlyAPauseThatLastsIsTold(t *testing.T) {
 	v := newVoice(t)
 	op := tasker.NewID()
+	resumed := tasker.Operation{UUID: op, Guards: tasker.Guards{Tolerate: &tasker.Tolerance{}}}
 	v.Exec(`
 		INSERT INTO tasker.operations (
 			operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, waves, stop_after, stop_on_new_cause, wave_timeout,
@@ -341,7 +342,7 @@ func TestOnlyAPauseThatLastsIsTold(t *testing.T) {
 		}))
 	}
 	resume := func() {
-		v.Must(v.DB.InTx(v.Context(), func(tx *postgres.Tx) error { return tx.ResumeOperation(v.Context(), op, "ann") }))
+		v.Must(v.DB.InTx(v.Context(), func(tx *postgres.Tx) error { return tx.ResumeOperation(v.Context(), resumed, "ann") }))
 	}
 	later := func(d time.Duration) { v.Exec(`UPDATE tasker.operations SET paused_at = paused_at - $1::interval`, d) }
 	for range 8 {
