@@ -209,7 +209,7 @@ func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 	case i.Step == tasker.StepComplete:
 		return to(tasker.ItemSkipped, outcomeTakenOver)
 	case i.Step == tasker.StepError && !i.WillRetry && !i.AwaitsWorker:
-		moved.Cause, moved.Text = causeOf(i.ItemFailure), i.ErrorShown
+		moved.Cause, moved.Text = causeOf(i.ItemFailure), fingerprint.Headline(i.ErrorShown, maxShown)
 		return to(tasker.ItemFailedAgain, outcomeFailed)
 	case i.Step == tasker.StepInProgress && i.State == tasker.ItemReleased:
 		return to(tasker.ItemRunning, "")
