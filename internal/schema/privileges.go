@@ -109,7 +109,7 @@ var hiddenFromReader = []string{
 	"tasks_dlq_history.notes", "v_dlq_investigation_queue.error_message", "workflow_step_transitions.reason",
 	"human_step_history.assignee", "human_step_history.reason", "human_steps.assignee",
 	"schedule_firings.reason", "schedule_history.reason", "schedules.paused_reason",
-	"debounced_tasks.debounce_key", "unique_tasks.unique_key", "operations.reason", "operations.request_key", "operations.causes", "operation_items.failure_text", "operation_items.failure_cause",
+	"debounced_tasks.debounce_key", "unique_tasks.unique_key", "operations.reason", "operations.request_key", "operations.causes", "operations.tolerated_causes", "operation_items.failure_text", "operation_items.failure_cause",
 	"breaker_counts.cause", "breaker_counts.cause_key", "holds.reason", "holds.cause", "holds.cause_key", "hold_history.reason", "hold_releases.failure",
 	"limit_keys.key", "task_limits.key",
 }
