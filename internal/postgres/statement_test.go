@@ -26,7 +26,7 @@ import (
 // names of their variables.
 var composed = map[string]string{
 	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "expiredSteps": expiredSteps, "removeOutdated": removeOutdated, "keepWaiting": keepWaiting, "noteBusy": noteBusy, "relieveQueues": relieveQueues, "forgetQueues": forgetQueues, "selectQueues": selectQueues, "holdPages": holdPages, "putHeldAside": putHeldAside, "letGo": letGo, "cancelSteps": cancelSteps, "dropHeld": dropHeld, "forgetLetGo": forgetLetGo, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
-	"selectLimits": selectLimits, "oneLimit": oneLimit, "selectLimitKeys": selectLimitKeys, "selectLimitHolders": selectLimitHolders, "limitedSteps": limitedSteps, "backFromLimits": backFromLimits,
+	"selectHoldOfItems": selectHoldOfItems, "selectLimits": selectLimits, "oneLimit": oneLimit, "selectLimitKeys": selectLimitKeys, "selectLimitHolders": selectLimitHolders, "limitedSteps": limitedSteps, "backFromLimits": backFromLimits,
 	"insertTaskLimits": insertTaskLimits, "setAsideLimited": setAsideLimited, "stepsOfFullKeys": stepsOfFullKeys,
 	"laySteps": laySteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
 	"selectAllHeads": selectAllHeads, "heldSteps": heldSteps, "selectRecreateTargets": selectRecreateTargets, "decidingSteps": decidingSteps,

@@ -139,7 +139,7 @@ func TestWhatIsWrongWithAChangeOfACase(t *testing.T) {
 		{"snooze", []string{seen, "actor=ann", "for=1h", "above=many", "reason=kept"}, 400, []string{"Invalid number of investigations", `value="many"`, ">kept</textarea>"}},
 		{"snooze", []string{seen, "actor=ann", "for=1000h"}, 400, []string{"rests for"}},
 		{"note", []string{seen, "actor=ann"}, 400, []string{"Write the note"}},
-		{"note", []string{seen, "actor=ann", "reason=" + strings.Repeat("x", 10_001)}, 400, []string{"at most 10000"}},
+		{"note", []string{seen, "actor=ann", "reason=" + strings.Repeat("x", 10_001)}, 400, []string{"10000 is the limit"}},
 		{"fixed", []string{seen, "actor=ann"}, 400, []string{"Give the version"}},
 		{"merge", []string{seen, "actor=ann", "into=<b>", "reason=kept"}, 400, []string{"Invalid case", `value="<b>"`, ">kept</textarea>"}},
 		{"merge", []string{seen, "actor=ann", "into=" + newID().String(), "reason=kept"}, 400, []string{"There is no case", ">kept</textarea>"}},

@@ -249,7 +249,7 @@ func TestWhatWasOpenedAMomentAgoIsSaid(t *testing.T) {
 		t.Errorf("says\n%s", text)
 	}
 	h.Exec(`UPDATE tasker.case_members SET fingerprint = NULL, fingerprint_version = 0`)
-	if text := get("/ui/"); !strings.Contains(text, "5 investigations were opened a moment ago") || strings.Contains(text, "Nothing needs you") {
+	if text := get("/ui/"); !strings.Contains(text, "5 new investigations are being grouped into cases") || strings.Contains(text, "Nothing needs you") {
 		t.Errorf("says\n%s", text)
 	}
 }

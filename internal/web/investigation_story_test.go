@@ -123,6 +123,13 @@ func TestEveryCauseHasAStory(t *testing.T) {
 			},
 			"Task shop/order, or a step of it, was not done when it was due, and its template has that investigated. Then its state was steps in process: step charge waited for a worker.",
 		},
+		{tasker.StalenessTimeout, tasker.DeferredWork}: {
+			func(ev *evidence, s *snapshotStep) {
+				stale(tasker.TaskStepsInProcess)(ev, s)
+				s.State = tasker.StepEnqueued
+			},
+			"Work of the server on task shop/order failed again and again. Then its state was steps in process: step charge waited for a worker.",
+		},
 		{tasker.StalenessTimeout, tasker.UnrecoveredError}: {
 			stale(tasker.TaskError), "Task shop/order stood in error for 1 h 35 min, no step of it had failed for good, and nobody had looked into it.",
 		},
