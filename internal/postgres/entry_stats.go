@@ -43,8 +43,8 @@ func (db *DB) EntryStats(ctx context.Context) (list []tasker.EntryStats, err err
 	return list, nil
 }
 
-// The newest are counted, up to a limit ($2): a month of a bad year is no reason to read
-// for seconds. Each of the two reads an index from its end.
+// The newest are counted, up to a limit ($2), so that a long window has a bounded cost. Each of the
+// two reads an index from its end, without its table.
 const (
 	newestOpened = `
         SELECT d.dlq_timestamp
@@ -52,11 +52,10 @@ const (
         WHERE d.dlq_timestamp >= $1
         ORDER BY d.dlq_timestamp DESC LIMIT $2`
 	newestEnded = `
-        SELECT d.dlq_entry_uuid, d.dlq_timestamp, d.resolved_at, d.resolution_status
-        FROM tasker.tasks_dlq d
-        WHERE d.resolution_status <> 'pending' AND d.resolved_at >= $1
-        ORDER BY d.resolved_at DESC LIMIT $2`
-	countPending = `SELECT count(*) FROM tasker.tasks_dlq d WHERE d.resolution_status = 'pending'`
+        FROM tasker.case_members x
+        WHERE x.ended_at >= $1
+        ORDER BY x.ended_at DESC LIMIT $2`
+	countPending = `SELECT count(*) FROM tasker.case_members m WHERE m.ended_at IS NULL`
 )
 
 // The same of some namespaces ($4): the newest of each, and of those the newest.
@@ -71,27 +70,26 @@ const (
         ) q
         ORDER BY q.dlq_timestamp DESC LIMIT $2`
 	newestEndedOf = `
-        SELECT q.dlq_entry_uuid, q.dlq_timestamp, q.resolved_at, q.resolution_status
         FROM unnest($4::text[]) AS n (namespace)
         CROSS JOIN LATERAL (
-            SELECT x.dlq_entry_uuid, x.dlq_timestamp, x.resolved_at, x.resolution_status FROM tasker.tasks_dlq x
-            WHERE (x.namespace, x.resolved_at) >= (n.namespace, $1) AND x.namespace <= n.namespace
-              AND x.resolution_status <> 'pending' AND x.namespace > ''
-            ORDER BY x.namespace DESC, x.resolved_at DESC LIMIT $2
-        ) q
-        ORDER BY q.resolved_at DESC LIMIT $2`
-	countPendingOf = `SELECT count(*)
-        FROM unnest($4::text[]) AS n (namespace)
-        CROSS JOIN LATERAL (
-            SELECT FROM tasker.tasks_dlq x
-            WHERE x.namespace BETWEEN n.namespace AND n.namespace AND x.resolution_status = 'pending' AND x.namespace > ''
-            ORDER BY x.namespace, (x.recovered_at IS NOT NULL), x.priority_at -- as its index has them
-            OFFSET 0
-        ) q`
+            SELECT * FROM tasker.case_members m
+            WHERE (m.namespace, m.ended_at) >= (n.namespace, $1) AND m.namespace <= n.namespace AND m.ended_at IS NOT NULL
+            ORDER BY m.namespace DESC, m.ended_at DESC LIMIT $2
+        ) x
+        ORDER BY x.ended_at DESC LIMIT $2`
+	countPendingOf = `SELECT count(*) FROM tasker.case_members m WHERE m.namespace = ANY ($4) AND m.ended_at IS NULL`
 )
 
-// Whether the repair of a member of a case ($m) was proved when its investigation ($d) ended.
-const proved = `(d.resolution_status = 'manually_resolved' AND m.acted_at <= d.resolved_at AND (m.failed_again_at IS NULL OR m.failed_again_at < m.acted_at))`
+// The columns of an ended investigation that its counts need, and those that its times need.
+const (
+	countedColumns = `
+        SELECT x.ended_at,
+            (x.acted_at <= x.ended_at AND (x.failed_again_at IS NULL OR x.failed_again_at < x.acted_at) AND 'manually_resolved' = coalesce(
+                x.resolution_status, -- absent in the rows of older versions
+                (SELECT e.resolution_status FROM tasker.tasks_dlq e WHERE e.dlq_entry_uuid = x.dlq_entry_uuid)
+            )) AS proved`
+	timedColumns = countedColumns + `, x.dlq_entry_uuid, x.fingerprint, x.opened_at, x.acted_at`
+)
 
 // How many are open at the end of a stretch follows from how many are open now, in the same
 // snapshot.
@@ -107,10 +105,9 @@ LEFT JOIN (
     GROUP BY 1
 ) o ON o.at = s.at
 LEFT JOIN (
-    SELECT date_bin($3, d.resolved_at, $1) AS at, count(*) AS n, count(*) FILTER (WHERE ` + proved + `) AS proved
-    FROM (`
+    SELECT date_bin($3, d.ended_at, $1) AS at, count(*) AS n, count(*) FILTER (WHERE d.proved) AS proved
+    FROM (` + countedColumns
 	countsPending = `) d
-    LEFT JOIN tasker.case_members m ON m.dlq_entry_uuid = d.dlq_entry_uuid
     GROUP BY 1
 ) e ON e.at = s.at
 CROSS JOIN (SELECT (`
@@ -154,16 +151,15 @@ func leaveOut(list []tasker.EntryCount, most int64) {
 const (
 	timesEnded = `
 WITH ended AS MATERIALIZED (
-    SELECT f.case_id, d.dlq_timestamp AS opened_at, d.resolved_at, ` + proved + ` AS proved,
-        CASE WHEN m.acted_at BETWEEN d.dlq_timestamp AND d.resolved_at THEN m.acted_at END AS acted_at,
+    SELECT f.case_id, d.opened_at, d.ended_at AS resolved_at, d.proved,
+        CASE WHEN d.acted_at BETWEEN d.opened_at AND d.ended_at THEN d.acted_at END AS acted_at,
         (
             SELECT min(h.changed_at) FROM tasker.tasks_dlq_history h
             WHERE h.dlq_entry_uuid = d.dlq_entry_uuid AND h.actor <> $3 AND h.event <> 'created'
         ) AS touched_at
-    FROM (`
+    FROM (` + timedColumns
 	timesOfCases = `) d
-    JOIN tasker.case_members m ON m.dlq_entry_uuid = d.dlq_entry_uuid
-    JOIN tasker.case_fingerprints f ON f.fingerprint = m.fingerprint
+    JOIN tasker.case_fingerprints f ON f.fingerprint = d.fingerprint
 ),
 changes AS MATERIALIZED (
     SELECT c.case_id, h.changed_at, CASE WHEN h.actor = $3 THEN 'resolved' ELSE h.event END AS event, h.changed_at + CASE h.event WHEN 'owned' THEN (h.metadata ->> 'for')::interval END AS owned_until

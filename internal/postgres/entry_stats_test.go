@@ -38,6 +38,7 @@ func withLives(t *testing.T, lives ...life) *DB {
 				resolution_status = CASE WHEN $2::timestamptz IS NULL THEN 'pending' ELSE 'cancelled' END::tasker.dlq_resolution_status
 			WHERE dlq_timestamp = (SELECT max(dlq_timestamp) FROM tasker.tasks_dlq)`, l.opened, l.ended)
 		exec(`ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
+		exec(`UPDATE tasker.case_members m SET opened_at = d.dlq_timestamp FROM tasker.tasks_dlq d WHERE d.dlq_entry_uuid = m.dlq_entry_uuid`)
 	}
 	return db
 }
@@ -172,8 +173,8 @@ func TestHowLongInvestigationsTook(t *testing.T) {
 		if proved {
 			status = "manually_resolved"
 		}
-		execute(t, db, `UPDATE tasker.case_members m SET acted_at = $2, failed_again_at = $3 FROM tasker.tasks_dlq d WHERE d.dlq_entry_uuid = m.dlq_entry_uuid AND d.dlq_timestamp = $1`, at(opened), at(acted), again)
-		execute(t, db, `UPDATE tasker.tasks_dlq SET resolution_status = $2::text::tasker.dlq_resolution_status WHERE dlq_timestamp = $1`, at(opened), status)
+		execute(t, db, `UPDATE tasker.case_members SET acted_at = $2, failed_again_at = $3, resolution_status = $4::text::tasker.dlq_resolution_status WHERE opened_at = $1`,
+			at(opened), at(acted), again, status)
 	}
 	acted(0, 40, nil, true)
 	acted(2, 42, new(at(30)), true) // it had failed again before that

@@ -32,6 +32,8 @@ SELECT t.task_uuid, 'error', 'manual_dlq', 'operator_request', 'operator', now()
     CASE WHEN t.n % 2 = 0 THEN 'cancelled' ELSE 'pending' END::tasker.dlq_resolution_status,
     CASE WHEN t.n % 2 = 0 THEN 'x' END, CASE WHEN t.n % 2 = 0 THEN now() - make_interval(secs => t.n) END, CASE WHEN t.n % 2 = 0 THEN 'x' END, now() - make_interval(secs => t.n)
 FROM (SELECT *, row_number() OVER (ORDER BY namespace DESC, task_uuid) AS n FROM tasker.tasks) t;
+INSERT INTO tasker.case_members (dlq_entry_uuid, namespace, opened_at, ended_at, resolution_status, task_name, task_version, step_name, dlq_reason, detail_code)
+SELECT dlq_entry_uuid, namespace, dlq_timestamp, resolved_at, nullif(resolution_status, 'pending'), task_name, '1.0.0', '', dlq_reason, detail_code FROM tasker.tasks_dlq;
 INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data)
 SELECT 'dlq.entry.updated', d.task_uuid, d.dlq_entry_uuid, '{}' FROM (SELECT * FROM tasker.tasks_dlq ORDER BY dlq_timestamp DESC) d;
 INSERT INTO tasker.emission_sinks (sink) VALUES ('log'), ('webhook');

@@ -32,12 +32,18 @@ func TestTheDashboardOfNothing(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	r := h.get("/ui/dashboard")
-	h.sees(r, "No investigation yet", `aria-label="In the last 24 hours, 0 opened, 0 ended"`, `aria-label="In the last 30 days, 0 opened, 0 ended"`,
-		`aria-label="In the last hour, 0 opened, 0 proved"`, `aria-label="Open in the last hour, 0 at the end of `, "No sink is known", `<div class="big">0</div>open`, `<div class="big">–</div>`, "data-live")
-	h.lacks(r, "No worker is alive", "Counting stops", "the queue</a>")
-	if n := strings.Count(r.text, "UTC</td>"); n != 60+60+24+30 {
-		t.Errorf("%d stretches of time", n)
+	h.sees(r, "No investigation yet", `aria-label="In the last hour, 0 opened, 0 ended, 0 proved"`, `aria-label="Open in the last hour, 0 at the end of `, "No sink is known", `<div class="big">0</div>open`, `<div class="big">–</div>`, "data-live")
+	h.lacks(r, "No worker is alive", "Limited to", "the queue</a>", "How long cases took")
+	for over, want := range map[string]int{"hour": 60, "day": 24, "month": 30} {
+		r := h.get("/ui/dashboard?over=" + over)
+		h.sees(r, `<a href="/ui/dashboard?over=`+over+`" aria-current="page">`)
+		if n := strings.Count(r.text, "UTC</td>"); n != 2*want {
+			t.Errorf("the charts of the last %s have %d columns, want %d", over, n, 2*want)
+		}
 	}
+	h.sees(h.get("/ui/dashboard?over=day"), `aria-label="In the last 24 hours, 0 opened, 0 ended, 0 proved"`, "How long cases took")
+	h.sees(h.get("/ui/dashboard?over=month"), `aria-label="In the last 30 days, 0 opened, 0 ended, 0 proved"`)
+	h.refused(h.get("/ui/dashboard?over=year"), http.StatusBadRequest, "one of hour, day, month")
 }
 
 // What was repaired leaves the open ones, and its times are those of its case.
@@ -56,7 +62,8 @@ func TestTheDashboardOfAnIncident(t *testing.T) {
 	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("done"), ResolvedBy: new("ann"), Actor: "ann"})
 	h.Must(err)
 	r := h.get("/ui/dashboard")
-	h.sees(r, `aria-label="In the last hour, 3 opened, 1 proved"`, `, 2 at the end of `+time.Now().UTC().Format("15:"), "<strong>acknowledge</strong>", "<strong>prove</strong>")
+	h.sees(r, `aria-label="In the last hour, 3 opened, 1 ended, 1 proved"`, `, 2 at the end of `+time.Now().UTC().Format("2006-01-02 15:"))
+	r = h.get("/ui/dashboard?over=day")
 	for _, phase := range tasker.Phases() {
 		h.sees(r, "<strong>"+string(phase)+"</strong> <span class=\"hint\">")
 	}
@@ -95,12 +102,13 @@ func TestTheDashboard(t *testing.T) {
 		`<a href="/ui/?reason=max_retries_exceeded">max retries exceeded</a>`, `<a href="/ui/?reason=manual_dlq">manual dlq</a>`,
 		`<td data-label="Open" class="number">2</td>`, `<td data-label="Manually resolved" class="number">1</td>`, `<td data-label="Permanently failed" class="number">1</td>`,
 		`<td data-label="Cancelled" class="number">1</td>`, `<td data-label="All" class="number">5</td>`, `<td data-label="To resolve, average">1 h 0 min</td>`,
-		`aria-label="In the last 24 hours, 4 opened, 1 ended"`, `aria-label="In the last 30 days, 5 opened, 2 ended"`,
-		"<title>"+hour.Format("2006-01-02 15:04")+" UTC: 2 opened</title>", "<title>"+hour.Add(time.Hour).Format("2006-01-02 15:04")+" UTC: 1 ended</title>",
-		"<title>"+day.Format("2006-01-02")+" 00:00 UTC: 1 opened</title>", "<title>"+day.Format("2006-01-02")+" 00:00 UTC: 1 ended</title>",
 		"No worker is alive for 1 queue:", `shop/wrap</a> (1 step)`,
 		`<a href="/ui/emissions?sink=log">log</a> <span class="chip good">up</span>`, `<a href="/ui/emissions?sink=webhook">webhook</a> <span class="chip bad">failing</span>`,
 		"9 events to send")
+	h.sees(h.get("/ui/dashboard?over=day"), `aria-label="In the last 24 hours, 4 opened, 1 ended, 0 proved"`,
+		"<title>"+hour.Format("2006-01-02 15:04")+" UTC: 2 opened</title>", "<title>"+hour.Add(time.Hour).Format("2006-01-02 15:04")+" UTC: 1 ended</title>")
+	h.sees(h.get("/ui/dashboard?over=month"), `aria-label="In the last 30 days, 5 opened, 2 ended, 0 proved"`,
+		"<title>"+day.Format("2006-01-02")+" 00:00 UTC: 1 opened</title>", "<title>"+day.Format("2006-01-02")+" 00:00 UTC: 1 ended</title>")
 	h.sees(h.get("/ui/?reason=manual_dlq"), "1 investigation")
 }
 
@@ -184,13 +192,15 @@ func TestTheDashboardInABrowser(t *testing.T) {
 	tab.Size(1280, 900)
 	tab.Dark(false)
 	// By mouse: the numbers stay open while the page keeps itself up to date.
-	tab.Click("section[aria-labelledby=hours] summary")
+	tab.Follow(`nav[aria-label="Window"] a[href$="day"]`)
+	tab.Accessible()
+	tab.Click("section[aria-labelledby=counts] summary")
 	tab.Sees(now.Format("2006-01-02 15:00") + " UTC")
 	tab.Accessible()
 	tab.Eval(`window.was = Number(document.querySelector(".card .big").textContent)`)
 	h.fail("order", "charge", "declined", 1)
 	tab.Until(`Number(document.querySelector(".card .big").textContent) === window.was + 1`)
-	tab.Until(`document.querySelector("section[aria-labelledby=hours] details").open`)
+	tab.Until(`document.querySelector("section[aria-labelledby=counts] details").open`)
 	tab.Follow(".problem a")
 	tab.Sees("wrap")
 	tab.Keys("g")

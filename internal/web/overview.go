@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -14,19 +14,19 @@ import (
 // dashboardPage is how many investigations there are, why, and how they went; and
 // whether the parts of the system are well.
 type dashboardPage struct {
-	Open, Ended  int64
-	Oldest       *time.Time // of the open ones
-	Cases        []caseLine // that cost most
-	AllCases     int64      // that are open
-	ToResolve    float64    // minutes, on average of all that ended
-	Reasons      []reasonLine
-	Minute, Burn plot // of the last hour: what came and was proved, and what was open
-	Times        []phaseLine
-	Hours, Days  plot
-	Capped       bool // counting over time has stopped at its limit
-	SeesSinks    bool
-	Sinks        []sinkLine
-	Unserved     []unservedQueue
+	Open, Ended int64
+	Oldest      *time.Time // of the open ones
+	Cases       []caseLine // that cost most
+	AllCases    int64      // that are open
+	ToResolve   float64    // minutes, on average of all that ended
+	Reasons     []reasonLine
+	Windows     []link // of the charts
+	Charts      []chart
+	Times       []phaseLine // of the last 24 hours, with their chart only
+	Capped      bool        // counting over time has stopped at its limit
+	SeesSinks   bool
+	Sinks       []sinkLine
+	Unserved    []unservedQueue
 }
 
 // An unservedQueue is a queue that no live worker serves, with all steps that wait
@@ -53,10 +53,7 @@ func (s *server) dashboard(req *request) (*view, error) {
 	if err := s.addCases(req, &p); err != nil {
 		return nil, err
 	}
-	if err := s.addHour(req, &p); err != nil {
-		return nil, err
-	}
-	if err := s.addTimes(req, &p); err != nil {
+	if err := s.addCharts(req, &p); err != nil {
 		return nil, err
 	}
 	return &view{page: "dashboard", title: "Dashboard", nav: "Dashboard", live: true, body: p}, s.addParts(req, &p)
@@ -91,13 +88,26 @@ func (s *server) addCases(req *request, p *dashboardPage) error {
 	return err
 }
 
-// A stretch of time that the dashboard draws, in columns of one width.
-type stretch struct {
-	Name   string
-	Since  time.Time
+// A window is the time that the dashboard draws, in columns of one width.
+type window struct {
+	Name   string // as the page's parameter has it
+	Title  string
 	Width  time.Duration
+	Count  int    // of the columns
 	Layout string // of what stands below a column
 	Each   int    // labels every nth column
+}
+
+var windows = []window{
+	{"hour", "the last hour", time.Minute, 60, "15:04", 10},
+	{"day", "the last 24 hours", time.Hour, 24, "15:04", 4},
+	{"month", "the last 30 days", 24 * time.Hour, 30, "01-02", 5},
+}
+
+// A chart is a plot below its heading.
+type chart struct {
+	ID, Title string
+	plot
 }
 
 // A phaseLine is how long a phase of the cases took whose investigations ended of late.
@@ -114,19 +124,47 @@ var phaseDoes = map[tasker.Phase]string{
 // timedWindow is of which time the dashboard says how long cases took.
 const timedWindow = 24 * time.Hour
 
-// addHour draws the last hour by the minute, and says how long cases took.
-func (s *server) addHour(req *request, p *dashboardPage) error {
-	const minutes = 60
-	list, err := s.DB.EntryCounts(req.Context(), req.now.UTC().Truncate(time.Minute).Add((1-minutes)*time.Minute), time.Minute)
+// addCharts draws one window, the last hour unless the caller selects another. Each page draws one, because
+// its cost grows with the investigations of the window.
+func (s *server) addCharts(req *request, p *dashboardPage) error {
+	var names []string
+	for _, w := range windows {
+		names = append(names, w.Name)
+	}
+	q := req.query()
+	over := max(slices.Index(names, choice(q, "over", names)), 0)
+	if q.err != nil {
+		return q.err
+	}
+	for i, w := range windows {
+		p.Windows = append(p.Windows, link{Name: w.Title, Path: Root + "/dashboard?over=" + w.Name, Here: i == over})
+	}
+	w := windows[over]
+	since := req.now.UTC().Truncate(w.Width).Add(-time.Duration(w.Count-1) * w.Width)
+	counts, err := s.DB.EntryCounts(req.Context(), since, w.Width)
 	if err != nil {
 		return err
 	}
+	p.draw(w, counts)
+	if w.Name != "day" {
+		return nil
+	}
+	times, err := s.DB.EntryTimes(req.Context(), req.now.Add(-24*time.Hour))
+	for _, t := range times.Times {
+		p.Times = append(p.Times, phaseLine{t, phaseDoes[t.Phase]})
+	}
+	return err
+}
+
+// draw draws the counts of a window.
+func (p *dashboardPage) draw(w window, counts []tasker.EntryCount) {
 	var came, open []point
-	burned := []string{"Open in the last hour"}
-	for i, c := range list {
-		pt := point{Name: c.From.UTC().Format("15:04") + " UTC", Values: []int64{c.Opened, c.Proved}}
-		if i%10 == 0 {
-			pt.Label = c.From.UTC().Format("15:04")
+	burned := "Open in " + w.Title
+	for i, c := range counts {
+		at := c.From.UTC()
+		pt := point{Name: at.Format("2006-01-02 15:04") + " UTC", Values: []int64{c.Opened, c.Ended, c.Proved}}
+		if i%w.Each == 0 {
+			pt.Label = at.Format(w.Layout)
 		}
 		came = append(came, pt)
 		if pt.Values = []int64{0}; c.Open == nil {
@@ -135,51 +173,16 @@ func (s *server) addHour(req *request, p *dashboardPage) error {
 			pt.Values[0] = *c.Open
 		}
 		open = append(open, pt)
-		if i == 0 || i == len(list)-1 {
-			burned = append(burned, fmt.Sprintf("%s at the end of %s", count(pt.Values[0], ""), pt.Name))
+		if i == 0 || i == len(counts)-1 {
+			burned += fmt.Sprintf(", %s at the end of %s", count(pt.Values[0], ""), pt.Name)
 		}
 	}
-	p.Minute = drawPlot("In the last hour", []series{{"opened", "bad"}, {"proved", "good"}}, came)
-	p.Burn = drawPlot("", []series{{"open", "busy"}}, open)
-	p.Burn.Says = strings.Join(burned, ", ")
-	times, err := s.DB.EntryTimes(req.Context(), req.now.Add(-timedWindow))
-	for _, t := range times.Times {
-		p.Times = append(p.Times, phaseLine{t, phaseDoes[t.Phase]})
+	openPlot := drawPlot("", []series{{"open", "busy"}}, open)
+	openPlot.Says = burned
+	p.Charts = []chart{
+		{"open", "Open in " + w.Title, openPlot},
+		{"counts", "Opened, ended and proved in " + w.Title, drawPlot("In "+w.Title, []series{{"opened", "bad"}, {"ended", "busy"}, {"proved", "good"}}, came)},
 	}
-	return err
-}
-
-// addTimes draws the last day by the hour and the last month by the day.
-func (s *server) addTimes(req *request, p *dashboardPage) (err error) {
-	now := req.now.UTC()
-	day := stretch{"In the last 24 hours", now.Truncate(time.Hour).Add(-23 * time.Hour), time.Hour, "15:04", 4}
-	month := stretch{"In the last 30 days", now.Truncate(24 * time.Hour).Add(-29 * 24 * time.Hour), 24 * time.Hour, "01-02", 5}
-	if p.Hours, err = s.counted(req, p, day); err != nil {
-		return err
-	}
-	p.Days, err = s.counted(req, p, month)
-	return err
-}
-
-// counted draws what was opened and what ended in a stretch of time.
-func (s *server) counted(req *request, p *dashboardPage, of stretch) (plot, error) {
-	counts, err := s.DB.EntryCounts(req.Context(), of.Since, of.Width)
-	if err != nil {
-		return plot{}, err
-	}
-	var points []point
-	var opened, ended int64
-	for i, c := range counts {
-		at := c.From.UTC()
-		pt := point{Name: at.Format("2006-01-02 15:04") + " UTC", Values: []int64{c.Opened, c.Ended}}
-		if i%of.Each == 0 {
-			pt.Label = at.Format(of.Layout)
-		}
-		points = append(points, pt)
-		opened, ended = opened+c.Opened, ended+c.Ended
-	}
-	p.Capped = p.Capped || opened >= tasker.MaxEntryCount || ended >= tasker.MaxEntryCount
-	return drawPlot(of.Name, []series{{"opened", "bad"}, {"ended", "good"}}, points), nil
 }
 
 // addParts adds how the sinks are, and the queues that nobody takes from.

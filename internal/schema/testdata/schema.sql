@@ -174,9 +174,12 @@ CREATE TABLE tasker.case_members (
     worker_name text,
     worker_version text,
     attempted_at timestamp with time zone,
+    resolution_status tasker.dlq_resolution_status,
     CONSTRAINT case_members_pkey PRIMARY KEY (dlq_entry_uuid)
 ) WITH (fillfactor=70);
+CREATE INDEX case_members_by_end ON tasker.case_members USING btree (ended_at) INCLUDE (resolution_status, acted_at, failed_again_at, dlq_entry_uuid) WHERE (ended_at IS NOT NULL);
 CREATE INDEX case_members_ended ON tasker.case_members USING btree (fingerprint, ended_at DESC) WHERE (ended_at IS NOT NULL);
+CREATE INDEX case_members_of_namespace_by_end ON tasker.case_members USING btree (namespace, ended_at) INCLUDE (resolution_status, acted_at, failed_again_at, dlq_entry_uuid) WHERE (ended_at IS NOT NULL);
 CREATE INDEX case_members_open ON tasker.case_members USING btree (namespace, fingerprint, opened_at) INCLUDE (acted_at, failed_again_at, recovered_at, dlq_entry_uuid) WHERE (ended_at IS NULL);
 CREATE INDEX case_members_to_classify ON tasker.case_members USING btree (fingerprint_version, opened_at) WHERE (ended_at IS NULL);
 COMMENT ON TABLE tasker.case_members IS 'A row for each investigation: its newest failure, by which it belongs to a case, and how far its repair is. It follows the investigation and its history.';
@@ -188,6 +191,7 @@ COMMENT ON COLUMN tasker.case_members.revision IS 'Rises when the failure is ano
 COMMENT ON COLUMN tasker.case_members.error_message IS 'The redacted message of the newest failure, as it is stored of the step.';
 COMMENT ON COLUMN tasker.case_members.error_fingerprint IS 'What the handler says is the same failure.';
 COMMENT ON COLUMN tasker.case_members.attempted_at IS 'When the attempt began that failed.';
+COMMENT ON COLUMN tasker.case_members.resolution_status IS 'How the investigation ended. Null while it is open, and when it ended before the column was added.';
 
 CREATE TABLE tasker.case_refinements (
     refinement_id uuid DEFAULT tasker.uuid_generate_v7() NOT NULL,
@@ -1442,13 +1446,11 @@ CREATE TABLE tasker.tasks_dlq (
     CONSTRAINT tasks_dlq_task_uuid_fkey FOREIGN KEY (task_uuid) REFERENCES tasker.tasks(task_uuid)
 );
 CREATE UNIQUE INDEX idx_dlq_unique_pending_task ON tasker.tasks_dlq USING btree (task_uuid) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
-CREATE INDEX tasks_dlq_by_end ON tasker.tasks_dlq USING btree (resolved_at) WHERE (resolution_status <> 'pending'::tasker.dlq_resolution_status);
 CREATE INDEX tasks_dlq_by_namespace ON tasker.tasks_dlq USING btree (namespace, dlq_timestamp DESC, dlq_entry_uuid DESC);
 CREATE INDEX tasks_dlq_by_status ON tasker.tasks_dlq USING btree (resolution_status, dlq_timestamp DESC, dlq_entry_uuid DESC);
 CREATE INDEX tasks_dlq_by_task ON tasker.tasks_dlq USING btree (task_uuid, dlq_timestamp DESC);
 CREATE INDEX tasks_dlq_by_time ON tasker.tasks_dlq USING btree (dlq_timestamp DESC, dlq_entry_uuid DESC);
 CREATE INDEX tasks_dlq_ended_by_case ON tasker.tasks_dlq USING btree (case_key, resolved_at DESC) WHERE (resolution_status <> 'pending'::tasker.dlq_resolution_status);
-CREATE INDEX tasks_dlq_ended_of_namespace ON tasker.tasks_dlq USING btree (namespace, resolved_at) WHERE ((resolution_status <> 'pending'::tasker.dlq_resolution_status) AND (namespace > ''::text));
 CREATE INDEX tasks_dlq_pending_by_case ON tasker.tasks_dlq USING btree (dlq_reason, case_key, dlq_timestamp) INCLUDE (recovered_at) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
 CREATE INDEX tasks_dlq_queue ON tasker.tasks_dlq USING btree (((recovered_at IS NOT NULL)), priority_at, dlq_entry_uuid) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
 CREATE INDEX tasks_dlq_queue_of_namespace ON tasker.tasks_dlq USING btree (namespace, ((recovered_at IS NOT NULL)), priority_at, dlq_entry_uuid) WHERE ((resolution_status = 'pending'::tasker.dlq_resolution_status) AND (namespace > ''::text));
@@ -1880,16 +1882,8 @@ END
 $function$
 ;
 
-CREATE OR REPLACE FUNCTION tasker.follow_entry()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-BEGIN
-    UPDATE tasker.case_members SET ended_at = NEW.resolved_at, recovered_at = NEW.recovered_at WHERE dlq_entry_uuid = NEW.dlq_entry_uuid;
-    RETURN NULL;
-END
-$function$
-;
+-- functions/follow_entry.sql
+CREATE FUNCTION tasker.follow_entry() RETURNS trigger;
 
 CREATE OR REPLACE FUNCTION tasker.follow_gate()
  RETURNS trigger
