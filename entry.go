@@ -185,10 +185,10 @@ type PhaseTime struct {
 	P50, P95 time.Duration // zero when none has
 }
 
-// MaxTimedEntries bounds the investigations of which [EntryTimes] are taken.
+// MaxTimedEntries bounds the investigations that [EntryTimes] measures.
 const MaxTimedEntries = 500
 
-// MaxEntryCount is where counting over time stops, for each of the two.
+// MaxEntryCount bounds the opened and the ended investigations that counts over time read.
 const MaxEntryCount = 100_000
 
 // An InvestigationQueueEntry is one line of the investigation queue (view v_dlq_investigation_queue).
