@@ -15,21 +15,28 @@ const (
 	ActReset      Act = "reset_for_retry"
 	ActResolve    Act = "resolve_manually"
 	ActComplete   Act = "complete_manually"
+	ActAnswer     Act = "answer"            // external steps that wait
 	ActCancel     Act = "cancel"            // the task
 	ActCompensate Act = "compensate"        // the task is cancelled, and what it has done is undone
 	ActRecreate   Act = "recreate"          // the task: it is written off, and a new one takes its place
-	ActEnd        Act = "end_investigation" // of a task that is complete or cancelled, or that went on by itself
+	ActEnd        Act = "end_investigation" // of a task that is complete or cancelled or has recovered, or one that a person opened
 )
 
 // Acts lists every act.
 func Acts() []Act {
-	return []Act{ActReset, ActResolve, ActComplete, ActCancel, ActCompensate, ActRecreate, ActEnd}
+	return []Act{ActReset, ActResolve, ActComplete, ActAnswer, ActCancel, ActCompensate, ActRecreate, ActEnd}
 }
 
 // StepAction returns the step action of an act; false for an act on whole tasks.
 func (a Act) StepAction() (StepAction, bool) {
+	if a == ActAnswer {
+		return CompleteManually, true
+	}
 	return StepAction(a), slices.Contains([]Act{ActReset, ActResolve, ActComplete}, a)
 }
+
+// TakesResult reports whether the act ends steps with a result.
+func (a Act) TakesResult() bool { return a == ActComplete || a == ActAnswer }
 
 // OperationState is the state of an operation.
 type OperationState string

@@ -292,6 +292,8 @@ type ActionRequest struct {
 	// docs/operations.md.
 	ResultExpression string `json:",omitempty"`
 
+	Answer bool `json:",omitempty"` // the form of the step must accept the result
+
 	Interrupt bool // take the step out of the hands of a worker that holds it
 
 	// NewChild has the reset of a child step start another task, also in place of one that is

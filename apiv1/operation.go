@@ -22,10 +22,10 @@ type PlanOperation struct {
 
 // OperationAct is what an operation does to each of its items.
 type OperationAct struct {
-	Type             string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually,cancel,compensate,recreate,end_investigation" doc:"compensate cancels each task and has undone what its completed steps have done. recreate writes each task off and makes a new one of the newest version of its template, with the same context."`
-	Result           json.RawMessage `json:"result,omitempty" doc:"Of complete_manually: one result for all."`
-	ResultExpression string          `json:"result_expression,omitempty" maxLength:"4096" doc:"Of complete_manually, in place of result: an expression in CEL that gives the result of each item, see docs/operations.md."`
-	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"Of complete_manually: an object about the result."`
+	Type             string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually,answer,cancel,compensate,recreate,end_investigation" doc:"answer answers external steps that wait; the form of each step checks the result. compensate cancels each task and has undone what its completed steps have done. recreate writes each task off and makes a new one of the newest version of its template, with the same context."`
+	Result           json.RawMessage `json:"result,omitempty" doc:"Of complete_manually and answer: one result for all."`
+	ResultExpression string          `json:"result_expression,omitempty" maxLength:"4096" doc:"Of complete_manually and answer, in place of result: an expression in CEL that gives the result of each item, see docs/operations.md."`
+	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"Of complete_manually and answer: an object about the result."`
 }
 
 // OperationSelection selects open investigations; what is absent selects any. It must not
@@ -160,7 +160,7 @@ type OperationDryRun struct {
 	Busy         int                `json:"busy" doc:"Held by somebody else at that moment; they are tried again when the operation runs."`
 	Refused      []OperationRefusal `json:"refused"`
 	Enqueues     map[string]int     `json:"enqueues" doc:"Steps that would become ready, by name."`
-	Results      []OperationResult  `json:"results,omitempty" doc:"Of complete_manually with result_expression: the results of the first items."`
+	Results      []OperationResult  `json:"results,omitempty" doc:"Of complete_manually and answer with result_expression: the results of the first items."`
 	CannotSee    []string           `json:"cannot_see" doc:"What no dry run can tell."`
 	Next         *int               `json:"next" doc:"The value of after for the next part; null at the end."`
 }

@@ -69,10 +69,11 @@ var actFlags = []struct {
 	{tasker.ActReset, "reset", "give each failed step its attempts back; it runs again"},
 	{tasker.ActResolve, "resolve", "skip each failed step: its task goes on without its result"},
 	{tasker.ActComplete, "complete", "complete each failed step with --result, or with what --result-expression gives for it"},
+	{tasker.ActAnswer, "answer", "answer each external step that waits, with --result or --result-expression"},
 	{tasker.ActCancel, "cancel", "cancel each task"},
 	{tasker.ActCompensate, "compensate", "cancel each task, and undo what its completed steps have done"},
 	{tasker.ActRecreate, "recreate", "write each task off, and make a new one of the newest version of its template"},
-	{tasker.ActEnd, "end", "end each investigation whose task is complete or cancelled, or went on by itself"},
+	{tasker.ActEnd, "end", "end each investigation whose task is complete, cancelled or recovered, or that a person opened"},
 }
 
 func (g *planning) flags(c *cobra.Command) {
@@ -81,7 +82,7 @@ func (g *planning) flags(c *cobra.Command) {
 	for _, a := range actFlags {
 		g.acts[a.act] = f.Bool(a.flag, false, a.usage)
 	}
-	f.StringVar(&g.result, "result", "", "of --complete, one result for all: JSON, @file or @-")
+	f.StringVar(&g.result, "result", "", "of --complete and --answer, one result for all: JSON, @file or @-")
 	f.StringVar(&g.computed, "result-expression", "", "of --complete, an expression in CEL that gives the result of each step, such as '{\"paid\": context.amount}'")
 	f.StringVar(&g.metadata, "metadata", "", "of --complete, about the result: a JSON object, @file or @-")
 	f.StringVar(&g.request.Reason, "reason", "", "why, for the history of each step (needed)")
@@ -129,7 +130,7 @@ func (p *program) complete(g *planning, ids []string) (err error) {
 		}
 	}
 	if len(chosen) != 1 {
-		return cli.Usagef("say what to do with one of --reset, --resolve, --complete, --cancel, --compensate, --recreate and --end%s", given(chosen))
+		return cli.Usagef("say what to do with one of --reset, --resolve, --complete, --answer, --cancel, --compensate, --recreate and --end%s", given(chosen))
 	}
 	if err := need("reason", r.Reason, "it is kept in the history of each step"); err != nil {
 		return err
@@ -138,7 +139,7 @@ func (p *program) complete(g *planning, ids []string) (err error) {
 		return cli.Usagef("give one of --result and --result-expression")
 	}
 	r.Act.ResultExpression = g.computed
-	if *g.acts[tasker.ActComplete] && g.computed == "" {
+	if tasker.Act(r.Act.Type).TakesResult() && g.computed == "" {
 		if err := need("result", g.result, "steps that depend on the completed ones receive it"); err != nil {
 			return err
 		}

@@ -177,6 +177,11 @@ func (e *Engine) checkAnswer(ctx context.Context, tx *postgres.Tx, t postgres.Ta
 	if v.Event != lifecycle.CompleteExternal {
 		return nil
 	}
+	return e.checkForm(ctx, tx, t, v.given)
+}
+
+// checkForm returns an Invalid for an answer that the form of the step refuses.
+func (e *Engine) checkForm(ctx context.Context, tx *postgres.Tx, t postgres.Target, answer json.RawMessage) error {
 	g, err := e.graphIn(ctx, tx, t.TemplateUUID)
 	if err != nil {
 		return err
@@ -185,7 +190,6 @@ func (e *Engine) checkAnswer(ctx context.Context, tx *postgres.Tx, t postgres.Ta
 	if !ok || len(g.stored.Steps[i].Form) == 0 {
 		return nil
 	}
-	answer := v.given
 	if len(answer) == 0 {
 		answer = json.RawMessage("null")
 	}

@@ -69,6 +69,7 @@ type Action struct {
 	size  int // of the result in body
 
 	computes *computing // nil: the result is one for all
+	engine   *Engine
 }
 
 // NewAction returns the action that an operator asks for. The error is Invalid.
@@ -76,7 +77,7 @@ func (e *Engine) NewAction(op tasker.ActionRequest) (Action, error) {
 	if err := checkAction(op); err != nil {
 		return Action{}, err
 	}
-	a := Action{op: op}
+	a := Action{op: op, engine: e}
 	a.event, _ = lifecycle.ActionEvent(op.Action)
 	var err error
 	switch {
@@ -158,6 +159,11 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 				return acted, err
 			}
 			step.Result = of.op.Result
+		}
+		if refusal == nil && a.op.Answer {
+			if refusal = a.engine.checkForm(ctx, tx, t, of.op.Result); refusal != nil && tasker.CodeOf(refusal) != tasker.Invalid {
+				return acted, refusal
+			}
 		}
 		body := of.body
 		if refusal == nil && t.IsDecision {

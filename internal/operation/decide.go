@@ -198,7 +198,7 @@ func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 		return to(tasker.ItemSkipped, outcomeGone)
 	case i.Step == tasker.StepCancelled:
 		return to(tasker.ItemSkipped, outcomeCancelled)
-	case act == tasker.ActResolve && i.Step == tasker.StepResolvedManually, act == tasker.ActComplete && i.Step == tasker.StepComplete:
+	case act == tasker.ActResolve && i.Step == tasker.StepResolvedManually, act.TakesResult() && i.Step == tasker.StepComplete:
 		return to(tasker.ItemVerified, outcomeStands)
 	case act == tasker.ActReset && i.Step == tasker.StepSkipped:
 		return to(tasker.ItemVerified, outcomeNotRun)

@@ -159,7 +159,7 @@ func freeze(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) error
 		return err
 	}
 	_, onSteps := o.Act.StepAction()
-	frozen, err := tx.Freeze(ctx, o.UUID, !onSteps, o.Selection, o.Limit)
+	frozen, err := tx.Freeze(ctx, o.UUID, !onSteps, o.Act == tasker.ActAnswer, o.Selection, o.Limit)
 	if err != nil {
 		return err
 	}
@@ -236,9 +236,24 @@ func refusal(o postgres.NewOperation, p postgres.PlannedItems) error {
 	case p.Selected == 0:
 		return tasker.Errorf(tasker.NotFound, "no open investigation that you may operate on is selected")
 	case p.Items == 0:
-		return tasker.Errorf(tasker.NotFound, "%d investigations are selected, and no step of their tasks has failed", p.Selected)
+		return nothingToDo(o.Act, p.Selected)
 	}
 	return nil
+}
+
+// nothingToDo returns why an act can be done to none of the selected investigations.
+func nothingToDo(act tasker.Act, selected int) error {
+	none, one := fmt.Sprintf("none of these %d investigations has", selected), ""
+	if selected == 1 {
+		none = "this investigation does not have"
+	}
+	if act == tasker.ActAnswer {
+		one = "an external step that waits for an answer, so there is nothing to answer: retry, skip or complete steps that have failed"
+	} else {
+		one = "a failed step, so there is nothing to retry, skip or complete: answer external steps that wait (answer, --answer), " +
+			"and end those of tasks that are over, recovered or opened by hand (end_investigation, --end)"
+	}
+	return tasker.Errorf(tasker.NotFound, "%s %s", none, one)
 }
 
 // complete fills in what a plan does not say, and refuses what cannot be one.
@@ -296,10 +311,10 @@ func complete(p *tasker.OperationPlan) error {
 // completeResult is complete for the result with which steps are completed.
 func completeResult(p *tasker.OperationPlan, fault func(path, format string, args ...any)) {
 	switch {
-	case p.Act != tasker.ActComplete && (len(p.Result) > 0 || len(p.Metadata) > 0):
-		fault("act.result", "is for complete_manually only")
-	case p.Act != tasker.ActComplete && p.ResultExpression != "":
-		fault("act.result_expression", "is for complete_manually only")
+	case !p.Act.TakesResult() && (len(p.Result) > 0 || len(p.Metadata) > 0):
+		fault("act.result", "is for complete_manually and answer only")
+	case !p.Act.TakesResult() && p.ResultExpression != "":
+		fault("act.result_expression", "is for complete_manually and answer only")
 	case len(p.Result) > 0 && p.ResultExpression != "":
 		fault("act.result_expression", "is given with result: give one of them")
 	case strings.ContainsRune(p.ResultExpression, 0) || !utf8.ValidString(p.ResultExpression):
@@ -372,7 +387,7 @@ type argumentsDoc struct {
 func (s *Service) arguments(p tasker.OperationPlan) (json.RawMessage, error) {
 	if action, ok := p.Act.StepAction(); ok {
 		if _, err := s.engine.NewAction(tasker.ActionRequest{
-			Action: action, Actor: p.Actor, Reason: p.Reason, Result: p.Result, ResultExpression: p.ResultExpression, Metadata: p.Metadata,
+			Action: action, Answer: p.Act == tasker.ActAnswer, Actor: p.Actor, Reason: p.Reason, Result: p.Result, ResultExpression: p.ResultExpression, Metadata: p.Metadata,
 		}); err != nil {
 			return nil, err
 		}

@@ -341,7 +341,7 @@ func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.R
 	d.namespaces = acted.Namespaces
 	for _, a := range acted.Steps {
 		if a.Refusal != nil {
-			d.refuse(ordinals[a.StepRef], a.Refusal, args.Expression != "")
+			d.refuse(ordinals[a.StepRef], a.Refusal, args.Expression != "" || o.Act == tasker.ActAnswer)
 			continue
 		}
 		if a.Result != nil && len(d.results) < dryRunSample {
@@ -380,7 +380,7 @@ func unchangedTasks(ctx context.Context, tx *postgres.Tx, items []postgres.Plann
 		switch {
 		case !exists:
 			d.skip(i.Ordinal, outcomeGone)
-		case string(t.State) != i.ExpectedState:
+		case string(t.State) != i.ExpectedState && !t.ByHand: // a task that a person looks into may continue
 			d.skip(i.Ordinal, outcomeChanged)
 		default:
 			unchanged = append(unchanged, taskItem{i, t})
@@ -431,7 +431,7 @@ func allows(act tasker.Act, t postgres.TaskTarget) bool {
 		_, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask)
 		return err == nil
 	}
-	return t.Recovered || t.State == tasker.TaskComplete || t.State == tasker.TaskCancelled
+	return t.Recovered || t.ByHand || t.State == tasker.TaskComplete || t.State == tasker.TaskCancelled
 }
 
 // actorOf is who acts: who has started the operation or, in a dry run, has planned it.
@@ -468,7 +468,7 @@ func (s *Service) action(o *postgres.RunningOperation, args argumentsDoc) (engin
 		return engine.Action{}, fmt.Errorf("operation %s has the act %q, which is not on steps", o.UUID, o.Act)
 	}
 	return s.engine.NewAction(tasker.ActionRequest{
-		Action: kind, Actor: actorOf(o), Reason: o.Reason, Result: args.Result, ResultExpression: args.Expression, Metadata: args.Metadata, Operation: &o.UUID,
+		Action: kind, Answer: o.Act == tasker.ActAnswer, Actor: actorOf(o), Reason: o.Reason, Result: args.Result, ResultExpression: args.Expression, Metadata: args.Metadata, Operation: &o.UUID,
 	})
 }
 

@@ -135,13 +135,16 @@ type TaskTarget struct {
 	TaskUUID  tasker.ID
 	State     tasker.TaskState
 	Recovered bool // it went on by itself while its investigation was open
+	ByHand    bool // a person opened its investigation
 	Undone    bool // what it has done is being undone
 }
 
 const selectTaskTargets = `
 SELECT t.task_uuid, t.state, EXISTS (
     SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid AND d.resolution_status = 'pending' AND d.recovered_at IS NOT NULL
-) AS recovered, t.phase IS NOT NULL AS undone
+) AS recovered, EXISTS (
+    SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid AND d.resolution_status = 'pending' AND d.dlq_reason = 'manual_dlq'
+) AS by_hand, t.phase IS NOT NULL AS undone
 FROM unnest($1::uuid[]) AS u (task_uuid)
 JOIN tasker.tasks t ON t.task_uuid = u.task_uuid`
 

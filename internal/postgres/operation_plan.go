@@ -30,6 +30,12 @@ const ofIDs = `
     FROM unnest($%[1]d::uuid[]) AS u (id)
     JOIN tasker.tasks_dlq d ON d.task_uuid = u.id AND d.resolution_status = 'pending'`
 
+// The steps s that become items: those that have failed, or external ones that wait for an answer.
+const (
+	failedStep  = `s.state = 'error' AND s.next_retry_at IS NULL`
+	awaitedStep = `s.state = 'pending' AND s.step_type = 'external' AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END`
+)
+
 // A selected is the query of the investigations that are selected, the most urgent
 // first, up to a limit; and the condition on the failed step s of each.
 type selected struct {
@@ -37,14 +43,13 @@ type selected struct {
 	args          []any
 }
 
-func selectedEntries(ctx context.Context, s tasker.OperationSelection, attributes []comparison, limit int, args []any) selected {
+func selectedEntries(ctx context.Context, s tasker.OperationSelection, step string, attributes []comparison, limit int, args []any) selected {
 	from := "(" + selectable + ") q"
 	if s.IDs != nil {
 		args = append(args, s.IDs)
 		from = "(" + fmt.Sprintf(ofIDs, len(args)) + ") c (id) CROSS JOIN LATERAL (" + selectable + " AND d.dlq_entry_uuid = c.id) q"
 	}
 	where, args := investigationConditions(ctx, s.Filter, attributes, args)
-	step := "s.state = 'error' AND s.next_retry_at IS NULL"
 	if s.WorkerVersion != "" {
 		args = append(args, s.WorkerVersion)
 		step += fmt.Sprintf(" AND EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = s.worker_uuid AND w.version = $%d)", len(args))
@@ -143,13 +148,17 @@ func (tx *Tx) LockPlans(ctx context.Context) error {
 	return nil
 }
 
-// Freeze makes the items of an operation. The caller holds the lock of the plans.
-func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, onTasks bool, s tasker.OperationSelection, limit int) (Frozen, error) {
+// Freeze makes the items of an operation: tasks, or steps that have failed or wait for an answer. The caller holds the lock of the plans.
+func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, onTasks, waiting bool, s tasker.OperationSelection, limit int) (Frozen, error) {
 	attributes, err := compare(ctx, tx, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
 		return Frozen{}, err
 	}
-	chosen := selectedEntries(ctx, s, attributes, limit+1, []any{operation, onTasks, limit})
+	step := failedStep
+	if waiting {
+		step = awaitedStep
+	}
+	chosen := selectedEntries(ctx, s, step, attributes, limit+1, []any{operation, onTasks, limit})
 	rows, err := collect[Frozen](ctx, tx, fmt.Sprintf(freeze, chosen.entries, chosen.step), chosen.args...)
 	if err != nil {
 		return Frozen{}, fmt.Errorf("freeze the selection of an operation: %w", err)

@@ -53,7 +53,7 @@ func lineOf(o tasker.Operation) operationLine {
 
 // actNames are the acts in the words of the buttons.
 var actNames = map[tasker.Act]string{
-	tasker.ActReset: "Retry %s", tasker.ActResolve: "Skip %s", tasker.ActComplete: "Complete %s with a result", tasker.ActCancel: "Cancel %s",
+	tasker.ActReset: "Retry %s", tasker.ActResolve: "Skip %s", tasker.ActComplete: "Complete %s with a result", tasker.ActAnswer: "Answer %s", tasker.ActCancel: "Cancel %s",
 	tasker.ActCompensate: "Cancel and undo %s", tasker.ActRecreate: "Recreate %s", tasker.ActEnd: "End %s",
 }
 

@@ -288,7 +288,7 @@ func TestWhatIsWrongWithAPlan(t *testing.T) {
 	for _, task := range tasks { // their steps are no longer failed
 		h.Must(h.Engine.CancelTask(t.Context(), task, "ann", "over"))
 	}
-	h.shows(h.post(path, "actor=ann", "reason=kept", "waves=1", "tolerate=2"), http.StatusConflict, "no step of their tasks has failed", ">kept</textarea>")
+	h.shows(h.post(path, "actor=ann", "reason=kept", "waves=1", "tolerate=2"), http.StatusConflict, "there is nothing to retry, skip or complete", ">kept</textarea>")
 	for _, p := range []string{"/ui/operations/x", "/ui/operations/" + newID().String(), "/ui/operations/" + newID().String() + "/start", "/ui/cases/" + newID().String() + "/run"} {
 		if r := h.get(p); r.status != http.StatusNotFound {
 			t.Errorf("%s is answered with %d", p, r.status)

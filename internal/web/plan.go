@@ -47,10 +47,11 @@ var actChoices = []actChoice{
 	{tasker.ActReset, "--reset", "Run again", "Each failed step gets all of its attempts again. An investigation ends by itself when its step has succeeded."},
 	{tasker.ActResolve, "--resolve", "Skip the step", "Each task goes on without the result of its failed step."},
 	{tasker.ActComplete, "--complete", "Enter its result", "Each failed step counts as complete with the result below, one for all, or with what the expression gives for it."},
+	{tasker.ActAnswer, "--answer", "Answer", "Each external step that waits is answered with the result below, if the form of the step accepts it."},
 	{tasker.ActCancel, "--cancel", "Cancel the tasks", "Each task is cancelled, and its investigation ends. It cannot be taken back."},
 	{tasker.ActCompensate, "--compensate", "Cancel and undo the tasks", "Each task is cancelled, its investigation ends, and what its completed steps have done is undone where the template says how. It cannot be taken back."},
 	{tasker.ActRecreate, "--recreate", "Recreate the tasks", "Each task is written off, and a new one of the newest version of its template, with the same context, takes its place. It begins at its first step. It cannot be taken back."},
-	{tasker.ActEnd, "--end", "End the investigations", "Only where the task is complete or cancelled, or went on by itself."},
+	{tasker.ActEnd, "--end", "End the investigations", "Only where the task is complete, cancelled or recovered, or where a person opened the investigation."},
 }
 
 // Bounds of a plan: characters of its reason, and what may be selected on a page.
@@ -191,7 +192,7 @@ func (p *planForm) do(req *request) (*view, error) {
 }
 
 // computes reports whether an expression gives the results.
-func (p *planForm) computes() bool { return p.Act == tasker.ActComplete && p.Expression != "" }
+func (p *planForm) computes() bool { return p.Act.TakesResult() && p.Expression != "" }
 
 // placeOfPlan says of what one of several plans is.
 func (p *planForm) placeOfPlan(n int) string {
@@ -209,7 +210,7 @@ func (p *planForm) plans() ([]tasker.OperationPlan, error) {
 		return nil, tasker.Errorf(tasker.Invalid, "invalid result: give a result or an expression, not both")
 	case p.computes():
 		plan.ResultExpression = p.Expression
-	case p.Act == tasker.ActComplete:
+	case p.Act.TakesResult():
 		if plan.Result = json.RawMessage(p.Result); !json.Valid(plan.Result) {
 			return nil, tasker.Errorf(tasker.Invalid, "invalid result: must be JSON, such as {\"ok\": true}")
 		}
@@ -354,7 +355,7 @@ func (p *planForm) command(req *request) command {
 	switch {
 	case p.computes():
 		ctl, body.Act.ResultExpression = append(ctl, "--result-expression", p.Expression), p.Expression
-	case p.Act == tasker.ActComplete:
+	case p.Act.TakesResult():
 		result := cmp.Or(p.Result, `{"ok":true}`)
 		ctl = append(ctl, "--result", result)
 		if json.Valid([]byte(result)) {
