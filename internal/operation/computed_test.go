@@ -190,7 +190,7 @@ func TestComputedResultsAreBounded(t *testing.T) {
 	h := newHarness(t)
 	long := strings.Repeat("a", 200_000)
 	tasks := h.orders(`{"text": "`+long+`"}`, `{"text": "short"}`)
-	o := h.started(computing(`{"text": context.text + context.text + context.text + context.text + context.text + context.text}`))
+	o := h.started(computing(`{"texts": [context.text, context.text, context.text, context.text, context.text, context.text]}`))
 	r, err := h.ops.DryRun(t.Context(), o.UUID, 0, 10)
 	h.Must(err)
 	if len(r.Refused) != 1 || !strings.Contains(r.Refused[0].Reason, "more than 1048576 bytes") || len(r.Refused[0].Reason) > 2000 {
@@ -198,7 +198,7 @@ func TestComputedResultsAreBounded(t *testing.T) {
 	}
 	h.drive(o)
 	h.wantCounts(o, tasker.OperationDone, counts{tasker.ItemVerified: 1, tasker.ItemSkipped: 1})
-	if got := h.resultOf(tasks[1], "charge"); got != `{"text": "shortshortshortshortshortshort"}` {
+	if got := h.resultOf(tasks[1], "charge"); got != `{"texts": ["short", "short", "short", "short", "short", "short"]}` {
 		t.Errorf("the result is %s", got)
 	}
 	h = newHarness(t)
@@ -239,7 +239,7 @@ func TestExpressionsArePlannedOnlyIfTheyFit(t *testing.T) {
 	p = computing(`1`)
 	p.Act = tasker.ActResolve
 	_, _, err = h.ops.Plan(t.Context(), p)
-	h.WantCode(err, tasker.Invalid, "act.result_expression: is for complete_manually only")
+	h.WantCode(err, tasker.Invalid, "act.result_expression: is for complete_manually and answer only")
 	if n := h.Count(`SELECT count(*) FROM tasker.operations`); n != 1 {
 		t.Errorf("plans that were refused have left %d operations", n-1)
 	}
