@@ -137,7 +137,7 @@ func (p *taskPage) linkSteps() {
 	}
 }
 
-// StepsOf says which part of the steps the page shows; empty when it shows all.
+// StepsOf describes the part of the steps that the page shows. It is empty when the page shows all.
 func (p taskPage) StepsOf() string {
 	if p.StepPager.Before == "" && p.StepPager.After == "" {
 		return ""
