@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -287,9 +286,6 @@ func (e *Engine) found(kind string, rows int) {
 	}
 }
 
-// dueChannel is the PostgreSQL channel on which processes notify each other of instants.
-const dueChannel = "tasker_due"
-
 // tell has other processes look in a while, when a change here made something due before
 // they look by themselves: this process may not be there any more when it is.
 func (d *dueWatch) tell(ctx context.Context, now time.Time, rest time.Duration) {
@@ -300,8 +296,7 @@ func (d *dueWatch) tell(ctx context.Context, now time.Time, rest time.Duration) 
 	if rest > 0 {
 		d.told = at
 	}
-	message := fmt.Sprintf("%s %d", d.engine.instance, rest.Milliseconds())
-	if err := d.engine.db.Notify(ctx, dueChannel, []string{message}); err != nil {
+	if err := d.engine.db.NotifyDue(ctx, d.engine.instance.String(), rest); err != nil {
 		d.engine.log.DebugContext(ctx, "other processes were not notified of what is due; they look by themselves", "err", err)
 	}
 }
@@ -312,5 +307,8 @@ func (e *Engine) toldOfDue(message string) {
 	ms, err := strconv.ParseInt(after, 10, 32)
 	if d := e.due.Load(); found && err == nil && ms >= 0 && d != nil && from != e.instance.String() {
 		d.lookBy(time.Duration(ms)*time.Millisecond + lookMargin)
+		if ms == 0 {
+			e.events() // those that are sent again are no news to a look
+		}
 	}
 }

@@ -61,7 +61,9 @@ func TestExpensiveExpressionsOfARequest(t *testing.T) {
 	for name, change := range map[string]func(*tasker.Template){
 		"unique": func(t *tasker.Template) { t.Start.Unique.Key = text },
 		"due":    func(t *tasker.Template) { t.Due.At = `timestamp(` + text + `)` },
-		"limits": func(t *tasker.Template) { t.Limits = []tasker.LimitTemplate{{Name: "one", Key: text, MaxInProgress: 1}} },
+		"limits": func(t *tasker.Template) {
+			t.Limits = []tasker.LimitTemplate{{Name: "one", Key: text, MaxInProgress: 1}}
+		},
 		"search": func(t *tasker.Template) {
 			t.Search = map[string]tasker.SearchAttribute{"a": {Type: tasker.AttributeText, From: text}}
 		},

@@ -224,7 +224,7 @@ func TestARestIsNoOutage(t *testing.T) {
 }
 
 // Whoever sends the events of investigations is woken in each process when there are some,
-// wherever they were written.
+// wherever they were written, and when events are to be sent again.
 func TestEventsAreNoticedInEachProcess(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -242,9 +242,25 @@ func TestEventsAreNoticedInEachProcess(t *testing.T) {
 	h.Engine = other
 	h.Create("one")
 	h.accepted(failure(h.claimOne("s"), false))
-	select {
-	case <-woken:
-	case <-time.After(time.Minute):
-		t.Error("the events of another process were not noticed")
+	noticed := func(what string) {
+		select {
+		case <-woken:
+		case <-time.After(time.Minute):
+			t.Error(what + " were not noticed")
+		}
 	}
+	noticed("the events of another process")
+	h.until("both processes are at rest", func() bool {
+		loop.Sleep(t.Context(), 300*time.Millisecond)
+		return len(seen.take()) == 0
+	})
+	for len(woken) > 0 {
+		<-woken
+	}
+	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
+	n, err := h.DB.ReEmit(t.Context(), postgres.ReEmission{Sinks: []string{"webhook"}, Of: postgres.Span{From: 1, To: 100}, By: postgres.Operator{Actor: "ann"}}, 100)
+	if err != nil || n == 0 {
+		t.Fatalf("%d events are sent again: %v", n, err)
+	}
+	noticed("events that are sent again")
 }

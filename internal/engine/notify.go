@@ -10,6 +10,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/loop"
+	"tasker.example/tasker/internal/postgres"
 )
 
 // A notifier wakes claims that wait for work when there may be some. Notifications are
@@ -202,8 +203,8 @@ func (e *Engine) receiveNotifications(ctx context.Context) error {
 // receive listens until its connection breaks.
 func (e *Engine) receive(ctx context.Context) error {
 	defer e.listening.Store(false)
-	return e.db.Listen(ctx, []string{channel, dueChannel}, func() { e.listening.Store(true) }, func(name, message string) {
-		if name == dueChannel {
+	return e.db.Listen(ctx, []string{channel, postgres.DueChannel}, func() { e.listening.Store(true) }, func(name, message string) {
+		if name == postgres.DueChannel {
 			e.toldOfDue(message)
 			return
 		}

@@ -237,7 +237,7 @@ type ReEmission struct {
 
 // ReEmit has events of a range of positions sent to sinks again, up to limit
 // events, and returns how many emissions that is: none for a request that took effect
-// before.
+// before. Its commit wakes the senders of events in every process.
 func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err error) {
 	subject := fmt.Sprintf("positions %d to %d", r.Of.From, r.Of.To)
 	err = db.InTx(ctx, func(tx *Tx) error {
@@ -246,7 +246,10 @@ func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err e
 		if err != nil || repeated {
 			return err
 		}
-		return tx.QueryRow(ctx, reEmit, r.Sinks, r.Of.From, r.Of.To, limit, r.By.Actor, subject, r.By.Reason).Scan(&n)
+		if err := tx.QueryRow(ctx, reEmit, r.Sinks, r.Of.From, r.Of.To, limit, r.By.Actor, subject, r.By.Reason).Scan(&n); err != nil {
+			return err
+		}
+		return notifyDue(ctx, tx, "re-emit", 0)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("send events again: %w", err)

@@ -20,6 +20,19 @@ func (tx *Tx) Notify(ctx context.Context, channel string, messages []string) err
 	return notify(ctx, tx, channel, messages)
 }
 
+// DueChannel is the PostgreSQL channel on which processes notify each other of instants at which work
+// is due. A message is the sender, a blank and the milliseconds until then; 0 also wakes senders of events.
+const DueChannel = "tasker_due"
+
+// NotifyDue notifies the other processes that work is due after a time.
+func (db *DB) NotifyDue(ctx context.Context, sender string, after time.Duration) error {
+	return notifyDue(ctx, db.pool, sender, after)
+}
+
+func notifyDue(ctx context.Context, q querier, sender string, after time.Duration) error {
+	return notify(ctx, q, DueChannel, []string{fmt.Sprintf("%s %d", sender, after.Milliseconds())})
+}
+
 func notify(ctx context.Context, q querier, channel string, messages []string) error {
 	if _, err := q.Exec(ctx, `SELECT pg_notify($1, m) FROM unnest($2::text[]) m`, channel, messages); err != nil {
 		return fmt.Errorf("notify: %w", err)
