@@ -20,12 +20,11 @@ const root = "../.."
 
 // The limits of the style guide that no linter counts.
 const (
-	maxFiles = 15  // of a package, without its tests
-	maxLines = 500 // of a file
-	maxDepth = 3   // of one control statement in another
+	maxFiles = 15 // of a package, without its tests
+	maxDepth = 3  // of one control statement in another
 )
 
-// largePackages, longFiles and deepFunctions may exceed their limit, for the reason given.
+// largePackages and deepFunctions may exceed their limit, for the reason given.
 // A function is named as in its file: path:Name.
 var (
 	largePackages = map[string]string{
@@ -36,7 +35,6 @@ var (
 		"internal/postgres": "all SQL of the server, a file for each noun: two packages would share the transaction, the rows and the locks",
 		"internal/web":      "the pages of one server, a file for each noun: two packages would share the frame, the forms and the access",
 	}
-	longFiles     = map[string]string{}
 	deepFunctions = map[string]string{}
 )
 
@@ -61,17 +59,6 @@ func TestPackagesAreSmall(t *testing.T) {
 			t.Errorf("%s has %d files and needs no exception (%s)", dir, files[dir], why)
 		}
 	}
-}
-
-func TestFilesAreShort(t *testing.T) {
-	eachFile(t, func(name string, content []byte) {
-		if !isOurCode(name, content) || longFiles[name] != "" {
-			return
-		}
-		if lines := bytes.Count(content, []byte("\n")); lines > maxLines {
-			t.Errorf("%s has %d lines, more than %d: divide it, by what its parts are about", name, lines, maxLines)
-		}
-	})
 }
 
 func TestFunctionsAreFlat(t *testing.T) {

@@ -195,12 +195,9 @@ func (r roles) wanted(parts []part) map[privilege]bool {
 			fallthrough
 		default:
 			list, known := serverPrivileges[p.Name]
-			for name, columns := range privilegesOf(list) {
-				for _, column := range columns {
-					if column == "" || column == p.Column { // a migration may not have added it yet
-						add(p, column, r.Server, name)
-					}
-				}
+			elsewhere := func(c columnPrivilege) bool { return c.column != "" && c.column != p.Column } // also where a migration has yet to add it
+			for _, c := range slices.DeleteFunc(privilegesOf(list), elsewhere) {
+				add(p, c.column, r.Server, c.name)
 			}
 			if (known || p.View) && p.Open && !slices.Contains(hiddenFromReader, p.Name) && !slices.Contains(hiddenFromReader, p.Name+"."+p.Column) {
 				add(p, p.Column, r.Reader, "SELECT")
@@ -210,14 +207,19 @@ func (r roles) wanted(parts []part) map[privilege]bool {
 	return want
 }
 
-// privilegesOf reads an entry of serverPrivileges: the columns of each privilege, where "" means the
-// whole table.
-func privilegesOf(list string) map[string][]string {
-	found := map[string][]string{}
+// A columnPrivilege is a privilege on a column, or on the whole table if column is empty.
+type columnPrivilege struct{ name, column string }
+
+// privilegesOf reads an entry of serverPrivileges, and sorts it by name.
+func privilegesOf(list string) []columnPrivilege {
+	var found []columnPrivilege
 	for text := range strings.FieldsSeq(list) {
 		name, columns, _ := strings.Cut(strings.TrimSuffix(text, ")"), "(")
-		found[name] = strings.Split(columns, ",")
+		for column := range strings.SplitSeq(columns, ",") {
+			found = append(found, columnPrivilege{name, column})
+		}
 	}
+	slices.SortStableFunc(found, func(a, b columnPrivilege) int { return strings.Compare(a.name, b.name) })
 	return found
 }
 
@@ -306,11 +308,8 @@ func collect[T any](ctx context.Context, q querier, sql string, args ...any) ([]
 func checkPrivileges(ctx context.Context, conn *pgx.Conn) error {
 	var tables, columns, privileges []string
 	for _, table := range slices.Sorted(maps.Keys(serverPrivileges)) {
-		list := privilegesOf(serverPrivileges[table])
-		for _, p := range slices.Sorted(maps.Keys(list)) {
-			for _, column := range list[p] {
-				tables, columns, privileges = append(tables, table), append(columns, column), append(privileges, p)
-			}
+		for _, p := range privilegesOf(serverPrivileges[table]) {
+			tables, columns, privileges = append(tables, table), append(columns, p.column), append(privileges, p.name)
 		}
 	}
 	var lacks []string

@@ -66,7 +66,7 @@ $$`
 var openTexts = map[string]string{
 	"words that Tasker chooses": `act action backoff catch_up day_match detail_code event expected_state field from_state join_rule
 		kind original_detail_code outcome overlap paused_for phase rest_from rest_to severity skip_reason source state step_state step_type
-		subject_kind to_state told_state topic type`,
+		subject_kind to_state told_state tolerate topic type`,
 	"names that are labels of dashboards": `attributes handler handlers name namespace namespaces nominal_key sink step_name task_name template_name worker_name`,
 	"versions, checksums and keys of messages": `checksum dedup_key fixed_in plan_digest task_version template_version version worker_at_least
 		worker_uuid worker_version`,
