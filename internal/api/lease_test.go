@@ -94,7 +94,7 @@ func TestALeaseTokenHasOneSpelling(t *testing.T) {
 	step := h.claim(worker, map[string]any{"max": 1})[0]
 	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	body, last := step.LeaseToken[:len(step.LeaseToken)-1], step.LeaseToken[len(step.LeaseToken)-1:]
-	for _, digit := range strings.Split(digits, "") {
+	for digit := range strings.SplitSeq(digits, "") {
 		if digit == last {
 			continue
 		}

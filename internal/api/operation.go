@@ -72,6 +72,13 @@ func (s *server) operationRoutes() []*route {
 			answers: map[int]any{http.StatusOK: apiv1.OperationDryRun{}},
 			serve:   s.dryRunOperation,
 		},
+	}
+}
+
+// operationChangeRoutes returns the routes that change an operation that is planned.
+func (s *server) operationChangeRoutes() []*route {
+	const tag = "operations"
+	return []*route{
 		{
 			method: "POST", path: operationPath + "/start", id: "startOperation", class: overload.Operations, needs: access.OperateSteps, tag: tag,
 			summary: "Start an operation whose plan was seen",

@@ -78,7 +78,7 @@ func answerReports(reports []report, receipt tasker.Receipt) apiv1.ReportAnswer 
 				StepUUID: r.step, Code: string(tasker.Invalid), Message: fmt.Sprintf("results[%d]%s", i, r.fault),
 			})
 		case r.doubt != "":
-			doubts[r.outcome.Lease.StepUUID] = fmt.Sprintf("results[%d]%s; the attempt was failed with what could be understood", i, r.doubt)
+			doubts[r.outcome.StepUUID] = fmt.Sprintf("results[%d]%s; the attempt was failed with what could be understood", i, r.doubt)
 		}
 	}
 	for _, step := range receipt.Accepted {

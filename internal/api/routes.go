@@ -30,7 +30,7 @@ const maxLeasesBytes = 512 << 10
 // routes is the table of all there is. Each summary says what the path is for;
 // about says who calls it and whether repeating is safe, where that is not plain.
 func (s *server) routes() []*route {
-	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.taskListRoutes(), s.versionRoutes(), s.stepRoutes(), s.resultRoutes(), s.inboxRoutes(), s.answerLinkRoutes(), s.entryRoutes(), s.caseRoutes(), s.caseActionRoutes(), s.incidentRoutes(), s.incidentReportRoutes(), s.operationRoutes(), s.holdRoutes(), s.scheduleRoutes(), s.explainRoutes(), s.emissionRoutes(), s.workerRoutes(), s.namespaceRoutes(), s.limitRoutes(), s.accessRoutes(), s.serverRoutes())
+	return slices.Concat(s.templateRoutes(), s.taskRoutes(), s.taskListRoutes(), s.versionRoutes(), s.stepRoutes(), s.resultRoutes(), s.inboxRoutes(), s.answerLinkRoutes(), s.entryRoutes(), s.caseRoutes(), s.caseActionRoutes(), s.incidentRoutes(), s.incidentReportRoutes(), s.operationRoutes(), s.operationChangeRoutes(), s.holdRoutes(), s.scheduleRoutes(), s.explainRoutes(), s.emissionRoutes(), s.workerRoutes(), s.namespaceRoutes(), s.limitRoutes(), s.accessRoutes(), s.serverRoutes())
 }
 
 func (s *server) taskRoutes() []*route {

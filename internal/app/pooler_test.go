@@ -18,6 +18,7 @@ import (
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/childproc"
+	"tasker.example/tasker/internal/httpclient"
 	"tasker.example/tasker/internal/pgtest"
 	"tasker.example/tasker/internal/testtool"
 )
@@ -41,7 +42,7 @@ func startPgBouncer(t *testing.T, database, settings string) string {
 	}
 	address := free.Addr().(*net.TCPAddr)
 	_ = free.Close()
-	dir, err := os.MkdirTemp("", "pgbouncer") // the account may not read t.TempDir
+	dir, err := os.MkdirTemp("", "pgbouncer") //nolint:usetesting // the account of PgBouncer may not read t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,11 @@ func TestServersWorkThroughAPoolerInSessionMode(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			answer, err := http.Get(s.url + "/health/ready")
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/health/ready", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := httpclient.New(nil).Do(request)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,14 +4,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
-	"unicode/utf8"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/fingerprint"
 )
-
-func utf8Text(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 func known(field string) bool { return slices.Contains(SplitFields(), field) }
 

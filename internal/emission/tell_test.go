@@ -319,10 +319,10 @@ func TestTasksOpenedByHandArePartOfNoIncident(t *testing.T) {
 	v.want("case.opened first, case.unowned -, digest.cases first")
 	v.later(45 * time.Minute)
 	v.want("case.opened first, case.unowned -, digest.cases first, case.unowned first")
-	var cases []string
-	v.Must(v.Admin().QueryRow(t.Context(), `SELECT array_agg(data ->> 'cases' || '/' || (data ->> 'entries') ORDER BY position) FROM tasker.messages`).Scan(&cases))
-	if fmt.Sprint(cases) != "[1/5 1/5 1/7 1/5]" {
-		t.Errorf("messages about %v cases/tasks", cases)
+	var counted []string
+	v.Must(v.Admin().QueryRow(t.Context(), `SELECT array_agg(data ->> 'cases' || '/' || (data ->> 'entries') ORDER BY position) FROM tasker.messages`).Scan(&counted))
+	if fmt.Sprint(counted) != "[1/5 1/5 1/7 1/5]" {
+		t.Errorf("messages about %v cases/tasks", counted)
 	}
 }
 

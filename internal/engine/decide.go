@@ -152,6 +152,11 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 	if err := d.run(ctx, run); err != nil {
 		return nil, err
 	}
+	return d.conclude(ctx, moves)
+}
+
+// conclude applies the moves of steps that do not run, and returns those that become due by it.
+func (d *decision) conclude(ctx context.Context, moves []verdict) ([]tasker.StepRef, error) {
 	if len(moves) == 0 {
 		return nil, nil
 	}

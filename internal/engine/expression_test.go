@@ -34,14 +34,21 @@ func TestAnExpensiveExpressionFailsOnlyItsOwnStep(t *testing.T) {
 	}
 	quick := h.CreateWith(tasker.NewTask{Namespace: "other", Name: "quick", Context: json.RawMessage(`{"x": 2}`)})
 	begun := time.Now()
-	h.tick()
-	took := time.Since(begun)
-	t.Logf("decided in %s", took)
-	if s := h.step(quick, "one"); s.State != tasker.StepEnqueued || took > 10*time.Second {
-		t.Errorf("after %s the step of another namespace is %s", took, s.State)
+	decide := func(task tasker.ID, name string) tasker.Step { // a pass takes no further step after a second
+		s := h.step(task, name)
+		for ; s.State == tasker.StepPending && time.Since(begun) < time.Minute; s = h.step(task, name) {
+			h.tick()
+		}
+		return s
+	}
+	s := decide(quick, "one")
+	t.Logf("decided in %s", time.Since(begun))
+	if s.State != tasker.StepEnqueued {
+		t.Errorf("after %s the step of another namespace is %s", time.Since(begun), s.State)
 	}
 	for _, task := range slow {
-		s, e := h.step(task, "charge"), h.Entry(task)
+		s := decide(task, "charge")
+		e := h.Entry(task)
 		if s.State != tasker.StepError || e.DetailCode != tasker.ExpressionFailed {
 			t.Fatalf("the step is %s, its investigation %s", s.State, e.DetailCode)
 		}

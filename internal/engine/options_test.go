@@ -284,7 +284,7 @@ func TestAUniqueKeyHasOneOpenTask(t *testing.T) {
 	key.Unique = tasker.Unique{Key: "c7", OnConflict: tasker.ConflictFail}
 	_, err = h.Engine.CreateTasks(h.Context(), []tasker.NewTask{key})
 	h.WantCode(err, tasker.Conflict, list[0].TaskUUID.String())
-	for _, doc := range []string{`{}`, `{"customer": 7}`, `{"customer": ""}`} {
+	for _, doc := range []string{`{}`, `{"customer": true}`, `{"customer": ""}`} {
 		_, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: h.Space, Name: "keyed", Context: json.RawMessage(doc)}})
 		h.WantCode(err, tasker.Invalid, "start.unique.key")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -146,12 +147,7 @@ func ordering(wanted ...int) func([]ref.Val) ref.Val {
 			return types.MaybeNoSuchOverloadErr(args[1])
 		}
 		order := a.Compare(b)
-		for _, w := range wanted {
-			if order == w {
-				return types.True
-			}
-		}
-		return types.False
+		return types.Bool(slices.Contains(wanted, order))
 	}
 }
 
@@ -159,10 +155,8 @@ func ordering(wanted ...int) func([]ref.Val) ref.Val {
 // The rounding error of a calculation is itself a 64-bit float.
 func arithmetic(lost func(a, b float64) float64) func([]ref.Val) ref.Val {
 	return func(args []ref.Val) ref.Val {
-		for _, a := range args {
-			if isExact(a) {
-				return types.NewErr(errArithmetic)
-			}
+		if slices.ContainsFunc(args, isExact) {
+			return types.NewErr(errArithmetic)
 		}
 		a, ok := args[0].(types.Double)
 		b, okToo := args[len(args)-1].(types.Double)

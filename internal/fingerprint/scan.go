@@ -341,11 +341,11 @@ func (set *ruleSet) foreignBits(word string) wordSet {
 		if i == 0 || !isUnspaced(r) {
 			continue
 		}
-		if b := set.words[lower[i:]]; b&set.filler != 0 {
+		b := set.words[lower[i:]]
+		if b&set.filler != 0 {
 			return set.foreignBits(lower[:i]) | b&^set.filler
-		} else {
-			bits |= b
 		}
+		bits |= b
 	}
 	return bits
 }

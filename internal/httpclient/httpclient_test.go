@@ -20,7 +20,7 @@ import (
 // raw serves one hostile answer on each connection. The answer ends when the client closes.
 func raw(t *testing.T, answer func(net.Conn)) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed below
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

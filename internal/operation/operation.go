@@ -158,8 +158,7 @@ func freeze(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) error
 	if err := tx.InsertOperation(ctx, o); err != nil {
 		return err
 	}
-	_, onSteps := o.Act.StepAction()
-	frozen, err := tx.Freeze(ctx, o.UUID, !onSteps, o.Act == tasker.ActAnswer, o.Selection, o.Limit)
+	frozen, err := tx.Freeze(ctx, o.UUID, o.Act, o.Selection, o.Limit)
 	if err != nil {
 		return err
 	}

@@ -37,13 +37,13 @@ const (
 )
 
 // A selected is the query of the investigations that are selected, the most urgent
-// first, up to a limit; and the condition on the failed step s of each.
+// first, up to one more than the third argument; and the condition on the failed step s of each.
 type selected struct {
 	entries, step string
 	args          []any
 }
 
-func selectedEntries(ctx context.Context, s tasker.OperationSelection, step string, attributes []comparison, limit int, args []any) selected {
+func selectedEntries(ctx context.Context, s tasker.OperationSelection, step string, attributes []comparison, args ...any) selected {
 	from := "(" + selectable + ") q"
 	if s.IDs != nil {
 		args = append(args, s.IDs)
@@ -61,13 +61,12 @@ func selectedEntries(ctx context.Context, s tasker.OperationSelection, step stri
 	if s.WorkerVersion != "" || s.FailedSince != nil {
 		where += " AND EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.task_uuid = q.task_uuid AND " + step + ")"
 	}
-	args = append(args, limit)
 	return selected{step: step, args: args, entries: fmt.Sprintf(`
     SELECT q.dlq_entry_uuid, q.task_uuid, q.step_uuid, q.namespace_name, q.current_state
     FROM %s
     WHERE %s
     ORDER BY (q.recovered_at IS NOT NULL), q.priority_at, q.dlq_entry_uuid
-    LIMIT $%d`, from, where, len(args))}
+    LIMIT $3::bigint + 1`, from, where)}
 }
 
 // freeze makes the items of a plan. An item is the step that has failed: that of the
@@ -148,17 +147,19 @@ func (tx *Tx) LockPlans(ctx context.Context) error {
 	return nil
 }
 
-// Freeze makes the items of an operation: tasks, or steps that have failed or wait for an answer. The caller holds the lock of the plans.
-func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, onTasks, waiting bool, s tasker.OperationSelection, limit int) (Frozen, error) {
+// Freeze makes the items of an operation, up to limit: the tasks, failed steps or waiting steps that its act changes.
+// The caller holds the lock of the plans.
+func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, act tasker.Act, s tasker.OperationSelection, limit int) (Frozen, error) {
 	attributes, err := compare(ctx, tx, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
 		return Frozen{}, err
 	}
 	step := failedStep
-	if waiting {
+	if act == tasker.ActAnswer {
 		step = awaitedStep
 	}
-	chosen := selectedEntries(ctx, s, step, attributes, limit+1, []any{operation, onTasks, limit})
+	_, onSteps := act.StepAction()
+	chosen := selectedEntries(ctx, s, step, attributes, operation, !onSteps, limit)
 	rows, err := collect[Frozen](ctx, tx, fmt.Sprintf(freeze, chosen.entries, chosen.step), chosen.args...)
 	if err != nil {
 		return Frozen{}, fmt.Errorf("freeze the selection of an operation: %w", err)

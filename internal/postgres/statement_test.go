@@ -193,7 +193,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 			{Filter: f}, {Filter: f, IDs: []tasker.ID{tasker.NewID()}}, {Filter: f, WorkerVersion: "1"}, {Filter: f, FailedSince: &now},
 			{Filter: f, IDs: []tasker.ID{tasker.NewID()}, WorkerVersion: "1", FailedSince: &now},
 		} {
-			if err := db.InTx(ctx, func(tx *Tx) error { _, err := tx.Freeze(ctx, tasker.NewID(), false, true, s, 1); return err }); err != nil {
+			if err := db.InTx(ctx, func(tx *Tx) error { _, err := tx.Freeze(ctx, tasker.NewID(), tasker.ActAnswer, s, 1); return err }); err != nil {
 				return fmt.Errorf("%+v: %w", s, err)
 			}
 		}

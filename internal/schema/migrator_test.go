@@ -428,7 +428,7 @@ func TestADatabaseThatIsNotUTF8IsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	_, up := schema.Up(t.Context(), conn)
 	_, status := schema.Status(t.Context(), conn)
 	for command, err := range map[string]error{"migrate up": up, "doctor": status, "serve": schema.Check(t.Context(), conn)} {

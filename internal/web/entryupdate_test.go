@@ -27,7 +27,7 @@ func TestAnInvestigationIsUpdated(t *testing.T) {
 	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "assignee=carol"), http.StatusOK, "carol has the investigation now.")
 	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "assignee=", "had=carol"), http.StatusOK, "Nobody has the investigation now.")
 	r := st.post(path, "seen="+st.seen(), "actor=ann", "status=manually_resolved", "notes=it will heal")
-	st.shows(r, http.StatusOK, `<p class="note" role="status">The investigation has ended: manually resolved.</p>`,
+	st.shows(r, http.StatusOK, `<p class="note" id="note" role="status">The investigation has ended: manually resolved.</p>`,
 		`<p class="note warning" role="alert">Task `+st.task.String()+" is still in error", "repair its steps, or give it up", "by ann", "it will heal")
 	if strings.Contains(r.text, "PATCH /v1/tasks/") {
 		t.Error("a note of the page names a request of the API")

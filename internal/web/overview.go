@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"tasker.example/tasker"
@@ -121,9 +122,6 @@ var phaseDoes = map[tasker.Phase]string{
 	tasker.PhaseProve: "from the repair to its proof", tasker.PhaseResolve: "until it ended",
 }
 
-// timedWindow is of which time the dashboard says how long cases took.
-const timedWindow = 24 * time.Hour
-
 // addCharts draws one window, the last hour unless the caller selects another. Each page draws one, because
 // its cost grows with the investigations of the window.
 func (s *server) addCharts(req *request, p *dashboardPage) error {
@@ -159,7 +157,7 @@ func (s *server) addCharts(req *request, p *dashboardPage) error {
 // draw draws the counts of a window.
 func (p *dashboardPage) draw(w window, counts []tasker.EntryCount) {
 	var came, open []point
-	burned := "Open in " + w.Title
+	says := []string{"Open in " + w.Title}
 	for i, c := range counts {
 		at := c.From.UTC()
 		pt := point{Name: at.Format("2006-01-02 15:04") + " UTC", Values: []int64{c.Opened, c.Ended, c.Proved}}
@@ -174,11 +172,11 @@ func (p *dashboardPage) draw(w window, counts []tasker.EntryCount) {
 		}
 		open = append(open, pt)
 		if i == 0 || i == len(counts)-1 {
-			burned += fmt.Sprintf(", %s at the end of %s", count(pt.Values[0], ""), pt.Name)
+			says = append(says, fmt.Sprintf("%s at the end of %s", count(pt.Values[0], ""), pt.Name))
 		}
 	}
 	openPlot := drawPlot("", []series{{"open", "busy"}}, open)
-	openPlot.Says = burned
+	openPlot.Says = strings.Join(says, ", ")
 	p.Charts = []chart{
 		{"open", "Open in " + w.Title, openPlot},
 		{"counts", "Opened, ended and proved in " + w.Title, drawPlot("In "+w.Title, []series{{"opened", "bad"}, {"ended", "busy"}, {"proved", "good"}}, came)},
