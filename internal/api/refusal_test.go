@@ -321,7 +321,7 @@ func TestHealthOfTheBroker(t *testing.T) {
 	up, problem := false, errors.New("no connection\x1b[2J to the message broker")
 	for want, broker := range map[string]func() (bool, error){
 		`"components":{"broker":{"status":"off"}}`:                                                        nil,
-		`"components":{"broker":{"status":"down","last_error":"no connection[2J to the message broker"}}`: func() (bool, error) { return up, problem },
+		`"components":{"broker":{"status":"down","last_error":"no connection to the message broker"}}`: func() (bool, error) { return up, problem },
 		`"components":{"broker":{"status":"up"}}`:                                                         func() (bool, error) { return true, nil },
 		`"components":{"broker":{"status":"up","last_error":"no q"}}`:                                     func() (bool, error) { return true, errors.New("no q") },
 	} {
@@ -360,7 +360,7 @@ func TestHealthOfTheSinks(t *testing.T) {
 	if c := got.Components["sink.log"]; c.Status != "up" || c.LastError != "" || c.FailingSince != nil || c.OldestSeconds == nil || *c.OldestSeconds != 0 {
 		t.Errorf("log: %+v", c)
 	}
-	if c := got.Components["sink.webhook"]; c.Status != "degraded" || c.LastError != "the receiver[2J answers 500" || c.FailingSince == nil ||
+	if c := got.Components["sink.webhook"]; c.Status != "degraded" || c.LastError != "the receiver answers 500" || c.FailingSince == nil ||
 		time.Since(*c.FailingSince) < time.Minute || c.OldestSeconds == nil || *c.OldestSeconds <= 0 {
 		t.Errorf("webhook: %+v", c)
 	}
