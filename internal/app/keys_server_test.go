@@ -88,6 +88,21 @@ var serverEffects = map[string]func(*keyTest){
 			k.Errorf("the worker is told %v", r.HeartbeatInterval)
 		}
 	},
+	"workers.max_retry_after_seconds": func(k *keyTest) {
+		k.set("3600")
+		k.create(1)
+		r, c := k.register(k.start())
+		list, err := c.Backend().Claim(k.Context(), r.WorkerUUID, 1, 0)
+		k.must(err)
+		if len(list) != 1 {
+			k.Fatalf("%d steps are handed out", len(list))
+		}
+		_, err = c.Backend().Report(k.Context(), r.WorkerUUID, []tasker.Outcome{{
+			Lease: list[0].Lease(), Failure: &tasker.Failure{Message: "busy", Type: "gateway", Retryable: true, RetryAfter: time.Hour + time.Millisecond},
+		}}, 0)
+		k.must(err)
+		k.expect("1", `SELECT count(*) FROM tasker.tasks_dlq`)
+	},
 	"retention.finished_days": func(k *keyTest) {
 		task := k.create(1)[0]
 		k.must(k.tasks.CancelTask(k.Context(), task, "ann", "no longer needed"))

@@ -30,7 +30,7 @@ func TestHealth(t *testing.T) {
 		out    []string
 		err    string
 	}{
-		{"ready", http.StatusOK, ready, cli.ExitOK, []string{"READY", "component  deferred_work  degraded   sweep: 2[2J"}, ""},
+		{"ready", http.StatusOK, ready, cli.ExitOK, []string{"READY", "component  deferred_work  degraded   sweep: 2"}, ""},
 		{"not ready", http.StatusServiceUnavailable, notReady, exitUnreachable, []string{"NOT_READY", "check      loops          unhealthy", "late       7 passes failed; the last good one ended -"}, "not ready"},
 		{"a page of a proxy", http.StatusServiceUnavailable, "down", exitUnreachable, nil, "is it a Tasker server?"},
 	} {

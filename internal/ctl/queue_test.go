@@ -55,7 +55,7 @@ func TestWorkerListWarns(t *testing.T) {
 		{"four", 200, unserved(4), "⚠ No live worker takes what waits in n/h0, n/h1, n/h2 and 1 more. tasker-ctl queue list says more.\n"},
 		{"too many to count", 200, unserved(maxCounted), "⚠ No live worker takes what waits in n/h0, n/h1, n/h2 and 97+ more. tasker-ctl queue list says more.\n"},
 		{"a hostile name", 200, []apiv1.Queue{{Namespace: "a\x1b[2J", Handler: strings.Repeat("x", 200), Unserved: true}},
-			"⚠ No live worker takes what waits in a[2J/" + strings.Repeat("x", maxCell-6) + "…. tasker-ctl queue list says more.\n"},
+			"⚠ No live worker takes what waits in a/" + strings.Repeat("x", maxCell-3) + "…. tasker-ctl queue list says more.\n"},
 		{"an older server", 404, refusal("NOT_FOUND"), ""},
 		{"a server in trouble", 500, refusal("INTERNAL"), "⚠ Which queues have no live worker is not known: no\n"},
 	} {
