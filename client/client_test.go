@@ -103,7 +103,7 @@ func TestAnswersOfOtherServers(t *testing.T) {
 		code       tasker.Code
 		want       string
 	}{
-		{"a proxy's page", "<h1>Bad\x1b[31m\n gateway</h1>", 502, "", tasker.Unavailable, "answered 502 Bad Gateway: <h1>Bad[31m gateway</h1>"},
+		{"a proxy's page", "<h1>Bad\x1b[31m\n gateway</h1>", 502, "", tasker.Unavailable, "answered 502 Bad Gateway: <h1>Bad gateway</h1>"},
 		{"nothing", "", 404, "", tasker.NotFound, "answered 404 Not Found; is it a Tasker server?"},
 		{"a teapot", "short and stout", 418, "", tasker.Internal, "short and stout"},
 		{"a redirect", "", 301, "https://elsewhere/", tasker.Internal, "points to https://elsewhere/; use that address"},
