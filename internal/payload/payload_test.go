@@ -200,7 +200,7 @@ func TestCleanJSONSaysWhatWasDropped(t *testing.T) {
 		"1": "1",
 		`{"a": "\u0000"}`: `{"dropped":"a: the string has a NUL (\\u0000), which cannot be stored (line 1, column 8)",` +
 			`"original_bytes":15,"text":"{\"a\": \"\\u0000\"}"}`,
-		"boom\x00\x1b[31m\xff\xfe": `{"dropped":"the document: the text is not valid UTF-8 (line 1, column 11)","original_bytes":12,"text":"boom[31m` + "\uFFFD" + `"}`,
+		"boom\x00\x1b[31m\xff\xfe": `{"dropped":"the document: the text is not valid UTF-8 (line 1, column 11)","original_bytes":12,"text":"boom` + "\uFFFD" + `"}`,
 	} {
 		if got := string(CleanJSON([]byte(doc), Limits{})); got != want {
 			t.Errorf("%q became %s, want %s", doc, got, want)
