@@ -165,7 +165,7 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"304", answer(304), unavailable, 0, "answered 304 Not Modified"},
 		{"302", answer(302, "Location", "http://127.0.0.1:1/inside?token=geheim"), unavailable, 0, "redirects are not followed: configure the address where it leads, at http://127.0.0.1:1:"},
 		{"307", answer(307, "Location", "/elsewhere"), unavailable, 0, "redirects are not followed"},
-		{"400", answer(400), refused, 0, "answered 400 Bad Request: no[31m way: /hook?[hidden] [hidden]"},
+		{"400", answer(400), refused, 0, "answered 400 Bad Request: no way: /hook?[hidden] [hidden]"},
 		{"401", answer(401), unavailable, 0, "401 Unauthorized"},
 		{"404", answer(404), unavailable, 0, "404 Not Found"},
 		{"408", answer(408), unavailable, 0, "408"},
