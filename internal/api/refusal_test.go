@@ -320,10 +320,10 @@ func TestHealthOfTheBroker(t *testing.T) {
 	t.Parallel()
 	up, problem := false, errors.New("no connection\x1b[2J to the message broker")
 	for want, broker := range map[string]func() (bool, error){
-		`"components":{"broker":{"status":"off"}}`:                                                        nil,
+		`"components":{"broker":{"status":"off"}}`:                                                     nil,
 		`"components":{"broker":{"status":"down","last_error":"no connection to the message broker"}}`: func() (bool, error) { return up, problem },
-		`"components":{"broker":{"status":"up"}}`:                                                         func() (bool, error) { return true, nil },
-		`"components":{"broker":{"status":"up","last_error":"no q"}}`:                                     func() (bool, error) { return true, errors.New("no q") },
+		`"components":{"broker":{"status":"up"}}`:                                                      func() (bool, error) { return true, nil },
+		`"components":{"broker":{"status":"up","last_error":"no q"}}`:                                  func() (bool, error) { return true, errors.New("no q") },
 	} {
 		h := newHarness(t, func(o *api.Options) { o.Broker = broker })
 		if r := h.send("GET", "/health/ready", nil); r.status != http.StatusOK || !strings.Contains(r.text, want) {
