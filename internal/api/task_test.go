@@ -17,6 +17,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
+	"tasker.example/tasker/internal/testtool"
 )
 
 func order(n int) map[string]any {
@@ -646,10 +647,8 @@ func TestWildcardsAreNotRegistered(t *testing.T) {
 // The curl commands of the documentation work as they are printed.
 func TestCurlOfTheDocumentation(t *testing.T) {
 	t.Parallel()
-	bash, err := exec.LookPath("bash")
-	if _, missing := exec.LookPath("curl"); err != nil || missing != nil {
-		t.Skip("bash and curl are needed")
-	}
+	bash := testtool.Find(t, "bash", "install bash")
+	testtool.Find(t, "curl", "install curl")
 	text, err := os.ReadFile("../../docs/templates.md")
 	if err != nil {
 		t.Fatal(err)

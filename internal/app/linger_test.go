@@ -15,6 +15,7 @@ import (
 
 	"tasker.example/tasker/internal/config"
 	"tasker.example/tasker/internal/pgtest"
+	"tasker.example/tasker/internal/testtool"
 )
 
 const largeBody = 8_400_000 // more than limits of bodies and buffers of connections together
@@ -78,10 +79,7 @@ func TestEarlyAnswersReachSlowReaders(t *testing.T) {
 	for program, script := range map[string]string{"python3": pythonClient, "node": nodeClient} {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
-			path, err := exec.LookPath(program)
-			if err != nil {
-				t.Skipf("%s is not installed", program)
-			}
+			path := testtool.Find(t, program, "install "+program)
 			flag := map[string]string{"python3": "-c", "node": "-e"}[program]
 			out, err := exec.CommandContext(t.Context(), path, flag, script, strings.TrimPrefix(s.url, "http://"), token).CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "413 TOO_LARGE") {
