@@ -53,5 +53,5 @@ func (a *Authenticator) readValid(ctx context.Context) map[digestHead]struct{} {
 		}
 		return a.valid, nil
 	})
-	return v.(map[digestHead]struct{}) //nolint:forcetypeassert // it is what is returned above
+	return v.(map[digestHead]struct{}) //nolint:forcetypeassert // the function above returns this type
 }

@@ -59,10 +59,10 @@ func (e *ending) read() (until *time.Time, seconds int, err error) {
 	return &t, 0, nil
 }
 
-// inHoldHistory says what becomes of the reason of an act on a hold.
+// inHoldHistory describes where the reason of an act on a hold is stored.
 const inHoldHistory = "it is kept in the history of the hold"
 
-// said reads who asks for something and why. use says what becomes of the reason.
+// said requires the reason and the person of an act. The error for a missing reason ends with use.
 func (p *program) said(by, reason *string, use string) (err error) {
 	if err := need("reason", *reason, use); err != nil {
 		return err

@@ -308,7 +308,7 @@ func (e *Engine) toldOfDue(message string) {
 	if d := e.due.Load(); found && err == nil && ms >= 0 && d != nil && from != e.instance.String() {
 		d.lookBy(time.Duration(ms)*time.Millisecond + lookMargin)
 		if ms == 0 {
-			e.events() // those that are sent again are no news to a look
+			e.events() // the scan does not find events that are sent again
 		}
 	}
 }

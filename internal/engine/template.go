@@ -79,8 +79,8 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 	return g, nil
 }
 
-// scope is what the expressions of the template may name before a task has steps. Those of a stored template
-// were accepted by the version that stored it.
+// scope returns the names that expressions of the template may use before a task has steps. Expressions of a
+// stored template were accepted by the version that stored it.
 func (g *graph) scope() expression.Scope {
 	return expression.Scope{Input: g.stored.InputSchema, Stored: g.stored.UUID != tasker.ID{}}
 }

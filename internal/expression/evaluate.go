@@ -105,7 +105,7 @@ func (p *Program) JSON(ctx context.Context, v Values, most int) (json.RawMessage
 	return p.written(out, most)
 }
 
-// written returns a value as JSON of so many bytes at most.
+// written returns out as JSON of at most most bytes.
 func (p *Program) written(out ref.Val, most int) (json.RawMessage, error) {
 	w := writer{left: most, texts: true}
 	if err := w.write(out); err != nil {

@@ -52,7 +52,7 @@ var replaced = map[string]func([]ref.Val) ref.Val{
 	overloads.Matches:           matches,
 }
 
-// patterns are those of all expressions.
+// patterns caches the compiled patterns of all expressions.
 var patterns patternCache
 
 func matches(args []ref.Val) ref.Val {
