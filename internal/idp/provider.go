@@ -234,14 +234,15 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	now := k.provider.Now()
 	keys, age, rest := k.known(now)
 	switch {
-	case (age > keysTrusted || len(fitting(keys, id)) == 0) && rest > keysRest:
-		if keys, err = k.fetch(ctx, now); err != nil {
-			return nil, err
-		}
-	case age > keysTrusted:
-		return nil, providerError(fmt.Errorf("its keys were last read %s ago", age))
-	case age > keysFresh && rest > keysRest:
-		go func() { _, _ = k.fetch(ctx, now) }()
+	case rest <= keysRest:
+	case age > keysTrusted || len(fitting(keys, id)) == 0:
+		err = k.fetch(ctx, now)
+		keys, age, _ = k.known(now)
+	case age > keysFresh:
+		go func() { _ = k.fetch(ctx, now) }()
+	}
+	if age > keysTrusted {
+		return nil, cmp.Or(err, providerError(fmt.Errorf("its keys could not be read for more than %s", keysTrusted)))
 	}
 	usable := fitting(keys, id)
 	if len(usable) == 0 {
@@ -308,27 +309,20 @@ func fitting(keys []jose.JSONWebKey, id string) []jose.JSONWebKey {
 	return list
 }
 
-// fetch reads the keys. Concurrent callers share one request. If it fails, keys that are not
-// older than keysTrusted stay in use.
-func (k *keySet) fetch(ctx context.Context, now time.Time) ([]jose.JSONWebKey, error) {
-	v, err, _ := k.one.Do("", func() (any, error) {
+// fetch reads the keys. Concurrent callers share one request.
+func (k *keySet) fetch(ctx context.Context, now time.Time) error {
+	_, err, _ := k.one.Do("", func() (any, error) {
 		var set jose.JSONWebKeySet
 		err := k.provider.get(ctx, k.url, &set)
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.asked = now
-		switch {
-		case err == nil:
+		if err == nil {
 			k.keys, k.read = set.Keys, now
-		case now.Sub(k.read) > keysTrusted:
-			return nil, err
 		}
-		return k.keys, nil
-	})
-	if err != nil {
 		return nil, err
-	}
-	return v.([]jose.JSONWebKey), nil //nolint:forcetypeassert // it is what is returned above
+	})
+	return err
 }
 
 // A Person is what a token says of its subject.
