@@ -60,9 +60,9 @@ func newMigrateUp() *cobra.Command {
 		Use:   "up",
 		Short: "Apply what is missing",
 		Long: `Apply what is missing, each migration in a transaction of its own; functions and
-views are replaced when they have changed.
+views are replaced when they have changed, and dropped when this program has none of them.
 
-Servers of the previous version keep working during and after it. No lock is waited
+Servers keep working meanwhile. No lock is waited
 for longer than two seconds, because every statement of every server would wait
 behind it: while something long holds one, such as pg_dump, the migration is rolled
 back and retried, until --wait is over. What was applied before stays, and the

@@ -315,8 +315,8 @@ func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file,
 		if err != nil {
 			return err
 		}
-		if objects {
-			if err := before.dropOutdated(ctx, tx, remake); err != nil {
+		if remake {
+			if err := drop(ctx, tx, before); err != nil {
 				return err
 			}
 		}
@@ -337,7 +337,7 @@ func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file,
 			return err
 		}
 		if objects {
-			if err := m.keepOld(ctx, tx, before); err != nil {
+			if err := m.dropOutdated(ctx, tx, before); err != nil {
 				return err
 			}
 			if err := record(ctx, tx, objectsVersion, objectsName, m.source.checksum); err != nil {

@@ -12,9 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// keptComment marks what stays for servers of the previous version.
-const keptComment = "Kept for servers of the previous version; the next upgrade drops it."
-
 // irreplaceable are the codes of what CREATE OR REPLACE cannot do, or cannot do
 // while a view depends on it: then all functions and views are dropped first.
 var irreplaceable = []string{
@@ -30,8 +27,7 @@ const findViews = `
 	SELECT
 		c.oid, c.oid::regclass::text AS name, c.relname::text AS plain,
 		CASE c.relkind WHEN 'm' THEN 'MATERIALIZED VIEW' ELSE 'VIEW' END AS kind,
-		obj_description(c.oid, 'pg_class') IS NOT DISTINCT FROM $1 AS kept,
-		'' AS definition, c.xmin::text AS version
+		c.xmin::text AS version
 	FROM pg_class c
 	WHERE c.relnamespace = 'tasker'::regnamespace
 		AND c.relkind IN ('v', 'm')
@@ -64,10 +60,7 @@ const findRoutines = `
 		JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = n.oid AND d.refclassid = 'pg_proc'::regclass
 		JOIN routine r ON r.oid = d.refobjid
 	)
-	SELECT
-		p.oid, p.oid::regprocedure::text AS name, p.proname::text AS plain, 'ROUTINE' AS kind,
-		obj_description(p.oid, 'pg_proc') IS NOT DISTINCT FROM $1 AS kept,
-		CASE WHEN p.prokind IN ('f', 'p') THEN pg_get_functiondef(p.oid) ELSE '' END AS definition, p.xmin::text AS version
+	SELECT p.oid, p.oid::regprocedure::text AS name, p.proname::text AS plain, 'ROUTINE' AS kind, p.xmin::text AS version
 	FROM routine r
 	JOIN pg_proc p ON p.oid = r.oid
 	WHERE r.oid NOT IN (SELECT oid FROM needed)
@@ -75,54 +68,45 @@ const findRoutines = `
 
 // An object is a view or a function in the database.
 type object struct {
-	OID        uint32 `db:"oid"`
-	Name       string `db:"name"`  // as DROP wants it
-	Plain      string `db:"plain"` // without schema and arguments
-	Kind       string `db:"kind"`
-	Kept       bool   `db:"kept"`       // for the previous version, by the last upgrade
-	Definition string `db:"definition"` // of a function
-	Version    string `db:"version"`    // changes when a function is replaced
+	OID     uint32 `db:"oid"`
+	Name    string `db:"name"`  // as DROP wants it
+	Plain   string `db:"plain"` // without schema and arguments
+	Kind    string `db:"kind"`
+	Version string `db:"version"` // changes when a function is replaced
 }
 
-// An objectSet is all views and functions of the schema at one time.
-type objectSet struct {
-	views, routines []object
-}
-
-func findObjects(ctx context.Context, tx pgx.Tx) (*objectSet, error) {
-	s := &objectSet{}
-	for query, list := range map[string]*[]object{findViews: &s.views, findRoutines: &s.routines} {
-		rows, err := tx.Query(ctx, query, keptComment)
-		if err == nil {
-			*list, err = pgx.CollectRows(rows, pgx.RowToStructByName[object])
-		}
+// findObjects returns all views and functions of the schema.
+func findObjects(ctx context.Context, tx pgx.Tx) (all []object, err error) {
+	for _, query := range []string{findViews, findRoutines} {
+		rows, err := tx.Query(ctx, query)
 		if err != nil {
 			return nil, fmt.Errorf("look for the views and functions of the last version: %w", err)
 		}
+		list, err := pgx.CollectRows(rows, pgx.RowToStructByName[object])
+		if err != nil {
+			return nil, fmt.Errorf("look for the views and functions of the last version: %w", err)
+		}
+		all = append(all, list...)
 	}
-	return s, nil
+	return all, nil
 }
 
-// dropOutdated drops what an earlier upgrade has kept, or all if that is wanted. It
-// does not cascade: the views of a schema are dropped in one command, which accepts
-// whatever they are to each other, and a view that somebody has built on ours is not
-// ours to drop.
-func (s *objectSet) dropOutdated(ctx context.Context, tx pgx.Tx, all bool) error {
-	for _, list := range [][]object{s.views, s.routines} {
-		names := map[string][]string{}
-		for _, o := range list {
-			if all || o.Kept {
-				names[o.Kind] = append(names[o.Kind], o.Name)
+// drop drops all of the objects, the views first. It does not cascade: the views of a
+// schema are dropped in one command, which accepts whatever they are to each other,
+// and a view that somebody has built on ours is not ours to drop.
+func drop(ctx context.Context, tx pgx.Tx, objects []object) error {
+	for _, kind := range []string{"MATERIALIZED VIEW", "VIEW", "ROUTINE"} {
+		var names []string
+		for _, o := range objects {
+			if o.Kind == kind {
+				names = append(names, o.Name)
 			}
 		}
-		for _, kind := range []string{"MATERIALIZED VIEW", "VIEW", "ROUTINE"} {
-			if len(names[kind]) == 0 {
-				continue
-			}
-			_, err := tx.Exec(ctx, "DROP "+kind+" "+strings.Join(names[kind], ", "), pgx.QueryExecModeSimpleProtocol)
-			if err != nil {
-				return foreignDependents(err)
-			}
+		if len(names) == 0 {
+			continue
+		}
+		if _, err := tx.Exec(ctx, "DROP "+kind+" "+strings.Join(names, ", "), pgx.QueryExecModeSimpleProtocol); err != nil {
+			return foreignDependents(err)
 		}
 	}
 	return nil
@@ -141,13 +125,13 @@ func foreignDependents(err error) error {
 // refuseStrays returns an error if a migration made a view that has no file, or a
 // function that no table needs: a later upgrade would drop it and nothing would bring
 // it back. What has a file is made by it.
-func (m migrator) refuseStrays(ctx context.Context, tx pgx.Tx, before *objectSet) error {
+func (m migrator) refuseStrays(ctx context.Context, tx pgx.Tx, before []object) error {
 	now, err := findObjects(ctx, tx)
 	if err != nil {
 		return err
 	}
-	for _, o := range slices.Concat(now.views, now.routines) {
-		isNew := !slices.ContainsFunc(slices.Concat(before.views, before.routines), func(b object) bool { return b.OID == o.OID })
+	for _, o := range now {
+		isNew := !slices.ContainsFunc(before, func(b object) bool { return b.OID == o.OID })
 		if isNew && !m.source.hasObject("views/"+o.Plain+".sql") && !m.source.hasObject("functions/"+o.Plain+".sql") {
 			return fmt.Errorf("a migration made %s: a view, or a function that no table uses, belongs to views/ or functions/", o.Name)
 		}
@@ -155,84 +139,19 @@ func (m migrator) refuseStrays(ctx context.Context, tx pgx.Tx, before *objectSet
 	return nil
 }
 
-// keepOld leaves for one upgrade what servers of the previous version may call and
-// the files no longer have: views, and functions with other arguments. A function
-// that the new one of its name can stand for is dropped, because a call could mean
-// both.
-func (m migrator) keepOld(ctx context.Context, tx pgx.Tx, before *objectSet) error {
+// dropOutdated drops the views without a file, and the functions that no file has made
+// anew: those without one, and those with other arguments.
+func (m migrator) dropOutdated(ctx context.Context, tx pgx.Tx, before []object) error {
 	now, err := findObjects(ctx, tx)
 	if err != nil {
 		return err
 	}
-	for _, o := range now.views {
-		if !m.source.hasObject("views/" + o.Plain + ".sql") {
-			if err := keep(ctx, tx, o); err != nil {
-				return err
-			}
+	return drop(ctx, tx, slices.DeleteFunc(now, func(o object) bool {
+		if o.Kind != "ROUTINE" {
+			return m.source.hasObject("views/" + o.Plain + ".sql")
 		}
-	}
-	for _, o := range before.routines {
-		i := slices.IndexFunc(now.routines, func(n object) bool { return n.Name == o.Name })
-		switch {
-		case i >= 0 && (now.routines[i].OID != o.OID || now.routines[i].Version != o.Version):
-			continue // its file has made it
-		case i < 0 && (o.Kept || o.Definition == ""):
-			continue
-		case i < 0:
-			// All were dropped. What it needs may be gone.
-			err := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
-				_, err := savepoint.Exec(ctx, o.Definition, pgx.QueryExecModeSimpleProtocol)
-				return err
-			})
-			if err != nil && conditionOf(err) == "55P03" {
-				return err
-			}
-			if err != nil {
-				continue
-			}
-		}
-		if err := keep(ctx, tx, o); err != nil {
-			return err
-		}
-	}
-	return dropReplaced(ctx, tx)
-}
-
-func keep(ctx context.Context, tx pgx.Tx, o object) error {
-	_, err := tx.Exec(ctx, fmt.Sprintf("COMMENT ON %s %s IS '%s'", o.Kind, o.Name, keptComment), pgx.QueryExecModeSimpleProtocol)
-	if err != nil {
-		return fmt.Errorf("keep %s for the previous version: %w", o.Name, err)
-	}
-	return nil
-}
-
-// dropReplaced drops each kept function whose calls another of its name takes as
-// well: one that begins with the same parameters and has defaults for the others.
-func dropReplaced(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, `
-		SELECT o.oid::regprocedure::text
-		FROM pg_proc o
-		WHERE o.pronamespace = 'tasker'::regnamespace
-			AND obj_description(o.oid, 'pg_proc') = $1
-			AND EXISTS (
-				SELECT FROM pg_proc n
-				WHERE n.pronamespace = o.pronamespace AND n.proname = o.proname AND n.oid <> o.oid
-					AND n.pronargs >= o.pronargs AND n.pronargs - n.pronargdefaults <= o.pronargs
-					AND array(SELECT unnest(n.proargtypes) LIMIT o.pronargs) = array(SELECT unnest(o.proargtypes))
-			)`, keptComment)
-	if err != nil {
-		return fmt.Errorf("look for replaced functions: %w", err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return fmt.Errorf("look for replaced functions: %w", err)
-	}
-	for _, name := range names {
-		if _, err := tx.Exec(ctx, "DROP ROUTINE "+name, pgx.QueryExecModeSimpleProtocol); err != nil {
-			return fmt.Errorf("drop the replaced function %s: %w", name, err)
-		}
-	}
-	return nil
+		return !slices.Contains(before, o)
+	}))
 }
 
 // createObjects runs the files of functions and views in their order. One that

@@ -4,8 +4,7 @@
 // Everything lies in PostgreSQL's schema tasker. Migrations are numbered and go
 // forward only; one that was applied is never edited. Functions and views have
 // one file per object and no history: when anything here has changed, all of
-// them are replaced. A function or view that the files no longer have stays for
-// one upgrade more, because servers of the previous version may call it.
+// them are replaced. A function or view that the files no longer have is dropped.
 //
 // Each migration is one transaction, and so are all functions and views. Servers run
 // meanwhile, so it must be short: nothing in it may scan or rewrite a table that can
@@ -19,8 +18,7 @@
 //
 // one statement per file, which runs by itself while servers go on: CREATE INDEX
 // CONCURRENTLY, DROP INDEX CONCURRENTLY, or ALTER TABLE … VALIDATE CONSTRAINT for a
-// constraint that an earlier file has added as NOT VALID. An index that only the previous
-// version uses is dropped one upgrade later.
+// constraint that an earlier file has added as NOT VALID.
 //
 // The upgrade waits for no lock longer than two seconds, since every statement of
 // every server would wait behind it. It is rolled back then, and begun anew.
