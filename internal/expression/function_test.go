@@ -100,8 +100,8 @@ var calls = map[string][]string{
 	},
 }
 
-// The cost of an evaluation bounds its time, whatever it calls. This measures the processor time without the limit
-// on the clock.
+// The cost of an evaluation bounds its time, whatever it calls. This compares the processor time, without the limit
+// on the clock, with that of additions of the same cost.
 func TestEveryFunctionIsBoundedOnItsLargestArguments(t *testing.T) {
 	env, err := language()
 	if err != nil {
@@ -118,20 +118,34 @@ func TestEveryFunctionIsBoundedOnItsLargestArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	scope := Scope{Ancestors: slices.Collect(maps.Keys(v.Results)), Steps: slices.Collect(maps.Keys(v.Results))}
+	// The shortest counts: garbage of the evaluation before is collected in the time of the next one.
+	timeOf := func(text string, enough time.Duration) (shortest time.Duration, err error) {
+		p, err := Compile(text, scope, Bool)
+		if err != nil {
+			return 0, err
+		}
+		for try := 0; try < 5 && (try == 0 || shortest > enough); try++ {
+			before := processorTime(t)
+			_, _, _ = p.program.ContextEval(t.Context(), input)
+			if took := processorTime(t) - before; shortest == 0 || took < shortest {
+				shortest = took
+			}
+		}
+		return shortest, nil
+	}
+	addition, err := timeOf(`results.list.v.exists(i, results.same.v.exists(j, i + j == -1.0))`, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, texts := range calls {
 		for _, call := range texts {
 			for _, text := range []string{often(call), `results.list.v.exists(i, ` + call + `)`} {
-				p, err := Compile(text, scope, Bool)
-				if err != nil {
-					if !strings.Contains(err.Error(), "nested more than") {
-						t.Errorf("%s: %s: %v", name, call, err)
-					}
-					continue
+				took, err := timeOf(text, 20*addition)
+				if err != nil && !strings.Contains(err.Error(), "nested more than") {
+					t.Errorf("%s: %s: %v", name, call, err)
 				}
-				before := processorTime(t)
-				_, _, evaluated := p.program.ContextEval(t.Context(), input)
-				if took := processorTime(t) - before; took > time.Second {
-					t.Errorf("%s: %.100s takes %s: %v", name, text, took, evaluated)
+				if took > 20*addition {
+					t.Errorf("%s: %.100s takes %s, which is %d times as long as additions", name, text, took, took/addition)
 				}
 			}
 		}
