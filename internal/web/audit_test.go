@@ -52,13 +52,12 @@ func TestTheAuditLogGoesOn(t *testing.T) {
 		rows        int
 		first, next string
 	}{
-		"/ui/audit":                            {100, "subject 203<", "/ui/audit?before=104"},
-		"/ui/audit?before=104":                 {100, "subject 103<", "/ui/audit?before=4"},
-		"/ui/audit?before=4":                   {3, "subject 3<", ""},
-		"/ui/audit?before=9007199254740992":    {100, "subject 203<", "/ui/audit?before=104"},
-		"/ui/audit?action=even+%26+more":       {100, "subject 202<", "/ui/audit?action=even+%26+more&before=4"},
-		"/ui/audit?action=odd&before=4":        {2, "subject 3<", ""},
-		"/ui/audit?action=even+%26+more&page=": {100, "subject 202<", "/ui/audit?action=even+%26+more&before=4&page="},
+		"/ui/audit":                         {100, "subject 203<", "/ui/audit?before=104"},
+		"/ui/audit?before=104":              {100, "subject 103<", "/ui/audit?before=4"},
+		"/ui/audit?before=4":                {3, "subject 3<", ""},
+		"/ui/audit?before=9007199254740992": {100, "subject 203<", "/ui/audit?before=104"},
+		"/ui/audit?action=even+%26+more":    {100, "subject 202<", "/ui/audit?action=even+%26+more&before=4"},
+		"/ui/audit?action=odd&before=4":     {2, "subject 3<", ""},
 	} {
 		r := h.get(path)
 		if n := strings.Count(r.text, "<tr data-row"); n != want.rows {

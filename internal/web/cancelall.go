@@ -28,7 +28,7 @@ type cancelAllForm struct {
 // cancelAllForm reads the filter, which stands in the address, and the first tasks that fit it.
 func (s *server) cancelAllForm(req *request) (*cancelAllForm, error) {
 	q := req.query()
-	f := &cancelAllForm{server: s, query: req.URL.Query()}
+	f := &cancelAllForm{server: s, query: q.values}
 	var err error
 	if f.Filter, err = filterOf(q); err != nil {
 		return nil, err
@@ -144,5 +144,6 @@ func (s *server) cancelAllLink(req *request, narrowed bool) string {
 	}
 	q := req.URL.Query()
 	q.Del("offset")
+	q.Del("id")
 	return Root + cancelAllPath + "?" + q.Encode()
 }

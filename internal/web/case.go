@@ -69,7 +69,7 @@ func (s *server) onCase(req *request) (*view, error) {
 	if p.CaseDetail, err = s.Cases.Detail(req.Context(), id); err != nil {
 		return nil, err
 	}
-	if req.URL.Query().Has("why") {
+	if req.query().has("why") {
 		why, err := s.Cases.Why(req.Context(), id)
 		if err != nil {
 			return nil, err
@@ -104,11 +104,12 @@ func (s *server) onCase(req *request) (*view, error) {
 
 // addChanged adds what changed before the case began, who is hit, and until when.
 func (s *server) addChanged(req *request, p *casePage) error {
+	patient := req.query().has("changes")
 	if p.Entries == 0 {
 		return nil
 	}
 	ctx, cancel := req.Context(), context.CancelFunc(func() {})
-	if !req.URL.Query().Has("changes") {
+	if !patient {
 		ctx, cancel = context.WithTimeout(ctx, cmp.Or(s.PartTimeout, changedTime))
 	}
 	defer cancel()

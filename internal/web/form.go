@@ -119,6 +119,9 @@ func actionRoutes[A action](s *server, path string, permission access.Permission
 		if a.shared().Refused != "" {
 			return a.shared().view(a, http.StatusConflict), nil
 		}
+		if err := req.checkQuery(); err != nil {
+			return nil, err
+		}
 		v, refused := a.do(req)
 		code := tasker.CodeOf(refused)
 		switch code {

@@ -95,6 +95,9 @@ func (s *server) evidenceFile(req *request) (*view, error) {
 
 // download sends a file.
 func download(req *request, name, media string, doc []byte) (*view, error) {
+	if err := req.checkQuery(); err != nil {
+		return nil, err
+	}
 	req.w.Header().Set("Content-Type", media)
 	req.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	req.leave()

@@ -119,7 +119,7 @@ func (p *planForm) refuse() {
 // read reads what was typed; before that, ?act= says what to begin with.
 func (p *planForm) read(req *request) {
 	p.Key, p.Waves, p.Rate, p.Tolerate = tasker.NewID().String(), wavesText(tasker.DefaultWaves()), "", tasker.Tolerance{Percent: tasker.DefaultTolerate}.String()
-	q := req.URL.Query()
+	q := req.query()
 	p.FailedOn, p.FailedSince = strings.TrimSpace(q.Get("failed_on")), strings.TrimSpace(q.Get("failed_since"))
 	p.Act = cmp.Or(tasker.Act(q.Get("act")), tasker.ActReset)
 	if req.Method == http.MethodPost {

@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"path"
@@ -41,8 +42,9 @@ const (
 type request struct {
 	*http.Request
 	w     http.ResponseWriter
-	token string // what a form must send back
-	actor string // who is recorded as having acted: the subject, or else the name that the operator gave
+	read  map[string]bool // the parameters of the query that were read
+	token string          // what a form must send back
+	actor string          // who is recorded as having acted: the subject, or else the name that the operator gave
 	now   time.Time
 
 	caller    *access.Identity                  // nil without a session
@@ -235,11 +237,56 @@ func (req *request) id(name string) (tasker.ID, error) {
 // A query reads the parameters of a page. It keeps the first fault, so that a handler
 // checks once, after it has read all of them.
 type query struct {
-	url.Values
-	err error
+	values url.Values
+	read   map[string]bool
+	err    error
 }
 
-func (req *request) query() *query { return &query{Values: req.URL.Query()} }
+func (req *request) query() *query { return &query{values: req.URL.Query(), read: req.read} }
+
+// Get returns the first value of a parameter.
+func (q *query) Get(name string) string {
+	q.read[name] = true
+	return q.values.Get(name)
+}
+
+// has reports whether a parameter is there, with whatever value.
+func (q *query) has(name string) bool {
+	q.read[name] = true
+	return q.values.Has(name)
+}
+
+// all returns the values of a parameter that may be given several times.
+func (q *query) all(name string) []string {
+	q.read[name] = true
+	return q.values[name]
+}
+
+// FormValue returns a field of the form, or else a parameter of the query.
+func (req *request) FormValue(name string) string {
+	req.read[name] = true
+	return req.Request.FormValue(name)
+}
+
+// checkQuery refuses a query that the handler has not read in full: without a filter that
+// was misspelled, a page shows everything, and an action is performed on it.
+func (req *request) checkQuery() error {
+	given, err := url.ParseQuery(req.URL.RawQuery)
+	if err != nil {
+		return tasker.Errorf(tasker.Invalid, "the address cannot be read: %v", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if req.read[name] {
+			continue
+		}
+		known, there := slices.Sorted(maps.Keys(req.read)), "this page has no parameters"
+		if len(known) > 0 {
+			there = "this page has " + strings.Join(known, ", ")
+		}
+		return tasker.Errorf(tasker.Invalid, "unknown parameter %q: %s%s", clip(strings.ToValidUTF8(name, "�"), 40), there, suggest.Ending(name, known))
+	}
+	return nil
+}
 
 // refuse records that a value is invalid, and what it must be.
 func (q *query) refuse(name, must string) {
@@ -287,7 +334,7 @@ func (q *query) text(name string, most int) string {
 
 // texts reads a text that may be given several times, up to most; the empty ones are none.
 func (q *query) texts(name string, most int) (list []string) {
-	for _, text := range q.Values[name] {
+	for _, text := range q.all(name) {
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}

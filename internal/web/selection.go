@@ -25,11 +25,11 @@ func (s *server) selectionForm(req *request) (*planForm, error) {
 	if q.on(allParameter) || q.err != nil {
 		return s.filterForm(req, q)
 	}
-	cases, err := readSelected(q.Values["case"], "cases", maxSelectedCases)
+	cases, err := readSelected(q.all("case"), "cases", maxSelectedCases)
 	if err != nil {
 		return nil, err
 	}
-	ids, err := readSelected(q.Values["id"], "investigations", maxSelectedIDs)
+	ids, err := readSelected(q.all("id"), "investigations", maxSelectedIDs)
 	if err == nil && len(cases)+len(ids) == 0 {
 		err = tasker.Errorf(tasker.Invalid, "nothing is selected: go back, and select cases or investigations")
 	}

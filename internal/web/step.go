@@ -160,9 +160,9 @@ func (p *stepForm) returnsTo(req *request) error {
 	if p.Step.Map != nil {
 		p.Back = itemsPath(p.Task.UUID, p.Step.Map.StepUUID)
 	}
-	q := query{Values: req.Form}
-	if req.Form == nil {
-		q.Values = req.URL.Query()
+	q := req.query()
+	if req.Form != nil {
+		q.values = req.Form
 	}
 	if p.Entry = q.id("entry"); p.Entry == nil || q.err != nil {
 		return q.err

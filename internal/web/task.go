@@ -63,7 +63,7 @@ type taskLine struct {
 
 // tasks lists tasks, or goes on to the one whose id was asked for.
 func (s *server) tasks(req *request) (*view, error) {
-	page := tasksPage{Clear: tasksPath, Wanted: strings.TrimSpace(req.URL.Query().Get("id"))}
+	page := tasksPage{Clear: tasksPath, Wanted: strings.TrimSpace(req.query().Get("id"))}
 	status := http.StatusOK
 	if page.Wanted != "" {
 		next, err := s.find(req, page.Wanted)

@@ -49,7 +49,7 @@ func (s *server) versionForm(req *request) (*versionForm, error) {
 	if len(f.Versions) > 0 {
 		newest = f.Versions[0]
 	}
-	if f.To = cmp.Or(req.PostFormValue("to"), req.URL.Query().Get("to"), newest); f.To == "" {
+	if f.To = cmp.Or(req.PostFormValue("to"), req.query().Get("to"), newest); f.To == "" {
 		f.Refused = "The template has no other version that takes tasks."
 		return f, nil
 	}

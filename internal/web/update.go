@@ -97,11 +97,12 @@ func (s *server) updateForm(req *request) (*updateForm, error) {
 			p.Undoes++
 		}
 	}
+	ends := req.query().has("end")
 	if req.Method == http.MethodPost {
 		p.read(req)
 		p.Command = p.command(req, p.update)
 	} else {
-		if p.Open && req.URL.Query().Has("end") {
+		if p.Open && ends {
 			p.Status = tasker.EntryManuallyResolved
 		}
 		u := p.change()

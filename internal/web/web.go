@@ -196,7 +196,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // newRequest returns a request whose caller is not known yet, unless nobody is asked.
 func (s *server) newRequest(w http.ResponseWriter, r *http.Request) *request {
-	req := &request{Request: r, w: w, now: time.Now(), whenEnded: func(func()) func() bool { return func() bool { return false } }, leave: func() {}}
+	req := &request{Request: r, w: w, read: map[string]bool{}, now: time.Now(), whenEnded: func(func()) func() bool { return func() bool { return false } }, leave: func() {}}
 	if s.Auth == nil {
 		req.caller = access.Local()
 	}
@@ -222,6 +222,9 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	err := s.admit(req, rt)
 	if err == nil {
 		v, err = rt.serve(req)
+	}
+	if err == nil && v != nil && v.next == "" && rt.method == http.MethodGet && !rt.rule.Public {
+		err = req.checkQuery() // identity providers and mail programs add parameters to the public ones
 	}
 	req.leave() // whoever reads the page slowly takes no other's turn
 	level, text := slog.LevelDebug, ""
