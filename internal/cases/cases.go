@@ -31,11 +31,10 @@ type Options struct {
 // A Service finds the cases of investigations. Its methods may be called concurrently, in
 // any number of processes: the database lets one at a time work.
 type Service struct {
-	db    *postgres.DB
-	log   *slog.Logger
-	wake  chan struct{}
-	next  time.Time // when to judge the states; of the one loop
-	adopt time.Time // when to look for investigations of earlier versions; of the one loop
+	db   *postgres.DB
+	log  *slog.Logger
+	wake chan struct{}
+	next time.Time // when to judge the states; of the one loop
 }
 
 // New returns a service on a database whose schema is current.
@@ -55,8 +54,6 @@ const (
 	deadline  = 30 * time.Second
 	judge     = 2 * time.Second
 	judgeRest = 20
-
-	adoptEvery = time.Hour // one that was locked is found then
 )
 
 // Loops returns what the service does by itself.
@@ -68,17 +65,6 @@ func (s *Service) Loops() []*loop.Loop {
 func (s *Service) Wake() { loop.Wake(s.wake) }
 
 func (s *Service) pass(ctx context.Context) (time.Duration, error) {
-	if time.Now().After(s.adopt) {
-		n, err := s.db.AdoptEntries(ctx, batch)
-		if err != nil {
-			return 0, err
-		}
-		if n == 0 {
-			s.adopt = time.Now().Add(adoptEvery)
-		} else {
-			defer s.Wake()
-		}
-	}
 	n, err := s.Classify(ctx)
 	if err != nil {
 		return 0, err

@@ -543,26 +543,6 @@ func TestCasesWithoutAnError(t *testing.T) {
 	}
 }
 
-// Investigations from before there were cases have theirs when a server starts.
-func TestEarlierInvestigationsAreAdopted(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.stuck(orders(503, 3)...)
-	c := h.only()
-	h.Exec(`DELETE FROM tasker.case_members`)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	done := make(chan error, 1)
-	l := cases.New(h.DB, cases.Options{}).Loops()[0]
-	go func() { done <- l.Run(ctx) }()
-	h.Eventually("the case is as before", func() bool {
-		list := h.list(tasker.CaseFilter{})
-		return len(list) == 1 && list[0].ID == c.ID && list[0].Entries == 3
-	})
-	stop()
-	h.Must(<-done)
-}
-
 // A new version of the worker that fails in almost all of its attempts is told first, with the
 // last success before it; without a difference nothing is told.
 func TestWhatChanged(t *testing.T) {

@@ -43,40 +43,24 @@ func (h *harness) waited(d string) {
 // one that was the last opens an investigation.
 func TestAnAttemptInFlightAtTheEndOfItsHoldCounts(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(h *harness, id tasker.ID){
-		"a probe": func(h *harness, id tasker.ID) { h.release(id) },
-		"by a server of the previous version": func(h *harness, id tasker.ID) {
-			h.release(id)
-			h.judge(4)
-			h.Exec(`UPDATE tasker.hold_releases SET outcome = NULL, judged_at = NULL`)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHarness(t)
-			h.Template("single", enginetest.Once(enginetest.Step("charge")))
-			h.tasks("single", 1)
-			held := h.hold(tasker.HoldScope{Handler: "run"})
-			h.aside()
-			list := h.probe(held.UUID)
-			end(h, held.UUID)
-			h.judge(4)
-			h.want(held.UUID, tasker.HoldEnded, 0)
-			h.report(list, fails)
-			if n := h.Count(`SELECT attempts FROM tasker.workflow_steps`); n != 1 {
-				t.Errorf("the step has used %d attempts, want 1", n)
-			}
-			if n := h.Count(`SELECT count(*) FROM tasker.tasks_dlq`); n != 1 {
-				t.Errorf("%d investigations, want 1", n)
-			}
-			if name != "a probe" {
-				_, err := h.holds.Tidy(h.Context())
-				h.Must(err)
-			}
-			if d := h.now(held.UUID); d.InFlight != 0 || d.Releases[0].Outcome != tasker.ReleaseGone || d.Releases[0].JudgedAt == nil {
-				t.Errorf("%d are in flight after its end: %+v", d.InFlight, d.Releases)
-			}
-		})
+	h := newHarness(t)
+	h.Template("single", enginetest.Once(enginetest.Step("charge")))
+	h.tasks("single", 1)
+	held := h.hold(tasker.HoldScope{Handler: "run"})
+	h.aside()
+	list := h.probe(held.UUID)
+	h.release(held.UUID)
+	h.judge(4)
+	h.want(held.UUID, tasker.HoldEnded, 0)
+	h.report(list, fails)
+	if n := h.Count(`SELECT attempts FROM tasker.workflow_steps`); n != 1 {
+		t.Errorf("the step has used %d attempts, want 1", n)
+	}
+	if n := h.Count(`SELECT count(*) FROM tasker.tasks_dlq`); n != 1 {
+		t.Errorf("%d investigations, want 1", n)
+	}
+	if d := h.now(held.UUID); d.InFlight != 0 || d.Releases[0].Outcome != tasker.ReleaseGone || d.Releases[0].JudgedAt == nil {
+		t.Errorf("%d are in flight after its end: %+v", d.InFlight, d.Releases)
 	}
 }
 

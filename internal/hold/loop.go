@@ -38,9 +38,6 @@ func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
 	if err := s.db.PruneHolds(ctx, keepFor, 100); err != nil {
 		return 0, err
 	}
-	if err := s.db.ForgetReleases(ctx, restSize); err != nil {
-		return 0, err
-	}
 	if err := s.db.ForgetLetGo(ctx, restSize); err != nil {
 		return 0, err
 	}

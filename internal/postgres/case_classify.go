@@ -437,36 +437,3 @@ func (db *DB) JudgeCases(ctx context.Context) (moved []CaseMove, err error) {
 	}
 	return moved, nil
 }
-
-// adoptEntries makes the rows in tasker.case_members of investigations that were open
-// before there was that table. What the error of the step is now stands for what it was.
-const adoptEntries = `
-INSERT INTO tasker.case_members (
-    dlq_entry_uuid, namespace, opened_at, recovered_at, task_name, task_version, step_name, dlq_reason, detail_code,
-    error_type, error_message, error_fingerprint, worker_uuid, attempted_at
-)
-SELECT
-    d.dlq_entry_uuid, d.namespace, d.dlq_timestamp, d.recovered_at, d.task_name, t.version, coalesce(d.step_name, ''), d.dlq_reason, d.detail_code,
-    left(e.shown ->> 'type', 200), e.shown ->> 'message',
-    left(e.shown ->> 'fingerprint', 200), left(s.error ->> 'worker_uuid', 100), s.last_attempted_at
-FROM (
-    SELECT d.*
-    FROM tasker.tasks_dlq d
-    WHERE d.resolution_status = 'pending' AND NOT EXISTS (SELECT FROM tasker.case_members m WHERE m.dlq_entry_uuid = d.dlq_entry_uuid)
-    LIMIT $1
-    FOR NO KEY UPDATE SKIP LOCKED
-) d
-JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
-LEFT JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
-CROSS JOIN LATERAL (SELECT tasker.redact_error(s.error) AS shown OFFSET 0) e
-ON CONFLICT DO NOTHING`
-
-// AdoptEntries has up to limit open investigations of earlier versions belong to cases, and
-// returns how many.
-func (db *DB) AdoptEntries(ctx context.Context, limit int) (int, error) {
-	tag, err := db.pool.Exec(ctx, adoptEntries, limit)
-	if err != nil {
-		return 0, fmt.Errorf("find the cases of earlier investigations: %w", err)
-	}
-	return int(tag.RowsAffected()), nil
-}

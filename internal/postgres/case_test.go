@@ -52,15 +52,6 @@ func withCases(t *testing.T) *DB {
 func findCases(t *testing.T, db *DB) {
 	t.Helper()
 	for {
-		n, err := db.AdoptEntries(t.Context(), 600)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n == 0 {
-			break
-		}
-	}
-	for {
 		n, err := db.Classify(t.Context(), 1, 70, printOf, func(version, than string) bool { return version < than })
 		if err != nil {
 			t.Fatal(err)
@@ -292,10 +283,9 @@ func TestTheOthersOfALargeCase(t *testing.T) {
 				INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
 				SELECT tasker.uuid_generate_v7(), template_uuid, 'a', 'b', '1.0.0', 'error', now(), '{}', '', now(), now()
 				FROM tasker.task_templates, generate_series(1, $1::int) n
-				RETURNING task_uuid, namespace, name, template_uuid
+				RETURNING task_uuid
 			)
-			INSERT INTO tasker.tasks_dlq (task_uuid, original_state, dlq_reason, detail_code, detected_by, priority_at, task_snapshot, namespace, task_name, case_key)
-			SELECT task_uuid, 'error', 'manual_dlq', 'x', 'operator', now(), '{}', namespace, name, template_uuid FROM made`, count)
+			SELECT count(tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', 'error', now())) FROM made`, count)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -84,10 +84,7 @@ const (
 const (
 	countedColumns = `
         SELECT x.ended_at,
-            (x.acted_at <= x.ended_at AND (x.failed_again_at IS NULL OR x.failed_again_at < x.acted_at) AND 'manually_resolved' = coalesce(
-                x.resolution_status, -- absent in the rows of older versions
-                (SELECT e.resolution_status FROM tasker.tasks_dlq e WHERE e.dlq_entry_uuid = x.dlq_entry_uuid)
-            )) AS proved`
+            (x.acted_at <= x.ended_at AND (x.failed_again_at IS NULL OR x.failed_again_at < x.acted_at) AND x.resolution_status = 'manually_resolved') AS proved`
 	timedColumns = countedColumns + `, x.dlq_entry_uuid, x.fingerprint, x.opened_at, x.acted_at`
 )
 

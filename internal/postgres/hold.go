@@ -417,25 +417,6 @@ func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) er
 	return nil
 }
 
-// ForgetReleases ends the wait for outcomes of holds that have ended, up to limit: servers of
-// previous versions have left them behind.
-func (db *DB) ForgetReleases(ctx context.Context, limit int) error {
-	_, err := db.pool.Exec(ctx, `
-		UPDATE tasker.hold_releases SET outcome = 'gone', judged_at = clock_timestamp()
-		WHERE outcome IS NULL AND (hold_uuid, task_uuid, step_uuid, released_at) IN (
-			SELECT r.hold_uuid, r.task_uuid, r.step_uuid, r.released_at
-			FROM tasker.hold_releases r
-			JOIN tasker.holds h ON h.hold_uuid = r.hold_uuid
-			WHERE r.outcome IS NULL AND h.ended_at IS NOT NULL
-			LIMIT $1
-			FOR UPDATE OF r SKIP LOCKED
-		)`, limit)
-	if err != nil {
-		return fmt.Errorf("end the wait for outcomes of holds that have ended: %w", err)
-	}
-	return nil
-}
-
 // HoldExtendedAt returns when somebody moved the end of a hold last; nil when nobody did.
 func (tx *Tx) HoldExtendedAt(ctx context.Context, hold tasker.ID) (*time.Time, error) {
 	list, err := column[*time.Time](ctx, tx, `SELECT max(changed_at) FROM tasker.hold_history WHERE hold_uuid = $1 AND event = $2`, hold, tasker.HoldExtended)
