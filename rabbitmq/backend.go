@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,7 +42,6 @@ type Backend struct {
 	silentUntil atomic.Int64 // until when the broker counts as silent, in Unix ns
 	asked       atomic.Int64 // when the server was asked last for steps, in Unix ns
 	askedDrains atomic.Int64 // the same for whether the worker drains
-	claimsReady atomic.Bool  // a report may claim what becomes ready by it
 
 	mu       sync.Mutex
 	consumer *consumer // nil before the first registration and after leaving
@@ -64,7 +62,6 @@ func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (task
 	if err != nil {
 		return r, err
 	}
-	b.claimsReady.Store(r.Dispatch != nil && r.Dispatch.ClaimsReady)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.consumer != nil {
@@ -251,20 +248,7 @@ func (b *Backend) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Ou
 	if b.current() == nil {
 		return b.Server.Report(ctx, id, outcomes, claim)
 	}
-	if b.claimsReady.Load() {
-		receipt, err := b.ReportReady(ctx, id, outcomes, claim)
-		if !unknownClaimReady(err) {
-			return receipt, err
-		}
-		b.claimsReady.Store(false)
-		b.log.WarnContext(ctx, "the server is of an older version than the one that the worker registered at; messages tell of what becomes ready by reports")
-	}
-	return b.Server.Report(ctx, id, outcomes, 0) // a server of an older version
-}
-
-// unknownClaimReady reports whether a server refused a report because it is older than claim_ready.
-func unknownClaimReady(err error) bool {
-	return tasker.CodeOf(err) == tasker.Invalid && strings.Contains(err.Error(), "claim_ready: is not known here")
+	return b.ReportReady(ctx, id, outcomes, claim)
 }
 
 // DrainWorker tells the server that the worker takes no more, and the broker.

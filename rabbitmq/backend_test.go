@@ -120,8 +120,7 @@ func TestAWorkerLearnsItsQueuesFromTheServer(t *testing.T) {
 // reports counts what a worker is given with its reports.
 type reports struct {
 	*engine.Engine
-	ready, asked, given atomic.Int32
-	refusal             atomic.Pointer[tasker.Error] // of reports that ask for what becomes ready; nil: they are taken
+	asked, given atomic.Int32
 }
 
 func (r *reports) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
@@ -130,104 +129,39 @@ func (r *reports) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Ou
 }
 
 func (r *reports) ReportReady(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
-	r.ready.Add(1)
-	if err := r.refusal.Load(); err != nil {
-		return tasker.Receipt{}, err
-	}
 	receipt, err := r.Engine.ReportReady(ctx, id, outcomes, claim)
 	r.given.Add(int32(len(receipt.Next)))
 	return receipt, err
 }
 
-// A worker is given what becomes ready by its report with the answer, if the server can do that: the broker tells of the rest.
+// A worker is given what becomes ready by its report with the answer. The broker tells of the rest.
 func TestAReportTakesWhatItMakesReady(t *testing.T) {
 	t.Parallel()
-	for name, can := range map[string]bool{"a server that can": true, "a server of an older version": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := broker(t)
-			d.ClaimsReady = can
-			e := newServer(t, d)
-			steps := []tasker.StepTemplate{{Name: "a", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()}}
-			steps = append(steps, steps[0])
-			steps[1].Name, steps[1].Dependencies = "b", []string{"a"}
-			if _, _, err := e.RegisterTemplate(t.Context(), tasker.Template{Namespace: space, Name: "two", Version: "1.0.0", Steps: steps}, ""); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := e.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: space, Name: "two"}}); err != nil {
-				t.Fatal(err)
-			}
-			server := &reports{Engine: e}
-			w := worker.New(rabbitmq.NewBackend(server, rabbitmq.Options{URL: mqtest.URL(t)}), worker.Options{Namespaces: []string{space}})
-			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-			defer stop()
-			worker.Handle(w, "run", func(_ context.Context, s *worker.Step[json.RawMessage]) (string, error) {
-				if s.Name == "b" {
-					stop()
-				}
-				return "done", nil
-			})
-			if err := w.Run(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if ready, given := server.ready.Load() > 0, server.given.Load(); ready != can || given != map[bool]int32{true: 1}[can] || server.asked.Load() != 0 {
-				t.Errorf("reports ask for what they make ready: %v, and were given %d; others asked for %d", ready, given, server.asked.Load())
-			}
-		})
-	}
-}
-
-// A server may be older than the one that said that it can: it was rolled back, or there are several behind one address.
-func TestAReportToAServerThatIsOlderThanBeforeIsTaken(t *testing.T) {
-	t.Parallel()
 	d := broker(t)
-	d.ClaimsReady = true
-	server := &reports{Engine: newServer(t, d)}
-	b := rabbitmq.NewBackend(server, rabbitmq.Options{URL: mqtest.URL(t)})
-	spec := tasker.WorkerSpec{Name: "w", Namespaces: []string{mqtest.Name(t)}, Handlers: []string{"run"}}
-	var id tasker.ID
-	register := func() {
-		t.Helper()
-		r, err := b.RegisterWorker(t.Context(), spec)
-		if err != nil {
-			t.Fatal(err)
+	e := newServer(t, d)
+	steps := []tasker.StepTemplate{{Name: "a", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: tasker.DefaultRetry()}}
+	steps = append(steps, steps[0])
+	steps[1].Name, steps[1].Dependencies = "b", []string{"a"}
+	if _, _, err := e.RegisterTemplate(t.Context(), tasker.Template{Namespace: space, Name: "two", Version: "1.0.0", Steps: steps}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: space, Name: "two"}}); err != nil {
+		t.Fatal(err)
+	}
+	server := &reports{Engine: e}
+	w := worker.New(rabbitmq.NewBackend(server, rabbitmq.Options{URL: mqtest.URL(t)}), worker.Options{Namespaces: []string{space}})
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	worker.Handle(w, "run", func(_ context.Context, s *worker.Step[json.RawMessage]) (string, error) {
+		if s.Name == "b" {
+			stop()
 		}
-		id = r.WorkerUUID
+		return "done", nil
+	})
+	if err := w.Run(ctx); err != nil {
+		t.Fatal(err)
 	}
-	// report returns how many reports asked for what becomes ready.
-	report := func() int32 {
-		t.Helper()
-		before := server.ready.Load()
-		lost := tasker.Outcome{Lease: tasker.Lease{TaskUUID: tasker.NewID(), StepUUID: tasker.NewID(), Fence: 1}, Success: true}
-		if receipt, err := b.Report(t.Context(), id, []tasker.Outcome{lost}, 5); err != nil || len(receipt.Rejected) != 1 {
-			t.Errorf("the report was answered with %+v, %v", receipt, err)
-		}
-		return server.ready.Load() - before
-	}
-	register()
-	if n := report(); n != 1 {
-		t.Errorf("%d reports asked for what becomes ready", n)
-	}
-	server.refusal.Store(tasker.Errorf(tasker.Invalid, "the body is not valid: claim_ready: is not known here; known are claim, results"))
-	if first, second := report(), report(); first != 1 || second != 0 || server.asked.Load() != 0 {
-		t.Errorf("%d and %d reports to the older server asked for what becomes ready, and for %d others", first, second, server.asked.Load())
-	}
-	register()
-	server.refusal.Store(nil)
-	if n := report(); n != 1 {
-		t.Errorf("%d reports asked again after another registration", n)
-	}
-	server.refusal.Store(tasker.Errorf(tasker.Invalid, "results[0].result: x"))
-	if _, err := b.Report(t.Context(), id, nil, 5); err == nil {
-		t.Error("another refusal is not told")
-	}
-	server.refusal.Store(nil)
-	d.ClaimsReady = false
-	register()
-	if n := report(); n != 0 {
-		t.Errorf("%d reports asked at a server that cannot", n)
-	}
-	if err := b.LeaveWorker(t.Context(), id); err != nil {
-		t.Error(err)
+	if given := server.given.Load(); given != 1 || server.asked.Load() != 0 {
+		t.Errorf("reports were given %d of the steps that they made ready; others asked for %d", given, server.asked.Load())
 	}
 }

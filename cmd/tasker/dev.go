@@ -24,7 +24,6 @@ type devOptions struct {
 	dataDir  string
 	printURL bool
 	logLevel *string
-	remote   func() error
 	demo     demoOptions
 }
 
@@ -62,7 +61,6 @@ prints what to try in a second terminal.`,
 	}
 	c.Flags().StringVar(&o.dataDir, "data-dir", "", "directory of PostgreSQL's data (default, one for all of your projects: "+shared+")")
 	c.Flags().BoolVar(&o.printURL, "print-url", false, "only print the address of the PostgreSQL that runs there, for psql")
-	o.remote = remoteFlag(c)
 	o.demo.flags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if o.printURL {
@@ -70,9 +68,6 @@ prints what to try in a second terminal.`,
 			if err == nil {
 				_, err = fmt.Fprintln(c.OutOrStdout(), url)
 			}
-			return err
-		}
-		if err := o.remote(); err != nil {
 			return err
 		}
 		cfg, err := s.load()

@@ -33,11 +33,7 @@ tasker config keys lists every setting. The exit code is 0 after an orderly stop
 	s.flag(c, "templates", "server.templates", "directory of templates to register at start")
 	s.flag(c, "log-format", "log.format", "text or json")
 	s.flag(c, "log-level", "log.level", "debug, info, warn or error")
-	checkRemote := remoteFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkRemote(); err != nil {
-			return err
-		}
 		cfg, err := s.load()
 		if err != nil {
 			return err
@@ -50,18 +46,4 @@ tasker config keys lists every setting. The exit code is 0 after an orderly stop
 		}))
 	}
 	return c
-}
-
-// remoteFlag adds a flag of earlier versions, whose users must learn what has changed.
-func remoteFlag(c *cobra.Command) (check func() error) {
-	const name = "insecure-allow-remote"
-	remote := c.Flags().Bool(name, false, "")
-	_ = c.Flags().MarkHidden(name) // it is there
-	return func() error {
-		if *remote {
-			return cli.UsageError{Text: "--" + name + " is gone: a server that other machines can reach asks callers for an API key. " +
-				"Leave the flag out, make the first key with tasker key bootstrap, and give keys to workers and people; docs/security.md says how"}
-		}
-		return nil
-	}
 }

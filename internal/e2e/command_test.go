@@ -108,7 +108,6 @@ func TestStartsThatAreRefused(t *testing.T) {
 		says []string
 	}{
 		{name: "an address that is taken", args: []string{"serve", "--database-url", database, "--listen", taken.Addr().String()}, code: 1, says: []string{"is taken by another program", "--listen"}},
-		{name: "a flag of earlier versions", args: []string{"serve", "--database-url", database, "--listen", "0.0.0.0:0", "--insecure-allow-remote"}, code: 2, says: []string{"--insecure-allow-remote is gone", "tasker key bootstrap", "docs/security.md"}},
 		{name: "an unknown flag", args: []string{"serve", "--colour"}, code: 2, says: []string{"--colour", "tasker serve --help"}},
 		{name: "an argument", args: append(serve, "now"), code: 2, says: []string{"now"}},
 		{name: "an unknown command", args: []string{"server"}, code: 2, says: []string{"server"}},

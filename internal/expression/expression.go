@@ -45,7 +45,7 @@ type Scope struct {
 	Item      bool            // it is an item of a map step, and what it is for is known
 
 	Search bool // it gives a search attribute: it may name any result, and the task is perhaps not there yet
-	Stored bool // an earlier version has accepted it: if this one does not, its evaluation fails
+	Stored bool // its template is stored: if it does not compile, its evaluation fails
 }
 
 // A Kind is what an expression must come to.
