@@ -325,6 +325,9 @@ func TestAWaveThatFails(t *testing.T) {
 	if n := h.Count(`SELECT max(attempts) FROM tasker.workflow_steps WHERE state = 'error'`); n != 0 {
 		t.Errorf("the attempt of the wave counts: %d", n)
 	}
+	if n := h.Count(`SELECT count(*) FROM tasker.step_history WHERE event = 'fail' AND (attempt <> 1 OR (detail->>'attempt')::int <> 1)`); n != 0 {
+		t.Errorf("%d failures have another attempt in the history than the worker was given", n)
+	}
 	h.Exec(`UPDATE tasker.workflow_steps SET next_retry_at = now() WHERE next_retry_at IS NOT NULL`)
 	h.Must(h.DB.InTx(h.Context(), func(tx *postgres.Tx) error {
 		tasks, _, err := h.DB.TasksWithDueRetries(h.Context(), postgres.RetryMark{}, 10)

@@ -166,7 +166,8 @@ moved AS (
       AND (NOT u.expired OR s.lease_expires_at <= c.at)
       AND (s.is_decision IS NULL OR u.to_state <> 'complete' OR u.reason <> '')
     RETURNING s.task_uuid, s.step_uuid, s.state, s.state_since, s.child_uuids, s.attempts, s.worker_uuid,
-        s.next_retry_at, s.error, s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at, u.place, u.from_state, u.event, u.actor, u.reason, u.operation_uuid, u.ended_attempt, u.queued_since,
+        s.next_retry_at, s.error, s.unwritten, s.moves_id, s.enqueued_at, s.last_attempted_at, u.place, u.from_state, u.event, u.actor, u.reason, u.operation_uuid, u.queued_since,
+        CASE WHEN u.given_back AND s.retryable THEN s.attempts + 1 ELSE u.ended_attempt END AS ended_attempt,
         s.namespace, s.handler, s.priority, s.map_step_uuid, s.map_step_uuid IS NOT NULL AND u.had_place AND s.state <> 'pending' AND NOT ` + holdsPlace + ` AS gives_place,
         CASE WHEN s.state = 'complete' THEN s.results_bytes ELSE 0 END AS result_size
 ),
