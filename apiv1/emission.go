@@ -158,7 +158,7 @@ type Incident struct {
 	IncidentID    string     `json:"incident_id"`
 	State         string     `json:"state" enum:"open,ended"`
 	NamespaceName string     `json:"namespace_name"`
-	LeadCaseID    string     `json:"lead_case_id" doc:"The case that the last message named: the largest that was open then. The names, the reason and the error are those of it."`
+	LeadCaseID    string     `json:"lead_case_id" doc:"The case that the last message named: the largest that was open then. Names, reason and error come from this case."`
 	DedupKey      string     `json:"dedup_key" doc:"The same in all messages of the incident."`
 	Severity      string     `json:"severity" enum:"critical,high,medium,low" doc:"The highest that one of its cases had."`
 	BeganAt       time.Time  `json:"began_at" doc:"When people were first told of it."`

@@ -134,7 +134,7 @@ func (r *reports) ReportReady(ctx context.Context, id tasker.ID, outcomes []task
 	return receipt, err
 }
 
-// A worker is given what becomes ready by its report with the answer. The broker tells of the rest.
+// The answer to a report carries the steps that the report made ready. The broker announces the others.
 func TestAReportTakesWhatItMakesReady(t *testing.T) {
 	t.Parallel()
 	d := broker(t)

@@ -88,7 +88,7 @@ func (x *request) admit() error {
 }
 
 // checkRegistrant returns NotFound if another caller has registered the worker of the path. A
-// worker that gets it registers anew, with the key that it has now.
+// worker that gets it registers again, with the key that it has now.
 func (x *request) checkRegistrant() error {
 	id, err := x.id("worker_uuid")
 	if err != nil || x.caller.Subject == "" {

@@ -365,7 +365,7 @@ func TestOtherNamespacesDoNotExist(t *testing.T) {
 	if tells < 8 {
 		t.Errorf("the shop is in %d answers to somebody who may see it", tells)
 	}
-	// What is in another namespace is answered as what is nowhere.
+	// Objects of another namespace are answered like objects that do not exist.
 	nowhere := tenant{ids: map[string]string{}}
 	for name, id := range shop.ids {
 		if nowhere.ids[name] = "no-" + id; len(id) == len(tasker.ID{}.String()) {

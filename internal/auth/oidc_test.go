@@ -209,7 +209,7 @@ func TestKeysOfTheProvider(t *testing.T) {
 	if _, err := b.bearer(old); tasker.CodeOf(err) != tasker.Unauthorized {
 		t.Errorf("a key that was withdrawn: %v", err)
 	}
-	// Away for less than an hour, the provider stops nobody whose key is known.
+	// While the provider is away for less than an hour, tokens with a known key are accepted.
 	provider.Break(true)
 	fresh := func() string { return provider.Token(map[string]any{"exp": c.now().Add(5 * time.Minute).Unix()}) }
 	asked := provider.Asked("/keys")

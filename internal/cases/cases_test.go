@@ -193,7 +193,7 @@ func TestItemsThatFailAlikeAreOneCase(t *testing.T) {
 	}
 }
 
-// The cause of a long error may be its end, or stand in the middle that is not stored. What is stored has both ends.
+// The cause of a long error may be at its end, or in the middle, which is not stored. Both ends are stored.
 func TestLongErrorsAreToldApart(t *testing.T) {
 	t.Parallel()
 	frames := strings.Repeat("  File \"/app/billing/charge.py\", line 88, in charge\n    return convert(amount)\n", 300)

@@ -217,7 +217,7 @@ func TestUnknownVariablesAreErrors(t *testing.T) {
 	}
 }
 
-// serviceVariables are those of a Service that is called tasker and of others that begin so.
+// serviceVariables are set by Kubernetes for a Service named tasker and for others whose names begin with it.
 func serviceVariables() []string {
 	var list []string
 	for _, service := range []string{"TASKER", "TASKER_SERVER", "TASKER_DATABASE", "TASKER_AUTH", "TASKER_EMISSION_RECEIVERS_PAGER"} {

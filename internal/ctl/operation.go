@@ -130,7 +130,7 @@ func (p *program) complete(g *planning, ids []string) (err error) {
 		}
 	}
 	if len(chosen) != 1 {
-		return cli.Usagef("say what to do with one of --reset, --resolve, --complete, --answer, --cancel, --compensate, --recreate and --end%s", given(chosen))
+		return cli.Usagef("choose what to do by one of --reset, --resolve, --complete, --answer, --cancel, --compensate, --recreate and --end%s", given(chosen))
 	}
 	if err := need("reason", r.Reason, "it is kept in the history of each step"); err != nil {
 		return err

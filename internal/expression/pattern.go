@@ -35,7 +35,7 @@ func CompilePattern(text string) (*Pattern, error) {
 	}
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
-		return nil, fmt.Errorf("%w (regular expressions are those of RE2: no look-around, no backreferences)", err)
+		return nil, fmt.Errorf("%w (RE2 syntax: no look-around, no backreferences)", err)
 	}
 	program, err := syntax.Compile(parsed.Simplify())
 	if err != nil {

@@ -251,7 +251,7 @@ func (w *walk) visit(e ast.Expr, nesting int) {
 	}
 }
 
-// call checks what can be told of a call before it is evaluated.
+// call checks a call as far as possible before it is evaluated.
 func (w *walk) call(e ast.Expr) {
 	c := e.AsCall()
 	switch c.FunctionName() {

@@ -8,8 +8,8 @@ import (
 	"tasker.example/tasker/internal/terminal"
 )
 
-// essence returns the part of a message that says what went wrong, as one line: without frames of stacks and hints,
-// and with the causes that stand behind them. Of a very long one it returns the middle by itself.
+// essence returns the part of a message that describes the error, on one line: without stack frames and hints, with
+// the causes behind them. The middle of a very long message is returned separately.
 func essence(message string) (text, middle string) {
 	message = printable(message)
 	if strings.IndexByte(message, '\n') >= 0 {
@@ -43,8 +43,8 @@ func wordsOf(text string) string {
 	return b.String()
 }
 
-// Headline returns the line of a message that names the error, of at most so many characters: of a traceback of Python
-// the line behind it, of an exception of Java its last cause, otherwise the first line that is no frame of a stack.
+// Headline returns the line of a message that names the error, cut at most characters: the line behind a Python
+// traceback, the last cause of a Java exception, otherwise the first line that is not a stack frame.
 func Headline(message string, most int) string {
 	text, _ := unmarked(message)
 	text = printable(text)
@@ -98,7 +98,7 @@ func printable(s string) string {
 // joint stands between two scripts in a text that is read, and is in no pattern.
 const joint = '\x1f'
 
-// A script is how the letters around a character are written.
+// A script is the writing system of the letters around a character.
 type script int
 
 const (
@@ -166,7 +166,7 @@ const (
 )
 
 // essentialLines returns the lines of a message that count, and the index of the one that names the error. Of a
-// stack those are what stands around it, and the call that failed if nothing else says what did.
+// stack, the lines around it count, and the call that failed if nothing else names the error.
 func essentialLines(message string) (kept []string, headline int) {
 	python, traced, skipped, frame := false, false, false, ""
 	for raw := range strings.SplitSeq(message, "\n") {

@@ -24,7 +24,7 @@ const (
 	Grown   = 10               // times as many investigations are worth a message although the case has an owner
 	Outgrow = 2                // times as large as the named case is another that is named instead
 
-	PauseAfter = 5 * time.Minute // that a guard paused an operation, if nobody has resumed or ended it
+	PauseAfter = 5 * time.Minute // that a guard paused an operation, unless it was resumed or ended
 
 	EscalateNext = 15 * time.Minute // without an owner, until the next route is told
 	EscalateAll  = 45 * time.Minute // and until all are
@@ -57,7 +57,7 @@ func (c Case) active() bool {
 	return c.State != tasker.CaseResolved && c.State != tasker.CaseResting && c.Stuck() > 0
 }
 
-// small reports whether the case is not worth a message by itself.
+// small reports whether the case is too small for a message of its own.
 func (c Case) small() bool {
 	return c.Stuck() < Members && c.Severity != tasker.Critical && !c.Again
 }

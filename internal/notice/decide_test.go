@@ -191,7 +191,7 @@ func knownSmall(n int) (list []Case) {
 	return list
 }
 
-// What a message names, and how many tasks it counts.
+// A message names a case and counts its tasks.
 func TestMessagesNameTheLargestOpenCase(t *testing.T) {
 	place := func(task, step, text string) func(*Case) {
 		return func(c *Case) { c.TaskName, c.StepName, c.ErrorPattern = task, step, text }
@@ -223,7 +223,7 @@ func TestMessagesNameTheLargestOpenCase(t *testing.T) {
 	}
 }
 
-// Whatever the cases are, a message before the end names a case that needs an operator.
+// Until the incident ends, every message names a case that needs an operator.
 func TestMessagesNeverNameARepairedCase(t *testing.T) {
 	states := []tasker.CaseState{tasker.CaseNew, tasker.CaseOngoing, tasker.CaseResting, tasker.CaseRegressed, tasker.CaseEscalating, tasker.CaseResolved}
 	random := rand.New(rand.NewPCG(30, 48))

@@ -8,7 +8,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// maxShown is how many characters of an error are shown with an item.
+// maxShown is the length, in characters, at which the error of an item is cut.
 const maxShown = 300
 
 // causeOf is what failures of one cause have in common, as of cases.

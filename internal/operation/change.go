@@ -26,7 +26,7 @@ func (s *Service) Start(ctx context.Context, id tasker.ID, planDigest, actor str
 		case o.State != tasker.OperationPlanned:
 			return nil // it was started before
 		case !o.Now.Before(o.ExpiresAt):
-			return tasker.Errorf(tasker.Conflict, "the plan of operation %s expired at %s: plan it anew", id, o.ExpiresAt.Format(time.RFC3339))
+			return tasker.Errorf(tasker.Conflict, "the plan of operation %s expired at %s: plan it again", id, o.ExpiresAt.Format(time.RFC3339))
 		}
 		if o.Act == tasker.ActReset { // the other acts enqueue nothing that is waited for
 			if err := tx.RefuseHeldItems(ctx, id); err != nil {

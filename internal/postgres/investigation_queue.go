@@ -34,7 +34,7 @@ CROSS JOIN LATERAL (
 ORDER BY (recovered_at IS NOT NULL), priority_at, dlq_entry_uuid
 LIMIT $1 OFFSET $2`
 
-// maxShownError is how many characters of an error a list shows.
+// maxShownError is the length, in characters, at which a list cuts an error.
 const maxShownError = 500
 
 // queueQuery selects a page of the investigation queue, and one more.

@@ -223,7 +223,7 @@ type storedSelection struct {
 	IDCount int
 }
 
-// PlannedItems is what an operation gets to know when its items are there.
+// PlannedItems are the figures that an operation learns once its items are stored.
 type PlannedItems struct {
 	Frozen
 	Capped      bool

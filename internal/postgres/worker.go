@@ -84,7 +84,7 @@ func (db *DB) Worker(ctx context.Context, id tasker.ID) (w tasker.WorkerSpec, le
 // WorkerAccess describes who may act as a worker.
 type WorkerAccess struct {
 	Namespaces   []string
-	RegisteredBy string // empty if a server registered it that authenticates nobody
+	RegisteredBy string // empty if the server that registered it does not authenticate
 }
 
 // WorkerAccess returns who may act as a worker; nil if there is no such worker.

@@ -89,7 +89,7 @@ const (
 	cookies     = `([Cc]ookie\\?["']?[ ]?[:=]>?[ ]?\\?["']?)([^ \t\n\r=;"']+=[^\n\r"']*)()`
 )
 
-// What may be the value of a name: a quoted text, perhaps without its end, or a word. One behind a colon with a blank
+// The value of a name is a quoted text, perhaps without its end, or a word. A word behind a colon and a blank
 // must look like a secret, because a sentence may stand there.
 const (
 	quotedValue = `\\"(?:[^"\\]|\\[^"])*(?:\\")?|[bBrRuU]?"(?:[^"\\]|\\.)*"?|[bBrRuU]?'(?:[^'\\]|\\.)*'?`

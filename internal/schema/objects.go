@@ -140,7 +140,7 @@ func (m migrator) refuseStrays(ctx context.Context, tx pgx.Tx, before []object) 
 }
 
 // dropOutdated drops the views without a file, and the functions that no file has made
-// anew: those without one, and those with other arguments.
+// again: those without one, and those with other arguments.
 func (m migrator) dropOutdated(ctx context.Context, tx pgx.Tx, before []object) error {
 	now, err := findObjects(ctx, tx)
 	if err != nil {

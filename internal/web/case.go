@@ -168,7 +168,7 @@ func (p casePage) EndedCounts() []tasker.CaseShare {
 	return list
 }
 
-// EndedOf says that only the newest of the earlier investigations were counted; empty when all were.
+// EndedOf is set if only the newest of the earlier investigations were counted.
 func (p casePage) EndedOf() string {
 	n := int64(0)
 	for _, ended := range p.Ended {
