@@ -303,6 +303,25 @@ func TestWrongTokensDoNotLockOutAValidOne(t *testing.T) {
 	}
 }
 
+// An answer 101 has no body that ends: it is an error, and not waited for.
+func TestAProviderThatSwitchesProtocols(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { connection.Close() })
+		_, _ = connection.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n"))
+	}))
+	t.Cleanup(server.Close)
+	b, provider, _ := people(t, func(o *idp.Options) { o.Issuer = server.URL })
+	if _, err := b.bearer(provider.Token(nil)); tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), "101") {
+		t.Errorf("a token: %v", err)
+	}
+}
+
 func TestAProviderThatIsAway(t *testing.T) {
 	t.Parallel()
 	b, provider, _ := people(t)
