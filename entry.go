@@ -277,6 +277,25 @@ const (
 	Stale   Health = "stale"
 )
 
+// Healths lists every class, the most urgent first.
+func Healths() []Health { return []Health{Stale, Warning, Healthy} }
+
+// A StalenessFilter selects and pages watched tasks.
+type StalenessFilter struct {
+	Health    Health // empty means any
+	Namespace string
+	Name      string // of the template
+	Limit     int
+	Offset    int
+}
+
+// A StalenessCount counts watched tasks of one namespace and health.
+type StalenessCount struct {
+	Namespace string
+	Health    Health
+	Tasks     int64
+}
+
 // A StalenessLine is one line of the staleness monitor (view v_task_staleness_monitoring).
 type StalenessLine struct {
 	TaskUUID           ID

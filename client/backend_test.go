@@ -245,7 +245,7 @@ func TestInvestigationFromFailureToRepair(t *testing.T) {
 	if list := must(c.Stats(ctx)).or(t); len(list) == 0 {
 		t.Error("no statistics")
 	}
-	must(c.Staleness(ctx, 10)).or(t)
+	must(c.Staleness(ctx, client.StalenessQuery{Page: client.Page{Limit: 10}})).or(t)
 	dead := true
 	if list := must(c.Tasks(ctx, client.TaskQuery{Status: tasker.TaskError, DeadLettered: &dead})).or(t); len(list.Tasks) != 1 {
 		t.Errorf("%d dead-lettered tasks, want 1", len(list.Tasks))

@@ -458,7 +458,7 @@ func TestWire(t *testing.T) {
 		"GET /v1/dlq/times?minutes=90":                           func() error { _, err := c.EntryTimes(ctx, 90*time.Minute); return err },
 		"GET /v1/dlq/counts?interval_minutes=5&intervals=12":     func() error { _, err := c.EntryCounts(ctx, 5*time.Minute, 12); return err },
 		"GET /v1/dlq/counts":                                     func() error { _, err := c.EntryCounts(ctx, 0, 0); return err },
-		"GET /v1/dlq/staleness":                                  func() error { _, err := c.Staleness(ctx, 0); return err },
+		"GET /v1/dlq/staleness":                                  func() error { _, err := c.Staleness(ctx, StalenessQuery{}); return err },
 		"GET /v1/workers":                                        func() error { _, err := c.Workers(ctx, Page{}); return err },
 		"POST /v1/workers/" + task + "/drain":                    func() error { _, err := c.DrainWorker(ctx, id(1)); return err },
 		"GET /v1/namespaces":                                     func() error { _, err := c.Namespaces(ctx); return err },

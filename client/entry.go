@@ -175,11 +175,23 @@ func (c *Client) EntryTimes(ctx context.Context, window time.Duration) (apiv1.En
 	return answer, err
 }
 
-// Staleness lists the tasks that are watched for standing too long, the worst
-// first. Limit 0 means the server's default.
-func (c *Client) Staleness(ctx context.Context, limit int) ([]apiv1.StalenessLine, error) {
+// A StalenessQuery selects and pages tasks with a staleness threshold.
+type StalenessQuery struct {
+	Health    tasker.Health // empty means any
+	Namespace string
+	Name      string // of the template
+	Page
+}
+
+// Staleness lists the tasks with a staleness threshold, those past it first. Limit 0 means the
+// server's default.
+func (c *Client) Staleness(ctx context.Context, q StalenessQuery) ([]apiv1.StalenessLine, error) {
+	query := q.values()
+	setText(query, "health_status", string(q.Health))
+	setText(query, "namespace", q.Namespace)
+	setText(query, "name", q.Name)
 	var answer []apiv1.StalenessLine
-	err := c.get(ctx, &answer, Page{Limit: limit}.values(), "v1", "dlq", "staleness")
+	err := c.get(ctx, &answer, query, "v1", "dlq", "staleness")
 	return answer, err
 }
 

@@ -112,7 +112,10 @@ func (s *server) entryStats(x *request) error {
 }
 
 func (s *server) staleness(x *request) error {
-	list, err := s.db.Staleness(x.ctx, x.int("limit"))
+	list, err := s.db.Staleness(x.ctx, tasker.StalenessFilter{
+		Health: tasker.Health(x.text("health_status")), Namespace: x.text("namespace"), Name: x.text("name"),
+		Limit: x.int("limit"), Offset: x.int("offset"),
+	})
 	if err != nil {
 		return err
 	}

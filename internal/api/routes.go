@@ -257,7 +257,11 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 		{
 			method: "GET", path: "/v1/dlq/staleness", id: "getStaleness", class: overload.Reads, needs: access.ReadTasks, tag: "dlq",
 			summary: "How near running tasks are to their staleness thresholds: stale, warning, healthy",
-			params:  []param{limitParam(triageLimit)},
+			params: []param{
+				choiceParam("health_status", "Only those with this health.", tasker.Healths()),
+				textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
+				limitParam(triageLimit), offsetParam(),
+			},
 			answers: map[int]any{http.StatusOK: []apiv1.StalenessLine{}},
 			serve:   s.staleness,
 		},

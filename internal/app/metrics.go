@@ -69,6 +69,11 @@ func (m measured) observe(c config.Config, p parts) error {
 	}); err != nil {
 		return err
 	}
+	if err := m.ObserveStaleness(func(ctx context.Context) ([]tasker.StalenessCount, error) {
+		return p.db.CountStaleness(postgres.Use(ctx, postgres.Timers), tasker.StalenessFilter{Limit: stalenessCount}, tasker.Stale, tasker.Warning)
+	}); err != nil {
+		return err
+	}
 	if err := m.ObserveDue(func(ctx context.Context) (map[string]float64, error) {
 		return p.db.Overdue(postgres.Use(ctx, postgres.Timers))
 	}); err != nil {
@@ -88,6 +93,9 @@ func (p parts) requestCounts() []metrics.RequestCount {
 	}
 	return out
 }
+
+// stalenessCount is how many tasks of each health are counted.
+const stalenessCount = 10_000
 
 // deferredCount is how many rows that were set aside are counted.
 const deferredCount = 10_000

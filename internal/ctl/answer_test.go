@@ -90,7 +90,9 @@ func TestJSONIsTheAnswerOfTheServer(t *testing.T) {
 	}{
 		{"dlq queue", "/v1/dlq/investigation-queue", 1},
 		{"dlq staleness", "/v1/dlq/staleness", 2},
-		{"dlq staleness --limit 1", "/v1/dlq/staleness?limit=1", 1},
+		{"dlq staleness --limit 1 --offset 1", "/v1/dlq/staleness?limit=1&offset=1", 1},
+		{"dlq staleness --health-status healthy", "/v1/dlq/staleness?health_status=healthy", 2},
+		{"dlq staleness --namespace orders --name other", "/v1/dlq/staleness?namespace=orders&name=other", 0},
 		{"dlq stats", "/v1/dlq/stats", 1},
 		{"dlq list", "/v1/dlq", 1},
 		{"dlq get " + entry, "/v1/dlq/entry/" + entry, 0},

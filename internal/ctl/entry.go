@@ -429,24 +429,28 @@ func (p *program) statsCommand() *cobra.Command {
 }
 
 func (p *program) stalenessCommand() *cobra.Command {
-	var limit int
+	var q client.StalenessQuery
 	c := answer(p, help{
 		use:   "staleness",
 		short: "List tasks with a staleness threshold, those past it first",
 		example: `  tasker-ctl dlq staleness
-  tasker-ctl dlq staleness -o json | jq '[.[] | select(.health_status == "warning")] | length'`,
+  tasker-ctl dlq staleness --health-status warning --namespace payments
+  tasker-ctl dlq staleness --health-status warning --limit 1000 -o json | jq length`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.StalenessLine, error) {
-		return api.Staleness(ctx, limit)
+		return api.Staleness(ctx, q)
 	}, func(l []apiv1.StalenessLine) {
 		header := []string{"health", "task", "template", "state", "in state", "threshold", "priority"}
-		list(p, l, columns{none: "No task is in a state with a staleness threshold.", names: header}, func(s apiv1.StalenessLine) []string {
+		list(p, l, columns{none: "No task with a staleness threshold matches.", names: header}, func(s apiv1.StalenessLine) []string {
 			return []string{
 				s.HealthStatus, s.TaskUUID, s.NamespaceName + "/" + s.TaskName, s.CurrentState,
 				minutes(s.TimeInStateMinutes), minutes(s.StalenessThresholdMinutes), strconv.Itoa(s.Priority),
 			}
 		})
-		p.cutShort(len(l), limit)
+		p.mayGoOn(len(l), q.Page)
 	})
-	limitFlag(c, &limit, 100)
+	c.Flags().VarP(cli.Choice(&q.Health, tasker.Healths()), "health-status", "", "only tasks with this health: "+cli.Join(tasker.Healths()))
+	c.Flags().StringVar(&q.Namespace, "namespace", "", "only tasks of this namespace")
+	c.Flags().StringVar(&q.Name, "name", "", "only tasks of this template")
+	pageFlags(c, &q.Page, 100)
 	return c
 }

@@ -107,7 +107,7 @@ func TestTheSweepFindsWhatStandsStill(t *testing.T) {
 	h.stand(stale, 31*time.Minute)
 	h.stand(warned, 25*time.Minute)
 
-	lines, err := h.DB.Staleness(t.Context(), 10)
+	lines, err := h.DB.Staleness(t.Context(), tasker.StalenessFilter{Limit: 10})
 	h.Must(err)
 	var got []string
 	for _, l := range lines {

@@ -210,7 +210,7 @@ func TestDLQLifecycleProactiveMonitoring(t *testing.T) {
 	}
 	monitor := func() (got []line) {
 		t.Helper()
-		lines, err := d.DB.Staleness(t.Context(), 100)
+		lines, err := d.DB.Staleness(t.Context(), tasker.StalenessFilter{Limit: 100})
 		d.Must(err)
 		for _, l := range lines {
 			got = append(got, line{l.TaskUUID, l.Health})

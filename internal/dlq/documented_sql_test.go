@@ -674,7 +674,7 @@ func TestStalenessMonitoringViewIntegration(t *testing.T) {
 	stale := []line{{d.put(waitingForDependencies, 90), tasker.Stale, 60}, {d.put(stepsInProcess, 60), tasker.Stale, 30}, {d.put(waitingForRetry, 45), tasker.Stale, 30}}
 	want := slices.Concat(stale, warning, healthy)
 
-	lines, err := d.DB.Staleness(t.Context(), 100)
+	lines, err := d.DB.Staleness(t.Context(), tasker.StalenessFilter{Limit: 100})
 	d.Must(err)
 	var got []line
 	for _, l := range lines {
@@ -694,7 +694,7 @@ func TestStalenessMonitoringViewIntegration(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	first, err := d.DB.Staleness(t.Context(), 5)
+	first, err := d.DB.Staleness(t.Context(), tasker.StalenessFilter{Limit: 5})
 	d.Must(err)
 	got = nil
 	for _, l := range first {

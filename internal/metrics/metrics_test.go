@@ -312,6 +312,7 @@ func TestASlowDatabaseDelaysACollectionOnlySoLong(t *testing.T) {
 			p.ObserveDeadlines(p.provider, number),
 			p.ObserveDue(p.provider, func(ctx context.Context) (map[string]float64, error) { return nil, takes(ctx, each) }),
 			p.ObserveHolds(p.provider, func(ctx context.Context) ([]tasker.HoldGroup, error) { return nil, takes(ctx, each) }, func() int64 { return 0 }),
+			p.ObserveStaleness(p.provider, func(ctx context.Context) ([]tasker.StalenessCount, error) { return nil, takes(ctx, each) }),
 			p.ObserveOperations(p.provider, func(ctx context.Context) (map[tasker.ItemState]int64, error) { return nil, takes(ctx, each) }),
 		} {
 			if err != nil {

@@ -8,17 +8,37 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
+// The head of the list is read up to the end of the page, so that a page costs as much as those
+// before it.
 const selectStaleness = `
 SELECT task_uuid, namespace_name AS namespace, task_name, current_state AS state, time_in_state_minutes, task_age_minutes,
     staleness_threshold_minutes AS threshold_minutes, health_status AS health, priority
-FROM tasker.get_task_staleness($1, p_namespaces => $2)`
+FROM tasker.get_task_staleness($1::integer + $2::integer, p_namespaces => $3, p_health => nullif($4, ''), p_namespace => nullif($5, ''), p_name => nullif($6, ''))
+OFFSET $2`
 
-// Staleness returns the watched tasks: stale, then warning, then healthy ones,
-// the longest in their state first.
-func (db *DB) Staleness(ctx context.Context, limit int) ([]tasker.StalenessLine, error) {
-	list, err := collect[tasker.StalenessLine](ctx, db.pool, selectStaleness, limit, access.ScopeOf(ctx).List())
+// Staleness returns watched tasks: stale, then warning, then healthy ones, the
+// longest in their state first.
+func (db *DB) Staleness(ctx context.Context, f tasker.StalenessFilter) ([]tasker.StalenessLine, error) {
+	list, err := collect[tasker.StalenessLine](ctx, db.pool, selectStaleness, f.Limit, f.Offset, access.ScopeOf(ctx).List(), f.Health, f.Namespace, f.Name)
 	if err != nil {
 		return nil, fmt.Errorf("read staleness: %w", err)
+	}
+	return list, nil
+}
+
+const countStaleness = `
+SELECT l.namespace_name AS namespace, l.health_status AS health, count(*) AS tasks
+FROM unnest($3::text[]) AS h (health)
+CROSS JOIN LATERAL tasker.get_task_staleness($1, p_namespaces => $2, p_health => h.health, p_namespace => nullif($4, ''), p_name => nullif($5, '')) l
+GROUP BY 1, 2
+ORDER BY 3 DESC, 1`
+
+// CountStaleness counts watched tasks by namespace and health, those with most tasks first. It
+// counts up to f.Limit tasks of each of the healths.
+func (db *DB) CountStaleness(ctx context.Context, f tasker.StalenessFilter, healths ...tasker.Health) ([]tasker.StalenessCount, error) {
+	list, err := collect[tasker.StalenessCount](ctx, db.pool, countStaleness, f.Limit, access.ScopeOf(ctx).List(), healths, f.Namespace, f.Name)
+	if err != nil {
+		return nil, fmt.Errorf("count staleness: %w", err)
 	}
 	return list, nil
 }

@@ -257,6 +257,7 @@ func TestNothingDependsOnTheTimeZone(t *testing.T) {
 	}
 	p.refusedAs(`SELECT * FROM tasker.detect_and_transition_stale_tasks(true, 0)`, "p_batch_size must be at least 1, not 0")
 	p.refusedAs(`SELECT * FROM tasker.get_task_staleness(-1)`, "p_limit must be at least 1, not -1")
+	p.refusedAs(`SELECT * FROM tasker.get_task_staleness(p_health => 'ill')`, "p_health must be stale, warning or healthy, not ill")
 	got := p.text(`SELECT action_taken FROM tasker.detect_and_transition_stale_tasks()`)
 	if got != "would_transition_to_dlq_and_error" { // a dry run unless told otherwise
 		t.Errorf("the sweep says %s", got)

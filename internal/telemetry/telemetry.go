@@ -138,6 +138,11 @@ func (s *Service) ObserveDeadlines(overdue func(context.Context) (int64, error))
 	return s.Metrics.ObserveDeadlines(s.provider, overdue)
 }
 
+// ObserveStaleness adds the tasks near their thresholds; see [metrics.Metrics.ObserveStaleness].
+func (s *Service) ObserveStaleness(read func(context.Context) ([]tasker.StalenessCount, error)) error {
+	return s.Metrics.ObserveStaleness(s.provider, read)
+}
+
 // ObserveDue adds how late work is that is due; see [metrics.Metrics.ObserveDue].
 func (s *Service) ObserveDue(read func(context.Context) (map[string]float64, error)) error {
 	return s.Metrics.ObserveDue(s.provider, read)

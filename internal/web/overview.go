@@ -3,7 +3,6 @@ package web
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -205,17 +204,19 @@ func (s *server) addParts(req *request, p *dashboardPage) error {
 
 // stalenessPage is how near the watched tasks are to their thresholds.
 type stalenessPage struct {
-	Health tasker.Health // empty means all
-	All    bool          // nothing is left out: there are no more tasks
-	Counts []healthCount
-	Rows   []stalenessRow
-	Pager  pager
+	Filter     tasker.StalenessFilter
+	Namespaces []string
+	Clear      string // the page without namespace and name; empty when there is neither
+	Counts     []healthCount
+	Rows       []stalenessRow
+	Pager      pager
 }
 
 // A healthCount is a link that shows the tasks of one health.
 type healthCount struct {
 	Health tasker.Health // empty means all
-	Tasks  int
+	Tasks  int64
+	More   bool // at least this many
 	Href   string
 	Here   bool
 	Key    string
@@ -226,44 +227,60 @@ type stalenessRow struct {
 	Bar bar
 }
 
-// healths are all, the most urgent first, as the store lists them.
-var healths = []tasker.Health{tasker.Stale, tasker.Warning, tasker.Healthy}
-
-// staleness shows the most urgent of the watched tasks. All that are read are
-// counted, also those that a filter leaves out.
+// staleness shows a page of the watched tasks, the most urgent first.
 func (s *server) staleness(req *request) (*view, error) {
 	q := req.query()
-	health, offset := choice(q, "health", healths), q.number("offset", 0, 0, maxRows)
+	f := tasker.StalenessFilter{
+		Health: choice(q, "health", tasker.Healths()), Namespace: q.text("namespace", 128), Name: q.text("name", 128),
+		Limit: pageRows + 1, Offset: q.offset(),
+	}
 	if q.err != nil {
 		return nil, q.err
 	}
-	list, err := s.DB.Staleness(req.Context(), maxRows)
+	list, err := s.DB.Staleness(req.Context(), f)
 	if err != nil {
 		return nil, err
 	}
-	p := stalenessPage{Health: health, All: len(list) < maxRows, Counts: healthCounts(list, health)}
-	for _, l := range list {
-		if health == "" || l.Health == health {
-			p.Rows = append(p.Rows, stalenessRow{l, barOf(l.TimeInStateMinutes, l.ThresholdMinutes)})
-		}
+	p := stalenessPage{Filter: f}
+	if f.Namespace+f.Name != "" {
+		p.Clear = req.link("namespace", "", "name", "", "offset", "")
 	}
-	p.Rows, p.Pager = onPage(req, p.Rows, "offset", offset, pageRows)
+	for _, l := range list[:min(len(list), pageRows)] {
+		p.Rows = append(p.Rows, stalenessRow{l, barOf(l.TimeInStateMinutes, l.ThresholdMinutes)})
+	}
+	p.Pager = req.pager(f.Offset, pageRows, len(p.Rows), len(list) > pageRows)
+	if p.Counts, err = s.healthCounts(req, f); err != nil {
+		return nil, err
+	}
+	if p.Namespaces, err = s.DB.Namespaces(req.Context()); err != nil {
+		return nil, err
+	}
 	return &view{page: "staleness", title: "Staleness", nav: "Staleness", live: true, body: p}, nil
 }
 
-func healthCounts(list []tasker.StalenessLine, here tasker.Health) []healthCount {
-	tasks := map[tasker.Health]int{"": len(list)}
-	for _, l := range list {
-		tasks[l.Health]++
+// healthCounts counts up to maxRows tasks of each health that match the rest of the filter.
+func (s *server) healthCounts(req *request, f tasker.StalenessFilter) ([]healthCount, error) {
+	f.Limit = maxRows
+	counts, err := s.DB.CountStaleness(req.Context(), f, tasker.Healths()...)
+	if err != nil {
+		return nil, err
 	}
-	out := []healthCount{{Tasks: tasks[""], Href: Root + "/staleness", Here: here == "", Key: "a"}}
-	keys := map[tasker.Health]string{tasker.Stale: "s", tasker.Warning: "w", tasker.Healthy: "h"}
-	for _, h := range healths {
-		out = append(out, healthCount{
-			Health: h, Tasks: tasks[h], Href: Root + "/staleness?" + url.Values{"health": {string(h)}}.Encode(), Here: here == h, Key: keys[h],
-		})
+	out := []healthCount{{Key: "a"}}
+	for i, h := range tasker.Healths() {
+		c := healthCount{Health: h, Key: []string{"s", "w", "h"}[i]}
+		for _, n := range counts {
+			if n.Health == h {
+				c.Tasks += n.Tasks
+			}
+		}
+		c.More = c.Tasks >= maxRows
+		out[0].Tasks, out[0].More = out[0].Tasks+c.Tasks, out[0].More || c.More
+		out = append(out, c)
 	}
-	return out
+	for i := range out {
+		out[i].Href, out[i].Here = req.link("health", string(out[i].Health), "offset", ""), out[i].Health == f.Health
+	}
+	return out, nil
 }
 
 // workersPage is who executes steps, and what waits for them.

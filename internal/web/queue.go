@@ -79,7 +79,7 @@ func (s *server) queue(req *request) (*view, error) {
 		return nil, err
 	}
 	if len(p.Entries)+len(p.Cases) == 0 && !f.Any && p.Totals.Unknown == 0 {
-		list, err := s.DB.Staleness(req.within(access.ReadTasks).Context(), 1)
+		list, err := s.DB.Staleness(req.within(access.ReadTasks).Context(), tasker.StalenessFilter{Limit: 1})
 		if err != nil {
 			return nil, err
 		}

@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 )
 
 // watch makes a task of a template that has been in process for so many minutes,
@@ -73,6 +72,11 @@ func TestStaleness(t *testing.T) {
 	r = h.get("/ui/staleness?health=warning")
 	h.sees(r, warning, "stale <strong>1<")
 	h.lacks(r, stale, healthy)
+	r = h.get("/ui/staleness?health=warning&namespace=shop&name=order")
+	h.sees(r, warning, "stale <strong>1<", `<input type="hidden" name="health" value="warning">`, `name="name" value="order"`,
+		`href="/ui/staleness?health=stale&amp;name=order&amp;namespace=shop"`, `href="/ui/staleness?health=warning" data-key="c"`)
+	h.lacks(r, stale, healthy)
+	h.sees(h.get("/ui/staleness?name=other"), "No task matches", "all <strong>0<")
 	h.refused(h.get("/ui/staleness?health=ill"), http.StatusBadRequest, "Invalid health")
 	h.refused(h.get("/ui/staleness?offset=-1"), http.StatusBadRequest, "Invalid offset")
 }
@@ -94,6 +98,7 @@ func TestStalenessGoesOn(t *testing.T) {
 		t.Errorf("%d rows", n)
 	}
 	h.sees(h.get("/ui/staleness?health=stale"), "No task is stale")
+	h.sees(h.get("/ui/staleness?name=order"), "/ui/staleness?name=order&amp;offset=100")
 	h.sees(h.get("/ui/staleness?offset=1000"), "No task is watched")
 }
 
@@ -136,5 +141,3 @@ func TestHostileTextOfStaleness(t *testing.T) {
 	tab.Sees("<script>alert(1)</script>")
 	tab.Fits()
 }
-
-var _ = time.Second

@@ -48,7 +48,7 @@ func (s *scale) subject(name string) subject {
 		}}
 	case quietMonitor, dueMonitor:
 		return subject{from: "tasker.get_task_staleness", args: fmt.Sprintf("(%d, NULL)", pageSize), run: func(ctx context.Context) error {
-			list, err := s.db.Staleness(ctx, pageSize)
+			list, err := s.db.Staleness(ctx, tasker.StalenessFilter{Limit: pageSize})
 			return filled(len(list), min(pageSize, s.tasks), err)
 		}}
 	case quietSweep:
