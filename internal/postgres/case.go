@@ -212,7 +212,7 @@ func conditionsOf(ctx context.Context, f tasker.CaseFilter, args []any) caseCond
 	joins := c.addMembers(f)
 	c.addCases(f)
 	if f.Text != "" {
-		c.addText(ctx, f.Text)
+		c.addText(ctx, f)
 	}
 	return caseConditions{joins, strings.Join(c.members, " AND "), strings.Join(c.cases, " AND "), c.args}
 }
@@ -243,8 +243,11 @@ func (c *caseBuilder) addMembers(f tasker.CaseFilter) (joins string) {
 	if f.CaseKey != nil {
 		c.add(&c.members, "d.case_key = $%d", *f.CaseKey)
 	}
-	if f.State != "" || f.CaseKey != nil {
-		joins = `JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid JOIN tasker.tasks t ON t.task_uuid = d.task_uuid`
+	if f.State != "" || f.CaseKey != nil || isPartOfID(f.Text) {
+		joins = `JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid`
+	}
+	if f.State != "" {
+		joins += ` JOIN tasker.tasks t ON t.task_uuid = d.task_uuid`
 	}
 	return joins
 }
@@ -273,24 +276,25 @@ func (c *caseBuilder) addCases(f tasker.CaseFilter) {
 	}
 }
 
-// addText looks for a text in the cases, and in the messages and ids of their open
-// investigations. Errors are searched only for those who may read them wherever they look.
-func (c *caseBuilder) addText(ctx context.Context, text string) {
-	pattern, members, join := "c.error_type, c.error_pattern, ", []string{"m.error_message ILIKE '%%' || $%[1]d || '%%'"}, ""
+// addText selects the investigations with a text: all of the cases that have it, and those that
+// have it in their message or their ids. Of resolved cases, those that have it. Errors are searched
+// only for those who may read them wherever they look.
+func (c *caseBuilder) addText(ctx context.Context, f tasker.CaseFilter) {
+	pattern, members := "c.error_type, c.error_pattern, ", " OR m.error_message ILIKE '%%' || $%[1]d || '%%'"
 	if !access.PayloadsOf(ctx).Covers(access.ScopeOf(ctx)) {
-		pattern, members = "", nil
+		pattern, members = "", ""
 	}
-	if isPartOfID(text) {
-		join = "JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid"
-		members = append(members, "concat(' ', f.case_id, ' ', d.dlq_entry_uuid, ' ', d.task_uuid) ~* ('[ -]' || $%[1]d)")
+	words := "concat_ws(' ', c.namespace, c.task_name, c.step_name, " + pattern + "c.owner) ILIKE '%%' || $%[1]d || '%%'"
+	if isPartOfID(f.Text) {
+		words = "(" + words + " OR concat(' ', c.case_id) ~* ('[ -]' || $%[1]d))"
+		members += " OR concat(' ', d.dlq_entry_uuid, ' ', d.task_uuid) ~* ('[ -]' || $%[1]d)"
 	}
-	condition := "concat_ws(' ', c.namespace, c.task_name, c.step_name, " + pattern + "c.owner) ILIKE '%%' || $%[1]d || '%%'"
-	if len(members) > 0 {
-		condition = `(` + condition + ` OR c.case_id IN (
-			SELECT f.case_id FROM tasker.case_members m JOIN tasker.case_fingerprints f ON f.fingerprint = m.fingerprint ` + join + `
-			WHERE m.ended_at IS NULL AND (` + strings.Join(members, " OR ") + `)))`
+	if ofResolved(f) {
+		c.add(&c.cases, words, likeText(f.Text))
+		return
 	}
-	c.add(&c.cases, condition, likeText(text))
+	c.add(&c.members, `(m.fingerprint IN (
+		SELECT f.fingerprint FROM tasker.case_fingerprints f JOIN tasker.cases c ON c.case_id = f.case_id WHERE `+words+`)`+members+`)`, likeText(f.Text))
 }
 
 const selectCase = `

@@ -106,7 +106,7 @@ func TestTheQueueIsFiltered(t *testing.T) {
 		name   string
 		filter tasker.InvestigationFilter
 		want   int
-		cases  int // the investigations of cases in which something has the text
+		cases  int // the investigations that are counted by case
 	}{
 		{"nothing asked", tasker.InvestigationFilter{}, 25, 25},
 		{"reason", tasker.InvestigationFilter{Reason: tasker.StalenessTimeout}, 5, 5},
@@ -118,11 +118,12 @@ func TestTheQueueIsFiltered(t *testing.T) {
 		{"another state", tasker.InvestigationFilter{State: tasker.TaskComplete}, 0, 0},
 		{"age", tasker.InvestigationFilter{Age: time.Hour}, 0, 0},
 		{"recovered", tasker.InvestigationFilter{Recovered: &yes}, 1, 1},
-		{"text in an error", tasker.InvestigationFilter{Text: "DECLINED after 12.5 ms"}, 1, 20},
+		{"text in an error", tasker.InvestigationFilter{Text: "DECLINED after 12.5 ms"}, 1, 1},
 		{"text in a step, as it is", tasker.InvestigationFilter{Text: "100%"}, 20, 20},
 		{"no pattern", tasker.InvestigationFilter{Text: "o%r"}, 0, 0},
 		{"text in an assignee", tasker.InvestigationFilter{Text: "kim"}, 1, 0},
-		{"an id", tasker.InvestigationFilter{Text: cases[0].EntryUUID.String()}, 1, 20},
+		{"an id", tasker.InvestigationFilter{Text: cases[0].EntryUUID.String()}, 1, 1},
+		{"the id of a case", tasker.InvestigationFilter{Text: cases[0].ID.String()}, 0, 20},
 		{"all together", tasker.InvestigationFilter{
 			Reason: tasker.MaxRetriesExceeded, Namespace: "shop", Name: "order", Case: &cases[0].ID, State: tasker.TaskError, Text: "charge",
 		}, 20, 20},
