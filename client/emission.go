@@ -23,32 +23,24 @@ func (c *Client) Emissions(ctx context.Context, q EmissionQuery) (apiv1.Emission
 	query := before(q.Before, q.Limit)
 	setText(query, "state", string(q.State))
 	setText(query, "sink", q.Sink)
-	var answer apiv1.EmissionList
-	err := c.get(ctx, &answer, query, "v1", "dlq", "emissions")
-	return answer, err
+	return get[apiv1.EmissionList](ctx, c, query, "v1", "dlq", "emissions")
 }
 
 // Emission returns one event with what became of it at each sink.
 func (c *Client) Emission(ctx context.Context, event tasker.ID) (apiv1.EmittedEvent, error) {
-	var answer apiv1.EmittedEvent
-	err := c.get(ctx, &answer, nil, "v1", "dlq", "emissions", event.String())
-	return answer, err
+	return get[apiv1.EmittedEvent](ctx, c, nil, "v1", "dlq", "emissions", event.String())
 }
 
 // ReEmit has events sent again.
 func (c *Client) ReEmit(ctx context.Context, r apiv1.ReEmit) (apiv1.ReEmitted, error) {
-	var answer apiv1.ReEmitted
-	err := c.do(ctx, request{
+	return call[apiv1.ReEmitted](ctx, c, request{
 		method: http.MethodPost, path: []string{"v1", "dlq", "emissions", "re-emit"}, body: r, key: tasker.NewID().String(), repeatable: true,
-	}, &answer)
-	return answer, err
+	})
 }
 
 // Sinks lists how the sinks are.
 func (c *Client) Sinks(ctx context.Context) ([]apiv1.Sink, error) {
-	var answer []apiv1.Sink
-	err := c.get(ctx, &answer, nil, "v1", "dlq", "sinks")
-	return answer, err
+	return get[[]apiv1.Sink](ctx, c, nil, "v1", "dlq", "sinks")
 }
 
 // An AuditQuery selects and pages the audit log, newest first.
@@ -62,9 +54,7 @@ type AuditQuery struct {
 func (c *Client) Audit(ctx context.Context, q AuditQuery) (apiv1.AuditList, error) {
 	query := before(q.Before, q.Limit)
 	setText(query, "action", q.Action)
-	var answer apiv1.AuditList
-	err := c.get(ctx, &answer, query, "v1", "audit")
-	return answer, err
+	return get[apiv1.AuditList](ctx, c, query, "v1", "audit")
 }
 
 func before(position int64, limit int) url.Values {

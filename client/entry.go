@@ -23,67 +23,51 @@ func (c *Client) Entries(ctx context.Context, q EntryQuery) ([]apiv1.Entry, erro
 	query := q.values()
 	setText(query, "resolution_status", string(q.Status))
 	setText(query, "dlq_reason", string(q.Reason))
-	var answer []apiv1.Entry
-	err := c.get(ctx, &answer, query, "v1", "dlq")
-	return answer, err
+	return get[[]apiv1.Entry](ctx, c, query, "v1", "dlq")
 }
 
 // Entry returns an investigation with its history, at most 500 lines of it;
 // [Client.EntryFrom] has the rest.
 func (c *Client) Entry(ctx context.Context, entry tasker.ID) (apiv1.Entry, error) {
-	var answer apiv1.Entry
-	err := c.get(ctx, &answer, nil, "v1", "dlq", "entry", entry.String())
-	return answer, err
+	return get[apiv1.Entry](ctx, c, nil, "v1", "dlq", "entry", entry.String())
 }
 
 // EntryFrom returns an investigation with what its history has behind offset lines.
 func (c *Client) EntryFrom(ctx context.Context, entry tasker.ID, offset int) (apiv1.Entry, error) {
-	var answer apiv1.Entry
-	err := c.get(ctx, &answer, url.Values{"history_offset": {strconv.Itoa(offset)}}, "v1", "dlq", "entry", entry.String())
-	return answer, err
+	return get[apiv1.Entry](ctx, c, url.Values{"history_offset": {strconv.Itoa(offset)}}, "v1", "dlq", "entry", entry.String())
 }
 
 // EvidenceFile returns an investigation as one file: the step that failed, what its handler
 // was given, its failures and its history.
 func (c *Client) EvidenceFile(ctx context.Context, entry tasker.ID) (tasker.EvidenceFile, error) {
-	var answer tasker.EvidenceFile
-	err := c.get(ctx, &answer, nil, "v1", "dlq", "entry", entry.String(), "evidence")
-	return answer, err
+	return get[tasker.EvidenceFile](ctx, c, nil, "v1", "dlq", "entry", entry.String(), "evidence")
 }
 
 // EntryOfTask returns the newest investigation of a task.
 func (c *Client) EntryOfTask(ctx context.Context, task tasker.ID) (apiv1.Entry, error) {
-	var answer apiv1.Entry
-	err := c.get(ctx, &answer, nil, "v1", "dlq", "task", task.String())
-	return answer, err
+	return get[apiv1.Entry](ctx, c, nil, "v1", "dlq", "task", task.String())
 }
 
 // UpdateEntry records what an investigator found. It moves no task: the repair is
 // [Client.ActOnStep].
 func (c *Client) UpdateEntry(ctx context.Context, entry tasker.ID, u apiv1.UpdateEntry) (apiv1.UpdatedEntry, error) {
-	var answer apiv1.UpdatedEntry
-	err := c.do(ctx, request{
+	return call[apiv1.UpdatedEntry](ctx, c, request{
 		method: http.MethodPatch, path: []string{"v1", "dlq", "entry", entry.String()}, body: u, repeatable: true,
 		key: tasker.NewID().String(),
-	}, &answer)
-	return answer, err
+	})
 }
 
 // OpenEntry opens an investigation of a task by hand. It is a Conflict, with the
 // id of the open one as details, when there is one.
 func (c *Client) OpenEntry(ctx context.Context, task tasker.ID, o apiv1.OpenEntry) (apiv1.Entry, error) {
-	var answer apiv1.Entry
-	err := c.do(ctx, request{
+	return call[apiv1.Entry](ctx, c, request{
 		method: http.MethodPost, path: []string{"v1", "dlq", "task", task.String()}, body: o, key: tasker.NewID().String(), repeatable: true,
-	}, &answer)
-	return answer, err
+	})
 }
 
 // Stats counts the investigations, by reason.
 func (c *Client) Stats(ctx context.Context) ([]apiv1.EntryStats, error) {
-	var answer []apiv1.EntryStats
-	err := c.get(ctx, &answer, nil, "v1", "dlq", "stats")
-	return answer, err
+	return get[[]apiv1.EntryStats](ctx, c, nil, "v1", "dlq", "stats")
 }
 
 // An InvestigationQuery selects and pages open investigations, the most urgent first.
@@ -108,9 +92,7 @@ type InvestigationQuery struct {
 // InvestigationQueue lists open investigations. While some of them end, those behind them
 // move up: who ends what is listed asks for the first page again.
 func (c *Client) InvestigationQueue(ctx context.Context, q InvestigationQuery) ([]apiv1.InvestigationQueueEntry, error) {
-	var answer []apiv1.InvestigationQueueEntry
-	err := c.get(ctx, &answer, q.query(), "v1", "dlq", "investigation-queue")
-	return answer, err
+	return get[[]apiv1.InvestigationQueueEntry](ctx, c, q.query(), "v1", "dlq", "investigation-queue")
 }
 
 func (q InvestigationQuery) query() url.Values {
@@ -146,9 +128,7 @@ func setMinutes(v url.Values, name string, d time.Duration) {
 // RelatedEntries returns how many other investigations of the same case are open, and how
 // others ended, with the newest of them. Limit 0 means the server's default.
 func (c *Client) RelatedEntries(ctx context.Context, entry tasker.ID, limit int) (apiv1.RelatedEntries, error) {
-	var answer apiv1.RelatedEntries
-	err := c.get(ctx, &answer, Page{Limit: limit}.values(), "v1", "dlq", "entry", entry.String(), "related")
-	return answer, err
+	return get[apiv1.RelatedEntries](ctx, c, Page{Limit: limit}.values(), "v1", "dlq", "entry", entry.String(), "related")
 }
 
 // EntryCounts counts the investigations opened and ended in each of the last intervals,
@@ -160,9 +140,7 @@ func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals
 	if intervals > 0 {
 		query.Set("intervals", strconv.Itoa(intervals))
 	}
-	var answer []apiv1.EntryCount
-	err := c.get(ctx, &answer, query, "v1", "dlq", "counts")
-	return answer, err
+	return get[[]apiv1.EntryCount](ctx, c, query, "v1", "dlq", "counts")
 }
 
 // EntryTimes says how long the investigations took that ended in the last window, which counts
@@ -170,9 +148,7 @@ func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals
 func (c *Client) EntryTimes(ctx context.Context, window time.Duration) (apiv1.EntryTimes, error) {
 	query := url.Values{}
 	setMinutes(query, "minutes", window)
-	var answer apiv1.EntryTimes
-	err := c.get(ctx, &answer, query, "v1", "dlq", "times")
-	return answer, err
+	return get[apiv1.EntryTimes](ctx, c, query, "v1", "dlq", "times")
 }
 
 // A StalenessQuery selects and pages tasks with a staleness threshold.
@@ -190,9 +166,7 @@ func (c *Client) Staleness(ctx context.Context, q StalenessQuery) ([]apiv1.Stale
 	setText(query, "health_status", string(q.Health))
 	setText(query, "namespace", q.Namespace)
 	setText(query, "name", q.Name)
-	var answer []apiv1.StalenessLine
-	err := c.get(ctx, &answer, query, "v1", "dlq", "staleness")
-	return answer, err
+	return get[[]apiv1.StalenessLine](ctx, c, query, "v1", "dlq", "staleness")
 }
 
 // A CaseQuery selects and pages cases. The fields of InvestigationQuery select the open
@@ -211,65 +185,45 @@ func (c *Client) Cases(ctx context.Context, q CaseQuery) (apiv1.CaseList, error)
 	query := q.query()
 	setText(query, "case_state", string(q.CaseState))
 	setText(query, "owner", q.Owner)
-	if q.Unowned {
-		query.Set("unowned", "true")
-	}
-	if q.FailedAgain {
-		query.Set("failed_again", "true")
-	}
-	var answer apiv1.CaseList
-	err := c.get(ctx, &answer, query, "v1", "cases")
-	return answer, err
+	setFlag(query, "unowned", q.Unowned)
+	setFlag(query, "failed_again", q.FailedAgain)
+	return get[apiv1.CaseList](ctx, c, query, "v1", "cases")
 }
 
 // Case returns one case with what is known of its investigations.
 func (c *Client) Case(ctx context.Context, id tasker.ID) (apiv1.CaseDetail, error) {
-	var answer apiv1.CaseDetail
-	err := c.get(ctx, &answer, url.Values{}, "v1", "cases", id.String())
-	return answer, err
+	return get[apiv1.CaseDetail](ctx, c, url.Values{}, "v1", "cases", id.String())
 }
 
 // WhyCase returns why the investigations of a case are one.
 func (c *Client) WhyCase(ctx context.Context, id tasker.ID) (apiv1.CaseWhy, error) {
-	var answer apiv1.CaseWhy
-	err := c.get(ctx, &answer, url.Values{}, "v1", "cases", id.String(), "why")
-	return answer, err
+	return get[apiv1.CaseWhy](ctx, c, url.Values{}, "v1", "cases", id.String(), "why")
 }
 
 // CaseChanges returns what differs between the failures of a case and the successes of the
 // same step, who is hit, and until when.
 func (c *Client) CaseChanges(ctx context.Context, id tasker.ID) (apiv1.CaseChanges, error) {
-	var answer apiv1.CaseChanges
-	err := c.get(ctx, &answer, url.Values{}, "v1", "cases", id.String(), "changes")
-	return answer, err
+	return get[apiv1.CaseChanges](ctx, c, url.Values{}, "v1", "cases", id.String(), "changes")
 }
 
 // UpdateCase changes a case, and returns it as it is then.
 func (c *Client) UpdateCase(ctx context.Context, id tasker.ID, u apiv1.UpdateCase) (apiv1.Case, error) {
-	var answer apiv1.Case
-	err := c.do(ctx, request{method: http.MethodPatch, path: []string{"v1", "cases", id.String()}, body: u}, &answer)
-	return answer, err
+	return call[apiv1.Case](ctx, c, request{method: http.MethodPatch, path: []string{"v1", "cases", id.String()}, body: u})
 }
 
 // MergeCase has the investigations of a case belong to another one, which is returned.
 func (c *Client) MergeCase(ctx context.Context, id tasker.ID, m apiv1.MergeCase) (apiv1.Case, error) {
-	var answer apiv1.Case
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "cases", id.String(), "merge"}, body: m}, &answer)
-	return answer, err
+	return call[apiv1.Case](ctx, c, request{method: http.MethodPost, path: []string{"v1", "cases", id.String(), "merge"}, body: m})
 }
 
 // UnmergeCase takes a merge back, and returns the case that was merged.
 func (c *Client) UnmergeCase(ctx context.Context, id tasker.ID, u apiv1.UnmergeCase) (apiv1.Case, error) {
-	var answer apiv1.Case
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "cases", id.String(), "unmerge"}, body: u}, &answer)
-	return answer, err
+	return call[apiv1.Case](ctx, c, request{method: http.MethodPost, path: []string{"v1", "cases", id.String(), "unmerge"}, body: u})
 }
 
 // SplitCase takes failures out of a case.
 func (c *Client) SplitCase(ctx context.Context, id tasker.ID, s apiv1.SplitCase) (apiv1.CaseSplit, error) {
-	var answer apiv1.CaseSplit
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "cases", id.String(), "split"}, body: s}, &answer)
-	return answer, err
+	return call[apiv1.CaseSplit](ctx, c, request{method: http.MethodPost, path: []string{"v1", "cases", id.String(), "split"}, body: s})
 }
 
 // An IncidentQuery selects and pages incidents, newest first.
@@ -284,43 +238,32 @@ func (c *Client) Incidents(ctx context.Context, q IncidentQuery) (apiv1.Incident
 	query := q.values()
 	setText(query, "state", string(q.State))
 	setText(query, "namespace", q.Namespace)
-	var answer apiv1.IncidentList
-	err := c.get(ctx, &answer, query, "v1", "incidents")
-	return answer, err
+	return get[apiv1.IncidentList](ctx, c, query, "v1", "incidents")
 }
 
 // Incident returns one incident with its cases and with what people were told of it.
 func (c *Client) Incident(ctx context.Context, id tasker.ID) (apiv1.IncidentDetail, error) {
-	var answer apiv1.IncidentDetail
-	err := c.get(ctx, &answer, nil, "v1", "incidents", id.String())
-	return answer, err
+	return get[apiv1.IncidentDetail](ctx, c, nil, "v1", "incidents", id.String())
 }
 
 // IncidentReport says how an incident went: a case, an incident, or the investigations that were
 // opened in a time.
 func (c *Client) IncidentReport(ctx context.Context, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
-	var answer tasker.IncidentReport
 	path, query := reportOf(q)
-	err := c.get(ctx, &answer, query, path...)
-	return answer, err
+	return get[tasker.IncidentReport](ctx, c, query, path...)
 }
 
 // IncidentReportMarkdown is [Client.IncidentReport] as a document for people.
 func (c *Client) IncidentReportMarkdown(ctx context.Context, q tasker.IncidentReportQuery) (string, error) {
-	var answer string
 	path, query := reportOf(q)
 	query.Set("format", "md")
-	err := c.get(ctx, &answer, query, path...)
-	return answer, err
+	return get[string](ctx, c, query, path...)
 }
 
 func reportOf(q tasker.IncidentReportQuery) (path []string, query url.Values) {
 	query = url.Values{}
-	for name, t := range map[string]time.Time{"from": q.From, "to": q.To} {
-		if !t.IsZero() {
-			query.Set(name, t.UTC().Format(time.RFC3339Nano))
-		}
-	}
+	setTime(query, "from", q.From)
+	setTime(query, "to", q.To)
 	switch {
 	case q.Case != nil:
 		return []string{"v1", "cases", q.Case.String(), "report"}, query
@@ -333,7 +276,5 @@ func reportOf(q tasker.IncidentReportQuery) (path []string, query url.Values) {
 
 // TryMessage has a message sent about nothing, by the first route that is for it.
 func (c *Client) TryMessage(ctx context.Context, m apiv1.TryMessage) (apiv1.TriedMessage, error) {
-	var answer apiv1.TriedMessage
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "messages", "test"}, body: m}, &answer)
-	return answer, err
+	return call[apiv1.TriedMessage](ctx, c, request{method: http.MethodPost, path: []string{"v1", "messages", "test"}, body: m})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -13,9 +12,7 @@ import (
 // BeginHold has the enqueued steps of a scope held. It is a Conflict, with the id of the
 // other hold in its details, when the same scope is held already.
 func (c *Client) BeginHold(ctx context.Context, b apiv1.BeginHold) (apiv1.Hold, error) {
-	var answer apiv1.Hold
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "holds"}, body: b}, &answer)
-	return answer, err
+	return call[apiv1.Hold](ctx, c, request{method: http.MethodPost, path: []string{"v1", "holds"}, body: b})
 }
 
 // A HoldQuery selects and pages holds, the newest first.
@@ -31,22 +28,14 @@ func (c *Client) Holds(ctx context.Context, q HoldQuery) (apiv1.HoldList, error)
 	query := url.Values{}
 	setText(query, "namespace", q.Namespace)
 	setText(query, "before", q.Before)
-	if q.Open {
-		query.Set("open", "true")
-	}
-	if q.Limit > 0 {
-		query.Set("limit", strconv.Itoa(q.Limit))
-	}
-	var answer apiv1.HoldList
-	err := c.get(ctx, &answer, query, "v1", "holds")
-	return answer, err
+	setFlag(query, "open", q.Open)
+	setNumber(query, "limit", q.Limit)
+	return get[apiv1.HoldList](ctx, c, query, "v1", "holds")
 }
 
 // Hold returns a hold with what happened to it.
 func (c *Client) Hold(ctx context.Context, hold tasker.ID) (apiv1.HoldDetail, error) {
-	var answer apiv1.HoldDetail
-	err := c.get(ctx, &answer, nil, "v1", "holds", hold.String())
-	return answer, err
+	return get[apiv1.HoldDetail](ctx, c, nil, "v1", "holds", hold.String())
 }
 
 // ProbeHold lets one step of a hold go, to see whether it succeeds.
@@ -65,9 +54,7 @@ func (c *Client) ReleaseHold(ctx context.Context, hold tasker.ID, r apiv1.Releas
 }
 
 func (c *Client) changeHold(ctx context.Context, hold tasker.ID, verb string, body any) (apiv1.Hold, error) {
-	var answer apiv1.Hold
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "holds", hold.String(), verb}, body: body}, &answer)
-	return answer, err
+	return call[apiv1.Hold](ctx, c, request{method: http.MethodPost, path: []string{"v1", "holds", hold.String(), verb}, body: body})
 }
 
 // A LimitQuery pages limits, by namespace, kind and name.
@@ -87,22 +74,14 @@ func (c *Client) Limits(ctx context.Context, q LimitQuery) (apiv1.LimitList, err
 	setText(query, "kind", q.Kind)
 	setText(query, "name", q.Name)
 	setText(query, "after", q.After)
-	if q.Keys {
-		query.Set("keys", "true")
-	}
-	if q.Limit > 0 {
-		query.Set("limit", strconv.Itoa(q.Limit))
-	}
-	var answer apiv1.LimitList
-	err := c.get(ctx, &answer, query, "v1", "limits")
-	return answer, err
+	setFlag(query, "keys", q.Keys)
+	setNumber(query, "limit", q.Limit)
+	return get[apiv1.LimitList](ctx, c, query, "v1", "limits")
 }
 
 // SetLimit sets a limit, or changes it. It holds from the answer on.
 func (c *Client) SetLimit(ctx context.Context, s apiv1.SetLimit) (apiv1.Limit, error) {
-	var answer apiv1.Limit
-	err := c.do(ctx, request{method: http.MethodPut, path: []string{"v1", "limits"}, body: s, repeatable: true}, &answer)
-	return answer, err
+	return call[apiv1.Limit](ctx, c, request{method: http.MethodPut, path: []string{"v1", "limits"}, body: s, repeatable: true})
 }
 
 // DeleteLimit removes a limit. It is a Conflict when templates give it to their steps.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -18,9 +17,7 @@ func (c *Client) PlanOperation(ctx context.Context, p apiv1.PlanOperation, key s
 	if key == "" {
 		key = tasker.NewID().String()
 	}
-	var answer apiv1.Operation
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "operations"}, body: p, key: key, repeatable: true}, &answer)
-	return answer, err
+	return call[apiv1.Operation](ctx, c, request{method: http.MethodPost, path: []string{"v1", "operations"}, body: p, key: key, repeatable: true})
 }
 
 // An OperationQuery selects and pages operations, newest first.
@@ -35,16 +32,12 @@ func (c *Client) Operations(ctx context.Context, q OperationQuery) (apiv1.Operat
 	query := q.values()
 	setText(query, "state", string(q.State))
 	setText(query, "namespace", q.Namespace)
-	var answer apiv1.OperationList
-	err := c.get(ctx, &answer, query, "v1", "operations")
-	return answer, err
+	return get[apiv1.OperationList](ctx, c, query, "v1", "operations")
 }
 
 // Operation returns an operation with the numbers of its items.
 func (c *Client) Operation(ctx context.Context, operation tasker.ID) (apiv1.Operation, error) {
-	var answer apiv1.Operation
-	err := c.get(ctx, &answer, nil, "v1", "operations", operation.String())
-	return answer, err
+	return get[apiv1.Operation](ctx, c, nil, "v1", "operations", operation.String())
 }
 
 // An ItemQuery selects and pages the items of an operation, in their order.
@@ -58,15 +51,9 @@ type ItemQuery struct {
 func (c *Client) OperationItems(ctx context.Context, operation tasker.ID, q ItemQuery) (apiv1.OperationItemList, error) {
 	query := url.Values{}
 	setText(query, "state", string(q.State))
-	if q.After > 0 {
-		query.Set("after", strconv.Itoa(q.After))
-	}
-	if q.Limit > 0 {
-		query.Set("limit", strconv.Itoa(q.Limit))
-	}
-	var answer apiv1.OperationItemList
-	err := c.get(ctx, &answer, query, "v1", "operations", operation.String(), "items")
-	return answer, err
+	setNumber(query, "after", q.After)
+	setNumber(query, "limit", q.Limit)
+	return get[apiv1.OperationItemList](ctx, c, query, "v1", "operations", operation.String(), "items")
 }
 
 // StartOperation starts an operation whose plan has the digest. It is a Conflict when the
@@ -91,19 +78,15 @@ func (c *Client) AbortOperation(ctx context.Context, operation tasker.ID, by str
 }
 
 func (c *Client) changeOperation(ctx context.Context, operation tasker.ID, verb string, body any) (apiv1.Operation, error) {
-	var answer apiv1.Operation
-	err := c.do(ctx, request{
+	return call[apiv1.Operation](ctx, c, request{
 		method: http.MethodPost, path: []string{"v1", "operations", operation.String(), verb}, body: body, repeatable: true,
-	}, &answer)
-	return answer, err
+	})
 }
 
 // DryRunOperation does what an operation would do and rolls it back, a part at a time:
 // Next says where the next part begins. It changes nothing.
 func (c *Client) DryRunOperation(ctx context.Context, operation tasker.ID, r apiv1.DryRunOperation) (apiv1.OperationDryRun, error) {
-	var answer apiv1.OperationDryRun
-	err := c.do(ctx, request{
+	return call[apiv1.OperationDryRun](ctx, c, request{
 		method: http.MethodPost, path: []string{"v1", "operations", operation.String(), "dry-run"}, body: r, repeatable: true,
-	}, &answer)
-	return answer, err
+	})
 }

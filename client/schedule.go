@@ -14,9 +14,7 @@ import (
 // CreateSchedule has tasks made of a template at the instants of a rule. It is a Conflict when
 // the namespace has a schedule of this name.
 func (c *Client) CreateSchedule(ctx context.Context, s apiv1.CreateSchedule) (apiv1.Schedule, error) {
-	var answer apiv1.Schedule
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "schedules"}, body: s}, &answer)
-	return answer, err
+	return call[apiv1.Schedule](ctx, c, request{method: http.MethodPost, path: []string{"v1", "schedules"}, body: s})
 }
 
 // A ScheduleQuery selects and pages schedules, by namespace and name.
@@ -34,22 +32,14 @@ func (c *Client) Schedules(ctx context.Context, q ScheduleQuery) (apiv1.Schedule
 	setText(query, "namespace", q.Namespace)
 	setText(query, "name", q.Name)
 	setText(query, "after", q.After)
-	if q.Paused {
-		query.Set("paused", "true")
-	}
-	if q.Limit > 0 {
-		query.Set("limit", strconv.Itoa(q.Limit))
-	}
-	var answer apiv1.ScheduleList
-	err := c.get(ctx, &answer, query, "v1", "schedules")
-	return answer, err
+	setFlag(query, "paused", q.Paused)
+	setNumber(query, "limit", q.Limit)
+	return get[apiv1.ScheduleList](ctx, c, query, "v1", "schedules")
 }
 
 // Schedule returns a schedule with so many of its next instants.
 func (c *Client) Schedule(ctx context.Context, schedule tasker.ID, next int) (apiv1.ScheduleDetail, error) {
-	var answer apiv1.ScheduleDetail
-	err := c.get(ctx, &answer, url.Values{"next": {strconv.Itoa(next)}}, "v1", "schedules", schedule.String())
-	return answer, err
+	return get[apiv1.ScheduleDetail](ctx, c, url.Values{"next": {strconv.Itoa(next)}}, "v1", "schedules", schedule.String())
 }
 
 // A FiringQuery selects and pages the firings of a schedule, newest first.
@@ -68,20 +58,14 @@ func (c *Client) Firings(ctx context.Context, schedule tasker.ID, q FiringQuery)
 	if q.Before != nil {
 		query.Set("before", q.Before.UTC().Format(time.RFC3339Nano))
 	}
-	if q.Limit > 0 {
-		query.Set("limit", strconv.Itoa(q.Limit))
-	}
-	var answer apiv1.FiringList
-	err := c.get(ctx, &answer, query, "v1", "schedules", schedule.String(), "firings")
-	return answer, err
+	setNumber(query, "limit", q.Limit)
+	return get[apiv1.FiringList](ctx, c, query, "v1", "schedules", schedule.String(), "firings")
 }
 
 // UpdateSchedule gives a schedule another spec. It is a Conflict when the revision is not 0 and
 // not that of the schedule.
 func (c *Client) UpdateSchedule(ctx context.Context, schedule tasker.ID, u apiv1.UpdateSchedule) (apiv1.Schedule, error) {
-	var answer apiv1.Schedule
-	err := c.do(ctx, request{method: http.MethodPut, path: []string{"v1", "schedules", schedule.String()}, body: u}, &answer)
-	return answer, err
+	return call[apiv1.Schedule](ctx, c, request{method: http.MethodPut, path: []string{"v1", "schedules", schedule.String()}, body: u})
 }
 
 // DeleteSchedule removes a schedule. Its tasks go on.
@@ -89,41 +73,31 @@ func (c *Client) DeleteSchedule(ctx context.Context, schedule tasker.ID, d apiv1
 	query := url.Values{}
 	setText(query, "reason", d.Reason)
 	setText(query, "by", d.By)
-	var answer apiv1.Schedule
-	err := c.do(ctx, request{method: http.MethodDelete, path: []string{"v1", "schedules", schedule.String()}, query: query}, &answer)
-	return answer, err
+	return call[apiv1.Schedule](ctx, c, request{method: http.MethodDelete, path: []string{"v1", "schedules", schedule.String()}, query: query})
 }
 
 // PauseSchedule has a schedule make no tasks by itself, until an instant or until it is resumed.
 func (c *Client) PauseSchedule(ctx context.Context, schedule tasker.ID, p apiv1.PauseSchedule) (apiv1.Schedule, error) {
-	var answer apiv1.Schedule
-	err := c.changeSchedule(ctx, schedule, "pause", p, &answer)
-	return answer, err
+	return changeSchedule[apiv1.Schedule](ctx, c, schedule, "pause", p)
 }
 
 // ResumeSchedule ends the pause of a schedule.
 func (c *Client) ResumeSchedule(ctx context.Context, schedule tasker.ID, r apiv1.ChangeSchedule) (apiv1.Schedule, error) {
-	var answer apiv1.Schedule
-	err := c.changeSchedule(ctx, schedule, "resume", r, &answer)
-	return answer, err
+	return changeSchedule[apiv1.Schedule](ctx, c, schedule, "resume", r)
 }
 
 // TriggerSchedule makes a task of a schedule at once. Each call makes one, however often it is sent.
 func (c *Client) TriggerSchedule(ctx context.Context, schedule tasker.ID, t apiv1.ChangeSchedule) (apiv1.Firing, error) {
-	var answer apiv1.Firing
-	err := c.do(ctx, request{
+	return call[apiv1.Firing](ctx, c, request{
 		method: http.MethodPost, path: []string{"v1", "schedules", schedule.String(), "trigger"}, body: t, key: tasker.NewID().String(), repeatable: true,
-	}, &answer)
-	return answer, err
+	})
 }
 
 // BackfillSchedule makes the tasks of instants in the past that have none.
 func (c *Client) BackfillSchedule(ctx context.Context, schedule tasker.ID, b apiv1.BackfillSchedule) (apiv1.Backfill, error) {
-	var answer apiv1.Backfill
-	err := c.changeSchedule(ctx, schedule, "backfill", b, &answer)
-	return answer, err
+	return changeSchedule[apiv1.Backfill](ctx, c, schedule, "backfill", b)
 }
 
-func (c *Client) changeSchedule(ctx context.Context, schedule tasker.ID, verb string, body, answer any) error {
-	return c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "schedules", schedule.String(), verb}, body: body}, answer)
+func changeSchedule[T any](ctx context.Context, c *Client, schedule tasker.ID, verb string, body any) (T, error) {
+	return call[T](ctx, c, request{method: http.MethodPost, path: []string{"v1", "schedules", schedule.String(), verb}, body: body})
 }

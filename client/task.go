@@ -37,45 +37,35 @@ type TaskQuery struct {
 // CreateTask creates a task. With an idempotency key, the same request once more
 // returns the same task.
 func (c *Client) CreateTask(ctx context.Context, t apiv1.CreateTask) (apiv1.Task, error) {
-	var answer apiv1.Task
-	err := c.do(ctx, request{
+	return call[apiv1.Task](ctx, c, request{
 		method: http.MethodPost, path: []string{"v1", "tasks"}, body: t, repeatable: t.IdempotencyKey != "",
-	}, &answer)
-	return answer, err
+	})
 }
 
 // CreateTasks creates all tasks of a list, at most 1,000, or none.
 func (c *Client) CreateTasks(ctx context.Context, list []apiv1.CreateTask) (apiv1.CreatedTasks, error) {
 	keyless := slices.ContainsFunc(list, func(t apiv1.CreateTask) bool { return t.IdempotencyKey == "" })
-	var answer apiv1.CreatedTasks
-	err := c.do(ctx, request{
+	return call[apiv1.CreatedTasks](ctx, c, request{
 		method: http.MethodPost, path: []string{"v1", "tasks", "bulk"}, body: list, repeatable: !keyless,
-	}, &answer)
-	return answer, err
+	})
 }
 
 // Task returns a task with its steps.
 func (c *Client) Task(ctx context.Context, task tasker.ID) (apiv1.Task, error) {
-	var answer apiv1.Task
-	err := c.get(ctx, &answer, nil, "v1", "tasks", task.String())
-	return answer, err
+	return get[apiv1.Task](ctx, c, nil, "v1", "tasks", task.String())
 }
 
 // Tasks lists tasks without their steps, newest first.
 func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error) {
 	query := q.filter(q.values())
 	setText(query, "before", q.Before)
-	var answer apiv1.TaskList
-	err := c.get(ctx, &answer, query, "v1", "tasks")
-	return answer, err
+	return get[apiv1.TaskList](ctx, c, query, "v1", "tasks")
 }
 
 // CancelTasks cancels a part of the open tasks that fit a filter, or only says which are next.
 // While More of the answer is true there are others: ask again.
 func (c *Client) CancelTasks(ctx context.Context, q TaskQuery, r apiv1.CancelTasks) (apiv1.CancelledTasks, error) {
-	var answer apiv1.CancelledTasks
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "tasks", "cancel"}, query: q.filter(url.Values{}), body: r, repeatable: true}, &answer)
-	return answer, err
+	return call[apiv1.CancelledTasks](ctx, c, request{method: http.MethodPost, path: []string{"v1", "tasks", "cancel"}, query: q.filter(url.Values{}), body: r, repeatable: true})
 }
 
 // filter adds what tasks are found by.
@@ -101,9 +91,7 @@ func (q TaskQuery) filter(query url.Values) url.Values {
 	setTime(query, "created_after", q.CreatedAfter)
 	setTime(query, "created_before", q.CreatedBefore)
 	setTime(query, "due_before", q.DueBefore)
-	if q.Overdue {
-		query.Set("overdue", "true")
-	}
+	setFlag(query, "overdue", q.Overdue)
 	return query
 }
 
@@ -112,9 +100,7 @@ func (q TaskQuery) filter(query url.Values) url.Values {
 func (c *Client) Attributes(ctx context.Context, namespace string, page Page) (apiv1.AttributeList, error) {
 	query := page.values()
 	setText(query, "namespace", namespace)
-	var answer apiv1.AttributeList
-	err := c.get(ctx, &answer, query, "v1", "attributes")
-	return answer, err
+	return get[apiv1.AttributeList](ctx, c, query, "v1", "attributes")
 }
 
 // CancelTask cancels a task and returns it as it is then. A task that is
@@ -134,54 +120,40 @@ func (c *Client) CompensateTask(ctx context.Context, task tasker.ID, reason, act
 func (c *Client) cancel(ctx context.Context, task tasker.ID, reason, actor string, query url.Values) (apiv1.Task, error) {
 	setText(query, "reason", reason)
 	setText(query, "cancelled_by", actor)
-	var answer apiv1.Task
-	err := c.do(ctx, request{
+	return call[apiv1.Task](ctx, c, request{
 		method: http.MethodDelete, path: []string{"v1", "tasks", task.String()}, query: query, repeatable: true,
-	}, &answer)
-	return answer, err
+	})
 }
 
 // ChangeDue gives an open task, or a step of it that has not ended, another due time or none, and returns the
 // task as it is then.
 func (c *Client) ChangeDue(ctx context.Context, task tasker.ID, d apiv1.ChangeDue) (apiv1.Task, error) {
-	var answer apiv1.Task
-	err := c.do(ctx, request{method: http.MethodPut, path: []string{"v1", "tasks", task.String(), "due"}, body: d, repeatable: true}, &answer)
-	return answer, err
+	return call[apiv1.Task](ctx, c, request{method: http.MethodPut, path: []string{"v1", "tasks", task.String(), "due"}, body: d, repeatable: true})
 }
 
 // TaskTree returns a task with those above it, and those that its steps started: the topmost
 // first, and each before its children.
 func (c *Client) TaskTree(ctx context.Context, task tasker.ID) (apiv1.TaskTree, error) {
-	var answer apiv1.TaskTree
-	err := c.get(ctx, &answer, nil, "v1", "tasks", task.String(), "tree")
-	return answer, err
+	return get[apiv1.TaskTree](ctx, c, nil, "v1", "tasks", task.String(), "tree")
 }
 
 // TaskTransitions lists the history of a task, oldest first.
 func (c *Client) TaskTransitions(ctx context.Context, task tasker.ID, p Page) ([]apiv1.Transition, error) {
-	var answer []apiv1.Transition
-	err := c.get(ctx, &answer, p.values(), "v1", "tasks", task.String(), "transitions")
-	return answer, err
+	return get[[]apiv1.Transition](ctx, c, p.values(), "v1", "tasks", task.String(), "transitions")
 }
 
 // StepTransitions lists the history of a step, oldest first.
 func (c *Client) StepTransitions(ctx context.Context, task, step tasker.ID, p Page) ([]apiv1.Transition, error) {
-	var answer []apiv1.Transition
-	err := c.get(ctx, &answer, p.values(), "v1", "tasks", task.String(), "workflow_steps", step.String(), "transitions")
-	return answer, err
+	return get[[]apiv1.Transition](ctx, c, p.values(), "v1", "tasks", task.String(), "workflow_steps", step.String(), "transitions")
 }
 
 // Explain returns why something is where it is: a task, a step, an investigation, a case or
 // an operation.
 func (c *Client) Explain(ctx context.Context, id tasker.ID) (apiv1.Explanation, error) {
-	var answer apiv1.Explanation
-	err := c.get(ctx, &answer, url.Values{}, "v1", "explain", id.String())
-	return answer, err
+	return get[apiv1.Explanation](ctx, c, url.Values{}, "v1", "explain", id.String())
 }
 
 // ExplainQueue returns why steps of a namespace and a handler wait.
 func (c *Client) ExplainQueue(ctx context.Context, namespace, handler string) (apiv1.Explanation, error) {
-	var answer apiv1.Explanation
-	err := c.get(ctx, &answer, url.Values{}, "v1", "explain", "queue", namespace, handler)
-	return answer, err
+	return get[apiv1.Explanation](ctx, c, url.Values{}, "v1", "explain", "queue", namespace, handler)
 }

@@ -50,6 +50,20 @@ func setText(v url.Values, name, value string) {
 	}
 }
 
+// setFlag sets a parameter that is true.
+func setFlag(v url.Values, name string, value bool) {
+	if value {
+		v.Set(name, "true")
+	}
+}
+
+// setNumber sets a number that is more than 0.
+func setNumber(v url.Values, name string, value int) {
+	if value > 0 {
+		v.Set(name, strconv.Itoa(value))
+	}
+}
+
 // setTime sets an instant that is not zero.
 func setTime(v url.Values, name string, t time.Time) {
 	if !t.IsZero() {
@@ -62,31 +76,23 @@ func setTime(v url.Values, name string, t time.Time) {
 // details, or Conflict when the version exists with another content. Keys without effect
 // are warnings in the answer; [Strict] makes them faults.
 func (c *Client) RegisterTemplate(ctx context.Context, doc []byte, contentType string, options ...TemplateOption) (apiv1.RegisteredTemplate, error) {
-	var answer apiv1.RegisteredTemplate
 	query := url.Values{}
-	if slices.Contains(options, Strict) {
-		query.Set("strict", "true")
-	}
-	err := c.do(ctx, request{
+	setFlag(query, "strict", slices.Contains(options, Strict))
+	return call[apiv1.RegisteredTemplate](ctx, c, request{
 		method: http.MethodPost, path: []string{"v1", "templates"}, query: query, doc: doc, media: contentType, repeatable: true,
-	}, &answer)
-	return answer, err
+	})
 }
 
 // Templates lists the templates of a namespace, or of all when it is empty.
 func (c *Client) Templates(ctx context.Context, namespace string, p Page) (apiv1.TemplateList, error) {
 	query := p.values()
 	setText(query, "namespace", namespace)
-	var answer apiv1.TemplateList
-	err := c.get(ctx, &answer, query, "v1", "templates")
-	return answer, err
+	return get[apiv1.TemplateList](ctx, c, query, "v1", "templates")
 }
 
 // Template returns one version of a template.
 func (c *Client) Template(ctx context.Context, namespace, name, version string) (apiv1.TemplateDetail, error) {
-	var answer apiv1.TemplateDetail
-	err := c.get(ctx, &answer, nil, "v1", "templates", namespace, name, version)
-	return answer, err
+	return get[apiv1.TemplateDetail](ctx, c, nil, "v1", "templates", namespace, name, version)
 }
 
 // RetireTemplate has no new tasks made of a version of a template. Tasks that use it go on.
@@ -100,36 +106,28 @@ func (c *Client) UnretireTemplate(ctx context.Context, v tasker.TemplateVersion,
 }
 
 func (c *Client) changeTemplate(ctx context.Context, v tasker.TemplateVersion, verb string, body any) (apiv1.Template, error) {
-	var answer apiv1.Template
-	err := c.do(ctx, request{
+	return call[apiv1.Template](ctx, c, request{
 		method: http.MethodPost, path: []string{"v1", "templates", v.Namespace, v.Name, v.Version, verb}, body: body, repeatable: true,
-	}, &answer)
-	return answer, err
+	})
 }
 
 // ChangeVersion brings an open task to another version of its template, or only says what that
 // would do. The error is Conflict, with all reasons as details, when it cannot be done.
 func (c *Client) ChangeVersion(ctx context.Context, task tasker.ID, r apiv1.ChangeVersion) (apiv1.VersionChange, error) {
-	var answer apiv1.VersionChange
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "tasks", task.String(), "change_version"}, body: r, repeatable: true}, &answer)
-	return answer, err
+	return call[apiv1.VersionChange](ctx, c, request{method: http.MethodPost, path: []string{"v1", "tasks", task.String(), "change_version"}, body: r, repeatable: true})
 }
 
 // ChangeTasks brings a part of the open tasks of a version to another one, or only counts how
 // many could be. Next of the answer is Before of the next part; nil means that there is none.
 func (c *Client) ChangeTasks(ctx context.Context, v tasker.TemplateVersion, r apiv1.ChangeTasks) (apiv1.ChangedTasks, error) {
-	var answer apiv1.ChangedTasks
-	err := c.do(ctx, request{
+	return call[apiv1.ChangedTasks](ctx, c, request{
 		method: http.MethodPost, path: []string{"v1", "templates", v.Namespace, v.Name, v.Version, "change_tasks"}, body: r, repeatable: true,
-	}, &answer)
-	return answer, err
+	})
 }
 
 // Health says that the server answers, and which version it is of.
 func (c *Client) Health(ctx context.Context) (apiv1.Health, error) {
-	var answer apiv1.Health
-	err := c.get(ctx, &answer, nil, "health")
-	return answer, err
+	return get[apiv1.Health](ctx, c, nil, "health")
 }
 
 // Ready says whether the server can do its work, with its checks, loops and
@@ -146,6 +144,13 @@ func (c *Client) Ready(ctx context.Context) (apiv1.Health, error) {
 	return answer, err
 }
 
-func (c *Client) get(ctx context.Context, answer any, query url.Values, path ...string) error {
-	return c.do(ctx, request{method: http.MethodGet, path: path, query: query, repeatable: true}, answer)
+// get reads an answer of one type.
+func get[T any](ctx context.Context, c *Client, query url.Values, path ...string) (T, error) {
+	return call[T](ctx, c, request{method: http.MethodGet, path: path, query: query, repeatable: true})
+}
+
+// call sends a request whose answer has one type.
+func call[T any](ctx context.Context, c *Client, r request) (answer T, err error) {
+	err = c.do(ctx, r, &answer)
+	return answer, err
 }

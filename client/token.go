@@ -133,9 +133,7 @@ func withoutToken(r *http.Request, text string) string {
 
 // WhoAmI returns who the server takes the caller for, and what they may do.
 func (c *Client) WhoAmI(ctx context.Context) (apiv1.Identity, error) {
-	var answer apiv1.Identity
-	err := c.get(ctx, &answer, nil, "v1", "whoami")
-	return answer, err
+	return get[apiv1.Identity](ctx, c, nil, "v1", "whoami")
 }
 
 // A KeyQuery selects and pages API keys, the newest first.
@@ -149,33 +147,23 @@ type KeyQuery struct {
 func (c *Client) Keys(ctx context.Context, q KeyQuery) (apiv1.KeyList, error) {
 	query := q.values()
 	setText(query, "search", q.Search)
-	if q.Revoked {
-		query.Set("revoked", "true")
-	}
-	var answer apiv1.KeyList
-	err := c.get(ctx, &answer, query, "v1", "keys")
-	return answer, err
+	setFlag(query, "revoked", q.Revoked)
+	return get[apiv1.KeyList](ctx, c, query, "v1", "keys")
 }
 
 // CreateKey creates an API key. The answer has its token, which cannot be had again.
 func (c *Client) CreateKey(ctx context.Context, k apiv1.CreateKey) (apiv1.CreatedKey, error) {
-	var answer apiv1.CreatedKey
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "keys"}, body: k}, &answer)
-	return answer, err
+	return call[apiv1.CreatedKey](ctx, c, request{method: http.MethodPost, path: []string{"v1", "keys"}, body: k})
 }
 
 // RotateKey gives an API key a new token. The one before stays valid for r.GraceSeconds.
 func (c *Client) RotateKey(ctx context.Context, key tasker.ID, r apiv1.RotateKey) (apiv1.CreatedKey, error) {
-	var answer apiv1.CreatedKey
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "keys", key.String(), "rotate"}, body: r}, &answer)
-	return answer, err
+	return call[apiv1.CreatedKey](ctx, c, request{method: http.MethodPost, path: []string{"v1", "keys", key.String(), "rotate"}, body: r})
 }
 
 // RevokeKey ends an API key: within five seconds no server takes it any more.
 func (c *Client) RevokeKey(ctx context.Context, key tasker.ID) (apiv1.Key, error) {
-	var answer apiv1.Key
-	err := c.do(ctx, request{method: http.MethodDelete, path: []string{"v1", "keys", key.String()}, repeatable: true}, &answer)
-	return answer, err
+	return call[apiv1.Key](ctx, c, request{method: http.MethodDelete, path: []string{"v1", "keys", key.String()}, repeatable: true})
 }
 
 // A SessionQuery selects and pages sessions, the newest first.
@@ -188,14 +176,10 @@ type SessionQuery struct {
 func (c *Client) Sessions(ctx context.Context, q SessionQuery) (apiv1.SessionList, error) {
 	query := q.values()
 	setText(query, "subject", q.Subject)
-	var answer apiv1.SessionList
-	err := c.get(ctx, &answer, query, "v1", "sessions")
-	return answer, err
+	return get[apiv1.SessionList](ctx, c, query, "v1", "sessions")
 }
 
 // EndSessions ends a session, or all of a subject: within five seconds no server takes them any more.
 func (c *Client) EndSessions(ctx context.Context, r apiv1.EndSessions) (apiv1.EndedSessions, error) {
-	var answer apiv1.EndedSessions
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "sessions", "end"}, body: r, repeatable: true}, &answer)
-	return answer, err
+	return call[apiv1.EndedSessions](ctx, c, request{method: http.MethodPost, path: []string{"v1", "sessions", "end"}, body: r, repeatable: true})
 }

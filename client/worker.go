@@ -11,16 +11,12 @@ import (
 
 // Workers lists the workers that the server knows.
 func (c *Client) Workers(ctx context.Context, p Page) (apiv1.WorkerList, error) {
-	var answer apiv1.WorkerList
-	err := c.get(ctx, &answer, p.values(), "v1", "workers")
-	return answer, err
+	return get[apiv1.WorkerList](ctx, c, p.values(), "v1", "workers")
 }
 
 // RegisterWorker makes a worker known.
 func (c *Client) RegisterWorker(ctx context.Context, w apiv1.RegisterWorker) (apiv1.RegisteredWorker, error) {
-	var answer apiv1.RegisteredWorker
-	err := c.do(ctx, request{method: http.MethodPost, path: []string{"v1", "workers"}, body: w}, &answer)
-	return answer, err
+	return call[apiv1.RegisteredWorker](ctx, c, request{method: http.MethodPost, path: []string{"v1", "workers"}, body: w})
 }
 
 // Claim takes work. It is never repeated once sent: an answer that got lost may
@@ -82,9 +78,7 @@ func (c *Client) DrainWorker(ctx context.Context, worker tasker.ID) (apiv1.Worke
 func (c *Client) Queues(ctx context.Context, namespace string, limit int) ([]apiv1.Queue, error) {
 	query := Page{Limit: limit}.values()
 	setText(query, "namespace", namespace)
-	var answer []apiv1.Queue
-	err := c.get(ctx, &answer, query, "v1", "queues")
-	return answer, err
+	return get[[]apiv1.Queue](ctx, c, query, "v1", "queues")
 }
 
 // LeaveWorker makes a worker unknown.
@@ -100,16 +94,12 @@ func (c *Client) post(ctx context.Context, worker tasker.ID, about string, r req
 
 // Namespaces lists the namespaces with a weight of their own in claims of several.
 func (c *Client) Namespaces(ctx context.Context) (apiv1.NamespaceList, error) {
-	var answer apiv1.NamespaceList
-	err := c.get(ctx, &answer, nil, "v1", "namespaces")
-	return answer, err
+	return get[apiv1.NamespaceList](ctx, c, nil, "v1", "namespaces")
 }
 
 // SetNamespace gives a namespace its weight.
 func (c *Client) SetNamespace(ctx context.Context, namespace string, s apiv1.SetNamespace) (apiv1.Namespace, error) {
-	var answer apiv1.Namespace
-	err := c.do(ctx, request{method: http.MethodPut, path: []string{"v1", "namespaces", namespace}, body: s, repeatable: true}, &answer)
-	return answer, err
+	return call[apiv1.Namespace](ctx, c, request{method: http.MethodPut, path: []string{"v1", "namespaces", namespace}, body: s, repeatable: true})
 }
 
 // DeleteNamespace has a namespace count 1 again. The error is NotFound when it does.
