@@ -72,11 +72,8 @@ func (db *DB) BootstrapKey(ctx context.Context, k access.Key, token access.Token
 func (db *DB) AnyKey(ctx context.Context) (bool, error) { return anyKey(ctx, db.pool) }
 
 func anyKey(ctx context.Context, q querier) (bool, error) {
-	some, err := column[bool](ctx, q, `SELECT EXISTS (SELECT FROM tasker.api_keys)`)
-	if err != nil {
-		return false, fmt.Errorf("look for keys: %w", err)
-	}
-	return some[0], nil
+	v, err := value[bool](ctx, q, `SELECT EXISTS (SELECT FROM tasker.api_keys)`)
+	return v, wrap(err, "look for keys")
 }
 
 // keysWithPrefixes are keys with how their secrets begin.
@@ -214,10 +211,7 @@ WHERE k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_tim
 // are left out.
 func (db *DB) Tokens(ctx context.Context, prefixes []string) ([]Credential, error) {
 	list, err := collect[Credential](ctx, db.pool, selectTokens, prefixes)
-	if err != nil {
-		return nil, fmt.Errorf("look for keys: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "look for keys")
 }
 
 const selectSessions = `
@@ -233,10 +227,7 @@ WHERE s.ended_at IS NULL AND s.ends_at > clock_timestamp() AND s.seen_at + $2::i
 // Those that have ended are left out.
 func (db *DB) Sessions(ctx context.Context, digests [][]byte, idle time.Duration) ([]Credential, error) {
 	list, err := collect[Credential](ctx, db.pool, selectSessions, digests, idle)
-	if err != nil {
-		return nil, fmt.Errorf("look for sessions: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "look for sessions")
 }
 
 const selectValidDigests = `
@@ -256,10 +247,7 @@ SELECT digest FROM tasker.sign_ins WHERE created_at > clock_timestamp() - interv
 // sign-ins that can still be finished.
 func (db *DB) ValidDigests(ctx context.Context, idle time.Duration, limit int) ([][]byte, error) {
 	list, err := column[[]byte](ctx, db.pool, selectValidDigests, idle, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the digests of valid credentials: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read the digests of valid credentials")
 }
 
 // A NewSession is a browser that has signed in.

@@ -31,10 +31,7 @@ LIMIT $3`
 // AnswerLinks returns the answer links of a step, newest first.
 func (db *DB) AnswerLinks(ctx context.Context, step tasker.StepRef) ([]tasker.AnswerLink, error) {
 	list, err := collect[tasker.AnswerLink](ctx, db.pool, selectAnswerLinks, step.TaskUUID, step.StepUUID, tasker.MaxOpenAnswerLinks+tasker.MaxEndedAnswerLinks)
-	if err != nil {
-		return nil, fmt.Errorf("read the answer links of step %s: %w", step.StepUUID, err)
-	}
-	return list, nil
+	return list, wrap(err, "read the answer links of step %s", step.StepUUID)
 }
 
 const answerLinkByDigest = `
@@ -43,10 +40,7 @@ WHERE l.digest = $1`
 
 func answerLinkOf(ctx context.Context, q querier, digest [32]byte) (*tasker.AnswerLink, error) {
 	l, err := one[tasker.AnswerLink](ctx, q, answerLinkByDigest, digest[:])
-	if err != nil {
-		return nil, fmt.Errorf("read an answer link: %w", err)
-	}
-	return l, nil
+	return l, wrap(err, "read an answer link")
 }
 
 // AnswerLink returns the answer link of a token; nil when there is none.

@@ -119,10 +119,7 @@ ORDER BY t.task_uuid`
 // TasksToFind reads tasks. The caller holds their locks.
 func (tx *Tx) TasksToFind(ctx context.Context, tasks []tasker.ID) ([]TaskToFind, error) {
 	list, err := collect[TaskToFind](ctx, tx, tasksToFind, tasks)
-	if err != nil {
-		return nil, fmt.Errorf("read tasks to find: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read tasks to find")
 }
 
 // FoundTasks are tasks with all attributes that their templates declare and that have a value.

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 
 	"tasker.example/tasker"
 )
@@ -28,8 +27,5 @@ func (db *DB) SetBasePriorities(ctx context.Context, of map[tasker.Reason]int) (
 			FOR NO KEY UPDATE OF p
 		) n
 		WHERE b.dlq_reason = n.dlq_reason`, reasons, minutes)
-	if err != nil {
-		return false, fmt.Errorf("set base priorities: %w", err)
-	}
-	return tag.RowsAffected() > 0, nil
+	return tag.RowsAffected() > 0, wrap(err, "set base priorities")
 }

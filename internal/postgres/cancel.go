@@ -151,10 +151,7 @@ JOIN tasker.tasks t ON t.task_uuid = u.task_uuid`
 // TaskTargets returns where tasks stand that the caller has locked.
 func (tx *Tx) TaskTargets(ctx context.Context, tasks []tasker.ID) ([]TaskTarget, error) {
 	list, err := collect[TaskTarget](ctx, tx, selectTaskTargets, tasks)
-	if err != nil {
-		return nil, fmt.Errorf("read where tasks stand: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read where tasks stand")
 }
 
 // TaskState locks a task and returns its state. The error is NotFound when there

@@ -150,13 +150,10 @@ func (db *DB) unclassified(ctx context.Context, f tasker.CaseFilter) (int64, err
 	c := conditionsOf(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{
 		Namespace: f.Namespace, Age: f.Age, Recovered: f.Recovered, State: f.State, CaseKey: f.CaseKey,
 	}}, nil)
-	n, err := column[int64](ctx, db.pool, fmt.Sprintf(`
+	n, err := value[int64](ctx, db.pool, fmt.Sprintf(`
 		SELECT count(*) FROM tasker.case_members m %s
 		WHERE m.ended_at IS NULL AND m.fingerprint_version = 0 AND m.fingerprint IS NULL AND %s`, c.joins, c.members), c.args...)
-	if err != nil {
-		return 0, fmt.Errorf("count the investigations without a case: %w", err)
-	}
-	return n[0], nil
+	return n, wrap(err, "count the investigations without a case")
 }
 
 // hideCase hides what a case tells of payloads.

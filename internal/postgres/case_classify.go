@@ -145,10 +145,7 @@ func (db *DB) Classify(ctx context.Context, version, limit int, of func(MemberFa
 		}
 		return c.write(ctx)
 	})
-	if err != nil {
-		return 0, fmt.Errorf("find the cases of investigations: %w", err)
-	}
-	return n, nil
+	return n, wrap(err, "find the cases of investigations")
 }
 
 // A classification is one batch of [DB.Classify].
@@ -220,10 +217,7 @@ func (c *classification) open(ctx context.Context, known map[tasker.ID]knownPrin
 		return nil
 	}
 	_, err := c.tx.Exec(ctx, insertCases, texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6], texts[7], first, texts[8], c.version)
-	if err != nil {
-		return fmt.Errorf("open cases: %w", err)
-	}
-	return nil
+	return wrap(err, "open cases")
 }
 
 // reopen opens the resolved cases again that have investigations now, and has those regress that are open
@@ -370,10 +364,7 @@ func lockCases(ctx context.Context, tx *Tx) (free bool, err error) {
 }
 
 func inLock(err error) error {
-	if err != nil {
-		return fmt.Errorf("lock the cases: %w", err)
-	}
-	return nil
+	return wrap(err, "lock the cases")
 }
 
 const judgeCases = `
@@ -432,8 +423,5 @@ func (db *DB) JudgeCases(ctx context.Context) (moved []CaseMove, err error) {
 		moved, err = collect[CaseMove](ctx, tx, judgeCases)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("judge the states of cases: %w", err)
-	}
-	return moved, nil
+	return moved, wrap(err, "judge the states of cases")
 }

@@ -431,8 +431,5 @@ func (db *DB) ApplySplit(ctx context.Context, limit int) (n int, err error) {
 		n = max(n, 1) // there may be another split
 		return err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("apply a split of a case: %w", err)
-	}
-	return n, nil
+	return n, wrap(err, "apply a split of a case")
 }

@@ -39,10 +39,7 @@ func (db *DB) SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker.Lea
 		held = saved.RowsAffected() > 0
 		return err
 	})
-	if err != nil {
-		return false, fmt.Errorf("save a checkpoint: %w", err)
-	}
-	return held, nil
+	return held, wrap(err, "save a checkpoint")
 }
 
 const discardCheckpoints = `

@@ -104,10 +104,7 @@ func (tx *Tx) TakeEndedChildren(ctx context.Context, held []tasker.ID, steps []t
 	}
 	tasks, ids = refArrays(slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return !slices.Contains(held, s.TaskUUID) }))
 	list, err := collect[StepOfChild](ctx, tx, stepsOfEndedChildren, tasks, ids)
-	if err != nil {
-		return nil, fmt.Errorf("read steps whose child task has ended: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read steps whose child task has ended")
 }
 
 // The smallest come first, so that as many as can be come along.
@@ -131,10 +128,7 @@ type LastResult struct {
 // LastResults returns the results of the last steps of a task, so many bytes of them.
 func (tx *Tx) LastResults(ctx context.Context, task tasker.ID, most int) ([]LastResult, error) {
 	list, err := collect[LastResult](ctx, tx, lastResults, task, most)
-	if err != nil {
-		return nil, fmt.Errorf("read the results of a child task: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read the results of a child task")
 }
 
 const childStanding = `SELECT c.state, ` + givenUp + ` AS given_up FROM tasker.tasks c WHERE c.task_uuid = $1`
@@ -188,10 +182,7 @@ type TaskAbove struct {
 // still there.
 func (db *DB) TasksAbove(ctx context.Context, task tasker.ID) ([]TaskAbove, error) {
 	list, err := collect[TaskAbove](ctx, db.pool, waitingAbove, task, tasker.MaxChildDepth)
-	if err != nil {
-		return nil, fmt.Errorf("read the tasks above a task: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read the tasks above a task")
 }
 
 const startChildren = `
@@ -277,8 +268,5 @@ type LeftChild struct {
 // them.
 func (tx *Tx) TakeChildrenToCancel(ctx context.Context, held, tasks []tasker.ID) ([]LeftChild, error) {
 	list, err := collect[LeftChild](ctx, tx, takeChildrenToCancel, tasks, held)
-	if err != nil {
-		return nil, fmt.Errorf("take child tasks to cancel: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "take child tasks to cancel")
 }

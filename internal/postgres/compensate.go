@@ -60,10 +60,7 @@ WHERE s.task_uuid = $1 AND s.state = 'complete' AND s.name = ANY ($2)`
 // that a person settled without a result is not: what it has done is not known.
 func (tx *Tx) DoneSteps(ctx context.Context, task tasker.ID, names []string) ([]DoneStep, error) {
 	list, err := collect[DoneStep](ctx, tx, doneSteps, task, names)
-	if err != nil {
-		return nil, fmt.Errorf("read the steps that are complete: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read the steps that are complete")
 }
 
 const unconcluded = `

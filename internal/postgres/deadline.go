@@ -264,10 +264,7 @@ FOR NO KEY UPDATE OF d`
 func (tx *Tx) WatchedDeadlines(ctx context.Context, rows []tasker.StepRef) ([]WatchedDeadline, error) {
 	tasks, steps := refArrays(rows)
 	list, err := collect[WatchedDeadline](ctx, tx, watchedDeadlines, tasks, steps)
-	if err != nil {
-		return nil, fmt.Errorf("read due times: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read due times")
 }
 
 const toldOfDeadlines = `
@@ -427,11 +424,8 @@ CROSS JOIN LATERAL (
 
 // CountOverdue counts the open tasks that are overdue, in each namespace up to a limit.
 func (db *DB) CountOverdue(ctx context.Context, limit int) (n int64, err error) {
-	list, err := column[int64](ctx, db.pool, countOverdue, limit)
-	if err != nil {
-		return 0, fmt.Errorf("count tasks that are overdue: %w", err)
-	}
-	return list[0], nil
+	v, err := value[int64](ctx, db.pool, countOverdue, limit)
+	return v, wrap(err, "count tasks that are overdue")
 }
 
 // deadlineError says what the database refuses of a due time, by its clock.

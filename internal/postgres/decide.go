@@ -81,10 +81,7 @@ ORDER BY s.task_uuid, s.step_uuid`
 func (tx *Tx) DecidingSteps(ctx context.Context, steps []tasker.StepRef) ([]DecidingStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[DecidingStep](ctx, tx, decidingSteps, tasks, ids)
-	if err != nil {
-		return nil, fmt.Errorf("read steps to decide: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read steps to decide")
 }
 
 // A condition names few steps; they are found among those of their task by name.
@@ -178,10 +175,7 @@ func (tx *Tx) RunDecided(ctx context.Context, steps []DecidedStep) ([]string, er
 	}
 	tasks, ids := refArrays(refs)
 	list, err := column[string](ctx, tx, runDecided, tasks, ids, tx.queue.ttlMS, tx.queue.announce, until)
-	if err != nil {
-		return nil, fmt.Errorf("enqueue steps that are decided: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "enqueue steps that are decided")
 }
 
 const decisions = `

@@ -75,10 +75,7 @@ func (db *DB) DeferWork(ctx context.Context, kind string, rows []Failed) ([]Defe
 		list, err = collect[Deferred](ctx, db.pool, deferWork, kind, tasks, steps, errs, DeferFirst, DeferMost)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("set aside work that failed: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "set aside work that failed")
 }
 
 // Servers share the rows: who takes one keeps the others from it for a while. Those
@@ -102,10 +99,7 @@ RETURNING d.kind, d.task_uuid, d.step_uuid, d.failures, d.first_failed_at AS sin
 // No other server gets it within hold.
 func (db *DB) TakeDeferredWork(ctx context.Context, kinds []string, limit int, hold time.Duration) ([]Deferred, error) {
 	list, err := collect[Deferred](ctx, db.pool, takeDeferredWork, kinds, limit, hold)
-	if err != nil {
-		return nil, fmt.Errorf("look for work that was set aside: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "look for work that was set aside")
 }
 
 // InvestigateDeferred opens an investigation of the task whose work fails, once since its first failure. It does
@@ -173,10 +167,7 @@ func (db *DB) EndDeferral(ctx context.Context, d Deferred) error {
 		_, err := tx.Exec(ctx, endDeferral, d.Kind, d.TaskUUID, d.StepUUID, tasker.DeferredWork, tasker.SystemActor)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("end a deferral: %w", err)
-	}
-	return nil
+	return wrap(err, "end a deferral")
 }
 
 // DeferredCount is how many rows of a kind are set aside, and since when the first.
@@ -194,8 +185,5 @@ func (db *DB) DeferredCounts(ctx context.Context, limit int) ([]DeferredCount, e
 		FROM (SELECT kind, first_failed_at, left(last_error, 300) AS error FROM tasker.deferred_work ORDER BY kind LIMIT $1) d
 		GROUP BY d.kind
 		ORDER BY d.kind`, limit)
-	if err != nil {
-		return nil, fmt.Errorf("count work that was set aside: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "count work that was set aside")
 }

@@ -64,10 +64,7 @@ RETURNING step_uuid`
 func (db *DB) AnnounceAgain(ctx context.Context, steps []tasker.StepRef, rest time.Duration) ([]tasker.ID, error) {
 	tasks, ids := refArrays(steps)
 	list, err := column[tasker.ID](ctx, db.pool, announceAgain, tasks, ids, rest)
-	if err != nil {
-		return nil, fmt.Errorf("announce steps again: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "announce steps again")
 }
 
 // An Announcement tells workers through the message broker that a step waits.
@@ -129,10 +126,7 @@ func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publi
 			WHERE position = ANY ($1)`, failed, rest)
 		return err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("announce steps: %w", err)
-	}
-	return given, nil
+	return given, wrap(err, "announce steps")
 }
 
 func missing(list []Announcement, done []int64) []int64 {
@@ -163,10 +157,7 @@ SELECT n.namespace FROM n WHERE n.namespace IS NOT NULL`
 // WaitingNamespaces returns the namespaces with enqueued steps.
 func (db *DB) WaitingNamespaces(ctx context.Context) ([]string, error) {
 	list, err := column[string](ctx, db.pool, waitingNamespaces)
-	if err != nil {
-		return nil, fmt.Errorf("look for namespaces with work: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "look for namespaces with work")
 }
 
 const announceLost = `
@@ -200,10 +191,7 @@ func (db *DB) SendCanary(ctx context.Context, every time.Duration) (bool, error)
 	tag, err := db.pool.Exec(ctx, `
 		UPDATE tasker.dispatch_canary SET sent_at = clock_timestamp()
 		WHERE only_row AND (sent_at IS NULL OR sent_at <= clock_timestamp() - $1::interval)`, every)
-	if err != nil {
-		return false, fmt.Errorf("note that a canary is sent: %w", err)
-	}
-	return tag.RowsAffected() > 0, nil
+	return tag.RowsAffected() > 0, wrap(err, "note that a canary is sent")
 }
 
 // CanaryReturned notes that a canary has come back as a dead letter.
@@ -223,10 +211,7 @@ func (db *DB) CanaryMissing(ctx context.Context, patience time.Duration) (missin
 			FROM tasker.dispatch_canary
 			WHERE sent_at > coalesce(returned_at, '-infinity') AND sent_at <= clock_timestamp() - $1::interval
 		), interval '0')`, patience).Scan(&missing)
-	if err != nil {
-		return 0, fmt.Errorf("look for the canary: %w", err)
-	}
-	return missing, nil
+	return missing, wrap(err, "look for the canary")
 }
 
 // CanaryReturnedAt returns when a canary last came back as a dead letter; zero if
@@ -250,10 +235,7 @@ func (db *DB) NoteDeadLetter(ctx context.Context, step tasker.StepRef, evidence 
 		SET metadata = jsonb_set(d.metadata, '{dispatch, dead_letter}', $3::text::jsonb)
 		WHERE d.task_uuid = $1 AND d.step_uuid = $2 AND d.resolution_status = 'pending' AND d.dlq_reason = 'worker_unavailable'
 		  AND jsonb_typeof(d.metadata -> 'dispatch') = 'object' AND NOT (d.metadata -> 'dispatch') ? 'dead_letter'`, step.TaskUUID, step.StepUUID, string(evidence))
-	if err != nil {
-		return fmt.Errorf("note a dead letter: %w", err)
-	}
-	return nil
+	return wrap(err, "note a dead letter")
 }
 
 // Outbox returns how many steps wait to be announced, counted up to limit, and for

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"tasker.example/tasker"
@@ -20,10 +19,7 @@ func (tx *Tx) orderQueues(ctx context.Context, t tasker.Template) error {
 		}
 	}
 	_, err := tx.Exec(ctx, `INSERT INTO tasker.due_queues (namespace, handler) SELECT $1, h.name FROM unnest($2::text[]) AS h (name) ORDER BY h.name ON CONFLICT DO NOTHING`, t.Namespace, handlers)
-	if err != nil {
-		return fmt.Errorf("note which queues are ordered by due times: %w", err)
-	}
-	return nil
+	return wrap(err, "note which queues are ordered by due times")
 }
 
 // maxOpenLooked is how many open tasks of each state are looked at to find out whether a retired template still has some.
@@ -64,8 +60,5 @@ func (db *DB) ForgetDueQueues(ctx context.Context) error {
 			return err
 		})
 	}
-	if err != nil {
-		return fmt.Errorf("forget queues that no template orders by due times: %w", err)
-	}
-	return nil
+	return wrap(err, "forget queues that no template orders by due times")
 }

@@ -87,19 +87,13 @@ type Held struct {
 // when another has it.
 func (db *DB) HoldSink(ctx context.Context, sink string, holder tasker.ID, lease time.Duration) (*Held, error) {
 	held, err := one[Held](ctx, db.pool, holdSink, sink, holder, lease)
-	if err != nil {
-		return nil, fmt.Errorf("hold sink %s: %w", sink, err)
-	}
-	return held, nil
+	return held, wrap(err, "hold sink %s", sink)
 }
 
 // DropSink gives up the right to send to a sink.
 func (db *DB) DropSink(ctx context.Context, sink string, holder tasker.ID) error {
 	_, err := db.pool.Exec(ctx, `UPDATE tasker.emission_sinks SET holder = NULL, held_until = NULL WHERE sink = $1 AND holder = $2`, sink, holder)
-	if err != nil {
-		return fmt.Errorf("drop sink %s: %w", sink, err)
-	}
-	return nil
+	return wrap(err, "drop sink %s", sink)
 }
 
 // All that is visible is taken, in the order of positions: who sees an event of a
@@ -214,10 +208,7 @@ LIMIT $3`
 // that are to be sent to a sink now: those of the recent one, then the oldest first. There are no more than most.
 func (db *DB) DueEmissions(ctx context.Context, sink string, limit, most int) ([]DueEvent, error) {
 	rows, err := collect[DueEvent](ctx, db.pool, dueEmissions, sink, limit, most)
-	if err != nil {
-		return nil, fmt.Errorf("look for events to send to %s: %w", sink, err)
-	}
-	return rows, nil
+	return rows, wrap(err, "look for events to send to %s", sink)
 }
 
 // An Emitted is what became of sending one event.

@@ -159,10 +159,7 @@ func (db *DB) EventSinks(ctx context.Context) ([]string, error) {
 
 func (db *DB) sinks(ctx context.Context, sql string) ([]string, error) {
 	names, err := column[string](ctx, db.pool, sql)
-	if err != nil {
-		return nil, fmt.Errorf("list sinks: %w", err)
-	}
-	return names, nil
+	return names, wrap(err, "list sinks")
 }
 
 // A Stretch is a part of the outbox.
@@ -251,20 +248,14 @@ func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err e
 		}
 		return notifyDue(ctx, tx, "re-emit", 0)
 	})
-	if err != nil {
-		return 0, fmt.Errorf("send events again: %w", err)
-	}
-	return n, nil
+	return n, wrap(err, "send events again")
 }
 
 // Audit records what happened to Tasker itself.
 func (db *DB) Audit(ctx context.Context, actor, action, subject string, data json.RawMessage) error {
 	_, err := db.pool.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb)`,
 		actor, action, subject, string(data))
-	if err != nil {
-		return fmt.Errorf("audit %s: %w", action, err)
-	}
-	return nil
+	return wrap(err, "audit %s", action)
 }
 
 // auditData records in a transaction what somebody did to something, with a document about it.
@@ -276,10 +267,7 @@ func (tx *Tx) auditData(ctx context.Context, actor, action string, subject taske
 func (tx *Tx) auditText(ctx context.Context, actor, action, subject string, doc json.RawMessage) error {
 	_, err := tx.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb)`,
 		actor, action, subject, string(doc))
-	if err != nil {
-		return fmt.Errorf("audit %s: %w", action, err)
-	}
-	return nil
+	return wrap(err, "audit %s", action)
 }
 
 // audit records in a transaction what somebody did.

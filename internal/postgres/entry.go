@@ -215,10 +215,7 @@ func (tx *Tx) Written(ctx context.Context, id tasker.ID) (changes, bytes int, er
 		SELECT count(*), coalesce(sum(coalesce(octet_length(notes), 0) + coalesce(octet_length(metadata::text), 0)), 0)
 		FROM tasker.tasks_dlq_history
 		WHERE dlq_entry_uuid = $1 AND event = 'updated'`, id).Scan(&changes, &bytes)
-	if err != nil {
-		return 0, 0, fmt.Errorf("measure the notes of investigation %s: %w", id, err)
-	}
-	return changes, bytes, nil
+	return changes, bytes, wrap(err, "measure the notes of investigation %s", id)
 }
 
 // OpenedByHand returns how many investigations of a task people have opened, up to limit.
@@ -226,10 +223,7 @@ func (tx *Tx) OpenedByHand(ctx context.Context, task tasker.ID, limit int) (n in
 	err = tx.QueryRow(ctx, `
 		SELECT count(*) FROM (SELECT FROM tasker.tasks_dlq WHERE task_uuid = $1 AND detected_by = $2 LIMIT $3) d`,
 		task, tasker.DetectedOperator, limit).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("count the investigations of task %s: %w", task, err)
-	}
-	return n, nil
+	return n, wrap(err, "count the investigations of task %s", task)
 }
 
 // WrittenNotes returns the notes of an investigation as they were written, to be
@@ -328,10 +322,7 @@ func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdat
 		status = &s
 	}
 	tag, err := tx.Exec(ctx, updateEntry, id, status, u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor, u.Unchanged)
-	if err != nil {
-		return false, fmt.Errorf("update investigation %s: %w", id, err)
-	}
-	return tag.RowsAffected() > 0, nil
+	return tag.RowsAffected() > 0, wrap(err, "update investigation %s", id)
 }
 
 // The cause of a failure is with the note of it, in the history.
@@ -415,10 +406,7 @@ func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]En
 		entries[i], statuses[i], notes[i], metadata[i] = e.EntryUUID, string(e.Status), e.Notes, string(e.Metadata)
 	}
 	ended, err := collect[EndedEntry](ctx, tx, endEntries, actor, entries, statuses, notes, metadata)
-	if err != nil {
-		return nil, fmt.Errorf("end investigations: %w", err)
-	}
-	return ended, nil
+	return ended, wrap(err, "end investigations")
 }
 
 // onTheirWay is true of a step s that may go on by itself: it is enqueued, in the hands of a worker, reported
@@ -446,8 +434,5 @@ func (tx *Tx) WrittenOff(ctx context.Context, task tasker.ID) (bool, error) {
 		SELECT EXISTS (
 			SELECT FROM tasker.tasks_dlq WHERE task_uuid = $1 AND resolution_status = 'permanently_failed'
 		)`, task).Scan(&is)
-	if err != nil {
-		return false, fmt.Errorf("look for a permanent failure of task %s: %w", task, err)
-	}
-	return is, nil
+	return is, wrap(err, "look for a permanent failure of task %s", task)
 }

@@ -37,10 +37,7 @@ func (db *DB) EntryStats(ctx context.Context) (list []tasker.EntryStats, err err
 	} else {
 		list, err = collect[tasker.EntryStats](ctx, db.pool, countEntryStats, scope.List())
 	}
-	if err != nil {
-		return nil, fmt.Errorf("count investigations: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "count investigations")
 }
 
 // The newest are counted, up to a limit ($2), so that a long window has a bounded cost. Each of the
@@ -256,10 +253,7 @@ func (db *DB) OpenEntries(ctx context.Context) (pending int64, namespaces []stri
 	}
 	err = db.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'), (`+namespacesWithTemplates+`)`,
 		listedNamespaces).Scan(&pending, &namespaces)
-	if err != nil {
-		return 0, nil, fmt.Errorf("count open investigations: %w", err)
-	}
-	return pending, namespaces, nil
+	return pending, namespaces, wrap(err, "count open investigations")
 }
 
 // listedNamespaces bounds a list of them.

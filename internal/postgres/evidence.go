@@ -140,8 +140,5 @@ ORDER BY d.place`
 // RedactSnapshots returns documents of the form of a snapshot as they may be shown.
 func (db *DB) RedactSnapshots(ctx context.Context, docs []string) ([]json.RawMessage, error) {
 	list, err := column[json.RawMessage](ctx, db.pool, redactSnapshots, docs)
-	if err != nil {
-		return nil, fmt.Errorf("redact what a step was given: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "redact what a step was given")
 }

@@ -214,10 +214,7 @@ func (tx *Tx) ExpireSteps(ctx context.Context, steps []tasker.StepRef, most int,
 		return nil, err
 	}
 	rows, err := collect[ExpiredStep](ctx, tx, expireSteps, tasks, ids, most, unserved)
-	if err != nil {
-		return nil, fmt.Errorf("expire steps: %w", err)
-	}
-	return rows, nil
+	return rows, wrap(err, "expire steps")
 }
 
 func refArrays(steps []tasker.StepRef) (tasks, ids []tasker.ID) {
@@ -319,10 +316,7 @@ func (tx *Tx) Redispatch(ctx context.Context, tasks []tasker.ID) ([]string, erro
 // stand: somebody has said so, and nothing in it goes on by itself.
 func (tx *Tx) StopAwaiting(ctx context.Context, tasks []tasker.ID) error {
 	_, err := tx.Exec(ctx, `UPDATE tasker.workflow_steps SET awaits_worker_since = NULL WHERE task_uuid = ANY ($1) AND num_nonnulls(awaits_worker_since) = 1`, tasks)
-	if err != nil {
-		return fmt.Errorf("leave the steps of tasks where they stand: %w", err)
-	}
-	return nil
+	return wrap(err, "leave the steps of tasks where they stand")
 }
 
 // WriteOff is [Tx.StopAwaiting] for tasks that are written off: besides, nobody is asked or reminded any more to

@@ -60,10 +60,7 @@ type Explained struct {
 // operation or a hold; nil when there is none. Steps are found that the engine has made.
 func (db *DB) FindExplained(ctx context.Context, id tasker.ID) (*Explained, error) {
 	found, err := one[Explained](ctx, db.pool, findExplained, id, before(id, maxStepDelay), maxTasksOfStep)
-	if err != nil {
-		return nil, fmt.Errorf("look for what an id is of: %w", err)
-	}
-	return found, nil
+	return found, wrap(err, "look for what an id is of")
 }
 
 // before returns the first id of version 7 of the instant that is so long before the one of id.
@@ -399,10 +396,7 @@ func (db *DB) ExplainQueues(ctx context.Context, places []ExplainedPlace) ([]Exp
 	}
 	list, err := collect[ExplainedQueue](ctx, db.pool, selectExplainedQueues, namespaces, handlers, priorities, since,
 		maxExplainedWorkers, maxExplainedLeases, tasker.MaxExplainedQueue, access.IdentityOf(ctx).Scope(access.ReadWorkers).List())
-	if err != nil {
-		return nil, fmt.Errorf("read the workers of queues: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read the workers of queues")
 }
 
 const selectExplainedWaiting = `
@@ -453,10 +447,7 @@ ORDER BY m.opened_at DESC, d.task_uuid`
 // ExplainedMembers returns the tasks of the newest open investigations of a case.
 func (db *DB) ExplainedMembers(ctx context.Context, id tasker.ID, limit int) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, selectExplainedMembers, id, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the tasks of case %s: %w", id, err)
-	}
-	return list, nil
+	return list, wrap(err, "read the tasks of case %s", id)
 }
 
 const selectExplainedItems = `
@@ -474,8 +465,5 @@ LIMIT $2`
 // verified.
 func (db *DB) ExplainedItems(ctx context.Context, id tasker.ID, limit int) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, selectExplainedItems, id, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the released items of operation %s: %w", id, err)
-	}
-	return list, nil
+	return list, wrap(err, "read the released items of operation %s", id)
 }

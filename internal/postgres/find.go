@@ -109,10 +109,7 @@ func (db *DB) rarestFirst(ctx context.Context, f tasker.TaskFilter, scope access
 			) x
 		) c
 		ORDER BY c.tasks, u.place`, tags, most, p.namespaces(f, scope), tagAttribute), *p...)
-	if err != nil {
-		return nil, fmt.Errorf("count the tasks of tags: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "count the tasks of tags")
 }
 
 // conditions returns what a filter says of the row of a task, t, but its state, namespace

@@ -179,19 +179,13 @@ const openHolds = `SELECT ` + holdColumns + `, 0::bigint AS held, 0::bigint AS i
 // is not counted: servers ask several times a second.
 func (db *DB) OpenHolds(ctx context.Context) ([]tasker.Hold, error) {
 	list, err := collect[tasker.Hold](ctx, db.pool, openHolds)
-	if err != nil {
-		return nil, fmt.Errorf("list the open holds: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "list the open holds")
 }
 
 // CountHolds counts the holds that have not ended, by kind and state.
 func (db *DB) CountHolds(ctx context.Context) ([]tasker.HoldGroup, error) {
 	list, err := collect[tasker.HoldGroup](ctx, db.pool, `SELECT kind, state, count(*) AS holds FROM tasker.holds WHERE ended_at IS NULL GROUP BY kind, state`)
-	if err != nil {
-		return nil, fmt.Errorf("count the holds: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "count the holds")
 }
 
 var oneHold = `SELECT ` + holdColumns + countHeld + ` FROM tasker.holds h WHERE h.hold_uuid = $1 AND ($2::text[] IS NULL OR h.namespace = ANY ($2))`
@@ -419,11 +413,8 @@ func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) er
 
 // HoldExtendedAt returns when somebody moved the end of a hold last; nil when nobody did.
 func (tx *Tx) HoldExtendedAt(ctx context.Context, hold tasker.ID) (*time.Time, error) {
-	list, err := column[*time.Time](ctx, tx, `SELECT max(changed_at) FROM tasker.hold_history WHERE hold_uuid = $1 AND event = $2`, hold, tasker.HoldExtended)
-	if err != nil {
-		return nil, fmt.Errorf("read when hold %s was extended: %w", hold, err)
-	}
-	return list[0], nil
+	v, err := value[*time.Time](ctx, tx, `SELECT max(changed_at) FROM tasker.hold_history WHERE hold_uuid = $1 AND event = $2`, hold, tasker.HoldExtended)
+	return v, wrap(err, "read when hold %s was extended", hold)
 }
 
 // PruneHolds removes holds that ended longer ago than age, up to limit.
@@ -435,8 +426,5 @@ func (db *DB) PruneHolds(ctx context.Context, age time.Duration, limit int) erro
 			ORDER BY h.began_at LIMIT $2
 			FOR UPDATE SKIP LOCKED
 		)`, age, limit)
-	if err != nil {
-		return fmt.Errorf("remove old holds: %w", err)
-	}
-	return nil
+	return wrap(err, "remove old holds")
 }

@@ -47,10 +47,7 @@ func (db *DB) PutHeldAside(ctx context.Context, steps []tasker.StepRef) (held []
 
 // Probing reports whether the outcome of a probe of a hold is awaited.
 func (tx *Tx) Probing(ctx context.Context, hold tasker.ID) (bool, error) {
-	list, err := column[bool](ctx, tx, `
+	v, err := value[bool](ctx, tx, `
 		SELECT EXISTS (SELECT FROM tasker.hold_releases r WHERE r.hold_uuid = $1 AND r.outcome IS NULL AND r.wave = 0)`, hold)
-	if err != nil {
-		return false, fmt.Errorf("look for a probe of hold %s: %w", hold, err)
-	}
-	return list[0], nil
+	return v, wrap(err, "look for a probe of hold %s", hold)
 }

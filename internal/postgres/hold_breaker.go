@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"tasker.example/tasker"
@@ -72,10 +71,7 @@ type FailingQueue struct{ Namespace, Handler string }
 // FailingQueues returns the handlers of which other servers have told failures.
 func (db *DB) FailingQueues(ctx context.Context, server tasker.ID, holds time.Duration) ([]FailingQueue, error) {
 	list, err := collect[FailingQueue](ctx, db.pool, failingQueues, server, holds)
-	if err != nil {
-		return nil, fmt.Errorf("look for what other servers saw fail: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "look for what other servers saw fail")
 }
 
 // ShareBreakerCounts tells other servers what this one has counted, and returns the sums of
@@ -88,8 +84,5 @@ func (db *DB) ShareBreakerCounts(ctx context.Context, server tasker.ID, list []B
 		failed, tasks, concluded = append(failed, int32(n.Failed)), append(tasks, int32(n.Tasks)), append(concluded, int32(n.Concluded))
 	}
 	sums, err := collect[BreakerCount](ctx, db.pool, shareBreakerCounts, server, holds, namespaces, handlers, keys, causes, failed, tasks, concluded)
-	if err != nil {
-		return nil, fmt.Errorf("share what breakers count: %w", err)
-	}
-	return sums, nil
+	return sums, wrap(err, "share what breakers count")
 }

@@ -62,10 +62,7 @@ func (db *DB) HoldQueue(ctx context.Context, h tasker.Hold, limit int) (n int, e
 	} else {
 		err = db.pool.QueryRow(ctx, holdHandler, h.UUID, h.Namespace, limit, h.Handler).Scan(&n)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("put held steps aside: %w", err)
-	}
-	return n, nil
+	return n, wrap(err, "put held steps aside")
 }
 
 // Which template and step a row is of is not in ready_steps: each row is looked at, in the
@@ -95,10 +92,7 @@ func (db *DB) HoldPages(ctx context.Context, from, to int64) (pages int64, err e
 		return 0, fmt.Errorf("put held steps aside: %w", err)
 	}
 	err = db.pool.QueryRow(ctx, `SELECT pg_relation_size('tasker.ready_steps') / current_setting('block_size')::int`).Scan(&pages)
-	if err != nil {
-		return 0, fmt.Errorf("read the size of the queue: %w", err)
-	}
-	return pages, nil
+	return pages, wrap(err, "read the size of the queue")
 }
 
 // coveredElsewhere is true of a held step q that another hold than $1 keeps from claims as well: to
@@ -257,10 +251,7 @@ type Released struct {
 
 func heldTasksOf(ctx context.Context, q querier, l LetGo) ([]tasker.ID, error) {
 	tasks, err := column[tasker.ID](ctx, q, heldTasks, l.Hold, l.Limit, l.Fresh, l.Wave != nil)
-	if err != nil {
-		return nil, fmt.Errorf("look for held steps: %w", err)
-	}
-	return tasks, nil
+	return tasks, wrap(err, "look for held steps")
 }
 
 // HeldTasks returns the tasks of the next steps that LetGo would let go.
@@ -342,10 +333,7 @@ SELECT count(*) FROM gone`
 func (tx *Tx) dropHeld(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, dropHeld, tasks, ids)
-	if err != nil {
-		return fmt.Errorf("forget held steps: %w", err)
-	}
-	return nil
+	return wrap(err, "forget held steps")
 }
 
 const forgetLetGo = `
@@ -412,10 +400,7 @@ WHERE r.hold_uuid = $1 AND r.outcome IS NULL`
 // taken is for how long what a worker took shows that it takes steps.
 func (tx *Tx) ReleasedSteps(ctx context.Context, hold tasker.ID, taken time.Duration) ([]ReleasedStep, error) {
 	list, err := collect[ReleasedStep](ctx, tx, releasedSteps, hold, taken)
-	if err != nil {
-		return nil, fmt.Errorf("look at the steps that a hold let go: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "look at the steps that a hold let go")
 }
 
 const judgeReleases = `

@@ -103,10 +103,7 @@ WHERE a.task_uuid = $1 AND a.step_uuid = $2`
 
 func humanStepOf(ctx context.Context, q querier, step tasker.StepRef) (*tasker.HumanStep, error) {
 	a, err := one[tasker.HumanStep](ctx, q, selectHumanStep, step.TaskUUID, step.StepUUID)
-	if err != nil {
-		return nil, fmt.Errorf("read the assignment of step %s: %w", step.StepUUID, err)
-	}
-	return a, nil
+	return a, wrap(err, "read the assignment of step %s", step.StepUUID)
 }
 
 // HumanStep returns who is to answer a step; nil when it waits for nobody in the inbox.
@@ -124,10 +121,7 @@ func (db *DB) HumanStepHistory(ctx context.Context, step tasker.StepRef) ([]task
 	list, err := collect[tasker.HumanStepChange](ctx, db.pool, `
 		SELECT changed_at AS at, event, actor, reason, assignee
 		FROM tasker.human_step_history WHERE task_uuid = $1 AND step_uuid = $2 ORDER BY change_id DESC LIMIT $3`, step.TaskUUID, step.StepUUID, tasker.MaxHumanStepHistory)
-	if err != nil {
-		return nil, fmt.Errorf("read the history of the assignment of step %s: %w", step.StepUUID, err)
-	}
-	return list, nil
+	return list, wrap(err, "read the history of the assignment of step %s", step.StepUUID)
 }
 
 // The history has a row for each change, so that one that changes nothing has none.

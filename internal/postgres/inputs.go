@@ -17,10 +17,7 @@ func (db *DB) MeasureInputs(ctx context.Context, steps []tasker.StepRef, within 
 	err = retry(ctx, func() error {
 		return db.pool.QueryRow(ctx, `SELECT tasker.measure_inputs($1, $2, $3, $4)`, tasks, ids, tasker.MaxClaimBytes, within).Scan(&n)
 	})
-	if err != nil {
-		return 0, fmt.Errorf("measure the inputs of steps: %w", err)
-	}
-	return n, nil
+	return n, wrap(err, "measure the inputs of steps")
 }
 
 // A TooLargeStep is an enqueued step whose inputs are larger than any worker can be
@@ -50,10 +47,7 @@ WHERE s.state = c.enqueued AND s.inputs_bytes > ` + maxInputBytes
 func (tx *Tx) TooLargeInputs(ctx context.Context, steps []tasker.StepRef) ([]TooLargeStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[TooLargeStep](ctx, tx, tooLargeInputs, tasks, ids)
-	if err != nil {
-		return nil, fmt.Errorf("read the sizes of inputs: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read the sizes of inputs")
 }
 
 // TaskContext returns the context of a task. The error is NotFound when there is no such task.

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 )
 
 // LeaseKey returns the secret that signs lease tokens. All servers of the database share it.
@@ -10,8 +9,5 @@ func (db *DB) LeaseKey(ctx context.Context) (secret []byte, err error) {
 	err = retry(ctx, func() error {
 		return db.pool.QueryRow(ctx, `SELECT secret FROM tasker.lease_key WHERE only_row`).Scan(&secret)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read the key of lease tokens: %w", err)
-	}
-	return secret, nil
+	return secret, wrap(err, "read the key of lease tokens")
 }

@@ -363,11 +363,8 @@ SELECT CASE WHEN count(*) = $3::int THEN max(limit_key_id) ELSE 0 END FROM seen`
 // PruneLimitKeys removes keys that were not used for so long. It looks at as many as limit, after one of them, and
 // returns the last one; 0 after the last of all.
 func (db *DB) PruneLimitKeys(ctx context.Context, age time.Duration, after int64, limit int) (int64, error) {
-	last, err := column[int64](ctx, db.pool, pruneLimitKeys, age, after, limit)
-	if err != nil {
-		return 0, fmt.Errorf("remove keys of limits: %w", err)
-	}
-	return last[0], nil
+	last, err := value[int64](ctx, db.pool, pruneLimitKeys, age, after, limit)
+	return last, wrap(err, "remove keys of limits")
 }
 
 // The handlers for which something waits are found by jumping from one to the next, up to the first that is asked for.
@@ -390,11 +387,8 @@ SELECT EXISTS (SELECT FROM aside a WHERE a.handler = ANY ($2::text[]))`
 
 // waitsForLimit reports whether steps of a claimant's queues wait for a limit.
 func (db *DB) waitsForLimit(ctx context.Context, c Claimant) (bool, error) {
-	list, err := column[bool](ctx, db.pool, waitsForLimit, c.Namespaces, c.Handlers)
-	if err != nil {
-		return false, fmt.Errorf("look for steps that wait for a limit: %w", err)
-	}
-	return list[0], nil
+	v, err := value[bool](ctx, db.pool, waitsForLimit, c.Namespaces, c.Handlers)
+	return v, wrap(err, "look for steps that wait for a limit")
 }
 
 func (tx *Tx) auditLimit(ctx context.Context, action string, ref tasker.LimitRef, v *tasker.LimitValue, by Operator) error {

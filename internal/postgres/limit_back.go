@@ -34,10 +34,7 @@ func (db *DB) LimitedBack(ctx context.Context, limit int, after int64) (b BackFr
 		b.Namespaces, err = db.backSingly(ctx, *found)
 	}
 	b.More = len(found.Steps) == limit && len(b.Namespaces) > 0
-	if err != nil {
-		return b, fmt.Errorf("put steps back that waited for a limit: %w", err)
-	}
-	return b, nil
+	return b, wrap(err, "put steps back that waited for a limit")
 }
 
 // backSingly puts each step back by itself, where that failed for all together.

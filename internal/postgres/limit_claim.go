@@ -295,10 +295,7 @@ func (db *DB) runLimited(ctx context.Context, l limitedClaim) (result ClaimResul
 		}
 		return results.Close() // only now is it committed
 	})
-	if err != nil {
-		return ClaimResult{}, fmt.Errorf("claim steps with limits: %w", err)
-	}
-	return result, nil
+	return result, wrap(err, "claim steps with limits")
 }
 
 // claimLimited hands out steps that may have limits.
@@ -415,10 +412,7 @@ func (db *DB) setAsideLimited(ctx context.Context, list *fullList) (int64, error
 		return 0, nil
 	}
 	tag, err := db.pool.Exec(ctx, setAsideLimited, list.Tasks, list.Steps, list.Keys)
-	if err != nil {
-		return 0, fmt.Errorf("put steps aside that wait for limits: %w", err)
-	}
-	return tag.RowsAffected(), nil
+	return tag.RowsAffected(), wrap(err, "put steps aside that wait for limits")
 }
 
 // PutLimitedAside puts those of enqueued steps aside that wait for a limit, and returns the others.

@@ -94,10 +94,7 @@ func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
 	}
 	list, err := column[string](ctx, tx, expandMap, m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes, nilIfZero(m.Limit),
 		docOrNil(m.Context), noNil(m.Omitted), noNil(m.ListedBy))
-	if err != nil {
-		return nil, fmt.Errorf("make the items of a step: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "make the items of a step")
 }
 
 // holdsPlace is true of an item s that counts against the limit of its step: it is under way, or
@@ -188,19 +185,13 @@ type FailedItem struct {
 func (tx *Tx) FailedItems(ctx context.Context, steps []tasker.StepRef) ([]FailedItem, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[FailedItem](ctx, tx, failedItems, tasks, ids)
-	if err != nil {
-		return nil, fmt.Errorf("read items that have failed: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read items that have failed")
 }
 
 // ToleratedItems returns how many items of a map step were skipped because they failed.
 func (tx *Tx) ToleratedItems(ctx context.Context, step tasker.StepRef) (int, error) {
-	n, err := column[int](ctx, tx, toleratedItems, step.TaskUUID, step.StepUUID)
-	if err != nil {
-		return 0, fmt.Errorf("count the items that failed and were skipped: %w", err)
-	}
-	return n[0], nil
+	n, err := value[int](ctx, tx, toleratedItems, step.TaskUUID, step.StepUUID)
+	return n, wrap(err, "count the items that failed and were skipped")
 }
 
 // The results are put together only if they fit.
@@ -244,10 +235,7 @@ ORDER BY i.step_uuid`
 // for good if failed is true.
 func (tx *Tx) OpenItems(ctx context.Context, step tasker.StepRef, failed bool) ([]tasker.StepRef, error) {
 	list, err := collect[tasker.StepRef](ctx, tx, openItems, step.TaskUUID, step.StepUUID, failed)
-	if err != nil {
-		return nil, fmt.Errorf("read the open items of a step: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read the open items of a step")
 }
 
 // A page of results ends early when they have more than $5 bytes together, but has one at least.

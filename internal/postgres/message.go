@@ -39,10 +39,7 @@ func (tx *Tx) Say(ctx context.Context, m NewMessage) (position int64, err error)
 	}
 	slices.Sort(m.Namespaces)
 	err = tx.QueryRow(ctx, insertMessage, m.Topic, m.SubjectKind, m.SubjectID, m.IncidentID, m.Namespaces, m.DedupKey, m.Escalation, string(doc)).Scan(&position)
-	if err != nil {
-		return 0, fmt.Errorf("write a message: %w", err)
-	}
-	return position, nil
+	return position, wrap(err, "write a message")
 }
 
 // mostTold bounds the cases of one namespace, and the incidents, that are read for messages at once.
@@ -150,10 +147,7 @@ func (db *DB) Tell(ctx context.Context, installation string) (topics []string, e
 		topics = t.topics
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("tell of cases: %w", err)
-	}
-	return topics, nil
+	return topics, wrap(err, "tell of cases")
 }
 
 // A telling is what one [DB.Tell] knows, by namespace.

@@ -74,10 +74,7 @@ func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker
 		_, err = tx.Exec(ctx, routeMessages, positions, sinks, all)
 		return err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("route messages: %w", err)
-	}
-	return n, nil
+	return n, wrap(err, "route messages")
 }
 
 // A message waits for those before it of its subject.
@@ -178,11 +175,8 @@ func (db *DB) settleAt(ctx context.Context, sql, sink string, list []Emitted, re
 
 // MessagesPending reports whether messages are to be sent now.
 func (db *DB) MessagesPending(ctx context.Context) (bool, error) {
-	some, err := column[bool](ctx, db.pool, `SELECT EXISTS (SELECT FROM tasker.message_emissions WHERE state = 'pending' AND next_attempt_at <= clock_timestamp())`)
-	if err != nil {
-		return false, fmt.Errorf("look for messages to send: %w", err)
-	}
-	return some[0], nil
+	v, err := value[bool](ctx, db.pool, `SELECT EXISTS (SELECT FROM tasker.message_emissions WHERE state = 'pending' AND next_attempt_at <= clock_timestamp())`)
+	return v, wrap(err, "look for messages to send")
 }
 
 // Positions are in the order in which messages were written, but for some seconds. Those of

@@ -33,10 +33,7 @@ func (db *DB) TellPauses(ctx context.Context) error {
 		}
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("write messages about paused operations: %w", err)
-	}
-	return nil
+	return wrap(err, "write messages about paused operations")
 }
 
 const selectToldOperation = `

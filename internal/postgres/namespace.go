@@ -22,10 +22,7 @@ func (db *DB) NamespaceWeights(ctx context.Context) ([]tasker.NamespaceWeight, e
 
 func (db *DB) weights(ctx context.Context, of []string) ([]tasker.NamespaceWeight, error) {
 	list, err := collect[tasker.NamespaceWeight](ctx, db.pool, selectWeights, tasker.MaxNamespaceWeights, of)
-	if err != nil {
-		return nil, fmt.Errorf("list the weights of namespaces: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "list the weights of namespaces")
 }
 
 // Those that set the first weights of namespaces at the same time may come to a few more.

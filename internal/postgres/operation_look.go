@@ -151,10 +151,7 @@ func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int
 		}
 	}
 	list, err := collect[LookedItem](ctx, tx, lookAtLocked, operation, both)
-	if err != nil {
-		return nil, fmt.Errorf("look at the items of an operation: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "look at the items of an operation")
 }
 
 // OperationsInFlight returns the operations of which servers look at items, oldest first.
@@ -213,10 +210,7 @@ func (tx *Tx) FailuresOfItems(ctx context.Context, operation tasker.ID, items in
 // LiveVersions returns the versions of the live workers of some namespaces.
 func (tx *Tx) LiveVersions(ctx context.Context, namespaces []string) ([]string, error) {
 	list, err := column[string](ctx, tx, `SELECT DISTINCT w.version FROM tasker.workers w WHERE w.namespaces && $1::text[] AND `+liveWorker, namespaces)
-	if err != nil {
-		return nil, fmt.Errorf("read the versions of live workers: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read the versions of live workers")
 }
 
 const unverified = `
@@ -226,10 +220,7 @@ SELECT DISTINCT i.entry_uuid FROM tasker.operation_items i WHERE i.operation_uui
 // The caller holds the locks of their tasks.
 func (tx *Tx) Unverified(ctx context.Context, operation tasker.ID, entries []tasker.ID) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, tx, unverified, operation, entries)
-	if err != nil {
-		return nil, fmt.Errorf("read which items of an operation are not verified: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read which items of an operation are not verified")
 }
 
 // templateSteps are the steps of templates that items are of; of an item of a map step and of
@@ -253,8 +244,5 @@ type TemplateStep struct {
 // limit.
 func (tx *Tx) TemplateSteps(ctx context.Context, operation tasker.ID, limit int) ([]TemplateStep, error) {
 	list, err := collect[TemplateStep](ctx, tx, templateSteps, operation, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read of which templates the items of an operation are: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read of which templates the items of an operation are")
 }

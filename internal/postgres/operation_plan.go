@@ -175,12 +175,9 @@ func (db *DB) CountArrivals(ctx context.Context, s tasker.OperationSelection, af
 		return 0, err
 	}
 	where, args := investigationConditions(ctx, s.Filter, attributes, []any{after, limit})
-	n, err := column[int](ctx, db.pool, `
+	n, err := value[int](ctx, db.pool, `
 		SELECT count(*) FROM (SELECT FROM (`+selectable+`) q WHERE q.dlq_timestamp > $1 AND `+where+` LIMIT $2) x`, args...)
-	if err != nil {
-		return 0, fmt.Errorf("count what came after the plan: %w", err)
-	}
-	return n[0], nil
+	return n, wrap(err, "count what came after the plan")
 }
 
 // A NewOperation is a plan with its items, ready to be stored.
@@ -211,10 +208,7 @@ func (tx *Tx) InsertOperation(ctx context.Context, o NewOperation) error {
 	}
 	_, err = tx.Exec(ctx, insertOperation, o.UUID, o.Key, o.Digest, string(o.Act), o.Arguments, selection, o.Actor, o.Reason, o.Waves,
 		o.RatePerMinute, o.Guards.Tolerate.String(), !o.Guards.IgnoreNewCause, o.Guards.WaveTimeout, o.Expires, o.Guards.WorkerAtLeast)
-	if err != nil {
-		return fmt.Errorf("store an operation: %w", err)
-	}
-	return nil
+	return wrap(err, "store an operation")
 }
 
 // storedSelection is a selection as it is stored: of ids the number only.
@@ -243,10 +237,7 @@ func (tx *Tx) SetItems(ctx context.Context, operation tasker.ID, p PlannedItems)
 		SET namespaces = $2, items = $3, capped = $4, without_step = $5, overlapping = $6, causes = $7, plan_digest = $8
 		WHERE operation_uuid = $1`,
 		operation, p.Namespaces, p.Items, p.Capped, p.WithoutStep, overlapping, p.Causes, p.PlanDigest)
-	if err != nil {
-		return fmt.Errorf("note the items of an operation: %w", err)
-	}
-	return nil
+	return wrap(err, "note the items of an operation")
 }
 
 // Planners returns who planned operations, by their ids.

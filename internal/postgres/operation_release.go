@@ -223,10 +223,7 @@ LIMIT $3`
 // PlannedItems returns the next items of an operation that are to be released.
 func (tx *Tx) PlannedItems(ctx context.Context, operation tasker.ID, after, limit int) ([]PlannedItem, error) {
 	list, err := collect[PlannedItem](ctx, tx, plannedItems, operation, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the items of an operation: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read the items of an operation")
 }
 
 // A MovedItem is where an item comes to.
@@ -314,10 +311,7 @@ func (db *DB) ExpiredPlans(ctx context.Context, limit int) ([]tasker.ID, error) 
 	list, err := column[tasker.ID](ctx, db.pool, `
 		SELECT operation_uuid FROM tasker.operations WHERE settled_at IS NULL AND state = 'planned' AND expires_at <= clock_timestamp()
 		ORDER BY created_at LIMIT $1`, limit)
-	if err != nil {
-		return nil, fmt.Errorf("look for plans that have expired: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "look for plans that have expired")
 }
 
 const finishOperations = `
@@ -358,10 +352,7 @@ func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("end operations: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "end operations")
 }
 
 // PruneOperations removes operations that came to their end so long ago, with their items,
@@ -378,10 +369,7 @@ func (db *DB) PruneOperations(ctx context.Context, age time.Duration, limit int)
 		n = int(tag.RowsAffected())
 		return err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("remove old operations: %w", err)
-	}
-	return n, nil
+	return n, wrap(err, "remove old operations")
 }
 
 // WaitBriefly has the statements of the transaction wait for rows for two seconds at most.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -57,6 +58,23 @@ func one[T any](ctx context.Context, q querier, sql string, args ...any) (*T, er
 		return nil, err
 	}
 	return &list[0], nil
+}
+
+// value runs a query of one row and one column.
+func value[T any](ctx context.Context, q querier, sql string, args ...any) (v T, err error) {
+	list, err := column[T](ctx, q, sql, args...)
+	if err == nil {
+		v = list[0]
+	}
+	return v, err
+}
+
+// wrap returns err behind a text that says what failed; nil if err is nil.
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
 }
 
 const (

@@ -148,10 +148,7 @@ func (db *DB) Queues(ctx context.Context, namespace string, limit int) ([]tasker
 // queues counts the steps of each queue up to most.
 func (db *DB) queues(ctx context.Context, namespace string, limit, most int) ([]tasker.Queue, error) {
 	list, err := collect[tasker.Queue](ctx, db.pool, selectQueues, namespace, limit, most, access.ScopeOf(ctx).List())
-	if err != nil {
-		return nil, fmt.Errorf("list queues: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "list queues")
 }
 
 // What a look at everything that waits may cost, because it is asked for every

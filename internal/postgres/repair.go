@@ -170,10 +170,7 @@ func (tx *Tx) LockTargets(ctx context.Context, steps []tasker.StepRef) ([]Target
 	}
 	tasks, ids := refArrays(steps)
 	list, err := collect[Target](ctx, tx, lockTargets, tasks, ids)
-	if err != nil {
-		return nil, fmt.Errorf("lock steps: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "lock steps")
 }
 
 const repairedSteps = `

@@ -65,10 +65,7 @@ func (db *DB) AdoptRestored(ctx context.Context, limit int) (int, error) {
 		return 0, err
 	}
 	tag, err := db.pool.Exec(ctx, adoptEvents, limit)
-	if err != nil {
-		return 0, fmt.Errorf("adopt the events of a restored database: %w", err)
-	}
-	return int(tag.RowsAffected()), nil
+	return int(tag.RowsAffected()), wrap(err, "adopt the events of a restored database")
 }
 
 func (db *DB) adoptSinks(ctx context.Context) error {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"tasker.example/tasker"
@@ -97,10 +96,7 @@ func (db *DB) PruneTasks(ctx context.Context, state tasker.TaskState, after task
 		p = Pruned{Removed: int(removed.RowsAffected()), Seen: rows[0].Seen, More: rows[0].More, Last: rows[0].Last}
 		return err
 	})
-	if err != nil {
-		return Pruned{}, fmt.Errorf("remove finished tasks: %w", err)
-	}
-	return p, nil
+	return p, wrap(err, "remove finished tasks")
 }
 
 // NextToPrune returns the task after the one given, oldest first, that is in a state;

@@ -119,10 +119,7 @@ func (db *DB) KeepWaiting(ctx context.Context, steps []tasker.StepRef) (kept []t
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("keep steps of busy workers waiting: %w", err)
-	}
-	return kept, nil
+	return kept, wrap(err, "keep steps of busy workers waiting")
 }
 
 // A changedQueue is a queue that has become saturated, or is it no more.
@@ -162,10 +159,7 @@ func (db *DB) NoteBusy(ctx context.Context, queues []QueueName) error {
 		_, err := db.pool.Exec(ctx, noteBusy, namespaces, handlers)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("note which queues steps were claimed of: %w", err)
-	}
-	return nil
+	return wrap(err, "note which queues steps were claimed of")
 }
 
 const relieveQueues = `
@@ -200,10 +194,7 @@ func (db *DB) RelieveQueues(ctx context.Context, after time.Duration, limit int)
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, fmt.Errorf("look for queues that are saturated no more: %w", err)
-	}
-	return n, nil
+	return n, wrap(err, "look for queues that are saturated no more")
 }
 
 const forgetQueues = `

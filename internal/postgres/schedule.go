@@ -163,10 +163,7 @@ func (db *DB) ScheduleHistory(ctx context.Context, id tasker.ID, limit int) ([]t
 	list, err := collect[tasker.ScheduleChange](ctx, db.pool, `
 		SELECT changed_at AS at, event, actor, reason, metadata
 		FROM tasker.schedule_history WHERE schedule_uuid = $1 ORDER BY change_id DESC LIMIT $2`, id, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the history of schedule %s: %w", id, err)
-	}
-	return list, nil
+	return list, wrap(err, "read the history of schedule %s", id)
 }
 
 // How the last tasks went that have ended or are in error: those that did not succeed are counted
@@ -219,11 +216,8 @@ WHERE h.deleted_at IS NULL AND (f.refused OR f.failing >= $1)`
 
 // FailingSchedules counts the schedules whose last tasks did not succeed, or could not be made.
 func (db *DB) FailingSchedules(ctx context.Context) (int64, error) {
-	list, err := column[int64](ctx, db.pool, countFailing, tasker.ScheduleFailingFrom)
-	if err != nil {
-		return 0, fmt.Errorf("count the schedules whose tasks fail: %w", err)
-	}
-	return list[0], nil
+	v, err := value[int64](ctx, db.pool, countFailing, tasker.ScheduleFailingFrom)
+	return v, wrap(err, "count the schedules whose tasks fail")
 }
 
 const firingColumns = `
@@ -258,10 +252,7 @@ func (db *DB) FiringOfTask(ctx context.Context, task tasker.ID) (*tasker.Firing,
 		FROM tasker.schedule_firings g
 		LEFT JOIN tasker.tasks t ON t.task_uuid = g.task_uuid
 		WHERE g.task_uuid = $1`, task)
-	if err != nil {
-		return nil, fmt.Errorf("read the firing of task %s: %w", task, err)
-	}
-	return f, nil
+	return f, wrap(err, "read the firing of task %s", task)
 }
 
 // The lock of the schedule lies between the note of a request and its firing, so that the first one

@@ -115,10 +115,7 @@ LIMIT $2`
 // oldest first, up to limit.
 func (tx *Tx) ScheduledToCancel(ctx context.Context, schedule tasker.ID, limit int) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, tx, scheduledToCancel, schedule, limit)
-	if err != nil {
-		return nil, fmt.Errorf("look for the tasks of schedule %s: %w", schedule, err)
-	}
-	return list, nil
+	return list, wrap(err, "look for the tasks of schedule %s", schedule)
 }
 
 var firingFields = columns[tasker.Firing]{
@@ -310,8 +307,5 @@ type FiredInstant struct {
 // FiredBetween returns the instants of a schedule that have their tasks, and the one that waits.
 func (tx *Tx) FiredBetween(ctx context.Context, schedule tasker.ID, from, to time.Time) ([]FiredInstant, error) {
 	list, err := collect[FiredInstant](ctx, tx, firingsBetween, schedule, from, to)
-	if err != nil {
-		return nil, fmt.Errorf("read the tasks of instants: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read the tasks of instants")
 }

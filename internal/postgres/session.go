@@ -51,9 +51,6 @@ SELECT count(*) FROM ended`
 
 // EndSessions ends a session, or all of a subject, and returns how many there were.
 func (db *DB) EndSessions(ctx context.Context, session tasker.ID, subject, actor string) (int, error) {
-	n, err := column[int](ctx, db.pool, endSessions, session, subject, actor)
-	if err != nil {
-		return 0, fmt.Errorf("end sessions: %w", err)
-	}
-	return n[0], nil
+	n, err := value[int](ctx, db.pool, endSessions, session, subject, actor)
+	return n, wrap(err, "end sessions")
 }

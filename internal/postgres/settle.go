@@ -28,10 +28,7 @@ func (tx *Tx) LockTasks(ctx context.Context, tasks []tasker.ID) error {
 // LockFreeTasks holds those of the tasks that nobody else holds, and returns them.
 func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, tx, lockFreeTasks, tasks)
-	if err != nil {
-		return nil, fmt.Errorf("lock tasks: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "lock tasks")
 }
 
 // Where a task comes to rest is told from all its steps, each time: no counter
@@ -196,8 +193,5 @@ func (tx *Tx) settle(ctx context.Context, sql string, tasks []tasker.ID, by Oper
 	} else {
 		settled, err = collect[Settled](ctx, tx, sql, tasks, by.Actor != "", by.Actor, by.Reason)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("settle tasks: %w", err)
-	}
-	return settled, nil
+	return settled, wrap(err, "settle tasks")
 }

@@ -273,8 +273,5 @@ func holdersOf(ctx context.Context, q querier, keys []IdempotencyKey) ([]KeyHold
 		namespaces[i], names[i] = k.Namespace, k.Key
 	}
 	list, err := collect[KeyHolder](ctx, q, keyHolders, namespaces, names)
-	if err != nil {
-		return nil, fmt.Errorf("look for idempotency keys: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "look for idempotency keys")
 }

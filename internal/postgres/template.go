@@ -203,10 +203,7 @@ ORDER BY created_at DESC, template_uuid DESC LIMIT 20`
 // OtherVersions returns the newest versions of a template that take tasks, without one.
 func (db *DB) OtherVersions(ctx context.Context, v tasker.TemplateVersion) ([]string, error) {
 	list, err := column[string](ctx, db.pool, otherVersions, v.Namespace, v.Name, v.Version)
-	if err != nil {
-		return nil, fmt.Errorf("list the versions of a template: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "list the versions of a template")
 }
 
 // A TemplateName is a template without its versions.
@@ -223,8 +220,5 @@ ORDER BY namespace, name LIMIT $1`
 // TemplateNames lists what templates there are, by namespace and name, up to limit.
 func (db *DB) TemplateNames(ctx context.Context, limit int) ([]TemplateName, error) {
 	names, err := collect[TemplateName](ctx, db.pool, selectTemplateNames, limit, access.ScopeOf(ctx).List())
-	if err != nil {
-		return nil, fmt.Errorf("list the names of templates: %w", err)
-	}
-	return names, nil
+	return names, wrap(err, "list the names of templates")
 }

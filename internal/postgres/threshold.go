@@ -30,10 +30,7 @@ func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) (change
 		WHERE (waiting_for_dependencies_minutes, waiting_for_retry_minutes, steps_in_process_minutes, error_recovery_minutes)
 			IS DISTINCT FROM ($1, $2, $3, $4)`,
 		th.WaitingForDependencies, th.WaitingForRetry, th.StepsInProcess, th.ErrorRecovery)
-	if err != nil {
-		return false, fmt.Errorf("set staleness thresholds: %w", err)
-	}
-	return tag.RowsAffected() > 0, nil
+	return tag.RowsAffected() > 0, wrap(err, "set staleness thresholds")
 }
 
 // A ThresholdPass is how far thresholds have been applied. The zero value begins.
@@ -93,10 +90,7 @@ func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled tim
 	}
 	*p = ThresholdPass{}
 	_, err = db.pool.Exec(ctx, `UPDATE tasker.staleness_thresholds SET applied_at = updated_at WHERE only_row AND updated_at = $1`, version)
-	if err != nil {
-		return changed, false, fmt.Errorf("apply staleness thresholds: %w", err)
-	}
-	return changed, false, nil
+	return changed, false, wrap(err, "apply staleness thresholds")
 }
 
 // The tasks are read in the order of the index of the sweep. A task that is changed

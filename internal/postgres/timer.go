@@ -111,10 +111,7 @@ func (tx *Tx) RetryDue(ctx context.Context, tasks []tasker.ID) ([]string, error)
 
 func (tx *Tx) enqueue(ctx context.Context, sql string, tasks []tasker.ID) ([]string, error) {
 	list, err := column[string](ctx, tx, sql, tasks, tx.queue.ttlMS, tx.queue.announce)
-	if err != nil {
-		return nil, fmt.Errorf("enqueue steps: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "enqueue steps")
 }
 
 // A step waits for a retry in a task that may be in error; such a task is left
@@ -206,10 +203,7 @@ func (db *DB) TasksToStart(ctx context.Context, limit int) ([]tasker.ID, error) 
 // dueTasks runs a query for tasks; its first argument is the limit.
 func (db *DB) dueTasks(ctx context.Context, sql string, args ...any) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, sql, args...)
-	if err != nil {
-		return nil, fmt.Errorf("look for tasks that are due: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "look for tasks that are due")
 }
 
 // A look asks each kind of work for two instants: whether the first has come, and the
@@ -434,10 +428,7 @@ WHERE s.lease_expires_at <= clock_timestamp()`
 func (db *DB) ExpiredLeases(ctx context.Context, of []tasker.StepRef) ([]ExpiredLease, error) {
 	tasks, steps := refArrays(of)
 	rows, err := collect[ExpiredLease](ctx, db.pool, expiredLeases, tasks, steps)
-	if err != nil {
-		return nil, fmt.Errorf("look for expired leases: %w", err)
-	}
-	return rows, nil
+	return rows, wrap(err, "look for expired leases")
 }
 
 const stepsWithKeptReport = `
@@ -471,10 +462,7 @@ LIMIT $1`
 // dueSteps runs a query for steps that are due; its first argument is the limit.
 func (db *DB) dueSteps(ctx context.Context, sql string, args ...any) ([]tasker.StepRef, error) {
 	rows, err := collect[tasker.StepRef](ctx, db.pool, sql, args...)
-	if err != nil {
-		return nil, fmt.Errorf("look for steps that are due: %w", err)
-	}
-	return rows, nil
+	return rows, wrap(err, "look for steps that are due")
 }
 
 // canWrite locks no row, which takes the right to write all the same.

@@ -52,10 +52,7 @@ ORDER BY s.task_uuid, s.step_uuid`
 func (tx *Tx) WaitsOver(ctx context.Context, steps []tasker.StepRef) ([]WaitingStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[WaitingStep](ctx, tx, waitsOver, tasks, ids)
-	if err != nil {
-		return nil, fmt.Errorf("read waits that are over: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read waits that are over")
 }
 
 // Remind is the kind of work of steps of which people are to be reminded.
@@ -98,10 +95,7 @@ ORDER BY s.task_uuid, s.step_uuid`
 func (tx *Tx) RemindedSteps(ctx context.Context, steps []tasker.StepRef) ([]RemindedStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[RemindedStep](ctx, tx, remindedSteps, tasks, ids)
-	if err != nil {
-		return nil, fmt.Errorf("read steps to remind people of: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read steps to remind people of")
 }
 
 const reminded = `

@@ -92,10 +92,7 @@ func (db *DB) WorkerAccess(ctx context.Context, id tasker.ID) (*WorkerAccess, er
 	w, err := one[WorkerAccess](ctx, db.pool, `
 		SELECT namespaces, coalesce(registered_by, '') AS registered_by
 		FROM tasker.workers WHERE worker_uuid = $1`, id)
-	if err != nil {
-		return nil, fmt.Errorf("read the registration of worker %s: %w", id, err)
-	}
-	return w, nil
+	return w, wrap(err, "read the registration of worker %s", id)
 }
 
 // RemoveWorker notes that a worker has left. The error is NotFound when it is not
@@ -182,10 +179,7 @@ func (db *DB) HearWorkers(ctx context.Context, ids []tasker.ID) (drains map[task
 // returns how many.
 func (db *DB) ForgetWorkers(ctx context.Context, age time.Duration) (int64, error) {
 	tag, err := db.pool.Exec(ctx, `DELETE FROM tasker.workers WHERE last_heartbeat_at < clock_timestamp() - $1::interval`, age)
-	if err != nil {
-		return 0, fmt.Errorf("forget workers: %w", err)
-	}
-	return tag.RowsAffected(), nil
+	return tag.RowsAffected(), wrap(err, "forget workers")
 }
 
 // stepsOfWorkers selects how many steps each worker holds. Leased steps are found by their claims, which
