@@ -104,11 +104,7 @@ func (p *program) printCase(d apiv1.CaseDetail) {
 		}
 		p.fields("", field{strings.ReplaceAll(s.Fact, "_", " "), strings.Join(shares, ", ")})
 	}
-	for _, status := range tasker.ResolutionStatuses() {
-		if n := d.Ended[string(status)]; n > 0 {
-			p.fields("", field{"Ended as " + string(status), strconv.FormatInt(n, 10)})
-		}
-	}
+	p.fields("", endedFields(d.Ended)...)
 	for _, e := range d.Elsewhere {
 		p.fields("", field{"The same error", fmt.Sprintf("%s/%s > %s: %d open, case %s", e.NamespaceName, e.TaskName, e.StepName, e.Entries, e.CaseID)})
 	}

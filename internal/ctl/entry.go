@@ -136,12 +136,7 @@ func (p *program) relatedCommand() *cobra.Command {
 			more = " or more"
 		}
 		fields := []field{{"Case", orDash(r.CaseID)}, {"Others that are open", strconv.FormatInt(r.Open, 10) + more}}
-		for _, status := range tasker.ResolutionStatuses() {
-			if n := r.Ended[string(status)]; n > 0 {
-				fields = append(fields, field{"Ended as " + string(status), strconv.FormatInt(n, 10)})
-			}
-		}
-		p.fields("", fields...)
+		p.fields("", append(fields, endedFields(r.Ended)...)...)
 		header := []string{"entry", "status", "ended", "by", "open for", "notes"}
 		list(p, r.Last, columns{none: "No investigation of this case has ended.", names: header, spare: "open for"}, func(e apiv1.EndedEntry) []string {
 			return []string{e.DLQEntryUUID, e.ResolutionStatus, at(&e.ResolvedAt), e.ResolvedBy, minutes(e.MinutesOpen), e.ResolutionNotes}
@@ -150,6 +145,27 @@ func (p *program) relatedCommand() *cobra.Command {
 	limit = 10
 	c.Flags().VarP(cli.Number(&limit, 1, 100), "limit", "l", "how many of those that have ended to show, at most 100")
 	return c
+}
+
+// endedFields counts the ended investigations of a case by status. The server counts the newest
+// [tasker.MaxRelated] of them.
+func endedFields(ended map[string]int64) (fields []field) {
+	total := int64(0)
+	for _, n := range ended {
+		total += n
+	}
+	for _, status := range tasker.ResolutionStatuses() {
+		n := ended[string(status)]
+		if n == 0 {
+			continue
+		}
+		value := strconv.FormatInt(n, 10)
+		if total >= tasker.MaxRelated {
+			value += " of the newest " + strconv.FormatInt(total, 10)
+		}
+		fields = append(fields, field{"Ended as " + string(status), value})
+	}
+	return fields
 }
 
 func (p *program) countsCommand() *cobra.Command {

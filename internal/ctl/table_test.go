@@ -3,6 +3,7 @@ package ctl
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -132,5 +133,24 @@ func TestWhatIsNoTerminal(t *testing.T) {
 	}
 	if p.done("done"); buffer.String() != "✓ done\n" {
 		t.Errorf("printed %q", buffer.String())
+	}
+}
+
+// Counts of ended investigations say when the server stopped counting.
+func TestCappedCountsOfEndedInvestigations(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		ended map[string]int64
+		want  []field
+	}{
+		{nil, nil},
+		{map[string]int64{"cancelled": 2, "manually_resolved": 997}, []field{{"Ended as manually_resolved", "997"}, {"Ended as cancelled", "2"}}},
+		{map[string]int64{"cancelled": 3, "manually_resolved": 997}, []field{
+			{"Ended as manually_resolved", "997 of the newest 1000"}, {"Ended as cancelled", "3 of the newest 1000"},
+		}},
+	} {
+		if got := endedFields(tt.ended); !slices.Equal(got, tt.want) {
+			t.Errorf("%v: %v, want %v", tt.ended, got, tt.want)
+		}
 	}
 }

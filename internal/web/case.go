@@ -168,10 +168,10 @@ func (p casePage) EndedCounts() []tasker.CaseShare {
 	return list
 }
 
-// EndedOf is set if only the newest of the earlier investigations were counted.
-func (p casePage) EndedOf() string {
+// endedOf introduces counts of ended investigations if only the newest were counted.
+func endedOf(counts map[tasker.ResolutionStatus]int64) string {
 	n := int64(0)
-	for _, ended := range p.Ended {
+	for _, ended := range counts {
 		n += ended
 	}
 	if n < tasker.MaxRelated {

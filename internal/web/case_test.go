@@ -53,6 +53,9 @@ func TestACaseShowsWhatIsKnown(t *testing.T) {
 	_, _, err = h.DLQ.Update(t.Context(), ended.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("the bank was <b>away</b>"), ResolvedBy: new("kim"), Actor: "kim"})
 	h.Must(err)
 	path := h.casePath("order")
+	other, err := h.DB.EntryOfTask(t.Context(), tasks[1])
+	h.Must(err)
+	h.shows(h.get("/ui/investigations/"+other.UUID.String()), http.StatusOK, `Earlier ones ended: <span class="chip`)
 	last, err := h.DB.EntryOfTask(t.Context(), tasks[3])
 	h.Must(err)
 	r := h.get(path)
@@ -407,4 +410,18 @@ func tabTo(tab *browsertest.Tab, until string) {
 		tab.Keys("\t")
 	}
 	tab.Fatalf("20 tabs do not lead to %s", until)
+}
+
+// Of a case in which more have ended than are counted, the pages say which are.
+func TestEndedInvestigationsAreCountedUpToALimit(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		cancelled int64
+		want      string
+	}{{2, ""}, {3, "Of the newest 1,000 that ended: "}} {
+		got := web.EndedOf(map[tasker.ResolutionStatus]int64{tasker.EntryManuallyResolved: 997, tasker.EntryCancelled: tt.cancelled})
+		if got != tt.want {
+			t.Errorf("%d cancelled: %q, want %q", tt.cancelled, got, tt.want)
+		}
+	}
 }

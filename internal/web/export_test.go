@@ -8,6 +8,9 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
+// EndedOf introduces counts of ended investigations.
+var EndedOf = endedOf
+
 // A Route is a line of the route table.
 type Route struct {
 	Method, Path   string // below [Root]

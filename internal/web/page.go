@@ -277,7 +277,7 @@ func acceptsGzip(r *http.Request) bool {
 var functions = template.FuncMap{
 	"ago": ago, "lasted": length, "moment": moment, "momentOf": momentOf, "minutes": minutes, "minutesOf": func(m *float64) string { return minutes(*m) }, "document": func(name string, doc json.RawMessage) document { return documentOf(name, doc, maxShown, "") },
 	"opened": document.opened, "tagged": taggedPath, "attributed": attributedPath, "correlated": correlatedPath, "words": words, "short": short,
-	"stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf, "count": count, "text": text, "shown": shown, "clip": clip, "dict": dict, "span": span,
+	"stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf, "count": count, "endedOf": endedOf, "text": text, "shown": shown, "clip": clip, "dict": dict, "span": span,
 }
 
 // moment is an instant as a page shows it: how long ago, with the time in UTC
