@@ -96,6 +96,37 @@ func MayPlan(ctx context.Context, caller *access.Identity, act tasker.Act) error
 	return nil
 }
 
+// Possible counts the selected investigations for which each act can work, up to limit of them;
+// acts that can work for none are not in it.
+func (s *Service) Possible(ctx context.Context, of tasker.OperationSelection, limit int) (map[tasker.Act]int, error) {
+	groups, err := s.db.CountSelected(ctx, of, limit)
+	if err != nil {
+		return nil, err
+	}
+	possible := map[tasker.Act]int{}
+	for _, g := range groups {
+		t := postgres.TaskTarget{State: g.State, Recovered: g.Recovered, ByHand: g.ByHand}
+		for _, act := range tasker.Acts() {
+			can := g.Failed
+			switch act {
+			case tasker.ActAnswer:
+				can = g.Awaited
+			case tasker.ActRecreate:
+				can = dlq.MayWriteOff(tasker.ID{}, g.State, 0) == nil
+			case tasker.ActCompensate:
+				can = allows(tasker.ActCancel, t)
+			case tasker.ActCancel, tasker.ActEnd:
+				can = allows(act, t)
+			default:
+			}
+			if can {
+				possible[act] += g.N
+			}
+		}
+	}
+	return possible, nil
+}
+
 // Plan freezes the items of an operation, which does nothing until it is started. The same
 // request again returns the operation that it made before, and false. The error is Invalid,
 // NotFound when nothing is selected, or a Conflict: another operation has selected some of

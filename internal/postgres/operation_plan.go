@@ -36,8 +36,8 @@ const (
 	awaitedStep = `s.state = 'pending' AND s.step_type = 'external' AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END`
 )
 
-// A selected is the query of the investigations that are selected, the most urgent
-// first, up to one more than the third argument; and the condition on the failed step s of each.
+// A selected is the query of the investigations that are selected, and the condition on the
+// failed step s of each.
 type selected struct {
 	entries, step string
 	args          []any
@@ -62,11 +62,9 @@ func selectedEntries(ctx context.Context, s tasker.OperationSelection, step stri
 		where += " AND EXISTS (SELECT FROM tasker.workflow_steps s WHERE s.task_uuid = q.task_uuid AND " + step + ")"
 	}
 	return selected{step: step, args: args, entries: fmt.Sprintf(`
-    SELECT q.dlq_entry_uuid, q.task_uuid, q.step_uuid, q.namespace_name, q.current_state
+    SELECT q.dlq_entry_uuid, q.task_uuid, q.step_uuid, q.namespace_name, q.current_state, q.recovered_at, q.dlq_reason
     FROM %s
-    WHERE %s
-    ORDER BY (q.recovered_at IS NOT NULL), q.priority_at, q.dlq_entry_uuid
-    LIMIT $3::bigint + 1`, from, where)}
+    WHERE %s`, from, where)}
 }
 
 // freeze makes the items of a plan. An item is the step that has failed: that of the
@@ -78,7 +76,10 @@ func selectedEntries(ctx context.Context, s tasker.OperationSelection, step stri
 // $1 the operation, $2 whether its act is on whole tasks, $3 the most items; then those
 // of selectedEntries.
 const freeze = `
-WITH entry AS MATERIALIZED (%[1]s),
+WITH entry AS MATERIALIZED (%[1]s
+    ORDER BY (q.recovered_at IS NOT NULL), q.priority_at, q.dlq_entry_uuid
+    LIMIT $3::bigint + 1
+),
 item AS MATERIALIZED (
     SELECT e.dlq_entry_uuid, e.task_uuid, e.namespace_name, CASE WHEN $2 THEN '00000000-0000-0000-0000-000000000000' ELSE g.step_uuid END AS step_uuid,
         CASE WHEN $2 THEN e.current_state ELSE g.state END AS state, CASE WHEN $2 THEN 0 ELSE g.fence END AS fence, o.operation_uuid AS held_by
@@ -165,6 +166,44 @@ func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, act tasker.Act, s
 		return Frozen{}, fmt.Errorf("freeze the selection of an operation: %w", err)
 	}
 	return rows[0], nil
+}
+
+// countSelected groups the investigations of a selection by what decides which acts can work
+// for them. $1 is the most that are counted; then those of selectedEntries.
+const countSelected = `
+WITH entry AS MATERIALIZED (%[1]s
+    LIMIT $1
+)
+SELECT e.current_state AS state, e.recovered_at IS NOT NULL AS recovered, e.dlq_reason = 'manual_dlq' AS by_hand,
+    f.failed, f.awaited, count(*) AS n
+FROM entry e
+CROSS JOIN LATERAL (
+    SELECT coalesce(bool_or(%[2]s), false) AS failed, coalesce(bool_or(%[3]s), false) AS awaited
+    FROM tasker.workflow_steps s
+    WHERE s.task_uuid = e.task_uuid AND s.state IN ('error', 'pending')
+) f
+GROUP BY 1, 2, 3, 4, 5`
+
+// A SelectedGroup counts investigations of a selection for which the same acts can work.
+type SelectedGroup struct {
+	State             tasker.TaskState
+	Recovered, ByHand bool
+	Failed, Awaited   bool // a step of the task has failed, or waits for an answer
+	N                 int
+}
+
+// CountSelected counts the investigations that a selection selects, up to a limit.
+func (db *DB) CountSelected(ctx context.Context, s tasker.OperationSelection, limit int) ([]SelectedGroup, error) {
+	attributes, err := compare(ctx, db.pool, s.Filter.Namespace, s.Filter.Attributes)
+	if err != nil {
+		return nil, err
+	}
+	chosen := selectedEntries(ctx, s, failedStep, attributes, limit)
+	list, err := collect[SelectedGroup](ctx, db.pool, fmt.Sprintf(countSelected, chosen.entries, chosen.step, awaitedStep), chosen.args...)
+	if err != nil {
+		return nil, fmt.Errorf("count a selection: %w", err)
+	}
+	return list, nil
 }
 
 // CountArrivals counts the investigations that a selection selects and that were opened

@@ -187,6 +187,10 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		_, err := db.CountArrivals(ctx, tasker.OperationSelection{Filter: f}, time.Now(), 1)
 		return err
 	}),
+	"DB.CountSelected": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
+		_, err := db.CountSelected(ctx, tasker.OperationSelection{Filter: f}, 1)
+		return err
+	}),
 	"Tx.Freeze": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
 		now := time.Now()
 		for _, s := range []tasker.OperationSelection{

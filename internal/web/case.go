@@ -28,9 +28,11 @@ type casePage struct {
 	Members    string // the list of its investigations
 	Into       string // the case that it was merged into
 	Verbs      []caseLink
-	Own        *caseLink // the button that takes it; nil where it does not make sense
-	Runs       bool      // its failed steps can be run again
-	Hold       string    // the form that holds its steps
+	Own        *caseLink  // the button that takes it; nil where it does not make sense
+	Runs       bool       // an operation can work for some of its investigations
+	Acts       []caseLink // those that can work
+	Idle       string     // why none is to retry
+	Hold       string     // the form that holds its steps
 	Operations []operationLine
 	Changed    *tasker.CaseChanges // nil when none is open, or when it took too long
 	AskChanged string              // where it may take longer; empty when it did not take too long
@@ -95,11 +97,36 @@ func (s *server) onCase(req *request) (*view, error) {
 	if p.MergedInto == nil {
 		p.Hold = s.holdLink(req, p.Namespace, "case", p.ID.String())
 	}
-	p.Runs = p.Waiting+p.FailedAgain > 0 && s.offers(req, access.OperateSteps, p.Namespace)
+	if err := s.addActs(req, &p); err != nil {
+		return nil, err
+	}
 	if p.Operations, err = s.operationsOf(req, id); err != nil {
 		return nil, err
 	}
 	return &view{page: "case", title: placeOf(p.Case), nav: navCases, live: true, body: p}, nil
+}
+
+// addActs adds the acts that can work for investigations of the case.
+func (s *server) addActs(req *request, p *casePage) error {
+	if p.Entries == 0 || !s.offers(req, access.OperateSteps, p.Namespace) {
+		return nil
+	}
+	ctx := req.within(access.OperateSteps).Context()
+	possible, err := s.Operations.Possible(ctx, tasker.OperationSelection{Filter: tasker.InvestigationFilter{Case: &p.ID}}, maxFitting)
+	if err != nil {
+		return err
+	}
+	run := casePath(p.ID) + "/run"
+	p.Acts = actLinks(req, possible, "", "plan it for the case", func(act tasker.Act) string {
+		if act == tasker.ActReset {
+			return run
+		}
+		return run + "?act=" + string(act)
+	})
+	if p.Runs = len(possible) > 0; possible[tasker.ActReset] == 0 {
+		p.Idle = "Nothing to retry: " + noFailedStep + "."
+	}
+	return nil
 }
 
 // addChanged adds what changed before the case began, who is hit, and until when.

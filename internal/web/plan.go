@@ -28,12 +28,14 @@ type planForm struct {
 	Key    string          // so that the same form makes one operation, however often it is sent
 
 	Act                   tasker.Act
-	Acts                  []actChoice
-	Result                string // of complete_manually, as typed
-	Expression            string // or an expression that gives it, as typed
-	Waves, Rate, Tolerate string // as typed
-	FailedOn, FailedSince string // as typed: only steps that failed so
-	AtLeast               string // as typed: the oldest version of workers that take the steps
+	Acts                  []actChoice // those that can work
+	Impossible            string      // why the others cannot
+	Guarded               bool        // one of the guards that are folded is not as usual
+	Result                string      // of complete_manually, as typed
+	Expression            string      // or an expression that gives it, as typed
+	Waves, Rate, Tolerate string      // as typed
+	FailedOn, FailedSince string      // as typed: only steps that failed so
+	AtLeast               string      // as typed: the oldest version of workers that take the steps
 	IgnoreNew, Skip       bool
 }
 
@@ -41,17 +43,21 @@ type planForm struct {
 type actChoice struct {
 	Act              tasker.Act
 	Flag, Name, Long string
+	Unless           string // why it can work for none
+	N                int    // for how many of the investigations it can work
 }
 
+const noFailedStep = "no step of these investigations has failed for good"
+
 var actChoices = []actChoice{
-	{tasker.ActReset, "--reset", "Run again", "Each failed step gets all of its attempts again. An investigation ends by itself when its step has succeeded."},
-	{tasker.ActResolve, "--resolve", "Skip the step", "Each task goes on without the result of its failed step."},
-	{tasker.ActComplete, "--complete", "Enter its result", "Each failed step counts as complete with the result below, one for all, or with what the expression gives for it."},
-	{tasker.ActAnswer, "--answer", "Answer", "Each external step that waits is answered with the result below, if the form of the step accepts it."},
-	{tasker.ActCancel, "--cancel", "Cancel the tasks", "Each task is cancelled, and its investigation ends. It cannot be taken back."},
-	{tasker.ActCompensate, "--compensate", "Cancel and undo the tasks", "Each task is cancelled, its investigation ends, and what its completed steps have done is undone where the template says how. It cannot be taken back."},
-	{tasker.ActRecreate, "--recreate", "Recreate the tasks", "Each task is written off, and a new one of the newest version of its template, with the same context, takes its place. It begins at its first step. It cannot be taken back."},
-	{tasker.ActEnd, "--end", "End the investigations", "Only where the task is complete, cancelled or recovered, or where a person opened the investigation."},
+	{tasker.ActReset, "--reset", "Run again", "Each failed step gets all of its attempts again. An investigation ends by itself when its step has succeeded.", noFailedStep, 0},
+	{tasker.ActResolve, "--resolve", "Skip the step", "Each task goes on without the result of its failed step.", noFailedStep, 0},
+	{tasker.ActComplete, "--complete", "Enter its result", "Each failed step counts as complete with the result below, one for all, or with what the expression gives for it.", noFailedStep, 0},
+	{tasker.ActAnswer, "--answer", "Answer", "Each external step that waits is answered with the result below, if the form of the step accepts it.", "no external step waits for an answer", 0},
+	{tasker.ActCancel, "--cancel", "Cancel the tasks", "Each task is cancelled, and its investigation ends. It cannot be taken back.", "every task has ended", 0},
+	{tasker.ActCompensate, "--compensate", "Cancel and undo the tasks", "Each task is cancelled, its investigation ends, and what its completed steps have done is undone where the template says how. It cannot be taken back.", "every task has ended", 0},
+	{tasker.ActRecreate, "--recreate", "Recreate the tasks", "Each task is written off, and a new one of the newest version of its template, with the same context, takes its place. It begins at its first step. It cannot be taken back.", "no task has failed", 0},
+	{tasker.ActEnd, "--end", "End the investigations", "Only where the task is complete, cancelled or recovered, or where a person opened the investigation.", "no task is over or has recovered, and no person opened one", 0},
 }
 
 // Bounds of a plan: characters of its reason, and what may be selected on a page.
@@ -85,20 +91,66 @@ func (s *server) planOf(req *request, p *planForm, cases []tasker.ID, back strin
 		}
 		p.Cases, p.Others = append(p.Cases, c), append(p.Others, others...)
 	}
-	p.form = req.formOf(form{page: "plan", title: "Plan: " + p.Place(), nav: navCases, Button: "Plan it", Back: back})
+	p.form = req.formOf(form{page: "plan", title: "Plan: " + p.Place(), nav: navCases, Button: "Create the plan", Back: back})
 	p.refuse()
-	for _, a := range actChoices {
-		if operation.MayPlan(req.Context(), req.caller, a.Act) == nil {
-			p.Acts = append(p.Acts, a)
-		}
-	}
 	p.read(req)
+	if err := p.offer(req); err != nil {
+		return nil, err
+	}
 	var err error
 	if len(cases) == 1 && len(p.IDs) == 0 {
 		p.First, _, err = s.firstOf(req, tasker.InvestigationFilter{Case: &cases[0]})
 	}
 	p.Command = p.command(req)
 	return p, err
+}
+
+// offer adds the acts that can work, and says why the others cannot.
+func (p *planForm) offer(req *request) error {
+	base, err := p.narrowed()
+	if err != nil {
+		base = tasker.OperationSelection{}
+	}
+	possible := map[tasker.Act]int{}
+	for _, of := range p.selections() {
+		of.WorkerVersion, of.FailedSince = base.WorkerVersion, base.FailedSince
+		some, err := p.Operations.Possible(req.Context(), of, maxFitting)
+		if err != nil {
+			return err
+		}
+		for act, n := range some {
+			possible[act] += n
+		}
+	}
+	var not []string
+	for _, a := range actChoices {
+		switch a.N = possible[a.Act]; {
+		case operation.MayPlan(req.Context(), req.caller, a.Act) != nil:
+		case a.N == 0:
+			not = append(not, a.Name+": "+a.Unless)
+		default:
+			p.Acts = append(p.Acts, a)
+		}
+	}
+	p.Impossible = strings.Join(not, "; ")
+	if len(p.Acts) > 0 && possible[p.Act] == 0 && req.Method == http.MethodGet {
+		p.Act = p.Acts[0].Act
+	}
+	return nil
+}
+
+// selections are what is planned for: each becomes an operation.
+func (p *planForm) selections() (list []tasker.OperationSelection) {
+	for _, c := range p.Cases {
+		list = append(list, tasker.OperationSelection{Filter: tasker.InvestigationFilter{Case: &c.ID}})
+	}
+	if len(p.IDs) > 0 {
+		list = append(list, tasker.OperationSelection{IDs: p.IDs})
+	}
+	if p.Filter != nil {
+		list = append(list, tasker.OperationSelection{Filter: *p.Filter})
+	}
+	return list
 }
 
 // refuse says why nothing can be planned, if that is so.
@@ -129,6 +181,8 @@ func (p *planForm) read(req *request) {
 		p.Act, p.Result = cmp.Or(tasker.Act(req.PostFormValue("act")), p.Act), strings.TrimSpace(req.typed("result"))
 		p.Expression = strings.TrimSpace(req.typed("result_expression"))
 	}
+	usual := p.Waves == wavesText(tasker.DefaultWaves()) && p.Tolerate == tasker.Tolerance{Percent: tasker.DefaultTolerate}.String()
+	p.Guarded = !usual || p.Rate+p.AtLeast+p.FailedOn+p.FailedSince != "" || p.IgnoreNew || p.Skip
 }
 
 // Place says of what the plan is.
@@ -226,19 +280,13 @@ func (p *planForm) plans() ([]tasker.OperationPlan, error) {
 	key := requestKey(p.Key, string(p.Act), p.Result, p.Expression, p.Actor, p.Reason, p.Waves, p.Rate, p.Tolerate,
 		strconv.FormatBool(p.IgnoreNew), strconv.FormatBool(p.Skip), p.AtLeast, p.FailedOn, p.FailedSince, strings.Join(p.Says, "\n"))
 	var plans []tasker.OperationPlan
-	add := func(of tasker.OperationSelection, key string) {
+	for i, of := range p.selections() {
 		plan.Selection, plan.RequestKey = of, key
+		if i < len(p.Cases) {
+			plan.RequestKey += "-" + short(p.Cases[i].ID)
+		}
 		plan.Selection.WorkerVersion, plan.Selection.FailedSince = base.WorkerVersion, base.FailedSince
 		plans = append(plans, plan)
-	}
-	for _, c := range p.Cases {
-		add(tasker.OperationSelection{Filter: tasker.InvestigationFilter{Case: &c.ID}}, key+"-"+short(c.ID))
-	}
-	if len(p.IDs) > 0 {
-		add(tasker.OperationSelection{IDs: p.IDs}, key)
-	}
-	if p.Filter != nil {
-		add(tasker.OperationSelection{Filter: *p.Filter}, key)
 	}
 	return plans, nil
 }

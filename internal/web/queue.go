@@ -21,8 +21,7 @@ type queuePage struct {
 	Nearest *tasker.StalenessLine // when nothing is open: the task that may be next
 	Hides   bool                  // what errors look like, of some
 	Selects bool                  // rows can be selected, and something planned for them
-	All     int                   // how many fit the filter and may be operated on; counting stops at maxFitting
-	RunAll  string                // where all of them are planned for
+	Acts    []caseLink            // on everything that fits the filter
 }
 
 // A caseLine is one case of the list.
@@ -92,18 +91,24 @@ func (s *server) queue(req *request) (*view, error) {
 
 // addAll adds what can be planned for everything that fits the filter. An operation selects by
 // the form of the filter, and not by the chips.
-func (s *server) addAll(req *request, p *queuePage, f tasker.InvestigationFilter) (err error) {
+func (s *server) addAll(req *request, p *queuePage, f tasker.InvestigationFilter) error {
 	if !p.Selects || !p.Filter.Narrowed && f.Case == nil || p.Filter.CaseState+p.Filter.Owner+p.Filter.Unowned+p.Filter.FailedAgain != "" {
 		return nil
 	}
-	if p.All, err = s.fitting(req, f); err != nil || p.All == 0 {
+	possible, err := s.Operations.Possible(req.within(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, maxFitting)
+	if err != nil {
 		return err
 	}
 	var view []string
 	if p.Filter.Single {
 		view = []string{"view", "entries"}
 	}
-	p.RunAll = planLink(f, view...)
+	p.Acts = actLinks(req, possible, "all ", "plan for all that fit the filter", func(act tasker.Act) string {
+		if act == tasker.ActReset {
+			return planLink(f, view...)
+		}
+		return planLink(f, append(view, "act", string(act))...)
+	})
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
+	"tasker.example/tasker/internal/operation"
 )
 
 const (
@@ -106,6 +107,29 @@ func known(at time.Time) *time.Time {
 // operate on, up to maxFitting.
 func (s *server) fitting(req *request, f tasker.InvestigationFilter) (int, error) {
 	return s.DB.CountArrivals(req.within(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, time.Time{}, maxFitting)
+}
+
+// actLinks are the acts on investigations that a page offers by name: those that can work, and
+// for how many. all says that these are all of a list.
+func actLinks(req *request, possible map[tasker.Act]int, all, does string, path func(tasker.Act) string) (links []caseLink) {
+	for _, a := range []struct {
+		act  tasker.Act
+		name string
+	}{{tasker.ActReset, "Retry"}, {tasker.ActAnswer, "Answer"}, {tasker.ActEnd, "End"}} {
+		n := possible[a.act]
+		if n == 0 || operation.MayPlan(req.within(access.OperateSteps).Context(), req.caller, a.act) != nil {
+			continue
+		}
+		l := caseLink{Name: a.name + " " + all + count(n, ""), Href: path(a.act), Does: does}
+		if n == maxFitting {
+			l.Name += " or more"
+		}
+		if l.Name += "…"; len(links) == 0 {
+			l.Key = "r"
+		}
+		links = append(links, l)
+	}
+	return links
 }
 
 // firstOf returns the most urgent investigations of a filter.
