@@ -45,13 +45,14 @@ import (
 
 // Options of an embedded engine. DatabaseURL must be given.
 type Options struct {
-	DatabaseURL string
-	Migrate     bool          // bring the schema up to date, instead of refusing an old one
-	Environment string        // whose overrides of the templates hold
-	Lease       time.Duration // how long a worker may hold a step in silence; 30 s by default
-	Retention   time.Duration // how long finished tasks are kept; 0 for ever
-	SweepEvery  time.Duration // rest between two looks for stale tasks; 5 min by default, negative for never
-	Log         *slog.Logger  // nothing is logged by default
+	DatabaseURL   string
+	Migrate       bool          // bring the schema up to date, instead of refusing an old one
+	Environment   string        // whose overrides of the templates hold
+	Lease         time.Duration // how long a worker may hold a step in silence; 30 s by default
+	Retention     time.Duration // how long finished tasks are kept; 0 for ever
+	MaxRetryAfter time.Duration // longest retry_after_ms of a failure that is retried; a day by default
+	SweepEvery    time.Duration // rest between two looks for stale tasks; 5 min by default, negative for never
+	Log           *slog.Logger  // nothing is logged by default
 
 	// Where servers work on the same database these must say what the servers'
 	// [message_queue] says: whoever enqueues a step decides how long it may wait and
@@ -100,7 +101,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	}
 	groups := cases.New(db, cases.Options{Log: o.Log})
 	e := engine.New(db, engine.Options{
-		Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, Retention: o.Retention, Expired: counts.Expired, LeftOut: counts.AttributeLeftOut, Log: o.Log,
+		Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, MaxRetryAfter: o.MaxRetryAfter, Retention: o.Retention, Expired: counts.Expired, LeftOut: counts.AttributeLeftOut, Log: o.Log,
 		NoAutoRecover: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries, NoWorkerAfter: o.NoWorkerAfter, Events: groups.Wake,
 	})
 	return &Engine{

@@ -164,6 +164,49 @@ func TestTheQueueIsAsItsServersHaveIt(t *testing.T) {
 	}
 }
 
+// A worker that asks for a longer rest than is allowed leaves its step to an operator.
+func TestRetryAfterIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		most time.Duration
+		want tasker.TaskState
+	}{
+		"a day by default": {0, tasker.TaskWaitingForRetry},
+		"an hour":          {time.Hour, tasker.TaskError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			database := pgtest.New(t)
+			database.CheckAtEnd(t)
+			e, err := embedded.Open(t.Context(), embedded.Options{DatabaseURL: database.URL, MaxRetryAfter: tt.most})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			if _, err := e.RegisterTemplate(t.Context(), []byte(greeting)); err != nil {
+				t.Fatal(err)
+			}
+			task, err := e.CreateTask(t.Context(), tasker.NewTask{Namespace: "greetings", Name: "greet"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			defer stop()
+			w := worker.New(e.Backend(), worker.Options{Namespaces: []string{"greetings"}})
+			worker.Handle(w, "compose", func(context.Context, *worker.Step[guest]) (string, error) {
+				stop() // the worker reports before it ends
+				return "", worker.RetryAfter(2*time.Hour, errors.New("no ink"))
+			})
+			if err := w.Run(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := e.Task(t.Context(), task); err != nil || got.State != tt.want {
+				t.Errorf("the task is %s, %v; want %s", got.State, err, tt.want)
+			}
+		})
+	}
+}
+
 // open opens an engine on a database of its own.
 func open(t *testing.T) *embedded.Engine {
 	t.Helper()
