@@ -48,6 +48,9 @@ func pairs(name, steps string) string {
 // Within a pair the oldest step is found by jumping from priority to priority. Only
 // pairs that are shown are counted, up to a limit. Those that wait for a worker to be
 // alive, and those that are held or limited, are found as those that are enqueued.
+//
+// The heads are checked for outdated rows, which age no queue. The others are only counted: a check of
+// 10,000 rows reads 30,000 pages in place of 300.
 var selectQueues = `
 WITH RECURSIVE asked AS (SELECT $1::text AS namespace),
 ` + enqueuedPairs + `,
@@ -73,7 +76,7 @@ shown AS MATERIALIZED (
             (
                 SELECT s.priority, s.state_since, s.expires_at
                 FROM tasker.ready_steps s
-                WHERE s.namespace = p.namespace AND s.handler = p.handler
+                WHERE s.namespace = p.namespace AND s.handler = p.handler AND NOT ` + isOutdated("s") + `
                 ORDER BY s.priority DESC, s.state_since
                 LIMIT 1
             )
@@ -83,7 +86,7 @@ shown AS MATERIALIZED (
             CROSS JOIN LATERAL (
                 SELECT s.priority, s.state_since, s.expires_at
                 FROM tasker.ready_steps s
-                WHERE s.namespace = p.namespace AND s.handler = p.handler AND s.priority < q.priority
+                WHERE s.namespace = p.namespace AND s.handler = p.handler AND s.priority < q.priority AND NOT ` + isOutdated("s") + `
                 ORDER BY s.priority DESC, s.state_since
                 LIMIT 1
             ) n
@@ -110,7 +113,7 @@ CROSS JOIN LATERAL (
     FROM (
         SELECT s.expires_at
         FROM tasker.ready_steps s
-        WHERE s.namespace = q.namespace AND s.handler = q.handler
+        WHERE q.queued_at IS NOT NULL AND s.namespace = q.namespace AND s.handler = q.handler
         ORDER BY s.priority DESC, s.state_since
         LIMIT $3::bigint + 1
     ) x
@@ -135,12 +138,14 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS steps
     FROM (SELECT FROM tasker.ready_steps s WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_passed_at IS NOT NULL LIMIT $3::bigint) x
 ) past
+WHERE waiting.steps + late.steps + held.steps + limited.steps > 0
 ORDER BY q.live_workers > 0 OR q.waits_since IS NULL, q.waits_since, q.namespace, q.handler`
 
 // Queues returns up to limit queues in which anything waits or is held, of one namespace or,
 // where that is empty, of all: first those that no live worker serves, then those
 // that have waited longest, at last those in which all is held. Of a queue that is not counted to its end, NextExpiresAt
-// is that of the most urgent steps and of the oldest of each priority.
+// is that of the most urgent steps and of the oldest of each priority. In a queue where steps wait, rows that no claim
+// can take count as well, until a claim or an expiry removes them.
 func (db *DB) Queues(ctx context.Context, namespace string, limit int) ([]tasker.Queue, error) {
 	return db.queues(ctx, namespace, limit, tasker.MaxQueueCount)
 }

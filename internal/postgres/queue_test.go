@@ -147,6 +147,26 @@ func TestHeldStepsOfQueues(t *testing.T) {
 	r.exec(`DELETE FROM tasker.holds`)
 }
 
+// Rows that no claim can take make no queue, and do not age one.
+func TestOutdatedRowsAgeNoQueue(t *testing.T) {
+	t.Parallel()
+	r := newWaitingRoom(t)
+	r.add(bunch{namespace: "a", handler: "x", steps: 3, since: 10, ttl: 300})
+	r.exec(`INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at)
+		SELECT x.namespace, x.handler, x.priority, $1::timestamptz - interval '1 hour', s.step_uuid, s.task_uuid, $1::timestamptz - interval '50 minutes'
+		FROM (VALUES ('a', 'x', 7), ('a', 'x', -1), ('b', 'y', 0)) AS x (namespace, handler, priority)
+		CROSS JOIN (SELECT step_uuid, task_uuid FROM tasker.workflow_steps LIMIT 1) s`, noon)
+	want := []string{"a/x 5 -12 -3000 0 0"} // two more are counted until a claim or an expiry removes it
+	if diff := cmp.Diff(want, r.list("", 100)); diff != "" {
+		t.Errorf("queues (-want +got):\n%s", diff)
+	}
+	list, err := r.db.Backlogs(r.Context())
+	if err != nil || len(list) != 1 || list[0].Namespace != "a" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	r.exec(`DELETE FROM tasker.ready_steps WHERE expires_at < $1::timestamptz`, noon)
+}
+
 func TestQueues(t *testing.T) {
 	t.Parallel()
 	r := newWaitingRoom(t)
