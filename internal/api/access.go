@@ -75,7 +75,7 @@ func (x *request) admit() error {
 		stop := caller.WhenEnded(x.cancel)
 		context.AfterFunc(x.ctx, func() { stop() })
 	}
-	if x.ctx, err = rt.rule.Admit(x.ctx, caller.Identity, x.server.namespacesOf, x.id); err != nil {
+	if x.ctx, err = rt.rule.Admit(x.ctx, caller.Identity, x.server.namespacesOf, x.pathID); err != nil {
 		return err
 	}
 	if rt.needs == access.ActAsWorker && x.r.PathValue("worker_uuid") != "" {
@@ -90,7 +90,7 @@ func (x *request) admit() error {
 // checkRegistrant returns NotFound if another caller has registered the worker of the path. A
 // worker that gets it registers again, with the key that it has now.
 func (x *request) checkRegistrant() error {
-	id, err := x.id("worker_uuid")
+	id, err := x.pathID("worker_uuid")
 	if err != nil || x.caller.Subject == "" {
 		return err
 	}
@@ -322,10 +322,7 @@ func (s *server) createKey(x *request) error {
 }
 
 func (s *server) rotateKey(x *request) error {
-	id, err := x.id("key_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("key_uuid")
 	var req apiv1.RotateKey
 	if err := x.read(&req); err != nil {
 		return err
@@ -343,10 +340,7 @@ func (s *server) rotateKey(x *request) error {
 }
 
 func (s *server) revokeKey(x *request) error {
-	id, err := x.id("key_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("key_uuid")
 	k, err := s.db.RevokeKey(x.ctx, id, x.actorOrUnknown())
 	if err != nil {
 		return err

@@ -29,6 +29,14 @@ func (x *request) answer(status int, body any) error {
 	return x.send(status, jsonMedia, doc)
 }
 
+// respondWith sends the document of a value, or returns the error with which the value came.
+func respondWith[T, D any](x *request, status int, value T, err error, document func(T) D) error {
+	if err != nil {
+		return err
+	}
+	return x.answer(status, document(value))
+}
+
 // send sends an answer. Who reads it slowly takes no other's turn, no room for bodies, and
 // has a share of the room for answers. The error wraps errNoRoom, and nothing was sent.
 func (x *request) send(status int, media string, doc []byte) error {

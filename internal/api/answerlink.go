@@ -77,10 +77,7 @@ func (s *server) revokeAnswerLink(x *request) error {
 	if err != nil {
 		return err
 	}
-	link, err := x.id("link_uuid")
-	if err != nil {
-		return err
-	}
+	link := x.id("link_uuid")
 	l, err := s.engine.RevokeAnswerLink(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, link, x.actorOrUnknown())
 	if err != nil {
 		return err

@@ -102,46 +102,25 @@ func (s *server) cases(x *request) error {
 func isTrue(b *bool) bool { return b != nil && *b }
 
 func (s *server) oneCase(x *request) error {
-	id, err := x.id("case_id")
-	if err != nil {
-		return err
-	}
+	id := x.id("case_id")
 	d, err := s.caseService.Detail(x.ctx, id)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromCaseDetail(d))
+	return respondWith(x, http.StatusOK, d, err, apiv1.FromCaseDetail)
 }
 
 func (s *server) whyCase(x *request) error {
-	id, err := x.id("case_id")
-	if err != nil {
-		return err
-	}
+	id := x.id("case_id")
 	why, err := s.caseService.Why(x.ctx, id)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromCaseWhy(why))
+	return respondWith(x, http.StatusOK, why, err, apiv1.FromCaseWhy)
 }
 
 func (s *server) changesOfCase(x *request) error {
-	id, err := x.id("case_id")
-	if err != nil {
-		return err
-	}
+	id := x.id("case_id")
 	changes, err := s.caseService.Changes(x.ctx, id)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromCaseChanges(changes))
+	return respondWith(x, http.StatusOK, changes, err, apiv1.FromCaseChanges)
 }
 
 func (s *server) updateCase(x *request) error {
-	id, err := x.id("case_id")
-	if err != nil {
-		return err
-	}
+	id := x.id("case_id")
 	var req apiv1.UpdateCase
 	if err := x.read(&req); err != nil {
 		return err
@@ -157,17 +136,11 @@ func (s *server) updateCase(x *request) error {
 		u.Snooze = &time.Time{}
 	}
 	c, err := s.caseService.Update(x.ctx, id, u)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromCase(c))
+	return respondWith(x, http.StatusOK, c, err, apiv1.FromCase)
 }
 
 func (s *server) mergeCase(x *request) error {
-	id, err := x.id("case_id")
-	if err != nil {
-		return err
-	}
+	id := x.id("case_id")
 	var req apiv1.MergeCase
 	if err := x.read(&req); err != nil {
 		return err
@@ -183,10 +156,7 @@ func (s *server) mergeCase(x *request) error {
 }
 
 func (s *server) unmergeCase(x *request) error {
-	id, err := x.id("case_id")
-	if err != nil {
-		return err
-	}
+	id := x.id("case_id")
 	var req apiv1.UnmergeCase
 	if err := x.read(&req); err != nil {
 		return err
@@ -199,17 +169,11 @@ func (s *server) unmergeCase(x *request) error {
 
 func (s *server) answerCase(x *request, id tasker.ID) error {
 	c, err := s.db.Case(x.ctx, id)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromCase(c))
+	return respondWith(x, http.StatusOK, c, err, apiv1.FromCase)
 }
 
 func (s *server) splitCase(x *request) error {
-	id, err := x.id("case_id")
-	if err != nil {
-		return err
-	}
+	id := x.id("case_id")
 	var req apiv1.SplitCase
 	if err := x.read(&req); err != nil {
 		return err

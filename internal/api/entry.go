@@ -24,50 +24,29 @@ func (s *server) listEntries(x *request) error {
 }
 
 func (s *server) entryOfTask(x *request) error {
-	task, err := x.id("task_uuid")
-	if err != nil {
-		return err
-	}
+	task := x.id("task_uuid")
 	e, err := s.db.EntryOfTask(x.ctx, task)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromEntry(e))
+	return respondWith(x, http.StatusOK, e, err, apiv1.FromEntry)
 }
 
 func (s *server) openEntry(x *request) error {
-	task, err := x.id("task_uuid")
-	if err != nil {
-		return err
-	}
+	task := x.id("task_uuid")
 	var req apiv1.OpenEntry
 	if err := x.read(&req); err != nil {
 		return err
 	}
 	e, err := s.dlq.Open(x.ctx, task, tasker.EntryOpening{Actor: x.actor(req.CreatedBy), Reason: req.Reason, Metadata: given(req.Metadata), RequestKey: x.requestKey()})
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusCreated, apiv1.FromEntry(e))
+	return respondWith(x, http.StatusCreated, e, err, apiv1.FromEntry)
 }
 
 func (s *server) oneEntry(x *request) error {
-	id, err := x.id("dlq_entry_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("dlq_entry_uuid")
 	e, err := s.db.EntryFrom(x.ctx, id, x.int("history_offset"))
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromEntry(e))
+	return respondWith(x, http.StatusOK, e, err, apiv1.FromEntry)
 }
 
 func (s *server) evidenceFile(x *request) error {
-	id, err := x.id("dlq_entry_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("dlq_entry_uuid")
 	f, err := s.evidence.Export(x.ctx, id)
 	if err != nil {
 		return err
@@ -76,10 +55,7 @@ func (s *server) evidenceFile(x *request) error {
 }
 
 func (s *server) updateEntry(x *request) error {
-	id, err := x.id("dlq_entry_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("dlq_entry_uuid")
 	var req apiv1.UpdateEntry
 	if err := x.read(&req); err != nil {
 		return err
@@ -185,15 +161,9 @@ func (s *server) queue(x *request) error {
 }
 
 func (s *server) relatedEntries(x *request) error {
-	id, err := x.id("dlq_entry_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("dlq_entry_uuid")
 	related, err := s.db.RelatedEntries(x.ctx, id, x.int("limit"))
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromRelated(related))
+	return respondWith(x, http.StatusOK, related, err, apiv1.FromRelated)
 }
 
 // entryCounts counts in whole intervals: the first begins at a multiple of their width,
@@ -211,8 +181,5 @@ func (s *server) entryCounts(x *request) error {
 // entryTimes begins at a whole minute, as entryCounts does.
 func (s *server) entryTimes(x *request) error {
 	t, err := s.db.EntryTimes(x.ctx, time.Now().Truncate(time.Minute).Add(-time.Duration(x.int("minutes"))*time.Minute))
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromEntryTimes(t))
+	return respondWith(x, http.StatusOK, t, err, apiv1.FromEntryTimes)
 }

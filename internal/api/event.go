@@ -120,10 +120,7 @@ func (s *server) listEmissions(x *request) error {
 }
 
 func (s *server) oneEmission(x *request) error {
-	id, err := x.id("event_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("event_uuid")
 	e, err := s.db.Event(x.ctx, id)
 	if err != nil {
 		return err

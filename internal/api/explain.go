@@ -29,29 +29,14 @@ func (s *server) explainRoutes() []*route {
 }
 
 func (s *server) explainID(x *request) error {
-	id, err := x.id("id")
-	if err != nil {
-		return err
-	}
+	id := x.id("id")
 	e, err := s.explain.Explain(x.ctx, id)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromExplanation(e))
+	return respondWith(x, http.StatusOK, e, err, apiv1.FromExplanation)
 }
 
 func (s *server) explainQueue(x *request) error {
-	namespace, err := x.word("namespace")
-	if err != nil {
-		return err
-	}
-	handler, err := x.word("handler")
-	if err != nil {
-		return err
-	}
+	namespace := x.word("namespace")
+	handler := x.word("handler")
 	e, err := s.explain.Queue(x.ctx, namespace, handler)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromExplanation(e))
+	return respondWith(x, http.StatusOK, e, err, apiv1.FromExplanation)
 }

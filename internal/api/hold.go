@@ -96,10 +96,7 @@ func (s *server) beginHold(x *request) error {
 		}
 	}
 	h, err := s.holds.Begin(x.ctx, n)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusCreated, apiv1.FromHold(h))
+	return respondWith(x, http.StatusCreated, h, err, apiv1.FromHold)
 }
 
 func (s *server) listHolds(x *request) error {
@@ -124,15 +121,9 @@ func (s *server) listHolds(x *request) error {
 }
 
 func (s *server) oneHold(x *request) error {
-	id, err := x.id("hold_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("hold_uuid")
 	d, err := s.holds.Detail(x.ctx, id)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromHoldDetail(d))
+	return respondWith(x, http.StatusOK, d, err, apiv1.FromHoldDetail)
 }
 
 func (s *server) probeHold(x *request) error {
@@ -171,13 +162,7 @@ func (s *server) releaseHold(x *request) error {
 }
 
 func (x *request) changeHold(do func(tasker.ID) (tasker.Hold, error)) error {
-	id, err := x.id("hold_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("hold_uuid")
 	h, err := do(id)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromHold(h))
+	return respondWith(x, http.StatusOK, h, err, apiv1.FromHold)
 }

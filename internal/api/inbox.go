@@ -102,10 +102,7 @@ func (s *server) stepAssignee(x *request) error {
 		return err
 	}
 	d, err := s.engine.HumanStep(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step})
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromHumanStepDetail(d))
+	return respondWith(x, http.StatusOK, d, err, apiv1.FromHumanStepDetail)
 }
 
 func (s *server) assignStep(x *request) error {
@@ -118,8 +115,5 @@ func (s *server) assignStep(x *request) error {
 		return err
 	}
 	now, err := s.engine.Assign(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, tasker.AssignRequest{Assignee: req.Assignee, Reason: req.Reason, Actor: cmp.Or(x.actor(req.By), unknownActor)})
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromHumanStep(now))
+	return respondWith(x, http.StatusOK, now, err, apiv1.FromHumanStep)
 }

@@ -53,15 +53,9 @@ func (s *server) listIncidents(x *request) error {
 }
 
 func (s *server) oneIncident(x *request) error {
-	id, err := x.id("incident_id")
-	if err != nil {
-		return err
-	}
+	id := x.id("incident_id")
 	d, err := s.db.Incident(x.ctx, id)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromIncidentDetail(d))
+	return respondWith(x, http.StatusOK, d, err, apiv1.FromIncidentDetail)
 }
 
 func (s *server) tryMessage(x *request) error {

@@ -48,26 +48,17 @@ func (s *server) listNamespaces(x *request) error {
 }
 
 func (s *server) setNamespace(x *request) error {
-	namespace, err := x.word("namespace")
-	if err != nil {
-		return err
-	}
+	namespace := x.word("namespace")
 	var req apiv1.SetNamespace
 	if err := x.read(&req); err != nil {
 		return err
 	}
 	w, err := s.engine.SetNamespaceWeight(x.ctx, namespace, req.Weight, x.actorOrUnknown())
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromNamespaceWeight(w))
+	return respondWith(x, http.StatusOK, w, err, apiv1.FromNamespaceWeight)
 }
 
 func (s *server) deleteNamespace(x *request) error {
-	namespace, err := x.word("namespace")
-	if err != nil {
-		return err
-	}
+	namespace := x.word("namespace")
 	if err := s.engine.DeleteNamespaceWeight(x.ctx, namespace, x.actorOrUnknown()); err != nil {
 		return err
 	}

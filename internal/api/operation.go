@@ -221,10 +221,7 @@ func (s *server) listOperations(x *request) error {
 }
 
 func (s *server) oneOperation(x *request) error {
-	id, err := x.id("operation_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("operation_uuid")
 	o, err := s.db.Operation(x.ctx, id)
 	if err != nil {
 		return err
@@ -241,10 +238,7 @@ func (s *server) oneOperation(x *request) error {
 }
 
 func (s *server) operationItems(x *request) error {
-	id, err := x.id("operation_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("operation_uuid")
 	if _, err := s.db.Operation(x.ctx, id); err != nil {
 		return err
 	}
@@ -260,19 +254,13 @@ func (s *server) operationItems(x *request) error {
 }
 
 func (s *server) dryRunOperation(x *request) error {
-	id, err := x.id("operation_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("operation_uuid")
 	var req apiv1.DryRunOperation
 	if err := x.read(&req); err != nil {
 		return err
 	}
 	r, err := s.operations.DryRun(x.ctx, id, req.After, cmp.Or(req.Limit, dryRunLimit))
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromDryRun(r))
+	return respondWith(x, http.StatusOK, r, err, apiv1.FromDryRun)
 }
 
 func (s *server) startOperation(x *request) error {
@@ -303,13 +291,7 @@ func (s *server) resumeOperation(x *request) error {
 type changeOperation func(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error)
 
 func (x *request) changeOperation(by string, do changeOperation) error {
-	id, err := x.id("operation_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("operation_uuid")
 	o, err := do(x.ctx, id, x.actor(by))
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromOperation(o))
+	return respondWith(x, http.StatusOK, o, err, apiv1.FromOperation)
 }

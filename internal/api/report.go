@@ -50,18 +50,12 @@ func (s *server) incidentReportRoutes() []*route {
 }
 
 func (s *server) reportOfCase(x *request) error {
-	id, err := x.id("case_id")
-	if err != nil {
-		return err
-	}
+	id := x.id("case_id")
 	return s.answerReport(x, tasker.IncidentReportQuery{Case: &id})
 }
 
 func (s *server) reportOfIncident(x *request) error {
-	id, err := x.id("incident_id")
-	if err != nil {
-		return err
-	}
+	id := x.id("incident_id")
 	return s.answerReport(x, tasker.IncidentReportQuery{Incident: &id})
 }
 

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,8 +162,34 @@ func (x *request) checkKey() error {
 	return nil
 }
 
-// id returns a UUID of the path.
-func (x *request) id(name string) (tasker.ID, error) {
+// checkPath returns an error if a UUID or a word of the path is none.
+func (x *request) checkPath() error {
+	for _, match := range pathParam.FindAllStringSubmatch(x.route.path, -1) {
+		check := x.checkWord
+		if match[2] != "" {
+			check = func(name string) error {
+				_, err := x.pathID(name)
+				return err
+			}
+		}
+		if err := check(match[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pathParam matches a parameter of a path. Its second group is not empty for a UUID.
+var pathParam = regexp.MustCompile(`\{(\w*?(uuid|\bid|_id)?)\}`)
+
+// id returns a UUID of the path, which checkPath has checked.
+func (x *request) id(name string) tasker.ID {
+	id, _ := x.pathID(name)
+	return id
+}
+
+// pathID reads a UUID of the path.
+func (x *request) pathID(name string) (tasker.ID, error) {
 	text := x.r.PathValue(name)
 	id, err := parseID(text)
 	if err != nil {
@@ -186,15 +213,16 @@ func parseID(text string) (tasker.ID, error) {
 	return id, nil
 }
 
-// word returns a text of the path.
-func (x *request) word(name string) (string, error) {
-	text := x.r.PathValue(name)
+// word returns a text of the path, which checkPath has checked.
+func (x *request) word(name string) string { return x.r.PathValue(name) }
+
+func (x *request) checkWord(name string) error {
 	const most = 128
-	if wrong := textFault(text, most); wrong != "" {
-		return "", tasker.Errorf(tasker.Invalid, "%s in the path %s", name, wrong).
+	if wrong := textFault(x.word(name), most); wrong != "" {
+		return tasker.Errorf(tasker.Invalid, "%s in the path %s", name, wrong).
 			WithDetails([]tasker.Fault{{Path: name, Message: wrong}})
 	}
-	return text, nil
+	return nil
 }
 
 // textFault says what is wrong with a short text of the path or the query.

@@ -14,10 +14,7 @@ import (
 )
 
 func (s *server) reportResults(x *request) error {
-	worker, err := x.id("worker_uuid")
-	if err != nil {
-		return err
-	}
+	worker := x.id("worker_uuid")
 	key, err := s.leaseKey(x.ctx)
 	if err != nil {
 		return err

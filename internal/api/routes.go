@@ -474,6 +474,9 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt *route) {
 			err = x.checkKey()
 		}
 		if err == nil {
+			err = x.checkPath()
+		}
+		if err == nil {
 			err = rt.serve(x)
 		}
 	}

@@ -122,10 +122,7 @@ func (s *server) createSchedule(x *request) error {
 		}
 	}
 	made, err := s.engine.CreateSchedule(x.ctx, req.Spec(), engine.ScheduleChange{Actor: x.scheduler(req.By), Reason: req.Reason})
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusCreated, apiv1.FromSchedule(made))
+	return respondWith(x, http.StatusCreated, made, err, apiv1.FromSchedule)
 }
 
 // scheduler is who changes a schedule, by their name if they have one.
@@ -158,22 +155,13 @@ func (s *server) listSchedules(x *request) error {
 }
 
 func (s *server) oneSchedule(x *request) error {
-	id, err := x.id("schedule_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("schedule_uuid")
 	d, err := s.engine.Schedule(x.ctx, id, x.int("next"))
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromScheduleDetail(d))
+	return respondWith(x, http.StatusOK, d, err, apiv1.FromScheduleDetail)
 }
 
 func (s *server) listFirings(x *request) error {
-	id, err := x.id("schedule_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("schedule_uuid")
 	f := tasker.FiringFilter{Schedule: id, Outcome: tasker.FiringOutcome(x.text("outcome")), Kind: tasker.FiringKind(x.text("before_kind")), Limit: x.int("limit")}
 	if at := x.time("before"); !at.IsZero() {
 		f.Before = &at
@@ -232,10 +220,7 @@ func (s *server) resumeSchedule(x *request) error {
 }
 
 func (x *request) changeSchedule(status int, do func(tasker.ID) (tasker.Schedule, error)) error {
-	id, err := x.id("schedule_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("schedule_uuid")
 	changed, err := do(id)
 	if err != nil {
 		return err
@@ -248,15 +233,9 @@ func (s *server) triggerSchedule(x *request) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
-	id, err := x.id("schedule_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("schedule_uuid")
 	f, err := s.engine.TriggerSchedule(x.ctx, id, engine.ScheduleChange{Actor: x.scheduler(req.By), Reason: req.Reason, RequestKey: x.requestKey()})
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusCreated, apiv1.FromFiring(f))
+	return respondWith(x, http.StatusCreated, f, err, apiv1.FromFiring)
 }
 
 func (s *server) backfillSchedule(x *request) error {
@@ -264,10 +243,7 @@ func (s *server) backfillSchedule(x *request) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
-	id, err := x.id("schedule_uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("schedule_uuid")
 	for path, at := range map[string]time.Time{"from": req.From, "to": req.To} {
 		if at.Year() < 2000 || at.Year() > 2200 {
 			return invalidBody([]tasker.Fault{{Path: path, Message: "must lie between the years 2000 and 2200"}})

@@ -46,17 +46,13 @@ func (s *server) resultRoutes() []*route {
 
 // ids returns the task and the step of a path, which names the step by its UUID or its name.
 func (s *server) ids(x *request) (task, step tasker.ID, err error) {
-	if task, err = x.id("uuid"); err == nil {
-		step, err = s.stepOf(x, task)
-	}
+	task = x.id("uuid")
+	step, err = s.stepNamed(x, task, x.word("step"))
 	return task, step, err
 }
 
 func (s *server) listSteps(x *request) error {
-	task, err := x.id("uuid")
-	if err != nil {
-		return err
-	}
+	task := x.id("uuid")
 	list, err := s.db.Steps(x.ctx, task)
 	if err != nil {
 		return err
@@ -70,10 +66,7 @@ func (s *server) oneStep(x *request) error {
 		return err
 	}
 	found, err := s.db.Step(x.ctx, task, step)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromStep(found))
+	return respondWith(x, http.StatusOK, found, err, apiv1.FromStep)
 }
 
 // stepItems lists the items of a map step.
@@ -95,14 +88,8 @@ func (s *server) stepItems(x *request) error {
 
 // itemResults answers with results of the items of a map step.
 func (s *server) itemResults(x *request) error {
-	task, err := x.id("uuid")
-	if err != nil {
-		return err
-	}
-	name, err := x.word("step")
-	if err != nil {
-		return err
-	}
+	task := x.id("uuid")
+	name := x.word("step")
 	var step *tasker.ID
 	if id, err := parseID(name); err == nil {
 		step = &id
@@ -133,14 +120,8 @@ func (s *server) stepTransitions(x *request) error {
 // stepResult answers with the bare result of a step, which is named by its id or by
 // its name.
 func (s *server) stepResult(x *request) error {
-	task, err := x.id("uuid")
-	if err != nil {
-		return err
-	}
-	name, err := x.word("step")
-	if err != nil {
-		return err
-	}
+	task := x.id("uuid")
+	name := x.word("step")
 	var step *tasker.ID
 	if id, err := parseID(name); err == nil {
 		step = &id
@@ -154,10 +135,7 @@ func (s *server) stepResult(x *request) error {
 
 // taskContext answers with the context of a task.
 func (s *server) taskContext(x *request) error {
-	task, err := x.id("uuid")
-	if err != nil {
-		return err
-	}
+	task := x.id("uuid")
 	doc, err := s.db.TaskContext(x.ctx, task)
 	if err != nil {
 		return err
@@ -249,19 +227,7 @@ func (s *server) operateStep(x *request) error {
 	}
 	op.RequestKey = x.requestKey()
 	after, err := s.engine.OperateStep(x.ctx, task, step, op)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromStep(after))
-}
-
-// stepOf returns the step that a path names by its UUID or its name.
-func (s *server) stepOf(x *request, task tasker.ID) (tasker.ID, error) {
-	name, err := x.word("step")
-	if err != nil {
-		return tasker.ID{}, err
-	}
-	return s.stepNamed(x, task, name)
+	return respondWith(x, http.StatusOK, after, err, apiv1.FromStep)
 }
 
 // stepNamed returns the step of a task that is named by its UUID or its name.
@@ -291,8 +257,5 @@ func (s *server) completeStep(x *request) error {
 		outcome.Failure = failureOf(*req.Error)
 	}
 	after, err := s.engine.CompleteExternal(x.ctx, task, step, outcome, x.actor(req.Source))
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromStep(after))
+	return respondWith(x, http.StatusOK, after, err, apiv1.FromStep)
 }

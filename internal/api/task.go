@@ -248,10 +248,7 @@ func nonEmpty(texts []string) []string {
 }
 
 func (s *server) oneTask(x *request) error {
-	id, err := x.id("uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("uuid")
 	return s.answerTask(x, http.StatusOK, id)
 }
 
@@ -259,10 +256,7 @@ func (s *server) oneTask(x *request) error {
 const unknownActor = "unknown"
 
 func (s *server) cancelTask(x *request) error {
-	id, err := x.id("uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("uuid")
 	cancel := s.engine.CancelTask
 	if compensate := x.bool("compensate"); compensate != nil && *compensate {
 		cancel = s.engine.CompensateTask
@@ -292,10 +286,7 @@ func (s *server) cancelTasks(x *request) error {
 }
 
 func (s *server) changeDue(x *request) error {
-	id, err := x.id("uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("uuid")
 	var req apiv1.ChangeDue
 	if err := x.read(&req); err != nil {
 		return err
@@ -305,6 +296,7 @@ func (s *server) changeDue(x *request) error {
 	}
 	c := tasker.DueChange{DueAt: req.DueAt, Actor: cmp.Or(x.actor(req.By), unknownActor), Reason: req.Reason}
 	if req.Step != "" {
+		var err error
 		if c.StepUUID, err = s.stepNamed(x, id, req.Step); err != nil {
 			return err
 		}
@@ -316,22 +308,13 @@ func (s *server) changeDue(x *request) error {
 }
 
 func (s *server) taskTree(x *request) error {
-	id, err := x.id("uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("uuid")
 	tree, err := s.db.TaskTree(x.ctx, id)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromTaskTree(tree))
+	return respondWith(x, http.StatusOK, tree, err, apiv1.FromTaskTree)
 }
 
 func (s *server) taskTransitions(x *request) error {
-	id, err := x.id("uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("uuid")
 	list, _, err := s.db.TaskTransitions(x.ctx, id, x.int("limit"), x.int("offset"))
 	if err != nil {
 		return err

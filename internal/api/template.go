@@ -105,39 +105,22 @@ func (s *server) listTemplates(x *request) error {
 }
 
 // templateVersion returns the version that the path names.
-func (x *request) templateVersion() (v tasker.TemplateVersion, err error) {
-	for _, part := range []struct {
-		name string
-		word *string
-	}{{"namespace", &v.Namespace}, {"name", &v.Name}, {"version", &v.Version}} {
-		if *part.word, err = x.word(part.name); err != nil {
-			return v, err
-		}
-	}
-	return v, nil
+func (x *request) templateVersion() tasker.TemplateVersion {
+	return tasker.TemplateVersion{Namespace: x.word("namespace"), Name: x.word("name"), Version: x.word("version")}
 }
 
 func (s *server) retireTemplate(x *request, retired bool) error {
-	v, err := x.templateVersion()
-	if err != nil {
-		return err
-	}
+	v := x.templateVersion()
 	var req apiv1.RetireTemplate
 	if err := x.read(&req); err != nil {
 		return err
 	}
 	t, err := s.db.RetireTemplate(x.ctx, v, retired, postgres.Operator{Actor: x.actor(req.By), Reason: req.Reason})
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromTemplate(t))
+	return respondWith(x, http.StatusOK, t, err, apiv1.FromTemplate)
 }
 
 func (s *server) oneTemplate(x *request) error {
-	v, err := x.templateVersion()
-	if err != nil {
-		return err
-	}
+	v := x.templateVersion()
 	t, err := s.db.Template(x.ctx, v.Namespace, v.Name, v.Version)
 	if err != nil {
 		return err

@@ -36,10 +36,7 @@ func (s *server) versionRoutes() []*route {
 }
 
 func (s *server) changeVersion(x *request) error {
-	id, err := x.id("uuid")
-	if err != nil {
-		return err
-	}
+	id := x.id("uuid")
 	var req apiv1.ChangeVersion
 	if err := x.read(&req); err != nil {
 		return err
@@ -57,23 +54,18 @@ func (s *server) changeVersion(x *request) error {
 }
 
 func (s *server) changeTasks(x *request) error {
-	v, err := x.templateVersion()
-	if err != nil {
-		return err
-	}
+	v := x.templateVersion()
 	var req apiv1.ChangeTasks
 	if err := x.read(&req); err != nil {
 		return err
 	}
 	r := tasker.VersionBatchRequest{Template: v, To: req.ToVersion, Limit: req.Limit, DryRun: req.DryRun, Actor: cmp.Or(x.actor(req.By), unknownActor), Reason: req.Reason}
 	if req.Before != "" {
+		var err error
 		if r.Before, err = parseID(req.Before); err != nil {
 			return tasker.Errorf(tasker.Invalid, "before %w", err)
 		}
 	}
 	batch, err := s.engine.ChangeVersions(x.ctx, r)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromVersionBatch(batch))
+	return respondWith(x, http.StatusOK, batch, err, apiv1.FromVersionBatch)
 }

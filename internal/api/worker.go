@@ -47,10 +47,7 @@ func (s *server) registerWorker(x *request) error {
 }
 
 func (s *server) claimSteps(x *request) error {
-	worker, err := x.id("worker_uuid")
-	if err != nil {
-		return err
-	}
+	worker := x.id("worker_uuid")
 	var req apiv1.ClaimSteps
 	if err := x.read(&req); err != nil {
 		return err
@@ -86,16 +83,14 @@ func (s *server) answerSteps(x *request, key leaseKey, worker tasker.ID, steps [
 }
 
 func (s *server) takeSteps(x *request) error {
-	worker, err := x.id("worker_uuid")
-	if err != nil {
-		return err
-	}
+	worker := x.id("worker_uuid")
 	var req apiv1.TakeSteps
 	if err := x.read(&req); err != nil {
 		return err
 	}
 	refs := make([]tasker.StepRef, len(req.Steps))
 	for i, r := range req.Steps {
+		var err error
 		if refs[i].TaskUUID, err = parseID(r.TaskUUID); err != nil {
 			return err
 		}
@@ -156,18 +151,12 @@ func (s *server) heartbeat(x *request) error {
 }
 
 func (s *server) drainWorker(x *request) error {
-	worker, err := x.id("worker_uuid")
-	if err != nil {
-		return err
-	}
+	worker := x.id("worker_uuid")
 	if err := s.engine.DrainWorker(x.ctx, worker); err != nil {
 		return err
 	}
 	w, err := s.db.WorkerWithHealth(x.ctx, worker)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromWorker(w))
+	return respondWith(x, http.StatusOK, w, err, apiv1.FromWorker)
 }
 
 func (s *server) releaseSteps(x *request) error {
@@ -183,10 +172,7 @@ func (s *server) releaseSteps(x *request) error {
 }
 
 func (s *server) saveCheckpoint(x *request) error {
-	worker, err := x.id("worker_uuid")
-	if err != nil {
-		return err
-	}
+	worker := x.id("worker_uuid")
 	var req apiv1.SaveCheckpoint
 	if err := x.read(&req); err != nil {
 		return err
@@ -212,10 +198,7 @@ func (s *server) saveCheckpoint(x *request) error {
 
 // readLeases returns the worker of the path and the leases of the body.
 func (s *server) readLeases(x *request) (tasker.ID, []tasker.Lease, error) {
-	worker, err := x.id("worker_uuid")
-	if err != nil {
-		return worker, nil, err
-	}
+	worker := x.id("worker_uuid")
 	var req apiv1.Leases
 	if err := x.read(&req); err != nil {
 		return worker, nil, err
@@ -242,10 +225,7 @@ func (s *server) readLeases(x *request) (tasker.ID, []tasker.Lease, error) {
 }
 
 func (s *server) leave(x *request) error {
-	worker, err := x.id("worker_uuid")
-	if err != nil {
-		return err
-	}
+	worker := x.id("worker_uuid")
 	if err := s.engine.LeaveWorker(x.ctx, worker); err != nil {
 		return err
 	}
