@@ -245,7 +245,7 @@ func (s *server) accessRoutes() []*route {
 			about:   "The answer has its secret, which cannot be had again. It is recorded in the audit log.",
 			body:    apiv1.CreateKey{},
 			answers: map[int]any{http.StatusCreated: apiv1.CreatedKey{}},
-			serve:   s.createKey,
+			serve:   withBody(s.createKey),
 		},
 		{
 			method: "POST", path: "/v1/keys/{key_uuid}/rotate", id: "rotateKey", class: overload.Operations, needs: access.Administer, tag: tag,
@@ -253,7 +253,7 @@ func (s *server) accessRoutes() []*route {
 			about:   "The one before is valid for grace_seconds more, so that programs can be given the new one.",
 			body:    apiv1.RotateKey{},
 			answers: map[int]any{http.StatusOK: apiv1.CreatedKey{}},
-			serve:   s.rotateKey,
+			serve:   withBody(s.rotateKey),
 		},
 		{
 			method: "DELETE", path: "/v1/keys/{key_uuid}", id: "revokeKey", class: overload.Operations, needs: access.Administer, tag: tag,
@@ -276,7 +276,7 @@ func (s *server) accessRoutes() []*route {
 				"that is for the identity provider, or for revoking the key. Safe to repeat.",
 			body:    apiv1.EndSessions{},
 			answers: map[int]any{http.StatusOK: apiv1.EndedSessions{}},
-			serve:   s.endSessions,
+			serve:   withBody(s.endSessions),
 		},
 	}
 }
@@ -304,11 +304,7 @@ func keyOf(k access.Key) apiv1.Key {
 	}
 }
 
-func (s *server) createKey(x *request) error {
-	var req apiv1.CreateKey
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) createKey(x *request, req apiv1.CreateKey) error {
 	var validFor *time.Duration
 	if req.ExpiresInSeconds != nil {
 		d := time.Duration(*req.ExpiresInSeconds) * time.Second
@@ -321,12 +317,8 @@ func (s *server) createKey(x *request) error {
 	return x.answer(http.StatusCreated, apiv1.CreatedKey{Key: keyOf(k), Token: token})
 }
 
-func (s *server) rotateKey(x *request) error {
+func (s *server) rotateKey(x *request, req apiv1.RotateKey) error {
 	id := x.id("key_uuid")
-	var req apiv1.RotateKey
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	token := access.NewToken()
 	if err := s.db.RotateKey(x.ctx, id, token, time.Duration(req.GraceSeconds)*time.Second, x.actorOrUnknown()); err != nil {
 		return err
@@ -371,11 +363,7 @@ func sessionOf(s access.Session) apiv1.Session {
 	}
 }
 
-func (s *server) endSessions(x *request) error {
-	var req apiv1.EndSessions
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) endSessions(x *request, req apiv1.EndSessions) error {
 	if (req.SessionUUID == "") == (req.Subject == "") {
 		return tasker.Errorf(tasker.Invalid, "give session_uuid, or subject to end all sessions of a subject, and not both")
 	}

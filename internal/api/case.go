@@ -59,7 +59,7 @@ func (s *server) caseActionRoutes() []*route {
 			about:   "Absent fields stay as they are. No investigation and no task changes.",
 			body:    apiv1.UpdateCase{},
 			answers: map[int]any{http.StatusOK: apiv1.Case{}},
-			serve:   s.updateCase,
+			serve:   withBody(s.updateCase),
 		},
 		{
 			method: "POST", path: casePath + "/merge", id: "mergeCase", class: overload.Operations, needs: access.UpdateInvestigations, tag: tag,
@@ -67,14 +67,14 @@ func (s *server) caseActionRoutes() []*route {
 			about:   "Both must be of one namespace. No investigation changes, and unmerge takes it back exactly.",
 			body:    apiv1.MergeCase{},
 			answers: map[int]any{http.StatusOK: apiv1.Case{}},
-			serve:   s.mergeCase,
+			serve:   withBody(s.mergeCase),
 		},
 		{
 			method: "POST", path: casePath + "/unmerge", id: "unmergeCase", class: overload.Operations, needs: access.UpdateInvestigations, tag: tag,
 			summary: "Take back that a case was merged into another one",
 			body:    apiv1.UnmergeCase{},
 			answers: map[int]any{http.StatusOK: apiv1.Case{}},
-			serve:   s.unmergeCase,
+			serve:   withBody(s.unmergeCase),
 		},
 		{
 			method: "POST", path: casePath + "/split", id: "splitCase", class: overload.Operations, needs: access.UpdateInvestigations, tag: tag,
@@ -82,7 +82,7 @@ func (s *server) caseActionRoutes() []*route {
 			about:   "They are a case of their own within seconds. Merging that case into this one takes it back.",
 			body:    apiv1.SplitCase{},
 			answers: map[int]any{http.StatusAccepted: apiv1.CaseSplit{}},
-			serve:   s.splitCase,
+			serve:   withBody(s.splitCase),
 		},
 	}
 }
@@ -119,12 +119,8 @@ func (s *server) changesOfCase(x *request) error {
 	return respondWith(x, http.StatusOK, changes, err, apiv1.FromCaseChanges)
 }
 
-func (s *server) updateCase(x *request) error {
+func (s *server) updateCase(x *request, req apiv1.UpdateCase) error {
 	id := x.id("case_id")
-	var req apiv1.UpdateCase
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	u := tasker.CaseUpdate{
 		Owner: req.Owner, OwnedFor: time.Duration(req.OwnedForMinutes) * time.Minute, Snooze: req.SnoozeUntil, Above: req.SnoozeAbove,
 		FixedIn: req.FixedIn, Notes: req.Notes, Actor: x.actor(req.Actor), Unchanged: req.ExpectedUpdatedAt,
@@ -139,12 +135,8 @@ func (s *server) updateCase(x *request) error {
 	return respondWith(x, http.StatusOK, c, err, apiv1.FromCase)
 }
 
-func (s *server) mergeCase(x *request) error {
+func (s *server) mergeCase(x *request, req apiv1.MergeCase) error {
 	id := x.id("case_id")
-	var req apiv1.MergeCase
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	into, err := parseID(req.Into)
 	if err != nil {
 		return tasker.Errorf(tasker.Invalid, "invalid into %q: must be a UUID", req.Into)
@@ -155,12 +147,8 @@ func (s *server) mergeCase(x *request) error {
 	return s.answerCase(x, into)
 }
 
-func (s *server) unmergeCase(x *request) error {
+func (s *server) unmergeCase(x *request, req apiv1.UnmergeCase) error {
 	id := x.id("case_id")
-	var req apiv1.UnmergeCase
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	if err := s.caseService.Unmerge(x.ctx, id, x.actor(req.Actor), req.Reason); err != nil {
 		return err
 	}
@@ -172,12 +160,8 @@ func (s *server) answerCase(x *request, id tasker.ID) error {
 	return respondWith(x, http.StatusOK, c, err, apiv1.FromCase)
 }
 
-func (s *server) splitCase(x *request) error {
+func (s *server) splitCase(x *request, req apiv1.SplitCase) error {
 	id := x.id("case_id")
-	var req apiv1.SplitCase
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	n, err := s.caseService.Split(x.ctx, id, tasker.CaseSplit{Field: req.Field, Literal: req.Literal, Actor: x.actor(req.Actor), Reason: req.Reason})
 	if err != nil {
 		return err

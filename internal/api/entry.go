@@ -29,12 +29,8 @@ func (s *server) entryOfTask(x *request) error {
 	return respondWith(x, http.StatusOK, e, err, apiv1.FromEntry)
 }
 
-func (s *server) openEntry(x *request) error {
+func (s *server) openEntry(x *request, req apiv1.OpenEntry) error {
 	task := x.id("task_uuid")
-	var req apiv1.OpenEntry
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	e, err := s.dlq.Open(x.ctx, task, tasker.EntryOpening{Actor: x.actor(req.CreatedBy), Reason: req.Reason, Metadata: given(req.Metadata), RequestKey: x.requestKey()})
 	return respondWith(x, http.StatusCreated, e, err, apiv1.FromEntry)
 }
@@ -54,12 +50,8 @@ func (s *server) evidenceFile(x *request) error {
 	return x.answer(http.StatusOK, f)
 }
 
-func (s *server) updateEntry(x *request) error {
+func (s *server) updateEntry(x *request, req apiv1.UpdateEntry) error {
 	id := x.id("dlq_entry_uuid")
-	var req apiv1.UpdateEntry
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	u := tasker.EntryUpdate{Notes: req.ResolutionNotes, ResolvedBy: x.actorOf(req.ResolvedBy), Metadata: given(req.Metadata), Actor: x.actor(req.UpdatedBy), Unchanged: req.ExpectedUpdatedAt}
 	if req.ResolutionStatus != nil {
 		status := tasker.ResolutionStatus(*req.ResolutionStatus)

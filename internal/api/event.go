@@ -59,7 +59,7 @@ func (s *server) emissionRoutes() []*route {
 			keyed:   true,
 			body:    apiv1.ReEmit{},
 			answers: map[int]any{http.StatusOK: apiv1.ReEmitted{}},
-			serve:   s.reEmit,
+			serve:   withBody(s.reEmit),
 		},
 		{
 			method: "GET", path: "/v1/dlq/sinks", id: "listSinks", class: overload.Reads, needs: access.ReadSystem, tag: tag,
@@ -132,11 +132,7 @@ func (s *server) oneEmission(x *request) error {
 	return x.answer(http.StatusOK, apiv1.FromEvent(e, list))
 }
 
-func (s *server) reEmit(x *request) error {
-	var req apiv1.ReEmit
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) reEmit(x *request, req apiv1.ReEmit) error {
 	r, err := reEmission(req)
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ func (s *server) holdRoutes() []*route {
 				"nor staleness runs. When the same scope is held already, the CONFLICT has the id of that hold in its details.",
 			body:    apiv1.BeginHold{},
 			answers: map[int]any{http.StatusCreated: apiv1.Hold{}},
-			serve:   s.beginHold,
+			serve:   withBody(s.beginHold),
 		},
 		{
 			method: "GET", path: "/v1/holds", id: "listHolds", class: overload.Reads, needs: access.ReadTasks, tag: tag,
@@ -48,7 +48,7 @@ func (s *server) holdRoutes() []*route {
 			about:   "For operators. A server lets it go within a second. A probe that is on its way, or a hold without steps, is a CONFLICT.",
 			body:    apiv1.ProbeHold{},
 			answers: map[int]any{http.StatusOK: apiv1.Hold{}},
-			serve:   s.probeHold,
+			serve:   withBody(s.probeHold),
 		},
 		{
 			method: "POST", path: holdPath + "/extend", id: "extendHold", class: overload.Operations, needs: access.OperateSteps, tag: tag,
@@ -56,7 +56,7 @@ func (s *server) holdRoutes() []*route {
 			about:   "For operators. A hold that is being released, or has ended, is a CONFLICT.",
 			body:    apiv1.ExtendHold{},
 			answers: map[int]any{http.StatusOK: apiv1.Hold{}},
-			serve:   s.extendHold,
+			serve:   withBody(s.extendHold),
 		},
 		{
 			method: "POST", path: holdPath + "/release", id: "releaseHold", class: overload.Operations, needs: access.OperateSteps, tag: tag,
@@ -65,16 +65,12 @@ func (s *server) holdRoutes() []*route {
 				"also when a release is under way. Otherwise a hold that is being released, or has ended, is a CONFLICT.",
 			body:    apiv1.ReleaseHold{},
 			answers: map[int]any{http.StatusOK: apiv1.Hold{}},
-			serve:   s.releaseHold,
+			serve:   withBody(s.releaseHold),
 		},
 	}
 }
 
-func (s *server) beginHold(x *request) error {
-	var req apiv1.BeginHold
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) beginHold(x *request, req apiv1.BeginHold) error {
 	n := tasker.NewHold{
 		HoldScope: tasker.HoldScope{Namespace: req.Namespace, Handler: req.Handler, TaskName: req.TaskName, StepName: req.StepName},
 		Until:     req.Until, For: time.Duration(req.ForSeconds) * time.Second, Reason: req.Reason, Actor: x.actor(req.By),
@@ -126,32 +122,20 @@ func (s *server) oneHold(x *request) error {
 	return respondWith(x, http.StatusOK, d, err, apiv1.FromHoldDetail)
 }
 
-func (s *server) probeHold(x *request) error {
-	var req apiv1.ProbeHold
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) probeHold(x *request, req apiv1.ProbeHold) error {
 	return x.changeHold(func(id tasker.ID) (tasker.Hold, error) {
 		return s.holds.Probe(x.ctx, id, hold.Change{Actor: x.actor(req.By), Reason: req.Reason})
 	})
 }
 
-func (s *server) extendHold(x *request) error {
-	var req apiv1.ExtendHold
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) extendHold(x *request, req apiv1.ExtendHold) error {
 	return x.changeHold(func(id tasker.ID) (tasker.Hold, error) {
 		e := tasker.HoldExtension{Until: req.Until, For: time.Duration(req.ForSeconds) * time.Second, Owner: req.Owner}
 		return s.holds.Extend(x.ctx, id, e, hold.Change{Actor: x.actor(req.By), Reason: req.Reason})
 	})
 }
 
-func (s *server) releaseHold(x *request) error {
-	var req apiv1.ReleaseHold
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) releaseHold(x *request, req apiv1.ReleaseHold) error {
 	var waves []int
 	if req.Waves != nil {
 		waves = append([]int{}, *req.Waves...)

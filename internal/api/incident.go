@@ -37,7 +37,7 @@ func (s *server) incidentRoutes() []*route {
 			about:   "For operators; it is recorded in the audit log. It goes to the sinks of the first route that is for such a message, as message.test.",
 			body:    apiv1.TryMessage{},
 			answers: map[int]any{http.StatusOK: apiv1.TriedMessage{}},
-			serve:   s.tryMessage,
+			serve:   withBody(s.tryMessage),
 		},
 	}
 }
@@ -58,11 +58,7 @@ func (s *server) oneIncident(x *request) error {
 	return respondWith(x, http.StatusOK, d, err, apiv1.FromIncidentDetail)
 }
 
-func (s *server) tryMessage(x *request) error {
-	var req apiv1.TryMessage
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) tryMessage(x *request, req apiv1.TryMessage) error {
 	if err := x.mayUse(req.Namespace); err != nil {
 		return err
 	}

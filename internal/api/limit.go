@@ -39,7 +39,7 @@ func (s *server) limitRoutes() []*route {
 				"It holds for what is handed out from the answer on, in every server; steps in progress go on. It is recorded in the audit log.",
 			body:    apiv1.SetLimit{},
 			answers: map[int]any{http.StatusOK: apiv1.Limit{}},
-			serve:   s.setLimit,
+			serve:   withBody(s.setLimit),
 		},
 		{
 			method: "DELETE", path: limitPath, id: "deleteLimit", class: overload.Operations, needs: access.OperateSteps, tag: tag,
@@ -80,11 +80,7 @@ func (s *server) listLimits(x *request) error {
 	return x.answer(http.StatusOK, answer)
 }
 
-func (s *server) setLimit(x *request) error {
-	var req apiv1.SetLimit
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) setLimit(x *request, req apiv1.SetLimit) error {
 	ref := tasker.LimitRef{Kind: tasker.LimitKind(req.Kind), Namespace: req.Namespace, Name: req.Name}
 	if err := ref.Check(); err != nil {
 		return err

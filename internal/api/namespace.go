@@ -27,7 +27,7 @@ func (s *server) namespaceRoutes() []*route {
 			about:   "For administrators of all namespaces: safe to repeat. All servers go by it within a second. It is recorded in the audit log.",
 			body:    apiv1.SetNamespace{},
 			answers: map[int]any{http.StatusOK: apiv1.Namespace{}},
-			serve:   s.setNamespace,
+			serve:   withBody(s.setNamespace),
 		},
 		{
 			method: "DELETE", path: namespacePath, id: "deleteNamespace", class: overload.Operations, needs: access.Administer, tag: tag,
@@ -47,12 +47,8 @@ func (s *server) listNamespaces(x *request) error {
 	return x.answer(http.StatusOK, apiv1.NamespaceList{Namespaces: convert(list, apiv1.FromNamespaceWeight)})
 }
 
-func (s *server) setNamespace(x *request) error {
+func (s *server) setNamespace(x *request, req apiv1.SetNamespace) error {
 	namespace := x.word("namespace")
-	var req apiv1.SetNamespace
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	w, err := s.engine.SetNamespaceWeight(x.ctx, namespace, req.Weight, x.actorOrUnknown())
 	return respondWith(x, http.StatusOK, w, err, apiv1.FromNamespaceWeight)
 }

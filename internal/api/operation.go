@@ -70,7 +70,7 @@ func (s *server) operationRoutes() []*route {
 				"A part ends after limit items or 20 seconds; next says where another one begins.",
 			body:    apiv1.DryRunOperation{},
 			answers: map[int]any{http.StatusOK: apiv1.OperationDryRun{}},
-			serve:   s.dryRunOperation,
+			serve:   withBody(s.dryRunOperation),
 		},
 	}
 }
@@ -85,7 +85,7 @@ func (s *server) operationChangeRoutes() []*route {
 			about:   "For operators. Safe to repeat. A plan that has expired or was aborted, or has another digest, is a CONFLICT.",
 			body:    apiv1.StartOperation{},
 			answers: map[int]any{http.StatusOK: apiv1.Operation{}},
-			serve:   s.startOperation,
+			serve:   withBody(s.startOperation),
 		},
 		s.verbRoute("pause", "Pause an operation: nothing more is released; what is released continues", s.operations.Pause),
 		s.verbRoute("abort", "Abort an operation: nothing more is released; what is released continues", s.operations.Abort),
@@ -96,7 +96,7 @@ func (s *server) operationChangeRoutes() []*route {
 				"failures of the causes for which the operation is paused from then on; it is a CONFLICT if the pause is not about failures.",
 			body:    apiv1.ResumeOperation{},
 			answers: map[int]any{http.StatusOK: apiv1.Operation{}},
-			serve:   s.resumeOperation,
+			serve:   withBody(s.resumeOperation),
 		},
 	}
 }
@@ -253,31 +253,19 @@ func (s *server) operationItems(x *request) error {
 	return x.answer(http.StatusOK, out)
 }
 
-func (s *server) dryRunOperation(x *request) error {
+func (s *server) dryRunOperation(x *request, req apiv1.DryRunOperation) error {
 	id := x.id("operation_uuid")
-	var req apiv1.DryRunOperation
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	r, err := s.operations.DryRun(x.ctx, id, req.After, cmp.Or(req.Limit, dryRunLimit))
 	return respondWith(x, http.StatusOK, r, err, apiv1.FromDryRun)
 }
 
-func (s *server) startOperation(x *request) error {
-	var req apiv1.StartOperation
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) startOperation(x *request, req apiv1.StartOperation) error {
 	return x.changeOperation(req.By, func(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
 		return s.operations.Start(ctx, id, req.PlanDigest, actor)
 	})
 }
 
-func (s *server) resumeOperation(x *request) error {
-	var req apiv1.ResumeOperation
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) resumeOperation(x *request, req apiv1.ResumeOperation) error {
 	tolerate, err := readTolerance("tolerate", req.Tolerate)
 	if err != nil {
 		return err

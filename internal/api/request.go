@@ -162,6 +162,17 @@ func (x *request) checkKey() error {
 	return nil
 }
 
+// withBody returns a handler that reads the body before it calls serve.
+func withBody[T any](serve func(*request, T) error) func(*request) error {
+	return func(x *request) error {
+		var body T
+		if err := x.read(&body); err != nil {
+			return err
+		}
+		return serve(x, body)
+	}
+}
+
 // checkPath returns an error if a UUID or a word of the path is none.
 func (x *request) checkPath() error {
 	for _, match := range pathParam.FindAllStringSubmatch(x.route.path, -1) {

@@ -42,7 +42,7 @@ func (s *server) taskRoutes() []*route {
 				"another one under the same key is a CONFLICT.",
 			body:    apiv1.CreateTask{},
 			answers: map[int]any{http.StatusCreated: apiv1.Task{}, http.StatusOK: apiv1.Task{}},
-			serve:   s.createTask,
+			serve:   withBody(s.createTask),
 		},
 		{
 			method: "POST", path: "/v1/tasks/bulk", id: "createTasks", class: overload.BulkCreates, needs: access.CreateTasks, tag: "tasks",
@@ -188,7 +188,7 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			keyed:   true,
 			body:    apiv1.OpenEntry{},
 			answers: map[int]any{http.StatusCreated: apiv1.Entry{}},
-			serve:   s.openEntry,
+			serve:   withBody(s.openEntry),
 		},
 		{
 			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "getEntry", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
@@ -205,7 +205,7 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			keyed:   true,
 			body:    apiv1.UpdateEntry{},
 			answers: map[int]any{http.StatusOK: apiv1.UpdatedEntry{}},
-			serve:   s.updateEntry,
+			serve:   withBody(s.updateEntry),
 		},
 		{
 			method: "GET", path: "/v1/dlq/stats", id: "getEntryStats", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
@@ -284,14 +284,14 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			summary: "Register a worker",
 			body:    apiv1.RegisterWorker{},
 			answers: map[int]any{http.StatusCreated: apiv1.RegisteredWorker{}},
-			serve:   s.registerWorker,
+			serve:   withBody(s.registerWorker),
 		},
 		{
 			method: "POST", path: workPath + "/claims", id: "claimSteps", class: overload.Claims, needs: access.ActAsWorker, tag: tag,
 			summary: "Take steps to execute, waiting up to wait_ms for some",
 			body:    apiv1.ClaimSteps{}, wait: maxWait, maxBody: freeBytes, repeatable: true,
 			answers: map[int]any{http.StatusOK: apiv1.ClaimedSteps{}},
-			serve:   s.claimSteps,
+			serve:   withBody(s.claimSteps),
 		},
 		{
 			method: "POST", path: workPath + "/take", id: "takeSteps", class: overload.Claims, needs: access.ActAsWorker, tag: tag,
@@ -300,7 +300,7 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 				"the others are elsewhere by now, or are announced again.",
 			body: apiv1.TakeSteps{}, repeatable: true,
 			answers: map[int]any{http.StatusOK: apiv1.ClaimedSteps{}},
-			serve:   s.takeSteps,
+			serve:   withBody(s.takeSteps),
 		},
 		{
 			method: "POST", path: workPath + "/heartbeat", id: "heartbeat", class: overload.Reports, needs: access.ActAsWorker, tag: tag,
@@ -326,7 +326,7 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 				"Under a lease that is lost nothing is saved: STALE_LEASE.",
 			body:    apiv1.SaveCheckpoint{},
 			answers: map[int]any{http.StatusNoContent: nil},
-			serve:   s.saveCheckpoint,
+			serve:   withBody(s.saveCheckpoint),
 		},
 		{
 			method: "POST", path: workPath + "/release", id: "releaseSteps", class: overload.Reports, needs: access.ActAsWorker, tag: tag,

@@ -57,7 +57,7 @@ func (s *server) scheduleActionRoutes(tag string) []*route {
 				"A name that the namespace has already is a CONFLICT, so repeating is safe.",
 			body:    apiv1.CreateSchedule{},
 			answers: map[int]any{http.StatusCreated: apiv1.Schedule{}},
-			serve:   s.createSchedule,
+			serve:   withBody(s.createSchedule),
 		},
 		{
 			method: "PUT", path: schedulePath, id: "updateSchedule", class: overload.Operations, needs: access.WriteSchedules, tag: tag,
@@ -65,7 +65,7 @@ func (s *server) scheduleActionRoutes(tag string) []*route {
 			about:   "For developers: safe to repeat without a revision. The body is the whole of what people say of the schedule. Instants until now are those of the rule before; the next is the next one by the new rule.",
 			body:    apiv1.UpdateSchedule{},
 			answers: map[int]any{http.StatusOK: apiv1.Schedule{}},
-			serve:   s.updateSchedule,
+			serve:   withBody(s.updateSchedule),
 		},
 		{
 			method: "DELETE", path: schedulePath, id: "deleteSchedule", class: overload.Operations, needs: access.WriteSchedules, tag: tag,
@@ -81,7 +81,7 @@ func (s *server) scheduleActionRoutes(tag string) []*route {
 			about:   "For operators: safe to repeat. The instants within the pause make no tasks; one firing says so.",
 			body:    apiv1.PauseSchedule{},
 			answers: map[int]any{http.StatusOK: apiv1.Schedule{}},
-			serve:   s.pauseSchedule,
+			serve:   withBody(s.pauseSchedule),
 		},
 		{
 			method: "POST", path: schedulePath + "/resume", id: "resumeSchedule", class: overload.Operations, needs: access.OperateSchedules, tag: tag,
@@ -89,7 +89,7 @@ func (s *server) scheduleActionRoutes(tag string) []*route {
 			about:   "For operators. A schedule that is not paused is a CONFLICT.",
 			body:    apiv1.ChangeSchedule{},
 			answers: map[int]any{http.StatusOK: apiv1.Schedule{}},
-			serve:   s.resumeSchedule,
+			serve:   withBody(s.resumeSchedule),
 		},
 		{
 			method: "POST", path: schedulePath + "/trigger", id: "triggerSchedule", class: overload.Operations, needs: access.OperateSchedules, tag: tag,
@@ -98,7 +98,7 @@ func (s *server) scheduleActionRoutes(tag string) []*route {
 			keyed:   true,
 			body:    apiv1.ChangeSchedule{},
 			answers: map[int]any{http.StatusCreated: apiv1.Firing{}},
-			serve:   s.triggerSchedule,
+			serve:   withBody(s.triggerSchedule),
 		},
 		{
 			method: "POST", path: schedulePath + "/backfill", id: "backfillSchedule", class: overload.Operations, needs: access.OperateSchedules, tag: tag,
@@ -106,16 +106,12 @@ func (s *server) scheduleActionRoutes(tag string) []*route {
 			about:   "For operators: safe to repeat. At most 500 instants, from from to to; all of the tasks are made, or none. An instant that has its task gets no other. Overlap does not matter: the tasks start at once.",
 			body:    apiv1.BackfillSchedule{},
 			answers: map[int]any{http.StatusOK: apiv1.Backfill{}},
-			serve:   s.backfillSchedule,
+			serve:   withBody(s.backfillSchedule),
 		},
 	}
 }
 
-func (s *server) createSchedule(x *request) error {
-	var req apiv1.CreateSchedule
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) createSchedule(x *request, req apiv1.CreateSchedule) error {
 	if req.Namespace != "" {
 		if err := x.mayUse(req.Namespace); err != nil {
 			return err
@@ -179,11 +175,7 @@ func (s *server) listFirings(x *request) error {
 	return x.answer(http.StatusOK, apiv1.FiringList{Firings: convert(list, apiv1.FromFiring), Pagination: page})
 }
 
-func (s *server) updateSchedule(x *request) error {
-	var req apiv1.UpdateSchedule
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) updateSchedule(x *request, req apiv1.UpdateSchedule) error {
 	return x.changeSchedule(http.StatusOK, func(id tasker.ID) (tasker.Schedule, error) {
 		return s.engine.UpdateSchedule(x.ctx, id, req.Spec(), req.Revision, engine.ScheduleChange{Actor: x.scheduler(req.By), Reason: req.Reason})
 	})
@@ -199,21 +191,13 @@ func (s *server) deleteSchedule(x *request) error {
 	})
 }
 
-func (s *server) pauseSchedule(x *request) error {
-	var req apiv1.PauseSchedule
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) pauseSchedule(x *request, req apiv1.PauseSchedule) error {
 	return x.changeSchedule(http.StatusOK, func(id tasker.ID) (tasker.Schedule, error) {
 		return s.engine.PauseSchedule(x.ctx, id, req.Until, engine.ScheduleChange{Actor: x.scheduler(req.By), Reason: req.Reason})
 	})
 }
 
-func (s *server) resumeSchedule(x *request) error {
-	var req apiv1.ChangeSchedule
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) resumeSchedule(x *request, req apiv1.ChangeSchedule) error {
 	return x.changeSchedule(http.StatusOK, func(id tasker.ID) (tasker.Schedule, error) {
 		return s.engine.ResumeSchedule(x.ctx, id, engine.ScheduleChange{Actor: x.scheduler(req.By), Reason: req.Reason})
 	})
@@ -228,21 +212,13 @@ func (x *request) changeSchedule(status int, do func(tasker.ID) (tasker.Schedule
 	return x.answer(status, apiv1.FromSchedule(changed))
 }
 
-func (s *server) triggerSchedule(x *request) error {
-	var req apiv1.ChangeSchedule
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) triggerSchedule(x *request, req apiv1.ChangeSchedule) error {
 	id := x.id("schedule_uuid")
 	f, err := s.engine.TriggerSchedule(x.ctx, id, engine.ScheduleChange{Actor: x.scheduler(req.By), Reason: req.Reason, RequestKey: x.requestKey()})
 	return respondWith(x, http.StatusCreated, f, err, apiv1.FromFiring)
 }
 
-func (s *server) backfillSchedule(x *request) error {
-	var req apiv1.BackfillSchedule
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) backfillSchedule(x *request, req apiv1.BackfillSchedule) error {
 	id := x.id("schedule_uuid")
 	for path, at := range map[string]time.Time{"from": req.From, "to": req.To} {
 		if at.Year() < 2000 || at.Year() > 2200 {

@@ -14,11 +14,7 @@ import (
 	"tasker.example/tasker/internal/overload"
 )
 
-func (s *server) createTask(x *request) error {
-	var req apiv1.CreateTask
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) createTask(x *request, req apiv1.CreateTask) error {
 	t, err := newTask(req)
 	if err != nil {
 		return err
@@ -230,7 +226,7 @@ func (s *server) taskListRoutes() []*route {
 				"A task or a step that has ended is a CONFLICT.",
 			body:    apiv1.ChangeDue{},
 			answers: map[int]any{http.StatusOK: apiv1.Task{}},
-			serve:   s.changeDue,
+			serve:   withBody(s.changeDue),
 		},
 	}
 }
@@ -285,12 +281,8 @@ func (s *server) cancelTasks(x *request) error {
 	return x.answer(http.StatusOK, apiv1.FromCancelBatch(batch))
 }
 
-func (s *server) changeDue(x *request) error {
+func (s *server) changeDue(x *request, req apiv1.ChangeDue) error {
 	id := x.id("uuid")
-	var req apiv1.ChangeDue
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	if _, err := s.db.Task(x.ctx, id); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (s *server) versionRoutes() []*route {
 				"and stays as it is; dry_run answers 200 with them. Safe to repeat: a task that is of the version stays so.",
 			body:    apiv1.ChangeVersion{},
 			answers: map[int]any{http.StatusOK: apiv1.VersionChange{}},
-			serve:   s.changeVersion,
+			serve:   withBody(s.changeVersion),
 		},
 		{
 			method: "POST", path: "/v1/templates/{namespace}/{name}/{version}/change_tasks", id: "changeTasks", class: overload.Operations, needs: access.OperateSteps, tag: "templates",
@@ -30,17 +30,13 @@ func (s *server) versionRoutes() []*route {
 				"Safe to repeat. Tasks that are created of the version meanwhile are not among them: retire it first.",
 			body:    apiv1.ChangeTasks{},
 			answers: map[int]any{http.StatusOK: apiv1.ChangedTasks{}},
-			serve:   s.changeTasks,
+			serve:   withBody(s.changeTasks),
 		},
 	}
 }
 
-func (s *server) changeVersion(x *request) error {
+func (s *server) changeVersion(x *request, req apiv1.ChangeVersion) error {
 	id := x.id("uuid")
-	var req apiv1.ChangeVersion
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	change, err := s.engine.ChangeVersion(x.ctx, id, tasker.VersionRequest{
 		From: req.FromVersion, To: req.ToVersion, DryRun: req.DryRun, Actor: cmp.Or(x.actor(req.By), unknownActor), Reason: req.Reason,
 	})
@@ -53,12 +49,8 @@ func (s *server) changeVersion(x *request) error {
 	return x.answer(http.StatusOK, apiv1.FromVersionChange(change))
 }
 
-func (s *server) changeTasks(x *request) error {
+func (s *server) changeTasks(x *request, req apiv1.ChangeTasks) error {
 	v := x.templateVersion()
-	var req apiv1.ChangeTasks
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	r := tasker.VersionBatchRequest{Template: v, To: req.ToVersion, Limit: req.Limit, DryRun: req.DryRun, Actor: cmp.Or(x.actor(req.By), unknownActor), Reason: req.Reason}
 	if req.Before != "" {
 		var err error

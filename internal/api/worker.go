@@ -23,11 +23,7 @@ func (s *server) listWorkers(x *request) error {
 	return x.answer(http.StatusOK, apiv1.WorkerList{Workers: convert(list, apiv1.FromWorker), Pagination: x.pageOf(len(list), more)})
 }
 
-func (s *server) registerWorker(x *request) error {
-	var req apiv1.RegisterWorker
-	if err := x.read(&req); err != nil {
-		return err
-	}
+func (s *server) registerWorker(x *request, req apiv1.RegisterWorker) error {
 	for _, namespace := range req.Namespaces {
 		if !x.caller.May(x.route.needs, namespace) { // the same answer for one that does not exist
 			return x.caller.Refusal(x.route.needs, namespace)
@@ -46,12 +42,8 @@ func (s *server) registerWorker(x *request) error {
 	})
 }
 
-func (s *server) claimSteps(x *request) error {
+func (s *server) claimSteps(x *request, req apiv1.ClaimSteps) error {
 	worker := x.id("worker_uuid")
-	var req apiv1.ClaimSteps
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	key, err := s.leaseKey(x.ctx) // without it nothing can be handed out
 	if err != nil {
 		return err
@@ -82,12 +74,8 @@ func (s *server) answerSteps(x *request, key leaseKey, worker tasker.ID, steps [
 	return err
 }
 
-func (s *server) takeSteps(x *request) error {
+func (s *server) takeSteps(x *request, req apiv1.TakeSteps) error {
 	worker := x.id("worker_uuid")
-	var req apiv1.TakeSteps
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	refs := make([]tasker.StepRef, len(req.Steps))
 	for i, r := range req.Steps {
 		var err error
@@ -171,12 +159,8 @@ func (s *server) releaseSteps(x *request) error {
 	return x.answer(http.StatusOK, apiv1.Released{Released: convert(released, tasker.ID.String), Lost: convert(lost, tasker.ID.String)})
 }
 
-func (s *server) saveCheckpoint(x *request) error {
+func (s *server) saveCheckpoint(x *request, req apiv1.SaveCheckpoint) error {
 	worker := x.id("worker_uuid")
-	var req apiv1.SaveCheckpoint
-	if err := x.read(&req); err != nil {
-		return err
-	}
 	key, err := s.leaseKey(x.ctx)
 	if err != nil {
 		return err
