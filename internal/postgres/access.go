@@ -287,10 +287,8 @@ VALUES ($3, 'session.created', $1::uuid::text, jsonb_build_object('from', $7::te
 // AddSession stores a session.
 func (db *DB) AddSession(ctx context.Context, s NewSession) error {
 	groups := append([]string{}, s.Groups...)
-	if _, err := db.pool.Exec(ctx, insertSession, s.UUID, s.Digest[:], s.Subject, s.KeyUUID, groups, s.Life, s.From, tasker.MaxSessions); err != nil {
-		return fmt.Errorf("store session: %w", err)
-	}
-	return nil
+	_, err := db.pool.Exec(ctx, insertSession, s.UUID, s.Digest[:], s.Subject, s.KeyUUID, groups, s.Life, s.From, tasker.MaxSessions)
+	return wrap(err, "store session")
 }
 
 const endSession = `
@@ -303,10 +301,8 @@ SELECT subject, 'session.ended', session_uuid::text FROM ended`
 
 // EndSession ends a session; one that has ended stays so.
 func (db *DB) EndSession(ctx context.Context, digest [32]byte) error {
-	if _, err := db.pool.Exec(ctx, endSession, digest[:]); err != nil {
-		return fmt.Errorf("end session: %w", err)
-	}
-	return nil
+	_, err := db.pool.Exec(ctx, endSession, digest[:])
+	return wrap(err, "end session")
 }
 
 // A SignIn is a browser that is at the identity provider.
@@ -333,10 +329,8 @@ INSERT INTO tasker.sign_ins (digest, state, nonce, verifier, back) VALUES ($1, $
 
 // AddSignIn stores a sign-in that has begun.
 func (db *DB) AddSignIn(ctx context.Context, s SignIn) error {
-	if _, err := db.pool.Exec(ctx, insertSignIn, s.Digest[:], s.State, s.Nonce, s.Verifier, s.Back, tasker.MaxSignIns); err != nil {
-		return fmt.Errorf("store sign-in: %w", err)
-	}
-	return nil
+	_, err := db.pool.Exec(ctx, insertSignIn, s.Digest[:], s.State, s.Nonce, s.Verifier, s.Back, tasker.MaxSignIns)
+	return wrap(err, "store sign-in")
 }
 
 // TakeSignIn removes a sign-in and returns it; nil when there is none that began in the

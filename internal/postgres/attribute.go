@@ -182,8 +182,6 @@ func (tx *Tx) ReplaceAttributes(ctx context.Context, steps []tasker.StepRef, fou
 	for i, n := range found.Names {
 		templates[i], names[i] = n.TemplateUUID, n.Name
 	}
-	if _, err := tx.Exec(ctx, attributesAreFound, tasks, ids, templates, names); err != nil {
-		return fmt.Errorf("note that tasks are found: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, attributesAreFound, tasks, ids, templates, names)
+	return wrap(err, "note that tasks are found")
 }

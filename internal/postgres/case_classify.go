@@ -245,10 +245,8 @@ func (c *classification) reopen(ctx context.Context, known map[tasker.ID]knownPr
 	for i, id := range ids {
 		was[i], list[i], why[i] = string(moves[id].from), string(moves[id].to), moves[id].note
 	}
-	if _, err := c.tx.Exec(ctx, reopenCases, ids, was, list, why); err != nil {
-		return fmt.Errorf("open resolved cases again: %w", err)
-	}
-	return nil
+	_, err := c.tx.Exec(ctx, reopenCases, ids, was, list, why)
+	return wrap(err, "open resolved cases again")
 }
 
 func (c *classification) keys() []tasker.ID {
@@ -279,10 +277,8 @@ func (c *classification) assign(ctx context.Context) error {
 	for i, m := range c.list {
 		entries[i], revisions[i], names[i], versions[i] = m.EntryUUID, m.Revision, m.WorkerName, m.WorkerVersion
 	}
-	if _, err := c.tx.Exec(ctx, updateMembers, c.version, entries, revisions, c.keys(), names, versions); err != nil {
-		return fmt.Errorf("store the cases of investigations: %w", err)
-	}
-	return nil
+	_, err := c.tx.Exec(ctx, updateMembers, c.version, entries, revisions, c.keys(), names, versions)
+	return wrap(err, "store the cases of investigations")
 }
 
 // A refinement is a split of one fingerprint.

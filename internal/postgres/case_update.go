@@ -44,10 +44,8 @@ func waitForCases(ctx context.Context, tx *Tx, ids ...tasker.ID) error {
 			return err
 		}
 	}
-	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+casesLock+`)`); err != nil {
-		return fmt.Errorf("lock the cases: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+casesLock+`)`)
+	return wrap(err, "lock the cases")
 }
 
 const recordCase = `INSERT INTO tasker.case_history (case_id, event, actor, notes, metadata) VALUES ($1, $2, $3, nullif($4, ''), $5::text::jsonb)`

@@ -57,10 +57,8 @@ WHERE c.task_uuid = m.task_uuid AND c.step_uuid = m.step_uuid`
 // DiscardCheckpoints removes the checkpoints of a step, and of the items of a map step, that are
 // not done. The caller holds the lock of the task.
 func (tx *Tx) DiscardCheckpoints(ctx context.Context, step tasker.StepRef) error {
-	if _, err := tx.Exec(ctx, discardCheckpoints, step.TaskUUID, step.StepUUID); err != nil {
-		return fmt.Errorf("discard checkpoints: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, discardCheckpoints, step.TaskUUID, step.StepUUID)
+	return wrap(err, "discard checkpoints")
 }
 
 // checkpointOfStep is the last checkpoint of a step s that is not done, without its value.

@@ -206,10 +206,8 @@ WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid`
 // already is told of soon. The caller holds the locks of the tasks of the steps.
 func (tx *Tx) SetChildren(ctx context.Context, steps []tasker.StepRef, children []tasker.ID) error {
 	tasks, ids := refArrays(steps)
-	if _, err := tx.Exec(ctx, startChildren, tasks, ids, children); err != nil {
-		return fmt.Errorf("note the child tasks of steps: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, startChildren, tasks, ids, children)
+	return wrap(err, "note the child tasks of steps")
 }
 
 const leaveChild = `

@@ -294,10 +294,8 @@ func (tx *Tx) TellOfDeadlines(ctx context.Context, list []WatchedDeadline, say f
 		}
 	}
 	tasks, steps := refArrays(refs)
-	if _, err := tx.Exec(ctx, toldOfDeadlines, tasks, steps, ended, overdue); err != nil {
-		return fmt.Errorf("note that people were told of due times: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, toldOfDeadlines, tasks, steps, ended, overdue)
+	return wrap(err, "note that people were told of due times")
 }
 
 func dueTopic(d WatchedDeadline) string {

@@ -28,10 +28,8 @@ func (tx *Tx) LockDebounceKeys(ctx context.Context, tasks []*CreatedTask) error 
 	for _, t := range tasks {
 		namespaces, names, keys = append(namespaces, t.Template.Namespace), append(names, t.Template.Name), append(keys, t.Options.Debounce.Key)
 	}
-	if _, err := tx.Exec(ctx, lockDebounceKeys, namespaces, names, keys); err != nil {
-		return fmt.Errorf("lock debounce keys: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, lockDebounceKeys, namespaces, names, keys)
+	return wrap(err, "lock debounce keys")
 }
 
 // A WaitingTask is one that has not started and takes the contexts of more requests.

@@ -225,8 +225,6 @@ WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.decide_at IS
 // PostponeDecisions leaves steps undecided until another of their dependencies is done.
 func (tx *Tx) PostponeDecisions(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
-	if _, err := tx.Exec(ctx, postponeDecisions, tasks, ids); err != nil {
-		return fmt.Errorf("postpone decisions: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, postponeDecisions, tasks, ids)
+	return wrap(err, "postpone decisions")
 }

@@ -196,10 +196,8 @@ func (db *DB) SendCanary(ctx context.Context, every time.Duration) (bool, error)
 
 // CanaryReturned notes that a canary has come back as a dead letter.
 func (db *DB) CanaryReturned(ctx context.Context) error {
-	if _, err := db.pool.Exec(ctx, `UPDATE tasker.dispatch_canary SET returned_at = clock_timestamp() WHERE only_row`); err != nil {
-		return fmt.Errorf("note that a canary came back: %w", err)
-	}
-	return nil
+	_, err := db.pool.Exec(ctx, `UPDATE tasker.dispatch_canary SET returned_at = clock_timestamp() WHERE only_row`)
+	return wrap(err, "note that a canary came back")
 }
 
 // CanaryMissing returns for how long a canary has been away, if it should have been

@@ -26,18 +26,14 @@ WHERE NOT s.events`
 
 // OpenMessageSink makes a sink known that gets messages only.
 func (db *DB) OpenMessageSink(ctx context.Context, sink string) error {
-	if _, err := db.pool.Exec(ctx, `INSERT INTO tasker.emission_sinks (sink, events) VALUES ($1, false) ON CONFLICT DO NOTHING`, sink); err != nil {
-		return fmt.Errorf("make sink %s known: %w", sink, err)
-	}
-	return nil
+	_, err := db.pool.Exec(ctx, `INSERT INTO tasker.emission_sinks (sink, events) VALUES ($1, false) ON CONFLICT DO NOTHING`, sink)
+	return wrap(err, "make sink %s known", sink)
 }
 
 // OpenSink makes a sink known. A new one is told of what happens from now on.
 func (db *DB) OpenSink(ctx context.Context, sink string) error {
-	if _, err := db.pool.Exec(ctx, openSink, sink); err != nil {
-		return fmt.Errorf("make sink %s known: %w", sink, err)
-	}
-	return nil
+	_, err := db.pool.Exec(ctx, openSink, sink)
+	return wrap(err, "make sink %s known", sink)
 }
 
 // The clock may have been ahead, and be set back: a lease that ends later than any could is
@@ -286,10 +282,8 @@ type SinkNote struct {
 
 // NoteSink notes what its holder saw of a sink.
 func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, n SinkNote) error {
-	if _, err := db.pool.Exec(ctx, noteSink, sink, holder, n.Problem, n.Took, n.Rest); err != nil {
-		return fmt.Errorf("note how sink %s is: %w", sink, err)
-	}
-	return nil
+	_, err := db.pool.Exec(ctx, noteSink, sink, holder, n.Problem, n.Took, n.Rest)
+	return wrap(err, "note how sink %s is", sink)
 }
 
 const sinkStates = `

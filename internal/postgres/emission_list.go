@@ -272,10 +272,8 @@ func (tx *Tx) auditText(ctx context.Context, actor, action, subject string, doc 
 
 // audit records in a transaction what somebody did.
 func (tx *Tx) audit(ctx context.Context, actor, action, subject string) error {
-	if _, err := tx.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject) VALUES ($1, $2, $3)`, actor, action, subject); err != nil {
-		return fmt.Errorf("audit %s: %w", action, err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject) VALUES ($1, $2, $3)`, actor, action, subject)
+	return wrap(err, "audit %s", action)
 }
 
 // AuditEvents lists what happened, the newest first; before is the id where the

@@ -347,10 +347,8 @@ WHERE f.kind = '` + LetHeldGo + `' AND f.task_uuid = o.task_uuid AND f.step_uuid
 
 // ForgetLetGo forgets that steps of tasks could not be let go which are held no more, up to limit.
 func (db *DB) ForgetLetGo(ctx context.Context, limit int) error {
-	if _, err := db.pool.Exec(ctx, forgetLetGo, limit); err != nil {
-		return fmt.Errorf("forget which held steps could not be let go: %w", err)
-	}
-	return nil
+	_, err := db.pool.Exec(ctx, forgetLetGo, limit)
+	return wrap(err, "forget which held steps could not be let go")
 }
 
 // A ReleasedStep is a step that a hold let go, and how it stands.
@@ -443,10 +441,8 @@ func (tx *Tx) JudgeReleases(ctx context.Context, hold tasker.ID, list []tasker.H
 	if len(lostSteps) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, holdAgain, lostTasks, lostSteps); err != nil {
-		return fmt.Errorf("hold steps again: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, holdAgain, lostTasks, lostSteps)
+	return wrap(err, "hold steps again")
 }
 
 // WaveOutcomes counts what became of the steps of a wave.

@@ -81,18 +81,14 @@ WHERE a.task_uuid = u.task_uuid AND a.step_uuid = u.step_uuid AND a.waiting <> w
 // followHumanSteps notes of steps that have moved whether they still wait for people.
 func (tx *Tx) followHumanSteps(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
-	if _, err := tx.Exec(ctx, followHumanSteps, tasks, ids); err != nil {
-		return fmt.Errorf("note which steps wait for people: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, followHumanSteps, tasks, ids)
+	return wrap(err, "note which steps wait for people")
 }
 
 // endHumanSteps notes of tasks that no step of them waits for people any more.
 func (tx *Tx) endHumanSteps(ctx context.Context, tasks []tasker.ID) error {
-	if _, err := tx.Exec(ctx, `UPDATE tasker.human_steps SET waiting = false WHERE task_uuid = ANY ($1) AND waiting`, tasks); err != nil {
-		return fmt.Errorf("note that no step waits for people: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `UPDATE tasker.human_steps SET waiting = false WHERE task_uuid = ANY ($1) AND waiting`, tasks)
+	return wrap(err, "note that no step waits for people")
 }
 
 const selectHumanStep = `

@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -58,10 +57,8 @@ func (tx *Tx) giveLimits(ctx context.Context, t tasker.Template) error {
 		}
 	}
 	by := cmp.Or(access.IdentityOf(ctx).Subject, tasker.SystemActor)
-	if _, err := tx.Exec(ctx, giveLimits, t.Namespace, names, most, rates, bursts, by, of, handlers); err != nil {
-		return fmt.Errorf("store the limits of a template: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, giveLimits, t.Namespace, names, most, rates, bursts, by, of, handlers)
+	return wrap(err, "store the limits of a template")
 }
 
 // A TaskLimit is a limit that its template gives to a new task.
@@ -141,8 +138,6 @@ func (tx *Tx) changeLimitKeys(ctx context.Context, task tasker.ID, t *CreatedTas
 	for i, name := range names {
 		list[i] = keys[name]
 	}
-	if _, err := tx.Exec(ctx, changeLimitKeys, task, names, list, t.Template.Namespace); err != nil {
-		return fmt.Errorf("change the keys of limits: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, changeLimitKeys, task, names, list, t.Template.Namespace)
+	return wrap(err, "change the keys of limits")
 }

@@ -34,10 +34,8 @@ func notifyDue(ctx context.Context, q querier, sender string, after time.Duratio
 }
 
 func notify(ctx context.Context, q querier, channel string, messages []string) error {
-	if _, err := q.Exec(ctx, `SELECT pg_notify($1, m) FROM unnest($2::text[]) m`, channel, messages); err != nil {
-		return fmt.Errorf("notify: %w", err)
-	}
-	return nil
+	_, err := q.Exec(ctx, `SELECT pg_notify($1, m) FROM unnest($2::text[]) m`, channel, messages)
+	return wrap(err, "notify")
 }
 
 const (

@@ -142,10 +142,8 @@ type Frozen struct {
 // LockPlans has plans wait for each other until the transaction ends: of two that select
 // the same steps the second sees the items of the first.
 func (tx *Tx) LockPlans(ctx context.Context) error {
-	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.operations', 0))`); err != nil {
-		return fmt.Errorf("wait for other plans: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.operations', 0))`)
+	return wrap(err, "wait for other plans")
 }
 
 // Freeze makes the items of an operation, up to limit: the tasks, failed steps or waiting steps that its act changes.

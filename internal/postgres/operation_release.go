@@ -291,10 +291,8 @@ func (tx *Tx) MoveItems(ctx context.Context, o *RunningOperation, list []MovedIt
 
 // ReleaseLater says in how long the next items may be released.
 func (tx *Tx) ReleaseLater(ctx context.Context, operation tasker.ID, at time.Time) error {
-	if _, err := tx.Exec(ctx, `UPDATE tasker.operations SET next_release_at = $2 WHERE operation_uuid = $1`, operation, at); err != nil {
-		return fmt.Errorf("set the next release of an operation: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `UPDATE tasker.operations SET next_release_at = $2 WHERE operation_uuid = $1`, operation, at)
+	return wrap(err, "set the next release of an operation")
 }
 
 // BeginWave begins a wave of an operation, or the same once more.
@@ -374,10 +372,8 @@ func (db *DB) PruneOperations(ctx context.Context, age time.Duration, limit int)
 
 // WaitBriefly has the statements of the transaction wait for rows for two seconds at most.
 func (tx *Tx) WaitBriefly(ctx context.Context) error {
-	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
-		return fmt.Errorf("bound the wait for rows: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`)
+	return wrap(err, "bound the wait for rows")
 }
 
 const enqueuedHere = `

@@ -181,8 +181,6 @@ ORDER BY t.task_uuid`
 
 // tellOfTasks puts messages about tasks, which the caller has locked, on the list of those that people are to be told.
 func (tx *Tx) tellOfTasks(ctx context.Context, topic, severity, what string, tasks []tasker.ID) error {
-	if _, err := tx.Exec(ctx, tellOfTasks, topic, severity, what, tasks); err != nil {
-		return fmt.Errorf("write messages about tasks: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, tellOfTasks, topic, severity, what, tasks)
+	return wrap(err, "write messages about tasks")
 }

@@ -146,10 +146,8 @@ JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.st
 // may be enqueued calls it before.
 func (tx *Tx) LockEnqueued(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
-	if _, err := tx.Exec(ctx, lockEnqueued, tasks, ids); err != nil {
-		return fmt.Errorf("lock enqueued steps: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, lockEnqueued, tasks, ids)
+	return wrap(err, "lock enqueued steps")
 }
 
 const lockEnqueuedOf = `
@@ -159,8 +157,6 @@ WHERE s.task_uuid = ANY ($1) AND s.state || '' = 'enqueued'`
 
 // lockEnqueuedOf is [Tx.LockEnqueued] for all steps of tasks.
 func (tx *Tx) lockEnqueuedOf(ctx context.Context, tasks []tasker.ID) error {
-	if _, err := tx.Exec(ctx, lockEnqueuedOf, tasks); err != nil {
-		return fmt.Errorf("lock enqueued steps: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, lockEnqueuedOf, tasks)
+	return wrap(err, "lock enqueued steps")
 }

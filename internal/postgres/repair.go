@@ -125,10 +125,8 @@ func (tx *Tx) RecordRepairs(ctx context.Context, list []Repair) error {
 		tasks[i], events[i], actors[i], notes[i] = r.TaskUUID, r.Event, r.Actor, r.Notes
 		data[i], actions[i], subjects[i] = string(doc), r.Action, r.Subject.String()
 	}
-	if _, err := tx.Exec(ctx, recordRepairs, tasks, events, actors, notes, data, actions, subjects); err != nil {
-		return fmt.Errorf("record repairs: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, recordRepairs, tasks, events, actors, notes, data, actions, subjects)
+	return wrap(err, "record repairs")
 }
 
 // A Target is a step as it stands, with what decides about actions on it.

@@ -116,10 +116,8 @@ WHERE (
 // RecordRejected keeps rejected reports for the audit: the first of each step, because a
 // worker may send the same one again and again.
 func (db *DB) RecordRejected(ctx context.Context, list []RejectedReport) error {
-	if _, err := db.pool.Exec(ctx, recordRejected, rejectedColumns.arrays(list)...); err != nil {
-		return fmt.Errorf("record rejected reports: %w", err)
-	}
-	return nil
+	_, err := db.pool.Exec(ctx, recordRejected, rejectedColumns.arrays(list)...)
+	return wrap(err, "record rejected reports")
 }
 
 // A NextClaim is the next work that a worker wants with the answer to its report.

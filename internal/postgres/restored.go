@@ -69,10 +69,8 @@ func (db *DB) AdoptRestored(ctx context.Context, limit int) (int, error) {
 }
 
 func (db *DB) adoptSinks(ctx context.Context) error {
-	if _, err := db.pool.Exec(ctx, adoptSinks); err != nil {
-		return fmt.Errorf("adopt the sinks of a restored database: %w", err)
-	}
-	return nil
+	_, err := db.pool.Exec(ctx, adoptSinks)
+	return wrap(err, "adopt the sinks of a restored database")
 }
 
 const restoredEvents = `

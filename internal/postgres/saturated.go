@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"tasker.example/tasker"
@@ -209,8 +208,6 @@ WHERE (q.namespace, q.handler) IN (
 
 // ForgetQueues removes up to limit queues of which no step was claimed for as long as age.
 func (db *DB) ForgetQueues(ctx context.Context, age time.Duration, limit int) error {
-	if _, err := db.pool.Exec(ctx, forgetQueues, age, limit); err != nil {
-		return fmt.Errorf("forget queues: %w", err)
-	}
-	return nil
+	_, err := db.pool.Exec(ctx, forgetQueues, age, limit)
+	return wrap(err, "forget queues")
 }

@@ -142,10 +142,8 @@ func (tx *Tx) InsertFirings(ctx context.Context, list []tasker.Firing) error {
 	if len(list) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, insertFirings, firingFields.arrays(list)...); err != nil {
-		return fmt.Errorf("store firings: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, insertFirings, firingFields.arrays(list)...)
+	return wrap(err, "store firings")
 }
 
 var extendFirings = `
@@ -226,10 +224,8 @@ func (tx *Tx) MoveSchedules(ctx context.Context, list []ScheduleMove) error {
 	if len(list) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, moveSchedules, moveFields.arrays(list)...); err != nil {
-		return fmt.Errorf("move schedules: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, moveSchedules, moveFields.arrays(list)...)
+	return wrap(err, "move schedules")
 }
 
 const scheduledTasksEnded = `

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"tasker.example/tasker"
@@ -19,10 +18,8 @@ SELECT task_uuid FROM tasker.tasks WHERE task_uuid = ANY ($1) ORDER BY task_uuid
 // LockTasks holds tasks until the transaction ends; who holds a task may move its
 // steps and its state.
 func (tx *Tx) LockTasks(ctx context.Context, tasks []tasker.ID) error {
-	if _, err := tx.Exec(ctx, lockTasks, tasks); err != nil {
-		return fmt.Errorf("lock tasks: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, lockTasks, tasks)
+	return wrap(err, "lock tasks")
 }
 
 // LockFreeTasks holds those of the tasks that nobody else holds, and returns them.

@@ -471,8 +471,6 @@ const canWrite = `SELECT FROM tasker.workers WHERE false FOR UPDATE`
 // Writable returns nil if the database answers and accepts writes. A standby and a read-only
 // database answer too, but do not accept them.
 func (db *DB) Writable(ctx context.Context) error {
-	if _, err := db.pool.Exec(ctx, canWrite); err != nil {
-		return fmt.Errorf("ask whether the database takes writes: %w", err)
-	}
-	return nil
+	_, err := db.pool.Exec(ctx, canWrite)
+	return wrap(err, "ask whether the database takes writes")
 }

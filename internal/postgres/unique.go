@@ -139,8 +139,6 @@ func (tx *Tx) FreeUniqueKeys(ctx context.Context, tasks []*CreatedTask) error {
 	if len(replaced) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, `DELETE FROM tasker.unique_tasks WHERE task_uuid = ANY ($1)`, replaced); err != nil {
-		return fmt.Errorf("free unique keys: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `DELETE FROM tasker.unique_tasks WHERE task_uuid = ANY ($1)`, replaced)
+	return wrap(err, "free unique keys")
 }

@@ -269,10 +269,7 @@ func (tx *Tx) laySteps(ctx context.Context, task *CreatedTask, v NewVersion, atR
 	if v.Finds {
 		batch.Queue(findAnew, task.UUID)
 	}
-	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-		return fmt.Errorf("lay the steps of a task anew: %w", err)
-	}
-	return nil
+	return wrap(tx.SendBatch(ctx, &batch).Close(), "lay the steps of a task anew")
 }
 
 func refsOf(task tasker.ID, steps []tasker.ID) []tasker.StepRef {

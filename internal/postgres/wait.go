@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"tasker.example/tasker"
@@ -125,8 +124,6 @@ func (tx *Tx) SendReminders(ctx context.Context, list []Reminder) error {
 		}
 	}
 	tasks, ids := refArrays(refs)
-	if _, err := tx.Exec(ctx, reminded, tasks, ids, sent, next); err != nil {
-		return fmt.Errorf("note reminders: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, reminded, tasks, ids, sent, next)
+	return wrap(err, "note reminders")
 }
