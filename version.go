@@ -58,14 +58,6 @@ const (
 	RefusedByFailure       VersionRefusalCode = "failure"             // of the server, which its log tells of; the other tasks are brought to the version
 )
 
-// VersionRefusalCodes lists the reasons why a task cannot be brought to another version.
-func VersionRefusalCodes() []VersionRefusalCode {
-	return []VersionRefusalCode{
-		RefusedTaskEnded, RefusedWrittenOff, RefusedCompensating, RefusedTaskCycle, RefusedVersionCycle, RefusedContext, RefusedTooManySteps, RefusedStepMissing, RefusedUndoMissing,
-		RefusedStepType, RefusedHeldByWorker, RefusedWaiting, RefusedCondition, RefusedChildTemplate, RefusedItems, RefusedNewDependency, RefusedDecisionChanged, RefusedByFailure,
-	}
-}
-
 // A VersionBatchRequest asks for the open tasks of one version to be brought to another, a
 // part of them at a time.
 type VersionBatchRequest struct {

@@ -141,15 +141,6 @@ func (r *Relay) Adopt(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// Names lists the sinks.
-func (r *Relay) Names() []string {
-	names := make([]string, len(r.lines))
-	for i, l := range r.lines {
-		names[i] = l.sink.Name()
-	}
-	return names
-}
-
 // retry is the policy of a topic.
 func (r *Relay) retry(topic string) Retry {
 	if own, ok := r.Topics[topic]; ok {

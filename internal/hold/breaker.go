@@ -24,12 +24,6 @@ type Breaker struct {
 	Window   time.Duration // at most [MaxBreakerWindow]
 }
 
-// DefaultBreaker opens when ten attempts of five tasks, and four of five of all that ended,
-// have failed with one cause within half a minute.
-func DefaultBreaker() Breaker {
-	return Breaker{Failures: 10, Tasks: 5, Share: 80, Window: 30 * time.Second}
-}
-
 func (b Breaker) on() bool { return b.Failures > 0 }
 
 // Bounds of what a server counts.

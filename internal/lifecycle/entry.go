@@ -12,9 +12,6 @@ const (
 	CancelEntry EntryEvent = "cancelled"
 )
 
-// EntryEvents lists the events of an entry.
-func EntryEvents() []EntryEvent { return []EntryEvent{SettleEntry, FailEntry, CancelEntry} }
-
 // Entry is every legal move of an entry: an ended one stays as it is, a new
 // problem is a new entry.
 var Entry = Table[tasker.ResolutionStatus, EntryEvent]{

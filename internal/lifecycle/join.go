@@ -19,9 +19,6 @@ const (
 	Declined  Standing = "declined"  // a decision that has succeeded, and has not named the step
 )
 
-// Standings lists the standings of a dependency.
-func Standings() []Standing { return []Standing{Succeeded, Skipped, Failed, Open, Cancelled, Declined} }
-
 // StandingOf returns the standing of a step in a state; retries tells that a failed step
 // is retried by itself.
 func StandingOf(s tasker.StepState, retries bool) Standing {

@@ -34,14 +34,6 @@ const (
 	Tolerate         StepEvent = "tolerate"          // it is an item that has failed for good, and its step tolerates that
 )
 
-// StepEvents lists the events of a step.
-func StepEvents() []StepEvent {
-	return []StepEvent{
-		Enqueue, Claim, Succeed, Fail, Keep, Release, Lose, TimeOut, Expire, RejectInputs, Retry, Redispatch,
-		Reset, Resolve, CompleteByHand, CompleteExternal, FailExternal, Cancel, Elapse, Skip, FailDecision, CompleteChild, FailChild, JoinItems, Tolerate,
-	}
-}
-
 // Step is every legal move of a step.
 var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepPending, Enqueue}:          tasker.StepEnqueued,

@@ -9,7 +9,6 @@ package lifecycle
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -76,23 +75,4 @@ func (t Table[S, E]) Edges() []Edge[S, E] {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Event, b.Event))
 	})
 	return edges
-}
-
-// Report prints, for each state, the events it accepts and those it refuses. A
-// new edge shows up in review as a difference of this print.
-func Report[S, E ~string](t Table[S, E], states []S, events []E) string {
-	var b strings.Builder
-	for _, s := range states {
-		fmt.Fprintf(&b, "%s\n", s)
-		var refused []string
-		for _, e := range events {
-			if to, ok := t[Move[S, E]{s, e}]; ok {
-				fmt.Fprintf(&b, "  %-22s -> %s\n", e, to)
-			} else {
-				refused = append(refused, string(e))
-			}
-		}
-		fmt.Fprintf(&b, "  refused: %s\n", strings.Join(refused, " "))
-	}
-	return b.String()
 }

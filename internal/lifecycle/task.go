@@ -33,14 +33,6 @@ const (
 	ChangeDue     TaskEvent = "change_due"     // somebody gave it, or a step of it, another due time
 )
 
-// TaskEvents lists the events of a task.
-func TaskEvents() []TaskEvent {
-	return []TaskEvent{
-		Initialize, EnqueueSteps, Start, Evaluate, AwaitRetry, Await, Finish,
-		Block, GiveUp, Reject, DeclareStale, MergeRequest, CancelTask, ExpireTask, Compensate, FinishCompensation, ChangeVersion, ChangeDue,
-	}
-}
-
 // Task is every legal move of a task. No edge leads to
 // resolved_manually: the documents list the state, and a task whose steps were
 // all settled by hand is complete.

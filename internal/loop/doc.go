@@ -11,6 +11,6 @@
 // one has ended. Nothing started here outlives its group.
 //
 // This package knows nothing of tasks, steps or databases. Whether a loop that
-// has been silent for long is ill is for its owner to judge, by [Loop.LastPass]
+// has been silent for long is ill is for its owner to judge, by [Loop.Status]
 // and [Loop.Failures].
 package loop

@@ -52,7 +52,6 @@ type Loop struct {
 
 	begun    atomic.Pointer[time.Time]
 	passing  atomic.Pointer[time.Time] // the start of the pass that runs; nil between passes
-	last     atomic.Pointer[time.Time]
 	good     atomic.Pointer[time.Time]
 	failures atomic.Int64
 	passes   atomic.Int64
@@ -91,15 +90,6 @@ func TakeTurns(loops []*Loop) {
 			l.Turns = turns
 		}
 	}
-}
-
-// LastPass returns when the last pass ended, well or badly; zero before the
-// first has ended.
-func (l *Loop) LastPass() time.Time {
-	if t := l.last.Load(); t != nil {
-		return *t
-	}
-	return time.Time{}
 }
 
 // Failures returns how many passes have failed since the last one that did not.
@@ -181,7 +171,6 @@ func (l *Loop) pass(ctx context.Context) (next time.Duration) {
 	next, err := l.caught(ctx)
 	l.passing.Store(nil)
 	now := time.Now()
-	l.last.Store(&now)
 	l.passes.Add(1)
 	if err != nil {
 		l.failed.Add(1)

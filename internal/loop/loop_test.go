@@ -259,24 +259,6 @@ func TestPassHasADeadline(t *testing.T) {
 	})
 }
 
-func TestLastPassIsWhenItEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := Loop{Name: "test", Every: usual, Log: discard,
-			Pass: func(context.Context) (time.Duration, error) {
-				work(time.Minute)
-				return 0, errors.New("down")
-			}}
-		if !l.LastPass().IsZero() {
-			t.Errorf("last pass at %v before the first", l.LastPass())
-		}
-		begin := time.Now()
-		l.pass(t.Context())
-		if got := l.LastPass().Sub(begin); got != time.Minute {
-			t.Errorf("last pass %v after its begin, want %v", got, time.Minute)
-		}
-	})
-}
-
 func TestIncompleteLoopDoesNotRun(t *testing.T) {
 	for name, l := range map[string]*Loop{
 		"no Every":       {Pass: nothing, Log: discard},

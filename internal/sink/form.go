@@ -25,9 +25,6 @@ const (
 	Teams        Form = "teams"        // an adaptive card for a workflow
 )
 
-// Forms lists every form.
-func Forms() []Form { return []Form{CloudEvents, PagerDuty, Alertmanager, Slack, Teams} }
-
 // DefaultTopics are the topics that a sink of a form takes unless it says otherwise: nil
 // for all. A pager is told of what somebody should act on, a chat of digests and reminders as well.
 func (f Form) DefaultTopics() []string {

@@ -410,7 +410,7 @@ func TestSwitchingProtocolsFailsAnEvent(t *testing.T) {
 		_, _ = io.Copy(io.Discard, connection) // until the sink closes it
 	}))
 	t.Cleanup(server.Close)
-	for _, form := range Forms() {
+	for _, form := range forms {
 		s := webhookTo(t, WebhookOptions{URL: server.URL, Form: form, Key: "k", Timeout: time.Minute})
 		if err := s.Emit(t.Context(), aMessage(tasker.CaseOpenedTopic)); tasker.CodeOf(err) != tasker.Unavailable || Refused(err) || !strings.Contains(err.Error(), "101 Switching Protocols") {
 			t.Errorf("%s: %v", form, err)
