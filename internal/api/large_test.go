@@ -139,10 +139,10 @@ func TestLongHistoriesCanBeRead(t *testing.T) {
 	h.register(chain)
 	task := h.createTask(1)
 	step := task.Steps[0].StepUUID
-	h.Exec(`INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, reason, detail, created_at)
+	h.Exec(`INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, reason, detail, created_at)
 		SELECT $1::uuid, $2::uuid, s.state, s.state, 'reset', 1, repeat('r', 20000), jsonb_build_object('message', repeat('m', 70000)), clock_timestamp()
 		FROM tasker.workflow_steps s, generate_series(1, 600) WHERE s.step_uuid = $2::uuid`, task.TaskUUID, step)
-	defer h.Exec(`DELETE FROM tasker.workflow_step_transitions WHERE event = 'reset'`) // moves that no step makes
+	defer h.Exec(`DELETE FROM tasker.step_history WHERE event = 'reset'`) // moves that no step makes
 	path := "/v1/tasks/" + task.TaskUUID + "/workflow_steps/" + step + "/transitions"
 	got := h.send("GET", path, nil)
 	var list []apiv1.Transition

@@ -411,7 +411,7 @@ func TestATaskInErrorIsNotForgotten(t *testing.T) {
 	h := newHarness(t)
 	task, healed := h.create(), h.create()
 	for _, id := range []tasker.ID{task, healed} { // by hand, in psql
-		h.Exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at) VALUES ($1, 'steps_in_process', 'error', 'declare_stale', now())`, id)
+		h.Exec(`INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at) VALUES ($1, 'steps_in_process', 'error', 'declare_stale', now())`, id)
 		h.Exec(`UPDATE tasker.tasks SET state = 'error', state_since = now(), warn_at = NULL, stale_at = NULL WHERE task_uuid = $1`, id)
 	}
 	n, err := h.DLQ.Sweep(t.Context())

@@ -475,7 +475,7 @@ func (d *documented) oneOfEach() map[tasker.ID]string {
 	d.Helper()
 	stale, failing, raced := d.put(waitingForDependencies, 120), d.put(stepsInProcess, 120), d.put(stepsInProcess, 120)
 	forgotten := d.put(stepsInProcess, 0)
-	d.Exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+	d.Exec(`INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at)
 		VALUES ($1, 'steps_in_process', 'error', 'declare_stale', now())`, forgotten) // by hand, in psql
 	d.Exec(`UPDATE tasker.tasks SET state = 'error', state_since = now(), warn_at = NULL, stale_at = NULL WHERE task_uuid = $1`, forgotten)
 	d.Exec(`UPDATE tasker.tasks SET state_since = state_since - interval '61 minutes', attend_by = attend_by - interval '61 minutes'

@@ -63,7 +63,7 @@ func TestMigrate(t *testing.T) {
 	}{
 		{name: "status of an empty database", args: []string{"migrate", "status", "--database-url", database}, code: 1, says: []string{"pending", "run: tasker migrate up"}},
 		{name: "serve on an empty database", args: []string{"serve", "--database-url", database, "--listen", "127.0.0.1:0"}, code: 1, says: []string{"Error: ", "run: tasker migrate up"}},
-		{name: "up", args: []string{"migrate", "up"}, env: []string{"DATABASE_URL=" + database}, says: []string{"applied migrations/0001_engine.sql", "functions and views"}},
+		{name: "up", args: []string{"migrate", "up"}, env: []string{"DATABASE_URL=" + database}, says: []string{"applied migrations/0001_templates.sql", "functions and views"}},
 		{name: "up again", args: []string{"migrate", "up", "--database-url", database}, says: []string{"nothing to do"}},
 		{name: "status", args: []string{"migrate", "status", "--database-url", database}, says: []string{"0002", "the schema is current"}},
 		{name: "no database named", args: []string{"migrate", "up"}, env: []string{"DATABASE_URL=", "TASKER_DATABASE_URL="}, code: 2, says: []string{"no database: give --database-url"}},

@@ -252,14 +252,14 @@ WHERE d.resolution_status IS DISTINCT FROM (
     SELECT h.to_status FROM tasker.tasks_dlq_history h WHERE h.dlq_entry_uuid = d.dlq_entry_uuid ORDER BY h.history_id DESC LIMIT 1
 )
 UNION ALL
-SELECT 'totals of ended investigations are wrong', NULL, format('%s %s: counted %s, the totals say %s', d.dlq_reason, d.resolution_status, d.entries, t.entries)
+SELECT 'totals of ended investigations are wrong', NULL, format('%s %s %s: counted %s, the totals say %s', namespace, d.dlq_reason, d.resolution_status, d.entries, t.entries)
 FROM (
-    SELECT d.dlq_reason, d.resolution_status, count(*) AS entries, sum(extract(epoch FROM d.resolved_at - d.dlq_timestamp)) AS open_seconds
+    SELECT d.namespace, d.dlq_reason, d.resolution_status, count(*) AS entries, sum(extract(epoch FROM d.resolved_at - d.dlq_timestamp)) AS open_seconds
     FROM tasker.tasks_dlq d
     WHERE d.resolution_status <> 'pending'
-    GROUP BY d.dlq_reason, d.resolution_status
+    GROUP BY d.namespace, d.dlq_reason, d.resolution_status
 ) d
-FULL JOIN tasker.dlq_totals t USING (dlq_reason, resolution_status)
+FULL JOIN tasker.dlq_totals t USING (namespace, dlq_reason, resolution_status)
 WHERE (d.entries, d.open_seconds) IS DISTINCT FROM (t.entries, t.open_seconds)
 UNION ALL
 SELECT 'task in error is looked into by nobody and watched by nobody', t.task_uuid, t.state_since::text

@@ -53,7 +53,7 @@ func (db *DB) CreateKey(ctx context.Context, k access.Key, validFor *time.Durati
 func (db *DB) BootstrapKey(ctx context.Context, k access.Key, token access.Token) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		// Of two at once the second waits, and finds the first.
-		if _, err := tx.Exec(ctx, `UPDATE tasker.access_revision SET revision = revision`); err != nil {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.api_keys', 0))`); err != nil {
 			return err
 		}
 		some, err := anyKey(ctx, tx)

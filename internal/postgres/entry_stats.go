@@ -16,18 +16,26 @@ SELECT dlq_reason::text AS reason, total_entries AS total, pending, manually_res
 FROM tasker.v_dlq_dashboard
 ORDER BY total DESC, reason`
 
-// Totals are kept for all namespaces together, so for some they are counted.
+// The same of some namespaces ($1), each of which is added up as far as its investigations have ended.
 const countEntryStats = `
-SELECT d.dlq_reason::text AS reason, count(*) AS total,
-    count(*) FILTER (WHERE d.resolution_status = 'pending') AS pending,
-    count(*) FILTER (WHERE d.resolution_status = 'manually_resolved') AS manually_resolved,
-    count(*) FILTER (WHERE d.resolution_status = 'permanently_failed') AS permanent_failures,
-    count(*) FILTER (WHERE d.resolution_status = 'cancelled') AS cancelled,
-    min(d.dlq_timestamp) AS oldest, max(d.dlq_timestamp) AS newest,
-    (avg(extract(epoch FROM d.resolved_at - d.dlq_timestamp)) / 60)::float8 AS avg_resolution_time_minutes
-FROM tasker.tasks_dlq d
-WHERE d.namespace = ANY ($1)
-GROUP BY d.dlq_reason
+SELECT r.dlq_reason::text AS reason, sum(r.entries)::bigint AS total,
+    coalesce(sum(r.entries) FILTER (WHERE r.resolution_status = 'pending'), 0)::bigint AS pending,
+    coalesce(sum(r.entries) FILTER (WHERE r.resolution_status = 'manually_resolved'), 0)::bigint AS manually_resolved,
+    coalesce(sum(r.entries) FILTER (WHERE r.resolution_status = 'permanently_failed'), 0)::bigint AS permanent_failures,
+    coalesce(sum(r.entries) FILTER (WHERE r.resolution_status = 'cancelled'), 0)::bigint AS cancelled,
+    min(r.oldest_entry) AS oldest, max(r.newest_entry) AS newest,
+    (sum(r.open_seconds) / nullif(sum(r.entries) FILTER (WHERE r.resolution_status <> 'pending'), 0) / 60)::float8 AS avg_resolution_time_minutes
+FROM (
+    SELECT t.dlq_reason, t.resolution_status, t.entries, t.open_seconds, t.oldest_entry, t.newest_entry
+    FROM tasker.dlq_totals t
+    WHERE t.namespace = ANY ($1)
+    UNION ALL
+    SELECT d.dlq_reason, 'pending', count(*), 0, min(d.dlq_timestamp), max(d.dlq_timestamp)
+    FROM tasker.tasks_dlq d
+    WHERE d.namespace = ANY ($1) AND d.resolution_status = 'pending'
+    GROUP BY d.dlq_reason
+) r
+GROUP BY r.dlq_reason
 ORDER BY total DESC, reason`
 
 // EntryStats counts the investigations of each reason that has any.

@@ -3,14 +3,11 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -210,49 +207,4 @@ func TestTasksAreFoundInTheNamespacesOfACaller(t *testing.T) {
 			t.Errorf("%s: %d are found, want %d, %v", name, len(list), tt.found, err)
 		}
 	}
-}
-
-// Tasks of before there were attributes get them, also those that a server of the version before
-// creates while the upgrade goes on.
-func TestEarlierTasksAreFound(t *testing.T) {
-	t.Parallel()
-	db := openNew(t, Options{})
-	for statement := range strings.SplitSeq(manyTagged, ";") {
-		execute(t, db, statement)
-	}
-	dump := func() (list []string) {
-		rows, err := column[string](t.Context(), db.pool, `
-			SELECT concat_ws(' ', task_uuid, namespace, name, text_value) COLLATE "C" FROM tasker.task_attributes WHERE name NOT IN ('customer', 'risk', 'due') ORDER BY 1`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rows
-	}
-	want := dump()
-	for _, name := range []string{"attributes_of_earlier_tasks", "attributes_of_other_servers"} {
-		execute(t, db, `DELETE FROM tasker.task_attributes WHERE task_uuid > (SELECT task_uuid FROM tasker.tasks ORDER BY task_uuid OFFSET 300 LIMIT 1)`)
-		if len(dump()) > len(want)/10 {
-			t.Fatal("nothing is missing")
-		}
-		for range 2 {
-			execute(t, db, migration(t, name))
-			if diff := cmp.Diff(want, dump()); diff != "" {
-				t.Fatalf("%s: the attributes differ (-want +got):\n%.2000s", name, diff)
-			}
-		}
-	}
-}
-
-// migration returns the SQL of the migration whose name ends so.
-func migration(t *testing.T, name string) string {
-	t.Helper()
-	paths, err := filepath.Glob("../schema/migrations/*_" + name + ".sql")
-	if err != nil || len(paths) != 1 {
-		t.Fatalf("the migrations %s are %v, %v", name, paths, err)
-	}
-	sql, err := os.ReadFile(paths[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(sql)
 }

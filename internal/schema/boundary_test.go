@@ -156,7 +156,7 @@ const failures = `
 		(uuid '00000000-0000-7000-8000-00000000000a', 'charge', 'error', 3, '{"message": "no 3"}'),
 		(uuid '00000000-0000-7000-8000-00000000000b', 'ship', 'pending', 0, NULL)
 	) AS s (id, name, state, attempts, error);
-	INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, detail, created_at)
+	INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, detail, created_at)
 	SELECT task_uuid, '00000000-0000-7000-8000-00000000000a', x.from_state, x.to_state, x.event, n, x.worker::uuid,
 		CASE WHEN x.to_state = 'error' THEN jsonb_build_object('message', format('no %s', n)) END, state_since + n * interval '1 minute'
 	FROM tasker.tasks, generate_series(1, 3) n, LATERAL (VALUES

@@ -301,8 +301,8 @@ func TestViolationsAreFound(t *testing.T) {
 	t.Parallel()
 	for want, damage := range map[string]string{
 		"task is not where its history ends": ``,
-		"illegal move of a task":             `INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at) SELECT task_uuid, 'pending', 'steps_in_process', 'leap', now() FROM tasker.tasks`,
-		"gap in the history of a task":       `INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at) SELECT task_uuid, 'enqueuing_steps', 'steps_in_process', 'start', now() FROM tasker.tasks`,
+		"illegal move of a task":             `INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at) SELECT task_uuid, 'pending', 'steps_in_process', 'leap', now() FROM tasker.tasks`,
+		"gap in the history of a task":       `INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at) SELECT task_uuid, 'enqueuing_steps', 'steps_in_process', 'start', now() FROM tasker.tasks`,
 		"task has no way forward": `INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
 			parents_open, max_attempts, retryable, backoff, backoff_base_ms, max_backoff_ms, backoff_jitter, created_at, updated_at)
 			SELECT task_uuid, tasker.uuid_generate_v7(), 'a', 'external', 'a', '', 0, 'pending', now(), '{}', '{}', 0, 3, true, 'constant', 1, 1, false, now(), now() FROM tasker.tasks`,

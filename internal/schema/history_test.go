@@ -38,7 +38,7 @@ func TestMovesAreReadBeforeTheyAreWritten(t *testing.T) {
 		"under way": {``, []string{"pending enqueue enqueued 2 00:01", "enqueued claim in_progress 2 ff 00:02"}},
 		"moved by the previous version": {
 			`UPDATE tasker.workflow_steps SET state = 'complete', lease_expires_at = NULL;
-			INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
+			INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
 			SELECT task_uuid, step_uuid, 'in_progress', 'complete', 'succeed', attempts, worker_uuid, now() FROM tasker.workflow_steps`,
 			[]string{"pending enqueue enqueued 2 00:01", "enqueued claim in_progress 2 ff 00:02", "in_progress succeed complete 2 ff"},
 		},
@@ -84,18 +84,5 @@ func TestAPathIsReadAsItsMoves(t *testing.T) {
 		FROM tasker.task_settle_paths p, pg_sequences s
 		WHERE s.sequencename = 'task_history_transition_id_seq'`); fits != "true" {
 		t.Error("a path has more moves than a row has ids")
-	}
-}
-
-// Servers of the previous version delete the history of old tasks through the views.
-func TestHistoryIsDeletedThroughItsViews(t *testing.T) {
-	t.Parallel()
-	p := migrated(t)
-	p.exec(underWay + `UPDATE tasker.workflow_steps SET state = 'pending', lease_expires_at = NULL;
-		INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at) SELECT task_uuid, 'steps_in_process', 'cancelled', 'cancel', now() FROM tasker.tasks;
-		DELETE FROM tasker.task_transitions x USING tasker.tasks t WHERE x.task_uuid = t.task_uuid;
-		DELETE FROM tasker.workflow_step_transitions x USING tasker.tasks t WHERE x.task_uuid = t.task_uuid`)
-	if left := p.text(`SELECT ((SELECT count(*) FROM tasker.task_history) + (SELECT count(*) FROM tasker.step_history))::text`); left != "0" {
-		t.Errorf("%s rows are left", left)
 	}
 }

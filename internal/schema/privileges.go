@@ -19,7 +19,7 @@ import (
 // the privilege on these columns only.
 var serverPrivileges = map[string]string{
 	"access_changes":      "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
-	"access_revision":     "SELECT UPDATE",               // a view
+	"access_revision":     "SELECT",                      // a view
 	"answer_links":        "SELECT INSERT UPDATE(used_at,revoked_at,revoked_by) DELETE",
 	"api_key_secrets":     "SELECT INSERT UPDATE(ends_at)",
 	"api_keys":            "SELECT INSERT UPDATE(last_used_at,revoked_at,revoked_by)",
@@ -88,13 +88,13 @@ var serverPrivileges = map[string]string{
 	"task_attributes":                "SELECT INSERT UPDATE DELETE",
 	"task_history":                   "SELECT INSERT DELETE",
 	"task_starts":                    "SELECT INSERT UPDATE DELETE",
-	"task_transitions":               "SELECT INSERT DELETE", // a view, which servers of the previous version write
+	"task_transitions":               "SELECT", // a view
 	"tasks":                          "SELECT INSERT UPDATE DELETE",
 	"tasks_dlq":                      "SELECT INSERT UPDATE",
 	"tasks_dlq_history":              "SELECT INSERT",
 	"unique_tasks":                   "SELECT INSERT UPDATE DELETE",
 	"workers":                        "SELECT INSERT UPDATE DELETE",
-	"workflow_step_transitions":      "SELECT INSERT DELETE", // as task_transitions
+	"workflow_step_transitions":      "SELECT",
 	"workflow_steps":                 "SELECT INSERT UPDATE DELETE",
 }
 

@@ -247,11 +247,11 @@ func TestAnUpgradeGrantsWhatIsNew(t *testing.T) {
 	}
 }
 
-// Servers of the previous release do all they do as the role of a server.
-func TestPreviousServersAreContentWithTheServerRole(t *testing.T) {
+// Servers can do all they do as the role of a server.
+func TestTheServerRoleSufficesForServers(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
-	statements := previousStatements(t)
+	statements := serverStatements(t)
 	p.as(pgtest.ServerRole).everyStatement(statements)
 }
 
@@ -268,7 +268,7 @@ func TestRolesForAnInstallationThatExists(t *testing.T) {
 	if err := schema.Check(t.Context(), old.conn); err != nil {
 		t.Fatal(err)
 	}
-	statements := previousStatements(t)
+	statements := serverStatements(t)
 	old.everyStatement(statements)
 
 	sql, err := schema.RolesSQL(pgtest.RolePrefix)
@@ -361,7 +361,7 @@ func TestMembersOfTheMigrateRoleTakeTurns(t *testing.T) {
 	}
 	p.exec(roles)
 	one, other := p.login(pgtest.MigrateRole), p.login(pgtest.MigrateRole)
-	one.up(schema.Embedded().Through(15))
+	one.up(schema.Embedded().Through(10))
 	other.up(schema.Embedded())
 	if err := schema.Check(t.Context(), p.as(pgtest.ServerRole).conn); err != nil {
 		t.Error(err)

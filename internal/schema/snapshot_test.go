@@ -16,7 +16,7 @@ func stuck(t *testing.T) *place {
 	p := watched(t)
 	p.exec(failures)
 	p.exec(`UPDATE tasker.workflow_steps s SET parent_uuids = ARRAY[o.step_uuid] FROM tasker.workflow_steps o WHERE s.name = 'ship' AND o.name = 'charge'`)
-	p.exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+	p.exec(`INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at)
 		SELECT task_uuid, 'pending', 'initializing', 'initialize', created_at FROM tasker.tasks`)
 	return p
 }

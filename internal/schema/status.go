@@ -15,6 +15,8 @@ var (
 	ErrBehind = errors.New("the database is behind this program")
 	ErrAhead  = errors.New("the database is newer than this program")
 	ErrEdited = errors.New("an applied migration was edited")
+	// ErrDevelopment is of a database from before version 0.1.
+	ErrDevelopment = errors.New("the database was made by a development version from before 0.1, which cannot be upgraded")
 )
 
 // objectsVersion is the row of schema_migrations that has no migration: it
@@ -38,6 +40,8 @@ type Report struct {
 
 	ObjectsAt      *time.Time // when functions and views were last made; nil: never
 	ObjectsCurrent bool       // they are those of this program
+
+	Development bool // it was made by a development version, see [ErrDevelopment]
 
 	Roles     []string // the roles of the database, in the order migrate, server, reader; none if it has none
 	Ungranted []string // statements that give the roles exactly their privileges; none if they have them
@@ -84,8 +88,14 @@ func (r Report) Err() error {
 	return nil
 }
 
+// developmentName is the name of the first migration of development versions.
+const developmentName = "engine"
+
 // foreign is the part of [Report.Err] that no migration can fix.
 func (r Report) foreign() error {
+	if r.Development {
+		return fmt.Errorf("%w; save what you need (tasker-ctl dlq export, or pg_dump), and run tasker migrate up on a new database", ErrDevelopment)
+	}
 	if r.Database > r.Program {
 		return fmt.Errorf("%w: it is at version %d and this program knows %d; "+
 			"start the newer program, or restore a backup made before the upgrade", ErrAhead, r.Database, r.Program)
@@ -126,6 +136,7 @@ func (s *source) status(ctx context.Context, conn *pgx.Conn) (Report, error) {
 		done[a.Version] = a
 		r.Database = max(r.Database, a.Version)
 	}
+	r.Development = done[1].Name == developmentName
 	if a, ok := done[objectsVersion]; ok {
 		r.ObjectsAt, r.ObjectsCurrent = &a.AppliedAt, a.Checksum == s.checksum
 	}

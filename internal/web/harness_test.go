@@ -195,11 +195,11 @@ func (h *harness) fillQueue(count int) {
 			SELECT i.task, o.template_uuid, o.namespace, o.name, o.version, o.state, o.state_since, o.context, i.task::text, o.created_at, o.updated_at FROM ids i, one o
 		),
 		task_log AS (
-			INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+			INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at)
 			SELECT i.task, h.from_state, h.to_state, h.event, h.created_at FROM ids i, tasker.task_transitions h JOIN one o USING (task_uuid) ORDER BY i.task, h.transition_id
 		),
 		step_log AS (
-			INSERT INTO tasker.workflow_step_transitions (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
+			INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, created_at)
 			SELECT i.task, i.step, h.from_state, h.to_state, h.event, h.attempt, h.created_at FROM ids i, tasker.workflow_step_transitions h JOIN one o USING (task_uuid) ORDER BY i.task, h.transition_id
 		)
 		INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,

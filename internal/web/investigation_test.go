@@ -444,7 +444,7 @@ func TestALongHistoryIsShort(t *testing.T) {
 	}
 	r := st.get(st.page())
 	st.shows(r, http.StatusOK, "11 more attempts before", "failure no 0", "failure no 14", "card declined by the bank")
-	st.Exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, created_at)
+	st.Exec(`INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, created_at)
 		SELECT t.task_uuid, p.from_state, p.to_state, p.event, now() + n * interval '1 minute'
 		FROM tasker.tasks t, generate_series(1, 30) n, (VALUES (1, 'error', 'enqueuing_steps', 'enqueue_steps'), (2, 'enqueuing_steps', 'steps_in_process', 'start'),
 			(3, 'steps_in_process', 'evaluating_results', 'evaluate'), (4, 'evaluating_results', 'blocked_by_failures', 'block'),

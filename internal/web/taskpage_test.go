@@ -462,7 +462,7 @@ func (st *stuck) longHistory(times int) {
 	} {
 		st.Exec(sql)
 	}
-	st.Exec(`INSERT INTO tasker.task_transitions (task_uuid, from_state, to_state, event, actor, reason, created_at)
+	st.Exec(`INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, reason, created_at)
 		SELECT t.task_uuid, p.from_state, p.to_state, p.event, 'ann', format('round %s move %s', n, p.ordinal), now() - interval '1 hour' + n * interval '1 second'
 		FROM tasker.tasks t, generate_series(1, $1) n, (VALUES (1, 'error', 'enqueuing_steps', 'enqueue_steps'), (2, 'enqueuing_steps', 'steps_in_process', 'start'),
 			(3, 'steps_in_process', 'evaluating_results', 'evaluate'), (4, 'evaluating_results', 'blocked_by_failures', 'block'),

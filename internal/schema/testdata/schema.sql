@@ -391,6 +391,7 @@ CREATE TABLE tasker.dlq_base_priorities (
 COMMENT ON TABLE tasker.dlq_base_priorities IS 'Base priorities of the reasons, from the server''s configuration: minutes of age that a reason is worth in the investigation queue.';
 
 CREATE TABLE tasker.dlq_totals (
+    namespace text NOT NULL,
     dlq_reason tasker.dlq_reason NOT NULL,
     resolution_status tasker.dlq_resolution_status NOT NULL,
     entries bigint NOT NULL,
@@ -398,9 +399,9 @@ CREATE TABLE tasker.dlq_totals (
     oldest_entry timestamp with time zone NOT NULL,
     newest_entry timestamp with time zone NOT NULL,
     CONSTRAINT dlq_totals_are_of_ended_entries CHECK ((resolution_status <> 'pending'::tasker.dlq_resolution_status)),
-    CONSTRAINT dlq_totals_pkey PRIMARY KEY (dlq_reason, resolution_status)
+    CONSTRAINT dlq_totals_pkey PRIMARY KEY (namespace, dlq_reason, resolution_status)
 );
-COMMENT ON TABLE tasker.dlq_totals IS 'Investigations that have ended, added up by reason and by how they ended.';
+COMMENT ON TABLE tasker.dlq_totals IS 'Investigations that have ended, added up by namespace, reason and how they ended.';
 COMMENT ON COLUMN tasker.dlq_totals.open_seconds IS 'How long they were open, all together.';
 
 CREATE TABLE tasker.due_queues (
@@ -1223,7 +1224,7 @@ COMMENT ON COLUMN tasker.step_checkpoints.attempt IS 'The attempt that saved it.
 
 CREATE TABLE tasker.step_history (
     task_uuid uuid NOT NULL,
-    transition_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    transition_id bigint GENERATED ALWAYS AS IDENTITY (INCREMENT BY 2) NOT NULL,
     step_uuid uuid NOT NULL,
     from_state text NOT NULL,
     to_state text NOT NULL,
@@ -1266,7 +1267,7 @@ COMMENT ON COLUMN tasker.task_attributes.text_value IS 'Of a text; true or false
 
 CREATE TABLE tasker.task_history (
     task_uuid uuid NOT NULL,
-    transition_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    transition_id bigint GENERATED ALWAYS AS IDENTITY (INCREMENT BY 8) NOT NULL,
     from_state text NOT NULL,
     to_state text NOT NULL,
     event text,
@@ -1451,14 +1452,14 @@ CREATE INDEX tasks_dlq_by_status ON tasker.tasks_dlq USING btree (resolution_sta
 CREATE INDEX tasks_dlq_by_task ON tasker.tasks_dlq USING btree (task_uuid, dlq_timestamp DESC);
 CREATE INDEX tasks_dlq_by_time ON tasker.tasks_dlq USING btree (dlq_timestamp DESC, dlq_entry_uuid DESC);
 CREATE INDEX tasks_dlq_ended_by_case ON tasker.tasks_dlq USING btree (case_key, resolved_at DESC) WHERE (resolution_status <> 'pending'::tasker.dlq_resolution_status);
-CREATE INDEX tasks_dlq_pending_by_case ON tasker.tasks_dlq USING btree (dlq_reason, case_key, dlq_timestamp) INCLUDE (recovered_at) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
+CREATE INDEX tasks_dlq_pending_by_case ON tasker.tasks_dlq USING btree (namespace, dlq_reason, case_key, dlq_timestamp) INCLUDE (recovered_at) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
 CREATE INDEX tasks_dlq_queue ON tasker.tasks_dlq USING btree (((recovered_at IS NOT NULL)), priority_at, dlq_entry_uuid) WHERE (resolution_status = 'pending'::tasker.dlq_resolution_status);
 CREATE INDEX tasks_dlq_queue_of_namespace ON tasker.tasks_dlq USING btree (namespace, ((recovered_at IS NOT NULL)), priority_at, dlq_entry_uuid) WHERE ((resolution_status = 'pending'::tasker.dlq_resolution_status) AND (namespace > ''::text));
 CREATE TRIGGER entries_are_never_removed BEFORE TRUNCATE ON tasker.tasks_dlq FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_change_of_record();
 CREATE TRIGGER entry_ended_is_added_up AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status <> 'pending'::tasker.dlq_resolution_status))) EXECUTE FUNCTION tasker.add_to_dlq_totals();
 CREATE TRIGGER entry_ended_stays_so BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status <> old.resolution_status) OR (new.resolved_at IS DISTINCT FROM old.resolved_at)))) EXECUTE FUNCTION tasker.refuse_change_of_record();
 CREATE TRIGGER entry_ended_task_is_watched AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND ((new.resolution_status = 'manually_resolved'::tasker.dlq_resolution_status) OR ((new.resolution_status = 'cancelled'::tasker.dlq_resolution_status) AND (new.dlq_reason = 'manual_dlq'::tasker.dlq_reason))))) EXECUTE FUNCTION tasker.watch_task_again();
-CREATE TRIGGER entry_evidence_never_changes BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.task_uuid IS DISTINCT FROM new.task_uuid) OR ((old.original_state)::text IS DISTINCT FROM (new.original_state)::text) OR (old.detected_by IS DISTINCT FROM new.detected_by) OR (old.dlq_timestamp IS DISTINCT FROM new.dlq_timestamp) OR (old.task_snapshot IS DISTINCT FROM new.task_snapshot) OR (old.predecessor_uuid IS DISTINCT FROM new.predecessor_uuid) OR (old.created_at IS DISTINCT FROM new.created_at) OR ((old.namespace IS DISTINCT FROM new.namespace) OR (old.task_name IS DISTINCT FROM new.task_name)) OR ((((((((((old.dlq_reason IS DISTINCT FROM new.dlq_reason) OR (old.detail_code IS DISTINCT FROM new.detail_code)) OR (old.step_uuid IS DISTINCT FROM new.step_uuid)) OR (old.priority_at IS DISTINCT FROM new.priority_at)) OR (old.step_name IS DISTINCT FROM new.step_name)) OR (old.error_pattern IS DISTINCT FROM new.error_pattern)) OR (old.case_key IS DISTINCT FROM new.case_key)) OR (old.original_reason IS DISTINCT FROM new.original_reason)) OR (old.original_detail_code IS DISTINCT FROM new.original_detail_code)) AND ((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.dlq_reason = old.dlq_reason) OR (new.priority_at >= old.priority_at) OR (new.original_reason IS DISTINCT FROM COALESCE(old.original_reason, old.dlq_reason)) OR (new.original_detail_code IS DISTINCT FROM COALESCE(old.original_detail_code, old.detail_code)))))) EXECUTE FUNCTION tasker.refuse_change_of_evidence();
+CREATE TRIGGER entry_evidence_never_changes BEFORE UPDATE ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.task_uuid IS DISTINCT FROM new.task_uuid) OR ((old.original_state)::text IS DISTINCT FROM (new.original_state)::text) OR (old.detected_by IS DISTINCT FROM new.detected_by) OR (old.dlq_timestamp IS DISTINCT FROM new.dlq_timestamp) OR (old.task_snapshot IS DISTINCT FROM new.task_snapshot) OR (old.predecessor_uuid IS DISTINCT FROM new.predecessor_uuid) OR (old.created_at IS DISTINCT FROM new.created_at) OR (old.namespace IS DISTINCT FROM new.namespace) OR (old.task_name IS DISTINCT FROM new.task_name) OR (((old.dlq_reason IS DISTINCT FROM new.dlq_reason) OR (old.detail_code IS DISTINCT FROM new.detail_code) OR (old.step_uuid IS DISTINCT FROM new.step_uuid) OR (old.priority_at IS DISTINCT FROM new.priority_at) OR (old.step_name IS DISTINCT FROM new.step_name) OR (old.error_pattern IS DISTINCT FROM new.error_pattern) OR (old.case_key IS DISTINCT FROM new.case_key) OR (old.original_reason IS DISTINCT FROM new.original_reason) OR (old.original_detail_code IS DISTINCT FROM new.original_detail_code)) AND ((old.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.resolution_status <> 'pending'::tasker.dlq_resolution_status) OR (new.dlq_reason = old.dlq_reason) OR (new.priority_at >= old.priority_at) OR (new.original_reason IS DISTINCT FROM COALESCE(old.original_reason, old.dlq_reason)) OR (new.original_detail_code IS DISTINCT FROM COALESCE(old.original_detail_code, old.detail_code)))))) EXECUTE FUNCTION tasker.refuse_change_of_evidence();
 CREATE TRIGGER entry_frees_unique_key AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status = 'permanently_failed'::tasker.dlq_resolution_status))) EXECUTE FUNCTION tasker.free_unique_key();
 CREATE TRIGGER entry_gave_up_child AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status = 'permanently_failed'::tasker.dlq_resolution_status))) EXECUTE FUNCTION tasker.follow_given_up_child();
 CREATE TRIGGER entry_gave_up_scheduled_task AFTER UPDATE OF resolution_status ON tasker.tasks_dlq FOR EACH ROW WHEN (((old.resolution_status = 'pending'::tasker.dlq_resolution_status) AND (new.resolution_status = 'permanently_failed'::tasker.dlq_resolution_status))) EXECUTE FUNCTION tasker.follow_scheduled_task();
@@ -1761,9 +1762,9 @@ CREATE OR REPLACE FUNCTION tasker.add_to_dlq_totals()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    INSERT INTO tasker.dlq_totals AS t (dlq_reason, resolution_status, entries, open_seconds, oldest_entry, newest_entry)
-    VALUES (NEW.dlq_reason, NEW.resolution_status, 1, extract(epoch FROM NEW.resolved_at - NEW.dlq_timestamp), NEW.dlq_timestamp, NEW.dlq_timestamp)
-    ON CONFLICT (dlq_reason, resolution_status) DO UPDATE
+    INSERT INTO tasker.dlq_totals AS t (namespace, dlq_reason, resolution_status, entries, open_seconds, oldest_entry, newest_entry)
+    VALUES (NEW.namespace, NEW.dlq_reason, NEW.resolution_status, 1, extract(epoch FROM NEW.resolved_at - NEW.dlq_timestamp), NEW.dlq_timestamp, NEW.dlq_timestamp)
+    ON CONFLICT (namespace, dlq_reason, resolution_status) DO UPDATE
     SET entries = t.entries + 1,
         open_seconds = t.open_seconds + excluded.open_seconds,
         oldest_entry = least(t.oldest_entry, excluded.oldest_entry),
@@ -1882,8 +1883,18 @@ END
 $function$
 ;
 
--- functions/follow_entry.sql
-CREATE FUNCTION tasker.follow_entry() RETURNS trigger;
+CREATE OR REPLACE FUNCTION tasker.follow_entry()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE tasker.case_members
+    SET ended_at = NEW.resolved_at, recovered_at = NEW.recovered_at, resolution_status = nullif(NEW.resolution_status, 'pending')
+    WHERE dlq_entry_uuid = NEW.dlq_entry_uuid;
+    RETURN NULL;
+END
+$function$
+;
 
 CREATE OR REPLACE FUNCTION tasker.follow_gate()
  RETURNS trigger
@@ -2028,17 +2039,6 @@ BEGIN
     ORDER BY c.task_uuid
     ON CONFLICT DO NOTHING;
     RETURN NULL;
-END
-$function$
-;
-
-CREATE OR REPLACE FUNCTION tasker.lock_access_revision()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('tasker.access_revision', 0));
-    RETURN NEW;
 END
 $function$
 ;
@@ -2236,8 +2236,81 @@ END
 $function$
 ;
 
--- functions/tell_of_investigation.sql
-CREATE FUNCTION tasker.tell_of_investigation() RETURNS trigger;
+CREATE OR REPLACE FUNCTION tasker.tell_of_investigation()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    _changes bigint[] := (SELECT array_agg(a.history_id) FROM added a);
+BEGIN
+    WITH told AS MATERIALIZED (
+        SELECT e.* FROM tasker.dlq_events(_changes) e
+    ),
+    events AS (
+        INSERT INTO tasker.outbox (topic, task_uuid, dlq_entry_uuid, data, created_at)
+        SELECT
+            'dlq.entry.' || CASE WHEN e.event IN ('created', 'recovered', 'resolved') THEN e.event ELSE 'updated' END,
+            e.task_uuid, e.dlq_entry_uuid, e.data, e.changed_at
+        FROM told e
+        ORDER BY e.history_id
+    )
+    INSERT INTO tasker.case_members (
+        dlq_entry_uuid, namespace, opened_at, task_name, task_version, step_name, dlq_reason, detail_code,
+        error_type, error_message, error_fingerprint, worker_uuid, attempted_at, recovered_at, ended_at
+    )
+    SELECT
+        e.dlq_entry_uuid, e.data ->> 'namespace', (e.data ->> 'dlq_timestamp')::timestamptz, e.data ->> 'task_name', e.data ->> 'task_version',
+        coalesce(e.data #>> '{step,name}', ''), (e.data ->> 'dlq_reason')::tasker.dlq_reason, e.data ->> 'detail_code',
+        left(e.data #>> '{step,error_type}', 200), e.data #>> '{step,error_message}',
+        left(e.data #>> '{step,error_fingerprint}', 200), left(e.data #>> '{step,worker_uuid}', 100), (e.data #>> '{step,last_attempted_at}')::timestamptz,
+        (e.data ->> 'recovered_at')::timestamptz, (e.data ->> 'resolved_at')::timestamptz
+    FROM told e
+    WHERE e.event = 'created'
+    ON CONFLICT DO NOTHING;
+
+    IF NOT EXISTS (SELECT FROM added a WHERE a.event IN ('step_reset', 'step_resolved', 'step_completed', 'task_cancelled', 'step_failed', 'raised')) THEN
+        RETURN NULL;
+    END IF;
+    UPDATE tasker.case_members m
+    SET acted_at = greatest(m.acted_at, c.acted_at),
+        failed_again_at = CASE WHEN greatest(m.acted_at, c.acted_at) < c.failed_at THEN c.failed_at ELSE m.failed_again_at END,
+        revision = m.revision + CASE WHEN c.cause THEN 1 ELSE 0 END,
+        fingerprint_version = CASE WHEN c.cause THEN 0 ELSE m.fingerprint_version END,
+        dlq_reason = coalesce(f.dlq_reason, c.dlq_reason, m.dlq_reason), detail_code = coalesce(f.detail_code, c.detail_code, m.detail_code),
+        step_name = coalesce(f.step_name, m.step_name),
+        error_type = CASE WHEN f.step_name IS NULL THEN m.error_type ELSE left(f.error ->> 'type', 200) END,
+        error_message = CASE WHEN f.step_name IS NULL THEN m.error_message ELSE f.error ->> 'message' END,
+        error_fingerprint = CASE WHEN f.step_name IS NULL THEN m.error_fingerprint ELSE left(f.error ->> 'fingerprint', 200) END,
+        worker_uuid = CASE WHEN f.step_name IS NULL THEN m.worker_uuid ELSE left(f.error ->> 'worker_uuid', 100) END,
+        worker_name = CASE WHEN f.step_name IS NULL THEN m.worker_name END,
+        worker_version = CASE WHEN f.step_name IS NULL THEN m.worker_version END,
+        attempted_at = CASE WHEN f.step_name IS NULL THEN m.attempted_at ELSE f.last_attempted_at END
+    FROM (
+        SELECT
+            a.dlq_entry_uuid,
+            max(a.changed_at) FILTER (WHERE a.event IN ('step_reset', 'step_resolved', 'step_completed', 'task_cancelled')) AS acted_at,
+            max(a.changed_at) FILTER (WHERE a.event = 'step_failed') AS failed_at,
+            bool_or(a.event IN ('step_failed', 'raised')) AS cause,
+            max(a.history_id) FILTER (WHERE a.event = 'step_failed') AS failure,
+            (max((a.metadata #>> '{to,dlq_reason}')) FILTER (WHERE a.event = 'raised'))::tasker.dlq_reason AS dlq_reason,
+            max(a.metadata #>> '{to,detail_code}') FILTER (WHERE a.event = 'raised') AS detail_code
+        FROM added a
+        WHERE a.event IN ('step_reset', 'step_resolved', 'step_completed', 'task_cancelled', 'step_failed', 'raised')
+        GROUP BY a.dlq_entry_uuid
+    ) c
+    LEFT JOIN LATERAL (
+        SELECT (a.metadata ->> 'dlq_reason')::tasker.dlq_reason AS dlq_reason, a.metadata ->> 'detail_code' AS detail_code, s.name AS step_name,
+            CASE WHEN jsonb_typeof(a.metadata -> 'error') = 'object' THEN a.metadata -> 'error' ELSE '{}' END AS error, s.last_attempted_at
+        FROM added a
+        JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = a.dlq_entry_uuid
+        JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = (a.metadata ->> 'step_uuid')::uuid
+        WHERE a.history_id = c.failure
+    ) f ON true
+    WHERE m.dlq_entry_uuid = c.dlq_entry_uuid;
+    RETURN NULL;
+END
+$function$
+;
 
 -- functions/thresholds_in_use.sql
 CREATE FUNCTION tasker.thresholds_in_use() RETURNS SETOF double precision STABLE;
@@ -2313,40 +2386,6 @@ BEGIN
     WHERE OLD.unwritten & m.bit <> 0;
     UPDATE tasker.workflow_steps s SET unwritten = 0 WHERE s.task_uuid = NEW.task_uuid AND s.step_uuid = NEW.step_uuid;
     RETURN NULL;
-END
-$function$
-;
-
-CREATE OR REPLACE FUNCTION tasker.write_step_history()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-BEGIN
-    IF TG_OP = 'DELETE' THEN
-        DELETE FROM tasker.step_history h WHERE h.task_uuid = OLD.task_uuid AND h.transition_id = OLD.transition_id;
-        RETURN OLD;
-    END IF;
-    INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at)
-    VALUES (NEW.task_uuid, NEW.step_uuid, NEW.from_state, NEW.to_state, NEW.event, NEW.attempt, NEW.worker_uuid, NEW.actor, NEW.reason, NEW.detail, NEW.created_at)
-    RETURNING transition_id INTO NEW.transition_id;
-    RETURN NEW;
-END
-$function$
-;
-
-CREATE OR REPLACE FUNCTION tasker.write_task_history()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-BEGIN
-    IF TG_OP = 'DELETE' THEN
-        DELETE FROM tasker.task_history h WHERE h.task_uuid = OLD.task_uuid AND h.transition_id = OLD.transition_id;
-        RETURN OLD;
-    END IF;
-    INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, reason, detail, created_at)
-    VALUES (NEW.task_uuid, NEW.from_state, NEW.to_state, NEW.event, NEW.actor, NEW.reason, NEW.detail, NEW.created_at)
-    RETURNING transition_id INTO NEW.transition_id;
-    RETURN NEW;
 END
 $function$
 ;

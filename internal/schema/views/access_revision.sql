@@ -4,7 +4,3 @@ CREATE OR REPLACE VIEW tasker.access_revision AS
 SELECT true AS only_row, coalesce(bit_xor(hashint8extended(change_id, 0)), 0) AS revision
 FROM tasker.access_changes;
 COMMENT ON VIEW tasker.access_revision IS 'A number that is another one after access was taken away from somebody.';
-
--- The first key is made by one transaction at a time, which updates this.
-CREATE OR REPLACE TRIGGER revision_is_locked INSTEAD OF UPDATE ON tasker.access_revision
-    FOR EACH ROW EXECUTE FUNCTION tasker.lock_access_revision();

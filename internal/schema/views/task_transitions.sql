@@ -7,7 +7,3 @@ SELECT h.task_uuid, h.transition_id + coalesce(p.ordinal - 1, 0) AS transition_i
 FROM tasker.task_history h
 LEFT JOIN tasker.task_settle_paths p ON h.event IS NULL AND p.rest_from = h.from_state AND p.rest_to = h.to_state;
 COMMENT ON VIEW tasker.task_transitions IS 'History of the tasks, a row for each move: contiguous and legal for each task, starting from pending.';
-
--- Servers of the previous version write moves here, and delete those of old tasks.
-CREATE OR REPLACE TRIGGER write_task_history INSTEAD OF INSERT OR DELETE ON tasker.task_transitions
-    FOR EACH ROW EXECUTE FUNCTION tasker.write_task_history();

@@ -23,7 +23,3 @@ SELECT s.task_uuid, s.moves_id + 1, s.step_uuid, 'enqueued', 'in_progress', 'cla
 FROM tasker.workflow_steps s
 WHERE s.unwritten IN (2, 3);
 COMMENT ON VIEW tasker.workflow_step_transitions IS 'History of the steps, a row for each move: contiguous and legal for each step, starting from pending. A failure''s error is in detail.';
-
--- Servers of the previous version write moves here, and delete those of old tasks.
-CREATE OR REPLACE TRIGGER write_step_history INSTEAD OF INSERT OR DELETE ON tasker.workflow_step_transitions
-    FOR EACH ROW EXECUTE FUNCTION tasker.write_step_history();

@@ -1,2 +1,0 @@
--- tasker:finish
-DROP INDEX CONCURRENTLY IF EXISTS tasker.steps_by_expiry;

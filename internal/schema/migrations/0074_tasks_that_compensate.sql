@@ -1,2 +1,0 @@
--- tasker:no-transaction
-CREATE INDEX CONCURRENTLY IF NOT EXISTS tasks_by_phase ON tasker.tasks (phase, task_uuid DESC) WHERE phase IS NOT NULL;

@@ -1,2 +1,0 @@
--- tasker:no-transaction
-ALTER TABLE tasker.workflow_steps VALIDATE CONSTRAINT step_settings_are_right;

@@ -1,2 +1,0 @@
--- tasker:no-transaction
-CREATE INDEX CONCURRENTLY IF NOT EXISTS held_steps_by_limit ON tasker.held_steps (limit_key_id, priority DESC, state_since) WHERE limit_key_id IS NOT NULL;

@@ -1,2 +1,0 @@
--- Every lease token is signed.
-ALTER TABLE tasker.lease_key DROP COLUMN used_from;

@@ -1,2 +1,0 @@
--- tasker:no-transaction
-ALTER TABLE tasker.operations VALIDATE CONSTRAINT operation_act_is_known;
