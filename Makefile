@@ -91,7 +91,7 @@ SERVER_KILLS ?= 30
 limits: ## have CLAIMS steps with a limit of 10 claimed on SERVERS servers, and kill workers and servers meanwhile (hours)
 	go test ./internal/e2e -run '^TestALimitOutlivesServersAndWorkers$$' -count 1 -v -timeout 0 -args -limit-claims=$(CLAIMS) -limit-servers=$(SERVERS) -worker-kills=$(WORKER_KILLS) -server-kills=$(SERVER_KILLS)
 
-PREVIOUS ?= 7eab0a9
+PREVIOUS ?= HEAD
 
 upgrade-test: ## migrate under load beside the previous version's servers and workers, built from git (PREVIOUS=revision)
 	rm -rf .cache/previous

@@ -43,7 +43,7 @@ var forbidden = []struct {
 
 // wrongStatements lists what would stop running servers, or keep them waiting.
 func wrongStatements(sql string) []string {
-	alone := strings.HasPrefix(sql, "-- tasker:no-transaction") || strings.HasPrefix(sql, "-- tasker:finish")
+	alone := strings.HasPrefix(sql, "-- tasker:no-transaction")
 	plain := sqlNoise.ReplaceAllStringFunc(sql, func(noise string) string {
 		if strings.HasPrefix(noise, "-") || strings.HasPrefix(noise, "/") {
 			return " "

@@ -163,6 +163,20 @@ func TestUp(t *testing.T) {
 	p.refused(one, "newer")
 }
 
+func TestADatabaseOfADevelopmentVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	many := files{"migrations/0001_engine.sql": "CREATE TABLE tasker.box (n int);"}
+	for i := 2; i <= len(schema.Embedded().Migrations())+1; i++ {
+		many[fmt.Sprintf("migrations/%04d_more.sql", i)] = ""
+	}
+	p.up(many.program(t))
+	if err := p.err(schema.Embedded()); !errors.Is(err, schema.ErrDevelopment) {
+		t.Errorf("it is refused with %v", err)
+	}
+	p.refused(schema.Embedded(), "before 0.1", "tasker-ctl dlq export", "new database")
+}
+
 func TestOnlyAViewHasChanged(t *testing.T) {
 	t.Parallel()
 	p := empty(t)

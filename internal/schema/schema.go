@@ -86,7 +86,7 @@ func Status(ctx context.Context, conn *pgx.Conn) (Report, error) {
 }
 
 // Check returns nil if the database has the schema of this program, and its user
-// may do what a server does. Otherwise its error is one of [ErrBehind], [ErrAhead],
+// may do what a server does. Otherwise its error is one of [ErrBehind], [ErrAhead], [ErrDevelopment],
 // [ErrEdited] and [ErrPrivileges], and says what to do; or the database could not
 // be asked.
 func Check(ctx context.Context, conn *pgx.Conn) error {

@@ -14,11 +14,8 @@ import (
 	"strings"
 )
 
-// The first lines of migrations that run outside a transaction.
-const (
-	noTransaction = "-- tasker:no-transaction"
-	finishing     = "-- tasker:finish" // the same, in older files
-)
+// noTransaction is the first line of migrations that run outside a transaction.
+const noTransaction = "-- tasker:no-transaction"
 
 // A source is all SQL that one version of the program brings along.
 type source struct {
@@ -39,8 +36,7 @@ type file struct {
 // alone reports whether the file must run outside a transaction.
 func (f file) alone() bool {
 	first, _, _ := strings.Cut(f.sql, "\n")
-	first = strings.TrimSpace(first)
-	return first == noTransaction || first == finishing
+	return strings.TrimSpace(first) == noTransaction
 }
 
 var migrationName = regexp.MustCompile(`^([0-9]{4})_([a-z0-9_]+)\.sql$`)

@@ -94,7 +94,7 @@ const developmentName = "engine"
 // foreign is the part of [Report.Err] that no migration can fix.
 func (r Report) foreign() error {
 	if r.Development {
-		return fmt.Errorf("%w; save what you need (tasker-ctl dlq export, or pg_dump), and run tasker migrate up on a new database", ErrDevelopment)
+		return fmt.Errorf("%w; save what you need (tasker-ctl dlq export with that version, or pg_dump) and begin with a new database: tasker migrate up, or tasker dev with a new --data-dir", ErrDevelopment)
 	}
 	if r.Database > r.Program {
 		return fmt.Errorf("%w: it is at version %d and this program knows %d; "+
