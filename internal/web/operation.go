@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,6 +177,7 @@ type itemGroup struct {
 	Items []itemLine
 	Path  string // of all of them
 	More  bool   // there are more than these
+	Acts  []caseLink
 }
 
 // An itemLine is one item.
@@ -315,16 +317,39 @@ func (s *server) addItems(req *request, p *operationPage, after int) error {
 		if p.Counts[state] == 0 {
 			continue
 		}
+		if state == tasker.ItemFailedAgain {
+			limit = itemRows // they are planned for together
+		} else if p.State1 == "" {
+			limit = itemSamples
+		}
 		list, more, err := s.DB.OperationItems(req.Context(), p.UUID, postgres.ItemFilter{State: state, After: after, Limit: limit})
 		if err != nil {
 			return err
 		}
 		g := itemGroup{State: state, All: p.Counts[state], Path: p.Path + "?state=" + string(state), Items: itemLines(list), More: more}
+		if state == tasker.ItemFailedAgain && s.offers(req, access.OperateSteps, p.Namespaces...) {
+			if g.Acts, err = s.againLinks(req, list); err != nil {
+				return err
+			}
+		}
 		if p.Groups = append(p.Groups, g); p.State1 != "" && more {
 			p.Pager.After = req.link("after", strconv.Itoa(list[len(list)-1].Ordinal))
 		}
 	}
 	return nil
+}
+
+// againLinks are the acts on the investigations of items that failed again.
+func (s *server) againLinks(req *request, list []tasker.OperationItem) ([]caseLink, error) {
+	var ids []tasker.ID
+	query := url.Values{}
+	for _, item := range list {
+		ids = append(ids, item.EntryUUID)
+		query.Add("id", item.EntryUUID.String())
+	}
+	possible, err := s.Operations.Possible(req.within(access.OperateSteps).Context(), tasker.OperationSelection{IDs: ids}, len(ids))
+	delete(possible, tasker.ActEnd)
+	return actLinks(req, possible, "", "plan for those that failed again", func(tasker.Act) string { return planPath + "?" + query.Encode() }), err
 }
 
 func itemLines(list []tasker.OperationItem) []itemLine {

@@ -1,7 +1,9 @@
 package web_test
 
 import (
+	"html"
 	"net/http"
+	"regexp"
 	"testing"
 
 	"tasker.example/tasker"
@@ -69,4 +71,30 @@ func TestThePlanFoldsItsGuards(t *testing.T) {
 		}
 	}
 	h.shows(h.get(h.casePath("order")+"/run?failed_on=1.5.0"), http.StatusOK, `id="guards" open>`)
+}
+
+// The page of an operation plans for what failed again, as long as that can be retried.
+func TestWhatFailedAgainIsPlannedForTogether(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.Template("order", step("charge"))
+	tasks := h.fail("order", "charge", "declined", 12)
+	path := h.casePath("order")
+	planned := h.post(path+"/run", "actor=ann", "reason=fixed", "waves=all", "tolerate=100%", "key=k")
+	digest := regexp.MustCompile(`name="digest" value="([^"]+)"`).FindStringSubmatch(planned.text)[1]
+	page := h.post(planned.url, "actor=ann", "seen=planned", "digest="+digest).url
+	h.operate()
+	h.work(func(tasker.Assignment) error { return errDeclined })
+	h.operate()
+	r := h.get(page)
+	h.shows(r, http.StatusOK, "12 failed again", "Retry 12…")
+	link := regexp.MustCompile(`href="(/ui/plan\?id=[^"]*)"`).FindStringSubmatch(r.text)
+	if link == nil {
+		t.Fatal("the page has no link to a plan")
+	}
+	h.shows(h.get(html.UnescapeString(link[1])), http.StatusOK, "Plan: <bdi>12 selected investigations", "Run again: 12")
+	steps, err := h.DB.Steps(t.Context(), tasks[0])
+	h.Must(err)
+	h.post("/ui/tasks/"+tasks[0].String()+"/steps/"+steps[0].UUID.String()+"/resolve", "actor=ann", "reason=skip it")
+	h.shows(h.get(page), http.StatusOK, "12 failed again", "Retry 11…")
 }
