@@ -28,7 +28,7 @@ func (s *shift) heartbeat(ctx context.Context) {
 }
 
 // heartbeatEvery is how many intervals lie between two heartbeats of a worker whose
-// claims count as heartbeats: with an older server only a heartbeat says that it must drain.
+// claims count as heartbeats: only the answer to a heartbeat says that it must drain.
 const heartbeatEvery = 3
 
 // pause waits for the next heartbeat, and returns false when ctx ended before.

@@ -68,8 +68,8 @@ func TestClaimsDoNotStandForHeartbeatsOfLeases(t *testing.T) {
 }
 
 // A worker that waits in a claim is told to drain: the claim is answered, and the heartbeat
-// that it sends then says why, whether claims count as heartbeats or not. At an older server,
-// whose claims wait all the same, one of its few heartbeats does.
+// that it sends then says why, whether claims count as heartbeats or not. If the claim waits
+// all the same, one of the few heartbeats does.
 func TestAWaitingWorkerIsToldToDrain(t *testing.T) {
 	for _, tt := range []struct {
 		counts, early bool
