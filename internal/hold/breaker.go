@@ -18,20 +18,19 @@ import (
 // A Breaker says when the attempts of a handler fail so often with one cause that its steps
 // are held until a probe succeeds. The zero value never does.
 type Breaker struct {
-	Failures int           // so many failed attempts with one cause within Window
-	Tasks    int           // of at least so many tasks, at most [MaxBreakerTasks]
-	Share    int           // and so many of 100 attempts of the handler that ended
-	Window   time.Duration // at most [MaxBreakerWindow]
+	Failures int // so many failed attempts with one cause within Window
+	Tasks    int // of at least so many tasks, at most [MaxBreakerTasks]
+	Share    int // and so many of 100 attempts of the handler that ended
+	Window   time.Duration
 }
 
 func (b Breaker) on() bool { return b.Failures > 0 }
 
 // Bounds of what a server counts.
 const (
-	MaxBreakerTasks  = 100
-	MaxBreakerWindow = 5 * time.Minute
-	maxQueues        = 1000 // handlers that it counts at a time
-	maxCauses        = 20   // of each
+	MaxBreakerTasks = 100
+	maxQueues       = 1000 // handlers that it counts at a time
+	maxCauses       = 20   // of each
 )
 
 // shareFrom is from how many failures of one cause on a server tells others of it.
