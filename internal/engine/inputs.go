@@ -17,7 +17,7 @@ import (
 
 const (
 	claimRounds = 4                      // how often one claim removes what is in its way and looks again
-	measureTime = 250 * time.Millisecond // for measuring steps of an older version, in one round
+	measureTime = 250 * time.Millisecond // for measuring inputs of unknown size, in one round
 	leaveFor    = time.Minute            // before claims look again at a step that should be measured or failed by then
 	leaveMost   = 10_000                 // such steps
 	rejectChunk = 10                     // in one transaction: each opens an investigation
@@ -41,8 +41,8 @@ func (e *Engine) StepResult(ctx context.Context, task, step tasker.ID) (json.Raw
 	return e.db.StepResult(ctx, task, &step, "", tasker.MaxAnswerBytes)
 }
 
-// take claims up to limit steps. What stands in the way is removed: a step of an
-// older version is measured; one whose inputs no worker can be given is left to the
+// take claims up to limit steps. What stands in the way is removed: a step whose
+// inputs have no size yet is measured; one whose inputs no worker can be given is left to the
 // loop that fails it.
 func (e *Engine) take(ctx context.Context, c postgres.Claimant, limit int) (all []postgres.Claimed, again time.Duration, err error) {
 	for round := 1; ; round++ {
@@ -81,7 +81,7 @@ func (e *Engine) clear(ctx context.Context, c postgres.Claimant, h postgres.Clai
 		e.aside.leave(e.now(), h.Unmeasured)
 	}
 	if n > 0 {
-		e.log.DebugContext(ctx, "measured the inputs of steps of an older version", "steps", n)
+		e.log.DebugContext(ctx, "measured the inputs of steps", "steps", n)
 	}
 	if n == len(h.Unmeasured) && len(h.TooLarge) == 0 {
 		return

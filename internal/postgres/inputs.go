@@ -62,8 +62,7 @@ func (db *DB) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage,
 	return list[0], nil
 }
 
-// Only a document that will be sent is spelled out; one that an older version left
-// unmeasured is measured first.
+// Only a document that will be sent is spelled out; one of unknown size is measured first.
 const stepResult = `
 SELECT z.name, z.bytes, CASE WHEN z.bytes <= $4 THEN z.results -> 'result' END AS document
 FROM (

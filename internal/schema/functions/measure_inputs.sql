@@ -1,5 +1,5 @@
--- measure_inputs fills in the sizes of the inputs of enqueued steps that an older
--- version left unmeasured, until the time is over, and returns how many steps are
+-- measure_inputs fills in the unknown sizes of the inputs of enqueued steps, such as
+-- those that moved to another version of their template, until the time is over, and returns how many steps are
 -- measured by then. Documents are spelled out to be measured, which takes long for
 -- large ones: each call measures at least one, and keeps what it has measured. Rows
 -- that somebody else holds are left to them. A context that is larger than a whole
@@ -87,4 +87,4 @@ BEGIN
     RETURN _count;
 END
 $$;
-COMMENT ON FUNCTION tasker.measure_inputs(uuid[], uuid[], bigint, interval) IS 'Measures the inputs of enqueued steps that an older version left unmeasured, within a time; returns how many steps it measured.';
+COMMENT ON FUNCTION tasker.measure_inputs(uuid[], uuid[], bigint, interval) IS 'Measures the inputs of enqueued steps whose size is unknown, within a time; returns how many steps it measured.';
