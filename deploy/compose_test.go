@@ -2,6 +2,8 @@ package deploy_test
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -98,7 +100,7 @@ func TestTokensStayWhereTheyAre(t *testing.T) {
 	}
 }
 
-// The image is built with the Go that the module asks for.
+// The image is built with the Go that the module asks for, and its programs know their version.
 func TestDockerfile(t *testing.T) {
 	module, err := os.ReadFile("../go.mod")
 	if err != nil {
@@ -111,5 +113,19 @@ func TestDockerfile(t *testing.T) {
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module)
 	if version == nil || !strings.Contains(string(file), "FROM golang:"+string(version[1])+" ") {
 		t.Errorf("the Dockerfile does not build with the Go of go.mod, %s", version)
+	}
+	flags := regexp.MustCompile(`-ldflags="([^"]*)"`).FindSubmatch(file)
+	if flags == nil {
+		t.Fatal("the Dockerfile passes no flags to the linker")
+	}
+	program := filepath.Join(t.TempDir(), "tasker")
+	given := strings.NewReplacer("$VERSION", "v9.8.7", "$COMMIT", "abc1234", "$DATE", "2026-11-29").Replace(string(flags[1]))
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-ldflags="+given, "-o", program, "../cmd/tasker")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err := exec.CommandContext(t.Context(), program, "version").Output()
+	if err != nil || !strings.HasPrefix(string(out), "tasker v9.8.7 (commit abc1234, 2026-11-29, go1") {
+		t.Errorf("it prints %s, %v", out, err)
 	}
 }

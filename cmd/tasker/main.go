@@ -62,9 +62,9 @@ func served(ctx context.Context, err error) error {
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cli.Args,
+		Use: "version", Short: "Print version, commit and date", Args: cli.Args,
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(c.OutOrStdout(), "tasker", cli.Version())
+			_, err := fmt.Fprintln(c.OutOrStdout(), "tasker", cli.ThisBuild())
 			return err
 		},
 	}

@@ -136,8 +136,11 @@ func TestShellsCompleteTheWordsOfAFlag(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	t.Parallel()
 	if Version() == "" {
 		t.Error("no version")
+	}
+	version, commit, date = "v0.1.0", "abc1234", "2026-11-29T00:00:00Z"
+	if text := ThisBuild().String(); Version() != "v0.1.0" || !strings.HasPrefix(text, "v0.1.0 (commit abc1234, 2026-11-29T00:00:00Z, go1") {
+		t.Errorf("it prints %s", text)
 	}
 }

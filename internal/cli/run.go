@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -74,18 +77,39 @@ func Run(ctx context.Context, root *cobra.Command, args []string) (*cobra.Comman
 	return c, err
 }
 
-// version is set by the linker for a release.
-var version string
+// The linker sets these where there is no git repository, as in docker build.
+var version, commit, date string
 
-// Version returns the version of this program: that of the release, or what the go
-// command recorded when it built the program.
-func Version() string {
-	if version != "" {
-		return version
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
-		return "dev"
-	}
-	return info.Main.Version
+// A Build identifies the source that a program was built from.
+type Build struct {
+	Version string // of the module; dev if it is unknown
+	Commit  string // of git, with +dirty if files were changed after it; empty if it is unknown
+	Date    string // of the commit, as RFC 3339; empty if it is unknown
 }
+
+// ThisBuild returns what the linker was given, and for the rest what the go command recorded.
+func ThisBuild() Build {
+	b := Build{Version: version, Commit: commit, Date: date}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	if b.Commit == "" && settings["vcs.modified"] == "true" {
+		settings["vcs.revision"] += "+dirty"
+	}
+	b.Version = cmp.Or(b.Version, strings.TrimSuffix(info.Main.Version, "(devel)"), "dev")
+	b.Commit, b.Date = cmp.Or(b.Commit, settings["vcs.revision"]), cmp.Or(b.Date, settings["vcs.time"])
+	return b
+}
+
+// String returns a line for people.
+func (b Build) String() string {
+	return fmt.Sprintf("%s (commit %s, %s, %s %s/%s)", b.Version, cmp.Or(b.Commit, "unknown"), cmp.Or(b.Date, "date unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// Version returns the version of this program.
+func Version() string { return ThisBuild().Version }

@@ -100,10 +100,11 @@ func (p *program) versionCommand() *cobra.Command {
 	var remote bool
 	c := p.command(help{
 		use:     "version",
-		short:   "Print the version of this program and, with --remote, of the server",
+		short:   "Print version, commit and date of this program and, with --remote, the version of the server",
 		example: "  tasker-ctl version\n  tasker-ctl version --remote -o json",
 	}, func(ctx context.Context, _ arguments) error {
-		v := map[string]string{"client": cli.Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+		build := cli.ThisBuild()
+		v := map[string]string{"client": build.Version, "commit": build.Commit, "date": build.Date, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
 		if remote {
 			api, err := p.api()
 			if err != nil {
@@ -116,7 +117,7 @@ func (p *program) versionCommand() *cobra.Command {
 			v["server"], v["server_url"] = health.Version, api.URL()
 		}
 		return p.show(v, func() {
-			fmt.Fprintf(p.out, "tasker-ctl %s (%s, %s)\n", v["client"], v["go"], v["platform"])
+			fmt.Fprintln(p.out, "tasker-ctl", build)
 			if remote {
 				fmt.Fprintf(p.out, "server %s at %s\n", clean(v["server"]), v["server_url"])
 			}
