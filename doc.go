@@ -1,6 +1,5 @@
-// Package tasker holds the words of the engine: tasks, steps, templates,
-// investigations, the states they pass through and the errors a caller can act
-// on. It imports nothing of this module, and every other package may import it.
+// Package tasker defines the domain model of the engine: tasks, steps, templates and investigations,
+// their states, and the errors that callers can act on. It imports no other package of this module.
 //
 // A task is a graph of steps made from a template. Workers claim steps and
 // report results; the engine retries, advances and finishes. A task that cannot

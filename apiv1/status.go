@@ -1,7 +1,5 @@
-// Package apiv1 is the JSON of /v1, word for word: requests and responses as
-// they travel, shared by the server, the Go client and the command line. It
-// knows no behaviour. Times are RFC 3339 in UTC, enumerations are snake_case,
-// durations carry their unit in the name.
+// Package apiv1 defines the JSON request and response types of the /v1 API. The server, the Go client
+// and tasker-ctl share them.
 package apiv1
 
 import (

@@ -1,4 +1,4 @@
-// Command bench measures the engine against plain PostgreSQL in the same run.
+// Command bench compares Tasker with plain PostgreSQL on the same machine, in the same run.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package client is the HTTP API of a Tasker server as Go methods, spelled in the
-// types of package apiv1.
+// Package client is a Go client for the Tasker HTTP API. It retries requests that are safe to repeat
+// and returns server errors as [tasker.Error].
 //
 // What the server refuses comes back as a [tasker.Error] with the server's code,
 // message and details, so errors.As and [tasker.CodeOf] work as they do inside

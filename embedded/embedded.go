@@ -1,5 +1,5 @@
-// Package embedded runs the whole engine inside your program: no server, one
-// PostgreSQL.
+// Package embedded runs the Tasker engine inside a Go program. It needs a PostgreSQL database and no
+// server process; several programs and servers can share one database.
 //
 //	e, err := embedded.Open(ctx, embedded.Options{DatabaseURL: url, Migrate: true})
 //	…

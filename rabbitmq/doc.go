@@ -1,5 +1,5 @@
-// Package rabbitmq has workers hear of steps from RabbitMQ, where the server
-// announces them there.
+// Package rabbitmq adds RabbitMQ notifications to a worker's backend, so that the worker claims steps
+// as soon as they are enqueued. If the broker is unavailable, the worker polls the server.
 //
 //	backend := rabbitmq.NewBackend(client.New(url).Backend(), rabbitmq.Options{URL: "amqp://…"})
 //	w := worker.New(backend, worker.Options{Namespaces: []string{"orders"}})

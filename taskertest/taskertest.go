@@ -1,6 +1,5 @@
-// Package taskertest runs whole workflows in ordinary tests: the real engine on a real
-// PostgreSQL, the SQL of production, and a clock that the test moves. A week of timers takes a
-// fraction of a second.
+// Package taskertest runs workflows in ordinary Go tests, with the real engine on a real PostgreSQL
+// and a clock that the test controls.
 //
 //	func TestMain(m *testing.M) { taskertest.Main(m) }
 //

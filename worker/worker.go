@@ -1,4 +1,4 @@
-// Package worker runs the steps of tasks in your own program.
+// Package worker runs the steps of tasks in a Go program. Register handlers by name, then call Run.
 //
 // Register plain functions by handler name, then run:
 //

@@ -1,6 +1,5 @@
-// Package workertest calls the handlers of a worker without a server, the way a
-// server would have them called: the input goes through the same decoding and the
-// result through the same encoding and checks.
+// Package workertest calls worker handlers without a server, with the same decoding, encoding and
+// checks as in production.
 //
 //	result, err := workertest.Run(t, w, "charge_card", workertest.Step{
 //		Context:           `{"amount_cents": 1200}`,

@@ -1,5 +1,6 @@
-// Command peers measures Go libraries for background work and workflows on PostgreSQL, and
-// plain PostgreSQL beside them, on the workloads of Tasker's own benchmark.
+// Command peers runs the benchmark workloads on other Go job and workflow libraries for PostgreSQL,
+// and on plain PostgreSQL. It is a separate module so that these libraries never become dependencies
+// of Tasker.
 //
 // It is in another module than Tasker, so that what it measures never becomes a
 // dependency. README.md says how to run it and how to read it.

@@ -1,5 +1,4 @@
-// Command tasker-ctl sees and steers the tasks of a Tasker server. Linked or
-// copied as tasker-cli it answers to that name.
+// Command tasker-ctl inspects and operates the tasks of a Tasker server.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command tasker is the server: tasker dev for a laptop, tasker serve for the
-// rest of the world, tasker migrate for its database.
+// Command tasker runs the Tasker server, creates and migrates its database, and starts a development
+// environment.
 package main
 
 import (

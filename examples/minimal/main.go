@@ -1,4 +1,4 @@
-// Command minimal is a complete worker: two handlers for template.yaml.
+// Command minimal is a complete worker with two handlers.
 package main
 
 import (

@@ -1,6 +1,5 @@
-// Package access says what a caller may do: roles, the permissions that they give, and
-// the namespaces for which they give them. It decides nothing about who the caller is;
-// package auth does.
+// Package access authorizes callers: it defines roles, the permissions they grant and the namespaces
+// they apply to, and redacts what a caller may not read. Package auth authenticates callers.
 package access
 
 import (

@@ -1,6 +1,5 @@
-// Package amqp connects to RabbitMQ: it keeps one connection, declares what the
-// engine needs there, publishes with confirmations and consumes with
-// acknowledgements, over every loss of the connection.
+// Package amqp connects to RabbitMQ. It maintains one connection, declares queues and exchanges,
+// publishes with confirms and consumes with acknowledgements, and recovers from connection loss.
 //
 // [Broker.Run] keeps the connection; everything else uses the one that there
 // is, on a channel of its own. Messages wait in one work queue for each

@@ -1,5 +1,5 @@
-// Package api is the HTTP surface: /v1 in JSON, health, and the OpenAPI document
-// of it all.
+// Package api implements the HTTP API: the /v1 routes, the health endpoints and the OpenAPI document.
+// Routes, validation, limits and documentation are all generated from one table (routes.go).
 //
 // Every route is one line in the table of routes.go. From it come the route, the
 // checks of its query and body, its limits and its part of the document, so none

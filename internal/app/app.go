@@ -1,5 +1,4 @@
-// Package app is a server: it wires the store, the engine, the investigations
-// and the API, runs what must run beside them, and ends them in order.
+// Package app assembles a server from its components, starts them and shuts them down in order.
 package app
 
 import (

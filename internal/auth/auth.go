@@ -1,5 +1,5 @@
-// Package auth says who a caller is: a program by the token of its key, a browser by its
-// session. What callers may do is the business of package access.
+// Package auth authenticates callers: programs by API key, browsers by session. It caches identities
+// and polls for revoked access every two seconds.
 //
 // Who somebody is, is remembered, so that it costs no query, and asked again when the
 // database says that somebody was given less access: that is looked for every two

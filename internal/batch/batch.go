@@ -1,4 +1,5 @@
-// Package batch lets concurrent callers share a write.
+// Package batch merges concurrent writes. A [Writer] never delays a write to fill a batch: items that
+// arrive while all writes are busy form the next batch.
 //
 // A write that costs much to begin and little for each item is cheaper for several
 // callers together. A [Writer] never waits for a second caller: as long as fewer writes

@@ -1,4 +1,4 @@
-// Package browsertest gives tests a real browser.
+// Package browsertest runs a headless Chromium for tests.
 //
 // [Open] returns a tab of a headless Chromium that all tests of a package share,
 // with cookies of its own; it starts with the first test that asks and ends with

@@ -1,5 +1,5 @@
-// Package cases gathers the investigations of one cause into a case, and keeps the states
-// of cases.
+// Package cases groups investigations with the same cause into cases and maintains the state of each
+// case.
 //
 // An investigation belongs to the case of its fingerprint, which is computed here from its
 // newest failure, a moment after it: nothing of this is in the way of a step that fails. Counts are

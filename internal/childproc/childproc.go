@@ -1,6 +1,5 @@
-// Package childproc runs servers, such as a PostgreSQL, as children of this process: as a
-// user without the rights of root, in a process group of their own, and ended when this
-// process ends.
+// Package childproc runs servers such as PostgreSQL as unprivileged child processes that terminate
+// with the parent.
 package childproc
 
 import (

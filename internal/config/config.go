@@ -1,4 +1,5 @@
-// Package config reads the configuration of a server.
+// Package config loads the server configuration from defaults, a TOML file, the environment and flags,
+// in increasing order of precedence. Unknown keys and invalid values are errors.
 //
 // The last of these that sets a value counts: the default, the TOML file, the
 // environment, the flags. Nothing is ignored in silence: an unknown key, a misspelled

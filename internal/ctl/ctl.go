@@ -1,5 +1,5 @@
-// Package ctl is tasker-ctl: the HTTP API for a person at a terminal, and for
-// scripts.
+// Package ctl implements the tasker-ctl commands. Commands call the HTTP API and print the response as
+// a table or as JSON.
 //
 // Each file has the commands of one noun. A command is an [answer]: the request
 // that it makes, and how the answer is printed as text; with -o json the answer is

@@ -1,6 +1,5 @@
-// Package demo is a small shop that fulfils orders, to look at the engine with:
-// its template, its handlers, a customer who never stops ordering, and faults
-// that can be switched.
+// Package demo is the sample shop of tasker dev --demo: a template, its handlers, an order generator
+// and switchable faults. Its behavior depends only on the order number, so runs are reproducible.
 //
 // Everything is decided by the order's number, so what is seen once is seen
 // again. Nothing here touches the world.

@@ -1,4 +1,5 @@
-// Package devpg keeps a private PostgreSQL for a laptop, and for tests.
+// Package devpg runs a private PostgreSQL for development and tests, on the loopback interface with a
+// random password. It is not meant for production.
 //
 // [Start] finds the programs of PostgreSQL, makes a cluster in a directory when
 // there is none, and runs it on the loopback interface with a random password

@@ -1,5 +1,5 @@
-// Package dispatch tells workers of steps through a message broker, and hears of
-// those that no worker took.
+// Package dispatch announces enqueued steps to workers through a message broker and processes the
+// messages that no worker consumed. The database remains the source of truth.
 //
 // The database decides, always. A step is announced after the transaction that
 // enqueued it, from an outbox that this transaction wrote: what does not exist is

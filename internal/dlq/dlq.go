@@ -1,4 +1,5 @@
-// Package dlq is what humans and time need of the dead letter queue.
+// Package dlq opens, updates and resolves investigations, and runs the staleness sweep that finds
+// stuck tasks.
 //
 // An investigation is opened by whoever finds a task stuck: the engine, in the
 // transaction that makes it stuck; the sweep here, for what only time shows; a

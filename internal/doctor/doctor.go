@@ -1,4 +1,4 @@
-// Package doctor checks that a database is sound, and changes nothing.
+// Package doctor runs read-only consistency checks on a database.
 package doctor
 
 import (

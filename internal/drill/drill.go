@@ -1,7 +1,5 @@
-// Package drill plants an incident in a sandbox namespace of a running installation, so that
-// people repair one before there is one: tasks that fail of three causes, and some that fail
-// each of its own. The worker of the drill fails them until all have failed, and succeeds
-// from then on: the cause is repaired, and the steps are not.
+// Package drill creates a practice incident in a sandbox namespace: tasks that fail with shared and
+// with individual causes until the operator repairs them.
 //
 // Everything goes through the API, in the sandbox namespace and nowhere else.
 package drill

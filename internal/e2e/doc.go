@@ -1,3 +1,2 @@
-// Package e2e runs the real programs together: servers, workers, the command
-// line, a database. It is all tests; nothing imports it.
+// Package e2e contains end-to-end tests that run the real binaries against a real database.
 package e2e

@@ -1,5 +1,5 @@
-// Package emission sends the events of investigations to those who want to be told, and
-// tells people of cases: it writes the messages that are due, finds their sinks by the routes, and sends them.
+// Package emission delivers events to sinks at least once and in order per task. It also creates the
+// notifications about cases and routes them to sinks.
 //
 // An event is in the outbox from the moment at which it happened, because the
 // transaction that it tells of wrote it. Sending it comes after, and fails without

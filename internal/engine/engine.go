@@ -1,6 +1,5 @@
-// Package engine is what happens to tasks and steps: a request becomes a task, a
-// report becomes a move, a failed step is tried again, an operator's word is
-// done.
+// Package engine implements the task and step lifecycle: it creates tasks, applies reports, schedules
+// retries and performs operator actions. Package postgres stores each change with compare-and-set.
 //
 // What should happen is decided here; package postgres makes it happen, by
 // compare-and-set. Everything an engine knows beyond one call can be lost: any

@@ -1,5 +1,4 @@
-// Package enginetest gives tests an engine and its investigations on a database of their
-// own. Its methods fail the test at once when something goes wrong.
+// Package enginetest provides tests with an engine on a private database.
 package enginetest
 
 import (

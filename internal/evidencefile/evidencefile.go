@@ -1,6 +1,5 @@
-// Package evidencefile exports an investigation as one file: the step that failed, exactly what
-// its handler was given, how it failed, and what was done since. A developer runs the
-// handler on it (package workertest).
+// Package evidencefile exports an investigation as a file that contains the failed step, its inputs
+// and its errors, so that a developer can rerun the handler locally.
 //
 // What a handler is given never changes once the step has run, so it is read as it is
 // stored. What must not be shown is hidden by the rules of snapshots, at the places that

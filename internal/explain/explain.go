@@ -1,6 +1,5 @@
-// Package explain says why a task, a step, an investigation, a case, an operation, a hold or a queue
-// is where it is: the one fact that keeps it there, since when, what would let it go on, and
-// whose turn it is.
+// Package explain determines why a task, step, investigation, case, operation, hold or queue is not
+// progressing, and who has to act next.
 //
 // The facts are rules in one list, and the first that holds counts. A task is explained by
 // those of its open steps that wait for no other, an investigation by its task, a case and an

@@ -1,7 +1,5 @@
-// Package expression compiles and evaluates the expressions of templates, which are
-// written in CEL. An expression sees the context of a task, and the results and states of
-// the steps before its own; it has no clock and no chance, so that the same values give
-// the same outcome. docs/expressions.md describes the language for authors.
+// Package expression compiles and evaluates the CEL expressions in templates. Evaluation is
+// deterministic: expressions have no clock and no randomness.
 package expression
 
 import (

@@ -1,5 +1,5 @@
-// Package feed tells of the events of investigations as they happen, to any number
-// of readers.
+// Package feed streams investigation events to any number of readers, in order and without gaps, from
+// any server. A [Point] is the position from which a reader resumes.
 //
 // Positions in the outbox become visible out of order, so that reading on from the
 // last position would lose events. What was written by transactions before the

@@ -1,4 +1,5 @@
-// Package fingerprint tells which failures have one cause.
+// Package fingerprint computes the cause of a failure: it normalizes the error text by the rules in
+// rules.toml and hashes the result. The computation is pure and bounded in time and memory.
 //
 // [Normalise] takes what differs from task to task out of an error's text, such as ids,
 // times and amounts, and keeps what says what went wrong, such as HTTP statuses, SQLSTATEs

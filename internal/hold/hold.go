@@ -1,5 +1,5 @@
-// Package hold keeps steps from being handed out, to stop the bleeding while what they need
-// is away: by hand, or by a breaker when attempts keep failing with one cause.
+// Package hold implements holds and circuit breakers: it stops steps of a scope from being claimed,
+// probes for recovery and releases the steps in waves.
 //
 // A held step stays enqueued; the database moves it out of the way of claims. No attempt is
 // used, and neither its time in the queue nor the staleness of its task runs. Every hold has

@@ -1,5 +1,5 @@
-// Package hostguard refuses requests by their Host and Origin headers: those that web
-// pages of other sites make a browser send. It authenticates nobody.
+// Package hostguard rejects cross-site browser requests by their Host and Origin headers. It does not
+// authenticate.
 package hostguard
 
 import (

@@ -1,5 +1,4 @@
-// Package idp verifies what an identity provider says of people and programs, by OpenID
-// Connect: tokens for the API, and sign-ins of browsers.
+// Package idp verifies OpenID Connect tokens and sign-ins from an identity provider.
 package idp
 
 import (

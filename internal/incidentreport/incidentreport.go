@@ -1,6 +1,4 @@
-// Package incidentreport says afterwards how an incident went: of a case, of an incident, or of the
-// investigations that were opened in a time. Everything is read from the records in one
-// statement; nothing is kept for it.
+// Package incidentreport builds the post-incident report of a case, an incident or a time range.
 package incidentreport
 
 import (

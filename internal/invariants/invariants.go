@@ -1,4 +1,4 @@
-// Package invariants says what holds in every database of Tasker, and finds what does not.
+// Package invariants defines the invariants of a Tasker database as queries that return violations.
 package invariants
 
 import (

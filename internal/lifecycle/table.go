@@ -1,5 +1,5 @@
-// Package lifecycle holds every legal move of a task, a step and an entry, as
-// data, and has no side effect.
+// Package lifecycle defines the state machines of tasks, steps and investigations as tables of allowed
+// transitions. Validation, the diagrams in docs and the history checks all use these tables.
 //
 // Each machine is one literal: a pair of state and event that is absent is
 // refused. Validation, the state diagrams in docs and the check of the recorded

@@ -1,4 +1,5 @@
-// Package loop runs work again and again until it is told to stop.
+// Package loop runs background work periodically until it is stopped. It recovers from errors and
+// panics, logs and counts them, and shuts down without interrupting a pass.
 //
 // A [Loop] knows rest, waking and stopping; its pass knows the work. A pass is
 // never interrupted in the middle: stopping waits for its end, or for the

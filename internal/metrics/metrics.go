@@ -1,6 +1,5 @@
-// Package metrics counts what becomes of stuck tasks, under the names that the
-// specification gives, how steps find workers, and how events of investigations are
-// sent.
+// Package metrics defines the OpenTelemetry instruments of a server. Attributes are low-cardinality:
+// no instrument carries an id.
 //
 // The instruments are OpenTelemetry's and know nothing of where they are read: see
 // package telemetry. Attributes are reasons, states, namespaces and outcomes: never

@@ -1,4 +1,4 @@
-// Package mqtest gives tests a real RabbitMQ.
+// Package mqtest runs a real RabbitMQ for tests.
 //
 // [URL] is the broker that all tests of a package share; it starts with the
 // first test that asks and ends with the test binary. A package that uses it has

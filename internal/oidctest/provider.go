@@ -1,6 +1,4 @@
-// Package oidctest is an OpenID Connect provider for tests: discovery, keys, the code
-// flow with PKCE, and tokens that are wrong on purpose. It speaks HTTP on a loopback
-// address and asks nobody for a password.
+// Package oidctest is an OpenID Connect provider for tests, including deliberately invalid tokens.
 package oidctest
 
 import (

@@ -1,4 +1,5 @@
-// Package operation does one action to many steps: the bulk repair of tasks that are stuck.
+// Package operation applies one action to many steps. It freezes a selection, releases the steps in
+// waves, pauses when they fail and records the outcome of each.
 //
 // An operation is planned, which freezes its items, and started. From then on every server
 // releases items, which is the ordinary action of an operator on each step, and looks what

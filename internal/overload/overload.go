@@ -1,5 +1,5 @@
-// Package overload decides which requests a server takes when it is sent more than it can
-// serve.
+// Package overload implements admission control: concurrency limits and bounded queues per class of
+// request, fair queueing among callers, and rate limits per caller and address.
 //
 // Every request belongs to a [Class]. A class has a number of requests that are served at
 // the same time and a number that wait for their turn; all others are refused at once, and

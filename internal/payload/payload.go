@@ -1,8 +1,5 @@
-// Package payload judges JSON that comes from outside: bodies of requests, contexts of
-// tasks, results of steps, metadata. What [Check] accepts, the database can store and every
-// reader can decode: no NUL, no lone surrogate, no key twice, no number that
-// overflows, no nesting or repetition without a bound. [Reader] and [Decode] judge a
-// document while it is read, so that it is read once.
+// Package payload validates JSON from outside the server: request bodies, contexts, results and
+// metadata. It rejects what PostgreSQL cannot store or readers cannot decode.
 //
 // The rules hold for the document as it is read back from a jsonb column, not as
 // it was sent, so whatever is accepted is accepted again after a round trip

@@ -1,4 +1,4 @@
-// Package pgtest gives each test a PostgreSQL database of its own.
+// Package pgtest provides each test with its own PostgreSQL database.
 //
 // [New] makes it in about ten milliseconds, as a copy of a template that was
 // migrated once, so tests run in parallel and none sees what another wrote. A

@@ -1,5 +1,5 @@
-// Package postgres is the Go that speaks SQL: each promise is one method beside
-// the statement that keeps it.
+// Package postgres stores Tasker's state in PostgreSQL. Every state change is a compare-and-set and is
+// recorded in the history in the same transaction. The database clock is authoritative.
 //
 // Every change of a state names the state it leaves and is recorded in the same
 // statement or in the same transaction; a row that has moved on meanwhile is not

@@ -1,7 +1,5 @@
-// Package redact knows what must not be shown: the values of keys that look
-// secret, credentials inside of texts, and places that the operator names. What is
-// recorded of investigations is redacted by the database, by the same rules
-// (functions redact_snapshot and redact_document); logs are redacted here.
+// Package redact removes secrets from logs and error texts: values under secret-looking keys, embedded
+// credentials and paths that the operator configured.
 package redact
 
 import (

@@ -1,5 +1,4 @@
-// Package schema keeps the SQL that lives in the database, and brings a database
-// to it.
+// Package schema contains the database schema and its migrations, and applies them.
 //
 // Everything lies in PostgreSQL's schema tasker. Migrations are numbered and go
 // forward only; one that was applied is never edited. Functions and views have

@@ -1,5 +1,5 @@
-// Package sink tells the world what becomes of investigations: a [Sink] is one
-// place that is told, such as a webhook, an exchange of RabbitMQ or the log.
+// Package sink delivers events to external systems: webhooks, chat and paging services, a RabbitMQ
+// exchange or the log. It keeps no state; retries and ordering belong to package emission.
 //
 // A sink takes one event and says whether the other side has it. It keeps
 // nothing and repeats nothing. Order, repetition and the memory of what was told

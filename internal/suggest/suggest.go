@@ -1,4 +1,4 @@
-// Package suggest finds the known word that somebody probably meant.
+// Package suggest finds the closest known word for a misspelled one.
 package suggest
 
 import (

@@ -1,5 +1,4 @@
-// Package telemetry is the ways out of a server's metrics: Prometheus fetches
-// them, and OTLP sends them if the environment asks for it.
+// Package telemetry exports metrics to Prometheus and OTLP.
 package telemetry
 
 import (

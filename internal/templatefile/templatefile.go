@@ -1,5 +1,5 @@
-// Package templatefile turns documents into templates: YAML or JSON, written by
-// hand or by programs, into [tasker.Template].
+// Package templatefile parses and validates template files in YAML or JSON. It reports every error of
+// a file at once, with line numbers.
 //
 // A document is taken whole or not at all. What is wrong with it is listed
 // completely, each fault with its line, so that an author fixes it in one

@@ -1,4 +1,4 @@
-// Package testtool skips tests whose programs this machine does not have.
+// Package testtool skips tests whose external programs are missing, and counts the skips.
 //
 // A skipped test is a gap, so every skip is counted: scripts/test prints a summary
 // of what was skipped and why, and with TASKER_TEST_REQUIRE_ALL=true, which CI

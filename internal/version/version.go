@@ -1,4 +1,4 @@
-// Package version compares the versions of workers.
+// Package version compares worker versions.
 package version
 
 import (

@@ -1,5 +1,5 @@
-// Package web serves the operators' web pages, at /ui: what needs an operator, and
-// what they can do about it.
+// Package web serves the operator UI at /ui. Every view is a link, every action is a form, and all
+// pages work without JavaScript.
 //
 // A page is one template and one handler, which reads through the store and acts
 // through the engine and package dlq, as the API does. Every view is a link, and every

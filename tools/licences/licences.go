@@ -1,7 +1,4 @@
-// Package licences finds the licences of what others wrote: of the modules that are linked
-// into the programs of a release or used to test and build them, and of files that lie in
-// this repository. It compares them with a list that is kept by hand, licences.yaml: a
-// dependency that is new, or has another licence than before, has to be looked at.
+// Package licences checks the licenses of all dependencies and vendored files against licences.yaml.
 package licences
 
 import (

@@ -1,4 +1,5 @@
-// Command release writes a version of this module.
+// Command release builds the artifacts of a release: module proxy files, binaries, SBOMs and
+// checksums. Builds are reproducible.
 //
 // Into one directory it writes what makes that a module proxy: set GOPROXY to its file://
 // URL, or serve it by any web server. Into another it writes an archive with the programs

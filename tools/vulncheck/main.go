@@ -1,5 +1,4 @@
-// Command vulncheck looks for known vulnerabilities in what this repository uses, with
-// govulncheck: those in functions that are called are an error.
+// Command vulncheck runs govulncheck on this repository and fails if a called function is vulnerable.
 //
 //	go run ./vulncheck
 //	GOVULNDB=file:///path/of/a/copy go run ./vulncheck

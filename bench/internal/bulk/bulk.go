@@ -1,4 +1,4 @@
-// Package bulk measures the repair of thousands of tasks by one operation.
+// Package bulk measures how long one operation takes to repair thousands of tasks.
 package bulk
 
 import (

@@ -1,4 +1,4 @@
-// Package figures summarizes what was measured several times.
+// Package figures summarizes repeated measurements (median, spread, ratio).
 package figures
 
 import (

@@ -1,5 +1,6 @@
-// Package measure measures the engine against plain PostgreSQL, in one run on one
-// machine: what a figure means is its ratio to the baseline beside it.
+// Package measure runs the workloads of the benchmark and reports each result as a ratio to a plain
+// PostgreSQL baseline. Unless a server is given, it starts a private, durable PostgreSQL and removes
+// it afterwards.
 //
 // It starts a private, durable PostgreSQL in a directory that it removes
 // afterwards, unless it is given a server.

@@ -1,5 +1,5 @@
-// Package overload measures how a server that is sent three times the creates that it can
-// take treats everybody else: its workers above all.
+// Package overload measures worker latency while a server receives three times the create load it can
+// serve.
 //
 // It runs the real server as a process of its own, on a private PostgreSQL with fsync as
 // in production, and sends the flood from another process, of the lowest priority: in

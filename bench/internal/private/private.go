@@ -1,4 +1,4 @@
-// Package private runs the PostgreSQL that one run of the bench measures.
+// Package private starts and stops the PostgreSQL instance that a benchmark run uses.
 package private
 
 import (

@@ -1,4 +1,5 @@
-// Package scale measures what the sweep and the reads of triage cost as the database grows.
+// Package scale measures how the cost of the staleness sweep and of triage queries grows with the size
+// of the database.
 package scale
 
 import (

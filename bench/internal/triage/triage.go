@@ -1,5 +1,4 @@
-// Package triage measures what cases cost: on the path of a failure, when they are found,
-// and when they are read.
+// Package triage measures the cost of cases: on the failure path, during classification and on read.
 package triage
 
 import (

@@ -1,5 +1,5 @@
-// Package approval pays a refund that a person approves. "No" is an answer like "yes", and so
-// is that nobody answers.
+// Package approval demonstrates a human step: a refund that a person approves or rejects, with a
+// default when the deadline passes.
 package approval
 
 import (

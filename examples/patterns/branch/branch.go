@@ -1,5 +1,5 @@
-// Package branch takes one of two ways: a worker decides between them, and an expression
-// decides on a step of one of them.
+// Package branch demonstrates conditional execution: a decision step chooses a branch, and an
+// expression skips a step inside it.
 package branch
 
 import (

@@ -1,5 +1,5 @@
-// Package checkpoints imports files whose rows take long. An attempt saves how far it has come, and
-// the next one goes on from there.
+// Package checkpoints demonstrates a long import that saves its progress and resumes in the next
+// attempt.
 package checkpoints
 
 import (

@@ -1,4 +1,4 @@
-// Package child pays an invoice, and has a task of another template archive it.
+// Package child demonstrates a step that starts a task of another template and waits for its result.
 package child
 
 import (

@@ -1,4 +1,4 @@
-// Package cron makes a report each day: each task starts the task of the next day.
+// Package cron demonstrates recurring work: each task starts the next day's task.
 package cron
 
 import (

@@ -1,4 +1,4 @@
-// Package fanout asks several carriers at once and chooses the cheapest.
+// Package fanout demonstrates parallel steps: it queries several carriers and picks the cheapest.
 package fanout
 
 import (

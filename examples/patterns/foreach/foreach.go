@@ -1,4 +1,5 @@
-// Package foreach pays each person of a list that is known only when the task runs.
+// Package foreach demonstrates a map step: one item per element of a list that is known only at run
+// time.
 package foreach
 
 import (

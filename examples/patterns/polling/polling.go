@@ -1,5 +1,5 @@
-// Package polling asks another system again and again whether it is done. Each question is an
-// attempt, so no worker waits in between.
+// Package polling demonstrates polling an external system with one short attempt per poll, so that no
+// worker blocks.
 package polling
 
 import (

@@ -1,5 +1,5 @@
-// Package saga books a trip in several systems, and cancels what was booked when the trip is
-// given up.
+// Package saga demonstrates compensation: a trip is booked in several systems and the bookings are
+// cancelled when a later step fails.
 package saga
 
 import (

@@ -1,4 +1,4 @@
-// Package timeout asks a partner for a price, and goes on with a default when none comes in time.
+// Package timeout demonstrates a wait with a timeout and a default result.
 package timeout
 
 import (
