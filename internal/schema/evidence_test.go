@@ -197,18 +197,18 @@ func TestRedactionTakesLinearTime(t *testing.T) {
 		"password", "a", "://", "://a:", "-----BEGIN PRIVATE KEY-----", "token: ", "--", "<", `\"`, "cookie: a=", "eyJ", "Digest a=b, ", "password: ", "-u a",
 		"<password", "Authorization: a ", "aB1=", `password=\"`, "bearer a ", "AAAA\n",
 	} {
-		took := func(length int) (shortest time.Duration) {
+		took := func(length int) time.Duration {
 			text := "password=x " + strings.Repeat(part, length/len(part)) // with something to hide, else no rule is tried
-			for range 3 {
-				began := time.Now()
-				p.texts(`SELECT length(tasker.redact_document(jsonb_build_object('message', $1::text))::text)::text`, text)
-				if took := time.Since(began); shortest == 0 || took < shortest {
-					shortest = took
-				}
-			}
-			return shortest
+			began := time.Now()
+			p.texts(`SELECT length(tasker.redact_document(jsonb_build_object('message', $1::text))::text)::text`, text)
+			return time.Since(began)
 		}
-		if of, all := took(length/16), took(length); all > 48*of+50*time.Millisecond {
+		// The shortest of several counts, because the machine may be busy with something else.
+		of, all := took(length/16), took(length)
+		for try := 0; try < 20 && all > 48*of+50*time.Millisecond; try++ {
+			all = min(all, took(length))
+		}
+		if all > 48*of+50*time.Millisecond {
 			t.Errorf("256 KiB of %q take %s, a sixteenth of them %s", part, all, of)
 		}
 	}
