@@ -36,7 +36,7 @@ func (o devOptions) logLevelIsSet() bool {
 func newDev() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev",
-		Short: "Serve on this machine, with a private PostgreSQL",
+		Short: "Run a development server with its own PostgreSQL",
 		Long: `Serve on this machine, with a private PostgreSQL.
 
 PostgreSQL 15 or newer is found on the machine, or fetched once. Its data is in the
@@ -60,7 +60,7 @@ prints what to try in a second terminal.`,
 		shared = "none: there is no home directory"
 	}
 	c.Flags().StringVar(&o.dataDir, "data-dir", "", "directory of PostgreSQL's data (default, one for all of your projects: "+shared+")")
-	c.Flags().BoolVar(&o.printURL, "print-url", false, "only print the address of the PostgreSQL that runs there, for psql")
+	c.Flags().BoolVar(&o.printURL, "print-url", false, "print the URL of the private PostgreSQL and exit")
 	o.demo.flags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if o.printURL {

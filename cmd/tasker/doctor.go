@@ -15,7 +15,7 @@ import (
 func newDoctor() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check that a database is sound, and change nothing",
+		Short: "Check the integrity of a database",
 		Long: `Check that a database is sound, and change nothing:
 
   schema         it is that of this program, and roles have their privileges

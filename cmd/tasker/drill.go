@@ -14,7 +14,7 @@ import (
 func newDrill() *cobra.Command {
 	return &cobra.Command{
 		Use:                "drill",
-		Short:              "Practise an incident in a sandbox namespace of a server (tasker-ctl drill)",
+		Short:              "Practice incident response in a sandbox",
 		Long:               "Practise an incident in a sandbox namespace of a running server: it is tasker-ctl drill.",
 		Example:            "  tasker drill run\n  tasker drill run --server https://tasker.example --tasks 100\n  tasker drill clean",
 		DisableFlagParsing: true,

@@ -17,7 +17,7 @@ import (
 func newKey() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "key",
-		Short: "Create the first API key of a database",
+		Short: "Create the first API key",
 		Example: "  tasker key bootstrap --database-url postgres://tasker@db/tasker\n" +
 			"  tasker-ctl key create deploy --grant developer@payments    # all others",
 	}, newKeyBootstrap())
@@ -29,7 +29,7 @@ const bootstrapConnections = 2
 func newKeyBootstrap() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bootstrap",
-		Short: "Create the first API key, an administrator's, and print its token once",
+		Short: "Create the first administrator key",
 		Long: `Create the first API key, an administrator's (admin@*), and print its token once, on
 standard output. It is stored nowhere in a readable form: keep it.
 

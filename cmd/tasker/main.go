@@ -36,16 +36,26 @@ func run() int {
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tasker",
-		Short: "A workflow engine on PostgreSQL in which no task can be silently stuck",
-		Long: `A workflow engine on PostgreSQL in which no task can be silently stuck.
+		Short: "Run a Tasker server",
+		Long: `Tasker is a workflow engine on PostgreSQL in which no task can be silently stuck.
 
-Try it:            tasker dev --demo
-Run it for real:   tasker migrate up --database-url postgres://…
-                   tasker serve --database-url postgres://… --templates ./templates
-Look into it:      tasker-ctl --help`,
+Try it on this machine (no setup; finds or downloads PostgreSQL):
+  tasker dev --demo
+
+Run a server:
+  tasker migrate up --database-url postgres://…
+  tasker serve --database-url postgres://… --templates ./templates
+
+Operate tasks (investigations, cases, repairs):
+  tasker-ctl --help
+
+Settings: tasker config keys`,
 		Version: cli.Version(),
 	}
-	cli.Group(root, newDev(), newDrill(), newServe(), newMigrate(), newDoctor(), newKey(), newConfig(), newVersion())
+	cli.Group(root)
+	cli.Section(root, "Server:", newServe(), newDev(), newConfig())
+	cli.Section(root, "Database:", newMigrate(), newKey(), newDoctor())
+	cli.Section(root, "Other:", newDrill(), newVersion())
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	cli.Root(root)
 	return root

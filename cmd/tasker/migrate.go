@@ -20,7 +20,7 @@ import (
 func newMigrate() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "migrate",
-		Short: "Migrate a database to the schema of this program, show its state, or print its roles",
+		Short: "Manage the database schema",
 		Example: "  tasker migrate status --database-url postgres://tasker@db/tasker\n" +
 			"  tasker migrate up --database-url postgres://tasker@db/tasker\n" +
 			"  tasker migrate roles | psql --dbname tasker",
@@ -30,7 +30,7 @@ func newMigrate() *cobra.Command {
 func newMigrateRoles() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "roles",
-		Short: "Print the SQL with which a database administrator creates the roles of a database",
+		Short: "Print SQL to create the database roles",
 		Long: `Print the SQL with which a database administrator creates the roles of a database. This
 command connects to no database and changes none: roles belong to the whole cluster, so
 creating them is not left to a program.
@@ -43,7 +43,7 @@ roles works as before, with a user that owns the schema.`,
 			"  tasker migrate roles --prefix staging",
 		Args: cli.Args,
 	}
-	prefix := c.Flags().String("prefix", schema.DefaultRolePrefix, "what the names of the roles begin with; databases of one cluster may share roles or not")
+	prefix := c.Flags().String("prefix", schema.DefaultRolePrefix, "prefix of the role names")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		sql, err := schema.RolesSQL(*prefix)
 		if err != nil {
@@ -58,7 +58,7 @@ roles works as before, with a user that owns the schema.`,
 func newMigrateUp() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
-		Short: "Apply what is missing",
+		Short: "Apply pending migrations",
 		Long: `Apply what is missing, each migration in a transaction of its own; functions and
 views are replaced when they have changed, and dropped when this program has none of them.
 
@@ -78,7 +78,7 @@ program has migrated is refused. There is no migration down: restore a backup.`,
 		Args:    cli.Args,
 	}
 	wait := new(time.Duration)
-	c.Flags().Var(cli.Duration(wait, schema.DefaultWait), "wait", "how long to retry while other transactions hold locks that are needed, and to wait for another program that is migrating the database")
+	c.Flags().Var(cli.Duration(wait, schema.DefaultWait), "wait", "how long to wait for locks and concurrent migrations")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if *wait <= 0 {
 			return cli.Usagef("--wait must be more than 0, not %s", *wait)
@@ -108,7 +108,7 @@ program has migrated is refused. There is no migration down: restore a backup.`,
 func newMigrateStatus() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Show which migrations are applied",
+		Short: "Show applied and pending migrations",
 		Long: "Show which migrations are applied, and change nothing. The exit code is 0 when the\n" +
 			"database has the schema of this program, else 1.",
 		Example: "  tasker migrate status --database-url postgres://tasker@db/tasker || echo not yet",

@@ -10,7 +10,7 @@ import (
 func newServe() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve on a PostgreSQL of your own",
+		Short: "Run a server",
 		Long: `Serve on a PostgreSQL of your own. Any number of servers may share one database.
 
 The database must have the schema of this program: tasker migrate up. One that is

@@ -79,7 +79,7 @@ tasker config keys lists every setting.`,
 	}
 	c.Args = cli.UnknownCommand
 	c.AddCommand(&cobra.Command{
-		Use: "keys", Short: "List every setting", Args: cli.Args,
+		Use: "keys", Short: "List all settings", Args: cli.Args,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var b strings.Builder
 			for _, k := range config.Keys() {

@@ -60,6 +60,15 @@ func Group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return c
 }
 
+// Section adds commands that the help lists under a title of their own.
+func Section(c *cobra.Command, title string, below ...*cobra.Command) {
+	c.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, b := range below {
+		b.GroupID = title
+	}
+	c.AddCommand(below...)
+}
+
 // UnknownCommand refuses arguments of a group: no command has that name.
 func UnknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {

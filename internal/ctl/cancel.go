@@ -17,7 +17,7 @@ func (p *program) cancelCommand() *cobra.Command {
 	var compensate bool
 	c := answer(p, help{
 		use:   "cancel TASK",
-		short: "Cancel a task and those of its steps that have not ended",
+		short: "Cancel a task",
 		long: `Cancel a task and those of its steps that have not ended.
 
 With --compensate what its completed steps have done is undone first, in the reverse
@@ -43,7 +43,7 @@ Cancelling it again without --compensate stops that.`,
 	})
 	c.Flags().BoolVar(&compensate, "compensate", false, "undo what its completed steps have done")
 	c.Flags().StringVar(&reason, "reason", "cancelled with tasker-ctl", "why, for the history")
-	actorFlag(c, &by, "cancelled-by", "who cancels it")
+	actorFlag(c, &by, "cancelled-by")
 	return c
 }
 
@@ -52,7 +52,7 @@ func (p *program) cancelAllCommand() *cobra.Command {
 	var r apiv1.CancelTasks
 	c := p.command(help{
 		use:   "cancel-all --namespace NAMESPACE --reason TEXT",
-		short: "Cancel the open tasks that fit a filter",
+		short: "Cancel all matching tasks",
 		long: `Cancel the open tasks that fit a filter, part by part, each in a transaction of its own. The
 filter must name more than a status and a time. Tasks that undo what they have done stay as
 they are. With --dry-run nothing changes, and the first tasks are shown. It may be
@@ -84,7 +84,7 @@ With --compensate what their completed steps have done is undone before they are
 	c.Flags().BoolVar(&r.Compensate, "compensate", false, "undo what their completed steps have done")
 	c.Flags().BoolVar(&r.DryRun, "dry-run", false, "change nothing, and show which tasks are the first")
 	c.Flags().StringVar(&r.Reason, "reason", "", "why, for the history (needed)")
-	actorFlag(c, &r.By, "by", "who cancels them")
+	actorFlag(c, &r.By, "by")
 	return c
 }
 

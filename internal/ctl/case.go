@@ -19,7 +19,7 @@ import (
 func (p *program) caseCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "case",
-		Short: "Work on cases: open investigations of one cause",
+		Short: "Manage cases (investigations with the same cause)",
 		Long: `Work on cases: open investigations of one cause.
 
 A case gathers the investigations whose newest failure has the same fingerprint: the same
@@ -38,7 +38,7 @@ func (p *program) casesCommand(use, group string) *cobra.Command {
 	var q client.CaseQuery
 	c := answer(p, help{
 		use:   use,
-		short: "List cases: open investigations of one cause, those that cost most first",
+		short: "List open cases, most costly first",
 		example: strings.ReplaceAll(`  LIST
   LIST --unowned --namespace orders
   LIST --case-state resolved
@@ -66,7 +66,7 @@ func (p *program) casesCommand(use, group string) *cobra.Command {
 	investigationFlags(c, &q.InvestigationQuery)
 	c.Flags().VarP(cli.Choice(&q.CaseState, tasker.CaseStates()), "case-state", "", "only cases in this state: "+cli.Join(tasker.CaseStates()))
 	c.Flags().StringVar(&q.Owner, "owner", "", "only cases of this owner")
-	c.Flags().BoolVar(&q.Unowned, "unowned", false, "only cases that nobody has taken")
+	c.Flags().BoolVar(&q.Unowned, "unowned", false, "only cases without an owner")
 	c.Flags().BoolVar(&q.FailedAgain, "failed-again", false, "only cases in which a step failed again after a repair")
 	return c
 }
@@ -88,7 +88,7 @@ func caseText(c apiv1.Case) string { return cmp.Or(c.ErrorPattern, c.Label) }
 func (p *program) caseShowCommand() *cobra.Command {
 	return answer(p, help{
 		use:     "show CASE",
-		short:   "Show a case: counts, samples, what differs, how earlier ones ended, history",
+		short:   "Show a case",
 		example: `  tasker-ctl case show $CASE`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CaseDetail, error) {
 		return api.Case(ctx, a.id[0])
@@ -145,7 +145,7 @@ func (p *program) printCaseFacts(c apiv1.Case) {
 func (p *program) caseWhyCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "why CASE",
-		short: "Say why the investigations of a case are one",
+		short: "Explain how a case was grouped",
 		long: `Say why the investigations of a case are one: what they have in common, and what
 differs in their messages and does not count. A value that should count splits the case:
 tasker-ctl case split.`,
@@ -171,7 +171,7 @@ tasker-ctl case split.`,
 func (p *program) caseChangesCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "changes CASE",
-		short: "Say what differs between the failures of a case and the successes of the same step, who is hit, and until when",
+		short: "Compare failures with successes and show impact",
 		long: `Say what differs between the failures of a case and the successes of the same step, who is
 hit, and until when. It compares versions and names of workers, versions of the
 template, and keys of the context that triage.keys of the template names. It is
@@ -240,7 +240,7 @@ func (p *program) change(h help, done string, read func(a arguments, actor strin
 		p.printCaseFacts(c)
 	})
 	c.Flags().StringVarP(&notes, "notes", "n", "", "why, for the history of the case")
-	c.Flags().StringVar(&unchanged, "if-unchanged-since", "", "only if the case was last updated at this time, as updated_at has it (-o json)")
+	c.Flags().StringVar(&unchanged, "if-unchanged-since", "", "fail if the case changed since this updated_at")
 	return c
 }
 
@@ -248,7 +248,7 @@ func (p *program) caseOwnCommand() *cobra.Command {
 	owner, owned := "", tasker.DefaultOwnership
 	c := p.change(help{
 		use:   "own CASE",
-		short: "Take a case for some hours, or give it to somebody",
+		short: "Assign a case to an owner",
 		example: `  tasker-ctl case own $CASE --for 2h --notes "asking the payment provider"
   tasker-ctl case own $CASE --owner night-shift`,
 	}, "Case owned", func(_ arguments, actor string) (apiv1.UpdateCase, error) {
@@ -264,7 +264,7 @@ func (p *program) caseOwnCommand() *cobra.Command {
 
 func (p *program) caseReleaseCommand() *cobra.Command {
 	return p.change(help{
-		use: "release CASE", short: "Give a case back: nobody has it", example: `  tasker-ctl case release $CASE --notes "the day shift takes over"`,
+		use: "release CASE", short: "Remove the owner of a case", example: `  tasker-ctl case release $CASE --notes "the day shift takes over"`,
 	}, "Case released", func(arguments, string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{Owner: new("")}, nil })
 }
 
@@ -272,7 +272,7 @@ func (p *program) caseSnoozeCommand() *cobra.Command {
 	rest, above := 4*time.Hour, int64(-1)
 	c := p.change(help{
 		use:     "snooze CASE",
-		short:   "Let a case rest for a while, or until more of its investigations are open",
+		short:   "Snooze a case",
 		example: `  tasker-ctl case snooze $CASE --for 8h --above 500 --notes "known, repaired tomorrow"`,
 	}, "Case snoozed", func(arguments, string) (apiv1.UpdateCase, error) {
 		u := apiv1.UpdateCase{SnoozeUntil: new(time.Now().Add(rest))}
@@ -287,12 +287,12 @@ func (p *program) caseSnoozeCommand() *cobra.Command {
 }
 
 func (p *program) caseWakeCommand() *cobra.Command {
-	return p.change(help{use: "wake CASE", short: "End the rest of a case", example: `  tasker-ctl case wake $CASE`},
+	return p.change(help{use: "wake CASE", short: "Unsnooze a case", example: `  tasker-ctl case wake $CASE`},
 		"Case woken", func(arguments, string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{Wake: true}, nil })
 }
 
 func (p *program) caseNoteCommand() *cobra.Command {
-	return p.change(help{use: "note CASE", short: "Write a note into the history of a case", example: `  tasker-ctl case note $CASE --notes "the provider confirmed an outage"`},
+	return p.change(help{use: "note CASE", short: "Add a note to a case", example: `  tasker-ctl case note $CASE --notes "the provider confirmed an outage"`},
 		"Case noted", func(arguments, string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{}, nil })
 }
 
@@ -300,7 +300,7 @@ func (p *program) caseFixedCommand() *cobra.Command {
 	version := ""
 	c := p.change(help{
 		use:     "fixed CASE",
-		short:   "Say in which version of the worker the cause is repaired: failures of older ones are no regression",
+		short:   "Record the worker version with the fix",
 		example: `  tasker-ctl case fixed $CASE --in 1.6.0`,
 	}, "Case updated", func(arguments, string) (apiv1.UpdateCase, error) {
 		return apiv1.UpdateCase{FixedIn: &version}, need("in", version, "the version that repairs the cause")
@@ -313,7 +313,7 @@ func (p *program) caseMergeCommand() *cobra.Command {
 	var into, reason string
 	c := answer(p, help{
 		use:     "merge CASE",
-		short:   "Have the investigations of a case belong to another one, from now on",
+		short:   "Merge a case into another",
 		example: `  tasker-ctl case merge $CASE --into $OTHER --reason "one outage, two messages"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Case, error) {
 		if _, err := readID("--into", into); err != nil {
@@ -340,7 +340,7 @@ func (p *program) caseUnmergeCommand() *cobra.Command {
 	var reason string
 	c := answer(p, help{
 		use:     "unmerge CASE",
-		short:   "Take back that a case was merged into another one",
+		short:   "Undo a merge",
 		example: `  tasker-ctl case unmerge $CASE --reason "they are two after all"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Case, error) {
 		if err := need("reason", reason, "it is in the history of both cases"); err != nil {
@@ -364,7 +364,7 @@ func (p *program) caseSplitCommand() *cobra.Command {
 	in := caseFields[0]
 	c := answer(p, help{
 		use:   "split CASE",
-		short: "Take the failures out of a case that have a text in a field, now and from now on",
+		short: "Split a case by a field value",
 		long: `Take the failures out of a case that have a text in a field, now and from now on. They are
 a case of their own within seconds. To take it back, merge that case into this one.`,
 		example: `  tasker-ctl case split $CASE --literal "status 404" --reason "gone is not the outage"

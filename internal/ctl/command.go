@@ -104,9 +104,9 @@ func pageFlags(c *cobra.Command, page *client.Page, limit int) {
 	c.Flags().Var(cli.Number(&page.Offset, 0, maxOffset), "offset", "skip the first N")
 }
 
-// actorFlag names the person who acts.
-func actorFlag(c *cobra.Command, actor *string, name, usage string) {
-	c.Flags().StringVar(actor, name, "", usage+" (default $TASKER_ACTOR, else your name on this machine)")
+// actorFlag adds the flag for the actor in the history.
+func actorFlag(c *cobra.Command, actor *string, name string) {
+	c.Flags().StringVar(actor, name, "", "name recorded as the actor (default $TASKER_ACTOR, else your login name)")
 }
 
 // columns are those of a list.

@@ -98,41 +98,49 @@ func exitCode(err error) int {
 	}
 }
 
-const about = `Inspect and operate the tasks of a Tasker server.
+const about = `Operate tasks on a Tasker server.
 
-A task that cannot progress gets an investigation. To repair it, fix its step;
-the task then goes on by itself:
+A task that cannot make progress gets an investigation. Investigations with the same
+cause form a case. Start with cases:
 
-  %[1]s dlq queue                            # open investigations, most urgent first
-  %[1]s dlq get ENTRY                        # the evidence
-  %[1]s task steps TASK                      # the steps and their states
-  %[1]s explain TASK                         # why it stands where it stands, and whose turn it is
+  %[1]s case list                          # what is broken, most costly first
+  %[1]s case show CASE                     # error, counts, samples, owner
+  %[1]s case changes CASE                  # what differs from successful runs
+  %[1]s case own CASE --for 2h             # assign it to yourself
+  %[1]s hold add --case CASE --for 1h --reason "gateway down"    # stop more failures
+
+When the cause is fixed, retry everything at once. Steps are released in waves,
+and the operation pauses if they fail again:
+
+  %[1]s operation run --case CASE --reset --reason "gateway is back" --watch
+
+Repair a single task:
+
+  %[1]s explain TASK                       # why it is waiting and who acts next
+  %[1]s dlq get TASK                       # the evidence
   %[1]s task reset-step TASK STEP --reason "gateway is back"
-  %[1]s task watch TASK                      # follow it to its end
-  %[1]s dlq update ENTRY --status manually_resolved --notes "gateway is back"
+  %[1]s task watch TASK
 
---result, --context and --metadata take JSON as it is, from a file as @file, or
-from standard input as @-.
-
-Exit codes:
-  0  done                       3  not found, or not visible for your API key
-  1  failed, or not permitted   4  the state of things does not allow it
-  2  the command line is wrong  5  the server cannot be reached, or cannot serve now
-                                130  interrupted
+JSON flags (--context, --result, --metadata) accept a literal, @FILE, or @- for stdin.
 
 Environment:
-  TASKER_URL         the server, in place of --server
-  TASKER_TOKEN       your API key, where the server asks who is calling
-  TASKER_TOKEN_FILE  a file with it, in place of --token-file
-  TASKER_ACTOR       the person who acts, where no flag names one; else your name
-                     on this machine
-  NO_COLOR           no colours, even on a terminal
-  COLUMNS            the width of a terminal that does not report it`
+  TASKER_URL          server URL, in place of --server
+  TASKER_TOKEN        API key
+  TASKER_TOKEN_FILE   file that contains the API key, in place of --token-file
+  TASKER_ACTOR        name recorded with your actions (default: your login name)
+  NO_COLOR            disable colors
+  COLUMNS             width of a terminal that does not report it
+
+Exit codes:
+  0  success                             4  conflict with the current state
+  1  failed or not permitted             5  server unavailable
+  2  usage error                         130  interrupted
+  3  not found or not visible to you`
 
 func (p *program) root(name string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   name,
-		Short: "Inspect and operate the tasks of a Tasker server",
+		Short: "Operate tasks on a Tasker server",
 		Long:  strings.ReplaceAll(about, "%[1]s", name),
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed(tokenFlag) {
@@ -148,14 +156,17 @@ func (p *program) root(name string) *cobra.Command {
 	if p.env["TASKER_URL"] != "" {
 		server = p.env["TASKER_URL"]
 	}
-	root.PersistentFlags().StringVar(&p.tokenFile, "token-file", "", "file with your API key, or TASKER_TOKEN_FILE; TASKER_TOKEN has the key itself")
+	root.PersistentFlags().StringVar(&p.tokenFile, "token-file", "", "file that contains your API key")
 	root.PersistentFlags().String(tokenFlag, "", "")
 	_ = root.PersistentFlags().MarkHidden(tokenFlag) // it is there
 	p.output = "table"
-	root.PersistentFlags().StringVar(&p.server, "server", server, "URL of the server, or TASKER_URL")
-	root.PersistentFlags().VarP(cli.Choice(&p.output, []string{"table", "json"}), "output", "o", "table, or json for scripts")
-	cli.Group(root, p.taskCommand(), p.inboxCommand(), p.explainCommand(), p.caseCommand(), p.incidentCommand(), p.messageCommand(), p.entryCommand(), p.operationCommand(), p.holdCommand(), p.scheduleCommand(), p.reportCommand(), p.drillCommand(), p.templateCommand(), p.workerCommand(), p.queuesCommand(), p.namespaceCommand(), p.limitCommand(),
-		p.whoAmICommand(), p.keyCommand(), p.sessionCommand(), p.auditCommand(), p.healthCommand(), p.versionCommand())
+	root.PersistentFlags().StringVar(&p.server, "server", server, "server URL")
+	root.PersistentFlags().VarP(cli.Choice(&p.output, []string{"table", "json"}), "output", "o", "table or json")
+	cli.Group(root)
+	cli.Section(root, "Incident response:", p.caseCommand(), p.operationCommand(), p.holdCommand(), p.explainCommand(), p.entryCommand(), p.incidentCommand(), p.reportCommand(), p.drillCommand())
+	cli.Section(root, "Tasks:", p.taskCommand(), p.inboxCommand(), p.scheduleCommand(), p.templateCommand())
+	cli.Section(root, "Workers and capacity:", p.workerCommand(), p.queuesCommand(), p.limitCommand(), p.namespaceCommand())
+	cli.Section(root, "Administration:", p.keyCommand(), p.sessionCommand(), p.auditCommand(), p.messageCommand(), p.healthCommand(), p.whoAmICommand(), p.versionCommand())
 	cli.Root(root)
 	return root
 }

@@ -14,8 +14,8 @@ import (
 func (p *program) drillCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "drill",
-		Short: "Practise an incident in a sandbox namespace",
-		Long: `Practise an incident in a sandbox namespace of a running installation.
+		Short: "Practice incident response in a sandbox",
+		Long: `Practice incident response in a sandbox of a running installation.
 
 A drill plants tasks that fail of three causes, and ten that fail each of its own, with
 a worker of its own. When all have failed it tells you what to do, and goes on until you
@@ -42,7 +42,7 @@ func (p *program) drillRunCommand() *cobra.Command {
 	var every time.Duration
 	c := p.command(help{
 		use:   "run",
-		short: "Plant an incident, say what to do, and go on until it is repaired",
+		short: "Start a practice incident and guide you",
 		long: `Plant an incident, say what to do, and go on until it is repaired.
 
 What it says goes to standard error, and the times at the end to both. Ctrl-C ends it at
@@ -75,7 +75,7 @@ func (p *program) drillCleanCommand() *cobra.Command {
 	namespace := drill.DefaultNamespace
 	c := p.command(help{
 		use:     "clean",
-		short:   "Cancel what is left of the tasks of a drill, and end its investigations",
+		short:   "Cancel the remaining tasks of a drill",
 		example: `  tasker-ctl drill clean`,
 	}, func(ctx context.Context, _ arguments) error {
 		o, err := p.drillOptions()

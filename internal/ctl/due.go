@@ -55,7 +55,7 @@ func (p *program) dueCommand() *cobra.Command {
 	var none bool
 	c := answer(p, help{
 		use:   "due TASK --at TIME",
-		short: "Give a task, or a step of it, another due time",
+		short: "Set a due time",
 		long: `Give a task, or a step of it, another due time. It takes the place of what the request or the
 template said; people are told of it as of any other, and the history of the task says who
 changed it.`,
@@ -88,9 +88,9 @@ changed it.`,
 		p.fields("  ", field{"Task", t.TaskUUID}, field{"Step", d.Step}, field{"Due", text})
 	})
 	c.Flags().StringVar(&when, "at", "", "a time such as 2026-01-31T12:00:00Z, or +90m from now")
-	c.Flags().BoolVar(&none, "none", false, "it has no due time any more")
+	c.Flags().BoolVar(&none, "none", false, "remove the due time")
 	c.Flags().StringVar(&d.Step, "step", "", "the step that is due, by its name or UUID, in the place of the task")
 	c.Flags().StringVar(&d.Reason, "reason", "", "why, for the history")
-	actorFlag(c, &d.By, "by", "who says so")
+	actorFlag(c, &d.By, "by")
 	return c
 }

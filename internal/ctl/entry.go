@@ -19,7 +19,7 @@ import (
 func (p *program) entryCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "dlq",
-		Short: "Work on investigations: tasks that need a human",
+		Short: "Manage investigations (DLQ entries)",
 		Long: `Work on investigations: tasks that need a human.
 
 An investigation records why a task is stuck and who looked into it. It changes no
@@ -73,7 +73,7 @@ func (p *program) queueCommand() *cobra.Command {
 	var c *cobra.Command
 	c = answer(p, help{
 		use:   "queue",
-		short: "List open investigations, the most urgent first",
+		short: "List open investigations, most urgent first",
 		example: `  tasker-ctl dlq queue --limit 10
   tasker-ctl dlq queue --recovered --state complete --quiet
   tasker-ctl dlq get $(tasker-ctl dlq queue --limit 1 --quiet)`,
@@ -110,7 +110,7 @@ func investigationFlags(c *cobra.Command, q *client.InvestigationQuery) {
 	c.Flags().Var(cli.Minutes(&q.MinAge, 0), "min-age", "only investigations opened at least this long ago, in whole minutes")
 	c.Flags().StringVar(&q.Case, "case", "", "only investigations of this case")
 	c.Flags().StringVar(&q.CaseKey, "case-key", "", "deprecated: only investigations with this case_key")
-	cli.Optional(c, &q.Recovered, "recovered", "only investigations whose task went on by itself; =false for the others")
+	cli.Optional(c, &q.Recovered, "recovered", "filter by automatic recovery (true or false)")
 	pageFlags(c, &q.Page, 100)
 }
 
@@ -118,7 +118,7 @@ func (p *program) relatedCommand() *cobra.Command {
 	var limit int
 	c := answer(p, help{
 		use:     "related ENTRY|TASK",
-		short:   "Show how other investigations of the same case ended",
+		short:   "List earlier investigations of the same case",
 		example: `  tasker-ctl dlq related $ENTRY`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.RelatedEntries, error) {
 		e, err := p.entry(ctx, a.id[0])
@@ -172,7 +172,7 @@ func (p *program) countsCommand() *cobra.Command {
 	width, intervals := time.Hour, 24
 	c := answer(p, help{
 		use:     "counts",
-		short:   "Count the investigations opened, ended, proved and open over time",
+		short:   "Count investigations over time",
 		example: `  tasker-ctl dlq counts --interval 5m --intervals 12`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.EntryCount, error) {
 		return api.EntryCounts(ctx, width, intervals)
@@ -194,7 +194,7 @@ func (p *program) timesCommand() *cobra.Command {
 	window := 24 * time.Hour
 	c := answer(p, help{
 		use:   "times",
-		short: "Say how long the investigations that ended took",
+		short: "Show time to acknowledge, repair and resolve",
 		long: `Say how long the investigations that ended took: until a person did anything about them
 (acknowledge), until somebody had their case (own), until the last repair (repair), from
 there to the proof (prove), and until the end (resolve). Each case counts once, with the
@@ -246,7 +246,7 @@ func (p *program) entryGetCommand() *cobra.Command {
 	var whole bool
 	c := p.command(help{
 		use:   "get ENTRY|TASK",
-		short: "Show an investigation with its evidence; of a task, the newest",
+		short: "Show an investigation",
 		example: `  tasker-ctl dlq get $ENTRY
   tasker-ctl dlq get $ENTRY --snapshot
   tasker-ctl dlq get $TASK -o json | jq .task_snapshot`,
@@ -294,7 +294,7 @@ func (p *program) entry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) 
 func (p *program) exportCommand() *cobra.Command {
 	return p.command(help{
 		use:   "export ENTRY|TASK",
-		short: "Print an investigation as one file, to run the handler on what it was given",
+		short: "Export an investigation for local debugging",
 		long: `Print an investigation as one file, in JSON: the step that failed, what its handler was
 given, its failures, and the history of the investigation. Of a task, the newest.
 
@@ -329,7 +329,7 @@ that. In Go, workertest.Load reads the file and runs the handler on it.`,
 func (p *program) historyCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "history ENTRY|TASK",
-		short: "Show the history of an investigation, oldest first; of a task, that of the newest",
+		short: "Show the history of an investigation",
 		example: `  tasker-ctl dlq history $ENTRY
   tasker-ctl dlq history $TASK -o json | jq -r '.[] | "\(.changed_at) \(.actor): \(.notes)"'`,
 	}, p.wholeHistory, p.printHistory)
@@ -378,7 +378,7 @@ func (p *program) entryCreateCommand() *cobra.Command {
 	var metadata string
 	c := answer(p, help{
 		use:     "create TASK --reason TEXT",
-		short:   "Open an investigation of a task by hand; the task itself is not changed",
+		short:   "Open an investigation manually",
 		example: `  tasker-ctl dlq create $TASK --reason "customer says the parcel never came" --created-by "support@example.com"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (e apiv1.Entry, err error) {
 		if err := need("reason", o.Reason, "it tells the investigator what to look for"); err != nil {
@@ -402,7 +402,7 @@ func (p *program) entryCreateCommand() *cobra.Command {
 		)
 	})
 	c.Flags().StringVar(&o.Reason, "reason", "", "why a person should look at it (needed)")
-	actorFlag(c, &o.CreatedBy, "created-by", "who opens it")
+	actorFlag(c, &o.CreatedBy, "created-by")
 	c.Flags().StringVar(&metadata, "metadata", "", "for programs: a JSON object, @file or @-")
 	return c
 }
@@ -448,7 +448,7 @@ func (p *program) stalenessCommand() *cobra.Command {
 	var q client.StalenessQuery
 	c := answer(p, help{
 		use:   "staleness",
-		short: "List tasks with a staleness threshold, those past it first",
+		short: "List tasks by staleness, worst first",
 		example: `  tasker-ctl dlq staleness
   tasker-ctl dlq staleness --health-status warning --namespace payments
   tasker-ctl dlq staleness --health-status warning --limit 1000 -o json | jq length`,

@@ -28,7 +28,7 @@ func (p *program) entryUpdateCommand() *cobra.Command {
 	var c *cobra.Command
 	c = p.command(help{
 		use:   "update ENTRY|TASK",
-		short: "Add a note to an investigation, or end it; of a task, the open one",
+		short: "Annotate or resolve an investigation",
 		long: `Add a note to an investigation, or end it with --status and --notes.
 
 It changes no task. permanently_failed also blocks every further repair of the task;

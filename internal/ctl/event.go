@@ -20,7 +20,7 @@ func (p *program) emissionsCommand() *cobra.Command {
 	var quiet bool
 	c := answer(p, help{
 		use:   "emissions",
-		short: "List the emissions of events to the sinks, the newest event first",
+		short: "List event deliveries, newest first",
 		long: `List the emissions of events to the sinks, the newest event first.
 
 Each change of an investigation is an event, stored with the change itself. It is
@@ -73,7 +73,7 @@ func (p *program) printEmissions(l []apiv1.Emission) {
 func (p *program) emissionCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "emission EVENT",
-		short: "Show an event with its data and its emission to each sink",
+		short: "Show an event and its deliveries",
 		example: `  tasker-ctl dlq emission $EVENT
   tasker-ctl dlq emission $EVENT -o json | jq .data`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.EmittedEvent, error) {
@@ -109,7 +109,7 @@ func (p *program) printEvent(e apiv1.EmittedEvent) {
 func (p *program) sinksCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "sinks",
-		short: "List the sinks of events and their status",
+		short: "List sinks and their delivery status",
 		example: `  tasker-ctl dlq sinks
   tasker-ctl dlq sinks -o json | jq -r '.[] | select(.status == "failing") | .last_error'`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.Sink, error) {
@@ -143,7 +143,7 @@ func (p *program) reEmitCommand() *cobra.Command {
 	var r reEmission
 	c := answer(p, help{
 		use:   "re-emit [EVENT]",
-		short: "Send an event, or those from one position to another, again",
+		short: "Redeliver events",
 		long: `Send an event, or those from one position to another, again.
 
 For events that were set aside, once the receiver is fixed, and for a receiver that
@@ -170,7 +170,7 @@ event gets it a second time, and recognises it by its id.`,
 	c.Flags().Var(cli.Number(&r.to, 1, 0), "to", "the last position")
 	c.Flags().StringArrayVar(&r.sinks, "sink", nil, "only to this sink; may be repeated (default: to all)")
 	c.Flags().StringVar(&r.reason, "reason", "", "why, for the audit log (needed)")
-	actorFlag(c, &r.actor, "actor", "who does it")
+	actorFlag(c, &r.actor, "actor")
 	return c
 }
 
@@ -220,7 +220,7 @@ func (p *program) followCommand() *cobra.Command {
 	var o client.WatchOptions
 	c := p.command(help{
 		use:   "watch",
-		short: "Follow the events of investigations",
+		short: "Stream investigation events",
 		long: `Follow the events of investigations, with a line for each event as it happens, until
 Ctrl-C.
 

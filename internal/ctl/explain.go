@@ -15,7 +15,7 @@ import (
 func (p *program) explainCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "explain ID",
-		short: "Say why a task, step, investigation, case, operation or hold is where it is",
+		short: "Explain why something is not progressing",
 		long: `Say why a task, step, investigation, case, operation or hold is where it is: the fact that
 keeps it there, since when, what would let it go on, and whose turn it is.`,
 		example: `  tasker-ctl explain $TASK
@@ -26,7 +26,7 @@ keeps it there, since when, what would let it go on, and whose turn it is.`,
 	}, p.printExplanation)
 	c.AddCommand(answer(p, help{
 		use:     "queue NAMESPACE HANDLER",
-		short:   "Say why steps of a namespace and a handler wait for a worker",
+		short:   "Explain why a queue is waiting",
 		example: `  tasker-ctl explain queue orders charge`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Explanation, error) {
 		return api.ExplainQueue(ctx, a.text[0], a.text[1])

@@ -46,7 +46,7 @@ func (p *program) fingerprintCommand() *cobra.Command {
 	var explain bool
 	c := p.command(help{
 		use:   "fingerprint [FILE]...",
-		short: "Print the fingerprint of each failure: equal ones have one cause",
+		short: "Print the fingerprints of failures",
 		long: `Print the fingerprint of each failure: equal ones have one cause.
 
 Reads a failure on each line, as JSON with its message and, if they are known, its type

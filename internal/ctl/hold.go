@@ -19,7 +19,7 @@ import (
 func (p *program) holdCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "hold",
-		Short: "Hold steps back while what they need is away",
+		Short: "Manage holds (pause steps during an outage)",
 		Long: `Hold steps back while what they need is away.
 
 A hold keeps the enqueued steps of a namespace, handler, template, step or case from being
@@ -76,7 +76,7 @@ func (p *program) holdAddCommand() *cobra.Command {
 	var end ending
 	c := answer(p, help{
 		use:   "add --reason TEXT",
-		short: "Hold the enqueued steps of a scope from now on",
+		short: "Hold the steps of a scope",
 		long: `Hold the enqueued steps of a scope from now on.
 
 When the command returns, no server hands out a step of the scope. The scope is a namespace,
@@ -111,8 +111,8 @@ instead.`,
 	f.StringVar(&b.CaseID, "case", "", "hold the steps of the place of this case")
 	end.flags(c)
 	f.StringVar(&b.Owner, "owner", "", "who looks after it (default: who begins it)")
-	f.StringVar(&b.Reason, "reason", "", "why, for everybody who wonders where the steps are (needed)")
-	actorFlag(c, &b.By, "by", "who begins it")
+	f.StringVar(&b.Reason, "reason", "", "reason, shown in the history (required)")
+	actorFlag(c, &b.By, "by")
 	return c
 }
 
@@ -163,7 +163,7 @@ func heldText(h apiv1.Hold) string { return atLeast(int(h.Held), h.HeldIsAtLeast
 func (p *program) holdShowCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "show HOLD",
-		short: "Show a hold with its probes, its waves and its history",
+		short: "Show a hold",
 		example: `  tasker-ctl hold show $HOLD
   tasker-ctl hold show $HOLD -o json | jq .held`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.HoldDetail, error) {
@@ -221,7 +221,7 @@ func (p *program) holdProbeCommand() *cobra.Command {
 	var r apiv1.ProbeHold
 	c := answer(p, help{
 		use:   "probe HOLD",
-		short: "Let one step of a hold go, to see whether it succeeds",
+		short: "Release one held step as a probe",
 		long: `Let one step of a hold go, to see whether it succeeds. hold show tells what became of it.
 A probe that succeeds releases the hold of a breaker; that of a person is theirs to release.`,
 		example: `  tasker-ctl hold probe $HOLD
@@ -233,7 +233,7 @@ A probe that succeeds releases the hold of a breaker; that of a person is theirs
 		return api.ProbeHold(ctx, a.id[0], r)
 	}, p.printHold)
 	c.Flags().StringVar(&r.Reason, "reason", "", "why")
-	actorFlag(c, &r.By, "by", "who asks for it")
+	actorFlag(c, &r.By, "by")
 	return c
 }
 
@@ -242,7 +242,7 @@ func (p *program) holdExtendCommand() *cobra.Command {
 	var end ending
 	c := answer(p, help{
 		use:   "extend HOLD --reason TEXT",
-		short: "Move the end of a hold, or hand it to another owner",
+		short: "Extend or reassign a hold",
 		example: `  tasker-ctl hold extend $HOLD --for 2h --reason "the provider needs longer"
   tasker-ctl hold extend $HOLD --for 8h --owner anna --reason "my shift ends"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (h apiv1.Hold, err error) {
@@ -257,7 +257,7 @@ func (p *program) holdExtendCommand() *cobra.Command {
 	end.flags(c)
 	c.Flags().StringVar(&r.Owner, "owner", "", "who looks after it from now on")
 	c.Flags().StringVar(&r.Reason, "reason", "", "why, for its history (needed)")
-	actorFlag(c, &r.By, "by", "who asks for it")
+	actorFlag(c, &r.By, "by")
 	return c
 }
 
@@ -266,7 +266,7 @@ func (p *program) holdReleaseCommand() *cobra.Command {
 	var waves string
 	c := answer(p, help{
 		use:   "release HOLD --reason TEXT",
-		short: "Let the steps of a hold go, in waves",
+		short: "Release held steps in waves",
 		long: `Let the steps of a hold go, in waves, each after the one before has succeeded. When a tenth
 of a wave fails, the hold holds again. The command returns at once; hold show tells how far
 it is.`,
@@ -284,6 +284,6 @@ it is.`,
 	}, p.printHold)
 	c.Flags().StringVar(&waves, "waves", "1,10,100", "how many steps each wave lets go; the rest follows. all: all at once")
 	c.Flags().StringVar(&r.Reason, "reason", "", "why, for its history (needed)")
-	actorFlag(c, &r.By, "by", "who asks for it")
+	actorFlag(c, &r.By, "by")
 	return c
 }

@@ -19,7 +19,7 @@ func (p *program) inboxCommand() *cobra.Command {
 	var dueBefore string
 	c := answer(p, help{
 		use:   "inbox",
-		short: "List what waits for people, what is due first before the rest",
+		short: "List human steps, earliest due first",
 		long: `List what waits for people, what is due first before the rest.
 
 An external step is here while it waits, if its template names an assignee or has a form, or
@@ -63,7 +63,7 @@ func (p *program) assignCommand() *cobra.Command {
 	var nobody bool
 	c := answer(p, help{
 		use:   "assign-step TASK STEP --to NAME",
-		short: "Say who is to answer an external step that waits",
+		short: "Assign a human step",
 		long: `Say who is to answer an external step that waits: a person, by the name with which they sign
 in, or group: and the name of a group. ` + stepArgument,
 		example: `  tasker-ctl task assign-step $TASK approve --to ann@example.com --reason "bob is away"
@@ -82,16 +82,16 @@ in, or group: and the name of a group. ` + stepArgument,
 		p.fields("  ", field{"Step", h.Step}, field{"Assignee", or(h.Assignee, "nobody in particular")}, field{"Due", at(h.DueAt)})
 	})
 	c.Flags().StringVar(&a.Assignee, "to", "", "who is to answer")
-	c.Flags().BoolVar(&nobody, "nobody", false, "nobody in particular is to answer")
+	c.Flags().BoolVar(&nobody, "nobody", false, "remove the assignee")
 	c.Flags().StringVar(&a.Reason, "reason", "", "why, for the history")
-	actorFlag(c, &a.By, "by", "who says so")
+	actorFlag(c, &a.By, "by")
 	return c
 }
 
 func (p *program) assigneeCommand() *cobra.Command {
 	return answer(p, help{
 		use:     "assignee TASK STEP",
-		short:   "Show who is to answer an external step, and who changed that",
+		short:   "Show the assignee of a human step",
 		long:    "Show who is to answer an external step, the form of the answer, and who changed that. " + stepArgument,
 		example: `  tasker-ctl task assignee $TASK approve`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.HumanStepDetail, error) {
@@ -111,7 +111,7 @@ func (p *program) answerLinkCommand() *cobra.Command {
 	var server string
 	c := answer(p, help{
 		use:   "answer-link TASK STEP",
-		short: "Make a link by which the assignee answers an external step, without signing in",
+		short: "Create a one-time answer link",
 		long: `Make a link by which the assignee answers an external step that waits, without signing in.
 
 It is good for one answer, until it expires, while the step waits and is assigned to the same.
@@ -134,14 +134,14 @@ be had again. ` + stepArgument,
 		fmt.Fprintln(p.out, clean(or(made.URL, strings.TrimSuffix(server, "/")+made.Path)))
 	})
 	c.Flags().Var(cli.Span(&life, tasker.MinAnswerLinkLife, tasker.MaxAnswerLinkLife), "expires-in", "how long it can be used, such as 4h or 7d (default: 3d)")
-	actorFlag(c, &l.By, "by", "who makes it")
+	actorFlag(c, &l.By, "by")
 	return c
 }
 
 func (p *program) answerLinksCommand() *cobra.Command {
 	return answer(p, help{
 		use:     "answer-links TASK STEP",
-		short:   "List the links by which an external step can be answered, and could be",
+		short:   "List answer links of a step",
 		long:    "List the links by which an external step can be answered, and could be, newest first. " + stepArgument,
 		example: `  tasker-ctl task answer-links $TASK approve`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.AnswerLinks, error) {
@@ -156,7 +156,7 @@ func (p *program) answerLinksCommand() *cobra.Command {
 func (p *program) revokeLinkCommand() *cobra.Command {
 	return answer(p, help{
 		use:     "revoke-answer-link TASK STEP LINK",
-		short:   "Make an answer link worthless",
+		short:   "Revoke an answer link",
 		long:    "Make an answer link worthless. " + stepArgument,
 		example: `  tasker-ctl task revoke-answer-link $TASK approve $LINK`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (l apiv1.AnswerLink, err error) {

@@ -17,7 +17,7 @@ import (
 func (p *program) incidentCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "incident",
-		Short: "Look at incidents: cases that people were told of together",
+		Short: "View incidents (cases notified together)",
 		Long: `Look at incidents: cases of one namespace that people were first told of within ten
 minutes. Messages are about incidents; work is done on their cases.`,
 		Example: `  tasker-ctl incident list --state open
@@ -59,7 +59,7 @@ func (p *program) incidentListCommand() *cobra.Command {
 func (p *program) incidentShowCommand() *cobra.Command {
 	return answer(p, help{
 		use:     "show INCIDENT",
-		short:   "Show an incident: its cases, and what people were told of it",
+		short:   "Show an incident",
 		example: `  tasker-ctl incident show $INCIDENT`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.IncidentDetail, error) {
 		return api.Incident(ctx, a.id[0])
@@ -89,7 +89,7 @@ func sinksOf(m apiv1.Message) string {
 
 func (p *program) messageCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
-		Use: "message", Short: "Try how people are told of incidents",
+		Use: "message", Short: "Test notifications",
 		Example: "  tasker-ctl message test --namespace orders --severity high",
 	}, p.messageTestCommand())
 }
@@ -98,7 +98,7 @@ func (p *program) messageTestCommand() *cobra.Command {
 	var m apiv1.TryMessage
 	c := answer(p, help{
 		use:   "test",
-		short: "Send a message about nothing, by the first route that is for it",
+		short: "Send a test notification",
 		long: `Send a message about nothing, by the first route that is for it. The flags say what it pretends to
 be about; the answer says which sinks get it. It wakes whoever they wake.`,
 		example: `  tasker-ctl message test --namespace orders --severity critical
@@ -124,6 +124,6 @@ be about; the answer says which sinks get it. It wakes whoever they wake.`,
 	c.Flags().StringVar(&m.Severity, "severity", "", "severity: critical, high, medium or low")
 	c.Flags().StringVar(&m.Reason, "reason", "", "reason of investigations, such as max_retries_exceeded")
 	c.Flags().StringVar(&m.Cause, "cause", "", "stands for the text of an error")
-	actorFlag(c, &m.By, "by", "who tries them")
+	actorFlag(c, &m.By, "by")
 	return c
 }

@@ -59,7 +59,7 @@ func (p *program) accessAdvice(e apiv1.ErrorBody) []string {
 func (p *program) whoAmICommand() *cobra.Command {
 	return answer(p, help{
 		use:   "whoami",
-		short: "Show who the server takes you for, and what you may do",
+		short: "Show your identity and permissions",
 		example: `  tasker-ctl whoami
   TASKER_TOKEN_FILE=deploy.token tasker-ctl whoami -o json | jq -r '.grants[]'`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.Identity, error) {
@@ -76,7 +76,7 @@ func (p *program) whoAmICommand() *cobra.Command {
 func (p *program) keyCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "key",
-		Short: "Create, list, rotate and revoke the API keys with which programs and people sign in",
+		Short: "Manage API keys",
 		Example: "  tasker-ctl key create deploy --grant developer@payments > deploy.token\n" +
 			"  tasker-ctl key list\n  tasker-ctl key rotate deploy --grace 1h > deploy.token\n  tasker-ctl key revoke deploy",
 	}, p.keyCreateCommand(), p.keyListCommand(), p.keyRotateCommand(), p.keyRevokeCommand())
@@ -93,7 +93,7 @@ func (p *program) keyCreateCommand() *cobra.Command {
 	var life time.Duration
 	c := answer(p, help{
 		use:   "create NAME --grant ROLE@NAMESPACE",
-		short: "Create an API key, and print its token once",
+		short: "Create an API key",
 		long: `Create an API key, and print its token once: on standard output, with everything else on
 standard error. The token cannot be shown again.
 
@@ -141,7 +141,7 @@ func (p *program) keyListCommand() *cobra.Command {
 	var q client.KeyQuery
 	c := answer(p, help{
 		use:   "list",
-		short: "List API keys, the newest first",
+		short: "List API keys, newest first",
 		long: `List API keys, the newest first. PREFIX is how their tokens begin: a key that was found
 somewhere can be looked up by it.`,
 		example: `  tasker-ctl key list
@@ -186,7 +186,7 @@ func (p *program) keyRotateCommand() *cobra.Command {
 	var grace time.Duration
 	c := answer(p, help{
 		use:   "rotate NAME|UUID",
-		short: "Give an API key a new token, and print it once",
+		short: "Replace the token of an API key",
 		long: `Give an API key a new token, and print it once, on standard output. What the key may do
 and its UUID stay. The token before is valid for --grace more, so that programs can be
 given the new one; without it, it ends at once.`,
@@ -205,7 +205,7 @@ given the new one; without it, it ends at once.`,
 func (p *program) keyRevokeCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "revoke NAME|UUID",
-		short: "Revoke an API key: within five seconds no server takes it any more",
+		short: "Revoke an API key",
 		long: `Revoke an API key: within five seconds no server takes it any more, and what it still
 has open ends. It cannot be undone.`,
 		example: `  tasker-ctl key revoke deploy`,

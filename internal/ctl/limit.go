@@ -16,7 +16,7 @@ import (
 func (p *program) limitCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "limit",
-		Short: "Limit how many steps are in progress, or begin in a second",
+		Short: "Manage concurrency and rate limits",
 		Long: `Limit how many steps are in progress, or begin in a second.
 
 A limit is of the server, a namespace, a handler of a namespace, or of a name that templates
@@ -48,7 +48,7 @@ func (p *program) limitListCommand() *cobra.Command {
 	var q client.LimitQuery
 	c := answer(p, help{
 		use:     "list",
-		short:   "List limits with how many steps have a place and how many wait",
+		short:   "List limits with usage",
 		example: "  tasker-ctl limit list --namespace payments\n  tasker-ctl limit list -o json | jq '.limits[] | select(.waiting > 0)'",
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.LimitList, error) {
 		return api.Limits(ctx, q)
@@ -63,14 +63,14 @@ func (p *program) limitListCommand() *cobra.Command {
 		})
 		p.moreLimits(l.Pagination)
 	})
-	c.Flags().StringVar(&q.Namespace, "namespace", "", "only those of this namespace")
+	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
 	afterFlag(c, &q)
 	limitFlag(c, &q.Limit, 50)
 	return c
 }
 
 func afterFlag(c *cobra.Command, q *client.LimitQuery) {
-	c.Flags().StringVar(&q.After, "after", "", "only those behind this limit: next_after of the page before")
+	c.Flags().StringVar(&q.After, "after", "", "page cursor: next_after of the previous page")
 }
 
 // moreLimits prints on stderr how to see the next page.
@@ -95,7 +95,7 @@ func (p *program) limitShowCommand() *cobra.Command {
 	var q client.LimitQuery
 	c := answer(p, help{
 		use:     "show",
-		short:   "Show limits with their keys, and who has the places",
+		short:   "Show the slots of a limit",
 		example: "  tasker-ctl limit show --kind name --namespace payments --name customer",
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.LimitList, error) {
 		q.Keys = true
@@ -114,7 +114,7 @@ func (p *program) limitShowCommand() *cobra.Command {
 	})
 	afterFlag(c, &q)
 	c.Flags().StringVar(&q.Kind, "kind", "", "only those of this kind: server, namespace, handler or name")
-	c.Flags().StringVar(&q.Namespace, "namespace", "", "only those of this namespace")
+	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "only those of this handler or name")
 	return c
 }
@@ -132,7 +132,7 @@ func (p *program) limitSetCommand() *cobra.Command {
 	var s apiv1.SetLimit
 	c := answer(p, help{
 		use:   "set KIND",
-		short: "Set a limit: of the server, a namespace, a handler, or a name",
+		short: "Create or change a limit",
 		example: `  tasker-ctl limit set handler --namespace payments --name charge --max 10 --reason "the provider allows 10"
   tasker-ctl limit set server --max 500`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (l apiv1.Limit, err error) {
@@ -155,7 +155,7 @@ func (p *program) limitSetCommand() *cobra.Command {
 	limitFlags(c, &ref)
 	c.Flags().IntVar(&s.MaxInProgress, "max", 0, "how many steps of one key may be in progress at a time, 1 to 10000")
 	c.Flags().Float64Var(&s.PerSecond, "rate", 0, "how many steps of one key may begin in a second")
-	c.Flags().IntVar(&s.Burst, "burst", 0, "with --rate: how many may begin at once after a rest")
+	c.Flags().IntVar(&s.Burst, "burst", 0, "burst size for --rate")
 	c.Flags().StringVar(&s.Reason, "reason", "", "why, for the audit log")
 	c.Flags().StringVar(&s.By, "by", "", "who, for the audit log")
 	return c
@@ -166,7 +166,7 @@ func (p *program) limitDeleteCommand() *cobra.Command {
 	var reason, by string
 	c := answer(p, help{
 		use:     "delete KIND",
-		short:   "Remove a limit: what waits for it goes back into the queue",
+		short:   "Delete a limit",
 		example: "  tasker-ctl limit delete handler --namespace payments --name charge",
 	}, func(ctx context.Context, api *client.Client, a arguments) (r tasker.LimitRef, err error) {
 		if r, err = limitOf(ref, a); err != nil {

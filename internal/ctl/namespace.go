@@ -14,7 +14,7 @@ import (
 func (p *program) namespaceCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "namespace",
-		Short: "See and set which shares of the workers namespaces get",
+		Short: "Manage namespace weights",
 		Long: `See and set which shares of the workers namespaces get.
 
 Workers that serve several namespaces take steps of each in turn. A namespace with the
@@ -26,7 +26,7 @@ weight 3 gets three steps for each of one with 1, when both have work.`,
 func (p *program) namespaceListCommand() *cobra.Command {
 	return answer(p, help{
 		use:     "list",
-		short:   "List the namespaces with a weight of their own; all others have 1",
+		short:   "List namespaces with custom weights",
 		example: "  tasker-ctl namespace list -o json | jq '.namespaces[].weight'",
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.NamespaceList, error) {
 		return api.Namespaces(ctx)
@@ -43,7 +43,7 @@ func weightText(weight float64) string { return strconv.FormatFloat(weight, 'f',
 func (p *program) namespaceWeightCommand() *cobra.Command {
 	return answer(p, help{
 		use:     "weight NAMESPACE WEIGHT",
-		short:   "Give a namespace its weight, from 0.01 to 1000: servers go by it within a second",
+		short:   "Set the weight of a namespace",
 		example: "  tasker-ctl namespace weight payments 3",
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Namespace, error) {
 		weight, err := strconv.ParseFloat(a.text[1], 64)
@@ -60,7 +60,7 @@ func (p *program) namespaceWeightCommand() *cobra.Command {
 func (p *program) namespaceResetCommand() *cobra.Command {
 	return answer(p, help{
 		use:     "reset NAMESPACE",
-		short:   "Have a namespace count 1 again",
+		short:   "Reset a namespace to the default weight",
 		example: "  tasker-ctl namespace reset payments",
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.SetNamespace, error) {
 		return apiv1.SetNamespace{Weight: 1}, api.DeleteNamespace(ctx, a.text[0])

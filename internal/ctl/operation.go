@@ -66,13 +66,13 @@ var actFlags = []struct {
 	act         tasker.Act
 	flag, usage string
 }{
-	{tasker.ActReset, "reset", "give each failed step its attempts back; it runs again"},
+	{tasker.ActReset, "reset", "retry each failed step with fresh attempts"},
 	{tasker.ActResolve, "resolve", "skip each failed step: its task goes on without its result"},
 	{tasker.ActComplete, "complete", "complete each failed step with --result, or with what --result-expression gives for it"},
 	{tasker.ActAnswer, "answer", "answer each external step that waits, with --result or --result-expression"},
 	{tasker.ActCancel, "cancel", "cancel each task"},
-	{tasker.ActCompensate, "compensate", "cancel each task, and undo what its completed steps have done"},
-	{tasker.ActRecreate, "recreate", "write each task off, and make a new one of the newest version of its template"},
+	{tasker.ActCompensate, "compensate", "cancel each task and run its compensation"},
+	{tasker.ActRecreate, "recreate", "replace each task with a new one on the latest template version"},
 	{tasker.ActEnd, "end", "end each investigation whose task is complete, cancelled or recovered, or that a person opened"},
 }
 
@@ -86,7 +86,7 @@ func (g *planning) flags(c *cobra.Command) {
 	f.StringVar(&g.computed, "result-expression", "", "of --complete, an expression in CEL that gives the result of each step, such as '{\"paid\": context.amount}'")
 	f.StringVar(&g.metadata, "metadata", "", "of --complete, about the result: a JSON object, @file or @-")
 	f.StringVar(&g.request.Reason, "reason", "", "why, for the history of each step (needed)")
-	actorFlag(c, &g.request.PlannedBy, "by", "acting person")
+	actorFlag(c, &g.request.PlannedBy, "by")
 	f.StringVar(&s.CaseID, "case", "", "select the investigations of this case")
 	f.StringVar(&s.Namespace, "namespace", "", "select those of this namespace")
 	f.StringVar(&s.Name, "name", "", "select those of this template")
@@ -100,7 +100,7 @@ func (g *planning) flags(c *cobra.Command) {
 	f.StringArrayVar(&s.Attributes, "attribute", nil, "select those whose task has this attribute: customer:4711, or 'risk:>0.5'; may be repeated")
 	f.StringVar(&s.WorkerVersion, "failed-on", "", "select those whose step failed on a worker of this version")
 	f.StringVar(&g.since, "failed-since", "", "select those whose step failed at this instant or later, such as 2026-01-31T02:10:00Z")
-	f.StringVar(&g.waves, "waves", "1,10,100", "how many steps each wave releases; the rest follows. all: all at once")
+	f.StringVar(&g.waves, "waves", "1,10,100", "wave sizes, then the rest; \"all\" releases everything at once")
 	f.StringVar(&g.rate, "rate", "", "how many steps are released, such as 200/s or 30/m (default: no limit)")
 	f.StringVar(&g.guards.Tolerate, "tolerate", "", "pause when more steps of a wave fail: a percentage or a number (default 2%)")
 	f.StringVar(&g.guards.WorkerAtLeast, "worker-at-least", "", "only workers of this version or a newer one take the steps, such as 1.6.0 (with --reset)")
@@ -108,7 +108,7 @@ func (g *planning) flags(c *cobra.Command) {
 	f.Var(cli.Duration(&g.timeout, 0), "wave-timeout", "pause when a wave has not succeeded within this time (default 15m)")
 	g.request.Limit = tasker.MaxOperationItems
 	f.Var(cli.Number(&g.request.Limit, 1, tasker.MaxOperationItems), "limit", "select at most so many, the most urgent first")
-	f.BoolVar(&g.skip, "skip-overlap", false, "leave out steps that another operation holds, instead of refusing the plan")
+	f.BoolVar(&g.skip, "skip-overlap", false, "skip steps that belong to another operation")
 	f.StringVar(&g.key, "request-key", "", "recognise the request by this key when it is sent again")
 }
 
@@ -251,7 +251,7 @@ func (p *program) operationPlanCommand() *cobra.Command {
 	var g planning
 	c := answer(p, help{
 		use:   "plan [ID...] --reason TEXT",
-		short: "Freeze the steps of an operation; nothing is done until it is started",
+		short: "Create an operation without starting it",
 		long: `Freeze the steps of an operation; nothing is done until it is started.
 
 Of each open investigation that is selected, the step that has failed becomes an item.
@@ -284,7 +284,7 @@ func (p *program) operationStartCommand() *cobra.Command {
 		return api.StartOperation(ctx, a.id[0], apiv1.StartOperation{PlanDigest: digest, By: actor})
 	})
 	c.Flags().StringVar(&digest, "plan-digest", "", "the digest of the plan that you have seen (needed)")
-	actorFlag(c, &actor, "by", "acting person")
+	actorFlag(c, &actor, "by")
 	return c
 }
 
@@ -292,7 +292,7 @@ func (p *program) operationResumeCommand() *cobra.Command {
 	var r apiv1.ResumeOperation
 	c := p.operationCommandThatWatches(help{
 		use:   "resume OPERATION",
-		short: "Resume a paused operation, repeating its wave",
+		short: "Resume a paused operation",
 		example: `  tasker-ctl operation resume $OPERATION --watch
   tasker-ctl operation resume $OPERATION --tolerate-cause --watch
   tasker-ctl operation resume $OPERATION --tolerate 5%`,
@@ -304,7 +304,7 @@ func (p *program) operationResumeCommand() *cobra.Command {
 	})
 	c.Flags().StringVar(&r.Tolerate, "tolerate", "", "from now on pause when more steps of a wave fail: a percentage or a number")
 	c.Flags().BoolVar(&r.TolerateCause, "tolerate-cause", false, "from now on ignore failures of the causes for which it is paused")
-	actorFlag(c, &r.By, "by", "acting person")
+	actorFlag(c, &r.By, "by")
 	return c
 }
 
@@ -317,7 +317,7 @@ func (p *program) operationVerbCommand(verb, short string, do func(*client.Clien
 			}
 			return do(api, ctx, a.id[0], actor)
 		}, p.printOperation)
-	actorFlag(c, &actor, "by", "acting person")
+	actorFlag(c, &actor, "by")
 	return c
 }
 
@@ -356,7 +356,7 @@ func (p *program) operationListCommand() *cobra.Command {
 func (p *program) operationShowCommand() *cobra.Command {
 	return p.operationCommandThatWatches(help{
 		use:   "show OPERATION",
-		short: "Show an operation with its item counts",
+		short: "Show the progress of an operation",
 		example: `  tasker-ctl operation show $OPERATION
   tasker-ctl operation show $OPERATION --watch
   tasker-ctl operation show $OPERATION -o json | jq .counts`,
@@ -476,7 +476,7 @@ func (p *program) operationItemsCommand() *cobra.Command {
 	var q client.ItemQuery
 	c := answer(p, help{
 		use:   "items OPERATION",
-		short: "List the steps of an operation with what became of them",
+		short: "List the steps and results of an operation",
 		example: `  tasker-ctl operation items $OPERATION --state failed_again
   tasker-ctl operation items $OPERATION --limit 1000 -o json | jq -r '.items[].task_uuid'`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.OperationItemList, error) {

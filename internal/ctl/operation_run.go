@@ -35,7 +35,7 @@ func (p *program) operationRunCommand() *cobra.Command {
 	var r running
 	c := p.command(help{
 		use:   "run [ID...] --reason TEXT",
-		short: "Plan an operation, show the plan, ask, and start it",
+		short: "Plan, confirm and start an operation",
 		long: `Plan an operation, show the plan, ask, and start it.
 
 It is planned and tried in a dry run, and started when you say yes; without a terminal
@@ -301,7 +301,7 @@ func (p *program) endOfRun(o apiv1.Operation) error {
 func (p *program) operationDryRunCommand() *cobra.Command {
 	return answer(p, help{
 		use:     "dry-run OPERATION",
-		short:   "Do what an operation would do, and roll it back",
+		short:   "Simulate an operation",
 		example: `  tasker-ctl operation dry-run $OPERATION`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.OperationDryRun, error) {
 		return dryRun(ctx, api, a.id[0])

@@ -21,7 +21,7 @@ It is Markdown; -o json has the same for programs, with a digest.`
 
 func (p *program) caseReportCommand() *cobra.Command {
 	return p.reportCommandOf(help{
-		use: "report CASE", short: "Report how a case went", long: "Report how a case went." + aboutReport,
+		use: "report CASE", short: "Print the report of a case", long: "Report how a case went." + aboutReport,
 		example: `  tasker-ctl case report $CASE > report.md
   tasker-ctl case report $CASE --from 2026-01-31T00:00:00Z -o json | jq .phases`,
 	}, func(q *tasker.IncidentReportQuery, id *tasker.ID) { q.Case = id }, nil)
@@ -29,7 +29,7 @@ func (p *program) caseReportCommand() *cobra.Command {
 
 func (p *program) incidentReportCommand() *cobra.Command {
 	return p.reportCommandOf(help{
-		use: "report INCIDENT", short: "Report how an incident went",
+		use: "report INCIDENT", short: "Print the report of an incident",
 		long:    "Report how an incident went: the investigations of its cases that were open while it\nwent on." + aboutReport,
 		example: `  tasker-ctl incident report $INCIDENT > report.md`,
 	}, func(q *tasker.IncidentReportQuery, id *tasker.ID) { q.Incident = id }, nil)
@@ -37,7 +37,7 @@ func (p *program) incidentReportCommand() *cobra.Command {
 
 func (p *program) reportCommand() *cobra.Command {
 	return p.reportCommandOf(help{
-		use: "report", short: "Report how the investigations of a time went",
+		use: "report", short: "Print the report of a time range",
 		long: "Report how the investigations went that were opened in a time." + aboutReport,
 		example: `  tasker-ctl report --namespace orders --from 2026-01-31T00:00:00Z --to 2026-02-01T00:00:00Z
   tasker-ctl report --from 2026-01-31T00:00:00Z -o json | jq .stuck_task_minutes`,

@@ -19,7 +19,7 @@ import (
 func (p *program) scheduleCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "schedule",
-		Short: "Make tasks at the instants of a rule",
+		Short: "Manage schedules",
 		Long: `Make tasks at the instants of a rule.
 
 A schedule makes a task of a template at each instant of a cron expression, of a fixed rate,
@@ -46,16 +46,16 @@ func (r *ruling) flags(c *cobra.Command) {
 	f.StringVar(&r.spec.Template, "template", "", "the template of which tasks are made")
 	f.StringVar(&r.spec.Version, "version", "", "the version of the template (default: the newest at each instant)")
 	f.StringVar(&r.context, "context", "", "the context of each task, as a JSON object")
-	f.StringVar(&r.spec.NominalKey, "nominal-key", "", "the key of the context that gets the instant")
+	f.StringVar(&r.spec.NominalKey, "nominal-key", "", "context key that receives the scheduled time")
 	f.IntVar(&r.spec.Priority, "priority", 0, "the priority of each task")
 	f.StringArrayVar(&r.spec.Tags, "tag", nil, "a tag of each task (may be repeated)")
 	f.StringVar(&r.spec.Cron, "cron", "", `instants as a cron expression of five fields, or six with the second first, such as "30 2 * * *"`)
-	f.StringVar(&r.spec.DayMatch, "day-match", "", "any or all: what it means that --cron restricts both day fields")
+	f.StringVar(&r.spec.DayMatch, "day-match", "", "how to combine day-of-month and day-of-week: any or all")
 	f.StringVar(&r.spec.Zone, "zone", "", "the time zone of --cron and --except, such as Europe/Berlin (default UTC)")
 	f.Var(cli.Span(&r.every, time.Second, tasker.MaxScheduleInterval), "every", "in place of --cron: a fixed rate, such as 15m")
-	f.Var(cli.Span(&r.afterEnd, time.Second, tasker.MaxScheduleInterval), "after-end", "in place of --cron: so long after its task before has ended")
+	f.Var(cli.Span(&r.afterEnd, time.Second, tasker.MaxScheduleInterval), "after-end", "fixed delay after the previous task finishes (instead of --cron)")
 	f.StringArrayVar(&r.spec.Except, "except", nil, "days without a task, with commas between them: 2026-12-25, 2026-12-24..2027-01-01 or sat,sun (may be repeated)")
-	f.Var(cli.Span(&r.jitter, 0, tasker.MaxScheduleJitter), "jitter", "attend to each instant up to so much later")
+	f.Var(cli.Span(&r.jitter, 0, tasker.MaxScheduleJitter), "jitter", "delay each firing randomly by up to this duration")
 	f.StringVar(&r.startAt, "start-at", "", "no instant is before, such as 2026-01-31T07:30:00Z")
 	f.StringVar(&r.endAt, "end-at", "", "no instant is after")
 	f.StringVar(&r.spec.Overlap, "overlap", "", "while a task of it has not ended: skip, queue, cancel or allow (default skip)")
@@ -136,7 +136,7 @@ func (p *program) scheduleAddCommand() *cobra.Command {
 	var c *cobra.Command
 	c = answer(p, help{
 		use:   "add --namespace NAMESPACE --name NAME --template TEMPLATE",
-		short: "Make tasks of a template at the instants of a rule",
+		short: "Create a schedule",
 		example: `  tasker-ctl schedule add --namespace billing --name nightly --template settle --cron "30 2 * * *" --zone Europe/Berlin --except sat,sun
   tasker-ctl schedule add --namespace billing --name poll --template fetch --every 15m --overlap queue --jitter 30s
   tasker-ctl schedule add --namespace billing --name tidy --template tidy --after-end 10m`,
@@ -159,7 +159,7 @@ func (p *program) scheduleAddCommand() *cobra.Command {
 	c.Flags().StringVarP(&b.Namespace, "namespace", "n", "", "the namespace of the schedule and of the template")
 	r.flags(c)
 	c.Flags().StringVar(&b.Reason, "reason", "", "why, for its history")
-	actorFlag(c, &b.By, "by", "who creates it")
+	actorFlag(c, &b.By, "by")
 	return c
 }
 
@@ -169,7 +169,7 @@ func (p *program) scheduleChangeCommand() *cobra.Command {
 	var c *cobra.Command
 	c = answer(p, help{
 		use:   "change SCHEDULE",
-		short: "Change what the flags name of a schedule, and nothing else",
+		short: "Update a schedule",
 		long: `Change what the flags name of a schedule, and nothing else. Instants until now are those of
 the rule before.`,
 		example: `  tasker-ctl schedule change $SCHEDULE --cron "0 3 * * *" --reason "the export is later now"
@@ -191,7 +191,7 @@ the rule before.`,
 	r.flags(c)
 	c.Flag("except").Usage += "; none: no such days any more"
 	c.Flags().StringVar(&b.Reason, "reason", "", "why, for its history")
-	actorFlag(c, &b.By, "by", "who changes it")
+	actorFlag(c, &b.By, "by")
 	return c
 }
 
@@ -200,7 +200,7 @@ func (p *program) scheduleListCommand() *cobra.Command {
 	var quiet bool
 	c := answer(p, help{
 		use:   "list",
-		short: "List schedules, by namespace and name",
+		short: "List schedules",
 		example: `  tasker-ctl schedule list --namespace billing
   tasker-ctl schedule list --paused --quiet`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.ScheduleList, error) {
@@ -263,7 +263,7 @@ func (p *program) scheduleShowCommand() *cobra.Command {
 	next := 5
 	c := answer(p, help{
 		use:   "show SCHEDULE",
-		short: "Show a schedule with its next instants, its last firings and its history",
+		short: "Show a schedule",
 		example: `  tasker-ctl schedule show $SCHEDULE
   tasker-ctl schedule show $SCHEDULE --next 20 -o json | jq '.next[]'`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.ScheduleDetail, error) {

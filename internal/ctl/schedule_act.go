@@ -18,7 +18,7 @@ func (p *program) scheduleFiringsCommand() *cobra.Command {
 	var before string
 	c := answer(p, help{
 		use:   "firings SCHEDULE",
-		short: "List what became of the instants of a schedule, newest first",
+		short: "List firings, newest first",
 		example: `  tasker-ctl schedule firings $SCHEDULE
   tasker-ctl schedule firings $SCHEDULE --outcome missed`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (l apiv1.FiringList, err error) {
@@ -49,7 +49,7 @@ func (p *program) schedulePauseCommand() *cobra.Command {
 	var until string
 	c := answer(p, help{
 		use:   "pause SCHEDULE --reason TEXT",
-		short: "Have a schedule make no tasks by itself, for a while or until it is resumed",
+		short: "Pause a schedule",
 		example: `  tasker-ctl schedule pause $SCHEDULE --reason "the ledger is closed"
   tasker-ctl schedule pause $SCHEDULE --until 2026-01-31T07:30:00Z --reason "audit"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (s apiv1.Schedule, err error) {
@@ -70,7 +70,7 @@ func (p *program) schedulePauseCommand() *cobra.Command {
 	}, p.printSchedule)
 	c.Flags().StringVar(&until, "until", "", "when it goes on by itself, such as 2026-01-31T07:30:00Z (default: when it is resumed)")
 	c.Flags().StringVar(&b.Reason, "reason", "", "why (needed)")
-	actorFlag(c, &b.By, "by", "who asks for it")
+	actorFlag(c, &b.By, "by")
 	return c
 }
 
@@ -84,13 +84,13 @@ func scheduleAct[T any](p *program, h help, act func(context.Context, *client.Cl
 		return act(ctx, api, a.id[0], b)
 	}, asText)
 	c.Flags().StringVar(&b.Reason, "reason", "", "why, for its history")
-	actorFlag(c, &b.By, "by", "who asks for it")
+	actorFlag(c, &b.By, "by")
 	return c
 }
 
 func (p *program) scheduleResumeCommand() *cobra.Command {
 	return scheduleAct(p, help{
-		use: "resume SCHEDULE", short: "End the pause of a schedule",
+		use: "resume SCHEDULE", short: "Resume a schedule",
 		example: `  tasker-ctl schedule resume $SCHEDULE --reason "the ledger is open again"`,
 	}, func(ctx context.Context, api *client.Client, id tasker.ID, b apiv1.ChangeSchedule) (apiv1.Schedule, error) {
 		return api.ResumeSchedule(ctx, id, b)
@@ -99,7 +99,7 @@ func (p *program) scheduleResumeCommand() *cobra.Command {
 
 func (p *program) scheduleTriggerCommand() *cobra.Command {
 	return scheduleAct(p, help{
-		use: "trigger SCHEDULE", short: "Make a task of a schedule at once, beside those of its instants",
+		use: "trigger SCHEDULE", short: "Run a schedule now",
 		example: `  tasker-ctl schedule trigger $SCHEDULE --reason "the file came late"`,
 	}, func(ctx context.Context, api *client.Client, id tasker.ID, b apiv1.ChangeSchedule) (apiv1.Firing, error) {
 		return api.TriggerSchedule(ctx, id, b)
@@ -108,7 +108,7 @@ func (p *program) scheduleTriggerCommand() *cobra.Command {
 
 func (p *program) scheduleDeleteCommand() *cobra.Command {
 	return scheduleAct(p, help{
-		use: "delete SCHEDULE", short: "Remove a schedule: its tasks go on",
+		use: "delete SCHEDULE", short: "Delete a schedule but not its tasks",
 		example: `  tasker-ctl schedule delete $SCHEDULE --reason "nobody reads the report"`,
 	}, func(ctx context.Context, api *client.Client, id tasker.ID, b apiv1.ChangeSchedule) (apiv1.Schedule, error) {
 		return api.DeleteSchedule(ctx, id, b)
@@ -120,7 +120,7 @@ func (p *program) scheduleBackfillCommand() *cobra.Command {
 	var from, to string
 	c := answer(p, help{
 		use:   "backfill SCHEDULE --from INSTANT --to INSTANT",
-		short: "Make the tasks of instants in the past that have none",
+		short: "Create tasks for past firing times",
 		long: `Make the tasks of instants in the past that have none, all at once, at most 500. An instant
 that has its task gets no other, so repeating is safe. --dry-run only says what would be done.`,
 		example: `  tasker-ctl schedule backfill $SCHEDULE --from 2026-01-01T00:00:00Z --to 2026-01-07T00:00:00Z --dry-run
@@ -154,6 +154,6 @@ that has its task gets no other, so repeating is safe. --dry-run only says what 
 	f.StringVar(&to, "to", "", "the last instant (needed)")
 	f.BoolVar(&b.DryRun, "dry-run", false, "only say what would be done")
 	f.StringVar(&b.Reason, "reason", "", "why, for its history")
-	actorFlag(c, &b.By, "by", "who asks for it")
+	actorFlag(c, &b.By, "by")
 	return c
 }

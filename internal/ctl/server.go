@@ -19,7 +19,7 @@ import (
 func (p *program) healthCommand() *cobra.Command {
 	return p.command(help{
 		use:   "health",
-		short: "Show whether the server is ready, and what is wrong",
+		short: "Show server health",
 		long: `Show whether the server is ready, and what is wrong.
 
 A server is ready when its checks are healthy. Loops are what it does by itself,
@@ -69,7 +69,7 @@ func (p *program) printHealth(h apiv1.Health) {
 func (p *program) auditCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:     "audit",
-		Short:   "Show what happened to Tasker itself, and who did it",
+		Short:   "View the audit log",
 		Example: "  tasker-ctl audit list",
 	}, p.auditListCommand())
 }
@@ -78,7 +78,7 @@ func (p *program) auditListCommand() *cobra.Command {
 	var q client.AuditQuery
 	c := answer(p, help{
 		use:   "list",
-		short: "List the audit log, newest first: events that were set aside, and what operators did about it",
+		short: "List audit events, newest first",
 		example: `  tasker-ctl audit list
   tasker-ctl audit list --action dlq.re_emit -o json | jq '.events[] | {actor, data}'`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.AuditList, error) {
@@ -100,7 +100,7 @@ func (p *program) versionCommand() *cobra.Command {
 	var remote bool
 	c := p.command(help{
 		use:     "version",
-		short:   "Print version, commit and date of this program and, with --remote, the version of the server",
+		short:   "Print the version; with --remote, that of the server too",
 		example: "  tasker-ctl version\n  tasker-ctl version --remote -o json",
 	}, func(ctx context.Context, _ arguments) error {
 		build := cli.ThisBuild()

@@ -15,7 +15,7 @@ import (
 func (p *program) sessionCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "session",
-		Short: "List and end the sessions of browsers that are signed in",
+		Short: "Manage browser sessions",
 		Example: "  tasker-ctl session list --subject user:ann\n" +
 			"  tasker-ctl session end user:ann",
 	}, p.sessionListCommand(), p.sessionEndCommand())
@@ -25,7 +25,7 @@ func (p *program) sessionListCommand() *cobra.Command {
 	var q client.SessionQuery
 	c := answer(p, help{
 		use:   "list",
-		short: "List the browsers that are signed in, the newest first",
+		short: "List sessions, newest first",
 		example: `  tasker-ctl session list
   tasker-ctl session list --subject user:ann -o json | jq -r '.sessions[].session_uuid'`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.SessionList, error) {
@@ -45,7 +45,7 @@ func (p *program) sessionListCommand() *cobra.Command {
 func (p *program) sessionEndCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "end SUBJECT|UUID",
-		short: "End a session, or all sessions of a subject",
+		short: "End sessions",
 		long: `End a session, or all sessions of a subject: within five seconds no server takes them any
 more. It keeps nobody from signing in again: take them out of the identity provider's
 groups first, or revoke their key.`,

@@ -36,7 +36,7 @@ func (s *starting) flags(c *cobra.Command) {
 	f.StringVar(&s.key, "unique-key", "", "have one task of the template be open at a time for this key")
 	f.Var(cli.Choice(&s.onConflict, tasker.ConflictPolicies()), "on-conflict", "when an open task has the key: "+cli.Join(tasker.ConflictPolicies())+" (default fail)")
 	f.StringVar(&s.debounceKey, "debounce-key", "", "merge the requests with this key into one task of the template")
-	f.Var(cli.Duration(&s.debounce, 0), "debounce", "have that start so long after the last request, such as 30s")
+	f.Var(cli.Duration(&s.debounce, 0), "debounce", "start this long after the last merged request")
 	f.Var(cli.Duration(&s.maxWait, 0), "debounce-max", "and at most so long after the first (default ten times --debounce)")
 }
 

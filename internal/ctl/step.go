@@ -22,7 +22,7 @@ const stepArgument = "STEP is the step's UUID or its name, such as refund[17] of
 func (p *program) stepsCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "steps TASK",
-		short: "List the steps of a task with their states",
+		short: "List the steps of a task",
 		example: `  tasker-ctl task steps 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f
   tasker-ctl task steps $TASK -o json | jq -r '.[] | select(.current_state == "error") | .step_uuid'`,
 	}, func(ctx context.Context, api *client.Client, a arguments) ([]apiv1.Step, error) {
@@ -86,7 +86,7 @@ func ready(s apiv1.Step) string {
 func (p *program) stepCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "step TASK STEP",
-		short: "Show one step, with its last result or failure",
+		short: "Show a step",
 		long:  "Show one step, with its last result or failure. " + stepArgument,
 		example: `  tasker-ctl task step $TASK $STEP
   tasker-ctl task step $TASK $STEP -o json | jq .error`,
@@ -120,7 +120,7 @@ func (p *program) itemsCommand() *cobra.Command {
 	var q client.MapItemQuery
 	c := answer(p, help{
 		use:   "items TASK STEP",
-		short: "List the items of a step of type map, in their order",
+		short: "List the items of a map step",
 		long:  "List the items of a step of type map, in their order. " + stepArgument,
 		example: `  tasker-ctl task items $TASK refund --state error
   tasker-ctl task items $TASK refund --limit 1000 -o json | jq -r '.items[].step_uuid'`,
@@ -215,8 +215,8 @@ func (p *program) stepActionCommand(s stepAction, h help, more func(*apiv1.StepA
 		p.fields("  ", field{"New state", step.CurrentState}, field{"Reason", req.Reason}, field{s.label, actor})
 	})
 	c.Flags().StringVar(&req.Reason, "reason", "", "why, for the history (needed)")
-	actorFlag(c, &actor, s.by, "who does it")
-	c.Flags().BoolVar(&req.Interrupt, "interrupt", false, "even if the step is queued or running: the result of its worker is then rejected")
+	actorFlag(c, &actor, s.by)
+	c.Flags().BoolVar(&req.Interrupt, "interrupt", false, "act even if the step is queued or running; its worker's result is rejected")
 	return c
 }
 
@@ -226,7 +226,7 @@ func (p *program) resetCommand() *cobra.Command {
 	var newChild, discard bool
 	c := p.stepActionCommand(stepActions[0], help{
 		use:   "reset-step TASK STEP --reason TEXT",
-		short: "Give a failed step its attempts back; it runs again by itself",
+		short: "Retry a failed step with fresh attempts",
 		long:  "Give a failed step its attempts back; it runs again by itself. " + stepArgument,
 		example: `  tasker-ctl task reset-step $TASK $STEP \
     --reason "Database connection pool increased" --reset-by "ops-team@example.com"
@@ -240,14 +240,14 @@ func (p *program) resetCommand() *cobra.Command {
 		return nil
 	})
 	c.Flags().BoolVar(&discard, "discard-checkpoint", false, "remove what workers have saved of the step: it begins anew")
-	c.Flags().BoolVar(&newChild, "new-child", false, "have a child step start another task; one that it waits for is cancelled, with --interrupt")
+	c.Flags().BoolVar(&newChild, "new-child", false, "start a new child task; with --interrupt, cancel the current one")
 	return c
 }
 
 func (p *program) resolveCommand() *cobra.Command {
 	return p.stepActionCommand(stepActions[1], help{
 		use:   "resolve-step TASK STEP --reason TEXT",
-		short: "Skip a step: the task goes on without its result",
+		short: "Skip a failed step",
 		long:  "Skip a step: the task goes on without its result. " + stepArgument,
 		example: `  tasker-ctl task resolve-step $TASK $STEP \
     --reason "Non-critical validation, bypassing" --resolved-by "ops-team@example.com"`,
@@ -258,7 +258,7 @@ func (p *program) completeCommand() *cobra.Command {
 	var result, metadata string
 	c := p.stepActionCommand(stepActions[2], help{
 		use:   "complete-step TASK STEP --result JSON --reason TEXT",
-		short: "Complete a step with a result in place of its handler's",
+		short: "Complete a step with a given result",
 		long:  "Complete a step with a result in place of its handler's. " + stepArgument,
 		example: `  tasker-ctl task complete-step $TASK $STEP \
     --result '{"validated": true, "score": 95}' --metadata '{"verification_method": "manual_review"}' \
@@ -288,7 +288,7 @@ func (p *program) answerCommand() *cobra.Command {
 	req := apiv1.Completion{}
 	c := answer(p, help{
 		use:   "answer-step TASK NAME",
-		short: "Report the outcome that an external step waits for",
+		short: "Complete an external step",
 		long: `Report the outcome that an external step waits for. NAME is the step's name or its UUID.
 
 The same outcome may be reported again; another one is refused. A step that is no external one,
@@ -319,7 +319,7 @@ or that waits for nothing any more, is refused: an operator completes it with co
 	c.Flags().StringVar(&result, "result", "", "the result: JSON, @file or @-")
 	c.Flags().StringVar(&failure, "failure", "", "in place of a result: why it failed")
 	c.Flags().StringVar(&metadata, "metadata", "", "about the result: a JSON object, @file or @-")
-	actorFlag(c, &req.Source, "source", "where the outcome comes from")
+	actorFlag(c, &req.Source, "source")
 	return c
 }
 

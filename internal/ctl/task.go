@@ -71,7 +71,7 @@ func (p *program) attributesCommand() *cobra.Command {
 	var namespace string
 	var page client.Page
 	c := answer(p, help{
-		use: "attributes", short: "List what tasks are found by, as templates declare it",
+		use: "attributes", short: "List search attributes",
 		example: `  tasker-ctl task attributes --namespace orders`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.AttributeList, error) {
 		return api.Attributes(ctx, namespace, page)
@@ -82,7 +82,7 @@ func (p *program) attributesCommand() *cobra.Command {
 		p.more(l.Pagination)
 	})
 	pageFlags(c, &page, 100)
-	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only those of this namespace")
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "filter by namespace")
 	return c
 }
 
@@ -112,7 +112,7 @@ func progress(t apiv1.Task) string {
 func (p *program) taskGetCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "get TASK",
-		short: "Show a task with its steps",
+		short: "Show a task",
 		example: `  tasker-ctl task get 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f
   tasker-ctl task get $TASK -o json | jq -r .status`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Task, error) {
@@ -152,7 +152,7 @@ func (p *program) transitionsCommand() *cobra.Command {
 	var page client.Page
 	c := answer(p, help{
 		use:   "transitions TASK",
-		short: "Show the history of a task, or of one of its steps, oldest first",
+		short: "Show the history of a task or step",
 		example: `  tasker-ctl task transitions $TASK
   tasker-ctl task transitions $TASK --step $STEP -o json | jq -r '.[].to_state'`,
 	}, func(ctx context.Context, api *client.Client, a arguments) ([]apiv1.Transition, error) {
@@ -194,7 +194,7 @@ func (p *program) submitCommand() *cobra.Command {
 	var s submission
 	c := p.command(help{
 		use:   "submit --namespace NAME --name NAME",
-		short: "Create a task and, with --wait, watch it to its end",
+		short: "Create a task",
 		long: `Create a task of a template.
 
 With --wait the command stays until the task ends, as task watch does, with the same
@@ -211,7 +211,7 @@ leads to the same task.`,
 	f.StringVarP(&s.context, "context", "c", "", "input of the task: a JSON object, @file or @-")
 	f.IntVarP(&s.task.Priority, "priority", "p", 0, "higher runs first")
 	f.StringArrayVar(&s.task.Tags, "tag", nil, "a word to find the task by; may be repeated")
-	actorFlag(c, &s.task.Initiator, "initiator", "who asks for it")
+	actorFlag(c, &s.task.Initiator, "initiator")
 	f.StringVar(&s.task.SourceSystem, "source-system", "tasker-ctl", "the system that asks for it")
 	f.StringVar(&s.task.Reason, "reason", "", "why it is asked for")
 	f.StringVar(&s.task.CorrelationID, "correlation-id", "", "ties the task to its request (default: a new one)")
@@ -334,7 +334,7 @@ func (p *program) watchCommand() *cobra.Command {
 	var w watching
 	c := p.command(help{
 		use:   "watch TASK",
-		short: "Follow a task until it ends",
+		short: "Follow a task until it finishes",
 		long: `Follow a task until it ends, with a line for each change.
 
 Exit code 0 means that it is complete, 1 that it was cancelled, that it needs a

@@ -22,7 +22,7 @@ func (q *taskQuery) flags(c *cobra.Command) {
 	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only tasks of this namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "only tasks of this template")
 	c.Flags().StringVar(&q.parent, "parent", "", "only tasks that steps of this task started")
-	c.Flags().BoolVar(&q.Overdue, "overdue", false, "only open tasks whose due time is over, the longest ago first")
+	c.Flags().BoolVar(&q.Overdue, "overdue", false, "only overdue tasks, longest overdue first")
 	c.Flags().StringVar(&q.due, "due-before", "", "only open tasks that are due before this instant, such as 2026-01-31T12:00:00Z, those that are due first before the others")
 	cli.Optional(c, &q.DeadLettered, "dead-lettered", "only tasks with an open or permanent investigation; =false for those without")
 	c.Flags().StringArrayVar(&q.Tags, "tag", nil, "only tasks with this tag; may be repeated")

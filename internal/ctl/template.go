@@ -23,7 +23,7 @@ import (
 func (p *program) templateCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "template",
-		Short: "Check, register and show templates",
+		Short: "Manage templates",
 		Example: `  tasker-ctl template validate order.yaml
   tasker-ctl template register order.yaml`,
 	}, p.registerCommand(), p.templatesCommand(), p.templateGetCommand(),
@@ -34,7 +34,7 @@ func (p *program) registerCommand() *cobra.Command {
 	var strict bool
 	c := answer(p, help{
 		use:   "register FILE",
-		short: "Register a template; - reads standard input",
+		short: "Register a template",
 		long: `Register a template written in YAML, or in JSON when the file ends in .json.
 
 Registering the same template again changes nothing. A version that tasks use never
@@ -81,7 +81,7 @@ func isJSON(name string) bool { return strings.EqualFold(filepath.Ext(name), ".j
 func (p *program) retireCommand() *cobra.Command {
 	return p.retirement(help{
 		use:   "retire NAMESPACE NAME VERSION --reason TEXT",
-		short: "Have no new tasks made of a version",
+		short: "Retire a template version",
 		long: `Have no new tasks made of a version of a template. Tasks that name no version get the newest
 one that is not retired, so that retiring the newest rolls back. Tasks that use the version
 go on.`,
@@ -92,7 +92,7 @@ go on.`,
 func (p *program) unretireCommand() *cobra.Command {
 	return p.retirement(help{
 		use:     "unretire NAMESPACE NAME VERSION --reason TEXT",
-		short:   "Have new tasks made of a retired version again",
+		short:   "Restore a retired template version",
 		example: `  tasker-ctl template unretire orders fulfil 1.1.0 --reason "the handler is repaired"`,
 	}, "Template takes new tasks again!", (*client.Client).UnretireTemplate)
 }
@@ -111,7 +111,7 @@ func (p *program) retirement(
 		p.fields("  ", field{"Template", t.Namespace + "/" + t.Name + " " + t.Version}, field{"Retired", retirementOf(t)})
 	})
 	c.Flags().StringVar(&r.Reason, "reason", "", "why (needed)")
-	actorFlag(c, &r.By, "by", "who asks for it")
+	actorFlag(c, &r.By, "by")
 	return c
 }
 
@@ -145,7 +145,7 @@ func (p *program) templatesCommand() *cobra.Command {
 func (p *program) templateGetCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "get NAMESPACE NAME VERSION",
-		short: "Print a template as it was written",
+		short: "Print the source of a template",
 		example: `  tasker-ctl template get orders fulfil 1.0.0 > order.yaml
   tasker-ctl template get orders fulfil 1.0.0 -o json | jq .configuration`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.TemplateDetail, error) {
@@ -175,7 +175,7 @@ func (p *program) validateCommand() *cobra.Command {
 	var strict bool
 	c := p.command(help{
 		use:   "validate FILE...",
-		short: "Check template files without a server",
+		short: "Validate template files offline",
 		long: `Check template files, or directories of them, without a server. Every fault is
 listed with its line. The exit code is 1 when there is any. Keys that have no effect
 are warnings.`,
@@ -205,7 +205,7 @@ are warnings.`,
 func (p *program) schemaCommand() *cobra.Command {
 	return p.command(help{
 		use:   "schema",
-		short: "Print the JSON Schema of template files",
+		short: "Print the JSON Schema for templates",
 		long: `Print the JSON Schema of template files, for editors: they complete and check keys
 while a template is written. A template names it in its first line:
 

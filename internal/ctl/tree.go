@@ -13,7 +13,7 @@ import (
 func (p *program) treeCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "tree TASK",
-		short: "Show a task with the tasks above it and those that its steps started",
+		short: "Show parent and child tasks",
 		long: `Show a task with the tasks above it and those that its steps started.
 
 The task itself has a star. "waits" says that the step waits for this task, and

@@ -19,7 +19,7 @@ func (p *program) changeVersionCommand() *cobra.Command {
 	var r apiv1.ChangeVersion
 	c := answer(p, help{
 		use:   "change-version TASK --to VERSION --reason TEXT",
-		short: "Bring an open task to another version of its template",
+		short: "Move a task to another template version",
 		long: `Bring an open task to another version of its template. Steps that have ended, or that a
 worker has, stay as they are; what has not begun follows the new version. With --dry-run
 nothing changes: it says what would become of the steps, and why it cannot be done.`,
@@ -45,7 +45,7 @@ nothing changes: it says what would become of the steps, and why it cannot be do
 	})
 	versionFlags(c, &r.ToVersion, &r.Reason, &r.DryRun)
 	c.Flags().StringVar(&r.FromVersion, "from", "", "the version of which it is expected to be")
-	actorFlag(c, &r.By, "by", "who asks for it")
+	actorFlag(c, &r.By, "by")
 	return c
 }
 
@@ -61,7 +61,7 @@ func (p *program) versionChange(indent string, v apiv1.VersionChange) {
 }
 
 func versionFlags(c *cobra.Command, to, reason *string, dryRun *bool) {
-	c.Flags().StringVar(to, "to", "", "the version of which it shall be (needed)")
+	c.Flags().StringVar(to, "to", "", "target version (required)")
 	c.Flags().StringVar(reason, "reason", "", "why, for the history (needed without --dry-run)")
 	c.Flags().BoolVar(dryRun, "dry-run", false, "change nothing, and say what would be done")
 }
@@ -82,7 +82,7 @@ func (p *program) changeTasksCommand() *cobra.Command {
 	var r apiv1.ChangeTasks
 	c := answer(p, help{
 		use:   "change-tasks NAMESPACE NAME VERSION --to VERSION --reason TEXT",
-		short: "Bring the open tasks of a version to another one",
+		short: "Move open tasks to another version",
 		long: `Bring the open tasks of a version of a template to another version, part by part, the
 newest first. Tasks for which that cannot be done stay as they are and are counted by the
 reason. With --dry-run nothing changes. Retire the version first, so that no new tasks are
@@ -111,7 +111,7 @@ made of it meanwhile. It may be interrupted, and repeated.`,
 		}
 	})
 	versionFlags(c, &r.ToVersion, &r.Reason, &r.DryRun)
-	actorFlag(c, &r.By, "by", "who asks for it")
+	actorFlag(c, &r.By, "by")
 	return c
 }
 

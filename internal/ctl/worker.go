@@ -17,7 +17,7 @@ import (
 func (p *program) workerCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:     "worker",
-		Short:   "List and drain workers",
+		Short:   "Manage workers",
 		Example: "  tasker-ctl worker list\n  tasker-ctl worker drain $WORKER",
 	}, p.workersCommand(), p.workerDrainCommand())
 }
@@ -26,7 +26,7 @@ func (p *program) workersCommand() *cobra.Command {
 	var page client.Page
 	c := p.command(help{
 		use:   "list",
-		short: "List workers, the latest heartbeat last, and name the queues that none of them serves",
+		short: "List workers and unserved queues",
 		example: `  tasker-ctl worker list
   tasker-ctl worker list -o json | jq '[.workers[] | select(.health == "active")] | length'`,
 	}, func(ctx context.Context, _ arguments) error {
@@ -61,7 +61,7 @@ func (p *program) printWorkers(l apiv1.WorkerList) {
 func (p *program) workerDrainCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "drain WORKER",
-		short: "Give a worker no new steps: it finishes those that it holds and leaves",
+		short: "Drain a worker",
 		example: `  tasker-ctl worker drain $WORKER
   tasker-ctl worker drain $WORKER -o json | jq .in_flight`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Worker, error) {
@@ -94,7 +94,7 @@ func afterDrain(w apiv1.Worker) string {
 func (p *program) queuesCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:     "queue",
-		Short:   "List the queues of steps that wait for workers",
+		Short:   "View queues",
 		Example: "  tasker-ctl queue list",
 	}, p.queueListCommand())
 }
@@ -104,7 +104,7 @@ func (p *program) queueListCommand() *cobra.Command {
 	var limit int
 	c := answer(p, help{
 		use:   "list",
-		short: "List the queues: first those without a live worker, then the oldest",
+		short: "List queues, unserved first",
 		long: `List the queues: first those without a live worker, then the oldest.
 
 A queue is the steps of one namespace and handler; one in which nothing waits is

@@ -121,11 +121,11 @@ ORDER BY 1`
 func (d *doctor) objects(ctx context.Context, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, faultyObjects)
 	if err != nil {
-		return fmt.Errorf("look for invalid objects: %w", err)
+		return fmt.Errorf("find invalid objects: %w", err)
 	}
 	faults, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return fmt.Errorf("look for invalid objects: %w", err)
+		return fmt.Errorf("find invalid objects: %w", err)
 	}
 	return d.say("objects", faults, "all indexes and constraints are valid")
 }
@@ -164,16 +164,16 @@ func (d *doctor) transactions(ctx context.Context, tx pgx.Tx) error {
 	most := cmp.Or(d.Open, openTooLong)
 	rows, err := tx.Query(ctx, openTransactions, most, shownOpen, cmp.Or(d.Behind, openTooFar))
 	if err != nil {
-		return fmt.Errorf("look for open transactions: %w", err)
+		return fmt.Errorf("find open transactions: %w", err)
 	}
 	faults, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return fmt.Errorf("look for open transactions: %w", err)
+		return fmt.Errorf("find open transactions: %w", err)
 	}
 	sound := fmt.Sprintf("none that this user can see has been open for %s", most)
 	standby := false
 	if err := tx.QueryRow(ctx, `SELECT pg_is_in_recovery()`).Scan(&standby); err != nil {
-		return fmt.Errorf("look for open transactions: %w", err)
+		return fmt.Errorf("find open transactions: %w", err)
 	}
 	if standby {
 		sound += " on this standby; those of the primary are seen there only: run this check on the primary as well"
@@ -208,7 +208,7 @@ LIMIT $1`
 func (d *doctor) work(ctx context.Context, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, deferredWork, shownDeferred)
 	if err != nil {
-		return fmt.Errorf("look for work that is set aside: %w", err)
+		return fmt.Errorf("find work that is set aside: %w", err)
 	}
 	var faults []string
 	var fault string
@@ -217,7 +217,7 @@ func (d *doctor) work(ctx context.Context, tx pgx.Tx) error {
 		faults = append(faults, fault)
 		return nil
 	}); err != nil {
-		return fmt.Errorf("look for work that is set aside: %w", err)
+		return fmt.Errorf("find work that is set aside: %w", err)
 	}
 	if all > len(faults) {
 		faults = append(faults, fmt.Sprintf("and %d more", all-len(faults)))

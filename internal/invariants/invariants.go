@@ -42,7 +42,7 @@ type Querier interface {
 func Find(ctx context.Context, db Querier, most int) (list []Violation, all int, err error) {
 	rows, err := db.Query(ctx, violations, slices.Concat(columns(lifecycle.Task.Edges()), columns(lifecycle.Step.Edges()), causes())...)
 	if err != nil {
-		return nil, 0, fmt.Errorf("look for violations: %w", err)
+		return nil, 0, fmt.Errorf("find violations: %w", err)
 	}
 	var v Violation
 	if _, err := pgx.ForEachRow(rows, []any{&v.Rule, &v.Task, &v.Detail}, func() error {
@@ -51,7 +51,7 @@ func Find(ctx context.Context, db Querier, most int) (list []Violation, all int,
 		}
 		return nil
 	}); err != nil {
-		return nil, 0, fmt.Errorf("look for violations: %w", err)
+		return nil, 0, fmt.Errorf("find violations: %w", err)
 	}
 	return list, all, nil
 }

@@ -75,7 +75,7 @@ func (c *Clock) NextStale(ctx context.Context) (*time.Duration, error) {
 		return nil, nil //nolint:nilnil // as documented
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for tasks that become stale: %w", err)
+		return nil, fmt.Errorf("find tasks that become stale: %w", err)
 	}
 	d := time.Duration(seconds * float64(time.Second))
 	return &d, nil

@@ -53,7 +53,7 @@ func (db *DB) CheckAtEnd(t testing.TB) {
 		}
 		found, err := Violations(ctx, at)
 		if err != nil {
-			t.Errorf("look for violations: %v", err)
+			t.Errorf("find violations: %v", err)
 		}
 		for _, v := range found {
 			t.Error(v)

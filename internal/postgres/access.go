@@ -41,7 +41,7 @@ func (db *DB) CreateKey(ctx context.Context, k access.Key, validFor *time.Durati
 	taken, err := column[bool](ctx, db.pool, `SELECT EXISTS (SELECT FROM tasker.api_keys WHERE name = $1 AND revoked_at IS NULL)`, k.Name)
 	switch {
 	case err != nil:
-		return fmt.Errorf("look for the name of a key: %w", err)
+		return fmt.Errorf("find the name of a key: %w", err)
 	case taken[0]:
 		return tasker.Errorf(tasker.Conflict, "there is a key named %s; rotate it to get a new secret, or choose another name", k.Name)
 	default:
@@ -73,7 +73,7 @@ func (db *DB) AnyKey(ctx context.Context) (bool, error) { return anyKey(ctx, db.
 
 func anyKey(ctx context.Context, q querier) (bool, error) {
 	v, err := value[bool](ctx, q, `SELECT EXISTS (SELECT FROM tasker.api_keys)`)
-	return v, wrap(err, "look for keys")
+	return v, wrap(err, "find keys")
 }
 
 // keysWithPrefixes are keys with how their secrets begin.
@@ -211,7 +211,7 @@ WHERE k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_tim
 // are left out.
 func (db *DB) Tokens(ctx context.Context, prefixes []string) ([]Credential, error) {
 	list, err := collect[Credential](ctx, db.pool, selectTokens, prefixes)
-	return list, wrap(err, "look for keys")
+	return list, wrap(err, "find keys")
 }
 
 const selectSessions = `
@@ -227,7 +227,7 @@ WHERE s.ended_at IS NULL AND s.ends_at > clock_timestamp() AND s.seen_at + $2::i
 // Those that have ended are left out.
 func (db *DB) Sessions(ctx context.Context, digests [][]byte, idle time.Duration) ([]Credential, error) {
 	list, err := collect[Credential](ctx, db.pool, selectSessions, digests, idle)
-	return list, wrap(err, "look for sessions")
+	return list, wrap(err, "find sessions")
 }
 
 const selectValidDigests = `
@@ -341,7 +341,7 @@ func (db *DB) TakeSignIn(ctx context.Context, digest [32]byte) (*SignIn, error) 
 		DELETE FROM tasker.sign_ins WHERE digest = $1 AND created_at > clock_timestamp() - interval '10 min'
 		RETURNING state, nonce, verifier, back`, digest[:])
 	if err != nil {
-		return nil, fmt.Errorf("look for sign-in: %w", err)
+		return nil, fmt.Errorf("find sign-in: %w", err)
 	}
 	if found == nil {
 		return nil, nil //nolint:nilnil // there is none
@@ -427,7 +427,7 @@ func (db *DB) NamespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) 
 	type row struct{ Namespaces []string }
 	found, err := one[row](ctx, db.pool, selectNamespace, string(kind), id)
 	if err != nil {
-		return nil, fmt.Errorf("look for the namespace of a resource: %w", err)
+		return nil, fmt.Errorf("find the namespace of a resource: %w", err)
 	}
 	if found == nil {
 		return nil, nil

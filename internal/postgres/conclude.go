@@ -395,7 +395,7 @@ func (tx *Tx) KeptReports(ctx context.Context, of []tasker.StepRef) ([]KeptRepor
 func readKept(ctx context.Context, q querier, of []tasker.StepRef) ([]KeptReport, error) {
 	tasks, steps := refArrays(of)
 	rows, err := collect[KeptReport](ctx, q, keptReports, tasks, steps)
-	return rows, wrap(err, "look for kept reports")
+	return rows, wrap(err, "find kept reports")
 }
 
 // A placedConclusion is a conclusion with its place in the list.

@@ -51,7 +51,7 @@ FOR NO KEY UPDATE OF t`
 // nil when there is none.
 func (tx *Tx) WaitingTask(ctx context.Context, t *CreatedTask) (*WaitingTask, error) {
 	found, err := one[WaitingTask](ctx, tx, waitingTask, t.Template.Namespace, t.Template.Name, t.Options.Debounce.Key)
-	return found, wrap(err, "look for debounce key")
+	return found, wrap(err, "find debounce key")
 }
 
 // By when the task is to be begun is what the last request says that says so; where it says nothing, that moves with the start, so that no task

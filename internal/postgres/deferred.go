@@ -99,7 +99,7 @@ RETURNING d.kind, d.task_uuid, d.step_uuid, d.failures, d.first_failed_at AS sin
 // No other server gets it within hold.
 func (db *DB) TakeDeferredWork(ctx context.Context, kinds []string, limit int, hold time.Duration) ([]Deferred, error) {
 	list, err := collect[Deferred](ctx, db.pool, takeDeferredWork, kinds, limit, hold)
-	return list, wrap(err, "look for work that was set aside")
+	return list, wrap(err, "find work that was set aside")
 }
 
 // InvestigateDeferred opens an investigation of the task whose work fails, once since its first failure. It does

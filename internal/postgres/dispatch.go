@@ -157,7 +157,7 @@ SELECT n.namespace FROM n WHERE n.namespace IS NOT NULL`
 // WaitingNamespaces returns the namespaces with enqueued steps.
 func (db *DB) WaitingNamespaces(ctx context.Context) ([]string, error) {
 	list, err := column[string](ctx, db.pool, waitingNamespaces)
-	return list, wrap(err, "look for namespaces with work")
+	return list, wrap(err, "find namespaces with work")
 }
 
 const announceLost = `
@@ -209,7 +209,7 @@ func (db *DB) CanaryMissing(ctx context.Context, patience time.Duration) (missin
 			FROM tasker.dispatch_canary
 			WHERE sent_at > coalesce(returned_at, '-infinity') AND sent_at <= clock_timestamp() - $1::interval
 		), interval '0')`, patience).Scan(&missing)
-	return missing, wrap(err, "look for the canary")
+	return missing, wrap(err, "find the canary")
 }
 
 // CanaryReturnedAt returns when a canary last came back as a dead letter; zero if
@@ -217,7 +217,7 @@ func (db *DB) CanaryMissing(ctx context.Context, patience time.Duration) (missin
 func (db *DB) CanaryReturnedAt(ctx context.Context) (time.Time, error) {
 	var at *time.Time
 	if err := db.pool.QueryRow(ctx, `SELECT max(returned_at) FROM tasker.dispatch_canary`).Scan(&at); err != nil {
-		return time.Time{}, fmt.Errorf("look for the canary: %w", err)
+		return time.Time{}, fmt.Errorf("find the canary: %w", err)
 	}
 	if at == nil {
 		return time.Time{}, nil

@@ -204,7 +204,7 @@ LIMIT $3`
 // that are to be sent to a sink now: those of the recent one, then the oldest first. There are no more than most.
 func (db *DB) DueEmissions(ctx context.Context, sink string, limit, most int) ([]DueEvent, error) {
 	rows, err := collect[DueEvent](ctx, db.pool, dueEmissions, sink, limit, most)
-	return rows, wrap(err, "look for events to send to %s", sink)
+	return rows, wrap(err, "find events to send to %s", sink)
 }
 
 // An Emitted is what became of sending one event.

@@ -348,7 +348,7 @@ type StepFailed struct {
 func (tx *Tx) FailuresDuring(ctx context.Context, entries []tasker.ID) (map[tasker.ID][]StepFailed, error) {
 	rows, err := collect[StepFailed](ctx, tx, failuresDuring, entries)
 	if err != nil {
-		return nil, fmt.Errorf("look for what failed during investigations: %w", err)
+		return nil, fmt.Errorf("find what failed during investigations: %w", err)
 	}
 	out, seen := map[tasker.ID][]StepFailed{}, map[[2]tasker.ID]bool{}
 	for _, r := range rows {
@@ -434,5 +434,5 @@ func (tx *Tx) WrittenOff(ctx context.Context, task tasker.ID) (bool, error) {
 		SELECT EXISTS (
 			SELECT FROM tasker.tasks_dlq WHERE task_uuid = $1 AND resolution_status = 'permanently_failed'
 		)`, task).Scan(&is)
-	return is, wrap(err, "look for a permanent failure of task %s", task)
+	return is, wrap(err, "find a permanent failure of task %s", task)
 }

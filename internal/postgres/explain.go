@@ -60,7 +60,7 @@ type Explained struct {
 // operation or a hold; nil when there is none. Steps are found that the engine has made.
 func (db *DB) FindExplained(ctx context.Context, id tasker.ID) (*Explained, error) {
 	found, err := one[Explained](ctx, db.pool, findExplained, id, before(id, maxStepDelay), maxTasksOfStep)
-	return found, wrap(err, "look for what an id is of")
+	return found, wrap(err, "find what an id is of")
 }
 
 // before returns the first id of version 7 of the instant that is so long before the one of id.

@@ -108,7 +108,7 @@ func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last 
 		sql, args = feedBoundsOf, append(args, scope.List())
 	}
 	if err = db.pool.QueryRow(ctx, sql, args...).Scan(&first, &last); err != nil {
-		return 0, 0, fmt.Errorf("look for events: %w", err)
+		return 0, 0, fmt.Errorf("find events: %w", err)
 	}
 	return first, last, nil
 }

@@ -287,7 +287,7 @@ var ErrTooManyHolds = errors.New("too many holds are open")
 func (n InsertedHold) roomFor(ctx context.Context, tx *Tx) error {
 	same, err := column[tasker.ID](ctx, tx, sameScope, n.Namespace, n.Handler, n.TaskName, n.StepName)
 	if err != nil {
-		return fmt.Errorf("look for a hold of the same scope: %w", err)
+		return fmt.Errorf("find a hold of the same scope: %w", err)
 	}
 	if len(same) > 0 {
 		return tasker.Errorf(tasker.Conflict, "hold %s holds the same scope; extend it, or release it first", same[0]).

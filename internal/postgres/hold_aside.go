@@ -49,5 +49,5 @@ func (db *DB) PutHeldAside(ctx context.Context, steps []tasker.StepRef) (held []
 func (tx *Tx) Probing(ctx context.Context, hold tasker.ID) (bool, error) {
 	v, err := value[bool](ctx, tx, `
 		SELECT EXISTS (SELECT FROM tasker.hold_releases r WHERE r.hold_uuid = $1 AND r.outcome IS NULL AND r.wave = 0)`, hold)
-	return v, wrap(err, "look for a probe of hold %s", hold)
+	return v, wrap(err, "find a probe of hold %s", hold)
 }

@@ -71,7 +71,7 @@ type FailingQueue struct{ Namespace, Handler string }
 // FailingQueues returns the handlers of which other servers have told failures.
 func (db *DB) FailingQueues(ctx context.Context, server tasker.ID, holds time.Duration) ([]FailingQueue, error) {
 	list, err := collect[FailingQueue](ctx, db.pool, failingQueues, server, holds)
-	return list, wrap(err, "look for what other servers saw fail")
+	return list, wrap(err, "find what other servers saw fail")
 }
 
 // ShareBreakerCounts tells other servers what this one has counted, and returns the sums of

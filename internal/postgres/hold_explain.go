@@ -133,7 +133,7 @@ func (db *DB) HeldInQueue(ctx context.Context, namespace, handler string) (HeldI
 	}
 	r, err := one[row](ctx, db.pool, selectHeldInQueue, namespace, handler, tasker.MaxExplainedQueue)
 	if err != nil {
-		return HeldInQueue{}, fmt.Errorf("look for what is held of a queue: %w", err)
+		return HeldInQueue{}, fmt.Errorf("find what is held of a queue: %w", err)
 	}
 	out, id := HeldInQueue{
 		Steps: r.Steps, Whole: r.Whole != nil, Limited: r.Limited, LimitedSince: r.LimitedSince, LimitMax: r.LimitMax,
@@ -187,7 +187,7 @@ func refuseHeldItems(ctx context.Context, q querier, operation tasker.ID) error 
 	}
 	h, err := one[row](ctx, q, selectHoldOfItems, operation)
 	if err != nil {
-		return fmt.Errorf("look for what is held of operation %s: %w", operation, err)
+		return fmt.Errorf("find what is held of operation %s: %w", operation, err)
 	}
 	if h == nil {
 		return nil

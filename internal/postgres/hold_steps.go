@@ -251,7 +251,7 @@ type Released struct {
 
 func heldTasksOf(ctx context.Context, q querier, l LetGo) ([]tasker.ID, error) {
 	tasks, err := column[tasker.ID](ctx, q, heldTasks, l.Hold, l.Limit, l.Fresh, l.Wave != nil)
-	return tasks, wrap(err, "look for held steps")
+	return tasks, wrap(err, "find held steps")
 }
 
 // HeldTasks returns the tasks of the next steps that LetGo would let go.
@@ -309,7 +309,7 @@ func (db *DB) LostHold(ctx context.Context) (*tasker.ID, error) {
 		WHERE q.hold_uuid IS NOT NULL AND NOT EXISTS (SELECT FROM tasker.holds h WHERE h.hold_uuid = q.hold_uuid AND h.ended_at IS NULL)
 		LIMIT 1`)
 	if err != nil {
-		return nil, fmt.Errorf("look for held steps whose hold has ended: %w", err)
+		return nil, fmt.Errorf("find held steps whose hold has ended: %w", err)
 	}
 	if len(list) == 0 {
 		return nil, nil //nolint:nilnil // there is none

@@ -388,7 +388,7 @@ SELECT EXISTS (SELECT FROM aside a WHERE a.handler = ANY ($2::text[]))`
 // waitsForLimit reports whether steps of a claimant's queues wait for a limit.
 func (db *DB) waitsForLimit(ctx context.Context, c Claimant) (bool, error) {
 	v, err := value[bool](ctx, db.pool, waitsForLimit, c.Namespaces, c.Handlers)
-	return v, wrap(err, "look for steps that wait for a limit")
+	return v, wrap(err, "find steps that wait for a limit")
 }
 
 func (tx *Tx) auditLimit(ctx context.Context, action string, ref tasker.LimitRef, v *tasker.LimitValue, by Operator) error {

@@ -20,7 +20,7 @@ type limitedLook struct {
 func (db *DB) LimitedBack(ctx context.Context, limit int, after int64) (b BackFromLimits, err error) {
 	found, err := one[limitedLook](ctx, db.pool, limitedSteps, limit, db.queue.announce, after, db.queue.ttlMS)
 	if err != nil {
-		return b, fmt.Errorf("look for steps that need not wait for a limit: %w", err)
+		return b, fmt.Errorf("find steps that need not wait for a limit: %w", err)
 	}
 	b.Waiting = found.Keys > 0
 	if found.Keys == keysOfPass {

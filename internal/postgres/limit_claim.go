@@ -384,7 +384,7 @@ func (db *DB) restForLimits(ctx context.Context, c Claimant, all *ClaimResult) e
 func (db *DB) putAside(ctx context.Context, c Claimant, after int64) (int64, error) {
 	list, err := one[fullList](ctx, db.pool, c.limited().full, c.Namespaces, c.Handlers, maxAside, after)
 	if err != nil {
-		return 0, fmt.Errorf("look for steps that wait for limits: %w", err)
+		return 0, fmt.Errorf("find steps that wait for limits: %w", err)
 	}
 	moved, err := db.setAsideLimited(ctx, list)
 	if err == nil && moved == 0 && slices.Contains(list.Aside, false) { // perhaps the rows are outdated
@@ -423,7 +423,7 @@ func (db *DB) PutLimitedAside(ctx context.Context, steps []tasker.StepRef) ([]ta
 	tasks, ids := refArrays(steps)
 	list, err := one[fullList](ctx, db.pool, stepsOfFullKeys, tasks, ids)
 	if err != nil {
-		return nil, fmt.Errorf("look for steps that wait for limits: %w", err)
+		return nil, fmt.Errorf("find steps that wait for limits: %w", err)
 	}
 	if _, err := db.setAsideLimited(ctx, list); err != nil {
 		return nil, err

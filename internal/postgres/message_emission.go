@@ -98,7 +98,7 @@ func (db *DB) DueMessages(ctx context.Context, sink string, limit int) ([]DueEve
 	}
 	rows, err := collect[row](ctx, db.pool, dueMessages, sink, limit)
 	if err != nil {
-		return nil, fmt.Errorf("look for messages to send to %s: %w", sink, err)
+		return nil, fmt.Errorf("find messages to send to %s: %w", sink, err)
 	}
 	list := make([]DueEvent, len(rows))
 	for i, r := range rows {
@@ -176,7 +176,7 @@ func (db *DB) settleAt(ctx context.Context, sql, sink string, list []Emitted, re
 // MessagesPending reports whether messages are to be sent now.
 func (db *DB) MessagesPending(ctx context.Context) (bool, error) {
 	v, err := value[bool](ctx, db.pool, `SELECT EXISTS (SELECT FROM tasker.message_emissions WHERE state = 'pending' AND next_attempt_at <= clock_timestamp())`)
-	return v, wrap(err, "look for messages to send")
+	return v, wrap(err, "find messages to send")
 }
 
 // Positions are in the order in which messages were written, but for some seconds. Those of

@@ -162,7 +162,7 @@ func (db *DB) OperationsInFlight(ctx context.Context, limit int) ([]RunningOpera
 		WHERE o.settled_at IS NULL AND o.state <> 'planned'
 		ORDER BY o.created_at LIMIT $1`, limit)
 	if err != nil {
-		return nil, fmt.Errorf("look for operations: %w", err)
+		return nil, fmt.Errorf("find operations: %w", err)
 	}
 	list := make([]RunningOperation, len(rows))
 	for i, r := range rows {

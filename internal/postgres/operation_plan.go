@@ -326,7 +326,7 @@ func (tx *Tx) OperationByKey(ctx context.Context, key string) (id *tasker.ID, di
 	}
 	found, err := one[row](ctx, tx, `SELECT operation_uuid, digest FROM tasker.operations WHERE request_key = $1`, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("look for the key of a request: %w", err)
+		return nil, nil, fmt.Errorf("find the key of a request: %w", err)
 	}
 	if found == nil {
 		return nil, nil, nil

@@ -93,7 +93,7 @@ func (db *DB) NextRelease(ctx context.Context) (wait *time.Duration, open bool, 
 		FROM tasker.operations o
 		WHERE o.settled_at IS NULL`)
 	if err != nil {
-		return nil, false, fmt.Errorf("look for operations: %w", err)
+		return nil, false, fmt.Errorf("find operations: %w", err)
 	}
 	if found.Wait != nil {
 		d := max(0, time.Duration(*found.Wait*float64(time.Second)))
@@ -309,7 +309,7 @@ func (db *DB) ExpiredPlans(ctx context.Context, limit int) ([]tasker.ID, error) 
 	list, err := column[tasker.ID](ctx, db.pool, `
 		SELECT operation_uuid FROM tasker.operations WHERE settled_at IS NULL AND state = 'planned' AND expires_at <= clock_timestamp()
 		ORDER BY created_at LIMIT $1`, limit)
-	return list, wrap(err, "look for plans that have expired")
+	return list, wrap(err, "find plans that have expired")
 }
 
 const finishOperations = `

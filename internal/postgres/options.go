@@ -135,7 +135,7 @@ func (tx *Tx) ExpireTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.Task
 	}
 	rows, err := collect[row](ctx, tx, lockUnstarted, tasks)
 	if err != nil {
-		return nil, fmt.Errorf("look for tasks that nobody began: %w", err)
+		return nil, fmt.Errorf("find tasks that nobody began: %w", err)
 	}
 	var targets []TaskTarget
 	var ended []tasker.Task

@@ -66,7 +66,7 @@ func (tx *Tx) Once(ctx context.Context, r OperatorRequest) (repeated bool, err e
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, tasker.Errorf(tasker.Unavailable, "the key of this request was just forgotten; try again")
 	case err != nil:
-		return false, fmt.Errorf("look for the key of a request: %w", err)
+		return false, fmt.Errorf("find the key of a request: %w", err)
 	case !bytes.Equal(digest, sum[:]):
 		return false, tasker.Errorf(tasker.Conflict, "Idempotency-Key %q belongs to another request; choose a new key for each request", r.Key)
 	}

@@ -81,7 +81,7 @@ SELECT EXISTS (SELECT FROM tasker.outbox o WHERE o.written_in >= pg_snapshot_xma
 func (db *DB) Adopted(ctx context.Context) (bool, error) {
 	left := false
 	if err := db.pool.QueryRow(ctx, restoredEvents).Scan(&left); err != nil {
-		return false, fmt.Errorf("look for events of a restored database: %w", err)
+		return false, fmt.Errorf("find events of a restored database: %w", err)
 	}
 	return !left, nil
 }

@@ -193,7 +193,7 @@ func (db *DB) RelieveQueues(ctx context.Context, after time.Duration, limit int)
 		}
 		return nil
 	})
-	return n, wrap(err, "look for queues that are saturated no more")
+	return n, wrap(err, "find queues that are saturated no more")
 }
 
 const forgetQueues = `

@@ -115,7 +115,7 @@ LIMIT $2`
 // oldest first, up to limit.
 func (tx *Tx) ScheduledToCancel(ctx context.Context, schedule tasker.ID, limit int) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, tx, scheduledToCancel, schedule, limit)
-	return list, wrap(err, "look for the tasks of schedule %s", schedule)
+	return list, wrap(err, "find the tasks of schedule %s", schedule)
 }
 
 var firingFields = columns[tasker.Firing]{

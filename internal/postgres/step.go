@@ -144,7 +144,7 @@ SELECT s.step_uuid FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND s.nam
 func (db *DB) StepNamed(ctx context.Context, task tasker.ID, name string) (tasker.ID, error) {
 	found, err := column[tasker.ID](ctx, db.pool, stepNamed, task, name)
 	if err != nil {
-		return tasker.ID{}, fmt.Errorf("look for a step by its name: %w", err)
+		return tasker.ID{}, fmt.Errorf("find a step by its name: %w", err)
 	}
 	if len(found) > 0 {
 		return found[0], nil

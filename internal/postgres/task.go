@@ -273,5 +273,5 @@ func holdersOf(ctx context.Context, q querier, keys []IdempotencyKey) ([]KeyHold
 		namespaces[i], names[i] = k.Namespace, k.Key
 	}
 	list, err := collect[KeyHolder](ctx, q, keyHolders, namespaces, names)
-	return list, wrap(err, "look for idempotency keys")
+	return list, wrap(err, "find idempotency keys")
 }

@@ -81,7 +81,7 @@ func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) (started []task
 	}
 	rows, err := collect[row](ctx, tx, startedTasks, tasks)
 	if err != nil {
-		return nil, nil, fmt.Errorf("look for tasks to start: %w", err)
+		return nil, nil, fmt.Errorf("find tasks to start: %w", err)
 	}
 	var due []tasker.ID
 	for _, r := range rows {
@@ -189,7 +189,7 @@ func (db *DB) TasksWithDueRetries(ctx context.Context, from RetryMark, limit int
 	}
 	rows, err := collect[row](ctx, db.pool, tasksWithDueRetries, limit, from.nextRetryAt, from.taskUUID, from.stepUUID, tasker.ID{}, late)
 	if err != nil {
-		return nil, from, fmt.Errorf("look for due retries: %w", err)
+		return nil, from, fmt.Errorf("find due retries: %w", err)
 	}
 	one := rows[0]
 	return one.Tasks, RetryMark{nextRetryAt: one.NextRetryAt, taskUUID: one.TaskUUID, stepUUID: one.StepUUID}, nil
@@ -203,7 +203,7 @@ func (db *DB) TasksToStart(ctx context.Context, limit int) ([]tasker.ID, error) 
 // dueTasks runs a query for tasks; its first argument is the limit.
 func (db *DB) dueTasks(ctx context.Context, sql string, args ...any) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, sql, args...)
-	return list, wrap(err, "look for tasks that are due")
+	return list, wrap(err, "find tasks that are due")
 }
 
 // A look asks each kind of work for two instants: whether the first has come, and the
@@ -284,7 +284,7 @@ func (db *DB) Overdue(ctx context.Context) (map[string]float64, error) {
 	}
 	rows, err := collect[row](ctx, db.pool, overdue)
 	if err != nil {
-		return nil, fmt.Errorf("look for work that is overdue: %w", err)
+		return nil, fmt.Errorf("find work that is overdue: %w", err)
 	}
 	late := make(map[string]float64, len(rows))
 	for _, r := range rows {
@@ -321,7 +321,7 @@ func (db *DB) LookForDue(ctx context.Context, kept, within time.Duration) (Look,
 	}
 	rows, err := collect[row](ctx, db.pool, lookForDue, kept, within, db.heads.looksAtExpiry())
 	if err != nil {
-		return Look{}, fmt.Errorf("look for work that is due: %w", err)
+		return Look{}, fmt.Errorf("find work that is due: %w", err)
 	}
 	var look Look
 	for _, r := range rows {
@@ -405,7 +405,7 @@ func (db *DB) StepsWithExpiredLease(ctx context.Context, limit int) (list []task
 	for range maxLooks {
 		rows, err := collect[row](ctx, db.pool, stepsWithExpiredLease, limit)
 		if err != nil {
-			return nil, fmt.Errorf("look for expired leases: %w", err)
+			return nil, fmt.Errorf("find expired leases: %w", err)
 		}
 		for i := range rows[0].Steps {
 			list = append(list, tasker.StepRef{TaskUUID: rows[0].Tasks[i], StepUUID: rows[0].Steps[i]})
@@ -428,7 +428,7 @@ WHERE s.lease_expires_at <= clock_timestamp()`
 func (db *DB) ExpiredLeases(ctx context.Context, of []tasker.StepRef) ([]ExpiredLease, error) {
 	tasks, steps := refArrays(of)
 	rows, err := collect[ExpiredLease](ctx, db.pool, expiredLeases, tasks, steps)
-	return rows, wrap(err, "look for expired leases")
+	return rows, wrap(err, "find expired leases")
 }
 
 const stepsWithKeptReport = `
@@ -462,7 +462,7 @@ LIMIT $1`
 // dueSteps runs a query for steps that are due; its first argument is the limit.
 func (db *DB) dueSteps(ctx context.Context, sql string, args ...any) ([]tasker.StepRef, error) {
 	rows, err := collect[tasker.StepRef](ctx, db.pool, sql, args...)
-	return rows, wrap(err, "look for steps that are due")
+	return rows, wrap(err, "find steps that are due")
 }
 
 // canWrite locks no row, which takes the right to write all the same.

@@ -44,7 +44,7 @@ func (tx *Tx) UniqueTask(ctx context.Context, key UniqueKey) (tasker.ID, error) 
 func uniqueTask(ctx context.Context, q querier, key UniqueKey) (id tasker.ID, err error) {
 	list, err := column[tasker.ID](ctx, q, `SELECT task_uuid FROM tasker.unique_tasks WHERE namespace = $1 AND name = $2 AND unique_key = $3`, key.Namespace, key.Name, key.Key)
 	if err != nil {
-		return id, fmt.Errorf("look for unique key: %w", err)
+		return id, fmt.Errorf("find unique key: %w", err)
 	}
 	if len(list) > 0 {
 		id = list[0]
@@ -92,7 +92,7 @@ func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 	}
 	held, err := collect[holder](ctx, tx, selectUnique, namespaces, names, keys, made)
 	if err != nil {
-		return fmt.Errorf("look for unique keys: %w", err)
+		return fmt.Errorf("find unique keys: %w", err)
 	}
 	if len(held) == 0 {
 		return nil

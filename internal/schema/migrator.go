@@ -205,7 +205,7 @@ SELECT coalesce((
 // findMigrator says who has the lock of the migrations.
 func findMigrator(ctx context.Context, conn *pgx.Conn) (who string, err error) {
 	if err := conn.QueryRow(ctx, migratorSession, int64(advisoryLock)).Scan(&who); err != nil {
-		return "another program", fmt.Errorf("look for the program that is migrating: %w", err)
+		return "another program", fmt.Errorf("find the program that is migrating: %w", err)
 	}
 	return who, nil
 }
@@ -233,7 +233,7 @@ func createTable(ctx context.Context, conn *pgx.Conn) error {
 	}
 	var create string
 	if err := conn.QueryRow(ctx, `SELECT CASE WHEN to_regnamespace('tasker') IS NULL THEN 'CREATE SCHEMA tasker;' ELSE '' END`).Scan(&create); err != nil {
-		return fmt.Errorf("look for the schema tasker: %w", err)
+		return fmt.Errorf("find the schema tasker: %w", err)
 	}
 	_, err = conn.Exec(ctx, create+`
 		CREATE TABLE tasker.schema_migrations (

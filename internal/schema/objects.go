@@ -80,11 +80,11 @@ func findObjects(ctx context.Context, tx pgx.Tx) (all []object, err error) {
 	for _, query := range []string{findViews, findRoutines} {
 		rows, err := tx.Query(ctx, query)
 		if err != nil {
-			return nil, fmt.Errorf("look for the views and functions of the last version: %w", err)
+			return nil, fmt.Errorf("find the views and functions of the last version: %w", err)
 		}
 		list, err := pgx.CollectRows(rows, pgx.RowToStructByName[object])
 		if err != nil {
-			return nil, fmt.Errorf("look for the views and functions of the last version: %w", err)
+			return nil, fmt.Errorf("find the views and functions of the last version: %w", err)
 		}
 		all = append(all, list...)
 	}

@@ -52,7 +52,7 @@ func findRoles(ctx context.Context, conn *pgx.Conn) (r roles, found bool, err er
 		return roles{}, false, nil
 	}
 	if err != nil {
-		return roles{}, false, fmt.Errorf("look for the roles of the database: %w", err)
+		return roles{}, false, fmt.Errorf("find the roles of the database: %w", err)
 	}
 	return r, true, nil
 }

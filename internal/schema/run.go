@@ -147,11 +147,11 @@ func dropInvalidIndexes(ctx context.Context, conn *pgx.Conn) error {
 		WHERE n.nspname = 'tasker' AND c.relkind = 'i' AND NOT i.indisvalid
 			AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index p WHERE p.index_relid = i.indexrelid)`)
 	if err != nil {
-		return fmt.Errorf("look for unfinished indexes: %w", err)
+		return fmt.Errorf("find unfinished indexes: %w", err)
 	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return fmt.Errorf("look for unfinished indexes: %w", err)
+		return fmt.Errorf("find unfinished indexes: %w", err)
 	}
 	for _, name := range names {
 		if _, err := conn.Exec(ctx, "DROP INDEX CONCURRENTLY "+name, pgx.QueryExecModeSimpleProtocol); err != nil {

@@ -183,7 +183,7 @@ func history(ctx context.Context, conn *pgx.Conn) ([]applied, error) {
 func tableExists(ctx context.Context, conn *pgx.Conn) (exists bool, err error) {
 	err = conn.QueryRow(ctx, `SELECT to_regclass('tasker.schema_migrations') IS NOT NULL`).Scan(&exists)
 	if err != nil {
-		return false, fmt.Errorf("look for the table tasker.schema_migrations: %w", err)
+		return false, fmt.Errorf("find the table tasker.schema_migrations: %w", err)
 	}
 	return exists, nil
 }

@@ -47,7 +47,7 @@ func (s *scale) subject(name string) subject {
 			return filled(len(list), manySteps, err)
 		}}
 	case quietMonitor, dueMonitor:
-		return subject{from: "tasker.get_task_staleness", args: fmt.Sprintf("(%d, NULL)", pageSize), run: func(ctx context.Context) error {
+		return subject{from: "tasker.get_task_staleness", args: fmt.Sprintf("(%d, 0, NULL, '', '', '')", pageSize), run: func(ctx context.Context) error {
 			list, err := s.db.Staleness(ctx, tasker.StalenessFilter{Limit: pageSize})
 			return filled(len(list), min(pageSize, s.tasks), err)
 		}}
@@ -223,7 +223,7 @@ func prepared(ctx context.Context, conn *pgx.Conn, sub subject) (statement, erro
 	}
 	p, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[statement])
 	if err != nil {
-		return p, fmt.Errorf("look for the prepared statement on %s: %w", sub.from, err)
+		return p, fmt.Errorf("find the prepared statement on %s: %w", sub.from, err)
 	}
 	return p, nil
 }
