@@ -20,7 +20,7 @@ CREATE TABLE tasker.namespaces (
     weight    float8 NOT NULL,
     set_by    text NOT NULL,
     set_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT namespace_weight_is_in_bounds CHECK (weight >= (0.01)::double precision AND weight <= (1000)::double precision)
+    CONSTRAINT namespace_weight_is_in_bounds CHECK (weight BETWEEN 0.01 AND 1000)
 );
 COMMENT ON TABLE tasker.namespaces IS 'The weights of namespaces in claims of several: their shares when all have work. A namespace without a row has the weight 1.';
 

@@ -59,7 +59,7 @@ CREATE INDEX tasks_by_duration ON tasker.tasks (ends_at) WHERE ends_at IS NOT NU
 CREATE INDEX tasks_by_phase ON tasker.tasks (phase, task_uuid DESC) WHERE phase IS NOT NULL;
 CREATE INDEX tasks_by_state ON tasker.tasks (state, task_uuid DESC);
 CREATE INDEX tasks_by_threshold ON tasker.tasks
-    (((EXTRACT(epoch FROM (stale_at - state_since)))::double precision), state_since, task_uuid) WHERE stale_at IS NOT NULL;
+    ((extract(epoch FROM stale_at - state_since)::float8), state_since, task_uuid) WHERE stale_at IS NOT NULL;
 CREATE INDEX tasks_of_parent ON tasker.tasks (parent_task_uuid, task_uuid DESC) WHERE parent_task_uuid IS NOT NULL;
 CREATE INDEX tasks_of_template ON tasker.tasks (template_uuid, task_uuid DESC);
 CREATE INDEX tasks_to_start ON tasker.tasks (start_at) WHERE state = 'pending';

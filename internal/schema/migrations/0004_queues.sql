@@ -164,7 +164,7 @@ COMMENT ON COLUMN tasker.deferred_work.retry_at IS 'The work is skipped until th
 CREATE INDEX deferred_work_by_retry ON tasker.deferred_work (retry_at);
 
 CREATE TABLE tasker.dispatch_outbox (
-    position bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    position   bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     task_uuid  uuid NOT NULL,
     step_uuid  uuid NOT NULL,
     namespace  text NOT NULL,

@@ -16,7 +16,7 @@ CREATE TABLE tasker.limits (
         AND (namespace = '') = (kind = 'server')
         AND (name = '') = (kind IN ('server', 'namespace'))
         AND max_in_progress >= 1
-        AND per_second > (0)::double precision
+        AND per_second > 0
         AND burst >= 1
         AND num_nonnulls(max_in_progress, per_second) > 0
         AND (per_second IS NULL) = (burst IS NULL)

@@ -1,7 +1,7 @@
 -- The outbox of events, and the sinks that they are sent to.
 
 CREATE TABLE tasker.outbox (
-    position     bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    position       bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     event_uuid     uuid NOT NULL DEFAULT tasker.uuid_generate_v7(),
     topic          text NOT NULL,
     task_uuid      uuid NOT NULL,
@@ -60,7 +60,7 @@ COMMENT ON COLUMN tasker.emission_sinks.events IS 'It is told of what becomes of
 
 CREATE TABLE tasker.emissions (
     sink            text NOT NULL,
-    position      bigint NOT NULL,
+    position        bigint NOT NULL,
     event_uuid      uuid NOT NULL,
     task_uuid       uuid NOT NULL,
     state           text NOT NULL DEFAULT 'pending',

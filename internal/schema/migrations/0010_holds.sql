@@ -14,7 +14,7 @@ CREATE TABLE tasker.holds (
     owner         text NOT NULL,
     state         text NOT NULL DEFAULT 'active',
     blocks        boolean NOT NULL DEFAULT true,
-    waves         integer[] NOT NULL DEFAULT '{}'::integer[],
+    waves         integer[] NOT NULL DEFAULT '{}',
     wave          integer NOT NULL DEFAULT 0,
     wave_since    timestamptz,
     wave_steps    integer NOT NULL DEFAULT 0,

@@ -46,7 +46,7 @@ COMMENT ON COLUMN tasker.incident_cases.told_entries IS 'How many of its investi
 CREATE INDEX incident_cases_by_case ON tasker.incident_cases (case_id, joined_at DESC);
 
 CREATE TABLE tasker.messages (
-    position   bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    position     bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     message_uuid uuid NOT NULL DEFAULT tasker.uuid_generate_v7(),
     topic        text NOT NULL,
     subject_kind text NOT NULL,
@@ -74,7 +74,7 @@ CREATE INDEX messages_to_route ON tasker.messages (position) WHERE routed_at IS 
 
 CREATE TABLE tasker.message_emissions (
     sink            text NOT NULL,
-    position      bigint NOT NULL,
+    position        bigint NOT NULL,
     subject_id      uuid NOT NULL,
     state           text NOT NULL DEFAULT 'pending',
     attempts        integer NOT NULL DEFAULT 0,
