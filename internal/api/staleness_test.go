@@ -22,7 +22,7 @@ func (h *harness) watch(namespace string, tasks, minutes int) {
 	}
 }
 
-// More tasks are stale than a page holds, and the warnings behind them are found all the same.
+// More tasks are stale than a page holds, and the warnings behind them are still found.
 func TestStalenessIsFilteredAndPaged(t *testing.T) {
 	t.Parallel()
 	h, _ := guarded(t)

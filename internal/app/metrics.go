@@ -94,7 +94,7 @@ func (p parts) requestCounts() []metrics.RequestCount {
 	return out
 }
 
-// stalenessCount is how many tasks of each health are counted.
+// stalenessCount is the number of tasks of each health at which counting stops.
 const stalenessCount = 10_000
 
 // deferredCount is how many rows that were set aside are counted.

@@ -153,7 +153,7 @@ func (in incident) wantRepaired(t *testing.T) {
 	}
 }
 
-// maxNightClicks is how many clicks repair the incident, with the one that opens the message.
+// maxNightClicks is the most clicks that repair the incident, with the one that opens the message.
 const maxNightClicks = 20
 
 // A whole incident is repaired on the pages: several causes by one operation, what failed once more,
@@ -230,7 +230,7 @@ func caseLinkOf(t *testing.T, url, template string) string {
 	return ""
 }
 
-// maxNightCommands is how many commands repair the incident, from the first look to the last.
+// maxNightCommands is the most commands that repair the incident, from the first look to the last.
 const maxNightCommands = 7
 
 // The same incident is repaired from a terminal.

@@ -69,7 +69,7 @@ func value[T any](ctx context.Context, q querier, sql string, args ...any) (v T,
 	return v, err
 }
 
-// wrap returns err behind a text that says what failed; nil if err is nil.
+// wrap adds the action that failed to err; it returns nil if err is nil.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
