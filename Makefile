@@ -59,7 +59,7 @@ under-load: ## run all tests five times beside four busy loops for each core (ho
 	scripts/under-load
 
 BREAK ?= .
-break: ## break each requirement of docs/specification.md (or those that match BREAK) and see a test fail (hours)
+break: ## break each requirement of docs/internals/specification.md (or those that match BREAK) and see a test fail (hours)
 	go test ./internal/architecture -count 1 -v -timeout 10h -run '^TestRequirementsThatAreBrokenFailATest$$' -args -break='$(BREAK)' | grep -vE '^=== '
 
 VULNCHECK ?= required

@@ -45,7 +45,7 @@ const (
 // Fact is what keeps something where it is.
 type Fact string
 
-// The facts. docs/explain.md says when each holds; of several the first counts.
+// The facts. docs/reference/explain.md says when each holds; of several the first counts.
 const (
 	FactEnded      Fact = "ended"
 	FactNotStarted Fact = "not_started"

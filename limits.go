@@ -3,7 +3,7 @@ package tasker
 import "cmp"
 
 // The byte budget: every document, answer and request has a bound, and all of
-// them are stated here and in docs/limits.md, which a test compares.
+// them are stated here and in docs/reference/limits.md, which a test compares.
 //
 // The size of a document is the size it has when it is read back, not the size it
 // had when it was sent: the database stores JSON in a form of its own, writes a

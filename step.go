@@ -174,7 +174,7 @@ type StepFailure struct {
 	WorkerUUID  string          `json:"worker_uuid,omitempty"`
 	RetryAfter  int64           `json:"retry_after_ms,omitempty"`
 	Context     json.RawMessage `json:"context,omitempty"`
-	Fingerprint string          `json:"fingerprint,omitempty"` // the handler's own, see docs/fingerprints.md
+	Fingerprint string          `json:"fingerprint,omitempty"` // the handler's own, see docs/concepts/fingerprints.md
 }
 
 // The types of a [StepFailure] that the engine itself gives.
@@ -289,7 +289,7 @@ type ActionRequest struct {
 	Metadata json.RawMessage // of complete_manually
 
 	// ResultExpression gives the result of complete_manually in place of Result, see
-	// docs/operations.md.
+	// docs/how-to/operations.md.
 	ResultExpression string `json:",omitempty"`
 
 	Answer bool `json:",omitempty"` // the form of the step must accept the result

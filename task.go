@@ -15,7 +15,7 @@ type ID = uuid.UUID
 // NewID returns a new id.
 func NewID() ID { return uuid.Must(uuid.NewV7()) }
 
-// TaskState is the state of a task. docs/states.md says what each means; package
+// TaskState is the state of a task. docs/reference/states.md says what each means; package
 // lifecycle has every legal move.
 type TaskState string
 

@@ -123,7 +123,7 @@ type CaseWhy struct {
 	CaseID       string            `json:"case_id"`
 	Parts        []CasePart        `json:"parts" doc:"What all of them have in common."`
 	Looked       int               `json:"looked" doc:"How many messages were looked at, the newest."`
-	Rules        []string          `json:"rules" doc:"The rules that decided; docs/fingerprints.md lists them."`
+	Rules        []string          `json:"rules" doc:"The rules that decided; docs/concepts/fingerprints.md lists them."`
 	Masks        []CaseMask        `json:"masks" doc:"What does not count in the message, in the order of the text."`
 	Fingerprints []CaseFingerprint `json:"fingerprints"`
 }

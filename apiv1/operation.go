@@ -24,7 +24,7 @@ type PlanOperation struct {
 type OperationAct struct {
 	Type             string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually,answer,cancel,compensate,recreate,end_investigation" doc:"answer answers external steps that wait; the form of each step checks the result. compensate cancels each task and has undone what its completed steps have done. recreate writes each task off and makes a new one of the newest version of its template, with the same context."`
 	Result           json.RawMessage `json:"result,omitempty" doc:"Of complete_manually and answer: one result for all."`
-	ResultExpression string          `json:"result_expression,omitempty" maxLength:"4096" doc:"Of complete_manually and answer, in place of result: an expression in CEL that gives the result of each item, see docs/operations.md."`
+	ResultExpression string          `json:"result_expression,omitempty" maxLength:"4096" doc:"Of complete_manually and answer, in place of result: an expression in CEL that gives the result of each item, see docs/how-to/operations.md."`
 	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"Of complete_manually and answer: an object about the result."`
 }
 
@@ -50,7 +50,7 @@ type OperationSelection struct {
 
 // OperationGuards pause an operation automatically.
 type OperationGuards struct {
-	Tolerate           string `json:"tolerate,omitempty" maxLength:"20" doc:"How many steps of a wave may fail before the operation pauses: a percentage such as 2%, which is the default, or a number. See docs/operations.md."`
+	Tolerate           string `json:"tolerate,omitempty" maxLength:"20" doc:"How many steps of a wave may fail before the operation pauses: a percentage such as 2%, which is the default, or a number. See docs/how-to/operations.md."`
 	IgnoreNewCause     bool   `json:"ignore_new_cause,omitempty" doc:"Do not count failures with a cause that was not among the selected ones separately."`
 	WorkerAtLeast      string `json:"worker_at_least,omitempty" maxLength:"100" doc:"Only workers of this version or a newer one, by semantic versioning, take the steps. Of reset_for_retry only."`
 	WaveTimeoutSeconds int    `json:"wave_timeout_seconds,omitempty" minimum:"0" maximum:"86400" doc:"A wave that is not proved within this time pauses the operation; 0 is 900."`

@@ -66,7 +66,7 @@ type Options struct {
 	MaxQueueExpiries int               // max_queue_expiries: how often in a row no worker may take a step although one is alive; 3 by default
 	NoWorkerAfter    time.Duration     // no_worker_after_ms: for how long no worker may be alive for a step that waits; a minute by default
 
-	// MeterProvider gets the metrics of docs/metrics.md; nothing is counted by default.
+	// MeterProvider gets the metrics of docs/reference/metrics.md; nothing is counted by default.
 	MeterProvider metric.MeterProvider
 }
 

@@ -12,7 +12,7 @@ import (
 // CreateTaskTx is [Engine.CreateTask] in a transaction of yours, on the database of the engine:
 // the task is there when the transaction commits, and nothing is when it does not, not even a
 // notification. After an error the transaction can go on. Its role needs what a server needs,
-// the role tasker_server of docs/database-roles.md.
+// the role tasker_server of docs/reference/database-roles.md.
 func (e *Engine) CreateTaskTx(ctx context.Context, tx pgx.Tx, t tasker.NewTask) (tasker.ID, error) {
 	created, err := e.engine.CreateTasksTx(ctx, tx, []tasker.NewTask{t})
 	if err != nil {

@@ -9,5 +9,5 @@
 // over. While the broker is away, the worker asks the server for work itself.
 //
 // A worker in another language consumes the queue worker.{namespace}.executions
-// with manual acknowledgement, and does the same: see docs/dispatch.md.
+// with manual acknowledgement, and does the same: see docs/concepts/dispatch.md.
 package rabbitmq

@@ -11,7 +11,7 @@ import (
 )
 
 // securityDoc has the roles in a table that is made from the code, so that it cannot be wrong.
-const securityDoc = "../../docs/security.md"
+const securityDoc = "../../docs/reference/security.md"
 
 const (
 	tableBegins = "<!-- made by: UPDATE_DOCS=1 go test ./internal/access -->\n"
@@ -51,7 +51,7 @@ func TestTheDocumentHasTheRoles(t *testing.T) {
 	before, rest, found := strings.Cut(string(text), tableBegins)
 	has, after, ended := strings.Cut(rest, tableEnds)
 	if !found || !ended {
-		t.Fatalf("docs/security.md has no table between %q and %q", tableBegins, tableEnds)
+		t.Fatalf("docs/reference/security.md has no table between %q and %q", tableBegins, tableEnds)
 	}
 	want := rolesTable(t)
 	if os.Getenv("UPDATE_DOCS") != "" {
@@ -61,7 +61,7 @@ func TestTheDocumentHasTheRoles(t *testing.T) {
 		return
 	}
 	if has != want {
-		t.Error("docs/security.md does not have the roles as they are; run: UPDATE_DOCS=1 go test ./internal/access")
+		t.Error("docs/reference/security.md does not have the roles as they are; run: UPDATE_DOCS=1 go test ./internal/access")
 	}
 }
 

@@ -60,14 +60,14 @@ func TestEveryRouteIsInTheDocumentation(t *testing.T) {
 	if err := json.Unmarshal(document(), &doc); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile("../../docs/api.md")
+	text, err := os.ReadFile("../../docs/reference/api.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for path, operations := range doc.Paths {
 		for method := range operations {
 			if route := "`" + strings.ToUpper(method) + " " + path + "`"; !strings.Contains(string(text), route) {
-				t.Errorf("docs/api.md lacks %s", route)
+				t.Errorf("docs/reference/api.md lacks %s", route)
 			}
 		}
 	}

@@ -231,7 +231,7 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 			method: "GET", path: "/v1/dlq/entry/{dlq_entry_uuid}/evidence", id: "getEvidenceFile", class: overload.Reads, needs: access.ReadInvestigations, also: access.ReadPayloads, tag: "dlq",
 			summary: "An investigation as one file: the step that failed, what its handler was given, its failures, and its history",
 			about: "What must not be shown is hidden, and redacted has the places of that in input. " +
-				"docs/evidence-file.schema.json is the form of the file.",
+				"docs/reference/evidence-file.schema.json is the form of the file.",
 			answers: map[int]any{http.StatusOK: tasker.EvidenceFile{}},
 			serve:   s.evidenceFile,
 		},

@@ -649,13 +649,13 @@ func TestCurlOfTheDocumentation(t *testing.T) {
 	t.Parallel()
 	bash := testtool.Find(t, "bash", "install bash")
 	testtool.Find(t, "curl", "install curl")
-	text, err := os.ReadFile("../../docs/templates.md")
+	text, err := os.ReadFile("../../docs/reference/templates.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	commands := regexp.MustCompile(`(?m)^curl (?:.*\\\n)*.*$`).FindAllString(string(text), -1)
 	if len(commands) != 1 {
-		t.Fatalf("docs/templates.md has the commands %q: this test knows one", commands)
+		t.Fatalf("docs/reference/templates.md has the commands %q: this test knows one", commands)
 	}
 	h := newHarness(t)
 	h.register(waiting)

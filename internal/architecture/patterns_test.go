@@ -11,7 +11,7 @@ import (
 // Each pattern of the documents is a directory with a template, handlers and a test, and each
 // directory is in the documents.
 func TestEachPatternHasAnExample(t *testing.T) {
-	text, err := os.ReadFile(root + "/docs/patterns.md")
+	text, err := os.ReadFile(root + "/docs/how-to/patterns.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestEachPatternHasAnExample(t *testing.T) {
 	}
 	for _, d := range dirs {
 		if !slices.Contains(names, d.Name()) {
-			t.Errorf("docs/patterns.md does not have examples/patterns/%s", d.Name())
+			t.Errorf("docs/how-to/patterns.md does not have examples/patterns/%s", d.Name())
 		}
 	}
 	for _, name := range names {

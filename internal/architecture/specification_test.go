@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	specification = "docs/specification.md"
-	threatModel   = "docs/security.md"
+	specification = "docs/internals/specification.md"
+	threatModel   = "docs/reference/security.md"
 )
 
 var (

@@ -3,6 +3,7 @@ package architecture
 import (
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,11 +14,11 @@ import (
 // as they are.
 var unchangeable = []string{"internal/schema/migrations/*", "internal/browsertest/axe.min.js", "internal/web/static/idiomorph*", "internal/*/testdata/corpus/*", "internal/fingerprint/testdata/*.jsonl", "go.sum", "*/go.sum"}
 
-// Names and texts use the words of the field, docs/glossary.md first among them.
+// Names and texts use the words of the field, docs/reference/glossary.md first among them.
 func TestBannedWordsAreNotUsed(t *testing.T) {
 	banned := bannedWords(t)
 	eachFile(t, func(name string, content []byte) {
-		if name == "docs/glossary.md" || strings.HasPrefix(name, "internal/architecture/") || matchesAny(name, unchangeable) {
+		if name == "docs/reference/glossary.md" || strings.HasPrefix(name, "internal/architecture/") || matchesAny(name, unchangeable) {
 			return
 		}
 		found := slices.DeleteFunc(slices.Clone(banned), func(b bannedWord) bool { return !b.pattern.Match(content) })
@@ -72,7 +73,7 @@ func TestEachWordIsExplainedOnce(t *testing.T) {
 			words[name]++
 		}
 	})
-	const glossary, most = "docs/glossary.md", 40
+	const glossary, most = "docs/reference/glossary.md", 40
 	if n := words[glossary]; n == 0 || n > most {
 		t.Errorf("%s has %d words, and must have 1 to %d: words of one part belong into its document", glossary, n, most)
 	}
@@ -81,7 +82,11 @@ func TestEachWordIsExplainedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name := range words {
-		if link := "(" + path.Base(name) + "#words)"; name != glossary && !strings.Contains(string(text), link) {
+		page, err := filepath.Rel(path.Dir(glossary), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if link := "(" + filepath.ToSlash(page) + "#words)"; name != glossary && !strings.Contains(string(text), link) {
 			t.Errorf("%s explains words, and %s has no link %s", name, glossary, link)
 		}
 	}

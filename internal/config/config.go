@@ -277,7 +277,7 @@ type Emission struct {
 
 	MaxRefusals int `toml:"max_refusals" range:"1..100" doc:"How often a sink may refuse an event before that is set aside, so that it blocks no other."`
 
-	Routes string `toml:"routes" doc:"Who is told of incidents and operations: one route on a line, or with semicolons between them, as conditions, an arrow and sinks, such as namespace=orders severity=high -> pager, chat. The first that is for a message counts. Conditions: namespace, template, severity (or worse), reason, cause (part of the error), topic. Empty: they are in the log, if that is a sink. See docs/messages.md."`
+	Routes string `toml:"routes" doc:"Who is told of incidents and operations: one route on a line, or with semicolons between them, as conditions, an arrow and sinks, such as namespace=orders severity=high -> pager, chat. The first that is for a message counts. Conditions: namespace, template, severity (or worse), reason, cause (part of the error), topic. Empty: they are in the log, if that is a sink. See docs/concepts/messages.md."`
 
 	PublicURL string `toml:"public_url" doc:"Where browsers reach this installation, such as https://tasker.example.com: links of messages and answer links begin with it. Empty: auth.oidc.public_url; without that, messages have no links."`
 

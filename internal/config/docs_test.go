@@ -9,8 +9,8 @@ import (
 	"tasker.example/tasker/internal/config"
 )
 
-// docs/configuration.md is made from the keys, so that it cannot be wrong.
-const keysDoc = "../../docs/configuration.md"
+// docs/reference/configuration.md is made from the keys, so that it cannot be wrong.
+const keysDoc = "../../docs/reference/configuration.md"
 
 func TestConfigurationDoc(t *testing.T) {
 	t.Parallel()
@@ -25,7 +25,7 @@ func TestConfigurationDoc(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Error("docs/configuration.md is not what the keys say; run: UPDATE_DOCS=1 go test ./internal/config")
+		t.Error("docs/reference/configuration.md is not what the keys say; run: UPDATE_DOCS=1 go test ./internal/config")
 	}
 }
 

@@ -14,10 +14,10 @@ import (
 	"tasker.example/tasker"
 )
 
-// TestLimitsDoc compares docs/limits.md with what holds: each constant of limits.go
+// TestLimitsDoc compares docs/reference/limits.md with what holds: each constant of limits.go
 // is in one of its tables with its value, each key with its default.
 func TestLimitsDoc(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "limits.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "limits.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestLimitsDoc(t *testing.T) {
 	}
 	for name, value := range values {
 		if said[name] != fmt.Sprint(value) {
-			t.Errorf("docs/limits.md says %q of %s, which is %d", said[name], name, value)
+			t.Errorf("docs/reference/limits.md says %q of %s, which is %d", said[name], name, value)
 		}
 	}
 	c := Default()
@@ -55,12 +55,12 @@ func TestLimitsDoc(t *testing.T) {
 			continue
 		}
 		if got, found := valueOf(&c, key); !found || got != said {
-			t.Errorf("docs/limits.md says %q of %s, which is %q", said, key, got)
+			t.Errorf("docs/reference/limits.md says %q of %s, which is %q", said, key, got)
 		}
 	}
 	for _, name := range constants(t, filepath.Join("..", "..", "limits.go")) {
 		if _, known := values[name]; !known && strings.HasPrefix(name, "Max") {
-			t.Errorf("%s of limits.go is not in docs/limits.md", name)
+			t.Errorf("%s of limits.go is not in docs/reference/limits.md", name)
 		}
 	}
 }

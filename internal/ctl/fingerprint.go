@@ -52,7 +52,7 @@ func (p *program) fingerprintCommand() *cobra.Command {
 Reads a failure on each line, as JSON with its message and, if they are known, its type
 and its language (go, java, python, ...): from the files, or from standard input. Prints
 a line of JSON for each: the fingerprint, the pattern that the message has, and the ids
-of the rules that decided. It needs no server. docs/fingerprints.md lists the rules.
+of the rules that decided. It needs no server. docs/concepts/fingerprints.md lists the rules.
 
 In a pattern, <id>, <n>, <val> and the like stand for what differs from task to task;
 --explain adds what stood there.`,

@@ -98,7 +98,7 @@ func (p *program) keyCreateCommand() *cobra.Command {
 standard error. The token cannot be shown again.
 
 A grant is ROLE@NAMESPACE, or ROLE@* for all namespaces. Roles: viewer, operator,
-developer, worker, admin; docs/security.md says what each may do.`,
+developer, worker, admin; docs/reference/security.md says what each may do.`,
 		example: `  tasker-ctl key create deploy --grant developer@payments --expires-in 90d > deploy.token
   tasker-ctl key create ann --grant operator@payments --grant viewer@orders
   tasker-ctl key create worker-7 --grant worker@payments -o json | jq -r .token`,

@@ -11,7 +11,7 @@ import (
 
 // The plain model of the rules: what a task, its steps and its investigations are
 // after each event. It knows nothing of SQL, locks or indexes. It is written from
-// docs/specification.md and docs/states.md, not from the code.
+// docs/internals/specification.md and docs/reference/states.md, not from the code.
 
 // Times of the model's world.
 const (

@@ -8,7 +8,7 @@ import (
 )
 
 // What somebody does who was woken up: from the queue to the fixed order, in a
-// browser, with the program that an operator runs. The pictures of docs/ui.md are of this.
+// browser, with the program that an operator runs. The pictures of docs/reference/ui.md are of this.
 func TestThePageRepairsAnOrder(t *testing.T) {
 	t.Parallel()
 	dev := start(t, nil, program("tasker"), "dev", "--demo", "--demo-every", "200ms", "--listen", "127.0.0.1:0", "--data-dir", dataDir(t))

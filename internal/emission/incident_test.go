@@ -19,7 +19,7 @@ import (
 	"tasker.example/tasker/internal/sink"
 )
 
-// wholeIncident is the figure of docs/messages.md: -incident=10000.
+// wholeIncident is the figure of docs/concepts/messages.md: -incident=10000.
 var wholeIncident = flag.Int("incident", 0, "investigations of TestAWholeIncident, in real time; 0: a few hundred, by a clock that is moved")
 
 // An incident of three causes and of 200 steps that failed for a reason of their own, all of which

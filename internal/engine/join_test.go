@@ -214,7 +214,7 @@ func TestARoleThatMayNotCreateTasks(t *testing.T) {
 	reader := strings.Replace(a.URL, pgtest.ServerRole, pgtest.ReaderRole, 1)
 	tx, err := a.connect(reader).Begin(t.Context())
 	a.Must(err)
-	a.WantCode(create(tx), tasker.Forbidden, "docs/database-roles.md")
+	a.WantCode(create(tx), tasker.Forbidden, "docs/reference/database-roles.md")
 	a.Must(tx.Rollback(t.Context()))
 	tx, err = a.connect(a.URL).Begin(t.Context())
 	a.Must(err)

@@ -12,11 +12,11 @@ import (
 	"tasker.example/tasker/internal/enginetest"
 )
 
-// joinTable reads the table of docs/states.md: what becomes of a step by its join, for each
+// joinTable reads the table of docs/reference/states.md: what becomes of a step by its join, for each
 // set of what its dependencies have come to.
 func joinTable(t *testing.T) map[string]map[tasker.Join]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/states.md")
+	text, err := os.ReadFile("../../docs/reference/states.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func combinations() (list []combination) {
 	return list
 }
 
-// The engine does with a step what the table of docs/states.md says, for every join and every set
+// The engine does with a step what the table of docs/reference/states.md says, for every join and every set
 // of complete, resolved, skipped, failed and open dependencies.
 func TestEveryCombinationOfTheTable(t *testing.T) {
 	t.Parallel()

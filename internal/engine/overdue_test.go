@@ -86,11 +86,11 @@ func TestOverdueWorkIsTold(t *testing.T) {
 	}
 }
 
-// docs/metrics.md names each kind of work that may be set aside, and each that may be late.
+// docs/reference/metrics.md names each kind of work that may be set aside, and each that may be late.
 func TestTheDocsNameEachKindOfWork(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	page, err := os.ReadFile("../../docs/metrics.md")
+	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	h.Must(err)
 	named := func(metric string) []string {
 		row := regexp.MustCompile("(?m)^\\| `" + metric + "` .*$").FindString(string(page))

@@ -117,7 +117,7 @@ func (h *harness) valid(doc []byte) {
 	if len(doc) > tasker.MaxAnswerBytes {
 		h.Errorf("the file has %d bytes", len(doc))
 	}
-	schema, err := os.ReadFile("../../docs/evidence-file.schema.json")
+	schema, err := os.ReadFile("../../docs/reference/evidence-file.schema.json")
 	h.Must(err)
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
 	h.Must(err)

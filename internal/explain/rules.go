@@ -45,7 +45,7 @@ type said struct {
 // A rule says when a fact keeps something where it is.
 type rule struct {
 	fact  tasker.Fact
-	when  string // for docs/explain.md
+	when  string // for docs/reference/explain.md
 	turns []tasker.Turn
 	holds func(view) bool
 	says  func(view) said

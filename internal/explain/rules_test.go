@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	document    = "../../docs/explain.md"
+	document    = "../../docs/reference/explain.md"
 	tableBegins = "<!-- made by: UPDATE_DOCS=1 go test ./internal/explain -run TestTheTableOfFacts -->\n"
 	tableEnds   = "<!-- end -->\n"
 )

@@ -11,10 +11,10 @@ import (
 	"tasker.example/tasker/internal/expression"
 )
 
-// The examples of docs/expressions.md are true.
+// The examples of docs/reference/expressions.md are true.
 func TestTheExamplesOfTheDocs(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/expressions.md")
+	text, err := os.ReadFile("../../docs/reference/expressions.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	page       = "../../docs/fingerprints.md"
+	page       = "../../docs/concepts/fingerprints.md"
 	tableStart = "<!-- made by: UPDATE_DOCS=1 go test ./internal/fingerprint -->\n"
 	tableEnd   = "<!-- end -->\n"
 )
 
-// The table of rules in docs/fingerprints.md is made from them, so that it cannot be wrong.
+// The table of rules in docs/concepts/fingerprints.md is made from them, so that it cannot be wrong.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(page)
@@ -33,7 +33,7 @@ func TestDocs(t *testing.T) {
 		return
 	}
 	if string(text) != want {
-		t.Error("docs/fingerprints.md does not have the rules as they are; run: UPDATE_DOCS=1 go test ./internal/fingerprint")
+		t.Error("docs/concepts/fingerprints.md does not have the rules as they are; run: UPDATE_DOCS=1 go test ./internal/fingerprint")
 	}
 }
 

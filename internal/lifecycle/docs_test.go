@@ -11,8 +11,8 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// docs/states.md is made from the tables, so that it cannot be wrong.
-const statesDoc = "../../docs/states.md"
+// docs/reference/states.md is made from the tables, so that it cannot be wrong.
+const statesDoc = "../../docs/reference/states.md"
 
 func TestStatesDoc(t *testing.T) {
 	t.Parallel()
@@ -27,7 +27,7 @@ func TestStatesDoc(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Error("docs/states.md is not what the tables say; run: UPDATE_DOCS=1 go test ./internal/lifecycle")
+		t.Error("docs/reference/states.md is not what the tables say; run: UPDATE_DOCS=1 go test ./internal/lifecycle")
 	}
 }
 

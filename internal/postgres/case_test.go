@@ -413,7 +413,7 @@ func TestTotalsOfAPageOfCases(t *testing.T) {
 	}
 }
 
-// States by what is known of a case: each line is one rule of docs/cases.md.
+// States by what is known of a case: each line is one rule of docs/concepts/cases.md.
 // Whatever changes the state of a case changes since when it has it, and nothing else does.
 func TestSinceWhenACaseHasItsState(t *testing.T) {
 	t.Parallel()

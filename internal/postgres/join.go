@@ -51,7 +51,7 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch pg.Code {
 		case "42501":
-			return &tasker.Error{Code: tasker.Forbidden, Err: err, Message: "the role of the transaction may not do this: " + pg.Message + "; grant it the role of a server (docs/database-roles.md)"}
+			return &tasker.Error{Code: tasker.Forbidden, Err: err, Message: "the role of the transaction may not do this: " + pg.Message + "; grant it the role of a server (docs/reference/database-roles.md)"}
 		case "42P01", "42703", "3F000":
 			return &tasker.Error{Code: tasker.Invalid, Err: err, Message: "the transaction is of a database without this version of Tasker: " + pg.Message}
 		}

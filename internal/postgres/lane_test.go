@@ -26,7 +26,7 @@ func TestLanesShareTheConnections(t *testing.T) {
 		}
 	}
 	if got := shares(20); got != [lanes]int{5, 2, 7, 3, 3} {
-		t.Errorf("of 20 the lanes have %v: docs/configuration.md says otherwise", got)
+		t.Errorf("of 20 the lanes have %v: docs/reference/configuration.md says otherwise", got)
 	}
 }
 

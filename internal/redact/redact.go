@@ -13,7 +13,7 @@ import (
 const Hidden = "[redacted]"
 
 // DefaultKeys is what is hidden unless configured otherwise. How a name is read,
-// docs/configuration.md says.
+// docs/reference/configuration.md says.
 const DefaultKeys = "*password*, *passwd*, *passphrase, *pwd, *secret*, *token, token, =tokens, " +
 	"!*tokencount, !*tokenlimit, !*tokentype, !*tokenusage, *apikey*, *accesskey*, *accountkey*, *privatekey*, *signingkey*, *credential*, " +
 	"*authorization, authorizationheader, authheader, basicauth, =auth, bearer, jwt, otp, pin, =session, sessionid, sessionkey, " +

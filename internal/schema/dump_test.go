@@ -70,5 +70,5 @@ func TestSchemaDump(t *testing.T) {
 	p := migrated(t)
 	p.exec(`SET search_path = ''; SET quote_all_identifiers = off`)
 	list := p.texts(schemaDump, schema.Embedded().Functions())
-	golden(t, "testdata/schema.sql", "-- Written by a test from the migrated database: see docs/database-roles.md.\n\n"+strings.Join(list, "\n\n")+"\n")
+	golden(t, "testdata/schema.sql", "-- Written by a test from the migrated database: see docs/reference/database-roles.md.\n\n"+strings.Join(list, "\n\n")+"\n")
 }

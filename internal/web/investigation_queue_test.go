@@ -312,7 +312,7 @@ func TestTheChips(t *testing.T) {
 }
 
 // Ten thousand open investigations make the page no slower than two calls of the
-// API; what the two take is told, and compared in docs/ui.md.
+// API; what the two take is told, and compared in docs/reference/ui.md.
 func TestAQueueOfTenThousand(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills a large queue")

@@ -1,4 +1,4 @@
--- Written by a test from the migrated database: see docs/database-roles.md.
+-- Written by a test from the migrated database: see docs/reference/database-roles.md.
 
 CREATE TYPE tasker.dlq_reason AS ENUM ('staleness_timeout', 'max_retries_exceeded', 'dependency_cycle_detected', 'worker_unavailable', 'manual_dlq');
 COMMENT ON TYPE tasker.dlq_reason IS 'Why a task needs an operator; the detail code of an investigation says more.';
