@@ -19,11 +19,14 @@ func (d *decision) assignee(ctx context.Context, s postgres.DecidingStep, p *exp
 	if err != nil {
 		return "", err
 	}
-	list, _ := expression.All(ctx, []*expression.Program{p}, values)
-	if list[0].Err != nil {
-		return "", list[0].Err
+	value, err := outcomeOf(d.known, evaluationOf(s, expression.AssigneeFrom, p), values, func(ctx context.Context) (any, error) {
+		list, _ := expression.All(ctx, []*expression.Program{p}, values)
+		return list[0].Value, list[0].Err
+	})
+	if err != nil {
+		return "", err
 	}
-	name, is := list[0].Value.(string)
+	name, is := value.(string)
 	if !is {
 		return "", &expression.Failure{Text: p.Text(), Reason: "must be a text that names a person or a group"}
 	}

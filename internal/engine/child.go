@@ -106,7 +106,9 @@ func (d *decision) request(ctx context.Context, s postgres.DecidingStep, g *grap
 	if err != nil {
 		return r, err
 	}
-	r.Context, err = input.Object(ctx, values)
+	r.Context, err = outcomeOf(d.known, evaluationOf(s, expression.Input, input), values, func(ctx context.Context) (json.RawMessage, error) {
+		return input.Object(ctx, values)
+	})
 	return r, err
 }
 

@@ -88,7 +88,7 @@ func (d *decision) due(ctx context.Context, s postgres.DecidingStep, g *graph, i
 	if err != nil {
 		return nil, err
 	}
-	due.At, err = p.Time(ctx, values)
+	due.At, err = outcomeOf(d.known, evaluationOf(s, expression.DueAt, p), values, func(ctx context.Context) (time.Time, error) { return p.Time(ctx, values) })
 	if err == nil && (due.At.Year() < 2000 || due.At.Sub(s.AsOf) > tasker.MaxDue) {
 		err = &expression.Failure{Text: p.Text(), Reason: "the instant lies before the year 2000, or more than 5 years ahead"}
 	}

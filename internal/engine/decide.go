@@ -11,6 +11,7 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/expression"
 	"tasker.example/tasker/internal/lifecycle"
+	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -38,14 +39,48 @@ func (e *Engine) decideAtOnce() {
 	}
 }
 
-// decide decides what becomes of steps whose dependencies are done, and of those behind
-// them that this decides in turn. It takes a transaction of its own, after that of the
-// report: no expression is evaluated under the locks of a worker's report, and none can
-// fail it. A task that somebody works on is left to a later pass.
+// decide decides the steps that are due and those that become due by it. Expressions are evaluated between its
+// transactions, so that none runs under a lock or can fail a worker's report. It leaves locked tasks to a later pass,
+// and steps of namespaces with expensive expressions to decideExpensive.
 func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
+	return e.decideWith(ctx, rows, evaluations{expensive: &e.expensive})
+}
+
+func (e *Engine) decideWith(ctx context.Context, rows []tasker.StepRef, known evaluations) error {
+	left, err := known.between(ctx, rows, func(rows []tasker.StepRef) ([]tasker.StepRef, error) {
+		return e.decideOnce(ctx, rows, &known)
+	})
+	if left {
+		e.decideAtOnce()
+	}
+	return err
+}
+
+// decideExpensive decides steps of the namespaces whose expressions took long in the last minute.
+func (e *Engine) decideExpensive(ctx context.Context) (time.Duration, error) {
+	namespaces := e.expensive.list()
+	if len(namespaces) == 0 {
+		return 0, nil
+	}
+	w := e.work(postgres.DecideSteps)
+	w.find = func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+		return e.db.StepsToDecideOf(ctx, namespaces, limit)
+	}
+	w.do = func(ctx context.Context, rows []tasker.StepRef) error {
+		return e.decideWith(ctx, rows, evaluations{expensive: &e.expensive, separate: true})
+	}
+	n, err := e.pass(ctx, w, decideChunk)
+	if n >= decideChunk {
+		return loop.AtOnce, err
+	}
+	return 0, err
+}
+
+// decideOnce decides steps in one transaction, and returns those that need an expression evaluated first.
+func (e *Engine) decideOnce(ctx context.Context, rows []tasker.StepRef, known *evaluations) ([]tasker.StepRef, error) {
 	var d decision
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		d = decision{engine: e, tx: tx}
+		d = decision{engine: e, tx: tx, known: known}
 		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
 		if err != nil || len(free) == 0 {
 			return err
@@ -67,13 +102,13 @@ func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
 		return investigateFailed(ctx, tx, d.failed, indexes(d.failed), byTask(settled))
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	e.notify(d.namespaces)
 	if d.decides {
 		e.decideAtOnce()
 	}
-	return nil
+	return d.notEvaluated, nil
 }
 
 func indexes[T any](list []T) []int {
@@ -93,6 +128,9 @@ type decision struct {
 	decides    bool      // a step of a task that it started, or one that it left, is due to be decided
 	made       int       // items of map steps
 	begun      time.Time // when it had its locks
+
+	known        *evaluations
+	notEvaluated []tasker.StepRef // steps that need an outcome which is not known
 
 	children []*postgres.CreatedTask // laid out in this round, and not stored yet
 }
@@ -118,6 +156,11 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 			continue
 		}
 		j, err := d.judge(ctx, s)
+		if errors.Is(err, errNotEvaluated) {
+			d.notEvaluated = append(d.notEvaluated, ref)
+			waits = slices.DeleteFunc(waits, isRef)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -276,7 +319,7 @@ func (d *decision) condition(ctx context.Context, s postgres.DecidingStep, p *ex
 	if err != nil {
 		return judgement{}, err
 	}
-	holds, err := p.Bool(ctx, values)
+	holds, err := outcomeOf(d.known, evaluationOf(s, expression.When, p), values, func(ctx context.Context) (bool, error) { return p.Bool(ctx, values) })
 	if err != nil || holds {
 		return judgement{becomes: lifecycle.VerdictRun}, err
 	}
@@ -293,7 +336,7 @@ func (d *decision) until(ctx context.Context, s postgres.DecidingStep, p *expres
 	if err != nil {
 		return nil, err
 	}
-	at, err := p.Time(ctx, values)
+	at, err := outcomeOf(d.known, evaluationOf(s, expression.WaitUntil, p), values, func(ctx context.Context) (time.Time, error) { return p.Time(ctx, values) })
 	if err == nil && at.Sub(s.AsOf) > tasker.MaxWait {
 		err = &expression.Failure{Text: p.Text(), Reason: "the instant is more than 5 years ahead"}
 	}
@@ -306,6 +349,10 @@ func (d *decision) values(ctx context.Context, s postgres.DecidingStep, p *expre
 	v, err := valuesOf(ctx, d.tx, s.TaskUUID, p)
 	v.Task = expression.TaskValues{ID: s.TaskUUID, CreatedAt: s.CreatedAt, Priority: s.Priority, Namespace: s.Namespace, CorrelationID: s.CorrelationID}
 	return v, err
+}
+
+func evaluationOf(s postgres.DecidingStep, field string, p *expression.Program) evaluationKey {
+	return evaluationKey{row: s.StepUUID, field: field, expression: p.Text()}
 }
 
 // skip is the move of a step that does not run.

@@ -126,6 +126,7 @@ type Engine struct {
 	chunkTime time.Duration // that a chunk of work may take
 	batch     int           // rows that a pass of a timer looks for at once
 	retries   retries
+	expensive expensiveNamespaces // whose steps are decided apart
 }
 
 // New returns an engine on a database whose schema is current.

@@ -30,8 +30,8 @@ func (d *decision) items(ctx context.Context, s postgres.DecidingStep, of tasker
 	if err != nil {
 		return judgement{}, err
 	}
-	list, err := p.List(ctx, values, expression.ListLimits{
-		Elements: tasker.MaxMapItems, Bytes: tasker.MaxMapBytes, ElementBytes: tasker.MaxDocumentBytes,
+	list, err := outcomeOf(d.known, evaluationOf(s, expression.Over, p), values, func(ctx context.Context) ([]json.RawMessage, error) {
+		return p.List(ctx, values, expression.ListLimits{Elements: tasker.MaxMapItems, Bytes: tasker.MaxMapBytes, ElementBytes: tasker.MaxDocumentBytes})
 	})
 	if err != nil {
 		return judgement{}, err

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -103,18 +104,26 @@ func (s *search) evaluate(ctx context.Context, v expression.Values) (found []pos
 	return found, failed, cost
 }
 
-// find evaluates anew what tasks are found by, of which a step has come to a result that is part
-// of it, or whose version was changed. It takes a transaction of its own, after that of the
-// report. A task that somebody works on is left to a later pass.
+// find evaluates the search attributes of tasks again after a step that they name ended, or after a change of
+// version. It takes transactions of its own, and leaves locked tasks to a later pass.
 func (e *Engine) find(ctx context.Context, rows []tasker.StepRef) error {
+	known := evaluations{expensive: &e.expensive, separate: true}
+	_, err := known.between(ctx, rows, func(rows []tasker.StepRef) ([]tasker.StepRef, error) {
+		return e.findOnce(ctx, rows, &known)
+	})
+	return err
+}
+
+// findOnce stores the attributes of tasks in one transaction, and returns the rows of those that must be evaluated first.
+func (e *Engine) findOnce(ctx context.Context, rows []tasker.StepRef, known *evaluations) (notEvaluated []tasker.StepRef, err error) {
 	type leftOut struct {
 		of     *graph
 		task   tasker.ID
 		failed []tasker.Fault
 	}
 	var left []leftOut
-	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		left = nil
+	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
+		left, notEvaluated = nil, nil
 		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
 		if err != nil || len(free) == 0 {
 			return err
@@ -124,19 +133,17 @@ func (e *Engine) find(ctx context.Context, rows []tasker.StepRef) error {
 			return err
 		}
 		var found postgres.FoundTasks
-		begun := time.Now()
-		for i, t := range tasks {
+		for _, t := range tasks {
 			g, err := e.graphIn(ctx, tx, t.TemplateUUID)
 			if err != nil {
 				return err
 			}
-			if i > 0 && time.Since(begun) > decideTime { // the rest remains due
-				free = slices.DeleteFunc(free, func(id tasker.ID) bool {
-					return slices.ContainsFunc(tasks[i:], func(t postgres.TaskToFind) bool { return t.TaskUUID == id })
-				})
-				break
+			list, failed, err := g.search.now(ctx, tx, t, known)
+			if errors.Is(err, errNotEvaluated) {
+				notEvaluated = append(notEvaluated, stepsOf([]tasker.ID{t.TaskUUID}, rows)...)
+				free = slices.DeleteFunc(free, func(id tasker.ID) bool { return id == t.TaskUUID }) // it remains due
+				continue
 			}
-			list, failed, err := g.search.now(ctx, tx, t)
 			if err != nil {
 				return err
 			}
@@ -149,17 +156,16 @@ func (e *Engine) find(ctx context.Context, rows []tasker.StepRef) error {
 		return tx.ReplaceAttributes(ctx, stepsOf(free, rows), found)
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, l := range left {
 		e.leaveOut(ctx, l.of, l.task, l.failed)
 	}
-	return nil
+	return notEvaluated, nil
 }
 
-// now evaluates the attributes of a task as it stands. One that names a step which has not come
-// to its end is none yet.
-func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskToFind) (found []postgres.Attribute, failed []tasker.Fault, err error) {
+// now evaluates the attributes of a task as it stands, without those that name a step which has not ended.
+func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskToFind, known *evaluations) (found []postgres.Attribute, failed []tasker.Fault, err error) {
 	read, err := tx.ConditionValues(ctx, t.TaskUUID, slices.Sorted(maps.Keys(s.steps)), conditionBytes)
 	if err != nil {
 		return nil, nil, err
@@ -177,11 +183,19 @@ func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskToFind
 	can := s.of(func(p *expression.Program) bool {
 		return !slices.ContainsFunc(p.Results(), func(name string) bool { return tooLarge || !read.Steps[name].State.Done() })
 	})
-	found, failed, _ = can.evaluate(ctx, v)
-	if tooLarge {
-		failed = append(failed, faultOf("results", fmt.Errorf("the results that the attributes name have %d bytes together; %d is the limit", read.ResultBytes, conditionBytes)))
+	type outcome struct {
+		found  []postgres.Attribute
+		failed []tasker.Fault
 	}
-	return found, failed, ctx.Err()
+	key := evaluationKey{row: t.TaskUUID, field: "search of " + t.TemplateUUID.String(), expression: strings.Join(can.names, " ")}
+	o, err := outcomeOf(known, key, v, func(ctx context.Context) (o outcome, err error) {
+		o.found, o.failed, _ = can.evaluate(ctx, v)
+		return o, ctx.Err()
+	})
+	if tooLarge {
+		o.failed = append(o.failed, faultOf("results", fmt.Errorf("the results that the attributes name have %d bytes together; %d is the limit", read.ResultBytes, conditionBytes)))
+	}
+	return o.found, o.failed, err
 }
 
 // leaveOut counts attributes that a task does not get, and logs the first of each version of a template.

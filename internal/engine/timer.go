@@ -110,7 +110,11 @@ func (e *Engine) timers() []timer {
 	for i := range list {
 		list[i].pass = e.timed(list[i].kind)
 	}
-	return list
+	return append(list, timer{name: "decide steps with expensive expressions", kind: postgres.DecideSteps, pass: e.decideExpensive})
+}
+
+func (e *Engine) findToDecide(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+	return e.db.StepsToDecide(ctx, e.expensive.list(), limit)
 }
 
 // timed is the pass of a kind of work. It asks to run again at once when it left
@@ -149,7 +153,7 @@ func (e *Engine) newWorks() []work {
 			kind: postgres.RetrySteps, chunk: moveChunk,
 			find: ofTasks(e.findRetries), more: e.retries.more, do: e.moving(ofAll((*postgres.Tx).RetryDue)),
 		},
-		{kind: postgres.DecideSteps, chunk: decideChunk, find: e.db.StepsToDecide, do: e.decide},
+		{kind: postgres.DecideSteps, chunk: decideChunk, find: e.findToDecide, do: e.decide},
 		{kind: postgres.EndWait, chunk: waitChunk, find: e.db.StepsWithWaitOver, do: e.endWaits},
 		{kind: postgres.Remind, chunk: waitChunk, find: e.db.StepsToRemind, do: e.remind},
 		{kind: postgres.FindTasks, chunk: findChunk, find: e.db.StepsToFind, do: e.find},

@@ -12,12 +12,27 @@ import (
 // DecideSteps is the kind of work of steps that are due to be decided.
 const DecideSteps = "decide"
 
-var stepsToDecide = stepsDueBy("decide_at", DecideSteps)
+// stepsToDecide selects steps that are due to be decided, those that are due for longest first. Its arguments are the
+// limit, namespaces, and whether the steps are those of these namespaces or all others.
+var stepsToDecide = `
+SELECT s.task_uuid, s.step_uuid
+FROM tasker.workflow_steps s
+WHERE s.decide_at <= now()
+  AND NOT EXISTS (SELECT FROM tasker.deferred_work w WHERE w.kind = '` + DecideSteps + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid)
+  AND ($2::text[] = '{}' OR $3 = (SELECT t.namespace = ANY ($2) FROM tasker.tasks t WHERE t.task_uuid = s.task_uuid))
+ORDER BY s.decide_at, s.task_uuid, s.step_uuid
+LIMIT $1`
 
-// StepsToDecide returns steps that are due to be decided, those that are due for longest
-// first.
-func (db *DB) StepsToDecide(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, stepsToDecide, limit)
+// StepsToDecide returns up to limit steps that are due to be decided and whose namespace is not in except, those that
+// are due for longest first.
+func (db *DB) StepsToDecide(ctx context.Context, except []string, limit int) ([]tasker.StepRef, error) {
+	return db.dueSteps(ctx, stepsToDecide, limit, append([]string{}, except...), false)
+}
+
+// StepsToDecideOf returns up to limit steps of the namespaces that are due to be decided, those that are due for
+// longest first.
+func (db *DB) StepsToDecideOf(ctx context.Context, namespaces []string, limit int) ([]tasker.StepRef, error) {
+	return db.dueSteps(ctx, stepsToDecide, limit, namespaces, true)
 }
 
 // A DecidingStep is a pending step that is due to be decided, with what its dependencies

@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"tasker.example/tasker"
+	"tasker.example/tasker/internal/expression"
+)
+
+const (
+	expensiveTime = 20 * time.Millisecond // of the expressions of a namespace in one batch
+	expensiveFor  = time.Minute           // from the last batch that took so long
+)
+
+// expensiveNamespaces are the namespaces whose expressions took long in the last minute. Their steps are decided by a
+// loop of their own, so that they delay no step of another namespace.
+type expensiveNamespaces struct {
+	mu    sync.Mutex
+	until map[string]time.Time
+}
+
+func (x *expensiveNamespaces) add(namespace string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.until == nil {
+		x.until = map[string]time.Time{}
+	}
+	x.until[namespace] = time.Now().Add(expensiveFor)
+}
+
+func (x *expensiveNamespaces) has(namespace string) bool {
+	return slices.Contains(x.list(), namespace)
+}
+
+// list returns the namespaces, and forgets those whose minute is over.
+func (x *expensiveNamespaces) list() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	maps.DeleteFunc(x.until, func(_ string, until time.Time) bool { return time.Now().After(until) })
+	return slices.Sorted(maps.Keys(x.until))
+}
+
+// evaluationBytes bounds the values that wait for an evaluation between two transactions. One evaluation always fits.
+const evaluationBytes = 4 * conditionBytes
+
+// errNotEvaluated is the error of an expression that must be evaluated before the next transaction.
+var errNotEvaluated = errors.New("the expression is not evaluated yet")
+
+// evaluations evaluates the expressions of a batch between its transactions: no lock is held while one runs. A
+// transaction gets the outcomes that it needs from outcomeOf, and leaves a row due if it has none for it.
+type evaluations struct {
+	known  map[evaluationKey]evaluation // for the next transaction
+	needed map[evaluationKey]evaluation // by the last transaction
+	bytes  int                          // of the values of those needed
+	begun  time.Time                    // when the first expression was evaluated
+
+	expensive *expensiveNamespaces     // gets the namespaces that take long
+	separate  bool                     // the batch has expensive namespaces only; else it leaves their steps
+	spent     map[string]time.Duration // by namespace
+}
+
+// An evaluationKey identifies an expression of a step or a task. The text distinguishes versions of its template.
+type evaluationKey struct {
+	row        tasker.ID
+	field      string // of the template, such as [expression.When]
+	expression string
+}
+
+type evaluation struct {
+	values  expression.Values
+	run     func(context.Context) (any, error)
+	outcome any
+	err     error
+}
+
+// outcomeOf returns the outcome of run for the values. It returns errNotEvaluated if the outcome is not known for
+// exactly these values, and has it evaluated before the next transaction.
+func outcomeOf[T any](e *evaluations, key evaluationKey, v expression.Values, run func(context.Context) (T, error)) (outcome T, err error) {
+	if known, ok := e.known[key]; ok && reflect.DeepEqual(known.values, v) {
+		outcome, _ = known.outcome.(T)
+		return outcome, known.err
+	}
+	if _, repeated := e.needed[key]; !repeated {
+		size := len(v.Context)
+		for _, result := range v.Results {
+			size += len(result)
+		}
+		if len(e.needed) > 0 && e.bytes+size > evaluationBytes {
+			return outcome, errNotEvaluated
+		}
+		e.bytes += size
+	}
+	if e.needed == nil {
+		e.needed = map[evaluationKey]evaluation{}
+	}
+	e.needed[key] = evaluation{values: v, run: func(ctx context.Context) (any, error) { return run(ctx) }}
+	return outcome, errNotEvaluated
+}
+
+// run evaluates what the last transaction needed, as much as decideTime allows, and returns how many expressions it
+// evaluated. It keeps what is known of the same rows, and forgets the others. The error is the context's.
+func (e *evaluations) run(ctx context.Context) (evaluated int, err error) {
+	if e.begun.IsZero() {
+		e.begun, e.spent = time.Now(), map[string]time.Duration{}
+	}
+	needed := e.needed
+	e.needed, e.bytes = nil, 0
+	rows := map[tasker.ID]bool{}
+	for key := range needed {
+		rows[key.row] = true
+	}
+	maps.DeleteFunc(e.known, func(key evaluationKey, _ evaluation) bool { return !rows[key.row] })
+	if e.known == nil {
+		e.known = map[evaluationKey]evaluation{}
+	}
+	for key, n := range needed {
+		namespace := n.values.Task.Namespace
+		if evaluated > 0 && e.overTime() || !e.separate && e.expensive.has(namespace) {
+			continue
+		}
+		begun := time.Now()
+		n.outcome, n.err = n.run(ctx)
+		if err := ctx.Err(); err != nil {
+			return evaluated, err
+		}
+		e.known[key] = n
+		evaluated++
+		if e.spent[namespace] += time.Since(begun); e.spent[namespace] > expensiveTime {
+			e.expensive.add(namespace)
+		}
+	}
+	return evaluated, nil
+}
+
+// overTime reports whether the batch has used its time for expressions.
+func (e *evaluations) overTime() bool { return !e.begun.IsZero() && time.Since(e.begun) > decideTime }
+
+// between runs a transaction over rows, and again over those rows that it left for an evaluation, until it leaves
+// none or the time for expressions is used. It reports whether rows are left; they stay due.
+func (e *evaluations) between(ctx context.Context, rows []tasker.StepRef, transaction func([]tasker.StepRef) (left []tasker.StepRef, err error)) (bool, error) {
+	for range decideRounds {
+		left, err := transaction(rows)
+		if err != nil || len(left) == 0 {
+			return false, err
+		}
+		if e.overTime() {
+			return true, nil
+		}
+		if evaluated, err := e.run(ctx); err != nil || evaluated == 0 {
+			return true, err
+		}
+		rows = left
+	}
+	return true, nil
+}
