@@ -352,10 +352,8 @@ func (db *DB) TakeSignIn(ctx context.Context, digest [32]byte) (*SignIn, error) 
 // AccessRevision returns a number that is another one after somebody was given less
 // access.
 func (db *DB) AccessRevision(ctx context.Context) (n int64, err error) {
-	if err = db.pool.QueryRow(ctx, `SELECT revision FROM tasker.access_revision`).Scan(&n); err != nil {
-		return 0, fmt.Errorf("ask for changes of access: %w", err)
-	}
-	return n, nil
+	n, err = value[int64](ctx, db.pool, `SELECT revision FROM tasker.access_revision`)
+	return n, wrap(err, "ask for changes of access")
 }
 
 const noteKeyUse = `

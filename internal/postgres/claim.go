@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -428,10 +427,7 @@ func (db *DB) ExtendLeases(
 		extended, err = collect[tasker.LeaseExtension](ctx, db.pool, extendLeases, tasks, steps, fences, worker, max(lease, promised))
 		return err
 	})
-	if err != nil {
-		return nil, false, fmt.Errorf("extend leases: %w", err)
-	}
-	return extended, drains, nil
+	return extended, drains, wrap(err, "extend leases")
 }
 
 // The attempt is not used: the counter stays, and goes up when a step is
@@ -478,10 +474,7 @@ func (db *DB) ReleaseSteps(ctx context.Context, worker tasker.ID, leases []taske
 		released, err = column[tasker.ID](ctx, db.pool, releaseSteps, tasks, steps, fences, worker, db.queue.ttlMS, db.queue.announce)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("release steps: %w", err)
-	}
-	return released, nil
+	return released, wrap(err, "release steps")
 }
 
 func leaseArrays(leases []tasker.Lease) (tasks, steps []tasker.ID, fences []int64) {

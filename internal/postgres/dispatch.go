@@ -179,10 +179,8 @@ SELECT count(*) FROM again`
 // AnnounceLost has steps of a namespace announced again that have been enqueued
 // for longer than age, up to limit, and returns how many.
 func (db *DB) AnnounceLost(ctx context.Context, namespace string, age time.Duration, limit int) (n int, err error) {
-	if err = db.pool.QueryRow(ctx, announceLost, namespace, age, limit).Scan(&n); err != nil {
-		return 0, fmt.Errorf("announce lost steps of %s: %w", namespace, err)
-	}
-	return n, nil
+	err = db.pool.QueryRow(ctx, announceLost, namespace, age, limit).Scan(&n)
+	return n, wrap(err, "announce lost steps of %s", namespace)
 }
 
 // SendCanary reports whether it is time to send one: the last was sent longer than

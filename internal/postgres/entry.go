@@ -229,11 +229,8 @@ func (tx *Tx) OpenedByHand(ctx context.Context, task tasker.ID, limit int) (n in
 // WrittenNotes returns the notes of an investigation as they were written, to be
 // compared with what a request gives; nil when there are none.
 func (tx *Tx) WrittenNotes(ctx context.Context, id tasker.ID) (*string, error) {
-	var notes *string
-	if err := tx.QueryRow(ctx, `SELECT resolution_notes FROM tasker.tasks_dlq WHERE dlq_entry_uuid = $1`, id).Scan(&notes); err != nil {
-		return nil, fmt.Errorf("read the notes of investigation %s: %w", id, err)
-	}
-	return notes, nil
+	notes, err := value[*string](ctx, tx, `SELECT resolution_notes FROM tasker.tasks_dlq WHERE dlq_entry_uuid = $1`, id)
+	return notes, wrap(err, "read the notes of investigation %s", id)
 }
 
 // EntryOfTask returns the newest investigation of a task, whatever has become of
@@ -419,11 +416,8 @@ const heldSteps = `SELECT count(*) FROM tasker.workflow_steps s WHERE s.task_uui
 
 // HeldSteps counts the steps of a task that are on their way.
 func (tx *Tx) HeldSteps(ctx context.Context, task tasker.ID) (int, error) {
-	var n int
-	if err := tx.QueryRow(ctx, heldSteps, task).Scan(&n); err != nil {
-		return 0, fmt.Errorf("count the steps on their way: %w", err)
-	}
-	return n, nil
+	n, err := value[int](ctx, tx, heldSteps, task)
+	return n, wrap(err, "count the steps on their way")
 }
 
 // WrittenOff reports whether an investigation of the task has ended as

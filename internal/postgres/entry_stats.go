@@ -277,8 +277,6 @@ func (db *DB) Namespaces(ctx context.Context) (names []string, err error) {
 			ORDER BY n.namespace LIMIT $1)`
 		args = append(args, scope.List())
 	}
-	if err := db.pool.QueryRow(ctx, sql, args...).Scan(&names); err != nil {
-		return nil, fmt.Errorf("list namespaces: %w", err)
-	}
-	return names, nil
+	err = db.pool.QueryRow(ctx, sql, args...).Scan(&names)
+	return names, wrap(err, "list namespaces")
 }

@@ -28,10 +28,8 @@ WHERE d.datname = current_database()`
 
 // Horizon returns the horizon of now.
 func (db *DB) Horizon(ctx context.Context) (h Horizon, err error) {
-	if err = db.pool.QueryRow(ctx, horizon).Scan(&h.Transaction, &h.Database); err != nil {
-		return h, fmt.Errorf("read the horizon: %w", err)
-	}
-	return h, nil
+	err = db.pool.QueryRow(ctx, horizon).Scan(&h.Transaction, &h.Database)
+	return h, wrap(err, "read the horizon")
 }
 
 // Two events of one task were written in the order of their positions, by
@@ -107,10 +105,8 @@ func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last 
 	if scope := access.ScopeOf(ctx); !scope.All() {
 		sql, args = feedBoundsOf, append(args, scope.List())
 	}
-	if err = db.pool.QueryRow(ctx, sql, args...).Scan(&first, &last); err != nil {
-		return 0, 0, fmt.Errorf("find events: %w", err)
-	}
-	return first, last, nil
+	err = db.pool.QueryRow(ctx, sql, args...).Scan(&first, &last)
+	return first, last, wrap(err, "find events")
 }
 
 // A page is read by position, and what it holds of other transactions is left

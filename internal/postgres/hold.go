@@ -353,10 +353,8 @@ func (tx *Tx) LockHold(ctx context.Context, id tasker.ID) (tasker.Hold, error) {
 
 // Now returns the clock of the database.
 func (tx *Tx) Now(ctx context.Context) (now time.Time, err error) {
-	if err = tx.QueryRow(ctx, selectNow).Scan(&now); err != nil {
-		return now, fmt.Errorf("read the clock of the database: %w", err)
-	}
-	return now, nil
+	now, err = value[time.Time](ctx, tx, selectNow)
+	return now, wrap(err, "read the clock of the database")
 }
 
 // TryHold locks a hold that nobody else works on, and returns it with the clock of the

@@ -198,10 +198,7 @@ func (db *DB) CountSelected(ctx context.Context, s tasker.OperationSelection, li
 	}
 	chosen := selectedEntries(ctx, s, failedStep, attributes, limit)
 	list, err := collect[SelectedGroup](ctx, db.pool, fmt.Sprintf(countSelected, chosen.entries, chosen.step, awaitedStep), chosen.args...)
-	if err != nil {
-		return nil, fmt.Errorf("count a selection: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "count a selection")
 }
 
 // CountArrivals counts the investigations that a selection selects and that were opened

@@ -155,10 +155,8 @@ func (tx *Tx) ExpireTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.Task
 			return nil, err
 		}
 	}
-	if _, err := tx.Exec(ctx, `DELETE FROM tasker.task_starts WHERE task_uuid = ANY ($1) AND start_by <= clock_timestamp()`, tasks); err != nil {
-		return nil, fmt.Errorf("forget until when tasks were to be begun: %w", err)
-	}
-	return ended, nil
+	_, err = tx.Exec(ctx, `DELETE FROM tasker.task_starts WHERE task_uuid = ANY ($1) AND start_by <= clock_timestamp()`, tasks)
+	return ended, wrap(err, "forget until when tasks were to be begun")
 }
 
 func idsOfTasks(list []tasker.Task) []tasker.ID {

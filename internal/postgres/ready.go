@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"tasker.example/tasker"
@@ -111,10 +110,8 @@ SELECT (SELECT count(*) FROM queued) + (SELECT count(*) FROM limited)`
 // the steps it also deletes the rows that wait for a limit.
 func (db *DB) RemoveOutdated(ctx context.Context, c Claimant, steps []tasker.StepRef) (n int64, err error) {
 	tasks, ids := refArrays(steps)
-	if err := db.pool.QueryRow(ctx, removeOutdated, c.Namespaces, c.Handlers, tasks, ids).Scan(&n); err != nil {
-		return 0, fmt.Errorf("remove outdated rows of ready_steps: %w", err)
-	}
-	return n, nil
+	err = db.pool.QueryRow(ctx, removeOutdated, c.Namespaces, c.Handlers, tasks, ids).Scan(&n)
+	return n, wrap(err, "remove outdated rows of ready_steps")
 }
 
 // lockReady is a part of a FROM that locks the row in ready_steps of a step s, if it is

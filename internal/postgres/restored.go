@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 )
 
 // A database that was restored from a dump counts its transactions anew, so what it
@@ -79,9 +78,6 @@ SELECT EXISTS (SELECT FROM tasker.outbox o WHERE o.written_in >= pg_snapshot_xma
 // Adopted reports whether no events of a restored database are left that are to be
 // marked.
 func (db *DB) Adopted(ctx context.Context) (bool, error) {
-	left := false
-	if err := db.pool.QueryRow(ctx, restoredEvents).Scan(&left); err != nil {
-		return false, fmt.Errorf("find events of a restored database: %w", err)
-	}
-	return !left, nil
+	left, err := value[bool](ctx, db.pool, restoredEvents)
+	return err == nil && !left, wrap(err, "find events of a restored database")
 }

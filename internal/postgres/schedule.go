@@ -308,8 +308,6 @@ func (db *DB) PruneFirings(ctx context.Context, age time.Duration, limit int) (m
 	if err != nil {
 		return false, fmt.Errorf("remove old firings: %w", err)
 	}
-	if _, err := db.pool.Exec(ctx, pruneSchedules, age, limit); err != nil {
-		return false, fmt.Errorf("remove old schedules: %w", err)
-	}
-	return tag.RowsAffected() == int64(limit), nil
+	_, err = db.pool.Exec(ctx, pruneSchedules, age, limit)
+	return tag.RowsAffected() == int64(limit), wrap(err, "remove old schedules")
 }

@@ -20,10 +20,7 @@ OFFSET $2`
 // longest in their state first.
 func (db *DB) Staleness(ctx context.Context, f tasker.StalenessFilter) ([]tasker.StalenessLine, error) {
 	list, err := collect[tasker.StalenessLine](ctx, db.pool, selectStaleness, f.Limit, f.Offset, access.ScopeOf(ctx).List(), f.Health, f.Namespace, f.Name)
-	if err != nil {
-		return nil, fmt.Errorf("read staleness: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "read staleness")
 }
 
 const countStaleness = `
@@ -37,10 +34,7 @@ ORDER BY 3 DESC, 1`
 // counts up to f.Limit tasks of each of the healths.
 func (db *DB) CountStaleness(ctx context.Context, f tasker.StalenessFilter, healths ...tasker.Health) ([]tasker.StalenessCount, error) {
 	list, err := collect[tasker.StalenessCount](ctx, db.pool, countStaleness, f.Limit, access.ScopeOf(ctx).List(), healths, f.Namespace, f.Name)
-	if err != nil {
-		return nil, fmt.Errorf("count staleness: %w", err)
-	}
-	return list, nil
+	return list, wrap(err, "count staleness")
 }
 
 // A Swept is what the sweep did with one stale task.

@@ -112,10 +112,8 @@ func (r templateRow) template() (tasker.StoredTemplate, error) {
 	if r.RetiredAt != nil {
 		t.Retired = &tasker.Retirement{At: *r.RetiredAt, By: r.RetiredBy, Reason: r.RetiredReason}
 	}
-	if err := json.Unmarshal(r.Configuration, &t.Template); err != nil {
-		return t, fmt.Errorf("read template %s: %w", r.TemplateUUID, err)
-	}
-	return t, nil
+	err := json.Unmarshal(r.Configuration, &t.Template)
+	return t, wrap(err, "read template %s", r.TemplateUUID)
 }
 
 // Template returns a version of a template, or the newest when version is empty: of those
