@@ -265,10 +265,9 @@ func NewIdentity(subject string, grants []Grant) *Identity {
 // may do everything, and actors are who callers say.
 func Local() *Identity { return NewIdentity("", []Grant{{Admin, AllNamespaces}}) }
 
-// cleanSubject escapes as a URL does: blanks, parentheses, percent signs, and characters that are
-// invisible or change the direction of text. A subject that is longer than MaxSubject ends with a
-// digest of all of it, so that two subjects never become one. The mark before the digest is in no
-// other subject.
+// cleanSubject escapes blanks, parentheses, percent signs, and invisible or direction-changing
+// characters as in a URL. A subject longer than MaxSubject ends with a marked digest, so two
+// subjects never become one.
 func cleanSubject(text string) string {
 	var b strings.Builder
 	for _, c := range strings.ToValidUTF8(text, "\uFFFD") {
@@ -370,10 +369,9 @@ type Resource struct {
 	ID   tasker.ID
 }
 
-// Check returns the context for a request about one resource, or why the caller may not
-// make it: Forbidden without the permission for its namespaces, and NotFound, as if it did
-// not exist, without any permission there. It looks for the namespaces only where they
-// matter.
+// Check returns the context for a request about one resource. It returns Forbidden without the
+// permission for its namespaces, and NotFound without any permission there. It looks up the
+// namespaces only if needed.
 func (find Finder) Check(ctx context.Context, id *Identity, needs Permission, r Resource) (context.Context, error) {
 	scope, payloads := id.Scope(needs), id.Scope(ReadPayloads)
 	if scope.All() && (payloads.All() || payloads.Empty()) {

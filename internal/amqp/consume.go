@@ -52,14 +52,10 @@ type Delivery struct {
 	Nack func(requeue bool) error
 }
 
-// Consume hands the messages of the queues to handle until ctx ends, and then
-// returns nil. It goes on by itself after every loss of the connection, and
-// when a queue is deleted or refused. Deliveries of one queue come one at a
-// time, those of several queues concurrently. handle, or whatever it passes the
-// delivery to, settles every delivery.
-//
-// When ctx ends, what was not handed out goes back to the broker, and
-// deliveries in hand have a few seconds to be settled; then they go back, too.
+// Consume passes the messages of the queues to handle until ctx ends, then returns nil. It
+// recovers from connection loss and from deleted or refused queues. Deliveries of one queue are
+// sequential, of several queues concurrent. handle settles every delivery. When ctx ends,
+// deliveries in hand have a few seconds to be settled; the rest returns to the broker.
 func (b *Broker) Consume(ctx context.Context, o ConsumeOptions, handle func(context.Context, Delivery)) error {
 	if (o.Queue == "") == (len(o.Namespaces) == 0) {
 		return tasker.Errorf(tasker.Invalid, "consume either a queue or the queues of namespaces")

@@ -20,12 +20,10 @@ type Message struct {
 	Expiration time.Duration // after which it is dead-lettered, if that is before the queue's own TTL; 0 means only then
 }
 
-// Publish sends the messages to the work queues of their namespaces, and says of
-// each whether the broker has it on disk. What is not confirmed may have arrived
-// nevertheless, and is to be published again. The error is nil exactly when all
-// are confirmed, and else the first reason why one is not; confirmed holds
-// either way, and has one answer for each message. It returns soon after ctx
-// ends, even if the broker stands still, and at once if there is no connection.
+// Publish sends the messages to the work queues of their namespaces and reports for each whether
+// the broker has stored it. Unconfirmed ones may have arrived and must be published again. err is
+// the first reason why one is not confirmed; confirmed always has one value per message. It
+// returns soon after ctx ends, and at once without a connection.
 func (b *Broker) Publish(ctx context.Context, messages []Message) (confirmed []bool, err error) {
 	confirmed = make([]bool, len(messages))
 	if len(messages) == 0 {

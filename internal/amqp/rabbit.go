@@ -106,10 +106,9 @@ func New(o Options) (*Broker, error) {
 	}, nil
 }
 
-// Run keeps a connection until ctx ends: it connects, declares the exchanges
-// and the dead-letter queue, and does so again whenever the connection is lost.
-// When ctx ends, consumers are given a moment to settle what they have in hand.
-// It returns nil. It runs once at a time.
+// Run maintains the connection until ctx ends, then returns nil: it connects, declares the
+// exchanges and the dead-letter queue, and repeats that after a loss. At the end consumers get a
+// moment to settle. It must not run twice at a time.
 func (b *Broker) Run(ctx context.Context) error {
 	rest := firstRest
 	for {

@@ -20,13 +20,10 @@ type Routed struct {
 	Body        []byte
 }
 
-// PublishRouted sends the messages to the exchange, in their order, and says of
-// each why it is not certain to be on disk in every queue that is bound for it:
-// nil means that it is. What is not confirmed may have arrived nevertheless. No
-// queue is made: a message that none is bound for is a tasker.Unavailable error
-// that says so, one that the broker can never take is Invalid or TooLarge. It
-// returns soon after ctx ends, even if the broker stands still, and at once if
-// there is no connection.
+// PublishRouted sends the messages to the exchange in order and returns an error for each that is
+// not certain to be stored in every bound queue. It may have arrived nevertheless. A message
+// without a bound queue is Unavailable; one the broker can never take is Invalid or TooLarge. It
+// returns soon after ctx ends, and at once without a connection.
 func (b *Broker) PublishRouted(ctx context.Context, messages []Routed) []error {
 	answers := unanswered(len(messages))
 	s, err := b.publishable()

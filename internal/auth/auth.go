@@ -1,9 +1,6 @@
-// Package auth authenticates callers: programs by API key, browsers by session. It caches identities
-// and polls for revoked access every two seconds.
-//
-// Who somebody is, is remembered, so that it costs no query, and asked again when the
-// database says that somebody was given less access: that is looked for every two
-// seconds. A server that cannot look for it takes nobody's word for long.
+// Package auth authenticates callers: programs by API key, browsers by session. It caches
+// identities and polls for revoked access every two seconds; a server that cannot poll stops
+// trusting its cache.
 package auth
 
 import (
@@ -295,10 +292,9 @@ func (a *Authenticator) lookUp(ctx context.Context, digest [32]byte, from source
 	return c, err
 }
 
-// remember keeps a caller, unless all were asked for again since it was read: it may
-// have been read before what that was for. It returns who is remembered: of two that were
-// looked up at the same time the first. What a caller does who is not remembered ends
-// soon, because nobody would notice that the access was taken away.
+// remember caches a caller unless the cache was invalidated since it was read, and returns the
+// cached one: the first of two concurrent look-ups. An uncached caller expires soon, because its
+// revocation is not noticed.
 func (a *Authenticator) remember(c *Caller, loads int) *Caller {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,8 +1,6 @@
-// Package demo is the sample shop of tasker dev --demo: a template, its handlers, an order generator
-// and switchable faults. Its behavior depends only on the order number, so runs are reproducible.
-//
-// Everything is decided by the order's number, so what is seen once is seen
-// again. Nothing here touches the world.
+// Package demo is the sample shop of tasker dev --demo: a template, its handlers, an order
+// generator and switchable faults. Its behavior depends only on the order number, so runs are
+// reproducible.
 package demo
 
 import (
@@ -39,10 +37,9 @@ func Template() (tasker.Template, error) {
 // FirstOrder is the number of the first order that [Generate] submits.
 const FirstOrder = 1001
 
-// Generate submits an order at once and then one every so often, until count
-// are submitted or ctx ends; a count of 0 means no end. An order that the engine
-// cannot take for the moment is submitted again. Any other error of submit ends
-// it and is returned.
+// Generate submits an order at intervals until count are submitted or ctx ends; a count of 0 is
+// unlimited. It resubmits an order that is temporarily refused and returns any other error of
+// submit.
 func Generate(ctx context.Context, submit func(context.Context, tasker.NewTask) (tasker.ID, error), every time.Duration, count int) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

@@ -11,10 +11,9 @@ import (
 // maxFault bounds the body of a request; a fault is a few words.
 const maxFault = 4 << 10
 
-// Handler serves the switches over HTTP, below the prefix, such as /demo/faults:
-// GET lists the faults that are on, PUT prefix/{handler} sets one, DELETE
-// prefix/{handler} switches one off and DELETE prefix all. It knows no users:
-// serve it on loopback only.
+// Handler serves the switches below the prefix, such as /demo/faults: GET lists active faults, PUT
+// prefix/{handler} sets one, DELETE prefix/{handler} clears one and DELETE prefix all. It has no
+// authentication: serve it on loopback only.
 func (f *Faults) Handler(prefix string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+prefix, func(w http.ResponseWriter, _ *http.Request) { f.answer(w, nil) })

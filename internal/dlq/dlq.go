@@ -1,14 +1,8 @@
 // Package dlq opens, updates and resolves investigations, and runs the staleness sweep that finds
 // stuck tasks.
 //
-// An investigation is opened by whoever finds a task stuck: the engine, in the
-// transaction that makes it stuck; the sweep here, for what only time shows; a
-// person. An entry never changes its task, and what it recorded never changes.
-// Whoever investigates repairs steps, through package engine, and then settles
-// the entry; both leave a record of who, when and why.
-//
-// A task has at most one open entry. Detection may therefore run twice, or in
-// two servers at once, and still open one.
+// The engine, the sweep or a person opens an investigation. An entry never changes its task, and
+// its snapshot never changes. A task has at most one open entry, so concurrent detection is safe.
 package dlq
 
 import (

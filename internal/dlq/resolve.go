@@ -23,11 +23,10 @@ const (
 	maxMetadata = 64 << 10
 )
 
-// Update changes an investigation: its status, notes, metadata and who resolved
-// it. Ending one needs notes and a person; one that has ended keeps its status (a
-// Conflict), but the very same request again is fine. One that ends as permanently failed may have its task undone
-// in the same transaction, whatever is on its way. The warnings say what the
-// investigator may have overlooked.
+// Update changes the status, notes, metadata or resolver of an investigation. Ending one needs
+// notes and a person; changing an ended one is a Conflict, unless the request is the same. A
+// permanently failed one may compensate its task in the same transaction. The warnings list
+// possible oversights.
 func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (tasker.Entry, []string, error) {
 	if err := checkUpdate(&u); err != nil {
 		return tasker.Entry{}, nil, err
@@ -400,10 +399,8 @@ func warnings(done update, u tasker.EntryUpdate) []string {
 	return []string{fmt.Sprintf("task %s is still in error: %s; repair its steps, or give it up as permanently_failed", e.TaskUUID, why)}
 }
 
-// Open opens an investigation because a person asks for one. The task goes on as
-// it did. When one is open already the error is a Conflict with its id. A request
-// with a key that took effect before is answered with the newest investigation of the
-// task.
+// Open opens an investigation for a person; the task continues. It returns a Conflict with the id
+// of an open one. A repeated request key returns the newest investigation of the task.
 func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.EntryOpening) (tasker.Entry, error) {
 	u := tasker.EntryUpdate{Notes: &o.Reason, ResolvedBy: &o.Actor, Metadata: o.Metadata}
 	if err := checkUpdate(&u); err != nil {

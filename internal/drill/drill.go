@@ -1,7 +1,5 @@
-// Package drill creates a practice incident in a sandbox namespace: tasks that fail with shared and
-// with individual causes until the operator repairs them.
-//
-// Everything goes through the API, in the sandbox namespace and nowhere else.
+// Package drill creates a practice incident in a sandbox namespace through the API: tasks that
+// fail with shared and with individual causes until the operator repairs them.
 package drill
 
 import (

@@ -1,13 +1,9 @@
-// Package emission delivers events to sinks at least once and in order per task. It also creates the
-// notifications about cases and routes them to sinks.
+// Package emission delivers events to sinks at least once and in order per task. It also creates
+// the notifications about cases and routes them to sinks.
 //
-// An event is in the outbox from the moment at which it happened, because the
-// transaction that it tells of wrote it. Sending it comes after, and fails without
-// consequence for any task: the list of what is still to be sent is in the database
-// as well. Each sink has its own, so one that is down holds up no other.
-//
-// Who consumes gets every event at least once, those of one task in order, with an
-// id by which a repetition is recognised.
+// The transaction of a change also writes its event into the outbox, so delivery cannot affect a
+// task. Each sink has its own list of events to send and delays no other. Receivers recognize
+// repetitions by id.
 package emission
 
 import (

@@ -13,10 +13,9 @@ import (
 // was done is told before the time of the request is over.
 const partFor = 10 * time.Second
 
-// CancelTasks cancels a part of the open tasks that fit a filter, each in a transaction of its
-// own, as [Engine.CancelTask] and [Engine.CompensateTask] do. A part ends after r.Limit tasks or ten
-// seconds. What is cancelled does not fit any more, so asking again goes on. Tasks that are being undone
-// stay so.
+// CancelTasks cancels a batch of the open tasks that match a filter, each in its own transaction,
+// as [Engine.CancelTask] and [Engine.CompensateTask] do. A batch ends after r.Limit tasks or ten
+// seconds; a repeated call continues. Tasks that compensate are skipped.
 func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (tasker.CancelBatch, error) {
 	var batch tasker.CancelBatch
 	if err := checkCancelBatch(&r); err != nil {

@@ -18,10 +18,9 @@ type Compensation struct {
 	Namespace string // in which the first of the steps became ready
 }
 
-// CompensateTask gives a task up and has undone what its completed steps have done, in the
-// reverse order of their completion, as their templates say. The task is cancelled when that is
-// done, at once when there is nothing. Asking again changes nothing. The error is a Conflict
-// when the task has ended without it.
+// CompensateTask cancels a task after undoing its completed steps in reverse order of completion,
+// as their templates say. Repeating it has no effect. It returns a Conflict if the task has ended
+// otherwise.
 func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reason string) error {
 	var c Compensation
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) (err error) {

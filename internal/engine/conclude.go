@@ -20,11 +20,9 @@ const (
 	restTime  = 12 * time.Second // after which no other is tried by itself
 )
 
-// concludeOrKeep concludes steps and settles their tasks. When they cannot be
-// concluded together, each is by itself, in a time of its own. When the follow-up of
-// a report fails for a reason that trying again at once cannot help, the report is
-// kept, so that what a worker was told is taken is never lost. A verdict for which
-// even that takes too long is marked as not decided.
+// concludeOrKeep concludes steps and settles their tasks, one by one if that fails for all
+// together. If the follow-up of a report fails permanently, the report is kept, so no accepted
+// report is lost. A verdict without time left is marked as undecided.
 func (e *Engine) concludeOrKeep(ctx context.Context, list []verdict, next *postgres.NextClaim) (moved []int, claimed *nextSteps, err error) {
 	together, cancel := context.WithTimeout(ctx, batchTime)
 	moved, claimed, err = e.conclude(together, list, next)
@@ -82,10 +80,9 @@ func oneIsToBlame(ctx context.Context, err error) bool {
 // nextSteps are the next work of a worker that came with its report.
 type nextSteps struct{ postgres.ClaimResult }
 
-// conclude moves steps, brings their tasks to rest and opens investigations where
-// no attempt is left: all in one transaction. It returns the indexes of those
-// that still stood as their verdict says; and the worker's next work, if it wants
-// some and nothing failed.
+// conclude moves steps, settles their tasks and opens investigations for final failures, in one
+// transaction. It returns the indexes of the verdicts that applied, and the worker's next steps if
+// it wants some and nothing failed.
 func (e *Engine) conclude(ctx context.Context, list []verdict, next *postgres.NextClaim) ([]int, *nextSteps, error) {
 	if !slices.ContainsFunc(list, func(v verdict) bool { return v.To == tasker.StepError }) {
 		return e.succeed(ctx, list, next)

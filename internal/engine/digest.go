@@ -15,10 +15,8 @@ import (
 // of version 1 has no such byte: it is the 32 bytes of a SHA-256 sum.
 const digestVersion = 2
 
-// requestFacts is what tells two requests under one idempotency key apart. A
-// field at its zero value is left out, so that a field which a later version adds
-// does not change the digests of requests that do not use it. Names and order are
-// part of the digest and never change.
+// requestFacts identifies a request under its idempotency key. Zero fields are omitted, so new
+// fields do not change old digests. Names and order never change.
 type requestFacts struct {
 	Namespace           string          `json:"namespace,omitzero"`
 	Name                string          `json:"name,omitzero"`

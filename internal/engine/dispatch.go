@@ -18,10 +18,9 @@ const (
 	declinedRest = time.Second // before a step is announced again that came to a worker without its handler
 )
 
-// TakeSteps hands the named steps to a worker that was told of them by the message
-// broker: those that are still enqueued and that it can execute. The others are
-// settled all the same: they have moved on, or are announced again for a worker
-// that has their handler.
+// TakeSteps leases the named steps, announced by the message broker, to a worker: those still
+// enqueued that it can execute. The others are settled too: they have moved or are announced
+// again.
 func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error) {
 	if len(steps) == 0 || len(steps) > maxTake {
 		return nil, tasker.Errorf(tasker.Invalid, "%d steps; 1 to %d can be taken at once", len(steps), maxTake)
@@ -117,10 +116,8 @@ type DeadLettered struct {
 	Left    []tasker.StepRef // could not be settled: their letters must come again
 }
 
-// DeadLetters does what dead letters ask for:
-// steps past their limit fail, those that still have time are announced again, all
-// others have moved on, or never were. While workers are given a moment to come
-// back, all steps have time. The error is about the steps left.
+// DeadLetters handles dead letters: expired steps fail, others that still wait are announced
+// again. During the grace after a start no step expires. The error is about the remaining steps.
 func (e *Engine) DeadLetters(ctx context.Context, letters []DeadLetter) (done DeadLettered, err error) {
 	inTime := !e.grace.over(e.now())
 	var failed []error

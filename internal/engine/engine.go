@@ -1,13 +1,9 @@
-// Package engine implements the task and step lifecycle: it creates tasks, applies reports, schedules
-// retries and performs operator actions. Package postgres stores each change with compare-and-set.
+// Package engine implements the task and step lifecycle: it creates tasks, applies reports,
+// schedules retries and performs operator actions. It decides; package postgres stores each change
+// with compare-and-set. An engine keeps no essential state, so any number may share a database.
 //
-// What should happen is decided here; package postgres makes it happen, by
-// compare-and-set. Everything an engine knows beyond one call can be lost: any
-// number of them may work on one database.
-//
-// A move that leaves a task stuck opens its investigation in the same
-// transaction. The engine knows no more of investigations than that: see
-// package dlq.
+// A move that leaves a task stuck opens its investigation in the same transaction; package dlq
+// handles the rest.
 package engine
 
 import (

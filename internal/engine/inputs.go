@@ -144,10 +144,9 @@ func (e *Engine) giveBack(ctx context.Context, worker tasker.ID, steps []postgre
 	return err
 }
 
-// assignments adds what the templates say to what was claimed. A step whose template
-// cannot be read, or whose initialization makes the answer too large, is given back,
-// so that no attempt is used by it. The error is about all of them: when some can be
-// handed out there is none.
+// assignments adds template data to claimed steps. A step whose template cannot be read, or that
+// makes the answer too large, is released without using an attempt. It returns an error only if no
+// step can be handed out.
 func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []postgres.Claimed) ([]tasker.Assignment, error) {
 	e.busy.note(e.now(), claimed)
 	out := make([]tasker.Assignment, 0, len(claimed))

@@ -19,10 +19,9 @@ func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason s
 	return e.db.CancelTask(ctx, task, postgres.Operator{Actor: actor, Reason: reason})
 }
 
-// OperateStep does what an operator decided about a step, and lets the task go on
-// in the same transaction. It returns the step as the
-// action left it; a step that was reset is enqueued right after. The error is a
-// Conflict when the state of the step or of the task does not allow it.
+// OperateStep performs an operator action on a step and continues the task in the same
+// transaction. It returns the step as the action left it. It returns a Conflict if the state of
+// the step or task does not allow the action.
 func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.ActionRequest) (tasker.Step, error) {
 	action, err := e.NewAction(op)
 	if err != nil {

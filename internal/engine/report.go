@@ -30,10 +30,8 @@ type verdict struct {
 	given      json.RawMessage // the result from outside, as it was given
 }
 
-// Report takes the outcomes of attempts, each on its own: one that is refused
-// does not hold up the others. An outcome that was reported before is accepted
-// again and changes nothing. With a positive claim the worker's next steps come
-// with the answer.
+// Report applies the outcomes of attempts independently of each other. A repeated outcome is
+// accepted without effect. A positive claim also claims the worker's next steps.
 func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	return e.reportAnd(ctx, worker, outcomes, postgres.NextClaim{Limit: claim})
 }
@@ -198,10 +196,8 @@ func judge(worker tasker.ID, o tasker.Outcome) (verdict, error) {
 	return v, nil
 }
 
-// failUnstorable turns a success whose result cannot be stored into the failure of
-// its attempt, with the reason as evidence: if nothing were recorded, the lease
-// would run out, and the investigation would blame the worker. Trying again does
-// not help, because the handler would return the same.
+// failUnstorable turns a success whose result cannot be stored into a permanent failure with the
+// reason as evidence. Otherwise the lease would expire and blame the worker.
 func failUnstorable(worker tasker.ID, o tasker.Outcome, reason error) (verdict, error) {
 	if code := tasker.CodeOf(reason); code != tasker.Invalid && code != tasker.TooLarge {
 		return verdict{}, reason
@@ -392,11 +388,8 @@ func (v verdict) digest() []byte {
 	return sum[:]
 }
 
-// repeats tells whether v says the same as the report that its attempt was
-// concluded with: of a success the result, compared by value; of a failure its
-// type, its message and whether it may be retried. What a worker measures anew for
-// each try does not count: metadata, the context of a failure, and the rest that
-// it asks for.
+// repeats reports whether v equals the report that concluded its attempt: the result of a success,
+// or type, message and retryability of a failure. Metadata, context and retry delay do not count.
 func (e *Engine) repeats(ctx context.Context, v verdict, m postgres.Mark) (bool, error) {
 	if m.ReportedFence == nil || *m.ReportedFence != v.Fence {
 		return false, nil

@@ -23,10 +23,9 @@ const (
 	firingsPruned = 2000                // at once
 )
 
-// fireSchedules fires schedules that are due: the instants that have come are passed, and
-// what became of each is stored with the tasks that are made, in one transaction. A schedule
-// that somebody works on is left to a later pass. One that has more tasks to cancel than one
-// transaction does is fired again, for a while, and stays due after that.
+// fireSchedules fires due schedules: it passes the due instants and stores their outcomes with the
+// created tasks in one transaction. Locked schedules are left to a later pass. One with too many
+// tasks to cancel fires again and stays due.
 func (e *Engine) fireSchedules(ctx context.Context, rows []tasker.StepRef) error {
 	begun := time.Now()
 	for ids := tasksOfSteps(rows); len(ids) > 0 && time.Since(begun) < cancelFor; {

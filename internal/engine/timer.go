@@ -27,12 +27,9 @@ const (
 	keptChunk    = 10
 )
 
-// Loops returns what an engine does by itself: start tasks whose time has come, end those that nobody began in time, tell of those that are due,
-// retry failed steps, make tasks of schedules, take steps from workers that fell silent, fail steps that no
-// worker took in time and put them back when one is there, fail those whose inputs no
-// worker can be given, try kept reports again, and what was set aside; forget workers, remove what is kept no longer. Each has its
-// own loop, so that one that is slow or fails delays no other, and is safe to run in
-// any number of processes.
+// Loops returns the background loops of an engine: timers, retries, schedules, lease and queue
+// expiry, kept reports, and removal of old data. Each is safe to run in any number of processes,
+// and a slow or failing one delays no other.
 func (e *Engine) Loops() []*loop.Loop {
 	watch := newDueWatch(e)
 	loops := append(e.pruners(), e.queueLoops(watch)...)

@@ -17,10 +17,9 @@ import (
 // maxChangedNames bounds the names of steps of one kind in the history of a task.
 const maxChangedNames = 20
 
-// ChangeVersion brings a task to another version of its template, in one transaction, and
-// says what that does to its steps. A task that is of the version stays as it is. The error is
-// a Conflict when the task cannot be brought there, and none of a dry run; the change has the
-// reasons in both cases.
+// ChangeVersion moves a task to another version of its template in one transaction and returns the
+// effects on its steps. A task already of the version stays as it is. Unless it is a dry run, it
+// returns a Conflict if the task cannot be moved.
 func (e *Engine) ChangeVersion(ctx context.Context, task tasker.ID, r tasker.VersionRequest) (tasker.VersionChange, error) {
 	if err := checkVersionRequest(r.To, r.Actor, r.Reason, r.DryRun); err != nil {
 		return tasker.VersionChange{}, err
@@ -302,10 +301,9 @@ func changeDetail(c tasker.VersionChange) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// ChangeVersions brings a part of the open tasks of a version to another one, each in a
-// transaction of its own, and says where the next part begins. A part ends after r.Limit open
-// tasks or ten seconds. Asking again for the same part is safe: tasks that are of the other
-// version are none of the first.
+// ChangeVersions moves a batch of the open tasks of a version to another one, each in its own
+// transaction, and returns where the next batch begins. A batch ends after r.Limit open tasks or
+// ten seconds. Repeating a batch is safe.
 func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchRequest) (tasker.VersionBatch, error) {
 	batch := tasker.VersionBatch{Reasons: map[tasker.VersionRefusalCode]int{}}
 	if err := checkVersionBatch(&r); err != nil {

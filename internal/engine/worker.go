@@ -107,10 +107,9 @@ func (e *Engine) LeaveWorker(ctx context.Context, id tasker.ID) error {
 	return e.db.RemoveWorker(ctx, id)
 }
 
-// DrainWorker has a worker get no new work from now on. It learns of that with the
-// answer to its next heartbeat, finishes what it holds, and leaves. Again it changes
-// nothing; there is no way back but to register anew. The error is NotFound when
-// the worker is not registered or has left.
+// DrainWorker stops new work for a worker, which learns that with its next heartbeat, finishes its
+// steps and leaves. Repeating it has no effect; only registering again undoes it. It returns
+// NotFound for an unknown worker.
 func (e *Engine) DrainWorker(ctx context.Context, id tasker.ID) error {
 	if err := e.db.DrainWorker(ctx, id); err != nil {
 		e.forget(id, err)

@@ -1,19 +1,12 @@
-// Package feed streams investigation events to any number of readers, in order and without gaps, from
-// any server. A [Point] is the position from which a reader resumes.
+// Package feed streams investigation events to any number of readers, in order and without gaps,
+// from any server. A [Point] is the position from which a reader resumes.
 //
-// Positions in the outbox become visible out of order, so that reading on from the
-// last position would lose events. What was written by transactions before the
-// horizon, all of which have ended, is complete. A feed therefore reads part after
-// part: from the horizon of a moment ago to that of now, each in the order of its
-// positions. Two events of one task may stand in one order by position and in the
-// other by transaction, so the horizon is taken where it does not divide such two:
-// those of a task come in their order.
+// Positions become visible out of order, so a feed reads up to a horizon, before which all
+// transactions have ended. The horizon never divides two events of one task whose transactions and
+// positions differ in order.
 //
-// A [Point] says how far a reader has come. Who reads on from it gets each event
-// that is missing, and none twice, from any server of the database.
-//
-// One poller for all readers looks at the database, while there are any, and waits for
-// none of them. A reader that is behind reads by itself until it has caught up.
+// One poller serves all current readers and waits for none; a reader that is behind catches up by
+// itself.
 package feed
 
 import (
@@ -90,11 +83,9 @@ func (f *Feed) Now(ctx context.Context) (Point, error) {
 	return p, err
 }
 
-// Read begins to read after a point; the zero point is before the first event. The
-// address is where the reader comes from, see [overload.Network]. Of the past it gets the events in the namespaces
-// of the context. The error is Unavailable when there are too
-// many readers, of this address, of the caller of the context or at all, and Invalid when the point is not of this
-// database.
+// Read starts reading after a point; the zero point is before the first event. address is that of
+// the reader, see [overload.Network]. Past events are limited to the namespaces of the context. It
+// returns Unavailable if there are too many readers and Invalid for a point of another database.
 func (f *Feed) Read(ctx context.Context, after Point, address netip.Addr) (*Reader, error) {
 	h, err := f.db.Horizon(ctx)
 	if err != nil {

@@ -11,13 +11,10 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A Reader gets the events after a point. One goroutine uses it.
-//
-// It catches up by itself and then joins the poller; and again, when it has fallen so far behind
-// that its buffer is full. Between where it had come to
-// and where the poller had come to, more may lie: gaps, which it reads before it
-// takes what the poller tells. What it reads by itself has the events of its namespaces
-// only, what the poller tells those of all.
+// A Reader gets the events after a point. One goroutine uses it. It catches up by itself, then
+// joins the poller, and starts over when its buffer is full. Before it takes events from the
+// poller it reads the gaps between both positions. Own reads have the events of its namespaces,
+// the poller those of all.
 type Reader struct {
 	feed     *Feed
 	point    Point

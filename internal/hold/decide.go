@@ -111,10 +111,9 @@ func probeRest(failed int, jitter float64) time.Duration {
 	return rest - time.Duration(jitter*0.1*float64(rest))
 }
 
-// followWave begins the next wave when the last one has succeeded, and the same one again when
-// nothing became of it. When a tenth or more of what became of it are failures, the hold holds
-// again for a quarter of its time: that of a breaker until a probe succeeds, another one as long
-// as the time of a hold, which begins anew when somebody extends it, allows.
+// followWave begins the next wave after a success, or the same one again if it had no outcome. If
+// a tenth or more fail, the hold is active again: a breaker until a probe succeeds, another one
+// for a quarter of its time, within its end.
 func (m *move) followWave(l look) {
 	h := &m.Hold
 	failed := l.failed()

@@ -1,12 +1,10 @@
-// Package hold implements holds and circuit breakers: it stops steps of a scope from being claimed,
-// probes for recovery and releases the steps in waves.
+// Package hold implements holds and circuit breakers: it stops steps of a scope from being
+// claimed, probes for recovery and releases the steps in waves. Each wave must succeed before the
+// next.
 //
-// A held step stays enqueued; the database moves it out of the way of claims. No attempt is
-// used, and neither its time in the queue nor the staleness of its task runs. Every hold has
-// an owner and an end. It lets its steps go in waves, of which each has to succeed before the
-// next, and holds again when one fails. What becomes of a hold next is decided by [next]
-// alone, from what the database has; any server does it, and a server that dies leaves
-// nothing behind.
+// A held step stays enqueued without using an attempt, queue time or staleness time. Every hold
+// has an owner and an end. [next] alone decides from stored state, so any server can continue a
+// hold.
 package hold
 
 import (

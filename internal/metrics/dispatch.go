@@ -57,11 +57,9 @@ type dispatch struct {
 	outboxRead bool
 }
 
-// ObserveDispatch adds the gauges of the sources, and what is counted about a
-// broker if there is one. It is called before anything is counted.
-//
-// Gauges from the database keep their last value while it cannot be read. Those
-// from the broker do not: that it is away is a gauge of its own.
+// ObserveDispatch adds the gauges of the sources, and the counters of a broker if there is one. It
+// must be called before anything is counted. Gauges from the database keep their last value while
+// it cannot be read; gauges from the broker do not.
 func (m *Metrics) ObserveDispatch(provider metric.MeterProvider, s Sources) error {
 	m.mu.Lock()
 	m.dispatch.Sources = s

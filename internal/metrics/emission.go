@@ -40,11 +40,9 @@ type emission struct {
 	states []tasker.SinkState // read last; guarded by Metrics.mu
 }
 
-// ObserveEmission adds what is counted about sending events, at 0 for each topic
-// and sink, and the gauges of the sinks. It is called before anything is counted.
-//
-// While the database cannot be read the gauges keep their last value. Only the age
-// of the oldest event grows, because without the database none is sent.
+// ObserveEmission adds the counters of sent events, at 0 for each topic and sink, and the gauges
+// of the sinks. It must be called before anything is counted. Without the database the gauges keep
+// their last value, except for the growing age of the oldest event.
 func (m *Metrics) ObserveEmission(provider metric.MeterProvider, s SinkSource) error {
 	if len(s.Sinks) == 0 {
 		return nil

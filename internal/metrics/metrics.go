@@ -1,9 +1,5 @@
-// Package metrics defines the OpenTelemetry instruments of a server. Attributes are low-cardinality:
-// no instrument carries an id.
-//
-// The instruments are OpenTelemetry's and know nothing of where they are read: see
-// package telemetry. Attributes are reasons, states, namespaces and outcomes: never
-// an id, so that the number of series stays small.
+// Package metrics defines the OpenTelemetry instruments of a server; package telemetry exports
+// them. Attributes are low-cardinality: no instrument carries an id.
 package metrics
 
 import (
@@ -136,10 +132,8 @@ func makeCounters(meter metric.Meter, list []counter) error {
 	return nil
 }
 
-// observeTime bounds what a scrape waits for one answer of the database, and lateTime
-// what each further question waits once it has not answered the first. All questions of
-// a collection together have collectTime: it stays below the 10 seconds that Prometheus
-// waits, else a server whose database hangs, or is slow, would look dead itself.
+// observeTime limits the wait of a scrape for one answer of the database, lateTime for further
+// ones after a timeout, and collectTime all of them: below the 10 seconds of Prometheus.
 const (
 	observeTime = 3 * time.Second
 	lateTime    = 500 * time.Millisecond

@@ -1,8 +1,7 @@
-// Package notice decides which messages are sent about cases, when, and by which routes.
-//
-// It is pure: it has no clock and no database. Messages are about incidents: cases of one
-// namespace whose first messages are due within ten minutes of each other. A small case gets no
-// message of its own, but many small cases of one namespace are one incident.
+// Package notice decides which messages are sent about cases, when, and by which routes. It is
+// pure. Messages are about incidents: cases of one namespace whose first messages are due within
+// ten minutes of each other. Many small cases are one incident; a single small case is not
+// reported.
 package notice
 
 import (

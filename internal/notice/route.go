@@ -106,10 +106,9 @@ func (r Routes) Match(topic string, m tasker.MessageData) (numbers []int) {
 	return numbers
 }
 
-// Choose returns the sinks that get a message: those of the first route that is for it, of
-// the next one too or of all when it has escalated, and those that were told of the same
-// subject before. That nobody has taken an incident is news to those only who did not know of it,
-// until all are told.
+// Choose returns the sinks of a message: those of the first matching route, of further routes as
+// it escalates, and those that got earlier messages about the subject. Escalations go only to
+// sinks that do not know the incident yet, until all do.
 func (r Routes) Choose(topic string, escalation int, m tasker.MessageData, told []string) []string {
 	var sinks []string
 	add := func(name string) {

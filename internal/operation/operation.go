@@ -1,15 +1,9 @@
-// Package operation applies one action to many steps. It freezes a selection, releases the steps in
-// waves, pauses when they fail and records the outcome of each.
+// Package operation applies one action to many steps. It freezes a selection, releases the steps
+// in waves, pauses when they fail and records the outcome of each.
 //
-// An operation is planned, which freezes its items, and started. From then on every server
-// releases items, which is the ordinary action of an operator on each step, and looks what
-// became of those that were released. A server that dies leaves nothing behind: an item and
-// its action are committed together, and another server goes on. What is released next, and
-// what pauses an operation, is decided by package operation alone, from what the database
-// has.
-//
-// An operation manipulates steps only. Investigations select them, and end with the proof
-// that their step has succeeded.
+// Every server releases items of started operations and checks the outcomes. An item and its
+// action are committed together, so another server continues after a crash. Investigations select
+// the steps and end when their steps succeed.
 package operation
 
 import (
@@ -128,10 +122,9 @@ func (s *Service) Possible(ctx context.Context, of tasker.OperationSelection, li
 	return possible, nil
 }
 
-// Plan freezes the items of an operation, which does nothing until it is started. The same
-// request again returns the operation that it made before, and false. The error is Invalid,
-// NotFound when nothing is selected, or a Conflict: another operation has selected some of
-// the steps, or too many operations are open, of the namespace of the steps or at all.
+// Plan freezes the items of an operation without starting it. A repeated request returns the
+// existing operation and false. It returns Invalid, NotFound if nothing is selected, or a Conflict
+// if another operation has some of the steps or too many operations are open.
 func (s *Service) Plan(ctx context.Context, p tasker.OperationPlan) (planned tasker.Operation, made bool, err error) {
 	if err := complete(&p); err != nil {
 		return planned, false, err

@@ -1,15 +1,8 @@
-// Package overload implements admission control: concurrency limits and bounded queues per class of
-// request, fair queueing among callers, and rate limits per caller and address.
+// Package overload implements admission control: concurrency limits and bounded queues per class
+// of request, fair queueing among callers, and rate limits per caller and address.
 //
-// Every request belongs to a [Class]. A class has a number of requests that are served at
-// the same time and a number that wait for their turn; all others are refused at once, and
-// told when to try again. Creates are refused while
-// heartbeats, reports and operators are served, because each class waits for itself only.
-// Within a class the callers take turns, so that one who sends very much delays mainly
-// themselves.
-//
-// Besides, each caller has a rate of requests, and so has each address from which
-// somebody calls who is not known.
+// Every request belongs to a [Class] with its own limits, so a surge of creates does not delay
+// heartbeats, reports or operators. Requests beyond the queue are refused with a retry time.
 package overload
 
 import (

@@ -8,14 +8,9 @@ import (
 	"time"
 )
 
-// A Pacer slows work down that makes something slow which matters more: storing tasks,
-// beside the heartbeats and reports of workers.
-//
-// While more of the work waits than is done at once, it probes what matters, and compares
-// that with what it took when nothing waited. Slower than half as much again, the work
-// rests after each piece, for longer and longer; otherwise it rests less and less. So it
-// takes what others leave, whatever it is that is scarce: CPU, disk or locks, in this
-// server or in the database. A nil Pacer slows nothing.
+// A Pacer slows down storing tasks when that slows the heartbeats and reports of workers. It
+// compares their time with the time without waiting work: above one and a half times as much, the
+// work pauses longer and longer after each piece, otherwise shorter. A nil Pacer has no effect.
 type Pacer struct {
 	PacerOptions
 

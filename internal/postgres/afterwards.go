@@ -56,17 +56,12 @@ const (
 // reportActs are what people do to steps and tasks, in the history of an investigation.
 const reportActs = `('step_reset', 'step_resolved', 'step_completed', 'task_cancelled')`
 
-// Of each investigation there are five instants, s <= d <= o <= r <= v: since when the task was
-// stuck, when the investigation was opened, when somebody had it, when the act was done that
-// was proved, and when it was proved, or had its end. What lies between them are the four
-// phases, so that they add up to v - s by their nature.
+// An investigation has five instants, s <= d <= o <= r <= v: task stuck, investigation opened,
+// owned, last act, proof or end. The four phases between them add up to v - s. The proof is the
+// completion of the step that was last acted on, unless a step failed for good after it.
 //
-// Who looks only sees that a task stands still or that no worker comes: s is before d there.
-// A step that fails for good has its investigation in the same transaction. The proof is the
-// completion of the step that was last acted on, unless a step failed for good after that.
-//
-// What belongs to one investigation is read by its key, and never by a join with what was read
-// before, of whose size the planner knows nothing.
+// Rows of one investigation are read by its key, never by a join whose size the planner cannot
+// estimate.
 var reportBody = `
 selected AS MATERIALIZED (SELECT dlq_entry_uuid FROM picked LIMIT ` + strconv.Itoa(tasker.MaxReportEntries+1) + `),
 act AS MATERIALIZED (

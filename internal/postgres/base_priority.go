@@ -6,10 +6,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// SetBasePriorities stores what reasons are worth in the investigation queue, in
-// minutes of age, and reports whether any is another than before. They hold for
-// investigations that are opened or raised from then on; those that are open keep
-// theirs, so that nothing has to be rewritten.
+// SetBasePriorities stores the value of each reason in minutes of age and reports whether any
+// changed. Only investigations opened or raised afterwards use the new values.
 func (db *DB) SetBasePriorities(ctx context.Context, of map[tasker.Reason]int) (changed bool, err error) {
 	reasons, minutes := make([]string, 0, len(of)), make([]int, 0, len(of))
 	for reason, m := range of {

@@ -123,11 +123,10 @@ INSERT INTO tasker.case_history (case_id, event, actor, notes, metadata)
 SELECT case_id, 'state_changed', 'tasker', notes, jsonb_build_object('from', was, 'to', state)
 FROM reopened`
 
-// Classify finds the cases of up to limit open investigations whose fingerprint is none of
-// the version of the rules: those whose failure is new or has changed, then those that
-// earlier rules classified. It returns how many there were; none while another server
-// is at it. A case that was resolved is open again, regressed when an attempt failed that
-// began after that and whose worker is not, by older, older than the version that repairs it.
+// Classify finds the cases of up to limit open investigations whose fingerprint is not of this
+// version of the rules: new or changed failures first. It returns their number, 0 while another
+// server classifies. A resolved case reopens as regressed if an attempt failed that began later
+// and whose worker is not, by older, older than the version that repairs it.
 func (db *DB) Classify(ctx context.Context, version, limit int, of func(MemberFailure) Fingerprint, older func(version, than string) bool) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		n = 0

@@ -11,28 +11,19 @@ import (
 	"tasker.example/tasker"
 )
 
-// The queues of a worker are the pairs of its namespaces and handlers. Each is one
-// range of the index ready_steps_to_claim.
+// A queue is one pair of namespace and handler, and one range of the index ready_steps_to_claim. A
+// worker with one queue locks as many steps as it can get and skips locked rows. With several
+// queues, the most urgent steps are first read without a lock, and then only those are locked; the
+// claim repeats if other claims held too many of them.
 //
-// A worker with one queue locks as many of its steps as could be handed out; those
-// that another claim holds are passed over, so claims never wait.
+// The state comparison keeps the planner from reading all enqueued steps.
 //
-// With several, so many of each queue are read without a lock, which tells how many
-// steps of which queue are the most urgent; then that many of each are locked: no
-// claim locks more than it hands out. If others held so many of them that too few are
-// left, the claim looks further.
+// $1 namespaces, $2 handlers, $3 limit, $4 worker, $5 lease, $6 steps to exclude, $7 remaining
+// bytes, $8 steps to read of each queue, $9 the turn of each namespace and $10 its advance per
+// step (see turns.go), $11 the minimum age of a claim by age.
 //
-// The state is compared in a way that keeps the planner from reading all that is enqueued.
-//
-// $1 namespaces, $2 handlers, $3 limit, $4 worker, $5 lease, $6 steps to leave alone,
-// $7 the bytes left to hand out, and, if there are several queues, $8 how many steps
-// of each to look at. Several namespaces take turns (see turns.go): $9 has the turn of each,
-// and $10 by how much a step moves it on. A claim in the order of age has in $11 from which
-// age on it counts.
-//
-// Each is there twice. One hands out nothing while steps are held, and says so; the other
-// asks of each step whether it is held, which takes longer. Neither hands out anything where a step
-// of the queues may have a limit: see claimLimited.
+// Each exists twice: one hands out nothing while steps are held and reports that, the other checks
+// each step, which is slower. Neither hands out steps that may have a limit: see claimLimited.
 var (
 	claimSteps, claimUnheldSteps         = claimOne(withoutHolds, false), claimOne(withHolds, false)
 	claimOfSeveral, claimUnheldOfSeveral = claimSome(everyQueue, byUrgency, withoutHolds, false), claimSome(everyQueue, byUrgency, withHolds, false)
@@ -364,10 +355,8 @@ func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimR
 	return result, err
 }
 
-// A heartbeat never waits for a row lock: a step whose row is locked, most often by
-// the report of its own outcome, keeps the lease that it has, and all others are
-// extended. What is reported of such a step is how it stood before the lock; if it
-// is lost by then, the next heartbeat says so.
+// A heartbeat never waits for a row lock: a locked step, usually locked by its own report, keeps
+// its lease and is reported as it was before the lock.
 const extendLeases = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 named AS MATERIALIZED (
@@ -402,11 +391,9 @@ SET last_heartbeat_at = clock_timestamp()
 WHERE worker_uuid = $1 AND left_at IS NULL
 RETURNING draining_since IS NOT NULL AS drains, lease`
 
-// ExtendLeases moves the end of the leases that worker still holds, notes that it
-// lives, and says whether it drains. They last for the lease that it was promised, if that
-// is longer: its heartbeats come as that allows. The result has all leases that it holds, those
-// of steps whose row is locked just now with the end that they had; leases that it
-// does not hold any more are not among it.
+// ExtendLeases extends the leases that worker still holds, records its heartbeat and reports
+// whether it drains. Leases last at least as long as the worker was promised. The result excludes
+// leases that the worker lost; those of locked rows keep their end.
 func (db *DB) ExtendLeases(
 	ctx context.Context, worker tasker.ID, lease time.Duration, leases []tasker.Lease,
 ) (extended []tasker.LeaseExtension, drains bool, err error) {

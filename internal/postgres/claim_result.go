@@ -21,27 +21,16 @@ var (
 // maxStepSize is what a step adds to an answer at most, with its context and its item: the results beyond what is inline are references.
 const maxStepSize = 2*tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes
 
-// leaseSteps gives the most urgent of what is locked to worker $4 for the time $5, as
-// far as it fits into the bytes $7. The first always fits while nothing is handed out
-// yet: what a step adds is less than [tasker.MaxClaimBytes]. The lease never outlives
-// the attempt's own timeout.
+// leaseSteps leases the most urgent locked steps to worker $4 for $5, within $7 bytes. The first
+// step always fits while nothing is handed out yet. A lease never outlives the timeout of the
+// attempt.
 //
-// The results of a step's parents come along if they have no more than
-// [tasker.MaxInlineInputBytes] together, which the sum in the step's row tells. Of a
-// step with more, or with parents that an older version concluded, each parent is
-// looked at, in the order of the template: those that fit come along, the others are
-// named.
+// Parent results are included up to [tasker.MaxInlineInputBytes] per step; beyond that each parent
+// is checked in template order, and those that do not fit are named. An item of a map step gets
+// context and results without the list (see map_inputs).
 //
-// A row of ready_steps whose step is elsewhere is outdated: it is deleted all the same,
-// and the claim looks further.
-//
-// An item of a map step is given the context and the results without the list that it was made
-// of, as map_inputs has them: the list is not read.
-//
-// What is picked goes through arrays, which the planner takes for few rows. For many it
-// would read the whole index of a small table of steps once, and compare it with each.
-//
-// More are further parts of the statement, about what is picked and claimed.
+// An outdated row of ready_steps is deleted, and the claim continues. Picked rows pass through
+// arrays, which the planner estimates as few rows. More adds parts to the statement.
 func leaseSteps(more string, b claimedBefore) string {
 	all, name := b.all()
 	return leaseParts(b) + all + watched(name, b) + more + leased(name)

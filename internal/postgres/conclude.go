@@ -56,17 +56,14 @@ const becomesReady = `s.state = 'pending' AND s.step_type = 'standard' AND s.par
 // beginsToWait is true of such a child if it waits for an answer or an instant from now on.
 const beginsToWait = `s.state = 'pending' AND s.step_type <> 'standard' AND s.parents_open = k.done AND s.join_rule IS NULL`
 
-// becomesDue is true of such a child if it is to be decided now: when its last parent is
-// done, or, where one is enough, with each.
-// A step of type map with items is due when the last of k.items of them is done. k may also say only
-// that items of it gave up their places, of which the items that wait get those that are free.
+// becomesDue is true of such a child if it must be decided now: with its last parent, or with each
+// parent where one is enough. A map step with items is due with the last of k.items; k may also
+// only report freed places.
 const becomesDue = `s.join_rule IS NOT NULL AND s.state = 'pending' AND CASE WHEN s.items_total IS NOT NULL THEN s.parents_open = k.items
     ELSE s.decided_at IS NULL AND (s.parents_open = k.done OR s.join_rule = 'any') END`
 
-// underWay is the ordinal of an item under way of a map step s, sought among a hundred items from the
-// one that was under way before downwards, without those that are concluded. If there is none, the
-// next report seeks in the next hundred, and after the first item from the last one again. So an
-// item that has ended is passed once, whatever the length of the list.
+// underWay is the ordinal of an unfinished item of map step s. It searches 100 items downwards
+// from the previous one; the next report continues from there, so each ended item is passed once.
 const underWay = `coalesce((
             SELECT i.item_ordinal
             FROM (
@@ -80,20 +77,14 @@ const underWay = `coalesce((
             LIMIT 1
         ), nullif(greatest(coalesce(s.item_under_way, s.items_total) - 100, -1), -1))`
 
-// A step that is reset begins its attempts anew; its history has the one that ended. A failed step rests until step_retry_at or as long as its handler asked for,
-// whichever is later; when no attempt is left it has no such instant and stays.
-// A step whose last dependency is settled is enqueued at once, which uses an
-// attempt. A child cannot be among the concluded steps: it was not enqueued
-// before its last parent was done. One that does not wait for all may be, and is
-// written once: how many of its parents are open is not counted any more, and its inputs
-// are measured when it is claimed again. A decision is complete only by a conclusion that
-// gives as its reason which steps go on: whoever makes one that does not has not read the
-// result, and reads it once nothing has moved. Steps are taken in key order, as heartbeats
-// take them, which hold no task. The history gets the moves of the attempt with the one
-// that ends it.
+// A reset step restarts its attempts. A failed step waits until step_retry_at or the delay of its
+// handler, whichever is later. A step whose last dependency is settled is enqueued at once, which
+// uses an attempt. A decision completes only if its conclusion names the chosen steps as reason.
+// Steps are locked in key order, like heartbeats do. The history records pending moves of the
+// attempt together with its end.
 //
-// $1 how long a step may wait for a worker, $2 whether steps are announced, $3 whether the
-// queues of the steps are told; then the conclusions.
+// $1 the worker queue TTL, $2 whether steps are announced, $3 whether the queues are reported;
+// then the conclusions.
 var (
 	concludeSteps     = conclude(movedSteps+unqueued, toQueue)
 	concludeSucceeded = conclude(succeededSteps, toQueue)  // of reported successes only: see succeededColumns

@@ -206,10 +206,9 @@ func (db *DB) storeTasks(ctx context.Context, tasks []*CreatedTask, how Insertio
 	return unknown, insertionError(err)
 }
 
-// InsertTasks stores tasks with their steps and fills in when they were created; after an
-// error the caller rolls back. An idempotency key that another task has already is
-// [ErrKeyTaken]; a template that was replaced or retired in between, or is not the newest
-// although it must be, is [ErrTemplateGone]; a task that is there already is [ErrTaskStored].
+// InsertTasks stores tasks with their steps and sets their creation time; after an error the
+// caller rolls back. It returns [ErrKeyTaken], [ErrTemplateGone] or [ErrTaskStored] for a used
+// idempotency key, a replaced or retired template, or an existing task.
 func (tx *Tx) InsertTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) error {
 	return insertionError(readInsertion(tx.SendBatch(ctx, insertion(tasks, how, tx.queue)), tasks))
 }

@@ -7,16 +7,12 @@ import (
 	"tasker.example/tasker"
 )
 
-// A step that becomes ready by a report is claimed directly by the worker that reports, if the worker wants more, and
-// nothing more urgent waits in its queues: one update of its row in place of two, and no row in ready_steps. The history
-// has both moves. It comes before steps of the same priority that have waited for longer, so what has begun is finished
-// first; the claims that go by age claim nothing directly, so these wait no longer than without.
+// A step that becomes ready by a report is claimed directly by the reporting worker if it wants
+// more work and nothing more urgent waits in its queues: one update instead of two, and no row in
+// ready_steps. Started work thus finishes first; claims by age do not claim directly.
 //
-// A step is enqueued, and found by a claim as any other, in a report of few outcomes, for which it would take longer to begin the
-// larger statement; and where a claim would do more than to look at urgency: where steps
-// are held or may have limits, where several namespaces take turns, in a claim by age; or where this one finds
-// more steps than the worker wants, so that the most urgent of them must be found. The claim that follows in the same transaction
-// fills up with what waits.
+// The step is enqueued instead if the report has few outcomes, steps are held or may have limits,
+// namespaces take turns, the claim is by age, or more steps are ready than the worker wants.
 
 // readyTo is where steps go that become ready by a conclusion.
 type readyTo struct {

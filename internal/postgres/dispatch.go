@@ -85,11 +85,9 @@ ORDER BY o.position
 LIMIT $1
 FOR NO KEY UPDATE OF o SKIP LOCKED`
 
-// Announce gives announcements that are due to publish, the oldest first, and
-// removes those that it reports as done; the others rest, longer the older they are.
-// When publish fails all
-// stay as they are. It returns how many it gave. Nobody else is given the same ones
-// meanwhile; after a crash they are given again.
+// Announce passes due announcements to publish, oldest first, and removes those it confirms; the
+// others wait longer the older they are. If publish fails, all stay. It returns the number passed.
+// Announcements are passed to one caller at a time, and again after a crash.
 func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publish func([]Announcement) (done []int64, err error)) (int, error) {
 	given := 0
 	err := db.InTx(ctx, func(tx *Tx) error {

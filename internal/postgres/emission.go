@@ -36,13 +36,10 @@ func (db *DB) OpenSink(ctx context.Context, sink string) error {
 	return wrap(err, "make sink %s known", sink)
 }
 
-// The clock may have been ahead, and be set back: a lease that ends later than any could is
-// over, and so is a rest that is longer than the hour that a sink may ask for.
-//
-// A lease of which two thirds are left is not renewed, and what is not new is not
-// taken: at rest nothing is written. New is what is not visible in opened_in; what
-// could be passed over by another taken_before counts as new, so that it is. Events of a
-// restored database that are not adopted yet are not new, see adoptSinks.
+// A lease or a delay that ends later than allowed is over: the clock was set back. A lease is
+// renewed only when a third has passed, so idle sinks write nothing. New events are those not
+// visible in opened_in, except events of a restored database that are not adopted yet (see
+// adoptSinks).
 const holdSink = `
 WITH kept AS MATERIALIZED (
     SELECT s.failing_since, s.next_try_at, s.taken_before, s.opened_in
@@ -92,12 +89,9 @@ func (db *DB) DropSink(ctx context.Context, sink string, holder tasker.ID) error
 	return wrap(err, "drop sink %s", sink)
 }
 
-// All that is visible is taken, in the order of positions: who sees an event of a
-// task sees those before it, because they were committed before it could be written.
-// Events of transactions that were under way are looked at again: those written since
-// taken_before, but for what was visible in opened_in. A transaction that stays open
-// anywhere on the server holds taken_before back; opened_in is not held back, so the
-// lists of the sink are searched for what is new alone.
+// Takes all visible events in order of position; events of one task keep their order. Events of
+// transactions that were open before are checked again from taken_before, without those visible in
+// opened_in. A long transaction holds back taken_before but not opened_in.
 const takeEvents = `
 WITH bound AS MATERIALIZED (SELECT pg_snapshot_xmin(pg_current_snapshot()) AS before),
 sink AS MATERIALIZED (
@@ -257,10 +251,9 @@ WHERE e.sink = $1 AND e.position = u.position AND ` + state + ` = 'pending' AND 
 RETURNING e.position, e.state = 'set_aside' AS set_aside, e.next_attempt_at`
 }
 
-// SettleEmissions notes what became of events that were sent. One that failed
-// rests, longer each time up to about a minute, or as long as the sink asked for;
-// one that was refused for the $refusals-th time is set aside. It returns those
-// set aside.
+// SettleEmissions records the outcome of sent events. A failed one waits up to about a minute, or
+// as long as the sink asked for; one refused $refusals times is set aside. It returns those set
+// aside.
 func (db *DB) SettleEmissions(ctx context.Context, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
 	return db.settleAt(ctx, settleEmissions, sink, list, refusals)
 }

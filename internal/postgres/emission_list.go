@@ -71,10 +71,8 @@ func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.
 	return rows[:cut], more, nil
 }
 
-// emissionQuery selects a page of emissions of the namespaces that the caller may see.
-// What is read of a namespace is a range of its index, spelled as one of rows and in the
-// order of all its columns: asked for by single values, the planner may rather go through
-// the emissions of all namespaces in their order, and leave out the others.
+// emissionQuery selects a page of emissions of the namespaces that the caller may see. The row
+// comparison makes the planner use the index range of each namespace.
 func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql string, args []any, err error) {
 	from, where, order, args := "", "", "", []any{limit, f.Sink}
 	columns, values := "e.namespace, e.sink, ", "n.namespace, s.sink, "

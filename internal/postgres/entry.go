@@ -41,15 +41,12 @@ func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
 	return nil, err
 }
 
-// OpenEntries opens investigations and returns them by their tasks. A task gets one,
-// however many of the list are about it: the first of them, with one snapshot. What
-// the others say, and all of them where an investigation is open already, goes into its
-// history. The caller holds the locks of the tasks. All of the list have the same
-// detector, actor and notes.
+// OpenEntries opens investigations and returns them by task: one per task, with one snapshot.
+// Further entries of the list, and all if one is open already, are added to its history. The
+// caller holds the task locks. All entries have the same detector, actor and notes.
 //
-// One task by itself gets its investigation without a snapshot where that takes most of the time
-// that the context leaves: PostgreSQL has to give up building it before the caller does. With
-// several, the caller tries each by itself before any of them goes without.
+// A single task is opened without a snapshot if building it takes most of the remaining time;
+// callers with several retry each one alone first.
 func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]tasker.ID, error) {
 	if len(list) == 0 {
 		return map[tasker.ID]tasker.ID{}, nil

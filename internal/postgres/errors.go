@@ -102,10 +102,8 @@ func broken(err error) bool {
 		errors.As(err, &network) || strings.Contains(err.Error(), "conn closed")
 }
 
-// OutcomeUnknown reports whether err, the error of a commit, leaves open if the
-// transaction took effect: the connection broke off, the time was over, or the
-// server went down, before the answer was there. Any other answer of PostgreSQL
-// means that it did not.
+// OutcomeUnknown reports whether err, returned by a commit, leaves open if the transaction took
+// effect: the connection broke, the time expired or the server went down.
 func OutcomeUnknown(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {

@@ -40,10 +40,9 @@ FROM due d
 WHERE d.ready_row <> ALL (ARRAY(SELECT o.ready_row FROM outdated o))
 ORDER BY d.expires_at`
 
-// ExpiredSteps returns enqueued steps that no worker took in time, the longest
-// ago first. Those within the grace are left to the broker, unless their own limit is
-// shorter than that of its queue. Those that wait for a limit of steps are put aside: their time does
-// not run.
+// ExpiredSteps returns enqueued steps past their queue timeout, oldest first. Steps within the
+// grace are left to the broker unless their own limit is shorter. Steps that wait for a limit do
+// not expire.
 func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) ([]tasker.StepRef, error) {
 	for range expiredLooks {
 		due, err := db.dueSteps(ctx, expiredSteps, limit, grace, db.queue.ttlMS)
@@ -121,12 +120,10 @@ func (db *DB) UnservedSteps(ctx context.Context, after time.Duration, limit int)
 	return db.dueSteps(ctx, unservedSteps, limit, after)
 }
 
-// A claim at the same moment holds the row, and then it is no longer enqueued; or
-// it comes later and skips the row: one side wins. The attempt that enqueueing
-// used is given back, because nothing was tried. A step that has expired too often
-// while a worker was alive waits for an operator. Within its limit a step expires where no
-// worker for it was alive for $4. The state is in the
-// clock, or the planner would rather read all that is enqueued.
+// Competes with claims for the row: exactly one side wins. The unused attempt is given back. A
+// step that expired too often while a worker was alive waits for an operator. Before its limit a
+// step expires if no worker was alive for $4. The state in the clock keeps the planner from
+// reading all enqueued steps.
 var expireSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, clock_timestamp() - $4::interval AS since),
 due AS MATERIALIZED (
@@ -204,10 +201,9 @@ type ExpiredStep struct {
 	Returns       bool       // into the queue, by itself, when a worker is alive
 }
 
-// ExpireSteps fails those of the steps that are still enqueued past their limit, or
-// for which no worker was alive for a time (nil: whoever is alive), and returns them. A step whose worker queue TTL ran out most times in a row
-// although a worker was alive does not return by itself. The caller holds the
-// locks of the tasks and settles them afterwards.
+// ExpireSteps fails those of the steps that are still enqueued past their limit, or without a live
+// worker for the given time, and returns them. After most expiries in a row with a live worker a
+// step does not retry. The caller holds the task locks and settles the tasks.
 func (tx *Tx) ExpireSteps(ctx context.Context, steps []tasker.StepRef, most int, unserved *time.Duration) ([]ExpiredStep, error) {
 	tasks, ids := refArrays(steps)
 	if err := tx.LockEnqueued(ctx, steps); err != nil {

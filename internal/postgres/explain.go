@@ -72,13 +72,12 @@ func before(id tasker.ID, d time.Duration) tasker.ID {
 	return first
 }
 
-// Of each task come its newest investigation, the newest that was written off, its last
-// move, and its open steps, in one snapshot; a task without any has one row all the same.
-// Of one task that is explained by itself: how many are in its case, and the redacted errors
-// of the first steps.
+// Reads in one snapshot, for each task: its newest investigation, its newest written-off one, its
+// last move and its open steps. A single task also gets the size of its case and the redacted
+// errors of its first steps.
 //
-// $1 tasks, $2 the most steps of each, $3 also steps whose parents are open, $4 a step that
-// need not be open, $5 where counting the case stops, or null, $6 for how many steps errors are read.
+// $1 tasks, $2 the most steps of each, $3 also steps whose parents are open, $4 a step that need
+// not be open, $5 where counting the case stops, or null, $6 for how many steps errors are read.
 var selectExplainedTasks = `
 SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.state_since AS task_since, t.start_at, t.created_at, t.attend_by, x.start_by, coalesce((t.options ->> 'merged_requests')::int, 0) AS merged_requests, t.options ? 'debounce_key' IS TRUE AS debounced,
     fired.schedule_uuid, coalesce(fired.name, '') AS schedule, fired.nominal_at, coalesce(fired.kind, '') AS firing,
@@ -292,14 +291,12 @@ func (db *DB) ExplainTasks(ctx context.Context, e ExplainedTasks) ([]ExplainedTa
 	return list, nil
 }
 
-// The workers of queues: of those that were heard of last, the ones with a handler that is
-// asked for. What they hold is found by their claims, up to a number of these. Steps before
-// one are those of a higher priority, and of its own that are enqueued for longer: two ranges
-// of one index.
+// The most recently seen workers of each queue, what they hold, and the steps ahead of one: those
+// of higher priority and older ones of its own.
 //
-// $1 namespaces, $2 handlers, $3 priorities, $4 instants (null: nothing is counted before it), $5 the most
-// workers and $6 the most leases that are looked at, $7 where counting stops, $8 the
-// namespaces whose workers may be told of (null: all).
+// $1 namespaces, $2 handlers, $3 priorities, $4 instants (null: count nothing ahead), $5 the most
+// workers and $6 the most leases to read, $7 where counting stops, $8 the visible namespaces
+// (null: all).
 const selectExplainedQueues = `
 WITH seen AS MATERIALIZED (
     SELECT w.worker_uuid, w.name, w.namespaces, w.handlers, w.max_concurrency, w.last_heartbeat_at, w.draining_since, w.left_at,

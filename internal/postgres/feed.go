@@ -32,11 +32,9 @@ func (db *DB) Horizon(ctx context.Context) (h Horizon, err error) {
 	return h, wrap(err, "read the horizon")
 }
 
-// Two events of one task were written in the order of their positions, by
-// transactions one of which had ended when the other wrote. That with the later
-// event may have the lower id, and when another between them is still open, the
-// horizon lies between the two. Events of a restored database that are not adopted yet
-// are of no transaction that could end, see adoptSinks: they divide nothing.
+// Two events of a task are ordered by position, but the later one may have the lower transaction
+// id. If a transaction between them is open, the horizon lies between the two. Restored events
+// that are not adopted yet are ignored (see adoptSinks).
 const splitTasks = `
 WITH ahead AS MATERIALIZED (
     SELECT o.position FROM tasker.outbox o

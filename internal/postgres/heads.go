@@ -10,14 +10,11 @@ import (
 	"time"
 )
 
-// A claim reads a queue from its beginning. The entries of steps that were claimed stay there until a vacuum may remove
-// them, which is not before each transaction has ended that was open at the time. While a dump runs for an hour, so all
-// that was claimed in this hour would be passed over by each claim.
-//
-// While there are many such entries, a process knows where claims have to begin: for each queue and priority the instant since
-// which the first step waits. It looks for it every now and then, from where it was before, which costs little. Steps that
-// came to be before that instant and were committed later, or put back from a hold, are found by a look from the
-// beginning of all queues. That is as dear as a claim was, so it is made rarely.
+// Index entries of claimed steps stay until a vacuum can remove them, which a long transaction
+// such as a dump delays: each claim would pass over all of them. While there are many, a process
+// keeps for each queue and priority the instant of its first waiting step and starts claims there.
+// Steps that were committed later with an older instant, or returned from a hold, are found by a
+// rare scan from the beginning.
 
 const (
 	headsEvery   = 400 * time.Millisecond

@@ -9,11 +9,10 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// holdOfStep is a part of a statement about tasks t and their steps s: the hold that keeps an
-// enqueued step from claims. It has put the step aside, or will do so within a second. The same of a limit, whose steps
-// stay in the queue while places keep coming free.
+// holdOfStep is the part of a statement about tasks t and steps s that finds the hold or limit
+// that keeps an enqueued step from claims.
 //
-// $5 where counting those that are held with it stops, or null.
+// $5 where counting the steps held with it stops, or null.
 var holdOfStep = `
 LEFT JOIN tasker.held_steps q ON s.state = 'enqueued' AND q.task_uuid = t.task_uuid AND q.step_uuid = s.step_uuid AND q.state_since = s.state_since
 LEFT JOIN LATERAL (

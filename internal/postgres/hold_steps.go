@@ -99,10 +99,8 @@ func (db *DB) HoldPages(ctx context.Context, from, to int64) (pages int64, err e
 // let it go as a probe or in a wave would show nothing.
 var coveredElsewhere = `EXISTS (SELECT FROM tasker.holds h WHERE h.blocks AND h.hold_uuid <> $1 AND ` + inScope("q") + `)`
 
-// handOver gives held steps that others hold as well to one of those. Of holds that
-// cover the same steps it is clear which one gets them, so that none go back and forth: an active
-// one before one that is being released, and then the one that is younger. One that somebody
-// works on gets them later.
+// handOver moves held steps to another hold that covers them: an active one before a releasing
+// one, then the younger one. A locked hold gets them later.
 //
 // $1 the hold, $2 how many.
 var handOver = `
@@ -180,13 +178,12 @@ func heldNoMore(part string) string {
 )`
 }
 
-// letGo puts held steps of locked tasks back into the queue, with all of their time. A row
-// whose step is elsewhere is outdated and only removed. The update of the step is what tells
-// its task that it moves: settling begins its staleness anew, and the time that it was held
-// is added to what the task may take as a whole.
+// letGo returns held steps of locked tasks to the queue with their full time. An outdated row is
+// only removed. Settling restarts the staleness of the task and extends its total time by the time
+// held.
 //
-// $1 the hold, $2 tasks, $3 how many, $4 the wave or null, $5 how long a step may wait for a
-// worker, $6 whether steps are announced, $7 whether only steps that were never let go before.
+// $1 the hold, $2 tasks, $3 how many, $4 the wave or null, $5 the worker queue TTL, $6 whether
+// steps are announced, $7 only steps that were never released before.
 var letGo = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 next AS MATERIALIZED (

@@ -20,12 +20,10 @@ const (
 	useSettings  = `SELECT set_config(name, value, true) FROM unnest($1::text[], $2::text[]) AS s (name, value)`
 )
 
-// Join runs f in a transaction of the caller's, behind a savepoint: when f fails, what it did
-// is undone and the transaction can go on. What f did counts when the caller commits, and
-// nobody of this process hears of that.
-//
-// The statements of f run with the settings of connections of [Open], which the caller gets
-// back. The role stays that of the caller, and needs what a server needs.
+// Join runs f in the caller's transaction behind a savepoint and rolls back to it if f fails.
+// Nothing in this process is notified when the caller commits. The statements of f run with the
+// settings of [Open], restored afterwards, but with the caller's role, which needs the rights of a
+// server.
 func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 	err := pgx.BeginFunc(ctx, outer, func(inner pgx.Tx) error {
 		names := slices.Sorted(maps.Keys(db.joined))

@@ -219,13 +219,11 @@ func (tx *Tx) deleteLimit(ctx context.Context, ref tasker.LimitRef) error {
 	return err
 }
 
-// limitedSteps are steps that are put aside for a limit and go back into the queue: if the limit is gone; with
-// a broker ($2), if their keys have places, so that they are announced; otherwise, so that the time runs in which a
-// worker must take them, if their keys have places and no worker is alive that would, or none has for as long as
-// that time is. Of a key the most urgent are looked at, for as many as it has places, and of each queue without
-// a worker: those of other queues may be before them.
+// limitedSteps are parked steps that return to the queue: their limit is gone; with a broker ($2),
+// their keys have places; otherwise, their keys have places and no worker was alive for the worker
+// queue TTL. Of each key, and of each queue without a worker, only the most urgent are checked.
 //
-// $1 how many, $3 the key after which the look begins, $4 how long a step may wait for a worker, in ms.
+// $1 how many, $3 the key after which the scan begins, $4 the worker queue TTL in ms.
 var limitedSteps = `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 aside AS (

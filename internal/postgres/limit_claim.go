@@ -13,12 +13,11 @@ import (
 	"tasker.example/tasker"
 )
 
-// A place is not given back. It is a row that says which step was claimed under which fence, and it
-// counts while the step is in progress under it: whoever ends, cancels or takes back the lease
-// has freed the place.
+// A place is a row that names a step and its fence. It counts while the step is in progress under
+// that fence, so it is freed without an update.
 //
-// A step whose key has no place stays in the queue while places keep coming free. It is put aside under the
-// key when it is in the way of others, or when none comes free: claims do not look at it then before there is one.
+// A step whose key is full stays in the queue while places keep coming free. It is parked when it
+// blocks others or no place comes free; claims then skip it until there is one.
 
 // hasLimits is true where a step of the queues of the namespaces $1 and handlers $2 may have a limit, or
 // come first because of when it is due.
@@ -342,10 +341,9 @@ func (l *limitedClaim) goOn(db *DB, last ClaimResult) {
 	}
 }
 
-// lookAgain reports whether a claim may find more than in its last round. One that has found nothing waits for the keys that
-// others have, and goes on with further keys for which steps are put aside. What is in the way of others is put aside, and what
-// waits for a limit, unless places come free all the time and are taken by reports: at once by a claim that has found nothing,
-// and now and then by others.
+// lookAgain reports whether another round may find more. It waits for locked keys, continues with
+// further parked keys and parks steps that block others or wait for a limit: at once after an
+// empty claim, now and then otherwise.
 func (db *DB) lookAgain(ctx context.Context, claim *limitedClaim, last ClaimResult, found bool) (bool, error) {
 	moves := db.limits.moves(claim.Claimant)
 	if last.unlocked && !claim.waits && (!found || !moves) {

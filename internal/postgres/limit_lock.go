@@ -1,16 +1,12 @@
 package postgres
 
-// A claim of queues in which steps may have limits is four statements that are sent together, in one
-// transaction, which may be that of a report: one locks the keys that all steps of a queue share, and
-// waits for claims that have them; one locks those of single steps and passes over what others have; one
-// removes the rows of limit_slots that do not count any more; and the last counts the others and hands out
-// as many steps as there are places. Each sees what was committed before it began. So the count is exact:
-// whoever had a key before has committed by then.
-// Nobody waits in a cycle: the keys of queues come first, those of single steps are waited for in one order and only by a
-// claim of its own, and a claim skips steps that others have locked. So whoever has a key waits for no row of a report that
-// waits for the key.
+// A claim with limits is four statements in one transaction, possibly that of a report: lock the
+// keys that a whole queue shares, lock free keys of single steps, remove outdated rows of
+// limit_slots, then count the rest and hand out steps. Each sees what was committed before it
+// began, so the count is exact.
 //
-// The locked keys are in a setting of the transaction.
+// There is no deadlock: queue keys come first, step keys are only waited for in one order and by a
+// claim alone, and claims skip locked steps. The locked keys are in a setting of the transaction.
 const (
 	lockedKeys     = `string_to_array(nullif(current_setting('tasker.limit_keys', true), ''), ',')::bigint[]`
 	keepLockedKeys = `set_config('tasker.limit_keys', concat_ws(',', nullif(current_setting('tasker.limit_keys', true), ''), string_agg(DISTINCT k.limit_key_id::text, ',')), true)`

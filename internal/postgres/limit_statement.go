@@ -153,16 +153,13 @@ func candidateOf(row string) string {
 	return strings.ReplaceAll(`s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes, s.due_at`, "s.", row+".")
 }
 
-// claimLimitedSteps hands out the most urgent steps whose limits have places: of those in the queues the first, and
-// of those that are put aside the first of each key. An item of a map step has the limits of that step.
+// claimLimitedSteps hands out the most urgent steps whose limits have places: from the queues, and
+// the first parked step of each key. An item has the limits of its map step. With due times, the
+// most urgent steps are among the first by age and the first by due time.
 //
-// Where steps are ordered by when they are due, the most urgent are among those that are first in the order of
-// waiting and those that are first in the order of due times: whatever comes before a step without a due time also
-// waits for longer, or has a higher priority, or is among the latter.
-//
-// $1 namespaces, $2 handlers, $3 how many, $4 worker, $5 lease, $6 steps to leave alone, $7 the bytes left to hand out;
-// then the key after which the look at what is put aside begins, if steps may have limits of templates, the turns and shares of the namespaces, and from which age on
-// steps come first; or the ids of the steps.
+// $1 namespaces, $2 handlers, $3 how many, $4 worker, $5 lease, $6 steps to exclude, $7 remaining
+// bytes; then, if steps may have limits of templates, the key after which the scan of parked steps
+// begins, the turns and shares of the namespaces and the minimum age; or the ids of the steps.
 func claimLimitedSteps(s limitSource, h holds, aged bool) string {
 	last, candidates := 10, queueCandidates
 	if s.named() {
@@ -239,11 +236,10 @@ func (s limitSource) firstOf(columns, from string) string {
     WHERE e.nth <= $3::int`
 }
 
-// admission are parts of a WITH: of the candidates those that all of their keys have places for, counted in the order in which
-// namespaces take turns and the most urgent of each come first; and their keys by the ids of the steps. Where the look at the
-// queues of a namespace or at what is put aside in them has ended with as many as
-// are wanted, what is less urgent than its last one is left alone: one that was not looked at may come before. One that is
-// refused counts for its other keys, so that none that comes later takes a place from it.
+// admission returns parts of a WITH: the candidates for which all keys have places, in order of
+// turns and urgency, and their keys by step id. A scan that ended at its limit excludes everything
+// less urgent than its last row. A refused step still counts for its other keys, so no later one
+// takes its place.
 func (s limitSource) admission() string {
 	return `candidate AS MATERIALIZED (
     SELECT c.*, row_number() OVER (ORDER BY t.turn + t.share * (c.place - 1), ` + s.order("c") + `, c.step_uuid) AS n

@@ -8,15 +8,12 @@ import (
 	"tasker.example/tasker"
 )
 
-// The items of a step of type map are rows of their own, made once, by the transaction that
-// decides that the step runs. They are given what the step would be given, and the step
-// waits for them as for parents.
+// The items of a map step are rows made once, in the transaction that starts the step. The step
+// waits for them like for parents. With a limit only the first items are enqueued.
 //
-// With a limit the first so many are enqueued, and the others wait for a place.
-//
-// $1 task, $2 step, $3 how long a step may wait for a worker, $4 whether steps are
-// announced, then the ids of the items, their documents, the bytes of these, and the limit or null; $9 the context
-// of the task without the list, or null, $10 what it is without, and $11 the steps of whose results the list is.
+// $1 task, $2 step, $3 the worker queue TTL, $4 whether steps are announced, then the ids of the
+// items, their documents, the bytes of these, and the limit or null; $9 the context without the
+// list, or null, $10 its path, $11 the steps whose results hold the list.
 var expandMap = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 map AS (
@@ -238,10 +235,9 @@ func (tx *Tx) OpenItems(ctx context.Context, step tasker.StepRef, failed bool) (
 	return list, wrap(err, "read the open items of a step")
 }
 
-// A page of results ends early when they have more than $5 bytes together, but has one at least.
+// A page has at most $5 bytes, but at least one result.
 //
-// $1 task, $2 step by its id or $3 by its name, $4 the first ordinal, $5 how many bytes, $6 how many
-// results.
+// $1 task, $2 step by id or $3 by name, $4 the first ordinal, $5 bytes, $6 how many results.
 const itemResultsFrom = `
 SELECT m.name, m.items_total AS total, coalesce(p.next, $4::int) AS next, coalesce(p.results, '[]') AS results
 FROM (

@@ -8,9 +8,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A page of items ends early when their documents have more than $6 bytes together, but has one
-// item at least. Those in a state are sought among all items of their step: an index with the state
-// in its condition would take each update of a step out of its place.
+// A page has at most $6 bytes, but at least one item. A state is filtered among all items: an
+// index on the state would prevent heap-only updates.
 //
 // $1 task, $2 map step, $3 the first ordinal, $4 how many items and one more, $5 their state, $6
 // how many bytes.

@@ -67,14 +67,12 @@ func selectedEntries(ctx context.Context, s tasker.OperationSelection, step stri
     WHERE %s`, from, where)}
 }
 
-// freeze makes the items of a plan. An item is the step that has failed: that of the
-// investigation, or else the one that failed last; if it is an item of a map step, the other
-// items of that which have failed come with it. What another operation holds is left
-// out and told. Of items of map steps no more are looked at than twice the most and those that are
-// left out. Only the numbers of the items are told, because there may be many.
+// freeze creates the items of a plan: the failed step of the investigation, or the step that
+// failed last, with other failed items of the same map step. Steps of another operation are
+// excluded and counted. At most twice the maximum of items is read.
 //
-// $1 the operation, $2 whether its act is on whole tasks, $3 the most items; then those
-// of selectedEntries.
+// $1 the operation, $2 whether it acts on whole tasks, $3 the most items; then those of
+// selectedEntries.
 const freeze = `
 WITH entry AS MATERIALIZED (%[1]s
     ORDER BY (q.recovered_at IS NOT NULL), q.priority_at, q.dlq_entry_uuid

@@ -1,14 +1,9 @@
-// Package postgres stores Tasker's state in PostgreSQL. Every state change is a compare-and-set and is
-// recorded in the history in the same transaction. The database clock is authoritative.
+// Package postgres stores Tasker's state in PostgreSQL. Every state change is a compare-and-set
+// that names the previous state, and is recorded in the history in the same transaction. The
+// database clock is authoritative. Locks are taken in one order: tasks by id, then steps by id,
+// then entries; claims skip locked rows.
 //
-// Every change of a state names the state it leaves and is recorded in the same
-// statement or in the same transaction; a row that has moved on meanwhile is not
-// changed, and the method says so. The database's clock is the only one that
-// decides. Locks are taken in one order: tasks by id, then steps by id, then
-// entries; claims skip what is locked and wait for nothing.
-//
-// The package knows what is stored and what may be asked of it, not why: what
-// should happen next is decided in packages engine and dlq.
+// Packages engine and dlq decide what happens; this package only stores and queries it.
 package postgres
 
 import (
@@ -192,16 +187,11 @@ func (db *DB) committed() {
 	}
 }
 
-// planning is for a database that is a queue, whose statistics are wrong most of
-// the time: a moment ago all steps were enqueued, now none is. Every statement
-// here goes from a few rows to others by key, through an index; what the planner
-// must not do is believe that reading a whole table, to join it or to find
-// something in it, is cheaper today. Planning anew for each batch costs more than
-// running it, compiling a plan (jit) or starting others to help (parallel) a hundred
-// times more.
+// planning suits a database used as a queue, whose statistics are usually wrong. Every statement
+// goes from a few rows to others by index, and the planner must not switch to a table scan.
+// Replanning, jit and parallel workers cost more than the statements.
 //
-// So a statement must not join two sets that are both large: they would be
-// compared each with each.
+// A statement must therefore never join two large sets.
 var planning = map[string]string{
 	"plan_cache_mode":  "force_generic_plan",
 	"enable_seqscan":   "off",

@@ -19,11 +19,9 @@ var (
 	heldPairs     = pairs("aside", "tasker.held_steps s WHERE true")
 )
 
-// pairs is a part of a recursive WITH: the pairs of namespace and handler of some steps, in
-// the namespace of the part asked, or in all if that is empty. They are found by jumping from
-// one to the next in an index, so that what this costs grows with them and not with the steps.
-//
-// Text is never below the empty one, which so begins a namespace, or everything.
+// pairs is part of a recursive WITH: the pairs of namespace and handler of some steps, of one
+// namespace or of all if it is empty. It jumps through an index, so the cost grows with the pairs,
+// not the steps.
 func pairs(name, steps string) string {
 	return name + ` AS (
     (
@@ -45,12 +43,9 @@ func pairs(name, steps string) string {
 )`
 }
 
-// Within a pair the oldest step is found by jumping from priority to priority. Only
-// pairs that are shown are counted, up to a limit. Those that wait for a worker to be
-// alive, and those that are held or limited, are found as those that are enqueued.
-//
-// The heads are checked for outdated rows, which age no queue. The others are only counted: a check of
-// 10,000 rows reads 30,000 pages in place of 300.
+// The oldest step of a pair is found by jumping between priorities. Only displayed pairs are
+// counted, up to a limit. Only the first rows are checked for outdated ones: checking 10,000 rows
+// would read 30,000 pages instead of 300.
 var selectQueues = `
 WITH RECURSIVE asked AS (SELECT $1::text AS namespace),
 ` + enqueuedPairs + `,
@@ -141,11 +136,10 @@ CROSS JOIN LATERAL (
 WHERE waiting.steps + late.steps + held.steps + limited.steps > 0
 ORDER BY q.live_workers > 0 OR q.waits_since IS NULL, q.waits_since, q.namespace, q.handler`
 
-// Queues returns up to limit queues in which anything waits or is held, of one namespace or,
-// where that is empty, of all: first those that no live worker serves, then those
-// that have waited longest, at last those in which all is held. Of a queue that is not counted to its end, NextExpiresAt
-// is that of the most urgent steps and of the oldest of each priority. In a queue where steps wait, rows that no claim
-// can take count as well, until a claim or an expiry removes them.
+// Queues returns up to limit queues with waiting or held steps of one namespace, or of all if it
+// is empty: those without live workers first, then by longest wait, then those fully held. If a
+// queue is not counted to its end, NextExpiresAt covers the most urgent and the oldest steps.
+// Outdated rows count until removed.
 func (db *DB) Queues(ctx context.Context, namespace string, limit int) ([]tasker.Queue, error) {
 	return db.queues(ctx, namespace, limit, tasker.MaxQueueCount)
 }

@@ -7,12 +7,9 @@ import (
 	"tasker.example/tasker"
 )
 
-// A step that is enqueued has a row in tasker.ready_steps, where claims find it in the
-// order of urgency and delete it. The row of the step has its state: a claim that finds
-// it elsewhere hands out nothing.
-//
-// Whoever moves an enqueued step locks its row in ready_steps first, as claims do, and
-// the row of the step afterwards.
+// Each enqueued step has a row in tasker.ready_steps, which claims find by urgency and delete. The
+// step row is authoritative. Whoever moves an enqueued step locks its row in ready_steps first,
+// then the step row.
 const readyColumns = `namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes`
 
 // nextMoves draws the transition_id of the enqueue of an attempt; that of its claim is the

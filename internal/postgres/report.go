@@ -127,12 +127,10 @@ type NextClaim struct {
 	OnlyReady bool // only steps that become ready by the report
 }
 
-// Report concludes steps by what their worker says of them, settles their tasks,
-// and, if the worker wants more, hands out what is enqueued by then: all in one
-// transaction and one round trip. It is for successes: a step that fails for good
-// opens an investigation, which takes a transaction of the caller's. The steps
-// that are handed out are locked last and skipped if locked, so nobody waits in a
-// cycle.
+// Report concludes steps by the reports of their worker, settles the tasks and, if the worker
+// wants more, claims enqueued steps, in one transaction and round trip. It accepts successes only:
+// a final failure opens an investigation. Claimed steps are locked last and skipped if locked, so
+// there is no deadlock.
 func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (Concluded, ClaimResult, error) {
 	concluded, claimed, err := db.report(ctx, list, next)
 	if err != nil || next == nil {

@@ -4,13 +4,10 @@ import (
 	"context"
 )
 
-// A database that was restored from a dump counts its transactions anew, so what it
-// holds was written in its future: in transactions that have not begun. Such events count
-// as written long ago; those that a sink had not got are on its list: those after the last
-// that it has there, or all since it is known, and those before it that were committed after
-// the sink had looked, which the transactions tell among themselves. Everything visible now is
-// settled by that, so the sink is told of what is not visible in this snapshot. The events
-// themselves are marked by adoptEvents; until then they are passed over because of their transactions.
+// A restored database counts transactions anew, so its events seem to come from the future. They
+// count as old events: those that a sink has not got are put on its list, and the sink continues
+// after this snapshot. The events are marked by adoptEvents; until then their transaction ids
+// exclude them.
 const adoptSinks = `
 WITH now AS MATERIALIZED (
     SELECT pg_current_snapshot() AS snapshot, pg_snapshot_xmax(pg_current_snapshot()) AS next, pg_snapshot_xmin(pg_current_snapshot()) AS horizon

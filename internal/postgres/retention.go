@@ -7,11 +7,9 @@ import (
 	"tasker.example/tasker"
 )
 
-// The ids of tasks sort by when they were made, so the oldest of a state are the
-// head of an index. A task that ever had an investigation stays: it is evidence.
-// So as not to look at those again and again, each call goes on after the last; and it does not
-// lock them, which would write each of them once a round for ever.
-// Who opens an investigation holds the task by then, or finds it gone.
+// Task ids sort by creation, so the oldest of a state are the head of an index. Tasks with an
+// investigation stay as evidence; each call continues after the last one, so it does not read them
+// again, and does not lock them. Opening an investigation locks the task first.
 const lockOldTasks = `
 WITH seen AS MATERIALIZED (
     SELECT t.task_uuid, (SELECT d.dlq_entry_uuid FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid LIMIT 1) IS NOT NULL AS stays

@@ -12,14 +12,10 @@ import (
 // stored every few seconds only.
 const busyFor = 30 * time.Second
 
-// A queue is busy when a step of it was claimed within the limit of a step that waits in it, or
-// when a live worker of it has no free place: each queue is asked that at most once within the
-// limit. Without a live worker it never is.
-//
-// A step of a busy queue is kept waiting for as long as the queue counts as busy without a further
-// claim. That it did, and what had been its limit, is in its row of ready_steps only.
-//
-// That the limit is over is asked in a way that keeps the planner from reading all of which it is.
+// A queue is busy if one of its steps was claimed within the limit of a waiting step, or if a live
+// worker of it has no free slot; this is checked at most once per limit. Without a live worker it
+// never is. A step of a busy queue waits for as long as the queue counts as busy; that is recorded
+// only in ready_steps.
 //
 // $1 and $2 the steps, $3 the limit of the server in milliseconds, $4 busyFor, $5 whether steps of
 // busy queues fail where their template does not say.

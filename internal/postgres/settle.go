@@ -28,21 +28,15 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 	return list, wrap(err, "lock tasks")
 }
 
-// Where a task comes to rest is told from all its steps, each time: no counter
-// can drift. The rows on the way there are written into the history. A task that
-// stays in process, or goes on waiting for a retry, has made progress, which moves
-// its staleness deadline; within a second of the last time it does not, to spare
-// the indexes. One that goes on waiting for dependencies counts anew when the wait that ends
-// next is another, of another length or one that would not be over in time. Only what moved a step in this transaction is progress: a report
-// that no longer counts must not keep a task that stands still from being found.
+// The state of a task is computed from all its steps each time, so no counter can drift.
+// Intermediate states are written into the history. A task that stays in process or waits for a
+// retry has made progress, which moves its staleness deadline at most once a second. One that
+// waits for dependencies restarts only if its next wait is another one. Only steps moved in this
+// transaction count as progress.
 //
-// Steps that are cancelled do not count: an open task has them only when it undoes what the
-// others have done, and is cancelled when that is undone.
-//
-// Dead-lettering blocks automatic retry, never the operator, so a task in error
-// does not fall back to waiting for a retry by itself (design.md, section 5). What
-// that means for the investigations of tasks that were in error, or are now, is a
-// function's, which is called only where there are such tasks.
+// Cancelled steps do not count: an open task has them only while it compensates. A task in error
+// does not return to waiting for a retry by itself (design.md, section 5). A function updates the
+// investigations of tasks that are or were in error.
 var settleTasks = settle("true", touchedHere)
 
 // settleJoined is settleTasks behind a savepoint, where rows are not written by the transaction
@@ -52,14 +46,10 @@ var settleJoined = settle("true", "true")
 // touchedHere is true of a task when this transaction has written one of its steps s.
 const touchedHere = `bool_or(s.xmin = c.this)`
 
-// settleReported is settleTasks without the tasks that stay in process and made progress a
-// moment ago: the conclusions of this transaction made a step of theirs ready, or ended an item
-// of a map step and left another one with a worker or in the queue. Their steps need not be
-// counted.
-//
-// The row of the map step says which item was under way last, and is right or close to it: items
-// are handed out in their order, and it begins with the last one. If neither that item nor the few
-// before it are under way, the steps are counted.
+// settleReported is settleTasks without tasks that made recent progress and stay in process: this
+// transaction made one of their steps ready, or ended an item while another is with a worker or in
+// the queue. Their steps need not be counted. Steps are counted if neither the last item under way
+// nor the few before it are under way.
 var settleReported = settle(`NOT (t.state = 'steps_in_process' AND t.state_since >= c.at - interval '1 second'
         AND (t.task_uuid = ANY ((SELECT `+settingIDs(freedTasks)+`)::uuid[]) OR EXISTS (
             SELECT FROM unnest(`+settingIDs(endedItemsOf)+`) AS e (step_uuid)

@@ -138,14 +138,10 @@ func choosePage(f tasker.TaskFilter, scope access.Scope, by *seek, attributes []
 	return sql, args, order
 }
 
-// tasksPage selects the tasks of a page, and one more. A state is asked for as a
-// range and put first into the order, which is that of its index: asked for as one
-// value, the planner would rather go through all tasks, newest first, and the few
-// that are old and live stand behind all that are finished. For a namespace or a
-// name the newest of each of its templates are taken in the same way, and of those
-// the newest; so are those in a final state, because of the others of that state there may
-// be very many. A phase is asked for in the same way. Tags and attributes are asked for only
-// where the tasks of the state are few.
+// tasksPage selects a page of tasks and one more. Filters are written as ranges in index order, so
+// that the planner does not scan all finished tasks for a few live ones; rare final states read
+// the newest tasks of each template. Tags and attributes are filtered only where the state has few
+// tasks.
 func tasksPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)

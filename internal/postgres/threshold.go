@@ -45,14 +45,10 @@ type ThresholdPass struct {
 	task     *tasker.ID
 }
 
-// ApplyThresholds brings changed thresholds to the next batch of tasks that stand in
-// their state already, and does not wait for tasks that others hold. It reports how
-// many it changed and whether there is more to do at once. Thresholds that are
-// younger than settled are left alone: while servers are replaced one by one they
-// may change again.
-//
-// Any number of servers may do so at the same time. Nothing is remembered in the
-// tasks: each gets what it would get if it came to its state now.
+// ApplyThresholds applies changed thresholds to the next batch of tasks already in their state and
+// skips locked tasks. It reports the number changed and whether to continue at once. Thresholds
+// younger than settled are ignored, because they may change during a rolling upgrade. Any number
+// of servers may call it: each task gets what it would get on entering its state now.
 func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled time.Duration, batch int) (changed int, more bool, err error) {
 	var version time.Time
 	err = db.pool.QueryRow(ctx, `

@@ -70,10 +70,9 @@ SELECT t.task_uuid, t.state = 'pending' AS starts
 FROM tasker.tasks t
 WHERE t.task_uuid = ANY ($1) AND (t.state <> 'pending' OR t.start_at <= clock_timestamp())`
 
-// StartTasks enqueues the steps that wait for nothing of those of the tasks whose start is due. It returns the tasks that have started, now
-// or before, and the namespaces in which it enqueued steps. The start of a task that was found due may have been moved since: such a task
-// is not among them, and its steps are neither decided nor settled.
-// Whoever settles a task whose start is due calls it before: settled, it is not found by [DB.TasksToStart] any more.
+// StartTasks enqueues the initial steps of the tasks whose start is due. It returns the tasks that
+// have started, now or before, and the namespaces of enqueued steps. It must be called before
+// settling a due task: [DB.TasksToStart] does not find settled tasks.
 func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) (started []tasker.ID, namespaces []string, err error) {
 	type row struct {
 		TaskUUID tasker.ID
@@ -114,16 +113,9 @@ func (tx *Tx) enqueue(ctx context.Context, sql string, tasks []tasker.ID) ([]str
 	return list, wrap(err, "enqueue steps")
 }
 
-// A step waits for a retry in a task that may be in error; such a task is left
-// out here already, so that it takes no place in the batch. As they are due for as
-// long as their tasks are in error, they would be read each time: what became due
-// lately is asked for each time, and of the rest the next few.
-//
-// Here and below, rows that were set aside are skipped by their key: they must take
-// no place in a batch, or enough of them would hide all others.
-//
-// Here and below the time is that of the statement: a clock that goes on while it is
-// asked cannot bound an index range, and all that waits would be read.
+// Retries of tasks in error are excluded. They stay due, so recent ones are read each time and the
+// rest a few at a time. Rows that were set aside are skipped by key, so they do not fill a batch.
+// The statement time bounds the index range, which a moving clock cannot.
 const tasksWithDueRetries = `
 WITH late AS MATERIALIZED (
     SELECT s.next_retry_at, s.task_uuid, s.step_uuid
@@ -206,14 +198,9 @@ func (db *DB) dueTasks(ctx context.Context, sql string, args ...any) ([]tasker.I
 	return list, wrap(err, "find tasks that are due")
 }
 
-// A look asks each kind of work for two instants: whether the first has come, and the
-// first that is to come. Rows that were set aside, and retries of tasks in error, are due
-// as long as they are there: the query of the kind leaves them out, and what is to come
-// shows behind them. Each part reads the first row of an index; asked whether there is any
-// such row, the planner may search a table for one.
-//
-// Steps that are enqueued or wait for a worker to be alive are due as long as they are
-// there: nobody knows when their workers come or go.
+// For each kind of work, finds whether the first instant is due and the first one to come, by one
+// index row each. Rows set aside, and retries of tasks in error, stay due and are excluded by the
+// query of their kind. Steps that are enqueued or wait for a live worker are always due.
 var lookForDue = `
 SELECT current_setting('transaction_read_only') = 'on' AS read_only,
     coalesce((SELECT o.position FROM tasker.outbox o ORDER BY o.position DESC LIMIT 1), 0) AS last_event, ` + hasManyDead + ` AS many_dead, k.kind, coalesce(k.due, false) AS due,
@@ -348,10 +335,8 @@ type ExpiredLease struct {
 	TimeoutMS  int64
 }
 
-// The rows of claims whose time has come are read, with the steps of which the lease
-// still runs. A row goes when there is none, and else comes again when the next of its
-// leases ends: after a second if one has ended, so that it is found again if nobody
-// takes it back, and later if it was set aside, which is tried again elsewhere.
+// Reads the due claim rows with their leased steps. A row is deleted without any, and else returns
+// when the next lease ends: after a second if one has ended, later if it was set aside.
 var stepsWithExpiredLease = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 due AS MATERIALIZED (

@@ -8,11 +8,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// movesWithin selects a page of moves, given as a query with its limit and in its
-// order, as far as their details and reasons fit into the budget of a list: the
-// others are cut and replaced by an omission that tells the path of the whole. A
-// detail is the error of a failure, with 96 KiB at most; how large a compressed one
-// is, is known only when it is read.
+// movesWithin selects a page of moves as far as details and reasons fit into the budget of a list;
+// the others are replaced by an omission with the path of the whole.
 func movesWithin(page, detail, reason, path string) string {
 	return fmt.Sprintf(`
 		SELECT transition_id AS id, task_uuid, step_uuid, from_state AS "from", to_state AS "to", event, attempt, worker_uuid, coalesce(actor, '') AS actor,

@@ -11,13 +11,9 @@ import (
 	"tasker.example/tasker"
 )
 
-// turns are whose turn it is in the claims of this server: the virtual time of each namespace,
-// which a step that is handed out moves on by 1/weight. The namespace with the least is next,
-// so that those with work get shares by their weights. Nothing of it is stored: what
-// holds in each server holds in all together.
-//
-// It also says which claims go by age: without any, a step would wait for ever behind more
-// urgent ones that keep coming.
+// turns schedules namespaces in the claims of this server by virtual time: each step advances its
+// namespace by 1/weight, and the lowest is next. Nothing is stored. It also selects claims by age,
+// without which steps behind a stream of more urgent ones would starve.
 type turns struct {
 	age time.Duration // negative: no claim goes by age
 	now func() time.Time

@@ -126,12 +126,10 @@ DELETE FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND s.step_uuid = ANY
 const forgetDeferred = `
 DELETE FROM tasker.deferred_work w WHERE w.task_uuid = $1`
 
-// Steps that have not begun are as if they had just been created: a step without edges left to
-// wait for is decided, or begins to wait, when the task starts or now. One that has failed may
-// have no attempt less than it needs to be tried again as it is due. That a step is decided is
-// not taken back, unless the decision has failed.
+// Steps that have not begun are treated as newly created. A failed one keeps at least the attempt
+// it needs for its due retry. A decision stays decided unless it failed.
 //
-// $1 the task, $2 how long a step may wait for a worker; then the steps.
+// $1 the task, $2 the worker queue TTL; then the steps.
 var laySteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 UPDATE tasker.workflow_steps s

@@ -1,8 +1,6 @@
-// Package schedule computes the firing times of schedules and decides which of them create tasks. It
-// is pure: the caller supplies the time and the running tasks.
-//
-// It is pure: callers bring the clock, the tasks that run and the schedule. Each instant that a
-// schedule has passed is in one row of a [Plan], with the reason where no task is made.
+// Package schedule computes the firing times of schedules and decides which of them create tasks.
+// It is pure: the caller supplies the time and the running tasks. Each instant that has passed is
+// in one row of a [Plan], with the reason if it creates no task.
 package schedule
 
 import (

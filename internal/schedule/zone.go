@@ -5,12 +5,11 @@ import (
 	_ "time/tzdata" // zones are known where the system has none
 )
 
-// after returns the first instant after another one at which the expression fires in a zone.
+// after returns the first instant after t at which the expression fires in a zone.
 //
-// An expression that has every hour follows the time that passes: it fires whenever the clock
-// on the wall shows one of its times, so twice where the clock is set back, and never for a
-// time that the clock leaps over. Any other fires once for each of its times: the first time
-// where the clock shows it twice, and at the end of the leap where the clock never shows it.
+// An expression for every hour follows elapsed time: it fires twice where the clock is set back
+// and never for skipped times. Any other fires once per local time: the first of two, or at the
+// end of a gap.
 func (c *cron) after(t time.Time, zone *time.Location) (time.Time, bool) {
 	if c.everyHour() {
 		return c.shownAfter(t, zone)

@@ -27,11 +27,9 @@ type rabbitSink struct {
 	run    sync.WaitGroup
 }
 
-// NewRabbit returns a sink that publishes each event as CloudEvents JSON to a
-// durable topic exchange, which it declares, under its topic as the key. An event
-// is confirmed when every queue that is bound for it has it on disk, and there is
-// at least one. The sink keeps a connection from now until Close, whether the
-// broker can be reached or not.
+// NewRabbit returns a sink that publishes each event as CloudEvents JSON to a durable topic
+// exchange, which it declares, with its topic as the routing key. An event is confirmed when at
+// least one queue is bound for it and all have stored it. The sink keeps a connection until Close.
 func NewRabbit(o RabbitOptions) (Sink, error) {
 	broker, err := amqp.New(amqp.Options{
 		URL: o.URL, Name: "tasker events", Exchange: cmp.Or(o.Exchange, "tasker.events"), Log: o.Log,
