@@ -28,8 +28,7 @@ audit AS (
 )
 SELECT key_uuid FROM made`
 
-// CreateKey stores a key, which is valid for so long, or for ever. The error is
-// Conflict when another key has the name.
+// CreateKey stores a key with an optional lifetime. It returns a Conflict for a used name.
 func (db *DB) CreateKey(ctx context.Context, k access.Key, validFor *time.Duration, token access.Token) error {
 	made, err := column[tasker.ID](ctx, db.pool, insertKey, k.UUID, k.Name, k.Grants, k.CreatedBy, validFor, token.Prefix, token.Digest[:], tasker.MaxKeys)
 	switch {
@@ -148,8 +147,7 @@ audit AS (
 )
 SELECT key_uuid FROM live`
 
-// RotateKey gives a key a new secret; those before stay valid for a while. The error is
-// NotFound when there is no such key, and Conflict when it is revoked or expired.
+// RotateKey replaces the secret of a key; old ones stay valid for a while.
 func (db *DB) RotateKey(ctx context.Context, id tasker.ID, token access.Token, grace time.Duration, actor string) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		live, err := column[tasker.ID](ctx, tx, rotateKey, id, token.Prefix, token.Digest[:], grace, actor)
@@ -176,8 +174,7 @@ audit AS (
 )
 SELECT key_uuid FROM revoked`
 
-// RevokeKey ends a key and its sessions; again it changes nothing. The error is
-// NotFound when there is no such key.
+// RevokeKey revokes a key and its sessions. It returns NotFound for an unknown key.
 func (db *DB) RevokeKey(ctx context.Context, id tasker.ID, actor string) (access.Key, error) {
 	if _, err := column[tasker.ID](ctx, db.pool, revokeKey, id, actor); err != nil {
 		return access.Key{}, fmt.Errorf("revoke key: %w", err)
@@ -207,8 +204,7 @@ JOIN tasker.api_keys k ON k.key_uuid = s.key_uuid
 WHERE k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
   AND (s.ends_at IS NULL OR s.ends_at > clock_timestamp())`
 
-// Tokens returns what the tokens with some prefixes stand for. Those that are not valid
-// are left out.
+// Tokens returns the credentials of the valid tokens with some prefixes.
 func (db *DB) Tokens(ctx context.Context, prefixes []string) ([]Credential, error) {
 	list, err := collect[Credential](ctx, db.pool, selectTokens, prefixes)
 	return list, wrap(err, "find keys")
@@ -223,8 +219,7 @@ LEFT JOIN tasker.api_keys k ON k.key_uuid = s.key_uuid
 WHERE s.ended_at IS NULL AND s.ends_at > clock_timestamp() AND s.seen_at + $2::interval > clock_timestamp()
   AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())`
 
-// Sessions returns what sessions stand for, which end after being idle for so long.
-// Those that have ended are left out.
+// Sessions returns the credentials of sessions that have not ended or been idle for too long.
 func (db *DB) Sessions(ctx context.Context, digests [][]byte, idle time.Duration) ([]Credential, error) {
 	list, err := collect[Credential](ctx, db.pool, selectSessions, digests, idle)
 	return list, wrap(err, "find sessions")
@@ -243,8 +238,7 @@ UNION ALL
 UNION ALL
 SELECT digest FROM tasker.sign_ins WHERE created_at > clock_timestamp() - interval '10 min'`
 
-// ValidDigests returns the digests of all valid keys, of the newest limit sessions and of the
-// sign-ins that can still be finished.
+// ValidDigests returns the digests of all valid keys, the newest sessions and open sign-ins.
 func (db *DB) ValidDigests(ctx context.Context, idle time.Duration, limit int) ([][]byte, error) {
 	list, err := column[[]byte](ctx, db.pool, selectValidDigests, idle, limit)
 	return list, wrap(err, "read the digests of valid credentials")
@@ -261,9 +255,7 @@ type NewSession struct {
 	From    string // the address, for the audit log
 }
 
-// Sessions that ended a day ago go with each new one, a few at a time; so do those of its
-// subject that are too many, the ended ones and then the oldest first. Servers notice that
-// within a minute.
+// Each new session removes a few old ones, and surplus ones of its subject: ended, then oldest.
 const insertSession = `
 WITH old AS (
     DELETE FROM tasker.sessions WHERE session_uuid IN (
@@ -311,8 +303,7 @@ type SignIn struct {
 	State, Nonce, Verifier, Back string
 }
 
-// Abandoned sign-ins go with each new one, a few at a time; so do the oldest where there are
-// too many, because strangers can begin them: nobody can keep others from signing in.
+// Each new sign-in removes a few abandoned ones, and the oldest if strangers began too many.
 const insertSignIn = `
 WITH old AS (
     DELETE FROM tasker.sign_ins WHERE digest IN (
@@ -333,8 +324,7 @@ func (db *DB) AddSignIn(ctx context.Context, s SignIn) error {
 	return wrap(err, "store sign-in")
 }
 
-// TakeSignIn removes a sign-in and returns it; nil when there is none that began in the
-// last ten minutes. Nobody gets it twice.
+// TakeSignIn removes and returns a sign-in of the last ten minutes; nil without one.
 func (db *DB) TakeSignIn(ctx context.Context, digest [32]byte) (*SignIn, error) {
 	type row struct{ State, Nonce, Verifier, Back string }
 	found, err := one[row](ctx, db.pool, `
@@ -349,8 +339,7 @@ func (db *DB) TakeSignIn(ctx context.Context, digest [32]byte) (*SignIn, error) 
 	return &SignIn{Digest: digest, State: found.State, Nonce: found.Nonce, Verifier: found.Verifier, Back: found.Back}, nil
 }
 
-// AccessRevision returns a number that is another one after somebody was given less
-// access.
+// AccessRevision returns a number that changes when access is reduced.
 func (db *DB) AccessRevision(ctx context.Context) (n int64, err error) {
 	n, err = value[int64](ctx, db.pool, `SELECT revision FROM tasker.access_revision`)
 	return n, wrap(err, "ask for changes of access")
@@ -412,8 +401,7 @@ FROM (
     SELECT ARRAY[namespace] FROM tasker.schedules WHERE $1 = 'schedule' AND schedule_uuid = $2
 ) n`
 
-// NamespacesOf returns the namespaces of a resource, which is a task, an investigation, a case, an
-// incident, a worker, an event, an operation, a hold, a schedule, or of any of them that may be explained; nil when there is none with that id.
+// NamespacesOf returns the namespaces of a resource of any kind; nil without one.
 func (db *DB) NamespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
 	if kind == access.ExplainedKind {
 		of, err := db.FindExplained(ctx, id)

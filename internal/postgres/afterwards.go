@@ -11,9 +11,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// What a report is about: the investigations of a case, those of the cases of an incident
-// that were open while it went on, or those of namespaces. $1 is the case or the incident, $2 and $3
-// are when they were opened, $4 the namespaces.
+// The subject of a report: the investigations of case $1, of incident $1, or of namespaces $4,
+// opened between $2 and $3.
 const (
 	reportOfCase = `
     SELECT m.dlq_entry_uuid
@@ -255,8 +254,7 @@ picked AS (` + picked + `
 ),` + reportBody
 }
 
-// ReadReport returns a report of what a query selects, without its digest. The error is NotFound
-// when there is no such case or incident, and TooLarge when it is about too many investigations.
+// ReadReport returns a report without its digest, or NotFound, or TooLarge.
 func (db *DB) ReadReport(ctx context.Context, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
 	r := tasker.IncidentReport{Format: tasker.ReportFormat, Version: tasker.ReportVersion}
 	sql, args, err := db.reportQuery(ctx, q, &r)

@@ -75,8 +75,7 @@ type LinkOfStep struct {
 	Actor    string
 }
 
-// AddAnswerLink stores an answer link. The caller holds the lock of the task. The error is a
-// Conflict when the step has as many as it may.
+// AddAnswerLink stores an answer link, or returns a Conflict. The caller holds the task lock.
 func (tx *Tx) AddAnswerLink(ctx context.Context, l LinkOfStep) (*tasker.AnswerLink, error) {
 	open, err := column[int](ctx, tx, countOpenLinks, l.TaskUUID, l.StepUUID)
 	if err != nil {
@@ -106,8 +105,7 @@ UPDATE tasker.answer_links u
 SET used_at = clock_timestamp()` + linksWithStep + `
 WHERE u.link_uuid = l.link_uuid AND l.link_uuid = $1 AND u.used_at IS NULL AND u.revoked_at IS NULL AND u.expires_at > clock_timestamp() AND` + linkState + ` = 'open'`
 
-// UseAnswerLink uses an answer link up, and reports whether it was open. The caller holds the
-// lock of the task, and has the step answered in the same transaction.
+// UseAnswerLink uses up an answer link and reports whether it was open, under the task lock.
 func (tx *Tx) UseAnswerLink(ctx context.Context, l tasker.AnswerLink) (bool, error) {
 	tag, err := tx.Exec(ctx, useAnswerLink, l.UUID)
 	if err != nil {
@@ -126,9 +124,8 @@ const revokeAnswerLink = `
 UPDATE tasker.answer_links SET revoked_at = clock_timestamp(), revoked_by = $4
 WHERE link_uuid = $3 AND task_uuid = $1 AND step_uuid = $2 AND used_at IS NULL AND revoked_at IS NULL`
 
-// RevokeAnswerLink makes an answer link worthless, and returns it as it is then. One that is
-// revoked already stays as it is. The error is a Conflict when it was used, and NotFound when the
-// step has no such link.
+// RevokeAnswerLink revokes an answer link and returns it. It returns a Conflict if the link was
+// used.
 func (tx *Tx) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link tasker.ID, actor string) (*tasker.AnswerLink, error) {
 	tag, err := tx.Exec(ctx, revokeAnswerLink, step.TaskUUID, step.StepUUID, link, actor)
 	if err != nil {

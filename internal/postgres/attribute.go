@@ -9,8 +9,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// The names under which what every task has is kept in tasker.task_attributes. No template
-// can declare them.
+// Names of the attributes that every task has. Templates cannot declare them.
 const (
 	tagAttribute         = "tag"
 	correlationAttribute = "correlation_id"
@@ -47,8 +46,7 @@ INSERT INTO tasker.task_attributes (task_uuid, namespace, name, text_value, numb
 SELECT u.task_uuid, u.namespace, u.name, u.text_value, u.number_value::numeric, u.time_value
 FROM ` + attributeColumns.unnest("u", 1)
 
-// attributesOf returns what a new task is found by beside what is in tasker.tasks: a
-// correlation id that was made for it is its own id.
+// attributesOf returns the attributes of a new task that are not in tasker.tasks.
 func attributesOf(t *CreatedTask) (list []taskAttribute) {
 	add := func(name, text string) {
 		list = append(list, taskAttribute{t, Attribute{Name: name, Text: &text}})
@@ -81,12 +79,10 @@ const attributesOfTask = `nullif(ARRAY(
     ORDER BY a.name
 ), '{}')`
 
-// FindTasks is the kind of work of steps whose results are part of what their tasks are found by,
-// or whose tasks were brought to another version.
+// FindTasks is the kind of work of steps whose tasks need their attributes evaluated.
 const FindTasks = "attributes"
 
-// attributes_at of a step is null when its result is part of no attribute, infinity when it is of
-// one, and an instant when the attributes of its task are to be evaluated.
+// attributes_at is null without an attribute, infinity with one, an instant if evaluation is due.
 const stepsToFind = `
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
@@ -95,8 +91,7 @@ WHERE s.attributes_at < 'infinity' AND s.attributes_at <= now()
 ORDER BY s.attributes_at, s.task_uuid, s.step_uuid
 LIMIT $1`
 
-// StepsToFind returns steps for which the attributes of their tasks are to be evaluated, those
-// that are due for longest first.
+// StepsToFind returns steps whose tasks need their attributes evaluated, oldest first.
 func (db *DB) StepsToFind(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stepsToFind, limit)
 }
@@ -140,8 +135,7 @@ func (f *FoundTasks) Add(task tasker.ID, namespace string, list []Attribute) {
 	}
 }
 
-// Rows that stay as they are, are not written. $1 tasks, $2 the names under which every task is
-// found; then the attributes.
+// Unchanged rows are not written. $1 tasks, $2 the names of every task; then the attributes.
 var replaceAttributes = `
 WITH found AS MATERIALIZED (
     SELECT u.task_uuid, u.namespace, u.name, u.text_value, u.number_value::numeric AS number_value, u.time_value
@@ -170,8 +164,7 @@ SET attributes_at = CASE WHEN EXISTS (
 FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.attributes_at < 'infinity'`
 
-// ReplaceAttributes stores the attributes of tasks in place of those that they had, and notes that
-// of the steps. The caller holds the locks of the tasks.
+// ReplaceAttributes replaces the attributes of tasks. The caller holds the task locks.
 func (tx *Tx) ReplaceAttributes(ctx context.Context, steps []tasker.StepRef, found FoundTasks) error {
 	reserved := []string{tagAttribute, correlationAttribute, initiatorAttribute, sourceAttribute}
 	if _, err := tx.Exec(ctx, replaceAttributes, append([]any{found.tasks, reserved}, attributeColumns.arrays(found.list)...)...); err != nil {

@@ -17,16 +17,14 @@ import (
 	"tasker.example/tasker/internal/number"
 )
 
-// The rows are locked, also those that are there already: of two templates that are registered at
-// the same time the second sees the first.
+// Existing rows are locked too, so that concurrent registrations see each other.
 const nameAttributes = `
 INSERT INTO tasker.attribute_names AS n (namespace, name, type)
 SELECT $1, u.name, u.type FROM unnest($2::text[], $3::text[]) AS u (name, type)
 ORDER BY u.name
 ON CONFLICT (namespace, name) DO UPDATE SET type = n.type`
 
-// otherTypes has the attributes with another type, and a template that declares each so. One that
-// is no longer there has left its name only.
+// otherTypes returns the attributes with another type, with a template that declares each.
 const otherTypes = `
 SELECT n.name, n.type, coalesce(o.template, '') AS template
 FROM unnest($2::text[], $3::text[]) AS u (name, type)
@@ -39,8 +37,7 @@ LEFT JOIN LATERAL (
 ) o ON true
 ORDER BY n.name`
 
-// nameAttributes notes the attributes of a template. The error is a Conflict when one has another type in
-// another template of the namespace.
+// nameAttributes stores the attributes of a template, or returns a Conflict if types differ.
 func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.ID) error {
 	if len(t.Search) == 0 {
 		return nil
@@ -83,8 +80,7 @@ CROSS JOIN LATERAL (
 WHERE ($1 = '' OR n.namespace = $1) AND ($2::text[] IS NULL OR n.namespace = ANY ($2)) AND o.templates IS NOT NULL
 ORDER BY n.namespace, n.name LIMIT $3 OFFSET $4`
 
-// Attributes lists what tasks are found by as templates declare it, by namespace and name; of a
-// namespace, or of all when it is empty. It says whether there are more.
+// Attributes lists declared attributes of one namespace or all, and whether there are more.
 func (db *DB) Attributes(ctx context.Context, namespace string, limit, offset int) (list []tasker.Attribute, more bool, err error) {
 	return attributes(ctx, db.pool, namespace, limit, offset)
 }
@@ -164,8 +160,7 @@ func compare(ctx context.Context, q querier, namespace string, filters []tasker.
 	return list, nil
 }
 
-// unknownAttribute is the refusal of an attribute that no template declares. It names some that
-// there are.
+// unknownAttribute returns the error for an undeclared attribute, with some declared ones.
 func unknownAttribute(ctx context.Context, q querier, namespace, name string) error {
 	const most = 20
 	list, more, err := attributes(ctx, q, namespace, most, 0)

@@ -7,9 +7,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// countTemplates counts what the bounds are about, up to one more than each allows. Whether
-// anything of it is new is counted without the template itself. Names are found by jumping
-// from one to the next in the index of the versions.
+// countTemplates counts up to one more than each bound. Names are found by jumping through an
+// index.
 const countTemplates = `
 WITH RECURSIVE spaces AS (
     (SELECT namespace FROM tasker.task_templates ORDER BY namespace LIMIT 1)
@@ -50,9 +49,8 @@ WHERE h.namespace = $1 AND NOT EXISTS (
 
 const countHandlers = `SELECT count(*) FROM (SELECT FROM tasker.template_handlers WHERE namespace = $1 LIMIT $2::bigint + 1) h`
 
-// checkBounds refuses a template that was just stored when it is one more than the bounds
-// allow, in something of which it is new. Those that are stored at the same time wait for
-// each other, so that they are counted.
+// checkBounds refuses a template just stored that exceeds a bound. Concurrent ones wait for each
+// other.
 func (tx *Tx) checkBounds(ctx context.Context, t tasker.Template, id tasker.ID, most tasker.Bounds) error {
 	most = most.Complete()
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.task_templates', 0))`); err != nil {

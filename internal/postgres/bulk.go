@@ -16,8 +16,7 @@ type columnOf[T any] struct {
 	array      func(rows []T) any // a []V
 }
 
-// col returns the column that value reads from a row; definition is its name and its
-// type in PostgreSQL.
+// col returns a column that value reads from a row; definition is its name and PostgreSQL type.
 func col[T, V any](definition string, value func(row *T) V) columnOf[T] {
 	name, kind, _ := strings.Cut(definition, " ")
 	return columnOf[T]{name: name, kind: kind, array: func(rows []T) any {
@@ -34,8 +33,7 @@ func (c columns[T]) only(names ...string) columns[T] {
 	return slices.DeleteFunc(slices.Clone(c), func(column columnOf[T]) bool { return !slices.Contains(names, column.name) })
 }
 
-// unnest returns, for a FROM clause, the rows under a name. Their arrays are the
-// parameters from first on.
+// unnest returns the rows for a FROM clause; their arrays are the parameters from first on.
 func (c columns[T]) unnest(name string, first int) string {
 	arrays, names := make([]string, len(c)), make([]string, len(c))
 	for i, column := range c {

@@ -66,8 +66,7 @@ SELECT m.task_uuid, m.was, 'cancelled', $6, nullif($3, ''), nullif($4, ''), m.st
 FROM moved m
 ORDER BY m.task_uuid`
 
-// CancelTask ends a task and all of its steps that have not ended. A task that is
-// cancelled already stays as it is; one that is complete is a Conflict.
+// CancelTask cancels a task and its open steps. A complete task is a Conflict.
 func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		state, err := tx.TaskState(ctx, task)
@@ -102,8 +101,7 @@ func (by Cancellation) repair(t TaskTarget) Repair {
 	return r
 }
 
-// CancelTasks ends tasks that the caller has locked, whose states allow it, and all of their
-// steps that have not ended.
+// CancelTasks cancels locked tasks whose states allow it, and their open steps.
 func (tx *Tx) CancelTasks(ctx context.Context, list []TaskTarget, by Cancellation) error {
 	tasks, states, repairs := make([]tasker.ID, len(list)), make([]string, len(list)), make([]Repair, len(list))
 	for i, t := range list {
@@ -154,8 +152,7 @@ func (tx *Tx) TaskTargets(ctx context.Context, tasks []tasker.ID) ([]TaskTarget,
 	return list, wrap(err, "read where tasks stand")
 }
 
-// TaskState locks a task and returns its state. The error is NotFound when there
-// is none.
+// TaskState locks a task and returns its state, or NotFound.
 func (tx *Tx) TaskState(ctx context.Context, task tasker.ID) (tasker.TaskState, error) {
 	var state string
 	err := tx.QueryRow(ctx, `SELECT state FROM tasker.tasks WHERE task_uuid = $1 FOR NO KEY UPDATE`, task).Scan(&state)

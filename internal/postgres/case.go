@@ -10,8 +10,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// What is open is counted by fingerprint, from an index alone unless the filter asks for
-// more than that has, and then added up by case: the counts are those of one snapshot.
+// Open investigations are counted by fingerprint, if possible from an index alone, in one snapshot.
 const openCases = openHead + `%s
         ` + openMembers + `%s` + openTail
 
@@ -105,8 +104,7 @@ type caseRow struct {
 	TotalOldest  *time.Time
 }
 
-// Cases returns the cases of a filter, those that cost most first, and says whether there
-// are more; resolved ones by when they were.
+// Cases returns a page of cases, most expensive first; resolved ones by resolution time.
 func (db *DB) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, more bool, err error) {
 	list, _, more, err = db.CasePage(ctx, f)
 	return list, more, err
@@ -273,9 +271,8 @@ func (c *caseBuilder) addCases(f tasker.CaseFilter) {
 	}
 }
 
-// addText selects the investigations with a text: all of the cases that have it, and those that
-// have it in their message or their ids. Of resolved cases, those that have it. Errors are searched
-// only for those who may read them wherever they look.
+// addText selects investigations whose case, message or ids have a text. Errors are searched only
+// for callers who may read them.
 func (c *caseBuilder) addText(ctx context.Context, f tasker.CaseFilter) {
 	pattern, members := "c.error_type, c.error_pattern, ", " OR m.error_message ILIKE '%%' || $%[1]d || '%%'"
 	if !access.PayloadsOf(ctx).Covers(access.ScopeOf(ctx)) {

@@ -26,8 +26,7 @@ WHERE f.case_id = $1
 ORDER BY m.opened_at, d.task_uuid
 LIMIT 1`
 
-// Ids of tasks rise with time, so the tasks around the first that failed are neighbours of its id in
-// the index of tasks by template.
+// Task ids rise with time: tasks around the first failure are its neighbors in the template index.
 const (
 	successesBefore = tasksAround + `t.task_uuid < $5` + tasksNear
 	successesSince  = tasksAround + `t.task_uuid >= $5` + tasksNear
@@ -101,9 +100,8 @@ SELECT (SELECT count(*) FROM looked) AS tasks,
     (SELECT count(*) FROM looked l JOIN tasker.workflow_steps s ON s.task_uuid = l.task_uuid WHERE s.state NOT IN ('complete', 'resolved_manually', 'skipped', 'cancelled', 'error')) AS steps,
     (SELECT ends_at FROM due) AS deadline, (SELECT task_uuid FROM due) AS due_task`
 
-// What stands at the keys that a template names, in the contexts of tasks whose step failed ($1) and of
-// tasks whose step succeeded ($2). A value is left out where it may not be shown beside the evidence, and
-// a key where it has too many values to tell anything.
+// Context values of tasks whose step failed ($1) and succeeded ($2), without protected values and
+// keys with too many values.
 const selectContextValues = `
 WITH parts AS MATERIALIZED (
     SELECT p.ordinal, p.value, p.part, count(*) FILTER (WHERE u.failed) AS failures, count(*) FILTER (WHERE NOT u.failed) AS successes
@@ -129,8 +127,7 @@ GROUP BY p.ordinal, p.value
 HAVING sum(p.failures) >= $7
 ORDER BY p.ordinal, p.value`
 
-// Bounds of [ContextValue]: characters of one, bytes of the stored context it is read from, different ones
-// of a key, and how many failures must have one.
+// Bounds of [ContextValue]: its characters, bytes read, values per key, and minimum failures.
 const (
 	maxContextValue  = 200
 	maxContextStored = 64 << 10
@@ -153,8 +150,7 @@ type CaseComparison struct {
 	Values    []ContextValue       // of both, that the caller may read
 }
 
-// CompareCase returns what is known of the failures of a case and of the successes of the
-// same step. The error is NotFound when there is no such case.
+// CompareCase compares the failures of a case with successes of the same step, or returns NotFound.
 func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, err error) {
 	if c.Case, err = db.Case(ctx, id); err != nil {
 		return c, err

@@ -44,8 +44,7 @@ type Fingerprint struct {
 	Pattern   string
 }
 
-// casesLock is held while the cases of investigations, or their states, are found: one server
-// does so at a time.
+// casesLock serializes classification and state changes of cases between servers.
 const casesLock = `hashtextextended('tasker.cases', 0)`
 
 const selectUnclassified = `
@@ -219,8 +218,7 @@ func (c *classification) open(ctx context.Context, known map[tasker.ID]knownPrin
 	return wrap(err, "open cases")
 }
 
-// reopen opens the resolved cases again that have investigations now, and has those regress that are open
-// again already.
+// reopen reopens resolved cases that have investigations, and marks regressions.
 func (c *classification) reopen(ctx context.Context, known map[tasker.ID]knownPrint) error {
 	type move struct {
 		from, to tasker.CaseState
@@ -286,8 +284,7 @@ type refinement struct {
 	Field, Literal      string
 }
 
-// refine replaces the fingerprints of those that a split has taken out of their case. A case that came of a
-// split may be split again, as often as [DB.SplitCase] allows.
+// refine replaces the fingerprints of failures split from their case, which may be split again.
 func (c *classification) refine(ctx context.Context) error {
 	for range tasker.MaxRefinements {
 		rows, err := collect[refinement](ctx, c.tx, selectRefinements, c.keys())
@@ -314,8 +311,7 @@ func (c *classification) refineBy(rows []refinement) (some bool) {
 	return some
 }
 
-// refines reports whether a failure has what a split asks for. The statement in
-// [DB.applyRefinement] selects the same.
+// refines reports whether a failure matches a split, as [DB.applyRefinement] does in SQL.
 func refines(m MemberFailure, field, literal string) bool {
 	text := func(s *string) string {
 		if s == nil {
@@ -336,8 +332,7 @@ func refines(m MemberFailure, field, literal string) bool {
 	return false
 }
 
-// lockCases reports whether this server may find cases until the transaction ends. It waits a moment for its turn: people who merge and
-// split cases one after the other would keep it from ever finding the lock free.
+// lockCases reports whether this server holds casesLock now; it waits briefly for its turn.
 func lockCases(ctx context.Context, tx *Tx) (free bool, err error) {
 	if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(`+casesLock+`)`).Scan(&free); err != nil || free {
 		return free, inLock(err)
@@ -407,8 +402,7 @@ type CaseMove struct {
 	Entries   int64
 }
 
-// JudgeCases brings the cases that are not resolved to the states that hold now, and
-// returns those that changed; none while another server is at it.
+// JudgeCases updates the states of unresolved cases and returns the changed ones.
 func (db *DB) JudgeCases(ctx context.Context) (moved []CaseMove, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		moved = nil

@@ -45,8 +45,7 @@ FROM (
 JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = s.entry_uuid
 ORDER BY s.at DESC, s.entry_uuid`
 
-// newestMembers are the newest open members of the case $1, at most $2. Those of each
-// fingerprint are read from the end of their range in the index.
+// newestMembers are the newest open members of case $1, at most $2, read by fingerprint.
 const newestMembers = `(
     SELECT m.*
     FROM tasker.case_fingerprints f
@@ -72,8 +71,7 @@ WHERE v.value <> ''
 GROUP BY v.fact, v.value
 ORDER BY v.fact, count(*) DESC, v.value`
 
-// maxSpreadEntries is how many open investigations of a case are looked at to see what
-// differs among them, and maxSpreadValues how many values of a fact are told.
+// Limits of the open investigations compared, and of values per fact.
 const (
 	maxSpreadEntries = 1000
 	maxSpreadValues  = 20
@@ -113,8 +111,7 @@ FROM (
 JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid
 ORDER BY d.resolved_at DESC, d.dlq_entry_uuid`
 
-// CaseDetail returns a case with what is known of its investigations. The error is
-// NotFound when there is none.
+// CaseDetail returns a case with details of its investigations, or NotFound.
 func (db *DB) CaseDetail(ctx context.Context, id tasker.ID) (d tasker.CaseDetail, err error) {
 	if d.Case, err = db.Case(ctx, id); err != nil {
 		return d, err
@@ -199,9 +196,8 @@ LEFT JOIN tasker.case_members m ON m.dlq_entry_uuid = d.dlq_entry_uuid
 LEFT JOIN tasker.case_fingerprints f ON f.fingerprint = m.fingerprint
 WHERE d.dlq_entry_uuid = $1`
 
-// RelatedEntries returns the case of an investigation, how many others of it are open, and how
-// others ended: all that are looked at counted, and the last few in full. The case is nil
-// as long as it is not known. The error is NotFound when there is no such entry.
+// RelatedEntries returns the case of an investigation (nil if unclassified), how many others are
+// open, and how others ended. It returns NotFound for an unknown entry.
 func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tasker.RelatedEntries, error) {
 	type row struct {
 		Case    *tasker.ID

@@ -36,8 +36,7 @@ func takeCase(ctx context.Context, tx *Tx, id tasker.ID) (tasker.Case, error) {
 	return caseOf(ctx, tx, id)
 }
 
-// waitForCases waits for whoever finds the cases of investigations, and keeps them from it until
-// the transaction ends. Nobody waits for the sake of cases that the caller may not see.
+// waitForCases takes casesLock until the transaction ends, unless the cases are not visible.
 func waitForCases(ctx context.Context, tx *Tx, ids ...tasker.ID) error {
 	for _, id := range ids {
 		if _, err := caseOf(ctx, tx, id); err != nil {
@@ -158,8 +157,7 @@ func orNobody(owner string) string {
 	return owner
 }
 
-// recordCaseUpdate writes a line for each thing that somebody changed. The note stands with
-// the first of them.
+// recordCaseUpdate writes a history line per change; the first one has the note.
 func recordCaseUpdate(ctx context.Context, tx *Tx, was tasker.Case, u tasker.CaseUpdate, owned time.Duration) error {
 	notes := ""
 	if u.Notes != nil {
@@ -194,8 +192,7 @@ func recordCaseUpdate(ctx context.Context, tx *Tx, was tasker.Case, u tasker.Cas
 	return errors.Join(errs...)
 }
 
-// followIncident has the case $2, which those of the case $1 belong to now, be part of the open incident of that. Otherwise
-// people were told that all is resolved.
+// followIncident adds case $2 to the open incident of case $1, so that it is not reported resolved.
 const followIncident = `
 INSERT INTO tasker.incident_cases (incident_id, case_id, told_state, told_entries)
 SELECT ic.incident_id, $2, ic.told_state, ic.told_entries
@@ -207,8 +204,7 @@ WHERE ic.case_id = $1 AND i.ended_at IS NULL
       WHERE oc.case_id = $2 AND o.ended_at IS NULL
   )`
 
-// MergeCases has the fingerprints of a case belong to another one from now on. No
-// investigation changes. [DB.UnmergeCase] takes it back.
+// MergeCases moves the fingerprints of a case to another one. [DB.UnmergeCase] undoes it.
 func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reason string) error {
 	if from == into {
 		return tasker.Errorf(tasker.Invalid, "invalid into %s: a case cannot be merged into itself", into)
@@ -254,8 +250,7 @@ func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reaso
 	})
 }
 
-// lockTwoCases locks cases in the order of their ids, and waits for whoever finds the
-// cases of investigations.
+// lockTwoCases takes casesLock and locks two cases in the order of their ids.
 func lockTwoCases(ctx context.Context, tx *Tx, one, other tasker.ID) (a, b tasker.Case, err error) {
 	if err := waitForCases(ctx, tx, one, other); err != nil {
 		return a, b, err
@@ -285,8 +280,7 @@ WITH RECURSIVE merged AS (
 )
 UPDATE tasker.case_fingerprints SET case_id = $1 WHERE home_case_id IN (SELECT case_id FROM merged)`
 
-// UnmergeCase has a case be as it was before it was merged: its own fingerprints belong to
-// it again, and those of the cases that had been merged into it, with their investigations.
+// UnmergeCase returns fingerprints and investigations to a case that was merged.
 func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason string) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		if err := waitForCases(ctx, tx, id); err != nil {
@@ -322,9 +316,8 @@ const splitMembers = `m.ended_at IS NULL AND m.fingerprint = $1
     WHEN 'task_version' THEN m.task_version = $3
 END`
 
-// SplitCase takes failures out of a case, now and from now on. Those that are open follow in
-// batches, by [DB.ApplySplit]. It returns how many there are. The error is a Conflict when none of the open ones has
-// the text, or when all have.
+// SplitCase splits failures from a case and returns how many are open; [DB.ApplySplit] moves those.
+// It returns a Conflict if none or all of the open ones match.
 func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (n int64, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		if err := waitForCases(ctx, tx, id); err != nil {
@@ -400,8 +393,7 @@ WITH RECURSIVE came AS (
 )
 SELECT max(depth) FROM came`
 
-// ApplySplit has up to limit open investigations that a split concerns be classified again, and
-// returns how many; 0 when it is done with all splits.
+// ApplySplit reclassifies up to limit investigations of splits; 0 when all are done.
 func (db *DB) ApplySplit(ctx context.Context, limit int) (n int, err error) {
 	type split struct {
 		RefinementID, Fingerprint tasker.ID

@@ -31,8 +31,7 @@ SELECT h.task_uuid, h.step_uuid, $5, $6, h.attempts, clock_timestamp() FROM held
 ON CONFLICT (task_uuid, step_uuid) DO UPDATE
 SET value = excluded.value, bytes = excluded.bytes, attempt = excluded.attempt, saved_at = excluded.saved_at`
 
-// SaveCheckpoint keeps a value for the attempts of a step that follow, in place of the one before,
-// and says whether the lease is one that the worker holds.
+// SaveCheckpoint replaces the checkpoint of a step and reports whether the worker holds the lease.
 func (db *DB) SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker.Lease, value json.RawMessage, bytes int) (held bool, err error) {
 	err = retry(ctx, func() error {
 		saved, err := db.pool.Exec(ctx, saveCheckpoint, l.TaskUUID, l.StepUUID, l.Fence, worker, value, bytes)
@@ -54,8 +53,7 @@ DELETE FROM tasker.step_checkpoints c
 USING marked m
 WHERE c.task_uuid = m.task_uuid AND c.step_uuid = m.step_uuid`
 
-// DiscardCheckpoints removes the checkpoints of a step, and of the items of a map step, that are
-// not done. The caller holds the lock of the task.
+// DiscardCheckpoints removes the checkpoints of a step and its open items, under the task lock.
 func (tx *Tx) DiscardCheckpoints(ctx context.Context, step tasker.StepRef) error {
 	_, err := tx.Exec(ctx, discardCheckpoints, step.TaskUUID, step.StepUUID)
 	return wrap(err, "discard checkpoints")

@@ -9,9 +9,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// The kinds of work that child tasks and the steps that started them have with each other.
-// What is due is a row of tasker.child_signals, which triggers write: neither side locks
-// the other.
+// Work between child tasks and the steps that started them. Triggers write it into
+// tasker.child_signals, so neither side locks the other.
 const (
 	ChildEnded  = "child_ended"  // a step is to be told that its child task has ended
 	CancelChild = "cancel_child" // a task is to be cancelled, because its parent step does not wait for it
@@ -40,8 +39,7 @@ WHERE g.kind = 'ended' AND g.created_at <= now()
 ORDER BY g.created_at
 LIMIT $1`
 
-// StepsWithEndedChild returns steps that are to be told that a task which they started has
-// ended, those that wait for it for longest first. A step may be among them twice.
+// StepsWithEndedChild returns steps whose child task has ended, oldest first, possibly twice.
 func (db *DB) StepsWithEndedChild(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stepsWithEndedChild, limit)
 }
@@ -54,8 +52,7 @@ WHERE g.kind = 'cancel' AND g.created_at <= now()
 ORDER BY g.created_at
 LIMIT $1`
 
-// ChildrenToCancel returns tasks that are to be cancelled, because the step that started
-// them does not wait for them any more.
+// ChildrenToCancel returns child tasks for which no step waits any more.
 func (db *DB) ChildrenToCancel(ctx context.Context, limit int) ([]tasker.ID, error) {
 	return db.dueTasks(ctx, tasksToLeave, limit)
 }
@@ -66,8 +63,7 @@ USING unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 WHERE g.kind = 'ended' AND g.parent_step_uuid = d.step_uuid AND g.parent_task_uuid = d.task_uuid
   AND (d.task_uuid = ANY ($3) OR NOT EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = d.task_uuid))`
 
-// The state of the child decides, not what was left of it: it is read after that was removed,
-// so that what comes later is left anew.
+// Signals are removed before the state of the child is read, so later changes leave new ones.
 const stepsOfEndedChildren = `
 SELECT s.task_uuid, s.step_uuid, t.template_uuid, s.name, s.fence, c.task_uuid AS child_uuid, c.state AS child_state, ` + givenUp + ` AS given_up
 FROM (SELECT DISTINCT u.task_uuid, u.step_uuid FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)) d
@@ -81,8 +77,7 @@ ORDER BY s.task_uuid, s.step_uuid`
 // givenUp is true of a task c of which an investigation ended as permanently_failed.
 const givenUp = `EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')`
 
-// A StepOfChild is a step that waits for a task which has ended: complete, cancelled, or
-// given up in any other state.
+// A StepOfChild is a step that waits for a task which is complete, cancelled or abandoned.
 type StepOfChild struct {
 	TaskUUID     tasker.ID
 	StepUUID     tasker.ID
@@ -94,9 +89,8 @@ type StepOfChild struct {
 	GivenUp      bool // its investigation ended as permanently failed; it may be cancelled since
 }
 
-// TakeEndedChildren returns those of the steps of the tasks that still wait for a task which
-// has ended, and forgets that they were to be told of it, or that they are gone. The caller
-// holds the locks of the tasks.
+// TakeEndedChildren removes the signals of the steps and returns the steps whose child has ended.
+// The caller holds the task locks.
 func (tx *Tx) TakeEndedChildren(ctx context.Context, held []tasker.ID, steps []tasker.StepRef) ([]StepOfChild, error) {
 	tasks, ids := refArrays(steps)
 	if _, err := tx.Exec(ctx, takeEndedChildren, tasks, ids, held); err != nil {
@@ -133,8 +127,7 @@ func (tx *Tx) LastResults(ctx context.Context, task tasker.ID, most int) ([]Last
 
 const childStanding = `SELECT c.state, ` + givenUp + ` AS given_up FROM tasker.tasks c WHERE c.task_uuid = $1`
 
-// ChildStanding returns the state of a task, and whether it was given up; empty when there is
-// no such task any more.
+// ChildStanding returns the state of a task, empty without one, and whether it was abandoned.
 func (tx *Tx) ChildStanding(ctx context.Context, child tasker.ID) (state tasker.TaskState, given bool, err error) {
 	type row struct {
 		State   tasker.TaskState
@@ -178,8 +171,7 @@ type TaskAbove struct {
 	Waits           bool      // the step waits for that one
 }
 
-// TasksAbove returns the parent of a task, the parent of that, and so on, as far as they are
-// still there.
+// TasksAbove returns the existing ancestors of a task, parent first.
 func (db *DB) TasksAbove(ctx context.Context, task tasker.ID) ([]TaskAbove, error) {
 	list, err := collect[TaskAbove](ctx, db.pool, waitingAbove, task, tasker.MaxChildDepth)
 	return list, wrap(err, "read the tasks above a task")
@@ -202,8 +194,7 @@ SET child_task_uuid = d.child_uuid
 FROM child d
 WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid`
 
-// SetChildren notes for which task each of the steps waits from now on; one that is complete
-// already is told of soon. The caller holds the locks of the tasks of the steps.
+// SetChildren stores the child task of each step, under the task locks.
 func (tx *Tx) SetChildren(ctx context.Context, steps []tasker.StepRef, children []tasker.ID) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, startChildren, tasks, ids, children)
@@ -222,9 +213,8 @@ UPDATE tasker.workflow_steps s
 SET child_task_uuid = NULL, decided_at = NULL, decide_at = coalesce(s.decide_at, clock_timestamp()), wait_until = NULL, remind_at = NULL, updated_at = clock_timestamp()
 WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.state = 'pending' AND s.child_task_uuid = $3`
 
-// LeaveChild has a pending step decided again, and start another task in place of the one that
-// it started, which is cancelled soon where it has not ended. The caller holds the lock of the
-// task of the step.
+// LeaveChild lets a pending step start another child task and cancels the old one. The caller holds
+// the task lock.
 func (tx *Tx) LeaveChild(ctx context.Context, step tasker.StepRef, child tasker.ID) error {
 	tag, err := tx.Exec(ctx, leaveChild, step.TaskUUID, step.StepUUID, child)
 	if err != nil {
@@ -261,9 +251,8 @@ type LeftChild struct {
 	Undo           bool // the parent is being undone, or was
 }
 
-// TakeChildrenToCancel returns those of the tasks that are to be cancelled, have not
-// ended and are not being undone, and forgets that they were to be, or that they are gone. The caller holds some of
-// them.
+// TakeChildrenToCancel removes the signals of the tasks and returns those that are open and not
+// compensating. The caller holds some of them.
 func (tx *Tx) TakeChildrenToCancel(ctx context.Context, held, tasks []tasker.ID) ([]LeftChild, error) {
 	list, err := collect[LeftChild](ctx, tx, takeChildrenToCancel, tasks, held)
 	return list, wrap(err, "take child tasks to cancel")

@@ -70,9 +70,7 @@ var byTurn = order{
 	group: "namespace, handler", by: "turn, " + urgency, gates: "$11",
 }
 
-// byAge is byTurn, but what has waited for the time $11 comes first in its namespace, the oldest
-// before others. A queue is read as one range of the index for each priority, of which
-// the oldest steps are at the beginning.
+// byAge is byTurn with what has waited for $11 first, oldest first, by index range per priority.
 var byAge = order{
 	namespaces: byTurn.namespaces, queue: byTurn.queue, levels: priorityLevels, from: "levels",
 	level: func(of string) string { return " AND s.priority = " + of + ".priority" },
@@ -140,8 +138,7 @@ WITH RECURSIVE ` + h.clock(hasLimits) + `,` + b.with() + `
 ` + queues(o) + o.levels + claimBody(o, h, b) + leaseSteps("", b) + inTheWay("candidate") + wantedMore + o.notes
 }
 
-// mayClaim is true of a worker $4 that gets new work, unless steps are held or limited and nobody
-// asks of each.
+// mayClaim is true of worker $4 if it gets work and nothing is held or limited without a check.
 const mayClaim = getsWork + `
       AND NOT (SELECT held OR limited FROM clock)`
 
@@ -269,8 +266,7 @@ func (c Claimant) claim(limit, budget, depth int, l look) (sql string, args []an
 	}
 }
 
-// choose returns one of two statements: the other asks of each step whether it is held, and
-// has an argument more.
+// choose returns one of two statements; the one that checks each step has one more argument.
 func (l look) choose(plain, asks string, args []any) (sql string, all []any) {
 	if l.asks {
 		return asks, append(args, l.gates)
@@ -296,16 +292,14 @@ type Claimant struct {
 	Version    string      // of the worker
 }
 
-// Other claims hold what a claim has looked at only for a moment. When it found too
-// little for that, it looks further, at so many times as much, so many times.
+// If other claims locked too many rows, a claim looks this much further, this many times.
 const (
 	lookFurther = 4
 	lookAgain   = 3
 )
 
-// ClaimSteps hands up to limit enqueued steps to a worker, the most urgent first,
-// whose inputs have no more than [tasker.MaxClaimBytes] together; one it hands out
-// in any case.
+// ClaimSteps leases up to limit enqueued steps, most urgent first, with at most
+// [tasker.MaxClaimBytes] of inputs together, but at least one.
 func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (ClaimResult, error) {
 	return db.claimSteps(ctx, c, limit, tasker.MaxClaimBytes)
 }
@@ -329,8 +323,7 @@ func (db *DB) claimSteps(ctx context.Context, c Claimant, limit, budget int) (Cl
 	}
 }
 
-// A claimSize bounds a claim: how many steps, how many bytes of inputs, and how many steps are
-// looked at.
+// A claimSize bounds a claim: steps, bytes of inputs, and steps to look at.
 type claimSize struct{ limit, budget, depth int }
 
 func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimResult, error) {
@@ -417,8 +410,7 @@ func (db *DB) ExtendLeases(
 	return extended, drains, wrap(err, "extend leases")
 }
 
-// The attempt is not used: the counter stays, and goes up when a step is
-// enqueued for the first time or after a failure, not here.
+// The attempt is not used: only enqueueing counts attempts.
 var releaseSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 held AS MATERIALIZED (
@@ -452,8 +444,7 @@ log AS (
 )
 SELECT step_uuid FROM released`
 
-// ReleaseSteps puts steps that worker holds back into the queue and returns
-// those it did hold.
+// ReleaseSteps returns steps of a worker to the queue, and returns those it held.
 func (db *DB) ReleaseSteps(ctx context.Context, worker tasker.ID, leases []tasker.Lease) ([]tasker.ID, error) {
 	tasks, steps, fences := leaseArrays(leases)
 	var released []tasker.ID

@@ -74,8 +74,7 @@ claimed AS (
 const claimedColumns = `s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
         s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, s.map_step_uuid, s.item, s.item_ordinal, s.checkpointed`
 
-// watched is the part that has the leases of a claim looked at when they end. A row has the steps that were claimed at one instant, by which
-// it knows them again: those that were claimed directly have another one.
+// watched records when the leases of a claim end. The claim instant identifies its steps.
 func watched(claimed string, b claimedBefore) string {
 	of := "HAVING count(*) > 0"
 	if b {
@@ -139,8 +138,7 @@ FROM (
 ) h`
 }
 
-// parentsOf is a part of a FROM: the steps p on which a step depends, and their places u in the template. Each is found by its key: where
-// most tasks are small, the planner would rather read all steps of the task.
+// parentsOf is part of a FROM: the parents p of a step and their places u, each found by key.
 func parentsOf(row, columns string) string {
 	return `unnest(` + row + `.parent_uuids) WITH ORDINALITY AS u (step_uuid, place)
             CROSS JOIN LATERAL (
@@ -148,8 +146,7 @@ func parentsOf(row, columns string) string {
             ) p`
 }
 
-// busy adds a row if a condition is true: there may be more to hand out; or if nothing is
-// handed out, because steps are held or may have limits.
+// busy adds a row if a condition is true: there may be more, or holds or limits prevent a claim.
 func busy(condition string) string {
 	return noteOf(`CASE WHEN held THEN 'held' WHEN limited THEN 'limited' ELSE 'busy' END`, `held OR limited OR `+condition)
 }
@@ -166,8 +163,7 @@ FROM clock
 WHERE ` + condition
 }
 
-// inTheWay adds the steps, among those that a claim has looked at, that it could not
-// hand out: those whose inputs are not measured, and those whose inputs are too large.
+// inTheWay adds the steps that a claim could not hand out: unmeasured or too large inputs.
 func inTheWay(of string) string {
 	return `
 UNION ALL
@@ -225,8 +221,7 @@ type ClaimResult struct {
 	lookAt int64 // after this one
 }
 
-// InTheWay reports whether there are steps that need something done before they can
-// be handed out, or that never can be.
+// InTheWay reports whether some steps must be measured or can never be handed out.
 func (h ClaimResult) InTheWay() bool { return len(h.Unmeasured)+len(h.TooLarge) > 0 }
 
 // add takes what a further look brought.

@@ -11,8 +11,7 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// A CompensableTask is a task that is locked, with what decides whether it can be undone and
-// what its steps are made of.
+// A CompensableTask is a locked task with what decides whether and how it can be compensated.
 type CompensableTask struct {
 	TaskUUID     tasker.ID
 	TemplateUUID tasker.ID
@@ -56,8 +55,7 @@ SELECT s.step_uuid, s.name, coalesce(s.completed_at, s.state_since) AS completed
 FROM tasker.workflow_steps s
 WHERE s.task_uuid = $1 AND s.state = 'complete' AND s.name = ANY ($2)`
 
-// DoneSteps returns those of the named steps of a task that are complete, in no order. One
-// that a person settled without a result is not: what it has done is not known.
+// DoneSteps returns the complete ones of the named steps, without those settled without a result.
 func (tx *Tx) DoneSteps(ctx context.Context, task tasker.ID, names []string) ([]DoneStep, error) {
 	list, err := collect[DoneStep](ctx, tx, doneSteps, task, names)
 	return list, wrap(err, "read the steps that are complete")
@@ -90,8 +88,7 @@ SET child_uuids = s.child_uuids || u.undo_uuid, updated_at = clock_timestamp()
 FROM unnest($2::uuid[], $3::uuid[]) AS u (step_uuid, undo_uuid)
 WHERE s.task_uuid = $1 AND s.step_uuid = u.step_uuid`
 
-// The first step of the chain is enqueued, so that the task is in process from here on. It has
-// as much time to undo all as it had to do it.
+// The first compensation step is enqueued. The task gets its total time again.
 const beginCompensation = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
@@ -119,8 +116,7 @@ type Compensation struct {
 	Steps    []CreatedStep // each undoes the step at its place in Undone; the first is enqueued
 }
 
-// Compensate gives up the steps of a task that have not ended, and adds those that undo the
-// others. Each has the one before it among its parents.
+// Compensate cancels the open steps of a task and adds those that undo the others, in a chain.
 func (tx *Tx) Compensate(ctx context.Context, c Compensation, by Cancellation) error {
 	t, steps := c.Task, c.Steps
 	if err := tx.cancelOpenSteps(ctx, []tasker.ID{t.TaskUUID}, by.Operator, by.Operation); err != nil {

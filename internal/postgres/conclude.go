@@ -12,9 +12,8 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// A Conclusion moves one step to where its execution, or somebody in its place,
-// has brought it. It takes effect only if the step still stands in From under
-// Fence; for a reported outcome also only if Worker holds it.
+// A Conclusion moves a step to a new state. It applies only in state From under Fence, and for a
+// report only if Worker holds the step.
 type Conclusion struct {
 	TaskUUID   tasker.ID
 	StepUUID   tasker.ID
@@ -36,9 +35,8 @@ type Conclusion struct {
 	Operation  *tasker.ID      // that the action of an operator is an item of
 }
 
-// givenBack is true of an attempt that has failed and does not count: of a step that an open
-// hold let go to see whether it succeeds, or one that a worker had when a breaker began to hold
-// steps like it.
+// givenBack is true of a failed attempt that does not count: of a probe of an open hold, or in
+// progress when a breaker opened.
 const givenBack = `(EXISTS (
         SELECT FROM tasker.hold_releases r
         JOIN tasker.holds h ON h.hold_uuid = r.hold_uuid AND h.ended_at IS NULL
@@ -49,8 +47,7 @@ const givenBack = `(EXISTS (
         WHERE b.blocks AND b.kind = 'breaker' AND b.namespace = x.namespace AND b.handler = x.handler AND x.last_attempted_at < b.began_at
     ))`
 
-// becomesReady is true of a child s, of which k.done parents are done now, if it waits for
-// nothing any more.
+// becomesReady is true of a child s that waits for nothing after k.done parents are done.
 const becomesReady = `s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done AND s.join_rule IS NULL`
 
 // beginsToWait is true of such a child if it waits for an answer or an instant from now on.
@@ -164,8 +161,7 @@ moved AS (
 ),
 `
 
-// succeededSteps moves steps that their workers have and that succeeded. It does what movedSteps does to such a step, and is begun and
-// evaluated in less time: these are most of what is concluded.
+// succeededSteps is movedSteps for reported successes, which are most conclusions: it is faster.
 var succeededSteps = `conclusion AS MATERIALIZED (
     SELECT u.*
     FROM ` + succeededColumns.unnest("u", 4) + `
@@ -190,15 +186,13 @@ moved AS (
 ),
 `
 
-// concludeFollows writes what was moved into the history, and moves what waits for it. An item that is
-// reset waits for a place too, and may be the first that does: PromoteItems, which follows, gives it on.
+// concludeFollows writes the history and moves dependent steps. PromoteItems follows it.
 func concludeFollows(to readyTo) string {
 	return concludedLog + to.parts + promotedItems + freedChildren(to) + concludedAnswer(to)
 }
 
-// movesBefore is what the history has of the moves of an attempt with the one that ends it: moves_id,
-// enqueued_at and claimed_at of a step m that has just been moved. Its queued_since is from when on it was
-// enqueued, if it was until then.
+// movesBefore are the pending history moves of the attempt of a moved step m: moves_id, enqueued_at
+// and claimed_at.
 const movesBefore = `CASE WHEN m.unwritten < 0 THEN m.moves_id END,
         CASE WHEN m.unwritten IN (-1, -3) THEN coalesce(m.queued_since, m.enqueued_at) END,
         CASE WHEN m.unwritten IN (-2, -3) THEN m.last_attempted_at END`
@@ -324,9 +318,8 @@ type Concluded struct {
 	Queues        []Queue          // of those moved, in their order; nil unless Options.ReportQueues is set
 }
 
-// ConcludeSteps moves the steps that still stand as the conclusions say, and
-// enqueues what becomes ready by it. The caller holds the locks of the tasks and
-// settles them afterwards.
+// ConcludeSteps applies the conclusions that still match, and enqueues what becomes ready. The
+// caller holds the task locks and settles the tasks afterwards.
 func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, error) {
 	var queued, asked []tasker.StepRef
 	for _, c := range list {
@@ -365,8 +358,7 @@ type KeptReport struct {
 	Report   []byte
 }
 
-// The state is compared in a way that keeps the planner from reading all that is
-// kept: the key leads to each.
+// The state comparison keeps the planner from reading all kept reports.
 const keptReports = `
 SELECT s.task_uuid, s.step_uuid, s.fence, s.kept_report AS report
 FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
@@ -431,8 +423,7 @@ func (c *Conclusion) isReportedSuccess() bool {
 // succeededColumns are a reported success as succeededSteps takes it.
 var succeededColumns = conclusionColumns.only("place", "task_uuid", "step_uuid", "fence", "body", "result_size", "worker_uuid", "digest", "reason")
 
-// nullable returns an id that may be absent as a parameter; a pointer would be spelled as
-// text.
+// nullable returns an optional id as a parameter; a pointer would be sent as text.
 func nullable(id *tasker.ID) pgtype.UUID {
 	if id == nil {
 		return pgtype.UUID{}

@@ -18,8 +18,7 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// A CreatedTask is a task ready to be stored, with the state in which it comes
-// to rest and its steps.
+// A CreatedTask is a task ready to be stored, with its settled state and its steps.
 type CreatedTask struct {
 	UUID         tasker.ID
 	Template     tasker.StoredTemplate
@@ -64,8 +63,7 @@ type CreatedStep struct {
 	InputSize   int // of the result that it undoes
 }
 
-// wait is the shortest time, in seconds, that a step of the task waits by the clock from
-// the start; 0 when there is none.
+// wait is the shortest timed wait of a step from the start, in seconds; 0 without one.
 func (t *CreatedTask) wait() (shortest int32) {
 	for _, s := range t.Steps {
 		if !s.HasHandler() && len(s.Parents) == 0 && s.JoinRule == "" && s.LimitSeconds() > 0 && (shortest == 0 || int32(s.LimitSeconds()) < shortest) {
@@ -75,8 +73,7 @@ func (t *CreatedTask) wait() (shortest int32) {
 	return shortest
 }
 
-// firstReminder is after how many seconds of its wait people are first reminded of the step;
-// 0 when they are not.
+// firstReminder is the seconds of waiting before the first reminder; 0 without one.
 func (s CreatedStep) firstReminder() int {
 	if len(s.RemindAfterSeconds) == 0 {
 		return 0
@@ -87,13 +84,11 @@ func (s CreatedStep) firstReminder() int {
 // decides reports whether the step is due to be decided when its task starts.
 func (s CreatedStep) decides() bool { return s.JoinRule != "" && len(s.Parents) == 0 }
 
-// A few short statements that travel together store tasks with their steps and their
-// history. One statement with a part for each table would take longer to start than a few
-// tasks take to be stored. now() is the same instant in all of them.
+// Short statements in one batch store tasks, steps and history: faster for few tasks than one
+// statement. now() is the same in all.
 
-// $1 is how long to wait for a lock, $2 whether contexts are returned; then the tasks. A
-// template that was replaced, or is retired or not the newest although it must be, is NULL,
-// which fails the transaction.
+// $1 lock timeout, $2 whether contexts are returned; then the tasks. A template that was replaced
+// or retired is NULL, which fails the transaction.
 var (
 	insertTasks    = insertionOf(newTaskColumns, "", "")
 	insertChildren = insertionOf(childColumns, ", parent_task_uuid, parent_step_uuid, depth", ", u.parent_task_uuid, u.parent_step_uuid, u.depth") // of one parent each
@@ -127,8 +122,7 @@ CROSS JOIN LATERAL (
 RETURNING task_uuid, created_at, CASE WHEN $2 THEN context END AS context`
 }
 
-// $1 is how long a step may wait for a worker; then the steps. A decision is stored as a
-// standard step, which is what it is to queues and claims, also of servers that do not know it.
+// $1 worker queue TTL; then the steps. Decisions are stored as standard steps.
 var insertSteps = `
 INSERT INTO tasker.workflow_steps (
     task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since,
@@ -178,9 +172,8 @@ type Insertion struct {
 	keys bool // make the keys of their limits; not in a transaction that may stay open, as others wait for new keys
 }
 
-// StoreTasks stores tasks with their steps in a transaction of one round trip and fills in
-// when they were created. Its errors are those of [Tx.InsertTasks]. After an error no task
-// is stored or, if unknown is true, all may be.
+// StoreTasks is [Tx.InsertTasks] in one round trip. After an error no task is stored or, if unknown
+// is true, all may be.
 func (db *DB) StoreTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) (unknown bool, err error) {
 	if !how.Repeat {
 		return db.storeTasks(ctx, tasks, how)
@@ -275,8 +268,7 @@ type insertedRow struct {
 	Context   json.RawMessage
 }
 
-// readInsertion reads the results of an insertion. An implicit transaction is committed
-// when it returns nil.
+// readInsertion reads the results of an insertion and commits an implicit transaction.
 func readInsertion(results pgx.BatchResults, tasks []*CreatedTask) error {
 	stored, err := answered[insertedRow](results)
 	if closed := results.Close(); err == nil {
@@ -327,8 +319,7 @@ var ErrKeyTaken = errors.New("idempotency key is taken")
 // ErrTemplateGone says that the template was replaced while a task was made from it.
 var ErrTemplateGone = errors.New("template was replaced")
 
-// must is what is asked of the template of a task: 0 nothing, 1 that it is not retired, 2 that
-// it is the newest as well.
+// must is the requirement on the template: 0 none, 1 not retired, 2 the newest as well.
 func (t *CreatedTask) must() int32 {
 	switch {
 	case t.Newest:
@@ -435,8 +426,7 @@ func movesOf(t *CreatedTask) []taskMove {
 	}
 }
 
-// idArray spells ids as a PostgreSQL array literal: arrays of differing length
-// cannot travel as rows of one two-dimensional array.
+// idArray returns an array literal: arrays of different lengths cannot share one parameter.
 func idArray(ids []tasker.ID) string {
 	var b strings.Builder
 	b.WriteByte('{')

@@ -96,8 +96,7 @@ func dueTimes(batch *pgx.Batch, tasks []*CreatedTask) {
 	}
 }
 
-// SetDeadlines stores by when steps are due that became ready. One that has a due time keeps it. The
-// caller holds the locks of the tasks.
+// SetDeadlines stores deadlines of steps without one, under the task locks.
 func (tx *Tx) SetDeadlines(ctx context.Context, list []NewDeadline) error {
 	if len(list) == 0 {
 		return nil
@@ -108,8 +107,7 @@ func (tx *Tx) SetDeadlines(ctx context.Context, list []NewDeadline) error {
 	return nil
 }
 
-// replaceDeadline gives a task that waits for more requests the due time of another one. One that an operator
-// has given stays.
+// replaceDeadline replaces the deadline of a waiting task, unless an operator set it.
 func (tx *Tx) replaceDeadline(ctx context.Context, task tasker.ID, o *NewOptions) error {
 	if o.Due == nil {
 		return nil
@@ -142,8 +140,7 @@ func (p *parameters) dueBefore(f tasker.TaskFilter) string {
 	return "EXISTS (SELECT FROM tasker.deadlines d WHERE d.task_uuid = t.task_uuid AND " + openDeadline + " AND d.due_at < " + p.before(f) + ")"
 }
 
-// duePage selects the open tasks of a page, and one more, that are due before an instant: those that are due
-// first before the others. Of each namespace one range of an index is read.
+// duePage selects a page of open tasks due before an instant, earliest first, by index range.
 func duePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
@@ -173,8 +170,7 @@ func duePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (
 		JOIN tasker.tasks t ON t.task_uuid = c.task_uuid`, p.namespaces(f, scope), strings.Join(where, " AND "), p.before(f), limit, offset), *p
 }
 
-// dueOf selects by when a row that names a step or a task is due, as a [tasker.Deadline]. Ended is when
-// it was complete, and over true when it has ended otherwise.
+// dueOf selects a [tasker.Deadline]: ended is the completion time, over is true of another end.
 func dueOf(task, step, ended, over string) string {
 	return `(
         SELECT jsonb_build_object('due_at', q.due_at, 'warn_at', q.warn_at, 'overdue', CASE WHEN q.investigate THEN 'investigate' ELSE 'tell' END, 'source', q.source,
@@ -226,8 +222,7 @@ WHERE d.look_at < 'infinity' AND d.look_at <= now()
 ORDER BY d.look_at, d.task_uuid, d.step_uuid
 LIMIT $1`
 
-// DeadlinesToLookAt returns the tasks, with a step of zero, and the steps whose due time people are to be
-// told of, the longest ago first.
+// DeadlinesToLookAt returns tasks (with a zero step) and steps with deadline messages due.
 func (db *DB) DeadlinesToLookAt(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, deadlinesToLookAt, limit)
 }
@@ -259,8 +254,7 @@ WHERE d.look_at <= now()
 ORDER BY d.task_uuid, d.step_uuid
 FOR NO KEY UPDATE OF d`
 
-// WatchedDeadlines returns those of the due times of which people are still to be told, and locks
-// them. The caller holds the locks of the tasks.
+// WatchedDeadlines locks and returns deadlines with messages due, under the task locks.
 func (tx *Tx) WatchedDeadlines(ctx context.Context, rows []tasker.StepRef) ([]WatchedDeadline, error) {
 	tasks, steps := refArrays(rows)
 	list, err := collect[WatchedDeadline](ctx, tx, watchedDeadlines, tasks, steps)
@@ -275,8 +269,7 @@ SET look_at = CASE WHEN u.ended OR u.overdue THEN 'infinity' ELSE d.due_at END,
 FROM unnest($1::uuid[], $2::uuid[], $3::bool[], $4::bool[]) AS u (task_uuid, step_uuid, ended, overdue)
 WHERE d.task_uuid = u.task_uuid AND d.step_uuid = u.step_uuid`
 
-// TellOfDeadlines puts messages about due times on the list of those that people are to be told, in the
-// transaction that notes that they were, so that each is told once. Of what has ended nothing is said.
+// TellOfDeadlines enqueues deadline messages and marks them as sent in one transaction.
 func (tx *Tx) TellOfDeadlines(ctx context.Context, list []WatchedDeadline, say func(WatchedDeadline) tasker.MessageData) error {
 	refs, ended, overdue := make([]tasker.StepRef, len(list)), make([]bool, len(list)), make([]bool, len(list))
 	for i, d := range list {

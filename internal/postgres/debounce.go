@@ -47,8 +47,7 @@ JOIN tasker.tasks t ON t.task_uuid = x.task_uuid AND t.state || '' = 'pending'
 WHERE x.namespace = $1 AND x.name = $2 AND x.debounce_key = $3
 FOR NO KEY UPDATE OF t`
 
-// WaitingTask locks and returns the task that waits for more requests with the debounce key of one;
-// nil when there is none.
+// WaitingTask locks and returns the task waiting with the same debounce key; nil without one.
 func (tx *Tx) WaitingTask(ctx context.Context, t *CreatedTask) (*WaitingTask, error) {
 	found, err := one[WaitingTask](ctx, tx, waitingTask, t.Template.Namespace, t.Template.Name, t.Options.Debounce.Key)
 	return found, wrap(err, "find debounce key")
@@ -95,8 +94,7 @@ INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, 
 SELECT w.task_uuid, 'pending', 'pending', 'merge', nullif($6, ''), nullif($7, ''), w.at
 FROM was w`
 
-// MergeRequest has a task, which the caller has locked and which waits, take the context and the
-// attributes of another request, and start so much later.
+// MergeRequest replaces context and attributes of a locked waiting task and delays its start.
 func (tx *Tx) MergeRequest(ctx context.Context, task tasker.ID, t *CreatedTask) error {
 	o := t.Options
 	tag, err := tx.Exec(ctx, mergeRequest, task, string(t.Request.Context), t.ContextSize, o.Debounce.Wait.Milliseconds(), o.StartWithin.Milliseconds(),

@@ -35,8 +35,7 @@ func (db *DB) StepsToDecideOf(ctx context.Context, namespaces []string, limit in
 	return db.dueSteps(ctx, stepsToDecide, limit, namespaces, true)
 }
 
-// A DecidingStep is a pending step that is due to be decided, with what its dependencies
-// have come to.
+// A DecidingStep is a pending step due to be decided, with the state of its dependencies.
 type DecidingStep struct {
 	TaskUUID     tasker.ID
 	StepUUID     tasker.ID
@@ -91,8 +90,7 @@ JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
 WHERE s.state = 'pending' AND s.decide_at IS NOT NULL
 ORDER BY s.task_uuid, s.step_uuid`
 
-// DecidingSteps returns those of the steps that are still due to be decided. The caller
-// holds the locks of the tasks.
+// DecidingSteps returns those of the steps still due to be decided, under the task locks.
 func (tx *Tx) DecidingSteps(ctx context.Context, steps []tasker.StepRef) ([]DecidingStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[DecidingStep](ctx, tx, decidingSteps, tasks, ids)
@@ -131,8 +129,7 @@ type ConditionStep struct {
 	HasResult bool             `json:"has_result"`
 }
 
-// ConditionValues reads the context of a task, and the named steps with their results
-// unless these have more than so many bytes together.
+// ConditionValues returns the context of a task and named steps, with results up to a size.
 func (tx *Tx) ConditionValues(ctx context.Context, task tasker.ID, names []string, most int) (ConditionValues, error) {
 	rows, err := collect[ConditionValues](ctx, tx, conditionValues, task, names, most)
 	if err != nil {
@@ -144,8 +141,7 @@ func (tx *Tx) ConditionValues(ctx context.Context, task tasker.ID, names []strin
 	return rows[0], nil
 }
 
-// A step that is decided to run and that no worker executes waits, in the state in which it
-// is.
+// A step without a worker stays in its state and waits.
 var runDecided = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
@@ -180,9 +176,8 @@ type DecidedStep struct {
 	WaitUntil *time.Time // of a step that waits, if an expression says until when
 }
 
-// RunDecided has steps run that were due to be decided, and returns the namespaces in
-// which steps are enqueued by it. The caller holds the locks of the tasks and settles
-// them afterwards.
+// RunDecided starts decided steps and returns the namespaces of enqueued ones. The caller holds the
+// task locks and settles the tasks afterwards.
 func (tx *Tx) RunDecided(ctx context.Context, steps []DecidedStep) ([]string, error) {
 	refs, until := make([]tasker.StepRef, len(steps)), make([]*time.Time, len(steps))
 	for i, s := range steps {

@@ -11,8 +11,7 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// Deferred is work on one row that failed and was set aside, so that it delays no
-// other. The step is zero for work that concerns a whole task.
+// Deferred is failed work on one row, set aside. The step is zero for work on a whole task.
 type Deferred struct {
 	tasker.StepRef
 	Kind     string
@@ -63,8 +62,7 @@ SET failures = d.failures + 1, last_error = excluded.last_error, last_failed_at 
     retry_at = clock_timestamp() + least($6::interval, $5::interval * 2 ^ least(d.failures, 20))
 RETURNING kind, task_uuid, step_uuid, failures, first_failed_at AS since, retry_at`
 
-// DeferWork sets rows aside whose work failed, each until a while from now that
-// doubles with every failure in a row.
+// DeferWork sets failed rows aside for a time that doubles with each failure in a row.
 func (db *DB) DeferWork(ctx context.Context, kind string, rows []Failed) ([]Deferred, error) {
 	tasks, steps, errs := make([]tasker.ID, len(rows)), make([]tasker.ID, len(rows)), make([]string, len(rows))
 	for i, r := range rows {
@@ -78,9 +76,7 @@ func (db *DB) DeferWork(ctx context.Context, kind string, rows []Failed) ([]Defe
 	return list, wrap(err, "set aside work that failed")
 }
 
-// Servers share the rows: who takes one keeps the others from it for a while. Those
-// that failed least come first, so that a row that fails for ever delays no row that
-// was only in bad company.
+// Servers share the rows. Those with the fewest failures come first.
 const takeDeferredWork = `
 UPDATE tasker.deferred_work d
 SET retry_at = now() + $3::interval
@@ -95,8 +91,7 @@ FROM (
 WHERE d.kind = due.kind AND d.task_uuid = due.task_uuid AND d.step_uuid = due.step_uuid
 RETURNING d.kind, d.task_uuid, d.step_uuid, d.failures, d.first_failed_at AS since, d.retry_at`
 
-// TakeDeferredWork returns work of these kinds that was set aside and is due again.
-// No other server gets it within hold.
+// TakeDeferredWork returns due work of these kinds, reserved for this server within hold.
 func (db *DB) TakeDeferredWork(ctx context.Context, kinds []string, limit int, hold time.Duration) ([]Deferred, error) {
 	list, err := collect[Deferred](ctx, db.pool, takeDeferredWork, kinds, limit, hold)
 	return list, wrap(err, "find work that was set aside")

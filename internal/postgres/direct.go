@@ -122,8 +122,7 @@ func (to readyTo) sets() string {
         `
 }
 
-// claimedBefore is what a claim knows of the steps that the statement before it in its transaction claimed directly, which it hands
-// out with its own.
+// claimedBefore tells a claim that the previous statement of its transaction claimed directly.
 type claimedBefore bool
 
 // with is the part of a WITH that has these steps.

@@ -9,8 +9,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// takeSteps is claimSteps for steps that are named: $3 and $8 are their ids. The
-// state is in the clock, or the planner would rather read all that is enqueued.
+// takeSteps is claimSteps for named steps ($3, $8). The state in the clock guides the planner.
 var takeSteps, takeUnheldSteps = take(withoutHolds), take(withHolds)
 
 func take(h holds) string {
@@ -59,8 +58,7 @@ JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.st
 WHERE s.state = c.enqueued AND NOT ` + isHeld("s") + `
 RETURNING step_uuid`
 
-// AnnounceAgain has those of the steps that are still enqueued announced again
-// after a rest, and returns them.
+// AnnounceAgain announces those of the steps still enqueued again later, and returns them.
 func (db *DB) AnnounceAgain(ctx context.Context, steps []tasker.StepRef, rest time.Duration) ([]tasker.ID, error) {
 	tasks, ids := refArrays(steps)
 	list, err := column[tasker.ID](ctx, db.pool, announceAgain, tasks, ids, rest)
@@ -174,15 +172,13 @@ again AS (
 )
 SELECT count(*) FROM again`
 
-// AnnounceLost has steps of a namespace announced again that have been enqueued
-// for longer than age, up to limit, and returns how many.
+// AnnounceLost announces up to limit steps enqueued for longer than age again.
 func (db *DB) AnnounceLost(ctx context.Context, namespace string, age time.Duration, limit int) (n int, err error) {
 	err = db.pool.QueryRow(ctx, announceLost, namespace, age, limit).Scan(&n)
 	return n, wrap(err, "announce lost steps of %s", namespace)
 }
 
-// SendCanary reports whether it is time to send one: the last was sent longer than
-// every ago. Of several who ask, one is told.
+// SendCanary reports to one caller per interval that a canary must be sent.
 func (db *DB) SendCanary(ctx context.Context, every time.Duration) (bool, error) {
 	tag, err := db.pool.Exec(ctx, `
 		UPDATE tasker.dispatch_canary SET sent_at = clock_timestamp()
@@ -196,8 +192,7 @@ func (db *DB) CanaryReturned(ctx context.Context) error {
 	return wrap(err, "note that a canary came back")
 }
 
-// CanaryMissing returns for how long a canary has been away, if it should have been
-// back by now; 0 means that all is well.
+// CanaryMissing returns for how long a canary is overdue; 0 if none is.
 func (db *DB) CanaryMissing(ctx context.Context, patience time.Duration) (missing time.Duration, err error) {
 	err = db.pool.QueryRow(ctx, `
 		SELECT coalesce((
@@ -208,8 +203,7 @@ func (db *DB) CanaryMissing(ctx context.Context, patience time.Duration) (missin
 	return missing, wrap(err, "find the canary")
 }
 
-// CanaryReturnedAt returns when a canary last came back as a dead letter; zero if
-// none has yet.
+// CanaryReturnedAt returns when a canary last returned as a dead letter; zero if never.
 func (db *DB) CanaryReturnedAt(ctx context.Context) (time.Time, error) {
 	var at *time.Time
 	if err := db.pool.QueryRow(ctx, `SELECT max(returned_at) FROM tasker.dispatch_canary`).Scan(&at); err != nil {
@@ -221,8 +215,7 @@ func (db *DB) CanaryReturnedAt(ctx context.Context) (time.Time, error) {
 	return *at, nil
 }
 
-// NoteDeadLetter adds what the broker said of a step to the open investigation
-// that is about it, which the sweep was first to open.
+// NoteDeadLetter adds the broker's information to the open investigation of a step.
 func (db *DB) NoteDeadLetter(ctx context.Context, step tasker.StepRef, evidence json.RawMessage) error {
 	_, err := db.pool.Exec(ctx, `
 		UPDATE tasker.tasks_dlq d
@@ -232,8 +225,7 @@ func (db *DB) NoteDeadLetter(ctx context.Context, step tasker.StepRef, evidence 
 	return wrap(err, "note a dead letter")
 }
 
-// Outbox returns how many steps wait to be announced, counted up to limit, and for
-// how long the oldest of them has; 0 if none does.
+// Outbox counts steps to announce, up to limit, and returns the age of the oldest.
 func (db *DB) Outbox(ctx context.Context, limit int) (pending int64, oldest time.Duration, err error) {
 	var seconds float64
 	err = db.pool.QueryRow(ctx, `

@@ -76,8 +76,7 @@ type Held struct {
 	Pending   bool           // there are events or messages on its list, which may rest
 }
 
-// HoldSink takes or keeps the right to send to a sink for a while. It returns nil
-// when another has it.
+// HoldSink acquires or keeps the lease of a sink. It returns nil when another has it.
 func (db *DB) HoldSink(ctx context.Context, sink string, holder tasker.ID, lease time.Duration) (*Held, error) {
 	held, err := one[Held](ctx, db.pool, holdSink, sink, holder, lease)
 	return held, wrap(err, "hold sink %s", sink)
@@ -139,9 +138,8 @@ func (db *DB) TakeEvents(ctx context.Context, sink string, limit int) (n int, er
 	return n, db.adoptSinks(ctx)
 }
 
-// An event waits for those before it of its task, unless they were set aside: what
-// is due is the first of a task, and a few others follow it. A task with one of the
-// newest comes before all: it is not among those that have failed, if these are old.
+// An event waits for earlier ones of its task. A task with a new event comes first, so old failures
+// do not delay it.
 const dueEmissions = `
 WITH head AS (
     (
@@ -194,8 +192,7 @@ JOIN tasker.outbox o ON o.position = due.position
 ORDER BY first.newest DESC, o.position
 LIMIT $3`
 
-// DueEmissions returns events of up to limit tasks, and of one with recent ones,
-// that are to be sent to a sink now: those of the recent one, then the oldest first. There are no more than most.
+// DueEmissions returns due events of up to limit tasks and a recent one, at most most events.
 func (db *DB) DueEmissions(ctx context.Context, sink string, limit, most int) ([]DueEvent, error) {
 	rows, err := collect[DueEvent](ctx, db.pool, dueEmissions, sink, limit, most)
 	return rows, wrap(err, "find events to send to %s", sink)
@@ -225,16 +222,13 @@ var emittedColumns = columns[Emitted]{
 	col("due timestamptz", func(e *Emitted) *time.Time { return timeOrNil(e.Due) }),
 }
 
-// An event that was asked for again while it was being sent has another due time: it
-// stays pending. Of events the state is asked for so that no index of what is pending
-// serves: see its migration.
+// An event requested again while being sent stays pending: its due time differs.
 var (
 	settleEmissions = settleSent("tasker.emissions", "e.state || ''")
 	settleMessages  = settleSent("tasker.message_emissions", "e.state")
 )
 
-// settleSent returns the statement that notes what became of what was sent to a sink, in the
-// table of events or of messages.
+// settleSent returns the statement that records delivery outcomes of events or messages.
 func settleSent(table, state string) string {
 	return `
 UPDATE ` + table + ` e

@@ -22,9 +22,7 @@ SELECT ` + emissionColumns + `
 FROM tasker.emissions e
 JOIN tasker.outbox o ON o.position = e.position`
 
-// Each sink is read from its own index, and for those who may see some namespaces only each
-// of these at each sink. What became of one event is never divided between two pages, which
-// go on by position.
+// Reads each sink, and each visible namespace, by index. A page never divides one event.
 const selectEmissionPage = `
 WITH page AS MATERIALIZED (
     SELECT e.*
@@ -45,8 +43,7 @@ FROM page e
 JOIN tasker.outbox o ON o.position = e.position
 ORDER BY e.position DESC, e.sink`
 
-// Emissions lists what became of events, the newest event first, and says whether
-// there are more. Of the last event all is listed, even beyond the limit.
+// Emissions lists deliveries, newest event first, with all deliveries of the last event.
 func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.Emission, bool, error) {
 	rows, err := db.emissionPage(ctx, f, f.Limit+1)
 	if err != nil {
@@ -131,8 +128,7 @@ func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) 
 	return shown, nil
 }
 
-// EmissionsOf returns what became of one event at each sink that is or was to be
-// told of it.
+// EmissionsOf returns the deliveries of one event.
 func (db *DB) EmissionsOf(ctx context.Context, event tasker.ID) ([]tasker.Emission, error) {
 	list, err := collect[tasker.Emission](ctx, db.pool, selectEmissions+" WHERE e.event_uuid = $1 ORDER BY e.sink", event)
 	if err != nil {
@@ -144,8 +140,7 @@ func (db *DB) EmissionsOf(ctx context.Context, event tasker.ID) ([]tasker.Emissi
 	return list, nil
 }
 
-// Sinks lists the names of all sinks that are known, also of those to which this
-// server does not send.
+// Sinks lists the names of all known sinks.
 func (db *DB) Sinks(ctx context.Context) ([]string, error) {
 	return db.sinks(ctx, `SELECT sink FROM tasker.emission_sinks ORDER BY sink`)
 }
@@ -230,9 +225,8 @@ type ReEmission struct {
 	Once  OperatorRequest
 }
 
-// ReEmit has events of a range of positions sent to sinks again, up to limit
-// events, and returns how many emissions that is: none for a request that took effect
-// before. Its commit wakes the senders of events in every process.
+// ReEmit sends a range of events to sinks again, up to limit events, and returns the number of
+// emissions: 0 for a repeated request.
 func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err error) {
 	subject := fmt.Sprintf("positions %d to %d", r.Of.From, r.Of.To)
 	err = db.InTx(ctx, func(tx *Tx) error {
@@ -274,8 +268,7 @@ func (tx *Tx) audit(ctx context.Context, actor, action, subject string) error {
 	return wrap(err, "audit %s", action)
 }
 
-// AuditEvents lists what happened, the newest first; before is the id where the
-// last page ended, 0 for the first. It says whether there are more.
+// AuditEvents lists audit events, newest first, before an id (0 for the first page).
 func (db *DB) AuditEvents(ctx context.Context, action string, before int64, limit int) ([]tasker.AuditEvent, bool, error) {
 	where, args := "WHERE true", []any{limit + 1}
 	if action != "" {

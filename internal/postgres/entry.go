@@ -31,8 +31,7 @@ FROM tasker.create_dlq_entries(
     p_steps => $7, p_actor => $8, p_notes => nullif($9, ''), p_metadata => $10::text[]::jsonb[]) e
 JOIN tasker.tasks t ON t.task_uuid = e.task_uuid`
 
-// OpenEntry opens an investigation and returns its id, or nil when one is open
-// already. The caller holds the lock of the task.
+// OpenEntry opens an investigation and returns its id, or nil if one is open. The task is locked.
 func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
 	ids, err := tx.OpenEntries(ctx, []NewEntry{e})
 	if id, ok := ids[e.TaskUUID]; ok {
@@ -104,8 +103,7 @@ func entryDocuments(of string) string {
 	return of + ".task_snapshot AS snapshot, tasker.redact_document(" + of + ".metadata) AS metadata, tasker.redact_note(" + of + ".resolution_notes) AS resolution_notes"
 }
 
-// Entries lists investigations, newest first. Snapshots and metadata that do not fit
-// into the list are replaced by a [tasker.Omission]; [DB.Entry] has them.
+// Entries lists investigations, newest first, with a [tasker.Omission] for large documents.
 func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry, error) {
 	where, args := "true", []any{f.Limit, f.Offset, listBudget}
 	if f.Status != "" {
@@ -167,8 +165,7 @@ FROM tasker.tasks_dlq d
 JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
 WHERE d.dlq_entry_uuid = $1`
 
-// Entry returns an investigation with its history, without what must not be shown.
-// The error is NotFound when there is none.
+// Entry returns an investigation with its history as far as visible, or NotFound.
 func (db *DB) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	return entry(ctx, db.pool, id)
 }
@@ -205,8 +202,7 @@ func (db *DB) EntryFrom(ctx context.Context, id tasker.ID, offset int) (tasker.E
 	return e, err
 }
 
-// Written returns how often people have changed an investigation, and how many bytes of
-// notes and metadata its history has of that.
+// Written returns how often people changed an investigation, and the bytes in its history.
 func (tx *Tx) Written(ctx context.Context, id tasker.ID) (changes, bytes int, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT count(*), coalesce(sum(coalesce(octet_length(notes), 0) + coalesce(octet_length(metadata::text), 0)), 0)
@@ -223,15 +219,13 @@ func (tx *Tx) OpenedByHand(ctx context.Context, task tasker.ID, limit int) (n in
 	return n, wrap(err, "count the investigations of task %s", task)
 }
 
-// WrittenNotes returns the notes of an investigation as they were written, to be
-// compared with what a request gives; nil when there are none.
+// WrittenNotes returns the unredacted notes of an investigation; nil without any.
 func (tx *Tx) WrittenNotes(ctx context.Context, id tasker.ID) (*string, error) {
 	notes, err := value[*string](ctx, tx, `SELECT resolution_notes FROM tasker.tasks_dlq WHERE dlq_entry_uuid = $1`, id)
 	return notes, wrap(err, "read the notes of investigation %s", id)
 }
 
-// EntryOfTask returns the newest investigation of a task, whatever has become of
-// it. The error is NotFound when the task does not exist or never had one.
+// EntryOfTask returns the newest investigation of a task, or NotFound.
 func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, error) {
 	found, err := entries(ctx, db.pool, `
 		SELECT `+entryColumns+entryDocuments("d")+`
@@ -251,12 +245,10 @@ func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, er
 	return tasker.Entry{}, tasker.Errorf(tasker.NotFound, "task %s has no investigation: it was never stuck", task)
 }
 
-// maxEntryHistory is how many lines of the history of an investigation are read at
-// once.
+// maxEntryHistory is the number of history lines read at once.
 const maxEntryHistory = 500
 
-// The size of metadata is known from what it takes in the database: numbers are
-// spelled out, and what is compressed may be 64 KiB.
+// The stored size bounds metadata: numbers are expanded, and compressed data may be 64 KiB.
 const selectEntryHistory = `
 SELECT changed_at AS at, actor, event, coalesce(from_status::text, '') AS "from", to_status::text AS "to",
     tasker.redact_note(CASE WHEN fits OR length(notes) <= 500 THEN notes ELSE left(notes, 500) || '…' END) AS notes,
@@ -274,8 +266,7 @@ FROM (
 ) m
 ORDER BY place`
 
-// entryHistory returns a part of the history of an investigation, oldest first, and
-// says whether there is more behind it.
+// entryHistory returns a part of a history, oldest first, and whether there is more.
 func entryHistory(ctx context.Context, q querier, id tasker.ID, offset int) ([]tasker.EntryChange, bool, error) {
 	list, err := collect[tasker.EntryChange](ctx, q, selectEntryHistory, id, offset, maxEntryHistory+1, listBudget)
 	if err != nil {
@@ -306,9 +297,8 @@ SELECT m.dlq_entry_uuid, CASE WHEN $2::text IS NULL THEN 'updated' ELSE 'resolve
     CASE WHEN $2::text IS NULL THEN m.resolution_status ELSE 'pending' END, m.resolution_status, $3, $5::text::jsonb, m.updated_at
 FROM moved m`
 
-// UpdateEntry changes an investigation and writes it into its history. It
-// reports false when there is none, when it has ended and u would move its
-// status, or when it is not as u expects: nothing is changed then.
+// UpdateEntry changes an investigation and its history. It returns false, without a change, if it
+// is missing, ended or not as u expects.
 func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (bool, error) {
 	var status *string
 	if u.Status != nil {
@@ -337,8 +327,7 @@ type StepFailed struct {
 	DetailCode string
 }
 
-// FailuresDuring returns the steps that failed for good while investigations were
-// open and still stand so, each once, the last one of each investigation first.
+// FailuresDuring returns steps that failed while investigations were open and are still failed.
 func (tx *Tx) FailuresDuring(ctx context.Context, entries []tasker.ID) (map[tasker.ID][]StepFailed, error) {
 	rows, err := collect[StepFailed](ctx, tx, failuresDuring, entries)
 	if err != nil {
@@ -403,9 +392,8 @@ func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]En
 	return ended, wrap(err, "end investigations")
 }
 
-// onTheirWay is true of a step s that may go on by itself: it is enqueued, in the hands of a worker, reported
-// and not followed up, or is to be decided; or it waits for what comes without anybody's doing: an instant, the
-// end of its timeout, or its child task.
+// onTheirWay is true of a step s that may continue without an operator: in the queue, with a
+// worker, reported, to be decided, or waiting for time or a child.
 const onTheirWay = `(s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
         OR s.state = 'pending' AND num_nonnulls(s.decide_at, s.wait_until) > 0)`
 
@@ -417,8 +405,7 @@ func (tx *Tx) HeldSteps(ctx context.Context, task tasker.ID) (int, error) {
 	return n, wrap(err, "count the steps on their way")
 }
 
-// WrittenOff reports whether an investigation of the task has ended as
-// permanently_failed.
+// WrittenOff reports whether an investigation of the task ended as permanently_failed.
 func (tx *Tx) WrittenOff(ctx context.Context, task tasker.ID) (bool, error) {
 	var is bool
 	err := tx.QueryRow(ctx, `

@@ -48,8 +48,7 @@ func (db *DB) EntryStats(ctx context.Context) (list []tasker.EntryStats, err err
 	return list, wrap(err, "count investigations")
 }
 
-// The newest are counted, up to a limit ($2), so that a long window has a bounded cost. Each of the
-// two reads an index from its end, without its table.
+// The newest are counted, up to $2, so long windows have a bounded cost. Both use index-only scans.
 const (
 	newestOpened = `
         SELECT d.dlq_timestamp
@@ -93,8 +92,7 @@ const (
 	timedColumns = countedColumns + `, x.dlq_entry_uuid, x.fingerprint, x.opened_at, x.acted_at`
 )
 
-// How many are open at the end of a stretch follows from how many are open now, in the same
-// snapshot.
+// Past open counts follow from the current count in the same snapshot.
 const (
 	countsOpened = `
 SELECT s.at AS "from", coalesce(o.n, 0) AS opened, coalesce(e.n, 0) AS ended, coalesce(e.proved, 0) AS proved,
@@ -120,9 +118,7 @@ ORDER BY s.at`
 	selectEntryCountsOf = countsOpened + newestOpenedOf + countsEnded + newestEndedOf + countsPending + countPendingOf + countsOrder
 )
 
-// EntryCounts counts the investigations that were opened and that ended since an
-// instant, in stretches of one width, and how many were open then; of those that were opened and
-// of those that ended the newest MaxEntryCount.
+// EntryCounts counts opened, ended and open investigations per interval, the newest MaxEntryCount.
 func (db *DB) EntryCounts(ctx context.Context, since time.Time, width time.Duration) ([]tasker.EntryCount, error) {
 	sql, args := selectEntryCounts, []any{since, tasker.MaxEntryCount, width}
 	if scope := access.ScopeOf(ctx); !scope.All() {
@@ -136,8 +132,7 @@ func (db *DB) EntryCounts(ctx context.Context, since time.Time, width time.Durat
 	return list, nil
 }
 
-// leaveOut takes the number of open investigations out of the stretches before the oldest that
-// was counted, where it is not known.
+// leaveOut clears the open count of intervals before the oldest counted one.
 func leaveOut(list []tasker.EntryCount, most int64) {
 	var opened, ended int64
 	for i := range slices.Backward(list) {
@@ -210,8 +205,7 @@ GROUP BY phase`
 	selectEntryTimesOf = timesEnded + newestEndedOf + timesOfCases
 )
 
-// EntryTimes returns how long the investigations took that ended since an instant, the newest
-// MaxTimedEntries of them.
+// EntryTimes returns the durations of the newest MaxTimedEntries ended investigations.
 func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.EntryTimes, error) {
 	sql, args := selectEntryTimes, []any{since, tasker.MaxTimedEntries, tasker.SystemActor}
 	if scope := access.ScopeOf(ctx); !scope.All() {
@@ -241,8 +235,7 @@ func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.EntryTime
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// namespacesWithTemplates are found by jumping from one to the next in the index of
-// templates, so that what this costs grows with them and not with their templates.
+// namespacesWithTemplates jumps through the template index, so the cost grows with namespaces only.
 const namespacesWithTemplates = `
 WITH RECURSIVE names AS (
     (SELECT namespace FROM tasker.task_templates ORDER BY namespace LIMIT 1)
@@ -253,8 +246,7 @@ WITH RECURSIVE names AS (
 )
 SELECT array(SELECT namespace FROM names WHERE namespace IS NOT NULL LIMIT $1)`
 
-// OpenEntries counts the open investigations, and lists the namespaces of the
-// templates, as [DB.Namespaces] does. It returns an error if the database accepts no writes.
+// OpenEntries counts open investigations and lists namespaces. It fails on a read-only database.
 func (db *DB) OpenEntries(ctx context.Context) (pending int64, namespaces []string, err error) {
 	if err := db.Writable(ctx); err != nil {
 		return 0, nil, err

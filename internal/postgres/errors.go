@@ -12,8 +12,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// translate gives an error that its receiver can act on its code. The query helpers do
-// that with every error, so no caller has to.
+// translate maps database errors to error codes. The query helpers call it for every error.
 func translate(err error) error {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
@@ -54,8 +53,7 @@ func translate(err error) error {
 	return err
 }
 
-// IsSlow reports whether an error says that a statement took too long, or waited too
-// long for a row: another one may well succeed.
+// IsSlow reports whether a statement or lock timed out; a retry may succeed.
 func IsSlow(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code == "57014" || pg.Code == "55P03"
@@ -63,8 +61,7 @@ func IsSlow(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// IsAway reports whether an error says that the database cannot be reached, or does
-// nothing for anybody now: then no row is to blame for it.
+// IsAway reports whether the database is unreachable or unavailable, so no row is to blame.
 func IsAway(err error) bool {
 	var connect *pgconn.ConnectError
 	var pg *pgconn.PgError

@@ -19,8 +19,7 @@ func (db *DB) Now(ctx context.Context) (time.Time, error) {
 	return now[0].UTC(), nil
 }
 
-// A FailedInput is a step with what its handler was given, as it is stored: nothing of its
-// documents is hidden, except in errors.
+// A FailedInput is a step with its stored inputs, unredacted except for errors.
 type FailedInput struct {
 	Step     tasker.EvidenceStep
 	Place    int // of the step in a snapshot of the task
@@ -42,8 +41,7 @@ type ParentResult struct {
 	Result   json.RawMessage `json:"result"`
 }
 
-// What comes along of the results is what comes along in a claim. The attempts of a step
-// are found by its task, as its history is.
+// Reads the same results as a claim. Attempts are found by task, like the history.
 var selectFailedInput = `
 WITH steps AS MATERIALIZED (
     SELECT s.step_uuid, row_number() OVER (ORDER BY s.step_uuid) - 1 AS place
@@ -88,8 +86,7 @@ JOIN steps n ON n.step_uuid = s.step_uuid
 LEFT JOIN tasker.map_inputs g ON g.task_uuid = s.task_uuid AND g.step_uuid = s.map_step_uuid
 WHERE s.task_uuid = $1 AND s.step_uuid = $2`
 
-// FailedInput returns a step of the task of an investigation with its attempts and what its
-// handler was given.
+// FailedInput returns a step of an investigated task with its attempts and inputs.
 func (db *DB) FailedInput(ctx context.Context, e tasker.Entry, step tasker.ID) (FailedInput, error) {
 	type row struct {
 		StepUUID    tasker.ID

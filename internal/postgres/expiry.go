@@ -8,20 +8,17 @@ import (
 	"tasker.example/tasker"
 )
 
-// liveWorker is true of a worker w that gets new work and is heard of. No
-// heartbeat may rest for longer than 20 minutes; with that, those who are long
-// gone are not read.
+// liveWorker is true of a worker w that gets work and is heard of. The 20 minutes limit what is
+// read.
 const liveWorker = `w.left_at IS NULL AND w.draining_since IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours'
       AND w.last_heartbeat_at + 3 * w.heartbeat_interval >= clock_timestamp()`
 
-// aliveSince is true of a worker w that was live, as liveWorker says, at some time
-// after c.since.
+// aliveSince is true of a worker w that was live (see liveWorker) after c.since.
 const aliveSince = `coalesce(least(w.left_at, w.draining_since), 'infinity') > c.since AND w.last_heartbeat_at >= c.since - interval '2 hours'
       AND w.last_heartbeat_at + 3 * w.heartbeat_interval > c.since`
 
-// The grace is for the broker, whose queue has the limit of the server: it will never
-// tell of a step whose own limit is shorter.
-// Outdated rows are deleted: they would come first for ever.
+// The grace is for the broker, which uses the server's limit only. Outdated rows are deleted, or
+// they would always come first.
 var expiredSteps = `
 WITH due AS MATERIALIZED (
     SELECT s.ctid AS ready_row, s.task_uuid, s.step_uuid, s.state_since, s.expires_at
@@ -60,8 +57,7 @@ func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) 
 // expiredLooks is how often one look for expired steps goes on while all that it finds wait for limits.
 const expiredLooks = 20
 
-// The priorities of the pairs that no worker serves are found by jumping from one to the
-// next, as the pairs are: what this costs grows with these, and not with the steps.
+// Priorities of unserved pairs are found by jumping through an index, as the pairs are.
 var unservedSteps = `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT now() - $2::interval AS since),
 asked AS (SELECT ''::text AS namespace),
@@ -114,8 +110,7 @@ CROSS JOIN LATERAL (
 ORDER BY x.state_since
 LIMIT $1`
 
-// UnservedSteps returns steps that have been enqueued for longer than a time in which no
-// worker for them was alive, those that have waited longest first.
+// UnservedSteps returns steps enqueued without a live worker for a time, oldest first.
 func (db *DB) UnservedSteps(ctx context.Context, after time.Duration, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, unservedSteps, limit, after)
 }
@@ -221,8 +216,7 @@ func refArrays(steps []tasker.StepRef) (tasks, ids []tasker.ID) {
 	return tasks, ids
 }
 
-// The pairs of the live workers are few, and each is one index range: what waits
-// for workers that are not there costs nothing.
+// Reads one index range per pair of live workers, so steps without workers cost nothing.
 const tasksWithServedSteps = `
 SELECT DISTINCT q.task_uuid
 FROM (
@@ -246,15 +240,12 @@ CROSS JOIN LATERAL (
 ) q
 LIMIT $1`
 
-// TasksWithServedSteps returns tasks with a step that no worker took in time, and
-// for which one is alive now.
+// TasksWithServedSteps returns tasks with an expired step for which a worker is alive now.
 func (db *DB) TasksWithServedSteps(ctx context.Context, limit int) ([]tasker.ID, error) {
 	return db.dueTasks(ctx, tasksWithServedSteps, limit)
 }
 
-// The investigation of a task is recovered when this was all that it was about:
-// also while other steps kept the task from coming to error. Asked with IS NOT NULL,
-// the planner would read all that waits, which it takes for nothing.
+// Recovers the investigation if it was only about this. IS NOT NULL would mislead the planner.
 var redispatch = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
@@ -301,22 +292,19 @@ recovered_log AS (
 )
 SELECT DISTINCT namespace FROM moved`
 
-// Redispatch enqueues those steps of tasks again that no worker took in time and
-// for which one is alive now, and returns the namespaces in which it did. The
-// caller holds the locks of the tasks and settles them afterwards.
+// Redispatch enqueues expired steps that have a live worker now, and returns their namespaces. The
+// caller holds the task locks and settles the tasks afterwards.
 func (tx *Tx) Redispatch(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	return tx.enqueue(ctx, redispatch, tasks)
 }
 
-// StopAwaiting leaves steps of tasks that no worker took in time where they
-// stand: somebody has said so, and nothing in it goes on by itself.
+// StopAwaiting stops the automatic retry of expired steps of tasks.
 func (tx *Tx) StopAwaiting(ctx context.Context, tasks []tasker.ID) error {
 	_, err := tx.Exec(ctx, `UPDATE tasker.workflow_steps SET awaits_worker_since = NULL WHERE task_uuid = ANY ($1) AND num_nonnulls(awaits_worker_since) = 1`, tasks)
 	return wrap(err, "leave the steps of tasks where they stand")
 }
 
-// WriteOff is [Tx.StopAwaiting] for tasks that are written off: besides, nobody is asked or reminded any more to
-// answer a step of them, since no answer is taken.
+// WriteOff is [Tx.StopAwaiting] for written-off tasks: it also ends questions and reminders.
 func (tx *Tx) WriteOff(ctx context.Context, tasks []tasker.ID) error {
 	if err := tx.StopAwaiting(ctx, tasks); err != nil {
 		return err

@@ -10,9 +10,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// The ids of the steps of a task are made right after its own, by the same process, so the
-// task of a step is among those made just before it. An index of steps by their id alone
-// would cost every task that is created.
+// A step id is created right after its task id, so the task is among those just before it. An index
+// of steps by id would slow every creation.
 const findExplained = `
 SELECT kind, task_uuid, step_uuid, namespaces, ended_as, ended_by, ended_at, clock_timestamp() AS as_of
 FROM (
@@ -56,8 +55,7 @@ type Explained struct {
 	AsOf             time.Time
 }
 
-// FindExplained returns what an id is of: a task, a step, an investigation, a case, an
-// operation or a hold; nil when there is none. Steps are found that the engine has made.
+// FindExplained returns the kind of resource of an id; nil if unknown.
 func (db *DB) FindExplained(ctx context.Context, id tasker.ID) (*Explained, error) {
 	found, err := one[Explained](ctx, db.pool, findExplained, id, before(id, maxStepDelay), maxTasksOfStep)
 	return found, wrap(err, "find what an id is of")
@@ -263,8 +261,7 @@ type ExplainedTasks struct {
 	Errors    int        // for how many steps of each task errors are read
 }
 
-// ExplainTasks reads tasks with their open steps, in their order; those that do not exist
-// are left out.
+// ExplainTasks returns existing tasks with their open steps, in order.
 func (db *DB) ExplainTasks(ctx context.Context, e ExplainedTasks) ([]ExplainedTask, error) {
 	type row struct {
 		ExplainedTask
@@ -458,8 +455,7 @@ CROSS JOIN LATERAL (
 ) i
 LIMIT $2`
 
-// ExplainedItems returns tasks of items of an operation that are released and not yet
-// verified.
+// ExplainedItems returns tasks of released, unverified items of an operation.
 func (db *DB) ExplainedItems(ctx context.Context, id tasker.ID, limit int) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, selectExplainedItems, id, limit)
 	return list, wrap(err, "read the released items of operation %s", id)

@@ -7,9 +7,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// The step an entry was opened for comes first, found by its key; only when that has
-// not failed any more the steps of the task are looked through. Steps of a task at its
-// end stay as they are, and are nobody's concern.
+// The step of the entry comes first, by key; only if it has not failed are the others of its open
+// task read.
 const selectFailedSteps = `
 SELECT u.place, f.step_uuid AS uuid, f.name, f.state_since AS since
 FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS u (task_uuid, step_uuid, place)
@@ -34,9 +33,8 @@ CROSS JOIN LATERAL (
     )
 ) f`
 
-// failedSteps returns for each task the step that has failed now, in their order; nil
-// where none has. Of several it is the one in steps, if that is among them, else the
-// one that failed last.
+// failedSteps returns the failed step of each task, nil without one: that in steps if it has
+// failed, else the last one.
 func failedSteps(ctx context.Context, q querier, tasks []tasker.ID, steps []*tasker.ID) ([]*tasker.FailedStep, error) {
 	out := make([]*tasker.FailedStep, len(tasks))
 	if len(tasks) == 0 {

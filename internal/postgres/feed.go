@@ -8,16 +8,14 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A Horizon is the transaction before which all have ended: what those wrote is
-// complete. It never goes back in one database; restored or promoted, it is another
-// one, which may count transactions anew.
+// A Horizon is a transaction before which all have ended. It never decreases within one database; a
+// restored or promoted one differs.
 type Horizon struct {
 	Transaction uint64
 	Database    string // 12 hexadecimal digits
 }
 
-// A cluster that was restored or promoted writes on in a new timeline, one that was
-// restored from a dump has another identifier.
+// A restored or promoted cluster has a new timeline or identifier.
 const horizon = `
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS transaction,
     left(md5(concat_ws(' ', c.system_identifier, d.oid,
@@ -54,9 +52,8 @@ SELECT coalesce(min(r.written_in), 0)
 FROM recent r
 WHERE r.newest_so_far >= $2 AND r.written_in < $2 AND r.written_in >= $1`
 
-// FeedHorizon returns a transaction before which all have ended and at which the
-// events of no task are divided against their order: those before it come first.
-// It is the last one there is, or at least from.
+// FeedHorizon returns the last transaction, at least from, before which all have ended and that
+// divides no task's events out of order.
 func (db *DB) FeedHorizon(ctx context.Context, from uint64) (Horizon, error) {
 	h, err := db.Horizon(ctx)
 	for err == nil && h.Transaction > from {
@@ -73,8 +70,7 @@ func (db *DB) FeedHorizon(ctx context.Context, from uint64) (Horizon, error) {
 	return h, err
 }
 
-// Materialized, or the planner may look for the smallest position by reading all
-// positions in their order.
+// Materialized, or the planner may scan all positions in order.
 const feedBounds = `
 WITH told AS MATERIALIZED (
     SELECT o.position
@@ -96,8 +92,7 @@ WITH told AS MATERIALIZED (
 )
 SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM told`
 
-// FeedBounds returns the first and the last position of the events of transactions
-// from one on and before another, in the namespaces of the context; 0 when there are none.
+// FeedBounds returns the first and last position of events in a transaction range; 0 without any.
 func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last int64, err error) {
 	sql, args := feedBounds, []any{fmt.Sprint(from), fmt.Sprint(before)}
 	if scope := access.ScopeOf(ctx); !scope.All() {
@@ -107,8 +102,7 @@ func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last 
 	return first, last, wrap(err, "find events")
 }
 
-// A page is read by position, and what it holds of other transactions is left
-// out: sorting the whole part anew for each page would cost its square.
+// A page is read by position and filtered: sorting each page would be quadratic.
 const feedEvents = `
 SELECT ` + eventColumns + `, o.written_in::text::bigint AS written_in
 FROM (
@@ -148,9 +142,8 @@ type FeedPart struct {
 	After, Last  int64  // at positions after one, up to another
 }
 
-// FeedEvents returns the next events of a part, in the order of their positions,
-// and what is left of it: those of the namespaces of the context. Of limit rows none may
-// belong to the part.
+// FeedEvents returns the next events of a part in order of position, and the rest of the part. A
+// page of limit rows may have no event of it.
 func (db *DB) FeedEvents(ctx context.Context, p FeedPart, limit int) (list []FeedEvent, left FeedPart, err error) {
 	sql, args := feedEvents, []any{p.After, p.Last, limit}
 	if scope := access.ScopeOf(ctx); !scope.All() {

@@ -14,8 +14,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// clockSlack is how far the clock of a server that creates tasks may be from the
-// database's: the id of a task has the time of the former, created_at that of the latter.
+// clockSlack bounds the difference between the clocks of servers and the database.
 const clockSlack = time.Minute
 
 // parameters are the values of a statement that is put together.
@@ -35,8 +34,7 @@ type seek struct {
 
 const idempotencyKey = "idempotency_key"
 
-// seekOf returns the condition that most likely fits the fewest tasks; nil when none of
-// the conditions has an index of its own.
+// seekOf returns the indexed condition that likely matches the fewest tasks; nil without one.
 func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
 	at := slices.IndexFunc(attributes, func(c comparison) bool { return !c.ranged() })
 	tag := ""
@@ -63,8 +61,7 @@ func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
 	return nil
 }
 
-// fewTasks is how many tasks of a state are rather read all than those that a tag or the like
-// finds: it may be that none of these is in the state.
+// fewTasks is the size up to which a state is scanned instead of an attribute.
 const fewTasks = 1000
 
 const tasksInState = `
@@ -84,8 +81,7 @@ func (db *DB) readsState(ctx context.Context, f tasker.TaskFilter, by *seek) (bo
 	return n[0] <= fewTasks, nil
 }
 
-// rarestFirst returns tags in the order of how many tasks that a filter looks at have them, of which
-// so many are counted that a page is read from the tag that few have.
+// rarestFirst orders tags by their number of matching tasks, counted up to a limit.
 func (db *DB) rarestFirst(ctx context.Context, f tasker.TaskFilter, scope access.Scope) ([]string, error) {
 	if len(f.Tags) < 2 {
 		return f.Tags, nil
@@ -112,8 +108,7 @@ func (db *DB) rarestFirst(ctx context.Context, f tasker.TaskFilter, scope access
 	return list, wrap(err, "count the tasks of tags")
 }
 
-// conditions returns what a filter says of the row of a task, t, but its state, namespace
-// and name, and but what the seek has found already.
+// conditions returns the filter conditions other than state, namespace, name and the seek.
 func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string) {
 	is := func(name, column, value string) {
 		if value != "" && (found == nil || found.name != name) {
@@ -152,8 +147,7 @@ func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string
 	return list
 }
 
-// foundPage selects the tasks of a page by what they are found by, and one more. Of each
-// namespace the newest are taken in the order of the index, and of those the newest.
+// foundPage selects a page of tasks by seek: the newest of each namespace, merged.
 func foundPage(f tasker.TaskFilter, scope access.Scope, by *seek) (sql string, args []any) {
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
@@ -220,8 +214,7 @@ func ids(f tasker.TaskFilter) (first, end tasker.ID) {
 	return first, end
 }
 
-// foundIn selects the newest tasks of a namespace, m, that a seek finds. Their order is that of the
-// index of the values and, by its NULLS LAST, of no other.
+// foundIn selects the newest tasks of namespace m by seek. NULLS LAST selects its index.
 func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limit string) string {
 	byID := func(condition string) string {
 		return "SELECT t.task_uuid, NULL AS found_by FROM tasker.tasks t WHERE t.namespace = m.namespace AND " + strings.Join(append([]string{condition}, where...), " AND ")

@@ -47,8 +47,7 @@ type heads struct {
 	rest   time.Duration // until the next one
 }
 
-// A headRanges is what a claim reads of queues: of a priority what waits since an instant or for less long, and what there may be of
-// other priorities, which are between two.
+// A headRanges is the part of queues that a claim reads: by priority and age, and between them.
 type headRanges struct {
 	namespaces, handlers []string
 	low, high            []int64 // a priority if they are the same, those between otherwise

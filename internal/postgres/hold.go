@@ -15,8 +15,7 @@ import (
 	"tasker.example/tasker/internal/version"
 )
 
-// inStep is true of a hold h and a step: the step has the name that the hold names, or is an item of the
-// map step of that name.
+// inStep is true of hold h if the step has its name or is an item of the map step of that name.
 func inStep(step string) string {
 	return `(h.step_name IS NULL OR h.step_name IN (` + step + `.name, split_part(` + step + `.name, '[', 1)))`
 }
@@ -32,9 +31,8 @@ func inScope(row string) string {
       ))`
 }
 
-// holds is how a claim looks at holds, and at operations that say which workers take their
-// steps: held is true where it must hand out nothing, and free a condition on each row of
-// ready_steps, for which the parameter gates has the operations whose steps the worker may take.
+// holds is how a claim checks holds and operations with a worker version: held if it must hand out
+// nothing, free as a row condition with parameter gates.
 type holds struct {
 	held string
 	free func(row, gates string) string
@@ -67,8 +65,7 @@ func notHeld(row, gates string) string {
 // askFor is for how long claims of a server ask of each step once something was held.
 const askFor = time.Second
 
-// A look is how a claim is made: it asks of each step whether it is held, or hands out
-// nothing while anything is.
+// A look is how a claim is made: whether it checks each step for holds, and where it starts.
 type look struct {
 	asks   bool
 	gates  []tasker.ID // operations that say which workers take their steps, and this one may
@@ -77,8 +74,7 @@ type look struct {
 	direct bool        // of a claim after concludeAndClaim
 }
 
-// unlessHeld runs a claim of a worker of a version, and again in the way that asks of each step when
-// something is held.
+// unlessHeld runs a claim, and repeats it with a check of each step if something is held.
 func (db *DB) unlessHeld(ctx context.Context, of string, claim func(look) (ClaimResult, error)) (ClaimResult, error) {
 	l, err := db.look(ctx, of)
 	if err != nil {
@@ -154,8 +150,7 @@ ORDER BY h.began_at DESC, h.hold_uuid DESC
 LIMIT $4`
 }
 
-// Holds returns a page of the holds that the caller may see, the newest first, and reports
-// whether there are more.
+// Holds returns a page of visible holds, newest first, and whether there are more.
 func (db *DB) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hold, more bool, err error) {
 	scope := access.ScopeOf(ctx).List()
 	if f.Open {
@@ -175,8 +170,7 @@ func (db *DB) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hol
 
 const openHolds = `SELECT ` + holdColumns + `, 0::bigint AS held, 0::bigint AS in_flight FROM tasker.holds h WHERE h.ended_at IS NULL ORDER BY h.hold_uuid`
 
-// OpenHolds returns the holds that have not ended, at most [tasker.MaxOpenHolds]. What they hold
-// is not counted: servers ask several times a second.
+// OpenHolds returns the open holds, at most [tasker.MaxOpenHolds], without counting held steps.
 func (db *DB) OpenHolds(ctx context.Context) ([]tasker.Hold, error) {
 	list, err := collect[tasker.Hold](ctx, db.pool, openHolds)
 	return list, wrap(err, "list the open holds")
@@ -357,8 +351,7 @@ func (tx *Tx) Now(ctx context.Context) (now time.Time, err error) {
 	return now, wrap(err, "read the clock of the database")
 }
 
-// TryHold locks a hold that nobody else works on, and returns it with the clock of the
-// database; nil when somebody does, or when it has ended.
+// TryHold locks an open hold and returns it with the database time; nil if it is locked or ended.
 func (tx *Tx) TryHold(ctx context.Context, id tasker.ID) (hold *tasker.Hold, now time.Time, err error) {
 	locked, err := column[time.Time](ctx, tx, `
 		SELECT clock_timestamp() FROM tasker.holds WHERE hold_uuid = $1 AND ended_at IS NULL FOR NO KEY UPDATE SKIP LOCKED`, id)
@@ -379,14 +372,12 @@ SET state = $2, blocks = $3, waves = $4, wave = $5, wave_since = $6, wave_steps 
     ended_at = CASE WHEN $2 = 'ended' THEN clock_timestamp() END
 WHERE hold_uuid = $1`
 
-// awaitNone ends the wait for outcomes of a hold that has ended: nobody judges it any more, and
-// attempts count again.
+// awaitNone ends the wait for outcomes of an ended hold; attempts count again.
 const awaitNone = `
 UPDATE tasker.hold_releases SET outcome = 'gone', judged_at = clock_timestamp()
 WHERE hold_uuid = $1 AND outcome IS NULL`
 
-// MoveHold writes what has changed of a hold, with the lines of its history. The caller has
-// locked it.
+// MoveHold stores the changes of a locked hold with lines of its history.
 func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) error {
 	_, err := tx.Exec(ctx, moveHold, h.UUID, h.State, h.Blocks, noNil(h.Waves), h.Wave, h.WaveSince, h.WaveSteps, h.EndsAt, h.WarnedAt,
 		h.NextProbeAt, h.Probes, h.FailedProbes, h.Released, h.Owner)

@@ -32,8 +32,7 @@ due AS MATERIALIZED (
     WHERE (SELECT count(*) FROM hold) > 0 AND EXISTS (SELECT FROM hold h WHERE h.hold_uuid IS DISTINCT FROM q.released_by AND ` + inScope("q") + `)
 ),` + putAside + `SELECT task_uuid, step_uuid FROM gone`
 
-// PutHeldAside puts those of enqueued steps aside that a hold keeps from claims and that have not been put aside yet. It
-// returns them: the time of a held step in the queue does not run.
+// PutHeldAside parks those of the enqueued steps that a hold covers and returns them.
 func (db *DB) PutHeldAside(ctx context.Context, steps []tasker.StepRef) (held []tasker.StepRef, err error) {
 	if len(steps) == 0 {
 		return nil, nil

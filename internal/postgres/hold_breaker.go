@@ -7,8 +7,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A BreakerCount is how many attempts of a handler failed with one cause within the window
-// of breakers. One without a cause tells only how many ended.
+// A BreakerCount counts failures of a handler with one cause; without a cause, ended attempts.
 type BreakerCount struct {
 	Namespace string
 	Handler   string
@@ -74,8 +73,7 @@ func (db *DB) FailingQueues(ctx context.Context, server tasker.ID, holds time.Du
 	return list, wrap(err, "find what other servers saw fail")
 }
 
-// ShareBreakerCounts tells other servers what this one has counted, and returns the sums of
-// all for the same causes.
+// ShareBreakerCounts publishes the counts of this server and returns the sums of all servers.
 func (db *DB) ShareBreakerCounts(ctx context.Context, server tasker.ID, list []BreakerCount, holds time.Duration) ([]BreakerCount, error) {
 	var namespaces, handlers, keys, causes []string
 	var failed, tasks, concluded []int32

@@ -167,8 +167,7 @@ GROUP BY h.hold_uuid
 ORDER BY steps DESC, h.hold_uuid
 LIMIT 1`
 
-// RefuseHeldItems returns a Conflict when a hold has steps in its scope that an operation is
-// to enqueue: its waves would wait for them in vain.
+// RefuseHeldItems returns a Conflict when a hold covers steps that an operation will enqueue.
 func (db *DB) RefuseHeldItems(ctx context.Context, operation tasker.ID) error {
 	return refuseHeldItems(ctx, db.pool, operation)
 }

@@ -9,8 +9,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// heldColumns are what a held step keeps of its row in ready_steps. The instant at which it
-// expires is not among them: that time stands still, and begins anew when it is let go.
+// heldColumns are what a held step keeps of its ready_steps row. Its expiry restarts on release.
 const heldColumns = `namespace, handler, priority, state_since, step_uuid, task_uuid, queue_ttl_ms, inputs_bytes`
 
 // putAside is a part of a statement that moves the rows of the part due from ready_steps to
@@ -54,8 +53,7 @@ due AS MATERIALIZED (
 ),` + putAside + countAside
 }
 
-// HoldQueue puts enqueued steps of a hold of whole queues aside, up to limit, and returns
-// how many it did. Claims do not hand them out in any case, but walk over them until then.
+// HoldQueue parks up to limit enqueued steps of a hold of whole queues and returns how many.
 func (db *DB) HoldQueue(ctx context.Context, h tasker.Hold, limit int) (n int, err error) {
 	if h.Handler == "" {
 		err = db.pool.QueryRow(ctx, holdNamespace, h.UUID, h.Namespace, limit).Scan(&n)
@@ -85,8 +83,7 @@ due AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),` + putAside + countAside
 
-// HoldPages puts the held steps of pages [from, to) of ready_steps aside, and returns how
-// many pages the table has.
+// HoldPages parks held steps of pages [from, to) of ready_steps and returns the table's pages.
 func (db *DB) HoldPages(ctx context.Context, from, to int64) (pages int64, err error) {
 	if _, err := db.pool.Exec(ctx, holdPages, from, to); err != nil {
 		return 0, fmt.Errorf("put held steps aside: %w", err)
@@ -95,8 +92,7 @@ func (db *DB) HoldPages(ctx context.Context, from, to int64) (pages int64, err e
 	return pages, wrap(err, "read the size of the queue")
 }
 
-// coveredElsewhere is true of a held step q that another hold than $1 keeps from claims as well: to
-// let it go as a probe or in a wave would show nothing.
+// coveredElsewhere is true of a held step q that another hold than $1 covers too.
 var coveredElsewhere = `EXISTS (SELECT FROM tasker.holds h WHERE h.blocks AND h.hold_uuid <> $1 AND ` + inScope("q") + `)`
 
 // handOver moves held steps to another hold that covers them: an active one before a releasing
@@ -132,8 +128,7 @@ SELECT count(*) FROM moved`
 // handOverLimit is how many steps are handed over at once.
 const handOverLimit = 1000
 
-// heldTasks are the tasks of the next held steps, in the order of urgency, without those that
-// were set aside because their steps could not be let go.
+// heldTasks are the tasks of the next held steps by urgency, without those set aside.
 var heldTasks = `
 SELECT q.task_uuid
 FROM tasker.held_steps q
@@ -144,9 +139,8 @@ WHERE q.hold_uuid = $1
 ORDER BY q.priority DESC, q.state_since, q.step_uuid
 LIMIT $2`
 
-// holdsEnd adds to what a task may take as a whole for how long it was held, when steps of a
-// part of a statement are held no more. The time in which several steps of a task are held
-// counts once: those that stay held note until when it is counted.
+// holdsEnd extends the total time of tasks by the time held. Overlapping holds of a task count
+// once.
 func holdsEnd(part string) string {
 	return `
 spent AS (
@@ -256,9 +250,8 @@ func (db *DB) HeldTasks(ctx context.Context, l LetGo) ([]tasker.ID, error) {
 	return heldTasksOf(ctx, db.pool, l)
 }
 
-// LetGo puts held steps back into the queue, the most urgent first, except those whose
-// tasks others hold at the moment. Of a probe or wave it leaves out, and hands over, what other
-// holds hold as well. The caller has locked the hold.
+// LetGo releases held steps, most urgent first, except in locked tasks. Probes and waves hand over
+// steps of other holds. The caller has locked the hold.
 func (tx *Tx) LetGo(ctx context.Context, l LetGo) (Released, error) {
 	handed := 0
 	if l.Wave != nil {
@@ -297,9 +290,8 @@ func (tx *Tx) letGo(ctx context.Context, l LetGo) (Released, error) {
 	return rows[0], nil
 }
 
-// LostHold returns a hold that has ended, or is gone, and of which steps are still put aside;
-// nil if there is none. It reads all that is put aside, and is for a look now and then: nothing
-// is known that would leave such steps, which nobody would let go.
+// LostHold returns an ended or missing hold that still has parked steps; nil without one. It scans
+// all parked steps and is for rare checks.
 func (db *DB) LostHold(ctx context.Context) (*tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, `
 		SELECT q.hold_uuid FROM tasker.held_steps q
@@ -325,8 +317,7 @@ gone AS (
 ` + heldNoMore("gone") + `
 SELECT count(*) FROM gone`
 
-// dropHeld removes held steps whose step moves; they have not moved yet. The caller has locked
-// the tasks.
+// dropHeld removes held steps that are about to move. The caller has locked the tasks.
 func (tx *Tx) dropHeld(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, dropHeld, tasks, ids)

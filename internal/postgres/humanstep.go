@@ -39,8 +39,7 @@ type AskedStep struct {
 	Assignee string
 }
 
-// BeginHumanSteps notes who is to answer steps that begin to wait, and tells people of it. The
-// caller holds the locks of the tasks.
+// BeginHumanSteps stores who must answer steps and notifies them, under the task locks.
 func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []AskedStep, say func(tasker.HumanStep) tasker.MessageData) error {
 	if len(steps) == 0 {
 		return nil
@@ -147,8 +146,7 @@ type Reassignment struct {
 	Audit bool   // a person did it
 }
 
-// Assign gives a step another assignee, and reports whether that changed anything. The caller
-// holds the lock of the task.
+// Assign changes the assignee of a step and reports whether it differed, under the task lock.
 func (tx *Tx) Assign(ctx context.Context, r Reassignment) (bool, error) {
 	tag, err := tx.Exec(ctx, assign, r.TaskUUID, r.StepUUID, r.Assignee, r.Actor, r.Reason, r.Event)
 	if err != nil {
@@ -179,8 +177,7 @@ WITH RECURSIVE found AS (
 ),
 spaces AS (SELECT f.namespace FROM found f WHERE f.namespace IS NOT NULL UNION ALL SELECT unnest($1::text[]))`
 
-// inbox returns the statement of a page of the inbox with its arguments: one index range for each
-// namespace and assignee, of which as much is read as a page has.
+// inbox returns the statement of an inbox page: one index range per namespace and assignee.
 func inbox(f tasker.InboxFilter, spaces []string) (string, []any) {
 	after, step := &time.Time{}, tasker.ID{}
 	if f.After != nil {
@@ -226,8 +223,7 @@ WHERE s.state = 'pending'
 ORDER BY a.due_at, a.step_uuid`, args
 }
 
-// Inbox returns a page of what waits for people in the namespaces that the caller may see, what is
-// due first before the rest, and reports whether there is more.
+// Inbox returns a page of visible human steps, by due time, and whether there are more.
 func (db *DB) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
 	scope := access.ScopeOf(ctx)
 	spaces := scope.List()

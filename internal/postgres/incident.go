@@ -97,8 +97,7 @@ func incidentsQuery(ctx context.Context, f tasker.IncidentFilter) (sql string, a
 	return fmt.Sprintf(selectIncidents, strings.Join(where, " AND ")), args, nil
 }
 
-// Incident returns an incident with its cases and what people were told of it. The error is
-// NotFound when there is none.
+// Incident returns an incident with its cases and messages, or NotFound.
 func (db *DB) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDetail, error) {
 	found, err := one[tasker.Incident](ctx, db.pool, selectIncident, id)
 	switch {

@@ -9,9 +9,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// MeasureInputs has the inputs of enqueued steps measured that are not yet, for about
-// as long as it is given, and returns how many are measured now. A step whose context
-// is larger than a whole claim counts as one whose inputs are too large.
+// MeasureInputs measures the inputs of enqueued steps for a limited time and returns how many.
 func (db *DB) MeasureInputs(ctx context.Context, steps []tasker.StepRef, within time.Duration) (n int, err error) {
 	tasks, ids := refArrays(steps)
 	err = retry(ctx, func() error {
@@ -20,8 +18,7 @@ func (db *DB) MeasureInputs(ctx context.Context, steps []tasker.StepRef, within 
 	return n, wrap(err, "measure the inputs of steps")
 }
 
-// A TooLargeStep is an enqueued step whose inputs are larger than any worker can be
-// given, with their sizes.
+// A TooLargeStep is an enqueued step whose inputs no worker can get, with their sizes.
 type TooLargeStep struct {
 	tasker.StepRef
 	Fence        int64
@@ -42,8 +39,7 @@ JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.st
 JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
 WHERE s.state = c.enqueued AND s.inputs_bytes > ` + maxInputBytes
 
-// TooLargeInputs returns those of the steps that are enqueued and whose inputs are
-// larger than any worker can be given.
+// TooLargeInputs returns those of the enqueued steps whose inputs no worker can get.
 func (tx *Tx) TooLargeInputs(ctx context.Context, steps []tasker.StepRef) ([]TooLargeStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[TooLargeStep](ctx, tx, tooLargeInputs, tasks, ids)
@@ -73,9 +69,8 @@ FROM (
     LIMIT 1
 ) z`
 
-// StepResult returns the result that a step left, which is named by its id or by its
-// name; the id is nil when it is a name. The error is NotFound when there is no such task, no such
-// step, or no result, and TooLarge when the result has more bytes than most.
+// StepResult returns the result of a step by id or, if it is nil, by name. It returns NotFound, or
+// TooLarge above most bytes.
 func (db *DB) StepResult(ctx context.Context, task tasker.ID, step *tasker.ID, name string, most int) (json.RawMessage, error) {
 	type row struct {
 		Name     string

@@ -47,9 +47,7 @@ func queueQuery(ctx context.Context, f tasker.InvestigationFilter, attributes []
 	return fmt.Sprintf(sql, where), args
 }
 
-// InvestigationQueue returns the open investigations of a filter, the most urgent
-// first, and reports whether there are more. The index of the queue is read in its
-// order until the page is full.
+// InvestigationQueue returns a page of open investigations, most urgent first, in index order.
 func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.InvestigationQueueEntry, more bool, err error) {
 	attributes, err := compare(ctx, db.pool, f.Namespace, f.Attributes)
 	if err != nil {
@@ -84,9 +82,8 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilt
 	return list, more, err
 }
 
-// investigationConditions returns the conditions of a filter in the column names of the view of
-// the investigation queue, and appends their arguments to args. What an error looks like
-// is searched only for those who may read it wherever they look.
+// investigationConditions returns the conditions of a filter on the queue view and their arguments.
+// Errors are searched only for callers who may read them.
 func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison, args []any) (where string, all []any) {
 	conditions := []string{"true"}
 	add := func(condition string, arg any) {
@@ -141,8 +138,7 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 	return strings.Join(conditions, " AND "), p
 }
 
-// tasksFound returns conditions on what the task of an investigation is found by. Attributes are
-// parts of payloads.
+// tasksFound returns conditions on the attributes of tasks, which are parts of payloads.
 func (p *parameters) tasksFound(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (list []string) {
 	if len(f.Tags) > 0 || f.CorrelationID != "" {
 		of := "true"
@@ -166,8 +162,7 @@ func (p *parameters) tasksFound(ctx context.Context, f tasker.InvestigationFilte
 	return list
 }
 
-// isPartOfID reports whether a text may be looked for in ids. Fewer than six digits
-// are in too many of them: a search for 404 is not about ids.
+// isPartOfID reports whether a text may be searched in ids: those with at least six digits.
 func isPartOfID(text string) bool {
 	const least = 6
 	digits := 0

@@ -13,8 +13,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// Settings are read before they are changed, and hold until the transaction ends or they are
-// given back.
+// Settings are saved before they are changed until the end of the transaction.
 const (
 	readSettings = `SELECT coalesce(current_setting(name, true), '') FROM unnest($1::text[]) WITH ORDINALITY AS n (name, place) ORDER BY place`
 	useSettings  = `SELECT set_config(name, value, true) FROM unnest($1::text[], $2::text[]) AS s (name, value)`
@@ -57,9 +56,8 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 	return translate(err)
 }
 
-// ReadsCommitted refuses a transaction of which later statements do not see what others have
-// committed since it began: it would count the steps of a task as they stood then, while others
-// count those of this transaction as they stood before, and nobody would complete the task.
+// ReadsCommitted refuses a transaction with a fixed snapshot: concurrent reports would each miss
+// the steps of the other, and nobody would complete the task.
 func (tx *Tx) ReadsCommitted(ctx context.Context) error {
 	level, err := column[string](ctx, tx, `SELECT current_setting('transaction_isolation')`)
 	if err != nil {

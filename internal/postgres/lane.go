@@ -11,8 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A Lane is a share of the connections. What must never wait behind other work has
-// a lane of its own: a flood of requests then waits for itself.
+// A Lane is a share of the connections, so that urgent work never waits behind a flood of requests.
 type Lane int
 
 // The lanes.
@@ -30,8 +29,7 @@ const minShared = 8
 
 type laneKey struct{}
 
-// Use returns a context whose statements run in a lane. A lane that is set stays:
-// what a timer does is a timer's, also if requests do the same.
+// Use returns a context whose statements run in a lane, unless one is already set.
 func Use(ctx context.Context, l Lane) context.Context {
 	if _, set := ctx.Value(laneKey{}).(Lane); set {
 		return ctx
@@ -61,8 +59,7 @@ func (db *DB) ForCreates() int { return int(db.pool.of[Creates].Config().MaxConn
 // ForRequests returns how many of all connections are for requests that read and repair.
 func ForRequests(all int) int { return shares(all)[General] }
 
-// pools are the connections, by lane. Each method takes one of the lane that the
-// context names.
+// pools are the connections by lane. Each method uses the lane of the context.
 type pools struct{ of [lanes]*pgxpool.Pool }
 
 func openPools(ctx context.Context, cfg *pgxpool.Config) (*pools, error) {
@@ -98,8 +95,7 @@ func (p *pools) Close() {
 	}
 }
 
-// Reset closes all connections, those in use once they are given back. New ones are
-// opened as needed.
+// Reset closes all connections, those in use on return.
 func (p *pools) Reset() {
 	for _, pool := range p.of {
 		pool.Reset()
@@ -137,9 +133,7 @@ func (p *pools) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return p.lane(ctx).SendBatch(ctx, b)
 }
 
-// writable has the pools use no connection twice that takes no writes, so that after a
-// failover they find the server that does. With several hosts in the URL it is looked
-// for at once, unless the URL says otherwise.
+// writable drops read-only connections, so that the pools find the primary after a failover.
 func writable(cfg *pgxpool.Config) {
 	// Not when a connection is given back: pgxpool starts a goroutine for that each time.
 	cfg.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) {
@@ -160,8 +154,7 @@ func writable(cfg *pgxpool.Config) {
 	toWritable(cfg.ConnConfig)
 }
 
-// toWritable has a connection look for the host that takes writes when the URL has several,
-// unless the URL says otherwise.
+// toWritable makes a connection choose the writable host of several, unless the URL differs.
 func toWritable(cfg *pgx.ConnConfig) {
 	several := slices.ContainsFunc(cfg.Fallbacks, func(f *pgconn.FallbackConfig) bool {
 		return f.Host != cfg.Host || f.Port != cfg.Port
@@ -171,8 +164,7 @@ func toWritable(cfg *pgx.ConnConfig) {
 	}
 }
 
-// Connect makes one connection, to the host that takes writes when the URL has several, as
-// those of [Open] are.
+// Connect opens one connection, like those of [Open].
 func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -185,16 +177,13 @@ func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 // readOnly is the code of a statement that would have to write and may not.
 const readOnly = "25006"
 
-// From then on a connection that was not used is tested first: by a look for what has
-// arrived, which costs nothing, and after long by a round trip.
+// Idle connections are tested before use: by a socket check, and after long by a round trip.
 const (
 	idleAfter = time.Second
 	pingAfter = time.Minute
 )
 
-// needsPing reports whether a connection that was idle for so long is tested by a round
-// trip before it is used. PostgreSQL tells of a shutdown, and of a standby that takes its
-// place, by itself.
+// needsPing reports whether a connection idle for so long needs a round trip before use.
 func needsPing(c net.Conn, idle time.Duration) bool {
 	return idle > pingAfter || idle > idleAfter && !silent(c)
 }

@@ -40,8 +40,7 @@ WHERE ($1 = '' OR l.namespace = $1) AND ($2::text[] IS NULL OR l.namespace = ANY
 ORDER BY l.namespace, l.kind, l.name
 LIMIT $6`
 
-// Limits returns a page of the limits that the caller may see, after one of them, and reports
-// whether there are more.
+// Limits returns a page of visible limits, and whether there are more.
 func (db *DB) Limits(ctx context.Context, f tasker.LimitFilter, after tasker.LimitRef) (list []tasker.Limit, more bool, err error) {
 	list, err = collect[tasker.Limit](ctx, db.pool, selectLimits, f.Namespace, access.ScopeOf(ctx).List(), after.Namespace, string(after.Kind), after.Name, f.Limit+1,
 		string(f.Kind), f.Name)
@@ -154,8 +153,7 @@ SELECT $2, CASE WHEN $3 = 'handler' THEN $4 ELSE '' END, $1
 WHERE $3 <> 'name'
 ON CONFLICT DO NOTHING`
 
-// PutLimit sets a limit. It holds for what is claimed from its commit on, in every server; what is in
-// progress stays.
+// PutLimit sets a limit for all claims after its commit.
 func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitValue, by Operator) (limit tasker.Limit, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		count, err := column[int](ctx, tx, `SELECT count(*) FROM tasker.limits WHERE namespace = $1 AND (kind, name) <> ($2, $3)`, ref.Namespace, string(ref.Kind), ref.Name)
@@ -202,8 +200,7 @@ func (db *DB) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by Operator)
 	})
 }
 
-// deleteLimit deletes a limit with its keys, and then their places: claims that held the keys have
-// committed by then.
+// deleteLimit deletes a limit with its keys, then their places, when no claim holds the keys.
 func (tx *Tx) deleteLimit(ctx context.Context, ref tasker.LimitRef) error {
 	keys, err := column[int64](ctx, tx, `
 		DELETE FROM tasker.limit_keys k USING tasker.limits l
@@ -358,8 +355,7 @@ slots AS (DELETE FROM tasker.limit_slots h USING old WHERE h.limit_key_id = old.
 keys AS (DELETE FROM tasker.limit_keys k USING old WHERE k.limit_key_id = old.limit_key_id)
 SELECT CASE WHEN count(*) = $3::int THEN max(limit_key_id) ELSE 0 END FROM seen`
 
-// PruneLimitKeys removes keys that were not used for so long. It looks at as many as limit, after one of them, and
-// returns the last one; 0 after the last of all.
+// PruneLimitKeys removes unused keys among the next limit ones and returns the last; 0 at the end.
 func (db *DB) PruneLimitKeys(ctx context.Context, age time.Duration, after int64, limit int) (int64, error) {
 	last, err := value[int64](ctx, db.pool, pruneLimitKeys, age, after, limit)
 	return last, wrap(err, "remove keys of limits")

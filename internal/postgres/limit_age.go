@@ -40,8 +40,7 @@ func (s limitSource) orOld(steps string) string {
         (` + steps + `)`
 }
 
-// oldest selects the steps of a queue q that have waited for long, the oldest first. The priorities are found by jumping from one to the next,
-// since the oldest of each is at its beginning.
+// oldest selects the oldest steps of a queue q by jumping between priorities.
 func (s limitSource) oldest(table, which, without string) string {
 	next := func(below string) string {
 		return `SELECT s.priority FROM ` + table + ` WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + below + ` ORDER BY s.priority DESC LIMIT 1`

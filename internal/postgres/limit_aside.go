@@ -51,9 +51,8 @@ ON CONFLICT (task_uuid, step_uuid) DO UPDATE
 SET hold_uuid = NULL, limit_key_id = excluded.limit_key_id, released_by = excluded.released_by, state_since = excluded.state_since, priority = excluded.priority,
     queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL`
 
-// fullSteps are steps at the head of the queues of which a key has no place, up to $3, or for more places of which a
-// more urgent step waits; and those that are put aside under another key, which has places: of each key as many as a claim
-// looks at, of the keys after $4.
+// fullSteps are up to $3 steps at the heads of queues whose keys are full or wanted by more urgent
+// steps, and parked steps whose other key has places, after $4.
 func fullSteps(queues string) string {
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),

@@ -35,8 +35,7 @@ aside AS MATERIALIZED (
 `
 }
 
-// keysAndWeights are the keys of a step of a queue q, and how many places of each it takes: a row has those that
-// templates give.
+// keysAndWeights are the keys of a step of a queue q with their weights, as templates give them.
 func keysAndWeights(row string) string {
 	return `q.ids || ` + row + `.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) || ` + row + `.weights AS weights`
 }
@@ -118,8 +117,7 @@ func (s limitSource) open(steps, order, limit string) string {
         `
 }
 
-// urgencyByDue is the order of urgency of a row where steps may be ordered by when they are due: of one
-// priority those that are come first.
+// urgencyByDue orders rows by priority, then due time.
 func urgencyByDue(row string) string {
 	return row + `.priority DESC, ` + row + `.due_at, ` + row + `.state_since`
 }

@@ -19,8 +19,7 @@ import (
 // A step whose key is full stays in the queue while places keep coming free. It is parked when it
 // blocks others or no place comes free; claims then skip it until there is one.
 
-// hasLimits is true where a step of the queues of the namespaces $1 and handlers $2 may have a limit, or
-// come first because of when it is due.
+// hasLimits is true if steps of namespaces $1 and handlers $2 may have limits or due times.
 var hasLimits = mayHaveLimits("$1", "$2")
 
 // mayHaveLimits is hasLimits with the parameters that have the namespaces and handlers.
@@ -91,8 +90,7 @@ func (q *limitedQueues) looked(c Claimant, upto int64) {
 	q.change(c, func(s *limitedSet) { s.cursor = upto })
 }
 
-// claim is the next claim of the claimant: it looks at what is put aside after the key at which the last look ended, and takes the
-// limits for granted that its steps had then.
+// claim returns the next claim of the claimant, with the last scan position and assumed limits.
 func (q *limitedQueues) claim(c Claimant, l look) limitedClaim {
 	claim := limitedClaim{Claimant: c, look: l}
 	q.change(c, func(s *limitedSet) { claim.cursor, claim.shape = s.cursor, s.shape })
@@ -103,8 +101,7 @@ func (q *limitedQueues) reshape(c Claimant, shape limitShape) {
 	q.change(c, func(s *limitedSet) { s.shape = shape })
 }
 
-// takesOther notes which limits the claimant's steps have, and reports whether they are more than the claim took for granted: it
-// has found nothing for that.
+// takesOther stores the limits of the claimant's steps and reports whether the claim missed some.
 func (q *limitedQueues) takesOther(claim *limitedClaim, last ClaimResult) bool {
 	if !last.reshaped {
 		return false
@@ -115,8 +112,7 @@ func (q *limitedQueues) takesOther(claim *limitedClaim, last ClaimResult) bool {
 	return more
 }
 
-// mayPutAside reports whether no claim of the same queues looked a moment ago for steps to put aside, and
-// notes that one does now.
+// mayPutAside reports whether no recent claim of the same queues looked for steps to park.
 func (q *limitedQueues) mayPutAside(c Claimant) (may bool) {
 	q.change(c, func(s *limitedSet) {
 		if may = time.Since(s.asides) >= asideEvery; may {
@@ -377,8 +373,7 @@ func (db *DB) restForLimits(ctx context.Context, c Claimant, all *ClaimResult) e
 	return err
 }
 
-// putAside puts steps at the head of a claimant's queues aside whose keys have no places, and those that are put aside under
-// another key, after one, that has.
+// putAside parks steps at the heads of queues with full keys, and moves parked steps to full keys.
 func (db *DB) putAside(ctx context.Context, c Claimant, after int64) (int64, error) {
 	list, err := one[fullList](ctx, db.pool, c.limited().full, c.Namespaces, c.Handlers, maxAside, after)
 	if err != nil {

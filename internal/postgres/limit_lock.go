@@ -15,9 +15,8 @@ const (
 // freedKeys are the keys of which a report has given places back, where steps are put aside for them.
 const freedKeys = `coalesce(string_to_array(nullif(current_setting('tasker.limit_freed', true), ''), ',')::bigint[], '{}')`
 
-// lockQueueKeys locks the keys without a text of limits of the queues of the namespaces $1 and handlers $2, in
-// their order. It forgets what the connection has locked before, and notes which keys of limits of templates the
-// steps $3, $4 have freed, that the same transaction has reported: those of other limits are few.
+// lockQueueKeys locks keys without text of queues of $1 and $2, in order, and records the template
+// keys that the reported steps $3, $4 have freed.
 var lockQueueKeys = `
 SELECT ` + keepQueueKeys + `, set_config('tasker.limit_freed', coalesce((
     SELECT string_agg(DISTINCT k.limit_key_id::text, ',')
@@ -129,9 +128,8 @@ SELECT ` + keepLockedKeys + `
 FROM (SELECT unnest(ids) AS limit_key_id FROM (SELECT ids FROM ready UNION ALL SELECT ids FROM aside) x) k`
 }
 
-// The keys of the steps that a claim would look at first, where it waits for all of them: lookedKeys are a part of
-// a WITH. $3 how many steps, and $4 the key after which the look at what is put aside begins; or the tasks of named ones, whose
-// ids are $4.
+// lookedKeys is part of a WITH: the keys of the first steps of a claim that waits for all. $3 how
+// many, $4 the scan position or the step ids.
 func lookedKeys(s limitSource) string {
 	first := func(order, which string) string {
 		return `(
@@ -198,8 +196,7 @@ FROM (
 ) k`
 }
 
-// holdsSlot is true of a row h of limit_slots that counts. Joined with limit_slots, all steps would be read for each key where
-// statistics were taken while one key had most places.
+// holdsSlot is true of a row h of limit_slots that counts. A join would mislead the planner.
 const holdsSlot = `EXISTS (
         SELECT FROM tasker.workflow_steps s
         WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid AND s.state || '' = 'in_progress' AND s.fence = h.fence

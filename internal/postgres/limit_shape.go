@@ -35,8 +35,7 @@ func (s limitSource) otherShape() string {
 	return noteWith("'shape'", "(SELECT shape FROM fits)", "(SELECT shape <> "+strconv.Itoa(int(s.shape))+" FROM fits)")
 }
 
-// sharedCandidates are the most urgent steps of queues whose steps only have limits that they share: what is in the queue, and
-// what is put aside under one of these.
+// sharedCandidates are the most urgent steps, queued or parked, of queues with shared limits only.
 func sharedCandidates(s limitSource, gates string, h holds) string {
 	without := s.without("$6", gates, h)
 	first := func(order, which string) string {

@@ -58,8 +58,7 @@ func asideOf(columns, after, most, limit string) string {
     ) e`
 }
 
-// moreAside are the keys for which steps of a queue q are put aside: those that were freed, those after one, and then those
-// before.
+// moreAside are the keys of parked steps of queue q: freed keys, later keys, then earlier ones.
 func moreAside(after string) string {
 	return `
         SELECT x.limit_key_id
@@ -94,8 +93,7 @@ aside_in AS (
 queues AS (SELECT namespace, handler FROM queued UNION SELECT w.namespace, w.handler FROM aside_in w WHERE w.handler = ANY ($2::text[])),
 `
 
-// lockedPlaces are parts of a WITH: how many places the locked keys have left, and the same as a document by
-// the ids of the keys.
+// lockedPlaces are parts of a WITH: the free places of locked keys, also as a document by key id.
 const lockedPlaces = `
 mine AS MATERIALIZED (
     SELECT k.limit_key_id, l.per_second, r.places, r.again, ` + mostOf + ` AS most
@@ -123,9 +121,8 @@ func placesLeft(key string) string {
 	return `coalesce(((SELECT of FROM places) ->> ` + key + `::text)::int, 0)`
 }
 
-// keysOfStep are the keys of the limits of a row s that templates give, how many places of each it takes, whether all have
-// as many, and the keys that have some and too few, if no other that is locked has none. Without weights it takes one of each, and
-// there are no such keys.
+// keysOfStep are the keys and weights of a row s, whether all have enough places, and keys with
+// some but too few. Without weights each counts one.
 func (s limitSource) keysOfStep(row string) string {
 	if s.shape == oneEach {
 		return `(
@@ -269,8 +266,7 @@ keys_of AS MATERIALIZED (
 `
 }
 
-// placeSteps are parts of the WITH of a lease: what was put aside is so no more, each step has a row for each of its keys,
-// and the rates count it.
+// placeSteps are parts of the WITH of a lease: unpark steps, add rows for their keys, count rates.
 const placeSteps = `,
 back AS (
     DELETE FROM tasker.held_steps a
@@ -295,9 +291,8 @@ charged AS (
     WHERE k.limit_key_id = u.limit_key_id AND (m.per_second IS NOT NULL OR k.used_at < c.at - interval '5 minutes')
 )`
 
-// looks says, of a claim that found less than it wanted, whether its look ended before the queue, and whether keys
-// were not locked; if it found nothing, whether it looked at steps in queues that have places; and where its look at what
-// is put aside ended.
+// looks reports why a claim found too little: its scan ended early, keys were locked, or steps had
+// places; and where the scan of parked steps ended.
 func looks(s limitSource) string {
 	if s.named() || s.shape == sharedOnly {
 		return noteOf("'unlocked'", `EXISTS (SELECT FROM open q WHERE q.unlocked)`)
@@ -377,8 +372,7 @@ func limitsOf(row string) string {
         UNION ALL ` + namesOf(row)
 }
 
-// placesOf is how many places of a key are free, most at most: as many if its limit l is gone. It is
-// counted without a lock, and so a hint. p is the row of the key.
+// placesOf is a hint of the free places of key row p, at most most, counted without a lock.
 func placesOf(key, most string) string {
 	return `CASE WHEN l.limit_id IS NULL THEN ` + most + ` ELSE least(` + most + `,
             CASE WHEN l.max_in_progress IS NOT NULL THEN l.max_in_progress - (

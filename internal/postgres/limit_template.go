@@ -90,8 +90,7 @@ SELECT u.task_uuid, u.step_uuid, l.limit_id, u.key, u.weight
 FROM ` + taskLimitColumns.unnest("u", 1) + `
 JOIN tasker.limits l ON l.namespace = u.namespace AND l.kind = 'name' AND l.name = u.name`
 
-// makeTaskKeys makes the keys of limits $1 and $2 that are not there, so that claims find them; they make those that
-// are missing by themselves. Each key is looked for by itself: a join that was planned while there were few would read all for each.
+// makeTaskKeys creates missing keys of limits $1, $2. Each is looked up alone to avoid a bad plan.
 const makeTaskKeys = `
 INSERT INTO tasker.limit_keys (limit_id, key)
 SELECT l.limit_id, u.key

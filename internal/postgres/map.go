@@ -81,9 +81,8 @@ type ExpandedMap struct {
 	ListedBy []string        // the steps whose results have the list
 }
 
-// ExpandMap makes the items of a step of type map that was due to be decided, enqueues them,
-// and returns the namespaces in which it did. The caller holds the lock of the task and
-// settles it afterwards.
+// ExpandMap creates and enqueues the items of a map step and returns the namespaces. The caller
+// holds the task lock and settles the task afterwards.
 func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
 	items := make([]string, len(m.Items))
 	for i, item := range m.Items {
@@ -94,9 +93,8 @@ func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
 	return list, wrap(err, "make the items of a step")
 }
 
-// holdsPlace is true of an item s that counts against the limit of its step: it is under way, or
-// is so again by itself. One that no worker took in time keeps its place also when it has failed for
-// good: no worker would take another one.
+// holdsPlace is true of an item s that counts against the limit of its step: in progress, to be
+// retried, or expired without a worker.
 const holdsPlace = `(s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
         OR s.state = 'error' AND (s.next_retry_at IS NOT NULL OR s.error ->> 'type' = 'queue_expiry'))`
 
@@ -150,9 +148,8 @@ moved AS (
 ),
 ` + afterMove("pending", "enqueue")
 
-// How many items were skipped is counted among all of the step: an index with the state in its
-// condition would take each update of a step out of its place. What no worker took is not the
-// failure of an item.
+// Skipped items are counted by scan: an index on the state would prevent heap-only updates. Expired
+// items have not failed.
 const failedItems = `
 SELECT i.task_uuid, i.step_uuid, i.fence, i.name, i.map_step_uuid, m.name AS of, m.items_total AS total, t.template_uuid
 FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
@@ -211,8 +208,7 @@ type ItemResults struct {
 	Results   json.RawMessage // nil when they have too many bytes
 }
 
-// ItemResults reads the results of the items of a map step, unless they have more than so
-// many bytes together.
+// ItemResults returns the results of all items of a map step, up to a size.
 func (tx *Tx) ItemResults(ctx context.Context, step tasker.StepRef, most int) (ItemResults, error) {
 	r, err := one[ItemResults](ctx, tx, itemResults, step.TaskUUID, step.StepUUID, most)
 	if err != nil {
@@ -228,8 +224,7 @@ WHERE i.task_uuid = $1 AND i.map_step_uuid = $2 AND i.state NOT IN ('complete', 
   AND (NOT $3 OR i.state = 'error' AND i.next_retry_at IS NULL)
 ORDER BY i.step_uuid`
 
-// OpenItems returns the items of a map step that are not done; only those that have failed
-// for good if failed is true.
+// OpenItems returns the open items of a map step, or only those that failed for good.
 func (tx *Tx) OpenItems(ctx context.Context, step tasker.StepRef, failed bool) ([]tasker.StepRef, error) {
 	list, err := collect[tasker.StepRef](ctx, tx, openItems, step.TaskUUID, step.StepUUID, failed)
 	return list, wrap(err, "read the open items of a step")
@@ -263,9 +258,8 @@ CROSS JOIN LATERAL (
     WHERE c.place = 1 OR c.bytes <= $5
 ) p`
 
-// ItemResultsFrom returns results of the items of a map step, which is named by its id or by its
-// name: those from an ordinal on that an answer may have, null of an item without one. The id is
-// nil when it is a name. The error is NotFound when there is no such step, or it has no items.
+// ItemResultsFrom returns a page of item results of a map step by id or, if it is nil, by name:
+// null without a result. It returns NotFound without such a step.
 func (db *DB) ItemResultsFrom(ctx context.Context, task tasker.ID, step *tasker.ID, name string, from int) (tasker.ItemResults, error) {
 	type row struct {
 		Name    string

@@ -34,9 +34,8 @@ JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
 WHERE s.task_uuid = $1
 ORDER BY s.item_ordinal`
 
-// MapItems lists the items of a map step in their order, and the ordinal at which the next page
-// begins; 0 when there is none. A step of another type has none. The error is NotFound when there
-// is no such step.
+// MapItems lists items of a map step in order, and the first ordinal of the next page; 0 at the
+// end. It returns NotFound without such a step.
 func (db *DB) MapItems(ctx context.Context, task, step tasker.ID, f tasker.MapItemFilter) (list []tasker.Step, next int, err error) {
 	type itemRow struct {
 		stepRow

@@ -30,8 +30,7 @@ INSERT INTO tasker.messages (topic, subject_kind, subject_id, incident_id, names
 VALUES ($1, $2, $3, $4, $5, nullif($6, ''), $7, $8::text::jsonb)
 RETURNING position`
 
-// Say puts a message on the list of those that people are to be told, in the transaction that it
-// tells of. Whoever calls it holds a lock on its subject, so that messages of one are in their order.
+// Say enqueues a message. The caller holds a lock on its subject, which orders its messages.
 func (tx *Tx) Say(ctx context.Context, m NewMessage) (position int64, err error) {
 	doc, err := json.Marshal(m.Data)
 	if err != nil {
@@ -45,8 +44,7 @@ func (tx *Tx) Say(ctx context.Context, m NewMessage) (position int64, err error)
 // mostTold bounds the cases of one namespace, and the incidents, that are read for messages at once.
 const mostTold = 5000
 
-// Cases that are worth a message alone or together, that are part of an open incident, or that
-// belong into a digest that is due. Resolved cases are read of open incidents only.
+// Cases for messages: important ones, those of open incidents, and those of due digests.
 const selectTold = `
 WITH ` + openHead + openMembers + `true` + openTail + `,
 current AS MATERIALIZED (
@@ -120,9 +118,8 @@ func (r toldRow) told() notice.Case {
 	return notice.Case{Case: r.Case, Severity: r.Severity, IncidentID: r.IncidentID, Again: r.Again, ToldState: r.ToldState, ToldStuck: r.ToldStuck}
 }
 
-// Tell writes the messages about cases that are due now, with the incidents that they are
-// about, and returns their topics; none while another server is at it. The installation is part of
-// the key of each incident.
+// Tell writes due messages about cases with their incidents and returns their topics; none while
+// another server does. The installation is part of each incident key.
 func (db *DB) Tell(ctx context.Context, installation string) (topics []string, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		topics = nil
@@ -210,8 +207,7 @@ SET severity = $3, unowned_since = $4, escalation = $5, told_at = $6, told_owned
     revision = revision + 1
 WHERE incident_id = $1 AND revision = $2 AND ended_at IS NULL`
 
-// What was told of a case is what the message says. A case that has joined since the last
-// message was told of with the next.
+// Records what the message reports. A case that joined later comes with the next message.
 const tellOfCases = `
 INSERT INTO tasker.incident_cases AS ic (incident_id, case_id, told_state, told_entries)
 SELECT $1, u.case_id, u.state, u.entries
@@ -263,8 +259,7 @@ func (t *telling) write(ctx context.Context, d notice.Decision) error {
 	return err
 }
 
-// digest tells of the small cases of a namespace that nobody has taken, unless another
-// server has.
+// digest reports the small unowned cases of a namespace, once among all servers.
 func (t *telling) digest(ctx context.Context, namespace string) error {
 	cases := t.small[namespace]
 	if len(cases) == 0 {

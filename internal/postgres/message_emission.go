@@ -41,9 +41,8 @@ listed AS (
 )
 UPDATE tasker.messages SET routed_at = clock_timestamp() WHERE position = ANY ($3)`
 
-// RouteMessages puts up to limit messages on the lists of their sinks, which choose returns:
-// told are those that were told of the same subject before. It returns how many there were; none
-// while another server is at it.
+// RouteMessages adds up to limit messages to the sinks that choose returns; told are those that got
+// earlier ones. It returns the number of messages.
 func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker.Message, told []string) []string) (n int, err error) {
 	type row struct {
 		messageRow
@@ -179,8 +178,7 @@ func (db *DB) MessagesPending(ctx context.Context) (bool, error) {
 	return v, wrap(err, "find messages to send")
 }
 
-// Positions are in the order in which messages were written, but for some seconds. Those of
-// an incident that goes on say whom to tell of its end.
+// Messages of open incidents are kept: they tell who must learn of the end.
 const pruneMessages = `
 WITH old AS MATERIALIZED (
     SELECT m.position

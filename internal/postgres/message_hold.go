@@ -18,8 +18,7 @@ var holdTopics = map[tasker.HoldKind]map[string]string{
 	},
 }
 
-// tellOfHold tells people what became of a hold, which the caller has locked, if an event of its
-// history is worth it.
+// tellOfHold enqueues a message about a locked hold, if the event is worth one.
 func (tx *Tx) tellOfHold(ctx context.Context, h tasker.Hold, event, by string) error {
 	topic := holdTopics[h.Kind][event]
 	if topic == "" {

@@ -19,8 +19,7 @@ WHERE o.state = 'paused' AND o.paused_for <> $1 AND o.paused_at <= now() - $2::i
 )
 FOR NO KEY UPDATE SKIP LOCKED`
 
-// TellPauses writes the messages about operations that a guard paused [notice.PauseAfter] ago. Whoever
-// watches an operation has resumed or ended it by then.
+// TellPauses writes messages about operations that a guard paused [notice.PauseAfter] ago.
 func (db *DB) TellPauses(ctx context.Context) error {
 	type paused struct {
 		OperationUUID tasker.ID
@@ -47,9 +46,8 @@ CROSS JOIN LATERAL (
 ) n
 WHERE o.operation_uuid = $1`
 
-// tellOfOperation tells people what became of an operation, which the caller has locked.
-// Nobody is told of a plan that was never started, nor that an operation is over before
-// all of its items are.
+// tellOfOperation enqueues a message about a locked operation, unless it never started or some
+// items are open.
 func (tx *Tx) tellOfOperation(ctx context.Context, operation tasker.ID, topic, by string) error {
 	type row struct {
 		State       tasker.OperationState

@@ -20,8 +20,7 @@ func (tx *Tx) Notify(ctx context.Context, channel string, messages []string) err
 	return notify(ctx, tx, channel, messages)
 }
 
-// DueChannel is the PostgreSQL channel on which processes notify each other of instants at which work
-// is due. A message is the sender, a blank and the milliseconds until then; 0 also wakes senders of events.
+// DueChannel notifies processes of due work: sender, blank, milliseconds; 0 also wakes senders.
 const DueChannel = "tasker_due"
 
 // NotifyDue notifies the other processes that work is due after a time.
@@ -43,8 +42,7 @@ const (
 	testTime = 5 * time.Second
 )
 
-// Listen calls begun once it listens to the channels, and f for each notification, until
-// ctx ends or its connection breaks, which is the error.
+// Listen calls begun, then f for each notification, until ctx ends or the connection breaks.
 func (db *DB) Listen(ctx context.Context, channels []string, begun func(), f func(channel, message string)) error {
 	pooled, err := db.Pool().Acquire(ctx)
 	if err != nil {
@@ -69,8 +67,7 @@ func (db *DB) Listen(ctx context.Context, channels []string, begun func(), f fun
 	}
 }
 
-// waitForNotification waits for a while; nil means that none came, and that the connection
-// still works.
+// waitForNotification returns nil if none came and the connection still works.
 func waitForNotification(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
 	quiet, cancel := context.WithTimeout(ctx, quietFor)
 	defer cancel()

@@ -13,8 +13,7 @@ import (
 // openItem is true of an item that holds its step: no other operation may select it.
 const openItem = `state IN ('planned', 'released', 'running')`
 
-// RequestKeyOf returns under which key a request of the caller is stored: callers have keys
-// of their own.
+// RequestKeyOf returns the stored key of a request, which is private to its caller.
 func RequestKeyOf(ctx context.Context, key string) string { return ownKey(ctx, key) }
 
 const operationColumns = `
@@ -115,8 +114,7 @@ FROM (
 ) o ` + countItems + `
 ORDER BY o.created_at DESC, o.operation_uuid DESC`
 
-// Operation returns an operation with the numbers of its items. The error is NotFound when
-// there is none, or when the caller may not see all of its items.
+// Operation returns an operation with item counts, or NotFound if not fully visible.
 func (db *DB) Operation(ctx context.Context, id tasker.ID) (tasker.Operation, error) {
 	return operation(ctx, db.pool, id)
 }
@@ -141,8 +139,7 @@ func operation(ctx context.Context, q querier, id tasker.ID) (tasker.Operation, 
 
 func noOperation(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no operation %s", id) }
 
-// Operations lists operations, newest first, and says whether there are more. Those that
-// the caller may not see all of are left out.
+// Operations lists fully visible operations, newest first, and whether there are more.
 func (db *DB) Operations(ctx context.Context, f tasker.OperationFilter) (list []tasker.Operation, more bool, err error) {
 	rows, err := collect[operationRow](ctx, db.pool, selectOperations, f.Limit+1, f.Offset, string(f.State), access.ScopeOf(ctx).List(), f.Namespace)
 	if err != nil {

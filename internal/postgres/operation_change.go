@@ -32,8 +32,7 @@ func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.
 		WHERE operation_uuid = $1 AND state = 'running'`, string(p.For), p.By, details)
 }
 
-// ResumeOperation resumes a paused operation that the caller has locked, with what the guards of o
-// tolerate. It repeats the wave, for what has failed before proves nothing.
+// ResumeOperation resumes a locked paused operation with the guards of o and repeats its wave.
 func (tx *Tx) ResumeOperation(ctx context.Context, o tasker.Operation, actor string) error {
 	operation := o.UUID
 	data := map[string]any{"tolerate": o.Guards.Tolerate.String(), "tolerated_causes": append([]string{}, o.Tolerated...)}
@@ -48,8 +47,7 @@ func (tx *Tx) ResumeOperation(ctx context.Context, o tasker.Operation, actor str
 	return tx.tellOfOperation(ctx, operation, tasker.OperationStartedTopic, actor)
 }
 
-// AbortOperation ends an operation that has not ended and that the caller has locked: what
-// is not released never is. It returns how many items that are.
+// AbortOperation aborts a locked operation and returns the number of unreleased items.
 func (tx *Tx) AbortOperation(ctx context.Context, operation tasker.ID, actor, outcome string) (int, error) {
 	tag, err := tx.Exec(ctx, `
 		UPDATE tasker.operation_items SET state = 'aborted', outcome = $2, ended_at = clock_timestamp()
@@ -79,8 +77,7 @@ type operationChange struct {
 	data      map[string]any
 }
 
-// changeOperation moves an operation, which must be possible, and writes that into the
-// audit log. The first parameter of the statement is the operation.
+// changeOperation applies and audits a state change. The operation is the first parameter.
 func (tx *Tx) changeOperation(ctx context.Context, c operationChange, sql string, args ...any) error {
 	tag, err := tx.Exec(ctx, sql, append([]any{c.operation}, args...)...)
 	if err == nil && tag.RowsAffected() != 1 {

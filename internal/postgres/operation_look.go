@@ -92,8 +92,7 @@ const (
     CROSS JOIN LATERAL (SELECT * FROM tasker.operation_items WHERE operation_uuid = $1 AND ordinal = u.ordinal OFFSET 0) x` + lookedFrom
 )
 
-// LookAtItems returns those of some items in flight of which something is new. The last of
-// them, from which the next look goes on, is 0 when there are no more behind.
+// LookAtItems returns changed items in flight, and the position of the next call; 0 at the end.
 func (db *DB) LookAtItems(ctx context.Context, operation tasker.ID, state tasker.ItemState, after, limit int) (list []LookedItem, last int, err error) {
 	if list, err = collect[LookedItem](ctx, db.pool, lookAtItems, operation, string(state), after, limit); err != nil {
 		return nil, 0, fmt.Errorf("look at the items of an operation: %w", err)
@@ -216,15 +215,13 @@ func (tx *Tx) LiveVersions(ctx context.Context, namespaces []string) ([]string, 
 const unverified = `
 SELECT DISTINCT i.entry_uuid FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.entry_uuid = ANY ($2) AND i.state <> 'verified'`
 
-// Unverified returns those of the investigations of which an item of the operation is not verified.
-// The caller holds the locks of their tasks.
+// Unverified returns the investigations with unverified items, under the locks of their tasks.
 func (tx *Tx) Unverified(ctx context.Context, operation tasker.ID, entries []tasker.ID) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, tx, unverified, operation, entries)
 	return list, wrap(err, "read which items of an operation are not verified")
 }
 
-// templateSteps are the steps of templates that items are of; of an item of a map step and of
-// the map step the name is the same.
+// templateSteps are the template steps of items; an item has the name of its map step.
 const templateSteps = `
 SELECT DISTINCT t.template_uuid, split_part(s.name, '[', 1) AS name
 FROM tasker.operation_items i
@@ -240,8 +237,7 @@ type TemplateStep struct {
 	Name         string
 }
 
-// TemplateSteps returns the steps of templates that the items of an operation are of, up to a
-// limit.
+// TemplateSteps returns up to limit template steps of the items of an operation.
 func (tx *Tx) TemplateSteps(ctx context.Context, operation tasker.ID, limit int) ([]TemplateStep, error) {
 	list, err := collect[TemplateStep](ctx, tx, templateSteps, operation, limit)
 	return list, wrap(err, "read of which templates the items of an operation are")

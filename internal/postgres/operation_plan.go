@@ -9,8 +9,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// selectable are the open investigations with the columns of the investigation queue, for
-// joins: the view has an order of its own.
+// selectable are open investigations with the queue columns but without the view's order.
 const selectable = `
     SELECT d.dlq_entry_uuid, d.task_uuid, d.step_uuid, d.dlq_reason, d.dlq_timestamp, d.namespace AS namespace_name, d.task_name, t.state AS current_state,
         d.recovered_at, d.step_name, d.error_pattern, d.case_key, d.metadata ->> 'assignee' AS assignee, d.priority_at,
@@ -36,8 +35,7 @@ const (
 	awaitedStep = `s.state = 'pending' AND s.step_type = 'external' AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END`
 )
 
-// A selected is the query of the investigations that are selected, and the condition on the
-// failed step s of each.
+// A selected is a query of investigations with the condition on the failed step s of each.
 type selected struct {
 	entries, step string
 	args          []any
@@ -137,15 +135,13 @@ type Frozen struct {
 	Held        []int64 // how many each of these operations holds
 }
 
-// LockPlans has plans wait for each other until the transaction ends: of two that select
-// the same steps the second sees the items of the first.
+// LockPlans serializes plans, so that each sees the items of earlier ones.
 func (tx *Tx) LockPlans(ctx context.Context) error {
 	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.operations', 0))`)
 	return wrap(err, "wait for other plans")
 }
 
-// Freeze makes the items of an operation, up to limit: the tasks, failed steps or waiting steps that its act changes.
-// The caller holds the lock of the plans.
+// Freeze creates up to limit items: tasks, failed or waiting steps. The caller holds LockPlans.
 func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, act tasker.Act, s tasker.OperationSelection, limit int) (Frozen, error) {
 	attributes, err := compare(ctx, tx, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
@@ -199,8 +195,7 @@ func (db *DB) CountSelected(ctx context.Context, s tasker.OperationSelection, li
 	return list, wrap(err, "count a selection")
 }
 
-// CountArrivals counts the investigations that a selection selects and that were opened
-// after an instant, up to a limit.
+// CountArrivals counts selected investigations opened after an instant, up to a limit.
 func (db *DB) CountArrivals(ctx context.Context, s tasker.OperationSelection, after time.Time, limit int) (int, error) {
 	attributes, err := compare(ctx, db.pool, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
@@ -294,8 +289,7 @@ SELECT CASE WHEN cardinality(o.namespaces) = 1 THEN o.namespaces[1] ELSE '' END 
 FROM (SELECT namespaces FROM tasker.operations WHERE settled_at IS NULL LIMIT $1) o
 GROUP BY 1`
 
-// CountOpenOperations counts the operations that have not come to their end, up to a limit: by the
-// namespace of their items, those with items in several under the empty one.
+// CountOpenOperations counts open operations by namespace, empty for several, up to a limit.
 func (tx *Tx) CountOpenOperations(ctx context.Context, limit int) (map[string]int, error) {
 	type row struct {
 		Namespace  string
@@ -312,8 +306,7 @@ func (tx *Tx) CountOpenOperations(ctx context.Context, limit int) (map[string]in
 	return open, nil
 }
 
-// OperationByKey returns the operation that was made by a request, with the digest of that;
-// nil when there is none.
+// OperationByKey returns the operation of a request key and its digest; nil without one.
 func (tx *Tx) OperationByKey(ctx context.Context, key string) (id *tasker.ID, digest []byte, err error) {
 	type row struct {
 		OperationUUID tasker.ID

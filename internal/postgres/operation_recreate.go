@@ -28,8 +28,7 @@ type RecreateTarget struct {
 	ParentCorrelationID string
 }
 
-// Request returns the request for a task in the place of this one, of the newest version of
-// its template.
+// Request returns the request for a replacement task of the newest template version.
 func (t RecreateTarget) Request() tasker.NewTask {
 	return tasker.NewTask{
 		Namespace: t.Namespace, Name: t.Name, Context: t.Context, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason,
@@ -46,8 +45,7 @@ FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, entry_uuid)
 JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
 LEFT JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = u.entry_uuid`
 
-// RecreateTargets returns where the tasks of items stand that the caller has locked. Their
-// contexts are read for the new tasks, and are shown to nobody.
+// RecreateTargets returns locked tasks of items with their contexts, for new tasks only.
 func (tx *Tx) RecreateTargets(ctx context.Context, items []PlannedItem) (map[tasker.ID]RecreateTarget, error) {
 	tasks, entries := make([]tasker.ID, len(items)), make([]tasker.ID, len(items))
 	for i, item := range items {

@@ -10,8 +10,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A RunningOperation is an operation that a transaction has locked, with what decides what
-// becomes of it next.
+// A RunningOperation is a locked operation with what decides its next move.
 type RunningOperation struct {
 	tasker.Operation
 	Round     int
@@ -49,8 +48,7 @@ ORDER BY o.next_release_at, o.operation_uuid -- in turns
 LIMIT 1
 FOR NO KEY UPDATE SKIP LOCKED`
 
-// TakeOperation locks a running operation of which items may be released; nil when there
-// is none that no other server holds.
+// TakeOperation locks a running operation with items to release; nil without a free one.
 func (tx *Tx) TakeOperation(ctx context.Context) (*RunningOperation, error) {
 	return tx.lockOperation(ctx, takeOperation)
 }
@@ -81,8 +79,7 @@ func (tx *Tx) lockOperation(ctx context.Context, sql string, args ...any) (*Runn
 	return found.running(), nil
 }
 
-// NextRelease returns in how long the next running operation may release items, and
-// whether there is an operation that has not come to its end.
+// NextRelease returns the time until the next release, and whether any operation is open.
 func (db *DB) NextRelease(ctx context.Context) (wait *time.Duration, open bool, err error) {
 	type row struct {
 		Wait *float64
@@ -109,8 +106,7 @@ type Progress struct {
 	Round    map[tasker.ItemState]int64
 }
 
-// Items in one state are asked for as a range and put into the order of its index: asked for
-// as one value, the planner would rather go through all items of the operation.
+// States are filtered as index ranges, or the planner would scan all items.
 const operationProgress = `
 SELECT (
         SELECT i.ordinal FROM tasker.operation_items i
@@ -125,8 +121,7 @@ SELECT (
     ) r) AS in_flight,
     coalesce((SELECT array_agg(n.state) FROM c n), '{}') AS states, coalesce((SELECT array_agg(n.items) FROM c n), '{}') AS counts`
 
-// Progress tells how far an operation has come that the caller has locked. The items of the round are
-// counted where the wave has an end.
+// Progress returns the progress of a locked operation, with items of the round if waves end.
 func (tx *Tx) Progress(ctx context.Context, operation tasker.ID, round int, counted bool) (Progress, error) {
 	type row struct {
 		Planned  bool
@@ -156,8 +151,7 @@ type RoundFailures struct {
 	Planned  int            // items to release, counted up to the size of the wave; 0 without failures
 }
 
-// A FailureCount counts the items of a round that have failed with one cause after their
-// release and have not succeeded since.
+// A FailureCount counts items of a round with one cause of failure and no success since.
 type FailureCount struct {
 	Cause       string
 	Items       int
@@ -251,9 +245,8 @@ var movedColumns = columns[MovedItem]{
 	col("released bool", func(m *MovedItem) bool { return m.Released }),
 }
 
-// An item moves on only while it is open, and is released once. A planned item that stays
-// planned was held by others. Items are found one by one by their keys, whatever the planner
-// believes of the table. $1 the operation, $2 the wave, $3 the round; then the moves.
+// Items move while open and are released once; locked ones stay planned. $1 operation, $2 wave, $3
+// round; then the moves.
 var moveItems = `
 UPDATE tasker.operation_items i
 SET state = m.state, outcome = nullif(m.outcome, ''),
@@ -273,8 +266,7 @@ FROM (
 ) m
 WHERE i.ctid = m.row AND CASE WHEN m.released OR m.state = 'planned' THEN i.state = 'planned' ELSE i.` + openItem + ` END`
 
-// MoveItems moves items of an operation whose states the caller has locked, with the
-// operation or by themselves. All of them move, or it is an error.
+// MoveItems moves locked items of an operation: all or none.
 func (tx *Tx) MoveItems(ctx context.Context, o *RunningOperation, list []MovedItem) error {
 	if len(list) == 0 {
 		return nil
@@ -336,8 +328,7 @@ told AS (
 )
 SELECT e.operation_uuid FROM ended e`
 
-// FinishOperations ends the operations whose items have all come to their end, and returns
-// them.
+// FinishOperations ends operations whose items have all ended and returns them.
 func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		if list, err = column[tasker.ID](ctx, tx, finishOperations); err != nil {
@@ -353,8 +344,7 @@ func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error
 	return list, wrap(err, "end operations")
 }
 
-// PruneOperations removes operations that came to their end so long ago, with their items,
-// a few at a time. It returns how many.
+// PruneOperations removes a few operations that ended long ago and returns how many.
 func (db *DB) PruneOperations(ctx context.Context, age time.Duration, limit int) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		tag, err := tx.Exec(ctx, `

@@ -32,8 +32,7 @@ var optionColumns = columns[*CreatedTask]{
 	col("within_ms bigint", func(t **CreatedTask) int64 { return (*t).Options.StartWithin.Milliseconds() }),
 }
 
-// Tasks with options are bound after they were stored, in the same transaction, so that others
-// do not pay for them. now() is still the instant of their creation.
+// Options are bound after the insert, in the same transaction, so other tasks do not pay for them.
 var bindTask = `
 WITH bound AS (
     UPDATE tasker.tasks t
@@ -103,9 +102,8 @@ func (db *DB) TasksToExpire(ctx context.Context, limit int) ([]tasker.ID, error)
 	return db.dueTasks(ctx, tasksToExpire, limit)
 }
 
-// What is enqueued of the tasks is locked, so that no claim takes a step from here on; one that
-// was quicker has raised the fence of its step. What else may be under way without a worker are
-// steps that were settled from outside, and child tasks.
+// Locks enqueued steps against claims; an earlier claim has raised the fence. Settled steps and
+// child tasks may be under way too.
 const lockUnstarted = `
 WITH steps AS MATERIALIZED (
     SELECT s.task_uuid, s.fence > 0 OR s.child_task_uuid IS NOT NULL OR s.state IN ('complete', 'resolved_manually', 'in_progress') AS started
@@ -120,9 +118,8 @@ JOIN tasker.tasks t ON t.task_uuid = x.task_uuid
 WHERE x.task_uuid = ANY ($1) AND x.start_by <= clock_timestamp() AND t.phase IS NULL AND t.state NOT IN ('complete', 'cancelled')
   AND NOT EXISTS (SELECT FROM steps s WHERE s.task_uuid = x.task_uuid AND s.started)`
 
-// ExpireTasks ends those of the tasks, which the caller has locked, whose time to be begun is over
-// and of which no step was claimed, with the reason "expired", and forgets that time of the others.
-// It returns those that it ended.
+// ExpireTasks ends locked tasks past their start deadline without a claim, reason "expired", clears
+// the deadline of the others, and returns the ended ones.
 func (tx *Tx) ExpireTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.Task, error) {
 	type row struct {
 		UUID            tasker.ID

@@ -22,8 +22,7 @@ FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS s (name, value, place)`
 	selectProcessID = `SELECT pg_backend_pid()`
 )
 
-// applySettings sets the settings of a new session. A pooler may refuse them as startup
-// parameters, or drop them without an error.
+// applySettings applies the settings of a session. Poolers may drop startup parameters.
 func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string) error {
 	names := slices.Sorted(maps.Keys(settings))
 	values := make([]string, len(names))

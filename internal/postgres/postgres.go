@@ -61,24 +61,20 @@ type Options struct {
 	ClockSchema string
 }
 
-// DefaultQueueTTL bounds the wait of a step in the queue unless the configuration or a
-// template says otherwise.
+// DefaultQueueTTL is the default queue timeout of a step.
 const DefaultQueueTTL = 5 * time.Minute
 
 // DefaultDirectFrom is from how many outcomes on a report claims directly what becomes ready. It takes about 0.1 ms to begin such
 // a statement, and saves about 0.02 ms for each step that it claims.
 const DefaultDirectFrom = 5
 
-// DefaultPriorityAge is when what waits begins to come before what is more urgent, unless the
-// configuration says otherwise.
+// DefaultPriorityAge is the default age from which steps precede more urgent ones.
 const DefaultPriorityAge = time.Minute
 
-// keepsReadySteps is the setting of connections whose statements keep the table of ready steps
-// themselves.
+// keepsReadySteps marks connections whose statements maintain tasker.ready_steps themselves.
 const keepsReadySteps = "tasker.keeps_ready_steps"
 
-// LongestPause is how long a transaction may do something else between two statements: PostgreSQL
-// ends the connection of one that takes longer.
+// LongestPause is the idle timeout within a transaction.
 const LongestPause = 15 * time.Second
 
 // lockTimeout is how long a statement waits for a row that another transaction holds.
@@ -92,8 +88,7 @@ type queue struct {
 	report   bool
 }
 
-// Open connects to the database at url and checks that it answers. The schema is
-// the caller's concern: see package schema.
+// Open connects to the database at url and checks it. Package schema manages the schema.
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -129,8 +124,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		joined[name] = params[name]
 	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
-		// A statement whose caller has gone ends, and lets go of its rows. Some platforms
-		// cannot tell that a caller has gone.
+		// Statements of disconnected callers end. Some platforms cannot detect that.
 		var pg *pgconn.PgError
 		if _, err := c.Exec(ctx, "SET client_connection_check_interval = '1s'"); err != nil && !errors.As(err, &pg) {
 			return err
@@ -157,14 +151,12 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	return &DB{pool: pool, queue: q, joined: joined, turns: newTurns(cmp.Or(o.PriorityAge, DefaultPriorityAge)), directFrom: cmp.Or(o.DirectFrom, DefaultDirectFrom), opened: func(context.Context, tasker.Reason, string) {}}, nil
 }
 
-// OnOpened has f called for each investigation that is opened here, when its
-// transaction is committed. It is set before the DB is used.
+// OnOpened sets a callback for each committed new investigation. Call it before using the DB.
 func (db *DB) OnOpened(f func(ctx context.Context, reason tasker.Reason, namespace string)) {
 	db.opened = f
 }
 
-// OnCommit has f called after each transaction of [DB.InTx] and [DB.StoreTasks] that was
-// committed. It must not wait.
+// OnCommit adds a non-blocking callback after each commit of [DB.InTx] and [DB.StoreTasks].
 func (db *DB) OnCommit(f func()) {
 	for {
 		before := db.commits.Load()
@@ -205,13 +197,10 @@ var planning = map[string]string{
 // Close waits for running statements and closes the connections.
 func (db *DB) Close() { db.pool.Close() }
 
-// Reset closes all connections, those in use once they are given back. New ones are
-// opened as needed.
+// Reset closes all connections, those in use on return.
 func (db *DB) Reset() { db.pool.Reset() }
 
-// Commit writes the smallest thing that has to be on the disk, and nothing that stays: a
-// message in the write-ahead log that nobody reads. What it takes is what a heartbeat takes
-// at least.
+// Commit flushes an empty WAL message: the minimum cost of a heartbeat.
 func (db *DB) Commit(ctx context.Context) error {
 	_, err := db.pool.Exec(Use(ctx, Heartbeats), `SELECT pg_logical_emit_message(true, 'tasker', '')`)
 	return err
@@ -234,9 +223,7 @@ type opened struct {
 	namespace string
 }
 
-// InTx runs f in a transaction and commits it, or rolls back when f fails. A
-// transaction that lost a race for a lock is run again, a few times, so f must
-// not have effects outside of it.
+// InTx runs f in a transaction. It retries lost lock races, so f must have no outside effects.
 func (db *DB) InTx(ctx context.Context, f func(*Tx) error) error {
 	var done *Tx
 	err := retry(ctx, func() error {

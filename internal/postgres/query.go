@@ -10,8 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A querier runs statements: the connections of a lane, or a transaction. Its errors
-// are translated.
+// A querier runs statements, in a lane or a transaction, and translates errors.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
