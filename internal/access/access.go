@@ -209,8 +209,7 @@ func (s Scope) And(other Scope) Scope {
 	return Scope{namespaces: slices.DeleteFunc(slices.Clone(s.namespaces), func(n string) bool { return !other.Has(n) })}
 }
 
-// List returns the namespaces for a query: nil when the scope has all of them, and
-// not nil when it is empty.
+// List returns the namespaces for a query: nil for all, non-nil when empty.
 func (s Scope) List() []string {
 	if s.all {
 		return nil
@@ -218,8 +217,7 @@ func (s Scope) List() []string {
 	return append([]string{}, s.namespaces...)
 }
 
-// An Identity is a caller who is known, and what they may do. It is not changed after
-// it was made.
+// An Identity is a known caller with its permissions. It is immutable.
 type Identity struct {
 	Subject string // such as key:deploy or alice@example.com; empty where nobody signs in
 	Grants  []Grant
@@ -299,15 +297,13 @@ func (id *Identity) GrantTexts() []string {
 // Scope returns the namespaces for which the identity has a permission.
 func (id *Identity) Scope(p Permission) Scope { return id.scopes[p] }
 
-// Seen returns the namespaces for which the identity has any permission. Others do not
-// exist for it.
+// Seen returns the namespaces with any permission. Others do not exist for it.
 func (id *Identity) Seen() Scope { return id.seen }
 
 // May reports whether the identity has a permission for a namespace.
 func (id *Identity) May(p Permission, namespace string) bool { return id.scopes[p].Has(namespace) }
 
-// Assignees returns under which names something may wait for the caller: the subject and the
-// groups, as many as a filter has.
+// Assignees returns the subject and groups of the caller, up to the filter limit.
 func (id *Identity) Assignees() []string {
 	var list []string
 	if id.Subject != "" {
@@ -324,9 +320,8 @@ func (id *Identity) Assignees() []string {
 // maxActor is how long an actor may be, in characters.
 const maxActor = 255
 
-// Actor returns who is recorded as having acted: the subject, and after it in parentheses
-// the name that the caller gave, if that is another one. Where nobody signs in it is
-// the name alone. The name cannot change what stands before it.
+// Actor returns the recorded actor: the subject, with another name in parentheses, or only the name
+// without sign-in.
 func (id *Identity) Actor(name string) string {
 	name = strings.TrimSpace(name)
 	switch {

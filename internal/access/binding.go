@@ -10,8 +10,7 @@ import (
 // Bindings give grants to groups. The group * is everybody who is known.
 type Bindings map[string][]Grant
 
-// ParseBindings reads group=role@namespace with commas between them. The error is
-// Invalid.
+// ParseBindings reads comma-separated group=role@namespace, or returns Invalid.
 func ParseBindings(text string) (Bindings, error) {
 	b := Bindings{}
 	for part := range strings.SplitSeq(text, ",") {

@@ -15,8 +15,7 @@ func WithIdentity(ctx context.Context, id *Identity) context.Context {
 	return context.WithValue(ctx, identityKey, id)
 }
 
-// IdentityOf returns the caller of a request; [Local] where there is none, as in a
-// program that has the engine within.
+// IdentityOf returns the caller of a request; [Local] without one.
 func IdentityOf(ctx context.Context) *Identity {
 	if id, ok := ctx.Value(identityKey).(*Identity); ok {
 		return id
@@ -26,14 +25,12 @@ func IdentityOf(ctx context.Context) *Identity {
 
 var local = Local()
 
-// WithScope returns a context in which lists have only what is in the namespaces of a
-// scope.
+// WithScope returns a context whose lists are limited to a scope.
 func WithScope(ctx context.Context, s Scope) context.Context {
 	return context.WithValue(ctx, scopeKey, s)
 }
 
-// ScopeOf returns the scope of a context; all namespaces where it has none, as in what
-// the engine does by itself.
+// ScopeOf returns the scope of a context; all namespaces without one.
 func ScopeOf(ctx context.Context) Scope {
 	if s, ok := ctx.Value(scopeKey).(Scope); ok {
 		return s
@@ -47,8 +44,7 @@ func Within(ctx context.Context, id *Identity, needs Permission) context.Context
 	return WithPayloads(WithScope(WithIdentity(ctx, id), id.Scope(needs)), id.Scope(ReadPayloads))
 }
 
-// At narrows the context of a request to the namespaces of the one resource that it is
-// about.
+// At narrows a context to the namespaces of one resource.
 func At(ctx context.Context, namespaces []string) context.Context {
 	payloads := PayloadsOf(ctx)
 	for _, n := range namespaces {

@@ -18,8 +18,7 @@ var (
 	hiddenValue   = json.RawMessage(`"` + Hidden + `"`)
 )
 
-// WithPayloads returns a context in which payloads are shown of the namespaces of a
-// scope only.
+// WithPayloads returns a context that shows payloads of a scope only.
 func WithPayloads(ctx context.Context, s Scope) context.Context {
 	return context.WithValue(ctx, payloadsKey, s)
 }
@@ -47,8 +46,7 @@ func HideTask(ctx context.Context, t *tasker.Task) {
 	}
 }
 
-// HideSteps hides results and errors of the steps of one task, whose namespace the
-// context has been narrowed to.
+// HideSteps hides results and errors of steps of one task.
 func HideSteps(ctx context.Context, steps ...tasker.Step) {
 	if PayloadsOf(ctx).All() {
 		return

@@ -27,8 +27,7 @@ var (
 	ErrSettled = errors.New("the delivery is settled already")
 )
 
-// ConsumeOptions say what to consume: one queue by its name, or the work queues
-// of namespaces, which are made if they are missing.
+// ConsumeOptions selects one queue, or the work queues of namespaces, created if missing.
 type ConsumeOptions struct {
 	Queue      string
 	Namespaces []string
@@ -36,8 +35,7 @@ type ConsumeOptions struct {
 	Tag        string // of the consumer, as the broker lists it; made up when empty
 }
 
-// Delivery is a message that the broker has handed out. It is delivered again,
-// here or elsewhere, unless it is acknowledged.
+// Delivery is a message from the broker, redelivered unless acknowledged.
 type Delivery struct {
 	ID, Type    string
 	Queue       string // from which it came
@@ -185,8 +183,7 @@ type subscription struct {
 	empty  chan struct{} // closed when ending and inHand is 0
 }
 
-// pump hands out deliveries. It reports true when it was told to stop, and
-// false when there will be no more.
+// pump hands out deliveries; true if it was stopped, false if there are no more.
 func (sub *subscription) pump(ctx context.Context) bool {
 	check := time.NewTicker(checkEvery)
 	defer check.Stop()
@@ -223,8 +220,7 @@ func (sub *subscription) known(ctx context.Context) bool {
 	return err == nil && consumers > 0 || err != nil && tasker.CodeOf(err) != tasker.NotFound
 }
 
-// finish ends the consumer in order: the broker sends no more, what has arrived
-// goes back, and what is in hand is waited for.
+// finish cancels the consumer, returns what has arrived and waits for deliveries in hand.
 func (sub *subscription) finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 	defer cancel()

@@ -7,8 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// longestName is how many bytes AMQP gives to the name of a queue, a routing
-// key or the id of a message.
+// longestName is the limit of AMQP for names, keys and ids, in bytes.
 const longestName = 255
 
 // QueueOf returns the name of the work queue of a namespace.
@@ -16,8 +15,7 @@ func QueueOf(namespace string) string {
 	return fitted("worker.", namespace, ".executions")
 }
 
-// RoutingKey returns the key under which the messages of a namespace are
-// published.
+// RoutingKey returns the routing key of a namespace.
 func RoutingKey(namespace string) string {
 	return fitted("execution.dispatch.worker.", wildcards.Replace(namespace), "")
 }
@@ -26,8 +24,7 @@ func RoutingKey(namespace string) string {
 // pattern: a namespace called # would receive the messages of all.
 var wildcards = strings.NewReplacer("%", "%25", "*", "%2A", "#", "%23")
 
-// fitted joins the three. If they are too long, the middle is cut, and what is
-// left of it ends with a hash of the whole, so that no two become the same.
+// fitted joins the three; a middle that is too long is cut and ends with a hash.
 func fitted(before, middle, after string) string {
 	if len(before)+len(middle)+len(after) <= longestName {
 		return before + middle + after

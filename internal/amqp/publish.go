@@ -102,9 +102,7 @@ func (d *dispatches) confirmed(ctx context.Context, answers []error) {
 	}
 }
 
-// admit returns the places of the messages that can be sent: those that AMQP
-// can carry and whose namespace has its queue. The error is the reason for the
-// first of the others.
+// admit returns the places of messages that can be sent, and the first reason for the others.
 func (s *session) admit(ctx context.Context, messages []Message) (good []int, first error) {
 	known := map[string]error{}
 	good = make([]int, 0, len(messages))

@@ -99,9 +99,8 @@ type sent struct {
 // route is what the broker tells of a message that it returns.
 type route struct{ key, id string }
 
-// publish sends the messages at the places and records the answer to each: nil
-// when it is confirmed. The error is nil exactly when all of these are. Writing
-// may block in the client, so another goroutine does it.
+// publish sends messages and records the answers; err is nil if all are confirmed. Another
+// goroutine writes, because that may block.
 func (p *publisher) publish(ctx context.Context, messages post, places []int, answers []error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -254,8 +253,7 @@ func (c *collector) wait(ctx context.Context, m sent) error {
 	}
 }
 
-// judge records what came of one message, if that is known: with the channel the
-// client also ends the wait for what the broker has said nothing about.
+// judge records the outcome of one message, if known.
 func (c *collector) judge(m sent) {
 	select {
 	case <-m.dc.Done():

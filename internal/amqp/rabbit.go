@@ -18,15 +18,13 @@ import (
 	"tasker.example/tasker/internal/loop"
 )
 
-// The rests between two attempts to reach the broker, or to declare or consume
-// what it refused.
+// The delays between attempts to connect, declare or consume.
 const (
 	firstRest   = 250 * time.Millisecond
 	longestRest = 10 * time.Second
 )
 
-// Options say which broker to use, and how. The zero value of each field but
-// URL is the default.
+// Options configures the broker. Zero fields but URL are defaults.
 type Options struct {
 	URL          string        // amqp://user:password@host:port/vhost, or amqps
 	Name         string        // of the connection, as the broker lists it
@@ -47,8 +45,7 @@ type DeadLetter struct {
 	TTL      time.Duration // of a message in the dead-letter queue; 24 hours
 }
 
-// Broker is a RabbitMQ, whether it can be reached or not. It is safe for
-// concurrent use.
+// Broker is a RabbitMQ, connected or not. It is safe for concurrent use.
 type Broker struct {
 	o     Options
 	log   *slog.Logger
@@ -134,8 +131,7 @@ func pause(ctx context.Context, d time.Duration) {
 	loop.Sleep(ctx, time.Duration(float64(d)*(0.75+0.5*rand.Float64())))
 }
 
-// serve connects and returns when that fails or the connection is lost or ctx
-// has ended.
+// serve connects and returns on failure, loss or the end of ctx.
 func (b *Broker) serve(ctx context.Context) (connected bool, err error) {
 	s, err := b.dial(ctx)
 	if err != nil {
@@ -212,8 +208,7 @@ func (b *Broker) Wait(ctx context.Context) error {
 	}
 }
 
-// Tried returns when the first attempt to connect has succeeded or failed, or
-// when ctx ends. What is published earlier fails for no good reason.
+// Tried returns after the first attempt to connect, or when ctx ends.
 func (b *Broker) Tried(ctx context.Context) {
 	for {
 		b.mu.Lock()
@@ -230,8 +225,7 @@ func (b *Broker) Tried(ctx context.Context) {
 	}
 }
 
-// LastError returns what is wrong now: why there is no connection, what the
-// broker refuses, and how to fix it. It is nil when all is well.
+// LastError returns the current problem and its fix, or nil.
 func (b *Broker) LastError() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -250,8 +244,7 @@ func (b *Broker) LastError() error {
 	return errors.Join(all...)
 }
 
-// note records that the broker refuses a thing, or, if err is nil, that it does
-// so no longer. It logs each change once.
+// note records and logs that the broker refuses a thing, or no longer if err is nil.
 func (b *Broker) note(ctx context.Context, thing string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -283,8 +276,7 @@ func (b *Broker) current() (*session, error) {
 	return b.session, nil
 }
 
-// next waits for a session that is not about to end. It returns nil when ctx
-// ends first.
+// next waits for a usable session; nil when ctx ends first.
 func (b *Broker) next(ctx context.Context) *session {
 	for {
 		b.mu.Lock()

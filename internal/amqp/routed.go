@@ -80,8 +80,7 @@ type routed struct {
 	list []Routed
 }
 
-// admit returns the places of the messages that can be sent, and gives the others
-// their answers.
+// admit returns the places of messages that can be sent and answers the others.
 func (r *routed) admit(answers []error) (good []int) {
 	largest := r.s.largest.Load()
 	for i, m := range r.list {

@@ -47,8 +47,7 @@ type session struct {
 	consumers sync.WaitGroup // subscriptions
 }
 
-// patientConn gives up a write that the other side does not take. Without it a
-// write to a broker that stands still would hold the connection's locks for ever.
+// patientConn times out blocked writes, which would hold the connection's locks forever.
 type patientConn struct {
 	net.Conn
 	patience time.Duration
@@ -180,8 +179,7 @@ func (s *session) quiesce() {
 	}
 }
 
-// end closes the connection, in order if it still can, and waits for all who
-// wait for the broker.
+// end closes the connection and waits for all users.
 func (s *session) end() {
 	s.mu.Lock()
 	s.ended = true
@@ -205,8 +203,7 @@ func (s *session) enter() bool {
 	return true
 }
 
-// spawn starts f, which waits for the broker; the end of the connection makes
-// it return. It reports false when the session has ended.
+// spawn starts f; false if the session has ended.
 func (s *session) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,8 +214,7 @@ func (s *session) spawn(f func()) bool {
 	return true
 }
 
-// open opens a channel and prepares it. It returns when ctx ends, even if the
-// broker does not answer.
+// open opens and prepares a channel, or returns when ctx ends.
 func (s *session) open(ctx context.Context, prepare func(*amqp091.Channel) error) (*amqp091.Channel, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerPatience)
 	defer cancel()
@@ -256,8 +252,7 @@ func (s *session) open(ctx context.Context, prepare func(*amqp091.Channel) error
 	}
 }
 
-// do calls f with a channel that is closed afterwards. It returns when ctx
-// ends, even if the broker does not answer.
+// do calls f with a temporary channel, or returns when ctx ends.
 func (s *session) do(ctx context.Context, f func(*amqp091.Channel) error) error {
 	_, err := s.open(ctx, func(ch *amqp091.Channel) error {
 		if err := f(ch); err != nil {
@@ -268,8 +263,7 @@ func (s *session) do(ctx context.Context, f func(*amqp091.Channel) error) error 
 	return err
 }
 
-// Depth returns how many messages of a queue are ready to be delivered, and how
-// many consumers it has. A queue that does not exist is a tasker.NotFound error.
+// Depth returns the ready messages and consumers of a queue, or NotFound.
 func (b *Broker) Depth(ctx context.Context, queue string) (messages, consumers int, err error) {
 	s, err := b.current()
 	if err != nil {

@@ -44,9 +44,8 @@ func exchangeNoun(name string) string { return fmt.Sprintf("exchange %q", name) 
 func queueNoun(name string) string    { return fmt.Sprintf("queue %q", name) }
 func silentNoun(name string) string   { return "confirmations of " + queueNoun(name) }
 
-// declareShared declares what all namespaces share. What the broker refuses is
-// noted, and does not keep the rest from being declared; an error says that the
-// broker cannot be asked.
+// declareShared declares shared exchanges and queues, and notes refusals. An error means no
+// connection.
 func (s *session) declareShared(ctx context.Context) error {
 	o := s.b.o
 	declare := []thing{s.b.exchange(o.Exchange)}
@@ -101,8 +100,7 @@ func (s *session) ensure(ctx context.Context, namespace string) error {
 	}
 }
 
-// giveUp leaves the queue of a namespace alone for a while, because it confirms
-// nothing, and returns the error that says so.
+// giveUp pauses the queue of a namespace that confirms nothing, and returns the error.
 func (s *session) giveUp(ctx context.Context, namespace string) error {
 	if reason := s.blocked.Load(); reason != nil {
 		return blockedError(*reason) // then no queue confirms anything
@@ -145,8 +143,7 @@ func (d *declaration) stale() bool {
 	}
 }
 
-// forget makes the next use of a namespace declare its queue again, because it
-// seems to be missing.
+// forget makes the next use of a namespace declare its queue again.
 func (s *session) forget(namespace string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -84,8 +84,7 @@ type stranger struct {
 	err error
 }
 
-// New returns an authenticator that remembers nobody. [Authenticator.Run] has to run
-// beside it.
+// New returns an empty authenticator. [Authenticator.Run] must run beside it.
 func New(o Options) *Authenticator {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -118,8 +117,7 @@ func (c *Caller) Session() bool { return c.session != nil }
 // strangers.
 var errUnknown = tasker.Errorf(tasker.Unauthorized, "the API key is not valid: it is unknown, revoked or expired")
 
-// Token returns the caller who has the token of a key. The error is Unauthorized when it
-// is not valid, and Unavailable when nobody can tell.
+// Token returns the caller of a token, Unauthorized, or Unavailable.
 func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error) {
 	token, ok := access.ParseToken(text)
 	if !ok {
@@ -325,8 +323,7 @@ func (c *Caller) over(now time.Time) bool {
 	return until != nil && !now.Before(*until)
 }
 
-// SignIn begins a session of whoever has the token of a key, and returns its secret. The
-// error is Unauthorized when the token is not valid.
+// SignIn starts a session by token and returns its secret, or Unauthorized.
 func (a *Authenticator) SignIn(ctx context.Context, text, from string) (secret string, err error) {
 	c, err := a.Token(ctx, text)
 	if err != nil {

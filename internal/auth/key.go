@@ -17,8 +17,7 @@ type NewKey struct {
 	Actor    string         // who makes it; empty where nobody signs in
 }
 
-// CreateKey makes a key and returns it with its token, which is not stored. The error is
-// Invalid, or Conflict when the name is taken.
+// CreateKey creates a key and returns its unstored token, Invalid, or Conflict.
 func CreateKey(ctx context.Context, db *postgres.DB, n NewKey) (access.Key, string, error) {
 	k, token, err := n.key()
 	if err != nil {
@@ -31,8 +30,7 @@ func CreateKey(ctx context.Context, db *postgres.DB, n NewKey) (access.Key, stri
 	return k, token.Text, err
 }
 
-// BootstrapKey makes the first key, an administrator's, and returns its token. The error
-// is Conflict when there ever was a key.
+// BootstrapKey creates the first administrator key, or returns a Conflict.
 func BootstrapKey(ctx context.Context, db *postgres.DB, name string) (token string, err error) {
 	n := NewKey{Name: name, Grants: []string{access.Grant{Role: access.Admin, Namespace: access.AllNamespaces}.String()}, Actor: "bootstrap"}
 	k, made, err := n.key()

@@ -40,8 +40,7 @@ func (a *Authenticator) look(ctx context.Context) error {
 // atOnce is how many are asked for in one query.
 const atOnce = 1000
 
-// reload asks for everybody who is remembered, and forgets those who are not what they
-// were.
+// reload looks up all cached callers and drops changed ones.
 func (a *Authenticator) reload(ctx context.Context) error {
 	a.mu.Lock()
 	a.loads++
@@ -125,8 +124,7 @@ func (a *Authenticator) Look(ctx context.Context) {
 	}
 }
 
-// Run looks for access that was taken away, ends what has expired, and notes what is
-// used, until ctx ends.
+// Run polls for revoked access, expires sessions and records use until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) error {
 	tick := time.NewTicker(CheckEvery)
 	defer tick.Stop()

@@ -30,9 +30,8 @@ func randomText() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// StartSignIn begins a sign-in at the provider: the browser goes to the address, and
-// keeps the secret in a cookie, without which nobody can finish the sign-in. It ends
-// after ten minutes. Back is where the browser wants to be afterwards.
+// StartSignIn begins a sign-in for ten minutes: the browser goes to the address and keeps the
+// secret in a cookie. back is the final page.
 func (a *Authenticator) StartSignIn(ctx context.Context, back string) (address, secret string, err error) {
 	config, err := a.Provider.OAuth(ctx)
 	if err != nil {
@@ -46,9 +45,8 @@ func (a *Authenticator) StartSignIn(ctx context.Context, back string) (address, 
 	return config.AuthCodeURL(s.State, oidc.Nonce(s.Nonce), oauth2.S256ChallengeOption(s.Verifier)), secret, nil
 }
 
-// FinishSignIn ends a sign-in with what the provider sent the browser back with, and
-// returns the secret of the session. A sign-in is finished once. The error is
-// Unauthorized, Forbidden for somebody who may do nothing, or Unavailable.
+// FinishSignIn ends a sign-in once and returns the session secret, Unauthorized, Forbidden, or
+// Unavailable.
 func (a *Authenticator) FinishSignIn(ctx context.Context, secret string, answer url.Values, from string) (session, back string, err error) {
 	digest := sha256.Sum256([]byte(secret))
 	if err := a.admit(ctx, func(ctx context.Context) bool { return a.recognizes(ctx, digest) }); err != nil {

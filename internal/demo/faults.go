@@ -20,8 +20,7 @@ type Fault struct {
 	Message   string `json:"message"`
 }
 
-// Faults are the switches of the demo, one for each handler. They may be read and
-// set while handlers run.
+// Faults are the switches of the handlers, safe for concurrent use.
 type Faults struct {
 	mu    sync.Mutex
 	on    map[string]Fault
@@ -46,8 +45,7 @@ func NewFaults() *Faults {
 	return &Faults{on: map[string]Fault{ChargeCard: GatewayTimeout()}, calls: map[call]int{}}
 }
 
-// Set switches a handler's fault; the zero Fault switches it off. The error is
-// NotFound for a handler that the demo does not have.
+// Set sets a fault; the zero Fault clears it. It returns NotFound for an unknown handler.
 func (f *Faults) Set(handler string, fault Fault) error {
 	if err := f.check(handler); err != nil {
 		return err

@@ -28,8 +28,7 @@ type settings struct {
 
 type handler[Out any] func(s *worker.Step[Order], set settings) (Out, error)
 
-// Handlers registers the handlers of the demo with a worker. They fail as the
-// faults say.
+// Handlers registers the handlers of the demo with a worker.
 func Handlers(w *worker.Worker, f *Faults) {
 	handle(w, f, ValidateOrder, validateOrder)
 	handle(w, f, ReserveStock, reserveStock)

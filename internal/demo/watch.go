@@ -12,8 +12,7 @@ import (
 	"tasker.example/tasker/client"
 )
 
-// A Board shows how orders fare, one line for each order that finishes, or that
-// needs a human, or that goes on after it did.
+// A Board shows one line for each order that finishes, needs a human or continues after that.
 type Board struct {
 	out    io.Writer
 	client *client.Client

@@ -66,8 +66,7 @@ func New(db *postgres.DB, o Options) *Service {
 
 const sweepDeadline = time.Minute
 
-// Loops returns what the service does by itself: the sweep. It is safe to run in
-// any number of processes.
+// Loops returns the background loops. Any number of processes may run them.
 func (s *Service) Loops() []*loop.Loop {
 	var applied postgres.ThresholdPass
 	thresholds := &loop.Loop{
@@ -80,8 +79,7 @@ func (s *Service) Loops() []*loop.Loop {
 	return []*loop.Loop{{Name: "staleness sweep", Every: s.every, Timeout: sweepDeadline, Pass: s.sweep, Log: s.log}, thresholds}
 }
 
-// Changed thresholds are applied when they have stayed the same for a while, in
-// batches, with a rest in between for those who work on the tasks.
+// Changed thresholds are applied after a stable period, in batches with pauses.
 const (
 	thresholdEvery   = 30 * time.Second
 	thresholdSettled = 30 * time.Second
@@ -108,9 +106,7 @@ func (s *Service) sweep(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// What is due all at once, after an outage, is moved by two batches side by side;
-// more would take the database from those who work. After so long a pass begins no
-// other batch: a server that stops waits for it.
+// At most two concurrent batches protect the database; a pass has a time limit for shutdown.
 const (
 	sweepLanes = 2
 	sweepFor   = 2 * time.Second
@@ -145,9 +141,8 @@ func (s *Service) SweepAll(ctx context.Context) (int, error) {
 // sweepFailed is the action of the sweep for a task at which something went wrong.
 const sweepFailed = "transition_failed"
 
-// Sweep makes one batch: stale tasks go to error and get an investigation, and so
-// do tasks in error that have none. It returns how many did, or would in a dry
-// run.
+// Sweep runs one batch: stale tasks go to error, and tasks in error get an investigation. It
+// returns how many.
 func (s *Service) Sweep(ctx context.Context) (int, error) {
 	return s.sweepBatch(ctx, 0)
 }

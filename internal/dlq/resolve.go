@@ -113,8 +113,7 @@ func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u t
 	return update{entry: entry, ended: u.Status != nil, next: next, committed: committed}, err
 }
 
-// giveUp refuses to write off a task that goes on, and begins to undo one that is to be undone,
-// which goes on no more. Its steps are locked before its investigation.
+// giveUp refuses to write off a running task, or begins its compensation.
 func (s *Service) giveUp(ctx context.Context, tx *postgres.Tx, e tasker.Entry, state tasker.TaskState, u tasker.EntryUpdate) (committed func(), err error) {
 	switch {
 	case u.Status == nil || *u.Status != tasker.EntryPermanentlyFailed:
@@ -127,8 +126,7 @@ func (s *Service) giveUp(ctx context.Context, tx *postgres.Tx, e tasker.Entry, s
 	return s.undo(ctx, tx, e.TaskUUID, postgres.Operator{Actor: u.Actor, Reason: "investigation " + e.UUID.String() + " ended as permanently_failed"})
 }
 
-// mayGrow refuses notes and metadata for which an investigation has no room left.
-// It can be ended all the same.
+// mayGrow refuses notes and metadata beyond the size of an investigation.
 func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) error {
 	if u.Status != nil {
 		return nil
@@ -159,8 +157,7 @@ func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryU
 	return nil
 }
 
-// mayWriteOff refuses to write off a task that is complete, or that may yet go on
-// by itself: nobody would look at it any more.
+// mayWriteOff refuses to write off a complete or running task.
 func mayWriteOff(ctx context.Context, tx *postgres.Tx, task tasker.ID, state tasker.TaskState) error {
 	held, err := tx.HeldSteps(ctx, task)
 	if err != nil {
@@ -191,8 +188,7 @@ func lostRace(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.Entry
 	return update{entry: shown}, mayUpdate(written, u)
 }
 
-// asWritten returns an entry as it is shown, and with its notes as they were written,
-// which tell whether a request is repeated.
+// asWritten returns an entry redacted, and with its unredacted notes for comparison.
 func asWritten(ctx context.Context, tx *postgres.Tx, id tasker.ID) (shown, written tasker.Entry, err error) {
 	if shown, err = tx.Entry(ctx, id); err != nil {
 		return shown, written, err
@@ -202,9 +198,8 @@ func asWritten(ctx context.Context, tx *postgres.Tx, id tasker.ID) (shown, writt
 	return shown, written, err
 }
 
-// follow opens the next investigation when one ends although other steps have
-// failed for good while it was open and still stand so: they would be forgotten
-// otherwise, also by somebody who has read of them. It is about the last of them, and its history has the others.
+// follow opens the next investigation if other steps failed while this one was open, about the last
+// of them.
 func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.EntryUpdate, state tasker.TaskState) (next *tasker.ID, err error) {
 	if u.Status == nil || *u.Status == tasker.EntryPermanentlyFailed {
 		return nil, nil //nolint:nilnil // none is needed
@@ -246,9 +241,8 @@ func followAll(ctx context.Context, tx *postgres.Tx, ended []postgres.Ending) (m
 	return all, nil
 }
 
-// End ends those of the investigations that are open, in a transaction of the caller's that
-// has locked their tasks, and in which the tasks that it writes off may be. It returns those that it ended,
-// for [Service.Ended] once they are committed.
+// End ends open investigations in the caller's transaction under the task locks, and returns them
+// for [Service.Ended].
 func End(ctx context.Context, tx *postgres.Tx, actor string, list []postgres.Ending) ([]postgres.EndedEntry, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -352,9 +346,7 @@ func objectFault(doc json.RawMessage) string {
 	return ""
 }
 
-// mayUpdate refuses to change an entry that is not as the caller knows it, and to
-// move the status of one that has ended, unless that is just what was asked
-// before.
+// mayUpdate refuses to change an unexpected or ended entry, unless the request is a repetition.
 func mayUpdate(e tasker.Entry, u tasker.EntryUpdate) error {
 	if u.Unchanged != nil && !u.Unchanged.Equal(e.UpdatedAt) && !repeats(e, u) {
 		return tasker.Errorf(tasker.Conflict, "investigation %s was changed at %s, after you read it; read it again",

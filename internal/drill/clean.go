@@ -25,8 +25,7 @@ type Cleaned struct {
 	Ended     int64 `json:"ended"`     // investigations
 }
 
-// Clean cancels what is left of the tasks of a sandbox namespace, and ends its
-// investigations. What is there stays on record. It may be repeated.
+// Clean cancels the tasks of a sandbox namespace and ends its investigations. It is repeatable.
 func Clean(ctx context.Context, o Options) (Cleaned, error) {
 	var c Cleaned
 	if err := CheckNamespace(o.Namespace); err != nil {

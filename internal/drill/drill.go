@@ -68,8 +68,7 @@ type drill struct {
 	repaired atomic.Bool // the causes
 }
 
-// Run plants an incident, says what to do, and goes on until all of it is repaired. When ctx
-// ends the incident stays, and [Clean] ends it.
+// Run plants an incident and waits until it is repaired. [Clean] removes one left by ctx.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if err := CheckNamespace(o.Namespace); err != nil {
 		return Result{}, err
@@ -96,8 +95,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 // errWorker says that the worker has ended, whose own error says why.
 var errWorker = errors.New("the worker of the drill has ended")
 
-// register makes sure that the namespace is a sandbox, with the template of the drill and
-// without an incident.
+// register ensures a sandbox namespace with the template and without an incident.
 func (d *drill) register(ctx context.Context) error {
 	// Who may not see templates may not register one either, which says so.
 	if err := d.sandbox(ctx); err != nil && tasker.CodeOf(err) != tasker.Forbidden {

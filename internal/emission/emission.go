@@ -19,8 +19,7 @@ import (
 	"tasker.example/tasker/internal/sink"
 )
 
-// A Retry is how often an event is sent again at once, and after which rest, before
-// that counts as a failure.
+// A Retry is how often and after which delays an event is resent before it counts as failed.
 type Retry struct {
 	Attempts int
 	Delay    time.Duration
@@ -100,8 +99,7 @@ func (r *Relay) Wake() {
 	}
 }
 
-// Run sends events until ctx ends. Any number of relays may run on one database:
-// one at a time sends to a sink.
+// Run sends events until ctx ends. One relay at a time sends to a sink.
 func (r *Relay) Run(ctx context.Context) error {
 	if len(r.lines) == 0 {
 		<-ctx.Done()

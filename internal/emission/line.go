@@ -193,8 +193,7 @@ func (l *line) hold(ctx context.Context) (*postgres.Held, error) {
 	return held, err
 }
 
-// take puts what is new on the list, also while the sink rests: the list is what
-// people look at.
+// take adds new events to the list, even while the sink rests.
 func (l *line) take(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, max(l.StoreTimeout, batchTime))
 	defer cancel()
@@ -225,9 +224,8 @@ const mostOpen = 1000
 // send, and looks for what is due, before it goes on.
 const repeatTime = 3 * time.Second
 
-// repeat sends again a part of what goes on, where receivers forget what they do not hear of, and
-// returns how long to rest: no longer than the rest that is given. That it fails is said: the sink's
-// state is that of what is sent first.
+// repeat resends a part of ongoing messages and returns how long to rest, at most rest. It logs
+// failures.
 func (l *line) repeat(ctx context.Context, rest time.Duration) time.Duration {
 	r, ok := l.sink.(sink.Repeating)
 	if !ok || !l.again && l.Now().Sub(l.repeated) < r.RepeatEvery() {
@@ -275,8 +273,7 @@ func (l *line) repeatPart(ctx context.Context, r sink.Repeating, open []tasker.E
 	return false, err
 }
 
-// note says whether the sink takes events. A sink that took none of them rests,
-// longer each time, or as long as it asked for.
+// note records whether the sink takes events; a failing one rests longer each time.
 func (l *line) note(ctx context.Context, out outcome) (rest time.Duration) {
 	if out.published+out.refused+out.failed == 0 {
 		return 0 // it was told to end before it had tried

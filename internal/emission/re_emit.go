@@ -13,8 +13,7 @@ import (
 // MaxReEmitted bounds the events that one request sends again.
 const MaxReEmitted = 10_000
 
-// A ReEmission is an operator's request to send events again: one event, or those in a
-// range of positions, both ends included.
+// A ReEmission is a request to resend one event or a range of positions, ends included.
 type ReEmission struct {
 	Event         *tasker.ID // nil means the range
 	From, To      int64
@@ -31,8 +30,7 @@ type ReEmitted struct {
 	Next      *int64   // position from which the rest of the range is to be requested; nil if that is all
 }
 
-// Sinks lists the sinks that events are or were sent to. It is a Conflict if there is
-// none.
+// Sinks lists the current and former sinks. It returns a Conflict without any.
 func Sinks(ctx context.Context, db *postgres.DB) ([]string, error) {
 	known, err := db.EventSinks(ctx)
 	if err == nil && len(known) == 0 {
@@ -41,8 +39,7 @@ func Sinks(ctx context.Context, db *postgres.DB) ([]string, error) {
 	return known, err
 }
 
-// ReEmit sends events again. Every surface asks it, so the limit and the refusals are
-// the same.
+// ReEmit resends events, with the same limit and errors for all surfaces.
 func ReEmit(ctx context.Context, db *postgres.DB, r ReEmission) (ReEmitted, error) {
 	if r.Event != nil {
 		e, err := db.Event(ctx, *r.Event)

@@ -24,8 +24,7 @@ type outcome struct {
 	rest                       time.Duration // that the sink asked for, the longest
 }
 
-// A batch is sent to a sink: the events of one task one after another, those of
-// several tasks at once.
+// A batch is sent to a sink: events of a task in sequence, tasks concurrently.
 type batch struct {
 	*line
 

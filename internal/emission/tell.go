@@ -22,8 +22,7 @@ type TellerOptions struct {
 	Log          *slog.Logger
 }
 
-// A Teller writes the messages about cases that are due, and puts all messages on the
-// lists of their sinks. Any number of them may work on one database.
+// A Teller writes due case messages and routes all messages. Any number may run.
 type Teller struct {
 	TellerOptions
 	next time.Time // when to look at the cases; of the one loop
@@ -59,8 +58,7 @@ func (t *Teller) Loops() []*loop.Loop {
 	}
 }
 
-// Tidy removes messages that are older than 90 days, sent or not: a message is a pointer to
-// what is kept elsewhere.
+// Tidy removes messages older than 90 days.
 func (t *Teller) Tidy(ctx context.Context) (time.Duration, error) {
 	p, err := t.DB.PruneMessages(ctx, keepMessages, pruneBatch)
 	if p.Unsent > 0 {
@@ -138,8 +136,7 @@ type Tried struct {
 	Sinks     []string  // that get it
 }
 
-// Try has a message sent by the first route that is for it, as one about a case would be.
-// The error is Invalid when it cannot be one.
+// Try sends a test message by the first matching route, or returns Invalid.
 func (t *Teller) Try(ctx context.Context, p Trial) (Tried, error) {
 	if p.Severity == "" {
 		p.Severity = tasker.Low

@@ -10,9 +10,8 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// CreateAnswerLink makes a link by which its assignee answers an external step that waits, once
-// and without signing in. The error is a Conflict when the step does not wait for an answer,
-// nobody is to answer it, or it has as many links as it may.
+// CreateAnswerLink creates a link for answering an external step once without signing in. It
+// returns a Conflict if the step waits for no assignee or has too many links.
 func (e *Engine) CreateAnswerLink(ctx context.Context, step tasker.StepRef, r tasker.AnswerLinkRequest) (made tasker.NewAnswerLink, err error) {
 	life := cmp.Or(r.Life, tasker.DefaultAnswerLinkLife)
 	if life < tasker.MinAnswerLinkLife || life > tasker.MaxAnswerLinkLife {
@@ -57,8 +56,7 @@ func (e *Engine) AnswerLinks(ctx context.Context, step tasker.StepRef) ([]tasker
 	return e.db.AnswerLinks(ctx, step)
 }
 
-// RevokeAnswerLink makes an answer link worthless. Revoking it again changes nothing; the error is
-// a Conflict when it was used.
+// RevokeAnswerLink revokes an answer link; repeating it has no effect. A used one is a Conflict.
 func (e *Engine) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link tasker.ID, actor string) (l tasker.AnswerLink, err error) {
 	if err := textError("by", actor, 255, true); err != nil {
 		return l, err
@@ -79,9 +77,8 @@ func (e *Engine) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link
 // errNoLink is about a token that is worth nothing, whether there ever was one or not.
 var errNoLink = tasker.Errorf(tasker.NotFound, "this link is not valid")
 
-// AnswerQuestion returns what the holder of the token of an answer link is asked. Of a link that
-// is not open it has the state only. The error is NotFound for every token that is worth nothing
-// and was neither used nor has expired.
+// AnswerQuestion returns the question of an answer link, only the state if it is not open, or
+// NotFound for an unknown token.
 func (e *Engine) AnswerQuestion(ctx context.Context, token string) (q tasker.AnswerQuestion, err error) {
 	t, ok := access.ParseLinkToken(token)
 	if !ok {
@@ -118,9 +115,8 @@ func linkRefusal(l *tasker.AnswerLink) error {
 	return nil
 }
 
-// AnswerByLink answers a step with the token of an answer link, which is used up by that. An
-// answer that the form of the step refuses leaves the link as it is. The state is that of the link:
-// used when the answer was taken now, with used false when it had been used before.
+// AnswerByLink answers a step and uses up the link, unless the form refuses the answer. used is
+// false if the link was used before.
 func (e *Engine) AnswerByLink(ctx context.Context, token string, result json.RawMessage) (state tasker.AnswerLinkState, used bool, err error) {
 	t, ok := access.ParseLinkToken(token)
 	if !ok {

@@ -55,8 +55,7 @@ func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (
 	return batch, nil
 }
 
-// openTasks returns the first open tasks of a filter that nobody undoes: state by state, because
-// what is open is found by its state, however many tasks have ended.
+// openTasks returns the first open tasks of a filter that do not compensate, state by state.
 func (e *Engine) openTasks(ctx context.Context, f tasker.TaskFilter, limit int) (part []tasker.Task, more bool, err error) {
 	states := slices.DeleteFunc(lifecycle.Resting(), hasEnded)
 	if f.State != "" {

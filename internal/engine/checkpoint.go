@@ -9,9 +9,8 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// SaveCheckpoint keeps a value for the attempts of a step that follow, in place of the one
-// before. It extends no lease. Again it changes nothing. The error is StaleLease when the worker
-// does not hold the lease any more, and Invalid or TooLarge when the value cannot be stored.
+// SaveCheckpoint replaces the checkpoint of a step without extending the lease. It returns
+// StaleLease, Invalid or TooLarge.
 func (e *Engine) SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker.Lease, value json.RawMessage) error {
 	size, err := payload.Measure(value, payload.Limits{})
 	if err != nil {

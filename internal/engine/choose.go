@@ -26,8 +26,7 @@ import (
 // maxNamed is how many steps a message about a decision names.
 const maxNamed = 20
 
-// goesOn returns which of its dependents the result of a decision names, in their order. The
-// error says what is wrong with the result.
+// goesOn returns the dependents that a decision result names, or why the result is wrong.
 func goesOn(result json.RawMessage, dependents []string) ([]string, error) {
 	named, err := namedSteps(result)
 	if err != nil {
@@ -103,9 +102,8 @@ func someOf(names []string) string {
 	}
 }
 
-// decided returns a verdict on a decision by the steps that its result names. A result that
-// names none as it should is a failure of the attempt: trying again does not help, because
-// the handler would return the same.
+// decided returns a verdict by the steps that the result names. A wrong result fails the attempt
+// permanently.
 func (v verdict) decided(d postgres.Decision) (verdict, error) {
 	var result tasker.StepResult
 	if err := json.Unmarshal(v.Body, &result); err != nil {
@@ -154,8 +152,7 @@ type decisionReader interface {
 	Decisions(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]postgres.Decision, error)
 }
 
-// readDecisions replaces the successes of decisions by what their results say, and returns
-// which those are.
+// readDecisions replaces successes of decisions by what their results say, and returns them.
 func readDecisions(ctx context.Context, from decisionReader, list []verdict) ([]int, error) {
 	var steps []tasker.StepRef
 	for _, v := range list {
@@ -184,9 +181,8 @@ func readDecisions(ctx context.Context, from decisionReader, list []verdict) ([]
 	return read, nil
 }
 
-// reportDecisions takes the results of decisions, which are not taken with all others: they
-// are read first. It returns the verdicts that are left: those that are not on decisions,
-// and those on decisions that no longer stand as reported.
+// reportDecisions reports decisions separately, after reading them. It returns the remaining
+// verdicts: others, and decisions that no longer apply.
 func (e *Engine) reportDecisions(ctx context.Context, list []verdict, receipt *tasker.Receipt) ([]verdict, error) {
 	var read []int
 	err := persist(ctx, func() (err error) {

@@ -33,8 +33,7 @@ func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reas
 	return err
 }
 
-// Compensates tells workers of a compensation that began in a transaction of the caller's,
-// which is committed.
+// Compensates notifies workers after the caller's transaction began a compensation.
 func (e *Engine) Compensates(c Compensation) {
 	if c.Steps > 0 {
 		e.notify([]string{c.Namespace})
@@ -89,9 +88,8 @@ func mayCompensate(t postgres.CompensableTask) error {
 	return err
 }
 
-// undo returns the steps of a task that can be undone, the last that was completed first, and
-// those that undo them, each after the one before it. Steps whose work is done and that do not
-// say so yet are concluded first.
+// undo returns the steps to compensate, last completed first, and the chained steps that undo them.
+// Finished but unconcluded steps are concluded first.
 func (e *Engine) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID, g *graph) ([]postgres.DoneStep, []postgres.CreatedStep, error) {
 	var names []string
 	for _, s := range g.stored.Steps {
@@ -130,8 +128,7 @@ func (e *Engine) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID, g *g
 	return done, steps, nil
 }
 
-// concludeDone concludes those of the named steps of a locked task of which a report is kept, or
-// whose child task has ended. What becomes ready by it is cancelled with all that has not ended.
+// concludeDone concludes named steps of a locked task with a kept report or an ended child.
 func (e *Engine) concludeDone(ctx context.Context, tx *postgres.Tx, task tasker.ID, names []string) error {
 	steps, err := tx.LockUnconcluded(ctx, task, names)
 	if err != nil {
@@ -160,8 +157,7 @@ func (e *Engine) concludeDone(ctx context.Context, tx *postgres.Tx, task tasker.
 	return nil
 }
 
-// depths returns of each step how many come before it on the longest way. A template with a
-// cycle has none: none of its steps ever runs.
+// depths returns the longest path before each step; nil for a cyclic template.
 func (g *graph) depths() []int {
 	depth := make([]int, len(g.parents))
 	if g.cycle != nil {

@@ -12,8 +12,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// The time that outcomes get, so that one that always takes too long holds up no
-// other. All of it together is less than a request may take.
+// Time limits of outcomes, together less than a request may take, so a slow one delays no other.
 const (
 	batchTime = 10 * time.Second // all outcomes of a report together
 	aloneTime = 3 * time.Second  // one by itself
@@ -71,8 +70,7 @@ func alone(ctx context.Context, v verdict, do func(context.Context, verdict) ([]
 	return do(ctx, v)
 }
 
-// oneIsToBlame reports whether an error may be of one outcome of several, while the
-// database answers and somebody waits for the answer.
+// oneIsToBlame reports whether an error may concern one outcome of several.
 func oneIsToBlame(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !postgres.IsAway(err) && (tasker.CodeOf(err) == tasker.Internal || postgres.IsSlow(err))
 }
@@ -131,8 +129,7 @@ func (e *Engine) tell(list []verdict, done postgres.Concluded) {
 	e.concluded(attempts)
 }
 
-// succeed is conclude for successes. Others hear of the steps that became ready
-// only if the worker did not get them all itself.
+// succeed is conclude for successes. It notifies others only of steps the worker did not claim.
 func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.NextClaim) ([]int, *nextSteps, error) {
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err() // whoever reports is gone: it gets no work
@@ -196,8 +193,7 @@ func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []verdict
 	return concluded, investigateFailed(ctx, tx, list, concluded.FailedForGood, byTask(settled))
 }
 
-// investigateFailed opens the investigations of the tasks whose steps have failed for
-// good: one for each task, however many of its steps are among them.
+// investigateFailed opens one investigation per task whose steps have failed for good.
 func investigateFailed(ctx context.Context, tx *postgres.Tx, list []verdict, failed []int, was map[tasker.ID]postgres.Settled) error {
 	var entries []postgres.NewEntry
 	for _, i := range failed {

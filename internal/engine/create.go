@@ -21,8 +21,7 @@ const (
 	MaxBulkSteps = 50_000
 )
 
-// Created says which task a request led to, and whether it is new: an idempotency
-// key leads to the same task every time.
+// Created is the task of a request, and whether it is new or found by idempotency key.
 type Created struct {
 	TaskUUID tasker.ID
 	New      bool
@@ -31,8 +30,7 @@ type Created struct {
 	stored *postgres.CreatedTask // of a new one
 }
 
-// CreateTasks makes tasks, all or none. When there are several, an error names
-// the one it is about.
+// CreateTasks creates tasks, all or none. With several, an error names the task.
 func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]Created, error) {
 	if err := checkCount(requests); err != nil {
 		return nil, err
@@ -59,8 +57,7 @@ func checkCount(requests []tasker.NewTask) error {
 	return nil
 }
 
-// createTasks is one try. A fresh one reads every template; else one that is remembered
-// will do, and storing the task fails if it is not the newest any more.
+// createTasks is one try: a fresh one reads every template, others use cached ones.
 func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask, fresh bool) ([]Created, error) {
 	c := creation{
 		engine: e, fresh: fresh, templates: map[[3]string]*graph{}, read: e.db.Template, unique: e.db.UniqueTask, asked: true,
@@ -373,8 +370,7 @@ const (
 	maxIdempotencyKey = 255
 )
 
-// check refuses a request that cannot be stored or found again. It returns the
-// context decoded, which is read once, and its size.
+// check validates a request and returns its decoded context and size.
 func check(r tasker.NewTask) (decoded any, contextSize int, err error) {
 	var faults []tasker.Fault
 	fault := func(path, format string, args ...any) {

@@ -11,8 +11,7 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// digestVersion is the first byte of the digests that are stored today. A digest
-// of version 1 has no such byte: it is the 32 bytes of a SHA-256 sum.
+// digestVersion is the first byte of stored digests; version 1 has none.
 const digestVersion = 2
 
 // requestFacts identifies a request under its idempotency key. Zero fields are omitted, so new
@@ -41,9 +40,8 @@ type requestFacts struct {
 	DueAfter            time.Duration   `json:"due_after,omitzero"`
 }
 
-// digest tells requests apart by their values: the order of keys in the context
-// and the notation of its numbers make no difference, every digit does. value is the
-// decoded context, which it changes.
+// digest identifies a request by its values, independent of key order and number notation. It
+// modifies value, the decoded context.
 func digest(r tasker.NewTask, value any) ([]byte, error) {
 	canonical, err := payload.CanonicalValue(value)
 	if err != nil {
@@ -75,8 +73,7 @@ type requestFacts1 struct {
 	RecreatedFrom                                      tasker.ID
 }
 
-// digest1 is version 1 of the digest, for tasks that were created under it. It
-// takes numbers that no 64-bit float can tell apart for the same.
+// digest1 is version 1 of the digest. It confuses numbers that are equal as 64-bit floats.
 func digest1(r tasker.NewTask) ([]byte, error) {
 	var doc any
 	if err := json.Unmarshal(r.Context, &doc); err != nil {
@@ -98,8 +95,7 @@ func digest1(r tasker.NewTask) ([]byte, error) {
 	return sum[:], nil
 }
 
-// asksForTheSame reports whether r is the request whose digest is held, by the
-// version under which that was made.
+// asksForTheSame reports whether r has the held digest, by its version.
 func asksForTheSame(r tasker.NewTask, value any, held []byte) (same bool, err error) {
 	var sum []byte
 	if len(held) == sha256.Size {

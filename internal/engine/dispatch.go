@@ -64,8 +64,7 @@ func (e *Engine) declined(ctx context.Context, namespaces []string, steps []task
 	return err
 }
 
-// takeNamed claims those of the steps that it can. What is in the way is removed, so
-// that the steps can be taken when they are announced again.
+// takeNamed claims those of the steps that it can and removes obstacles of the others.
 func (e *Engine) takeNamed(ctx context.Context, c postgres.Claimant, steps []tasker.StepRef) ([]postgres.Claimed, error) {
 	claimed, err := e.db.TakeSteps(ctx, c, steps)
 	if err != nil || !claimed.InTheWay() {
@@ -101,15 +100,13 @@ func lockAll(ctx context.Context, tx *postgres.Tx, tasks []tasker.ID) ([]tasker.
 	return tasks, tx.LockTasks(ctx, tasks)
 }
 
-// A DeadLetter is a step whose announcement the message broker gave up, with what
-// it says of that.
+// A DeadLetter is a step with the broker's reason for giving up its announcement.
 type DeadLetter struct {
 	tasker.StepRef
 	Evidence json.RawMessage
 }
 
-// DeadLettered says what became of dead letters. All others have moved on, or never
-// were.
+// DeadLettered is the outcome of dead letters; other steps have moved or never existed.
 type DeadLettered struct {
 	Expired []tasker.StepRef // failed now, because no worker took them in time
 	Again   []tasker.StepRef // still have time, and are announced again
@@ -128,8 +125,7 @@ func (e *Engine) DeadLetters(ctx context.Context, letters []DeadLetter) (done De
 	return done, errors.Join(failed...)
 }
 
-// together does something to all of a list, and if that fails to each on its own,
-// so that one does not keep the others.
+// together does something to all of a list, or to each alone if that fails.
 func together[T any](ctx context.Context, list []T, do func([]T) error) error {
 	err := do(list)
 	if err == nil || len(list) == 1 || ctx.Err() != nil {

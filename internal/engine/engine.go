@@ -34,8 +34,7 @@ const DefaultMaxRetryAfter = 24 * time.Hour
 // in time although one is alive, before it waits for an operator.
 const DefaultMaxQueueExpiries = 3
 
-// DefaultNoWorkerAfter is for how long no worker may be alive for a step that waits,
-// before it fails.
+// DefaultNoWorkerAfter is how long a step waits without a live worker before it fails.
 const DefaultNoWorkerAfter = time.Minute
 
 // Options of an engine; the zero value works.
@@ -188,8 +187,7 @@ func New(db *postgres.DB, o Options) *Engine {
 	return e
 }
 
-// cache remembers what can be read again, and forgets what was not used for longest
-// when it is full: has so many values, or values of more than [tasker.MaxCacheBytes].
+// cache is an LRU cache, limited by count and by [tasker.MaxCacheBytes].
 type cache[K comparable, V any] struct {
 	mu    sync.Mutex
 	most  int

@@ -23,8 +23,7 @@ const (
 	noWorkerLooks   = 6               // in the time after which they count as such
 )
 
-// queueLoops return what keeps the limits of the queue: a step that no worker
-// takes in time fails, and comes back when a worker for it is alive.
+// queueLoops returns the loops that expire queued steps and return them when a worker is alive.
 func (e *Engine) queueLoops(watch *dueWatch) []*loop.Loop {
 	list := []*loop.Loop{watch.timer(e.loop("queue limits", timerRest, e.graced(e.ExpireSteps)), postgres.ExpireStep)}
 	if e.noWorker != nil {
@@ -37,8 +36,7 @@ func (e *Engine) queueLoops(watch *dueWatch) []*loop.Loop {
 	return list
 }
 
-// A grace is the moment that workers get to take work after they could take none:
-// when this server has just started, or could not reach the database for a while.
+// A grace delays expiry after a start or an outage, so that workers can take work first.
 type grace struct {
 	mu     sync.Mutex
 	lasts  time.Duration
@@ -73,8 +71,7 @@ func (g *grace) answered(now time.Time) {
 	g.looked = now
 }
 
-// graced is the pass of a loop that fails steps which no worker took, unless workers
-// are still given a moment.
+// graced is the pass of an expiry loop that does nothing during the grace.
 func (e *Engine) graced(expire func(context.Context) (int, error)) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		if !e.grace.over(e.now()) {
@@ -92,15 +89,13 @@ func (e *Engine) graced(expire func(context.Context) (int, error)) func(context.
 	}
 }
 
-// ExpireSteps fails steps that no worker took in time, up to a batch, and opens
-// their investigations. It returns how many it found. A step that cannot be failed
-// is set aside.
+// ExpireSteps fails a batch of steps past their queue timeout, with investigations, sets failures
+// aside and returns the number found.
 func (e *Engine) ExpireSteps(ctx context.Context) (int, error) {
 	return e.expirePass(ctx, e.work(postgres.ExpireStep))
 }
 
-// ExpireUnserved fails steps for which no worker was alive for a while, up to a batch,
-// and opens their investigations. It returns how many it found.
+// ExpireUnserved fails a batch of steps without a live worker and returns the number found.
 func (e *Engine) ExpireUnserved(ctx context.Context) (int, error) {
 	return e.expirePass(ctx, e.work(postgres.ExpireUnserved))
 }
@@ -125,9 +120,8 @@ type expiring struct {
 	unserved *time.Duration                     // without a live worker, after which a step fails within its limit; nil: none does
 }
 
-// expire fails those of the steps that are still enqueued past their limit, with
-// an investigation of each task, all in one transaction. Those that are held, and those whose
-// queue is saturated, wait on.
+// expire fails steps still past their limit, with investigations, in one transaction. Held steps
+// and saturated queues wait on.
 func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expiring) ([]postgres.ExpiredStep, error) {
 	held, err := e.db.PutHeldAside(ctx, steps)
 	if err != nil {
@@ -276,8 +270,7 @@ func (e *Engine) dispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMes
 	}})
 }
 
-// noWorkerFor is for how long no worker was alive at least, in milliseconds, when a step
-// failed for that; 0 for one whose limit was over.
+// noWorkerFor is the minimum time without a live worker in ms; 0 for an exceeded limit.
 func (e *Engine) noWorkerFor(x postgres.ExpiredStep) int64 {
 	if !x.Unserved || e.noWorker == nil {
 		return 0
@@ -285,8 +278,7 @@ func (e *Engine) noWorkerFor(x postgres.ExpiredStep) int64 {
 	return e.noWorker.Milliseconds()
 }
 
-// Redispatch puts steps back into the queue that no worker took in time, and for
-// which one is alive now; only these. It asks to run again at once when there are
+// Redispatch returns expired steps with a live worker to the queue. It reruns at once if there are
 // more.
 func (e *Engine) Redispatch(ctx context.Context) (time.Duration, error) {
 	return e.timed(postgres.RedispatchTask)(ctx)
@@ -298,9 +290,7 @@ const heartbeatsOfALease = 3
 // leastOutage is how long workers may go unheard before their leases get more time.
 const leastOutage = 2 * time.Second
 
-// A leaseGrace is the time that workers get to be heard of after nobody could be
-// heard: the database took no writes, or this server stood still. Their leases have
-// run out in the meantime, by no fault of theirs, and their work may be done.
+// A leaseGrace delays lease expiry after the database or this server could not hear workers.
 type leaseGrace struct {
 	mu     sync.Mutex
 	outage time.Duration // without an answer of the database for longer than this
@@ -316,8 +306,7 @@ func (g *leaseGrace) away() {
 	g.ends = time.Time{}
 }
 
-// over notes that the database takes writes, and says whether leases that have run
-// out count. A grace that has begun ends, however slow this server is.
+// over records that the database is writable and reports whether the grace has ended.
 func (g *leaseGrace) over(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -346,8 +335,7 @@ func (g *leaseGrace) passed(now time.Time) {
 	g.heard = now
 }
 
-// reclaimPass makes a pass that takes steps from workers that fell silent, when
-// they could have been heard.
+// reclaimPass wraps a pass that takes back expired leases with the grace.
 func (e *Engine) reclaimPass(pass func(context.Context) (time.Duration, error)) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		if err := e.db.Writable(ctx); err != nil {

@@ -23,8 +23,7 @@ const (
 	rejectChunk = 10                     // in one transaction: each opens an investigation
 )
 
-// ItemResults returns results of the items of a map step as another step receives them, from an
-// ordinal on. The error is NotFound when there is no such step, or it has no items.
+// ItemResults returns item results of a map step from an ordinal on, or NotFound.
 func (e *Engine) ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error) {
 	return e.db.ItemResultsFrom(ctx, task, nil, step, from)
 }
@@ -34,16 +33,14 @@ func (e *Engine) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessa
 	return e.db.TaskContext(ctx, task)
 }
 
-// StepResult returns the result of a step as another step, which depends on it,
-// receives it. The error is NotFound when there is none, and TooLarge when it has
-// more than [tasker.MaxAnswerBytes].
+// StepResult returns the result of a step as dependents receive it, NotFound, or TooLarge above
+// [tasker.MaxAnswerBytes].
 func (e *Engine) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {
 	return e.db.StepResult(ctx, task, &step, "", tasker.MaxAnswerBytes)
 }
 
-// take claims up to limit steps. What stands in the way is removed: a step whose
-// inputs have no size yet is measured; one whose inputs no worker can be given is left to the
-// loop that fails it.
+// take claims up to limit steps and removes obstacles: it measures inputs and leaves too large ones
+// to the loop that fails them.
 func (e *Engine) take(ctx context.Context, c postgres.Claimant, limit int) (all []postgres.Claimed, again time.Duration, err error) {
 	for round := 1; ; round++ {
 		c.Without = e.aside.list(e.now())
@@ -97,8 +94,7 @@ func (e *Engine) clear(ctx context.Context, c postgres.Claimant, h postgres.Clai
 	e.aside.rejected(e.now(), h.TooLarge)
 }
 
-// rejectInputs fails those of the steps for good whose inputs are larger than any
-// worker can be given, each with an investigation of its own.
+// rejectInputs fails steps whose inputs no worker can get, each with an investigation.
 func (e *Engine) rejectInputs(ctx context.Context, rows []tasker.StepRef) error {
 	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]verdict, error) {
 		list, err := tx.TooLargeInputs(ctx, stepsOf(free, rows))
@@ -179,8 +175,7 @@ func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []po
 	return out, failed
 }
 
-// aside remembers steps that claims leave alone for a while: what they need is under
-// way, or has failed.
+// aside remembers steps that claims skip for a while.
 type aside struct {
 	mu     sync.Mutex
 	until  map[tasker.ID]time.Time

@@ -122,9 +122,8 @@ type LimitChange struct {
 
 func (c LimitChange) check() error { return ScheduleChange{Actor: c.Actor, Reason: c.Reason}.check() }
 
-// SetLimit sets a limit, or changes it. It holds for what is claimed from its commit on, in every
-// server; what is in progress stays. The error is Invalid, or a Conflict when the namespace has
-// too many.
+// SetLimit sets a limit for all claims after its commit. It returns Invalid, or a Conflict for too
+// many limits.
 func (e *Engine) SetLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitValue, by LimitChange) (tasker.Limit, error) {
 	if err := by.check(); err != nil {
 		return tasker.Limit{}, err
@@ -158,8 +157,7 @@ func (e *Engine) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by LimitC
 	return err
 }
 
-// limitsSeen remembers in which namespaces claims of this process met steps that wait for a limit,
-// so that whoever gives a place back wakes those who wait. It is a hint: they look by themselves too.
+// limitsSeen remembers namespaces with steps waiting for limits, as a hint whom to wake.
 type limitsSeen struct {
 	mu         sync.Mutex
 	namespaces map[string]time.Time
@@ -211,8 +209,7 @@ func (l *limitsSeen) changed(e *Engine) {
 // many steps as it has ended: most often there is no place left for others.
 const wakeRest = 20 * time.Millisecond
 
-// freed wakes those who wait for places of limits, after leases have ended. Whoever reported has taken so many of the places
-// itself.
+// freed wakes claims that wait for places, except those the reporter has taken.
 func (e *Engine) freed(ended, taken int) {
 	rest := time.Duration(0)
 	if taken >= ended {
@@ -234,8 +231,7 @@ const (
 	keyBatch  = 500
 )
 
-// limitsBack puts steps back into the queue whose limit is gone, or which no worker takes though there
-// are places; with a broker all for which there are places.
+// limitsBack returns parked steps to the queue: without a limit, or with free places.
 func (e *Engine) limitsBack(ctx context.Context) (time.Duration, error) {
 	waiting, more := false, false
 	var failed error

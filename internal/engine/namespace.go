@@ -11,8 +11,7 @@ func (e *Engine) NamespaceWeights(ctx context.Context) ([]tasker.NamespaceWeight
 	return e.db.NamespaceWeights(ctx)
 }
 
-// SetNamespaceWeight gives a namespace its share in claims of several. All servers go by it within a
-// second.
+// SetNamespaceWeight sets the claim weight of a namespace, effective within a second.
 func (e *Engine) SetNamespaceWeight(ctx context.Context, namespace string, weight float64, actor string) (tasker.NamespaceWeight, error) {
 	if err := (tasker.NamespaceWeight{Namespace: namespace, Weight: weight}).Check(); err != nil {
 		return tasker.NamespaceWeight{}, err

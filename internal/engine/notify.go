@@ -13,8 +13,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A notifier wakes claims that wait for work when there may be some. Notifications are
-// hints: a waiting claim also polls.
+// A notifier wakes waiting claims. Notifications are hints: claims also poll.
 type notifier struct {
 	mu      sync.Mutex
 	waiting map[string]map[*waiter]struct{} // by namespace
@@ -139,9 +138,7 @@ const (
 	sendDeadline = 5 * time.Second
 )
 
-// Listen wakes claims of this process when another process has enqueued work, and
-// notifies other processes of work enqueued here, until ctx ends. Without it claims find
-// the work of other processes when they poll.
+// Listen exchanges work notifications with other processes until ctx ends. Without it claims poll.
 func (e *Engine) Listen(ctx context.Context) error {
 	g := loop.NewGroup(ctx)
 	g.Go("send notifications", e.sendNotifications)
@@ -175,8 +172,7 @@ func (e *Engine) sendNotifications(ctx context.Context) error {
 // maxNotification is the size of one in bytes: PostgreSQL takes less than 8000.
 const maxNotification = 7900
 
-// messages encodes the sending process and the namespaces that have work, in as many
-// notifications as needed.
+// messages encodes the sender and namespaces with work in as few notifications as possible.
 func messages(from string, namespaces []string) []string {
 	var list []string
 	message := from

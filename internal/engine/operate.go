@@ -105,8 +105,7 @@ type Acted struct {
 	left tasker.Step // of an action on one step
 }
 
-// Enqueued tells workers that steps became ready in a transaction of the caller's, which
-// is committed.
+// Enqueued notifies workers of steps enqueued in a committed transaction of the caller.
 func (e *Engine) Enqueued(namespaces []string) { e.notify(namespaces) }
 
 // alone does the action to one step, which must exist and allow it.
@@ -283,8 +282,7 @@ func checkAction(op tasker.ActionRequest) error {
 	return nil
 }
 
-// lockStep locks a task and one of its steps and returns where they stand. The error is
-// NotFound when there is no such task or step.
+// lockStep locks a task and one of its steps and returns their states, or NotFound.
 func lockStep(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (postgres.Target, error) {
 	if _, err := tx.TaskState(ctx, step.TaskUUID); err != nil {
 		return postgres.Target{}, err

@@ -251,8 +251,7 @@ func (c *creation) mergeIn(ctx context.Context, tx *postgres.Tx) error {
 	return nil
 }
 
-// merge has a task that waits take the context of another request. It keeps its version, which the
-// context has to fit.
+// merge merges a request into a waiting task, which keeps its version.
 func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres.WaitingTask, t *postgres.CreatedTask) error {
 	as := t
 	if waiting.Version != t.Template.Version {

@@ -18,8 +18,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A verdict is what a report amounts to: a conclusion, and what an investigation
-// would be about if no attempt is left after it.
+// A verdict is a conclusion with the investigation for a final failure.
 type verdict struct {
 	postgres.Conclusion
 	Detail string
@@ -146,8 +145,7 @@ func (e *Engine) report(
 	return next, nil
 }
 
-// answer says of a verdict that it counts: the outcome is accepted, or it could not
-// be stored or decided nothing, and the attempt has failed for that.
+// answer accepts a verdict, or says that the result failed the attempt.
 func (v verdict) answer(receipt *tasker.Receipt) {
 	if v.unstorable == nil {
 		receipt.Accepted = append(receipt.Accepted, v.StepUUID)
@@ -159,8 +157,7 @@ func (v verdict) answer(receipt *tasker.Receipt) {
 	})
 }
 
-// boundRetry returns the failure without further attempts if its handler asks for a retry
-// later than is allowed: the step then waits for an operator, who sees why.
+// boundRetry makes a failure permanent if its handler asks for a retry later than allowed.
 func (e *Engine) boundRetry(f *tasker.Failure) *tasker.Failure {
 	if f == nil || f.RetryAfter <= e.maxRetryAfter {
 		return f
@@ -171,8 +168,7 @@ func (e *Engine) boundRetry(f *tasker.Failure) *tasker.Failure {
 	return &bounded
 }
 
-// judge turns an outcome into a verdict. The error is about a result that cannot
-// be stored, or a failure without an error.
+// judge turns an outcome into a verdict. It fails for unstorable results or missing errors.
 func judge(worker tasker.ID, o tasker.Outcome) (verdict, error) {
 	v := verdict{Conclusion: postgres.Conclusion{
 		TaskUUID: o.TaskUUID, StepUUID: o.StepUUID, From: tasker.StepInProgress, Fence: o.Fence, Worker: &worker,
@@ -351,8 +347,7 @@ func (e *Engine) reject(ctx context.Context, rejected []postgres.RejectedReport,
 	}
 }
 
-// unanswered is the answer to a report of which the database cannot tell now what
-// became of it.
+// unanswered is the answer to a report whose effect is unknown now.
 func unanswered(step tasker.ID) tasker.Rejection {
 	return tasker.Rejection{
 		StepUUID: step, Code: tasker.Unavailable,
@@ -381,8 +376,7 @@ func whyStale(m postgres.Mark, v verdict, worker tasker.ID) string {
 	}
 }
 
-// digest is kept with a step to recognise a report that is sent again word for
-// word. It is all that the common case costs; see repeats for the others.
+// digest detects reports repeated verbatim; repeats handles the others.
 func (v verdict) digest() []byte {
 	sum := sha256.Sum256(append([]byte(v.Event), v.Body...))
 	return sum[:]

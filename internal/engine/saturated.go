@@ -22,8 +22,7 @@ const (
 	forgetQueueIn = 24 * time.Hour
 )
 
-// busyQueues are the queues of which steps were claimed, until that is stored. Whether the workers of
-// a queue are busy is told by that.
+// busyQueues collects queues with claimed steps until they are stored.
 type busyQueues struct {
 	mu     sync.Mutex
 	stored map[postgres.QueueName]time.Time // when that was to be stored last

@@ -36,9 +36,8 @@ func textError(path, text string, most int, needed bool) error {
 	return nil
 }
 
-// CreateSchedule stores a schedule, which fires from the next instant of its rule on. The error
-// is Invalid, also when no task could be made of its template and context now, or a Conflict
-// when the namespace has a schedule of this name.
+// CreateSchedule stores a schedule. It returns Invalid if it could create no task now, or a
+// Conflict for a used name.
 func (e *Engine) CreateSchedule(ctx context.Context, spec tasker.ScheduleSpec, by ScheduleChange) (s tasker.Schedule, err error) {
 	if err := by.check(); err != nil {
 		return s, err
@@ -171,9 +170,8 @@ func ruleFacts(s tasker.Schedule) map[string]any {
 // changeRounds is how many transactions a change takes at most to fire what is due before it.
 const changeRounds = 5
 
-// changeSchedule changes a schedule by f, after the instants that are due were fired by
-// the rule as it was; where f replaces it, all instants until now are. The error is a Conflict when
-// they are too many.
+// changeSchedule applies f after firing due instants by the old rule. It returns a Conflict if
+// there are too many.
 func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleChange, replaces bool, f func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (postgres.ScheduleLine, error)) (s tasker.Schedule, err error) {
 	if err := by.check(); err != nil {
 		return s, err
@@ -238,9 +236,8 @@ func isDue(s tasker.Schedule, now time.Time, replaces bool) bool {
 	return replaces && s.NextAt != nil && !s.NextAt.After(now) && (s.PausedAt == nil || s.AfterEnd == 0)
 }
 
-// UpdateSchedule gives a schedule another spec; its namespace stays. Instants until now are those
-// of the rule before. The error is a Conflict when the revision is not 0 and not that of the
-// schedule.
+// UpdateSchedule replaces a spec except for its namespace. It returns a Conflict for another
+// revision.
 func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.ScheduleSpec, revision int, by ScheduleChange) (tasker.Schedule, error) {
 	return e.changeSchedule(ctx, id, by, true, func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
 		if revision != 0 && revision != s.Revision {
@@ -334,9 +331,8 @@ func (e *Engine) DeleteSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 	})
 }
 
-// TriggerSchedule makes a task of a schedule at once, beside those of its instants, also when it
-// is paused or a task of it has not ended. The same request again, under its key, is answered with
-// the firing that it made. The error is that of the task when it cannot be made.
+// TriggerSchedule creates a task of a schedule at once, even if it is paused. A repeated request
+// returns its firing.
 func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, by ScheduleChange) (f tasker.Firing, err error) {
 	if err := by.check(); err != nil {
 		return f, err
@@ -383,14 +379,12 @@ func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, by ScheduleC
 	return f, err
 }
 
-// Schedules returns a page of schedules, by namespace and name, and reports whether there are
-// more.
+// Schedules returns a page of schedules by name, and whether there are more.
 func (e *Engine) Schedules(ctx context.Context, f tasker.ScheduleFilter) ([]tasker.ScheduleHealth, bool, error) {
 	return e.db.Schedules(ctx, f)
 }
 
-// Schedule returns a schedule with its next instants, its last firings and its history. The
-// error is NotFound when there is none.
+// Schedule returns a schedule with next instants, last firings and history, or NotFound.
 func (e *Engine) Schedule(ctx context.Context, id tasker.ID, next int) (d tasker.ScheduleDetail, err error) {
 	if d.Schedule, err = e.db.Schedule(ctx, id); err != nil {
 		return d, err
@@ -422,8 +416,7 @@ func upcoming(rule *schedule.Rule, s tasker.Schedule, from time.Time, most int) 
 	return rule.Upcoming(from, most)
 }
 
-// Firings returns a page of the firings of a schedule, newest first, and reports whether there
-// are more. The error is NotFound when there is no such schedule.
+// Firings returns a page of firings, newest first, or NotFound.
 func (e *Engine) Firings(ctx context.Context, f tasker.FiringFilter) ([]tasker.Firing, bool, error) {
 	s, err := e.db.Schedule(ctx, f.Schedule)
 	if err != nil {

@@ -15,8 +15,7 @@ type Backfill struct {
 	DryRun   bool
 }
 
-// BackfillSchedule makes the tasks of instants in the past that have none, all or none, and
-// returns what it does for each instant; a dry run only returns it.
+// BackfillSchedule creates tasks of past instants, all or none, or only plans them.
 func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill, by ScheduleChange) (list []tasker.BackfillInstant, err error) {
 	if err := by.check(); err != nil {
 		return nil, err

@@ -215,9 +215,7 @@ func (a *firingPass) startQueued(ctx context.Context, s tasker.Schedule) error {
 	return a.tx.EndQueued(ctx, f)
 }
 
-// cancel cancels tasks of a schedule that have not ended, as many as one transaction may. It is
-// false when there are more, or somebody works on one of them. One that is being undone is left to
-// that.
+// cancel cancels open tasks of a schedule up to a limit, and returns false if some remain.
 func (a *firingPass) cancel(ctx context.Context, s tasker.Schedule) (all bool, err error) {
 	ids, err := a.tx.ScheduledToCancel(ctx, s.UUID, tasker.MaxCancelBatch+1)
 	if err != nil {
@@ -289,8 +287,7 @@ func (a *firingPass) done(ctx context.Context) {
 	}
 }
 
-// tellSchedules tells schedules that tasks of them have ended: a fixed delay goes on, and the
-// instant that waited is fired.
+// tellSchedules processes ended tasks of schedules: fixed delays continue, waiting instants fire.
 func (e *Engine) tellSchedules(ctx context.Context, rows []tasker.StepRef) error {
 	tasks, schedules := tasksOfSteps(rows), make([]tasker.ID, len(rows))
 	for i, r := range rows {

@@ -15,8 +15,7 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// Whether a commit whose answer got lost took effect is asked again at these rests,
-// for as long as the request has time.
+// Delays between checks whether an unanswered commit took effect.
 const (
 	firstAsk   = 50 * time.Millisecond
 	longestAsk = 2 * time.Second
@@ -40,8 +39,7 @@ func (e *Engine) newSharedWriter() *batch.Writer[*creation] {
 	}
 }
 
-// hasWorkers reports whether a worker that holds steps was heard of lately. Storing tasks
-// takes all that there is where nobody is delayed by it.
+// hasWorkers reports whether a worker with steps was heard of lately.
 func (e *Engine) hasWorkers() bool {
 	return e.now().Sub(time.Unix(0, e.reported.Load())) < heartbeatsOfALease*e.heartbeat
 }
@@ -58,8 +56,7 @@ func (c *creation) size() int {
 	return n
 }
 
-// storeShared stores the tasks of several creations, all or none. If it fails each of
-// them tries by itself, so one that cannot be stored costs the others no more than that.
+// storeShared stores several creations together, or each alone if that fails.
 func (e *Engine) storeShared(ctx context.Context, list []*creation) error {
 	return e.pacer.Do(ctx, e.creations.Waiting, func() error { return e.storeTogether(ctx, list) })
 }
@@ -121,9 +118,7 @@ func (c *creation) store(ctx context.Context) (err error) {
 	return err
 }
 
-// save stores the tasks. When the answer to the commit is lost it stores the very same
-// rows again: their ids were made before, so that the tasks are created once, whatever
-// became of the first try.
+// save stores the tasks and repeats it with the same ids if the commit's answer is lost.
 func (c *creation) save(ctx context.Context) error {
 	try, unknown := c.store, false
 	if c.size() <= tasker.MaxSmallCreateBytes && !c.rejected() && !c.replaces() {
@@ -164,16 +159,14 @@ func (c *creation) replaces() bool {
 	return slices.ContainsFunc(c.tasks, func(t *postgres.CreatedTask) bool { return t.Replaces() || t.Merges() })
 }
 
-// acceptOlderTemplates is called before tasks are stored again that may be stored already:
-// a template that is retired or not the newest any more would hide that they are.
+// acceptOlderTemplates lets a repeated store find tasks whose template was replaced meanwhile.
 func (c *creation) acceptOlderTemplates() {
 	for _, t := range c.tasks {
 		t.Remembered, t.Newest = false, false
 	}
 }
 
-// definite reports whether a repeated try was refused in a way that tells that the
-// first one did not take effect either: it would have been found.
+// definite reports whether a refusal proves that the first try took no effect.
 func definite(err error) bool {
 	return errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrTemplateGone)
 }
@@ -198,8 +191,7 @@ func (c *creation) maybeCreated(err error) error {
 	}
 }
 
-// IsWhole reports whether [Created.Inserted] is all that there is to say of a new task, so
-// that it need not be read.
+// IsWhole reports whether [Created.Inserted] is the complete new task.
 func (c Created) IsWhole() bool {
 	return c.New && !c.stored.Rejected && c.stored.Options == nil && len(c.stored.StoredContext) > 0 && len(c.stored.Attributes) == 0
 }
@@ -257,9 +249,8 @@ func (e *Engine) Recreation(tx *postgres.Tx) *Recreation {
 	return &Recreation{tx: tx, c: creation{engine: e, fresh: true, templates: map[[3]string]*graph{}, read: tx.Template, unique: tx.UniqueTask, recreates: true}}
 }
 
-// Add adds a task, and returns the id that it will have. The error is NotFound when its
-// template is gone, Invalid or TooLarge when that does not take its context, and a Conflict
-// when its steps depend on each other, so that it could never run.
+// Add adds a task and returns its id. It returns NotFound, Invalid, TooLarge, or a Conflict for
+// cyclic steps.
 func (r *Recreation) Add(ctx context.Context, t tasker.NewTask) (tasker.ID, error) {
 	decoded, size, err := check(t)
 	if err != nil {
@@ -278,8 +269,7 @@ func (r *Recreation) Add(ctx context.Context, t tasker.NewTask) (tasker.ID, erro
 	return made.UUID, nil
 }
 
-// Store stores the tasks, and returns the namespaces in which steps became ready, for
-// [Engine.Enqueued] once they are committed.
+// Store stores the tasks and returns namespaces for [Engine.Enqueued].
 func (r *Recreation) Store(ctx context.Context) ([]string, error) {
 	if len(r.c.tasks) == 0 {
 		return nil, nil

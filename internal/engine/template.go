@@ -12,8 +12,7 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// A graph is a template made ready for use: as this environment has it, with its
-// input schema compiled.
+// A graph is a template prepared for this environment, with its compiled input schema.
 type graph struct {
 	stored  tasker.StoredTemplate // with the overrides of the environment applied
 	input   *templatefile.Input
@@ -204,9 +203,8 @@ func (e *Engine) graphIn(ctx context.Context, tx *postgres.Tx, id tasker.ID) (*g
 	return e.graphOf(t)
 }
 
-// RegisterTemplate stores a template with the document it was read from, and says
-// whether it is new. A version that tasks use never changes: another template
-// under it is a Conflict.
+// RegisterTemplate stores a template with its source and reports whether it is new. Changing a used
+// version is a Conflict.
 func (e *Engine) RegisterTemplate(ctx context.Context, t tasker.Template, source string) (tasker.StoredTemplate, bool, error) {
 	if _, err := e.newGraph(tasker.StoredTemplate{Template: t}); err != nil {
 		return tasker.StoredTemplate{}, false, err
@@ -238,8 +236,7 @@ func (g *graph) steps(started bool) []postgres.CreatedStep {
 	return list
 }
 
-// StepTemplate returns a step of a template as this environment has it, and its place among
-// the steps of the template.
+// StepTemplate returns a step of a template in this environment, and its position.
 func (e *Engine) StepTemplate(ctx context.Context, template tasker.ID, name string) (tasker.StepTemplate, int, error) {
 	g, err := e.graphByID(ctx, template)
 	if err != nil {

@@ -114,8 +114,7 @@ func (e *Engine) findToDecide(ctx context.Context, limit int) ([]tasker.StepRef,
 	return e.db.StepsToDecide(ctx, e.expensive.list(), limit)
 }
 
-// timed is the pass of a kind of work. It asks to run again at once when it left
-// something undone.
+// timed is the pass of a kind of work. It reruns at once if something is left.
 func (e *Engine) timed(kind string) func(context.Context) (time.Duration, error) {
 	w := e.work(kind)
 	var head heldHead
@@ -213,8 +212,7 @@ func (e *Engine) moving(enqueue enqueuing) func(context.Context, []tasker.StepRe
 	}
 }
 
-// Tick does once all that is due by the clock and does not concern the queue, and
-// says whether it left something undone. The loops do the same by themselves.
+// Tick does all timed work once and reports whether something is left.
 func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
 	var failed []error
 	for _, t := range e.timers() {
@@ -238,8 +236,7 @@ func ofAll(enqueue func(*postgres.Tx, context.Context, []tasker.ID) ([]string, e
 	}
 }
 
-// move enqueues steps of those of the tasks that nobody else works on, and
-// settles them.
+// move enqueues steps of unlocked tasks and settles them.
 func (e *Engine) move(ctx context.Context, tasks []tasker.ID, enqueue enqueuing) error {
 	var namespaces []string
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -260,8 +257,7 @@ func (e *Engine) move(ctx context.Context, tasks []tasker.ID, enqueue enqueuing)
 	return err
 }
 
-// reclaim fails those attempts of the steps whose lease has run out, and that nobody
-// else works on.
+// reclaim fails unlocked attempts with expired leases.
 func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
 	expired, err := e.db.ExpiredLeases(ctx, rows)
 	if err != nil || len(expired) == 0 {
@@ -329,8 +325,7 @@ const (
 	pruneFor   = 10 * time.Second // after which a pass begins no other
 )
 
-// A pruner removes finished tasks that are old, a batch a pass. Any number may
-// run at once: each takes what no other holds.
+// A pruner removes old finished tasks in batches, concurrently with others.
 type pruner struct {
 	*Engine
 	state tasker.TaskState
@@ -354,8 +349,7 @@ func (e *Engine) pruners() []*loop.Loop {
 // usualPrune is how much a batch removes, unless one failed.
 var usualPrune = postgres.PruneBounds{Tasks: pruneTasks, Steps: pruneSteps}
 
-// pass removes a batch. One that fails is halved, until it is one task, which is
-// stepped over: it keeps those behind it from nothing.
+// pass removes a batch. A failing one is halved down to one task, which is skipped.
 func (p *pruner) pass(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
 	for {

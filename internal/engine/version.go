@@ -56,8 +56,7 @@ func checkVersionRequest(to, actor, reason string, dryRun bool) error {
 	return nil
 }
 
-// targetVersion returns a version to which tasks are brought. The error is a Conflict when it
-// takes no tasks.
+// targetVersion returns a version for tasks to move to, or a Conflict.
 func (e *Engine) targetVersion(ctx context.Context, v tasker.TemplateVersion) (*graph, error) {
 	t, err := e.db.Template(ctx, v.Namespace, v.Name, v.Version)
 	if err != nil {

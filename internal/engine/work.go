@@ -14,8 +14,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// The time that work on rows may take. What is slow is cut off, found to blame and
-// set aside, so that it costs the others this much and no more.
+// Time limits of work on rows; slow rows are set aside.
 const (
 	usualChunkTime = 5 * time.Second  // of one chunk, in one transaction
 	rowTime        = 3 * time.Second  // of one row by itself; see timeAfter
@@ -24,9 +23,7 @@ const (
 	passTime       = 10 * time.Second // after which a pass begins no other chunk
 )
 
-// A work is one kind of work that is due by the clock, on tasks or steps. Its rows
-// are done in chunks; a row that fails is set aside and tried again later, by itself
-// and elsewhere: it delays no other.
+// A work is one kind of timed work on tasks or steps, done in chunks. A failing row is set aside.
 type work struct {
 	kind  string // of what is set aside
 	chunk int    // rows in one transaction
@@ -48,9 +45,7 @@ type work struct {
 // widest bounds how far a pass looks behind rows that do not move: each step doubles the rows.
 const widest = 5
 
-// A heldHead sees to it that rows which cannot move, because somebody holds their tasks for long, hide no other: as
-// long as the first row that is due stays the same and there are more than a pass looks for, the next one looks
-// for twice as many.
+// A heldHead doubles the search while the first due row stays locked, so it hides no others.
 type heldHead struct {
 	first tasker.StepRef
 	wider int // how often the number of rows is doubled
@@ -73,12 +68,10 @@ func (h *heldHead) watched(find func(context.Context, int) ([]tasker.StepRef, er
 	}
 }
 
-// errNotReached is the error of a row that was in a chunk that failed, and for which
-// no time was left.
+// errNotReached is the error of a row of a failed chunk without time for a retry.
 var errNotReached = errors.New("the chunk of this row failed, and there was no time to try the row by itself")
 
-// pass does what is due of one kind of work, and returns how many rows it found. The
-// error is about the database: a row that fails is no failure of the pass.
+// pass does one kind of due work and returns the number of rows. Row failures are not errors.
 func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
 	due, err := w.find(ctx, limit)
 	if err != nil {
@@ -101,8 +94,7 @@ func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
 	return len(due), nil
 }
 
-// doChunk does the work on rows together, and if that fails on each by itself. Those
-// that fail are set aside.
+// doChunk works on rows together, or each alone if that fails, and sets failures aside.
 func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) error {
 	err := limited(ctx, e.chunkTime, rows, w.do)
 	if err == nil || ctx.Err() != nil || postgres.IsAway(err) {
@@ -136,8 +128,7 @@ func limited(ctx context.Context, most time.Duration, rows []tasker.StepRef, do 
 	return do(ctx, rows)
 }
 
-// loudRows is how many rows of a chunk are logged by themselves when they are set
-// aside; the metrics and the table have all.
+// loudRows is how many rows of a chunk are logged when they are set aside.
 const loudRows = 10
 
 // setAside has rows skipped that failed, until they are tried again.
@@ -193,9 +184,8 @@ func timeAfter(failures int) time.Duration {
 	return min(most, mostRowTime)
 }
 
-// RetryDeferred tries rows again that were set aside, each by itself, those first that failed least.
-// It asks to run again at once when there are more. What it takes and does not reach is due again
-// after deferredHold.
+// RetryDeferred retries rows that were set aside, least failures first. Unreached ones are due
+// again after deferredHold.
 func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
 	kinds := make(map[string]work, len(e.works))
 	var names []string

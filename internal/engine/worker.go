@@ -100,8 +100,7 @@ func workerBytes(w tasker.WorkerSpec) int {
 	return n
 }
 
-// LeaveWorker ends a worker's registration. What it still holds is taken back when
-// its leases run out; release it first.
+// LeaveWorker ends a registration. Its leases expire unless released first.
 func (e *Engine) LeaveWorker(ctx context.Context, id tasker.ID) error {
 	e.workers.drop(id)
 	return e.db.RemoveWorker(ctx, id)
@@ -127,8 +126,7 @@ func (e *Engine) drains(id tasker.ID) {
 	}
 }
 
-// member returns a registered worker, and has the database hear of it now and
-// then: one that waits for work lives.
+// member returns a registered worker and records it as alive now and then.
 func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
 	m, ok := e.workers.get(id)
 	if !ok {
@@ -164,8 +162,7 @@ func (e *Engine) forget(id tasker.ID, err error) {
 	}
 }
 
-// alive are workers that were heard of, until that is stored: of all together in one
-// statement.
+// alive collects workers that were heard of until they are stored together.
 type alive struct {
 	mu     sync.Mutex
 	noted  map[tasker.ID]bool
@@ -179,8 +176,7 @@ const (
 	storeLate = 2 * time.Second // after which the loop is not waited for
 )
 
-// note has the loop store that a worker is alive; false says that the caller must,
-// because the loop does not run.
+// note records a live worker for the loop; false if the loop does not run.
 func (a *alive) note(id tasker.ID, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -244,9 +240,7 @@ func (e *Engine) storeAlive(ctx context.Context) (time.Duration, error) {
 	return 0, nil
 }
 
-// Heartbeat extends the leases that the worker still holds. Those it does not
-// hold any more are lost: their work must stop. The answer also says whether the
-// worker has to drain.
+// Heartbeat extends the leases that the worker holds, reports lost ones and whether it drains.
 func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
 	ctx = postgres.Use(ctx, postgres.Heartbeats)
 	if len(leases) > 0 {
@@ -283,13 +277,10 @@ const (
 	maxClaim      = 1000
 )
 
-// drainRest is how long a claim of a worker that drains waits at most: one that asks
-// again at once would not rest.
+// drainRest bounds the wait of a claim of a draining worker.
 const drainRest = time.Second
 
-// Claim hands up to limit steps to a worker, and waits for work up to wait when
-// there is none. It returns nothing when none came. For a worker that drains none
-// will come: it is answered early, and asks why by a heartbeat.
+// Claim leases up to limit steps, waiting for work up to wait. A draining worker is answered early.
 func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	if limit < 1 {
 		return nil, tasker.Errorf(tasker.Invalid, "max must be at least 1, not %d", limit)
@@ -338,8 +329,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 	}
 }
 
-// pollRest is how long a waiting claim rests before it looks by itself. The watch looks
-// for all of them.
+// pollRest is the polling interval of a waiting claim.
 func (e *Engine) pollRest() time.Duration {
 	if e.listening.Load() && e.due.Load().alive() {
 		return claimRest
@@ -377,8 +367,7 @@ func (e *Engine) claimant(worker tasker.ID, m *member) postgres.Claimant {
 	}
 }
 
-// Release puts steps that the worker has not begun back into the queue, without
-// using up an attempt.
+// Release returns unstarted steps of the worker to the queue without using an attempt.
 func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
 	ctx = postgres.Use(ctx, postgres.Work)
 	m, err := e.member(ctx, worker)

@@ -41,8 +41,7 @@ type Event struct {
 	Point Point
 }
 
-// ErrReplaced ends all readings when another database answers: one that was restored,
-// or a standby that was promoted. Points of before do not hold there.
+// ErrReplaced ends readers when the database was restored or promoted.
 var ErrReplaced = errors.New("the database was restored, or a standby took its place")
 
 // errRestored keeps a reader from missing events that are not marked yet.
@@ -135,8 +134,7 @@ func (f *Feed) enter(r *Reader) error {
 	return nil
 }
 
-// join has a reader told of what the poller reads from now on, and returns the
-// point that the poller has come to. The error is ErrReplaced.
+// join adds a reader to the poller and returns its point, or ErrReplaced.
 func (f *Feed) join(r *Reader) (Point, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

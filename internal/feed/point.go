@@ -9,9 +9,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Point is how far a reader has come: it has every event of transactions before
-// From, and of those from From on and before Before the ones up to position After.
-// It means the same to every server of one database.
+// A Point is a reader's position: it has all events of transactions before From, and those of
+// [From, Before) up to position After.
 type Point struct {
 	Database     string // see postgres.Horizon; empty is any
 	From, Before uint64
@@ -29,8 +28,7 @@ func (p Point) String() string {
 
 var database = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
-// ParsePoint reads what String wrote. Points of the first version name no database.
-// The error is Invalid.
+// ParsePoint parses [Point.String], or returns Invalid. Version 1 has no database.
 func ParsePoint(text string) (Point, error) {
 	wrong := tasker.Errorf(tasker.Invalid, "invalid id to resume from, %.60q: must be the last id that was received from this feed, unchanged", text)
 	parts := strings.Split(text, ".")

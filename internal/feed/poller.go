@@ -22,8 +22,7 @@ type poller struct {
 	readers  map[*Reader]bool
 }
 
-// add has a reader told, and returns from where on. The error is ErrReplaced when the
-// reader is of another database.
+// add adds a reader and returns its start, or ErrReplaced.
 func (p *poller) add(r *Reader) (Point, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,8 +41,7 @@ func (p *poller) remove(r *Reader) (left int) {
 	return len(p.readers)
 }
 
-// run looks again and again. While the database does not answer, readers are told
-// nothing, and that is noted once.
+// run polls. Readers get nothing while the database is away, which is logged once.
 func (p *poller) run(ctx context.Context) {
 	defer close(p.done)
 	tick := time.NewTicker(p.feed.Every)
@@ -68,8 +66,7 @@ func (p *poller) run(ctx context.Context) {
 	}
 }
 
-// pass tells all that has become complete. A part that it could not finish is
-// finished by the next pass.
+// pass sends all complete events. The next pass continues an unfinished part.
 func (p *poller) pass(ctx context.Context) error {
 	if err := p.look(ctx); err != nil {
 		return err

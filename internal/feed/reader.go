@@ -65,8 +65,7 @@ func (r *Reader) begin() {
 	}
 }
 
-// Next returns the next events. It waits for them for a while, and then returns
-// none. The error is ErrReplaced when the database is no longer the one that it began to read.
+// Next returns the next events, none after a wait, or ErrReplaced.
 func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) {
 	rest := time.NewTimer(wait)
 	defer rest.Stop()
@@ -115,8 +114,7 @@ func (r *Reader) next(ctx context.Context, rest <-chan time.Time) ([]Event, erro
 	}
 }
 
-// atOnce is how many readers that have something to catch up with read at the same
-// time.
+// atOnce is how many readers catch up concurrently.
 const atOnce = 3
 
 // catchUp goes on by one page. When none is left it joins the poller.

@@ -15,8 +15,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A Breaker says when the attempts of a handler fail so often with one cause that its steps
-// are held until a probe succeeds. The zero value never does.
+// A Breaker configures when failures with one cause open a breaker; zero disables it.
 type Breaker struct {
 	Failures int // so many failed attempts with one cause within Window
 	Tasks    int // of at least so many tasks, at most [MaxBreakerTasks]
@@ -52,8 +51,7 @@ type cause struct {
 	tasks   map[tasker.ID]int64 // the second of the last failure of each, as many as matter
 }
 
-// A counter counts the attempts that end on this server. Healthy work costs it a sum in
-// memory.
+// A counter counts attempts that end on this server.
 type counter struct {
 	Breaker
 	now  func() time.Time
@@ -123,8 +121,7 @@ func (c *counter) hold(open []tasker.Hold) {
 	}
 }
 
-// take returns what is worth telling others of, and forgets what is older than the window. Of
-// queues of which others told something it tells at least how many attempts ended here.
+// take returns counts worth sharing and drops old ones, including queues that others reported.
 func (c *counter) take(told map[queue]bool) []postgres.BreakerCount {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,8 +176,7 @@ func (b Breaker) opens(n postgres.BreakerCount) bool {
 // Concluded is told of attempts that ended on this server; it does not wait.
 func (s *Service) Concluded(list []engine.Attempt) { s.counter.add(list) }
 
-// Break shares what this server has counted, and opens the breakers of handlers whose
-// attempts keep failing. While nothing fails it only asks whether others see failures.
+// Break shares failure counts and opens breakers.
 func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 	if !s.breaker.on() {
 		return 0, nil
@@ -213,8 +209,7 @@ func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 	return 0, failed
 }
 
-// openOnce opens a breaker, unless another server, or a person, was first. One for which there is
-// no room is told of, and tried again.
+// openOnce opens a breaker unless one is open. Without room it is reported and retried.
 func (s *Service) openOnce(ctx context.Context, n postgres.BreakerCount) error {
 	err := s.open(ctx, n)
 	switch q := (queue{n.Namespace, n.Handler}); {

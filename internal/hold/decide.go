@@ -73,8 +73,7 @@ func begin(h *tasker.Hold, waves []int, now time.Time) {
 	h.Blocks, h.NextProbeAt = len(waves) > 0, nil
 }
 
-// followProbes takes in what became of probes. One that succeeds ends the hold of a breaker;
-// that of a person is theirs to release.
+// followProbes applies probe outcomes: a success ends a breaker, not a hold of a person.
 func (m *move) followProbes(l look) {
 	h := &m.Hold
 	for _, r := range l.Judged {

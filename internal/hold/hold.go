@@ -72,9 +72,8 @@ const (
 	maxShown  = 300 // characters of the error of a step that failed
 )
 
-// Begin has the steps of a scope held from the moment it returns, in every server. The error
-// is Invalid, NotFound for a case that does not exist, or a Conflict when the same scope is
-// held already.
+// Begin starts a hold in every server. It returns Invalid, NotFound for its case, or a Conflict for
+// the scope.
 func (s *Service) Begin(ctx context.Context, n tasker.NewHold) (tasker.Hold, error) {
 	if err := s.complete(ctx, &n); err != nil {
 		return tasker.Hold{}, err
@@ -109,8 +108,7 @@ func (s *Service) complete(ctx context.Context, n *tasker.NewHold) error {
 		checkText("owner", n.Owner, maxName, true), checkText("by", n.Actor, maxName, true), checkText("reason", n.Reason, maxReason, true))
 }
 
-// checkEnd checks that one end is named. Whether it is in the future is for the clock of the
-// database to say.
+// checkEnd checks that one end is given; the database checks that it is ahead.
 func checkEnd(until *time.Time, after time.Duration) error {
 	switch {
 	case (until == nil) == (after == 0):

@@ -21,8 +21,7 @@ const (
 	keepFor    = 90 * 24 * time.Hour // holds that have ended
 )
 
-// Loops returns what the service does by itself. They are safe to run in any number of
-// processes.
+// Loops returns the background loops. Any number of processes may run them.
 func (s *Service) Loops() []*loop.Loop {
 	return []*loop.Loop{
 		{Name: "go on with holds", Every: idleRest, Timeout: passLimit, Wake: s.wake, Pass: s.Judge, Log: s.log},
@@ -104,9 +103,7 @@ func (s *Service) goOnInTime(ctx context.Context, id tasker.ID, only *tasker.ID)
 	return s.goOn(ctx, id, only)
 }
 
-// goOnSingly goes on with one hold where letting go several tasks has failed: with one of them
-// at a time, until one succeeds. Those that fail are set aside for a while, so that they hold up
-// no other.
+// goOnSingly continues a hold one task at a time after a failure, and sets failing ones aside.
 func (s *Service) goOnSingly(ctx context.Context, h tasker.Hold, failed error) (more bool, err error) {
 	begun := time.Now()
 	listed, cancel := context.WithTimeout(ctx, s.turn)
@@ -135,8 +132,7 @@ func (s *Service) goOnSingly(ctx context.Context, h tasker.Hold, failed error) (
 	return true, nil
 }
 
-// goOn goes on with one hold, with the steps of one task if only is not nil, and reports whether
-// there is more to do at once.
+// goOn continues one hold, for one task if only is set, and reports whether there is more.
 func (s *Service) goOn(ctx context.Context, id tasker.ID, only *tasker.ID) (more bool, err error) {
 	var namespace string
 	var released postgres.Released
@@ -248,8 +244,7 @@ const (
 	asideTime  = 5 * time.Second
 )
 
-// PutAside moves steps that are held out of the way of claims, which do not hand them out in
-// any case.
+// PutAside parks held steps, which claims skip anyway.
 func (s *Service) PutAside(ctx context.Context) (time.Duration, error) {
 	open, err := s.db.OpenHolds(ctx)
 	if err != nil || len(open) == 0 {

@@ -15,8 +15,7 @@ import (
 // to the second, and a dead letter may wait for as long as it is kept.
 var letterBuckets = []float64{250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 1_800_000, 7_200_000, 86_400_000}
 
-// Sources are where the gauges of the dispatch are read, each time they are
-// collected.
+// Sources are the sources of the dispatch gauges.
 type Sources struct {
 	Backlogs func(context.Context) ([]tasker.Backlog, error)
 	Broker   *BrokerSources // nil: there is no message broker
@@ -289,16 +288,14 @@ func (m *Metrics) beginDispatch(ctx context.Context, namespace string) {
 	}
 }
 
-// Expired counts a step that failed because no worker took it in time. Its
-// transaction is committed.
+// Expired counts a committed queue expiry.
 func (m *Metrics) Expired(ctx context.Context, namespace, detectedBy, detailCode string) {
 	if m != nil {
 		m.dispatch.expired.Add(ctx, 1, expiredAttributes(m.named.label(namespace), detectedBy, detailCode))
 	}
 }
 
-// Announced counts steps that were announced, and those that the broker did not
-// confirm.
+// Announced counts confirmed and unconfirmed announcements.
 func (m *Metrics) Announced(ctx context.Context, confirmed, failed int) {
 	if m == nil || m.dispatch.announced == nil {
 		return
@@ -314,8 +311,7 @@ func (m *Metrics) Reannounced(ctx context.Context, steps int) {
 	}
 }
 
-// DeadLetter counts a dead letter by what became of it, and how long it waited;
-// 0 means that this is not known, or that it is not handled yet.
+// DeadLetter counts a dead letter by outcome and latency; 0 if unknown.
 func (m *Metrics) DeadLetter(ctx context.Context, outcome string, latency time.Duration) {
 	if m == nil || m.dispatch.letters == nil {
 		return

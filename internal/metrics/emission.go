@@ -17,8 +17,7 @@ var emissionBuckets = []float64{
 	10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000,
 }
 
-// SinkSource is where the gauges of the sinks are read, each time they are
-// collected.
+// SinkSource is the source of the sink gauges.
 type SinkSource struct {
 	Sinks []string // to which this server sends; none: nothing is counted
 	Read  func(context.Context) ([]tasker.SinkState, error)

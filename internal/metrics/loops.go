@@ -16,9 +16,8 @@ type LoopCount struct {
 	Late           bool // it has made no good pass for too long
 }
 
-// ObserveLoops adds the counters of the loops, and the gauge of rows that were set
-// aside, which deferred reads by the kind of work. While that cannot be read the
-// gauge keeps its last value.
+// ObserveLoops adds the loop counters and the gauge of deferred rows, which keeps its last value on
+// failure.
 func (m *Metrics) ObserveLoops(
 	provider metric.MeterProvider, loops func() []LoopCount, deferred func(context.Context) (map[string]int64, error),
 ) error {

@@ -30,8 +30,7 @@ var (
 // namespaces of the templates.
 type Read func(context.Context) (pending int64, namespaces []string, err error)
 
-// Metrics are the instruments. All methods may be called concurrently, and on a
-// nil Metrics, which counts nothing.
+// Metrics are the instruments. Methods are concurrency-safe; nil counts nothing.
 type Metrics struct {
 	created      metric.Int64Counter
 	detected     metric.Int64Counter
@@ -64,9 +63,8 @@ type Metrics struct {
 	named   nameSet
 }
 
-// New makes the instruments. The gauge asks read each time it is collected: it is
-// right after a restart, and the same in every server. When read fails the last
-// value stays, because an alert must not end for want of a database.
+// New creates the instruments. The gauge calls read on each collection and keeps its last value on
+// failure, so alerts persist.
 func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, error) {
 	m := &Metrics{read: read, log: log, begun: map[string]bool{}}
 	meter := provider.Meter(scope)
@@ -180,8 +178,7 @@ func (m *Metrics) observe(ctx context.Context, o metric.Observer) error {
 	return nil
 }
 
-// begin makes the series of namespaces at 0: a rate sees only what a series grows
-// by, so that of one that appears with its first task would miss that task.
+// begin creates series at 0, because a rate misses the first value of a new one.
 func (m *Metrics) begin(ctx context.Context, namespaces []string) {
 	if len(namespaces) > maxBegun {
 		namespaces = append([]string{OtherNamespaces}, namespaces...)
@@ -228,8 +225,7 @@ type Stale struct {
 	ErrorCode    string // SQLSTATE, if it failed
 }
 
-// Swept counts a run of the sweep that took so long and found these tasks, or
-// failed.
+// Swept counts a sweep with its duration and findings, or its failure.
 func (m *Metrics) Swept(ctx context.Context, took time.Duration, found []Stale, failure error) {
 	if m == nil {
 		return
@@ -277,8 +273,7 @@ func (m *Metrics) TasksExpired(list []tasker.Task) {
 	}
 }
 
-// Resolved counts an investigation that was ended after it had been open for so
-// long.
+// Resolved counts an ended investigation with its duration.
 func (m *Metrics) Resolved(ctx context.Context, reason tasker.Reason, status tasker.ResolutionStatus, open time.Duration) {
 	if m != nil {
 		m.inQueue.Record(ctx, open.Hours(), metric.WithAttributes(

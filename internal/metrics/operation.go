@@ -16,9 +16,8 @@ type operations struct {
 	items  map[tasker.ItemState]int64 // read last; guarded by Metrics.mu
 }
 
-// ObserveOperations adds the gauge of the items of operations that have not come to their
-// end, by state, and the counter of pauses, at 0 for each guard. It is called before
-// anything is counted. While the database cannot be read the gauge keeps its last value.
+// ObserveOperations adds the gauge of open items and the counter of pauses, before anything is
+// counted. The gauge keeps its last value without the database.
 func (m *Metrics) ObserveOperations(provider metric.MeterProvider, read func(context.Context) (map[tasker.ItemState]int64, error)) error {
 	meter := provider.Meter(scope)
 	var items metric.Int64ObservableGauge

@@ -42,8 +42,7 @@ type Case struct {
 	ToldStuck  int64
 }
 
-// Stuck counts the investigations of the case that need an operator. Those of a case that people
-// opened by hand do not: whoever opened them knows.
+// Stuck counts investigations that need an operator, without those opened by hand.
 func (c Case) Stuck() int64 {
 	if c.Reason == tasker.ManualDLQ {
 		return 0

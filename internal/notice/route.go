@@ -29,9 +29,8 @@ type Routes struct {
 // routeFields are what a route may ask for.
 var routeFields = []string{"namespace", "template", "severity", "reason", "cause", "topic"}
 
-// ParseRoutes reads routes: one on a line, or with semicolons between them, each as conditions,
-// an arrow and sinks, such as "namespace=orders severity=high -> pager, chat". A
-// route without conditions takes all.
+// ParseRoutes reads routes separated by lines or semicolons, such as "namespace=orders
+// severity=high -> pager, chat". A route without conditions matches all.
 func ParseRoutes(text string) (list []Route, err error) {
 	for line := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == '\n' || r == ';' }) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {

@@ -16,8 +16,7 @@ func causeOf(f postgres.ItemFailure) string {
 	return fingerprint.Normalise(fingerprint.Failure{Type: f.ErrorType, Message: f.ErrorMessage, Given: f.ErrorFingerprint}).Key
 }
 
-// causesOf returns the causes of the failures that an operation has selected; nil when
-// there are too many to tell a new one.
+// causesOf returns the causes of selected failures; nil if there are too many.
 func causesOf(ctx context.Context, tx *postgres.Tx, operation tasker.ID, items int) ([]string, error) {
 	seen := map[string]bool{}
 	causes := []string{}

@@ -13,8 +13,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Start starts an operation whose plan the operator has seen, as its digest shows. Starting
-// again changes nothing. The error is a Conflict when the plan is another one, has expired
+// Start starts an operation by its plan digest. It returns a Conflict if the plan changed, expired
 // or was aborted.
 func (s *Service) Start(ctx context.Context, id tasker.ID, planDigest, actor string) (tasker.Operation, error) {
 	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
@@ -37,8 +36,7 @@ func (s *Service) Start(ctx context.Context, id tasker.ID, planDigest, actor str
 	})
 }
 
-// Pause stops the release of items; those that are released go on. Pausing again changes
-// nothing.
+// Pause stops the release of items. Repeating it has no effect.
 func (s *Service) Pause(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
 	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
 		switch o.State {
@@ -54,9 +52,8 @@ func (s *Service) Pause(ctx context.Context, id tasker.ID, actor string) (tasker
 	})
 }
 
-// Resume resumes a paused operation with other guards, if any are given. Resuming again changes
-// nothing. The error is a Conflict if the operation runs with other guards, or if it is not paused
-// for failures whose cause can be tolerated.
+// Resume resumes a paused operation, optionally with other guards. It returns a Conflict for other
+// guards or untolerable pauses.
 func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string, with tasker.ResumeOptions) (tasker.Operation, error) {
 	if t := with.Tolerate; t != nil && !tolerable(t) {
 		fault := tasker.Fault{Path: "tolerate", Message: fmt.Sprintf(outOfRange, tasker.MaxOperationItems, t)}

@@ -9,9 +9,8 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// compensate is act for items whose tasks, which are locked, are cancelled with compensation. The
-// investigation ends when that begins, so that what fails to be undone has one of its own; the
-// item waits until all is undone.
+// compensate is act for locked tasks to compensate. The investigation ends at once; the item waits
+// until all is undone.
 func (s *Service) compensate(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
 	unchanged, err := unchangedTasks(ctx, tx, items, d)
 	if err != nil {

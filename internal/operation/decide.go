@@ -10,8 +10,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A step is what becomes of an operation next: exactly one of its fields says so, or
-// nothing does and the operation waits.
+// A step is the next move of an operation: at most one field is set.
 type step struct {
 	pause   *tasker.OperationPause
 	begin   *int // the wave that begins

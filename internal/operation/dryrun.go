@@ -23,9 +23,8 @@ const (
 // errRollback ends the transaction of a dry run.
 var errRollback = errors.New("this was a dry run")
 
-// DryRun does the act of an operation to its planned items and rolls that back, a part at a
-// time. It begins behind an ordinal, ends after limit items, or when its time is over, and
-// says where it goes on. Others wait for a part at most; what they hold is not waited for.
+// DryRun performs the act on a part of the items and rolls it back. It returns where it continues
+// and does not wait for locks.
 func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (tasker.DryRun, error) {
 	r := tasker.DryRun{Enqueues: map[string]int{}}
 	if after < 0 || limit < 1 || limit > tasker.MaxOperationItems {
@@ -67,8 +66,7 @@ func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (t
 	return r, nil
 }
 
-// dryRunPart does the act to some items and rolls it back. It returns the last of them; 0
-// when there is none.
+// dryRunPart performs and rolls back the act on some items; it returns the last one, or 0.
 func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int, enqueues map[string]int) (d done, last int, err error) {
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		d, last = done{}, 0

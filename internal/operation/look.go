@@ -72,8 +72,7 @@ func (s *Service) Look(ctx context.Context) (time.Duration, error) {
 	return activeRest, nil
 }
 
-// lookAt looks at items of one operation, and reports whether there are more to look at at
-// once.
+// lookAt checks items of one operation and reports whether there are more.
 func (s *Service) lookAt(ctx context.Context, o *postgres.RunningOperation) (more bool, err error) {
 	failed, waits := false, false
 	for _, state := range []tasker.ItemState{tasker.ItemRunning, tasker.ItemReleased} {
@@ -105,8 +104,7 @@ func (s *Service) lookAt(ctx context.Context, o *postgres.RunningOperation) (mor
 	return more, err
 }
 
-// settleAll settles items together or, if that fails, each by itself. One at which it fails
-// is looked at again.
+// settleAll settles items together, or each alone if that fails.
 func (s *Service) settleAll(ctx context.Context, o *postgres.RunningOperation, ordinals []int) (failed bool, err error) {
 	failed, err = s.settle(ctx, o, ordinals)
 	if !toBlame(ctx, err) {

@@ -9,8 +9,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// mostOf is how many items an act is done to in one transaction: tasks that are made have
-// contexts and steps, those that are undone get steps, and results that are computed are read for.
+// mostOf is how many items an act changes in one transaction.
 func mostOf(o *postgres.RunningOperation) int {
 	args, err := argumentsOf(o)
 	if o.Act == tasker.ActRecreate || o.Act == tasker.ActCompensate || err == nil && args.Expression != "" {

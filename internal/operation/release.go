@@ -29,8 +29,7 @@ const (
 	pruneEvery = time.Hour
 )
 
-// Loops returns what the service does by itself. They are safe to run in any number of
-// processes.
+// Loops returns the background loops. Any number of processes may run them.
 func (s *Service) Loops() []*loop.Loop {
 	return []*loop.Loop{
 		{Name: "release items of operations", Every: idleRest, Timeout: passLimit, Wake: s.release, Pass: s.Release, Log: s.log},
@@ -45,8 +44,7 @@ func (s *Service) Loops() []*loop.Loop {
 // maxTries is how often an item is tried whose task others hold.
 const maxTries = 20
 
-// Release releases the next items of one operation, or pauses it, and returns when there is
-// more to do. Of two servers that do it at once each takes another operation.
+// Release releases items of one operation, or pauses it, and returns the next time.
 func (s *Service) Release(ctx context.Context) (time.Duration, error) {
 	if err := s.expirePlans(ctx); err != nil {
 		return 0, err
@@ -69,9 +67,8 @@ func (s *Service) Release(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// releaseNext is Release for one operation, and reports whether it did anything. Where items
-// cannot be released together each is by itself, and one at which that fails is skipped: it
-// holds up neither the others nor other operations.
+// releaseNext is Release for one operation. Items that fail together are released alone, and
+// failing ones are skipped.
 func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 	p, err := s.releasePart(ctx, tasker.MaxOperationChunk)
 	if !toBlame(ctx, err) || p.id == nil {
@@ -107,8 +104,7 @@ func toBlame(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !postgres.IsAway(err)
 }
 
-// skip skips an item of an operation, unless another server has moved it meanwhile. Others have
-// their turn then.
+// skip skips an item of an operation, unless it has moved.
 func (s *Service) skip(ctx context.Context, id tasker.ID, ordinal int) error {
 	return s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		o, err := tx.LockOperation(ctx, id)
@@ -128,8 +124,7 @@ func (s *Service) skip(ctx context.Context, id tasker.ID, ordinal int) error {
 	})
 }
 
-// postpone leaves an operation for a while about which nothing could be decided: no item is to
-// blame for that, and the other operations go on.
+// postpone delays an operation that could not be decided.
 func (s *Service) postpone(ctx context.Context, id tasker.ID, why error) error {
 	s.log.ErrorContext(ctx, "what becomes of an operation could not be decided; it is tried again", "operation", id, "err", why)
 	return s.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -246,8 +241,7 @@ type done struct {
 	results        []tasker.DryRunResult // of the first items, if they are computed
 }
 
-// releaseItems does the act of an operation to its next items. The item and the act are
-// committed together.
+// releaseItems performs the act on the next items, committed together with them.
 func (s *Service) releaseItems(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem) (done, error) {
 	d, err := s.act(ctx, tx, o, items)
 	if err != nil {
@@ -256,8 +250,7 @@ func (s *Service) releaseItems(ctx context.Context, tx *postgres.Tx, o *postgres
 	return d, tx.MoveItems(ctx, o, d.moved)
 }
 
-// act does the act of an operation to items that are planned. A task that others hold is
-// left for later.
+// act performs the act on planned items, except in locked tasks.
 func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem) (done, error) {
 	d := done{tasks: make(map[int]tasker.ID, len(items))}
 	tasks := make([]tasker.ID, len(items))

@@ -70,8 +70,7 @@ type Options struct {
 	Now    func() time.Time
 }
 
-// A Gate decides about the requests of one server. It is safe for concurrent use. A nil
-// Gate takes all.
+// A Gate admits requests of one server. It is safe for concurrent use; nil admits all.
 type Gate struct {
 	classes map[Class]*queue
 	callers *Rate

@@ -13,8 +13,7 @@ const maxBuckets = 10_000
 // burst is how many seconds' worth of requests may come at the same time.
 const burst = 2
 
-// A Rate allows a number of requests a second for each of very many, such as callers or
-// addresses. A nil Rate allows all.
+// A Rate limits requests per second of each caller or address; nil allows all.
 type Rate struct {
 	perSecond float64
 	now       func() time.Time
@@ -40,8 +39,7 @@ func NewRate(perSecond float64, now func() time.Time) *Rate {
 	return &Rate{perSecond: perSecond, now: now, recent: map[string]*bucket{}}
 }
 
-// Address takes one request of an address, see [Network], or returns why not, which is a
-// [Refusal].
+// Address takes one request of an address, see [Network], or returns a [Refusal].
 func (r *Rate) Address(from netip.Addr) error { return addressRefusal(r.take(Network(from).String())) }
 
 // Spent returns what [Rate.Address] would return now, and takes nothing.

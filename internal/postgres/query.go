@@ -83,8 +83,7 @@ SELECT set_config('tasker.statement_timeout', current_setting('statement_timeout
 	giveTimeBack = `SELECT set_config('statement_timeout', current_setting('tasker.statement_timeout'), true)`
 )
 
-// inTime is collect in one round trip, in which PostgreSQL gives the statement so much time, unless
-// it gives less anyway. The other statements of the transaction have their own time.
+// inTime is collect in one round trip with a statement timeout for this statement only.
 func inTime[T any](ctx context.Context, tx *Tx, limit time.Duration, sql string, args []any) ([]T, error) {
 	var batch pgx.Batch
 	batch.Queue(limitTime, max(limit.Milliseconds(), 1))

@@ -11,8 +11,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// These are parts of a recursive WITH: the pairs of namespace and handler of which steps are
-// enqueued, wait for a worker to be alive, or are held or limited.
+// Parts of a recursive WITH: pairs of namespace and handler with waiting, held or limited steps.
 var (
 	enqueuedPairs = pairs("enqueued", "tasker.ready_steps s WHERE true")
 	awaitingPairs = pairs("awaiting", "tasker.workflow_steps s WHERE s.awaits_worker_since IS NOT NULL")
@@ -166,9 +165,8 @@ GROUP BY n.namespace`
 
 const selectNow = `SELECT clock_timestamp()`
 
-// Backlogs returns the namespaces in which steps wait or workers are alive: first
-// those with most steps that no live worker takes, then those with most steps. Of a
-// handler at most 1000 steps are counted, and of handlers with steps 1000.
+// Backlogs returns namespaces with waiting steps or live workers, most unserved steps first. It
+// counts at most 1000 steps of a handler and 1000 handlers.
 func (db *DB) Backlogs(ctx context.Context) ([]tasker.Backlog, error) {
 	queues, err := db.queues(ctx, "", backlogQueues, backlogSteps)
 	if err != nil {

@@ -19,8 +19,7 @@ const nextMoves = `nextval('tasker.step_history_transition_id_seq')`
 // returnReady returns readyColumns of a step s.
 var returnReady = "s." + strings.ReplaceAll(readyColumns, ", ", ", s.")
 
-// ready is a part of a WITH that makes the steps of another part ready, which returns
-// readyColumns.
+// ready is a part of a WITH that makes the steps of another part ready.
 func ready(of string) string {
 	return `ready AS (
     INSERT INTO tasker.ready_steps (` + readyColumns + `)
@@ -28,8 +27,7 @@ func ready(of string) string {
 )`
 }
 
-// readyByDue is ready where steps may come first by when they are due. A report and the creation of tasks
-// do without: steps that are ordered so are always decided.
+// readyByDue is ready for steps ordered by due time, which are always decided.
 func readyByDue(of string) string {
 	return `ready AS (
     INSERT INTO tasker.ready_steps (` + readyColumns + `, due_at)
@@ -48,8 +46,7 @@ func orderOf(row string) string {
 // readyKey is true of the row r of ready_steps that a step s has if it is enqueued.
 const readyKey = `r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since AND r.step_uuid = s.step_uuid`
 
-// isOutdated is true of a row of ready_steps or held_steps whose step is not enqueued since the
-// instant of the row.
+// isOutdated is true of a row of ready_steps or held_steps whose step has moved.
 func isOutdated(row string) string {
 	return `NOT EXISTS (
         SELECT FROM tasker.workflow_steps x
@@ -135,9 +132,8 @@ SELECT e.step_uuid
 FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid` + lockReady
 
-// LockEnqueued holds those of the steps that are enqueued, so that none of them is
-// claimed. It waits for claims that are under way. Whoever locks the row of a step that
-// may be enqueued calls it before.
+// LockEnqueued locks those of the steps that are enqueued against claims. It must be called before
+// locking the row of a step that may be enqueued.
 func (tx *Tx) LockEnqueued(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, lockEnqueued, tasks, ids)

@@ -14,8 +14,7 @@ type Redaction struct {
 	Paths        [][]string
 }
 
-// SetRedaction stores what the evidence of investigations must not show from now
-// on. What is on record stays as it is.
+// SetRedaction stores what new evidence must not show.
 func (db *DB) SetRedaction(ctx context.Context, r Redaction) error {
 	paths, err := json.Marshal(r.Paths)
 	if err != nil {

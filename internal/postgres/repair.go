@@ -24,13 +24,11 @@ type OperatorRequest struct {
 	Said   any // all that the request says, to tell it from another one under its key
 }
 
-// MaxRequestKey bounds the key of an [OperatorRequest], in characters, as a constraint
-// of tasker.operator_requests does.
+// MaxRequestKey bounds the key of an [OperatorRequest], in characters.
 const MaxRequestKey = 255
 
-// Once reports whether a request has taken effect before, and otherwise notes that
-// it does, with the transaction. Of two at once the second waits for the first.
-// Another request under the same key is a Conflict.
+// Once reports whether a request has taken effect before, and otherwise records it. Concurrent ones
+// wait. Another request under the same key is a Conflict.
 func (tx *Tx) Once(ctx context.Context, r OperatorRequest) (repeated bool, err error) {
 	if r.Key == "" {
 		return false, nil
@@ -73,8 +71,7 @@ func (tx *Tx) Once(ctx context.Context, r OperatorRequest) (repeated bool, err e
 	return true, nil
 }
 
-// ownKey returns under which key a request is stored. Where callers are known, each has
-// their own: two may choose the same.
+// ownKey returns the stored key of a request, which is private to a known caller.
 func ownKey(ctx context.Context, key string) string {
 	subject := access.IdentityOf(ctx).Subject
 	if subject == "" {
@@ -84,8 +81,7 @@ func ownKey(ctx context.Context, key string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// A Repair is what a person did to a task, for the history of its investigation
-// and the audit log.
+// A Repair is an action of a person on a task, for its history and the audit log.
 type Repair struct {
 	TaskUUID tasker.ID
 	Event    string // in the history: step_reset, step_resolved, step_completed, task_cancelled or version_changed
@@ -160,8 +156,7 @@ JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
 ORDER BY s.task_uuid, s.step_uuid
 FOR NO KEY UPDATE OF s`
 
-// LockTargets locks steps of tasks that the caller has locked, and returns where they
-// stand; those that do not exist are not among the result.
+// LockTargets locks existing steps of locked tasks and returns their states.
 func (tx *Tx) LockTargets(ctx context.Context, steps []tasker.StepRef) ([]Target, error) {
 	if err := tx.LockEnqueued(ctx, steps); err != nil {
 		return nil, err

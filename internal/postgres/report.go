@@ -28,8 +28,7 @@ SELECT s.task_uuid, s.step_uuid, s.state, s.fence, s.worker_uuid, s.reported_fen
 FROM tasker.workflow_steps s
 JOIN unnest($1::uuid[], $2::uuid[]) AS l (task_uuid, step_uuid) USING (task_uuid, step_uuid)`
 
-// Marks returns where the steps of leases stand; those that do not exist are not
-// among the result.
+// Marks returns the states of the existing steps of leases.
 func (db *DB) Marks(ctx context.Context, leases []tasker.Lease) (map[tasker.ID]Mark, error) {
 	tasks, steps, _ := leaseArrays(leases)
 	rows, err := collect[Mark](ctx, db.pool, marks, tasks, steps)
@@ -48,8 +47,7 @@ SELECT coalesce(s.kept_report -> 'Body', CASE WHEN $4 THEN s.results ELSE s.erro
 FROM tasker.workflow_steps s
 WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.reported_fence = $3`
 
-// ReportedBody returns the body of the report that an attempt was concluded with:
-// a StepResult if the step went to complete, else a StepFailure; nil when another
+// ReportedBody returns the StepResult or StepFailure that concluded an attempt; nil if another
 // attempt has been concluded since.
 func (db *DB) ReportedBody(ctx context.Context, task, step tasker.ID, fence int64, to tasker.StepState) (json.RawMessage, error) {
 	rows, err := column[json.RawMessage](ctx, db.pool, reportedBody, task, step, fence, to == tasker.StepComplete)
@@ -62,8 +60,7 @@ func (db *DB) ReportedBody(ctx context.Context, task, step tasker.ID, fence int6
 	return rows[0], nil
 }
 
-// Mark locks a step of a task that the caller has locked, and returns where it
-// stands. The error is NotFound when the task has no such step.
+// Mark locks a step of a locked task and returns its state, or NotFound.
 func (tx *Tx) Mark(ctx context.Context, task, step tasker.ID) (Mark, error) {
 	if err := tx.LockEnqueued(ctx, []tasker.StepRef{{TaskUUID: task, StepUUID: step}}); err != nil {
 		return Mark{}, err
@@ -82,8 +79,7 @@ func (tx *Tx) Mark(ctx context.Context, task, step tasker.ID) (Mark, error) {
 	return *m, nil
 }
 
-// A RejectedReport is a report that came from an attempt which no longer held the
-// lease.
+// A RejectedReport is a report of an attempt that had lost its lease.
 type RejectedReport struct {
 	tasker.Lease
 	WorkerUUID tasker.ID
@@ -113,8 +109,7 @@ WHERE (
     FROM (SELECT FROM tasker.rejected_reports x WHERE x.task_uuid = r.task_uuid AND x.step_uuid = r.step_uuid LIMIT ` + strconv.Itoa(tasker.MaxRejectedReports) + `) x
 ) < ` + strconv.Itoa(tasker.MaxRejectedReports)
 
-// RecordRejected keeps rejected reports for the audit: the first of each step, because a
-// worker may send the same one again and again.
+// RecordRejected stores the first rejected report of each step for the audit.
 func (db *DB) RecordRejected(ctx context.Context, list []RejectedReport) error {
 	_, err := db.pool.Exec(ctx, recordRejected, rejectedColumns.arrays(list)...)
 	return wrap(err, "record rejected reports")
@@ -158,8 +153,7 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 // gone wait for the end of their leases.
 const claimAfterAtLeast = 3 * time.Second
 
-// claimAfter adds to what a report has handed out, in a transaction of its own. The report is committed: where it cannot claim, the
-// worker asks again.
+// claimAfter claims more steps after a committed report, in its own transaction.
 func (db *DB) claimAfter(ctx context.Context, next *NextClaim, had ClaimResult) ClaimResult {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < claimAfterAtLeast || had.bytes >= tasker.MaxClaimBytes {
 		return had

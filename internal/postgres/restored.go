@@ -53,9 +53,8 @@ old AS MATERIALIZED (
 )
 UPDATE tasker.outbox o SET written_in = '3' FROM old WHERE o.position = old.position`
 
-// AdoptRestored marks events of a database that was restored from a dump as written before
-// all that happens here, up to limit, and returns how many. Before the first it settles what
-// the sinks have not got. It is done when it marks fewer than limit.
+// AdoptRestored marks up to limit events of a restored database as old and returns how many. Before
+// the first it settles the lists of the sinks. Fewer than limit means done.
 func (db *DB) AdoptRestored(ctx context.Context, limit int) (int, error) {
 	if err := db.adoptSinks(ctx); err != nil {
 		return 0, err
@@ -72,8 +71,7 @@ func (db *DB) adoptSinks(ctx context.Context) error {
 const restoredEvents = `
 SELECT EXISTS (SELECT FROM tasker.outbox o WHERE o.written_in >= pg_snapshot_xmax(pg_current_snapshot()))`
 
-// Adopted reports whether no events of a restored database are left that are to be
-// marked.
+// Adopted reports whether no events of a restored database are left to mark.
 func (db *DB) Adopted(ctx context.Context) (bool, error) {
 	left, err := value[bool](ctx, db.pool, restoredEvents)
 	return err == nil && !left, wrap(err, "find events of a restored database")

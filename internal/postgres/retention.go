@@ -75,9 +75,8 @@ type Pruned struct {
 // PruneBounds is how much one batch removes: the steps of its last task come on top.
 type PruneBounds struct{ Tasks, Steps int }
 
-// PruneTasks removes tasks in a final state that have not changed for age and
-// never had an investigation, with their steps and histories. It looks at tasks after
-// the one given, oldest first, as many as the bounds say, and at least one.
+// PruneTasks removes tasks in a final state, unchanged for age and never investigated, after the
+// given one and within the bounds.
 func (db *DB) PruneTasks(ctx context.Context, state tasker.TaskState, after tasker.ID, age time.Duration, most PruneBounds) (p Pruned, err error) {
 	type locked struct {
 		Old  []tasker.ID
@@ -97,8 +96,7 @@ func (db *DB) PruneTasks(ctx context.Context, state tasker.TaskState, after task
 	return p, wrap(err, "remove finished tasks")
 }
 
-// NextToPrune returns the task after the one given, oldest first, that is in a state;
-// nil if there is none.
+// NextToPrune returns the task in a state after the given one; nil without one.
 func (db *DB) NextToPrune(ctx context.Context, state tasker.TaskState, after tasker.ID) (*tasker.ID, error) {
 	rows, err := db.dueTasks(ctx, `
 		SELECT task_uuid FROM tasker.tasks WHERE state = $2 AND task_uuid > $3 ORDER BY task_uuid LIMIT $1`, 1, string(state), after)

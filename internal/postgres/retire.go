@@ -21,9 +21,7 @@ UPDATE tasker.task_templates
 SET retired_at = NULL, retired_by = NULL, retired_reason = NULL
 WHERE namespace = $1 AND name = $2 AND version = $3 AND retired_at IS NOT NULL`
 
-// RetireTemplate has no new tasks made of a version of a template from now on, or again,
-// and returns the version. Nothing changes when it is as it shall be. The error is NotFound
-// when there is no such version.
+// RetireTemplate retires or reactivates a version of a template and returns it, or NotFound.
 func (db *DB) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, retired bool, by Operator) (t tasker.StoredTemplate, err error) {
 	if v.Version == "" {
 		return t, tasker.Errorf(tasker.Invalid, "version: is missing")

@@ -87,8 +87,7 @@ FROM kept k
 JOIN noted n ON n.namespace = k.namespace AND n.handler = k.handler
 CROSS JOIN clock c`
 
-// KeepWaiting moves the limits on of those of the steps that have waited too long in a queue that
-// is saturated, and returns them: its workers are alive and busy. The others fail.
+// KeepWaiting extends the limits of those of the steps whose queue is saturated, and returns them.
 func (db *DB) KeepWaiting(ctx context.Context, steps []tasker.StepRef) (kept []tasker.StepRef, err error) {
 	type row struct {
 		tasker.StepRef

@@ -34,8 +34,7 @@ INSERT INTO tasker.schedules (
 )
 VALUES ($1, $2, $3, $4, $5, $6::text::jsonb, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $27)`
 
-// InsertSchedule stores a new schedule. The error is a Conflict when the namespace has one of
-// this name, or the database has as many as it may.
+// InsertSchedule stores a schedule, or returns a Conflict for a used name or too many.
 func (tx *Tx) InsertSchedule(ctx context.Context, s tasker.Schedule) error {
 	count, err := column[int](ctx, tx, `SELECT count(*) FROM (SELECT FROM tasker.schedules WHERE deleted_at IS NULL LIMIT $1) n`, tasker.MaxSchedules)
 	if err != nil {
@@ -101,8 +100,7 @@ type ScheduleLine struct {
 	Data   map[string]any
 }
 
-// RecordSchedule writes a line of the history of a schedule. What people do is in the audit
-// log too.
+// RecordSchedule writes a history line of a schedule, and audits actions of people.
 func (tx *Tx) RecordSchedule(ctx context.Context, id tasker.ID, l ScheduleLine) error {
 	if l.Data == nil {
 		l.Data = map[string]any{}
@@ -138,8 +136,7 @@ func scheduleOf(ctx context.Context, q querier, id tasker.ID) (tasker.Schedule, 
 	return *s, nil
 }
 
-// LockSchedule locks a schedule that the caller may see and that is not deleted. The error is
-// NotFound when there is none.
+// LockSchedule locks a visible schedule, or returns NotFound.
 func (tx *Tx) LockSchedule(ctx context.Context, id tasker.ID) (tasker.Schedule, error) {
 	if _, err := tx.Exec(ctx, `SELECT FROM tasker.schedules WHERE schedule_uuid = $1 FOR NO KEY UPDATE`, id); err != nil {
 		return tasker.Schedule{}, fmt.Errorf("lock schedule %s: %w", id, err)
@@ -195,8 +192,7 @@ WHERE h.deleted_at IS NULL AND ($1 = '' OR h.namespace = $1) AND ($2 = '' OR h.n
 ORDER BY h.namespace, h.name
 LIMIT $5`
 
-// Schedules returns a page of the schedules that the caller may see, by namespace and name, and
-// reports whether there are more.
+// Schedules returns a page of visible schedules by name, and whether there are more.
 func (db *DB) Schedules(ctx context.Context, f tasker.ScheduleFilter) (list []tasker.ScheduleHealth, more bool, err error) {
 	list, err = collect[tasker.ScheduleHealth](ctx, db.pool, selectSchedules, f.Namespace, f.Name, access.ScopeOf(ctx).List(), f.After, f.Limit+1, f.Paused)
 	if err != nil {
@@ -234,8 +230,7 @@ WHERE g.schedule_uuid BETWEEN $1 AND $1 AND ($2 = '' OR g.outcome = $2) AND ($3:
 ORDER BY g.schedule_uuid DESC, g.nominal_at DESC, g.kind DESC
 LIMIT $5`
 
-// Firings returns a page of the firings of a schedule, newest first, and reports whether there
-// are more. Whether the caller may see the schedule was asked before.
+// Firings returns a page of firings, newest first. The caller has checked the schedule.
 func (db *DB) Firings(ctx context.Context, f tasker.FiringFilter) (list []tasker.Firing, more bool, err error) {
 	list, err = collect[tasker.Firing](ctx, db.pool, selectFirings, f.Schedule, f.Outcome, f.Before, f.Kind, f.Limit+1)
 	if err != nil {
@@ -265,8 +260,7 @@ WHERE g.schedule_uuid = $1 AND g.kind = 'manual' AND g.nominal_at >= (SELECT r.c
 ORDER BY g.nominal_at
 LIMIT 1`
 
-// TriggeredBy returns the firing that a request has made, which [Tx.Once] has recognised. The caller
-// holds the lock of the schedule.
+// TriggeredBy returns the firing of a repeated request, under the lock of the schedule.
 func (tx *Tx) TriggeredBy(ctx context.Context, schedule tasker.ID, key string) (tasker.Firing, error) {
 	f, err := one[tasker.Firing](ctx, tx, triggeredBy, schedule, ownKey(ctx, key))
 	switch {

@@ -22,8 +22,7 @@ WHERE h.fire_at <= now()
 ORDER BY h.fire_at
 LIMIT $1`
 
-// SchedulesToFire returns schedules that are to be handled, those that are due for longest
-// first.
+// SchedulesToFire returns due schedules, oldest first.
 func (db *DB) SchedulesToFire(ctx context.Context, limit int) ([]tasker.ID, error) {
 	return db.dueTasks(ctx, schedulesToFire, limit)
 }
@@ -35,8 +34,7 @@ WHERE h.schedule_uuid = ANY ($1) AND h.fire_at <= clock_timestamp()
 ORDER BY h.schedule_uuid
 FOR NO KEY UPDATE SKIP LOCKED`
 
-// LockDueSchedules locks those of the schedules that are to be handled and that nobody else
-// works on, and returns them with the clock of the database.
+// LockDueSchedules locks free due schedules and returns them with the database time.
 func (tx *Tx) LockDueSchedules(ctx context.Context, ids []tasker.ID) (list []tasker.Schedule, now time.Time, err error) {
 	if list, err = collect[tasker.Schedule](ctx, tx, lockDueSchedules, ids); err != nil {
 		return nil, now, fmt.Errorf("lock schedules: %w", err)
@@ -81,8 +79,7 @@ type ScheduleStanding struct {
 	Open         *tasker.ID // the oldest task that has not ended
 }
 
-// NotBefore is a time, or the newest firing of the clock when this is later: the clock was set back, and
-// an instant until then has its firing.
+// NotBefore returns at, or the newest firing of the clock if later: the clock was set back.
 func (s ScheduleStanding) NotBefore(at time.Time) time.Time {
 	if s.LastUntil != nil && s.LastUntil.After(at) {
 		return *s.LastUntil
@@ -111,8 +108,7 @@ WHERE g.schedule_uuid = $1 AND c.phase IS NULL AND ` + openScheduled + `
 ORDER BY g.nominal_at
 LIMIT $2`
 
-// ScheduledToCancel returns tasks of a schedule that have not ended and are not being undone, the
-// oldest first, up to limit.
+// ScheduledToCancel returns open tasks of a schedule that do not compensate, oldest first.
 func (tx *Tx) ScheduledToCancel(ctx context.Context, schedule tasker.ID, limit int) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, tx, scheduledToCancel, schedule, limit)
 	return list, wrap(err, "find the tasks of schedule %s", schedule)
@@ -136,8 +132,7 @@ INSERT INTO tasker.schedule_firings (schedule_uuid, kind, nominal_at, nominal_un
 SELECT u.schedule_uuid, u.kind, u.nominal_at, u.nominal_until, u.instants, u.outcome, u.reason, u.task_uuid, u.task_uuid IS NOT NULL, u.actor, u.late_ms
 FROM ` + firingFields.unnest("u", 1)
 
-// InsertFirings stores what became of instants. An instant that has its firing already is an
-// error: the lock of the schedule keeps it from happening.
+// InsertFirings stores firings. An instant must have none yet; the schedule lock ensures that.
 func (tx *Tx) InsertFirings(ctx context.Context, list []tasker.Firing) error {
 	if len(list) == 0 {
 		return nil
@@ -238,8 +233,7 @@ WHERE g.created_at <= now()
 ORDER BY g.created_at
 LIMIT $1`
 
-// ScheduledTasksEnded returns tasks that have ended and of which their schedules, which stand in
-// the place of steps, are to be told.
+// ScheduledTasksEnded returns ended tasks, with schedules in place of steps, to process.
 func (db *DB) ScheduledTasksEnded(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, scheduledTasksEnded, limit)
 }
@@ -272,8 +266,7 @@ type EndedScheduled struct {
 	EndedAt      time.Time
 }
 
-// TakeEndedScheduled locks the schedules of tasks that have ended and that nobody else works on,
-// notes the ends, and returns both.
+// TakeEndedScheduled locks free schedules of ended tasks, records the ends and returns both.
 func (tx *Tx) TakeEndedScheduled(ctx context.Context, tasks, schedules []tasker.ID) (held []tasker.Schedule, ended []EndedScheduled, err error) {
 	if held, err = collect[tasker.Schedule](ctx, tx, lockSchedulesOf, schedules); err != nil {
 		return nil, nil, fmt.Errorf("lock schedules: %w", err)

@@ -7,16 +7,14 @@ import (
 	"tasker.example/tasker"
 )
 
-// Parents are locked in key order, and not FOR UPDATE: a second update of a child
-// row in one transaction takes a key share of its parent.
+// Locked in key order and not FOR UPDATE, because updates of child rows take key shares.
 const lockTasks = `
 SELECT task_uuid FROM tasker.tasks WHERE task_uuid = ANY ($1) ORDER BY task_uuid FOR NO KEY UPDATE`
 
 const lockFreeTasks = `
 SELECT task_uuid FROM tasker.tasks WHERE task_uuid = ANY ($1) ORDER BY task_uuid FOR NO KEY UPDATE SKIP LOCKED`
 
-// LockTasks holds tasks until the transaction ends; who holds a task may move its
-// steps and its state.
+// LockTasks locks tasks until the transaction ends; steps may only be moved under this lock.
 func (tx *Tx) LockTasks(ctx context.Context, tasks []tasker.ID) error {
 	_, err := tx.Exec(ctx, lockTasks, tasks)
 	return wrap(err, "lock tasks")
@@ -143,8 +141,7 @@ SELECT n.task_uuid, n.was, n.since, CASE WHEN n.goes THEN n.rests ELSE n.was END
 FROM counted n`
 }
 
-// A Settled is a task after its steps have changed: where it was, and where it
-// has come to rest.
+// A Settled is a task after its steps have changed, with its old and new state.
 type Settled struct {
 	TaskUUID tasker.ID
 	Was      tasker.TaskState
@@ -153,8 +150,7 @@ type Settled struct {
 	Followed *int // investigations that were told of it; nil when none of the tasks was or is in error
 }
 
-// An Operator is the person on whose word something moves; nobody when Actor is
-// empty.
+// An Operator is the person who causes a move; Actor is empty without one.
 type Operator struct {
 	Actor  string
 	Reason string

@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// silent reports whether a connection is open and nothing has arrived on it: neither its
-// end nor a message.
+// silent reports whether a connection is open and nothing has arrived on it.
 func silent(c net.Conn) bool {
 	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secure.NetConn()

@@ -16,8 +16,7 @@ SELECT task_uuid, namespace_name AS namespace, task_name, current_state AS state
 FROM tasker.get_task_staleness($1::integer + $2::integer, p_namespaces => $3, p_health => nullif($4, ''), p_namespace => nullif($5, ''), p_name => nullif($6, ''))
 OFFSET $2`
 
-// Staleness returns watched tasks: stale, then warning, then healthy ones, the
-// longest in their state first.
+// Staleness returns watched tasks: stale, warning, healthy, each by time in state.
 func (db *DB) Staleness(ctx context.Context, f tasker.StalenessFilter) ([]tasker.StalenessLine, error) {
 	list, err := collect[tasker.StalenessLine](ctx, db.pool, selectStaleness, f.Limit, f.Offset, access.ScopeOf(ctx).List(), f.Health, f.Namespace, f.Name)
 	return list, wrap(err, "read staleness")
@@ -30,8 +29,7 @@ CROSS JOIN LATERAL tasker.get_task_staleness($1, p_namespaces => $2, p_health =>
 GROUP BY 1, 2
 ORDER BY 3 DESC, 1`
 
-// CountStaleness counts watched tasks by namespace and health, those with most tasks first. It
-// counts up to f.Limit tasks of each of the healths.
+// CountStaleness counts watched tasks by namespace and health, up to f.Limit per health.
 func (db *DB) CountStaleness(ctx context.Context, f tasker.StalenessFilter, healths ...tasker.Health) ([]tasker.StalenessCount, error) {
 	list, err := collect[tasker.StalenessCount](ctx, db.pool, countStaleness, f.Limit, access.ScopeOf(ctx).List(), healths, f.Namespace, f.Name)
 	return list, wrap(err, "count staleness")

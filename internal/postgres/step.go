@@ -58,13 +58,11 @@ ORDER BY s.step_uuid`
 // maxFailedItems is how many items of map steps are listed with the steps of a task.
 const maxFailedItems = 50
 
-// listBudget bounds the documents of one list; there is as much room again for what
-// is around them.
+// listBudget bounds the documents of one list.
 const listBudget = tasker.MaxAnswerBytes / 2
 
-// Steps returns the steps of a task in the order of the template, without the items of its map steps. Results and
-// errors that do not fit into the list are replaced by a [tasker.Omission]; [DB.Step]
-// has them. The error is NotFound when there is no such task.
+// Steps returns the steps of a task without items, in template order, with a [tasker.Omission] for
+// large documents. It returns NotFound without the task.
 func (db *DB) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) {
 	list, err := steps(ctx, db.pool, selectSteps, task, listBudget)
 	if err == nil && len(list) == 0 { // a task has at least one step
@@ -84,8 +82,7 @@ func (db *DB) StepsAndFailedItems(ctx context.Context, task, item tasker.ID) ([]
 	return append(list, items...), err
 }
 
-// HideErrors replaces the errors of steps by what may be shown of them in an
-// investigation, beside evidence in which the same is hidden.
+// HideErrors redacts the errors of steps for display in an investigation.
 func (db *DB) HideErrors(ctx context.Context, steps []tasker.Step) error {
 	failed := make([]*string, len(steps))
 	for i, s := range steps {
@@ -107,8 +104,7 @@ func (db *DB) HideErrors(ctx context.Context, steps []tasker.Step) error {
 	return nil
 }
 
-// Step returns a step of a task. The error is NotFound when there is no such
-// task, or when the step is not one of its steps.
+// Step returns a step of a task, or NotFound.
 func (db *DB) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, error) {
 	list, err := steps(ctx, db.pool, selectStep, task, []tasker.ID{step})
 	if err != nil {
@@ -123,8 +119,7 @@ func (db *DB) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, erro
 	return tasker.Step{}, NoStep(task, step)
 }
 
-// Step is [DB.Step] inside a transaction, without telling a missing task from a
-// missing step.
+// Step is [DB.Step] inside a transaction, with one error for both causes.
 func (tx *Tx) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, error) {
 	list, err := steps(ctx, tx, selectStep, task, []tasker.ID{step})
 	if err != nil {
@@ -139,8 +134,7 @@ func (tx *Tx) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, erro
 const stepNamed = `
 SELECT s.step_uuid FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND s.name = $2`
 
-// StepNamed returns the step of a task that has a name. The error is NotFound when there is
-// no such task or step.
+// StepNamed returns the step of a task by name, or NotFound.
 func (db *DB) StepNamed(ctx context.Context, task tasker.ID, name string) (tasker.ID, error) {
 	found, err := column[tasker.ID](ctx, db.pool, stepNamed, task, name)
 	if err != nil {

@@ -19,8 +19,7 @@ const concludeSuccess = `
 SELECT concluded, asks, coalesce(enqueued, '{}') AS enqueued, coalesce(namespaces, '{}') AS namespaces, coalesce(namespace, '') AS namespace, coalesce(handler, '') AS handler
 FROM tasker.conclude_success($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)`
 
-// leftGeneral is how many reports of one success go the general way after one that had to: where
-// work waits, others will.
+// leftGeneral is how many single reports skip the fast way after one that failed it.
 const leftGeneral = 7
 
 // singles says which reports of one success are worth the short statements.

@@ -76,8 +76,7 @@ func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
 
 func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no task %s", id) }
 
-// Tasks lists tasks, newest first, without their contexts, and says whether
-// there are more after these.
+// Tasks lists tasks, newest first, without contexts, and whether there are more.
 func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
 	attributes, err := compare(ctx, db.pool, f.Namespace, f.Attributes)
 	if err != nil {
@@ -197,8 +196,7 @@ func tasksPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison)
 	}
 }
 
-// childrenPage is tasksPage for the tasks that the steps of one started: they are few, and
-// have an index.
+// childrenPage is tasksPage for the child tasks of one task, which have an index.
 func childrenPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)

@@ -16,8 +16,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// An unused version may be replaced; one that a task uses may not. A task that is
-// just being made from the old row keeps it, through its foreign key.
+// Only an unused version may be replaced. A concurrent new task keeps it by foreign key.
 const dropUnusedTemplate = `
 DELETE FROM tasker.task_templates t
 WHERE t.namespace = $1 AND t.name = $2 AND t.version = $3 AND t.checksum <> $4
@@ -32,9 +31,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, 0), nullif($10, 0)
 ON CONFLICT (namespace, name, version) DO NOTHING
 RETURNING template_uuid`
 
-// PutTemplate stores a template and says whether it is new. The same template
-// again changes nothing; another under a version that tasks use is a Conflict, as is
-// one more than the bounds allow.
+// PutTemplate stores a template and reports whether it is new. Another template under a used
+// version, or one beyond the bounds, is a Conflict.
 func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checksum string, most tasker.Bounds) (tasker.StoredTemplate, bool, error) {
 	doc, err := json.Marshal(t)
 	if err != nil {
@@ -116,8 +114,7 @@ func (r templateRow) template() (tasker.StoredTemplate, error) {
 	return t, wrap(err, "read template %s", r.TemplateUUID)
 }
 
-// Template returns a version of a template, or the newest when version is empty: of those
-// that are not retired the one registered last, and of all if there is none.
+// Template returns a version of a template, or the newest active one if version is empty.
 func (db *DB) Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
 	return template(ctx, db.pool, namespace, name, version)
 }
@@ -165,8 +162,7 @@ func templateByID(ctx context.Context, q querier, id tasker.ID) (tasker.StoredTe
 	return found[0], nil
 }
 
-// Templates lists the templates of a namespace, or all when it is empty, by
-// namespace, name and time.
+// Templates lists templates of a namespace, or all if it is empty, by name and time.
 func (db *DB) Templates(ctx context.Context, namespace string, limit, offset int) ([]tasker.StoredTemplate, error) {
 	return templates(ctx, db.pool, `SELECT `+templateColumns+` FROM tasker.task_templates
 		WHERE ($1 = '' OR namespace = $1) AND ($4::text[] IS NULL OR namespace = ANY ($4))

@@ -19,9 +19,8 @@ type Thresholds struct {
 	ErrorRecovery          int // of a task in error without an investigation; templates have none of their own
 }
 
-// SetStalenessThresholds stores the server's thresholds and reports whether they are
-// others than before. They hold at once for tasks that come to a state;
-// [DB.ApplyThresholds] brings them to those that stand in one already.
+// SetStalenessThresholds stores the thresholds and reports whether they changed. They apply on
+// entry into a state; [DB.ApplyThresholds] covers the other tasks.
 func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) (changed bool, err error) {
 	tag, err := db.pool.Exec(ctx, `
 		UPDATE tasker.staleness_thresholds
@@ -89,9 +88,7 @@ func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled tim
 	return changed, false, wrap(err, "apply staleness thresholds")
 }
 
-// The tasks are read in the order of the index of the sweep. A task that is changed
-// moves in it, and is seen again at most once. One that has moved on meanwhile has
-// the new threshold already.
+// Tasks are read in index order. A changed task moves in it and is seen again at most once.
 const applyStaleness = `
 WITH page AS MATERIALIZED (
     SELECT t.task_uuid, t.template_uuid, t.state, t.state_since, t.stale_at,
@@ -137,8 +134,7 @@ SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM due), (SELECT count(*)
 FROM (SELECT 1) one
 LEFT JOIN LATERAL (SELECT * FROM page p ORDER BY p.seconds DESC, p.state_since DESC, p.task_uuid DESC LIMIT 1) l ON true`
 
-// The recovery window of a task in error begins when it came there, or when its last
-// investigation ended. Windows are whole minutes, and so is what an instant moves.
+// Recovery windows begin with the error or the end of the last investigation, in whole minutes.
 const applyRecovery = `
 WITH page AS MATERIALIZED (
     SELECT t.task_uuid, t.attend_by, t.state_since

@@ -53,9 +53,8 @@ moved AS (
 ),
 ` + afterMove("error", "retry")
 
-// EnqueueReady enqueues the steps of tasks that wait for nothing, and the items of map steps that
-// wait for places which are free, and returns the namespaces in which it did. The caller settles
-// the tasks afterwards.
+// EnqueueReady enqueues steps of tasks that wait for nothing and items with free places, and
+// returns their namespaces. The caller settles the tasks.
 func (tx *Tx) EnqueueReady(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	list, err := tx.enqueue(ctx, enqueueReady, tasks)
 	if err != nil {
@@ -101,9 +100,8 @@ func (tx *Tx) PromoteItems(ctx context.Context, tasks []tasker.ID) ([]string, er
 	return tx.enqueue(ctx, promoteItems, tasks)
 }
 
-// RetryDue enqueues the failed steps of tasks whose rest is over, and returns the
-// namespaces in which it did. Tasks in error are left alone: what is
-// dead-lettered is not retried by itself.
+// RetryDue enqueues failed steps whose retry is due, except in tasks in error, and returns their
+// namespaces.
 func (tx *Tx) RetryDue(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	return tx.enqueue(ctx, retryDue, tasks)
 }
@@ -147,8 +145,7 @@ LEFT JOIN LATERAL (
     SELECT l.* FROM late l ORDER BY l.next_retry_at, l.task_uuid, l.step_uuid OFFSET $1::bigint - 1
 ) l ON true`
 
-// A RetryMark is how far [DB.TasksWithDueRetries] has come with what is due since a
-// while; the zero value is the beginning.
+// A RetryMark is the position of [DB.TasksWithDueRetries]; zero is the beginning.
 type RetryMark struct {
 	Recent             bool // only what came lately: a round through the rest is over
 	nextRetryAt        *time.Time
@@ -166,9 +163,8 @@ WHERE t.state = 'pending' AND t.start_at <= now()
 ORDER BY t.start_at
 LIMIT $1`
 
-// TasksWithDueRetries returns tasks with a step whose rest is over: up to limit that
-// came lately, and those among the next limit steps that are due since a while. With
-// the mark that it returns, it goes on from there, and at last begins again.
+// TasksWithDueRetries returns tasks with due retries: up to limit recent ones, and those among the
+// next limit older steps from the mark on.
 func (db *DB) TasksWithDueRetries(ctx context.Context, from RetryMark, limit int) ([]tasker.ID, RetryMark, error) {
 	type row struct {
 		Tasks              []tasker.ID
@@ -228,13 +224,10 @@ FROM (VALUES
     ) IS NOT NULL, NULL)
 ) AS k (kind, due, next)`
 
-// someKept are steps with kept reports, which are few: an index by their time would have
-// every update of a step write the row anew.
+// someKept are the few steps with kept reports. An index by time would slow step updates.
 const someKept = `(SELECT w.state_since FROM tasker.workflow_steps w WHERE w.kept_report IS NOT NULL ORDER BY w.task_uuid, w.step_uuid LIMIT 1000)`
 
-// dueAndNext are two columns of a look: whether the first instant of rows has come by an
-// instant, and the first one after that within the time $2, by the clock of now(). What is later is not read: entries of rows that
-// are gone may be there in great number.
+// dueAndNext are columns: whether rows are due by an instant, and the next instant within $2.
 func dueAndNext(instant, by, rows string) string {
 	return "(SELECT " + instant + " FROM " + rows + " AND " + instant + " <= " + by + " ORDER BY " + instant + " LIMIT 1) IS NOT NULL" +
 		", (SELECT " + instant + " FROM " + rows + " AND " + instant + " > " + by + " AND " + instant + " <= " + by + " + $2::interval ORDER BY " + instant + " LIMIT 1) + (now() - " + by + ")"
@@ -245,8 +238,7 @@ func since(kind, instant, rows string) string {
 	return "('" + kind + "', (SELECT " + instant + " FROM " + rows + " ORDER BY " + instant + " LIMIT 1))"
 }
 
-// Work that has an instant at which it is to be done, and that is done soon after it. Retries
-// are not among it: those of a task in error are left as they are.
+// Timed work that is done soon after it is due. Retries are excluded because of tasks in error.
 var overdue = `
 SELECT k.kind, greatest(coalesce(extract(epoch FROM now() - k.since), 0), 0)::float8 AS seconds
 FROM (VALUES
@@ -295,8 +287,7 @@ type Look struct {
 	Kinds     []DueKind
 }
 
-// LookForDue returns for each kind of work whether something is due, and when the next
-// is within a time; reports are due when they are kept for longer than an age.
+// LookForDue returns for each kind of work whether it is due, and when next; reports after an age.
 func (db *DB) LookForDue(ctx context.Context, kept, within time.Duration) (Look, error) {
 	type row struct {
 		ReadOnly  bool
@@ -426,14 +417,12 @@ WHERE s.kept_report IS NOT NULL AND s.state_since <= now() - $2::interval
 ORDER BY s.state_since
 LIMIT $1`
 
-// StepsWithKeptReport returns steps whose report is kept for longer than age, the
-// oldest first.
+// StepsWithKeptReport returns steps whose report is kept longer than age, oldest first.
 func (db *DB) StepsWithKeptReport(ctx context.Context, age time.Duration, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stepsWithKeptReport, limit, age)
 }
 
-// stepsDueBy selects steps of which the instant in a column has come, those that are due for
-// longest first, without those that are set aside for this kind of work. Its argument is the limit.
+// stepsDueBy selects due steps by a column, oldest first, without those set aside for the kind.
 func stepsDueBy(instant, kind string) string {
 	return `
 SELECT s.task_uuid, s.step_uuid
@@ -453,8 +442,7 @@ func (db *DB) dueSteps(ctx context.Context, sql string, args ...any) ([]tasker.S
 // canWrite locks no row, which takes the right to write all the same.
 const canWrite = `SELECT FROM tasker.workers WHERE false FOR UPDATE`
 
-// Writable returns nil if the database answers and accepts writes. A standby and a read-only
-// database answer too, but do not accept them.
+// Writable returns nil if the database accepts writes; a standby does not.
 func (db *DB) Writable(ctx context.Context) error {
 	_, err := db.pool.Exec(ctx, canWrite)
 	return wrap(err, "ask whether the database takes writes")

@@ -59,8 +59,7 @@ var (
 		"detail", "reason", `CASE WHEN step_uuid IS NULL THEN `+taskMovesPath+` ELSE `+stepMovesPath+` END`)
 )
 
-// TaskTransitions returns the history of a task, oldest first, and says whether
-// there is more. The error is NotFound when there is no such task.
+// TaskTransitions returns a page of a task's history, oldest first, or NotFound.
 func (db *DB) TaskTransitions(ctx context.Context, task tasker.ID, limit, offset int) ([]tasker.Transition, bool, error) {
 	list, more, err := db.transitions(ctx, limit, taskTransitions, task, limit+1, offset)
 	if err == nil && len(list) == 0 {
@@ -69,8 +68,7 @@ func (db *DB) TaskTransitions(ctx context.Context, task tasker.ID, limit, offset
 	return list, more, err
 }
 
-// StepTransitions returns the history of a step, oldest first, and says whether
-// there is more. The error is NotFound when the task has no such step.
+// StepTransitions returns a page of a step's history, oldest first, or NotFound.
 func (db *DB) StepTransitions(ctx context.Context, task, step tasker.ID, limit, offset int) ([]tasker.Transition, bool, error) {
 	list, more, err := db.transitions(ctx, limit, stepTransitions, task, limit+1, offset, step)
 	if err == nil && len(list) == 0 {
@@ -79,23 +77,19 @@ func (db *DB) StepTransitions(ctx context.Context, task, step tasker.ID, limit, 
 	return list, more, err
 }
 
-// NewestTaskTransitions returns the last moves of a task, newest first, and says
-// whether there were more before them. They are for an investigation: what its
-// evidence must not show is hidden.
+// NewestTaskTransitions returns the last moves of a task, newest first, redacted for an
+// investigation.
 func (db *DB) NewestTaskTransitions(ctx context.Context, task tasker.ID, limit int) ([]tasker.Transition, bool, error) {
 	return db.transitions(ctx, limit, newestTaskTransitions, task, limit+1)
 }
 
-// NewestStepTransitions returns the last moves of a step, newest first, and says
-// whether there were more before them. They are for an investigation: what its
-// evidence must not show is hidden.
+// NewestStepTransitions returns the last moves of a step, newest first, redacted for an
+// investigation.
 func (db *DB) NewestStepTransitions(ctx context.Context, task, step tasker.ID, limit int) ([]tasker.Transition, bool, error) {
 	return db.transitions(ctx, limit, newestStepTransitions, task, limit+1, step)
 }
 
-// TaskHistory returns what has happened to a task and all of its steps, newest
-// first, and says whether there is more before that. Of a task that does not exist
-// it is empty.
+// TaskHistory returns the history of a task and its steps, newest first; empty without the task.
 func (db *DB) TaskHistory(ctx context.Context, task tasker.ID, limit int) ([]tasker.Transition, bool, error) {
 	return db.transitions(ctx, limit, taskHistory, task, limit+1)
 }

@@ -31,9 +31,8 @@ LEFT JOIN tasker.workflow_steps s ON s.task_uuid = t.parent_task_uuid AND s.step
 LEFT JOIN tasker.tasks u ON u.task_uuid = t.parent_task_uuid` + taskSources + `
 ORDER BY l.place`
 
-// TaskTree returns a task with those above it, and those below it as far as [tasker.MaxTreeTasks]
-// and [tasker.MaxTreeChildren] allow, the nearest first. The error is NotFound when there is no
-// such task.
+// TaskTree returns a task with its ancestors and the nearest descendants, within
+// [tasker.MaxTreeTasks] and [tasker.MaxTreeChildren], or NotFound.
 func (db *DB) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, error) {
 	above, err := db.TasksAbove(ctx, task)
 	if err != nil {
@@ -87,8 +86,7 @@ func (db *DB) below(ctx context.Context, task tasker.ID) (descent, error) {
 	return d, nil
 }
 
-// readTree reads tasks, each of which comes after its parent, and brings them into the order of
-// a tree.
+// readTree reads tasks, parents before children, and arranges them as a tree.
 func (db *DB) readTree(ctx context.Context, task tasker.ID, ids []tasker.ID, more map[tasker.ID]bool) (tasker.TaskTree, error) {
 	type row struct {
 		taskRow

@@ -125,8 +125,7 @@ func (s *turns) weigh(list []tasker.NamespaceWeight) {
 	}
 }
 
-// begin returns the turns of namespaces. One that is new, or that no claim asked for in a while,
-// starts at the least of the others: what it did not take is not owed to it.
+// begin returns the turns of namespaces. A new or idle one starts at the least of the others.
 func (s *turns) begin(namespaces []string) *turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,9 +180,8 @@ func (db *DB) handedOut(t *turn, r ClaimResult) {
 	db.heads.taken(r.Steps)
 }
 
-// taken moves the turns on by what a claim handed out. A namespace that was before the last step of
-// it, and was not given that one, had nothing more that waited: its turn moves up to there, or it
-// would be owed the time in which it was idle.
+// taken advances the turns after a claim. A namespace passed over had nothing more waiting, and
+// gets no credit for that time.
 func (s *turns) taken(t *turn, r ClaimResult) {
 	if t == nil {
 		return
@@ -225,8 +223,7 @@ func (s *turns) untaken(t *turn) {
 	}
 }
 
-// goesByAge says from which age on steps come first in a claim, 0 for one by urgency, with a
-// hash of its queues.
+// goesByAge returns the minimum age of a claim by age, 0 by urgency, with a hash of its queues.
 func (s *turns) goesByAge(c Claimant) (age time.Duration, queues uint64) {
 	if s.age < 0 {
 		return 0, 0

@@ -52,8 +52,7 @@ func uniqueTask(ctx context.Context, q querier, key UniqueKey) (id tasker.ID, er
 	return id, nil
 }
 
-// Those who take over a key come one after the other, in the order of the keys, so that each finds the
-// task of the one before.
+// Takers of keys are serialized in key order, so each finds the task of the one before.
 const lockUniqueKeys = `
 SELECT pg_advisory_xact_lock(k.lock)
 FROM (
@@ -127,8 +126,7 @@ func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 	return nil
 }
 
-// FreeUniqueKeys frees the unique keys of the tasks that new ones replace: the caller has locked
-// these, and gives them up in the same transaction.
+// FreeUniqueKeys frees the unique keys of locked tasks that are replaced in this transaction.
 func (tx *Tx) FreeUniqueKeys(ctx context.Context, tasks []*CreatedTask) error {
 	var replaced []tasker.ID
 	for _, t := range tasks {

@@ -12,8 +12,7 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// A VersionedTask is a task as it stands, for what decides whether it can be brought to
-// another version of its template.
+// A VersionedTask is a task with what decides whether its version can change.
 type VersionedTask struct {
 	TaskUUID     tasker.ID
 	TemplateUUID tasker.ID
@@ -56,8 +55,7 @@ FROM tasker.workflow_steps s
 WHERE s.task_uuid = $1 AND s.map_step_uuid IS NULL
 ORDER BY s.step_uuid`
 
-// VersionedTask reads a task with its steps; it holds both, and keeps enqueued steps from
-// claims, if lock is true. The error is NotFound when there is no such task.
+// VersionedTask reads a task with its steps, and locks both if lock is true, or returns NotFound.
 func (tx *Tx) VersionedTask(ctx context.Context, task tasker.ID, lock bool) (VersionedTask, []VersionedStep, error) {
 	stepsSQL := versionedSteps
 	if lock {
@@ -205,9 +203,8 @@ INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, 
 SELECT m.task_uuid, m.state, m.state, $5, nullif($6, ''), nullif($7, ''), $8::text::jsonb, clock_timestamp()
 FROM moved m`
 
-// ChangeVersion brings a task that the caller has locked to another version of its template,
-// and returns the namespaces in which steps are enqueued by it. The caller settles the task
-// afterwards, unless it is pending. The error is a Conflict when the version takes no tasks any more.
+// ChangeVersion moves a locked task to another version and returns the namespaces of enqueued
+// steps. The caller settles it unless pending. It returns a Conflict for a retired version.
 func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]string, error) {
 	task, id := &CreatedTask{UUID: v.Task.TaskUUID, Template: v.Template, ContextSize: v.Task.ContextBytes, Request: tasker.NewTask{Priority: v.Task.Priority}}, v.Task.TaskUUID
 	if v.Task.State == tasker.TaskPending && v.Task.StartAt != nil {
@@ -240,8 +237,7 @@ func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]s
 	return append(namespaces, freed...), err
 }
 
-// laySteps removes, adds and rewrites the steps of a task, and takes those that are defined anew
-// at rest out of the queue.
+// laySteps removes, adds and rewrites steps, and dequeues changed steps at rest.
 func (tx *Tx) laySteps(ctx context.Context, task *CreatedTask, v NewVersion, atRest []tasker.ID) error {
 	var added []taskStep
 	for i := range v.Added {

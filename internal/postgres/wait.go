@@ -22,8 +22,7 @@ func remindOf(at string) string { return at + ` + interval '1 second' * s.remind
 
 var stepsWithWaitOver = stepsDueBy("wait_until", EndWait)
 
-// StepsWithWaitOver returns steps whose wait is over, those that are over for
-// longest first.
+// StepsWithWaitOver returns steps whose wait is over, oldest first.
 func (db *DB) StepsWithWaitOver(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stepsWithWaitOver, limit)
 }
@@ -46,8 +45,7 @@ JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
 WHERE s.state = 'pending' AND s.wait_until <= now() AND t.state NOT IN ('pending', 'complete', 'cancelled')
 ORDER BY s.task_uuid, s.step_uuid`
 
-// WaitsOver returns those of the steps whose wait is still over. The caller holds the
-// locks of the tasks.
+// WaitsOver returns those of the steps whose wait is still over, under the task locks.
 func (tx *Tx) WaitsOver(ctx context.Context, steps []tasker.StepRef) ([]WaitingStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[WaitingStep](ctx, tx, waitsOver, tasks, ids)
@@ -59,8 +57,7 @@ const Remind = "remind"
 
 var stepsToRemind = stepsDueBy("remind_at", Remind)
 
-// StepsToRemind returns steps of which people are to be reminded, those that are due for
-// longest first.
+// StepsToRemind returns steps with a due reminder, oldest first.
 func (db *DB) StepsToRemind(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stepsToRemind, limit)
 }
@@ -89,8 +86,7 @@ LEFT JOIN tasker.human_steps a ON a.task_uuid = s.task_uuid AND a.step_uuid = s.
 WHERE s.state = 'pending' AND s.remind_at <= now() AND t.state NOT IN ('pending', 'complete', 'cancelled')
 ORDER BY s.task_uuid, s.step_uuid`
 
-// RemindedSteps returns those of the steps of which people are still to be reminded. The
-// caller holds the locks of the tasks.
+// RemindedSteps returns those of the steps with a reminder still due, under the task locks.
 func (tx *Tx) RemindedSteps(ctx context.Context, steps []tasker.StepRef) ([]RemindedStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[RemindedStep](ctx, tx, remindedSteps, tasks, ids)
@@ -111,8 +107,7 @@ type Reminder struct {
 	Data tasker.MessageData
 }
 
-// SendReminders puts reminders on the list of messages, in the transaction that notes that
-// they were sent. The caller holds the locks of the tasks.
+// SendReminders enqueues and records reminders, under the task locks.
 func (tx *Tx) SendReminders(ctx context.Context, list []Reminder) error {
 	refs, sent, next := make([]tasker.StepRef, len(list)), make([]int32, len(list)), make([]*time.Time, len(list))
 	for i, r := range list {

@@ -39,8 +39,7 @@ SELECT EXISTS (SELECT FROM added) AS added, coalesce((SELECT namespace FROM crow
 // aliveWorker is the condition that a worker w may still hold a lease.
 const aliveWorker = `w.left_at IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours' AND w.last_heartbeat_at + w.lease > clock_timestamp()`
 
-// AddWorker stores a worker with what it was promised. The error is Unavailable when too
-// many are alive already, in one of its namespaces or in all.
+// AddWorker stores a worker, or returns Unavailable if too many are alive.
 func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Registration, most int) error {
 	type row struct {
 		Added   bool
@@ -62,8 +61,7 @@ func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Regis
 	}
 }
 
-// Worker returns what a worker said of itself, and the lease that it was promised. The error is
-// NotFound when it is not registered or has left.
+// Worker returns the spec and lease of a worker, or NotFound.
 func (db *DB) Worker(ctx context.Context, id tasker.ID) (w tasker.WorkerSpec, lease time.Duration, err error) {
 	type row struct {
 		tasker.WorkerSpec
@@ -95,8 +93,7 @@ func (db *DB) WorkerAccess(ctx context.Context, id tasker.ID) (*WorkerAccess, er
 	return w, wrap(err, "read the registration of worker %s", id)
 }
 
-// RemoveWorker notes that a worker has left. The error is NotFound when it is not
-// registered or has left before.
+// RemoveWorker records that a worker has left, or returns NotFound.
 func (db *DB) RemoveWorker(ctx context.Context, id tasker.ID) error {
 	tag, err := db.pool.Exec(ctx, `UPDATE tasker.workers SET left_at = clock_timestamp() WHERE worker_uuid = $1 AND left_at IS NULL`, id)
 	if err != nil {
@@ -125,8 +122,7 @@ audit AS (
 )
 SELECT worker_uuid FROM known`
 
-// DrainWorker has a worker get no new work from now on. Again it changes nothing.
-// The error is NotFound when it is not registered or has left.
+// DrainWorker stops new work for a worker, or returns NotFound. Repeating it has no effect.
 func (db *DB) DrainWorker(ctx context.Context, id tasker.ID) error {
 	drained, err := column[tasker.ID](ctx, db.pool, drainWorker, id, access.IdentityOf(ctx).Subject)
 	if err != nil {
@@ -153,8 +149,7 @@ FROM known k
 WHERE w.worker_uuid = k.worker_uuid
 RETURNING w.worker_uuid, w.draining_since IS NOT NULL AS drains`
 
-// HearWorkers notes that workers live, and says of those that are registered whether they
-// drain.
+// HearWorkers records heartbeats and returns which registered workers drain.
 func (db *DB) HearWorkers(ctx context.Context, ids []tasker.ID) (drains map[tasker.ID]bool, err error) {
 	type row struct {
 		WorkerUUID tasker.ID
@@ -175,8 +170,7 @@ func (db *DB) HearWorkers(ctx context.Context, ids []tasker.ID) (drains map[task
 	return drains, nil
 }
 
-// ForgetWorkers deletes workers that have been silent for longer than age, and
-// returns how many.
+// ForgetWorkers deletes workers silent for longer than age and returns how many.
 func (db *DB) ForgetWorkers(ctx context.Context, age time.Duration) (int64, error) {
 	tag, err := db.pool.Exec(ctx, `DELETE FROM tasker.workers WHERE last_heartbeat_at < clock_timestamp() - $1::interval`, age)
 	return tag.RowsAffected(), wrap(err, "forget workers")
@@ -214,8 +208,7 @@ LIMIT $1 OFFSET $2`
 var selectWorker = workersWithHealth + `
 WHERE w.worker_uuid = $1`
 
-// Workers lists workers, those heard of last first, and says whether there are
-// more.
+// Workers lists workers, most recently seen first, and whether there are more.
 func (db *DB) Workers(ctx context.Context, limit, offset int) ([]tasker.Worker, bool, error) {
 	list, err := collect[tasker.Worker](ctx, db.pool, selectWorkers, limit+1, offset, access.ScopeOf(ctx).List())
 	if err != nil {
@@ -225,8 +218,7 @@ func (db *DB) Workers(ctx context.Context, limit, offset int) ([]tasker.Worker, 
 	return list, more, nil
 }
 
-// WorkerWithHealth returns a worker as the list has it, also one that has left and
-// is not forgotten yet. The error is NotFound when there is none.
+// WorkerWithHealth returns a worker as listed, even one that has left, or NotFound.
 func (db *DB) WorkerWithHealth(ctx context.Context, id tasker.ID) (tasker.Worker, error) {
 	w, err := one[tasker.Worker](ctx, db.pool, selectWorker, id)
 	if err != nil {

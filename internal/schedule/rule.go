@@ -143,9 +143,8 @@ func (r *Rule) Excepted(at time.Time) string {
 	return ""
 }
 
-// nextWithoutException returns the first instant after another one, and not after until, that is
-// not excepted. It looks at the hours of days that are excepted, not at their instants: these may be
-// many.
+// nextWithoutException returns the first instant in (after, until] that is not excepted, by
+// excepted hours.
 func (r *Rule) nextWithoutException(after, until time.Time) (time.Time, bool) {
 	for at, ok := r.Next(after); ok && !at.After(until); at, ok = r.Next(at) {
 		if r.Excepted(at) == "" {

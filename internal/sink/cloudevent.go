@@ -18,8 +18,7 @@ const mediaType = "application/cloudevents+json"
 // eventType returns the type of an event in CloudEvents.
 func eventType(e tasker.Event) string { return "tasker." + e.Topic }
 
-// CloudEvent returns an event as CloudEvents 1.0 JSON. The source is a URI reference
-// that names the installation, "tasker" by default.
+// CloudEvent returns an event as CloudEvents 1.0 JSON. source defaults to "tasker".
 func CloudEvent(e tasker.Event, source string) ([]byte, error) {
 	out := apiv1.CloudEvent{
 		SpecVersion:     "1.0",

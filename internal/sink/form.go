@@ -52,8 +52,7 @@ const (
 	alertEvery       = time.Minute
 )
 
-// encode returns a message as the form has it, and its media type. A message that is
-// too long is cut, and never refused.
+// encode returns a message in the form, cut if too long, and its media type.
 func (f Form) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []byte, kind string, err error) {
 	if f == "" || f == CloudEvents {
 		body, err = CloudEvent(e, o.Source)

@@ -13,8 +13,7 @@ import (
 // errPrivate says that an address was not connected to.
 var errPrivate = errors.New("not an address of the public internet")
 
-// guardedDialer connects to public addresses only. It looks at the address after
-// the name was resolved, so no name and no spelling of a number leads elsewhere.
+// guardedDialer connects to public addresses only, checked after name resolution.
 func guardedDialer(timeout time.Duration) *net.Dialer {
 	return &net.Dialer{
 		Timeout: timeout,
@@ -61,8 +60,7 @@ var (
 	nat64   = netip.MustParsePrefix("64:ff9b::/96") // public IPv4 as networks without it see it
 )
 
-// public reports whether an address is one of the public internet, as far as
-// addresses tell.
+// public reports whether an address belongs to the public internet.
 func public(a netip.Addr) bool {
 	a = a.WithZone("").Unmap()
 	if nat64.Contains(a) {

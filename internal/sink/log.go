@@ -38,8 +38,7 @@ func (*logSink) Name() string { return "log" }
 // Close does nothing: the log is not ours.
 func (*logSink) Close() error { return nil }
 
-// Emit writes the line. It speaks to the handler because a logger does not tell
-// whether it could write.
+// Emit writes the line through the handler, because a logger hides errors.
 func (s *logSink) Emit(ctx context.Context, e tasker.Event) error {
 	level := slog.LevelInfo
 	if slices.Contains(alarming, e.Topic) {
@@ -66,8 +65,7 @@ func (s *logSink) Emit(ctx context.Context, e tasker.Event) error {
 	return nil
 }
 
-// logValue returns a document as the log shows it: objects are groups, so that
-// every form of log can be searched by their members.
+// logValue returns a document as log groups, so members are searchable.
 func logValue(data json.RawMessage) (slog.Value, error) {
 	if len(data) == 0 {
 		return slog.GroupValue(), nil

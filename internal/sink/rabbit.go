@@ -10,8 +10,7 @@ import (
 	"tasker.example/tasker/internal/amqp"
 )
 
-// RabbitOptions say which broker is told. The zero value of each field but URL is
-// the default.
+// RabbitOptions configures the broker. Zero fields but URL are defaults.
 type RabbitOptions struct {
 	URL      string // amqp://user:password@host:port/vhost, or amqps
 	Exchange string // tasker.events

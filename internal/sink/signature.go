@@ -15,8 +15,7 @@ const encodedSecret = "whsec_"
 // signers are the secrets of a webhook, the newest first.
 type signers [][]byte
 
-// newSigners reads secrets with blanks between them: while they are being changed
-// there are two. A secret is taken as it is, or is base64 after whsec_.
+// newSigners reads space-separated secrets, plain or base64 after whsec_; two during rotation.
 func newSigners(secrets string) (signers, error) {
 	var all signers
 	for i, word := range strings.Fields(secrets) {
@@ -35,8 +34,7 @@ func newSigners(secrets string) (signers, error) {
 	return all, nil
 }
 
-// sign returns the signatures of a message as Standard Webhooks has them: over
-// its id, its time and its body, so that none of the three can be replaced.
+// sign returns the Standard Webhooks signatures over id, time and body.
 func (s signers) sign(id, timestamp string, body []byte) string {
 	all := make([]string, len(s))
 	for i, secret := range s {

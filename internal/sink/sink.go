@@ -38,8 +38,7 @@ type Repeating interface {
 	Repeat(ctx context.Context, e tasker.Event) error
 }
 
-// A Batch is a sink for which many events at once are cheaper than one after
-// another.
+// A Batch is a sink that is more efficient with many events at once.
 type Batch interface {
 	// EmitAll tells the events in their order, and says of each what Emit would.
 	// One that fails does not keep the later ones from being told.
@@ -69,16 +68,14 @@ func Emit(ctx context.Context, s Sink, e tasker.Event) (err error) {
 	return s.Emit(ctx, e)
 }
 
-// Refused reports whether err says that the other side does not want this event,
-// so that telling it again soon is useless. Every other error means that the
-// sink cannot be used now.
+// Refused reports whether the receiver rejects this event, so retrying is useless; other errors
+// concern the sink.
 func Refused(err error) bool {
 	f, ok := errors.AsType[*failure](err)
 	return ok && f.refused
 }
 
-// RetryAfter returns how long the other side asked to be left alone, at most an
-// hour; 0 if it did not say.
+// RetryAfter returns the delay that the receiver asked for, at most an hour; 0 if none.
 func RetryAfter(err error) time.Duration {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f.after
@@ -86,8 +83,7 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// oneLine returns s as it can be stored and shown within a sentence, of at most
-// most bytes.
+// oneLine returns s in one storable line of at most most bytes.
 func oneLine(s string, most int) string {
 	return payload.CleanText(joinFields(payload.CleanText(s, 16*most)), most)
 }

@@ -50,8 +50,7 @@ const (
 	valueLength = 6
 )
 
-// WebhookOptions say who is told, and how. The zero value of each field but URL
-// is the default.
+// WebhookOptions configures a webhook. Zero fields but URL are defaults.
 type WebhookOptions struct {
 	URL          string        // https, or http if AllowPrivate
 	Secret       string        // with blanks between several, all of which sign; none: no signature
@@ -123,8 +122,7 @@ func (repeating) RepeatEvery() time.Duration { return alertEvery }
 // Repeat posts the message with a new end.
 func (r repeating) Repeat(ctx context.Context, e tasker.Event) error { return r.Emit(ctx, e) }
 
-// readURL checks where events are to go. Its errors show nothing of the URL but
-// its scheme and host.
+// readURL checks the URL. Its errors show only scheme and host.
 func readURL(text string, allowPrivate bool) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -162,8 +160,7 @@ func validPort(port string) bool {
 	return err == nil && n > 0
 }
 
-// hiding takes out of texts what somebody could use: receivers like to repeat in
-// an error what they were asked.
+// hiding replaces secrets in texts, which receivers may echo in errors.
 func hiding(u *url.URL, secrets string) *strings.Replacer {
 	var words []string
 	for secret := range strings.FieldsSeq(secrets) {
@@ -193,8 +190,7 @@ func hiding(u *url.URL, secrets string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// newClient returns a client that waits for nothing longer than the timeout and
-// keeps nothing that is larger than it must be.
+// newClient returns a client with strict time and size limits.
 func newClient(o WebhookOptions) *http.Client {
 	dialer := guardedDialer(o.Timeout)
 	if o.AllowPrivate {
@@ -309,8 +305,7 @@ func (w *webhook) answered(r *http.Response, beginning []byte) error {
 	return f
 }
 
-// refusedBy reports whether a status says that the event itself is not wanted. A
-// wrong key or a wrong path concerns every event: then the receiver is not there.
+// refusedBy reports whether a status rejects the event itself, not the key or path.
 func refusedBy(status int) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
