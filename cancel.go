@@ -15,7 +15,7 @@ type CancelBatch struct {
 	Cancelled int    // tasks that are cancelled, or are being undone; or would be
 	Failed    int    // tasks for which the server failed; its log says why
 	Sample    []Task // the first of the part
-	More      bool   // there are others: ask again
+	HasMore   bool   // there are others: ask again
 }
 
 // Bounds of one part of the tasks of a filter.

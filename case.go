@@ -38,25 +38,25 @@ const (
 // A Case is the investigations of one cause: of one fingerprint, or of several that were
 // merged. It is worked on as one thing.
 type Case struct {
-	ID           ID
-	State        CaseState
-	StateSince   time.Time
-	Reason       Reason
-	DetailCode   string
-	Namespace    string
-	TaskName     string
-	StepName     string // empty when no step failed
-	ErrorType    string
-	ErrorPattern string // the error without what differs from task to task
-	FirstSeen    time.Time
-	Owner        string // empty when nobody has taken it
-	OwnedUntil   *time.Time
-	SnoozedUntil *time.Time
-	SnoozeAbove  *int64 // it rests while no more investigations are open
-	FixedIn      string // the version of the worker in which the cause is repaired
-	ResolvedAt   *time.Time
-	MergedInto   *ID
-	UpdatedAt    time.Time
+	ID              ID
+	State           CaseState
+	StateSince      time.Time
+	Reason          Reason
+	DetailCode      string
+	Namespace       string
+	TaskName        string
+	StepName        string // empty when no step failed
+	ErrorType       string
+	ErrorPattern    string // the error without what differs from task to task
+	FirstSeen       time.Time
+	Owner           string // empty when nobody has taken it
+	OwnedUntil      *time.Time
+	SnoozedUntil    *time.Time
+	SnoozeThreshold *int64 // it rests while no more investigations are open
+	FixedIn         string // the version of the worker in which the cause is repaired
+	ResolvedAt      *time.Time
+	MergedInto      *ID
+	UpdatedAt       time.Time
 	CaseCounts
 }
 
@@ -88,23 +88,23 @@ type CaseFilter struct {
 
 // CaseTotals are what the cases of a filter are together.
 type CaseTotals struct {
-	Cases   int64
-	Entries int64
-	Oldest  *time.Time // when the oldest of the entries was opened; nil when there is none
-	Recent  int64      // entries opened in the last five minutes
-	Unknown int64      // open investigations whose case is not known yet; they follow within seconds
+	Cases        int64
+	Entries      int64
+	Oldest       *time.Time // when the oldest of the entries was opened; nil when there is none
+	Recent       int64      // entries opened in the last five minutes
+	Unclassified int64      `db:"unknown"` // open investigations whose case is not known yet; they follow within seconds
 }
 
 // A CaseUpdate is what somebody changes of a case. Nil fields stay as they are.
 type CaseUpdate struct {
-	Owner     *string       // empty: nobody any more
-	OwnedFor  time.Duration // with Owner; zero means [DefaultOwnership]
-	Snooze    *time.Time    // rest until then; the zero time ends the rest
-	Above     *int64        // with Snooze: or until more investigations are open
-	FixedIn   *string
-	Notes     *string
-	Actor     string
-	Unchanged *time.Time // only if it was last updated just then; nil means in any case
+	Owner            *string       // empty: nobody any more
+	OwnedFor         time.Duration // with Owner; zero means [DefaultOwnership]
+	Snooze           *time.Time    // rest until then; the zero time ends the rest
+	SnoozeThreshold  *int64        // with Snooze: or until more investigations are open
+	FixedIn          *string
+	Notes            *string
+	Actor            string
+	IfUnchangedSince *time.Time // only if it was last updated just then; nil means in any case
 }
 
 // How long a case is somebody's, unless they say otherwise, and how long at most it may
@@ -124,15 +124,15 @@ type CaseChange struct {
 	Metadata json.RawMessage
 }
 
-// A CaseSpread is how the open investigations of a case are distributed over the values of
+// A CaseDistribution is how the open investigations of a case are distributed over the values of
 // one of their facts.
-type CaseSpread struct {
+type CaseDistribution struct {
 	Fact   string // worker_version, worker_name, task_version, step_name
-	Values []CaseShare
+	Values []ValueCount
 }
 
-// A CaseShare is how many of the investigations of a case have a value.
-type CaseShare struct {
+// A ValueCount is how many of the investigations of a case have a value.
+type ValueCount struct {
 	Value   string
 	Entries int64
 }
@@ -142,21 +142,21 @@ type CaseDetail struct {
 	Case
 	Fingerprints []CaseFingerprint
 	History      []CaseChange // newest first, at most [MaxCaseHistory]
-	Spread       []CaseSpread
+	Spread       []CaseDistribution
 	Samples      []CaseSample // the newest messages
 	Ended        map[ResolutionStatus]int64
-	Last         []EndedEntry // the newest of those that have ended
-	Elsewhere    []CaseElsewhere
+	LastResolved []EndedEntry // the newest of those that have ended
+	RelatedCases []RelatedCase
 }
 
 // A CaseFingerprint is a fingerprint that belongs to a case.
 type CaseFingerprint struct {
-	Fingerprint ID
-	Home        ID // the case it belonged to before a merge; the same as the case otherwise
-	Version     int
-	ErrorType   string
-	Pattern     string
-	FirstSeen   time.Time
+	Fingerprint  ID
+	OriginalCase ID `db:"home"` // the case it belonged to before a merge; the same as the case otherwise
+	Version      int
+	ErrorType    string
+	Pattern      string
+	FirstSeen    time.Time
 }
 
 // A CaseSample is the failure of one investigation of a case.
@@ -171,8 +171,8 @@ type CaseSample struct {
 	TaskVersion   string
 }
 
-// A CaseElsewhere is another open case whose error is the same.
-type CaseElsewhere struct {
+// A RelatedCase is another open case whose error is the same.
+type RelatedCase struct {
 	ID        ID
 	Namespace string
 	TaskName  string
@@ -190,23 +190,23 @@ const (
 	MaxFingerprint      = 200  // characters of a handler's own
 )
 
-// A CaseWhy says why the investigations of a case are one.
-type CaseWhy struct {
-	Case         Case
-	Fingerprints []CaseFingerprint
-	Looked       int        // how many messages were looked at, the newest
-	Rules        []string   // the rules that fired
-	Masks        []CaseMask // what was left out of the messages, in the order of the text
+// A CaseGrouping says why the investigations of a case are one.
+type CaseGrouping struct {
+	Case             Case
+	Fingerprints     []CaseFingerprint
+	MessagesExamined int            // how many messages were looked at, the newest
+	Rules            []string       // the rules that fired
+	Masks            []CaseVariable // what was left out of the messages, in the order of the text
 }
 
-// A CaseMask is a place of the message that differs among the investigations of a case.
-type CaseMask struct {
+// A CaseVariable is a place of the message that differs among the investigations of a case.
+type CaseVariable struct {
 	Label     string
-	Different int         // values
-	Values    []CaseShare // the most frequent
+	Different int          // values
+	Values    []ValueCount // the most frequent
 }
 
-// Bounds of a [CaseWhy].
+// Bounds of a [CaseGrouping].
 const (
 	MaxCaseMasks  = 50
 	MaxCaseValues = 5
@@ -219,19 +219,19 @@ type CaseSplit struct {
 	Actor, Reason  string
 }
 
-// CaseChanges is what differs between the failures of a case and the successes of the same
+// CaseComparison is what differs between the failures of a case and the successes of the same
 // step, who is hit, and until when. It is evidence, and no verdict.
-type CaseChanges struct {
-	Case         Case
-	FirstFailure *time.Time   // of those that are open
-	LastSuccess  *CaseSuccess // of the same step before that; nil when none of the tasks that were looked at had one
-	LookedBack   int          // tasks that were looked at for it
-	Failures     int          // compared, the newest
-	Successes    int          // compared with them: since the first failure, or else before it
-	Since        bool         // the successes are of after the first failure
-	Differences  []CaseDifference
-	Began        []CaseElsewhere // other open cases that were first seen within two minutes
-	Impact       CaseImpact
+type CaseComparison struct {
+	Case            Case
+	FirstFailure    *time.Time   // of those that are open
+	LastSuccess     *CaseSuccess // of the same step before that; nil when none of the tasks that were looked at had one
+	TasksExamined   int          // tasks that were looked at for it
+	Failures        int          // compared, the newest
+	Successes       int          // compared with them: since the first failure, or else before it
+	Since           bool         // the successes are of after the first failure
+	Differences     []CaseDifference
+	CoincidentCases []RelatedCase // other open cases that were first seen within two minutes
+	Impact          CaseImpact
 }
 
 // A CaseSuccess is an attempt of the step of a case that succeeded.
@@ -260,7 +260,7 @@ type CaseImpact struct {
 	DueTask  *ID // whose deadline that is
 }
 
-// Bounds of [CaseChanges]: tasks that are looked at on each side, and investigations.
+// Bounds of [CaseComparison]: tasks that are looked at on each side, and investigations.
 const (
 	MaxCaseTasks    = 500
 	MaxCaseCompared = 1000
@@ -279,14 +279,14 @@ const (
 type IncidentReport struct {
 	Format     string            `json:"format"`  // [ReportFormat]
 	Version    int               `json:"version"` // [ReportVersion]
-	Of         ReportSubject     `json:"of"`
+	Subject    ReportSubject     `json:"of"`
 	AsOf       time.Time         `json:"as_of"`    // now; when nothing is open, the last end
 	Began      *time.Time        `json:"began_at"` // when the first task was stuck; null: there is none
 	Counts     ReportCounts      `json:"counts"`
-	Stuck      float64           `json:"stuck_task_minutes"` // the sum of the four
+	StuckTime  float64           `json:"stuck_task_minutes"` // the sum of the four
 	Phases     ReportPhases      `json:"phases"`
 	Cases      []ReportCase      `json:"cases"` // those with most stuck time, at most [MaxReportCases]
-	Acts       []ReportAct       `json:"acts"`
+	Actions    []ReportAction    `json:"acts"`
 	Operations []ReportOperation `json:"operations"`
 	Messages   []ReportMessage   `json:"messages"`
 	Unproved   []ReportMember    `json:"never_proved"` // ended without a proof, at most [MaxReportMembers]
@@ -306,22 +306,22 @@ type ReportSubject struct {
 
 // ReportCounts are the investigations of an [IncidentReport] by how they came to their end.
 type ReportCounts struct {
-	Entries    int64 `json:"investigations"` // the sum of the next six
-	Proved     int64 `json:"proved"`         // the step that was repaired is done
-	Recovered  int64 `json:"recovered"`      // the task went on by itself
-	Cancelled  int64 `json:"cancelled"`      // the task was cancelled
-	WrittenOff int64 `json:"written_off"`    // permanently failed
-	Unproved   int64 `json:"unproved"`       // ended in another way
-	Open       int64 `json:"open"`
-	Cases      int64 `json:"cases"`
+	Entries           int64 `json:"investigations"` // the sum of the next six
+	Proved            int64 `json:"proved"`         // the step that was repaired is done
+	Recovered         int64 `json:"recovered"`      // the task went on by itself
+	Cancelled         int64 `json:"cancelled"`      // the task was cancelled
+	PermanentlyFailed int64 `json:"written_off"`    // permanently failed
+	Unproved          int64 `json:"unproved"`       // ended in another way
+	Open              int64 `json:"open"`
+	Cases             int64 `json:"cases"`
 }
 
 // ReportPhases are the four phases of the time for which a task is stuck.
 type ReportPhases struct {
-	Undetected ReportPhase `json:"undetected"` // until the investigation was opened
-	Unowned    ReportPhase `json:"unowned"`    // until its case had an owner, or somebody acted on it
-	InRepair   ReportPhase `json:"in_repair"`  // until the act that was proved
-	Proving    ReportPhase `json:"proving"`    // until the proof, or the end
+	TimeToDetect ReportPhase `json:"undetected"` // until the investigation was opened
+	TimeToOwn    ReportPhase `json:"unowned"`    // until its case had an owner, or somebody acted on it
+	TimeToRepair ReportPhase `json:"in_repair"`  // until the act that was proved
+	TimeToVerify ReportPhase `json:"proving"`    // until the proof, or the end
 }
 
 // A ReportPhase is how long it took.
@@ -343,8 +343,8 @@ type ReportCase struct {
 	Stuck     float64 `json:"stuck_task_minutes"`
 }
 
-// A ReportAct is what one actor did to investigations in the same way.
-type ReportAct struct {
+// A ReportAction is what one actor did to investigations in the same way.
+type ReportAction struct {
 	Event         string    `json:"event"` // of the history of investigations
 	Actor         string    `json:"actor"`
 	OperationUUID *ID       `json:"operation_uuid"` // null: by hand

@@ -11,8 +11,8 @@ const MaxDue = MaxWait
 // MaxCountedOverdue is up to how many overdue tasks of a namespace are counted for the metric of them.
 const MaxCountedOverdue = 10_000
 
-// DueRules say by when the tasks of a template, or a step of them, are due.
-type DueRules struct {
+// DuePolicy say by when the tasks of a template, or a step of them, are due.
+type DuePolicy struct {
 	AfterSeconds int    `json:"after_seconds,omitempty"` // after the start of the task; of a step after it became ready
 	At           string `json:"at,omitempty"`            // or an expression: at which instant
 
@@ -21,20 +21,20 @@ type DueRules struct {
 }
 
 // IsZero reports whether the rules say nothing.
-func (r DueRules) IsZero() bool { return r == DueRules{} }
+func (r DuePolicy) IsZero() bool { return r == DuePolicy{} }
 
-// Sets reports whether the rules say by when something is due.
-func (r DueRules) Sets() bool { return r.AfterSeconds > 0 || r.At != "" }
+// HasDueTime reports whether the rules say by when something is due.
+func (r DuePolicy) HasDueTime() bool { return r.AfterSeconds > 0 || r.At != "" }
 
-// Investigates reports whether what is overdue is investigated.
-func (r DueRules) Investigates() bool { return r.Overdue == OverdueInvestigate }
+// OpensInvestigation reports whether what is overdue is investigated.
+func (r DuePolicy) OpensInvestigation() bool { return r.Overdue == OverdueInvestigate }
 
 // An OverduePolicy says what becomes of what is overdue.
 type OverduePolicy string
 
 // The policies.
 const (
-	OverdueTell        OverduePolicy = "tell"        // people are told, and it is shown
+	OverdueNotify      OverduePolicy = "tell"        // people are told, and it is shown
 	OverdueInvestigate OverduePolicy = "investigate" // an investigation is opened as well, as where max_duration is over
 )
 
@@ -85,8 +85,8 @@ type Deadline struct {
 	AnnouncedAt *time.Time     `json:"announced_at"` // when people were told that it is overdue
 }
 
-// A DueChange gives a task or a step another due time.
-type DueChange struct {
+// A DueUpdate gives a task or a step another due time.
+type DueUpdate struct {
 	StepUUID ID         // zero: the task
 	DueAt    *time.Time // nil: none any more
 	Actor    string

@@ -84,7 +84,7 @@ type SinkState struct {
 	Pending        int64      // events that it has not got; counted up to a limit
 	OldestPending  *time.Time // when the first of them happened
 	OldestPosition *int64     // where that is in the outbox
-	SetAside       int64      // events that it refused too often; counted up to a limit
+	Undeliverable  int64      `db:"set_aside"` // events that it refused too often; counted up to a limit
 }
 
 // An AuditEvent is something that happened to Tasker itself.
@@ -100,28 +100,28 @@ type AuditEvent struct {
 // An Incident is the cases of one namespace that people were first told of within ten
 // minutes. They are told of them together, through the first.
 type Incident struct {
-	ID            ID
-	Namespace     string
-	Lead          ID // the case that the last message named
-	DedupKey      string
-	Severity      Severity // the highest that one of its cases had
-	BeganAt       time.Time
-	EndedAt       *time.Time // when people were told that all of its cases are resolved
-	UnownedSince  *time.Time // since when one of its open cases is nobody's and does not rest
-	Escalation    int        // how many more routes were told because nobody took it: 1 the next one, 2 all
-	ToldAt        time.Time  // when people were last told of it
-	TaskName      string     // this and the next are those of the lead
-	StepName      string
-	Reason        Reason
-	DetailCode    string
-	ErrorType     string
-	ErrorPattern  string
-	Cases         int64
-	CasesOpen     int64 // of them
-	Entries       int64 // their open investigations; 0 when it has ended
-	Messages      int64
-	OwnedBy       []string // who has taken its open cases
-	CasesNotOwned int64    // of the open ones
+	ID             ID
+	Namespace      string
+	LeadCaseID     ID `db:"lead"` // the case that the last message named
+	DedupKey       string
+	Severity       Severity // the highest that one of its cases had
+	BeganAt        time.Time
+	EndedAt        *time.Time // when people were told that all of its cases are resolved
+	UnownedSince   *time.Time // since when one of its open cases is nobody's and does not rest
+	Escalation     int        // how many more routes were told because nobody took it: 1 the next one, 2 all
+	LastNotifiedAt time.Time  `db:"told_at"` // when people were last told of it
+	TaskName       string     // this and the next are those of the lead
+	StepName       string
+	Reason         Reason
+	DetailCode     string
+	ErrorType      string
+	ErrorPattern   string
+	Cases          int64
+	CasesOpen      int64 // of them
+	Entries        int64 // their open investigations; 0 when it has ended
+	Messages       int64
+	Owners         []string `db:"owned_by"`        // who has taken its open cases
+	UnownedCases   int64    `db:"cases_not_owned"` // of the open ones
 }
 
 // IncidentState says whether an incident goes on.
@@ -146,8 +146,8 @@ type IncidentFilter struct {
 // An IncidentDetail is an incident with its cases and with what people were told of it.
 type IncidentDetail struct {
 	Incident
-	Members []IncidentCase // in the order in which they joined, at most [MaxIncidentCases]
-	Told    []Message      // oldest first, at most [MaxIncidentMessages]
+	Members       []IncidentCase // in the order in which they joined, at most [MaxIncidentCases]
+	Notifications []Notification // oldest first, at most [MaxIncidentMessages]
 }
 
 // An IncidentCase is a case of an incident, as it is now.
@@ -172,8 +172,8 @@ const (
 	MaxIncidentMessages = 200
 )
 
-// A Message is what people are told of an incident, an operation and the like.
-type Message struct {
+// A Notification is what people are told of an incident, an operation and the like.
+type Notification struct {
 	UUID        ID
 	Position    int64 // among all messages
 	Topic       string
@@ -260,8 +260,8 @@ const (
 	TestSubject      = "test"
 )
 
-// MessageData is what a message says, as its data has it.
-type MessageData struct {
+// NotificationData is what a message says, as its data has it.
+type NotificationData struct {
 	Summary      string          `json:"summary"` // in one line
 	Text         string          `json:"text,omitempty"`
 	Severity     Severity        `json:"severity"`

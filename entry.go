@@ -100,8 +100,8 @@ type EntryChange struct {
 	Metadata json.RawMessage
 }
 
-// An EntryOpening is what a person says who opens an investigation.
-type EntryOpening struct {
+// A NewEntry is what a person says who opens an investigation.
+type NewEntry struct {
 	Actor, Reason string
 	Metadata      json.RawMessage // an object; nil means none
 	RequestKey    string          // as of an [ActionRequest]
@@ -109,13 +109,13 @@ type EntryOpening struct {
 
 // An EntryUpdate is what an investigator changes. Nil fields stay as they are.
 type EntryUpdate struct {
-	Status     *ResolutionStatus
-	Notes      *string
-	ResolvedBy *string
-	Metadata   json.RawMessage
-	Actor      string     // who is calling; kept beside ResolvedBy
-	Unchanged  *time.Time // only if it was last updated just then; nil means in any case
-	RequestKey string     // as of an [ActionRequest]
+	Status           *ResolutionStatus
+	Notes            *string
+	ResolvedBy       *string
+	Metadata         json.RawMessage
+	Actor            string     // who is calling; kept beside ResolvedBy
+	IfUnchangedSince *time.Time // only if it was last updated just then; nil means in any case
+	RequestKey       string     // as of an [ActionRequest]
 
 	// Compensate has the task undone with it, of an entry that ends as permanently failed.
 	Compensate bool `json:",omitempty"`
@@ -170,9 +170,9 @@ func Phases() []Phase {
 	return []Phase{PhaseAcknowledge, PhaseOwn, PhaseRepair, PhaseProve, PhaseResolve}
 }
 
-// EntryTimes is how long the investigations that ended since an instant took. Each case counts
+// ResolutionTimes is how long the investigations that ended since an instant took. Each case counts
 // once, with the median of its investigations.
-type EntryTimes struct {
+type ResolutionTimes struct {
 	Since   time.Time
 	Entries int64 // that were looked at, the newest; at most MaxTimedEntries
 	Times   []PhaseTime
@@ -185,7 +185,7 @@ type PhaseTime struct {
 	P50, P95 time.Duration // zero when none has
 }
 
-// MaxTimedEntries bounds the investigations that [EntryTimes] measures.
+// MaxTimedEntries bounds the investigations that [ResolutionTimes] measures.
 const MaxTimedEntries = 500
 
 // MaxEntryCount bounds the opened and the ended investigations that counts over time read.
@@ -296,8 +296,8 @@ type StalenessCount struct {
 	Tasks     int64
 }
 
-// A StalenessLine is one line of the staleness monitor (view v_task_staleness_monitoring).
-type StalenessLine struct {
+// A StaleTask is one line of the staleness monitor (view v_task_staleness_monitoring).
+type StaleTask struct {
 	TaskUUID           ID
 	Namespace          string
 	TaskName           string

@@ -11,21 +11,21 @@ type Explanation struct {
 	Name       string // the step, the template of the task, the place of the case, the act of the operation, the scope of the hold, or the handler
 	TaskUUID   *ID    // whose task or step it is; nil for cases, operations, holds and queues
 	AsOf       time.Time
-	Why
+	Condition
 	Facts  []ExplainedFact // what else is known
 	Steps  []ExplainedStep // of a task or investigation: its open steps whose parents are done
-	Counts []FactCount     // of such steps, of the open investigations of a case, or of the released items of an operation, by fact
+	Counts []ReasonCount   // of such steps, of the open investigations of a case, or of the released items of an operation, by fact
 	Looked int             // how many of those were looked at
 	More   bool            // there are more
 }
 
-// Why is the answer of an [Explanation].
-type Why struct {
-	Fact     Fact
-	Sentence string
-	Since    *time.Time // nil when it is not known
-	Unblocks string     // what would let it go on; empty when nothing would
-	Turn     Turn
+// Condition is the answer of an [Explanation].
+type Condition struct {
+	Reason    ConditionReason
+	Message   string
+	Since     *time.Time // nil when it is not known
+	Remedy    string     // what would let it go on; empty when nothing would
+	NextActor NextActor
 }
 
 // ExplainedKind is the kind of what is explained.
@@ -42,60 +42,60 @@ const (
 	ExplainedQueue         ExplainedKind = "queue"
 )
 
-// Fact is what keeps something where it is.
-type Fact string
+// ConditionReason is what keeps something where it is.
+type ConditionReason string
 
 // The facts. docs/reference/explain.md says when each holds; of several the first counts.
 const (
-	FactEnded      Fact = "ended"
-	FactNotStarted Fact = "not_started"
-	FactCycle      Fact = "cycle"
-	FactOperation  Fact = "operation"
-	FactResultKept Fact = "result_kept"
-	FactFailed     Fact = "failed"
-	FactUnattended Fact = "unattended"
-	FactHeld       Fact = "held"
-	FactLimit      Fact = "limit"
-	FactGate       Fact = "gate"
-	FactNoWorker   Fact = "no_worker"
-	FactSaturated  Fact = "saturated"
-	FactQueue      Fact = "queue"
-	FactRunning    Fact = "running"
-	FactRetry      Fact = "retry"
-	FactDecision   Fact = "decision"
-	FactOutside    Fact = "outside"
-	FactWait       Fact = "wait"
-	FactChild      Fact = "child"
-	FactItems      Fact = "items"
-	FactParents    Fact = "parents"
-	FactEmpty      Fact = "empty"   // of a queue
-	FactUnknown    Fact = "unknown" // none of these: a defect
+	ConditionEnded           ConditionReason = "ended"
+	ConditionNotStarted      ConditionReason = "not_started"
+	ConditionCycle           ConditionReason = "cycle"
+	ConditionOperation       ConditionReason = "operation"
+	ConditionResultPending   ConditionReason = "result_kept"
+	ConditionFailed          ConditionReason = "failed"
+	ConditionNotInvestigated ConditionReason = "unattended"
+	ConditionHeld            ConditionReason = "held"
+	ConditionLimit           ConditionReason = "limit"
+	ConditionGate            ConditionReason = "gate"
+	ConditionNoWorker        ConditionReason = "no_worker"
+	ConditionSaturated       ConditionReason = "saturated"
+	ConditionQueue           ConditionReason = "queue"
+	ConditionRunning         ConditionReason = "running"
+	ConditionRetry           ConditionReason = "retry"
+	ConditionDecision        ConditionReason = "decision"
+	ConditionExternal        ConditionReason = "outside"
+	ConditionWait            ConditionReason = "wait"
+	ConditionChild           ConditionReason = "child"
+	ConditionItems           ConditionReason = "items"
+	ConditionParents         ConditionReason = "parents"
+	ConditionEmpty           ConditionReason = "empty"   // of a queue
+	ConditionUnknown         ConditionReason = "unknown" // none of these: a defect
 )
 
-// ExplainedFacts lists every fact in the order in which they are looked for.
-func ExplainedFacts() []Fact {
-	return []Fact{
-		FactEnded, FactNotStarted, FactCycle, FactOperation, FactResultKept, FactFailed, FactUnattended, FactHeld, FactLimit, FactGate, FactNoWorker, FactSaturated, FactQueue,
-		FactRunning, FactRetry, FactDecision, FactOutside, FactWait, FactChild, FactItems, FactParents, FactEmpty, FactUnknown,
+// ConditionReasons lists every fact in the order in which they are looked for.
+func ConditionReasons() []ConditionReason {
+	return []ConditionReason{
+		ConditionEnded, ConditionNotStarted, ConditionCycle, ConditionOperation, ConditionResultPending, ConditionFailed, ConditionNotInvestigated, ConditionHeld, ConditionLimit, ConditionGate, ConditionNoWorker, ConditionSaturated, ConditionQueue,
+		ConditionRunning, ConditionRetry, ConditionDecision, ConditionExternal, ConditionWait, ConditionChild, ConditionItems, ConditionParents, ConditionEmpty, ConditionUnknown,
 	}
 }
 
-// Turn says who or what acts next.
-type Turn string
+// NextActor says who or what acts next.
+type NextActor string
 
 // The turns.
 const (
-	TurnWorker   Turn = "worker"
-	TurnOperator Turn = "operator"
-	TurnOutside  Turn = "outside" // a system that reports an outcome
-	TurnClock    Turn = "clock"   // it goes on by itself at an instant
-	TurnServer   Turn = "server"  // a server works on it
-	TurnNobody   Turn = "nobody"
+	NextWorker   NextActor = "worker"
+	NextOperator NextActor = "operator"
+	NextExternal NextActor = "outside" // a system that reports an outcome
+	NextTimer    NextActor = "clock"   // it goes on by itself at an instant
+	NextServer   NextActor = "server"  // a server works on it
+	NextNone     NextActor = "nobody"
 )
 
-// Turns lists every turn.
-func Turns() []Turn {
-	return []Turn{TurnWorker, TurnOperator, TurnOutside, TurnClock, TurnServer, TurnNobody}
+// NextActors lists every turn.
+func NextActors() []NextActor {
+	return []NextActor{NextWorker, NextOperator, NextExternal, NextTimer, NextServer, NextNone}
 }
 
 // An ExplainedFact is one more thing that is known of what is explained.
@@ -109,14 +109,14 @@ type ExplainedStep struct {
 	UUID  ID
 	Name  string
 	State StepState
-	Why
+	Condition
 }
 
-// A FactCount is how many steps, investigations or items one fact keeps where they are.
-type FactCount struct {
-	Fact  Fact
-	Count int
-	Task  ID // one of their tasks
+// A ReasonCount is how many steps, investigations or items one fact keeps where they are.
+type ReasonCount struct {
+	Reason ConditionReason
+	Count  int
+	Task   ID // one of their tasks
 }
 
 // The bounds of an [Explanation].

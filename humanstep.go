@@ -65,18 +65,18 @@ type InboxFilter struct {
 	Assignees []string // any of these; nil: whoever it is. The empty text means nobody in particular
 	DueBefore *time.Time
 	Overdue   bool // only what should have been answered by now
-	After     *InboxPlace
+	After     *InboxCursor
 	Limit     int
 }
 
-// An InboxPlace is where a page of the inbox ended.
-type InboxPlace struct {
+// An InboxCursor is where a page of the inbox ended.
+type InboxCursor struct {
 	DueAt *time.Time // nil: behind all that have a timeout
 	Step  ID
 }
 
-// String spells the place, for [ParseInboxPlace].
-func (p InboxPlace) String() string {
+// String spells the place, for [ParseInboxCursor].
+func (p InboxCursor) String() string {
 	due := ""
 	if p.DueAt != nil {
 		due = p.DueAt.UTC().Format(time.RFC3339Nano)
@@ -84,15 +84,15 @@ func (p InboxPlace) String() string {
 	return due + "~" + p.Step.String()
 }
 
-// ParseInboxPlace reads where a page of the inbox ended. The error is Invalid.
-func ParseInboxPlace(text string) (p InboxPlace, err error) {
+// ParseInboxCursor reads where a page of the inbox ended. The error is Invalid.
+func ParseInboxCursor(text string) (p InboxCursor, err error) {
 	due, step, found := strings.Cut(text, "~")
 	if found && due != "" {
 		at, wrong := time.Parse(time.RFC3339Nano, due)
 		p.DueAt, found = &at, wrong == nil && at.Year() >= 1900 && at.Year() < 3000
 	}
 	if !found || p.Step.UnmarshalText([]byte(step)) != nil {
-		return InboxPlace{}, Errorf(Invalid, "after: must be next_after of the page before")
+		return InboxCursor{}, Errorf(Invalid, "after: must be next_after of the page before")
 	}
 	return p, nil
 }

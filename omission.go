@@ -1,8 +1,8 @@
 package tasker
 
-// An Omission stands in a list for a document that would make the list larger
+// An OmittedDocument stands in a list for a document that would make the list larger
 // than an answer may be.
-type Omission struct {
+type OmittedDocument struct {
 	Omitted     bool   `json:"omitted"`      // true
 	StoredBytes int    `json:"stored_bytes"` // in the database, compressed
 	ReadAt      string `json:"read_at"`      // path of the API that has it whole

@@ -92,10 +92,10 @@ func (s OperationSelection) IsEmpty() bool {
 
 // Guards pause an operation automatically.
 type Guards struct {
-	Tolerate       *Tolerance    // how many steps of a wave may fail; nil: the default
-	IgnoreNewCause bool          // count failures of a cause that was not selected as those of any other
-	WaveTimeout    time.Duration // for the proof of a wave; 0: the default
-	WorkerAtLeast  string        // only workers of this version or a newer one take the steps; empty: any. Of [ActReset] only
+	Tolerate       *FailureTolerance // how many steps of a wave may fail; nil: the default
+	IgnoreNewCause bool              // count failures of a cause that was not selected as those of any other
+	WaveTimeout    time.Duration     // for the proof of a wave; 0: the default
+	WorkerAtLeast  string            // only workers of this version or a newer one take the steps; empty: any. Of [ActReset] only
 }
 
 // An OperationPlan is a request for an operation.
@@ -197,8 +197,8 @@ type OperationPause struct {
 
 // ResumeOptions changes the guards of an operation that is resumed; the zero value changes nothing.
 type ResumeOptions struct {
-	Tolerate      *Tolerance // replaces the tolerance; nil keeps it
-	TolerateCause bool       // ignore failures of the causes for which it is paused from now on
+	Tolerate      *FailureTolerance // replaces the tolerance; nil keeps it
+	TolerateCause bool              // ignore failures of the causes for which it is paused from now on
 }
 
 // An OperationItem is one step of an operation, or one task.

@@ -30,7 +30,7 @@ type Template struct {
 	Triage       Triage                     `json:"triage,omitzero"`
 	Search       map[string]SearchAttribute `json:"search,omitempty"` // by name: what tasks are found by
 	Start        StartRules                 `json:"start,omitzero"`
-	Due          DueRules                   `json:"due,omitzero"`     // by when its tasks are due
+	Due          DuePolicy                  `json:"due,omitzero"`     // by when its tasks are due
 	Order        StepOrder                  `json:"order,omitempty"`  // in which workers are given its steps
 	Limits       []LimitTemplate            `json:"limits,omitempty"` // of the steps of its tasks, at most [MaxTemplateLimits]
 	Steps        []StepTemplate             `json:"steps"`
@@ -105,17 +105,17 @@ const (
 
 // A StepTemplate is one node of the graph.
 type StepTemplate struct {
-	Name             string   `json:"name"`
-	Type             StepType `json:"type"`
-	Description      string   `json:"description,omitempty"`
-	Handler          Handler  `json:"handler,omitzero"`
-	Dependencies     []string `json:"dependencies,omitempty"` // names of the steps that come before
-	When             string   `json:"when,omitempty"`         // an expression; the step is skipped when it is false
-	Join             Join     `json:"join,omitempty"`         // what its dependencies must have come to; empty means all
-	Retry            Retry    `json:"retry"`
-	TimeoutSeconds   int      `json:"timeout_seconds,omitempty"`     // of one attempt, or of the wait of an external step; 0 means none
-	WorkerQueueTTLMS int64    `json:"worker_queue_ttl_ms,omitempty"` // 0 means the template's, and then the server's
-	Due              DueRules `json:"due,omitzero"`                  // by when it is due
+	Name             string    `json:"name"`
+	Type             StepType  `json:"type"`
+	Description      string    `json:"description,omitempty"`
+	Handler          Handler   `json:"handler,omitzero"`
+	Dependencies     []string  `json:"dependencies,omitempty"` // names of the steps that come before
+	When             string    `json:"when,omitempty"`         // an expression; the step is skipped when it is false
+	Join             Join      `json:"join,omitempty"`         // what its dependencies must have come to; empty means all
+	Retry            Retry     `json:"retry"`
+	TimeoutSeconds   int       `json:"timeout_seconds,omitempty"`     // of one attempt, or of the wait of an external step; 0 means none
+	WorkerQueueTTLMS int64     `json:"worker_queue_ttl_ms,omitempty"` // 0 means the template's, and then the server's
+	Due              DuePolicy `json:"due,omitzero"`                  // by when it is due
 
 	OnTimeout     TimeoutOutcome  `json:"on_timeout,omitempty"`     // of an external step; empty means that it fails
 	TimeoutResult json.RawMessage `json:"timeout_result,omitempty"` // with which the timeout completes the step
@@ -142,7 +142,7 @@ type StepTemplate struct {
 	Chunk       int    `json:"chunk,omitempty"`        // how many elements an item is given as a list; 0: one, as it is
 	MaxParallel int    `json:"max_parallel,omitempty"` // how many items may be under way at once; 0: all
 
-	Tolerate Tolerance `json:"tolerate,omitzero"` // how many items may fail for good; zero: none
+	Tolerate FailureTolerance `json:"tolerate,omitzero"` // how many items may fail for good; zero: none
 }
 
 // OnFailure says what undoes a step that is complete when its task is not to come to its end.

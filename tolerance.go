@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// A Tolerance bounds how many items of a map step, or steps of a wave of an operation, may fail for
+// A FailureTolerance bounds how many items of a map step, or steps of a wave of an operation, may fail for
 // good: a number, a percentage, or all but one.
-type Tolerance struct {
+type FailureTolerance struct {
 	Items, Percent int
 	AllButOne      bool // any that succeeds is enough
 }
 
 const allButOne = "all_but_one"
 
-// Of returns how many of so many items that are.
-func (t Tolerance) Of(items int) int {
+// Max returns how many of so many items that are.
+func (t FailureTolerance) Max(items int) int {
 	if t.AllButOne {
 		return max(items-1, 0)
 	}
@@ -24,7 +24,7 @@ func (t Tolerance) Of(items int) int {
 }
 
 // String returns a number, a percentage or all_but_one.
-func (t Tolerance) String() string {
+func (t FailureTolerance) String() string {
 	switch {
 	case t.AllButOne:
 		return allButOne
@@ -36,9 +36,9 @@ func (t Tolerance) String() string {
 }
 
 // ParseTolerance reads what String returns.
-func ParseTolerance(text string) (t Tolerance, err error) {
+func ParseTolerance(text string) (t FailureTolerance, err error) {
 	if text == allButOne {
-		return Tolerance{AllButOne: true}, nil
+		return FailureTolerance{AllButOne: true}, nil
 	}
 	of := &t.Items
 	number, isPercent := strings.CutSuffix(text, "%")
@@ -46,13 +46,13 @@ func ParseTolerance(text string) (t Tolerance, err error) {
 		of = &t.Percent
 	}
 	if *of, err = strconv.Atoi(number); err != nil {
-		return Tolerance{}, fmt.Errorf("must be a number such as 5, a percentage such as 2%%, or %s, not %q", allButOne, text)
+		return FailureTolerance{}, fmt.Errorf("must be a number such as 5, a percentage such as 2%%, or %s, not %q", allButOne, text)
 	}
 	return t, nil
 }
 
 // MarshalJSON writes a number, or a string with a percentage or all_but_one.
-func (t Tolerance) MarshalJSON() ([]byte, error) {
+func (t FailureTolerance) MarshalJSON() ([]byte, error) {
 	if t.AllButOne || t.Percent > 0 {
 		return strconv.AppendQuote(nil, t.String()), nil
 	}
@@ -60,7 +60,7 @@ func (t Tolerance) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.
-func (t *Tolerance) UnmarshalJSON(doc []byte) (err error) {
+func (t *FailureTolerance) UnmarshalJSON(doc []byte) (err error) {
 	*t, err = ParseTolerance(strings.Trim(string(doc), `"`))
 	return err
 }

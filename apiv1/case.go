@@ -88,19 +88,19 @@ type CaseSample struct {
 	TaskVersion   string    `json:"task_version"`
 }
 
-// CaseSpread is how the open investigations of a case are distributed over the values of a fact.
+// CaseDistribution is how the open investigations of a case are distributed over the values of a fact.
 type CaseSpread struct {
 	Fact   string      `json:"fact" enum:"worker_version,worker_name,task_version"`
 	Values []CaseShare `json:"values" doc:"The most frequent, at most 20."`
 }
 
-// CaseShare is how many investigations of a case have a value.
+// ValueCount is how many investigations of a case have a value.
 type CaseShare struct {
 	Value   string `json:"value"`
 	Entries int64  `json:"entries"`
 }
 
-// CaseElsewhere is another open case with the same error.
+// RelatedCase is another open case with the same error.
 type CaseElsewhere struct {
 	CaseID        string `json:"case_id"`
 	NamespaceName string `json:"namespace_name"`
@@ -118,7 +118,7 @@ type CaseChange struct {
 	Metadata  json.RawMessage `json:"metadata"`
 }
 
-// CaseWhy says why the investigations of a case are one.
+// CaseGrouping says why the investigations of a case are one.
 type CaseWhy struct {
 	CaseID       string            `json:"case_id"`
 	Parts        []CasePart        `json:"parts" doc:"What all of them have in common."`
@@ -134,14 +134,14 @@ type CasePart struct {
 	Value string `json:"value"`
 }
 
-// CaseMask is a place of the message that differs among the investigations of a case.
+// CaseVariable is a place of the message that differs among the investigations of a case.
 type CaseMask struct {
 	Label     string      `json:"label"`
 	Different int         `json:"different" doc:"How many values stood there."`
 	Values    []CaseShare `json:"values" doc:"The most frequent, at most 5."`
 }
 
-// CaseChanges is what differs between the failures of a case and the successes of the same
+// CaseComparison is what differs between the failures of a case and the successes of the same
 // step, who is hit, and until when.
 type CaseChanges struct {
 	CaseID       string           `json:"case_id"`
@@ -183,10 +183,10 @@ type CaseImpact struct {
 }
 
 // FromCaseChanges converts what differs between failures and successes.
-func FromCaseChanges(c tasker.CaseChanges) CaseChanges {
+func FromCaseChanges(c tasker.CaseComparison) CaseChanges {
 	out := CaseChanges{
-		CaseID: c.Case.ID.String(), FirstFailure: utc(c.FirstFailure), LookedAt: c.LookedBack, Failures: c.Failures, Successes: c.Successes, Since: c.Since,
-		Differences: []CaseDifference{}, Began: caseElsewhere(c.Began),
+		CaseID: c.Case.ID.String(), FirstFailure: utc(c.FirstFailure), LookedAt: c.TasksExamined, Failures: c.Failures, Successes: c.Successes, Since: c.Since,
+		Differences: []CaseDifference{}, Began: caseElsewhere(c.CoincidentCases),
 		Impact: CaseImpact{Tasks: c.Impact.Tasks, Steps: c.Impact.Steps, Deadline: utc(c.Impact.Deadline), DueTask: idText(c.Impact.DueTask)},
 	}
 	if s := c.LastSuccess; s != nil {
@@ -198,7 +198,7 @@ func FromCaseChanges(c tasker.CaseChanges) CaseChanges {
 	return out
 }
 
-func caseElsewhere(list []tasker.CaseElsewhere) []CaseElsewhere {
+func caseElsewhere(list []tasker.RelatedCase) []CaseElsewhere {
 	out := []CaseElsewhere{}
 	for _, e := range list {
 		out = append(out, CaseElsewhere{CaseID: e.ID.String(), NamespaceName: e.Namespace, TaskName: e.TaskName, StepName: e.StepName, Entries: e.Entries})
@@ -277,7 +277,7 @@ type EntryCount struct {
 	Open   *int64    `json:"open" doc:"At the end of the interval, or now; null before the oldest that were counted."`
 }
 
-// EntryTimes is how long the investigations that ended since an instant took.
+// ResolutionTimes is how long the investigations that ended since an instant took.
 type EntryTimes struct {
 	Since   time.Time   `json:"since"`
 	Entries int64       `json:"entries" doc:"Investigations that were looked at, the newest, at most 10,000."`
@@ -293,7 +293,7 @@ type PhaseTime struct {
 }
 
 // FromEntryTimes converts how long investigations took.
-func FromEntryTimes(t tasker.EntryTimes) EntryTimes {
+func FromEntryTimes(t tasker.ResolutionTimes) EntryTimes {
 	out := EntryTimes{Since: t.Since.UTC(), Entries: t.Entries}
 	for _, p := range t.Times {
 		out.Phases = append(out.Phases, PhaseTime{Phase: string(p.Phase), Cases: p.Cases, P50Seconds: p.P50.Seconds(), P95Seconds: p.P95.Seconds()})
@@ -310,7 +310,7 @@ func FromCase(c tasker.Case) Case {
 		NamespaceName: c.Namespace, TaskName: c.TaskName, StepName: c.StepName, ErrorType: c.ErrorType, ErrorPattern: c.ErrorPattern,
 		Entries: c.Entries, Waiting: c.Waiting, Proving: c.Proving, FailedAgain: c.FailedAgain, Recovered: c.Recovered, Recent: c.Recent, Harm: c.Harm,
 		FirstSeenAt: c.FirstSeen.UTC(), Oldest: utc(c.Oldest), Newest: utc(c.Newest), DLQEntryUUID: idText(c.EntryUUID), CaseKey: idText(c.CaseKey),
-		Owner: c.Owner, OwnedUntil: utc(c.OwnedUntil), SnoozedUntil: utc(c.SnoozedUntil), SnoozeAbove: c.SnoozeAbove, FixedIn: c.FixedIn,
+		Owner: c.Owner, OwnedUntil: utc(c.OwnedUntil), SnoozedUntil: utc(c.SnoozedUntil), SnoozeAbove: c.SnoozeThreshold, FixedIn: c.FixedIn,
 		ResolvedAt: utc(c.ResolvedAt), MergedInto: idText(c.MergedInto), UpdatedAt: c.UpdatedAt.UTC(),
 	}
 }
@@ -332,7 +332,7 @@ func idText(id *tasker.ID) string {
 // FromCases converts a page of cases and the totals of all pages.
 func FromCases(page []Case, more bool, t tasker.CaseTotals) CaseList {
 	return CaseList{
-		Cases: page, HasMore: more, TotalCases: t.Cases, TotalEntries: t.Entries, TotalRecent: t.Recent, Unclassified: t.Unknown, OldestEntry: utc(t.Oldest),
+		Cases: page, HasMore: more, TotalCases: t.Cases, TotalEntries: t.Entries, TotalRecent: t.Recent, Unclassified: t.Unclassified, OldestEntry: utc(t.Oldest),
 	}
 }
 
@@ -340,7 +340,7 @@ func FromCases(page []Case, more bool, t tasker.CaseTotals) CaseList {
 func FromCaseDetail(d tasker.CaseDetail) CaseDetail {
 	out := CaseDetail{
 		Case: FromCase(d.Case), Fingerprints: caseFingerprints(d.Fingerprints), Samples: []CaseSample{}, Spread: []CaseSpread{},
-		Ended: map[string]int64{}, Last: endedEntries(d.Last), Elsewhere: caseElsewhere(d.Elsewhere), History: []CaseChange{},
+		Ended: map[string]int64{}, Last: endedEntries(d.LastResolved), Elsewhere: caseElsewhere(d.RelatedCases), History: []CaseChange{},
 	}
 	for _, s := range d.Samples {
 		out.Samples = append(out.Samples, CaseSample{
@@ -364,14 +364,14 @@ func caseFingerprints(list []tasker.CaseFingerprint) []CaseFingerprint {
 	out := []CaseFingerprint{}
 	for _, f := range list {
 		out = append(out, CaseFingerprint{
-			Fingerprint: f.Fingerprint.String(), HomeCaseID: f.Home.String(), RulesVersion: f.Version, ErrorType: f.ErrorType, Pattern: f.Pattern,
+			Fingerprint: f.Fingerprint.String(), HomeCaseID: f.OriginalCase.String(), RulesVersion: f.Version, ErrorType: f.ErrorType, Pattern: f.Pattern,
 			FirstSeenAt: f.FirstSeen.UTC(),
 		})
 	}
 	return out
 }
 
-func caseShares(list []tasker.CaseShare) []CaseShare {
+func caseShares(list []tasker.ValueCount) []CaseShare {
 	out := []CaseShare{}
 	for _, v := range list {
 		out = append(out, CaseShare(v))
@@ -380,10 +380,10 @@ func caseShares(list []tasker.CaseShare) []CaseShare {
 }
 
 // FromCaseWhy converts why the investigations of a case are one.
-func FromCaseWhy(w tasker.CaseWhy) CaseWhy {
+func FromCaseWhy(w tasker.CaseGrouping) CaseWhy {
 	c := w.Case
 	out := CaseWhy{
-		CaseID: c.ID.String(), Looked: w.Looked, Rules: append([]string{}, w.Rules...), Masks: []CaseMask{}, Fingerprints: caseFingerprints(w.Fingerprints),
+		CaseID: c.ID.String(), Looked: w.MessagesExamined, Rules: append([]string{}, w.Rules...), Masks: []CaseMask{}, Fingerprints: caseFingerprints(w.Fingerprints),
 		Parts: []CasePart{
 			{"namespace", c.Namespace}, {"template", c.TaskName}, {"step", c.StepName}, {"reason", string(c.Reason)}, {"detail_code", c.DetailCode},
 			{"error_type", c.ErrorType}, {"error_pattern", c.ErrorPattern},

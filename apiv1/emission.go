@@ -144,7 +144,7 @@ func FromSinkState(s tasker.SinkState) Sink {
 	}
 	return Sink{
 		Sink: s.Sink, Status: status, FailingSince: utc(s.FailingSince), LastError: s.LastError, NextTryAt: utc(s.NextTryAt),
-		LastSuccessAt: utc(s.LastSuccessAt), Pending: s.Pending, OldestPending: utc(s.OldestPending), SetAside: s.SetAside,
+		LastSuccessAt: utc(s.LastSuccessAt), Pending: s.Pending, OldestPending: utc(s.OldestPending), SetAside: s.Undeliverable,
 	}
 }
 
@@ -243,11 +243,11 @@ func FromIncident(i tasker.Incident) Incident {
 		state = tasker.IncidentEnded
 	}
 	return Incident{
-		IncidentID: i.ID.String(), State: string(state), NamespaceName: i.Namespace, LeadCaseID: i.Lead.String(), DedupKey: i.DedupKey,
+		IncidentID: i.ID.String(), State: string(state), NamespaceName: i.Namespace, LeadCaseID: i.LeadCaseID.String(), DedupKey: i.DedupKey,
 		Severity: string(i.Severity), BeganAt: i.BeganAt.UTC(), EndedAt: utc(i.EndedAt), UnownedSince: utc(i.UnownedSince), Escalation: i.Escalation,
-		ToldAt: i.ToldAt.UTC(), TaskName: i.TaskName, StepName: i.StepName, DLQReason: string(i.Reason), DetailCode: i.DetailCode,
+		ToldAt: i.LastNotifiedAt.UTC(), TaskName: i.TaskName, StepName: i.StepName, DLQReason: string(i.Reason), DetailCode: i.DetailCode,
 		Label: tasker.CauseOf(i.Reason, i.DetailCode).Label, ErrorType: i.ErrorType, ErrorPattern: i.ErrorPattern, Cases: i.Cases, CasesOpen: i.CasesOpen,
-		CasesNotOwned: i.CasesNotOwned, OwnedBy: orEmpty(i.OwnedBy), Entries: i.Entries, Messages: i.Messages,
+		CasesNotOwned: i.UnownedCases, OwnedBy: orEmpty(i.Owners), Entries: i.Entries, Messages: i.Messages,
 	}
 }
 
@@ -260,14 +260,14 @@ func FromIncidentDetail(d tasker.IncidentDetail) IncidentDetail {
 			DetailCode: c.DetailCode, ErrorType: c.ErrorType, ErrorPattern: c.ErrorPattern, Owner: c.Owner, Entries: c.Entries, ResolvedAt: utc(c.ResolvedAt),
 		})
 	}
-	for _, m := range d.Told {
+	for _, m := range d.Notifications {
 		out.Told = append(out.Told, FromMessage(m))
 	}
 	return out
 }
 
 // FromMessage converts a message with what became of it at each sink.
-func FromMessage(m tasker.Message) Message {
+func FromMessage(m tasker.Notification) Message {
 	out := Message{
 		MessageUUID: m.UUID.String(), Topic: m.Topic, SubjectKind: m.SubjectKind, SubjectID: m.SubjectID.String(), IncidentID: idOrNull(m.IncidentID),
 		DedupKey: m.DedupKey, Escalation: m.Escalation, CreatedAt: m.At.UTC(), RoutedAt: utc(m.RoutedAt), Data: orNull(m.Data), Emissions: []MessageEmission{},

@@ -127,7 +127,7 @@ type InvestigationQueueEntry struct {
 	TaskDue            *Deadline   `json:"task_due" doc:"By when the task is due; null when it has no due time."`
 }
 
-// StalenessLine is one line of the staleness monitor.
+// StaleTask is one line of the staleness monitor.
 type StalenessLine struct {
 	TaskUUID                  string  `json:"task_uuid"`
 	NamespaceName             string  `json:"namespace_name"`
@@ -195,7 +195,7 @@ func fromFailedStep(f *tasker.FailedStep) *FailedStep {
 }
 
 // FromStalenessLine converts a line of the staleness monitor.
-func FromStalenessLine(l tasker.StalenessLine) StalenessLine {
+func FromStalenessLine(l tasker.StaleTask) StalenessLine {
 	return StalenessLine{
 		TaskUUID: l.TaskUUID.String(), NamespaceName: l.Namespace, TaskName: l.TaskName, CurrentState: string(l.State),
 		TimeInStateMinutes: l.TimeInStateMinutes, TaskAgeMinutes: l.TaskAgeMinutes,

@@ -13,11 +13,11 @@ import (
 // The values that the OpenAPI document lists for a field are those that the field can have.
 func TestTheEnumerationsOfTheWire(t *testing.T) {
 	t.Parallel()
-	enumerates[apiv1.Explanation](t, "Fact", tasker.ExplainedFacts())
-	enumerates[apiv1.ExplainedStep](t, "Fact", tasker.ExplainedFacts())
-	enumerates[apiv1.FactCount](t, "Fact", tasker.ExplainedFacts())
-	enumerates[apiv1.Explanation](t, "Turn", tasker.Turns())
-	enumerates[apiv1.ExplainedStep](t, "Turn", tasker.Turns())
+	enumerates[apiv1.Explanation](t, "Fact", tasker.ConditionReasons())
+	enumerates[apiv1.ExplainedStep](t, "Fact", tasker.ConditionReasons())
+	enumerates[apiv1.FactCount](t, "Fact", tasker.ConditionReasons())
+	enumerates[apiv1.Explanation](t, "Turn", tasker.NextActors())
+	enumerates[apiv1.ExplainedStep](t, "Turn", tasker.NextActors())
 	enumerates[apiv1.Case](t, "State", tasker.CaseStates())
 	enumerates[apiv1.IncidentCase](t, "State", tasker.CaseStates())
 	enumerates[apiv1.Incident](t, "State", tasker.IncidentStates())

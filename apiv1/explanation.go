@@ -44,7 +44,7 @@ type ExplainedStep struct {
 	Turn     string     `json:"turn" enum:"worker,operator,outside,clock,server,nobody" doc:"Who or what acts next."`
 }
 
-// FactCount is how many are kept where they are by one fact.
+// ReasonCount is how many are kept where they are by one fact.
 type FactCount struct {
 	Fact     string `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,limit,gate,no_worker,saturated,queue,running,retry,decision,outside,wait,child,items,parents,empty,unknown"`
 	Count    int    `json:"count"`
@@ -55,7 +55,7 @@ type FactCount struct {
 func FromExplanation(e tasker.Explanation) Explanation {
 	out := Explanation{
 		Kind: string(e.Kind), Namespaces: append([]string{}, e.Namespaces...), Name: e.Name, TaskUUID: idText(e.TaskUUID), AsOf: e.AsOf.UTC(),
-		Fact: string(e.Fact), Sentence: e.Sentence, Since: utc(e.Since), Unblocks: e.Unblocks, Turn: string(e.Turn),
+		Fact: string(e.Reason), Sentence: e.Message, Since: utc(e.Since), Unblocks: e.Remedy, Turn: string(e.NextActor),
 		Facts: []ExplainedFact{}, Steps: []ExplainedStep{}, Counts: []FactCount{}, Looked: e.Looked, More: e.More,
 	}
 	if e.ID != (tasker.ID{}) {
@@ -66,10 +66,10 @@ func FromExplanation(e tasker.Explanation) Explanation {
 	}
 	for _, s := range e.Steps {
 		out.Steps = append(out.Steps, ExplainedStep{StepUUID: s.UUID.String(), Name: s.Name, State: string(s.State),
-			Fact: string(s.Fact), Sentence: s.Sentence, Since: utc(s.Since), Unblocks: s.Unblocks, Turn: string(s.Turn)})
+			Fact: string(s.Reason), Sentence: s.Message, Since: utc(s.Since), Unblocks: s.Remedy, Turn: string(s.NextActor)})
 	}
 	for _, c := range e.Counts {
-		out.Counts = append(out.Counts, FactCount{Fact: string(c.Fact), Count: c.Count, TaskUUID: c.Task.String()})
+		out.Counts = append(out.Counts, FactCount{Fact: string(c.Reason), Count: c.Count, TaskUUID: c.Task.String()})
 	}
 	return out
 }

@@ -286,7 +286,7 @@ type CancelledTasks struct {
 
 // FromCancelBatch converts what became of a part.
 func FromCancelBatch(b tasker.CancelBatch) CancelledTasks {
-	out := CancelledTasks{Cancelled: b.Cancelled, Failed: b.Failed, More: b.More, Sample: []Task{}}
+	out := CancelledTasks{Cancelled: b.Cancelled, Failed: b.Failed, More: b.HasMore, Sample: []Task{}}
 	for _, t := range b.Sample {
 		out.Sample = append(out.Sample, FromTask(t, nil))
 	}

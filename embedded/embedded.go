@@ -260,7 +260,7 @@ func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reas
 
 // ChangeDue gives an open task, or a step of it that has not ended, another due time or none, and returns it. The
 // error is Invalid when that is not ahead, a Conflict when the task or the step has ended.
-func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueChange) (*tasker.Deadline, error) {
+func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueUpdate) (*tasker.Deadline, error) {
 	return e.engine.ChangeDue(ctx, task, c)
 }
 

@@ -237,9 +237,9 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 	task, err := e.CreateTask(ctx, tasker.NewTask{Namespace: "greetings", Name: "greet", Context: []byte(`{"who": "you"}`)})
 	must(err)
 
-	opened, err := e.OpenInvestigation(ctx, task, tasker.EntryOpening{Actor: "ann", Reason: "the guest complains"})
+	opened, err := e.OpenInvestigation(ctx, task, tasker.NewEntry{Actor: "ann", Reason: "the guest complains"})
 	must(err)
-	if _, err := e.OpenInvestigation(ctx, task, tasker.EntryOpening{Actor: "ann", Reason: "again"}); tasker.CodeOf(err) != tasker.Conflict {
+	if _, err := e.OpenInvestigation(ctx, task, tasker.NewEntry{Actor: "ann", Reason: "again"}); tasker.CodeOf(err) != tasker.Conflict {
 		t.Errorf("a second one: %v", err)
 	}
 	queue, more, err := e.InvestigationQueue(ctx, tasker.InvestigationFilter{})
@@ -264,11 +264,11 @@ func TestInvestigationsInOneProgram(t *testing.T) {
 	detail, err := e.Case(ctx, cases[0].ID)
 	must(err)
 	for _, id := range []tasker.ID{cases[0].ID, *cases[0].EntryUUID} {
-		if x, err := e.Explain(ctx, id); err != nil || x.Fact != tasker.FactNoWorker || x.Turn != tasker.TurnOperator || x.Sentence == "" {
+		if x, err := e.Explain(ctx, id); err != nil || x.Reason != tasker.ConditionNoWorker || x.NextActor != tasker.NextOperator || x.Message == "" {
 			t.Errorf("explanation %+v, %v", x, err)
 		}
 	}
-	if x, err := e.ExplainQueue(ctx, "greetings", "nobody"); err != nil || x.Fact != tasker.FactEmpty {
+	if x, err := e.ExplainQueue(ctx, "greetings", "nobody"); err != nil || x.Reason != tasker.ConditionEmpty {
 		t.Errorf("explanation %+v, %v", x, err)
 	}
 	why, err := e.WhyCase(ctx, cases[0].ID)
@@ -349,7 +349,7 @@ func TestTasksAreFound(t *testing.T) {
 		}
 	}
 	b, err := e.CancelTasks(t.Context(), tasker.CancelBatchRequest{Filter: tasker.TaskFilter{Tags: []string{"vip"}}, Actor: "ann", Reason: "off"})
-	if list, _, failed := e.Tasks(t.Context(), tasker.TaskFilter{State: tasker.TaskCancelled}); err != nil || failed != nil || b.Cancelled != 2 || b.More || len(list) != 2 {
+	if list, _, failed := e.Tasks(t.Context(), tasker.TaskFilter{State: tasker.TaskCancelled}); err != nil || failed != nil || b.Cancelled != 2 || b.HasMore || len(list) != 2 {
 		t.Errorf("cancelled %+v, %v; %d are cancelled, %v", b, err, len(list), failed)
 	}
 }
@@ -527,7 +527,7 @@ func TestCompensation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opened, err := e.OpenInvestigation(t.Context(), other, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	opened, err := e.OpenInvestigation(t.Context(), other, tasker.NewEntry{Actor: "ann", Reason: "odd"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,13 +29,13 @@ func (e *Engine) Case(ctx context.Context, id tasker.ID) (tasker.CaseDetail, err
 }
 
 // WhyCase says why the investigations of a case are one.
-func (e *Engine) WhyCase(ctx context.Context, id tasker.ID) (tasker.CaseWhy, error) {
+func (e *Engine) WhyCase(ctx context.Context, id tasker.ID) (tasker.CaseGrouping, error) {
 	return e.cases.Why(ctx, id)
 }
 
-// CaseChanges says what differs between the failures of a case and the successes of the same
+// CaseComparison says what differs between the failures of a case and the successes of the same
 // step, who is hit, and until when.
-func (e *Engine) CaseChanges(ctx context.Context, id tasker.ID) (tasker.CaseChanges, error) {
+func (e *Engine) CaseChanges(ctx context.Context, id tasker.ID) (tasker.CaseComparison, error) {
 	return e.cases.Changes(ctx, id)
 }
 
@@ -116,7 +116,7 @@ func (e *Engine) InvestigationOf(ctx context.Context, task tasker.ID) (tasker.En
 
 // OpenInvestigation opens an investigation because a person asks for one; the task goes
 // on as before. When one is open already, the error is a Conflict with its id.
-func (e *Engine) OpenInvestigation(ctx context.Context, task tasker.ID, o tasker.EntryOpening) (tasker.Entry, error) {
+func (e *Engine) OpenInvestigation(ctx context.Context, task tasker.ID, o tasker.NewEntry) (tasker.Entry, error) {
 	return e.dlq.Open(ctx, task, o)
 }
 

@@ -127,7 +127,7 @@ func (t *Task) Compensate() {
 // ChangeDue gives the task another due time, as an operator does.
 func (t *Task) ChangeDue(at time.Time) {
 	t.w.t.Helper()
-	_, err := t.w.engine.ChangeDue(t.w.t.Context(), t.UUID, tasker.DueChange{DueAt: &at, Actor: actor, Reason: "changed by the test"})
+	_, err := t.w.engine.ChangeDue(t.w.t.Context(), t.UUID, tasker.DueUpdate{DueAt: &at, Actor: actor, Reason: "changed by the test"})
 	t.w.must(err)
 }
 
@@ -218,7 +218,7 @@ func (w *Workflow) describe(id tasker.ID) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "task %s %s (%s) is %s\n", task.Name, task.Version, id, task.State)
 	if why, err := w.explain.Explain(ctx, id); err == nil {
-		fmt.Fprintf(&b, "%s: %s\n", why.Fact, why.Sentence)
+		fmt.Fprintf(&b, "%s: %s\n", why.Reason, why.Message)
 	}
 	steps, err := w.db.Steps(ctx, id)
 	if err != nil {

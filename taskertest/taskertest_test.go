@@ -74,8 +74,8 @@ func TestIdleMeansThatOnlyTimeHelps(t *testing.T) {
 	wf.RunUntilIdle()
 	task.Step("reserve").AssertResult(`1`)
 	task.AssertState(tasker.TaskWaitingForDependencies)
-	if e := task.Explain(); e.Fact != tasker.FactOutside {
-		t.Errorf("the task is where it is because of %s", e.Fact)
+	if e := task.Explain(); e.Reason != tasker.ConditionExternal {
+		t.Errorf("the task is where it is because of %s", e.Reason)
 	}
 	task.Answer("confirm", `"yes"`)
 	wf.RunUntilIdle()

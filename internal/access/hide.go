@@ -339,7 +339,7 @@ func HideEmission(ctx context.Context, e *tasker.Emission) {
 
 // HideMessage hides what a message tells of errors, unless the caller may read payloads of
 // all the namespaces that it is about.
-func HideMessage(ctx context.Context, m *tasker.Message) {
+func HideMessage(ctx context.Context, m *tasker.Notification) {
 	for _, n := range m.Namespaces {
 		if PayloadsOf(ctx).Has(n) {
 			continue

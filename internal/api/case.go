@@ -122,8 +122,8 @@ func (s *server) changesOfCase(x *request) error {
 func (s *server) updateCase(x *request, req apiv1.UpdateCase) error {
 	id := x.id("case_id")
 	u := tasker.CaseUpdate{
-		Owner: req.Owner, OwnedFor: time.Duration(req.OwnedForMinutes) * time.Minute, Snooze: req.SnoozeUntil, Above: req.SnoozeAbove,
-		FixedIn: req.FixedIn, Notes: req.Notes, Actor: x.actor(req.Actor), Unchanged: req.ExpectedUpdatedAt,
+		Owner: req.Owner, OwnedFor: time.Duration(req.OwnedForMinutes) * time.Minute, Snooze: req.SnoozeUntil, SnoozeThreshold: req.SnoozeAbove,
+		FixedIn: req.FixedIn, Notes: req.Notes, Actor: x.actor(req.Actor), IfUnchangedSince: req.ExpectedUpdatedAt,
 	}
 	if req.Wake {
 		if u.Snooze != nil {

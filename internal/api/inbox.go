@@ -57,7 +57,7 @@ func (s *server) listInbox(x *request) error {
 		f.DueBefore = &at
 	}
 	if text := x.text("after"); text != "" {
-		place, err := tasker.ParseInboxPlace(text)
+		place, err := tasker.ParseInboxCursor(text)
 		if err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func (s *server) listInbox(x *request) error {
 	page := apiv1.InboxPage{Limit: f.Limit, Count: len(list), HasMore: more}
 	if more {
 		last := list[len(list)-1]
-		next := tasker.InboxPlace{DueAt: last.DueAt, Step: last.StepUUID}.String()
+		next := tasker.InboxCursor{DueAt: last.DueAt, Step: last.StepUUID}.String()
 		page.NextAfter = &next
 	}
 	return x.answer(http.StatusOK, apiv1.Inbox{Steps: convert(list, apiv1.FromHumanStep), Pagination: page})

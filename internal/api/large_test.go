@@ -12,9 +12,9 @@ import (
 )
 
 // An omission is what stands for a document in a list that has no room for it.
-func omission(t *testing.T, doc json.RawMessage) (tasker.Omission, bool) {
+func omission(t *testing.T, doc json.RawMessage) (tasker.OmittedDocument, bool) {
 	t.Helper()
-	var o tasker.Omission
+	var o tasker.OmittedDocument
 	if json.Unmarshal(doc, &o) != nil || !o.Omitted {
 		return o, false
 	}

@@ -161,7 +161,7 @@ func (s *server) planOperation(x *request) error {
 }
 
 // readTolerance reads how many steps may fail; nil if that is absent.
-func readTolerance(path, text string) (*tasker.Tolerance, error) {
+func readTolerance(path, text string) (*tasker.FailureTolerance, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // absent
 	}

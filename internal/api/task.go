@@ -286,7 +286,7 @@ func (s *server) changeDue(x *request, req apiv1.ChangeDue) error {
 	if _, err := s.db.Task(x.ctx, id); err != nil {
 		return err
 	}
-	c := tasker.DueChange{DueAt: req.DueAt, Actor: cmp.Or(x.actor(req.By), unknownActor), Reason: req.Reason}
+	c := tasker.DueUpdate{DueAt: req.DueAt, Actor: cmp.Or(x.actor(req.By), unknownActor), Reason: req.Reason}
 	if req.Step != "" {
 		var err error
 		if c.StepUUID, err = s.stepNamed(x, id, req.Step); err != nil {

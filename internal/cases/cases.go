@@ -150,10 +150,10 @@ func checkUpdate(u tasker.CaseUpdate, now time.Time) error {
 		return tasker.Errorf(tasker.Invalid, "invalid owned_for %s: must be at least %s", u.OwnedFor, minOwnership)
 	case u.OwnedFor > tasker.MaxOwnership:
 		return tasker.Errorf(tasker.Invalid, "invalid owned_for %s: must be at most %s", u.OwnedFor, tasker.MaxOwnership)
-	case u.Above != nil && (u.Snooze == nil || u.Snooze.IsZero()):
+	case u.SnoozeThreshold != nil && (u.Snooze == nil || u.Snooze.IsZero()):
 		return tasker.Errorf(tasker.Invalid, "invalid above: it needs a time until which the case rests")
-	case u.Above != nil && *u.Above < 0:
-		return tasker.Errorf(tasker.Invalid, "invalid above %d: must be 0 or more", *u.Above)
+	case u.SnoozeThreshold != nil && *u.SnoozeThreshold < 0:
+		return tasker.Errorf(tasker.Invalid, "invalid above %d: must be 0 or more", *u.SnoozeThreshold)
 	case u.Snooze != nil && !u.Snooze.IsZero() && !u.Snooze.After(now):
 		return tasker.Errorf(tasker.Invalid, "invalid until %s: must be in the future", u.Snooze.UTC().Format(time.RFC3339))
 	case u.Snooze != nil && u.Snooze.After(now.Add(tasker.MaxSnooze)):

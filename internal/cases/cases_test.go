@@ -145,7 +145,7 @@ func TestOneCauseIsOneCase(t *testing.T) {
 	}
 	why, err := h.Cases.Why(t.Context(), list[0].ID)
 	h.Must(err)
-	if why.Looked != 5 || len(why.Masks) == 0 || why.Masks[0].Different != 5 || len(why.Rules) == 0 {
+	if why.MessagesExamined != 5 || len(why.Masks) == 0 || why.Masks[0].Different != 5 || len(why.Rules) == 0 {
 		t.Errorf("why: %+v", why)
 	}
 }
@@ -323,12 +323,12 @@ func TestOwnersAndRests(t *testing.T) {
 	h := newHarness(t)
 	h.stuck(orders(503, 2)...)
 	c := h.only()
-	got, err := h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Owner: new("ann"), OwnedFor: time.Hour, Notes: new("asking"), Actor: "ann", Unchanged: &c.UpdatedAt})
+	got, err := h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Owner: new("ann"), OwnedFor: time.Hour, Notes: new("asking"), Actor: "ann", IfUnchangedSince: &c.UpdatedAt})
 	h.Must(err)
 	if got.Owner != "ann" || got.State != tasker.CaseOngoing || got.OwnedUntil == nil {
 		t.Errorf("owned: %+v", got)
 	}
-	_, err = h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Owner: new("bo"), Actor: "bo", Unchanged: &c.UpdatedAt})
+	_, err = h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Owner: new("bo"), Actor: "bo", IfUnchangedSince: &c.UpdatedAt})
 	h.WantCode(err, tasker.Conflict, "its owner is ann")
 	if n := len(h.list(tasker.CaseFilter{Unowned: true})); n != 0 {
 		t.Errorf("%d unowned", n)
@@ -340,7 +340,7 @@ func TestOwnersAndRests(t *testing.T) {
 	if got := h.only(); got.Owner != "" {
 		t.Errorf("still owned by %s", got.Owner)
 	}
-	got, err = h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Snooze: new(time.Now().Add(time.Hour)), Above: new(int64(2)), Actor: "ann"})
+	got, err = h.Cases.Update(t.Context(), c.ID, tasker.CaseUpdate{Snooze: new(time.Now().Add(time.Hour)), SnoozeThreshold: new(int64(2)), Actor: "ann"})
 	h.Must(err)
 	if got.State != tasker.CaseResting {
 		t.Errorf("snoozed: %s", got.State)
@@ -383,8 +383,8 @@ func TestUpdatesThatAreRefused(t *testing.T) {
 		"time without an owner": {tasker.CaseUpdate{OwnedFor: time.Hour, Notes: new("x")}, "owned_for"},
 		"owned for nothing":     {tasker.CaseUpdate{Owner: new("a"), OwnedFor: 500 * time.Microsecond}, "owned_for"},
 		"owned too long":        {tasker.CaseUpdate{Owner: new("a"), OwnedFor: 8 * 24 * time.Hour}, "owned_for"},
-		"above without a time":  {tasker.CaseUpdate{Above: new(int64(3)), Notes: new("x")}, "above"},
-		"above nothing":         {tasker.CaseUpdate{Above: new(int64(-3)), Snooze: new(now.Add(time.Hour))}, "above"},
+		"above without a time":  {tasker.CaseUpdate{SnoozeThreshold: new(int64(3)), Notes: new("x")}, "above"},
+		"above nothing":         {tasker.CaseUpdate{SnoozeThreshold: new(int64(-3)), Snooze: new(now.Add(time.Hour))}, "above"},
 		"rest in the past":      {tasker.CaseUpdate{Snooze: new(now.Add(-time.Hour))}, "future"},
 		"rest too long":         {tasker.CaseUpdate{Snooze: new(now.Add(8 * 24 * time.Hour))}, "at most"},
 		"owner too long":        {tasker.CaseUpdate{Owner: new(strings.Repeat("x", 256))}, "owner"},
@@ -534,7 +534,7 @@ func TestCasesWithoutAnError(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	for range 3 {
-		_, err := h.DLQ.Open(h.Context(), h.Create("order"), tasker.EntryOpening{Actor: "ann", Reason: "look"})
+		_, err := h.DLQ.Open(h.Context(), h.Create("order"), tasker.NewEntry{Actor: "ann", Reason: "look"})
 		h.Must(err)
 	}
 	h.FindCases()
@@ -562,7 +562,7 @@ func TestWhatChanged(t *testing.T) {
 	c := h.only()
 	got, err := h.Cases.Changes(t.Context(), c.ID)
 	h.Must(err)
-	if len(got.Differences) != 2 || got.Failures != 40 || got.Successes != 40 || got.Since || got.LookedBack != 80 {
+	if len(got.Differences) != 2 || got.Failures != 40 || got.Successes != 40 || got.Since || got.TasksExamined != 80 {
 		t.Fatalf("changes %+v", got)
 	}
 	if d := got.Differences[1]; d.Fact != "worker_version" || d.Value != "1.5.1" || d.Failures != 40 || d.Successes != 0 || d.Lift < 20 {

@@ -23,10 +23,10 @@ const (
 
 // Changes says what differs between the failures of a case and the successes of the same
 // step, who is hit, and until when. The error is NotFound when there is no such case.
-func (s *Service) Changes(ctx context.Context, id tasker.ID) (tasker.CaseChanges, error) {
+func (s *Service) Changes(ctx context.Context, id tasker.ID) (tasker.CaseComparison, error) {
 	c, err := s.db.CompareCase(ctx, id)
 	if err != nil {
-		return tasker.CaseChanges{}, err
+		return tasker.CaseComparison{}, err
 	}
 	failed, succeeded := map[fact]int{}, map[fact]int{}
 	for _, f := range c.Failed {
@@ -39,7 +39,7 @@ func (s *Service) Changes(ctx context.Context, id tasker.ID) (tasker.CaseChanges
 		failed[fact{v.Key, v.Value}], succeeded[fact{v.Key, v.Value}] = v.Failures, v.Successes
 	}
 	c.Differences = differences(failed, succeeded, len(c.Failed), len(c.Succeeded))
-	return c.CaseChanges, nil
+	return c.CaseComparison, nil
 }
 
 // A fact is a value that some attempts have.

@@ -15,10 +15,10 @@ func known(field string) bool { return slices.Contains(SplitFields(), field) }
 // what was left out of the messages of its newest ones, with how often each value stood
 // there. That there are many different values of one place is noise; that one value stands
 // for most may be meaning, and the case can be split by it.
-func (s *Service) Why(ctx context.Context, id tasker.ID) (tasker.CaseWhy, error) {
+func (s *Service) Why(ctx context.Context, id tasker.ID) (tasker.CaseGrouping, error) {
 	why, messages, err := s.db.CaseMessages(ctx, id)
 	if err != nil {
-		return tasker.CaseWhy{}, err
+		return tasker.CaseGrouping{}, err
 	}
 	type place struct {
 		label string
@@ -46,11 +46,11 @@ func (s *Service) Why(ctx context.Context, id tasker.ID) (tasker.CaseWhy, error)
 	}
 	slices.SortStableFunc(order, func(a, b place) int { return cmp.Compare(a.nth, b.nth) })
 	for _, p := range order[:min(len(order), tasker.MaxCaseMasks)] {
-		m := tasker.CaseMask{Label: p.label, Different: len(counts[p])}
+		m := tasker.CaseVariable{Label: p.label, Different: len(counts[p])}
 		for value, n := range counts[p] {
-			m.Values = append(m.Values, tasker.CaseShare{Value: value, Entries: n})
+			m.Values = append(m.Values, tasker.ValueCount{Value: value, Entries: n})
 		}
-		slices.SortFunc(m.Values, func(a, b tasker.CaseShare) int {
+		slices.SortFunc(m.Values, func(a, b tasker.ValueCount) int {
 			return cmp.Or(cmp.Compare(b.Entries, a.Entries), cmp.Compare(a.Value, b.Value))
 		})
 		m.Values = m.Values[:min(len(m.Values), tasker.MaxCaseValues)]

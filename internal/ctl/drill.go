@@ -62,7 +62,7 @@ any time: what was planted stays until drill clean ends it.`,
 		}
 		return p.show(r, func() {
 			p.fields("", field{"Investigations", fmt.Sprint(r.Report.Counts.Entries)}, field{"Proved", fmt.Sprint(r.Report.Counts.Proved)},
-				field{"Stuck task-minutes", fmt.Sprintf("%.1f", r.Report.Stuck)}, field{"Digest", r.Report.Digest})
+				field{"Stuck task-minutes", fmt.Sprintf("%.1f", r.Report.StuckTime)}, field{"Digest", r.Report.Digest})
 		})
 	})
 	drillFlags(c, &namespace)

@@ -405,7 +405,7 @@ func (v *viewer) needsHuman(ctx context.Context, task tasker.ID, t apiv1.Task) (
 		return false, err
 	case err != nil:
 		return true, nil //nolint:nilerr // the server is too old to say more
-	case e.Fact == string(tasker.FactNoWorker), e.Fact == string(tasker.FactOperation) && e.Turn == string(tasker.TurnServer):
+	case e.Fact == string(tasker.ConditionNoWorker), e.Fact == string(tasker.ConditionOperation) && e.Turn == string(tasker.NextServer):
 		if v.waits != e.Sentence {
 			v.waits = e.Sentence
 			v.print("task", t.Status, e.Sentence)

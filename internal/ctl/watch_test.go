@@ -20,11 +20,11 @@ func TestWatchOfATaskInError(t *testing.T) {
 		return apiv1.Task{TaskUUID: anID, Status: string(state), StateSince: since.Add(later)}
 	}
 	failed, complete := in(tasker.TaskError, 0), in(tasker.TaskComplete, time.Minute)
-	why := func(f tasker.Fact) apiv1.Explanation {
+	why := func(f tasker.ConditionReason) apiv1.Explanation {
 		return apiv1.Explanation{Fact: string(f), Sentence: "Step charge was taken by no worker in time."}
 	}
-	operation := func(turn tasker.Turn) apiv1.Explanation {
-		return apiv1.Explanation{Fact: string(tasker.FactOperation), Sentence: "Step charge is planned in an operation.", Turn: string(turn)}
+	operation := func(turn tasker.NextActor) apiv1.Explanation {
+		return apiv1.Explanation{Fact: string(tasker.ConditionOperation), Sentence: "Step charge is planned in an operation.", Turn: string(turn)}
 	}
 	for _, tt := range []struct {
 		name    string
@@ -32,12 +32,12 @@ func TestWatchOfATaskInError(t *testing.T) {
 		code    int
 		says    string
 	}{
-		{"a step waits for a worker", []any{failed, why(tasker.FactNoWorker), failed, why(tasker.FactNoWorker), complete}, cli.ExitOK, "task: error, Step charge was taken by no worker in time."},
-		{"an operation releases a step", []any{failed, operation(tasker.TurnServer), failed, operation(tasker.TurnServer), complete}, cli.ExitOK, "task: error, Step charge is planned in an operation."},
-		{"an operation is paused, or not started", []any{failed, operation(tasker.TurnOperator), failed}, cli.ExitError, "needs a human"},
-		{"a step failed for good", []any{failed, why(tasker.FactFailed), failed}, cli.ExitError, "needs a human"},
-		{"it went on meanwhile", []any{failed, why(tasker.FactQueue), in(tasker.TaskStepsInProcess, time.Second), complete}, cli.ExitOK, "Task complete"},
-		{"it went on and failed meanwhile", []any{failed, why(tasker.FactQueue), in(tasker.TaskError, time.Second), complete}, cli.ExitOK, "Task complete"},
+		{"a step waits for a worker", []any{failed, why(tasker.ConditionNoWorker), failed, why(tasker.ConditionNoWorker), complete}, cli.ExitOK, "task: error, Step charge was taken by no worker in time."},
+		{"an operation releases a step", []any{failed, operation(tasker.NextServer), failed, operation(tasker.NextServer), complete}, cli.ExitOK, "task: error, Step charge is planned in an operation."},
+		{"an operation is paused, or not started", []any{failed, operation(tasker.NextOperator), failed}, cli.ExitError, "needs a human"},
+		{"a step failed for good", []any{failed, why(tasker.ConditionFailed), failed}, cli.ExitError, "needs a human"},
+		{"it went on meanwhile", []any{failed, why(tasker.ConditionQueue), in(tasker.TaskStepsInProcess, time.Second), complete}, cli.ExitOK, "Task complete"},
+		{"it went on and failed meanwhile", []any{failed, why(tasker.ConditionQueue), in(tasker.TaskError, time.Second), complete}, cli.ExitOK, "Task complete"},
 		{"an older server", []any{failed, refusal("NOT_FOUND", "no such route")}, cli.ExitError, "needs a human"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -161,7 +161,7 @@ func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
 	h := newHarness(t)
 	off := tasker.EntryUpdate{Status: new(tasker.EntryPermanentlyFailed), Notes: new("gone"), ResolvedBy: new("ann")}
 	running := h.create()
-	open, err := h.DLQ.Open(t.Context(), running, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	open, err := h.DLQ.Open(t.Context(), running, tasker.NewEntry{Actor: "ann", Reason: "odd"})
 	h.Must(err)
 	_, _, err = h.DLQ.Update(t.Context(), open.UUID, off)
 	h.WantCode(err, tasker.Conflict, "steps_in_process", "1 steps on their way", "cancel it first")
@@ -177,7 +177,7 @@ func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
 	h.Must(h.Engine.CancelTask(t.Context(), running, "ann", "gone"))
 	_, _, err = h.DLQ.Update(t.Context(), stale.UUID, off)
 	h.Must(err)
-	_, err = h.DLQ.Open(t.Context(), running, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	_, err = h.DLQ.Open(t.Context(), running, tasker.NewEntry{Actor: "ann", Reason: "odd"})
 	h.WantCode(err, tasker.Conflict, "written off")
 
 	// What ends by the clock would bring the task back, and have done again what a new task does in its place.

@@ -36,7 +36,7 @@ func TestInvestigationsByHandAreBounded(t *testing.T) {
 	e := h.failed() // by the engine
 	_, _, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("done"), Actor: "ann"})
 	h.Must(err)
-	opening := tasker.EntryOpening{Actor: "ann", Reason: "look"}
+	opening := tasker.NewEntry{Actor: "ann", Reason: "look"}
 	for range tasker.MaxEntriesByHand {
 		last, err := h.DLQ.Open(t.Context(), e.TaskUUID, opening)
 		h.Must(err)

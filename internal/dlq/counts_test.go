@@ -78,9 +78,9 @@ func TestEveryWayIntoTheQueueIsCounted(t *testing.T) {
 	read := h.counted()
 	first := h.failed() // inline
 	stale, poisoned, byHand := h.create(), h.create(), h.create()
-	_, err := h.DLQ.Open(t.Context(), byHand, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	_, err := h.DLQ.Open(t.Context(), byHand, tasker.NewEntry{Actor: "ann", Reason: "odd"})
 	h.Must(err)
-	_, err = h.DLQ.Open(t.Context(), byHand, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	_, err = h.DLQ.Open(t.Context(), byHand, tasker.NewEntry{Actor: "ann", Reason: "odd"})
 	h.WantCode(err, tasker.Conflict)
 	h.stand(stale, 31*time.Minute)
 	h.stand(poisoned, 31*time.Minute)

@@ -518,11 +518,11 @@ func TestAnUpdateOfWhatSomebodyElseHasChangedIsRefused(t *testing.T) {
 	h := newHarness(t)
 	e := h.failed()
 	read := e.UpdatedAt
-	after, _, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Notes: new("mine"), Actor: "ann", Unchanged: &read})
+	after, _, err := h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Notes: new("mine"), Actor: "ann", IfUnchangedSince: &read})
 	h.Must(err)
-	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Notes: new("mine, too"), Actor: "bob", Unchanged: &read})
+	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Notes: new("mine, too"), Actor: "bob", IfUnchangedSince: &read})
 	h.WantCode(err, tasker.Conflict, "after you read it", "read it again")
-	end := tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("done"), ResolvedBy: new("bob"), Unchanged: &after.UpdatedAt}
+	end := tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("done"), ResolvedBy: new("bob"), IfUnchangedSince: &after.UpdatedAt}
 	for range 2 { // sent again, it is still fine
 		if _, _, err = h.DLQ.Update(t.Context(), e.UUID, end); err != nil {
 			t.Fatal(err)
@@ -593,7 +593,7 @@ func TestOpenByHand(t *testing.T) {
 	h := newHarness(t)
 	task := h.create()
 	before := h.work(task)
-	e, err := h.DLQ.Open(t.Context(), task, tasker.EntryOpening{Actor: "ann", Reason: "looks odd", Metadata: json.RawMessage(`{"a": 1}`)})
+	e, err := h.DLQ.Open(t.Context(), task, tasker.NewEntry{Actor: "ann", Reason: "looks odd", Metadata: json.RawMessage(`{"a": 1}`)})
 	h.Must(err)
 	if e.Reason != tasker.ManualDLQ || e.DetectedBy != tasker.DetectedOperator || e.OriginalState != tasker.TaskStepsInProcess || e.History[0].Actor != "ann" {
 		t.Errorf("entry %+v", e)
@@ -601,11 +601,11 @@ func TestOpenByHand(t *testing.T) {
 	if diff := cmp.Diff(before, h.work(task)); diff != "" {
 		t.Errorf("the task or its step was changed: %s", diff)
 	}
-	_, err = h.DLQ.Open(t.Context(), task, tasker.EntryOpening{Actor: "bob", Reason: "me too"})
+	_, err = h.DLQ.Open(t.Context(), task, tasker.NewEntry{Actor: "bob", Reason: "me too"})
 	h.WantCode(err, tasker.Conflict, e.UUID.String())
-	_, err = h.DLQ.Open(t.Context(), task, tasker.EntryOpening{Actor: "", Reason: ""})
+	_, err = h.DLQ.Open(t.Context(), task, tasker.NewEntry{Actor: "", Reason: ""})
 	h.WantCode(err, tasker.Invalid, "reason: is empty")
-	_, err = h.DLQ.Open(t.Context(), tasker.NewID(), tasker.EntryOpening{Actor: "ann", Reason: "r"})
+	_, err = h.DLQ.Open(t.Context(), tasker.NewID(), tasker.NewEntry{Actor: "ann", Reason: "r"})
 	h.WantCode(err, tasker.NotFound)
 }
 
@@ -706,7 +706,7 @@ func TestTheQueueIsOrderedByPriority(t *testing.T) {
 	h := newHarness(t)
 	manual := h.create()
 	h.claim()
-	_, err := h.DLQ.Open(t.Context(), manual, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	_, err := h.DLQ.Open(t.Context(), manual, tasker.NewEntry{Actor: "ann", Reason: "odd"})
 	h.Must(err)
 	stale := h.create()
 	h.claim()

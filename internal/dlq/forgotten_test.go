@@ -68,7 +68,7 @@ func TestAnInvestigationThatEndsLeavesATaskInErrorToTheSweep(t *testing.T) {
 
 	byHand := h.failed().TaskUUID
 	h.end(byHand, tasker.EntryManuallyResolved)
-	_, err := h.DLQ.Open(t.Context(), byHand, tasker.EntryOpening{Actor: "ann", Reason: "a mistake"})
+	_, err := h.DLQ.Open(t.Context(), byHand, tasker.NewEntry{Actor: "ann", Reason: "a mistake"})
 	h.Must(err)
 	h.end(byHand, tasker.EntryCancelled)
 	h.watched(byHand)
@@ -198,7 +198,7 @@ func TestWhatWasInvestigatedAndRaisedIsNotInvestigatedAgain(t *testing.T) {
 		h := newHarness(t)
 		_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{
 			Namespace: h.Space, Name: "late", Version: "1.0.0", Lifecycle: tasker.Lifecycle{MaxDurationMinutes: 60},
-			Due: tasker.DueRules{AfterSeconds: 60, Overdue: tasker.OverdueInvestigate}, Steps: []tasker.StepTemplate{oneAttempt("one"), oneAttempt("two", "one")},
+			Due: tasker.DuePolicy{AfterSeconds: 60, Overdue: tasker.OverdueInvestigate}, Steps: []tasker.StepTemplate{oneAttempt("one"), oneAttempt("two", "one")},
 		}, "")
 		h.Must(err)
 		task := h.createOf("late")
@@ -413,15 +413,15 @@ func TestATaskPastItsDurationIsFoundOnce(t *testing.T) {
 func TestWhatIsOverdueIsInvestigatedOnRequest(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	put := func(name string, lifecycle tasker.Lifecycle, due tasker.DueRules, steps ...tasker.StepTemplate) {
+	put := func(name string, lifecycle tasker.Lifecycle, due tasker.DuePolicy, steps ...tasker.StepTemplate) {
 		_, _, err := h.Engine.RegisterTemplate(t.Context(), tasker.Template{Namespace: h.Space, Name: name, Version: "1.0.0", Lifecycle: lifecycle, Due: due, Steps: steps}, "")
 		h.Must(err)
 	}
 	quick, late := oneAttempt("one"), oneAttempt("two", "one")
-	late.Due = tasker.DueRules{AfterSeconds: 60, Overdue: tasker.OverdueInvestigate}
-	put("told", tasker.Lifecycle{}, tasker.DueRules{AfterSeconds: 60}, quick)
-	put("whole", tasker.Lifecycle{MaxDurationMinutes: 60}, tasker.DueRules{AfterSeconds: 60, Overdue: tasker.OverdueInvestigate}, quick)
-	put("step", tasker.Lifecycle{}, tasker.DueRules{}, quick, late)
+	late.Due = tasker.DuePolicy{AfterSeconds: 60, Overdue: tasker.OverdueInvestigate}
+	put("told", tasker.Lifecycle{}, tasker.DuePolicy{AfterSeconds: 60}, quick)
+	put("whole", tasker.Lifecycle{MaxDurationMinutes: 60}, tasker.DuePolicy{AfterSeconds: 60, Overdue: tasker.OverdueInvestigate}, quick)
+	put("step", tasker.Lifecycle{}, tasker.DuePolicy{}, quick, late)
 	later := func() {
 		h.Exec(`UPDATE tasker.deadlines SET due_at = due_at - interval '10 minutes', warn_at = warn_at - interval '10 minutes', look_at = look_at - interval '10 minutes', set_at = set_at - interval '10 minutes'`)
 	}
@@ -501,12 +501,12 @@ func TestAnEndedInvestigationLeavesNoFailureUnattended(t *testing.T) {
 				h.fail(h.claim(), false)
 				u := tasker.EntryUpdate{Status: &status, Notes: new("known"), ResolvedBy: new("ann")}
 				if asRead {
-					u.Unchanged = &before
+					u.IfUnchangedSince = &before
 					_, _, err = h.DLQ.Update(t.Context(), e.UUID, u)
 					h.WantCode(err, tasker.Conflict, "was changed at")
 					now, err := h.DB.Entry(t.Context(), e.UUID)
 					h.Must(err)
-					u.Unchanged = &now.UpdatedAt
+					u.IfUnchangedSince = &now.UpdatedAt
 				}
 				_, warn, err := h.DLQ.Update(t.Context(), e.UUID, u)
 				h.Must(err)

@@ -399,7 +399,7 @@ func (s *sequence) end() {
 func (s *sequence) openByHand() {
 	t := s.anyTask()
 	s.tell("%s: open by hand", s.model.now)
-	_, err := s.DLQ.Open(s.Context(), t.id, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	_, err := s.DLQ.Open(s.Context(), t.id, tasker.NewEntry{Actor: "ann", Reason: "odd"})
 	s.agree(s.model.openByHand(t), err)
 }
 
@@ -456,20 +456,20 @@ func (s *sequence) compare() {
 // the step is that of its state.
 func (s *sequence) explained(t *modelTask) {
 	last := t.steps[len(t.steps)-1]
-	facts := map[tasker.StepState][]tasker.Fact{
-		tasker.StepPending:          {tasker.FactParents, tasker.FactOutside, tasker.FactEnded},
-		tasker.StepEnqueued:         {tasker.FactQueue, tasker.FactSaturated, tasker.FactNoWorker},
-		tasker.StepInProgress:       {tasker.FactRunning},
-		tasker.StepError:            {tasker.FactFailed, tasker.FactUnattended, tasker.FactRetry, tasker.FactEnded},
-		tasker.StepComplete:         {tasker.FactEnded},
-		tasker.StepCancelled:        {tasker.FactEnded},
-		tasker.StepResolvedManually: {tasker.FactEnded},
+	facts := map[tasker.StepState][]tasker.ConditionReason{
+		tasker.StepPending:          {tasker.ConditionParents, tasker.ConditionExternal, tasker.ConditionEnded},
+		tasker.StepEnqueued:         {tasker.ConditionQueue, tasker.ConditionSaturated, tasker.ConditionNoWorker},
+		tasker.StepInProgress:       {tasker.ConditionRunning},
+		tasker.StepError:            {tasker.ConditionFailed, tasker.ConditionNotInvestigated, tasker.ConditionRetry, tasker.ConditionEnded},
+		tasker.StepComplete:         {tasker.ConditionEnded},
+		tasker.StepCancelled:        {tasker.ConditionEnded},
+		tasker.StepResolvedManually: {tasker.ConditionEnded},
 	}
 	for _, id := range []tasker.ID{t.id, last.id} {
 		e, err := s.why.Explain(s.Context(), id)
 		s.ok(err)
-		if e.Fact == tasker.FactUnknown || id == last.id && !slices.Contains(facts[last.state], e.Fact) {
-			s.partf("at %s %s %s, whose last step is %s, is explained by %s: %s", s.model.now, e.Kind, id, last.state, e.Fact, e.Sentence)
+		if e.Reason == tasker.ConditionUnknown || id == last.id && !slices.Contains(facts[last.state], e.Reason) {
+			s.partf("at %s %s %s, whose last step is %s, is explained by %s: %s", s.model.now, e.Kind, id, last.state, e.Reason, e.Message)
 		}
 	}
 }

@@ -348,7 +348,7 @@ func objectFault(doc json.RawMessage) string {
 
 // mayUpdate refuses to change an unexpected or ended entry, unless the request is a repetition.
 func mayUpdate(e tasker.Entry, u tasker.EntryUpdate) error {
-	if u.Unchanged != nil && !u.Unchanged.Equal(e.UpdatedAt) && !repeats(e, u) {
+	if u.IfUnchangedSince != nil && !u.IfUnchangedSince.Equal(e.UpdatedAt) && !repeats(e, u) {
 		return tasker.Errorf(tasker.Conflict, "investigation %s was changed at %s, after you read it; read it again",
 			e.UUID, e.UpdatedAt.Format(time.RFC3339Nano)).WithDetails(map[string]string{"updated_at": e.UpdatedAt.Format(time.RFC3339Nano)})
 	}
@@ -393,7 +393,7 @@ func warnings(done update, u tasker.EntryUpdate) []string {
 
 // Open opens an investigation for a person; the task continues. It returns a Conflict with the id
 // of an open one. A repeated request key returns the newest investigation of the task.
-func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.EntryOpening) (tasker.Entry, error) {
+func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.NewEntry) (tasker.Entry, error) {
 	u := tasker.EntryUpdate{Notes: &o.Reason, ResolvedBy: &o.Actor, Metadata: o.Metadata}
 	if err := checkUpdate(&u); err != nil {
 		return tasker.Entry{}, renamed(err)

@@ -200,7 +200,7 @@ func TestARecoveredTaskComesLast(t *testing.T) {
 	h.Must(err)
 	waits := h.create()
 	h.claim()
-	manual, err := h.DLQ.Open(t.Context(), waits, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	manual, err := h.DLQ.Open(t.Context(), waits, tasker.NewEntry{Actor: "ann", Reason: "odd"})
 	h.Must(err)
 	swept := h.entry(recovered)
 	h.opened(swept.UUID, 600, manual.UUID)
@@ -225,7 +225,7 @@ func TestAgeOutweighsTheReason(t *testing.T) {
 	h := newHarness(t)
 	failed := h.failed()
 	waits := h.create()
-	manual, err := h.DLQ.Open(t.Context(), waits, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	manual, err := h.DLQ.Open(t.Context(), waits, tasker.NewEntry{Actor: "ann", Reason: "odd"})
 	h.Must(err)
 	h.wantQueue(failed.UUID, manual.UUID)
 	h.opened(manual.UUID, 489, failed.UUID)
@@ -254,7 +254,7 @@ func TestWhatOperatorsWriteLeavesQueueAndStatisticsAlone(t *testing.T) {
 	h.Must(err)
 	waits := h.create()
 	h.claim()
-	_, err = h.DLQ.Open(t.Context(), waits, tasker.EntryOpening{Actor: "ann", Reason: "odd", Metadata: odd})
+	_, err = h.DLQ.Open(t.Context(), waits, tasker.NewEntry{Actor: "ann", Reason: "odd", Metadata: odd})
 	h.Must(err)
 	ended := h.failed()
 	_, _, err = h.DLQ.Update(t.Context(), ended.UUID, resolution())
@@ -336,7 +336,7 @@ func TestTheMarkOfATaskFollowsItsInvestigation(t *testing.T) {
 			if stays {
 				return // for good: nobody looks into it again
 			}
-			next, err := h.DLQ.Open(t.Context(), e.TaskUUID, tasker.EntryOpening{Actor: "ann", Reason: "look again"})
+			next, err := h.DLQ.Open(t.Context(), e.TaskUUID, tasker.NewEntry{Actor: "ann", Reason: "look again"})
 			h.Must(err)
 			h.wantMarks(map[tasker.ID]tasker.DeadLetter{
 				e.TaskUUID: {DeadLettered: true, At: &next.At, Reason: "manual_dlq", EntryUUID: &next.UUID, Status: tasker.EntryPending}, plain: {},

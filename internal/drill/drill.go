@@ -287,7 +287,7 @@ func (d *drill) result(ctx context.Context, r Result) (Result, error) {
 	for _, line := range []struct {
 		what string
 		tasker.ReportPhase
-	}{{"to notice", p.Undetected}, {"to own", p.Unowned}, {"to repair", p.InRepair}, {"to prove", p.Proving}} {
+	}{{"to notice", p.TimeToDetect}, {"to own", p.TimeToOwn}, {"to repair", p.TimeToRepair}, {"to prove", p.TimeToVerify}} {
 		d.Say("  %-10s half of the tasks within %s, 95 %% within %s; %.1f task-minutes", line.what, seconds(line.P50Seconds), seconds(line.P95Seconds), line.TaskMinutes)
 	}
 	if len(r.Outside) == 0 {

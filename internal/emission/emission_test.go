@@ -51,7 +51,7 @@ func (h *harness) investigate() tasker.Entry {
 	h.Helper()
 	created, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "only"}})
 	h.Must(err)
-	e, err := h.DLQ.Open(h.Context(), created[0].TaskUUID, tasker.EntryOpening{Actor: "op", Reason: "look"})
+	e, err := h.DLQ.Open(h.Context(), created[0].TaskUUID, tasker.NewEntry{Actor: "op", Reason: "look"})
 	h.Must(err)
 	return e
 }

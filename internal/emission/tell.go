@@ -110,8 +110,8 @@ func (t *Teller) Route(ctx context.Context) error {
 	return err
 }
 
-func (t *Teller) choose(m tasker.Message, told []string) []string {
-	var data tasker.MessageData
+func (t *Teller) choose(m tasker.Notification, told []string) []string {
+	var data tasker.NotificationData
 	if err := json.Unmarshal(m.Data, &data); err != nil {
 		t.Log.Error("a message cannot be read; it goes to the sinks of messages without a route", "message", m.UUID, "err", err)
 		return t.Routes.Rest

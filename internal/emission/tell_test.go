@@ -310,7 +310,7 @@ func TestTasksOpenedByHandArePartOfNoIncident(t *testing.T) {
 	v := newVoice(t)
 	v.fail(5, "HTTP 503")
 	for range 7 {
-		_, err := v.DLQ.Open(v.Context(), v.Create("order"), tasker.EntryOpening{Reason: "please check", Actor: "ann"})
+		_, err := v.DLQ.Open(v.Context(), v.Create("order"), tasker.NewEntry{Reason: "please check", Actor: "ann"})
 		v.Must(err)
 	}
 	v.later(15 * time.Second)
@@ -330,7 +330,7 @@ func TestTasksOpenedByHandArePartOfNoIncident(t *testing.T) {
 func TestOnlyAPauseThatLastsIsTold(t *testing.T) {
 	v := newVoice(t)
 	op := tasker.NewID()
-	resumed := tasker.Operation{UUID: op, Guards: tasker.Guards{Tolerate: &tasker.Tolerance{}}}
+	resumed := tasker.Operation{UUID: op, Guards: tasker.Guards{Tolerate: &tasker.FailureTolerance{}}}
 	v.Exec(`
 		INSERT INTO tasker.operations (
 			operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, waves, stop_after, stop_on_new_cause, wave_timeout,
@@ -532,7 +532,7 @@ func TestOldMessagesAreRemoved(t *testing.T) {
 	v.want("case.opened first")
 	v.Exec(`UPDATE tasker.messages SET created_at = now() - interval '91 days'`)
 	tidy(1) // the incident goes on
-	_, err := v.DB.SayTrial(t.Context(), tasker.MessageData{Namespace: "shop"}, "ann")
+	_, err := v.DB.SayTrial(t.Context(), tasker.NotificationData{Namespace: "shop"}, "ann")
 	v.Must(err)
 	v.Exec(`UPDATE tasker.messages SET created_at = now() - interval '91 days'`)
 	if p, err := v.DB.PruneMessages(t.Context(), 90*24*time.Hour, 1); err != nil || p.Removed != 1 {

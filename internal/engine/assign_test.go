@@ -276,7 +276,7 @@ func TestTheInboxIsPaged(t *testing.T) {
 		list, again, err := h.Engine.Inbox(h.Context(), f)
 		h.Must(err)
 		for _, s := range list {
-			place, err := tasker.ParseInboxPlace(tasker.InboxPlace{DueAt: s.DueAt, Step: s.StepUUID}.String())
+			place, err := tasker.ParseInboxCursor(tasker.InboxCursor{DueAt: s.DueAt, Step: s.StepUUID}.String())
 			h.Must(err)
 			seen, f.After = append(seen, s.Assignee), &place
 		}
@@ -293,7 +293,7 @@ func TestTheInboxIsPaged(t *testing.T) {
 	_, _, err := h.Engine.Inbox(h.Context(), tasker.InboxFilter{Assignees: make([]string, tasker.MaxInboxAssignees+1)})
 	h.wantCode(err, tasker.Invalid, "assignees")
 	for _, text := range []string{"", "x~y", "~x", "2026-01-01~" + task0, "0001-01-01T00:00:00Z~" + task0} {
-		if _, err := tasker.ParseInboxPlace(text); tasker.CodeOf(err) != tasker.Invalid {
+		if _, err := tasker.ParseInboxCursor(text); tasker.CodeOf(err) != tasker.Invalid {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -25,7 +25,7 @@ func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (
 	if err != nil {
 		return batch, err
 	}
-	batch.More, batch.Sample = more, part[:min(len(part), tasker.MaxCancelSample)]
+	batch.HasMore, batch.Sample = more, part[:min(len(part), tasker.MaxCancelSample)]
 	if r.DryRun {
 		batch.Cancelled = len(part)
 		return batch, nil
@@ -37,7 +37,7 @@ func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (
 	begun := e.now()
 	for _, t := range part {
 		if e.now().Sub(begun) > partFor {
-			batch.More = true
+			batch.HasMore = true
 			break
 		}
 		err := cancel(ctx, t.UUID, r.Actor, r.Reason)

@@ -39,8 +39,8 @@ func TestTheTasksOfAFilterAreCancelled(t *testing.T) {
 		t.Helper()
 		b, err := h.Engine.CancelTasks(t.Context(), r)
 		h.Must(err)
-		if b.Cancelled != wantCancelled || b.More != wantMore || b.Failed != 0 {
-			t.Fatalf("%d cancelled, %d failed, more %v; want %d and %v", b.Cancelled, b.Failed, b.More, wantCancelled, wantMore)
+		if b.Cancelled != wantCancelled || b.HasMore != wantMore || b.Failed != 0 {
+			t.Fatalf("%d cancelled, %d failed, more %v; want %d and %v", b.Cancelled, b.Failed, b.HasMore, wantCancelled, wantMore)
 		}
 		return b
 	}
@@ -93,7 +93,7 @@ func TestATaskThatCannotBeCancelledKeepsNoOther(t *testing.T) {
 	h.fails(`UPDATE ON tasker.tasks FOR EACH ROW WHEN (NEW.state = 'cancelled' AND NEW.task_uuid = '` + second.String() + `')`)
 	r := tasker.CancelBatchRequest{Filter: tasker.TaskFilter{Namespace: h.Space, State: tasker.TaskStepsInProcess}, Actor: "kim", Reason: "off"}
 	for _, want := range []int{2, 0} {
-		if b, err := h.Engine.CancelTasks(t.Context(), r); err != nil || b.Cancelled != want || b.Failed != 1 || b.More {
+		if b, err := h.Engine.CancelTasks(t.Context(), r); err != nil || b.Cancelled != want || b.Failed != 1 || b.HasMore {
 			t.Errorf("%+v, %v; want %d cancelled", b, err, want)
 		}
 	}
@@ -116,8 +116,8 @@ func TestCancellingTakesItsTime(t *testing.T) {
 		return time.Unix(0, 0).Add(passed)
 	}})
 	r := tasker.CancelBatchRequest{Filter: tasker.TaskFilter{Namespace: h.Space, Name: "short"}, Actor: "kim", Reason: "off"}
-	for _, want := range []tasker.CancelBatch{{Cancelled: 2, More: true}, {Cancelled: 2}} {
-		if b, err := e.CancelTasks(t.Context(), r); err != nil || b.Cancelled != want.Cancelled || b.More != want.More {
+	for _, want := range []tasker.CancelBatch{{Cancelled: 2, HasMore: true}, {Cancelled: 2}} {
+		if b, err := e.CancelTasks(t.Context(), r); err != nil || b.Cancelled != want.Cancelled || b.HasMore != want.HasMore {
 			t.Errorf("%+v, %v; want %+v", b, err, want)
 		}
 	}

@@ -363,7 +363,7 @@ func TestATaskThatWasWrittenOffIsUndone(t *testing.T) {
 	_, err = h.Engine.OperateStep(t.Context(), task, h.step(task, "b").UUID, operation(tasker.ResetForRetry))
 	h.WantCode(err, tasker.Conflict, "was written off")
 	h.compensate(task)
-	due, err := h.Engine.ChangeDue(t.Context(), task, tasker.DueChange{DueAt: new(time.Now().Add(2 * time.Hour)), Actor: "ann"})
+	due, err := h.Engine.ChangeDue(t.Context(), task, tasker.DueUpdate{DueAt: new(time.Now().Add(2 * time.Hour)), Actor: "ann"})
 	h.Must(err)
 	h.wantDue("while it is undone", due, task, tasker.DeadlineAhead)
 	h.dueLater(3 * time.Hour)
@@ -654,7 +654,7 @@ func TestAChildThatIsWrittenOffAndUndone(t *testing.T) {
 func TestTheEndOfACompensationIsTold(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	told := func(task tasker.ID) (list []tasker.MessageData) {
+	told := func(task tasker.ID) (list []tasker.NotificationData) {
 		t.Helper()
 		rows, err := h.Admin().Query(t.Context(), `SELECT data FROM tasker.messages WHERE topic = $1 AND subject_kind = $2 AND subject_id = $3 AND namespaces = ARRAY[$4]`,
 			tasker.TaskCompensatedTopic, tasker.TaskSubject, task, h.Space)
@@ -662,7 +662,7 @@ func TestTheEndOfACompensationIsTold(t *testing.T) {
 		docs, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
 		h.Must(err)
 		for _, doc := range docs {
-			var data tasker.MessageData
+			var data tasker.NotificationData
 			h.Must(json.Unmarshal(doc, &data))
 			list = append(list, data)
 		}

@@ -36,10 +36,10 @@ func checkDue(r tasker.NewTask, fault func(path, format string, args ...any)) {
 // due time. The expression of a template is evaluated later.
 func dueOfRequest(r tasker.NewTask, t tasker.Template) *postgres.NewDeadline {
 	d := &postgres.NewDeadline{
-		At: r.DueAt, After: r.DueAfter, Warn: t.Due.WarnBeforeSeconds, Investigate: t.Due.Investigates(), Orders: t.Order == tasker.OrderDue, Source: tasker.DueByRequest,
+		At: r.DueAt, After: r.DueAfter, Warn: t.Due.WarnBeforeSeconds, Investigate: t.Due.OpensInvestigation(), Orders: t.Order == tasker.OrderDue, Source: tasker.DueByRequest,
 	}
 	if r.DueAt.IsZero() && r.DueAfter == 0 {
-		if !t.Due.Sets() {
+		if !t.Due.HasDueTime() {
 			return nil
 		}
 		d.After, d.Source = time.Duration(t.Due.AfterSeconds)*time.Second, tasker.DueByTemplate
@@ -73,12 +73,12 @@ func (c *creation) dueAt(ctx context.Context, p *expression.Program, t *postgres
 // [expression.Failure].
 func (d *decision) due(ctx context.Context, s postgres.DecidingStep, g *graph, i int) (*postgres.NewDeadline, error) {
 	rules := g.stored.Steps[i].Due
-	if !rules.Sets() {
+	if !rules.HasDueTime() {
 		return nil, nil //nolint:nilnil // as said
 	}
 	due := &postgres.NewDeadline{
 		StepRef: tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}, After: time.Duration(rules.AfterSeconds) * time.Second,
-		Warn: rules.WarnBeforeSeconds, Investigate: rules.Investigates(), Orders: g.stored.Order == tasker.OrderDue, Source: tasker.DueByTemplate,
+		Warn: rules.WarnBeforeSeconds, Investigate: rules.OpensInvestigation(), Orders: g.stored.Order == tasker.OrderDue, Source: tasker.DueByTemplate,
 	}
 	p := g.exprs[i][expression.DueAt]
 	if p == nil {
@@ -107,7 +107,7 @@ func (e *Engine) watchDeadlines(ctx context.Context, rows []tasker.StepRef) erro
 		if err != nil || len(due) == 0 {
 			return err
 		}
-		return tx.TellOfDeadlines(ctx, due, func(d postgres.WatchedDeadline) tasker.MessageData {
+		return tx.TellOfDeadlines(ctx, due, func(d postgres.WatchedDeadline) tasker.NotificationData {
 			return notice.Due(notice.Deadline{
 				TaskUUID: d.TaskUUID, Namespace: d.Namespace, Template: d.TaskName, Step: d.StepName, State: d.State, DueAt: d.DueAt, CreatedAt: d.CreatedAt, Now: d.AsOf,
 			})
@@ -117,7 +117,7 @@ func (e *Engine) watchDeadlines(ctx context.Context, rows []tasker.StepRef) erro
 
 // ChangeDue gives an open task, or a step of it that has not ended, another due time or none, and returns it. The
 // error is Invalid when that is not ahead, a Conflict when the task or step has ended.
-func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueChange) (due *tasker.Deadline, err error) {
+func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueUpdate) (due *tasker.Deadline, err error) {
 	if err := checkDueChange(c); err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueChan
 }
 
 // changedDeadline locks a task and says what a change comes to.
-func (e *Engine) changedDeadline(ctx context.Context, tx *postgres.Tx, task tasker.ID, c tasker.DueChange) (change postgres.ChangedDeadline, err error) {
+func (e *Engine) changedDeadline(ctx context.Context, tx *postgres.Tx, task tasker.ID, c tasker.DueUpdate) (change postgres.ChangedDeadline, err error) {
 	if err := tx.LockTasks(ctx, []tasker.ID{task}); err != nil {
 		return change, err
 	}
@@ -178,11 +178,11 @@ func (e *Engine) changedDeadline(ctx context.Context, tx *postgres.Tx, task task
 		}
 		change.Audit, change.Detail["step"], change.Detail["was"] = "step.due_changed", s.Name, s.Due
 	}
-	change.Warn, change.Investigate = rules.WarnBeforeSeconds, rules.Investigates()
+	change.Warn, change.Investigate = rules.WarnBeforeSeconds, rules.OpensInvestigation()
 	return change, nil
 }
 
-func checkDueChange(c tasker.DueChange) error {
+func checkDueChange(c tasker.DueUpdate) error {
 	var faults []tasker.Fault
 	fault := func(path, format string, args ...any) {
 		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})

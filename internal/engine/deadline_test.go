@@ -56,7 +56,7 @@ func TestPeopleAreToldOfDueTimesOnceEach(t *testing.T) {
 	}
 	due := h.taskOf(task).Due
 	h.wantDue("new", due, task, tasker.DeadlineAhead)
-	if before := due.DueAt.Sub(due.WarnAt).Round(time.Second); before != 12*time.Minute || due.Source != tasker.DueByRequest || due.Overdue != tasker.OverdueTell {
+	if before := due.DueAt.Sub(due.WarnAt).Round(time.Second); before != 12*time.Minute || due.Source != tasker.DueByRequest || due.Overdue != tasker.OverdueNotify {
 		t.Errorf("people are warned %s before: %+v", before, due)
 	}
 	h.dueLater(0)
@@ -119,8 +119,8 @@ func (h *harness) fail(list []tasker.Assignment) {
 func TestDueTimesOfRequestsAndTemplates(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.register(tasker.Template{Name: "day", Due: tasker.DueRules{AfterSeconds: 86400, WarnBeforeSeconds: new(600)}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
-	h.register(tasker.Template{Name: "by", Due: tasker.DueRules{At: "timestamp(context.by)"}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
+	h.register(tasker.Template{Name: "day", Due: tasker.DuePolicy{AfterSeconds: 86400, WarnBeforeSeconds: new(600)}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
+	h.register(tasker.Template{Name: "by", Due: tasker.DuePolicy{At: "timestamp(context.by)"}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
 	at := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Second)
 	for name, tt := range map[string]struct {
 		of   string
@@ -165,8 +165,8 @@ func TestDueTimesOfSteps(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	first, second, third := enginetest.Step("a"), enginetest.Step("b", "a"), external("c", "a")
-	second.Due = tasker.DueRules{AfterSeconds: 3600}
-	third.Due = tasker.DueRules{At: "timestamp(results.a.by)", WarnBeforeSeconds: new(60)}
+	second.Due = tasker.DuePolicy{AfterSeconds: 3600}
+	third.Due = tasker.DuePolicy{At: "timestamp(results.a.by)", WarnBeforeSeconds: new(60)}
 	h.Template("three", first, attempts(1, second), third)
 	task := h.Create("three")
 	if due := h.step(task, "b").Due; due != nil {
@@ -297,13 +297,13 @@ func TestQueuesAreOrderedAsLongAsATemplateAsks(t *testing.T) {
 func TestAnOperatorChangesADueTime(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.register(tasker.Template{Name: "due", Order: tasker.OrderDue, Due: tasker.DueRules{AfterSeconds: 60, WarnBeforeSeconds: new(10), Overdue: tasker.OverdueInvestigate}, Steps: []tasker.StepTemplate{enginetest.Step("s"), enginetest.Step("t", "s")}})
+	h.register(tasker.Template{Name: "due", Order: tasker.OrderDue, Due: tasker.DuePolicy{AfterSeconds: 60, WarnBeforeSeconds: new(10), Overdue: tasker.OverdueInvestigate}, Steps: []tasker.StepTemplate{enginetest.Step("s"), enginetest.Step("t", "s")}})
 	task := h.Create("due")
 	other := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "due", DueAfter: time.Hour})
 	h.dueLater(2 * time.Minute)
 	h.wantDue("before", h.taskOf(task).Due, task, tasker.DeadlineOverdue, "overdue for")
 	at := time.Now().Add(3 * time.Hour).UTC().Truncate(time.Microsecond)
-	due, err := h.Engine.ChangeDue(t.Context(), task, tasker.DueChange{DueAt: &at, Actor: "ann", Reason: "agreed with the customer"})
+	due, err := h.Engine.ChangeDue(t.Context(), task, tasker.DueUpdate{DueAt: &at, Actor: "ann", Reason: "agreed with the customer"})
 	h.Must(err)
 	h.wantDue("changed", due, task, tasker.DeadlineAhead, "overdue for")
 	if !due.DueAt.Equal(at) || due.SetBy != "ann" || due.Source != tasker.DueByOperator || due.Overdue != tasker.OverdueInvestigate || due.DueAt.Sub(due.WarnAt) != 10*time.Second || due.AnnouncedAt != nil {
@@ -322,19 +322,19 @@ func TestAnOperatorChangesADueTime(t *testing.T) {
 	}
 	h.dueLater(4 * time.Hour)
 	h.wantDue("overdue again", h.taskOf(task).Due, task, tasker.DeadlineOverdue, "overdue for", "overdue for")
-	_, err = h.Engine.ChangeDue(t.Context(), task, tasker.DueChange{Actor: "ann"})
+	_, err = h.Engine.ChangeDue(t.Context(), task, tasker.DueUpdate{Actor: "ann"})
 	h.Must(err)
 	if due := h.taskOf(task).Due; due != nil {
 		t.Errorf("it is still due: %+v", due)
 	}
 	later := h.step(task, "t")
-	due, err = h.Engine.ChangeDue(t.Context(), task, tasker.DueChange{StepUUID: later.UUID, DueAt: &at, Actor: "bob"})
+	due, err = h.Engine.ChangeDue(t.Context(), task, tasker.DueUpdate{StepUUID: later.UUID, DueAt: &at, Actor: "bob"})
 	h.Must(err)
 	h.wantDue("of a step", due, later.UUID, tasker.DeadlineAhead)
 	free := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "due"})
 	h.Must(h.Engine.CancelTask(t.Context(), free, "ann", "over"))
 	past, far := time.Now().Add(-time.Second), time.Now().Add(6*365*24*time.Hour)
-	for words, c := range map[string]tasker.DueChange{
+	for words, c := range map[string]tasker.DueUpdate{
 		"due_at: is not ahead of now":        {DueAt: &past, Actor: "ann"},
 		"due_at: is more than 5 years ahead": {DueAt: &far, Actor: "ann"},
 		"by: is missing":                     {DueAt: &at},
@@ -343,11 +343,11 @@ func TestAnOperatorChangesADueTime(t *testing.T) {
 		_, err := h.Engine.ChangeDue(t.Context(), task, c)
 		h.WantCode(err, tasker.Invalid, words)
 	}
-	_, err = h.Engine.ChangeDue(t.Context(), free, tasker.DueChange{DueAt: &at, Actor: "ann"})
+	_, err = h.Engine.ChangeDue(t.Context(), free, tasker.DueUpdate{DueAt: &at, Actor: "ann"})
 	h.WantCode(err, tasker.Conflict, "is cancelled: it is not due any more")
-	_, err = h.Engine.ChangeDue(t.Context(), tasker.NewID(), tasker.DueChange{DueAt: &at, Actor: "ann"})
+	_, err = h.Engine.ChangeDue(t.Context(), tasker.NewID(), tasker.DueUpdate{DueAt: &at, Actor: "ann"})
 	h.WantCode(err, tasker.NotFound, "no task")
-	_, err = h.Engine.ChangeDue(t.Context(), task, tasker.DueChange{StepUUID: tasker.NewID(), DueAt: &at, Actor: "ann"})
+	_, err = h.Engine.ChangeDue(t.Context(), task, tasker.DueUpdate{StepUUID: tasker.NewID(), DueAt: &at, Actor: "ann"})
 	h.WantCode(err, tasker.NotFound, "has no step")
 }
 
@@ -417,7 +417,7 @@ func TestADueTimeThatFailsIsSetAside(t *testing.T) {
 func TestMergedRequestsAreDueAsTheLastOne(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.register(tasker.Template{Name: "by", Due: tasker.DueRules{At: "timestamp(context.by)"}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
+	h.register(tasker.Template{Name: "by", Due: tasker.DuePolicy{At: "timestamp(context.by)"}, Steps: []tasker.StepTemplate{enginetest.Step("a")}})
 	var task tasker.ID
 	for _, in := range []time.Duration{time.Hour, 3 * time.Hour} {
 		at := time.Now().Add(in).UTC().Truncate(time.Second)

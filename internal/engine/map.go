@@ -232,7 +232,7 @@ func (e *Engine) toleranceLeft(ctx context.Context, tx *postgres.Tx, i postgres.
 	if !ok {
 		return 0, nil
 	}
-	most := g.stored.Steps[place].Tolerate.Of(i.Total)
+	most := g.stored.Steps[place].Tolerate.Max(i.Total)
 	if most == 0 {
 		return 0, nil
 	}

@@ -11,7 +11,7 @@ import (
 
 // tolerating returns a task whose map step has so many items and tolerates that some fail, with
 // what was claimed of them.
-func (h *harness) tolerating(n int, t tasker.Tolerance) (tasker.ID, []tasker.Assignment) {
+func (h *harness) tolerating(n int, t tasker.FailureTolerance) (tasker.ID, []tasker.Assignment) {
 	h.Helper()
 	refund := enginetest.Once(mapOver("results.split.lines", enginetest.Step("refund", "split")))
 	refund.Tolerate = t
@@ -25,7 +25,7 @@ func (h *harness) tolerating(n int, t tasker.Tolerance) (tasker.ID, []tasker.Ass
 // As many items as the step tolerates are skipped when they fail, and nobody is told of them.
 func TestItemsThatAreToleratedAreSkipped(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []tasker.Tolerance{{Items: 2}, {Percent: 40}, {Percent: 59}} { // 2 of 5
+	for _, tt := range []tasker.FailureTolerance{{Items: 2}, {Percent: 40}, {Percent: 59}} { // 2 of 5
 		t.Run(fmt.Sprint(tt), func(t *testing.T) {
 			t.Parallel()
 			h := newHarness(t)
@@ -63,7 +63,7 @@ func TestItemsThatAreToleratedAreSkipped(t *testing.T) {
 func TestMoreItemsFailThanAreTolerated(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	task, items := h.tolerating(4, tasker.Tolerance{Items: 1})
+	task, items := h.tolerating(4, tasker.FailureTolerance{Items: 1})
 	h.accepted(failure(items[2], false), failure(items[1], false), success(items[0], `0`)) // together: the first of the list is tolerated
 	h.wantItems(task, "refund", tasker.ItemCounts{Total: 4, InProgress: 1, Completed: 1, Skipped: 1, Failed: 1})
 	h.accepted(failure(items[3], false))
@@ -89,7 +89,7 @@ func TestMoreItemsFailThanAreTolerated(t *testing.T) {
 func TestAnyItemIsEnough(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	task, items := h.tolerating(3, tasker.Tolerance{AllButOne: true})
+	task, items := h.tolerating(3, tasker.FailureTolerance{AllButOne: true})
 	h.accepted(failure(items[0], false), success(items[1], `"one"`), failure(items[2], false))
 	h.tick()
 	if got := h.resultOf(task, "refund"); got != `{"items": 3, "results": [null, "one", null], "tolerated": [0, 2]}` {
@@ -110,7 +110,7 @@ func TestAnyItemIsEnough(t *testing.T) {
 func TestItemsThatNoWorkerTookAreNotTolerated(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	task, items := h.tolerating(2, tasker.Tolerance{Percent: 100})
+	task, items := h.tolerating(2, tasker.FailureTolerance{Percent: 100})
 	_, _, err := h.Engine.Release(h.Context(), h.worker, []tasker.Lease{items[0].Lease()})
 	h.Must(err)
 	h.leave()

@@ -259,7 +259,7 @@ func (d *driver) randomType(n int, s *tasker.StepTemplate) {
 	case 3:
 		s.Type, s.Over, s.OnFailure = tasker.MapStep, "context.list", nil
 		s.MaxParallel = d.random.IntN(4) // 0: all
-		s.Tolerate = []tasker.Tolerance{{}, {Items: 1}, {Percent: 50}, {AllButOne: true}}[d.random.IntN(4)]
+		s.Tolerate = []tasker.FailureTolerance{{}, {Items: 1}, {Percent: 50}, {AllButOne: true}}[d.random.IntN(4)]
 	case 4, 5:
 		if n < 3 {
 			return

@@ -179,7 +179,7 @@ func (c *chaos) explained(round int) {
 	list, _, err := h.DB.Tasks(h.Context(), tasker.TaskFilter{Limit: 1000})
 	h.Must(err)
 	for _, t := range list {
-		if e, err := service.Explain(h.Context(), t.UUID); err != nil || e.Fact == tasker.FactUnknown || e.Sentence == "" {
+		if e, err := service.Explain(h.Context(), t.UUID); err != nil || e.Reason == tasker.ConditionUnknown || e.Message == "" {
 			h.Errorf("task %s is explained by %+v, %v", t.UUID, e, err)
 		}
 	}

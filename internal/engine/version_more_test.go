@@ -121,10 +121,10 @@ func TestTheDueTimeOfARemovedStepIsForgotten(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	late := enginetest.Step("late", "charge")
-	late.Due = tasker.DueRules{AfterSeconds: 60, Overdue: tasker.OverdueInvestigate}
+	late.Due = tasker.DuePolicy{AfterSeconds: 60, Overdue: tasker.OverdueInvestigate}
 	h.version("1.0.0", enginetest.Step("charge"), late)
 	task := h.Create("order")
-	_, err := h.Engine.ChangeDue(t.Context(), task, tasker.DueChange{StepUUID: h.step(task, "late").UUID, DueAt: new(time.Now().Add(time.Hour)), Actor: "ann"})
+	_, err := h.Engine.ChangeDue(t.Context(), task, tasker.DueUpdate{StepUUID: h.step(task, "late").UUID, DueAt: new(time.Now().Add(time.Hour)), Actor: "ann"})
 	h.Must(err)
 	h.version("1.1.0", enginetest.Step("charge"))
 	h.change(task, "1.1.0")

@@ -330,7 +330,7 @@ func TestAFileOfATaskWithoutAFailure(t *testing.T) {
 	h := newHarness(t)
 	h.charge("")
 	task := h.Create("order")
-	_, err := h.DLQ.Open(t.Context(), task, tasker.EntryOpening{Actor: "ann", Reason: "the customer asks"})
+	_, err := h.DLQ.Open(t.Context(), task, tasker.NewEntry{Actor: "ann", Reason: "the customer asks"})
 	h.Must(err)
 	if f := h.export(task); f.Step != nil || f.Input != nil || f.Investigation.Reason != tasker.ManualDLQ || len(f.History) != 1 {
 		t.Errorf("file %+v", f)

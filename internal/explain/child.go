@@ -55,15 +55,15 @@ func (s *Service) children(ctx context.Context, views []view, levels int) error 
 func (v view) sayChild() said {
 	c, id := v.child, *v.step.ChildUUID
 	if c == nil {
-		return say(tasker.TurnServer, &v.step.StepSince, fmt.Sprintf("It goes on when that ends: tasker-ctl explain %s says what it waits for.", id), "waits for its child task %s", id)
+		return say(tasker.NextServer, &v.step.StepSince, fmt.Sprintf("It goes on when that ends: tasker-ctl explain %s says what it waits for.", id), "waits for its child task %s", id)
 	}
-	if c.why.Fact == tasker.FactEnded {
-		return say(tasker.TurnServer, c.why.Since, "A server tells the step by itself, within a second; its log says what fails.",
-			"waits for its child task %s, which %s%s", id, c.why.Sentence, setAside(v.step.StepFailures, v.step.StepRetryAt))
+	if c.why.Reason == tasker.ConditionEnded {
+		return say(tasker.NextServer, c.why.Since, "A server tells the step by itself, within a second; its log says what fails.",
+			"waits for its child task %s, which %s%s", id, c.why.Message, setAside(v.step.StepFailures, v.step.StepRetryAt))
 	}
-	text := fmt.Sprintf("waits for its child task %s, which %s", id, c.why.Sentence)
+	text := fmt.Sprintf("waits for its child task %s, which %s", id, c.why.Message)
 	if c.step != nil && !c.ofTask {
-		text = fmt.Sprintf("waits for its child task %s, whose step %s %s", id, c.step.StepName, c.why.Sentence)
+		text = fmt.Sprintf("waits for its child task %s, whose step %s %s", id, c.step.StepName, c.why.Message)
 	}
-	return say(c.why.Turn, c.why.Since, c.why.Unblocks, "%s", text)
+	return say(c.why.NextActor, c.why.Since, c.why.Remedy, "%s", text)
 }

@@ -55,14 +55,14 @@ func TestAChildExplainsItsParent(t *testing.T) {
 	e, err := h.service.Explain(t.Context(), task)
 	h.Must(err)
 	want := "Step start waits for its child task " + middle.String() + ", whose step start waits for its child task " + inner.String() + ", whose step charge is enqueued"
-	if e.Fact != tasker.FactChild || e.Turn != tasker.TurnWorker || !strings.HasPrefix(e.Sentence, want) {
-		t.Errorf("explained as %+v, want %s", e.Why, want)
+	if e.Reason != tasker.ConditionChild || e.NextActor != tasker.NextWorker || !strings.HasPrefix(e.Message, want) {
+		t.Errorf("explained as %+v, want %s", e.Condition, want)
 	}
 	h.fail(1, "no", false)
 	e, err = h.service.Explain(t.Context(), task)
 	h.Must(err)
-	if e.Turn != tasker.TurnOperator || !strings.Contains(e.Sentence, "whose step charge failed for good at 20") || !strings.HasPrefix(e.Unblocks, "Repair the cause") {
-		t.Errorf("explained as %+v", e.Why)
+	if e.NextActor != tasker.NextOperator || !strings.Contains(e.Message, "whose step charge failed for good at 20") || !strings.HasPrefix(e.Remedy, "Repair the cause") {
+		t.Errorf("explained as %+v", e.Condition)
 	}
 	h.facts(middle, map[string]string{"child": inner.String() + ": error since 20", "investigation of the child": h.Entry(inner).UUID.String(), "parent": task.String() + ": step start of shop/outer waits for this task"})
 	h.facts(inner, map[string]string{
@@ -105,8 +105,8 @@ func TestAnEndedChildExplainsItsParent(t *testing.T) {
 	h.succeed(1)
 	e, err := h.service.Explain(t.Context(), task)
 	h.Must(err)
-	if e.Fact != tasker.FactChild || e.Turn != tasker.TurnServer || !strings.Contains(e.Sentence, ", which is complete since 20") {
-		t.Errorf("explained as %+v", e.Why)
+	if e.Reason != tasker.ConditionChild || e.NextActor != tasker.NextServer || !strings.Contains(e.Message, ", which is complete since 20") {
+		t.Errorf("explained as %+v", e.Condition)
 	}
 	h.tick(1)
 }

@@ -81,8 +81,8 @@ func TestAnExplanationIsAFewStatements(t *testing.T) {
 			if name == "nothing" && tasker.CodeOf(err) == tasker.NotFound {
 				return nil
 			}
-			if err == nil && e.Fact == tasker.FactUnknown {
-				return fmt.Errorf("unknown: %s", e.Sentence)
+			if err == nil && e.Reason == tasker.ConditionUnknown {
+				return fmt.Errorf("unknown: %s", e.Message)
 			}
 			return err
 		})

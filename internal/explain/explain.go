@@ -101,11 +101,11 @@ func (s *Service) task(ctx context.Context, e *tasker.Explanation, of postgres.E
 		return err
 	}
 	main := steps[0]
-	e.AsOf, e.Name, e.Why, e.Facts, e.More = t.AsOf, t.TaskName, main.whole(), main.facts(), t.More
+	e.AsOf, e.Name, e.Condition, e.Facts, e.More = t.AsOf, t.TaskName, main.whole(), main.facts(), t.More
 	if len(t.Steps) > 0 {
 		e.Looked, e.Counts = len(steps), count(steps)
 		for _, f := range steps[:min(len(steps), maxShownSteps)] {
-			e.Steps = append(e.Steps, tasker.ExplainedStep{UUID: f.step.StepUUID, Name: f.step.StepName, State: f.step.StepState, Why: f.whole()})
+			e.Steps = append(e.Steps, tasker.ExplainedStep{UUID: f.step.StepUUID, Name: f.step.StepName, State: f.step.StepState, Condition: f.whole()})
 		}
 	}
 	if of.Kind == tasker.ExplainedInvestigation {
@@ -118,12 +118,12 @@ func (s *Service) task(ctx context.Context, e *tasker.Explanation, of postgres.E
 func ofInvestigation(e *tasker.Explanation, of postgres.Explained, t postgres.ExplainedTask) {
 	switch {
 	case of.EndedAs != "":
-		e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "task", Value: e.Sentence})
-		e.Why = tasker.Why{Fact: tasker.FactEnded, Since: of.EndedAt, Turn: tasker.TurnNobody,
-			Sentence: "The investigation ended as " + of.EndedAs + " at " + maybeAt(of.EndedAt) + by(of.EndedBy) + "."}
+		e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "task", Value: e.Message})
+		e.Condition = tasker.Condition{Reason: tasker.ConditionEnded, Since: of.EndedAt, NextActor: tasker.NextNone,
+			Message: "The investigation ended as " + of.EndedAs + " at " + maybeAt(of.EndedAt) + by(of.EndedBy) + "."}
 	case t.TaskState == tasker.TaskComplete || t.TaskState == tasker.TaskCancelled:
-		e.Sentence = strings.TrimSuffix(e.Sentence, ".") + ", and the investigation is still open."
-		e.Turn, e.Unblocks = tasker.TurnOperator, "End the investigation."
+		e.Message = strings.TrimSuffix(e.Message, ".") + ", and the investigation is still open."
+		e.NextActor, e.Remedy = tasker.NextOperator, "End the investigation."
 	}
 }
 
@@ -135,7 +135,7 @@ func (s *Service) step(ctx context.Context, e *tasker.Explanation, of postgres.E
 		return err
 	}
 	f := steps[0]
-	e.AsOf, e.Why, e.Facts = t.AsOf, f.whole(), f.facts()
+	e.AsOf, e.Condition, e.Facts = t.AsOf, f.whole(), f.facts()
 	if f.step != nil {
 		e.Name = f.step.StepName
 	}
@@ -245,7 +245,7 @@ func (s *Service) decideAll(ctx context.Context, views []view) []found {
 	list := make([]found, len(views))
 	for i, v := range views {
 		list[i] = decide(v)
-		if list[i].why.Fact == tasker.FactUnknown {
+		if list[i].why.Reason == tasker.ConditionUnknown {
 			s.noteUnknown(ctx, v)
 		}
 	}
@@ -316,20 +316,20 @@ func (s *Service) queues(ctx context.Context, views []view) error {
 }
 
 // count counts by fact, the most frequent first.
-func count(list []found) (counts []tasker.FactCount) {
+func count(list []found) (counts []tasker.ReasonCount) {
 	for _, f := range list {
-		i := slices.IndexFunc(counts, func(c tasker.FactCount) bool { return c.Fact == f.why.Fact })
+		i := slices.IndexFunc(counts, func(c tasker.ReasonCount) bool { return c.Reason == f.why.Reason })
 		if i < 0 {
-			i, counts = len(counts), append(counts, tasker.FactCount{Fact: f.why.Fact, Task: f.task.TaskUUID})
+			i, counts = len(counts), append(counts, tasker.ReasonCount{Reason: f.why.Reason, Task: f.task.TaskUUID})
 		}
 		counts[i].Count++
 	}
-	slices.SortStableFunc(counts, func(a, b tasker.FactCount) int { return cmp.Compare(b.Count, a.Count) })
+	slices.SortStableFunc(counts, func(a, b tasker.ReasonCount) int { return cmp.Compare(b.Count, a.Count) })
 	return counts
 }
 
 // whole is the answer about a step as a sentence.
-func (f found) whole() tasker.Why {
+func (f found) whole() tasker.Condition {
 	what := "The task"
 	if f.task.Phase != "" {
 		what = fmt.Sprintf("The task, which is being undone (%d of %s so far),", f.task.Undone, counted(int64(f.task.UndoSteps), "step"))
@@ -338,6 +338,6 @@ func (f found) whole() tasker.Why {
 		what = "Step " + f.step.StepName
 	}
 	w := f.why
-	w.Sentence = what + " " + w.Sentence + "."
+	w.Message = what + " " + w.Message + "."
 	return w
 }

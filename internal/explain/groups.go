@@ -41,18 +41,18 @@ func (s *Service) several(ctx context.Context, ids []tasker.ID) ([]found, error)
 }
 
 // shares prints counts by fact.
-func shares(counts []tasker.FactCount) string {
+func shares(counts []tasker.ReasonCount) string {
 	parts := make([]string, len(counts))
 	for i, c := range counts {
-		parts[i] = fmt.Sprintf("%d %s", c.Count, strings.ReplaceAll(string(c.Fact), "_", " "))
+		parts[i] = fmt.Sprintf("%d %s", c.Count, strings.ReplaceAll(string(c.Reason), "_", " "))
 	}
 	return strings.Join(parts, ", ")
 }
 
 // mostOf returns one of those that the most frequent fact keeps where they are.
-func mostOf(list []found, counts []tasker.FactCount) found {
+func mostOf(list []found, counts []tasker.ReasonCount) found {
 	for _, f := range list {
-		if f.why.Fact == counts[0].Fact {
+		if f.why.Reason == counts[0].Reason {
 			return f
 		}
 	}
@@ -78,23 +78,23 @@ func (s *Service) caseOf(ctx context.Context, e *tasker.Explanation) error {
 	case err != nil:
 		return err
 	case len(list) == 0 && c.MergedInto != nil:
-		e.Why = tasker.Why{Fact: tasker.FactEnded, Since: &c.UpdatedAt, Turn: tasker.TurnNobody, Sentence: fmt.Sprintf("The case was merged into case %s.", c.MergedInto)}
+		e.Condition = tasker.Condition{Reason: tasker.ConditionEnded, Since: &c.UpdatedAt, NextActor: tasker.NextNone, Message: fmt.Sprintf("The case was merged into case %s.", c.MergedInto)}
 		return nil
 	case len(list) == 0:
 		since := cmp.Or(c.ResolvedAt, &c.StateSince)
-		e.Why = tasker.Why{Fact: tasker.FactEnded, Since: since, Turn: tasker.TurnNobody, Sentence: "None of its investigations is open."}
+		e.Condition = tasker.Condition{Reason: tasker.ConditionEnded, Since: since, NextActor: tasker.NextNone, Message: "None of its investigations is open."}
 		return nil
 	}
 	e.Looked, e.Counts, e.More = len(list), count(list), c.Entries > int64(len(list))
 	most := mostOf(list, e.Counts)
-	e.Why = most.why
+	e.Condition = most.why
 	e.Since, e.TaskUUID = c.Oldest, nil
 	looked := fmt.Sprintf("%s open", areInvestigations(c.Entries))
 	if e.More {
 		looked += fmt.Sprintf(", of which the newest %d were looked at", len(list))
 	}
-	e.Sentence = fmt.Sprintf("%s: %s.", looked, shares(e.Counts))
-	e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "one of them", Value: fmt.Sprintf("task %s: %s", most.task.TaskUUID, most.whole().Sentence)})
+	e.Message = fmt.Sprintf("%s: %s.", looked, shares(e.Counts))
+	e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "one of them", Value: fmt.Sprintf("task %s: %s", most.task.TaskUUID, most.whole().Message)})
 	return nil
 }
 
@@ -133,7 +133,7 @@ func (s *Service) operation(ctx context.Context, e *tasker.Explanation) error {
 		}
 	}
 	e.Facts = []tasker.ExplainedFact{{Name: "items", Value: strings.Join(counts, ", ")}, {Name: "planned", Value: "at " + at(o.CreatedAt) + by(o.PlannedBy)}}
-	e.Why = ofOperation(o)
+	e.Condition = ofOperation(o)
 	onTheWay := o.Counts[tasker.ItemReleased] + o.Counts[tasker.ItemRunning]
 	if onTheWay == 0 {
 		return nil
@@ -150,29 +150,29 @@ func (s *Service) operation(ctx context.Context, e *tasker.Explanation) error {
 	e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "on their way", Value: shares(e.Counts)})
 	if o.State == tasker.OperationRunning {
 		most := mostOf(list, e.Counts)
-		e.Turn, e.Unblocks = most.why.Turn, most.why.Unblocks
+		e.NextActor, e.Remedy = most.why.NextActor, most.why.Remedy
 	}
 	return nil
 }
 
 // ofOperation says where an operation is, but for what its released items wait for.
-func ofOperation(o tasker.Operation) tasker.Why {
+func ofOperation(o tasker.Operation) tasker.Condition {
 	switch o.State {
 	case tasker.OperationPlanned:
-		return tasker.Why{Fact: tasker.FactOperation, Since: &o.CreatedAt, Turn: tasker.TurnOperator,
-			Sentence: "The operation is planned and not started.", Unblocks: "Start it; otherwise the plan expires at " + at(o.ExpiresAt) + "."}
+		return tasker.Condition{Reason: tasker.ConditionOperation, Since: &o.CreatedAt, NextActor: tasker.NextOperator,
+			Message: "The operation is planned and not started.", Remedy: "Start it; otherwise the plan expires at " + at(o.ExpiresAt) + "."}
 	case tasker.OperationPaused:
-		w := tasker.Why{Fact: tasker.FactOperation, Turn: tasker.TurnOperator, Sentence: "The operation is paused.", Unblocks: "Resume it, or abort it."}
+		w := tasker.Condition{Reason: tasker.ConditionOperation, NextActor: tasker.NextOperator, Message: "The operation is paused.", Remedy: "Resume it, or abort it."}
 		if p := o.Pause; p != nil {
-			w.Since, w.Sentence = &p.At, fmt.Sprintf("The operation is paused since %s%s: %s.", at(p.At), by(p.By), strings.ReplaceAll(string(p.For), "_", " "))
+			w.Since, w.Message = &p.At, fmt.Sprintf("The operation is paused since %s%s: %s.", at(p.At), by(p.By), strings.ReplaceAll(string(p.For), "_", " "))
 		}
 		return w
 	case tasker.OperationRunning:
-		return tasker.Why{Fact: tasker.FactOperation, Since: o.StartedAt, Turn: tasker.TurnServer,
-			Sentence: fmt.Sprintf("Wave %d of %d is under way: %d of %d items are verified.", o.Wave+1, len(o.Waves)+1, o.Counts[tasker.ItemVerified], o.Items),
-			Unblocks: "It goes on by itself when the items of the wave are verified."}
+		return tasker.Condition{Reason: tasker.ConditionOperation, Since: o.StartedAt, NextActor: tasker.NextServer,
+			Message: fmt.Sprintf("Wave %d of %d is under way: %d of %d items are verified.", o.Wave+1, len(o.Waves)+1, o.Counts[tasker.ItemVerified], o.Items),
+			Remedy:  "It goes on by itself when the items of the wave are verified."}
 	default:
-		return tasker.Why{Fact: tasker.FactEnded, Since: o.EndedAt, Turn: tasker.TurnNobody, Sentence: fmt.Sprintf("The operation is %s since %s.", o.State, maybeAt(o.EndedAt))}
+		return tasker.Condition{Reason: tasker.ConditionEnded, Since: o.EndedAt, NextActor: tasker.NextNone, Message: fmt.Sprintf("The operation is %s since %s.", o.State, maybeAt(o.EndedAt))}
 	}
 }
 
@@ -210,34 +210,34 @@ func (s *Service) Queue(ctx context.Context, namespace, handler string) (tasker.
 	}
 	switch waiting := upTo(w.Steps+w.Awaiting, "step"); {
 	case held.Hold != nil && (held.Whole && held.Steps+w.Steps > 0 || held.Steps > 0 && w.Steps+w.Awaiting == 0):
-		e.Why = ofHeld(*held.Hold, w.AsOf)
-		e.Sentence = fmt.Sprintf("%s held %s.", are(held.Steps+w.Steps, "step"), sinceUntil(*held.Hold))
+		e.Condition = ofHeld(*held.Hold, w.AsOf)
+		e.Message = fmt.Sprintf("%s held %s.", are(held.Steps+w.Steps, "step"), sinceUntil(*held.Hold))
 	case w.Steps+w.Awaiting == 0 && held.Limited > 0:
-		e.Why = ofLimited(held, q)
+		e.Condition = ofLimited(held, q)
 	case w.Steps+w.Awaiting == 0:
-		e.Why = tasker.Why{Fact: tasker.FactEmpty, Turn: tasker.TurnNobody, Sentence: fmt.Sprintf("Nothing waits; %s alive.", areWorkers(q.Live))}
+		e.Condition = tasker.Condition{Reason: tasker.ConditionEmpty, NextActor: tasker.NextNone, Message: fmt.Sprintf("Nothing waits; %s alive.", areWorkers(q.Live))}
 	case q.Live == 0:
-		e.Why = tasker.Why{Fact: tasker.FactNoWorker, Since: w.Since, Turn: tasker.TurnOperator, Sentence: fmt.Sprintf("%s: %s.", waits(waiting), v.nobody()),
-			Unblocks: fmt.Sprintf("Start a worker with handler %s for namespace %s.", handler, namespace)}
+		e.Condition = tasker.Condition{Reason: tasker.ConditionNoWorker, Since: w.Since, NextActor: tasker.NextOperator, Message: fmt.Sprintf("%s: %s.", waits(waiting), v.nobody()),
+			Remedy: fmt.Sprintf("Start a worker with handler %s for namespace %s.", handler, namespace)}
 	case q.SaturatedSince != nil:
-		e.Why = tasker.Why{Fact: tasker.FactSaturated, Since: q.SaturatedSince, Turn: tasker.TurnWorker, Unblocks: "Workers claim them as places become free; more workers do so sooner.",
-			Sentence: fmt.Sprintf("%s, the oldest of those counted since %s, and steps wait past their limit since %s; %s alive and busy%s, %s.",
+		e.Condition = tasker.Condition{Reason: tasker.ConditionSaturated, Since: q.SaturatedSince, NextActor: tasker.NextWorker, Remedy: "Workers claim them as places become free; more workers do so sooner.",
+			Message: fmt.Sprintf("%s, the oldest of those counted since %s, and steps wait past their limit since %s; %s alive and busy%s, %s.",
 				waits(waiting), maybeAt(w.Since), at(*q.SaturatedSince), areWorkers(q.Live), lastBusy(&q), placesOf(q))}
 	default:
-		e.Why = tasker.Why{Fact: tasker.FactQueue, Since: w.Since, Turn: tasker.TurnWorker, Unblocks: "Workers claim them as places become free; more workers do so sooner.",
-			Sentence: fmt.Sprintf("%s, the oldest of those counted since %s; %s alive, %s.", waits(waiting), maybeAt(w.Since), areWorkers(q.Live), placesOf(q))}
+		e.Condition = tasker.Condition{Reason: tasker.ConditionQueue, Since: w.Since, NextActor: tasker.NextWorker, Remedy: "Workers claim them as places become free; more workers do so sooner.",
+			Message: fmt.Sprintf("%s, the oldest of those counted since %s; %s alive, %s.", waits(waiting), maybeAt(w.Since), areWorkers(q.Live), placesOf(q))}
 	}
 	return e, nil
 }
 
 // ofLimited says that all that waits in a queue is put aside for limits.
-func ofLimited(held postgres.HeldInQueue, q postgres.ExplainedQueue) tasker.Why {
-	w := tasker.Why{
-		Fact: tasker.FactLimit, Since: held.LimitedSince,
-		Sentence: fmt.Sprintf("%s for limits, the first of those counted for %s since %s; %s alive.", waits(upTo(held.Limited, "step")), held.Limit, maybeAt(held.LimitedSince), areWorkers(q.Live)),
+func ofLimited(held postgres.HeldInQueue, q postgres.ExplainedQueue) tasker.Condition {
+	w := tasker.Condition{
+		Reason: tasker.ConditionLimit, Since: held.LimitedSince,
+		Message: fmt.Sprintf("%s for limits, the first of those counted for %s since %s; %s alive.", waits(upTo(held.Limited, "step")), held.Limit, maybeAt(held.LimitedSince), areWorkers(q.Live)),
 	}
-	if w.Turn, w.Unblocks = forPlace(); held.LimitMax == 0 {
-		w.Turn, w.Unblocks = forRate()
+	if w.NextActor, w.Remedy = forPlace(); held.LimitMax == 0 {
+		w.NextActor, w.Remedy = forRate()
 	}
 	return w
 }

@@ -34,7 +34,7 @@ func (v view) sayHeld() said {
 	if v.task.LetGoFailures > 0 {
 		text += "; to let it go " + triedAgain(v.task.LetGoFailures, v.task.LetGoRetryAt)
 	}
-	return said{Why: tasker.Why{Sentence: text, Since: &h.BeganAt, Turn: ofHeld(h, v.now).Turn, Unblocks: ofHeld(h, v.now).Unblocks}}
+	return said{Condition: tasker.Condition{Message: text, Since: &h.BeganAt, NextActor: ofHeld(h, v.now).NextActor, Remedy: ofHeld(h, v.now).Remedy}}
 }
 
 // sinceUntil says who holds, since when, until when, and why.
@@ -61,16 +61,16 @@ func sinceUntil(h tasker.Hold) string {
 }
 
 // ofHeld says what lets go what a hold holds, and whose turn it is.
-func ofHeld(h tasker.Hold, now time.Time) tasker.Why {
-	w := tasker.Why{Fact: tasker.FactHeld, Since: &h.BeganAt, Turn: tasker.TurnOperator,
-		Unblocks: fmt.Sprintf("%s releases it: tasker-ctl hold release %s; at its end it is released by itself.", h.Owner, h.UUID)}
+func ofHeld(h tasker.Hold, now time.Time) tasker.Condition {
+	w := tasker.Condition{Reason: tasker.ConditionHeld, Since: &h.BeganAt, NextActor: tasker.NextOperator,
+		Remedy: fmt.Sprintf("%s releases it: tasker-ctl hold release %s; at its end it is released by itself.", h.Owner, h.UUID)}
 	switch {
 	case h.State == tasker.HoldReleasing:
-		w.Turn, w.Unblocks = tasker.TurnServer, "It is let go in its turn, as soon as the steps before it have succeeded."
+		w.NextActor, w.Remedy = tasker.NextServer, "It is let go in its turn, as soon as the steps before it have succeeded."
 	case h.Kind == tasker.BreakerHold:
-		w.Turn, w.Unblocks = tasker.TurnClock, fmt.Sprintf("A probe succeeds; or an operator releases it: tasker-ctl hold release %s.", h.UUID)
+		w.NextActor, w.Remedy = tasker.NextTimer, fmt.Sprintf("A probe succeeds; or an operator releases it: tasker-ctl hold release %s.", h.UUID)
 	case now.Sub(h.EndsAt) > late:
-		w.Turn, w.Unblocks = tasker.TurnServer, "A server must release it: tasker-ctl health says which loop is late."
+		w.NextActor, w.Remedy = tasker.NextServer, "A server must release it: tasker-ctl health says which loop is late."
 	}
 	return w
 }
@@ -96,12 +96,12 @@ func (s *Service) holdOf(ctx context.Context, e *tasker.Explanation) error {
 		{Name: "let go", Value: counted(h.Released, "step")}, {Name: "probes", Value: fmt.Sprintf("%d, of which %d failed", h.Probes, h.FailedProbes)},
 	}
 	if h.EndedAt != nil {
-		e.Why = tasker.Why{Fact: tasker.FactEnded, Since: h.EndedAt, Turn: tasker.TurnNobody,
-			Sentence: fmt.Sprintf("The hold ended at %s; it let %s go.", at(*h.EndedAt), counted(h.Released, "step"))}
+		e.Condition = tasker.Condition{Reason: tasker.ConditionEnded, Since: h.EndedAt, NextActor: tasker.NextNone,
+			Message: fmt.Sprintf("The hold ended at %s; it let %s go.", at(*h.EndedAt), counted(h.Released, "step"))}
 		return nil
 	}
-	e.Why = ofHeld(h, e.AsOf)
-	e.Sentence = fmt.Sprintf("%s held %s.", are(h.Held, "step"), sinceUntil(h))
+	e.Condition = ofHeld(h, e.AsOf)
+	e.Message = fmt.Sprintf("%s held %s.", are(h.Held, "step"), sinceUntil(h))
 	if h.NextProbeAt != nil {
 		e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "next probe", Value: at(*h.NextProbeAt)})
 	}
@@ -134,32 +134,32 @@ func (v view) placesOf() string {
 }
 
 // forPlace says what ends the wait for a place of a limit.
-func forPlace() (tasker.Turn, string) {
-	return tasker.TurnWorker, "A step that has a place ends; or the limit is raised: tasker-ctl limit set."
+func forPlace() (tasker.NextActor, string) {
+	return tasker.NextWorker, "A step that has a place ends; or the limit is raised: tasker-ctl limit set."
 }
 
 // forRate says what ends the wait for the rate of a limit.
-func forRate() (tasker.Turn, string) {
-	return tasker.TurnClock, "It begins as the rate of the limit allows; or the limit is raised: tasker-ctl limit set."
+func forRate() (tasker.NextActor, string) {
+	return tasker.NextTimer, "It begins as the rate of the limit allows; or the limit is raised: tasker-ctl limit set."
 }
 
 // sayLimited says for which limit the step waits, and who has its places.
 func (v view) sayLimited() said {
 	l := v.step.LimitOfStep
-	w := tasker.Why{Sentence: fmt.Sprintf("waits for limit %s (%s)", limitOf(l), v.placesOf()), Since: l.LimitSince}
+	w := tasker.Condition{Message: fmt.Sprintf("waits for limit %s (%s)", limitOf(l), v.placesOf()), Since: l.LimitSince}
 	if l.LimitWeight > 1 {
-		w.Sentence += fmt.Sprintf(", of which it takes %d", l.LimitWeight)
+		w.Message += fmt.Sprintf(", of which it takes %d", l.LimitWeight)
 	}
 	switch free := l.LimitMax == 0 || l.LimitTaken+int64(min(l.LimitWeight, l.LimitMax)) <= int64(l.LimitMax); {
 	case !free:
-		w.Turn, w.Unblocks = forPlace()
+		w.NextActor, w.Remedy = forPlace()
 	case l.LimitRate > 0:
-		w.Turn, w.Unblocks = forRate()
+		w.NextActor, w.Remedy = forRate()
 	default:
-		w.Turn, w.Unblocks = tasker.TurnWorker, "A worker with a free place takes it."
+		w.NextActor, w.Remedy = tasker.NextWorker, "A worker with a free place takes it."
 	}
 	if l.LimitHolderSince != nil {
-		w.Sentence += fmt.Sprintf("; step %s of task %s has a place since %s", l.LimitHolderStep, l.LimitHolder, at(*l.LimitHolderSince))
+		w.Message += fmt.Sprintf("; step %s of task %s has a place since %s", l.LimitHolderStep, l.LimitHolder, at(*l.LimitHolderSince))
 	}
-	return said{Why: w}
+	return said{Condition: w}
 }

@@ -25,7 +25,7 @@ func TestLimitedSteps(t *testing.T) {
 		t.Fatalf("claimed %v", claimed)
 	}
 	e := h.explain(h.step(second, "charge").UUID)
-	h.is(e, want{tasker.FactLimit, tasker.TurnWorker, []string{"Step charge waits for limit namespace/" + h.Space + " (1 of 1 in progress); step charge of task " + first.String() + " has a place since "}, "the limit is raised", "", ""})
+	h.is(e, want{tasker.ConditionLimit, tasker.NextWorker, []string{"Step charge waits for limit namespace/" + h.Space + " (1 of 1 in progress); step charge of task " + first.String() + " has a place since "}, "the limit is raised", "", ""})
 	if e.Since == nil || factNamed(e, "limit") != "namespace/"+h.Space+", 1 of 1 in progress" || factNamed(e, "expires") != "" {
 		t.Errorf("%+v", e)
 	}
@@ -43,18 +43,18 @@ func TestLimitedSteps(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	queue(want{tasker.FactLimit, tasker.TurnWorker, []string{"1 step waits for limits, the first of those counted for namespace/" + h.Space + " since 20", "; 1 worker is alive."}, "A step that has a place ends", "", ""})
+	queue(want{tasker.ConditionLimit, tasker.NextWorker, []string{"1 step waits for limits, the first of those counted for namespace/" + h.Space + " since 20", "; 1 worker is alive."}, "A step that has a place ends", "", ""})
 
 	h.Exec(`UPDATE tasker.limits SET max_in_progress = NULL, per_second = 1, burst = 1`)
-	queue(want{tasker.FactLimit, tasker.TurnClock, nil, "as the rate of the limit allows", "", ""})
+	queue(want{tasker.ConditionLimit, tasker.NextTimer, nil, "as the rate of the limit allows", "", ""})
 
 	// When the place is free a worker takes it, unless a rate keeps it back.
 	h.Exec(`UPDATE tasker.limits SET max_in_progress = 1, per_second = NULL, burst = NULL`)
 	h.report(claimed[0], nil)
-	h.is(h.explain(h.step(second, "charge").UUID), want{tasker.FactLimit, tasker.TurnWorker, []string{"(0 of 1 in progress)"}, "A worker with a free place takes it.", "", ""})
+	h.is(h.explain(h.step(second, "charge").UUID), want{tasker.ConditionLimit, tasker.NextWorker, []string{"(0 of 1 in progress)"}, "A worker with a free place takes it.", "", ""})
 	h.Exec(`UPDATE tasker.limits SET per_second = 1, burst = 1`)
-	h.is(h.explain(h.step(second, "charge").UUID), want{tasker.FactLimit, tasker.TurnClock, nil, "as the rate of the limit allows", "", ""})
-	if e, err := h.service.Queue(t.Context(), h.Space, "run"); err != nil || e.Fact != tasker.FactQueue || factNamed(e, "wait for limits") != "1 step" {
+	h.is(h.explain(h.step(second, "charge").UUID), want{tasker.ConditionLimit, tasker.NextTimer, nil, "as the rate of the limit allows", "", ""})
+	if e, err := h.service.Queue(t.Context(), h.Space, "run"); err != nil || e.Reason != tasker.ConditionQueue || factNamed(e, "wait for limits") != "1 step" {
 		t.Errorf("%+v, %v", e, err)
 	}
 }
@@ -80,7 +80,7 @@ func TestHeldSteps(t *testing.T) {
 	h.Must(err)
 	began, ends := held.BeganAt.UTC().Format("2006-01-02 15:04:05 UTC"), held.EndsAt.UTC().Format("2006-01-02 15:04:05 UTC")
 	line := []string{"Step charge is held by bo since " + began + " until " + ends + " (PSP outage)"}
-	operator := want{tasker.FactHeld, tasker.TurnOperator, line, "bo releases it: tasker-ctl hold release " + held.UUID.String(), "", ""}
+	operator := want{tasker.ConditionHeld, tasker.NextOperator, line, "bo releases it: tasker-ctl hold release " + held.UUID.String(), "", ""}
 	h.is(h.explain(task), operator)
 	e := h.explain(h.step(task, "charge").UUID)
 	h.is(e, operator)
@@ -90,12 +90,12 @@ func TestHeldSteps(t *testing.T) {
 	judge()
 	operator.sentence = []string{line[0], "; 1 other step is held with it."}
 	h.is(h.explain(task), operator)
-	h.is(h.explain(h.step(task, "notify").UUID), want{tasker.FactParents, tasker.TurnOperator, []string{"Step notify waits for charge, which is held by bo"}, "hold release", "", ""})
+	h.is(h.explain(h.step(task, "notify").UUID), want{tasker.ConditionParents, tasker.NextOperator, []string{"Step notify waits for charge, which is held by bo"}, "hold release", "", ""})
 	if factNamed(h.explain(task), "expires") != "" {
 		t.Error("it says when a step expires whose time stands still")
 	}
 	e = h.explain(held.UUID)
-	h.is(e, want{tasker.FactHeld, tasker.TurnOperator, []string{"2 steps are held by bo since", "(PSP outage)."}, "hold release", "", ""})
+	h.is(e, want{tasker.ConditionHeld, tasker.NextOperator, []string{"2 steps are held by bo since", "(PSP outage)."}, "hold release", "", ""})
 	if e.Kind != tasker.ExplainedHold || e.Name != h.Space+": step chain > charge" || factNamed(e, "held") != "2 steps" || e.ID != held.UUID {
 		t.Errorf("%+v", e)
 	}
@@ -103,7 +103,7 @@ func TestHeldSteps(t *testing.T) {
 	_, err = holds.Probe(t.Context(), held.UUID, hold.Change{Actor: "bo"})
 	h.Must(err)
 	judge()
-	if first, second := h.explain(task).Fact, h.explain(other).Fact; first != tasker.FactQueue || second != tasker.FactHeld {
+	if first, second := h.explain(task).Reason, h.explain(other).Reason; first != tasker.ConditionQueue || second != tasker.ConditionHeld {
 		t.Errorf("the probe is %s, the other %s", first, second)
 	}
 	h.succeed(1)
@@ -111,21 +111,21 @@ func TestHeldSteps(t *testing.T) {
 	judge()
 	_, err = holds.Release(t.Context(), held.UUID, nil, hold.Change{Actor: "bo", Reason: "r"})
 	h.Must(err)
-	h.is(h.explain(other), want{tasker.FactHeld, tasker.TurnServer, []string{"is held by bo since", ", and being released: wave 0 of 4 (PSP outage)."}, "let go in its turn", "", ""})
+	h.is(h.explain(other), want{tasker.ConditionHeld, tasker.NextServer, []string{"is held by bo since", ", and being released: wave 0 of 4 (PSP outage)."}, "let go in its turn", "", ""})
 	h.Exec(`INSERT INTO tasker.deferred_work (kind, task_uuid, last_error, retry_at) VALUES ($1, $2, 'broken', now() + interval '1 minute')`, postgres.LetHeldGo, other)
-	h.is(h.explain(other), want{tasker.FactHeld, tasker.TurnServer, []string{"(PSP outage); to let it go failed once and is tried again at 20"}, "let go in its turn", "", ""})
+	h.is(h.explain(other), want{tasker.ConditionHeld, tasker.NextServer, []string{"(PSP outage); to let it go failed once and is tried again at 20"}, "let go in its turn", "", ""})
 	h.Exec(`DELETE FROM tasker.deferred_work`)
 	for range 5 {
 		judge()
 	}
-	if f := h.explain(other).Fact; f != tasker.FactQueue {
+	if f := h.explain(other).Reason; f != tasker.ConditionQueue {
 		t.Errorf("after its release it is %s", f)
 	}
 	h.Must(h.Engine.CancelTask(t.Context(), other, "bo", "r"))
 	for range 5 {
 		judge()
 	}
-	h.is(h.explain(held.UUID), want{tasker.FactEnded, tasker.TurnNobody, []string{"The hold ended at 20", "; it let 2 steps go."}, "", "", ""})
+	h.is(h.explain(held.UUID), want{tasker.ConditionEnded, tasker.NextNone, []string{"The hold ended at 20", "; it let 2 steps go."}, "", "", ""})
 	if h.unknown != 0 {
 		t.Errorf("%d times no fact explains: %s", h.unknown, h.log.String())
 	}
@@ -151,12 +151,12 @@ func TestStepsForNewerWorkers(t *testing.T) {
 		_, err = ops.Release(t.Context())
 		h.Must(err)
 	}
-	if f := h.explain(task).Fact; f != tasker.FactQueue {
+	if f := h.explain(task).Reason; f != tasker.ConditionQueue {
 		t.Errorf("with a newer worker it is %s", f)
 	}
 	h.Exec(`UPDATE tasker.workers SET version = '1.5.9'`)
 	h.is(h.explain(task), want{
-		tasker.FactGate, tasker.TurnOperator, []string{"Step charge waits for a worker of version 1.6.0 or newer, as operation " + o.UUID.String() + " asks; none is alive."},
+		tasker.ConditionGate, tasker.NextOperator, []string{"Step charge waits for a worker of version 1.6.0 or newer, as operation " + o.UUID.String() + " asks; none is alive."},
 		"Start a worker of version 1.6.0 or newer with handler run for namespace " + h.Space, "", "charge",
 	})
 }
@@ -174,18 +174,18 @@ func TestBreakersThatHold(t *testing.T) {
 	})
 	h.Must(err)
 	words := []string{"is held by a breaker since", "until a probe succeeds (10 of 10 failed with: secret)", "; the next probe is at "}
-	h.is(h.explain(task), want{tasker.FactHeld, tasker.TurnClock, words, "A probe succeeds; or an operator", "", ""})
+	h.is(h.explain(task), want{tasker.ConditionHeld, tasker.NextTimer, words, "A probe succeeds; or an operator", "", ""})
 	viewer := access.Within(t.Context(), access.NewIdentity("key:x", []access.Grant{{Role: access.Viewer, Namespace: h.Space}}), access.ReadTasks)
 	for _, id := range []tasker.ID{task, held.UUID} {
 		e, err := h.service.Explain(viewer, id)
 		h.Must(err)
-		h.is(e, want{tasker.FactHeld, tasker.TurnClock, []string{"held by a breaker"}, "", "", ""})
-		if ordered(e.Sentence, []string{"secret"}) {
-			t.Errorf("it tells a payload: %s", e.Sentence)
+		h.is(e, want{tasker.ConditionHeld, tasker.NextTimer, []string{"held by a breaker"}, "", "", ""})
+		if ordered(e.Message, []string{"secret"}) {
+			t.Errorf("it tells a payload: %s", e.Message)
 		}
 	}
 	h.Exec(`UPDATE tasker.holds SET kind = 'manual', ends_at = now() - interval '1 minute'`)
-	h.is(h.explain(task), want{tasker.FactHeld, tasker.TurnServer, nil, "tasker-ctl health says", "", ""})
+	h.is(h.explain(task), want{tasker.ConditionHeld, tasker.NextServer, nil, "tasker-ctl health says", "", ""})
 	_, err = h.service.Explain(access.Within(t.Context(), access.NewIdentity("key:y", []access.Grant{{Role: access.Admin, Namespace: "attic"}}), access.ReadTasks), held.UUID)
 	h.WantCode(err, tasker.NotFound, "or hold "+held.UUID.String())
 }
@@ -217,10 +217,10 @@ func TestHeldQueues(t *testing.T) {
 		h.Must(err)
 	}
 	whole := begin(tasker.HoldScope{Handler: "run"})
-	queue(want{tasker.FactEmpty, tasker.TurnNobody, []string{"Nothing waits"}, "", "", ""})
+	queue(want{tasker.ConditionEmpty, tasker.NextNone, []string{"Nothing waits"}, "", "", ""})
 	h.Create("chain")
 	h.Create("chain")
-	is := want{tasker.FactHeld, tasker.TurnOperator, []string{"2 steps are held by bo since", "(PSP outage)."}, "hold release " + whole.UUID.String(), "", ""}
+	is := want{tasker.ConditionHeld, tasker.NextOperator, []string{"2 steps are held by bo since", "(PSP outage)."}, "hold release " + whole.UUID.String(), "", ""}
 	queue(is)
 	aside()
 	if e := queue(is); factNamed(e, "held") != "2 steps" || factNamed(e, "waiting") != "0 steps" {
@@ -232,13 +232,13 @@ func TestHeldQueues(t *testing.T) {
 		_, err = holds.Judge(t.Context())
 		h.Must(err)
 	}
-	queue(want{tasker.FactQueue, tasker.TurnWorker, []string{"2 steps wait"}, "", "", ""})
+	queue(want{tasker.ConditionQueue, tasker.NextWorker, []string{"2 steps wait"}, "", "", ""})
 	part := begin(tasker.HoldScope{TaskName: "chain"})
 	aside()
 	is.unblocks = part.UUID.String()
 	queue(is)
 	h.Create("twice")
-	if e := queue(want{tasker.FactQueue, tasker.TurnWorker, []string{"1 step waits"}, "", "", ""}); factNamed(e, "held") != "2 steps" {
+	if e := queue(want{tasker.ConditionQueue, tasker.NextWorker, []string{"1 step waits"}, "", "", ""}); factNamed(e, "held") != "2 steps" {
 		t.Errorf("%+v", e.Facts)
 	}
 }

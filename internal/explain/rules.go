@@ -32,21 +32,21 @@ type shows struct{ payloads, investigations bool }
 type found struct {
 	view
 	rank   int // of its rule
-	why    tasker.Why
+	why    tasker.Condition
 	ofTask bool // the sentence is about the task
 }
 
 // said is what a rule says: the sentence is a predicate, without what it is about.
 type said struct {
-	tasker.Why
+	tasker.Condition
 	ofTask bool
 }
 
 // A rule says when a fact keeps something where it is.
 type rule struct {
-	fact  tasker.Fact
+	fact  tasker.ConditionReason
 	when  string // for docs/reference/explain.md
-	turns []tasker.Turn
+	turns []tasker.NextActor
 	holds func(view) bool
 	says  func(view) said
 }
@@ -54,94 +54,94 @@ type rule struct {
 // rules are all facts of tasks and steps. The first that holds counts.
 var rules = []rule{
 	{
-		tasker.FactEnded, "the task or the step has ended, or the task was written off and the step has failed",
-		[]tasker.Turn{tasker.TurnNobody, tasker.TurnOperator}, view.ended, view.sayEnded,
+		tasker.ConditionEnded, "the task or the step has ended, or the task was written off and the step has failed",
+		[]tasker.NextActor{tasker.NextNone, tasker.NextOperator}, view.ended, view.sayEnded,
 	},
 	{
-		tasker.FactNotStarted, "the task waits for its start time",
-		[]tasker.Turn{tasker.TurnClock, tasker.TurnServer}, func(v view) bool { return v.task.TaskState == tasker.TaskPending }, view.sayNotStarted,
+		tasker.ConditionNotStarted, "the task waits for its start time",
+		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.task.TaskState == tasker.TaskPending }, view.sayNotStarted,
 	},
 	{
-		tasker.FactCycle, "the steps of the task depend on each other in a cycle",
-		[]tasker.Turn{tasker.TurnOperator}, view.cycle, view.sayCycle,
+		tasker.ConditionCycle, "the steps of the task depend on each other in a cycle",
+		[]tasker.NextActor{tasker.NextOperator}, view.cycle, view.sayCycle,
 	},
 	{
-		tasker.FactOperation, "the step is an item of an open operation that has not released it",
-		[]tasker.Turn{tasker.TurnOperator, tasker.TurnServer}, func(v view) bool { return v.step != nil && v.step.ItemState == string(tasker.ItemPlanned) }, view.sayOperation,
+		tasker.ConditionOperation, "the step is an item of an open operation that has not released it",
+		[]tasker.NextActor{tasker.NextOperator, tasker.NextServer}, func(v view) bool { return v.step != nil && v.step.ItemState == string(tasker.ItemPlanned) }, view.sayOperation,
 	},
 	{
-		tasker.FactResultKept, "the result of the step is accepted, and what follows from it could not be stored yet",
-		[]tasker.Turn{tasker.TurnServer}, in(tasker.StepEnqueuedForOrchestration), view.sayKept,
+		tasker.ConditionResultPending, "the result of the step is accepted, and what follows from it could not be stored yet",
+		[]tasker.NextActor{tasker.NextServer}, in(tasker.StepEnqueuedForOrchestration), view.sayKept,
 	},
 	{
-		tasker.FactFailed, "the step has failed for good, and the task has an open investigation",
-		[]tasker.Turn{tasker.TurnOperator}, func(v view) bool { return v.failedForGood() && v.task.EntryStatus == tasker.EntryPending }, view.sayFailed,
+		tasker.ConditionFailed, "the step has failed for good, and the task has an open investigation",
+		[]tasker.NextActor{tasker.NextOperator}, func(v view) bool { return v.failedForGood() && v.task.EntryStatus == tasker.EntryPending }, view.sayFailed,
 	},
 	{
-		tasker.FactUnattended, "the step has failed for good, and the task has no open investigation",
-		[]tasker.Turn{tasker.TurnClock, tasker.TurnServer, tasker.TurnOperator}, view.failedForGood, view.sayUnattended,
+		tasker.ConditionNotInvestigated, "the step has failed for good, and the task has no open investigation",
+		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer, tasker.NextOperator}, view.failedForGood, view.sayUnattended,
 	},
 	{
-		tasker.FactHeld, "the step is enqueued, and a hold keeps it from workers",
-		[]tasker.Turn{tasker.TurnOperator, tasker.TurnClock, tasker.TurnServer}, func(v view) bool { return v.step != nil && v.step.HoldUUID != nil }, view.sayHeld,
+		tasker.ConditionHeld, "the step is enqueued, and a hold keeps it from workers",
+		[]tasker.NextActor{tasker.NextOperator, tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.step != nil && v.step.HoldUUID != nil }, view.sayHeld,
 	},
 	{
-		tasker.FactLimit, "the step is enqueued, and a limit of steps in progress or of a rate keeps it from workers",
-		[]tasker.Turn{tasker.TurnWorker, tasker.TurnClock}, func(v view) bool { return v.step != nil && v.step.LimitKind != "" }, view.sayLimited,
+		tasker.ConditionLimit, "the step is enqueued, and a limit of steps in progress or of a rate keeps it from workers",
+		[]tasker.NextActor{tasker.NextWorker, tasker.NextTimer}, func(v view) bool { return v.step != nil && v.step.LimitKind != "" }, view.sayLimited,
 	},
 	{
-		tasker.FactGate, "the step is enqueued, its operation asks for workers of a version or newer ones, and none of these is alive",
-		[]tasker.Turn{tasker.TurnOperator}, view.gated, view.sayGate,
+		tasker.ConditionGate, "the step is enqueued, its operation asks for workers of a version or newer ones, and none of these is alive",
+		[]tasker.NextActor{tasker.NextOperator}, view.gated, view.sayGate,
 	},
 	{
-		tasker.FactNoWorker, "the step waits for a worker, and none is alive for its namespace and handler, or none took it in time",
-		[]tasker.Turn{tasker.TurnOperator, tasker.TurnServer}, view.noWorker, view.sayNoWorker,
+		tasker.ConditionNoWorker, "the step waits for a worker, and none is alive for its namespace and handler, or none took it in time",
+		[]tasker.NextActor{tasker.NextOperator, tasker.NextServer}, view.noWorker, view.sayNoWorker,
 	},
 	{
-		tasker.FactSaturated, "the step has waited for a worker for longer than its limit, and does not fail: live workers take steps of its queue, and are busy",
-		[]tasker.Turn{tasker.TurnWorker}, view.saturated, view.saySaturated,
+		tasker.ConditionSaturated, "the step has waited for a worker for longer than its limit, and does not fail: live workers take steps of its queue, and are busy",
+		[]tasker.NextActor{tasker.NextWorker}, view.saturated, view.saySaturated,
 	},
 	{
-		tasker.FactQueue, "the step waits in a queue that live workers serve",
-		[]tasker.Turn{tasker.TurnWorker}, in(tasker.StepEnqueued), view.sayQueue,
+		tasker.ConditionQueue, "the step waits in a queue that live workers serve",
+		[]tasker.NextActor{tasker.NextWorker}, in(tasker.StepEnqueued), view.sayQueue,
 	},
 	{
-		tasker.FactRunning, "a worker executes the step",
-		[]tasker.Turn{tasker.TurnWorker, tasker.TurnServer}, in(tasker.StepInProgress), view.sayRunning,
+		tasker.ConditionRunning, "a worker executes the step",
+		[]tasker.NextActor{tasker.NextWorker, tasker.NextServer}, in(tasker.StepInProgress), view.sayRunning,
 	},
 	{
-		tasker.FactRetry, "the step has failed and is tried again",
-		[]tasker.Turn{tasker.TurnClock, tasker.TurnServer, tasker.TurnOperator}, func(v view) bool { return v.step != nil && v.step.NextRetryAt != nil }, view.sayRetry,
+		tasker.ConditionRetry, "the step has failed and is tried again",
+		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer, tasker.NextOperator}, func(v view) bool { return v.step != nil && v.step.NextRetryAt != nil }, view.sayRetry,
 	},
 	{
-		tasker.FactDecision, "the step is about to be decided: it runs, or it is skipped",
-		[]tasker.Turn{tasker.TurnServer}, func(v view) bool {
+		tasker.ConditionDecision, "the step is about to be decided: it runs, or it is skipped",
+		[]tasker.NextActor{tasker.NextServer}, func(v view) bool {
 			return v.step != nil && v.step.StepState == tasker.StepPending && v.step.DecideAt != nil
 		}, view.sayDecision,
 	},
 	{
-		tasker.FactOutside, "the step waits for an outcome from outside",
-		[]tasker.Turn{tasker.TurnOutside, tasker.TurnServer}, view.outside, view.sayOutside,
+		tasker.ConditionExternal, "the step waits for an outcome from outside",
+		[]tasker.NextActor{tasker.NextExternal, tasker.NextServer}, view.outside, view.sayOutside,
 	},
 	{
-		tasker.FactWait, "the step waits for an instant",
-		[]tasker.Turn{tasker.TurnClock, tasker.TurnServer}, func(v view) bool { return v.waits(tasker.WaitStep) && v.step.WaitUntil != nil }, view.sayWait,
+		tasker.ConditionWait, "the step waits for an instant",
+		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.waits(tasker.WaitStep) && v.step.WaitUntil != nil }, view.sayWait,
 	},
 	{
-		tasker.FactChild, "the step waits for its child task: what keeps that where it is decides, down to ten levels",
-		tasker.Turns(), view.waitsForChild, view.sayChild,
+		tasker.ConditionChild, "the step waits for its child task: what keeps that where it is decides, down to ten levels",
+		tasker.NextActors(), view.waitsForChild, view.sayChild,
 	},
 	{
-		tasker.FactItems, "the step runs once for each element of a list, and waits for its items; or it is such an item, and waits until others of it have ended",
-		[]tasker.Turn{tasker.TurnWorker, tasker.TurnOperator, tasker.TurnClock, tasker.TurnServer}, func(v view) bool { return v.step != nil && (v.step.Items != nil || v.step.WaitsForPlace) }, view.sayItems,
+		tasker.ConditionItems, "the step runs once for each element of a list, and waits for its items; or it is such an item, and waits until others of it have ended",
+		[]tasker.NextActor{tasker.NextWorker, tasker.NextOperator, tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.step != nil && (v.step.Items != nil || v.step.WaitsForPlace) }, view.sayItems,
 	},
 	{
-		tasker.FactParents, "the step waits for other steps: the nearest one that waits for none decides",
-		tasker.Turns(), func(v view) bool { return v.blocker != nil }, view.sayParents,
+		tasker.ConditionParents, "the step waits for other steps: the nearest one that waits for none decides",
+		tasker.NextActors(), func(v view) bool { return v.blocker != nil }, view.sayParents,
 	},
 	{
-		tasker.FactUnknown, "none of these: a defect, which is logged and counted",
-		[]tasker.Turn{tasker.TurnOperator}, func(view) bool { return true }, view.sayUnknown,
+		tasker.ConditionUnknown, "none of these: a defect, which is logged and counted",
+		[]tasker.NextActor{tasker.NextOperator}, func(view) bool { return true }, view.sayUnknown,
 	},
 }
 
@@ -150,8 +150,8 @@ func decide(v view) found {
 	for i, r := range rules {
 		if r.holds(v) {
 			s := r.says(v)
-			s.Fact = r.fact
-			return found{view: v, rank: i, why: s.Why, ofTask: s.ofTask}
+			s.Reason = r.fact
+			return found{view: v, rank: i, why: s.Condition, ofTask: s.ofTask}
 		}
 	}
 	panic("the last rule holds always")
@@ -207,7 +207,7 @@ func (v view) gated() bool {
 
 func (v view) sayGate() said {
 	s := v.step
-	return say(tasker.TurnOperator, &s.StepSince, fmt.Sprintf("Start a worker of version %s or newer with handler %s for namespace %s; or abort the operation.", s.Gate, s.Handler, v.task.Namespace),
+	return say(tasker.NextOperator, &s.StepSince, fmt.Sprintf("Start a worker of version %s or newer with handler %s for namespace %s; or abort the operation.", s.Gate, s.Handler, v.task.Namespace),
 		"waits for a worker of version %s or newer, as operation %s asks; none is alive", s.Gate, s.OperationUUID)
 }
 

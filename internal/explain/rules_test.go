@@ -51,11 +51,11 @@ func TestTheTableOfFacts(t *testing.T) {
 // Each fact but that of an empty queue has one rule, in the order in which they are listed.
 func TestEachFactHasARule(t *testing.T) {
 	t.Parallel()
-	var have []tasker.Fact
+	var have []tasker.ConditionReason
 	for _, r := range rules {
 		have = append(have, r.fact)
 	}
-	want := slices.DeleteFunc(tasker.ExplainedFacts(), func(f tasker.Fact) bool { return f == tasker.FactEmpty })
+	want := slices.DeleteFunc(tasker.ConditionReasons(), func(f tasker.ConditionReason) bool { return f == tasker.ConditionEmpty })
 	if !slices.Equal(have, want) {
 		t.Errorf("rules of %v, want %v", have, want)
 	}

@@ -15,8 +15,8 @@ import (
 // late is how long what is due may wait before a server is said to be late.
 const late = 10 * time.Second
 
-func say(turn tasker.Turn, since *time.Time, unblocks, format string, args ...any) said {
-	return said{Why: tasker.Why{Turn: turn, Since: since, Unblocks: unblocks, Sentence: fmt.Sprintf(format, args...)}}
+func say(turn tasker.NextActor, since *time.Time, unblocks, format string, args ...any) said {
+	return said{Condition: tasker.Condition{NextActor: turn, Since: since, Remedy: unblocks, Message: fmt.Sprintf(format, args...)}}
 }
 
 func (s said) aboutTask() said {
@@ -52,11 +52,11 @@ func (v view) sayEnded() said {
 	t := v.task
 	switch {
 	case t.TaskState == tasker.TaskComplete:
-		return say(tasker.TurnNobody, &t.TaskSince, "", "is complete since %s", at(t.TaskSince)).aboutTask()
+		return say(tasker.NextNone, &t.TaskSince, "", "is complete since %s", at(t.TaskSince)).aboutTask()
 	case t.TaskState == tasker.TaskCancelled && t.MovedBy == string(lifecycle.ExpireTask):
-		return say(tasker.TurnNobody, &t.TaskSince, "", "ended as expired at %s: no step of it was claimed in time", at(t.TaskSince)).aboutTask()
+		return say(tasker.NextNone, &t.TaskSince, "", "ended as expired at %s: no step of it was claimed in time", at(t.TaskSince)).aboutTask()
 	case t.TaskState == tasker.TaskCancelled:
-		return say(tasker.TurnNobody, &t.TaskSince, "", "was cancelled at %s%s", at(t.TaskSince), by(t.MovedActor)).aboutTask()
+		return say(tasker.NextNone, &t.TaskSince, "", "was cancelled at %s%s", at(t.TaskSince), by(t.MovedActor)).aboutTask()
 	case v.step != nil && over(v.step.StepState):
 		words := map[tasker.StepState]string{
 			tasker.StepComplete: "is complete since", tasker.StepResolvedManually: "was resolved by hand at", tasker.StepCancelled: "was cancelled at",
@@ -66,9 +66,9 @@ func (v view) sayEnded() said {
 		if v.step.SkipReason != "" {
 			why = ": " + v.step.SkipReason
 		}
-		return say(tasker.TurnNobody, &v.step.StepSince, "", "%s %s%s", words[v.step.StepState], at(v.step.StepSince), why)
+		return say(tasker.NextNone, &v.step.StepSince, "", "%s %s%s", words[v.step.StepState], at(v.step.StepSince), why)
 	default:
-		return say(tasker.TurnNobody, t.WrittenOffAt, "", "was written off at %s%s: no repair is possible", maybeAt(t.WrittenOffAt), by(t.WrittenOffBy)).aboutTask()
+		return say(tasker.NextNone, t.WrittenOffAt, "", "was written off at %s%s: no repair is possible", maybeAt(t.WrittenOffAt), by(t.WrittenOffBy)).aboutTask()
 	}
 }
 
@@ -86,13 +86,13 @@ func (v view) sayNotStarted() said {
 		start = *t.StartAt
 	}
 	if !v.isLate(start) && t.Debounced {
-		return say(tasker.TurnClock, &t.CreatedAt, "It starts by itself when no request with its debounce key comes for a while.",
+		return say(tasker.NextTimer, &t.CreatedAt, "It starts by itself when no request with its debounce key comes for a while.",
 			"waits for more requests to merge and starts at %s; %s merged so far", at(start), counted(int64(t.MergedRequests), "request")).aboutTask()
 	}
 	if !v.isLate(start) {
-		return say(tasker.TurnClock, &t.CreatedAt, "It starts by itself at its start time.", "starts at %s", at(start)).aboutTask()
+		return say(tasker.NextTimer, &t.CreatedAt, "It starts by itself at its start time.", "starts at %s", at(start)).aboutTask()
 	}
-	return say(tasker.TurnServer, &start, "A server must start it: tasker-ctl health says which loop is late.",
+	return say(tasker.NextServer, &start, "A server must start it: tasker-ctl health says which loop is late.",
 		"was to start at %s, %s ago, and no server has started it%s", at(start), v.ago(start), setAside(t.TaskFailures, t.TaskRetryAt)).aboutTask()
 }
 
@@ -120,7 +120,7 @@ func (v view) sayCycle() said {
 	if v.shows.payloads && v.task.MovedReason != "" {
 		reason = v.task.MovedReason
 	}
-	return say(tasker.TurnOperator, &v.task.TaskSince, tasker.CauseOf(tasker.DependencyCycleDetected, tasker.DependencyCycle).Guidance,
+	return say(tasker.NextOperator, &v.task.TaskSince, tasker.CauseOf(tasker.DependencyCycleDetected, tasker.DependencyCycle).Guidance,
 		"can never run: %s", reason).aboutTask()
 }
 
@@ -129,24 +129,24 @@ func (v view) sayOperation() said {
 	of := fmt.Sprintf("operation %s%s", s.OperationUUID, by(s.PlannedBy))
 	switch tasker.OperationState(s.OperationState) {
 	case tasker.OperationPaused:
-		return say(tasker.TurnOperator, s.PausedAt, "Resume the operation, or abort it.",
+		return say(tasker.NextOperator, s.PausedAt, "Resume the operation, or abort it.",
 			"is planned in %s, which is paused since %s: %s", of, maybeAt(s.PausedAt), s.PausedFor)
 	case tasker.OperationRunning:
-		return say(tasker.TurnServer, s.PlannedAt, "The operation releases it by itself, in its wave.",
+		return say(tasker.NextServer, s.PlannedAt, "The operation releases it by itself, in its wave.",
 			"is planned in %s, whose wave %d is under way", of, s.OperationWave+1)
 	default:
-		return say(tasker.TurnOperator, s.PlannedAt, "Start the operation, or abort it; a plan that is not started expires at "+maybeAt(s.PlanExpires)+".",
+		return say(tasker.NextOperator, s.PlannedAt, "Start the operation, or abort it; a plan that is not started expires at "+maybeAt(s.PlanExpires)+".",
 			"is planned in %s, which is not started", of)
 	}
 }
 
 func (v view) sayKept() said {
-	return say(tasker.TurnServer, &v.step.StepSince, "A server stores it by itself; its log says what fails.",
+	return say(tasker.NextServer, &v.step.StepSince, "A server stores it by itself; its log says what fails.",
 		"has delivered its result, and a server could not store what follows from it since %s%s", at(v.step.StepSince), setAside(v.step.StepFailures, v.step.StepRetryAt))
 }
 
 func (v view) sayDecision() said {
-	return say(tasker.TurnServer, v.step.DecideAt, "A server decides it by itself, within a second; its log says what fails.",
+	return say(tasker.NextServer, v.step.DecideAt, "A server decides it by itself, within a second; its log says what fails.",
 		"is about to be decided since %s%s", at(*v.step.DecideAt), setAside(v.step.StepFailures, v.step.StepRetryAt))
 }
 
@@ -184,23 +184,23 @@ func (v view) worker() string {
 }
 
 func (v view) sayFailed() said {
-	return say(tasker.TurnOperator, &v.step.StepSince, "Repair the cause and reset the step, or complete or resolve it by hand.", "%s", v.failure())
+	return say(tasker.NextOperator, &v.step.StepSince, "Repair the cause and reset the step, or complete or resolve it by hand.", "%s", v.failure())
 }
 
 func (v view) sayUnattended() said {
 	t := v.task
 	switch {
 	case t.AttendBy != nil && v.isLate(*t.AttendBy):
-		return say(tasker.TurnServer, &v.step.StepSince, "A server must sweep, or somebody opens an investigation or repairs the step: tasker-ctl health says whether the sweep is late.",
+		return say(tasker.NextServer, &v.step.StepSince, "A server must sweep, or somebody opens an investigation or repairs the step: tasker-ctl health says whether the sweep is late.",
 			"%s; the sweep was to open an investigation at %s", v.failure(), at(*t.AttendBy))
 	case t.AttendBy != nil:
-		return say(tasker.TurnClock, &v.step.StepSince, "The sweep opens an investigation; the step may be repaired before.",
+		return say(tasker.NextTimer, &v.step.StepSince, "The sweep opens an investigation; the step may be repaired before.",
 			"%s; the sweep opens an investigation at %s", v.failure(), at(*t.AttendBy))
 	case t.EntryUUID != nil:
-		return say(tasker.TurnOperator, &v.step.StepSince, "Repair the step, or open an investigation.",
+		return say(tasker.NextOperator, &v.step.StepSince, "Repair the step, or open an investigation.",
 			"%s; the investigation of the task ended as %s%s, and nobody looks into it", v.failure(), t.EntryStatus, by(t.EntryEndedBy))
 	default:
-		return say(tasker.TurnOperator, &v.step.StepSince, "Repair the step, or open an investigation.", "%s; nobody looks into it", v.failure())
+		return say(tasker.NextOperator, &v.step.StepSince, "Repair the step, or open an investigation.", "%s; nobody looks into it", v.failure())
 	}
 }
 
@@ -209,13 +209,13 @@ func (v view) sayNoWorker() said {
 	start := fmt.Sprintf("Start a worker with handler %s for namespace %s.", s.Handler, v.task.Namespace)
 	switch {
 	case s.AwaitsWorkerSince == nil:
-		return say(tasker.TurnOperator, &s.StepSince, strings.TrimSuffix(start, ".")+"; without one the step fails within "+maybeLeft(v.now, s.ExpiresAt)+".",
+		return say(tasker.NextOperator, &s.StepSince, strings.TrimSuffix(start, ".")+"; without one the step fails within "+maybeLeft(v.now, s.ExpiresAt)+".",
 			"waits for a worker since %s: %s", at(s.StepSince), v.nobody())
 	case q != nil && q.Live > 0:
-		return say(tasker.TurnServer, s.AwaitsWorkerSince, "A server puts it back into the queue by itself, unless message_queue.auto_recover is off.",
+		return say(tasker.NextServer, s.AwaitsWorkerSince, "A server puts it back into the queue by itself, unless message_queue.auto_recover is off.",
 			"was taken by no worker in time at %s; %s alive now", at(*s.AwaitsWorkerSince), areWorkers(q.Live))
 	default:
-		return say(tasker.TurnOperator, s.AwaitsWorkerSince, start+" The step goes back into the queue by itself then, unless message_queue.auto_recover is off.",
+		return say(tasker.NextOperator, s.AwaitsWorkerSince, start+" The step goes back into the queue by itself then, unless message_queue.auto_recover is off.",
 			"was taken by no worker in time at %s: %s", at(*s.AwaitsWorkerSince), v.nobody())
 	}
 }
@@ -254,7 +254,7 @@ func (v view) nobody() string {
 }
 
 func (v view) saySaturated() said {
-	return say(tasker.TurnWorker, v.queue.SaturatedSince, "A worker claims it when a place is free; more workers do so sooner. It fails if no step of its queue is claimed for as long as its limit.",
+	return say(tasker.NextWorker, v.queue.SaturatedSince, "A worker claims it when a place is free; more workers do so sooner. It fails if no step of its queue is claimed for as long as its limit.",
 		"%s; its limit was over at %s, and it waits on: the workers of its queue are busy since %s%s", v.enqueued(), at(*v.step.ExpiresAt), at(*v.queue.SaturatedSince), lastBusy(v.queue))
 }
 
@@ -267,7 +267,7 @@ func lastBusy(q *postgres.ExplainedQueue) string {
 }
 
 func (v view) sayQueue() said {
-	return say(tasker.TurnWorker, &v.step.StepSince, "A worker with a free place claims it.", "%s", v.enqueued())
+	return say(tasker.NextWorker, &v.step.StepSince, "A worker with a free place claims it.", "%s", v.enqueued())
 }
 
 // enqueued says how a step waits in its queue.
@@ -303,12 +303,12 @@ func (v view) sayRunning() said {
 	text := fmt.Sprintf("runs on %s for %s, attempt %d of %d", cmp.Or(v.worker(), "a worker"), v.ago(since), s.Attempts, s.MaxAttempts)
 	switch heard := s.WorkerHeard; {
 	case s.LeaseExpiresAt != nil && v.isLate(*s.LeaseExpiresAt):
-		return say(tasker.TurnServer, &since, "A server must take it back: tasker-ctl health says which loop is late.",
+		return say(tasker.NextServer, &since, "A server must take it back: tasker-ctl health says which loop is late.",
 			"%s; its lease ended at %s, and no server has taken it back%s", text, at(*s.LeaseExpiresAt), setAside(s.StepFailures, s.StepRetryAt))
 	case heard != nil && s.WorkerBeats > 0 && v.now.Sub(*heard) > 3*s.WorkerBeats:
 		text += fmt.Sprintf("; nothing was heard of the worker for %s, and the attempt is lost at %s", v.ago(*heard), maybeAt(s.LeaseExpiresAt))
 	}
-	return say(tasker.TurnWorker, &since, "The worker reports a result, or loses its lease.", "%s", text)
+	return say(tasker.NextWorker, &since, "The worker reports a result, or loses its lease.", "%s", text)
 }
 
 func (v view) sayRetry() said {
@@ -316,12 +316,12 @@ func (v view) sayRetry() said {
 	text := fmt.Sprintf("failed at %s in %d of %s%s", at(s.StepSince), s.Attempts, counted(int64(s.MaxAttempts), "attempt"), v.problem())
 	switch due := *s.NextRetryAt; {
 	case v.task.TaskState == tasker.TaskError:
-		return say(tasker.TurnOperator, &v.task.TaskSince, "Reset the step: a task in error retries nothing by itself.", "%s; it is left alone, because the task is in error since %s", text, at(v.task.TaskSince))
+		return say(tasker.NextOperator, &v.task.TaskSince, "Reset the step: a task in error retries nothing by itself.", "%s; it is left alone, because the task is in error since %s", text, at(v.task.TaskSince))
 	case v.isLate(due):
-		return say(tasker.TurnServer, &due, "A server must try it again: tasker-ctl health says which loop is late.",
+		return say(tasker.NextServer, &due, "A server must try it again: tasker-ctl health says which loop is late.",
 			"%s; it is due since %s, %s ago%s", text, at(due), v.ago(due), setAside(v.task.TaskFailures, v.task.TaskRetryAt))
 	default:
-		return say(tasker.TurnClock, &s.StepSince, "It is tried again by itself; a reset tries it at once.", "%s; it is tried again at %s", text, at(due))
+		return say(tasker.NextTimer, &s.StepSince, "It is tried again by itself; a reset tries it at once.", "%s; it is tried again at %s", text, at(due))
 	}
 }
 
@@ -339,27 +339,27 @@ func (v view) sayOutside() said {
 		what = "an answer of a person; it is assigned to nobody"
 	}
 	if until := v.step.WaitUntil; until != nil && v.isLate(*until) {
-		return say(tasker.TurnServer, until, "A server must end the wait: tasker-ctl health says which loop is late.",
+		return say(tasker.NextServer, until, "A server must end the wait: tasker-ctl health says which loop is late.",
 			"waits for %s since %s%s", what, at(since), v.untilTimeout())
 	}
-	return say(tasker.TurnOutside, &since, fmt.Sprintf("Its outcome is reported: tasker-ctl task answer-step %[1]s %[2]s, or POST /v1/tasks/%[1]s/workflow_steps/%[2]s/completion; or an operator completes it by hand.", v.task.TaskUUID, v.step.StepName),
+	return say(tasker.NextExternal, &since, fmt.Sprintf("Its outcome is reported: tasker-ctl task answer-step %[1]s %[2]s, or POST /v1/tasks/%[1]s/workflow_steps/%[2]s/completion; or an operator completes it by hand.", v.task.TaskUUID, v.step.StepName),
 		"waits for %s since %s%s", what, at(since), v.untilTimeout())
 }
 
 func (v view) sayWait() said {
 	s, until := v.step, *v.step.WaitUntil
 	if v.isLate(until) {
-		return say(tasker.TurnServer, &until, "A server must end the wait: tasker-ctl health says which loop is late.",
+		return say(tasker.NextServer, &until, "A server must end the wait: tasker-ctl health says which loop is late.",
 			"waited until %s; that is %s ago%s", at(until), v.ago(until), setAside(s.StepFailures, s.StepRetryAt))
 	}
-	return say(tasker.TurnClock, &s.StepSince, "It is complete by itself then; an operator can complete or resolve it now.", "waits until %s", at(until))
+	return say(tasker.NextTimer, &s.StepSince, "It is complete by itself then; an operator can complete or resolve it now.", "waits until %s", at(until))
 }
 
 // sayItems counts what a map step waits for.
 func (v view) sayItems() said {
 	s, n := v.step, v.step.Items
 	if n == nil {
-		return say(tasker.TurnWorker, &s.StepSince, "It is enqueued when another item of its step has ended.", "waits for a place: its step has a limit of items that are under way at once (max_parallel)")
+		return say(tasker.NextWorker, &s.StepSince, "It is enqueued when another item of its step has ended.", "waits for a place: its step has a limit of items that are under way at once (max_parallel)")
 	}
 	parts := []string{fmt.Sprintf("waits for %d of its %s", n.Open(), counted(int64(n.Total), "item"))}
 	for _, part := range []struct {
@@ -373,13 +373,13 @@ func (v view) sayItems() said {
 	text := strings.Join(parts, "; ")
 	switch {
 	case n.Enqueued+n.InProgress > 0:
-		return say(tasker.TurnWorker, &s.StepSince, "Workers report the items.", "%s", text)
+		return say(tasker.NextWorker, &s.StepSince, "Workers report the items.", "%s", text)
 	case n.Failed > 0:
-		return say(tasker.TurnOperator, &s.StepSince, "A reset of the step resets all of its items that have failed; each can be repaired by itself.", "%s", text)
+		return say(tasker.NextOperator, &s.StepSince, "A reset of the step resets all of its items that have failed; each can be repaired by itself.", "%s", text)
 	case n.Retrying > 0:
-		return say(tasker.TurnClock, &s.StepSince, "The items are tried again by themselves.", "%s", text)
+		return say(tasker.NextTimer, &s.StepSince, "The items are tried again by themselves.", "%s", text)
 	default:
-		return say(tasker.TurnServer, &s.StepSince, "A server goes on with the items.", "%s", text)
+		return say(tasker.NextServer, &s.StepSince, "A server goes on with the items.", "%s", text)
 	}
 }
 
@@ -397,18 +397,18 @@ func (v view) untilTimeout() string {
 
 func (v view) sayParents() said {
 	b := v.blocker
-	text := fmt.Sprintf("waits for %s, which %s", b.step.StepName, b.why.Sentence)
+	text := fmt.Sprintf("waits for %s, which %s", b.step.StepName, b.why.Message)
 	if v.others > 0 {
 		text += fmt.Sprintf("; and for %s", counted(int64(v.others), "other step"))
 	}
-	return say(b.why.Turn, b.why.Since, b.why.Unblocks, "%s", text)
+	return say(b.why.NextActor, b.why.Since, b.why.Remedy, "%s", text)
 }
 
 func (v view) sayUnknown() said {
-	s := say(tasker.TurnOperator, &v.task.TaskSince, "This is a defect of Tasker: report it with the task and its history.",
+	s := say(tasker.NextOperator, &v.task.TaskSince, "This is a defect of Tasker: report it with the task and its history.",
 		"stands in state %s for no reason that is known", v.task.TaskState).aboutTask()
 	if v.step != nil {
-		s.Sentence = fmt.Sprintf("stands in state %s for no reason that is known", v.step.StepState)
+		s.Message = fmt.Sprintf("stands in state %s for no reason that is known", v.step.StepState)
 		s.Since, s.ofTask = &v.step.StepSince, false
 	}
 	return s

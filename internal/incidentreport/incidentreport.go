@@ -40,8 +40,8 @@ func Digest(r tasker.IncidentReport) (string, error) {
 // inUTC spells all instants the same, whatever the time zone of the database is.
 func inUTC(r *tasker.IncidentReport) {
 	r.AsOf, r.Began = r.AsOf.UTC(), utc(r.Began)
-	for i, a := range r.Acts {
-		r.Acts[i].First, r.Acts[i].Last = a.First.UTC(), a.Last.UTC()
+	for i, a := range r.Actions {
+		r.Actions[i].First, r.Actions[i].Last = a.First.UTC(), a.Last.UTC()
 	}
 	for i, o := range r.Operations {
 		r.Operations[i].StartedAt, r.Operations[i].EndedAt = utc(o.StartedAt), utc(o.EndedAt)

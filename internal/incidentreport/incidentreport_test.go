@@ -92,15 +92,15 @@ func (h *harness) report(q tasker.IncidentReportQuery) tasker.IncidentReport {
 func (h *harness) addsUp(r tasker.IncidentReport) {
 	h.Helper()
 	p, n := r.Phases, r.Counts
-	if sum := p.Undetected.TaskMinutes + p.Unowned.TaskMinutes + p.InRepair.TaskMinutes + p.Proving.TaskMinutes; math.Abs(sum-r.Stuck) > 1e-6 {
-		h.Errorf("the phases add up to %v, and tasks were stuck for %v", sum, r.Stuck)
+	if sum := p.TimeToDetect.TaskMinutes + p.TimeToOwn.TaskMinutes + p.TimeToRepair.TaskMinutes + p.TimeToVerify.TaskMinutes; math.Abs(sum-r.StuckTime) > 1e-6 {
+		h.Errorf("the phases add up to %v, and tasks were stuck for %v", sum, r.StuckTime)
 	}
-	for _, p := range []tasker.ReportPhase{p.Undetected, p.Unowned, p.InRepair, p.Proving} {
+	for _, p := range []tasker.ReportPhase{p.TimeToDetect, p.TimeToOwn, p.TimeToRepair, p.TimeToVerify} {
 		if p.TaskMinutes < 0 || p.P50Seconds < 0 || p.P95Seconds < p.P50Seconds {
 			h.Errorf("phase %+v", p)
 		}
 	}
-	if n.Proved+n.Recovered+n.Cancelled+n.WrittenOff+n.Unproved+n.Open != n.Entries {
+	if n.Proved+n.Recovered+n.Cancelled+n.PermanentlyFailed+n.Unproved+n.Open != n.Entries {
 		h.Errorf("counts %+v", n)
 	}
 	var entries int64
@@ -108,8 +108,8 @@ func (h *harness) addsUp(r tasker.IncidentReport) {
 	for _, c := range r.Cases {
 		entries, stuck = entries+c.Entries, stuck+c.Stuck
 	}
-	if len(r.Cases) < tasker.MaxReportCases && (entries != n.Entries || math.Abs(stuck-r.Stuck) > 1e-6) {
-		h.Errorf("the cases have %d investigations and %v minutes, want %d and %v", entries, stuck, n.Entries, r.Stuck)
+	if len(r.Cases) < tasker.MaxReportCases && (entries != n.Entries || math.Abs(stuck-r.StuckTime) > 1e-6) {
+		h.Errorf("the cases have %d investigations and %v minutes, want %d and %v", entries, stuck, n.Entries, r.StuckTime)
 	}
 	if digest, err := incidentreport.Digest(r); err != nil || digest != r.Digest || len(digest) != 64 {
 		h.Errorf("digest %s, want %s", r.Digest, digest)
@@ -167,14 +167,14 @@ func TestThePhasesAreWhatTheRecordsSay(t *testing.T) {
 	}
 	r := h.report(tasker.IncidentReportQuery{Case: &id})
 	for name, got := range map[string][2]float64{
-		"undetected": {r.Phases.Undetected.TaskMinutes, 0}, "unowned": {r.Phases.Unowned.TaskMinutes, 4 + 3}, "in repair": {r.Phases.InRepair.TaskMinutes, 18 + 19},
-		"proving": {r.Phases.Proving.TaskMinutes, 2 + 2}, "stuck": {r.Stuck, 48}, "p50 of unowned": {r.Phases.Unowned.P50Seconds, 180}, "p95 of unowned": {r.Phases.Unowned.P95Seconds, 240},
+		"undetected": {r.Phases.TimeToDetect.TaskMinutes, 0}, "unowned": {r.Phases.TimeToOwn.TaskMinutes, 4 + 3}, "in repair": {r.Phases.TimeToRepair.TaskMinutes, 18 + 19},
+		"proving": {r.Phases.TimeToVerify.TaskMinutes, 2 + 2}, "stuck": {r.StuckTime, 48}, "p50 of unowned": {r.Phases.TimeToOwn.P50Seconds, 180}, "p95 of unowned": {r.Phases.TimeToOwn.P95Seconds, 240},
 	} {
 		if math.Abs(got[0]-got[1]) > 1e-6 {
 			t.Errorf("%s is %v, want %v", name, got[0], got[1])
 		}
 	}
-	if r.Counts.Proved != 2 || r.Counts.Entries != 2 || r.Began.Minute() != 0 || r.AsOf.Minute() != 25 || r.Of.Kind != "case" {
+	if r.Counts.Proved != 2 || r.Counts.Entries != 2 || r.Began.Minute() != 0 || r.AsOf.Minute() != 25 || r.Subject.Kind != "case" {
 		t.Errorf("report %+v", r)
 	}
 	if again := h.report(tasker.IncidentReportQuery{Case: &id}); again.Digest != r.Digest {
@@ -184,7 +184,7 @@ func TestThePhasesAreWhatTheRecordsSay(t *testing.T) {
 	if part := h.report(tasker.IncidentReportQuery{Case: &id, From: at}); part.Counts.Entries != 1 {
 		t.Errorf("from the second on: %+v", part.Counts)
 	}
-	if part := h.report(tasker.IncidentReportQuery{Namespace: h.Space, To: at}); part.Counts.Entries != 1 || part.Of.Kind != "range" {
+	if part := h.report(tasker.IncidentReportQuery{Namespace: h.Space, To: at}); part.Counts.Entries != 1 || part.Subject.Kind != "range" {
 		t.Errorf("before the second: %+v", part.Counts)
 	}
 }
@@ -213,7 +213,7 @@ func TestEveryEndIsTold(t *testing.T) {
 	h.operate(other)
 	h.FindCases()
 	r := h.report(tasker.IncidentReportQuery{})
-	want := tasker.ReportCounts{Entries: 10, Proved: 5, Cancelled: 1, WrittenOff: 1, Unproved: 1, Open: 2, Cases: 2}
+	want := tasker.ReportCounts{Entries: 10, Proved: 5, Cancelled: 1, PermanentlyFailed: 1, Unproved: 1, Open: 2, Cases: 2}
 	if r.Counts != want {
 		t.Errorf("counts %+v, want %+v", r.Counts, want)
 	}
@@ -221,7 +221,7 @@ func TestEveryEndIsTold(t *testing.T) {
 		t.Errorf("never proved %+v, open %+v", r.Unproved, r.Open)
 	}
 	acts := map[string]int64{}
-	for _, a := range r.Acts {
+	for _, a := range r.Actions {
 		acts[a.Event+" "+a.Actor+fmt.Sprint(a.OperationUUID != nil)] = a.Entries
 	}
 	if fmt.Sprint(acts) != "map[step_reset annfalse:2 step_reset catrue:3 step_resolved bofalse:1 task_cancelled bofalse:1]" {
@@ -345,7 +345,7 @@ func TestAReportOfAnIncident(t *testing.T) {
 		m AS (INSERT INTO tasker.messages (topic, subject_kind, subject_id, incident_id, namespaces, data) SELECT 'incident.opened', 'incident', incident_id, incident_id, ARRAY[$1], '{}' FROM i)
 		SELECT incident_id FROM i`, h.Space, id).Scan(&incident))
 	r := h.report(tasker.IncidentReportQuery{Incident: &incident})
-	if r.Counts.Entries != 3 || len(r.Messages) != 1 || r.Messages[0].Topic != "incident.opened" || r.Of.Kind != "incident" {
+	if r.Counts.Entries != 3 || len(r.Messages) != 1 || r.Messages[0].Topic != "incident.opened" || r.Subject.Kind != "incident" {
 		t.Errorf("report %+v", r)
 	}
 	h.Exec(`UPDATE tasker.incidents SET ended_at = clock_timestamp()`)

@@ -11,7 +11,7 @@ import (
 // Markdown returns a report as a document for people.
 func Markdown(r tasker.IncidentReport) string {
 	var d document
-	d.line("# Report of %s", subject(r.Of))
+	d.line("# Report of %s", subject(r.Subject))
 	d.line("")
 	d.summary(r)
 	d.phases(r)
@@ -19,7 +19,7 @@ func Markdown(r tasker.IncidentReport) string {
 	d.timeline(r)
 	d.acts(r)
 	d.operations(r)
-	d.members("Ended without a proof", r.Counts.Unproved+r.Counts.WrittenOff, r.Unproved)
+	d.members("Ended without a proof", r.Counts.Unproved+r.Counts.PermanentlyFailed, r.Unproved)
 	d.members("Still open", r.Counts.Open, r.Open)
 	d.messages(r)
 	d.line("Digest (SHA-256 of the JSON form): `%s`", r.Digest)
@@ -84,9 +84,9 @@ func atOr(t *time.Time, otherwise string) string {
 func (d *document) summary(r tasker.IncidentReport) {
 	n := r.Counts
 	d.line("%s of %s: %d proved, %d went on by themselves, %d cancelled, %d written off, %d ended without a proof, %d open.",
-		plural(n.Entries, "investigation"), plural(n.Cases, "case"), n.Proved, n.Recovered, n.Cancelled, n.WrittenOff, n.Unproved, n.Open)
+		plural(n.Entries, "investigation"), plural(n.Cases, "case"), n.Proved, n.Recovered, n.Cancelled, n.PermanentlyFailed, n.Unproved, n.Open)
 	if r.Began != nil {
-		d.line("The first task was stuck at %s. As of %s, tasks were stuck for %s task-minutes.", at(*r.Began), at(r.AsOf), number(r.Stuck))
+		d.line("The first task was stuck at %s. As of %s, tasks were stuck for %s task-minutes.", at(*r.Began), at(r.AsOf), number(r.StuckTime))
 	}
 	d.line("")
 }
@@ -112,10 +112,10 @@ func (d *document) phases(r tasker.IncidentReport) {
 	for _, p := range []struct {
 		name string
 		tasker.ReportPhase
-	}{{"undetected", r.Phases.Undetected}, {"unowned", r.Phases.Unowned}, {"in repair", r.Phases.InRepair}, {"proving", r.Phases.Proving}} {
+	}{{"undetected", r.Phases.TimeToDetect}, {"unowned", r.Phases.TimeToOwn}, {"in repair", r.Phases.TimeToRepair}, {"proving", r.Phases.TimeToVerify}} {
 		share := 0.0
-		if r.Stuck > 0 {
-			share = 100 * p.TaskMinutes / r.Stuck
+		if r.StuckTime > 0 {
+			share = 100 * p.TaskMinutes / r.StuckTime
 		}
 		rows = append(rows, []string{p.name, number(p.TaskMinutes), fmt.Sprintf("%.0f %%", share), seconds(p.P50Seconds), seconds(p.P95Seconds)})
 	}
@@ -148,7 +148,7 @@ func (d *document) timeline(r tasker.IncidentReport) {
 
 func (d *document) acts(r tasker.IncidentReport) {
 	var rows [][]string
-	for _, a := range r.Acts {
+	for _, a := range r.Actions {
 		how := "by hand"
 		if a.OperationUUID != nil {
 			how = "operation " + a.OperationUUID.String()

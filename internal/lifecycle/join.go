@@ -104,7 +104,7 @@ func JoinRule(s tasker.StepTemplate, dependencies []Dependency) tasker.Join {
 	switch {
 	case s.Join != "" && s.Join != tasker.JoinAll:
 		return s.Join
-	case s.When != "" || s.WaitUntil != "" || s.ForPerson() || s.Due.Sets(), s.Type == tasker.ChildStep, s.Type == tasker.MapStep,
+	case s.When != "" || s.WaitUntil != "" || s.ForPerson() || s.Due.HasDueTime(), s.Type == tasker.ChildStep, s.Type == tasker.MapStep,
 		slices.ContainsFunc(dependencies, func(d Dependency) bool { return d.Skippable || d.Decision }):
 		return tasker.JoinAll
 	default:

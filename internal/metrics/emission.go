@@ -114,7 +114,7 @@ func (m *Metrics) observeSinks(ctx context.Context, o metric.Observer) error {
 	for _, s := range e.states {
 		of := sinkIs(s.Sink)
 		o.ObserveInt64(e.pending, s.Pending, of)
-		o.ObserveInt64(e.aside, s.SetAside, of)
+		o.ObserveInt64(e.aside, s.Undeliverable, of)
 		o.ObserveFloat64(e.oldest, age(s).Seconds(), of)
 		up := int64(0)
 		if s.FailingSince == nil {

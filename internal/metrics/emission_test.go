@@ -108,7 +108,7 @@ func TestGaugesOfTheSinks(t *testing.T) {
 
 	states, failing = []tasker.SinkState{
 		{Sink: "log"},
-		{Sink: "webhook", FailingSince: new(time.Now()), Pending: 7, SetAside: 2, OldestPending: new(time.Now().Add(-time.Hour))},
+		{Sink: "webhook", FailingSince: new(time.Now()), Pending: 7, Undeliverable: 2, OldestPending: new(time.Now().Add(-time.Hour))},
 	}, nil
 	p.want(map[string]string{
 		"tasker.dlq.emission.pending log": "0", "tasker.dlq.emission.oldest_seconds log": "0", "tasker.dlq.emission.sink_up log": "1",

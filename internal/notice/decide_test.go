@@ -285,19 +285,19 @@ func TestRoutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := Routes{List: list, Takes: map[string][]string{"pager": {"case.*", "operation.paused"}}, Rest: []string{"rest"}}
-	m := tasker.MessageData{Namespace: "orders", Severity: tasker.Critical, Reason: tasker.MaxRetriesExceeded, ErrorType: "HTTPError", Text: "HTTP 503"}
+	m := tasker.NotificationData{Namespace: "orders", Severity: tasker.Critical, Reason: tasker.MaxRetriesExceeded, ErrorType: "HTTPError", Text: "HTTP 503"}
 	low := m
 	low.Severity = tasker.Low
 	for _, c := range []struct {
 		topic      string
 		escalation int
-		m          tasker.MessageData
+		m          tasker.NotificationData
 		told       []string
 		want       string
 	}{
 		{tasker.CaseOpenedTopic, 0, m, nil, "[pager]"},
 		{tasker.CaseOpenedTopic, 0, low, nil, "[chat log]"},
-		{tasker.CaseOpenedTopic, 0, tasker.MessageData{Namespace: "x"}, nil, "[log]"},
+		{tasker.CaseOpenedTopic, 0, tasker.NotificationData{Namespace: "x"}, nil, "[log]"},
 		{tasker.CaseUnownedTopic, 1, m, []string{"pager"}, "[chat log]"},
 		{tasker.CaseUnownedTopic, 1, low, []string{"chat", "log"}, "[]"},
 		{tasker.CaseUnownedTopic, 2, m, []string{"pager", "chat"}, "[pager chat log]"},

@@ -17,8 +17,8 @@ func Key(installation, kind string, id tasker.ID) string {
 }
 
 // Data returns the message of a decision.
-func (d Decision) Data() tasker.MessageData {
-	out := tasker.MessageData{
+func (d Decision) Data() tasker.NotificationData {
+	out := tasker.NotificationData{
 		Severity: d.Severity, Namespace: d.Namespace, BeganAt: d.BeganAt.UTC(), UnownedSince: d.UnownedSince, Case: &d.Lead, Cases: len(d.Cases),
 		Path: "/ui/cases/" + d.Lead.String(),
 	}
@@ -59,7 +59,7 @@ func member(c Case) tasker.MessageMember {
 }
 
 // summary returns the message in one line. It has stuck tasks, and small of its cases are small.
-func (d Decision) summary(m tasker.MessageData, stuck, small int64) string {
+func (d Decision) summary(m tasker.NotificationData, stuck, small int64) string {
 	what := place(m.Template, m.Step) + ": " + cmp.Or(m.Text, string(m.Reason))
 	i := slices.IndexFunc(d.Cases, func(c Case) bool { return c.ID == d.Lead })
 	switch open := int64(m.CasesOpen); {
@@ -116,8 +116,8 @@ func count(n int64, thing string) string {
 
 // Digest is the message about small cases of one namespace that nobody has taken, those of
 // most harm first.
-func Digest(now time.Time, cases []Case) tasker.MessageData {
-	out := tasker.MessageData{Severity: highest(cases), Namespace: cases[0].Namespace, Cases: len(cases), CasesOpen: len(cases), BeganAt: now.UTC(), Path: "/ui/?unowned=true"}
+func Digest(now time.Time, cases []Case) tasker.NotificationData {
+	out := tasker.NotificationData{Severity: highest(cases), Namespace: cases[0].Namespace, Cases: len(cases), CasesOpen: len(cases), BeganAt: now.UTC(), Path: "/ui/?unowned=true"}
 	for _, c := range cases {
 		out.Entries += c.Entries
 		out.Waiting += c.Waiting
@@ -151,8 +151,8 @@ type Repair struct {
 }
 
 // Operation is the message about an operation. What failed is not quoted.
-func Operation(r Repair) tasker.MessageData {
-	out := tasker.MessageData{
+func Operation(r Repair) tasker.NotificationData {
+	out := tasker.NotificationData{
 		Severity: tasker.Low, Operation: &r.ID, State: string(r.State), BeganAt: r.BeganAt.UTC(), By: r.By, Entries: r.Items - r.Verified - r.Skipped, FailedAgain: r.FailedAgain,
 		Path: "/ui/operations/" + r.ID.String(),
 	}
@@ -169,8 +169,8 @@ func Operation(r Repair) tasker.MessageData {
 }
 
 // Hold is the message about a hold. Why it began is not quoted; what failed is, as a pattern.
-func Hold(topic string, h tasker.Hold, by string) tasker.MessageData {
-	out := tasker.MessageData{
+func Hold(topic string, h tasker.Hold, by string) tasker.NotificationData {
+	out := tasker.NotificationData{
 		Severity: tasker.Medium, Namespace: h.Namespace, Template: h.TaskName, Step: h.StepName, Hold: &h.UUID, State: string(h.State), BeganAt: h.BeganAt.UTC(), By: by,
 		Waiting: h.Held, Text: h.Cause, Owners: []string{h.Owner}, Path: "/ui/holds/" + h.UUID.String(),
 	}
@@ -200,8 +200,8 @@ func Hold(topic string, h tasker.Hold, by string) tasker.MessageData {
 }
 
 // Saturation is the message about a queue that is saturated, or is it no more.
-func Saturation(topic, namespace, handler string, since time.Time) tasker.MessageData {
-	out := tasker.MessageData{
+func Saturation(topic, namespace, handler string, since time.Time) tasker.NotificationData {
+	out := tasker.NotificationData{
 		Severity: tasker.Medium, Namespace: namespace, Handler: handler, State: "saturated", BeganAt: since.UTC(), Path: "/ui/workers#queues",
 		Summary: fmt.Sprintf("%s: the workers of handler %s are busy, and steps wait for them past their limit", namespace, handler),
 	}
@@ -227,8 +227,8 @@ type Waiting struct {
 }
 
 // Reminder is the message about a step that waits for an answer.
-func Reminder(w Waiting) tasker.MessageData {
-	out := tasker.MessageData{
+func Reminder(w Waiting) tasker.NotificationData {
+	out := tasker.NotificationData{
 		Severity: tasker.Low, Namespace: w.Namespace, Template: w.Template, Step: w.Step, Task: &w.TaskUUID, State: string(tasker.StepPending), Waiting: 1, BeganAt: w.Since.UTC(),
 		Path: "/ui/tasks/" + w.TaskUUID.String(),
 	}
@@ -256,8 +256,8 @@ type Deadline struct {
 }
 
 // Due is the message that something is due soon, or overdue and for how long.
-func Due(d Deadline) tasker.MessageData {
-	out := tasker.MessageData{
+func Due(d Deadline) tasker.NotificationData {
+	out := tasker.NotificationData{
 		Severity: tasker.Low, Namespace: d.Namespace, Template: d.Template, Step: d.Step, Task: &d.TaskUUID, State: d.State, BeganAt: d.CreatedAt.UTC(),
 		Path: "/ui/tasks/" + d.TaskUUID.String(),
 	}
@@ -276,7 +276,7 @@ func Due(d Deadline) tasker.MessageData {
 }
 
 // Asked is the message about a step that begins to wait for the answer of a person.
-func Asked(a tasker.HumanStep) tasker.MessageData {
+func Asked(a tasker.HumanStep) tasker.NotificationData {
 	out := assignment(a)
 	out.Summary = fmt.Sprintf("%s: step %s of %s waits for an answer%s", a.Namespace, a.StepName, a.TaskName, ofWhom(a.Assignee))
 	if a.DueAt != nil {
@@ -286,15 +286,15 @@ func Asked(a tasker.HumanStep) tasker.MessageData {
 }
 
 // Assigned is the message about a step that another person is to answer.
-func Assigned(a tasker.HumanStep, by string) tasker.MessageData {
+func Assigned(a tasker.HumanStep, by string) tasker.NotificationData {
 	out := assignment(a)
 	out.By = by
 	out.Summary = fmt.Sprintf("%s: step %s of %s was assigned to %s by %s", a.Namespace, a.StepName, a.TaskName, cmp.Or(a.Assignee, "nobody"), by)
 	return out
 }
 
-func assignment(a tasker.HumanStep) tasker.MessageData {
-	return tasker.MessageData{
+func assignment(a tasker.HumanStep) tasker.NotificationData {
+	return tasker.NotificationData{
 		Severity: tasker.Low, Namespace: a.Namespace, Template: a.TaskName, Step: a.StepName, Task: &a.TaskUUID, State: string(tasker.StepPending), Waiting: 1,
 		BeganAt: a.WaitingSince.UTC(), Assignee: a.Assignee, Path: AnswerPath(a.StepRef),
 	}
@@ -341,8 +341,8 @@ func scope(s tasker.HoldScope) string {
 }
 
 // Trial is a message with which somebody tries the routes.
-func Trial(namespace, by string, now time.Time) tasker.MessageData {
-	return tasker.MessageData{
+func Trial(namespace, by string, now time.Time) tasker.NotificationData {
+	return tasker.NotificationData{
 		Summary: namespace + ": a test of the routes by " + by + "; nothing has happened", Namespace: namespace, By: by, BeganAt: now.UTC(), Path: "/ui/",
 	}
 }

@@ -89,14 +89,14 @@ func TopicMatches(pattern, topic string) bool {
 }
 
 // takes reports whether a route is for a message.
-func (r Route) takes(topic string, m tasker.MessageData) bool {
+func (r Route) takes(topic string, m tasker.NotificationData) bool {
 	return (r.Namespace == "" || r.Namespace == m.Namespace) && (r.Template == "" || r.Template == m.Template) &&
 		(r.Severity == "" || worse(r.Severity, m.Severity) == m.Severity) && (r.Reason == "" || r.Reason == m.Reason) &&
 		(r.Cause == "" || strings.Contains(m.ErrorType+"\n"+m.Text, r.Cause)) && (r.Topic == "" || TopicMatches(r.Topic, topic))
 }
 
 // Match returns the routes that are for a message, in their order, as their numbers from 1.
-func (r Routes) Match(topic string, m tasker.MessageData) (numbers []int) {
+func (r Routes) Match(topic string, m tasker.NotificationData) (numbers []int) {
 	for i, one := range r.List {
 		if one.takes(topic, m) {
 			numbers = append(numbers, i+1)
@@ -108,7 +108,7 @@ func (r Routes) Match(topic string, m tasker.MessageData) (numbers []int) {
 // Choose returns the sinks of a message: those of the first matching route, of further routes as
 // it escalates, and those that got earlier messages about the subject. Escalations go only to
 // sinks that do not know the incident yet, until all do.
-func (r Routes) Choose(topic string, escalation int, m tasker.MessageData, told []string) []string {
+func (r Routes) Choose(topic string, escalation int, m tasker.NotificationData, told []string) []string {
 	var sinks []string
 	add := func(name string) {
 		if !slices.Contains(sinks, name) {

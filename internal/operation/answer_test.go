@@ -14,7 +14,7 @@ func (h *harness) approvals(n int, form string) {
 	approve := tasker.StepTemplate{Name: "approve", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry(), Form: json.RawMessage(form)}
 	h.Template("approval", approve, enginetest.Once(enginetest.Step("ship", "approve")))
 	for range n {
-		_, err := h.DLQ.Open(h.Context(), h.Create("approval"), tasker.EntryOpening{Actor: "ann", Reason: "nobody answers"})
+		_, err := h.DLQ.Open(h.Context(), h.Create("approval"), tasker.NewEntry{Actor: "ann", Reason: "nobody answers"})
 		h.Must(err)
 	}
 	_, err := h.Engine.Tick(h.Context()) // decides that the steps wait

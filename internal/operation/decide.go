@@ -77,7 +77,7 @@ func tolerated(o *postgres.RunningOperation, f postgres.RoundFailures) int {
 	if inWave {
 		steps = min(o.Waves[o.Wave], f.Released+f.Planned)
 	}
-	allowed := o.Guards.Tolerate.Of(steps)
+	allowed := o.Guards.Tolerate.Max(steps)
 	switch {
 	case inWave:
 		return min(allowed, max(steps-1, 0))

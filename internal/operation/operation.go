@@ -378,7 +378,7 @@ func (s *Service) checkResults(ctx context.Context, tx *postgres.Tx, o postgres.
 
 // completeGuards is complete for the guards.
 func completeGuards(p *tasker.OperationPlan, fault func(path, format string, args ...any)) {
-	if p.Guards.Tolerate = cmp.Or(p.Guards.Tolerate, &tasker.Tolerance{Percent: tasker.DefaultTolerate}); !tolerable(p.Guards.Tolerate) {
+	if p.Guards.Tolerate = cmp.Or(p.Guards.Tolerate, &tasker.FailureTolerance{Percent: tasker.DefaultTolerate}); !tolerable(p.Guards.Tolerate) {
 		fault("guards.tolerate", outOfRange, tasker.MaxOperationItems, p.Guards.Tolerate)
 	}
 	p.Guards.WaveTimeout = cmp.Or(p.Guards.WaveTimeout, tasker.DefaultWaveTimeout)
@@ -396,7 +396,7 @@ func completeGuards(p *tasker.OperationPlan, fault func(path, format string, arg
 
 const outOfRange = "must be from 0 to %d steps, or from 0%% to 100%%, not %s"
 
-func tolerable(t *tasker.Tolerance) bool {
+func tolerable(t *tasker.FailureTolerance) bool {
 	return t.Items >= 0 && t.Items <= tasker.MaxOperationItems && t.Percent >= 0 && t.Percent <= 100
 }
 

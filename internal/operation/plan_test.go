@@ -133,7 +133,7 @@ func TestPlansThatAreRefused(t *testing.T) {
 		"guards.worker_at_least: is for": func(p *tasker.OperationPlan) {
 			p.Act, p.Guards.WorkerAtLeast = tasker.ActResolve, "1.6.0"
 		},
-		"guards.tolerate: must be":     func(p *tasker.OperationPlan) { p.Guards.Tolerate = &tasker.Tolerance{Items: -1} },
+		"guards.tolerate: must be":     func(p *tasker.OperationPlan) { p.Guards.Tolerate = &tasker.FailureTolerance{Items: -1} },
 		"guards.wave_timeout_seconds:": func(p *tasker.OperationPlan) { p.Guards.WaveTimeout = time.Millisecond },
 		"limit: must be 1 to 100000":   func(p *tasker.OperationPlan) { p.Limit = -1 },
 		"is for complete_manually":     func(p *tasker.OperationPlan) { p.Result = json.RawMessage(`1`) },

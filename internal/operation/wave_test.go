@@ -284,7 +284,7 @@ func TestTheHandlersOwnFingerprintIsTheCause(t *testing.T) {
 	}
 	h.work(8, named("HTTP 503 for order 4711", "outage of the gateway"))
 	p := inWaves(8)
-	p.Guards = tasker.Guards{Tolerate: &tasker.Tolerance{Items: 2}}
+	p.Guards = tasker.Guards{Tolerate: &tasker.FailureTolerance{Items: 2}}
 	o := h.started(p)
 	h.release()
 	h.work(1, named("connection refused", "outage of the gateway"))
@@ -662,7 +662,7 @@ func TestAnOperatorToleratesACause(t *testing.T) {
 		}
 	}
 	paused(tasker.PausedSameCause, 3)
-	five := &tasker.Tolerance{Percent: 5}
+	five := &tasker.FailureTolerance{Percent: 5}
 	resumed, err := h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{Tolerate: five, TolerateCause: true})
 	h.Must(err)
 	if len(resumed.Tolerated) != 1 || *resumed.Guards.Tolerate != *five {
@@ -676,7 +676,7 @@ func TestAnOperatorToleratesACause(t *testing.T) {
 	if again.State != tasker.OperationRunning {
 		t.Errorf("the operation is %s", again.State)
 	}
-	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{Tolerate: &tasker.Tolerance{Items: 7}})
+	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{Tolerate: &tasker.FailureTolerance{Items: 7}})
 	h.WantCode(err, tasker.Conflict, "is running: pause it")
 	paused(tasker.PausedSameCause, 2)
 	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{})
@@ -691,6 +691,6 @@ func TestAnOperatorToleratesACause(t *testing.T) {
 	h.Must(err)
 	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{TolerateCause: true})
 	h.WantCode(err, tasker.Conflict, "no failures whose cause")
-	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{Tolerate: &tasker.Tolerance{Percent: 101}})
+	_, err = h.ops.Resume(t.Context(), o.UUID, "ann", tasker.ResumeOptions{Tolerate: &tasker.FailureTolerance{Percent: 101}})
 	h.WantCode(err, tasker.Invalid, "from 0% to 100%, not 101%")
 }

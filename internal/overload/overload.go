@@ -85,7 +85,7 @@ func New(o Options) *Gate {
 	return g
 }
 
-// Enter returns when a request of a class may be served: it is [Gate.Admit] and [Gate.Turn].
+// Enter returns when a request of a class may be served: it is [Gate.Admit] and [Gate.NextActor].
 func (g *Gate) Enter(ctx context.Context, class Class, caller string) (leave func(), err error) {
 	if err := g.Admit(class, caller); err != nil {
 		return nil, err

@@ -283,11 +283,11 @@ func (db *DB) reportQuery(ctx context.Context, q tasker.IncidentReportQuery, r *
 	from, to := time.Unix(0, 0).UTC(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 	if !q.From.IsZero() {
 		from = q.From.UTC()
-		r.Of.From = &from
+		r.Subject.From = &from
 	}
 	if !q.To.IsZero() {
 		to = q.To.UTC()
-		r.Of.To = &to
+		r.Subject.To = &to
 	}
 	if !from.Before(to) {
 		return "", nil, tasker.Errorf(tasker.Invalid, "invalid from and to: from must be before to")
@@ -298,17 +298,17 @@ func (db *DB) reportQuery(ctx context.Context, q tasker.IncidentReportQuery, r *
 		if err != nil {
 			return "", nil, err
 		}
-		r.Of.Kind, r.Of.ID, r.Of.Namespace = "case", q.Case, c.Namespace
+		r.Subject.Kind, r.Subject.ID, r.Subject.Namespace = "case", q.Case, c.Namespace
 		return reports["case"], []any{q.Case, from, to, []string{}, nil}, nil
 	case q.Incident != nil:
 		i, err := db.Incident(ctx, *q.Incident)
 		if err != nil {
 			return "", nil, err
 		}
-		r.Of.Kind, r.Of.ID, r.Of.Namespace = "incident", q.Incident, i.Namespace
+		r.Subject.Kind, r.Subject.ID, r.Subject.Namespace = "incident", q.Incident, i.Namespace
 		return reports["incident"], []any{q.Incident, from, to, []string{}, q.Incident}, nil
 	}
-	r.Of.Kind, r.Of.Namespace = "range", q.Namespace
+	r.Subject.Kind, r.Subject.Namespace = "range", q.Namespace
 	scope := access.ScopeOf(ctx)
 	switch {
 	case q.Namespace != "" && !scope.Has(q.Namespace):

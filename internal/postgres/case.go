@@ -131,7 +131,7 @@ func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.
 		r := rows[0]
 		t = tasker.CaseTotals{Cases: r.TotalCases, Entries: r.TotalEntries, Recent: r.TotalRecent, Oldest: r.TotalOldest}
 	}
-	if t.Unknown, err = db.unclassified(ctx, f); err != nil {
+	if t.Unclassified, err = db.unclassified(ctx, f); err != nil {
 		return nil, t, false, err
 	}
 	rows, more = page(rows, f.Limit)
@@ -171,7 +171,7 @@ func (db *DB) CaseTotals(ctx context.Context, f tasker.CaseFilter) (tasker.CaseT
 	if err != nil {
 		return tasker.CaseTotals{}, fmt.Errorf("count the cases: %w", err)
 	}
-	totals.Unknown, err = db.unclassified(ctx, f)
+	totals.Unclassified, err = db.unclassified(ctx, f)
 	return *totals, err
 }
 

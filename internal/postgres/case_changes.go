@@ -144,7 +144,7 @@ type ContextValue struct {
 
 // A CaseComparison is what the failures of a case are compared with.
 type CaseComparison struct {
-	tasker.CaseChanges
+	tasker.CaseComparison
 	Failed    []tasker.CaseSample  // the newest failures
 	Succeeded []tasker.CaseSuccess // of the same step
 	Values    []ContextValue       // of both, that the caller may read
@@ -159,7 +159,7 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 		return CaseComparison{}, fmt.Errorf("compare case %s with what succeeded: %w", id, err)
 	}
 	scope := access.ScopeOf(ctx)
-	if c.Began, err = collect[tasker.CaseElsewhere](ctx, db.pool, selectBegan, id, tasker.MaxCaseSamples, scope.All(), scope.List()); err != nil {
+	if c.CoincidentCases, err = collect[tasker.RelatedCase](ctx, db.pool, selectBegan, id, tasker.MaxCaseSamples, scope.All(), scope.List()); err != nil {
 		return fail(err)
 	}
 	impact, err := one[tasker.CaseImpact](ctx, db.pool, selectImpact, id, tasker.MaxCaseImpact)
@@ -256,7 +256,7 @@ func (c *CaseComparison) add(before, since []caseTask, first time.Time) {
 			c.LastSuccess = &s
 		}
 	}
-	c.LookedBack = len(before) + len(since)
+	c.TasksExamined = len(before) + len(since)
 	c.Succeeded, c.Since = later, true
 	if len(later) < enough {
 		c.Succeeded, c.Since = earlier, false

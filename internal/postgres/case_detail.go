@@ -131,11 +131,11 @@ func (db *DB) CaseDetail(ctx context.Context, id tasker.ID) (d tasker.CaseDetail
 	if d.Spread, err = db.caseSpread(ctx, id); err != nil {
 		return fail(err)
 	}
-	if d.Ended, d.Last, err = db.endedOfCase(ctx, id, tasker.ID{}, tasker.MaxCaseSamples); err != nil {
+	if d.Ended, d.LastResolved, err = db.endedOfCase(ctx, id, tasker.ID{}, tasker.MaxCaseSamples); err != nil {
 		return fail(err)
 	}
 	scope := access.ScopeOf(ctx)
-	if d.Elsewhere, err = collect[tasker.CaseElsewhere](ctx, db.pool, selectElsewhere, id, tasker.MaxCaseSamples, scope.All(), scope.List()); err != nil {
+	if d.RelatedCases, err = collect[tasker.RelatedCase](ctx, db.pool, selectElsewhere, id, tasker.MaxCaseSamples, scope.All(), scope.List()); err != nil {
 		return fail(err)
 	}
 	access.HideCaseHistory(ctx, d.Namespace, d.History)
@@ -146,10 +146,10 @@ func (db *DB) CaseDetail(ctx context.Context, id tasker.ID) (d tasker.CaseDetail
 	return d, nil
 }
 
-func (db *DB) caseSpread(ctx context.Context, id tasker.ID) (list []tasker.CaseSpread, err error) {
+func (db *DB) caseSpread(ctx context.Context, id tasker.ID) (list []tasker.CaseDistribution, err error) {
 	type row struct {
 		Fact string
-		tasker.CaseShare
+		tasker.ValueCount
 	}
 	rows, err := collect[row](ctx, db.pool, selectCaseSpread, id, maxSpreadEntries)
 	if err != nil {
@@ -157,10 +157,10 @@ func (db *DB) caseSpread(ctx context.Context, id tasker.ID) (list []tasker.CaseS
 	}
 	for _, r := range rows {
 		if len(list) == 0 || list[len(list)-1].Fact != r.Fact {
-			list = append(list, tasker.CaseSpread{Fact: r.Fact})
+			list = append(list, tasker.CaseDistribution{Fact: r.Fact})
 		}
 		if s := &list[len(list)-1]; len(s.Values) < maxSpreadValues {
-			s.Values = append(s.Values, r.CaseShare)
+			s.Values = append(s.Values, r.ValueCount)
 		}
 	}
 	return list, nil
@@ -226,7 +226,7 @@ const maxCaseMessages = 1000
 
 // CaseMessages returns a case with its fingerprints, and the newest failures of its open
 // investigations, without them for callers who may not read payloads. The error is NotFound when there is none.
-func (db *DB) CaseMessages(ctx context.Context, id tasker.ID) (w tasker.CaseWhy, list []tasker.CaseSample, err error) {
+func (db *DB) CaseMessages(ctx context.Context, id tasker.ID) (w tasker.CaseGrouping, list []tasker.CaseSample, err error) {
 	if w.Case, err = db.Case(ctx, id); err != nil {
 		return w, nil, err
 	}
@@ -236,7 +236,7 @@ func (db *DB) CaseMessages(ctx context.Context, id tasker.ID) (w tasker.CaseWhy,
 	if list, err = collect[tasker.CaseSample](ctx, db.pool, selectCaseSamples, id, maxCaseMessages); err != nil {
 		return w, nil, fmt.Errorf("read the messages of case %s: %w", id, err)
 	}
-	w.Looked = len(list)
+	w.MessagesExamined = len(list)
 	return w, list, nil
 }
 

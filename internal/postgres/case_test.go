@@ -397,7 +397,7 @@ func TestTotalsOfAPageOfCases(t *testing.T) {
 	for offset, here := range map[int]int{0: 1, 1: 1, 2: 0} {
 		f.Offset = offset
 		list, totals, more, err := db.CasePage(t.Context(), f)
-		if err != nil || len(list) != here || more != (offset == 0) || totals.Cases != 2 || totals.Entries != 25 || totals.Recent != 25 || totals.Oldest == nil || totals.Unknown != 0 {
+		if err != nil || len(list) != here || more != (offset == 0) || totals.Cases != 2 || totals.Entries != 25 || totals.Recent != 25 || totals.Oldest == nil || totals.Unclassified != 0 {
 			t.Errorf("at %d: %d cases, more %t, %+v, %v", offset, len(list), more, totals, err)
 		}
 	}
@@ -405,10 +405,10 @@ func TestTotalsOfAPageOfCases(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Offset = 0
-	if _, totals, _, err := db.CasePage(t.Context(), f); err != nil || totals.Cases != 1 || totals.Entries != 20 || totals.Unknown != 5 {
+	if _, totals, _, err := db.CasePage(t.Context(), f); err != nil || totals.Cases != 1 || totals.Entries != 20 || totals.Unclassified != 5 {
 		t.Errorf("without a case: %+v, %v", totals, err)
 	}
-	if totals, err := db.CaseTotals(t.Context(), f); err != nil || totals.Unknown != 5 {
+	if totals, err := db.CaseTotals(t.Context(), f); err != nil || totals.Unclassified != 5 {
 		t.Errorf("totals without a case: %+v, %v", totals, err)
 	}
 }

@@ -98,7 +98,7 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 			return err
 		case was.MergedInto != nil:
 			return tasker.Errorf(tasker.Conflict, "case %s was merged into %s: change that one", id, *was.MergedInto)
-		case u.Unchanged != nil && !was.UpdatedAt.Equal(*u.Unchanged):
+		case u.IfUnchangedSince != nil && !was.UpdatedAt.Equal(*u.IfUnchangedSince):
 			return tasker.Errorf(tasker.Conflict, "case %s was changed at %s; it is %s now, and its owner is %s: read it again", id,
 				was.UpdatedAt.UTC().Format(time.RFC3339Nano), was.State, orNobody(was.Owner))
 		case u.Snooze != nil && !u.Snooze.IsZero() && was.State == tasker.CaseResolved: // it would come back unnoticed
@@ -120,7 +120,7 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 			owned = tasker.DefaultOwnership
 		}
 		var state tasker.CaseState
-		if err := tx.QueryRow(ctx, updateCase, id, u.Owner, owned, u.Snooze != nil, until, u.Above, u.FixedIn, u.Notes != nil).Scan(&state); err != nil {
+		if err := tx.QueryRow(ctx, updateCase, id, u.Owner, owned, u.Snooze != nil, until, u.SnoozeThreshold, u.FixedIn, u.Notes != nil).Scan(&state); err != nil {
 			return fmt.Errorf("update case %s: %w", id, err)
 		}
 		if err := recordCaseUpdate(ctx, tx, was, u, owned); err != nil {
@@ -181,7 +181,7 @@ func recordCaseUpdate(ctx context.Context, tx *Tx, was tasker.Case, u tasker.Cas
 	case u.Snooze.IsZero():
 		errs = append(errs, record("woken", nil))
 	default:
-		errs = append(errs, record("snoozed", map[string]any{"until": u.Snooze.UTC(), "above": u.Above}))
+		errs = append(errs, record("snoozed", map[string]any{"until": u.Snooze.UTC(), "above": u.SnoozeThreshold}))
 	}
 	if u.FixedIn != nil {
 		errs = append(errs, record("fixed_in", map[string]any{"version": *u.FixedIn}))

@@ -270,7 +270,7 @@ FROM unnest($1::uuid[], $2::uuid[], $3::bool[], $4::bool[]) AS u (task_uuid, ste
 WHERE d.task_uuid = u.task_uuid AND d.step_uuid = u.step_uuid`
 
 // TellOfDeadlines enqueues deadline messages and marks them as sent in one transaction.
-func (tx *Tx) TellOfDeadlines(ctx context.Context, list []WatchedDeadline, say func(WatchedDeadline) tasker.MessageData) error {
+func (tx *Tx) TellOfDeadlines(ctx context.Context, list []WatchedDeadline, say func(WatchedDeadline) tasker.NotificationData) error {
 	refs, ended, overdue := make([]tasker.StepRef, len(list)), make([]bool, len(list)), make([]bool, len(list))
 	for i, d := range list {
 		refs[i], ended[i], overdue[i] = d.StepRef, d.Ended, d.Overdue()

@@ -103,7 +103,7 @@ func entryDocuments(of string) string {
 	return of + ".task_snapshot AS snapshot, tasker.redact_document(" + of + ".metadata) AS metadata, tasker.redact_note(" + of + ".resolution_notes) AS resolution_notes"
 }
 
-// Entries lists investigations, newest first, with a [tasker.Omission] for large documents.
+// Entries lists investigations, newest first, with a [tasker.OmittedDocument] for large documents.
 func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry, error) {
 	where, args := "true", []any{f.Limit, f.Offset, listBudget}
 	if f.Status != "" {
@@ -305,7 +305,7 @@ func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdat
 		s := string(*u.Status)
 		status = &s
 	}
-	tag, err := tx.Exec(ctx, updateEntry, id, status, u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor, u.Unchanged)
+	tag, err := tx.Exec(ctx, updateEntry, id, status, u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor, u.IfUnchangedSince)
 	return tag.RowsAffected() > 0, wrap(err, "update investigation %s", id)
 }
 
@@ -405,7 +405,7 @@ func (tx *Tx) HeldSteps(ctx context.Context, task tasker.ID) (int, error) {
 	return n, wrap(err, "count the steps on their way")
 }
 
-// WrittenOff reports whether an investigation of the task ended as permanently_failed.
+// PermanentlyFailed reports whether an investigation of the task ended as permanently_failed.
 func (tx *Tx) WrittenOff(ctx context.Context, task tasker.ID) (bool, error) {
 	var is bool
 	err := tx.QueryRow(ctx, `

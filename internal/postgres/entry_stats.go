@@ -205,8 +205,8 @@ GROUP BY phase`
 	selectEntryTimesOf = timesEnded + newestEndedOf + timesOfCases
 )
 
-// EntryTimes returns the durations of the newest MaxTimedEntries ended investigations.
-func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.EntryTimes, error) {
+// ResolutionTimes returns the durations of the newest MaxTimedEntries ended investigations.
+func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.ResolutionTimes, error) {
 	sql, args := selectEntryTimes, []any{since, tasker.MaxTimedEntries, tasker.SystemActor}
 	if scope := access.ScopeOf(ctx); !scope.All() {
 		sql, args = selectEntryTimesOf, append(args, scope.List())
@@ -218,9 +218,9 @@ func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.EntryTime
 	}
 	rows, err := collect[row](ctx, db.pool, sql, args...)
 	if err != nil {
-		return tasker.EntryTimes{}, fmt.Errorf("read how long investigations took: %w", err)
+		return tasker.ResolutionTimes{}, fmt.Errorf("read how long investigations took: %w", err)
 	}
-	t := tasker.EntryTimes{Since: since}
+	t := tasker.ResolutionTimes{Since: since}
 	for _, phase := range tasker.Phases() {
 		p := tasker.PhaseTime{Phase: phase}
 		for _, r := range rows {

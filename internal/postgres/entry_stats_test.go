@@ -189,7 +189,7 @@ func TestHowLongInvestigationsTook(t *testing.T) {
 			t.Fatal(err)
 		}
 		minutes := func(m float64) time.Duration { return time.Duration(m * float64(time.Minute)) }
-		want := tasker.EntryTimes{Since: begin, Entries: 6, Times: []tasker.PhaseTime{
+		want := tasker.ResolutionTimes{Since: begin, Entries: 6, Times: []tasker.PhaseTime{
 			{Phase: tasker.PhaseAcknowledge, Cases: 2, P50: minutes(3.25), P95: minutes(5.725)}, // a: 8 6 4; c: 1 0
 			{Phase: tasker.PhaseOwn, Cases: 2, P50: minutes(5.5), P95: minutes(9.55)},           // a: 12 10 8; c: 2 0
 			{Phase: tasker.PhaseRepair, Cases: 2, P50: minutes(35), P95: minutes(39.5)},         // a: 40 40 40; c: 30

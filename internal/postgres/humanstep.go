@@ -40,7 +40,7 @@ type AskedStep struct {
 }
 
 // BeginHumanSteps stores who must answer steps and notifies them, under the task locks.
-func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []AskedStep, say func(tasker.HumanStep) tasker.MessageData) error {
+func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []AskedStep, say func(tasker.HumanStep) tasker.NotificationData) error {
 	if len(steps) == 0 {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []AskedStep, say func(t
 }
 
 // sayOfStep tells people of a step that waits for one of them.
-func (tx *Tx) sayOfStep(ctx context.Context, topic string, a tasker.HumanStep, data tasker.MessageData) error {
+func (tx *Tx) sayOfStep(ctx context.Context, topic string, a tasker.HumanStep, data tasker.NotificationData) error {
 	_, err := tx.Say(ctx, NewMessage{Topic: topic, SubjectKind: tasker.StepSubject, SubjectID: a.StepUUID, Namespaces: []string{a.Namespace}, Data: data})
 	return err
 }
@@ -163,7 +163,7 @@ func (tx *Tx) Assign(ctx context.Context, r Reassignment) (bool, error) {
 }
 
 // SayAssigned tells people that a step has another assignee.
-func (tx *Tx) SayAssigned(ctx context.Context, a tasker.HumanStep, data tasker.MessageData) error {
+func (tx *Tx) SayAssigned(ctx context.Context, a tasker.HumanStep, data tasker.NotificationData) error {
 	return tx.sayOfStep(ctx, tasker.StepAssignedTopic, a, data)
 }
 

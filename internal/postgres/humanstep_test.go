@@ -31,7 +31,7 @@ func TestTheInboxIsReadByIndex(t *testing.T) {
 	for name, f := range map[string]tasker.InboxFilter{
 		"all": {}, "assignee": {Assignees: []string{"ann"}}, "assignees": {Assignees: []string{"ann", "bob", ""}}, "nobody": {Assignees: []string{"carol"}},
 		"template": {Template: "template-3"}, "template and assignee": {Template: "template-3", Assignees: []string{"ann"}}, "namespace": {Namespace: "space-3"},
-		"after": {After: &tasker.InboxPlace{DueAt: &late}}, "without timeout": {After: &tasker.InboxPlace{}}, "due": {DueBefore: &late}, "overdue": {Overdue: true, DueBefore: &soon},
+		"after": {After: &tasker.InboxCursor{DueAt: &late}}, "without timeout": {After: &tasker.InboxCursor{}}, "due": {DueBefore: &late}, "overdue": {Overdue: true, DueBefore: &soon},
 	} {
 		f.Limit = 20
 		var spaces []string

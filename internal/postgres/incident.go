@@ -114,7 +114,7 @@ func (db *DB) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDetail
 	for i := range d.Members {
 		access.HidePattern(ctx, d.Namespace, &d.Members[i].ErrorPattern)
 	}
-	d.Told, err = db.messages(ctx, selectMessagesOfIncident, id, tasker.MaxIncidentMessages)
+	d.Notifications, err = db.messages(ctx, selectMessagesOfIncident, id, tasker.MaxIncidentMessages)
 	return d, err
 }
 
@@ -146,20 +146,20 @@ type messageRow struct {
 	RoutedAt    *time.Time
 }
 
-func (r messageRow) message() tasker.Message {
-	return tasker.Message{
+func (r messageRow) message() tasker.Notification {
+	return tasker.Notification{
 		UUID: r.UUID, Position: r.Position, Topic: r.Topic, SubjectKind: r.SubjectKind, SubjectID: r.SubjectID, IncidentID: r.IncidentID,
 		Namespaces: r.Namespaces, DedupKey: r.DedupKey, Escalation: r.Escalation, Data: r.Data, At: r.At, RoutedAt: r.RoutedAt,
 	}
 }
 
 // messages reads messages with what became of them at each sink.
-func (db *DB) messages(ctx context.Context, sql string, args ...any) ([]tasker.Message, error) {
+func (db *DB) messages(ctx context.Context, sql string, args ...any) ([]tasker.Notification, error) {
 	rows, err := collect[messageRow](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read messages: %w", err)
 	}
-	list, at, positions := make([]tasker.Message, len(rows)), make(map[int64]int, len(rows)), make([]int64, len(rows))
+	list, at, positions := make([]tasker.Notification, len(rows)), make(map[int64]int, len(rows)), make([]int64, len(rows))
 	for i, r := range rows {
 		list[i], at[r.Position], positions[i] = r.message(), i, r.Position
 		access.HideMessage(ctx, &list[i])

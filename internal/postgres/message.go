@@ -22,7 +22,7 @@ type NewMessage struct {
 	Namespaces  []string // of what it is about
 	DedupKey    string   // empty: it follows from the subject
 	Escalation  int
-	Data        tasker.MessageData
+	Data        tasker.NotificationData
 }
 
 const insertMessage = `
@@ -287,7 +287,7 @@ func (t *telling) digest(ctx context.Context, namespace string) error {
 }
 
 // SayTrial writes a message with which somebody tries the routes, and that they did.
-func (db *DB) SayTrial(ctx context.Context, data tasker.MessageData, actor string) (tasker.ID, error) {
+func (db *DB) SayTrial(ctx context.Context, data tasker.NotificationData, actor string) (tasker.ID, error) {
 	id := tasker.NewID()
 	err := db.InTx(ctx, func(tx *Tx) error {
 		if err := tx.audit(ctx, actor, "message.test", id.String()); err != nil {

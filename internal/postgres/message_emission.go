@@ -43,7 +43,7 @@ UPDATE tasker.messages SET routed_at = clock_timestamp() WHERE position = ANY ($
 
 // RouteMessages adds up to limit messages to the sinks that choose returns; told are those that got
 // earlier ones. It returns the number of messages.
-func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker.Message, told []string) []string) (n int, err error) {
+func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker.Notification, told []string) []string) (n int, err error) {
 	type row struct {
 		messageRow
 		Told []string

@@ -17,8 +17,8 @@ FROM tasker.get_task_staleness($1::integer + $2::integer, p_namespaces => $3, p_
 OFFSET $2`
 
 // Staleness returns watched tasks: stale, warning, healthy, each by time in state.
-func (db *DB) Staleness(ctx context.Context, f tasker.StalenessFilter) ([]tasker.StalenessLine, error) {
-	list, err := collect[tasker.StalenessLine](ctx, db.pool, selectStaleness, f.Limit, f.Offset, access.ScopeOf(ctx).List(), f.Health, f.Namespace, f.Name)
+func (db *DB) Staleness(ctx context.Context, f tasker.StalenessFilter) ([]tasker.StaleTask, error) {
+	list, err := collect[tasker.StaleTask](ctx, db.pool, selectStaleness, f.Limit, f.Offset, access.ScopeOf(ctx).List(), f.Health, f.Namespace, f.Name)
 	return list, wrap(err, "read staleness")
 }
 

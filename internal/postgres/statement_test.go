@@ -137,8 +137,8 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 	"DB.Inbox": inScopes(func(ctx context.Context, db *DB) error {
 		now := time.Now()
 		for _, f := range []tasker.InboxFilter{
-			{}, {Namespace: "a"}, {Template: "t"}, {Assignees: []string{"ann"}}, {DueBefore: &now}, {Overdue: true}, {After: &tasker.InboxPlace{}}, {After: &tasker.InboxPlace{DueAt: &now}},
-			{Namespace: "a", Template: "t", Assignees: []string{"ann", ""}, DueBefore: &now, Overdue: true, After: &tasker.InboxPlace{DueAt: &now}},
+			{}, {Namespace: "a"}, {Template: "t"}, {Assignees: []string{"ann"}}, {DueBefore: &now}, {Overdue: true}, {After: &tasker.InboxCursor{}}, {After: &tasker.InboxCursor{DueAt: &now}},
+			{Namespace: "a", Template: "t", Assignees: []string{"ann", ""}, DueBefore: &now, Overdue: true, After: &tasker.InboxCursor{DueAt: &now}},
 		} {
 			f.Limit = 1
 			if _, _, err := db.Inbox(ctx, f); err != nil {

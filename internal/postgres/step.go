@@ -61,7 +61,7 @@ const maxFailedItems = 50
 // listBudget bounds the documents of one list.
 const listBudget = tasker.MaxAnswerBytes / 2
 
-// Steps returns the steps of a task without items, in template order, with a [tasker.Omission] for
+// Steps returns the steps of a task without items, in template order, with a [tasker.OmittedDocument] for
 // large documents. It returns NotFound without the task.
 func (db *DB) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) {
 	list, err := steps(ctx, db.pool, selectSteps, task, listBudget)

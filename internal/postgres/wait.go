@@ -104,7 +104,7 @@ type Reminder struct {
 	RemindedStep
 	Sent int        // reminders of this wait, with this one
 	Next *time.Time // nil: it was the last
-	Data tasker.MessageData
+	Data tasker.NotificationData
 }
 
 // SendReminders enqueues and records reminders, under the task locks.

@@ -61,11 +61,11 @@ func (f Form) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []by
 	if e.Subject == nil {
 		return nil, "", refuse(fmt.Errorf("%s is no message: %s takes messages only", describe(e), f))
 	}
-	var m tasker.MessageData
+	var m tasker.NotificationData
 	if err := json.Unmarshal(e.Data, &m); err != nil {
 		return nil, "", refuse(fmt.Errorf("%s: its data cannot be read: %w", describe(e), err))
 	}
-	n := note{Event: e, MessageData: m, o: o, now: now}
+	n := note{Event: e, NotificationData: m, o: o, now: now}
 	n.Text = payload.CleanText(n.Text, messageText)
 	var doc any
 	switch f {
@@ -118,7 +118,7 @@ func (n *note) shorten() bool {
 // A note is a message that is being put into a form.
 type note struct {
 	tasker.Event
-	tasker.MessageData
+	tasker.NotificationData
 
 	o   WebhookOptions
 	now time.Time

@@ -29,8 +29,8 @@ var (
 )
 
 // aMessage is one about an incident of two cases.
-func aMessage(topic string, change ...func(*tasker.MessageData)) tasker.Event {
-	m := tasker.MessageData{
+func aMessage(topic string, change ...func(*tasker.NotificationData)) tasker.Event {
+	m := tasker.NotificationData{
 		Summary: "orders: 3,800 tasks stuck: fulfil > charge: HTTP 503 from <https://pay.example> & co", Text: "HTTP 503 from <https://pay.example> & co `x`", Severity: tasker.High,
 		Namespace: "orders", Template: "fulfil", Step: "charge", Reason: tasker.MaxRetriesExceeded, ErrorType: "GatewayError", Case: &lead, State: "escalating",
 		Entries: 3800, Waiting: 3700, FailedAgain: 100, Cases: 2, CasesOpen: 2, BeganAt: began, Path: "/ui/cases/" + lead.String(), Owners: []string{"anna"},
@@ -86,7 +86,7 @@ func TestForms(t *testing.T) {
 // A message that is too long is cut to what the receiver takes.
 func TestFormsAreCut(t *testing.T) {
 	long := strings.Repeat("äöü<&*", 20_000)
-	e := aMessage(tasker.CaseOpenedTopic, func(m *tasker.MessageData) {
+	e := aMessage(tasker.CaseOpenedTopic, func(m *tasker.NotificationData) {
 		m.Summary, m.Text = long, long
 		for range 100 {
 			m.Owners = append(m.Owners, strings.Repeat("\u0001", 255)) // of six bytes each in JSON

@@ -413,18 +413,18 @@ func (v value) checkStart(t *tasker.Template) {
 
 // checkDue compiles the expression of a due time, and notes what says nothing about it. The one of a step says by
 // when it is due; that of a template may leave it to requests.
-func (v value) checkDue(d *tasker.DueRules, scope expression.Scope, sets bool) {
+func (v value) checkDue(d *tasker.DuePolicy, scope expression.Scope, sets bool) {
 	v.checkExpression(expression.Source{Key: "at", Text: d.At, Kind: expression.Timestamp}, scope)
 	if at, ok := v.get("at"); ok && d.AfterSeconds > 0 {
 		at.fault("is given beside after_seconds; keep one of them")
 	}
-	if sets && !d.Sets() {
+	if sets && !d.HasDueTime() {
 		v.fault("the step does not say by when it is due: add after_seconds or at")
 	}
 	if warn, ok := v.get("warn_before_seconds"); ok && d.WarnBeforeSeconds != nil && d.AfterSeconds > 0 && *d.WarnBeforeSeconds >= d.AfterSeconds {
 		warn.fault("must be less than after_seconds, which is %d", d.AfterSeconds)
 	}
-	if d.Overdue == tasker.OverdueTell {
+	if d.Overdue == tasker.OverdueNotify {
 		d.Overdue = ""
 	}
 }

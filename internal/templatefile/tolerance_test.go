@@ -13,7 +13,7 @@ import (
 func TestATolerance(t *testing.T) {
 	t.Parallel()
 	const doc = `{"namespace_name": "a", "name": "a", "version": "1.0.0", "steps": [{"name": "each", "type": "map", "over": "[1]", "handler": {"callable": "h"}, "tolerate": TOLERATE}]}`
-	for text, want := range map[string]tasker.Tolerance{"5": {Items: 5}, "10000": {Items: 10000}, `"1%"`: {Percent: 1}, `"100%"`: {Percent: 100}, `"all_but_one"`: {AllButOne: true}} {
+	for text, want := range map[string]tasker.FailureTolerance{"5": {Items: 5}, "10000": {Items: 10000}, `"1%"`: {Percent: 1}, `"100%"`: {Percent: 100}, `"all_but_one"`: {AllButOne: true}} {
 		parsed, _, err := templatefile.ParseJSON([]byte(strings.ReplaceAll(doc, "TOLERATE", text)))
 		if err != nil {
 			t.Fatal(text, err)
@@ -29,13 +29,13 @@ func TestATolerance(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if n := (tasker.Tolerance{Percent: 2}).Of(149); n != 2 {
+	if n := (tasker.FailureTolerance{Percent: 2}).Max(149); n != 2 {
 		t.Errorf("2%% of 149 are %d", n)
 	}
-	if most := (tasker.Tolerance{AllButOne: true}); most.Of(149) != 148 || most.Of(0) != 0 {
-		t.Errorf("all but one of 149 are %d, of 0 %d", most.Of(149), most.Of(0))
+	if most := (tasker.FailureTolerance{AllButOne: true}); most.Max(149) != 148 || most.Max(0) != 0 {
+		t.Errorf("all but one of 149 are %d, of 0 %d", most.Max(149), most.Max(0))
 	}
-	var into tasker.Tolerance
+	var into tasker.FailureTolerance
 	if err := json.Unmarshal([]byte(`"many"`), &into); err == nil {
 		t.Error("many is a tolerance")
 	}

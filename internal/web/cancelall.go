@@ -130,7 +130,7 @@ func (f *cancelAllForm) do(req *request) (*view, error) {
 	if done.Failed > 0 {
 		v.warn = fmt.Sprintf("%s could not be cancelled: the log of the server says why.", count(done.Failed, "task"))
 	}
-	if done.More && done.Cancelled > 0 {
+	if done.HasMore && done.Cancelled > 0 {
 		v.next, v.note = req.URL.RequestURI(), v.note+" These are the next."
 	}
 	return v, nil

@@ -34,9 +34,9 @@ type casePage struct {
 	Idle       string     // why none is to retry
 	Hold       string     // the form that holds its steps
 	Operations []operationLine
-	Changed    *tasker.CaseChanges // nil when none is open, or when it took too long
-	AskChanged string              // where it may take longer; empty when it did not take too long
-	Why        *tasker.CaseWhy     // what differs in its messages; nil until somebody asks
+	Changed    *tasker.CaseComparison // nil when none is open, or when it took too long
+	AskChanged string                 // where it may take longer; empty when it did not take too long
+	Why        *tasker.CaseGrouping   // what differs in its messages; nil until somebody asks
 	AskWhy     string
 	Seen       string // when it was last updated, as this page shows it
 }
@@ -185,11 +185,11 @@ func (p *casePage) addVerbs(req *request) {
 func (p casePage) Others() int64 { return max(p.Entries-1, 0) }
 
 // EndedCounts returns how earlier investigations ended, in the order of the states.
-func (p casePage) EndedCounts() []tasker.CaseShare {
-	var list []tasker.CaseShare
+func (p casePage) EndedCounts() []tasker.ValueCount {
+	var list []tasker.ValueCount
 	for _, status := range tasker.ResolutionStatuses() {
 		if n := p.Ended[status]; n > 0 {
-			list = append(list, tasker.CaseShare{Value: string(status), Entries: n})
+			list = append(list, tasker.ValueCount{Value: string(status), Entries: n})
 		}
 	}
 	return list
@@ -217,7 +217,7 @@ func (casePage) Fact(name string) string {
 
 // Here reports whether another open case with the same error is of the same namespace, so
 // that the two can be merged.
-func (p casePage) Here(e tasker.CaseElsewhere) bool { return e.Namespace == p.Namespace }
+func (p casePage) Here(e tasker.RelatedCase) bool { return e.Namespace == p.Namespace }
 
 // May reports whether an action is among those that are shown.
 func (p casePage) May(word string) bool {

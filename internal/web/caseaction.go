@@ -236,7 +236,7 @@ func (p *caseForm) change(req *request, seen time.Time) (note string, err error)
 	if err != nil {
 		return "", err
 	}
-	u.Actor, u.Unchanged = p.Actor, &seen
+	u.Actor, u.IfUnchangedSince = p.Actor, &seen
 	_, err = p.Cases.Update(req.Context(), p.Case.ID, u)
 	if tasker.CodeOf(err) == tasker.Conflict {
 		err = changedMeanwhile()
@@ -264,7 +264,7 @@ func (p *caseForm) update(now time.Time) (u tasker.CaseUpdate, note string, err 
 		u.Owner, note = new(""), "The case is unowned now."
 	case wordSnooze:
 		u.Snooze, note = new(now.Add(long)), "The case rests."
-		if u.Above, err = readAbove(p.Above); err != nil {
+		if u.SnoozeThreshold, err = readAbove(p.Above); err != nil {
 			return u, "", err
 		}
 	case wordWake:

@@ -86,7 +86,7 @@ func TestTheDashboard(t *testing.T) {
 	h.lived(tasks[2], day, after(day, 90), tasker.EntryPermanentlyFailed)
 	h.lived(tasks[3], day.AddDate(0, 0, -50), after(day.AddDate(0, 0, -50), 60), tasker.EntryCancelled) // too old for the columns
 	manual := h.create("order", `{}`)
-	_, err := h.DLQ.Open(t.Context(), manual, tasker.EntryOpening{Actor: "ann", Reason: "look"})
+	_, err := h.DLQ.Open(t.Context(), manual, tasker.NewEntry{Actor: "ann", Reason: "look"})
 	h.Must(err)
 	for _, sink := range []string{"log", "webhook"} {
 		_, err := h.DB.TakeEvents(t.Context(), sink, 100)
@@ -168,7 +168,7 @@ func TestTheDashboardInABrowser(t *testing.T) {
 		}
 	}
 	h.Template("parcel", served("pack", "wrap"))
-	_, err := h.DLQ.Open(t.Context(), h.create("parcel", `{}`), tasker.EntryOpening{Actor: "ann", Reason: "look"}) // no worker makes it fail as well
+	_, err := h.DLQ.Open(t.Context(), h.create("parcel", `{}`), tasker.NewEntry{Actor: "ann", Reason: "look"}) // no worker makes it fail as well
 	h.Must(err)
 	_, err = h.DB.TakeEvents(t.Context(), "log", 100)
 	h.Must(err)

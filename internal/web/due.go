@@ -69,7 +69,7 @@ func (f *dueForm) do(req *request) (*view, error) {
 	if f.Step != "" && f.id == (tasker.ID{}) {
 		return nil, tasker.Errorf(tasker.Conflict, "step %s is not there, or has ended", clip(f.Step, 128))
 	}
-	change := tasker.DueChange{StepUUID: f.id, Actor: f.Actor, Reason: f.Reason}
+	change := tasker.DueUpdate{StepUUID: f.id, Actor: f.Actor, Reason: f.Reason}
 	if f.At != "" {
 		at, err := time.Parse(time.RFC3339, f.At)
 		if err != nil {

@@ -67,7 +67,7 @@ func (s *server) inbox(req *request) (*view, error) {
 		f.Assignees = []string{""}
 	}
 	if text := q.Get("after"); text != "" {
-		place, err := tasker.ParseInboxPlace(text)
+		place, err := tasker.ParseInboxCursor(text)
 		if err != nil {
 			q.refuse("after", "the end of the page before")
 		}
@@ -97,7 +97,7 @@ func (s *server) inbox(req *request) (*view, error) {
 	}
 	if more {
 		last := list[len(list)-1]
-		p.Pager.After = req.link("after", tasker.InboxPlace{DueAt: last.DueAt, Step: last.StepUUID}.String())
+		p.Pager.After = req.link("after", tasker.InboxCursor{DueAt: last.DueAt, Step: last.StepUUID}.String())
 	}
 	return &view{page: "inbox", title: navInbox, nav: navInbox, live: true, body: p}, nil
 }

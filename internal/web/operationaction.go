@@ -66,7 +66,7 @@ type operationForm struct {
 	First     []itemLine     // of the items
 	DryRun    *tasker.DryRun // nil where nothing is tried
 	Refusals  []itemRefusal
-	Enqueues  []tasker.CaseShare // the steps that would become ready
+	Enqueues  []tasker.ValueCount // the steps that would become ready
 	Waves     []waveLine
 	NoDryRun  string // why there is none
 
@@ -133,9 +133,9 @@ func (p *operationForm) tryIt(ctx context.Context) error {
 		p.Refusals = append(p.Refusals, itemRefusal{f, cmp.Or(outcomes[f.Outcome], words(f.Outcome))})
 	}
 	for name, n := range r.Enqueues {
-		p.Enqueues = append(p.Enqueues, tasker.CaseShare{Value: name, Entries: int64(n)})
+		p.Enqueues = append(p.Enqueues, tasker.ValueCount{Value: name, Entries: int64(n)})
 	}
-	slices.SortFunc(p.Enqueues, func(a, b tasker.CaseShare) int {
+	slices.SortFunc(p.Enqueues, func(a, b tasker.ValueCount) int {
 		return cmp.Or(cmp.Compare(b.Entries, a.Entries), cmp.Compare(a.Value, b.Value))
 	})
 	return nil
@@ -159,7 +159,7 @@ func (p *operationForm) do(req *request) (*view, error) {
 	case "pause":
 		_, err = p.Operations.Pause(ctx, id, p.Actor)
 	case wordResume:
-		var tolerate *tasker.Tolerance
+		var tolerate *tasker.FailureTolerance
 		if tolerate, err = readTolerance(p.Tolerate); err == nil {
 			_, err = p.Operations.Resume(ctx, id, p.Actor, tasker.ResumeOptions{Tolerate: tolerate, TolerateCause: p.TolerateCause})
 		}

@@ -223,7 +223,7 @@ type healthCount struct {
 }
 
 type stalenessRow struct {
-	tasker.StalenessLine
+	tasker.StaleTask
 	Bar bar
 }
 

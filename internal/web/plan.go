@@ -170,7 +170,7 @@ func (p *planForm) refuse() {
 
 // read reads what was typed; before that, ?act= says what to begin with.
 func (p *planForm) read(req *request) {
-	p.Key, p.Waves, p.Rate, p.Tolerate = tasker.NewID().String(), wavesText(tasker.DefaultWaves()), "", tasker.Tolerance{Percent: tasker.DefaultTolerate}.String()
+	p.Key, p.Waves, p.Rate, p.Tolerate = tasker.NewID().String(), wavesText(tasker.DefaultWaves()), "", tasker.FailureTolerance{Percent: tasker.DefaultTolerate}.String()
 	q := req.query()
 	p.FailedOn, p.FailedSince = strings.TrimSpace(q.Get("failed_on")), strings.TrimSpace(q.Get("failed_since"))
 	p.Act = cmp.Or(tasker.Act(q.Get("act")), tasker.ActReset)
@@ -181,7 +181,7 @@ func (p *planForm) read(req *request) {
 		p.Act, p.Result = cmp.Or(tasker.Act(req.PostFormValue("act")), p.Act), strings.TrimSpace(req.typed("result"))
 		p.Expression = strings.TrimSpace(req.typed("result_expression"))
 	}
-	usual := p.Waves == wavesText(tasker.DefaultWaves()) && p.Tolerate == tasker.Tolerance{Percent: tasker.DefaultTolerate}.String()
+	usual := p.Waves == wavesText(tasker.DefaultWaves()) && p.Tolerate == tasker.FailureTolerance{Percent: tasker.DefaultTolerate}.String()
 	p.Guarded = !usual || p.Rate+p.AtLeast+p.FailedOn+p.FailedSince != "" || p.IgnoreNew || p.Skip
 }
 
@@ -304,7 +304,7 @@ func (p *planForm) readNumbers(plan *tasker.OperationPlan) (err error) {
 }
 
 // readTolerance reads how many steps of a wave may fail; nil if nothing was typed.
-func readTolerance(text string) (*tasker.Tolerance, error) {
+func readTolerance(text string) (*tasker.FailureTolerance, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // the default, or as it was
 	}

@@ -17,11 +17,11 @@ type queuePage struct {
 	Entries []tasker.InvestigationQueueEntry
 	Pager   pager
 
-	Totals  tasker.CaseTotals     // of all pages
-	Nearest *tasker.StalenessLine // when nothing is open: the task that may be next
-	Hides   bool                  // what errors look like, of some
-	Selects bool                  // rows can be selected, and something planned for them
-	Acts    []caseLink            // on everything that fits the filter
+	Totals  tasker.CaseTotals // of all pages
+	Nearest *tasker.StaleTask // when nothing is open: the task that may be next
+	Hides   bool              // what errors look like, of some
+	Selects bool              // rows can be selected, and something planned for them
+	Acts    []caseLink        // on everything that fits the filter
 }
 
 // A caseLine is one case of the list.
@@ -77,7 +77,7 @@ func (s *server) queue(req *request) (*view, error) {
 	if err := s.addAll(req, &p, q.InvestigationFilter); err != nil {
 		return nil, err
 	}
-	if len(p.Entries)+len(p.Cases) == 0 && !f.Any && p.Totals.Unknown == 0 {
+	if len(p.Entries)+len(p.Cases) == 0 && !f.Any && p.Totals.Unclassified == 0 {
 		list, err := s.DB.Staleness(req.within(access.ReadTasks).Context(), tasker.StalenessFilter{Limit: 1})
 		if err != nil {
 			return nil, err

@@ -194,7 +194,7 @@ func TestATaskIsOpenedByItsID(t *testing.T) {
 	if r := h.get("/ui/tasks?id=%3Cb%3E"); r.status != http.StatusBadRequest || !strings.Contains(r.text, "Invalid task id") || strings.Contains(r.text, "<b>") {
 		t.Errorf("of no id: %d", r.status)
 	}
-	e, err := h.DLQ.Open(h.Context(), id, tasker.EntryOpening{Actor: "Ada", Reason: "look"})
+	e, err := h.DLQ.Open(h.Context(), id, tasker.NewEntry{Actor: "Ada", Reason: "look"})
 	h.Must(err)
 	h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if r := h.get("/ui/tasks?id=" + e.UUID.String()); r.header.Get("Location") != "/ui/investigations/"+e.UUID.String() {

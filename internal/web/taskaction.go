@@ -179,7 +179,7 @@ func (f *investigateForm) do(req *request) (*view, error) {
 	if err := f.check(req, maxNotes); err != nil {
 		return nil, err
 	}
-	opened, err := f.DLQ.Open(req.Context(), f.Task.UUID, tasker.EntryOpening{Actor: f.Actor, Reason: f.Reason})
+	opened, err := f.DLQ.Open(req.Context(), f.Task.UUID, tasker.NewEntry{Actor: f.Actor, Reason: f.Reason})
 	if err != nil {
 		return nil, err
 	}

@@ -214,7 +214,7 @@ func TestTheBadgeSaysWhatIs(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	well := st.create("order", `{}`)
-	_, err := st.DLQ.Open(t.Context(), well, tasker.EntryOpening{Actor: "ann", Reason: "odd"})
+	_, err := st.DLQ.Open(t.Context(), well, tasker.NewEntry{Actor: "ann", Reason: "odd"})
 	st.Must(err)
 	st.Exec(`UPDATE tasker.tasks_dlq SET recovered_at = now() WHERE dlq_entry_uuid = $1`, st.entry)
 	for _, page := range []string{"/ui/tasks", pageOf(well)} {

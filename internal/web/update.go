@@ -106,7 +106,7 @@ func (s *server) updateForm(req *request) (*updateForm, error) {
 			p.Status = tasker.EntryManuallyResolved
 		}
 		u := p.change()
-		u.Unchanged, u.Notes = &p.Entry.UpdatedAt, new("what you found")
+		u.IfUnchangedSince, u.Notes = &p.Entry.UpdatedAt, new("what you found")
 		p.Command = p.command(req, u)
 	}
 	if !p.Open {
@@ -125,7 +125,7 @@ func (p *updateForm) read(req *request) {
 	p.Undo = p.Undoes > 0 && req.PostFormValue("compensate") != ""
 	p.update = p.change()
 	if seen, err := time.Parse(time.RFC3339Nano, req.PostFormValue("seen")); err == nil {
-		p.update.Unchanged = &seen
+		p.update.IfUnchangedSince = &seen
 		for _, c := range slices.Backward(p.Entry.History) {
 			if c.At.After(seen) {
 				p.Meanwhile = append(p.Meanwhile, c)
@@ -140,7 +140,7 @@ func (p *updateForm) do(req *request) (*view, error) {
 	}
 	u := p.update
 	switch {
-	case u.Unchanged == nil:
+	case u.IfUnchangedSince == nil:
 		return nil, tasker.Errorf(tasker.Invalid, "the form does not say which state of the investigation it shows: open it again")
 	case u.Status != nil && u.Notes == nil:
 		return nil, tasker.Errorf(tasker.Invalid, "say in the notes what was found: an investigation cannot end without notes")
@@ -216,7 +216,7 @@ func (p *updateForm) done(u tasker.EntryUpdate) string {
 func (p *entryForm) command(req *request, u tasker.EntryUpdate) command {
 	actor, _ := p.placeholders()
 	ctl := []string{"dlq", "update", p.Entry.UUID.String()}
-	body := apiv1.UpdateEntry{ResolutionNotes: u.Notes, Metadata: u.Metadata, ExpectedUpdatedAt: u.Unchanged}
+	body := apiv1.UpdateEntry{ResolutionNotes: u.Notes, Metadata: u.Metadata, ExpectedUpdatedAt: u.IfUnchangedSince}
 	if p.Subject == "" {
 		body.UpdatedBy = actor
 	}
@@ -236,8 +236,8 @@ func (p *entryForm) command(req *request, u tasker.EntryUpdate) command {
 	if len(u.Metadata) > 0 {
 		ctl = append(ctl, "--metadata", string(u.Metadata))
 	}
-	if u.Unchanged != nil {
-		ctl = append(ctl, "--if-unchanged-since", u.Unchanged.UTC().Format(time.RFC3339Nano))
+	if u.IfUnchangedSince != nil {
+		ctl = append(ctl, "--if-unchanged-since", u.IfUnchangedSince.UTC().Format(time.RFC3339Nano))
 	}
 	c := commandOf(req, ctl, http.MethodPatch, "/v1/dlq/entry/"+p.Entry.UUID.String(), body)
 	if u.Status == nil && p.Subject == "" { // the only flag for the actor says who resolved it
@@ -274,7 +274,7 @@ func (p *ownForm) do(req *request) (*view, error) {
 		}
 		note = p.Actor + " has the investigation now; it was " + p.Had + "'s."
 	}
-	_, _, err := p.DLQ.Update(req.Context(), p.Entry.UUID, tasker.EntryUpdate{Actor: p.Actor, Metadata: assignment(p.Actor), Unchanged: &p.Entry.UpdatedAt})
+	_, _, err := p.DLQ.Update(req.Context(), p.Entry.UUID, tasker.EntryUpdate{Actor: p.Actor, Metadata: assignment(p.Actor), IfUnchangedSince: &p.Entry.UpdatedAt})
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ const explainTime = time.Second
 
 // A whyLine is why something is where it is. Without a turn its sentence says why that is
 // not known.
-type whyLine struct{ tasker.Why }
+type whyLine struct{ tasker.Condition }
 
 // why explains a task, a step, an investigation, a case or an operation on its page: nil for whoever may not ask.
 func (s *server) why(req *request, id tasker.ID) (*whyLine, error) {
@@ -29,7 +29,7 @@ func (s *server) why(req *request, id tasker.ID) (*whyLine, error) {
 	case tasker.NotFound, tasker.Forbidden: // the page itself needs another permission
 		return nil, nil
 	default:
-		return &whyLine{e.Why}, err
+		return &whyLine{e.Condition}, err
 	}
 }
 
@@ -77,7 +77,7 @@ func (s *server) explained(req *request, command string, ask func(context.Contex
 	defer cancel()
 	e, err := ask(ctx)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && req.Context().Err() == nil {
-		e.Why = tasker.Why{Sentence: fmt.Sprintf("The database did not say within %s. Ask again with %s.", within, command)}
+		e.Condition = tasker.Condition{Message: fmt.Sprintf("The database did not say within %s. Ask again with %s.", within, command)}
 		return e, nil
 	}
 	return e, err
@@ -111,7 +111,7 @@ func (s *server) onQueue(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Why, p.Hold = &whyLine{e.Why}, s.holdLink(req, p.Namespace, "namespace", p.Namespace, "handler", p.Handler)
+	p.Why, p.Hold = &whyLine{e.Condition}, s.holdLink(req, p.Namespace, "namespace", p.Namespace, "handler", p.Handler)
 	for _, f := range e.Facts {
 		p.Facts = append(p.Facts, queueFact{sentence(f.Name), f.Value})
 	}

@@ -26,15 +26,15 @@ func TestPagesSayWhy(t *testing.T) {
 	same := func(path string, x tasker.Explanation, err error) {
 		t.Helper()
 		h.Must(err)
-		unblocks, _, _ := strings.Cut(x.Unblocks, " within ") // how long it is until then is another time on the page
-		h.shows(h.get(path), http.StatusOK, "<strong>Why:</strong> <bdi>"+x.Sentence+"</bdi>", "Turn: "+string(x.Turn), "Unblocks: <bdi>"+unblocks,
+		unblocks, _, _ := strings.Cut(x.Remedy, " within ") // how long it is until then is another time on the page
+		h.shows(h.get(path), http.StatusOK, "<strong>Why:</strong> <bdi>"+x.Message+"</bdi>", "Turn: "+string(x.NextActor), "Unblocks: <bdi>"+unblocks,
 			`Since <time datetime="`+x.Since.UTC().Format(time.RFC3339)+`"`)
 	}
 	of := func(id tasker.ID) (tasker.Explanation, error) { return service.Explain(t.Context(), id) }
 	x, err := of(failed)
 	same("/ui/tasks/"+failed.String(), x, err)
-	if !strings.Contains(x.Sentence, "HTTP 503 <b>") {
-		t.Errorf("%q", x.Sentence)
+	if !strings.Contains(x.Message, "HTTP 503 <b>") {
+		t.Errorf("%q", x.Message)
 	}
 	x, err = of(waits)
 	same("/ui/tasks/"+waits.String(), x, err)
@@ -58,7 +58,7 @@ func TestPagesSayWhy(t *testing.T) {
 	same("/ui/operations/"+operation.String(), x, err)
 	x, err = service.Queue(t.Context(), "shop", "wrap/all")
 	same("/ui/queues/shop/wrap%2Fall", x, err)
-	if x.Fact != tasker.FactNoWorker {
+	if x.Reason != tasker.ConditionNoWorker {
 		t.Errorf("%+v", x)
 	}
 	h.shows(h.get("/ui/queues/shop/wrap%2Fall"), http.StatusOK, "<dt>Waiting</dt><dd>1 step</dd>", "<dt>Workers</dt><dd>0 alive, ")
