@@ -52,7 +52,7 @@ type Case struct {
 	Owner           string // empty when nobody has taken it
 	OwnedUntil      *time.Time
 	SnoozedUntil    *time.Time
-	SnoozeThreshold *int64 // it rests while no more investigations are open
+	SnoozeThreshold *int64 `db:"snooze_above"` // it rests while no more investigations are open
 	FixedIn         string // the version of the worker in which the cause is repaired
 	ResolvedAt      *time.Time
 	MergedInto      *ID
