@@ -88,19 +88,19 @@ type CaseSample struct {
 	TaskVersion   string    `json:"task_version"`
 }
 
-// CaseDistribution is how the open investigations of a case are distributed over the values of a fact.
+// CaseSpread is how the open investigations of a case are distributed over the values of a fact.
 type CaseSpread struct {
 	Fact   string      `json:"fact" enum:"worker_version,worker_name,task_version"`
 	Values []CaseShare `json:"values" doc:"The most frequent, at most 20."`
 }
 
-// ValueCount is how many investigations of a case have a value.
+// CaseShare is how many investigations of a case have a value.
 type CaseShare struct {
 	Value   string `json:"value"`
 	Entries int64  `json:"entries"`
 }
 
-// RelatedCase is another open case with the same error.
+// CaseElsewhere is another open case with the same error.
 type CaseElsewhere struct {
 	CaseID        string `json:"case_id"`
 	NamespaceName string `json:"namespace_name"`
@@ -118,7 +118,7 @@ type CaseChange struct {
 	Metadata  json.RawMessage `json:"metadata"`
 }
 
-// CaseGrouping says why the investigations of a case are one.
+// CaseWhy says why the investigations of a case are one.
 type CaseWhy struct {
 	CaseID       string            `json:"case_id"`
 	Parts        []CasePart        `json:"parts" doc:"What all of them have in common."`
@@ -134,14 +134,14 @@ type CasePart struct {
 	Value string `json:"value"`
 }
 
-// CaseVariable is a place of the message that differs among the investigations of a case.
+// CaseMask is a place of the message that differs among the investigations of a case.
 type CaseMask struct {
 	Label     string      `json:"label"`
 	Different int         `json:"different" doc:"How many values stood there."`
 	Values    []CaseShare `json:"values" doc:"The most frequent, at most 5."`
 }
 
-// CaseComparison is what differs between the failures of a case and the successes of the same
+// CaseChanges is what differs between the failures of a case and the successes of the same
 // step, who is hit, and until when.
 type CaseChanges struct {
 	CaseID       string           `json:"case_id"`
@@ -277,7 +277,7 @@ type EntryCount struct {
 	Open   *int64    `json:"open" doc:"At the end of the interval, or now; null before the oldest that were counted."`
 }
 
-// ResolutionTimes is how long the investigations that ended since an instant took.
+// EntryTimes is how long the investigations that ended since an instant took.
 type EntryTimes struct {
 	Since   time.Time   `json:"since"`
 	Entries int64       `json:"entries" doc:"Investigations that were looked at, the newest, at most 10,000."`

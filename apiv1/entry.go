@@ -127,7 +127,7 @@ type InvestigationQueueEntry struct {
 	TaskDue            *Deadline   `json:"task_due" doc:"By when the task is due; null when it has no due time."`
 }
 
-// StaleTask is one line of the staleness monitor.
+// StalenessLine is one line of the staleness monitor.
 type StalenessLine struct {
 	TaskUUID                  string  `json:"task_uuid"`
 	NamespaceName             string  `json:"namespace_name"`

@@ -44,7 +44,7 @@ type ExplainedStep struct {
 	Turn     string     `json:"turn" enum:"worker,operator,outside,clock,server,nobody" doc:"Who or what acts next."`
 }
 
-// ReasonCount is how many are kept where they are by one fact.
+// FactCount is how many are kept where they are by one fact.
 type FactCount struct {
 	Fact     string `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,limit,gate,no_worker,saturated,queue,running,retry,decision,outside,wait,child,items,parents,empty,unknown"`
 	Count    int    `json:"count"`

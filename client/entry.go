@@ -143,7 +143,7 @@ func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals
 	return get[[]apiv1.EntryCount](ctx, c, query, "v1", "dlq", "counts")
 }
 
-// ResolutionTimes says how long the investigations took that ended in the last window, which counts
+// EntryTimes says how long the investigations took that ended in the last window, which counts
 // in whole minutes. Zero means the server's default.
 func (c *Client) EntryTimes(ctx context.Context, window time.Duration) (apiv1.EntryTimes, error) {
 	query := url.Values{}
@@ -200,7 +200,7 @@ func (c *Client) WhyCase(ctx context.Context, id tasker.ID) (apiv1.CaseWhy, erro
 	return get[apiv1.CaseWhy](ctx, c, url.Values{}, "v1", "cases", id.String(), "why")
 }
 
-// CaseComparison returns what differs between the failures of a case and the successes of the
+// CaseChanges returns what differs between the failures of a case and the successes of the
 // same step, who is hit, and until when.
 func (c *Client) CaseChanges(ctx context.Context, id tasker.ID) (apiv1.CaseChanges, error) {
 	return get[apiv1.CaseChanges](ctx, c, url.Values{}, "v1", "cases", id.String(), "changes")

@@ -33,7 +33,7 @@ func (e *Engine) WhyCase(ctx context.Context, id tasker.ID) (tasker.CaseGrouping
 	return e.cases.Why(ctx, id)
 }
 
-// CaseComparison says what differs between the failures of a case and the successes of the same
+// CaseChanges says what differs between the failures of a case and the successes of the same
 // step, who is hit, and until when.
 func (e *Engine) CaseChanges(ctx context.Context, id tasker.ID) (tasker.CaseComparison, error) {
 	return e.cases.Changes(ctx, id)

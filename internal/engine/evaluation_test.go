@@ -131,7 +131,7 @@ func TestExpensiveNamespacesAreLeft(t *testing.T) {
 		t.Errorf("stored %v, left %t", stored, left)
 	}
 	b.separate = true
-	b.evaluations.begun = time.Time{}
+	b.begun = time.Time{}
 	if stored, left := b.decide(); left || len(stored) != 6 {
 		t.Errorf("apart: stored %v, left %t", stored, left)
 	}

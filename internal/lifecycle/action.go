@@ -100,7 +100,7 @@ func (t Target) Allowed() []tasker.StepAction {
 	return allowed
 }
 
-// PermanentlyFailed returns the Conflict about a task whose investigation ended as
+// WrittenOff returns the Conflict about a task whose investigation ended as
 // permanently_failed: only a new task can take its place.
 func WrittenOff(task tasker.ID) *tasker.Error {
 	return tasker.Errorf(tasker.Conflict,

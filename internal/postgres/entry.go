@@ -405,7 +405,7 @@ func (tx *Tx) HeldSteps(ctx context.Context, task tasker.ID) (int, error) {
 	return n, wrap(err, "count the steps on their way")
 }
 
-// PermanentlyFailed reports whether an investigation of the task ended as permanently_failed.
+// WrittenOff reports whether an investigation of the task ended as permanently_failed.
 func (tx *Tx) WrittenOff(ctx context.Context, task tasker.ID) (bool, error) {
 	var is bool
 	err := tx.QueryRow(ctx, `

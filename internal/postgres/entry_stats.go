@@ -205,7 +205,7 @@ GROUP BY phase`
 	selectEntryTimesOf = timesEnded + newestEndedOf + timesOfCases
 )
 
-// ResolutionTimes returns the durations of the newest MaxTimedEntries ended investigations.
+// EntryTimes returns the durations of the newest MaxTimedEntries ended investigations.
 func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.ResolutionTimes, error) {
 	sql, args := selectEntryTimes, []any{since, tasker.MaxTimedEntries, tasker.SystemActor}
 	if scope := access.ScopeOf(ctx); !scope.All() {
