@@ -11,7 +11,6 @@ import (
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/expression"
 	"tasker.example/tasker/internal/lifecycle"
-	"tasker.example/tasker/internal/loop"
 	"tasker.example/tasker/internal/payload"
 	"tasker.example/tasker/internal/postgres"
 )
@@ -41,7 +40,7 @@ func (e *Engine) decideAtOnce() {
 
 // decide decides the steps that are due and those that become due by it. Expressions are evaluated between its
 // transactions, so that none runs under a lock or can fail a worker's report. It leaves locked tasks to a later pass,
-// and steps of namespaces with expensive expressions to decideExpensive.
+// and steps of namespaces with expensive expressions to decidingExpensive.
 func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
 	return e.decideWith(ctx, rows, evaluations{expensive: &e.expensive})
 }
@@ -56,24 +55,27 @@ func (e *Engine) decideWith(ctx context.Context, rows []tasker.StepRef, known ev
 	return err
 }
 
-// decideExpensive decides steps of the namespaces whose expressions took long in the last minute.
-func (e *Engine) decideExpensive(ctx context.Context) (time.Duration, error) {
-	namespaces := e.expensive.list()
-	if len(namespaces) == 0 {
-		return 0, nil
-	}
+// decidingExpensive is the work of deciding the steps of the namespaces whose expressions took long in the last minute.
+func (e *Engine) decidingExpensive() work {
 	w := e.work(postgres.DecideSteps)
 	w.find = func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-		return e.db.StepsToDecideOf(ctx, namespaces, limit)
+		return e.db.StepsToDecideOf(ctx, e.expensive.list(), limit)
 	}
 	w.do = func(ctx context.Context, rows []tasker.StepRef) error {
 		return e.decideWith(ctx, rows, evaluations{expensive: &e.expensive, separate: true})
 	}
-	n, err := e.pass(ctx, w, decideChunk)
-	if n >= decideChunk {
-		return loop.AtOnce, err
+	return w
+}
+
+// decideExpensive returns the pass of decidingExpensive, which reads nothing while no namespace is expensive.
+func (e *Engine) decideExpensive() func(context.Context) (time.Duration, error) {
+	pass := e.timed(e.decidingExpensive())
+	return func(ctx context.Context) (time.Duration, error) {
+		if len(e.expensive.list()) == 0 {
+			return 0, nil
+		}
+		return pass(ctx)
 	}
-	return 0, err
 }
 
 // decideOnce decides steps in one transaction, and returns those that need an expression evaluated first.

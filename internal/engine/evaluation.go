@@ -35,7 +35,9 @@ func (x *expensiveNamespaces) add(namespace string) {
 }
 
 func (x *expensiveNamespaces) has(namespace string) bool {
-	return slices.Contains(x.list(), namespace)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return time.Now().Before(x.until[namespace])
 }
 
 // list returns the namespaces, and forgets those whose minute is over.

@@ -109,11 +109,15 @@ func TestEvaluationsAreBounded(t *testing.T) {
 		t.Errorf("%d evaluations, left %t", b.counted, left)
 	}
 	b = newBatchOfEvaluations(t, 3)
-	b.values = func(int) expression.Values { return expression.Values{Context: make([]byte, evaluationBytes)} }
+	large := expression.Values{Context: make([]byte, evaluationBytes)}
+	b.values = func(int) expression.Values { return large }
 	_ = b.decideRow(b.rows[0])
 	_ = b.decideRow(b.rows[1])
 	if len(b.needed) != 1 {
 		t.Errorf("the values of %d rows are kept", len(b.needed))
+	}
+	if stored, left := b.decide(); left || len(stored) != 3 {
+		t.Errorf("stored %v, %t", stored, left)
 	}
 }
 

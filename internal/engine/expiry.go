@@ -281,7 +281,7 @@ func (e *Engine) noWorkerFor(x postgres.ExpiredStep) int64 {
 // Redispatch returns expired steps with a live worker to the queue. It reruns at once if there are
 // more.
 func (e *Engine) Redispatch(ctx context.Context) (time.Duration, error) {
-	return e.timed(postgres.RedispatchTask)(ctx)
+	return e.timed(e.work(postgres.RedispatchTask))(ctx)
 }
 
 // heartbeatsOfALease is how many heartbeats fit into a lease.

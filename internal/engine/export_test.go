@@ -81,7 +81,7 @@ func (e *Engine) Pass(ctx context.Context, kind string) (bool, error) {
 
 // Passes does what is due of a kind so often, as one loop does.
 func (e *Engine) Passes(ctx context.Context, kind string, times int) error {
-	pass := e.timed(kind)
+	pass := e.timed(e.work(kind))
 	for range times {
 		if _, err := pass(ctx); err != nil {
 			return err

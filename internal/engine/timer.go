@@ -105,9 +105,9 @@ func (e *Engine) timers() []timer {
 		{name: "reject inputs", kind: postgres.RejectInputs},
 	}
 	for i := range list {
-		list[i].pass = e.timed(list[i].kind)
+		list[i].pass = e.timed(e.work(list[i].kind))
 	}
-	return append(list, timer{name: "decide steps with expensive expressions", kind: postgres.DecideSteps, pass: e.decideExpensive})
+	return append(list, timer{name: "decide steps with expensive expressions", kind: postgres.DecideSteps, pass: e.decideExpensive()})
 }
 
 func (e *Engine) findToDecide(ctx context.Context, limit int) ([]tasker.StepRef, error) {
@@ -115,8 +115,7 @@ func (e *Engine) findToDecide(ctx context.Context, limit int) ([]tasker.StepRef,
 }
 
 // timed is the pass of a kind of work. It reruns at once if something is left.
-func (e *Engine) timed(kind string) func(context.Context) (time.Duration, error) {
-	w := e.work(kind)
+func (e *Engine) timed(w work) func(context.Context) (time.Duration, error) {
 	var head heldHead
 	if w.more == nil {
 		w.find = head.watched(w.find)

@@ -13,7 +13,7 @@ import (
 const DecideSteps = "decide"
 
 // stepsToDecide selects steps that are due to be decided, those that are due for longest first. Its arguments are the
-// limit, namespaces, and whether the steps are those of these namespaces or all others.
+// limit, namespaces, and true for the steps of these namespaces or false for all others.
 var stepsToDecide = `
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
@@ -32,6 +32,9 @@ func (db *DB) StepsToDecide(ctx context.Context, except []string, limit int) ([]
 // StepsToDecideOf returns up to limit steps of the namespaces that are due to be decided, those that are due for
 // longest first.
 func (db *DB) StepsToDecideOf(ctx context.Context, namespaces []string, limit int) ([]tasker.StepRef, error) {
+	if len(namespaces) == 0 {
+		return nil, nil
+	}
 	return db.dueSteps(ctx, stepsToDecide, limit, namespaces, true)
 }
 
