@@ -32,7 +32,7 @@ const (
 	Waiting     Progress = "waiting"      // for somebody who repairs it
 	Proving     Progress = "proving"      // a step was repaired, and has not failed since
 	FailedAgain Progress = "failed_again" // after a repair
-	Recovered   Progress = "recovered"    // the task went on by itself
+	Recovered   Progress = "recovered"    // the task continued automatically
 )
 
 // A Case is the investigations of one cause: of one fingerprint, or of several that were
@@ -49,7 +49,7 @@ type Case struct {
 	ErrorType       string
 	ErrorPattern    string // the error without what differs from task to task
 	FirstSeen       time.Time
-	Owner           string // empty when nobody has taken it
+	Owner           string // empty for a case without an owner
 	OwnedUntil      *time.Time
 	SnoozedUntil    *time.Time
 	SnoozeThreshold *int64 `db:"snooze_above"` // it rests while no more investigations are open
@@ -97,7 +97,7 @@ type CaseTotals struct {
 
 // A CaseUpdate is what somebody changes of a case. Nil fields stay as they are.
 type CaseUpdate struct {
-	Owner            *string       // empty: nobody any more
+	Owner            *string       // empty removes the owner
 	OwnedFor         time.Duration // with Owner; zero means [DefaultOwnership]
 	Snooze           *time.Time    // rest until then; the zero time ends the rest
 	SnoozeThreshold  *int64        // with Snooze: or until more investigations are open
@@ -124,14 +124,14 @@ type CaseChange struct {
 	Metadata json.RawMessage
 }
 
-// A CaseDistribution is how the open investigations of a case are distributed over the values of
+// A CaseDistribution describes how the open investigations of a case are distributed over the values of
 // one of their facts.
 type CaseDistribution struct {
 	Fact   string // worker_version, worker_name, task_version, step_name
 	Values []ValueCount
 }
 
-// A ValueCount is how many of the investigations of a case have a value.
+// A ValueCount counts the investigations of a case that have a value.
 type ValueCount struct {
 	Value   string
 	Entries int64
@@ -219,7 +219,7 @@ type CaseSplit struct {
 	Actor, Reason  string
 }
 
-// CaseComparison is what differs between the failures of a case and the successes of the same
+// CaseComparison describes the differences between the failures of a case and the successes of the same
 // step, who is hit, and until when. It is evidence, and no verdict.
 type CaseComparison struct {
 	Case            Case
@@ -343,7 +343,7 @@ type ReportCase struct {
 	Stuck     float64 `json:"stuck_task_minutes"`
 }
 
-// A ReportAction is what one actor did to investigations in the same way.
+// A ReportAction counts the investigations on which an actor did one thing.
 type ReportAction struct {
 	Event         string    `json:"event"` // of the history of investigations
 	Actor         string    `json:"actor"`

@@ -106,10 +106,10 @@ type Incident struct {
 	DedupKey       string
 	Severity       Severity // the highest that one of its cases had
 	BeganAt        time.Time
-	EndedAt        *time.Time // when people were told that all of its cases are resolved
-	UnownedSince   *time.Time // since when one of its open cases is nobody's and does not rest
-	Escalation     int        // how many more routes were told because nobody took it: 1 the next one, 2 all
-	LastNotifiedAt time.Time  `db:"told_at"` // when people were last told of it
+	EndedAt        *time.Time // when people were notified that all of its cases are resolved
+	UnownedSince   *time.Time // since when an active case has no owner
+	Escalation     int        // routes notified in addition because no one took it: 1 the next one, 2 all
+	LastNotifiedAt time.Time  `db:"told_at"` // when people were last notified of it
 	TaskName       string     // this and the next are those of the lead
 	StepName       string
 	Reason         Reason
@@ -172,7 +172,7 @@ const (
 	MaxIncidentMessages = 200
 )
 
-// A Notification is what people are told of an incident, an operation and the like.
+// A Notification informs people of an event, such as an incident or the end of an operation.
 type Notification struct {
 	UUID        ID
 	Position    int64 // among all messages
@@ -260,7 +260,7 @@ const (
 	TestSubject      = "test"
 )
 
-// NotificationData is what a message says, as its data has it.
+// NotificationData is the data of a notification.
 type NotificationData struct {
 	Summary      string          `json:"summary"` // in one line
 	Text         string          `json:"text,omitempty"`

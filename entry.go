@@ -100,7 +100,7 @@ type EntryChange struct {
 	Metadata json.RawMessage
 }
 
-// A NewEntry is what a person says who opens an investigation.
+// A NewEntry describes an investigation that a person opens.
 type NewEntry struct {
 	Actor, Reason string
 	Metadata      json.RawMessage // an object; nil means none
@@ -170,7 +170,7 @@ func Phases() []Phase {
 	return []Phase{PhaseAcknowledge, PhaseOwn, PhaseRepair, PhaseProve, PhaseResolve}
 }
 
-// ResolutionTimes is how long the investigations that ended since an instant took. Each case counts
+// ResolutionTimes has the durations of the investigations that ended since an instant. Each case counts
 // once, with the median of its investigations.
 type ResolutionTimes struct {
 	Since   time.Time

@@ -42,7 +42,7 @@ const (
 	ExplainedQueue         ExplainedKind = "queue"
 )
 
-// ConditionReason is what keeps something where it is.
+// ConditionReason names the cause that keeps something waiting.
 type ConditionReason string
 
 // The facts. docs/reference/explain.md says when each holds; of several the first counts.
@@ -80,7 +80,7 @@ func ConditionReasons() []ConditionReason {
 	}
 }
 
-// NextActor says who or what acts next.
+// NextActor names the party that acts next.
 type NextActor string
 
 // The turns.
@@ -88,7 +88,7 @@ const (
 	NextWorker   NextActor = "worker"
 	NextOperator NextActor = "operator"
 	NextExternal NextActor = "outside" // a system that reports an outcome
-	NextTimer    NextActor = "clock"   // it goes on by itself at an instant
+	NextTimer    NextActor = "clock"   // it continues automatically at an instant
 	NextServer   NextActor = "server"  // a server works on it
 	NextNone     NextActor = "nobody"
 )
@@ -112,7 +112,7 @@ type ExplainedStep struct {
 	Condition
 }
 
-// A ReasonCount is how many steps, investigations or items one fact keeps where they are.
+// A ReasonCount counts the steps, investigations or items that wait for one reason.
 type ReasonCount struct {
 	Reason ConditionReason
 	Count  int

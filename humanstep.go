@@ -69,7 +69,7 @@ type InboxFilter struct {
 	Limit     int
 }
 
-// An InboxCursor is where a page of the inbox ended.
+// An InboxCursor marks the end of a page of the inbox.
 type InboxCursor struct {
 	DueAt *time.Time // nil: behind all that have a timeout
 	Step  ID

@@ -15,7 +15,7 @@ type FailureTolerance struct {
 
 const allButOne = "all_but_one"
 
-// Max returns how many of so many items that are.
+// Max returns the number of items that may fail of this many items.
 func (t FailureTolerance) Max(items int) int {
 	if t.AllButOne {
 		return max(items-1, 0)
