@@ -11,8 +11,8 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// longestWait is the longest that a server lets a claim wait.
-const longestWait = time.Minute
+// maxClaimWait is the longest that a server lets a claim wait.
+const maxClaimWait = time.Minute
 
 // A Backend is a server as a worker of package worker needs it: the same methods
 // as the engine inside a program has, over HTTP.
@@ -42,7 +42,7 @@ func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (task
 // Claim takes up to limit steps, and waits for the first of them up to wait, a
 // minute at most.
 func (b *Backend) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
-	wait = max(0, min(wait, longestWait))
+	wait = max(0, min(wait, maxClaimWait))
 	answer, err := b.client.Claim(ctx, worker, apiv1.ClaimSteps{Max: limit, WaitMS: int(wait.Milliseconds())})
 	if err != nil {
 		return nil, workerError(err)

@@ -24,9 +24,9 @@ import (
 
 // The rests between two tries of a request.
 const (
-	firstRest   = 100 * time.Millisecond // doubles each time
-	longestRest = 3 * time.Second        // unless the server asks for a longer one
-	longestAsk  = time.Hour              // what a server may ask for
+	minBackoff    = 100 * time.Millisecond // doubles each time
+	maxBackoff    = 3 * time.Second        // unless the server asks for a longer one
+	maxRetryAfter = time.Hour              // what a server may ask for
 )
 
 // A request is one call of the API.
@@ -64,7 +64,7 @@ func (c *Client) do(ctx context.Context, r request, answer any) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, c.timeout+r.wait)
 	defer cancel()
-	rest := firstRest
+	rest := minBackoff
 	for try := 0; ; try++ {
 		m := c.try(limited, r, where, answer)
 		if m == nil {
@@ -77,7 +77,7 @@ func (c *Client) do(ctx context.Context, r request, answer any) error {
 		if !again || try >= c.retries || !pause(limited, max(m.after, jitter(rest))) {
 			return m.err
 		}
-		rest = min(2*rest, longestRest)
+		rest = min(2*rest, maxBackoff)
 	}
 }
 
@@ -190,11 +190,11 @@ func transient(status int) bool {
 func retryAfter(header string) time.Duration {
 	var rest time.Duration
 	if seconds, err := strconv.Atoi(header); err == nil {
-		rest = time.Duration(min(seconds, int(longestAsk/time.Second))) * time.Second
+		rest = time.Duration(min(seconds, int(maxRetryAfter/time.Second))) * time.Second
 	} else if at, err := http.ParseTime(header); err == nil {
 		rest = time.Until(at)
 	}
-	return min(max(rest, 0), longestAsk)
+	return min(max(rest, 0), maxRetryAfter)
 }
 
 // jitter spreads the tries of clients that failed together.

@@ -47,15 +47,15 @@ type WatchedEvent struct {
 func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[WatchedEvent, error] {
 	return func(yield func(WatchedEvent, error) bool) {
 		w := watch{client: c, WatchOptions: o, id: o.After, yield: yield}
-		rest := firstRest
+		rest := minBackoff
 		for failed := 0; ; failed++ {
 			begin := time.Now()
 			m := w.listen(ctx)
 			if ctx.Err() != nil || w.ended {
 				return
 			}
-			if time.Since(begin) > longestRest {
-				rest = firstRest
+			if time.Since(begin) > maxBackoff {
+				rest = minBackoff
 			}
 			// A server that was reached once is waited for as long as it takes.
 			again := (m.unsent || m.transient) && (w.reached || failed < c.retries)
@@ -66,10 +66,10 @@ func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[Watc
 			if w.reached && o.Lost != nil {
 				o.Lost(m.err)
 			}
-			if !pause(ctx, max(min(m.after, longestRest), jitter(rest))) {
+			if !pause(ctx, max(min(m.after, maxBackoff), jitter(rest))) {
 				return
 			}
-			rest = min(2*rest, longestRest)
+			rest = min(2*rest, maxBackoff)
 		}
 	}
 }

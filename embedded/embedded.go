@@ -101,14 +101,14 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	}
 	groups := cases.New(db, cases.Options{Log: o.Log})
 	e := engine.New(db, engine.Options{
-		Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, MaxRetryAfter: o.MaxRetryAfter, Retention: o.Retention, Expired: counts.Expired, LeftOut: counts.AttributeLeftOut, Log: o.Log,
-		NoAutoRecover: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries, NoWorkerAfter: o.NoWorkerAfter, Events: groups.Wake,
+		Environment: o.Environment, Lease: o.Lease, HeartbeatInterval: o.Lease / heartbeats, MaxRetryAfter: o.MaxRetryAfter, Retention: o.Retention, OnStepExpired: counts.Expired, OnAttributeSkipped: counts.AttributeLeftOut, Log: o.Log,
+		DisableAutoRecovery: o.NoAutoRecover, MaxQueueExpiries: o.MaxQueueExpiries, UnservedTimeout: o.NoWorkerAfter, OnEvents: groups.Wake,
 	})
 	return &Engine{
 		db: db, cases: groups, why: explain.New(db, explain.Options{Log: o.Log, Unknown: counts.NotExplained}),
 		engine: e, holds: hold.New(db, e, hold.Options{Log: o.Log}),
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Undo: e.Undo, Metrics: counts, Log: o.Log}),
+		dlq: dlq.New(db, dlq.Options{SweepEvery: o.SweepEvery, Undo: e.CompensateTaskTx, Metrics: counts, Log: o.Log}),
 	}, nil
 }
 
@@ -155,7 +155,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	g := loop.NewGroup(ctx)
 	ops := operation.New(e.db, e.engine, e.dlq, operation.Options{Log: e.log})
 	loops := slices.Concat(e.engine.Loops(), e.dlq.Loops(), ops.Loops(), e.holds.Loops(), e.cases.Loops())
-	loop.TakeTurns(loops)
+	loop.ShareSlot(loops)
 	for _, l := range loops {
 		g.Go(l.Name, l.Run)
 	}

@@ -140,20 +140,20 @@ func (b *Backend) claimSome(ctx context.Context, l *consumer, id tasker.ID, limi
 		return steps, time.Since(began) < wait/2, err
 	}
 	listen := askAfter
-	if b.silent() {
+	if b.brokerMissedSteps() {
 		listen = askSilent
 	}
-	if b.silent() || time.Since(time.Unix(0, b.asked.Load())) > askAfter {
-		if steps, err = b.ask(ctx, id, limit); err != nil || len(steps) > 0 {
+	if b.brokerMissedSteps() || time.Since(time.Unix(0, b.asked.Load())) > askAfter {
+		if steps, err = b.poll(ctx, id, limit); err != nil || len(steps) > 0 {
 			return steps, false, err
 		}
 	}
-	messages := l.gather(ctx, min(limit, maxTakenSteps), min(time.Until(deadline), listen))
+	messages := l.receiveBatch(ctx, min(limit, maxTakenSteps), min(time.Until(deadline), listen))
 	if ctx.Err() != nil {
 		l.giveBack(messages)
 		return nil, false, ctx.Err()
 	}
-	steps, err = b.takeOrAsk(ctx, id, messages, limit)
+	steps, err = b.claimAnnouncedOrPoll(ctx, id, messages, limit)
 	if err == nil && len(steps) == 0 && len(messages) > 0 {
 		drains = b.drains(ctx, l, id)
 	}
@@ -174,29 +174,29 @@ func (b *Backend) drains(ctx context.Context, l *consumer, id tasker.ID) bool {
 	if err != nil || !beat.Drain { // what fails is tried again by the worker's own heartbeat
 		return false
 	}
-	l.hangUp()
+	l.close()
 	return true
 }
 
-// silent reports whether the server lately had steps of which the broker did not tell.
-func (b *Backend) silent() bool { return time.Now().UnixNano() < b.silentUntil.Load() }
+// brokerMissedSteps reports whether the server lately had steps of which the broker did not tell.
+func (b *Backend) brokerMissedSteps() bool { return time.Now().UnixNano() < b.silentUntil.Load() }
 
-// takeOrAsk claims the steps that messages name. If there are none it asks the
+// claimAnnouncedOrPoll claims the steps that messages name. If there are none it asks the
 // server, and learns from its answer whether the broker tells of steps at all.
-func (b *Backend) takeOrAsk(ctx context.Context, id tasker.ID, messages []amqp.Delivery, limit int) ([]tasker.Assignment, error) {
+func (b *Backend) claimAnnouncedOrPoll(ctx context.Context, id tasker.ID, messages []amqp.Delivery, limit int) ([]tasker.Assignment, error) {
 	if len(messages) > 0 {
 		b.silentUntil.Store(0)
 		return b.take(ctx, id, messages)
 	}
-	list, err := b.ask(ctx, id, limit)
+	list, err := b.poll(ctx, id, limit)
 	if len(list) > 0 {
 		b.silentUntil.Store(time.Now().Add(silence).UnixNano())
 	}
 	return list, err
 }
 
-// ask takes what the server has now, announced or not.
-func (b *Backend) ask(ctx context.Context, id tasker.ID, limit int) ([]tasker.Assignment, error) {
+// poll takes what the server has now, announced or not.
+func (b *Backend) poll(ctx context.Context, id tasker.ID, limit int) ([]tasker.Assignment, error) {
 	b.asked.Store(time.Now().UnixNano())
 	return b.Server.Claim(ctx, id, limit, 0)
 }
@@ -253,15 +253,15 @@ func (b *Backend) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Ou
 
 // DrainWorker tells the server that the worker takes no more, and the broker.
 func (b *Backend) DrainWorker(ctx context.Context, id tasker.ID) error {
-	return hangUpWhile(b.current(), func() error { return b.Server.DrainWorker(ctx, id) })
+	return closeDuring(b.current(), func() error { return b.Server.DrainWorker(ctx, id) })
 }
 
-// hangUpWhile ends a connection to the broker, if there is one, while the server is told: messages
+// closeDuring ends a connection to the broker, if there is one, while the server is told: messages
 // under way may keep the one waiting, and the server may be slow.
-func hangUpWhile(l *consumer, tell func() error) error {
+func closeDuring(l *consumer, tell func() error) error {
 	var hanging sync.WaitGroup
 	if l != nil {
-		hanging.Go(l.hangUp)
+		hanging.Go(l.close)
 	}
 	err := tell()
 	hanging.Wait()
@@ -274,5 +274,5 @@ func (b *Backend) LeaveWorker(ctx context.Context, id tasker.ID) error {
 	l := b.consumer
 	b.consumer = nil
 	b.mu.Unlock()
-	return hangUpWhile(l, func() error { return b.Server.LeaveWorker(ctx, id) })
+	return closeDuring(l, func() error { return b.Server.LeaveWorker(ctx, id) })
 }

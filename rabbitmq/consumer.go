@@ -59,8 +59,8 @@ func (c *consumer) listen() {
 	})
 }
 
-// rest says that the worker has no place for more, for now.
-func (c *consumer) rest() {
+// pauseAfterIdle says that the worker has no place for more, for now.
+func (c *consumer) pauseAfterIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gathers--; c.gathers == 0 && !c.over {
@@ -74,13 +74,13 @@ func (c *consumer) pause() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gathers == 0 {
-		c.deafen()
+		c.stopAsync()
 	}
 }
 
-// deafen has the consumer end, and does not wait for it: it ends when what is in hand is settled,
+// stopAsync has the consumer end, and does not wait for it: it ends when what is in hand is settled,
 // and those who settle it may need the mutex, which the caller holds.
-func (c *consumer) deafen() {
+func (c *consumer) stopAsync() {
 	if c.stop != nil {
 		c.stop()
 		c.stop = nil
@@ -98,11 +98,11 @@ func (c *consumer) deliver(ctx context.Context, d amqp.Delivery) {
 
 const gatherMore = 200 * time.Microsecond // for what comes in the same breath; a lone step waits as long
 
-// gather waits for a message up to wait, and takes up to limit of those that come
+// receiveBatch waits for a message up to wait, and takes up to limit of those that come
 // with it.
-func (c *consumer) gather(ctx context.Context, limit int, wait time.Duration) []amqp.Delivery {
+func (c *consumer) receiveBatch(ctx context.Context, limit int, wait time.Duration) []amqp.Delivery {
 	c.listen()
-	defer c.rest()
+	defer c.pauseAfterIdle()
 	var list []amqp.Delivery
 	timer := time.NewTimer(max(wait, 0))
 	defer timer.Stop()
@@ -130,14 +130,14 @@ func (c *consumer) giveBack(list []amqp.Delivery) {
 	}
 }
 
-// hangUp stops listening and disconnects. What is not taken goes back to the broker.
-func (c *consumer) hangUp() {
+// close stops listening and disconnects. What is not taken goes back to the broker.
+func (c *consumer) close() {
 	c.mu.Lock()
 	c.over = true
 	if c.idle != nil {
 		c.idle.Stop()
 	}
-	c.deafen()
+	c.stopAsync()
 	c.mu.Unlock()
 	c.consuming.Wait()
 	c.disconnect()

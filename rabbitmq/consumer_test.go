@@ -22,7 +22,7 @@ func TestHangingUpWaitsForAGatherThatHasAMessage(t *testing.T) {
 	}
 	c.consuming.Go(func() { // a message that the gather has
 		<-stopped
-		c.rest()
+		c.pauseAfterIdle()
 	})
-	c.hangUp()
+	c.close()
 }

@@ -25,7 +25,7 @@ const settled = time.Millisecond
 // time passes.
 func (w *Workflow) RunUntilIdle() {
 	w.t.Helper()
-	w.beat()
+	w.heartbeat()
 	attempts := 0
 	for idle := 0; idle < maxRounds; idle++ {
 		before := w.commits.Load()
@@ -80,8 +80,8 @@ func (w *Workflow) work() (attempts int) {
 	return attempts
 }
 
-// beat has the worker be alive, with the attempts that hang.
-func (w *Workflow) beat() {
+// heartbeat has the worker be alive, with the attempts that hang.
+func (w *Workflow) heartbeat() {
 	w.t.Helper()
 	if w.worker == (tasker.ID{}) {
 		return

@@ -72,7 +72,7 @@ func TestCheckpointsAreKept(t *testing.T) {
 	task.Reset("read[1]")
 	wf.Script("read[1]", taskertest.FailPermanently("again"))
 	wf.RunUntilIdle()
-	task.ResetAnew("read[1]")
+	task.ResetWithoutCheckpoint("read[1]")
 	task.Step("read[1]").AssertCheckpoint(``)
 	wf.RunUntilIdle()
 	task.AssertComplete()

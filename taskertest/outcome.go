@@ -17,15 +17,15 @@ import (
 type Outcome struct {
 	result any
 	err    error
-	ends   ending
+	ends   outcomeKind
 	call   func(*worker.Call) (any, error)
 	saves  []any
 }
 
-type ending int
+type outcomeKind int
 
 const (
-	returns ending = iota // with a result or an error
+	returns outcomeKind = iota // with a result or an error
 	hangs
 	crashes
 )

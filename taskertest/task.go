@@ -137,8 +137,8 @@ func (t *Task) Reset(step string) {
 	t.operate(step, tasker.ActionRequest{Action: tasker.ResetForRetry})
 }
 
-// ResetAnew is Reset, and removes what was saved of the step: the next attempt begins anew.
-func (t *Task) ResetAnew(step string) {
+// ResetWithoutCheckpoint is Reset, and removes what was saved of the step: the next attempt begins anew.
+func (t *Task) ResetWithoutCheckpoint(step string) {
 	t.w.t.Helper()
 	t.operate(step, tasker.ActionRequest{Action: tasker.ResetForRetry, DiscardCheckpoint: true})
 }

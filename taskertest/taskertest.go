@@ -94,7 +94,7 @@ func New(t testing.TB, o Options) *Workflow {
 	t.Cleanup(w.db.Close)
 	w.db.OnCommit(func() { w.commits.Add(1) })
 	w.engine = engine.New(w.db, engine.Options{Environment: o.Environment, Log: log})
-	w.dlq = dlq.New(w.db, dlq.Options{Undo: w.engine.Undo, Log: log})
+	w.dlq = dlq.New(w.db, dlq.Options{Undo: w.engine.CompensateTaskTx, Log: log})
 	w.explain = explain.New(w.db, explain.Options{Log: log})
 	for _, name := range o.Templates {
 		doc, err := os.ReadFile(name)

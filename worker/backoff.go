@@ -27,7 +27,7 @@ type backoff struct{ next time.Duration }
 // rest waits for the next delay, or for the longer one that the backend asked for with
 // err. It returns false if ctx ended first.
 func (b *backoff) rest(ctx context.Context, err error) bool {
-	return loop.Sleep(ctx, max(b.step(longRest), min(askedRest(err), longestRest)))
+	return loop.Sleep(ctx, max(b.step(longRest), min(retryAfter(err), longestRest)))
 }
 
 // step returns the next delay, at most limit.
@@ -38,8 +38,8 @@ func (b *backoff) step(limit time.Duration) time.Duration {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// askedRest returns the delay that the backend asks for.
-func askedRest(err error) time.Duration {
+// retryAfter returns the delay that the backend asks for.
+func retryAfter(err error) time.Duration {
 	if e, ok := errors.AsType[*tasker.Error](err); ok {
 		return e.RetryAfter
 	}
@@ -52,16 +52,16 @@ func refused(err error) bool {
 	return slices.Contains([]tasker.Code{tasker.Invalid, tasker.TooLarge, tasker.Unsupported}, tasker.CodeOf(err))
 }
 
-// keyRefused reports whether the backend rejects the worker's key. That may be temporary:
+// isAuthError reports whether the backend rejects the worker's key. That may be temporary:
 // the key is being rotated, or was revoked by mistake.
-func keyRefused(err error) bool {
+func isAuthError(err error) bool {
 	code := tasker.CodeOf(err)
 	return code == tasker.Unauthorized || code == tasker.Forbidden
 }
 
-// forgotten reports whether the backend does not know what has the id, such as this worker. An error
+// isUnknownWorker reports whether the backend does not know what has the id, such as this worker. An error
 // that something else was not found, such as a path with the id in it, does not count.
-func forgotten(err error, id tasker.ID) bool {
+func isUnknownWorker(err error, id tasker.ID) bool {
 	return tasker.CodeOf(err) == tasker.NotFound && names(err.Error(), id.String())
 }
 

@@ -15,7 +15,7 @@ const (
 
 // claim asks for work whenever slots are free, until stop is closed. A claim that
 // is under way then ends with ctx.
-func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
+func (s *run) claim(ctx context.Context, stop <-chan struct{}) {
 	var b backoff
 	most := newWindow()
 	for {
@@ -51,7 +51,7 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 			s.log.WarnContext(ctx, "claim failed, trying again", "slots", slots, "err", err)
 		}
 		switch {
-		case forgotten(err, id):
+		case isUnknownWorker(err, id):
 			s.registerAgain(ctx, id)
 		case tasker.CodeOf(err) == tasker.TooLarge:
 			most.shrink(slots) // the response was too large
@@ -64,7 +64,7 @@ func (s *shift) claim(ctx context.Context, stop <-chan struct{}) {
 
 // asking returns how long a claim that is sent now may wait. One that counts as a
 // heartbeat ends before the next heartbeat is due.
-func (s *shift) asking(now time.Time) time.Duration {
+func (s *run) asking(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.claimsCount() {
@@ -79,12 +79,12 @@ func (s *shift) asking(now time.Time) time.Duration {
 const leastClaim = 2 * time.Second
 
 // claimsCount reports whether claims count as heartbeats. The caller holds the mutex.
-func (s *shift) claimsCount() bool {
+func (s *run) claimsCount() bool {
 	return s.registration.ClaimIsHeartbeat && s.registration.HeartbeatInterval >= leastClaim
 }
 
 // claimFailed notes that the last claim may not have arrived.
-func (s *shift) claimFailed() {
+func (s *run) claimFailed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = time.Time{}
@@ -92,7 +92,7 @@ func (s *shift) claimFailed() {
 
 // reserve takes free slots for a claim, most of them at most; none when the worker
 // is draining.
-func (s *shift) reserve(most int) (tasker.ID, int) {
+func (s *run) reserve(most int) (tasker.ID, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {

@@ -247,7 +247,7 @@ func (c *Call) try(ctx context.Context, what string, fetch func(context.Context)
 			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("fetch the %s: %w", what, context.Cause(ctx))
-		case refused(err) || forgotten(err, c.TaskUUID):
+		case refused(err) || isUnknownWorker(err, c.TaskUUID):
 			return invalidInput("%s cannot be fetched: %w", what, err)
 		case try == fetchTries || !b.rest(ctx, err):
 			return &Error{Type: InputUnavailable, Err: fmt.Errorf("%s cannot be fetched: %w", what, err)}

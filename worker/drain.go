@@ -21,7 +21,7 @@ const (
 
 // run executes steps until ctx ends, or the backend asks for a drain or rejects the
 // worker, then drains.
-func (s *shift) run(ctx context.Context) error {
+func (s *run) run(ctx context.Context) error {
 	// Only the drain may cancel a handler or a report.
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
@@ -86,7 +86,7 @@ func (s *shift) run(ctx context.Context) error {
 
 // goodbye releases the remaining leases and unregisters the worker. It has its own
 // timeout: the backend may be healthy although reports were not answered.
-func (s *shift) goodbye(ctx context.Context) {
+func (s *run) goodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTime)
 	defer cancel()
 	s.release(ctx)
@@ -96,7 +96,7 @@ func (s *shift) goodbye(ctx context.Context) {
 // tell announces the drain to the backend, so that operators see it and no capacity is
 // expected of this worker. The drain continues whatever the response is; a backend that is
 // too old for this call answers not found.
-func (s *shift) tell(ctx context.Context) {
+func (s *run) tell(ctx context.Context) {
 	err := s.backend.DrainWorker(ctx, s.id())
 	if err != nil && ctx.Err() == nil && tasker.CodeOf(err) != tasker.NotFound {
 		s.log.WarnContext(ctx, "the backend was not told of the drain", "err", err)
@@ -105,7 +105,7 @@ func (s *shift) tell(ctx context.Context) {
 
 // settle waits for the handlers within the drain timeout, then cancels them. It returns
 // how many still run; the leases of their steps are released.
-func (s *shift) settle() int {
+func (s *run) settle() int {
 	done := make(chan struct{})
 	go func() {
 		s.handling.Wait()
@@ -132,7 +132,7 @@ func within(d time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-func (s *shift) interrupt() {
+func (s *run) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range s.attempts {
@@ -142,7 +142,7 @@ func (s *shift) interrupt() {
 	}
 }
 
-func (s *shift) abandon() (stuck int) {
+func (s *run) abandon() (stuck int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range s.attempts {
@@ -152,14 +152,14 @@ func (s *shift) abandon() (stuck int) {
 		stuck++
 		if !at.dropped {
 			at.dropped = true
-			s.unstart(at.Lease())
+			s.queueReleaseLocked(at.Lease())
 		}
 	}
 	return stuck
 }
 
 // releaseAll releases leases until no handler runs: also those that come with the answer to a report that was in flight.
-func (s *shift) releaseAll(ctx context.Context) {
+func (s *run) releaseAll(ctx context.Context) {
 	for {
 		s.release(ctx)
 		select {
@@ -174,7 +174,7 @@ func (s *shift) releaseAll(ctx context.Context) {
 
 // release releases the leases of steps that were not started or not finished. Those that
 // could not be released are retried by the next release; otherwise they expire.
-func (s *shift) release(ctx context.Context) {
+func (s *run) release(ctx context.Context) {
 	s.mu.Lock()
 	id, leases := s.registration.WorkerUUID, s.unstarted
 	s.unstarted = nil
@@ -192,7 +192,7 @@ func (s *shift) release(ctx context.Context) {
 
 // releaseBatch releases leases and returns those that the backend reported neither as
 // released nor as lost.
-func (s *shift) releaseBatch(ctx context.Context, id tasker.ID, batch []tasker.Lease) ([]tasker.Lease, error) {
+func (s *run) releaseBatch(ctx context.Context, id tasker.ID, batch []tasker.Lease) ([]tasker.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTime)
 	defer cancel()
 	released, lost, err := s.backend.Release(ctx, id, batch)
@@ -205,7 +205,7 @@ func (s *shift) releaseBatch(ctx context.Context, id tasker.ID, batch []tasker.L
 }
 
 // leave unregisters the worker. A backend that does not know it any more is fine.
-func (s *shift) leave(ctx context.Context) {
+func (s *run) leave(ctx context.Context) {
 	id := s.id()
 	if err := s.backend.LeaveWorker(ctx, id); err != nil && tasker.CodeOf(err) != tasker.NotFound {
 		s.log.WarnContext(ctx, "leaving failed; the backend will notice the silence", "worker_uuid", id, "err", err)
@@ -214,7 +214,7 @@ func (s *shift) leave(ctx context.Context) {
 	s.log.InfoContext(ctx, "worker left", "worker_uuid", id, "unreported", s.holds())
 }
 
-func (s *shift) holds() int {
+func (s *run) holds() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.attempts)

@@ -13,12 +13,12 @@ import (
 // heartbeat extends all leases of the worker at the interval that the backend sets, until
 // ctx ends. A worker without leases sends heartbeats too; fewer if its claims count as
 // heartbeats.
-func (s *shift) heartbeat(ctx context.Context) {
+func (s *run) heartbeat(ctx context.Context) {
 	var b backoff
 	for s.pause(ctx) {
 		for err := s.beat(ctx); err != nil; err = s.beat(ctx) {
 			// A long Retry-After would let the leases expire.
-			rest := max(b.step(longRest), min(askedRest(err), longRest))
+			rest := max(b.step(longRest), min(retryAfter(err), longRest))
 			if !loop.Sleep(ctx, min(rest, time.Until(s.firstLapse(longRest)))) {
 				return
 			}
@@ -32,7 +32,7 @@ func (s *shift) heartbeat(ctx context.Context) {
 const heartbeatEvery = 3
 
 // pause waits for the next heartbeat, and returns false when ctx ended before.
-func (s *shift) pause(ctx context.Context) bool {
+func (s *run) pause(ctx context.Context) bool {
 	begun := time.Now()
 	timer := time.NewTimer(s.interval())
 	defer timer.Stop()
@@ -52,7 +52,7 @@ func (s *shift) pause(ctx context.Context) bool {
 
 // claimCounts returns for how long the last claim replaces a heartbeat, if the last
 // heartbeat was sent before begun.
-func (s *shift) claimCounts(begun time.Time) time.Duration {
+func (s *run) claimCounts(begun time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.attempts) > 0 {
@@ -62,7 +62,7 @@ func (s *shift) claimCounts(begun time.Time) time.Duration {
 	return min(time.Until(s.asked.Add(interval)), time.Until(begun.Add(heartbeatEvery*interval)))
 }
 
-func (s *shift) interval() time.Duration {
+func (s *run) interval() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.registration.HeartbeatInterval
@@ -70,7 +70,7 @@ func (s *shift) interval() time.Duration {
 
 // beat sends one heartbeat, in parts. It sends all parts and returns the error of the
 // first one that failed.
-func (s *shift) beat(ctx context.Context) error {
+func (s *run) beat(ctx context.Context) error {
 	id, leases := s.held()
 	if len(leases) == 0 {
 		return s.extend(ctx, id, nil)
@@ -89,7 +89,7 @@ const mostSplits = 10
 
 // extendParts extends leases. If the backend rejects the request as invalid, it is split,
 // so that one invalid lease does not cost the others.
-func (s *shift) extendParts(ctx context.Context, id tasker.ID, leases []tasker.Lease, splits *int) error {
+func (s *run) extendParts(ctx context.Context, id tasker.ID, leases []tasker.Lease, splits *int) error {
 	err := s.extend(ctx, id, leases)
 	if tasker.CodeOf(err) != tasker.Invalid || len(leases) < 2 || *splits == 0 {
 		return err
@@ -103,7 +103,7 @@ func (s *shift) extendParts(ctx context.Context, id tasker.ID, leases []tasker.L
 // times out while it connects would connect again and again.
 const leastBeat = 2 * time.Second
 
-func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) error {
+func (s *run) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) error {
 	sent := time.Now()
 	// A backend that hangs must not use up a lease. The call may have to connect first.
 	limited, cancel := context.WithDeadline(ctx, s.firstLapse(max(s.interval(), leastBeat)))
@@ -113,7 +113,7 @@ func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease)
 		if ctx.Err() == nil && !s.refusesKey(ctx, err) {
 			s.log.WarnContext(ctx, "heartbeat failed, trying again", "leases", len(leases), "err", err)
 		}
-		if forgotten(err, id) {
+		if isUnknownWorker(err, id) {
 			s.registerAgain(ctx, id)
 		}
 		s.lapse(ctx)
@@ -128,7 +128,7 @@ func (s *shift) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease)
 // was sent: the backend did not renew it before. One whose end did not move was not
 // renewed, because the backend was busy with the step just then; one that the answer
 // does not mention is not known to be.
-func (s *shift) extended(ctx context.Context, id tasker.ID, leases []tasker.Lease, beat tasker.Beat, sent time.Time) {
+func (s *run) extended(ctx context.Context, id tasker.ID, leases []tasker.Lease, beat tasker.Beat, sent time.Time) {
 	ends := make(map[tasker.ID]time.Time, len(beat.Extended))
 	for _, x := range beat.Extended {
 		ends[x.StepUUID] = x.ExpiresAt
@@ -158,7 +158,7 @@ func (s *shift) extended(ctx context.Context, id tasker.ID, leases []tasker.Leas
 }
 
 // firstLapse returns when the first lease expires if it is not renewed, within at most.
-func (s *shift) firstLapse(most time.Duration) time.Time {
+func (s *run) firstLapse(most time.Duration) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -173,7 +173,7 @@ func (s *shift) firstLapse(most time.Duration) time.Time {
 
 // lapse gives up the attempts whose lease must have expired while the backend could not
 // be reached: another worker may have claimed the step.
-func (s *shift) lapse(ctx context.Context) {
+func (s *run) lapse(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range s.attempts {
@@ -186,7 +186,7 @@ func (s *shift) lapse(ctx context.Context) {
 // lose cancels a handler whose lease is lost. An outcome that already exists is still
 // sent: the backend may not have given the step to another worker, and its response
 // decides. The caller holds the mutex.
-func (s *shift) lose(ctx context.Context, at *attempt) {
+func (s *run) lose(ctx context.Context, at *attempt) {
 	switch {
 	case at.finished:
 		at.lost = true
@@ -200,7 +200,7 @@ func (s *shift) lose(ctx context.Context, at *attempt) {
 }
 
 // held lists the leases to keep alive: one of each step.
-func (s *shift) held() (tasker.ID, []tasker.Lease) {
+func (s *run) held() (tasker.ID, []tasker.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	leases := make([]tasker.Lease, 0, len(s.attempts))

@@ -24,7 +24,7 @@ const (
 // an idle worker does not wait. Reports that fail are passed to the resenders, so that they
 // do not delay others.
 type reporter struct {
-	*shift
+	*run
 
 	rest     backoff
 	most     window
@@ -32,8 +32,8 @@ type reporter struct {
 }
 
 // report sends outcomes until the shift is closing and all are sent, or ctx ends.
-func (s *shift) report(ctx context.Context) {
-	r := &reporter{shift: s, most: newWindow()}
+func (s *run) report(ctx context.Context) {
+	r := &reporter{run: s, most: newWindow()}
 	for ctx.Err() == nil {
 		batch, slots := r.take()
 		if len(batch) > 0 {
@@ -109,7 +109,7 @@ func (r *reporter) send(ctx context.Context, batch []*attempt, slots int) {
 }
 
 // deliver sends one report. At a backend that has forgotten the worker it registers again.
-func (s *shift) deliver(ctx context.Context, batch []*attempt, slots int) (tasker.Receipt, error) {
+func (s *run) deliver(ctx context.Context, batch []*attempt, slots int) (tasker.Receipt, error) {
 	outcomes := make([]tasker.Outcome, len(batch))
 	for i, at := range batch {
 		outcomes[i] = at.outcome
@@ -120,7 +120,7 @@ func (s *shift) deliver(ctx context.Context, batch []*attempt, slots int) (taske
 		if !s.refusesKey(ctx, err) {
 			s.log.WarnContext(ctx, "report failed, trying again", "outcomes", len(batch), "err", err)
 		}
-		if forgotten(err, id) {
+		if isUnknownWorker(err, id) {
 			s.registerAgain(ctx, id)
 		}
 		return tasker.Receipt{}, err
@@ -176,7 +176,7 @@ func unsettled(x tasker.Rejection) int {
 // answered ends the attempts whose outcomes were accepted or rejected, and returns those to
 // send again: revised ones, and those whose state the backend did not know. Their slots
 // stay taken.
-func (s *shift) answered(ctx context.Context, batch []*attempt, receipt tasker.Receipt) (again []*attempt) {
+func (s *run) answered(ctx context.Context, batch []*attempt, receipt tasker.Receipt) (again []*attempt) {
 	rejected := make(map[tasker.ID]tasker.Rejection, len(receipt.Rejected))
 	for _, x := range receipt.Rejected {
 		if before, twice := rejected[x.StepUUID]; !twice || unsettled(x) > unsettled(before) {
@@ -207,26 +207,26 @@ func (s *shift) answered(ctx context.Context, batch []*attempt, receipt tasker.R
 }
 
 // end forgets an attempt whose outcome is settled, and frees its slot.
-func (s *shift) end(at *attempt) {
+func (s *run) end(at *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(at)
 }
 
 // forget is end for a caller that holds the mutex.
-func (s *shift) forget(at *attempt) {
+func (s *run) forget(at *attempt) {
 	s.remove(at)
 	wake(s.slot)
 }
 
-func (s *shift) unreported() bool {
+func (s *run) unreported() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.queue) > 0
 }
 
 // executes reports whether any handler runs.
-func (s *shift) executes() bool {
+func (s *run) executes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.running > 0

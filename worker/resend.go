@@ -31,18 +31,20 @@ type retry struct {
 // have accepted it, and the response was lost.
 const lostPatience = time.Minute
 
-// A lane is a list of outcomes to resend. It is guarded by the shift's mutex.
-type lane struct {
+// A resendQueue is a list of outcomes to resend. It is guarded by the shift's mutex.
+type resendQueue struct {
 	list  []*attempt
 	ready chan struct{} // wakes the goroutine that sends them
 	most  window        // that go together
 }
 
-func newLane(most int) lane { return lane{ready: make(chan struct{}, 1), most: window{most}} }
+func newLane(most int) resendQueue {
+	return resendQueue{ready: make(chan struct{}, 1), most: window{most}}
+}
 
 // resendBatches resends outcomes in batches until earlier is closed and the lane is empty,
 // or ctx ends.
-func (s *shift) resendBatches(ctx context.Context, earlier <-chan struct{}) {
+func (s *run) resendBatches(ctx context.Context, earlier <-chan struct{}) {
 	var b backoff
 	for {
 		batch := s.next(ctx, &s.unsure, earlier)
@@ -60,7 +62,7 @@ func (s *shift) resendBatches(ctx context.Context, earlier <-chan struct{}) {
 	}
 }
 
-func (s *shift) resendBatch(ctx context.Context, batch []*attempt) error {
+func (s *run) resendBatch(ctx context.Context, batch []*attempt) error {
 	limited, cancel := context.WithTimeout(ctx, slowReport)
 	defer cancel()
 	began := time.Now()
@@ -81,7 +83,7 @@ func (s *shift) resendBatch(ctx context.Context, batch []*attempt) error {
 // resendSingly resends outcomes one at a time until earlier is closed and the lane is
 // empty, or ctx ends. It backs off after each failure as well: while the backend is down,
 // all outcomes may be in this lane.
-func (s *shift) resendSingly(ctx context.Context, earlier <-chan struct{}) {
+func (s *run) resendSingly(ctx context.Context, earlier <-chan struct{}) {
 	var b backoff
 	for {
 		batch := s.next(ctx, &s.lone, earlier)
@@ -104,7 +106,7 @@ func (s *shift) resendSingly(ctx context.Context, earlier <-chan struct{}) {
 
 // next waits for outcomes of a lane that are due, and takes as many as may go
 // together. It returns none when there are none and none will come, or ctx ends.
-func (s *shift) next(ctx context.Context, l *lane, earlier <-chan struct{}) []*attempt {
+func (s *run) next(ctx context.Context, l *resendQueue, earlier <-chan struct{}) []*attempt {
 	for ctx.Err() == nil {
 		batch, wait, left := s.takeDue(l)
 		if len(batch) > 0 {
@@ -132,7 +134,7 @@ func (s *shift) next(ctx context.Context, l *lane, earlier <-chan struct{}) []*a
 
 // takeDue takes the first outcomes of a lane that are due. If there are none, it returns
 // when the next one is due, and how many wait.
-func (s *shift) takeDue(l *lane) (batch []*attempt, wait time.Duration, left int) {
+func (s *run) takeDue(l *resendQueue) (batch []*attempt, wait time.Duration, left int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -151,14 +153,14 @@ func (s *shift) takeDue(l *lane) (batch []*attempt, wait time.Duration, left int
 	return due[:n:n], wait, len(later)
 }
 
-func (s *shift) waiting(l *lane) int {
+func (s *run) waiting(l *resendQueue) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(l.list)
 }
 
 // resize changes how many outcomes are sent again together.
-func (s *shift) resize(change func(*window)) {
+func (s *run) resize(change func(*window)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.unsure.most)
@@ -167,20 +169,20 @@ func (s *shift) resize(change func(*window)) {
 // failedAlone keeps an outcome that got no response when it was sent alone. Its backoff is
 // at least as long as the attempt to send it, so that one that always takes long does not
 // occupy the backend.
-func (s *shift) failedAlone(ctx context.Context, at *attempt, err error, took time.Duration) {
+func (s *run) failedAlone(ctx context.Context, at *attempt, err error, took time.Duration) {
 	limit := longRest
 	if refused(err) {
 		limit = longestRest
 		s.log.ErrorContext(ctx, "the backend refuses the report of one outcome for its form; it is kept and sent again",
 			"task", at.TaskUUID, "step", at.StepUUID, "err", err)
 	}
-	s.postpone(at, limit, took, min(askedRest(err), longestRest))
+	s.postpone(at, limit, took, min(retryAfter(err), longestRest))
 	s.resend(&s.lone, []*attempt{at})
 }
 
 // postpone delays an outcome before it is resent: longer each time, up to limit, and at
 // least by each of least.
-func (s *shift) postpone(at *attempt, limit time.Duration, least ...time.Duration) {
+func (s *run) postpone(at *attempt, limit time.Duration, least ...time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at.due = time.Now().Add(max(at.rests.step(limit), slices.Max(append(least, 0))))
@@ -188,7 +190,7 @@ func (s *shift) postpone(at *attempt, limit time.Duration, least ...time.Duratio
 
 // resend adds outcomes to a lane. One whose lease is lost is resent for a while, then
 // dropped.
-func (s *shift) resend(l *lane, batch []*attempt) {
+func (s *run) resend(l *resendQueue, batch []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -215,7 +217,7 @@ var aboutResult = regexp.MustCompile(`^(results\[\d+\][.:] ?)?result\b`)
 // first. A result that cannot be stored becomes a permanent failure with the reason, so
 // that operators see it. Any other outcome is kept: a backend of another version may not
 // know a field yet.
-func (s *shift) revise(ctx context.Context, at *attempt, x tasker.Rejection) {
+func (s *run) revise(ctx context.Context, at *attempt, x tasker.Rejection) {
 	o, revised := at.outcome, true
 	switch {
 	case len(o.Metadata) > 0:

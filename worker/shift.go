@@ -33,13 +33,13 @@ type attempt struct {
 	retry // of a finished one whose report was not answered
 }
 
-// A shift is one Run of a worker. Its loops share it: one claims, one reports and
+// A run is one Run of a worker. Its loops share it: one claims, one reports and
 // takes the next work with the answer, two send again what was not answered, one
 // keeps the leases alive.
 //
 // A slot is taken from the claim to the answer to the report, so that a backend
 // that takes no reports is asked for no work.
-type shift struct {
+type run struct {
 	*Worker
 
 	slot    chan struct{} // wakes the claimer: a slot is free
@@ -57,8 +57,8 @@ type shift struct {
 	attempts     map[tasker.Lease]*attempt
 	newest       map[tasker.ID]*attempt // of each step among them, by its id
 	queue        []*attempt             // finished, to be reported
-	unsure       lane                   // reported without an answer, to be sent again
-	lone         lane                   // the same, of those that are sent alone
+	unsure       resendQueue            // reported without an answer, to be sent again
+	lone         resendQueue            // the same, of those that are sent alone
 	unstarted    []tasker.Lease         // to be given back
 	reserved     int                    // slots for which claims are under way
 	asked        time.Time              // when the last claim was sent that counts as a heartbeat; zero: none did
@@ -69,8 +69,8 @@ type shift struct {
 	keyRefused  atomic.Int64  // when the backend did not accept this worker's key, in ns; 0: it does
 }
 
-func newShift(w *Worker) *shift {
-	return &shift{
+func newShift(w *Worker) *run {
+	return &run{
 		Worker: w,
 		slot:   make(chan struct{}, 1), result: make(chan struct{}, 1), renew: make(chan struct{}, 1),
 		broken: make(chan error, 1), drained: make(chan struct{}, 1), closing: make(chan struct{}), back: make(chan struct{}, 1),
@@ -95,7 +95,7 @@ const (
 
 // register registers the worker. It retries while the backend cannot be reached or rejects
 // the worker for a temporary reason; an error with one of the codes ends it.
-func (s *shift) register(ctx context.Context, final ...tasker.Code) error {
+func (s *run) register(ctx context.Context, final ...tasker.Code) error {
 	var b backoff
 	for {
 		sent := time.Now()
@@ -127,8 +127,8 @@ func (s *shift) register(ctx context.Context, final ...tasker.Code) error {
 
 // refusesKey reports whether a request failed because the backend does not accept the
 // worker's key. It refuses all of them then: that is logged once, until it accepts one.
-func (s *shift) refusesKey(ctx context.Context, err error) bool {
-	if !keyRefused(err) {
+func (s *run) refusesKey(ctx context.Context, err error) bool {
+	if !isAuthError(err) {
 		return false
 	}
 	if s.keyRefused.Swap(time.Now().UnixNano()) == 0 {
@@ -139,7 +139,7 @@ func (s *shift) refusesKey(ctx context.Context, err error) bool {
 
 // succeeded notes that the backend has accepted the worker's key in a request of the time
 // sent. A claim that has waited since before says nothing of the key.
-func (s *shift) succeeded(ctx context.Context, sent time.Time) {
+func (s *run) succeeded(ctx context.Context, sent time.Time) {
 	last := s.keyRefused.Load()
 	if last != 0 && sent.UnixNano() > last && s.keyRefused.CompareAndSwap(last, 0) {
 		s.log.InfoContext(ctx, "the backend accepts this worker's key again")
@@ -149,7 +149,7 @@ func (s *shift) succeeded(ctx context.Context, sent time.Time) {
 // registerAgain registers the worker at a backend that does not know worker id. Leases of
 // that id are lost, as the answer to the next heartbeat will say. Only a backend that refuses
 // the worker for what it is ends it: its key may be accepted again.
-func (s *shift) registerAgain(ctx context.Context, id tasker.ID) {
+func (s *run) registerAgain(ctx context.Context, id tasker.ID) {
 	select {
 	case <-ctx.Done():
 		return
@@ -169,7 +169,7 @@ func (s *shift) registerAgain(ctx context.Context, id tasker.ID) {
 	}
 }
 
-func (s *shift) id() tasker.ID {
+func (s *run) id() tasker.ID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.registration.WorkerUUID
@@ -178,7 +178,7 @@ func (s *shift) id() tasker.ID {
 // start runs the handlers of what was claimed with slots reserved for it, and
 // asked for then. The leases may be as old as the question: if the answer took
 // long, they are renewed at once.
-func (s *shift) start(ctx context.Context, list []tasker.Assignment, slots int, asked time.Time) {
+func (s *run) start(ctx context.Context, list []tasker.Assignment, slots int, asked time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reserved -= slots
@@ -187,7 +187,7 @@ func (s *shift) start(ctx context.Context, list []tasker.Assignment, slots int, 
 	}
 	for _, a := range list {
 		if s.attempts[a.Lease()] != nil || !s.supersede(ctx, a) || s.draining {
-			s.giveBack(a)
+			s.queueRelease(a)
 			continue
 		}
 		at := s.newAttempt(a, asked)
@@ -203,7 +203,7 @@ func (s *shift) start(ctx context.Context, list []tasker.Assignment, slots int, 
 // supersede stops the attempt of a step that is handed out once more: its lease is lost, which no
 // heartbeat says, since they name steps. It reports false if a is the older of the two, because its
 // answer came late. The caller holds the mutex.
-func (s *shift) supersede(ctx context.Context, a tasker.Assignment) bool {
+func (s *run) supersede(ctx context.Context, a tasker.Assignment) bool {
 	at := s.newest[a.StepUUID]
 	if at == nil {
 		return true
@@ -216,28 +216,28 @@ func (s *shift) supersede(ctx context.Context, a tasker.Assignment) bool {
 }
 
 // remove forgets an attempt. The caller holds the mutex.
-func (s *shift) remove(at *attempt) {
+func (s *run) remove(at *attempt) {
 	delete(s.attempts, at.Lease())
 	if s.newest[at.StepUUID] == at {
 		delete(s.newest, at.StepUUID)
 	}
 }
 
-// giveBack keeps a step that was not started for the next release. A step that is already
+// queueRelease keeps a step that was not started for the next release. A step that is already
 // held, because the same response arrived twice, is not released.
-func (s *shift) giveBack(a tasker.Assignment) {
+func (s *run) queueRelease(a tasker.Assignment) {
 	if s.attempts[a.Lease()] == nil {
-		s.unstart(a.Lease())
+		s.queueReleaseLocked(a.Lease())
 	}
 }
 
-// unstart keeps a lease for the next release. The caller holds the mutex.
-func (s *shift) unstart(l tasker.Lease) {
+// queueReleaseLocked keeps a lease for the next release. The caller holds the mutex.
+func (s *run) queueReleaseLocked(l tasker.Lease) {
 	s.unstarted = append(s.unstarted, l)
 	wake(s.back)
 }
 
-func (s *shift) newAttempt(a tasker.Assignment, asked time.Time) *attempt {
+func (s *run) newAttempt(a tasker.Assignment, asked time.Time) *attempt {
 	at := &attempt{Assignment: a, lapses: asked.Add(s.registration.LeaseDuration), expires: a.LeaseExpiresAt}
 	at.ctx, at.cancel = context.WithCancelCause(context.Background())
 	at.timer = func() {}
@@ -259,7 +259,7 @@ func timeLeft(a tasker.Assignment, lease time.Duration) time.Duration {
 	return most
 }
 
-func (s *shift) handle(at *attempt) {
+func (s *run) handle(at *attempt) {
 	outcome := ended(at.Assignment)
 	defer func() { s.finish(at, outcome) }() // also when the handler ends its goroutine
 	c := newCall(at.ctx, s.Worker, at.Assignment)
@@ -272,7 +272,7 @@ func (s *shift) handle(at *attempt) {
 
 // finish accepts the outcome of a handler. If the lease is lost, the outcome is dropped; if
 // the handler failed because the drain cancelled it, its lease is released instead.
-func (s *shift) finish(at *attempt, o tasker.Outcome) {
+func (s *run) finish(at *attempt, o tasker.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running--
@@ -285,7 +285,7 @@ func (s *shift) finish(at *attempt, o tasker.Outcome) {
 		wake(s.slot)
 	case interrupted && !o.Success:
 		s.remove(at)
-		s.unstart(at.Lease())
+		s.queueReleaseLocked(at.Lease())
 	default:
 		at.finished, at.outcome = true, o
 		s.queue = append(s.queue, at)
@@ -294,6 +294,6 @@ func (s *shift) finish(at *attempt, o tasker.Outcome) {
 }
 
 // free returns how many steps more may be claimed. The caller holds the mutex.
-func (s *shift) free() int {
+func (s *run) free() int {
 	return s.options.Concurrency - len(s.attempts) - s.reserved
 }

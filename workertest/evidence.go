@@ -83,7 +83,7 @@ func (e *Evidence) read(doc []byte) error {
 
 // Run calls the handler of the step on exactly what it was given, as [Run] does. The test
 // fails if values of that are not in the file, because they were redacted or omitted: give
-// them with [Evidence.Set], or keep them as they are with [Evidence.Keep]. The time of the
+// them with [Evidence.Set], or keep them as they are with [Evidence.AcceptRedacted]. The time of the
 // step is its timeout, as for a worker.
 func (e *Evidence) Run(t testing.TB, w *worker.Worker) (json.RawMessage, error) {
 	t.Helper()
@@ -120,9 +120,9 @@ func (e *Evidence) Set(t testing.TB, place string, value any) {
 	}
 }
 
-// Keep leaves the values of some places as they stand in the file, such as "[redacted]",
+// AcceptRedacted leaves the values of some places as they stand in the file, such as "[redacted]",
 // because the handler does not need them; without places, all of them.
-func (e *Evidence) Keep(t testing.TB, places ...string) {
+func (e *Evidence) AcceptRedacted(t testing.TB, places ...string) {
 	t.Helper()
 	if len(places) == 0 {
 		e.unknown = nil

@@ -38,9 +38,9 @@ func ExampleLoad() {
 	t := exampleT{}
 	w := cards(&tasker.Assignment{})
 
-	e := workertest.Load(t, "testdata/evidence.json")             // tasker-ctl dlq export ENTRY > testdata/evidence.json
-	e.Set(t, "/context/card/number", `"4242 4242 4242 4242"`)     // it was redacted, and the handler needs it
-	e.Keep(t, "/context/card/cvv", "/dependency_results/history") // the handler does not need these
+	e := workertest.Load(t, "testdata/evidence.json")                       // tasker-ctl dlq export ENTRY > testdata/evidence.json
+	e.Set(t, "/context/card/number", `"4242 4242 4242 4242"`)               // it was redacted, and the handler needs it
+	e.AcceptRedacted(t, "/context/card/cvv", "/dependency_results/history") // the handler does not need these
 	_, err := e.Run(t, w)
 	fmt.Println(err)
 	// Output: amount -1200 is not positive
@@ -97,14 +97,14 @@ func TestEvidenceThatWasRedactedIsAskedFor(t *testing.T) {
 		{"all is missing", func(t testing.TB, w *worker.Worker) { _, _ = workertest.Load(t, exported).Run(t, w) }, "/context/card/cvv, /context/card/number, /dependency_results/history: give the values with Set"},
 		{"some are missing", func(t testing.TB, w *worker.Worker) {
 			e := workertest.Load(t, exported)
-			e.Keep(t, "/context/card/cvv")
+			e.AcceptRedacted(t, "/context/card/cvv")
 			e.Set(t, "/context/card/number", `"1"`)
 			_, _ = e.Run(t, w)
 		}, "got at /dependency_results/history: give"},
 		{"a place that is known", func(t testing.TB, _ *worker.Worker) { workertest.Load(t, exported).Set(t, "/context/amount_cents", 1) }, `has the value at "/context/amount_cents"`},
 		{"a place twice", func(t testing.TB, _ *worker.Worker) {
 			e := workertest.Load(t, exported)
-			e.Keep(t, "/context/card/cvv", "/context/card/cvv")
+			e.AcceptRedacted(t, "/context/card/cvv", "/context/card/cvv")
 		}, `has the value at "/context/card/cvv"`},
 		{"a place that is not there", func(t testing.TB, _ *worker.Worker) {
 			workertest.Load(t, file(t, `"/context/card/cvv"`, `"/context/amount_cents/x"`)).Set(t, "/context/amount_cents/x", 1)
@@ -149,7 +149,7 @@ func TestEvidenceIsKeptAsItStands(t *testing.T) {
 	var got tasker.Assignment
 	w := cards(&got)
 	e := workertest.Load(t, exported)
-	e.Keep(t)
+	e.AcceptRedacted(t)
 	e.Input.Context = []byte(`{"amount_cents":1,"card":{"number":"[redacted]"}}`)
 	e.Step.TimeoutMS = 0
 	doc, err := e.Run(t, w)

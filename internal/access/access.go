@@ -297,8 +297,8 @@ func (id *Identity) GrantTexts() []string {
 // Scope returns the namespaces for which the identity has a permission.
 func (id *Identity) Scope(p Permission) Scope { return id.scopes[p] }
 
-// Seen returns the namespaces with any permission. Others do not exist for it.
-func (id *Identity) Seen() Scope { return id.seen }
+// VisibleScope returns the namespaces with any permission. Others do not exist for it.
+func (id *Identity) VisibleScope() Scope { return id.seen }
 
 // May reports whether the identity has a permission for a namespace.
 func (id *Identity) May(p Permission, namespace string) bool { return id.scopes[p].Has(namespace) }
@@ -379,7 +379,7 @@ func (find Finder) Check(ctx context.Context, id *Identity, needs Permission, r 
 	seen := namespaces != nil
 	allowed := seen
 	for _, n := range namespaces {
-		seen = seen && id.Seen().Has(n)
+		seen = seen && id.VisibleScope().Has(n)
 		allowed = allowed && scope.Has(n)
 	}
 	switch {
@@ -398,7 +398,7 @@ func (id *Identity) MayUse(needs Permission, namespace string) error {
 	switch {
 	case id.May(needs, namespace):
 		return nil
-	case id.Seen().Has(namespace):
+	case id.VisibleScope().Has(namespace):
 		return id.Refusal(needs, namespace)
 	default:
 		return tasker.Errorf(tasker.NotFound, "no namespace %.100q", namespace)

@@ -51,7 +51,7 @@ func TestScopes(t *testing.T) {
 			t.Errorf("%s: %q, want %q", p, got.List(), want)
 		}
 	}
-	if seen := id.Seen().List(); !slices.Equal(seen, []string{"a", "b", "c"}) {
+	if seen := id.VisibleScope().List(); !slices.Equal(seen, []string{"a", "b", "c"}) {
 		t.Errorf("it sees %q", seen)
 	}
 	everywhere := access.NewIdentity("key:b", []access.Grant{{access.Worker, "a"}, {access.Viewer, access.AllNamespaces}})
@@ -64,7 +64,7 @@ func TestScopes(t *testing.T) {
 	if !everywhere.Scope(access.ReadMetrics).All() || !everywhere.Scope(access.Administer).Empty() {
 		t.Error("of the installation: a viewer of all namespaces sees metrics, and does not administer")
 	}
-	if s := access.NewIdentity("x", []access.Grant{{"root", access.AllNamespaces}}).Seen(); !s.Empty() {
+	if s := access.NewIdentity("x", []access.Grant{{"root", access.AllNamespaces}}).VisibleScope(); !s.Empty() {
 		t.Errorf("a role that does not exist gives %+v", s)
 	}
 	for _, p := range access.Permissions() {
@@ -157,8 +157,8 @@ func TestHide(t *testing.T) {
 		return tasker.Task{Namespace: namespace, Context: json.RawMessage(`{"order":"` + secret + `"}`)}
 	}
 	shown, hidden := task("open"), task("closed")
-	access.HideTask(ctx, &shown)
-	access.HideTask(ctx, &hidden)
+	access.RedactTask(ctx, &shown)
+	access.RedactTask(ctx, &hidden)
 	if !strings.Contains(string(shown.Context), secret) || strings.Contains(string(hidden.Context), secret) || !json.Valid(hidden.Context) {
 		t.Errorf("contexts: %s, %s", shown.Context, hidden.Context)
 	}

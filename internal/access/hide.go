@@ -31,8 +31,8 @@ func PayloadsOf(ctx context.Context) Scope {
 	return Everywhere()
 }
 
-// HideTask hides the context of a task.
-func HideTask(ctx context.Context, t *tasker.Task) {
+// RedactTask hides the context of a task.
+func RedactTask(ctx context.Context, t *tasker.Task) {
 	if len(t.Context) > 0 && !PayloadsOf(ctx).Has(t.Namespace) {
 		t.Context = hiddenContext
 	}
@@ -97,9 +97,9 @@ func HideTransitions(ctx context.Context, list []tasker.Transition) {
 	}
 }
 
-// quotesPayload reports whether the engine wrote the note of a line of the history of an investigation, and may have quoted
+// mayContainPayload reports whether the engine wrote the note of a line of the history of an investigation, and may have quoted
 // an error in it, or why a task was rejected.
-func quotesPayload(event, actor string) bool {
+func mayContainPayload(event, actor string) bool {
 	return event == "step_failed" || event == "created" && actor == tasker.SystemActor
 }
 
@@ -112,7 +112,7 @@ func HideEntry(ctx context.Context, e *tasker.Entry) {
 	for i := range e.History {
 		h := &e.History[i]
 		h.Metadata = hideMetadata(h.Metadata)
-		if h.Notes != nil && quotesPayload(h.Event, h.Actor) {
+		if h.Notes != nil && mayContainPayload(h.Event, h.Actor) {
 			h.Notes = new(Hidden)
 		}
 	}
@@ -301,7 +301,7 @@ func hideChange(change map[string]any) {
 	}
 	event, _ := change["event"].(string)
 	actor, _ := change["actor"].(string)
-	if change["notes"] != nil && quotesPayload(event, actor) {
+	if change["notes"] != nil && mayContainPayload(event, actor) {
 		change["notes"] = Hidden
 	}
 }

@@ -68,7 +68,7 @@ func (x *request) admit() error {
 	if err := rt.rule.Refusal(caller.Identity); err != nil {
 		return err
 	}
-	if err := x.takeTurn(caller.Subject); err != nil {
+	if err := x.awaitAdmission(caller.Subject); err != nil {
 		return err
 	}
 	if rt.wait > 0 { // what waits for work does so no longer than the caller is known
@@ -101,9 +101,9 @@ func (x *request) checkRegistrant() error {
 	return tasker.Errorf(tasker.NotFound, "no worker %s", id)
 }
 
-// takeTurn returns when the request may be served. Its body is read before, so that nobody takes a
+// awaitAdmission returns when the request may be served. Its body is read before, so that nobody takes a
 // turn by sending slowly.
-func (x *request) takeTurn(caller string) error {
+func (x *request) awaitAdmission(caller string) error {
 	gate, class := x.server.gate, x.route.class
 	if err := gate.Admit(class, caller); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (x *request) takeTurn(caller string) error {
 			return x.received.err
 		}
 	}
-	leave, err := gate.Turn(x.ctx, class, caller)
+	leave, err := gate.Wait(x.ctx, class, caller)
 	if err == nil {
 		x.leave = leave
 	}
@@ -151,15 +151,15 @@ func (s *server) worker(ctx context.Context, id tasker.ID) (*postgres.WorkerAcce
 	if known := s.fleet.get(id); known != nil {
 		return known, nil
 	}
-	found, err := s.db.WorkerAccess(postgres.Use(ctx, postgres.Heartbeats), id)
+	found, err := s.db.WorkerAccess(postgres.WithConnClass(ctx, postgres.Heartbeats), id)
 	if found != nil {
 		s.fleet.put(id, found)
 	}
 	return found, err
 }
 
-// A fleet is the registrations of workers, by their ids.
-type fleet struct {
+// A workerNamespaces is the registrations of workers, by their ids.
+type workerNamespaces struct {
 	mu    sync.RWMutex
 	of    map[tasker.ID]*postgres.WorkerAccess
 	names int // of all of them
@@ -168,13 +168,13 @@ type fleet struct {
 // maxFleet bounds the namespaces of the workers that are remembered.
 const maxFleet = 20_000
 
-func (f *fleet) get(id tasker.ID) *postgres.WorkerAccess {
+func (f *workerNamespaces) get(id tasker.ID) *postgres.WorkerAccess {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.of[id]
 }
 
-func (f *fleet) put(id tasker.ID, w *postgres.WorkerAccess) {
+func (f *workerNamespaces) put(id tasker.ID, w *postgres.WorkerAccess) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.of == nil || f.names >= maxFleet {

@@ -87,7 +87,7 @@ type Options struct {
 	PublicURL string // where browsers reach the server; empty: nobody knows
 
 	// Teller tries the routes of messages; nil means one without routes.
-	Teller *emission.Teller
+	Teller *emission.Notifier
 
 	Feed FeedOptions // of the live feed of events
 
@@ -190,11 +190,11 @@ type server struct {
 	metrics      http.Handler
 	broker       func() (up bool, problem error)
 	sinks        []string
-	teller       *emission.Teller
+	teller       *emission.Notifier
 	live         FeedOptions
 	lease        atomic.Pointer[leaseKey]
 	auth         *auth.Authenticator
-	fleet        fleet
+	fleet        workerNamespaces
 	certificates bool // workers need one
 	gate         *overload.Gate
 	log          *slog.Logger

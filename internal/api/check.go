@@ -85,7 +85,7 @@ func (c *checker) value(s *huma.Schema, r *payload.Reader, path string) {
 	case payload.Array:
 		c.array(s, r, path)
 	case payload.String:
-		if wrong := misfit(s, r.Text()); wrong != "" {
+		if wrong := schemaError(s, r.Text()); wrong != "" {
 			c.fault(path, "%s", wrong)
 		}
 	case payload.Number:
@@ -172,8 +172,8 @@ func (c *checker) array(s *huma.Schema, r *payload.Reader, path string) {
 	}
 }
 
-// misfit says why a text of a body or a query does not fit its schema.
-func misfit(s *huma.Schema, text string) string {
+// schemaError says why a text of a body or a query does not fit its schema.
+func schemaError(s *huma.Schema, text string) string {
 	length := utf8.RuneCountInString(text)
 	switch {
 	case s.MinLength != nil && strings.TrimSpace(text) == "":
@@ -367,7 +367,7 @@ func (p param) fault(value string) string {
 			return fmt.Sprintf("must be true or false, not %q", shorten(value))
 		}
 	default:
-		return cmp.Or(textFault(value, len(value)), misfit(p.schema, value))
+		return cmp.Or(textFault(value, len(value)), schemaError(p.schema, value))
 	}
 	return ""
 }

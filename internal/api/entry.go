@@ -31,7 +31,7 @@ func (s *server) entryOfTask(x *request) error {
 
 func (s *server) openEntry(x *request, req apiv1.OpenEntry) error {
 	task := x.id("task_uuid")
-	e, err := s.dlq.Open(x.ctx, task, tasker.NewEntry{Actor: x.actor(req.CreatedBy), Reason: req.Reason, Metadata: given(req.Metadata), RequestKey: x.requestKey()})
+	e, err := s.dlq.Open(x.ctx, task, tasker.NewEntry{Actor: x.actor(req.CreatedBy), Reason: req.Reason, Metadata: optionalDocument(req.Metadata), RequestKey: x.requestKey()})
 	return respondWith(x, http.StatusCreated, e, err, apiv1.FromEntry)
 }
 
@@ -52,7 +52,7 @@ func (s *server) evidenceFile(x *request) error {
 
 func (s *server) updateEntry(x *request, req apiv1.UpdateEntry) error {
 	id := x.id("dlq_entry_uuid")
-	u := tasker.EntryUpdate{Notes: req.ResolutionNotes, ResolvedBy: x.actorOf(req.ResolvedBy), Metadata: given(req.Metadata), Actor: x.actor(req.UpdatedBy), IfUnchangedSince: req.ExpectedUpdatedAt}
+	u := tasker.EntryUpdate{Notes: req.ResolutionNotes, ResolvedBy: x.actorOf(req.ResolvedBy), Metadata: optionalDocument(req.Metadata), Actor: x.actor(req.UpdatedBy), IfUnchangedSince: req.ExpectedUpdatedAt}
 	if req.ResolutionStatus != nil {
 		status := tasker.ResolutionStatus(*req.ResolutionStatus)
 		u.Status = &status

@@ -96,8 +96,8 @@ func beforeParam(about string) param {
 	return intParam("before", about+" 0 begins with the newest.", 0, maxPosition, 0)
 }
 
-// goesOn describes the page of a list whose last element is at a position.
-func (x *request) goesOn(count int, more bool, last int64) apiv1.Continuation {
+// nextPage describes the page of a list whose last element is at a position.
+func (x *request) nextPage(count int, more bool, last int64) apiv1.Continuation {
 	c := apiv1.Continuation{Limit: x.int("limit"), Count: count, HasMore: more}
 	if more {
 		c.NextBefore = &last
@@ -116,7 +116,7 @@ func (s *server) listEmissions(x *request) error {
 	if len(list) > 0 {
 		last = list[len(list)-1].Position
 	}
-	return x.answer(http.StatusOK, apiv1.EmissionList{Emissions: convert(list, apiv1.FromEmission), Pagination: x.goesOn(len(list), more, last)})
+	return x.answer(http.StatusOK, apiv1.EmissionList{Emissions: convert(list, apiv1.FromEmission), Pagination: x.nextPage(len(list), more, last)})
 }
 
 func (s *server) oneEmission(x *request) error {
@@ -191,7 +191,7 @@ func (s *server) listAudit(x *request) error {
 	if len(list) > 0 {
 		last = list[len(list)-1].ID
 	}
-	return x.answer(http.StatusOK, apiv1.AuditList{Events: convert(list, apiv1.FromAuditEvent), Pagination: x.goesOn(len(list), more, last)})
+	return x.answer(http.StatusOK, apiv1.AuditList{Events: convert(list, apiv1.FromAuditEvent), Pagination: x.nextPage(len(list), more, last)})
 }
 
 const aboutFeed = "Server-sent events: event is the topic, data the CloudEvent, id what to resume from. " +
@@ -277,13 +277,13 @@ func (x *request) topics() ([]string, error) {
 
 // resume returns where the client wants to go on. The header is newer than the
 // query, which a browser repeats.
-func (s *server) resume(x *request) (feed.Point, error) {
+func (s *server) resume(x *request) (feed.Cursor, error) {
 	id := cmp.Or(x.r.Header.Get("Last-Event-ID"), x.text("last_event_id"))
 	switch {
 	case id != "":
 		return feed.ParsePoint(id)
 	case feedStart(x.text("from")) == feedBeginning:
-		return feed.Point{}, nil
+		return feed.Cursor{}, nil
 	default:
 		return s.live.Feed.Now(x.ctx)
 	}
@@ -295,7 +295,7 @@ type events struct {
 	source  string
 	topics  []string
 	reader  *feed.Reader
-	shown   feed.Point // the last that the client was sent
+	shown   feed.Cursor // the last that the client was sent
 }
 
 // stillHere returns what a client is sent to whom nothing happens.

@@ -31,9 +31,9 @@ const (
 	glanceTime = time.Second
 )
 
-// A glance looks at something once for all who ask, also those who ask within glanceTime
+// A sharedCheck looks at something once for all who ask, also those who ask within glanceTime
 // of it. So it costs the same however many ask, strangers too.
-type glance[T any] struct {
+type sharedCheck[T any] struct {
 	look func(ctx context.Context) T
 	now  func() time.Time
 
@@ -42,7 +42,7 @@ type glance[T any] struct {
 	found T
 }
 
-func (g *glance[T]) get(ctx context.Context) T {
+func (g *sharedCheck[T]) get(ctx context.Context) T {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.ended.IsZero() && g.now().Sub(g.ended) < glanceTime {
@@ -54,23 +54,23 @@ func (g *glance[T]) get(ctx context.Context) T {
 	return g.found
 }
 
-// A finding is what a check found, and how long that took.
-type finding struct {
+// A checkResult is what a check found, and how long that took.
+type checkResult struct {
 	err  error
 	took time.Duration
 }
 
-func timed(ctx context.Context, check func(context.Context) error) finding {
+func timed(ctx context.Context, check func(context.Context) error) checkResult {
 	start := time.Now()
 	err := check(ctx)
-	return finding{err, time.Since(start)}
+	return checkResult{err, time.Since(start)}
 }
 
 // found is what is found out of the database for readiness, and, for those who may see
 // more, of what readiness does not depend on.
 type found struct {
-	ready  *glance[map[string]finding]
-	beside *glance[beside]
+	ready  *sharedCheck[map[string]checkResult]
+	beside *sharedCheck[componentStatus]
 }
 
 func (s *server) newFound(now func() time.Time) found {
@@ -78,16 +78,16 @@ func (s *server) newFound(now func() time.Time) found {
 		now = time.Now
 	}
 	return found{
-		ready:  &glance[map[string]finding]{look: s.lookIfReady, now: now},
-		beside: &glance[beside]{look: s.lookBeside, now: now},
+		ready:  &sharedCheck[map[string]checkResult]{look: s.checkReadiness, now: now},
+		beside: &sharedCheck[componentStatus]{look: s.lookBeside, now: now},
 	}
 }
 
-// lookIfReady asks the database in the lane of what never waits behind requests, so that a
+// checkReadiness asks the database in the lane of what never waits behind requests, so that a
 // server with much to do is ready.
-func (s *server) lookIfReady(ctx context.Context) map[string]finding {
-	ctx = postgres.Use(ctx, postgres.Heartbeats)
-	all := map[string]finding{"database": timed(ctx, s.db.Writable)}
+func (s *server) checkReadiness(ctx context.Context) map[string]checkResult {
+	ctx = postgres.WithConnClass(ctx, postgres.Heartbeats)
+	all := map[string]checkResult{"database": timed(ctx, s.db.Writable)}
 	if s.ready != nil {
 		all["server"] = timed(ctx, s.ready)
 	}
@@ -97,10 +97,10 @@ func (s *server) lookIfReady(ctx context.Context) map[string]finding {
 func (s *server) readiness(x *request) error {
 	told := x.seesSystem()
 	checks := maps.Clone(s.found.ready.get(x.ctx))
-	checks["running"] = finding{err: s.stopping.Err()}
+	checks["running"] = checkResult{err: s.stopping.Err()}
 	loops, late := s.loopHealth()
 	if s.loops != nil {
-		checks["loops"] = finding{err: late}
+		checks["loops"] = checkResult{err: late}
 	}
 	seen := make(map[string]apiv1.HealthCheck, len(checks))
 	var causes []error
@@ -137,8 +137,8 @@ func (s *server) loopHealth() (all map[string]apiv1.HealthLoop, late error) {
 	var names []string
 	for _, l := range s.loops() {
 		h := apiv1.HealthLoop{Status: "healthy", Failures: l.Failures}
-		if !l.LastGood.IsZero() {
-			at := l.LastGood.UTC()
+		if !l.LastSuccess.IsZero() {
+			at := l.LastSuccess.UTC()
 			h.LastGoodAt = &at
 		}
 		switch {
@@ -177,8 +177,8 @@ func (s *server) components(ctx context.Context) map[string]apiv1.HealthComponen
 	return all
 }
 
-// beside is what is found of the components in the database.
-type beside struct {
+// componentStatus is what is found of the components in the database.
+type componentStatus struct {
 	sinks    []tasker.SinkState
 	sinksErr error
 	deferred []postgres.DeferredCount
@@ -193,7 +193,7 @@ const (
 )
 
 // lookBeside looks for all callers: what one of them may not read is hidden when it is told.
-func (s *server) lookBeside(ctx context.Context) (b beside) {
+func (s *server) lookBeside(ctx context.Context) (b componentStatus) {
 	ctx = access.WithPayloads(ctx, access.Everywhere())
 	within := func(do func(ctx context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, sinksTime)
@@ -253,7 +253,7 @@ func (s *server) brokerComponent() apiv1.HealthComponent {
 	return broker
 }
 
-func (s *server) sinkComponents(ctx context.Context, b beside) map[string]apiv1.HealthComponent {
+func (s *server) sinkComponents(ctx context.Context, b componentStatus) map[string]apiv1.HealthComponent {
 	all := map[string]apiv1.HealthComponent{}
 	for _, name := range s.sinks {
 		c := apiv1.HealthComponent{Status: "unknown", LastError: "no server has begun to send to it; see the log"}

@@ -93,7 +93,7 @@ func TestProbesOfAHold(t *testing.T) {
 	task := e.Create("refund")
 	e.Create("refund")
 	held := want[apiv1.Hold](h, http.StatusCreated, "POST", "/v1/holds", apiv1.BeginHold{Namespace: enginetest.Namespace, ForSeconds: 3600, By: "bo", Reason: "PSP outage"})
-	_, err := holds.PutAside(h.Context())
+	_, err := holds.ParkSteps(h.Context())
 	h.Must(err)
 	path := "/v1/holds/" + held.HoldUUID
 	if d := want[apiv1.HoldDetail](h, http.StatusOK, "GET", path, nil); d.Held != 2 || d.HeldIsAtLeast {
@@ -103,7 +103,7 @@ func TestProbesOfAHold(t *testing.T) {
 	if asked.NextProbeAt == nil {
 		t.Errorf("no probe is due: %+v", asked)
 	}
-	_, err = holds.Judge(h.Context())
+	_, err = holds.AdvanceHolds(h.Context())
 	h.Must(err)
 	h.wantError(http.StatusConflict, "CONFLICT", "on its way", "POST", path+"/probe", apiv1.ProbeHold{By: "anna"})
 	list, err := h.Engine.Claim(h.Context(), worker, 10, 0)
@@ -113,7 +113,7 @@ func TestProbesOfAHold(t *testing.T) {
 	}
 	_, err = h.Engine.Report(h.Context(), worker, []tasker.Outcome{{Lease: list[0].Lease(), Failure: &tasker.Failure{Message: "HTTP 503", Type: "Gateway"}}}, 0)
 	h.Must(err)
-	_, err = holds.Judge(h.Context())
+	_, err = holds.AdvanceHolds(h.Context())
 	h.Must(err)
 	d := want[apiv1.HoldDetail](h, http.StatusOK, "GET", path, nil)
 	if d.Probes != 1 || d.FailedProbes != 1 || len(d.Releases) != 1 || *d.Releases[0].Outcome != "failed" || d.Releases[0].TaskUUID != task.String() ||

@@ -62,7 +62,7 @@ func (s *server) tryMessage(x *request, req apiv1.TryMessage) error {
 	if err := x.mayUse(req.Namespace); err != nil {
 		return err
 	}
-	tried, err := s.teller.Try(x.ctx, emission.Trial{
+	tried, err := s.teller.SendTest(x.ctx, emission.Trial{
 		Namespace: req.Namespace, Template: req.Template, Severity: tasker.Severity(req.Severity), Reason: tasker.Reason(req.Reason), Cause: req.Cause, Actor: x.actor(req.By),
 	})
 	if err != nil {

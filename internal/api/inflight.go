@@ -181,9 +181,9 @@ func (x *request) readAll(body io.Reader) ([]byte, error) {
 	}
 }
 
-// noRoom refuses a body for which there is no memory, after its rest was read
+// rejectBody refuses a body for which there is no memory, after its rest was read
 // and thrown away.
-func (x *request) noRoom(body io.Reader) error {
+func (x *request) rejectBody(body io.Reader) error {
 	x.room.release()
 	deadline, _ := x.ctx.Deadline()
 	if soon := time.Now().Add(drainTime); soon.Before(deadline) {

@@ -233,7 +233,7 @@ func TestWhoReadsSlowlyTakesNoRoomForBodies(t *testing.T) {
 	handler := api.New(t.Context(), api.Options{
 		DB: h.DB, Engine: h.Engine, DLQ: h.DLQ, MaxBodyBytes: 256 << 10, MaxInflightBytes: 256 << 10,
 	})
-	second := beside(func(w http.ResponseWriter) {
+	second := componentStatus(func(w http.ResponseWriter) {
 		body := fmt.Sprintf(`{"namespace":"shop","name":"order","context":{"order":1,"a":%q}}`, strings.Repeat("x", 200<<10))
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/tasks", strings.NewReader(body))
 		r.Host = "127.0.0.1"

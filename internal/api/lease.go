@@ -27,7 +27,7 @@ func (s *server) leaseKey(ctx context.Context) (leaseKey, error) {
 	if k := s.lease.Load(); k != nil {
 		return *k, nil
 	}
-	secret, err := s.db.LeaseKey(postgres.Use(ctx, postgres.Heartbeats)) // a heartbeat may need it
+	secret, err := s.db.LeaseKey(postgres.WithConnClass(ctx, postgres.Heartbeats)) // a heartbeat may need it
 	if err != nil {
 		return nil, err
 	}

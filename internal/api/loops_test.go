@@ -29,7 +29,7 @@ func TestReadinessTellsOfLoopsAndOfWhatWasSetAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	statuses := []loop.Status{{Name: "retry steps", LastGood: time.Now()}, {Name: "retention", Spare: true, Late: true, Failures: 9}}
+	statuses := []loop.Status{{Name: "retry steps", LastSuccess: time.Now()}, {Name: "retention", Spare: true, Late: true, Failures: 9}}
 	now := time.Now()
 	handler := New(t.Context(), Options{DB: db, Loops: func() []loop.Status { return statuses }, Now: func() time.Time { return now }})
 	get := func(status int, words ...string) {
@@ -117,7 +117,7 @@ func TestAReadOnlyDatabaseIsNotReady(t *testing.T) {
 func TestAGlanceIsShared(t *testing.T) {
 	t.Parallel()
 	now, looks, entered, goOn := time.Now(), 0, make(chan struct{}), make(chan struct{})
-	g := &glance[int]{now: func() time.Time { return now }, look: func(ctx context.Context) int {
+	g := &sharedCheck[int]{now: func() time.Time { return now }, look: func(ctx context.Context) int {
 		if looks++; looks == 1 {
 			close(entered)
 			<-goOn

@@ -126,7 +126,7 @@ func (s *server) planOperation(x *request) error {
 		return err
 	}
 	p := tasker.OperationPlan{
-		Act: tasker.Act(req.Act.Type), Result: given(req.Act.Result), ResultExpression: req.Act.ResultExpression, Metadata: given(req.Act.Metadata), Actor: x.actor(req.PlannedBy), Reason: req.Reason,
+		Act: tasker.Act(req.Act.Type), Result: optionalDocument(req.Act.Result), ResultExpression: req.Act.ResultExpression, Metadata: optionalDocument(req.Act.Metadata), Actor: x.actor(req.PlannedBy), Reason: req.Reason,
 		RatePerMinute: req.RatePerMinute, Limit: req.Limit, SkipOverlap: req.Overlap == "skip", RequestKey: x.requestKey(),
 	}
 	if req.Waves != nil {

@@ -26,8 +26,8 @@ func (s stalled) Write(b []byte) (int, error) {
 	return s.ResponseWriter.Write(b)
 }
 
-// beside answers a request while another one has an answer that nobody reads, until this one is answered.
-func beside(answer func(http.ResponseWriter)) *httptest.ResponseRecorder {
+// componentStatus answers a request while another one has an answer that nobody reads, until this one is answered.
+func componentStatus(answer func(http.ResponseWriter)) *httptest.ResponseRecorder {
 	slow := stalled{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
@@ -48,7 +48,7 @@ func TestWhoReadsSlowlyTakesNoOthersTurn(t *testing.T) {
 	e := enginetest.New(t)
 	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Reads: {Running: 1}}})
 	handler := api.New(t.Context(), api.Options{DB: e.DB, Engine: e.Engine, DLQ: e.DLQ, Gate: gate})
-	second := beside(func(w http.ResponseWriter) {
+	second := componentStatus(func(w http.ResponseWriter) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/tasks", nil)
 		r.Host = "127.0.0.1"
 		handler.ServeHTTP(w, r)
@@ -93,7 +93,7 @@ func TestClassesWaitForThemselvesOnly(t *testing.T) {
 	for _, class := range overload.Classes() {
 		t.Run(string(class), func(t *testing.T) {
 			for _, full := range overload.Classes() {
-				leave, err := gate.Enter(t.Context(), full, "")
+				leave, err := gate.Acquire(t.Context(), full, "")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -119,7 +119,7 @@ func TestWhoGivesUpTakesNoTurn(t *testing.T) {
 	e := enginetest.New(t)
 	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Reads: {Running: 1, Waiting: 1, Wait: time.Minute}}})
 	handler := api.New(t.Context(), api.Options{DB: e.DB, Engine: e.Engine, DLQ: e.DLQ, Gate: gate})
-	leave, err := gate.Enter(t.Context(), overload.Reads, "")
+	leave, err := gate.Acquire(t.Context(), overload.Reads, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestWhatIsRefusedIsNotRead(t *testing.T) {
 	t.Parallel()
 	gate := overload.New(overload.Options{Limits: map[overload.Class]overload.Limit{overload.Operations: {Running: 1}}})
 	h := newHarness(t, func(o *api.Options) { o.Gate = gate })
-	leave, err := gate.Enter(t.Context(), overload.Operations, "")
+	leave, err := gate.Acquire(t.Context(), overload.Operations, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -343,10 +343,10 @@ func TestHealthOfTheSinks(t *testing.T) {
 	h.investigate(1)
 	h.sinks("log", "webhook")
 	holder := tasker.NewID()
-	if held, err := h.DB.HoldSink(t.Context(), "webhook", holder, time.Minute); err != nil || held == nil {
+	if held, err := h.DB.AcquireSinkLease(t.Context(), "webhook", holder, time.Minute); err != nil || held == nil {
 		t.Fatal(held, err)
 	}
-	if err := h.DB.NoteSink(t.Context(), "webhook", holder, postgres.SinkNote{Problem: "the receiver\x1b[2J answers 500", Rest: time.Second}); err != nil {
+	if err := h.DB.NoteSink(t.Context(), "webhook", holder, postgres.SinkStatusUpdate{Problem: "the receiver\x1b[2J answers 500", Rest: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.DB.SettleEmissions(t.Context(), "log", []postgres.Emitted{{Position: 1, Attempts: 1, Published: true}}, 5); err != nil {

@@ -108,7 +108,7 @@ func (x *request) readBody() (doc []byte, media string, err error) {
 	case errors.As(err, &large):
 		return nil, "", x.tooLarge()
 	case errors.Is(err, errNoRoom):
-		return nil, "", x.noRoom(body)
+		return nil, "", x.rejectBody(body)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, "", refusal{http.StatusRequestTimeout, tasker.Errorf(tasker.Unavailable,
 			"the body did not arrive within %s", x.route.timeout)}
@@ -247,8 +247,8 @@ func textFault(s string, most int) string {
 	return ""
 }
 
-// given returns an optional document of a body, with null as good as none.
-func given(doc json.RawMessage) json.RawMessage {
+// optionalDocument returns an optional document of a body, with null as good as none.
+func optionalDocument(doc json.RawMessage) json.RawMessage {
 	if string(bytes.TrimSpace(doc)) == "null" {
 		return nil
 	}
@@ -356,7 +356,7 @@ const malformedError = "malformed_error"
 // must not be lost for its form. What decides whether and when to try again is
 // either understood or left to the step's policy; doubt says what was not.
 func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
-	if given(doc) == nil {
+	if optionalDocument(doc) == nil {
 		return failureOf(apiv1.ResultError{}), ""
 	}
 	if message, ok := text(doc); ok {
@@ -375,9 +375,9 @@ func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
 			wellFormed = wellFormed && ok
 		case "type":
 			e.Type, ok = text(m.value)
-			wellFormed = wellFormed && (ok || given(m.value) == nil)
+			wellFormed = wellFormed && (ok || optionalDocument(m.value) == nil)
 		case "context":
-			e.Context = given(m.value)
+			e.Context = optionalDocument(m.value)
 		case "fingerprint":
 			e.Fingerprint, _ = text(m.value) // what is no text is no fingerprint, and no reason to doubt the failure
 		case "retryable":
@@ -417,7 +417,7 @@ func malformed(e apiv1.ResultError, doc json.RawMessage) *tasker.Failure {
 }
 
 func readRetryable(doc json.RawMessage) (*bool, string) {
-	if given(doc) == nil {
+	if optionalDocument(doc) == nil {
 		return nil, ""
 	}
 	yes := string(doc) == "true"
@@ -428,7 +428,7 @@ func readRetryable(doc json.RawMessage) (*bool, string) {
 }
 
 func readRetryAfter(doc json.RawMessage) (int64, string) {
-	if given(doc) == nil {
+	if optionalDocument(doc) == nil {
 		return 0, ""
 	}
 	text := string(doc)
@@ -455,6 +455,6 @@ func failureOf(e apiv1.ResultError) *tasker.Failure {
 	retryAfter := min(max(e.RetryAfterMS, 0), int64(math.MaxInt64/time.Millisecond))
 	return &tasker.Failure{
 		Message: e.Message, Type: e.Type, Retryable: e.Retryable == nil || *e.Retryable,
-		RetryAfter: min(time.Duration(retryAfter)*time.Millisecond, maxRetryAfter), Context: given(e.Context), Fingerprint: e.Fingerprint,
+		RetryAfter: min(time.Duration(retryAfter)*time.Millisecond, maxRetryAfter), Context: optionalDocument(e.Context), Fingerprint: e.Fingerprint,
 	}
 }

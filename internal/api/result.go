@@ -37,7 +37,7 @@ func (s *server) reportResults(x *request) error {
 		return err
 	}
 	if len(receipt.Next) > 0 && x.r.Context().Err() != nil {
-		return s.giveBack(x, worker, receipt.Next)
+		return s.releaseUndelivered(x, worker, receipt.Next)
 	}
 	answer := answerReports(reports, receipt)
 	answer.Steps = claimedSteps(key, worker, receipt.Next)
@@ -45,7 +45,7 @@ func (s *server) reportResults(x *request) error {
 	if len(receipt.Next) == 0 || !errors.Is(err, errNoRoom) {
 		return err
 	}
-	if err := s.giveBack(x, worker, receipt.Next); err != nil {
+	if err := s.releaseUndelivered(x, worker, receipt.Next); err != nil {
 		return err
 	}
 	answer.Steps = []apiv1.ClaimedStep{}
@@ -226,7 +226,7 @@ func stepFault(result []member) string {
 
 // readClaim reads how many steps a report asks for.
 func (x *request) readClaim(doc json.RawMessage) (int, []tasker.Fault) {
-	if given(doc) == nil {
+	if optionalDocument(doc) == nil {
 		return 0, nil
 	}
 	faults, _ := x.server.check(x.server.claim, doc, payload.Limits{})
@@ -245,7 +245,7 @@ func (x *request) readClaim(doc json.RawMessage) (int, []tasker.Fault) {
 
 // readClaimReady reads whether a report asks only for steps that become ready by it.
 func readClaimReady(doc json.RawMessage) (ready bool, faults []tasker.Fault) {
-	if given(doc) != nil && json.Unmarshal(doc, &ready) != nil {
+	if optionalDocument(doc) != nil && json.Unmarshal(doc, &ready) != nil {
 		return false, []tasker.Fault{{Path: "claim_ready", Message: "must be true or false"}}
 	}
 	return ready, nil
@@ -325,7 +325,7 @@ func (r *report) read(members []member, key leaseKey, worker tasker.ID) {
 		r.fault = ".success: is missing"
 	case success != "true" && success != "false":
 		r.fault = ".success: must be true or false, not " + string(payload.KindOf(value["success"]))
-	case success == "true" && given(value["error"]) != nil:
+	case success == "true" && optionalDocument(value["error"]) != nil:
 		r.fault = ".error: is there although success is true"
 	}
 	if r.fault != "" {
@@ -336,7 +336,7 @@ func (r *report) read(members []member, key leaseKey, worker tasker.ID) {
 		r.fault = ": " + err.Error()
 		return
 	}
-	r.outcome = tasker.Outcome{Lease: lease, Success: success == "true", Result: value["result"], Metadata: given(value["metadata"])}
+	r.outcome = tasker.Outcome{Lease: lease, Success: success == "true", Result: value["result"], Metadata: optionalDocument(value["metadata"])}
 	if !r.outcome.Success {
 		r.outcome.Failure, r.doubt = readFailure(value["error"])
 		for _, f := range frameFaults(members, resultKeys...) {

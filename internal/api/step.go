@@ -223,7 +223,7 @@ func (s *server) operateStep(x *request) error {
 	}
 	op.NewChild, op.DiscardCheckpoint = req.Child == apiv1.NewChild, req.DiscardCheckpoint
 	if req.CompletionData != nil {
-		op.Result, op.Metadata = req.CompletionData.Result, given(req.CompletionData.Metadata)
+		op.Result, op.Metadata = req.CompletionData.Result, optionalDocument(req.CompletionData.Metadata)
 	}
 	op.RequestKey = x.requestKey()
 	after, err := s.engine.OperateStep(x.ctx, task, step, op)
@@ -247,7 +247,7 @@ func (s *server) completeStep(x *request) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
-	outcome := tasker.Outcome{Success: req.Success, Result: req.Result, Metadata: given(req.Metadata)}
+	outcome := tasker.Outcome{Success: req.Success, Result: req.Result, Metadata: optionalDocument(req.Metadata)}
 	switch {
 	case req.Success && req.Error != nil:
 		return invalidBody([]tasker.Fault{{Path: "error", Message: "is there although success is true"}})

@@ -93,7 +93,7 @@ func (s *server) createTasks(x *request) error {
 // newTask reads a request that fits its schema.
 func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 	t := tasker.NewTask{
-		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: given(r.Context), Initiator: r.Initiator,
+		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: optionalDocument(r.Context), Initiator: r.Initiator,
 		SourceSystem: r.SourceSystem, Reason: r.Reason, Priority: r.Priority, Tags: r.Tags,
 		CorrelationID: r.CorrelationID, ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey,
 	}

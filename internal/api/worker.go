@@ -65,11 +65,11 @@ func (s *server) claimSteps(x *request, req apiv1.ClaimSteps) error {
 // answerSteps answers with the steps, if somebody is there to receive them.
 func (s *server) answerSteps(x *request, key leaseKey, worker tasker.ID, steps []tasker.Assignment) error {
 	if len(steps) > 0 && x.r.Context().Err() != nil {
-		return s.giveBack(x, worker, steps)
+		return s.releaseUndelivered(x, worker, steps)
 	}
 	err := x.answer(http.StatusOK, apiv1.ClaimedSteps{Steps: claimedSteps(key, worker, steps)})
 	if errors.Is(err, errNoRoom) {
-		return errors.Join(s.giveBack(x, worker, steps), err)
+		return errors.Join(s.releaseUndelivered(x, worker, steps), err)
 	}
 	return err
 }
@@ -100,8 +100,8 @@ func (s *server) takeSteps(x *request, req apiv1.TakeSteps) error {
 // giveBackTime is for the release of steps whose worker hung up.
 const giveBackTime = 5 * time.Second
 
-// giveBack releases what nobody is there to receive, or what there is no room to send.
-func (s *server) giveBack(x *request, worker tasker.ID, steps []tasker.Assignment) error {
+// releaseUndelivered releases what nobody is there to receive, or what there is no room to send.
+func (s *server) releaseUndelivered(x *request, worker tasker.ID, steps []tasker.Assignment) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), giveBackTime)
 	defer cancel()
 	leases := convert(steps, tasker.Assignment.Lease)
@@ -120,7 +120,7 @@ func claimedSteps(key leaseKey, worker tasker.ID, steps []tasker.Assignment) []a
 }
 
 func (s *server) heartbeat(x *request) error {
-	x.ctx = postgres.Use(x.ctx, postgres.Heartbeats)
+	x.ctx = postgres.WithConnClass(x.ctx, postgres.Heartbeats)
 	worker, leases, err := s.readLeases(x)
 	if err != nil {
 		return err

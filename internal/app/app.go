@@ -87,15 +87,15 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer m.stop(ctx)
-	relay, teller := (*emission.Relay)(nil), (*emission.Teller)(nil) // before any loop runs
-	var holds *hold.Service                                          // before anybody reports
+	relay, teller := (*emission.Relay)(nil), (*emission.Notifier)(nil) // before any loop runs
+	var holds *hold.Service                                            // before anybody reports
 	groups := cases.New(db, cases.Options{Log: o.Log})
 	e := engine.New(db, line.tell(engine.Options{
 		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(), MaxRetryAfter: c.Workers.MaxRetryAfter(),
-		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, NoAutoRecover: !c.MessageQueue.AutoRecover,
-		NoWorkerAfter: c.MessageQueue.NoWorkerAfter(), PaceCreates: c.Limits.PaceCreates, Bounds: c.Limits.Bounds(),
-		Concluded: func(ended []engine.Attempt) { holds.Concluded(ended) },
-		Expired:   m.Expired, TasksExpired: m.TasksExpired, LeftOut: m.AttributeLeftOut, Fired: m.Fired, Events: func() { relay.Wake(); groups.Wake() }, Log: o.Log,
+		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, DisableAutoRecovery: !c.MessageQueue.AutoRecover,
+		UnservedTimeout: c.MessageQueue.NoWorkerAfter(), ThrottleCreates: c.Limits.PaceCreates, Quotas: c.Limits.Bounds(),
+		OnAttemptsEnded: func(ended []engine.Attempt) { holds.Concluded(ended) },
+		OnStepExpired:   m.Expired, OnTasksExpired: m.TasksExpired, OnAttributeSkipped: m.AttributeLeftOut, OnScheduleFired: m.Fired, OnEvents: func() { relay.Wake(); groups.Wake() }, Log: o.Log,
 	}))
 	line.begin(o, db, e, m.Metrics)
 	d := newDLQ(o, db, e, m.Metrics)
@@ -131,7 +131,7 @@ func newDLQ(o Options, db *postgres.DB, e *engine.Engine, m *metrics.Metrics) *d
 	if !c.Enabled {
 		every = -1
 	}
-	return dlq.New(db, dlq.Options{SweepEvery: every, BatchSize: c.BatchSize, DryRun: c.DryRun, Undo: e.Undo, Metrics: m, Log: o.Log})
+	return dlq.New(db, dlq.Options{SweepEvery: every, BatchSize: c.BatchSize, DryRun: c.DryRun, Undo: e.CompensateTaskTx, Metrics: m, Log: o.Log})
 }
 
 func breakerOf(c config.Breaker) hold.Breaker {
@@ -152,7 +152,7 @@ type parts struct {
 	explain    *explain.Service
 	line       *line
 	relay      *emission.Relay
-	teller     *emission.Teller
+	teller     *emission.Notifier
 	auth       *auth.Authenticator // nil: callers are not asked who they are
 	gate       *overload.Gate
 	metrics    http.Handler
@@ -235,9 +235,9 @@ func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
 		})
 	}
 	run := func(name string, f func(context.Context) error) {
-		runs(name, func(ctx context.Context) error { return f(postgres.Use(ctx, postgres.Timers)) })
+		runs(name, func(ctx context.Context) error { return f(postgres.WithConnClass(ctx, postgres.Timers)) })
 	}
-	loop.TakeTurns(p.loops)
+	loop.ShareSlot(p.loops)
 	for _, l := range p.loops {
 		run(l.Name, l.Run)
 	}

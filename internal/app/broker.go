@@ -49,8 +49,8 @@ func (l *line) tell(o engine.Options) engine.Options {
 		ClaimsReady: true,
 	}
 	o.QueueOf = amqp.QueueOf
-	o.Enqueued = func() { l.service.Wake() }
-	o.SweepGrace = func() time.Duration {
+	o.OnEnqueued = func() { l.service.Wake() }
+	o.BrokerGrace = func() time.Duration {
 		if !d.Enabled || !l.broker.Ready() {
 			return 0 // nobody else tells of it
 		}

@@ -89,11 +89,11 @@ func routes(e config.Emission) (notice.Routes, error) {
 	out := notice.Routes{List: list, Takes: map[string][]string{}}
 	for name, r := range e.Receivers {
 		if out.Takes[name] = r.TopicList(); len(out.Takes[name]) == 0 {
-			out.Takes[name] = sink.Form(r.Form).DefaultTopics()
+			out.Takes[name] = sink.Format(r.Form).DefaultTopics()
 		}
 	}
 	if slices.Contains(e.SinkNames(), config.LogSink) {
-		out.Rest = []string{config.LogSink}
+		out.Default = []string{config.LogSink}
 	}
 	return out, err
 }
@@ -102,13 +102,13 @@ func routes(e config.Emission) (notice.Routes, error) {
 func receiver(name string, c config.Config, version string) (sink.Sink, error) {
 	r := c.Emission.Receivers[name]
 	return sink.NewWebhook(sink.WebhookOptions{
-		Name: name, Form: sink.Form(r.Form), URL: r.URL, Key: r.Key, Secret: r.Secret, Timeout: c.Emission.Webhook.Timeout(), AllowPrivate: r.AllowPrivate,
+		Name: name, Form: sink.Format(r.Form), URL: r.URL, Key: r.Key, Secret: r.Secret, Timeout: c.Emission.Webhook.Timeout(), AllowPrivate: r.AllowPrivate,
 		Source: c.Emission.Source, Version: version, PublicURL: c.LinkBase(),
 	})
 }
 
 // newSenders prepares who tells the sinks, and who finds out what people are to be told.
-func newSenders(o Options, db *postgres.DB, counts emission.Counts) (*emission.Relay, *emission.Teller, error) {
+func newSenders(o Options, db *postgres.DB, counts emission.Counts) (*emission.Relay, *emission.Notifier, error) {
 	list, err := routes(o.Config.Emission)
 	if err != nil {
 		return nil, nil, err

@@ -50,32 +50,32 @@ func (m measured) observe(c config.Config, p parts) error {
 		return err
 	}
 	if err := m.ObserveOperations(func(ctx context.Context) (map[tasker.ItemState]int64, error) {
-		return p.db.OpenItems(postgres.Use(ctx, postgres.Timers))
+		return p.db.OpenItems(postgres.WithConnClass(ctx, postgres.Timers))
 	}); err != nil {
 		return err
 	}
 	if err := m.ObserveHolds(func(ctx context.Context) ([]tasker.HoldGroup, error) {
-		return p.db.CountHolds(postgres.Use(ctx, postgres.Timers))
+		return p.db.CountHolds(postgres.WithConnClass(ctx, postgres.Timers))
 	}, p.holds.Unopened); err != nil {
 		return err
 	}
 	if err := m.ObserveSchedules(func(ctx context.Context) (int64, error) {
-		return p.db.FailingSchedules(postgres.Use(ctx, postgres.Timers))
+		return p.db.FailingSchedules(postgres.WithConnClass(ctx, postgres.Timers))
 	}); err != nil {
 		return err
 	}
 	if err := m.ObserveDeadlines(func(ctx context.Context) (int64, error) {
-		return p.db.CountOverdue(postgres.Use(ctx, postgres.Timers), tasker.MaxCountedOverdue)
+		return p.db.CountOverdue(postgres.WithConnClass(ctx, postgres.Timers), tasker.MaxCountedOverdue)
 	}); err != nil {
 		return err
 	}
 	if err := m.ObserveStaleness(func(ctx context.Context) ([]tasker.StalenessCount, error) {
-		return p.db.CountStaleness(postgres.Use(ctx, postgres.Timers), tasker.StalenessFilter{Limit: stalenessCount}, tasker.Stale, tasker.Warning)
+		return p.db.CountStaleness(postgres.WithConnClass(ctx, postgres.Timers), tasker.StalenessFilter{Limit: stalenessCount}, tasker.Stale, tasker.Warning)
 	}); err != nil {
 		return err
 	}
 	if err := m.ObserveDue(func(ctx context.Context) (map[string]float64, error) {
-		return p.db.Overdue(postgres.Use(ctx, postgres.Timers))
+		return p.db.Overdue(postgres.WithConnClass(ctx, postgres.Timers))
 	}); err != nil {
 		return err
 	}
@@ -87,8 +87,8 @@ func (p parts) requestCounts() []metrics.RequestCount {
 	var out []metrics.RequestCount
 	for _, c := range p.gate.Counts() {
 		out = append(out, metrics.RequestCount{
-			Class: string(c.Class), Running: c.Running, Waiting: c.Waiting, Served: c.Taken,
-			Refused: map[string]int64{"full": c.Full, "timeout": c.OverTime, "caller": c.OverShare, "rate": c.OverRate},
+			Class: string(c.Class), Running: c.Running, Waiting: c.Waiting, Served: c.Admitted,
+			Refused: map[string]int64{"full": c.RejectedFull, "timeout": c.TimedOut, "caller": c.RejectedFairness, "rate": c.RejectedRate},
 		})
 	}
 	return out
@@ -103,7 +103,7 @@ const deferredCount = 10_000
 // deferredRows reads how many rows are set aside, by the kind of work.
 func deferredRows(db *postgres.DB) func(context.Context) (map[string]int64, error) {
 	return func(ctx context.Context) (map[string]int64, error) {
-		list, err := db.DeferredCounts(postgres.Use(ctx, postgres.Timers), deferredCount)
+		list, err := db.DeferredCounts(postgres.WithConnClass(ctx, postgres.Timers), deferredCount)
 		out := make(map[string]int64, len(list))
 		for _, d := range list {
 			out[d.Kind] = d.Rows

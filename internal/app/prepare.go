@@ -87,9 +87,9 @@ func mayComeUp(err error) bool {
 		return false
 	case errors.As(err, &answer):
 		class := answer.Code[:2] // no connection, no resources, lost race, going down
-		return class == "08" && !unsupportedParameter(answer) || class == "53" || class == "40" || class == "57" || answer.Code == "25006" || postgres.IsSlow(err)
+		return class == "08" && !unsupportedParameter(answer) || class == "53" || class == "40" || class == "57" || answer.Code == "25006" || postgres.IsTimeout(err)
 	default:
-		return postgres.IsAway(err)
+		return postgres.IsUnavailable(err)
 	}
 }
 

@@ -44,11 +44,11 @@ var parses = map[string]string{
 	"internal/engine withoutAt json.Unmarshal":                       "the context that is stored, of which the list of a map step is left out",
 	"internal/engine (*Engine).SaveCheckpoint payload.Measure":       "the checkpoint of a step",
 	"internal/engine (*firingPass).task json.Unmarshal":              "the context of a schedule that gets its instant",
-	"internal/engine ofKept json.Unmarshal":                          "a result that was kept for later",
+	"internal/engine fromPendingReports json.Unmarshal":              "a result that was kept for later",
 	"internal/engine failureOf json.Unmarshal":                       "a failure that was kept for later",
 	"internal/engine (*migration).checkContext payload.Decode":       "the context that is stored, against the schema of another version",
 	"internal/engine (*creation).merge payload.Decode":               "the context of a request that is merged into a task of another version, against its schema",
-	"internal/engine (*verdict).decided json.Unmarshal":              "the result of a decision only: which steps it names",
+	"internal/engine (*outcome).decided json.Unmarshal":              "the result of a decision only: which steps it names",
 	"internal/engine namedSteps json.Unmarshal":                      "the result of a decision only: which steps it names",
 	"internal/engine nameList json.Unmarshal":                        "the result of a decision only: which steps it names",
 }

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// CheckEvery is how often is looked for access that was taken away.
-	CheckEvery = 2 * time.Second
+	// RevocationInterval is how often is looked for access that was taken away.
+	RevocationInterval = 2 * time.Second
 	// maxUnchecked is for how long what is remembered counts without such a look.
 	maxUnchecked = 4 * time.Second
 	// maxRemembered bounds the memory: of a caller beyond it each request is a query.
@@ -68,18 +68,18 @@ type Authenticator struct {
 	revision int64     // as of the last look
 	looked   time.Time // when that was; zero before the first
 	one      singleflight.Group
-	refusals budget // of callers who are known, that are recorded
-	strange  budget // of sign-ins
+	refusals rateLimiter // of callers who are known, that are recorded
+	strange  rateLimiter // of sign-ins
 
-	strangers map[[32]byte]stranger
+	strangers map[[32]byte]negativeCacheEntry
 	looking   chan struct{} // one value for each lookup
 
 	valid   map[digestHead]struct{} // valid credentials; replaced as a whole
 	validAt time.Time               // when valid was read
 }
 
-// A stranger is somebody who was not known a moment ago, and why.
-type stranger struct {
+// A negativeCacheEntry is somebody who was not known a moment ago, and why.
+type negativeCacheEntry struct {
 	at  time.Time
 	err error
 }
@@ -89,7 +89,7 @@ func New(o Options) *Authenticator {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Authenticator{Options: o, known: map[[32]byte]*Caller{}, strangers: map[[32]byte]stranger{}, looking: make(chan struct{}, lookups)}
+	return &Authenticator{Options: o, known: map[[32]byte]*Caller{}, strangers: map[[32]byte]negativeCacheEntry{}, looking: make(chan struct{}, lookups)}
 }
 
 // A Caller is somebody who is known, for as long as that holds.
@@ -229,7 +229,9 @@ type source struct {
 }
 
 // lookupLane has a lookup wait for no flood of requests: a heartbeat may need it.
-func lookupLane(ctx context.Context) context.Context { return postgres.Use(ctx, postgres.Heartbeats) }
+func lookupLane(ctx context.Context) context.Context {
+	return postgres.WithConnClass(ctx, postgres.Heartbeats)
+}
 
 // find returns who is remembered under a digest, or else who a source finds.
 func (a *Authenticator) find(ctx context.Context, digest [32]byte, from source) (*Caller, error) {
@@ -238,7 +240,7 @@ func (a *Authenticator) find(ctx context.Context, digest [32]byte, from source) 
 	c, fresh, loads := a.known[digest], now.Sub(a.looked) < maxUnchecked, a.loads
 	a.mu.RUnlock()
 	if c != nil && !fresh {
-		if err := a.look(ctx); err != nil {
+		if err := a.pollRevocations(ctx); err != nil {
 			return nil, unavailable(err)
 		}
 		a.mu.RLock()
@@ -248,16 +250,16 @@ func (a *Authenticator) find(ctx context.Context, digest [32]byte, from source) 
 	if c != nil && !c.over(now) {
 		return c, nil
 	}
-	c, err := a.lookUp(ctx, digest, from)
+	c, err := a.resolve(ctx, digest, from)
 	if err != nil {
 		return nil, err
 	}
 	return a.remember(c, loads), nil
 }
 
-// lookUp asks a source for somebody who is not remembered, and for nobody again at once
+// resolve asks a source for somebody who is not remembered, and for nobody again at once
 // who was not found.
-func (a *Authenticator) lookUp(ctx context.Context, digest [32]byte, from source) (*Caller, error) {
+func (a *Authenticator) resolve(ctx context.Context, digest [32]byte, from source) (*Caller, error) {
 	a.mu.RLock()
 	before, known := a.strangers[digest]
 	a.mu.RUnlock()
@@ -285,7 +287,7 @@ func (a *Authenticator) lookUp(ctx context.Context, digest [32]byte, from source
 		if len(a.strangers) >= maxStrangers {
 			clear(a.strangers)
 		}
-		a.strangers[digest] = stranger{at: time.Now(), err: err}
+		a.strangers[digest] = negativeCacheEntry{at: time.Now(), err: err}
 	}
 	return c, err
 }

@@ -610,11 +610,11 @@ func TestWrongCredentialsDoNotLockOutValidOnes(t *testing.T) {
 		}
 	}
 	_, created := b.key("created", "worker@shop")
-	b.auth.AgeValid(auth.CheckEvery)
+	b.auth.AgeValid(auth.RevocationInterval)
 	if _, err := b.bearer(created); err != nil {
-		t.Errorf("a key that was created %s ago: %v", auth.CheckEvery, err)
+		t.Errorf("a key that was created %s ago: %v", auth.RevocationInterval, err)
 	}
-	// While the budget is spent, wrong keys share one query each CheckEvery.
+	// While the budget is spent, wrong keys share one query each RevocationInterval.
 	for b.auth.Strangers.Address(netip.MustParseAddr("192.0.2.1")) == nil {
 	}
 	begun, before := time.Now(), tracer.n
@@ -624,7 +624,7 @@ func TestWrongCredentialsDoNotLockOutValidOnes(t *testing.T) {
 			t.Fatalf("a wrong key beyond the rate: %v", err)
 		}
 	}
-	if n, most := tracer.n-before, 1+int(time.Since(begun)/auth.CheckEvery); n > most {
+	if n, most := tracer.n-before, 1+int(time.Since(begun)/auth.RevocationInterval); n > most {
 		t.Errorf("%d queries for 500 wrong keys, want at most %d", n, most)
 	}
 }

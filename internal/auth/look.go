@@ -10,9 +10,9 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// look asks whether anybody was given less access, and if so asks for everybody anew.
+// pollRevocations asks whether anybody was given less access, and if so asks for everybody anew.
 // Those who look at the same time share one.
-func (a *Authenticator) look(ctx context.Context) error {
+func (a *Authenticator) pollRevocations(ctx context.Context) error {
 	_, err, _ := a.one.Do("", func() (any, error) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(lookupLane(context.WithoutCancel(ctx)), maxUnchecked)
@@ -119,14 +119,14 @@ func (a *Authenticator) Look(ctx context.Context) {
 		return
 	}
 	a.one.Forget("")
-	if err := a.look(ctx); err != nil {
+	if err := a.pollRevocations(ctx); err != nil {
 		a.Log.WarnContext(ctx, "cannot look for changes of access", "err", err)
 	}
 }
 
 // Run polls for revoked access, expires sessions and records use until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) error {
-	tick := time.NewTicker(CheckEvery)
+	tick := time.NewTicker(RevocationInterval)
 	defer tick.Stop()
 	noted := time.Now()
 	failing := false
@@ -141,10 +141,10 @@ func (a *Authenticator) Run(ctx context.Context) error {
 		if len(list) == 0 {
 			continue
 		}
-		err := a.look(ctx)
+		err := a.pollRevocations(ctx)
 		if err == nil && now.Sub(noted) >= noteEvery {
 			noted = now
-			err = a.note(postgres.Use(ctx, postgres.Timers), list)
+			err = a.note(postgres.WithConnClass(ctx, postgres.Timers), list)
 		}
 		if err != nil && !failing && ctx.Err() == nil {
 			a.Log.WarnContext(ctx, "cannot look for changes of access; callers are asked for at each request", "err", err)

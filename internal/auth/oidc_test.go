@@ -100,7 +100,7 @@ func TestTokensOfTheProvider(t *testing.T) {
 	if one, err := b.bearer(provider.Token(map[string]any{"groups": "ops"})); err != nil || !one.Scope(access.OperateSteps).All() {
 		t.Errorf("one group as a text: %+v, %v", one, err)
 	}
-	if none, err := b.bearer(provider.Token(map[string]any{"groups": 7})); err != nil || !none.Seen().Empty() {
+	if none, err := b.bearer(provider.Token(map[string]any{"groups": 7})); err != nil || !none.VisibleScope().Empty() {
 		t.Errorf("no groups: %+v, %v", none, err)
 	}
 	if key, err := b.bearer(provider.Token(map[string]any{"sub": "key:root"})); err != nil || key.Subject != "user:key:root" {
@@ -432,7 +432,7 @@ func TestSignInAtTheProvider(t *testing.T) {
 	// Who is bound to fewer roles by a new configuration has fewer at once.
 	b.auth.Bindings = access.Bindings{}
 	other2 := auth.New(auth.Options{DB: b.DB, Provider: b.auth.Provider, Bindings: b.auth.Bindings, SessionIdle: time.Hour})
-	if who, err := other2.Session(t.Context(), session); err != nil || !who.Seen().Empty() {
+	if who, err := other2.Session(t.Context(), session); err != nil || !who.VisibleScope().Empty() {
 		t.Errorf("after the configuration has changed: %+v, %v", who, err)
 	}
 }

@@ -20,10 +20,10 @@ func (a *Authenticator) admit(ctx context.Context, recognized func(context.Conte
 }
 
 // recognizes reports whether a digest is that of a valid key, session or sign-in. A credential
-// that was created within the last CheckEvery may be missing.
+// that was created within the last RevocationInterval may be missing.
 func (a *Authenticator) recognizes(ctx context.Context, digest [32]byte) bool {
 	a.mu.RLock()
-	valid, fresh := a.valid, time.Since(a.validAt) < CheckEvery
+	valid, fresh := a.valid, time.Since(a.validAt) < RevocationInterval
 	a.mu.RUnlock()
 	if !fresh {
 		valid = a.readValid(ctx)

@@ -40,14 +40,14 @@ func (a *Authenticator) AuditSignIn(ctx context.Context, from string) {
 	}
 }
 
-// A budget allows [MaxRefusals] a minute. The zero budget is ready.
-type budget struct {
+// A rateLimiter allows [MaxRefusals] a minute. The zero budget is ready.
+type rateLimiter struct {
 	mu     sync.Mutex
 	minute int64
 	spent  int
 }
 
-func (b *budget) allow(now time.Time) bool {
+func (b *rateLimiter) allow(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if m := now.Unix() / 60; m != b.minute {

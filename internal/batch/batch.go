@@ -41,8 +41,8 @@ type Writer[T any] struct {
 
 // A call is an item whose caller waits.
 type call[T any] struct {
-	item T
-	turn chan turn[T] // gets one value when the item has been taken
+	item  T
+	ready chan turn[T] // gets one value when the item has been taken
 }
 
 // A turn ends the wait of a call: its caller writes a batch that begins with its item, or
@@ -61,18 +61,18 @@ func (w *Writer[T]) Do(ctx context.Context, item T) (written bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	c := &call[T]{item: item, turn: make(chan turn[T], 1)}
+	c := &call[T]{item: item, ready: make(chan turn[T], 1)}
 	if w.begin(c) {
 		return true, w.write(ctx, []*call[T]{c})
 	}
 	var mine turn[T]
 	select {
-	case mine = <-c.turn:
+	case mine = <-c.ready:
 	case <-ctx.Done():
 		if w.withdraw(c) {
 			return false, ctx.Err()
 		}
-		mine = <-c.turn
+		mine = <-c.ready
 	}
 	if mine.batch != nil {
 		return true, w.write(ctx, mine.batch)
@@ -121,10 +121,10 @@ func (w *Writer[T]) write(ctx context.Context, batch []*call[T]) error {
 	err := ErrPanicked
 	defer func() {
 		if next := w.next(); next != nil {
-			next[0].turn <- turn[T]{batch: next}
+			next[0].ready <- turn[T]{batch: next}
 		}
 		for _, c := range batch[1:] {
-			c.turn <- turn[T]{err: err}
+			c.ready <- turn[T]{err: err}
 		}
 	}()
 	err = w.Write(context.WithoutCancel(ctx), items)

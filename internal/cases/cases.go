@@ -58,7 +58,7 @@ const (
 
 // Loops returns what the service does by itself.
 func (s *Service) Loops() []*loop.Loop {
-	return []*loop.Loop{{Name: "cases", Every: every, Timeout: deadline, Wake: s.wake, Pass: s.pass, Log: s.log}}
+	return []*loop.Loop{{Name: "cases", Interval: every, Timeout: deadline, Wake: s.wake, Pass: s.pass, Log: s.log}}
 }
 
 // Wake has the service look for investigations now. It does not wait.
@@ -70,7 +70,7 @@ func (s *Service) pass(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	if now := time.Now(); now.After(s.next) {
-		if err := s.Judge(ctx); err != nil {
+		if err := s.UpdateStates(ctx); err != nil {
 			return 0, err
 		}
 		s.next = time.Now().Add(max(judge, judgeRest*time.Since(now)))
@@ -95,9 +95,9 @@ func (s *Service) Classify(ctx context.Context) (all int, err error) {
 	}
 }
 
-// Judge brings all cases to the states that hold now.
-func (s *Service) Judge(ctx context.Context) error {
-	moved, err := s.db.JudgeCases(ctx)
+// UpdateStates brings all cases to the states that hold now.
+func (s *Service) UpdateStates(ctx context.Context) error {
+	moved, err := s.db.UpdateCaseStates(ctx)
 	if err != nil {
 		return err
 	}

@@ -13,12 +13,12 @@ import (
 // value, a share that is so much larger, so many times as large, and no chance. The
 // last is divided by the number of values that are looked at.
 const (
-	leastCompared = 30
-	leastWith     = 20
-	leastShare    = 0.2
-	leastLift     = 2
-	mostChance    = 0.001
-	toldAtMost    = 5
+	minSamples     = 30
+	minFailures    = 20
+	leastShare     = 0.2
+	minLift        = 2
+	maxPValue      = 0.001
+	maxDifferences = 5
 )
 
 // Changes says what differs between the failures of a case and the successes of the same
@@ -56,13 +56,13 @@ func count(counts map[fact]int, workerName, workerVersion, taskVersion string) {
 // differences returns the values that failures have far more often than successes, the
 // most telling first. failures and successes are how many were compared.
 func differences(failed, succeeded map[fact]int, failures, successes int) (list []tasker.CaseDifference) {
-	if failures < leastCompared || successes < leastCompared {
+	if failures < minSamples || successes < minSamples {
 		return nil
 	}
 	for f, k := range failed {
 		g := succeeded[f]
 		p, q := float64(k+1)/float64(failures+2), float64(g+1)/float64(successes+2)
-		if k < leastWith || p-q < leastShare || p/q < leastLift || chance(k, failures, g, successes) > mostChance/float64(len(failed)) {
+		if k < minFailures || p-q < leastShare || p/q < minLift || pValue(k, failures, g, successes) > maxPValue/float64(len(failed)) {
 			continue
 		}
 		list = append(list, tasker.CaseDifference{Fact: f.name, Value: f.value, Failures: k, Successes: g, Lift: p / q})
@@ -71,12 +71,12 @@ func differences(failed, succeeded map[fact]int, failures, successes int) (list 
 		weight := func(d tasker.CaseDifference) float64 { return float64(d.Failures) * math.Log2(d.Lift) }
 		return cmp.Or(cmp.Compare(weight(b), weight(a)), cmp.Compare(a.Fact, b.Fact), cmp.Compare(a.Value, b.Value))
 	})
-	return list[:min(len(list), toldAtMost)]
+	return list[:min(len(list), maxDifferences)]
 }
 
-// chance is how likely it is that at least k of n failures have a value by chance, when k+g
+// pValue is how likely it is that at least k of n failures have a value by chance, when k+g
 // of the n+m attempts have it: Fisher's exact test, one-sided.
-func chance(k, n, g, m int) float64 {
+func pValue(k, n, g, m int) float64 {
 	choose := func(n, k int) float64 {
 		a, _ := math.Lgamma(float64(n + 1))
 		b, _ := math.Lgamma(float64(k + 1))

@@ -64,7 +64,7 @@ func (m *model) findTwice() {
 			if _, err := m.Cases.Classify(m.Context()); err != nil {
 				m.Error(err)
 			}
-			if err := m.Cases.Judge(m.Context()); err != nil {
+			if err := m.Cases.UpdateStates(m.Context()); err != nil {
 				m.Error(err)
 			}
 		})

@@ -200,7 +200,7 @@ func (h *harness) operate(ts *testscript.TestScript, _ bool, args []string) {
 			ts.Check(err)
 			return strconv.FormatInt(items[tasker.ItemReleased], 10) == args[0]
 		}
-		_, err = ops.Look(context.Background())
+		_, err = ops.VerifyItems(context.Background())
 		ts.Check(err)
 		running, _, err := h.DB.Operations(context.Background(), tasker.OperationFilter{State: tasker.OperationRunning, Limit: 1})
 		ts.Check(err)
@@ -212,9 +212,9 @@ func (h *harness) operate(ts *testscript.TestScript, _ bool, args []string) {
 func (h *harness) goOn(ts *testscript.TestScript, _ bool, _ []string) {
 	holds := hold.New(h.DB, h.Engine, hold.Options{})
 	for range 3 {
-		_, err := holds.PutAside(context.Background())
+		_, err := holds.ParkSteps(context.Background())
 		ts.Check(err)
-		_, err = holds.Judge(context.Background())
+		_, err = holds.AdvanceHolds(context.Background())
 		ts.Check(err)
 	}
 }
@@ -233,7 +233,7 @@ func (h *harness) idle(ts *testscript.TestScript, _ bool, _ []string) {
 		if len(list) > 0 {
 			ts.Fatalf("%d steps are handed out: %+v", len(list), list)
 		}
-		_, err = hold.New(h.DB, h.Engine, hold.Options{}).PutAside(context.Background())
+		_, err = hold.New(h.DB, h.Engine, hold.Options{}).ParkSteps(context.Background())
 		ts.Check(err)
 	}
 }

@@ -36,8 +36,8 @@ func TestTheSameComplaintIsNewsAgainAfterASuccess(t *testing.T) {
 		{2 * time.Hour, 3, full, true}, // another outage
 		{2*time.Hour + time.Second, 3, nil, false},
 		{2*time.Hour + 2*time.Second, 3, full, false}, // one queue among others
-		{2*time.Hour + sayAgain, 3, full, true},
-		{2*time.Hour + sayAgain, 3, gone, true},
+		{2*time.Hour + logInterval, 3, full, true},
+		{2*time.Hour + logInterval, 3, gone, true},
 	} {
 		if news := c.isNews(tt.n, tt.err, began.Add(tt.after)); news != tt.news {
 			t.Errorf("%d: a batch of %d with %v is news: %t", i, tt.n, tt.err, news)

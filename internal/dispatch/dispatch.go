@@ -79,10 +79,10 @@ func (s *Service) Run(ctx context.Context) error {
 	g.Go("announce steps", s.announce)
 	if s.DeadLetters {
 		g.Go("handle dead letters", s.handleDeadLetters)
-		canary := loop.Loop{Name: "canary", Every: canaryEvery, Timeout: announceDeadline, Pass: s.canary, Log: s.Log}
+		canary := loop.Loop{Name: "canary", Interval: canaryEvery, Timeout: announceDeadline, Pass: s.canary, Log: s.Log}
 		g.Go(canary.Name, canary.Run)
 	}
-	reconcile := loop.Loop{Name: "reconcile announcements", Every: s.ReconcileEvery, Timeout: reconcileDeadline, Pass: s.reconcile, Log: s.Log}
+	reconcile := loop.Loop{Name: "reconcile announcements", Interval: s.ReconcileEvery, Timeout: reconcileDeadline, Pass: s.reconcile, Log: s.Log}
 	g.Go(reconcile.Name, reconcile.Run)
 	err := g.Wait()
 	disconnect()
@@ -98,7 +98,7 @@ const (
 	// confirms nothing. The transaction around it may not pause for longer.
 	announceDeadline = 2*amqp.Silence + 2*time.Second
 
-	sayAgain = time.Minute // between two lines of the log that say the same
+	logInterval = time.Minute // between two lines of the log that say the same
 )
 
 // announce publishes what is in the outbox.
@@ -140,7 +140,7 @@ func (c *complaint) isNews(n int, err error, now time.Time) bool {
 		c.over = c.over || n > 0
 		return false
 	}
-	if err.Error() == c.text && (!c.over || now.Sub(c.at) < sayAgain) {
+	if err.Error() == c.text && (!c.over || now.Sub(c.at) < logInterval) {
 		return false
 	}
 	*c = complaint{text: err.Error(), at: now}

@@ -112,7 +112,7 @@ func newHarness(t *testing.T, o options) *harness {
 	var service *dispatch.Service
 	h.Engine = engine.New(h.DB, engine.Options{
 		Dispatch: &tasker.Dispatch{Exchange: name, QueueTTL: o.queueTTL, DeadLetter: true, DeadLetterExchange: h.dlx, DeadLetterTTL: 24 * time.Hour},
-		QueueOf:  amqp.QueueOf, Enqueued: func() { service.Wake() }, MaxQueueExpiries: 1000, Lease: enginetest.Lease, ReturnGrace: o.grace,
+		QueueOf:  amqp.QueueOf, OnEnqueued: func() { service.Wake() }, MaxQueueExpiries: 1000, Lease: enginetest.Lease, ReconnectGrace: o.grace,
 	})
 	service = dispatch.New(dispatch.Options{
 		Broker: h.broker, DB: h.DB, Engine: h.Engine, DeadLetters: true, LostAfter: o.lostAfter, ReconcileEvery: 100 * time.Millisecond, Counts: h.counts,

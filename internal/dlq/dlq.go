@@ -70,13 +70,13 @@ const sweepDeadline = time.Minute
 func (s *Service) Loops() []*loop.Loop {
 	var applied postgres.ThresholdPass
 	thresholds := &loop.Loop{
-		Name: "staleness thresholds", Every: thresholdEvery, Timeout: sweepDeadline, Log: s.log,
+		Name: "staleness thresholds", Interval: thresholdEvery, Timeout: sweepDeadline, Log: s.log,
 		Pass: func(ctx context.Context) (time.Duration, error) { return s.applyThresholds(ctx, &applied) },
 	}
 	if s.every < 0 {
 		return []*loop.Loop{thresholds}
 	}
-	return []*loop.Loop{{Name: "staleness sweep", Every: s.every, Timeout: sweepDeadline, Pass: s.sweep, Log: s.log}, thresholds}
+	return []*loop.Loop{{Name: "staleness sweep", Interval: s.every, Timeout: sweepDeadline, Pass: s.sweep, Log: s.log}, thresholds}
 }
 
 // Changed thresholds are applied after a stable period, in batches with pauses.
@@ -181,7 +181,7 @@ func (s *Service) sweepBatch(ctx context.Context, skip int) (int, error) {
 }
 
 // stale is what the metrics count of what a sweep found.
-func stale(swept []postgres.Swept) []metrics.Stale {
+func stale(swept []postgres.SweepResult) []metrics.Stale {
 	out := make([]metrics.Stale, len(swept))
 	for i, t := range swept {
 		out[i] = metrics.Stale{

@@ -31,7 +31,7 @@ func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate
 	if err := checkUpdate(&u); err != nil {
 		return tasker.Entry{}, nil, err
 	}
-	var done update
+	var done updateResult
 	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		var err error
 		done, err = s.change(ctx, tx, id, u)
@@ -49,8 +49,8 @@ func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate
 	return done.entry, warnings(done, u), nil
 }
 
-// An update is what became of a request to change an entry.
-type update struct {
+// A updateResult is what became of a request to change an entry.
+type updateResult struct {
 	entry tasker.Entry
 	ended bool       // by this request
 	next  *tasker.ID // the investigation that was opened in its place
@@ -59,62 +59,62 @@ type update struct {
 }
 
 // change is Update in its transaction.
-func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (update, error) {
-	known, err := tx.Once(ctx, postgres.OperatorRequest{Key: u.RequestKey, Action: "entry.update", Said: []any{id, u}})
+func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (updateResult, error) {
+	known, err := tx.CheckIdempotency(ctx, postgres.OperatorRequest{Key: u.RequestKey, Action: "entry.update", Payload: []any{id, u}})
 	if err != nil {
-		return update{}, err
+		return updateResult{}, err
 	}
-	shown, before, err := asWritten(ctx, tx, id)
+	shown, before, err := withUnredactedNotes(ctx, tx, id)
 	if err != nil || known {
-		return update{entry: shown}, err
+		return updateResult{entry: shown}, err
 	}
 	// The task comes before its entries: whoever makes it stuck holds it as well.
 	state, err := tx.TaskState(ctx, before.TaskUUID)
 	if err != nil {
-		return update{}, err
+		return updateResult{}, err
 	}
 	if err := mayUpdate(before, u); err != nil {
-		return update{}, err
+		return updateResult{}, err
 	}
-	committed, err := s.giveUp(ctx, tx, before, state, u)
+	committed, err := s.preparePermanentFailure(ctx, tx, before, state, u)
 	if err != nil {
-		return update{}, err
+		return updateResult{}, err
 	}
 	if repeats(before, u) {
-		return update{entry: shown, committed: committed}, nil
+		return updateResult{entry: shown, committed: committed}, nil
 	}
 	if u.Status != nil && *u.Status == before.ResolutionStatus {
 		u.Status = nil // pending as it is
 	}
 	if err := mayGrow(ctx, tx, id, u); err != nil {
-		return update{}, err
+		return updateResult{}, err
 	}
 	changed, err := tx.UpdateEntry(ctx, id, u)
 	if err != nil {
-		return update{}, err
+		return updateResult{}, err
 	}
 	if !changed {
-		return lostRace(ctx, tx, id, u) // nothing is committed unless the same request was made meanwhile
+		return conflictError(ctx, tx, id, u) // nothing is committed unless the same request was made meanwhile
 	}
 	if u.Status != nil && (*u.Status == tasker.EntryPermanentlyFailed || *u.Status == tasker.EntryCancelled) {
-		leave := tx.StopAwaiting
+		leave := tx.StopAutoRecovery
 		if *u.Status == tasker.EntryPermanentlyFailed {
 			leave = tx.WriteOff
 		}
 		if err := leave(ctx, []tasker.ID{before.TaskUUID}); err != nil {
-			return update{}, err
+			return updateResult{}, err
 		}
 	}
 	next, err := follow(ctx, tx, before, u, state)
 	if err != nil {
-		return update{}, err
+		return updateResult{}, err
 	}
 	entry, err := tx.Entry(ctx, id)
-	return update{entry: entry, ended: u.Status != nil, next: next, committed: committed}, err
+	return updateResult{entry: entry, ended: u.Status != nil, next: next, committed: committed}, err
 }
 
-// giveUp refuses to write off a running task, or begins its compensation.
-func (s *Service) giveUp(ctx context.Context, tx *postgres.Tx, e tasker.Entry, state tasker.TaskState, u tasker.EntryUpdate) (committed func(), err error) {
+// preparePermanentFailure refuses to write off a running task, or begins its compensation.
+func (s *Service) preparePermanentFailure(ctx context.Context, tx *postgres.Tx, e tasker.Entry, state tasker.TaskState, u tasker.EntryUpdate) (committed func(), err error) {
 	switch {
 	case u.Status == nil || *u.Status != tasker.EntryPermanentlyFailed:
 		return nil, nil
@@ -159,7 +159,7 @@ func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryU
 
 // mayWriteOff refuses to write off a complete or running task.
 func mayWriteOff(ctx context.Context, tx *postgres.Tx, task tasker.ID, state tasker.TaskState) error {
-	held, err := tx.HeldSteps(ctx, task)
+	held, err := tx.CountInFlightSteps(ctx, task)
 	if err != nil {
 		return err
 	}
@@ -179,17 +179,17 @@ func MayWriteOff(task tasker.ID, state tasker.TaskState, held int) error {
 	return nil
 }
 
-// lostRace says why an entry could not be changed: somebody was faster.
-func lostRace(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (update, error) {
-	shown, written, err := asWritten(ctx, tx, id)
+// conflictError says why an entry could not be changed: somebody was faster.
+func conflictError(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (updateResult, error) {
+	shown, written, err := withUnredactedNotes(ctx, tx, id)
 	if err != nil {
-		return update{}, err
+		return updateResult{}, err
 	}
-	return update{entry: shown}, mayUpdate(written, u)
+	return updateResult{entry: shown}, mayUpdate(written, u)
 }
 
-// asWritten returns an entry redacted, and with its unredacted notes for comparison.
-func asWritten(ctx context.Context, tx *postgres.Tx, id tasker.ID) (shown, written tasker.Entry, err error) {
+// withUnredactedNotes returns an entry redacted, and with its unredacted notes for comparison.
+func withUnredactedNotes(ctx context.Context, tx *postgres.Tx, id tasker.ID) (shown, written tasker.Entry, err error) {
 	if shown, err = tx.Entry(ctx, id); err != nil {
 		return shown, written, err
 	}
@@ -371,7 +371,7 @@ func repeats(e tasker.Entry, u tasker.EntryUpdate) bool {
 func same(asked, is *string) bool { return asked == nil || is != nil && *asked == *is }
 
 // warnings say what whoever ends an investigation may have overlooked.
-func warnings(done update, u tasker.EntryUpdate) []string {
+func warnings(done updateResult, u tasker.EntryUpdate) []string {
 	e := done.entry
 	if done.next != nil {
 		return []string{fmt.Sprintf("a step of task %s failed while this investigation was open; a new one was opened for it: %s", e.TaskUUID, *done.next)}
@@ -402,7 +402,7 @@ func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.NewEntry) (
 	repeated := false
 	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		var err error
-		repeated, err = tx.Once(ctx, postgres.OperatorRequest{Key: o.RequestKey, Action: "entry.open", Said: []any{task, u}})
+		repeated, err = tx.CheckIdempotency(ctx, postgres.OperatorRequest{Key: o.RequestKey, Action: "entry.open", Payload: []any{task, u}})
 		if err != nil || repeated {
 			return err
 		}

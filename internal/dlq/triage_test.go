@@ -391,7 +391,7 @@ func TestASweepThatIsSwitchedOff(t *testing.T) {
 	}
 	for every, want := range map[time.Duration]time.Duration{0: dlq.DefaultSweepEvery, time.Second: time.Second} {
 		loops := dlq.New(h.DB, dlq.Options{SweepEvery: every}).Loops()
-		if len(loops) != 2 || loops[0].Every != want {
+		if len(loops) != 2 || loops[0].Interval != want {
 			t.Errorf("loops of %s: %+v", every, loops)
 		}
 	}

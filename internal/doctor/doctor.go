@@ -23,8 +23,8 @@ const (
 	shownOpen       = 10
 )
 
-// openTooLong is from when on a transaction that is open is a fault, unless the options say otherwise.
-const openTooLong = time.Hour
+// longTransaction is from when on a transaction that is open is a fault, unless the options say otherwise.
+const longTransaction = time.Hour
 
 // openTooFar is how many transactions a standby may be behind with what it reads: it does not say since when.
 const openTooFar = 1_000_000
@@ -161,7 +161,7 @@ LIMIT $2`
 
 // transactions looks for what keeps PostgreSQL from removing rows that were deleted or changed.
 func (d *doctor) transactions(ctx context.Context, tx pgx.Tx) error {
-	most := cmp.Or(d.Open, openTooLong)
+	most := cmp.Or(d.Open, longTransaction)
 	rows, err := tx.Query(ctx, openTransactions, most, shownOpen, cmp.Or(d.Behind, openTooFar))
 	if err != nil {
 		return fmt.Errorf("find open transactions: %w", err)

@@ -65,7 +65,7 @@ func (uncounted) EventSetAside(context.Context, string, string)          {}
 type Relay struct {
 	Options
 	id    tasker.ID
-	lines []*line
+	lines []*sinkWorker
 }
 
 // New returns a relay that does nothing before Run.
@@ -87,7 +87,7 @@ func New(o Options) *Relay {
 	}
 	r := &Relay{Options: o, id: tasker.NewID()}
 	for i, s := range slices.Concat(r.Sinks, r.Named) {
-		r.lines = append(r.lines, &line{Relay: r, sink: s, events: i < len(r.Sinks), log: r.Log.With("sink", s.Name()), wake: make(chan struct{}, 1)})
+		r.lines = append(r.lines, &sinkWorker{Relay: r, sink: s, events: i < len(r.Sinks), log: r.Log.With("sink", s.Name()), wake: make(chan struct{}, 1)})
 	}
 	return r
 }
@@ -120,12 +120,12 @@ const (
 
 // Loops returns what is done for events although there may be no sink.
 func (r *Relay) Loops() []*loop.Loop {
-	return []*loop.Loop{{Name: "adopt events of a restored database", Every: adoptEvery, Retry: firstRest, Timeout: adoptTimeout, Spare: true, Pass: r.Adopt, Log: r.Log}}
+	return []*loop.Loop{{Name: "adopt events of a restored database", Interval: adoptEvery, Backoff: firstRest, Timeout: adoptTimeout, Optional: true, Pass: r.MarkRestored, Log: r.Log}}
 }
 
-// Adopt marks events of a database that was restored from a dump, some in one transaction.
-func (r *Relay) Adopt(ctx context.Context) (time.Duration, error) {
-	n, err := r.DB.AdoptRestored(ctx, adoptAtOnce)
+// MarkRestored marks events of a database that was restored from a dump, some in one transaction.
+func (r *Relay) MarkRestored(ctx context.Context) (time.Duration, error) {
+	n, err := r.DB.MarkRestoredEvents(ctx, adoptAtOnce)
 	if n > 0 {
 		r.Log.InfoContext(ctx, "the database was restored from a dump: its events are marked as old", "events", n)
 	}

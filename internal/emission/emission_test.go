@@ -695,7 +695,7 @@ func (h *harness) adopts(many int) {
 	h.Helper()
 	adopter := emission.New(emission.Options{DB: h.DB})
 	for passes := 1; ; passes++ {
-		next, err := adopter.Adopt(h.Context())
+		next, err := adopter.MarkRestored(h.Context())
 		h.Must(err)
 		if next == 0 {
 			if passes <= many/1000 {
@@ -717,7 +717,7 @@ func TestTheFeedOfARestoredDatabaseGoesOn(t *testing.T) {
 	address := netip.MustParseAddr("192.0.2.1")
 	now, err := live.Now(t.Context())
 	h.Must(err)
-	next := func(after feed.Point) func(notes string, n int) {
+	next := func(after feed.Cursor) func(notes string, n int) {
 		r, err := live.Read(t.Context(), after, address)
 		h.Must(err)
 		t.Cleanup(r.Close)
@@ -734,13 +734,13 @@ func TestTheFeedOfARestoredDatabaseGoesOn(t *testing.T) {
 	follow := next(now)
 	h.note(e, "later")
 	follow("before the old events are marked", 1)
-	if _, err := live.Read(t.Context(), feed.Point{}, address); tasker.CodeOf(err) != tasker.Unavailable {
+	if _, err := live.Read(t.Context(), feed.Cursor{}, address); tasker.CodeOf(err) != tasker.Unavailable {
 		t.Errorf("read from the beginning: %v, want Unavailable", err)
 	}
 	h.adopts(1)
 	h.note(e, "later still")
 	follow("after the old events are marked", 1)
-	next(feed.Point{})("from the beginning", 3)
+	next(feed.Cursor{})("from the beginning", 3)
 }
 
 // A database that is restored while servers run does not keep events from their

@@ -26,8 +26,8 @@ const (
 	farewell    = 5 * time.Second
 )
 
-// A line is what goes on between the database and one sink.
-type line struct {
+// A sinkWorker is what goes on between the database and one sink.
+type sinkWorker struct {
 	*Relay
 
 	sink   sink.Sink
@@ -48,7 +48,7 @@ type line struct {
 }
 
 // run looks for events until ctx ends.
-func (l *line) run(ctx context.Context) error {
+func (l *sinkWorker) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		rest, err := l.pass(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -60,7 +60,7 @@ func (l *line) run(ctx context.Context) error {
 	if l.holds {
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 		defer cancel()
-		if err := l.DB.DropSink(leaving, l.sink.Name(), l.id); err != nil {
+		if err := l.DB.ReleaseSinkLease(leaving, l.sink.Name(), l.id); err != nil {
 			l.log.WarnContext(leaving, "another server goes on sending only when the lease has run out", "err", err)
 		}
 	}
@@ -68,7 +68,7 @@ func (l *line) run(ctx context.Context) error {
 }
 
 // sleep waits for a while, or until there may be new events.
-func (l *line) sleep(ctx context.Context, rest time.Duration) {
+func (l *sinkWorker) sleep(ctx context.Context, rest time.Duration) {
 	timer := time.NewTimer(rest)
 	defer timer.Stop()
 	select {
@@ -79,7 +79,7 @@ func (l *line) sleep(ctx context.Context, rest time.Duration) {
 }
 
 // idle is for how long to rest when there is nothing to send now.
-func (l *line) idle(held *postgres.Held) time.Duration {
+func (l *sinkWorker) idle(held *postgres.SinkLease) time.Duration {
 	now := l.Now()
 	if held.NewEvents || held.Pending {
 		l.busy = now
@@ -91,8 +91,8 @@ func (l *line) idle(held *postgres.Held) time.Duration {
 }
 
 // pass sends what is due, a batch, and returns how long to rest.
-func (l *line) pass(ctx context.Context) (time.Duration, error) {
-	held, err := l.hold(ctx)
+func (l *sinkWorker) pass(ctx context.Context) (time.Duration, error) {
+	held, err := l.acquireLease(ctx)
 	if err != nil || held == nil {
 		return lease / 6, err // another server sends; or nobody can
 	}
@@ -102,7 +102,7 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 			l.log.WarnContext(ctx, "new events could not be put on the list; sending those on it", "err", err)
 		}
 	}
-	if rest := l.rest(held); rest > 0 {
+	if rest := l.delay(held); rest > 0 {
 		return min(rest, l.LookEvery), nil
 	}
 	if !held.NewEvents && !held.Pending {
@@ -131,8 +131,8 @@ func (l *line) pass(ctx context.Context) (time.Duration, error) {
 	return l.repeat(ctx, 0), nil
 }
 
-// rest is for how long nothing is to be sent: the sink asked for it, or the rate does.
-func (l *line) rest(held *postgres.Held) time.Duration {
+// delay is for how long nothing is to be sent: the sink asked for it, or the rate does.
+func (l *sinkWorker) delay(held *postgres.SinkLease) time.Duration {
 	rest := l.next.Sub(l.Now())
 	if held.Rest != nil {
 		rest = max(rest, *held.Rest)
@@ -141,7 +141,7 @@ func (l *line) rest(held *postgres.Held) time.Duration {
 }
 
 // sendHolding keeps the right to send while it sends, and stops when it is lost.
-func (l *line) sendHolding(ctx context.Context, events []postgres.DueEvent) (outcome, error) {
+func (l *sinkWorker) sendHolding(ctx context.Context, events []postgres.DueEvent) (outcome, error) {
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	var keeping sync.WaitGroup
@@ -157,7 +157,7 @@ func (l *line) sendHolding(ctx context.Context, events []postgres.DueEvent) (out
 				return
 			case <-timer.C:
 			}
-			if held, err := l.hold(sending); err == nil && held == nil {
+			if held, err := l.acquireLease(sending); err == nil && held == nil {
 				l.log.WarnContext(ctx, "another server has begun to send; this one stops")
 				stop()
 			}
@@ -166,12 +166,12 @@ func (l *line) sendHolding(ctx context.Context, events []postgres.DueEvent) (out
 	return l.send(sending, events)
 }
 
-func (l *line) store(ctx context.Context) (context.Context, context.CancelFunc) {
+func (l *sinkWorker) store(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, l.StoreTimeout)
 }
 
-// hold keeps the right to send to the sink; nil says that another has it.
-func (l *line) hold(ctx context.Context) (*postgres.Held, error) {
+// acquireLease keeps the right to send to the sink; nil says that another has it.
+func (l *sinkWorker) acquireLease(ctx context.Context) (*postgres.SinkLease, error) {
 	if !l.known {
 		limited, cancel := l.store(ctx)
 		defer cancel()
@@ -186,7 +186,7 @@ func (l *line) hold(ctx context.Context) (*postgres.Held, error) {
 	}
 	limited, cancel := l.store(ctx)
 	defer cancel()
-	held, err := l.DB.HoldSink(limited, l.sink.Name(), l.id, lease)
+	held, err := l.DB.AcquireSinkLease(limited, l.sink.Name(), l.id, lease)
 	if err == nil {
 		l.holds = held != nil
 	}
@@ -194,7 +194,7 @@ func (l *line) hold(ctx context.Context) (*postgres.Held, error) {
 }
 
 // take adds new events to the list, even while the sink rests.
-func (l *line) take(ctx context.Context) error {
+func (l *sinkWorker) take(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, max(l.StoreTimeout, batchTime))
 	defer cancel()
 	_, err := l.DB.TakeEvents(limited, l.sink.Name(), takeAtOnce)
@@ -202,7 +202,7 @@ func (l *line) take(ctx context.Context) error {
 }
 
 // due returns what is to be sent now.
-func (l *line) due(ctx context.Context, limit int) ([]postgres.DueEvent, error) {
+func (l *sinkWorker) due(ctx context.Context, limit int) ([]postgres.DueEvent, error) {
 	limited, cancel := l.store(ctx)
 	defer cancel()
 	most := batchSize
@@ -217,8 +217,8 @@ func (l *line) due(ctx context.Context, limit int) ([]postgres.DueEvent, error) 
 	return append(messages, events...), err
 }
 
-// mostOpen bounds what is sent again of what goes on.
-const mostOpen = 1000
+// maxRepeatedEvents bounds what is sent again of what goes on.
+const maxRepeatedEvents = 1000
 
 // repeatTime is how long a pass sends again what goes on. The next one asks for the right to
 // send, and looks for what is due, before it goes on.
@@ -226,7 +226,7 @@ const repeatTime = 3 * time.Second
 
 // repeat resends a part of ongoing messages and returns how long to rest, at most rest. It logs
 // failures.
-func (l *line) repeat(ctx context.Context, rest time.Duration) time.Duration {
+func (l *sinkWorker) repeat(ctx context.Context, rest time.Duration) time.Duration {
 	r, ok := l.sink.(sink.Repeating)
 	if !ok || !l.again && l.Now().Sub(l.repeated) < r.RepeatEvery() {
 		return rest
@@ -236,7 +236,7 @@ func (l *line) repeat(ctx context.Context, rest time.Duration) time.Duration {
 	}
 	limited, cancel := l.store(ctx)
 	defer cancel()
-	open, err := l.DB.OpenMessages(limited, l.sink.Name(), mostOpen) // what has ended meanwhile is not among it
+	open, err := l.DB.OpenMessages(limited, l.sink.Name(), maxRepeatedEvents) // what has ended meanwhile is not among it
 	if err == nil {
 		l.again, err = l.repeatPart(ctx, r, open)
 	}
@@ -252,7 +252,7 @@ func (l *line) repeat(ctx context.Context, rest time.Duration) time.Duration {
 
 // repeatPart sends again what comes after the part before, until its time is over, something new is to be sent,
 // or the sink takes nothing; and reports whether there is more.
-func (l *line) repeatPart(ctx context.Context, r sink.Repeating, open []tasker.Event) (more bool, err error) {
+func (l *sinkWorker) repeatPart(ctx context.Context, r sink.Repeating, open []tasker.Event) (more bool, err error) {
 	until := l.Now().Add(repeatTime)
 	for _, e := range open { // in the order of their subjects
 		if bytes.Compare(e.Subject.ID[:], l.after[:]) <= 0 {
@@ -274,7 +274,7 @@ func (l *line) repeatPart(ctx context.Context, r sink.Repeating, open []tasker.E
 }
 
 // note records whether the sink takes events; a failing one rests longer each time.
-func (l *line) note(ctx context.Context, out outcome) (rest time.Duration) {
+func (l *sinkWorker) note(ctx context.Context, out outcome) (rest time.Duration) {
 	if out.published+out.refused+out.failed == 0 {
 		return 0 // it was told to end before it had tried
 	}
@@ -293,14 +293,14 @@ func (l *line) note(ctx context.Context, out outcome) (rest time.Duration) {
 	}
 	limited, cancel := l.store(context.WithoutCancel(ctx))
 	defer cancel()
-	if err := l.DB.NoteSink(limited, l.sink.Name(), l.id, postgres.SinkNote{Problem: problem, Took: out.published > 0, Rest: rest}); err != nil {
+	if err := l.DB.NoteSink(limited, l.sink.Name(), l.id, postgres.SinkStatusUpdate{Problem: problem, Took: out.published > 0, Rest: rest}); err != nil {
 		l.log.WarnContext(ctx, "how the sink is could not be noted", "err", err)
 	}
 	return rest
 }
 
 // report says how a backlog shrinks.
-func (l *line) report(ctx context.Context, out outcome) {
+func (l *sinkWorker) report(ctx context.Context, out outcome) {
 	l.sent += out.published
 	now := l.Now()
 	if l.sent < batchSize || now.Sub(l.reported) < reportEvery {
@@ -318,7 +318,7 @@ func (l *line) report(ctx context.Context, out outcome) {
 }
 
 // pace keeps to the rate.
-func (l *line) pace(out outcome) {
+func (l *sinkWorker) pace(out outcome) {
 	if l.PerSecond > 0 {
 		now := l.Now()
 		if l.next.Before(now.Add(-time.Second)) {
@@ -329,7 +329,7 @@ func (l *line) pace(out outcome) {
 }
 
 // audit records that an event could not be sent.
-func (l *line) audit(ctx context.Context, action string, e postgres.DueEvent, attempts int, problem string) {
+func (l *sinkWorker) audit(ctx context.Context, action string, e postgres.DueEvent, attempts int, problem string) {
 	about := map[string]any{"topic": e.Topic, "sink": l.sink.Name(), "position": e.Position, "attempts": attempts, "error": problem}
 	if e.Subject != nil {
 		about["subject_kind"], about["subject_id"] = e.Subject.Kind, e.Subject.ID

@@ -68,7 +68,7 @@ func ReEmit(ctx context.Context, db *postgres.DB, r ReEmission) (ReEmitted, erro
 	// An event of the range that becomes visible only now is sent as well.
 	out.Emissions, err = db.ReEmit(ctx, postgres.ReEmission{
 		Sinks: sinks, Of: postgres.Span{From: r.From, To: part.Last}, By: by,
-		Once: postgres.OperatorRequest{Key: r.Key, Action: "dlq.re_emit", Said: []any{sinks, r.From, r.To, by}},
+		Once: postgres.OperatorRequest{Key: r.Key, Action: "dlq.re_emit", Payload: []any{sinks, r.From, r.To, by}},
 	}, 2*MaxReEmitted)
 	return out, err
 }

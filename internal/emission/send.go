@@ -26,7 +26,7 @@ type outcome struct {
 
 // A batch is sent to a sink: events of a task in sequence, tasks concurrently.
 type batch struct {
-	*line
+	*sinkWorker
 
 	mu      sync.Mutex
 	results []postgres.Emitted
@@ -36,8 +36,8 @@ type batch struct {
 }
 
 // send sends events and notes what became of each.
-func (l *line) send(ctx context.Context, events []postgres.DueEvent) (outcome, error) {
-	b := &batch{line: l, until: l.Now().Add(batchTime)}
+func (l *sinkWorker) send(ctx context.Context, events []postgres.DueEvent) (outcome, error) {
+	b := &batch{sinkWorker: l, until: l.Now().Add(batchTime)}
 	groups := byTask(events)
 	next := make(chan []postgres.DueEvent)
 	var workers sync.WaitGroup

@@ -22,44 +22,44 @@ type TellerOptions struct {
 	Log          *slog.Logger
 }
 
-// A Teller writes due case messages and routes all messages. Any number may run.
-type Teller struct {
+// A Notifier writes due case messages and routes all messages. Any number may run.
+type Notifier struct {
 	TellerOptions
 	next time.Time // when to look at the cases; of the one loop
 }
 
 // The loop of a teller. Cases are counted for it, so it rests for many times what that took.
 const (
-	tellEvery   = 5 * time.Second
-	tellTimeout = 30 * time.Second
-	tellRest    = 20
-	routeBatch  = 200
+	notifyInterval = 5 * time.Second
+	tellTimeout    = 30 * time.Second
+	tellRest       = 20
+	routeBatch     = 200
 
 	keepMessages = 90 * 24 * time.Hour
 	pruneBatch   = 1000
 )
 
 // NewTeller returns a teller, which does nothing before its loop runs.
-func NewTeller(o TellerOptions) *Teller {
+func NewTeller(o TellerOptions) *Notifier {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Wake == nil {
 		o.Wake = func() {}
 	}
-	return &Teller{TellerOptions: o}
+	return &Notifier{TellerOptions: o}
 }
 
 // Loops returns what the teller does by itself.
-func (t *Teller) Loops() []*loop.Loop {
+func (t *Notifier) Loops() []*loop.Loop {
 	return []*loop.Loop{
-		{Name: "messages", Every: tellEvery, Timeout: tellTimeout, Pass: t.pass, Log: t.Log},
-		{Name: "tidy up messages", Every: time.Minute, Timeout: tellTimeout, Spare: true, Pass: t.Tidy, Log: t.Log},
+		{Name: "messages", Interval: notifyInterval, Timeout: tellTimeout, Pass: t.pass, Log: t.Log},
+		{Name: "tidy up messages", Interval: time.Minute, Timeout: tellTimeout, Optional: true, Pass: t.Tidy, Log: t.Log},
 	}
 }
 
 // Tidy removes messages older than 90 days.
-func (t *Teller) Tidy(ctx context.Context) (time.Duration, error) {
+func (t *Notifier) Tidy(ctx context.Context) (time.Duration, error) {
 	p, err := t.DB.PruneMessages(ctx, keepMessages, pruneBatch)
 	if p.Unsent > 0 {
 		t.Log.WarnContext(ctx, "messages were removed after 90 days that not all of their sinks had taken", "unsent", p.Unsent)
@@ -72,20 +72,20 @@ func (t *Teller) Tidy(ctx context.Context) (time.Duration, error) {
 
 // pass writes messages about cases and routes all messages. What others have written is
 // routed although cases cannot be counted, or take longer than they may.
-func (t *Teller) pass(ctx context.Context) (time.Duration, error) {
+func (t *Notifier) pass(ctx context.Context) (time.Duration, error) {
 	var told error
 	if began := time.Now(); !began.Before(t.next) {
 		limited, cancel := context.WithTimeout(ctx, tellTimeout/2)
-		told = t.Tell(limited)
+		told = t.CreateDue(limited)
 		cancel()
 		t.next = began.Add(tellRest * time.Since(began))
 	}
 	return 0, errors.Join(told, t.Route(ctx))
 }
 
-// Tell writes the messages about cases and about paused operations that are due now.
-func (t *Teller) Tell(ctx context.Context) error {
-	topics, err := t.DB.Tell(ctx, t.Installation)
+// CreateDue writes the messages about cases and about paused operations that are due now.
+func (t *Notifier) CreateDue(ctx context.Context) error {
+	topics, err := t.DB.CreateDueNotifications(ctx, t.Installation)
 	if err == nil && len(topics) > 0 {
 		t.Log.InfoContext(ctx, "wrote messages about cases", "topics", topics)
 	}
@@ -93,7 +93,7 @@ func (t *Teller) Tell(ctx context.Context) error {
 }
 
 // Route puts messages on the lists of their sinks, and wakes who sends them.
-func (t *Teller) Route(ctx context.Context) error {
+func (t *Notifier) Route(ctx context.Context) error {
 	for {
 		n, err := t.DB.RouteMessages(ctx, routeBatch, t.choose)
 		if err != nil {
@@ -110,11 +110,11 @@ func (t *Teller) Route(ctx context.Context) error {
 	return err
 }
 
-func (t *Teller) choose(m tasker.Notification, told []string) []string {
+func (t *Notifier) choose(m tasker.Notification, told []string) []string {
 	var data tasker.NotificationData
 	if err := json.Unmarshal(m.Data, &data); err != nil {
 		t.Log.Error("a message cannot be read; it goes to the sinks of messages without a route", "message", m.UUID, "err", err)
-		return t.Routes.Rest
+		return t.Routes.Default
 	}
 	return t.Routes.Choose(m.Topic, m.Escalation, data, told)
 }
@@ -129,28 +129,28 @@ type Trial struct {
 	Actor     string
 }
 
-// Tried is what became of a [Trial].
-type Tried struct {
+// TestResult is what became of a [TestNotification].
+type TestResult struct {
 	SubjectID tasker.ID // of the message
 	Routes    []int     // the numbers of those that are for it, from 1; the first counts
 	Sinks     []string  // that get it
 }
 
-// Try sends a test message by the first matching route, or returns Invalid.
-func (t *Teller) Try(ctx context.Context, p Trial) (Tried, error) {
+// SendTest sends a test message by the first matching route, or returns Invalid.
+func (t *Notifier) SendTest(ctx context.Context, p Trial) (TestResult, error) {
 	if p.Severity == "" {
 		p.Severity = tasker.Low
 	}
 	if err := p.check(); err != nil {
-		return Tried{}, err
+		return TestResult{}, err
 	}
-	data := notice.Trial(p.Namespace, p.Actor, time.Now())
+	data := notice.TestNotification(p.Namespace, p.Actor, time.Now())
 	data.Template, data.Severity, data.Reason, data.Text = p.Template, p.Severity, p.Reason, p.Cause
-	id, err := t.DB.SayTrial(ctx, data, p.Actor)
+	id, err := t.DB.CreateTestNotification(ctx, data, p.Actor)
 	if err != nil {
-		return Tried{}, err
+		return TestResult{}, err
 	}
-	out := Tried{SubjectID: id, Routes: t.Routes.Match(tasker.TestTopic, data), Sinks: t.Routes.Choose(tasker.TestTopic, 0, data, nil)}
+	out := TestResult{SubjectID: id, Routes: t.Routes.Match(tasker.TestTopic, data), Sinks: t.Routes.Choose(tasker.TestTopic, 0, data, nil)}
 	return out, t.Route(ctx)
 }
 

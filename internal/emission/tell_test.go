@@ -23,7 +23,7 @@ import (
 type voice struct {
 	*harness
 	worker tasker.ID
-	teller *emission.Teller
+	teller *emission.Notifier
 	routes notice.Routes
 }
 
@@ -34,13 +34,13 @@ func newVoice(t *testing.T, routes ...string) *voice {
 	v.worker = v.RegisterWorker("run")
 	list, err := notice.ParseRoutes(strings.Join(append(routes, "-> first"), "\n"))
 	v.Must(err)
-	v.routes = notice.Routes{List: list, Rest: []string{"log"}}
+	v.routes = notice.Routes{List: list, Default: []string{"log"}}
 	v.teller = v.server()
 	return v
 }
 
 // server is one that tells people.
-func (v *voice) server() *emission.Teller {
+func (v *voice) server() *emission.Notifier {
 	return emission.NewTeller(emission.TellerOptions{DB: v.DB, Installation: "prod", Routes: v.routes})
 }
 
@@ -94,7 +94,7 @@ func (v *voice) judge() {
 	c := cases.New(v.DB, cases.Options{})
 	_, err := c.Classify(v.Context())
 	v.Must(err)
-	v.Must(c.Judge(v.Context()))
+	v.Must(c.UpdateStates(v.Context()))
 }
 
 // later has time go by.
@@ -110,7 +110,7 @@ func (v *voice) later(d time.Duration) {
 func (v *voice) tell() string {
 	v.Helper()
 	v.judge()
-	v.Must(v.teller.Tell(v.Context()))
+	v.Must(v.teller.CreateDue(v.Context()))
 	v.Must(v.teller.Route(v.Context()))
 	return v.told()
 }
@@ -439,7 +439,7 @@ func TestTwoServersTellOnce(t *testing.T) {
 			all.Go(func() {
 				<-begin
 				for range 10 {
-					if err := s.Tell(t.Context()); err != nil {
+					if err := s.CreateDue(t.Context()); err != nil {
 						t.Error(err)
 					}
 					if err := s.Route(t.Context()); err != nil {
@@ -532,7 +532,7 @@ func TestOldMessagesAreRemoved(t *testing.T) {
 	v.want("case.opened first")
 	v.Exec(`UPDATE tasker.messages SET created_at = now() - interval '91 days'`)
 	tidy(1) // the incident goes on
-	_, err := v.DB.SayTrial(t.Context(), tasker.NotificationData{Namespace: "shop"}, "ann")
+	_, err := v.DB.CreateTestNotification(t.Context(), tasker.NotificationData{Namespace: "shop"}, "ann")
 	v.Must(err)
 	v.Exec(`UPDATE tasker.messages SET created_at = now() - interval '91 days'`)
 	if p, err := v.DB.PruneMessages(t.Context(), 90*24*time.Hour, 1); err != nil || p.Removed != 1 {

@@ -14,9 +14,9 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// alive returns an engine to which each claim is a sign of life that it stores, and the
+// heartbeatBuffer returns an engine to which each claim is a sign of life that it stores, and the
 // pass that stores them.
-func alive(t *testing.T, db *postgres.DB) (*engine.Engine, func()) {
+func heartbeatBuffer(t *testing.T, db *postgres.DB) (*engine.Engine, func()) {
 	t.Helper()
 	e := newEngine(db, engine.Options{HeartbeatInterval: time.Nanosecond})
 	l := loopOf(t, e.Loops(), "worker signs of life")
@@ -45,7 +45,7 @@ func TestClaimsKeepWorkersAliveTogether(t *testing.T) {
 	d := pgtest.New(t)
 	seen := &statements{}
 	h := withWorker(enginetest.At(t, d.URL, postgres.Options{Tracer: seen}))
-	e, store := alive(t, h.DB)
+	e, store := heartbeatBuffer(t, h.DB)
 	store()
 	workers := []tasker.ID{h.worker}
 	for range 20 {
@@ -87,7 +87,7 @@ func TestClaimsKeepWorkersAliveTogether(t *testing.T) {
 func TestAClaimStoresThatItsWorkerLivesWhenNothingElseDoes(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	e, _ := alive(t, h.DB)
+	e, _ := heartbeatBuffer(t, h.DB)
 	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '1 hour'`)
 	_, err := e.Claim(t.Context(), h.worker, 1, 0)
 	h.Must(err)
@@ -95,7 +95,7 @@ func TestAClaimStoresThatItsWorkerLivesWhenNothingElseDoes(t *testing.T) {
 		t.Error("the worker counts as silent")
 	}
 
-	e, store := alive(t, h.DB)
+	e, store := heartbeatBuffer(t, h.DB)
 	store() // and never again
 	h.until("a claim does it by itself", func() bool {
 		h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '1 hour'`)

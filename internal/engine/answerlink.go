@@ -145,7 +145,7 @@ func (e *Engine) AnswerByLink(ctx context.Context, token string, result json.Raw
 			return err
 		}
 		state = tasker.LinkUsed
-		v, err := judgeExternal(l.StepRef, tasker.Outcome{Success: true, Result: result}, postgres.LinkActor(l.Assignee))
+		v, err := evaluateExternalOutcome(l.StepRef, tasker.Outcome{Success: true, Result: result}, postgres.LinkActor(l.Assignee))
 		if err != nil {
 			return err
 		}
@@ -159,6 +159,6 @@ func (e *Engine) AnswerByLink(ctx context.Context, token string, result json.Raw
 		return "", false, err
 	}
 	e.notify(concluded.Namespaces)
-	e.decideSoon(concluded)
+	e.scheduleDecision(concluded)
 	return state, used, nil
 }

@@ -14,7 +14,7 @@ import (
 
 // assignee returns who is to answer a step; empty: nobody in particular. The error may be an
 // [expression.Failure].
-func (d *decision) assignee(ctx context.Context, s postgres.DecidingStep, p *expression.Program) (string, error) {
+func (d *decision) assignee(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (string, error) {
 	values, err := d.values(ctx, s, p)
 	if err != nil {
 		return "", err
@@ -42,13 +42,13 @@ func (d *decision) assignee(ctx context.Context, s postgres.DecidingStep, p *exp
 // running are steps that are decided to run, and those of them that wait for people.
 type running struct {
 	steps []postgres.DecidedStep
-	asked []postgres.AskedStep
+	asked []postgres.NewHumanStep
 }
 
-func (r *running) add(step tasker.StepRef, j judgement) {
+func (r *running) add(step tasker.StepRef, j stepDecision) {
 	r.steps = append(r.steps, postgres.DecidedStep{StepRef: step, WaitUntil: j.until})
 	if j.asks {
-		r.asked = append(r.asked, postgres.AskedStep{StepRef: step, Assignee: j.assignee})
+		r.asked = append(r.asked, postgres.NewHumanStep{StepRef: step, Assignee: j.assignee})
 	}
 }
 
@@ -59,7 +59,7 @@ func (d *decision) run(ctx context.Context, r running) error {
 		return err
 	}
 	d.namespaces = append(d.namespaces, namespaces...)
-	return d.tx.BeginHumanSteps(ctx, r.asked, notice.Asked)
+	return d.tx.BeginHumanSteps(ctx, r.asked, notice.AnswerRequested)
 }
 
 // Assign gives an external step that waits another assignee, and returns who is to answer it then.
@@ -176,7 +176,7 @@ func (e *Engine) HumanStep(ctx context.Context, step tasker.StepRef) (d tasker.H
 }
 
 // checkAnswer returns an Invalid for a result that the form of the step refuses.
-func (e *Engine) checkAnswer(ctx context.Context, tx *postgres.Tx, t postgres.Target, v verdict) error {
+func (e *Engine) checkAnswer(ctx context.Context, tx *postgres.Tx, t postgres.Target, v outcome) error {
 	if v.Event != lifecycle.CompleteExternal {
 		return nil
 	}

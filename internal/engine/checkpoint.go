@@ -19,7 +19,7 @@ func (e *Engine) SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker.
 	if size > tasker.MaxCheckpointBytes {
 		return tasker.Errorf(tasker.TooLarge, "checkpoint: it has %d bytes; %d is the limit", size, tasker.MaxCheckpointBytes)
 	}
-	held, err := e.db.SaveCheckpoint(postgres.Use(ctx, postgres.Work), worker, l, value, size)
+	held, err := e.db.SaveCheckpoint(postgres.WithConnClass(ctx, postgres.Work), worker, l, value, size)
 	if err != nil {
 		return err
 	}

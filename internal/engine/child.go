@@ -21,14 +21,14 @@ const (
 	maxStarted = 1000 // that are looked at for a cycle
 )
 
-// starts are the tasks that steps of one round start.
-type starts struct {
+// childTasks are the tasks that steps of one round start.
+type childTasks struct {
 	made     []*postgres.CreatedTask
 	steps    []tasker.StepRef
 	children []tasker.ID // of each of the steps
 }
 
-func (s *starts) add(step tasker.StepRef, j judgement) {
+func (s *childTasks) add(step tasker.StepRef, j stepDecision) {
 	switch {
 	case j.child != nil:
 		s.made, s.steps, s.children = append(s.made, j.child), append(s.steps, step), append(s.children, j.child.UUID)
@@ -38,7 +38,7 @@ func (s *starts) add(step tasker.StepRef, j judgement) {
 }
 
 // start stores child tasks, in the transaction that decides that their steps run.
-func (d *decision) start(ctx context.Context, s starts) error {
+func (d *decision) start(ctx context.Context, s childTasks) error {
 	if len(s.made) > 0 {
 		if err := d.tx.InsertTasks(ctx, s.made, postgres.Insertion{Children: true}); err != nil {
 			return err
@@ -56,12 +56,12 @@ func (d *decision) start(ctx context.Context, s starts) error {
 
 // child says which task a step waits for: one that it starts, or the one that it started
 // before, unless that was cancelled or given up. The error may be an [expression.Failure].
-func (d *decision) child(ctx context.Context, s postgres.DecidingStep, g *graph, i int) (judgement, error) {
+func (d *decision) child(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (stepDecision, error) {
 	until := s.AsOf.Add(tasker.MaxWait)
 	if s.Child != nil {
-		state, givenUp, err := d.tx.ChildStanding(ctx, *s.Child)
+		state, givenUp, err := d.tx.ChildState(ctx, *s.Child)
 		if err != nil || state == tasker.TaskComplete || canComplete(state, givenUp) {
-			return judgement{becomes: lifecycle.VerdictRun, until: &until, waits: s.Child}, err
+			return stepDecision{becomes: lifecycle.VerdictRun, until: &until, waits: s.Child}, err
 		}
 	}
 	if s.Depth >= tasker.MaxChildDepth {
@@ -69,7 +69,7 @@ func (d *decision) child(ctx context.Context, s postgres.DecidingStep, g *graph,
 	}
 	r, err := d.request(ctx, s, g, i)
 	if err != nil {
-		return judgement{}, err
+		return stepDecision{}, err
 	}
 	made, err := d.childTask(ctx, r)
 	switch tasker.CodeOf(err) {
@@ -77,10 +77,10 @@ func (d *decision) child(ctx context.Context, s postgres.DecidingStep, g *graph,
 	case tasker.NotFound, tasker.Invalid, tasker.TooLarge, tasker.Conflict:
 		return refuseChild(s, err.Error())
 	default:
-		return judgement{}, err
+		return stepDecision{}, err
 	}
 	made.Parent = &postgres.ParentStep{StepRef: tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}, Depth: s.Depth + 1}
-	return judgement{becomes: lifecycle.VerdictRun, until: &until, child: made}, nil
+	return stepDecision{becomes: lifecycle.VerdictRun, until: &until, child: made}, nil
 }
 
 // canComplete reports whether a child task that stands so may still come to be complete.
@@ -90,7 +90,7 @@ func canComplete(state tasker.TaskState, givenUp bool) bool {
 
 // request is what a step asks for: a task with the result of its input as context, or else
 // with that of its own task.
-func (d *decision) request(ctx context.Context, s postgres.DecidingStep, g *graph, i int) (tasker.NewTask, error) {
+func (d *decision) request(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (tasker.NewTask, error) {
 	step := g.stored.Steps[i]
 	r := tasker.NewTask{
 		Namespace: s.Namespace, Name: step.Child.Name, Version: step.Child.Version, Priority: s.Priority, CorrelationID: s.CorrelationID,
@@ -112,9 +112,9 @@ func (d *decision) request(ctx context.Context, s postgres.DecidingStep, g *grap
 	return r, err
 }
 
-func refuseChild(s postgres.DecidingStep, why string) (judgement, error) {
+func refuseChild(s postgres.UndecidedStep, why string) (stepDecision, error) {
 	move, err := failDecision(s, tasker.ChildRefused, "the child task cannot be started: "+why)
-	return judgement{move: move}, err
+	return stepDecision{move: move}, err
 }
 
 // childTask lays out a task that a step starts. A unique key of one that the round has laid out already is taken.
@@ -126,7 +126,7 @@ func (d *decision) childTask(ctx context.Context, r tasker.NewTask) (*postgres.C
 	c := creation{
 		engine: d.engine, fresh: true, templates: map[[3]string]*graph{}, read: d.tx.Template, unique: d.tx.UniqueTask, checks: templatefile.NewTimerBudget(), tasks: slices.Clip(d.children),
 	}
-	made, err := c.lay(ctx, r, decoded)
+	made, err := c.addPlanned(ctx, r, decoded)
 	if err != nil {
 		return nil, err
 	}
@@ -139,13 +139,13 @@ func (d *decision) childTask(ctx context.Context, r tasker.NewTask) (*postgres.C
 
 // withNewChild resets a child step, which starts another task then: one that has failed, or one
 // that waits for a task, which it leaves.
-func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted Acted, err error) {
+func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted ActionResult, err error) {
 	t := targetOf(target)
 	if err := t.TaskRefusal(); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	if !target.IsChild {
-		return Acted{}, t.Refusal("step %s starts no task: only the reset of a child step can ask for a new one", target.StepUUID)
+		return ActionResult{}, t.Refusal("step %s starts no task: only the reset of a child step can ask for a new one", target.StepUUID)
 	}
 	if target.Step != tasker.StepPending || target.Child == nil {
 		if acted, err = a.do(ctx, tx, []postgres.Target{target}, target.StepRef); err == nil {
@@ -155,42 +155,42 @@ func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgr
 			return acted, err
 		}
 		acted.left.ChildTaskUUID = nil
-		return acted, tx.LeaveChild(ctx, target.StepRef, *target.Child)
+		return acted, tx.DetachChild(ctx, target.StepRef, *target.Child)
 	}
-	state, givenUp, err := tx.ChildStanding(ctx, *target.Child)
+	state, givenUp, err := tx.ChildState(ctx, *target.Child)
 	if err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	if canComplete(state, givenUp) && !a.op.Interrupt {
-		return Acted{}, tasker.Errorf(tasker.Conflict, "step %s waits for task %s, which is %s: to cancel that and start another one, say interrupt",
+		return ActionResult{}, tasker.Errorf(tasker.Conflict, "step %s waits for task %s, which is %s: to cancel that and start another one, say interrupt",
 			target.StepUUID, *target.Child, state).WithDetails(tasker.StepRefusal{
 			TaskState: t.Task, StepState: t.Step, AllowedActions: append(t.Allowed(), tasker.ResetForRetry), NeedsInterrupt: true,
 		})
 	}
-	if err := tx.LeaveChild(ctx, target.StepRef, *target.Child); err != nil {
-		return Acted{}, err
+	if err := tx.DetachChild(ctx, target.StepRef, *target.Child); err != nil {
+		return ActionResult{}, err
 	}
-	acted.Steps = []ActedStep{{Target: target, Fence: target.Fence}}
+	acted.Steps = []StepActionResult{{Target: target, Fence: target.Fence}}
 	r := a.repair(target)
 	r.Data["left_child_task_uuid"] = target.Child
-	return a.follow(ctx, tx, acted, following{postgres.Concluded{}, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
+	return a.follow(ctx, tx, acted, followUp{postgres.Concluded{}, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
 }
 
-// tellParents concludes steps whose child tasks have ended. No child is locked.
-func (e *Engine) tellParents(ctx context.Context, rows []tasker.StepRef) error {
-	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]verdict, error) {
+// completeParents concludes steps whose child tasks have ended. No child is locked.
+func (e *Engine) completeParents(ctx context.Context, rows []tasker.StepRef) error {
+	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error) {
 		return e.endsOfChildren(ctx, tx, free, rows)
 	})
 }
 
 // endsOfChildren is what becomes of those of the steps whose child tasks have ended, and whose
 // tasks are locked.
-func (e *Engine) endsOfChildren(ctx context.Context, tx *postgres.Tx, locked []tasker.ID, steps []tasker.StepRef) ([]verdict, error) {
+func (e *Engine) endsOfChildren(ctx context.Context, tx *postgres.Tx, locked []tasker.ID, steps []tasker.StepRef) ([]outcome, error) {
 	ended, err := tx.TakeEndedChildren(ctx, locked, steps)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]verdict, len(ended))
+	list := make([]outcome, len(ended))
 	for i, s := range ended {
 		if list[i], err = e.endOfChild(ctx, tx, s); err != nil {
 			return nil, err
@@ -200,10 +200,10 @@ func (e *Engine) endsOfChildren(ctx context.Context, tx *postgres.Tx, locked []t
 }
 
 // endOfChild is what becomes of a step whose child task has ended.
-func (e *Engine) endOfChild(ctx context.Context, tx *postgres.Tx, s postgres.StepOfChild) (v verdict, err error) {
+func (e *Engine) endOfChild(ctx context.Context, tx *postgres.Tx, s postgres.StepOfChild) (v outcome, err error) {
 	step, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
 	if err != nil {
-		return verdict{}, err
+		return outcome{}, err
 	}
 	sum := sha256.Sum256(s.ChildUUID[:])
 	v.Conclusion = postgres.Conclusion{
@@ -233,9 +233,9 @@ func (e *Engine) endOfChild(ctx context.Context, tx *postgres.Tx, s postgres.Ste
 	return v, err
 }
 
-// A leftOut stands for the result of a last step that is too large to be part of the result of a
+// An omittedResult stands for the result of a last step that is too large to be part of the result of a
 // child step.
-type leftOut struct {
+type omittedResult struct {
 	Omitted  bool      `json:"omitted"` // true
 	TaskUUID tasker.ID `json:"task_uuid"`
 	StepUUID tasker.ID `json:"step_uuid"`
@@ -276,7 +276,7 @@ func resultsByName(child tasker.ID, list []postgres.LastResult, whole bool) (jso
 		}
 		result := []byte(r.Result)
 		if !whole || result == nil {
-			result, err = json.Marshal(leftOut{
+			result, err = json.Marshal(omittedResult{
 				Omitted: true, TaskUUID: child, StepUUID: r.StepUUID, Bytes: r.Bytes,
 				ReadAt: tasker.ResultPath(child, r.StepUUID.String()),
 			})

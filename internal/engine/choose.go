@@ -26,8 +26,8 @@ import (
 // maxNamed is how many steps a message about a decision names.
 const maxNamed = 20
 
-// goesOn returns the dependents that a decision result names, or why the result is wrong.
-func goesOn(result json.RawMessage, dependents []string) ([]string, error) {
+// selectedDependents returns the dependents that a decision result names, or why the result is wrong.
+func selectedDependents(result json.RawMessage, dependents []string) ([]string, error) {
 	named, err := namedSteps(result)
 	if err != nil {
 		return nil, err
@@ -104,14 +104,14 @@ func someOf(names []string) string {
 
 // decided returns a verdict by the steps that the result names. A wrong result fails the attempt
 // permanently.
-func (v verdict) decided(d postgres.Decision) (verdict, error) {
+func (v outcome) decided(d postgres.Decision) (outcome, error) {
 	var result tasker.StepResult
 	if err := json.Unmarshal(v.Body, &result); err != nil {
 		return v, fmt.Errorf("read the result of a decision: %w", err)
 	}
-	chosen, wrong := goesOn(result.Result, d.Dependents)
+	chosen, wrong := selectedDependents(result.Result, d.Dependents)
 	if wrong != nil {
-		return v.misdecided(d, wrong)
+		return v.decisionError(d, wrong)
 	}
 	var err error
 	result.GoesOn = chosen
@@ -122,8 +122,8 @@ func (v verdict) decided(d postgres.Decision) (verdict, error) {
 	return v, err
 }
 
-// misdecided returns the failure that a decision has come to.
-func (v verdict) misdecided(d postgres.Decision, wrong error) (verdict, error) {
+// decisionError returns the failure that a decision has come to.
+func (v outcome) decisionError(d postgres.Decision, wrong error) (outcome, error) {
 	f := tasker.Failure{Type: tasker.InvalidDecision, Message: "the result does not say which steps go on: " + wrong.Error()}
 	worker := ""
 	if v.Worker != nil {
@@ -153,7 +153,7 @@ type decisionReader interface {
 }
 
 // readDecisions replaces successes of decisions by what their results say, and returns them.
-func readDecisions(ctx context.Context, from decisionReader, list []verdict) ([]int, error) {
+func readDecisions(ctx context.Context, from decisionReader, list []outcome) ([]int, error) {
 	var steps []tasker.StepRef
 	for _, v := range list {
 		if v.To == tasker.StepComplete {
@@ -183,7 +183,7 @@ func readDecisions(ctx context.Context, from decisionReader, list []verdict) ([]
 
 // reportDecisions reports decisions separately, after reading them. It returns the remaining
 // verdicts: others, and decisions that no longer apply.
-func (e *Engine) reportDecisions(ctx context.Context, list []verdict, receipt *tasker.Receipt) ([]verdict, error) {
+func (e *Engine) reportDecisions(ctx context.Context, list []outcome, receipt *tasker.Receipt) ([]outcome, error) {
 	var read []int
 	err := persist(ctx, func() (err error) {
 		read, err = readDecisions(ctx, e.db, list)
@@ -192,7 +192,7 @@ func (e *Engine) reportDecisions(ctx context.Context, list []verdict, receipt *t
 	if err != nil || len(read) == 0 {
 		return list, err
 	}
-	decisions := make([]verdict, len(read))
+	decisions := make([]outcome, len(read))
 	for i, place := range read {
 		decisions[i] = list[place]
 	}
@@ -200,7 +200,7 @@ func (e *Engine) reportDecisions(ctx context.Context, list []verdict, receipt *t
 	if err != nil {
 		return list, err
 	}
-	var left []verdict
+	var left []outcome
 	for i, v := range list {
 		n := slices.Index(read, i)
 		switch {
@@ -239,7 +239,7 @@ func (a Action) decide(t postgres.Target, d postgres.Decision) (json.RawMessage,
 		return nil, targetOf(t).Refusal("step %s is a decision: resolved without a result it would not say which steps go on; "+
 			"complete it (complete_manually) with {\"steps\": [\"…\"]}", t.Name)
 	case tasker.CompleteManually:
-		chosen, wrong := goesOn(a.op.Result, d.Dependents)
+		chosen, wrong := selectedDependents(a.op.Result, d.Dependents)
 		if wrong != nil {
 			return nil, targetOf(t).Refusal("step %s is a decision, and the result does not say which steps go on: %w", t.Name, wrong)
 		}

@@ -40,8 +40,8 @@ func (e *Engine) Compensates(c Compensation) {
 	}
 }
 
-// Undo is [Engine.CompensateTask] in a transaction of the caller's, who calls committed after it.
-func (e *Engine) Undo(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Operator) (committed func(), err error) {
+// CompensateTaskTx is [Engine.CompensateTask] in a transaction of the caller's, who calls committed after it.
+func (e *Engine) CompensateTaskTx(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Operator) (committed func(), err error) {
 	c, err := e.Compensate(ctx, tx, task, postgres.Cancellation{Operator: by})
 	return func() { e.Compensates(c) }, err
 }
@@ -139,7 +139,7 @@ func (e *Engine) concludeDone(ctx context.Context, tx *postgres.Tx, task tasker.
 		if err != nil {
 			return err
 		}
-		list, err := ofKept(ctx, tx, kept)
+		list, err := fromPendingReports(ctx, tx, kept)
 		if err != nil {
 			return err
 		}

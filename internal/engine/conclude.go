@@ -14,19 +14,19 @@ import (
 
 // Time limits of outcomes, together less than a request may take, so a slow one delays no other.
 const (
-	batchTime = 10 * time.Second // all outcomes of a report together
-	aloneTime = 3 * time.Second  // one by itself
-	restTime  = 12 * time.Second // after which no other is tried by itself
+	batchTime     = 10 * time.Second // all outcomes of a report together
+	singleTimeout = 3 * time.Second  // one by itself
+	restTime      = 12 * time.Second // after which no other is tried by itself
 )
 
 // concludeOrKeep concludes steps and settles their tasks, one by one if that fails for all
 // together. If the follow-up of a report fails permanently, the report is kept, so no accepted
 // report is lost. A verdict without time left is marked as undecided.
-func (e *Engine) concludeOrKeep(ctx context.Context, list []verdict, next *postgres.NextClaim) (moved []int, claimed *nextSteps, err error) {
+func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postgres.NextClaim) (moved []int, claimed *nextSteps, err error) {
 	together, cancel := context.WithTimeout(ctx, batchTime)
 	moved, claimed, err = e.conclude(together, list, next)
 	cancel()
-	if !oneIsToBlame(ctx, err) {
+	if !isSingleOutcomeError(ctx, err) {
 		return moved, claimed, err
 	}
 	begun := time.Now()
@@ -38,21 +38,21 @@ func (e *Engine) concludeOrKeep(ctx context.Context, list []verdict, next *postg
 		}
 		var one []int
 		if len(list) > 1 {
-			one, err = alone(ctx, *v, func(ctx context.Context, v verdict) ([]int, error) {
-				one, _, err := e.conclude(ctx, []verdict{v}, nil)
+			one, err = alone(ctx, *v, func(ctx context.Context, v outcome) ([]int, error) {
+				one, _, err := e.conclude(ctx, []outcome{v}, nil)
 				return one, err
 			})
 		}
-		if oneIsToBlame(ctx, err) {
+		if isSingleOutcomeError(ctx, err) {
 			e.log.ErrorContext(ctx, "follow-up of a report failed; the report is kept and tried again",
 				"task_uuid", v.TaskUUID, "step_uuid", v.StepUUID, "err", err)
-			one, err = alone(ctx, *v, e.keep)
+			one, err = alone(ctx, *v, e.storePendingReport)
 		}
 		switch {
 		case err == nil && len(one) > 0:
 			moved = append(moved, i)
 		case err == nil:
-		case ctx.Err() != nil || postgres.IsAway(err):
+		case ctx.Err() != nil || postgres.IsUnavailable(err):
 			return nil, nil, err
 		default:
 			e.log.ErrorContext(ctx, "an outcome could be neither taken nor kept; its worker sends it again",
@@ -64,15 +64,15 @@ func (e *Engine) concludeOrKeep(ctx context.Context, list []verdict, next *postg
 }
 
 // alone does something with one verdict, in its own time.
-func alone(ctx context.Context, v verdict, do func(context.Context, verdict) ([]int, error)) ([]int, error) {
-	ctx, cancel := context.WithTimeout(ctx, aloneTime)
+func alone(ctx context.Context, v outcome, do func(context.Context, outcome) ([]int, error)) ([]int, error) {
+	ctx, cancel := context.WithTimeout(ctx, singleTimeout)
 	defer cancel()
 	return do(ctx, v)
 }
 
-// oneIsToBlame reports whether an error may concern one outcome of several.
-func oneIsToBlame(ctx context.Context, err error) bool {
-	return err != nil && ctx.Err() == nil && !postgres.IsAway(err) && (tasker.CodeOf(err) == tasker.Internal || postgres.IsSlow(err))
+// isSingleOutcomeError reports whether an error may concern one outcome of several.
+func isSingleOutcomeError(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && !postgres.IsUnavailable(err) && (tasker.CodeOf(err) == tasker.Internal || postgres.IsTimeout(err))
 }
 
 // nextSteps are the next work of a worker that came with its report.
@@ -81,8 +81,8 @@ type nextSteps struct{ postgres.ClaimResult }
 // conclude moves steps, settles their tasks and opens investigations for final failures, in one
 // transaction. It returns the indexes of the verdicts that applied, and the worker's next steps if
 // it wants some and nothing failed.
-func (e *Engine) conclude(ctx context.Context, list []verdict, next *postgres.NextClaim) ([]int, *nextSteps, error) {
-	if !slices.ContainsFunc(list, func(v verdict) bool { return v.To == tasker.StepError }) {
+func (e *Engine) conclude(ctx context.Context, list []outcome, next *postgres.NextClaim) ([]int, *nextSteps, error) {
+	if !slices.ContainsFunc(list, func(v outcome) bool { return v.To == tasker.StepError }) {
 		return e.succeed(ctx, list, next)
 	}
 	var concluded postgres.Concluded
@@ -98,10 +98,10 @@ func (e *Engine) conclude(ctx context.Context, list []verdict, next *postgres.Ne
 	if err != nil {
 		return nil, nil, err
 	}
-	e.tell(list, concluded)
+	e.notifyAttemptsEnded(list, concluded)
 	e.notify(concluded.Namespaces)
-	e.freed(len(concluded.Moved), 0)
-	e.decideSoon(concluded)
+	e.wakeLimitWaiters(len(concluded.Moved), 0)
+	e.scheduleDecision(concluded)
 	return concluded.Moved, nil, nil
 }
 
@@ -113,8 +113,8 @@ type Attempt struct {
 	Failure   *tasker.Failure // nil if it succeeded
 }
 
-// tell says which attempts have ended. What a worker lost says nothing of its handler.
-func (e *Engine) tell(list []verdict, done postgres.Concluded) {
+// notifyAttemptsEnded says which attempts have ended. What a worker lost says nothing of its handler.
+func (e *Engine) notifyAttemptsEnded(list []outcome, done postgres.Concluded) {
 	if e.concluded == nil || len(done.Queues) != len(done.Moved) {
 		return
 	}
@@ -130,7 +130,7 @@ func (e *Engine) tell(list []verdict, done postgres.Concluded) {
 }
 
 // succeed is conclude for successes. It notifies others only of steps the worker did not claim.
-func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.NextClaim) ([]int, *nextSteps, error) {
+func (e *Engine) succeed(ctx context.Context, list []outcome, next *postgres.NextClaim) ([]int, *nextSteps, error) {
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err() // whoever reports is gone: it gets no work
 	}
@@ -143,11 +143,11 @@ func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Nex
 	if err != nil {
 		return nil, nil, err
 	}
-	e.tell(list, concluded)
-	e.dueMayHaveChanged()
-	e.freed(len(concluded.Moved), len(claimed.Steps))
-	e.decideSoon(concluded)
-	if claimed.Again() > 0 {
+	e.notifyAttemptsEnded(list, concluded)
+	e.requestPoll()
+	e.wakeLimitWaiters(len(concluded.Moved), len(claimed.Steps))
+	e.scheduleDecision(concluded)
+	if claimed.RetryAfter() > 0 {
 		e.limited.wait(e.now(), next.Namespaces)
 	}
 	taken := make(map[tasker.ID]bool, len(claimed.Steps))
@@ -163,17 +163,17 @@ func (e *Engine) succeed(ctx context.Context, list []verdict, next *postgres.Nex
 	return concluded.Moved, &nextSteps{claimed}, nil
 }
 
-func (e *Engine) reportAndClaim(ctx context.Context, list []verdict, next *postgres.NextClaim) (postgres.Concluded, postgres.ClaimResult, error) {
+func (e *Engine) reportAndClaim(ctx context.Context, list []outcome, next *postgres.NextClaim) (postgres.Concluded, postgres.ClaimResult, error) {
 	if next != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), batchTime) // see handingOut
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), batchTime) // see claimContext
 		defer cancel()
 	}
 	return e.db.Report(ctx, conclusions(list), next)
 }
 
 // concludeIn is conclude in a transaction that has locked the tasks.
-func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []verdict, by postgres.Operator) (postgres.Concluded, error) {
+func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []outcome, by postgres.Operator) (postgres.Concluded, error) {
 	concluded, err := tx.ConcludeSteps(ctx, conclusions(list))
 	if err != nil {
 		return concluded, err
@@ -194,7 +194,7 @@ func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []verdict
 }
 
 // investigateFailed opens one investigation per task whose steps have failed for good.
-func investigateFailed(ctx context.Context, tx *postgres.Tx, list []verdict, failed []int, was map[tasker.ID]postgres.Settled) error {
+func investigateFailed(ctx context.Context, tx *postgres.Tx, list []outcome, failed []int, was map[tasker.ID]postgres.Settled) error {
 	var entries []postgres.NewEntry
 	for _, i := range failed {
 		v := list[i]
@@ -220,7 +220,7 @@ func byTask(settled []postgres.Settled) map[tasker.ID]postgres.Settled {
 	return of
 }
 
-func conclusions(list []verdict) []postgres.Conclusion {
+func conclusions(list []outcome) []postgres.Conclusion {
 	out := make([]postgres.Conclusion, len(list))
 	for i, v := range list {
 		out[i] = v.Conclusion
@@ -228,10 +228,10 @@ func conclusions(list []verdict) []postgres.Conclusion {
 	return out
 }
 
-func tasksOf(list []verdict) []tasker.ID { return postgres.TasksOf(conclusions(list)) }
+func tasksOf(list []outcome) []tasker.ID { return postgres.TasksOf(conclusions(list)) }
 
-// keep stores a report without its follow-up.
-func (e *Engine) keep(ctx context.Context, v verdict) ([]int, error) {
+// storePendingReport stores a report without its follow-up.
+func (e *Engine) storePendingReport(ctx context.Context, v outcome) ([]int, error) {
 	doc, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("keep report: %w", err)
@@ -249,13 +249,13 @@ func (e *Engine) keep(ctx context.Context, v verdict) ([]int, error) {
 	return concluded.Moved, err
 }
 
-// followUp tries kept reports of steps again, all in one transaction.
-func (e *Engine) followUp(ctx context.Context, steps []tasker.StepRef) error {
+// completePendingReports tries kept reports of steps again, all in one transaction.
+func (e *Engine) completePendingReports(ctx context.Context, steps []tasker.StepRef) error {
 	kept, err := e.db.KeptReports(ctx, steps)
 	if err != nil || len(kept) == 0 {
 		return err
 	}
-	list, err := ofKept(ctx, e.db, kept)
+	list, err := fromPendingReports(ctx, e.db, kept)
 	if err != nil {
 		return err
 	}
@@ -263,9 +263,9 @@ func (e *Engine) followUp(ctx context.Context, steps []tasker.StepRef) error {
 	return err
 }
 
-// ofKept is what kept reports amount to.
-func ofKept(ctx context.Context, from decisionReader, kept []postgres.KeptReport) ([]verdict, error) {
-	list := make([]verdict, len(kept))
+// fromPendingReports is what kept reports amount to.
+func fromPendingReports(ctx context.Context, from decisionReader, kept []postgres.PendingReport) ([]outcome, error) {
+	list := make([]outcome, len(kept))
 	for i, k := range kept {
 		if err := json.Unmarshal(k.Report, &list[i]); err != nil {
 			return nil, fmt.Errorf("read kept report of step %s: %w", k.StepUUID, err)

@@ -35,7 +35,7 @@ func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]
 	if err := checkCount(requests); err != nil {
 		return nil, err
 	}
-	ctx = postgres.Use(ctx, postgres.Creates)
+	ctx = postgres.WithConnClass(ctx, postgres.Creates)
 	const tries = 5 // each lost to another who created the same key, or replaced the template
 	for n := 1; ; n++ {
 		created, err := e.createTasks(ctx, requests, len(requests) > 1 || n > 1)
@@ -183,7 +183,7 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 			return Created{}, err
 		}
 	}
-	t, err := c.lay(ctx, r, decoded)
+	t, err := c.addPlanned(ctx, r, decoded)
 	if err != nil && c.remembered {
 		return Created{}, errOldTemplate
 	}
@@ -200,8 +200,8 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	return Created{TaskUUID: t.UUID, New: true, Warnings: t.Warnings, stored: t}, nil
 }
 
-// lay adds a task to those that are to be stored.
-func (c *creation) lay(ctx context.Context, r tasker.NewTask, decoded any) (*postgres.CreatedTask, error) {
+// addPlanned adds a task to those that are to be stored.
+func (c *creation) addPlanned(ctx context.Context, r tasker.NewTask, decoded any) (*postgres.CreatedTask, error) {
 	t, err := c.plan(ctx, r, decoded)
 	if err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ func (c *creation) dueAt(ctx context.Context, p *expression.Program, t *postgres
 
 // due says by when a step is due that is decided to run; nil when it has no due time. The error may be an
 // [expression.Failure].
-func (d *decision) due(ctx context.Context, s postgres.DecidingStep, g *graph, i int) (*postgres.NewDeadline, error) {
+func (d *decision) due(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (*postgres.NewDeadline, error) {
 	rules := g.stored.Steps[i].Due
 	if !rules.HasDueTime() {
 		return nil, nil //nolint:nilnil // as said
@@ -107,7 +107,7 @@ func (e *Engine) watchDeadlines(ctx context.Context, rows []tasker.StepRef) erro
 		if err != nil || len(due) == 0 {
 			return err
 		}
-		return tx.TellOfDeadlines(ctx, due, func(d postgres.WatchedDeadline) tasker.NotificationData {
+		return tx.NotifyDeadlines(ctx, due, func(d postgres.WatchedDeadline) tasker.NotificationData {
 			return notice.Due(notice.Deadline{
 				TaskUUID: d.TaskUUID, Namespace: d.Namespace, Template: d.TaskName, Step: d.StepName, State: d.State, DueAt: d.DueAt, CreatedAt: d.CreatedAt, Now: d.AsOf,
 			})

@@ -24,8 +24,8 @@ const (
 	decideTime = time.Second // after which a transaction decides no further step: the rest remains due
 )
 
-// decideSoon has steps decided that became due in a transaction of this process.
-func (e *Engine) decideSoon(c postgres.Concluded) {
+// scheduleDecision has steps decided that became due in a transaction of this process.
+func (e *Engine) scheduleDecision(c postgres.Concluded) {
 	if len(c.ToDecide) > 0 {
 		e.decideAtOnce()
 	}
@@ -126,7 +126,7 @@ type decision struct {
 	engine     *Engine
 	tx         *postgres.Tx
 	namespaces []string  // in which steps are enqueued
-	failed     []verdict // on steps that cannot be decided
+	failed     []outcome // on steps that cannot be decided
 	decides    bool      // a step of a task that it started, or one that it left, is due to be decided
 	made       int       // items of map steps
 	begun      time.Time // when it had its locks
@@ -145,8 +145,8 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 	}
 	d.children = nil
 	var run running
-	var starts starts
-	var moves []verdict
+	var starts childTasks
+	var moves []outcome
 	waits := slices.Clone(due)
 	for i, s := range list {
 		ref := tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}
@@ -157,7 +157,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 			waits = slices.DeleteFunc(waits, isRef) // it is due still
 			continue
 		}
-		j, err := d.judge(ctx, s)
+		j, err := d.decideStep(ctx, s)
 		if errors.Is(err, errNotEvaluated) {
 			d.notEvaluated = append(d.notEvaluated, ref)
 			waits = slices.DeleteFunc(waits, isRef)
@@ -201,7 +201,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 }
 
 // conclude applies the moves of steps that do not run, and returns those that become due by it.
-func (d *decision) conclude(ctx context.Context, moves []verdict) ([]tasker.StepRef, error) {
+func (d *decision) conclude(ctx context.Context, moves []outcome) ([]tasker.StepRef, error) {
 	if len(moves) == 0 {
 		return nil, nil
 	}
@@ -215,10 +215,10 @@ func (d *decision) conclude(ctx context.Context, moves []verdict) ([]tasker.Step
 	return concluded.ToDecide, nil
 }
 
-// A judgement is what becomes of a step.
-type judgement struct {
+// A stepDecision is what becomes of a step.
+type stepDecision struct {
 	becomes lifecycle.Verdict     // empty: it cannot be decided
-	move    verdict               // of a step that does not run
+	move    outcome               // of a step that does not run
 	until   *time.Time            // until when it waits, if an expression says so
 	expand  *postgres.ExpandedMap // of a map step that runs
 
@@ -231,42 +231,42 @@ type judgement struct {
 }
 
 // dueTimes are the due time that the step gets, if any.
-func (j judgement) dueTimes() []postgres.NewDeadline {
+func (j stepDecision) dueTimes() []postgres.NewDeadline {
 	if j.due == nil {
 		return nil
 	}
 	return []postgres.NewDeadline{*j.due}
 }
 
-// judge says what becomes of a step. The error is about the database.
-func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgement, error) {
+// decideStep says what becomes of a step. The error is about the database.
+func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (stepDecision, error) {
 	if s.ItemsTotal != nil {
 		return d.join(ctx, s)
 	}
 	standings := make([]lifecycle.Standing, len(s.Dependencies))
 	for i, p := range s.Dependencies {
-		standings[i] = standingOf(p)
+		standings[i] = dependencyStatus(p)
 		if p.Decision && standings[i] == lifecycle.Succeeded && p.Names == nil {
 			move, err := failDecision(s, tasker.InvalidDecision, "decision "+p.Name+" has no result that says which steps go on")
-			return judgement{move: move}, err
+			return stepDecision{move: move}, err
 		}
 	}
 	becomes := lifecycle.Decide(s.JoinRule, standings)
 	if becomes == lifecycle.VerdictSkip {
-		return judgement{becomes: becomes, move: skip(s, whySkipped(s.Dependencies))}, nil
+		return stepDecision{becomes: becomes, move: skip(s, whySkipped(s.Dependencies))}, nil
 	}
 	if becomes != lifecycle.VerdictRun {
-		return judgement{becomes: becomes}, nil
+		return stepDecision{becomes: becomes}, nil
 	}
 	g, err := d.engine.graphIn(ctx, d.tx, s.TemplateUUID)
 	if err != nil {
-		return judgement{}, err
+		return stepDecision{}, err
 	}
 	i, ok := g.byName[s.Name]
 	if !ok {
-		return judgement{}, fmt.Errorf("template %s has no step %q", s.TemplateUUID, s.Name)
+		return stepDecision{}, fmt.Errorf("template %s has no step %q", s.TemplateUUID, s.Name)
 	}
-	of, j := expression.When, judgement{becomes: lifecycle.VerdictRun}
+	of, j := expression.When, stepDecision{becomes: lifecycle.VerdictRun}
 	if !s.Again {
 		j, err = d.condition(ctx, s, g.exprs[i][of])
 	}
@@ -279,7 +279,7 @@ func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgemen
 	}
 	if failure, ok := errors.AsType[*expression.Failure](err); ok {
 		move, err := failDecision(s, tasker.ExpressionFailed, of+": "+failure.Error())
-		return judgement{move: move}, err
+		return stepDecision{move: move}, err
 	}
 	if err == nil && j.child != nil {
 		d.children = append(d.children, j.child)
@@ -289,8 +289,8 @@ func (d *decision) judge(ctx context.Context, s postgres.DecidingStep) (judgemen
 
 // begin says how a step of a template begins that is to run, and the key of the expression that says so. The error
 // may be an [expression.Failure].
-func (d *decision) begin(ctx context.Context, s postgres.DecidingStep, g *graph, i int) (of string, j judgement, err error) {
-	j = judgement{becomes: lifecycle.VerdictRun}
+func (d *decision) begin(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (of string, j stepDecision, err error) {
+	j = stepDecision{becomes: lifecycle.VerdictRun}
 	step := g.stored.Steps[i]
 	switch step.Type {
 	case tasker.ChildStep:
@@ -313,24 +313,24 @@ func (d *decision) begin(ctx context.Context, s postgres.DecidingStep, g *graph,
 
 // condition says whether a step runs by its condition; nil holds. The error may be an
 // [expression.Failure].
-func (d *decision) condition(ctx context.Context, s postgres.DecidingStep, p *expression.Program) (judgement, error) {
+func (d *decision) condition(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (stepDecision, error) {
 	if p == nil {
-		return judgement{becomes: lifecycle.VerdictRun}, nil
+		return stepDecision{becomes: lifecycle.VerdictRun}, nil
 	}
 	values, err := d.values(ctx, s, p)
 	if err != nil {
-		return judgement{}, err
+		return stepDecision{}, err
 	}
 	holds, err := outcomeOf(d.known, evaluationOf(s, expression.When, p), values, func(ctx context.Context) (bool, error) { return p.Bool(ctx, values) })
 	if err != nil || holds {
-		return judgement{becomes: lifecycle.VerdictRun}, err
+		return stepDecision{becomes: lifecycle.VerdictRun}, err
 	}
-	return judgement{becomes: lifecycle.VerdictSkip, move: skip(s, "its condition is false: "+p.Text())}, nil
+	return stepDecision{becomes: lifecycle.VerdictSkip, move: skip(s, "its condition is false: "+p.Text())}, nil
 }
 
 // until says until when a step waits; nil when p is. The error may be an
 // [expression.Failure].
-func (d *decision) until(ctx context.Context, s postgres.DecidingStep, p *expression.Program) (*time.Time, error) {
+func (d *decision) until(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (*time.Time, error) {
 	if p == nil {
 		return nil, nil //nolint:nilnil // as said
 	}
@@ -347,26 +347,26 @@ func (d *decision) until(ctx context.Context, s postgres.DecidingStep, p *expres
 
 // values reads what an expression is evaluated on. The error is a [expression.Failure] when
 // that is too large.
-func (d *decision) values(ctx context.Context, s postgres.DecidingStep, p *expression.Program) (expression.Values, error) {
+func (d *decision) values(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (expression.Values, error) {
 	v, err := valuesOf(ctx, d.tx, s.TaskUUID, p)
 	v.Task = expression.TaskValues{ID: s.TaskUUID, CreatedAt: s.CreatedAt, Priority: s.Priority, Namespace: s.Namespace, CorrelationID: s.CorrelationID}
 	return v, err
 }
 
-func evaluationOf(s postgres.DecidingStep, field string, p *expression.Program) evaluationKey {
+func evaluationOf(s postgres.UndecidedStep, field string, p *expression.Program) evaluationKey {
 	return evaluationKey{row: s.StepUUID, field: field, expression: p.Text()}
 }
 
 // skip is the move of a step that does not run.
-func skip(s postgres.DecidingStep, reason string) verdict {
-	return verdict{Conclusion: postgres.Conclusion{
+func skip(s postgres.UndecidedStep, reason string) outcome {
+	return outcome{Conclusion: postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
 		Event: lifecycle.Skip, To: tasker.StepSkipped, Reason: payload.CleanText(reason, maxSkipReason),
 	}}
 }
 
-// standingOf is what a dependency is to the step that is decided.
-func standingOf(p postgres.StepStanding) lifecycle.Standing {
+// dependencyStatus is what a dependency is to the step that is decided.
+func dependencyStatus(p postgres.StepStanding) lifecycle.Standing {
 	s := lifecycle.StandingOf(p.State, p.Retries)
 	if s == lifecycle.Succeeded && p.Names != nil && !*p.Names {
 		return lifecycle.Declined
@@ -377,7 +377,7 @@ func standingOf(p postgres.StepStanding) lifecycle.Standing {
 // whySkipped says which dependencies have a step skipped.
 func whySkipped(list []postgres.StepStanding) string {
 	for _, p := range list {
-		if standingOf(p) == lifecycle.Declined {
+		if dependencyStatus(p) == lifecycle.Declined {
 			return "decision of " + p.Name
 		}
 	}
@@ -400,13 +400,13 @@ func skippedOf(list []postgres.StepStanding) string {
 
 // failDecision is the move of a step that cannot be decided. Trying again would find the
 // same: nothing that it reads can change by itself.
-func failDecision(s postgres.DecidingStep, kind, why string) (verdict, error) {
+func failDecision(s postgres.UndecidedStep, kind, why string) (outcome, error) {
 	body, err := failureBody(tasker.Failure{Type: kind, Message: why}, "")
 	detail := kind
 	if kind == tasker.InvalidDecision {
 		detail = tasker.PermanentFailure
 	}
-	return verdict{Detail: detail, Conclusion: postgres.Conclusion{
+	return outcome{Detail: detail, Conclusion: postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
 		Event: lifecycle.FailDecision, To: tasker.StepError, Body: body,
 	}}, err

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	maxTake      = 1000
-	declinedRest = time.Second // before a step is announced again that came to a worker without its handler
+	maxTake         = 1000
+	reannounceDelay = time.Second // before a step is announced again that came to a worker without its handler
 )
 
 // TakeSteps leases the named steps, announced by the message broker, to a worker: those still
@@ -25,18 +25,18 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 	if len(steps) == 0 || len(steps) > maxTake {
 		return nil, tasker.Errorf(tasker.Invalid, "%d steps; 1 to %d can be taken at once", len(steps), maxTake)
 	}
-	ctx = postgres.Use(ctx, postgres.Work)
+	ctx = postgres.WithConnClass(ctx, postgres.Work)
 	m, err := e.member(ctx, worker)
 	if err != nil {
 		return nil, err
 	}
-	handing, cancel := handingOut(ctx)
+	handing, cancel := claimContext(ctx)
 	defer cancel()
 	claimed, err := e.takeNamed(handing, e.claimant(worker, m), steps)
 	if err != nil {
 		return nil, err
 	}
-	e.dueMayHaveChanged()
+	e.requestPoll()
 	if len(claimed) < len(steps) {
 		if err := e.declined(handing, m.spec.Namespaces, notClaimed(steps, claimed)); err != nil {
 			// They wait in the database: reconciliation finds them, or their limit does.
@@ -49,7 +49,7 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 // declined has steps announced again that a worker could not take: those that wait for a place of a limit when there is one,
 // and the others after a rest. A place may have come free before they were put aside, so they are looked for at once, too.
 func (e *Engine) declined(ctx context.Context, namespaces []string, steps []tasker.StepRef) error {
-	others, err := e.db.PutLimitedAside(ctx, steps)
+	others, err := e.db.ParkLimited(ctx, steps)
 	if err != nil {
 		return err
 	}
@@ -60,17 +60,17 @@ func (e *Engine) declined(ctx context.Context, namespaces []string, steps []task
 	if len(others) == 0 {
 		return nil
 	}
-	_, err = e.db.AnnounceAgain(ctx, others, declinedRest)
+	_, err = e.db.AnnounceAgain(ctx, others, reannounceDelay)
 	return err
 }
 
 // takeNamed claims those of the steps that it can and removes obstacles of the others.
 func (e *Engine) takeNamed(ctx context.Context, c postgres.Claimant, steps []tasker.StepRef) ([]postgres.Claimed, error) {
 	claimed, err := e.db.TakeSteps(ctx, c, steps)
-	if err != nil || !claimed.InTheWay() {
+	if err != nil || !claimed.Blocked() {
 		return claimed.Steps, err
 	}
-	e.clear(ctx, c, claimed)
+	e.removeBlockers(ctx, c, claimed)
 	if len(claimed.Unmeasured) == 0 {
 		return claimed.Steps, nil
 	}
@@ -119,14 +119,14 @@ func (e *Engine) DeadLetters(ctx context.Context, letters []DeadLetter) (done De
 	inTime := !e.grace.over(e.now())
 	var failed []error
 	for some := range slices.Chunk(letters, expiryChunk) {
-		err := together(ctx, some, func(some []DeadLetter) error { return e.deadLetters(ctx, some, inTime, &done) })
+		err := inBatchOrEach(ctx, some, func(some []DeadLetter) error { return e.deadLetters(ctx, some, inTime, &done) })
 		failed = append(failed, err)
 	}
 	return done, errors.Join(failed...)
 }
 
-// together does something to all of a list, or to each alone if that fails.
-func together[T any](ctx context.Context, list []T, do func([]T) error) error {
+// inBatchOrEach does something to all of a list, or to each alone if that fails.
+func inBatchOrEach[T any](ctx context.Context, list []T, do func([]T) error) error {
 	err := do(list)
 	if err == nil || len(list) == 1 || ctx.Err() != nil {
 		return err

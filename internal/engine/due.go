@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	lookRest    = 250 * time.Millisecond // least rest between two looks, and from a change to the look that it asks for
-	mostRest    = 5 * time.Second        // most rest between two looks, by default: how late a lost notification makes what is due
-	timerRest   = time.Minute            // between two passes of a timer that nothing wakes
-	timerRetry  = time.Second            // after the first pass of a timer that failed
-	lookMargin  = 2 * time.Millisecond   // the database's clock must have reached an instant when it is asked
-	claimsEvery = time.Second            // between two times that a look wakes waiting claims
+	minPollInterval = 250 * time.Millisecond // least rest between two looks, and from a change to the look that it asks for
+	maxPollInterval = 5 * time.Second        // most rest between two looks, by default: how late a lost notification makes what is due
+	timerInterval   = time.Minute            // between two passes of a timer that nothing wakes
+	timerRetry      = time.Second            // after the first pass of a timer that failed
+	lookMargin      = 2 * time.Millisecond   // the database's clock must have reached an instant when it is asked
+	claimsEvery     = time.Second            // between two times that a look wakes waiting claims
 )
 
-// A dueWatch knows when something is due next. It asks for all timers in one statement,
+// A timerScheduler knows when something is due next. It asks for all timers in one statement,
 // wakes those for which something is, and rests until the next instant, a few seconds at most.
 // A change in this process, or a notification of another one, makes it look sooner.
 //
 // Timers also look by themselves, rarely, and at once when the look fails, so that none
 // depends on it.
-type dueWatch struct {
+type timerScheduler struct {
 	engine *Engine
-	timers []*watched
+	timers []*timerLoop
 	wake   chan struct{}
 
 	// wanted is when to look at the latest, in Unix nanoseconds; 0 means that nothing asks
@@ -46,8 +46,8 @@ type dueWatch struct {
 	lastEvent  int64     // the highest position in the outbox of events
 }
 
-// A watched is the loop of a timer, with the kind of its work and what wakes it.
-type watched struct {
+// A timerLoop is the loop of a timer, with the kind of its work and what wakes it.
+type timerLoop struct {
 	*loop.Loop
 	kind string
 	wake chan struct{}
@@ -61,19 +61,19 @@ type watched struct {
 	next  time.Time // the first instant that was not due at the last look; zero: none
 }
 
-func newDueWatch(e *Engine) *dueWatch {
-	return &dueWatch{engine: e, wake: make(chan struct{}, 1), manyDead: make(chan struct{}, 1)}
+func newDueWatch(e *Engine) *timerScheduler {
+	return &timerScheduler{engine: e, wake: make(chan struct{}, 1), manyDead: make(chan struct{}, 1)}
 }
 
 // timer returns a loop that the watch wakes when work of the kind is due.
-func (d *dueWatch) timer(l *loop.Loop, kind string) *loop.Loop {
-	return d.watch(&watched{Loop: l, kind: kind})
+func (d *timerScheduler) timer(l *loop.Loop, kind string) *loop.Loop {
+	return d.watch(&timerLoop{Loop: l, kind: kind})
 }
 
 // paced returns a loop that makes a pass each time the pace has passed, as long as a
 // look finds the cause of its work.
-func (d *dueWatch) paced(l *loop.Loop, kind string, pace time.Duration) *loop.Loop {
-	t := &watched{Loop: l, kind: kind, pace: pace}
+func (d *timerScheduler) paced(l *loop.Loop, kind string, pace time.Duration) *loop.Loop {
+	t := &timerLoop{Loop: l, kind: kind, pace: pace}
 	pass := l.Pass
 	l.Pass = func(ctx context.Context) (time.Duration, error) {
 		next, err := pass(ctx)
@@ -85,31 +85,31 @@ func (d *dueWatch) paced(l *loop.Loop, kind string, pace time.Duration) *loop.Lo
 	return d.watch(t)
 }
 
-func (d *dueWatch) watch(t *watched) *loop.Loop {
+func (d *timerScheduler) watch(t *timerLoop) *loop.Loop {
 	t.wake = make(chan struct{}, 1)
-	t.Wake, t.Every, t.Retry = t.wake, timerRest, timerRetry
+	t.Wake, t.Interval, t.Backoff = t.wake, timerInterval, timerRetry
 	d.timers = append(d.timers, t)
 	return t.Loop
 }
 
-// rest is the most that the watch rests. It is short enough that neither an outage nor a
+// maxInterval is the most that the watch rests. It is short enough that neither an outage nor a
 // grace is mistaken for a rest.
-func (d *dueWatch) rest() time.Duration {
+func (d *timerScheduler) maxInterval() time.Duration {
 	rest := min(d.engine.dueRest, d.engine.leaseGrace.outage/2)
 	if lasts := d.engine.grace.lasts; lasts > 0 {
-		rest = min(rest, max(lasts/2, lookRest))
+		rest = min(rest, max(lasts/2, minPollInterval))
 	}
 	return rest
 }
 
 // alive reports whether the watch looks as it should.
-func (d *dueWatch) alive() bool {
+func (d *timerScheduler) alive() bool {
 	return d != nil && time.Since(time.Unix(0, d.looked.Load())) < 3*d.engine.dueRest
 }
 
-// lookBy has the watch look in at most so long. It costs next to nothing when it is going
+// pollWithin has the watch look in at most so long. It costs next to nothing when it is going
 // to anyway.
-func (d *dueWatch) lookBy(in time.Duration) {
+func (d *timerScheduler) pollWithin(in time.Duration) {
 	at := time.Now().Add(in).UnixNano()
 	for {
 		wanted := d.wanted.Load()
@@ -123,10 +123,10 @@ func (d *dueWatch) lookBy(in time.Duration) {
 	loop.Wake(d.wake)
 }
 
-// dueMayHaveChanged says that a commit of this process may have brought something that
-// is due sooner than the next look. A process that works looks every lookRest, one that
+// requestPoll says that a commit of this process may have brought something that
+// is due sooner than the next look. A process that works looks every minPollInterval, one that
 // does nothing hardly ever.
-func (e *Engine) dueMayHaveChanged() {
+func (e *Engine) requestPoll() {
 	d := e.due.Load()
 	if d == nil {
 		return
@@ -134,17 +134,17 @@ func (e *Engine) dueMayHaveChanged() {
 	if !d.changed.Load() {
 		d.changed.Store(true)
 	}
-	d.lookBy(lookRest)
+	d.pollWithin(minPollInterval)
 }
 
 // pass looks if it is time, wakes the timers for which something is due, and returns when
 // to look again. One that fails rests as long as its failures ask for.
-func (d *dueWatch) pass(ctx context.Context) (time.Duration, error) {
+func (d *timerScheduler) pass(ctx context.Context) (time.Duration, error) {
 	now := time.Now()
 	if wanted := d.wanted.Load(); wanted != 0 && time.Unix(0, wanted).Before(d.next) {
 		d.next = time.Unix(0, wanted)
 	}
-	if soonest := d.last.Add(lookRest); d.next.Before(soonest) {
+	if soonest := d.last.Add(minPollInterval); d.next.Before(soonest) {
 		d.next = soonest
 	}
 	if rest := d.next.Sub(now); rest > 0 {
@@ -153,11 +153,11 @@ func (d *dueWatch) pass(ctx context.Context) (time.Duration, error) {
 	d.wanted.Store(0) // before the look: a change during it may not be seen by it
 	changed := d.changed.Swap(false)
 	d.last = now
-	look, err := d.look(ctx)
+	look, err := d.poll(ctx)
 	if err != nil {
 		d.next = time.Time{} // a pass that fails is repeated as its loop rests
 		for _, t := range d.timers {
-			t.rouse() // each asks by itself
+			t.wakeUnlessFailing() // each asks by itself
 		}
 		return 0, err
 	}
@@ -170,22 +170,22 @@ func (d *dueWatch) pass(ctx context.Context) (time.Duration, error) {
 	}
 	switch {
 	case changed && events:
-		d.tell(ctx, now, 0) // one of them sends the events
+		d.notifyPeers(ctx, now, 0) // one of them sends the events
 	case changed:
-		d.tell(ctx, now, rest)
+		d.notifyPeers(ctx, now, rest)
 	}
 	return max(time.Until(d.next), loop.AtOnce), nil
 }
 
-// look asks the database, and notes that it answers and takes writes, or not.
-func (d *dueWatch) look(ctx context.Context) (postgres.Look, error) {
+// poll asks the database, and notes that it answers and takes writes, or not.
+func (d *timerScheduler) poll(ctx context.Context) (postgres.Look, error) {
 	e := d.engine
 	begun := e.now()
-	look, err := e.db.LookForDue(ctx, keptRest, 2*e.dueRest)
+	look, err := e.db.LookForDue(ctx, pendingReportInterval, 2*e.dueRest)
 	if err != nil || look.ReadOnly {
-		e.leaseGrace.away()
+		e.leaseGrace.databaseDown()
 	} else {
-		e.leaseGrace.over(e.now())
+		e.leaseGrace.expired(e.now())
 	}
 	if err != nil {
 		return look, err
@@ -202,7 +202,7 @@ func (d *dueWatch) look(ctx context.Context) (postgres.Look, error) {
 // NextDue returns in how long something becomes due that is not due yet, within a time;
 // nil: nothing does. A test that moves the clock asks for it.
 func (e *Engine) NextDue(ctx context.Context, within time.Duration) (next *time.Duration, err error) {
-	look, err := e.db.LookForDue(ctx, keptRest, within)
+	look, err := e.db.LookForDue(ctx, pendingReportInterval, within)
 	for _, k := range look.Kinds {
 		if k.Next != nil && (next == nil || *k.Next < *next) {
 			next = k.Next
@@ -212,9 +212,9 @@ func (e *Engine) NextDue(ctx context.Context, within time.Duration) (next *time.
 }
 
 // schedule wakes the timers for which something is due, and returns for how long to rest.
-func (d *dueWatch) schedule(look postgres.Look, changed bool) time.Duration {
+func (d *timerScheduler) schedule(look postgres.Look, changed bool) time.Duration {
 	now := time.Now()
-	rest := d.rest()
+	rest := d.maxInterval()
 	for _, k := range look.Kinds {
 		if k.Kind == postgres.ExpireUnserved && k.Due && now.Sub(d.claims) >= claimsEvery {
 			d.claims = now
@@ -226,22 +226,22 @@ func (d *dueWatch) schedule(look postgres.Look, changed bool) time.Duration {
 			}
 		}
 	}
-	return max(rest, lookRest)
+	return max(rest, minPollInterval)
 }
 
 // scheduleTimer wakes a timer if it should look now, and returns in how long it may have
 // to be woken. What is due and cannot be done now is due at each look: a timer that found
 // nothing to do is woken less and less often for it, until something else becomes due.
-func (d *dueWatch) scheduleTimer(t *watched, k postgres.DueKind, now time.Time, changed bool) time.Duration {
+func (d *timerScheduler) scheduleTimer(t *timerLoop, k postgres.DueKind, now time.Time, changed bool) time.Duration {
 	if t.pace > 0 {
 		if t.active.Swap(k.Due) != k.Due && k.Due {
-			t.rouse()
+			t.wakeUnlessFailing()
 		}
-		return d.rest()
+		return d.maxInterval()
 	}
 	became := !t.next.IsZero() && !now.Before(t.next)
 	t.next = time.Time{}
-	rest := d.rest()
+	rest := d.maxInterval()
 	if k.Next != nil {
 		rest = min(rest, *k.Next+lookMargin)
 		t.next = now.Add(*k.Next)
@@ -249,19 +249,19 @@ func (d *dueWatch) scheduleTimer(t *watched, k postgres.DueKind, now time.Time, 
 	if !k.Due || t.Failures() > 0 {
 		return rest
 	}
-	again := lookRest << min(d.engine.fruitless[k.Kind].Load(), 10)
+	again := minPollInterval << min(d.engine.fruitless[k.Kind].Load(), 10)
 	if changed || became {
-		again = lookRest
+		again = minPollInterval
 	}
-	if again = min(again, mostRest); now.Sub(t.woken) >= again-lookMargin {
+	if again = min(again, maxPollInterval); now.Sub(t.woken) >= again-lookMargin {
 		t.woken = now
-		t.rouse()
+		t.wakeUnlessFailing()
 	}
 	return min(rest, again)
 }
 
-// rouse wakes the loop unless it fails.
-func (t *watched) rouse() {
+// wakeUnlessFailing wakes the loop unless it fails.
+func (t *timerLoop) wakeUnlessFailing() {
 	if t.Failures() > 0 {
 		return
 	}
@@ -269,10 +269,10 @@ func (t *watched) rouse() {
 }
 
 // rouse wakes the timers of a kind.
-func (d *dueWatch) rouse(kind string) {
+func (d *timerScheduler) rouse(kind string) {
 	for _, t := range d.timers {
 		if t.kind == kind {
-			t.rouse()
+			t.wakeUnlessFailing()
 		}
 	}
 }
@@ -286,11 +286,11 @@ func (e *Engine) found(kind string, rows int) {
 	}
 }
 
-// tell has other processes look in a while, when a change here made something due before
+// notifyPeers has other processes look in a while, when a change here made something due before
 // they look by themselves: this process may not be there any more when it is.
-func (d *dueWatch) tell(ctx context.Context, now time.Time, rest time.Duration) {
+func (d *timerScheduler) notifyPeers(ctx context.Context, now time.Time, rest time.Duration) {
 	at := now.Add(rest)
-	if rest >= d.rest() || rest > 0 && d.told.After(now) && !at.Before(d.told) {
+	if rest >= d.maxInterval() || rest > 0 && d.told.After(now) && !at.Before(d.told) {
 		return
 	}
 	if rest > 0 {
@@ -301,12 +301,12 @@ func (d *dueWatch) tell(ctx context.Context, now time.Time, rest time.Duration) 
 	}
 }
 
-// toldOfDue looks when another process says that something is due.
-func (e *Engine) toldOfDue(message string) {
+// onPeerDue looks when another process says that something is due.
+func (e *Engine) onPeerDue(message string) {
 	from, after, found := strings.Cut(message, " ")
 	ms, err := strconv.ParseInt(after, 10, 32)
 	if d := e.due.Load(); found && err == nil && ms >= 0 && d != nil && from != e.instance.String() {
-		d.lookBy(time.Duration(ms)*time.Millisecond + lookMargin)
+		d.pollWithin(time.Duration(ms)*time.Millisecond + lookMargin)
 		if ms == 0 {
 			e.events() // the scan does not find events that are sent again
 		}

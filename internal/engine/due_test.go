@@ -29,7 +29,7 @@ func (h *harness) until(what string, done func() bool) {
 func TestTimersAreWokenForWhatIsDue(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Engine = newEngine(h.DB, engine.Options{Lease: 20 * time.Second, DueRest: 300 * time.Millisecond, ReturnGrace: -1, NoAutoRecover: true, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	h.Engine = newEngine(h.DB, engine.Options{Lease: 20 * time.Second, MaxTimerInterval: 300 * time.Millisecond, ReconnectGrace: -1, DisableAutoRecovery: true, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	h.Template("one", enginetest.Step("s"))
 	ctx, stop := context.WithCancel(t.Context())
 	g := loop.NewGroup(ctx)
@@ -40,7 +40,7 @@ func TestTimersAreWokenForWhatIsDue(t *testing.T) {
 	passes := map[string]func() int64{}
 	for _, l := range h.Engine.Loops() {
 		if slices.Contains([]string{"start tasks", "retry steps", "reclaim leases", "kept reports", "queue limits"}, l.Name) {
-			l.Every = time.Hour
+			l.Interval = time.Hour
 			passes[l.Name] = func() int64 { return l.Status().Passes }
 		}
 		g.Go(l.Name, l.Run)
@@ -87,7 +87,7 @@ func TestATimerThatFailsIsNotWoken(t *testing.T) {
 		case "due work":
 			watch = l
 		case "start tasks":
-			starts, l.Every, l.Retry = l, time.Hour, time.Hour
+			starts, l.Interval, l.Backoff = l, time.Hour, time.Hour
 		default:
 			continue
 		}

@@ -39,30 +39,30 @@ const DefaultNoWorkerAfter = time.Minute
 
 // Options of an engine; the zero value works.
 type Options struct {
-	Environment       string        // whose overrides of the templates hold
-	Lease             time.Duration // how long a worker may hold a step without a sign of life
-	HeartbeatInterval time.Duration // how often workers are asked for one
-	MaxRetryAfter     time.Duration // longest retry_after_ms of a failure that is retried; 0 means DefaultMaxRetryAfter
-	Retention         time.Duration // how long finished tasks are kept; 0 means for ever
-	MaxQueueExpiries  int           // how often a step may be taken by no worker in time although one is alive; 0 means 3
-	ReturnGrace       time.Duration // what workers get to come back, when they could take nothing, before steps count as taken by nobody; 0 means Lease, negative none
-	NoWorkerAfter     time.Duration // for how long no worker may be alive for a step that waits, before it fails; 0 means a minute, negative that only its limit counts
-	NoAutoRecover     bool          // leave steps that no worker took to operators, also when a worker is there again
-	Log               *slog.Logger
-	Dispatch          *tasker.Dispatch              // the message broker that workers are told to listen to; nil means none
-	QueueOf           func(namespace string) string // the broker's queue of a namespace
-	SweepGrace        func() time.Duration          // what the broker gets to tell of steps that no worker took, before the sweep looks; nil means none
-	Enqueued          func()                        // is called after steps were enqueued; must not wait
-	Events            func()                        // is called when events of investigations may have come; must not wait
-	Concluded         func([]Attempt)               // is told of the attempts that ended; must not wait. Nil means nobody; needs postgres.Options.ReportQueues
-	Fired             func([]tasker.Firing)         // is told of the tasks that schedules have made or could not make; must not wait
-	Expired           Expired                       // is called for each step that no worker took in time, after it has failed for that; nil means nobody
-	TasksExpired      func([]tasker.Task)           // is told of the tasks that ended because no step of them was claimed in time; must not wait
-	LeftOut           func(context.Context)         // is called for each attribute of a task that could not be evaluated; nil means nobody
-	Bounds            tasker.Bounds                 // of what callers can make; zero means the defaults
-	DueRest           time.Duration                 // most rest between two looks for what is due; 0 means 5 s
-	PaceCreates       bool                          // storing tasks is slowed while it makes heartbeats and reports slow
-	Now               func() time.Time              // what waits in this process is told by; time.Now by default
+	Environment         string        // whose overrides of the templates hold
+	Lease               time.Duration // how long a worker may hold a step without a sign of life
+	HeartbeatInterval   time.Duration // how often workers are asked for one
+	MaxRetryAfter       time.Duration // longest retry_after_ms of a failure that is retried; 0 means DefaultMaxRetryAfter
+	Retention           time.Duration // how long finished tasks are kept; 0 means for ever
+	MaxQueueExpiries    int           // how often a step may be taken by no worker in time although one is alive; 0 means 3
+	ReconnectGrace      time.Duration // what workers get to come back, when they could take nothing, before steps count as taken by nobody; 0 means Lease, negative none
+	UnservedTimeout     time.Duration // for how long no worker may be alive for a step that waits, before it fails; 0 means a minute, negative that only its limit counts
+	DisableAutoRecovery bool          // leave steps that no worker took to operators, also when a worker is there again
+	Log                 *slog.Logger
+	Dispatch            *tasker.Dispatch              // the message broker that workers are told to listen to; nil means none
+	QueueOf             func(namespace string) string // the broker's queue of a namespace
+	BrokerGrace         func() time.Duration          // what the broker gets to tell of steps that no worker took, before the sweep looks; nil means none
+	OnEnqueued          func()                        // is called after steps were enqueued; must not wait
+	OnEvents            func()                        // is called when events of investigations may have come; must not wait
+	OnAttemptsEnded     func([]Attempt)               // is told of the attempts that ended; must not wait. Nil means nobody; needs postgres.Options.ReportQueues
+	OnScheduleFired     func([]tasker.Firing)         // is told of the tasks that schedules have made or could not make; must not wait
+	OnStepExpired       Expired                       // is called for each step that no worker took in time, after it has failed for that; nil means nobody
+	OnTasksExpired      func([]tasker.Task)           // is told of the tasks that ended because no step of them was claimed in time; must not wait
+	OnAttributeSkipped  func(context.Context)         // is called for each attribute of a task that could not be evaluated; nil means nobody
+	Quotas              tasker.Bounds                 // of what callers can make; zero means the defaults
+	MaxTimerInterval    time.Duration                 // most rest between two looks for what is due; 0 means 5 s
+	ThrottleCreates     bool                          // storing tasks is slowed while it makes heartbeats and reports slow
+	Now                 func() time.Time              // what waits in this process is told by; time.Now by default
 }
 
 // Expired is told of a step that failed because no worker took it in time.
@@ -93,15 +93,15 @@ type Engine struct {
 	leftOut       func(context.Context)
 	grace         grace
 	leaseGrace    leaseGrace
-	alive         alive
-	aside         aside
-	busy          *busyQueues
+	alive         heartbeatBuffer
+	aside         skipList
+	busy          *claimActivity
 	keptMore      atomic.Bool // the last look for steps past their limit moved some on
 	log           *slog.Logger
 	now           func() time.Time
 
 	notifier  *notifier
-	limited   *limitsSeen
+	limited   *limitWaiters
 	instance  tasker.ID // tells our own notifications from those of others
 	templates *cache[tasker.ID, *graph]
 	byName    *cache[[3]string, *graph] // by namespace, name and version as asked for: the newest if that is empty
@@ -114,8 +114,8 @@ type Engine struct {
 	listening atomic.Bool // notifications of other processes arrive
 
 	dueRest   time.Duration
-	due       atomic.Pointer[dueWatch] // of the loops; nil before there are any
-	fruitless map[string]*atomic.Int32 // by kind of work, the passes in a row that found nothing
+	due       atomic.Pointer[timerScheduler] // of the loops; nil before there are any
+	fruitless map[string]*atomic.Int32       // by kind of work, the passes in a row that found nothing
 
 	works     []work
 	chunkTime time.Duration // that a chunk of work may take
@@ -132,37 +132,37 @@ func New(db *postgres.DB, o Options) *Engine {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.SweepGrace == nil {
-		o.SweepGrace = func() time.Duration { return 0 }
+	if o.BrokerGrace == nil {
+		o.BrokerGrace = func() time.Duration { return 0 }
 	}
-	if o.Enqueued == nil {
-		o.Enqueued = func() {}
+	if o.OnEnqueued == nil {
+		o.OnEnqueued = func() {}
 	}
-	if o.Events == nil {
-		o.Events = func() {}
+	if o.OnEvents == nil {
+		o.OnEvents = func() {}
 	}
-	if o.LeftOut == nil {
-		o.LeftOut = func(context.Context) {}
+	if o.OnAttributeSkipped == nil {
+		o.OnAttributeSkipped = func(context.Context) {}
 	}
-	if o.Fired == nil {
-		o.Fired = func([]tasker.Firing) {}
+	if o.OnScheduleFired == nil {
+		o.OnScheduleFired = func([]tasker.Firing) {}
 	}
-	if o.TasksExpired == nil {
-		o.TasksExpired = func([]tasker.Task) {}
+	if o.OnTasksExpired == nil {
+		o.OnTasksExpired = func([]tasker.Task) {}
 	}
-	if o.Expired == nil {
-		o.Expired = func(context.Context, string, string, string) {}
+	if o.OnStepExpired == nil {
+		o.OnStepExpired = func(context.Context, string, string, string) {}
 	}
 	e := &Engine{
 		now: o.Now, batch: timerBatch, chunkTime: usualChunkTime, keyed: make(chan struct{}, max(1, db.ForCreates()-1)),
-		db: db, bounds: o.Bounds.Complete(), environment: o.Environment, retention: o.Retention, log: o.Log,
-		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.NoAutoRecover,
-		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.SweepGrace, enqueued: o.Enqueued, events: o.Events, concluded: o.Concluded, fired: o.Fired, expired: o.Expired,
-		leftOut: o.LeftOut, tasksExpired: o.TasksExpired,
-		lease: cmp.Or(o.Lease, DefaultLease), dueRest: cmp.Or(o.DueRest, mostRest),
-		grace:     grace{lasts: cmp.Or(o.ReturnGrace, o.Lease, DefaultLease)},
-		alive:     alive{noted: map[tasker.ID]bool{}, wake: make(chan struct{}, 1)},
-		aside:     aside{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},
+		db: db, bounds: o.Quotas.Complete(), environment: o.Environment, retention: o.Retention, log: o.Log,
+		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.DisableAutoRecovery,
+		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.BrokerGrace, enqueued: o.OnEnqueued, events: o.OnEvents, concluded: o.OnAttemptsEnded, fired: o.OnScheduleFired, expired: o.OnStepExpired,
+		leftOut: o.OnAttributeSkipped, tasksExpired: o.OnTasksExpired,
+		lease: cmp.Or(o.Lease, DefaultLease), dueRest: cmp.Or(o.MaxTimerInterval, maxPollInterval),
+		grace:     grace{lasts: cmp.Or(o.ReconnectGrace, o.Lease, DefaultLease)},
+		alive:     heartbeatBuffer{noted: map[tasker.ID]bool{}, wake: make(chan struct{}, 1)},
+		aside:     skipList{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},
 		busy:      newBusyQueues(),
 		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval), maxRetryAfter: cmp.Or(o.MaxRetryAfter, DefaultMaxRetryAfter),
 		notifier: newNotifier(), limited: newLimitsSeen(), instance: tasker.NewID(),
@@ -170,18 +170,18 @@ func New(db *postgres.DB, o Options) *Engine {
 		byName:    newCache[[3]string](1000, (*graph).size),
 		workers:   newCache[tasker.ID](10_000, (*member).size),
 	}
-	if after := cmp.Or(o.NoWorkerAfter, DefaultNoWorkerAfter); after > 0 {
+	if after := cmp.Or(o.UnservedTimeout, DefaultNoWorkerAfter); after > 0 {
 		e.noWorker = &after
 	}
-	e.leaseGrace = leaseGrace{outage: max(e.lease/heartbeatsOfALease, leastOutage), lasts: e.lease, heard: e.now()}
+	e.leaseGrace = leaseGrace{outage: max(e.lease/heartbeatsOfALease, minOutage), lasts: e.lease, heard: e.now()}
 	e.works = e.newWorks()
 	e.fruitless = map[string]*atomic.Int32{postgres.RetryDeferred: {}}
 	for _, w := range e.works {
 		e.fruitless[w.kind] = &atomic.Int32{}
 	}
-	db.OnCommit(e.dueMayHaveChanged)
+	db.OnCommit(e.requestPoll)
 	e.creations = e.newSharedWriter()
-	if o.PaceCreates {
+	if o.ThrottleCreates {
 		e.pacer = overload.NewPacer(overload.PacerOptions{Probe: db.Commit, Matters: e.hasWorkers, Width: sharedWriters, Log: o.Log})
 	}
 	return e

@@ -24,14 +24,14 @@ const (
 )
 
 // queueLoops returns the loops that expire queued steps and return them when a worker is alive.
-func (e *Engine) queueLoops(watch *dueWatch) []*loop.Loop {
-	list := []*loop.Loop{watch.timer(e.loop("queue limits", timerRest, e.graced(e.ExpireSteps)), postgres.ExpireStep)}
+func (e *Engine) queueLoops(watch *timerScheduler) []*loop.Loop {
+	list := []*loop.Loop{watch.timer(e.loop("queue limits", timerInterval, e.withGrace(e.ExpireSteps)), postgres.ExpireStep)}
 	if e.noWorker != nil {
-		pace := min(max(*e.noWorker/noWorkerLooks, lookRest), noWorkerEvery)
-		list = append(list, watch.paced(e.loop("queues without workers", timerRest, e.graced(e.ExpireUnserved)), postgres.ExpireUnserved, pace))
+		pace := min(max(*e.noWorker/noWorkerLooks, minPollInterval), noWorkerEvery)
+		list = append(list, watch.paced(e.loop("queues without workers", timerInterval, e.withGrace(e.ExpireUnserved)), postgres.ExpireUnserved, pace))
 	}
 	if e.autoRecover {
-		list = append(list, watch.paced(e.loop("redispatch", timerRest, e.Redispatch), postgres.RedispatchTask, redispatchEvery))
+		list = append(list, watch.paced(e.loop("redispatch", timerInterval, e.Redispatch), postgres.RedispatchTask, redispatchEvery))
 	}
 	return list
 }
@@ -57,8 +57,8 @@ func (g *grace) over(now time.Time) bool {
 	return !now.Before(g.ends)
 }
 
-// left is for how long workers are still given.
-func (g *grace) left(now time.Time) time.Duration {
+// remaining is for how long workers are still given.
+func (g *grace) remaining(now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return max(g.ends.Sub(now), 0)
@@ -71,15 +71,15 @@ func (g *grace) answered(now time.Time) {
 	g.looked = now
 }
 
-// graced is the pass of an expiry loop that does nothing during the grace.
-func (e *Engine) graced(expire func(context.Context) (int, error)) func(context.Context) (time.Duration, error) {
+// withGrace is the pass of an expiry loop that does nothing during the grace.
+func (e *Engine) withGrace(expire func(context.Context) (int, error)) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		if !e.grace.over(e.now()) {
 			err := e.db.Writable(ctx)
 			if err == nil {
 				e.grace.answered(e.now())
 			}
-			return e.grace.left(e.now()), err
+			return e.grace.remaining(e.now()), err
 		}
 		n, err := expire(ctx)
 		if n >= expiryBatch {
@@ -115,7 +115,7 @@ func (e *Engine) expirePass(ctx context.Context, w work) (int, error) {
 
 // An expiring is how steps are failed that no worker took.
 type expiring struct {
-	lock     locking
+	lock     lockFunc
 	evidence map[tasker.StepRef]json.RawMessage // of the broker; goes into the metadata of the investigation
 	unserved *time.Duration                     // without a live worker, after which a step fails within its limit; nil: none does
 }
@@ -123,14 +123,14 @@ type expiring struct {
 // expire fails steps still past their limit, with investigations, in one transaction. Held steps
 // and saturated queues wait on.
 func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expiring) ([]postgres.ExpiredStep, error) {
-	held, err := e.db.PutHeldAside(ctx, steps)
+	held, err := e.db.ParkHeldSteps(ctx, steps)
 	if err != nil {
 		return nil, err
 	}
 	if steps = leave(steps, held); len(steps) == 0 {
 		return nil, nil
 	}
-	kept, err := e.db.KeepWaiting(ctx, steps)
+	kept, err := e.db.ExtendQueueDeadline(ctx, steps)
 	if err != nil {
 		return nil, err
 	}
@@ -165,11 +165,11 @@ func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expirin
 	return expired, nil
 }
 
-// locking is a way to lock tasks; it returns those that it locked.
-type locking func(context.Context, *postgres.Tx, []tasker.ID) ([]tasker.ID, error)
+// lockFunc is a way to lock tasks; it returns those that it locked.
+type lockFunc func(context.Context, *postgres.Tx, []tasker.ID) ([]tasker.ID, error)
 
-// lockFree leaves out the tasks that somebody works on.
-func lockFree(ctx context.Context, tx *postgres.Tx, tasks []tasker.ID) ([]tasker.ID, error) {
+// lockUncontended leaves out the tasks that somebody works on.
+func lockUncontended(ctx context.Context, tx *postgres.Tx, tasks []tasker.ID) ([]tasker.ID, error) {
 	return tx.LockFreeTasks(ctx, tasks)
 }
 
@@ -287,8 +287,8 @@ func (e *Engine) Redispatch(ctx context.Context) (time.Duration, error) {
 // heartbeatsOfALease is how many heartbeats fit into a lease.
 const heartbeatsOfALease = 3
 
-// leastOutage is how long workers may go unheard before their leases get more time.
-const leastOutage = 2 * time.Second
+// minOutage is how long workers may go unheard before their leases get more time.
+const minOutage = 2 * time.Second
 
 // A leaseGrace delays lease expiry after the database or this server could not hear workers.
 type leaseGrace struct {
@@ -299,15 +299,15 @@ type leaseGrace struct {
 	ends   time.Time // zero: none is under way
 }
 
-// away notes that the database takes no writes.
-func (g *leaseGrace) away() {
+// databaseDown notes that the database takes no writes.
+func (g *leaseGrace) databaseDown() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ends = time.Time{}
 }
 
-// over records that the database is writable and reports whether the grace has ended.
-func (g *leaseGrace) over(now time.Time) bool {
+// expired records that the database is writable and reports whether the grace has ended.
+func (g *leaseGrace) expired(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ends.IsZero() && now.Sub(g.heard) > g.outage {
@@ -339,10 +339,10 @@ func (g *leaseGrace) passed(now time.Time) {
 func (e *Engine) reclaimPass(pass func(context.Context) (time.Duration, error)) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		if err := e.db.Writable(ctx); err != nil {
-			e.leaseGrace.away()
+			e.leaseGrace.databaseDown()
 			return 0, err
 		}
-		if !e.leaseGrace.over(e.now()) {
+		if !e.leaseGrace.expired(e.now()) {
 			return e.leaseGrace.left(e.now()), nil
 		}
 		next, err := pass(ctx)

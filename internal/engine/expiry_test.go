@@ -366,7 +366,7 @@ func TestAutoRecoverCanBeSwitchedOff(t *testing.T) {
 	h := newHarness(t)
 	for off, want := range map[bool]int{false: 1, true: 0} {
 		n := 0
-		for _, l := range newEngine(h.DB, engine.Options{NoAutoRecover: off}).Loops() {
+		for _, l := range newEngine(h.DB, engine.Options{DisableAutoRecovery: off}).Loops() {
 			if l.Name == "redispatch" {
 				n++
 			}
@@ -473,7 +473,7 @@ func TestWhoCountsExpiriesIsTold(t *testing.T) {
 	h := newHarness(t)
 	var mu sync.Mutex
 	told := map[string]int{}
-	h.Engine = newEngine(h.DB, engine.Options{Expired: func(_ context.Context, namespace, detectedBy, detailCode string) {
+	h.Engine = newEngine(h.DB, engine.Options{OnStepExpired: func(_ context.Context, namespace, detectedBy, detailCode string) {
 		mu.Lock()
 		defer mu.Unlock()
 		told[strings.Join([]string{namespace, detectedBy, detailCode}, " ")]++

@@ -100,7 +100,7 @@ func (e *Engine) Kinds() (list []string) {
 
 // StoreBusy does once what its loop does, and so does RelieveQueues.
 func (e *Engine) StoreBusy(ctx context.Context) error {
-	_, err := e.storeBusy(ctx)
+	_, err := e.flushClaimActivity(ctx)
 	return err
 }
 

@@ -600,7 +600,7 @@ func (d *flowDriver) serve() {
 // back puts steps back into the queue that need not wait for a limit any more.
 func (d *flowDriver) back() {
 	d.Helper()
-	back, err := d.dbs[d.random.IntN(2)].LimitedBack(d.Context(), 100, 0)
+	back, err := d.dbs[d.random.IntN(2)].UnparkLimited(d.Context(), 100, 0)
 	d.must(err)
 	if len(back.Namespaces) > 0 {
 		d.say("back", "%v", back.Namespaces)

@@ -51,7 +51,7 @@ func runs(t *testing.T, e *engine.Engine) (stop func()) {
 	g := loop.NewGroup(ctx)
 	for _, l := range e.Loops() {
 		if l.Name != "due work" {
-			l.Every = time.Hour
+			l.Interval = time.Hour
 		}
 		g.Go(l.Name, l.Run)
 	}
@@ -71,7 +71,7 @@ func runs(t *testing.T, e *engine.Engine) (stop func()) {
 
 // restful is an engine that by itself looks for what is due once an hour.
 func restful(db *postgres.DB) *engine.Engine {
-	return newEngine(db, engine.Options{Lease: 24 * time.Hour, ReturnGrace: -1, DueRest: time.Hour})
+	return newEngine(db, engine.Options{Lease: 24 * time.Hour, ReconnectGrace: -1, MaxTimerInterval: time.Hour})
 }
 
 // While nothing happens, an engine with a waiting worker asks the database next to
@@ -117,7 +117,7 @@ func TestAnInstantThatAnotherProcessHasMadeIsMet(t *testing.T) {
 	h.Engine = restful(h.DB)
 	runs(t, h.Engine)
 	seen := &statements{}
-	other := newEngine(enginetest.Open(t, h.URL, postgres.Options{Tracer: seen}), engine.Options{ReturnGrace: -1})
+	other := newEngine(enginetest.Open(t, h.URL, postgres.Options{Tracer: seen}), engine.Options{ReconnectGrace: -1})
 	stop := runs(t, other)
 	idle := func() bool {
 		loop.Sleep(t.Context(), 300*time.Millisecond)
@@ -146,7 +146,7 @@ func TestALostNotificationDelaysNothingForLong(t *testing.T) {
 	h.Template("one", enginetest.Step("s"))
 	db := enginetest.Open(t, h.URL, postgres.Options{})
 	silent := h.Engine // it neither looks nor notifies
-	h.Engine = newEngine(db, engine.Options{ReturnGrace: -1, DueRest: 300 * time.Millisecond})
+	h.Engine = newEngine(db, engine.Options{ReconnectGrace: -1, MaxTimerInterval: 300 * time.Millisecond})
 	runs(t, h.Engine)
 	begun := time.Now()
 	claimed := make(chan []tasker.Assignment, 1)
@@ -230,10 +230,10 @@ func TestEventsAreNoticedInEachProcess(t *testing.T) {
 	h := newHarness(t)
 	h.Template("one", enginetest.Once(enginetest.Step("s")))
 	woken := make(chan struct{}, 100)
-	e := newEngine(h.DB, engine.Options{Lease: 24 * time.Hour, ReturnGrace: -1, DueRest: time.Hour, Events: func() { woken <- struct{}{} }})
+	e := newEngine(h.DB, engine.Options{Lease: 24 * time.Hour, ReconnectGrace: -1, MaxTimerInterval: time.Hour, OnEvents: func() { woken <- struct{}{} }})
 	runs(t, e)
 	seen := &statements{}
-	other := newEngine(enginetest.Open(t, h.URL, postgres.Options{Tracer: seen}), engine.Options{ReturnGrace: -1})
+	other := newEngine(enginetest.Open(t, h.URL, postgres.Options{Tracer: seen}), engine.Options{ReconnectGrace: -1})
 	runs(t, other)
 	h.until("the other process is at rest", func() bool {
 		loop.Sleep(t.Context(), 300*time.Millisecond)

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	claimRounds = 4                      // how often one claim removes what is in its way and looks again
-	measureTime = 250 * time.Millisecond // for measuring inputs of unknown size, in one round
-	leaveFor    = time.Minute            // before claims look again at a step that should be measured or failed by then
-	leaveMost   = 10_000                 // such steps
-	rejectChunk = 10                     // in one transaction: each opens an investigation
+	claimRounds  = 4                      // how often one claim removes what is in its way and looks again
+	measureTime  = 250 * time.Millisecond // for measuring inputs of unknown size, in one round
+	skipDuration = time.Minute            // before claims look again at a step that should be measured or failed by then
+	maxSkipped   = 10_000                 // such steps
+	rejectChunk  = 10                     // in one transaction: each opens an investigation
 )
 
 // ItemResults returns item results of a map step from an ordinal on, or NotFound.
@@ -39,11 +39,11 @@ func (e *Engine) StepResult(ctx context.Context, task, step tasker.ID) (json.Raw
 	return e.db.StepResult(ctx, task, &step, "", tasker.MaxAnswerBytes)
 }
 
-// take claims up to limit steps and removes obstacles: it measures inputs and leaves too large ones
+// claimAssignments claims up to limit steps and removes obstacles: it measures inputs and leaves too large ones
 // to the loop that fails them.
-func (e *Engine) take(ctx context.Context, c postgres.Claimant, limit int) (all []postgres.Claimed, again time.Duration, err error) {
+func (e *Engine) claimAssignments(ctx context.Context, c postgres.Claimant, limit int) (all []postgres.Claimed, again time.Duration, err error) {
 	for round := 1; ; round++ {
-		c.Without = e.aside.list(e.now())
+		c.Without = e.aside.ids(e.now())
 		next, err := e.db.ClaimSteps(ctx, c, limit-len(all))
 		if err != nil && len(all) > 0 {
 			e.log.WarnContext(ctx, "claimed less than there is", "worker_uuid", c.WorkerUUID, "err", err)
@@ -53,29 +53,29 @@ func (e *Engine) take(ctx context.Context, c postgres.Claimant, limit int) (all 
 			return nil, 0, err
 		}
 		all = append(all, next.Steps...)
-		if again = next.Again(); again > 0 {
+		if again = next.RetryAfter(); again > 0 {
 			e.limited.wait(e.now(), c.Namespaces)
 		}
-		if !next.InTheWay() {
+		if !next.Blocked() {
 			return all, again, nil
 		}
-		e.clear(ctx, c, next)
+		e.removeBlockers(ctx, c, next)
 		if round == claimRounds || len(all) >= limit {
 			return all, again, nil
 		}
 	}
 }
 
-// clear removes the obstacles of claims: it measures inputs, removes rows whose steps are not enqueued, and has steps
+// removeBlockers removes the obstacles of claims: it measures inputs, removes rows whose steps are not enqueued, and has steps
 // failed whose inputs are too large. Its errors are not errors of the claim: claims skip the steps for a while.
-func (e *Engine) clear(ctx context.Context, c postgres.Claimant, h postgres.ClaimResult) {
+func (e *Engine) removeBlockers(ctx context.Context, c postgres.Claimant, h postgres.ClaimResult) {
 	n, err := 0, error(nil)
 	if len(h.Unmeasured) > 0 {
 		n, err = e.db.MeasureInputs(ctx, h.Unmeasured, measureTime)
 	}
 	if err != nil {
 		e.log.ErrorContext(ctx, "the inputs of steps cannot be measured; they are left alone for a while", "steps", len(h.Unmeasured), "err", err)
-		e.aside.leave(e.now(), h.Unmeasured)
+		e.aside.add(e.now(), h.Unmeasured)
 	}
 	if n > 0 {
 		e.log.DebugContext(ctx, "measured the inputs of steps", "steps", n)
@@ -91,23 +91,23 @@ func (e *Engine) clear(ctx context.Context, c postgres.Claimant, h postgres.Clai
 		e.log.WarnContext(ctx, "removed rows of the queue whose steps are not enqueued", "rows", removed)
 		return // the steps may have other rows
 	}
-	e.aside.rejected(e.now(), h.TooLarge)
+	e.aside.addFailed(e.now(), h.TooLarge)
 }
 
 // rejectInputs fails steps whose inputs no worker can get, each with an investigation.
 func (e *Engine) rejectInputs(ctx context.Context, rows []tasker.StepRef) error {
-	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]verdict, error) {
+	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error) {
 		list, err := tx.TooLargeInputs(ctx, stepsOf(free, rows))
 		if err != nil {
 			return nil, err
 		}
-		verdicts := make([]verdict, len(list))
+		verdicts := make([]outcome, len(list))
 		for i, s := range list {
 			body, err := failureBody(tooLarge(s), "")
 			if err != nil {
 				return nil, err
 			}
-			verdicts[i] = verdict{Detail: tasker.InputTooLarge, Conclusion: postgres.Conclusion{
+			verdicts[i] = outcome{Detail: tasker.InputTooLarge, Conclusion: postgres.Conclusion{
 				TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepEnqueued, Fence: s.Fence,
 				Event: lifecycle.RejectInputs, To: tasker.StepError, Body: body, RaiseFence: true,
 			}}
@@ -130,8 +130,8 @@ func tooLarge(s postgres.TooLargeStep) tasker.Failure {
 	return f
 }
 
-// giveBack releases steps that were claimed and cannot be handed out after all.
-func (e *Engine) giveBack(ctx context.Context, worker tasker.ID, steps []postgres.Claimed) error {
+// releaseClaimed releases steps that were claimed and cannot be handed out after all.
+func (e *Engine) releaseClaimed(ctx context.Context, worker tasker.ID, steps []postgres.Claimed) error {
 	leases := make([]tasker.Lease, len(steps))
 	for i, s := range steps {
 		leases[i] = s.Lease()
@@ -166,7 +166,7 @@ func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []po
 		out = append(out, a)
 	}
 	if len(back) > 0 {
-		failed = errors.Join(failed, e.giveBack(ctx, worker, back))
+		failed = errors.Join(failed, e.releaseClaimed(ctx, worker, back))
 	}
 	if failed != nil && len(out) > 0 {
 		e.log.ErrorContext(ctx, "steps were claimed and cannot be handed out", "worker_uuid", worker, "steps", len(back), "err", failed)
@@ -175,29 +175,29 @@ func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []po
 	return out, failed
 }
 
-// aside remembers steps that claims skip for a while.
-type aside struct {
+// skipList remembers steps that claims skip for a while.
+type skipList struct {
 	mu     sync.Mutex
 	until  map[tasker.ID]time.Time
 	reject []tasker.StepRef // to be failed
 	wake   chan struct{}    // has a value when there may be some to be failed
 }
 
-// leave has claims leave steps alone.
-func (a *aside) leave(now time.Time, steps []tasker.StepRef) {
+// add has claims leave steps alone.
+func (a *skipList) add(now time.Time, steps []tasker.StepRef) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range steps {
-		a.put(now, s)
+		a.tryAdd(now, s)
 	}
 }
 
-// rejected has steps failed, and left alone by claims until they are.
-func (a *aside) rejected(now time.Time, steps []tasker.StepRef) {
+// addFailed has steps failed, and left alone by claims until they are.
+func (a *skipList) addFailed(now time.Time, steps []tasker.StepRef) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range steps {
-		if a.put(now, s) {
+		if a.tryAdd(now, s) {
 			a.reject = append(a.reject, s)
 		}
 	}
@@ -206,17 +206,17 @@ func (a *aside) rejected(now time.Time, steps []tasker.StepRef) {
 	}
 }
 
-// put reports whether the step was not left alone before.
-func (a *aside) put(now time.Time, s tasker.StepRef) bool {
-	if _, ok := a.until[s.StepUUID]; ok || len(a.until) >= leaveMost {
+// tryAdd reports whether the step was not left alone before.
+func (a *skipList) tryAdd(now time.Time, s tasker.StepRef) bool {
+	if _, ok := a.until[s.StepUUID]; ok || len(a.until) >= maxSkipped {
 		return false
 	}
-	a.until[s.StepUUID] = now.Add(leaveFor)
+	a.until[s.StepUUID] = now.Add(skipDuration)
 	return true
 }
 
-// toReject takes up to limit steps that are to be failed.
-func (a *aside) toReject(_ context.Context, limit int) ([]tasker.StepRef, error) {
+// takeFailed takes up to limit steps that are to be failed.
+func (a *skipList) takeFailed(_ context.Context, limit int) ([]tasker.StepRef, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := min(limit, len(a.reject))
@@ -225,8 +225,8 @@ func (a *aside) toReject(_ context.Context, limit int) ([]tasker.StepRef, error)
 	return steps, nil
 }
 
-// list returns the steps that are still to be left alone.
-func (a *aside) list(now time.Time) []tasker.ID {
+// ids returns the steps that are still to be left alone.
+func (a *skipList) ids(now time.Time) []tasker.ID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var steps []tasker.ID

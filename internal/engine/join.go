@@ -33,7 +33,7 @@ func (e *Engine) join(ctx context.Context, outer pgx.Tx, do func(*postgres.Tx) (
 // joined is called when a transaction of others has committed.
 func (e *Engine) joined(namespaces []string) {
 	e.notifier.wake(namespaces)
-	e.dueMayHaveChanged()
+	e.requestPoll()
 	e.decideAtOnce()
 	e.enqueued()
 	e.db.Committed()
@@ -81,7 +81,7 @@ func (e *Engine) createIn(ctx context.Context, tx *postgres.Tx, requests []taske
 // such as the report of the worker after the commit, changes nothing. The error is a Conflict
 // when the lease is lost.
 func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outcome) error {
-	v, err := judge(tasker.ID{}, o)
+	v, err := evaluateOutcome(tasker.ID{}, o)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outc
 		if err := tx.LockTasks(ctx, []tasker.ID{v.TaskUUID}); err != nil {
 			return nil, err
 		}
-		done, err := tx.ConcludeSteps(ctx, conclusions([]verdict{v}))
+		done, err := tx.ConcludeSteps(ctx, conclusions([]outcome{v}))
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outc
 
 // whyNotCompleted says why the step of a lease is not completed; nil when it was before, with
 // the same result.
-func whyNotCompleted(ctx context.Context, tx *postgres.Tx, v verdict) error {
+func whyNotCompleted(ctx context.Context, tx *postgres.Tx, v outcome) error {
 	before, err := tx.Mark(ctx, v.TaskUUID, v.StepUUID)
 	switch {
 	case err != nil:
@@ -124,7 +124,7 @@ func whyNotCompleted(ctx context.Context, tx *postgres.Tx, v verdict) error {
 	}
 }
 
-func whyLost(m postgres.Mark, v verdict) string {
+func whyLost(m postgres.StepLease, v outcome) string {
 	if m.ReportedFence != nil && *m.ReportedFence == v.Fence {
 		return fmt.Sprintf("another outcome of this attempt was accepted before; the step is %s", m.State)
 	}
@@ -133,7 +133,7 @@ func whyLost(m postgres.Mark, v verdict) string {
 
 // CompleteExternalTx is [Engine.CompleteExternal] in a transaction of the caller's.
 func (e *Engine) CompleteExternalTx(ctx context.Context, outer pgx.Tx, step tasker.StepRef, o tasker.Outcome, source string) error {
-	v, err := judgeExternal(step, o, source)
+	v, err := evaluateExternalOutcome(step, o, source)
 	if err != nil {
 		return err
 	}
@@ -146,10 +146,10 @@ func (e *Engine) CompleteExternalTx(ctx context.Context, outer pgx.Tx, step task
 	})
 }
 
-// judgeExternal turns an outcome from outside into a verdict.
-func judgeExternal(step tasker.StepRef, o tasker.Outcome, source string) (verdict, error) {
+// evaluateExternalOutcome turns an outcome from outside into a verdict.
+func evaluateExternalOutcome(step tasker.StepRef, o tasker.Outcome, source string) (outcome, error) {
 	if wrong := textFault(source, 255, false); wrong != "" {
-		return verdict{}, tasker.Errorf(tasker.Invalid, "source: %s", wrong)
+		return outcome{}, tasker.Errorf(tasker.Invalid, "source: %s", wrong)
 	}
 	if o.Failure != nil {
 		f := *o.Failure
@@ -157,7 +157,7 @@ func judgeExternal(step tasker.StepRef, o tasker.Outcome, source string) (verdic
 		o.Failure = &f
 	}
 	o.Lease = tasker.Lease{TaskUUID: step.TaskUUID, StepUUID: step.StepUUID}
-	v, err := judge(tasker.ID{}, o)
+	v, err := evaluateOutcome(tasker.ID{}, o)
 	if err != nil {
 		return v, err
 	}
@@ -174,10 +174,10 @@ func judgeExternal(step tasker.StepRef, o tasker.Outcome, source string) (verdic
 }
 
 // completeExternalIn concludes an external step, unless the same outcome has done so before.
-func (e *Engine) completeExternalIn(ctx context.Context, tx *postgres.Tx, v verdict) (postgres.Concluded, error) {
+func (e *Engine) completeExternalIn(ctx context.Context, tx *postgres.Tx, v outcome) (postgres.Concluded, error) {
 	done, err := e.mayComplete(ctx, tx, &v)
 	if err != nil || done {
 		return postgres.Concluded{}, err
 	}
-	return e.concludeIn(ctx, tx, []verdict{v}, postgres.Operator{})
+	return e.concludeIn(ctx, tx, []outcome{v}, postgres.Operator{})
 }

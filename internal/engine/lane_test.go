@@ -26,9 +26,9 @@ func TestHeartbeatsAndWorkHaveTheirOwnConnections(t *testing.T) {
 	h.Must(err)
 	t.Cleanup(db.Close)
 	e := newEngine(db, engine.Options{})
-	shares := map[postgres.Lane]int{postgres.General: 5, postgres.Heartbeats: 2, postgres.Work: 7, postgres.Creates: 3, postgres.Timers: 3}
+	shares := map[postgres.ConnClass]int{postgres.General: 5, postgres.Heartbeats: 2, postgres.Work: 7, postgres.Creates: 3, postgres.Timers: 3}
 	for name, tt := range map[string]struct {
-		free postgres.Lane
+		free postgres.ConnClass
 		do   func(context.Context) error
 	}{
 		"a heartbeat": {postgres.Heartbeats, func(ctx context.Context) error {
@@ -61,7 +61,7 @@ func TestHeartbeatsAndWorkHaveTheirOwnConnections(t *testing.T) {
 				for range share {
 					holding.Add(1)
 					done.Go(func() {
-						h.Must(db.InTx(postgres.Use(t.Context(), lane), func(*postgres.Tx) error {
+						h.Must(db.InTx(postgres.WithConnClass(t.Context(), lane), func(*postgres.Tx) error {
 							holding.Done()
 							<-release
 							return nil

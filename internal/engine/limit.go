@@ -157,8 +157,8 @@ func (e *Engine) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by LimitC
 	return err
 }
 
-// limitsSeen remembers namespaces with steps waiting for limits, as a hint whom to wake.
-type limitsSeen struct {
+// limitWaiters remembers namespaces with steps waiting for limits, as a hint whom to wake.
+type limitWaiters struct {
 	mu         sync.Mutex
 	namespaces map[string]time.Time
 	woken      time.Time     // when those who wait were last woken
@@ -168,12 +168,12 @@ type limitsSeen struct {
 // seenFor is for how long a namespace is remembered.
 const seenFor = 10 * time.Second
 
-func newLimitsSeen() *limitsSeen {
-	return &limitsSeen{namespaces: map[string]time.Time{}, back: make(chan struct{}, 1)}
+func newLimitsSeen() *limitWaiters {
+	return &limitWaiters{namespaces: map[string]time.Time{}, back: make(chan struct{}, 1)}
 }
 
 // wait notes that steps of the namespaces wait.
-func (l *limitsSeen) wait(now time.Time, namespaces []string) {
+func (l *limitWaiters) wait(now time.Time, namespaces []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range namespaces {
@@ -182,7 +182,7 @@ func (l *limitsSeen) wait(now time.Time, namespaces []string) {
 }
 
 // waiting returns the namespaces in which steps wait; none where they were asked for less than a rest ago.
-func (l *limitsSeen) waiting(now time.Time, rest time.Duration) (list []string) {
+func (l *limitWaiters) waiting(now time.Time, rest time.Duration) (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Sub(l.woken) < rest {
@@ -200,20 +200,20 @@ func (l *limitsSeen) waiting(now time.Time, rest time.Duration) (list []string) 
 }
 
 // changed has limits looked at anew.
-func (l *limitsSeen) changed(e *Engine) {
+func (l *limitWaiters) changed(e *Engine) {
 	loop.Wake(l.back)
 	e.notifier.wakeAll()
 }
 
-// wakeRest is between two times that those are woken who wait for places, while whoever reports takes as
+// limitWakeInterval is between two times that those are woken who wait for places, while whoever reports takes as
 // many steps as it has ended: most often there is no place left for others.
-const wakeRest = 20 * time.Millisecond
+const limitWakeInterval = 20 * time.Millisecond
 
-// freed wakes claims that wait for places, except those the reporter has taken.
-func (e *Engine) freed(ended, taken int) {
+// wakeLimitWaiters wakes claims that wait for places, except those the reporter has taken.
+func (e *Engine) wakeLimitWaiters(ended, taken int) {
 	rest := time.Duration(0)
 	if taken >= ended {
-		rest = wakeRest
+		rest = limitWakeInterval
 	}
 	if list := e.limited.waiting(e.now(), rest); len(list) > 0 {
 		e.notifier.wake(list)
@@ -224,19 +224,19 @@ func (e *Engine) freed(ended, taken int) {
 
 // How steps go back into the queue that need not wait for their limit any more.
 const (
-	backEvery = time.Second     // while steps wait
-	backRest  = 5 * time.Second // else
-	backBatch = 500
-	keyAge    = time.Hour // after which a key that nothing uses is removed
-	keyBatch  = 500
+	unparkInterval = time.Second     // while steps wait
+	backRest       = 5 * time.Second // else
+	backBatch      = 500
+	keyAge         = time.Hour // after which a key that nothing uses is removed
+	keyBatch       = 500
 )
 
-// limitsBack returns parked steps to the queue: without a limit, or with free places.
-func (e *Engine) limitsBack(ctx context.Context) (time.Duration, error) {
+// unparkLimitedSteps returns parked steps to the queue: without a limit, or with free places.
+func (e *Engine) unparkLimitedSteps(ctx context.Context) (time.Duration, error) {
 	waiting, more := false, false
 	var failed error
 	for after := int64(0); ; {
-		b, err := e.db.LimitedBack(ctx, backBatch, after)
+		b, err := e.db.UnparkLimited(ctx, backBatch, after)
 		failed = errors.Join(failed, err) // what cannot be put back holds up nothing else
 		if len(b.Namespaces) > 0 {
 			e.notify(b.Namespaces)
@@ -249,7 +249,7 @@ func (e *Engine) limitsBack(ctx context.Context) (time.Duration, error) {
 		case more: // such as those of a limit that was deleted
 			return loop.AtOnce, nil
 		case waiting:
-			return backEvery, nil
+			return unparkInterval, nil
 		default:
 			return 0, nil
 		}

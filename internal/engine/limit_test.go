@@ -375,7 +375,7 @@ func TestStepsComeBackFromALimit(t *testing.T) {
 	if n := h.Count(`SELECT count(*) FROM tasker.limit_slots`); n != 0 {
 		t.Errorf("%d places of a limit that is gone are kept", n)
 	}
-	if b, err := h.DB.LimitedBack(h.Context(), 1, 0); err != nil || !b.More {
+	if b, err := h.DB.UnparkLimited(h.Context(), 1, 0); err != nil || !b.More {
 		t.Errorf("a look for one step of a limit that is gone does not say that there may be more: %+v, %v", b, err)
 	}
 	h.tick()

@@ -25,16 +25,16 @@ const itemBytes = tasker.MaxDocumentBytes - 1000
 
 // items evaluates the list of a map step that runs. An empty list completes the step. The error may
 // be an [expression.Failure].
-func (d *decision) items(ctx context.Context, s postgres.DecidingStep, of tasker.StepTemplate, p *expression.Program) (judgement, error) {
+func (d *decision) items(ctx context.Context, s postgres.UndecidedStep, of tasker.StepTemplate, p *expression.Program) (stepDecision, error) {
 	values, err := d.values(ctx, s, p)
 	if err != nil {
-		return judgement{}, err
+		return stepDecision{}, err
 	}
 	list, err := outcomeOf(d.known, evaluationOf(s, expression.Over, p), values, func(ctx context.Context) ([]json.RawMessage, error) {
 		return p.List(ctx, values, expression.ListLimits{Elements: tasker.MaxMapItems, Bytes: tasker.MaxMapBytes, ElementBytes: tasker.MaxDocumentBytes})
 	})
 	if err != nil {
-		return judgement{}, err
+		return stepDecision{}, err
 	}
 	if len(list) == 0 {
 		return d.joined(s, postgres.ItemResults{Results: json.RawMessage("[]")})
@@ -51,10 +51,10 @@ func (d *decision) items(ctx context.Context, s postgres.DecidingStep, of tasker
 			if of.Chunk > 0 {
 				what = "chunk"
 			}
-			return judgement{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf("%s %d of the list: %s", what, i, err)}
+			return stepDecision{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf("%s %d of the list: %s", what, i, err)}
 		}
 		if total += size; total > tasker.MaxMapBytes {
-			return judgement{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf("the list has more than %d bytes", tasker.MaxMapBytes)}
+			return stepDecision{}, &expression.Failure{Text: p.Text(), Reason: fmt.Sprintf("the list has more than %d bytes", tasker.MaxMapBytes)}
 		}
 		m.Bytes[i] = int32(size)
 		m.IDs = append(m.IDs, tasker.NewID())
@@ -62,7 +62,7 @@ func (d *decision) items(ctx context.Context, s postgres.DecidingStep, of tasker
 	m.Context, m.Omitted = withoutLists(values.Context, p.ListsInContext())
 	m.ListedBy = p.ListsInResults()
 	slices.SortFunc(m.IDs, func(a, b tasker.ID) int { return slices.Compare(a[:], b[:]) })
-	return judgement{becomes: lifecycle.VerdictRun, expand: &m}, nil
+	return stepDecision{becomes: lifecycle.VerdictRun, expand: &m}, nil
 }
 
 // withoutLists returns a context without what is at the paths, and JSON Pointers of what was there; nil
@@ -127,13 +127,13 @@ func (d *decision) expand(ctx context.Context, m postgres.ExpandedMap) error {
 }
 
 // join ends a map step whose items are done; while one is open the step waits.
-func (d *decision) join(ctx context.Context, s postgres.DecidingStep) (judgement, error) {
+func (d *decision) join(ctx context.Context, s postgres.UndecidedStep) (stepDecision, error) {
 	if s.ParentsOpen > 0 {
-		return judgement{becomes: lifecycle.VerdictWait}, nil
+		return stepDecision{becomes: lifecycle.VerdictWait}, nil
 	}
 	r, err := d.tx.ItemResults(ctx, tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}, itemBytes)
 	if err != nil {
-		return judgement{}, err
+		return stepDecision{}, err
 	}
 	return d.joined(s, r)
 }
@@ -149,17 +149,17 @@ type mapResult struct {
 }
 
 // joined is the move of a map step whose items are done.
-func (d *decision) joined(s postgres.DecidingStep, r postgres.ItemResults) (judgement, error) {
+func (d *decision) joined(s postgres.UndecidedStep, r postgres.ItemResults) (stepDecision, error) {
 	result := mapResult{Items: r.Items, Tolerated: r.Tolerated, Results: r.Results}
 	body, size, err := mapBody(result)
 	if r.Results == nil || err != nil { // they may also have too many values, or be nested too deep
 		result.Results, result.Truncated = nil, true
 		result.ReadAt = tasker.ItemResultsPath(s.TaskUUID, s.Name)
 		if body, size, err = mapBody(result); err != nil {
-			return judgement{}, err
+			return stepDecision{}, err
 		}
 	}
-	return judgement{move: verdict{Conclusion: postgres.Conclusion{
+	return stepDecision{move: outcome{Conclusion: postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
 		Event: lifecycle.JoinItems, To: tasker.StepComplete, Body: body, ResultSize: size,
 	}}}, nil
@@ -177,7 +177,7 @@ func mapBody(r mapResult) (body json.RawMessage, size int, err error) {
 // it, and returns what of the conclusions is left: those that fail their tasks. The lowest places
 // of a list come first. It is done in the transaction of the failure, so that nobody is told of one
 // that is tolerated.
-func (e *Engine) tolerate(ctx context.Context, tx *postgres.Tx, list []verdict, done postgres.Concluded) (postgres.Concluded, error) {
+func (e *Engine) tolerate(ctx context.Context, tx *postgres.Tx, list []outcome, done postgres.Concluded) (postgres.Concluded, error) {
 	refs := make([]tasker.StepRef, len(done.FailedForGood))
 	for n, i := range done.FailedForGood {
 		refs[n] = tasker.StepRef{TaskUUID: list[i].TaskUUID, StepUUID: list[i].StepUUID}
@@ -242,24 +242,24 @@ func (e *Engine) toleranceLeft(ctx context.Context, tx *postgres.Tx, i postgres.
 
 // onItems does the action to a map step that waits for its items: a reset resets all items
 // that have failed; another action ends the items that are open, and then the step.
-func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted Acted, err error) {
+func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted ActionResult, err error) {
 	if _, err := targetOf(target).Next(a.op.Action, a.op.Interrupt); err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	if a.computes != nil {
-		return Acted{}, targetOf(target).Refusal("step %s waits for its items: complete these by expression, one by one", target.StepUUID)
+		return ActionResult{}, targetOf(target).Refusal("step %s waits for its items: complete these by expression, one by one", target.StepUUID)
 	}
 	reset := a.op.Action == tasker.ResetForRetry
 	refs, err := tx.OpenItems(ctx, target.StepRef, reset)
 	if err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	if len(refs) == 0 {
-		return Acted{}, targetOf(target).Refusal("step %s waits for %d of its items, and none of them has failed", target.StepUUID, target.OpenItems)
+		return ActionResult{}, targetOf(target).Refusal("step %s waits for %d of its items, and none of them has failed", target.StepUUID, target.OpenItems)
 	}
 	items, err := tx.LockTargets(ctx, refs)
 	if err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	onItem, to := a, tasker.StepPending
 	if !reset {
@@ -269,7 +269,7 @@ func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Ta
 	for i, item := range items {
 		list[i] = onItem.conclusion(item, to, onItem.body)
 	}
-	acted.Steps = []ActedStep{{Target: target, Fence: target.Fence}}
+	acted.Steps = []StepActionResult{{Target: target, Fence: target.Fence}}
 	r := a.repair(target)
 	r.Data["items"] = len(items)
 	concluded, err := tx.ConcludeSteps(ctx, list)
@@ -288,5 +288,5 @@ func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Ta
 			return acted, err
 		}
 	}
-	return a.follow(ctx, tx, acted, following{concluded, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
+	return a.follow(ctx, tx, acted, followUp{concluded, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
 }

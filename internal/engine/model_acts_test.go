@@ -350,7 +350,7 @@ func (d *driver) perform(a act) {
 	d.did[strings.Fields(a.name)[0]]++
 	known := err == nil || slices.Contains([]tasker.Code{tasker.Conflict, tasker.NotFound, tasker.Invalid}, tasker.CodeOf(err))
 	switch {
-	case !known && !postgres.IsAway(err) && !cut:
+	case !known && !postgres.IsUnavailable(err) && !cut:
 		d.Errorf("%s: %v", a.name, err)
 	case !known: // the connection may have been cut by what was before
 		d.did["cut"]++
@@ -425,7 +425,7 @@ func (d *driver) twoAtOnce() {
 	for i, s := range d.servers {
 		both.Go(func() {
 			errs[i] = pair[i].do(d.Context(), s)
-			for n := 0; n < 8 && postgres.IsAway(errs[i]); n++ { // of a connection that was cut before: nothing is done yet
+			for n := 0; n < 8 && postgres.IsUnavailable(errs[i]); n++ { // of a connection that was cut before: nothing is done yet
 				errs[i] = pair[i].do(d.Context(), s)
 			}
 		})
@@ -544,7 +544,7 @@ func (d *driver) calm() {
 // away reports whether an error is of a connection that was cut; any other fails the test.
 func (d *driver) away(err error) bool {
 	d.Helper()
-	if err != nil && !postgres.IsAway(err) {
+	if err != nil && !postgres.IsUnavailable(err) {
 		d.must(err)
 	}
 	return err != nil

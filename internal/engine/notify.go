@@ -124,7 +124,7 @@ func (e *Engine) notify(namespaces []string) {
 	e.notifier.wake(namespaces)
 	e.notifier.notifyOthers(namespaces)
 	if len(namespaces) > 0 {
-		e.dueMayHaveChanged()
+		e.requestPoll()
 		e.enqueued()
 	}
 }
@@ -201,7 +201,7 @@ func (e *Engine) receive(ctx context.Context) error {
 	defer e.listening.Store(false)
 	return e.db.Listen(ctx, []string{channel, postgres.DueChannel}, func() { e.listening.Store(true) }, func(name, message string) {
 		if name == postgres.DueChannel {
-			e.toldOfDue(message)
+			e.onPeerDue(message)
 			return
 		}
 		switch words := strings.Fields(message); {

@@ -28,16 +28,16 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 		return tasker.Step{}, err
 	}
 	var left tasker.Step
-	var acted Acted
+	var acted ActionResult
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		acted = Acted{}
-		repeated, err := tx.Once(ctx, postgres.OperatorRequest{Key: op.RequestKey, Action: "step." + string(op.Action), Said: []any{task, step, op}})
+		acted = ActionResult{}
+		repeated, err := tx.CheckIdempotency(ctx, postgres.OperatorRequest{Key: op.RequestKey, Action: "step." + string(op.Action), Payload: []any{task, step, op}})
 		if err != nil {
 			return err
 		}
 		if !repeated {
 			ref := tasker.StepRef{TaskUUID: task, StepUUID: step}
-			if acted, err = action.alone(ctx, tx, ref); err != nil {
+			if acted, err = action.applyOne(ctx, tx, ref); err != nil {
 				return err
 			}
 			if op.DiscardCheckpoint {
@@ -88,8 +88,8 @@ func (e *Engine) NewAction(op tasker.ActionRequest) (Action, error) {
 	return a, err
 }
 
-// An ActedStep is what became of one step.
-type ActedStep struct {
+// A StepActionResult is what became of one step.
+type StepActionResult struct {
 	postgres.Target       // as it stood before
 	Refusal         error // a Conflict: the action is not allowed, and nothing was done
 	Fence           int64 // of the step as the action left it
@@ -97,10 +97,10 @@ type ActedStep struct {
 	Result json.RawMessage // with which it is complete, if that was computed
 }
 
-// Acted is what an [Action] did.
-type Acted struct {
-	Steps      []ActedStep // in the order of task and step
-	Namespaces []string    // in which steps became ready; for [Engine.Enqueued]
+// ActionResult is what an [Action] did.
+type ActionResult struct {
+	Steps      []StepActionResult // in the order of task and step
+	Namespaces []string           // in which steps became ready; for [Engine.OnEnqueued]
 
 	left tasker.Step // of an action on one step
 }
@@ -108,11 +108,11 @@ type Acted struct {
 // Enqueued notifies workers of steps enqueued in a committed transaction of the caller.
 func (e *Engine) Enqueued(namespaces []string) { e.notify(namespaces) }
 
-// alone does the action to one step, which must exist and allow it.
-func (a Action) alone(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (Acted, error) {
+// applyOne does the action to one step, which must exist and allow it.
+func (a Action) applyOne(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (ActionResult, error) {
 	target, err := lockStep(ctx, tx, step)
 	if err != nil {
-		return Acted{}, err
+		return ActionResult{}, err
 	}
 	switch {
 	case a.op.NewChild: // which a step that starts no task refuses
@@ -129,12 +129,12 @@ func (a Action) alone(ctx context.Context, tx *postgres.Tx, step tasker.StepRef)
 
 // Do does the action to steps whose tasks the caller has locked, as far as their states
 // allow it, and lets the tasks go on. The targets come from [postgres.Tx.LockTargets].
-func (a Action) Do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (Acted, error) {
+func (a Action) Do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (ActionResult, error) {
 	return a.do(ctx, tx, targets, tasker.StepRef{})
 }
 
 // do is Do; look is the one step that is read as the action leaves it, before what follows.
-func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target, look tasker.StepRef) (acted Acted, err error) {
+func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target, look tasker.StepRef) (acted ActionResult, err error) {
 	var list []postgres.Conclusion
 	var repairs []postgres.Repair
 	decisions, err := a.decisions(ctx, tx, targets)
@@ -146,7 +146,7 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 		return acted, err
 	}
 	for _, t := range targets {
-		step := ActedStep{Target: t, Fence: t.Fence + 1}
+		step := StepActionResult{Target: t, Fence: t.Fence + 1}
 		to, refusal := targetOf(t).Next(a.op.Action, a.op.Interrupt)
 		if t.OpenItems > 0 && refusal == nil { // many steps at once are those that have failed
 			refusal = targetOf(t).Refusal("step %s waits for its items", t.StepUUID)
@@ -183,11 +183,11 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 	if len(concluded.Moved) != len(list) {
 		return acted, fmt.Errorf("of %d steps that are locked %d moved", len(list), len(concluded.Moved))
 	}
-	return a.follow(ctx, tx, acted, following{concluded, postgres.TasksOf(list), repairs, look})
+	return a.follow(ctx, tx, acted, followUp{concluded, postgres.TasksOf(list), repairs, look})
 }
 
-// A following is what follows when an action has moved steps.
-type following struct {
+// A followUp is what follows when an action has moved steps.
+type followUp struct {
 	concluded postgres.Concluded
 	tasks     []tasker.ID
 	repairs   []postgres.Repair
@@ -195,7 +195,7 @@ type following struct {
 }
 
 // follow records an action and lets the tasks go on.
-func (a Action) follow(ctx context.Context, tx *postgres.Tx, acted Acted, f following) (Acted, error) {
+func (a Action) follow(ctx context.Context, tx *postgres.Tx, acted ActionResult, f followUp) (ActionResult, error) {
 	var err error
 	if f.look != (tasker.StepRef{}) {
 		if acted.left, err = tx.Step(ctx, f.look.TaskUUID, f.look.StepUUID); err != nil {
@@ -301,7 +301,7 @@ func lockStep(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (postgr
 // CompleteExternal ends an external step with an outcome from outside, and lets
 // the task go on. The same outcome again changes nothing; another is a Conflict.
 func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o tasker.Outcome, source string) (tasker.Step, error) {
-	v, err := judgeExternal(tasker.StepRef{TaskUUID: task, StepUUID: step}, o, source)
+	v, err := evaluateExternalOutcome(tasker.StepRef{TaskUUID: task, StepUUID: step}, o, source)
 	if err != nil {
 		return tasker.Step{}, err
 	}
@@ -318,13 +318,13 @@ func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o t
 		return tasker.Step{}, err
 	}
 	e.notify(concluded.Namespaces)
-	e.decideSoon(concluded)
+	e.scheduleDecision(concluded)
 	return left, nil
 }
 
 // mayComplete locks the task and the external step, or says why it cannot be
 // completed now. It reports true when the same outcome has completed it before.
-func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *verdict) (bool, error) {
+func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *outcome) (bool, error) {
 	if _, err := tx.TaskState(ctx, v.TaskUUID); err != nil {
 		return false, err
 	}

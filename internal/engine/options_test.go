@@ -44,7 +44,7 @@ func TestATaskThatNobodyBeginsInTimeExpires(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	told := map[tasker.ID]string{}
-	h.Engine = newEngine(h.DB, engine.Options{TasksExpired: func(list []tasker.Task) {
+	h.Engine = newEngine(h.DB, engine.Options{OnTasksExpired: func(list []tasker.Task) {
 		for _, t := range list {
 			told[t.UUID] = t.Namespace
 		}

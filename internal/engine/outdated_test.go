@@ -169,7 +169,7 @@ func TestOutdatedRowsDoNotReplaceHeldSteps(t *testing.T) {
 	held, err := holds.Begin(h.Context(), holdOf("run"))
 	h.Must(err)
 	putAside := func() {
-		_, err := holds.PutAside(h.Context())
+		_, err := holds.ParkSteps(h.Context())
 		h.Must(err)
 	}
 	putAside()
@@ -181,7 +181,7 @@ func TestOutdatedRowsDoNotReplaceHeldSteps(t *testing.T) {
 	}
 	_, err = holds.Release(h.Context(), held.UUID, nil, hold.Change{Actor: "ann", Reason: "a test"})
 	h.Must(err)
-	_, err = holds.Judge(h.Context())
+	_, err = holds.AdvanceHolds(h.Context())
 	h.Must(err)
 	h.claimOne("one")
 }

@@ -27,7 +27,7 @@ func TestManyCreatesRestBesideWorkers(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(db.Close)
-			e := newEngine(db, engine.Options{PaceCreates: true})
+			e := newEngine(db, engine.Options{ThrottleCreates: true})
 			if _, _, err := e.RegisterTemplate(t.Context(), tasker.Template{
 				Namespace: "n", Name: "greet", Version: "1.0.0",
 				Steps: []tasker.StepTemplate{{Name: "one", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "h"}, Retry: tasker.DefaultRetry()}},

@@ -18,8 +18,8 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A verdict is a conclusion with the investigation for a final failure.
-type verdict struct {
+// An outcome is a conclusion with the investigation for a final failure.
+type outcome struct {
 	postgres.Conclusion
 	Detail string
 
@@ -42,7 +42,7 @@ func (e *Engine) ReportReady(ctx context.Context, worker tasker.ID, outcomes []t
 }
 
 func (e *Engine) reportAnd(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, c postgres.NextClaim) (tasker.Receipt, error) {
-	ctx = postgres.Use(ctx, postgres.Work)
+	ctx = postgres.WithConnClass(ctx, postgres.Work)
 	e.reported.Store(e.now().UnixNano())
 	m, err := e.member(ctx, worker)
 	if err != nil {
@@ -68,10 +68,10 @@ func (e *Engine) reportAnd(ctx context.Context, worker tasker.ID, outcomes []tas
 	}
 	// What was reported is committed: a claim that fails must not hide that.
 	if next != nil {
-		handing, cancel := handingOut(ctx)
+		handing, cancel := claimContext(ctx)
 		defer cancel()
-		if next.InTheWay() {
-			e.clear(handing, c.Claimant, next.ClaimResult)
+		if next.Blocked() {
+			e.removeBlockers(handing, c.Claimant, next.ClaimResult)
 		}
 		receipt.Next, err = e.assignments(handing, worker, next.Steps)
 	} else {
@@ -100,10 +100,10 @@ func splitRepeated(outcomes []tasker.Outcome) (first, again []tasker.Outcome) {
 func (e *Engine) report(
 	ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, want *postgres.NextClaim, receipt *tasker.Receipt,
 ) (*nextSteps, error) {
-	var list []verdict
+	var list []outcome
 	for _, o := range outcomes {
 		o.Failure = e.boundRetry(o.Failure)
-		v, err := judge(worker, o)
+		v, err := evaluateOutcome(worker, o)
 		if err != nil && o.Success {
 			v, err = failUnstorable(worker, o, err)
 		}
@@ -120,7 +120,7 @@ func (e *Engine) report(
 	if err != nil {
 		return nil, err
 	}
-	var left []verdict
+	var left []outcome
 	for i, v := range list {
 		if slices.Contains(moved, i) {
 			v.answer(receipt)
@@ -146,7 +146,7 @@ func (e *Engine) report(
 }
 
 // answer accepts a verdict, or says that the result failed the attempt.
-func (v verdict) answer(receipt *tasker.Receipt) {
+func (v outcome) answer(receipt *tasker.Receipt) {
 	if v.unstorable == nil {
 		receipt.Accepted = append(receipt.Accepted, v.StepUUID)
 		return
@@ -168,9 +168,9 @@ func (e *Engine) boundRetry(f *tasker.Failure) *tasker.Failure {
 	return &bounded
 }
 
-// judge turns an outcome into a verdict. It fails for unstorable results or missing errors.
-func judge(worker tasker.ID, o tasker.Outcome) (verdict, error) {
-	v := verdict{Conclusion: postgres.Conclusion{
+// evaluateOutcome turns an outcome into a verdict. It fails for unstorable results or missing errors.
+func evaluateOutcome(worker tasker.ID, o tasker.Outcome) (outcome, error) {
+	v := outcome{Conclusion: postgres.Conclusion{
 		TaskUUID: o.TaskUUID, StepUUID: o.StepUUID, From: tasker.StepInProgress, Fence: o.Fence, Worker: &worker,
 	}}
 	var err error
@@ -194,18 +194,18 @@ func judge(worker tasker.ID, o tasker.Outcome) (verdict, error) {
 
 // failUnstorable turns a success whose result cannot be stored into a permanent failure with the
 // reason as evidence. Otherwise the lease would expire and blame the worker.
-func failUnstorable(worker tasker.ID, o tasker.Outcome, reason error) (verdict, error) {
+func failUnstorable(worker tasker.ID, o tasker.Outcome, reason error) (outcome, error) {
 	if code := tasker.CodeOf(reason); code != tasker.Invalid && code != tasker.TooLarge {
-		return verdict{}, reason
+		return outcome{}, reason
 	}
-	v, err := judge(worker, tasker.Outcome{Lease: o.Lease, Failure: &tasker.Failure{
+	v, err := evaluateOutcome(worker, tasker.Outcome{Lease: o.Lease, Failure: &tasker.Failure{
 		Message: "the result cannot be stored: " + reason.Error(), Type: tasker.InvalidResult,
 	}})
 	v.unstorable = reason
 	return v, err
 }
 
-func (v *verdict) fail(f tasker.Failure) {
+func (v *outcome) fail(f tasker.Failure) {
 	v.failure = &f
 	v.Retryable, v.RetryAfter, v.Detail = f.Retryable, f.RetryAfter.Milliseconds(), tasker.RetriesExhausted
 	if !f.Retryable {
@@ -282,7 +282,7 @@ const (
 // explain says of reports that changed nothing whether they had counted before,
 // or why they do not count. Each is answered, and each refusal is on record: where
 // the database cannot tell or take it, the answer is to send the report again.
-func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []verdict, receipt *tasker.Receipt) {
+func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []outcome, receipt *tasker.Receipt) {
 	if len(list) == 0 {
 		return
 	}
@@ -294,9 +294,9 @@ func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []verdict, 
 	for i, v := range list {
 		leases[i] = tasker.Lease{TaskUUID: v.TaskUUID, StepUUID: v.StepUUID, Fence: v.Fence}
 	}
-	var marks map[tasker.ID]postgres.Mark
+	var marks map[tasker.ID]postgres.StepLease
 	err := persist(ctx, func() (err error) {
-		marks, err = e.db.Marks(ctx, leases)
+		marks, err = e.db.StepLeases(ctx, leases)
 		return err
 	})
 	if err != nil {
@@ -322,7 +322,7 @@ func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []verdict, 
 			v.answer(receipt)
 		default:
 			rejected = append(rejected, postgres.RejectedReport{
-				Lease: leases[i], WorkerUUID: worker, Success: v.To == tasker.StepComplete || v.unstorable != nil, Mark: m, Message: whyStale(m, v, worker),
+				Lease: leases[i], WorkerUUID: worker, Success: v.To == tasker.StepComplete || v.unstorable != nil, Mark: m, Message: staleLeaseReason(m, v, worker),
 			})
 		}
 	}
@@ -365,7 +365,7 @@ func persist(ctx context.Context, f func() error) error {
 	}
 }
 
-func whyStale(m postgres.Mark, v verdict, worker tasker.ID) string {
+func staleLeaseReason(m postgres.StepLease, v outcome, worker tasker.ID) string {
 	switch {
 	case v.Fence == tasker.NoFence:
 		return "the lease_token is not one that this worker was given for this step"
@@ -377,14 +377,14 @@ func whyStale(m postgres.Mark, v verdict, worker tasker.ID) string {
 }
 
 // digest detects reports repeated verbatim; repeats handles the others.
-func (v verdict) digest() []byte {
+func (v outcome) digest() []byte {
 	sum := sha256.Sum256(append([]byte(v.Event), v.Body...))
 	return sum[:]
 }
 
 // repeats reports whether v equals the report that concluded its attempt: the result of a success,
 // or type, message and retryability of a failure. Metadata, context and retry delay do not count.
-func (e *Engine) repeats(ctx context.Context, v verdict, m postgres.Mark) (bool, error) {
+func (e *Engine) repeats(ctx context.Context, v outcome, m postgres.StepLease) (bool, error) {
 	if m.ReportedFence == nil || *m.ReportedFence != v.Fence {
 		return false, nil
 	}

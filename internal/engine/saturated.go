@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	noteEvery     = 10 * time.Second // how often it is stored of a queue that steps of it are claimed
-	maxNoted      = 10_000           // queues that are remembered; all are forgotten beyond it
-	keepBatch     = 500              // steps whose limits are moved on in one transaction
-	keepRounds    = 20               // such transactions in a pass
-	relieveEvery  = time.Minute
-	relieveAfter  = time.Minute // without a step past its limit a queue is saturated no more
-	relieveBatch  = 1000
-	forgetQueueIn = 24 * time.Hour
+	claimActivityInterval = 10 * time.Second // how often it is stored of a queue that steps of it are claimed
+	maxNoted              = 10_000           // queues that are remembered; all are forgotten beyond it
+	keepBatch             = 500              // steps whose limits are moved on in one transaction
+	keepRounds            = 20               // such transactions in a pass
+	relieveEvery          = time.Minute
+	relieveAfter          = time.Minute // without a step past its limit a queue is saturated no more
+	relieveBatch          = 1000
+	forgetQueueIn         = 24 * time.Hour
 )
 
-// busyQueues collects queues with claimed steps until they are stored.
-type busyQueues struct {
+// claimActivity collects queues with claimed steps until they are stored.
+type claimActivity struct {
 	mu     sync.Mutex
 	stored map[postgres.QueueName]time.Time // when that was to be stored last
 	noted  map[postgres.QueueName]bool      // is to be stored
@@ -31,12 +31,12 @@ type busyQueues struct {
 	wake   chan struct{}                    // of the loop
 }
 
-func newBusyQueues() *busyQueues {
-	return &busyQueues{stored: map[postgres.QueueName]time.Time{}, noted: map[postgres.QueueName]bool{}, wake: make(chan struct{}, 1)}
+func newBusyQueues() *claimActivity {
+	return &claimActivity{stored: map[postgres.QueueName]time.Time{}, noted: map[postgres.QueueName]bool{}, wake: make(chan struct{}, 1)}
 }
 
 // note has the loop store of which queues the steps were, unless it was stored a moment ago.
-func (b *busyQueues) note(now time.Time, claimed []postgres.Claimed) {
+func (b *claimActivity) note(now time.Time, claimed []postgres.Claimed) {
 	if len(claimed) == 0 {
 		return
 	}
@@ -45,7 +45,7 @@ func (b *busyQueues) note(now time.Time, claimed []postgres.Claimed) {
 	var last postgres.QueueName
 	for _, c := range claimed {
 		q := postgres.QueueName{Namespace: c.Namespace, Handler: c.Handler}
-		if q == last || now.Sub(b.stored[q]) < noteEvery {
+		if q == last || now.Sub(b.stored[q]) < claimActivityInterval {
 			continue
 		}
 		last = q
@@ -59,7 +59,7 @@ func (b *busyQueues) note(now time.Time, claimed []postgres.Claimed) {
 }
 
 // take returns the queues to store now, or how long to wait for more of them.
-func (b *busyQueues) take(now time.Time) (queues []postgres.QueueName, rest time.Duration) {
+func (b *claimActivity) take(now time.Time) (queues []postgres.QueueName, rest time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if rest = b.passed.Add(storeRest).Sub(now); rest > 0 && len(b.noted) > 0 {
@@ -74,7 +74,7 @@ func (b *busyQueues) take(now time.Time) (queues []postgres.QueueName, rest time
 }
 
 // failed has queues be noted again that could not be stored.
-func (b *busyQueues) failed(queues []postgres.QueueName) {
+func (b *claimActivity) failed(queues []postgres.QueueName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, q := range queues {
@@ -82,13 +82,13 @@ func (b *busyQueues) failed(queues []postgres.QueueName) {
 	}
 }
 
-// storeBusy stores of which queues steps were claimed lately.
-func (e *Engine) storeBusy(ctx context.Context) (time.Duration, error) {
+// flushClaimActivity stores of which queues steps were claimed lately.
+func (e *Engine) flushClaimActivity(ctx context.Context) (time.Duration, error) {
 	queues, rest := e.busy.take(e.now())
 	if len(queues) == 0 {
 		return rest, nil
 	}
-	err := e.db.NoteBusy(ctx, queues)
+	err := e.db.RecordClaims(ctx, queues)
 	if err != nil {
 		e.busy.failed(queues)
 	}
@@ -104,7 +104,7 @@ func (e *Engine) findExpired(ctx context.Context, limit int) ([]tasker.StepRef, 
 			e.keptMore.Store(false)
 			return nil, err
 		}
-		kept, err := e.db.KeepWaiting(ctx, due)
+		kept, err := e.db.ExtendQueueDeadline(ctx, due)
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +130,7 @@ func leave(steps, others []tasker.StepRef) []tasker.StepRef {
 
 // relieveQueues notes which queues are saturated no more, and forgets those that nobody claims from.
 func (e *Engine) relieveQueues(ctx context.Context) (time.Duration, error) {
-	n, err := e.db.RelieveQueues(ctx, relieveAfter, relieveBatch)
+	n, err := e.db.ClearSaturation(ctx, relieveAfter, relieveBatch)
 	if err != nil {
 		return 0, err
 	}

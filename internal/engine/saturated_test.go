@@ -204,7 +204,7 @@ func TestADeadLetterOfASaturatedQueueIsAnnouncedAgain(t *testing.T) {
 	h.claimFirst()
 	h.Must(h.Engine.StoreBusy(t.Context()))
 	h.Exec(`UPDATE tasker.workflow_steps SET expires_at = clock_timestamp() WHERE expires_at IS NOT NULL`)
-	h.Engine = newEngine(h.DB, engine.Options{ReturnGrace: -1}) // which gives workers no time to come back
+	h.Engine = newEngine(h.DB, engine.Options{ReconnectGrace: -1}) // which gives workers no time to come back
 	ref := tasker.StepRef{TaskUUID: task, StepUUID: h.step(task, "only").UUID}
 	done, err := h.Engine.DeadLetters(t.Context(), []engine.DeadLetter{{StepRef: ref, Evidence: json.RawMessage(`{}`)}})
 	h.Must(err)
@@ -232,7 +232,7 @@ func TestEveryClaimMakesItsQueueBusy(t *testing.T) {
 			h.Template("only", enginetest.Step("only"))
 			h.Create("only")
 			first := h.claimOne("only")
-			h.Engine = newEngine(h.DB, engine.Options{ReturnGrace: -1}) // which has stored nothing
+			h.Engine = newEngine(h.DB, engine.Options{ReconnectGrace: -1}) // which has stored nothing
 			list, err := take(h, first, h.Create("only"))
 			h.Must(err)
 			h.Must(h.Engine.StoreBusy(t.Context()))

@@ -343,8 +343,8 @@ func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, by ScheduleC
 		if err != nil {
 			return err
 		}
-		request := postgres.OperatorRequest{Key: by.RequestKey, Action: "schedule.trigger", Said: []any{id, by.Actor, by.Reason}}
-		repeated, err := tx.Once(ctx, request)
+		request := postgres.OperatorRequest{Key: by.RequestKey, Action: "schedule.trigger", Payload: []any{id, by.Actor, by.Reason}}
+		repeated, err := tx.CheckIdempotency(ctx, request)
 		if err != nil || repeated {
 			if repeated {
 				a = firingPass{}

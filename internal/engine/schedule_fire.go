@@ -86,7 +86,7 @@ func (a *firingPass) fire(ctx context.Context, list []tasker.Schedule) error {
 	return a.store(ctx)
 }
 
-func (a *firingPass) fireOne(ctx context.Context, s tasker.Schedule, at postgres.ScheduleStanding) error {
+func (a *firingPass) fireOne(ctx context.Context, s tasker.Schedule, at postgres.ScheduleProgress) error {
 	rule, err := ruleOf(s)
 	if err != nil {
 		return err
@@ -187,7 +187,7 @@ func (a *firingPass) task(ctx context.Context, s tasker.Schedule, nominal time.T
 		return nil, err
 	}
 	c := creation{engine: a.engine, fresh: true, templates: a.templates, read: a.tx.Template, unique: a.tx.UniqueTask, checks: checks, tasks: slices.Clip(a.made)}
-	t, err := c.lay(ctx, r, decoded)
+	t, err := c.addPlanned(ctx, r, decoded)
 	if err != nil {
 		return nil, err
 	}
@@ -287,8 +287,8 @@ func (a *firingPass) done(ctx context.Context) {
 	}
 }
 
-// tellSchedules processes ended tasks of schedules: fixed delays continue, waiting instants fire.
-func (e *Engine) tellSchedules(ctx context.Context, rows []tasker.StepRef) error {
+// notifySchedules processes ended tasks of schedules: fixed delays continue, waiting instants fire.
+func (e *Engine) notifySchedules(ctx context.Context, rows []tasker.StepRef) error {
 	tasks, schedules := tasksOfSteps(rows), make([]tasker.ID, len(rows))
 	for i, r := range rows {
 		schedules[i] = r.StepUUID
@@ -325,7 +325,7 @@ func (e *Engine) tellSchedules(ctx context.Context, rows []tasker.StepRef) error
 }
 
 // afterEnds is how a schedule goes on after tasks of it have ended.
-func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, at postgres.ScheduleStanding, now time.Time) (m postgres.ScheduleMove, moved bool, err error) {
+func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, at postgres.ScheduleProgress, now time.Time) (m postgres.ScheduleMove, moved bool, err error) {
 	m = postgres.ScheduleMove{ScheduleUUID: s.UUID, NextAt: s.NextAt, FireAt: s.FireAt, AwaitsTask: s.AwaitsTask}
 	if s.DeletedAt != nil {
 		return m, false, nil

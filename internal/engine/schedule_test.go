@@ -286,7 +286,7 @@ func TestATaskThatIsRefused(t *testing.T) {
 	t.Parallel()
 	var told []tasker.Firing
 	h, s := scheduled(t, nil)
-	h.Engine = newEngine(h.DB, engine.Options{Fired: func(list []tasker.Firing) { told = append(told, list...) }})
+	h.Engine = newEngine(h.DB, engine.Options{OnScheduleFired: func(list []tasker.Firing) { told = append(told, list...) }})
 	h.Template("other", enginetest.Step("report"))
 	_, err := h.Engine.CreateSchedule(t.Context(), hourlySpec(func(s *tasker.ScheduleSpec) { s.Name, s.Template = "other", "other" }), ann)
 	h.Must(err)

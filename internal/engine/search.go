@@ -132,7 +132,7 @@ func (e *Engine) findOnce(ctx context.Context, rows []tasker.StepRef, known *eva
 		if err != nil {
 			return err
 		}
-		var found postgres.FoundTasks
+		var found postgres.TaskAttributeSet
 		for _, t := range tasks {
 			g, err := e.graphIn(ctx, tx, t.TemplateUUID)
 			if err != nil {
@@ -165,7 +165,7 @@ func (e *Engine) findOnce(ctx context.Context, rows []tasker.StepRef, known *eva
 }
 
 // now evaluates the attributes of a task as it stands, without those that name a step which has not ended.
-func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskToFind, known *evaluations) (found []postgres.Attribute, failed []tasker.Fault, err error) {
+func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskAttributes, known *evaluations) (found []postgres.Attribute, failed []tasker.Fault, err error) {
 	read, err := tx.ConditionValues(ctx, t.TaskUUID, slices.Sorted(maps.Keys(s.steps)), conditionBytes)
 	if err != nil {
 		return nil, nil, err

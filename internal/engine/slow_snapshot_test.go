@@ -89,7 +89,7 @@ func TestAnInvestigationOpensInTimeWithoutASlowSnapshot(t *testing.T) {
 		_, err := tx.OpenEntries(ctx, []postgres.NewEntry{entry(two), entry(h.Create("single"))})
 		return err
 	})
-	if !postgres.IsSlow(err) {
+	if !postgres.IsTimeout(err) {
 		t.Errorf("of several tasks one goes without its snapshot before it is tried by itself: %v", err)
 	}
 }

@@ -84,7 +84,7 @@ func refused(err error) bool {
 // share stores the tasks together with those of others, or by themselves if that fails.
 func (c *creation) share(ctx context.Context) error {
 	written, err := c.engine.creations.Do(ctx, c)
-	if err == nil || !written || c.unknown || c.refused || postgres.IsAway(err) {
+	if err == nil || !written || c.unknown || c.refused || postgres.IsUnavailable(err) {
 		return err
 	}
 	return c.store(ctx)
@@ -257,7 +257,7 @@ func (r *Recreation) Add(ctx context.Context, t tasker.NewTask) (tasker.ID, erro
 		return tasker.ID{}, err
 	}
 	r.c.checks = templatefile.NewTimerBudget() // each is a request of its own
-	made, err := r.c.lay(ctx, t, decoded)
+	made, err := r.c.addPlanned(ctx, t, decoded)
 	if err != nil {
 		return tasker.ID{}, err
 	}
@@ -269,7 +269,7 @@ func (r *Recreation) Add(ctx context.Context, t tasker.NewTask) (tasker.ID, erro
 	return made.UUID, nil
 }
 
-// Store stores the tasks and returns namespaces for [Engine.Enqueued].
+// Store stores the tasks and returns namespaces for [Engine.OnEnqueued].
 func (r *Recreation) Store(ctx context.Context) ([]string, error) {
 	if len(r.c.tasks) == 0 {
 		return nil, nil

@@ -212,7 +212,7 @@ func (e *Engine) RegisterTemplate(ctx context.Context, t tasker.Template, source
 	if err := e.refuseCycle(ctx, t); err != nil {
 		return tasker.StoredTemplate{}, false, err
 	}
-	return e.db.PutTemplate(postgres.Use(ctx, postgres.Creates), t, source, templatefile.Checksum(t), e.bounds)
+	return e.db.PutTemplate(postgres.WithConnClass(ctx, postgres.Creates), t, source, templatefile.Checksum(t), e.bounds)
 }
 
 // steps makes the steps of one task.

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	timerBatch    = 500
-	timerDeadline = 30 * time.Second
-	keptRest      = 2 * time.Second // between two tries of a kept report
-	forgetAfter   = 24 * time.Hour  // a worker that has fallen silent
+	timerBatch            = 500
+	timerDeadline         = 30 * time.Second
+	pendingReportInterval = 2 * time.Second // between two tries of a kept report
+	forgetAfter           = 24 * time.Hour  // a worker that has fallen silent
 )
 
 // Rows in one transaction: few where each may open an investigation.
@@ -36,25 +36,25 @@ func (e *Engine) Loops() []*loop.Loop {
 	for _, t := range e.timers() {
 		switch t.kind {
 		case postgres.RejectInputs: // it asks this process only
-			l := e.loop(t.name, timerRest, t.pass)
+			l := e.loop(t.name, timerInterval, t.pass)
 			l.Wake = e.aside.wake
 			loops = append(loops, l)
 			continue
 		case postgres.ReclaimLease:
 			t.pass = e.reclaimPass(t.pass)
 		}
-		loops = append(loops, watch.timer(e.loop(t.name, timerRest, t.pass), t.kind))
+		loops = append(loops, watch.timer(e.loop(t.name, timerInterval, t.pass), t.kind))
 	}
-	looks := e.loop("due work", watch.rest(), watch.pass)
-	looks.Wake, looks.Retry = watch.wake, lookRest
+	looks := e.loop("due work", watch.maxInterval(), watch.pass)
+	looks.Wake, looks.Backoff = watch.wake, minPollInterval
 	e.due.Store(watch)
-	living := e.loop("worker signs of life", timerRest, e.storeAlive)
-	living.Wake, living.Retry = e.alive.wake, timerRetry
-	claims := e.loop("queues of claims", timerRest, e.storeBusy)
-	claims.Wake, claims.Retry = e.busy.wake, timerRetry
-	heads := spare(e.loop("heads of queues", timerRest, func(ctx context.Context) (time.Duration, error) { return 0, e.db.FindHeads(ctx) }))
+	living := e.loop("worker signs of life", timerInterval, e.flushHeartbeats)
+	living.Wake, living.Backoff = e.alive.wake, timerRetry
+	claims := e.loop("queues of claims", timerInterval, e.flushClaimActivity)
+	claims.Wake, claims.Backoff = e.busy.wake, timerRetry
+	heads := spare(e.loop("heads of queues", timerInterval, func(ctx context.Context) (time.Duration, error) { return 0, e.db.RefreshQueueHeads(ctx) }))
 	heads.Wake = watch.manyDead
-	aside := e.loop("deferred work", timerRest, e.RetryDeferred)
+	aside := e.loop("deferred work", timerInterval, e.RetryDeferred)
 	aside.Timeout = deferralTime
 	return append(loops,
 		looks, living, claims, heads,
@@ -62,19 +62,19 @@ func (e *Engine) Loops() []*loop.Loop {
 		watch.timer(aside, postgres.RetryDeferred),
 		spare(e.loop("workers", 10*time.Minute, e.forgetWorkers)),
 		spare(e.loop("old firings", 10*time.Minute, e.pruneFirings)),
-		&loop.Loop{Name: "steps that wait for limits", Every: backRest, Timeout: timerDeadline, Wake: e.limited.back, Pass: e.limitsBack, Log: e.log},
+		&loop.Loop{Name: "steps that wait for limits", Interval: backRest, Timeout: timerDeadline, Wake: e.limited.back, Pass: e.unparkLimitedSteps, Log: e.log},
 		spare(e.loop("old keys of limits", 10*time.Minute, e.pruneLimitKeys)),
 		spare(e.loop("queues ordered by due times", 10*time.Minute, e.forgetDueQueues)),
 	)
 }
 
 func (e *Engine) loop(name string, every time.Duration, pass func(context.Context) (time.Duration, error)) *loop.Loop {
-	return &loop.Loop{Name: name, Every: every, Timeout: timerDeadline, Pass: pass, Log: e.log}
+	return &loop.Loop{Name: name, Interval: every, Timeout: timerDeadline, Pass: pass, Log: e.log}
 }
 
 // spare marks a loop that no task waits for.
 func spare(l *loop.Loop) *loop.Loop {
-	l.Spare = true
+	l.Optional = true
 	return l
 }
 
@@ -116,7 +116,7 @@ func (e *Engine) findToDecide(ctx context.Context, limit int) ([]tasker.StepRef,
 
 // timed is the pass of a kind of work. It reruns at once if something is left.
 func (e *Engine) timed(w work) func(context.Context) (time.Duration, error) {
-	var head heldHead
+	var head lockedHeadTracker
 	if w.more == nil {
 		w.find = head.watched(w.find)
 	}
@@ -151,24 +151,24 @@ func (e *Engine) newWorks() []work {
 		{kind: postgres.DecideSteps, chunk: decideChunk, find: e.findToDecide, do: e.decide},
 		{kind: postgres.EndWait, chunk: waitChunk, find: e.db.StepsWithWaitOver, do: e.endWaits},
 		{kind: postgres.Remind, chunk: waitChunk, find: e.db.StepsToRemind, do: e.remind},
-		{kind: postgres.FindTasks, chunk: findChunk, find: e.db.StepsToFind, do: e.find},
-		{kind: postgres.ChildEnded, chunk: childChunk, find: e.db.StepsWithEndedChild, do: e.tellParents},
+		{kind: postgres.FindTasks, chunk: findChunk, find: e.db.StepsMissingAttributes, do: e.find},
+		{kind: postgres.ChildEnded, chunk: childChunk, find: e.db.StepsWithEndedChild, do: e.completeParents},
 		{kind: postgres.CancelChild, chunk: childChunk, find: ofTasks(e.db.ChildrenToCancel), do: e.cancelChildren},
 		{kind: postgres.FireSchedules, chunk: scheduleChunk, find: ofTasks(e.db.SchedulesToFire), do: e.fireSchedules},
-		{kind: postgres.ScheduledEnded, chunk: scheduleChunk, find: e.db.ScheduledTasksEnded, do: e.tellSchedules},
+		{kind: postgres.ScheduledEnded, chunk: scheduleChunk, find: e.db.ScheduledTasksEnded, do: e.notifySchedules},
 		{kind: postgres.ReclaimLease, chunk: reclaimChunk, find: e.db.StepsWithExpiredLease, do: e.reclaim},
 		{
-			kind: postgres.FollowUpReport, chunk: keptChunk, do: e.followUp,
+			kind: postgres.FollowUpReport, chunk: keptChunk, do: e.completePendingReports,
 			find: func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-				return e.db.StepsWithKeptReport(ctx, keptRest, limit)
+				return e.db.StepsWithKeptReport(ctx, pendingReportInterval, limit)
 			},
 		},
-		{kind: postgres.RejectInputs, chunk: rejectChunk, find: e.aside.toReject, do: e.rejectInputs},
+		{kind: postgres.RejectInputs, chunk: rejectChunk, find: e.aside.takeFailed, do: e.rejectInputs},
 		{
 			kind: postgres.ExpireStep, chunk: expiryChunk, graced: true,
 			find: e.findExpired, more: e.keptMore.Load,
 			do: func(ctx context.Context, rows []tasker.StepRef) error {
-				_, err := e.expire(ctx, rows, expiring{lock: lockFree})
+				_, err := e.expire(ctx, rows, expiring{lock: lockUncontended})
 				return err
 			},
 		},
@@ -181,7 +181,7 @@ func (e *Engine) newWorks() []work {
 				return e.db.UnservedSteps(ctx, *e.noWorker, limit)
 			},
 			do: func(ctx context.Context, rows []tasker.StepRef) error {
-				_, err := e.expire(ctx, rows, expiring{lock: lockFree, unserved: e.noWorker})
+				_, err := e.expire(ctx, rows, expiring{lock: lockUncontended, unserved: e.noWorker})
 				return err
 			},
 		},
@@ -219,7 +219,7 @@ func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
 		failed = append(failed, err)
 		next = max(next, again)
 	}
-	_, err = e.limitsBack(ctx)
+	_, err = e.unparkLimitedSteps(ctx)
 	return next, errors.Join(append(failed, err)...)
 }
 
@@ -262,27 +262,27 @@ func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
 	if err != nil || len(expired) == 0 {
 		return err
 	}
-	list := make([]verdict, len(expired))
+	list := make([]outcome, len(expired))
 	for i, x := range expired {
 		if list[i], err = expiry(x); err != nil {
 			return err
 		}
 	}
-	var mine []verdict
+	var mine []outcome
 	var concluded postgres.Concluded
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		free, err := tx.LockFreeTasks(ctx, tasksOf(list))
 		if err != nil {
 			return err
 		}
-		mine = slices.DeleteFunc(slices.Clone(list), func(v verdict) bool { return !slices.Contains(free, v.TaskUUID) })
+		mine = slices.DeleteFunc(slices.Clone(list), func(v outcome) bool { return !slices.Contains(free, v.TaskUUID) })
 		concluded, err = e.concludeIn(ctx, tx, mine, postgres.Operator{})
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	e.tell(mine, concluded)
+	e.notifyAttemptsEnded(mine, concluded)
 	e.notify(concluded.Namespaces)
 	if n := len(concluded.Moved); n > 0 {
 		e.log.WarnContext(ctx, "attempts whose lease ran out were failed", "steps", n)
@@ -291,7 +291,7 @@ func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
 }
 
 // expiry is the verdict on an attempt whose lease has run out.
-func expiry(x postgres.ExpiredLease) (verdict, error) {
+func expiry(x postgres.ExpiredLease) (outcome, error) {
 	f := tasker.Failure{
 		Type: tasker.WorkerLost, Retryable: true,
 		Message: "the worker fell silent: its lease ran out before it reported",
@@ -302,7 +302,7 @@ func expiry(x postgres.ExpiredLease) (verdict, error) {
 		f.Message = fmt.Sprintf("the attempt ran longer than timeout_seconds (%g s)", float64(x.TimeoutMS)/1000)
 	}
 	body, err := failureBody(f, x.WorkerUUID.String())
-	return verdict{Detail: f.Type, failure: &f, Conclusion: postgres.Conclusion{
+	return outcome{Detail: f.Type, failure: &f, Conclusion: postgres.Conclusion{
 		TaskUUID: x.TaskUUID, StepUUID: x.StepUUID, From: tasker.StepInProgress, Fence: x.Fence, Event: event, To: tasker.StepError,
 		Body: body, Retryable: true, Expired: true, RaiseFence: true,
 	}}, err
@@ -356,7 +356,7 @@ func (p *pruner) pass(ctx context.Context) (time.Duration, error) {
 		done, err := p.db.PruneTasks(limited, p.state, p.after, p.retention, p.most)
 		cancel()
 		switch {
-		case err != nil && (ctx.Err() != nil || postgres.IsAway(err)):
+		case err != nil && (ctx.Err() != nil || postgres.IsUnavailable(err)):
 			return 0, err
 		case err != nil && p.most.Tasks > 1:
 			p.most = postgres.PruneBounds{Tasks: (p.most.Tasks + 1) / 2, Steps: p.most.Steps/2 + 1}

@@ -174,7 +174,7 @@ func (m *migration) waits(s postgres.VersionedStep) bool {
 
 // do brings the task to the version, and lets it go on.
 func (m *migration) do(ctx context.Context, tx *postgres.Tx, change *tasker.VersionChange, by postgres.Operator) ([]string, error) {
-	next, err := m.lay(*change)
+	next, err := m.rewrite(*change)
 	if err != nil {
 		return nil, err
 	}
@@ -198,8 +198,8 @@ func (m *migration) do(ctx context.Context, tx *postgres.Tx, change *tasker.Vers
 	return namespaces, err
 }
 
-// lay returns the task as the new version has it.
-func (m *migration) lay(change tasker.VersionChange) (postgres.NewVersion, error) {
+// rewrite returns the task as the new version has it.
+func (m *migration) rewrite(change tasker.VersionChange) (postgres.NewVersion, error) {
 	next := postgres.NewVersion{Task: m.task, Template: m.to.stored, Finds: len(m.from.search.names)+len(m.to.search.names) > 0}
 	var err error
 	if next.Detail, err = changeDetail(change); err != nil {
@@ -237,7 +237,7 @@ func (m *migration) lay(change tasker.VersionChange) (postgres.NewVersion, error
 			next.Added = append(next.Added, *s)
 		}
 		states[s.UUID] = is.State
-		next.Steps = append(next.Steps, postgres.LaidStep{CreatedStep: *s, Lay: m.layOf(is, ok, slices.Contains(change.Redefined, s.Name))})
+		next.Steps = append(next.Steps, postgres.LaidStep{CreatedStep: *s, Lay: m.rewriteScope(is, ok, slices.Contains(change.Redefined, s.Name))})
 	}
 	for _, name := range change.Left { // nothing that the version has depends on them any more
 		is := now[name]
@@ -248,8 +248,8 @@ func (m *migration) lay(change tasker.VersionChange) (postgres.NewVersion, error
 	return next, nil
 }
 
-// layOf says what of a step is written anew.
-func (m *migration) layOf(s postgres.VersionedStep, exists, redefined bool) postgres.Lay {
+// rewriteScope says what of a step is written anew.
+func (m *migration) rewriteScope(s postgres.VersionedStep, exists, redefined bool) postgres.Lay {
 	switch {
 	case !exists, s.State == tasker.StepPending && !m.waits(s):
 		return postgres.LayAll

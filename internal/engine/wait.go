@@ -18,12 +18,12 @@ const waitChunk = 20
 // nobody answered in time fails, is complete with a result of its template, or is skipped,
 // as the template says.
 func (e *Engine) endWaits(ctx context.Context, rows []tasker.StepRef) error {
-	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]verdict, error) {
+	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error) {
 		over, err := tx.WaitsOver(ctx, stepsOf(free, rows))
 		if err != nil {
 			return nil, err
 		}
-		list := make([]verdict, len(over))
+		list := make([]outcome, len(over))
 		for i, s := range over {
 			if list[i], err = e.endOfWait(ctx, tx, s); err != nil {
 				return nil, err
@@ -35,7 +35,7 @@ func (e *Engine) endWaits(ctx context.Context, rows []tasker.StepRef) error {
 
 // concludeFree concludes steps in one transaction as judge says, which is given those of their
 // tasks that nobody else works on. The others are left to a later pass.
-func (e *Engine) concludeFree(ctx context.Context, rows []tasker.StepRef, judge func(tx *postgres.Tx, free []tasker.ID) ([]verdict, error)) error {
+func (e *Engine) concludeFree(ctx context.Context, rows []tasker.StepRef, judge func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error)) error {
 	var concluded postgres.Concluded
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		concluded = postgres.Concluded{}
@@ -52,16 +52,16 @@ func (e *Engine) concludeFree(ctx context.Context, rows []tasker.StepRef, judge 
 	})
 	if err == nil {
 		e.notify(concluded.Namespaces)
-		e.decideSoon(concluded)
+		e.scheduleDecision(concluded)
 	}
 	return err
 }
 
 // endOfWait is what becomes of a step whose wait is over.
-func (e *Engine) endOfWait(ctx context.Context, tx *postgres.Tx, s postgres.WaitingStep) (v verdict, err error) {
+func (e *Engine) endOfWait(ctx context.Context, tx *postgres.Tx, s postgres.WaitingStep) (v outcome, err error) {
 	step, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
 	if err != nil {
-		return verdict{}, err
+		return outcome{}, err
 	}
 	v.Conclusion = postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,

@@ -17,7 +17,7 @@ import (
 // Time limits of work on rows; slow rows are set aside.
 const (
 	usualChunkTime = 5 * time.Second  // of one chunk, in one transaction
-	rowTime        = 3 * time.Second  // of one row by itself; see timeAfter
+	rowTime        = 3 * time.Second  // of one row by itself; see retryTimeout
 	mostRowTime    = 30 * time.Second // of one row that has failed often
 	singlesTime    = 8 * time.Second  // of all rows of a chunk that failed, each by itself
 	passTime       = 10 * time.Second // after which a pass begins no other chunk
@@ -45,22 +45,22 @@ type work struct {
 // widest bounds how far a pass looks behind rows that do not move: each step doubles the rows.
 const widest = 5
 
-// A heldHead doubles the search while the first due row stays locked, so it hides no others.
-type heldHead struct {
+// A lockedHeadTracker doubles the search while the first due row stays locked, so it hides no others.
+type lockedHeadTracker struct {
 	first tasker.StepRef
 	wider int // how often the number of rows is doubled
 }
 
 // watched returns find, and has the head watch what it finds.
-func (h *heldHead) watched(find func(context.Context, int) ([]tasker.StepRef, error)) func(context.Context, int) ([]tasker.StepRef, error) {
+func (h *lockedHeadTracker) watched(find func(context.Context, int) ([]tasker.StepRef, error)) func(context.Context, int) ([]tasker.StepRef, error) {
 	return func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 		rows, err := find(ctx, limit)
 		switch {
 		case err != nil:
 		case len(rows) == 0:
-			*h = heldHead{}
+			*h = lockedHeadTracker{}
 		case rows[0] != h.first:
-			*h = heldHead{first: rows[0]}
+			*h = lockedHeadTracker{first: rows[0]}
 		case len(rows) >= limit && h.wider < widest:
 			h.wider++
 		}
@@ -97,11 +97,11 @@ func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
 // doChunk works on rows together, or each alone if that fails, and sets failures aside.
 func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) error {
 	err := limited(ctx, e.chunkTime, rows, w.do)
-	if err == nil || ctx.Err() != nil || postgres.IsAway(err) {
+	if err == nil || ctx.Err() != nil || postgres.IsUnavailable(err) {
 		return err
 	}
 	if len(rows) == 1 {
-		return e.setAside(ctx, w.kind, []postgres.Failed{{StepRef: rows[0], Err: err}})
+		return e.deferRows(ctx, w.kind, []postgres.Failed{{StepRef: rows[0], Err: err}})
 	}
 	var failed []postgres.Failed
 	begun := time.Now()
@@ -110,14 +110,14 @@ func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) err
 		if time.Since(begun) < singlesTime {
 			err = limited(ctx, rowTime, rows[i:i+1], w.do)
 		}
-		if ctx.Err() != nil || postgres.IsAway(err) {
-			return errors.Join(err, e.setAside(ctx, w.kind, failed))
+		if ctx.Err() != nil || postgres.IsUnavailable(err) {
+			return errors.Join(err, e.deferRows(ctx, w.kind, failed))
 		}
 		if err != nil {
 			failed = append(failed, postgres.Failed{StepRef: rows[i], Err: err})
 		}
 	}
-	return e.setAside(ctx, w.kind, failed)
+	return e.deferRows(ctx, w.kind, failed)
 }
 
 // limited does work within its time. A panic is an error of the rows, as any other.
@@ -131,8 +131,8 @@ func limited(ctx context.Context, most time.Duration, rows []tasker.StepRef, do 
 // loudRows is how many rows of a chunk are logged when they are set aside.
 const loudRows = 10
 
-// setAside has rows skipped that failed, until they are tried again.
-func (e *Engine) setAside(ctx context.Context, kind string, failed []postgres.Failed) error {
+// deferRows has rows skipped that failed, until they are tried again.
+func (e *Engine) deferRows(ctx context.Context, kind string, failed []postgres.Failed) error {
 	if len(failed) == 0 {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (e *Engine) setAside(ctx context.Context, kind string, failed []postgres.Fa
 	if err != nil {
 		return err
 	}
-	e.dueMayHaveChanged()
+	e.requestPoll()
 	why := make(map[tasker.StepRef]error, len(failed))
 	for _, f := range failed {
 		why[f.StepRef] = f.Err
@@ -174,9 +174,9 @@ const (
 	deferralTime = passTime + mostRowTime + 10*time.Second
 )
 
-// timeAfter is the time of one row that has failed so often. It doubles: what only takes long, as a
+// retryTimeout is the time of one row that has failed so often. It doubles: what only takes long, as a
 // large task does on a slow database, is done in the end.
-func timeAfter(failures int) time.Duration {
+func retryTimeout(failures int) time.Duration {
 	most := rowTime
 	for ; failures > 0 && most < mostRowTime; failures-- {
 		most *= 2
@@ -207,12 +207,12 @@ func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
 		if time.Since(begun) > passTime {
 			break
 		}
-		err := limited(ctx, timeAfter(d.Failures), []tasker.StepRef{d.StepRef}, kinds[d.Kind].do)
+		err := limited(ctx, retryTimeout(d.Failures), []tasker.StepRef{d.StepRef}, kinds[d.Kind].do)
 		switch {
-		case ctx.Err() != nil || postgres.IsAway(err):
+		case ctx.Err() != nil || postgres.IsUnavailable(err):
 			return 0, fmt.Errorf("try again what was set aside: %w", err)
 		case err != nil:
-			err = e.setAside(ctx, d.Kind, []postgres.Failed{{StepRef: d.StepRef, Err: err}})
+			err = e.deferRows(ctx, d.Kind, []postgres.Failed{{StepRef: d.StepRef, Err: err}})
 		default:
 			err = e.db.EndDeferral(ctx, d)
 		}

@@ -128,7 +128,7 @@ func TestARowThatCannotBeMovedDelaysNoOther(t *testing.T) {
 		t.Run(tt.kind, func(t *testing.T) {
 			t.Parallel()
 			h := newHarness(t)
-			h.Engine = engine.New(h.DB, engine.Options{ReturnGrace: -1})
+			h.Engine = engine.New(h.DB, engine.Options{ReconnectGrace: -1})
 			h.Template("one", attempts(2, enginetest.Step("one")))
 			task := tasker.NewTask{Namespace: enginetest.Namespace, Name: "one"}
 			if tt.kind == postgres.StartTask {
@@ -174,7 +174,7 @@ func TestARowThatCannotBeMovedDelaysNoOther(t *testing.T) {
 func TestARowWhoseWorkPanicsDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Engine = engine.New(h.DB, engine.Options{ReturnGrace: -1})
+	h.Engine = engine.New(h.DB, engine.Options{ReconnectGrace: -1})
 	h.Template("one", enginetest.Step("one"))
 	at := tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)}
 	first, second := h.CreateWith(at), h.CreateWith(at)
@@ -194,7 +194,7 @@ func TestARowWhoseWorkPanicsDelaysNoOther(t *testing.T) {
 func TestARowThatNeedsLongerGetsMoreTime(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.Engine = engine.New(h.DB, engine.Options{ReturnGrace: -1})
+	h.Engine = engine.New(h.DB, engine.Options{ReconnectGrace: -1})
 	h.Template("one", enginetest.Step("one"))
 	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "one", StartAt: time.Now().Add(time.Hour)})
 	h.Exec(`UPDATE tasker.tasks SET start_at = clock_timestamp() - interval '1 second'`)
@@ -349,7 +349,7 @@ func TestRowsThatCannotBeMovedCostTheOthersNoTime(t *testing.T) {
 	var harnesses [2]*timedHarness // without such rows, and with
 	for i := range harnesses {
 		h := &timedHarness{harness: newHarness(t)}
-		h.Engine = engine.New(h.DB, engine.Options{ReturnGrace: -1, NoWorkerAfter: -1})
+		h.Engine = engine.New(h.DB, engine.Options{ReconnectGrace: -1, UnservedTimeout: -1})
 		h.Template("one", attempts(2, enginetest.Step("one")))
 		harnesses[i] = h
 	}

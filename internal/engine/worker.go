@@ -162,8 +162,8 @@ func (e *Engine) forget(id tasker.ID, err error) {
 	}
 }
 
-// alive collects workers that were heard of until they are stored together.
-type alive struct {
+// heartbeatBuffer collects workers that were heard of until they are stored together.
+type heartbeatBuffer struct {
 	mu     sync.Mutex
 	noted  map[tasker.ID]bool
 	since  time.Time     // when the first of them was noted
@@ -177,13 +177,13 @@ const (
 )
 
 // note records a live worker for the loop; false if the loop does not run.
-func (a *alive) note(id tasker.ID, now time.Time) bool {
+func (a *heartbeatBuffer) note(id tasker.ID, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.noted) == 0 {
 		a.since = now
 	}
-	if now.Sub(a.passed) > 2*timerRest || now.Sub(a.since) > storeLate {
+	if now.Sub(a.passed) > 2*timerInterval || now.Sub(a.since) > storeLate {
 		delete(a.noted, id)
 		return false
 	}
@@ -193,7 +193,7 @@ func (a *alive) note(id tasker.ID, now time.Time) bool {
 }
 
 // take returns the workers to store now, or how long to wait for more of them.
-func (a *alive) take(now time.Time, every time.Duration) (ids []tasker.ID, rest time.Duration) {
+func (a *heartbeatBuffer) take(now time.Time, every time.Duration) (ids []tasker.ID, rest time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if rest = a.passed.Add(every).Sub(now); rest > 0 && len(a.noted) > 0 {
@@ -207,9 +207,9 @@ func (a *alive) take(now time.Time, every time.Duration) (ids []tasker.ID, rest 
 	return ids, 0
 }
 
-// storeAlive stores which workers are alive that have claimed lately. Claims that wait are
+// flushHeartbeats stores which workers are alive that have claimed lately. Claims that wait are
 // answered if their worker has to drain, or is not registered any more.
-func (e *Engine) storeAlive(ctx context.Context) (time.Duration, error) {
+func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
 	ids, rest := e.alive.take(time.Now(), min(storeRest, e.heartbeat/4))
 	if len(ids) == 0 {
 		return rest, nil
@@ -242,7 +242,7 @@ func (e *Engine) storeAlive(ctx context.Context) (time.Duration, error) {
 
 // Heartbeat extends the leases that the worker holds, reports lost ones and whether it drains.
 func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
-	ctx = postgres.Use(ctx, postgres.Heartbeats)
+	ctx = postgres.WithConnClass(ctx, postgres.Heartbeats)
 	if len(leases) > 0 {
 		e.reported.Store(e.now().UnixNano())
 	}
@@ -285,7 +285,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 	if limit < 1 {
 		return nil, tasker.Errorf(tasker.Invalid, "max must be at least 1, not %d", limit)
 	}
-	ctx = postgres.Use(ctx, postgres.Work)
+	ctx = postgres.WithConnClass(ctx, postgres.Work)
 	m, err := e.member(ctx, worker)
 	if err != nil {
 		return nil, err
@@ -309,7 +309,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 			return nil, nil
 		}
 		steps, again, err := e.claim(ctx, worker, m, limit)
-		rest := min(time.Until(deadline), e.pollRest())
+		rest := min(time.Until(deadline), e.pollInterval())
 		if again > 0 {
 			rest = min(rest, again)
 		}
@@ -321,7 +321,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 		case <-ctx.Done():
 		case <-waiter.notified:
 		case <-timer.C:
-			if again == 0 && len(waiter.notified) == 0 && !time.Now().Before(deadline) && e.pollRest() == claimRest {
+			if again == 0 && len(waiter.notified) == 0 && !time.Now().Before(deadline) && e.pollInterval() == claimRest {
 				return nil, nil // it would have been notified
 			}
 		}
@@ -329,8 +329,8 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 	}
 }
 
-// pollRest is the polling interval of a waiting claim.
-func (e *Engine) pollRest() time.Duration {
+// pollInterval is the polling interval of a waiting claim.
+func (e *Engine) pollInterval() time.Duration {
 	if e.listening.Load() && e.due.Load().alive() {
 		return claimRest
 	}
@@ -342,34 +342,34 @@ func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit i
 	if m.drain.Load() {
 		return nil, 0, nil
 	}
-	ctx, cancel := handingOut(ctx)
+	ctx, cancel := claimContext(ctx)
 	defer cancel()
-	claimed, again, err := e.take(ctx, e.claimant(worker, m), limit)
+	claimed, again, err := e.claimAssignments(ctx, e.claimant(worker, m), limit)
 	if err != nil {
 		return nil, 0, err
 	}
 	if len(claimed) > 0 {
-		e.dueMayHaveChanged()
+		e.requestPoll()
 	}
 	list, err = e.assignments(ctx, worker, claimed)
 	return list, again, err
 }
 
-// handingOut is the context of a claim. Once that is sent, the answer matters: one
+// claimContext is the context of a claim. Once that is sent, the answer matters: one
 // that is committed and that nobody hears of costs an attempt.
-func handingOut(ctx context.Context) (context.Context, context.CancelFunc) {
+func claimContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), claimDeadline)
 }
 
 func (e *Engine) claimant(worker tasker.ID, m *member) postgres.Claimant {
 	return postgres.Claimant{
-		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: max(e.lease, m.lease), Without: e.aside.list(e.now()), Version: m.spec.Version,
+		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: max(e.lease, m.lease), Without: e.aside.ids(e.now()), Version: m.spec.Version,
 	}
 }
 
 // Release returns unstarted steps of the worker to the queue without using an attempt.
 func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
-	ctx = postgres.Use(ctx, postgres.Work)
+	ctx = postgres.WithConnClass(ctx, postgres.Work)
 	m, err := e.member(ctx, worker)
 	if err != nil {
 		return nil, nil, err

@@ -59,10 +59,10 @@ func NewWith(t *testing.T, o postgres.Options) *Harness {
 func At(t *testing.T, databaseURL string, o postgres.Options) *Harness {
 	t.Helper()
 	db := Open(t, databaseURL, o)
-	e := engine.New(db, engine.Options{Lease: Lease, ReturnGrace: engine.DefaultLease})
+	e := engine.New(db, engine.Options{Lease: Lease, ReconnectGrace: engine.DefaultLease})
 	return &Harness{
 		T: t, URL: databaseURL, Space: Namespace, DB: db,
-		Engine: e, DLQ: dlq.New(db, dlq.Options{Undo: e.Undo}), Cases: cases.New(db, cases.Options{}),
+		Engine: e, DLQ: dlq.New(db, dlq.Options{Undo: e.CompensateTaskTx}), Cases: cases.New(db, cases.Options{}),
 	}
 }
 
@@ -90,7 +90,7 @@ func (h *Harness) FindCases() {
 	h.Helper()
 	_, err := h.Cases.Classify(h.Context())
 	h.Must(err)
-	h.Must(h.Cases.Judge(h.Context()))
+	h.Must(h.Cases.UpdateStates(h.Context()))
 }
 
 // WithCases is a handler that has found the cases of all investigations, and their states,
@@ -100,7 +100,7 @@ func (h *Harness) WithCases(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := other.Classify(r.Context())
 		if err == nil {
-			err = other.Judge(r.Context())
+			err = other.UpdateStates(r.Context())
 		}
 		if err != nil {
 			h.Logf("cases: %v", err) // of a test that takes the database away

@@ -52,7 +52,7 @@ func (s *Service) children(ctx context.Context, views []view, levels int) error 
 	return nil
 }
 
-func (v view) sayChild() said {
+func (v view) sayChild() answer {
 	c, id := v.child, *v.step.ChildUUID
 	if c == nil {
 		return say(tasker.NextServer, &v.step.StepSince, fmt.Sprintf("It goes on when that ends: tasker-ctl explain %s says what it waits for.", id), "waits for its child task %s", id)

@@ -84,8 +84,8 @@ func (s *Service) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation
 }
 
 // shownIn returns what the caller may see in a namespace.
-func shownIn(ctx context.Context, namespace string) shows {
-	return shows{payloads: access.PayloadsOf(ctx).Has(namespace), investigations: access.IdentityOf(ctx).May(access.ReadInvestigations, namespace)}
+func shownIn(ctx context.Context, namespace string) visibility {
+	return visibility{payloads: access.PayloadsOf(ctx).Has(namespace), investigations: access.IdentityOf(ctx).May(access.ReadInvestigations, namespace)}
 }
 
 // maxErrors is how many steps of a task are explained with their errors: hiding secrets in
@@ -144,7 +144,7 @@ func (s *Service) step(ctx context.Context, e *tasker.Explanation, of postgres.E
 
 // one reads one task and decides about its steps: the one that was asked for, or those that
 // wait for no other, by the order of the rules. There is at least one.
-func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.ExplainedTask, []found, error) {
+func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.ExplainedTask, []match, error) {
 	upTo := int64(tasker.MaxExplainedQueue)
 	q.CaseUpTo = &upTo
 	tasks, err := s.db.ExplainTasks(ctx, q)
@@ -177,7 +177,7 @@ func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.
 		}
 	}
 	if q.Step != nil {
-		return *t, []found{s.decideStep(ctx, views)}, nil
+		return *t, []match{s.decideStep(ctx, views)}, nil
 	}
 	return *t, s.decideAll(ctx, views), nil
 }
@@ -230,7 +230,7 @@ func stepView(ctx context.Context, t *postgres.ExplainedTask, id tasker.ID) []vi
 }
 
 // decideStep decides about a step, and about its ancestors before.
-func (s *Service) decideStep(ctx context.Context, views []view) found {
+func (s *Service) decideStep(ctx context.Context, views []view) match {
 	v := views[0]
 	if len(views) > 1 {
 		nearest := s.decideAll(ctx, views[1:])
@@ -241,15 +241,15 @@ func (s *Service) decideStep(ctx context.Context, views []view) found {
 
 // decideAll decides about each view. The first of the rules comes first, and of one rule what
 // is so for longest.
-func (s *Service) decideAll(ctx context.Context, views []view) []found {
-	list := make([]found, len(views))
+func (s *Service) decideAll(ctx context.Context, views []view) []match {
+	list := make([]match, len(views))
 	for i, v := range views {
 		list[i] = decide(v)
 		if list[i].why.Reason == tasker.ConditionUnknown {
 			s.noteUnknown(ctx, v)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b found) int {
+	slices.SortStableFunc(list, func(a, b match) int {
 		if a.rank != b.rank || a.why.Since == nil || b.why.Since == nil {
 			return cmp.Compare(a.rank, b.rank)
 		}
@@ -316,7 +316,7 @@ func (s *Service) queues(ctx context.Context, views []view) error {
 }
 
 // count counts by fact, the most frequent first.
-func count(list []found) (counts []tasker.ReasonCount) {
+func count(list []match) (counts []tasker.ReasonCount) {
 	for _, f := range list {
 		i := slices.IndexFunc(counts, func(c tasker.ReasonCount) bool { return c.Reason == f.why.Reason })
 		if i < 0 {
@@ -329,7 +329,7 @@ func count(list []found) (counts []tasker.ReasonCount) {
 }
 
 // whole is the answer about a step as a sentence.
-func (f found) whole() tasker.Condition {
+func (f match) whole() tasker.Condition {
 	what := "The task"
 	if f.task.Phase != "" {
 		what = fmt.Sprintf("The task, which is being undone (%d of %s so far),", f.task.Undone, counted(int64(f.task.UndoSteps), "step"))

@@ -10,7 +10,7 @@ import (
 )
 
 // facts are what else is known.
-func (f found) facts() (list []tasker.ExplainedFact) {
+func (f match) facts() (list []tasker.ExplainedFact) {
 	add := func(name, format string, args ...any) {
 		list = append(list, tasker.ExplainedFact{Name: name, Value: fmt.Sprintf(format, args...)})
 	}
@@ -75,7 +75,7 @@ func (f found) facts() (list []tasker.ExplainedFact) {
 }
 
 // parents are the tasks above the task, and whether their steps wait for it.
-func (f found) parents() (list []tasker.ExplainedFact) {
+func (f match) parents() (list []tasker.ExplainedFact) {
 	for i, a := range f.above {
 		name, below := "parent", "this task"
 		if i > 0 {
@@ -94,7 +94,7 @@ func (f found) parents() (list []tasker.ExplainedFact) {
 }
 
 // heard is when the worker that executes the step was heard of.
-func (f found) heard() *time.Time {
+func (f match) heard() *time.Time {
 	if f.step.StepState != tasker.StepInProgress {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (f found) heard() *time.Time {
 }
 
 // startFacts are what the start of the task is bound by.
-func (f found) startFacts(add func(name, format string, args ...any)) {
+func (f match) startFacts(add func(name, format string, args ...any)) {
 	f.deadlines(add)
 	if id := f.task.ScheduleUUID; id != nil {
 		how := map[tasker.FiringKind]string{
@@ -117,7 +117,7 @@ func (f found) startFacts(add func(name, format string, args ...any)) {
 
 // deadlines are by when the task and the step are due, and which instant comes first of those by which the task is
 // to have ended.
-func (f found) deadlines(add func(name, format string, args ...any)) {
+func (f match) deadlines(add func(name, format string, args ...any)) {
 	t := f.task
 	ends := t.TaskState == tasker.TaskComplete || t.TaskState == tasker.TaskCancelled
 	first, _ := tasker.FirstDeadline(t.Due, t.EndsAt)
@@ -137,7 +137,7 @@ func (f found) deadlines(add func(name, format string, args ...any)) {
 }
 
 // due says by when something is due, and how that stands.
-func (f found) due(d *tasker.Deadline) string {
+func (f match) due(d *tasker.Deadline) string {
 	text := at(d.DueAt)
 	switch d.State {
 	case tasker.DeadlineOverdue:

@@ -14,7 +14,7 @@ import (
 const stepsOfMember = 20
 
 // several decides about tasks: of each, what comes first in the order of the rules.
-func (s *Service) several(ctx context.Context, ids []tasker.ID) ([]found, error) {
+func (s *Service) several(ctx context.Context, ids []tasker.ID) ([]match, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -33,7 +33,7 @@ func (s *Service) several(ctx context.Context, ids []tasker.ID) ([]found, error)
 	for _, v := range views {
 		byTask[v.task.TaskUUID] = append(byTask[v.task.TaskUUID], v)
 	}
-	list := make([]found, len(tasks))
+	list := make([]match, len(tasks))
 	for i, t := range tasks {
 		list[i] = s.decideAll(ctx, byTask[t.TaskUUID])[0]
 	}
@@ -50,7 +50,7 @@ func shares(counts []tasker.ReasonCount) string {
 }
 
 // mostOf returns one of those that the most frequent fact keeps where they are.
-func mostOf(list []found, counts []tasker.ReasonCount) found {
+func mostOf(list []match, counts []tasker.ReasonCount) match {
 	for _, f := range list {
 		if f.why.Reason == counts[0].Reason {
 			return f
@@ -217,7 +217,7 @@ func (s *Service) Queue(ctx context.Context, namespace, handler string) (tasker.
 	case w.Steps+w.Awaiting == 0:
 		e.Condition = tasker.Condition{Reason: tasker.ConditionEmpty, NextActor: tasker.NextNone, Message: fmt.Sprintf("Nothing waits; %s alive.", areWorkers(q.Live))}
 	case q.Live == 0:
-		e.Condition = tasker.Condition{Reason: tasker.ConditionNoWorker, Since: w.Since, NextActor: tasker.NextOperator, Message: fmt.Sprintf("%s: %s.", waits(waiting), v.nobody()),
+		e.Condition = tasker.Condition{Reason: tasker.ConditionNoWorker, Since: w.Since, NextActor: tasker.NextOperator, Message: fmt.Sprintf("%s: %s.", waits(waiting), v.describeWorkers()),
 			Remedy: fmt.Sprintf("Start a worker with handler %s for namespace %s.", handler, namespace)}
 	case q.SaturatedSince != nil:
 		e.Condition = tasker.Condition{Reason: tasker.ConditionSaturated, Since: q.SaturatedSince, NextActor: tasker.NextWorker, Remedy: "Workers claim them as places become free; more workers do so sooner.",

@@ -22,7 +22,7 @@ func (v view) hold() tasker.Hold {
 	return h
 }
 
-func (v view) sayHeld() said {
+func (v view) sayHeld() answer {
 	h := v.hold()
 	text := "is held " + sinceUntil(h)
 	if n := v.step.HoldOthers; n != nil && *n > 0 {
@@ -34,7 +34,7 @@ func (v view) sayHeld() said {
 	if v.task.LetGoFailures > 0 {
 		text += "; to let it go " + triedAgain(v.task.LetGoFailures, v.task.LetGoRetryAt)
 	}
-	return said{Condition: tasker.Condition{Message: text, Since: &h.BeganAt, NextActor: ofHeld(h, v.now).NextActor, Remedy: ofHeld(h, v.now).Remedy}}
+	return answer{Condition: tasker.Condition{Message: text, Since: &h.BeganAt, NextActor: ofHeld(h, v.now).NextActor, Remedy: ofHeld(h, v.now).Remedy}}
 }
 
 // sinceUntil says who holds, since when, until when, and why.
@@ -144,7 +144,7 @@ func forRate() (tasker.NextActor, string) {
 }
 
 // sayLimited says for which limit the step waits, and who has its places.
-func (v view) sayLimited() said {
+func (v view) sayLimited() answer {
 	l := v.step.LimitOfStep
 	w := tasker.Condition{Message: fmt.Sprintf("waits for limit %s (%s)", limitOf(l), v.placesOf()), Since: l.LimitSince}
 	if l.LimitWeight > 1 {
@@ -161,5 +161,5 @@ func (v view) sayLimited() said {
 	if l.LimitHolderSince != nil {
 		w.Message += fmt.Sprintf("; step %s of task %s has a place since %s", l.LimitHolderStep, l.LimitHolder, at(*l.LimitHolderSince))
 	}
-	return said{Condition: w}
+	return answer{Condition: w}
 }

@@ -68,9 +68,9 @@ func TestHeldSteps(t *testing.T) {
 	holds := hold.New(h.DB, h.Engine, hold.Options{})
 	judge := func() {
 		t.Helper()
-		_, err := holds.PutAside(t.Context())
+		_, err := holds.ParkSteps(t.Context())
 		h.Must(err)
-		_, err = holds.Judge(t.Context())
+		_, err = holds.AdvanceHolds(t.Context())
 		h.Must(err)
 	}
 	task, other := h.Create("chain"), h.Create("chain")
@@ -213,7 +213,7 @@ func TestHeldQueues(t *testing.T) {
 	}
 	aside := func() {
 		t.Helper()
-		_, err := holds.PutAside(t.Context())
+		_, err := holds.ParkSteps(t.Context())
 		h.Must(err)
 	}
 	whole := begin(tasker.HoldScope{Handler: "run"})
@@ -229,7 +229,7 @@ func TestHeldQueues(t *testing.T) {
 	_, err := holds.Release(t.Context(), whole.UUID, []int{}, hold.Change{Actor: "bo", Reason: "r"})
 	h.Must(err)
 	for range 3 {
-		_, err = holds.Judge(t.Context())
+		_, err = holds.AdvanceHolds(t.Context())
 		h.Must(err)
 	}
 	queue(want{tasker.ConditionQueue, tasker.NextWorker, []string{"2 steps wait"}, "", "", ""})

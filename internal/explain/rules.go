@@ -18,37 +18,37 @@ type view struct {
 	step    *postgres.ExplainedStep
 	queue   *postgres.ExplainedQueue // where the step waits; nil where it does not, or where too many queues are asked for
 	before  *int64                   // steps before it in the queue; nil: they were not counted
-	blocker *found                   // of a step whose parents are open: the nearest ancestor that waits for no other
+	blocker *match                   // of a step whose parents are open: the nearest ancestor that waits for no other
 	others  int                      // as near as that
-	child   *found                   // why the task is where it is that the step waits for; nil: that is not followed
+	child   *match                   // why the task is where it is that the step waits for; nil: that is not followed
 	above   []postgres.TaskAbove     // the tasks above the one that was asked about, the nearest first
-	shows   shows
+	shows   visibility
 }
 
-// shows is what the caller may see beside tasks.
-type shows struct{ payloads, investigations bool }
+// visibility is what the caller may see beside tasks.
+type visibility struct{ payloads, investigations bool }
 
-// A found is the fact that keeps a step where it is.
-type found struct {
+// A match is the fact that keeps a step where it is.
+type match struct {
 	view
 	rank   int // of its rule
 	why    tasker.Condition
 	ofTask bool // the sentence is about the task
 }
 
-// said is what a rule says: the sentence is a predicate, without what it is about.
-type said struct {
+// answer is what a rule says: the sentence is a predicate, without what it is about.
+type answer struct {
 	tasker.Condition
 	ofTask bool
 }
 
 // A rule says when a fact keeps something where it is.
 type rule struct {
-	fact  tasker.ConditionReason
-	when  string // for docs/reference/explain.md
-	turns []tasker.NextActor
-	holds func(view) bool
-	says  func(view) said
+	fact     tasker.ConditionReason
+	when     string // for docs/reference/explain.md
+	turns    []tasker.NextActor
+	matches  func(view) bool
+	describe func(view) answer
 }
 
 // rules are all facts of tasks and steps. The first that holds counts.
@@ -71,7 +71,7 @@ var rules = []rule{
 	},
 	{
 		tasker.ConditionResultPending, "the result of the step is accepted, and what follows from it could not be stored yet",
-		[]tasker.NextActor{tasker.NextServer}, in(tasker.StepEnqueuedForOrchestration), view.sayKept,
+		[]tasker.NextActor{tasker.NextServer}, in(tasker.StepEnqueuedForOrchestration), view.describePendingResult,
 	},
 	{
 		tasker.ConditionFailed, "the step has failed for good, and the task has an open investigation",
@@ -146,12 +146,12 @@ var rules = []rule{
 }
 
 // decide returns the fact that keeps what a view shows where it is.
-func decide(v view) found {
+func decide(v view) match {
 	for i, r := range rules {
-		if r.holds(v) {
-			s := r.says(v)
+		if r.matches(v) {
+			s := r.describe(v)
 			s.Reason = r.fact
-			return found{view: v, rank: i, why: s.Condition, ofTask: s.ofTask}
+			return match{view: v, rank: i, why: s.Condition, ofTask: s.ofTask}
 		}
 	}
 	panic("the last rule holds always")
@@ -205,7 +205,7 @@ func (v view) gated() bool {
 		!slices.ContainsFunc(v.step.GateVersions, func(of string) bool { return version.AtLeast(of, v.step.Gate) })
 }
 
-func (v view) sayGate() said {
+func (v view) sayGate() answer {
 	s := v.step
 	return say(tasker.NextOperator, &s.StepSince, fmt.Sprintf("Start a worker of version %s or newer with handler %s for namespace %s; or abort the operation.", s.Gate, s.Handler, v.task.Namespace),
 		"waits for a worker of version %s or newer, as operation %s asks; none is alive", s.Gate, s.OperationUUID)

@@ -15,11 +15,11 @@ import (
 // late is how long what is due may wait before a server is said to be late.
 const late = 10 * time.Second
 
-func say(turn tasker.NextActor, since *time.Time, unblocks, format string, args ...any) said {
-	return said{Condition: tasker.Condition{NextActor: turn, Since: since, Remedy: unblocks, Message: fmt.Sprintf(format, args...)}}
+func say(turn tasker.NextActor, since *time.Time, unblocks, format string, args ...any) answer {
+	return answer{Condition: tasker.Condition{NextActor: turn, Since: since, Remedy: unblocks, Message: fmt.Sprintf(format, args...)}}
 }
 
-func (s said) aboutTask() said {
+func (s answer) aboutTask() answer {
 	s.ofTask = true
 	return s
 }
@@ -48,7 +48,7 @@ func counted(n int64, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-func (v view) sayEnded() said {
+func (v view) sayEnded() answer {
 	t := v.task
 	switch {
 	case t.TaskState == tasker.TaskComplete:
@@ -79,7 +79,7 @@ func by(actor string) string {
 	return " by " + actor
 }
 
-func (v view) sayNotStarted() said {
+func (v view) sayNotStarted() answer {
 	t := v.task
 	start := t.CreatedAt
 	if t.StartAt != nil {
@@ -115,7 +115,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-func (v view) sayCycle() said {
+func (v view) sayCycle() answer {
 	reason := "its steps depend on each other in a cycle"
 	if v.shows.payloads && v.task.MovedReason != "" {
 		reason = v.task.MovedReason
@@ -124,7 +124,7 @@ func (v view) sayCycle() said {
 		"can never run: %s", reason).aboutTask()
 }
 
-func (v view) sayOperation() said {
+func (v view) sayOperation() answer {
 	s := v.step
 	of := fmt.Sprintf("operation %s%s", s.OperationUUID, by(s.PlannedBy))
 	switch tasker.OperationState(s.OperationState) {
@@ -140,12 +140,12 @@ func (v view) sayOperation() said {
 	}
 }
 
-func (v view) sayKept() said {
+func (v view) describePendingResult() answer {
 	return say(tasker.NextServer, &v.step.StepSince, "A server stores it by itself; its log says what fails.",
 		"has delivered its result, and a server could not store what follows from it since %s%s", at(v.step.StepSince), setAside(v.step.StepFailures, v.step.StepRetryAt))
 }
 
-func (v view) sayDecision() said {
+func (v view) sayDecision() answer {
 	return say(tasker.NextServer, v.step.DecideAt, "A server decides it by itself, within a second; its log says what fails.",
 		"is about to be decided since %s%s", at(*v.step.DecideAt), setAside(v.step.StepFailures, v.step.StepRetryAt))
 }
@@ -183,11 +183,11 @@ func (v view) worker() string {
 	return v.step.WorkerName + " (" + v.step.WorkerVersion + ")"
 }
 
-func (v view) sayFailed() said {
+func (v view) sayFailed() answer {
 	return say(tasker.NextOperator, &v.step.StepSince, "Repair the cause and reset the step, or complete or resolve it by hand.", "%s", v.failure())
 }
 
-func (v view) sayUnattended() said {
+func (v view) sayUnattended() answer {
 	t := v.task
 	switch {
 	case t.AttendBy != nil && v.isLate(*t.AttendBy):
@@ -204,19 +204,19 @@ func (v view) sayUnattended() said {
 	}
 }
 
-func (v view) sayNoWorker() said {
+func (v view) sayNoWorker() answer {
 	s, q := v.step, v.queue
 	start := fmt.Sprintf("Start a worker with handler %s for namespace %s.", s.Handler, v.task.Namespace)
 	switch {
 	case s.AwaitsWorkerSince == nil:
 		return say(tasker.NextOperator, &s.StepSince, strings.TrimSuffix(start, ".")+"; without one the step fails within "+maybeLeft(v.now, s.ExpiresAt)+".",
-			"waits for a worker since %s: %s", at(s.StepSince), v.nobody())
+			"waits for a worker since %s: %s", at(s.StepSince), v.describeWorkers())
 	case q != nil && q.Live > 0:
 		return say(tasker.NextServer, s.AwaitsWorkerSince, "A server puts it back into the queue by itself, unless message_queue.auto_recover is off.",
 			"was taken by no worker in time at %s; %s alive now", at(*s.AwaitsWorkerSince), areWorkers(q.Live))
 	default:
 		return say(tasker.NextOperator, s.AwaitsWorkerSince, start+" The step goes back into the queue by itself then, unless message_queue.auto_recover is off.",
-			"was taken by no worker in time at %s: %s", at(*s.AwaitsWorkerSince), v.nobody())
+			"was taken by no worker in time at %s: %s", at(*s.AwaitsWorkerSince), v.describeWorkers())
 	}
 }
 
@@ -235,8 +235,8 @@ func maybeLeft(now time.Time, t *time.Time) string {
 	return t.Sub(now).Round(time.Second).String()
 }
 
-// nobody says which workers there are for a step that no live one takes.
-func (v view) nobody() string {
+// describeWorkers says which workers there are for a step that no live one takes.
+func (v view) describeWorkers() string {
 	text := fmt.Sprintf("none with handler %s of namespace %s is alive", v.step.Handler, v.task.Namespace)
 	q := v.queue
 	switch {
@@ -253,7 +253,7 @@ func (v view) nobody() string {
 	return text
 }
 
-func (v view) saySaturated() said {
+func (v view) saySaturated() answer {
 	return say(tasker.NextWorker, v.queue.SaturatedSince, "A worker claims it when a place is free; more workers do so sooner. It fails if no step of its queue is claimed for as long as its limit.",
 		"%s; its limit was over at %s, and it waits on: the workers of its queue are busy since %s%s", v.enqueued(), at(*v.step.ExpiresAt), at(*v.queue.SaturatedSince), lastBusy(v.queue))
 }
@@ -266,7 +266,7 @@ func lastBusy(q *postgres.ExplainedQueue) string {
 	return ", last seen so at " + at(*q.BusyAt)
 }
 
-func (v view) sayQueue() said {
+func (v view) sayQueue() answer {
 	return say(tasker.NextWorker, &v.step.StepSince, "A worker with a free place claims it.", "%s", v.enqueued())
 }
 
@@ -294,7 +294,7 @@ func upTo(n int64, thing string) string {
 	return counted(n, thing)
 }
 
-func (v view) sayRunning() said {
+func (v view) sayRunning() answer {
 	s := v.step
 	since := s.StepSince
 	if s.LastAttemptedAt != nil {
@@ -311,7 +311,7 @@ func (v view) sayRunning() said {
 	return say(tasker.NextWorker, &since, "The worker reports a result, or loses its lease.", "%s", text)
 }
 
-func (v view) sayRetry() said {
+func (v view) sayRetry() answer {
 	s := v.step
 	text := fmt.Sprintf("failed at %s in %d of %s%s", at(s.StepSince), s.Attempts, counted(int64(s.MaxAttempts), "attempt"), v.problem())
 	switch due := *s.NextRetryAt; {
@@ -325,7 +325,7 @@ func (v view) sayRetry() said {
 	}
 }
 
-func (v view) sayOutside() said {
+func (v view) sayOutside() answer {
 	since := v.step.StepSince
 	for _, t := range []*time.Time{v.step.ParentsDoneAt, v.task.StartAt} {
 		if t != nil && t.After(since) {
@@ -346,7 +346,7 @@ func (v view) sayOutside() said {
 		"waits for %s since %s%s", what, at(since), v.untilTimeout())
 }
 
-func (v view) sayWait() said {
+func (v view) sayWait() answer {
 	s, until := v.step, *v.step.WaitUntil
 	if v.isLate(until) {
 		return say(tasker.NextServer, &until, "A server must end the wait: tasker-ctl health says which loop is late.",
@@ -356,7 +356,7 @@ func (v view) sayWait() said {
 }
 
 // sayItems counts what a map step waits for.
-func (v view) sayItems() said {
+func (v view) sayItems() answer {
 	s, n := v.step, v.step.Items
 	if n == nil {
 		return say(tasker.NextWorker, &s.StepSince, "It is enqueued when another item of its step has ended.", "waits for a place: its step has a limit of items that are under way at once (max_parallel)")
@@ -395,7 +395,7 @@ func (v view) untilTimeout() string {
 	return fmt.Sprintf(", until its timeout at %s", at(*until))
 }
 
-func (v view) sayParents() said {
+func (v view) sayParents() answer {
 	b := v.blocker
 	text := fmt.Sprintf("waits for %s, which %s", b.step.StepName, b.why.Message)
 	if v.others > 0 {
@@ -404,7 +404,7 @@ func (v view) sayParents() said {
 	return say(b.why.NextActor, b.why.Since, b.why.Remedy, "%s", text)
 }
 
-func (v view) sayUnknown() said {
+func (v view) sayUnknown() answer {
 	s := say(tasker.NextOperator, &v.task.TaskSince, "This is a defect of Tasker: report it with the task and its history.",
 		"stands in state %s for no reason that is known", v.task.TaskState).aboutTask()
 	if v.step != nil {

@@ -1,5 +1,5 @@
 // Package feed streams investigation events to any number of readers, in order and without gaps,
-// from any server. A [Point] is the position from which a reader resumes.
+// from any server. A [Cursor] is the position from which a reader resumes.
 //
 // Positions become visible out of order, so a feed reads up to a horizon, before which all
 // transactions have ended. The horizon never divides two events of one task whose transactions and
@@ -38,7 +38,7 @@ type Options struct {
 // An Event is an event with the point that a reader has come to with it.
 type Event struct {
 	postgres.FeedEvent
-	Point Point
+	Point Cursor
 }
 
 // ErrReplaced ends readers when the database was restored or promoted.
@@ -75,9 +75,9 @@ func New(db *postgres.DB, o Options) *Feed {
 }
 
 // Now is the point from which a reader gets what happens from now on.
-func (f *Feed) Now(ctx context.Context) (Point, error) {
+func (f *Feed) Now(ctx context.Context) (Cursor, error) {
 	h, err := f.db.Horizon(ctx)
-	p := at(h.Transaction)
+	p := cursorBefore(h.Transaction)
 	p.Database = h.Database
 	return p, err
 }
@@ -85,7 +85,7 @@ func (f *Feed) Now(ctx context.Context) (Point, error) {
 // Read starts reading after a point; the zero point is before the first event. address is that of
 // the reader, see [overload.Network]. Past events are limited to the namespaces of the context. It
 // returns Unavailable if there are too many readers and Invalid for a point of another database.
-func (f *Feed) Read(ctx context.Context, after Point, address netip.Addr) (*Reader, error) {
+func (f *Feed) Read(ctx context.Context, after Cursor, address netip.Addr) (*Reader, error) {
 	h, err := f.db.Horizon(ctx)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (f *Feed) Read(ctx context.Context, after Point, address netip.Addr) (*Read
 		return nil, tasker.Errorf(tasker.Invalid, "the id to resume from, %s, is of another database, or of before this one was restored or a standby was promoted: "+
 			"read from the beginning", after)
 	}
-	if after == (Point{}) {
+	if after == (Cursor{}) {
 		adopted, err := f.db.Adopted(ctx)
 		if err != nil {
 			return nil, err
@@ -134,8 +134,8 @@ func (f *Feed) enter(r *Reader) error {
 	return nil
 }
 
-// join adds a reader to the poller and returns its point, or ErrReplaced.
-func (f *Feed) join(r *Reader) (Point, error) {
+// subscribe adds a reader to the poller and returns its point, or ErrReplaced.
+func (f *Feed) subscribe(r *Reader) (Cursor, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.poller == nil {
@@ -158,11 +158,11 @@ func (f *Feed) leave(r *Reader) {
 		delete(f.of, r.subject)
 	}
 	f.mu.Unlock()
-	f.part(r)
+	f.unsubscribe(r)
 }
 
-// part has a reader told no more, and ends the poller with the last that it tells.
-func (f *Feed) part(r *Reader) {
+// unsubscribe has a reader told no more, and ends the poller with the last that it tells.
+func (f *Feed) unsubscribe(r *Reader) {
 	f.mu.Lock()
 	var last *poller
 	if r.from != nil && r.from.remove(r) == 0 && f.poller == r.from {
@@ -180,7 +180,7 @@ func (f *Feed) part(r *Reader) {
 type page []Event
 
 // begin looks for what is left of a point's part; nil means nothing.
-func (f *Feed) begin(ctx context.Context, p Point) (*postgres.FeedPart, error) {
+func (f *Feed) begin(ctx context.Context, p Cursor) (*postgres.FeedPart, error) {
 	if p.From >= p.Before {
 		return nil, nil //nolint:nilnil // there is nothing
 	}
@@ -196,7 +196,7 @@ func (f *Feed) page(ctx context.Context, part postgres.FeedPart) (page, postgres
 	events, left, err := f.db.FeedEvents(ctx, part, f.Page)
 	list := make(page, len(events))
 	for i, e := range events {
-		list[i] = Event{FeedEvent: e, Point: Point{From: part.From, Before: part.Before, After: e.Position}}
+		list[i] = Event{FeedEvent: e, Point: Cursor{From: part.From, Before: part.Before, After: e.Position}}
 	}
 	return list, left, err
 }

@@ -119,7 +119,7 @@ func (h *harness) feed(o Options) *Feed {
 	return New(h.db, o)
 }
 
-func (h *harness) read(f *Feed, after Point) *Reader {
+func (h *harness) read(f *Feed, after Cursor) *Reader {
 	h.Helper()
 	r, err := f.Read(h.Context(), after, here)
 	if err != nil {
@@ -160,7 +160,7 @@ func same(t *testing.T, got, want []int64) {
 
 func TestPoints(t *testing.T) {
 	t.Parallel()
-	p := Point{From: 7, Before: 9, After: 12}
+	p := Cursor{From: 7, Before: 9, After: 12}
 	if got, err := ParsePoint(p.String()); err != nil || got != p {
 		t.Errorf("%s is read as %v, %v", p, got, err)
 	}
@@ -184,7 +184,7 @@ func TestEventsWaitForTheTransactionsBeforeThem(t *testing.T) {
 	h := newHarness(t)
 	f := h.feed(Options{})
 	before := h.tell(h.pool, h.entries[0])
-	r := h.read(f, Point{})
+	r := h.read(f, Cursor{})
 	defer r.Close()
 	same(t, h.next(r, 1), []int64{before})
 	slow := h.begin()
@@ -197,7 +197,7 @@ func TestEventsWaitForTheTransactionsBeforeThem(t *testing.T) {
 	h.commit(slow)
 	same(t, h.next(r, 2), []int64{first, second})
 
-	other := h.read(h.feed(Options{}), Point{})
+	other := h.read(h.feed(Options{}), Cursor{})
 	defer other.Close()
 	same(t, h.next(other, 3), []int64{before, first, second})
 }
@@ -208,10 +208,10 @@ func TestAReaderResumesAnywhere(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	a, b := h.feed(Options{Page: 2}), h.feed(Options{Page: 3})
-	live := h.read(a, Point{})
+	live := h.read(a, Cursor{})
 	defer live.Close()
 	h.settle(live)
-	var points []Point
+	var points []Cursor
 	var want []int64
 	for round := range 4 {
 		open := h.begin()
@@ -256,7 +256,7 @@ func TestAReaderResumesAnywhere(t *testing.T) {
 func (h *harness) follow(feeds []*Feed, seed uint64, done <-chan struct{}, total func() int) []Event {
 	dice := rand.New(rand.NewPCG(seed, 1))
 	var got []Event
-	var p Point
+	var p Cursor
 	for {
 		r, err := feeds[dice.IntN(len(feeds))].Read(h.Context(), p, here)
 		if err != nil {
@@ -396,7 +396,7 @@ func TestASlowReaderHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	f := h.feed(Options{Page: 1, Buffer: 2, Patience: time.Hour}) // a poller that waited for a reader would tell no other
-	slow, quick := h.read(f, Point{}), h.read(f, Point{})
+	slow, quick := h.read(f, Cursor{}), h.read(f, Cursor{})
 	defer slow.Close()
 	defer quick.Close()
 	h.settle(slow)
@@ -421,7 +421,7 @@ func TestTheOnlyReaderFallsBehind(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	f := h.feed(Options{Page: 2, Buffer: 1})
-	r := h.read(f, Point{})
+	r := h.read(f, Cursor{})
 	for range 3 {
 		h.settle(r)
 		want := make([]int64, 9)
@@ -445,7 +445,7 @@ func TestFromNowOn(t *testing.T) {
 	h := newHarness(t)
 	f := h.feed(Options{})
 	over := h.tell(h.pool, h.entries[0])
-	all := h.read(f, Point{})
+	all := h.read(f, Cursor{})
 	same(t, h.next(all, 1), []int64{over}) // it is complete
 	all.Close()
 	open := h.begin()
@@ -465,7 +465,7 @@ func TestFromNowOn(t *testing.T) {
 func TestEventsOfATaskAreNotDivided(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	r := h.read(h.feed(Options{}), Point{})
+	r := h.read(h.feed(Options{}), Cursor{})
 	defer r.Close()
 	h.settle(r)
 	low, between, high := h.begin(), h.begin(), h.begin()
@@ -484,13 +484,13 @@ func TestThereAreNotTooManyReaders(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	f := h.feed(Options{Most: 2, MostOf: 2})
-	a, b := h.read(f, Point{}), h.read(f, Point{})
+	a, b := h.read(f, Cursor{}), h.read(f, Cursor{})
 	defer b.Close()
-	if _, err := f.Read(t.Context(), Point{}, here); tasker.CodeOf(err) != tasker.Unavailable {
+	if _, err := f.Read(t.Context(), Cursor{}, here); tasker.CodeOf(err) != tasker.Unavailable {
 		t.Errorf("a third reader: %v, want Unavailable", err)
 	}
 	a.Close()
-	h.read(f, Point{}).Close()
+	h.read(f, Cursor{}).Close()
 }
 
 var here, there = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
@@ -526,15 +526,15 @@ func TestAnAddressHasItsShare(t *testing.T) {
 	f := h.feed(Options{Most: 4})
 	var first *Reader
 	for range 2 {
-		first = h.read(f, Point{})
+		first = h.read(f, Cursor{})
 		t.Cleanup(first.Close)
 	}
-	_, err := f.Read(t.Context(), Point{}, here)
+	_, err := f.Read(t.Context(), Cursor{}, here)
 	if tasker.CodeOf(err) != tasker.Unavailable || !strings.Contains(err.Error(), "2 readers from 192.0.2.1/32") {
 		t.Errorf("a third reader of one address: %v, want Unavailable", err)
 	}
 	for range 10 { // its place is free again
-		r, err := f.Read(t.Context(), Point{}, there)
+		r, err := f.Read(t.Context(), Cursor{}, there)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -548,7 +548,7 @@ func TestAnAddressHasItsShare(t *testing.T) {
 func TestAPointOfAnotherDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	for _, p := range []Point{{From: 5, Before: 1 << 60}, {From: 1, Before: 2, Database: "0123456789ab"}} {
+	for _, p := range []Cursor{{From: 5, Before: 1 << 60}, {From: 1, Before: 2, Database: "0123456789ab"}} {
 		if _, err := h.feed(Options{}).Read(t.Context(), p, here); tasker.CodeOf(err) != tasker.Invalid {
 			t.Errorf("%v: %v, want Invalid", p, err)
 		}
@@ -561,7 +561,7 @@ func TestADatabaseIsReplacedUnderItsReaders(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	f := h.feed(Options{})
-	r := h.read(f, Point{})
+	r := h.read(f, Cursor{})
 	defer r.Close()
 	first := h.tell(h.pool, h.entries[0])
 	same(t, h.next(r, 1), []int64{first})
@@ -597,7 +597,7 @@ func TestADatabaseIsReplacedUnderItsReaders(t *testing.T) {
 	if _, err := f.Read(t.Context(), before, here); tasker.CodeOf(err) != tasker.Invalid {
 		t.Errorf("read on: %v, want Invalid", err)
 	}
-	anew := h.read(f, Point{})
+	anew := h.read(f, Cursor{})
 	defer anew.Close()
 	h.next(anew, 2)
 }
@@ -607,7 +607,7 @@ func TestThePollerEndsWithTheLastReader(t *testing.T) {
 	h := newHarness(t)
 	before := goleak.IgnoreCurrent()
 	f := h.feed(Options{})
-	var p Point
+	var p Cursor
 	for range 3 {
 		a, b := h.read(f, p), h.read(f, p)
 		h.settle(a)
@@ -639,7 +639,7 @@ func TestThePollerEndsWithTheLastReader(t *testing.T) {
 func TestTheFeedOutlivesItsConnections(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	r := h.read(h.feed(Options{}), Point{})
+	r := h.read(h.feed(Options{}), Cursor{})
 	defer r.Close()
 	h.settle(r)
 	var want []int64
@@ -661,7 +661,7 @@ func TestALongHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := h.read(h.feed(Options{Page: 100}), Point{})
+	r := h.read(h.feed(Options{Page: 100}), Cursor{})
 	defer r.Close()
 	same(t, h.next(r, 5000), h.all())
 	h.settle(r)

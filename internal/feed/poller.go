@@ -18,16 +18,16 @@ type poller struct {
 
 	mu       sync.Mutex
 	database string
-	point    Point // all before it has been told
+	point    Cursor // all before it has been told
 	readers  map[*Reader]bool
 }
 
 // add adds a reader and returns its start, or ErrReplaced.
-func (p *poller) add(r *Reader) (Point, error) {
+func (p *poller) add(r *Reader) (Cursor, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r.database != p.database {
-		return Point{}, ErrReplaced
+		return Cursor{}, ErrReplaced
 	}
 	p.readers[r] = true
 	return p.point, nil
@@ -94,12 +94,12 @@ func (p *poller) look(ctx context.Context) error {
 	case p.part != nil || h.Transaction <= p.point.Before:
 		return nil
 	}
-	part, err := p.feed.begin(limited, Point{From: p.point.Before, Before: h.Transaction})
+	part, err := p.feed.begin(limited, Cursor{From: p.point.Before, Before: h.Transaction})
 	if err != nil {
 		return err
 	}
 	if part == nil {
-		p.tell(nil, at(h.Transaction))
+		p.publish(nil, cursorBefore(h.Transaction))
 	}
 	p.part = part
 	return nil
@@ -114,7 +114,7 @@ func (p *poller) replace(ctx context.Context, h postgres.Horizon) {
 		r.drop(ErrReplaced)
 	}
 	clear(p.readers)
-	p.database, p.point, p.part = h.Database, at(h.Transaction), nil
+	p.database, p.point, p.part = h.Database, cursorBefore(h.Transaction), nil
 }
 
 // read tells the next page of the part.
@@ -126,17 +126,17 @@ func (p *poller) read(ctx context.Context) error {
 		return err
 	}
 	p.part = &left
-	after := Point{From: left.From, Before: left.Before, After: left.After}
+	after := Cursor{From: left.From, Before: left.Before, After: left.After}
 	if left.After >= left.Last {
-		p.part, after = nil, at(left.Before)
+		p.part, after = nil, cursorBefore(left.Before)
 	}
-	p.tell(events, after)
+	p.publish(events, after)
 	return nil
 }
 
-// tell gives a page to all readers, and waits for none: one whose buffer is full is told no
+// publish gives a page to all readers, and waits for none: one whose buffer is full is told no
 // more, and reads on by itself.
-func (p *poller) tell(events page, after Point) {
+func (p *poller) publish(events page, after Cursor) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.point = after

@@ -17,7 +17,7 @@ import (
 // the poller those of all.
 type Reader struct {
 	feed     *Feed
-	point    Point
+	point    Cursor
 	database string // that its points are of
 
 	address netip.Prefix // where it comes from
@@ -38,18 +38,18 @@ var errBehind = errors.New("the reader is behind the feed")
 
 // A gap is a part that a reader reads by itself.
 type gap struct {
-	Point
-	last  int64 // position where it ends
-	end   Point // where the reader is then
+	Cursor
+	last  int64  // position where it ends
+	end   Cursor // where the reader is then
 	part  *postgres.FeedPart
 	pages int
 }
 
 // Point returns how far the reader has come.
-func (r *Reader) Point() Point { return r.mark(r.point) }
+func (r *Reader) Point() Cursor { return r.stamp(r.point) }
 
-// mark names the database in a point.
-func (r *Reader) mark(p Point) Point {
+// stamp names the database in a point.
+func (r *Reader) stamp(p Cursor) Cursor {
 	p.Database = r.database
 	return p
 }
@@ -61,7 +61,7 @@ func (r *Reader) Close() { r.feed.leave(r) }
 func (r *Reader) begin() {
 	r.dropped, r.near, r.gaps = make(chan struct{}), false, nil
 	if r.point.From < r.point.Before {
-		r.gaps = []gap{{Point: r.point, last: math.MaxInt64, end: at(r.point.Before)}}
+		r.gaps = []gap{{Cursor: r.point, last: math.MaxInt64, end: cursorBefore(r.point.Before)}}
 	}
 }
 
@@ -74,7 +74,7 @@ func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) 
 		if !errors.Is(err, errBehind) {
 			return list, err
 		}
-		r.feed.part(r)
+		r.feed.unsubscribe(r)
 		r.begin()
 	}
 }
@@ -131,11 +131,11 @@ func (r *Reader) catchUp(ctx context.Context) ([]Event, error) {
 			return nil, ErrReplaced
 		}
 		r.near = true // unless it takes many pages
-		r.gaps = []gap{{Point: Point{From: r.point.From, Before: h.Transaction}, last: math.MaxInt64, end: at(h.Transaction)}}
+		r.gaps = []gap{{Cursor: Cursor{From: r.point.From, Before: h.Transaction}, last: math.MaxInt64, end: cursorBefore(h.Transaction)}}
 	}
 	g := &r.gaps[0]
 	if g.part == nil {
-		part, err := r.feed.begin(ctx, g.Point)
+		part, err := r.feed.begin(ctx, g.Cursor)
 		if err != nil {
 			return nil, err
 		}
@@ -169,15 +169,15 @@ func (r *Reader) closeGap() {
 // join has the poller tell what comes, and finds out what lies between.
 func (r *Reader) join() error {
 	r.floor = r.point.From
-	p, err := r.feed.join(r)
+	p, err := r.feed.subscribe(r)
 	if err != nil {
 		return err
 	}
 	if p.From > r.floor {
-		r.gaps = append(r.gaps, gap{Point: Point{From: r.floor, Before: p.From}, last: math.MaxInt64, end: at(p.From)})
+		r.gaps = append(r.gaps, gap{Cursor: Cursor{From: r.floor, Before: p.From}, last: math.MaxInt64, end: cursorBefore(p.From)})
 	}
 	if from := max(p.From, r.floor); p.Before > from && p.After > 0 {
-		r.gaps = append(r.gaps, gap{Point: Point{From: from, Before: p.Before}, last: p.After, end: Point{From: from, Before: p.Before, After: p.After}})
+		r.gaps = append(r.gaps, gap{Cursor: Cursor{From: from, Before: p.Before}, last: p.After, end: Cursor{From: from, Before: p.Before, After: p.After}})
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (r *Reader) take(told page) []Event {
 		}
 		e.Point.From = max(e.Point.From, r.floor)
 		r.point = e.Point
-		e.Point = r.mark(e.Point)
+		e.Point = r.stamp(e.Point)
 		list = append(list, e)
 	}
 	return list

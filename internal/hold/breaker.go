@@ -191,7 +191,7 @@ func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 		told[queue{q.Namespace, q.Handler}] = true
 	}
 	list := s.counter.take(told)
-	s.askOthers(list)
+	s.countPublishedPasses(list)
 	if len(list) == 0 {
 		return 0, nil
 	}
@@ -230,8 +230,8 @@ func (s *Service) openOnce(ctx context.Context, n postgres.BreakerCount) error {
 // Unopened is of how many handlers this server would open a breaker, if there were not too many holds.
 func (s *Service) Unopened() int64 { return s.unopened.count() }
 
-// unopened are the handlers whose breakers there was no room for.
-type unopened struct {
+// suppressedBreakers are the handlers whose breakers there was no room for.
+type suppressedBreakers struct {
 	mu sync.Mutex
 	of map[queue]*refusedOpening
 }
@@ -243,7 +243,7 @@ type refusedOpening struct{ at, said time.Time }
 const sayUnopenedEvery = time.Minute
 
 // note notes that a breaker was refused, and reports whether to say so.
-func (u *unopened) note(q queue, now time.Time) bool {
+func (u *suppressedBreakers) note(q queue, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	r := u.of[q]
@@ -262,20 +262,20 @@ func (u *unopened) note(q queue, now time.Time) bool {
 	return true
 }
 
-func (u *unopened) drop(q queue) {
+func (u *suppressedBreakers) drop(q queue) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.of, q)
 }
 
 // forget drops those that were last refused before an instant: their attempts fail no more.
-func (u *unopened) forget(before time.Time) {
+func (u *suppressedBreakers) forget(before time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	maps.DeleteFunc(u.of, func(_ queue, r *refusedOpening) bool { return r.at.Before(before) })
 }
 
-func (u *unopened) count() int64 {
+func (u *suppressedBreakers) count() int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return int64(len(u.of))
@@ -285,8 +285,8 @@ func (u *unopened) count() int64 {
 // breaker opens: one of theirs falls between the first and the last of them.
 const answerPasses = 2
 
-// askOthers counts the passes in which this server has told others of failures of a queue.
-func (s *Service) askOthers(list []postgres.BreakerCount) {
+// countPublishedPasses counts the passes in which this server has told others of failures of a queue.
+func (s *Service) countPublishedPasses(list []postgres.BreakerCount) {
 	asked := map[queue]int{}
 	for _, n := range list {
 		if q := (queue{n.Namespace, n.Handler}); n.CauseKey != "" {
@@ -308,7 +308,7 @@ func (s *Service) open(ctx context.Context, n postgres.BreakerCount) error {
 			HoldScope: tasker.HoldScope{Namespace: n.Namespace, Handler: n.Handler}, For: tasker.MaxHoldTime,
 			Owner: tasker.SystemActor, Actor: tasker.SystemActor, Reason: why,
 		},
-		UUID: tasker.NewID(), Kind: tasker.BreakerHold, Cause: n.Cause, CauseKey: n.CauseKey, NextProbe: probeRest(0, 0),
+		UUID: tasker.NewID(), Kind: tasker.BreakerHold, Cause: n.Cause, CauseKey: n.CauseKey, NextProbe: probeInterval(0, 0),
 	})
 	if err != nil {
 		return err

@@ -11,14 +11,14 @@ import (
 
 // How long an answer is waited for.
 const (
-	takenWithin  = time.Minute        // a step that is let go and that no worker takes, though they take no others
-	probedWithin = 15 * time.Minute   // a probe that no worker takes, since they take others or a limit has no place for it
-	heardWithin  = 15 * time.Minute   // one that a worker took and of which nothing is heard
-	endsWithin   = tasker.MaxHoldTime // one whose worker sends heartbeats
+	claimTimeout   = time.Minute        // a step that is let go and that no worker takes, though they take no others
+	probeTimeout   = 15 * time.Minute   // a probe that no worker takes, since they take others or a limit has no place for it
+	reportTimeout  = 15 * time.Minute   // one that a worker took and of which nothing is heard
+	attemptTimeout = tasker.MaxHoldTime // one whose worker sends heartbeats
 )
 
-// A look is what is known of a hold when it is decided what becomes of it.
-type look struct {
+// A holdStatus is what is known of a hold when it is decided what becomes of it.
+type holdStatus struct {
 	Now      time.Time
 	Extended *time.Time                    // when somebody moved its end last; of a wave with failures only
 	Judged   []tasker.HoldRelease          // what became of steps since the last look
@@ -27,17 +27,19 @@ type look struct {
 }
 
 // failed counts the failures of the wave. No answer is one.
-func (l look) failed() int { return l.Wave[tasker.ReleaseFailed] + l.Wave[tasker.ReleaseNoAnswer] }
+func (l holdStatus) failed() int {
+	return l.Wave[tasker.ReleaseFailed] + l.Wave[tasker.ReleaseNoAnswer]
+}
 
-// A move is what becomes of a hold.
-type move struct {
+// A transition is what becomes of a hold.
+type transition struct {
 	Hold  tasker.Hold
 	Lines []postgres.HoldLine
-	LetGo *postgres.LetGo // steps to let go; what comes of it is for whoever does it
+	LetGo *postgres.ReleaseBatch // steps to let go; what comes of it is for whoever does it
 	Moved bool
 }
 
-func (m *move) say(event string, data map[string]any) {
+func (m *transition) say(event string, data map[string]any) {
 	m.Moved = true
 	m.Lines = append(m.Lines, postgres.HoldLine{Event: event, Actor: tasker.SystemActor, Data: data})
 }
@@ -46,12 +48,12 @@ func (m *move) say(event string, data map[string]any) {
 const restSize = 500
 
 // next decides what becomes of a hold that is open.
-func next(h tasker.Hold, l look) move {
-	m := move{Hold: h}
+func next(h tasker.Hold, l holdStatus) transition {
+	m := transition{Hold: h}
 	m.followProbes(l)
 	switch h := &m.Hold; {
 	case h.State == tasker.HoldReleasing && !h.Blocks:
-		m.LetGo = &postgres.LetGo{Hold: h.UUID, Limit: restSize}
+		m.LetGo = &postgres.ReleaseBatch{Hold: h.UUID, Limit: restSize}
 	case h.State == tasker.HoldReleasing:
 		m.followWave(l)
 	case !l.Now.Before(h.EndsAt):
@@ -59,7 +61,7 @@ func next(h tasker.Hold, l look) move {
 		m.say(tasker.HoldReleaseBegan, map[string]any{"why": "its time is over"})
 	case h.NextProbeAt != nil && !l.Now.Before(*h.NextProbeAt) && !l.Probing && h.Held > 0:
 		probe := 0
-		m.LetGo = &postgres.LetGo{Hold: h.UUID, Limit: 1, Wave: &probe, Fresh: true}
+		m.LetGo = &postgres.ReleaseBatch{Hold: h.UUID, Limit: 1, Wave: &probe, Fresh: true}
 	case h.WarnedAt == nil && l.Now.Sub(h.BeganAt) >= h.EndsAt.Sub(h.BeganAt)*4/5:
 		h.WarnedAt = &l.Now
 		m.say(tasker.HoldWarned, map[string]any{"ends_at": h.EndsAt, "held": h.Held})
@@ -74,7 +76,7 @@ func begin(h *tasker.Hold, waves []int, now time.Time) {
 }
 
 // followProbes applies probe outcomes: a success ends a breaker, not a hold of a person.
-func (m *move) followProbes(l look) {
+func (m *transition) followProbes(l holdStatus) {
 	h := &m.Hold
 	for _, r := range l.Judged {
 		if r.Wave != 0 || h.State != tasker.HoldActive || r.Outcome == tasker.ReleaseGone {
@@ -95,14 +97,14 @@ func (m *move) followProbes(l look) {
 		m.say(tasker.HoldProbeFailed, data)
 	}
 	if h.State == tasker.HoldActive && h.Kind == tasker.BreakerHold && h.NextProbeAt == nil && !l.Probing {
-		at := l.Now.Add(probeRest(h.FailedProbes, rand.Float64()))
+		at := l.Now.Add(probeInterval(h.FailedProbes, rand.Float64()))
 		h.NextProbeAt, m.Moved = &at, true
 	}
 }
 
-// probeRest is how long a breaker rests before the next probe: 5, 10, 20, 40 and then 75
+// probeInterval is how long a breaker rests before the next probe: 5, 10, 20, 40 and then 75
 // seconds, less up to a tenth.
-func probeRest(failed int, jitter float64) time.Duration {
+func probeInterval(failed int, jitter float64) time.Duration {
 	rest := 75 * time.Second
 	if failed < 4 {
 		rest = 5 * time.Second << failed
@@ -113,7 +115,7 @@ func probeRest(failed int, jitter float64) time.Duration {
 // followWave begins the next wave after a success, or the same one again if it had no outcome. If
 // a tenth or more fail, the hold is active again: a breaker until a probe succeeds, another one
 // for a quarter of its time, within its end.
-func (m *move) followWave(l look) {
+func (m *transition) followWave(l holdStatus) {
 	h := &m.Hold
 	failed := l.failed()
 	wave := h.Wave + 1
@@ -125,18 +127,18 @@ func (m *move) followWave(l look) {
 		m.failWave(l, failed)
 	case h.Wave > 0 && l.Wave[""] > 0: // the wave is under way
 	case wave <= len(h.Waves):
-		m.LetGo = &postgres.LetGo{Hold: h.UUID, Limit: h.Waves[wave-1], Wave: &wave}
+		m.LetGo = &postgres.ReleaseBatch{Hold: h.UUID, Limit: h.Waves[wave-1], Wave: &wave}
 	default:
-		m.letRestGo()
+		m.releaseRemaining()
 	}
 }
 
-func (m *move) letRestGo() {
+func (m *transition) releaseRemaining() {
 	m.Hold.Blocks = false
 	m.say(tasker.HoldRestReleased, map[string]any{"held": m.Hold.Held})
 }
 
-func (m *move) failWave(l look, failed int) {
+func (m *transition) failWave(l holdStatus, failed int) {
 	h := &m.Hold
 	data := map[string]any{"wave": h.Wave, "failed": failed, "steps": h.WaveSteps}
 	last := h.BeganAt.Add(tasker.MaxHoldTime)
@@ -145,7 +147,7 @@ func (m *move) failWave(l look, failed int) {
 	}
 	if h.Kind == tasker.ManualHold && !l.Now.Before(last) {
 		m.say(tasker.HoldWaveFailed, data)
-		m.letRestGo()
+		m.releaseRemaining()
 		return
 	}
 	longer := min(max(h.EndsAt.Sub(h.BeganAt)/4, time.Minute), tasker.MaxHoldTime)
@@ -158,7 +160,7 @@ func (m *move) failWave(l look, failed int) {
 		h.EndsAt = end
 	}
 	if h.Kind == tasker.BreakerHold {
-		at := l.Now.Add(probeRest(h.FailedProbes, rand.Float64()))
+		at := l.Now.Add(probeInterval(h.FailedProbes, rand.Float64()))
 		h.NextProbeAt = &at
 	}
 	data["ends_at"] = h.EndsAt
@@ -175,17 +177,17 @@ func earlier(a, b time.Time) time.Time {
 // outcomeOf judges a step that a hold let go; nil while its outcome is awaited.
 func outcomeOf(r postgres.ReleasedStep) *tasker.HoldRelease {
 	out := r.HoldRelease
-	within := takenWithin
+	within := claimTimeout
 	switch {
 	case r.StepFence > r.Fence:
-		within = heardWithin
+		within = reportTimeout
 	case r.Waits && r.Wave == 0:
-		within = probedWithin
+		within = probeTimeout
 	case r.Waits:
-		within = endsWithin
+		within = attemptTimeout
 	}
 	if r.Leased && r.StepFence > r.Fence {
-		within = endsWithin
+		within = attemptTimeout
 	}
 	switch step := tasker.StepState(r.Step); {
 	case step == tasker.StepComplete && r.ReportedFence != nil && *r.ReportedFence > r.Fence:

@@ -166,7 +166,7 @@ func TestStepsThatWaitForALimitAreOfNoHold(t *testing.T) {
 	if n := h.Count(`SELECT count(*) FROM tasker.held_steps WHERE hold_uuid IS NULL`); n == 0 {
 		t.Fatal("no step was put aside for the limit")
 	}
-	if lost, err := h.DB.LostHold(t.Context()); err != nil || lost != nil {
+	if lost, err := h.DB.OrphanedHold(t.Context()); err != nil || lost != nil {
 		t.Errorf("the lost hold is %v, %v", lost, err)
 	}
 }
@@ -198,7 +198,7 @@ func TestASlowHoldHoldsUpNoOther(t *testing.T) {
 			break
 		}
 		ctx, cancel := context.WithTimeout(h.Context(), 1500*time.Millisecond)
-		_, _ = h.holds.Judge(ctx) // that its time is over is an error
+		_, _ = h.holds.AdvanceHolds(ctx) // that its time is over is an error
 		cancel()
 	}
 	h.want(sound.UUID, tasker.HoldEnded, 0)

@@ -40,7 +40,7 @@ type Service struct {
 	aside   chan struct{} // wakes the loop that puts held steps aside
 	asked   map[queue]int // in how many passes others were told of failures
 
-	unopened unopened // breakers for which there are too many holds
+	unopened suppressedBreakers // breakers for which there are too many holds
 
 	page   int64         // of the queue, where the next look for held steps begins
 	judged tasker.ID     // the hold that was gone on with last

@@ -117,7 +117,7 @@ func (h *harness) hold(s tasker.HoldScope) tasker.Hold {
 // aside has the held steps put aside.
 func (h *harness) aside() {
 	h.Helper()
-	_, err := h.holds.PutAside(h.Context())
+	_, err := h.holds.ParkSteps(h.Context())
 	h.Must(err)
 }
 
@@ -125,7 +125,7 @@ func (h *harness) aside() {
 func (h *harness) judge(times int) {
 	h.Helper()
 	for range times {
-		_, err := h.holds.Judge(h.Context())
+		_, err := h.holds.AdvanceHolds(h.Context())
 		h.Must(err)
 	}
 }

@@ -101,7 +101,7 @@ func TestAWaveThatIsLargerThanItsWorkers(t *testing.T) {
 		"a worker has one of it":          {nothing, nothing, 1, tasker.HoldReleasing},
 		"a limit has no place for others": {setLimit, expire, 10, tasker.HoldReleasing},
 		"its queue is busy": {nothing, func(h *harness) {
-			h.Must(h.DB.NoteBusy(h.Context(), []postgres.QueueName{{Namespace: enginetest.Namespace, Handler: "run"}}))
+			h.Must(h.DB.RecordClaims(h.Context(), []postgres.QueueName{{Namespace: enginetest.Namespace, Handler: "run"}}))
 		}, 0, tasker.HoldReleasing},
 		"nobody takes any": {nothing, nothing, 0, tasker.HoldActive},
 	} {
@@ -154,7 +154,7 @@ func TestAWaveThatWaitsForALimit(t *testing.T) {
 	h.judge(2)
 	h.want(held.UUID, tasker.HoldReleasing, 0)
 	h.Must(h.Engine.DeleteLimit(h.Context(), tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: enginetest.Namespace, Name: "run"}, engine.LimitChange{Actor: "bo", Reason: "a test"}))
-	if _, err := h.DB.LimitedBack(h.Context(), 10, 0); err != nil {
+	if _, err := h.DB.UnparkLimited(h.Context(), 10, 0); err != nil {
 		t.Fatal(err)
 	}
 	if n := h.work(3, succeeds); n != 3 {
@@ -351,7 +351,7 @@ func TestAHoldThatCannotPutAsideHoldsUpNoOther(t *testing.T) {
 	held := h.hold(tasker.HoldScope{Handler: "mail"})
 	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
 	h.Exec(`CREATE TRIGGER broken BEFORE INSERT ON tasker.held_steps FOR EACH ROW WHEN (NEW.handler = 'run') EXECUTE FUNCTION public.refuse()`)
-	if _, err := h.holds.PutAside(h.Context()); err == nil {
+	if _, err := h.holds.ParkSteps(h.Context()); err == nil {
 		t.Error("the pass does not say what failed")
 	}
 	h.want(held.UUID, tasker.HoldActive, 1)
@@ -368,10 +368,10 @@ func TestAHoldThatFailsSlowsDownNoRelease(t *testing.T) {
 	h.Exec(`UPDATE tasker.holds SET ends_at = now() - interval '1 second', began_at = began_at - interval '1 hour' WHERE hold_uuid = $1`, broken.UUID)
 	h.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$`)
 	h.Exec(`CREATE TRIGGER broken BEFORE UPDATE ON tasker.holds FOR EACH ROW WHEN (NEW.handler = 'mail') EXECUTE FUNCTION public.refuse()`)
-	if next, err := h.holds.Judge(h.Context()); next != loop.AtOnce || err != nil {
+	if next, err := h.holds.AdvanceHolds(h.Context()); next != loop.AtOnce || err != nil {
 		t.Errorf("a pass that lets steps go rests %s: %v", next, err)
 	}
-	if _, err := h.holds.Judge(h.Context()); err == nil {
+	if _, err := h.holds.AdvanceHolds(h.Context()); err == nil {
 		t.Error("a pass without more to do does not say what failed")
 	}
 }

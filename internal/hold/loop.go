@@ -24,10 +24,10 @@ const (
 // Loops returns the background loops. Any number of processes may run them.
 func (s *Service) Loops() []*loop.Loop {
 	return []*loop.Loop{
-		{Name: "go on with holds", Every: idleRest, Timeout: passLimit, Wake: s.wake, Pass: s.Judge, Log: s.log},
-		{Name: "put held steps aside", Every: idleRest, Timeout: passLimit, Wake: s.aside, Pass: s.PutAside, Log: s.log},
-		{Name: "count for breakers", Every: breakRest, Timeout: passLimit, Log: s.log, Pass: s.Break},
-		{Name: "tidy up holds", Every: time.Minute, Timeout: passLimit, Spare: true, Log: s.log, Pass: s.Tidy},
+		{Name: "go on with holds", Interval: idleRest, Timeout: passLimit, Wake: s.wake, Pass: s.AdvanceHolds, Log: s.log},
+		{Name: "put held steps aside", Interval: idleRest, Timeout: passLimit, Wake: s.aside, Pass: s.ParkSteps, Log: s.log},
+		{Name: "count for breakers", Interval: breakRest, Timeout: passLimit, Log: s.log, Pass: s.Break},
+		{Name: "tidy up holds", Interval: time.Minute, Timeout: passLimit, Optional: true, Log: s.log, Pass: s.Tidy},
 	}
 }
 
@@ -37,17 +37,17 @@ func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
 	if err := s.db.PruneHolds(ctx, keepFor, 100); err != nil {
 		return 0, err
 	}
-	if err := s.db.ForgetLetGo(ctx, restSize); err != nil {
+	if err := s.db.PruneReleaseFailures(ctx, restSize); err != nil {
 		return 0, err
 	}
-	lost, err := s.db.LostHold(ctx)
+	lost, err := s.db.OrphanedHold(ctx)
 	if err != nil || lost == nil {
 		return 0, err
 	}
 	s.log.ErrorContext(ctx, "steps of a hold that has ended were still put aside; they are let go", "hold", *lost)
 	var gone postgres.Released
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
-		gone, err = tx.LetGo(ctx, postgres.LetGo{Hold: *lost, Limit: restSize})
+		gone, err = tx.ReleaseHeldSteps(ctx, postgres.ReleaseBatch{Hold: *lost, Limit: restSize})
 		return err
 	})
 	if err != nil || gone.Looked == 0 { // others hold the tasks at the moment
@@ -56,9 +56,9 @@ func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
 	return loop.AtOnce, nil
 }
 
-// Judge goes on with every hold that no other server works on. Each has a time of its own, and
+// AdvanceHolds goes on with every hold that no other server works on. Each has a time of its own, and
 // where those were too long for one pass, the next one begins behind the hold at which it ended.
-func (s *Service) Judge(ctx context.Context) (time.Duration, error) {
+func (s *Service) AdvanceHolds(ctx context.Context) (time.Duration, error) {
 	open, err := s.db.OpenHolds(ctx)
 	if err != nil {
 		return 0, err
@@ -76,7 +76,7 @@ func (s *Service) Judge(ctx context.Context) (time.Duration, error) {
 		h := open[(first+i)%len(open)]
 		s.judged = h.UUID
 		again, failed := s.goOnInTime(ctx, h.UUID, nil)
-		if failed != nil && ctx.Err() == nil && !postgres.IsAway(failed) {
+		if failed != nil && ctx.Err() == nil && !postgres.IsUnavailable(failed) {
 			again, failed = s.goOnSingly(ctx, h, failed)
 		}
 		more, err = more || again, errors.Join(err, failed) // one that fails holds up no other
@@ -107,14 +107,14 @@ func (s *Service) goOnInTime(ctx context.Context, id tasker.ID, only *tasker.ID)
 func (s *Service) goOnSingly(ctx context.Context, h tasker.Hold, failed error) (more bool, err error) {
 	begun := time.Now()
 	listed, cancel := context.WithTimeout(ctx, s.turn)
-	tasks, err := s.db.HeldTasks(listed, postgres.LetGo{Hold: h.UUID, Limit: restSize})
+	tasks, err := s.db.HeldTasks(listed, postgres.ReleaseBatch{Hold: h.UUID, Limit: restSize})
 	cancel()
 	if err != nil || len(tasks) == 0 {
 		return false, errors.Join(failed, err)
 	}
 	for _, task := range tasks {
 		more, err := s.goOnInTime(ctx, h.UUID, &task)
-		if err == nil || ctx.Err() != nil || postgres.IsAway(err) {
+		if err == nil || ctx.Err() != nil || postgres.IsUnavailable(err) {
 			return more, err
 		}
 		s.log.ErrorContext(ctx, "a held step could not be let go; it is tried again", "hold", h.UUID, "task_uuid", task, "err", err)
@@ -138,7 +138,7 @@ func (s *Service) goOn(ctx context.Context, id tasker.ID, only *tasker.ID) (more
 	var released postgres.Released
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		more, released = false, postgres.Released{}
-		h, now, err := tx.TryHold(ctx, id)
+		h, now, err := tx.TryLockHold(ctx, id)
 		if err != nil || h == nil {
 			return err
 		}
@@ -150,13 +150,13 @@ func (s *Service) goOn(ctx context.Context, id tasker.ID, only *tasker.ID) (more
 		m := next(*h, l)
 		if m.LetGo != nil {
 			m.LetGo.Only = only
-			if released, err = tx.LetGo(ctx, *m.LetGo); err != nil {
+			if released, err = tx.ReleaseHeldSteps(ctx, *m.LetGo); err != nil {
 				return err
 			}
 			m.Hold.Held -= int64(released.HandedOver)
 			if m.LetGo.Fresh && released.Looked == 0 { // each has been a probe
 				m.LetGo.Fresh = false
-				if released, err = tx.LetGo(ctx, *m.LetGo); err != nil {
+				if released, err = tx.ReleaseHeldSteps(ctx, *m.LetGo); err != nil {
 					return err
 				}
 				m.Hold.Held -= int64(released.HandedOver)
@@ -179,10 +179,10 @@ func (s *Service) goOn(ctx context.Context, id tasker.ID, only *tasker.ID) (more
 }
 
 // look judges the steps that the hold let go, and counts its wave.
-func (s *Service) look(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now time.Time) (look, error) {
-	l := look{Now: now}
+func (s *Service) look(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now time.Time) (holdStatus, error) {
+	l := holdStatus{Now: now}
 	if h.InFlight > 0 {
-		steps, err := tx.ReleasedSteps(ctx, h.UUID, takenWithin)
+		steps, err := tx.ReleasedSteps(ctx, h.UUID, claimTimeout)
 		if err != nil {
 			return l, err
 		}
@@ -194,7 +194,7 @@ func (s *Service) look(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now
 			l.Probing = l.Probing || out == nil && r.Wave == 0
 		}
 		if len(l.Judged) > 0 {
-			if err := tx.JudgeReleases(ctx, h.UUID, l.Judged); err != nil {
+			if err := tx.RecordReleaseOutcomes(ctx, h.UUID, l.Judged); err != nil {
 				return l, err
 			}
 			h.InFlight -= int64(len(l.Judged))
@@ -215,7 +215,7 @@ func (s *Service) look(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now
 }
 
 // afterRelease notes what was let go. The hold has ended when nothing is left of the rest.
-func (m *move) afterRelease(r postgres.Released, now time.Time) {
+func (m *transition) afterRelease(r postgres.Released, now time.Time) {
 	h := &m.Hold
 	h.Released += int64(r.Released)
 	switch {
@@ -225,7 +225,7 @@ func (m *move) afterRelease(r postgres.Released, now time.Time) {
 		h.State = tasker.HoldEnded
 		m.say(tasker.HoldHasEnded, map[string]any{"released": h.Released})
 	case r.Released == 0 && m.LetGo.Wave != nil && *m.LetGo.Wave > 0 && h.Held == 0:
-		m.letRestGo()
+		m.releaseRemaining()
 	case r.Released == 0: // others hold the tasks at the moment
 	case *m.LetGo.Wave == 0:
 		h.Probes, h.NextProbeAt = h.Probes+1, nil
@@ -244,8 +244,8 @@ const (
 	asideTime  = 5 * time.Second
 )
 
-// PutAside parks held steps, which claims skip anyway.
-func (s *Service) PutAside(ctx context.Context) (time.Duration, error) {
+// ParkSteps parks held steps, which claims skip anyway.
+func (s *Service) ParkSteps(ctx context.Context) (time.Duration, error) {
 	open, err := s.db.OpenHolds(ctx)
 	if err != nil || len(open) == 0 {
 		return 0, err
@@ -277,7 +277,7 @@ func (s *Service) putQueuesAside(ctx context.Context, holds []tasker.Hold, begun
 	for len(holds) > 0 && time.Since(begun) < asideTime {
 		var left []tasker.Hold
 		for _, h := range holds {
-			n, failed := s.db.HoldQueue(ctx, h, asideSteps)
+			n, failed := s.db.ParkQueue(ctx, h, asideSteps)
 			err = errors.Join(err, failed)
 			if failed == nil && n == asideSteps {
 				left = append(left, h)
@@ -294,7 +294,7 @@ const pagesTime = 100 * time.Millisecond
 // putPagesAside looks through the queue, page by page, and begins anew at its end.
 func (s *Service) putPagesAside(ctx context.Context, begun time.Time) error {
 	for time.Since(begun) < pagesTime {
-		pages, err := s.db.HoldPages(ctx, s.page, s.page+asidePages)
+		pages, err := s.db.ParkPages(ctx, s.page, s.page+asidePages)
 		if err != nil {
 			return err
 		}

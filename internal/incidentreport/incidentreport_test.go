@@ -260,7 +260,7 @@ func (h *harness) operate(tasks []tasker.ID) {
 			h.Must(err)
 		}
 		done += len(list)
-		_, err = h.ops.Look(h.Context())
+		_, err = h.ops.VerifyItems(h.Context())
 		h.Must(err)
 		now, err := h.DB.Operation(h.Context(), o.UUID)
 		h.Must(err)

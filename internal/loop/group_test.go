@@ -64,7 +64,7 @@ func TestGroupStopsItsLoops(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		g := NewGroup(ctx)
 		passes := 0
-		l := &Loop{Name: "test", Every: usual, Log: discard, Pass: func(context.Context) (time.Duration, error) {
+		l := &Loop{Name: "test", Interval: usual, Log: discard, Pass: func(context.Context) (time.Duration, error) {
 			passes++
 			return 0, nil
 		}}

@@ -19,13 +19,13 @@ const AtOnce time.Duration = 1
 type Loop struct {
 	Name string
 
-	// Every is the rest between two passes, give or take a tenth, so that many
+	// Interval is the rest between two passes, give or take a tenth, so that many
 	// servers started together do not ask the database together for ever.
-	Every time.Duration
+	Interval time.Duration
 
-	// Retry is the rest after a pass that failed; it doubles with each failure in a row,
+	// Backoff is the rest after a pass that failed; it doubles with each failure in a row,
 	// up to a few seconds. Zero means Every.
-	Retry time.Duration
+	Backoff time.Duration
 
 	// Timeout is how long one pass may take. Zero means as long as it needs:
 	// then stopping, too, may take that long.
@@ -42,13 +42,13 @@ type Loop struct {
 
 	Log *slog.Logger
 
-	// Spare is a loop that nothing waits for, such as one that tidies up: that it
+	// Optional is a loop that nothing waits for, such as one that tidies up: that it
 	// fails is told, and is no reason to send no work to this process.
-	Spare bool
+	Optional bool
 
-	// Turns is shared by loops that together make no more passes at once than it has
+	// Semaphore is shared by loops that together make no more passes at once than it has
 	// room for; nil for one that waits for no other.
-	Turns chan struct{}
+	Semaphore chan struct{}
 
 	begun    atomic.Pointer[time.Time]
 	passing  atomic.Pointer[time.Time] // the start of the pass that runs; nil between passes
@@ -62,7 +62,7 @@ type Loop struct {
 // returns nil, but never in the middle of a pass. It returns an error only for
 // a loop that cannot run at all.
 func (l *Loop) Run(ctx context.Context) error {
-	if l.Every <= 0 || l.Pass == nil || l.Log == nil {
+	if l.Interval <= 0 || l.Pass == nil || l.Log == nil {
 		return fmt.Errorf("loop %q needs a positive Every, a Pass and a Log", l.Name)
 	}
 	now := time.Now()
@@ -81,13 +81,13 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
-// TakeTurns has the spare ones of some loops make one pass at a time: what nothing waits
+// ShareSlot has the spare ones of some loops make one pass at a time: what nothing waits
 // for takes one connection, and not all that what is due by the clock may have.
-func TakeTurns(loops []*Loop) {
+func ShareSlot(loops []*Loop) {
 	turns := make(chan struct{}, 1)
 	for _, l := range loops {
-		if l.Spare {
-			l.Turns = turns
+		if l.Optional {
+			l.Semaphore = turns
 		}
 	}
 }
@@ -99,11 +99,11 @@ func (l *Loop) Failures() int {
 
 // A Status is how a loop is.
 type Status struct {
-	Name     string
-	LastGood time.Time // when the last pass ended that did not fail; zero before the first
-	Failures int       // in a row
-	Late     bool      // no pass was good for so long that something is wrong, or one does not end
-	Spare    bool
+	Name        string
+	LastSuccess time.Time // when the last pass ended that did not fail; zero before the first
+	Failures    int       // in a row
+	Late        bool      // no pass was good for so long that something is wrong, or one does not end
+	Spare       bool
 
 	Passes, Failed int64 // since the start
 }
@@ -116,14 +116,14 @@ const overrun = 2 * time.Second
 // before the first, is longer ago than three passes with their rests may take, and
 // while a pass runs longer than its Timeout.
 func (l *Loop) Status() Status {
-	s := Status{Name: l.Name, Failures: l.Failures(), Spare: l.Spare, Passes: l.passes.Load(), Failed: l.failed.Load()}
+	s := Status{Name: l.Name, Failures: l.Failures(), Spare: l.Optional, Passes: l.passes.Load(), Failed: l.failed.Load()}
 	since := l.begun.Load()
 	if t := l.good.Load(); t != nil {
-		s.LastGood, since = *t, t
+		s.LastSuccess, since = *t, t
 	}
-	rest := l.Every
-	if s.Failures > 0 && l.Retry > 0 {
-		rest = min(rest, max(l.Retry, longestRest))
+	rest := l.Interval
+	if s.Failures > 0 && l.Backoff > 0 {
+		rest = min(rest, max(l.Backoff, longestRest))
 	}
 	s.Late = since != nil && l.Timeout > 0 && time.Since(*since) > 3*(rest+l.Timeout)
 	if t := l.passing.Load(); t != nil && l.Timeout > 0 && time.Since(*t) > l.Timeout+overrun {
@@ -142,10 +142,10 @@ func WithLimit(ctx, limit context.Context) context.Context {
 
 // turn makes one pass when it is the loop's turn.
 func (l *Loop) turn(ctx context.Context) (next time.Duration) {
-	if l.Turns != nil {
+	if l.Semaphore != nil {
 		select {
-		case l.Turns <- struct{}{}:
-			defer func() { <-l.Turns }()
+		case l.Semaphore <- struct{}{}:
+			defer func() { <-l.Semaphore }()
 		case <-ctx.Done():
 			return 0
 		}
@@ -168,7 +168,7 @@ func (l *Loop) pass(ctx context.Context) (next time.Duration) {
 	}
 	start := time.Now()
 	l.passing.Store(&start)
-	next, err := l.caught(ctx)
+	next, err := l.runRecovered(ctx)
 	l.passing.Store(nil)
 	now := time.Now()
 	l.passes.Add(1)
@@ -182,8 +182,8 @@ func (l *Loop) pass(ctx context.Context) (next time.Duration) {
 	return next
 }
 
-// caught calls Pass and makes an error of a panic.
-func (l *Loop) caught(ctx context.Context) (next time.Duration, err error) {
+// runRecovered calls Pass and makes an error of a panic.
+func (l *Loop) runRecovered(ctx context.Context) (next time.Duration, err error) {
 	defer Recover(&err)
 	return l.Pass(ctx)
 }
@@ -203,9 +203,9 @@ const longestRest = 5 * time.Second
 // rest is varied: a pass that names an instant means it. A loop that fails rests
 // longer each time, so that an outage does not fill the log.
 func (l *Loop) rest(next time.Duration) time.Duration {
-	usual, failures := l.Every, l.Failures()
-	if failures > 0 && l.Retry > 0 {
-		usual = min(usual, l.Retry)
+	usual, failures := l.Interval, l.Failures()
+	if failures > 0 && l.Backoff > 0 {
+		usual = min(usual, l.Backoff)
 	}
 	for n := failures; n > 1 && usual < longestRest; n-- {
 		usual = min(2*usual, longestRest)

@@ -39,10 +39,10 @@ func start(t *testing.T, pass func(ctx context.Context) (time.Duration, error)) 
 	ctx, stop := context.WithCancel(t.Context())
 	s := &started{wake: make(chan struct{}, 1), stop: stop, ended: make(chan error, 1)}
 	s.Loop = &Loop{
-		Name:  "test",
-		Every: usual,
-		Wake:  s.wake,
-		Log:   discard,
+		Name:     "test",
+		Interval: usual,
+		Wake:     s.wake,
+		Log:      discard,
 		Pass: func(ctx context.Context) (time.Duration, error) {
 			s.passes.Add(1)
 			return pass(ctx)
@@ -91,7 +91,7 @@ func TestFirstPassComesAtOnceThenOneAfterEachRest(t *testing.T) {
 }
 
 func TestRestsVaryByATenth(t *testing.T) {
-	l := Loop{Every: usual}
+	l := Loop{Interval: usual}
 	shortest, longest := usual, usual
 	for range 10_000 {
 		d := l.rest(0)
@@ -167,7 +167,7 @@ func TestFailedPassIsCountedAndLogged(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log bytes.Buffer
-			l := Loop{Name: "sweep", Every: usual, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			l := Loop{Name: "sweep", Interval: usual, Log: slog.New(slog.NewTextHandler(&log, nil)),
 				Pass: func(context.Context) (time.Duration, error) { return AtOnce, tt.fail() }}
 			for n := range 3 {
 				if next := l.pass(t.Context()); next != 0 {
@@ -241,7 +241,7 @@ func TestStopEndsTheRest(t *testing.T) {
 
 func TestPassHasADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := Loop{Name: "test", Every: usual, Timeout: time.Minute, Log: discard,
+		l := Loop{Name: "test", Interval: usual, Timeout: time.Minute, Log: discard,
 			Pass: func(ctx context.Context) (time.Duration, error) {
 				<-ctx.Done()
 				return 0, ctx.Err()
@@ -262,9 +262,9 @@ func TestPassHasADeadline(t *testing.T) {
 func TestIncompleteLoopDoesNotRun(t *testing.T) {
 	for name, l := range map[string]*Loop{
 		"no Every":       {Pass: nothing, Log: discard},
-		"negative Every": {Pass: nothing, Log: discard, Every: -1},
-		"no Pass":        {Log: discard, Every: usual},
-		"no Log":         {Pass: nothing, Every: usual},
+		"negative Every": {Pass: nothing, Log: discard, Interval: -1},
+		"no Pass":        {Log: discard, Interval: usual},
+		"no Log":         {Pass: nothing, Interval: usual},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := l.Run(t.Context()); err == nil {
@@ -276,7 +276,7 @@ func TestIncompleteLoopDoesNotRun(t *testing.T) {
 
 func TestALoopThatFailsRestsLongerEachTime(t *testing.T) {
 	t.Parallel()
-	l := Loop{Every: 250 * time.Millisecond}
+	l := Loop{Interval: 250 * time.Millisecond}
 	var before time.Duration
 	for n := range 12 {
 		l.failures.Store(int64(n))
@@ -298,7 +298,7 @@ func TestALoopThatFailsRestsLongerEachTime(t *testing.T) {
 // A loop that rests for long when all is well tries again soon when a pass fails.
 func TestALoopWithARetryRestsLessAfterAFailure(t *testing.T) {
 	t.Parallel()
-	l := Loop{Every: usual, Retry: time.Second}
+	l := Loop{Interval: usual, Backoff: time.Second}
 	for n, want := range []time.Duration{usual, time.Second, 2 * time.Second, 4 * time.Second, longestRest, longestRest} {
 		l.failures.Store(int64(n))
 		if rest := l.rest(0); rest < want*9/10 || rest > want*11/10 {
@@ -313,7 +313,7 @@ func TestALoopThatMakesNoGoodPassIsLate(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var fails atomic.Bool
-		l := &Loop{Name: "test", Every: time.Minute, Timeout: time.Minute, Log: discard,
+		l := &Loop{Name: "test", Interval: time.Minute, Timeout: time.Minute, Log: discard,
 			Pass: func(context.Context) (time.Duration, error) {
 				if fails.Load() {
 					return 0, errors.New("down")
@@ -322,7 +322,7 @@ func TestALoopThatMakesNoGoodPassIsLate(t *testing.T) {
 			}}
 		go func() { _ = l.Run(ctx) }()
 		elapse(10 * time.Minute)
-		if s := l.Status(); s.Late || s.Failures != 0 || s.Passes < 9 || s.LastGood.IsZero() {
+		if s := l.Status(); s.Late || s.Failures != 0 || s.Passes < 9 || s.LastSuccess.IsZero() {
 			t.Errorf("a loop that is well: %+v", s)
 		}
 		fails.Store(true)
@@ -348,7 +348,7 @@ func TestALoopIsLateWhileAPassRunsLongerThanItsTimeout(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		end := make(chan struct{})
-		l := &Loop{Name: "test", Every: time.Hour, Timeout: time.Minute, Log: discard, Pass: func(context.Context) (time.Duration, error) {
+		l := &Loop{Name: "test", Interval: time.Hour, Timeout: time.Minute, Log: discard, Pass: func(context.Context) (time.Duration, error) {
 			<-end
 			return 0, nil
 		}}
@@ -374,7 +374,7 @@ func TestTheLimitEndsAPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit, end := context.WithCancel(t.Context())
 		ctx, stop := context.WithCancel(WithLimit(t.Context(), limit))
-		l := &Loop{Name: "test", Every: usual, Log: discard, Pass: func(ctx context.Context) (time.Duration, error) {
+		l := &Loop{Name: "test", Interval: usual, Log: discard, Pass: func(ctx context.Context) (time.Duration, error) {
 			<-ctx.Done()
 			return 0, ctx.Err()
 		}}

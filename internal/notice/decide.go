@@ -35,11 +35,11 @@ const (
 // A Case is a case as it is now, with what was told of it.
 type Case struct {
 	tasker.Case
-	Severity   tasker.Severity
-	IncidentID *tasker.ID       // the open incident that it is part of
-	Again      bool             // since it was last told of it failed again after it had been resolved
-	ToldState  tasker.CaseState // empty: nothing was told of it yet
-	ToldStuck  int64
+	Severity      tasker.Severity
+	IncidentID    *tasker.ID       // the open incident that it is part of
+	Regressed     bool             // since it was last told of it failed again after it had been resolved
+	NotifiedState tasker.CaseState // empty: nothing was told of it yet
+	ToldStuck     int64
 }
 
 // Stuck counts investigations that need an operator, without those opened by hand.
@@ -57,7 +57,7 @@ func (c Case) active() bool {
 
 // small reports whether the case is too small for a message of its own.
 func (c Case) small() bool {
-	return c.Stuck() < Members && c.Severity != tasker.Critical && !c.Again
+	return c.Stuck() < Members && c.Severity != tasker.Critical && !c.Regressed
 }
 
 // An Incident is an open incident, with what was told of it.
@@ -195,14 +195,14 @@ func begin(now time.Time, cases []Case) Decision {
 	d := Decision{New: true, Topic: tasker.CaseOpenedTopic, Cases: cases, Incident: Incident{
 		Namespace: lead.Namespace, Lead: lead.ID, BeganAt: now, ToldAt: now,
 	}}
-	if lead.Again {
+	if lead.Regressed {
 		d.Topic = tasker.CaseRegressedTopic
 	}
 	for _, c := range cases {
 		d.Joined = append(d.Joined, c.ID)
 	}
 	d.Severity = highest(cases)
-	d.own(now)
+	d.trackOwnership(now)
 	d.ToldOwned = d.UnownedSince == nil
 	return d
 }
@@ -213,8 +213,8 @@ func next(now time.Time, in Incident, cases, joining []Case) Decision {
 	for _, c := range joining {
 		d.Joined = append(d.Joined, c.ID)
 	}
-	d.Severity = worse(in.Severity, highest(joining))
-	d.own(now)
+	d.Severity = maxSeverity(in.Severity, highest(joining))
+	d.trackOwnership(now)
 	if now.Sub(in.ToldAt) < Rest {
 		return d
 	}
@@ -231,9 +231,9 @@ func next(now time.Time, in Incident, cases, joining []Case) Decision {
 	return d
 }
 
-// own keeps the time since which the incident has had no owner. Only that escalates. Of many
+// trackOwnership keeps the time since which the incident has had no owner. Only that escalates. Of many
 // small cases the named one stands for all.
-func (d *Decision) own(now time.Time) {
+func (d *Decision) trackOwnership(now time.Time) {
 	lead, _ := largest(d.Cases)
 	switch unowned := slices.ContainsFunc(d.Cases, func(c Case) bool { return c.active() && c.Owner == "" && (!c.small() || c.ID == lead.ID) }); {
 	case !unowned:
@@ -256,9 +256,9 @@ func transition(d Decision) string {
 	switch {
 	case !some(func(c Case) bool { return c.State != tasker.CaseResolved }):
 		return tasker.CaseResolvedTopic
-	case some(func(c Case) bool { return c.Again && c.active() }):
+	case some(func(c Case) bool { return c.Regressed && c.active() }):
 		return tasker.CaseRegressedTopic
-	case some(func(c Case) bool { return c.ToldState == tasker.CaseResting && c.active() }):
+	case some(func(c Case) bool { return c.NotifiedState == tasker.CaseResting && c.active() }):
 		return tasker.CaseWokeTopic
 	case some(grew) || swarmGrew(d.Cases):
 		return tasker.CaseGrewTopic
@@ -287,12 +287,12 @@ func grew(c Case) bool {
 	switch {
 	case !c.active() || c.small():
 		return false
-	case c.ToldState == "":
+	case c.NotifiedState == "":
 		return true
 	case c.Owner != "" && c.Stuck() < Grown*c.ToldStuck:
 		return false
 	}
-	return level(c.Stuck()) > level(c.ToldStuck) || c.State == tasker.CaseEscalating && c.ToldState != tasker.CaseEscalating
+	return level(c.Stuck()) > level(c.ToldStuck) || c.State == tasker.CaseEscalating && c.NotifiedState != tasker.CaseEscalating
 }
 
 // swarmGrew is grew for all small cases together.
@@ -303,7 +303,7 @@ func swarmGrew(cases []Case) bool {
 			continue
 		}
 		stuck, told = stuck+c.Stuck(), told+c.ToldStuck
-		if c.ToldState == "" {
+		if c.NotifiedState == "" {
 			joined += c.Stuck()
 		}
 	}
@@ -335,8 +335,8 @@ func escalation(now time.Time, since *time.Time) int {
 
 var severities = []tasker.Severity{tasker.Low, tasker.Medium, tasker.High, tasker.Critical}
 
-// worse is the higher of two severities.
-func worse(a, b tasker.Severity) tasker.Severity {
+// maxSeverity is the higher of two severities.
+func maxSeverity(a, b tasker.Severity) tasker.Severity {
 	if slices.Index(severities, b) > slices.Index(severities, a) {
 		return b
 	}
@@ -345,7 +345,7 @@ func worse(a, b tasker.Severity) tasker.Severity {
 
 func highest(cases []Case) (s tasker.Severity) {
 	for _, c := range cases {
-		s = worse(s, c.Severity)
+		s = maxSeverity(s, c.Severity)
 	}
 	return s
 }

@@ -22,7 +22,7 @@ func ago(d time.Duration) time.Time { return now.Add(-d) }
 func known(change ...func(*Case)) Case {
 	c := fresh(change...)
 	c.IncidentID = &incident
-	c.ToldState, c.ToldStuck = tasker.CaseNew, 50
+	c.NotifiedState, c.ToldStuck = tasker.CaseNew, 50
 	for _, f := range change {
 		f(&c)
 	}
@@ -43,9 +43,9 @@ func fresh(change ...func(*Case)) Case {
 func open(n int64) func(*Case)                 { return func(c *Case) { c.Entries = n } }
 func recovered(n int64) func(*Case)            { return func(c *Case) { c.Recovered = n } }
 func state(s tasker.CaseState) func(*Case)     { return func(c *Case) { c.State = s } }
-func told(s tasker.CaseState) func(*Case)      { return func(c *Case) { c.ToldState = s } }
+func told(s tasker.CaseState) func(*Case)      { return func(c *Case) { c.NotifiedState = s } }
 func owner(c *Case)                            { c.Owner = "anna" }
-func again(c *Case)                            { c.Again = true }
+func again(c *Case)                            { c.Regressed = true }
 func severity(s tasker.Severity) func(*Case)   { return func(c *Case) { c.Severity = s } }
 func oldest(d time.Duration) func(*Case)       { return func(c *Case) { at := ago(d); c.Oldest = &at } }
 func toldAgo(d time.Duration) func(*Incident)  { return func(i *Incident) { i.ToldAt = ago(d) } }
@@ -241,7 +241,7 @@ func TestMessagesNeverNameARepairedCase(t *testing.T) {
 			if random.IntN(4) == 0 {
 				c.Recovered = c.Entries
 			}
-			c.Again = random.IntN(6) == 0
+			c.Regressed = random.IntN(6) == 0
 			if random.IntN(5) == 0 {
 				c.Reason = tasker.ManualDLQ
 			}
@@ -284,7 +284,7 @@ func TestRoutes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := Routes{List: list, Takes: map[string][]string{"pager": {"case.*", "operation.paused"}}, Rest: []string{"rest"}}
+	r := Routes{List: list, Takes: map[string][]string{"pager": {"case.*", "operation.paused"}}, Default: []string{"rest"}}
 	m := tasker.NotificationData{Namespace: "orders", Severity: tasker.Critical, Reason: tasker.MaxRetriesExceeded, ErrorType: "HTTPError", Text: "HTTP 503"}
 	low := m
 	low.Severity = tasker.Low

@@ -275,8 +275,8 @@ func Due(d Deadline) tasker.NotificationData {
 	return out
 }
 
-// Asked is the message about a step that begins to wait for the answer of a person.
-func Asked(a tasker.HumanStep) tasker.NotificationData {
+// AnswerRequested is the message about a step that begins to wait for the answer of a person.
+func AnswerRequested(a tasker.HumanStep) tasker.NotificationData {
 	out := assignment(a)
 	out.Summary = fmt.Sprintf("%s: step %s of %s waits for an answer%s", a.Namespace, a.StepName, a.TaskName, ofWhom(a.Assignee))
 	if a.DueAt != nil {
@@ -340,8 +340,8 @@ func scope(s tasker.HoldScope) string {
 	return strings.Join(parts, ", ")
 }
 
-// Trial is a message with which somebody tries the routes.
-func Trial(namespace, by string, now time.Time) tasker.NotificationData {
+// TestNotification is a message with which somebody tries the routes.
+func TestNotification(namespace, by string, now time.Time) tasker.NotificationData {
 	return tasker.NotificationData{
 		Summary: namespace + ": a test of the routes by " + by + "; nothing has happened", Namespace: namespace, By: by, BeganAt: now.UTC(), Path: "/ui/",
 	}

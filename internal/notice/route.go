@@ -21,9 +21,9 @@ type Route struct {
 
 // Routes are asked in their order. The topics that a sink takes are those of Takes; a sink without any takes all.
 type Routes struct {
-	List  []Route
-	Takes map[string][]string // topics by sink
-	Rest  []string            // the sinks of messages for which no route has any
+	List    []Route
+	Takes   map[string][]string // topics by sink
+	Default []string            // the sinks of messages for which no route has any
 }
 
 // routeFields are what a route may ask for.
@@ -88,17 +88,17 @@ func TopicMatches(pattern, topic string) bool {
 	return pattern == topic
 }
 
-// takes reports whether a route is for a message.
-func (r Route) takes(topic string, m tasker.NotificationData) bool {
+// matches reports whether a route is for a message.
+func (r Route) matches(topic string, m tasker.NotificationData) bool {
 	return (r.Namespace == "" || r.Namespace == m.Namespace) && (r.Template == "" || r.Template == m.Template) &&
-		(r.Severity == "" || worse(r.Severity, m.Severity) == m.Severity) && (r.Reason == "" || r.Reason == m.Reason) &&
+		(r.Severity == "" || maxSeverity(r.Severity, m.Severity) == m.Severity) && (r.Reason == "" || r.Reason == m.Reason) &&
 		(r.Cause == "" || strings.Contains(m.ErrorType+"\n"+m.Text, r.Cause)) && (r.Topic == "" || TopicMatches(r.Topic, topic))
 }
 
 // Match returns the routes that are for a message, in their order, as their numbers from 1.
 func (r Routes) Match(topic string, m tasker.NotificationData) (numbers []int) {
 	for i, one := range r.List {
-		if one.takes(topic, m) {
+		if one.matches(topic, m) {
 			numbers = append(numbers, i+1)
 		}
 	}
@@ -136,7 +136,7 @@ func (r Routes) Choose(topic string, escalation int, m tasker.NotificationData, 
 		}
 	}
 	if len(sinks) == 0 {
-		return r.Rest
+		return r.Default
 	}
 	return sinks
 }

@@ -140,9 +140,9 @@ func chunk(perMinute int) int {
 	return min(max(n, 1), tasker.MaxOperationChunk)
 }
 
-// after returns when the next items may be released, once so many are. What could not be
+// nextReleaseTime returns when the next items may be released, once so many are. What could not be
 // released in time is made up for, within a second.
-func after(o *postgres.RunningOperation, released int) time.Time {
+func nextReleaseTime(o *postgres.RunningOperation, released int) time.Time {
 	if o.RatePerMinute == 0 || released == 0 {
 		return o.Now
 	}
@@ -178,10 +178,10 @@ const (
 	outcomeContext    = "context_invalid" // nor where that does not take the context
 )
 
-// judge says where an item comes to that was released; nil when nothing is new.
-func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
+// itemOutcome says where an item comes to that was released; nil when nothing is new.
+func itemOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.MovedItem {
 	if i.Made {
-		return judgeMade(act, i)
+		return replacementOutcome(act, i)
 	}
 	moved := postgres.MovedItem{Ordinal: i.Ordinal, State: i.State}
 	to := func(state tasker.ItemState, outcome string) *postgres.MovedItem {
@@ -219,9 +219,9 @@ func judge(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 	}
 }
 
-// judgeMade is judge for an item that waits for a task: one that was made for it, or its own that
+// replacementOutcome is judge for an item that waits for a task: one that was made for it, or its own that
 // is being undone.
-func judgeMade(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
+func replacementOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.MovedItem {
 	moved := postgres.MovedItem{Ordinal: i.Ordinal}
 	switch {
 	case i.Task == "":
@@ -247,7 +247,7 @@ func judgeMade(act tasker.Act, i postgres.LookedItem) *postgres.MovedItem {
 
 // proved reports whether a step that is complete was completed by an attempt that was claimed
 // after the release, or, of an external step, by an answer after it.
-func proved(i postgres.LookedItem) bool {
+func proved(i postgres.InFlightItem) bool {
 	switch {
 	case i.ReportedFence == nil:
 		return false

@@ -70,7 +70,7 @@ func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (t
 func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int, enqueues map[string]int) (d done, last int, err error) {
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		d, last = done{}, 0
-		if err := tx.WaitBriefly(ctx); err != nil {
+		if err := tx.SetLockTimeout(ctx); err != nil {
 			return err
 		}
 		o, err := tx.LockOperation(ctx, id) // beside a release the items would be others
@@ -134,7 +134,7 @@ func hide(r *tasker.DryRun) {
 }
 
 // dryRunResult is the result of a step as a dry run tells it.
-func dryRunResult(a engine.ActedStep) tasker.DryRunResult {
+func dryRunResult(a engine.StepActionResult) tasker.DryRunResult {
 	r := tasker.DryRunResult{TaskUUID: a.TaskUUID, StepUUID: a.StepUUID, Bytes: len(a.Result)}
 	if r.Bytes <= dryRunResultBytes {
 		r.Result = a.Result

@@ -82,7 +82,7 @@ func TestAServerMayDieAtEveryStatement(t *testing.T) {
 	hits := 0
 	for name, pass := range map[string]func() error{
 		"release": func() error { _, err := dying.Release(t.Context()); return err },
-		"look":    func() error { _, err := dying.Look(t.Context()); return err },
+		"look":    func() error { _, err := dying.VerifyItems(t.Context()); return err },
 	} {
 		for _, after := range []bool{false, true} {
 			for n := int64(1); ; n++ {
@@ -144,7 +144,7 @@ func TestManyServersAndARestart(t *testing.T) {
 		ops := operation.New(db, engine.New(db, engine.Options{}), h.DLQ, operation.Options{})
 		for _, pass := range []func(context.Context) error{
 			func(ctx context.Context) error { _, err := ops.Release(ctx); return err },
-			func(ctx context.Context) error { _, err := ops.Look(ctx); return err },
+			func(ctx context.Context) error { _, err := ops.VerifyItems(ctx); return err },
 		} {
 			wg.Go(func() {
 				for ctx.Err() == nil {

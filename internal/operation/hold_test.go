@@ -44,7 +44,7 @@ func TestHeldStepsAreNotReset(t *testing.T) {
 		_, err = holds.Release(t.Context(), held.UUID, []int{}, hold.Change{Actor: "bo", Reason: "r"})
 		h.Must(err)
 		for range 3 {
-			_, err = holds.Judge(t.Context())
+			_, err = holds.AdvanceHolds(t.Context())
 			h.Must(err)
 		}
 	}
@@ -56,7 +56,7 @@ func TestHeldStepsAreNotReset(t *testing.T) {
 		h.Must(err)
 	}
 	for range 3 {
-		_, err = holds.Judge(t.Context())
+		_, err = holds.AdvanceHolds(t.Context())
 		h.Must(err)
 	}
 	o, err := h.ops.Start(t.Context(), reset.UUID, reset.PlanDigest, "ann")

@@ -20,8 +20,8 @@ const (
 	lookChunk = 200  // items that are moved in one transaction
 )
 
-// places are where the next look at the items of an operation begins.
-type places struct {
+// cursors are where the next look at the items of an operation begins.
+type cursors struct {
 	mu sync.Mutex
 	at map[place]int
 }
@@ -31,14 +31,14 @@ type place struct {
 	state     tasker.ItemState
 }
 
-func (p *places) from(at place) int {
+func (p *cursors) from(at place) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.at[at]
 }
 
 // goOn notes where the next look begins; 0 is the beginning.
-func (p *places) goOn(at place, from int) {
+func (p *cursors) goOn(at place, from int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.at == nil || len(p.at) > 2*tasker.MaxOpenOperations {
@@ -51,9 +51,9 @@ func (p *places) goOn(at place, from int) {
 	p.at[at] = from
 }
 
-// Look looks what became of items that were released, writes it down, and ends the
+// VerifyItems looks what became of items that were released, writes it down, and ends the
 // investigations of those that are verified, with the proof. It returns when there is more to do.
-func (s *Service) Look(ctx context.Context) (time.Duration, error) {
+func (s *Service) VerifyItems(ctx context.Context) (time.Duration, error) {
 	open, err := s.db.OperationsInFlight(ctx, tasker.MaxOpenOperations)
 	if err != nil || len(open) == 0 {
 		return 0, err
@@ -77,7 +77,7 @@ func (s *Service) lookAt(ctx context.Context, o *postgres.RunningOperation) (mor
 	failed, waits := false, false
 	for _, state := range []tasker.ItemState{tasker.ItemRunning, tasker.ItemReleased} {
 		at := place{o.UUID, state}
-		list, last, err := s.db.LookAtItems(ctx, o.UUID, state, s.places.from(at), lookBatch)
+		list, last, err := s.db.ItemsToVerify(ctx, o.UUID, state, s.places.from(at), lookBatch)
 		if err != nil {
 			return false, err
 		}
@@ -85,7 +85,7 @@ func (s *Service) lookAt(ctx context.Context, o *postgres.RunningOperation) (mor
 		more = more || last > 0
 		var ordinals []int
 		for _, i := range list {
-			if judge(o.Act, i) != nil {
+			if itemOutcome(o.Act, i) != nil {
 				ordinals = append(ordinals, i.Ordinal)
 			}
 			waits = waits || i.AwaitsWorker
@@ -134,9 +134,9 @@ func (s *Service) settle(ctx context.Context, o *postgres.RunningOperation, ordi
 			return err
 		}
 		var moved []postgres.MovedItem
-		var verified []postgres.LookedItem
+		var verified []postgres.InFlightItem
 		for _, i := range items {
-			m := judge(o.Act, i)
+			m := itemOutcome(o.Act, i)
 			if m == nil {
 				continue
 			}
@@ -165,7 +165,7 @@ func (s *Service) settle(ctx context.Context, o *postgres.RunningOperation, ordi
 
 // endingsOf are the ends of the investigations of items that are verified. That of several items of a
 // map step ends with the last of them: while one has failed again, or was skipped, it stays open.
-func endingsOf(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, verified []postgres.LookedItem) ([]postgres.Ending, error) {
+func endingsOf(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, verified []postgres.InFlightItem) ([]postgres.Ending, error) {
 	var shared []tasker.ID
 	for _, i := range verified {
 		if i.OfMap {
@@ -215,7 +215,7 @@ type proof struct {
 }
 
 // ending is how the investigation of an item ends that is verified.
-func ending(o *postgres.RunningOperation, i postgres.LookedItem) (postgres.Ending, error) {
+func ending(o *postgres.RunningOperation, i postgres.InFlightItem) (postgres.Ending, error) {
 	p := proof{
 		OperationUUID: o.UUID, Act: o.Act, TaskState: i.Task, StepUUID: &i.StepUUID, StepName: i.StepName, StepState: i.Step, ReleasedAt: &i.ReleasedAt,
 		CompletedAt: i.CompletedAt,

@@ -61,7 +61,7 @@ type Service struct {
 	log     *slog.Logger
 	release chan struct{} // wakes the release of items
 	look    chan struct{} // wakes the look at items
-	places  places
+	places  cursors
 }
 
 // New returns a service on a database whose schema is current.
@@ -71,7 +71,7 @@ func New(db *postgres.DB, e *engine.Engine, d *dlq.Service, o Options) *Service 
 	}
 	return &Service{
 		db: db, engine: e, dlq: d, metrics: o.Metrics, log: o.Log,
-		release: make(chan struct{}, 1), look: make(chan struct{}, 1), places: places{},
+		release: make(chan struct{}, 1), look: make(chan struct{}, 1), places: cursors{},
 	}
 }
 
@@ -159,7 +159,7 @@ func (s *Service) Plan(ctx context.Context, p tasker.OperationPlan) (planned tas
 			planned, err = tx.Operation(ctx, *known)
 			return err
 		}
-		if err := freeze(ctx, tx, o); err != nil {
+		if err := storePlan(ctx, tx, o); err != nil {
 			return err
 		}
 		if err := s.checkResults(ctx, tx, o); err != nil {
@@ -171,8 +171,8 @@ func (s *Service) Plan(ctx context.Context, p tasker.OperationPlan) (planned tas
 	return planned, made, err
 }
 
-// freeze stores a plan with its items.
-func freeze(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) error {
+// storePlan stores a plan with its items.
+func storePlan(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) error {
 	open, err := tx.CountOpenOperations(ctx, tasker.MaxOpenOperations)
 	if err != nil {
 		return err
@@ -325,15 +325,15 @@ func complete(p *tasker.OperationPlan) error {
 	if p.Limit < 1 || p.Limit > tasker.MaxOperationItems {
 		fault("limit", "must be 1 to %d, not %d", tasker.MaxOperationItems, p.Limit)
 	}
-	completeResult(p, fault)
+	validateResult(p, fault)
 	if len(faults) > 0 {
 		return tasker.Errorf(tasker.Invalid, "the operation cannot be planned: %s", faults[0]).WithDetails(faults)
 	}
 	return nil
 }
 
-// completeResult is complete for the result with which steps are completed.
-func completeResult(p *tasker.OperationPlan, fault func(path, format string, args ...any)) {
+// validateResult is complete for the result with which steps are completed.
+func validateResult(p *tasker.OperationPlan, fault func(path, format string, args ...any)) {
 	switch {
 	case !p.Act.TakesResult() && (len(p.Result) > 0 || len(p.Metadata) > 0):
 		fault("act.result", "is for complete_manually and answer only")

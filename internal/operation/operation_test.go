@@ -131,7 +131,7 @@ func (h *harness) releaseAll(list ...tasker.Operation) {
 func (h *harness) look() {
 	h.Helper()
 	for {
-		next, err := h.ops.Look(h.Context())
+		next, err := h.ops.VerifyItems(h.Context())
 		h.Must(err)
 		if next != loop.AtOnce {
 			return

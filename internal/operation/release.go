@@ -32,9 +32,9 @@ const (
 // Loops returns the background loops. Any number of processes may run them.
 func (s *Service) Loops() []*loop.Loop {
 	return []*loop.Loop{
-		{Name: "release items of operations", Every: idleRest, Timeout: passLimit, Wake: s.release, Pass: s.Release, Log: s.log},
-		{Name: "look at items of operations", Every: idleRest, Timeout: passLimit, Wake: s.look, Pass: s.Look, Log: s.log},
-		{Name: "remove old operations", Every: pruneEvery, Timeout: passLimit, Spare: true, Log: s.log, Pass: func(ctx context.Context) (time.Duration, error) {
+		{Name: "release items of operations", Interval: idleRest, Timeout: passLimit, Wake: s.release, Pass: s.Release, Log: s.log},
+		{Name: "look at items of operations", Interval: idleRest, Timeout: passLimit, Wake: s.look, Pass: s.VerifyItems, Log: s.log},
+		{Name: "remove old operations", Interval: pruneEvery, Timeout: passLimit, Optional: true, Log: s.log, Pass: func(ctx context.Context) (time.Duration, error) {
 			_, err := s.db.PruneOperations(ctx, keepFor, 10)
 			return 0, err
 		}},
@@ -70,7 +70,7 @@ func (s *Service) Release(ctx context.Context) (time.Duration, error) {
 // releaseNext is Release for one operation. Items that fail together are released alone, and
 // failing ones are skipped.
 func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
-	p, err := s.releasePart(ctx, tasker.MaxOperationChunk)
+	p, err := s.releaseBatch(ctx, tasker.MaxOperationChunk)
 	if !toBlame(ctx, err) || p.id == nil {
 		return p.did, err
 	}
@@ -79,7 +79,7 @@ func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 	}
 	s.log.ErrorContext(ctx, "items of an operation could not be released together; each is tried by itself", "operation", p.id, "err", err)
 	for begun := time.Now(); time.Since(begun) < singlesTime; {
-		p, err := s.releasePart(ctx, 1) // of any operation: they take turns
+		p, err := s.releaseBatch(ctx, 1) // of any operation: they take turns
 		switch {
 		case err == nil && p.id == nil:
 			return true, nil
@@ -101,7 +101,7 @@ const singlesTime = 2 * time.Second
 
 // toBlame reports whether an error may be of one item, while the database answers.
 func toBlame(ctx context.Context, err error) bool {
-	return err != nil && ctx.Err() == nil && !postgres.IsAway(err)
+	return err != nil && ctx.Err() == nil && !postgres.IsUnavailable(err)
 }
 
 // skip skips an item of an operation, unless it has moved.
@@ -143,8 +143,8 @@ type part struct {
 	items []postgres.PlannedItem // those that it tried to release; none while it decided
 }
 
-// releasePart releases up to so many items of an operation.
-func (s *Service) releasePart(ctx context.Context, most int) (p part, err error) {
+// releaseBatch releases up to so many items of an operation.
+func (s *Service) releaseBatch(ctx context.Context, most int) (p part, err error) {
 	var acted done
 	var paused *tasker.OperationPause
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -174,7 +174,7 @@ func (s *Service) releasePart(ctx context.Context, most int) (p part, err error)
 		if acted, err = s.releaseItems(ctx, tx, o, p.items); err != nil {
 			return err
 		}
-		at := after(o, acted.released)
+		at := nextReleaseTime(o, acted.released)
 		if acted.released == 0 && acted.busy > 0 {
 			at = o.Now.Add(activeRest)
 		}

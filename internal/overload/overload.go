@@ -47,9 +47,9 @@ func Classes() []Class {
 	return []Class{Exempt, Reports, Claims, Operations, Reads, Creates, BulkCreates, Streams}
 }
 
-// rated reports whether requests of the class count for the rate of their caller. What
+// isRateLimited reports whether requests of the class count for the rate of their caller. What
 // workers do is bounded by the number of steps and workers.
-func (c Class) rated() bool {
+func (c Class) isRateLimited() bool {
 	return slices.Contains([]Class{Operations, Reads, Creates, BulkCreates, Streams}, c)
 }
 
@@ -85,12 +85,12 @@ func New(o Options) *Gate {
 	return g
 }
 
-// Enter returns when a request of a class may be served: it is [Gate.Admit] and [Gate.NextActor].
-func (g *Gate) Enter(ctx context.Context, class Class, caller string) (leave func(), err error) {
+// Acquire returns when a request of a class may be served: it is [Gate.Admit] and [Gate.NextActor].
+func (g *Gate) Acquire(ctx context.Context, class Class, caller string) (leave func(), err error) {
 	if err := g.Admit(class, caller); err != nil {
 		return nil, err
 	}
-	return g.Turn(ctx, class, caller)
+	return g.Wait(ctx, class, caller)
 }
 
 // Admit counts a request for the rate of its caller, and refuses one that would have no turn
@@ -101,7 +101,7 @@ func (g *Gate) Admit(class Class, caller string) error {
 		return nil
 	}
 	q := g.classes[class]
-	if class.rated() && caller != "" {
+	if class.isRateLimited() && caller != "" {
 		if wait := g.callers.take(caller); wait > 0 {
 			q.overRate.Add(1)
 			return tooFast(wait, fmt.Sprintf("%s sends more than %g requests a second (limits.requests_per_second)", caller, g.callers.perSecond))
@@ -113,10 +113,10 @@ func (g *Gate) Admit(class Class, caller string) error {
 	return nil
 }
 
-// Turn returns when a request of a class that was admitted may be served. The request is over when leave
+// Wait returns when a request of a class that was admitted may be served. The request is over when leave
 // was called, which may be called several times. The error is a [Refusal] or that of ctx.
 // A caller without a name shares with nobody: one of a server that asks nobody who they are.
-func (g *Gate) Turn(ctx context.Context, class Class, caller string) (leave func(), err error) {
+func (g *Gate) Wait(ctx context.Context, class Class, caller string) (leave func(), err error) {
 	if g == nil {
 		return func() {}, nil
 	}
@@ -173,10 +173,10 @@ func refuse(class Class, l Limit, full errFull) Refusal {
 
 // A Count is what became of the requests of a class since the start, and what there are.
 type Count struct {
-	Class                            Class
-	Running, Waiting                 int
-	Taken, Full, OverTime, OverShare int64 // OverTime: those that waited for too long
-	OverRate                         int64
+	Class                                              Class
+	Running, Waiting                                   int
+	Admitted, RejectedFull, TimedOut, RejectedFairness int64 // TimedOut: those that waited for too long
+	RejectedRate                                       int64
 }
 
 // Counts returns what there is of each class.

@@ -42,7 +42,7 @@ func (a *arrival) refused() error {
 func arrive(ctx context.Context, g *overload.Gate, caller string) *arrival {
 	a := &arrival{}
 	go func() {
-		leave, err := g.Enter(ctx, overload.Creates, caller)
+		leave, err := g.Acquire(ctx, overload.Creates, caller)
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.leave, a.err = leave, err
@@ -89,7 +89,7 @@ func TestAClassServesSoManyAndTheOthersWait(t *testing.T) {
 		if !errors.Is(gone.refused(), context.Canceled) {
 			t.Errorf("whoever gives up gets %v", gone.refused())
 		}
-		want := overload.Count{Class: overload.Creates, Running: 2, Taken: 3, Full: 1, OverTime: 1}
+		want := overload.Count{Class: overload.Creates, Running: 2, Admitted: 3, RejectedFull: 1, TimedOut: 1}
 		counts := g.Counts()
 		if got := counts[slices.IndexFunc(counts, func(c overload.Count) bool { return c.Class == overload.Creates })]; got != want {
 			t.Errorf("counted %+v, want %+v", got, want)
@@ -249,7 +249,7 @@ func TestManyCallersAtOnce(t *testing.T) {
 	for n := range 40 {
 		all.Go(func() {
 			for range 25 {
-				leave, err := g.Enter(t.Context(), overload.Creates, fmt.Sprint("caller ", n%5))
+				leave, err := g.Acquire(t.Context(), overload.Creates, fmt.Sprint("caller ", n%5))
 				if err != nil {
 					t.Error(err)
 					return
@@ -276,7 +276,7 @@ func TestTheRateOfACaller(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := overload.New(overload.Options{Rate: 10, Now: func() time.Time { return now }})
 	send := func(class overload.Class, caller string) error {
-		leave, err := g.Enter(t.Context(), class, caller)
+		leave, err := g.Acquire(t.Context(), class, caller)
 		if err == nil {
 			leave()
 		}
@@ -363,7 +363,7 @@ func TestManyAddresses(t *testing.T) {
 func TestANilGateTakesAll(t *testing.T) {
 	t.Parallel()
 	var g *overload.Gate
-	leave, err := g.Enter(t.Context(), overload.Creates, "a")
+	leave, err := g.Acquire(t.Context(), overload.Creates, "a")
 	if err != nil || g.Counts() != nil {
 		t.Fatal(err)
 	}

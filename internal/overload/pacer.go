@@ -175,11 +175,11 @@ func (p *Pacer) probe(busy bool) {
 	if busy {
 		p.recent = append(p.recent, took)
 	}
-	p.judge(time.Now(), busy)
+	p.adjust(time.Now(), busy)
 }
 
-// judge changes the share of the work.
-func (p *Pacer) judge(at time.Time, busy bool) {
+// adjust changes the share of the work.
+func (p *Pacer) adjust(at time.Time, busy bool) {
 	if at.Sub(p.judged) < judgeEvery || busy && len(p.recent) < judgedBy {
 		return
 	}

@@ -212,7 +212,7 @@ func (q *queue) count() Count {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return Count{
-		Running: q.running, Waiting: q.waiting, Taken: q.taken.Load(), Full: q.full.Load(),
-		OverTime: q.overTime.Load(), OverShare: q.overShare.Load(), OverRate: q.overRate.Load(),
+		Running: q.running, Waiting: q.waiting, Admitted: q.taken.Load(), RejectedFull: q.full.Load(),
+		TimedOut: q.overTime.Load(), RejectedFairness: q.overShare.Load(), RejectedRate: q.overRate.Load(),
 	}
 }

@@ -91,13 +91,13 @@ WHERE s.attributes_at < 'infinity' AND s.attributes_at <= now()
 ORDER BY s.attributes_at, s.task_uuid, s.step_uuid
 LIMIT $1`
 
-// StepsToFind returns steps whose tasks need their attributes evaluated, oldest first.
-func (db *DB) StepsToFind(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+// StepsMissingAttributes returns steps whose tasks need their attributes evaluated, oldest first.
+func (db *DB) StepsMissingAttributes(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stepsToFind, limit)
 }
 
-// A TaskToFind is a task whose attributes are to be evaluated.
-type TaskToFind struct {
+// A TaskAttributes is a task whose attributes are to be evaluated.
+type TaskAttributes struct {
 	TaskUUID      tasker.ID
 	TemplateUUID  tasker.ID
 	Namespace     string
@@ -112,13 +112,13 @@ JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
 ORDER BY t.task_uuid`
 
 // TasksToFind reads tasks. The caller holds their locks.
-func (tx *Tx) TasksToFind(ctx context.Context, tasks []tasker.ID) ([]TaskToFind, error) {
-	list, err := collect[TaskToFind](ctx, tx, tasksToFind, tasks)
+func (tx *Tx) TasksToFind(ctx context.Context, tasks []tasker.ID) ([]TaskAttributes, error) {
+	list, err := collect[TaskAttributes](ctx, tx, tasksToFind, tasks)
 	return list, wrap(err, "read tasks to find")
 }
 
-// FoundTasks are tasks with all attributes that their templates declare and that have a value.
-type FoundTasks struct {
+// TaskAttributeSet are tasks with all attributes that their templates declare and that have a value.
+type TaskAttributeSet struct {
 	Names []TemplateStep // the steps whose results are part of attributes
 
 	tasks []tasker.ID
@@ -126,7 +126,7 @@ type FoundTasks struct {
 }
 
 // Add adds a task.
-func (f *FoundTasks) Add(task tasker.ID, namespace string, list []Attribute) {
+func (f *TaskAttributeSet) Add(task tasker.ID, namespace string, list []Attribute) {
 	f.tasks = append(f.tasks, task)
 	t := &CreatedTask{UUID: task}
 	t.Template.Namespace = namespace
@@ -165,7 +165,7 @@ FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.attributes_at < 'infinity'`
 
 // ReplaceAttributes replaces the attributes of tasks. The caller holds the task locks.
-func (tx *Tx) ReplaceAttributes(ctx context.Context, steps []tasker.StepRef, found FoundTasks) error {
+func (tx *Tx) ReplaceAttributes(ctx context.Context, steps []tasker.StepRef, found TaskAttributeSet) error {
 	reserved := []string{tagAttribute, correlationAttribute, initiatorAttribute, sourceAttribute}
 	if _, err := tx.Exec(ctx, replaceAttributes, append([]any{found.tasks, reserved}, attributeColumns.arrays(found.list)...)...); err != nil {
 		return fmt.Errorf("store what tasks are found by: %w", err)

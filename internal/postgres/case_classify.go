@@ -160,11 +160,11 @@ func (c *classification) write(ctx context.Context) error {
 	if err := c.refine(ctx); err != nil {
 		return err
 	}
-	rows, err := collect[knownPrint](ctx, c.tx, selectKnown, c.keys())
+	rows, err := collect[knownFingerprint](ctx, c.tx, selectKnown, c.keys())
 	if err != nil {
 		return err
 	}
-	known := make(map[tasker.ID]knownPrint, len(rows))
+	known := make(map[tasker.ID]knownFingerprint, len(rows))
 	for _, r := range rows {
 		known[r.Fingerprint] = r
 	}
@@ -177,8 +177,8 @@ func (c *classification) write(ctx context.Context) error {
 	return c.reopen(ctx, known)
 }
 
-// A knownPrint is a fingerprint that belongs to a case already.
-type knownPrint struct {
+// A knownFingerprint is a fingerprint that belongs to a case already.
+type knownFingerprint struct {
 	Fingerprint, CaseID tasker.ID
 	State               tasker.CaseState
 	ResolvedAt          *time.Time // of an open case: when it last was, if it has not regressed since
@@ -186,7 +186,7 @@ type knownPrint struct {
 }
 
 // open makes the cases of fingerprints that are seen for the first time.
-func (c *classification) open(ctx context.Context, known map[tasker.ID]knownPrint) error {
+func (c *classification) open(ctx context.Context, known map[tasker.ID]knownFingerprint) error {
 	var texts [9][]string
 	var first []time.Time
 	seen := map[tasker.ID]int{}
@@ -219,7 +219,7 @@ func (c *classification) open(ctx context.Context, known map[tasker.ID]knownPrin
 }
 
 // reopen reopens resolved cases that have investigations, and marks regressions.
-func (c *classification) reopen(ctx context.Context, known map[tasker.ID]knownPrint) error {
+func (c *classification) reopen(ctx context.Context, known map[tasker.ID]knownFingerprint) error {
 	type move struct {
 		from, to tasker.CaseState
 		note     string
@@ -230,7 +230,7 @@ func (c *classification) reopen(ctx context.Context, known map[tasker.ID]knownPr
 		if !ok || moves[k.CaseID].to == tasker.CaseRegressed || k.State != tasker.CaseResolved && (k.ResolvedAt == nil || m.AttemptedAt == nil || !m.Fresh) {
 			continue
 		}
-		if to, note := c.again(m, k); k.State == tasker.CaseResolved || to == tasker.CaseRegressed {
+		if to, note := c.reopenState(m, k); k.State == tasker.CaseResolved || to == tasker.CaseRegressed {
 			moves[k.CaseID] = move{k.State, to, note}
 		}
 	}
@@ -254,8 +254,8 @@ func (c *classification) keys() []tasker.ID {
 	return keys
 }
 
-// again returns what becomes of a resolved case with an investigation, and why.
-func (c *classification) again(m MemberFailure, k knownPrint) (tasker.CaseState, string) {
+// reopenState returns what becomes of a resolved case with an investigation, and why.
+func (c *classification) reopenState(m MemberFailure, k knownFingerprint) (tasker.CaseState, string) {
 	switch {
 	case k.ResolvedAt != nil && m.AttemptedAt != nil && !m.AttemptedAt.After(*k.ResolvedAt):
 		return tasker.CaseOngoing, "an attempt that had begun before the case was resolved failed"
@@ -402,8 +402,8 @@ type CaseMove struct {
 	Entries   int64
 }
 
-// JudgeCases updates the states of unresolved cases and returns the changed ones.
-func (db *DB) JudgeCases(ctx context.Context) (moved []CaseMove, err error) {
+// UpdateCaseStates updates the states of unresolved cases and returns the changed ones.
+func (db *DB) UpdateCaseStates(ctx context.Context) (moved []CaseMove, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		moved = nil
 		if free, err := lockCases(ctx, tx); err != nil || !free {

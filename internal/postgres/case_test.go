@@ -60,7 +60,7 @@ func findCases(t *testing.T, db *DB) {
 			break
 		}
 	}
-	if _, err := db.JudgeCases(t.Context()); err != nil {
+	if _, err := db.UpdateCaseStates(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -532,7 +532,7 @@ func TestNewerRulesFindCasesAnew(t *testing.T) {
 			}
 			all += n
 		}
-		if _, err := db.JudgeCases(t.Context()); err != nil {
+		if _, err := db.UpdateCaseStates(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return all

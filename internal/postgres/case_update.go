@@ -100,14 +100,14 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 			return tasker.Errorf(tasker.Conflict, "case %s was merged into %s: change that one", id, *was.MergedInto)
 		case u.IfUnchangedSince != nil && !was.UpdatedAt.Equal(*u.IfUnchangedSince):
 			return tasker.Errorf(tasker.Conflict, "case %s was changed at %s; it is %s now, and its owner is %s: read it again", id,
-				was.UpdatedAt.UTC().Format(time.RFC3339Nano), was.State, orNobody(was.Owner))
+				was.UpdatedAt.UTC().Format(time.RFC3339Nano), was.State, ownerOrNone(was.Owner))
 		case u.Snooze != nil && !u.Snooze.IsZero() && was.State == tasker.CaseResolved: // it would come back unnoticed
 			return tasker.Errorf(tasker.Conflict, "case %s is resolved: it cannot be snoozed", id)
 		case u.Owner != nil && *u.Owner != "" && was.State == tasker.CaseResolved: // ownership ends with the resolution
 			return tasker.Errorf(tasker.Conflict, "case %s is resolved: only an open case can have an owner", id)
 		}
 		if u.Notes != nil {
-			if err := roomForNote(ctx, tx, id); err != nil {
+			if err := checkNoteQuota(ctx, tx, id); err != nil {
 				return err
 			}
 		}
@@ -137,8 +137,8 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 	return c, err
 }
 
-// roomForNote refuses a note of a case that has as many as it may.
-func roomForNote(ctx context.Context, tx *Tx, id tasker.ID) error {
+// checkNoteQuota refuses a note of a case that has as many as it may.
+func checkNoteQuota(ctx context.Context, tx *Tx, id tasker.ID) error {
 	var notes int
 	err := tx.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM tasker.case_history WHERE case_id = $1 AND notes IS NOT NULL LIMIT $2) n`, id, tasker.MaxCaseNotes).Scan(&notes)
 	switch {
@@ -150,7 +150,7 @@ func roomForNote(ctx context.Context, tx *Tx, id tasker.ID) error {
 	return nil
 }
 
-func orNobody(owner string) string {
+func ownerOrNone(owner string) string {
 	if owner == "" {
 		return "nobody"
 	}

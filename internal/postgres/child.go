@@ -65,17 +65,17 @@ WHERE g.kind = 'ended' AND g.parent_step_uuid = d.step_uuid AND g.parent_task_uu
 
 // Signals are removed before the state of the child is read, so later changes leave new ones.
 const stepsOfEndedChildren = `
-SELECT s.task_uuid, s.step_uuid, t.template_uuid, s.name, s.fence, c.task_uuid AS child_uuid, c.state AS child_state, ` + givenUp + ` AS given_up
+SELECT s.task_uuid, s.step_uuid, t.template_uuid, s.name, s.fence, c.task_uuid AS child_uuid, c.state AS child_state, ` + isPermanentlyFailed + ` AS given_up
 FROM (SELECT DISTINCT u.task_uuid, u.step_uuid FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)) d
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
 JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
 JOIN tasker.tasks c ON c.task_uuid = s.child_task_uuid
 WHERE s.state = 'pending' AND s.decided_at IS NOT NULL AND s.decide_at IS NULL AND t.state NOT IN ('pending', 'complete', 'cancelled')
-  AND (c.state IN ('complete', 'cancelled') OR ` + givenUp + `)
+  AND (c.state IN ('complete', 'cancelled') OR ` + isPermanentlyFailed + `)
 ORDER BY s.task_uuid, s.step_uuid`
 
-// givenUp is true of a task c of which an investigation ended as permanently_failed.
-const givenUp = `EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')`
+// isPermanentlyFailed is true of a task c of which an investigation ended as permanently_failed.
+const isPermanentlyFailed = `EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')`
 
 // A StepOfChild is a step that waits for a task which is complete, cancelled or abandoned.
 type StepOfChild struct {
@@ -125,10 +125,10 @@ func (tx *Tx) LastResults(ctx context.Context, task tasker.ID, most int) ([]Last
 	return list, wrap(err, "read the results of a child task")
 }
 
-const childStanding = `SELECT c.state, ` + givenUp + ` AS given_up FROM tasker.tasks c WHERE c.task_uuid = $1`
+const childStanding = `SELECT c.state, ` + isPermanentlyFailed + ` AS given_up FROM tasker.tasks c WHERE c.task_uuid = $1`
 
-// ChildStanding returns the state of a task, empty without one, and whether it was abandoned.
-func (tx *Tx) ChildStanding(ctx context.Context, child tasker.ID) (state tasker.TaskState, given bool, err error) {
+// ChildState returns the state of a task, empty without one, and whether it was abandoned.
+func (tx *Tx) ChildState(ctx context.Context, child tasker.ID) (state tasker.TaskState, given bool, err error) {
 	type row struct {
 		State   tasker.TaskState
 		GivenUp bool
@@ -206,16 +206,16 @@ WITH told AS (
     INSERT INTO tasker.child_signals (kind, child_uuid, parent_task_uuid, parent_step_uuid)
     SELECT 'cancel', c.task_uuid, c.parent_task_uuid, c.parent_step_uuid
     FROM tasker.tasks c
-    WHERE c.task_uuid = $3 AND c.parent_step_uuid = $2 AND c.state NOT IN ('complete', 'cancelled') AND NOT ` + givenUp + `
+    WHERE c.task_uuid = $3 AND c.parent_step_uuid = $2 AND c.state NOT IN ('complete', 'cancelled') AND NOT ` + isPermanentlyFailed + `
     ON CONFLICT DO NOTHING
 )
 UPDATE tasker.workflow_steps s
 SET child_task_uuid = NULL, decided_at = NULL, decide_at = coalesce(s.decide_at, clock_timestamp()), wait_until = NULL, remind_at = NULL, updated_at = clock_timestamp()
 WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.state = 'pending' AND s.child_task_uuid = $3`
 
-// LeaveChild lets a pending step start another child task and cancels the old one. The caller holds
+// DetachChild lets a pending step start another child task and cancels the old one. The caller holds
 // the task lock.
-func (tx *Tx) LeaveChild(ctx context.Context, step tasker.StepRef, child tasker.ID) error {
+func (tx *Tx) DetachChild(ctx context.Context, step tasker.StepRef, child tasker.ID) error {
 	tag, err := tx.Exec(ctx, leaveChild, step.TaskUUID, step.StepUUID, child)
 	if err != nil {
 		return fmt.Errorf("leave the child task of a step: %w", err)
@@ -240,11 +240,11 @@ SELECT c.task_uuid, c.state, k.parent_task_uuid,
     ) AS undo
 FROM taken k
 JOIN tasker.tasks c ON c.task_uuid = k.child_uuid
-WHERE c.state NOT IN ('complete', 'cancelled') AND c.phase IS NULL AND NOT ` + givenUp + `
+WHERE c.state NOT IN ('complete', 'cancelled') AND c.phase IS NULL AND NOT ` + isPermanentlyFailed + `
 ORDER BY c.task_uuid`
 
-// A LeftChild is a task for which nobody waits any more.
-type LeftChild struct {
+// An OrphanedChild is a task for which nobody waits any more.
+type OrphanedChild struct {
 	TaskUUID       tasker.ID
 	State          tasker.TaskState
 	ParentTaskUUID tasker.ID
@@ -253,7 +253,7 @@ type LeftChild struct {
 
 // TakeChildrenToCancel removes the signals of the tasks and returns those that are open and not
 // compensating. The caller holds some of them.
-func (tx *Tx) TakeChildrenToCancel(ctx context.Context, held, tasks []tasker.ID) ([]LeftChild, error) {
-	list, err := collect[LeftChild](ctx, tx, takeChildrenToCancel, tasks, held)
+func (tx *Tx) TakeChildrenToCancel(ctx context.Context, held, tasks []tasker.ID) ([]OrphanedChild, error) {
+	list, err := collect[OrphanedChild](ctx, tx, takeChildrenToCancel, tasks, held)
 	return list, wrap(err, "take child tasks to cancel")
 }

@@ -66,7 +66,7 @@ var byUrgency = order{
 // byTurn has namespaces take turns, and the most urgent of a namespace come first.
 var byTurn = order{
 	namespaces: `unnest($1::text[], $9::float8[], $10::float8[]) AS q (namespace, turn, share)`, queue: ", q.turn, q.share",
-	from: "queues", level: everyLevel, turn: turnWithin(urgency),
+	from: "queues", level: everyLevel, turn: roundRobinRank(urgency),
 	group: "namespace, handler", by: "turn, " + urgency, gates: "$11",
 }
 
@@ -75,15 +75,15 @@ var byAge = order{
 	namespaces: byTurn.namespaces, queue: byTurn.queue, levels: priorityLevels, from: "levels",
 	level: func(of string) string { return " AND s.priority = " + of + ".priority" },
 	wait:  `, CASE WHEN s.state_since <= (SELECT at FROM clock) - $11::interval THEN s.state_since ELSE 'infinity' END AS old_since`,
-	turn:  turnWithin("old_since, " + urgency),
+	turn:  roundRobinRank("old_since, " + urgency),
 	group: "namespace, handler, priority", by: "turn, old_since, " + urgency, gates: "$12",
 	notes: noteOf(`'old'`, `(SELECT min(priority) FROM candidate WHERE old_since < 'infinity') < (SELECT max(priority) FROM levels)`),
 }
 
 func everyLevel(string) string { return "" }
 
-// turnWithin is the turn of each step of a namespace, in an order.
-func turnWithin(order string) string {
+// roundRobinRank is the turn of each step of a namespace, in an order.
+func roundRobinRank(order string) string {
 	return `, q.turn + q.share * (row_number() OVER (PARTITION BY e.namespace ORDER BY e.` + strings.ReplaceAll(order, ", ", ", e.") + `) - 1) AS turn`
 }
 
@@ -129,13 +129,13 @@ locked AS MATERIALIZED (
     ) q
     WHERE ` + mayClaim + `
 ),
-` + leaseSteps("", b) + inTheWay("locked")
+` + leaseSteps("", b) + blockedSteps("locked")
 }
 
 func claimSome(queues func(order) string, o order, h holds, b claimedBefore) string {
 	return `
 WITH RECURSIVE ` + h.clock(hasLimits) + `,` + b.with() + `
-` + queues(o) + o.levels + claimBody(o, h, b) + leaseSteps("", b) + inTheWay("candidate") + wantedMore + o.notes
+` + queues(o) + o.levels + claimBody(o, h, b) + leaseSteps("", b) + blockedSteps("candidate") + wantedMore + o.notes
 }
 
 // mayClaim is true of worker $4 if it gets work and nothing is held or limited without a check.
@@ -226,7 +226,7 @@ locked AS MATERIALIZED (
 const manyQueues = 200
 
 // claim returns the statement that suits a claimant, with its arguments.
-func (c Claimant) claim(limit, budget, depth int, l look) (sql string, args []any) {
+func (c Claimant) claim(limit, budget, depth int, l claimMode) (sql string, args []any) {
 	args = []any{c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease, noNil(c.Without), budget}
 	if r := l.heads; r != nil {
 		turns, shares := l.turn.of(c.Namespaces)
@@ -234,7 +234,7 @@ func (c Claimant) claim(limit, budget, depth int, l look) (sql string, args []an
 		if l.direct {
 			return claimMoreFromHeads, args
 		}
-		return l.choose(claimFromHeads, claimUnheldFromHeads, args)
+		return l.statement(claimFromHeads, claimUnheldFromHeads, args)
 	}
 	queues := len(c.Namespaces) * len(c.Handlers)
 	many := queues > manyQueues
@@ -250,24 +250,24 @@ func (c Claimant) claim(limit, budget, depth int, l look) (sql string, args []an
 	case l.direct:
 		return claimMoreOfSeveral, args
 	case l.turn.byAge() && many:
-		return l.choose(claimOfManyByAge, claimUnheldOfManyByAge, append(args, l.turn.age))
+		return l.statement(claimOfManyByAge, claimUnheldOfManyByAge, append(args, l.turn.age))
 	case l.turn.byAge():
-		return l.choose(claimByAge, claimUnheldByAge, append(args, l.turn.age))
+		return l.statement(claimByAge, claimUnheldByAge, append(args, l.turn.age))
 	case queues == 1:
-		return l.choose(claimSteps, claimUnheldSteps, args)
+		return l.statement(claimSteps, claimUnheldSteps, args)
 	case l.turn != nil && many:
-		return l.choose(claimOfManyInTurns, claimUnheldOfManyInTurns, args)
+		return l.statement(claimOfManyInTurns, claimUnheldOfManyInTurns, args)
 	case l.turn != nil:
-		return l.choose(claimInTurns, claimUnheldInTurns, args)
+		return l.statement(claimInTurns, claimUnheldInTurns, args)
 	case many:
-		return l.choose(claimOfMany, claimUnheldOfMany, args)
+		return l.statement(claimOfMany, claimUnheldOfMany, args)
 	default:
-		return l.choose(claimOfSeveral, claimUnheldOfSeveral, args)
+		return l.statement(claimOfSeveral, claimUnheldOfSeveral, args)
 	}
 }
 
-// choose returns one of two statements; the one that checks each step has one more argument.
-func (l look) choose(plain, asks string, args []any) (sql string, all []any) {
+// statement returns one of two statements; the one that checks each step has one more argument.
+func (l claimMode) statement(plain, asks string, args []any) (sql string, all []any) {
 	if l.asks {
 		return asks, append(args, l.gates)
 	}
@@ -331,8 +331,8 @@ func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimR
 	if err != nil {
 		return ClaimResult{}, err
 	}
-	result, err := db.unlessHeld(ctx, c.Version, func(l look) (ClaimResult, error) {
-		l.turn, l.heads = turn, db.heads.of(c)
+	result, err := db.claimCheckingHolds(ctx, c.Version, func(l claimMode) (ClaimResult, error) {
+		l.turn, l.heads = turn, db.heads.rangesFor(c)
 		if !db.limits.mayHave(c) {
 			sql, args := c.claim(size.limit, size.budget, size.depth, l)
 			if result, err := db.runClaim(ctx, sql, args); err != nil || !result.limited {
@@ -378,7 +378,7 @@ SELECT n.step_uuid, coalesce(e.lease_expires_at, n.lease_expires_at) AS expires_
 FROM named n
 LEFT JOIN extended e USING (step_uuid)`
 
-const hearWorker = `
+const recordHeartbeat = `
 UPDATE tasker.workers
 SET last_heartbeat_at = clock_timestamp()
 WHERE worker_uuid = $1 AND left_at IS NULL
@@ -392,7 +392,7 @@ func (db *DB) ExtendLeases(
 ) (extended []tasker.LeaseExtension, drains bool, err error) {
 	err = retry(ctx, func() error {
 		var promised time.Duration
-		err := db.pool.QueryRow(ctx, hearWorker, worker).Scan(&drains, &promised)
+		err := db.pool.QueryRow(ctx, recordHeartbeat, worker).Scan(&drains, &promised)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return unknownWorker(worker)
 		}

@@ -163,8 +163,8 @@ FROM clock
 WHERE ` + condition
 }
 
-// inTheWay adds the steps that a claim could not hand out: unmeasured or too large inputs.
-func inTheWay(of string) string {
+// blockedSteps adds the steps that a claim could not hand out: unmeasured or too large inputs.
+func blockedSteps(of string) string {
 	return `
 UNION ALL
 SELECT CASE WHEN c.inputs_bytes IS NULL THEN 'unmeasured' ELSE 'too_large' END,
@@ -214,15 +214,15 @@ type ClaimResult struct {
 	further, unlocked bool // of a claim with limits: there was more to look at, and keys that it had not locked
 	blocked           bool // it found nothing in queues that have places
 
-	reshaped bool       // the steps have other limits than it took for granted,
-	shape    limitShape // which are these; if they are more, it found nothing for that
+	reshaped bool         // the steps have other limits than it took for granted,
+	shape    limitProfile // which are these; if they are more, it found nothing for that
 
 	more   bool  // there may be more keys for which steps are put aside,
 	lookAt int64 // after this one
 }
 
-// InTheWay reports whether some steps must be measured or can never be handed out.
-func (h ClaimResult) InTheWay() bool { return len(h.Unmeasured)+len(h.TooLarge) > 0 }
+// Blocked reports whether some steps must be measured or can never be handed out.
+func (h ClaimResult) Blocked() bool { return len(h.Unmeasured)+len(h.TooLarge) > 0 }
 
 // add takes what a further look brought.
 func (h *ClaimResult) add(next ClaimResult) {
@@ -235,8 +235,8 @@ func (h *ClaimResult) add(next ClaimResult) {
 	}
 }
 
-// Again returns after how long steps may be handed out that wait for a limit; 0 when none waits.
-func (h ClaimResult) Again() time.Duration { return h.again }
+// RetryAfter returns after how long steps may be handed out that wait for a limit; 0 when none waits.
+func (h ClaimResult) RetryAfter() time.Duration { return h.again }
 
 // runClaim runs a statement that claims steps.
 func (db *DB) runClaim(ctx context.Context, sql string, args []any) (ClaimResult, error) {
@@ -280,7 +280,7 @@ func claimResult(list []claimRow) ClaimResult {
 		case "blocked":
 			h.blocked = true
 		case "shape":
-			h.reshaped, h.shape = true, limitShape(r.Bytes)
+			h.reshaped, h.shape = true, limitProfile(r.Bytes)
 		case "looked":
 			h.more, h.lookAt = true, r.Bytes
 		}

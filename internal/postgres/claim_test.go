@@ -62,9 +62,9 @@ func (y *yard) claimIn(tx pgx.Tx, c Claimant, limit int) int {
 	return y.claimInTurn(tx, c, limit, nil)
 }
 
-func (y *yard) claimInTurn(tx pgx.Tx, c Claimant, limit int, t *turn) int {
+func (y *yard) claimInTurn(tx pgx.Tx, c Claimant, limit int, t *fairOrder) int {
 	y.Helper()
-	sql, args := c.claim(limit, tasker.MaxClaimBytes, limit, look{turn: t})
+	sql, args := c.claim(limit, tasker.MaxClaimBytes, limit, claimMode{turn: t})
 	rows, err := collect[claimRow](y.Context(), tx, sql, args...)
 	if err != nil {
 		y.Fatal(err)
@@ -186,7 +186,7 @@ func TestAClaimCostsTheSameInALargeTask(t *testing.T) {
 		tx := y.begin()
 		c := y.claimant(1)
 		c.Namespaces = []string{namespace}
-		sql, args := c.claim(100, tasker.MaxClaimBytes, 100, look{})
+		sql, args := c.claim(100, tasker.MaxClaimBytes, 100, claimMode{})
 		n, plan := pages(t.Context(), t, tx.Conn(), sql, args...)
 		if !strings.Contains(plan, "rows=100 ") {
 			t.Fatalf("not 100 steps:\n%s", plan)

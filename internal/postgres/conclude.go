@@ -35,9 +35,9 @@ type Conclusion struct {
 	Operation  *tasker.ID      // that the action of an operator is an item of
 }
 
-// givenBack is true of a failed attempt that does not count: of a probe of an open hold, or in
+// attemptNotCounted is true of a failed attempt that does not count: of a probe of an open hold, or in
 // progress when a breaker opened.
-const givenBack = `(EXISTS (
+const attemptNotCounted = `(EXISTS (
         SELECT FROM tasker.hold_releases r
         JOIN tasker.holds h ON h.hold_uuid = r.hold_uuid AND h.ended_at IS NULL
         WHERE r.task_uuid = u.task_uuid AND r.step_uuid = u.step_uuid AND r.outcome IS NULL
@@ -96,7 +96,7 @@ const stood = `CASE WHEN u.to_state = 'pending' THEN (
     ) END AS queued_since, CASE WHEN u.from_state = 'error' THEN (
         SELECT ` + holdsPlace + ` FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
     ) ELSE u.from_state <> 'pending' END AS had_place,
-    CASE WHEN u.to_state = 'error' AND u.retryable AND (u.worker_uuid IS NOT NULL OR u.expired) THEN ` + givenBack + ` ELSE false END AS given_back`
+    CASE WHEN u.to_state = 'error' AND u.retryable AND (u.worker_uuid IS NOT NULL OR u.expired) THEN ` + attemptNotCounted + ` ELSE false END AS given_back`
 
 // unqueued deletes the rows of those that were enqueued.
 const unqueued = `unqueued AS (
@@ -107,7 +107,7 @@ const unqueued = `unqueued AS (
 `
 
 // conclude returns the statement that moves steps in one way, with where those go that become ready.
-func conclude(moved string, to readyTo) string {
+func conclude(moved string, to claimTarget) string {
 	return `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 ` + moved + concludeFollows(to)
@@ -187,8 +187,8 @@ moved AS (
 `
 
 // concludeFollows writes the history and moves dependent steps. PromoteItems follows it.
-func concludeFollows(to readyTo) string {
-	return concludedLog + to.parts + promotedItems + freedChildren(to) + concludedAnswer(to)
+func concludeFollows(to claimTarget) string {
+	return concludedLog + to.parts + promotedItems + unblockDependents(to) + concludedAnswer(to)
 }
 
 // movesBefore are the pending history moves of the attempt of a moved step m: moves_id, enqueued_at
@@ -245,8 +245,8 @@ promoted AS (
 ),
 `
 
-// freedChildren moves the children.
-func freedChildren(to readyTo) string {
+// unblockDependents moves the children.
+func unblockDependents(to claimTarget) string {
 	return `freed AS (
     UPDATE tasker.workflow_steps s
     SET parents_open = s.parents_open - CASE WHEN s.items_total IS NULL THEN k.done ELSE k.items END, inputs_bytes = s.inputs_bytes + k.bytes,
@@ -280,7 +280,7 @@ func freedChildren(to readyTo) string {
 }
 
 // concludedAnswer has what became ready enqueued, and says what was moved.
-func concludedAnswer(to readyTo) string {
+func concludedAnswer(to claimTarget) string {
 	return `begins AS (
     SELECT ` + readyColumns + ` FROM freed WHERE enqueued
     UNION ALL
@@ -334,7 +334,7 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 		if err := tx.LockEnqueued(ctx, queued); err != nil {
 			return Concluded{}, err
 		}
-		if err := tx.dropHeld(ctx, queued); err != nil {
+		if err := tx.deleteHeldSteps(ctx, queued); err != nil {
 			return Concluded{}, err
 		}
 	}
@@ -350,8 +350,8 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 	return rows[0], nil
 }
 
-// A KeptReport is a report that was accepted and whose follow-up failed.
-type KeptReport struct {
+// A PendingReport is a report that was accepted and whose follow-up failed.
+type PendingReport struct {
 	TaskUUID tasker.ID
 	StepUUID tasker.ID
 	Fence    int64
@@ -366,18 +366,18 @@ JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.st
 WHERE s.state || '' = 'enqueued_for_orchestration'`
 
 // KeptReports returns the kept reports of those of the steps that have one.
-func (db *DB) KeptReports(ctx context.Context, of []tasker.StepRef) ([]KeptReport, error) {
+func (db *DB) KeptReports(ctx context.Context, of []tasker.StepRef) ([]PendingReport, error) {
 	return readKept(ctx, db.pool, of)
 }
 
 // KeptReports is [DB.KeptReports] in a transaction.
-func (tx *Tx) KeptReports(ctx context.Context, of []tasker.StepRef) ([]KeptReport, error) {
+func (tx *Tx) KeptReports(ctx context.Context, of []tasker.StepRef) ([]PendingReport, error) {
 	return readKept(ctx, tx, of)
 }
 
-func readKept(ctx context.Context, q querier, of []tasker.StepRef) ([]KeptReport, error) {
+func readKept(ctx context.Context, q querier, of []tasker.StepRef) ([]PendingReport, error) {
 	tasks, steps := refArrays(of)
-	rows, err := collect[KeptReport](ctx, q, keptReports, tasks, steps)
+	rows, err := collect[PendingReport](ctx, q, keptReports, tasks, steps)
 	return rows, wrap(err, "find kept reports")
 }
 

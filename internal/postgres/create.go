@@ -188,7 +188,7 @@ func (db *DB) StoreTasks(ctx context.Context, tasks []*CreatedTask, how Insertio
 func (db *DB) storeTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) (unknown bool, err error) {
 	conn, err := db.pool.Acquire(ctx)
 	if err != nil {
-		return false, translate(err)
+		return false, classifyError(err)
 	}
 	defer conn.Release()
 	how.keys = true
@@ -304,7 +304,7 @@ func insertionError(err error) error {
 		return ErrTemplateGone
 	}
 	err = deadlineError(err)
-	return fmt.Errorf("insert tasks: %w", translate(err))
+	return fmt.Errorf("insert tasks: %w", classifyError(err))
 }
 
 // notNull is the code of a NULL that a column does not take.

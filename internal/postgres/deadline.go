@@ -269,8 +269,8 @@ SET look_at = CASE WHEN u.ended OR u.overdue THEN 'infinity' ELSE d.due_at END,
 FROM unnest($1::uuid[], $2::uuid[], $3::bool[], $4::bool[]) AS u (task_uuid, step_uuid, ended, overdue)
 WHERE d.task_uuid = u.task_uuid AND d.step_uuid = u.step_uuid`
 
-// TellOfDeadlines enqueues deadline messages and marks them as sent in one transaction.
-func (tx *Tx) TellOfDeadlines(ctx context.Context, list []WatchedDeadline, say func(WatchedDeadline) tasker.NotificationData) error {
+// NotifyDeadlines enqueues deadline messages and marks them as sent in one transaction.
+func (tx *Tx) NotifyDeadlines(ctx context.Context, list []WatchedDeadline, say func(WatchedDeadline) tasker.NotificationData) error {
 	refs, ended, overdue := make([]tasker.StepRef, len(list)), make([]bool, len(list)), make([]bool, len(list))
 	for i, d := range list {
 		refs[i], ended[i], overdue[i] = d.StepRef, d.Ended, d.Overdue()
@@ -282,7 +282,7 @@ func (tx *Tx) TellOfDeadlines(ctx context.Context, list []WatchedDeadline, say f
 			m.SubjectKind, m.SubjectID = tasker.StepSubject, d.StepUUID
 		}
 		m.Topic = dueTopic(d)
-		if _, err := tx.Say(ctx, m); err != nil {
+		if _, err := tx.CreateNotification(ctx, m); err != nil {
 			return err
 		}
 	}

@@ -111,7 +111,7 @@ func (tx *Tx) MergeRequest(ctx context.Context, task tasker.ID, t *CreatedTask) 
 	if err := tx.changeLimitKeys(ctx, task, t); err != nil {
 		return err
 	}
-	var found FoundTasks
+	var found TaskAttributeSet
 	found.Add(task, t.Template.Namespace, t.Attributes)
 	return tx.ReplaceAttributes(ctx, nil, found)
 }

@@ -38,8 +38,8 @@ func (db *DB) StepsToDecideOf(ctx context.Context, namespaces []string, limit in
 	return db.dueSteps(ctx, stepsToDecide, limit, namespaces, true)
 }
 
-// A DecidingStep is a pending step due to be decided, with the state of its dependencies.
-type DecidingStep struct {
+// A UndecidedStep is a pending step due to be decided, with the state of its dependencies.
+type UndecidedStep struct {
 	TaskUUID     tasker.ID
 	StepUUID     tasker.ID
 	Name         string
@@ -94,9 +94,9 @@ WHERE s.state = 'pending' AND s.decide_at IS NOT NULL
 ORDER BY s.task_uuid, s.step_uuid`
 
 // DecidingSteps returns those of the steps still due to be decided, under the task locks.
-func (tx *Tx) DecidingSteps(ctx context.Context, steps []tasker.StepRef) ([]DecidingStep, error) {
+func (tx *Tx) DecidingSteps(ctx context.Context, steps []tasker.StepRef) ([]UndecidedStep, error) {
 	tasks, ids := refArrays(steps)
-	list, err := collect[DecidingStep](ctx, tx, decidingSteps, tasks, ids)
+	list, err := collect[UndecidedStep](ctx, tx, decidingSteps, tasks, ids)
 	return list, wrap(err, "read steps to decide")
 }
 

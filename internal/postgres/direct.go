@@ -14,8 +14,8 @@ import (
 // The step is enqueued instead if the report has few outcomes, steps are held or may have limits,
 // namespaces take turns, the claim is by age, or more steps are ready than the worker wants.
 
-// readyTo is where steps go that become ready by a conclusion.
-type readyTo struct {
+// claimTarget is where steps go that become ready by a conclusion.
+type claimTarget struct {
 	parts    string // of the WITH, before the children are moved
 	children string // the part that has the children
 	direct   bool
@@ -24,8 +24,8 @@ type readyTo struct {
 }
 
 var (
-	toQueue  = readyTo{children: "child", freed: "begins"}
-	toWorker = readyTo{
+	toQueue  = claimTarget{children: "child", freed: "begins"}
+	toWorker = claimTarget{
 		parts: claimsDirectly, children: "reached", direct: true,
 		freed: "(SELECT task_uuid FROM begins UNION ALL SELECT task_uuid FROM freed WHERE direct) f",
 		settings: `,
@@ -101,7 +101,7 @@ reached AS MATERIALIZED (
 `
 
 // worker is a part of a CASE that has a value for the steps that the worker claims.
-func (to readyTo) worker(value string) string {
+func (to claimTarget) worker(value string) string {
 	if !to.direct {
 		return ""
 	}
@@ -109,7 +109,7 @@ func (to readyTo) worker(value string) string {
 }
 
 // sets is what else is written of those.
-func (to readyTo) sets() string {
+func (to claimTarget) sets() string {
 	if !to.direct {
 		return ""
 	}
@@ -173,7 +173,7 @@ granted AS MATERIALIZED (
 var claimReady = "WITH" + claimedBefore(true).with() + watched("direct", true) + leasedSteps("direct")
 
 // mayClaimDirectly reports whether the worker of a report of so many successes claims steps that become ready by it.
-func (db *DB) mayClaimDirectly(outcomes int, next *NextClaim, l look) bool {
+func (db *DB) mayClaimDirectly(outcomes int, next *NextClaim, l claimMode) bool {
 	if next == nil || outcomes < db.directFrom && !next.OnlyReady { // a message of the broker takes longer than the statement
 		return false
 	}
@@ -181,12 +181,12 @@ func (db *DB) mayClaimDirectly(outcomes int, next *NextClaim, l look) bool {
 }
 
 // mayClaim reports whether a claim of a worker does no more than to look at urgency.
-func (db *DB) mayClaim(next *NextClaim, l look) bool {
+func (db *DB) mayClaim(next *NextClaim, l claimMode) bool {
 	return l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHave(next.Claimant)
 }
 
 // ranges returns what a report reads of the queues of its worker.
-func (c *NextClaim) ranges(l look) *headRanges {
+func (c *NextClaim) ranges(l claimMode) *headRanges {
 	if l.heads != nil {
 		return l.heads
 	}
@@ -200,7 +200,7 @@ func (c *NextClaim) ranges(l look) *headRanges {
 }
 
 // directArgs are the arguments of concludeAndClaim after those of concludeSucceeded.
-func (c *NextClaim) directArgs(l look) []any {
+func (c *NextClaim) directArgs(l claimMode) []any {
 	r := c.ranges(l)
 	return []any{r.namespaces, r.handlers, r.low, r.high, r.since, c.WorkerUUID, c.Lease, c.Limit, tasker.MaxClaimBytes, noNil(c.Without)}
 }

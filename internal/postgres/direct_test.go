@@ -69,7 +69,7 @@ var directCases = map[string]directCase{
 	"the worker drains":                   {before: `UPDATE tasker.workers SET draining_since = now()`, queued: "s2"},
 	"the worker has left":                 {before: `UPDATE tasker.workers SET left_at = now()`, queued: "s2"},
 	"something is held":                   {before: `INSERT INTO tasker.claim_conditions VALUES (gen_random_uuid())`, queued: "s2", alone: &directCase{queued: "s2", got: "s2"}},
-	"something was held a moment ago":     {next: func(_ *testing.T, db *DB, _ *NextClaim) { db.seeHeld() }, queued: "s2", got: "s2"},
+	"something was held a moment ago":     {next: func(_ *testing.T, db *DB, _ *NextClaim) { db.noteHold() }, queued: "s2", got: "s2"},
 	"a limit":                             {before: limitsOfAll["shared"], queued: "s2", got: "s2"},
 	"a claim by age":                      {waiting: "0", next: func(_ *testing.T, db *DB, _ *NextClaim) { db.turns.age = time.Second }, queued: "s2", got: "waiting"},
 	"only what becomes ready":             {waiting: "0", next: onlyReady, direct: "s2", got: "s2"},
@@ -138,12 +138,12 @@ func TestAReportOfFewOutcomesClaimsNothingDirectly(t *testing.T) {
 	db := openNew(t, Options{PriorityAge: -1})
 	next := NextClaim{Claimant: Claimant{Namespaces: []string{"a"}, Handlers: []string{"x"}}, Limit: 1}
 	for n, want := range map[int]bool{DefaultDirectFrom - 1: false, DefaultDirectFrom: true} {
-		if got := db.mayClaimDirectly(n, &next, look{}); got != want {
+		if got := db.mayClaimDirectly(n, &next, claimMode{}); got != want {
 			t.Errorf("a report of %d outcomes claims directly: %v", n, got)
 		}
 	}
 	next.OnlyReady = true // or the broker tells of each
-	if !db.mayClaimDirectly(1, &next, look{}) {
+	if !db.mayClaimDirectly(1, &next, claimMode{}) {
 		t.Error("a report that asks only for what becomes ready claims nothing directly")
 	}
 }
@@ -173,8 +173,8 @@ func (c directCase) run(t *testing.T, way directWay) {
 		execute(t, db, addWaiting, priority)
 	}
 	if way.heads {
-		db.heads.dead(true)
-		if err := db.FindHeads(t.Context()); err != nil {
+		db.heads.hasDeadTuples(true)
+		if err := db.RefreshQueueHeads(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -29,7 +29,7 @@ locked AS MATERIALIZED (
     ) q
     WHERE ` + mayClaim + `
 ),
-` + leaseSteps("", false) + inTheWay("locked")
+` + leaseSteps("", false) + blockedSteps("locked")
 }
 
 // TakeSteps hands those of the steps to a worker that are enqueued and that it can
@@ -37,9 +37,9 @@ locked AS MATERIALIZED (
 func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) (ClaimResult, error) {
 	tasks, ids := refArrays(steps)
 	args := []any{c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, noNil(c.Without), tasker.MaxClaimBytes, ids}
-	return db.unlessHeld(ctx, c.Version, func(l look) (ClaimResult, error) {
+	return db.claimCheckingHolds(ctx, c.Version, func(l claimMode) (ClaimResult, error) {
 		if !db.limits.mayHave(c) {
-			sql, args := l.choose(takeSteps, takeUnheldSteps, args)
+			sql, args := l.statement(takeSteps, takeUnheldSteps, args)
 			if result, err := db.runClaim(ctx, sql, args); err != nil || !result.limited {
 				return result, err
 			}

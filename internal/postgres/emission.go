@@ -68,22 +68,22 @@ SELECT h.failing_since IS NOT NULL AS failing,
     ) IS NOT NULL OR EXISTS (SELECT FROM tasker.message_emissions e WHERE e.sink = $1 AND e.state = 'pending') AS pending
 FROM (SELECT * FROM kept UNION ALL SELECT * FROM taken) h`
 
-// Held is a sink that is ours to send to.
-type Held struct {
+// SinkLease is a sink that is ours to send to.
+type SinkLease struct {
 	Failing   bool
 	Rest      *time.Duration // before it is to be tried again
 	NewEvents bool           // there are events to put on its list
 	Pending   bool           // there are events or messages on its list, which may rest
 }
 
-// HoldSink acquires or keeps the lease of a sink. It returns nil when another has it.
-func (db *DB) HoldSink(ctx context.Context, sink string, holder tasker.ID, lease time.Duration) (*Held, error) {
-	held, err := one[Held](ctx, db.pool, holdSink, sink, holder, lease)
+// AcquireSinkLease acquires or keeps the lease of a sink. It returns nil when another has it.
+func (db *DB) AcquireSinkLease(ctx context.Context, sink string, holder tasker.ID, lease time.Duration) (*SinkLease, error) {
+	held, err := one[SinkLease](ctx, db.pool, holdSink, sink, holder, lease)
 	return held, wrap(err, "hold sink %s", sink)
 }
 
-// DropSink gives up the right to send to a sink.
-func (db *DB) DropSink(ctx context.Context, sink string, holder tasker.ID) error {
+// ReleaseSinkLease gives up the right to send to a sink.
+func (db *DB) ReleaseSinkLease(ctx context.Context, sink string, holder tasker.ID) error {
 	_, err := db.pool.Exec(ctx, `UPDATE tasker.emission_sinks SET holder = NULL, held_until = NULL WHERE sink = $1 AND holder = $2`, sink, holder)
 	return wrap(err, "drop sink %s", sink)
 }
@@ -260,15 +260,15 @@ SET failing_since = CASE WHEN $3 = '' THEN NULL ELSE coalesce(failing_since, clo
     next_try_at = CASE WHEN $3 = '' THEN NULL ELSE clock_timestamp() + $5::interval END
 WHERE sink = $1 AND holder = $2`
 
-// A SinkNote is what was seen of a sink: the problem is empty if it takes events.
-type SinkNote struct {
+// A SinkStatusUpdate is what was seen of a sink: the problem is empty if it takes events.
+type SinkStatusUpdate struct {
 	Problem string
 	Took    bool          // it took an event
 	Rest    time.Duration // before it is tried again
 }
 
 // NoteSink notes what its holder saw of a sink.
-func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, n SinkNote) error {
+func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, n SinkStatusUpdate) error {
 	_, err := db.pool.Exec(ctx, noteSink, sink, holder, n.Problem, n.Took, n.Rest)
 	return wrap(err, "note how sink %s is", sink)
 }

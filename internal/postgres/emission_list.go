@@ -155,14 +155,14 @@ func (db *DB) sinks(ctx context.Context, sql string) ([]string, error) {
 	return names, wrap(err, "list sinks")
 }
 
-// A Stretch is a part of the outbox.
-type Stretch struct {
+// An OutboxStats is a part of the outbox.
+type OutboxStats struct {
 	Events int
 	Last   int64  // position of the last of them
 	Next   *int64 // position of the one after; nil if that is all
 }
 
-const measureStretch = `
+const outboxStats = `
 WITH part AS MATERIALIZED (
     SELECT o.position FROM tasker.outbox o WHERE o.position BETWEEN $1 AND $2 ORDER BY o.position LIMIT $3
 ), whole AS MATERIALIZED (
@@ -173,10 +173,10 @@ SELECT w.events, w.last,
 FROM whole w`
 
 // Stretch measures the events of a range of positions, up to limit.
-func (db *DB) Stretch(ctx context.Context, from, to int64, limit int) (Stretch, error) {
-	rows, err := collect[Stretch](ctx, db.pool, measureStretch, from, to, limit)
+func (db *DB) Stretch(ctx context.Context, from, to int64, limit int) (OutboxStats, error) {
+	rows, err := collect[OutboxStats](ctx, db.pool, outboxStats, from, to, limit)
 	if err != nil {
-		return Stretch{}, fmt.Errorf("count events: %w", err)
+		return OutboxStats{}, fmt.Errorf("count events: %w", err)
 	}
 	s := rows[0]
 	if s.Events == 0 {
@@ -231,7 +231,7 @@ func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err e
 	subject := fmt.Sprintf("positions %d to %d", r.Of.From, r.Of.To)
 	err = db.InTx(ctx, func(tx *Tx) error {
 		n = 0
-		repeated, err := tx.Once(ctx, r.Once)
+		repeated, err := tx.CheckIdempotency(ctx, r.Once)
 		if err != nil || repeated {
 			return err
 		}

@@ -164,7 +164,7 @@ func TestASinkAtRestIsNotWritten(t *testing.T) {
 	holder := tasker.NewID()
 	news := func(want bool) {
 		t.Helper()
-		held, err := db.HoldSink(t.Context(), "webhook", holder, time.Hour)
+		held, err := db.AcquireSinkLease(t.Context(), "webhook", holder, time.Hour)
 		if err != nil || held == nil || held.NewEvents != want {
 			t.Fatalf("held %+v, %v, want news: %v", held, err, want)
 		}
@@ -216,7 +216,7 @@ func TestASinkAtRestIsNotWritten(t *testing.T) {
 	if row() == before {
 		t.Error("a lease with less than two thirds left is not renewed")
 	}
-	if held, err := db.HoldSink(t.Context(), "webhook", tasker.NewID(), time.Hour); err != nil || held != nil {
+	if held, err := db.AcquireSinkLease(t.Context(), "webhook", tasker.NewID(), time.Hour); err != nil || held != nil {
 		t.Errorf("another holds it as well: %+v, %v", held, err)
 	}
 }
@@ -234,9 +234,9 @@ func TestASinkIsHeldAfterTheClockIsSetBack(t *testing.T) {
 	t.Cleanup(db.Close)
 	const lease = time.Minute
 	first, second := tasker.NewID(), tasker.NewID()
-	hold := func(holder tasker.ID) *Held {
+	hold := func(holder tasker.ID) *SinkLease {
 		t.Helper()
-		held, err := db.HoldSink(t.Context(), "webhook", holder, lease)
+		held, err := db.AcquireSinkLease(t.Context(), "webhook", holder, lease)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func TestASinkIsHeldAfterTheClockIsSetBack(t *testing.T) {
 	if hold(first) == nil {
 		t.Fatal("nobody holds the sink, and it is not taken")
 	}
-	if err := db.NoteSink(t.Context(), "webhook", first, SinkNote{Problem: "busy", Rest: time.Hour}); err != nil {
+	if err := db.NoteSink(t.Context(), "webhook", first, SinkStatusUpdate{Problem: "busy", Rest: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	back(lease / 2)

@@ -74,7 +74,7 @@ func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]t
 	var err error
 	if deadline, ok := ctx.Deadline(); ok && len(reasonOf) == 1 {
 		left := time.Until(deadline)
-		rows, err = inTime[row](ctx, tx, left-min(left/4, time.Second), openEntries, args)
+		rows, err = collectWithTimeout[row](ctx, tx, left-min(left/4, time.Second), openEntries, args)
 	} else {
 		rows, err = collect[row](ctx, tx, openEntries, args...)
 	}
@@ -392,15 +392,15 @@ func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]En
 	return ended, wrap(err, "end investigations")
 }
 
-// onTheirWay is true of a step s that may continue without an operator: in the queue, with a
+// isInFlight is true of a step s that may continue without an operator: in the queue, with a
 // worker, reported, to be decided, or waiting for time or a child.
-const onTheirWay = `(s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
+const isInFlight = `(s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
         OR s.state = 'pending' AND num_nonnulls(s.decide_at, s.wait_until) > 0)`
 
-const heldSteps = `SELECT count(*) FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND ` + onTheirWay
+const heldSteps = `SELECT count(*) FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND ` + isInFlight
 
-// HeldSteps counts the steps of a task that are on their way.
-func (tx *Tx) HeldSteps(ctx context.Context, task tasker.ID) (int, error) {
+// CountInFlightSteps counts the steps of a task that are on their way.
+func (tx *Tx) CountInFlightSteps(ctx context.Context, task tasker.ID) (int, error) {
 	n, err := value[int](ctx, tx, heldSteps, task)
 	return n, wrap(err, "count the steps on their way")
 }

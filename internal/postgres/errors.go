@@ -12,8 +12,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// translate maps database errors to error codes. The query helpers call it for every error.
-func translate(err error) error {
+// classifyError maps database errors to error codes. The query helpers call it for every error.
+func classifyError(err error) error {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
 	switch {
@@ -24,7 +24,7 @@ func translate(err error) error {
 	case errors.As(err, &pg):
 	case pgconn.SafeToRetry(err):
 		return &tasker.Error{Code: tasker.Unavailable, Message: "the connection to the database was lost; try again", Err: err}
-	case broken(err):
+	case isConnectionError(err):
 		return &tasker.Error{
 			Code: tasker.Unavailable, Err: err,
 			Message: "the connection to the database broke off, and whether the request took effect is not known; send it again",
@@ -53,16 +53,16 @@ func translate(err error) error {
 	return err
 }
 
-// IsSlow reports whether a statement or lock timed out; a retry may succeed.
-func IsSlow(err error) bool {
+// IsTimeout reports whether a statement or lock timed out; a retry may succeed.
+func IsTimeout(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code == "57014" || pg.Code == "55P03"
 	}
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// IsAway reports whether the database is unreachable or unavailable, so no row is to blame.
-func IsAway(err error) bool {
+// IsUnavailable reports whether the database is unreachable or unavailable, so no row is to blame.
+func IsUnavailable(err error) bool {
 	var connect *pgconn.ConnectError
 	var pg *pgconn.PgError
 	switch {
@@ -85,12 +85,12 @@ func IsAway(err error) bool {
 	case pgconn.SafeToRetry(err):
 		return !errors.Is(err, context.DeadlineExceeded)
 	default:
-		return broken(err)
+		return isConnectionError(err)
 	}
 }
 
-// broken reports whether a connection ended under a statement.
-func broken(err error) bool {
+// isConnectionError reports whether a connection ended under a statement.
+func isConnectionError(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false // the caller ended it
 	}

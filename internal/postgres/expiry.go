@@ -46,7 +46,7 @@ func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) 
 		if err != nil {
 			return nil, err
 		}
-		list, err := db.PutLimitedAside(ctx, due)
+		list, err := db.ParkLimited(ctx, due)
 		if err != nil || len(list) > 0 || len(due) < limit {
 			return list, err
 		}
@@ -298,15 +298,15 @@ func (tx *Tx) Redispatch(ctx context.Context, tasks []tasker.ID) ([]string, erro
 	return tx.enqueue(ctx, redispatch, tasks)
 }
 
-// StopAwaiting stops the automatic retry of expired steps of tasks.
-func (tx *Tx) StopAwaiting(ctx context.Context, tasks []tasker.ID) error {
+// StopAutoRecovery stops the automatic retry of expired steps of tasks.
+func (tx *Tx) StopAutoRecovery(ctx context.Context, tasks []tasker.ID) error {
 	_, err := tx.Exec(ctx, `UPDATE tasker.workflow_steps SET awaits_worker_since = NULL WHERE task_uuid = ANY ($1) AND num_nonnulls(awaits_worker_since) = 1`, tasks)
 	return wrap(err, "leave the steps of tasks where they stand")
 }
 
-// WriteOff is [Tx.StopAwaiting] for written-off tasks: it also ends questions and reminders.
+// WriteOff is [Tx.StopAutoRecovery] for written-off tasks: it also ends questions and reminders.
 func (tx *Tx) WriteOff(ctx context.Context, tasks []tasker.ID) error {
-	if err := tx.StopAwaiting(ctx, tasks); err != nil {
+	if err := tx.StopAutoRecovery(ctx, tasks); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, `UPDATE tasker.workflow_steps SET remind_at = NULL WHERE task_uuid = ANY ($1) AND num_nonnulls(remind_at) = 1`, tasks); err != nil {

@@ -30,7 +30,7 @@ func TestEventsAreReadFromTheirIndexes(t *testing.T) {
 		"feedBounds":     {feedBounds, "outbox_by_transaction"},
 		"feedEvents":     {feedEvents, "outbox_pkey"},
 		"splitTasks":     {splitTasks, "outbox_by_transaction"},
-		"measureStretch": {measureStretch, "outbox_pkey"},
+		"measureStretch": {outboxStats, "outbox_pkey"},
 		"emissions":      {fmt.Sprintf(selectEmissionPage, "", "AND e.position < $3", ""), "emissions_pkey"},
 		"set aside":      {fmt.Sprintf(selectEmissionPage, "", "AND e.state = 'set_aside'", ""), "emissions_set_aside"},
 		"one event":      {selectEmissions + " WHERE e.event_uuid = $1", "emissions_by_event"},

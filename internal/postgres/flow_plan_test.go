@@ -98,7 +98,7 @@ func TestStatementsOfTheFlowReadIndexRanges(t *testing.T) {
 		args []any
 		most int // pages
 	}{
-		"due":        {lookForDue, []any{time.Second, time.Minute, true}, 150},
+		"due":        {findDueWork, []any{time.Second, time.Minute, true}, 150},
 		"overdue":    {overdue, nil, 80},
 		"keys":       {pruneLimitKeys, []any{time.Hour, 0, 100}, 30},
 		"sweep":      {`SELECT FROM tasker.get_stale_tasks_for_dlq(100)`, nil, 600},

@@ -27,13 +27,13 @@ const (
 	expiryRest   = 5 * time.Second // between two looks for steps that have waited too long: each passes over those that were claimed
 )
 
-// manyDead is from how many rows on that were claimed and are not removed claims begin at heads.
-const manyDead = `20000`
+// deadTupleThreshold is from how many rows on that were claimed and are not removed claims begin at heads.
+const deadTupleThreshold = `20000`
 
-const hasManyDead = `coalesce(pg_stat_get_dead_tuples('tasker.ready_steps'::regclass), 0) > ` + manyDead
+const hasManyDead = `coalesce(pg_stat_get_dead_tuples('tasker.ready_steps'::regclass), 0) > ` + deadTupleThreshold
 
-// heads are where claims begin.
-type heads struct {
+// queueHeads are where claims begin.
+type queueHeads struct {
 	on atomic.Bool
 
 	mu     sync.Mutex
@@ -57,8 +57,8 @@ type headRanges struct {
 // The priorities of steps are integers of four bytes.
 const lowest, highest = math.MinInt32 - 1, math.MaxInt32 + 1
 
-// of returns what a claim reads; nil: all queues from their beginning.
-func (h *heads) of(c Claimant) *headRanges {
+// rangesFor returns what a claim reads; nil: all queues from their beginning.
+func (h *queueHeads) rangesFor(c Claimant) *headRanges {
 	if !h.on.Load() || len(c.Namespaces)*len(c.Handlers) > manyQueues {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (r *headRanges) add(q QueueName, levels map[int]time.Time, between time.Tim
 }
 
 // taken notes the priorities of steps that were handed out.
-func (h *heads) taken(list []Claimed) {
+func (h *queueHeads) taken(list []Claimed) {
 	if !h.on.Load() {
 		return
 	}
@@ -114,7 +114,7 @@ func (h *heads) taken(list []Claimed) {
 	}
 }
 
-func (h *heads) level(q QueueName, priority int) {
+func (h *queueHeads) level(q QueueName, priority int) {
 	levels := h.levels[q]
 	if _, known := levels[priority]; known {
 		return
@@ -132,8 +132,8 @@ func (h *heads) level(q QueueName, priority int) {
 	h.count++
 }
 
-// dead notes whether there are many rows of steps that were claimed.
-func (h *heads) dead(many bool) {
+// hasDeadTuples notes whether there are many rows of steps that were claimed.
+func (h *queueHeads) hasDeadTuples(many bool) {
 	if h.on.Swap(many) == many {
 		return
 	}
@@ -187,7 +187,7 @@ locked AS MATERIALIZED (
     ) q
     LIMIT ` + b.steps("$3::int") + `
 ),
-` + leaseSteps("", b) + inTheWay("candidate") +
+` + leaseSteps("", b) + blockedSteps("candidate") +
 		busy("(SELECT least(count(*), "+b.steps("$3")+") FROM candidate WHERE inputs_bytes <= "+maxInputBytes+") > (SELECT count(*) FROM locked)") +
 		noteOf(`'old'`, `(SELECT min(priority) FROM candidate WHERE old_since < 'infinity') < (SELECT max(priority) FROM candidate)`)
 }
@@ -198,7 +198,7 @@ var claimFromHeads, claimUnheldFromHeads = claimHeads(withoutHolds, false), clai
 var claimMoreFromHeads = claimHeads(withoutHolds, true)
 
 // looksAtExpiry reports whether a look for what is due is also one for steps that have waited too long.
-func (h *heads) looksAtExpiry() bool {
+func (h *queueHeads) looksAtExpiry() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.on.Load() && time.Since(h.expiry) < expiryRest {
@@ -258,10 +258,10 @@ func nextHead(after string) string {
             )`
 }
 
-// FindHeads looks where claims have to begin, if there are many rows of steps that were claimed and if it is time.
-func (db *DB) FindHeads(ctx context.Context) error {
+// RefreshQueueHeads looks where claims have to begin, if there are many rows of steps that were claimed and if it is time.
+func (db *DB) RefreshQueueHeads(ctx context.Context) error {
 	h := &db.heads
-	known, all, now := h.toLook()
+	known, all, now := h.nextScan()
 	if known == nil {
 		return nil
 	}
@@ -280,8 +280,8 @@ func (db *DB) FindHeads(ctx context.Context) error {
 	return nil
 }
 
-// toLook returns the known priorities, and whether to look for all from the beginning; nil: it is not the time for a look.
-func (h *heads) toLook() (known *headRanges, all bool, now time.Time) {
+// nextScan returns the known priorities, and whether to look for all from the beginning; nil: it is not the time for a look.
+func (h *queueHeads) nextScan() (known *headRanges, all bool, now time.Time) {
 	now = time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -300,7 +300,7 @@ func (h *heads) toLook() (known *headRanges, all bool, now time.Time) {
 }
 
 // found notes where priorities begin. One of which nothing was found begins where the look was made.
-func (h *heads) found(list []head, all bool, begun time.Time) {
+func (h *queueHeads) found(list []head, all bool, begun time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.on.Load() {

@@ -16,14 +16,14 @@ import (
 // findHeads has claims begin where the steps are that wait now.
 func (y *yard) findHeads() {
 	y.Helper()
-	y.db.heads.dead(true)
+	y.db.heads.hasDeadTuples(true)
 	y.db.heads.mu.Lock()
 	y.db.heads.looked, y.db.heads.rest = time.Time{}, 0
 	y.db.heads.mu.Unlock()
-	if err := y.db.FindHeads(y.Context()); err != nil {
+	if err := y.db.RefreshQueueHeads(y.Context()); err != nil {
 		y.Fatal(err)
 	}
-	if y.db.heads.of(y.claimant(1)) == nil {
+	if y.db.heads.rangesFor(y.claimant(1)) == nil {
 		y.Fatal("claims begin at the beginning")
 	}
 }
@@ -34,7 +34,7 @@ func (y *yard) advance() {
 	y.db.heads.mu.Lock()
 	y.db.heads.looked, y.db.heads.rest = time.Time{}, time.Hour
 	y.db.heads.mu.Unlock()
-	if err := y.db.FindHeads(y.Context()); err != nil {
+	if err := y.db.RefreshQueueHeads(y.Context()); err != nil {
 		y.Fatal(err)
 	}
 }
@@ -57,7 +57,7 @@ func (y *yard) pagesOfClaim(c Claimant, from *headRanges) int {
 	y.Helper()
 	tx := y.begin()
 	defer func() { _ = tx.Rollback(y.Context()) }()
-	sql, args := c.claim(10, tasker.MaxClaimBytes, 10, look{heads: from})
+	sql, args := c.claim(10, tasker.MaxClaimBytes, 10, claimMode{heads: from})
 	n, plan := pages(y.Context(), y.T, tx.Conn(), sql, args...)
 	if n == 0 {
 		y.Fatalf("a claim read nothing:\n%s", plan)
@@ -83,7 +83,7 @@ func TestClaimsBeginWhereStepsWait(t *testing.T) {
 			t.Fatalf("%d steps were claimed", n)
 		}
 		y.advance()
-		if n, all := y.pagesOfClaim(c, y.db.heads.of(c)), y.pagesOfClaim(c, nil); n > fresh*3/2 || all < 2*fresh {
+		if n, all := y.pagesOfClaim(c, y.db.heads.rangesFor(c)), y.pagesOfClaim(c, nil); n > fresh*3/2 || all < 2*fresh {
 			t.Errorf("a claim reads %d pages at first, %d after 5,500 others, and %d from the heads", fresh, all, n)
 		}
 	}
@@ -177,7 +177,7 @@ func TestHeadsAreForgotten(t *testing.T) {
 	h.mu.Lock()
 	h.all = time.Now().Add(-headsLast - 2*h.rest - time.Second)
 	h.mu.Unlock()
-	if h.of(y.claimant(1)) != nil {
+	if h.rangesFor(y.claimant(1)) != nil {
 		t.Error("claims begin at heads that nobody has looked for in a while")
 	}
 	for i := range maxHeads + 10 {
@@ -189,33 +189,33 @@ func TestHeadsAreForgotten(t *testing.T) {
 	h.mu.Lock()
 	h.all, h.looked = time.Now(), time.Now() // the next look is not due
 	h.mu.Unlock()
-	if r := h.of(y.claimant(1)); r != nil { // it would not see what had waited there
+	if r := h.rangesFor(y.claimant(1)); r != nil { // it would not see what had waited there
 		t.Errorf("claims begin at an instant in a queue that was forgotten: %+v", r)
 	}
 	many := make([]head, maxHeads)
 	for i := range many {
 		many[i] = head{Namespace: "a", Handler: fmt.Sprint("many", i), At: time.Now()}
 	}
-	h.dead(false)
-	h.dead(true) // nothing is known
+	h.hasDeadTuples(false)
+	h.hasDeadTuples(true) // nothing is known
 	h.found(many, true, time.Now())
-	if r := h.of(y.claimant(1)); r != nil {
+	if r := h.rangesFor(y.claimant(1)); r != nil {
 		t.Errorf("claims begin at an instant in a queue that the look did not reach: %+v", r)
 	}
-	h.dead(false)
+	h.hasDeadTuples(false)
 	y.findHeads()
 	for p := range maxLevels + 1 {
 		h.taken([]Claimed{{Assignment: tasker.Assignment{Namespace: "a", Handler: "h0"}, Priority: p}})
 	}
-	if r := h.of(y.claimant(1)); r != nil { // what has waited for long would not be found among them either
+	if r := h.rangesFor(y.claimant(1)); r != nil { // what has waited for long would not be found among them either
 		t.Errorf("a queue with many priorities is read in parts: %+v", r)
 	}
-	h.dead(false)
-	if h.levels != nil || h.of(y.claimant(1)) != nil {
+	h.hasDeadTuples(false)
+	if h.levels != nil || h.rangesFor(y.claimant(1)) != nil {
 		t.Error("claims begin at heads without need")
 	}
 	y.findHeads()
-	if c := y.claimant(manyQueues + 1); h.of(c) != nil {
+	if c := y.claimant(manyQueues + 1); h.rangesFor(c) != nil {
 		t.Error("a claim of so many queues begins at heads")
 	}
 }

@@ -62,21 +62,21 @@ func notHeld(row, gates string) string {
         )`
 }
 
-// askFor is for how long claims of a server ask of each step once something was held.
-const askFor = time.Second
+// holdCheckWindow is for how long claims of a server ask of each step once something was held.
+const holdCheckWindow = time.Second
 
-// A look is how a claim is made: whether it checks each step for holds, and where it starts.
-type look struct {
+// A claimMode is how a claim is made: whether it checks each step for holds, and where it starts.
+type claimMode struct {
 	asks   bool
 	gates  []tasker.ID // operations that say which workers take their steps, and this one may
-	turn   *turn       // of the namespaces; nil: the claim has one
+	turn   *fairOrder  // of the namespaces; nil: the claim has one
 	heads  *headRanges // where the queues begin; nil: at their beginning
 	direct bool        // of a claim after concludeAndClaim
 }
 
-// unlessHeld runs a claim, and repeats it with a check of each step if something is held.
-func (db *DB) unlessHeld(ctx context.Context, of string, claim func(look) (ClaimResult, error)) (ClaimResult, error) {
-	l, err := db.look(ctx, of)
+// claimCheckingHolds runs a claim, and repeats it with a check of each step if something is held.
+func (db *DB) claimCheckingHolds(ctx context.Context, of string, claim func(claimMode) (ClaimResult, error)) (ClaimResult, error) {
+	l, err := db.claimModeFor(ctx, of)
 	if err != nil {
 		return ClaimResult{}, err
 	}
@@ -84,17 +84,17 @@ func (db *DB) unlessHeld(ctx context.Context, of string, claim func(look) (Claim
 	if err != nil || !result.held {
 		return result, err
 	}
-	db.seeHeld()
-	if l, err = db.look(ctx, of); err != nil {
+	db.noteHold()
+	if l, err = db.claimModeFor(ctx, of); err != nil {
 		return ClaimResult{}, err
 	}
 	return claim(l)
 }
 
-// look says how a worker of a version claims now.
-func (db *DB) look(ctx context.Context, of string) (look, error) {
-	if !db.asks() {
-		return look{}, nil
+// claimModeFor says how a worker of a version claims now.
+func (db *DB) claimModeFor(ctx context.Context, of string) (claimMode, error) {
+	if !db.holdsActive() {
+		return claimMode{}, nil
 	}
 	type gate struct {
 		OperationUUID tasker.ID
@@ -103,9 +103,9 @@ func (db *DB) look(ctx context.Context, of string) (look, error) {
 	list, err := collect[gate](ctx, db.pool, `
 		SELECT operation_uuid, worker_at_least FROM tasker.operations WHERE worker_at_least IS NOT NULL AND settled_at IS NULL`)
 	if err != nil {
-		return look{}, fmt.Errorf("read which workers take the steps of operations: %w", err)
+		return claimMode{}, fmt.Errorf("read which workers take the steps of operations: %w", err)
 	}
-	l := look{asks: true, gates: []tasker.ID{}}
+	l := claimMode{asks: true, gates: []tasker.ID{}}
 	for _, g := range list {
 		if version.AtLeast(of, g.WorkerAtLeast) {
 			l.gates = append(l.gates, g.OperationUUID)
@@ -114,10 +114,10 @@ func (db *DB) look(ctx context.Context, of string) (look, error) {
 	return l, nil
 }
 
-// asks reports whether claims ask of each step: something was held a moment ago.
-func (db *DB) asks() bool { return time.Now().UnixNano() < db.askUntil.Load() }
+// holdsActive reports whether claims ask of each step: something was held a moment ago.
+func (db *DB) holdsActive() bool { return time.Now().UnixNano() < db.askUntil.Load() }
 
-func (db *DB) seeHeld() { db.askUntil.Store(time.Now().Add(askFor).UnixNano()) }
+func (db *DB) noteHold() { db.askUntil.Store(time.Now().Add(holdCheckWindow).UnixNano()) }
 
 // isHeld is true of a row that names a step which a hold has put aside.
 func isHeld(row string) string {
@@ -247,7 +247,7 @@ func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, 
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.holds', 0))`); err != nil {
 			return fmt.Errorf("wait for other holds: %w", err)
 		}
-		if err := n.roomFor(ctx, tx); err != nil {
+		if err := n.checkQuota(ctx, tx); err != nil {
 			return err
 		}
 		var left float64
@@ -269,7 +269,7 @@ func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, 
 		if hold, err = holdOf(ctx, tx, n.UUID); err != nil {
 			return err
 		}
-		return tx.tellOfHold(ctx, hold, tasker.HoldBegan, n.Actor)
+		return tx.notifyHold(ctx, hold, tasker.HoldBegan, n.Actor)
 	})
 	return hold, err
 }
@@ -277,8 +277,8 @@ func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, 
 // ErrTooManyHolds is the cause of the Conflict of a hold that is one too many.
 var ErrTooManyHolds = errors.New("too many holds are open")
 
-// roomFor refuses a hold that is there already, or one too many.
-func (n InsertedHold) roomFor(ctx context.Context, tx *Tx) error {
+// checkQuota refuses a hold that is there already, or one too many.
+func (n InsertedHold) checkQuota(ctx context.Context, tx *Tx) error {
 	same, err := column[tasker.ID](ctx, tx, sameScope, n.Namespace, n.Handler, n.TaskName, n.StepName)
 	if err != nil {
 		return fmt.Errorf("find a hold of the same scope: %w", err)
@@ -351,8 +351,8 @@ func (tx *Tx) Now(ctx context.Context) (now time.Time, err error) {
 	return now, wrap(err, "read the clock of the database")
 }
 
-// TryHold locks an open hold and returns it with the database time; nil if it is locked or ended.
-func (tx *Tx) TryHold(ctx context.Context, id tasker.ID) (hold *tasker.Hold, now time.Time, err error) {
+// TryLockHold locks an open hold and returns it with the database time; nil if it is locked or ended.
+func (tx *Tx) TryLockHold(ctx context.Context, id tasker.ID) (hold *tasker.Hold, now time.Time, err error) {
 	locked, err := column[time.Time](ctx, tx, `
 		SELECT clock_timestamp() FROM tasker.holds WHERE hold_uuid = $1 AND ended_at IS NULL FOR NO KEY UPDATE SKIP LOCKED`, id)
 	if err != nil || len(locked) == 0 {
@@ -372,8 +372,8 @@ SET state = $2, blocks = $3, waves = $4, wave = $5, wave_since = $6, wave_steps 
     ended_at = CASE WHEN $2 = 'ended' THEN clock_timestamp() END
 WHERE hold_uuid = $1`
 
-// awaitNone ends the wait for outcomes of an ended hold; attempts count again.
-const awaitNone = `
+// closePendingReleases ends the wait for outcomes of an ended hold; attempts count again.
+const closePendingReleases = `
 UPDATE tasker.hold_releases SET outcome = 'gone', judged_at = clock_timestamp()
 WHERE hold_uuid = $1 AND outcome IS NULL`
 
@@ -385,7 +385,7 @@ func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) er
 		return fmt.Errorf("move hold %s: %w", h.UUID, err)
 	}
 	if h.State == tasker.HoldEnded {
-		if _, err := tx.Exec(ctx, awaitNone, h.UUID); err != nil {
+		if _, err := tx.Exec(ctx, closePendingReleases, h.UUID); err != nil {
 			return fmt.Errorf("end hold %s: %w", h.UUID, err)
 		}
 	}
@@ -393,7 +393,7 @@ func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) er
 		if err := tx.recordHold(ctx, h.UUID, l); err != nil {
 			return err
 		}
-		if err := tx.tellOfHold(ctx, h, l.Event, l.Actor); err != nil {
+		if err := tx.notifyHold(ctx, h, l.Event, l.Actor); err != nil {
 			return err
 		}
 	}

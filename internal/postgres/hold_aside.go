@@ -30,10 +30,10 @@ due AS MATERIALIZED (
         FOR UPDATE SKIP LOCKED
     ) q
     WHERE (SELECT count(*) FROM hold) > 0 AND EXISTS (SELECT FROM hold h WHERE h.hold_uuid IS DISTINCT FROM q.released_by AND ` + inScope("q") + `)
-),` + putAside + `SELECT task_uuid, step_uuid FROM gone`
+),` + parkSteps + `SELECT task_uuid, step_uuid FROM gone`
 
-// PutHeldAside parks those of the enqueued steps that a hold covers and returns them.
-func (db *DB) PutHeldAside(ctx context.Context, steps []tasker.StepRef) (held []tasker.StepRef, err error) {
+// ParkHeldSteps parks those of the enqueued steps that a hold covers and returns them.
+func (db *DB) ParkHeldSteps(ctx context.Context, steps []tasker.StepRef) (held []tasker.StepRef, err error) {
 	if len(steps) == 0 {
 		return nil, nil
 	}

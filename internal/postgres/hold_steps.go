@@ -12,9 +12,9 @@ import (
 // heldColumns are what a held step keeps of its ready_steps row. Its expiry restarts on release.
 const heldColumns = `namespace, handler, priority, state_since, step_uuid, task_uuid, queue_ttl_ms, inputs_bytes`
 
-// putAside is a part of a statement that moves the rows of the part due from ready_steps to
+// parkSteps is a part of a statement that moves the rows of the part due from ready_steps to
 // held_steps. An outdated row is only deleted: it must not replace that of a step which is held.
-var putAside = `
+var parkSteps = `
 gone AS (
     DELETE FROM tasker.ready_steps r USING due d WHERE r.ctid = d.ready_row
     RETURNING d.hold_uuid, r.` + strings.ReplaceAll(heldColumns, ", ", ", r.") + `
@@ -28,7 +28,7 @@ kept AS (
 )
 `
 
-const countAside = `SELECT count(*) FROM gone`
+const countParked = `SELECT count(*) FROM gone`
 
 // The hold is locked, so that it does not end before what is put aside can be let go.
 //
@@ -50,11 +50,11 @@ due AS MATERIALIZED (
       AND (SELECT count(*) FROM hold) = 1
     LIMIT $3
     FOR UPDATE SKIP LOCKED
-),` + putAside + countAside
+),` + parkSteps + countParked
 }
 
-// HoldQueue parks up to limit enqueued steps of a hold of whole queues and returns how many.
-func (db *DB) HoldQueue(ctx context.Context, h tasker.Hold, limit int) (n int, err error) {
+// ParkQueue parks up to limit enqueued steps of a hold of whole queues and returns how many.
+func (db *DB) ParkQueue(ctx context.Context, h tasker.Hold, limit int) (n int, err error) {
 	if h.Handler == "" {
 		err = db.pool.QueryRow(ctx, holdNamespace, h.UUID, h.Namespace, limit).Scan(&n)
 	} else {
@@ -81,10 +81,10 @@ due AS MATERIALIZED (
     WHERE s.ctid >= format('(%s,0)', $1::bigint)::tid AND s.ctid < format('(%s,0)', $2::bigint)::tid
       AND EXISTS (SELECT FROM hold h WHERE h.hold_uuid IS DISTINCT FROM s.released_by AND ` + inScope("s") + `)
     FOR UPDATE SKIP LOCKED
-),` + putAside + countAside
+),` + parkSteps + countParked
 
-// HoldPages parks held steps of pages [from, to) of ready_steps and returns the table's pages.
-func (db *DB) HoldPages(ctx context.Context, from, to int64) (pages int64, err error) {
+// ParkPages parks held steps of pages [from, to) of ready_steps and returns the table's pages.
+func (db *DB) ParkPages(ctx context.Context, from, to int64) (pages int64, err error) {
 	if _, err := db.pool.Exec(ctx, holdPages, from, to); err != nil {
 		return 0, fmt.Errorf("put held steps aside: %w", err)
 	}
@@ -92,8 +92,8 @@ func (db *DB) HoldPages(ctx context.Context, from, to int64) (pages int64, err e
 	return pages, wrap(err, "read the size of the queue")
 }
 
-// coveredElsewhere is true of a held step q that another hold than $1 covers too.
-var coveredElsewhere = `EXISTS (SELECT FROM tasker.holds h WHERE h.blocks AND h.hold_uuid <> $1 AND ` + inScope("q") + `)`
+// coveredByOtherHold is true of a held step q that another hold than $1 covers too.
+var coveredByOtherHold = `EXISTS (SELECT FROM tasker.holds h WHERE h.blocks AND h.hold_uuid <> $1 AND ` + inScope("q") + `)`
 
 // handOver moves held steps to another hold that covers them: an active one before a releasing
 // one, then the younger one. A locked hold gets them later.
@@ -134,7 +134,7 @@ SELECT q.task_uuid
 FROM tasker.held_steps q
 WHERE q.hold_uuid = $1
   AND NOT ($3 AND EXISTS (SELECT FROM tasker.hold_releases r WHERE r.hold_uuid = $1 AND r.task_uuid = q.task_uuid AND r.step_uuid = q.step_uuid))
-  AND NOT ($4 AND ` + coveredElsewhere + `)
+  AND NOT ($4 AND ` + coveredByOtherHold + `)
   AND NOT EXISTS (SELECT FROM tasker.deferred_work f WHERE f.kind = '` + LetHeldGo + `' AND f.task_uuid = q.task_uuid AND f.retry_at > now())
 ORDER BY q.priority DESC, q.state_since, q.step_uuid
 LIMIT $2`
@@ -185,7 +185,7 @@ next AS MATERIALIZED (
     FROM tasker.held_steps q
     WHERE q.hold_uuid = $1 AND q.task_uuid = ANY ($2)
       AND NOT ($7 AND EXISTS (SELECT FROM tasker.hold_releases r WHERE r.hold_uuid = $1 AND r.task_uuid = q.task_uuid AND r.step_uuid = q.step_uuid))
-      AND NOT ($4::int IS NOT NULL AND ` + coveredElsewhere + `)
+      AND NOT ($4::int IS NOT NULL AND ` + coveredByOtherHold + `)
     ORDER BY q.priority DESC, q.state_since, q.step_uuid
     LIMIT $3
     FOR UPDATE SKIP LOCKED
@@ -223,8 +223,8 @@ noted AS (
 SELECT (SELECT count(*) FROM next) AS looked, (SELECT count(*) FROM back) AS released,
     coalesce((SELECT array_agg(DISTINCT task_uuid) FROM back), '{}') AS tasks`
 
-// LetGo says what of a hold is put back into the queue.
-type LetGo struct {
+// ReleaseHeldSteps says what of a hold is put back into the queue.
+type ReleaseBatch struct {
 	Hold  tasker.ID
 	Limit int
 	Wave  *int       // to note what is let go, and what becomes of it; 0 is a probe. Nil notes nothing
@@ -240,19 +240,19 @@ type Released struct {
 	HandedOver int `db:"-"` // to other holds
 }
 
-func heldTasksOf(ctx context.Context, q querier, l LetGo) ([]tasker.ID, error) {
+func heldTasksOf(ctx context.Context, q querier, l ReleaseBatch) ([]tasker.ID, error) {
 	tasks, err := column[tasker.ID](ctx, q, heldTasks, l.Hold, l.Limit, l.Fresh, l.Wave != nil)
 	return tasks, wrap(err, "find held steps")
 }
 
-// HeldTasks returns the tasks of the next steps that LetGo would let go.
-func (db *DB) HeldTasks(ctx context.Context, l LetGo) ([]tasker.ID, error) {
+// HeldTasks returns the tasks of the next steps that ReleaseHeldSteps would let go.
+func (db *DB) HeldTasks(ctx context.Context, l ReleaseBatch) ([]tasker.ID, error) {
 	return heldTasksOf(ctx, db.pool, l)
 }
 
-// LetGo releases held steps, most urgent first, except in locked tasks. Probes and waves hand over
+// ReleaseHeldSteps releases held steps, most urgent first, except in locked tasks. Probes and waves hand over
 // steps of other holds. The caller has locked the hold.
-func (tx *Tx) LetGo(ctx context.Context, l LetGo) (Released, error) {
+func (tx *Tx) ReleaseHeldSteps(ctx context.Context, l ReleaseBatch) (Released, error) {
 	handed := 0
 	if l.Wave != nil {
 		list, err := column[int](ctx, tx, handOver, l.Hold, handOverLimit)
@@ -266,7 +266,7 @@ func (tx *Tx) LetGo(ctx context.Context, l LetGo) (Released, error) {
 	return released, err
 }
 
-func (tx *Tx) letGo(ctx context.Context, l LetGo) (Released, error) {
+func (tx *Tx) letGo(ctx context.Context, l ReleaseBatch) (Released, error) {
 	tasks, err := heldTasksOf(ctx, tx, l)
 	if err != nil || len(tasks) == 0 {
 		return Released{}, err
@@ -290,9 +290,9 @@ func (tx *Tx) letGo(ctx context.Context, l LetGo) (Released, error) {
 	return rows[0], nil
 }
 
-// LostHold returns an ended or missing hold that still has parked steps; nil without one. It scans
+// OrphanedHold returns an ended or missing hold that still has parked steps; nil without one. It scans
 // all parked steps and is for rare checks.
-func (db *DB) LostHold(ctx context.Context) (*tasker.ID, error) {
+func (db *DB) OrphanedHold(ctx context.Context) (*tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, `
 		SELECT q.hold_uuid FROM tasker.held_steps q
 		WHERE q.hold_uuid IS NOT NULL AND NOT EXISTS (SELECT FROM tasker.holds h WHERE h.hold_uuid = q.hold_uuid AND h.ended_at IS NULL)
@@ -317,8 +317,8 @@ gone AS (
 ` + heldNoMore("gone") + `
 SELECT count(*) FROM gone`
 
-// dropHeld removes held steps that are about to move. The caller has locked the tasks.
-func (tx *Tx) dropHeld(ctx context.Context, steps []tasker.StepRef) error {
+// deleteHeldSteps removes held steps that are about to move. The caller has locked the tasks.
+func (tx *Tx) deleteHeldSteps(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, dropHeld, tasks, ids)
 	return wrap(err, "forget held steps")
@@ -333,8 +333,8 @@ USING (
 ) o
 WHERE f.kind = '` + LetHeldGo + `' AND f.task_uuid = o.task_uuid AND f.step_uuid = o.step_uuid`
 
-// ForgetLetGo forgets that steps of tasks could not be let go which are held no more, up to limit.
-func (db *DB) ForgetLetGo(ctx context.Context, limit int) error {
+// PruneReleaseFailures forgets that steps of tasks could not be let go which are held no more, up to limit.
+func (db *DB) PruneReleaseFailures(ctx context.Context, limit int) error {
 	_, err := db.pool.Exec(ctx, forgetLetGo, limit)
 	return wrap(err, "forget which held steps could not be let go")
 }
@@ -395,8 +395,8 @@ SET outcome = u.outcome, failure = nullif(u.failure, ''), judged_at = clock_time
 FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[]) AS u (task_uuid, step_uuid, outcome, failure)
 WHERE r.hold_uuid = $1 AND r.task_uuid = u.task_uuid AND r.step_uuid = u.step_uuid AND r.outcome IS NULL`
 
-// holdAgain has steps held again that were let go and that nobody took.
-const holdAgain = `
+// reparkSteps has steps held again that were let go and that nobody took.
+const reparkSteps = `
 WITH aside AS (
     UPDATE tasker.held_steps q SET released_by = NULL
     FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
@@ -407,9 +407,9 @@ FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
 WHERE ` + readyKey
 
-// JudgeReleases notes what became of steps that a hold let go. Those without an answer are
+// RecordReleaseOutcomes notes what became of steps that a hold let go. Those without an answer are
 // held again, unless a worker has them.
-func (tx *Tx) JudgeReleases(ctx context.Context, hold tasker.ID, list []tasker.HoldRelease) error {
+func (tx *Tx) RecordReleaseOutcomes(ctx context.Context, hold tasker.ID, list []tasker.HoldRelease) error {
 	var tasks, steps, lostTasks, lostSteps []tasker.ID
 	var outcomes, failures []string
 	for _, r := range list {
@@ -429,7 +429,7 @@ func (tx *Tx) JudgeReleases(ctx context.Context, hold tasker.ID, list []tasker.H
 	if len(lostSteps) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, holdAgain, lostTasks, lostSteps)
+	_, err := tx.Exec(ctx, reparkSteps, lostTasks, lostSteps)
 	return wrap(err, "hold steps again")
 }
 

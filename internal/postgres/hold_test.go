@@ -21,7 +21,7 @@ func TestClaimsThatNothingHolds(t *testing.T) {
 		y := newYard(t, queues, steps)
 		for _, limit := range []int{1, 10} {
 			c := y.claimant(queues)
-			asks, args := c.claim(limit, tasker.MaxClaimBytes, limit, look{})
+			asks, args := c.claim(limit, tasker.MaxClaimBytes, limit, claimMode{})
 			without := strings.Replace(asks, withoutHolds.clock(hasLimits), withHolds.clock(hasLimits), 1)
 			if without == asks {
 				t.Fatal("the claim does not ask for holds")

@@ -33,14 +33,14 @@ const humanStepColumns = `
     a.task_uuid, a.step_uuid, a.namespace, a.task_name, a.step_name, a.assignee, a.assigned_by, a.assigned_at, a.waiting, a.waiting_since,
     nullif(a.due_at, 'infinity') AS due_at, a.escalated_at, s.reminders`
 
-// An AskedStep is a step that begins to wait for the answer of a person.
-type AskedStep struct {
+// A NewHumanStep is a step that begins to wait for the answer of a person.
+type NewHumanStep struct {
 	tasker.StepRef
 	Assignee string
 }
 
 // BeginHumanSteps stores who must answer steps and notifies them, under the task locks.
-func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []AskedStep, say func(tasker.HumanStep) tasker.NotificationData) error {
+func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []NewHumanStep, say func(tasker.HumanStep) tasker.NotificationData) error {
 	if len(steps) == 0 {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []AskedStep, say func(t
 
 // sayOfStep tells people of a step that waits for one of them.
 func (tx *Tx) sayOfStep(ctx context.Context, topic string, a tasker.HumanStep, data tasker.NotificationData) error {
-	_, err := tx.Say(ctx, NewMessage{Topic: topic, SubjectKind: tasker.StepSubject, SubjectID: a.StepUUID, Namespaces: []string{a.Namespace}, Data: data})
+	_, err := tx.CreateNotification(ctx, NewMessage{Topic: topic, SubjectKind: tasker.StepSubject, SubjectID: a.StepUUID, Namespaces: []string{a.Namespace}, Data: data})
 	return err
 }
 

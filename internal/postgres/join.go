@@ -53,7 +53,7 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 			return &tasker.Error{Code: tasker.Invalid, Err: err, Message: "the transaction is of a database without this version of Tasker: " + pg.Message}
 		}
 	}
-	return translate(err)
+	return classifyError(err)
 }
 
 // ReadsCommitted refuses a transaction with a fixed snapshot: concurrent reports would each miss

@@ -11,16 +11,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A Lane is a share of the connections, so that urgent work never waits behind a flood of requests.
-type Lane int
+// A ConnClass is a share of the connections, so that urgent work never waits behind a flood of requests.
+type ConnClass int
 
 // The lanes.
 const (
-	General    Lane = iota // requests: read, repair
-	Heartbeats             // extend leases; a heartbeat that waits too long loses them
-	Work                   // hand out steps and take their results
-	Creates                // store new tasks and templates
-	Timers                 // what the server does by itself
+	General    ConnClass = iota // requests: read, repair
+	Heartbeats                  // extend leases; a heartbeat that waits too long loses them
+	Work                        // hand out steps and take their results
+	Creates                     // store new tasks and templates
+	Timers                      // what the server does by itself
 	lanes
 )
 
@@ -29,17 +29,17 @@ const minShared = 8
 
 type laneKey struct{}
 
-// Use returns a context whose statements run in a lane, unless one is already set.
-func Use(ctx context.Context, l Lane) context.Context {
-	if _, set := ctx.Value(laneKey{}).(Lane); set {
+// WithConnClass returns a context whose statements run in a lane, unless one is already set.
+func WithConnClass(ctx context.Context, l ConnClass) context.Context {
+	if _, set := ctx.Value(laneKey{}).(ConnClass); set {
 		return ctx
 	}
 	return context.WithValue(ctx, laneKey{}, l)
 }
 
-// shares divides connections among the lanes: of 20, 5 are for requests, 3 for creates,
+// splitConns divides connections among the lanes: of 20, 5 are for requests, 3 for creates,
 // 2 for heartbeats, 7 for work and 3 for timers. With fewer than 8 all share all.
-func shares(all int) [lanes]int {
+func splitConns(all int) [lanes]int {
 	var s [lanes]int
 	if all < minShared {
 		s[General] = all
@@ -57,14 +57,14 @@ func shares(all int) [lanes]int {
 func (db *DB) ForCreates() int { return int(db.pool.of[Creates].Config().MaxConns) }
 
 // ForRequests returns how many of all connections are for requests that read and repair.
-func ForRequests(all int) int { return shares(all)[General] }
+func ForRequests(all int) int { return splitConns(all)[General] }
 
 // pools are the connections by lane. Each method uses the lane of the context.
 type pools struct{ of [lanes]*pgxpool.Pool }
 
 func openPools(ctx context.Context, cfg *pgxpool.Config) (*pools, error) {
 	p := &pools{}
-	for lane, share := range shares(int(cfg.MaxConns)) {
+	for lane, share := range splitConns(int(cfg.MaxConns)) {
 		if share == 0 {
 			p.of[lane] = p.of[General]
 			continue
@@ -81,15 +81,15 @@ func openPools(ctx context.Context, cfg *pgxpool.Config) (*pools, error) {
 	return p, nil
 }
 
-func (p *pools) lane(ctx context.Context) *pgxpool.Pool {
-	l, _ := ctx.Value(laneKey{}).(Lane)
+func (p *pools) poolFor(ctx context.Context) *pgxpool.Pool {
+	l, _ := ctx.Value(laneKey{}).(ConnClass)
 	return p.of[l]
 }
 
 // Close waits for running statements and closes all connections.
 func (p *pools) Close() {
 	for lane, pool := range p.of {
-		if pool != nil && (Lane(lane) == General || pool != p.of[General]) {
+		if pool != nil && (ConnClass(lane) == General || pool != p.of[General]) {
 			pool.Close()
 		}
 	}
@@ -103,38 +103,40 @@ func (p *pools) Reset() {
 }
 
 // Ping reports whether the database answers.
-func (p *pools) Ping(ctx context.Context) error { return translate(p.lane(ctx).Ping(ctx)) }
+func (p *pools) Ping(ctx context.Context) error { return classifyError(p.poolFor(ctx).Ping(ctx)) }
 
 // Acquire takes a connection.
-func (p *pools) Acquire(ctx context.Context) (*pgxpool.Conn, error) { return p.lane(ctx).Acquire(ctx) }
+func (p *pools) Acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	return p.poolFor(ctx).Acquire(ctx)
+}
 
 // Begin begins a transaction.
-func (p *pools) Begin(ctx context.Context) (pgx.Tx, error) { return p.lane(ctx).Begin(ctx) }
+func (p *pools) Begin(ctx context.Context) (pgx.Tx, error) { return p.poolFor(ctx).Begin(ctx) }
 
 // Query runs a query.
 func (p *pools) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	rows, err := p.lane(ctx).Query(ctx, sql, args...)
-	return rows, translate(err)
+	rows, err := p.poolFor(ctx).Query(ctx, sql, args...)
+	return rows, classifyError(err)
 }
 
 // QueryRow runs a query for one row.
 func (p *pools) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return scannedRow{p.lane(ctx).QueryRow(ctx, sql, args...)}
+	return scannedRow{p.poolFor(ctx).QueryRow(ctx, sql, args...)}
 }
 
 // Exec runs a statement.
 func (p *pools) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	tag, err := p.lane(ctx).Exec(ctx, sql, args...)
-	return tag, translate(err)
+	tag, err := p.poolFor(ctx).Exec(ctx, sql, args...)
+	return tag, classifyError(err)
 }
 
 // SendBatch runs statements in one round trip.
 func (p *pools) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	return p.lane(ctx).SendBatch(ctx, b)
+	return p.poolFor(ctx).SendBatch(ctx, b)
 }
 
-// writable drops read-only connections, so that the pools find the primary after a failover.
-func writable(cfg *pgxpool.Config) {
+// requireReadWrite drops read-only connections, so that the pools find the primary after a failover.
+func requireReadWrite(cfg *pgxpool.Config) {
 	// Not when a connection is given back: pgxpool starts a goroutine for that each time.
 	cfg.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) {
 		const used = "tasker.used"

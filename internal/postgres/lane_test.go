@@ -14,7 +14,7 @@ import (
 func TestLanesShareTheConnections(t *testing.T) {
 	t.Parallel()
 	for all := 1; all <= 1000; all++ {
-		s, sum := shares(all), 0
+		s, sum := splitConns(all), 0
 		for lane, n := range s {
 			sum += n
 			if all >= minShared && n < 1 {
@@ -25,7 +25,7 @@ func TestLanesShareTheConnections(t *testing.T) {
 			t.Errorf("of %d connections the lanes have %v", all, s)
 		}
 	}
-	if got := shares(20); got != [lanes]int{5, 2, 7, 3, 3} {
+	if got := splitConns(20); got != [lanes]int{5, 2, 7, 3, 3} {
 		t.Errorf("of 20 the lanes have %v: docs/reference/configuration.md says otherwise", got)
 	}
 }
@@ -34,15 +34,15 @@ func TestLanesShareTheConnections(t *testing.T) {
 func TestALaneThatIsFullKeepsNoOtherWaiting(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{MaxConns: 8})
-	for range shares(8)[General] {
+	for range splitConns(8)[General] {
 		conn, err := db.pool.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(conn.Release)
 	}
-	for _, lane := range []Lane{Heartbeats, Work, Creates, Timers} {
-		ctx, cancel := context.WithTimeout(Use(t.Context(), lane), 20*time.Second)
+	for _, lane := range []ConnClass{Heartbeats, Work, Creates, Timers} {
+		ctx, cancel := context.WithTimeout(WithConnClass(t.Context(), lane), 20*time.Second)
 		if err := db.Writable(ctx); err != nil {
 			t.Errorf("lane %d: %v", lane, err)
 		}
@@ -87,7 +87,7 @@ func TestAReadOnlyDatabaseIsUnavailable(t *testing.T) {
 		p.Reset()
 	}
 	for range 3 {
-		if err := write(); tasker.CodeOf(err) != tasker.Unavailable || !IsAway(err) {
+		if err := write(); tasker.CodeOf(err) != tasker.Unavailable || !IsUnavailable(err) {
 			t.Errorf("a write says %v (%s)", err, tasker.CodeOf(err))
 		}
 	}

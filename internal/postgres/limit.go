@@ -231,7 +231,7 @@ aside AS (
     WHERE a.limit_key_id IS NOT NULL
 ),
 keys AS MATERIALIZED (
-    SELECT a.limit_key_id, l.limit_id, ` + placesOf("a.limit_key_id", "$1::int") + ` AS places
+    SELECT a.limit_key_id, l.limit_id, ` + freeSlots("a.limit_key_id", "$1::int") + ` AS places
     FROM (SELECT * FROM aside WHERE limit_key_id IS NOT NULL LIMIT ` + strconv.Itoa(keysOfPass) + `) a
     CROSS JOIN clock c
     LEFT JOIN tasker.limit_keys p ON p.limit_key_id = a.limit_key_id
@@ -326,8 +326,8 @@ announced AS (
 )
 SELECT DISTINCT namespace FROM back`
 
-// A BackFromLimits is what a look at steps that wait for limits came to.
-type BackFromLimits struct {
+// A UnparkResult is what a look at steps that wait for limits came to.
+type UnparkResult struct {
 	Namespaces []string // of the steps that are in the queue again
 	Waiting    bool     // steps wait, or did
 	More       bool     // as many as were asked for are back, and there may be more

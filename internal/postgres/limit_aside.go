@@ -16,7 +16,7 @@ func fullKeyOf(row string) string {
         JOIN tasker.limit_keys p ON p.limit_id = x.limit_id AND p.key = x.key
         JOIN tasker.limits l ON l.limit_id = p.limit_id
         CROSS JOIN (SELECT clock_timestamp() AS at) c
-        WHERE ` + placesOf("p.limit_key_id", "x.weight") + ` < least(x.weight, ` + mostOf + `)
+        WHERE ` + freeSlots("p.limit_key_id", "x.weight") + ` < least(x.weight, ` + mostOf + `)
         ORDER BY p.limit_id, p.key
         LIMIT 1`
 }
@@ -72,7 +72,7 @@ looked AS MATERIALIZED (
         UNION ALL
         SELECT e.*, k.limit_key_id
         FROM clock c
-        CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since", "$4::bigint", "1", leastDepth) + `
+        CROSS JOIN queues q` + joinParkedSteps("s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since", "$4::bigint", "1", leastDepth) + `
     ) e
     CROSS JOIN LATERAL (
         SELECT array_agg(k.limit_key_id ORDER BY k.limit_id, k.key) AS keys, array_agg(x.weight ORDER BY k.limit_id, k.key) AS weights
@@ -88,7 +88,7 @@ full_keys AS MATERIALIZED (
     CROSS JOIN clock c
     JOIN tasker.limit_keys p ON p.limit_key_id = k.limit_key_id
     JOIN tasker.limits l ON l.limit_id = p.limit_id
-    WHERE ` + placesOf("k.limit_key_id", "k.weight") + ` < least(k.weight, ` + mostOf + `)
+    WHERE ` + freeSlots("k.limit_key_id", "k.weight") + ` < least(k.weight, ` + mostOf + `)
 ),
 kept AS MATERIALIZED (
     SELECT DISTINCT ON (f.limit_key_id) f.limit_key_id, s.priority, s.state_since

@@ -15,9 +15,9 @@ type limitedLook struct {
 	Tasks, Steps []tasker.ID
 }
 
-// LimitedBack puts steps that need not wait for their limit any more back into the queue, up to so
+// UnparkLimited puts steps that need not wait for their limit any more back into the queue, up to so
 // many, of keys after one. A task of which that fails holds up no other; what is returned with the error is done all the same.
-func (db *DB) LimitedBack(ctx context.Context, limit int, after int64) (b BackFromLimits, err error) {
+func (db *DB) UnparkLimited(ctx context.Context, limit int, after int64) (b UnparkResult, err error) {
 	found, err := one[limitedLook](ctx, db.pool, limitedSteps, limit, db.queue.announce, after, db.queue.ttlMS)
 	if err != nil {
 		return b, fmt.Errorf("find steps that need not wait for a limit: %w", err)
@@ -30,7 +30,7 @@ func (db *DB) LimitedBack(ctx context.Context, limit int, after int64) (b BackFr
 		return b, nil
 	}
 	b.Namespaces, err = db.backFromLimits(ctx, found.Tasks, found.Steps)
-	if err != nil && ctx.Err() == nil && !IsAway(err) {
+	if err != nil && ctx.Err() == nil && !IsUnavailable(err) {
 		b.Namespaces, err = db.backSingly(ctx, *found)
 	}
 	b.More = len(found.Steps) == limit && len(b.Namespaces) > 0
@@ -49,7 +49,7 @@ func (db *DB) backSingly(ctx context.Context, found limitedLook) (namespaces []s
 		if failed++; err == nil {
 			err = fmt.Errorf("step %s of task %s: %w", found.Steps[i], task, fault)
 		}
-		if ctx.Err() != nil || IsAway(fault) {
+		if ctx.Err() != nil || IsUnavailable(fault) {
 			break
 		}
 	}

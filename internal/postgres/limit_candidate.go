@@ -1,22 +1,22 @@
 package postgres
 
-// asideSteps are the steps that are put aside, with the columns of those in the queue.
-var asideSteps = `(SELECT a.*, ` + orderOf("a") + ` AS due_at FROM tasker.held_steps a)`
+// parkedSteps are the steps that are put aside, with the columns of those in the queue.
+var parkedSteps = `(SELECT a.*, ` + orderOf("a") + ` AS due_at FROM tasker.held_steps a)`
 
 func queueCandidates(s limitSource, gates string, h holds) string {
 	const ofKey = ` AND s.limit_key_id = q.limit_key_id`
 	without := s.without("$6", gates, h)
-	inKey := `LIMIT least($3::int, q.places, CASE WHEN (SELECT of FROM places) ? q.limit_key_id::text THEN ` + placesLeft("q.limit_key_id") + `
+	inKey := `LIMIT least($3::int, q.places, CASE WHEN (SELECT of FROM places) ? q.limit_key_id::text THEN ` + slotsRemaining("q.limit_key_id") + `
                 WHEN NOT EXISTS (SELECT FROM tasker.limit_keys x WHERE x.limit_key_id = q.limit_key_id) THEN $3::int ELSE 0 END)`
 	queued := s.readyIn("state_since", "", without) + `
         UNION
         ` + s.readyIn("due_at", " AND s.due_at IS NOT NULL", without) +
 		s.orOld(s.open(s.oldest("tasker.ready_steps s", "", without), "s.state_since", "LIMIT least($3::int, q.places)"))
-	ofKeys := `(` + s.open(s.first(asideSteps+" s", "s.state_since", ofKey+without), "s.priority DESC, s.state_since", inKey) + `)` +
-		s.orOld(s.open(s.oldest(asideSteps+" s", ofKey, without), "s.state_since", inKey))
+	ofKeys := `(` + s.open(s.first(parkedSteps+" s", "s.state_since", ofKey+without), "s.priority DESC, s.state_since", inKey) + `)` +
+		s.orOld(s.open(s.oldest(parkedSteps+" s", ofKey, without), "s.state_since", inKey))
 	return `
 aside_keys AS MATERIALIZED (
-    SELECT q.*, k.limit_key_id FROM open q CROSS JOIN LATERAL (` + moreAside("$8::bigint") + `) k WHERE q.places > 0
+    SELECT q.*, k.limit_key_id FROM open q CROSS JOIN LATERAL (` + parkedKeys("$8::bigint") + `) k WHERE q.places > 0
 ),
 ` + s.kept() + `ready AS MATERIALIZED (
     ` + s.firstOf(s.passed("e")+`, NULL::bigint AS aside, `+keysAndWeights("e"), `open q
@@ -48,22 +48,22 @@ func (s limitSource) kept() string {
 	return `kept AS MATERIALIZED (
     SELECT k.id, e.priority, e.due_at, e.state_since
     FROM open q
-    CROSS JOIN LATERAL ` + s.wanting("tasker.ready_steps s", "s.due_at", "") + ` e
+    CROSS JOIN LATERAL ` + s.waiting("tasker.ready_steps s", "s.due_at", "") + ` e
     CROSS JOIN unnest(e.wants) AS k (id)
     WHERE q.places > 0 AND (SELECT weights FROM named)
     UNION ALL
     SELECT k.id, e.priority, e.due_at, e.state_since
     FROM aside_keys q
-    CROSS JOIN LATERAL ` + s.wanting("tasker.held_steps s", orderOf("s"), " AND s.limit_key_id = q.limit_key_id") + ` e
+    CROSS JOIN LATERAL ` + s.waiting("tasker.held_steps s", orderOf("s"), " AND s.limit_key_id = q.limit_key_id") + ` e
     CROSS JOIN unnest(e.wants) AS k (id)
     WHERE (SELECT weights FROM named)
 ),
 `
 }
 
-// wanting selects the first steps of a queue q that wait for more places of a key that has some: none that is less urgent
+// waiting selects the first steps of a queue q that wait for more places of a key that has some: none that is less urgent
 // takes them.
-func (s limitSource) wanting(table, due, which string) string {
+func (s limitSource) waiting(table, due, which string) string {
 	return `(
         SELECT s.*, n.wants
         FROM (

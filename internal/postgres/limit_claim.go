@@ -43,7 +43,7 @@ type limitedSet struct {
 	asides time.Time // when a claim last looked for steps to put aside
 	moved  time.Time // when a report last gave places back and took steps
 	cursor int64     // of the keys for which steps were put aside
-	shape  limitShape
+	shape  limitProfile
 }
 
 // maxLimitedSets bounds what is remembered; all is forgotten beyond it.
@@ -80,7 +80,7 @@ func (q *limitedQueues) change(c Claimant, f func(*limitedSet)) {
 		q.sets[key] = s
 	}
 	if s.until.Before(time.Now()) {
-		s.until = time.Now().Add(askFor)
+		s.until = time.Now().Add(holdCheckWindow)
 	}
 	f(s)
 }
@@ -91,13 +91,13 @@ func (q *limitedQueues) looked(c Claimant, upto int64) {
 }
 
 // claim returns the next claim of the claimant, with the last scan position and assumed limits.
-func (q *limitedQueues) claim(c Claimant, l look) limitedClaim {
+func (q *limitedQueues) claim(c Claimant, l claimMode) limitedClaim {
 	claim := limitedClaim{Claimant: c, look: l}
 	q.change(c, func(s *limitedSet) { claim.cursor, claim.shape = s.cursor, s.shape })
 	return claim
 }
 
-func (q *limitedQueues) reshape(c Claimant, shape limitShape) {
+func (q *limitedQueues) reshape(c Claimant, shape limitProfile) {
 	q.change(c, func(s *limitedSet) { s.shape = shape })
 }
 
@@ -196,11 +196,11 @@ func (c Claimant) limited() limitStatements {
 type limitedClaim struct {
 	Claimant
 	size   claimSize
-	look   look
+	look   claimMode
 	steps  []tasker.StepRef // only these; nil: what is most urgent
 	freed  []tasker.StepRef // the same transaction has reported these
 	cursor int64
-	shape  limitShape
+	shape  limitProfile
 	looks  int  // further ones at keys for which steps are put aside
 	waits  bool // for the keys of all steps that it looks at, and makes those that are missing
 }
@@ -232,7 +232,7 @@ func (l limitedClaim) queue(b *pgx.Batch) int {
 	if age := l.age(); age != nil {
 		claim, unheld, args = of.claimOld[l.shape], of.claimUnheldOld[l.shape], append(args, age)
 	}
-	sql, args := l.look.choose(claim, unheld, args)
+	sql, args := l.look.statement(claim, unheld, args)
 	b.Queue(sql, args...)
 	return b.Len() - before - 1
 }
@@ -294,7 +294,7 @@ func (db *DB) runLimited(ctx context.Context, l limitedClaim) (result ClaimResul
 }
 
 // claimLimited hands out steps that may have limits.
-func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l look) (ClaimResult, error) {
+func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l claimMode) (ClaimResult, error) {
 	claim := db.limits.claim(c, l)
 	var all ClaimResult
 	for round := 0; ; round++ {
@@ -310,11 +310,11 @@ func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l lo
 			continue
 		}
 		all.add(next)
-		if round == limitRounds || len(all.Steps) >= size.limit || all.bytes >= size.budget || all.InTheWay() {
+		if round == limitRounds || len(all.Steps) >= size.limit || all.bytes >= size.budget || all.Blocked() {
 			claim.goOn(db, next)
 			break
 		}
-		again, err := db.lookAgain(ctx, &claim, next, len(all.Steps) > 0)
+		again, err := db.shouldRetryClaim(ctx, &claim, next, len(all.Steps) > 0)
 		if err != nil && len(all.Steps) == 0 {
 			return all, err
 		}
@@ -322,7 +322,7 @@ func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l lo
 			break
 		}
 	}
-	err := db.restForLimits(ctx, c, &all)
+	err := db.limitRetryDelay(ctx, c, &all)
 	if len(all.Steps) > 0 {
 		return all, nil // what is handed out is committed
 	}
@@ -337,10 +337,10 @@ func (l *limitedClaim) goOn(db *DB, last ClaimResult) {
 	}
 }
 
-// lookAgain reports whether another round may find more. It waits for locked keys, continues with
+// shouldRetryClaim reports whether another round may find more. It waits for locked keys, continues with
 // further parked keys and parks steps that block others or wait for a limit: at once after an
 // empty claim, now and then otherwise.
-func (db *DB) lookAgain(ctx context.Context, claim *limitedClaim, last ClaimResult, found bool) (bool, error) {
+func (db *DB) shouldRetryClaim(ctx context.Context, claim *limitedClaim, last ClaimResult, found bool) (bool, error) {
 	moves := db.limits.moves(claim.Claimant)
 	if last.unlocked && !claim.waits && (!found || !moves) {
 		claim.waits = true
@@ -361,8 +361,8 @@ func (db *DB) lookAgain(ctx context.Context, claim *limitedClaim, last ClaimResu
 	return again, nil
 }
 
-// restForLimits looks whether steps wait for a limit, if a claim found nothing.
-func (db *DB) restForLimits(ctx context.Context, c Claimant, all *ClaimResult) error {
+// limitRetryDelay looks whether steps wait for a limit, if a claim found nothing.
+func (db *DB) limitRetryDelay(ctx context.Context, c Claimant, all *ClaimResult) error {
 	if all.again > 0 || len(all.Steps) > 0 {
 		return nil
 	}
@@ -373,7 +373,7 @@ func (db *DB) restForLimits(ctx context.Context, c Claimant, all *ClaimResult) e
 	return err
 }
 
-// putAside parks steps at the heads of queues with full keys, and moves parked steps to full keys.
+// parkSteps parks steps at the heads of queues with full keys, and moves parked steps to full keys.
 func (db *DB) putAside(ctx context.Context, c Claimant, after int64) (int64, error) {
 	list, err := one[fullList](ctx, db.pool, c.limited().full, c.Namespaces, c.Handlers, maxAside, after)
 	if err != nil {
@@ -408,8 +408,8 @@ func (db *DB) setAsideLimited(ctx context.Context, list *fullList) (int64, error
 	return tag.RowsAffected(), wrap(err, "put steps aside that wait for limits")
 }
 
-// PutLimitedAside puts those of enqueued steps aside that wait for a limit, and returns the others.
-func (db *DB) PutLimitedAside(ctx context.Context, steps []tasker.StepRef) ([]tasker.StepRef, error) {
+// ParkLimited puts those of enqueued steps aside that wait for a limit, and returns the others.
+func (db *DB) ParkLimited(ctx context.Context, steps []tasker.StepRef) ([]tasker.StepRef, error) {
 	if len(steps) == 0 {
 		return nil, nil
 	}
@@ -425,7 +425,7 @@ func (db *DB) PutLimitedAside(ctx context.Context, steps []tasker.StepRef) ([]ta
 }
 
 // takeLimited hands out those of the steps that are enqueued and whose limits have places.
-func (db *DB) takeLimited(ctx context.Context, c Claimant, steps []tasker.StepRef, l look) (ClaimResult, error) {
+func (db *DB) takeLimited(ctx context.Context, c Claimant, steps []tasker.StepRef, l claimMode) (ClaimResult, error) {
 	var all ClaimResult
 	for round := 0; ; round++ {
 		next, err := db.runLimited(ctx, limitedClaim{

@@ -57,8 +57,8 @@ const hasNames = `EXISTS (
 // hasWeights is true where steps take more than one place of a limit.
 const hasWeights = `EXISTS (SELECT FROM tasker.task_limits t WHERE t.weight > 1)`
 
-// mayHavePlaces is true of a key k that may have places, as far as that is told by looking at a few of its steps.
-const mayHavePlaces = `coalesce((SELECT l.max_in_progress FROM tasker.limits l WHERE l.limit_id = k.limit_id) > (
+// mayHaveSlots is true of a key k that may have places, as far as that is told by looking at a few of its steps.
+const mayHaveSlots = `coalesce((SELECT l.max_in_progress FROM tasker.limits l WHERE l.limit_id = k.limit_id) > (
                 SELECT coalesce(sum(n.weight), 0) FROM (SELECT h.weight FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT 20) n
             ), true)`
 
@@ -77,7 +77,7 @@ func lockFreeKeys(s limitSource, aged bool) string {
         LEFT JOIN LATERAL (
             SELECT k.limit_key_id
             FROM tasker.limit_keys k
-            WHERE k.limit_id = t.limit_id AND k.key = t.key AND ` + mayHavePlaces + `
+            WHERE k.limit_id = t.limit_id AND k.key = t.key AND ` + mayHaveSlots + `
             FOR NO KEY UPDATE SKIP LOCKED
         ) k ON true
     )`
@@ -120,7 +120,7 @@ ready AS (
 aside AS (
     SELECT n.ids
     FROM clock c
-    CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid", "$5::bigint", "$3::int", "r.places") + `
+    CROSS JOIN queues q` + joinParkedSteps("s.task_uuid, s.step_uuid", "$5::bigint", "$3::int", "r.places") + `
     CROSS JOIN LATERAL ` + lock("e") + ` n
     WHERE r.places > 0 AND (SELECT names FROM named)
 )
@@ -157,7 +157,7 @@ func lookedKeys(s limitSource) string {
     UNION ALL
     SELECT e.*
     FROM clock c
-    CROSS JOIN queues q` + asideOf("s.task_uuid, s.step_uuid, s.namespace, s.handler", "$4::bigint", "$3::int", "r.places") + `
+    CROSS JOIN queues q` + joinParkedSteps("s.task_uuid, s.step_uuid, s.namespace, s.handler", "$4::bigint", "$3::int", "r.places") + `
     WHERE r.places > 0`
 	}
 	return s.parts("$3", "$4") + `

@@ -2,14 +2,14 @@ package postgres
 
 import "strconv"
 
-// A limitShape is which limits the steps of a claimant's queues have. A claim takes it for granted, since a statement for any costs several times
+// A limitProfile is which limits the steps of a claimant's queues have. A claim takes it for granted, since a statement for any costs several times
 // one for those of queues, and its statement verifies it.
-type limitShape int
+type limitProfile int
 
 const (
-	weighted   limitShape = iota // those of templates too, of which a step takes several places
-	oneEach                      // those of templates too, of which each step takes one place
-	sharedOnly                   // only those that all steps of a queue share
+	weighted   limitProfile = iota // those of templates too, of which a step takes several places
+	oneEach                        // those of templates too, of which each step takes one place
+	sharedOnly                     // only those that all steps of a queue share
 )
 
 const limitShapes = 3
@@ -21,8 +21,8 @@ const named = `named AS MATERIALIZED (
 ),
 `
 
-// fits is a part of a WITH: whether the steps have no other limits than a claim takes for granted.
-func (s limitSource) fits() string {
+// matchesProfile is a part of a WITH: whether the steps have no other limits than a claim takes for granted.
+func (s limitSource) matchesProfile() string {
 	return `fits AS MATERIALIZED (SELECT n.shape, n.shape >= ` + strconv.Itoa(int(s.shape)) + ` AS yes FROM named n),
 `
 }
@@ -63,11 +63,11 @@ aside AS MATERIALIZED (
         CROSS JOIN LATERAL (
             (
                 SELECT `+s.columns("s")+`
-                FROM `+asideSteps+` s
+                FROM `+parkedSteps+` s
                 WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = k.limit_key_id`+without+`
                 ORDER BY s.priority DESC, s.state_since
                 LIMIT least($3::int, q.places)
-            )`+s.orOld(s.oldest(asideSteps+" s", " AND s.limit_key_id = k.limit_key_id", without))+`
+            )`+s.orOld(s.oldest(parkedSteps+" s", " AND s.limit_key_id = k.limit_key_id", without))+`
         ) e
         WHERE `+s.mayClaim()) + `
 ),

@@ -11,7 +11,7 @@ const limitDepth = `greatest($3::int * 4, ` + leastDepth + `)`
 // A limitSource is where a claim with limits finds steps.
 type limitSource struct {
 	queues string // a part of a WITH: those that are looked at; if steps are named it is empty
-	shape  limitShape
+	shape  limitProfile
 	age    string // the parameter with the age from which on steps come first in their namespace; empty: none do
 }
 
@@ -38,13 +38,13 @@ func (s limitSource) without(param, gates string, h holds) string {
 	return ` AND s.step_uuid <> ALL (` + param + `::uuid[])` + h.free("s", gates)
 }
 
-// asideOf joins a queue q with the most urgent steps e that are put aside in it: so many of each key k that has places,
+// joinParkedSteps joins a queue q with the most urgent steps e that are put aside in it: so many of each key k that has places,
 // as r counts them without a lock, most at most. c is the clock.
-func asideOf(columns, after, most, limit string) string {
+func joinParkedSteps(columns, after, most, limit string) string {
 	return `
-    CROSS JOIN LATERAL (` + moreAside(after) + `) k
+    CROSS JOIN LATERAL (` + parkedKeys(after) + `) k
     CROSS JOIN LATERAL (
-        SELECT ` + placesOf("k.limit_key_id", most) + ` AS places
+        SELECT ` + freeSlots("k.limit_key_id", most) + ` AS places
         FROM (SELECT) one
         LEFT JOIN tasker.limit_keys p ON p.limit_key_id = k.limit_key_id
         LEFT JOIN tasker.limits l ON l.limit_id = p.limit_id
@@ -58,15 +58,15 @@ func asideOf(columns, after, most, limit string) string {
     ) e`
 }
 
-// moreAside are the keys of parked steps of queue q: freed keys, later keys, then earlier ones.
-func moreAside(after string) string {
+// parkedKeys are the keys of parked steps of queue q: freed keys, later keys, then earlier ones.
+func parkedKeys(after string) string {
 	return `
         SELECT x.limit_key_id
         FROM (
             SELECT f.limit_key_id FROM unnest(` + freedKeys + `) AS f (limit_key_id)
             UNION ALL
             SELECT n.limit_key_id
-            FROM (` + asideKeys(after, "9223372036854775807") + ` UNION ALL ` + asideKeys("0", after) + `) n
+            FROM (` + nextParkedKeys(after, "9223372036854775807") + ` UNION ALL ` + nextParkedKeys("0", after) + `) n
             WHERE n.limit_key_id <> ALL (` + freedKeys + `)
         ) x
         LIMIT ` + strconv.Itoa(moreKeys) + `
@@ -93,8 +93,8 @@ aside_in AS (
 queues AS (SELECT namespace, handler FROM queued UNION SELECT w.namespace, w.handler FROM aside_in w WHERE w.handler = ANY ($2::text[])),
 `
 
-// lockedPlaces are parts of a WITH: the free places of locked keys, also as a document by key id.
-const lockedPlaces = `
+// lockedSlots are parts of a WITH: the free places of locked keys, also as a document by key id.
+const lockedSlots = `
 mine AS MATERIALIZED (
     SELECT k.limit_key_id, l.per_second, r.places, r.again, ` + mostOf + ` AS most
     FROM unnest(` + lockedKeys + `) AS u (limit_key_id)
@@ -116,8 +116,8 @@ places AS MATERIALIZED (
 ),
 `
 
-// placesLeft is how many places a key has: none if it is not locked.
-func placesLeft(key string) string {
+// slotsRemaining is how many places a key has: none if it is not locked.
+func slotsRemaining(key string) string {
 	return `coalesce(((SELECT of FROM places) ->> ` + key + `::text)::int, 0)`
 }
 
@@ -127,7 +127,7 @@ func (s limitSource) keysOfStep(row string) string {
 	if s.shape == oneEach {
 		return `(
             SELECT coalesce(array_agg(k.limit_key_id), '{}') AS ids, array_fill(1, ARRAY[count(*)::int]) AS weights,
-                coalesce(bool_and(` + placesLeft("k.limit_key_id") + ` > 0), true) AS open
+                coalesce(bool_and(` + slotsRemaining("k.limit_key_id") + ` > 0), true) AS open
             FROM (` + namesOf(row) + `) t
             LEFT JOIN tasker.limit_keys k ON k.limit_id = t.limit_id AND k.key = t.key
         )`
@@ -171,18 +171,18 @@ func claimLimitedSteps(s limitSource, h holds, aged bool) string {
 	gates := "$" + strconv.Itoa(last+1)
 	return `
 WITH RECURSIVE ` + h.clock("false") + `,
-` + named + s.parts("$8", "$9") + lockedPlaces + `
+` + named + s.parts("$8", "$9") + lockedSlots + `
 open AS MATERIALIZED (
     SELECT q.namespace, q.handler, w.ids, w.places, w.unlocked
     FROM queues q
     CROSS JOIN LATERAL (
-        SELECT coalesce(array_agg(k.limit_key_id), '{}') AS ids, coalesce(min(` + placesLeft("k.limit_key_id") + `), 1000000000) AS places,
+        SELECT coalesce(array_agg(k.limit_key_id), '{}') AS ids, coalesce(min(` + slotsRemaining("k.limit_key_id") + `), 1000000000) AS places,
             count(*) > count((SELECT of FROM places) ->> k.limit_key_id::text) AS unlocked
         FROM (` + sharedLimitsOf("q") + `) l
         LEFT JOIN tasker.limit_keys k ON k.limit_id = l.limit_id AND k.key = ''
     ) w
 ),
-` + s.fits() + candidates(s, gates, h) + `
+` + s.matchesProfile() + candidates(s, gates, h) + `
 ` + s.admission() + `from_queue AS MATERIALIZED (
     SELECT q.*
     FROM admitted a
@@ -206,13 +206,13 @@ from_aside AS MATERIALIZED (
     WHERE a.aside IS NOT NULL
 ),
 locked AS MATERIALIZED (SELECT * FROM from_queue UNION ALL SELECT * FROM from_aside),
-` + leaseSteps(placeSteps, false) + inTheWay("locked") + busy("(SELECT count(*) FROM admitted) > (SELECT count(*) FROM locked)") +
+` + leaseSteps(placeSteps, false) + blockedSteps("locked") + busy("(SELECT count(*) FROM admitted) > (SELECT count(*) FROM locked)") +
 		noteWith("'waits'", "(SELECT coalesce(min(again), "+limitRestMS+") FROM mine WHERE places < $3::int)",
 			"(SELECT count(*) FROM admitted) < $3::int AND EXISTS (SELECT FROM mine WHERE places < $3::int)") + s.otherShape() + s.old() + looks(s)
 }
 
-// turn is a part of a FROM: whose turn it is, by namespace. Named steps are handed out by urgency.
-func (s limitSource) turn() string {
+// fairOrder is a part of a FROM: whose turn it is, by namespace. Named steps are handed out by urgency.
+func (s limitSource) fairOrder() string {
 	switch {
 	case s.named():
 		return `unnest($1::text[], array_fill(0::float8, ARRAY[cardinality($1::text[])]), array_fill(0::float8, ARRAY[cardinality($1::text[])]))`
@@ -244,14 +244,14 @@ func (s limitSource) admission() string {
         SELECT c.*, row_number() OVER (PARTITION BY c.namespace ORDER BY ` + s.order("c") + `, c.step_uuid) AS place
         FROM (SELECT * FROM ready UNION ALL SELECT * FROM aside) c
     ) c
-    JOIN ` + s.turn() + ` AS t (namespace, turn, share) ON t.namespace = c.namespace
+    JOIN ` + s.fairOrder() + ` AS t (namespace, turn, share) ON t.namespace = c.namespace
 ),
 refused AS MATERIALIZED (
     SELECT coalesce(array_agg(DISTINCT x.n), '{}') AS list
     FROM (
         SELECT c.n, k.id, sum(k.weight) OVER (PARTITION BY k.id ORDER BY c.n) AS upto FROM candidate c CROSS JOIN LATERAL unnest(c.keys, c.weights) AS k (id, weight)
     ) x
-    WHERE x.upto > ` + placesLeft("x.id") + `
+    WHERE x.upto > ` + slotsRemaining("x.id") + `
 ),
 known AS MATERIALIZED (SELECT namespace, min(place) AS upto FROM candidate WHERE nth = $3::int GROUP BY namespace),
 admitted AS MATERIALIZED (
@@ -332,7 +332,7 @@ func looks(s limitSource) string {
         ) n
         WHERE n.unlocked AND NOT n.full
     )
-) OR EXISTS (SELECT FROM clock c CROSS JOIN queues q`+asideOf("s.step_uuid", "$8::bigint", "1", "1")+`) END`) +
+) OR EXISTS (SELECT FROM clock c CROSS JOIN queues q`+joinParkedSteps("s.step_uuid", "$8::bigint", "1", "1")+`) END`) +
 		noteOf("'blocked'", `NOT EXISTS (SELECT FROM admitted) AND EXISTS (
     SELECT FROM open q
     WHERE q.places > 0 AND (EXISTS (
@@ -372,8 +372,8 @@ func limitsOf(row string) string {
         UNION ALL ` + namesOf(row)
 }
 
-// placesOf is a hint of the free places of key row p, at most most, counted without a lock.
-func placesOf(key, most string) string {
+// freeSlots is a hint of the free places of key row p, at most most, counted without a lock.
+func freeSlots(key, most string) string {
 	return `CASE WHEN l.limit_id IS NULL THEN ` + most + ` ELSE least(` + most + `,
             CASE WHEN l.max_in_progress IS NOT NULL THEN l.max_in_progress - (
                 SELECT coalesce(sum(n.weight), 0) FROM (SELECT h.weight FROM tasker.limit_slots h WHERE h.limit_key_id = ` + key + ` AND ` + holdsSlot + ` LIMIT l.max_in_progress) n
@@ -383,8 +383,8 @@ func placesOf(key, most string) string {
         )::bigint END`
 }
 
-// asideKeys are the keys after one, up to another, for which steps of a queue q are put aside, each once.
-func asideKeys(after, upto string) string {
+// nextParkedKeys are the keys after one, up to another, for which steps of a queue q are put aside, each once.
+func nextParkedKeys(after, upto string) string {
 	next := func(after string) string {
 		return `
                     SELECT s.limit_key_id FROM tasker.held_steps s

@@ -30,8 +30,8 @@ INSERT INTO tasker.messages (topic, subject_kind, subject_id, incident_id, names
 VALUES ($1, $2, $3, $4, $5, nullif($6, ''), $7, $8::text::jsonb)
 RETURNING position`
 
-// Say enqueues a message. The caller holds a lock on its subject, which orders its messages.
-func (tx *Tx) Say(ctx context.Context, m NewMessage) (position int64, err error) {
+// CreateNotification enqueues a message. The caller holds a lock on its subject, which orders its messages.
+func (tx *Tx) CreateNotification(ctx context.Context, m NewMessage) (position int64, err error) {
 	doc, err := json.Marshal(m.Data)
 	if err != nil {
 		return 0, fmt.Errorf("write a message: %w", err)
@@ -45,7 +45,7 @@ func (tx *Tx) Say(ctx context.Context, m NewMessage) (position int64, err error)
 const mostTold = 5000
 
 // Cases for messages: important ones, those of open incidents, and those of due digests.
-const selectTold = `
+const selectNotificationState = `
 WITH ` + openHead + openMembers + `true` + openTail + `,
 current AS MATERIALIZED (
     SELECT ic.case_id, i.incident_id, ic.told_state, ic.told_entries, i.told_at
@@ -103,8 +103,8 @@ WHERE ended_at IS NULL
 ORDER BY namespace, began_at DESC
 LIMIT $1`
 
-// A toldRow is a case with what was told of it.
-type toldRow struct {
+// A notifiedCase is a case with what was told of it.
+type notifiedCase struct {
 	tasker.Case
 	Severity   tasker.Severity
 	IncidentID *tasker.ID
@@ -114,13 +114,13 @@ type toldRow struct {
 	Digest     bool
 }
 
-func (r toldRow) told() notice.Case {
-	return notice.Case{Case: r.Case, Severity: r.Severity, IncidentID: r.IncidentID, Again: r.Again, ToldState: r.ToldState, ToldStuck: r.ToldStuck}
+func (r notifiedCase) told() notice.Case {
+	return notice.Case{Case: r.Case, Severity: r.Severity, IncidentID: r.IncidentID, Regressed: r.Again, NotifiedState: r.ToldState, ToldStuck: r.ToldStuck}
 }
 
-// Tell writes due messages about cases with their incidents and returns their topics; none while
+// CreateDueNotifications writes due messages about cases with their incidents and returns their topics; none while
 // another server does. The installation is part of each incident key.
-func (db *DB) Tell(ctx context.Context, installation string) (topics []string, err error) {
+func (db *DB) CreateDueNotifications(ctx context.Context, installation string) (topics []string, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		topics = nil
 		if free, err := lockCases(ctx, tx); err != nil || !free {
@@ -147,7 +147,7 @@ func (db *DB) Tell(ctx context.Context, installation string) (topics []string, e
 	return topics, wrap(err, "tell of cases")
 }
 
-// A telling is what one [DB.Tell] knows, by namespace.
+// A telling is what one [DB.CreateDueNotifications] knows, by namespace.
 type telling struct {
 	tx           *Tx
 	now          time.Time
@@ -163,7 +163,7 @@ func readTold(ctx context.Context, tx *Tx) (*telling, error) {
 	if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&t.now); err != nil {
 		return nil, err
 	}
-	rows, err := collect[toldRow](ctx, tx, selectTold, notice.Members, notice.DigestAfter, notice.DigestEvery, mostTold, notice.Recent, notice.Many)
+	rows, err := collect[notifiedCase](ctx, tx, selectNotificationState, notice.Members, notice.DigestAfter, notice.DigestEvery, mostTold, notice.Recent, notice.Many)
 	if err != nil {
 		return nil, fmt.Errorf("read the cases: %w", err)
 	}
@@ -252,7 +252,7 @@ func (t *telling) write(ctx context.Context, d notice.Decision) error {
 		return nil
 	}
 	t.topics = append(t.topics, d.Topic)
-	_, err := t.tx.Say(ctx, NewMessage{
+	_, err := t.tx.CreateNotification(ctx, NewMessage{
 		Topic: d.Topic, SubjectKind: tasker.IncidentSubject, SubjectID: d.ID, IncidentID: &d.ID, Namespaces: []string{d.Namespace}, DedupKey: d.DedupKey,
 		Escalation: d.Escalation, Data: d.Data(),
 	})
@@ -279,21 +279,21 @@ func (t *telling) digest(ctx context.Context, namespace string) error {
 	}
 	t.topics = append(t.topics, tasker.DigestTopic)
 	id := tasker.ID(md5.Sum([]byte("digest " + namespace)))
-	_, err = t.tx.Say(ctx, NewMessage{
+	_, err = t.tx.CreateNotification(ctx, NewMessage{
 		Topic: tasker.DigestTopic, SubjectKind: tasker.DigestSubject, SubjectID: id, Namespaces: []string{namespace},
 		DedupKey: notice.Key(t.installation, tasker.DigestSubject, id), Data: notice.Digest(t.now, cases),
 	})
 	return err
 }
 
-// SayTrial writes a message with which somebody tries the routes, and that they did.
-func (db *DB) SayTrial(ctx context.Context, data tasker.NotificationData, actor string) (tasker.ID, error) {
+// CreateTestNotification writes a message with which somebody tries the routes, and that they did.
+func (db *DB) CreateTestNotification(ctx context.Context, data tasker.NotificationData, actor string) (tasker.ID, error) {
 	id := tasker.NewID()
 	err := db.InTx(ctx, func(tx *Tx) error {
 		if err := tx.audit(ctx, actor, "message.test", id.String()); err != nil {
 			return err
 		}
-		_, err := tx.Say(ctx, NewMessage{Topic: tasker.TestTopic, SubjectKind: tasker.TestSubject, SubjectID: id, Namespaces: []string{data.Namespace}, Data: data})
+		_, err := tx.CreateNotification(ctx, NewMessage{Topic: tasker.TestTopic, SubjectKind: tasker.TestSubject, SubjectID: id, Namespaces: []string{data.Namespace}, Data: data})
 		return err
 	})
 	return id, err

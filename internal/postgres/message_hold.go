@@ -18,13 +18,13 @@ var holdTopics = map[tasker.HoldKind]map[string]string{
 	},
 }
 
-// tellOfHold enqueues a message about a locked hold, if the event is worth one.
-func (tx *Tx) tellOfHold(ctx context.Context, h tasker.Hold, event, by string) error {
+// notifyHold enqueues a message about a locked hold, if the event is worth one.
+func (tx *Tx) notifyHold(ctx context.Context, h tasker.Hold, event, by string) error {
 	topic := holdTopics[h.Kind][event]
 	if topic == "" {
 		return nil
 	}
-	_, err := tx.Say(ctx, NewMessage{
+	_, err := tx.CreateNotification(ctx, NewMessage{
 		Topic: topic, SubjectKind: tasker.HoldSubject, SubjectID: h.UUID, Namespaces: []string{h.Namespace}, Data: notice.Hold(topic, h, by),
 	})
 	return err

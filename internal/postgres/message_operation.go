@@ -73,6 +73,6 @@ func (tx *Tx) tellOfOperation(ctx context.Context, operation tasker.ID, topic, b
 		ID: operation, State: o.State, Act: o.Act, Namespaces: o.Namespaces, PausedFor: o.PausedFor, BeganAt: *o.StartedAt, By: by,
 		Items: o.Items, Verified: o.Verified, FailedAgain: o.FailedAgain, Skipped: o.Skipped,
 	})
-	_, err = tx.Say(ctx, NewMessage{Topic: topic, SubjectKind: tasker.OperationSubject, SubjectID: operation, Namespaces: o.Namespaces, Data: data})
+	_, err = tx.CreateNotification(ctx, NewMessage{Topic: topic, SubjectKind: tasker.OperationSubject, SubjectID: operation, Namespaces: o.Namespaces, Data: data})
 	return err
 }

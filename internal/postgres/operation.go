@@ -14,7 +14,7 @@ import (
 const openItem = `state IN ('planned', 'released', 'running')`
 
 // RequestKeyOf returns the stored key of a request, which is private to its caller.
-func RequestKeyOf(ctx context.Context, key string) string { return ownKey(ctx, key) }
+func RequestKeyOf(ctx context.Context, key string) string { return scopedKey(ctx, key) }
 
 const operationColumns = `
     o.operation_uuid AS uuid, o.act, o.arguments, o.selection, o.planned_by, o.reason, o.namespaces, o.state, o.items, o.capped, o.without_step,

@@ -10,8 +10,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// A LookedItem is an item in flight with what tells what became of it.
-type LookedItem struct {
+// An InFlightItem is an item in flight with what tells what became of it.
+type InFlightItem struct {
 	Ordinal       int
 	TaskUUID      tasker.ID
 	StepUUID      tasker.ID
@@ -48,7 +48,7 @@ type LookedItem struct {
 }
 
 // Only what may have changed is returned: a step that waits for a worker says nothing new.
-const lookedItems = `
+const inFlightItems = `
 SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.state, coalesce(i.released_fence, 0) AS released_fence, i.released_at, i.failed_at,
     coalesce(t.state, '') AS task, coalesce(t.outcome, '') AS task_outcome, coalesce(s.state, '') AS step, coalesce(s.name, '') AS step_name, s.map_step_uuid IS NOT NULL AS of_map, coalesce(s.step_type <> 'standard', false) AS external,
     coalesce(s.fence, 0) AS fence, s.reported_fence, coalesce(s.attempts, 0) AS attempts, s.last_failure_at, s.next_retry_at IS NOT NULL AS will_retry,
@@ -81,20 +81,20 @@ END
 ORDER BY i.ordinal`
 
 const (
-	lookAtItems = lookedItems + `
+	lookAtItems = inFlightItems + `
     SELECT * FROM tasker.operation_items
     WHERE operation_uuid = $1 AND state BETWEEN $2 AND $2 AND ordinal > $3
     ORDER BY state, ordinal
     LIMIT $4` + lookedFrom
-	lookAtLocked = lookedItems + `
+	lookAtLocked = inFlightItems + `
     SELECT x.*
     FROM unnest($2::int[]) AS u (ordinal)
     CROSS JOIN LATERAL (SELECT * FROM tasker.operation_items WHERE operation_uuid = $1 AND ordinal = u.ordinal OFFSET 0) x` + lookedFrom
 )
 
-// LookAtItems returns changed items in flight, and the position of the next call; 0 at the end.
-func (db *DB) LookAtItems(ctx context.Context, operation tasker.ID, state tasker.ItemState, after, limit int) (list []LookedItem, last int, err error) {
-	if list, err = collect[LookedItem](ctx, db.pool, lookAtItems, operation, string(state), after, limit); err != nil {
+// ItemsToVerify returns changed items in flight, and the position of the next call; 0 at the end.
+func (db *DB) ItemsToVerify(ctx context.Context, operation tasker.ID, state tasker.ItemState, after, limit int) (list []InFlightItem, last int, err error) {
+	if list, err = collect[InFlightItem](ctx, db.pool, lookAtItems, operation, string(state), after, limit); err != nil {
 		return nil, 0, fmt.Errorf("look at the items of an operation: %w", err)
 	}
 	rows, err := column[pgtype.Int4](ctx, db.pool, `
@@ -122,7 +122,7 @@ CROSS JOIN LATERAL (
 
 // LockItems locks those of the items that are in flight and that nobody else holds, then
 // those of the tasks that they wait for that nobody else holds, and returns the items of these as they are.
-func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int) ([]LookedItem, error) {
+func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int) ([]InFlightItem, error) {
 	type row struct {
 		Ordinal  int
 		TaskUUID tasker.ID
@@ -149,7 +149,7 @@ func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int
 			both = append(both, r.Ordinal)
 		}
 	}
-	list, err := collect[LookedItem](ctx, tx, lookAtLocked, operation, both)
+	list, err := collect[InFlightItem](ctx, tx, lookAtLocked, operation, both)
 	return list, wrap(err, "look at the items of an operation")
 }
 

@@ -360,8 +360,8 @@ func (db *DB) PruneOperations(ctx context.Context, age time.Duration, limit int)
 	return n, wrap(err, "remove old operations")
 }
 
-// WaitBriefly has the statements of the transaction wait for rows for two seconds at most.
-func (tx *Tx) WaitBriefly(ctx context.Context) error {
+// SetLockTimeout has the statements of the transaction wait for rows for two seconds at most.
+func (tx *Tx) SetLockTimeout(ctx context.Context) error {
 	_, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`)
 	return wrap(err, "bound the wait for rows")
 }

@@ -62,5 +62,5 @@ func checkSessions(ctx context.Context, p *pools, cfg *pgx.ConnConfig) error {
 		}
 		return nil
 	})
-	return translate(err)
+	return classifyError(err)
 }

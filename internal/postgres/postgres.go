@@ -35,11 +35,11 @@ type DB struct {
 
 	commits    atomic.Pointer[[]func()]
 	limits     limitedQueues
-	askUntil   atomic.Int64 // until when claims ask of each step whether it is held, as Unix nanoseconds
-	turns      turns        // of namespaces in claims
-	directFrom int          // see Options.DirectFrom
-	singles    singles      // reports of one success
-	heads      heads        // of queues in claims
+	askUntil   atomic.Int64  // until when claims ask of each step whether it is held, as Unix nanoseconds
+	turns      fairScheduler // of namespaces in claims
+	directFrom int           // see Options.DirectFrom
+	singles    fastPath      // reports of one success
+	heads      queueHeads    // of queues in claims
 }
 
 // Options bounds what a DB takes of the server.
@@ -138,7 +138,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		})
 		return nil
 	}
-	writable(cfg)
+	requireReadWrite(cfg)
 	pool, err := openPools(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
@@ -202,7 +202,7 @@ func (db *DB) Reset() { db.pool.Reset() }
 
 // Commit flushes an empty WAL message: the minimum cost of a heartbeat.
 func (db *DB) Commit(ctx context.Context) error {
-	_, err := db.pool.Exec(Use(ctx, Heartbeats), `SELECT pg_logical_emit_message(true, 'tasker', '')`)
+	_, err := db.pool.Exec(WithConnClass(ctx, Heartbeats), `SELECT pg_logical_emit_message(true, 'tasker', '')`)
 	return err
 }
 
@@ -247,12 +247,12 @@ func retry(ctx context.Context, f func() error) error {
 	for n := 1; ; n++ {
 		err := f()
 		if err == nil || n == tries || !lostRace(err) {
-			return translate(err)
+			return classifyError(err)
 		}
 		rest := time.Duration(n*10+rand.IntN(20)) * time.Millisecond
 		select {
 		case <-ctx.Done():
-			return translate(err)
+			return classifyError(err)
 		case <-time.After(rest):
 		}
 	}

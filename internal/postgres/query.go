@@ -38,14 +38,14 @@ func read[T any](ctx context.Context, q querier, to pgx.RowToFunc[T], sql string
 // readRows reads the rows of a query, which may be one of a batch.
 func readRows[T any](rows pgx.Rows, to pgx.RowToFunc[T]) ([]T, error) {
 	list, err := pgx.CollectRows(rows, to)
-	return list, translate(err)
+	return list, classifyError(err)
 }
 
 // answered reads the rows of the next statement of a batch by column name.
 func answered[T any](batch pgx.BatchResults) ([]T, error) {
 	rows, err := batch.Query()
 	if err != nil {
-		return nil, translate(err)
+		return nil, classifyError(err)
 	}
 	return readRows(rows, pgx.RowToStructByName[T])
 }
@@ -80,34 +80,34 @@ const (
 	limitTime = `
 SELECT set_config('tasker.statement_timeout', current_setting('statement_timeout'), true),
     set_config('statement_timeout', least($1::bigint, nullif(extract(epoch FROM current_setting('statement_timeout')::interval) * 1000, 0)::bigint)::text, true)`
-	giveTimeBack = `SELECT set_config('statement_timeout', current_setting('tasker.statement_timeout'), true)`
+	resetStatementTimeout = `SELECT set_config('statement_timeout', current_setting('tasker.statement_timeout'), true)`
 )
 
-// inTime is collect in one round trip with a statement timeout for this statement only.
-func inTime[T any](ctx context.Context, tx *Tx, limit time.Duration, sql string, args []any) ([]T, error) {
+// collectWithTimeout is collect in one round trip with a statement timeout for this statement only.
+func collectWithTimeout[T any](ctx context.Context, tx *Tx, limit time.Duration, sql string, args []any) ([]T, error) {
 	var batch pgx.Batch
 	batch.Queue(limitTime, max(limit.Milliseconds(), 1))
 	batch.Queue(sql, args...)
-	batch.Queue(giveTimeBack)
+	batch.Queue(resetStatementTimeout)
 	results := tx.SendBatch(ctx, &batch)
 	_, err := results.Exec()
 	var rows []T
 	if err == nil {
 		rows, err = answered[T](results)
 	}
-	return rows, translate(cmp.Or(err, results.Close()))
+	return rows, classifyError(cmp.Or(err, results.Close()))
 }
 
 // A scanned row translates its error.
 type scannedRow struct{ pgx.Row }
 
 // Scan reads the columns in their order.
-func (r scannedRow) Scan(into ...any) error { return translate(r.Row.Scan(into...)) }
+func (r scannedRow) Scan(into ...any) error { return classifyError(r.Row.Scan(into...)) }
 
 // Query runs a query.
 func (tx *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	rows, err := tx.Tx.Query(ctx, sql, args...)
-	return rows, translate(err)
+	return rows, classifyError(err)
 }
 
 // QueryRow runs a query for one row.
@@ -118,5 +118,5 @@ func (tx *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 // Exec runs a statement.
 func (tx *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	tag, err := tx.Tx.Exec(ctx, sql, args...)
-	return tag, translate(err)
+	return tag, classifyError(err)
 }

@@ -19,24 +19,24 @@ import (
 
 // An OperatorRequest is a request of a person under a key that the person chose.
 type OperatorRequest struct {
-	Key    string // empty means none: the request cannot be recognised
-	Action string
-	Said   any // all that the request says, to tell it from another one under its key
+	Key     string // empty means none: the request cannot be recognised
+	Action  string
+	Payload any // all that the request says, to tell it from another one under its key
 }
 
 // MaxRequestKey bounds the key of an [OperatorRequest], in characters.
 const MaxRequestKey = 255
 
-// Once reports whether a request has taken effect before, and otherwise records it. Concurrent ones
+// CheckIdempotency reports whether a request has taken effect before, and otherwise records it. Concurrent ones
 // wait. Another request under the same key is a Conflict.
-func (tx *Tx) Once(ctx context.Context, r OperatorRequest) (repeated bool, err error) {
+func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated bool, err error) {
 	if r.Key == "" {
 		return false, nil
 	}
 	if wrong := payload.TextFault(r.Key, MaxRequestKey); wrong != "" {
 		return false, tasker.Errorf(tasker.Invalid, "invalid Idempotency-Key: it %s", wrong)
 	}
-	doc, err := json.Marshal([]any{r.Action, r.Said})
+	doc, err := json.Marshal([]any{r.Action, r.Payload})
 	if err != nil {
 		return false, fmt.Errorf("digest of a request: %w", err)
 	}
@@ -50,7 +50,7 @@ func (tx *Tx) Once(ctx context.Context, r OperatorRequest) (repeated bool, err e
 		)
 		INSERT INTO tasker.operator_requests (request_key, action, digest) VALUES ($1, $2, $3)
 		ON CONFLICT (request_key) DO NOTHING`
-	key := ownKey(ctx, r.Key)
+	key := scopedKey(ctx, r.Key)
 	tag, err := tx.Exec(ctx, note, key, r.Action, sum[:])
 	if err != nil {
 		return false, fmt.Errorf("note the key of a request: %w", err)
@@ -71,8 +71,8 @@ func (tx *Tx) Once(ctx context.Context, r OperatorRequest) (repeated bool, err e
 	return true, nil
 }
 
-// ownKey returns the stored key of a request, which is private to a known caller.
-func ownKey(ctx context.Context, key string) string {
+// scopedKey returns the stored key of a request, which is private to a known caller.
+func scopedKey(ctx context.Context, key string) string {
 	subject := access.IdentityOf(ctx).Subject
 	if subject == "" {
 		return key

@@ -12,8 +12,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Mark is where a step stands, as far as a report must know to be judged.
-type Mark struct {
+// A StepLease is where a step stands, as far as a report must know to be judged.
+type StepLease struct {
 	TaskUUID      tasker.ID
 	StepUUID      tasker.ID
 	State         string
@@ -23,19 +23,19 @@ type Mark struct {
 	ReportDigest  []byte
 }
 
-const marks = `
+const stepLeases = `
 SELECT s.task_uuid, s.step_uuid, s.state, s.fence, s.worker_uuid, s.reported_fence, s.report_digest
 FROM tasker.workflow_steps s
 JOIN unnest($1::uuid[], $2::uuid[]) AS l (task_uuid, step_uuid) USING (task_uuid, step_uuid)`
 
-// Marks returns the states of the existing steps of leases.
-func (db *DB) Marks(ctx context.Context, leases []tasker.Lease) (map[tasker.ID]Mark, error) {
+// StepLeases returns the states of the existing steps of leases.
+func (db *DB) StepLeases(ctx context.Context, leases []tasker.Lease) (map[tasker.ID]StepLease, error) {
 	tasks, steps, _ := leaseArrays(leases)
-	rows, err := collect[Mark](ctx, db.pool, marks, tasks, steps)
+	rows, err := collect[StepLease](ctx, db.pool, stepLeases, tasks, steps)
 	if err != nil {
 		return nil, fmt.Errorf("read where steps stand: %w", err)
 	}
-	out := make(map[tasker.ID]Mark, len(rows))
+	out := make(map[tasker.ID]StepLease, len(rows))
 	for _, m := range rows {
 		out[m.StepUUID] = m
 	}
@@ -61,20 +61,20 @@ func (db *DB) ReportedBody(ctx context.Context, task, step tasker.ID, fence int6
 }
 
 // Mark locks a step of a locked task and returns its state, or NotFound.
-func (tx *Tx) Mark(ctx context.Context, task, step tasker.ID) (Mark, error) {
+func (tx *Tx) Mark(ctx context.Context, task, step tasker.ID) (StepLease, error) {
 	if err := tx.LockEnqueued(ctx, []tasker.StepRef{{TaskUUID: task, StepUUID: step}}); err != nil {
-		return Mark{}, err
+		return StepLease{}, err
 	}
-	m, err := one[Mark](ctx, tx, `
+	m, err := one[StepLease](ctx, tx, `
 		SELECT task_uuid, step_uuid, state, fence, worker_uuid, reported_fence, report_digest
 		FROM tasker.workflow_steps
 		WHERE task_uuid = $1 AND step_uuid = $2
 		FOR NO KEY UPDATE`, task, step)
 	if err != nil {
-		return Mark{}, fmt.Errorf("lock step: %w", err)
+		return StepLease{}, fmt.Errorf("lock step: %w", err)
 	}
 	if m == nil {
-		return Mark{}, NoStep(task, step)
+		return StepLease{}, NoStep(task, step)
 	}
 	return *m, nil
 }
@@ -84,7 +84,7 @@ type RejectedReport struct {
 	tasker.Lease
 	WorkerUUID tasker.ID
 	Success    bool
-	Mark       Mark
+	Mark       StepLease
 	Message    string
 }
 
@@ -166,7 +166,7 @@ func (db *DB) claimAfter(ctx context.Context, next *NextClaim, had ClaimResult) 
 
 // queueClaim adds the statements of a claim to the batch of a report, and returns how many come before
 // the one that hands out.
-func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l look) (before int) {
+func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l claimMode) (before int) {
 	if next.OnlyReady {
 		b.Queue(claimReady)
 		return 0
@@ -185,7 +185,7 @@ func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l loo
 }
 
 func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (concluded Concluded, claimed ClaimResult, err error) {
-	var l look // a claim that does not ask hands out nothing while anything is held
+	var l claimMode // a claim that does not ask hands out nothing while anything is held
 	if next != nil {
 		if l, err = db.lookFor(ctx, next); err != nil {
 			next = nil // the worker asks again
@@ -193,7 +193,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 	}
 	succeeded := areReportedSuccesses(list)
 	if succeeded && db.mayConcludeAlone(list, next, l) {
-		concluded, claimed, done, err := db.reportAlone(ctx, &list[0], next, l)
+		concluded, claimed, done, err := db.reportSingle(ctx, &list[0], next, l)
 		if err != nil || done {
 			return concluded, claimed, err
 		}
@@ -227,7 +227,7 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 				return err
 			}
 			if claimed.held {
-				db.seeHeld() // the worker asks again
+				db.noteHold() // the worker asks again
 			}
 		}
 		return results.Close() // only now is it committed
@@ -244,11 +244,11 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 }
 
 // lookFor says how the claim of a report is made. Only work that waits takes turns, or has waited for long.
-func (db *DB) lookFor(ctx context.Context, next *NextClaim) (l look, err error) {
-	if l, err = db.look(ctx, next.Version); err != nil {
+func (db *DB) lookFor(ctx context.Context, next *NextClaim) (l claimMode, err error) {
+	if l, err = db.claimModeFor(ctx, next.Version); err != nil {
 		return l, err
 	}
-	l.heads = db.heads.of(next.Claimant)
+	l.heads = db.heads.rangesFor(next.Claimant)
 	if !next.OnlyReady {
 		l.turn, err = db.takeTurn(ctx, next.Claimant)
 	}

@@ -53,9 +53,9 @@ old AS MATERIALIZED (
 )
 UPDATE tasker.outbox o SET written_in = '3' FROM old WHERE o.position = old.position`
 
-// AdoptRestored marks up to limit events of a restored database as old and returns how many. Before
+// MarkRestoredEvents marks up to limit events of a restored database as old and returns how many. Before
 // the first it settles the lists of the sinks. Fewer than limit means done.
-func (db *DB) AdoptRestored(ctx context.Context, limit int) (int, error) {
+func (db *DB) MarkRestoredEvents(ctx context.Context, limit int) (int, error) {
 	if err := db.adoptSinks(ctx); err != nil {
 		return 0, err
 	}

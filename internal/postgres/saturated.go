@@ -19,7 +19,7 @@ const busyFor = 30 * time.Second
 //
 // $1 and $2 the steps, $3 the limit of the server in milliseconds, $4 busyFor, $5 whether steps of
 // busy queues fail where their template does not say.
-var keepWaiting = `
+var extendQueueDeadlines = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued),
 named AS MATERIALIZED (
     SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, t.template_uuid
@@ -87,8 +87,8 @@ FROM kept k
 JOIN noted n ON n.namespace = k.namespace AND n.handler = k.handler
 CROSS JOIN clock c`
 
-// KeepWaiting extends the limits of those of the steps whose queue is saturated, and returns them.
-func (db *DB) KeepWaiting(ctx context.Context, steps []tasker.StepRef) (kept []tasker.StepRef, err error) {
+// ExtendQueueDeadline extends the limits of those of the steps whose queue is saturated, and returns them.
+func (db *DB) ExtendQueueDeadline(ctx context.Context, steps []tasker.StepRef) (kept []tasker.StepRef, err error) {
 	type row struct {
 		tasker.StepRef
 		changedQueue
@@ -97,7 +97,7 @@ func (db *DB) KeepWaiting(ctx context.Context, steps []tasker.StepRef) (kept []t
 	tasks, ids := refArrays(steps)
 	err = db.InTx(ctx, func(tx *Tx) error {
 		kept = nil
-		rows, err := collect[row](ctx, tx, keepWaiting, tasks, ids, tx.queue.ttlMS, busyFor, tx.queue.expiry)
+		rows, err := collect[row](ctx, tx, extendQueueDeadlines, tasks, ids, tx.queue.ttlMS, busyFor, tx.queue.expiry)
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ type changedQueue struct {
 
 // tellOfQueue tells people of a queue, which the caller has locked.
 func (tx *Tx) tellOfQueue(ctx context.Context, topic string, q changedQueue) error {
-	_, err := tx.Say(ctx, NewMessage{
+	_, err := tx.CreateNotification(ctx, NewMessage{
 		Topic: topic, SubjectKind: tasker.QueueSubject, SubjectID: q.QueueUUID, Namespaces: []string{q.Namespace},
 		Data: notice.Saturation(topic, q.Namespace, q.Handler, q.SaturatedSince),
 	})
@@ -143,8 +143,8 @@ ON CONFLICT (namespace, handler) DO UPDATE SET busy_at = greatest(q.busy_at, exc
 // A QueueName is a namespace and a handler.
 type QueueName struct{ Namespace, Handler string }
 
-// NoteBusy notes that steps of queues were claimed.
-func (db *DB) NoteBusy(ctx context.Context, queues []QueueName) error {
+// RecordClaims notes that steps of queues were claimed.
+func (db *DB) RecordClaims(ctx context.Context, queues []QueueName) error {
 	namespaces, handlers := make([]string, len(queues)), make([]string, len(queues))
 	for i, q := range queues {
 		namespaces[i], handlers[i] = q.Namespace, q.Handler
@@ -172,9 +172,9 @@ FROM relieved r
 WHERE q.namespace = r.namespace AND q.handler = r.handler
 RETURNING q.queue_uuid, q.namespace, q.handler, r.saturated_since`
 
-// RelieveQueues notes of up to limit queues that they are saturated no more: nothing has waited in
+// ClearSaturation notes of up to limit queues that they are saturated no more: nothing has waited in
 // them past its limit for a while. It returns how many.
-func (db *DB) RelieveQueues(ctx context.Context, after time.Duration, limit int) (n int, err error) {
+func (db *DB) ClearSaturation(ctx context.Context, after time.Duration, limit int) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		list, err := collect[changedQueue](ctx, tx, relieveQueues, after, limit)
 		n = len(list)

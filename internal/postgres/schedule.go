@@ -262,7 +262,7 @@ LIMIT 1`
 
 // TriggeredBy returns the firing of a repeated request, under the lock of the schedule.
 func (tx *Tx) TriggeredBy(ctx context.Context, schedule tasker.ID, key string) (tasker.Firing, error) {
-	f, err := one[tasker.Firing](ctx, tx, triggeredBy, schedule, ownKey(ctx, key))
+	f, err := one[tasker.Firing](ctx, tx, triggeredBy, schedule, scopedKey(ctx, key))
 	switch {
 	case err != nil:
 		return tasker.Firing{}, fmt.Errorf("read the firing of a request: %w", err)

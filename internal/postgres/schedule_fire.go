@@ -66,10 +66,10 @@ LEFT JOIN LATERAL (
 ) o ON true`
 
 // openScheduled is the condition that a firing g has a task c that has not ended.
-const openScheduled = `g.task_open AND c.state NOT IN ('complete', 'cancelled') AND NOT ` + givenUp
+const openScheduled = `g.task_open AND c.state NOT IN ('complete', 'cancelled') AND NOT ` + isPermanentlyFailed
 
-// A ScheduleStanding is what decides about the next instants of a schedule.
-type ScheduleStanding struct {
+// A ScheduleProgress is what decides about the next instants of a schedule.
+type ScheduleProgress struct {
 	ScheduleUUID tasker.ID
 	Queued       bool       // an instant waits for tasks to end
 	LastAt       *time.Time // of the newest firing of the clock
@@ -80,7 +80,7 @@ type ScheduleStanding struct {
 }
 
 // NotBefore returns at, or the newest firing of the clock if later: the clock was set back.
-func (s ScheduleStanding) NotBefore(at time.Time) time.Time {
+func (s ScheduleProgress) NotBefore(at time.Time) time.Time {
 	if s.LastUntil != nil && s.LastUntil.After(at) {
 		return *s.LastUntil
 	}
@@ -88,12 +88,12 @@ func (s ScheduleStanding) NotBefore(at time.Time) time.Time {
 }
 
 // ScheduleStandings returns what decides about schedules that the caller has locked.
-func (tx *Tx) ScheduleStandings(ctx context.Context, ids []tasker.ID) (map[tasker.ID]ScheduleStanding, error) {
-	list, err := collect[ScheduleStanding](ctx, tx, scheduleStandings, ids)
+func (tx *Tx) ScheduleStandings(ctx context.Context, ids []tasker.ID) (map[tasker.ID]ScheduleProgress, error) {
+	list, err := collect[ScheduleProgress](ctx, tx, scheduleStandings, ids)
 	if err != nil {
 		return nil, fmt.Errorf("read where schedules stand: %w", err)
 	}
-	m := make(map[tasker.ID]ScheduleStanding, len(list))
+	m := make(map[tasker.ID]ScheduleProgress, len(list))
 	for _, s := range list {
 		m[s.ScheduleUUID] = s
 	}

@@ -35,14 +35,14 @@ func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID
 // Cancelled steps do not count: an open task has them only while it compensates. A task in error
 // does not return to waiting for a retry by itself (design.md, section 5). A function updates the
 // investigations of tasks that are or were in error.
-var settleTasks = settle("true", touchedHere)
+var settleTasks = settle("true", changedByThisTx)
 
-// settleJoined is settleTasks behind a savepoint, where rows are not written by the transaction
+// settleInSavepoint is settleTasks behind a savepoint, where rows are not written by the transaction
 // itself. The caller has moved a step of each task.
-var settleJoined = settle("true", "true")
+var settleInSavepoint = settle("true", "true")
 
-// touchedHere is true of a task when this transaction has written one of its steps s.
-const touchedHere = `bool_or(s.xmin = c.this)`
+// changedByThisTx is true of a task when this transaction has written one of its steps s.
+const changedByThisTx = `bool_or(s.xmin = c.this)`
 
 // settleReported is settleTasks without tasks that made recent progress and stay in process: this
 // transaction made one of their steps ready, or ended an item while another is with a worker or in
@@ -59,7 +59,7 @@ var settleReported = settle(`NOT (t.state = 'steps_in_process' AND t.state_since
                 LIMIT `+probedItems+`
             ) i
             WHERE i.state IN ('enqueued', 'in_progress')
-        )))`, touchedHere)
+        )))`, changedByThisTx)
 
 // probedItems is how many items a report looks at to find one that is under way.
 const probedItems = "8"
@@ -172,7 +172,7 @@ func (tx *Tx) settle(ctx context.Context, sql string, tasks []tasker.ID, by Oper
 	var settled []Settled
 	var err error
 	if tx.joined {
-		settled, err = collect[Settled](ctx, tx, settleJoined, tasks, by.Actor != "", by.Actor, by.Reason)
+		settled, err = collect[Settled](ctx, tx, settleInSavepoint, tasks, by.Actor != "", by.Actor, by.Reason)
 	} else {
 		settled, err = collect[Settled](ctx, tx, sql, tasks, by.Actor != "", by.Actor, by.Reason)
 	}

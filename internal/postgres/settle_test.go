@@ -67,7 +67,7 @@ func TestAReportDoesNotCountTheStepsOfItsTask(t *testing.T) {
 			sql, args := concludeSteps, conclusionArgs([]Conclusion{c}, db.queue)
 			if direct {
 				next := NextClaim{Claimant: Claimant{WorkerUUID: *c.Worker, Namespaces: []string{"a"}, Handlers: []string{"x"}, Lease: time.Minute}, Limit: 1}
-				sql, args = concludeAndClaim, append(succeededArgs([]Conclusion{c}, db.queue), next.directArgs(look{})...)
+				sql, args = concludeAndClaim, append(succeededArgs([]Conclusion{c}, db.queue), next.directArgs(claimMode{})...)
 			}
 			rows, err := collect[Concluded](t.Context(), tx, sql, args...)
 			if err != nil || len(rows[0].Moved) != 1 || len(rows[0].Enqueued) == 1 == direct {

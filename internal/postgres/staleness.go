@@ -35,8 +35,8 @@ func (db *DB) CountStaleness(ctx context.Context, f tasker.StalenessFilter, heal
 	return list, wrap(err, "count staleness")
 }
 
-// A Swept is what the sweep did with one stale task.
-type Swept struct {
+// A SweepResult is what the sweep did with one stale task.
+type SweepResult struct {
 	TaskUUID           tasker.ID
 	NamespaceName      string
 	TaskName           string
@@ -53,11 +53,11 @@ type Swept struct {
 
 // SweepStale makes one batch of the staleness sweep, or says what it would do. It
 // leaves so many of the longest overdue to the batches that run at the same time.
-func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch, skip int) ([]Swept, error) {
-	var rows []Swept
+func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch, skip int) ([]SweepResult, error) {
+	var rows []SweepResult
 	err := retry(ctx, func() error {
 		var err error
-		rows, err = collect[Swept](ctx, db.pool, `
+		rows, err = collect[SweepResult](ctx, db.pool, `
 			SELECT task_uuid, namespace_name, task_name, current_state, time_in_state_minutes::float8, action_taken,
 				moved_to_dlq, transition_success, staleness_threshold_minutes::float8 AS staleness_threshold,
 				dlq_reason::text, coalesce(error_code, '') AS error_code, coalesce(error_message, '') AS error_message

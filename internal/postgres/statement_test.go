@@ -25,16 +25,16 @@ import (
 // composed are the statements that Go puts together when the program starts, under the
 // names of their variables.
 var composed = map[string]string{
-	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "expiredSteps": expiredSteps, "removeOutdated": removeOutdated, "keepWaiting": keepWaiting, "noteBusy": noteBusy, "relieveQueues": relieveQueues, "forgetQueues": forgetQueues, "selectQueues": selectQueues, "holdPages": holdPages, "putHeldAside": putHeldAside, "letGo": letGo, "cancelSteps": cancelSteps, "dropHeld": dropHeld, "forgetLetGo": forgetLetGo, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
+	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "expiredSteps": expiredSteps, "removeOutdated": removeOutdated, "keepWaiting": extendQueueDeadlines, "noteBusy": noteBusy, "relieveQueues": relieveQueues, "forgetQueues": forgetQueues, "selectQueues": selectQueues, "holdPages": holdPages, "putHeldAside": putHeldAside, "letGo": letGo, "cancelSteps": cancelSteps, "dropHeld": dropHeld, "forgetLetGo": forgetLetGo, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
 	"selectHoldOfItems": selectHoldOfItems, "selectLimits": selectLimits, "oneLimit": oneLimit, "selectLimitKeys": selectLimitKeys, "selectLimitHolders": selectLimitHolders, "limitedSteps": limitedSteps, "backFromLimits": backFromLimits,
 	"insertTaskLimits": insertTaskLimits, "setAsideLimited": setAsideLimited, "stepsOfFullKeys": stepsOfFullKeys,
-	"laySteps": laySteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
+	"laySteps": rewriteSteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
 	"selectAllHeads": selectAllHeads, "heldSteps": heldSteps, "selectRecreateTargets": selectRecreateTargets, "decidingSteps": decidingSteps,
 	"enqueueReady": enqueueReady, "promoteItems": promoteItems, "runDecided": runDecided, "beginHumanSteps": beginHumanSteps, "selectHumanStep": selectHumanStep, "selectAnswerLinks": selectAnswerLinks, "answerLinkByDigest": answerLinkByDigest, "useAnswerLink": useAnswerLink, "dropEndedLinks": dropEndedLinks, "countOpenLinks": countOpenLinks, "revokeAnswerLink": revokeAnswerLink, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsToDecide": stepsToDecide, "stepsWithWaitOver": stepsWithWaitOver, "stepsToRemind": stepsToRemind, "stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
-	"overdue": overdue, "lookForDue": lookForDue, "startedTasks": startedTasks, "concludeSucceeded": concludeSucceeded, "concludeAndClaim": concludeAndClaim, "concludeSuccess": concludeSuccess, "claimReady": claimReady, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "bindTask": bindTask, "insertChildren": insertChildren, "insertScheduled": insertScheduled, "insertFirings": insertFirings, "triggeredBy": triggeredBy, "extendFirings": extendFirings, "moveSchedules": moveSchedules, "insertSteps": insertSteps,
+	"overdue": overdue, "lookForDue": findDueWork, "startedTasks": startedTasks, "concludeSucceeded": concludeSucceeded, "concludeAndClaim": concludeAndClaim, "concludeSuccess": concludeSuccess, "claimReady": claimReady, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "bindTask": bindTask, "insertChildren": insertChildren, "insertScheduled": insertScheduled, "insertFirings": insertFirings, "triggeredBy": triggeredBy, "extendFirings": extendFirings, "moveSchedules": moveSchedules, "insertSteps": insertSteps,
 	"insertTaskMoves": insertTaskMoves, "insertAttributes": insertAttributes, "replaceAttributes": replaceAttributes, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
-	"settleTasks": settleTasks, "settleReported": settleReported, "settleJoined": settleJoined, "settleEmissions": settleEmissions, "settleMessages": settleMessages, "recordRejected": recordRejected, "selectEntry": selectEntry, "selectFailedInput": selectFailedInput,
+	"settleTasks": settleTasks, "settleReported": settleReported, "settleJoined": settleInSavepoint, "settleEmissions": settleEmissions, "settleMessages": settleMessages, "recordRejected": recordRejected, "selectEntry": selectEntry, "selectFailedInput": selectFailedInput,
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
 	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions, "moveItems": moveItems, "selectItemsOfMap": selectItemsOfMap,
 	"selectTask": selectTask, "selectStep": selectStep, "selectSteps": selectSteps, "selectFailedItems": selectFailedItems, "treeTasks": treeTasks,
@@ -226,7 +226,7 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 			if _, err := db.TakeSteps(ctx, Claimant{Namespaces: []string{"n"}, Handlers: []string{"a"}, Lease: time.Second}, []tasker.StepRef{{}}); err != nil {
 				return err
 			}
-			db.seeHeld()
+			db.noteHold()
 		}
 		return nil
 	},
@@ -237,21 +237,21 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 				if _, err := db.ClaimSteps(ctx, Claimant{Namespaces: []string{"n"}, Handlers: handlers, Lease: time.Second}, 1); err != nil {
 					return fmt.Errorf("claim %d: %w", i, err)
 				}
-				db.seeHeld()
+				db.noteHold()
 			}
 			db.askUntil.Store(0)
 		}
-		db.heads.dead(true)
+		db.heads.hasDeadTuples(true)
 		for range 2 {
 			db.heads.taken([]Claimed{{Assignment: tasker.Assignment{Namespace: "n", Handler: "a"}}})
 			db.heads.looked = time.Time{}
-			if err := db.FindHeads(ctx); err != nil {
+			if err := db.RefreshQueueHeads(ctx); err != nil {
 				return err
 			}
 			if _, err := db.ClaimSteps(ctx, Claimant{Namespaces: []string{"n"}, Handlers: []string{"a"}, Lease: time.Second}, 1); err != nil {
 				return fmt.Errorf("claim from heads: %w", err)
 			}
-			db.seeHeld()
+			db.noteHold()
 		}
 		db.askUntil.Store(0)
 		return nil
@@ -289,13 +289,13 @@ func everyLimited(run func(context.Context, *DB, limitedClaim) error) func(conte
 	return func(ctx context.Context, db *DB) error {
 		for _, handlers := range [][]string{{"h"}, many} {
 			for _, asks := range []bool{false, true} {
-				l := limitedClaim{Claimant: Claimant{Namespaces: []string{"n"}, Handlers: handlers, Lease: time.Second}, size: claimSize{limit: 1, budget: 1}, look: look{asks: asks, gates: []tasker.ID{}}}
+				l := limitedClaim{Claimant: Claimant{Namespaces: []string{"n"}, Handlers: handlers, Lease: time.Second}, size: claimSize{limit: 1, budget: 1}, look: claimMode{asks: asks, gates: []tasker.ID{}}}
 				waits, named := l, l
 				waits.waits, named.waits, named.steps = true, true, []tasker.StepRef{{TaskUUID: tasker.NewID(), StepUUID: tasker.NewID()}}
 				for _, l := range []limitedClaim{l, waits, named} {
 					for l.shape = range limitShapes {
 						old := l
-						old.look.turn = &turn{namespaces: l.Namespaces, turns: []float64{0}, shares: []float64{1}, age: time.Minute}
+						old.look.turn = &fairOrder{namespaces: l.Namespaces, turns: []float64{0}, shares: []float64{1}, age: time.Minute}
 						if err := errors.Join(run(ctx, db, l), run(ctx, db, old)); err != nil {
 							return fmt.Errorf("%+v: %w", l, err)
 						}

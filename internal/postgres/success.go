@@ -19,13 +19,13 @@ const concludeSuccess = `
 SELECT concluded, asks, coalesce(enqueued, '{}') AS enqueued, coalesce(namespaces, '{}') AS namespaces, coalesce(namespace, '') AS namespace, coalesce(handler, '') AS handler
 FROM tasker.conclude_success($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)`
 
-// leftGeneral is how many single reports skip the fast way after one that failed it.
-const leftGeneral = 7
+// fastPathCooldown is how many single reports skip the fast way after one that failed it.
+const fastPathCooldown = 7
 
-// singles says which reports of one success are worth the short statements.
-type singles struct{ left atomic.Int32 }
+// fastPath says which reports of one success are worth the short statements.
+type fastPath struct{ left atomic.Int32 }
 
-func (s *singles) try() bool {
+func (s *fastPath) allow() bool {
 	if s.left.Load() <= 0 {
 		return true
 	}
@@ -34,15 +34,15 @@ func (s *singles) try() bool {
 }
 
 // mayConcludeAlone reports whether the outcomes of a report, all successes, are one that the short statements may conclude.
-func (db *DB) mayConcludeAlone(list []Conclusion, next *NextClaim, l look) bool {
+func (db *DB) mayConcludeAlone(list []Conclusion, next *NextClaim, l claimMode) bool {
 	if len(list) != 1 || list[0].Reason != "" || next != nil && (next.Limit <= 0 || !db.mayClaim(next, l)) {
 		return false
 	}
-	return db.singles.try()
+	return db.singles.allow()
 }
 
-// reportAlone is [DB.Report] of one success. concluded is false if nothing is changed.
-func (db *DB) reportAlone(ctx context.Context, c *Conclusion, next *NextClaim, l look) (result Concluded, claimed ClaimResult, concluded bool, err error) {
+// reportSingle is [DB.Report] of one success. concluded is false if nothing is changed.
+func (db *DB) reportSingle(ctx context.Context, c *Conclusion, next *NextClaim, l claimMode) (result Concluded, claimed ClaimResult, concluded bool, err error) {
 	args := db.aloneArgs(c, next, l)
 	var rows []concludedAlone
 	err = retry(ctx, func() (err error) {
@@ -64,7 +64,7 @@ func (db *DB) reportAlone(ctx context.Context, c *Conclusion, next *NextClaim, l
 		return results.Close() // only now is it committed
 	})
 	if err != nil || !rows[0].Concluded || rows[0].Asks {
-		db.singles.left.Store(leftGeneral)
+		db.singles.left.Store(fastPathCooldown)
 	}
 	if err != nil || !rows[0].Concluded {
 		return Concluded{}, ClaimResult{}, false, err
@@ -81,7 +81,7 @@ func (db *DB) reportAlone(ctx context.Context, c *Conclusion, next *NextClaim, l
 }
 
 // aloneArgs are the arguments of concludeSuccess.
-func (db *DB) aloneArgs(c *Conclusion, next *NextClaim, l look) []any {
+func (db *DB) aloneArgs(c *Conclusion, next *NextClaim, l claimMode) []any {
 	var want NextClaim // nothing
 	ranges := &headRanges{}
 	if next != nil {

@@ -152,7 +152,7 @@ func (a aloneCase) run(t *testing.T, wants bool) {
 	}
 	unchanged, _ := left(t, db)
 	alone, got := left(t, db, func(tx pgx.Tx) []tasker.ID {
-		rows, err := collect[concludedAlone](t.Context(), tx, concludeSuccess, db.aloneArgs(&c, next, look{})...)
+		rows, err := collect[concludedAlone](t.Context(), tx, concludeSuccess, db.aloneArgs(&c, next, claimMode{})...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,9 +192,9 @@ func (a aloneCase) reportAny(t *testing.T, db *DB, tx pgx.Tx, c Conclusion, next
 	claim, claimArgs := claimReady, []any(nil)
 	switch {
 	case a.queued:
-		claim, claimArgs = next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit, look{})
+		claim, claimArgs = next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit, claimMode{})
 	case next != nil:
-		sql, args = concludeAndClaim, append(succeededArgs([]Conclusion{c}, db.queue), next.directArgs(look{})...)
+		sql, args = concludeAndClaim, append(succeededArgs([]Conclusion{c}, db.queue), next.directArgs(claimMode{})...)
 	}
 	rows, err := collect[Concluded](t.Context(), tx, sql, args...)
 	if err != nil {
@@ -320,8 +320,8 @@ func TestAReportOfOneSuccess(t *testing.T) {
 	if ways := seen.take(); ways != "alone claim " || len(claimed.Steps) != 1 || claimed.Steps[0].Name != "waiting" || len(concluded.Enqueued) != 1 {
 		t.Fatalf("reported by %q: %+v, handed out %+v", ways, concluded, claimed.Steps)
 	}
-	for n := range leftGeneral + 1 {
-		if got := db.mayConcludeAlone([]Conclusion{c}, next, look{}); got != (n == leftGeneral) {
+	for n := range fastPathCooldown + 1 {
+		if got := db.mayConcludeAlone([]Conclusion{c}, next, claimMode{}); got != (n == fastPathCooldown) {
 			t.Errorf("after %d more of them the next report may go by the short statements: %v", n, got)
 		}
 	}
@@ -343,7 +343,7 @@ func TestWhichReportsAreOfOneSuccess(t *testing.T) {
 	for name, of := range map[string]struct {
 		list []Conclusion
 		next *NextClaim
-		look look
+		look claimMode
 		want bool
 	}{
 		"one":                   {list: []Conclusion{c}, want: true},
@@ -352,8 +352,8 @@ func TestWhichReportsAreOfOneSuccess(t *testing.T) {
 		"a decision":            {list: []Conclusion{{Worker: &worker, Reason: "r"}}},
 		"no more steps wanted":  {list: []Conclusion{c}, next: next(func(n *NextClaim) { n.Limit = 0 })},
 		"too many queues":       {list: []Conclusion{c}, next: next(func(n *NextClaim) { n.Handlers = make([]string, manyQueues+1) })},
-		"namespaces take turns": {list: []Conclusion{c}, next: next(nil), look: look{turn: &turn{}}},
-		"something is held":     {list: []Conclusion{c}, next: next(nil), look: look{asks: true}},
+		"namespaces take turns": {list: []Conclusion{c}, next: next(nil), look: claimMode{turn: &fairOrder{}}},
+		"something is held":     {list: []Conclusion{c}, next: next(nil), look: claimMode{asks: true}},
 	} {
 		if got := db.mayConcludeAlone(of.list, of.next, of.look); got != of.want {
 			t.Errorf("%s: %v", name, got)
@@ -378,7 +378,7 @@ func TestAReportOfOneSuccessDoesNotCountTheStepsOfItsTask(t *testing.T) {
 	}
 	defer tx.Rollback(t.Context())
 	before := stepsRead(t, tx)
-	rows, err := collect[concludedAlone](t.Context(), tx, concludeSuccess, db.aloneArgs(&c, nil, look{})...)
+	rows, err := collect[concludedAlone](t.Context(), tx, concludeSuccess, db.aloneArgs(&c, nil, claimMode{})...)
 	if err != nil || !rows[0].Concluded {
 		t.Fatal(rows, err)
 	}

@@ -70,7 +70,7 @@ func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
 		return tasker.Task{}, noTask(id)
 	}
 	t := row.task()
-	access.HideTask(ctx, &t)
+	access.RedactTask(ctx, &t)
 	return t, nil
 }
 

@@ -197,7 +197,7 @@ func (db *DB) dueTasks(ctx context.Context, sql string, args ...any) ([]tasker.I
 // For each kind of work, finds whether the first instant is due and the first one to come, by one
 // index row each. Rows set aside, and retries of tasks in error, stay due and are excluded by the
 // query of their kind. Steps that are enqueued or wait for a live worker are always due.
-var lookForDue = `
+var findDueWork = `
 SELECT current_setting('transaction_read_only') = 'on' AS read_only,
     coalesce((SELECT o.position FROM tasker.outbox o ORDER BY o.position DESC LIMIT 1), 0) AS last_event, ` + hasManyDead + ` AS many_dead, k.kind, coalesce(k.due, false) AS due,
     extract(epoch FROM least(k.next, now() + $2::interval) - now())::float8 AS wait
@@ -215,7 +215,7 @@ FROM (VALUES
     ('` + FireSchedules + `', ` + dueAndNext("h.fire_at", "now()", "tasker.schedules h WHERE h.fire_at IS NOT NULL") + `),
     ('` + ScheduledEnded + `', ` + dueAndNext("g.created_at", "now()", "tasker.schedule_signals g WHERE true") + `),
     ('` + ReclaimLease + `', ` + dueAndNext("c.look_at", "now()", "tasker.claims c WHERE true") + `),
-    ('` + FollowUpReport + `', ` + dueAndNext("s.state_since", "(now() - $1::interval)", someKept+" s WHERE true") + `),
+    ('` + FollowUpReport + `', ` + dueAndNext("s.state_since", "(now() - $1::interval)", pendingReportTimes+" s WHERE true") + `),
     ('` + ExpireStep + `', ` + dueAndNext("s.expires_at", "now()", "tasker.ready_steps s WHERE $3") + `),
     ('` + RetryDeferred + `', ` + dueAndNext("d.retry_at", "now()", "tasker.deferred_work d WHERE true") + `),
     ('` + ExpireUnserved + `', ` + hasManyDead + ` OR (SELECT s.expires_at FROM tasker.ready_steps s ORDER BY s.expires_at LIMIT 1) IS NOT NULL, NULL),
@@ -224,8 +224,8 @@ FROM (VALUES
     ) IS NOT NULL, NULL)
 ) AS k (kind, due, next)`
 
-// someKept are the few steps with kept reports. An index by time would slow step updates.
-const someKept = `(SELECT w.state_since FROM tasker.workflow_steps w WHERE w.kept_report IS NOT NULL ORDER BY w.task_uuid, w.step_uuid LIMIT 1000)`
+// pendingReportTimes are the few steps with kept reports. An index by time would slow step updates.
+const pendingReportTimes = `(SELECT w.state_since FROM tasker.workflow_steps w WHERE w.kept_report IS NOT NULL ORDER BY w.task_uuid, w.step_uuid LIMIT 1000)`
 
 // dueAndNext are columns: whether rows are due by an instant, and the next instant within $2.
 func dueAndNext(instant, by, rows string) string {
@@ -283,7 +283,7 @@ type DueKind struct {
 type Look struct {
 	ReadOnly  bool  // the database takes no writes now
 	LastEvent int64 // the highest position in the outbox of events; 0: there is none
-	ManyDead  bool  // rows of many steps that were claimed are not removed: see FindHeads
+	ManyDead  bool  // rows of many steps that were claimed are not removed: see RefreshQueueHeads
 	Kinds     []DueKind
 }
 
@@ -297,7 +297,7 @@ func (db *DB) LookForDue(ctx context.Context, kept, within time.Duration) (Look,
 		Due       bool
 		Wait      float64
 	}
-	rows, err := collect[row](ctx, db.pool, lookForDue, kept, within, db.heads.looksAtExpiry())
+	rows, err := collect[row](ctx, db.pool, findDueWork, kept, within, db.heads.looksAtExpiry())
 	if err != nil {
 		return Look{}, fmt.Errorf("find work that is due: %w", err)
 	}
@@ -311,7 +311,7 @@ func (db *DB) LookForDue(ctx context.Context, kept, within time.Duration) (Look,
 		look.ReadOnly, look.LastEvent, look.ManyDead = r.ReadOnly, r.LastEvent, r.ManyDead
 		look.Kinds = append(look.Kinds, k)
 	}
-	db.heads.dead(look.ManyDead)
+	db.heads.hasDeadTuples(look.ManyDead)
 	return look, nil
 }
 

@@ -11,10 +11,10 @@ import (
 	"tasker.example/tasker"
 )
 
-// turns schedules namespaces in the claims of this server by virtual time: each step advances its
+// fairScheduler schedules namespaces in the claims of this server by virtual time: each step advances its
 // namespace by 1/weight, and the lowest is next. Nothing is stored. It also selects claims by age,
 // without which steps behind a stream of more urgent ones would starve.
-type turns struct {
+type fairScheduler struct {
 	age time.Duration // negative: no claim goes by age
 	now func() time.Time
 
@@ -22,7 +22,7 @@ type turns struct {
 	of      map[string]*virtualTime
 	weights map[string]float64 // those that are not 1
 	readAt  time.Time
-	byAge   map[uint64]*ageLook // by a hash of the queues of a worker
+	byAge   map[uint64]*agingState // by a hash of the queues of a worker
 	seed    maphash.Seed
 }
 
@@ -31,8 +31,8 @@ type virtualTime struct {
 	offered time.Time // when a claim last asked for it
 }
 
-// An ageLook is when claims of the same queues go by age.
-type ageLook struct {
+// An agingState is when claims of the same queues go by age.
+type agingState struct {
 	next time.Time
 	old  bool // the last one found what had waited long behind what is more urgent
 }
@@ -46,12 +46,12 @@ const (
 	ageLookOneOf = 8           // and one of so many, while these find that
 )
 
-func newTurns(age time.Duration) turns {
-	return turns{age: age, now: time.Now, of: map[string]*virtualTime{}, byAge: map[uint64]*ageLook{}, seed: maphash.MakeSeed()}
+func newTurns(age time.Duration) fairScheduler {
+	return fairScheduler{age: age, now: time.Now, of: map[string]*virtualTime{}, byAge: map[uint64]*agingState{}, seed: maphash.MakeSeed()}
 }
 
-// A turn is one claim.
-type turn struct {
+// A fairOrder is one claim.
+type fairOrder struct {
 	namespaces    []string
 	turns, shares []float64
 	age           time.Duration // positive: the claim goes by age
@@ -59,10 +59,10 @@ type turn struct {
 }
 
 // byAge reports whether what has waited long comes first in the claim.
-func (t *turn) byAge() bool { return t != nil && t.age > 0 }
+func (t *fairOrder) byAge() bool { return t != nil && t.age > 0 }
 
 // of returns the turns and the shares of namespaces.
-func (t *turn) of(namespaces []string) (turns, shares []float64) {
+func (t *fairOrder) of(namespaces []string) (turns, shares []float64) {
 	if t != nil {
 		return t.turns, t.shares
 	}
@@ -70,7 +70,7 @@ func (t *turn) of(namespaces []string) (turns, shares []float64) {
 }
 
 // from returns from which age on what waits comes first; nil: never.
-func (t *turn) from() *time.Duration {
+func (t *fairOrder) from() *time.Duration {
 	if !t.byAge() {
 		return nil
 	}
@@ -78,13 +78,13 @@ func (t *turn) from() *time.Duration {
 }
 
 // takeTurn begins a claim. The result is nil for one of a single namespace that goes by urgency.
-func (db *DB) takeTurn(ctx context.Context, c Claimant) (*turn, error) {
+func (db *DB) takeTurn(ctx context.Context, c Claimant) (*fairOrder, error) {
 	age, queues := db.turns.goesByAge(c)
 	if len(c.Namespaces) == 1 {
 		if age == 0 {
 			return nil, nil //nolint:nilnil // such claims take no turns
 		}
-		return &turn{namespaces: c.Namespaces, turns: []float64{0}, shares: []float64{1}, age: age, queues: queues}, nil
+		return &fairOrder{namespaces: c.Namespaces, turns: []float64{0}, shares: []float64{1}, age: age, queues: queues}, nil
 	}
 	if db.turns.outdated() {
 		list, err := db.weights(ctx, nil)
@@ -100,7 +100,7 @@ func (db *DB) takeTurn(ctx context.Context, c Claimant) (*turn, error) {
 }
 
 // outdated reports whether the weights have to be read, and has one claim do so.
-func (s *turns) outdated() bool {
+func (s *fairScheduler) outdated() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := s.now(); now.Sub(s.readAt) >= weightsFor {
@@ -110,13 +110,13 @@ func (s *turns) outdated() bool {
 	return false
 }
 
-func (s *turns) forgetRead() {
+func (s *fairScheduler) forgetRead() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.readAt = time.Time{}
 }
 
-func (s *turns) weigh(list []tasker.NamespaceWeight) {
+func (s *fairScheduler) weigh(list []tasker.NamespaceWeight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.weights = make(map[string]float64, len(list))
@@ -126,7 +126,7 @@ func (s *turns) weigh(list []tasker.NamespaceWeight) {
 }
 
 // begin returns the turns of namespaces. A new or idle one starts at the least of the others.
-func (s *turns) begin(namespaces []string) *turn {
+func (s *fairScheduler) begin(namespaces []string) *fairOrder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -139,7 +139,7 @@ func (s *turns) begin(namespaces []string) *turn {
 			least, known = v.at, true
 		}
 	}
-	t := &turn{namespaces: namespaces, turns: make([]float64, len(namespaces)), shares: make([]float64, len(namespaces))}
+	t := &fairOrder{namespaces: namespaces, turns: make([]float64, len(namespaces)), shares: make([]float64, len(namespaces))}
 	for i, n := range namespaces {
 		v := s.of[n]
 		if v == nil {
@@ -155,7 +155,7 @@ func (s *turns) begin(namespaces []string) *turn {
 	return t
 }
 
-func (s *turns) share(namespace string) float64 {
+func (s *fairScheduler) share(namespace string) float64 {
 	if w, ok := s.weights[namespace]; ok {
 		return 1 / w
 	}
@@ -163,7 +163,7 @@ func (s *turns) share(namespace string) float64 {
 }
 
 // forget drops the namespaces that no claim asks for, or all if that is not enough.
-func (s *turns) forget(now time.Time) {
+func (s *fairScheduler) forget(now time.Time) {
 	for n, v := range s.of {
 		if now.Sub(v.offered) > unofferedAt {
 			delete(s.of, n)
@@ -175,14 +175,14 @@ func (s *turns) forget(now time.Time) {
 }
 
 // handedOut notes what a claim has handed out.
-func (db *DB) handedOut(t *turn, r ClaimResult) {
+func (db *DB) handedOut(t *fairOrder, r ClaimResult) {
 	db.turns.taken(t, r)
 	db.heads.taken(r.Steps)
 }
 
 // taken advances the turns after a claim. A namespace passed over had nothing more waiting, and
 // gets no credit for that time.
-func (s *turns) taken(t *turn, r ClaimResult) {
+func (s *fairScheduler) taken(t *fairOrder, r ClaimResult) {
 	if t == nil {
 		return
 	}
@@ -212,7 +212,7 @@ func (s *turns) taken(t *turn, r ClaimResult) {
 }
 
 // untaken is taken of a claim that handed out nothing and left it to the next one, which goes by age in its place.
-func (s *turns) untaken(t *turn) {
+func (s *fairScheduler) untaken(t *fairOrder) {
 	if t == nil || !t.byAge() {
 		return
 	}
@@ -224,7 +224,7 @@ func (s *turns) untaken(t *turn) {
 }
 
 // goesByAge returns the minimum age of a claim by age, 0 by urgency, with a hash of its queues.
-func (s *turns) goesByAge(c Claimant) (age time.Duration, queues uint64) {
+func (s *fairScheduler) goesByAge(c Claimant) (age time.Duration, queues uint64) {
 	if s.age < 0 {
 		return 0, 0
 	}
@@ -245,7 +245,7 @@ func (s *turns) goesByAge(c Claimant) (age time.Duration, queues uint64) {
 		if len(s.byAge) >= maxTurns {
 			clear(s.byAge)
 		}
-		look = &ageLook{next: now}
+		look = &agingState{next: now}
 		s.byAge[queues] = look
 	}
 	if now.Before(look.next) && (!look.old || rand.IntN(ageLookOneOf) > 0) {

@@ -285,7 +285,7 @@ func TestHowOftenClaimsGoByAge(t *testing.T) {
 	count := func(found bool) (n int) {
 		for range 800 {
 			if age, queues := s.goesByAge(c); age > 0 {
-				s.taken(&turn{namespaces: c.Namespaces, age: age, queues: queues}, ClaimResult{old: found})
+				s.taken(&fairOrder{namespaces: c.Namespaces, age: age, queues: queues}, ClaimResult{old: found})
 				n++
 			}
 		}

@@ -128,7 +128,7 @@ DELETE FROM tasker.deferred_work w WHERE w.task_uuid = $1`
 // it needs for its due retry. A decision stays decided unless it failed.
 //
 // $1 the task, $2 the worker queue TTL; then the steps.
-var laySteps = `
+var rewriteSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 UPDATE tasker.workflow_steps s
 SET parent_uuids = u.parents::uuid[], child_uuids = u.children::uuid[], updated_at = c.at,
@@ -159,7 +159,7 @@ WHERE s.task_uuid = $1 AND s.step_uuid = u.step_uuid`
 
 // The items of a map step have its parents. Map steps are few: joined with the items, whose number the planner does not know, all steps of
 // the task would be compared with each.
-const layItems = `
+const rewriteItems = `
 WITH maps AS MATERIALIZED (
     SELECT m.step_uuid, m.parent_uuids FROM tasker.workflow_steps m WHERE m.task_uuid = $1 AND m.items_total IS NOT NULL
 )
@@ -237,7 +237,7 @@ func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]s
 	return append(namespaces, freed...), err
 }
 
-// laySteps removes, adds and rewrites steps, and dequeues changed steps at rest.
+// rewriteSteps removes, adds and rewrites steps, and dequeues changed steps at rest.
 func (tx *Tx) laySteps(ctx context.Context, task *CreatedTask, v NewVersion, atRest []tasker.ID) error {
 	var added []taskStep
 	for i := range v.Added {
@@ -248,7 +248,7 @@ func (tx *Tx) laySteps(ctx context.Context, task *CreatedTask, v NewVersion, atR
 		s := &v.Steps[i]
 		laid[i] = laidStep{taskStep{task, &s.CreatedStep}, s}
 	}
-	if err := tx.dropHeld(ctx, refsOf(task.UUID, atRest)); err != nil {
+	if err := tx.deleteHeldSteps(ctx, refsOf(task.UUID, atRest)); err != nil {
 		return err
 	}
 	var batch pgx.Batch
@@ -258,10 +258,10 @@ func (tx *Tx) laySteps(ctx context.Context, task *CreatedTask, v NewVersion, atR
 	if len(added) > 0 {
 		batch.Queue(insertSteps, append([]any{tx.queue.ttlMS}, newStepColumns.arrays(added)...)...)
 	}
-	batch.Queue(laySteps, append([]any{task.UUID, tx.queue.ttlMS}, laidColumns.arrays(laid)...)...)
-	batch.Queue(layItems, task.UUID)
+	batch.Queue(rewriteSteps, append([]any{task.UUID, tx.queue.ttlMS}, laidColumns.arrays(laid)...)...)
+	batch.Queue(rewriteItems, task.UUID)
 	if v.Finds {
-		batch.Queue(findAnew, task.UUID)
+		batch.Queue(scheduleAttributeRefresh, task.UUID)
 	}
 	return wrap(tx.SendBatch(ctx, &batch).Close(), "lay the steps of a task anew")
 }
@@ -280,7 +280,7 @@ type laidStep struct {
 	laid *LaidStep
 }
 
-// laidColumns are a step as laySteps takes it.
+// laidColumns are a step as rewriteSteps takes it.
 var laidColumns = append(columnsOf(newStepColumns.only(
 	"step_uuid", "step_type", "handler", "parents", "children", "max_attempts", "retryable", "backoff", "base_ms", "cap_ms", "jitter", "timeout_s", "ttl_ms", "remind_s", "join_rule", "start_at", "finds",
 ), func(s laidStep) taskStep { return s.taskStep }),
@@ -306,7 +306,7 @@ func columnsOf[T, U any](list columns[T], of func(U) T) columns[U] {
 }
 
 // One step stands for the task, whichever it is.
-const findAnew = `
+const scheduleAttributeRefresh = `
 UPDATE tasker.workflow_steps s
 SET attributes_at = clock_timestamp()
 WHERE s.task_uuid = $1 AND s.step_uuid = (

@@ -112,7 +112,7 @@ func (tx *Tx) SendReminders(ctx context.Context, list []Reminder) error {
 	refs, sent, next := make([]tasker.StepRef, len(list)), make([]int32, len(list)), make([]*time.Time, len(list))
 	for i, r := range list {
 		refs[i], sent[i], next[i] = tasker.StepRef{TaskUUID: r.TaskUUID, StepUUID: r.StepUUID}, int32(r.Sent), r.Next
-		if _, err := tx.Say(ctx, NewMessage{
+		if _, err := tx.CreateNotification(ctx, NewMessage{
 			Topic: tasker.StepReminderTopic, SubjectKind: tasker.StepSubject, SubjectID: r.StepUUID, Namespaces: []string{r.Namespace}, Data: r.Data,
 		}); err != nil {
 			return err

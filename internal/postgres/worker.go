@@ -135,7 +135,7 @@ func (db *DB) DrainWorker(ctx context.Context, id tasker.ID) error {
 }
 
 // Servers lock the workers in one order.
-const hearWorkers = `
+const recordHeartbeats = `
 WITH known AS MATERIALIZED (
     SELECT w.worker_uuid
     FROM tasker.workers w
@@ -157,7 +157,7 @@ func (db *DB) HearWorkers(ctx context.Context, ids []tasker.ID) (drains map[task
 	}
 	var rows []row
 	err = retry(ctx, func() (err error) {
-		rows, err = collect[row](ctx, db.pool, hearWorkers, ids)
+		rows, err = collect[row](ctx, db.pool, recordHeartbeats, ids)
 		return err
 	})
 	if err != nil {

@@ -13,21 +13,21 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// A Form is how a receiver wants messages.
-type Form string
+// A Format is how a receiver wants messages.
+type Format string
 
 // The forms.
 const (
-	CloudEvents  Form = "cloudevents"
-	PagerDuty    Form = "pagerduty"    // Events API v2
-	Alertmanager Form = "alertmanager" // POST /api/v2/alerts
-	Slack        Form = "slack"        // incoming webhooks
-	Teams        Form = "teams"        // an adaptive card for a workflow
+	CloudEvents  Format = "cloudevents"
+	PagerDuty    Format = "pagerduty"    // Events API v2
+	Alertmanager Format = "alertmanager" // POST /api/v2/alerts
+	Slack        Format = "slack"        // incoming webhooks
+	Teams        Format = "teams"        // an adaptive card for a workflow
 )
 
 // DefaultTopics are the topics that a sink of a form takes unless it says otherwise: nil
 // for all. A pager is told of what somebody should act on, a chat of digests and reminders as well.
-func (f Form) DefaultTopics() []string {
+func (f Format) DefaultTopics() []string {
 	pager := []string{"case.*", tasker.OperationPausedTopic, "hold.*", "breaker.*", tasker.TestTopic}
 	switch f {
 	case PagerDuty, Alertmanager:
@@ -53,7 +53,7 @@ const (
 )
 
 // encode returns a message in the form, cut if too long, and its media type.
-func (f Form) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []byte, kind string, err error) {
+func (f Format) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []byte, kind string, err error) {
 	if f == "" || f == CloudEvents {
 		body, err = CloudEvent(e, o.Source)
 		return body, mediaType, err
@@ -65,7 +65,7 @@ func (f Form) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []by
 	if err := json.Unmarshal(e.Data, &m); err != nil {
 		return nil, "", refuse(fmt.Errorf("%s: its data cannot be read: %w", describe(e), err))
 	}
-	n := note{Event: e, NotificationData: m, o: o, now: now}
+	n := messagePayload{Event: e, NotificationData: m, o: o, now: now}
 	n.Text = payload.CleanText(n.Text, messageText)
 	var doc any
 	switch f {
@@ -105,7 +105,7 @@ func cut(text string, most int) string {
 }
 
 // shorten halves what may be long of a message. It reports false when there is nothing to halve.
-func (n *note) shorten() bool {
+func (n *messagePayload) shorten() bool {
 	before := len(n.Text) + len(n.Summary) + len(n.Members) + len(n.Owners)
 	n.Members, n.Owners = n.Members[:len(n.Members)/2], n.Owners[:len(n.Owners)/2]
 	if n.Text = cut(n.Text, utf8.RuneCountInString(n.Text)/2); n.Text == "…" {
@@ -115,8 +115,8 @@ func (n *note) shorten() bool {
 	return len(n.Text)+len(n.Summary)+len(n.Members)+len(n.Owners) < before
 }
 
-// A note is a message that is being put into a form.
-type note struct {
+// A messagePayload is a message that is being put into a form.
+type messagePayload struct {
 	tasker.Event
 	tasker.NotificationData
 
@@ -124,10 +124,10 @@ type note struct {
 	now time.Time
 }
 
-func (n note) installation() string { return cmp.Or(n.o.Source, defaultSource) }
+func (n messagePayload) installation() string { return cmp.Or(n.o.Source, defaultSource) }
 
 // link is where the page is; empty when nobody said where browsers reach this installation.
-func (n note) link() string {
+func (n messagePayload) link() string {
 	if n.o.PublicURL == "" || n.Path == "" {
 		return ""
 	}
@@ -135,12 +135,12 @@ func (n note) link() string {
 }
 
 // over reports whether the message ends what it is about.
-func (n note) over() bool {
+func (n messagePayload) over() bool {
 	return n.Topic == tasker.CaseResolvedTopic || n.Topic == tasker.OperationDoneTopic || strings.HasSuffix(n.Topic, ".ended") || strings.HasSuffix(n.Topic, ".closed")
 }
 
 // place is where it happens.
-func (n note) place() string {
+func (n messagePayload) place() string {
 	return strings.Trim(n.Namespace+"/"+n.Template, "/")
 }
 
@@ -172,7 +172,7 @@ type (
 // pagerDutySeverities are the words of PagerDuty.
 var pagerDutySeverities = map[tasker.Severity]string{tasker.Critical: "critical", tasker.High: "error", tasker.Medium: "warning", tasker.Low: "info"}
 
-func (n note) pagerDuty() pagerDutyEvent {
+func (n messagePayload) pagerDuty() pagerDutyEvent {
 	out := pagerDutyEvent{RoutingKey: n.o.Key, EventAction: "trigger", DedupKey: dedupKey(n.Event, n.o.Source)}
 	switch {
 	case n.over():
@@ -206,7 +206,7 @@ type alert struct {
 	GeneratorURL string            `json:"generatorURL,omitempty"`
 }
 
-func (n note) alert() alert {
+func (n messagePayload) alert() alert {
 	kind := n.Subject.Kind
 	name := "TaskerCase"
 	if kind != tasker.IncidentSubject {
@@ -231,7 +231,7 @@ func (n note) alert() alert {
 // alertSeverity is the severity among the labels, by which Alertmanager knows an alert: of what
 // has a message for each of its changes it is the same from the first to the last of them, or
 // the end would be that of another alert.
-func (n note) alertSeverity() tasker.Severity {
+func (n messagePayload) alertSeverity() tasker.Severity {
 	switch head, _, _ := strings.Cut(n.Topic, "."); head {
 	case "breaker", "operation":
 		return tasker.High
@@ -266,7 +266,7 @@ type (
 // slackEscape takes the meaning from characters that Slack reads.
 var slackEscape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-func (n note) slack() slackMessage {
+func (n messagePayload) slack() slackMessage {
 	summary := cut(n.Summary, slackText/5)
 	part := func(text string) slackBlock {
 		return slackBlock{Type: "section", Text: &slackPart{Type: "mrkdwn", Text: text}}
@@ -283,7 +283,7 @@ func (n note) slack() slackMessage {
 }
 
 // facts is the rest of a message in a line.
-func (n note) facts() string {
+func (n messagePayload) facts() string {
 	list := []string{n.Topic, "severity " + string(n.Severity), fmt.Sprintf("%d open, %d failed again", n.Entries, n.FailedAgain), fmt.Sprintf("cases %d", n.Cases)}
 	if len(n.Owners) > 0 {
 		list = append(list, "owner "+strings.Join(n.Owners, ", "))
@@ -329,7 +329,7 @@ type (
 // teamsEscape takes the meaning from characters that a card reads as markup.
 var teamsEscape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "`", "\\`")
 
-func (n note) teams() teamsMessage {
+func (n messagePayload) teams() teamsMessage {
 	card := teamsCard{
 		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4",
 		Body: []teamsPart{{Type: "TextBlock", Text: teamsEscape.Replace(n.Summary), Weight: "Bolder", Wrap: true}},

@@ -17,7 +17,7 @@ import (
 )
 
 // forms lists every form.
-var forms = []Form{CloudEvents, PagerDuty, Alertmanager, Slack, Teams}
+var forms = []Format{CloudEvents, PagerDuty, Alertmanager, Slack, Teams}
 
 var update = flag.Bool("update", false, "write the golden payloads anew")
 
@@ -95,7 +95,7 @@ func TestFormsAreCut(t *testing.T) {
 			m.Members = append(m.Members, tasker.MessageMember{Template: "fulfil", Text: strings.Repeat("ä<", 2000)})
 		}
 	})
-	for f, check := range map[Form]func(body []byte){
+	for f, check := range map[Format]func(body []byte){
 		PagerDuty: func(body []byte) {
 			var p pagerDutyEvent
 			if err := json.Unmarshal(body, &p); err != nil || utf8.RuneCountInString(p.Payload.Summary) != 1024 {
@@ -157,7 +157,7 @@ func TestReceiversOfForms(t *testing.T) {
 		fmt.Fprint(w, "you said R0UTINGKEY")
 	}))
 	defer s.Close()
-	for f, want := range map[Form]string{PagerDuty: "/", Alertmanager: "/api/v2/alerts", Slack: "/", Teams: "/"} {
+	for f, want := range map[Format]string{PagerDuty: "/", Alertmanager: "/api/v2/alerts", Slack: "/", Teams: "/"} {
 		one, err := NewWebhook(WebhookOptions{Name: "night", Form: f, URL: s.URL + "/", Key: "R0UTINGKEY", AllowPrivate: true})
 		if err != nil {
 			t.Fatal(err)

@@ -59,7 +59,7 @@ type WebhookOptions struct {
 	Source       string        // of the events; tasker
 	Version      string        // of this program, for the receiver's log
 	Name         string        // of the sink; webhook
-	Form         Form          // cloudevents
+	Form         Format        // cloudevents
 	Key          string        // of the form pagerduty: the routing key
 	PublicURL    string        // where browsers reach this installation; none: messages have no link
 }
@@ -105,7 +105,7 @@ func NewWebhook(o WebhookOptions) (Sink, error) {
 	w := &webhook{
 		o: o, client: newClient(o), signers: signers,
 		name: u.Scheme + "://" + u.Host,
-		hide: hiding(u, o.Secret+" "+o.Key),
+		hide: scrubbedError(u, o.Secret+" "+o.Key),
 	}
 	if o.Form == Alertmanager {
 		return repeating{w}, nil
@@ -160,8 +160,8 @@ func validPort(port string) bool {
 	return err == nil && n > 0
 }
 
-// hiding replaces secrets in texts, which receivers may echo in errors.
-func hiding(u *url.URL, secrets string) *strings.Replacer {
+// scrubbedError replaces secrets in texts, which receivers may echo in errors.
+func scrubbedError(u *url.URL, secrets string) *strings.Replacer {
 	var words []string
 	for secret := range strings.FieldsSeq(secrets) {
 		words = append(words, secret, strings.TrimPrefix(secret, encodedSecret))
@@ -233,7 +233,7 @@ func (w *webhook) Emit(ctx context.Context, e tasker.Event) error {
 		return tasker.Errorf(tasker.Internal, "the webhook's request cannot be made") // the cause quotes the URL
 	}
 	request.Header.Set("Content-Type", kind)
-	w.dress(request.Header, e.UUID.String(), body)
+	w.setHeaders(request.Header, e.UUID.String(), body)
 	response, err := w.client.Do(request)
 	if err != nil {
 		w.client.CloseIdleConnections() // with HTTP/2 a dead one would be used again
@@ -249,8 +249,8 @@ func (w *webhook) Emit(ctx context.Context, e tasker.Event) error {
 	return w.answered(response, beginning)
 }
 
-// dress sets the headers: who sends it, and that it is true.
-func (w *webhook) dress(h http.Header, id string, body []byte) {
+// setHeaders sets the headers: who sends it, and that it is true.
+func (w *webhook) setHeaders(h http.Header, id string, body []byte) {
 	timestamp := strconv.FormatInt(time.Now().Unix(), 10)
 	h.Set("User-Agent", "tasker/"+w.o.Version)
 	h.Set("webhook-id", id)

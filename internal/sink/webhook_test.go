@@ -503,7 +503,7 @@ func TestWhatIsHidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := hiding(u, "one whsec_dHdv oneMore")
+	h := scrubbedError(u, "one whsec_dHdv oneMore")
 	for text, want := range map[string]string{
 		"POST /services/T000/aVeryLongToken%2FofTheReceiver?sig=a%26bcdef&v=1": "POST /services/T000/[hidden]?[hidden]",
 		"sig a&bcdef and a%26bcdef, v 1":                                       "sig [hidden] and [hidden], v 1",

@@ -106,7 +106,7 @@ func (s *server) permit(req *request, rt *route) error {
 	if err := req.readForm(rt); err != nil {
 		return err
 	}
-	leave, err := s.Gate.Turn(req.Context(), rt.class(), req.subject())
+	leave, err := s.Gate.Wait(req.Context(), rt.class(), req.subject())
 	if err != nil {
 		return err
 	}
@@ -158,8 +158,8 @@ func (req *request) readsPayloads(namespace string) bool {
 	return req.caller != nil && req.caller.May(access.ReadPayloads, namespace)
 }
 
-// offers reports whether a page shows an action that needs a permission in namespaces.
-func (s *server) offers(req *request, needs access.Permission, namespaces ...string) bool {
+// showsAction reports whether a page shows an action that needs a permission in namespaces.
+func (s *server) showsAction(req *request, needs access.Permission, namespaces ...string) bool {
 	if s.ReadOnly || req.caller == nil || len(namespaces) == 0 {
 		return false
 	}
@@ -274,7 +274,7 @@ func (s *server) goToProvider(req *request) (*view, error) {
 	if wait, ok := s.begun.take(from, time.Now()); !ok {
 		return tooManySignIns(req, wait, req.backTo()), nil
 	}
-	leave, err := s.Gate.Enter(req.Context(), overload.Reads, "sign-in:"+overload.Network(from).String())
+	leave, err := s.Gate.Acquire(req.Context(), overload.Reads, "sign-in:"+overload.Network(from).String())
 	if err != nil {
 		return nil, err
 	}

@@ -31,8 +31,8 @@ const (
 	buttonField = "buttons"
 )
 
-// An answerField asks for one property of an answer.
-type answerField struct {
+// A formField asks for one property of an answer.
+type formField struct {
 	Name     string // in the form
 	Property string
 	Kind     string
@@ -85,7 +85,7 @@ func (s formSchema) kind() string {
 // fieldsOf returns the fields for the properties of a form, and the title and description of the
 // whole; no fields where the answer is typed as JSON. Required properties come first, in the order
 // in which the schema requires them: that of properties is not kept.
-func fieldsOf(doc json.RawMessage) (fields []answerField, whole formSchema) {
+func fieldsOf(doc json.RawMessage) (fields []formField, whole formSchema) {
 	if json.Unmarshal(doc, &whole) != nil || whole.kind() != "object" || whole.Ref != "" || len(whole.Properties) == 0 || len(whole.Properties) > maxFields {
 		return nil, whole
 	}
@@ -112,8 +112,8 @@ func fieldsOf(doc json.RawMessage) (fields []answerField, whole formSchema) {
 	return fields, whole
 }
 
-func fieldOf(name string, s formSchema) answerField {
-	f := answerField{Name: fieldName + name, Property: name, Label: s.Title, Hint: s.Description, Most: s.MaxLength, Kind: jsonField}
+func fieldOf(name string, s formSchema) formField {
+	f := formField{Name: fieldName + name, Property: name, Label: s.Title, Hint: s.Description, Most: s.MaxLength, Kind: jsonField}
 	if f.Label == "" {
 		f.Label = name
 	}
@@ -141,7 +141,7 @@ func fieldOf(name string, s formSchema) answerField {
 	return f
 }
 
-func (f *answerField) options(values []json.RawMessage, standard json.RawMessage) {
+func (f *formField) options(values []json.RawMessage, standard json.RawMessage) {
 	f.Kind, f.Value = selectField, ""
 	for _, v := range values {
 		o := answerOption{Value: string(v), Label: string(v), Here: standard != nil && string(v) == string(standard)}
@@ -157,7 +157,7 @@ func (f *answerField) options(values []json.RawMessage, standard json.RawMessage
 }
 
 // Labelled is what a button of the field says.
-func (f answerField) Labelled(o answerOption) string {
+func (f formField) Labelled(o answerOption) string {
 	if o.Label == "Yes" || o.Label == "No" {
 		return f.Label + ": " + strings.ToLower(o.Label)
 	}
@@ -165,7 +165,7 @@ func (f answerField) Labelled(o answerOption) string {
 }
 
 // fill takes what was typed.
-func (f *answerField) fill(req *request) {
+func (f *formField) fill(req *request) {
 	f.Value = req.typed(f.Name)
 	for i := range f.Options {
 		f.Options[i].Here = f.Options[i].Value == f.Value
@@ -174,7 +174,7 @@ func (f *answerField) fill(req *request) {
 
 // json returns the value of a field; nil where nothing was typed. What is not of its type stays a
 // text, so that the schema says what is wrong with it.
-func (f answerField) json() json.RawMessage {
+func (f formField) json() json.RawMessage {
 	value := f.Value
 	if f.Kind != textField && f.Kind != areaField {
 		value = strings.TrimSpace(value)
@@ -198,7 +198,7 @@ func (f answerField) json() json.RawMessage {
 
 // An answerSheet is the form of an answer, as it was typed.
 type answerSheet struct {
-	Fields []answerField
+	Fields []formField
 	About  formSchema
 	Result string // of an answer that is typed as JSON
 	Others []string
@@ -218,8 +218,8 @@ func sheetOf(req *request, schema json.RawMessage) answerSheet {
 }
 
 // Buttons is the field whose values are on the buttons; nil: there is one button.
-func (p answerSheet) Buttons() *answerField {
-	if i := slices.IndexFunc(p.Fields, func(f answerField) bool { return f.Kind == buttonField }); i >= 0 {
+func (p answerSheet) Buttons() *formField {
+	if i := slices.IndexFunc(p.Fields, func(f formField) bool { return f.Kind == buttonField }); i >= 0 {
 		return &p.Fields[i]
 	}
 	return nil
@@ -247,8 +247,8 @@ func (p answerSheet) answer() (json.RawMessage, error) {
 	return doc, nil
 }
 
-// blame puts what is wrong with an answer beside its fields, and the rest above the form.
-func (p *answerSheet) blame(err error) {
+// attachErrors puts what is wrong with an answer beside its fields, and the rest above the form.
+func (p *answerSheet) attachErrors(err error) {
 	var e *tasker.Error
 	if !errors.As(err, &e) {
 		return
@@ -258,7 +258,7 @@ func (p *answerSheet) blame(err error) {
 		if p.missing(fault) {
 			continue
 		}
-		i := slices.IndexFunc(p.Fields, func(f answerField) bool {
+		i := slices.IndexFunc(p.Fields, func(f formField) bool {
 			return fault.Path == f.Property || strings.HasPrefix(fault.Path, f.Property+".") || strings.HasPrefix(fault.Path, f.Property+"[")
 		})
 		if i < 0 {
@@ -317,7 +317,7 @@ func (p *answerForm) do(req *request) (*view, error) {
 		if tasker.CodeOf(err) != tasker.Invalid {
 			return nil, err
 		}
-		p.blame(err)
+		p.attachErrors(err)
 		p.Problem = messageOf(err)
 		return p.view(p, apiv1.Status(tasker.Invalid)), nil
 	}

@@ -48,8 +48,8 @@ func (p *questionPage) view(status int) *view {
 	return &view{page: "question", title: "Your answer", status: status, alone: true, body: p}
 }
 
-// said is a page that says why there is no form.
-func said(status int, text string) *view { return (&questionPage{Said: text}).view(status) }
+// linkMessagePage is a page that says why there is no form.
+func linkMessagePage(status int, text string) *view { return (&questionPage{Said: text}).view(status) }
 
 // What is said of a link that is not open. All that are worth nothing for other reasons read alike.
 const (
@@ -64,16 +64,16 @@ const (
 // ofState is the page about a link that is not open.
 func ofState(state tasker.AnswerLinkState) *view {
 	if state == tasker.LinkUsed {
-		return said(http.StatusGone, saidUsed)
+		return linkMessagePage(http.StatusGone, saidUsed)
 	}
-	return said(http.StatusGone, saidExpired)
+	return linkMessagePage(http.StatusGone, saidExpired)
 }
 
 // withLink calls do with the token of a link. Unknown tokens are counted by address, apart from
 // failed sign-ins. A valid link is accepted from every address.
 func (s *server) withLink(req *request, class overload.Class, do func(token string) (*view, error)) (*view, error) {
 	from := req.address()
-	leave, err := s.Gate.Enter(req.Context(), class, "link:"+overload.Network(from).String())
+	leave, err := s.Gate.Acquire(req.Context(), class, "link:"+overload.Network(from).String())
 	if err != nil {
 		return nil, err
 	}
@@ -84,9 +84,9 @@ func (s *server) withLink(req *request, class overload.Class, do func(token stri
 	}
 	if wait, ok := s.links.take(from, time.Now()); !ok {
 		req.retryAfter(wait)
-		return said(http.StatusTooManyRequests, saidOften), nil
+		return linkMessagePage(http.StatusTooManyRequests, saidOften), nil
 	}
-	return said(http.StatusNotFound, saidInvalid), nil
+	return linkMessagePage(http.StatusNotFound, saidInvalid), nil
 }
 
 // question shows what is asked. It changes nothing, whoever follows the link and however often.
@@ -99,7 +99,7 @@ func (s *server) question(req *request) (*view, error) {
 		case q.State != tasker.LinkOpen:
 			return ofState(q.State), nil
 		case s.ReadOnly:
-			return said(http.StatusForbidden, saidReads), nil
+			return linkMessagePage(http.StatusForbidden, saidReads), nil
 		}
 		return (&questionPage{answerSheet: sheetOf(req, q.Form), AnswerQuestion: q}).view(http.StatusOK), nil
 	})
@@ -108,7 +108,7 @@ func (s *server) question(req *request) (*view, error) {
 // answerByLink takes an answer, and uses the link up.
 func (s *server) answerByLink(req *request) (*view, error) {
 	if s.ReadOnly {
-		return said(http.StatusForbidden, saidReads), nil
+		return linkMessagePage(http.StatusForbidden, saidReads), nil
 	}
 	return s.withLink(req, overload.Operations, func(token string) (*view, error) {
 		q, err := s.Engine.AnswerQuestion(req.Context(), token)
@@ -126,12 +126,12 @@ func (s *server) answerByLink(req *request) (*view, error) {
 		state, answered, err := s.Engine.AnswerByLink(req.Context(), token, doc)
 		switch {
 		case err != nil:
-			p.blame(err)
+			p.attachErrors(err)
 			return p.refused(err)
 		case !answered:
 			return ofState(state), nil
 		default:
-			return said(http.StatusOK, saidSent), nil
+			return linkMessagePage(http.StatusOK, saidSent), nil
 		}
 	})
 }

@@ -88,7 +88,7 @@ func (s *server) onCase(req *request) (*view, error) {
 	if p.MergedInto != nil {
 		p.Into = casePath(*p.MergedInto)
 	}
-	if s.offers(req, access.UpdateInvestigations, p.Namespace) {
+	if s.showsAction(req, access.UpdateInvestigations, p.Namespace) {
 		p.addVerbs(req)
 	}
 	if p.Explained, err = s.why(req, id); err != nil {
@@ -108,7 +108,7 @@ func (s *server) onCase(req *request) (*view, error) {
 
 // addActs adds the acts that can work for investigations of the case.
 func (s *server) addActs(req *request, p *casePage) error {
-	if p.Entries == 0 || !s.offers(req, access.OperateSteps, p.Namespace) {
+	if p.Entries == 0 || !s.showsAction(req, access.OperateSteps, p.Namespace) {
 		return nil
 	}
 	ctx := req.within(access.OperateSteps).Context()

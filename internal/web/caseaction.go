@@ -15,9 +15,9 @@ import (
 	"tasker.example/tasker/internal/cases"
 )
 
-// A caseVerb is something that people do about a case, in the words of this page and of
+// A caseAction is something that people do about a case, in the words of this page and of
 // tasker-ctl.
-type caseVerb struct {
+type caseAction struct {
 	Word string // in a path
 	Name string // on a button
 	Key  string
@@ -39,7 +39,7 @@ const (
 	wordSplit   = "split"
 )
 
-var caseVerbs = []caseVerb{
+var caseVerbs = []caseAction{
 	{
 		Word: wordOwn, Name: "Take it", Key: "o", Does: "take the case",
 		Long: "Others see that somebody works on it, and it comes after those that nobody has. After that time it is nobody's again.",
@@ -70,7 +70,7 @@ var caseVerbs = []caseVerb{
 }
 
 // refusal says why the verb makes no sense for a case; empty when it does.
-func (v caseVerb) refusal(c tasker.Case, now time.Time) string {
+func (v caseAction) refusal(c tasker.Case, now time.Time) string {
 	switch {
 	case c.MergedInto != nil && v.Word != wordUnmerge:
 		return "The case was merged into another one: change that one."
@@ -91,7 +91,7 @@ func (v caseVerb) refusal(c tasker.Case, now time.Time) string {
 type caseForm struct {
 	*server
 	form
-	caseVerb
+	caseAction
 	Case      tasker.Case
 	Seen      string              // when the case was last updated, as this page shows it
 	Meanwhile []tasker.CaseChange // since the form was opened
@@ -129,8 +129,8 @@ func (*caseForm) Fields() []string { return cases.SplitFields() }
 
 func seenOf(c tasker.Case) string { return c.UpdatedAt.UTC().Format(time.RFC3339Nano) }
 
-func (s *server) caseForm(req *request, v caseVerb) (*caseForm, error) {
-	p := &caseForm{server: s, caseVerb: v}
+func (s *server) caseForm(req *request, v caseAction) (*caseForm, error) {
+	p := &caseForm{server: s, caseAction: v}
 	id, err := req.id("case")
 	if err != nil {
 		return nil, err

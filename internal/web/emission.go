@@ -144,7 +144,7 @@ func (s *server) reEmitForm(req *request) (*reEmitForm, error) {
 	ctl := append([]string{"dlq", "re-emit", e.UUID.String(), "--reason", reason}, p.by("--actor", actor)...)
 	body := apiv1.ReEmit{EventUUID: new(e.UUID.String()), Actor: actor, Reason: reason}
 	for _, name := range names {
-		c := chooseSink(name, e.Emissions, req.Method == http.MethodPost, req.PostForm["sinks"])
+		c := newSinkOption(name, e.Emissions, req.Method == http.MethodPost, req.PostForm["sinks"])
 		if p.Sinks = append(p.Sinks, c); c.Chosen {
 			body.Sinks = append(body.Sinks, name)
 			ctl = append(ctl, "--sink", name)
@@ -154,9 +154,9 @@ func (s *server) reEmitForm(req *request) (*reEmitForm, error) {
 	return p, nil
 }
 
-// chooseSink is a sink as somebody left it; at first those are chosen that have not
+// newSinkOption is a sink as somebody left it; at first those are chosen that have not
 // got the event, or all that have.
-func chooseSink(name string, list []tasker.Emission, sent bool, chosen []string) chosenSink {
+func newSinkOption(name string, list []tasker.Emission, sent bool, chosen []string) chosenSink {
 	c := chosenSink{Name: name}
 	for _, e := range list {
 		if e.Sink == name {

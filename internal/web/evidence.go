@@ -103,17 +103,17 @@ func failureOf(doc json.RawMessage) tasker.StepFailure {
 	return f
 }
 
-// evidence is all that a story is told from.
-type evidence struct {
+// storyInput is all that a story is told from.
+type storyInput struct {
 	entry tasker.Entry
 	task  tasker.Task
 	then  snapshot
 	steps []tasker.Step // as they are now
 }
 
-// story says in sentences what happened to a task: what went wrong and how, who
+// narrative says in sentences what happened to a task: what went wrong and how, who
 // found it, and what has become of it since.
-func story(ev evidence) []string {
+func narrative(ev storyInput) []string {
 	var told []string
 	then := ev.opened()
 	for _, sentence := range []string{then.happened(), then.found(), then.again(), ev.raised(), ev.waits(), ev.since()} {
@@ -126,7 +126,7 @@ func story(ev evidence) []string {
 
 // opened returns the evidence with the cause that the investigation was opened for,
 // which is what its snapshot shows.
-func (ev evidence) opened() evidence {
+func (ev storyInput) opened() storyInput {
 	if ev.entry.OriginalReason == "" {
 		return ev
 	}
@@ -143,7 +143,7 @@ func (ev evidence) opened() evidence {
 }
 
 // raised says that a weightier reason has replaced the one it was opened for.
-func (ev evidence) raised() string {
+func (ev storyInput) raised() string {
 	if ev.entry.OriginalReason == "" {
 		return ""
 	}
@@ -157,25 +157,25 @@ func (ev evidence) raised() string {
 }
 
 // happened says what went wrong.
-func (ev evidence) happened() string {
+func (ev storyInput) happened() string {
 	switch ev.entry.Reason {
 	case tasker.DependencyCycleDetected:
 		return fmt.Sprintf("The steps of %s depend on each other in a cycle (%s), so that none of them can ever run.", ev.kind(), ev.names())
 	case tasker.MaxRetriesExceeded:
 		return ev.failed()
 	case tasker.StalenessTimeout:
-		return ev.stood()
+		return ev.describeStale()
 	case tasker.WorkerUnavailable:
-		return ev.notTaken()
+		return ev.describeUnclaimed()
 	case tasker.ManualDLQ:
-		return ev.asked()
+		return ev.describeManual()
 	default:
 		return fmt.Sprintf("Task %s needs a human: %s.", ev.kind(), tasker.CauseOf(ev.entry.Reason, ev.entry.DetailCode).Label)
 	}
 }
 
 // failed tells of a step in which no attempt is left.
-func (ev evidence) failed() string {
+func (ev storyInput) failed() string {
 	s := ev.culprit()
 	where := fmt.Sprintf("Step %s of %s", s.Name, ev.kind())
 	failure := failureOf(s.Error)
@@ -215,8 +215,8 @@ func (ev evidence) failed() string {
 	}
 }
 
-// stood tells of a task that made no progress.
-func (ev evidence) stood() string {
+// describeStale tells of a task that made no progress.
+func (ev storyInput) describeStale() string {
 	t := ev.then
 	switch ev.entry.DetailCode {
 	case tasker.MaxDuration:
@@ -237,8 +237,8 @@ func (ev evidence) stood() string {
 	}
 }
 
-// notTaken tells of a step that no worker took.
-func (ev evidence) notTaken() string {
+// describeUnclaimed tells of a step that no worker took.
+func (ev storyInput) describeUnclaimed() string {
 	s := ev.culprit()
 	failure := failureOf(s.Error)
 	if ev.entry.DetailCode == tasker.NoWorkers {
@@ -249,8 +249,8 @@ func (ev evidence) notTaken() string {
 		s.Name, ev.kind(), s.Handler, ev.task.Namespace, quoted(failure))
 }
 
-// asked tells of a person who wants a look.
-func (ev evidence) asked() string {
+// describeManual tells of a person who wants a look.
+func (ev storyInput) describeManual() string {
 	who, why := "A person", ""
 	if len(ev.entry.History) > 0 {
 		first := ev.entry.History[0]
@@ -263,7 +263,7 @@ func (ev evidence) asked() string {
 }
 
 // found says who noticed, and when.
-func (ev evidence) found() string {
+func (ev storyInput) found() string {
 	at := clock(ev.entry.At) + "."
 	switch ev.entry.DetectedBy {
 	case tasker.DetectedInline:
@@ -286,7 +286,7 @@ func (ev evidence) found() string {
 const soonAfter = 2 * time.Second
 
 // follows reports whether the step failed while an earlier investigation was open.
-func (ev evidence) follows() bool {
+func (ev storyInput) follows() bool {
 	if ev.entry.PredecessorUUID == nil || ev.entry.StepUUID == nil {
 		return false
 	}
@@ -295,7 +295,7 @@ func (ev evidence) follows() bool {
 }
 
 // again tells of what failed since the investigation was opened, the newest last.
-func (ev evidence) again() string {
+func (ev storyInput) again() string {
 	times, others := 0, []string{}
 	var last tasker.EntryChange
 	for _, c := range ev.entry.History {
@@ -328,7 +328,7 @@ func (ev evidence) again() string {
 }
 
 // waits says what cannot go on now.
-func (ev evidence) waits() string {
+func (ev storyInput) waits() string {
 	if ev.entry.StepUUID == nil {
 		return ""
 	}
@@ -353,11 +353,11 @@ func (ev evidence) waits() string {
 }
 
 // since says where things stand by now.
-func (ev evidence) since() string {
+func (ev storyInput) since() string {
 	e := ev.entry
-	now := "The task " + standing(e.CurrentTaskState) + " now"
+	now := "The task " + statePhrase(e.CurrentTaskState) + " now"
 	if e.RecoveredAt != nil {
-		now = "It went on by itself at " + clock(*e.RecoveredAt) + " and " + standing(e.CurrentTaskState) + " now"
+		now = "It went on by itself at " + clock(*e.RecoveredAt) + " and " + statePhrase(e.CurrentTaskState) + " now"
 	}
 	if e.ResolvedAt == nil {
 		return now + "."
@@ -369,8 +369,8 @@ func (ev evidence) since() string {
 	return fmt.Sprintf("%s; the investigation was ended as %s%s at %s.", now, words(e.ResolutionStatus), by, clock(*e.ResolvedAt))
 }
 
-// standing says where a task stands, to follow "the task".
-func standing(s tasker.TaskState) string {
+// statePhrase says where a task stands, to follow "the task".
+func statePhrase(s tasker.TaskState) string {
 	switch s {
 	case tasker.TaskError:
 		return "is in error"
@@ -383,7 +383,7 @@ func standing(s tasker.TaskState) string {
 
 // culprit is the step that the investigation is about, as it stood; of one that the
 // evidence does not show, as it stands.
-func (ev evidence) culprit() snapshotStep {
+func (ev storyInput) culprit() snapshotStep {
 	if ev.entry.StepUUID == nil {
 		return ev.anyFailed()
 	}
@@ -399,7 +399,7 @@ func (ev evidence) culprit() snapshotStep {
 }
 
 // anyFailed is the first step in error, where no step was named.
-func (ev evidence) anyFailed() snapshotStep {
+func (ev storyInput) anyFailed() snapshotStep {
 	for _, s := range ev.then.Steps {
 		if s.State == tasker.StepError {
 			return s
@@ -408,9 +408,9 @@ func (ev evidence) anyFailed() snapshotStep {
 	return snapshotStep{Name: "?"}
 }
 
-func (ev evidence) kind() string { return ev.task.Namespace + "/" + ev.task.Name }
+func (ev storyInput) kind() string { return ev.task.Namespace + "/" + ev.task.Name }
 
-func (ev evidence) names() string {
+func (ev storyInput) names() string {
 	names := make([]string, len(ev.then.Steps))
 	for i, s := range ev.then.Steps {
 		names[i] = s.Name
@@ -419,7 +419,7 @@ func (ev evidence) names() string {
 }
 
 // open says which steps a task that stood still was waiting for.
-func (ev evidence) open() string {
+func (ev storyInput) open() string {
 	var waiting []string
 	for _, s := range ev.then.Steps {
 		switch {

@@ -90,7 +90,7 @@ func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) st
 		top := (g.Height - len(layer)*(nodeHeight+rowGap) + rowGap) / 2
 		for j, s := range layer {
 			n := node{
-				X: graphMargin + i*(nodeWidth+layerGap), Y: top + j*(nodeHeight+rowGap), Name: s.Name, Shown: fit(s.Name, nodeText), State: s.State,
+				X: graphMargin + i*(nodeWidth+layerGap), Y: top + j*(nodeHeight+rowGap), Name: s.Name, Shown: truncateToWidth(s.Name, nodeText), State: s.State,
 				Line: words(s.State), Marked: marked != nil && *marked == s.UUID,
 			}
 			if s.Attempts > 1 || s.State == tasker.StepError {
@@ -144,7 +144,7 @@ func layersOf(steps []tasker.Step) [][]tasker.Step {
 	for _, layer := range layers {
 		want := map[tasker.ID]float64{}
 		for i, s := range layer {
-			want[s.UUID] = amid(s.Parents, place, float64(i)/float64(len(layer)))
+			want[s.UUID] = center(s.Parents, place, float64(i)/float64(len(layer)))
 		}
 		slices.SortStableFunc(layer, func(a, b tasker.Step) int { return cmp.Compare(want[a.UUID], want[b.UUID]) })
 		for i, s := range layer {
@@ -180,8 +180,8 @@ func depths(steps []tasker.Step) map[tasker.ID]int {
 	return depth
 }
 
-// amid is the middle of where these stand; without any, a place of its own.
-func amid(ids []tasker.ID, place map[tasker.ID]float64, alone float64) float64 {
+// center is the middle of where these stand; without any, a place of its own.
+func center(ids []tasker.ID, place map[tasker.ID]float64, alone float64) float64 {
 	sum, n := 0.0, 0
 	for _, id := range ids {
 		if at, ok := place[id]; ok {
@@ -195,9 +195,9 @@ func amid(ids []tasker.ID, place map[tasker.ID]float64, alone float64) float64 {
 	return sum / float64(n)
 }
 
-// fit shortens a bold text to so many pixels, by how wide its characters are in the
+// truncateToWidth shortens a bold text to so many pixels, by how wide its characters are in the
 // widest of the usual fonts.
-func fit(s string, most int) string {
+func truncateToWidth(s string, most int) string {
 	width := 0
 	cut := -1 // where an ellipsis would still fit
 	for i, r := range s {

@@ -83,7 +83,7 @@ func TestNamesFitTheirBoxes(t *testing.T) {
 		"charge_card": "charge_card", strings.Repeat("W", 128): "WWWWWWWWW…", strings.Repeat("i", 20): strings.Repeat("i", 20),
 		"": "", "reserve_inventory": "reserve_inventory", strings.Repeat("収", 30): "収収収収収収収収収…",
 	} {
-		got := fit(name, nodeText)
+		got := truncateToWidth(name, nodeText)
 		if got != want {
 			t.Errorf("%q is shown as %q, want %q", name, got, want)
 		}

@@ -144,7 +144,7 @@ func (s *server) onHold(req *request) (*view, error) {
 	if d.CaseID != nil {
 		p.Case = casePath(*d.CaseID)
 	}
-	if s.offers(req, access.OperateSteps, d.Namespace) {
+	if s.showsAction(req, access.OperateSteps, d.Namespace) {
 		for _, v := range holdVerbs {
 			if v.refusal(d.Hold) == "" {
 				p.Verbs = append(p.Verbs, caseLink{Name: v.Name, Href: p.Path() + "/" + v.Word, Key: v.Key, Does: v.Does})
@@ -401,7 +401,7 @@ func beginCommand(b apiv1.BeginHold, long string) []string {
 
 // holdLink is the form that begins a hold of a scope; empty where the caller may not.
 func (s *server) holdLink(req *request, namespace string, scope ...string) string {
-	if !s.offers(req, access.OperateSteps, namespace) {
+	if !s.showsAction(req, access.OperateSteps, namespace) {
 		return ""
 	}
 	q := url.Values{}

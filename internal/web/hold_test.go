@@ -25,9 +25,9 @@ func (h *harness) goOn() {
 	h.Helper()
 	holds := hold.New(h.DB, h.Engine, hold.Options{})
 	for range 3 {
-		_, err := holds.PutAside(h.Context())
+		_, err := holds.ParkSteps(h.Context())
 		h.Must(err)
-		_, err = holds.Judge(h.Context())
+		_, err = holds.AdvanceHolds(h.Context())
 		h.Must(err)
 	}
 }

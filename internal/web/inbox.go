@@ -90,7 +90,7 @@ func (s *server) inbox(req *request) (*view, error) {
 	}
 	for _, h := range list {
 		line := inboxLine{HumanStep: h, Path: taskPath(h.TaskUUID) + "#step-" + h.StepUUID.String()}
-		if s.offers(req, access.CompleteSteps, h.Namespace) {
+		if s.showsAction(req, access.CompleteSteps, h.Namespace) {
 			line.Path = stepPath(h.StepRef) + "/answer"
 		}
 		p.Steps = append(p.Steps, line)

@@ -132,7 +132,7 @@ func (s *server) investigationOf(req *request, id tasker.ID) (*investigationPage
 	p := &investigationPage{
 		Entry: e, Task: task, Cause: tasker.CauseOf(e.Reason, e.DetailCode), Open: e.ResolutionStatus == tasker.EntryPending,
 		Other: failed != nil && (e.StepUUID == nil || *e.StepUUID != *failed),
-		Story: story(evidence{entry: e, task: task, then: then, steps: steps}), Assignee: assigneeOf(e.Metadata),
+		Story: narrative(storyInput{entry: e, task: task, then: then, steps: steps}), Assignee: assigneeOf(e.Metadata),
 		Graph:    drawGraph(around(steps, failed), failed, func(st tasker.Step) string { return taskPath(task.UUID) + "#step-" + st.UUID.String() }),
 		Compared: compare(then, task, steps), Hidden: then.RedactionFailed,
 		Incomplete: then.SnapshotFailed,
@@ -182,7 +182,7 @@ func (s *server) addSteps(req *request, p *investigationPage, steps []tasker.Ste
 		return err
 	}
 	about := cmp.Or(failedStep(p.Entry), p.Entry.StepUUID)
-	p.Steps = stepRows(steps, p.Stuck == "" && s.offers(req, access.OperateSteps, p.Task.Namespace), &p.Entry.UUID)
+	p.Steps = stepRows(steps, p.Stuck == "" && s.showsAction(req, access.OperateSteps, p.Task.Namespace), &p.Entry.UUID)
 	if len(steps) > manySteps {
 		p.OtherSteps = len(steps) - shownSteps
 		slices.SortStableFunc(p.Steps, func(a, b stepRow) int { return stepRank(a.Step) - stepRank(b.Step) })

@@ -9,11 +9,11 @@ import (
 )
 
 // told is a story of an investigation of task shop/order that was opened at noon.
-func told(cause tasker.Cause) (evidence, *snapshotStep) {
+func told(cause tasker.Cause) (storyInput, *snapshotStep) {
 	steps := stepsOf("reserve", "charge: reserve", "ship: charge")
 	steps[0].State, steps[1].State = tasker.StepComplete, tasker.StepError
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	ev := evidence{
+	ev := storyInput{
 		entry: tasker.Entry{
 			StepUUID: &steps[1].UUID, Reason: cause.Reason, DetailCode: cause.Code, DetectedBy: tasker.DetectedInline, At: noon,
 			OriginalState: tasker.TaskStepsInProcess, CurrentTaskState: tasker.TaskError,
@@ -31,8 +31,8 @@ func told(cause tasker.Cause) (evidence, *snapshotStep) {
 }
 
 func TestEveryCauseHasAStory(t *testing.T) {
-	stale := func(state tasker.TaskState) func(*evidence, *snapshotStep) {
-		return func(ev *evidence, _ *snapshotStep) {
+	stale := func(state tasker.TaskState) func(*storyInput, *snapshotStep) {
+		return func(ev *storyInput, _ *snapshotStep) {
 			ev.entry.StepUUID, ev.entry.OriginalState, ev.entry.DetectedBy = nil, state, tasker.DetectedSweep
 		}
 	}
@@ -41,18 +41,18 @@ func TestEveryCauseHasAStory(t *testing.T) {
 		code   string
 	}
 	tests := map[key]struct {
-		change func(*evidence, *snapshotStep)
+		change func(*storyInput, *snapshotStep)
 		want   string
 	}{
 		{tasker.DependencyCycleDetected, tasker.DependencyCycle}: {
-			func(ev *evidence, _ *snapshotStep) { ev.entry.StepUUID = nil },
+			func(ev *storyInput, _ *snapshotStep) { ev.entry.StepUUID = nil },
 			"The steps of shop/order depend on each other in a cycle (reserve, charge and ship), so that none of them can ever run. It was noticed at once,",
 		},
 		{tasker.MaxRetriesExceeded, tasker.RetriesExhausted}: {
 			nil, "Step charge of shop/order failed in all of its 3 attempts, the last at 2026-03-01 12:00:00 UTC, with “card declined”. It was noticed at once",
 		},
 		{tasker.MaxRetriesExceeded, tasker.PermanentFailure}: {
-			func(_ *evidence, s *snapshotStep) { s.Attempts = 1 },
+			func(_ *storyInput, s *snapshotStep) { s.Attempts = 1 },
 			"Step charge of shop/order failed in attempt 1 of 3 at 2026-03-01 12:00:00 UTC, and its handler said that trying again is useless, with “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.WorkerLost}: {
@@ -74,7 +74,7 @@ func TestEveryCauseHasAStory(t *testing.T) {
 			nil, "The child task of step charge of shop/order ended without a result at 2026-03-01 12:00:00 UTC, with “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.ExpressionFailed}: {
-			func(_ *evidence, s *snapshotStep) {
+			func(_ *storyInput, s *snapshotStep) {
 				s.Error = []byte(`{"message":"when: there is no \"value\", in: results.score.value < 0.5"}`)
 			},
 			`The condition of step charge of shop/order could not be evaluated at 2026-03-01 12:00:00 UTC, with “when: there is no "value", in: results.score.value < 0.5”.`,
@@ -83,48 +83,48 @@ func TestEveryCauseHasAStory(t *testing.T) {
 			nil, "Step charge of shop/order failed for good (input too large) at 2026-03-01 12:00:00 UTC, with “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.UnrecoveredError}: {
-			func(ev *evidence, _ *snapshotStep) {
+			func(ev *storyInput, _ *snapshotStep) {
 				ev.entry.DetectedBy, ev.entry.StepUUID = tasker.DetectedSweep, nil
 			},
 			"Step charge of shop/order failed at 2026-03-01 12:00:00 UTC, with “card declined”, the task stood in error for 1 h 35 min, and nobody had looked into it. The staleness sweep found it at",
 		},
 		{tasker.StalenessTimeout, string(tasker.TaskStepsInProcess)}: {
-			func(ev *evidence, s *snapshotStep) {
+			func(ev *storyInput, s *snapshotStep) {
 				stale(tasker.TaskStepsInProcess)(ev, s)
 				s.State, s.Attempts = tasker.StepInProgress, 1
 			},
 			"Task shop/order made no progress in the state steps in process for 1 h 35 min, 35 min longer than its threshold of 1 h 0 min: step charge was in progress in attempt 1 of 3. The staleness sweep found it at 2026-03-01 12:00:00 UTC.",
 		},
 		{tasker.StalenessTimeout, string(tasker.TaskWaitingForDependencies)}: {
-			func(ev *evidence, s *snapshotStep) {
+			func(ev *storyInput, s *snapshotStep) {
 				stale(tasker.TaskWaitingForDependencies)(ev, s)
 				s.State, s.Type = tasker.StepPending, tasker.ExternalStep
 			},
 			"in the state waiting for dependencies for 1 h 35 min, 35 min longer than its threshold of 1 h 0 min: step charge waited for an answer from outside.",
 		},
 		{tasker.StalenessTimeout, string(tasker.TaskWaitingForRetry)}: {
-			func(ev *evidence, s *snapshotStep) {
+			func(ev *storyInput, s *snapshotStep) {
 				stale(tasker.TaskWaitingForRetry)(ev, s)
 				s.NextRetryAt = ev.entry.At.Add(-time.Hour)
 			},
 			"in the state waiting for retry for 1 h 35 min, 35 min longer than its threshold of 1 h 0 min: step charge was to be tried again at 2026-03-01 11:00:00 UTC.",
 		},
 		{tasker.StalenessTimeout, tasker.MaxDuration}: {
-			func(ev *evidence, s *snapshotStep) {
+			func(ev *storyInput, s *snapshotStep) {
 				stale(tasker.TaskStepsInProcess)(ev, s)
 				s.State = tasker.StepEnqueued
 			},
 			"Task shop/order ran for 1 d 1 h; its template allows 1 d 0 h. Then its state was steps in process: step charge waited for a worker.",
 		},
 		{tasker.StalenessTimeout, tasker.Overdue}: {
-			func(ev *evidence, s *snapshotStep) {
+			func(ev *storyInput, s *snapshotStep) {
 				stale(tasker.TaskStepsInProcess)(ev, s)
 				s.State = tasker.StepEnqueued
 			},
 			"Task shop/order, or a step of it, was not done when it was due, and its template has that investigated. Then its state was steps in process: step charge waited for a worker.",
 		},
 		{tasker.StalenessTimeout, tasker.DeferredWork}: {
-			func(ev *evidence, s *snapshotStep) {
+			func(ev *storyInput, s *snapshotStep) {
 				stale(tasker.TaskStepsInProcess)(ev, s)
 				s.State = tasker.StepEnqueued
 			},
@@ -134,7 +134,7 @@ func TestEveryCauseHasAStory(t *testing.T) {
 			stale(tasker.TaskError), "Task shop/order stood in error for 1 h 35 min, no step of it had failed for good, and nobody had looked into it.",
 		},
 		{tasker.WorkerUnavailable, tasker.NoWorkers}: {
-			func(ev *evidence, s *snapshotStep) {
+			func(ev *storyInput, s *snapshotStep) {
 				ev.entry.DetectedBy = tasker.DetectedBroker
 				s.Error = []byte(`{"message":"worker queue TTL expired"}`)
 			},
@@ -144,7 +144,7 @@ func TestEveryCauseHasAStory(t *testing.T) {
 			nil, "Workers for step charge of shop/order (handler run, namespace shop) were alive, and none took it in time, with “card declined”. It used no attempt.",
 		},
 		{tasker.ManualDLQ, tasker.OperatorRequest}: {
-			func(ev *evidence, _ *snapshotStep) {
+			func(ev *storyInput, _ *snapshotStep) {
 				ev.entry.StepUUID, ev.entry.DetectedBy = nil, tasker.DetectedOperator
 				ev.entry.History = []tasker.EntryChange{{Actor: "ann", Notes: new("looks odd")}}
 			},
@@ -161,7 +161,7 @@ func TestEveryCauseHasAStory(t *testing.T) {
 			if tt.change != nil {
 				tt.change(&ev, charge)
 			}
-			got := strings.Join(story(ev), " ")
+			got := strings.Join(narrative(ev), " ")
 			if !strings.Contains(got, tt.want) || !strings.HasSuffix(got, " The task is in error now.") {
 				t.Errorf("the story is\n%s\nwant in it\n%s", got, tt.want)
 			}
@@ -176,24 +176,24 @@ func TestAStoryGoesOn(t *testing.T) {
 	at := time.Date(2026, 3, 1, 13, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
 		name   string
-		change func(*evidence)
+		change func(*storyInput)
 		want   string
 	}{
-		{"recovered", func(ev *evidence) { ev.entry.RecoveredAt = &at }, "It went on by itself at 2026-03-01 13:00:00 UTC and is in error now."},
-		{"ended", func(ev *evidence) {
+		{"recovered", func(ev *storyInput) { ev.entry.RecoveredAt = &at }, "It went on by itself at 2026-03-01 13:00:00 UTC and is in error now."},
+		{"ended", func(ev *storyInput) {
 			ev.entry.ResolvedAt, ev.entry.ResolvedBy, ev.entry.ResolutionStatus = &at, new("ann"), tasker.EntryPermanentlyFailed
 		}, "The task is in error now; the investigation was ended as permanently failed by ann at 2026-03-01 13:00:00 UTC."},
-		{"evidence that was hidden", func(ev *evidence) { ev.then = snapshot{} }, "Step charge of shop/order failed in all of its 3 attempts. It was"},
-		{"a step that nobody knows", func(ev *evidence) { ev.entry.StepUUID = new(tasker.NewID()) }, "Step ? of shop/order"},
-		{"a code of a newer program", func(ev *evidence) { ev.entry.DetailCode = "solar_flare" }, "Step charge of shop/order failed for good (solar flare) at"},
-		{"a reason of a newer program", func(ev *evidence) { ev.entry.Reason = "weather" }, "Task shop/order needs a human: retries_exhausted."},
-		{"found by something newer", func(ev *evidence) { ev.entry.DetectedBy = "oracle" }, "It was found by oracle at"},
-		{"only one attempt", func(ev *evidence) { ev.then.Steps[1].MaxAttempts = 1 }, "failed in its only attempt at 2026-03-01 12:00:00 UTC, with"},
+		{"evidence that was hidden", func(ev *storyInput) { ev.then = snapshot{} }, "Step charge of shop/order failed in all of its 3 attempts. It was"},
+		{"a step that nobody knows", func(ev *storyInput) { ev.entry.StepUUID = new(tasker.NewID()) }, "Step ? of shop/order"},
+		{"a code of a newer program", func(ev *storyInput) { ev.entry.DetailCode = "solar_flare" }, "Step charge of shop/order failed for good (solar flare) at"},
+		{"a reason of a newer program", func(ev *storyInput) { ev.entry.Reason = "weather" }, "Task shop/order needs a human: retries_exhausted."},
+		{"found by something newer", func(ev *storyInput) { ev.entry.DetectedBy = "oracle" }, "It was found by oracle at"},
+		{"only one attempt", func(ev *storyInput) { ev.then.Steps[1].MaxAttempts = 1 }, "failed in its only attempt at 2026-03-01 12:00:00 UTC, with"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ev, _ := told(tasker.CauseOf(tasker.MaxRetriesExceeded, tasker.RetriesExhausted))
 			tt.change(&ev)
-			if got := strings.Join(story(ev), " "); !strings.Contains(got, tt.want) {
+			if got := strings.Join(narrative(ev), " "); !strings.Contains(got, tt.want) {
 				t.Errorf("the story is\n%s\nwant in it\n%s", got, tt.want)
 			}
 		})
@@ -244,7 +244,7 @@ func TestAStoryTellsOfAWeightierReason(t *testing.T) {
 	want := "ann asked for a look at task shop/order, whose state was steps in process then: “odd”. That was at 2026-03-01 12:00:00 UTC. " +
 		"Since then step charge failed as well at 2026-03-01 12:18:00 UTC. " +
 		"Since 2026-03-01 12:18:00 UTC the investigation is about the weightier reason: a step failed in all of its attempts."
-	if got := strings.Join(story(ev), " "); !strings.HasPrefix(got, want) {
+	if got := strings.Join(narrative(ev), " "); !strings.HasPrefix(got, want) {
 		t.Errorf("story: %s", got)
 	}
 }
@@ -259,14 +259,14 @@ func TestAStoryTellsOfTheLatestFailure(t *testing.T) {
 		{Event: "created", At: ev.entry.At}, failed(charge.UUID, later, "HTTP 503"), failed(charge.UUID, later.Add(time.Minute), "HTTP 404"),
 		failed(ev.steps[2].UUID, later, "no truck"),
 	}
-	if got := strings.Join(story(ev), " "); !strings.Contains(got,
+	if got := strings.Join(narrative(ev), " "); !strings.Contains(got,
 		"Since then it failed again 2 times, the last at 2026-03-01 12:19:00 UTC, with “HTTP 404” and step ship failed as well at 2026-03-01 12:18:00 UTC.") {
 		t.Errorf("story: %s", got)
 	}
 	// Of a step that had failed while another investigation was open.
 	ev, charge = told(tasker.CauseOf(tasker.MaxRetriesExceeded, tasker.RetriesExhausted))
 	ev.entry.PredecessorUUID, charge.LastFailureAt = new(tasker.NewID()), ev.entry.At.Add(-7*time.Minute)
-	got := strings.Join(story(ev), " ")
+	got := strings.Join(narrative(ev), " ")
 	if strings.Contains(got, "noticed at once") || !strings.Contains(got, "this one was opened when that ended, at 2026-03-01 12:00:00 UTC") {
 		t.Errorf("story: %s", got)
 	}

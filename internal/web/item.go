@@ -86,7 +86,7 @@ func (s *server) items(req *request) (*view, error) {
 		return nil, err
 	}
 	page.Stuck = whyUnrepairable(page.Task, entry)
-	page.CanOperate = page.Stuck == "" && s.offers(req, access.OperateSteps, page.Task.Namespace)
+	page.CanOperate = page.Stuck == "" && s.showsAction(req, access.OperateSteps, page.Task.Namespace)
 	page.Items = stepRows(list, page.CanOperate, nil)
 	page.Tabs = append(page.Tabs, itemsTab{"", req.link("state", "", "from", ""), f.State == ""})
 	for _, state := range itemStates {

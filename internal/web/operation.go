@@ -228,7 +228,7 @@ func (s *server) onOperation(req *request) (*view, error) {
 	if err := s.addArrivals(req, &p); err != nil {
 		return nil, err
 	}
-	if s.offers(req, access.OperateSteps, o.Namespaces...) {
+	if s.showsAction(req, access.OperateSteps, o.Namespaces...) {
 		for _, v := range operationVerbs {
 			if v.refusal(o) == "" {
 				p.Verbs = append(p.Verbs, v)
@@ -296,7 +296,7 @@ func (s *server) addArrivals(req *request, p *operationPage) error {
 	}
 	n, err := s.DB.CountArrivals(req.Context(), sel, p.CreatedAt, maxArrivals)
 	p.Arrived = n
-	if n > 0 && s.offers(req, access.OperateSteps, p.Namespaces...) {
+	if n > 0 && s.showsAction(req, access.OperateSteps, p.Namespaces...) {
 		if p.Again = planLink(sel.Filter); p.Chosen == "" {
 			p.Again = p.Case + "/run"
 		}
@@ -327,7 +327,7 @@ func (s *server) addItems(req *request, p *operationPage, after int) error {
 			return err
 		}
 		g := itemGroup{State: state, All: p.Counts[state], Path: p.Path + "?state=" + string(state), Items: itemLines(list), More: more}
-		if state == tasker.ItemFailedAgain && s.offers(req, access.OperateSteps, p.Namespaces...) {
+		if state == tasker.ItemFailedAgain && s.showsAction(req, access.OperateSteps, p.Namespaces...) {
 			if g.Acts, err = s.againLinks(req, list); err != nil {
 				return err
 			}

@@ -36,7 +36,7 @@ func (h *harness) operate() {
 				break
 			}
 		}
-		_, err := h.ops.Look(h.Context())
+		_, err := h.ops.VerifyItems(h.Context())
 		h.Must(err)
 	}
 }

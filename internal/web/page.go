@@ -77,12 +77,12 @@ type frame struct {
 
 // May reports whether the page shows an action that needs a permission in namespaces.
 func (f frame) May(needs access.Permission, namespaces ...string) bool {
-	return f.server.offers(f.req, needs, namespaces...)
+	return f.server.showsAction(f.req, needs, namespaces...)
 }
 
 // MayAll is [frame.May] for a list.
 func (f frame) MayAll(needs access.Permission, namespaces []string) bool {
-	return f.server.offers(f.req, needs, namespaces...)
+	return f.server.showsAction(f.req, needs, namespaces...)
 }
 
 // Sees reports whether the caller may see at all what needs a permission.

@@ -167,7 +167,7 @@ func (s *server) onSchedule(req *request) (*view, error) {
 		scheduleLine: scheduleLine{tasker.ScheduleHealth{Schedule: d.Schedule}}, Next: d.Next, Firings: d.Firings, History: d.History,
 		Context: documentOf("Context of each task", d.Context, maxShown, ""),
 	}
-	if d.DeletedAt == nil && s.offers(req, access.OperateSchedules, d.Namespace) {
+	if d.DeletedAt == nil && s.showsAction(req, access.OperateSchedules, d.Namespace) {
 		for _, v := range scheduleVerbs {
 			if v.refusal(d.Schedule) == "" {
 				p.Verbs = append(p.Verbs, caseLink{Name: v.Name, Href: p.Path() + "/" + v.Word, Key: v.Key, Does: v.Does})

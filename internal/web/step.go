@@ -258,7 +258,7 @@ func (p *stepForm) afterwards(ctx context.Context) string {
 		return note // it is done all the same
 	}
 	if task, err := p.DB.Task(ctx, p.Task.UUID); err == nil {
-		note = fmt.Sprintf("Step %s %s: it is %s now, and the task %s.", p.Step.Name, p.Done, words(step.State), standing(task.State))
+		note = fmt.Sprintf("Step %s %s: it is %s now, and the task %s.", p.Step.Name, p.Done, words(step.State), statePhrase(task.State))
 	}
 	return note
 }

@@ -284,7 +284,7 @@ func (s *server) task(req *request) (*view, error) {
 	if page.WhyStep, err = s.whyStep(req, steps); err != nil {
 		return nil, err
 	}
-	page.CanOperate = page.Stuck == "" && s.offers(req, access.OperateSteps, t.Namespace)
+	page.CanOperate = page.Stuck == "" && s.showsAction(req, access.OperateSteps, t.Namespace)
 	page.Replacement, page.Parent = origins(t)
 	if page.Tree, err = s.tree(req, t, steps); err != nil {
 		return nil, err

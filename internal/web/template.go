@@ -110,11 +110,11 @@ func (s *server) template(req *request) (*view, error) {
 	for _, v := range versions {
 		p.Versions = append(p.Versions, templateLine{v})
 	}
-	if s.offers(req, access.WriteTemplates, t.Namespace) {
+	if s.showsAction(req, access.WriteTemplates, t.Namespace) {
 		v := retireVerb(t)
 		p.Verbs = append(p.Verbs, caseLink{Name: v.name + "…", Href: p.Path() + "/" + v.word, Key: "r", Does: v.does})
 	}
-	if s.offers(req, access.OperateSteps, t.Namespace) && len(versions) > 1 {
+	if s.showsAction(req, access.OperateSteps, t.Namespace) && len(versions) > 1 {
 		p.Verbs = append(p.Verbs, caseLink{Name: "Change the version of its tasks…", Href: p.Path() + "/" + wordChange, Key: "v", Does: "bring open tasks to another version"})
 	}
 	return &view{page: "template", title: t.Namespace + "/" + t.Name + " " + t.Version, nav: navTemplates, body: p}, nil
@@ -135,7 +135,7 @@ func drawTemplate(t tasker.Template) graph {
 	for i, st := range t.Steps {
 		id[st.Name] = tasker.NewID()
 		steps[i] = tasker.Step{UUID: id[st.Name], Name: st.Name, Type: st.Type}
-		if about[st.Name] = cmp.Or(nodeKinds[st.Type], fit(st.Handler.Callable, nodeText)); st.Type == tasker.MapStep {
+		if about[st.Name] = cmp.Or(nodeKinds[st.Type], truncateToWidth(st.Handler.Callable, nodeText)); st.Type == tasker.MapStep {
 			about[st.Name] = "map"
 		}
 	}

@@ -123,7 +123,7 @@ func (b *bench) startAnnouncer(ctx context.Context) (*announcer, error) {
 	}
 	a := &announcer{bench: b, db: db, broker: broker}
 	var service *dispatch.Service
-	a.engine = engine.New(db, engine.Options{Log: b.log, Dispatch: &d, QueueOf: amqp.QueueOf, Enqueued: func() { service.Wake() }})
+	a.engine = engine.New(db, engine.Options{Log: b.log, Dispatch: &d, QueueOf: amqp.QueueOf, OnEnqueued: func() { service.Wake() }})
 	service = dispatch.New(dispatch.Options{Broker: broker, DB: db, Engine: a.engine, DeadLetters: true, Log: b.log})
 	running, end := context.WithCancel(ctx)
 	a.end, a.done = end, loop.NewGroup(running)

@@ -267,7 +267,7 @@ func (r *run) find(ctx context.Context) error {
 	took := time.Since(start)
 	r.add("investigations that find their case", "/s", "", float64(n)/took.Seconds())
 	start = time.Now()
-	if err := r.cases.Judge(ctx); err != nil {
+	if err := r.cases.UpdateStates(ctx); err != nil {
 		return err
 	}
 	r.add("the states of all cases are judged", "ms", "", ms(time.Since(start)))
