@@ -127,14 +127,14 @@ type CaseChange struct {
 // A CaseDistribution describes how the open investigations of a case are distributed over the values of
 // one of their facts.
 type CaseDistribution struct {
-	Fact   string // worker_version, worker_name, task_version, step_name
-	Values []ValueCount
+	Fact   string       `json:"fact" enum:"worker_version,worker_name,task_version"`
+	Values []ValueCount `json:"values" doc:"The most frequent, at most 20."`
 }
 
-// A ValueCount counts the investigations of a case that have a value.
+// A ValueCount is how many of the investigations of a case have a value.
 type ValueCount struct {
-	Value   string
-	Entries int64
+	Value   string `json:"value"`
+	Entries int64  `json:"entries"`
 }
 
 // A CaseDetail is a case with what is known of its investigations.
@@ -151,33 +151,33 @@ type CaseDetail struct {
 
 // A CaseFingerprint is a fingerprint that belongs to a case.
 type CaseFingerprint struct {
-	Fingerprint  ID
-	OriginalCase ID `db:"home"` // the case it belonged to before a merge; the same as the case otherwise
-	Version      int
-	ErrorType    string
-	Pattern      string
-	FirstSeen    time.Time
+	Fingerprint  ID        `json:"fingerprint"`
+	OriginalCase ID        `db:"home" json:"home_case_id" doc:"The case it belonged to before a merge."`
+	Version      int       `json:"rules_version"`
+	ErrorType    string    `json:"error_type"`
+	Pattern      string    `json:"pattern"`
+	FirstSeen    time.Time `json:"first_seen_at"`
 }
 
 // A CaseSample is the failure of one investigation of a case.
 type CaseSample struct {
-	EntryUUID     ID
-	TaskUUID      ID
-	At            time.Time
-	ErrorType     string
-	ErrorMessage  string
-	WorkerName    string
-	WorkerVersion string
-	TaskVersion   string
+	EntryUUID     ID        `json:"dlq_entry_uuid"`
+	TaskUUID      ID        `json:"task_uuid"`
+	At            time.Time `json:"failed_at"`
+	ErrorType     string    `json:"error_type"`
+	ErrorMessage  string    `json:"error_message"`
+	WorkerName    string    `json:"worker_name"`
+	WorkerVersion string    `json:"worker_version"`
+	TaskVersion   string    `json:"task_version"`
 }
 
 // A RelatedCase is another open case whose error is the same.
 type RelatedCase struct {
-	ID        ID
-	Namespace string
-	TaskName  string
-	StepName  string
-	Entries   int64
+	ID        ID     `json:"case_id"`
+	Namespace string `json:"namespace_name"`
+	TaskName  string `json:"task_name"`
+	StepName  string `json:"step_name"`
+	Entries   int64  `json:"entries"`
 }
 
 // Bounds of what is told of a case at once.
@@ -201,9 +201,9 @@ type CaseGrouping struct {
 
 // A CaseVariable is a place of the message that differs among the investigations of a case.
 type CaseVariable struct {
-	Label     string
-	Different int          // values
-	Values    []ValueCount // the most frequent
+	Label     string       `json:"label"`
+	Different int          `json:"different" doc:"How many values stood there."`
+	Values    []ValueCount `json:"values" doc:"The most frequent, at most 5."`
 }
 
 // Bounds of a [CaseGrouping].
@@ -236,20 +236,20 @@ type CaseComparison struct {
 
 // A CaseSuccess is an attempt of the step of a case that succeeded.
 type CaseSuccess struct {
-	TaskUUID      ID
-	At            time.Time
-	WorkerName    string
-	WorkerVersion string
-	TaskVersion   string
+	TaskUUID      ID        `json:"task_uuid"`
+	At            time.Time `json:"at"`
+	WorkerName    string    `json:"worker_name"`
+	WorkerVersion string    `json:"worker_version"`
+	TaskVersion   string    `json:"task_version"`
 }
 
 // A CaseDifference is a value of a fact that failures have far more often than successes.
 type CaseDifference struct {
-	Fact      string // worker_version, worker_name or task_version; or a key of the context that the template names, which begins with /
-	Value     string
-	Failures  int // that have it
-	Successes int
-	Lift      float64 // how many times as often
+	Fact      string  `json:"fact" doc:"worker_version, worker_name or task_version; or a key of the context that triage of the template names, as a JSON Pointer such as /customer/country. The values of such keys are payloads: payloads:read is needed."`
+	Value     string  `json:"value"`
+	Failures  int     `json:"failures" doc:"That have it."`
+	Successes int     `json:"successes" doc:"That have it."`
+	Lift      float64 `json:"lift" doc:"How many times as often failures have it."`
 }
 
 // CaseImpact is who waits for a case, among its newest open investigations.

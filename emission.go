@@ -89,12 +89,12 @@ type SinkState struct {
 
 // An AuditEvent is something that happened to Tasker itself.
 type AuditEvent struct {
-	ID      int64
-	Actor   string
-	Action  string
-	Subject string
-	Data    json.RawMessage
-	At      time.Time
+	ID      int64           `json:"audit_id"`
+	Actor   string          `json:"actor"`
+	Action  string          `json:"action"`
+	Subject string          `json:"subject"`
+	Data    json.RawMessage `json:"data"`
+	At      time.Time       `json:"created_at"`
 }
 
 // An Incident is the cases of one namespace that people were first told of within ten
@@ -152,18 +152,18 @@ type IncidentDetail struct {
 
 // An IncidentCase is a case of an incident, as it is now.
 type IncidentCase struct {
-	ID           ID
-	JoinedAt     time.Time
-	State        CaseState
-	TaskName     string
-	StepName     string
-	Reason       Reason
-	DetailCode   string
-	ErrorType    string
-	ErrorPattern string
-	Owner        string
-	Entries      int64 // open
-	ResolvedAt   *time.Time
+	ID           ID         `json:"case_id"`
+	JoinedAt     time.Time  `json:"joined_at"`
+	State        CaseState  `json:"state" enum:"new,ongoing,escalating,regressed,resting,resolved"`
+	TaskName     string     `json:"task_name"`
+	StepName     string     `json:"step_name"`
+	Reason       Reason     `json:"dlq_reason"`
+	DetailCode   string     `json:"detail_code"`
+	ErrorType    string     `json:"error_type"`
+	ErrorPattern string     `json:"error_pattern"`
+	Owner        string     `json:"owner" doc:"Empty when nobody has taken it."`
+	Entries      int64      `json:"entries" doc:"Open investigations."`
+	ResolvedAt   *time.Time `json:"resolved_at"`
 }
 
 // Bounds of what is told of an incident at once.
@@ -191,13 +191,13 @@ type Notification struct {
 
 // A MessageEmission is what became of sending a message to one sink.
 type MessageEmission struct {
-	Sink          string
-	State         EmissionState
-	Attempts      int
-	Refusals      int
-	NextAttemptAt *time.Time // of a pending one
-	LastError     *string
-	PublishedAt   *time.Time
+	Sink          string        `json:"sink"`
+	State         EmissionState `json:"state" enum:"pending,published,set_aside"`
+	Attempts      int           `json:"attempts"`
+	Refusals      int           `json:"refusals"`
+	NextAttemptAt *time.Time    `json:"next_attempt_at"` // of a pending one
+	LastError     *string       `json:"last_error"`
+	PublishedAt   *time.Time    `json:"published_at"`
 }
 
 // SystemActor is who acts where no person does.

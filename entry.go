@@ -131,25 +131,25 @@ type EntryFilter struct {
 
 // EntryStats counts the entries of one reason (view v_dlq_dashboard).
 type EntryStats struct {
-	Reason                   Reason
-	Total                    int64
-	Pending                  int64
-	ManuallyResolved         int64
-	PermanentFailures        int64
-	Cancelled                int64
-	Oldest                   *time.Time
-	Newest                   *time.Time
-	AvgResolutionTimeMinutes *float64 // of ended entries only
+	Reason                   Reason     `json:"dlq_reason"`
+	Total                    int64      `json:"total_entries"`
+	Pending                  int64      `json:"pending"`
+	ManuallyResolved         int64      `json:"manually_resolved"`
+	PermanentFailures        int64      `json:"permanent_failures"`
+	Cancelled                int64      `json:"cancelled"`
+	Oldest                   *time.Time `json:"oldest_entry"`
+	Newest                   *time.Time `json:"newest_entry"`
+	AvgResolutionTimeMinutes *float64   `json:"avg_resolution_time_minutes"` // of ended entries only
 }
 
 // An EntryCount is how many investigations were opened, and how many ended, in a
 // stretch of time, and how many were open then.
 type EntryCount struct {
-	From   time.Time
-	Opened int64
-	Ended  int64
-	Proved int64  // of those that ended: resolved after a repair, without a failure since
-	Open   *int64 // at the end of the stretch; nil before the oldest that were counted
+	From   time.Time `json:"from" doc:"When the interval begins."`
+	Opened int64     `json:"opened"`
+	Ended  int64     `json:"ended"`
+	Proved int64     `json:"proved" doc:"Of those that ended: manually resolved after a repair, without a failure since."`
+	Open   *int64    `json:"open" doc:"At the end of the interval, or now; null before the oldest that were counted."`
 }
 
 // A Phase is a part of the time between the failure and the end of an investigation.
@@ -298,15 +298,15 @@ type StalenessCount struct {
 
 // A StaleTask is one line of the staleness monitor (view v_task_staleness_monitoring).
 type StaleTask struct {
-	TaskUUID           ID
-	Namespace          string
-	TaskName           string
-	State              TaskState
-	TimeInStateMinutes float64
-	TaskAgeMinutes     float64
-	ThresholdMinutes   float64
-	Health             Health
-	Priority           int
+	TaskUUID           ID        `json:"task_uuid"`
+	Namespace          string    `json:"namespace_name"`
+	TaskName           string    `json:"task_name"`
+	State              TaskState `json:"current_state"`
+	TimeInStateMinutes float64   `json:"time_in_state_minutes"`
+	TaskAgeMinutes     float64   `json:"task_age_minutes"`
+	ThresholdMinutes   float64   `json:"staleness_threshold_minutes"`
+	Health             Health    `json:"health_status" enum:"healthy,warning,stale"`
+	Priority           int       `json:"priority"`
 }
 
 // What an [EvidenceFile] says of itself.

@@ -21,11 +21,11 @@ type Explanation struct {
 
 // Condition is the answer of an [Explanation].
 type Condition struct {
-	Reason    ConditionReason
-	Message   string
-	Since     *time.Time // nil when it is not known
-	Remedy    string     // what would let it go on; empty when nothing would
-	NextActor NextActor
+	Reason    ConditionReason `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,limit,gate,no_worker,saturated,queue,running,retry,decision,outside,wait,child,items,parents,empty,unknown"`
+	Message   string          `json:"sentence"`
+	Since     *time.Time      `json:"since" doc:"Null when it is not known."`
+	Remedy    string          `json:"unblocks" doc:"What would let it go on; empty when nothing would."`
+	NextActor NextActor       `json:"turn" enum:"worker,operator,outside,clock,server,nobody" doc:"Who or what acts next."`
 }
 
 // ExplainedKind is the kind of what is explained.
@@ -100,23 +100,23 @@ func NextActors() []NextActor {
 
 // An ExplainedFact is one more thing that is known of what is explained.
 type ExplainedFact struct {
-	Name  string
-	Value string
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // An ExplainedStep is a step that has its part in why a task is where it is.
 type ExplainedStep struct {
-	UUID  ID
-	Name  string
-	State StepState
+	UUID  ID        `json:"step_uuid"`
+	Name  string    `json:"name"`
+	State StepState `json:"state"`
 	Condition
 }
 
 // A ReasonCount counts the steps, investigations or items that wait for one reason.
 type ReasonCount struct {
-	Reason ConditionReason
-	Count  int
-	Task   ID // one of their tasks
+	Reason ConditionReason `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,limit,gate,no_worker,saturated,queue,running,retry,decision,outside,wait,child,items,parents,empty,unknown"`
+	Count  int             `json:"count"`
+	Task   ID              `json:"task_uuid" doc:"One of their tasks."`
 }
 
 // The bounds of an [Explanation].

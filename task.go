@@ -275,18 +275,18 @@ type Attribute struct {
 
 // A Transition is one row of the history of a task or a step.
 type Transition struct {
-	ID         int64
-	TaskUUID   ID
-	StepUUID   *ID // nil for a move of the task itself
-	From       string
-	To         string
-	Event      string
-	Attempt    *int
-	WorkerUUID *ID
-	Actor      string
-	Reason     string
-	Detail     json.RawMessage
-	CreatedAt  time.Time
+	ID         int64           `json:"transition_id"`
+	TaskUUID   ID              `json:"task_uuid"`
+	StepUUID   *ID             `json:"step_uuid,omitempty"` // nil for a move of the task itself
+	From       string          `json:"from_state"`
+	To         string          `json:"to_state"`
+	Event      string          `json:"event"`
+	Attempt    *int            `json:"attempt,omitempty"`
+	WorkerUUID *ID             `json:"worker_uuid,omitempty"`
+	Actor      string          `json:"actor,omitempty"`
+	Reason     string          `json:"reason,omitempty"`
+	Detail     json.RawMessage `json:"detail,omitempty"`
+	CreatedAt  time.Time       `json:"created_at"`
 
-	OperationUUID *ID // whose item the move is; nil when it was made by hand, or by nobody
+	OperationUUID *ID `json:"operation_uuid,omitempty" doc:"The operation that made the move."`
 }

@@ -12,25 +12,24 @@ type VersionRequest struct {
 // A VersionChange is what becomes of a task that is brought to another version of its
 // template: step by step, by name. A task that has refusals stays as it is.
 type VersionChange struct {
-	TaskUUID ID
-	From     string
-	To       string
-	Changed  bool // the task is of the new version; false of a dry run, and when it was before
+	TaskUUID ID     `json:"task_uuid"`
+	From     string `json:"from_version"`
+	To       string `json:"to_version"`
+	Changed  bool   `json:"changed" doc:"The task is of the new version now. False of a dry run, and when it was before."`
 
-	Kept      []string // steps that stay as they are
-	Redefined []string // steps that take another definition from the new version
-	Added     []string
-	Removed   []string // steps that have not begun, and that the new version lacks
-	Left      []string // steps that have ended, and that the new version lacks: they stay, and nothing depends on them any more
-
-	Refusals []VersionRefusal
+	Kept      []string         `json:"kept" doc:"Steps that stay as they are."`
+	Redefined []string         `json:"redefined" doc:"Steps that take another definition from the new version."`
+	Added     []string         `json:"added" doc:"Steps that the new version adds."`
+	Removed   []string         `json:"removed" doc:"Steps that have not begun, and that the new version lacks."`
+	Left      []string         `json:"left" doc:"Steps that have ended, and that the new version lacks. They stay, and nothing depends on them any more."`
+	Refusals  []VersionRefusal `json:"refusals" doc:"Why it cannot be done. Empty: it can."`
 }
 
 // A VersionRefusal is a reason why a task cannot be brought to a version.
 type VersionRefusal struct {
-	Code    VersionRefusalCode
-	Step    string // empty: it is about the task
-	Message string
+	Code    VersionRefusalCode `json:"code"`
+	Step    string             `json:"step,omitempty" doc:"The step that it is about; absent: the task."`
+	Message string             `json:"message"`
 }
 
 // A VersionRefusalCode tells the reasons apart.

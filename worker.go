@@ -59,19 +59,19 @@ type Worker struct {
 
 // A Queue is the steps of one namespace and handler that no worker holds.
 type Queue struct {
-	Namespace       string
-	Handler         string
-	Queued          int        // steps that wait to be claimed; counting stops at MaxQueueCount
-	QueuedIsAtLeast bool       // there are more
-	OldestQueuedAt  *time.Time // since when the first of them waits; nil when none does
-	NextExpiresAt   *time.Time // when the first of them has waited too long
-	AwaitingWorker  int        // steps that waited too long, and go back once a worker lives; MaxQueueCount means: or more
-	Held            int        // steps that a hold keeps from workers; MaxQueueCount means: or more
-	Limited         int        // steps that a limit keeps from workers; MaxQueueCount means: or more
-	Saturated       int        // queued steps that wait past their limit because workers are busy; MaxQueueCount means: or more
-	SaturatedSince  *time.Time // since when there are such steps; nil when there is none
-	LiveWorkers     int        // active workers that take such steps
-	Unserved        bool       // there is none, and steps wait for one
+	Namespace       string     `json:"namespace"`
+	Handler         string     `json:"handler"`
+	Queued          int        `json:"queued" doc:"Steps that wait to be claimed. Counting stops at 10000."`
+	QueuedIsAtLeast bool       `json:"queued_is_at_least" doc:"There are more."`
+	OldestQueuedAt  *time.Time `json:"oldest_queued_at" doc:"Since when the first of them waits, or null."`
+	NextExpiresAt   *time.Time `json:"next_expires_at" doc:"When the first of them has waited too long, or null. Where counting stopped: the first of the most urgent, and of the oldest of each priority."`
+	AwaitingWorker  int        `json:"awaiting_worker" doc:"Steps that waited too long and go back into the queue once a worker lives. Counting stops at 10000."`
+	Held            int        `json:"held" doc:"Steps that a hold keeps from workers; they are not among the queued ones. Counting stops at 10000."`
+	Limited         int        `json:"limited" doc:"Steps that a limit keeps from workers; they are not among the queued ones. Counting stops at 10000."`
+	Saturated       int        `json:"saturated" doc:"Queued steps that have waited for longer than their limit and do not fail, because workers for them are alive and busy. Counting stops at 10000."`
+	SaturatedSince  *time.Time `json:"saturated_since" doc:"Since when there are such steps, or null."`
+	LiveWorkers     int        `json:"live_workers" doc:"Active workers that take such steps."`
+	Unserved        bool       `json:"unserved" doc:"There is no such worker, and steps wait for one."`
 }
 
 // A Backlog is what waits for workers in one namespace.

@@ -57,56 +57,13 @@ type CaseList struct {
 // CaseDetail is a case with what is known of its investigations.
 type CaseDetail struct {
 	Case
-	Fingerprints []CaseFingerprint `json:"fingerprints" doc:"At most 100."`
-	Samples      []CaseSample      `json:"samples" doc:"The newest open failures, at most 20."`
-	Spread       []CaseSpread      `json:"spread" doc:"What differs among the newest 1,000 open investigations."`
-	Ended        map[string]int64  `json:"ended" doc:"How the newest 1000 that have ended did, by resolution_status."`
-	Last         []EndedEntry      `json:"last" doc:"The newest of those that have ended."`
-	Elsewhere    []CaseElsewhere   `json:"elsewhere" doc:"Other open cases with the same error."`
-	History      []CaseChange      `json:"history" doc:"Newest first, at most 200."`
-}
-
-// CaseFingerprint is a fingerprint whose failures belong to a case.
-type CaseFingerprint struct {
-	Fingerprint  string    `json:"fingerprint"`
-	HomeCaseID   string    `json:"home_case_id" doc:"The case it belonged to before a merge."`
-	RulesVersion int       `json:"rules_version"`
-	ErrorType    string    `json:"error_type"`
-	Pattern      string    `json:"pattern"`
-	FirstSeenAt  time.Time `json:"first_seen_at"`
-}
-
-// CaseSample is the newest failure of one investigation of a case.
-type CaseSample struct {
-	DLQEntryUUID  string    `json:"dlq_entry_uuid"`
-	TaskUUID      string    `json:"task_uuid"`
-	FailedAt      time.Time `json:"failed_at"`
-	ErrorType     string    `json:"error_type"`
-	ErrorMessage  string    `json:"error_message"`
-	WorkerName    string    `json:"worker_name"`
-	WorkerVersion string    `json:"worker_version"`
-	TaskVersion   string    `json:"task_version"`
-}
-
-// CaseSpread is how the open investigations of a case are distributed over the values of a fact.
-type CaseSpread struct {
-	Fact   string      `json:"fact" enum:"worker_version,worker_name,task_version"`
-	Values []CaseShare `json:"values" doc:"The most frequent, at most 20."`
-}
-
-// CaseShare is how many investigations of a case have a value.
-type CaseShare struct {
-	Value   string `json:"value"`
-	Entries int64  `json:"entries"`
-}
-
-// CaseElsewhere is another open case with the same error.
-type CaseElsewhere struct {
-	CaseID        string `json:"case_id"`
-	NamespaceName string `json:"namespace_name"`
-	TaskName      string `json:"task_name"`
-	StepName      string `json:"step_name"`
-	Entries       int64  `json:"entries"`
+	Fingerprints []tasker.CaseFingerprint  `json:"fingerprints" doc:"At most 100."`
+	Samples      []tasker.CaseSample       `json:"samples" doc:"The newest open failures, at most 20."`
+	Spread       []tasker.CaseDistribution `json:"spread" doc:"What differs among the newest 1,000 open investigations."`
+	Ended        map[string]int64          `json:"ended" doc:"How the newest 1000 that have ended did, by resolution_status."`
+	Last         []EndedEntry              `json:"last" doc:"The newest of those that have ended."`
+	Elsewhere    []tasker.RelatedCase      `json:"elsewhere" doc:"Other open cases with the same error."`
+	History      []CaseChange              `json:"history" doc:"Newest first, at most 200."`
 }
 
 // CaseChange is one line of the history of a case.
@@ -120,12 +77,12 @@ type CaseChange struct {
 
 // CaseWhy says why the investigations of a case are one.
 type CaseWhy struct {
-	CaseID       string            `json:"case_id"`
-	Parts        []CasePart        `json:"parts" doc:"What all of them have in common."`
-	Looked       int               `json:"looked" doc:"How many messages were looked at, the newest."`
-	Rules        []string          `json:"rules" doc:"The rules that decided; docs/concepts/fingerprints.md lists them."`
-	Masks        []CaseMask        `json:"masks" doc:"What does not count in the message, in the order of the text."`
-	Fingerprints []CaseFingerprint `json:"fingerprints"`
+	CaseID       string                   `json:"case_id"`
+	Parts        []CasePart               `json:"parts" doc:"What all of them have in common."`
+	Looked       int                      `json:"looked" doc:"How many messages were looked at, the newest."`
+	Rules        []string                 `json:"rules" doc:"The rules that decided; docs/concepts/fingerprints.md lists them."`
+	Masks        []tasker.CaseVariable    `json:"masks" doc:"What does not count in the message, in the order of the text."`
+	Fingerprints []tasker.CaseFingerprint `json:"fingerprints"`
 }
 
 // CasePart is a part of the fingerprint of a case.
@@ -134,44 +91,19 @@ type CasePart struct {
 	Value string `json:"value"`
 }
 
-// CaseMask is a place of the message that differs among the investigations of a case.
-type CaseMask struct {
-	Label     string      `json:"label"`
-	Different int         `json:"different" doc:"How many values stood there."`
-	Values    []CaseShare `json:"values" doc:"The most frequent, at most 5."`
-}
-
 // CaseChanges is what differs between the failures of a case and the successes of the same
 // step, who is hit, and until when.
 type CaseChanges struct {
-	CaseID       string           `json:"case_id"`
-	FirstFailure *time.Time       `json:"first_failure" doc:"Of those that are open."`
-	LastSuccess  *CaseSuccess     `json:"last_success" doc:"Of the same step before that; null when none of the tasks that were looked at had one."`
-	LookedAt     int              `json:"looked_at" doc:"Tasks of the template that were looked at: at most 500 before the first that failed, and as many since."`
-	Failures     int              `json:"failures" doc:"How many were compared, the newest, at most 1,000."`
-	Successes    int              `json:"successes" doc:"How many they were compared with."`
-	Since        bool             `json:"since" doc:"These successes are of after the first failure; otherwise of before, because there are fewer than 30 since."`
-	Differences  []CaseDifference `json:"differences" doc:"What failures have far more often than successes, the most telling first; at most 5. It is evidence, and no verdict. Empty: no difference was found, or fewer than 30 could be compared."`
-	Began        []CaseElsewhere  `json:"began" doc:"Other open cases that were first seen within two minutes of this one."`
-	Impact       CaseImpact       `json:"impact"`
-}
-
-// CaseSuccess is an attempt of the step of a case that succeeded.
-type CaseSuccess struct {
-	TaskUUID      string    `json:"task_uuid"`
-	At            time.Time `json:"at"`
-	WorkerName    string    `json:"worker_name"`
-	WorkerVersion string    `json:"worker_version"`
-	TaskVersion   string    `json:"task_version"`
-}
-
-// CaseDifference is a value that failures have far more often than successes.
-type CaseDifference struct {
-	Fact      string  `json:"fact" doc:"worker_version, worker_name or task_version; or a key of the context that triage of the template names, as a JSON Pointer such as /customer/country. The values of such keys are payloads: payloads:read is needed."`
-	Value     string  `json:"value"`
-	Failures  int     `json:"failures" doc:"That have it."`
-	Successes int     `json:"successes" doc:"That have it."`
-	Lift      float64 `json:"lift" doc:"How many times as often failures have it."`
+	CaseID       string                  `json:"case_id"`
+	FirstFailure *time.Time              `json:"first_failure" doc:"Of those that are open."`
+	LastSuccess  *tasker.CaseSuccess     `json:"last_success" doc:"Of the same step before that; null when none of the tasks that were looked at had one."`
+	LookedAt     int                     `json:"looked_at" doc:"Tasks of the template that were looked at: at most 500 before the first that failed, and as many since."`
+	Failures     int                     `json:"failures" doc:"How many were compared, the newest, at most 1,000."`
+	Successes    int                     `json:"successes" doc:"How many they were compared with."`
+	Since        bool                    `json:"since" doc:"These successes are of after the first failure; otherwise of before, because there are fewer than 30 since."`
+	Differences  []tasker.CaseDifference `json:"differences" doc:"What failures have far more often than successes, the most telling first; at most 5. It is evidence, and no verdict. Empty: no difference was found, or fewer than 30 could be compared."`
+	Began        []tasker.RelatedCase    `json:"began" doc:"Other open cases that were first seen within two minutes of this one."`
+	Impact       CaseImpact              `json:"impact"`
 }
 
 // CaseImpact is who waits for a case, among its newest open investigations.
@@ -184,26 +116,11 @@ type CaseImpact struct {
 
 // FromCaseChanges converts what differs between failures and successes.
 func FromCaseChanges(c tasker.CaseComparison) CaseChanges {
-	out := CaseChanges{
-		CaseID: c.Case.ID.String(), FirstFailure: utc(c.FirstFailure), LookedAt: c.TasksExamined, Failures: c.Failures, Successes: c.Successes, Since: c.Since,
-		Differences: []CaseDifference{}, Began: caseElsewhere(c.CoincidentCases),
+	return CaseChanges{
+		CaseID: c.Case.ID.String(), FirstFailure: utc(c.FirstFailure), LastSuccess: c.LastSuccess, LookedAt: c.TasksExamined,
+		Failures: c.Failures, Successes: c.Successes, Since: c.Since, Differences: orEmpty(c.Differences), Began: orEmpty(c.CoincidentCases),
 		Impact: CaseImpact{Tasks: c.Impact.Tasks, Steps: c.Impact.Steps, Deadline: utc(c.Impact.Deadline), DueTask: idText(c.Impact.DueTask)},
 	}
-	if s := c.LastSuccess; s != nil {
-		out.LastSuccess = &CaseSuccess{TaskUUID: s.TaskUUID.String(), At: s.At.UTC(), WorkerName: s.WorkerName, WorkerVersion: s.WorkerVersion, TaskVersion: s.TaskVersion}
-	}
-	for _, d := range c.Differences {
-		out.Differences = append(out.Differences, CaseDifference(d))
-	}
-	return out
-}
-
-func caseElsewhere(list []tasker.RelatedCase) []CaseElsewhere {
-	out := []CaseElsewhere{}
-	for _, e := range list {
-		out = append(out, CaseElsewhere{CaseID: e.ID.String(), NamespaceName: e.Namespace, TaskName: e.TaskName, StepName: e.StepName, Entries: e.Entries})
-	}
-	return out
 }
 
 // UpdateCase changes a case. What is left out stays as it is.
@@ -265,16 +182,6 @@ type EndedEntry struct {
 	ResolvedAt       time.Time `json:"resolved_at"`
 	ResolvedBy       string    `json:"resolved_by"`
 	MinutesOpen      float64   `json:"minutes_open"`
-}
-
-// EntryCount counts the investigations that were opened and that ended in an interval, and
-// those that were open at its end.
-type EntryCount struct {
-	From   time.Time `json:"from" doc:"When the interval begins."`
-	Opened int64     `json:"opened"`
-	Ended  int64     `json:"ended"`
-	Proved int64     `json:"proved" doc:"Of those that ended: manually resolved after a repair, without a failure since."`
-	Open   *int64    `json:"open" doc:"At the end of the interval, or now; null before the oldest that were counted."`
 }
 
 // EntryTimes is how long the investigations that ended since an instant took.
@@ -339,17 +246,8 @@ func FromCases(page []Case, more bool, t tasker.CaseTotals) CaseList {
 // FromCaseDetail converts a case with what is known of it.
 func FromCaseDetail(d tasker.CaseDetail) CaseDetail {
 	out := CaseDetail{
-		Case: FromCase(d.Case), Fingerprints: caseFingerprints(d.Fingerprints), Samples: []CaseSample{}, Spread: []CaseSpread{},
-		Ended: map[string]int64{}, Last: endedEntries(d.LastResolved), Elsewhere: caseElsewhere(d.RelatedCases), History: []CaseChange{},
-	}
-	for _, s := range d.Samples {
-		out.Samples = append(out.Samples, CaseSample{
-			DLQEntryUUID: s.EntryUUID.String(), TaskUUID: s.TaskUUID.String(), FailedAt: s.At.UTC(), ErrorType: s.ErrorType, ErrorMessage: s.ErrorMessage,
-			WorkerName: s.WorkerName, WorkerVersion: s.WorkerVersion, TaskVersion: s.TaskVersion,
-		})
-	}
-	for _, s := range d.Spread {
-		out.Spread = append(out.Spread, CaseSpread{Fact: s.Fact, Values: caseShares(s.Values)})
+		Case: FromCase(d.Case), Fingerprints: orEmpty(d.Fingerprints), Samples: orEmpty(d.Samples), Spread: orEmpty(d.Spread),
+		Ended: map[string]int64{}, Last: endedEntries(d.LastResolved), Elsewhere: orEmpty(d.RelatedCases), History: []CaseChange{},
 	}
 	for status, n := range d.Ended {
 		out.Ended[string(status)] = n
@@ -360,39 +258,16 @@ func FromCaseDetail(d tasker.CaseDetail) CaseDetail {
 	return out
 }
 
-func caseFingerprints(list []tasker.CaseFingerprint) []CaseFingerprint {
-	out := []CaseFingerprint{}
-	for _, f := range list {
-		out = append(out, CaseFingerprint{
-			Fingerprint: f.Fingerprint.String(), HomeCaseID: f.OriginalCase.String(), RulesVersion: f.Version, ErrorType: f.ErrorType, Pattern: f.Pattern,
-			FirstSeenAt: f.FirstSeen.UTC(),
-		})
-	}
-	return out
-}
-
-func caseShares(list []tasker.ValueCount) []CaseShare {
-	out := []CaseShare{}
-	for _, v := range list {
-		out = append(out, CaseShare(v))
-	}
-	return out
-}
-
 // FromCaseWhy converts why the investigations of a case are one.
 func FromCaseWhy(w tasker.CaseGrouping) CaseWhy {
 	c := w.Case
-	out := CaseWhy{
-		CaseID: c.ID.String(), Looked: w.MessagesExamined, Rules: append([]string{}, w.Rules...), Masks: []CaseMask{}, Fingerprints: caseFingerprints(w.Fingerprints),
+	return CaseWhy{
+		CaseID: c.ID.String(), Looked: w.MessagesExamined, Rules: orEmpty(w.Rules), Masks: orEmpty(w.Masks), Fingerprints: orEmpty(w.Fingerprints),
 		Parts: []CasePart{
 			{"namespace", c.Namespace}, {"template", c.TaskName}, {"step", c.StepName}, {"reason", string(c.Reason)}, {"detail_code", c.DetailCode},
 			{"error_type", c.ErrorType}, {"error_pattern", c.ErrorPattern},
 		},
 	}
-	for _, m := range w.Masks {
-		out.Masks = append(out.Masks, CaseMask{Label: m.Label, Different: m.Different, Values: caseShares(m.Values)})
-	}
-	return out
 }
 
 // FromRelated converts what is known of related investigations.
@@ -413,9 +288,4 @@ func endedEntries(list []tasker.EndedEntry) []EndedEntry {
 		})
 	}
 	return out
-}
-
-// FromEntryCount converts the counts of one interval.
-func FromEntryCount(c tasker.EntryCount) EntryCount {
-	return EntryCount{From: c.From.UTC(), Opened: c.Opened, Ended: c.Ended, Proved: c.Proved, Open: c.Open}
 }

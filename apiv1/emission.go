@@ -99,20 +99,10 @@ type Sink struct {
 	SetAside      int64      `json:"set_aside" doc:"Events that it refused too often. Counting stops at 10000."`
 }
 
-// AuditEvent is something that happened to Tasker itself.
-type AuditEvent struct {
-	AuditID   int64           `json:"audit_id"`
-	Actor     string          `json:"actor"`
-	Action    string          `json:"action"`
-	Subject   string          `json:"subject"`
-	Data      json.RawMessage `json:"data"`
-	CreatedAt time.Time       `json:"created_at"`
-}
-
 // AuditList is the answer of GET /v1/audit, newest first.
 type AuditList struct {
-	Events     []AuditEvent `json:"events"`
-	Pagination Continuation `json:"pagination"`
+	Events     []tasker.AuditEvent `json:"events"`
+	Pagination Continuation        `json:"pagination"`
 }
 
 // FromEmission converts what became of an event at one sink.
@@ -146,11 +136,6 @@ func FromSinkState(s tasker.SinkState) Sink {
 		Sink: s.Sink, Status: status, FailingSince: utc(s.FailingSince), LastError: s.LastError, NextTryAt: utc(s.NextTryAt),
 		LastSuccessAt: utc(s.LastSuccessAt), Pending: s.Pending, OldestPending: utc(s.OldestPending), SetAside: s.Undeliverable,
 	}
-}
-
-// FromAuditEvent converts what happened to Tasker itself.
-func FromAuditEvent(e tasker.AuditEvent) AuditEvent {
-	return AuditEvent{AuditID: e.ID, Actor: e.Actor, Action: e.Action, Subject: e.Subject, Data: orNull(e.Data), CreatedAt: e.At.UTC()}
 }
 
 // Incident is the cases of one namespace that people were first told of within ten minutes.
@@ -190,50 +175,23 @@ type IncidentList struct {
 // IncidentDetail is an incident with its cases and with what people were told of it.
 type IncidentDetail struct {
 	Incident
-	Members []IncidentCase `json:"members" doc:"Its cases, in the order in which they joined it; at most 200."`
-	Told    []Message      `json:"told" doc:"Oldest first, at most 200."`
-}
-
-// IncidentCase is a case of an incident, as it is now.
-type IncidentCase struct {
-	CaseID       string     `json:"case_id"`
-	JoinedAt     time.Time  `json:"joined_at"`
-	State        string     `json:"state" enum:"new,ongoing,escalating,regressed,resting,resolved"`
-	TaskName     string     `json:"task_name"`
-	StepName     string     `json:"step_name"`
-	DLQReason    string     `json:"dlq_reason"`
-	DetailCode   string     `json:"detail_code"`
-	ErrorType    string     `json:"error_type"`
-	ErrorPattern string     `json:"error_pattern"`
-	Owner        string     `json:"owner" doc:"Empty when nobody has taken it."`
-	Entries      int64      `json:"entries" doc:"Open investigations."`
-	ResolvedAt   *time.Time `json:"resolved_at"`
+	Members []tasker.IncidentCase `json:"members" doc:"Its cases, in the order in which they joined it; at most 200."`
+	Told    []Message             `json:"told" doc:"Oldest first, at most 200."`
 }
 
 // Message is what people are told of an incident, an operation and the like.
 type Message struct {
-	MessageUUID string            `json:"message_uuid"`
-	Topic       string            `json:"topic"`
-	SubjectKind string            `json:"subject_kind"`
-	SubjectID   string            `json:"subject_id"`
-	IncidentID  *string           `json:"incident_id"`
-	DedupKey    string            `json:"dedup_key"`
-	Escalation  int               `json:"escalation"`
-	CreatedAt   time.Time         `json:"created_at"`
-	RoutedAt    *time.Time        `json:"routed_at" doc:"When its sinks were chosen; a moment after it was written."`
-	Data        json.RawMessage   `json:"data"`
-	Emissions   []MessageEmission `json:"emissions" doc:"One for each sink that is to get it."`
-}
-
-// MessageEmission is what became of sending a message to one sink.
-type MessageEmission struct {
-	Sink          string     `json:"sink"`
-	State         string     `json:"state" enum:"pending,published,set_aside"`
-	Attempts      int        `json:"attempts"`
-	Refusals      int        `json:"refusals"`
-	NextAttemptAt *time.Time `json:"next_attempt_at"`
-	LastError     *string    `json:"last_error"`
-	PublishedAt   *time.Time `json:"published_at"`
+	MessageUUID string                   `json:"message_uuid"`
+	Topic       string                   `json:"topic"`
+	SubjectKind string                   `json:"subject_kind"`
+	SubjectID   string                   `json:"subject_id"`
+	IncidentID  *string                  `json:"incident_id"`
+	DedupKey    string                   `json:"dedup_key"`
+	Escalation  int                      `json:"escalation"`
+	CreatedAt   time.Time                `json:"created_at"`
+	RoutedAt    *time.Time               `json:"routed_at" doc:"When its sinks were chosen; a moment after it was written."`
+	Data        json.RawMessage          `json:"data"`
+	Emissions   []tasker.MessageEmission `json:"emissions" doc:"One for each sink that is to get it."`
 }
 
 // FromIncident converts an incident.
@@ -253,13 +211,7 @@ func FromIncident(i tasker.Incident) Incident {
 
 // FromIncidentDetail converts an incident with what is known of it.
 func FromIncidentDetail(d tasker.IncidentDetail) IncidentDetail {
-	out := IncidentDetail{Incident: FromIncident(d.Incident), Members: []IncidentCase{}, Told: []Message{}}
-	for _, c := range d.Members {
-		out.Members = append(out.Members, IncidentCase{
-			CaseID: c.ID.String(), JoinedAt: c.JoinedAt.UTC(), State: string(c.State), TaskName: c.TaskName, StepName: c.StepName, DLQReason: string(c.Reason),
-			DetailCode: c.DetailCode, ErrorType: c.ErrorType, ErrorPattern: c.ErrorPattern, Owner: c.Owner, Entries: c.Entries, ResolvedAt: utc(c.ResolvedAt),
-		})
-	}
+	out := IncidentDetail{Incident: FromIncident(d.Incident), Members: orEmpty(d.Members), Told: []Message{}}
 	for _, m := range d.Notifications {
 		out.Told = append(out.Told, FromMessage(m))
 	}
@@ -268,17 +220,10 @@ func FromIncidentDetail(d tasker.IncidentDetail) IncidentDetail {
 
 // FromMessage converts a message with what became of it at each sink.
 func FromMessage(m tasker.Notification) Message {
-	out := Message{
+	return Message{
 		MessageUUID: m.UUID.String(), Topic: m.Topic, SubjectKind: m.SubjectKind, SubjectID: m.SubjectID.String(), IncidentID: idOrNull(m.IncidentID),
-		DedupKey: m.DedupKey, Escalation: m.Escalation, CreatedAt: m.At.UTC(), RoutedAt: utc(m.RoutedAt), Data: orNull(m.Data), Emissions: []MessageEmission{},
+		DedupKey: m.DedupKey, Escalation: m.Escalation, CreatedAt: m.At.UTC(), RoutedAt: utc(m.RoutedAt), Data: orNull(m.Data), Emissions: orEmpty(m.Emissions),
 	}
-	for _, e := range m.Emissions {
-		out.Emissions = append(out.Emissions, MessageEmission{
-			Sink: e.Sink, State: string(e.State), Attempts: e.Attempts, Refusals: e.Refusals, NextAttemptAt: utc(e.NextAttemptAt), LastError: e.LastError,
-			PublishedAt: utc(e.PublishedAt),
-		})
-	}
-	return out
 }
 
 // TryMessage is the body of POST /v1/messages/test: what the message pretends to be about, for

@@ -85,19 +85,6 @@ type OpenEntry struct {
 	Metadata  json.RawMessage `json:"metadata,omitempty" doc:"A JSON object."`
 }
 
-// EntryStats counts the entries of one reason.
-type EntryStats struct {
-	DLQReason                string     `json:"dlq_reason"`
-	TotalEntries             int64      `json:"total_entries"`
-	Pending                  int64      `json:"pending"`
-	ManuallyResolved         int64      `json:"manually_resolved"`
-	PermanentFailures        int64      `json:"permanent_failures"`
-	Cancelled                int64      `json:"cancelled"`
-	OldestEntry              *time.Time `json:"oldest_entry"`
-	NewestEntry              *time.Time `json:"newest_entry"`
-	AvgResolutionTimeMinutes *float64   `json:"avg_resolution_time_minutes"`
-}
-
 // InvestigationQueueEntry is one line of the investigation queue, the most urgent first.
 type InvestigationQueueEntry struct {
 	DLQEntryUUID       string      `json:"dlq_entry_uuid"`
@@ -127,19 +114,6 @@ type InvestigationQueueEntry struct {
 	TaskDue            *Deadline   `json:"task_due" doc:"By when the task is due; null when it has no due time."`
 }
 
-// StalenessLine is one line of the staleness monitor.
-type StalenessLine struct {
-	TaskUUID                  string  `json:"task_uuid"`
-	NamespaceName             string  `json:"namespace_name"`
-	TaskName                  string  `json:"task_name"`
-	CurrentState              string  `json:"current_state"`
-	TimeInStateMinutes        float64 `json:"time_in_state_minutes"`
-	TaskAgeMinutes            float64 `json:"task_age_minutes"`
-	StalenessThresholdMinutes float64 `json:"staleness_threshold_minutes"`
-	HealthStatus              string  `json:"health_status" enum:"healthy,warning,stale"`
-	Priority                  int     `json:"priority"`
-}
-
 // FromEntry converts an entry.
 func FromEntry(e tasker.Entry) Entry {
 	cause := tasker.CauseOf(e.Reason, e.DetailCode)
@@ -163,15 +137,6 @@ func FromEntry(e tasker.Entry) Entry {
 	return out
 }
 
-// FromEntryStats converts the counts of one reason.
-func FromEntryStats(s tasker.EntryStats) EntryStats {
-	return EntryStats{
-		DLQReason: string(s.Reason), TotalEntries: s.Total, Pending: s.Pending, ManuallyResolved: s.ManuallyResolved,
-		PermanentFailures: s.PermanentFailures, Cancelled: s.Cancelled, OldestEntry: utc(s.Oldest), NewestEntry: utc(s.Newest),
-		AvgResolutionTimeMinutes: s.AvgResolutionTimeMinutes,
-	}
-}
-
 // FromInvestigationQueueEntry converts a line of the investigation queue.
 func FromInvestigationQueueEntry(q tasker.InvestigationQueueEntry) InvestigationQueueEntry {
 	cause := tasker.CauseOf(q.Reason, q.DetailCode)
@@ -192,13 +157,4 @@ func fromFailedStep(f *tasker.FailedStep) *FailedStep {
 		return nil
 	}
 	return &FailedStep{StepUUID: f.UUID.String(), Name: f.Name, FailedSince: f.Since.UTC()}
-}
-
-// FromStalenessLine converts a line of the staleness monitor.
-func FromStalenessLine(l tasker.StaleTask) StalenessLine {
-	return StalenessLine{
-		TaskUUID: l.TaskUUID.String(), NamespaceName: l.Namespace, TaskName: l.TaskName, CurrentState: string(l.State),
-		TimeInStateMinutes: l.TimeInStateMinutes, TaskAgeMinutes: l.TaskAgeMinutes,
-		StalenessThresholdMinutes: l.ThresholdMinutes, HealthStatus: string(l.Health), Priority: l.Priority,
-	}
 }

@@ -42,9 +42,9 @@ func idOrNull(id *tasker.ID) *string {
 	return &s
 }
 
-func orEmpty(list []string) []string {
+func orEmpty[T any](list []T) []T {
 	if list == nil {
-		return []string{}
+		return []T{}
 	}
 	return list
 }

@@ -190,24 +190,6 @@ type CreatedTasks struct {
 	Tasks []CreatedTask `json:"tasks"`
 }
 
-// Transition is one row of the history of a task or a step, oldest first.
-type Transition struct {
-	TransitionID int64           `json:"transition_id"`
-	TaskUUID     string          `json:"task_uuid"`
-	StepUUID     *string         `json:"step_uuid,omitempty"`
-	FromState    string          `json:"from_state"`
-	ToState      string          `json:"to_state"`
-	Event        string          `json:"event"`
-	Attempt      *int            `json:"attempt,omitempty"`
-	WorkerUUID   *string         `json:"worker_uuid,omitempty"`
-	Actor        string          `json:"actor,omitempty"`
-	Reason       string          `json:"reason,omitempty"`
-	Detail       json.RawMessage `json:"detail,omitempty"`
-	CreatedAt    time.Time       `json:"created_at"`
-
-	OperationUUID *string `json:"operation_uuid,omitempty" doc:"The operation that made the move."`
-}
-
 // FromTask converts a task and its steps.
 func FromTask(t tasker.Task, steps []tasker.Step) Task {
 	out := Task{
@@ -237,15 +219,6 @@ func FromTask(t tasker.Task, steps []tasker.Step) Task {
 		out.Steps = append(out.Steps, FromStep(s))
 	}
 	return out
-}
-
-// FromTransition converts a row of history.
-func FromTransition(t tasker.Transition) Transition {
-	return Transition{
-		TransitionID: t.ID, TaskUUID: t.TaskUUID.String(), StepUUID: idOrNull(t.StepUUID),
-		FromState: t.From, ToState: t.To, Event: t.Event, Attempt: t.Attempt, WorkerUUID: idOrNull(t.WorkerUUID),
-		Actor: t.Actor, Reason: t.Reason, Detail: t.Detail, CreatedAt: t.CreatedAt.UTC(), OperationUUID: idOrNull(t.OperationUUID),
-	}
 }
 
 // An Attribute is what tasks of a namespace are found by, as templates declare it.

@@ -71,28 +71,6 @@ type ChangeVersion struct {
 	By          string `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
 }
 
-// VersionChange is what becomes of a task that is brought to another version of its template.
-type VersionChange struct {
-	TaskUUID    string `json:"task_uuid"`
-	FromVersion string `json:"from_version"`
-	ToVersion   string `json:"to_version"`
-	Changed     bool   `json:"changed" doc:"The task is of the new version now. False of a dry run, and when it was before."`
-
-	Kept      []string         `json:"kept" doc:"Steps that stay as they are."`
-	Redefined []string         `json:"redefined" doc:"Steps that take another definition from the new version."`
-	Added     []string         `json:"added" doc:"Steps that the new version adds."`
-	Removed   []string         `json:"removed" doc:"Steps that have not begun, and that the new version lacks."`
-	Left      []string         `json:"left" doc:"Steps that have ended, and that the new version lacks. They stay, and nothing depends on them any more."`
-	Refusals  []VersionRefusal `json:"refusals" doc:"Why it cannot be done. Empty: it can."`
-}
-
-// VersionRefusal is a reason why a task cannot be brought to a version.
-type VersionRefusal struct {
-	Code    string `json:"code"`
-	Step    string `json:"step,omitempty" doc:"The step that it is about; absent: the task."`
-	Message string `json:"message"`
-}
-
 // ChangeTasks is the body of POST /v1/templates/{namespace}/{name}/{version}/change_tasks.
 type ChangeTasks struct {
 	ToVersion string `json:"to_version" minLength:"1" maxLength:"64" doc:"The version of which the tasks shall be."`
@@ -105,33 +83,24 @@ type ChangeTasks struct {
 
 // ChangedTasks is the answer to it: what became of a part of the tasks of a version.
 type ChangedTasks struct {
-	Looked  int             `json:"looked" doc:"Tasks of the version that were looked at, ended ones among them."`
-	Changed int             `json:"changed" doc:"Open tasks that are of the new version now, or would be."`
-	Refused int             `json:"refused" doc:"Open tasks that stay as they are."`
-	Reasons map[string]int  `json:"reasons" doc:"The refused tasks by the code of the reason; one may have several."`
-	Sample  []VersionChange `json:"sample" doc:"The first that were refused."`
-	Next    *string         `json:"next" doc:"Before of the next part. Null: this was the last."`
+	Looked  int                    `json:"looked" doc:"Tasks of the version that were looked at, ended ones among them."`
+	Changed int                    `json:"changed" doc:"Open tasks that are of the new version now, or would be."`
+	Refused int                    `json:"refused" doc:"Open tasks that stay as they are."`
+	Reasons map[string]int         `json:"reasons" doc:"The refused tasks by the code of the reason; one may have several."`
+	Sample  []tasker.VersionChange `json:"sample" doc:"The first that were refused."`
+	Next    *string                `json:"next" doc:"Before of the next part. Null: this was the last."`
 }
 
-// FromVersionChange converts a change.
-func FromVersionChange(c tasker.VersionChange) VersionChange {
-	out := VersionChange{
-		TaskUUID: c.TaskUUID.String(), FromVersion: c.From, ToVersion: c.To, Changed: c.Changed,
-		Kept: names(c.Kept), Redefined: names(c.Redefined), Added: names(c.Added), Removed: names(c.Removed), Left: names(c.Left),
-		Refusals: []VersionRefusal{},
-	}
-	for _, r := range c.Refusals {
-		out.Refusals = append(out.Refusals, VersionRefusal{Code: string(r.Code), Step: r.Step, Message: r.Message})
-	}
-	return out
+// FromVersionChange returns a change without null lists.
+func FromVersionChange(c tasker.VersionChange) tasker.VersionChange {
+	c.Kept, c.Redefined, c.Added, c.Removed, c.Left = orEmpty(c.Kept), orEmpty(c.Redefined), orEmpty(c.Added), orEmpty(c.Removed), orEmpty(c.Left)
+	c.Refusals = orEmpty(c.Refusals)
+	return c
 }
-
-// names is never null.
-func names(list []string) []string { return append([]string{}, list...) }
 
 // FromVersionBatch converts a part.
 func FromVersionBatch(b tasker.VersionBatch) ChangedTasks {
-	out := ChangedTasks{Looked: b.Looked, Changed: b.Changed, Refused: b.Refused, Reasons: map[string]int{}, Sample: []VersionChange{}}
+	out := ChangedTasks{Looked: b.Looked, Changed: b.Changed, Refused: b.Refused, Reasons: map[string]int{}, Sample: []tasker.VersionChange{}}
 	for code, n := range b.Reasons {
 		out.Reasons[string(code)] = n
 	}

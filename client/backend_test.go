@@ -173,7 +173,7 @@ func TestTaskFromSubmissionToEnd(t *testing.T) {
 		t.Errorf("task is %s, %v %%, %d steps", got.Status, got.CompletionPercentage, len(got.Steps))
 	}
 	history := must(c.TaskTransitions(ctx, task, client.Page{})).or(t)
-	if n := len(history); n == 0 || history[n-1].ToState != "complete" {
+	if n := len(history); n == 0 || history[n-1].To != "complete" {
 		t.Errorf("history of the task %+v", history)
 	}
 	if list := must(c.StepTransitions(ctx, task, ask.StepUUID, client.Page{Limit: 1})).or(t); len(list) != 1 {

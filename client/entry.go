@@ -66,8 +66,8 @@ func (c *Client) OpenEntry(ctx context.Context, task tasker.ID, o apiv1.OpenEntr
 }
 
 // Stats counts the investigations, by reason.
-func (c *Client) Stats(ctx context.Context) ([]apiv1.EntryStats, error) {
-	return get[[]apiv1.EntryStats](ctx, c, nil, "v1", "dlq", "stats")
+func (c *Client) Stats(ctx context.Context) ([]tasker.EntryStats, error) {
+	return get[[]tasker.EntryStats](ctx, c, nil, "v1", "dlq", "stats")
 }
 
 // An InvestigationQuery selects and pages open investigations, the most urgent first.
@@ -134,13 +134,13 @@ func (c *Client) RelatedEntries(ctx context.Context, entry tasker.ID, limit int)
 // EntryCounts counts the investigations opened and ended in each of the last intervals,
 // oldest first; the present one is the last. The width counts in whole minutes. Zero
 // means the server's default, for both.
-func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals int) ([]apiv1.EntryCount, error) {
+func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals int) ([]tasker.EntryCount, error) {
 	query := url.Values{}
 	setMinutes(query, "interval_minutes", width)
 	if intervals > 0 {
 		query.Set("intervals", strconv.Itoa(intervals))
 	}
-	return get[[]apiv1.EntryCount](ctx, c, query, "v1", "dlq", "counts")
+	return get[[]tasker.EntryCount](ctx, c, query, "v1", "dlq", "counts")
 }
 
 // EntryTimes says how long the investigations took that ended in the last window, which counts
@@ -161,12 +161,12 @@ type StalenessQuery struct {
 
 // Staleness lists the tasks with a staleness threshold, those past it first. Limit 0 means the
 // server's default.
-func (c *Client) Staleness(ctx context.Context, q StalenessQuery) ([]apiv1.StalenessLine, error) {
+func (c *Client) Staleness(ctx context.Context, q StalenessQuery) ([]tasker.StaleTask, error) {
 	query := q.values()
 	setText(query, "health_status", string(q.Health))
 	setText(query, "namespace", q.Namespace)
 	setText(query, "name", q.Name)
-	return get[[]apiv1.StalenessLine](ctx, c, query, "v1", "dlq", "staleness")
+	return get[[]tasker.StaleTask](ctx, c, query, "v1", "dlq", "staleness")
 }
 
 // A CaseQuery selects and pages cases. The fields of InvestigationQuery select the open

@@ -138,13 +138,13 @@ func (c *Client) TaskTree(ctx context.Context, task tasker.ID) (apiv1.TaskTree, 
 }
 
 // TaskTransitions lists the history of a task, oldest first.
-func (c *Client) TaskTransitions(ctx context.Context, task tasker.ID, p Page) ([]apiv1.Transition, error) {
-	return get[[]apiv1.Transition](ctx, c, p.values(), "v1", "tasks", task.String(), "transitions")
+func (c *Client) TaskTransitions(ctx context.Context, task tasker.ID, p Page) ([]tasker.Transition, error) {
+	return get[[]tasker.Transition](ctx, c, p.values(), "v1", "tasks", task.String(), "transitions")
 }
 
 // StepTransitions lists the history of a step, oldest first.
-func (c *Client) StepTransitions(ctx context.Context, task, step tasker.ID, p Page) ([]apiv1.Transition, error) {
-	return get[[]apiv1.Transition](ctx, c, p.values(), "v1", "tasks", task.String(), "workflow_steps", step.String(), "transitions")
+func (c *Client) StepTransitions(ctx context.Context, task, step tasker.ID, p Page) ([]tasker.Transition, error) {
+	return get[[]tasker.Transition](ctx, c, p.values(), "v1", "tasks", task.String(), "workflow_steps", step.String(), "transitions")
 }
 
 // Explain returns why something is where it is: a task, a step, an investigation, a case or

@@ -113,8 +113,8 @@ func (c *Client) changeTemplate(ctx context.Context, v tasker.TemplateVersion, v
 
 // ChangeVersion brings an open task to another version of its template, or only says what that
 // would do. The error is Conflict, with all reasons as details, when it cannot be done.
-func (c *Client) ChangeVersion(ctx context.Context, task tasker.ID, r apiv1.ChangeVersion) (apiv1.VersionChange, error) {
-	return call[apiv1.VersionChange](ctx, c, request{method: http.MethodPost, path: []string{"v1", "tasks", task.String(), "change_version"}, body: r, repeatable: true})
+func (c *Client) ChangeVersion(ctx context.Context, task tasker.ID, r apiv1.ChangeVersion) (tasker.VersionChange, error) {
+	return call[tasker.VersionChange](ctx, c, request{method: http.MethodPost, path: []string{"v1", "tasks", task.String(), "change_version"}, body: r, repeatable: true})
 }
 
 // ChangeTasks brings a part of the open tasks of a version to another one, or only counts how

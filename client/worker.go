@@ -75,10 +75,10 @@ func (c *Client) DrainWorker(ctx context.Context, worker tasker.ID) (apiv1.Worke
 
 // Queues lists what waits for workers, of one namespace or, where that is empty, of
 // all: first what no live worker takes. Limit 0 means the server's default.
-func (c *Client) Queues(ctx context.Context, namespace string, limit int) ([]apiv1.Queue, error) {
+func (c *Client) Queues(ctx context.Context, namespace string, limit int) ([]tasker.Queue, error) {
 	query := Page{Limit: limit}.values()
 	setText(query, "namespace", namespace)
-	return get[[]apiv1.Queue](ctx, c, query, "v1", "queues")
+	return get[[]tasker.Queue](ctx, c, query, "v1", "queues")
 }
 
 // LeaveWorker makes a worker unknown.

@@ -61,7 +61,7 @@ func TestCasesRelatedInvestigationsAndCounts(t *testing.T) {
 	h.wantError(http.StatusNotFound, "NOT_FOUND", "", "GET", "/v1/dlq/entry/"+tasks[0]+"/related", nil)
 
 	var opened, ended int64
-	counts := want[[]apiv1.EntryCount](h, http.StatusOK, "GET", "/v1/dlq/counts?interval_minutes=30&intervals=3", nil)
+	counts := want[[]tasker.EntryCount](h, http.StatusOK, "GET", "/v1/dlq/counts?interval_minutes=30&intervals=3", nil)
 	for i, n := range counts {
 		opened, ended = opened+n.Opened, ended+n.Ended
 		if i > 0 && n.From.Sub(counts[i-1].From) != 30*time.Minute {

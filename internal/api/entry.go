@@ -76,7 +76,7 @@ func (s *server) entryStats(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, convert(list, apiv1.FromEntryStats))
+	return x.answer(http.StatusOK, orEmpty(list))
 }
 
 func (s *server) staleness(x *request) error {
@@ -87,7 +87,7 @@ func (s *server) staleness(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, convert(list, apiv1.FromStalenessLine))
+	return x.answer(http.StatusOK, orEmpty(list))
 }
 
 // queuesLimit is how many queues are listed by default.
@@ -98,7 +98,7 @@ func (s *server) listQueues(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, convert(list, apiv1.FromQueue))
+	return x.answer(http.StatusOK, orEmpty(list))
 }
 
 // maxIntervals bounds a list of counts over time.
@@ -167,7 +167,7 @@ func (s *server) entryCounts(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, convert(list, apiv1.FromEntryCount))
+	return x.answer(http.StatusOK, orEmpty(list))
 }
 
 // entryTimes begins at a whole minute, as entryCounts does.

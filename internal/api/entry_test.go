@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/redact"
@@ -61,7 +62,7 @@ func TestAnInvestigationFromFailureToResolution(t *testing.T) {
 	if len(queue) != 1 || queue[0].PriorityScore < 500 || queue[0].NamespaceName != "shop" || queue[0].CurrentState != "error" {
 		t.Errorf("queue %+v", queue)
 	}
-	stats := want[[]apiv1.EntryStats](h, http.StatusOK, "GET", "/v1/dlq/stats", nil)
+	stats := want[[]tasker.EntryStats](h, http.StatusOK, "GET", "/v1/dlq/stats", nil)
 	if len(stats) != 1 || stats[0].Pending != 1 || stats[0].AvgResolutionTimeMinutes != nil {
 		t.Errorf("stats %+v", stats)
 	}
@@ -212,7 +213,7 @@ func TestStepActions(t *testing.T) {
 			if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil); got.Status != tt.taskState {
 				t.Errorf("task is %s, want %s", got.Status, tt.taskState)
 			}
-			history := want[[]apiv1.Transition](h, http.StatusOK, "GET", step+"/transitions", nil)
+			history := want[[]tasker.Transition](h, http.StatusOK, "GET", step+"/transitions", nil)
 			said := false
 			for _, row := range history {
 				said = said || row.Actor == "ann" && row.Reason == tt.action["reason"]
@@ -247,7 +248,7 @@ func TestOpeningAnInvestigation(t *testing.T) {
 	if !strings.Contains(string(p.Error.Details), e.DLQEntryUUID) {
 		t.Errorf("details %s", p.Error.Details)
 	}
-	if lines := want[[]apiv1.StalenessLine](h, http.StatusOK, "GET", "/v1/dlq/staleness?limit=1000", nil); len(lines) != 1 || lines[0].HealthStatus != "healthy" {
+	if lines := want[[]tasker.StaleTask](h, http.StatusOK, "GET", "/v1/dlq/staleness?limit=1000", nil); len(lines) != 1 || lines[0].Health != "healthy" {
 		t.Errorf("staleness %+v", lines)
 	}
 }

@@ -191,7 +191,7 @@ func (s *server) listAudit(x *request) error {
 	if len(list) > 0 {
 		last = list[len(list)-1].ID
 	}
-	return x.answer(http.StatusOK, apiv1.AuditList{Events: convert(list, apiv1.FromAuditEvent), Pagination: x.nextPage(len(list), more, last)})
+	return x.answer(http.StatusOK, apiv1.AuditList{Events: orEmpty(list), Pagination: x.nextPage(len(list), more, last)})
 }
 
 const aboutFeed = "Server-sent events: event is the topic, data the CloudEvent, id what to resume from. " +

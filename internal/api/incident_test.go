@@ -38,7 +38,7 @@ func TestIncidents(t *testing.T) {
 	if d.State != "open" || d.Entries != 1 || d.Cases != 1 || d.CasesOpen != 1 || d.CasesNotOwned != 1 || d.LeadCaseID != attic.ids["case_id"] || d.Messages != 1 {
 		t.Errorf("%+v", d.Incident)
 	}
-	if len(d.Members) != 1 || d.Members[0].CaseID != attic.ids["case_id"] || d.Members[0].Entries != 1 {
+	if len(d.Members) != 1 || d.Members[0].ID.String() != attic.ids["case_id"] || d.Members[0].Entries != 1 {
 		t.Errorf("%+v", d.Members)
 	}
 	if len(d.Told) != 1 || d.Told[0].Topic != "case.opened" || len(d.Told[0].Emissions) != 1 || d.Told[0].Emissions[0].State != "pending" {

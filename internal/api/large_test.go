@@ -145,7 +145,7 @@ func TestLongHistoriesCanBeRead(t *testing.T) {
 	defer h.Exec(`DELETE FROM tasker.step_history WHERE event = 'reset'`) // moves that no step makes
 	path := "/v1/tasks/" + task.TaskUUID + "/workflow_steps/" + step + "/transitions"
 	got := h.send("GET", path, nil)
-	var list []apiv1.Transition
+	var list []tasker.Transition
 	if err := json.Unmarshal([]byte(got.text), &list); err != nil || len(list) < 600 || len(got.text) > tasker.MaxAnswerBytes {
 		t.Fatalf("%v, %d lines, %d bytes", err, len(list), len(got.text))
 	}
@@ -154,7 +154,7 @@ func TestLongHistoriesCanBeRead(t *testing.T) {
 	if !is || len(last.Reason) > 600 {
 		t.Fatalf("the last line has its detail, and a reason of %d bytes", len(last.Reason))
 	}
-	one := want[[]apiv1.Transition](h, http.StatusOK, "GET", o.ReadAt, nil)
+	one := want[[]tasker.Transition](h, http.StatusOK, "GET", o.ReadAt, nil)
 	if len(one) != 1 || !one[0].CreatedAt.Equal(last.CreatedAt) || len(one[0].Detail) < 70_000 || len(one[0].Reason) != 20_000 {
 		t.Errorf("%s: %d lines", o.ReadAt, len(one))
 	}

@@ -43,11 +43,23 @@ type description struct {
 
 // described is the description of all servers: they have the same routes.
 var described = sync.OnceValue(func() *description {
-	d := &description{registry: huma.NewMapRegistry(schemaPrefix, huma.DefaultSchemaNamer), bodies: map[string]*huma.Schema{}}
+	d := &description{registry: huma.NewMapRegistry(schemaPrefix, schemaName), bodies: map[string]*huma.Schema{}}
 	d.document = d.describe((&server{}).routes())
 	d.claim = d.registry.Schema(reflect.TypeFor[apiv1.ClaimSteps](), true, "")
 	return d
 })
+
+// schemaNames maps the names of Go types to their names in the API where the two differ.
+var schemaNames = map[string]string{
+	"CaseDistribution": "CaseSpread", "CaseVariable": "CaseMask", "ReasonCount": "FactCount",
+	"RelatedCase": "CaseElsewhere", "StaleTask": "StalenessLine", "ValueCount": "CaseShare",
+}
+
+// schemaName returns the name of the schema of a Go type.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	return cmp.Or(schemaNames[name], name)
+}
 
 // schemaPrefix begins each reference to a schema of the document.
 const schemaPrefix = "#/components/schemas/"

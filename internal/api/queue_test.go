@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 )
 
@@ -21,7 +22,7 @@ func TestQueues(t *testing.T) {
 	h.createTask(2)
 	want[any](h, http.StatusCreated, "POST", "/v1/tasks", `{"namespace":"depot","name":"order","context":{"order":1}}`)
 	worker := h.worker() // of namespace shop, handler run
-	list := want[[]apiv1.Queue](h, http.StatusOK, "GET", "/v1/queues", nil)
+	list := want[[]tasker.Queue](h, http.StatusOK, "GET", "/v1/queues", nil)
 	if len(list) != 2 {
 		t.Fatalf("queues %+v", list)
 	}
@@ -33,17 +34,17 @@ func TestQueues(t *testing.T) {
 		shop.AwaitingWorker != 0 || shop.OldestQueuedAt == nil || shop.NextExpiresAt == nil || !shop.NextExpiresAt.After(*shop.OldestQueuedAt) {
 		t.Errorf("queue %+v", shop)
 	}
-	if got := want[[]apiv1.Queue](h, http.StatusOK, "GET", "/v1/queues?limit=1", nil); len(got) != 1 || got[0].Namespace != "depot" {
+	if got := want[[]tasker.Queue](h, http.StatusOK, "GET", "/v1/queues?limit=1", nil); len(got) != 1 || got[0].Namespace != "depot" {
 		t.Errorf("the first queue is %+v", got)
 	}
-	if got := want[[]apiv1.Queue](h, http.StatusOK, "GET", "/v1/queues?namespace=shop&limit=1000", nil); len(got) != 1 || got[0].Namespace != "shop" {
+	if got := want[[]tasker.Queue](h, http.StatusOK, "GET", "/v1/queues?namespace=shop&limit=1000", nil); len(got) != 1 || got[0].Namespace != "shop" {
 		t.Errorf("queues of shop: %+v", got)
 	}
 
 	// What is taken does not wait; who drains takes nothing.
 	h.claim(worker, map[string]any{"max": 1})
 	want[any](h, http.StatusOK, "POST", worker+"/drain", nil)
-	if got := want[[]apiv1.Queue](h, http.StatusOK, "GET", "/v1/queues?namespace=shop", nil); len(got) != 1 || got[0].Queued != 1 || !got[0].Unserved {
+	if got := want[[]tasker.Queue](h, http.StatusOK, "GET", "/v1/queues?namespace=shop", nil); len(got) != 1 || got[0].Queued != 1 || !got[0].Unserved {
 		t.Errorf("queues of shop: %+v", got)
 	}
 
@@ -54,12 +55,12 @@ func TestQueues(t *testing.T) {
 	if _, err := h.Engine.ExpireSteps(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	list = want[[]apiv1.Queue](h, http.StatusOK, "GET", "/v1/queues?namespace=depot", nil)
+	list = want[[]tasker.Queue](h, http.StatusOK, "GET", "/v1/queues?namespace=depot", nil)
 	if len(list) != 1 || list[0].Queued != 0 || list[0].AwaitingWorker != 1 || !list[0].Unserved || list[0].OldestQueuedAt != nil || list[0].NextExpiresAt != nil {
 		t.Errorf("queues of depot: %+v", list)
 	}
 	h.worker()
-	if got := want[[]apiv1.Queue](h, http.StatusOK, "GET", "/v1/queues?namespace=depot", nil); len(got) != 1 || !got[0].Unserved {
+	if got := want[[]tasker.Queue](h, http.StatusOK, "GET", "/v1/queues?namespace=depot", nil); len(got) != 1 || !got[0].Unserved {
 		t.Errorf("a worker of shop serves depot: %+v", got)
 	}
 

@@ -344,6 +344,14 @@ func convert[T, U any](list []T, one func(T) U) []U {
 	return out
 }
 
+// orEmpty returns an empty list in place of nil: lists are never null.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
 // pageOf describes the part of a list that an answer holds.
 func (x *request) pageOf(count int, more bool) apiv1.Pagination {
 	return apiv1.Pagination{Limit: x.int("limit"), Offset: x.int("offset"), Count: count, HasMore: more}

@@ -74,7 +74,7 @@ func (s *server) taskRoutes() []*route {
 			method: "GET", path: taskPath + "/transitions", id: "listTaskTransitions", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
 			summary: "The history of a task, oldest first",
 			params:  []param{limitParam(maxLimit), offsetParam()},
-			answers: map[int]any{http.StatusOK: []apiv1.Transition{}},
+			answers: map[int]any{http.StatusOK: []tasker.Transition{}},
 			serve:   s.taskTransitions,
 		},
 		{
@@ -146,7 +146,7 @@ func (s *server) stepRoutes() []*route {
 			method: "GET", path: stepPath + "/transitions", id: "listStepTransitions", class: overload.Reads, needs: access.ReadTasks, tag: "steps",
 			summary: "The history of a step, oldest first",
 			params:  []param{limitParam(maxLimit), offsetParam()},
-			answers: map[int]any{http.StatusOK: []apiv1.Transition{}},
+			answers: map[int]any{http.StatusOK: []tasker.Transition{}},
 			serve:   s.stepTransitions,
 		},
 		{
@@ -210,7 +210,7 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 		{
 			method: "GET", path: "/v1/dlq/stats", id: "getEntryStats", class: overload.Reads, needs: access.ReadInvestigations, tag: "dlq",
 			summary: "Investigations counted by reason",
-			answers: map[int]any{http.StatusOK: []apiv1.EntryStats{}},
+			answers: map[int]any{http.StatusOK: []tasker.EntryStats{}},
 			serve:   s.entryStats,
 		},
 		{
@@ -243,7 +243,7 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 				intParam("interval_minutes", "The width of an interval.", 1, maxAgeMinutes/maxIntervals, 60),
 				intParam("intervals", "How many, the present one included.", 1, maxIntervals, 24),
 			},
-			answers: map[int]any{http.StatusOK: []apiv1.EntryCount{}},
+			answers: map[int]any{http.StatusOK: []tasker.EntryCount{}},
 			serve:   s.entryCounts,
 		},
 		{
@@ -262,7 +262,7 @@ func (s *server) entryRoutes() []*route { //nolint:funlen // a table
 				textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
 				limitParam(triageLimit), offsetParam(),
 			},
-			answers: map[int]any{http.StatusOK: []apiv1.StalenessLine{}},
+			answers: map[int]any{http.StatusOK: []tasker.StaleTask{}},
 			serve:   s.staleness,
 		},
 	}
@@ -354,7 +354,7 @@ func (s *server) workerRoutes() []*route { //nolint:funlen // a table
 			summary: "What waits for workers, by namespace and handler: first what no live worker takes, then the oldest",
 			about:   "A queue in which nothing waits is not listed.",
 			params:  []param{textParam("namespace", "Only those of this namespace.", 128), limitParam(queuesLimit)},
-			answers: map[int]any{http.StatusOK: []apiv1.Queue{}},
+			answers: map[int]any{http.StatusOK: []tasker.Queue{}},
 			serve:   s.listQueues,
 		},
 	}

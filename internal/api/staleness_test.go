@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/enginetest"
 )
 
@@ -35,9 +34,9 @@ func TestStalenessIsFilteredAndPaged(t *testing.T) {
 	h.watch("attic", 3, 50)
 	h.watch("attic", 2, 10)
 	all, attic := h.bearer("all", "viewer@*"), h.bearer("attic", "viewer@attic")
-	read := func(caller, query string) []apiv1.StalenessLine {
+	read := func(caller, query string) []tasker.StaleTask {
 		t.Helper()
-		return want[[]apiv1.StalenessLine](h, http.StatusOK, "GET", "/v1/dlq/staleness"+query, nil, caller)
+		return want[[]tasker.StaleTask](h, http.StatusOK, "GET", "/v1/dlq/staleness"+query, nil, caller)
 	}
 	for _, tt := range []struct {
 		caller, query string
@@ -56,7 +55,7 @@ func TestStalenessIsFilteredAndPaged(t *testing.T) {
 	} {
 		got := map[string]int{}
 		for _, l := range read(tt.caller, tt.query) {
-			got[l.NamespaceName+" "+l.HealthStatus]++
+			got[l.Namespace+" "+string(l.Health)]++
 		}
 		if fmt.Sprint(got) != fmt.Sprint(tt.want) {
 			t.Errorf("%s: %v, want %v", tt.query, got, tt.want)
@@ -65,7 +64,7 @@ func TestStalenessIsFilteredAndPaged(t *testing.T) {
 	seen := map[string]bool{}
 	for offset := 0; offset < 122; offset += 50 {
 		for _, l := range read(all, fmt.Sprintf("?limit=50&offset=%d", offset)) {
-			seen[l.TaskUUID] = true
+			seen[l.TaskUUID.String()] = true
 		}
 	}
 	if len(seen) != 122 {

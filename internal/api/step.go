@@ -114,7 +114,7 @@ func (s *server) stepTransitions(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, convert(list, apiv1.FromTransition))
+	return x.answer(http.StatusOK, orEmpty(list))
 }
 
 // stepResult answers with the bare result of a step, which is named by its id or by

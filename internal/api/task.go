@@ -311,5 +311,5 @@ func (s *server) taskTransitions(x *request) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, convert(list, apiv1.FromTransition))
+	return x.answer(http.StatusOK, orEmpty(list))
 }

@@ -123,12 +123,12 @@ func TestTasks(t *testing.T) {
 			t.Errorf("cancelled %+v", gone)
 		}
 	}
-	history := want[[]apiv1.Transition](h, http.StatusOK, "GET", path+"/transitions", nil)
+	history := want[[]tasker.Transition](h, http.StatusOK, "GET", path+"/transitions", nil)
 	last := history[len(history)-1]
-	if last.ToState != "cancelled" || last.Actor != "ann" || last.Reason != "no stock" {
+	if last.To != "cancelled" || last.Actor != "ann" || last.Reason != "no stock" {
 		t.Errorf("history ends with %+v", last)
 	}
-	if page := want[[]apiv1.Transition](h, http.StatusOK, "GET", path+"/transitions?limit=1&offset=1", nil); page[0].TransitionID != history[1].TransitionID {
+	if page := want[[]tasker.Transition](h, http.StatusOK, "GET", path+"/transitions?limit=1&offset=1", nil); page[0].ID != history[1].ID {
 		t.Errorf("page %+v", page)
 	}
 }

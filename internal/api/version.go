@@ -20,7 +20,7 @@ func (s *server) versionRoutes() []*route {
 				"steps that it adds are added, and steps that it lacks are removed if they have not begun. A task for which that cannot be done is a CONFLICT with the change and all reasons as its details, " +
 				"and stays as it is; dry_run answers 200 with them. Safe to repeat: a task that is of the version stays so.",
 			body:    apiv1.ChangeVersion{},
-			answers: map[int]any{http.StatusOK: apiv1.VersionChange{}},
+			answers: map[int]any{http.StatusOK: tasker.VersionChange{}},
 			serve:   withBody(s.changeVersion),
 		},
 		{

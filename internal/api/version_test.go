@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 )
 
@@ -23,8 +24,8 @@ func TestATaskIsBroughtToAnotherVersion(t *testing.T) {
 	}
 	task := want[apiv1.Task](h, http.StatusCreated, "POST", "/v1/tasks", `{"namespace": "shop", "name": "order", "version": "1.0.0"}`)
 	path := "/v1/tasks/" + task.TaskUUID + "/change_version"
-	plan := want[apiv1.VersionChange](h, http.StatusOK, "POST", path, `{"to_version": "1.1.0", "dry_run": true}`)
-	if plan.Changed || plan.FromVersion != "1.0.0" || len(plan.Refusals) != 0 || len(plan.Added) != 1 || plan.Added[0] != "ship" || len(plan.Kept) != 1 {
+	plan := want[tasker.VersionChange](h, http.StatusOK, "POST", path, `{"to_version": "1.1.0", "dry_run": true}`)
+	if plan.Changed || plan.From != "1.0.0" || len(plan.Refusals) != 0 || len(plan.Added) != 1 || plan.Added[0] != "ship" || len(plan.Kept) != 1 {
 		t.Errorf("the plan is %+v", plan)
 	}
 	if got := want[apiv1.Task](h, http.StatusOK, "GET", "/v1/tasks/"+task.TaskUUID, nil); got.Version != "1.0.0" || got.TotalSteps != 1 {
@@ -36,7 +37,7 @@ func TestATaskIsBroughtToAnotherVersion(t *testing.T) {
 	h.wantError(http.StatusConflict, "CONFLICT", "not 1.0.1", "POST", path, `{"to_version": "1.1.0", "from_version": "1.0.1", "reason": "x"}`)
 	h.wantError(http.StatusConflict, "CONFLICT", `"code":"begun_step_missing","step":"charge"`, "POST", path, `{"to_version": "2.0.0", "reason": "x"}`)
 	for i := range 2 {
-		if got := want[apiv1.VersionChange](h, http.StatusOK, "POST", path, `{"to_version": "1.1.0", "from_version": "", "reason": "x"}`); got.Changed != (i == 0) {
+		if got := want[tasker.VersionChange](h, http.StatusOK, "POST", path, `{"to_version": "1.1.0", "from_version": "", "reason": "x"}`); got.Changed != (i == 0) {
 			t.Errorf("changed: %+v", got)
 		}
 	}

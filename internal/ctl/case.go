@@ -106,10 +106,10 @@ func (p *program) printCase(d apiv1.CaseDetail) {
 	}
 	p.fields("", endedFields(d.Ended)...)
 	for _, e := range d.Elsewhere {
-		p.fields("", field{"The same error", fmt.Sprintf("%s/%s > %s: %d open, case %s", e.NamespaceName, e.TaskName, e.StepName, e.Entries, e.CaseID)})
+		p.fields("", field{"The same error", fmt.Sprintf("%s/%s > %s: %d open, case %s", e.Namespace, e.TaskName, e.StepName, e.Entries, e.ID)})
 	}
-	list(p, d.Samples, columns{none: "No open investigation.", names: []string{"failed", "entry", "task", "worker", "error"}, spare: "error"}, func(s apiv1.CaseSample) []string {
-		return []string{at(&s.FailedAt), s.DLQEntryUUID, s.TaskUUID, strings.TrimSpace(s.WorkerName + " " + s.WorkerVersion), orDash(s.ErrorMessage)}
+	list(p, d.Samples, columns{none: "No open investigation.", names: []string{"failed", "entry", "task", "worker", "error"}, spare: "error"}, func(s tasker.CaseSample) []string {
+		return []string{at(&s.At), s.EntryUUID.String(), s.TaskUUID.String(), strings.TrimSpace(s.WorkerName + " " + s.WorkerVersion), orDash(s.ErrorMessage)}
 	})
 	list(p, d.History, columns{none: "No history.", names: []string{"at", "event", "by", "notes", "detail"}, spare: "detail"}, func(h apiv1.CaseChange) []string {
 		return []string{at(&h.ChangedAt), h.Event, h.Actor, h.Notes, string(h.Metadata)}
@@ -158,7 +158,7 @@ tasker-ctl case split.`,
 			fields = append(fields, field{part.Name, orDash(part.Value)})
 		}
 		p.fields("", append(fields, field{"Rules", orDash(strings.Join(w.Rules, ", "))}, field{"Messages looked at", strconv.Itoa(w.Looked)})...)
-		list(p, w.Masks, columns{none: "Nothing differs in the messages.", names: []string{"does not count", "different", "most frequent"}, spare: "most frequent"}, func(m apiv1.CaseMask) []string {
+		list(p, w.Masks, columns{none: "Nothing differs in the messages.", names: []string{"does not count", "different", "most frequent"}, spare: "most frequent"}, func(m tasker.CaseVariable) []string {
 			var values []string
 			for _, v := range m.Values {
 				values = append(values, fmt.Sprintf("%s × %d", v.Value, v.Entries))
@@ -196,10 +196,10 @@ evidence, and no verdict.`,
 			fields = append(fields, field{"Next deadline", at(c.Impact.Deadline) + " of task " + c.Impact.DueTask})
 		}
 		for _, e := range c.Began {
-			fields = append(fields, field{"Began with it", fmt.Sprintf("case %s, %s/%s > %s", e.CaseID, e.NamespaceName, e.TaskName, e.StepName)})
+			fields = append(fields, field{"Began with it", fmt.Sprintf("case %s, %s/%s > %s", e.ID, e.Namespace, e.TaskName, e.StepName)})
 		}
 		p.fields("", fields...)
-		list(p, c.Differences, columns{none: "No difference was found.", names: []string{"differs", "value", "failures", "successes", "times as often"}, spare: "value"}, func(d apiv1.CaseDifference) []string {
+		list(p, c.Differences, columns{none: "No difference was found.", names: []string{"differs", "value", "failures", "successes", "times as often"}, spare: "value"}, func(d tasker.CaseDifference) []string {
 			fact := d.Fact
 			if !strings.HasPrefix(fact, "/") {
 				fact = strings.ReplaceAll(fact, "_", " ")

@@ -174,10 +174,10 @@ func (p *program) countsCommand() *cobra.Command {
 		use:     "counts",
 		short:   "Count investigations over time",
 		example: `  tasker-ctl dlq counts --interval 5m --intervals 12`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.EntryCount, error) {
+	}, func(ctx context.Context, api *client.Client, _ arguments) ([]tasker.EntryCount, error) {
 		return api.EntryCounts(ctx, width, intervals)
-	}, func(l []apiv1.EntryCount) {
-		list(p, l, columns{none: "No intervals.", names: []string{"from", "opened", "ended", "proved", "open"}}, func(n apiv1.EntryCount) []string {
+	}, func(l []tasker.EntryCount) {
+		list(p, l, columns{none: "No intervals.", names: []string{"from", "opened", "ended", "proved", "open"}}, func(n tasker.EntryCount) []string {
 			open := "-"
 			if n.Open != nil {
 				open = strconv.FormatInt(*n.Open, 10)
@@ -426,20 +426,20 @@ func (p *program) statsCommand() *cobra.Command {
 		short: "Count investigations by reason",
 		example: `  tasker-ctl dlq stats
   tasker-ctl dlq stats -o json | jq '[.[].pending] | add'`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.EntryStats, error) {
+	}, func(ctx context.Context, api *client.Client, _ arguments) ([]tasker.EntryStats, error) {
 		return api.Stats(ctx)
-	}, func(l []apiv1.EntryStats) {
+	}, func(l []tasker.EntryStats) {
 		header := []string{"reason", "total", "pending", "resolved", "permanent", "cancelled", "oldest", "newest", "average"}
-		list(p, l, columns{none: "No investigations.", names: header}, func(s apiv1.EntryStats) []string {
-			row := []string{s.DLQReason}
-			for _, n := range []int64{s.TotalEntries, s.Pending, s.ManuallyResolved, s.PermanentFailures, s.Cancelled} {
+		list(p, l, columns{none: "No investigations.", names: header}, func(s tasker.EntryStats) []string {
+			row := []string{string(s.Reason)}
+			for _, n := range []int64{s.Total, s.Pending, s.ManuallyResolved, s.PermanentFailures, s.Cancelled} {
 				row = append(row, strconv.FormatInt(n, 10))
 			}
 			average := "-"
 			if s.AvgResolutionTimeMinutes != nil {
 				average = minutes(*s.AvgResolutionTimeMinutes)
 			}
-			return append(row, at(s.OldestEntry), at(s.NewestEntry), average)
+			return append(row, at(s.Oldest), at(s.Newest), average)
 		})
 	})
 }
@@ -452,14 +452,14 @@ func (p *program) stalenessCommand() *cobra.Command {
 		example: `  tasker-ctl dlq staleness
   tasker-ctl dlq staleness --health-status warning --namespace payments
   tasker-ctl dlq staleness --health-status warning --limit 1000 -o json | jq length`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.StalenessLine, error) {
+	}, func(ctx context.Context, api *client.Client, _ arguments) ([]tasker.StaleTask, error) {
 		return api.Staleness(ctx, q)
-	}, func(l []apiv1.StalenessLine) {
+	}, func(l []tasker.StaleTask) {
 		header := []string{"health", "task", "template", "state", "in state", "threshold", "priority"}
-		list(p, l, columns{none: "No task with a staleness threshold matches.", names: header}, func(s apiv1.StalenessLine) []string {
+		list(p, l, columns{none: "No task with a staleness threshold matches.", names: header}, func(s tasker.StaleTask) []string {
 			return []string{
-				s.HealthStatus, s.TaskUUID, s.NamespaceName + "/" + s.TaskName, s.CurrentState,
-				minutes(s.TimeInStateMinutes), minutes(s.StalenessThresholdMinutes), strconv.Itoa(s.Priority),
+				string(s.Health), s.TaskUUID.String(), s.Namespace + "/" + s.TaskName, string(s.State),
+				minutes(s.TimeInStateMinutes), minutes(s.ThresholdMinutes), strconv.Itoa(s.Priority),
 			}
 		})
 		p.mayGoOn(len(l), q.Page)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 )
@@ -44,13 +45,13 @@ func (p *program) printExplanation(e apiv1.Explanation) {
 	}
 	p.fields("", fields...)
 	if len(e.Steps) > 1 {
-		list(p, e.Steps, columns{names: []string{"step", "state", "fact", "turn", "since", "why"}, spare: "why"}, func(s apiv1.ExplainedStep) []string {
-			return []string{s.Name, s.State, s.Fact, s.Turn, at(s.Since), s.Sentence}
+		list(p, e.Steps, columns{names: []string{"step", "state", "fact", "turn", "since", "why"}, spare: "why"}, func(s tasker.ExplainedStep) []string {
+			return []string{s.Name, string(s.State), string(s.Reason), string(s.NextActor), at(s.Since), s.Message}
 		})
 	}
 	if len(e.Counts) > 1 {
-		list(p, e.Counts, columns{names: []string{"fact", "count", "one of the tasks"}}, func(c apiv1.FactCount) []string {
-			return []string{c.Fact, strconv.Itoa(c.Count), c.TaskUUID}
+		list(p, e.Counts, columns{names: []string{"fact", "count", "one of the tasks"}}, func(c tasker.ReasonCount) []string {
+			return []string{string(c.Reason), strconv.Itoa(c.Count), c.Task.String()}
 		})
 	}
 	if e.More {

@@ -70,8 +70,8 @@ func (p *program) printIncident(d apiv1.IncidentDetail) {
 	p.fields("", field{"Incident", d.IncidentID}, field{"State", d.State}, field{"Severity", d.Severity}, field{"Where", placeOf(d.NamespaceName, d.TaskName, d.StepName)},
 		field{"Error", cmp.Or(d.ErrorPattern, d.Label)}, field{"Open investigations", strconv.FormatInt(d.Entries, 10)}, field{"Owners", strings.Join(d.OwnedBy, ", ")},
 		field{"Began", at(&d.BeganAt)}, field{"Ended", at(d.EndedAt)}, field{"Not owned since", at(d.UnownedSince)}, field{"Key of its messages", d.DedupKey})
-	list(p, d.Members, columns{none: "No cases.", names: []string{"case", "open", "state", "step", "error", "owner", "joined"}, spare: "error"}, func(c apiv1.IncidentCase) []string {
-		return []string{c.CaseID, strconv.FormatInt(c.Entries, 10), c.State, orDash(c.TaskName + " > " + c.StepName), orDash(c.ErrorPattern), orDash(c.Owner), at(&c.JoinedAt)}
+	list(p, d.Members, columns{none: "No cases.", names: []string{"case", "open", "state", "step", "error", "owner", "joined"}, spare: "error"}, func(c tasker.IncidentCase) []string {
+		return []string{c.ID.String(), strconv.FormatInt(c.Entries, 10), string(c.State), orDash(c.TaskName + " > " + c.StepName), orDash(c.ErrorPattern), orDash(c.Owner), at(&c.JoinedAt)}
 	})
 	list(p, d.Told, columns{none: "No messages.", names: []string{"told", "message", "topic", "sinks"}, spare: "sinks"}, func(m apiv1.Message) []string {
 		return []string{at(&m.CreatedAt), m.MessageUUID, m.Topic, orDash(sinksOf(m))}
@@ -82,7 +82,7 @@ func (p *program) printIncident(d apiv1.IncidentDetail) {
 func sinksOf(m apiv1.Message) string {
 	var list []string
 	for _, e := range m.Emissions {
-		list = append(list, e.Sink+" "+e.State)
+		list = append(list, e.Sink+" "+string(e.State))
 	}
 	return strings.Join(list, ", ")
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/cli"
 )
@@ -30,10 +31,10 @@ func queuesAt(t *testing.T, status int, queues any) (url string) {
 	return s.URL
 }
 
-func unserved(n int) []apiv1.Queue {
-	list := []apiv1.Queue{}
+func unserved(n int) []tasker.Queue {
+	list := []tasker.Queue{}
 	for i := range n {
-		list = append(list, apiv1.Queue{Namespace: "n", Handler: fmt.Sprint("h", i), Queued: 1, Unserved: true})
+		list = append(list, tasker.Queue{Namespace: "n", Handler: fmt.Sprint("h", i), Queued: 1, Unserved: true})
 	}
 	return list
 }
@@ -41,7 +42,7 @@ func unserved(n int) []apiv1.Queue {
 func TestWorkerListWarns(t *testing.T) {
 	t.Parallel()
 	refusal := func(code string) apiv1.Error { return refusal(code, "no") }
-	served := apiv1.Queue{Namespace: "n", Handler: "served", LiveWorkers: 1}
+	served := tasker.Queue{Namespace: "n", Handler: "served", LiveWorkers: 1}
 	for _, tt := range []struct {
 		name   string
 		status int
@@ -49,12 +50,12 @@ func TestWorkerListWarns(t *testing.T) {
 		want   string
 	}{
 		{"no queue", 200, unserved(0), ""},
-		{"all are served", 200, []apiv1.Queue{served}, ""},
+		{"all are served", 200, []tasker.Queue{served}, ""},
 		{"one", 200, append(unserved(1), served), "⚠ No live worker takes what waits in n/h0. tasker-ctl queue list says more.\n"},
 		{"three", 200, append(unserved(3), served), "⚠ No live worker takes what waits in n/h0, n/h1, n/h2. tasker-ctl queue list says more.\n"},
 		{"four", 200, unserved(4), "⚠ No live worker takes what waits in n/h0, n/h1, n/h2 and 1 more. tasker-ctl queue list says more.\n"},
 		{"too many to count", 200, unserved(maxCounted), "⚠ No live worker takes what waits in n/h0, n/h1, n/h2 and 97+ more. tasker-ctl queue list says more.\n"},
-		{"a hostile name", 200, []apiv1.Queue{{Namespace: "a\x1b[2J", Handler: strings.Repeat("x", 200), Unserved: true}},
+		{"a hostile name", 200, []tasker.Queue{{Namespace: "a\x1b[2J", Handler: strings.Repeat("x", 200), Unserved: true}},
 			"⚠ No live worker takes what waits in a/" + strings.Repeat("x", maxCell-3) + "…. tasker-ctl queue list says more.\n"},
 		{"an older server", 404, refusal("NOT_FOUND"), ""},
 		{"a server in trouble", 500, refusal("INTERNAL"), "⚠ Which queues have no live worker is not known: no\n"},
@@ -72,7 +73,7 @@ func TestWorkerListWarns(t *testing.T) {
 func TestQueueTable(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	url := queuesAt(t, 200, []apiv1.Queue{
+	url := queuesAt(t, 200, []tasker.Queue{
 		{Namespace: "n", Handler: "a", Queued: 10_000, QueuedIsAtLeast: true, AwaitingWorker: 10_000, OldestQueuedAt: &now, NextExpiresAt: &now, Unserved: true, Limited: 7, Saturated: 10_000},
 		{Namespace: "n", Handler: "b", AwaitingWorker: 3, Held: 10_000, LiveWorkers: 2},
 	})

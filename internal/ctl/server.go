@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/client"
 	"tasker.example/tasker/internal/cli"
@@ -85,8 +86,8 @@ func (p *program) auditListCommand() *cobra.Command {
 		return api.Audit(ctx, q)
 	}, func(l apiv1.AuditList) {
 		header := []string{"number", "at", "actor", "action", "subject", "detail"}
-		list(p, l.Events, columns{none: "Nothing in the audit log.", names: header}, func(e apiv1.AuditEvent) []string {
-			return []string{strconv.FormatInt(e.AuditID, 10), at(&e.CreatedAt), e.Actor, e.Action, e.Subject, short(compact(e.Data), maxCell)}
+		list(p, l.Events, columns{none: "Nothing in the audit log.", names: header}, func(e tasker.AuditEvent) []string {
+			return []string{strconv.FormatInt(e.ID, 10), at(&e.At), e.Actor, e.Action, e.Subject, short(compact(e.Data), maxCell)}
 		})
 		p.goesOn(l.Pagination)
 	})

@@ -155,7 +155,7 @@ func (p *program) transitionsCommand() *cobra.Command {
 		short: "Show the history of a task or step",
 		example: `  tasker-ctl task transitions $TASK
   tasker-ctl task transitions $TASK --step $STEP -o json | jq -r '.[].to_state'`,
-	}, func(ctx context.Context, api *client.Client, a arguments) ([]apiv1.Transition, error) {
+	}, func(ctx context.Context, api *client.Client, a arguments) ([]tasker.Transition, error) {
 		if step == "" {
 			return api.TaskTransitions(ctx, a.id[0], page)
 		}
@@ -164,13 +164,13 @@ func (p *program) transitionsCommand() *cobra.Command {
 			return nil, err
 		}
 		return api.StepTransitions(ctx, a.id[0], id, page)
-	}, func(l []apiv1.Transition) {
-		list(p, l, columns{none: "No transitions.", names: []string{"time", "from", "to", "event", "attempt", "actor", "reason"}}, func(t apiv1.Transition) []string {
+	}, func(l []tasker.Transition) {
+		list(p, l, columns{none: "No transitions.", names: []string{"time", "from", "to", "event", "attempt", "actor", "reason"}}, func(t tasker.Transition) []string {
 			attempt := "-"
 			if t.Attempt != nil {
 				attempt = strconv.Itoa(*t.Attempt)
 			}
-			return []string{at(&t.CreatedAt), orDash(t.FromState), t.ToState, t.Event, attempt, t.Actor, t.Reason}
+			return []string{at(&t.CreatedAt), orDash(t.From), t.To, t.Event, attempt, t.Actor, t.Reason}
 		})
 		p.mayGoOn(len(l), page)
 	})

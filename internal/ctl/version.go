@@ -25,21 +25,21 @@ worker has, stay as they are; what has not begun follows the new version. With -
 nothing changes: it says what would become of the steps, and why it cannot be done.`,
 		example: `  tasker-ctl task change-version $TASK --to 1.3.0 --dry-run
   tasker-ctl task change-version $TASK --to 1.3.0 --reason "1.2.0 charges twice"`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (v apiv1.VersionChange, err error) {
+	}, func(ctx context.Context, api *client.Client, a arguments) (v tasker.VersionChange, err error) {
 		if err := p.saidUnless(r.DryRun, r.ToVersion, &r.By, &r.Reason); err != nil {
 			return v, err
 		}
 		return api.ChangeVersion(ctx, a.id[0], r)
-	}, func(v apiv1.VersionChange) {
+	}, func(v tasker.VersionChange) {
 		switch {
 		case v.Changed:
-			p.done("Task is of version %s!", clean(v.ToVersion))
+			p.done("Task is of version %s!", clean(v.To))
 		case len(v.Refusals) > 0:
-			p.warn("Task cannot be brought from version %s to %s", clean(v.FromVersion), clean(v.ToVersion))
-		case v.FromVersion == v.ToVersion:
-			p.done("Task was of version %s already", clean(v.ToVersion))
+			p.warn("Task cannot be brought from version %s to %s", clean(v.From), clean(v.To))
+		case v.From == v.To:
+			p.done("Task was of version %s already", clean(v.To))
 		default:
-			p.done("Task can be brought from version %s to %s", clean(v.FromVersion), clean(v.ToVersion))
+			p.done("Task can be brought from version %s to %s", clean(v.From), clean(v.To))
 		}
 		p.versionChange("  ", v)
 	})
@@ -50,13 +50,13 @@ nothing changes: it says what would become of the steps, and why it cannot be do
 }
 
 // versionChange prints what becomes of the steps of a task.
-func (p *program) versionChange(indent string, v apiv1.VersionChange) {
+func (p *program) versionChange(indent string, v tasker.VersionChange) {
 	p.fields(indent,
 		field{"Kept", strings.Join(v.Kept, ", ")}, field{"Redefined", strings.Join(v.Redefined, ", ")}, field{"Added", strings.Join(v.Added, ", ")},
 		field{"Removed", strings.Join(v.Removed, ", ")}, field{"Left", strings.Join(v.Left, ", ")},
 	)
 	for _, r := range v.Refusals {
-		p.fields(indent, field{"Refused", r.Code + ": " + r.Message})
+		p.fields(indent, field{"Refused", string(r.Code) + ": " + r.Message})
 	}
 }
 
@@ -107,7 +107,7 @@ made of it meanwhile. It may be interrupted, and repeated.`,
 			p.fields("  ", field{code, strconv.Itoa(all.Reasons[code])})
 		}
 		for _, v := range all.Sample {
-			p.fields("  ", field{"Task", v.TaskUUID + ": " + v.Refusals[0].Message})
+			p.fields("  ", field{"Task", v.TaskUUID.String() + ": " + v.Refusals[0].Message})
 		}
 	})
 	versionFlags(c, &r.ToVersion, &r.Reason, &r.DryRun)
@@ -117,7 +117,7 @@ made of it meanwhile. It may be interrupted, and repeated.`,
 
 // changeTasks asks for one part after the other, and adds up the answers.
 func (p *program) changeTasks(ctx context.Context, api *client.Client, v tasker.TemplateVersion, r apiv1.ChangeTasks) (apiv1.ChangedTasks, error) {
-	all := apiv1.ChangedTasks{Reasons: map[string]int{}, Sample: []apiv1.VersionChange{}}
+	all := apiv1.ChangedTasks{Reasons: map[string]int{}, Sample: []tasker.VersionChange{}}
 	for {
 		part, err := api.ChangeTasks(ctx, v, r)
 		if err != nil {

@@ -115,9 +115,9 @@ queued for longer than their limit and do not fail, because live workers for the
 are busy.`,
 		example: `  tasker-ctl queue list --namespace orders
   tasker-ctl queue list -o json | jq -r '.[] | select(.unserved) | .namespace + "/" + .handler'`,
-	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.Queue, error) {
+	}, func(ctx context.Context, api *client.Client, _ arguments) ([]tasker.Queue, error) {
 		return api.Queues(ctx, namespace, limit)
-	}, func(l []apiv1.Queue) {
+	}, func(l []tasker.Queue) {
 		p.printQueues(l)
 		p.cutShort(len(l), limit)
 	})
@@ -126,9 +126,9 @@ are busy.`,
 	return c
 }
 
-func (p *program) printQueues(l []apiv1.Queue) {
+func (p *program) printQueues(l []tasker.Queue) {
 	header := []string{"namespace", "handler", "queued", "awaiting", "held", "limited", "saturated", "live workers", "oldest", "expires"}
-	list(p, l, columns{none: "Nothing waits for a worker.", names: header}, func(q apiv1.Queue) []string {
+	list(p, l, columns{none: "Nothing waits for a worker.", names: header}, func(q tasker.Queue) []string {
 		workers := strconv.Itoa(q.LiveWorkers)
 		if q.Unserved {
 			workers = "none"

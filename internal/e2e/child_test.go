@@ -80,7 +80,7 @@ func TestAParentWaitsForItsChildThroughARestartOfEverything(t *testing.T) {
 		must(t, err)
 		n := 0
 		for _, m := range moves {
-			if m.ToState == "complete" {
+			if m.To == "complete" {
 				n++
 			}
 		}

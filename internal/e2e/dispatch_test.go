@@ -307,7 +307,7 @@ func TestStepsForWorkersThatAreAwayFailAndGoOnWhenOneIsThere(t *testing.T) {
 }
 
 // queue is what GET /v1/queues says of the namespace, which has one handler.
-func (f *fleet) queue() apiv1.Queue {
+func (f *fleet) queue() tasker.Queue {
 	f.Helper()
 	list, err := f.client.Queues(f.Context(), f.space, 0)
 	must(f.T, err)

@@ -184,9 +184,9 @@ func wantHistory(t *testing.T, c *client.Client, task tasker.ID) {
 	t.Helper()
 	list, err := c.TaskTransitions(t.Context(), task, client.Page{Limit: 100})
 	must(t, err)
-	states := []string{list[0].FromState}
+	states := []string{list[0].From}
 	for _, x := range list {
-		states = append(states, x.ToState)
+		states = append(states, x.To)
 	}
 	want := "pending initializing enqueuing_steps steps_in_process " +
 		"evaluating_results waiting_for_retry enqueuing_steps steps_in_process " +
