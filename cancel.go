@@ -1,25 +1,25 @@
 package tasker
 
-// A CancelBatchRequest asks to cancel the open tasks that fit a filter, a part of them at a time.
+// CancelBatchRequest selects open tasks to cancel, one batch at a time.
 type CancelBatchRequest struct {
-	Filter     TaskFilter // without Limit, Offset and Phase; it must name more than a state and a time
-	Compensate bool       // undo what their completed steps have done
-	Limit      int        // tasks of one part; 0 means [MaxCancelBatch]
+	Filter     TaskFilter // without Limit, Offset and Phase; must restrict more than state and time
+	Compensate bool       // run the compensation of completed steps
+	Limit      int        // tasks per batch; 0 means [MaxCancelBatch]
 	DryRun     bool
 	Actor      string
 	Reason     string
 }
 
-// A CancelBatch is what became of a part of the tasks of a filter.
+// CancelBatch is the result of one batch.
 type CancelBatch struct {
-	Cancelled int    // tasks that are cancelled, or are being undone; or would be
-	Failed    int    // tasks for which the server failed; its log says why
-	Sample    []Task // the first of the part
-	HasMore   bool   // there are others: ask again
+	Cancelled int    // cancelled or compensating tasks; in a dry run, tasks that would be
+	Failed    int    // tasks that could not be cancelled; the server log has the errors
+	Sample    []Task // the first tasks of the batch
+	HasMore   bool   // more tasks match: repeat the request
 }
 
-// Bounds of one part of the tasks of a filter.
+// Limits of one batch.
 const (
-	MaxCancelBatch  = 100 // tasks
-	MaxCancelSample = 10  // tasks that are told of
+	MaxCancelBatch  = 100
+	MaxCancelSample = 10
 )

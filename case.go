@@ -5,38 +5,37 @@ import (
 	"time"
 )
 
-// CaseState is how a [Case] is.
+// CaseState is the state of a [Case].
 type CaseState string
 
-// The states of a case. The first of these that holds is its state: resolved, resting,
-// regressed, escalating, new, ongoing.
+// Case states. The first that applies counts, in the order resolved, resting, regressed,
+// escalating, new, ongoing.
 const (
-	CaseNew        CaseState = "new"        // its failure was never seen before, and nobody has taken it
-	CaseOngoing    CaseState = "ongoing"    // it has open investigations, and nothing else holds
-	CaseEscalating CaseState = "escalating" // far more investigations than before, or more than 100, 1,000 or 10,000 are open
-	CaseRegressed  CaseState = "regressed"  // it was resolved, and an attempt that began after that failed again
-	CaseResting    CaseState = "resting"    // somebody has snoozed it
-	CaseResolved   CaseState = "resolved"   // none of its investigations is open
+	CaseNew        CaseState = "new"        // first occurrence of the failure, without an owner
+	CaseOngoing    CaseState = "ongoing"    // has open investigations
+	CaseEscalating CaseState = "escalating" // growing fast, or more than 100, 1,000 or 10,000 are open
+	CaseRegressed  CaseState = "regressed"  // failed again after it was resolved
+	CaseResting    CaseState = "resting"    // snoozed
+	CaseResolved   CaseState = "resolved"   // has no open investigation
 )
 
-// CaseStates lists every state of a case.
+// CaseStates lists all case states.
 func CaseStates() []CaseState {
 	return []CaseState{CaseNew, CaseOngoing, CaseEscalating, CaseRegressed, CaseResting, CaseResolved}
 }
 
-// Progress is how far the repair of the task of an open investigation is.
+// Progress is the repair state of the task of an open investigation.
 type Progress string
 
-// How far a repair is.
+// Repair states.
 const (
-	Waiting     Progress = "waiting"      // for somebody who repairs it
-	Proving     Progress = "proving"      // a step was repaired, and has not failed since
-	FailedAgain Progress = "failed_again" // after a repair
+	Waiting     Progress = "waiting"      // for a repair
+	Proving     Progress = "proving"      // repaired, and not failed since
+	FailedAgain Progress = "failed_again" // failed again after a repair
 	Recovered   Progress = "recovered"    // the task continued automatically
 )
 
-// A Case is the investigations of one cause: of one fingerprint, or of several that were
-// merged. It is worked on as one thing.
+// Case groups the investigations with the same cause: one fingerprint, or several merged ones.
 type Case struct {
 	ID              ID
 	State           CaseState
@@ -45,77 +44,75 @@ type Case struct {
 	DetailCode      string
 	Namespace       string
 	TaskName        string
-	StepName        string // empty when no step failed
+	StepName        string // empty if no step failed
 	ErrorType       string
-	ErrorPattern    string // the error without what differs from task to task
+	ErrorPattern    string // error text without task-specific values
 	FirstSeen       time.Time
-	Owner           string // empty for a case without an owner
+	Owner           string // empty if it has no owner
 	OwnedUntil      *time.Time
 	SnoozedUntil    *time.Time
-	SnoozeThreshold *int64 `db:"snooze_above"` // it rests while no more investigations are open
-	FixedIn         string // the version of the worker in which the cause is repaired
+	SnoozeThreshold *int64 `db:"snooze_above"` // the snooze ends when more investigations are open
+	FixedIn         string // worker version with the fix
 	ResolvedAt      *time.Time
 	MergedInto      *ID
 	UpdatedAt       time.Time
 	CaseCounts
 }
 
-// CaseCounts are of the open investigations of a case.
+// CaseCounts summarizes the open investigations of a case.
 type CaseCounts struct {
-	Entries     int64 // the sum of the next four
+	Entries     int64 // sum of the next four
 	Waiting     int64
 	Proving     int64
 	FailedAgain int64
 	Recovered   int64
-	Recent      int64      // of them opened in the last five minutes
-	Oldest      *time.Time // when the oldest was opened; nil when none is open
+	Recent      int64      // opened in the last five minutes
+	Oldest      *time.Time // nil if none is open
 	Newest      *time.Time
 	EntryUUID   *ID // the oldest
-	CaseKey     *ID // of that, as version 0.1 told which failures are the same
+	CaseKey     *ID // failure key of version 0.1 of the oldest
 	Harm        float64
 }
 
-// A CaseFilter selects cases with open investigations, or those that are resolved. Empty
-// fields mean any. The fields of InvestigationFilter select the investigations that are counted.
+// CaseFilter selects cases with open investigations, or resolved cases. Empty fields match any.
+// The embedded filter selects the investigations to count.
 type CaseFilter struct {
 	InvestigationFilter
-	States  []CaseState // [CaseResolved] only alone: those have no open investigation
-	Owner   string
-	Unowned bool // nobody has taken it
-	// FailedAgain selects cases with an investigation whose step failed again after a repair.
-	FailedAgain bool
+	States      []CaseState // [CaseResolved] cannot be combined with others
+	Owner       string
+	Unowned     bool // without an owner
+	FailedAgain bool // with a step that failed again after a repair
 }
 
-// CaseTotals are what the cases of a filter are together.
+// CaseTotals contains the totals of all cases that match a filter.
 type CaseTotals struct {
 	Cases        int64
 	Entries      int64
-	Oldest       *time.Time // when the oldest of the entries was opened; nil when there is none
+	Oldest       *time.Time // oldest open investigation, or nil
 	Recent       int64      // entries opened in the last five minutes
-	Unclassified int64      `db:"unknown"` // open investigations whose case is not known yet; they follow within seconds
+	Unclassified int64      `db:"unknown"` // open investigations not assigned to a case yet
 }
 
-// A CaseUpdate is what somebody changes of a case. Nil fields stay as they are.
+// CaseUpdate changes a case. Nil fields are left unchanged.
 type CaseUpdate struct {
 	Owner            *string       // empty removes the owner
 	OwnedFor         time.Duration // with Owner; zero means [DefaultOwnership]
-	Snooze           *time.Time    // rest until then; the zero time ends the rest
-	SnoozeThreshold  *int64        // with Snooze: or until more investigations are open
+	Snooze           *time.Time    // end of the snooze; the zero time ends it now
+	SnoozeThreshold  *int64        // with Snooze: also ends when more investigations are open
 	FixedIn          *string
 	Notes            *string
 	Actor            string
-	IfUnchangedSince *time.Time // only if it was last updated just then; nil means in any case
+	IfUnchangedSince *time.Time // expected time of the last update; nil disables the check
 }
 
-// How long a case is somebody's, unless they say otherwise, and how long at most it may
-// be somebody's, or rest.
+// Default and maximum duration of an ownership, and maximum duration of a snooze.
 const (
 	DefaultOwnership = 4 * time.Hour
 	MaxOwnership     = 7 * 24 * time.Hour
 	MaxSnooze        = 7 * 24 * time.Hour
 )
 
-// A CaseChange is one line of the history of a case.
+// CaseChange is one row of the history of a case.
 type CaseChange struct {
 	At       time.Time
 	Event    string // opened, state_changed, owned, released, snoozed, woken, noted, fixed_in, merged, unmerged, split
@@ -124,42 +121,41 @@ type CaseChange struct {
 	Metadata json.RawMessage
 }
 
-// A CaseDistribution describes how the open investigations of a case are distributed over the values of
-// one of their facts.
+// CaseDistribution counts the values of one property of the open investigations of a case.
 type CaseDistribution struct {
 	Fact   string       `json:"fact" enum:"worker_version,worker_name,task_version"`
-	Values []ValueCount `json:"values" doc:"The most frequent, at most 20."`
+	Values []ValueCount `json:"values" doc:"The most frequent values, at most 20."`
 }
 
-// A ValueCount is how many of the investigations of a case have a value.
+// ValueCount counts the investigations of a case with one value.
 type ValueCount struct {
 	Value   string `json:"value"`
 	Entries int64  `json:"entries"`
 }
 
-// A CaseDetail is a case with what is known of its investigations.
+// CaseDetail is a case with details of its investigations.
 type CaseDetail struct {
 	Case
 	Fingerprints []CaseFingerprint
 	History      []CaseChange // newest first, at most [MaxCaseHistory]
 	Spread       []CaseDistribution
-	Samples      []CaseSample // the newest messages
+	Samples      []CaseSample // the newest failures
 	Ended        map[ResolutionStatus]int64
-	LastResolved []EndedEntry // the newest of those that have ended
+	LastResolved []EndedEntry // latest ended investigations
 	RelatedCases []RelatedCase
 }
 
-// A CaseFingerprint is a fingerprint that belongs to a case.
+// CaseFingerprint is a fingerprint that belongs to a case.
 type CaseFingerprint struct {
 	Fingerprint  ID        `json:"fingerprint"`
-	OriginalCase ID        `db:"home" json:"home_case_id" doc:"The case it belonged to before a merge."`
+	OriginalCase ID        `db:"home" json:"home_case_id" doc:"The case that owned it before a merge."`
 	Version      int       `json:"rules_version"`
 	ErrorType    string    `json:"error_type"`
 	Pattern      string    `json:"pattern"`
 	FirstSeen    time.Time `json:"first_seen_at"`
 }
 
-// A CaseSample is the failure of one investigation of a case.
+// CaseSample is the latest failure of one investigation of a case.
 type CaseSample struct {
 	EntryUUID     ID        `json:"dlq_entry_uuid"`
 	TaskUUID      ID        `json:"task_uuid"`
@@ -171,7 +167,7 @@ type CaseSample struct {
 	TaskVersion   string    `json:"task_version"`
 }
 
-// A RelatedCase is another open case whose error is the same.
+// RelatedCase is another open case with the same error.
 type RelatedCase struct {
 	ID        ID     `json:"case_id"`
 	Namespace string `json:"namespace_name"`
@@ -180,61 +176,61 @@ type RelatedCase struct {
 	Entries   int64  `json:"entries"`
 }
 
-// Bounds of what is told of a case at once.
+// Limits of a case.
 const (
 	MaxCaseHistory      = 200
 	MaxCaseSamples      = 20
 	MaxCaseFingerprints = 100
-	MaxCaseMerged       = 1000 // fingerprints of one case
-	MaxRefinements      = 20   // splits of one fingerprint
-	MaxFingerprint      = 200  // characters of a handler's own
+	MaxCaseMerged       = 1000 // fingerprints per case
+	MaxRefinements      = 20   // splits per fingerprint
+	MaxFingerprint      = 200  // characters of a fingerprint set by a handler
 )
 
-// A CaseGrouping says why the investigations of a case are one.
+// CaseGrouping explains why investigations share a case.
 type CaseGrouping struct {
 	Case             Case
 	Fingerprints     []CaseFingerprint
-	MessagesExamined int            // how many messages were looked at, the newest
-	Rules            []string       // the rules that fired
-	Masks            []CaseVariable // what was left out of the messages, in the order of the text
+	MessagesExamined int            // newest first
+	Rules            []string       // normalization rules that matched
+	Masks            []CaseVariable // ignored parts of the messages, in the order of the text
 }
 
-// A CaseVariable is a place of the message that differs among the investigations of a case.
+// CaseVariable is a part of the message that differs among the investigations of a case.
 type CaseVariable struct {
 	Label     string       `json:"label"`
-	Different int          `json:"different" doc:"How many values stood there."`
-	Values    []ValueCount `json:"values" doc:"The most frequent, at most 5."`
+	Different int          `json:"different" doc:"Number of different values."`
+	Values    []ValueCount `json:"values" doc:"The most frequent values, at most 5."`
 }
 
-// Bounds of a [CaseGrouping].
+// Limits of a [CaseGrouping].
 const (
 	MaxCaseMasks  = 50
 	MaxCaseValues = 5
 )
 
-// A CaseSplit takes the failures out of a case that have a text in one of their fields:
-// error_message contains it; error_type, worker_version or task_version is it.
+// CaseSplit moves failures out of a case by the value of one field: error_message contains the
+// literal; error_type, worker_version and task_version equal it.
 type CaseSplit struct {
 	Field, Literal string
 	Actor, Reason  string
 }
 
-// CaseComparison describes the differences between the failures of a case and the successes of the same
-// step, who is hit, and until when. It is evidence, and no verdict.
+// CaseComparison compares the failures of a case with the successes of the same step, and shows
+// the impact. It is evidence, not a conclusion.
 type CaseComparison struct {
 	Case            Case
-	FirstFailure    *time.Time   // of those that are open
-	LastSuccess     *CaseSuccess // of the same step before that; nil when none of the tasks that were looked at had one
-	TasksExamined   int          // tasks that were looked at for it
-	Failures        int          // compared, the newest
-	Successes       int          // compared with them: since the first failure, or else before it
-	Since           bool         // the successes are of after the first failure
+	FirstFailure    *time.Time   // of the open investigations
+	LastSuccess     *CaseSuccess // before that; nil if none was found in the examined tasks
+	TasksExamined   int
+	Failures        int  // number compared, newest first
+	Successes       int  // number compared
+	Since           bool // the successes are from after the first failure, not before
 	Differences     []CaseDifference
-	CoincidentCases []RelatedCase // other open cases that were first seen within two minutes
+	CoincidentCases []RelatedCase // other open cases first seen within two minutes
 	Impact          CaseImpact
 }
 
-// A CaseSuccess is an attempt of the step of a case that succeeded.
+// CaseSuccess is a successful attempt of the step of a case.
 type CaseSuccess struct {
 	TaskUUID      ID        `json:"task_uuid"`
 	At            time.Time `json:"at"`
@@ -243,99 +239,101 @@ type CaseSuccess struct {
 	TaskVersion   string    `json:"task_version"`
 }
 
-// A CaseDifference is a value of a fact that failures have far more often than successes.
+// CaseDifference is a value that is far more frequent among failures than among successes.
 type CaseDifference struct {
+	// worker_version, worker_name, task_version, or a JSON Pointer into the context
 	Fact      string  `json:"fact" doc:"worker_version, worker_name or task_version; or a key of the context that triage of the template names, as a JSON Pointer such as /customer/country. The values of such keys are payloads: payloads:read is needed."`
 	Value     string  `json:"value"`
-	Failures  int     `json:"failures" doc:"That have it."`
+	Failures  int     `json:"failures" doc:"That have it."` // with this value
 	Successes int     `json:"successes" doc:"That have it."`
-	Lift      float64 `json:"lift" doc:"How many times as often failures have it."`
+	Lift      float64 `json:"lift" doc:"How many times as often failures have it."` // ratio of the frequencies
 }
 
-// CaseImpact is who waits for a case, among its newest open investigations.
+// CaseImpact summarizes the work blocked by the newest open investigations of a case.
 type CaseImpact struct {
-	Tasks    int64 // looked at
-	Steps    int64 // of them, not done yet besides the ones that failed
+	Tasks    int64 // examined
+	Steps    int64 // unfinished steps of these tasks, without the failed ones
 	Deadline *time.Time
-	DueTask  *ID // whose deadline that is
+	DueTask  *ID // task with that deadline
 }
 
-// Bounds of [CaseComparison]: tasks that are looked at on each side, and investigations.
+// Limits of a [CaseComparison]: tasks on each side, compared attempts, and investigations of the
+// impact.
 const (
 	MaxCaseTasks    = 500
 	MaxCaseCompared = 1000
 	MaxCaseImpact   = 2000
 )
 
-// What an [IncidentReport] says of itself.
+// Format and version of an [IncidentReport].
 const (
 	ReportFormat  = "tasker.report"
 	ReportVersion = 1
 )
 
-// An IncidentReport says afterwards how an incident went: what was stuck for how long, and in which
-// phase; who did what; what was proved; what was not. It is read from the records, and of what
-// has come to its end it never changes.
+// IncidentReport is the post-incident report of a case, an incident or a time range: stuck time
+// by phase, actions, outcomes and open points. Once all its investigations have ended, it no
+// longer changes.
 type IncidentReport struct {
 	Format     string            `json:"format"`  // [ReportFormat]
 	Version    int               `json:"version"` // [ReportVersion]
 	Subject    ReportSubject     `json:"of"`
-	AsOf       time.Time         `json:"as_of"`    // now; when nothing is open, the last end
-	Began      *time.Time        `json:"began_at"` // when the first task was stuck; null: there is none
+	AsOf       time.Time         `json:"as_of"`    // now, or the last end if nothing is open
+	Began      *time.Time        `json:"began_at"` // when the first task got stuck, or null
 	Counts     ReportCounts      `json:"counts"`
-	StuckTime  float64           `json:"stuck_task_minutes"` // the sum of the four
+	StuckTime  float64           `json:"stuck_task_minutes"` // sum of the phases
 	Phases     ReportPhases      `json:"phases"`
-	Cases      []ReportCase      `json:"cases"` // those with most stuck time, at most [MaxReportCases]
+	Cases      []ReportCase      `json:"cases"` // those with the most stuck time, at most [MaxReportCases]
 	Actions    []ReportAction    `json:"acts"`
 	Operations []ReportOperation `json:"operations"`
 	Messages   []ReportMessage   `json:"messages"`
-	Unproved   []ReportMember    `json:"never_proved"` // ended without a proof, at most [MaxReportMembers]
+	Unproved   []ReportMember    `json:"never_proved"` // ended without verification, at most [MaxReportMembers]
 	Open       []ReportMember    `json:"still_open"`
 	Timeline   []ReportEvent     `json:"timeline"` // oldest first, at most [MaxReportEvents]
 	Digest     string            `json:"digest"`   // SHA-256 of the report with an empty digest, in hex
 }
 
-// A ReportSubject is what an [IncidentReport] is about.
+// ReportSubject identifies the subject of an [IncidentReport].
 type ReportSubject struct {
 	Kind      string     `json:"kind"` // case, incident or range
 	ID        *ID        `json:"id"`
-	Namespace string     `json:"namespace"` // empty: all that the caller may see
-	From      *time.Time `json:"from"`      // opened at this instant or later
-	To        *time.Time `json:"to"`        // and before this one
+	Namespace string     `json:"namespace"` // empty means all that the caller may read
+	From      *time.Time `json:"from"`      // of the opening, inclusive
+	To        *time.Time `json:"to"`        // exclusive
 }
 
-// ReportCounts are the investigations of an [IncidentReport] by how they came to their end.
+// ReportCounts counts the investigations of an [IncidentReport] by outcome.
 type ReportCounts struct {
-	Entries           int64 `json:"investigations"` // the sum of the next six
-	Proved            int64 `json:"proved"`         // the step that was repaired is done
-	Recovered         int64 `json:"recovered"`      // the task went on by itself
+	Entries           int64 `json:"investigations"` // sum of the next six
+	Proved            int64 `json:"proved"`         // the repaired step completed
+	Recovered         int64 `json:"recovered"`      // the task continued automatically
 	Cancelled         int64 `json:"cancelled"`      // the task was cancelled
-	PermanentlyFailed int64 `json:"written_off"`    // permanently failed
-	Unproved          int64 `json:"unproved"`       // ended in another way
+	PermanentlyFailed int64 `json:"written_off"`
+	Unproved          int64 `json:"unproved"` // ended otherwise
 	Open              int64 `json:"open"`
 	Cases             int64 `json:"cases"`
 }
 
-// ReportPhases are the four phases of the time for which a task is stuck.
+// ReportPhases splits the time during which tasks were stuck into four phases.
 type ReportPhases struct {
 	TimeToDetect ReportPhase `json:"undetected"` // until the investigation was opened
-	TimeToOwn    ReportPhase `json:"unowned"`    // until its case had an owner, or somebody acted on it
-	TimeToRepair ReportPhase `json:"in_repair"`  // until the act that was proved
-	TimeToVerify ReportPhase `json:"proving"`    // until the proof, or the end
+	TimeToOwn    ReportPhase `json:"unowned"`    // until its case had an owner, or an operator acted on it
+	TimeToRepair ReportPhase `json:"in_repair"`  // until the repair that was verified
+	TimeToVerify ReportPhase `json:"proving"`    // until the verification, or the end
 }
 
-// A ReportPhase is how long it took.
+// ReportPhase is the duration of one phase.
 type ReportPhase struct {
 	TaskMinutes float64 `json:"task_minutes"`
-	P50Seconds  float64 `json:"p50_seconds"` // of one investigation
+	P50Seconds  float64 `json:"p50_seconds"` // per investigation
 	P95Seconds  float64 `json:"p95_seconds"`
 }
 
-// A ReportCase is a case of an [IncidentReport].
+// ReportCase is one case of an [IncidentReport].
 type ReportCase struct {
-	CaseID    *ID     `json:"case_id"` // null: the case is not known yet
+	CaseID    *ID     `json:"case_id"` // null if not classified yet
 	Namespace string  `json:"namespace"`
-	Place     string  `json:"place"` // its template and step
+	Place     string  `json:"place"` // template and step
 	Cause     string  `json:"cause"`
 	Entries   int64   `json:"investigations"`
 	Proved    int64   `json:"proved"`
@@ -343,18 +341,18 @@ type ReportCase struct {
 	Stuck     float64 `json:"stuck_task_minutes"`
 }
 
-// A ReportAction counts the investigations on which an actor did one thing.
+// ReportAction counts the investigations on which one actor performed one action.
 type ReportAction struct {
-	Event         string    `json:"event"` // of the history of investigations
+	Event         string    `json:"event"` // as in the history of investigations
 	Actor         string    `json:"actor"`
-	OperationUUID *ID       `json:"operation_uuid"` // null: by hand
+	OperationUUID *ID       `json:"operation_uuid"` // null for a manual action
 	Entries       int64     `json:"investigations"`
 	First         time.Time `json:"first_at"`
 	Last          time.Time `json:"last_at"`
 }
 
-// A ReportOperation is an operation on investigations of an [IncidentReport]. Its counts are of all
-// of its items.
+// ReportOperation is an operation on investigations of an [IncidentReport]. Its counts include
+// all of its items.
 type ReportOperation struct {
 	OperationUUID ID                  `json:"operation_uuid"`
 	Act           Act                 `json:"act"`
@@ -368,24 +366,24 @@ type ReportOperation struct {
 	Waves         []ReportWave        `json:"waves"`
 }
 
-// A ReportWave is a wave of a [ReportOperation].
+// ReportWave is one wave of a [ReportOperation].
 type ReportWave struct {
-	Wave     int        `json:"wave"` // the first is 1
+	Wave     int        `json:"wave"` // from 1
 	Items    int64      `json:"items"`
 	Verified int64      `json:"verified"`
 	Failed   int64      `json:"failed_again"`
 	From     time.Time  `json:"released_at"`
-	To       *time.Time `json:"ended_at"` // null while one of its items goes on
+	To       *time.Time `json:"ended_at"` // null while an item is unfinished
 }
 
-// A ReportMessage is what people were told.
+// ReportMessage is a notification that was sent.
 type ReportMessage struct {
 	At    time.Time `json:"at"`
 	Topic string    `json:"topic"`
-	Sinks []string  `json:"sinks"` // that took it
+	Sinks []string  `json:"sinks"` // that accepted it
 }
 
-// A ReportMember is one investigation of an [IncidentReport].
+// ReportMember is one investigation of an [IncidentReport].
 type ReportMember struct {
 	EntryUUID ID         `json:"dlq_entry_uuid"`
 	TaskUUID  ID         `json:"task_uuid"`
@@ -395,7 +393,7 @@ type ReportMember struct {
 	Status    string     `json:"resolution_status"`
 }
 
-// A ReportEvent is a line of the timeline.
+// ReportEvent is one line of the timeline.
 type ReportEvent struct {
 	At     time.Time `json:"at"`
 	Event  string    `json:"event"`
@@ -404,11 +402,11 @@ type ReportEvent struct {
 	Detail string    `json:"detail"`
 }
 
-// An IncidentReportQuery says what an [IncidentReport] is about: a case, an incident, or the investigations
-// that were opened in a time.
+// IncidentReportQuery selects the subject of an [IncidentReport]: a case, an incident, or the
+// investigations opened in a time range.
 type IncidentReportQuery struct {
 	Case      *ID
 	Incident  *ID
 	Namespace string
-	From, To  time.Time // zero: no bound
+	From, To  time.Time
 }

@@ -1,17 +1,18 @@
 package tasker
 
-// Severity says how much a stuck task usually costs whoever waits for it.
+// Severity rates the usual impact of a stuck task.
 type Severity string
 
-// The severities.
+// Severities.
 const (
 	Critical Severity = "critical" // no task of its kind can run
-	High     Severity = "high"     // a task has failed and waits for a person
-	Medium   Severity = "medium"   // a task stands still; it may go on by itself
-	Low      Severity = "low"      // a person asked for a look
+	High     Severity = "high"     // a task failed and waits for an operator
+	Medium   Severity = "medium"   // a task is stalled but may continue automatically
+	Low      Severity = "low"      // an operator requested a review
 )
 
-// The detail codes: the second level below a [Reason].
+// Detail codes, the second level below a [Reason]. WorkerLost, StepTimeout, InputTooLarge and the
+// monitored task states are detail codes too.
 const (
 	RetriesExhausted = "retries_exhausted"
 	PermanentFailure = "permanent_failure"
@@ -28,23 +29,21 @@ const (
 	DispatchExpired  = "dispatch_expired"
 	DeferredWork     = "deferred_work"
 	OperatorRequest  = "operator_request"
-	// Beside them WorkerLost, StepTimeout, InputTooLarge, and the states that are watched.
 )
 
-// A Cause is why a task needs an investigator, at both levels, with what helps
-// the investigator. A new detail code is one line in [Causes]; tests find what
-// else must know of it.
+// Cause describes why a task needs an investigation, with guidance for the investigator. A new
+// detail code needs one entry in [Causes]; tests list what else depends on it.
 type Cause struct {
 	Reason       Reason
-	Code         string // the detail code
-	Label        string // in a few words
+	Code         string // detail code
+	Label        string // short description
 	Severity     Severity
-	BasePriority int    // of the reason, in minutes of age, unless the server is configured otherwise
-	Guidance     string // what to look at first, and what fixes it
+	BasePriority int    // default for the reason, in minutes of age
+	Guidance     string // first checks and possible fixes
 }
 
-// DefaultBasePriorities returns what each reason is worth in the investigation queue,
-// in minutes of age, unless the server is configured otherwise.
+// DefaultBasePriorities returns the default weight of each reason in the investigation queue, in
+// minutes of age.
 func DefaultBasePriorities() map[Reason]int {
 	return map[Reason]int{
 		DependencyCycleDetected: 1000, MaxRetriesExceeded: 500, StalenessTimeout: 100, WorkerUnavailable: 50, ManualDLQ: 10,
@@ -162,8 +161,8 @@ func Causes() []Cause {
 	return list
 }
 
-// CauseOf returns the cause that a reason and a detail code name. Of a code that
-// a newer program has stored, only what its reason tells is known.
+// CauseOf returns the cause for a reason and a detail code. An unknown code, stored by a newer
+// program, gets the defaults of its reason.
 func CauseOf(reason Reason, code string) Cause {
 	for _, c := range Causes() {
 		if c.Reason == reason && c.Code == code {

@@ -2,105 +2,107 @@ package tasker
 
 import "time"
 
-// MaxWait is the longest wait of a step by the clock.
+// MaxWait is the longest timer of a wait step.
 const MaxWait = 5 * 365 * 24 * time.Hour
 
-// MaxDue bounds how far ahead a task or a step may be due.
+// MaxDue limits how far in the future a task or step may be due.
 const MaxDue = MaxWait
 
-// MaxCountedOverdue is up to how many overdue tasks of a namespace are counted for the metric of them.
+// MaxCountedOverdue limits the overdue tasks of a namespace that the metric counts.
 const MaxCountedOverdue = 10_000
 
-// DuePolicy say by when the tasks of a template, or a step of them, are due.
+// DuePolicy defines when the tasks of a template, or one of its steps, are due.
 type DuePolicy struct {
-	AfterSeconds int    `json:"after_seconds,omitempty"` // after the start of the task; of a step after it became ready
-	At           string `json:"at,omitempty"`            // or an expression: at which instant
+	// from the start of the task, or from when the step became ready
+	AfterSeconds int    `json:"after_seconds,omitempty"`
+	At           string `json:"at,omitempty"` // alternatively, an expression that returns the due time
 
-	WarnBeforeSeconds *int          `json:"warn_before_seconds,omitempty"` // how long before people are told; nil: when four fifths of the time are over
-	Overdue           OverduePolicy `json:"overdue,omitempty"`             // empty means tell
+	// warning lead time; nil warns after four fifths of the time
+	WarnBeforeSeconds *int          `json:"warn_before_seconds,omitempty"`
+	Overdue           OverduePolicy `json:"overdue,omitempty"` // empty means [OverdueNotify]
 }
 
-// IsZero reports whether the rules say nothing.
+// IsZero reports whether the policy is empty.
 func (r DuePolicy) IsZero() bool { return r == DuePolicy{} }
 
-// HasDueTime reports whether the rules say by when something is due.
+// HasDueTime reports whether the policy sets a due time.
 func (r DuePolicy) HasDueTime() bool { return r.AfterSeconds > 0 || r.At != "" }
 
-// OpensInvestigation reports whether what is overdue is investigated.
+// OpensInvestigation reports whether an overdue task or step gets an investigation.
 func (r DuePolicy) OpensInvestigation() bool { return r.Overdue == OverdueInvestigate }
 
-// An OverduePolicy says what becomes of what is overdue.
+// OverduePolicy selects the reaction to a missed due time.
 type OverduePolicy string
 
-// The policies.
+// Overdue policies.
 const (
-	OverdueNotify      OverduePolicy = "tell"        // people are told, and it is shown
-	OverdueInvestigate OverduePolicy = "investigate" // an investigation is opened as well, as where max_duration is over
+	OverdueNotify      OverduePolicy = "tell"        // send notifications and show it in the UI
+	OverdueInvestigate OverduePolicy = "investigate" // also open an investigation, as after max_duration
 )
 
-// A StepOrder says which of the steps of one priority workers are given first.
+// StepOrder selects which steps of equal priority are claimed first.
 type StepOrder string
 
-// OrderDue is the order of when steps and their tasks are due; what is not due at any time comes
-// last. Empty means the order in which they were enqueued.
+// OrderDue orders steps by due time; steps without one come last. The default is the order in
+// which they were enqueued.
 const OrderDue StepOrder = "due"
 
-// DeadlineState says how a due time stands.
+// DeadlineState is the state of a due time.
 type DeadlineState string
 
-// The states. The first three are of what has not ended.
+// Deadline states. The first three apply to open tasks and steps.
 const (
 	DeadlineAhead   DeadlineState = "ahead"
-	DeadlineSoon    DeadlineState = "soon" // people are warned
+	DeadlineSoon    DeadlineState = "soon" // the warning time has passed
 	DeadlineOverdue DeadlineState = "overdue"
-	DeadlineMet     DeadlineState = "met"    // it is complete, and was in time
-	DeadlineMissed  DeadlineState = "missed" // it is complete, and was not
-	DeadlineEnded   DeadlineState = "ended"  // it was cancelled or given up
+	DeadlineMet     DeadlineState = "met"    // completed in time
+	DeadlineMissed  DeadlineState = "missed" // completed late
+	DeadlineEnded   DeadlineState = "ended"  // cancelled or permanently failed
 )
 
-// DeadlineStates lists the states.
+// DeadlineStates lists all deadline states.
 func DeadlineStates() []DeadlineState {
 	return []DeadlineState{DeadlineAhead, DeadlineSoon, DeadlineOverdue, DeadlineMet, DeadlineMissed, DeadlineEnded}
 }
 
-// DeadlineSource says who said by when something is due.
+// DeadlineSource identifies who set a due time.
 type DeadlineSource string
 
-// The sources.
+// Deadline sources.
 const (
 	DueByRequest  DeadlineSource = "request"
 	DueByTemplate DeadlineSource = "template"
 	DueByOperator DeadlineSource = "operator"
 )
 
-// A Deadline is by when a task or a step is due, by the clock of the database.
+// Deadline is the due time of a task or step, by the database clock.
 type Deadline struct {
 	DueAt       time.Time      `json:"due_at"`
 	WarnAt      time.Time      `json:"warn_at"`
 	State       DeadlineState  `json:"state"`
-	Overdue     OverduePolicy  `json:"overdue"` // what becomes of it then
+	Overdue     OverduePolicy  `json:"overdue"`
 	Source      DeadlineSource `json:"source"`
-	SetBy       string         `json:"set_by"` // the operator; empty: none changed it
+	SetBy       string         `json:"set_by"` // operator who changed it, or empty
 	WarnedAt    *time.Time     `json:"warned_at"`
-	AnnouncedAt *time.Time     `json:"announced_at"` // when people were told that it is overdue
+	AnnouncedAt *time.Time     `json:"announced_at"` // when the overdue notification was sent
 }
 
-// A DueUpdate gives a task or a step another due time.
+// DueUpdate changes the due time of a task or step.
 type DueUpdate struct {
-	StepUUID ID         // zero: the task
-	DueAt    *time.Time // nil: none any more
+	StepUUID ID         // zero for the task
+	DueAt    *time.Time // nil removes the due time
 	Actor    string
 	Reason   string
 }
 
-// The names of instants by which a task is to have ended.
+// Results of [FirstDeadline].
 const (
 	ByDueTime     = "due"
 	ByMaxDuration = "max_duration"
 )
 
-// FirstDeadline says which of the instants by which a task is to have ended comes first, and when: its due
-// time or the end of max_duration_minutes. Empty: there is neither.
+// FirstDeadline returns the earlier of the due time and the end of max_duration_minutes, and
+// which of the two it is. It returns "" if there is neither.
 func FirstDeadline(due *Deadline, maxDuration *time.Time) (which string, at time.Time) {
 	switch {
 	case due == nil && maxDuration == nil:

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// An Event is what became of an investigation, as the outbox has it: written in
-// the transaction that it tells of.
+// Event is an outbox event. It is written in the same transaction as the change it reports.
 type Event struct {
 	UUID      ID
 	Position  int64 // in the outbox
@@ -15,17 +14,17 @@ type Event struct {
 	EntryUUID ID
 	At        time.Time
 	Data      json.RawMessage
-	Subject   *Subject `db:"-"` // of a message; nil for what became of an investigation
+	Subject   *Subject `db:"-"` // of a notification; nil for an investigation event
 }
 
-// A Subject is what a message is about.
+// Subject identifies the object of a notification.
 type Subject struct {
 	Kind     string
 	ID       ID
-	DedupKey string // empty: it follows from the kind and the id
+	DedupKey string // empty: derived from kind and id
 }
 
-// The topics of events.
+// Topics of investigation events.
 const (
 	EntryCreatedTopic   = "dlq.entry.created"
 	EntryUpdatedTopic   = "dlq.entry.updated"
@@ -33,61 +32,61 @@ const (
 	EntryResolvedTopic  = "dlq.entry.resolved"
 )
 
-// Topics lists every topic.
+// Topics lists the topics of investigation events.
 func Topics() []string {
 	return []string{EntryCreatedTopic, EntryUpdatedTopic, EntryRecoveredTopic, EntryResolvedTopic}
 }
 
-// EmissionState is how far sending an event to a sink has come.
+// EmissionState is the delivery state of an event at one sink.
 type EmissionState string
 
-// The states.
+// Emission states.
 const (
 	EmissionPending   EmissionState = "pending"
 	EmissionPublished EmissionState = "published"
-	EmissionSetAside  EmissionState = "set_aside" // refused too often; an operator sends it again
+	EmissionSetAside  EmissionState = "set_aside" // rejected too often; an operator must redeliver it
 )
 
-// EmissionStates lists every state.
+// EmissionStates lists all emission states.
 func EmissionStates() []EmissionState {
 	return []EmissionState{EmissionPending, EmissionPublished, EmissionSetAside}
 }
 
-// An Emission is what became of sending an event to one sink.
+// Emission is the delivery of an event to one sink.
 type Emission struct {
 	Event
 	Sink          string
 	State         EmissionState
 	Attempts      int
-	Refusals      int
-	NextAttemptAt *time.Time // of a pending one
+	Refusals      int        // attempts that the sink rejected
+	NextAttemptAt *time.Time // set while pending
 	LastAttemptAt *time.Time
 	LastError     *string
 	PublishedAt   *time.Time
 }
 
-// An EmissionFilter selects and pages emissions, the newest event first.
+// EmissionFilter selects and pages emissions, newest event first.
 type EmissionFilter struct {
 	Sink   string // empty means any
 	State  EmissionState
-	Before int64 // position where the last page ended; 0 for the first page
+	Before int64 // position of the last event of the previous page; 0 for the first page
 	Limit  int
 }
 
-// A SinkState says whether a sink takes events, and how many wait for it.
+// SinkState describes the health and the backlog of a sink.
 type SinkState struct {
 	Sink           string
-	FailingSince   *time.Time // nil while it takes events
+	FailingSince   *time.Time // nil while it accepts events
 	LastError      *string
 	LastSuccessAt  *time.Time
-	NextTryAt      *time.Time // of a failing one
-	Pending        int64      // events that it has not got; counted up to a limit
-	OldestPending  *time.Time // when the first of them happened
-	OldestPosition *int64     // where that is in the outbox
-	Undeliverable  int64      `db:"set_aside"` // events that it refused too often; counted up to a limit
+	NextTryAt      *time.Time // set while it fails
+	Pending        int64      // undelivered events; counting stops at a limit
+	OldestPending  *time.Time // time of the oldest undelivered event
+	OldestPosition *int64     // outbox position of that event
+	Undeliverable  int64      `db:"set_aside"` // events rejected too often; counting stops at a limit
 }
 
-// An AuditEvent is something that happened to Tasker itself.
+// AuditEvent is an administrative action, recorded in the audit log.
 type AuditEvent struct {
 	ID      int64           `json:"audit_id"`
 	Actor   string          `json:"actor"`
@@ -97,60 +96,60 @@ type AuditEvent struct {
 	At      time.Time       `json:"created_at"`
 }
 
-// An Incident is the cases of one namespace that people were first told of within ten
-// minutes. They are told of them together, through the first.
+// Incident groups the cases of one namespace whose first notifications were sent within ten
+// minutes of each other. Notifications name all of its cases and lead to the first.
 type Incident struct {
 	ID             ID
 	Namespace      string
-	LeadCaseID     ID `db:"lead"` // the case that the last message named
+	LeadCaseID     ID `db:"lead"` // case named by the latest notification
 	DedupKey       string
-	Severity       Severity // the highest that one of its cases had
+	Severity       Severity // highest severity of its cases so far
 	BeganAt        time.Time
-	EndedAt        *time.Time // when people were notified that all of its cases are resolved
-	UnownedSince   *time.Time // since when an active case has no owner
-	Escalation     int        // routes notified in addition because no one took it: 1 the next one, 2 all
-	LastNotifiedAt time.Time  `db:"told_at"` // when people were last notified of it
-	TaskName       string     // this and the next are those of the lead
+	EndedAt        *time.Time // when the notification of its resolution was sent
+	UnownedSince   *time.Time // since when an active case has had no owner
+	Escalation     int        // additional routes notified because it has no owner: 1 the next one, 2 all
+	LastNotifiedAt time.Time  `db:"told_at"`
+	TaskName       string     // this and the next five fields describe the lead case
 	StepName       string
 	Reason         Reason
 	DetailCode     string
 	ErrorType      string
 	ErrorPattern   string
 	Cases          int64
-	CasesOpen      int64 // of them
-	Entries        int64 // their open investigations; 0 when it has ended
+	CasesOpen      int64
+	Entries        int64 // open investigations; 0 after the end
 	Messages       int64
-	Owners         []string `db:"owned_by"`        // who has taken its open cases
-	UnownedCases   int64    `db:"cases_not_owned"` // of the open ones
+	Owners         []string `db:"owned_by"`        // of its open cases
+	UnownedCases   int64    `db:"cases_not_owned"` // open cases without an owner
 }
 
-// IncidentState says whether an incident goes on.
+// IncidentState is the state of an incident.
 type IncidentState string
 
-// The states of an incident.
+// Incident states.
 const (
 	IncidentOpen  IncidentState = "open"
 	IncidentEnded IncidentState = "ended"
 )
 
-// IncidentStates lists every state of an incident.
+// IncidentStates lists all incident states.
 func IncidentStates() []IncidentState { return []IncidentState{IncidentOpen, IncidentEnded} }
 
-// An IncidentFilter selects and pages incidents, newest first. Empty fields mean any.
+// IncidentFilter selects and pages incidents, newest first. Empty fields match any.
 type IncidentFilter struct {
 	State         IncidentState
 	Namespace     string
 	Limit, Offset int
 }
 
-// An IncidentDetail is an incident with its cases and with what people were told of it.
+// IncidentDetail is an incident with its cases and notifications.
 type IncidentDetail struct {
 	Incident
 	Members       []IncidentCase // in the order in which they joined, at most [MaxIncidentCases]
 	Notifications []Notification // oldest first, at most [MaxIncidentMessages]
 }
 
-// An IncidentCase is a case of an incident, as it is now.
+// IncidentCase is the current state of a case of an incident.
 type IncidentCase struct {
 	ID           ID         `json:"case_id"`
 	JoinedAt     time.Time  `json:"joined_at"`
@@ -161,84 +160,84 @@ type IncidentCase struct {
 	DetailCode   string     `json:"detail_code"`
 	ErrorType    string     `json:"error_type"`
 	ErrorPattern string     `json:"error_pattern"`
-	Owner        string     `json:"owner" doc:"Empty when nobody has taken it."`
+	Owner        string     `json:"owner" doc:"Empty if the case has no owner."`
 	Entries      int64      `json:"entries" doc:"Open investigations."`
 	ResolvedAt   *time.Time `json:"resolved_at"`
 }
 
-// Bounds of what is told of an incident at once.
+// Limits of an [IncidentDetail].
 const (
 	MaxIncidentCases    = 200
 	MaxIncidentMessages = 200
 )
 
-// A Notification informs people of an event, such as an incident or the end of an operation.
+// Notification informs people of an event, such as an incident or the end of an operation.
 type Notification struct {
 	UUID        ID
-	Position    int64 // among all messages
+	Position    int64 // among all notifications
 	Topic       string
 	SubjectKind string
-	SubjectID   ID // messages of one subject are sent in their order
+	SubjectID   ID // notifications of one subject are sent in order
 	IncidentID  *ID
-	Namespaces  []string // of what it is about
-	DedupKey    string   // by which receivers know that messages are about the same thing
+	Namespaces  []string // of the subject
+	DedupKey    string   // receivers use it to group notifications of one subject
 	Escalation  int
 	Data        json.RawMessage
 	At          time.Time
-	RoutedAt    *time.Time // when its sinks were chosen
+	RoutedAt    *time.Time // when its sinks were selected
 	Emissions   []MessageEmission
 }
 
-// A MessageEmission is what became of sending a message to one sink.
+// MessageEmission is the delivery of a notification to one sink.
 type MessageEmission struct {
 	Sink          string        `json:"sink"`
 	State         EmissionState `json:"state" enum:"pending,published,set_aside"`
 	Attempts      int           `json:"attempts"`
 	Refusals      int           `json:"refusals"`
-	NextAttemptAt *time.Time    `json:"next_attempt_at"` // of a pending one
+	NextAttemptAt *time.Time    `json:"next_attempt_at"` // set while pending
 	LastError     *string       `json:"last_error"`
 	PublishedAt   *time.Time    `json:"published_at"`
 }
 
-// SystemActor is who acts where no person does.
+// SystemActor is the actor of automatic changes.
 const SystemActor = "tasker"
 
-// The topics of messages.
+// Topics of notifications.
 const (
 	CaseOpenedTopic       = "case.opened"    // an incident began
-	CaseGrewTopic         = "case.grew"      // it has more cases, or far more investigations
-	CaseChangedTopic      = "case.changed"   // its largest open case is another than in the last message
-	CaseRegressedTopic    = "case.regressed" // a case of it was resolved, and fails again
-	CaseWokeTopic         = "case.woke"      // a case of it rests no more
-	CaseOwnedTopic        = "case.owned"     // somebody has taken all of its cases
-	CaseUnownedTopic      = "case.unowned"   // nobody has taken it: more routes are told
-	CaseResolvedTopic     = "case.resolved"  // all of its cases are resolved
-	DigestTopic           = "digest.cases"   // cases that are too small to be told of alone
+	CaseGrewTopic         = "case.grew"      // the incident has more cases, or far more investigations
+	CaseChangedTopic      = "case.changed"   // the incident's largest open case changed
+	CaseRegressedTopic    = "case.regressed" // a resolved case failed again
+	CaseWokeTopic         = "case.woke"      // a snooze ended
+	CaseOwnedTopic        = "case.owned"     // all cases of the incident have an owner
+	CaseUnownedTopic      = "case.unowned"   // the incident has no owner: more routes are notified
+	CaseResolvedTopic     = "case.resolved"  // all cases of the incident are resolved
+	DigestTopic           = "digest.cases"   // cases too small for their own notification
 	OperationStartedTopic = "operation.started"
 	OperationPausedTopic  = "operation.paused"
 	OperationDoneTopic    = "operation.done"
 	HoldBeganTopic        = "hold.began"
-	HoldEndingTopic       = "hold.ending" // four fifths of its time are over
-	HoldFailedTopic       = "hold.failed" // steps that it let go have failed, and it holds again
+	HoldEndingTopic       = "hold.ending" // four fifths of its time have passed
+	HoldFailedTopic       = "hold.failed" // released steps failed, and the hold is active again
 	HoldEndedTopic        = "hold.ended"
 	BreakerOpenedTopic    = "breaker.opened" // attempts of a handler kept failing, and its steps are held
 	BreakerEndingTopic    = "breaker.ending"
 	BreakerClosedTopic    = "breaker.closed"
-	StepReminderTopic     = "step.reminder"    // a step waits for an answer from outside
-	StepWaitingTopic      = "step.waiting"     // a step begins to wait for an answer of a person
-	StepAssignedTopic     = "step.assigned"    // it is another person who is to answer
-	TaskCompensatedTopic  = "task.compensated" // the compensation of a task has ended
+	StepReminderTopic     = "step.reminder"    // an external step still waits for its answer
+	StepWaitingTopic      = "step.waiting"     // a human step started to wait
+	StepAssignedTopic     = "step.assigned"    // a human step has another assignee
+	TaskCompensatedTopic  = "task.compensated" // a compensation ended
 	TaskExpiredTopic      = "task.expired"     // no step of a task was claimed in time
-	TaskDueSoonTopic      = "task.due_soon"    // a task is due soon
-	TaskOverdueTopic      = "task.overdue"     // its due time is over, and it has not ended
-	StepDueSoonTopic      = "step.due_soon"    // the same of a step
+	TaskDueSoonTopic      = "task.due_soon"
+	TaskOverdueTopic      = "task.overdue"
+	StepDueSoonTopic      = "step.due_soon"
 	StepOverdueTopic      = "step.overdue"
 	QueueSaturatedTopic   = "queue.saturated" // steps wait past their limit because the workers of a queue are busy
-	QueueRelievedTopic    = "queue.relieved"  // none does any more
-	TestTopic             = "message.test"    // somebody tries the routes
+	QueueRelievedTopic    = "queue.relieved"  // the queue is no longer saturated
+	TestTopic             = "message.test"    // an operator tests the routes
 )
 
-// MessageTopics lists the topics of messages.
+// MessageTopics lists the topics of notifications.
 func MessageTopics() []string {
 	return []string{
 		CaseOpenedTopic, CaseGrewTopic, CaseChangedTopic, CaseRegressedTopic, CaseWokeTopic, CaseOwnedTopic, CaseUnownedTopic, CaseResolvedTopic, DigestTopic,
@@ -248,7 +247,7 @@ func MessageTopics() []string {
 	}
 }
 
-// The kinds of subjects of messages.
+// Subject kinds of notifications.
 const (
 	IncidentSubject  = "incident"
 	DigestSubject    = "digest"
@@ -260,23 +259,24 @@ const (
 	TestSubject      = "test"
 )
 
-// NotificationData is the data of a notification.
+// NotificationData is the payload of a notification.
 type NotificationData struct {
-	Summary      string          `json:"summary"` // in one line
-	Text         string          `json:"text,omitempty"`
-	Severity     Severity        `json:"severity"`
-	Namespace    string          `json:"namespace,omitempty"`
-	Template     string          `json:"template,omitempty"`
-	Step         string          `json:"step,omitempty"`
-	Handler      string          `json:"handler,omitempty"` // of a queue
-	Reason       Reason          `json:"dlq_reason,omitempty"`
-	ErrorType    string          `json:"error_type,omitempty"`
-	Case         *ID             `json:"case,omitempty"` // the lead
-	Operation    *ID             `json:"operation,omitempty"`
-	Hold         *ID             `json:"hold,omitempty"`
-	Task         *ID             `json:"task,omitempty"`  // that was undone, or whose step waits for an answer
-	State        string          `json:"state,omitempty"` // of the lead, the operation or the hold; of a task that was undone its outcome
-	Entries      int64           `json:"entries"`         // open investigations
+	Summary   string   `json:"summary"` // one line
+	Text      string   `json:"text,omitempty"`
+	Severity  Severity `json:"severity"`
+	Namespace string   `json:"namespace,omitempty"`
+	Template  string   `json:"template,omitempty"`
+	Step      string   `json:"step,omitempty"`
+	Handler   string   `json:"handler,omitempty"` // of a queue
+	Reason    Reason   `json:"dlq_reason,omitempty"`
+	ErrorType string   `json:"error_type,omitempty"`
+	Case      *ID      `json:"case,omitempty"` // lead case
+	Operation *ID      `json:"operation,omitempty"`
+	Hold      *ID      `json:"hold,omitempty"`
+	Task      *ID      `json:"task,omitempty"` // compensated task, or the task of a waiting step
+	// of the lead case, operation or hold; outcome of a compensation
+	State        string          `json:"state,omitempty"`
+	Entries      int64           `json:"entries"` // open investigations
 	Waiting      int64           `json:"waiting"`
 	Proving      int64           `json:"proving"`
 	FailedAgain  int64           `json:"failed_again"`
@@ -287,13 +287,13 @@ type NotificationData struct {
 	BeganAt      time.Time       `json:"began_at"`
 	UnownedSince *time.Time      `json:"unowned_since,omitempty"`
 	Owners       []string        `json:"owners,omitempty"`   // the first [MaxMessageMembers]
-	By           string          `json:"by,omitempty"`       // who acted
-	Assignee     string          `json:"assignee,omitempty"` // who is to answer a step
-	Members      []MessageMember `json:"members,omitempty"`  // of most harm, at most [MaxMessageMembers]
-	Path         string          `json:"path,omitempty"`     // of the page about it
+	By           string          `json:"by,omitempty"`       // actor
+	Assignee     string          `json:"assignee,omitempty"` // of a human step
+	Members      []MessageMember `json:"members,omitempty"`  // the most harmful, at most [MaxMessageMembers]
+	Path         string          `json:"path,omitempty"`     // of its page in the UI
 }
 
-// A MessageMember is a case that a message is about.
+// MessageMember is a case in a notification.
 type MessageMember struct {
 	Case     ID        `json:"case"`
 	State    CaseState `json:"state"`
@@ -305,5 +305,5 @@ type MessageMember struct {
 	Owner    string    `json:"owner,omitempty"`
 }
 
-// MaxMessageMembers is how many cases, and how many owners of cases, a message names.
+// MaxMessageMembers limits the cases and the owners that a notification lists.
 const MaxMessageMembers = 10

@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// Reason is why a task needs an investigator: the five values of the
-// wire.
+// Reason classifies why a task needs an investigation. The API has these five values.
 type Reason string
 
-// The reasons.
+// Reasons.
 const (
 	StalenessTimeout        Reason = "staleness_timeout"
 	MaxRetriesExceeded      Reason = "max_retries_exceeded"
@@ -18,15 +17,15 @@ const (
 	ManualDLQ               Reason = "manual_dlq"
 )
 
-// Reasons lists every reason.
+// Reasons lists all reasons.
 func Reasons() []Reason {
 	return []Reason{StalenessTimeout, MaxRetriesExceeded, DependencyCycleDetected, WorkerUnavailable, ManualDLQ}
 }
 
-// ResolutionStatus is how far an investigation has come.
+// ResolutionStatus is the status of an investigation.
 type ResolutionStatus string
 
-// The statuses. All but the first end the investigation.
+// Resolution statuses. All but pending end the investigation.
 const (
 	EntryPending           ResolutionStatus = "pending"
 	EntryManuallyResolved  ResolutionStatus = "manually_resolved"
@@ -34,33 +33,31 @@ const (
 	EntryCancelled         ResolutionStatus = "cancelled"
 )
 
-// ResolutionStatuses lists every status.
+// ResolutionStatuses lists all resolution statuses.
 func ResolutionStatuses() []ResolutionStatus {
 	return []ResolutionStatus{EntryPending, EntryManuallyResolved, EntryPermanentlyFailed, EntryCancelled}
 }
 
-// Who detected that a task needs an investigator.
+// Values of Entry.DetectedBy.
 const (
-	DetectedInline   = "inline"   // the transaction that made the task stuck
-	DetectedSweep    = "sweep"    // the periodic look for what only time shows
+	DetectedInline   = "inline"   // the transaction in which the task got stuck
+	DetectedSweep    = "sweep"    // the periodic staleness sweep
 	DetectedBroker   = "broker"   // the message broker, which dead-lettered a step
-	DetectedOperator = "operator" // a person
+	DetectedOperator = "operator" // an operator
 )
 
-// An Entry is one investigation: why a task is stuck, and who looked into it. Its
-// snapshot, original state and time never change. Its cause, which is reason, detail
-// code and step, is only replaced by a weightier one that comes to the task while the
-// investigation is open.
+// Entry is one investigation of a stuck task. Its snapshot, original state and time never change.
+// Its cause (reason, detail code and step) changes only while it is open, to a more severe one.
 type Entry struct {
 	UUID             ID
 	TaskUUID         ID
 	Namespace        string // of the task
-	StepUUID         *ID    // the step that failed, when one step is the cause
+	StepUUID         *ID    // failed step, if one step is the cause
 	OriginalState    TaskState
 	Reason           Reason
 	DetailCode       string
-	OriginalReason   Reason // what it was opened for, when its cause has been replaced; empty otherwise
-	OriginalCode     string // the detail code of that
+	OriginalReason   Reason // first reason, if the cause was replaced
+	OriginalCode     string // its detail code
 	DetectedBy       string
 	At               time.Time
 	Snapshot         json.RawMessage
@@ -72,24 +69,23 @@ type Entry struct {
 	RecoveredAt      *time.Time
 	PredecessorUUID  *ID
 	CurrentTaskState TaskState   // live
-	FailedStep       *FailedStep `db:"-"` // live; nil when no step has failed, and once the investigation has ended
-	TaskDue          *Deadline   `db:"-"` // live; nil: the task has no due time
+	FailedStep       *FailedStep `db:"-"` // live; nil if no step has failed or the investigation has ended
+	TaskDue          *Deadline   `db:"-"` // live; nil if the task has no due time
 	CreatedAt        time.Time
 	UpdatedAt        time.Time
-	History          []EntryChange `db:"-"` // only where one entry is asked for
-	MoreHistory      bool          `db:"-"` // the history continues after these
+	History          []EntryChange `db:"-"` // only for single entries
+	MoreHistory      bool          `db:"-"` // the history is truncated
 }
 
-// A FailedStep is the step that keeps a task from going on now: it has failed, and is
-// not tried again by itself. It need not be the step an investigation was opened for,
-// which may be repaired while another one failed.
+// FailedStep is the failed step that currently blocks a task and is not retried. It can differ
+// from the step of the investigation, which may have been repaired since.
 type FailedStep struct {
 	UUID  ID
 	Name  string
 	Since time.Time
 }
 
-// An EntryChange is one row of an entry's history.
+// EntryChange is one row of the history of an investigation.
 type EntryChange struct {
 	At       time.Time
 	Actor    string
@@ -100,30 +96,29 @@ type EntryChange struct {
 	Metadata json.RawMessage
 }
 
-// A NewEntry describes an investigation that a person opens.
+// NewEntry describes an investigation that an operator opens.
 type NewEntry struct {
 	Actor, Reason string
-	Metadata      json.RawMessage // an object; nil means none
-	RequestKey    string          // as of an [ActionRequest]
+	Metadata      json.RawMessage // JSON object, or nil
+	RequestKey    string          // see [ActionRequest]
 }
 
-// An EntryUpdate is what an investigator changes. Nil fields stay as they are.
+// EntryUpdate changes an investigation. Nil fields are left unchanged.
 type EntryUpdate struct {
 	Status           *ResolutionStatus
 	Notes            *string
 	ResolvedBy       *string
 	Metadata         json.RawMessage
-	Actor            string     // who is calling; kept beside ResolvedBy
-	IfUnchangedSince *time.Time // only if it was last updated just then; nil means in any case
-	RequestKey       string     // as of an [ActionRequest]
+	Actor            string     // authenticated caller, stored besides ResolvedBy
+	IfUnchangedSince *time.Time // expected time of the last update; nil disables the check
+	RequestKey       string     // see [ActionRequest]
 
-	// Compensate has the task undone with it, of an entry that ends as permanently failed.
-	Compensate bool `json:",omitempty"`
+	Compensate bool `json:",omitempty"` // with permanently_failed: also compensate the task
 }
 
-// An EntryFilter selects and pages entries, newest first.
+// EntryFilter selects and pages entries, newest first.
 type EntryFilter struct {
-	Status ResolutionStatus // empty means any
+	Status ResolutionStatus // empty matches any
 	Reason Reason
 	Limit  int
 	Offset int
@@ -139,59 +134,58 @@ type EntryStats struct {
 	Cancelled                int64      `json:"cancelled"`
 	Oldest                   *time.Time `json:"oldest_entry"`
 	Newest                   *time.Time `json:"newest_entry"`
-	AvgResolutionTimeMinutes *float64   `json:"avg_resolution_time_minutes"` // of ended entries only
+	AvgResolutionTimeMinutes *float64   `json:"avg_resolution_time_minutes"` // of ended entries
 }
 
-// An EntryCount is how many investigations were opened, and how many ended, in a
-// stretch of time, and how many were open then.
+// EntryCount counts the investigations that opened and ended during an interval, and those open
+// at its end.
 type EntryCount struct {
-	From   time.Time `json:"from" doc:"When the interval begins."`
+	From   time.Time `json:"from" doc:"Start of the interval."`
 	Opened int64     `json:"opened"`
 	Ended  int64     `json:"ended"`
-	Proved int64     `json:"proved" doc:"Of those that ended: manually resolved after a repair, without a failure since."`
-	Open   *int64    `json:"open" doc:"At the end of the interval, or now; null before the oldest that were counted."`
+	Proved int64     `json:"proved" doc:"Of the ended ones: manually resolved after a repair and not failed since."`
+	Open   *int64    `json:"open" doc:"At the end of the interval, or now. Null before the oldest interval that was counted."`
 }
 
-// A Phase is a part of the time between the failure and the end of an investigation.
+// Phase is a period in the life of an investigation.
 type Phase string
 
-// The phases. Each begins when the investigation is opened, but for the last but one, which begins
-// with the repair that it proves.
+// Phases. All start when the investigation opens, except prove, which starts with the repair.
 const (
-	PhaseAcknowledge Phase = "acknowledge" // until a person did anything about it or its case
-	PhaseOwn         Phase = "own"         // until somebody had the case
+	PhaseAcknowledge Phase = "acknowledge" // until the first operator action on it or its case
+	PhaseOwn         Phase = "own"         // until its case had an owner
 	PhaseRepair      Phase = "repair"      // until the last repair
-	PhaseProve       Phase = "prove"       // from there to the end, where it was proved
+	PhaseProve       Phase = "prove"       // from the repair until it was verified
 	PhaseResolve     Phase = "resolve"     // until it ended
 )
 
-// Phases lists every phase in the order of time.
+// Phases lists all phases in chronological order.
 func Phases() []Phase {
 	return []Phase{PhaseAcknowledge, PhaseOwn, PhaseRepair, PhaseProve, PhaseResolve}
 }
 
-// ResolutionTimes has the durations of the investigations that ended since an instant. Each case counts
-// once, with the median of its investigations.
+// ResolutionTimes contains the durations of the investigations that ended after Since. Each case
+// counts once, with the median of its investigations.
 type ResolutionTimes struct {
 	Since   time.Time
-	Entries int64 // that were looked at, the newest; at most MaxTimedEntries
+	Entries int64 // investigations examined, newest first; at most [MaxTimedEntries]
 	Times   []PhaseTime
 }
 
-// A PhaseTime is how long a phase took.
+// PhaseTime is the duration of a phase.
 type PhaseTime struct {
 	Phase    Phase
-	Cases    int64         // that have come through it
-	P50, P95 time.Duration // zero when none has
+	Cases    int64         // cases that completed the phase
+	P50, P95 time.Duration // zero without cases
 }
 
-// MaxTimedEntries bounds the investigations that [ResolutionTimes] measures.
+// MaxTimedEntries limits the investigations that [ResolutionTimes] measures.
 const MaxTimedEntries = 500
 
-// MaxEntryCount bounds the opened and the ended investigations that counts over time read.
+// MaxEntryCount limits the opened and the ended investigations that counts over time read.
 const MaxEntryCount = 100_000
 
-// An InvestigationQueueEntry is one line of the investigation queue (view v_dlq_investigation_queue).
+// InvestigationQueueEntry is one row of the investigation queue (view v_dlq_investigation_queue).
 type InvestigationQueueEntry struct {
 	EntryUUID          ID
 	TaskUUID           ID
@@ -207,56 +201,55 @@ type InvestigationQueueEntry struct {
 	TimeInStateMinutes *float64 // when the entry was opened
 	PriorityScore      float64
 	RecoveredAt        *time.Time
-	StepName           string // empty when no step failed
-	ErrorPattern       string // the step's error without ids and numbers
-	CaseKey            ID     // the same for entries of the same failure, as the version 0.1 told it
-	CaseID             *ID    // the case it belongs to; nil until it is known, a moment after the failure
-	ErrorMessage       string // of its newest failure, redacted, the beginning
+	StepName           string // empty if no step failed
+	ErrorPattern       string // error of the step without ids and numbers
+	CaseKey            ID     // failure key of version 0.1, equal for entries of the same failure
+	CaseID             *ID    // nil until the failure is classified, a moment later
+	ErrorMessage       string // latest failure, redacted and truncated
 	Progress           Progress
-	Assignee           string      // who looks into it, by the entry's metadata
-	FailedStep         *FailedStep `db:"-"` // as in an [Entry]
-	TaskDue            *Deadline   `db:"-"` // nil: the task has no due time
+	Assignee           string      // from the metadata of the entry
+	FailedStep         *FailedStep `db:"-"` // see [Entry]
+	TaskDue            *Deadline   `db:"-"` // nil if the task has no due time
 }
 
-// An InvestigationFilter selects open investigations. Empty fields mean any.
+// InvestigationFilter selects open investigations. Empty fields match any.
 type InvestigationFilter struct {
 	Reason    Reason
 	Namespace string
 	Name      string // of the template
-	Case      *ID    // the case it belongs to
+	Case      *ID
 	CaseKey   *ID
-	State     TaskState     // of the task now
-	Age       time.Duration // at least
-	Text      string        // in the namespace, the template, the step, its error, the assignee; or an id
+	State     TaskState     // current state of the task
+	Age       time.Duration // minimum
+	Text      string        // substring of namespace, template, step, error or assignee; or an id
 	Recovered *bool
 	Limit     int
 	Offset    int
 
-	// What the task is found by; of the queue and of operations only.
-	Tags          []string          `json:",omitempty"` // it has all of them
+	Tags          []string          `json:",omitempty"` // all of them
 	CorrelationID string            `json:",omitempty"`
-	Attributes    []AttributeFilter `json:",omitempty"` // of those that templates declare; it fits all of them
+	Attributes    []AttributeFilter `json:",omitempty"` // all of them
 }
 
-// FindsTasks reports whether the filter has something that tasks are found by.
+// FindsTasks reports whether the filter uses search fields of tasks.
 func (f InvestigationFilter) FindsTasks() bool {
 	return len(f.Tags) > 0 || f.CorrelationID != "" || len(f.Attributes) > 0
 }
 
 // RelatedEntries counts the other investigations of the same case.
 type RelatedEntries struct {
-	Case    *ID // nil as long as it is not known
+	Case    *ID // nil until the failure is classified
 	CaseKey ID
-	Open    int64                      // others that are open; counting stops at MaxRelated
-	More    bool                       // there are more of them
-	Counts  map[ResolutionStatus]int64 // how the last MaxRelated of those ended that have
-	Last    []EndedEntry               // of those, newest first
+	Open    int64                      // other open ones; counting stops at [MaxRelated]
+	More    bool                       // there are more than Open
+	Counts  map[ResolutionStatus]int64 // by status, of the last [MaxRelated] that ended
+	Last    []EndedEntry               // newest first
 }
 
-// MaxRelated is how many investigations of a case are looked at.
+// MaxRelated limits the investigations of a case that [RelatedEntries] counts.
 const MaxRelated = 1000
 
-// An EndedEntry is how one investigation ended.
+// EndedEntry is the outcome of an ended investigation.
 type EndedEntry struct {
 	EntryUUID ID
 	TaskUUID  ID
@@ -264,39 +257,39 @@ type EndedEntry struct {
 	At        time.Time
 	By        string
 	Notes     string
-	Open      time.Duration // how long it was
+	Open      time.Duration // time until it ended
 }
 
-// Health is how near a task is to its staleness threshold.
+// Health classifies the age of a task relative to its staleness threshold.
 type Health string
 
-// The classes: below 80 % of the threshold, from there on, and past it.
+// Health classes: below 80 % of the threshold, from 80 %, and above the threshold.
 const (
 	Healthy Health = "healthy"
 	Warning Health = "warning"
 	Stale   Health = "stale"
 )
 
-// Healths lists every class, the most urgent first.
+// Healths lists all health classes, most urgent first.
 func Healths() []Health { return []Health{Stale, Warning, Healthy} }
 
-// A StalenessFilter selects and pages watched tasks.
+// StalenessFilter selects and pages tasks with a staleness threshold.
 type StalenessFilter struct {
-	Health    Health // empty means any
+	Health    Health // empty matches any
 	Namespace string
 	Name      string // of the template
 	Limit     int
 	Offset    int
 }
 
-// A StalenessCount counts watched tasks of one namespace and health.
+// StalenessCount counts the monitored tasks of one namespace and health.
 type StalenessCount struct {
 	Namespace string
 	Health    Health
 	Tasks     int64
 }
 
-// A StaleTask is one line of the staleness monitor (view v_task_staleness_monitoring).
+// StaleTask is one row of the staleness monitor (view v_task_staleness_monitoring).
 type StaleTask struct {
 	TaskUUID           ID        `json:"task_uuid"`
 	Namespace          string    `json:"namespace_name"`
@@ -309,32 +302,31 @@ type StaleTask struct {
 	Priority           int       `json:"priority"`
 }
 
-// What an [EvidenceFile] says of itself.
+// Format and version of an [EvidenceFile].
 const (
 	EvidenceFormat  = "tasker.evidence"
 	EvidenceVersion = 1
 )
 
-// An EvidenceFile is an investigation as one file: the step that failed, what its handler
-// was given, how it failed, and who did what since. What must not be shown is replaced, and
-// Redacted has the places of that in Input.
+// EvidenceFile is an exported investigation: the failed step, its inputs, its failures and the
+// history. Secrets are replaced; Redacted lists their places in Input.
 type EvidenceFile struct {
 	Format        string             `json:"format"`  // [EvidenceFormat]
 	Version       int                `json:"version"` // [EvidenceVersion]
 	ExportedAt    time.Time          `json:"exported_at"`
 	Investigation EvidenceEntry      `json:"investigation"`
 	Task          EvidenceTask       `json:"task"`
-	Step          *EvidenceStep      `json:"step"`     // null: no step of the task has failed
+	Step          *EvidenceStep      `json:"step"`     // null if no step of the task has failed
 	Input         *EvidenceInput     `json:"input"`    // null without a step
 	Redacted      []string           `json:"redacted"` // JSON pointers into input
 	Omitted       []EvidenceOmission `json:"omitted"`
-	Error         json.RawMessage    `json:"error"`    // the last failure of the step, or null
-	Attempts      []EvidenceAttempt  `json:"attempts"` // that failed, the newest first, at most [MaxEvidenceAttempts]
-	History       []EvidenceChange   `json:"history"`  // of the investigation, oldest first
+	Error         json.RawMessage    `json:"error"`    // last failure of the step, or null
+	Attempts      []EvidenceAttempt  `json:"attempts"` // failed ones, newest first, at most [MaxEvidenceAttempts]
+	History       []EvidenceChange   `json:"history"`  // oldest first
 	MoreHistory   bool               `json:"history_has_more"`
 }
 
-// An EvidenceEntry is the investigation of an [EvidenceFile].
+// EvidenceEntry is the investigation of an [EvidenceFile].
 type EvidenceEntry struct {
 	EntryUUID  ID               `json:"dlq_entry_uuid"`
 	Reason     Reason           `json:"dlq_reason"`
@@ -344,7 +336,7 @@ type EvidenceEntry struct {
 	Status     ResolutionStatus `json:"resolution_status"`
 }
 
-// An EvidenceTask is the task of an [EvidenceFile].
+// EvidenceTask is the task of an [EvidenceFile].
 type EvidenceTask struct {
 	TaskUUID      ID        `json:"task_uuid"`
 	Namespace     string    `json:"namespace"`
@@ -355,7 +347,7 @@ type EvidenceTask struct {
 	CreatedAt     time.Time `json:"created_at"`
 }
 
-// An EvidenceStep is the step of an [EvidenceFile], with its options.
+// EvidenceStep is the step of an [EvidenceFile] and its options.
 type EvidenceStep struct {
 	StepUUID    ID        `json:"step_uuid"`
 	Name        string    `json:"name"`
@@ -365,38 +357,38 @@ type EvidenceStep struct {
 	Attempts    int       `json:"attempts"`
 	MaxAttempts int       `json:"max_attempts"`
 	Retryable   bool      `json:"retryable"`
-	TimeoutMS   int64     `json:"timeout_ms"` // of one attempt; 0 means none
+	TimeoutMS   int64     `json:"timeout_ms"` // per attempt; 0 means none
 }
 
-// An EvidenceInput is what a handler is given. A result that a step did not leave is null.
+// EvidenceInput is the input of the handler. Missing results are null.
 type EvidenceInput struct {
-	Attempt           int                        `json:"attempt"` // the last
+	Attempt           int                        `json:"attempt"` // the last attempt
 	Context           json.RawMessage            `json:"context"`
-	DependencyResults map[string]json.RawMessage `json:"dependency_results"` // by name of the step depended on
+	DependencyResults map[string]json.RawMessage `json:"dependency_results"` // by step name
 	Initialization    json.RawMessage            `json:"initialization"`     // or null
-	Item              json.RawMessage            `json:"item,omitempty"`     // of an item of a map step
-	Index             *int                       `json:"index,omitempty"`    // of it, from 0
+	Item              json.RawMessage            `json:"item,omitempty"`     // item of a map step
+	Index             *int                       `json:"index,omitempty"`    // of the item, from 0
 }
 
-// An EvidenceOmission is a result that is too large for the file.
+// EvidenceOmission is a result that is too large for the file.
 type EvidenceOmission struct {
-	Place  string `json:"place"` // JSON pointer into input, where it would be
+	Place  string `json:"place"` // JSON pointer into input
 	Bytes  int64  `json:"bytes"`
-	ReadAt string `json:"read_at"` // path of the API that has it
+	ReadAt string `json:"read_at"` // API path of the result
 }
 
-// An EvidenceAttempt is an attempt that failed.
+// EvidenceAttempt is a failed attempt.
 type EvidenceAttempt struct {
 	Attempt       int             `json:"attempt"`
 	BeganAt       *time.Time      `json:"began_at"`
 	FailedAt      time.Time       `json:"failed_at"`
 	WorkerUUID    *ID             `json:"worker_uuid"`
-	WorkerName    string          `json:"worker_name"` // empty when it is not known any more
+	WorkerName    string          `json:"worker_name"` // empty if no longer known
 	WorkerVersion string          `json:"worker_version"`
 	Error         json.RawMessage `json:"error"`
 }
 
-// An EvidenceChange is a line of the history of an investigation.
+// EvidenceChange is one row of the history of an investigation.
 type EvidenceChange struct {
 	At       time.Time       `json:"changed_at"`
 	Actor    string          `json:"actor"`

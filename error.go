@@ -7,37 +7,36 @@ import (
 	"time"
 )
 
-// Code says what kind of failure an [Error] is. A surface maps it to its own
-// terms: the HTTP API to a status, the command line to an exit code.
+// Code classifies an [Error]. The HTTP API maps it to a status and the command line to an exit
+// code.
 type Code string
 
-// The codes, from the caller's fault to ours.
+// Error codes, from caller errors to server errors.
 const (
-	Invalid      Code = "INVALID"       // the request is wrong; repeating it cannot help
-	TooLarge     Code = "TOO_LARGE"     // a body, document or list beyond its limit
-	NotFound     Code = "NOT_FOUND"     // no such thing, or it is not where the caller says
-	Conflict     Code = "CONFLICT"      // the world is not in the state the request needs
-	StaleLease   Code = "STALE_LEASE"   // the attempt is no longer the one that holds the lease
-	Unavailable  Code = "UNAVAILABLE"   // try again later; nothing was decided
-	Internal     Code = "INTERNAL"      // everything else; its text is for the log only
-	Unauthorized Code = "UNAUTHORIZED"  // who is calling is not known
-	Forbidden    Code = "FORBIDDEN"     // who is calling is known and may not
-	Unsupported  Code = "NOT_SUPPORTED" // a media type or method that is not spoken here
+	Invalid      Code = "INVALID"       // the request is invalid; a retry cannot succeed
+	TooLarge     Code = "TOO_LARGE"     // a body, document or list exceeds its limit
+	NotFound     Code = "NOT_FOUND"     // the object does not exist, or not under this parent
+	Conflict     Code = "CONFLICT"      // the current state does not allow the request
+	StaleLease   Code = "STALE_LEASE"   // the attempt no longer holds the lease
+	Unavailable  Code = "UNAVAILABLE"   // retry later; nothing was changed
+	Internal     Code = "INTERNAL"      // any other error; details are only in the log
+	Unauthorized Code = "UNAUTHORIZED"  // the caller is not authenticated
+	Forbidden    Code = "FORBIDDEN"     // the caller lacks the permission
+	Unsupported  Code = "NOT_SUPPORTED" // unsupported media type or method
 )
 
-// An Error is a failure that its receiver can act on. Every other error is
-// internal: logged in full, shown to nobody.
+// Error is a failure that the caller can act on. All other errors are internal: they are logged
+// and never shown to callers.
 type Error struct {
 	Code    Code
-	Message string // what is wrong, where, and what to do; safe to show to a stranger
-	Details any    // more of the same for programs: a list of faults, an id; may be nil
-	Err     error  // the cause, for the log only
+	Message string // what is wrong, where, and how to fix it; safe to show to any caller
+	Details any    // machine-readable details such as a list of faults; may be nil
+	Err     error  // cause, for the log only
 
-	RetryAfter time.Duration // of Unavailable: the least rest before the next try, where it is known
+	RetryAfter time.Duration // of Unavailable: minimum delay before a retry, if known
 }
 
-// Error returns the message, followed by the cause when there is one that the
-// message does not tell.
+// Error returns the message, followed by the cause unless the message contains it.
 func (e *Error) Error() string {
 	if e.Err != nil && !strings.Contains(e.Message, e.Err.Error()) {
 		return e.Message + ": " + e.Err.Error()
@@ -48,22 +47,22 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errorf returns an [Error] whose message is formatted; a wrapped error (%w)
-// becomes its cause as well.
+// Errorf returns an [Error] with a formatted message. A wrapped error (%w) also becomes its
+// cause.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Code: code, Message: err.Error(), Err: errors.Unwrap(err)}
 }
 
-// WithDetails returns a copy of e that carries details.
+// WithDetails returns a copy of e with details.
 func (e *Error) WithDetails(details any) *Error {
 	c := *e
 	c.Details = details
 	return &c
 }
 
-// CodeOf returns the code of the first [Error] in the chain of err, "" for nil
-// and [Internal] for any other error.
+// CodeOf returns the code of the first [Error] in the chain of err, "" for nil and [Internal] for
+// any other error.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -74,9 +73,9 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// A Fault is one thing that is wrong with a document, with the place where.
+// Fault is one error in a document and its position.
 type Fault struct {
-	Line    int    `json:"line,omitempty"`   // 1-based; 0 when the document has no lines
+	Line    int    `json:"line,omitempty"`   // 1-based; 0 if the document has no lines
 	Column  int    `json:"column,omitempty"` // 1-based
 	Path    string `json:"path,omitempty"`   // such as steps[2].retry.max_attempts
 	Message string `json:"message"`

@@ -2,36 +2,37 @@ package tasker
 
 import "time"
 
-// An Explanation says why something is where it is: the one fact that keeps it there, since
-// when, what would let it go on, and whose turn it is.
+// Explanation reports why a task, step, investigation, case, operation, hold or queue is in its
+// state: the main condition, and further facts.
 type Explanation struct {
 	Kind       ExplainedKind
-	ID         ID // of what is explained; zero for a queue
+	ID         ID // zero for a queue
 	Namespaces []string
-	Name       string // the step, the template of the task, the place of the case, the act of the operation, the scope of the hold, or the handler
-	TaskUUID   *ID    // whose task or step it is; nil for cases, operations, holds and queues
+	Name       string // step, template, case, step action of the operation, scope of the hold, or handler
+	TaskUUID   *ID    // of a task, step or investigation
 	AsOf       time.Time
 	Condition
-	Facts  []ExplainedFact // what else is known
-	Steps  []ExplainedStep // of a task or investigation: its open steps whose parents are done
-	Counts []ReasonCount   // of such steps, of the open investigations of a case, or of the released items of an operation, by fact
-	Looked int             // how many of those were looked at
-	More   bool            // there are more
+	Facts  []ExplainedFact // additional facts
+	Steps  []ExplainedStep // of a task or investigation: open steps with completed parents
+	Counts []ReasonCount   // by reason: such steps, open investigations of a case, or released steps of an operation
+	Looked int             // number of objects counted
+	More   bool            // not all were counted
 }
 
-// Condition is the answer of an [Explanation].
+// Condition is the main reason why something is not progressing, with a remedy and the next
+// actor.
 type Condition struct {
 	Reason    ConditionReason `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,limit,gate,no_worker,saturated,queue,running,retry,decision,outside,wait,child,items,parents,empty,unknown"`
 	Message   string          `json:"sentence"`
-	Since     *time.Time      `json:"since" doc:"Null when it is not known."`
-	Remedy    string          `json:"unblocks" doc:"What would let it go on; empty when nothing would."`
+	Since     *time.Time      `json:"since" doc:"Null if unknown."`
+	Remedy    string          `json:"unblocks" doc:"What would let it continue. Empty if nothing would."`
 	NextActor NextActor       `json:"turn" enum:"worker,operator,outside,clock,server,nobody" doc:"Who or what acts next."`
 }
 
-// ExplainedKind is the kind of what is explained.
+// ExplainedKind is the kind of the explained object.
 type ExplainedKind string
 
-// The kinds.
+// Kinds of explained objects.
 const (
 	ExplainedTask          ExplainedKind = "task"
 	ExplainedStepOfTask    ExplainedKind = "step"
@@ -42,10 +43,11 @@ const (
 	ExplainedQueue         ExplainedKind = "queue"
 )
 
-// ConditionReason names the cause that keeps something waiting.
+// ConditionReason identifies the cause of a [Condition].
 type ConditionReason string
 
-// The facts. docs/reference/explain.md says when each holds; of several the first counts.
+// Condition reasons. docs/reference/explain.md defines them. If several apply, the first one
+// counts.
 const (
 	ConditionEnded           ConditionReason = "ended"
 	ConditionNotStarted      ConditionReason = "not_started"
@@ -69,10 +71,10 @@ const (
 	ConditionItems           ConditionReason = "items"
 	ConditionParents         ConditionReason = "parents"
 	ConditionEmpty           ConditionReason = "empty"   // of a queue
-	ConditionUnknown         ConditionReason = "unknown" // none of these: a defect
+	ConditionUnknown         ConditionReason = "unknown" // no other reason applies: a bug
 )
 
-// ConditionReasons lists every fact in the order in which they are looked for.
+// ConditionReasons lists all reasons in order of precedence.
 func ConditionReasons() []ConditionReason {
 	return []ConditionReason{
 		ConditionEnded, ConditionNotStarted, ConditionCycle, ConditionOperation, ConditionResultPending, ConditionFailed, ConditionNotInvestigated, ConditionHeld, ConditionLimit, ConditionGate, ConditionNoWorker, ConditionSaturated, ConditionQueue,
@@ -80,31 +82,31 @@ func ConditionReasons() []ConditionReason {
 	}
 }
 
-// NextActor names the party that acts next.
+// NextActor is the party that must act next.
 type NextActor string
 
-// The turns.
+// Next actors.
 const (
 	NextWorker   NextActor = "worker"
 	NextOperator NextActor = "operator"
-	NextExternal NextActor = "outside" // a system that reports an outcome
-	NextTimer    NextActor = "clock"   // it continues automatically at an instant
-	NextServer   NextActor = "server"  // a server works on it
+	NextExternal NextActor = "outside" // an external system that reports an outcome
+	NextTimer    NextActor = "clock"   // continues automatically at a known time
+	NextServer   NextActor = "server"
 	NextNone     NextActor = "nobody"
 )
 
-// NextActors lists every turn.
+// NextActors lists all next actors.
 func NextActors() []NextActor {
 	return []NextActor{NextWorker, NextOperator, NextExternal, NextTimer, NextServer, NextNone}
 }
 
-// An ExplainedFact is one more thing that is known of what is explained.
+// ExplainedFact is an additional fact of an [Explanation].
 type ExplainedFact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// An ExplainedStep is a step that has its part in why a task is where it is.
+// ExplainedStep is an open step of an explained task.
 type ExplainedStep struct {
 	UUID  ID        `json:"step_uuid"`
 	Name  string    `json:"name"`
@@ -112,16 +114,16 @@ type ExplainedStep struct {
 	Condition
 }
 
-// A ReasonCount counts the steps, investigations or items that wait for one reason.
+// ReasonCount counts the steps or investigations that wait for one reason.
 type ReasonCount struct {
 	Reason ConditionReason `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,limit,gate,no_worker,saturated,queue,running,retry,decision,outside,wait,child,items,parents,empty,unknown"`
 	Count  int             `json:"count"`
 	Task   ID              `json:"task_uuid" doc:"One of their tasks."`
 }
 
-// The bounds of an [Explanation].
+// Limits of an [Explanation].
 const (
-	MaxExplainedSteps = 100  // open steps of one task that are looked at
-	MaxExplainedTasks = 100  // of the newest investigations of a case, or of the items of an operation
-	MaxExplainedQueue = 1000 // where counting what waits stops
+	MaxExplainedSteps = 100  // open steps per task
+	MaxExplainedTasks = 100  // newest investigations of a case, or items of an operation
+	MaxExplainedQueue = 1000 // where counting waiting steps stops
 )

@@ -2,8 +2,8 @@ package tasker
 
 import "fmt"
 
-// Guidance returns what to do about an investigation as things stand now: the
-// guidance of its cause, unless what that asks for is done or would be refused.
+// Guidance returns the next step of the investigation in its current state. It is the guidance of
+// the cause unless that is already done or would be rejected.
 func (e Entry) Guidance() string {
 	guidance := CauseOf(e.Reason, e.DetailCode).Guidance
 	ofStep := e.StepUUID != nil || e.Reason == MaxRetriesExceeded

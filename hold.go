@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// HoldKind says who began a [Hold].
+// HoldKind identifies the origin of a [Hold].
 type HoldKind string
 
-// The kinds of holds.
+// Hold kinds.
 const (
-	ManualHold  HoldKind = "manual"  // a person
-	BreakerHold HoldKind = "breaker" // Tasker, because attempts kept failing with one cause
+	ManualHold  HoldKind = "manual"  // created by an operator
+	BreakerHold HoldKind = "breaker" // created automatically when attempts keep failing with one cause
 )
 
-// HoldKinds lists every kind of holds.
+// HoldKinds lists all hold kinds.
 func HoldKinds() []HoldKind { return []HoldKind{ManualHold, BreakerHold} }
 
-// HoldState is how far a [Hold] is.
+// HoldState is the state of a [Hold].
 type HoldState string
 
-// The states of a hold.
+// Hold states.
 const (
-	HoldActive    HoldState = "active"    // steps of its scope are not handed out
-	HoldReleasing HoldState = "releasing" // they are let go in waves
+	HoldActive    HoldState = "active"    // steps of its scope are not assigned
+	HoldReleasing HoldState = "releasing" // steps are released in waves
 	HoldEnded     HoldState = "ended"
 )
 
-// HoldStates lists every state of a hold.
+// HoldStates lists all hold states.
 func HoldStates() []HoldState { return []HoldState{HoldActive, HoldReleasing, HoldEnded} }
 
-// A HoldScope selects the steps of a hold: those of a namespace, of which each field that is
-// not empty selects fewer.
+// HoldScope selects the steps of a hold: all steps of a namespace, narrowed by each non-empty
+// field.
 type HoldScope struct {
 	Namespace string
 	Handler   string
@@ -40,7 +40,7 @@ type HoldScope struct {
 	StepName  string
 }
 
-// String names the scope, such as "payments: handler charge, step refund > notify".
+// String formats the scope, such as "payments: handler charge, step refund > notify".
 func (s HoldScope) String() string {
 	var parts []string
 	if s.Handler != "" {
@@ -60,76 +60,75 @@ func (s HoldScope) String() string {
 	return s.Namespace + ": " + strings.Join(parts, ", ")
 }
 
-// A Hold keeps steps from being handed out: they are accepted and stay enqueued, no attempt
-// is used, and neither their time in the queue nor the staleness of their tasks runs. What
-// is in progress when it begins goes on.
+// Hold prevents steps from being claimed. They stay enqueued and use no attempt; neither their
+// queue timeout nor the staleness of their tasks advances. Running attempts continue.
 type Hold struct {
 	UUID ID
 	Kind HoldKind
 	HoldScope
-	CaseID       *ID    // that it was begun for
-	Cause        string // of a breaker: what the attempts failed with
-	CauseKey     string // of that, see package fingerprint
+	CaseID       *ID    // case for which it was created
+	Cause        string // of a breaker: the common failure
+	CauseKey     string // fingerprint of Cause, see package fingerprint
 	Reason       string
 	Owner        string
 	State        HoldState
-	Blocks       bool  // steps of its scope are held; false while the rest is let go after the last wave
-	Waves        []int // of its release: how many steps each lets go; after the last all that are left
-	Wave         int   // how many of them have begun
+	Blocks       bool  // false while the remaining steps are released after the last wave
+	Waves        []int // steps per wave; all remaining steps follow the last wave
+	Wave         int   // waves started so far
 	WaveSince    *time.Time
 	WaveSteps    int
 	BeganAt      time.Time
-	EndsAt       time.Time // then it is released by itself
+	EndsAt       time.Time // when it is released automatically
 	WarnedAt     *time.Time
 	NextProbeAt  *time.Time
 	Probes       int
 	FailedProbes int
-	Released     int64 // how many steps were let go
+	Released     int64 // steps released so far
 	EndedAt      *time.Time
 	UpdatedAt    time.Time
 	HoldCounts
 }
 
-// HoldCounts are of the steps that a hold holds now.
+// HoldCounts counts the steps of a hold.
 type HoldCounts struct {
-	Held     int64 // counted up to [MaxHeldCount]
-	InFlight int64 // let go as a probe or in the last wave, of which nothing is known yet
+	Held     int64 // counting stops at [MaxHeldCount]
+	InFlight int64 // released as a probe or in the last wave, without an outcome yet
 }
 
-// A HoldGroup is how many holds of a kind are in a state.
+// HoldGroup counts the holds of one kind and state.
 type HoldGroup struct {
 	Kind  HoldKind
 	State HoldState
 	Holds int64
 }
 
-// A NewHold is a request for a hold.
+// NewHold describes a hold to create. Either Until or For is required.
 type NewHold struct {
 	HoldScope
-	CaseID *ID           // its place takes the place of the scope, which must be empty
-	Until  *time.Time    // when it is to end; or
-	For    time.Duration // after what time. One of the two is needed
+	CaseID *ID // derives the scope, which must be empty, from a case
+	Until  *time.Time
+	For    time.Duration
 	Owner  string
 	Reason string
-	Actor  string // who asks; empty means the owner
+	Actor  string // empty means the owner
 }
 
-// A HoldExtension is a new end of a hold.
+// HoldExtension changes the end of a hold. Either Until or For is required.
 type HoldExtension struct {
-	Until *time.Time    // or
-	For   time.Duration // from now. One of the two is needed
-	Owner string        // who has it from now on; empty leaves it
+	Until *time.Time
+	For   time.Duration // from now
+	Owner string        // new owner; empty leaves it unchanged
 }
 
-// A HoldFilter selects and pages holds, the newest first.
+// HoldFilter selects and pages holds, newest first.
 type HoldFilter struct {
 	Namespace string
-	Open      bool // only those that have not ended
-	Before    *ID  // the last of the page before
+	Open      bool // exclude ended holds
+	Before    *ID  // last hold of the previous page
 	Limit     int
 }
 
-// A HoldChange is one line of the history of a hold.
+// HoldChange is one row of the history of a hold.
 type HoldChange struct {
 	At       time.Time
 	Event    string
@@ -138,59 +137,60 @@ type HoldChange struct {
 	Metadata json.RawMessage
 }
 
-// The events of the history of a hold.
+// Events in the history of a hold.
 const (
 	HoldBegan          = "began"
 	HoldExtended       = "extended"
-	HoldWarned         = "warned" // four fifths of its time are over
-	HoldProbed         = "probed" // one step was let go
+	HoldWarned         = "warned" // four fifths of its time have passed
+	HoldProbed         = "probed" // one step was released
 	HoldProbeSucceeded = "probe_succeeded"
 	HoldProbeFailed    = "probe_failed"
 	HoldReleaseBegan   = "release_began"
 	HoldWaveBegan      = "wave_began"
-	HoldWaveFailed     = "wave_failed" // and it holds again
+	HoldWaveFailed     = "wave_failed" // the hold is active again
 	HoldRestReleased   = "rest_released"
 	HoldHasEnded       = "ended"
 )
 
-// A HoldRelease is a step that a hold let go as a probe, or in a wave.
+// HoldRelease is a step that a hold released as a probe or in a wave.
 type HoldRelease struct {
 	TaskUUID   ID
 	StepUUID   ID
-	Wave       int // 0: a probe
+	Wave       int // 0 for a probe
 	Fence      int64
 	ReleasedAt time.Time
-	Outcome    ReleaseOutcome // empty while it is awaited
+	Outcome    ReleaseOutcome // empty while pending
 	Failure    *string
 	JudgedAt   *time.Time
 }
 
-// ReleaseOutcome is what became of a step that a hold let go.
+// ReleaseOutcome is the outcome of a released step.
 type ReleaseOutcome string
 
-// The outcomes.
+// Release outcomes.
 const (
 	ReleaseSucceeded ReleaseOutcome = "succeeded"
 	ReleaseFailed    ReleaseOutcome = "failed"
-	ReleaseNoAnswer  ReleaseOutcome = "no_answer" // no attempt has ended in time
-	ReleaseGone      ReleaseOutcome = "gone"      // it was cancelled, or somebody acted on it
+	ReleaseNoAnswer  ReleaseOutcome = "no_answer" // no attempt ended in time
+	ReleaseGone      ReleaseOutcome = "gone"      // cancelled, or changed by an operator
 )
 
-// A HoldDetail is a hold with its history.
+// HoldDetail is a hold with its history and releases, newest first and at most [MaxHoldHistory]
+// each.
 type HoldDetail struct {
 	Hold
-	History  []HoldChange  // newest first, at most [MaxHoldHistory]
-	Releases []HoldRelease // newest first, at most [MaxHoldHistory]
+	History  []HoldChange
+	Releases []HoldRelease
 }
 
-// Bounds of holds.
+// Limits of holds.
 const (
-	MaxHoldTime              = 24 * time.Hour // from when it begins, or somebody extends it
+	MaxHoldTime              = 24 * time.Hour // from its start or latest extension
 	MaxOpenHolds             = 100
 	MaxOpenHoldsPerNamespace = MaxOpenHolds / 2
 	MaxHeldCount             = 100_000
 	MaxHoldHistory           = 100
 )
 
-// DefaultHoldWaves are the waves of a release that says nothing of them.
+// DefaultHoldWaves returns the default waves of a release.
 func DefaultHoldWaves() []int { return []int{1, 10, 100} }

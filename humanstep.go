@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// GroupPrefix begins an assignee that is a group of people, as the identity provider names it.
+// GroupPrefix starts an assignee that is a group of the identity provider.
 const GroupPrefix = "group:"
 
-// AssigneeFault says why a text does not name an assignee; empty when it does.
+// AssigneeFault returns why name is not a valid assignee, or "" if it is valid.
 func AssigneeFault(name string) string {
 	switch {
 	case len(name) > MaxAssigneeBytes:
@@ -23,59 +23,59 @@ func AssigneeFault(name string) string {
 	}
 }
 
-// A HumanStep is an external step that a person answers: who that is, and since when it waits.
+// HumanStep is an external step that a person answers.
 type HumanStep struct {
 	StepRef
 	Namespace    string
-	TaskName     string // the name of the template
+	TaskName     string // of the template
 	StepName     string
-	Assignee     string // a person, or a group; empty: nobody in particular
-	AssignedBy   string // empty: its template says so
+	Assignee     string // person or group; empty if unassigned
+	AssignedBy   string // empty: the template
 	AssignedAt   time.Time
 	Waiting      bool // for an answer
 	WaitingSince time.Time
-	DueAt        *time.Time // its timeout; nil: it has none
-	EscalatedAt  *time.Time // when its wait got another assignee because nobody answered; nil: it did not
-	Reminders    int        // of this wait
+	DueAt        *time.Time // timeout, or nil
+	EscalatedAt  *time.Time // when the wait was reassigned because it had no answer, or nil
+	Reminders    int        // of the current wait
 }
 
-// A HumanStepDetail is an assignment with what an answer looks like, and its history.
+// HumanStepDetail is a human step with its form and its history.
 type HumanStepDetail struct {
 	HumanStep
-	Form    json.RawMessage // JSON Schema of the answer; nil: any result is one
+	Form    json.RawMessage // JSON Schema of the answer; nil accepts any result
 	History []HumanStepChange
 }
 
-// MaxHumanStepHistory is how many changes of an assignment are listed, the newest.
+// MaxHumanStepHistory limits the listed history of a human step to the newest changes.
 const MaxHumanStepHistory = 50
 
-// A HumanStepChange is a line of the history of an assignment.
+// HumanStepChange is one row of the history of a human step.
 type HumanStepChange struct {
 	At       time.Time
 	Event    string // assigned, unassigned or escalated
 	Actor    string
 	Reason   string
-	Assignee string // after it
+	Assignee string // new assignee
 }
 
-// An InboxFilter selects and pages what waits for people, what is due first before the rest.
+// InboxFilter selects and pages waiting human steps, earliest due first.
 type InboxFilter struct {
-	Namespace string   // empty: any
-	Template  string   // its name; empty: any
-	Assignees []string // any of these; nil: whoever it is. The empty text means nobody in particular
+	Namespace string   // empty matches any
+	Template  string   // name; empty matches any
+	Assignees []string // any of these, "" for unassigned steps; nil matches all
 	DueBefore *time.Time
-	Overdue   bool // only what should have been answered by now
+	Overdue   bool // only steps past their timeout
 	After     *InboxCursor
 	Limit     int
 }
 
-// An InboxCursor marks the end of a page of the inbox.
+// InboxCursor marks the end of a page of the inbox.
 type InboxCursor struct {
-	DueAt *time.Time // nil: behind all that have a timeout
+	DueAt *time.Time // nil: after all steps with a timeout
 	Step  ID
 }
 
-// String spells the place, for [ParseInboxCursor].
+// String formats the cursor for [ParseInboxCursor].
 func (p InboxCursor) String() string {
 	due := ""
 	if p.DueAt != nil {
@@ -84,7 +84,8 @@ func (p InboxCursor) String() string {
 	return due + "~" + p.Step.String()
 }
 
-// ParseInboxCursor reads where a page of the inbox ended. The error is Invalid.
+// ParseInboxCursor parses the result of [InboxCursor.String]. It returns an Invalid error if text
+// is malformed.
 func ParseInboxCursor(text string) (p InboxCursor, err error) {
 	due, step, found := strings.Cut(text, "~")
 	if found && due != "" {
@@ -97,35 +98,35 @@ func ParseInboxCursor(text string) (p InboxCursor, err error) {
 	return p, nil
 }
 
-// An AssignRequest gives an external step that waits another assignee.
+// AssignRequest changes the assignee of a waiting external step.
 type AssignRequest struct {
-	Assignee string // empty: nobody in particular
+	Assignee string // empty removes the assignee
 	Actor    string
 	Reason   string
 }
 
-// An AnswerLinkState says whether the token of an answer link is worth anything.
+// AnswerLinkState is the state of an answer link.
 type AnswerLinkState string
 
-// The states of answer links.
+// Answer link states.
 const (
 	LinkOpen    AnswerLinkState = "open"
 	LinkUsed    AnswerLinkState = "used"
 	LinkRevoked AnswerLinkState = "revoked"
 	LinkExpired AnswerLinkState = "expired"
-	LinkVoid    AnswerLinkState = "void" // the step was answered otherwise, was reset, or is assigned to somebody else
+	LinkVoid    AnswerLinkState = "void" // the step was answered differently, reset or reassigned
 )
 
-// AnswerLinkStates lists the states of answer links.
+// AnswerLinkStates lists all answer link states.
 func AnswerLinkStates() []AnswerLinkState {
 	return []AnswerLinkState{LinkOpen, LinkUsed, LinkRevoked, LinkExpired, LinkVoid}
 }
 
-// An AnswerLink lets whoever has its token answer a step that waits, once and without signing in.
+// AnswerLink allows the holder of its token to answer a waiting step once without signing in.
 type AnswerLink struct {
 	UUID ID
 	StepRef
-	Assignee  string // for whom it was made
+	Assignee  string
 	State     AnswerLinkState
 	CreatedBy string
 	CreatedAt time.Time
@@ -135,37 +136,36 @@ type AnswerLink struct {
 	RevokedBy string
 }
 
-// An AnswerLinkRequest asks for an answer link.
+// AnswerLinkRequest creates an answer link.
 type AnswerLinkRequest struct {
 	Life  time.Duration // 0 means [DefaultAnswerLinkLife]
 	Actor string
 }
 
-// A NewAnswerLink is an answer link with its token, which cannot be had again.
+// NewAnswerLink is a new answer link with its token. The token cannot be retrieved later.
 type NewAnswerLink struct {
 	AnswerLink
 	Token string
 }
 
-// Path is that of the page on which the step is answered.
+// Path returns the path of the answer page.
 func (l NewAnswerLink) Path() string { return AnswerLinkPath + l.Token }
 
-// AnswerLinkPath begins the paths of the pages on which steps are answered by a link.
+// AnswerLinkPath is the path prefix of answer pages.
 const AnswerLinkPath = "/ui/answer/"
 
-// Bounds of an answer link.
+// Lifetimes of an answer link.
 const (
 	DefaultAnswerLinkLife = 72 * time.Hour
 	MinAnswerLinkLife     = time.Minute
 	MaxAnswerLinkLife     = 30 * 24 * time.Hour
 )
 
-// An AnswerQuestion is what the holder of an answer link may see: what is asked, and nothing else
-// of the task.
+// AnswerQuestion contains everything that the holder of an answer link may read.
 type AnswerQuestion struct {
 	State     AnswerLinkState
-	Step      string // its name
-	Assignee  string // for whom the link was made
+	Step      string // name
+	Assignee  string
 	Form      json.RawMessage
 	ExpiresAt time.Time
 }

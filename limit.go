@@ -7,39 +7,39 @@ import (
 	"time"
 )
 
-// A LimitKind says what a limit is of.
+// LimitKind is the scope of a limit.
 type LimitKind string
 
-// The kinds of limits.
+// Limit kinds.
 const (
-	ServerLimit    LimitKind = "server"    // of all steps
-	NamespaceLimit LimitKind = "namespace" // of the steps of a namespace
-	HandlerLimit   LimitKind = "handler"   // of the steps of a handler of a namespace
-	NamedLimit     LimitKind = "name"      // of the steps to which templates give it, for each key by itself
+	ServerLimit    LimitKind = "server"    // all steps
+	NamespaceLimit LimitKind = "namespace" // steps of a namespace
+	HandlerLimit   LimitKind = "handler"   // steps of a handler in a namespace
+	NamedLimit     LimitKind = "name"      // steps to which templates assign the limit, per key
 )
 
-// LimitKinds lists every kind.
+// LimitKinds lists all limit kinds.
 func LimitKinds() []LimitKind {
 	return []LimitKind{ServerLimit, NamespaceLimit, HandlerLimit, NamedLimit}
 }
 
 // Bounds of limits.
 const (
-	MaxLimits          = 1000      // of one namespace
-	MaxTemplateLimits  = 4         // of one template
-	MaxLimitKeyBytes   = 256       // of a key; a longer one is refused when the task is created
-	MaxLimitInProgress = 10_000    // of one key
-	MaxLimitPerSecond  = 1_000_000 // of one key
+	MaxLimits          = 1000      // per namespace
+	MaxTemplateLimits  = 4         // per template
+	MaxLimitKeyBytes   = 256       // creating a task with a longer key fails
+	MaxLimitInProgress = 10_000    // per key
+	MaxLimitPerSecond  = 1_000_000 // per key
 )
 
-// A LimitRef names a limit.
+// LimitRef identifies a limit.
 type LimitRef struct {
 	Kind      LimitKind `json:"kind"`
-	Namespace string    `json:"namespace,omitempty"` // empty for the server
-	Name      string    `json:"name,omitempty"`      // the handler, or the name; empty for the server and a namespace
+	Namespace string    `json:"namespace,omitempty"` // empty for the server limit
+	Name      string    `json:"name,omitempty"`      // handler or name; empty for server and namespace limits
 }
 
-// String returns kind, namespace and name with slashes between them.
+// String returns kind, namespace and name, separated by slashes.
 func (r LimitRef) String() string {
 	parts := []string{string(r.Kind)}
 	for _, part := range []string{r.Namespace, r.Name} {
@@ -50,7 +50,8 @@ func (r LimitRef) String() string {
 	return strings.Join(parts, "/")
 }
 
-// ParseLimitRef reads what [LimitRef.String] writes; nothing of an empty text. The error is Invalid.
+// ParseLimitRef parses the result of [LimitRef.String]. It returns the zero value for an empty
+// string and an Invalid error for any other invalid text.
 func ParseLimitRef(s string) (r LimitRef, err error) {
 	if s == "" {
 		return r, nil
@@ -66,7 +67,7 @@ func ParseLimitRef(s string) (r LimitRef, err error) {
 	return r, r.Check()
 }
 
-// Check reports why a name is none of a limit. The error is Invalid.
+// Check returns an Invalid error if the reference is invalid.
 func (r LimitRef) Check() error {
 	switch r.Kind {
 	case ServerLimit:
@@ -87,15 +88,16 @@ func (r LimitRef) Check() error {
 	return nil
 }
 
-// A LimitValue is how many steps a limit lets be in progress, and begin, for each of its keys.
+// LimitValue limits the steps in progress and the steps started per second, for each key of a
+// limit.
 type LimitValue struct {
-	MaxInProgress int     `json:"max_in_progress,omitempty"` // 0: any number
-	PerSecond     float64 `json:"per_second,omitempty"`      // 0: any number
-	Burst         int     `json:"burst,omitempty"`           // how many may begin at once after a rest; 0: as many as in a second, and one at least
+	MaxInProgress int     `json:"max_in_progress,omitempty"` // 0 means unlimited
+	PerSecond     float64 `json:"per_second,omitempty"`      // 0 means unlimited
+	// steps that may start at once after an idle period; 0 means one second's worth, at least 1
+	Burst int `json:"burst,omitempty"`
 }
 
-// Check reports what is wrong with a value, and sets the burst where there is none. The error is
-// Invalid.
+// Check returns an Invalid error if the value is invalid. It sets the default burst.
 func (v *LimitValue) Check() error {
 	switch {
 	case v.MaxInProgress == 0 && v.PerSecond == 0:
@@ -115,7 +117,7 @@ func (v *LimitValue) Check() error {
 	return nil
 }
 
-// String says what the value lets be in progress and begin.
+// String formats the value, such as "5 in progress, 2/s, burst 2".
 func (v LimitValue) String() string {
 	var parts []string
 	if v.MaxInProgress > 0 {
@@ -127,75 +129,76 @@ func (v LimitValue) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// A Limit bounds how many steps are in progress at a time, or begin in a second.
+// Limit restricts how many steps run concurrently or start per second.
 type Limit struct {
 	LimitRef
 	LimitValue
-	ByTemplate bool      `json:"by_template"` // the value is that of the newest template that gives the limit
+	ByTemplate bool      `json:"by_template"` // the value comes from the latest template that defines the limit
 	ChangedAt  time.Time `json:"changed_at"`
 	ChangedBy  string    `json:"changed_by"`
 
-	InProgress int64 `json:"in_progress"` // places that steps in progress take, of all keys; counting stops at [MaxLimitCount] steps
-	Waiting    int64 `json:"waiting"`     // steps that wait for the limit; likewise
+	InProgress int64 `json:"in_progress"` // occupied slots of all keys; counting stops at [MaxLimitCount] steps
+	Waiting    int64 `json:"waiting"`     // waiting steps; counting stops at [MaxLimitCount]
 }
 
-// MaxLimitCount is where counting the steps of a limit stops.
+// MaxLimitCount limits the counted steps of a limit.
 const MaxLimitCount = 10_000
 
-// A LimitKey is how a limit stands for one of its keys.
+// LimitKey is the usage of one key of a limit.
 type LimitKey struct {
-	Key        string      `json:"key"`
-	InProgress int64       `json:"in_progress"`
-	Waiting    int64       `json:"waiting"`
-	FreeAt     *time.Time  `json:"free_at,omitempty"` // when the rate lets the next step begin; nil: now
-	Holders    []LimitStep `json:"holders,omitempty"` // steps in progress, the oldest claim first; at most [MaxLimitHolders]
+	Key        string     `json:"key"`
+	InProgress int64      `json:"in_progress"`
+	Waiting    int64      `json:"waiting"`
+	FreeAt     *time.Time `json:"free_at,omitempty"` // when the rate allows the next step to start; nil means now
+	// steps in progress, oldest claim first, at most [MaxLimitHolders]
+	Holders []LimitStep `json:"holders,omitempty"`
 }
 
-// Bounds of what is shown of one limit.
+// Limits of a [LimitDetail].
 const (
 	MaxLimitKeys    = 100
-	MaxLimitHolders = 10 // of each key
+	MaxLimitHolders = 10 // per key
 )
 
-// A LimitStep is a step that has a place of a limit.
+// LimitStep is a step that occupies slots of a limit.
 type LimitStep struct {
 	StepRef
 	Step      string    `json:"step"`
 	ClaimedAt time.Time `json:"claimed_at"`
-	Weight    int       `json:"weight"` // how many places it takes
+	Weight    int       `json:"weight"` // number of slots
 }
 
-// A LimitDetail is a limit with the keys for which most steps wait.
+// LimitDetail is a limit and the keys with the most waiting steps.
 type LimitDetail struct {
 	Limit
 	Keys []LimitKey `json:"keys"`
 }
 
-// A LimitFilter selects limits.
+// LimitFilter selects and pages limits.
 type LimitFilter struct {
-	Namespace string // empty: all that the caller may see
+	Namespace string // empty matches all namespaces visible to the caller
 	Kind      LimitKind
 	Name      string
-	After     string // the String of the last limit of the page before
+	After     string // String of the last limit of the previous page
 	Limit     int
 }
 
-// A LimitTemplate is a limit that a template gives to its steps.
+// LimitTemplate is a limit that a template assigns to its steps.
 type LimitTemplate struct {
 	Name          string   `json:"name"`
-	Key           string   `json:"key,omitempty"`   // an expression over the context; empty: one key for all tasks
-	Steps         []string `json:"steps,omitempty"` // names of the steps; empty: all that workers execute
+	Key           string   `json:"key,omitempty"`   // expression over the context; empty means one key for all tasks
+	Steps         []string `json:"steps,omitempty"` // step names; empty means all steps that workers execute
 	MaxInProgress int      `json:"max_in_progress,omitempty"`
 	PerSecond     float64  `json:"per_second,omitempty"`
 	Burst         int      `json:"burst,omitempty"`
 
-	Weights map[string]int `json:"weights,omitempty"` // how many places each of these steps takes; others take one
+	Weights map[string]int `json:"weights,omitempty"` // slots per step, by step name; the default is 1
 }
 
-// MaxLimitWeight is how many places of a limit a step takes at most.
+// MaxLimitWeight limits the slots that one step may occupy.
 const MaxLimitWeight = 1000
 
-// Value returns what the template lets be in progress and begin, until somebody sets another value.
+// Value returns the value that applies until an operator sets another one.
 func (l LimitTemplate) Value() LimitValue {
 	return LimitValue{MaxInProgress: l.MaxInProgress, PerSecond: l.PerSecond, Burst: l.Burst}
 }

@@ -2,216 +2,150 @@ package tasker
 
 import "cmp"
 
-// The byte budget: every document, answer and request has a bound, and all of
-// them are stated here and in docs/reference/limits.md, which a test compares.
+// Size limits of documents, requests and responses. docs/reference/limits.md lists them, and a
+// test compares the two.
 //
-// The size of a document is the size it has when it is read back, not the size it
-// had when it was sent: the database stores JSON in a form of its own, writes a
-// space after every colon and comma, and spells numbers out, so that 1e308 has 309
+// The size of a document is its size when it is read back, not when it was sent: PostgreSQL adds
+// a space after every colon and comma and writes numbers without exponents, so that 1e308 has 309
 // digits.
 const (
-	// MaxDocumentBytes bounds the context of a task, the result of a step and
-	// each metadata document.
-	MaxDocumentBytes = 1 << 20
+	MaxDocumentBytes = 1 << 20 // context of a task, the result of a step and each metadata document
 
-	// MaxAssigneeBytes bounds the name of an assignee, and MaxInboxAssignees how many of them
-	// an [InboxFilter] has.
+	// MaxAssigneeBytes limits the name of an assignee, MaxInboxAssignees the assignees of an
+	// [InboxFilter].
 	MaxAssigneeBytes  = 128
 	MaxInboxAssignees = 100
 
-	// MaxOpenAnswerLinks bounds the links of a step by which it can be answered, and
-	// MaxEndedAnswerLinks how many of the others are kept.
+	// MaxOpenAnswerLinks limits the usable answer links of a step, MaxEndedAnswerLinks the stored
+	// links that are no longer usable.
 	MaxOpenAnswerLinks  = 20
 	MaxEndedAnswerLinks = 30
 
-	// MaxSilentFailures is the number of failures in a row after which work of the server on a task opens an
-	// investigation of the task.
+	// MaxSilentFailures is the number of consecutive failures of deferred work after which the
+	// task gets an investigation.
 	MaxSilentFailures = 5
 
-	// MaxDocumentValues bounds the values of a document, nested ones included:
-	// one that is decoded takes up to 66 bytes of memory for a value of 2 bytes.
+	// MaxDocumentValues limits the values of a document, including nested ones. Decoding takes up
+	// to 66 bytes of memory per 2-byte value.
 	MaxDocumentValues = 100_000
+	MaxDocumentKeys   = 10_000    // keys of all objects of a document together
+	MaxDocumentDepth  = 64        // nesting of objects and arrays
+	MaxStringBytes    = 256 << 10 // a string of a document, after unescaping
 
-	// MaxDocumentKeys bounds the keys of all objects of a document together.
-	MaxDocumentKeys = 10_000
+	// MaxNumberDigits limits the digits of a number written without an exponent. All 64-bit floats
+	// fit: the smallest has 341 digits with 17 significant ones. Numbers that overflow a 64-bit
+	// float or underflow to 0 are rejected too.
+	MaxNumberDigits     = 350
+	MaxNamespaceWeights = 1000 // namespaces with an explicit weight
+	MaxSearchTags       = 10   // tags of one task query
+	MaxSearchConditions = 10   // attribute conditions of one task query
 
-	// MaxDocumentDepth bounds objects and arrays inside one another.
-	MaxDocumentDepth = 64
-
-	// MaxStringBytes bounds one string of a document, escapes undone.
-	MaxStringBytes = 256 << 10
-
-	// MaxNumberDigits bounds the digits of a number that is written out without an
-	// exponent. Every 64-bit float has fewer, printed with up to 17 digits: the
-	// smallest has 341. A number must also be one that a 64-bit float can hold,
-	// though not exactly: neither too large nor so small that it would become 0.
-	MaxNumberDigits = 350
-
-	// MaxNamespaceWeights bounds the namespaces that have a weight of their own in claims.
-	MaxNamespaceWeights = 1000
-
-	// MaxSearchTags bounds the tags that one list of tasks asks for.
-	MaxSearchTags = 10
-
-	// MaxSearchConditions bounds the attributes that one list of tasks asks for.
-	MaxSearchConditions = 10
-
-	// MaxSearchCost bounds the work of the expressions by which the tasks of one request
-	// are found, in units of CEL; one expression may take 100,000.
+	// MaxSearchCost limits the cost of all search expressions of one request in CEL cost units. A
+	// single expression may use 100,000.
 	MaxSearchCost = 10_000_000
 
-	// MaxItemListBytes bounds the result with the list of a map step that an item
-	// carries. A larger one is handed out by reference.
+	// MaxItemListBytes limits the list result that an item of a map step carries inline. A larger
+	// one is passed by reference.
 	MaxItemListBytes = 1 << 10
-	// MaxInlineInputBytes bounds the dependency results that one claimed step
-	// carries inline. A step with more gets the rest by reference.
+
+	// MaxInlineInputBytes limits the dependency results that a claimed step carries inline. The
+	// others are passed by reference.
 	MaxInlineInputBytes = 4 << 20
 
-	// MaxInputBytes bounds all dependency results of one step together. A step
-	// with more can never be executed: it fails with [InputTooLarge] as its cause.
+	// MaxInputBytes limits the dependency results of one step together. A step with more cannot be
+	// executed: it fails with [InputTooLarge].
 	MaxInputBytes = 1 << 30
 
-	// MaxClaimBytes bounds the inputs of all steps of one claim together. A
-	// claim always hands out at least one step.
+	// MaxClaimBytes limits the inputs of all steps of one claim together. A claim always returns
+	// at least one step.
 	MaxClaimBytes = 8 << 20
 
-	// MaxAnswerBytes bounds an answer of the API. A list that would be larger
-	// ends early and says so.
+	// MaxAnswerBytes limits an API response. A longer list is truncated and marked as such.
 	MaxAnswerBytes = 16 << 20
 
-	// MaxUnreadBytes bounds the answers that a server is writing, all together, beyond the
+	// MaxUnreadBytes limits the total size of the responses that a server is writing, beyond the
 	// first 64 KiB of each.
 	MaxUnreadBytes = 128 << 20
 
-	// MaxSnapshotBytes bounds the snapshot of an investigation. What does not fit
-	// is replaced by its size, its digest, and where it can be read.
-	MaxSnapshotBytes = 4 << 20
+	// MaxSnapshotBytes limits the snapshot of an investigation. Documents that do not fit are
+	// replaced by their size, digest and API path.
+	MaxSnapshotBytes    = 4 << 20
+	MaxEvidenceAttempts = 20 // newest failed attempts in an [EvidenceFile]
 
-	// MaxEvidenceAttempts bounds the attempts in an [EvidenceFile]: the newest that failed.
-	MaxEvidenceAttempts = 20
+	// MaxReportEntries limits the investigations of an [IncidentReport]; the next three limit its
+	// lists.
+	MaxReportEntries     = 100_000
+	MaxReportCases       = 100
+	MaxReportMembers     = 20
+	MaxReportEvents      = 500
+	MaxEntryNoteBytes    = 1 << 20 // notes and metadata of one investigation, over all its changes
+	MaxSharedCreates     = 128     // requests to create tasks that share a transaction
+	MaxSharedCreateBytes = 1 << 20 // size of a shared transaction: the contexts plus 1 KiB per step
 
-	// MaxReportEntries bounds the investigations of an [IncidentReport], and the next ones what of it
-	// is listed.
-	MaxReportEntries = 100_000
-	MaxReportCases   = 100
-	MaxReportMembers = 20
-	MaxReportEvents  = 500
-
-	// MaxEntryNoteBytes bounds the notes and metadata that people write into one
-	// investigation, all changes of it together.
-	MaxEntryNoteBytes = 1 << 20
-
-	// MaxSharedCreates bounds the requests to create tasks that share a transaction.
-	MaxSharedCreates = 128
-
-	// MaxSharedCreateBytes bounds what they store together: their contexts, and 1 KiB
-	// for each step.
-	MaxSharedCreateBytes = 1 << 20
-
-	// MaxSmallCreateBytes bounds such a request. A larger one has a transaction of its
-	// own, so that small ones do not wait for it.
+	// MaxSmallCreateBytes limits a request in a shared transaction. A larger one runs alone and
+	// does not delay the others.
 	MaxSmallCreateBytes = 64 << 10
+	MaxWorkers          = 10_000   // live workers of all namespaces
+	MaxWorkerRows       = 20_000   // stored workers, including gone ones
+	MaxWorkerBytes      = 64 << 10 // name, namespaces and handlers of a worker together
+	MaxKeys             = 1000     // API keys that are not revoked
 
-	// MaxWorkers bounds the workers that are alive, in all namespaces together.
-	MaxWorkers = 10_000
-
-	// MaxWorkerRows bounds the workers that are kept, those that are gone included.
-	MaxWorkerRows = 20_000
-
-	// MaxWorkerBytes bounds what a worker says of itself: its name, its namespaces and
-	// its handlers together.
-	MaxWorkerBytes = 64 << 10
-
-	// MaxKeys bounds the API keys that are not revoked.
-	MaxKeys = 1000
-
-	// MaxSessions bounds the sessions of one subject. Of more the oldest ends.
+	// MaxSessions limits the sessions of one subject. An additional session ends the oldest one.
 	MaxSessions = 100
 
-	// MaxSignIns bounds the browsers that are at the identity provider at the same
-	// time. Of more the one that has been there for longest has to begin anew.
-	MaxSignIns = 10_000
+	// MaxSignIns limits the concurrent sign-ins at the identity provider. An additional sign-in
+	// cancels the oldest one.
+	MaxSignIns      = 10_000
+	MaxEntryChanges = 1000 // changes of one open investigation
 
-	// MaxEntryChanges bounds how often people change one investigation before they
-	// end it.
-	MaxEntryChanges = 1000
+	// MaxCaseNotes limits the notes of one case. Other changes are not limited: a case can always
+	// be assigned.
+	MaxCaseNotes       = 1000
+	MaxEntriesByHand   = 100      // investigations that operators open for one task
+	MaxRejectedReports = 100      // stored rejected reports of one step
+	MaxCacheBytes      = 32 << 20 // template cache, and worker cache, of a process
+	MaxOperationItems  = 100_000  // steps of one operation
 
-	// MaxCaseNotes bounds the notes of one case. What else people do to it has no bound:
-	// it must always be possible to take a case.
-	MaxCaseNotes = 1000
-
-	// MaxEntriesByHand bounds the investigations that people open of one task.
-	MaxEntriesByHand = 100
-
-	// MaxRejectedReports bounds the late and foreign reports of one step that are
-	// recorded.
-	MaxRejectedReports = 100
-
-	// MaxCacheBytes bounds what a process remembers of templates, and of workers.
-	MaxCacheBytes = 32 << 20
-
-	// MaxOperationItems bounds the items of one operation.
-	MaxOperationItems = 100_000
-
-	// MaxOpenOperations bounds the operations that have not come to their end, and
-	// MaxOpenOperationsPerNamespace those of them whose items are all in one namespace.
+	// MaxOpenOperations limits the unfinished operations, MaxOpenOperationsPerNamespace those of a
+	// single namespace.
 	MaxOpenOperations             = 100
 	MaxOpenOperationsPerNamespace = MaxOpenOperations / 2
+	MaxOperationChunk             = 200    // steps released in one transaction
+	MaxRecreateChunk              = 20     // tasks recreated in one transaction
+	MaxOperationInFlight          = 10_000 // released steps of one operation without an outcome
 
-	// MaxOperationChunk bounds the items that are released in one transaction.
-	MaxOperationChunk = 200
-
-	// MaxRecreateChunk bounds the tasks that are recreated in one transaction.
-	MaxRecreateChunk = 20
-
-	// MaxOperationInFlight bounds the items of one operation that are released and
-	// neither verified nor failed.
-	MaxOperationInFlight = 10_000
-
-	// MaxOperationCauses bounds the causes of the failures that an operation has
-	// selected. Where there are more, no failure counts as one of a new cause.
+	// MaxOperationCauses limits the causes of the failures that an operation selected. With more,
+	// no failure counts as a new cause.
 	MaxOperationCauses = 1000
+	MaxTreeTasks       = 200    // descendants in a task tree
+	MaxTreeChildren    = 20     // children of one task in a tree
+	MaxMapItems        = 10_000 // elements of the list of a map step
 
-	// MaxTreeTasks bounds the tasks of a tree below the one that was asked for.
-	MaxTreeTasks = 200
-
-	// MaxTreeChildren bounds the children of one task in a tree.
-	MaxTreeChildren = 20
-
-	// MaxMapItems bounds the elements of the list of a map step.
-	MaxMapItems = 10_000
-
-	// MaxMapBytes bounds the list of a map step, and MaxDocumentBytes each element of it.
-	MaxMapBytes = 4 << 20
-
-	// MaxCheckpointBytes bounds the checkpoint of a step, so that a claim of a thousand steps can
-	// have them all in memory.
-	MaxCheckpointBytes = 16 << 10
-
-	// MaxFailureBytes bounds what is kept of the context of a failure.
-	MaxFailureBytes = 64 << 10
+	// MaxMapBytes limits the size of the list of a map step. MaxDocumentBytes limits each element.
+	MaxMapBytes        = 4 << 20
+	MaxCheckpointBytes = 16 << 10 // checkpoint of a step, so that a claim of 1000 steps fits in memory
+	MaxFailureBytes    = 64 << 10 // stored context of a failure
 )
 
-// InputTooLarge is the failure type of a step whose inputs are larger than any
-// worker can be given.
+// InputTooLarge is the failure type of a step whose inputs exceed [MaxInputBytes].
 const InputTooLarge = "input_too_large"
 
-// Bounds are how many things callers can make; zero means the default. What is there when a
-// bound is lowered stays.
+// Bounds are quotas for objects that callers create. Zero means the default. Lowering a quota
+// does not remove existing objects.
 type Bounds struct {
-	Namespaces int // that have a template
-	Templates  int // of a namespace, by name
-	Versions   int // of a template
-	Handlers   int // that the templates of a namespace name
-	Workers    int // of a namespace that are alive
+	Namespaces int // with a template
+	Templates  int // names per namespace
+	Versions   int // per template
+	Handlers   int // in the templates of a namespace
+	Workers    int // live workers per namespace
 }
 
-// DefaultBounds returns the bounds where none are configured.
+// DefaultBounds returns the default quotas.
 func DefaultBounds() Bounds {
 	return Bounds{Namespaces: 1000, Templates: 1000, Versions: 1000, Handlers: 1000, Workers: 1000}
 }
 
-// Complete returns the bounds with the defaults of those that are zero.
+// Complete returns b with defaults for zero fields.
 func (b Bounds) Complete() Bounds {
 	d := DefaultBounds()
 	return Bounds{

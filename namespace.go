@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// A NamespaceWeight is the share of a namespace in claims of several namespaces. The others,
-// which have none, have the weight 1.
+// NamespaceWeight is the relative share of a namespace in claims from several namespaces. The
+// default is 1.
 type NamespaceWeight struct {
 	Namespace string
 	Weight    float64
@@ -14,18 +14,18 @@ type NamespaceWeight struct {
 	SetAt     time.Time
 }
 
-// The bounds of a weight.
+// Range of a weight.
 const (
 	LeastNamespaceWeight = 0.01
 	MostNamespaceWeight  = 1000
 )
 
-// Check returns an Invalid error if the weight cannot be set.
+// Check returns an Invalid error if the name or the weight is invalid.
 func (w NamespaceWeight) Check() error {
 	if w.Namespace == "" || utf8.RuneCountInString(w.Namespace) > 128 {
 		return Errorf(Invalid, "invalid namespace %q: must have 1 to 128 characters", w.Namespace)
 	}
-	if !(w.Weight >= LeastNamespaceWeight && w.Weight <= MostNamespaceWeight) { // NaN is refused as well
+	if !(w.Weight >= LeastNamespaceWeight && w.Weight <= MostNamespaceWeight) { // also rejects NaN
 		return Errorf(Invalid, "invalid weight %v: must be a number from %v to %v", w.Weight, LeastNamespaceWeight, float64(MostNamespaceWeight))
 	}
 	return nil

@@ -1,9 +1,8 @@
 package tasker
 
-// An OmittedDocument stands in a list for a document that would make the list larger
-// than an answer may be.
+// OmittedDocument replaces a document that would make a list larger than the response limit.
 type OmittedDocument struct {
-	Omitted     bool   `json:"omitted"`      // true
-	StoredBytes int    `json:"stored_bytes"` // in the database, compressed
-	ReadAt      string `json:"read_at"`      // path of the API that has it whole
+	Omitted     bool   `json:"omitted"`      // always true
+	StoredBytes int    `json:"stored_bytes"` // compressed
+	ReadAt      string `json:"read_at"`      // API path of the document
 }

@@ -7,27 +7,28 @@ import (
 	"time"
 )
 
-// An Act is what an operation does to each of its items.
+// Act is the action that an operation applies to each item.
 type Act string
 
-// The acts.
+// Actions of operations.
 const (
 	ActReset      Act = "reset_for_retry"
 	ActResolve    Act = "resolve_manually"
 	ActComplete   Act = "complete_manually"
-	ActAnswer     Act = "answer"            // external steps that wait
-	ActCancel     Act = "cancel"            // the task
-	ActCompensate Act = "compensate"        // the task is cancelled, and what it has done is undone
-	ActRecreate   Act = "recreate"          // the task: it is written off, and a new one takes its place
-	ActEnd        Act = "end_investigation" // of a task that is complete or cancelled or has recovered, or one that a person opened
+	ActAnswer     Act = "answer"     // complete waiting external steps
+	ActCancel     Act = "cancel"     // cancel the task
+	ActCompensate Act = "compensate" // cancel the task and compensate its completed steps
+	ActRecreate   Act = "recreate"   // mark the task as permanently failed and create a new one
+	// resolve an investigation whose task has ended or recovered, or that an operator opened
+	ActEnd Act = "end_investigation"
 )
 
-// Acts lists every act.
+// Acts lists all actions.
 func Acts() []Act {
 	return []Act{ActReset, ActResolve, ActComplete, ActAnswer, ActCancel, ActCompensate, ActRecreate, ActEnd}
 }
 
-// StepAction returns the step action of an act; false for an act on whole tasks.
+// StepAction returns the step action of a, or false if a applies to whole tasks.
 func (a Act) StepAction() (StepAction, bool) {
 	if a == ActAnswer {
 		return CompleteManually, true
@@ -35,13 +36,13 @@ func (a Act) StepAction() (StepAction, bool) {
 	return StepAction(a), slices.Contains([]Act{ActReset, ActResolve, ActComplete}, a)
 }
 
-// TakesResult reports whether the act ends steps with a result.
+// TakesResult reports whether a completes steps with a result.
 func (a Act) TakesResult() bool { return a == ActComplete || a == ActAnswer }
 
 // OperationState is the state of an operation.
 type OperationState string
 
-// The states of an operation.
+// Operation states.
 const (
 	OperationPlanned OperationState = "planned"
 	OperationRunning OperationState = "running"
@@ -50,40 +51,40 @@ const (
 	OperationAborted OperationState = "aborted"
 )
 
-// OperationStates lists every state of an operation.
+// OperationStates lists all operation states.
 func OperationStates() []OperationState {
 	return []OperationState{OperationPlanned, OperationRunning, OperationPaused, OperationDone, OperationAborted}
 }
 
-// ItemState is the state of an item of an operation.
+// ItemState is the state of one item of an operation.
 type ItemState string
 
-// The states of an item.
+// Item states.
 const (
 	ItemPlanned     ItemState = "planned"
-	ItemReleased    ItemState = "released"     // the action is done
-	ItemRunning     ItemState = "running"      // and a worker was seen to execute the step
-	ItemVerified    ItemState = "verified"     // it has succeeded
-	ItemFailedAgain ItemState = "failed_again" // it has failed for good once more
-	ItemSkipped     ItemState = "skipped"      // the action was not done, or somebody else took over
-	ItemAborted     ItemState = "aborted"      // the operation ended before
+	ItemReleased    ItemState = "released"     // the action was applied
+	ItemRunning     ItemState = "running"      // and a worker claimed the step
+	ItemVerified    ItemState = "verified"     // the step completed
+	ItemFailedAgain ItemState = "failed_again" // the step failed permanently again
+	ItemSkipped     ItemState = "skipped"      // the action was not applied, or another actor changed the step
+	ItemAborted     ItemState = "aborted"      // the operation ended first
 )
 
-// ItemStates lists every state of an item.
+// ItemStates lists all item states.
 func ItemStates() []ItemState {
 	return []ItemState{ItemPlanned, ItemReleased, ItemRunning, ItemVerified, ItemFailedAgain, ItemSkipped, ItemAborted}
 }
 
-// An OperationSelection selects open investigations. Of each, the step that has failed
-// becomes an item, or the task where the act is on tasks.
+// OperationSelection selects open investigations. The failed step of each becomes an item, or the
+// task if the action applies to tasks.
 type OperationSelection struct {
-	Filter        InvestigationFilter // its page does not count
-	WorkerVersion string              // the failed attempt was of a worker of this version
-	FailedSince   *time.Time          // the step failed at this instant or later
-	IDs           []ID                // investigations or tasks, of which the filter selects; nil: of all
+	Filter        InvestigationFilter // its paging is ignored
+	WorkerVersion string              // version of the worker that failed
+	FailedSince   *time.Time          // inclusive
+	IDs           []ID                // investigations or tasks that also match the filter; nil means all
 }
 
-// IsEmpty reports whether the selection names nothing, and so would select everything.
+// IsEmpty reports whether the selection has no condition and would match everything.
 func (s OperationSelection) IsEmpty() bool {
 	f := s.Filter
 	f.Limit, f.Offset = 0, 0
@@ -92,163 +93,162 @@ func (s OperationSelection) IsEmpty() bool {
 
 // Guards pause an operation automatically.
 type Guards struct {
-	Tolerate       *FailureTolerance // how many steps of a wave may fail; nil: the default
-	IgnoreNewCause bool              // count failures of a cause that was not selected as those of any other
-	WaveTimeout    time.Duration     // for the proof of a wave; 0: the default
-	WorkerAtLeast  string            // only workers of this version or a newer one take the steps; empty: any. Of [ActReset] only
+	Tolerate       *FailureTolerance // steps of a wave that may fail; nil means the default
+	IgnoreNewCause bool              // treat failures with unselected causes like others
+	WaveTimeout    time.Duration     // for the outcome of a wave; 0 means the default
+	WorkerAtLeast  string            // minimum worker version for [ActReset]; empty means any
 }
 
-// An OperationPlan is a request for an operation.
+// OperationPlan describes an operation to create.
 type OperationPlan struct {
 	Act              Act
-	Result           json.RawMessage // of complete_manually: one for all
-	ResultExpression string          `json:",omitempty"` // or an expression, which gives one for each item
+	Result           json.RawMessage // of complete_manually, the same for all items
+	ResultExpression string          `json:",omitempty"` // alternatively, an expression evaluated per item
 	Metadata         json.RawMessage // of complete_manually
 	Selection        OperationSelection
 	Actor            string
 	Reason           string
-	Waves            []int // how many items each wave releases, and then the rest; nil: the default
-	RatePerMinute    int   // of items that are released; 0: no limit
+	Waves            []int // items per wave; the rest follows the last; nil means the default
+	RatePerMinute    int   // items released per minute; 0 means unlimited
 	Guards           Guards
-	Limit            int  // of items; 0: MaxOperationItems
-	SkipOverlap      bool // leave out what another operation has selected, instead of refusing
+	Limit            int  // maximum number of items; 0 means [MaxOperationItems]
+	SkipOverlap      bool // skip items of other operations instead of failing
 	RequestKey       string
 }
 
-// DefaultWaves are the waves of a plan that says nothing of them.
+// DefaultWaves returns the default waves of an operation.
 func DefaultWaves() []int { return []int{1, 10, 100} }
 
-// The guards of a plan that says nothing of them.
+// Default guards.
 const (
 	DefaultTolerate    = 2 // percent of the steps of a wave
 	DefaultWaveTimeout = 15 * time.Minute
 )
 
-// An Operation is one action on many steps: a selection that is frozen, and a job that any
-// server goes on with.
+// Operation applies one action to a frozen selection of steps. Any server can continue it.
 type Operation struct {
 	UUID          ID
 	Act           Act
-	Arguments     json.RawMessage // of complete_manually: result or its expression, and metadata
+	Arguments     json.RawMessage // of complete_manually: result or expression, and metadata
 	Selection     OperationSelection
-	Selected      int // ids that were given
+	Selected      int // number of selected ids
 	PlannedBy     string
 	Reason        string
 	Namespaces    []string // of the items
 	State         OperationState
 	Items         int
-	Capped        bool // more was selected than the limit allows
-	WithoutStep   int  // selected investigations whose task has no step that has failed
+	Capped        bool // the selection exceeded the limit
+	WithoutStep   int  // selected investigations without a failed step
 	Overlapping   []OperationOverlap
 	PlanDigest    string
 	Waves         []int
-	Wave          int // the one under way, from 0; len(Waves) is the rest
+	Wave          int // current one, from 0; len(Waves) is the rest
 	RatePerMinute int
 	Guards        Guards
-	Tolerated     []string        // causes whose failures the guards do not count
-	Pause         *OperationPause // while it is paused
+	Tolerated     []string        // causes that the guards ignore
+	Pause         *OperationPause // set while paused
 	CreatedAt     time.Time
 	ExpiresAt     time.Time // if it is not started before
 	StartedBy     string
 	StartedAt     *time.Time
 	EndedAt       *time.Time
-	SettledAt     *time.Time          // when its last item came to its end
-	Counts        map[ItemState]int64 // of all states; they add up to Items
+	SettledAt     *time.Time          // when the last item got its outcome
+	Counts        map[ItemState]int64 // items by state, all states
 }
 
-// An OperationOverlap is another operation that had selected the same steps before.
+// OperationOverlap is another open operation with some of the same steps.
 type OperationOverlap struct {
 	OperationUUID ID     `json:"operation_uuid"`
 	PlannedBy     string `json:"planned_by"`
-	Items         int64  `json:"items"` // that both have selected
+	Items         int64  `json:"items"` // in both selections
 }
 
-// PauseReason is why an operation is paused.
+// PauseReason classifies why an operation is paused.
 type PauseReason string
 
-// The reasons of a pause.
+// Pause reasons.
 const (
 	PausedByOperator  PauseReason = "operator"
-	PausedSameCause   PauseReason = "same_cause"   // too many failures of one cause
-	PausedNewCause    PauseReason = "new_cause"    // too many failures of causes that were not selected
-	PausedWaveFailed  PauseReason = "wave_failed"  // too many steps of a wave have failed for good
-	PausedWaveTimeout PauseReason = "wave_timeout" // a wave was not proved in time
-	PausedNoWorker    PauseReason = "no_worker"    // no worker takes the steps
+	PausedSameCause   PauseReason = "same_cause"   // too many failures with one cause
+	PausedNewCause    PauseReason = "new_cause"    // too many failures with unselected causes
+	PausedWaveFailed  PauseReason = "wave_failed"  // too many steps of a wave failed permanently
+	PausedWaveTimeout PauseReason = "wave_timeout" // a wave was not verified in time
+	PausedNoWorker    PauseReason = "no_worker"    // no live worker for the steps
 )
 
-// PauseReasons lists every reason of a pause.
+// PauseReasons lists all pause reasons.
 func PauseReasons() []PauseReason {
 	return []PauseReason{PausedByOperator, PausedSameCause, PausedNewCause, PausedWaveFailed, PausedWaveTimeout, PausedNoWorker}
 }
 
-// ByGuard reports whether the operation paused by itself.
+// ByGuard reports whether a guard paused the operation.
 func (r PauseReason) ByGuard() bool { return r != PausedByOperator }
 
-// An OperationPause is why, when and by whom an operation was paused.
+// OperationPause describes the pause of an operation.
 type OperationPause struct {
 	For         PauseReason
 	By          string
 	At          time.Time
-	Failures    int      // that the guard counted
-	FailureText string   // of one of them
-	TaskUUID    *ID      // of that one
-	Causes      []string // fingerprints of the failures; empty if the pause is not about failures
+	Failures    int      // counted by the guard
+	FailureText string   // example
+	TaskUUID    *ID      // of the example
+	Causes      []string // fingerprints of the failures, if any
 }
 
-// ResumeOptions changes the guards of an operation that is resumed; the zero value changes nothing.
+// ResumeOptions changes the guards of a resumed operation. The zero value leaves them unchanged.
 type ResumeOptions struct {
-	Tolerate      *FailureTolerance // replaces the tolerance; nil keeps it
-	TolerateCause bool              // ignore failures of the causes for which it is paused from now on
+	Tolerate      *FailureTolerance // new tolerance, or nil
+	TolerateCause bool              // ignore further failures with the causes of the pause
 }
 
-// An OperationItem is one step of an operation, or one task.
+// OperationItem is one step, or one task, of an operation.
 type OperationItem struct {
 	Ordinal     int
 	TaskUUID    ID
-	StepUUID    *ID // nil for an act on whole tasks
+	StepUUID    *ID // nil if the action applies to tasks
 	EntryUUID   ID
 	Namespace   string
 	State       ItemState
-	Outcome     string // why it came to its state, as a code
+	Outcome     string // code that explains State
 	Wave        *int
 	ReleasedAt  *time.Time
-	FailedAt    *time.Time // when the step last failed after its release
+	FailedAt    *time.Time // latest failure after the release
 	FailureText string
-	MadeTask    *ID // the new task of [ActRecreate]
+	MadeTask    *ID // new task of [ActRecreate]
 	EndedAt     *time.Time
 }
 
-// An OperationFilter selects and pages operations, newest first.
+// OperationFilter selects and pages operations, newest first.
 type OperationFilter struct {
-	State     OperationState // empty means any
-	Namespace string         // of one item at least; empty means any
+	State     OperationState // empty matches any
+	Namespace string         // of at least one item; empty matches any
 	Limit     int
 	Offset    int
 }
 
-// A DryRun is what a part of an operation would do.
+// DryRun is the predicted effect of one part of an operation.
 type DryRun struct {
 	LookedAt     int
 	WouldRelease int
-	Busy         int // held by somebody else at that moment
+	Busy         int // locked by another transaction
 	Refused      []DryRunRefusal
-	Enqueues     map[string]int // steps that would become ready, by their names
-	Results      []DryRunResult // of the first items, where an expression gives them
-	Next         *int           // the ordinal after which the next part begins; nil at the end
+	Enqueues     map[string]int // steps that would become ready, by name
+	Results      []DryRunResult // of the first items, if computed by an expression
+	Next         *int           // ordinal after which the next part starts; nil at the end
 }
 
-// A DryRunRefusal is items that would be skipped for one reason.
+// DryRunRefusal groups items that would be skipped for one reason.
 type DryRunRefusal struct {
-	Outcome string // the code
+	Outcome string // code
 	Items   int
-	Sample  []ID   // some of the tasks
-	Reason  string // of the first, where the code does not say all
+	Sample  []ID   // some of their tasks
+	Reason  string // of the first item, if it adds to the code
 }
 
-// A DryRunResult is the result with which an item would be completed.
+// DryRunResult is the result that would complete an item.
 type DryRunResult struct {
 	TaskUUID ID
 	StepUUID ID
-	Result   json.RawMessage // nil when it is too large to be told
+	Result   json.RawMessage // nil if too large
 	Bytes    int
 }

@@ -5,72 +5,72 @@ import (
 	"time"
 )
 
-// Overlap says what a schedule does at an instant while a task of it has not ended.
+// Overlap selects the reaction to a firing while an earlier task of the schedule is open.
 type Overlap string
 
-// What it may do.
+// Overlap policies.
 const (
-	OverlapSkip   Overlap = "skip"   // no task is made for the instant
-	OverlapQueue  Overlap = "queue"  // the task is made when the others have ended; one instant waits at a time
-	OverlapCancel Overlap = "cancel" // the others are cancelled
-	OverlapAllow  Overlap = "allow"  // they run beside each other
+	OverlapSkip   Overlap = "skip"   // create no task
+	OverlapQueue  Overlap = "queue"  // create the task after the others ended; at most one waits
+	OverlapCancel Overlap = "cancel" // cancel the others
+	OverlapAllow  Overlap = "allow"  // run them concurrently
 )
 
-// Overlaps lists every way.
+// Overlaps lists all overlap policies.
 func Overlaps() []Overlap { return []Overlap{OverlapSkip, OverlapQueue, OverlapCancel, OverlapAllow} }
 
-// CatchUp says which instants of a schedule are made up for that no server handled in time.
+// CatchUp selects which missed firings of a schedule are executed late.
 type CatchUp string
 
-// Which they may be.
+// Catch-up policies.
 const (
 	CatchUpNone CatchUp = "none"
-	CatchUpLast CatchUp = "last" // the last one, unless another instant is due by then
-	CatchUpAll  CatchUp = "all"  // the last of them, up to a number
+	CatchUpLast CatchUp = "last" // the last one, unless the next firing is already due
+	CatchUpAll  CatchUp = "all"  // the last ones, up to CatchUpMax
 )
 
-// CatchUps lists every way.
+// CatchUps lists all catch-up policies.
 func CatchUps() []CatchUp { return []CatchUp{CatchUpNone, CatchUpLast, CatchUpAll} }
 
-// A ScheduleRule says at which instants a schedule makes tasks. It has one of Cron, Every and
-// AfterEnd.
+// ScheduleRule defines the firing times of a schedule. Exactly one of Cron, Every and AfterEnd is
+// set.
 type ScheduleRule struct {
-	Cron     string        // five fields, or six with the second first
-	DayMatch string        // any or all: what it means that Cron restricts both day fields
-	Zone     string        // of Cron and Except; UTC when empty
-	Every    time.Duration // a fixed rate, counted from StartAt or from the creation
-	AfterEnd time.Duration // a fixed delay: after the task before has ended
-	Except   []string      // at which no task is made: 2026-12-25, 2026-12-24..2027-01-01, sat
-	Jitter   time.Duration // instants are handled up to so much later, each by a time of its own
-	StartAt  *time.Time    // no instant is before
-	EndAt    *time.Time    // no instant is after
+	Cron     string        // five fields, or six starting with seconds
+	DayMatch string        // any or all: how two restricted day fields of Cron combine
+	Zone     string        // of Cron and Except; the default is UTC
+	Every    time.Duration // fixed rate, from StartAt or the creation
+	AfterEnd time.Duration // fixed delay after the end of the previous task
+	Except   []string      // excluded days: 2026-12-25, 2026-12-24..2027-01-01, sat
+	Jitter   time.Duration // maximum delay, different for each firing
+	StartAt  *time.Time    // no earlier firings
+	EndAt    *time.Time    // no later firings
 }
 
-// ScheduleSpec is what people say of a schedule.
+// ScheduleSpec is the user-defined part of a schedule.
 type ScheduleSpec struct {
-	Namespace  string // of the schedule and of the template
+	Namespace  string // of schedule and template
 	Name       string // unique within the namespace
 	Template   string
-	Version    string          // of the template; empty means the newest at each instant
+	Version    string          // of the template; empty means the newest at each firing
 	Context    json.RawMessage // of each task
-	NominalKey string          // the key of the context that gets the instant; empty means none does
+	NominalKey string          // context key that receives the firing time; empty for none
 	Priority   int
 	Tags       []string
 	ScheduleRule
 	Overlap     Overlap
 	CatchUp     CatchUp
-	CatchUpMax  int           // of CatchUpAll
-	StartWithin time.Duration // an instant that is handled later is one to catch up with
+	CatchUpMax  int           // for [CatchUpAll]
+	StartWithin time.Duration // firings that are later count as missed
 }
 
-// A Schedule makes tasks of a template at the instants of a rule.
+// Schedule creates tasks of a template at the firing times of a rule.
 type Schedule struct {
 	UUID ID
 	ScheduleSpec
-	Anchor       time.Time  // what a fixed rate is counted from
-	NextAt       *time.Time // the first instant that has no firing yet; nil: none is known
-	FireAt       *time.Time // when a server handles the schedule next; nil: when somebody or a task asks for it
-	AwaitsTask   *ID        // of a fixed delay: the task whose end is awaited
+	Anchor       time.Time  // start of a fixed rate
+	NextAt       *time.Time // next firing time, or nil
+	FireAt       *time.Time // when a server processes the schedule next; nil: on request or when a task ends
+	AwaitsTask   *ID        // task of a fixed delay that must end first
 	PausedAt     *time.Time
 	PausedUntil  *time.Time
 	PausedBy     string
@@ -78,28 +78,28 @@ type Schedule struct {
 	CreatedAt    time.Time
 	CreatedBy    string
 	UpdatedAt    time.Time
-	Revision     int // goes up with each change of what people say of it
+	Revision     int // incremented by each change of the spec
 	DeletedAt    *time.Time
 }
 
-// ScheduleState is how a schedule is.
+// ScheduleState is the state of a schedule.
 type ScheduleState string
 
-// The states.
+// Schedule states.
 const (
-	ScheduleActive  ScheduleState = "active"  // an instant is to come
-	SchedulePaused  ScheduleState = "paused"  // somebody has paused it
-	ScheduleWaiting ScheduleState = "waiting" // for its task to end, as a fixed delay does
-	ScheduleOver    ScheduleState = "over"    // no instant is to come
+	ScheduleActive  ScheduleState = "active"  // has a next firing time
+	SchedulePaused  ScheduleState = "paused"  // paused by an operator
+	ScheduleWaiting ScheduleState = "waiting" // a fixed delay waits for its task to end
+	ScheduleOver    ScheduleState = "over"    // has no further firing time
 	ScheduleDeleted ScheduleState = "deleted"
 )
 
-// ScheduleStates lists every state.
+// ScheduleStates lists all schedule states.
 func ScheduleStates() []ScheduleState {
 	return []ScheduleState{ScheduleActive, SchedulePaused, ScheduleWaiting, ScheduleOver, ScheduleDeleted}
 }
 
-// State says how the schedule is.
+// State returns the state of the schedule.
 func (s Schedule) State() ScheduleState {
 	switch {
 	case s.DeletedAt != nil:
@@ -115,64 +115,63 @@ func (s Schedule) State() ScheduleState {
 	}
 }
 
-// FiringKind says what caused a [Firing].
+// FiringKind is the trigger of a [Firing].
 type FiringKind string
 
-// The kinds.
+// Firing kinds.
 const (
-	ClockFiring    FiringKind = "clock"    // the instant came
-	ManualFiring   FiringKind = "manual"   // somebody asked for a task at once
-	BackfillFiring FiringKind = "backfill" // somebody asked for a task of an instant in the past
+	ClockFiring    FiringKind = "clock"    // a firing time was reached
+	ManualFiring   FiringKind = "manual"   // an operator triggered it
+	BackfillFiring FiringKind = "backfill" // an operator requested a firing time in the past
 )
 
-// FiringKinds lists every kind.
+// FiringKinds lists all firing kinds.
 func FiringKinds() []FiringKind { return []FiringKind{ClockFiring, ManualFiring, BackfillFiring} }
 
-// FiringOutcome is what became of an instant of a schedule.
+// FiringOutcome is the outcome of a firing.
 type FiringOutcome string
 
-// The outcomes.
+// Firing outcomes.
 const (
-	FiringStarted FiringOutcome = "started" // a task was made
-	FiringQueued  FiringOutcome = "queued"  // one is made when the tasks before have ended
-	FiringSkipped FiringOutcome = "skipped" // none was: the calendar, a pause, or a task before that has not ended
-	FiringMerged  FiringOutcome = "merged"  // another instant stands for it
-	FiringMissed  FiringOutcome = "missed"  // no server handled it in time
-	FiringRefused FiringOutcome = "refused" // the task could not be made
+	FiringStarted FiringOutcome = "started" // a task was created
+	FiringQueued  FiringOutcome = "queued"  // a task is created after the previous tasks end
+	FiringSkipped FiringOutcome = "skipped" // no task: excluded day, pause, or an open task
+	FiringMerged  FiringOutcome = "merged"  // merged into another firing
+	FiringMissed  FiringOutcome = "missed"  // no server processed it in time
+	FiringRefused FiringOutcome = "refused" // the task could not be created
 )
 
-// FiringOutcomes lists every outcome.
+// FiringOutcomes lists all firing outcomes.
 func FiringOutcomes() []FiringOutcome {
 	return []FiringOutcome{FiringStarted, FiringQueued, FiringSkipped, FiringMerged, FiringMissed, FiringRefused}
 }
 
-// A Firing says what became of an instant of a schedule, or of some instants in a row that had the
-// same fate.
+// Firing records the outcome of one firing time, or of consecutive ones with the same outcome.
 type Firing struct {
 	ScheduleUUID ID
 	Kind         FiringKind
-	NominalAt    time.Time // the instant by the rule, without jitter
-	NominalUntil time.Time // the last of the instants
+	NominalAt    time.Time // firing time without jitter
+	NominalUntil time.Time // last of the firing times
 	Instants     int64
 	Outcome      FiringOutcome
 	Reason       string
 	TaskUUID     *ID // of [FiringStarted]
 	Actor        string
 	DecidedAt    time.Time
-	LateMS       int64      // how long after the instant, with its jitter, it was handled
-	EndedAt      *time.Time // the task
-	TaskState    TaskState  // of the task; empty when it is gone
+	LateMS       int64      // delay after the firing time including jitter
+	EndedAt      *time.Time // of the task
+	TaskState    TaskState  // empty if the task is deleted
 }
 
-// A ScheduleDetail is a schedule with what comes next and came last.
+// ScheduleDetail is a schedule with its next and last firings.
 type ScheduleDetail struct {
 	Schedule
-	Next    []time.Time // instants to come at which a task is made, as far as anybody knows
+	Next    []time.Time // upcoming firing times that create a task, if known
 	Firings []Firing    // newest first, at most [MaxScheduleFirings]
 	History []ScheduleChange
 }
 
-// A ScheduleChange is one line of the history of a schedule.
+// ScheduleChange is one row of the history of a schedule.
 type ScheduleChange struct {
 	At       time.Time
 	Event    string
@@ -181,51 +180,52 @@ type ScheduleChange struct {
 	Metadata json.RawMessage
 }
 
-// A ScheduleFilter selects and pages schedules, by namespace and name.
+// ScheduleFilter selects and pages schedules, ordered by namespace and name.
 type ScheduleFilter struct {
 	Namespace string
 	Name      string
-	Paused    bool // only those that are paused
-	After     *ID  // the last of the page before
+	Paused    bool // only paused ones
+	After     *ID  // last schedule of the previous page
 	Limit     int
 }
 
-// A ScheduleHealth is a schedule of a list with how its last tasks went.
+// ScheduleHealth is a schedule and the outcome of its latest tasks.
 type ScheduleHealth struct {
 	Schedule
-	Failing int  // so many of its tasks in a row, the newest first, are in error or were cancelled or given up; counted to [ScheduleFailingMost]
-	Refused bool // the last instant at which a task was due made none, because it could not be made
+	// consecutive latest tasks in error, cancelled or permanently failed; counting stops at
+	// [ScheduleFailingMost]
+	Failing int
+	Refused bool // the latest due task could not be created
 }
 
-// Failing schedules are told of from so many tasks on.
+// A schedule is failing from ScheduleFailingFrom consecutive failed tasks.
 const (
 	ScheduleFailingFrom = 3
-	ScheduleFailingMost = 5 // as the statement that counts them says
+	ScheduleFailingMost = 5 // the SQL statement uses the same value
 )
 
-// A FiringFilter selects and pages the firings of a schedule, newest first.
+// FiringFilter selects and pages the firings of a schedule, newest first.
 type FiringFilter struct {
 	Schedule ID
-	Outcome  FiringOutcome // empty means any
-	Before   *time.Time    // NominalAt of the last of the page before, with
-	Kind     FiringKind    // its kind
+	Outcome  FiringOutcome // empty matches any
+	Before   *time.Time    // NominalAt of the last firing of the previous page
+	Kind     FiringKind    // kind of that firing
 	Limit    int
 }
 
-// A BackfillInstant is what a backfill does, or would do, for one instant.
+// BackfillInstant is the effect of a backfill on one firing time.
 type BackfillInstant struct {
 	NominalAt time.Time
-	Starts    bool   // a task is made
-	Reason    string // why none is
-	TaskUUID  *ID    // that was made, now or before
+	Starts    bool   // a task is created
+	Reason    string // why no task is created
+	TaskUUID  *ID    // created now or earlier
 }
 
-// Bounds of schedules.
+// Limits of schedules.
 const (
-	MaxSchedules = 10_000 // of a database, without those that were deleted
-	// MaxSchedulesOfNamespace leaves room to other namespaces.
+	MaxSchedules            = 10_000 // per database, without deleted ones
 	MaxSchedulesOfNamespace = 2000
-	MaxScheduleFirings      = 20 // that are shown with a schedule
+	MaxScheduleFirings      = 20 // in a [ScheduleDetail]
 	MaxScheduleHistory      = 100
 	MaxScheduleNext         = 100
 	MaxScheduleExcept       = 100
@@ -233,6 +233,6 @@ const (
 	MaxScheduleInterval     = 366 * 24 * time.Hour
 	MaxStartWithin          = 24 * time.Hour
 	MaxCatchUp              = 1000
-	MaxBackfill             = 500             // instants of one request
-	DefaultStartWithin      = 5 * time.Minute // of a schedule that does not say
+	MaxBackfill             = 500 // firing times per request
+	DefaultStartWithin      = 5 * time.Minute
 )

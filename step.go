@@ -10,7 +10,7 @@ import (
 // StepState is the state of a step.
 type StepState string
 
-// The states of a step.
+// Step states.
 const (
 	StepPending                  StepState = "pending"
 	StepEnqueued                 StepState = "enqueued"
@@ -23,7 +23,7 @@ const (
 	StepSkipped                  StepState = "skipped"
 )
 
-// StepStates lists every state of a step, in the order of the documents.
+// StepStates lists all step states, in the order of the documentation.
 func StepStates() []StepState {
 	return []StepState{
 		StepPending, StepEnqueued, StepInProgress, StepEnqueuedForOrchestration,
@@ -31,12 +31,12 @@ func StepStates() []StepState {
 	}
 }
 
-// Done reports whether the steps behind a step in state s need not wait for it any more.
+// Done reports whether dependents no longer wait for a step in state s.
 func (s StepState) Done() bool {
 	return s == StepComplete || s == StepResolvedManually || s == StepSkipped
 }
 
-// A Step is one node of a task's graph, with its readiness.
+// Step is one node of the graph of a task.
 type Step struct {
 	UUID                  ID
 	TaskUUID              ID
@@ -62,23 +62,23 @@ type Step struct {
 	CreatedAt             time.Time
 	UpdatedAt             time.Time
 	CompletedAt           *time.Time
-	DecisionDue           bool            // it is pending, and about to be decided
-	DecidedAt             *time.Time      // when it was decided that it runs
-	SkipReason            string          // why it is skipped
-	WaitUntil             *time.Time      // when the wait of an external step ends by the clock
-	Reminders             int             // of an external step, in this wait
-	RemindAt              *time.Time      // when people are next reminded of it
-	Assignee              string          // who is to answer an external step; empty: nobody in particular
-	ChildTaskUUID         *ID             // the task that a child step started last
-	Map                   *MapItem        `db:"-"` // of an item of a map step: whose it is
-	Items                 *ItemCounts     `db:"-"` // of a map step that has its items
-	Checkpoint            *Checkpoint     `db:"-"` // the last that its workers saved; nil: none, or the step is done
-	Due                   *Deadline       // nil: none, or it is not ready yet
+	DecisionDue           bool       // pending, and about to be decided
+	DecidedAt             *time.Time // when its condition and join allowed it to run
+	SkipReason            string
+	WaitUntil             *time.Time      // end of the wait of an external or wait step
+	Reminders             int             // of the current wait of an external step
+	RemindAt              *time.Time      // next reminder
+	Assignee              string          // of an external step; empty if unassigned
+	ChildTaskUUID         *ID             // latest task of a child step
+	Map                   *MapItem        `db:"-"` // of an item of a map step
+	Items                 *ItemCounts     `db:"-"` // of a map step with items
+	Checkpoint            *Checkpoint     `db:"-"` // latest checkpoint; nil if there is none or the step is done
+	Due                   *Deadline       // nil if it has no due time or is not ready
 	Results               json.RawMessage // a [StepResult], or nil
 	Error                 json.RawMessage // a [StepFailure], or nil
 }
 
-// UndoOf returns the name of the step that this one undoes; empty when it undoes none.
+// UndoOf returns the name of the step that s compensates, or "".
 func (s Step) UndoOf() string {
 	if name, ok := strings.CutPrefix(s.Name, UndoPrefix); ok {
 		return name
@@ -86,15 +86,14 @@ func (s Step) UndoOf() string {
 	return ""
 }
 
-// A MapItem says which item of a map step a step is.
+// MapItem identifies a step as an item of a map step.
 type MapItem struct {
-	StepUUID ID              // the map step
-	Ordinal  int             // its place among the items, from 0
-	Value    json.RawMessage // what its handler is given
+	StepUUID ID              // of the map step
+	Ordinal  int             // position in the list, from 0
+	Value    json.RawMessage // input of the handler
 }
 
-// A Checkpoint is what a worker has saved of how far a step has come. The attempts that follow
-// are given it.
+// Checkpoint is the progress that a worker saved. Later attempts receive it.
 type Checkpoint struct {
 	Attempt int             `json:"attempt"` // that saved it
 	Bytes   int             `json:"bytes"`
@@ -102,92 +101,89 @@ type Checkpoint struct {
 	Value   json.RawMessage `json:"value,omitempty"` // nil in lists
 }
 
-// ItemCounts are the items of a map step by their states.
+// ItemCounts counts the items of a map step by state.
 type ItemCounts struct {
 	Total      int `json:"total"`
-	Pending    int `json:"pending"` // they wait for a place
+	Pending    int `json:"pending"` // waiting for a slot
 	Enqueued   int `json:"enqueued"`
 	InProgress int `json:"in_progress"`
-	Completed  int `json:"completed"` // or resolved by hand
-	Retrying   int `json:"retrying"`  // they have failed, and rest before the next attempt
+	Completed  int `json:"completed"` // or resolved manually
+	Retrying   int `json:"retrying"`  // failed, waiting for the next attempt
 	Failed     int `json:"failed"`
 	Cancelled  int `json:"cancelled"`
 	Skipped    int `json:"skipped"`
 }
 
-// Open returns how many are not done.
+// Open returns the number of items that are not done.
 func (c ItemCounts) Open() int { return c.Total - c.Completed - c.Skipped - c.Cancelled }
 
-// A MapItemFilter selects and pages the items of a map step, in their order.
+// MapItemFilter selects and pages the items of a map step, in order.
 type MapItemFilter struct {
-	State StepState // empty means any
-	From  int       // the ordinal of the first
+	State StepState // empty matches any
+	From  int       // ordinal of the first item
 	Limit int
 }
 
-// ItemResults are results of the items of a map step in their order, one after the other.
+// ItemResults is a page of the results of a map step, in the order of its items.
 type ItemResults struct {
-	Results []json.RawMessage // null of an item without a result
-	Next    int               // the ordinal of the first of the page after it; 0 when there is none
+	Results []json.RawMessage // null for an item without a result
+	Next    int               // ordinal of the next page; 0 at the end
 }
 
-// ItemResultsPath returns the path of the API at which the results of the items of a map step are
-// read.
+// ItemResultsPath returns the API path of the results of a map step.
 func ItemResultsPath(task ID, step string) string { return ResultPath(task, step) + "/items" }
 
 // ItemName returns the name of an item of a map step.
 func ItemName(step string, ordinal int) string { return step + "[" + strconv.Itoa(ordinal) + "]" }
 
-// TemplateName returns the name of a step in its template: of an item that of its map step.
+// TemplateName returns the name of a step in its template. For an item, that is the name of its
+// map step.
 func TemplateName(step string) string {
-	name, _, _ := strings.Cut(step, "[") // which no name in a template has
+	name, _, _ := strings.Cut(step, "[") // never part of a name in a template
 	return name
 }
 
-// A StepResult is what a step that succeeded leaves behind. Steps that depend on
-// it receive Result.
+// StepResult is the stored outcome of a successful step. Dependents receive Result.
 type StepResult struct {
 	Success  bool            `json:"success"` // always true: failures are a [StepFailure]
 	Result   json.RawMessage `json:"result"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 
-	// GoesOn are, of a step of type decision, those of its direct dependents that go on. The
-	// engine reads them from Result, in whichever form that says it.
-	GoesOn []string `json:"goes_on,omitzero"`
+	GoesOn []string `json:"goes_on,omitzero"` // dependents chosen by a decision step, extracted from Result
 }
 
-// ResultPath returns the path of the API at which the result of a step is read. The step is
-// named by its UUID or its name.
+// ResultPath returns the API path of the result of a step. The step is a UUID or a name.
 func ResultPath(task ID, step string) string {
 	return "/v1/tasks/" + task.String() + "/results/" + step
 }
 
-// ContextPath returns the path of the API at which the context of a task is read.
+// ContextPath returns the API path of the context of a task.
 func ContextPath(task ID) string { return "/v1/tasks/" + task.String() + "/context" }
 
-// A StepFailure is the last failure of a step.
+// StepFailure is the stored last failure of a step.
 type StepFailure struct {
-	Message     string          `json:"message"`
-	Type        string          `json:"type"`
-	Retryable   bool            `json:"retryable"`
-	Attempt     int             `json:"attempt,omitempty"`
-	WorkerUUID  string          `json:"worker_uuid,omitempty"`
-	RetryAfter  int64           `json:"retry_after_ms,omitempty"`
-	Context     json.RawMessage `json:"context,omitempty"`
-	Fingerprint string          `json:"fingerprint,omitempty"` // the handler's own, see docs/concepts/fingerprints.md
+	Message    string          `json:"message"`
+	Type       string          `json:"type"`
+	Retryable  bool            `json:"retryable"`
+	Attempt    int             `json:"attempt,omitempty"`
+	WorkerUUID string          `json:"worker_uuid,omitempty"`
+	RetryAfter int64           `json:"retry_after_ms,omitempty"`
+	Context    json.RawMessage `json:"context,omitempty"`
+	// set by the handler, see docs/concepts/fingerprints.md
+	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
-// The types of a [StepFailure] that the engine itself gives.
+// Failure types set by the engine.
 const (
-	WorkerLost  = "worker_lost"  // the lease ran out: the worker fell silent
-	StepTimeout = "step_timeout" // the attempt ran longer than timeout_seconds
-	QueueExpiry = "queue_expiry" // no worker took the step in time
+	WorkerLost  = "worker_lost"  // the lease expired
+	StepTimeout = "step_timeout" // the attempt exceeded timeout_seconds
+	QueueExpiry = "queue_expiry" // no worker claimed the step in time
 
-	InvalidResult   = "invalid_result"   // the handler returned what cannot be stored
-	InvalidDecision = "invalid_decision" // the handler of a decision did not say which steps go on
+	InvalidResult   = "invalid_result"   // the result of the handler cannot be stored
+	InvalidDecision = "invalid_decision" // the handler of a decision step did not name the steps to run
 )
 
-// An Assignment is a step handed to a worker, with all that its handler needs.
+// Assignment is a claimed step with all inputs of its handler.
 type Assignment struct {
 	StepUUID          ID
 	TaskUUID          ID
@@ -198,36 +194,35 @@ type Assignment struct {
 	Handler           string
 	Attempt           int
 	MaxAttempts       int
-	Fence             int64  // identifies this attempt's lease, goes up with every claim; 0 where a server hands it out
-	LeaseToken        string `db:"-"` // identifies it to the server that handed it out; opaque
+	Fence             int64  // fencing token, rises with each claim; 0 if a server assigned the step
+	LeaseToken        string `db:"-"` // opaque token of the server that assigned the step
 	LeaseExpiresAt    time.Time
-	Deadline          *time.Time // end of timeout_seconds; nil means none
+	Deadline          *time.Time // end of timeout_seconds, or nil
 	CorrelationID     string
 	Context           json.RawMessage
-	ContextOmitted    []string                   // of an item of a map step: JSON Pointers of what its context is without, which is the list that it was made of
-	DependencyResults map[string]json.RawMessage // by name of the step depended on; null when it has no result
-	DependencyRefs    map[string]ResultRef       `db:"-"` // of those whose results do not come along, because there are too many bytes of them
+	ContextOmitted    []string                   // for an item: JSON Pointers of context parts left out, such as the list itself
+	DependencyResults map[string]json.RawMessage // by step name; null if there is no result
+	DependencyRefs    map[string]ResultRef       `db:"-"` // results that are too large to be carried inline
 	Initialization    json.RawMessage            `db:"-"`
-	Item              json.RawMessage            // of an item of a map step: the element, or elements, that it is for
-	Index             *int                       // of such an item: its place in the list, from 0
-	Checkpoint        json.RawMessage            // the last that was saved of the step; nil when there is none
+	Item              json.RawMessage            // for an item of a map step: its element or elements
+	Index             *int                       // for an item: position in the list, from 0
+	Checkpoint        json.RawMessage            // latest checkpoint of the step, or nil
 }
 
-// A ResultRef names a result that an assignment does not carry; it is read where it
-// is needed.
+// ResultRef identifies a result that an assignment does not carry inline.
 type ResultRef struct {
-	StepUUID ID    `json:"step_uuid"` // of the step whose result it is
+	StepUUID ID    `json:"step_uuid"`
 	Bytes    int64 `json:"bytes"`
 }
 
-// A StepRef names a step of a task.
+// StepRef identifies a step of a task.
 type StepRef struct {
 	TaskUUID ID
 	StepUUID ID
 }
 
-// A Lease names one attempt of one step: the right to report its outcome. Inside
-// the engine's program it is named by its fence, to a server by its token.
+// Lease is the right to report the outcome of one attempt. The engine identifies it by its fence,
+// a server by its token.
 type Lease struct {
 	TaskUUID ID
 	StepUUID ID
@@ -235,52 +230,53 @@ type Lease struct {
 	Token    string
 }
 
-// An Outcome is what a worker reports of one attempt.
+// Outcome is the report of one attempt.
 type Outcome struct {
 	Lease
 	Success  bool
-	Result   json.RawMessage // of a success; any JSON
+	Result   json.RawMessage // any JSON, on success
 	Metadata json.RawMessage
-	Failure  *Failure // of a failure
+	Failure  *Failure // nil on success
 }
 
-// A Failure is why an attempt did not succeed.
+// Failure describes why an attempt failed.
 type Failure struct {
-	Message     string
-	Type        string
-	Retryable   bool
-	RetryAfter  time.Duration // 0 means by the step's backoff
-	Fingerprint string        // what the handler says is the same failure, at most [MaxFingerprint] characters; empty: its type and message tell
+	Message    string
+	Type       string
+	Retryable  bool
+	RetryAfter time.Duration // 0 means the backoff of the step
+	// groups equal failures, at most [MaxFingerprint] characters; empty: derived from type and
+	// message
+	Fingerprint string
 	Context     json.RawMessage
 }
 
-// A Rejection is a report that was refused, and why.
+// Rejection is a rejected report.
 type Rejection struct {
 	StepUUID ID
 	Code     Code
 	Message  string
 }
 
-// StepAction is what an operator may do to a step.
+// StepAction is an operator action on a step.
 type StepAction string
 
-// The actions.
+// Step actions.
 const (
 	ResetForRetry    StepAction = "reset_for_retry"
 	ResolveManually  StepAction = "resolve_manually"
 	CompleteManually StepAction = "complete_manually"
 )
 
-// A StepRefusal is the details of a Conflict about an action on a step: the states
-// that do not allow it, and the actions that they do allow.
+// StepRefusal contains the details of a Conflict about a step action.
 type StepRefusal struct {
 	TaskState      TaskState    `json:"task_state"`
 	StepState      StepState    `json:"step_state"`
-	AllowedActions []StepAction `json:"allowed_actions"` // empty: none
-	NeedsInterrupt bool         `json:"needs_interrupt"` // these actions need interrupt
+	AllowedActions []StepAction `json:"allowed_actions"`
+	NeedsInterrupt bool         `json:"needs_interrupt"` // the allowed actions require Interrupt
 }
 
-// An ActionRequest is a step action with who asks for it and why.
+// ActionRequest is a step action with its actor and reason.
 type ActionRequest struct {
 	Action   StepAction
 	Actor    string
@@ -288,25 +284,19 @@ type ActionRequest struct {
 	Result   json.RawMessage // of complete_manually
 	Metadata json.RawMessage // of complete_manually
 
-	// ResultExpression gives the result of complete_manually in place of Result, see
-	// docs/how-to/operations.md.
-	ResultExpression string `json:",omitempty"`
+	ResultExpression string `json:",omitempty"` // alternative to Result, see docs/how-to/operations.md
 
-	Answer bool `json:",omitempty"` // the form of the step must accept the result
+	Answer bool `json:",omitempty"` // validate the result against the form of the step
 
-	Interrupt bool // take the step out of the hands of a worker that holds it
+	Interrupt bool // revoke the lease of the current worker
 
-	// NewChild has the reset of a child step start another task, also in place of one that is
-	// complete or can still come to be.
+	// reset: start another child task even if the last one completed or may still complete
 	NewChild bool `json:",omitempty"`
 
-	// DiscardCheckpoint has a reset remove what workers have saved of the step, which then begins
-	// anew; of a map step, of its items that are not done.
+	// reset: delete the checkpoint of the step, or of the unfinished items of a map step
 	DiscardCheckpoint bool `json:",omitempty"`
 
-	Operation *ID `json:",omitempty"` // that it is an item of; nil: it is done by hand
+	Operation *ID `json:",omitempty"` // nil if the action was requested manually
 
-	// RequestKey is the same when the same request is made again, which then changes
-	// nothing. Empty: each request is a new one.
-	RequestKey string
+	RequestKey string // repeated requests with the same key have no effect; empty disables the check
 }

@@ -8,18 +8,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// ID identifies a task, a step, an entry, a template or a worker: a UUID of
-// version 7, so ids sort by the time they were made.
+// ID identifies a task, step, entry, template or worker. It is a version 7 UUID, so ids sort by
+// creation time.
 type ID = uuid.UUID
 
-// NewID returns a new id.
 func NewID() ID { return uuid.Must(uuid.NewV7()) }
 
-// TaskState is the state of a task. docs/reference/states.md says what each means; package
-// lifecycle has every legal move.
+// TaskState is the state of a task. docs/reference/states.md describes the states; package
+// lifecycle defines the transitions.
 type TaskState string
 
-// The states of a task.
+// Task states.
 const (
 	TaskPending                TaskState = "pending"
 	TaskInitializing           TaskState = "initializing"
@@ -35,7 +34,7 @@ const (
 	TaskResolvedManually       TaskState = "resolved_manually"
 )
 
-// TaskStates lists every state of a task, in the order of the documents.
+// TaskStates lists all task states, in the order of the documentation.
 func TaskStates() []TaskState {
 	return []TaskState{
 		TaskPending, TaskInitializing, TaskEnqueuingSteps, TaskStepsInProcess, TaskEvaluatingResults,
@@ -44,51 +43,51 @@ func TaskStates() []TaskState {
 	}
 }
 
-// A TaskPhase says what an open task is about.
+// TaskPhase is the phase of an open task.
 type TaskPhase string
 
-// Compensating is the phase of a task that undoes what its steps have done. All others have
-// none: they go forward.
+// Compensating is the phase of a task that compensates its completed steps. All other tasks have
+// no phase.
 const Compensating TaskPhase = "compensating"
 
-// A TaskOutcome says what became of the wish to undo what a cancelled task had done.
+// TaskOutcome is the outcome of a compensation.
 type TaskOutcome string
 
-// The outcomes. A task that was cancelled without that wish has none.
+// Compensation outcomes. A task that was cancelled without compensation has none.
 const (
-	Compensated         TaskOutcome = "compensated"           // all that can be undone is
-	CompensationStopped TaskOutcome = "compensation_stopped"  // the task was cancelled before that
-	NothingToCompensate TaskOutcome = "nothing_to_compensate" // no step was complete that can be undone
+	Compensated         TaskOutcome = "compensated"           // all compensation steps completed
+	CompensationStopped TaskOutcome = "compensation_stopped"  // the task was cancelled first
+	NothingToCompensate TaskOutcome = "nothing_to_compensate" // no completed step has a compensation
 )
 
-// A NewTask is what a caller asks for.
+// NewTask describes a task to create.
 type NewTask struct {
 	Namespace           string
 	Name                string
 	Version             string          // empty means the newest
-	Context             json.RawMessage // a JSON object, checked against the template's input schema
+	Context             json.RawMessage // JSON object, validated against the input schema of the template
 	Initiator           string
 	SourceSystem        string
 	Reason              string
 	Priority            int
 	Tags                []string
-	CorrelationID       string // empty means one is made
+	CorrelationID       string // generated if empty
 	ParentCorrelationID string
 	IdempotencyKey      string
-	StartAt             time.Time // zero means at once
-	RecreatedFrom       ID        // the task this one replaces; zero means none
+	StartAt             time.Time // zero means immediately
+	RecreatedFrom       ID        // task that this one replaces; zero means none
 
-	StartAfter  time.Duration // after its creation, in the place of StartAt
-	StartBy     time.Time     // it ends as expired unless a step of it is claimed by then; zero means it does not
-	StartWithin time.Duration // the same, so long after its start
-	Unique      Unique        // zero: as the template says
-	Debounce    Debounce      // the same
+	StartAfter  time.Duration // after the creation; alternative to StartAt
+	StartBy     time.Time     // the task expires unless a step is claimed by then; zero means never
+	StartWithin time.Duration // after the start; alternative to StartBy
+	Unique      Unique        // zero: from the template
+	Debounce    Debounce      // zero: from the template
 
-	DueAt    time.Time     // by when it is due; zero: as the template says
-	DueAfter time.Duration // the same, so long after its start
+	DueAt    time.Time     // zero: from the template
+	DueAfter time.Duration // after the start; alternative to DueAt
 }
 
-// A Task is one run of a template.
+// Task is one run of a template.
 type Task struct {
 	UUID                ID
 	TemplateUUID        ID
@@ -97,45 +96,45 @@ type Task struct {
 	Version             string
 	State               TaskState
 	StateSince          time.Time
-	Phase               TaskPhase   // empty: it goes forward, or has ended
-	Outcome             TaskOutcome // of a cancelled task; empty: nobody asked to undo anything
+	Phase               TaskPhase
+	Outcome             TaskOutcome // of a compensation; otherwise empty
 	Priority            int
 	Context             json.RawMessage
 	Initiator           string
 	SourceSystem        string
 	Reason              string
 	Tags                []string
-	Attributes          []string // that its template declares and that have a value, as ParseAttributeFilter reads them; none in lists
+	Attributes          []string // search attributes with a value, see [ParseAttributeFilter]; nil in lists
 	CorrelationID       string
 	ParentCorrelationID string
 	IdempotencyKey      string
 	RecreatedFrom       *ID
-	ParentTaskUUID      *ID // the task whose step started this one; it may be gone
-	ParentStepUUID      *ID // that step
+	ParentTaskUUID      *ID // task whose step started this one; may be deleted
+	ParentStepUUID      *ID // step that started this task
 	StartAt             *time.Time
 	CreatedAt           time.Time
 	UpdatedAt           time.Time
 	CompletedAt         *time.Time
-	Options             *TaskOptions // nil: none
-	Due                 *Deadline    // nil: none
-	MaxDurationEndsAt   *time.Time   // when max_duration_minutes of its template is over
-	Counts              StepCounts   `db:"-"`
-	DeadLetter          DeadLetter   `db:"-"`
+	Options             *TaskOptions
+	Due                 *Deadline  // nil if it has no due time
+	MaxDurationEndsAt   *time.Time // end of max_duration_minutes
+	Counts              StepCounts `db:"-"`
+	DeadLetter          DeadLetter `db:"-"`
 }
 
-// StepCounts says how many steps of a task stand where.
+// StepCounts counts the steps of a task by state.
 type StepCounts struct {
 	Total      int
-	Pending    int // pending
-	InProgress int // enqueued, in progress or kept for orchestration
-	Completed  int // complete or resolved by hand
-	Failed     int // in error, whether or not a retry is due
+	Pending    int
+	InProgress int // enqueued, in progress or waiting for orchestration
+	Completed  int // complete or resolved manually
+	Failed     int // in error, including steps that will be retried
 	Ready      int // enqueued
 	Cancelled  int
 	Skipped    int
 }
 
-// DeadLetter is the mark of a task that has an open or permanent investigation.
+// DeadLetter marks a task with an open investigation, or one that ended as permanently failed.
 type DeadLetter struct {
 	DeadLettered bool
 	At           *time.Time       `db:"dead_lettered_at"`
@@ -145,23 +144,25 @@ type DeadLetter struct {
 	RecoveredAt  *time.Time       `db:"dead_letter_recovered_at"`
 }
 
-// MarkKind is what a mark says of its task.
+// MarkKind classifies the mark of a task.
 type MarkKind string
 
-// The kinds of a mark.
+// Kinds of marks.
 const (
-	MarkPermanentlyFailed  MarkKind = "permanently_failed"  // the task was written off
-	MarkUnderInvestigation MarkKind = "under_investigation" // it cannot progress, or a step of it has failed
-	MarkOpenedByHand       MarkKind = "opened_by_hand"      // a person asked for a look; the task may be well
-	MarkRecovered          MarkKind = "recovered"           // it went on by itself; the investigation is still open
+	MarkPermanentlyFailed  MarkKind = "permanently_failed"  // an operator marked the task as permanently failed
+	MarkUnderInvestigation MarkKind = "under_investigation" // the task cannot progress, or a step has failed
+	// an operator opened the investigation; the task may be healthy
+	MarkOpenedByHand MarkKind = "opened_by_hand"
+	// the task continued automatically; the investigation is still open
+	MarkRecovered MarkKind = "recovered"
 )
 
-// MarkKinds lists every kind.
+// MarkKinds lists all kinds of marks.
 func MarkKinds() []MarkKind {
 	return []MarkKind{MarkPermanentlyFailed, MarkUnderInvestigation, MarkOpenedByHand, MarkRecovered}
 }
 
-// Kind returns what the mark says; empty when the task has none.
+// Kind returns the kind of the mark, or "" if the task has none.
 func (d DeadLetter) Kind() MarkKind {
 	switch {
 	case !d.DeadLettered:
@@ -177,8 +178,8 @@ func (d DeadLetter) Kind() MarkKind {
 	}
 }
 
-// Label returns the mark in words, such as "Under investigation: max retries exceeded";
-// empty when the task has none.
+// Label returns the mark in words, such as "Under investigation: max retries exceeded", or "" if
+// the task has none.
 func (d DeadLetter) Label() string {
 	reason := strings.ReplaceAll(d.Reason, "_", " ")
 	switch d.Kind() {
@@ -195,37 +196,36 @@ func (d DeadLetter) Label() string {
 	}
 }
 
-// A TaskFilter selects and pages tasks, newest first. A field at its zero value selects
-// nothing; a task has to fit all others.
+// TaskFilter selects and pages tasks, newest first. Zero fields match any task; the others must
+// all match.
 type TaskFilter struct {
 	State          TaskState
 	Phase          TaskPhase
 	Namespace      string
 	Name           string
 	DeadLettered   *bool
-	Tags           []string // it has all of them
+	Tags           []string // all of them
 	CorrelationID  string
 	IdempotencyKey string
 	Initiator      string
 	SourceSystem   string
-	Attributes     []AttributeFilter // of those that templates declare; a task fits all of them
-	CreatedAfter   time.Time         // at this instant or later
-	CreatedBefore  time.Time         // before this instant
-	Parent         ID                // a step of it started the task
-	Overdue        bool              // it has not ended, and its due time is over
-	DueBefore      time.Time         // it has not ended, and is due before this instant
-	NotUndone      bool              // it is in no phase
-	Before         ID                // only tasks that are older than this one: the last of the page before
+	Attributes     []AttributeFilter // all of them
+	CreatedAfter   time.Time         // inclusive
+	CreatedBefore  time.Time         // exclusive
+	Parent         ID                // task that started it
+	Overdue        bool              // open and past its due time
+	DueBefore      time.Time         // open and due before this time
+	NotUndone      bool              // has no phase
+	Before         ID                // last task of the previous page: only older tasks
 	Limit          int
 	Offset         int
 }
 
-// ByDueTime reports whether only open tasks are listed that are due before an instant, those that are due
-// first before the others.
+// ByDueTime reports whether the list contains only open tasks with a due time, earliest first.
 func (f TaskFilter) ByDueTime() bool { return f.Overdue || !f.DueBefore.IsZero() }
 
-// InOrderOfValues reports whether the tasks are listed in the order of the values of an attribute,
-// of which there is a range and nothing that selects more, or of when they are due, and not the newest first.
+// InOrderOfValues reports whether the list is ordered by an attribute or a due time instead of
+// newest first. That is the case for attribute ranges without a more selective condition.
 func (f TaskFilter) InOrderOfValues() bool {
 	if f.Parent == (ID{}) && f.ByDueTime() {
 		return true
@@ -237,11 +237,11 @@ func (f TaskFilter) InOrderOfValues() bool {
 	return !selects && len(f.Attributes) > 0
 }
 
-// An AttributeFilter is a condition on a search attribute. The value of a number or a time may
-// begin with >, >=, < or <=.
+// AttributeFilter is a condition on a search attribute. The value of a number or time may start
+// with >, >=, < or <=.
 type AttributeFilter struct{ Name, Value string }
 
-// ParseAttributeFilter reads a condition such as customer:4711 or risk:>0.5.
+// ParseAttributeFilter parses a condition such as customer:4711 or risk:>0.5. Errors are Invalid.
 func ParseAttributeFilter(text string) (AttributeFilter, error) {
 	name, value, found := strings.Cut(text, ":")
 	if !found || name == "" || value == "" {
@@ -250,10 +250,9 @@ func ParseAttributeFilter(text string) (AttributeFilter, error) {
 	return AttributeFilter{name, value}, nil
 }
 
-// String spells the condition as ParseAttributeFilter reads it.
+// String formats the condition for [ParseAttributeFilter].
 func (a AttributeFilter) String() string { return a.Name + ":" + a.Value }
 
-// ParseAttributeFilters reads conditions.
 func ParseAttributeFilters(texts []string) (list []AttributeFilter, err error) {
 	for _, text := range texts {
 		a, err := ParseAttributeFilter(text)
@@ -265,7 +264,7 @@ func ParseAttributeFilters(texts []string) (list []AttributeFilter, err error) {
 	return list, nil
 }
 
-// An Attribute is what tasks of a namespace are found by, as templates declare it.
+// Attribute is a search attribute that templates of a namespace declare.
 type Attribute struct {
 	Namespace string
 	Name      string
@@ -273,11 +272,11 @@ type Attribute struct {
 	Templates []string // that declare it in any version
 }
 
-// A Transition is one row of the history of a task or a step.
+// Transition is one row of the history of a task or step.
 type Transition struct {
 	ID         int64           `json:"transition_id"`
 	TaskUUID   ID              `json:"task_uuid"`
-	StepUUID   *ID             `json:"step_uuid,omitempty"` // nil for a move of the task itself
+	StepUUID   *ID             `json:"step_uuid,omitempty"` // nil for the task itself
 	From       string          `json:"from_state"`
 	To         string          `json:"to_state"`
 	Event      string          `json:"event"`
@@ -288,5 +287,5 @@ type Transition struct {
 	Detail     json.RawMessage `json:"detail,omitempty"`
 	CreatedAt  time.Time       `json:"created_at"`
 
-	OperationUUID *ID `json:"operation_uuid,omitempty" doc:"The operation that made the move."`
+	OperationUUID *ID `json:"operation_uuid,omitempty" doc:"The operation that caused the transition."`
 }

@@ -8,57 +8,57 @@ import (
 	"time"
 )
 
-// Limits of a template. They bound what one task can cost.
+// Limits of a template. They bound the cost of one task.
 const (
-	MaxTemplateBytes    = 256 << 10 // size of a template document
-	MaxSteps            = 1000      // steps of one template
-	MaxEdges            = 10_000    // dependencies of one template, all steps together
-	MaxTriageKeys       = 10        // keys of the context that its triage names
-	MaxSearchAttributes = 10        // what its tasks are found by
+	MaxTemplateBytes    = 256 << 10 // size of the document
+	MaxSteps            = 1000
+	MaxEdges            = 10_000 // dependencies of all steps together
+	MaxTriageKeys       = 10
+	MaxSearchAttributes = 10
 )
 
-// A Template is the graph of steps that a task is made from, under a namespace,
-// a name and a version. It never changes once a task uses it: a change is a new
-// version.
+// Template is the graph of steps from which tasks are created. It is immutable once a task uses
+// it: changes need a new version.
 type Template struct {
 	Namespace    string                     `json:"namespace_name"`
 	Name         string                     `json:"name"`
 	Version      string                     `json:"version"` // semantic version, such as 1.2.0
 	Description  string                     `json:"description,omitempty"`
-	InputSchema  json.RawMessage            `json:"input_schema,omitempty"` // JSON Schema of a task's context
+	InputSchema  json.RawMessage            `json:"input_schema,omitempty"` // JSON Schema of the context of a task
 	Lifecycle    Lifecycle                  `json:"lifecycle,omitzero"`
 	Triage       Triage                     `json:"triage,omitzero"`
-	Search       map[string]SearchAttribute `json:"search,omitempty"` // by name: what tasks are found by
+	Search       map[string]SearchAttribute `json:"search,omitempty"` // search attributes by name
 	Start        StartRules                 `json:"start,omitzero"`
-	Due          DuePolicy                  `json:"due,omitzero"`     // by when its tasks are due
-	Order        StepOrder                  `json:"order,omitempty"`  // in which workers are given its steps
-	Limits       []LimitTemplate            `json:"limits,omitempty"` // of the steps of its tasks, at most [MaxTemplateLimits]
+	Due          DuePolicy                  `json:"due,omitzero"`     // of its tasks
+	Order        StepOrder                  `json:"order,omitempty"`  // in which workers claim its steps
+	Limits       []LimitTemplate            `json:"limits,omitempty"` // of its steps, at most [MaxTemplateLimits]
 	Steps        []StepTemplate             `json:"steps"`
-	Environments map[string]Override        `json:"environments,omitempty"` // by name of the environment
-	Metadata     json.RawMessage            `json:"metadata,omitempty"`     // an object of the author's; it has no effect and is not part of the checksum
+	Environments map[string]Override        `json:"environments,omitempty"` // by name
+	// arbitrary JSON object, without effect and not part of the checksum
+	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
-// Lifecycle overrides the server's staleness thresholds for one template, in
-// minutes. Zero means that the server's default holds.
+// Lifecycle overrides the staleness thresholds of the server for one template, in minutes. Zero
+// means the default.
 type Lifecycle struct {
 	MaxWaitingForDependenciesMinutes int `json:"max_waiting_for_dependencies_minutes,omitempty"`
 	MaxWaitingForRetryMinutes        int `json:"max_waiting_for_retry_minutes,omitempty"`
 	MaxStepsInProcessMinutes         int `json:"max_steps_in_process_minutes,omitempty"`
 	MaxDurationMinutes               int `json:"max_duration_minutes,omitempty"` // of the whole task
 
-	// WorkerQueueTTLMS is how long a step may wait for a worker. A step's own comes first.
-	WorkerQueueTTLMS int64      `json:"worker_queue_ttl_ms,omitempty"`
-	QueueTTL         ExpiryRule `json:"queue_ttl,omitempty"` // whether a step that waited for longer fails; empty means what the server says
+	// maximum time until a step is claimed, in milliseconds; a step may override it
+	WorkerQueueTTLMS int64 `json:"worker_queue_ttl_ms,omitempty"`
+	// whether an unclaimed step fails; empty means the server's setting
+	QueueTTL ExpiryRule `json:"queue_ttl,omitempty"`
 }
 
-// Triage is what may be told of the tasks of a template to whoever looks for the cause of failures.
+// Triage defines which task data root cause analysis may use.
 type Triage struct {
-	// Keys are places in the context of a task, as JSON Pointers through objects. What stands there
-	// is compared between failures and successes. None is compared unless it is named.
+	// JSON Pointers into the context; their values are compared between failures and successes
 	Keys []string `json:"keys,omitempty"`
 }
 
-// Paths returns the keys step by step.
+// Paths returns the keys, split into unescaped segments.
 func (t Triage) Paths() [][]string {
 	paths := make([][]string, len(t.Keys))
 	unescape := strings.NewReplacer("~1", "/", "~0", "~")
@@ -70,16 +70,17 @@ func (t Triage) Paths() [][]string {
 	return paths
 }
 
-// A SearchAttribute is a value by which the tasks of a template are found.
+// SearchAttribute defines a value by which tasks are searched.
 type SearchAttribute struct {
 	Type AttributeType `json:"type"`
-	From string        `json:"from"` // an expression over the context and the results of steps
+	From string        `json:"from"` // expression over the context and step results
 }
 
-// AttributeType is the type of a search attribute. A name has one type within a namespace.
+// AttributeType is the type of a search attribute. It is the same for all templates of a
+// namespace.
 type AttributeType string
 
-// The types of attributes.
+// Attribute types.
 const (
 	AttributeText   AttributeType = "text"
 	AttributeNumber AttributeType = "number"
@@ -87,76 +88,80 @@ const (
 	AttributeBool   AttributeType = "bool"
 )
 
-// MaxAttributeBytes bounds the text of an attribute; a longer one is not kept.
+// MaxAttributeBytes limits the text of an attribute. Longer ones are not stored.
 const MaxAttributeBytes = 256
 
-// StepType says who moves a step.
+// StepType determines how a step executes.
 type StepType string
 
-// The types of steps.
+// Step types.
 const (
-	StandardStep StepType = "standard" // a worker executes its handler
-	ExternalStep StepType = "external" // waits for a completion from outside; no worker, no queue
-	WaitStep     StepType = "wait"     // waits for an instant; no worker, no queue
-	DecisionStep StepType = "decision" // a worker executes its handler, whose result names the steps that go on
-	ChildStep    StepType = "child"    // waits for a task of another template, which it starts; no worker, no queue
-	MapStep      StepType = "map"      // workers execute its handler once for each element of a list
+	StandardStep StepType = "standard" // a worker runs its handler
+	ExternalStep StepType = "external" // waits for an external system or a person to complete it
+	WaitStep     StepType = "wait"     // waits for a time
+	DecisionStep StepType = "decision" // a worker runs its handler, whose result selects the dependents to run
+	ChildStep    StepType = "child"    // starts a task of another template and waits for it
+	MapStep      StepType = "map"      // workers run its handler once per element of a list
 )
 
-// A StepTemplate is one node of the graph.
+// StepTemplate defines one step.
 type StepTemplate struct {
-	Name             string    `json:"name"`
-	Type             StepType  `json:"type"`
-	Description      string    `json:"description,omitempty"`
-	Handler          Handler   `json:"handler,omitzero"`
-	Dependencies     []string  `json:"dependencies,omitempty"` // names of the steps that come before
-	When             string    `json:"when,omitempty"`         // an expression; the step is skipped when it is false
-	Join             Join      `json:"join,omitempty"`         // what its dependencies must have come to; empty means all
-	Retry            Retry     `json:"retry"`
-	TimeoutSeconds   int       `json:"timeout_seconds,omitempty"`     // of one attempt, or of the wait of an external step; 0 means none
-	WorkerQueueTTLMS int64     `json:"worker_queue_ttl_ms,omitempty"` // 0 means the template's, and then the server's
-	Due              DuePolicy `json:"due,omitzero"`                  // by when it is due
+	Name         string   `json:"name"`
+	Type         StepType `json:"type"`
+	Description  string   `json:"description,omitempty"`
+	Handler      Handler  `json:"handler,omitzero"`
+	Dependencies []string `json:"dependencies,omitempty"` // names of the steps that must complete first
+	When         string   `json:"when,omitempty"`         // expression; the step is skipped if it is false
+	Join         Join     `json:"join,omitempty"`         // required outcome of its dependencies; empty means all
+	Retry        Retry    `json:"retry"`
+	// of an attempt, or of the wait of an external step; 0 means none
+	TimeoutSeconds int `json:"timeout_seconds,omitempty"`
+	// 0 means the setting of the template, or of the server
+	WorkerQueueTTLMS int64     `json:"worker_queue_ttl_ms,omitempty"`
+	Due              DuePolicy `json:"due,omitzero"`
 
-	OnTimeout     TimeoutOutcome  `json:"on_timeout,omitempty"`     // of an external step; empty means that it fails
-	TimeoutResult json.RawMessage `json:"timeout_result,omitempty"` // with which the timeout completes the step
+	OnTimeout     TimeoutOutcome  `json:"on_timeout,omitempty"`     // of an external step; empty means fail
+	TimeoutResult json.RawMessage `json:"timeout_result,omitempty"` // for OnTimeout complete
 
-	RemindAfterSeconds []int `json:"remind_after_seconds,omitempty"` // of an external step: after how long people are reminded of it
+	RemindAfterSeconds []int `json:"remind_after_seconds,omitempty"` // delays of the reminders for an external step
 
-	Assignee      string          `json:"assignee,omitempty"`       // of an external step: who is to answer it
-	AssigneeFrom  string          `json:"assignee_from,omitempty"`  // or an expression: who is to answer it
-	EscalateTo    string          `json:"escalate_to,omitempty"`    // who is to answer it once people were reminded in vain
-	EscalateAfter int             `json:"escalate_after,omitempty"` // after how many reminders; 0: after all
-	Form          json.RawMessage `json:"form,omitempty"`           // JSON Schema of the answer, and of the form on the page
+	Assignee     string `json:"assignee,omitempty"`      // of an external step
+	AssigneeFrom string `json:"assignee_from,omitempty"` // alternatively, an expression
+	EscalateTo   string `json:"escalate_to,omitempty"`   // next assignee if reminders had no effect
+	// number of reminders before the escalation; 0 means all
+	EscalateAfter int             `json:"escalate_after,omitempty"`
+	Form          json.RawMessage `json:"form,omitempty"` // JSON Schema of the answer and of the form in the UI
 
-	WaitSeconds int    `json:"wait_seconds,omitempty"` // how long a wait step waits
-	WaitUntil   string `json:"wait_until,omitempty"`   // or an expression: until when
+	WaitSeconds int    `json:"wait_seconds,omitempty"` // of a wait step
+	WaitUntil   string `json:"wait_until,omitempty"`   // alternatively, an expression
 
-	Child       ChildTemplate   `json:"template,omitzero"`      // of which a child step starts a task
-	Input       string          `json:"input,omitempty"`        // an expression for the context of that task; empty: the context of its own
-	OnChild     OnChild         `json:"on_child,omitzero"`      // what becomes of a child step whose task does not complete
-	ChildResult json.RawMessage `json:"child_result,omitempty"` // with which the step is complete then, where on_child says so
+	Child ChildTemplate `json:"template,omitzero"` // of a child step
+	// expression for the context of the child; empty means the context of the task
+	Input       string          `json:"input,omitempty"`
+	OnChild     OnChild         `json:"on_child,omitzero"`      // outcome of a child step whose task does not complete
+	ChildResult json.RawMessage `json:"child_result,omitempty"` // for OnChild complete
 
-	OnFailure *OnFailure `json:"on_failure,omitempty"` // nil: nothing undoes the step
+	OnFailure *OnFailure `json:"on_failure,omitempty"` // nil if the step has no compensation
 
-	Over        string `json:"over,omitempty"`         // of a map step: an expression that gives the list
-	Chunk       int    `json:"chunk,omitempty"`        // how many elements an item is given as a list; 0: one, as it is
-	MaxParallel int    `json:"max_parallel,omitempty"` // how many items may be under way at once; 0: all
+	Over        string `json:"over,omitempty"`         // of a map step: expression that returns the list
+	Chunk       int    `json:"chunk,omitempty"`        // elements per item, passed as a list; 0 means a single element
+	MaxParallel int    `json:"max_parallel,omitempty"` // concurrent items; 0 means unlimited
 
-	Tolerate FailureTolerance `json:"tolerate,omitzero"` // how many items may fail for good; zero: none
+	Tolerate FailureTolerance `json:"tolerate,omitzero"` // items that may fail permanently; zero means none
 }
 
-// OnFailure says what undoes a step that is complete when its task is not to come to its end.
+// OnFailure defines the compensation of a completed step.
 type OnFailure struct {
-	Compensate     string `json:"compensate"` // the handler; it is given the initialization of the step
+	Compensate     string `json:"compensate"` // handler; it receives the initialization of the step
 	Retry          Retry  `json:"retry"`
-	TimeoutSeconds int    `json:"timeout_seconds,omitempty"` // of one attempt; 0 means none
+	TimeoutSeconds int    `json:"timeout_seconds,omitempty"` // of an attempt; 0 means none
 }
 
-// UndoPrefix begins the name of a step that undoes another, whose name follows. No step of a
-// template has such a name.
+// UndoPrefix starts the name of a compensation step, followed by the name of the compensated
+// step. Names in templates cannot contain it.
 const UndoPrefix = "undo:"
 
-// Undo returns the step that undoes the step, false when nothing does.
+// Undo returns the compensation step of s, or false if it has none.
 func (s StepTemplate) Undo() (StepTemplate, bool) {
 	if s.OnFailure == nil {
 		return StepTemplate{}, false
@@ -168,31 +173,30 @@ func (s StepTemplate) Undo() (StepTemplate, bool) {
 	}, true
 }
 
-// A ChildTemplate names the template of a child task, which is in the namespace of the
-// step's own.
+// ChildTemplate identifies the template of a child task. It belongs to the same namespace.
 type ChildTemplate struct {
 	Name    string `json:"name"`
-	Version string `json:"version,omitempty"` // empty means the newest when the step is due
+	Version string `json:"version,omitempty"` // empty means the newest when the step starts
 }
 
-// OnChild says what becomes of a child step whose task ended without a result.
+// OnChild defines the outcome of a child step whose task ended without a result. Empty means
+// fail.
 type OnChild struct {
-	Cancelled         ChildOutcome `json:"cancelled,omitempty"`          // empty means that the step fails
-	PermanentlyFailed ChildOutcome `json:"permanently_failed,omitempty"` // likewise: an investigation of the child ended so
+	Cancelled         ChildOutcome `json:"cancelled,omitempty"`
+	PermanentlyFailed ChildOutcome `json:"permanently_failed,omitempty"` // after an investigation of the child
 }
 
-// A ChildOutcome is what becomes of a child step whose task did not complete.
+// ChildOutcome is the outcome of a child step whose task did not complete.
 type ChildOutcome string
 
-// The outcomes.
+// Child outcomes.
 const (
 	ChildFails     ChildOutcome = "fail"
 	ChildSkips     ChildOutcome = "skip"
-	ChildCompletes ChildOutcome = "complete" // with a result that the template gives
+	ChildCompletes ChildOutcome = "complete" // with ChildResult of the template
 )
 
-// MaxChildDepth bounds how many tasks may be above one another: a task without a parent has
-// the depth 0.
+// MaxChildDepth limits the nesting of child tasks. A task without a parent has depth 0.
 const MaxChildDepth = 10
 
 // HasHandler reports whether a worker executes the step.
@@ -200,12 +204,12 @@ func (s StepTemplate) HasHandler() bool {
 	return s.Type != ExternalStep && s.Type != WaitStep && s.Type != ChildStep
 }
 
-// ForPerson reports whether a person answers the step: it names who, or has a form.
+// ForPerson reports whether s is a human step: it has an assignee or a form.
 func (s StepTemplate) ForPerson() bool {
 	return s.Type == ExternalStep && (s.Assignee != "" || s.AssigneeFrom != "" || len(s.Form) > 0)
 }
 
-// EscalatesAt returns after how many reminders the step gets another assignee; 0: it does not.
+// EscalatesAt returns the number of reminders before s escalates, or 0 if it does not.
 func (s StepTemplate) EscalatesAt() int {
 	switch {
 	case s.EscalateTo == "":
@@ -217,8 +221,8 @@ func (s StepTemplate) EscalatesAt() int {
 	}
 }
 
-// LimitSeconds returns after how many seconds the clock ends an attempt of the step, or its
-// wait; 0 when it does not, or when an expression says so.
+// LimitSeconds returns the timeout of an attempt or a wait in seconds. It returns 0 if there is
+// none or an expression defines it.
 func (s StepTemplate) LimitSeconds() int {
 	if s.Type == WaitStep {
 		return s.WaitSeconds
@@ -226,86 +230,85 @@ func (s StepTemplate) LimitSeconds() int {
 	return s.TimeoutSeconds
 }
 
-// MaxReminders is how many reminders of one wait there are.
+// MaxReminders limits the reminders of one wait.
 const MaxReminders = 10
 
-// A TimeoutOutcome says what becomes of an external step that nobody answers in time.
+// TimeoutOutcome is the outcome of an external step without an answer in time.
 type TimeoutOutcome string
 
-// The outcomes of a timeout.
+// Timeout outcomes.
 const (
 	TimeoutFails     TimeoutOutcome = "fail"
-	TimeoutCompletes TimeoutOutcome = "complete" // with a result that the template gives
+	TimeoutCompletes TimeoutOutcome = "complete" // with TimeoutResult of the template
 	TimeoutSkips     TimeoutOutcome = "skip"
 )
 
-// A Join says to what the dependencies of a step must have come for the step to run.
+// Join is the condition on the dependencies of a step under which it runs.
 type Join string
 
-// The joins. A dependency has succeeded when it is complete or resolved by hand.
+// Joins. A dependency has succeeded if it is complete or resolved manually.
 const (
-	JoinAll        Join = "all"         // all have succeeded; if one is skipped, so is the step
-	JoinAny        Join = "any"         // one has succeeded; the step does not wait for the others
-	JoinNoneFailed Join = "none_failed" // all have succeeded or are skipped
+	JoinAll        Join = "all"         // all succeeded; the step is skipped if one is skipped
+	JoinAny        Join = "any"         // one succeeded; the step does not wait for the others
+	JoinNoneFailed Join = "none_failed" // all succeeded or are skipped
 )
 
-// A Handler names the function that executes a step and what it is given each
-// time: the same data for every task of the template.
+// Handler identifies the function that executes a step, with a constant input.
 type Handler struct {
 	Callable       string          `json:"callable"`
-	Initialization json.RawMessage `json:"initialization,omitempty"` // a JSON object
+	Initialization json.RawMessage `json:"initialization,omitempty"` // JSON object
 }
 
-// Backoff is how the rest between two attempts grows.
+// Backoff determines how the delay between attempts grows.
 type Backoff string
 
-// The kinds of backoff. n is the number of the attempt that failed.
+// Backoff kinds. n is the number of the failed attempt.
 const (
 	ExponentialBackoff Backoff = "exponential" // base * 2^(n-1)
 	LinearBackoff      Backoff = "linear"      // base * n
 	ConstantBackoff    Backoff = "constant"    // base
 )
 
-// Retry is a step's policy for failures.
+// Retry is the retry policy of a step.
 type Retry struct {
 	Retryable    bool    `json:"retryable"`
 	MaxAttempts  int     `json:"max_attempts"`
 	Backoff      Backoff `json:"backoff"`
 	BaseMS       int     `json:"backoff_base_ms"`
 	MaxBackoffMS int     `json:"max_backoff_ms"`
-	Jitter       bool    `json:"jitter,omitempty"` // up to a quarter more; off by default
+	Jitter       bool    `json:"jitter,omitempty"` // adds up to 25 %
 }
 
-// DefaultRetry is the policy of a step whose template names none.
+// DefaultRetry returns the default retry policy of a step.
 func DefaultRetry() Retry {
 	return Retry{Retryable: true, MaxAttempts: 3, Backoff: ExponentialBackoff, BaseMS: 1000, MaxBackoffMS: 30_000}
 }
 
-// DefaultUndoRetry is the policy of what undoes a step, if its template names none. It is tried
-// more often than a step: when it fails, what was done stays done.
+// DefaultUndoRetry returns the default retry policy of a compensation step. It has more attempts
+// because a failed compensation leaves its effects in place.
 func DefaultUndoRetry() Retry {
 	r := DefaultRetry()
 	r.MaxAttempts = 10
 	return r
 }
 
-// An Override is what one environment changes about the steps of a template.
+// Override contains the changes for one environment.
 type Override struct {
 	Steps []StepOverride `json:"steps"`
 }
 
-// AllSteps as the name of a [StepOverride] means every step.
+// AllSteps as the name of a [StepOverride] matches every step.
 const AllSteps = "ALL"
 
-// A StepOverride changes the fields it names and leaves the others.
+// StepOverride changes the non-nil fields of a step.
 type StepOverride struct {
-	Name           string          `json:"name"`                     // a step, or ALL
-	Initialization json.RawMessage `json:"initialization,omitempty"` // merged key by key over the step's own
+	Name           string          `json:"name"`                     // step name, or [AllSteps]
+	Initialization json.RawMessage `json:"initialization,omitempty"` // merged into that of the step, key by key
 	TimeoutSeconds *int            `json:"timeout_seconds,omitempty"`
 	Retry          *RetryOverride  `json:"retry,omitempty"`
 }
 
-// A RetryOverride changes the fields of a [Retry] that are not nil.
+// RetryOverride changes the non-nil fields of a [Retry].
 type RetryOverride struct {
 	Retryable    *bool    `json:"retryable,omitempty"`
 	MaxAttempts  *int     `json:"max_attempts,omitempty"`
@@ -315,9 +318,8 @@ type RetryOverride struct {
 	Jitter       *bool    `json:"jitter,omitempty"`
 }
 
-// ForEnvironment returns the template as environment env has it: its overrides
-// applied in order, a later one over an earlier one. An environment that the
-// template does not name changes nothing.
+// ForEnvironment returns t with the overrides of an environment applied in order. An unknown
+// environment changes nothing.
 func (t Template) ForEnvironment(env string) Template {
 	over, ok := t.Environments[env]
 	if !ok {
@@ -337,13 +339,13 @@ func (t Template) ForEnvironment(env string) Template {
 }
 
 func (o StepOverride) apply(s StepTemplate) StepTemplate {
-	if len(o.Initialization) > 0 && s.HasHandler() { // the others have no handler to give it to
+	if len(o.Initialization) > 0 && s.HasHandler() {
 		s.Handler.Initialization = mergeObjects(s.Handler.Initialization, o.Initialization)
 	}
-	if o.TimeoutSeconds != nil && (s.HasHandler() || s.Type == ExternalStep && o.Name != AllSteps) { // ALL means attempts
+	if o.TimeoutSeconds != nil && (s.HasHandler() || s.Type == ExternalStep && o.Name != AllSteps) { // AllSteps only changes attempts
 		s.TimeoutSeconds = *o.TimeoutSeconds
 	}
-	if r := o.Retry; r != nil && s.HasHandler() { // the others are not tried again
+	if r := o.Retry; r != nil && s.HasHandler() {
 		set(&s.Retry.Retryable, r.Retryable)
 		set(&s.Retry.MaxAttempts, r.MaxAttempts)
 		set(&s.Retry.Backoff, r.Backoff)
@@ -360,8 +362,8 @@ func set[T any](field *T, value *T) {
 	}
 }
 
-// mergeObjects returns base with the members of over on top. A document that is
-// not an object cannot be merged, so over replaces it.
+// mergeObjects returns base with the members of over on top. If either is not an object, it
+// returns over.
 func mergeObjects(base, over json.RawMessage) json.RawMessage {
 	var b, o map[string]json.RawMessage
 	if json.Unmarshal(base, &b) != nil || json.Unmarshal(over, &o) != nil || b == nil {
@@ -369,15 +371,14 @@ func mergeObjects(base, over json.RawMessage) json.RawMessage {
 	}
 	maps.Copy(b, o)
 	merged, err := json.Marshal(b)
-	if err != nil { // unreachable: the members were JSON a moment ago
+	if err != nil { // unreachable: the members are valid JSON
 		return over
 	}
 	return merged
 }
 
-// Cycle returns the names along one cycle of dependencies, first and last the
-// same, or nil when the graph has none. Dependencies on steps that do not exist
-// are passed over.
+// Cycle returns the names along one dependency cycle, with the same first and last name, or nil.
+// It ignores dependencies on unknown steps.
 func (t Template) Cycle() []string {
 	w := walk{steps: make(map[string][]string, len(t.Steps)), mark: map[string]int{}}
 	for _, s := range t.Steps {
@@ -391,7 +392,7 @@ func (t Template) Cycle() []string {
 	return nil
 }
 
-// Ancestors returns the names of the steps that come before a step, near and far, in no
+// Ancestors returns the names of all direct and indirect dependencies of a step, in no particular
 // order.
 func (t Template) Ancestors(step string) []string {
 	parents := make(map[string][]string, len(t.Steps))
@@ -413,7 +414,7 @@ func (t Template) Ancestors(step string) []string {
 	return found
 }
 
-// A walk goes through a graph depth first.
+// walk is a depth-first traversal of a graph.
 type walk struct {
 	steps map[string][]string
 	mark  map[string]int
@@ -443,25 +444,24 @@ func (w *walk) visit(name string) []string {
 	return nil
 }
 
-// A StoredTemplate is a template as the database keeps it.
+// StoredTemplate is a template in the database.
 type StoredTemplate struct {
 	Template
 	UUID      ID
-	Source    string // the document as it was registered
-	Checksum  string // of the template's meaning: two spellings of the same have the same
+	Source    string // document as registered
+	Checksum  string // of the meaning, independent of formatting
 	CreatedAt time.Time
-	Retired   *Retirement // nil: tasks are made of it
+	Retired   *Retirement // nil if tasks can be created
 }
 
-// A TemplateVersion names one version of a template.
+// TemplateVersion identifies one version of a template.
 type TemplateVersion struct {
 	Namespace string
 	Name      string
 	Version   string
 }
 
-// A Retirement says that no new tasks are made of a version of a template. Tasks that use it
-// go on.
+// Retirement records that a template version accepts no new tasks. Existing tasks continue.
 type Retirement struct {
 	At     time.Time
 	By     string

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// A FailureTolerance bounds how many items of a map step, or steps of a wave of an operation, may fail for
-// good: a number, a percentage, or all but one.
+// FailureTolerance limits the permanent failures among the items of a map step or the steps of a
+// wave: a number, a percentage, or all but one.
 type FailureTolerance struct {
 	Items, Percent int
-	AllButOne      bool // any that succeeds is enough
+	AllButOne      bool // one success is enough
 }
 
 const allButOne = "all_but_one"
 
-// Max returns the number of items that may fail of this many items.
+// Max returns the number of items that may fail.
 func (t FailureTolerance) Max(items int) int {
 	if t.AllButOne {
 		return max(items-1, 0)
@@ -35,7 +35,7 @@ func (t FailureTolerance) String() string {
 	}
 }
 
-// ParseTolerance reads what String returns.
+// ParseTolerance parses the result of [FailureTolerance.String].
 func ParseTolerance(text string) (t FailureTolerance, err error) {
 	if text == allButOne {
 		return FailureTolerance{AllButOne: true}, nil
@@ -51,7 +51,7 @@ func ParseTolerance(text string) (t FailureTolerance, err error) {
 	return t, nil
 }
 
-// MarshalJSON writes a number, or a string with a percentage or all_but_one.
+// MarshalJSON encodes t as a number, or as a string with a percentage or all_but_one.
 func (t FailureTolerance) MarshalJSON() ([]byte, error) {
 	if t.AllButOne || t.Percent > 0 {
 		return strconv.AppendQuote(nil, t.String()), nil
@@ -59,7 +59,7 @@ func (t FailureTolerance) MarshalJSON() ([]byte, error) {
 	return []byte(t.String()), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes the result of MarshalJSON.
 func (t *FailureTolerance) UnmarshalJSON(doc []byte) (err error) {
 	*t, err = ParseTolerance(strings.Trim(string(doc), `"`))
 	return err

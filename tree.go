@@ -1,18 +1,18 @@
 package tasker
 
-// A TaskTree is a task with those above it, which wait for it, and those below it, which its
-// steps started.
+// TaskTree contains a task, its ancestors and its descendants. The steps of a task start its
+// children.
 type TaskTree struct {
-	TaskUUID ID         // the task that was asked for
-	Tasks    []TreeTask // the topmost that is still there first, and each before its children
+	TaskUUID ID         // requested task
+	Tasks    []TreeTask // from the topmost existing ancestor; parents precede their children
 }
 
-// A TreeTask is a task of a tree.
+// TreeTask is one task of a [TaskTree].
 type TreeTask struct {
 	Task         Task   // without its context
-	Depth        int    // tasks above it: 0 of one that no step started
-	StepName     string // the step that started it; empty when there is none, or when it is gone
-	Current      bool   // that step names this task: it waits for it, or had its result; not one that it started before a reset
+	Depth        int    // number of ancestors
+	StepName     string // step that started it; empty for a root or a deleted step
+	Current      bool   // latest child of that step, not one from before a reset
 	WaitedFor    bool   // that step waits for this task
-	MoreChildren bool   // it has children that are not among the tasks
+	MoreChildren bool   // the tree does not contain all of its children
 }

@@ -1,89 +1,94 @@
 package tasker
 
-// A VersionRequest asks for a task to be brought to another version of its template.
+// VersionRequest moves a task to another version of its template.
 type VersionRequest struct {
-	From   string // the version that the task must be of; empty: any
+	From   string // required current version; empty means any
 	To     string
-	DryRun bool // only say what would be done
+	DryRun bool
 	Actor  string
 	Reason string
 }
 
-// A VersionChange is what becomes of a task that is brought to another version of its
-// template: step by step, by name. A task that has refusals stays as it is.
+// VersionChange reports how moving a task to another version affects its steps, matched by name.
+// A task with refusals is not changed.
 type VersionChange struct {
 	TaskUUID ID     `json:"task_uuid"`
 	From     string `json:"from_version"`
 	To       string `json:"to_version"`
-	Changed  bool   `json:"changed" doc:"The task is of the new version now. False of a dry run, and when it was before."`
+	Changed  bool   `json:"changed" doc:"The task now has the new version. False for a dry run or if it already had it."`
 
-	Kept      []string         `json:"kept" doc:"Steps that stay as they are."`
-	Redefined []string         `json:"redefined" doc:"Steps that take another definition from the new version."`
-	Added     []string         `json:"added" doc:"Steps that the new version adds."`
-	Removed   []string         `json:"removed" doc:"Steps that have not begun, and that the new version lacks."`
-	Left      []string         `json:"left" doc:"Steps that have ended, and that the new version lacks. They stay, and nothing depends on them any more."`
-	Refusals  []VersionRefusal `json:"refusals" doc:"Why it cannot be done. Empty: it can."`
+	Kept      []string         `json:"kept" doc:"Steps that do not change."`
+	Redefined []string         `json:"redefined" doc:"Steps that get another definition."`
+	Added     []string         `json:"added" doc:"New steps."`
+	Removed   []string         `json:"removed" doc:"Steps that have not started and are not in the new version."`
+	Left      []string         `json:"left" doc:"Ended steps that are not in the new version. They remain, and no step depends on them."`
+	Refusals  []VersionRefusal `json:"refusals" doc:"Why the change is not possible. Empty if it is."`
 }
 
-// A VersionRefusal is a reason why a task cannot be brought to a version.
+// VersionRefusal is a reason why a task cannot change its version.
 type VersionRefusal struct {
 	Code    VersionRefusalCode `json:"code"`
-	Step    string             `json:"step,omitempty" doc:"The step that it is about; absent: the task."`
+	Step    string             `json:"step,omitempty" doc:"The step concerned. Absent: the task."`
 	Message string             `json:"message"`
 }
 
-// A VersionRefusalCode tells the reasons apart.
+// VersionRefusalCode classifies a [VersionRefusal].
 type VersionRefusalCode string
 
-// The reasons why a task cannot be brought to another version.
+// Version refusal codes.
 const (
-	RefusedTaskEnded       VersionRefusalCode = "task_ended"           // it is complete or cancelled
-	RefusedWrittenOff      VersionRefusalCode = "task_written_off"     // its investigation ended as permanently_failed
-	RefusedCompensating    VersionRefusalCode = "task_compensates"     // its steps are being undone
-	RefusedTaskCycle       VersionRefusalCode = "task_has_cycle"       // its steps depend on each other in a cycle
-	RefusedVersionCycle    VersionRefusalCode = "version_has_cycle"    // those of the new version do
-	RefusedContext         VersionRefusalCode = "context_refused"      // by the input schema of the new version
-	RefusedTooManySteps    VersionRefusalCode = "too_many_steps"       // with those that stay although the version lacks them
-	RefusedStepMissing     VersionRefusalCode = "begun_step_missing"   // the version lacks a step that has begun and not ended
-	RefusedUndoMissing     VersionRefusalCode = "undo_missing"         // the version cannot undo a complete step that can be undone now
-	RefusedStepType        VersionRefusalCode = "step_type_changed"    // of a step that has begun
-	RefusedHeldByWorker    VersionRefusalCode = "running_step_changed" // a worker has the step
-	RefusedWaiting         VersionRefusalCode = "waiting_step_changed" // the step waits for an answer, an instant, its child task or its items
-	RefusedCondition       VersionRefusalCode = "condition_changed"    // of a step that is enqueued: that it runs is decided
-	RefusedChildTemplate   VersionRefusalCode = "child_template_changed"
-	RefusedItems           VersionRefusalCode = "items_made"          // a map step has its items, and is defined otherwise
-	RefusedNewDependency   VersionRefusalCode = "dependency_open"     // a step that has begun depends on another one, which has not succeeded
-	RefusedDecisionChanged VersionRefusalCode = "decision_dependents" // other steps depend on a decision that has been made
-	RefusedByFailure       VersionRefusalCode = "failure"             // of the server, which its log tells of; the other tasks are brought to the version
+	RefusedTaskEnded    VersionRefusalCode = "task_ended"       // complete or cancelled
+	RefusedWrittenOff   VersionRefusalCode = "task_written_off" // its investigation ended as permanently_failed
+	RefusedCompensating VersionRefusalCode = "task_compensates" // its steps are being compensated
+	RefusedTaskCycle    VersionRefusalCode = "task_has_cycle"   // its steps depend on each other
+	// the steps of the new version depend on each other
+	RefusedVersionCycle VersionRefusalCode = "version_has_cycle"
+	// the input schema of the new version rejects the context
+	RefusedContext VersionRefusalCode = "context_refused"
+	// including steps that remain although the new version lacks them
+	RefusedTooManySteps VersionRefusalCode = "too_many_steps"
+	RefusedStepMissing  VersionRefusalCode = "begun_step_missing" // a running step is not in the new version
+	// the new version lacks the compensation of a completed step
+	RefusedUndoMissing  VersionRefusalCode = "undo_missing"
+	RefusedStepType     VersionRefusalCode = "step_type_changed"    // of a started step
+	RefusedHeldByWorker VersionRefusalCode = "running_step_changed" // a worker has claimed the step
+	// the step waits for an answer, a time, its child or its items
+	RefusedWaiting VersionRefusalCode = "waiting_step_changed"
+	// the condition of an enqueued step has already been evaluated
+	RefusedCondition     VersionRefusalCode = "condition_changed"
+	RefusedChildTemplate VersionRefusalCode = "child_template_changed"
+	RefusedItems         VersionRefusalCode = "items_made" // a map step has items and another definition
+	// a started step depends on another step that has not succeeded
+	RefusedNewDependency VersionRefusalCode = "dependency_open"
+	// the dependents of an executed decision differ
+	RefusedDecisionChanged VersionRefusalCode = "decision_dependents"
+	RefusedByFailure       VersionRefusalCode = "failure" // server error, see its log; other tasks are not affected
 )
 
-// A VersionBatchRequest asks for the open tasks of one version to be brought to another, a
-// part of them at a time.
+// VersionBatchRequest moves the open tasks of one version to another, one batch at a time.
 type VersionBatchRequest struct {
-	Template TemplateVersion // whose tasks they are
+	Template TemplateVersion // current version
 	To       string
-	Before   ID  // only tasks older than this one; zero: from the newest on
-	Limit    int // open tasks of one part; 0 means [MaxVersionBatch]
+	Before   ID  // only older tasks; zero starts with the newest
+	Limit    int // open tasks per batch; 0 means [MaxVersionBatch]
 	DryRun   bool
 	Actor    string
 	Reason   string
 }
 
-// A VersionBatch is what became of a part of the tasks of a version.
+// VersionBatch is the result of one batch.
 type VersionBatch struct {
-	Looked  int // tasks that were looked at, ended ones among them
-	Changed int // tasks that were brought to the new version, or would be
+	Looked  int // examined tasks, including ended ones
+	Changed int // in a dry run, tasks that would change
 	Refused int
-	Reasons map[VersionRefusalCode]int // tasks by reason; one may have several
-	Sample  []VersionChange            // the first that were refused
-	Next    ID                         // before which the next part begins; zero: there is none
+	Reasons map[VersionRefusalCode]int // refused tasks by reason; one may have several
+	Sample  []VersionChange            // first refused tasks
+	Next    ID                         // Before of the next batch; zero at the end
 }
 
-// Bounds of one part of the tasks of a version.
+// Limits of one batch.
 const (
-	// MaxVersionBatch bounds the open tasks of a version that one request changes.
 	MaxVersionBatch = 100
 
-	// MaxVersionSample bounds the refused tasks that one request tells of.
 	MaxVersionSample = 10
 )

@@ -7,66 +7,66 @@ import (
 	"tasker.example/tasker"
 )
 
-// Case is the investigations of one cause, which are worked on as one thing.
+// Case groups the investigations with the same cause.
 type Case struct {
 	CaseID        string     `json:"case_id"`
 	State         string     `json:"state" enum:"new,ongoing,escalating,regressed,resting,resolved"`
 	StateSince    time.Time  `json:"state_since"`
 	DLQReason     string     `json:"dlq_reason"`
 	DetailCode    string     `json:"detail_code"`
-	Label         string     `json:"label" doc:"The cause in a few words."`
+	Label         string     `json:"label" doc:"Short description of the cause."`
 	Severity      string     `json:"severity" enum:"critical,high,medium,low"`
 	NamespaceName string     `json:"namespace_name"`
 	TaskName      string     `json:"task_name"`
-	StepName      string     `json:"step_name" doc:"Empty when no step failed."`
+	StepName      string     `json:"step_name" doc:"Empty if no step failed."`
 	ErrorType     string     `json:"error_type"`
-	ErrorPattern  string     `json:"error_pattern" doc:"The error without what differs from task to task; empty when no step failed."`
-	Entries       int64      `json:"entries" doc:"Open investigations of the case: the sum of the next four."`
-	Waiting       int64      `json:"waiting" doc:"They wait for somebody who repairs them."`
-	Proving       int64      `json:"proving" doc:"A step was repaired, and has not failed since."`
-	FailedAgain   int64      `json:"failed_again" doc:"After a repair."`
-	Recovered     int64      `json:"recovered" doc:"Their task went on by itself."`
-	Recent        int64      `json:"recent" doc:"Of the open ones, those opened in the last five minutes."`
-	Harm          float64    `json:"harm" doc:"How much the case costs: the list is in this order."`
+	ErrorPattern  string     `json:"error_pattern" doc:"Error text without task-specific values. Empty if no step failed."`
+	Entries       int64      `json:"entries" doc:"Open investigations: the sum of the next four."`
+	Waiting       int64      `json:"waiting" doc:"Waiting for a repair."`
+	Proving       int64      `json:"proving" doc:"Repaired, and not failed since."`
+	FailedAgain   int64      `json:"failed_again" doc:"Failed again after a repair."`
+	Recovered     int64      `json:"recovered" doc:"The task continued automatically."`
+	Recent        int64      `json:"recent" doc:"Open investigations opened in the last five minutes."`
+	Harm          float64    `json:"harm" doc:"Estimated impact. Lists are sorted by it."`
 	FirstSeenAt   time.Time  `json:"first_seen_at"`
-	Oldest        *time.Time `json:"oldest" doc:"When the oldest that is open was opened."`
+	Oldest        *time.Time `json:"oldest" doc:"When the oldest open investigation was opened."`
 	Newest        *time.Time `json:"newest"`
-	DLQEntryUUID  string     `json:"dlq_entry_uuid" doc:"The oldest of them; empty when none is open."`
-	CaseKey       string     `json:"case_key" doc:"Deprecated: which failures were the same as version 0.1 told it, of the oldest."`
-	Owner         string     `json:"owner" doc:"Empty when nobody has taken it."`
+	DLQEntryUUID  string     `json:"dlq_entry_uuid" doc:"The oldest open investigation, or empty."`
+	CaseKey       string     `json:"case_key" doc:"Deprecated: failure key of version 0.1, of the oldest investigation."`
+	Owner         string     `json:"owner" doc:"Empty if it has no owner."`
 	OwnedUntil    *time.Time `json:"owned_until"`
-	SnoozedUntil  *time.Time `json:"snoozed_until" doc:"It rests until then, or until more than snooze_above are open."`
+	SnoozedUntil  *time.Time `json:"snoozed_until" doc:"End of the snooze. It ends earlier if more than snooze_above investigations are open."`
 	SnoozeAbove   *int64     `json:"snooze_above"`
-	FixedIn       string     `json:"fixed_in" doc:"The version of the worker in which the cause is repaired."`
+	FixedIn       string     `json:"fixed_in" doc:"Worker version with the fix."`
 	ResolvedAt    *time.Time `json:"resolved_at"`
-	MergedInto    string     `json:"merged_into,omitempty" doc:"The case that its investigations belong to since it was merged."`
+	MergedInto    string     `json:"merged_into,omitempty" doc:"Case that owns its investigations since a merge."`
 	UpdatedAt     time.Time  `json:"updated_at"`
 }
 
-// CaseList is a page of cases, those that cost most first.
+// CaseList is a page of cases, highest impact first.
 type CaseList struct {
 	Cases        []Case     `json:"cases"`
-	HasMore      bool       `json:"has_more" doc:"There are more cases behind these; ask with offset."`
-	TotalCases   int64      `json:"total_cases" doc:"Of the filter with open investigations, all pages together."`
-	TotalEntries int64      `json:"total_entries" doc:"Open investigations of all these cases."`
-	TotalRecent  int64      `json:"total_recent" doc:"Of them, those opened in the last five minutes."`
-	Unclassified int64      `json:"unclassified" doc:"Open investigations whose case is not known yet. They follow within seconds."`
-	OldestEntry  *time.Time `json:"oldest_entry" doc:"When the oldest of them was opened."`
+	HasMore      bool       `json:"has_more" doc:"More cases follow. Use offset to read them."`
+	TotalCases   int64      `json:"total_cases" doc:"All matching cases with open investigations."`
+	TotalEntries int64      `json:"total_entries" doc:"Open investigations of these cases."`
+	TotalRecent  int64      `json:"total_recent" doc:"Of these, opened in the last five minutes."`
+	Unclassified int64      `json:"unclassified" doc:"Open investigations without a case yet. They are classified within seconds."`
+	OldestEntry  *time.Time `json:"oldest_entry" doc:"When the oldest open investigation was opened."`
 }
 
-// CaseDetail is a case with what is known of its investigations.
+// CaseDetail is a case with details of its investigations.
 type CaseDetail struct {
 	Case
 	Fingerprints []tasker.CaseFingerprint  `json:"fingerprints" doc:"At most 100."`
 	Samples      []tasker.CaseSample       `json:"samples" doc:"The newest open failures, at most 20."`
-	Spread       []tasker.CaseDistribution `json:"spread" doc:"What differs among the newest 1,000 open investigations."`
-	Ended        map[string]int64          `json:"ended" doc:"How the newest 1000 that have ended did, by resolution_status."`
-	Last         []EndedEntry              `json:"last" doc:"The newest of those that have ended."`
+	Spread       []tasker.CaseDistribution `json:"spread" doc:"Distribution of properties among the newest 1,000 open investigations."`
+	Ended        map[string]int64          `json:"ended" doc:"The newest 1000 ended investigations by resolution_status."`
+	Last         []EndedEntry              `json:"last" doc:"The latest ended investigations."`
 	Elsewhere    []tasker.RelatedCase      `json:"elsewhere" doc:"Other open cases with the same error."`
 	History      []CaseChange              `json:"history" doc:"Newest first, at most 200."`
 }
 
-// CaseChange is one line of the history of a case.
+// CaseChange is one row of the history of a case.
 type CaseChange struct {
 	ChangedAt time.Time       `json:"changed_at"`
 	Event     string          `json:"event" enum:"opened,state_changed,owned,released,snoozed,woken,noted,fixed_in,merged,unmerged,split"`
@@ -75,13 +75,13 @@ type CaseChange struct {
 	Metadata  json.RawMessage `json:"metadata"`
 }
 
-// CaseWhy says why the investigations of a case are one.
+// CaseWhy explains why investigations share a case.
 type CaseWhy struct {
 	CaseID       string                   `json:"case_id"`
-	Parts        []CasePart               `json:"parts" doc:"What all of them have in common."`
-	Looked       int                      `json:"looked" doc:"How many messages were looked at, the newest."`
-	Rules        []string                 `json:"rules" doc:"The rules that decided; docs/concepts/fingerprints.md lists them."`
-	Masks        []tasker.CaseVariable    `json:"masks" doc:"What does not count in the message, in the order of the text."`
+	Parts        []CasePart               `json:"parts" doc:"Properties that all of them share."`
+	Looked       int                      `json:"looked" doc:"Number of examined messages, newest first."`
+	Rules        []string                 `json:"rules" doc:"Normalization rules that matched. See docs/concepts/fingerprints.md."`
+	Masks        []tasker.CaseVariable    `json:"masks" doc:"Ignored parts of the message, in the order of the text."`
 	Fingerprints []tasker.CaseFingerprint `json:"fingerprints"`
 }
 
@@ -91,30 +91,30 @@ type CasePart struct {
 	Value string `json:"value"`
 }
 
-// CaseChanges is what differs between the failures of a case and the successes of the same
-// step, who is hit, and until when.
+// CaseChanges compares the failures of a case with the successes of the same step, and shows the
+// impact.
 type CaseChanges struct {
 	CaseID       string                  `json:"case_id"`
-	FirstFailure *time.Time              `json:"first_failure" doc:"Of those that are open."`
-	LastSuccess  *tasker.CaseSuccess     `json:"last_success" doc:"Of the same step before that; null when none of the tasks that were looked at had one."`
-	LookedAt     int                     `json:"looked_at" doc:"Tasks of the template that were looked at: at most 500 before the first that failed, and as many since."`
-	Failures     int                     `json:"failures" doc:"How many were compared, the newest, at most 1,000."`
-	Successes    int                     `json:"successes" doc:"How many they were compared with."`
-	Since        bool                    `json:"since" doc:"These successes are of after the first failure; otherwise of before, because there are fewer than 30 since."`
-	Differences  []tasker.CaseDifference `json:"differences" doc:"What failures have far more often than successes, the most telling first; at most 5. It is evidence, and no verdict. Empty: no difference was found, or fewer than 30 could be compared."`
-	Began        []tasker.RelatedCase    `json:"began" doc:"Other open cases that were first seen within two minutes of this one."`
+	FirstFailure *time.Time              `json:"first_failure" doc:"Of the open investigations."`
+	LastSuccess  *tasker.CaseSuccess     `json:"last_success" doc:"Of the same step before that. Null if the examined tasks had none."`
+	LookedAt     int                     `json:"looked_at" doc:"Examined tasks of the template: at most 500 before the first failure and 500 since."`
+	Failures     int                     `json:"failures" doc:"Compared failures, newest first, at most 1,000."`
+	Successes    int                     `json:"successes" doc:"Compared successes."`
+	Since        bool                    `json:"since" doc:"The successes are from after the first failure. False: from before, because there are fewer than 30 since."`
+	Differences  []tasker.CaseDifference `json:"differences" doc:"Values that are far more frequent among failures than successes, most significant first, at most 5. They are evidence, not a conclusion. Empty if there is no difference or fewer than 30 attempts could be compared."`
+	Began        []tasker.RelatedCase    `json:"began" doc:"Other open cases first seen within two minutes of this one."`
 	Impact       CaseImpact              `json:"impact"`
 }
 
-// CaseImpact is who waits for a case, among its newest open investigations.
+// CaseImpact summarizes the work blocked by the newest open investigations of a case.
 type CaseImpact struct {
-	Tasks    int64      `json:"tasks" doc:"How many were looked at, at most 2,000."`
-	Steps    int64      `json:"steps" doc:"Steps of these tasks that wait, besides those that failed."`
-	Deadline *time.Time `json:"deadline" doc:"The earliest of these tasks by max_duration_minutes; null when none has one."`
-	DueTask  string     `json:"due_task" doc:"The task of that deadline."`
+	Tasks    int64      `json:"tasks" doc:"Examined tasks, at most 2,000."`
+	Steps    int64      `json:"steps" doc:"Unfinished steps of these tasks, without the failed ones."`
+	Deadline *time.Time `json:"deadline" doc:"Earliest end of max_duration_minutes of these tasks, or null."`
+	DueTask  string     `json:"due_task" doc:"Task with that deadline."`
 }
 
-// FromCaseChanges converts what differs between failures and successes.
+// FromCaseChanges converts a comparison.
 func FromCaseChanges(c tasker.CaseComparison) CaseChanges {
 	return CaseChanges{
 		CaseID: c.Case.ID.String(), FirstFailure: utc(c.FirstFailure), LastSuccess: c.LastSuccess, LookedAt: c.TasksExamined,
@@ -123,57 +123,57 @@ func FromCaseChanges(c tasker.CaseComparison) CaseChanges {
 	}
 }
 
-// UpdateCase changes a case. What is left out stays as it is.
+// UpdateCase changes a case. Absent fields are left unchanged.
 type UpdateCase struct {
-	Owner             *string    `json:"owner,omitempty" maxLength:"255" doc:"Who looks after it; empty: nobody any more."`
-	OwnedForMinutes   int        `json:"owned_for_minutes,omitempty" minimum:"1" maximum:"10080" doc:"With owner: how long; 4 hours if left out."`
-	SnoozeUntil       *time.Time `json:"snooze_until,omitempty" doc:"It rests until then, at most 7 days."`
-	SnoozeAbove       *int64     `json:"snooze_above,omitempty" minimum:"0" doc:"With snooze_until: or until more investigations are open."`
-	Wake              bool       `json:"wake,omitempty" doc:"It rests no longer."`
-	FixedIn           *string    `json:"fixed_in,omitempty" maxLength:"255" doc:"The version of the worker in which the cause is repaired: failures of older ones are no regression. Empty: none."`
+	Owner             *string    `json:"owner,omitempty" maxLength:"255" doc:"New owner. Empty removes the owner."`
+	OwnedForMinutes   int        `json:"owned_for_minutes,omitempty" minimum:"1" maximum:"10080" doc:"With owner: duration. Default: 4 hours."`
+	SnoozeUntil       *time.Time `json:"snooze_until,omitempty" doc:"Snoozes the case until then, at most 7 days."`
+	SnoozeAbove       *int64     `json:"snooze_above,omitempty" minimum:"0" doc:"With snooze_until: the snooze also ends when more investigations are open."`
+	Wake              bool       `json:"wake,omitempty" doc:"Ends the snooze."`
+	FixedIn           *string    `json:"fixed_in,omitempty" maxLength:"255" doc:"Worker version with the fix: failures of older versions are not regressions. Empty removes it."`
 	Notes             *string    `json:"notes,omitempty" maxLength:"10000"`
-	Actor             string     `json:"actor,omitempty" maxLength:"255" doc:"Who says so, for the history."`
-	ExpectedUpdatedAt *time.Time `json:"expected_updated_at,omitempty" doc:"Change it only if it was last updated just then; otherwise the answer is a CONFLICT."`
+	Actor             string     `json:"actor,omitempty" maxLength:"255" doc:"Actor for the history."`
+	ExpectedUpdatedAt *time.Time `json:"expected_updated_at,omitempty" doc:"Expected updated_at. A different value is a CONFLICT."`
 }
 
-// MergeCase has the investigations of a case belong to another one.
+// MergeCase merges a case into another one.
 type MergeCase struct {
-	Into   string `json:"into" format:"uuid" doc:"The case that they belong to from now on."`
+	Into   string `json:"into" format:"uuid" doc:"Case to merge into."`
 	Reason string `json:"reason" minLength:"1" maxLength:"2000"`
 	Actor  string `json:"actor,omitempty" maxLength:"255"`
 }
 
-// UnmergeCase takes a merge back.
+// UnmergeCase reverts a merge.
 type UnmergeCase struct {
 	Reason string `json:"reason" minLength:"1" maxLength:"2000"`
 	Actor  string `json:"actor,omitempty" maxLength:"255"`
 }
 
-// SplitCase takes failures out of a case.
+// SplitCase moves failures out of a case.
 type SplitCase struct {
-	Field   string `json:"field,omitempty" enum:"error_message,error_type,worker_version,task_version" doc:"error_message contains the literal, the others are equal to it; error_message if left out."`
+	Field   string `json:"field,omitempty" enum:"error_message,error_type,worker_version,task_version" doc:"error_message contains the literal, the other fields equal it. Default: error_message."`
 	Literal string `json:"literal" minLength:"1" maxLength:"200"`
 	Reason  string `json:"reason" minLength:"1" maxLength:"2000"`
 	Actor   string `json:"actor,omitempty" maxLength:"255"`
 }
 
-// CaseSplit says what a split is about.
+// CaseSplit is the result of a split.
 type CaseSplit struct {
 	CaseID  string `json:"case_id"`
-	Entries int64  `json:"entries" doc:"Open investigations that leave the case within seconds."`
+	Entries int64  `json:"entries" doc:"Open investigations that will leave the case within seconds."`
 }
 
-// RelatedEntries is what is known of the other investigations of the same case.
+// RelatedEntries counts the other investigations of the same case.
 type RelatedEntries struct {
-	CaseID      string           `json:"case_id" doc:"Empty until the case is known, within seconds."`
-	CaseKey     string           `json:"case_key" doc:"Deprecated: which failures were the same as version 0.1 told it."`
-	Open        int64            `json:"open" doc:"Other investigations of the case that are open; at most 1000 are counted."`
-	OpenHasMore bool             `json:"open_has_more" doc:"There are more than were counted."`
-	Ended       map[string]int64 `json:"ended" doc:"How the newest 1000 that have ended did, by resolution_status."`
-	Last        []EndedEntry     `json:"last" doc:"The newest of those that have ended."`
+	CaseID      string           `json:"case_id" doc:"Empty until the failure is classified, within seconds."`
+	CaseKey     string           `json:"case_key" doc:"Deprecated: failure key of version 0.1."`
+	Open        int64            `json:"open" doc:"Other open investigations of the case. Counting stops at 1000."`
+	OpenHasMore bool             `json:"open_has_more" doc:"There may be more."`
+	Ended       map[string]int64 `json:"ended" doc:"The newest 1000 ended investigations by resolution_status."`
+	Last        []EndedEntry     `json:"last" doc:"The latest ended investigations."`
 }
 
-// EndedEntry is how one investigation ended.
+// EndedEntry is the outcome of an ended investigation.
 type EndedEntry struct {
 	DLQEntryUUID     string    `json:"dlq_entry_uuid"`
 	TaskUUID         string    `json:"task_uuid"`
@@ -184,22 +184,23 @@ type EndedEntry struct {
 	MinutesOpen      float64   `json:"minutes_open"`
 }
 
-// EntryTimes is how long the investigations that ended since an instant took.
+// EntryTimes contains the durations of the investigations that ended after since.
 type EntryTimes struct {
 	Since   time.Time   `json:"since"`
-	Entries int64       `json:"entries" doc:"Investigations that were looked at, the newest, at most 10,000."`
+	Entries int64       `json:"entries" doc:"Examined investigations, newest first, at most 10,000."`
 	Phases  []PhaseTime `json:"phases"`
 }
 
-// PhaseTime is how long a phase took. Each case counts once, with the median of its investigations.
+// PhaseTime is the duration of a phase. Each case counts once, with the median of its
+// investigations.
 type PhaseTime struct {
-	Phase      string  `json:"phase" enum:"acknowledge,own,repair,prove,resolve" doc:"acknowledge: until a person did anything about it or its case. own: until somebody had the case. repair: until the last repair. prove: from there until it ended, where the repair was proved. resolve: until it ended."`
-	Cases      int64   `json:"cases" doc:"That have come through it."`
+	Phase      string  `json:"phase" enum:"acknowledge,own,repair,prove,resolve" doc:"acknowledge: until the first operator action on it or its case. own: until the case had an owner. repair: until the last repair. prove: from the repair to the end, if the repair was verified. resolve: until it ended."`
+	Cases      int64   `json:"cases" doc:"Cases that completed the phase."`
 	P50Seconds float64 `json:"p50_seconds"`
 	P95Seconds float64 `json:"p95_seconds"`
 }
 
-// FromEntryTimes converts how long investigations took.
+// FromEntryTimes converts the durations of investigations.
 func FromEntryTimes(t tasker.ResolutionTimes) EntryTimes {
 	out := EntryTimes{Since: t.Since.UTC(), Entries: t.Entries}
 	for _, p := range t.Times {
@@ -243,7 +244,7 @@ func FromCases(page []Case, more bool, t tasker.CaseTotals) CaseList {
 	}
 }
 
-// FromCaseDetail converts a case with what is known of it.
+// FromCaseDetail converts a case with its details.
 func FromCaseDetail(d tasker.CaseDetail) CaseDetail {
 	out := CaseDetail{
 		Case: FromCase(d.Case), Fingerprints: orEmpty(d.Fingerprints), Samples: orEmpty(d.Samples), Spread: orEmpty(d.Spread),
@@ -258,7 +259,7 @@ func FromCaseDetail(d tasker.CaseDetail) CaseDetail {
 	return out
 }
 
-// FromCaseWhy converts why the investigations of a case are one.
+// FromCaseWhy converts the explanation of a case.
 func FromCaseWhy(w tasker.CaseGrouping) CaseWhy {
 	c := w.Case
 	return CaseWhy{
@@ -270,7 +271,7 @@ func FromCaseWhy(w tasker.CaseGrouping) CaseWhy {
 	}
 }
 
-// FromRelated converts what is known of related investigations.
+// FromRelated converts the related investigations.
 func FromRelated(k tasker.RelatedEntries) RelatedEntries {
 	out := RelatedEntries{CaseID: idText(k.Case), CaseKey: k.CaseKey.String(), Open: k.Open, OpenHasMore: k.More, Ended: map[string]int64{}, Last: endedEntries(k.Last)}
 	for status, n := range k.Counts {

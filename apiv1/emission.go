@@ -7,55 +7,55 @@ import (
 	"tasker.example/tasker"
 )
 
-// CloudEvent is an event of an investigation as the world is told of it:
-// CloudEvents 1.0, the same in the live feed and at every sink.
+// CloudEvent is a CloudEvents 1.0 event about an investigation. The live feed and all sinks use
+// the same format.
 type CloudEvent struct {
 	SpecVersion     string          `json:"specversion" enum:"1.0"`
-	ID              string          `json:"id" doc:"The same however often and wherever the event is told."`
-	Source          string          `json:"source" doc:"Which installation tells it."`
-	Type            string          `json:"type" doc:"The topic after tasker, such as tasker.dlq.entry.created."`
-	Subject         string          `json:"subject,omitempty" doc:"The investigation: its dlq_entry_uuid. Of a message, the incident or the operation."`
+	ID              string          `json:"id" doc:"Identical for every delivery of the event."`
+	Source          string          `json:"source" doc:"Installation that published the event."`
+	Type            string          `json:"type" doc:"tasker. and the topic, such as tasker.dlq.entry.created."`
+	Subject         string          `json:"subject,omitempty" doc:"The dlq_entry_uuid. For a notification: the incident or operation."`
 	Time            time.Time       `json:"time" doc:"When it happened."`
 	DataContentType string          `json:"datacontenttype"`
 	TaskUUID        string          `json:"taskuuid,omitempty"`
-	DedupKey        string          `json:"dedupkey,omitempty" doc:"Of a message: the same in all messages about one thing."`
-	Sequence        string          `json:"sequence" doc:"Position of the event, in digits of one length. It rises within a task."`
+	DedupKey        string          `json:"dedupkey,omitempty" doc:"For a notification: identical in all notifications of one subject."`
+	Sequence        string          `json:"sequence" doc:"Position of the event, zero-padded. It rises within a task."`
 	Data            json.RawMessage `json:"data,omitempty"`
 }
 
-// Emission is what became of sending an event to one sink.
+// Emission is the delivery of an event to one sink.
 type Emission struct {
 	EventUUID     string     `json:"event_uuid"`
-	Position      int64      `json:"position" doc:"Of the event among all events."`
+	Position      int64      `json:"position" doc:"Position among all events."`
 	Topic         string     `json:"topic"`
 	TaskUUID      string     `json:"task_uuid"`
 	DLQEntryUUID  string     `json:"dlq_entry_uuid"`
 	OccurredAt    time.Time  `json:"occurred_at"`
 	Sink          string     `json:"sink"`
-	State         string     `json:"state" enum:"pending,published,set_aside" doc:"set_aside: the sink refused it too often; it is sent again only when somebody asks for it."`
+	State         string     `json:"state" enum:"pending,published,set_aside" doc:"set_aside: the sink rejected it too often; an operator must redeliver it."`
 	Attempts      int        `json:"attempts"`
-	Refusals      int        `json:"refusals" doc:"How often the sink refused the event itself, since it was last asked to be sent."`
-	NextAttemptAt *time.Time `json:"next_attempt_at" doc:"Not before; of a pending one."`
+	Refusals      int        `json:"refusals" doc:"Rejections by the sink since the delivery was last requested."`
+	NextAttemptAt *time.Time `json:"next_attempt_at" doc:"Earliest time of the next attempt, while pending."`
 	LastAttemptAt *time.Time `json:"last_attempt_at"`
 	LastError     *string    `json:"last_error"`
-	PublishedAt   *time.Time `json:"published_at" doc:"When the sink last confirmed it."`
+	PublishedAt   *time.Time `json:"published_at" doc:"When the sink last accepted it."`
 }
 
-// Continuation says how a list goes on whose pages are told apart by an element.
+// Continuation is the pagination of a list that continues before a position.
 type Continuation struct {
 	Limit      int    `json:"limit"`
-	Count      int    `json:"count" doc:"Elements in this answer."`
-	HasMore    bool   `json:"has_more" doc:"There are elements after these."`
-	NextBefore *int64 `json:"next_before" doc:"What to ask for as before, to get them."`
+	Count      int    `json:"count" doc:"Elements in this response."`
+	HasMore    bool   `json:"has_more" doc:"More elements follow."`
+	NextBefore *int64 `json:"next_before" doc:"Value of before for the next page."`
 }
 
-// EmissionList is the answer of GET /v1/dlq/emissions, the newest event first.
+// EmissionList is the response of GET /v1/dlq/emissions, newest event first.
 type EmissionList struct {
 	Emissions  []Emission   `json:"emissions"`
 	Pagination Continuation `json:"pagination"`
 }
 
-// EmittedEvent is an event with what became of it at each sink.
+// EmittedEvent is an event and its deliveries.
 type EmittedEvent struct {
 	EventUUID    string          `json:"event_uuid"`
 	Position     int64           `json:"position"`
@@ -64,48 +64,47 @@ type EmittedEvent struct {
 	DLQEntryUUID string          `json:"dlq_entry_uuid"`
 	OccurredAt   time.Time       `json:"occurred_at"`
 	Data         json.RawMessage `json:"data"`
-	Emissions    []Emission      `json:"emissions" doc:"One for each sink that is or was to be told."`
+	Emissions    []Emission      `json:"emissions" doc:"One per sink."`
 }
 
-// ReEmit is the body of POST /v1/dlq/emissions/re-emit: one event, or all from one
-// position to another.
+// ReEmit is the body of POST /v1/dlq/emissions/re-emit: one event, or a range of positions.
 type ReEmit struct {
 	EventUUID    *string  `json:"event_uuid,omitempty" format:"uuid"`
 	FromPosition *int64   `json:"from_position,omitempty" minimum:"1"`
-	ToPosition   *int64   `json:"to_position,omitempty" minimum:"1" doc:"The last one, included."`
-	Sinks        []string `json:"sinks,omitempty" maxItems:"20" doc:"Where to; to all that are known when absent."`
-	Actor        string   `json:"actor" minLength:"1" maxLength:"255" doc:"Who asks for it, for the audit log."`
-	Reason       string   `json:"reason" minLength:"1" maxLength:"2000" doc:"Why, for the audit log."`
+	ToPosition   *int64   `json:"to_position,omitempty" minimum:"1" doc:"Inclusive."`
+	Sinks        []string `json:"sinks,omitempty" maxItems:"20" doc:"Target sinks. Default: all known sinks."`
+	Actor        string   `json:"actor" minLength:"1" maxLength:"255" doc:"Actor for the audit log."`
+	Reason       string   `json:"reason" minLength:"1" maxLength:"2000" doc:"Reason for the audit log."`
 }
 
-// ReEmitted is what will be sent again.
+// ReEmitted describes the requested deliveries.
 type ReEmitted struct {
 	Events           int      `json:"events"`
-	Emissions        int      `json:"emissions" doc:"Events, counted once for each sink."`
+	Emissions        int      `json:"emissions" doc:"Deliveries: events times sinks."`
 	Sinks            []string `json:"sinks"`
-	NextFromPosition *int64   `json:"next_from_position" doc:"The range had more events than one request takes: ask again from here. Null means that this was all."`
+	NextFromPosition *int64   `json:"next_from_position" doc:"First position of the next request if the range exceeds the limit, or null."`
 }
 
-// Sink is how a sink is.
+// Sink is the state of a sink.
 type Sink struct {
 	Sink          string     `json:"sink"`
 	Status        string     `json:"status" enum:"up,failing"`
-	FailingSince  *time.Time `json:"failing_since" doc:"Since an attempt failed, or since an event is due, if it took none for a minute. Null: it works."`
+	FailingSince  *time.Time `json:"failing_since" doc:"Since an attempt failed, or since the oldest due event if none was accepted for a minute. Null if it works."`
 	LastError     *string    `json:"last_error"`
-	NextTryAt     *time.Time `json:"next_try_at" doc:"Not to be tried before this, because it fails."`
+	NextTryAt     *time.Time `json:"next_try_at" doc:"Earliest time of the next attempt, while it fails."`
 	LastSuccessAt *time.Time `json:"last_success_at"`
-	Pending       int64      `json:"pending" doc:"Events that are still to be sent. Counting stops at 10000."`
-	OldestPending *time.Time `json:"oldest_pending" doc:"When the first of them happened."`
-	SetAside      int64      `json:"set_aside" doc:"Events that it refused too often. Counting stops at 10000."`
+	Pending       int64      `json:"pending" doc:"Undelivered events. Counting stops at 10000."`
+	OldestPending *time.Time `json:"oldest_pending" doc:"Time of the oldest undelivered event."`
+	SetAside      int64      `json:"set_aside" doc:"Events that it rejected too often. Counting stops at 10000."`
 }
 
-// AuditList is the answer of GET /v1/audit, newest first.
+// AuditList is the response of GET /v1/audit, newest first.
 type AuditList struct {
 	Events     []tasker.AuditEvent `json:"events"`
 	Pagination Continuation        `json:"pagination"`
 }
 
-// FromEmission converts what became of an event at one sink.
+// FromEmission converts a delivery.
 func FromEmission(e tasker.Emission) Emission {
 	return Emission{
 		EventUUID: e.UUID.String(), Position: e.Position, Topic: e.Topic, TaskUUID: e.TaskUUID.String(), DLQEntryUUID: e.EntryUUID.String(),
@@ -114,7 +113,7 @@ func FromEmission(e tasker.Emission) Emission {
 	}
 }
 
-// FromEvent converts an event and what became of it.
+// FromEvent converts an event and its deliveries.
 func FromEvent(e tasker.Event, emissions []tasker.Emission) EmittedEvent {
 	out := EmittedEvent{
 		EventUUID: e.UUID.String(), Position: e.Position, Topic: e.Topic, TaskUUID: e.TaskUUID.String(), DLQEntryUUID: e.EntryUUID.String(),
@@ -126,7 +125,7 @@ func FromEvent(e tasker.Event, emissions []tasker.Emission) EmittedEvent {
 	return out
 }
 
-// FromSinkState converts how a sink is.
+// FromSinkState converts the state of a sink.
 func FromSinkState(s tasker.SinkState) Sink {
 	status := "up"
 	if s.FailingSince != nil {
@@ -138,32 +137,33 @@ func FromSinkState(s tasker.SinkState) Sink {
 	}
 }
 
-// Incident is the cases of one namespace that people were first told of within ten minutes.
+// Incident groups the cases of one namespace whose first notifications were sent within ten
+// minutes.
 type Incident struct {
 	IncidentID    string     `json:"incident_id"`
 	State         string     `json:"state" enum:"open,ended"`
 	NamespaceName string     `json:"namespace_name"`
-	LeadCaseID    string     `json:"lead_case_id" doc:"The case that the last message named: the largest that was open then. Names, reason and error come from this case."`
-	DedupKey      string     `json:"dedup_key" doc:"The same in all messages of the incident."`
-	Severity      string     `json:"severity" enum:"critical,high,medium,low" doc:"The highest that one of its cases had."`
-	BeganAt       time.Time  `json:"began_at" doc:"When people were first told of it."`
-	EndedAt       *time.Time `json:"ended_at" doc:"When they were told that all of its cases are resolved."`
-	UnownedSince  *time.Time `json:"unowned_since" doc:"Since when one of its open cases is nobody's and does not rest."`
-	Escalation    int        `json:"escalation" doc:"Who was told because nobody took it: 1 the next route, 2 all routes."`
-	ToldAt        time.Time  `json:"told_at" doc:"When people were last told of it."`
+	LeadCaseID    string     `json:"lead_case_id" doc:"Case named by the latest notification: the largest open one at that time. Names, reason and error come from this case."`
+	DedupKey      string     `json:"dedup_key" doc:"Identical in all notifications of the incident."`
+	Severity      string     `json:"severity" enum:"critical,high,medium,low" doc:"Highest severity of its cases so far."`
+	BeganAt       time.Time  `json:"began_at" doc:"When the first notification was sent."`
+	EndedAt       *time.Time `json:"ended_at" doc:"When the notification of its resolution was sent."`
+	UnownedSince  *time.Time `json:"unowned_since" doc:"Since when an open case that is not snoozed has had no owner."`
+	Escalation    int        `json:"escalation" doc:"Additional routes notified because it has no owner: 1 the next route, 2 all routes."`
+	ToldAt        time.Time  `json:"told_at" doc:"When the latest notification was sent."`
 	TaskName      string     `json:"task_name"`
 	StepName      string     `json:"step_name"`
 	DLQReason     string     `json:"dlq_reason"`
 	DetailCode    string     `json:"detail_code"`
-	Label         string     `json:"label" doc:"The cause in a few words."`
+	Label         string     `json:"label" doc:"Short description of the cause."`
 	ErrorType     string     `json:"error_type"`
 	ErrorPattern  string     `json:"error_pattern"`
 	Cases         int64      `json:"cases"`
 	CasesOpen     int64      `json:"cases_open"`
-	CasesNotOwned int64      `json:"cases_not_owned" doc:"Of the open ones."`
-	OwnedBy       []string   `json:"owned_by" doc:"Who has taken its open cases."`
-	Entries       int64      `json:"entries" doc:"Open investigations of its cases; 0 when it has ended."`
-	Messages      int64      `json:"messages" doc:"How often people were told of it."`
+	CasesNotOwned int64      `json:"cases_not_owned" doc:"Open cases without an owner."`
+	OwnedBy       []string   `json:"owned_by" doc:"Owners of its open cases."`
+	Entries       int64      `json:"entries" doc:"Open investigations of its cases. 0 after the end."`
+	Messages      int64      `json:"messages" doc:"Number of notifications."`
 }
 
 // IncidentList is a page of incidents, newest first.
@@ -172,14 +172,14 @@ type IncidentList struct {
 	Pagination Pagination `json:"pagination"`
 }
 
-// IncidentDetail is an incident with its cases and with what people were told of it.
+// IncidentDetail is an incident with its cases and notifications.
 type IncidentDetail struct {
 	Incident
-	Members []tasker.IncidentCase `json:"members" doc:"Its cases, in the order in which they joined it; at most 200."`
+	Members []tasker.IncidentCase `json:"members" doc:"In the order in which they joined, at most 200."`
 	Told    []Message             `json:"told" doc:"Oldest first, at most 200."`
 }
 
-// Message is what people are told of an incident, an operation and the like.
+// Message is a notification, for example about an incident or an operation.
 type Message struct {
 	MessageUUID string                   `json:"message_uuid"`
 	Topic       string                   `json:"topic"`
@@ -189,9 +189,9 @@ type Message struct {
 	DedupKey    string                   `json:"dedup_key"`
 	Escalation  int                      `json:"escalation"`
 	CreatedAt   time.Time                `json:"created_at"`
-	RoutedAt    *time.Time               `json:"routed_at" doc:"When its sinks were chosen; a moment after it was written."`
+	RoutedAt    *time.Time               `json:"routed_at" doc:"When its sinks were selected."`
 	Data        json.RawMessage          `json:"data"`
-	Emissions   []tasker.MessageEmission `json:"emissions" doc:"One for each sink that is to get it."`
+	Emissions   []tasker.MessageEmission `json:"emissions" doc:"One per sink."`
 }
 
 // FromIncident converts an incident.
@@ -209,7 +209,7 @@ func FromIncident(i tasker.Incident) Incident {
 	}
 }
 
-// FromIncidentDetail converts an incident with what is known of it.
+// FromIncidentDetail converts an incident with its details.
 func FromIncidentDetail(d tasker.IncidentDetail) IncidentDetail {
 	out := IncidentDetail{Incident: FromIncident(d.Incident), Members: orEmpty(d.Members), Told: []Message{}}
 	for _, m := range d.Notifications {
@@ -218,7 +218,7 @@ func FromIncidentDetail(d tasker.IncidentDetail) IncidentDetail {
 	return out
 }
 
-// FromMessage converts a message with what became of it at each sink.
+// FromMessage converts a notification and its deliveries.
 func FromMessage(m tasker.Notification) Message {
 	return Message{
 		MessageUUID: m.UUID.String(), Topic: m.Topic, SubjectKind: m.SubjectKind, SubjectID: m.SubjectID.String(), IncidentID: idOrNull(m.IncidentID),
@@ -226,20 +226,19 @@ func FromMessage(m tasker.Notification) Message {
 	}
 }
 
-// TryMessage is the body of POST /v1/messages/test: what the message pretends to be about, for
-// the conditions of routes.
+// TryMessage is the body of POST /v1/messages/test. It contains the properties that routes match.
 type TryMessage struct {
 	Namespace string `json:"namespace" minLength:"1" maxLength:"128"`
 	Template  string `json:"template,omitempty" maxLength:"128"`
-	Severity  string `json:"severity,omitempty" enum:"critical,high,medium,low" doc:"low when absent."`
+	Severity  string `json:"severity,omitempty" enum:"critical,high,medium,low" doc:"Default: low."`
 	Reason    string `json:"reason,omitempty" maxLength:"64"`
-	Cause     string `json:"cause,omitempty" maxLength:"300" doc:"Stands for the text of an error."`
-	By        string `json:"by,omitempty" maxLength:"255" doc:"Who tries them."`
+	Cause     string `json:"cause,omitempty" maxLength:"300" doc:"Sample error text."`
+	By        string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
-// TriedMessage is which sinks get a message with which somebody tries the routes.
+// TriedMessage lists the routes and sinks of a test notification.
 type TriedMessage struct {
-	SubjectID string   `json:"subject_id" doc:"Of the message."`
-	Routes    []int    `json:"routes" doc:"The numbers of those that are for it, from 1. The first counts; the others are told when nobody takes an incident."`
-	Sinks     []string `json:"sinks" doc:"They are sent it now; tasker-ctl dlq sinks shows how they are."`
+	SubjectID string   `json:"subject_id" doc:"Subject of the test notification."`
+	Routes    []int    `json:"routes" doc:"Numbers of the matching routes, from 1. The first is used; the others are notified if an incident has no owner."`
+	Sinks     []string `json:"sinks" doc:"Sinks that receive it. tasker-ctl dlq sinks shows their state."`
 }

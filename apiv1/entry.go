@@ -15,11 +15,11 @@ type Entry struct {
 	OriginalState    string          `json:"original_state"`
 	DLQReason        string          `json:"dlq_reason"`
 	DetailCode       string          `json:"detail_code"`
-	OriginalReason   *string         `json:"original_reason" doc:"The reason it was opened for, when a weightier one has replaced that since; null otherwise."`
-	OriginalCode     *string         `json:"original_detail_code" doc:"The detail code it was opened for, when a weightier reason has replaced that since; null otherwise."`
-	Label            string          `json:"label" doc:"The cause in a few words."`
+	OriginalReason   *string         `json:"original_reason" doc:"First reason, if a more severe one replaced it, or null."`
+	OriginalCode     *string         `json:"original_detail_code" doc:"First detail code, if a more severe reason replaced it, or null."`
+	Label            string          `json:"label" doc:"Short description of the cause."`
 	Severity         string          `json:"severity" enum:"critical,high,medium,low"`
-	Guidance         string          `json:"guidance" doc:"What to look at first and what fixes it, as things stand now. It names the step that has failed."`
+	Guidance         string          `json:"guidance" doc:"First checks and possible fixes in the current state. It names the failed step."`
 	DetectedBy       string          `json:"detected_by"`
 	DLQTimestamp     time.Time       `json:"dlq_timestamp"`
 	ResolutionStatus string          `json:"resolution_status"`
@@ -30,13 +30,13 @@ type Entry struct {
 	Metadata         json.RawMessage `json:"metadata"`
 	RecoveredAt      *time.Time      `json:"recovered_at"`
 	PredecessorUUID  *string         `json:"predecessor_uuid"`
-	CurrentTaskState string          `json:"current_task_state" doc:"State of the task now, not when the entry was opened."`
-	FailedStep       *FailedStep     `json:"failed_step" doc:"The step that has failed now; null when none has, and once the investigation has ended. step_uuid is the step it was opened for."`
-	TaskDue          *Deadline       `json:"task_due" doc:"By when the task is due; null when it has no due time."`
+	CurrentTaskState string          `json:"current_task_state" doc:"Current state of the task."`
+	FailedStep       *FailedStep     `json:"failed_step" doc:"The currently failed step. Null if none has failed or the investigation has ended. step_uuid is the step for which it was opened."`
+	TaskDue          *Deadline       `json:"task_due" doc:"Due time of the task, or null."`
 	CreatedAt        time.Time       `json:"created_at"`
 	UpdatedAt        time.Time       `json:"updated_at"`
-	History          []EntryChange   `json:"history,omitempty" doc:"Only where one entry is asked for by its id: up to 500 lines."`
-	HistoryHasMore   bool            `json:"history_has_more,omitempty" doc:"There is more behind these lines; ask with history_offset."`
+	History          []EntryChange   `json:"history,omitempty" doc:"Only in responses with a single entry: up to 500 rows."`
+	HistoryHasMore   bool            `json:"history_has_more,omitempty" doc:"More rows follow. Use history_offset to read them."`
 }
 
 // FailedStep is the step that keeps a task from going on now.
@@ -46,7 +46,7 @@ type FailedStep struct {
 	FailedSince time.Time `json:"failed_since"`
 }
 
-// EntryChange is one row of an entry's history, oldest first.
+// EntryChange is one row of the history of an investigation, oldest first.
 type EntryChange struct {
 	ChangedAt  time.Time       `json:"changed_at"`
 	Actor      string          `json:"actor"`
@@ -59,18 +59,18 @@ type EntryChange struct {
 
 // UpdateEntry is the body of PATCH /v1/dlq/entry/{dlq_entry_uuid}.
 type UpdateEntry struct {
-	ResolutionStatus *string         `json:"resolution_status,omitempty" enum:"manually_resolved,permanently_failed,cancelled" doc:"Ends the investigation. Needs resolution_notes."`
+	ResolutionStatus *string         `json:"resolution_status,omitempty" enum:"manually_resolved,permanently_failed,cancelled" doc:"Ends the investigation. Requires resolution_notes."`
 	ResolutionNotes  *string         `json:"resolution_notes,omitempty" maxLength:"20000"`
 	ResolvedBy       *string         `json:"resolved_by,omitempty" maxLength:"255"`
-	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"A JSON object, merged key by key over what is there."`
+	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"JSON object, merged into the existing metadata key by key."`
 
-	Compensate bool `json:"compensate,omitempty" doc:"With permanently_failed: what the completed steps of the task have done is undone, and its other steps are cancelled, in the same transaction."`
+	Compensate bool `json:"compensate,omitempty" doc:"With permanently_failed: also compensate the completed steps of the task and cancel the others, in the same transaction."`
 
-	UpdatedBy         string     `json:"updated_by,omitempty" maxLength:"255" doc:"Who makes this change, for the history; resolved_by when absent."`
-	ExpectedUpdatedAt *time.Time `json:"expected_updated_at,omitempty" doc:"The entry's updated_at as you know it. If somebody has changed the entry since, the answer is 409."`
+	UpdatedBy         string     `json:"updated_by,omitempty" maxLength:"255" doc:"Actor for the history. Default: resolved_by."`
+	ExpectedUpdatedAt *time.Time `json:"expected_updated_at,omitempty" doc:"Expected updated_at. If the entry has changed since, the response is 409."`
 }
 
-// UpdatedEntry is the answer to an update: the entry as it is now.
+// UpdatedEntry is the response to an update, with the current entry.
 type UpdatedEntry struct {
 	Success  bool     `json:"success"`
 	Message  string   `json:"message"`
@@ -80,12 +80,12 @@ type UpdatedEntry struct {
 
 // OpenEntry is the body of POST /v1/dlq/task/{task_uuid}.
 type OpenEntry struct {
-	Reason    string          `json:"reason" minLength:"1" maxLength:"20000" doc:"Why a person should look at the task."`
+	Reason    string          `json:"reason" minLength:"1" maxLength:"20000" doc:"Why the task needs an investigation."`
 	CreatedBy string          `json:"created_by" minLength:"1" maxLength:"255"`
-	Metadata  json.RawMessage `json:"metadata,omitempty" doc:"A JSON object."`
+	Metadata  json.RawMessage `json:"metadata,omitempty" doc:"JSON object."`
 }
 
-// InvestigationQueueEntry is one line of the investigation queue, the most urgent first.
+// InvestigationQueueEntry is one row of the investigation queue, most urgent first.
 type InvestigationQueueEntry struct {
 	DLQEntryUUID       string      `json:"dlq_entry_uuid"`
 	TaskUUID           string      `json:"task_uuid"`
@@ -93,25 +93,25 @@ type InvestigationQueueEntry struct {
 	OriginalState      string      `json:"original_state"`
 	DLQReason          string      `json:"dlq_reason"`
 	DetailCode         string      `json:"detail_code"`
-	Label              string      `json:"label" doc:"The cause in a few words."`
+	Label              string      `json:"label" doc:"Short description of the cause."`
 	Severity           string      `json:"severity" enum:"critical,high,medium,low"`
 	DLQTimestamp       time.Time   `json:"dlq_timestamp"`
 	MinutesInDLQ       float64     `json:"minutes_in_dlq"`
 	NamespaceName      string      `json:"namespace_name"`
 	TaskName           string      `json:"task_name"`
-	CurrentState       string      `json:"current_state" doc:"State of the task now."`
-	TimeInStateMinutes *float64    `json:"time_in_state_minutes" doc:"When the entry was opened."`
+	CurrentState       string      `json:"current_state" doc:"Current state of the task."`
+	TimeInStateMinutes *float64    `json:"time_in_state_minutes" doc:"At the time when the entry was opened."`
 	PriorityScore      float64     `json:"priority_score"`
 	RecoveredAt        *time.Time  `json:"recovered_at"`
-	StepName           string      `json:"step_name" doc:"Empty when no step failed."`
-	ErrorPattern       string      `json:"error_pattern" doc:"The error of the step without ids and numbers."`
-	ErrorMessage       string      `json:"error_message" doc:"The beginning of its newest failure."`
-	CaseID             string      `json:"case_id" doc:"The case it belongs to; empty until that is known, within seconds."`
-	Progress           string      `json:"progress" enum:"waiting,proving,failed_again,recovered" doc:"How far the repair is."`
-	CaseKey            string      `json:"case_key" doc:"Deprecated: which failures were the same as version 0.1 told it."`
-	Assignee           string      `json:"assignee" doc:"Who looks into it, from the metadata; empty when nobody does."`
-	FailedStep         *FailedStep `json:"failed_step" doc:"The step that has failed now; null when none has. step_uuid is the step the entry was opened for."`
-	TaskDue            *Deadline   `json:"task_due" doc:"By when the task is due; null when it has no due time."`
+	StepName           string      `json:"step_name" doc:"Empty if no step failed."`
+	ErrorPattern       string      `json:"error_pattern" doc:"Error of the step without ids and numbers."`
+	ErrorMessage       string      `json:"error_message" doc:"Latest failure, truncated."`
+	CaseID             string      `json:"case_id" doc:"Case of the entry. Empty until the failure is classified, within seconds."`
+	Progress           string      `json:"progress" enum:"waiting,proving,failed_again,recovered" doc:"State of the repair."`
+	CaseKey            string      `json:"case_key" doc:"Deprecated: failure key of version 0.1."`
+	Assignee           string      `json:"assignee" doc:"Investigator from the metadata, or empty."`
+	FailedStep         *FailedStep `json:"failed_step" doc:"The currently failed step, or null. step_uuid is the step for which the entry was opened."`
+	TaskDue            *Deadline   `json:"task_due" doc:"Due time of the task, or null."`
 }
 
 // FromEntry converts an entry.
@@ -137,7 +137,7 @@ func FromEntry(e tasker.Entry) Entry {
 	return out
 }
 
-// FromInvestigationQueueEntry converts a line of the investigation queue.
+// FromInvestigationQueueEntry converts a row of the investigation queue.
 func FromInvestigationQueueEntry(q tasker.InvestigationQueueEntry) InvestigationQueueEntry {
 	cause := tasker.CauseOf(q.Reason, q.DetailCode)
 	return InvestigationQueueEntry{

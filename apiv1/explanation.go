@@ -6,24 +6,24 @@ import (
 	"tasker.example/tasker"
 )
 
-// Explanation says why something is where it is.
+// Explanation reports why an object is in its state.
 type Explanation struct {
 	Kind       string                 `json:"kind" enum:"task,step,investigation,case,operation,hold,queue"`
-	ID         string                 `json:"id" doc:"Of what is explained; empty for a queue."`
-	Namespaces []string               `json:"namespaces" doc:"More than one for an operation only."`
-	Name       string                 `json:"name" doc:"The step, the template of the task, the place of the case, the act of the operation, the scope of the hold, or the handler."`
-	TaskUUID   string                 `json:"task_uuid" doc:"Whose task or step it is; empty for cases, operations, holds and queues."`
+	ID         string                 `json:"id" doc:"Id of the explained object. Empty for a queue."`
+	Namespaces []string               `json:"namespaces" doc:"Only operations have several."`
+	Name       string                 `json:"name" doc:"Step, template of the task, step of the case, action of the operation, scope of the hold, or handler."`
+	TaskUUID   string                 `json:"task_uuid" doc:"Of a task, step or investigation. Otherwise empty."`
 	AsOf       time.Time              `json:"as_of"`
 	Fact       string                 `json:"fact" enum:"ended,not_started,cycle,operation,result_kept,failed,unattended,held,limit,gate,no_worker,saturated,queue,running,retry,decision,outside,wait,child,items,parents,empty,unknown"`
 	Sentence   string                 `json:"sentence"`
-	Since      *time.Time             `json:"since" doc:"Null when it is not known."`
-	Unblocks   string                 `json:"unblocks" doc:"What would let it go on; empty when nothing would."`
+	Since      *time.Time             `json:"since" doc:"Null if unknown."`
+	Unblocks   string                 `json:"unblocks" doc:"What would let it continue. Empty if nothing would."`
 	Turn       string                 `json:"turn" enum:"worker,operator,outside,clock,server,nobody" doc:"Who or what acts next."`
-	Facts      []tasker.ExplainedFact `json:"facts" doc:"What else is known."`
-	Steps      []tasker.ExplainedStep `json:"steps" doc:"Of a task or investigation: its open steps that wait for no other, at most 20. The first decides."`
-	Counts     []tasker.ReasonCount   `json:"counts" doc:"Of such steps, of the newest open investigations of a case, or of the released items of an operation: how many are kept by each fact."`
-	Looked     int                    `json:"looked" doc:"How many of those were looked at, at most 100."`
-	More       bool                   `json:"more" doc:"There are more."`
+	Facts      []tasker.ExplainedFact `json:"facts" doc:"Additional facts."`
+	Steps      []tasker.ExplainedStep `json:"steps" doc:"Of a task or investigation: open steps that wait for no other step, at most 20. The first determines the reason."`
+	Counts     []tasker.ReasonCount   `json:"counts" doc:"By reason: such steps, the newest open investigations of a case, or the released items of an operation."`
+	Looked     int                    `json:"looked" doc:"Number of examined objects, at most 100."`
+	More       bool                   `json:"more" doc:"There may be more."`
 }
 
 // FromExplanation converts an explanation.

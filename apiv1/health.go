@@ -2,41 +2,39 @@ package apiv1
 
 import "time"
 
-// Health is the answer of GET /health, /health/live and, while the server can do
-// its work, /health/ready.
+// Health is the response of GET /health, GET /health/live and, if the server is ready, GET
+// /health/ready.
 type Health struct {
 	Status    string                 `json:"status" enum:"healthy,alive,ready"`
 	Timestamp time.Time              `json:"timestamp"`
 	Version   string                 `json:"version"`
-	Checks    map[string]HealthCheck `json:"checks,omitempty" doc:"What readiness depends on, by name."`
+	Checks    map[string]HealthCheck `json:"checks,omitempty" doc:"Readiness checks by name."`
 
-	Loops map[string]HealthLoop `json:"loops,omitempty" doc:"What this server does by itself, by name."`
+	Loops map[string]HealthLoop `json:"loops,omitempty" doc:"Background loops by name."`
 
-	Components map[string]HealthComponent `json:"components,omitempty" doc:"What the server uses and can do without, by name: broker, sink.webhook and so on for each sink to which this server sends events, deferred_work while tasks or steps are set aside because work on them failed, and templates when template files were not registered at the start."`
+	Components map[string]HealthComponent `json:"components,omitempty" doc:"Optional dependencies by name: broker, sink.webhook and so on for each sink, deferred_work while failed work on tasks or steps is deferred, and templates if template files could not be registered at the start."`
 }
 
-// HealthLoop is one thing that a server does by itself again and again, such as
-// retrying steps. It is late when it has made no good pass for three times as long as
-// one may take with the rest after it; the server is then not ready, unless the loop
-// only tidies up.
+// HealthLoop is the state of one background loop, such as the retry of steps. It is late after
+// three times the maximum duration of a pass and its interval without a successful pass. The
+// server is then not ready, except for cleanup loops.
 type HealthLoop struct {
 	Status     string     `json:"status" enum:"healthy,failing,late"`
-	LastGoodAt *time.Time `json:"last_good_at,omitempty" doc:"When the last pass ended that did not fail."`
-	Failures   int        `json:"failures" doc:"Passes that failed since then."`
+	LastGoodAt *time.Time `json:"last_good_at,omitempty" doc:"End of the last successful pass."`
+	Failures   int        `json:"failures" doc:"Failed passes since then."`
 }
 
-// HealthComponent is one thing that the server works without, if less well: it
-// is ready all the same.
+// HealthComponent is the state of an optional dependency. It does not affect readiness.
 type HealthComponent struct {
-	Status    string `json:"status" enum:"up,degraded,down,off,unknown" doc:"A sink is degraded while it takes no events: they wait. off means that the configuration does not ask for it, unknown that the database cannot tell how it is."`
-	LastError string `json:"last_error,omitempty" doc:"What is wrong with it now, and what to do."`
+	Status    string `json:"status" enum:"up,degraded,down,off,unknown" doc:"A sink is degraded while it accepts no events; they wait. off: not configured. unknown: the database is not available."`
+	LastError string `json:"last_error,omitempty" doc:"Current error and remedy."`
 
-	FailingSince  *time.Time `json:"failing_since,omitempty" doc:"Of a sink that is degraded."`
-	OldestSeconds *float64   `json:"oldest_unpublished_seconds,omitempty" doc:"Of a sink: how long ago the oldest event happened that it has not got; 0 if it has all."`
+	FailingSince  *time.Time `json:"failing_since,omitempty" doc:"Of a degraded sink."`
+	OldestSeconds *float64   `json:"oldest_unpublished_seconds,omitempty" doc:"Of a sink: age of the oldest undelivered event, or 0."`
 }
 
-// HealthCheck is one thing that the server depends on. When one is unhealthy,
-// GET /health/ready answers 503 and the checks are the details of its error.
+// HealthCheck is a readiness check. If one is unhealthy, GET /health/ready responds with 503 and
+// the checks as error details.
 type HealthCheck struct {
 	Status     string `json:"status" enum:"healthy,unhealthy"`
 	DurationMS int64  `json:"duration_ms"`

@@ -7,98 +7,98 @@ import (
 	"tasker.example/tasker"
 )
 
-// BeginHold is the body of POST /v1/holds. It has either case_id, or namespace and what of
-// it is held.
+// BeginHold is the body of POST /v1/holds. It contains either case_id, or namespace and further
+// scope fields.
 type BeginHold struct {
-	Namespace  string     `json:"namespace,omitempty" maxLength:"128" doc:"Whose steps are held."`
+	Namespace  string     `json:"namespace,omitempty" maxLength:"128" doc:"Namespace of the steps."`
 	Handler    string     `json:"handler,omitempty" maxLength:"128" doc:"Only steps with this handler."`
 	TaskName   string     `json:"task_name,omitempty" maxLength:"128" doc:"Only steps of tasks of this template."`
 	StepName   string     `json:"step_name,omitempty" maxLength:"128" doc:"Only steps with this name."`
-	CaseID     string     `json:"case_id,omitempty" format:"uuid" doc:"The steps of the place of this case, in place of the fields before."`
-	Until      *time.Time `json:"until,omitempty" doc:"When it ends by itself, within 24 hours."`
-	ForSeconds int        `json:"for_seconds,omitempty" minimum:"60" maximum:"86400" doc:"After what time it does, in place of until. One of the two is needed."`
-	Owner      string     `json:"owner,omitempty" maxLength:"255" doc:"Who looks after it; whoever begins it when absent."`
+	CaseID     string     `json:"case_id,omitempty" format:"uuid" doc:"Hold the steps of this case. Alternative to the scope fields."`
+	Until      *time.Time `json:"until,omitempty" doc:"Automatic end, within 24 hours."`
+	ForSeconds int        `json:"for_seconds,omitempty" minimum:"60" maximum:"86400" doc:"Duration. Either until or for_seconds is required."`
+	Owner      string     `json:"owner,omitempty" maxLength:"255" doc:"Owner. Default: the actor."`
 	Reason     string     `json:"reason" minLength:"1" maxLength:"2000"`
-	By         string     `json:"by,omitempty" maxLength:"255" doc:"Who begins it."`
+	By         string     `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
 // ExtendHold is the body of POST /v1/holds/{hold_uuid}/extend.
 type ExtendHold struct {
-	Until      *time.Time `json:"until,omitempty" doc:"When it ends by itself, within 24 hours."`
-	ForSeconds int        `json:"for_seconds,omitempty" minimum:"60" maximum:"86400" doc:"How long from now on, in place of until. One of the two is needed."`
-	Owner      string     `json:"owner,omitempty" maxLength:"255" doc:"Who looks after it from now on; absent: as before."`
+	Until      *time.Time `json:"until,omitempty" doc:"Automatic end, within 24 hours."`
+	ForSeconds int        `json:"for_seconds,omitempty" minimum:"60" maximum:"86400" doc:"Duration from now. Either until or for_seconds is required."`
+	Owner      string     `json:"owner,omitempty" maxLength:"255" doc:"New owner. Default: unchanged."`
 	Reason     string     `json:"reason" minLength:"1" maxLength:"2000"`
-	By         string     `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
+	By         string     `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
 // ProbeHold is the body of POST /v1/holds/{hold_uuid}/probe.
 type ProbeHold struct {
 	Reason string `json:"reason,omitempty" maxLength:"2000"`
-	By     string `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
+	By     string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
 // ReleaseHold is the body of POST /v1/holds/{hold_uuid}/release.
 type ReleaseHold struct {
-	Waves  *[]int `json:"waves,omitempty" maxItems:"20" doc:"How many steps each wave lets go; the rest follows after the last. 1, 10 and 100 when absent; [] is all at once."`
+	Waves  *[]int `json:"waves,omitempty" maxItems:"20" doc:"Steps per wave. The rest follows the last wave. Default: 1, 10 and 100. [] releases all at once."`
 	Reason string `json:"reason" minLength:"1" maxLength:"2000"`
-	By     string `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
+	By     string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
-// Hold keeps enqueued steps of its scope from being handed out.
+// Hold prevents steps of its scope from being claimed.
 type Hold struct {
 	HoldUUID      string     `json:"hold_uuid"`
-	Kind          string     `json:"kind" enum:"manual,breaker" doc:"A breaker began by itself, because attempts kept failing with one cause."`
+	Kind          string     `json:"kind" enum:"manual,breaker" doc:"breaker: created automatically because attempts kept failing with one cause."`
 	State         string     `json:"state" enum:"active,releasing,ended"`
 	Namespace     string     `json:"namespace"`
-	Handler       string     `json:"handler" doc:"Empty: of any."`
-	TaskName      string     `json:"task_name" doc:"Of the template; empty: of any."`
+	Handler       string     `json:"handler" doc:"Empty: any."`
+	TaskName      string     `json:"task_name" doc:"Name of the template. Empty: any."`
 	StepName      string     `json:"step_name" doc:"Empty: any."`
-	CaseID        *string    `json:"case_id" doc:"That it was begun for."`
-	Cause         string     `json:"cause" doc:"Of a breaker: what the attempts failed with."`
-	CauseKey      string     `json:"cause_key" doc:"Of a breaker: which failures were the same."`
+	CaseID        *string    `json:"case_id" doc:"Case for which it was created."`
+	Cause         string     `json:"cause" doc:"Of a breaker: the common failure."`
+	CauseKey      string     `json:"cause_key" doc:"Of a breaker: fingerprint of the cause."`
 	Reason        string     `json:"reason"`
 	Owner         string     `json:"owner"`
-	Blocks        bool       `json:"blocks" doc:"Steps of its scope are held. False once the last wave has succeeded, and afterwards."`
-	Held          int64      `json:"held" doc:"Steps that it holds now, counted to 100000."`
+	Blocks        bool       `json:"blocks" doc:"Steps of its scope are held. False after the last wave has succeeded."`
+	Held          int64      `json:"held" doc:"Held steps. Counting stops at 100000."`
 	HeldIsAtLeast bool       `json:"held_is_at_least" doc:"There may be more."`
-	InFlight      int64      `json:"in_flight" doc:"Steps that it let go as a probe or in a wave, and of which nothing is known yet."`
-	Released      int64      `json:"released" doc:"How many steps it let go."`
-	Waves         []int      `json:"waves" doc:"Of its release."`
-	Wave          int        `json:"wave" doc:"How many of them have begun."`
+	InFlight      int64      `json:"in_flight" doc:"Steps released as a probe or in a wave, without an outcome yet."`
+	Released      int64      `json:"released" doc:"Steps released so far."`
+	Waves         []int      `json:"waves" doc:"Steps per wave of the release."`
+	Wave          int        `json:"wave" doc:"Waves started so far."`
 	WaveSince     *time.Time `json:"wave_since"`
-	WaveSteps     int        `json:"wave_steps" doc:"Steps of the last of them."`
+	WaveSteps     int        `json:"wave_steps" doc:"Steps of the latest wave."`
 	Probes        int        `json:"probes"`
 	FailedProbes  int        `json:"failed_probes"`
 	NextProbeAt   *time.Time `json:"next_probe_at"`
 	BeganAt       time.Time  `json:"began_at"`
-	EndsAt        time.Time  `json:"ends_at" doc:"Then it is released by itself."`
-	WarnedAt      *time.Time `json:"warned_at" doc:"When four fifths of its time were over."`
+	EndsAt        time.Time  `json:"ends_at" doc:"When it is released automatically."`
+	WarnedAt      *time.Time `json:"warned_at" doc:"When four fifths of its time had passed."`
 	EndedAt       *time.Time `json:"ended_at"`
 	UpdatedAt     time.Time  `json:"updated_at"`
 }
 
-// HoldList is a page of holds, the newest first.
+// HoldList is a page of holds, newest first.
 type HoldList struct {
 	Holds      []Hold   `json:"holds"`
 	Pagination HoldPage `json:"pagination"`
 }
 
-// HoldPage says how a list of holds goes on.
+// HoldPage is the pagination of a list of holds.
 type HoldPage struct {
 	Limit      int     `json:"limit"`
-	Count      int     `json:"count" doc:"Elements in this answer."`
-	HasMore    bool    `json:"has_more" doc:"There are elements after these."`
-	NextBefore *string `json:"next_before" doc:"What to ask for as before, to get them."`
+	Count      int     `json:"count" doc:"Elements in this response."`
+	HasMore    bool    `json:"has_more" doc:"More elements follow."`
+	NextBefore *string `json:"next_before" doc:"Value of before for the next page."`
 }
 
-// HoldDetail is a hold with what happened to it.
+// HoldDetail is a hold with its history.
 type HoldDetail struct {
 	Hold
 	History  []HoldChange  `json:"history" doc:"Newest first, at most 100."`
-	Releases []HoldRelease `json:"releases" doc:"Steps that it let go as a probe or in a wave, newest first, at most 100."`
+	Releases []HoldRelease `json:"releases" doc:"Steps released as a probe or in a wave, newest first, at most 100."`
 }
 
-// HoldChange is one line of the history of a hold.
+// HoldChange is one row of the history of a hold.
 type HoldChange struct {
 	At       time.Time       `json:"at"`
 	Event    string          `json:"event"`
@@ -107,14 +107,14 @@ type HoldChange struct {
 	Metadata json.RawMessage `json:"metadata"`
 }
 
-// HoldRelease is a step that a hold let go as a probe or in a wave.
+// HoldRelease is a step that a hold released as a probe or in a wave.
 type HoldRelease struct {
 	TaskUUID   string     `json:"task_uuid"`
 	StepUUID   string     `json:"step_uuid"`
-	Wave       int        `json:"wave" doc:"From 1; 0 is a probe."`
+	Wave       int        `json:"wave" doc:"From 1. 0 for a probe."`
 	ReleasedAt time.Time  `json:"released_at"`
-	Outcome    *string    `json:"outcome" enum:"succeeded,failed,no_answer,gone" doc:"Null while it is awaited."`
-	Failure    *string    `json:"failure" doc:"With what it failed."`
+	Outcome    *string    `json:"outcome" enum:"succeeded,failed,no_answer,gone" doc:"Null while pending."`
+	Failure    *string    `json:"failure" doc:"Failure message."`
 	JudgedAt   *time.Time `json:"judged_at"`
 }
 
@@ -130,7 +130,7 @@ func FromHold(h tasker.Hold) Hold {
 	}
 }
 
-// FromHoldDetail converts a hold with what happened to it.
+// FromHoldDetail converts a hold with its history.
 func FromHoldDetail(d tasker.HoldDetail) HoldDetail {
 	out := HoldDetail{Hold: FromHold(d.Hold), History: []HoldChange{}, Releases: []HoldRelease{}}
 	for _, c := range d.History {
@@ -147,63 +147,63 @@ func FromHoldDetail(d tasker.HoldDetail) HoldDetail {
 
 // SetLimit is the body of PUT /v1/limits.
 type SetLimit struct {
-	Kind          string  `json:"kind" enum:"server,namespace,handler,name" doc:"What is limited."`
-	Namespace     string  `json:"namespace,omitempty" maxLength:"128" doc:"Whose steps are limited; absent for the server."`
-	Name          string  `json:"name,omitempty" maxLength:"128" doc:"The handler, or the name that templates give; absent for the server and a namespace."`
-	MaxInProgress int     `json:"max_in_progress,omitempty" minimum:"1" maximum:"10000" doc:"How many steps of one key may be in progress at a time."`
-	PerSecond     float64 `json:"per_second,omitempty" minimum:"0" maximum:"1000000" doc:"How many steps of one key may begin in a second. One of the two is needed."`
-	Burst         int     `json:"burst,omitempty" minimum:"1" maximum:"1000000" doc:"How many of them may begin at once after a rest; absent: as many as in a second, and one at least."`
-	Reason        string  `json:"reason,omitempty" maxLength:"2000" doc:"Why, for the audit log."`
-	By            string  `json:"by,omitempty" maxLength:"255" doc:"Who sets it."`
+	Kind          string  `json:"kind" enum:"server,namespace,handler,name" doc:"Scope of the limit."`
+	Namespace     string  `json:"namespace,omitempty" maxLength:"128" doc:"Namespace of the steps. Absent for the server limit."`
+	Name          string  `json:"name,omitempty" maxLength:"128" doc:"Handler, or name used by templates. Absent for server and namespace limits."`
+	MaxInProgress int     `json:"max_in_progress,omitempty" minimum:"1" maximum:"10000" doc:"Maximum concurrent steps per key."`
+	PerSecond     float64 `json:"per_second,omitempty" minimum:"0" maximum:"1000000" doc:"Maximum steps per key that start per second. At least one of the two limits is required."`
+	Burst         int     `json:"burst,omitempty" minimum:"1" maximum:"1000000" doc:"Steps that may start at once after an idle period. Default: one second's worth, at least 1."`
+	Reason        string  `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the audit log."`
+	By            string  `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
-// Limit bounds how many steps are in progress at a time, or begin in a second.
+// Limit restricts how many steps run concurrently or start per second.
 type Limit struct {
 	Kind          string    `json:"kind" enum:"server,namespace,handler,name"`
-	Namespace     string    `json:"namespace" doc:"Empty for the server."`
-	Name          string    `json:"name" doc:"The handler, or the name that templates give."`
-	MaxInProgress *int      `json:"max_in_progress" doc:"Of each key; null: any number."`
-	PerSecond     *float64  `json:"per_second" doc:"How many may begin, of each key; null: any number."`
-	Burst         *int      `json:"burst" doc:"How many may begin at once after a rest."`
-	ByTemplate    bool      `json:"by_template" doc:"The value is that of the template that was registered last; nobody has set another."`
+	Namespace     string    `json:"namespace" doc:"Empty for the server limit."`
+	Name          string    `json:"name" doc:"Handler, or name used by templates."`
+	MaxInProgress *int      `json:"max_in_progress" doc:"Per key. Null: unlimited."`
+	PerSecond     *float64  `json:"per_second" doc:"Steps that may start, per key. Null: unlimited."`
+	Burst         *int      `json:"burst" doc:"Steps that may start at once after an idle period."`
+	ByTemplate    bool      `json:"by_template" doc:"The value comes from the latest registered template; no operator has set another."`
 	ChangedAt     time.Time `json:"changed_at"`
 	ChangedBy     string    `json:"changed_by"`
-	InProgress    int64     `json:"in_progress" doc:"Places that are taken, of all keys: a step in progress takes one, or as many as its template says. Counting stops at 10000 steps."`
-	Waiting       int64     `json:"waiting" doc:"Steps that wait for the limit; counting stops at 10000."`
+	InProgress    int64     `json:"in_progress" doc:"Occupied slots of all keys. A step in progress occupies one, or its weight. Counting stops at 10000 steps."`
+	Waiting       int64     `json:"waiting" doc:"Steps that wait for the limit. Counting stops at 10000."`
 
-	Keys []LimitKey `json:"keys" nullable:"true" doc:"With keys=true: those for which most steps wait first, at most 100. Otherwise null."`
+	Keys []LimitKey `json:"keys" nullable:"true" doc:"With keys=true: keys with the most waiting steps, at most 100. Otherwise null."`
 }
 
-// LimitList is a page of limits, by namespace, kind and name.
+// LimitList is a page of limits, ordered by namespace, kind and name.
 type LimitList struct {
 	Limits     []Limit   `json:"limits"`
 	Pagination LimitPage `json:"pagination"`
 }
 
-// LimitPage says how a list of limits goes on.
+// LimitPage is the pagination of a list of limits.
 type LimitPage struct {
 	Limit     int     `json:"limit"`
-	Count     int     `json:"count" doc:"Elements in this answer."`
-	HasMore   bool    `json:"has_more" doc:"There are elements after these."`
-	NextAfter *string `json:"next_after" doc:"What to ask for as after, to get them."`
+	Count     int     `json:"count" doc:"Elements in this response."`
+	HasMore   bool    `json:"has_more" doc:"More elements follow."`
+	NextAfter *string `json:"next_after" doc:"Value of after for the next page."`
 }
 
-// LimitKey is how a limit stands for one of its keys.
+// LimitKey is the usage of one key of a limit.
 type LimitKey struct {
-	Key        string      `json:"key" doc:"Empty where the limit has one key for all."`
+	Key        string      `json:"key" doc:"Empty if the limit has a single key."`
 	InProgress int64       `json:"in_progress"`
 	Waiting    int64       `json:"waiting"`
-	FreeAt     *time.Time  `json:"free_at" doc:"When the rate lets the next step begin; null: now."`
-	Holders    []LimitStep `json:"holders" doc:"Steps that have a place, the oldest claim first, at most 10."`
+	FreeAt     *time.Time  `json:"free_at" doc:"When the rate allows the next step to start. Null: now."`
+	Holders    []LimitStep `json:"holders" doc:"Steps that occupy slots, oldest claim first, at most 10."`
 }
 
-// LimitStep is a step that has a place of a limit.
+// LimitStep is a step that occupies slots of a limit.
 type LimitStep struct {
 	TaskUUID  string    `json:"task_uuid"`
 	StepUUID  string    `json:"step_uuid"`
 	StepName  string    `json:"step_name"`
 	ClaimedAt time.Time `json:"claimed_at"`
-	Weight    int       `json:"weight" doc:"How many places it takes."`
+	Weight    int       `json:"weight" doc:"Number of slots."`
 }
 
 // FromLimit converts a limit.

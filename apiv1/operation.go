@@ -11,76 +11,76 @@ import (
 type PlanOperation struct {
 	Act           OperationAct       `json:"act"`
 	Select        OperationSelection `json:"select"`
-	Reason        string             `json:"reason" minLength:"1" maxLength:"20000" doc:"Why, for the history of each step."`
-	PlannedBy     string             `json:"planned_by,omitempty" maxLength:"255" doc:"Who plans it."`
-	Waves         *[]int             `json:"waves,omitempty" maxItems:"20" doc:"How many items each wave releases; the rest follows after the last. 1, 10 and 100 when absent; [] is all at once."`
-	RatePerMinute int                `json:"rate_per_minute,omitempty" minimum:"0" maximum:"60000" doc:"How many items are released in a minute; 0 is no limit."`
+	Reason        string             `json:"reason" minLength:"1" maxLength:"20000" doc:"Reason for the history of each step."`
+	PlannedBy     string             `json:"planned_by,omitempty" maxLength:"255" doc:"Actor."`
+	Waves         *[]int             `json:"waves,omitempty" maxItems:"20" doc:"Items per wave. The rest follows the last wave. Default: 1, 10 and 100. [] releases all at once."`
+	RatePerMinute int                `json:"rate_per_minute,omitempty" minimum:"0" maximum:"60000" doc:"Items released per minute. 0: unlimited."`
 	Guards        *OperationGuards   `json:"guards,omitempty"`
-	Limit         int                `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"Items at most; 0 is 100000."`
-	Overlap       string             `json:"overlap,omitempty" enum:"refuse,skip" doc:"What happens to steps that another operation holds: the plan is refused, or they are left out."`
+	Limit         int                `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"Maximum number of items. 0: 100000."`
+	Overlap       string             `json:"overlap,omitempty" enum:"refuse,skip" doc:"Reaction to steps of another open operation: reject the plan or skip these steps."`
 }
 
-// OperationAct is what an operation does to each of its items.
+// OperationAct is the action that an operation applies to each item.
 type OperationAct struct {
-	Type             string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually,answer,cancel,compensate,recreate,end_investigation" doc:"answer answers external steps that wait; the form of each step checks the result. compensate cancels each task and has undone what its completed steps have done. recreate writes each task off and makes a new one of the newest version of its template, with the same context."`
-	Result           json.RawMessage `json:"result,omitempty" doc:"Of complete_manually and answer: one result for all."`
-	ResultExpression string          `json:"result_expression,omitempty" maxLength:"4096" doc:"Of complete_manually and answer, in place of result: an expression in CEL that gives the result of each item, see docs/how-to/operations.md."`
-	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"Of complete_manually and answer: an object about the result."`
+	Type             string          `json:"type" enum:"reset_for_retry,resolve_manually,complete_manually,answer,cancel,compensate,recreate,end_investigation" doc:"answer completes waiting external steps; the form of each step validates the result. compensate cancels each task and compensates its completed steps. recreate marks each task as permanently failed and creates a new one from the newest version of its template, with the same context."`
+	Result           json.RawMessage `json:"result,omitempty" doc:"Of complete_manually and answer: the same result for all items."`
+	ResultExpression string          `json:"result_expression,omitempty" maxLength:"4096" doc:"Of complete_manually and answer, instead of result: a CEL expression for the result of each item. See docs/how-to/operations.md."`
+	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"Of complete_manually and answer: metadata of the result, a JSON object."`
 }
 
-// OperationSelection selects open investigations; what is absent selects any. It must not
-// be empty.
+// OperationSelection selects open investigations. Absent fields match any, but at least one is
+// required.
 type OperationSelection struct {
 	DLQReason     string     `json:"dlq_reason,omitempty" enum:"staleness_timeout,max_retries_exceeded,dependency_cycle_detected,worker_unavailable,manual_dlq"`
 	Namespace     string     `json:"namespace,omitempty" maxLength:"128"`
-	Name          string     `json:"name,omitempty" maxLength:"128" doc:"Of the template."`
+	Name          string     `json:"name,omitempty" maxLength:"128" doc:"Name of the template."`
 	CaseID        string     `json:"case_id,omitempty" format:"uuid"`
-	CurrentState  string     `json:"current_state,omitempty" maxLength:"50" doc:"Of the task now."`
+	CurrentState  string     `json:"current_state,omitempty" maxLength:"50" doc:"Current state of the task."`
 	MinAgeMinutes int        `json:"min_age_minutes,omitempty" minimum:"0" maximum:"5256000"`
-	Text          string     `json:"text,omitempty" maxLength:"200" doc:"In namespace, template, step, error pattern or assignee, or six or more digits of an id."`
-	Recovered     *bool      `json:"recovered,omitempty" doc:"Only those whose task went on by itself, or only the others."`
-	Tags          []string   `json:"tags,omitempty" maxItems:"10" doc:"Only those whose task has all of these tags."`
-	CorrelationID string     `json:"correlation_id,omitempty" maxLength:"128" doc:"Only those whose task has this correlation id."`
-	Attributes    []string   `json:"attributes,omitempty" maxItems:"10" doc:"Only those whose task has all of these search attributes, as NAME:VALUE, such as customer:4711 or risk:>0.5."`
-	WorkerVersion string     `json:"worker_version,omitempty" maxLength:"255" doc:"Only where the failed attempt was of a worker of this version."`
-	FailedSince   *time.Time `json:"failed_since,omitempty" doc:"Only where the step failed at this instant or later."`
-	IDs           []string   `json:"ids,omitempty" maxItems:"100000" doc:"Only these: ids of investigations or tasks."`
-	IDCount       int        `json:"id_count,omitempty" readOnly:"true" doc:"How many ids were given."`
+	Text          string     `json:"text,omitempty" maxLength:"200" doc:"Substring of namespace, template, step, error pattern or assignee, or six or more digits of an id."`
+	Recovered     *bool      `json:"recovered,omitempty" doc:"Whether the task continued automatically."`
+	Tags          []string   `json:"tags,omitempty" maxItems:"10" doc:"The task has all of these tags."`
+	CorrelationID string     `json:"correlation_id,omitempty" maxLength:"128" doc:"The task has this correlation id."`
+	Attributes    []string   `json:"attributes,omitempty" maxItems:"10" doc:"The task has all of these search attributes, as NAME:VALUE, such as customer:4711 or risk:>0.5."`
+	WorkerVersion string     `json:"worker_version,omitempty" maxLength:"255" doc:"Version of the worker of the failed attempt."`
+	FailedSince   *time.Time `json:"failed_since,omitempty" doc:"The step failed at this time or later."`
+	IDs           []string   `json:"ids,omitempty" maxItems:"100000" doc:"Ids of investigations or tasks."`
+	IDCount       int        `json:"id_count,omitempty" readOnly:"true" doc:"Number of selected ids."`
 }
 
 // OperationGuards pause an operation automatically.
 type OperationGuards struct {
 	Tolerate           string `json:"tolerate,omitempty" maxLength:"20" doc:"How many steps of a wave may fail before the operation pauses: a percentage such as 2%, which is the default, or a number. See docs/how-to/operations.md."`
 	IgnoreNewCause     bool   `json:"ignore_new_cause,omitempty" doc:"Do not count failures with a cause that was not among the selected ones separately."`
-	WorkerAtLeast      string `json:"worker_at_least,omitempty" maxLength:"100" doc:"Only workers of this version or a newer one, by semantic versioning, take the steps. Of reset_for_retry only."`
-	WaveTimeoutSeconds int    `json:"wave_timeout_seconds,omitempty" minimum:"0" maximum:"86400" doc:"A wave that is not proved within this time pauses the operation; 0 is 900."`
+	WorkerAtLeast      string `json:"worker_at_least,omitempty" maxLength:"100" doc:"Only workers of this semantic version or a newer one claim the steps. For reset_for_retry only."`
+	WaveTimeoutSeconds int    `json:"wave_timeout_seconds,omitempty" minimum:"0" maximum:"86400" doc:"A wave that is not verified within this time pauses the operation. 0: 900."`
 }
 
 // StartOperation is the body of POST /v1/operations/{operation_uuid}/start.
 type StartOperation struct {
-	PlanDigest string `json:"plan_digest" minLength:"1" maxLength:"200" doc:"Of the plan that was seen: another one is not started."`
-	By         string `json:"by,omitempty" maxLength:"255" doc:"Who starts it."`
+	PlanDigest string `json:"plan_digest" minLength:"1" maxLength:"200" doc:"Digest of the reviewed plan. A different plan is not started."`
+	By         string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
 // ChangeOperation is the body of POST /v1/operations/{operation_uuid}/pause and abort.
 type ChangeOperation struct {
-	By string `json:"by,omitempty" maxLength:"255" doc:"The acting person."`
+	By string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
 // ResumeOperation is the body of POST /v1/operations/{operation_uuid}/resume.
 type ResumeOperation struct {
-	By            string `json:"by,omitempty" maxLength:"255" doc:"The acting person."`
-	Tolerate      string `json:"tolerate,omitempty" maxLength:"20" doc:"How many steps of a wave may fail from now on, such as 5% or 20; unchanged when absent."`
-	TolerateCause bool   `json:"tolerate_cause,omitempty" doc:"Ignore failures of the causes for which the operation is paused from now on."`
+	By            string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
+	Tolerate      string `json:"tolerate,omitempty" maxLength:"20" doc:"New tolerance for the failed steps of a wave, such as 5% or 20. Default: unchanged."`
+	TolerateCause bool   `json:"tolerate_cause,omitempty" doc:"Ignore further failures with the causes of the pause."`
 }
 
 // DryRunOperation is the body of POST /v1/operations/{operation_uuid}/dry-run.
 type DryRunOperation struct {
-	After int `json:"after,omitempty" minimum:"0" maximum:"100000" doc:"The ordinal after which it begins: next of the part before."`
-	Limit int `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"Items at most; 0 is 10000."`
+	After int `json:"after,omitempty" minimum:"0" maximum:"100000" doc:"Ordinal after which the part starts: next of the previous part."`
+	Limit int `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"Maximum number of items. 0: 10000."`
 }
 
-// Operation is one action on many steps.
+// Operation applies one action to many steps.
 type Operation struct {
 	OperationUUID string             `json:"operation_uuid"`
 	State         string             `json:"state" enum:"planned,running,paused,done,aborted"`
@@ -89,39 +89,39 @@ type Operation struct {
 	Reason        string             `json:"reason"`
 	PlannedBy     string             `json:"planned_by"`
 	StartedBy     *string            `json:"started_by"`
-	Namespaces    []string           `json:"namespaces" doc:"Of the items."`
-	Items         int                `json:"items" doc:"How many were frozen. The counts add up to it at any time."`
-	Complete      bool               `json:"complete" doc:"All that was selected is among the items; false when the limit left some out."`
-	WithoutStep   int                `json:"without_step" doc:"Selected investigations whose task has no step that has failed."`
-	Overlapping   []OperationOverlap `json:"overlapping" doc:"Other operations that hold steps which were selected; those were left out."`
+	Namespaces    []string           `json:"namespaces" doc:"Namespaces of the items."`
+	Items         int                `json:"items" doc:"Number of frozen items. The counts always add up to it."`
+	Complete      bool               `json:"complete" doc:"False if the limit excluded selected steps."`
+	WithoutStep   int                `json:"without_step" doc:"Selected investigations without a failed step."`
+	Overlapping   []OperationOverlap `json:"overlapping" doc:"Other operations with some of the selected steps, which were skipped."`
 	Counts        map[string]int64   `json:"counts" doc:"Items by state: planned, released, running, verified, failed_again, skipped, aborted."`
 	Waves         []int              `json:"waves"`
-	Wave          int                `json:"wave" doc:"The wave under way, from 1; the rest is the last."`
+	Wave          int                `json:"wave" doc:"Current wave, from 1. The rest counts as the last wave."`
 	RatePerMinute int                `json:"rate_per_minute"`
 	Guards        OperationGuards    `json:"guards"`
-	Tolerated     []string           `json:"tolerated_causes" doc:"Fingerprints of failures that the guards do not count, since an operator tolerated them on resume."`
+	Tolerated     []string           `json:"tolerated_causes" doc:"Fingerprints of failures that the guards ignore because an operator tolerated them on resume."`
 	Paused        *OperationPause    `json:"paused"`
-	PlanDigest    string             `json:"plan_digest" doc:"What start needs."`
-	ArrivedSince  *int               `json:"arrived_since,omitempty" doc:"Investigations that the selection would select and that were opened after the plan, 1000 at most. They are not touched."`
+	PlanDigest    string             `json:"plan_digest" doc:"Required to start the operation."`
+	ArrivedSince  *int               `json:"arrived_since,omitempty" doc:"Matching investigations opened after the plan, at most 1000. They are not changed."`
 	CreatedAt     time.Time          `json:"created_at"`
-	ExpiresAt     time.Time          `json:"expires_at" doc:"When a plan that is not started is aborted."`
+	ExpiresAt     time.Time          `json:"expires_at" doc:"When a plan that was not started is aborted."`
 	StartedAt     *time.Time         `json:"started_at"`
 	EndedAt       *time.Time         `json:"ended_at"`
-	SettledAt     *time.Time         `json:"settled_at" doc:"When the last item came to its end. An operation that was aborted may have some on their way."`
+	SettledAt     *time.Time         `json:"settled_at" doc:"When the last item got its outcome. An aborted operation may still have released items."`
 }
 
-// OperationOverlap is another operation that had selected the same steps before.
+// OperationOverlap is another open operation with some of the same steps.
 type OperationOverlap = tasker.OperationOverlap
 
-// OperationPause is why, when and by whom an operation was paused.
+// OperationPause describes the pause of an operation.
 type OperationPause struct {
 	For         string    `json:"for" enum:"operator,same_cause,new_cause,wave_failed,wave_timeout,no_worker"`
 	By          string    `json:"by"`
 	At          time.Time `json:"at"`
-	Failures    int       `json:"failures" doc:"That the guard counted."`
-	FailureText string    `json:"failure_text,omitempty" doc:"Of one of them."`
-	TaskUUID    *string   `json:"task_uuid,omitempty" doc:"Of that one."`
-	Causes      []string  `json:"causes,omitempty" doc:"Fingerprints of the failures; resume with tolerate_cause ignores them from then on."`
+	Failures    int       `json:"failures" doc:"Failures counted by the guard."`
+	FailureText string    `json:"failure_text,omitempty" doc:"Example failure."`
+	TaskUUID    *string   `json:"task_uuid,omitempty" doc:"Task of the example."`
+	Causes      []string  `json:"causes,omitempty" doc:"Fingerprints of the failures. Resume with tolerate_cause to ignore them."`
 }
 
 // OperationList is a page of operations, newest first.
@@ -134,50 +134,50 @@ type OperationList struct {
 type OperationItem struct {
 	Ordinal      int        `json:"ordinal"`
 	TaskUUID     string     `json:"task_uuid"`
-	StepUUID     *string    `json:"step_uuid" doc:"Null for an act on whole tasks."`
+	StepUUID     *string    `json:"step_uuid" doc:"Null for actions on whole tasks."`
 	DLQEntryUUID string     `json:"dlq_entry_uuid"`
 	Namespace    string     `json:"namespace"`
 	State        string     `json:"state" enum:"planned,released,running,verified,failed_again,skipped,aborted"`
-	Outcome      string     `json:"outcome" doc:"Why it came to its state, as a code."`
-	Wave         *int       `json:"wave" doc:"From 1; null before the release."`
+	Outcome      string     `json:"outcome" doc:"Code that explains the state."`
+	Wave         *int       `json:"wave" doc:"From 1. Null before the release."`
 	ReleasedAt   *time.Time `json:"released_at"`
-	FailedAt     *time.Time `json:"failed_at" doc:"When the step last failed after its release."`
-	FailureText  string     `json:"failure_text" doc:"Of that failure, or why the result of the item could not be computed."`
-	MadeTaskUUID *string    `json:"made_task_uuid" doc:"The new task, of recreate; the item waits for it."`
+	FailedAt     *time.Time `json:"failed_at" doc:"Latest failure of the step after its release."`
+	FailureText  string     `json:"failure_text" doc:"Message of that failure, or why the result of the item could not be computed."`
+	MadeTaskUUID *string    `json:"made_task_uuid" doc:"The new task of recreate. The item waits for it."`
 	EndedAt      *time.Time `json:"ended_at"`
 }
 
-// OperationItemList is a page of items, in their order.
+// OperationItemList is a page of items, in order.
 type OperationItemList struct {
 	Items []OperationItem `json:"items"`
-	Next  *int            `json:"next" doc:"The value of after for the next page; null at the end."`
+	Next  *int            `json:"next" doc:"Value of after for the next page. Null at the end."`
 }
 
-// OperationDryRun is what a part of an operation would do.
+// OperationDryRun is the predicted effect of one part of an operation.
 type OperationDryRun struct {
 	LookedAt     int                `json:"looked_at"`
 	WouldRelease int                `json:"would_release"`
-	Busy         int                `json:"busy" doc:"Held by somebody else at that moment; they are tried again when the operation runs."`
+	Busy         int                `json:"busy" doc:"Locked by another transaction. The operation retries them."`
 	Refused      []OperationRefusal `json:"refused"`
 	Enqueues     map[string]int     `json:"enqueues" doc:"Steps that would become ready, by name."`
-	Results      []OperationResult  `json:"results,omitempty" doc:"Of complete_manually and answer with result_expression: the results of the first items."`
-	CannotSee    []string           `json:"cannot_see" doc:"What no dry run can tell."`
-	Next         *int               `json:"next" doc:"The value of after for the next part; null at the end."`
+	Results      []OperationResult  `json:"results,omitempty" doc:"Results of the first items, with result_expression."`
+	CannotSee    []string           `json:"cannot_see" doc:"Limitations of a dry run."`
+	Next         *int               `json:"next" doc:"Value of after for the next part. Null at the end."`
 }
 
-// OperationRefusal is items that would be skipped for one reason.
+// OperationRefusal groups items that would be skipped for one reason.
 type OperationRefusal struct {
 	Outcome string   `json:"outcome"`
 	Items   int      `json:"items"`
-	Sample  []string `json:"sample" doc:"Some of the tasks."`
-	Reason  string   `json:"reason,omitempty" doc:"Of the first of them, where results are computed."`
+	Sample  []string `json:"sample" doc:"Some of their tasks."`
+	Reason  string   `json:"reason,omitempty" doc:"Of the first item, if results are computed."`
 }
 
-// OperationResult is the result with which an item would be completed.
+// OperationResult is the result that would complete an item.
 type OperationResult struct {
 	TaskUUID string          `json:"task_uuid"`
 	StepUUID string          `json:"step_uuid"`
-	Result   json.RawMessage `json:"result,omitempty" doc:"Absent when it has more than 2048 bytes."`
+	Result   json.RawMessage `json:"result,omitempty" doc:"Absent if larger than 2048 bytes."`
 	Bytes    int             `json:"bytes"`
 }
 
@@ -210,7 +210,7 @@ func FromOperation(o tasker.Operation) Operation {
 	return out
 }
 
-// FromSelection converts a selection; of ids the number.
+// FromSelection converts a selection. It returns the number of ids instead of the ids.
 func FromSelection(s tasker.OperationSelection, ids int) OperationSelection {
 	f := s.Filter
 	out := OperationSelection{
@@ -241,13 +241,13 @@ func FromOperationItem(i tasker.OperationItem) OperationItem {
 	return out
 }
 
-// cannotSee is what no dry run can tell.
+// cannotSee lists the limitations of a dry run.
 var cannotSee = []string{
 	"whether the cause of the failures is gone", "what the handlers do outside of Tasker", "what happens behind the steps that become ready",
 	"what others do between the dry run and the release",
 }
 
-// FromDryRun converts what a part of an operation would do.
+// FromDryRun converts a dry run.
 func FromDryRun(r tasker.DryRun) OperationDryRun {
 	out := OperationDryRun{
 		LookedAt: r.LookedAt, WouldRelease: r.WouldRelease, Busy: r.Busy, Refused: []OperationRefusal{}, Enqueues: r.Enqueues, CannotSee: cannotSee, Next: r.Next,

@@ -7,78 +7,77 @@ import (
 	"tasker.example/tasker"
 )
 
-// ScheduleSpec is what people say of a schedule. It has one of cron, every_seconds and
-// after_end_seconds.
+// ScheduleSpec is the user-defined part of a schedule. It contains exactly one of cron,
+// every_seconds and after_end_seconds.
 type ScheduleSpec struct {
-	Namespace          string          `json:"namespace" minLength:"1" maxLength:"128" doc:"Of the schedule and of the template. It never changes."`
+	Namespace          string          `json:"namespace" minLength:"1" maxLength:"128" doc:"Namespace of the schedule and the template. Immutable."`
 	Name               string          `json:"name" minLength:"1" maxLength:"128" doc:"Unique within the namespace."`
-	Template           string          `json:"template" minLength:"1" maxLength:"128" doc:"Of which a task is made at each instant."`
-	Version            string          `json:"version,omitempty" maxLength:"64" doc:"Of the template; the newest at each instant when absent."`
-	Context            json.RawMessage `json:"context,omitempty" doc:"Of each task."`
-	NominalKey         string          `json:"nominal_key,omitempty" maxLength:"128" doc:"The key of the context that gets the instant, such as 2026-01-31T01:30:00Z."`
+	Template           string          `json:"template" minLength:"1" maxLength:"128" doc:"Name of the template."`
+	Version            string          `json:"version,omitempty" maxLength:"64" doc:"Version of the template. Default: the newest at each firing."`
+	Context            json.RawMessage `json:"context,omitempty" doc:"Context of each task."`
+	NominalKey         string          `json:"nominal_key,omitempty" maxLength:"128" doc:"Context key that receives the firing time, such as 2026-01-31T01:30:00Z."`
 	Priority           int             `json:"priority,omitempty" minimum:"-1000" maximum:"1000"`
 	Tags               []string        `json:"tags,omitempty" maxItems:"50"`
-	Cron               string          `json:"cron,omitempty" maxLength:"256" doc:"Five fields, or six with the second first."`
-	DayMatch           string          `json:"day_match,omitempty" enum:"any,all" doc:"Whether a day must be in any or in all of the two day fields; needed when cron restricts both."`
-	Zone               string          `json:"zone,omitempty" maxLength:"128" doc:"The time zone of cron and except, such as Europe/Berlin; UTC when absent."`
-	EverySeconds       int64           `json:"every_seconds,omitempty" minimum:"1" maximum:"31622400" doc:"A fixed rate, counted from start_at or from the creation."`
-	AfterEndSeconds    int64           `json:"after_end_seconds,omitempty" minimum:"1" maximum:"31622400" doc:"A fixed delay: so long after the task before has ended."`
-	Except             []string        `json:"except,omitempty" maxItems:"100" doc:"Days on which no task is made: 2026-12-25, 2026-12-24..2027-01-01, sat."`
-	JitterSeconds      int64           `json:"jitter_seconds,omitempty" minimum:"0" maximum:"3600" doc:"Each instant is handled up to so much later, by a time of its own."`
-	StartAt            *time.Time      `json:"start_at,omitempty" doc:"No instant is before."`
-	EndAt              *time.Time      `json:"end_at,omitempty" doc:"No instant is after."`
-	Overlap            string          `json:"overlap,omitempty" enum:"skip,queue,cancel,allow" doc:"What happens at an instant while a task of the schedule has not ended; skip when absent."`
-	CatchUp            string          `json:"catch_up,omitempty" enum:"none,last,all" doc:"Which instants are made up for that no server handled in time; last when absent."`
-	CatchUpMax         int             `json:"catch_up_max,omitempty" minimum:"1" maximum:"1000" doc:"Of catch_up all: how many, the last of them."`
-	StartWithinSeconds int64           `json:"start_within_seconds,omitempty" minimum:"1" maximum:"86400" doc:"An instant that is handled later than this, after the whole jitter, is one to catch up with; 300 when absent."`
+	Cron               string          `json:"cron,omitempty" maxLength:"256" doc:"Five fields, or six starting with seconds."`
+	DayMatch           string          `json:"day_match,omitempty" enum:"any,all" doc:"Whether a day must match any or all of the two day fields. Required if cron restricts both."`
+	Zone               string          `json:"zone,omitempty" maxLength:"128" doc:"Time zone of cron and except, such as Europe/Berlin. Default: UTC."`
+	EverySeconds       int64           `json:"every_seconds,omitempty" minimum:"1" maximum:"31622400" doc:"Fixed rate, from start_at or the creation."`
+	AfterEndSeconds    int64           `json:"after_end_seconds,omitempty" minimum:"1" maximum:"31622400" doc:"Fixed delay after the end of the previous task."`
+	Except             []string        `json:"except,omitempty" maxItems:"100" doc:"Excluded days: 2026-12-25, 2026-12-24..2027-01-01, sat."`
+	JitterSeconds      int64           `json:"jitter_seconds,omitempty" minimum:"0" maximum:"3600" doc:"Maximum delay of a firing, different for each."`
+	StartAt            *time.Time      `json:"start_at,omitempty" doc:"No earlier firings."`
+	EndAt              *time.Time      `json:"end_at,omitempty" doc:"No later firings."`
+	Overlap            string          `json:"overlap,omitempty" enum:"skip,queue,cancel,allow" doc:"Reaction to a firing while a task of the schedule is open. Default: skip."`
+	CatchUp            string          `json:"catch_up,omitempty" enum:"none,last,all" doc:"Which missed firings are executed late. Default: last."`
+	CatchUpMax         int             `json:"catch_up_max,omitempty" minimum:"1" maximum:"1000" doc:"Maximum number of missed firings with catch_up all."`
+	StartWithinSeconds int64           `json:"start_within_seconds,omitempty" minimum:"1" maximum:"86400" doc:"Firings processed later than this, after the full jitter, count as missed. Default: 300."`
 }
 
 // CreateSchedule is the body of POST /v1/schedules.
 type CreateSchedule struct {
 	ScheduleSpec
 	Reason string `json:"reason,omitempty" maxLength:"2000"`
-	By     string `json:"by,omitempty" maxLength:"255" doc:"Who creates it."`
+	By     string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
-// UpdateSchedule is the body of PUT /v1/schedules/{schedule_uuid}: the whole of what people say
-// of it.
+// UpdateSchedule is the body of PUT /v1/schedules/{schedule_uuid}: the complete new spec.
 type UpdateSchedule struct {
 	ScheduleSpec
-	Revision int    `json:"revision,omitempty" doc:"That was read before; another one is a CONFLICT. Absent: any."`
+	Revision int    `json:"revision,omitempty" doc:"Expected revision. A different one is a CONFLICT. Default: any."`
 	Reason   string `json:"reason,omitempty" maxLength:"2000"`
-	By       string `json:"by,omitempty" maxLength:"255" doc:"Who changes it."`
+	By       string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
 // PauseSchedule is the body of POST /v1/schedules/{schedule_uuid}/pause.
 type PauseSchedule struct {
-	Until  *time.Time `json:"until,omitempty" doc:"When it goes on by itself; when somebody resumes it when absent."`
+	Until  *time.Time `json:"until,omitempty" doc:"When it resumes automatically. Default: only on request."`
 	Reason string     `json:"reason" minLength:"1" maxLength:"2000"`
-	By     string     `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
+	By     string     `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
 // ChangeSchedule is the body of POST /v1/schedules/{schedule_uuid}/resume and …/trigger.
 type ChangeSchedule struct {
 	Reason string `json:"reason,omitempty" maxLength:"2000"`
-	By     string `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
+	By     string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
 // BackfillSchedule is the body of POST /v1/schedules/{schedule_uuid}/backfill.
 type BackfillSchedule struct {
 	From   time.Time `json:"from"`
-	To     time.Time `json:"to" doc:"Both are included."`
-	DryRun bool      `json:"dry_run,omitempty" doc:"Only say what would be done."`
+	To     time.Time `json:"to" doc:"Inclusive, like from."`
+	DryRun bool      `json:"dry_run,omitempty" doc:"Only report the effect."`
 	Reason string    `json:"reason,omitempty" maxLength:"2000"`
-	By     string    `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
+	By     string    `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
-// Schedule makes tasks of a template at the instants of a rule.
+// Schedule creates tasks of a template at the firing times of a rule.
 type Schedule struct {
 	ScheduleUUID string `json:"schedule_uuid"`
 	ScheduleSpec
-	State        string     `json:"state" enum:"active,paused,waiting,over,deleted" doc:"waiting: a fixed delay waits for its task to end. over: no instant is to come."`
-	NextAt       *time.Time `json:"next_at" doc:"The first instant that has no firing yet."`
-	FireAt       *time.Time `json:"fire_at" doc:"When a server handles it next."`
-	AwaitsTask   *string    `json:"awaits_task" doc:"The task whose end a fixed delay waits for."`
+	State        string     `json:"state" enum:"active,paused,waiting,over,deleted" doc:"waiting: a fixed delay waits for its task to end. over: no further firing time."`
+	NextAt       *time.Time `json:"next_at" doc:"Next firing time."`
+	FireAt       *time.Time `json:"fire_at" doc:"When a server processes it next."`
+	AwaitsTask   *string    `json:"awaits_task" doc:"Task that a fixed delay waits for."`
 	PausedAt     *time.Time `json:"paused_at"`
 	PausedUntil  *time.Time `json:"paused_until"`
 	PausedBy     *string    `json:"paused_by"`
@@ -86,54 +85,53 @@ type Schedule struct {
 	CreatedAt    time.Time  `json:"created_at"`
 	CreatedBy    string     `json:"created_by"`
 	UpdatedAt    time.Time  `json:"updated_at"`
-	Revision     int        `json:"revision" doc:"Goes up with each change of what people say of it."`
+	Revision     int        `json:"revision" doc:"Incremented by each change of the spec."`
 }
 
-// ListedSchedule is a schedule of a list.
+// ListedSchedule is a schedule in a list.
 type ListedSchedule struct {
 	Schedule
-	Failing        int  `json:"failing" doc:"So many of its last tasks in a row have failed, were cancelled or could not be made; counted to 5. From 3 on something is wrong."`
+	Failing        int  `json:"failing" doc:"Consecutive latest tasks that failed, were cancelled or could not be created. Counting stops at 5. From 3 on, the schedule is considered failing."`
 	FailingAtLeast bool `json:"failing_is_at_least" doc:"There may be more."`
-	Refused        bool `json:"refused" doc:"The last task that was due could not be made."`
+	Refused        bool `json:"refused" doc:"The latest due task could not be created."`
 }
 
-// ScheduleList is a page of schedules, by namespace and name.
+// ScheduleList is a page of schedules, ordered by namespace and name.
 type ScheduleList struct {
 	Schedules  []ListedSchedule `json:"schedules"`
 	Pagination SchedulePage     `json:"pagination"`
 }
 
-// SchedulePage says how a list of schedules goes on.
+// SchedulePage is the pagination of a list of schedules.
 type SchedulePage struct {
 	Limit     int     `json:"limit"`
-	Count     int     `json:"count" doc:"Elements in this answer."`
-	HasMore   bool    `json:"has_more" doc:"There are elements after these."`
-	NextAfter *string `json:"next_after" doc:"What to ask for as after, to get them."`
+	Count     int     `json:"count" doc:"Elements in this response."`
+	HasMore   bool    `json:"has_more" doc:"More elements follow."`
+	NextAfter *string `json:"next_after" doc:"Value of after for the next page."`
 }
 
-// ScheduleDetail is a schedule with what comes next and came last.
+// ScheduleDetail is a schedule with its next and last firings.
 type ScheduleDetail struct {
 	Schedule
-	Next    []time.Time      `json:"next" doc:"The next instants at which a task is made, as far as anybody knows."`
+	Next    []time.Time      `json:"next" doc:"Upcoming firing times that create a task, if known."`
 	Firings []Firing         `json:"firings" doc:"Newest first, at most 20."`
-	History []ScheduleChange `json:"history" doc:"What people changed, newest first, at most 100."`
+	History []ScheduleChange `json:"history" doc:"Changes by operators, newest first, at most 100."`
 }
 
-// Firing says what became of an instant of a schedule, or of instants in a row that made no task
-// for the same reason.
+// Firing records the outcome of one firing time, or of consecutive ones with the same outcome.
 type Firing struct {
-	Kind         string     `json:"kind" enum:"clock,manual,backfill" doc:"clock: the instant came. manual: somebody asked for a task. backfill: somebody asked for the task of an instant in the past."`
-	NominalAt    time.Time  `json:"nominal_at" doc:"The instant by the rule, without jitter."`
-	NominalUntil time.Time  `json:"nominal_until" doc:"The last of the instants."`
+	Kind         string     `json:"kind" enum:"clock,manual,backfill" doc:"clock: a firing time was reached. manual: an operator triggered it. backfill: an operator requested a firing time in the past."`
+	NominalAt    time.Time  `json:"nominal_at" doc:"Firing time without jitter."`
+	NominalUntil time.Time  `json:"nominal_until" doc:"Last of the firing times."`
 	Instants     int64      `json:"instants"`
 	Outcome      string     `json:"outcome" enum:"started,queued,skipped,merged,missed,refused"`
 	Reason       *string    `json:"reason"`
 	TaskUUID     *string    `json:"task_uuid"`
-	TaskState    *string    `json:"task_state" doc:"Null when there is no task, or none any more."`
+	TaskState    *string    `json:"task_state" doc:"Null if there is no task or it is deleted."`
 	Actor        string     `json:"actor"`
 	DecidedAt    time.Time  `json:"decided_at"`
-	LateSeconds  float64    `json:"late_seconds" doc:"How long after the instant, with its jitter, a server handled it."`
-	EndedAt      *time.Time `json:"ended_at" doc:"When the task ended."`
+	LateSeconds  float64    `json:"late_seconds" doc:"Delay after the firing time including jitter."`
+	EndedAt      *time.Time `json:"ended_at" doc:"End of the task."`
 }
 
 // FiringList is a page of firings, newest first.
@@ -142,16 +140,16 @@ type FiringList struct {
 	Pagination FiringPage `json:"pagination"`
 }
 
-// FiringPage says how a list of firings goes on.
+// FiringPage is the pagination of a list of firings.
 type FiringPage struct {
 	Limit      int        `json:"limit"`
-	Count      int        `json:"count" doc:"Elements in this answer."`
-	HasMore    bool       `json:"has_more" doc:"There are elements after these."`
-	NextBefore *time.Time `json:"next_before" doc:"What to ask for as before, with before_kind, to get them."`
+	Count      int        `json:"count" doc:"Elements in this response."`
+	HasMore    bool       `json:"has_more" doc:"More elements follow."`
+	NextBefore *time.Time `json:"next_before" doc:"Value of before for the next page, together with before_kind."`
 	NextKind   *string    `json:"next_before_kind" enum:"clock,manual,backfill"`
 }
 
-// ScheduleChange is one line of the history of a schedule.
+// ScheduleChange is one row of the history of a schedule.
 type ScheduleChange struct {
 	At       time.Time       `json:"at"`
 	Event    string          `json:"event"`
@@ -160,22 +158,22 @@ type ScheduleChange struct {
 	Metadata json.RawMessage `json:"metadata"`
 }
 
-// Backfill says what a backfill has done, or would do.
+// Backfill is the effect of a backfill.
 type Backfill struct {
 	DryRun   bool              `json:"dry_run"`
-	Tasks    int               `json:"tasks" doc:"That are made."`
+	Tasks    int               `json:"tasks" doc:"Created tasks."`
 	Instants []BackfillInstant `json:"instants"`
 }
 
-// BackfillInstant is what a backfill does for one instant.
+// BackfillInstant is the effect of a backfill on one firing time.
 type BackfillInstant struct {
 	NominalAt time.Time `json:"nominal_at"`
-	Starts    bool      `json:"starts" doc:"A task is made."`
-	Reason    *string   `json:"reason" doc:"Why none is."`
-	TaskUUID  *string   `json:"task_uuid" doc:"That was made, now or before."`
+	Starts    bool      `json:"starts" doc:"A task is created."`
+	Reason    *string   `json:"reason" doc:"Why no task is created."`
+	TaskUUID  *string   `json:"task_uuid" doc:"Task created now or earlier."`
 }
 
-// Spec converts what people say of a schedule.
+// Spec converts s to the domain type.
 func (s ScheduleSpec) Spec() tasker.ScheduleSpec {
 	return tasker.ScheduleSpec{
 		Namespace: s.Namespace, Name: s.Name, Template: s.Template, Version: s.Version, Context: s.Context, NominalKey: s.NominalKey, Priority: s.Priority, Tags: s.Tags,
@@ -189,8 +187,7 @@ func (s ScheduleSpec) Spec() tasker.ScheduleSpec {
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
 
-// FromScheduleSpec converts what people say of a schedule. A fixed delay has neither overlap nor
-// catch-up.
+// FromScheduleSpec converts a spec. A fixed delay has neither overlap nor catch-up.
 func FromScheduleSpec(s tasker.ScheduleSpec) ScheduleSpec {
 	out := ScheduleSpec{
 		Namespace: s.Namespace, Name: s.Name, Template: s.Template, Version: s.Version, Context: orObject(s.Context), NominalKey: s.NominalKey, Priority: s.Priority,
@@ -213,7 +210,7 @@ func FromSchedule(s tasker.Schedule) Schedule {
 	}
 }
 
-// FromScheduleHealth converts a schedule of a list.
+// FromScheduleHealth converts a schedule in a list.
 func FromScheduleHealth(s tasker.ScheduleHealth) ListedSchedule {
 	return ListedSchedule{Schedule: FromSchedule(s.Schedule), Failing: s.Failing, FailingAtLeast: s.Failing >= tasker.ScheduleFailingMost, Refused: s.Refused}
 }
@@ -227,7 +224,7 @@ func FromFiring(f tasker.Firing) Firing {
 	}
 }
 
-// FromScheduleDetail converts a schedule with what comes next and came last.
+// FromScheduleDetail converts a schedule with its firings.
 func FromScheduleDetail(d tasker.ScheduleDetail) ScheduleDetail {
 	out := ScheduleDetail{Schedule: FromSchedule(d.Schedule), Next: []time.Time{}, Firings: []Firing{}, History: []ScheduleChange{}}
 	for _, at := range d.Next {
@@ -242,7 +239,7 @@ func FromScheduleDetail(d tasker.ScheduleDetail) ScheduleDetail {
 	return out
 }
 
-// FromBackfill converts what a backfill does.
+// FromBackfill converts a backfill.
 func FromBackfill(dryRun bool, list []tasker.BackfillInstant) Backfill {
 	out := Backfill{DryRun: dryRun, Instants: []BackfillInstant{}}
 	for _, x := range list {

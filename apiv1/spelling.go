@@ -7,16 +7,16 @@ import (
 	"tasker.example/tasker"
 )
 
-// Error is the one shape of every error answer.
+// Error is the body of all error responses.
 type Error struct {
 	Error ErrorBody `json:"error"`
 }
 
-// ErrorBody says what is wrong, for a program and for a person.
+// ErrorBody describes an error for programs and people.
 type ErrorBody struct {
-	Code    string `json:"code" doc:"UPPER_SNAKE, stable."`
-	Message string `json:"message" doc:"What is wrong, where, and what to do."`
-	Details any    `json:"details,omitempty" doc:"A list of faults, the id of a conflicting thing, the actions that a step allows, or nothing."`
+	Code    string `json:"code" doc:"Stable code in UPPER_SNAKE."`
+	Message string `json:"message" doc:"What is wrong, where, and how to fix it."`
+	Details any    `json:"details,omitempty" doc:"A list of faults, the id of a conflicting object, the allowed actions of a step, or absent."`
 }
 
 func utc(t *time.Time) *time.Time {
@@ -49,7 +49,7 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// orObject returns an empty object for no document, so that no worker has to expect null.
+// orObject returns an empty object instead of no document, so that workers need not expect null.
 func orObject(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return json.RawMessage("{}")

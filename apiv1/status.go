@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// Status returns the HTTP status that a code is answered with.
+// Status returns the HTTP status of an error code.
 func Status(code tasker.Code) int {
 	switch code {
 	case tasker.Invalid:
@@ -35,8 +35,8 @@ func Status(code tasker.Code) int {
 	}
 }
 
-// RetryAfter returns the seconds in the header Retry-After of the answer to an error: what
-// the error says, or else what is usual.
+// RetryAfter returns the Retry-After header of an error response in seconds. usual is used unless
+// err contains a delay.
 func RetryAfter(err error, usual time.Duration) string {
 	rest := usual
 	if known, ok := errors.AsType[*tasker.Error](err); ok && known.RetryAfter > 0 {

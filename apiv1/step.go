@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// Step is a step with its readiness.
+// Step is one step of a task.
 type Step struct {
 	StepUUID              string          `json:"step_uuid"`
 	TaskUUID              string          `json:"task_uuid"`
@@ -18,11 +18,11 @@ type Step struct {
 	Handler               string          `json:"handler"`
 	CurrentState          string          `json:"current_state"`
 	DependenciesSatisfied bool            `json:"dependencies_satisfied"`
-	RetryEligible         bool            `json:"retry_eligible" doc:"The step is in error, may be retried, and its backoff has passed."`
+	RetryEligible         bool            `json:"retry_eligible" doc:"The step is in error, retryable, and its backoff has passed."`
 	ReadyForExecution     bool            `json:"ready_for_execution"`
 	TotalParents          int             `json:"total_parents"`
 	CompletedParents      int             `json:"completed_parents"`
-	Dependencies          []string        `json:"dependencies" doc:"Ids of the steps that come before."`
+	Dependencies          []string        `json:"dependencies" doc:"Ids of the steps that must complete first."`
 	Attempts              int             `json:"attempts"`
 	MaxAttempts           int             `json:"max_attempts"`
 	LastAttemptedAt       *time.Time      `json:"last_attempted_at"`
@@ -34,66 +34,66 @@ type Step struct {
 	UpdatedAt             time.Time       `json:"updated_at"`
 	CompletedAt           *time.Time      `json:"completed_at"`
 	DecisionDue           bool            `json:"decision_due" doc:"A server is about to decide whether the step runs or is skipped."`
-	DecidedAt             *time.Time      `json:"decided_at" doc:"When it was decided that the step runs, by its condition and its join. Null: not decided yet, or nothing is to be decided."`
-	WaitUntil             *time.Time      `json:"wait_until" doc:"When the wait of an external step ends by the clock, as on_timeout of its template says. Null: it does not wait, or without end."`
-	Reminders             int             `json:"reminders" doc:"How often people were reminded of an external step in this wait."`
-	RemindAt              *time.Time      `json:"remind_at" doc:"When people are next reminded of the step, as remind_after_seconds of its template says. Null: not again."`
-	Assignee              *string         `json:"assignee" doc:"Who is to answer an external step: a person, or group: and a group. Null: nobody in particular."`
-	Due                   *Deadline       `json:"due" doc:"By when the step is due. Null: it has no due time, or is not ready yet."`
-	UndoOf                *string         `json:"undo_of" doc:"The name of the step that this one undoes. Null for the steps of the template."`
-	ChildTaskUUID         *string         `json:"child_task_uuid" doc:"The task that a step of type child started last. Null: it has not started one."`
-	MapStepUUID           *string         `json:"map_step_uuid,omitempty" doc:"Of an item of a step of type map: that step. Missing: the step is no item."`
-	Ordinal               *int            `json:"ordinal,omitempty" doc:"The place of an item among the items of its step, from 0."`
-	Item                  json.RawMessage `json:"item,omitempty" doc:"What the handler of an item is given: an element of the list."`
-	Items                 *ItemCounts     `json:"items,omitempty" doc:"The items of a step of type map, by their states. Missing: it has none yet, or is of another type."`
-	Checkpoint            *Checkpoint     `json:"checkpoint,omitempty" doc:"What workers last saved of how far the step has come. Missing: nothing, or the step is done."`
-	SkipReason            *string         `json:"skip_reason" doc:"Why the step is skipped. Null unless it is."`
-	Results               json.RawMessage `json:"results" doc:"Object of the last result {success, result, metadata}, or null."`
-	Error                 json.RawMessage `json:"error" doc:"Object of the last failure {message, type, retryable, …}, or null."`
+	DecidedAt             *time.Time      `json:"decided_at" doc:"When its condition and join allowed the step to run. Null if not decided yet or not applicable."`
+	WaitUntil             *time.Time      `json:"wait_until" doc:"When the wait of the step times out, with the outcome on_timeout of its template. Null if it does not wait or has no timeout."`
+	Reminders             int             `json:"reminders" doc:"Reminders sent in the current wait of an external step."`
+	RemindAt              *time.Time      `json:"remind_at" doc:"Next reminder, from remind_after_seconds of the template, or null."`
+	Assignee              *string         `json:"assignee" doc:"Assignee of an external step: a person, or group: and a group. Null if unassigned."`
+	Due                   *Deadline       `json:"due" doc:"Due time of the step. Null if it has none or is not ready."`
+	UndoOf                *string         `json:"undo_of" doc:"Name of the step that this one compensates. Null for steps of the template."`
+	ChildTaskUUID         *string         `json:"child_task_uuid" doc:"Latest task of a child step, or null."`
+	MapStepUUID           *string         `json:"map_step_uuid,omitempty" doc:"Map step of an item. Absent for other steps."`
+	Ordinal               *int            `json:"ordinal,omitempty" doc:"Position of an item, from 0."`
+	Item                  json.RawMessage `json:"item,omitempty" doc:"Element of the list for the handler of an item."`
+	Items                 *ItemCounts     `json:"items,omitempty" doc:"Items of a map step by state. Absent if it has none yet."`
+	Checkpoint            *Checkpoint     `json:"checkpoint,omitempty" doc:"Latest checkpoint. Absent if there is none or the step is done."`
+	SkipReason            *string         `json:"skip_reason" doc:"Why the step was skipped, or null."`
+	Results               json.RawMessage `json:"results" doc:"Last result {success, result, metadata}, or null."`
+	Error                 json.RawMessage `json:"error" doc:"Last failure {message, type, retryable, …}, or null."`
 }
 
 // Checkpoint is what a worker has saved of how far a step has come.
 type Checkpoint struct {
-	Attempt int             `json:"attempt" doc:"The attempt that saved it."`
+	Attempt int             `json:"attempt" doc:"Attempt that saved it."`
 	Bytes   int             `json:"bytes"`
 	SavedAt time.Time       `json:"saved_at"`
-	Value   json.RawMessage `json:"value,omitempty" doc:"Missing in lists."`
+	Value   json.RawMessage `json:"value,omitempty" doc:"Absent in lists."`
 }
 
 // ItemCounts are the items of a step of type map by their states.
 type ItemCounts struct {
 	Total      int `json:"total"`
-	Pending    int `json:"pending" doc:"They wait for a place."`
+	Pending    int `json:"pending" doc:"Waiting for a slot."`
 	Enqueued   int `json:"enqueued"`
 	InProgress int `json:"in_progress"`
-	Completed  int `json:"completed" doc:"Or resolved by hand."`
-	Retrying   int `json:"retrying" doc:"They have failed, and rest before the next attempt."`
+	Completed  int `json:"completed" doc:"Or resolved manually."`
+	Retrying   int `json:"retrying" doc:"Failed, waiting for the next attempt."`
 	Failed     int `json:"failed"`
 	Cancelled  int `json:"cancelled"`
 	Skipped    int `json:"skipped"`
 }
 
-// StepItemList is a page of the items of a step of type map, in their order.
+// StepItemList is a page of the items of a map step, in order.
 type StepItemList struct {
 	Items []Step `json:"items"`
-	Next  *int   `json:"next" doc:"The value of from for the next page; null at the end."`
+	Next  *int   `json:"next" doc:"Value of from for the next page. Null at the end."`
 }
 
-// ItemResults are results of the items of a step of type map, in their order.
+// ItemResults is a page of the results of a map step, in the order of its items.
 type ItemResults struct {
-	Results []json.RawMessage `json:"results" doc:"One after the other; null of an item without a result."`
-	Next    *int              `json:"next" doc:"The value of from for the next page; null at the end."`
+	Results []json.RawMessage `json:"results" doc:"Null for an item without a result."`
+	Next    *int              `json:"next" doc:"Value of from for the next page. Null at the end."`
 }
 
-// DocumentTag is the ETag, without its quotes, of an answer that is a bare document, such as the
-// result of a step.
+// DocumentTag returns the unquoted ETag of a response that consists of a bare document, such as a
+// step result.
 func DocumentTag(doc []byte) string {
 	sum := sha256.Sum256(doc)
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// StepAction is the body of PATCH /v1/tasks/{uuid}/workflow_steps/{step}:
-// one of the three actions, told apart by action_type.
+// StepAction is the body of PATCH /v1/tasks/{uuid}/workflow_steps/{step}. ActionType selects one
+// of the three actions.
 type StepAction struct {
 	ActionType     string          `json:"action_type"`
 	Reason         string          `json:"reason"`
@@ -102,28 +102,28 @@ type StepAction struct {
 	CompletedBy    string          `json:"completed_by,omitempty"`
 	CompletionData *CompletionData `json:"completion_data,omitempty"`
 	Interrupt      bool            `json:"interrupt,omitempty"`
-	Child          string          `json:"child,omitempty"` // new: of reset_for_retry
+	Child          string          `json:"child,omitempty"` // [NewChild], for reset_for_retry
 
-	DiscardCheckpoint bool `json:"discard_checkpoint,omitempty"` // of reset_for_retry
+	DiscardCheckpoint bool `json:"discard_checkpoint,omitempty"` // for reset_for_retry
 }
 
-// NewChild is the value of [StepAction.Child] with which a child step starts another task.
+// NewChild as [StepAction.Child] starts another child task.
 const NewChild = "new"
 
-// CompletionData is what an operator gives in place of a handler's result.
+// CompletionData replaces the result of a handler.
 type CompletionData struct {
 	Result   json.RawMessage `json:"result"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
-// Completion is the body of POST /v1/tasks/{uuid}/workflow_steps/{step}/completion:
-// the outcome of an external step, told by the system outside.
+// Completion is the body of POST /v1/tasks/{uuid}/workflow_steps/{step}/completion: the outcome
+// of an external step, reported by an external system.
 type Completion struct {
 	Success  bool            `json:"success"`
 	Result   json.RawMessage `json:"result,omitempty"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	Error    *ResultError    `json:"error,omitempty"`
-	Source   string          `json:"source,omitempty" maxLength:"255" doc:"Who reports the outcome."`
+	Source   string          `json:"source,omitempty" maxLength:"255" doc:"Reporting system."`
 }
 
 // FromStep converts a step.
@@ -160,54 +160,54 @@ func FromStep(s tasker.Step) Step {
 type HumanStep struct {
 	TaskUUID     string     `json:"task_uuid"`
 	StepUUID     string     `json:"step_uuid"`
-	Step         string     `json:"step" doc:"Its name."`
+	Step         string     `json:"step" doc:"Name of the step."`
 	Namespace    string     `json:"namespace"`
 	Template     string     `json:"template"`
-	Assignee     *string    `json:"assignee" doc:"Who is to answer: a person, or group: and a group. Null: nobody in particular."`
-	AssignedBy   *string    `json:"assigned_by" doc:"Who said so. Null: the template."`
+	Assignee     *string    `json:"assignee" doc:"A person, or group: and a group. Null if unassigned."`
+	AssignedBy   *string    `json:"assigned_by" doc:"Null: the template."`
 	AssignedAt   *time.Time `json:"assigned_at"`
-	Waiting      bool       `json:"waiting" doc:"The step waits for an answer."`
+	Waiting      bool       `json:"waiting" doc:"The step is waiting for an answer."`
 	WaitingSince *time.Time `json:"waiting_since"`
-	DueAt        *time.Time `json:"due_at" doc:"Its timeout. Null: it has none."`
-	EscalatedAt  *time.Time `json:"escalated_at" doc:"When escalate_to of its template became the assignee, because nobody answered. Null: it did not."`
-	Reminders    int        `json:"reminders" doc:"How often people were reminded of it in this wait."`
+	DueAt        *time.Time `json:"due_at" doc:"Timeout, or null."`
+	EscalatedAt  *time.Time `json:"escalated_at" doc:"When escalate_to of the template became the assignee, or null."`
+	Reminders    int        `json:"reminders" doc:"Reminders sent in the current wait."`
 }
 
-// HumanStepDetail is a human step with what an answer looks like, and its history.
+// HumanStepDetail is a human step with its form and its history.
 type HumanStepDetail struct {
 	HumanStep
-	Form    json.RawMessage   `json:"form" doc:"JSON Schema of the answer. Null: any result is one."`
+	Form    json.RawMessage   `json:"form" doc:"JSON Schema of the answer. Null accepts any result."`
 	History []HumanStepChange `json:"history" doc:"Newest first, at most 50."`
 }
 
-// HumanStepChange is a line of the history of a human step.
+// HumanStepChange is one row of the history of a human step.
 type HumanStepChange struct {
 	At       time.Time `json:"at"`
 	Event    string    `json:"event" enum:"assigned,unassigned,escalated"`
 	Actor    string    `json:"actor"`
 	Reason   *string   `json:"reason"`
-	Assignee *string   `json:"assignee" doc:"Who was to answer from then on."`
+	Assignee *string   `json:"assignee" doc:"New assignee."`
 }
 
-// Inbox is a page of what waits for people, what is due first before the rest.
+// Inbox is a page of waiting human steps, earliest due first.
 type Inbox struct {
 	Steps      []HumanStep `json:"steps"`
 	Pagination InboxPage   `json:"pagination"`
 }
 
-// InboxPage says where a page of the inbox ends.
+// InboxPage is the pagination of the inbox.
 type InboxPage struct {
 	Limit     int     `json:"limit"`
 	Count     int     `json:"count"`
 	HasMore   bool    `json:"has_more"`
-	NextAfter *string `json:"next_after" doc:"The value of after for the next page; null at the end."`
+	NextAfter *string `json:"next_after" doc:"Value of after for the next page. Null at the end."`
 }
 
 // AssignStep is the body of PUT /v1/tasks/{uuid}/workflow_steps/{step}/assignee.
 type AssignStep struct {
-	Assignee string `json:"assignee" maxLength:"128" doc:"A person, or group: and a group. Empty: nobody in particular."`
-	Reason   string `json:"reason,omitempty" maxLength:"2000" doc:"Why, for the history."`
-	By       string `json:"by,omitempty" maxLength:"255" doc:"Who, for the history."`
+	Assignee string `json:"assignee" maxLength:"128" doc:"A person, or group: and a group. Empty removes the assignee."`
+	Reason   string `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the history."`
+	By       string `json:"by,omitempty" maxLength:"255" doc:"Actor for the history."`
 }
 
 // FromHumanStep converts a human step.
@@ -216,7 +216,7 @@ func FromHumanStep(h tasker.HumanStep) HumanStep {
 		TaskUUID: h.TaskUUID.String(), StepUUID: h.StepUUID.String(), Step: h.StepName, Namespace: h.Namespace, Template: h.TaskName,
 		Assignee: textOrNull(h.Assignee), AssignedBy: textOrNull(h.AssignedBy), Waiting: h.Waiting, DueAt: utc(h.DueAt), EscalatedAt: utc(h.EscalatedAt), Reminders: h.Reminders,
 	}
-	if !h.WaitingSince.IsZero() { // it is in the inbox, or was
+	if !h.WaitingSince.IsZero() { // is or was in the inbox
 		out.AssignedAt, out.WaitingSince = utc(&h.AssignedAt), utc(&h.WaitingSince)
 	}
 	return out
@@ -231,14 +231,13 @@ func FromHumanStepDetail(d tasker.HumanStepDetail) HumanStepDetail {
 	return out
 }
 
-// AnswerLink is a link by which a step is answered once, without signing in. Its token is shown when
-// it is made, and never again.
+// AnswerLink allows the holder of its token to answer a step once without signing in.
 type AnswerLink struct {
 	UUID      string     `json:"link_uuid"`
 	TaskUUID  string     `json:"task_uuid"`
 	StepUUID  string     `json:"step_uuid"`
-	Assignee  string     `json:"assignee" doc:"For whom it was made: the answer is recorded as that of link: and this name."`
-	State     string     `json:"state" enum:"open,used,revoked,expired,void" doc:"void: the step was answered otherwise, was reset, or is assigned to somebody else."`
+	Assignee  string     `json:"assignee" doc:"Recipient. The answer is recorded as link: and this name."`
+	State     string     `json:"state" enum:"open,used,revoked,expired,void" doc:"void: the step was answered differently, reset or reassigned."`
 	CreatedBy string     `json:"created_by"`
 	CreatedAt time.Time  `json:"created_at"`
 	ExpiresAt time.Time  `json:"expires_at"`
@@ -247,23 +246,23 @@ type AnswerLink struct {
 	RevokedBy *string    `json:"revoked_by"`
 }
 
-// AnswerLinks are the links of a step.
+// AnswerLinks lists the links of a step.
 type AnswerLinks struct {
-	Links []AnswerLink `json:"links" doc:"Newest first: those that can be used, and the last 30 of the others."`
+	Links []AnswerLink `json:"links" doc:"Newest first: all usable links and the last 30 others."`
 }
 
 // CreateAnswerLink is the body of POST /v1/tasks/{uuid}/workflow_steps/{step}/answer_links.
 type CreateAnswerLink struct {
-	ExpiresInSeconds *int64 `json:"expires_in_seconds,omitempty" minimum:"60" maximum:"2592000" doc:"How long it can be used. Default: 259200, three days."`
-	By               string `json:"by,omitempty" maxLength:"255" doc:"Who makes it, for the audit log."`
+	ExpiresInSeconds *int64 `json:"expires_in_seconds,omitempty" minimum:"60" maximum:"2592000" doc:"Lifetime. Default: 259200, three days."`
+	By               string `json:"by,omitempty" maxLength:"255" doc:"Actor for the audit log."`
 }
 
-// NewAnswerLink is a link with its token.
+// NewAnswerLink is a new answer link with its token.
 type NewAnswerLink struct {
 	AnswerLink
-	Token string  `json:"token" doc:"It cannot be had again: what is stored is its SHA-256."`
-	Path  string  `json:"path" doc:"Of the page on which the step is answered."`
-	URL   *string `json:"url" doc:"Its address. Null: the server does not know where browsers reach it (emission.public_url)."`
+	Token string  `json:"token" doc:"It cannot be retrieved later: only its SHA-256 is stored."`
+	Path  string  `json:"path" doc:"Path of the answer page."`
+	URL   *string `json:"url" doc:"URL of the answer page. Null if emission.public_url is not configured."`
 }
 
 // FromAnswerLink converts an answer link.
@@ -274,8 +273,7 @@ func FromAnswerLink(l tasker.AnswerLink) AnswerLink {
 	}
 }
 
-// FromNewAnswerLink converts an answer link with its token. The base is where browsers reach the
-// server; empty: nobody knows.
+// FromNewAnswerLink converts a new answer link. base is the public URL of the server, or empty.
 func FromNewAnswerLink(l tasker.NewAnswerLink, base string) NewAnswerLink {
 	out := NewAnswerLink{AnswerLink: FromAnswerLink(l.AnswerLink), Token: l.Token, Path: l.Path()}
 	if base != "" {

@@ -11,71 +11,71 @@ import (
 type CreateTask struct {
 	Namespace           string          `json:"namespace" minLength:"1" maxLength:"128" doc:"Namespace of the template."`
 	Name                string          `json:"name" minLength:"1" maxLength:"128" doc:"Name of the template."`
-	Version             string          `json:"version,omitempty" maxLength:"64" doc:"Version of the template; the newest when absent."`
-	Context             json.RawMessage `json:"context,omitempty" doc:"Input of the task: a JSON object, checked against the template's input schema."`
-	Initiator           string          `json:"initiator,omitempty" maxLength:"255" doc:"Who or what asked for the task."`
-	SourceSystem        string          `json:"source_system,omitempty" maxLength:"255" doc:"The system the request comes from."`
-	Reason              string          `json:"reason,omitempty" maxLength:"2000" doc:"Why the task was asked for."`
-	Priority            int             `json:"priority,omitempty" minimum:"-1000" maximum:"1000" doc:"Higher runs first."`
-	Tags                []string        `json:"tags,omitempty" maxItems:"50" doc:"Words to find the task by."`
-	CorrelationID       string          `json:"correlation_id,omitempty" maxLength:"128" doc:"Ties the task to its request; made when absent."`
+	Version             string          `json:"version,omitempty" maxLength:"64" doc:"Version of the template. Default: the newest."`
+	Context             json.RawMessage `json:"context,omitempty" doc:"Input of the task: a JSON object, validated against the input schema of the template."`
+	Initiator           string          `json:"initiator,omitempty" maxLength:"255" doc:"Person or program that requested the task."`
+	SourceSystem        string          `json:"source_system,omitempty" maxLength:"255" doc:"System that sent the request."`
+	Reason              string          `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the task."`
+	Priority            int             `json:"priority,omitempty" minimum:"-1000" maximum:"1000" doc:"Steps of tasks with a higher priority run first."`
+	Tags                []string        `json:"tags,omitempty" maxItems:"50" doc:"Search tags."`
+	CorrelationID       string          `json:"correlation_id,omitempty" maxLength:"128" doc:"Links the task to its request. Default: generated."`
 	ParentCorrelationID string          `json:"parent_correlation_id,omitempty" maxLength:"128"`
-	IdempotencyKey      string          `json:"idempotency_key,omitempty" maxLength:"255" doc:"The same key with the same body returns the same task; with another body it is a conflict."`
-	StartAt             *time.Time      `json:"start_at,omitempty" doc:"Not before this instant."`
-	RecreatedFrom       string          `json:"recreated_from,omitempty" format:"uuid" doc:"The task that this one replaces."`
-	StartAfterSeconds   float64         `json:"start_after_seconds,omitempty" minimum:"0" maximum:"31622400" doc:"Not before so long after its creation, by the clock of the database; in the place of start_at."`
-	StartBy             *time.Time      `json:"start_by,omitempty" doc:"The task ends as cancelled, with the reason expired, unless a step of it is claimed by this instant."`
-	StartWithinSeconds  float64         `json:"start_within_seconds,omitempty" minimum:"0" maximum:"31622400" doc:"The same, so long after its start; in the place of start_by."`
-	DueAt               *time.Time      `json:"due_at,omitempty" doc:"By when the task is due: an instant ahead, by the clock of the database."`
-	DueAfterSeconds     float64         `json:"due_after_seconds,omitempty" minimum:"0" maximum:"157680000" doc:"The same, so long after its start; in the place of due_at."`
-	Debounce            *Debounce       `json:"debounce,omitempty" doc:"Merge the requests with a key into one task, which starts when none has come for a while."`
-	Unique              *Unique         `json:"unique,omitempty" doc:"One task of the template is open at a time for a key."`
+	IdempotencyKey      string          `json:"idempotency_key,omitempty" maxLength:"255" doc:"The same key with the same body returns the existing task. With a different body it is a conflict."`
+	StartAt             *time.Time      `json:"start_at,omitempty" doc:"Earliest start."`
+	RecreatedFrom       string          `json:"recreated_from,omitempty" format:"uuid" doc:"Task that this one replaces."`
+	StartAfterSeconds   float64         `json:"start_after_seconds,omitempty" minimum:"0" maximum:"31622400" doc:"Earliest start after the creation, by the database clock. Alternative to start_at."`
+	StartBy             *time.Time      `json:"start_by,omitempty" doc:"The task is cancelled with the reason expired unless a step is claimed by this time."`
+	StartWithinSeconds  float64         `json:"start_within_seconds,omitempty" minimum:"0" maximum:"31622400" doc:"The same, relative to its start. Alternative to start_by."`
+	DueAt               *time.Time      `json:"due_at,omitempty" doc:"Due time: in the future, by the database clock."`
+	DueAfterSeconds     float64         `json:"due_after_seconds,omitempty" minimum:"0" maximum:"157680000" doc:"The same, relative to its start. Alternative to due_at."`
+	Debounce            *Debounce       `json:"debounce,omitempty" doc:"Merges requests with equal keys into one task, which starts when no further request arrives for a while."`
+	Unique              *Unique         `json:"unique,omitempty" doc:"Allows one open task of the template per key."`
 }
 
-// Debounce merges requests: the task that waits takes the context of the last one.
+// Debounce merges create requests. The waiting task gets the context of the latest request.
 type Debounce struct {
-	Key            string  `json:"key" minLength:"1" maxLength:"255" doc:"The key, within the template."`
-	WaitSeconds    float64 `json:"wait_seconds" minimum:"0" maximum:"31622400" doc:"The task starts so long after the last request."`
-	MaxWaitSeconds float64 `json:"max_wait_seconds,omitempty" minimum:"0" maximum:"31622400" doc:"And at most so long after the first; ten times wait_seconds when absent."`
+	Key            string  `json:"key" minLength:"1" maxLength:"255" doc:"Unique within the template."`
+	WaitSeconds    float64 `json:"wait_seconds" minimum:"0" maximum:"31622400" doc:"Delay of the start after the last request."`
+	MaxWaitSeconds float64 `json:"max_wait_seconds,omitempty" minimum:"0" maximum:"31622400" doc:"Maximum delay after the first request. Default: ten times wait_seconds."`
 }
 
-// Unique is a key that one open task of a template may have.
+// Unique is a key that at most one open task of a template may have.
 type Unique struct {
-	Key        string `json:"key" minLength:"1" maxLength:"255" doc:"The key, within the template."`
-	OnConflict string `json:"on_conflict,omitempty" enum:"fail,use_existing,cancel_existing" doc:"What becomes of the request when an open task has the key: fail, the default, answers 409 with its task_uuid in the details; use_existing answers 200 with that task; cancel_existing cancels that task."`
+	Key        string `json:"key" minLength:"1" maxLength:"255" doc:"Unique within the template."`
+	OnConflict string `json:"on_conflict,omitempty" enum:"fail,use_existing,cancel_existing" doc:"Reaction if an open task has the key. fail, the default: 409 with its task_uuid in the details. use_existing: 200 with that task. cancel_existing: cancels that task."`
 }
 
-// Task is a task with its steps; in lists the steps are left out.
+// Task is a task with its steps. Lists omit the steps.
 type Task struct {
 	TaskUUID             string          `json:"task_uuid"`
 	Namespace            string          `json:"namespace"`
 	Name                 string          `json:"name"`
 	Version              string          `json:"version"`
 	Status               string          `json:"status" doc:"State of the task."`
-	Phase                *string         `json:"phase" enum:"compensating" doc:"compensating: the task undoes what its steps have done. Null: it goes forward, or has ended."`
-	Outcome              *string         `json:"outcome" enum:"compensated,compensation_stopped,nothing_to_compensate" doc:"What became of the compensation of a cancelled task: all is undone; it was cancelled before that; no completed step could be undone. Null when nobody asked for it, and while it lasts."`
+	Phase                *string         `json:"phase" enum:"compensating" doc:"compensating: the task compensates its completed steps. Otherwise null."`
+	Outcome              *string         `json:"outcome" enum:"compensated,compensation_stopped,nothing_to_compensate" doc:"Outcome of a compensation: completed; cancelled before its end; no completed step had a compensation. Null without a compensation and while it runs."`
 	StateSince           time.Time       `json:"state_since" doc:"When the task entered its state, or last made progress in it."`
 	Priority             int             `json:"priority"`
-	Context              json.RawMessage `json:"context,omitempty" doc:"Left out of lists."`
+	Context              json.RawMessage `json:"context,omitempty" doc:"Absent in lists."`
 	Initiator            string          `json:"initiator"`
 	SourceSystem         string          `json:"source_system"`
 	Reason               string          `json:"reason"`
 	Tags                 []string        `json:"tags"`
-	Attributes           []string        `json:"attributes,omitempty" doc:"What its template declares that it is found by, and what has a value: each as NAME:VALUE, as lists take it. Left out of lists, and for callers that may not read payloads."`
-	Warnings             []tasker.Fault  `json:"warnings,omitempty" doc:"Only in the answer to a creation: the search attributes that the new task does not have, and why."`
+	Attributes           []string        `json:"attributes,omitempty" doc:"Search attributes with a value, each as NAME:VALUE. Absent in lists and for callers without payloads:read."`
+	Warnings             []tasker.Fault  `json:"warnings,omitempty" doc:"Only in create responses: search attributes that the task does not have, and why."`
 	CorrelationID        string          `json:"correlation_id"`
 	ParentCorrelationID  *string         `json:"parent_correlation_id"`
 	RecreatedFrom        *string         `json:"recreated_from"`
-	ParentTaskUUID       *string         `json:"parent_task_uuid" doc:"The task whose step started this one; it may have been removed since. Null: no step did."`
-	ParentStepUUID       *string         `json:"parent_step_uuid" doc:"That step."`
+	ParentTaskUUID       *string         `json:"parent_task_uuid" doc:"Task whose step started this one, or null. It may be deleted."`
+	ParentStepUUID       *string         `json:"parent_step_uuid" doc:"Step that started this task."`
 	StartAt              *time.Time      `json:"start_at"`
-	StartBy              *time.Time      `json:"start_by" doc:"It ends as cancelled, with the reason expired, unless a step of it is claimed by then. Null: it does not."`
-	Due                  *Deadline       `json:"due" doc:"By when the task is due. Null: it has no due time."`
-	MaxDurationEndsAt    *time.Time      `json:"max_duration_ends_at" doc:"When max_duration_minutes of its template is over. Null: it says none."`
-	FirstDeadline        *string         `json:"first_deadline" enum:"due,max_duration" doc:"Which of the two comes first. Null: there is neither."`
-	UniqueKey            *string         `json:"unique_key" doc:"No other open task of the template has it. Null: it has none, or the caller may not read payloads."`
-	DebounceKey          *string         `json:"debounce_key" doc:"Requests with it are merged into the task until it starts. Null: none are, or the caller may not read payloads."`
-	MergedRequests       int             `json:"merged_requests" doc:"How many were, after the first."`
+	StartBy              *time.Time      `json:"start_by" doc:"The task is cancelled with the reason expired unless a step is claimed by then. Null: no limit."`
+	Due                  *Deadline       `json:"due" doc:"Due time of the task, or null."`
+	MaxDurationEndsAt    *time.Time      `json:"max_duration_ends_at" doc:"End of max_duration_minutes of its template, or null."`
+	FirstDeadline        *string         `json:"first_deadline" enum:"due,max_duration" doc:"The earlier of the two, or null."`
+	UniqueKey            *string         `json:"unique_key" doc:"Unique among the open tasks of the template. Null if there is none or the caller lacks payloads:read."`
+	DebounceKey          *string         `json:"debounce_key" doc:"Requests with this key are merged into the task until it starts. Null if there is none or the caller lacks payloads:read."`
+	MergedRequests       int             `json:"merged_requests" doc:"Merged requests after the first."`
 	CreatedAt            time.Time       `json:"created_at"`
 	UpdatedAt            time.Time       `json:"updated_at"`
 	CompletedAt          *time.Time      `json:"completed_at"`
@@ -83,29 +83,29 @@ type Task struct {
 	PendingSteps         int             `json:"pending_steps"`
 	InProgressSteps      int             `json:"in_progress_steps"`
 	CompletedSteps       int             `json:"completed_steps"`
-	SkippedSteps         int             `json:"skipped_steps" doc:"Steps that a branch leaves out."`
+	SkippedSteps         int             `json:"skipped_steps" doc:"Steps skipped by a branch."`
 	FailedSteps          int             `json:"failed_steps"`
 	ReadySteps           int             `json:"ready_steps"`
 	CompletionPercentage float64         `json:"completion_percentage"`
 	DeadLettered         bool            `json:"dead_lettered" doc:"An investigation of this task is open, or ended as permanently_failed."`
 	DeadLetteredAt       *time.Time      `json:"dead_lettered_at"`
 	DeadLetterReason     *string         `json:"dead_letter_reason"`
-	DeadLetterMark       *string         `json:"dead_letter_mark" enum:"permanently_failed,under_investigation,opened_by_hand,recovered" doc:"What the investigation means for the task: it was written off; it cannot progress, or a step of it has failed; a person asked for a look; it went on by itself and the investigation is still open. Null without one."`
-	DeadLetterLabel      *string         `json:"dead_letter_label" doc:"The mark and its reason in words."`
+	DeadLetterMark       *string         `json:"dead_letter_mark" enum:"permanently_failed,under_investigation,opened_by_hand,recovered" doc:"Meaning of the investigation for the task: permanently failed; it cannot progress or a step failed; opened by an operator; it continued automatically and the investigation is still open. Null without one."`
+	DeadLetterLabel      *string         `json:"dead_letter_label" doc:"Mark and reason in words."`
 	DLQEntryUUID         *string         `json:"dlq_entry_uuid"`
-	Steps                []Step          `json:"steps,omitempty" doc:"Left out of lists."`
+	Steps                []Step          `json:"steps,omitempty" doc:"Absent in lists."`
 }
 
-// Deadline is by when a task or a step is due, by the clock of the database.
+// Deadline is the due time of a task or step, by the database clock.
 type Deadline struct {
 	DueAt       time.Time  `json:"due_at"`
-	WarnAt      time.Time  `json:"warn_at" doc:"When people are told that it is due soon."`
-	State       string     `json:"state" enum:"ahead,soon,overdue,met,missed,ended" doc:"How it stands: ahead, soon from warn_at on, overdue. Of what has ended: it was complete in time (met) or later (missed), or was cancelled or given up (ended)."`
-	Overdue     string     `json:"overdue" enum:"tell,investigate" doc:"What becomes of what is overdue: people are told, or an investigation is opened as well."`
-	Source      string     `json:"source" enum:"request,template,operator" doc:"Who said so last."`
-	SetBy       *string    `json:"set_by" doc:"The operator. Null: none changed it."`
-	WarnedAt    *time.Time `json:"warned_at" doc:"When people were told that it is due soon. Null: they were not."`
-	AnnouncedAt *time.Time `json:"announced_at" doc:"When people were told that it is overdue. Null: they were not."`
+	WarnAt      time.Time  `json:"warn_at" doc:"When the warning is sent."`
+	State       string     `json:"state" enum:"ahead,soon,overdue,met,missed,ended" doc:"While open: ahead, soon from warn_at on, overdue. After the end: completed in time (met) or later (missed), or cancelled or permanently failed (ended)."`
+	Overdue     string     `json:"overdue" enum:"tell,investigate" doc:"Reaction to the missed due time: tell sends notifications, investigate also opens an investigation."`
+	Source      string     `json:"source" enum:"request,template,operator" doc:"Origin of the current value."`
+	SetBy       *string    `json:"set_by" doc:"Operator who changed it, or null."`
+	WarnedAt    *time.Time `json:"warned_at" doc:"When the warning was sent, or null."`
+	AnnouncedAt *time.Time `json:"announced_at" doc:"When the overdue notification was sent, or null."`
 }
 
 func deadline(d *tasker.Deadline) *Deadline {
@@ -120,26 +120,26 @@ func deadline(d *tasker.Deadline) *Deadline {
 
 // ChangeDue is the body of PUT /v1/tasks/{uuid}/due.
 type ChangeDue struct {
-	DueAt  *time.Time `json:"due_at" required:"true" nullable:"true" doc:"By when it is due: an instant ahead. Null: it has no due time any more."`
-	Step   string     `json:"step,omitempty" maxLength:"300" doc:"The UUID or the name of the step that is due. Absent: the task."`
-	Reason string     `json:"reason,omitempty" maxLength:"2000" doc:"Why, for the history."`
-	By     string     `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
+	DueAt  *time.Time `json:"due_at" required:"true" nullable:"true" doc:"New due time, in the future. Null removes it."`
+	Step   string     `json:"step,omitempty" maxLength:"300" doc:"UUID or name of a step. Absent: the task."`
+	Reason string     `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the history."`
+	By     string     `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
-// TaskTree is a task with those above it and those that its steps started.
+// TaskTree contains a task, its ancestors and its descendants.
 type TaskTree struct {
-	TaskUUID string     `json:"task_uuid" doc:"The task that was asked for."`
-	Tasks    []TreeTask `json:"tasks" doc:"The topmost that is still there first, and each before its children. At most 20 children of one task and 200 tasks below the one that was asked for: those that have not ended first, then the newest."`
+	TaskUUID string     `json:"task_uuid" doc:"Requested task."`
+	Tasks    []TreeTask `json:"tasks" doc:"From the topmost existing ancestor; parents precede their children. At most 20 children per task and 200 descendants of the requested task: open ones first, then the newest."`
 }
 
-// TreeTask is a task of a tree.
+// TreeTask is one task of a [TaskTree].
 type TreeTask struct {
-	Task         Task    `json:"task" doc:"Without its steps and its context."`
-	Depth        int     `json:"depth" doc:"How many tasks are above it."`
-	StepName     *string `json:"step_name" doc:"The step that started it. Null: no step did, or it has been removed."`
-	Current      bool    `json:"current" doc:"The step names this task: it waits for it, or had its result. False of one that it started before a reset."`
-	WaitedFor    bool    `json:"waited_for" doc:"The step waits for this task."`
-	MoreChildren bool    `json:"more_children" doc:"It has children that are not in the answer: GET /v1/tasks?parent= lists them."`
+	Task         Task    `json:"task" doc:"Without steps and context."`
+	Depth        int     `json:"depth" doc:"Number of ancestors."`
+	StepName     *string `json:"step_name" doc:"Step that started it. Null for a root or a deleted step."`
+	Current      bool    `json:"current" doc:"Latest child of the step. False for a child from before a reset."`
+	WaitedFor    bool    `json:"waited_for" doc:"The step is waiting for this task."`
+	MoreChildren bool    `json:"more_children" doc:"The response omits some of its children. GET /v1/tasks?parent= lists them."`
 }
 
 // FromTaskTree converts a tree of tasks.
@@ -154,38 +154,38 @@ func FromTaskTree(t tasker.TaskTree) TaskTree {
 	return out
 }
 
-// Pagination says which part of a list an answer holds.
+// Pagination describes the page of a list.
 type Pagination struct {
 	Limit   int  `json:"limit"`
 	Offset  int  `json:"offset"`
-	Count   int  `json:"count" doc:"Elements in this answer."`
-	HasMore bool `json:"has_more" doc:"There are elements after these."`
+	Count   int  `json:"count" doc:"Elements in this response."`
+	HasMore bool `json:"has_more" doc:"More elements follow."`
 }
 
-// TaskList is the answer of GET /v1/tasks, newest first.
+// TaskList is the response of GET /v1/tasks, newest first.
 type TaskList struct {
 	Tasks      []Task   `json:"tasks"`
 	Pagination TaskPage `json:"pagination"`
 }
 
-// TaskPage says which part of a list of tasks an answer holds, and how it goes on.
+// TaskPage is the pagination of a list of tasks.
 type TaskPage struct {
 	Limit      int     `json:"limit"`
 	Offset     int     `json:"offset"`
-	Count      int     `json:"count" doc:"Elements in this answer."`
-	HasMore    bool    `json:"has_more" doc:"There are elements after these."`
-	NextBefore *string `json:"next_before" doc:"What to ask for as before, to get them, without an offset. Null when they are in the order of an attribute: these go on with offset."`
+	Count      int     `json:"count" doc:"Elements in this response."`
+	HasMore    bool    `json:"has_more" doc:"More elements follow."`
+	NextBefore *string `json:"next_before" doc:"Value of before for the next page, without an offset. Null if the list is ordered by an attribute: use offset."`
 }
 
-// CreatedTask says which task an element of POST /v1/tasks/bulk led to.
+// CreatedTask is the result for one element of POST /v1/tasks/bulk.
 type CreatedTask struct {
 	TaskUUID string `json:"task_uuid"`
-	Created  bool   `json:"created" doc:"False when the idempotency key had led to this task before."`
+	Created  bool   `json:"created" doc:"False if the idempotency key belongs to an existing task."`
 
-	Warnings []tasker.Fault `json:"warnings,omitempty" doc:"The search attributes that the new task does not have, and why."`
+	Warnings []tasker.Fault `json:"warnings,omitempty" doc:"Search attributes that the task does not have, and why."`
 }
 
-// CreatedTasks is the answer of POST /v1/tasks/bulk, in the order of the request.
+// CreatedTasks is the response of POST /v1/tasks/bulk, in request order.
 type CreatedTasks struct {
 	Tasks []CreatedTask `json:"tasks"`
 }
@@ -221,20 +221,20 @@ func FromTask(t tasker.Task, steps []tasker.Step) Task {
 	return out
 }
 
-// An Attribute is what tasks of a namespace are found by, as templates declare it.
+// Attribute is a search attribute that templates of a namespace declare.
 type Attribute struct {
 	Namespace string   `json:"namespace"`
 	Name      string   `json:"name"`
 	Type      string   `json:"type" enum:"text,number,time,bool"`
-	Templates []string `json:"templates" doc:"The templates that declare it, in any version."`
+	Templates []string `json:"templates" doc:"Templates that declare it in any version."`
 }
 
-// FromAttribute spells an attribute.
+// FromAttribute converts an attribute.
 func FromAttribute(a tasker.Attribute) Attribute {
 	return Attribute{Namespace: a.Namespace, Name: a.Name, Type: string(a.Type), Templates: orEmpty(a.Templates)}
 }
 
-// AttributeList is a part of the attributes that a caller may see.
+// AttributeList is a page of the attributes visible to the caller.
 type AttributeList struct {
 	Attributes []Attribute `json:"attributes"`
 	Pagination Pagination  `json:"pagination"`
@@ -242,22 +242,22 @@ type AttributeList struct {
 
 // CancelTasks is the body of POST /v1/tasks/cancel.
 type CancelTasks struct {
-	Compensate bool   `json:"compensate,omitempty" doc:"Undo what their completed steps have done before they are cancelled."`
-	DryRun     bool   `json:"dry_run,omitempty" doc:"Only say which tasks are next."`
-	Limit      int    `json:"limit,omitempty" minimum:"1" maximum:"100" doc:"Tasks of one part; 100 when absent."`
-	Reason     string `json:"reason,omitempty" maxLength:"2000" doc:"Why, for the history; needed unless dry_run is set."`
-	By         string `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
+	Compensate bool   `json:"compensate,omitempty" doc:"Compensate their completed steps before they are cancelled."`
+	DryRun     bool   `json:"dry_run,omitempty" doc:"Only report the next tasks."`
+	Limit      int    `json:"limit,omitempty" minimum:"1" maximum:"100" doc:"Tasks per batch. Default: 100."`
+	Reason     string `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the history. Required unless dry_run is set."`
+	By         string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
-// CancelledTasks is the answer to it: what became of a part of the tasks of a filter.
+// CancelledTasks is the response of POST /v1/tasks/cancel: the result of one batch.
 type CancelledTasks struct {
-	Cancelled int    `json:"cancelled" doc:"Tasks that are cancelled, or are being undone; or would be."`
-	Failed    int    `json:"failed" doc:"Tasks for which the server failed; its log says why."`
-	More      bool   `json:"more" doc:"There are others: ask again."`
-	Sample    []Task `json:"sample" doc:"The first tasks of the part, as they were before."`
+	Cancelled int    `json:"cancelled" doc:"Cancelled or compensating tasks. In a dry run, tasks that would be."`
+	Failed    int    `json:"failed" doc:"Tasks that could not be cancelled. The server log has the errors."`
+	More      bool   `json:"more" doc:"More tasks match: repeat the request."`
+	Sample    []Task `json:"sample" doc:"First tasks of the batch, in their previous state."`
 }
 
-// FromCancelBatch converts what became of a part.
+// FromCancelBatch converts the result of a batch.
 func FromCancelBatch(b tasker.CancelBatch) CancelledTasks {
 	out := CancelledTasks{Cancelled: b.Cancelled, Failed: b.Failed, More: b.HasMore, Sample: []Task{}}
 	for _, t := range b.Sample {

@@ -7,7 +7,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// Template is a template as it is registered, without its graph.
+// Template is a registered template without its graph.
 type Template struct {
 	Namespace   string    `json:"namespace"`
 	Name        string    `json:"name"`
@@ -17,7 +17,7 @@ type Template struct {
 	Checksum    string    `json:"checksum"`
 	CreatedAt   time.Time `json:"created_at"`
 
-	RetiredAt     *time.Time `json:"retired_at" doc:"Since when no new tasks are made of this version. Null: they are."`
+	RetiredAt     *time.Time `json:"retired_at" doc:"Since when the version accepts no new tasks, or null."`
 	RetiredBy     string     `json:"retired_by,omitempty"`
 	RetiredReason string     `json:"retired_reason,omitempty"`
 }
@@ -25,28 +25,27 @@ type Template struct {
 // RetireTemplate is the body of POST /v1/templates/{namespace}/{name}/{version}/retire, and of unretire.
 type RetireTemplate struct {
 	Reason string `json:"reason" minLength:"1" maxLength:"2000"`
-	By     string `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
+	By     string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
-// TemplateList is the answer of GET /v1/templates.
+// TemplateList is the response of GET /v1/templates.
 type TemplateList struct {
 	Templates  []Template `json:"templates"`
 	Pagination Pagination `json:"pagination"`
 }
 
-// TemplateDetail is a template with its graph: as it is understood
-// (configuration) and as it was written (source).
+// TemplateDetail is a template with its graph, parsed (configuration) and as registered (source).
 type TemplateDetail struct {
 	Template
 	Configuration json.RawMessage `json:"configuration"`
 	Source        string          `json:"source"`
 }
 
-// RegisteredTemplate is the answer of POST /v1/templates.
+// RegisteredTemplate is the response of POST /v1/templates.
 type RegisteredTemplate struct {
 	Template
-	Created  bool           `json:"created" doc:"False when the same template was there already."`
-	Warnings []tasker.Fault `json:"warnings" doc:"Keys of the document that have no effect."`
+	Created  bool           `json:"created" doc:"False if the same template already existed."`
+	Warnings []tasker.Fault `json:"warnings" doc:"Ignored keys of the document."`
 }
 
 // FromTemplate converts a template.
@@ -64,41 +63,42 @@ func FromTemplate(t tasker.StoredTemplate) Template {
 
 // ChangeVersion is the body of POST /v1/tasks/{uuid}/change_version.
 type ChangeVersion struct {
-	ToVersion   string `json:"to_version" minLength:"1" maxLength:"64" doc:"The version of its template of which the task shall be."`
-	FromVersion string `json:"from_version,omitempty" maxLength:"64" doc:"The version of which it is expected to be; another one is a CONFLICT."`
-	DryRun      bool   `json:"dry_run,omitempty" doc:"Only say what would become of its steps, or why it cannot be done."`
-	Reason      string `json:"reason,omitempty" maxLength:"2000" doc:"Why, for the history; needed unless dry_run is set."`
-	By          string `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
+	ToVersion   string `json:"to_version" minLength:"1" maxLength:"64" doc:"New version of the template."`
+	FromVersion string `json:"from_version,omitempty" maxLength:"64" doc:"Expected current version. A different one is a CONFLICT."`
+	DryRun      bool   `json:"dry_run,omitempty" doc:"Only report the effect on its steps, or why the change is not possible."`
+	Reason      string `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the history. Required unless dry_run is set."`
+	By          string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
 // ChangeTasks is the body of POST /v1/templates/{namespace}/{name}/{version}/change_tasks.
 type ChangeTasks struct {
-	ToVersion string `json:"to_version" minLength:"1" maxLength:"64" doc:"The version of which the tasks shall be."`
-	DryRun    bool   `json:"dry_run,omitempty" doc:"Only count what could be done."`
-	Before    string `json:"before,omitempty" format:"uuid" doc:"Where the part begins: next of the answer before. Absent: with the newest task."`
-	Limit     int    `json:"limit,omitempty" minimum:"1" maximum:"100" doc:"Open tasks of one part; 100 when absent."`
-	Reason    string `json:"reason,omitempty" maxLength:"2000" doc:"Why, for the history; needed unless dry_run is set."`
-	By        string `json:"by,omitempty" maxLength:"255" doc:"Who asks for it."`
+	ToVersion string `json:"to_version" minLength:"1" maxLength:"64" doc:"New version of the template."`
+	DryRun    bool   `json:"dry_run,omitempty" doc:"Only count the tasks."`
+	Before    string `json:"before,omitempty" format:"uuid" doc:"Start of the batch: next of the previous response. Default: the newest task."`
+	Limit     int    `json:"limit,omitempty" minimum:"1" maximum:"100" doc:"Open tasks per batch. Default: 100."`
+	Reason    string `json:"reason,omitempty" maxLength:"2000" doc:"Reason for the history. Required unless dry_run is set."`
+	By        string `json:"by,omitempty" maxLength:"255" doc:"Actor."`
 }
 
-// ChangedTasks is the answer to it: what became of a part of the tasks of a version.
+// ChangedTasks is the response of POST /v1/templates/{namespace}/{name}/{version}/change_tasks:
+// the result of one batch.
 type ChangedTasks struct {
-	Looked  int                    `json:"looked" doc:"Tasks of the version that were looked at, ended ones among them."`
-	Changed int                    `json:"changed" doc:"Open tasks that are of the new version now, or would be."`
-	Refused int                    `json:"refused" doc:"Open tasks that stay as they are."`
-	Reasons map[string]int         `json:"reasons" doc:"The refused tasks by the code of the reason; one may have several."`
-	Sample  []tasker.VersionChange `json:"sample" doc:"The first that were refused."`
-	Next    *string                `json:"next" doc:"Before of the next part. Null: this was the last."`
+	Looked  int                    `json:"looked" doc:"Examined tasks of the version, including ended ones."`
+	Changed int                    `json:"changed" doc:"Changed open tasks. In a dry run, tasks that would change."`
+	Refused int                    `json:"refused" doc:"Open tasks that cannot change."`
+	Reasons map[string]int         `json:"reasons" doc:"Refused tasks by reason code. A task may have several."`
+	Sample  []tasker.VersionChange `json:"sample" doc:"First refused tasks."`
+	Next    *string                `json:"next" doc:"before of the next batch. Null at the end."`
 }
 
-// FromVersionChange returns a change without null lists.
+// FromVersionChange returns c without nil lists.
 func FromVersionChange(c tasker.VersionChange) tasker.VersionChange {
 	c.Kept, c.Redefined, c.Added, c.Removed, c.Left = orEmpty(c.Kept), orEmpty(c.Redefined), orEmpty(c.Added), orEmpty(c.Removed), orEmpty(c.Left)
 	c.Refusals = orEmpty(c.Refusals)
 	return c
 }
 
-// FromVersionBatch converts a part.
+// FromVersionBatch converts the result of a batch.
 func FromVersionBatch(b tasker.VersionBatch) ChangedTasks {
 	out := ChangedTasks{Looked: b.Looked, Changed: b.Changed, Refused: b.Refused, Reasons: map[string]int{}, Sample: []tasker.VersionChange{}}
 	for code, n := range b.Reasons {

@@ -16,31 +16,30 @@ type RegisterWorker struct {
 	MaxConcurrency int      `json:"max_concurrency,omitempty" minimum:"1" maximum:"10000"`
 }
 
-// RegisteredWorker is the answer: who the worker is from now on, how often it
-// must be heard of, and how long it may hold a step without.
+// RegisteredWorker is the response of POST /v1/workers.
 type RegisteredWorker struct {
 	WorkerUUID          string `json:"worker_uuid"`
 	HeartbeatIntervalMS int64  `json:"heartbeat_interval_ms"`
 	LeaseMS             int64  `json:"lease_ms"`
-	ClaimIsHeartbeat    bool   `json:"claim_is_heartbeat,omitempty" doc:"A worker that holds nothing need not send heartbeats while it claims as often. Missing: it must."`
+	ClaimIsHeartbeat    bool   `json:"claim_is_heartbeat,omitempty" doc:"Claims count as heartbeats while the worker holds no lease. Absent: they do not."`
 
-	Dispatch *Dispatch `json:"dispatch,omitempty" doc:"The message broker that announces steps. Missing: there is none."`
+	Dispatch *Dispatch `json:"dispatch,omitempty" doc:"Message broker that announces steps. Absent if there is none."`
 }
 
-// Dispatch is what a worker must know of the message broker to listen to it: it
-// declares its queues with the same arguments.
+// Dispatch contains the broker settings of a worker. It must declare its queues with the same
+// arguments.
 type Dispatch struct {
 	Transport          string   `json:"transport" enum:"rabbitmq"`
 	Exchange           string   `json:"exchange"`
-	Queues             []string `json:"queues" doc:"Of the worker's namespaces, in their order."`
+	Queues             []string `json:"queues" doc:"One per namespace of the worker, in the same order."`
 	WorkerQueueTTLMS   int64    `json:"worker_queue_ttl_ms"`
 	DeadLetterEnabled  bool     `json:"dead_letter_enabled"`
 	DeadLetterExchange string   `json:"dead_letter_exchange"`
 	DeadLetterTTLMS    int64    `json:"dead_letter_ttl_ms"`
-	ClaimsReady        bool     `json:"claims_ready,omitempty" doc:"A report may have claim_ready. Missing: it must not."`
+	ClaimsReady        bool     `json:"claims_ready,omitempty" doc:"Reports may set claim_ready. Absent: they must not."`
 }
 
-// FromDispatch converts what a worker is told of the broker; nil stays nil.
+// FromDispatch converts the broker settings. It returns nil for nil.
 func FromDispatch(d *tasker.Dispatch) *Dispatch {
 	if d == nil {
 		return nil
@@ -52,7 +51,7 @@ func FromDispatch(d *tasker.Dispatch) *Dispatch {
 	}
 }
 
-// ToDispatch reads it.
+// ToDispatch converts d to the domain type.
 func (d *Dispatch) ToDispatch() *tasker.Dispatch {
 	if d == nil {
 		return nil
@@ -64,7 +63,7 @@ func (d *Dispatch) ToDispatch() *tasker.Dispatch {
 	}
 }
 
-// Worker is a worker as GET /v1/workers lists it.
+// Worker is a worker in GET /v1/workers.
 type Worker struct {
 	WorkerUUID      string     `json:"worker_uuid"`
 	Name            string     `json:"name"`
@@ -76,8 +75,8 @@ type Worker struct {
 	InFlight        int        `json:"in_flight"`
 	RegisteredAt    time.Time  `json:"registered_at"`
 	LastHeartbeatAt time.Time  `json:"last_heartbeat_at"`
-	DrainingSince   *time.Time `json:"draining_since" doc:"From when on it gets no new work, or null."`
-	RegisteredBy    string     `json:"registered_by,omitempty" doc:"The subject that registered it; absent where callers are not asked who they are."`
+	DrainingSince   *time.Time `json:"draining_since" doc:"Since when it drains, or null."`
+	RegisteredBy    string     `json:"registered_by,omitempty" doc:"Authenticated subject that registered it, if any."`
 }
 
 // FromWorker converts a worker.
@@ -90,7 +89,7 @@ func FromWorker(w tasker.Worker) Worker {
 	}
 }
 
-// WorkerList is the answer of GET /v1/workers.
+// WorkerList is the response of GET /v1/workers.
 type WorkerList struct {
 	Workers    []Worker   `json:"workers"`
 	Pagination Pagination `json:"pagination"`
@@ -99,7 +98,7 @@ type WorkerList struct {
 // ClaimSteps is the body of POST /v1/workers/{worker_uuid}/claims.
 type ClaimSteps struct {
 	Max    int `json:"max" minimum:"1" maximum:"1000"`
-	WaitMS int `json:"wait_ms,omitempty" minimum:"0" maximum:"60000" doc:"How long to wait for work when there is none."`
+	WaitMS int `json:"wait_ms,omitempty" minimum:"0" maximum:"60000" doc:"How long to wait for work."`
 }
 
 // TakeSteps is the body of POST /v1/workers/{worker_uuid}/take.
@@ -107,18 +106,18 @@ type TakeSteps struct {
 	Steps []StepRef `json:"steps" minItems:"1" maxItems:"1000"`
 }
 
-// StepRef names a step of a task, as a message of the broker does.
+// StepRef identifies a step, as in a broker message.
 type StepRef struct {
 	TaskUUID string `json:"task_uuid" format:"uuid"`
 	StepUUID string `json:"step_uuid" format:"uuid"`
 }
 
-// ClaimedSteps is the answer.
+// ClaimedSteps is the response to a claim.
 type ClaimedSteps struct {
 	Steps []ClaimedStep `json:"steps"`
 }
 
-// ClaimedStep is a step handed to a worker.
+// ClaimedStep is a claimed step with the inputs of its handler.
 type ClaimedStep struct {
 	StepUUID          string                     `json:"step_uuid"`
 	TaskUUID          string                     `json:"task_uuid"`
@@ -129,27 +128,26 @@ type ClaimedStep struct {
 	Handler           string                     `json:"handler"`
 	Attempt           int                        `json:"attempt"`
 	MaxAttempts       int                        `json:"max_attempts"`
-	LeaseToken        string                     `json:"lease_token" doc:"Send it back with everything said about this attempt."`
+	LeaseToken        string                     `json:"lease_token" doc:"Required in all requests about this attempt."`
 	LeaseExpiresAt    time.Time                  `json:"lease_expires_at"`
 	Deadline          *time.Time                 `json:"deadline" doc:"End of timeout_seconds, or null."`
 	CorrelationID     string                     `json:"correlation_id"`
 	Context           json.RawMessage            `json:"context"`
-	DependencyResults map[string]json.RawMessage `json:"dependency_results" doc:"Result of each step this one depends on, by name; null where a step was resolved without one."`
+	DependencyResults map[string]json.RawMessage `json:"dependency_results" doc:"Results of the dependencies by step name. Null if a step was resolved without a result."`
 	Initialization    json.RawMessage            `json:"initialization"`
 
-	Item  json.RawMessage `json:"item,omitempty" doc:"Of a step that is one of several for a list: the element that it is for. Missing: it is none."`
-	Index *int            `json:"index,omitempty" doc:"The place of the element in the list, from 0. Missing as item is."`
+	Item  json.RawMessage `json:"item,omitempty" doc:"Element of an item of a map step. Absent for other steps."`
+	Index *int            `json:"index,omitempty" doc:"Position of the element in the list, from 0."`
 
-	ContextOmitted []string `json:"context_omitted,omitempty" doc:"JSON Pointers of what the context is without, which is the list that the item is of: GET context_href where all of it is needed. Missing: it is whole."`
-	ContextHref    string   `json:"context_href,omitempty" doc:"The path of the whole context on this server. Missing as context_omitted is."`
+	ContextOmitted []string `json:"context_omitted,omitempty" doc:"JSON Pointers of context parts left out, such as the list of the map step. GET context_href returns the whole context. Absent if it is complete."`
+	ContextHref    string   `json:"context_href,omitempty" doc:"API path of the whole context, if parts are left out."`
 
-	Checkpoint json.RawMessage `json:"checkpoint,omitempty" doc:"The last value that an attempt before this one saved, to go on from there. Missing: none did."`
+	Checkpoint json.RawMessage `json:"checkpoint,omitempty" doc:"Latest checkpoint of an earlier attempt, if any."`
 
-	DependencyResultRefs map[string]ResultRef `json:"dependency_result_refs,omitempty" doc:"The results that dependency_results has no room for, by name of the step: GET href where they are needed. Missing: there are none."`
+	DependencyResultRefs map[string]ResultRef `json:"dependency_result_refs,omitempty" doc:"Results too large for dependency_results, by step name: GET href."`
 }
 
-// FromAssignment converts a step for the worker that claimed it. The lease token is the
-// server's to add: the fence of an assignment stays inside.
+// FromAssignment converts a claimed step. It omits the fence; the server adds the lease token.
 func FromAssignment(a tasker.Assignment) ClaimedStep {
 	out := ClaimedStep{
 		StepUUID: a.StepUUID.String(), TaskUUID: a.TaskUUID.String(), Namespace: a.Namespace, TaskName: a.TaskName,
@@ -175,20 +173,20 @@ func FromAssignment(a tasker.Assignment) ClaimedStep {
 	return out
 }
 
-// ResultRef says where a result is that a claimed step does not carry.
+// ResultRef locates a result that a claimed step does not carry inline.
 type ResultRef struct {
-	StepUUID string `json:"step_uuid" format:"uuid" doc:"The step whose result it is."`
+	StepUUID string `json:"step_uuid" format:"uuid" doc:"Step that returned the result."`
 	Bytes    int64  `json:"bytes"`
-	Href     string `json:"href" doc:"The path of the result on this server."`
+	Href     string `json:"href" doc:"API path of the result."`
 }
 
-// Lease names one attempt of one step.
+// Lease identifies one attempt of a step.
 type Lease struct {
 	StepUUID   string `json:"step_uuid" format:"uuid"`
 	LeaseToken string `json:"lease_token" maxLength:"200"`
 }
 
-// Leases is the body of heartbeat and release.
+// Leases is the body of heartbeat and release requests.
 type Leases struct {
 	Leases []Lease `json:"leases" maxItems:"1000"`
 }
@@ -196,35 +194,35 @@ type Leases struct {
 // SaveCheckpoint is the body of POST /v1/workers/{worker_uuid}/checkpoint.
 type SaveCheckpoint struct {
 	Lease
-	Checkpoint json.RawMessage `json:"checkpoint" doc:"Any JSON of at most 16 KiB."`
+	Checkpoint json.RawMessage `json:"checkpoint" doc:"Any JSON up to 16 KiB."`
 }
 
-// HeartbeatAnswer says which leases were extended and which are lost. Stop the
-// work of a lost one: its result would be refused.
+// HeartbeatAnswer lists the extended and the lost leases. Work on lost steps must stop: reports
+// for them are rejected.
 type HeartbeatAnswer struct {
 	Extended []ExtendedLease `json:"extended"`
 	Lost     []string        `json:"lost" doc:"Ids of steps."`
-	Drain    bool            `json:"drain" doc:"True: you get no new work. Finish or give back what you hold, and leave."`
+	Drain    bool            `json:"drain" doc:"Stop claiming, finish or release the current steps, and leave."`
 }
 
-// ExtendedLease is a lease with its new end.
+// ExtendedLease is the new expiry of a lease.
 type ExtendedLease struct {
 	StepUUID       string    `json:"step_uuid"`
 	LeaseExpiresAt time.Time `json:"lease_expires_at"`
 }
 
-// Released is the answer to a release.
+// Released is the response to a release.
 type Released struct {
-	Released []string `json:"released" doc:"Ids of steps that are back in the queue, their attempt not used."`
-	Lost     []string `json:"lost" doc:"Ids of steps whose lease was another's already."`
+	Released []string `json:"released" doc:"Ids of steps that are enqueued again without using an attempt."`
+	Lost     []string `json:"lost" doc:"Ids of steps whose lease was already lost."`
 }
 
 // ReportResults is the body of POST /v1/workers/{worker_uuid}/results.
 type ReportResults struct {
 	Results []Result    `json:"results" maxItems:"1000"`
-	Claim   *ClaimSteps `json:"claim,omitempty" doc:"Take the next work in the same round trip."`
+	Claim   *ClaimSteps `json:"claim,omitempty" doc:"Claims the next steps in the same request."`
 
-	ClaimReady bool `json:"claim_ready,omitempty" doc:"Take only steps that become ready by these results: for workers that are told by a message broker of what waits."`
+	ClaimReady bool `json:"claim_ready,omitempty" doc:"Claim only steps that these results make ready. For workers that receive step announcements from a message broker."`
 }
 
 // Result is the outcome of one attempt.
@@ -232,50 +230,49 @@ type Result struct {
 	StepUUID   string          `json:"step_uuid" format:"uuid"`
 	LeaseToken string          `json:"lease_token" maxLength:"200"`
 	Success    bool            `json:"success"`
-	Result     json.RawMessage `json:"result,omitempty" doc:"Of a success: any JSON."`
+	Result     json.RawMessage `json:"result,omitempty" doc:"Any JSON, on success."`
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
-	Error      *ResultError    `json:"error,omitempty" doc:"Of a failure."`
+	Error      *ResultError    `json:"error,omitempty" doc:"On failure."`
 }
 
-// ResultError is why an attempt failed.
+// ResultError describes why an attempt failed.
 type ResultError struct {
 	Message      string          `json:"message"`
 	Type         string          `json:"type,omitempty"`
-	Retryable    *bool           `json:"retryable,omitempty" doc:"False: no retry, whatever the template says. True when absent."`
-	RetryAfterMS int64           `json:"retry_after_ms,omitempty" minimum:"0" doc:"Rest at least this long before the next attempt."`
+	Retryable    *bool           `json:"retryable,omitempty" doc:"False prevents retries. Default: true."`
+	RetryAfterMS int64           `json:"retry_after_ms,omitempty" minimum:"0" doc:"Minimum delay before the next attempt."`
 	Context      json.RawMessage `json:"context,omitempty"`
-	Fingerprint  string          `json:"fingerprint,omitempty" doc:"Failures of the step with the same one are one case, whatever their messages say; at most 200 characters count. {default} in it stands for what type and message tell."`
+	Fingerprint  string          `json:"fingerprint,omitempty" doc:"Failures of the step with equal fingerprints form one case, regardless of their messages. At most 200 characters are used. {default} is replaced by the fingerprint of type and message."`
 }
 
-// ReportAnswer says what became of each result, and carries the next work where
-// it was asked for.
+// ReportAnswer lists the accepted and rejected results, and the next steps if requested.
 type ReportAnswer struct {
-	Accepted []string         `json:"accepted" doc:"Ids of steps whose result counts, also when it was sent before."`
+	Accepted []string         `json:"accepted" doc:"Ids of steps whose result was accepted, now or earlier."`
 	Rejected []RejectedResult `json:"rejected"`
 	Steps    []ClaimedStep    `json:"steps"`
 }
 
-// RejectedResult is a result that changed nothing, and why.
+// RejectedResult is a result that was not applied.
 type RejectedResult struct {
 	StepUUID string `json:"step_uuid"`
 	Code     string `json:"code"`
 	Message  string `json:"message"`
 }
 
-// Namespace is what is said of a namespace as a whole, as GET /v1/namespaces lists it.
+// Namespace is the weight of a namespace in GET /v1/namespaces.
 type Namespace struct {
 	Namespace string    `json:"namespace"`
-	Weight    float64   `json:"weight" doc:"Its share in claims of several namespaces, when all have work: with 3 it gets three steps for each of a namespace with 1."`
+	Weight    float64   `json:"weight" doc:"Relative share in claims from several namespaces: with 3 it gets three steps for each step of a namespace with 1."`
 	SetBy     string    `json:"set_by"`
 	SetAt     time.Time `json:"set_at"`
 }
 
-// NamespaceList is the answer of GET /v1/namespaces.
+// NamespaceList is the response of GET /v1/namespaces.
 type NamespaceList struct {
 	Namespaces []Namespace `json:"namespaces"`
 }
 
-// SetNamespace gives a namespace its weight.
+// SetNamespace sets the weight of a namespace.
 type SetNamespace struct {
 	Weight float64 `json:"weight" doc:"From 0.01 to 1000."`
 }
