@@ -154,7 +154,7 @@ func (a *Authenticator) signed(ctx context.Context, token string) (*Caller, erro
 			return nil, err
 		}
 		left := min(who.Expires.Sub(a.Provider.Now()), maxTokenLife)
-		return a.caller(postgres.Credential{Digest: digest[:], Subject: who.Subject, Grants: a.Bindings.Grants(who.Groups), Groups: who.Groups, Left: &left}), nil
+		return a.caller(postgres.Credential{Digest: digest[:], Subject: who.Subject, Grants: a.Bindings.Grants(who.Groups), Groups: who.Groups, Remaining: &left}), nil
 	}})
 }
 
@@ -214,8 +214,8 @@ func (a *Authenticator) caller(c postgres.Credential) *Caller {
 		out.Groups = c.Groups
 	}
 	out.life, out.end = context.WithCancel(context.Background())
-	if c.Left != nil {
-		until := time.Now().Add(*c.Left)
+	if c.Remaining != nil {
+		until := time.Now().Add(*c.Remaining)
 		out.until.Store(&until)
 	}
 	return out

@@ -37,7 +37,7 @@ func (e *Engine) CreateAnswerLink(ctx context.Context, step tasker.StepRef, r ta
 		if err != nil {
 			return err
 		}
-		l, err := tx.AddAnswerLink(ctx, postgres.LinkOfStep{
+		l, err := tx.AddAnswerLink(ctx, postgres.NewAnswerLink{
 			UUID: tasker.NewID(), StepRef: step, Fence: mark.Fence, Assignee: a.Assignee, Digest: token.Digest, Life: life, Actor: r.Actor,
 		})
 		if err == nil && l != nil {

@@ -28,30 +28,27 @@ audit AS (
 )
 SELECT key_uuid FROM made`
 
-// CreateKey stores a key with an optional lifetime. It returns a Conflict for a used name.
+// CreateKey stores a key with an optional lifetime. It returns a Conflict if the name is in use or
+// there are too many keys.
 func (db *DB) CreateKey(ctx context.Context, k access.Key, validFor *time.Duration, token access.Token) error {
 	made, err := column[tasker.ID](ctx, db.pool, insertKey, k.UUID, k.Name, k.Grants, k.CreatedBy, validFor, token.Prefix, token.Digest[:], tasker.MaxKeys)
-	switch {
-	case err != nil:
-		return fmt.Errorf("create key: %w", err)
-	case len(made) > 0:
-		return nil
+	if err != nil || len(made) > 0 {
+		return wrap(err, "create key")
 	}
-	taken, err := column[bool](ctx, db.pool, `SELECT EXISTS (SELECT FROM tasker.api_keys WHERE name = $1 AND revoked_at IS NULL)`, k.Name)
+	taken, err := value[bool](ctx, db.pool, `SELECT EXISTS (SELECT FROM tasker.api_keys WHERE name = $1 AND revoked_at IS NULL)`, k.Name)
 	switch {
 	case err != nil:
 		return fmt.Errorf("find the name of a key: %w", err)
-	case taken[0]:
+	case taken:
 		return tasker.Errorf(tasker.Conflict, "there is a key named %s; rotate it to get a new secret, or choose another name", k.Name)
-	default:
-		return tasker.Errorf(tasker.Conflict, "there are %d keys, and no more can be made; revoke some first", tasker.MaxKeys)
 	}
+	return tasker.Errorf(tasker.Conflict, "there are %d keys, and no more can be made; revoke some first", tasker.MaxKeys)
 }
 
-// BootstrapKey stores the first key. The error is Conflict when there ever was one.
+// BootstrapKey stores the first key. It returns a Conflict if any key was ever created.
 func (db *DB) BootstrapKey(ctx context.Context, k access.Key, token access.Token) error {
 	return db.InTx(ctx, func(tx *Tx) error {
-		// Of two at once the second waits, and finds the first.
+		// Serializes concurrent calls.
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.api_keys', 0))`); err != nil {
 			return err
 		}
@@ -67,7 +64,7 @@ func (db *DB) BootstrapKey(ctx context.Context, k access.Key, token access.Token
 	})
 }
 
-// AnyKey reports whether there ever was a key.
+// AnyKey reports whether a key was ever created.
 func (db *DB) AnyKey(ctx context.Context) (bool, error) { return anyKey(ctx, db.pool) }
 
 func anyKey(ctx context.Context, q querier) (bool, error) {
@@ -75,7 +72,7 @@ func anyKey(ctx context.Context, q querier) (bool, error) {
 	return v, wrap(err, "find keys")
 }
 
-// keysWithPrefixes are keys with how their secrets begin.
+// keysWithPrefixes selects keys with the prefixes of their valid secrets.
 const keysWithPrefixes = `
 SELECT k.key_uuid AS uuid, k.name, k.grants, k.created_by, k.created_at, k.expires_at, k.last_used_at, k.revoked_at, k.revoked_by,
     array(
@@ -91,43 +88,33 @@ WHERE ($3 OR k.revoked_at IS NULL)
 ORDER BY k.created_at DESC, k.key_uuid DESC
 LIMIT $1 OFFSET $2`
 
-// A KeyFilter selects and pages keys, the newest first.
+// KeyFilter selects a page of keys.
 type KeyFilter struct {
-	Revoked       bool   // also those that are revoked
-	Search        string // a name or a prefix; empty means any
+	Revoked       bool   // include revoked keys
+	Search        string // exact name or secret prefix; empty selects all
 	Limit, Offset int
 }
 
-// Keys lists keys, and says whether there are more.
+// Keys lists keys, newest first, and reports whether there are more.
 func (db *DB) Keys(ctx context.Context, f KeyFilter) ([]access.Key, bool, error) {
 	list, err := collect[access.Key](ctx, db.pool, selectKeys, f.Limit+1, f.Offset, f.Revoked, f.Search)
-	if err != nil {
-		return nil, false, fmt.Errorf("list keys: %w", err)
-	}
 	list, more := page(list, f.Limit)
-	return list, more, nil
+	return list, more, wrap(err, "list keys")
 }
 
 const selectKey = keysWithPrefixes + `
 WHERE k.key_uuid = $1`
 
-// Key returns a key. The error is NotFound when there is none.
+// Key returns a key or NotFound.
 func (db *DB) Key(ctx context.Context, id tasker.ID) (access.Key, error) {
 	return key(ctx, db.pool, id)
 }
 
 func key(ctx context.Context, q querier, id tasker.ID) (access.Key, error) {
-	k, err := one[access.Key](ctx, q, selectKey, id)
-	if err != nil {
-		return access.Key{}, fmt.Errorf("read key: %w", err)
-	}
-	if k == nil {
-		return access.Key{}, tasker.Errorf(tasker.NotFound, "no key %s", id)
-	}
-	return *k, nil
+	return existing[access.Key](ctx, q, "read key", tasker.Errorf(tasker.NotFound, "no key %s", id), selectKey, id)
 }
 
-// Of the secrets before, none is valid for longer than the one before the new one.
+// All previous secrets expire after the grace period $4 at the latest.
 const rotateKey = `
 WITH live AS MATERIALIZED (
     SELECT key_uuid, name FROM tasker.api_keys
@@ -147,7 +134,8 @@ audit AS (
 )
 SELECT key_uuid FROM live`
 
-// RotateKey replaces the secret of a key; old ones stay valid for a while.
+// RotateKey replaces the secret of a key; earlier secrets stay valid for the grace period. It
+// returns a Conflict if the key is revoked or expired.
 func (db *DB) RotateKey(ctx context.Context, id tasker.ID, token access.Token, grace time.Duration, actor string) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		live, err := column[tasker.ID](ctx, tx, rotateKey, id, token.Prefix, token.Digest[:], grace, actor)
@@ -174,7 +162,7 @@ audit AS (
 )
 SELECT key_uuid FROM revoked`
 
-// RevokeKey revokes a key and its sessions. It returns NotFound for an unknown key.
+// RevokeKey revokes a key and its sessions, or returns NotFound.
 func (db *DB) RevokeKey(ctx context.Context, id tasker.ID, actor string) (access.Key, error) {
 	if _, err := column[tasker.ID](ctx, db.pool, revokeKey, id, actor); err != nil {
 		return access.Key{}, fmt.Errorf("revoke key: %w", err)
@@ -182,7 +170,7 @@ func (db *DB) RevokeKey(ctx context.Context, id tasker.ID, actor string) (access
 	return db.Key(ctx, id)
 }
 
-// A Credential is what a token or a session stands for, while it is valid.
+// Credential describes a valid token or session.
 type Credential struct {
 	Prefix      string // of a token
 	Digest      []byte
@@ -192,19 +180,19 @@ type Credential struct {
 	Name        string   // of the key
 	Grants      []string // of the key
 	Groups      []string // of a session without a key
-	Left        *time.Duration
+	Remaining   *time.Duration
 }
 
 const selectTokens = `
 SELECT s.prefix, s.digest, k.key_uuid, NULL::uuid AS session_uuid, '' AS subject, k.name, k.grants, '{}'::text[] AS groups,
-    least(s.ends_at, k.expires_at) - clock_timestamp() AS left
+    least(s.ends_at, k.expires_at) - clock_timestamp() AS remaining
 FROM unnest($1::text[]) AS p (prefix)
 JOIN tasker.api_key_secrets s ON s.prefix = p.prefix
 JOIN tasker.api_keys k ON k.key_uuid = s.key_uuid
 WHERE k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
   AND (s.ends_at IS NULL OR s.ends_at > clock_timestamp())`
 
-// Tokens returns the credentials of the valid tokens with some prefixes.
+// Tokens returns the credentials of the valid tokens with the prefixes.
 func (db *DB) Tokens(ctx context.Context, prefixes []string) ([]Credential, error) {
 	list, err := collect[Credential](ctx, db.pool, selectTokens, prefixes)
 	return list, wrap(err, "find keys")
@@ -212,14 +200,14 @@ func (db *DB) Tokens(ctx context.Context, prefixes []string) ([]Credential, erro
 
 const selectSessions = `
 SELECT '' AS prefix, s.digest, s.key_uuid, s.session_uuid, s.subject, coalesce(k.name, '') AS name, coalesce(k.grants, '{}') AS grants, s.groups,
-    least(s.ends_at, s.seen_at + $2::interval, k.expires_at) - clock_timestamp() AS left
+    least(s.ends_at, s.seen_at + $2::interval, k.expires_at) - clock_timestamp() AS remaining
 FROM unnest($1::bytea[]) AS d (digest)
 JOIN tasker.sessions s ON s.digest = d.digest
 LEFT JOIN tasker.api_keys k ON k.key_uuid = s.key_uuid
 WHERE s.ended_at IS NULL AND s.ends_at > clock_timestamp() AND s.seen_at + $2::interval > clock_timestamp()
   AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())`
 
-// Sessions returns the credentials of sessions that have not ended or been idle for too long.
+// Sessions returns the credentials of open sessions that were used within the idle time.
 func (db *DB) Sessions(ctx context.Context, digests [][]byte, idle time.Duration) ([]Credential, error) {
 	list, err := collect[Credential](ctx, db.pool, selectSessions, digests, idle)
 	return list, wrap(err, "find sessions")
@@ -244,7 +232,7 @@ func (db *DB) ValidDigests(ctx context.Context, idle time.Duration, limit int) (
 	return list, wrap(err, "read the digests of valid credentials")
 }
 
-// A NewSession is a browser that has signed in.
+// NewSession describes a browser session to store.
 type NewSession struct {
 	UUID    tasker.ID
 	Digest  [32]byte
@@ -252,10 +240,10 @@ type NewSession struct {
 	KeyUUID *tasker.ID
 	Groups  []string
 	Life    time.Duration
-	From    string // the address, for the audit log
+	From    string // client address, for the audit log
 }
 
-// Each new session removes a few old ones, and surplus ones of its subject: ended, then oldest.
+// Also removes up to 20 old sessions, and the surplus of the subject: ended ones first, then the oldest.
 const insertSession = `
 WITH old AS (
     DELETE FROM tasker.sessions WHERE session_uuid IN (
@@ -291,19 +279,19 @@ WITH ended AS (
 INSERT INTO tasker.audit_events (actor, action, subject)
 SELECT subject, 'session.ended', session_uuid::text FROM ended`
 
-// EndSession ends a session; one that has ended stays so.
+// EndSession ends a session. It does nothing if the session has ended.
 func (db *DB) EndSession(ctx context.Context, digest [32]byte) error {
 	_, err := db.pool.Exec(ctx, endSession, digest[:])
 	return wrap(err, "end session")
 }
 
-// A SignIn is a browser that is at the identity provider.
+// SignIn describes a pending sign-in at the identity provider.
 type SignIn struct {
-	Digest                       [32]byte
+	Digest                       [32]byte `db:"-"`
 	State, Nonce, Verifier, Back string
 }
 
-// Each new sign-in removes a few abandoned ones, and the oldest if strangers began too many.
+// Also removes up to 20 abandoned sign-ins, and the oldest ones over the limit.
 const insertSignIn = `
 WITH old AS (
     DELETE FROM tasker.sign_ins WHERE digest IN (
@@ -318,31 +306,27 @@ over AS (
 )
 INSERT INTO tasker.sign_ins (digest, state, nonce, verifier, back) VALUES ($1, $2, $3, $4, $5)`
 
-// AddSignIn stores a sign-in that has begun.
+// AddSignIn stores a pending sign-in.
 func (db *DB) AddSignIn(ctx context.Context, s SignIn) error {
 	_, err := db.pool.Exec(ctx, insertSignIn, s.Digest[:], s.State, s.Nonce, s.Verifier, s.Back, tasker.MaxSignIns)
 	return wrap(err, "store sign-in")
 }
 
-// TakeSignIn removes and returns a sign-in of the last ten minutes; nil without one.
+// TakeSignIn removes and returns a sign-in of the last ten minutes, or nil.
 func (db *DB) TakeSignIn(ctx context.Context, digest [32]byte) (*SignIn, error) {
-	type row struct{ State, Nonce, Verifier, Back string }
-	found, err := one[row](ctx, db.pool, `
+	s, err := one[SignIn](ctx, db.pool, `
 		DELETE FROM tasker.sign_ins WHERE digest = $1 AND created_at > clock_timestamp() - interval '10 min'
 		RETURNING state, nonce, verifier, back`, digest[:])
-	if err != nil {
-		return nil, fmt.Errorf("find sign-in: %w", err)
+	if s != nil {
+		s.Digest = digest
 	}
-	if found == nil {
-		return nil, nil //nolint:nilnil // there is none
-	}
-	return &SignIn{Digest: digest, State: found.State, Nonce: found.Nonce, Verifier: found.Verifier, Back: found.Back}, nil
+	return s, wrap(err, "find sign-in")
 }
 
 // AccessRevision returns a number that changes when access is reduced.
-func (db *DB) AccessRevision(ctx context.Context) (n int64, err error) {
-	n, err = value[int64](ctx, db.pool, `SELECT revision FROM tasker.access_revision`)
-	return n, wrap(err, "ask for changes of access")
+func (db *DB) AccessRevision(ctx context.Context) (int64, error) {
+	n, err := value[int64](ctx, db.pool, `SELECT revision FROM tasker.access_revision`)
+	return n, wrap(err, "read the access revision")
 }
 
 const noteKeyUse = `
@@ -363,7 +347,7 @@ FROM (
 ) u
 WHERE s.session_uuid = u.session_uuid`
 
-// NoteUse records that keys and sessions are used now.
+// NoteUse records the time of use of keys and sessions, to half a minute.
 func (db *DB) NoteUse(ctx context.Context, keys, sessions []tasker.ID) error {
 	if len(keys) > 0 {
 		if _, err := db.pool.Exec(ctx, noteKeyUse, keys); err != nil {
@@ -401,7 +385,7 @@ FROM (
     SELECT ARRAY[namespace] FROM tasker.schedules WHERE $1 = 'schedule' AND schedule_uuid = $2
 ) n`
 
-// NamespacesOf returns the namespaces of a resource of any kind; nil without one.
+// NamespacesOf returns the namespaces of a resource of any kind, or nil if it does not exist.
 func (db *DB) NamespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
 	if kind == access.ExplainedKind {
 		of, err := db.FindExplained(ctx, id)
@@ -410,18 +394,14 @@ func (db *DB) NamespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) 
 		}
 		return of.Namespaces, nil
 	}
-	type row struct{ Namespaces []string }
-	found, err := one[row](ctx, db.pool, selectNamespace, string(kind), id)
-	if err != nil {
-		return nil, fmt.Errorf("find the namespace of a resource: %w", err)
+	found, err := column[[]string](ctx, db.pool, selectNamespace, string(kind), id)
+	if err != nil || len(found) == 0 {
+		return nil, wrap(err, "find the namespace of a resource")
 	}
-	if found == nil {
-		return nil, nil
-	}
-	return found.Namespaces, nil
+	return found[0], nil
 }
 
-// AuditRefusal records that somebody was refused. What it is about is in data.
+// AuditRefusal records a refused request with its details.
 func (db *DB) AuditRefusal(ctx context.Context, actor, action string, data map[string]string) error {
 	doc, err := json.Marshal(data)
 	if err != nil {

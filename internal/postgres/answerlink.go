@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// linkState is the state of an answer link l, of a step s whose assignment is a.
+// linkState computes the state of an answer link l of step s with assignment a.
 const linkState = `
     CASE WHEN l.used_at IS NOT NULL THEN 'used' WHEN l.revoked_at IS NOT NULL THEN 'revoked' WHEN l.expires_at <= clock_timestamp() THEN 'expired'
         WHEN s.fence = l.fence AND s.state = 'pending' AND s.decide_at IS NULL AND a.waiting AND a.assignee = l.assignee THEN 'open' ELSE 'void' END`
@@ -34,16 +34,14 @@ func (db *DB) AnswerLinks(ctx context.Context, step tasker.StepRef) ([]tasker.An
 	return list, wrap(err, "read the answer links of step %s", step.StepUUID)
 }
 
-const answerLinkByDigest = `
-SELECT ` + answerLinkColumns + linksWithStep + `
-WHERE l.digest = $1`
+const answerLinkByDigest = `SELECT ` + answerLinkColumns + linksWithStep + ` WHERE l.digest = $1`
 
 func answerLinkOf(ctx context.Context, q querier, digest [32]byte) (*tasker.AnswerLink, error) {
 	l, err := one[tasker.AnswerLink](ctx, q, answerLinkByDigest, digest[:])
 	return l, wrap(err, "read an answer link")
 }
 
-// AnswerLink returns the answer link of a token; nil when there is none.
+// AnswerLink returns the answer link with the token digest, or nil.
 func (db *DB) AnswerLink(ctx context.Context, digest [32]byte) (*tasker.AnswerLink, error) {
 	return answerLinkOf(ctx, db.pool, digest)
 }
@@ -64,8 +62,8 @@ DELETE FROM tasker.answer_links WHERE link_uuid IN (
     OFFSET $3
 )`
 
-// A LinkOfStep is an answer link to be stored.
-type LinkOfStep struct {
+// NewAnswerLink describes an answer link to store.
+type NewAnswerLink struct {
 	UUID tasker.ID
 	tasker.StepRef
 	Fence    int64
@@ -75,14 +73,15 @@ type LinkOfStep struct {
 	Actor    string
 }
 
-// AddAnswerLink stores an answer link, or returns a Conflict. The caller holds the task lock.
-func (tx *Tx) AddAnswerLink(ctx context.Context, l LinkOfStep) (*tasker.AnswerLink, error) {
-	open, err := column[int](ctx, tx, countOpenLinks, l.TaskUUID, l.StepUUID)
+// AddAnswerLink stores an answer link. It returns a Conflict if the step has too many open links.
+// The caller holds the task lock.
+func (tx *Tx) AddAnswerLink(ctx context.Context, l NewAnswerLink) (*tasker.AnswerLink, error) {
+	open, err := value[int](ctx, tx, countOpenLinks, l.TaskUUID, l.StepUUID)
 	if err != nil {
 		return nil, fmt.Errorf("count the answer links of step %s: %w", l.StepUUID, err)
 	}
-	if open[0] >= tasker.MaxOpenAnswerLinks {
-		return nil, tasker.Errorf(tasker.Conflict, "the step has %d answer links that can be used, which is the limit; revoke those that are not needed", open[0])
+	if open >= tasker.MaxOpenAnswerLinks {
+		return nil, tasker.Errorf(tasker.Conflict, "the step has %d answer links that can be used, which is the limit; revoke those that are not needed", open)
 	}
 	if _, err := tx.Exec(ctx, dropEndedLinks, l.TaskUUID, l.StepUUID, tasker.MaxEndedAnswerLinks); err != nil {
 		return nil, fmt.Errorf("remove old answer links of step %s: %w", l.StepUUID, err)
@@ -105,27 +104,24 @@ UPDATE tasker.answer_links u
 SET used_at = clock_timestamp()` + linksWithStep + `
 WHERE u.link_uuid = l.link_uuid AND l.link_uuid = $1 AND u.used_at IS NULL AND u.revoked_at IS NULL AND u.expires_at > clock_timestamp() AND` + linkState + ` = 'open'`
 
-// UseAnswerLink uses up an answer link and reports whether it was open, under the task lock.
+// UseAnswerLink marks an answer link as used and reports whether it was open. The caller holds the
+// task lock.
 func (tx *Tx) UseAnswerLink(ctx context.Context, l tasker.AnswerLink) (bool, error) {
 	tag, err := tx.Exec(ctx, useAnswerLink, l.UUID)
-	if err != nil {
-		return false, fmt.Errorf("use an answer link of step %s: %w", l.StepUUID, err)
-	}
-	if tag.RowsAffected() == 0 {
-		return false, nil
+	if err != nil || tag.RowsAffected() == 0 {
+		return false, wrap(err, "use an answer link of step %s", l.StepUUID)
 	}
 	return true, tx.auditLink(ctx, LinkActor(l.Assignee), "step.link_used", l)
 }
 
-// LinkActor is who has acted where somebody used an answer link.
+// LinkActor returns the actor recorded for an answer through a link.
 func LinkActor(assignee string) string { return "link:" + assignee }
 
 const revokeAnswerLink = `
 UPDATE tasker.answer_links SET revoked_at = clock_timestamp(), revoked_by = $4
 WHERE link_uuid = $3 AND task_uuid = $1 AND step_uuid = $2 AND used_at IS NULL AND revoked_at IS NULL`
 
-// RevokeAnswerLink revokes an answer link and returns it. It returns a Conflict if the link was
-// used.
+// RevokeAnswerLink revokes and returns an answer link. It returns a Conflict if the link was used.
 func (tx *Tx) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link tasker.ID, actor string) (*tasker.AnswerLink, error) {
 	tag, err := tx.Exec(ctx, revokeAnswerLink, step.TaskUUID, step.StepUUID, link, actor)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// Names of the attributes that every task has. Templates cannot declare them.
+// Reserved attribute names, which templates cannot declare.
 const (
 	tagAttribute         = "tag"
 	correlationAttribute = "correlation_id"
@@ -17,21 +17,19 @@ const (
 	sourceAttribute      = "source_system"
 )
 
-// An Attribute is a value by which a task is found; one of the three.
+// Attribute is a search attribute of a task. Exactly one value is set.
 type Attribute struct {
 	Name   string
-	Text   *string // of a bool it is true or false
+	Text   *string // also "true" or "false" for a bool
 	Number *string
 	Time   *time.Time
 }
 
-// A taskAttribute is an attribute of a new task.
 type taskAttribute struct {
 	task *CreatedTask
 	Attribute
 }
 
-// attributeColumns are an attribute as insertAttributes takes it.
 var attributeColumns = columns[taskAttribute]{
 	col("task_uuid uuid", func(a *taskAttribute) tasker.ID { return a.task.UUID }),
 	col("namespace text", func(a *taskAttribute) string { return a.task.Template.Namespace }),
@@ -46,7 +44,7 @@ INSERT INTO tasker.task_attributes (task_uuid, namespace, name, text_value, numb
 SELECT u.task_uuid, u.namespace, u.name, u.text_value, u.number_value::numeric, u.time_value
 FROM ` + attributeColumns.unnest("u", 1)
 
-// attributesOf returns the attributes of a new task that are not in tasker.tasks.
+// attributesOf returns the attributes of a new task that tasker.tasks does not store.
 func attributesOf(t *CreatedTask) (list []taskAttribute) {
 	add := func(name, text string) {
 		list = append(list, taskAttribute{t, Attribute{Name: name, Text: &text}})
@@ -71,7 +69,7 @@ func attributesOf(t *CreatedTask) (list []taskAttribute) {
 	return list
 }
 
-// attributesOfTask is what task t is found by that its template declares, as a filter asks for it.
+// attributesOfTask selects the declared attributes of task t in the form name:value of filters.
 const attributesOfTask = `nullif(ARRAY(
     SELECT a.name || ':' || coalesce(a.text_value, a.number_value::text, to_char(a.time_value AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
     FROM tasker.task_attributes a
@@ -79,10 +77,11 @@ const attributesOfTask = `nullif(ARRAY(
     ORDER BY a.name
 ), '{}')`
 
-// FindTasks is the kind of work of steps whose tasks need their attributes evaluated.
+// FindTasks is the kind of work that evaluates the attributes of tasks.
 const FindTasks = "attributes"
 
-// attributes_at is null without an attribute, infinity with one, an instant if evaluation is due.
+// attributes_at is null if the step feeds no attribute, infinity if evaluation is not due, and
+// otherwise the time when it became due.
 const stepsToFind = `
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
@@ -96,7 +95,7 @@ func (db *DB) StepsMissingAttributes(ctx context.Context, limit int) ([]tasker.S
 	return db.dueSteps(ctx, stepsToFind, limit)
 }
 
-// A TaskAttributes is a task whose attributes are to be evaluated.
+// TaskAttributes describes a task whose attributes must be evaluated.
 type TaskAttributes struct {
 	TaskUUID      tasker.ID
 	TemplateUUID  tasker.ID
@@ -111,21 +110,21 @@ FROM unnest($1::uuid[]) AS u (task_uuid)
 JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
 ORDER BY t.task_uuid`
 
-// TasksToFind reads tasks. The caller holds their locks.
+// TasksToFind returns existing tasks by id. The caller holds their locks.
 func (tx *Tx) TasksToFind(ctx context.Context, tasks []tasker.ID) ([]TaskAttributes, error) {
 	list, err := collect[TaskAttributes](ctx, tx, tasksToFind, tasks)
-	return list, wrap(err, "read tasks to find")
+	return list, wrap(err, "read tasks to evaluate their attributes")
 }
 
-// TaskAttributeSet are tasks with all attributes that their templates declare and that have a value.
+// TaskAttributeSet collects the declared attributes of tasks that have a value.
 type TaskAttributeSet struct {
-	Names []TemplateStep // the steps whose results are part of attributes
+	Names []TemplateStep // steps whose results attributes use
 
 	tasks []tasker.ID
 	list  []taskAttribute
 }
 
-// Add adds a task.
+// Add adds a task with its attributes.
 func (f *TaskAttributeSet) Add(task tasker.ID, namespace string, list []Attribute) {
 	f.tasks = append(f.tasks, task)
 	t := &CreatedTask{UUID: task}
@@ -135,7 +134,7 @@ func (f *TaskAttributeSet) Add(task tasker.ID, namespace string, list []Attribut
 	}
 }
 
-// Unchanged rows are not written. $1 tasks, $2 the names of every task; then the attributes.
+// Unchanged rows are not written. $1 tasks, $2 reserved names; then the attributes.
 var replaceAttributes = `
 WITH found AS MATERIALIZED (
     SELECT u.task_uuid, u.namespace, u.name, u.text_value, u.number_value::numeric AS number_value, u.time_value
@@ -164,11 +163,11 @@ SET attributes_at = CASE WHEN EXISTS (
 FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.attributes_at < 'infinity'`
 
-// ReplaceAttributes replaces the attributes of tasks. The caller holds the task locks.
+// ReplaceAttributes replaces the declared attributes of tasks. The caller holds the task locks.
 func (tx *Tx) ReplaceAttributes(ctx context.Context, steps []tasker.StepRef, found TaskAttributeSet) error {
 	reserved := []string{tagAttribute, correlationAttribute, initiatorAttribute, sourceAttribute}
 	if _, err := tx.Exec(ctx, replaceAttributes, append([]any{found.tasks, reserved}, attributeColumns.arrays(found.list)...)...); err != nil {
-		return fmt.Errorf("store what tasks are found by: %w", err)
+		return fmt.Errorf("store the attributes of tasks: %w", err)
 	}
 	tasks, ids := refArrays(steps)
 	templates, names := make([]tasker.ID, len(found.Names)), make([]string, len(found.Names))
@@ -176,5 +175,5 @@ func (tx *Tx) ReplaceAttributes(ctx context.Context, steps []tasker.StepRef, fou
 		templates[i], names[i] = n.TemplateUUID, n.Name
 	}
 	_, err := tx.Exec(ctx, attributesAreFound, tasks, ids, templates, names)
-	return wrap(err, "note that tasks are found")
+	return wrap(err, "mark attributes as evaluated")
 }

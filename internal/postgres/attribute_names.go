@@ -17,14 +17,14 @@ import (
 	"tasker.example/tasker/internal/number"
 )
 
-// Existing rows are locked too, so that concurrent registrations see each other.
+// Locks existing rows too, so that concurrent registrations see each other.
 const nameAttributes = `
 INSERT INTO tasker.attribute_names AS n (namespace, name, type)
 SELECT $1, u.name, u.type FROM unnest($2::text[], $3::text[]) AS u (name, type)
 ORDER BY u.name
 ON CONFLICT (namespace, name) DO UPDATE SET type = n.type`
 
-// otherTypes returns the attributes with another type, with a template that declares each.
+// otherTypes selects the attributes with another type, each with the newest template that declares it.
 const otherTypes = `
 SELECT n.name, n.type, coalesce(o.template, '') AS template
 FROM unnest($2::text[], $3::text[]) AS u (name, type)
@@ -37,7 +37,8 @@ LEFT JOIN LATERAL (
 ) o ON true
 ORDER BY n.name`
 
-// nameAttributes stores the attributes of a template, or returns a Conflict if types differ.
+// nameAttributes stores the attribute types of a template. It returns a Conflict if another
+// template of the namespace declares another type.
 func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.ID) error {
 	if len(t.Search) == 0 {
 		return nil
@@ -48,7 +49,7 @@ func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.I
 		types[i] = string(t.Search[name].Type)
 	}
 	if _, err := tx.Exec(ctx, nameAttributes, t.Namespace, names, types); err != nil {
-		return fmt.Errorf("name the attributes of a template: %w", err)
+		return fmt.Errorf("store the attributes of a template: %w", err)
 	}
 	type row struct{ Name, Type, Template string }
 	others, err := collect[row](ctx, tx, otherTypes, t.Namespace, names, types, id)
@@ -62,13 +63,13 @@ func (tx *Tx) nameAttributes(ctx context.Context, t tasker.Template, id tasker.I
 		}
 		_, err := tx.Exec(ctx, `UPDATE tasker.attribute_names SET type = $3 WHERE namespace = $1 AND name = $2`, t.Namespace, o.Name, string(t.Search[o.Name].Type))
 		if err != nil {
-			return fmt.Errorf("name the attributes of a template: %w", err)
+			return fmt.Errorf("store the attributes of a template: %w", err)
 		}
 	}
 	return nil
 }
 
-// Names that no template has any more are left out.
+// Omits names that no template declares any more.
 const selectAttributes = `
 SELECT n.namespace, n.name, n.type, o.templates
 FROM tasker.attribute_names n
@@ -80,20 +81,16 @@ CROSS JOIN LATERAL (
 WHERE ($1 = '' OR n.namespace = $1) AND ($2::text[] IS NULL OR n.namespace = ANY ($2)) AND o.templates IS NOT NULL
 ORDER BY n.namespace, n.name LIMIT $3 OFFSET $4`
 
-// Attributes lists declared attributes of one namespace or all, and whether there are more.
-func (db *DB) Attributes(ctx context.Context, namespace string, limit, offset int) (list []tasker.Attribute, more bool, err error) {
+// Attributes lists the declared attributes of one namespace, or of all if namespace is empty, and
+// reports whether there are more.
+func (db *DB) Attributes(ctx context.Context, namespace string, limit, offset int) ([]tasker.Attribute, bool, error) {
 	return attributes(ctx, db.pool, namespace, limit, offset)
 }
 
-func attributes(ctx context.Context, q querier, namespace string, limit, offset int) (list []tasker.Attribute, more bool, err error) {
-	list, err = collect[tasker.Attribute](ctx, q, selectAttributes, namespace, access.ScopeOf(ctx).List(), limit+1, offset)
-	if err != nil {
-		return nil, false, fmt.Errorf("list attributes: %w", err)
-	}
-	if more = len(list) > limit; more {
-		list = list[:limit]
-	}
-	return list, more, nil
+func attributes(ctx context.Context, q querier, namespace string, limit, offset int) ([]tasker.Attribute, bool, error) {
+	list, err := collect[tasker.Attribute](ctx, q, selectAttributes, namespace, access.ScopeOf(ctx).List(), limit+1, offset)
+	list, more := page(list, limit)
+	return list, more, wrap(err, "list attributes")
 }
 
 const typesOfAttributes = `
@@ -103,26 +100,20 @@ WHERE n.name = ANY ($3) AND ($1 = '' OR n.namespace = $1) AND ($2::text[] IS NUL
 GROUP BY n.name, n.type
 ORDER BY n.name, n.type`
 
-// A typedName is an attribute with a type that it has.
-type typedName struct {
-	Name string
-	Type tasker.AttributeType
-}
-
-// operators are what the value of a number or a time may begin with.
+// operators may precede a number or a time in a filter.
 var operators = []string{">=", "<=", ">", "<"}
 
-// A comparison is a condition on an attribute, ready for a statement.
+// comparison is a parsed condition on an attribute.
 type comparison struct {
 	name, column, operator string
 	value                  any
 }
 
-// ranged reports whether more than one value fits.
+// ranged reports whether more than one value matches.
 func (c comparison) ranged() bool { return c.operator != "=" }
 
-// compare reads the conditions on attributes of a filter. What the caller may not read is not
-// searched either. The error is Invalid when an attribute is not known, or a value not of its type.
+// compare parses the attribute conditions of a filter, within the namespaces that the caller may
+// read. It returns Invalid for an unknown attribute or a value of another type.
 func compare(ctx context.Context, q querier, namespace string, filters []tasker.AttributeFilter) ([]comparison, error) {
 	if len(filters) == 0 {
 		return nil, nil
@@ -130,37 +121,37 @@ func compare(ctx context.Context, q querier, namespace string, filters []tasker.
 	if len(filters) > tasker.MaxSearchConditions {
 		return nil, tasker.Errorf(tasker.Invalid, "%d attributes are asked for; %d is the limit", len(filters), tasker.MaxSearchConditions)
 	}
-	names := make([]string, len(filters))
-	for i, a := range filters {
-		names[i] = a.Name
+	type row struct {
+		Name string
+		Type tasker.AttributeType
 	}
-	known, err := collect[typedName](ctx, q, typesOfAttributes, namespace, access.ScopeOf(ctx).List(), names)
+	names := valuesOf(filters, func(a *tasker.AttributeFilter) string { return a.Name })
+	known, err := collect[row](ctx, q, typesOfAttributes, namespace, access.ScopeOf(ctx).List(), names)
 	if err != nil {
 		return nil, fmt.Errorf("read the types of attributes: %w", err)
 	}
+	types := map[string][]tasker.AttributeType{}
+	for _, k := range known {
+		types[k.Name] = append(types[k.Name], k.Type)
+	}
 	list := make([]comparison, len(filters))
 	for i, a := range filters {
-		var types []tasker.AttributeType
-		for _, k := range known {
-			if k.Name == a.Name {
-				types = append(types, k.Type)
-			}
-		}
-		switch len(types) {
+		is := types[a.Name]
+		switch len(is) {
 		case 0:
 			return nil, unknownAttribute(ctx, q, namespace, a.Name)
 		case 1:
 		default:
-			return nil, tasker.Errorf(tasker.Invalid, "attribute %q is %s in one namespace and %s in another; name a namespace", a.Name, types[0], types[1])
+			return nil, tasker.Errorf(tasker.Invalid, "attribute %q is %s in one namespace and %s in another; name a namespace", a.Name, is[0], is[1])
 		}
-		if list[i], err = comparisonOf(a, types[0]); err != nil {
+		if list[i], err = comparisonOf(a, is[0]); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-// unknownAttribute returns the error for an undeclared attribute, with some declared ones.
+// unknownAttribute returns an Invalid error that lists up to 20 declared attributes.
 func unknownAttribute(ctx context.Context, q querier, namespace, name string) error {
 	const most = 20
 	list, more, err := attributes(ctx, q, namespace, most, 0)
@@ -170,10 +161,7 @@ func unknownAttribute(ctx context.Context, q querier, namespace, name string) er
 	if len(list) == 0 {
 		return tasker.Errorf(tasker.Invalid, "there is no attribute %q: no template declares one in search", name)
 	}
-	names := make([]string, len(list))
-	for i, a := range list {
-		names[i] = a.Name
-	}
+	names := valuesOf(list, func(a *tasker.Attribute) string { return a.Name })
 	slices.Sort(names)
 	ending := ""
 	if more {
@@ -182,7 +170,6 @@ func unknownAttribute(ctx context.Context, q querier, namespace, name string) er
 	return tasker.Errorf(tasker.Invalid, "there is no attribute %q; there are %s%s", name, strings.Join(slices.Compact(names), ", "), ending)
 }
 
-// comparisonOf reads a condition on an attribute.
 func comparisonOf(a tasker.AttributeFilter, is tasker.AttributeType) (comparison, error) {
 	c := comparison{name: a.Name, operator: "=", value: a.Value, column: "text_value"}
 	text := a.Value
@@ -217,7 +204,7 @@ func comparisonOf(a tasker.AttributeFilter, is tasker.AttributeType) (comparison
 	return c, nil
 }
 
-// numeric reads a number as JSON spells them, within the range of 64-bit floats.
+// numeric parses a JSON number within the range of 64-bit floats.
 func numeric(text string) (n pgtype.Numeric, ok bool) {
 	_, err := strconv.ParseFloat(text, 64)
 	if err != nil || !json.Valid([]byte(text)) || strings.TrimSpace(text) != text {

@@ -6,8 +6,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// SetBasePriorities stores the value of each reason in minutes of age and reports whether any
-// changed. Only investigations opened or raised afterwards use the new values.
+// SetBasePriorities stores the base priority of each reason, in minutes of age, and reports whether
+// any changed. Only investigations opened or raised afterwards use the new values.
 func (db *DB) SetBasePriorities(ctx context.Context, of map[tasker.Reason]int) (changed bool, err error) {
 	reasons, minutes := make([]string, 0, len(of)), make([]int, 0, len(of))
 	for reason, m := range of {

@@ -7,8 +7,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// countTemplates counts up to one more than each bound. Names are found by jumping through an
-// index.
+// countTemplates counts up to one more than each bound. It finds names by skipping through an index.
 const countTemplates = `
 WITH RECURSIVE spaces AS (
     (SELECT namespace FROM tasker.task_templates ORDER BY namespace LIMIT 1)
@@ -39,7 +38,7 @@ WITH added AS (
 )
 SELECT count(*) FROM added`
 
-// forgetHandlers removes the handlers of a namespace that no template names any more.
+// forgetHandlers removes the handlers of a namespace that no template uses any more.
 const forgetHandlers = `
 DELETE FROM tasker.template_handlers h
 WHERE h.namespace = $1 AND NOT EXISTS (
@@ -49,8 +48,8 @@ WHERE h.namespace = $1 AND NOT EXISTS (
 
 const countHandlers = `SELECT count(*) FROM (SELECT FROM tasker.template_handlers WHERE namespace = $1 LIMIT $2::bigint + 1) h`
 
-// checkBounds refuses a template just stored that exceeds a bound. Concurrent ones wait for each
-// other.
+// checkBounds returns a Conflict if a template that was just stored exceeds a bound. Concurrent
+// registrations wait for each other.
 func (tx *Tx) checkBounds(ctx context.Context, t tasker.Template, id tasker.ID, most tasker.Bounds) error {
 	most = most.Complete()
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.task_templates', 0))`); err != nil {
@@ -77,7 +76,6 @@ func (tx *Tx) checkBounds(ctx context.Context, t tasker.Template, id tasker.ID, 
 	return tx.boundHandlers(ctx, t, most.Handlers)
 }
 
-// boundHandlers is checkBounds for the handlers that a template names.
 func (tx *Tx) boundHandlers(ctx context.Context, t tasker.Template, most int) error {
 	var names []string
 	for _, s := range t.Steps {
@@ -88,24 +86,18 @@ func (tx *Tx) boundHandlers(ctx context.Context, t tasker.Template, most int) er
 			names = append(names, undo.Handler.Callable)
 		}
 	}
-	added, err := column[int](ctx, tx, addHandlers, t.Namespace, names)
-	if err != nil {
-		return fmt.Errorf("note the handlers of a template: %w", err)
+	added, err := value[int](ctx, tx, addHandlers, t.Namespace, names)
+	if err != nil || added == 0 {
+		return wrap(err, "store the handlers of a template")
 	}
-	if added[0] == 0 {
-		return nil
-	}
-	have, err := column[int](ctx, tx, countHandlers, t.Namespace, most)
-	if err == nil && have[0] > most { // some of them may be named by no template any more
+	have, err := value[int](ctx, tx, countHandlers, t.Namespace, most)
+	if err == nil && have > most { // templates may have stopped using some
 		if _, err = tx.Exec(ctx, forgetHandlers, t.Namespace); err == nil {
-			have, err = column[int](ctx, tx, countHandlers, t.Namespace, most)
+			have, err = value[int](ctx, tx, countHandlers, t.Namespace, most)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("count handlers: %w", err)
-	}
-	if have[0] <= most {
-		return nil
+	if err != nil || have <= most {
+		return wrap(err, "count handlers")
 	}
 	return tasker.Errorf(tasker.Conflict, "the template would give namespace %q more handlers than limits.handlers, which is %d; use handlers there are, and tell what differs by their "+
 		"initialization, or raise the limit", t.Namespace, most)

@@ -6,34 +6,35 @@ import (
 	"strings"
 )
 
-// Many rows travel to a statement as one array for each column.
-
-// columns are what of a T travels, in the order of the parameters.
+// columns passes many rows to a statement, as one array parameter per column.
 type columns[T any] []columnOf[T]
 
 type columnOf[T any] struct {
-	name, kind string             // kind is its type in PostgreSQL
-	array      func(rows []T) any // a []V
+	name, kind string // kind is the PostgreSQL type
+	array      func(rows []T) any
 }
 
 // col returns a column that value reads from a row; definition is its name and PostgreSQL type.
 func col[T, V any](definition string, value func(row *T) V) columnOf[T] {
 	name, kind, _ := strings.Cut(definition, " ")
-	return columnOf[T]{name: name, kind: kind, array: func(rows []T) any {
-		values := make([]V, len(rows))
-		for i := range rows {
-			values[i] = value(&rows[i])
-		}
-		return values
-	}}
+	return columnOf[T]{name: name, kind: kind, array: func(rows []T) any { return valuesOf(rows, value) }}
 }
 
-// only returns the columns of these names.
+// valuesOf returns one value of each row.
+func valuesOf[T, V any](rows []T, value func(row *T) V) []V {
+	values := make([]V, len(rows))
+	for i := range rows {
+		values[i] = value(&rows[i])
+	}
+	return values
+}
+
+// only returns the columns with the names.
 func (c columns[T]) only(names ...string) columns[T] {
 	return slices.DeleteFunc(slices.Clone(c), func(column columnOf[T]) bool { return !slices.Contains(names, column.name) })
 }
 
-// unnest returns the rows for a FROM clause; their arrays are the parameters from first on.
+// unnest returns a FROM item of the rows; the first array is parameter first.
 func (c columns[T]) unnest(name string, first int) string {
 	arrays, names := make([]string, len(c)), make([]string, len(c))
 	for i, column := range c {
@@ -42,11 +43,7 @@ func (c columns[T]) unnest(name string, first int) string {
 	return "unnest(" + strings.Join(arrays, ", ") + ") AS " + name + " (" + strings.Join(names, ", ") + ")"
 }
 
-// arrays returns the parameters of rows, one array for each column.
+// arrays returns the parameters of rows, one array per column.
 func (c columns[T]) arrays(rows []T) []any {
-	out := make([]any, len(c))
-	for i, column := range c {
-		out[i] = column.array(rows)
-	}
-	return out
+	return valuesOf(c, func(column *columnOf[T]) any { return column.array(rows) })
 }

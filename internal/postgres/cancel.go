@@ -3,10 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-
-	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/lifecycle"
@@ -26,13 +23,13 @@ unqueued AS (
     USING (SELECT * FROM open o WHERE o.state = 'enqueued') s
     WHERE ` + readyKey + `
 ),
-let_go AS (
+unheld AS (
     DELETE FROM tasker.held_steps q
     USING (SELECT * FROM open o WHERE o.state = 'enqueued') s
     WHERE q.task_uuid = s.task_uuid AND q.step_uuid = s.step_uuid
     RETURNING q.task_uuid
 ),
-` + heldNoMore("let_go") + `,
+` + heldNoMore("unheld") + `,
 moved AS (
     UPDATE tasker.workflow_steps s
     SET state = 'cancelled', state_since = c.at, updated_at = c.at, fence = s.fence + 1, lease_expires_at = NULL,
@@ -66,7 +63,7 @@ SELECT m.task_uuid, m.was, 'cancelled', $6, nullif($3, ''), nullif($4, ''), m.st
 FROM moved m
 ORDER BY m.task_uuid`
 
-// CancelTask cancels a task and its open steps. A complete task is a Conflict.
+// CancelTask cancels a task and its open steps. It returns a Conflict if the task has ended.
 func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		state, err := tx.TaskState(ctx, task)
@@ -80,15 +77,14 @@ func (db *DB) CancelTask(ctx context.Context, task tasker.ID, by Operator) error
 	})
 }
 
-// A Cancellation says how tasks are cancelled.
+// Cancellation describes how and by whom tasks are cancelled.
 type Cancellation struct {
 	Operator
-	Operation *tasker.ID          // that they are items of
-	Outcome   tasker.TaskOutcome  // of those that undo nothing; empty: nobody asked for it
-	Event     lifecycle.TaskEvent // empty: it is cancelled
+	Operation *tasker.ID          // nil unless the tasks are items of an operation
+	Outcome   tasker.TaskOutcome  // of tasks that are not compensating; optional
+	Event     lifecycle.TaskEvent // default lifecycle.CancelTask
 }
 
-// repair is the record of it on a task.
 func (by Cancellation) repair(t TaskTarget) Repair {
 	r := Repair{
 		TaskUUID: t.TaskUUID, Event: "task_cancelled", Action: "task.cancelled", Subject: t.TaskUUID, Actor: cmp.Or(by.Actor, "unknown"),
@@ -101,7 +97,8 @@ func (by Cancellation) repair(t TaskTarget) Repair {
 	return r
 }
 
-// CancelTasks cancels locked tasks whose states allow it, and their open steps.
+// CancelTasks cancels tasks and their open steps. The caller holds the task locks and has checked
+// the states.
 func (tx *Tx) CancelTasks(ctx context.Context, list []TaskTarget, by Cancellation) error {
 	tasks, states, repairs := make([]tasker.ID, len(list)), make([]string, len(list)), make([]Repair, len(list))
 	for i, t := range list {
@@ -117,7 +114,6 @@ func (tx *Tx) CancelTasks(ctx context.Context, list []TaskTarget, by Cancellatio
 	return tx.RecordRepairs(ctx, repairs)
 }
 
-// cancelOpenSteps ends all steps of locked tasks that have not ended.
 func (tx *Tx) cancelOpenSteps(ctx context.Context, tasks []tasker.ID, by Operator, operation *tasker.ID) error {
 	if err := tx.lockEnqueuedOf(ctx, tasks); err != nil {
 		return err
@@ -128,13 +124,13 @@ func (tx *Tx) cancelOpenSteps(ctx context.Context, tasks []tasker.ID, by Operato
 	return tx.endHumanSteps(ctx, tasks)
 }
 
-// A TaskTarget is a task as it stands, with what decides about actions on it.
+// TaskTarget describes the state of a task that decides which actions are allowed.
 type TaskTarget struct {
 	TaskUUID  tasker.ID
 	State     tasker.TaskState
-	Recovered bool // it went on by itself while its investigation was open
-	ByHand    bool // a person opened its investigation
-	Undone    bool // what it has done is being undone
+	Recovered bool // the task continued automatically while its investigation was open
+	ByHand    bool // an operator opened the investigation
+	Undone    bool // the task is compensating
 }
 
 const selectTaskTargets = `
@@ -146,21 +142,20 @@ SELECT t.task_uuid, t.state, EXISTS (
 FROM unnest($1::uuid[]) AS u (task_uuid)
 JOIN tasker.tasks t ON t.task_uuid = u.task_uuid`
 
-// TaskTargets returns where tasks stand that the caller has locked.
+// TaskTargets returns the targets of tasks. The caller holds the task locks.
 func (tx *Tx) TaskTargets(ctx context.Context, tasks []tasker.ID) ([]TaskTarget, error) {
 	list, err := collect[TaskTarget](ctx, tx, selectTaskTargets, tasks)
-	return list, wrap(err, "read where tasks stand")
+	return list, wrap(err, "read the states of tasks")
 }
 
 // TaskState locks a task and returns its state, or NotFound.
 func (tx *Tx) TaskState(ctx context.Context, task tasker.ID) (tasker.TaskState, error) {
-	var state string
-	err := tx.QueryRow(ctx, `SELECT state FROM tasker.tasks WHERE task_uuid = $1 FOR NO KEY UPDATE`, task).Scan(&state)
+	state, err := column[tasker.TaskState](ctx, tx, `SELECT state FROM tasker.tasks WHERE task_uuid = $1 FOR NO KEY UPDATE`, task)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return "", noTask(task)
 	case err != nil:
 		return "", fmt.Errorf("lock task: %w", err)
+	case len(state) == 0:
+		return "", noTask(task)
 	}
-	return tasker.TaskState(state), nil
+	return state[0], nil
 }

@@ -3,14 +3,13 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 )
 
-// Open investigations are counted by fingerprint, if possible from an index alone, in one snapshot.
+// Counts open investigations by fingerprint first, which an index-only scan can do.
 const openCases = openHead + `%s
         ` + openMembers + `%s` + openTail
 
@@ -48,7 +47,7 @@ const caseColumns = `c.case_id AS id, c.state, c.state_since, c.dlq_reason::text
 const countColumns = `coalesce(o.entries, 0) AS entries, coalesce(o.entries - o.recovered - o.proving - o.failed_again, 0) AS waiting, coalesce(o.proving, 0) AS proving,
     coalesce(o.failed_again, 0) AS failed_again, coalesce(o.recovered, 0) AS recovered, coalesce(o.recent, 0) AS recent, o.oldest, o.newest`
 
-// harm is the order of cases. Cases whose tasks all went on by themselves come last.
+// harm orders cases. Those whose tasks all continued automatically come last.
 const harm = `coalesce(tasker.case_harm(tasker.dlq_severity(c.dlq_reason, c.detail_code), o.entries - o.recovered, o.recent, o.earlier,
     coalesce(c.owned_until > now(), false), c.state = 'resting') * CASE WHEN o.recovered = o.entries THEN 0.1 ELSE 1 END, 0)`
 
@@ -95,7 +94,7 @@ WHERE c.state = 'resolved' AND c.merged_into IS NULL AND %s
 ORDER BY c.resolved_at DESC, c.case_id
 LIMIT $1 OFFSET $2`
 
-// A caseRow is a case with the totals of all pages.
+// caseRow is a case with the totals of all pages.
 type caseRow struct {
 	tasker.Case
 	TotalCases   int64
@@ -104,13 +103,13 @@ type caseRow struct {
 	TotalOldest  *time.Time
 }
 
-// Cases returns a page of cases, most expensive first; resolved ones by resolution time.
+// Cases lists cases, most harmful first; resolved ones by time of resolution, newest first.
 func (db *DB) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, more bool, err error) {
 	list, _, more, err = db.CasePage(ctx, f)
 	return list, more, err
 }
 
-// CasePage is [DB.Cases] with what [DB.CaseTotals] returns, for the price of one of them.
+// CasePage is [DB.Cases] and [DB.CaseTotals] in one query.
 func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, t tasker.CaseTotals, more bool, err error) {
 	if ofResolved(f) && (f.State != "" || f.CaseKey != nil || f.Age > 0 || f.Recovered != nil || f.FailedAgain) {
 		return nil, t, false, tasker.Errorf(tasker.Invalid, "resolved cases have no open investigations: they cannot be selected by the state of a task, age, case_key, recovered or failed_again")
@@ -123,7 +122,7 @@ func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.
 	if err != nil {
 		return nil, t, false, fmt.Errorf("read the cases: %w", err)
 	}
-	if len(rows) == 0 && f.Offset > 0 && !ofResolved(f) { // behind the last page
+	if len(rows) == 0 && f.Offset > 0 && !ofResolved(f) { // past the last page
 		t, err = db.CaseTotals(ctx, f)
 		return nil, t, false, err
 	}
@@ -143,7 +142,7 @@ func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.
 	return list, t, more, nil
 }
 
-// unclassified counts the open investigations of a filter whose case is not known yet. A small index has them.
+// unclassified counts the open investigations of a filter without a case, from a small index.
 func (db *DB) unclassified(ctx context.Context, f tasker.CaseFilter) (int64, error) {
 	c := conditionsOf(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{
 		Namespace: f.Namespace, Age: f.Age, Recovered: f.Recovered, State: f.State, CaseKey: f.CaseKey,
@@ -154,12 +153,12 @@ func (db *DB) unclassified(ctx context.Context, f tasker.CaseFilter) (int64, err
 	return n, wrap(err, "count the investigations without a case")
 }
 
-// hideCase hides what a case tells of payloads.
+// hideCase redacts the error pattern unless the caller may read payloads.
 func hideCase(ctx context.Context, c *tasker.Case) {
 	access.HidePattern(ctx, c.Namespace, &c.ErrorPattern)
 }
 
-// CaseTotals counts the cases of a filter, and their open investigations.
+// CaseTotals counts the cases of a filter and their open investigations.
 func (db *DB) CaseTotals(ctx context.Context, f tasker.CaseFilter) (tasker.CaseTotals, error) {
 	c := conditionsOf(ctx, f, nil)
 	totals, err := one[tasker.CaseTotals](ctx, db.pool, fmt.Sprintf(`
@@ -183,97 +182,69 @@ func casesQuery(ctx context.Context, f tasker.CaseFilter) (sql string, args []an
 	return fmt.Sprintf(selectCases, c.joins, c.members, c.cases), c.args
 }
 
-// The conditions of a filter of cases: about their members, and about themselves.
+// caseConditions holds the conditions of a case filter on members m and cases c. Joins adds the
+// investigation d and the task t of a member.
 type caseConditions struct {
 	joins, members, cases string
 	args                  []any
 }
 
-// add appends a condition to one of the lists, about an argument.
-func (c *caseBuilder) add(list *[]string, condition string, arg any) {
+// add appends conditions on an argument; an empty condition is omitted.
+func (c *caseConditions) add(arg any, members, cases string) {
 	c.args = append(c.args, arg)
-	*list = append(*list, fmt.Sprintf(condition, len(c.args)))
-}
-
-// A caseBuilder collects conditions.
-type caseBuilder struct {
-	members, cases []string
-	args           []any
+	if members != "" {
+		c.members += " AND " + fmt.Sprintf(members, len(c.args))
+	}
+	if cases != "" {
+		c.cases += " AND " + fmt.Sprintf(cases, len(c.args))
+	}
 }
 
 func conditionsOf(ctx context.Context, f tasker.CaseFilter, args []any) caseConditions {
-	c := caseBuilder{members: []string{"true"}, cases: []string{"true"}, args: args}
-	c.addPlace(ctx, f)
-	joins := c.addMembers(f)
-	c.addCases(f)
+	c := caseConditions{members: "true", cases: "true", args: args}
+	scope := access.ScopeOf(ctx)
+	for _, o := range []struct {
+		set            bool
+		arg            any
+		members, cases string
+	}{
+		{!scope.All(), scope.List(), "m.namespace = ANY ($%d)", "c.namespace = ANY ($%d)"},
+		{f.Namespace != "", f.Namespace, "m.namespace = $%d", "c.namespace = $%d"},
+		{f.Age > 0, f.Age, "m.opened_at <= now() - $%d::interval", ""},
+		{f.Recovered != nil, f.Recovered, "(m.recovered_at IS NOT NULL) = $%d", ""},
+		{f.State != "", string(f.State), "t.state = $%d", ""},
+		{f.CaseKey != nil, f.CaseKey, "d.case_key = $%d", ""},
+		{f.Case != nil, f.Case, "", "c.case_id = $%d"},
+		{f.Reason != "", string(f.Reason), "", "c.dlq_reason = $%d::tasker.dlq_reason"},
+		{f.Name != "", f.Name, "", "c.task_name = $%d"},
+		{len(f.States) > 0, f.States, "", "c.state = ANY ($%d)"},
+		{f.Owner != "", f.Owner, "", "c.owner = $%d AND c.owned_until > now()"},
+	} {
+		if o.set {
+			c.add(o.arg, o.members, o.cases)
+		}
+	}
+	if f.State != "" || f.CaseKey != nil || isPartOfID(f.Text) {
+		c.joins = `JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid`
+	}
+	if f.State != "" {
+		c.joins += ` JOIN tasker.tasks t ON t.task_uuid = d.task_uuid`
+	}
+	if f.Unowned {
+		c.cases += " AND coalesce(c.owned_until <= now(), true)"
+	}
+	if f.FailedAgain {
+		c.cases += " AND o.failed_again > 0"
+	}
 	if f.Text != "" {
 		c.addText(ctx, f)
 	}
-	return caseConditions{joins, strings.Join(c.members, " AND "), strings.Join(c.cases, " AND "), c.args}
+	return c
 }
 
-// addPlace selects members and cases by their namespace, which leads the index of both.
-func (c *caseBuilder) addPlace(ctx context.Context, f tasker.CaseFilter) {
-	if scope := access.ScopeOf(ctx); !scope.All() {
-		c.add(&c.members, "m.namespace = ANY ($%d)", scope.List())
-		c.cases = append(c.cases, fmt.Sprintf("c.namespace = ANY ($%d)", len(c.args)))
-	}
-	if f.Namespace != "" {
-		c.add(&c.members, "m.namespace = $%d", f.Namespace)
-		c.cases = append(c.cases, fmt.Sprintf("c.namespace = $%d", len(c.args)))
-	}
-}
-
-// addMembers selects the investigations that are counted, and returns what must be joined for that.
-func (c *caseBuilder) addMembers(f tasker.CaseFilter) (joins string) {
-	if f.Age > 0 {
-		c.add(&c.members, "m.opened_at <= now() - $%d::interval", f.Age)
-	}
-	if f.Recovered != nil {
-		c.add(&c.members, "(m.recovered_at IS NOT NULL) = $%d", *f.Recovered)
-	}
-	if f.State != "" {
-		c.add(&c.members, "t.state = $%d", string(f.State))
-	}
-	if f.CaseKey != nil {
-		c.add(&c.members, "d.case_key = $%d", *f.CaseKey)
-	}
-	if f.State != "" || f.CaseKey != nil || isPartOfID(f.Text) {
-		joins = `JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid`
-	}
-	if f.State != "" {
-		joins += ` JOIN tasker.tasks t ON t.task_uuid = d.task_uuid`
-	}
-	return joins
-}
-
-func (c *caseBuilder) addCases(f tasker.CaseFilter) {
-	if f.Case != nil {
-		c.add(&c.cases, "c.case_id = $%d", *f.Case)
-	}
-	if f.Reason != "" {
-		c.add(&c.cases, "c.dlq_reason = $%d::tasker.dlq_reason", string(f.Reason))
-	}
-	if f.Name != "" {
-		c.add(&c.cases, "c.task_name = $%d", f.Name)
-	}
-	if len(f.States) > 0 {
-		c.add(&c.cases, "c.state = ANY ($%d)", f.States)
-	}
-	if f.Owner != "" {
-		c.add(&c.cases, "c.owner = $%d AND c.owned_until > now()", f.Owner)
-	}
-	if f.Unowned {
-		c.cases = append(c.cases, "coalesce(c.owned_until <= now(), true)")
-	}
-	if f.FailedAgain {
-		c.cases = append(c.cases, "o.failed_again > 0")
-	}
-}
-
-// addText selects investigations whose case, message or ids have a text. Errors are searched only
-// for callers who may read them.
-func (c *caseBuilder) addText(ctx context.Context, f tasker.CaseFilter) {
+// addText selects investigations whose case, message or ids contain a text. It searches errors only
+// for callers who may read payloads.
+func (c *caseConditions) addText(ctx context.Context, f tasker.CaseFilter) {
 	pattern, members := "c.error_type, c.error_pattern, ", " OR m.error_message ILIKE '%%' || $%[1]d || '%%'"
 	if !access.PayloadsOf(ctx).Covers(access.ScopeOf(ctx)) {
 		pattern, members = "", ""
@@ -284,11 +255,11 @@ func (c *caseBuilder) addText(ctx context.Context, f tasker.CaseFilter) {
 		members += " OR concat(' ', d.dlq_entry_uuid, ' ', d.task_uuid) ~* ('[ -]' || $%[1]d)"
 	}
 	if ofResolved(f) {
-		c.add(&c.cases, words, likeText(f.Text))
+		c.add(likeText(f.Text), "", words)
 		return
 	}
-	c.add(&c.members, `(m.fingerprint IN (
-		SELECT f.fingerprint FROM tasker.case_fingerprints f JOIN tasker.cases c ON c.case_id = f.case_id WHERE `+words+`)`+members+`)`, likeText(f.Text))
+	c.add(likeText(f.Text), `(m.fingerprint IN (
+		SELECT f.fingerprint FROM tasker.case_fingerprints f JOIN tasker.cases c ON c.case_id = f.case_id WHERE `+words+`)`+members+`)`, "")
 }
 
 const selectCase = `
@@ -303,11 +274,11 @@ SELECT p.*, e.dlq_entry_uuid AS entry_uuid, e.case_key
 FROM page p
 ` + oldestEntry
 
-// ofCase are the open members of the case $1.
+// ofCase selects the members m of case $1.
 const ofCase = `m.namespace = (SELECT c.namespace FROM tasker.cases c WHERE c.case_id = $1)
     AND m.fingerprint IN (SELECT f.fingerprint FROM tasker.case_fingerprints f WHERE f.case_id = $1)`
 
-// Case returns a case with its counts. The error is NotFound when there is none.
+// Case returns a case with its counts, or NotFound.
 func (db *DB) Case(ctx context.Context, id tasker.ID) (tasker.Case, error) {
 	return caseOf(ctx, db.pool, id)
 }
@@ -326,7 +297,7 @@ func caseOf(ctx context.Context, q querier, id tasker.ID) (tasker.Case, error) {
 
 func noCase(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no case %s", id) }
 
-// ofResolved reports whether a filter asks for cases without open investigations.
+// ofResolved reports whether a filter selects resolved cases only.
 func ofResolved(f tasker.CaseFilter) bool {
 	return len(f.States) == 1 && f.States[0] == tasker.CaseResolved
 }

@@ -26,7 +26,7 @@ WHERE f.case_id = $1
 ORDER BY m.opened_at, d.task_uuid
 LIMIT 1`
 
-// Task ids rise with time: tasks around the first failure are its neighbors in the template index.
+// Task ids increase with time, so the tasks around the first failure are adjacent in the template index.
 const (
 	successesBefore = tasksAround + `t.task_uuid < $5` + tasksNear
 	successesSince  = tasksAround + `t.task_uuid >= $5` + tasksNear
@@ -50,7 +50,7 @@ const tasksNear = `
     ORDER BY t.task_uuid DESC
     LIMIT $4
 ) t
-LEFT JOIN LATERAL ( -- of a map step, its first item that is complete
+LEFT JOIN LATERAL ( -- of a map step: its first complete item
     SELECT coalesce(i.completed_at, p.completed_at) AS completed_at, coalesce(i.worker_uuid, p.worker_uuid) AS worker_uuid
     FROM tasker.workflow_steps p
     LEFT JOIN LATERAL (
@@ -64,10 +64,10 @@ LEFT JOIN LATERAL ( -- of a map step, its first item that is complete
 LEFT JOIN tasker.workers w ON w.worker_uuid = s.worker_uuid
 ORDER BY s.completed_at DESC NULLS LAST, t.task_uuid DESC`
 
-// A caseTask is a task of the template of a case, with the success of its step, if it has one.
+// caseTask is a task of the template of a case.
 type caseTask struct {
 	TaskUUID      tasker.ID
-	At            *time.Time
+	At            *time.Time // when the step succeeded; nil if it has not
 	WorkerName    string
 	WorkerVersion string
 	TaskVersion   string
@@ -83,25 +83,25 @@ ORDER BY c.first_seen_at, c.case_id
 LIMIT $2`
 
 const selectImpact = `
-WITH looked AS MATERIALIZED (
+WITH members AS MATERIALIZED (
     SELECT d.task_uuid
     FROM ` + newestMembers + `
     JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid
 ),
 due AS (
     SELECT t.task_uuid, t.ends_at
-    FROM looked l
+    FROM members l
     JOIN tasker.tasks t ON t.task_uuid = l.task_uuid
     WHERE t.ends_at IS NOT NULL AND t.state NOT IN ('complete', 'cancelled')
     ORDER BY t.ends_at
     LIMIT 1
 )
-SELECT (SELECT count(*) FROM looked) AS tasks,
-    (SELECT count(*) FROM looked l JOIN tasker.workflow_steps s ON s.task_uuid = l.task_uuid WHERE s.state NOT IN ('complete', 'resolved_manually', 'skipped', 'cancelled', 'error')) AS steps,
+SELECT (SELECT count(*) FROM members) AS tasks,
+    (SELECT count(*) FROM members l JOIN tasker.workflow_steps s ON s.task_uuid = l.task_uuid WHERE s.state NOT IN ('complete', 'resolved_manually', 'skipped', 'cancelled', 'error')) AS steps,
     (SELECT ends_at FROM due) AS deadline, (SELECT task_uuid FROM due) AS due_task`
 
-// Context values of tasks whose step failed ($1) and succeeded ($2), without protected values and
-// keys with too many values.
+// Selects context values of tasks whose step failed ($1) or succeeded ($2), without protected values
+// and keys with too many values.
 const selectContextValues = `
 WITH parts AS MATERIALIZED (
     SELECT p.ordinal, p.value, p.part, count(*) FILTER (WHERE u.failed) AS failures, count(*) FILTER (WHERE NOT u.failed) AS successes
@@ -127,27 +127,27 @@ GROUP BY p.ordinal, p.value
 HAVING sum(p.failures) >= $7
 ORDER BY p.ordinal, p.value`
 
-// Bounds of [ContextValue]: its characters, bytes read, values per key, and minimum failures.
+// Bounds of context values.
 const (
-	maxContextValue  = 200
-	maxContextStored = 64 << 10
-	maxContextValues = 50
-	minContextValue  = 5
+	maxContextValue  = 200      // characters of a value
+	maxContextStored = 64 << 10 // stored bytes of a context that is read
+	maxContextValues = 50       // values per key
+	minContextValue  = 5        // failures with the value
 )
 
-// A ContextValue is a value at a key of the context that the template names.
+// ContextValue is a value of a context key that the template declares for triage.
 type ContextValue struct {
 	Key                 string `db:"-"`
 	Value               string
-	Failures, Successes int // that have it
+	Failures, Successes int // tasks with the value
 }
 
-// A CaseComparison is what the failures of a case are compared with.
+// CaseComparison compares the failures of a case with successes of the same step.
 type CaseComparison struct {
 	tasker.CaseComparison
-	Failed    []tasker.CaseSample  // the newest failures
-	Succeeded []tasker.CaseSuccess // of the same step
-	Values    []ContextValue       // of both, that the caller may read
+	Failed    []tasker.CaseSample // newest first
+	Succeeded []tasker.CaseSuccess
+	Values    []ContextValue // empty unless the caller may read payloads
 }
 
 // CompareCase compares the failures of a case with successes of the same step, or returns NotFound.
@@ -176,14 +176,14 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 		return fail(err)
 	}
 	if first == nil {
-		return c, nil // it is resolved
+		return c, nil // resolved
 	}
 	c.FirstFailure = &first.At
 	if c.Failed, err = collect[tasker.CaseSample](ctx, db.pool, selectCaseSamples, id, tasker.MaxCaseCompared); err != nil {
 		return fail(err)
 	}
 	if c.Case.StepName == "" {
-		return c, nil // no step failed, so none can have succeeded
+		return c, nil // no step failed
 	}
 	args := []any{c.Case.Namespace, c.Case.TaskName, c.Case.StepName, tasker.MaxCaseTasks, first.TaskUUID}
 	before, err := collect[caseTask](ctx, db.pool, successesBefore, args...)
@@ -201,7 +201,8 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 	return c, nil
 }
 
-// contextValues reads what stands at the keys that the newest version of the template names. It is payload.
+// contextValues reads the context values at the triage keys of the newest template version, if the
+// caller may read payloads.
 func (db *DB) contextValues(ctx context.Context, c *CaseComparison) ([]ContextValue, error) {
 	if !access.PayloadsOf(ctx).Has(c.Case.Namespace) {
 		return nil, nil
@@ -215,15 +216,10 @@ func (db *DB) contextValues(ctx context.Context, c *CaseComparison) ([]ContextVa
 	}
 	paths, err := json.Marshal(t.Triage.Paths())
 	if err != nil {
-		return nil, fmt.Errorf("spell the keys of triage: %w", err)
+		return nil, fmt.Errorf("encode the triage keys: %w", err)
 	}
-	failed, succeeded := make([]tasker.ID, len(c.Failed)), make([]tasker.ID, len(c.Succeeded))
-	for i, f := range c.Failed {
-		failed[i] = f.TaskUUID
-	}
-	for i, s := range c.Succeeded {
-		succeeded[i] = s.TaskUUID
-	}
+	failed := valuesOf(c.Failed, func(s *tasker.CaseSample) tasker.ID { return s.TaskUUID })
+	succeeded := valuesOf(c.Succeeded, func(s *tasker.CaseSuccess) tasker.ID { return s.TaskUUID })
 	type row struct {
 		Ordinal int
 		ContextValue
@@ -237,10 +233,11 @@ func (db *DB) contextValues(ctx context.Context, c *CaseComparison) ([]ContextVa
 	return list, err
 }
 
-// enough successes since the first failure are compared; with fewer, those before it are.
-const enough = 30
+// minSuccesses is the number of successes since the first failure to compare with. If there are
+// fewer, earlier successes are compared.
+const minSuccesses = 30
 
-// add finds the last success before the first failure, and what is compared.
+// add sets the last success before the first failure and the successes to compare.
 func (c *CaseComparison) add(before, since []caseTask, first time.Time) {
 	var earlier, later []tasker.CaseSuccess
 	for _, t := range append(before, since...) {
@@ -258,7 +255,7 @@ func (c *CaseComparison) add(before, since []caseTask, first time.Time) {
 	}
 	c.TasksExamined = len(before) + len(since)
 	c.Succeeded, c.Since = later, true
-	if len(later) < enough {
+	if len(later) < minSuccesses {
 		c.Succeeded, c.Since = earlier, false
 	}
 	c.Failures, c.Successes = len(c.Failed), len(c.Succeeded)

@@ -1,7 +1,7 @@
 package postgres
 
 import (
-	"cmp"
+	"bytes"
 	"context"
 	"crypto/md5"
 	"errors"
@@ -17,7 +17,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A MemberFailure is the newest failure of an investigation whose case is not known.
+// MemberFailure describes the newest failure of an investigation that has no case yet.
 type MemberFailure struct {
 	EntryUUID        tasker.ID
 	Revision         int
@@ -28,16 +28,16 @@ type MemberFailure struct {
 	DetailCode       string
 	ErrorType        string
 	ErrorMessage     string
-	ErrorFingerprint string // the handler's own; empty when it gave none
+	ErrorFingerprint string // set by the handler; may be empty
 	TaskVersion      string
 	WorkerName       *string
 	WorkerVersion    *string
 	OpenedAt         time.Time
 	AttemptedAt      *time.Time
-	Fresh            bool // it had no case yet
+	Fresh            bool // had no case before
 }
 
-// A Fingerprint is what a failure has in common with others.
+// Fingerprint identifies the cause of a failure.
 type Fingerprint struct {
 	Key       tasker.ID
 	ErrorType string
@@ -57,7 +57,7 @@ FROM (
     WHERE ended_at IS NULL AND fingerprint_version < $1
     ORDER BY fingerprint_version, opened_at
     LIMIT $2
-    FOR NO KEY UPDATE SKIP LOCKED -- one that somebody works on has its case a moment later, and the others do not wait for it
+    FOR NO KEY UPDATE SKIP LOCKED -- the next call classifies locked ones
 ) m
 LEFT JOIN tasker.workers w ON w.worker_uuid = CASE WHEN m.worker_uuid ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN m.worker_uuid::uuid END`
 
@@ -67,7 +67,7 @@ FROM tasker.case_refinements
 WHERE fingerprint = ANY ($1)
 ORDER BY created_at, refinement_id`
 
-// A case may be open again by what is no regression, and then it may regress as well, unless somebody has it.
+// A case that reopened without a regression may still regress unless it has an owner.
 const selectKnown = `
 SELECT f.fingerprint, f.case_id, c.state, coalesce(c.resolved_at, CASE WHEN r.regressed_at > r.resolved_at THEN NULL ELSE r.resolved_at END) AS resolved_at,
     coalesce(c.fixed_in, '') AS fixed_in
@@ -122,10 +122,12 @@ INSERT INTO tasker.case_history (case_id, event, actor, notes, metadata)
 SELECT case_id, 'state_changed', 'tasker', notes, jsonb_build_object('from', was, 'to', state)
 FROM reopened`
 
-// Classify finds the cases of up to limit open investigations whose fingerprint is not of this
-// version of the rules: new or changed failures first. It returns their number, 0 while another
-// server classifies. A resolved case reopens as regressed if an attempt failed that began later
-// and whose worker is not, by older, older than the version that repairs it.
+// Classify assigns cases to up to limit open investigations that were not classified by this version
+// of the rules, new and changed failures first. It returns their number, or 0 while another server
+// classifies.
+//
+// A resolved case reopens as regressed if an attempt failed that began after the resolution, unless
+// older reports that its worker is older than the version with the fix.
 func (db *DB) Classify(ctx context.Context, version, limit int, of func(MemberFailure) Fingerprint, older func(version, than string) bool) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		n = 0
@@ -143,16 +145,16 @@ func (db *DB) Classify(ctx context.Context, version, limit int, of func(MemberFa
 		}
 		return c.write(ctx)
 	})
-	return n, wrap(err, "find the cases of investigations")
+	return n, wrap(err, "classify investigations")
 }
 
-// A classification is one batch of [DB.Classify].
+// classification is one batch of [DB.Classify].
 type classification struct {
 	tx      *Tx
 	version int
 	list    []MemberFailure
-	prints  []Fingerprint           // of each of the list
-	split   map[tasker.ID]tasker.ID // of fingerprints that are part of another one: the case that was split
+	prints  []Fingerprint           // one per failure
+	split   map[tasker.ID]tasker.ID // the case that a fingerprint was split from
 	older   func(version, than string) bool
 }
 
@@ -177,15 +179,15 @@ func (c *classification) write(ctx context.Context) error {
 	return c.reopen(ctx, known)
 }
 
-// A knownFingerprint is a fingerprint that belongs to a case already.
+// knownFingerprint is a fingerprint that has a case.
 type knownFingerprint struct {
 	Fingerprint, CaseID tasker.ID
 	State               tasker.CaseState
-	ResolvedAt          *time.Time // of an open case: when it last was, if it has not regressed since
+	ResolvedAt          *time.Time // of an open case: the last resolution, if it has not regressed since
 	FixedIn             string
 }
 
-// open makes the cases of fingerprints that are seen for the first time.
+// open creates cases for new fingerprints.
 func (c *classification) open(ctx context.Context, known map[tasker.ID]knownFingerprint) error {
 	var texts [9][]string
 	var first []time.Time
@@ -218,7 +220,7 @@ func (c *classification) open(ctx context.Context, known map[tasker.ID]knownFing
 	return wrap(err, "open cases")
 }
 
-// reopen reopens resolved cases that have investigations, and marks regressions.
+// reopen reopens resolved cases with new investigations and marks regressions.
 func (c *classification) reopen(ctx context.Context, known map[tasker.ID]knownFingerprint) error {
 	type move struct {
 		from, to tasker.CaseState
@@ -237,24 +239,22 @@ func (c *classification) reopen(ctx context.Context, known map[tasker.ID]knownFi
 	if len(moves) == 0 {
 		return nil
 	}
-	ids := slices.SortedFunc(maps.Keys(moves), func(a, b tasker.ID) int { return cmp.Compare(a.String(), b.String()) })
+	ids := slices.SortedFunc(maps.Keys(moves), compareIDs)
 	was, list, why := make([]string, len(ids)), make([]string, len(ids)), make([]string, len(ids))
 	for i, id := range ids {
 		was[i], list[i], why[i] = string(moves[id].from), string(moves[id].to), moves[id].note
 	}
 	_, err := c.tx.Exec(ctx, reopenCases, ids, was, list, why)
-	return wrap(err, "open resolved cases again")
+	return wrap(err, "reopen resolved cases")
 }
+
+func compareIDs(a, b tasker.ID) int { return bytes.Compare(a[:], b[:]) }
 
 func (c *classification) keys() []tasker.ID {
-	keys := make([]tasker.ID, len(c.prints))
-	for i, p := range c.prints {
-		keys[i] = p.Key
-	}
-	return keys
+	return valuesOf(c.prints, func(p *Fingerprint) tasker.ID { return p.Key })
 }
 
-// reopenState returns what becomes of a resolved case with an investigation, and why.
+// reopenState returns the new state of a resolved case with a new failure, and the reason.
 func (c *classification) reopenState(m MemberFailure, k knownFingerprint) (tasker.CaseState, string) {
 	switch {
 	case k.ResolvedAt != nil && m.AttemptedAt != nil && !m.AttemptedAt.After(*k.ResolvedAt):
@@ -266,7 +266,7 @@ func (c *classification) reopenState(m MemberFailure, k knownFingerprint) (taske
 	}
 }
 
-// assign stores the fingerprints of the members whose failure is still the same.
+// assign stores the fingerprints of members whose failure has not changed.
 func (c *classification) assign(ctx context.Context) error {
 	n := len(c.list)
 	entries, revisions := make([]tasker.ID, n), make([]int, n)
@@ -278,13 +278,13 @@ func (c *classification) assign(ctx context.Context) error {
 	return wrap(err, "store the cases of investigations")
 }
 
-// A refinement is a split of one fingerprint.
+// refinement is a split of a fingerprint.
 type refinement struct {
 	Fingerprint, CaseID tasker.ID
 	Field, Literal      string
 }
 
-// refine replaces the fingerprints of failures split from their case, which may be split again.
+// refine replaces the fingerprints of failures that were split from their case, repeatedly.
 func (c *classification) refine(ctx context.Context) error {
 	for range tasker.MaxRefinements {
 		rows, err := collect[refinement](ctx, c.tx, selectRefinements, c.keys())
@@ -295,7 +295,7 @@ func (c *classification) refine(ctx context.Context) error {
 	return nil
 }
 
-// refineBy replaces fingerprints by one split each, and reports whether it has replaced any.
+// refineBy applies at most one split to each failure and reports whether it applied any.
 func (c *classification) refineBy(rows []refinement) (some bool) {
 	for i, m := range c.list {
 		p := &c.prints[i]
@@ -311,31 +311,25 @@ func (c *classification) refineBy(rows []refinement) (some bool) {
 	return some
 }
 
-// refines reports whether a failure matches a split, as [DB.applyRefinement] does in SQL.
+// refines reports whether a failure matches a split, like splitMembers in SQL.
 func refines(m MemberFailure, field, literal string) bool {
-	text := func(s *string) string {
-		if s == nil {
-			return ""
-		}
-		return *s
-	}
 	switch field {
 	case "error_message":
 		return strings.Contains(m.ErrorMessage, literal)
 	case "error_type":
 		return m.ErrorType == literal
 	case "worker_version":
-		return text(m.WorkerVersion) == literal
+		return m.WorkerVersion != nil && *m.WorkerVersion == literal
 	case "task_version":
 		return m.TaskVersion == literal
 	}
 	return false
 }
 
-// lockCases reports whether this server holds casesLock now; it waits briefly for its turn.
+// lockCases acquires casesLock within a second and reports whether it did.
 func lockCases(ctx context.Context, tx *Tx) (free bool, err error) {
 	if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(`+casesLock+`)`).Scan(&free); err != nil || free {
-		return free, inLock(err)
+		return free, wrap(err, "lock the cases")
 	}
 	err = pgx.BeginFunc(ctx, tx, func(waiting pgx.Tx) error {
 		if _, err := waiting.Exec(ctx, `SET LOCAL lock_timeout = '1s'`); err != nil {
@@ -350,16 +344,12 @@ func lockCases(ctx context.Context, tx *Tx) (free bool, err error) {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "55P03" { // lock timeout
 		return false, nil
 	}
-	return err == nil, inLock(err)
+	return err == nil, wrap(err, "lock the cases")
 }
 
-func inLock(err error) error {
-	return wrap(err, "lock the cases")
-}
-
-const judgeCases = `
+const updateCaseStates = `
 WITH ` + openHead + openMembers + `true` + openTail + `,
-judged AS (
+evaluated AS (
     SELECT c.case_id, c.state AS was, coalesce(o.entries, 0) AS entries, coalesce(o.recent, 0) AS recent,
         greatest(c.level, tasker.case_level(coalesce(o.entries, 0))) AS level, CASE WHEN c.owned_until > now() THEN c.owner END AS owner,
         tasker.case_state(c.state, c.state_since, c.first_seen_at, c.level, c.snoozed_until, c.snooze_above,
@@ -377,7 +367,7 @@ moved AS (
         snooze_above = CASE WHEN j.state <> 'resolved' AND (j.was <> 'resting' OR j.state = 'resting') THEN c.snooze_above END,
         owner = CASE WHEN j.state <> 'resolved' THEN c.owner END, owned_until = CASE WHEN j.state <> 'resolved' THEN c.owned_until END,
         updated_at = clock_timestamp()
-    FROM judged j
+    FROM evaluated j
     WHERE c.case_id = j.case_id AND c.state = j.was AND (j.state <> j.was OR j.level > c.level)
     RETURNING c.case_id, c.namespace, j.was, c.state, j.entries, j.recent, j.owner
 ),
@@ -394,7 +384,7 @@ FROM moved
 WHERE state <> was
 ORDER BY case_id`
 
-// A CaseMove is a change of the state of a case.
+// CaseMove describes a change of the state of a case.
 type CaseMove struct {
 	CaseID    tasker.ID
 	Namespace string
@@ -402,15 +392,15 @@ type CaseMove struct {
 	Entries   int64
 }
 
-// UpdateCaseStates updates the states of unresolved cases and returns the changed ones.
+// UpdateCaseStates updates the states of unresolved cases and returns the changes.
 func (db *DB) UpdateCaseStates(ctx context.Context) (moved []CaseMove, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		moved = nil
 		if free, err := lockCases(ctx, tx); err != nil || !free {
 			return err
 		}
-		moved, err = collect[CaseMove](ctx, tx, judgeCases)
+		moved, err = collect[CaseMove](ctx, tx, updateCaseStates)
 		return err
 	})
-	return moved, wrap(err, "judge the states of cases")
+	return moved, wrap(err, "update the states of cases")
 }

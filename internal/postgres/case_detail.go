@@ -45,7 +45,7 @@ FROM (
 JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = s.entry_uuid
 ORDER BY s.at DESC, s.entry_uuid`
 
-// newestMembers are the newest open members of case $1, at most $2, read by fingerprint.
+// newestMembers selects the $2 newest open members of case $1, read by fingerprint.
 const newestMembers = `(
     SELECT m.*
     FROM tasker.case_fingerprints f
@@ -62,7 +62,7 @@ const newestMembers = `(
     LIMIT $2
 ) m`
 
-// What differs among the open investigations of a case, of the newest that are looked at.
+// Counts the values that differ among the newest open investigations of a case.
 const selectCaseSpread = `
 SELECT v.fact, v.value, count(*) AS entries
 FROM ` + newestMembers + `
@@ -71,10 +71,9 @@ WHERE v.value <> ''
 GROUP BY v.fact, v.value
 ORDER BY v.fact, count(*) DESC, v.value`
 
-// Limits of the open investigations compared, and of values per fact.
 const (
-	maxSpreadEntries = 1000
-	maxSpreadValues  = 20
+	maxSpreadEntries = 1000 // open investigations compared
+	maxSpreadValues  = 20   // values per fact
 )
 
 const selectElsewhere = `
@@ -166,8 +165,8 @@ func (db *DB) caseSpread(ctx context.Context, id tasker.ID) (list []tasker.CaseD
 	return list, nil
 }
 
-// endedOfCase counts how the newest investigations of a case ended, and returns a few of
-// them. One is left out.
+// endedOfCase counts the newest ended investigations of a case by status, without one of them, and
+// returns the newest few.
 func (db *DB) endedOfCase(ctx context.Context, id, without tasker.ID, few int) (counts map[tasker.ResolutionStatus]int64, last []tasker.EndedEntry, err error) {
 	endings, err := collect[tasker.EndedEntry](ctx, db.pool, selectEndedOfCase, id, without, tasker.MaxRelated)
 	if err != nil {
@@ -196,36 +195,33 @@ LEFT JOIN tasker.case_members m ON m.dlq_entry_uuid = d.dlq_entry_uuid
 LEFT JOIN tasker.case_fingerprints f ON f.fingerprint = m.fingerprint
 WHERE d.dlq_entry_uuid = $1`
 
-// RelatedEntries returns the case of an investigation (nil if unclassified), how many others are
-// open, and how others ended. It returns NotFound for an unknown entry.
+// RelatedEntries returns the case of an investigation (nil if unclassified) with the number of other
+// open investigations and the endings of others, or NotFound.
 func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tasker.RelatedEntries, error) {
 	type row struct {
 		Case    *tasker.ID
 		CaseKey tasker.ID
 		Open    int64
 	}
-	found, err := one[row](ctx, db.pool, selectRelated, entry, tasker.MaxRelated)
+	found, err := existing[row](ctx, db.pool, "read the case of an investigation", noEntry(entry), selectRelated, entry, tasker.MaxRelated)
 	if err != nil {
-		return tasker.RelatedEntries{}, fmt.Errorf("read the case of an investigation: %w", err)
-	}
-	if found == nil {
-		return tasker.RelatedEntries{}, tasker.Errorf(tasker.NotFound, "no investigation %s", entry)
+		return tasker.RelatedEntries{}, err
 	}
 	k := tasker.RelatedEntries{Case: found.Case, CaseKey: found.CaseKey, Open: min(found.Open, tasker.MaxRelated), More: found.Open > tasker.MaxRelated, Counts: map[tasker.ResolutionStatus]int64{}}
 	if found.Case == nil {
 		return k, nil
 	}
 	if k.Counts, k.Last, err = db.endedOfCase(ctx, *found.Case, entry, few); err != nil {
-		return tasker.RelatedEntries{}, fmt.Errorf("read how similar investigations ended: %w", err)
+		return tasker.RelatedEntries{}, fmt.Errorf("read the endings of similar investigations: %w", err)
 	}
 	return k, nil
 }
 
-// maxCaseMessages is how many messages of a case are looked at to say why it is one.
+// maxCaseMessages bounds the messages that [DB.CaseMessages] returns.
 const maxCaseMessages = 1000
 
-// CaseMessages returns a case with its fingerprints, and the newest failures of its open
-// investigations, without them for callers who may not read payloads. The error is NotFound when there is none.
+// CaseMessages returns a case with its fingerprints and the newest failures of its open
+// investigations, or NotFound. The failures are omitted if the caller may not read payloads.
 func (db *DB) CaseMessages(ctx context.Context, id tasker.ID) (w tasker.CaseGrouping, list []tasker.CaseSample, err error) {
 	if w.Case, err = db.Case(ctx, id); err != nil {
 		return w, nil, err
@@ -240,7 +236,7 @@ func (db *DB) CaseMessages(ctx context.Context, id tasker.ID) (w tasker.CaseGrou
 	return w, list, nil
 }
 
-// caseFingerprints returns the fingerprints of a case, with the patterns that the caller may read.
+// caseFingerprints returns the fingerprints of a case, with the patterns redacted for the caller.
 func (db *DB) caseFingerprints(ctx context.Context, c tasker.Case) ([]tasker.CaseFingerprint, error) {
 	list, err := collect[tasker.CaseFingerprint](ctx, db.pool, selectCaseFingerprints, c.ID, tasker.MaxCaseFingerprints)
 	if err != nil {

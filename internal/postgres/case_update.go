@@ -1,42 +1,39 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 )
 
-// lockCase locks a case that the caller may see. The error is NotFound when there is none.
+// lockCase locks a case. It returns NotFound if the caller may not see it.
 func lockCase(ctx context.Context, tx *Tx, id tasker.ID) error {
-	var namespace string
-	err := tx.QueryRow(ctx, `SELECT namespace FROM tasker.cases WHERE case_id = $1 FOR NO KEY UPDATE`, id).Scan(&namespace)
+	namespace, err := column[string](ctx, tx, `SELECT namespace FROM tasker.cases WHERE case_id = $1 FOR NO KEY UPDATE`, id)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return noCase(id)
 	case err != nil:
 		return fmt.Errorf("lock case %s: %w", id, err)
-	case !access.ScopeOf(ctx).Has(namespace):
+	case len(namespace) == 0 || !access.ScopeOf(ctx).Has(namespace[0]):
 		return noCase(id)
 	}
 	return nil
 }
 
-// takeCase locks a case that the caller may see, and returns it as it is then.
-func takeCase(ctx context.Context, tx *Tx, id tasker.ID) (tasker.Case, error) {
+// lockedCase locks and returns a case.
+func lockedCase(ctx context.Context, tx *Tx, id tasker.ID) (tasker.Case, error) {
 	if err := lockCase(ctx, tx, id); err != nil {
 		return tasker.Case{}, err
 	}
 	return caseOf(ctx, tx, id)
 }
 
-// waitForCases takes casesLock until the transaction ends, unless the cases are not visible.
+// waitForCases acquires casesLock after it has checked that the caller may see the cases.
 func waitForCases(ctx context.Context, tx *Tx, ids ...tasker.ID) error {
 	for _, id := range ids {
 		if _, err := caseOf(ctx, tx, id); err != nil {
@@ -49,13 +46,13 @@ func waitForCases(ctx context.Context, tx *Tx, ids ...tasker.ID) error {
 
 const recordCase = `INSERT INTO tasker.case_history (case_id, event, actor, notes, metadata) VALUES ($1, $2, $3, nullif($4, ''), $5::text::jsonb)`
 
-// A caseChange is a line of the history of a case.
+// caseChange is an entry of the history of a case.
 type caseChange struct {
 	event, actor, notes string
 	data                map[string]any
 }
 
-// recordCaseChange writes a line of the history of a case, and one of the audit log.
+// recordCaseChange appends to the history of a case and to the audit log.
 func recordCaseChange(ctx context.Context, tx *Tx, id tasker.ID, c caseChange) error {
 	doc, err := json.Marshal(c.data)
 	if err != nil {
@@ -88,11 +85,11 @@ CROSS JOIN LATERAL (
 WHERE c.case_id = $1 AND o.case_id = c.case_id
 RETURNING c.state`
 
-// UpdateCase changes a case and writes it into its history, and returns it as it is then. The error is NotFound
-// when there is none, and a Conflict when it is not as u expects or belongs to another one.
+// UpdateCase changes a case, records the change and returns the case. It returns NotFound, or a
+// Conflict if the case was merged, has changed since u.IfUnchangedSince or is resolved.
 func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate) (c tasker.Case, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		was, err := takeCase(ctx, tx, id)
+		was, err := lockedCase(ctx, tx, id)
 		switch {
 		case err != nil:
 			return err
@@ -100,10 +97,10 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 			return tasker.Errorf(tasker.Conflict, "case %s was merged into %s: change that one", id, *was.MergedInto)
 		case u.IfUnchangedSince != nil && !was.UpdatedAt.Equal(*u.IfUnchangedSince):
 			return tasker.Errorf(tasker.Conflict, "case %s was changed at %s; it is %s now, and its owner is %s: read it again", id,
-				was.UpdatedAt.UTC().Format(time.RFC3339Nano), was.State, ownerOrNone(was.Owner))
-		case u.Snooze != nil && !u.Snooze.IsZero() && was.State == tasker.CaseResolved: // it would come back unnoticed
+				was.UpdatedAt.UTC().Format(time.RFC3339Nano), was.State, cmp.Or(was.Owner, "nobody"))
+		case u.Snooze != nil && !u.Snooze.IsZero() && was.State == tasker.CaseResolved:
 			return tasker.Errorf(tasker.Conflict, "case %s is resolved: it cannot be snoozed", id)
-		case u.Owner != nil && *u.Owner != "" && was.State == tasker.CaseResolved: // ownership ends with the resolution
+		case u.Owner != nil && *u.Owner != "" && was.State == tasker.CaseResolved:
 			return tasker.Errorf(tasker.Conflict, "case %s is resolved: only an open case can have an owner", id)
 		}
 		if u.Notes != nil {
@@ -115,10 +112,7 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 		if u.Snooze != nil && !u.Snooze.IsZero() {
 			until = u.Snooze
 		}
-		owned := u.OwnedFor
-		if owned == 0 {
-			owned = tasker.DefaultOwnership
-		}
+		owned := cmp.Or(u.OwnedFor, tasker.DefaultOwnership)
 		var state tasker.CaseState
 		if err := tx.QueryRow(ctx, updateCase, id, u.Owner, owned, u.Snooze != nil, until, u.SnoozeThreshold, u.FixedIn, u.Notes != nil).Scan(&state); err != nil {
 			return fmt.Errorf("update case %s: %w", id, err)
@@ -137,10 +131,10 @@ func (db *DB) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 	return c, err
 }
 
-// checkNoteQuota refuses a note of a case that has as many as it may.
+// checkNoteQuota returns TooLarge if a case has the maximum number of notes.
 func checkNoteQuota(ctx context.Context, tx *Tx, id tasker.ID) error {
-	var notes int
-	err := tx.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM tasker.case_history WHERE case_id = $1 AND notes IS NOT NULL LIMIT $2) n`, id, tasker.MaxCaseNotes).Scan(&notes)
+	notes, err := value[int](ctx, tx, `
+		SELECT count(*) FROM (SELECT FROM tasker.case_history WHERE case_id = $1 AND notes IS NOT NULL LIMIT $2) n`, id, tasker.MaxCaseNotes)
 	switch {
 	case err != nil:
 		return fmt.Errorf("count the notes of case %s: %w", id, err)
@@ -150,14 +144,7 @@ func checkNoteQuota(ctx context.Context, tx *Tx, id tasker.ID) error {
 	return nil
 }
 
-func ownerOrNone(owner string) string {
-	if owner == "" {
-		return "nobody"
-	}
-	return owner
-}
-
-// recordCaseUpdate writes a history line per change; the first one has the note.
+// recordCaseUpdate records one history entry per change; the first has the note.
 func recordCaseUpdate(ctx context.Context, tx *Tx, was tasker.Case, u tasker.CaseUpdate, owned time.Duration) error {
 	notes := ""
 	if u.Notes != nil {
@@ -192,7 +179,7 @@ func recordCaseUpdate(ctx context.Context, tx *Tx, was tasker.Case, u tasker.Cas
 	return errors.Join(errs...)
 }
 
-// followIncident adds case $2 to the open incident of case $1, so that it is not reported resolved.
+// followIncident adds case $2 to the open incident of case $1, which would be reported resolved otherwise.
 const followIncident = `
 INSERT INTO tasker.incident_cases (incident_id, case_id, told_state, told_entries)
 SELECT ic.incident_id, $2, ic.told_state, ic.told_entries
@@ -204,7 +191,9 @@ WHERE ic.case_id = $1 AND i.ended_at IS NULL
       WHERE oc.case_id = $2 AND o.ended_at IS NULL
   )`
 
-// MergeCases moves the fingerprints of a case to another one. [DB.UnmergeCase] undoes it.
+// MergeCases moves the fingerprints of a case to another case; [DB.UnmergeCase] reverts it. It
+// returns Invalid if the cases have different namespaces, and a Conflict if one of them was merged
+// or the result has too many fingerprints.
 func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reason string) error {
 	if from == into {
 		return tasker.Errorf(tasker.Invalid, "invalid into %s: a case cannot be merged into itself", into)
@@ -250,16 +239,12 @@ func (db *DB) MergeCases(ctx context.Context, from, into tasker.ID, actor, reaso
 	})
 }
 
-// lockTwoCases takes casesLock and locks two cases in the order of their ids.
+// lockTwoCases acquires casesLock and locks two cases in the order of their ids.
 func lockTwoCases(ctx context.Context, tx *Tx, one, other tasker.ID) (a, b tasker.Case, err error) {
 	if err := waitForCases(ctx, tx, one, other); err != nil {
 		return a, b, err
 	}
-	first, second := one, other
-	if second.String() < first.String() {
-		first, second = second, first
-	}
-	for _, id := range []tasker.ID{first, second} {
+	for _, id := range slices.SortedFunc(slices.Values([]tasker.ID{one, other}), compareIDs) {
 		if err := lockCase(ctx, tx, id); err != nil {
 			return a, b, err
 		}
@@ -271,8 +256,8 @@ func lockTwoCases(ctx context.Context, tx *Tx, one, other tasker.ID) (a, b taske
 	return a, b, err
 }
 
-// takeBackFingerprints has the fingerprints of a case, and of those that were merged into it before, belong to it again.
-const takeBackFingerprints = `
+// restoreFingerprints returns the original fingerprints of a case, and of cases merged into it, to the case.
+const restoreFingerprints = `
 WITH RECURSIVE merged AS (
     SELECT $1::uuid AS case_id
     UNION
@@ -280,26 +265,26 @@ WITH RECURSIVE merged AS (
 )
 UPDATE tasker.case_fingerprints SET case_id = $1 WHERE home_case_id IN (SELECT case_id FROM merged)`
 
-// UnmergeCase returns fingerprints and investigations to a case that was merged.
+// UnmergeCase reverts the merge of a case. It returns a Conflict if the case is not merged.
 func (db *DB) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason string) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		if err := waitForCases(ctx, tx, id); err != nil {
 			return err
 		}
-		c, err := takeCase(ctx, tx, id)
+		c, err := lockedCase(ctx, tx, id)
 		if err != nil {
 			return err
 		}
 		if c.MergedInto == nil {
 			return tasker.Errorf(tasker.Conflict, "case %s is not merged into another one", id)
 		}
-		if _, err := tx.Exec(ctx, takeBackFingerprints, id); err != nil {
-			return fmt.Errorf("take back the merge of case %s: %w", id, err)
+		if _, err := tx.Exec(ctx, restoreFingerprints, id); err != nil {
+			return fmt.Errorf("unmerge case %s: %w", id, err)
 		}
 		if _, err := tx.Exec(ctx, `
 			UPDATE tasker.cases SET merged_into = NULL, state = 'ongoing', state_since = clock_timestamp(), resolved_at = NULL, updated_at = clock_timestamp()
 			WHERE case_id = $1`, id); err != nil {
-			return fmt.Errorf("take back the merge of case %s: %w", id, err)
+			return fmt.Errorf("unmerge case %s: %w", id, err)
 		}
 		if err := recordCaseChange(ctx, tx, id, caseChange{"unmerged", actor, reason, map[string]any{"from": *c.MergedInto}}); err != nil {
 			return err
@@ -316,14 +301,14 @@ const splitMembers = `m.ended_at IS NULL AND m.fingerprint = $1
     WHEN 'task_version' THEN m.task_version = $3
 END`
 
-// SplitCase splits failures from a case and returns how many are open; [DB.ApplySplit] moves those.
-// It returns a Conflict if none or all of the open ones match.
+// SplitCase splits failures from a case and returns the number of open ones, which [DB.ApplySplit]
+// moves later. It returns a Conflict if none or all of the open failures match.
 func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (n int64, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		if err := waitForCases(ctx, tx, id); err != nil {
 			return err
 		}
-		c, err := takeCase(ctx, tx, id)
+		c, err := lockedCase(ctx, tx, id)
 		if err != nil {
 			return err
 		}
@@ -333,8 +318,8 @@ func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (
 			return fmt.Errorf("read the fingerprints of case %s: %w", id, err)
 		}
 		for _, p := range prints {
-			var found int64
-			if err := tx.QueryRow(ctx, `SELECT count(*) FROM tasker.case_members m WHERE `+splitMembers, p, s.Field, s.Literal).Scan(&found); err != nil {
+			found, err := value[int64](ctx, tx, `SELECT count(*) FROM tasker.case_members m WHERE `+splitMembers, p, s.Field, s.Literal)
+			if err != nil {
 				return fmt.Errorf("split case %s: %w", id, err)
 			}
 			if n += found; found == 0 {
@@ -356,7 +341,6 @@ func (db *DB) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (
 }
 
 func addRefinement(ctx context.Context, tx *Tx, id, fingerprint tasker.ID, s tasker.CaseSplit) error {
-	var splits int
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO tasker.case_refinements (case_id, fingerprint, field, literal, actor, reason) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (fingerprint, field, literal) DO NOTHING`, id, fingerprint, s.Field, s.Literal, s.Actor, s.Reason)
@@ -366,22 +350,21 @@ func addRefinement(ctx context.Context, tx *Tx, id, fingerprint tasker.ID, s tas
 	if tag.RowsAffected() == 0 {
 		return tasker.Errorf(tasker.Conflict, "case %s is being split by %q in its %s already", id, s.Literal, s.Field)
 	}
-	if err := tx.QueryRow(ctx, `SELECT count(*) FROM tasker.case_refinements WHERE fingerprint = $1`, fingerprint).Scan(&splits); err != nil {
+	splits, err := value[int](ctx, tx, `SELECT count(*) FROM tasker.case_refinements WHERE fingerprint = $1`, fingerprint)
+	if err != nil {
 		return fmt.Errorf("split case %s: %w", id, err)
 	}
 	if splits > tasker.MaxRefinements {
 		return tasker.Errorf(tasker.Conflict, "case %s has been split %d times, as often as it may be", id, tasker.MaxRefinements)
 	}
-	if err := tx.QueryRow(ctx, selectSplitDepth, fingerprint, tasker.MaxRefinements).Scan(&splits); err != nil {
-		return fmt.Errorf("split case %s: %w", id, err)
+	depth, err := value[int](ctx, tx, selectSplitDepth, fingerprint, tasker.MaxRefinements)
+	if err == nil && depth >= tasker.MaxRefinements {
+		return tasker.Errorf(tasker.Conflict, "case %s came of %d splits, one of the other, and cannot be split again", id, depth)
 	}
-	if splits >= tasker.MaxRefinements {
-		return tasker.Errorf(tasker.Conflict, "case %s came of %d splits, one of the other, and cannot be split again", id, splits)
-	}
-	return nil
+	return wrap(err, "split case %s", id)
 }
 
-// selectSplitDepth counts the splits, one of the other, that a fingerprint came of.
+// selectSplitDepth counts the successive splits that produced a fingerprint.
 const selectSplitDepth = `
 WITH RECURSIVE came AS (
     SELECT $1::uuid AS fingerprint, 0 AS depth
@@ -393,7 +376,8 @@ WITH RECURSIVE came AS (
 )
 SELECT max(depth) FROM came`
 
-// ApplySplit reclassifies up to limit investigations of splits; 0 when all are done.
+// ApplySplit marks up to limit investigations of a split for reclassification. It returns 0 when all
+// splits are applied.
 func (db *DB) ApplySplit(ctx context.Context, limit int) (n int, err error) {
 	type split struct {
 		RefinementID, Fingerprint tasker.ID

@@ -175,18 +175,17 @@ func (tx *Tx) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	return entry(ctx, tx, id)
 }
 
+func noEntry(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no investigation %s", id) }
+
 func entry(ctx context.Context, q querier, id tasker.ID) (tasker.Entry, error) {
 	found, err := entries(ctx, q, selectEntry, id)
 	if err != nil {
 		return tasker.Entry{}, err
 	}
-	if len(found) == 0 {
-		return tasker.Entry{}, tasker.Errorf(tasker.NotFound, "no investigation %s", id)
+	if len(found) == 0 || !access.ScopeOf(ctx).Has(found[0].Namespace) {
+		return tasker.Entry{}, noEntry(id)
 	}
 	e := found[0]
-	if !access.ScopeOf(ctx).Has(e.Namespace) {
-		return tasker.Entry{}, tasker.Errorf(tasker.NotFound, "no investigation %s", id)
-	}
 	e.History, e.MoreHistory, err = entryHistory(ctx, q, id, 0)
 	access.HideEntry(ctx, &e)
 	return e, err

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -11,6 +12,20 @@ import (
 
 	"tasker.example/tasker"
 )
+
+// existing reads the first row of a query. It returns missing if there is no row, and wraps other
+// errors with the action.
+func existing[T any](ctx context.Context, q querier, action string, missing error, sql string, args ...any) (T, error) {
+	var none T
+	list, err := collect[T](ctx, q, sql, args...)
+	switch {
+	case err != nil:
+		return none, fmt.Errorf("%s: %w", action, err)
+	case len(list) == 0:
+		return none, missing
+	}
+	return list[0], nil
+}
 
 // classifyError maps database errors to error codes. The query helpers call it for every error.
 func classifyError(err error) error {
@@ -38,13 +53,13 @@ func classifyError(err error) error {
 			Code: tasker.Unavailable, Err: err,
 			Message: "the database takes no writes now: it is read-only, or another server takes its place; try again",
 		}
-	case "42P05", "26000": // the session does not have a prepared statement, or has it already
+	case "42P05", "26000": // a prepared statement is missing or exists already
 		return errSharedSessions
-	case "25P03", "25P02": // it ended the transaction of a server that stood still
+	case "25P03", "25P02": // the transaction was idle for too long
 		return &tasker.Error{Code: tasker.Unavailable, Message: "the database gave up on the transaction; try again", Err: err}
 	}
 	switch pg.Code[:2] {
-	case "53", "57", "08", "40": // no resources, shut down or cancelled, connection, lost race
+	case "53", "57", "08", "40": // resources, shutdown or cancellation, connection, serialization
 		return &tasker.Error{Code: tasker.Unavailable, Message: "the database is busy or going down; try again", Err: err}
 	}
 	if pg.Code == "55P03" {
@@ -61,7 +76,7 @@ func IsTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// IsUnavailable reports whether the database is unreachable or unavailable, so no row is to blame.
+// IsUnavailable reports whether the database, rather than a row, caused err.
 func IsUnavailable(err error) bool {
 	var connect *pgconn.ConnectError
 	var pg *pgconn.PgError
@@ -72,9 +87,9 @@ func IsUnavailable(err error) bool {
 		return true
 	case errors.As(err, &pg):
 		switch pg.Code {
-		case "57014", "53200": // one statement took too long, or too much memory
+		case "57014", "53200": // timeout or lack of memory of one statement
 			return false
-		case readOnly, "25P03": // it is read-only; it gave up on us
+		case readOnly, "25P03":
 			return true
 		}
 		switch pg.Code[:2] {
@@ -89,18 +104,18 @@ func IsUnavailable(err error) bool {
 	}
 }
 
-// isConnectionError reports whether a connection ended under a statement.
+// isConnectionError reports whether the connection was lost during a statement.
 func isConnectionError(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return false // the caller ended it
+		return false // by the caller
 	}
 	var network net.Error
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
 		errors.As(err, &network) || strings.Contains(err.Error(), "conn closed")
 }
 
-// OutcomeUnknown reports whether err, returned by a commit, leaves open if the transaction took
-// effect: the connection broke, the time expired or the server went down.
+// OutcomeUnknown reports whether a commit that returned err may have taken effect: the connection
+// was lost, the deadline passed or the server shut down.
 func OutcomeUnknown(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
