@@ -168,7 +168,7 @@ func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.
 		return postgres.ExplainedTask{}, nil, err
 	}
 	if t.ParentUUID != nil {
-		above, err := s.db.TasksAbove(ctx, t.TaskUUID)
+		above, err := s.db.Ancestors(ctx, t.TaskUUID)
 		if err != nil {
 			return postgres.ExplainedTask{}, nil, err
 		}

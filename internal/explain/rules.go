@@ -21,7 +21,7 @@ type view struct {
 	blocker *match                   // of a step whose parents are open: the nearest ancestor that waits for no other
 	others  int                      // as near as that
 	child   *match                   // why the task is where it is that the step waits for; nil: that is not followed
-	above   []postgres.TaskAbove     // the tasks above the one that was asked about, the nearest first
+	above   []postgres.Ancestor      // the tasks above the one that was asked about, the nearest first
 	shows   visibility
 }
 

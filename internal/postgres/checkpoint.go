@@ -3,16 +3,13 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 )
 
-// A checkpoint is stored under the fence of its attempt, whose row is locked meanwhile: what was
-// saved by an attempt that has lost its lease never replaces what a later one saved.
+// The fence keeps an attempt that lost its lease from replacing a later checkpoint.
 //
-// $1 task, $2 step, $3 fence, $4 worker, $5 the value, $6 its bytes.
+// $1 task, $2 step, $3 fence, $4 worker, $5 value, $6 size in bytes.
 const saveCheckpoint = `
 WITH held AS MATERIALIZED (
     SELECT s.task_uuid, s.step_uuid, s.attempts, s.checkpointed
@@ -53,13 +50,14 @@ DELETE FROM tasker.step_checkpoints c
 USING marked m
 WHERE c.task_uuid = m.task_uuid AND c.step_uuid = m.step_uuid`
 
-// DiscardCheckpoints removes the checkpoints of a step and its open items, under the task lock.
+// DiscardCheckpoints removes the checkpoints of a step and its open items. The caller holds the task
+// lock.
 func (tx *Tx) DiscardCheckpoints(ctx context.Context, step tasker.StepRef) error {
 	_, err := tx.Exec(ctx, discardCheckpoints, step.TaskUUID, step.StepUUID)
 	return wrap(err, "discard checkpoints")
 }
 
-// checkpointOfStep is the last checkpoint of a step s that is not done, without its value.
+// checkpointOfStep selects the checkpoint of an open step s, without its value.
 const checkpointOfStep = `CASE WHEN s.checkpointed AND s.state NOT IN ('complete', 'resolved_manually', 'skipped', 'cancelled') THEN (
         SELECT jsonb_build_object('attempt', c.attempt, 'bytes', c.bytes, 'saved_at', c.saved_at)
         FROM tasker.step_checkpoints c
@@ -71,18 +69,15 @@ SELECT c.value FROM tasker.step_checkpoints c
 JOIN tasker.workflow_steps s ON s.task_uuid = c.task_uuid AND s.step_uuid = c.step_uuid
 WHERE c.task_uuid = $1 AND c.step_uuid = $2 AND s.checkpointed`
 
-// addCheckpoint reads the value of the checkpoint that a step is said to have.
+// addCheckpoint adds the value to the checkpoint of a step, if it has one.
 func addCheckpoint(ctx context.Context, q querier, s *tasker.Step) error {
 	if s.Checkpoint == nil {
 		return nil
 	}
 	found, err := column[json.RawMessage](ctx, q, stepCheckpoint, s.TaskUUID, s.UUID)
-	if err != nil {
-		return fmt.Errorf("read a checkpoint: %w", err)
-	}
 	if len(found) > 0 {
 		s.Checkpoint.Value = found[0]
 		access.HideSteps(ctx, *s)
 	}
-	return nil
+	return wrap(err, "read a checkpoint")
 }

@@ -9,20 +9,19 @@ import (
 	"tasker.example/tasker"
 )
 
-// Work between child tasks and the steps that started them. Triggers write it into
-// tasker.child_signals, so neither side locks the other.
+// Kinds of work between child tasks and their parent steps. Triggers store it in
+// tasker.child_signals, so that neither side locks the other.
 const (
-	ChildEnded  = "child_ended"  // a step is to be told that its child task has ended
-	CancelChild = "cancel_child" // a task is to be cancelled, because its parent step does not wait for it
+	ChildEnded  = "child_ended"  // inform a step that its child task has ended
+	CancelChild = "cancel_child" // cancel a task whose parent step no longer waits for it
 )
 
-// A ParentStep is the step that starts a task.
+// ParentStep is the step that starts a task.
 type ParentStep struct {
 	tasker.StepRef
-	Depth int // of the task that it starts
+	Depth int // nesting depth of the started task
 }
 
-// childColumns are a task that another one starts, as insertChildren takes it.
 var childColumns = append(slices.Clip(newTaskColumns),
 	col("parent_task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Parent.TaskUUID }),
 	col("parent_step_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Parent.StepUUID }),
@@ -39,12 +38,12 @@ WHERE g.kind = 'ended' AND g.created_at <= now()
 ORDER BY g.created_at
 LIMIT $1`
 
-// StepsWithEndedChild returns steps whose child task has ended, oldest first, possibly twice.
+// StepsWithEndedChild returns steps whose child task has ended, oldest first. A step may occur twice.
 func (db *DB) StepsWithEndedChild(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stepsWithEndedChild, limit)
 }
 
-const tasksToLeave = `
+const childrenToCancel = `
 SELECT g.child_uuid
 FROM tasker.child_signals g
 WHERE g.kind = 'cancel' AND g.created_at <= now()
@@ -52,9 +51,9 @@ WHERE g.kind = 'cancel' AND g.created_at <= now()
 ORDER BY g.created_at
 LIMIT $1`
 
-// ChildrenToCancel returns child tasks for which no step waits any more.
+// ChildrenToCancel returns child tasks whose parent step no longer waits for them, oldest first.
 func (db *DB) ChildrenToCancel(ctx context.Context, limit int) ([]tasker.ID, error) {
-	return db.dueTasks(ctx, tasksToLeave, limit)
+	return db.dueTasks(ctx, childrenToCancel, limit)
 }
 
 const takeEndedChildren = `
@@ -63,7 +62,7 @@ USING unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 WHERE g.kind = 'ended' AND g.parent_step_uuid = d.step_uuid AND g.parent_task_uuid = d.task_uuid
   AND (d.task_uuid = ANY ($3) OR NOT EXISTS (SELECT FROM tasker.tasks t WHERE t.task_uuid = d.task_uuid))`
 
-// Signals are removed before the state of the child is read, so later changes leave new ones.
+// Runs after the signals are removed, so that later changes of a child create new signals.
 const stepsOfEndedChildren = `
 SELECT s.task_uuid, s.step_uuid, t.template_uuid, s.name, s.fence, c.task_uuid AS child_uuid, c.state AS child_state, ` + isPermanentlyFailed + ` AS given_up
 FROM (SELECT DISTINCT u.task_uuid, u.step_uuid FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)) d
@@ -74,10 +73,10 @@ WHERE s.state = 'pending' AND s.decided_at IS NOT NULL AND s.decide_at IS NULL A
   AND (c.state IN ('complete', 'cancelled') OR ` + isPermanentlyFailed + `)
 ORDER BY s.task_uuid, s.step_uuid`
 
-// isPermanentlyFailed is true of a task c of which an investigation ended as permanently_failed.
+// isPermanentlyFailed is true if an investigation of task c ended as permanently_failed.
 const isPermanentlyFailed = `EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = c.task_uuid AND d.resolution_status = 'permanently_failed')`
 
-// A StepOfChild is a step that waits for a task which is complete, cancelled or abandoned.
+// StepOfChild is a step whose child task is complete, cancelled or permanently failed.
 type StepOfChild struct {
 	TaskUUID     tasker.ID
 	StepUUID     tasker.ID
@@ -86,22 +85,22 @@ type StepOfChild struct {
 	Fence        int64
 	ChildUUID    tasker.ID
 	ChildState   tasker.TaskState
-	GivenUp      bool // its investigation ended as permanently failed; it may be cancelled since
+	GivenUp      bool // permanently failed, and possibly cancelled since
 }
 
 // TakeEndedChildren removes the signals of the steps and returns the steps whose child has ended.
-// The caller holds the task locks.
+// The caller holds the locks of the tasks in held.
 func (tx *Tx) TakeEndedChildren(ctx context.Context, held []tasker.ID, steps []tasker.StepRef) ([]StepOfChild, error) {
 	tasks, ids := refArrays(steps)
 	if _, err := tx.Exec(ctx, takeEndedChildren, tasks, ids, held); err != nil {
-		return nil, fmt.Errorf("take what child tasks have to tell: %w", err)
+		return nil, fmt.Errorf("remove the signals of child tasks: %w", err)
 	}
 	tasks, ids = refArrays(slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return !slices.Contains(held, s.TaskUUID) }))
 	list, err := collect[StepOfChild](ctx, tx, stepsOfEndedChildren, tasks, ids)
 	return list, wrap(err, "read steps whose child task has ended")
 }
 
-// The smallest come first, so that as many as can be come along.
+// Includes the smallest results first, to include as many as possible.
 const lastResults = `
 SELECT r.name, r.step_uuid, r.bytes, CASE WHEN sum(r.bytes) OVER (ORDER BY r.bytes, r.step_uuid) <= $2 THEN r.results -> 'result' END AS result
 FROM (
@@ -111,39 +110,37 @@ FROM (
 ) r
 ORDER BY r.step_uuid`
 
-// A LastResult is the result of a step that no other depends on.
+// LastResult is the result of a step that no other step depends on.
 type LastResult struct {
 	Name     string
 	StepUUID tasker.ID
 	Bytes    int64
-	Result   json.RawMessage // nil where the results would be too large together
+	Result   json.RawMessage // nil if the results would exceed the limit
 }
 
-// LastResults returns the results of the last steps of a task, so many bytes of them.
+// LastResults returns the results of the last steps of a task, up to most bytes.
 func (tx *Tx) LastResults(ctx context.Context, task tasker.ID, most int) ([]LastResult, error) {
 	list, err := collect[LastResult](ctx, tx, lastResults, task, most)
 	return list, wrap(err, "read the results of a child task")
 }
 
-const childStanding = `SELECT c.state, ` + isPermanentlyFailed + ` AS given_up FROM tasker.tasks c WHERE c.task_uuid = $1`
+const childState = `SELECT c.state, ` + isPermanentlyFailed + ` AS failed FROM tasker.tasks c WHERE c.task_uuid = $1`
 
-// ChildState returns the state of a task, empty without one, and whether it was abandoned.
-func (tx *Tx) ChildState(ctx context.Context, child tasker.ID) (state tasker.TaskState, given bool, err error) {
+// ChildState returns the state of a task, or "" if it does not exist, and whether it is permanently
+// failed.
+func (tx *Tx) ChildState(ctx context.Context, child tasker.ID) (state tasker.TaskState, failed bool, err error) {
 	type row struct {
-		State   tasker.TaskState
-		GivenUp bool
+		State  tasker.TaskState
+		Failed bool
 	}
-	found, err := one[row](ctx, tx, childStanding, child)
-	if err != nil {
-		return "", false, fmt.Errorf("read where a child task stands: %w", err)
+	found, err := one[row](ctx, tx, childState, child)
+	if err != nil || found == nil {
+		return "", false, wrap(err, "read the state of a child task")
 	}
-	if found == nil {
-		return "", false, nil
-	}
-	return found.State, found.GivenUp, nil
+	return found.State, found.Failed, nil
 }
 
-const waitingAbove = `
+const ancestors = `
 WITH RECURSIVE above AS (
     SELECT t.task_uuid AS child_uuid, t.parent_task_uuid, t.parent_step_uuid, 1 AS level
     FROM tasker.tasks t
@@ -161,27 +158,27 @@ JOIN tasker.tasks t ON t.task_uuid = a.parent_task_uuid
 LEFT JOIN tasker.workflow_steps s ON s.task_uuid = a.parent_task_uuid AND s.step_uuid = a.parent_step_uuid
 ORDER BY a.level`
 
-// A TaskAbove is a task of which a step started another one.
-type TaskAbove struct {
+// Ancestor is a task with a step that started a child task.
+type Ancestor struct {
 	TaskUUID        tasker.ID
 	Namespace, Name string
 	State           tasker.TaskState
-	ChildUUID       tasker.ID // the one below it
-	Step            string    // empty when it is gone
-	Waits           bool      // the step waits for that one
+	ChildUUID       tasker.ID
+	Step            string // empty if it no longer exists
+	Waits           bool   // the step waits for the child task
 }
 
-// TasksAbove returns the existing ancestors of a task, parent first.
-func (db *DB) TasksAbove(ctx context.Context, task tasker.ID) ([]TaskAbove, error) {
-	list, err := collect[TaskAbove](ctx, db.pool, waitingAbove, task, tasker.MaxChildDepth)
-	return list, wrap(err, "read the tasks above a task")
+// Ancestors returns the existing ancestors of a task, parent first.
+func (db *DB) Ancestors(ctx context.Context, task tasker.ID) ([]Ancestor, error) {
+	list, err := collect[Ancestor](ctx, db.pool, ancestors, task, tasker.MaxChildDepth)
+	return list, wrap(err, "read the ancestors of a task")
 }
 
-const startChildren = `
+const setChildren = `
 WITH child AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS d (task_uuid, step_uuid, child_uuid)
 ),
-told AS (
+signalled AS (
     INSERT INTO tasker.child_signals (kind, child_uuid, parent_task_uuid, parent_step_uuid)
     SELECT 'ended', d.child_uuid, d.task_uuid, d.step_uuid
     FROM child d
@@ -194,15 +191,15 @@ SET child_task_uuid = d.child_uuid
 FROM child d
 WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid`
 
-// SetChildren stores the child task of each step, under the task locks.
+// SetChildren stores the child task of each step. The caller holds the task locks.
 func (tx *Tx) SetChildren(ctx context.Context, steps []tasker.StepRef, children []tasker.ID) error {
 	tasks, ids := refArrays(steps)
-	_, err := tx.Exec(ctx, startChildren, tasks, ids, children)
-	return wrap(err, "note the child tasks of steps")
+	_, err := tx.Exec(ctx, setChildren, tasks, ids, children)
+	return wrap(err, "store the child tasks of steps")
 }
 
-const leaveChild = `
-WITH told AS (
+const detachChild = `
+WITH signalled AS (
     INSERT INTO tasker.child_signals (kind, child_uuid, parent_task_uuid, parent_step_uuid)
     SELECT 'cancel', c.task_uuid, c.parent_task_uuid, c.parent_step_uuid
     FROM tasker.tasks c
@@ -216,14 +213,11 @@ WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.state = 'pending' AND s.child_
 // DetachChild lets a pending step start another child task and cancels the old one. The caller holds
 // the task lock.
 func (tx *Tx) DetachChild(ctx context.Context, step tasker.StepRef, child tasker.ID) error {
-	tag, err := tx.Exec(ctx, leaveChild, step.TaskUUID, step.StepUUID, child)
-	if err != nil {
-		return fmt.Errorf("leave the child task of a step: %w", err)
+	tag, err := tx.Exec(ctx, detachChild, step.TaskUUID, step.StepUUID, child)
+	if err == nil && tag.RowsAffected() != 1 {
+		err = fmt.Errorf("step %s, which is locked, does not wait for task %s", step.StepUUID, child)
 	}
-	if tag.RowsAffected() != 1 {
-		return fmt.Errorf("step %s, which is locked, does not wait for task %s", step.StepUUID, child)
-	}
-	return nil
+	return wrap(err, "detach the child task of a step")
 }
 
 const takeChildrenToCancel = `
@@ -243,16 +237,16 @@ JOIN tasker.tasks c ON c.task_uuid = k.child_uuid
 WHERE c.state NOT IN ('complete', 'cancelled') AND c.phase IS NULL AND NOT ` + isPermanentlyFailed + `
 ORDER BY c.task_uuid`
 
-// An OrphanedChild is a task for which nobody waits any more.
+// OrphanedChild is a child task whose parent step no longer waits for it.
 type OrphanedChild struct {
 	TaskUUID       tasker.ID
 	State          tasker.TaskState
 	ParentTaskUUID tasker.ID
-	Undo           bool // the parent is being undone, or was
+	Undo           bool // the parent is compensating or compensated
 }
 
 // TakeChildrenToCancel removes the signals of the tasks and returns those that are open and not
-// compensating. The caller holds some of them.
+// compensating. The caller holds the locks of the tasks in held.
 func (tx *Tx) TakeChildrenToCancel(ctx context.Context, held, tasks []tasker.ID) ([]OrphanedChild, error) {
 	list, err := collect[OrphanedChild](ctx, tx, takeChildrenToCancel, tasks, held)
 	return list, wrap(err, "take child tasks to cancel")

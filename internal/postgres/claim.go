@@ -11,87 +11,99 @@ import (
 	"tasker.example/tasker"
 )
 
-// A queue is one pair of namespace and handler, and one range of the index ready_steps_to_claim. A
+// A queue is a pair of namespace and handler, and one range of the index ready_steps_to_claim. A
 // worker with one queue locks as many steps as it can get and skips locked rows. With several
 // queues, the most urgent steps are first read without a lock, and then only those are locked; the
-// claim repeats if other claims held too many of them.
-//
-// The state comparison keeps the planner from reading all enqueued steps.
+// claim repeats if other claims hold too many of them.
 //
 // $1 namespaces, $2 handlers, $3 limit, $4 worker, $5 lease, $6 steps to exclude, $7 remaining
 // bytes, $8 steps to read of each queue, $9 the turn of each namespace and $10 its advance per
-// step (see turns.go), $11 the minimum age of a claim by age.
+// step (see fairness.go), $11 the minimum age of a claim by age.
 //
-// Each exists twice: one hands out nothing while steps are held and reports that, the other checks
-// each step, which is slower. Neither hands out steps that may have a limit: see claimLimited.
+// Each statement exists twice: the plain one claims nothing while steps are held and reports that;
+// the unheld one checks each step, which is slower. Neither claims steps that may have a limit: see
+// claimLimited.
 var (
-	claimSteps, claimUnheldSteps         = claimOne(withoutHolds, false), claimOne(withHolds, false)
-	claimOfSeveral, claimUnheldOfSeveral = claimSome(everyQueue, byUrgency, withoutHolds, false), claimSome(everyQueue, byUrgency, withHolds, false)
-	// For a worker with so many queues that to ask each costs more than to find those
-	// in which something waits.
-	claimOfMany, claimUnheldOfMany = claimSome(waitingQueues, byUrgency, withoutHolds, false), claimSome(waitingQueues, byUrgency, withHolds, false)
-	// For a worker of several namespaces.
-	claimInTurns, claimUnheldInTurns             = claimSome(everyQueue, byTurn, withoutHolds, false), claimSome(everyQueue, byTurn, withHolds, false)
-	claimOfManyInTurns, claimUnheldOfManyInTurns = claimSome(waitingQueues, byTurn, withoutHolds, false), claimSome(waitingQueues, byTurn, withHolds, false)
-	// For the claims that look for what has waited long.
-	claimByAge, claimUnheldByAge             = claimSome(everyQueue, byAge, withoutHolds, false), claimSome(everyQueue, byAge, withHolds, false)
-	claimOfManyByAge, claimUnheldOfManyByAge = claimSome(waitingQueues, byAge, withoutHolds, false), claimSome(waitingQueues, byAge, withHolds, false)
-	// After a report of which steps were claimed directly.
+	claimSteps, claimUnheldSteps = claimOne(withoutHolds, false), claimOne(withHolds, false)
+	claimOfSeveral               = claimsOfSeveral()
+	// Claims after a report that claimed steps directly.
 	claimMoreSteps, claimMoreOfSeveral = claimOne(withoutHolds, true), claimSome(everyQueue, byUrgency, withoutHolds, true)
 )
 
-// An order is the one in which a claim of several queues hands out.
+// claimVariant selects a statement that claims from several queues. Many is set for a worker with so
+// many queues that finding the non-empty ones is cheaper than reading each.
+type claimVariant struct {
+	order *order
+	many  bool
+}
+
+func claimsOfSeveral() map[claimVariant]struct{ plain, unheld string } {
+	all := map[claimVariant]struct{ plain, unheld string }{}
+	for _, o := range []*order{&byUrgency, &byTurn, &byAge} {
+		for many, queues := range map[bool]func(order) string{false: everyQueue, true: waitingQueues} {
+			all[claimVariant{o, many}] = struct{ plain, unheld string }{
+				claimSome(queues, *o, withoutHolds, false), claimSome(queues, *o, withHolds, false),
+			}
+		}
+	}
+	return all
+}
+
+// order defines the order in which a claim reads several queues. Its fields are parts of the SQL.
 type order struct {
-	namespaces string // of the worker, as q
-	queue      string // what a queue has, besides its namespace and handler, of its namespace
-	levels     string // a part of the WITH that makes queues of queues
-	from       string // the part with the queues
-	level      func(of string) string
-	wait       string // a column of each step s
-	turn       string // a column of each step e of a queue q
-	group      string // what a queue is told by
-	by         string // the order, of the columns of a step
-	gates      string // the parameter of holds
-	notes      string // rows of the answer that are not steps
+	namespaces string                 // FROM item q with the namespaces of the worker
+	queue      string                 // further columns of a queue, from its namespace
+	levels     string                 // WITH part that divides queues by priority
+	from       string                 // WITH part with the queues
+	level      func(of string) string // condition on a step s of a queue
+	wait       string                 // column of each step s
+	turn       string                 // column of each step e of a queue q
+	group      string                 // columns that identify a queue
+	by         string                 // ORDER BY columns of a step
+	gates      string                 // parameter of holds
+	notes      string                 // result rows that are not steps
 }
 
 const urgency = "priority DESC, state_since"
 
-// byUrgency is for one namespace: the most urgent of all queues first, and of these the oldest.
+// byUrgency is for one namespace: highest priority first, then oldest.
 var byUrgency = order{
 	namespaces: `unnest($1::text[]) AS q (namespace)`, from: "queues", level: everyLevel,
 	group: "namespace, handler", by: urgency, gates: "$9",
 }
 
-// byTurn has namespaces take turns, and the most urgent of a namespace come first.
+// byTurn alternates between namespaces and orders the steps of each by urgency.
 var byTurn = order{
 	namespaces: `unnest($1::text[], $9::float8[], $10::float8[]) AS q (namespace, turn, share)`, queue: ", q.turn, q.share",
 	from: "queues", level: everyLevel, turn: roundRobinRank(urgency),
 	group: "namespace, handler", by: "turn, " + urgency, gates: "$11",
 }
 
-// byAge is byTurn with what has waited for $11 first, oldest first, by index range per priority.
+// byAge is byTurn with steps older than $11 first, oldest first. It reads one index range per priority.
 var byAge = order{
-	namespaces: byTurn.namespaces, queue: byTurn.queue, levels: priorityLevels, from: "levels",
-	level: func(of string) string { return " AND s.priority = " + of + ".priority" },
-	wait:  `, CASE WHEN s.state_since <= (SELECT at FROM clock) - $11::interval THEN s.state_since ELSE 'infinity' END AS old_since`,
-	turn:  roundRobinRank("old_since, " + urgency),
-	group: "namespace, handler, priority", by: "turn, old_since, " + urgency, gates: "$12",
+	namespaces: byTurn.namespaces, queue: byTurn.queue, from: "levels",
+	levels: priorityLevels("levels", "queues", "q.namespace, q.handler, q.turn, q.share") + ",\n",
+	level:  func(of string) string { return " AND s.priority = " + of + ".priority" },
+	wait:   `, CASE WHEN s.state_since <= (SELECT at FROM clock) - $11::interval THEN s.state_since ELSE 'infinity' END AS old_since`,
+	turn:   roundRobinRank("old_since, " + urgency),
+	group:  "namespace, handler, priority", by: "turn, old_since, " + urgency, gates: "$12",
 	notes: noteOf(`'old'`, `(SELECT min(priority) FROM candidate WHERE old_since < 'infinity') < (SELECT max(priority) FROM levels)`),
 }
 
 func everyLevel(string) string { return "" }
 
-// roundRobinRank is the turn of each step of a namespace, in an order.
+// roundRobinRank computes the turn of each step of a namespace, in an order.
 func roundRobinRank(order string) string {
 	return `, q.turn + q.share * (row_number() OVER (PARTITION BY e.namespace ORDER BY e.` + strings.ReplaceAll(order, ", ", ", e.") + `) - 1) AS turn`
 }
 
-// The priorities of a queue are found by jumping from one to the next.
-const priorityLevels = `
-levels AS (
-    SELECT q.namespace, q.handler, q.turn, q.share, h.priority
-    FROM queues q
+// priorityLevels returns a WITH part that pairs each queue of another part with its priorities. It
+// finds them by skipping through the index.
+func priorityLevels(name, queues, columns string) string {
+	return `
+` + name + ` AS (
+    SELECT ` + columns + `, h.priority
+    FROM ` + queues + ` q
     CROSS JOIN LATERAL (
         SELECT s.priority
         FROM tasker.ready_steps s
@@ -100,8 +112,8 @@ levels AS (
         LIMIT 1
     ) h
     UNION ALL
-    SELECT q.namespace, q.handler, q.turn, q.share, h.priority
-    FROM levels q
+    SELECT ` + columns + `, h.priority
+    FROM ` + name + ` q
     CROSS JOIN LATERAL (
         SELECT s.priority
         FROM tasker.ready_steps s
@@ -109,8 +121,8 @@ levels AS (
         ORDER BY s.priority DESC
         LIMIT 1
     ) h
-),
-`
+)`
+}
 
 func claimOne(h holds, b claimedBefore) string {
 	return `
@@ -138,7 +150,7 @@ WITH RECURSIVE ` + h.clock(hasLimits) + `,` + b.with() + `
 ` + queues(o) + o.levels + claimBody(o, h, b) + leaseSteps("", b) + blockedSteps("candidate") + wantedMore + o.notes
 }
 
-// mayClaim is true of worker $4 if it gets work and nothing is held or limited without a check.
+// mayClaim is true if worker $4 gets work and the claim needs no check of holds or limits.
 const mayClaim = getsWork + `
       AND NOT (SELECT held OR limited FROM clock)`
 
@@ -154,7 +166,7 @@ queues AS (
 `
 }
 
-// Of each queue of the namespaces one entry of the index is read.
+// waitingQueues reads one index entry of each queue of the namespaces.
 func waitingQueues(o order) string {
 	return `
 waiting AS (
@@ -222,10 +234,10 @@ locked AS MATERIALIZED (
 `
 }
 
-// manyQueues is how many queues a claim asks one by one.
+// manyQueues is the maximum number of queues that a claim reads one by one.
 const manyQueues = 200
 
-// claim returns the statement that suits a claimant, with its arguments.
+// claim returns the statement for a claimant, with its arguments.
 func (c Claimant) claim(limit, budget, depth int, l claimMode) (sql string, args []any) {
 	args = []any{c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease, noNil(c.Without), budget}
 	if r := l.heads; r != nil {
@@ -237,11 +249,12 @@ func (c Claimant) claim(limit, budget, depth int, l claimMode) (sql string, args
 		return l.statement(claimFromHeads, claimUnheldFromHeads, args)
 	}
 	queues := len(c.Namespaces) * len(c.Handlers)
-	many := queues > manyQueues
 	if queues > 1 || l.turn.byAge() {
 		args = append(args, depth)
 	}
+	variant := claimVariant{&byUrgency, queues > manyQueues}
 	if l.turn != nil {
+		variant.order = &byTurn
 		args = append(args, l.turn.turns, l.turn.shares)
 	}
 	switch {
@@ -249,24 +262,17 @@ func (c Claimant) claim(limit, budget, depth int, l claimMode) (sql string, args
 		return claimMoreSteps, args
 	case l.direct:
 		return claimMoreOfSeveral, args
-	case l.turn.byAge() && many:
-		return l.statement(claimOfManyByAge, claimUnheldOfManyByAge, append(args, l.turn.age))
 	case l.turn.byAge():
-		return l.statement(claimByAge, claimUnheldByAge, append(args, l.turn.age))
+		variant.order = &byAge
+		args = append(args, l.turn.age)
 	case queues == 1:
 		return l.statement(claimSteps, claimUnheldSteps, args)
-	case l.turn != nil && many:
-		return l.statement(claimOfManyInTurns, claimUnheldOfManyInTurns, args)
-	case l.turn != nil:
-		return l.statement(claimInTurns, claimUnheldInTurns, args)
-	case many:
-		return l.statement(claimOfMany, claimUnheldOfMany, args)
-	default:
-		return l.statement(claimOfSeveral, claimUnheldOfSeveral, args)
 	}
+	statement := claimOfSeveral[variant]
+	return l.statement(statement.plain, statement.unheld, args)
 }
 
-// statement returns one of two statements; the one that checks each step has one more argument.
+// statement returns one of two statements. The one that checks each step has one more argument.
 func (l claimMode) statement(plain, asks string, args []any) (sql string, all []any) {
 	if l.asks {
 		return asks, append(args, l.gates)
@@ -274,7 +280,7 @@ func (l claimMode) statement(plain, asks string, args []any) (sql string, all []
 	return plain, args
 }
 
-// noNil returns an empty list for nil, which would be NULL.
+// noNil replaces nil, which would be NULL, by an empty list.
 func noNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -282,24 +288,25 @@ func noNil[T any](list []T) []T {
 	return list
 }
 
-// A Claimant is who claims, and what it can execute.
+// Claimant describes a worker that claims steps.
 type Claimant struct {
 	WorkerUUID tasker.ID
 	Namespaces []string
 	Handlers   []string
 	Lease      time.Duration
-	Without    []tasker.ID // steps that it is not given
+	Without    []tasker.ID // steps to exclude
 	Version    string      // of the worker
 }
 
-// If other claims locked too many rows, a claim looks this much further, this many times.
+// If other claims locked too many rows, a claim repeats up to claimRetries times and reads
+// depthFactor times as many steps.
 const (
-	lookFurther = 4
-	lookAgain   = 3
+	depthFactor  = 4
+	claimRetries = 3
 )
 
-// ClaimSteps leases up to limit enqueued steps, most urgent first, with at most
-// [tasker.MaxClaimBytes] of inputs together, but at least one.
+// ClaimSteps leases up to limit enqueued steps, most urgent first. Their inputs have at most
+// [tasker.MaxClaimBytes] in total, but one step always fits.
 func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (ClaimResult, error) {
 	return db.claimSteps(ctx, c, limit, tasker.MaxClaimBytes)
 }
@@ -307,23 +314,23 @@ func (db *DB) ClaimSteps(ctx context.Context, c Claimant, limit int) (ClaimResul
 func (db *DB) claimSteps(ctx context.Context, c Claimant, limit, budget int) (ClaimResult, error) {
 	var all ClaimResult
 	depth := limit
-	for again := 0; ; again++ {
+	for retries := 0; ; retries++ {
 		next, err := db.claimOnce(ctx, c, claimSize{limit - len(all.Steps), budget - all.bytes, depth})
 		if err != nil && len(all.Steps) > 0 {
-			return all, nil // what is handed out is committed; whoever looks again meets the error
+			return all, nil // these steps are leased already; the next claim returns the error
 		}
 		if err != nil {
 			return ClaimResult{}, err
 		}
 		all.add(next)
-		if !next.busy || again == lookAgain || len(all.Steps) >= limit || all.bytes >= budget {
+		if !next.busy || retries == claimRetries || len(all.Steps) >= limit || all.bytes >= budget {
 			return all, nil
 		}
-		depth *= lookFurther
+		depth *= depthFactor
 	}
 }
 
-// A claimSize bounds a claim: steps, bytes of inputs, and steps to look at.
+// claimSize bounds a claim: steps, bytes of inputs, and steps to read of each queue.
 type claimSize struct{ limit, budget, depth int }
 
 func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimResult, error) {
@@ -348,8 +355,8 @@ func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimR
 	return result, err
 }
 
-// A heartbeat never waits for a row lock: a locked step, usually locked by its own report, keeps
-// its lease and is reported as it was before the lock.
+// Never waits for a row lock: a step that its own report has locked, for example, keeps the end of
+// its lease.
 const extendLeases = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 named AS MATERIALIZED (
@@ -384,9 +391,9 @@ SET last_heartbeat_at = clock_timestamp()
 WHERE worker_uuid = $1 AND left_at IS NULL
 RETURNING draining_since IS NOT NULL AS drains, lease`
 
-// ExtendLeases extends the leases that worker still holds, records its heartbeat and reports
-// whether it drains. Leases last at least as long as the worker was promised. The result excludes
-// leases that the worker lost; those of locked rows keep their end.
+// ExtendLeases extends the leases that a worker still holds, records its heartbeat and reports
+// whether it drains. Leases last at least as long as the worker was promised at registration. The
+// result excludes lost leases. It returns NotFound for an unknown worker.
 func (db *DB) ExtendLeases(
 	ctx context.Context, worker tasker.ID, lease time.Duration, leases []tasker.Lease,
 ) (extended []tasker.LeaseExtension, drains bool, err error) {
@@ -410,7 +417,7 @@ func (db *DB) ExtendLeases(
 	return extended, drains, wrap(err, "extend leases")
 }
 
-// The attempt is not used: only enqueueing counts attempts.
+// Does not change the attempts, which only enqueueing counts.
 var releaseSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 held AS MATERIALIZED (
@@ -444,7 +451,7 @@ log AS (
 )
 SELECT step_uuid FROM released`
 
-// ReleaseSteps returns steps of a worker to the queue, and returns those it held.
+// ReleaseSteps releases the leases of a worker and returns the steps that it held.
 func (db *DB) ReleaseSteps(ctx context.Context, worker tasker.ID, leases []tasker.Lease) ([]tasker.ID, error) {
 	tasks, steps, fences := leaseArrays(leases)
 	var released []tasker.ID

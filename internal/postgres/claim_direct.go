@@ -7,19 +7,19 @@ import (
 	"tasker.example/tasker"
 )
 
-// A step that becomes ready by a report is claimed directly by the reporting worker if it wants
-// more work and nothing more urgent waits in its queues: one update instead of two, and no row in
-// ready_steps. Started work thus finishes first; claims by age do not claim directly.
+// The reporting worker claims a step that its report made ready directly if it wants more work and
+// its queues have nothing more urgent: one update instead of two, and no row in ready_steps.
 //
 // The step is enqueued instead if the report has few outcomes, steps are held or may have limits,
-// namespaces take turns, the claim is by age, or more steps are ready than the worker wants.
+// namespaces alternate, the claim is by age, or more steps are ready than the worker wants.
 
-// claimTarget is where steps go that become ready by a conclusion.
+// claimTarget defines how a conclusion processes the steps that become ready. Its fields are parts
+// of the SQL.
 type claimTarget struct {
-	parts    string // of the WITH, before the children are moved
-	children string // the part that has the children
+	parts    string // WITH parts before the children are updated
+	children string // WITH part with the children
 	direct   bool
-	freed    string // has the tasks of the steps that became ready
+	freed    string // FROM item with the tasks of the steps that became ready
 	settings string
 }
 
@@ -34,14 +34,14 @@ var (
 	}
 )
 
-// What concludeAndClaim leaves in settings for the claim that follows: the steps that it claimed.
+// Settings in which concludeAndClaim passes the steps that it claimed to the next statement.
 const (
 	directTasks = "tasker.direct_tasks"
 	directSteps = "tasker.direct_steps"
 )
 
-// The parameters of a conclusion that claims, after those of the conclusions: what the claim reads of the queues of the worker
-// (see heads.go), who claims, for how long, how many steps, the bytes of all of them, and the steps that it is not given.
+// Parameters of concludeAndClaim after the conclusions: the ranges of the queues to read (see
+// queue_heads.go), the worker, the lease, the limits of steps and bytes, and the steps to exclude.
 var (
 	directArg = func(n int) string { return "$" + strconv.Itoa(3+len(succeededColumns)+n) }
 
@@ -53,10 +53,10 @@ var (
 	directWithout                    = directArg(10)
 )
 
-// isDirect is true of a child s that the worker claims: k.direct says that it may have it.
+// isDirect is true if the worker claims child s.
 const isDirect = `k.direct AND ` + becomesReady
 
-// claimsDirectly says of each child whether the worker claims it.
+// claimsDirectly determines for each child whether the worker may claim it.
 var claimsDirectly = `asked AS MATERIALIZED (
     SELECT count(*) AS children, NOT EXISTS (SELECT FROM tasker.claim_conditions) AND NOT ` + mayHaveLimits(directNamespaces, directHandlers) + `
         AND EXISTS (SELECT FROM tasker.workers w WHERE w.worker_uuid = ` + directWorker + `::uuid AND w.left_at IS NULL AND w.draining_since IS NULL) AS claims, (
@@ -100,7 +100,7 @@ reached AS MATERIALIZED (
 ),
 `
 
-// worker is a part of a CASE that has a value for the steps that the worker claims.
+// worker returns a CASE branch with a value for the steps that the worker claims.
 func (to claimTarget) worker(value string) string {
 	if !to.direct {
 		return ""
@@ -108,7 +108,7 @@ func (to claimTarget) worker(value string) string {
 	return "WHEN " + isDirect + " THEN " + value + " "
 }
 
-// sets is what else is written of those.
+// sets returns further assignments for those steps.
 func (to claimTarget) sets() string {
 	if !to.direct {
 		return ""
@@ -122,10 +122,10 @@ func (to claimTarget) sets() string {
         `
 }
 
-// claimedBefore tells a claim that the previous statement of its transaction claimed directly.
+// claimedBefore is true for a claim after concludeAndClaim in the same transaction.
 type claimedBefore bool
 
-// with is the part of a WITH that has these steps.
+// with returns the WITH part with the steps that concludeAndClaim claimed.
 func (b claimedBefore) with() string {
 	if !b {
 		return ""
@@ -140,7 +140,7 @@ direct AS MATERIALIZED (
 ),`
 }
 
-// steps is how many of so many steps are left to claim.
+// steps returns the remainder of a limit of steps.
 func (b claimedBefore) steps(limit string) string {
 	if !b {
 		return limit
@@ -148,7 +148,7 @@ func (b claimedBefore) steps(limit string) string {
 	return "(" + limit + "::int - (SELECT count(*)::int FROM direct))"
 }
 
-// bytes is how many of so many bytes are left.
+// bytes returns the remainder of a limit of bytes.
 func (b claimedBefore) bytes(limit string) string {
 	if !b {
 		return limit
@@ -156,7 +156,7 @@ func (b claimedBefore) bytes(limit string) string {
 	return "(" + limit + " - (SELECT coalesce(sum(bytes), 0) FROM direct))"
 }
 
-// all is a part of a WITH that has the steps of both, and its name.
+// all returns a WITH part with the steps of both claims, and its name.
 func (b claimedBefore) all() (with, name string) {
 	if !b {
 		return "", "claimed"
@@ -169,28 +169,28 @@ granted AS MATERIALIZED (
 ),`, "granted"
 }
 
-// claimReady hands out what the statement before it claimed, and nothing else.
+// claimReady returns the steps that concludeAndClaim claimed.
 var claimReady = "WITH" + claimedBefore(true).with() + watched("direct", true) + leasedSteps("direct")
 
-// mayClaimDirectly reports whether the worker of a report of so many successes claims steps that become ready by it.
+// mayClaimDirectly reports whether a report of successes may claim the steps that it makes ready.
 func (db *DB) mayClaimDirectly(outcomes int, next *NextClaim, l claimMode) bool {
-	if next == nil || outcomes < db.directFrom && !next.OnlyReady { // a message of the broker takes longer than the statement
+	if next == nil || outcomes < db.directFrom && !next.OnlyReady { // a broker message is slower than the statement
 		return false
 	}
 	return next.Limit > 0 && db.mayClaim(next, l)
 }
 
-// mayClaim reports whether a claim of a worker does no more than to look at urgency.
+// mayClaim reports whether a claim depends on urgency only.
 func (db *DB) mayClaim(next *NextClaim, l claimMode) bool {
 	return l.turn == nil && !l.asks && len(next.Namespaces)*len(next.Handlers) <= manyQueues && !db.limits.mayHave(next.Claimant)
 }
 
-// ranges returns what a report reads of the queues of its worker.
+// ranges returns the ranges of the queues that a report reads.
 func (c *NextClaim) ranges(l claimMode) *headRanges {
 	if l.heads != nil {
 		return l.heads
 	}
-	r := &headRanges{} // all of the queues
+	r := &headRanges{}
 	for _, n := range c.Namespaces {
 		for _, handler := range c.Handlers {
 			r.add(QueueName{n, handler}, nil, time.Time{})
@@ -199,7 +199,7 @@ func (c *NextClaim) ranges(l claimMode) *headRanges {
 	return r
 }
 
-// directArgs are the arguments of concludeAndClaim after those of concludeSucceeded.
+// directArgs returns the arguments of concludeAndClaim after those of concludeSucceeded.
 func (c *NextClaim) directArgs(l claimMode) []any {
 	r := c.ranges(l)
 	return []any{r.namespaces, r.handlers, r.low, r.high, r.since, c.WorkerUUID, c.Lease, c.Limit, tasker.MaxClaimBytes, noNil(c.Without)}

@@ -10,7 +10,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// Bounds of what is handed out, as SQL.
+// Bounds of assignments, as SQL.
 var (
 	maxInputBytes    = strconv.Itoa(tasker.MaxInputBytes)
 	maxItemListBytes = strconv.Itoa(tasker.MaxItemListBytes)
@@ -18,19 +18,18 @@ var (
 	maxStepBytes     = strconv.Itoa(maxStepSize)
 )
 
-// maxStepSize is what a step adds to an answer at most, with its context and its item: the results beyond what is inline are references.
+// maxStepSize is the maximum size of an assignment: context, item and inline results. Further
+// results are references.
 const maxStepSize = 2*tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes
 
 // leaseSteps leases the most urgent locked steps to worker $4 for $5, within $7 bytes. The first
-// step always fits while nothing is handed out yet. A lease never outlives the timeout of the
-// attempt.
+// step always fits. A lease never outlives the timeout of the attempt.
 //
-// Parent results are included up to [tasker.MaxInlineInputBytes] per step; beyond that each parent
-// is checked in template order, and those that do not fit are named. An item of a map step gets
-// context and results without the list (see map_inputs).
+// Parent results are inline up to [tasker.MaxInlineInputBytes] per step, in template order; the rest
+// are references. An item of a map step gets context and results without the list (see map_inputs).
 //
-// An outdated row of ready_steps is deleted, and the claim continues. Picked rows pass through
-// arrays, which the planner estimates as few rows. More adds parts to the statement.
+// Outdated rows of ready_steps are deleted. Picked rows pass through arrays, because the planner
+// estimates few rows for them. More adds parts to the statement.
 func leaseSteps(more string, b claimedBefore) string {
 	all, name := b.all()
 	return leaseParts(b) + all + watched(name, b) + more + leased(name)
@@ -70,11 +69,11 @@ claimed AS (
 ),`
 }
 
-// claimedColumns are what is handed out of a step s.
+// claimedColumns are the columns of a claimed step s.
 const claimedColumns = `s.step_uuid, s.task_uuid, s.namespace, s.name, s.handler, s.priority, s.attempts, s.max_attempts, s.fence,
         s.lease_expires_at, s.timeout_at, s.parent_uuids, s.worker_uuid, s.state_since, s.inputs_bytes, s.map_step_uuid, s.item, s.item_ordinal, s.checkpointed`
 
-// watched records when the leases of a claim end. The claim instant identifies its steps.
+// watched records when the leases of a claim expire. The claim time identifies its steps.
 func watched(claimed string, b claimedBefore) string {
 	of := "HAVING count(*) > 0"
 	if b {
@@ -89,12 +88,11 @@ watched AS (
 )`
 }
 
-// leased selects what was leased, and says whether more may be.
+// leased selects the leased steps with their inputs, and a row if more can be claimed.
 func leased(claimed string) string {
 	return leasedSteps(claimed) + busy("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
 }
 
-// leasedSteps selects what was leased, with its inputs.
 func leasedSteps(claimed string) string {
 	return `
 SELECT
@@ -138,7 +136,7 @@ FROM (
 ) h`
 }
 
-// parentsOf is part of a FROM: the parents p of a step and their places u, each found by key.
+// parentsOf returns a FROM item of the parents p of a step with their ordinals u, each read by key.
 func parentsOf(row, columns string) string {
 	return `unnest(` + row + `.parent_uuids) WITH ORDINALITY AS u (step_uuid, place)
             CROSS JOIN LATERAL (
@@ -146,7 +144,7 @@ func parentsOf(row, columns string) string {
             ) p`
 }
 
-// busy adds a row if a condition is true: there may be more, or holds or limits prevent a claim.
+// busy adds a row if more can be claimed, or if holds or limits prevented the claim.
 func busy(condition string) string {
 	return noteOf(`CASE WHEN held THEN 'held' WHEN limited THEN 'limited' ELSE 'busy' END`, `held OR limited OR `+condition)
 }
@@ -154,7 +152,7 @@ func busy(condition string) string {
 // noteOf adds a row of a kind if a condition is true.
 func noteOf(kind, condition string) string { return noteWith(kind, "0", condition) }
 
-// noteWith adds such a row with a number.
+// noteWith adds a row of a kind with a number if a condition is true.
 func noteWith(kind, number, condition string) string {
 	return `
 UNION ALL
@@ -163,7 +161,7 @@ FROM clock
 WHERE ` + condition
 }
 
-// blockedSteps adds the steps that a claim could not hand out: unmeasured or too large inputs.
+// blockedSteps adds the steps with inputs that are unmeasured or too large.
 func blockedSteps(of string) string {
 	return `
 UNION ALL
@@ -174,60 +172,60 @@ CROSS JOIN clock
 WHERE c.inputs_bytes IS NULL OR c.inputs_bytes > ` + maxInputBytes
 }
 
-// wantedMore adds a row if others held what a claim wanted.
+// wantedMore adds a row if other claims had locked wanted steps.
 var wantedMore = busy("(SELECT sum(steps) FROM wanted) > (SELECT count(*) FROM locked)")
 
 type claimRow struct {
 	Kind  string
 	Bytes int64
 	Claimed
-	Dependencies *dependencies // in place of DependencyResults
+	Dependencies *dependencies // replaces DependencyResults
 }
 
-// dependencies are the results of a step's parents where not all come along.
+// dependencies holds the results of parents of which some are references.
 type dependencies struct {
 	Results map[string]json.RawMessage  `json:"results"`
 	Refs    map[string]tasker.ResultRef `json:"refs"`
 }
 
-// A Claimed is an assignment, still without what its template says.
+// Claimed is an assignment without the settings of its template.
 type Claimed struct {
 	tasker.Assignment
 	TemplateUUID tasker.ID
 	Priority     int
 }
 
-// ClaimResult is what a claim handed out, and what stood in its way.
+// ClaimResult is the result of a claim.
 type ClaimResult struct {
 	Steps      []Claimed
-	Unmeasured []tasker.StepRef // their inputs must be measured before they can be handed out
-	TooLarge   []tasker.StepRef // they can never be handed out
+	Unmeasured []tasker.StepRef // inputs must be measured before a claim
+	TooLarge   []tasker.StepRef // can never be claimed
 
-	bytes int  // of the inputs of the steps
-	old   bool // what had waited long was before what is more urgent
-	busy  bool // others held what it wanted, or had moved it
-	held  bool // nothing is handed out before it is asked of each step whether it is held
+	bytes int  // total inputs of the steps
+	old   bool // old steps came before more urgent ones
+	busy  bool // other claims had locked or moved wanted steps
+	held  bool // steps are held: each must be checked
 
-	limited bool          // nothing is handed out before it is asked of each step which limits it has
-	again   time.Duration // of those that wait for a limit one may be handed out then; 0: none waits
+	limited bool          // steps may have limits: each must be checked
+	again   time.Duration // until a step that waits for a limit can be claimed; 0 if none waits
 
-	further, unlocked bool // of a claim with limits: there was more to look at, and keys that it had not locked
-	blocked           bool // it found nothing in queues that have places
+	further, unlocked bool // of a claim with limits: more steps to read; keys that were not locked
+	blocked           bool // found nothing in queues with free slots
 
-	reshaped bool         // the steps have other limits than it took for granted,
-	shape    limitProfile // which are these; if they are more, it found nothing for that
+	reshaped bool         // the steps have other limits than expected
+	shape    limitProfile // the actual limits; if they are more, the claim found nothing
 
-	more   bool  // there may be more keys for which steps are put aside,
-	lookAt int64 // after this one
+	more   bool  // more keys may have parked steps
+	lookAt int64 // the last key read
 }
 
-// Blocked reports whether some steps must be measured or can never be handed out.
+// Blocked reports whether some steps must be measured or can never be claimed.
 func (h ClaimResult) Blocked() bool { return len(h.Unmeasured)+len(h.TooLarge) > 0 }
 
-// add takes what a further look brought.
+// add merges the result of a repeated claim.
 func (h *ClaimResult) add(next ClaimResult) {
 	h.Steps = append(h.Steps, next.Steps...)
-	h.Unmeasured, h.TooLarge = next.Unmeasured, next.TooLarge // the last look saw the most
+	h.Unmeasured, h.TooLarge = next.Unmeasured, next.TooLarge // the repetition read more steps
 	h.bytes += next.bytes
 	h.old, h.busy, h.limited = next.old, next.busy, next.limited
 	if h.again == 0 || next.again > 0 && next.again < h.again {
@@ -235,10 +233,9 @@ func (h *ClaimResult) add(next ClaimResult) {
 	}
 }
 
-// RetryAfter returns after how long steps may be handed out that wait for a limit; 0 when none waits.
+// RetryAfter returns the time until a step that waits for a limit can be claimed, or 0 if none waits.
 func (h ClaimResult) RetryAfter() time.Duration { return h.again }
 
-// runClaim runs a statement that claims steps.
 func (db *DB) runClaim(ctx context.Context, sql string, args []any) (ClaimResult, error) {
 	var rows []claimRow
 	err := retry(ctx, func() (err error) {

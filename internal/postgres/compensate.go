@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// A CompensableTask is a locked task with what decides whether and how it can be compensated.
+// CompensableTask is a locked task that may be compensated.
 type CompensableTask struct {
 	TaskUUID     tasker.ID
 	TemplateUUID tasker.ID
@@ -30,19 +30,12 @@ FROM tasker.tasks t
 WHERE t.task_uuid = $1
 FOR NO KEY UPDATE`
 
-// LockCompensable locks a task. The error is NotFound when there is none.
+// LockCompensable locks and returns a task, or returns NotFound.
 func (tx *Tx) LockCompensable(ctx context.Context, task tasker.ID) (CompensableTask, error) {
-	t, err := one[CompensableTask](ctx, tx, lockCompensable, task)
-	switch {
-	case err != nil:
-		return CompensableTask{}, fmt.Errorf("lock task: %w", err)
-	case t == nil:
-		return CompensableTask{}, noTask(task)
-	}
-	return *t, nil
+	return existing[CompensableTask](ctx, tx, "lock task", noTask(task), lockCompensable, task)
 }
 
-// A DoneStep is a step that is complete.
+// DoneStep is a complete step.
 type DoneStep struct {
 	StepUUID    tasker.ID
 	Name        string
@@ -55,7 +48,7 @@ SELECT s.step_uuid, s.name, coalesce(s.completed_at, s.state_since) AS completed
 FROM tasker.workflow_steps s
 WHERE s.task_uuid = $1 AND s.state = 'complete' AND s.name = ANY ($2)`
 
-// DoneSteps returns the complete ones of the named steps, without those settled without a result.
+// DoneSteps returns those of the named steps that are complete, but not skipped or resolved ones.
 func (tx *Tx) DoneSteps(ctx context.Context, task tasker.ID, names []string) ([]DoneStep, error) {
 	list, err := collect[DoneStep](ctx, tx, doneSteps, task, names)
 	return list, wrap(err, "read the steps that are complete")
@@ -68,16 +61,14 @@ WHERE s.task_uuid = $1 AND s.name = ANY ($2)
   AND (s.state || '' = 'enqueued_for_orchestration' OR s.child_task_uuid IS NOT NULL AND s.state || '' = 'pending')
 ORDER BY s.step_uuid`
 
-// LockUnconcluded returns those of the named steps of a locked task that have done their work, or
-// may have, and do not say so: a report of theirs is kept, or they have a child task. What of the
-// task is enqueued is locked, so that the caller may conclude them and then cancel the others.
+// LockUnconcluded returns those of the named steps that may have done their work: they have a
+// pending report or a child task. If there are any, it also locks the enqueued steps of the task, so
+// that the caller can conclude those steps and then cancel the others. The caller holds the task
+// lock.
 func (tx *Tx) LockUnconcluded(ctx context.Context, task tasker.ID, names []string) ([]tasker.StepRef, error) {
 	list, err := collect[tasker.StepRef](ctx, tx, unconcluded, task, names)
-	if err != nil {
-		return nil, fmt.Errorf("read the steps that are not concluded: %w", err)
-	}
-	if len(list) == 0 {
-		return nil, nil
+	if err != nil || len(list) == 0 {
+		return nil, wrap(err, "read the steps that are not concluded")
 	}
 	return list, tx.lockEnqueuedOf(ctx, []tasker.ID{task})
 }
@@ -88,7 +79,7 @@ SET child_uuids = s.child_uuids || u.undo_uuid, updated_at = clock_timestamp()
 FROM unnest($2::uuid[], $3::uuid[]) AS u (step_uuid, undo_uuid)
 WHERE s.task_uuid = $1 AND s.step_uuid = u.step_uuid`
 
-// The first compensation step is enqueued. The task gets its total time again.
+// Restarts the total time of the task. The first compensation step is enqueued.
 const beginCompensation = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
@@ -108,15 +99,15 @@ FROM moved m
 CROSS JOIN unnest($5::text[], $6::text[], $7::text[]) WITH ORDINALITY AS e (from_state, to_state, event, place)
 ORDER BY e.place`
 
-// A Compensation is what undoes a locked task.
+// Compensation describes how to compensate a locked task.
 type Compensation struct {
 	Task     CompensableTask
 	Template tasker.StoredTemplate
 	Undone   []DoneStep
-	Steps    []CreatedStep // each undoes the step at its place in Undone; the first is enqueued
+	Steps    []CreatedStep // Steps[i] compensates Undone[i]; the first is enqueued
 }
 
-// Compensate cancels the open steps of a task and adds those that undo the others, in a chain.
+// Compensate cancels the open steps of a task and adds a chain of compensation steps.
 func (tx *Tx) Compensate(ctx context.Context, c Compensation, by Cancellation) error {
 	t, steps := c.Task, c.Steps
 	if err := tx.cancelOpenSteps(ctx, []tasker.ID{t.TaskUUID}, by.Operator, by.Operation); err != nil {
@@ -137,7 +128,7 @@ func (tx *Tx) Compensate(ctx context.Context, c Compensation, by Cancellation) e
 	batch.Queue(beginCompensation, t.TaskUUID, string(t.State), by.Actor, by.Reason,
 		path[:2], path[1:], []lifecycle.TaskEvent{lifecycle.Compensate, lifecycle.Start})
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-		return fmt.Errorf("begin to compensate: %w", err)
+		return fmt.Errorf("start a compensation: %w", err)
 	}
 	r := by.repair(TaskTarget{TaskUUID: t.TaskUUID, State: t.State})
 	r.Action, r.Notes = "task.compensating", fmt.Sprintf("%s; %d of its steps are being undone", r.Notes, len(steps))

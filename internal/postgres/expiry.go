@@ -73,29 +73,9 @@ unserved AS MATERIALIZED (
     FROM enqueued p
     WHERE NOT EXISTS (SELECT FROM groups g WHERE p.namespace = ANY (g.namespaces) AND p.handler = ANY (g.handlers))
 ),
-heads AS (
-    SELECT u.namespace, u.handler, h.priority
-    FROM unserved u
-    CROSS JOIN LATERAL (
-        SELECT s.priority
-        FROM tasker.ready_steps s
-        WHERE s.namespace = u.namespace AND s.handler = u.handler
-        ORDER BY s.priority DESC
-        LIMIT 1
-    ) h
-    UNION ALL
-    SELECT q.namespace, q.handler, n.priority
-    FROM heads q
-    CROSS JOIN LATERAL (
-        SELECT s.priority
-        FROM tasker.ready_steps s
-        WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.priority < q.priority
-        ORDER BY s.priority DESC
-        LIMIT 1
-    ) n
-)
+` + priorityLevels("levels", "unserved", "q.namespace, q.handler") + `
 SELECT x.task_uuid, x.step_uuid
-FROM heads h
+FROM levels h
 CROSS JOIN LATERAL (
     SELECT s.task_uuid, s.step_uuid, s.state_since
     FROM tasker.ready_steps s

@@ -89,7 +89,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	}
 	whole := wholeIndexes(t, db)
 	for name, sql := range map[string]string{
-		"claimSteps": claimSteps, "claimOfSeveral": claimOfSeveral, "claimOfMany": claimOfMany, "unheldSteps": claimUnheldSteps, "unheldSome": claimUnheldOfSeveral, "unheldMany": claimUnheldOfMany, "takeUnheldSteps": takeUnheldSteps, "turns": claimInTurns, "unheldTurns": claimUnheldInTurns, "manyTurns": claimOfManyInTurns, "unheldManyTurns": claimUnheldOfManyInTurns, "byAge": claimByAge, "unheldByAge": claimUnheldByAge, "manyByAge": claimOfManyByAge, "unheldManyByAge": claimUnheldOfManyByAge, "concludeSucceeded": concludeSucceeded, "concludeAndClaim": concludeAndClaim, "more": claimMoreSteps, "ready": claimReady, "moreOfSome": claimMoreOfSeveral, "moreFromHeads": claimMoreFromHeads, "holdNamespace": holdNamespace, "holdHandler": holdHandler, "letGo": letGo, "dropHeld": dropHeld, "forgetLetGo": forgetLetGo, "stepResult": stepResult, "tooLargeInputs": tooLargeInputs, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
+		"claimSteps": claimSteps, "unheldSteps": claimUnheldSteps, "takeUnheldSteps": takeUnheldSteps, "concludeSucceeded": concludeSucceeded, "concludeAndClaim": concludeAndClaim, "more": claimMoreSteps, "ready": claimReady, "moreOfSome": claimMoreOfSeveral, "moreFromHeads": claimMoreFromHeads, "holdNamespace": holdNamespace, "holdHandler": holdHandler, "letGo": letGo, "dropHeld": dropHeld, "forgetLetGo": forgetLetGo, "stepResult": stepResult, "tooLargeInputs": tooLargeInputs, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
 		"keyHolders": keyHolders, "settleTasks": settleTasks, "settleReported": settleReported, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks, "insertSteps": insertSteps,
 		"insertTaskMoves": insertTaskMoves, "insertAttributes": insertAttributes, "announceNew": announceNew,
 		"enqueueReady": enqueueReady, "retryDue": retryDue, "tasksWithDueRetries": tasksWithDueRetries, "tasksToStart": tasksToStart, "startedTasks": startedTasks,
@@ -108,8 +108,12 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"oldLimited": limitedEach.claimOld[weighted], "oldOneEach": limitedMany.claimOld[oneEach], "oldShared": limitedEach.claimUnheldOld[sharedOnly], "lockOldKeys": limitedEach.lockFreeOld, "lockFreeKeys": limitedEach.lockFree, "lockFreeKeysMany": limitedMany.lockFree, "lockLimitKeys": limitedEach.lockKeys, "makeLimitKeys": limitedEach.makeKeys, "lockNamedKeys": limitedNamed.lockKeys, "makeTaskKeys": makeTaskKeys,
 		"lockQueueKeys": lockQueueKeys, "dropSlots": dropSlots, "fullSteps": limitedEach.full, "setAsideLimited": setAsideLimited, "stepsOfFullKeys": stepsOfFullKeys, "limitedSteps": limitedSteps, "backFromLimits": backFromLimits,
 	} {
-		t.Run(name, func(t *testing.T) {
-			readsRanges(t, db, sql, whole)
+		t.Run(name, func(t *testing.T) { readsRanges(t, db, sql, whole) })
+	}
+	for variant, sql := range claimOfSeveral {
+		t.Run(fmt.Sprintf("claims by %s, many queues: %t", variant.order.by, variant.many), func(t *testing.T) {
+			readsRanges(t, db, sql.plain, whole)
+			readsRanges(t, db, sql.unheld, whole)
 		})
 	}
 }

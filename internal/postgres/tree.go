@@ -34,7 +34,7 @@ ORDER BY l.place`
 // TaskTree returns a task with its ancestors and the nearest descendants, within
 // [tasker.MaxTreeTasks] and [tasker.MaxTreeChildren], or NotFound.
 func (db *DB) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, error) {
-	above, err := db.TasksAbove(ctx, task)
+	above, err := db.Ancestors(ctx, task)
 	if err != nil {
 		return tasker.TaskTree{}, err
 	}
