@@ -135,7 +135,7 @@ func (e *Engine) concludeDone(ctx context.Context, tx *postgres.Tx, task tasker.
 		return err
 	}
 	for chunk := range slices.Chunk(steps, childChunk) { // each may have a large result
-		kept, err := tx.KeptReports(ctx, chunk)
+		kept, err := tx.PendingReports(ctx, chunk)
 		if err != nil {
 			return err
 		}

@@ -251,7 +251,7 @@ func (e *Engine) storePendingReport(ctx context.Context, v outcome) ([]int, erro
 
 // completePendingReports tries kept reports of steps again, all in one transaction.
 func (e *Engine) completePendingReports(ctx context.Context, steps []tasker.StepRef) error {
-	kept, err := e.db.KeptReports(ctx, steps)
+	kept, err := e.db.PendingReports(ctx, steps)
 	if err != nil || len(kept) == 0 {
 		return err
 	}

@@ -366,7 +366,7 @@ func skip(s postgres.UndecidedStep, reason string) outcome {
 }
 
 // dependencyStatus is what a dependency is to the step that is decided.
-func dependencyStatus(p postgres.StepStanding) lifecycle.Standing {
+func dependencyStatus(p postgres.Dependency) lifecycle.Standing {
 	s := lifecycle.StandingOf(p.State, p.Retries)
 	if s == lifecycle.Succeeded && p.Names != nil && !*p.Names {
 		return lifecycle.Declined
@@ -375,7 +375,7 @@ func dependencyStatus(p postgres.StepStanding) lifecycle.Standing {
 }
 
 // whySkipped says which dependencies have a step skipped.
-func whySkipped(list []postgres.StepStanding) string {
+func whySkipped(list []postgres.Dependency) string {
 	for _, p := range list {
 		if dependencyStatus(p) == lifecycle.Declined {
 			return "decision of " + p.Name
@@ -385,7 +385,7 @@ func whySkipped(list []postgres.StepStanding) string {
 }
 
 // skippedOf says which dependencies were skipped.
-func skippedOf(list []postgres.StepStanding) string {
+func skippedOf(list []postgres.Dependency) string {
 	var names []string
 	for _, p := range list {
 		if p.State == tasker.StepSkipped {

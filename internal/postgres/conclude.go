@@ -12,8 +12,8 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// A Conclusion moves a step to a new state. It applies only in state From under Fence, and for a
-// report only if Worker holds the step.
+// Conclusion moves a step to a new state. It applies only if the step is in state From under Fence
+// and, for a report, if Worker holds it.
 type Conclusion struct {
 	TaskUUID   tasker.ID
 	StepUUID   tasker.ID
@@ -21,22 +21,22 @@ type Conclusion struct {
 	Fence      int64
 	Event      lifecycle.StepEvent
 	To         tasker.StepState
-	Body       json.RawMessage // a StepResult or a StepFailure; nil leaves what is there
-	ResultSize int             // of the result in Body, as it is read back; 0 when it is not known
-	Retryable  bool            // of a failure: the step's own policy may still say no
-	RetryAfter int64           // of a failure, in ms: the least rest
-	Worker     *tasker.ID      // who must hold the step; nil means that it does not matter
-	Digest     []byte          // of a report, to know it again
-	Expired    bool            // only if its lease has run out
-	RaiseFence bool            // whoever held the step holds it no more
+	Body       json.RawMessage // StepResult or StepFailure; nil keeps the stored one
+	ResultSize int             // size of the result when read back; 0 if unknown
+	Retryable  bool            // of a failure; the retry policy of the step also applies
+	RetryAfter int64           // of a failure: minimum delay in ms
+	Worker     *tasker.ID      // worker that must hold the step; nil skips the check
+	Digest     []byte          // identifies a repeated report
+	Expired    bool            // apply only if the lease has expired
+	RaiseFence bool            // revoke the lease
 	Actor      string
 	Reason     string
-	KeepReport json.RawMessage // of the event keep
-	Operation  *tasker.ID      // that the action of an operator is an item of
+	KeepReport json.RawMessage // report to store for later, with the event keep
+	Operation  *tasker.ID      // nil unless the step is an item of an operation
 }
 
-// attemptNotCounted is true of a failed attempt that does not count: of a probe of an open hold, or in
-// progress when a breaker opened.
+// attemptNotCounted is true if a failed attempt does not count: it was a probe of an open hold, or
+// was in progress when a breaker opened.
 const attemptNotCounted = `(EXISTS (
         SELECT FROM tasker.hold_releases r
         JOIN tasker.holds h ON h.hold_uuid = r.hold_uuid AND h.ended_at IS NULL
@@ -47,20 +47,20 @@ const attemptNotCounted = `(EXISTS (
         WHERE b.blocks AND b.kind = 'breaker' AND b.namespace = x.namespace AND b.handler = x.handler AND x.last_attempted_at < b.began_at
     ))`
 
-// becomesReady is true of a child s that waits for nothing after k.done parents are done.
+// becomesReady is true if a child s can run after k.done more parents are done.
 const becomesReady = `s.state = 'pending' AND s.step_type = 'standard' AND s.parents_open = k.done AND s.join_rule IS NULL`
 
-// beginsToWait is true of such a child if it waits for an answer or an instant from now on.
+// beginsToWait is true if such a child starts to wait for an answer or a time.
 const beginsToWait = `s.state = 'pending' AND s.step_type <> 'standard' AND s.parents_open = k.done AND s.join_rule IS NULL`
 
-// becomesDue is true of such a child if it must be decided now: with its last parent, or with each
-// parent where one is enough. A map step with items is due with the last of k.items; k may also
-// only report freed places.
+// becomesDue is true if such a child must be decided: after its last parent, or after each parent if
+// its join rule is any. A map step with items is due after the last of k.items. k may also only
+// report freed slots.
 const becomesDue = `s.join_rule IS NOT NULL AND s.state = 'pending' AND CASE WHEN s.items_total IS NOT NULL THEN s.parents_open = k.items
     ELSE s.decided_at IS NULL AND (s.parents_open = k.done OR s.join_rule = 'any') END`
 
-// underWay is the ordinal of an unfinished item of map step s. It searches 100 items downwards
-// from the previous one; the next report continues from there, so each ended item is passed once.
+// underWay selects the ordinal of an unfinished item of map step s. It searches 100 items downwards
+// from the previous one. The next report continues there, so each ended item is read once.
 const underWay = `coalesce((
             SELECT i.item_ordinal
             FROM (
@@ -74,22 +74,21 @@ const underWay = `coalesce((
             LIMIT 1
         ), nullif(greatest(coalesce(s.item_under_way, s.items_total) - 100, -1), -1))`
 
-// A reset step restarts its attempts. A failed step waits until step_retry_at or the delay of its
-// handler, whichever is later. A step whose last dependency is settled is enqueued at once, which
-// uses an attempt. A decision completes only if its conclusion names the chosen steps as reason.
-// Steps are locked in key order, like heartbeats do. The history records pending moves of the
-// attempt together with its end.
+// A reset step restarts its attempts. A failed step waits until step_retry_at or for the delay of
+// its handler, whichever is later. A step whose last dependency is done is enqueued, which uses an
+// attempt. A decision completes only if the reason of its conclusion names the chosen steps. Steps
+// are locked in key order, like heartbeats. The history records pending moves of an attempt together
+// with its end.
 //
-// $1 the worker queue TTL, $2 whether steps are announced, $3 whether the queues are reported;
-// then the conclusions.
+// $1 worker queue TTL, $2 announce steps, $3 report queues; then the conclusions.
 var (
 	concludeSteps     = conclude(movedSteps+unqueued, toQueue)
-	concludeSucceeded = conclude(succeededSteps, toQueue)  // of reported successes only: see succeededColumns
-	concludeAndClaim  = conclude(succeededSteps, toWorker) // the same, of a worker that wants more
+	concludeSucceeded = conclude(succeededSteps, toQueue)  // reported successes only
+	concludeAndClaim  = conclude(succeededSteps, toWorker) // for a worker that wants more steps
 )
 
-// stood is what a conclusion needs to know of its step u as it stood before.
-const stood = `CASE WHEN u.to_state = 'pending' THEN (
+// previousState selects the required columns of the previous state of a step u.
+const previousState = `CASE WHEN u.to_state = 'pending' THEN (
         SELECT s.attempts FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
     ) END AS ended_attempt, CASE WHEN u.from_state = 'enqueued' THEN (
         SELECT s.state_since FROM tasker.workflow_steps s WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
@@ -98,7 +97,7 @@ const stood = `CASE WHEN u.to_state = 'pending' THEN (
     ) ELSE u.from_state <> 'pending' END AS had_place,
     CASE WHEN u.to_state = 'error' AND u.retryable AND (u.worker_uuid IS NOT NULL OR u.expired) THEN ` + attemptNotCounted + ` ELSE false END AS given_back`
 
-// unqueued deletes the rows of those that were enqueued.
+// unqueued deletes the ready_steps rows of moved steps.
 const unqueued = `unqueued AS (
     DELETE FROM tasker.ready_steps r
     USING (SELECT m.namespace, m.handler, m.priority, m.queued_since AS state_since, m.step_uuid FROM moved m WHERE m.queued_since IS NOT NULL) s
@@ -106,16 +105,16 @@ const unqueued = `unqueued AS (
 ),
 `
 
-// conclude returns the statement that moves steps in one way, with where those go that become ready.
+// conclude returns a statement that moves steps and passes the steps that become ready to a target.
 func conclude(moved string, to claimTarget) string {
 	return `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 ` + moved + concludeFollows(to)
 }
 
-// movedSteps moves steps in any way.
+// movedSteps applies conclusions of any kind.
 var movedSteps = `conclusion AS MATERIALIZED (
-    SELECT u.*, ` + stood + `
+    SELECT u.*, ` + previousState + `
     FROM ` + conclusionColumns.unnest("u", 4) + `
     ORDER BY task_uuid, step_uuid
 ),
@@ -161,7 +160,7 @@ moved AS (
 ),
 `
 
-// succeededSteps is movedSteps for reported successes, which are most conclusions: it is faster.
+// succeededSteps is a faster movedSteps for reported successes, which are most conclusions.
 var succeededSteps = `conclusion AS MATERIALIZED (
     SELECT u.*
     FROM ` + succeededColumns.unnest("u", 4) + `
@@ -186,18 +185,18 @@ moved AS (
 ),
 `
 
-// concludeFollows writes the history and moves dependent steps. PromoteItems follows it.
+// concludeFollows records the history and updates the dependent steps. PromoteItems must be updated
+// with it.
 func concludeFollows(to claimTarget) string {
 	return concludedLog + to.parts + promotedItems + unblockDependents(to) + concludedAnswer(to)
 }
 
-// movesBefore are the pending history moves of the attempt of a moved step m: moves_id, enqueued_at
-// and claimed_at.
+// movesBefore selects the pending history moves of a moved step m: moves_id, enqueued_at and claimed_at.
 const movesBefore = `CASE WHEN m.unwritten < 0 THEN m.moves_id END,
         CASE WHEN m.unwritten IN (-1, -3) THEN coalesce(m.queued_since, m.enqueued_at) END,
         CASE WHEN m.unwritten IN (-2, -3) THEN m.last_attempted_at END`
 
-// concludedLog writes the history, and finds the children.
+// concludedLog records the history and finds the children.
 const concludedLog = `log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, actor, reason, detail, created_at,
         moves_id, enqueued_at, claimed_at, operation_uuid)
@@ -218,7 +217,7 @@ child AS (
 ),
 `
 
-// promotedItems gives the places of items to those that wait for one.
+// promotedItems assigns freed slots to waiting items of map steps.
 var promotedItems = `picked AS MATERIALIZED (
     SELECT m.task_uuid, m.step_uuid AS map_uuid, i.step_uuid, i.item_ordinal
     FROM child k
@@ -245,7 +244,7 @@ promoted AS (
 ),
 `
 
-// unblockDependents moves the children.
+// unblockDependents updates the children.
 func unblockDependents(to claimTarget) string {
 	return `freed AS (
     UPDATE tasker.workflow_steps s
@@ -272,14 +271,14 @@ func unblockDependents(to claimTarget) string {
     FROM ` + to.children + ` k
     CROSS JOIN clock c
     WHERE s.task_uuid = k.task_uuid AND s.step_uuid = k.step_uuid
-      AND (SELECT count(*) FROM log) > 0 -- first: the history has what freed a step before its enqueue
+      AND (SELECT count(*) FROM log) > 0 -- runs the log first, so that the history is in order
     RETURNING ` + returnReady + `,
         s.attempts, s.state = 'enqueued' AND s.state_since = c.at AS enqueued, s.decide_at IS NOT NULL AS due, s.state = 'in_progress' AND s.state_since = c.at AS direct
 ),
 `
 }
 
-// concludedAnswer has what became ready enqueued, and says what was moved.
+// concludedAnswer enqueues the steps that became ready and returns the moved steps.
 func concludedAnswer(to claimTarget) string {
 	return `begins AS (
     SELECT ` + readyColumns + ` FROM freed WHERE enqueued
@@ -302,32 +301,33 @@ FROM set_config('` + freedTasks + `', (SELECT string_agg(DISTINCT task_uuid::tex
     set_config('` + endedItemsOf + `', (SELECT string_agg(DISTINCT map_step_uuid::text, ',') FROM moved WHERE map_step_uuid IS NOT NULL), true) AS ended_items_of` + to.settings
 }
 
-// A Queue is where a step waited for a worker.
+// Queue identifies the queue of a step.
 type Queue struct {
 	Namespace string `json:"n"`
 	Handler   string `json:"h"`
 }
 
-// Concluded says what became of the conclusions, by their index.
+// Concluded is the result of [Tx.ConcludeSteps]. Moved and FailedForGood are indexes of conclusions.
 type Concluded struct {
 	Moved         []int
-	FailedForGood []int            // of those moved: failed, and no attempt is left
-	Enqueued      []tasker.ID      // steps that became ready by it
-	Namespaces    []string         // of those
-	ToDecide      []tasker.StepRef // steps that are due to be decided by it
-	Queues        []Queue          // of those moved, in their order; nil unless Options.ReportQueues is set
+	FailedForGood []int            // moved to error without a retry
+	Enqueued      []tasker.ID      // steps that became ready
+	Namespaces    []string         // of the enqueued steps
+	ToDecide      []tasker.StepRef // steps that became due to be decided
+	Queues        []Queue          // of the moved steps, in order; nil unless Options.ReportQueues is set
 }
 
-// ConcludeSteps applies the conclusions that still match, and enqueues what becomes ready. The
+// ConcludeSteps applies the conclusions that match and enqueues the steps that become ready. The
 // caller holds the task locks and settles the tasks afterwards.
 func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, error) {
-	var queued, asked []tasker.StepRef
+	var queued, human []tasker.StepRef
 	for _, c := range list {
-		if c.From == tasker.StepPending || c.To == tasker.StepPending { // no worker reports those
-			asked = append(asked, tasker.StepRef{TaskUUID: c.TaskUUID, StepUUID: c.StepUUID})
+		ref := tasker.StepRef{TaskUUID: c.TaskUUID, StepUUID: c.StepUUID}
+		if c.From == tasker.StepPending || c.To == tasker.StepPending {
+			human = append(human, ref)
 		}
 		if c.From == tasker.StepEnqueued {
-			queued = append(queued, tasker.StepRef{TaskUUID: c.TaskUUID, StepUUID: c.StepUUID})
+			queued = append(queued, ref)
 		}
 	}
 	if len(queued) > 0 {
@@ -342,15 +342,15 @@ func (tx *Tx) ConcludeSteps(ctx context.Context, list []Conclusion) (Concluded, 
 	if err != nil {
 		return Concluded{}, fmt.Errorf("conclude steps: %w", err)
 	}
-	if len(asked) > 0 {
-		if err := tx.followHumanSteps(ctx, asked); err != nil {
+	if len(human) > 0 {
+		if err := tx.followHumanSteps(ctx, human); err != nil {
 			return Concluded{}, err
 		}
 	}
 	return rows[0], nil
 }
 
-// A PendingReport is a report that was accepted and whose follow-up failed.
+// PendingReport is an accepted report whose follow-up has failed.
 type PendingReport struct {
 	TaskUUID tasker.ID
 	StepUUID tasker.ID
@@ -358,36 +358,35 @@ type PendingReport struct {
 	Report   []byte
 }
 
-// The state comparison keeps the planner from reading all kept reports.
-const keptReports = `
+// The expression on state keeps the planner from reading all pending reports.
+const pendingReports = `
 SELECT s.task_uuid, s.step_uuid, s.fence, s.kept_report AS report
 FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
 WHERE s.state || '' = 'enqueued_for_orchestration'`
 
-// KeptReports returns the kept reports of those of the steps that have one.
-func (db *DB) KeptReports(ctx context.Context, of []tasker.StepRef) ([]PendingReport, error) {
-	return readKept(ctx, db.pool, of)
+// PendingReports returns the pending reports of the steps.
+func (db *DB) PendingReports(ctx context.Context, of []tasker.StepRef) ([]PendingReport, error) {
+	return readPendingReports(ctx, db.pool, of)
 }
 
-// KeptReports is [DB.KeptReports] in a transaction.
-func (tx *Tx) KeptReports(ctx context.Context, of []tasker.StepRef) ([]PendingReport, error) {
-	return readKept(ctx, tx, of)
+// PendingReports is [DB.PendingReports] in a transaction.
+func (tx *Tx) PendingReports(ctx context.Context, of []tasker.StepRef) ([]PendingReport, error) {
+	return readPendingReports(ctx, tx, of)
 }
 
-func readKept(ctx context.Context, q querier, of []tasker.StepRef) ([]PendingReport, error) {
+func readPendingReports(ctx context.Context, q querier, of []tasker.StepRef) ([]PendingReport, error) {
 	tasks, steps := refArrays(of)
-	rows, err := collect[PendingReport](ctx, q, keptReports, tasks, steps)
-	return rows, wrap(err, "find kept reports")
+	rows, err := collect[PendingReport](ctx, q, pendingReports, tasks, steps)
+	return rows, wrap(err, "read pending reports")
 }
 
-// A placedConclusion is a conclusion with its place in the list.
+// placedConclusion is a conclusion with its index in the list.
 type placedConclusion struct {
 	place int
 	*Conclusion
 }
 
-// conclusionColumns are a conclusion as concludeSteps takes it.
 var conclusionColumns = columns[placedConclusion]{
 	col("place int", func(c *placedConclusion) int32 { return int32(c.place) }),
 	col("task_uuid uuid", func(c *placedConclusion) tasker.ID { return c.TaskUUID }),
@@ -410,7 +409,7 @@ var conclusionColumns = columns[placedConclusion]{
 	col("operation_uuid uuid", func(c *placedConclusion) pgtype.UUID { return nullable(c.Operation) }),
 }
 
-// areReportedSuccesses is true of what succeededSteps concludes.
+// areReportedSuccesses reports whether succeededSteps can apply the conclusions.
 func areReportedSuccesses(list []Conclusion) bool {
 	return !slices.ContainsFunc(list, func(c Conclusion) bool { return !c.isReportedSuccess() })
 }
@@ -420,10 +419,9 @@ func (c *Conclusion) isReportedSuccess() bool {
 		c.Actor == "" && c.Operation == nil && c.KeepReport == nil && !c.Expired && !c.RaiseFence
 }
 
-// succeededColumns are a reported success as succeededSteps takes it.
 var succeededColumns = conclusionColumns.only("place", "task_uuid", "step_uuid", "fence", "body", "result_size", "worker_uuid", "digest", "reason")
 
-// nullable returns an optional id as a parameter; a pointer would be sent as text.
+// nullable returns an optional id as a parameter. pgx would send a pointer as text.
 func nullable(id *tasker.ID) pgtype.UUID {
 	if id == nil {
 		return pgtype.UUID{}
@@ -443,19 +441,9 @@ func (q queue) conclude(c columns[placedConclusion], list []Conclusion) []any {
 	return append([]any{q.ttlMS, q.announce, q.report}, c.arrays(placed)...)
 }
 
-// TasksOf returns the tasks that conclusions are about, each once.
+// TasksOf returns the distinct tasks of conclusions.
 func TasksOf(list []Conclusion) []tasker.ID {
-	tasks := make([]tasker.ID, len(list))
-	for i, c := range list {
-		tasks[i] = c.TaskUUID
-	}
-	return tasksOnce(tasks)
+	return tasksOnce(valuesOf(list, func(c *Conclusion) tasker.ID { return c.TaskUUID }))
 }
 
-func docOrNil(doc json.RawMessage) *string {
-	if len(doc) == 0 {
-		return nil
-	}
-	s := string(doc)
-	return &s
-}
+func docOrNil(doc json.RawMessage) *string { return textOrNil(string(doc)) }

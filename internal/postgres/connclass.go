@@ -11,36 +11,36 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A ConnClass is a share of the connections, so that urgent work never waits behind a flood of requests.
+// ConnClass selects a share of the connections, so that urgent work never waits behind requests.
 type ConnClass int
 
-// The lanes.
+// The classes of connections.
 const (
-	General    ConnClass = iota // requests: read, repair
-	Heartbeats                  // extend leases; a heartbeat that waits too long loses them
-	Work                        // hand out steps and take their results
-	Creates                     // store new tasks and templates
-	Timers                      // what the server does by itself
-	lanes
+	General    ConnClass = iota // reads and repairs
+	Heartbeats                  // lease extensions
+	Work                        // claims and reports
+	Creates                     // new tasks and templates
+	Timers                      // background work of the server
+	connClasses
 )
 
-// minShared is the number of connections below which there are no lanes.
+// minShared is the number of connections below which all classes share one pool.
 const minShared = 8
 
-type laneKey struct{}
+type connClassKey struct{}
 
-// WithConnClass returns a context whose statements run in a lane, unless one is already set.
-func WithConnClass(ctx context.Context, l ConnClass) context.Context {
-	if _, set := ctx.Value(laneKey{}).(ConnClass); set {
+// WithConnClass returns a context whose statements use a class, unless ctx already has one.
+func WithConnClass(ctx context.Context, c ConnClass) context.Context {
+	if _, set := ctx.Value(connClassKey{}).(ConnClass); set {
 		return ctx
 	}
-	return context.WithValue(ctx, laneKey{}, l)
+	return context.WithValue(ctx, connClassKey{}, c)
 }
 
-// splitConns divides connections among the lanes: of 20, 5 are for requests, 3 for creates,
-// 2 for heartbeats, 7 for work and 3 for timers. With fewer than 8 all share all.
-func splitConns(all int) [lanes]int {
-	var s [lanes]int
+// splitConns divides connections among the classes. Of 20, General gets 5, Creates 3, Heartbeats 2,
+// Work 7 and Timers 3.
+func splitConns(all int) [connClasses]int {
+	var s [connClasses]int
 	if all < minShared {
 		s[General] = all
 		return s
@@ -53,20 +53,20 @@ func splitConns(all int) [lanes]int {
 	return s
 }
 
-// ForCreates returns how many connections store new tasks at most.
+// ForCreates returns the maximum number of connections that store new tasks.
 func (db *DB) ForCreates() int { return int(db.pool.of[Creates].Config().MaxConns) }
 
-// ForRequests returns how many of all connections are for requests that read and repair.
+// ForRequests returns the number of connections, of all, that read and repair.
 func ForRequests(all int) int { return splitConns(all)[General] }
 
-// pools are the connections by lane. Each method uses the lane of the context.
-type pools struct{ of [lanes]*pgxpool.Pool }
+// pools holds the connections by class. Each method uses the class of the context.
+type pools struct{ of [connClasses]*pgxpool.Pool }
 
 func openPools(ctx context.Context, cfg *pgxpool.Config) (*pools, error) {
 	p := &pools{}
-	for lane, share := range splitConns(int(cfg.MaxConns)) {
+	for class, share := range splitConns(int(cfg.MaxConns)) {
 		if share == 0 {
-			p.of[lane] = p.of[General]
+			p.of[class] = p.of[General]
 			continue
 		}
 		c := cfg.Copy()
@@ -76,26 +76,26 @@ func openPools(ctx context.Context, cfg *pgxpool.Config) (*pools, error) {
 			p.Close()
 			return nil, err
 		}
-		p.of[lane] = pool
+		p.of[class] = pool
 	}
 	return p, nil
 }
 
 func (p *pools) poolFor(ctx context.Context) *pgxpool.Pool {
-	l, _ := ctx.Value(laneKey{}).(ConnClass)
-	return p.of[l]
+	c, _ := ctx.Value(connClassKey{}).(ConnClass)
+	return p.of[c]
 }
 
-// Close waits for running statements and closes all connections.
+// Close closes all connections after the running statements have ended.
 func (p *pools) Close() {
-	for lane, pool := range p.of {
-		if pool != nil && (ConnClass(lane) == General || pool != p.of[General]) {
+	for class, pool := range p.of {
+		if pool != nil && (ConnClass(class) == General || pool != p.of[General]) {
 			pool.Close()
 		}
 	}
 }
 
-// Reset closes all connections, those in use on return.
+// Reset closes all connections; those in use close when they are released.
 func (p *pools) Reset() {
 	for _, pool := range p.of {
 		pool.Reset()
@@ -105,7 +105,7 @@ func (p *pools) Reset() {
 // Ping reports whether the database answers.
 func (p *pools) Ping(ctx context.Context) error { return classifyError(p.poolFor(ctx).Ping(ctx)) }
 
-// Acquire takes a connection.
+// Acquire returns a connection of the pool.
 func (p *pools) Acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return p.poolFor(ctx).Acquire(ctx)
 }
@@ -137,14 +137,14 @@ func (p *pools) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 
 // requireReadWrite drops read-only connections, so that the pools find the primary after a failover.
 func requireReadWrite(cfg *pgxpool.Config) {
-	// Not when a connection is given back: pgxpool starts a goroutine for that each time.
+	// Not AfterRelease: pgxpool starts a goroutine for each call.
 	cfg.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) {
 		const used = "tasker.used"
 		if data := c.PgConn().CustomData(); data[used] == nil {
 			data[used] = true
-			return true, nil // it is new: there is no better one now
+			return true, nil // a new connection: a replacement would be no better
 		}
-		status := c.PgConn().ParameterStatus // PostgreSQL tells of a change by itself
+		status := c.PgConn().ParameterStatus // PostgreSQL reports changes of these
 		return status("in_hot_standby") != "on" && status("default_transaction_read_only") != "on", nil
 	}
 	cfg.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
@@ -156,7 +156,7 @@ func requireReadWrite(cfg *pgxpool.Config) {
 	toWritable(cfg.ConnConfig)
 }
 
-// toWritable makes a connection choose the writable host of several, unless the URL differs.
+// toWritable selects the writable host of several, unless the URL sets target_session_attrs.
 func toWritable(cfg *pgx.ConnConfig) {
 	several := slices.ContainsFunc(cfg.Fallbacks, func(f *pgconn.FallbackConfig) bool {
 		return f.Host != cfg.Host || f.Port != cfg.Port
@@ -166,7 +166,7 @@ func toWritable(cfg *pgx.ConnConfig) {
 	}
 }
 
-// Connect opens one connection, like those of [Open].
+// Connect opens one connection with the settings of [Open].
 func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -176,16 +176,16 @@ func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, cfg)
 }
 
-// readOnly is the code of a statement that would have to write and may not.
+// readOnly is the SQLSTATE of a write in a read-only transaction.
 const readOnly = "25006"
 
-// Idle connections are tested before use: by a socket check, and after long by a round trip.
+// Idle connections are tested before use.
 const (
-	idleAfter = time.Second
-	pingAfter = time.Minute
+	idleAfter = time.Second // by a socket check
+	pingAfter = time.Minute // by a round trip
 )
 
-// needsPing reports whether a connection idle for so long needs a round trip before use.
+// needsPing reports whether an idle connection needs a round trip before use.
 func needsPing(c net.Conn, idle time.Duration) bool {
 	return idle > pingAfter || idle > idleAfter && !silent(c)
 }

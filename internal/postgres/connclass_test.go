@@ -22,11 +22,11 @@ func TestLanesShareTheConnections(t *testing.T) {
 			}
 		}
 		if sum != all || s[General] < 1 {
-			t.Errorf("of %d connections the lanes have %v", all, s)
+			t.Errorf("of %d connections the connClasses have %v", all, s)
 		}
 	}
-	if got := splitConns(20); got != [lanes]int{5, 2, 7, 3, 3} {
-		t.Errorf("of 20 the lanes have %v: docs/reference/configuration.md says otherwise", got)
+	if got := splitConns(20); got != [connClasses]int{5, 2, 7, 3, 3} {
+		t.Errorf("of 20 the connClasses have %v: docs/reference/configuration.md says otherwise", got)
 	}
 }
 

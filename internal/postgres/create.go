@@ -18,52 +18,52 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// A CreatedTask is a task ready to be stored, with its settled state and its steps.
+// CreatedTask is a task to store, with its settled state and its steps.
 type CreatedTask struct {
 	UUID         tasker.ID
 	Template     tasker.StoredTemplate
 	State        tasker.TaskState
 	Request      tasker.NewTask
-	Digest       []byte // of the request; tells apart two requests under one idempotency key
-	ContextSize  int    // as it is read back
+	Digest       []byte // of the request; detects different requests with one idempotency key
+	ContextSize  int    // when read back
 	Steps        []CreatedStep
 	Correlation  string
-	Attributes   []Attribute    // by which its template has it found
-	Warnings     []tasker.Fault // attributes that have no value
-	Limits       []TaskLimit    // that its template gives to it
-	Remembered   bool           // the template was read before: it must not be retired meanwhile
-	Newest       bool           // and it must be the newest of its name still
-	Rejected     bool           // its graph has a cycle, so it goes to error at once
+	Attributes   []Attribute    // declared by the template
+	Warnings     []tasker.Fault // attributes without a value
+	Limits       []TaskLimit    // of the template
+	Remembered   bool           // the template is cached: it must not be retired
+	Newest       bool           // the cached template must be the newest of its name
+	Rejected     bool           // the graph has a cycle: the task moves to error
 	RejectReason string
-	Parent       *ParentStep // that starts it; nil: none does
-	Schedule     *tasker.ID  // that makes it; nil: none does
-	Options      *NewOptions // that it is bound by; nil: none
+	Parent       *ParentStep // optional: the step that starts the task
+	Schedule     *tasker.ID  // optional: the schedule that creates the task
+	Options      *NewOptions // optional
 
-	// What storing it fills in.
-	MergedInto    tasker.ID // another task, which waits for more requests; then this one is not stored
+	// Set when the task is stored.
+	MergedInto    tasker.ID // the waiting task that the request was merged into, instead of storing this one
 	CreatedAt     time.Time
-	StoredContext json.RawMessage // as it is read back, if that was asked for
+	StoredContext json.RawMessage // only with Insertion.Contexts
 }
 
-// Decides reports whether a step of the task is due to be decided from the start.
+// Decides reports whether a step of the task is due to be decided when the task starts.
 func (t *CreatedTask) Decides() bool { return slices.ContainsFunc(t.Steps, CreatedStep.decides) }
 
-// A CreatedStep is a step ready to be stored.
+// CreatedStep is a step to store.
 type CreatedStep struct {
 	tasker.StepTemplate
 	UUID     tasker.ID
-	State    tasker.StepState // pending, or enqueued for what can run at once
+	State    tasker.StepState // pending or enqueued
 	Parents  []tasker.ID
 	Children []tasker.ID
-	JoinRule tasker.Join // of a step that is decided; empty: it is enqueued when its parents are done
-	Finds    bool        // its result is part of what the task is found by
+	JoinRule tasker.Join // of a step that must be decided; empty: enqueued when its parents are done
+	Finds    bool        // search attributes use its result
 
-	// Of a step that undoes another, which is among its parents.
+	// Of a compensation step, whose parents include the step that it compensates.
 	ParentsDone int
-	InputSize   int // of the result that it undoes
+	InputSize   int // of the result of that step
 }
 
-// wait is the shortest timed wait of a step from the start, in seconds; 0 without one.
+// wait returns the shortest timed wait of a step that starts with the task, in seconds, or 0.
 func (t *CreatedTask) wait() (shortest int32) {
 	for _, s := range t.Steps {
 		if !s.HasHandler() && len(s.Parents) == 0 && s.JoinRule == "" && s.LimitSeconds() > 0 && (shortest == 0 || int32(s.LimitSeconds()) < shortest) {
@@ -73,7 +73,7 @@ func (t *CreatedTask) wait() (shortest int32) {
 	return shortest
 }
 
-// firstReminder is the seconds of waiting before the first reminder; 0 without one.
+// firstReminder returns the delay of the first reminder in seconds, or 0.
 func (s CreatedStep) firstReminder() int {
 	if len(s.RemindAfterSeconds) == 0 {
 		return 0
@@ -84,15 +84,14 @@ func (s CreatedStep) firstReminder() int {
 // decides reports whether the step is due to be decided when its task starts.
 func (s CreatedStep) decides() bool { return s.JoinRule != "" && len(s.Parents) == 0 }
 
-// Short statements in one batch store tasks, steps and history: faster for few tasks than one
-// statement. now() is the same in all.
+// Tasks, steps and history are stored by a batch of short statements, which is faster for few tasks
+// than one statement. now() is the same in all of them.
 
-// $1 lock timeout, $2 whether contexts are returned; then the tasks. A template that was replaced
-// or retired is NULL, which fails the transaction.
+// $1 lock timeout, $2 return contexts; then the tasks. The template_uuid of a replaced or retired
+// template is NULL, which fails the transaction.
 var (
-	insertTasks    = insertionOf(newTaskColumns, "", "")
-	insertChildren = insertionOf(childColumns, ", parent_task_uuid, parent_step_uuid, depth", ", u.parent_task_uuid, u.parent_step_uuid, u.depth") // of one parent each
-
+	insertTasks     = insertionOf(newTaskColumns, "", "")
+	insertChildren  = insertionOf(childColumns, ", parent_task_uuid, parent_step_uuid, depth", ", u.parent_task_uuid, u.parent_step_uuid, u.depth")
 	insertScheduled = insertionOf(scheduledColumns, ", schedule_uuid", ", u.schedule_uuid")
 )
 
@@ -149,7 +148,7 @@ INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, reason,
 SELECT u.task_uuid, u.from_state, u.to_state, nullif(u.event, ''), u.reason, now()
 FROM ` + taskMoveColumns.unnest("u", 1)
 
-// $1 is how long a step may wait for a worker; then the steps.
+// $1 worker queue TTL; then the steps.
 var insertReadySteps = `
 INSERT INTO tasker.ready_steps (` + readyColumns + `)
 SELECT u.namespace, u.handler, u.priority, now(), u.step_uuid, u.task_uuid,
@@ -161,19 +160,19 @@ INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
 SELECT u.task_uuid, u.step_uuid, u.namespace
 FROM ` + enqueuedColumns.unnest("u", 1)
 
-// An Insertion says how tasks are stored.
+// Insertion configures how tasks are stored.
 type Insertion struct {
-	LockTimeout time.Duration // how long to wait for another transaction; 0 means 5 s
-	Contexts    bool          // return the contexts as they are read back
-	Repeat      bool          // store again after a lost race
-	Children    bool          // each of them has a parent
-	Scheduled   bool          // each of them is made by a schedule
+	LockTimeout time.Duration // maximum wait for another transaction; default 5 s
+	Contexts    bool          // return the stored contexts
+	Repeat      bool          // retry after a serialization failure
+	Children    bool          // every task has a parent
+	Scheduled   bool          // every task has a schedule
 
-	keys bool // make the keys of their limits; not in a transaction that may stay open, as others wait for new keys
+	keys bool // create limit keys; other transactions wait for them, so not in one that may stay open
 }
 
-// StoreTasks is [Tx.InsertTasks] in one round trip. After an error no task is stored or, if unknown
-// is true, all may be.
+// StoreTasks is [Tx.InsertTasks] in one round trip. After an error, no task is stored, or possibly
+// all of them if unknown is true.
 func (db *DB) StoreTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) (unknown bool, err error) {
 	if !how.Repeat {
 		return db.storeTasks(ctx, tasks, how)
@@ -199,14 +198,13 @@ func (db *DB) storeTasks(ctx context.Context, tasks []*CreatedTask, how Insertio
 	return unknown, insertionError(err)
 }
 
-// InsertTasks stores tasks with their steps and sets their creation time; after an error the
-// caller rolls back. It returns [ErrKeyTaken], [ErrTemplateGone] or [ErrTaskStored] for a used
-// idempotency key, a replaced or retired template, or an existing task.
+// InsertTasks stores tasks with their steps and sets their creation time. It returns [ErrKeyTaken],
+// [ErrTemplateGone] or [ErrTaskStored] for a used idempotency key, a replaced or retired template,
+// or an existing task. After an error the caller must roll back.
 func (tx *Tx) InsertTasks(ctx context.Context, tasks []*CreatedTask, how Insertion) error {
 	return insertionError(readInsertion(tx.SendBatch(ctx, insertion(tasks, how, tx.queue)), tasks))
 }
 
-// insertion returns the statements that store tasks.
 func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 	var batch pgx.Batch
 	var steps, enqueued []taskStep
@@ -250,7 +248,7 @@ func insertion(tasks []*CreatedTask, how Insertion, q queue) *pgx.Batch {
 	return &batch
 }
 
-// makeReady adds the statements by which workers find steps that were stored as enqueued.
+// makeReady adds the statements that make new enqueued steps visible to workers.
 func makeReady(batch *pgx.Batch, enqueued []taskStep, q queue) {
 	if len(enqueued) == 0 {
 		return
@@ -261,14 +259,13 @@ func makeReady(batch *pgx.Batch, enqueued []taskStep, q queue) {
 	}
 }
 
-// insertedRow is what insertTasks returns.
 type insertedRow struct {
 	TaskUUID  tasker.ID
 	CreatedAt time.Time
 	Context   json.RawMessage
 }
 
-// readInsertion reads the results of an insertion and commits an implicit transaction.
+// readInsertion reads the results of an insertion and commits its implicit transaction, if any.
 func readInsertion(results pgx.BatchResults, tasks []*CreatedTask) error {
 	stored, err := answered[insertedRow](results)
 	if closed := results.Close(); err == nil {
@@ -287,7 +284,7 @@ func readInsertion(results pgx.BatchResults, tasks []*CreatedTask) error {
 	return nil
 }
 
-// insertionError says what a refusal is about.
+// insertionError maps a constraint violation to an error that callers can handle.
 func insertionError(err error) error {
 	var pg *pgconn.PgError
 	switch {
@@ -307,19 +304,19 @@ func insertionError(err error) error {
 	return fmt.Errorf("insert tasks: %w", classifyError(err))
 }
 
-// notNull is the code of a NULL that a column does not take.
+// notNull is the SQLSTATE of a not-null violation.
 const notNull = "23502"
 
-// ErrTaskStored says that a task of the same id exists: it is the same task.
-var ErrTaskStored = errors.New("task is stored already")
+var (
+	// ErrTaskStored is returned if the task is already stored.
+	ErrTaskStored = errors.New("task is stored already")
+	// ErrKeyTaken is returned if a task with the same idempotency key exists.
+	ErrKeyTaken = errors.New("idempotency key is taken")
+	// ErrTemplateGone is returned if the template was replaced or retired.
+	ErrTemplateGone = errors.New("template was replaced")
+)
 
-// ErrKeyTaken says that a task with the same idempotency key exists.
-var ErrKeyTaken = errors.New("idempotency key is taken")
-
-// ErrTemplateGone says that the template was replaced while a task was made from it.
-var ErrTemplateGone = errors.New("template was replaced")
-
-// must is the requirement on the template: 0 none, 1 not retired, 2 the newest as well.
+// must returns the requirement on the template: 0 none, 1 not retired, 2 also the newest.
 func (t *CreatedTask) must() int32 {
 	switch {
 	case t.Newest:
@@ -331,7 +328,6 @@ func (t *CreatedTask) must() int32 {
 	}
 }
 
-// newTaskColumns are a task as insertTasks takes it.
 var newTaskColumns = columns[*CreatedTask]{
 	col("task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).UUID }),
 	col("template_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).Template.UUID }),
@@ -353,13 +349,11 @@ var newTaskColumns = columns[*CreatedTask]{
 	col("wait_s int", func(t **CreatedTask) int32 { return (*t).wait() }),
 }
 
-// A taskStep is a step beside its task.
 type taskStep struct {
 	task *CreatedTask
 	*CreatedStep
 }
 
-// newStepColumns are a step as insertSteps takes it.
 var newStepColumns = columns[taskStep]{
 	col("task_uuid uuid", func(s *taskStep) tasker.ID { return s.task.UUID }),
 	col("step_uuid uuid", func(s *taskStep) tasker.ID { return s.UUID }),
@@ -389,20 +383,18 @@ var newStepColumns = columns[taskStep]{
 	col("start_at timestamptz", func(s *taskStep) *time.Time { return timeOrNil(s.task.Request.StartAt) }),
 }
 
-// enqueuedColumns and readyStepColumns are a step that can run at once.
 var (
 	enqueuedColumns  = newStepColumns.only("task_uuid", "step_uuid", "namespace")
 	readyStepColumns = newStepColumns.only("task_uuid", "step_uuid", "namespace", "handler", "priority", "ttl_ms", "context_bytes")
 )
 
-// A taskMove is a row of the history of a new task. Without an event it is the whole path.
+// taskMove is a row of the history of a new task. Without an event it covers the whole path.
 type taskMove struct {
 	task     *CreatedTask
 	from, to tasker.TaskState
 	event    lifecycle.TaskEvent
 }
 
-// taskMoveColumns are a move as insertTaskMoves takes it.
 var taskMoveColumns = columns[taskMove]{
 	col("task_uuid uuid", func(m *taskMove) tasker.ID { return m.task.UUID }),
 	col("from_state text", func(m *taskMove) string { return string(m.from) }),
@@ -411,7 +403,7 @@ var taskMoveColumns = columns[taskMove]{
 	col("reason text", func(m *taskMove) *string { return textOrNil(m.task.RejectReason) }),
 }
 
-// movesOf returns the history of a new task up to the state in which it is stored.
+// movesOf returns the history of a new task up to its stored state.
 func movesOf(t *CreatedTask) []taskMove {
 	switch {
 	case t.Rejected:
@@ -426,29 +418,17 @@ func movesOf(t *CreatedTask) []taskMove {
 	}
 }
 
-// idArray returns an array literal: arrays of different lengths cannot share one parameter.
+// idArray returns an array literal, because a parameter cannot hold arrays of different lengths.
 func idArray(ids []tasker.ID) string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, id := range ids {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(id.String())
-	}
-	b.WriteByte('}')
-	return b.String()
+	return "{" + strings.Join(valuesOf(ids, func(id *tasker.ID) string { return id.String() }), ",") + "}"
 }
 
 func textArray(words []string) string {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		quoted[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(w) + `"`
-	}
-	return "{" + strings.Join(quoted, ",") + "}"
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	return "{" + strings.Join(valuesOf(words, func(w *string) string { return `"` + escape.Replace(*w) + `"` }), ",") + "}"
 }
 
-// idOrNull returns NULL for the zero id. A pointer to an id would be spelled as text.
+// idOrNull returns NULL for the zero id.
 func idOrNull(id tasker.ID) pgtype.UUID {
 	return pgtype.UUID{Bytes: id, Valid: id != tasker.ID{}}
 }

@@ -7,10 +7,10 @@ import (
 	"tasker.example/tasker"
 )
 
-// Merges reports whether the task may be merged into one that waits for more requests.
+// Merges reports whether the request may be merged into a waiting task.
 func (t *CreatedTask) Merges() bool { return t.Options != nil && t.Options.Debounce.Key != "" }
 
-// Requests with one key come one after the other, in the order of the keys.
+// Locks in the order of the keys.
 const lockDebounceKeys = `
 SELECT pg_advisory_xact_lock(k.lock)
 FROM (
@@ -19,7 +19,7 @@ FROM (
     ORDER BY 1
 ) k`
 
-// LockDebounceKeys keeps other requests with the debounce keys of tasks waiting until the transaction ends.
+// LockDebounceKeys serializes requests with the debounce keys of tasks until the transaction ends.
 func (tx *Tx) LockDebounceKeys(ctx context.Context, tasks []*CreatedTask) error {
 	if len(tasks) == 0 {
 		return nil
@@ -32,14 +32,13 @@ func (tx *Tx) LockDebounceKeys(ctx context.Context, tasks []*CreatedTask) error 
 	return wrap(err, "lock debounce keys")
 }
 
-// A WaitingTask is one that has not started and takes the contexts of more requests.
+// WaitingTask is a task that has not started, into which requests are merged.
 type WaitingTask struct {
 	UUID    tasker.ID
 	Version string
 }
 
-// A task that starts at this moment is locked by who starts it: then it waits no more. The state is compared in a way that keeps
-// the planner from reading all that is pending: the key leads to the one.
+// The expression on state keeps the planner from reading all pending tasks.
 const waitingTask = `
 SELECT t.task_uuid AS uuid, t.version
 FROM tasker.debounced_tasks x
@@ -47,16 +46,17 @@ JOIN tasker.tasks t ON t.task_uuid = x.task_uuid AND t.state || '' = 'pending'
 WHERE x.namespace = $1 AND x.name = $2 AND x.debounce_key = $3
 FOR NO KEY UPDATE OF t`
 
-// WaitingTask locks and returns the task waiting with the same debounce key; nil without one.
+// WaitingTask locks and returns the waiting task with the debounce key of t, or nil.
 func (tx *Tx) WaitingTask(ctx context.Context, t *CreatedTask) (*WaitingTask, error) {
 	found, err := one[WaitingTask](ctx, tx, waitingTask, t.Template.Namespace, t.Template.Name, t.Options.Debounce.Key)
 	return found, wrap(err, "find debounce key")
 }
 
-// By when the task is to be begun is what the last request says that says so; where it says nothing, that moves with the start, so that no task
-// ends as expired that could not have started.
+// The last request that sets start_by wins. Otherwise start_by moves with the start, so that a task
+// cannot expire before it could start.
 //
-// $1 task, $2 context, $3 its size, $4 wait and $5 time to begin in ms, $6 who asks and $7 why, $8 by when it is to be begun.
+// $1 task, $2 context, $3 its size, $4 debounce wait and $5 start_within in ms, $6 actor, $7 reason,
+// $8 start_by.
 const mergeRequest = `
 WITH was AS MATERIALIZED (
     SELECT t.task_uuid, t.start_at, t.context_bytes, clock_timestamp() AS at,
@@ -78,7 +78,7 @@ moved AS (
     WHERE t.task_uuid = w.task_uuid
     RETURNING t.task_uuid, (t.options ->> 'start_by')::timestamptz AS start_by
 ),
-begun AS (
+deadlines AS (
     INSERT INTO tasker.task_starts (task_uuid, start_by)
     SELECT m.task_uuid, m.start_by FROM moved m WHERE m.start_by IS NOT NULL
     ON CONFLICT (task_uuid) DO UPDATE SET start_by = excluded.start_by
@@ -94,7 +94,8 @@ INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, 
 SELECT w.task_uuid, 'pending', 'pending', 'merge', nullif($6, ''), nullif($7, ''), w.at
 FROM was w`
 
-// MergeRequest replaces context and attributes of a locked waiting task and delays its start.
+// MergeRequest replaces the context, due time, limit keys and attributes of a locked waiting task and
+// delays its start.
 func (tx *Tx) MergeRequest(ctx context.Context, task tasker.ID, t *CreatedTask) error {
 	o := t.Options
 	tag, err := tx.Exec(ctx, mergeRequest, task, string(t.Request.Context), t.ContextSize, o.Debounce.Wait.Milliseconds(), o.StartWithin.Milliseconds(),
@@ -103,7 +104,7 @@ func (tx *Tx) MergeRequest(ctx context.Context, task tasker.ID, t *CreatedTask) 
 		return fmt.Errorf("merge a request: %w", insertionError(err))
 	}
 	if tag.RowsAffected() != 1 {
-		return fmt.Errorf("task %s waits no more, although it is locked", task)
+		return fmt.Errorf("task %s, which is locked, is not pending", task)
 	}
 	if err := tx.replaceDeadline(ctx, task, o); err != nil {
 		return err

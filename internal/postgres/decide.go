@@ -9,11 +9,10 @@ import (
 	"tasker.example/tasker"
 )
 
-// DecideSteps is the kind of work of steps that are due to be decided.
+// DecideSteps is the kind of work that decides steps.
 const DecideSteps = "decide"
 
-// stepsToDecide selects steps that are due to be decided, those that are due for longest first. Its arguments are the
-// limit, namespaces, and true for the steps of these namespaces or false for all others.
+// $1 limit, $2 namespaces, $3 true for the steps of these namespaces or false for all others.
 var stepsToDecide = `
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
@@ -23,14 +22,14 @@ WHERE s.decide_at <= now()
 ORDER BY s.decide_at, s.task_uuid, s.step_uuid
 LIMIT $1`
 
-// StepsToDecide returns up to limit steps that are due to be decided and whose namespace is not in except, those that
-// are due for longest first.
+// StepsToDecide returns up to limit steps that are due to be decided, longest due first, except those
+// of some namespaces.
 func (db *DB) StepsToDecide(ctx context.Context, except []string, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stepsToDecide, limit, append([]string{}, except...), false)
 }
 
-// StepsToDecideOf returns up to limit steps of the namespaces that are due to be decided, those that are due for
-// longest first.
+// StepsToDecideOf returns up to limit steps of the namespaces that are due to be decided, longest due
+// first.
 func (db *DB) StepsToDecideOf(ctx context.Context, namespaces []string, limit int) ([]tasker.StepRef, error) {
 	if len(namespaces) == 0 {
 		return nil, nil
@@ -38,43 +37,40 @@ func (db *DB) StepsToDecideOf(ctx context.Context, namespaces []string, limit in
 	return db.dueSteps(ctx, stepsToDecide, limit, namespaces, true)
 }
 
-// A UndecidedStep is a pending step due to be decided, with the state of its dependencies.
+// UndecidedStep is a pending step that is due to be decided.
 type UndecidedStep struct {
 	TaskUUID     tasker.ID
 	StepUUID     tasker.ID
 	Name         string
 	Fence        int64
 	JoinRule     tasker.Join
-	Dependencies []StepStanding
-	AsOf         time.Time  // when it was read, by the database's clock
-	Again        bool       // it was decided before that it runs
-	Child        *tasker.ID // the task that it started last
+	Dependencies []Dependency
+	AsOf         time.Time  // database time of the read
+	Again        bool       // a previous decision started it
+	Child        *tasker.ID // its last child task
 	StepType     tasker.StepType
-	ItemsTotal   *int // of a step of type map that has its items
-	ParentsOpen  int  // then: the items that are not done
+	ItemsTotal   *int // of an expanded map step
+	ParentsOpen  int  // of an expanded map step: its open items
 	DecidingTask
 }
 
-// A StepStanding is where a dependency of a step stands.
-type StepStanding struct {
-	Name    string           `json:"name"`
-	State   tasker.StepState `json:"state"`
-	Retries bool             `json:"retries"` // it has failed and is retried by itself
-
-	// Of a decision that is complete: whether it names the step. Nil of all others, and of one
-	// that does not say which steps go on.
-	Names    *bool `json:"names"`
-	Decision bool  `json:"decision"`
+// Dependency is the state of a step that another step depends on.
+type Dependency struct {
+	Name     string           `json:"name"`
+	State    tasker.StepState `json:"state"`
+	Retries  bool             `json:"retries"` // failed with a retry scheduled
+	Names    *bool            `json:"names"`   // whether a complete decision chose the step; nil if it chose none
+	Decision bool             `json:"decision"`
 }
 
-// A DecidingTask is the task of a step that is decided.
+// DecidingTask is the task of an undecided step.
 type DecidingTask struct {
 	TemplateUUID  tasker.ID
 	Namespace     string
 	Priority      int
 	CorrelationID string
 	CreatedAt     time.Time
-	Depth         int // tasks above it
+	Depth         int // number of ancestors
 }
 
 var decidingSteps = `
@@ -93,14 +89,14 @@ JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
 WHERE s.state = 'pending' AND s.decide_at IS NOT NULL
 ORDER BY s.task_uuid, s.step_uuid`
 
-// DecidingSteps returns those of the steps still due to be decided, under the task locks.
+// DecidingSteps returns those of the steps that are still due to be decided. The caller holds the
+// task locks.
 func (tx *Tx) DecidingSteps(ctx context.Context, steps []tasker.StepRef) ([]UndecidedStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[UndecidedStep](ctx, tx, decidingSteps, tasks, ids)
 	return list, wrap(err, "read steps to decide")
 }
 
-// A condition names few steps; they are found among those of their task by name.
 const conditionValues = `
 SELECT t.context, coalesce((
     SELECT json_object_agg(s.name, json_build_object('state', s.state, 'result', CASE WHEN s.total <= $3 THEN s.results -> 'result' END,
@@ -118,33 +114,27 @@ SELECT t.context, coalesce((
 FROM tasker.tasks t
 WHERE t.task_uuid = $1`
 
-// ConditionValues are what the condition of a step is evaluated on.
+// ConditionValues holds the variables of the condition of a step.
 type ConditionValues struct {
 	Context     json.RawMessage
 	Steps       map[string]ConditionStep
-	ResultBytes int64 // of the results of the steps; without them when it is more than was asked for
+	ResultBytes int64 // total size of the results; above the limit they are omitted
 }
 
-// A ConditionStep is a step that a condition names.
+// ConditionStep is a step that a condition refers to.
 type ConditionStep struct {
 	State     tasker.StepState `json:"state"`
 	Result    json.RawMessage  `json:"result"`
 	HasResult bool             `json:"has_result"`
 }
 
-// ConditionValues returns the context of a task and named steps, with results up to a size.
+// ConditionValues returns the context of a task and the named steps, with results of up to most bytes
+// in total.
 func (tx *Tx) ConditionValues(ctx context.Context, task tasker.ID, names []string, most int) (ConditionValues, error) {
-	rows, err := collect[ConditionValues](ctx, tx, conditionValues, task, names, most)
-	if err != nil {
-		return ConditionValues{}, fmt.Errorf("read what a condition names: %w", err)
-	}
-	if len(rows) == 0 {
-		return ConditionValues{}, noTask(task)
-	}
-	return rows[0], nil
+	return existing[ConditionValues](ctx, tx, "read the values of a condition", noTask(task), conditionValues, task, names, most)
 }
 
-// A step without a worker stays in its state and waits.
+// Steps without a handler stay pending and wait.
 var runDecided = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
@@ -173,14 +163,14 @@ announced AS (
 )
 SELECT DISTINCT namespace FROM moved WHERE state = 'enqueued'`
 
-// A DecidedStep is a step that runs.
+// DecidedStep is a step to start.
 type DecidedStep struct {
 	tasker.StepRef
-	WaitUntil *time.Time // of a step that waits, if an expression says until when
+	WaitUntil *time.Time // end of a wait that an expression has computed
 }
 
-// RunDecided starts decided steps and returns the namespaces of enqueued ones. The caller holds the
-// task locks and settles the tasks afterwards.
+// RunDecided starts decided steps and returns the namespaces of the enqueued ones. The caller holds
+// the task locks and settles the tasks afterwards.
 func (tx *Tx) RunDecided(ctx context.Context, steps []DecidedStep) ([]string, error) {
 	refs, until := make([]tasker.StepRef, len(steps)), make([]*time.Time, len(steps))
 	for i, s := range steps {
@@ -188,7 +178,7 @@ func (tx *Tx) RunDecided(ctx context.Context, steps []DecidedStep) ([]string, er
 	}
 	tasks, ids := refArrays(refs)
 	list, err := column[string](ctx, tx, runDecided, tasks, ids, tx.queue.ttlMS, tx.queue.announce, until)
-	return list, wrap(err, "enqueue steps that are decided")
+	return list, wrap(err, "start decided steps")
 }
 
 const decisions = `
@@ -199,14 +189,14 @@ FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
 WHERE s.is_decision`
 
-// A Decision is a step whose result names which of its dependents go on.
+// Decision is a step whose result chooses which of its dependents run.
 type Decision struct {
 	StepUUID   tasker.ID
 	Name       string
-	Dependents []string // the names of the steps that depend on it directly
+	Dependents []string // names of the direct dependents
 }
 
-// Decisions returns those of the steps that are decisions.
+// Decisions returns the decisions among the steps, by step.
 func (db *DB) Decisions(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]Decision, error) {
 	return readDecisions(ctx, db.pool, steps)
 }
@@ -235,7 +225,7 @@ SET decide_at = NULL
 FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 WHERE s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid AND s.decide_at IS NOT NULL`
 
-// PostponeDecisions leaves steps undecided until another of their dependencies is done.
+// PostponeDecisions defers the decisions of steps until another of their dependencies is done.
 func (tx *Tx) PostponeDecisions(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, postponeDecisions, tasks, ids)
