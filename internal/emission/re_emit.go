@@ -56,7 +56,7 @@ func ReEmit(ctx context.Context, db *postgres.DB, r ReEmission) (ReEmitted, erro
 	if err != nil {
 		return ReEmitted{}, err
 	}
-	part, err := db.Stretch(ctx, r.From, r.To, MaxReEmitted)
+	part, err := db.OutboxStats(ctx, r.From, r.To, MaxReEmitted)
 	if err != nil {
 		return ReEmitted{}, err
 	}

@@ -103,7 +103,7 @@ func TestTheDocsNameEachKindOfWork(t *testing.T) {
 		slices.Sort(kinds)
 		return kinds
 	}
-	if diff := cmp.Diff(slices.Sorted(slices.Values(append(h.Engine.Kinds(), "sweep", postgres.LetHeldGo))), named("tasker.deferred.rows")); diff != "" {
+	if diff := cmp.Diff(slices.Sorted(slices.Values(append(h.Engine.Kinds(), "sweep", postgres.ReleaseHeld))), named("tasker.deferred.rows")); diff != "" {
 		t.Errorf("kinds of work that is set aside (-known +named):\n%s", diff)
 	}
 	late, err := h.DB.Overdue(t.Context())

@@ -143,7 +143,7 @@ func (e *Engine) newWorks() []work {
 			find: ofTasks(e.db.TasksToStart), do: e.moving((*postgres.Tx).StartTasks),
 		},
 		{kind: postgres.ExpireTask, chunk: moveChunk, find: ofTasks(e.db.TasksToExpire), do: e.expireTasks},
-		{kind: postgres.WatchDeadlines, chunk: deadlineChunk, find: e.db.DeadlinesToLookAt, do: e.watchDeadlines},
+		{kind: postgres.WatchDeadlines, chunk: deadlineChunk, find: e.db.DeadlinesToNotify, do: e.watchDeadlines},
 		{
 			kind: postgres.RetrySteps, chunk: moveChunk,
 			find: ofTasks(e.findRetries), more: e.retries.more, do: e.moving(ofAll((*postgres.Tx).RetryDue)),

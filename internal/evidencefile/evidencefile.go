@@ -94,14 +94,14 @@ func (s *Service) addStep(ctx context.Context, f *tasker.EvidenceFile, e tasker.
 	if err != nil {
 		return err
 	}
-	template, place, err := s.engine.StepTemplate(ctx, g.task.TemplateUUID, in.Step.Name)
+	template, place, err := s.engine.StepTemplate(ctx, g.task.TemplateUUID, in.Name)
 	if err != nil {
 		return err
 	}
-	f.Step, f.Error = &in.Step, in.Error
-	f.Input = &tasker.EvidenceInput{Attempt: max(in.Step.Attempts, 1), DependencyResults: map[string]json.RawMessage{}, Item: in.Item, Index: in.Index}
-	if len(in.Attempts) > 0 {
-		f.Attempts, f.Input.Attempt = in.Attempts, in.Attempts[0].Attempt
+	f.Step, f.Error = &in.EvidenceStep, in.Error
+	f.Input = &tasker.EvidenceInput{Attempt: max(in.Attempts, 1), DependencyResults: map[string]json.RawMessage{}, Item: in.Item, Index: in.Index}
+	if len(in.Tries) > 0 {
+		f.Attempts, f.Input.Attempt = in.Tries, in.Tries[0].Attempt
 	}
 	handed := g.task.Context
 	if in.Context != nil {

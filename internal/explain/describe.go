@@ -301,11 +301,11 @@ func (v view) sayRunning() answer {
 		since = *s.LastAttemptedAt
 	}
 	text := fmt.Sprintf("runs on %s for %s, attempt %d of %d", cmp.Or(v.worker(), "a worker"), v.ago(since), s.Attempts, s.MaxAttempts)
-	switch heard := s.WorkerHeard; {
+	switch heard := s.WorkerSeen; {
 	case s.LeaseExpiresAt != nil && v.isLate(*s.LeaseExpiresAt):
 		return say(tasker.NextServer, &since, "A server must take it back: tasker-ctl health says which loop is late.",
 			"%s; its lease ended at %s, and no server has taken it back%s", text, at(*s.LeaseExpiresAt), setAside(s.StepFailures, s.StepRetryAt))
-	case heard != nil && s.WorkerBeats > 0 && v.now.Sub(*heard) > 3*s.WorkerBeats:
+	case heard != nil && s.WorkerHeartbeat > 0 && v.now.Sub(*heard) > 3*s.WorkerHeartbeat:
 		text += fmt.Sprintf("; nothing was heard of the worker for %s, and the attempt is lost at %s", v.ago(*heard), maybeAt(s.LeaseExpiresAt))
 	}
 	return say(tasker.NextWorker, &since, "The worker reports a result, or loses its lease.", "%s", text)

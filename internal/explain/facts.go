@@ -98,7 +98,7 @@ func (f match) heard() *time.Time {
 	if f.step.StepState != tasker.StepInProgress {
 		return nil
 	}
-	return f.step.WorkerHeard
+	return f.step.WorkerSeen
 }
 
 // startFacts are what the start of the task is bound by.

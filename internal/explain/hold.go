@@ -31,8 +31,8 @@ func (v view) sayHeld() answer {
 	if h.NextProbeAt != nil && h.State == tasker.HoldActive {
 		text += "; the next probe is at " + at(*h.NextProbeAt)
 	}
-	if v.task.LetGoFailures > 0 {
-		text += "; to let it go " + triedAgain(v.task.LetGoFailures, v.task.LetGoRetryAt)
+	if v.task.ReleaseFailures > 0 {
+		text += "; to let it go " + triedAgain(v.task.ReleaseFailures, v.task.ReleaseRetryAt)
 	}
 	return answer{Condition: tasker.Condition{Message: text, Since: &h.BeganAt, NextActor: ofHeld(h, v.now).NextActor, Remedy: ofHeld(h, v.now).Remedy}}
 }

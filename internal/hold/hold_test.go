@@ -519,7 +519,7 @@ func TestHeldStepsMayMove(t *testing.T) {
 	for _, task := range append(tasks, tasker.NewID()) { // the last one is gone
 		failed = append(failed, postgres.Failed{StepRef: tasker.StepRef{TaskUUID: task}, Err: errors.New("no")})
 	}
-	_, err := h.DB.DeferWork(h.Context(), postgres.LetHeldGo, failed)
+	_, err := h.DB.DeferWork(h.Context(), postgres.ReleaseHeld, failed)
 	h.Must(err)
 	deferred := func(want int) {
 		t.Helper()

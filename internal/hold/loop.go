@@ -118,7 +118,7 @@ func (s *Service) goOnSingly(ctx context.Context, h tasker.Hold, failed error) (
 			return more, err
 		}
 		s.log.ErrorContext(ctx, "a held step could not be let go; it is tried again", "hold", h.UUID, "task_uuid", task, "err", err)
-		deferred, failed := s.db.DeferWork(ctx, postgres.LetHeldGo, []postgres.Failed{{StepRef: tasker.StepRef{TaskUUID: task}, Err: err}})
+		deferred, failed := s.db.DeferWork(ctx, postgres.ReleaseHeld, []postgres.Failed{{StepRef: tasker.StepRef{TaskUUID: task}, Err: err}})
 		if failed != nil {
 			return false, failed
 		}

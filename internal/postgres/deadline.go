@@ -17,20 +17,20 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// WatchDeadlines is the kind of work of due times of which people are to be told.
+// WatchDeadlines is the kind of work that notifies people about due times.
 const WatchDeadlines = "deadline"
 
-// wholeTask is the step of the due time of a task.
+// wholeTask is the step_uuid of the due time of a task.
 const wholeTask = `'00000000-0000-0000-0000-000000000000'`
 
-// A NewDeadline is by when a task or a step is due.
+// NewDeadline describes the due time of a task or a step.
 type NewDeadline struct {
-	tasker.StepRef               // the step is zero: the task
-	At             time.Time     // zero: after a while
-	After          time.Duration // after the start of the task, or from now on for a step
-	Warn           *int          // seconds before; nil: when four fifths of the time are over
+	tasker.StepRef               // the step is zero for a task
+	At             time.Time     // zero uses After
+	After          time.Duration // from the start of the task, or from now for a step
+	Warn           *int          // seconds before; default after four fifths of the time
 	Investigate    bool
-	Orders         bool // the steps are handed out in the order of when they are due
+	Orders         bool // the queue is ordered by due time
 	Source         tasker.DeadlineSource
 }
 
@@ -50,12 +50,12 @@ var deadlineColumns = columns[NewDeadline]{
 	col("source text", func(d *NewDeadline) string { return string(d.Source) }),
 }
 
-// warnAt is when people are told that something is due soon.
+// warnAt computes the time of the first notification.
 func warnAt(due, warn, from string) string {
 	return due + ` - coalesce(interval '1 second' * ` + warn + `, greatest(` + due + ` - ` + from + `, interval '0') / 5)`
 }
 
-// A task that has a due time has options, by which the end of the task ends its due times.
+// Also sets the options of the task, so that its end also ends its due times.
 var (
 	insertDeadlines  = putDeadlines(`NOTHING`)
 	replaceDeadlines = putDeadlines(`UPDATE
@@ -81,7 +81,7 @@ WITH put AS (
 UPDATE tasker.tasks t SET options = '{}' WHERE t.task_uuid = ANY ($1::uuid[]) AND t.options IS NULL`
 }
 
-// dueTimes adds the statement that stores by when new tasks are due.
+// dueTimes adds the statement that stores the due times of new tasks.
 func dueTimes(batch *pgx.Batch, tasks []*CreatedTask) {
 	var list []NewDeadline
 	for _, t := range tasks {
@@ -96,34 +96,30 @@ func dueTimes(batch *pgx.Batch, tasks []*CreatedTask) {
 	}
 }
 
-// SetDeadlines stores deadlines of steps without one, under the task locks.
+// SetDeadlines stores the due times of steps that have none. The caller holds the task locks.
 func (tx *Tx) SetDeadlines(ctx context.Context, list []NewDeadline) error {
 	if len(list) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, insertDeadlines, deadlineColumns.arrays(list)...); err != nil {
-		return fmt.Errorf("store by when steps are due: %w", deadlineError(err))
-	}
-	return nil
+	_, err := tx.Exec(ctx, insertDeadlines, deadlineColumns.arrays(list)...)
+	return wrap(deadlineError(err), "store the due times of steps")
 }
 
-// replaceDeadline replaces the deadline of a waiting task, unless an operator set it.
+// replaceDeadline replaces the due time of a waiting task unless an operator has set it.
 func (tx *Tx) replaceDeadline(ctx context.Context, task tasker.ID, o *NewOptions) error {
 	if o.Due == nil {
 		return nil
 	}
 	d := *o.Due
 	d.TaskUUID = task
-	if _, err := tx.Exec(ctx, replaceDeadlines, deadlineColumns.arrays([]NewDeadline{d})...); err != nil {
-		return fmt.Errorf("change by when a task is due: %w", deadlineError(err))
-	}
-	return nil
+	_, err := tx.Exec(ctx, replaceDeadlines, deadlineColumns.arrays([]NewDeadline{d})...)
+	return wrap(deadlineError(err), "replace the due time of a task")
 }
 
-// openDeadline is true of the due time d of a task that has not ended.
+// openDeadline is true if d is the due time of a task that has not ended.
 const openDeadline = `d.ended_at IS NULL AND d.step_uuid = ` + wholeTask
 
-// before is the instant before which the tasks of a filter are due.
+// before returns the time before which the tasks of a filter are due.
 func (p *parameters) before(f tasker.TaskFilter) string {
 	switch {
 	case f.DueBefore.IsZero():
@@ -135,12 +131,13 @@ func (p *parameters) before(f tasker.TaskFilter) string {
 	}
 }
 
-// dueBefore is true of a task, t, that has not ended and is due before the instant of a filter.
+// dueBefore returns a condition that is true if task t is open and due before the time of a filter.
 func (p *parameters) dueBefore(f tasker.TaskFilter) string {
 	return "EXISTS (SELECT FROM tasker.deadlines d WHERE d.task_uuid = t.task_uuid AND " + openDeadline + " AND d.due_at < " + p.before(f) + ")"
 }
 
-// duePage selects a page of open tasks due before an instant, earliest first, by index range.
+// duePage returns a query for a page of open tasks due before a time, earliest first. It reads one
+// index range per namespace.
 func duePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
@@ -170,7 +167,7 @@ func duePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (
 		JOIN tasker.tasks t ON t.task_uuid = c.task_uuid`, p.namespaces(f, scope), strings.Join(where, " AND "), p.before(f), limit, offset), *p
 }
 
-// dueOf selects a [tasker.Deadline]: ended is the completion time, over is true of another end.
+// dueOf selects a [tasker.Deadline]. Ended is the time of completion; over is true after another end.
 func dueOf(task, step, ended, over string) string {
 	return `(
         SELECT jsonb_build_object('due_at', q.due_at, 'warn_at', q.warn_at, 'overdue', CASE WHEN q.investigate THEN 'investigate' ELSE 'tell' END, 'source', q.source,
@@ -197,7 +194,7 @@ FROM unnest($1::uuid[]) AS u (task_uuid)
 JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
 WHERE t.options IS NOT NULL`
 
-// duesOf returns by when tasks are due; those without a due time are left out.
+// duesOf returns the due times of the tasks that have one.
 func duesOf(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*tasker.Deadline, error) {
 	type row struct {
 		TaskUUID tasker.ID
@@ -205,7 +202,7 @@ func duesOf(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*t
 	}
 	rows, err := collect[row](ctx, q, selectDues, tasks)
 	if err != nil {
-		return nil, fmt.Errorf("read by when tasks are due: %w", err)
+		return nil, fmt.Errorf("read the due times of tasks: %w", err)
 	}
 	dues := make(map[tasker.ID]*tasker.Deadline, len(rows))
 	for _, r := range rows {
@@ -214,7 +211,7 @@ func duesOf(ctx context.Context, q querier, tasks []tasker.ID) (map[tasker.ID]*t
 	return dues, nil
 }
 
-const deadlinesToLookAt = `
+const deadlinesToNotify = `
 SELECT d.task_uuid, d.step_uuid
 FROM tasker.deadlines d
 WHERE d.look_at < 'infinity' AND d.look_at <= now()
@@ -222,25 +219,25 @@ WHERE d.look_at < 'infinity' AND d.look_at <= now()
 ORDER BY d.look_at, d.task_uuid, d.step_uuid
 LIMIT $1`
 
-// DeadlinesToLookAt returns tasks (with a zero step) and steps with deadline messages due.
-func (db *DB) DeadlinesToLookAt(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, deadlinesToLookAt, limit)
+// DeadlinesToNotify returns tasks (with a zero step) and steps with due notifications, oldest first.
+func (db *DB) DeadlinesToNotify(ctx context.Context, limit int) ([]tasker.StepRef, error) {
+	return db.dueSteps(ctx, deadlinesToNotify, limit)
 }
 
-// A WatchedDeadline is a due time of which people are to be told.
+// WatchedDeadline is a due time with a due notification.
 type WatchedDeadline struct {
 	tasker.StepRef
 	Namespace string
 	TaskName  string
-	StepName  string // empty: it is of the task
+	StepName  string // empty for a task
 	State     string // of the task or the step
 	DueAt     time.Time
 	CreatedAt time.Time // when the task was created
-	Ended     bool      // the step has ended, and nobody need be told
-	AsOf      time.Time // when it was read, by the database's clock
+	Ended     bool      // has ended: no notification is sent
+	AsOf      time.Time // database time of the read
 }
 
-// Overdue reports whether the due time is over.
+// Overdue reports whether the due time has passed.
 func (d WatchedDeadline) Overdue() bool { return !d.DueAt.After(d.AsOf) }
 
 const watchedDeadlines = `
@@ -254,14 +251,15 @@ WHERE d.look_at <= now()
 ORDER BY d.task_uuid, d.step_uuid
 FOR NO KEY UPDATE OF d`
 
-// WatchedDeadlines locks and returns deadlines with messages due, under the task locks.
+// WatchedDeadlines locks and returns the due times with due notifications. The caller holds the task
+// locks.
 func (tx *Tx) WatchedDeadlines(ctx context.Context, rows []tasker.StepRef) ([]WatchedDeadline, error) {
 	tasks, steps := refArrays(rows)
 	list, err := collect[WatchedDeadline](ctx, tx, watchedDeadlines, tasks, steps)
 	return list, wrap(err, "read due times")
 }
 
-const toldOfDeadlines = `
+const markDeadlines = `
 UPDATE tasker.deadlines d
 SET look_at = CASE WHEN u.ended OR u.overdue THEN 'infinity' ELSE d.due_at END,
     warned_at = CASE WHEN u.ended OR u.overdue THEN d.warned_at ELSE clock_timestamp() END,
@@ -269,26 +267,26 @@ SET look_at = CASE WHEN u.ended OR u.overdue THEN 'infinity' ELSE d.due_at END,
 FROM unnest($1::uuid[], $2::uuid[], $3::bool[], $4::bool[]) AS u (task_uuid, step_uuid, ended, overdue)
 WHERE d.task_uuid = u.task_uuid AND d.step_uuid = u.step_uuid`
 
-// NotifyDeadlines enqueues deadline messages and marks them as sent in one transaction.
-func (tx *Tx) NotifyDeadlines(ctx context.Context, list []WatchedDeadline, say func(WatchedDeadline) tasker.NotificationData) error {
+// NotifyDeadlines creates the notifications of due times, except ended ones, and marks all as
+// processed.
+func (tx *Tx) NotifyDeadlines(ctx context.Context, list []WatchedDeadline, data func(WatchedDeadline) tasker.NotificationData) error {
 	refs, ended, overdue := make([]tasker.StepRef, len(list)), make([]bool, len(list)), make([]bool, len(list))
 	for i, d := range list {
 		refs[i], ended[i], overdue[i] = d.StepRef, d.Ended, d.Overdue()
 		if d.Ended {
 			continue
 		}
-		m := NewMessage{SubjectKind: tasker.TaskSubject, SubjectID: d.TaskUUID, Namespaces: []string{d.Namespace}, Data: say(d)}
+		m := NewMessage{Topic: dueTopic(d), SubjectKind: tasker.TaskSubject, SubjectID: d.TaskUUID, Namespaces: []string{d.Namespace}, Data: data(d)}
 		if d.StepName != "" {
 			m.SubjectKind, m.SubjectID = tasker.StepSubject, d.StepUUID
 		}
-		m.Topic = dueTopic(d)
 		if _, err := tx.CreateNotification(ctx, m); err != nil {
 			return err
 		}
 	}
 	tasks, steps := refArrays(refs)
-	_, err := tx.Exec(ctx, toldOfDeadlines, tasks, steps, ended, overdue)
-	return wrap(err, "note that people were told of due times")
+	_, err := tx.Exec(ctx, markDeadlines, tasks, steps, ended, overdue)
+	return wrap(err, "mark due times as notified")
 }
 
 func dueTopic(d WatchedDeadline) string {
@@ -304,7 +302,7 @@ func dueTopic(d WatchedDeadline) string {
 	}
 }
 
-// A DueTask is what decides whether the due time of a task may be changed.
+// DueTask describes a task whose due time is to change.
 type DueTask struct {
 	State        tasker.TaskState
 	TemplateUUID tasker.ID
@@ -318,28 +316,21 @@ SELECT t.state, t.template_uuid, ` + dueOfTask + ` AS due, t.phase IS NULL AND E
 ) AS written_off
 FROM tasker.tasks t WHERE t.task_uuid = $1`
 
-// DueTask reads a task that the caller has locked. The error is NotFound when there is none.
+// DueTask returns a task or NotFound. The caller holds the task lock.
 func (tx *Tx) DueTask(ctx context.Context, task tasker.ID) (DueTask, error) {
-	t, err := one[DueTask](ctx, tx, dueTask, task)
-	switch {
-	case err != nil:
-		return DueTask{}, fmt.Errorf("read by when a task is due: %w", err)
-	case t == nil:
-		return DueTask{}, noTask(task)
-	}
-	return *t, nil
+	return existing[DueTask](ctx, tx, "read the due time of a task", noTask(task), dueTask, task)
 }
 
-// A ChangedDeadline is what a task or a step of it, which the caller has locked, is given.
+// ChangedDeadline describes a change of the due time of a locked task or a step of it.
 type ChangedDeadline struct {
 	tasker.StepRef
 	Task        tasker.TaskState
-	DueAt       *time.Time // nil: none any more
+	DueAt       *time.Time // nil removes the due time
 	Warn        *int
-	Investigate bool // unless it has a due time, which says so
+	Investigate bool // ignored if there is a due time already
 	Orders      bool
 	Operator
-	Audit  string         // the action
+	Audit  string         // action in the audit log
 	Detail map[string]any // for the history and the audit log
 }
 
@@ -354,7 +345,7 @@ WITH changed AS (
     SET due_at = excluded.due_at, warn_at = excluded.due_at - coalesce(interval '1 second' * d.warn_s, excluded.due_at - excluded.warn_at),
         look_at = excluded.due_at - coalesce(interval '1 second' * d.warn_s, excluded.due_at - excluded.warn_at),
         source = 'operator', set_by = excluded.set_by, set_at = clock_timestamp(), warned_at = NULL, announced_at = NULL,
-        ended_at = NULL -- it had ended where the task was written off, and is being undone now
+        ended_at = NULL -- set if the task was marked as permanently failed before it compensates
 )
 UPDATE tasker.tasks t SET options = '{}' WHERE t.task_uuid = $1 AND t.options IS NULL`
 
@@ -364,15 +355,15 @@ const noteDueChange = `
 INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, reason, detail, created_at)
 VALUES ($1, $2, $2, $3, nullif($4, ''), nullif($5, ''), $6::text::jsonb, clock_timestamp())`
 
-// What waits in the queue is handed out by the new due time from now on.
+// Reorders enqueued steps by the new due time.
 var reorderReady = `
 UPDATE tasker.ready_steps r
 SET due_at = ` + orderOf("s") + `
 FROM tasker.workflow_steps s
 WHERE s.task_uuid = $1 AND s.state || '' = 'enqueued' AND ` + readyKey + ` AND r.task_uuid = s.task_uuid`
 
-// ChangeDeadline gives a task or a step another due time, with rows of the history and the audit log. The
-// error is Invalid when that is not ahead, or too far.
+// ChangeDeadline changes the due time of a task or a step and records the change. It returns Invalid
+// if the time is in the past or more than 5 years ahead.
 func (tx *Tx) ChangeDeadline(ctx context.Context, c ChangedDeadline) error {
 	doc, err := json.Marshal(c.Detail)
 	if err != nil {
@@ -388,11 +379,11 @@ func (tx *Tx) ChangeDeadline(ctx context.Context, c ChangedDeadline) error {
 	}
 	if c.Orders {
 		if _, err := tx.Exec(ctx, reorderReady, c.TaskUUID); err != nil {
-			return fmt.Errorf("order what is enqueued: %w", err)
+			return fmt.Errorf("reorder enqueued steps: %w", err)
 		}
 	}
 	if _, err := tx.Exec(ctx, noteDueChange, c.TaskUUID, string(c.Task), string(lifecycle.ChangeDue), c.Actor, c.Reason, string(doc)); err != nil {
-		return fmt.Errorf("note that a due time was changed: %w", err)
+		return fmt.Errorf("record the change of a due time: %w", err)
 	}
 	subject := c.TaskUUID
 	if c.StepUUID != (tasker.ID{}) {
@@ -401,7 +392,7 @@ func (tx *Tx) ChangeDeadline(ctx context.Context, c ChangedDeadline) error {
 	return tx.auditData(ctx, c.Actor, c.Audit, subject, doc)
 }
 
-// Of each namespace one range of an index is read, as far as the limit.
+// Reads one index range of each namespace, up to the limit.
 const countOverdue = `
 SELECT coalesce(sum(x.tasks), 0)::bigint
 FROM (SELECT DISTINCT m.namespace FROM tasker.task_templates m) n
@@ -413,13 +404,13 @@ CROSS JOIN LATERAL (
     ) l
 ) x`
 
-// CountOverdue counts the open tasks that are overdue, in each namespace up to a limit.
-func (db *DB) CountOverdue(ctx context.Context, limit int) (n int64, err error) {
-	v, err := value[int64](ctx, db.pool, countOverdue, limit)
-	return v, wrap(err, "count tasks that are overdue")
+// CountOverdue counts overdue open tasks, up to limit per namespace.
+func (db *DB) CountOverdue(ctx context.Context, limit int) (int64, error) {
+	n, err := value[int64](ctx, db.pool, countOverdue, limit)
+	return n, wrap(err, "count overdue tasks")
 }
 
-// deadlineError says what the database refuses of a due time, by its clock.
+// deadlineError maps the violation of a constraint on due times to an Invalid error.
 func deadlineError(err error) error {
 	var pg *pgconn.PgError
 	switch {

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// Deferred is failed work on one row, set aside. The step is zero for work on a whole task.
+// Deferred is work on a row that failed and will be retried. The step is zero for work on a task.
 type Deferred struct {
 	tasker.StepRef
 	Kind     string
@@ -20,7 +20,7 @@ type Deferred struct {
 	RetryAt  time.Time
 }
 
-// The kinds of work on single rows that may be set aside.
+// The kinds of work on single rows that may be deferred.
 const (
 	StartTask      = "start"
 	RetrySteps     = "retry"
@@ -31,25 +31,25 @@ const (
 	ExpireUnserved = "no_worker"
 	RedispatchTask = "redispatch"
 	ExpireTask     = "start_by"     // of tasks
-	LetHeldGo      = "release_hold" // of tasks
+	ReleaseHeld    = "release_hold" // of tasks
 )
 
-// RetryDeferred is the kind of what is due of [Deferred] work itself.
+// RetryDeferred is the kind of work that retries [Deferred] work.
 const RetryDeferred = "deferred"
 
-// A Failed is a row whose work failed, and why.
+// Failed is a row whose work failed.
 type Failed struct {
 	tasker.StepRef
 	Err error
 }
 
-// How long a row is set aside: the delay doubles with each failure in a row.
+// Bounds of the backoff, which doubles with each failure in a row.
 const (
 	DeferFirst = 2 * time.Second
 	DeferMost  = 5 * time.Minute
 )
 
-// maxDeferredError is how much of an error is kept; the table has the same limit.
+// maxDeferredError is the maximum length of a stored error, like in the table.
 const maxDeferredError = 1000
 
 const deferWork = `
@@ -62,7 +62,7 @@ SET failures = d.failures + 1, last_error = excluded.last_error, last_failed_at 
     retry_at = clock_timestamp() + least($6::interval, $5::interval * 2 ^ least(d.failures, 20))
 RETURNING kind, task_uuid, step_uuid, failures, first_failed_at AS since, retry_at`
 
-// DeferWork sets failed rows aside for a time that doubles with each failure in a row.
+// DeferWork defers failed rows for a time that doubles with each failure in a row.
 func (db *DB) DeferWork(ctx context.Context, kind string, rows []Failed) ([]Deferred, error) {
 	tasks, steps, errs := make([]tasker.ID, len(rows)), make([]tasker.ID, len(rows)), make([]string, len(rows))
 	for i, r := range rows {
@@ -73,10 +73,10 @@ func (db *DB) DeferWork(ctx context.Context, kind string, rows []Failed) ([]Defe
 		list, err = collect[Deferred](ctx, db.pool, deferWork, kind, tasks, steps, errs, DeferFirst, DeferMost)
 		return err
 	})
-	return list, wrap(err, "set aside work that failed")
+	return list, wrap(err, "defer failed work")
 }
 
-// Servers share the rows. Those with the fewest failures come first.
+// Reserves the rows for one server, those with the fewest failures first.
 const takeDeferredWork = `
 UPDATE tasker.deferred_work d
 SET retry_at = now() + $3::interval
@@ -91,14 +91,15 @@ FROM (
 WHERE d.kind = due.kind AND d.task_uuid = due.task_uuid AND d.step_uuid = due.step_uuid
 RETURNING d.kind, d.task_uuid, d.step_uuid, d.failures, d.first_failed_at AS since, d.retry_at`
 
-// TakeDeferredWork returns due work of these kinds, reserved for this server within hold.
+// TakeDeferredWork returns due work of the kinds and reserves it for the duration of hold.
 func (db *DB) TakeDeferredWork(ctx context.Context, kinds []string, limit int, hold time.Duration) ([]Deferred, error) {
 	list, err := collect[Deferred](ctx, db.pool, takeDeferredWork, kinds, limit, hold)
-	return list, wrap(err, "find work that was set aside")
+	return list, wrap(err, "read deferred work")
 }
 
-// InvestigateDeferred opens an investigation of the task whose work fails, once since its first failure. It does
-// nothing before [tasker.MaxSilentFailures] failures, for work without an open task, and where an investigation is open.
+// InvestigateDeferred opens an investigation of the task whose work fails, once since the first
+// failure. It does nothing before [tasker.MaxSilentFailures] failures, without an open task, or if an
+// investigation is open.
 func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error) error {
 	if d.Failures < tasker.MaxSilentFailures {
 		return nil
@@ -115,7 +116,7 @@ func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error
 	return db.InTx(ctx, func(tx *Tx) error {
 		free, err := tx.LockFreeTasks(ctx, []tasker.ID{d.TaskUUID})
 		if err != nil || len(free) == 0 {
-			return err // the next failure tries again
+			return err // the next failure retries
 		}
 		state, err := column[tasker.TaskState](ctx, tx, stateWithoutEntry, d.TaskUUID, tasker.DeferredWork, d.Since)
 		if err != nil || len(state) == 0 || slices.Contains(finalStates, state[0]) {
@@ -130,14 +131,14 @@ func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error
 	})
 }
 
-// stateWithoutEntry selects the state of a task that has no investigation with a detail code since an instant.
+// stateWithoutEntry selects the state of a task without an investigation of a detail code since a time.
 const stateWithoutEntry = `
 SELECT t.state FROM tasker.tasks t
 WHERE t.task_uuid = $1 AND NOT EXISTS (
     SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = $1 AND $2 IN (d.detail_code, d.original_detail_code) AND d.dlq_timestamp >= $3
 )`
 
-// endDeferral also marks the investigation of the work as recovered. The caller has locked the task if there may be one.
+// Also marks the investigation of the work as recovered. The caller locks the task if there may be one.
 const endDeferral = `
 WITH ended AS (
     DELETE FROM tasker.deferred_work WHERE kind = $1 AND task_uuid = $2 AND step_uuid = $3
@@ -151,7 +152,7 @@ recovered AS (
 INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, changed_at)
 SELECT dlq_entry_uuid, 'recovered', $5, 'pending', 'pending', updated_at FROM recovered`
 
-// EndDeferral deletes the record of work that failed: it is done, or not needed any more.
+// EndDeferral deletes the record of deferred work that is done or no longer required.
 func (db *DB) EndDeferral(ctx context.Context, d Deferred) error {
 	err := db.InTx(ctx, func(tx *Tx) error {
 		if d.Failures >= tasker.MaxSilentFailures {
@@ -165,20 +166,20 @@ func (db *DB) EndDeferral(ctx context.Context, d Deferred) error {
 	return wrap(err, "end a deferral")
 }
 
-// DeferredCount is how many rows of a kind are set aside, and since when the first.
+// DeferredCount counts the deferred rows of a kind.
 type DeferredCount struct {
 	Kind   string
 	Rows   int64
-	Oldest time.Time
-	Error  string // of one of them, without secrets
+	Oldest time.Time // first failure
+	Error  string    // of one row, redacted
 }
 
-// DeferredCounts counts what is set aside, by kind, up to limit rows.
+// DeferredCounts counts deferred work by kind, up to limit rows.
 func (db *DB) DeferredCounts(ctx context.Context, limit int) ([]DeferredCount, error) {
 	list, err := collect[DeferredCount](ctx, db.pool, `
 		SELECT d.kind, count(*) AS rows, min(d.first_failed_at) AS oldest, tasker.redact_note(min(d.error)) AS error
 		FROM (SELECT kind, first_failed_at, left(last_error, 300) AS error FROM tasker.deferred_work ORDER BY kind LIMIT $1) d
 		GROUP BY d.kind
 		ORDER BY d.kind`, limit)
-	return list, wrap(err, "count work that was set aside")
+	return list, wrap(err, "count deferred work")
 }

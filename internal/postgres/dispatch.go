@@ -3,13 +3,13 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"tasker.example/tasker"
 )
 
-// takeSteps is claimSteps for named steps ($3, $8). The state in the clock guides the planner.
+// takeSteps is claimSteps for named steps ($3, $8). The state in clock keeps the planner from reading
+// all enqueued steps.
 var takeSteps, takeUnheldSteps = take(withoutHolds), take(withHolds)
 
 func take(h holds) string {
@@ -32,8 +32,8 @@ locked AS MATERIALIZED (
 ` + leaseSteps("", false) + blockedSteps("locked")
 }
 
-// TakeSteps hands those of the steps to a worker that are enqueued and that it can
-// execute, as far as [tasker.MaxClaimBytes] allows.
+// TakeSteps leases those of the steps that are enqueued and that the worker can execute, up to
+// [tasker.MaxClaimBytes] of inputs.
 func (db *DB) TakeSteps(ctx context.Context, c Claimant, steps []tasker.StepRef) (ClaimResult, error) {
 	tasks, ids := refArrays(steps)
 	args := []any{c.Namespaces, c.Handlers, tasks, c.WorkerUUID, c.Lease, noNil(c.Without), tasker.MaxClaimBytes, ids}
@@ -58,20 +58,21 @@ JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.st
 WHERE s.state = c.enqueued AND NOT ` + isHeld("s") + `
 RETURNING step_uuid`
 
-// AnnounceAgain announces those of the steps still enqueued again later, and returns them.
+// AnnounceAgain schedules another announcement of those of the steps that are still enqueued, after
+// rest, and returns them.
 func (db *DB) AnnounceAgain(ctx context.Context, steps []tasker.StepRef, rest time.Duration) ([]tasker.ID, error) {
 	tasks, ids := refArrays(steps)
 	list, err := column[tasker.ID](ctx, db.pool, announceAgain, tasks, ids, rest)
 	return list, wrap(err, "announce steps again")
 }
 
-// An Announcement tells workers through the message broker that a step waits.
+// Announcement is a broker message to workers about an enqueued step.
 type Announcement struct {
 	Position  int64
 	TaskUUID  tasker.ID
 	StepUUID  tasker.ID
 	Namespace string
-	Waits     bool // it is still enqueued
+	Waits     bool // still enqueued
 }
 
 const dueAnnouncements = `
@@ -83,18 +84,17 @@ ORDER BY o.position
 LIMIT $1
 FOR NO KEY UPDATE OF o SKIP LOCKED`
 
-// Announce passes due announcements to publish, oldest first, and removes those it confirms; the
-// others wait longer the older they are. If publish fails, all stay. It returns the number passed.
-// Announcements are passed to one caller at a time, and again after a crash.
+// Announce passes up to limit due announcements to publish, oldest first, and removes the confirmed
+// and obsolete ones. The delay of the others grows with their age. If publish fails, all stay. It
+// returns the number processed. One caller at a time gets an announcement, and again after a crash.
 func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publish func([]Announcement) (done []int64, err error)) (int, error) {
-	given := 0
+	processed := 0
 	err := db.InTx(ctx, func(tx *Tx) error {
-		given = 0
 		list, err := collect[Announcement](ctx, tx, dueAnnouncements, limit)
+		processed = len(list)
 		if err != nil || len(list) == 0 {
 			return err
 		}
-		given = len(list)
 		var over []int64
 		waiting := list[:0:0]
 		for _, a := range list {
@@ -122,7 +122,7 @@ func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publi
 			WHERE position = ANY ($1)`, failed, rest)
 		return err
 	})
-	return given, wrap(err, "announce steps")
+	return processed, wrap(err, "announce steps")
 }
 
 func missing(list []Announcement, done []int64) []int64 {
@@ -139,7 +139,7 @@ func missing(list []Announcement, done []int64) []int64 {
 	return out
 }
 
-// Of each namespace one entry of the index of what is enqueued is read.
+// Reads one index entry of each namespace.
 const waitingNamespaces = `
 WITH RECURSIVE n AS (
     (SELECT s.namespace FROM tasker.ready_steps s ORDER BY s.namespace LIMIT 1)
@@ -153,7 +153,7 @@ SELECT n.namespace FROM n WHERE n.namespace IS NOT NULL`
 // WaitingNamespaces returns the namespaces with enqueued steps.
 func (db *DB) WaitingNamespaces(ctx context.Context) ([]string, error) {
 	list, err := column[string](ctx, db.pool, waitingNamespaces)
-	return list, wrap(err, "find namespaces with work")
+	return list, wrap(err, "find namespaces with enqueued steps")
 }
 
 const announceLost = `
@@ -172,67 +172,61 @@ again AS (
 )
 SELECT count(*) FROM again`
 
-// AnnounceLost announces up to limit steps enqueued for longer than age again.
-func (db *DB) AnnounceLost(ctx context.Context, namespace string, age time.Duration, limit int) (n int, err error) {
-	err = db.pool.QueryRow(ctx, announceLost, namespace, age, limit).Scan(&n)
+// AnnounceLost announces up to limit steps again that have been enqueued for longer than age.
+func (db *DB) AnnounceLost(ctx context.Context, namespace string, age time.Duration, limit int) (int, error) {
+	n, err := value[int](ctx, db.pool, announceLost, namespace, age, limit)
 	return n, wrap(err, "announce lost steps of %s", namespace)
 }
 
-// SendCanary reports to one caller per interval that a canary must be sent.
+// SendCanary returns true to one caller per interval, which must send a canary.
 func (db *DB) SendCanary(ctx context.Context, every time.Duration) (bool, error) {
 	tag, err := db.pool.Exec(ctx, `
 		UPDATE tasker.dispatch_canary SET sent_at = clock_timestamp()
 		WHERE only_row AND (sent_at IS NULL OR sent_at <= clock_timestamp() - $1::interval)`, every)
-	return tag.RowsAffected() > 0, wrap(err, "note that a canary is sent")
+	return tag.RowsAffected() > 0, wrap(err, "record a sent canary")
 }
 
-// CanaryReturned notes that a canary has come back as a dead letter.
+// CanaryReturned records that a canary has returned as a dead letter.
 func (db *DB) CanaryReturned(ctx context.Context) error {
 	_, err := db.pool.Exec(ctx, `UPDATE tasker.dispatch_canary SET returned_at = clock_timestamp() WHERE only_row`)
-	return wrap(err, "note that a canary came back")
+	return wrap(err, "record a returned canary")
 }
 
-// CanaryMissing returns for how long a canary is overdue; 0 if none is.
-func (db *DB) CanaryMissing(ctx context.Context, patience time.Duration) (missing time.Duration, err error) {
-	err = db.pool.QueryRow(ctx, `
+// CanaryMissing returns how long ago a canary was sent that has not returned within patience, or 0.
+func (db *DB) CanaryMissing(ctx context.Context, patience time.Duration) (time.Duration, error) {
+	missing, err := value[time.Duration](ctx, db.pool, `
 		SELECT coalesce((
 			SELECT clock_timestamp() - sent_at
 			FROM tasker.dispatch_canary
 			WHERE sent_at > coalesce(returned_at, '-infinity') AND sent_at <= clock_timestamp() - $1::interval
-		), interval '0')`, patience).Scan(&missing)
-	return missing, wrap(err, "find the canary")
+		), interval '0')`, patience)
+	return missing, wrap(err, "read the canary")
 }
 
-// CanaryReturnedAt returns when a canary last returned as a dead letter; zero if never.
+// CanaryReturnedAt returns when a canary last returned as a dead letter, or zero.
 func (db *DB) CanaryReturnedAt(ctx context.Context) (time.Time, error) {
-	var at *time.Time
-	if err := db.pool.QueryRow(ctx, `SELECT max(returned_at) FROM tasker.dispatch_canary`).Scan(&at); err != nil {
-		return time.Time{}, fmt.Errorf("find the canary: %w", err)
-	}
-	if at == nil {
-		return time.Time{}, nil
+	at, err := value[*time.Time](ctx, db.pool, `SELECT max(returned_at) FROM tasker.dispatch_canary`)
+	if err != nil || at == nil {
+		return time.Time{}, wrap(err, "read the canary")
 	}
 	return *at, nil
 }
 
-// NoteDeadLetter adds the broker's information to the open investigation of a step.
+// NoteDeadLetter adds the data of a dead letter to the open investigation of a step.
 func (db *DB) NoteDeadLetter(ctx context.Context, step tasker.StepRef, evidence json.RawMessage) error {
 	_, err := db.pool.Exec(ctx, `
 		UPDATE tasker.tasks_dlq d
 		SET metadata = jsonb_set(d.metadata, '{dispatch, dead_letter}', $3::text::jsonb)
 		WHERE d.task_uuid = $1 AND d.step_uuid = $2 AND d.resolution_status = 'pending' AND d.dlq_reason = 'worker_unavailable'
 		  AND jsonb_typeof(d.metadata -> 'dispatch') = 'object' AND NOT (d.metadata -> 'dispatch') ? 'dead_letter'`, step.TaskUUID, step.StepUUID, string(evidence))
-	return wrap(err, "note a dead letter")
+	return wrap(err, "record a dead letter")
 }
 
-// Outbox counts steps to announce, up to limit, and returns the age of the oldest.
+// Outbox counts pending announcements, up to limit, and returns the age of the oldest.
 func (db *DB) Outbox(ctx context.Context, limit int) (pending int64, oldest time.Duration, err error) {
 	var seconds float64
 	err = db.pool.QueryRow(ctx, `
 		SELECT count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(created_at)), 0), 0)::float8
 		FROM (SELECT created_at FROM tasker.dispatch_outbox ORDER BY position LIMIT $1) o`, limit).Scan(&pending, &seconds)
-	if err != nil {
-		return 0, 0, fmt.Errorf("count what is to be announced: %w", err)
-	}
-	return pending, time.Duration(seconds * float64(time.Second)), nil
+	return pending, time.Duration(seconds * float64(time.Second)), wrap(err, "count pending announcements")
 }

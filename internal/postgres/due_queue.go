@@ -7,7 +7,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// orderQueues notes in which queues the steps of a template come first that are due first.
+// orderQueues marks the queues of a template as ordered by due time if the template requires it.
 func (tx *Tx) orderQueues(ctx context.Context, t tasker.Template) error {
 	if t.Order != tasker.OrderDue {
 		return nil
@@ -19,14 +19,15 @@ func (tx *Tx) orderQueues(ctx context.Context, t tasker.Template) error {
 		}
 	}
 	_, err := tx.Exec(ctx, `INSERT INTO tasker.due_queues (namespace, handler) SELECT $1, h.name FROM unnest($2::text[]) AS h (name) ORDER BY h.name ON CONFLICT DO NOTHING`, t.Namespace, handlers)
-	return wrap(err, "note which queues are ordered by due times")
+	return wrap(err, "store queues ordered by due time")
 }
 
-// maxOpenLooked is how many open tasks of each state are looked at to find out whether a retired template still has some.
-const maxOpenLooked = 10_000
+// maxOpenExamined is the number of open tasks of each state to read for those of a retired template.
+const maxOpenExamined = 10_000
 
-// unorderedQueue is true of a row q of due_queues for which no template asks any more: each that did is retired and has no
-// open task, as far as that is told by looking at so many ($2) of each open state ($1). Where there are more the row stays. A state is asked for as a range, as in [tasksPage].
+// unorderedQueue is true if no template requires row q of due_queues any more: each is retired and has
+// no task among the $2 newest of each open state ($1). A state with more tasks keeps the row. BETWEEN
+// makes the planner use an index range.
 const unorderedQueue = `NOT EXISTS (
     SELECT FROM tasker.task_templates m
     CROSS JOIN LATERAL jsonb_array_elements(m.configuration -> 'steps') s
@@ -42,23 +43,23 @@ const unorderedQueue = `NOT EXISTS (
     )
 )`
 
-// forgetDueQueues removes what no template asks for. Registrations wait meanwhile, and it has waited for those before.
 const forgetDueQueues = `DELETE FROM tasker.due_queues q WHERE ` + unorderedQueue
 
 const anyUnorderedQueue = `SELECT EXISTS (SELECT FROM tasker.due_queues q WHERE ` + unorderedQueue + `)`
 
-// ForgetDueQueues has claims of queues not look at due times any more in which no template asks for that order.
+// ForgetDueQueues removes the order by due time from queues for which no template requires it.
 func (db *DB) ForgetDueQueues(ctx context.Context) error {
 	open := slices.DeleteFunc(tasker.TaskStates(), func(s tasker.TaskState) bool { return slices.Contains(finalStates, s) })
-	found, err := column[bool](ctx, db.pool, anyUnorderedQueue, open, maxOpenLooked)
-	if err == nil && found[0] {
+	found, err := value[bool](ctx, db.pool, anyUnorderedQueue, open, maxOpenExamined)
+	if err == nil && found {
 		err = db.InTx(ctx, func(tx *Tx) error {
+			// Waits for registrations, and later ones wait for it.
 			if _, err := tx.Exec(ctx, `LOCK TABLE tasker.due_queues IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 				return err
 			}
-			_, err := tx.Exec(ctx, forgetDueQueues, open, maxOpenLooked)
+			_, err := tx.Exec(ctx, forgetDueQueues, open, maxOpenExamined)
 			return err
 		})
 	}
-	return wrap(err, "forget queues that no template orders by due times")
+	return wrap(err, "remove queues that no template orders by due time")
 }

@@ -9,37 +9,36 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// eventColumns are those of an event in the outbox o.
+// eventColumns are the columns of an event in the outbox o.
 const eventColumns = `o.position, o.event_uuid AS uuid, o.topic, o.task_uuid, o.dlq_entry_uuid AS entry_uuid, o.created_at AS at, o.data`
 
-// A DueEvent is an event that a sink is to get, with the time from which on.
+// DueEvent is an event to deliver, with the time since when it is due.
 type DueEvent struct {
 	tasker.Event
 	Due time.Time
 }
 
-// One that got messages only is new to events.
+// A sink that received only notifications starts with new events.
 const openSink = `
 INSERT INTO tasker.emission_sinks AS s (sink) VALUES ($1)
 ON CONFLICT (sink) DO UPDATE SET events = true, taken_before = excluded.taken_before, opened_in = excluded.opened_in
 WHERE NOT s.events`
 
-// OpenMessageSink makes a sink known that gets messages only.
+// OpenMessageSink registers a sink that receives only notifications.
 func (db *DB) OpenMessageSink(ctx context.Context, sink string) error {
 	_, err := db.pool.Exec(ctx, `INSERT INTO tasker.emission_sinks (sink, events) VALUES ($1, false) ON CONFLICT DO NOTHING`, sink)
-	return wrap(err, "make sink %s known", sink)
+	return wrap(err, "register sink %s", sink)
 }
 
-// OpenSink makes a sink known. A new one is told of what happens from now on.
+// OpenSink registers a sink. A new sink receives the events from now on.
 func (db *DB) OpenSink(ctx context.Context, sink string) error {
 	_, err := db.pool.Exec(ctx, openSink, sink)
-	return wrap(err, "make sink %s known", sink)
+	return wrap(err, "register sink %s", sink)
 }
 
-// A lease or a delay that ends later than allowed is over: the clock was set back. A lease is
-// renewed only when a third has passed, so idle sinks write nothing. New events are those not
-// visible in opened_in, except events of a restored database that are not adopted yet (see
-// adoptSinks).
+// A lease or a delay that ends later than allowed counts as over, because the clock was set back. A
+// lease is renewed after a third of its duration, so that idle sinks write nothing. New events are
+// not visible in opened_in, except events of a restored database (see adoptSinks).
 const holdSink = `
 WITH kept AS MATERIALIZED (
     SELECT s.failing_since, s.next_try_at, s.taken_before, s.opened_in
@@ -68,29 +67,29 @@ SELECT h.failing_since IS NOT NULL AS failing,
     ) IS NOT NULL OR EXISTS (SELECT FROM tasker.message_emissions e WHERE e.sink = $1 AND e.state = 'pending') AS pending
 FROM (SELECT * FROM kept UNION ALL SELECT * FROM taken) h`
 
-// SinkLease is a sink that is ours to send to.
+// SinkLease describes a sink that the holder may deliver to.
 type SinkLease struct {
 	Failing   bool
-	Rest      *time.Duration // before it is to be tried again
-	NewEvents bool           // there are events to put on its list
-	Pending   bool           // there are events or messages on its list, which may rest
+	Rest      *time.Duration // delay before the next attempt
+	NewEvents bool           // [DB.TakeEvents] would find events
+	Pending   bool           // events or notifications are pending, due or not
 }
 
-// AcquireSinkLease acquires or keeps the lease of a sink. It returns nil when another has it.
+// AcquireSinkLease acquires or renews the lease of a sink. It returns nil if another holder has it.
 func (db *DB) AcquireSinkLease(ctx context.Context, sink string, holder tasker.ID, lease time.Duration) (*SinkLease, error) {
 	held, err := one[SinkLease](ctx, db.pool, holdSink, sink, holder, lease)
-	return held, wrap(err, "hold sink %s", sink)
+	return held, wrap(err, "acquire the lease of sink %s", sink)
 }
 
-// ReleaseSinkLease gives up the right to send to a sink.
+// ReleaseSinkLease releases the lease of a sink.
 func (db *DB) ReleaseSinkLease(ctx context.Context, sink string, holder tasker.ID) error {
 	_, err := db.pool.Exec(ctx, `UPDATE tasker.emission_sinks SET holder = NULL, held_until = NULL WHERE sink = $1 AND holder = $2`, sink, holder)
-	return wrap(err, "drop sink %s", sink)
+	return wrap(err, "release the lease of sink %s", sink)
 }
 
-// Takes all visible events in order of position; events of one task keep their order. Events of
-// transactions that were open before are checked again from taken_before, without those visible in
-// opened_in. A long transaction holds back taken_before but not opened_in.
+// Takes all visible events in the order of their positions; events of one task keep their order.
+// Events of transactions that were open before are read again from taken_before, except those visible
+// in opened_in. A long transaction holds back taken_before but not opened_in.
 const takeEvents = `
 WITH bound AS MATERIALIZED (SELECT pg_snapshot_xmin(pg_current_snapshot()) AS before),
 sink AS MATERIALIZED (
@@ -125,12 +124,12 @@ moved AS (
 )
 SELECT (SELECT count(*) FROM fresh) AS taken, coalesce((SELECT bool_or(ahead) FROM sink), false) AS ahead`
 
-// TakeEvents puts new events on the list of a sink, up to limit, and returns how
-// many. A database that was restored while servers were running is noticed here.
+// TakeEvents creates pending deliveries of up to limit new events to a sink and returns their number.
+// It also detects a database that was restored while servers were running.
 func (db *DB) TakeEvents(ctx context.Context, sink string, limit int) (n int, err error) {
 	ahead := false
 	if err = db.pool.QueryRow(ctx, takeEvents, sink, limit).Scan(&n, &ahead); err != nil {
-		return 0, fmt.Errorf("take events for sink %s: %w", sink, err)
+		return 0, fmt.Errorf("create deliveries to sink %s: %w", sink, err)
 	}
 	if !ahead {
 		return n, nil
@@ -138,8 +137,8 @@ func (db *DB) TakeEvents(ctx context.Context, sink string, limit int) (n int, er
 	return n, db.adoptSinks(ctx)
 }
 
-// An event waits for earlier ones of its task. A task with a new event comes first, so old failures
-// do not delay it.
+// An event waits for the earlier ones of its task. The task with the newest event comes first, so
+// that old failures do not delay it.
 const dueEmissions = `
 WITH head AS (
     (
@@ -192,26 +191,26 @@ JOIN tasker.outbox o ON o.position = due.position
 ORDER BY first.newest DESC, o.position
 LIMIT $3`
 
-// DueEmissions returns due events of up to limit tasks and a recent one, at most most events.
+// DueEmissions returns up to most due events of up to limit tasks, and of the task with the newest
+// event.
 func (db *DB) DueEmissions(ctx context.Context, sink string, limit, most int) ([]DueEvent, error) {
 	rows, err := collect[DueEvent](ctx, db.pool, dueEmissions, sink, limit, most)
-	return rows, wrap(err, "find events to send to %s", sink)
+	return rows, wrap(err, "read due events of sink %s", sink)
 }
 
-// An Emitted is what became of sending one event.
+// Emitted is the outcome of a delivery.
 type Emitted struct {
 	Position  int64
-	Attempts  int // just now
+	Attempts  int // since the last outcome
 	Published bool
-	Refused   bool          // the event, not the whole sink
-	SetAside  bool          // refused too often
-	Rest      time.Duration // before it is sent again
+	Refused   bool          // the sink rejected the event
+	SetAside  bool          // undeliverable: rejected too often
+	Rest      time.Duration // minimum delay before the next attempt
 	Error     string
-	Due       time.Time // of the event that was sent; zero matches any
-	Message   bool      // it is a message
+	Due       time.Time // due time of the delivered event; zero matches any
+	Message   bool      // a notification
 }
 
-// emittedColumns are an [Emitted] as settleEmissions takes it.
 var emittedColumns = columns[Emitted]{
 	col("position bigint", func(e *Emitted) int64 { return e.Position }),
 	col("attempts int", func(e *Emitted) int32 { return int32(e.Attempts) }),
@@ -222,13 +221,13 @@ var emittedColumns = columns[Emitted]{
 	col("due timestamptz", func(e *Emitted) *time.Time { return timeOrNil(e.Due) }),
 }
 
-// An event requested again while being sent stays pending: its due time differs.
+// An event that was requested again during its delivery stays pending, because its due time differs.
 var (
 	settleEmissions = settleSent("tasker.emissions", "e.state || ''")
 	settleMessages  = settleSent("tasker.message_emissions", "e.state")
 )
 
-// settleSent returns the statement that records delivery outcomes of events or messages.
+// settleSent returns the statement that records the outcomes of deliveries.
 func settleSent(table, state string) string {
 	return `
 UPDATE ` + table + ` e
@@ -245,9 +244,9 @@ WHERE e.sink = $1 AND e.position = u.position AND ` + state + ` = 'pending' AND 
 RETURNING e.position, e.state = 'set_aside' AS set_aside, e.next_attempt_at`
 }
 
-// SettleEmissions records the outcome of sent events. A failed one waits up to about a minute, or
-// as long as the sink asked for; one refused $refusals times is set aside. It returns those set
-// aside.
+// SettleEmissions records the outcomes of deliveries of events. A failed delivery is retried after
+// about a minute at most, or after the delay that the sink requires. After the given number of
+// refusals an event is undeliverable. It returns the positions of those.
 func (db *DB) SettleEmissions(ctx context.Context, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
 	return db.settleAt(ctx, settleEmissions, sink, list, refusals)
 }
@@ -260,17 +259,17 @@ SET failing_since = CASE WHEN $3 = '' THEN NULL ELSE coalesce(failing_since, clo
     next_try_at = CASE WHEN $3 = '' THEN NULL ELSE clock_timestamp() + $5::interval END
 WHERE sink = $1 AND holder = $2`
 
-// A SinkStatusUpdate is what was seen of a sink: the problem is empty if it takes events.
+// SinkStatusUpdate describes the status of a sink after a round of deliveries.
 type SinkStatusUpdate struct {
-	Problem string
-	Took    bool          // it took an event
-	Rest    time.Duration // before it is tried again
+	Problem string        // empty if the sink works
+	Took    bool          // it accepted an event
+	Rest    time.Duration // delay before the next attempt
 }
 
-// NoteSink notes what its holder saw of a sink.
+// NoteSink stores the status of a sink if the holder has its lease.
 func (db *DB) NoteSink(ctx context.Context, sink string, holder tasker.ID, n SinkStatusUpdate) error {
 	_, err := db.pool.Exec(ctx, noteSink, sink, holder, n.Problem, n.Took, n.Rest)
-	return wrap(err, "note how sink %s is", sink)
+	return wrap(err, "store the status of sink %s", sink)
 }
 
 const sinkStates = `
@@ -301,12 +300,12 @@ CROSS JOIN LATERAL (
 WHERE s.sink = ANY ($1)
 ORDER BY s.sink`
 
-// SinkStates returns the state of the sinks. It counts up to limit events of each. A sink also
-// fails when its oldest event has been due for a minute in which it took none.
+// SinkStates returns the states of the sinks, with up to limit events of each counted. A sink is also
+// failing if its oldest event has been due for a minute in which the sink accepted none.
 func (db *DB) SinkStates(ctx context.Context, sinks []string, limit int) ([]tasker.SinkState, error) {
 	rows, err := collect[tasker.SinkState](ctx, db.pool, sinkStates, sinks, limit)
 	if err != nil {
-		return nil, fmt.Errorf("read how the sinks are: %w", err)
+		return nil, fmt.Errorf("read the states of sinks: %w", err)
 	}
 	for i := range rows {
 		access.HideLastError(ctx, &rows[i].LastError)

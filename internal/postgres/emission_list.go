@@ -13,7 +13,6 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// An emission waits for its next attempt only while it is pending.
 const emissionColumns = `e.sink, e.state, e.attempts, e.refusals, CASE WHEN e.state = 'pending' THEN e.next_attempt_at END AS next_attempt_at,
     e.last_attempt_at, e.last_error, e.published_at, ` + eventColumns
 
@@ -22,7 +21,7 @@ SELECT ` + emissionColumns + `
 FROM tasker.emissions e
 JOIN tasker.outbox o ON o.position = e.position`
 
-// Reads each sink, and each visible namespace, by index. A page never divides one event.
+// Reads each sink and each visible namespace by index. A page never divides the deliveries of an event.
 const selectEmissionPage = `
 WITH page AS MATERIALIZED (
     SELECT e.*
@@ -43,7 +42,8 @@ FROM page e
 JOIN tasker.outbox o ON o.position = e.position
 ORDER BY e.position DESC, e.sink`
 
-// Emissions lists deliveries, newest event first, with all deliveries of the last event.
+// Emissions lists deliveries, newest event first, and reports whether there are more. A page may
+// exceed the limit to include all deliveries of its last event.
 func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.Emission, bool, error) {
 	rows, err := db.emissionPage(ctx, f, f.Limit+1)
 	if err != nil {
@@ -68,8 +68,8 @@ func (db *DB) Emissions(ctx context.Context, f tasker.EmissionFilter) ([]tasker.
 	return rows[:cut], more, nil
 }
 
-// emissionQuery selects a page of emissions of the namespaces that the caller may see. The row
-// comparison makes the planner use the index range of each namespace.
+// emissionQuery selects a page of deliveries in the namespaces that the caller may see. The row
+// comparison makes the planner use one index range per namespace.
 func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql string, args []any, err error) {
 	from, where, order, args := "", "", "", []any{limit, f.Sink}
 	columns, values := "e.namespace, e.sink, ", "n.namespace, s.sink, "
@@ -77,8 +77,8 @@ func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql 
 		if !slices.Contains(tasker.EmissionStates(), f.State) {
 			return "", nil, tasker.Errorf(tasker.Invalid, "%q is no state of an emission", f.State)
 		}
-		// Spelled out, so that the index of that state serves.
-		where += " AND e.state = '" + string(f.State) + "' AND e.position > 0" // as its index has it
+		// A literal, so that the partial index of the state matches.
+		where += " AND e.state = '" + string(f.State) + "' AND e.position > 0"
 		if f.State != tasker.EmissionPublished {
 			columns, values = columns+"e.state, ", values+"'"+string(f.State)+"', "
 		}
@@ -96,7 +96,7 @@ func emissionQuery(f tasker.EmissionFilter, scope access.Scope, limit int) (sql 
 	return fmt.Sprintf(selectEmissionPage, from, where, order), args, nil
 }
 
-// emissionPage returns at least limit rows, if there are as many.
+// emissionPage returns at least limit rows if there are that many.
 func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit int) ([]tasker.Emission, error) {
 	sql, args, err := emissionQuery(f, access.ScopeOf(ctx), limit)
 	if err != nil {
@@ -112,20 +112,17 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 	return rows, nil
 }
 
-// Event returns one event. The error is NotFound when there is none.
+// Event returns an event or NotFound.
 func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) {
-	e, err := one[tasker.Event](ctx, db.pool, `SELECT `+eventColumns+` FROM tasker.outbox o WHERE o.event_uuid = $1`, event)
+	missing := tasker.Errorf(tasker.NotFound, "there is no event %s", event)
+	e, err := existing[tasker.Event](ctx, db.pool, "read event", missing, `SELECT `+eventColumns+` FROM tasker.outbox o WHERE o.event_uuid = $1`, event)
 	if err != nil {
-		return tasker.Event{}, fmt.Errorf("read event: %w", err)
+		return tasker.Event{}, err
 	}
-	if e == nil {
-		return tasker.Event{}, tasker.Errorf(tasker.NotFound, "there is no event %s", event)
+	if shown, ok := access.ShowEvent(ctx, e); ok {
+		return shown, nil
 	}
-	shown, ok := access.ShowEvent(ctx, *e)
-	if !ok {
-		return tasker.Event{}, tasker.Errorf(tasker.NotFound, "there is no event %s", event)
-	}
-	return shown, nil
+	return tasker.Event{}, missing
 }
 
 // EmissionsOf returns the deliveries of one event.
@@ -145,7 +142,7 @@ func (db *DB) Sinks(ctx context.Context) ([]string, error) {
 	return db.sinks(ctx, `SELECT sink FROM tasker.emission_sinks ORDER BY sink`)
 }
 
-// EventSinks lists those of them that are told of what becomes of investigations.
+// EventSinks lists the names of the sinks that receive events of investigations.
 func (db *DB) EventSinks(ctx context.Context) ([]string, error) {
 	return db.sinks(ctx, `SELECT sink FROM tasker.emission_sinks WHERE events ORDER BY sink`)
 }
@@ -155,11 +152,11 @@ func (db *DB) sinks(ctx context.Context, sql string) ([]string, error) {
 	return names, wrap(err, "list sinks")
 }
 
-// An OutboxStats is a part of the outbox.
+// OutboxStats describes a range of the outbox.
 type OutboxStats struct {
 	Events int
-	Last   int64  // position of the last of them
-	Next   *int64 // position of the one after; nil if that is all
+	Last   int64  // position of the last event
+	Next   *int64 // position of the next event; nil if there is none
 }
 
 const outboxStats = `
@@ -169,23 +166,15 @@ WITH part AS MATERIALIZED (
     SELECT count(*) AS events, coalesce(max(position), 0) AS last FROM part
 )
 SELECT w.events, w.last,
-    (SELECT o.position FROM tasker.outbox o WHERE o.position > w.last AND o.position <= $2 ORDER BY o.position LIMIT 1) AS next
+    (SELECT o.position FROM tasker.outbox o WHERE w.events > 0 AND o.position > w.last AND o.position <= $2 ORDER BY o.position LIMIT 1) AS next
 FROM whole w`
 
-// Stretch measures the events of a range of positions, up to limit.
-func (db *DB) Stretch(ctx context.Context, from, to int64, limit int) (OutboxStats, error) {
-	rows, err := collect[OutboxStats](ctx, db.pool, outboxStats, from, to, limit)
-	if err != nil {
-		return OutboxStats{}, fmt.Errorf("count events: %w", err)
-	}
-	s := rows[0]
-	if s.Events == 0 {
-		s.Next = nil
-	}
-	return s, nil
+// OutboxStats measures the events in a range of positions, up to limit.
+func (db *DB) OutboxStats(ctx context.Context, from, to int64, limit int) (OutboxStats, error) {
+	return existing[OutboxStats](ctx, db.pool, "count events", nil, outboxStats, from, to, limit)
 }
 
-// An event of before the sink was known has no row yet, and gets one.
+// Inserts missing rows for events that are older than the sink.
 const reEmit = `
 WITH wanted AS MATERIALIZED (
     SELECT o.position, o.event_uuid, o.task_uuid, o.namespace
@@ -214,10 +203,10 @@ audit AS (
 )
 SELECT count(*) FROM again`
 
-// A Span is a range of positions in the outbox, both ends included.
+// Span is an inclusive range of positions in the outbox.
 type Span struct{ From, To int64 }
 
-// A ReEmission is a request of a person to send events again.
+// ReEmission is the request of an operator to redeliver events.
 type ReEmission struct {
 	Sinks []string
 	Of    Span
@@ -225,8 +214,8 @@ type ReEmission struct {
 	Once  OperatorRequest
 }
 
-// ReEmit sends a range of events to sinks again, up to limit events, and returns the number of
-// emissions: 0 for a repeated request.
+// ReEmit redelivers a range of up to limit events to sinks. It returns the number of deliveries, or 0
+// for a repeated request.
 func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err error) {
 	subject := fmt.Sprintf("positions %d to %d", r.Of.From, r.Of.To)
 	err = db.InTx(ctx, func(tx *Tx) error {
@@ -240,29 +229,29 @@ func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err e
 		}
 		return notifyDue(ctx, tx, "re-emit", 0)
 	})
-	return n, wrap(err, "send events again")
+	return n, wrap(err, "redeliver events")
 }
 
-// Audit records what happened to Tasker itself.
+const auditEvent = `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb)`
+
+// Audit appends an event to the audit log.
 func (db *DB) Audit(ctx context.Context, actor, action, subject string, data json.RawMessage) error {
-	_, err := db.pool.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb)`,
-		actor, action, subject, string(data))
+	_, err := db.pool.Exec(ctx, auditEvent, actor, action, subject, string(data))
 	return wrap(err, "audit %s", action)
 }
 
-// auditData records in a transaction what somebody did to something, with a document about it.
+// auditData is auditText for a subject with an id.
 func (tx *Tx) auditData(ctx context.Context, actor, action string, subject tasker.ID, doc json.RawMessage) error {
 	return tx.auditText(ctx, actor, action, subject.String(), doc)
 }
 
-// auditText is auditData for what has no id.
+// auditText is [DB.Audit] in a transaction.
 func (tx *Tx) auditText(ctx context.Context, actor, action, subject string, doc json.RawMessage) error {
-	_, err := tx.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject, data) VALUES ($1, $2, $3, $4::text::jsonb)`,
-		actor, action, subject, string(doc))
+	_, err := tx.Exec(ctx, auditEvent, actor, action, subject, string(doc))
 	return wrap(err, "audit %s", action)
 }
 
-// audit records in a transaction what somebody did.
+// audit is auditText without data.
 func (tx *Tx) audit(ctx context.Context, actor, action, subject string) error {
 	_, err := tx.Exec(ctx, `INSERT INTO tasker.audit_events (actor, action, subject) VALUES ($1, $2, $3)`, actor, action, subject)
 	return wrap(err, "audit %s", action)
@@ -284,9 +273,6 @@ func (db *DB) AuditEvents(ctx context.Context, action string, before int64, limi
 		FROM tasker.audit_events `+where+`
 		ORDER BY audit_id DESC
 		LIMIT $1`, args...)
-	if err != nil {
-		return nil, false, fmt.Errorf("list audit events: %w", err)
-	}
 	rows, more := page(rows, limit)
-	return rows, more, nil
+	return rows, more, wrap(err, "list audit events")
 }

@@ -10,7 +10,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A NewEntry is what opens an investigation.
+// NewEntry describes an investigation to open.
 type NewEntry struct {
 	TaskUUID      tasker.ID
 	StepUUID      *tasker.ID
@@ -18,8 +18,8 @@ type NewEntry struct {
 	DetailCode    string
 	DetectedBy    string
 	OriginalState tasker.TaskState
-	Since         time.Time // when the task came to that state; zero means when it came to where it is
-	Actor         string    // who opens it
+	Since         time.Time // when the task entered that state; zero uses its current state
+	Actor         string
 	Notes         string
 	Metadata      json.RawMessage
 }
@@ -31,7 +31,8 @@ FROM tasker.create_dlq_entries(
     p_steps => $7, p_actor => $8, p_notes => nullif($9, ''), p_metadata => $10::text[]::jsonb[]) e
 JOIN tasker.tasks t ON t.task_uuid = e.task_uuid`
 
-// OpenEntry opens an investigation and returns its id, or nil if one is open. The task is locked.
+// OpenEntry opens an investigation and returns its id, or nil if one is open. The caller holds the
+// task lock.
 func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
 	ids, err := tx.OpenEntries(ctx, []NewEntry{e})
 	if id, ok := ids[e.TaskUUID]; ok {
@@ -40,12 +41,12 @@ func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
 	return nil, err
 }
 
-// OpenEntries opens investigations and returns them by task: one per task, with one snapshot.
-// Further entries of the list, and all if one is open already, are added to its history. The
-// caller holds the task locks. All entries have the same detector, actor and notes.
+// OpenEntries opens one investigation per task, with one snapshot, and returns the new ones by task.
+// Further entries of a task, or all if an investigation is open, are added to its history. All entries
+// have the same detector, actor and notes. The caller holds the task locks.
 //
-// A single task is opened without a snapshot if building it takes most of the remaining time;
-// callers with several retry each one alone first.
+// The investigation of a single task is opened without a snapshot if building it takes most of the
+// remaining time. Callers with several tasks retry each task alone.
 func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]tasker.ID, error) {
 	if len(list) == 0 {
 		return map[tasker.ID]tasker.ID{}, nil
@@ -73,8 +74,8 @@ func (tx *Tx) OpenEntries(ctx context.Context, list []NewEntry) (map[tasker.ID]t
 	var rows []row
 	var err error
 	if deadline, ok := ctx.Deadline(); ok && len(reasonOf) == 1 {
-		left := time.Until(deadline)
-		rows, err = collectWithTimeout[row](ctx, tx, left-min(left/4, time.Second), openEntries, args)
+		remaining := time.Until(deadline)
+		rows, err = collectWithTimeout[row](ctx, tx, remaining-min(remaining/4, time.Second), openEntries, args)
 	} else {
 		rows, err = collect[row](ctx, tx, openEntries, args...)
 	}
@@ -98,7 +99,7 @@ const entryColumns = `
     d.dlq_timestamp AS at, d.resolution_status::text, d.resolved_at, d.resolved_by, d.recovered_at, d.predecessor_uuid, d.created_at, d.updated_at,
     t.state AS current_task_state, t.namespace, `
 
-// entryDocuments are the columns of a table or function that may be large.
+// entryDocuments selects the columns that may be large.
 func entryDocuments(of string) string {
 	return of + ".task_snapshot AS snapshot, tasker.redact_document(" + of + ".metadata) AS metadata, tasker.redact_note(" + of + ".resolution_notes) AS resolution_notes"
 }
@@ -115,7 +116,7 @@ func (db *DB) Entries(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry
 		where += fmt.Sprintf(" AND d.dlq_reason = $%d::text::tasker.dlq_reason", len(args))
 	}
 	from := "tasker.tasks_dlq d WHERE " + where
-	if scope := access.ScopeOf(ctx); !scope.All() { // the newest of each namespace, and of those the newest
+	if scope := access.ScopeOf(ctx); !scope.All() { // reads the newest of each namespace by index
 		args = append(args, scope.List())
 		from = fmt.Sprintf(`unnest($%d::text[]) AS n (namespace)
 			CROSS JOIN LATERAL (
@@ -144,16 +145,12 @@ func entries(ctx context.Context, q querier, sql string, args ...any) ([]tasker.
 	if err != nil {
 		return nil, fmt.Errorf("read investigations: %w", err)
 	}
-	tasks := make([]tasker.ID, len(list))
-	for i := range list {
-		tasks[i] = list[i].TaskUUID
-		access.HideEntry(ctx, &list[i])
-	}
-	dues, err := duesOf(ctx, q, tasks)
+	dues, err := duesOf(ctx, q, valuesOf(list, func(e *tasker.Entry) tasker.ID { return e.TaskUUID }))
 	if err != nil {
 		return nil, err
 	}
 	for i := range list {
+		access.HideEntry(ctx, &list[i])
 		list[i].TaskDue = dues[list[i].TaskUUID]
 	}
 	return list, addFailedSteps(ctx, q, list)
@@ -165,12 +162,12 @@ FROM tasker.tasks_dlq d
 JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
 WHERE d.dlq_entry_uuid = $1`
 
-// Entry returns an investigation with its history as far as visible, or NotFound.
+// Entry returns an investigation with the start of its history, redacted for the caller, or NotFound.
 func (db *DB) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	return entry(ctx, db.pool, id)
 }
 
-// Entry is [DB.Entry] inside a transaction.
+// Entry is [DB.Entry] in a transaction.
 func (tx *Tx) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	return entry(ctx, tx, id)
 }
@@ -191,7 +188,7 @@ func entry(ctx context.Context, q querier, id tasker.ID) (tasker.Entry, error) {
 	return e, err
 }
 
-// EntryFrom is [DB.Entry] with a later part of the history.
+// EntryFrom is [DB.Entry] with the history from an offset.
 func (db *DB) EntryFrom(ctx context.Context, id tasker.ID, offset int) (tasker.Entry, error) {
 	e, err := entry(ctx, db.pool, id)
 	if err == nil && offset > 0 {
@@ -201,7 +198,7 @@ func (db *DB) EntryFrom(ctx context.Context, id tasker.ID, offset int) (tasker.E
 	return e, err
 }
 
-// Written returns how often people changed an investigation, and the bytes in its history.
+// Written returns the number of changes of an investigation by operators, and their size in bytes.
 func (tx *Tx) Written(ctx context.Context, id tasker.ID) (changes, bytes int, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT count(*), coalesce(sum(coalesce(octet_length(notes), 0) + coalesce(octet_length(metadata::text), 0)), 0)
@@ -210,21 +207,21 @@ func (tx *Tx) Written(ctx context.Context, id tasker.ID) (changes, bytes int, er
 	return changes, bytes, wrap(err, "measure the notes of investigation %s", id)
 }
 
-// OpenedByHand returns how many investigations of a task people have opened, up to limit.
-func (tx *Tx) OpenedByHand(ctx context.Context, task tasker.ID, limit int) (n int, err error) {
-	err = tx.QueryRow(ctx, `
+// OpenedByHand counts the investigations of a task that operators opened, up to limit.
+func (tx *Tx) OpenedByHand(ctx context.Context, task tasker.ID, limit int) (int, error) {
+	n, err := value[int](ctx, tx, `
 		SELECT count(*) FROM (SELECT FROM tasker.tasks_dlq WHERE task_uuid = $1 AND detected_by = $2 LIMIT $3) d`,
-		task, tasker.DetectedOperator, limit).Scan(&n)
+		task, tasker.DetectedOperator, limit)
 	return n, wrap(err, "count the investigations of task %s", task)
 }
 
-// WrittenNotes returns the unredacted notes of an investigation; nil without any.
+// WrittenNotes returns the unredacted notes of an investigation, or nil.
 func (tx *Tx) WrittenNotes(ctx context.Context, id tasker.ID) (*string, error) {
 	notes, err := value[*string](ctx, tx, `SELECT resolution_notes FROM tasker.tasks_dlq WHERE dlq_entry_uuid = $1`, id)
 	return notes, wrap(err, "read the notes of investigation %s", id)
 }
 
-// EntryOfTask returns the newest investigation of a task, or NotFound.
+// EntryOfTask returns the newest investigation of a task, without history, or NotFound.
 func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, error) {
 	found, err := entries(ctx, db.pool, `
 		SELECT `+entryColumns+entryDocuments("d")+`
@@ -232,22 +229,23 @@ func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, er
 		JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
 		WHERE d.task_uuid = $1
 		ORDER BY d.dlq_timestamp DESC, d.dlq_entry_uuid DESC LIMIT 1`, task)
-	if err != nil {
-		return tasker.Entry{}, err
-	}
-	if len(found) > 0 {
+	if err == nil && len(found) > 0 {
 		return found[0], nil
 	}
-	if _, err := db.Task(ctx, task); err != nil {
+	if err == nil {
+		_, err = db.Task(ctx, task)
+	}
+	if err != nil {
 		return tasker.Entry{}, err
 	}
 	return tasker.Entry{}, tasker.Errorf(tasker.NotFound, "task %s has no investigation: it was never stuck", task)
 }
 
-// maxEntryHistory is the number of history lines read at once.
+// maxEntryHistory is the number of history entries per page.
 const maxEntryHistory = 500
 
-// The stored size bounds metadata: numbers are expanded, and compressed data may be 64 KiB.
+// Estimates the size of metadata from its stored size: numbers expand, and compressed data has 64 KiB
+// at most.
 const selectEntryHistory = `
 SELECT changed_at AS at, actor, event, coalesce(from_status::text, '') AS "from", to_status::text AS "to",
     tasker.redact_note(CASE WHEN fits OR length(notes) <= 500 THEN notes ELSE left(notes, 500) || '…' END) AS notes,
@@ -265,17 +263,14 @@ FROM (
 ) m
 ORDER BY place`
 
-// entryHistory returns a part of a history, oldest first, and whether there is more.
+// entryHistory returns a page of a history, oldest first, and reports whether there is more.
 func entryHistory(ctx context.Context, q querier, id tasker.ID, offset int) ([]tasker.EntryChange, bool, error) {
 	list, err := collect[tasker.EntryChange](ctx, q, selectEntryHistory, id, offset, maxEntryHistory+1, listBudget)
-	if err != nil {
-		return nil, false, fmt.Errorf("read the history of investigation %s: %w", id, err)
-	}
 	list, more := page(list, maxEntryHistory)
-	return list, more, nil
+	return list, more, wrap(err, "read the history of investigation %s", id)
 }
 
-// The status moves only away from pending: who comes second finds no row.
+// Changes the status only from pending, so that one of two concurrent updates finds no row.
 const updateEntry = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
@@ -296,19 +291,15 @@ SELECT m.dlq_entry_uuid, CASE WHEN $2::text IS NULL THEN 'updated' ELSE 'resolve
     CASE WHEN $2::text IS NULL THEN m.resolution_status ELSE 'pending' END, m.resolution_status, $3, $5::text::jsonb, m.updated_at
 FROM moved m`
 
-// UpdateEntry changes an investigation and its history. It returns false, without a change, if it
-// is missing, ended or not as u expects.
+// UpdateEntry changes an investigation and records the change. It returns false, without a change, if
+// the investigation does not exist, has changed since u.IfUnchangedSince or, for a new status, has
+// ended.
 func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (bool, error) {
-	var status *string
-	if u.Status != nil {
-		s := string(*u.Status)
-		status = &s
-	}
-	tag, err := tx.Exec(ctx, updateEntry, id, status, u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor, u.IfUnchangedSince)
+	tag, err := tx.Exec(ctx, updateEntry, id, (*string)(u.Status), u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor, u.IfUnchangedSince)
 	return tag.RowsAffected() > 0, wrap(err, "update investigation %s", id)
 }
 
-// The cause of a failure is with the note of it, in the history.
+// Reads the reason of a failure from the history of the investigation.
 const failuresDuring = `
 SELECT h.dlq_entry_uuid AS entry_uuid, (h.metadata ->> 'step_uuid')::uuid AS step_uuid, h.metadata ->> 'dlq_reason' AS reason, h.metadata ->> 'detail_code' AS detail_code
 FROM unnest($1::uuid[]) AS e (dlq_entry_uuid)
@@ -318,19 +309,20 @@ JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = (h.m
 WHERE h.event = 'step_failed' AND s.state = 'error' AND s.next_retry_at IS NULL
 ORDER BY h.history_id DESC`
 
-// A StepFailed is a step that failed for good while an investigation was open.
+// StepFailed is a step that failed without a retry while an investigation was open.
 type StepFailed struct {
-	EntryUUID  tasker.ID // of the investigation
+	EntryUUID  tasker.ID
 	StepUUID   tasker.ID
 	Reason     tasker.Reason
 	DetailCode string
 }
 
-// FailuresDuring returns steps that failed while investigations were open and are still failed.
+// FailuresDuring returns the steps that failed while the investigations were open and have not been
+// repaired, by investigation.
 func (tx *Tx) FailuresDuring(ctx context.Context, entries []tasker.ID) (map[tasker.ID][]StepFailed, error) {
 	rows, err := collect[StepFailed](ctx, tx, failuresDuring, entries)
 	if err != nil {
-		return nil, fmt.Errorf("find what failed during investigations: %w", err)
+		return nil, fmt.Errorf("find steps that failed during investigations: %w", err)
 	}
 	out, seen := map[tasker.ID][]StepFailed{}, map[[2]tasker.ID]bool{}
 	for _, r := range rows {
@@ -343,22 +335,22 @@ func (tx *Tx) FailuresDuring(ctx context.Context, entries []tasker.ID) (map[task
 	return out, nil
 }
 
-// An Ending is how an open investigation ends.
+// Ending describes how to end an open investigation.
 type Ending struct {
 	EntryUUID tasker.ID
 	TaskUUID  tasker.ID
 	State     tasker.TaskState // of the task
 	Status    tasker.ResolutionStatus
 	Notes     string
-	Metadata  json.RawMessage // an object
+	Metadata  json.RawMessage // JSON object
 }
 
-// An EndedEntry is an investigation that was open until now.
+// EndedEntry is an investigation that has just ended.
 type EndedEntry struct {
 	EntryUUID tasker.ID
 	Reason    tasker.Reason
 	Status    tasker.ResolutionStatus
-	Seconds   float64 // for which it was open
+	Seconds   float64 // time it was open
 }
 
 const endEntries = `
@@ -380,7 +372,8 @@ log AS (
 )
 SELECT m.dlq_entry_uuid AS entry_uuid, m.dlq_reason::text AS reason, m.resolution_status::text AS status, extract(epoch FROM m.resolved_at - m.dlq_timestamp)::float8 AS seconds FROM moved m`
 
-// EndEntries ends those of the investigations that are open, and returns them. The caller has locked their tasks.
+// EndEntries ends those of the investigations that are open and returns them. The caller holds the
+// task locks.
 func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]EndedEntry, error) {
 	entries, statuses := make([]tasker.ID, len(list)), make([]string, len(list))
 	notes, metadata := make([]string, len(list)), make([]string, len(list))
@@ -391,25 +384,24 @@ func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]En
 	return ended, wrap(err, "end investigations")
 }
 
-// isInFlight is true of a step s that may continue without an operator: in the queue, with a
-// worker, reported, to be decided, or waiting for time or a child.
+// isInFlight is true if step s may continue without an operator: it is enqueued, in progress,
+// reported or due to be decided, or waits for a time or a child task.
 const isInFlight = `(s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
         OR s.state = 'pending' AND num_nonnulls(s.decide_at, s.wait_until) > 0)`
 
-const heldSteps = `SELECT count(*) FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND ` + isInFlight
+const countInFlightSteps = `SELECT count(*) FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND ` + isInFlight
 
-// CountInFlightSteps counts the steps of a task that are on their way.
+// CountInFlightSteps counts the steps of a task that may continue without an operator.
 func (tx *Tx) CountInFlightSteps(ctx context.Context, task tasker.ID) (int, error) {
-	n, err := value[int](ctx, tx, heldSteps, task)
-	return n, wrap(err, "count the steps on their way")
+	n, err := value[int](ctx, tx, countInFlightSteps, task)
+	return n, wrap(err, "count the steps in flight")
 }
 
 // WrittenOff reports whether an investigation of the task ended as permanently_failed.
 func (tx *Tx) WrittenOff(ctx context.Context, task tasker.ID) (bool, error) {
-	var is bool
-	err := tx.QueryRow(ctx, `
+	is, err := value[bool](ctx, tx, `
 		SELECT EXISTS (
 			SELECT FROM tasker.tasks_dlq WHERE task_uuid = $1 AND resolution_status = 'permanently_failed'
-		)`, task).Scan(&is)
+		)`, task)
 	return is, wrap(err, "find a permanent failure of task %s", task)
 }

@@ -16,7 +16,7 @@ SELECT dlq_reason::text AS reason, total_entries AS total, pending, manually_res
 FROM tasker.v_dlq_dashboard
 ORDER BY total DESC, reason`
 
-// The same of some namespaces ($1), each of which is added up as far as its investigations have ended.
+// selectEntryStats for some namespaces ($1). Ended investigations are counted from stored totals.
 const countEntryStats = `
 SELECT r.dlq_reason::text AS reason, sum(r.entries)::bigint AS total,
     coalesce(sum(r.entries) FILTER (WHERE r.resolution_status = 'pending'), 0)::bigint AS pending,
@@ -38,7 +38,7 @@ FROM (
 GROUP BY r.dlq_reason
 ORDER BY total DESC, reason`
 
-// EntryStats counts the investigations of each reason that has any.
+// EntryStats counts investigations by reason.
 func (db *DB) EntryStats(ctx context.Context) (list []tasker.EntryStats, err error) {
 	if scope := access.ScopeOf(ctx); scope.All() {
 		list, err = collect[tasker.EntryStats](ctx, db.pool, selectEntryStats)
@@ -48,7 +48,7 @@ func (db *DB) EntryStats(ctx context.Context) (list []tasker.EntryStats, err err
 	return list, wrap(err, "count investigations")
 }
 
-// The newest are counted, up to $2, so long windows have a bounded cost. Both use index-only scans.
+// Only the $2 newest are counted, which bounds the cost of long windows. Both use index-only scans.
 const (
 	newestOpened = `
         SELECT d.dlq_timestamp
@@ -62,7 +62,7 @@ const (
 	countPending = `SELECT count(*) FROM tasker.case_members m WHERE m.ended_at IS NULL`
 )
 
-// The same of some namespaces ($4): the newest of each, and of those the newest.
+// The same for some namespaces ($4). Reads the newest of each namespace by index.
 const (
 	newestOpenedOf = `
         SELECT q.dlq_timestamp
@@ -84,7 +84,7 @@ const (
 	countPendingOf = `SELECT count(*) FROM tasker.case_members m WHERE m.namespace = ANY ($4) AND m.ended_at IS NULL`
 )
 
-// The columns of an ended investigation that its counts need, and those that its times need.
+// Columns of an ended investigation for counts and for durations.
 const (
 	countedColumns = `
         SELECT x.ended_at,
@@ -92,7 +92,7 @@ const (
 	timedColumns = countedColumns + `, x.dlq_entry_uuid, x.fingerprint, x.opened_at, x.acted_at`
 )
 
-// Past open counts follow from the current count in the same snapshot.
+// Computes past open counts backwards from the current count, in the same snapshot.
 const (
 	countsOpened = `
 SELECT s.at AS "from", coalesce(o.n, 0) AS opened, coalesce(e.n, 0) AS ended, coalesce(e.proved, 0) AS proved,
@@ -118,7 +118,8 @@ ORDER BY s.at`
 	selectEntryCountsOf = countsOpened + newestOpenedOf + countsEnded + newestEndedOf + countsPending + countPendingOf + countsOrder
 )
 
-// EntryCounts counts opened, ended and open investigations per interval, the newest MaxEntryCount.
+// EntryCounts counts opened, ended and open investigations per interval of a width, among the newest
+// [tasker.MaxEntryCount].
 func (db *DB) EntryCounts(ctx context.Context, since time.Time, width time.Duration) ([]tasker.EntryCount, error) {
 	sql, args := selectEntryCounts, []any{since, tasker.MaxEntryCount, width}
 	if scope := access.ScopeOf(ctx); !scope.All() {
@@ -128,12 +129,12 @@ func (db *DB) EntryCounts(ctx context.Context, since time.Time, width time.Durat
 	if err != nil {
 		return nil, fmt.Errorf("count investigations over time: %w", err)
 	}
-	leaveOut(list, tasker.MaxEntryCount)
+	clearUncounted(list, tasker.MaxEntryCount)
 	return list, nil
 }
 
-// leaveOut clears the open count of intervals before the oldest counted one.
-func leaveOut(list []tasker.EntryCount, most int64) {
+// clearUncounted clears the open count of intervals before the oldest counted investigation.
+func clearUncounted(list []tasker.EntryCount, most int64) {
 	var opened, ended int64
 	for i := range slices.Backward(list) {
 		if opened >= most || ended >= most {
@@ -143,8 +144,8 @@ func leaveOut(list []tasker.EntryCount, most int64) {
 	}
 }
 
-// What people ($3 is who is none) did about the investigations that ended, and about their cases. Of a
-// case its newest changes are looked at. A case counts once, with the medians of its investigations.
+// Measures the actions of people (all actors except $3) on ended investigations and their cases. Reads
+// the newest changes of each case. A case counts once, with the medians of its investigations.
 const (
 	timesEnded = `
 WITH ended AS MATERIALIZED (
@@ -172,7 +173,7 @@ line AS (
     UNION ALL
     SELECT case_id, changed_at, event, owned_until, NULL, NULL, NULL, NULL FROM changes
 ),
-placed AS ( -- the last of two elements says until when whoever had taken the case last had it
+placed AS ( -- had[2] is the end of the last ownership before the investigation
     SELECT case_id, event, at AS opened_at, resolved_at, acted_at, touched_at, proved,
         max(ARRAY[at, coalesce(owned_until, at)]) FILTER (WHERE event IN ('owned', 'released', 'resolved')) OVER before AS had,
         min(at) FILTER (WHERE event <> 'resolved') OVER after AS changed_at, min(at) FILTER (WHERE event = 'owned') OVER after AS owned_at
@@ -205,7 +206,7 @@ GROUP BY phase`
 	selectEntryTimesOf = timesEnded + newestEndedOf + timesOfCases
 )
 
-// EntryTimes returns the durations of the newest MaxTimedEntries ended investigations.
+// EntryTimes returns the durations of the newest [tasker.MaxTimedEntries] ended investigations.
 func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.ResolutionTimes, error) {
 	sql, args := selectEntryTimes, []any{since, tasker.MaxTimedEntries, tasker.SystemActor}
 	if scope := access.ScopeOf(ctx); !scope.All() {
@@ -218,7 +219,7 @@ func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.Resolutio
 	}
 	rows, err := collect[row](ctx, db.pool, sql, args...)
 	if err != nil {
-		return tasker.ResolutionTimes{}, fmt.Errorf("read how long investigations took: %w", err)
+		return tasker.ResolutionTimes{}, fmt.Errorf("read the durations of investigations: %w", err)
 	}
 	t := tasker.ResolutionTimes{Since: since}
 	for _, phase := range tasker.Phases() {
@@ -235,7 +236,7 @@ func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.Resolutio
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// namespacesWithTemplates jumps through the template index, so the cost grows with namespaces only.
+// namespacesWithTemplates skips through the template index, so that its cost grows with namespaces only.
 const namespacesWithTemplates = `
 WITH RECURSIVE names AS (
     (SELECT namespace FROM tasker.task_templates ORDER BY namespace LIMIT 1)
@@ -246,7 +247,8 @@ WITH RECURSIVE names AS (
 )
 SELECT array(SELECT namespace FROM names WHERE namespace IS NOT NULL LIMIT $1)`
 
-// OpenEntries counts open investigations and lists namespaces. It fails on a read-only database.
+// OpenEntries counts open investigations and lists the namespaces of templates, up to 1000. It returns
+// Unavailable if the database is read-only.
 func (db *DB) OpenEntries(ctx context.Context) (pending int64, namespaces []string, err error) {
 	if err := db.Writable(ctx); err != nil {
 		return 0, nil, err
@@ -256,7 +258,6 @@ func (db *DB) OpenEntries(ctx context.Context) (pending int64, namespaces []stri
 	return pending, namespaces, wrap(err, "count open investigations")
 }
 
-// listedNamespaces bounds a list of them.
 const listedNamespaces = 1000
 
 // Namespaces lists the namespaces of the templates, up to 1000.

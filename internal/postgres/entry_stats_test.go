@@ -116,7 +116,7 @@ func TestTheNewestInvestigationsAreCountedUpToALimit(t *testing.T) {
 		if err != nil || len(rows) < 4 {
 			t.Fatalf("%d rows, %v", len(rows), err)
 		}
-		leaveOut(rows, int64(max(limit, 1)))
+		clearUncounted(rows, int64(max(limit, 1)))
 		for i, known := range map[int][]bool{1: {false, false, false, true}, 2: {false, false, true, true}, 3: {true, true, true, true}, 100: {true, true, true, true}}[limit] {
 			if rows[i].Open != nil != known {
 				t.Errorf("up to %d, the number at the end of stretch %d is %v", limit, i, rows[i].Open)

@@ -3,52 +3,48 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"time"
 
 	"tasker.example/tasker"
 )
 
-// Now returns what the clock of the database says.
+// Now returns the time of the database clock.
 func (db *DB) Now(ctx context.Context) (time.Time, error) {
-	now, err := column[time.Time](ctx, db.pool, selectNow)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read the clock of the database: %w", err)
-	}
-	return now[0].UTC(), nil
+	now, err := value[time.Time](ctx, db.pool, selectNow)
+	return now.UTC(), wrap(err, "read the clock of the database")
 }
 
-// A FailedInput is a step with its stored inputs, unredacted except for errors.
+// FailedInput is a step with its stored inputs, unredacted except for errors.
 type FailedInput struct {
-	Step     tasker.EvidenceStep
-	Place    int // of the step in a snapshot of the task
-	Attempts []tasker.EvidenceAttempt
-	Error    json.RawMessage
-	Parents  []ParentResult // in the order of the template
-	Item     json.RawMessage
-	Index    *int
-	Context  json.RawMessage // that an item was given; nil: that of the task
+	tasker.EvidenceStep
+	Place   int                      // index of the step in a snapshot of the task
+	Tries   []tasker.EvidenceAttempt // failed attempts, newest first
+	Error   json.RawMessage
+	Parents []ParentResult // in template order
+	Item    json.RawMessage
+	Index   *int
+	Context json.RawMessage // of an item; nil uses the context of the task
 }
 
-// A ParentResult is the result of a step that another one depends on.
+// ParentResult is the result of a step that another step depends on.
 type ParentResult struct {
 	StepUUID tasker.ID       `json:"step_uuid"`
 	Name     string          `json:"name"`
-	Place    int             `json:"place"` // of the step in a snapshot of the task
+	Place    int             `json:"place"` // index of the step in a snapshot of the task
 	Bytes    int64           `json:"bytes"`
-	Large    bool            `json:"large"` // its result does not come along
+	Large    bool            `json:"large"` // the result is omitted
 	Result   json.RawMessage `json:"result"`
 }
 
-// Reads the same results as a claim. Attempts are found by task, like the history.
+// Selects the same results as a claim. Attempts are found by task, like the history.
 var selectFailedInput = `
 WITH steps AS MATERIALIZED (
     SELECT s.step_uuid, row_number() OVER (ORDER BY s.step_uuid) - 1 AS place
     FROM tasker.workflow_steps s
     WHERE s.task_uuid = $1
 )
-SELECT s.step_uuid, s.name, s.step_type, s.handler, s.state, s.attempts, s.max_attempts, s.retryable, coalesce(s.timeout_ms, 0) AS timeout_ms, n.place,
+SELECT s.step_uuid, s.name, s.step_type AS type, s.handler, s.state, s.attempts, s.max_attempts, s.retryable, coalesce(s.timeout_ms, 0) AS timeout_ms, n.place,
     tasker.redact_error(s.error) AS error, s.item, s.item_ordinal AS index, g.context,
     (
         SELECT json_agg(json_build_object('step_uuid', i.step_uuid, 'name', i.name, 'place', i.place, 'bytes', i.bytes,
@@ -86,47 +82,17 @@ JOIN steps n ON n.step_uuid = s.step_uuid
 LEFT JOIN tasker.map_inputs g ON g.task_uuid = s.task_uuid AND g.step_uuid = s.map_step_uuid
 WHERE s.task_uuid = $1 AND s.step_uuid = $2`
 
-// FailedInput returns a step of an investigated task with its attempts and inputs.
+// FailedInput returns a step of an investigated task with its attempts and inputs, or NotFound.
 func (db *DB) FailedInput(ctx context.Context, e tasker.Entry, step tasker.ID) (FailedInput, error) {
-	type row struct {
-		StepUUID    tasker.ID
-		Name        string
-		StepType    tasker.StepType
-		Handler     string
-		State       tasker.StepState
-		Attempts    int
-		MaxAttempts int
-		Retryable   bool
-		TimeoutMs   int64
-		Place       int
-		Error       json.RawMessage
-		Item        json.RawMessage
-		Index       *int
-		Context     json.RawMessage
-		Parents     []ParentResult
-		Tries       []tasker.EvidenceAttempt
-	}
-	r, err := one[row](ctx, db.pool, selectFailedInput, e.TaskUUID, step, e.UUID)
-	if err != nil {
-		return FailedInput{}, fmt.Errorf("read what step %s was given: %w", step, err)
-	}
-	if r == nil {
-		return FailedInput{}, NoStep(e.TaskUUID, step)
-	}
-	for i, a := range r.Tries {
-		r.Tries[i].FailedAt = a.FailedAt.UTC()
+	in, err := existing[FailedInput](ctx, db.pool, "read the inputs of a step", NoStep(e.TaskUUID, step), selectFailedInput, e.TaskUUID, step, e.UUID)
+	for i, a := range in.Tries {
+		in.Tries[i].FailedAt = a.FailedAt.UTC()
 		if a.BeganAt != nil {
 			began := a.BeganAt.UTC()
-			r.Tries[i].BeganAt = &began
+			in.Tries[i].BeganAt = &began
 		}
 	}
-	return FailedInput{
-		Step: tasker.EvidenceStep{
-			StepUUID: r.StepUUID, Name: r.Name, Type: r.StepType, Handler: r.Handler, State: r.State,
-			Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, Retryable: r.Retryable, TimeoutMS: r.TimeoutMs,
-		},
-		Place: r.Place, Attempts: r.Tries, Error: r.Error, Parents: r.Parents, Item: r.Item, Index: r.Index, Context: r.Context,
-	}, nil
+	return in, err
 }
 
 const redactSnapshots = `
@@ -134,8 +100,8 @@ SELECT tasker.redact_snapshot(d.doc::jsonb)
 FROM unnest($1::text[]) WITH ORDINALITY AS d (doc, place)
 ORDER BY d.place`
 
-// RedactSnapshots returns documents of the form of a snapshot as they may be shown.
+// RedactSnapshots redacts documents that have the form of a snapshot.
 func (db *DB) RedactSnapshots(ctx context.Context, docs []string) ([]json.RawMessage, error) {
 	list, err := column[json.RawMessage](ctx, db.pool, redactSnapshots, docs)
-	return list, wrap(err, "redact what a step was given")
+	return list, wrap(err, "redact the inputs of a step")
 }

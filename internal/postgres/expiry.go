@@ -8,17 +8,17 @@ import (
 	"tasker.example/tasker"
 )
 
-// liveWorker is true of a worker w that gets work and is heard of. The 20 minutes limit what is
-// read.
+// liveWorker is true if worker w sends heartbeats and is not draining. The two hours limit the rows
+// that are read.
 const liveWorker = `w.left_at IS NULL AND w.draining_since IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours'
       AND w.last_heartbeat_at + 3 * w.heartbeat_interval >= clock_timestamp()`
 
-// aliveSince is true of a worker w that was live (see liveWorker) after c.since.
+// aliveSince is true if worker w was live (see liveWorker) after c.since.
 const aliveSince = `coalesce(least(w.left_at, w.draining_since), 'infinity') > c.since AND w.last_heartbeat_at >= c.since - interval '2 hours'
       AND w.last_heartbeat_at + 3 * w.heartbeat_interval > c.since`
 
-// The grace is for the broker, which uses the server's limit only. Outdated rows are deleted, or
-// they would always come first.
+// The grace $2 applies to the timeout of the server, which the broker enforces. Outdated rows are
+// deleted, because they would always come first.
 var expiredSteps = `
 WITH due AS MATERIALIZED (
     SELECT s.ctid AS ready_row, s.task_uuid, s.step_uuid, s.state_since, s.expires_at
@@ -37,11 +37,10 @@ FROM due d
 WHERE d.ready_row <> ALL (ARRAY(SELECT o.ready_row FROM outdated o))
 ORDER BY d.expires_at`
 
-// ExpiredSteps returns enqueued steps past their queue timeout, oldest first. Steps within the
-// grace are left to the broker unless their own limit is shorter. Steps that wait for a limit do
-// not expire.
+// ExpiredSteps returns enqueued steps past their queue timeout, oldest first. The broker expires steps
+// within the grace unless their own timeout is shorter. Steps that wait for a limit do not expire.
 func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) ([]tasker.StepRef, error) {
-	for range expiredLooks {
+	for range maxExpiredScans {
 		due, err := db.dueSteps(ctx, expiredSteps, limit, grace, db.queue.ttlMS)
 		if err != nil {
 			return nil, err
@@ -54,10 +53,9 @@ func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) 
 	return nil, nil
 }
 
-// expiredLooks is how often one look for expired steps goes on while all that it finds wait for limits.
-const expiredLooks = 20
+// maxExpiredScans bounds the repetition of a scan that finds only steps that wait for limits.
+const maxExpiredScans = 20
 
-// Priorities of unserved pairs are found by jumping through an index, as the pairs are.
 var unservedSteps = `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT now() - $2::interval AS since),
 asked AS (SELECT ''::text AS namespace),
@@ -90,15 +88,15 @@ CROSS JOIN LATERAL (
 ORDER BY x.state_since
 LIMIT $1`
 
-// UnservedSteps returns steps enqueued without a live worker for a time, oldest first.
+// UnservedSteps returns steps that have been enqueued without a live worker for a time, oldest first.
 func (db *DB) UnservedSteps(ctx context.Context, after time.Duration, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, unservedSteps, limit, after)
 }
 
-// Competes with claims for the row: exactly one side wins. The unused attempt is given back. A
-// step that expired too often while a worker was alive waits for an operator. Before its limit a
-// step expires if no worker was alive for $4. The state in the clock keeps the planner from
-// reading all enqueued steps.
+// Competes with claims for the row, so that exactly one wins. The unused attempt is not counted. A step
+// that expired $3 times in a row while a worker was live waits for an operator. A step expires before
+// its timeout if no worker was live for $4. The state in clock keeps the planner from reading all
+// enqueued steps.
 var expireSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, clock_timestamp() - $4::interval AS since),
 due AS MATERIALIZED (
@@ -161,23 +159,23 @@ log AS (
 )
 SELECT task_uuid, step_uuid, namespace, handler, queued_at, expires_at, kept, unserved, workers, busy_at, queue_expiries, returns FROM moved`
 
-// An ExpiredStep is a step that no worker took in time, after it has failed for that.
+// ExpiredStep is a step that failed because no worker claimed it in time.
 type ExpiredStep struct {
 	tasker.StepRef
 	Namespace     string
 	Handler       string
 	QueuedAt      time.Time
 	ExpiresAt     time.Time
-	Kept          bool       // its queue was saturated when its limit was over, and is it no more
-	Unserved      bool       // it still had time, and no worker for it was alive for a while
-	Workers       int64      // alive, that could have taken it
-	BusyAt        *time.Time // when a step of its queue was last claimed, as far as that is known
-	QueueExpiries int        // in a row, with a worker alive
-	Returns       bool       // into the queue, by itself, when a worker is alive
+	Kept          bool       // the timeout passed while the queue was saturated
+	Unserved      bool       // expired before the timeout, because no worker was live
+	Workers       int64      // live workers that could have claimed it
+	BusyAt        *time.Time // last known claim from its queue
+	QueueExpiries int        // in a row, with a live worker
+	Returns       bool       // enqueued automatically when a worker is live
 }
 
-// ExpireSteps fails those of the steps that are still enqueued past their limit, or without a live
-// worker for the given time, and returns them. After most expiries in a row with a live worker a
+// ExpireSteps fails those of the steps that are still enqueued past their timeout, or without a live
+// worker for the time unserved, and returns them. After most expiries in a row with a live worker a
 // step does not retry. The caller holds the task locks and settles the tasks.
 func (tx *Tx) ExpireSteps(ctx context.Context, steps []tasker.StepRef, most int, unserved *time.Duration) ([]ExpiredStep, error) {
 	tasks, ids := refArrays(steps)
@@ -196,7 +194,7 @@ func refArrays(steps []tasker.StepRef) (tasks, ids []tasker.ID) {
 	return tasks, ids
 }
 
-// Reads one index range per pair of live workers, so steps without workers cost nothing.
+// Reads one index range per queue of live workers, so that steps without workers cost nothing.
 const tasksWithServedSteps = `
 SELECT DISTINCT q.task_uuid
 FROM (
@@ -220,12 +218,13 @@ CROSS JOIN LATERAL (
 ) q
 LIMIT $1`
 
-// TasksWithServedSteps returns tasks with an expired step for which a worker is alive now.
+// TasksWithServedSteps returns tasks with an expired step for which a worker is live again.
 func (db *DB) TasksWithServedSteps(ctx context.Context, limit int) ([]tasker.ID, error) {
 	return db.dueTasks(ctx, tasksWithServedSteps, limit)
 }
 
-// Recovers the investigation if it was only about this. IS NOT NULL would mislead the planner.
+// Also marks the investigation as recovered if no other step has failed. IS NOT NULL instead of
+// num_nonnulls would mislead the planner.
 var redispatch = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
@@ -272,8 +271,8 @@ recovered_log AS (
 )
 SELECT DISTINCT namespace FROM moved`
 
-// Redispatch enqueues expired steps that have a live worker now, and returns their namespaces. The
-// caller holds the task locks and settles the tasks afterwards.
+// Redispatch enqueues expired steps for which a worker is live and returns their namespaces. The caller
+// holds the task locks and settles the tasks afterwards.
 func (tx *Tx) Redispatch(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	return tx.enqueue(ctx, redispatch, tasks)
 }
@@ -281,10 +280,10 @@ func (tx *Tx) Redispatch(ctx context.Context, tasks []tasker.ID) ([]string, erro
 // StopAutoRecovery stops the automatic retry of expired steps of tasks.
 func (tx *Tx) StopAutoRecovery(ctx context.Context, tasks []tasker.ID) error {
 	_, err := tx.Exec(ctx, `UPDATE tasker.workflow_steps SET awaits_worker_since = NULL WHERE task_uuid = ANY ($1) AND num_nonnulls(awaits_worker_since) = 1`, tasks)
-	return wrap(err, "leave the steps of tasks where they stand")
+	return wrap(err, "stop the automatic retry of steps")
 }
 
-// WriteOff is [Tx.StopAutoRecovery] for written-off tasks: it also ends questions and reminders.
+// WriteOff stops the automatic retry, the human steps and the reminders of permanently failed tasks.
 func (tx *Tx) WriteOff(ctx context.Context, tasks []tasker.ID) error {
 	if err := tx.StopAutoRecovery(ctx, tasks); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A step id is created right after its task id, so the task is among those just before it. An index
-// of steps by id would slow every creation.
+// A step id is created right after its task id, so the task of a step is among those with the preceding
+// ids. An index of steps by id would slow down every creation.
 const findExplained = `
 SELECT kind, task_uuid, step_uuid, namespaces, ended_as, ended_by, ended_at, clock_timestamp() AS as_of
 FROM (
@@ -37,31 +37,31 @@ FROM (
 ) f
 LIMIT 1`
 
-// How far back the task of a step is looked for.
+// Bounds of the search for the task of a step.
 const (
 	maxTasksOfStep = 1000
 	maxStepDelay   = 10 * time.Second // between the ids of a task and of its last step
 )
 
-// An Explained is what an id is of.
+// Explained identifies the resource of an id.
 type Explained struct {
 	Kind       tasker.ExplainedKind
 	TaskUUID   *tasker.ID // nil for cases, operations and holds
-	StepUUID   *tasker.ID // of a step, or that the investigation was opened for
+	StepUUID   *tasker.ID // the step, or the step of an investigation
 	Namespaces []string
 
-	EndedAs, EndedBy string // of an investigation that has ended
+	EndedAs, EndedBy string // of an ended investigation
 	EndedAt          *time.Time
 	AsOf             time.Time
 }
 
-// FindExplained returns the kind of resource of an id; nil if unknown.
+// FindExplained returns the resource of an id, or nil if there is none.
 func (db *DB) FindExplained(ctx context.Context, id tasker.ID) (*Explained, error) {
 	found, err := one[Explained](ctx, db.pool, findExplained, id, before(id, maxStepDelay), maxTasksOfStep)
-	return found, wrap(err, "find what an id is of")
+	return found, wrap(err, "find the resource of an id")
 }
 
-// before returns the first id of version 7 of the instant that is so long before the one of id.
+// before returns the smallest version 7 id of the time d before id.
 func before(id tasker.ID, d time.Duration) tasker.ID {
 	at := binary.BigEndian.Uint64(id[:8]) >> 16
 	at -= min(at, uint64(d.Milliseconds()))
@@ -70,12 +70,12 @@ func before(id tasker.ID, d time.Duration) tasker.ID {
 	return first
 }
 
-// Reads in one snapshot, for each task: its newest investigation, its newest written-off one, its
-// last move and its open steps. A single task also gets the size of its case and the redacted
-// errors of its first steps.
+// Reads for each task its newest investigation, the newest that ended as permanently failed, its last
+// transition and its open steps, in one snapshot. Optionally counts the investigations of its case
+// and reads the redacted errors of its first steps.
 //
-// $1 tasks, $2 the most steps of each, $3 also steps whose parents are open, $4 a step that need
-// not be open, $5 where counting the case stops, or null, $6 for how many steps errors are read.
+// $1 tasks, $2 maximum steps per task, $3 include steps with open parents, $4 a step to include even
+// if it has ended, $5 maximum count of the case or null, $6 number of steps with errors.
 var selectExplainedTasks = `
 SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.state_since AS task_since, t.start_at, t.created_at, t.attend_by, x.start_by, coalesce((t.options ->> 'merged_requests')::int, 0) AS merged_requests, t.options ? 'debounce_key' IS TRUE AS debounced,
     fired.schedule_uuid, coalesce(fired.name, '') AS schedule, fired.nominal_at, coalesce(fired.kind, '') AS firing,
@@ -84,7 +84,7 @@ SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.s
     e.dlq_entry_uuid AS entry_uuid, coalesce(e.resolution_status::text, '') AS entry_status, coalesce(e.dlq_reason::text, '') AS entry_reason,
     coalesce(e.detail_code, '') AS entry_code, e.dlq_timestamp AS entry_opened, e.recovered_at AS entry_recovered, coalesce(e.resolved_by, '') AS entry_ended_by, e.resolved_at AS entry_ended,
     coalesce(p.resolved_by, '') AS written_off_by, p.resolved_at AS written_off_at,
-    c.case_id, coalesce(c.owner, '') AS case_owner, CASE WHEN $5::bigint IS NOT NULL THEN n.entries END AS case_entries, coalesce(dt.failures, 0) AS task_failures, dt.retry_at AS task_retry_at, coalesce(lg.failures, 0) AS let_go_failures, lg.retry_at AS let_go_retry_at,
+    c.case_id, coalesce(c.owner, '') AS case_owner, CASE WHEN $5::bigint IS NOT NULL THEN n.entries END AS case_entries, coalesce(dt.failures, 0) AS task_failures, dt.retry_at AS task_retry_at, coalesce(lg.failures, 0) AS release_failures, lg.retry_at AS release_retry_at,
     coalesce(s.step_uuid, '00000000-0000-0000-0000-000000000000') AS step_uuid, coalesce(s.name, '') AS step_name, coalesce(` + stepType + `, '') AS step_type,
     coalesce(s.handler, '') AS handler, coalesce(s.priority, 0) AS priority, coalesce(s.state, '') AS step_state, coalesce(s.state_since, now()) AS step_since, s.parent_uuids,
     coalesce(s.parents_open, 0) AS parents_open, s.decide_at, s.decided_at, coalesce(s.skip_reason, '') AS skip_reason, s.wait_until, CASE WHEN s.step_type = 'external' THEN (SELECT h.assignee FROM tasker.human_steps h WHERE h.task_uuid = s.task_uuid AND h.step_uuid = s.step_uuid) END AS assignee, s.child_task_uuid AS child_uuid, t.parent_task_uuid AS parent_uuid, coalesce(s.attempts, 0) AS attempts, coalesce(s.max_attempts, 0) AS max_attempts,
@@ -96,7 +96,7 @@ SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.s
     ` + checkpointOfStep + ` AS checkpoint, ` + dueOfTask + ` AS due, t.ends_at, CASE WHEN s.step_uuid IS NOT NULL THEN ` + dueOfStep + ` END AS step_due,
     s.map_step_uuid IS NOT NULL AND s.state = 'pending' AS waits_for_place,
     CASE WHEN s.items_total IS NOT NULL AND s.state = 'pending' AND s.decide_at IS NULL THEN tasker.item_counts(s.task_uuid, s.step_uuid) END AS items,
-    coalesce(w.name, '') AS worker_name, coalesce(w.version, '') AS worker_version, w.last_heartbeat_at AS worker_heard, coalesce(w.heartbeat_interval, '0') AS worker_beats,
+    coalesce(w.name, '') AS worker_name, coalesce(w.version, '') AS worker_version, w.last_heartbeat_at AS worker_seen, coalesce(w.heartbeat_interval, '0') AS worker_heartbeat,
     i.operation_uuid, coalesce(i.item_state, '') AS item_state, coalesce(i.operation_state, '') AS operation_state, coalesce(i.planned_by, '') AS planned_by,
     coalesce(i.paused_for, '') AS paused_for, coalesce(i.paused_by, '') AS paused_by, i.paused_at, i.created_at AS planned_at, i.expires_at AS plan_expires,
     coalesce(i.wave, 0) AS operation_wave, coalesce(i.worker_at_least, '') AS gate, CASE WHEN i.worker_at_least IS NOT NULL THEN ARRAY(
@@ -148,7 +148,7 @@ LEFT JOIN LATERAL (
     WHERE d.kind = ANY ('{` + StartTask + `,` + ExpireTask + `,` + RetrySteps + `,` + RedispatchTask + `}') AND d.task_uuid = t.task_uuid AND d.step_uuid = '00000000-0000-0000-0000-000000000000'
     ORDER BY d.failures DESC LIMIT 1
 ) dt ON true
-LEFT JOIN tasker.deferred_work lg ON lg.kind = '` + LetHeldGo + `' AND lg.task_uuid = t.task_uuid AND lg.step_uuid = '00000000-0000-0000-0000-000000000000'
+LEFT JOIN tasker.deferred_work lg ON lg.kind = '` + ReleaseHeld + `' AND lg.task_uuid = t.task_uuid AND lg.step_uuid = '00000000-0000-0000-0000-000000000000'
 LEFT JOIN LATERAL (
     SELECT o.*, o.error ->> 'type' AS error_type, row_number() OVER () AS place
     FROM (
@@ -175,7 +175,7 @@ LEFT JOIN LATERAL (
 ) ds ON true` + holdOfStep + `
 ORDER BY u.place, s.place`
 
-// An ExplainedTask is what is read of a task to explain it.
+// ExplainedTask is the state of a task that explains its progress.
 type ExplainedTask struct {
 	TaskUUID                tasker.ID
 	Namespace, TaskName     string
@@ -183,22 +183,22 @@ type ExplainedTask struct {
 	TaskSince, CreatedAt    time.Time
 	StartAt, AttendBy       *time.Time
 	Debounced               bool // requests are merged into it until it starts
-	MergedRequests          int  // so far
+	MergedRequests          int
 	Due                     *tasker.Deadline
-	EndsAt                  *time.Time // when max_duration_minutes is over
-	StartBy                 *time.Time // by which a step of it must be claimed; nil when none need be, or that is over
-	ScheduleUUID            *tasker.ID // that made it; nil when none did, or it or its firing was removed
-	Schedule                string     // its name
-	NominalAt               *time.Time // the instant for which it was made
+	EndsAt                  *time.Time // end of max_duration_minutes
+	StartBy                 *time.Time // latest first claim; nil if not required or already met
+	ScheduleUUID            *tasker.ID // nil without a schedule, or if it or its firing was deleted
+	Schedule                string     // name of the schedule
+	NominalAt               *time.Time // firing time
 	Firing                  tasker.FiringKind
 	Phase                   tasker.TaskPhase
 	Outcome                 tasker.TaskOutcome
-	UndoSteps, Undone       int        // steps that undo others, and those of them that have
-	ParentUUID              *tasker.ID // the task whose step waits for it
+	UndoSteps, Undone       int        // compensation steps, and how many are done
+	ParentUUID              *tasker.ID // parent task
 	AsOf                    time.Time
-	MovedTo, MovedBy        string // its last move: the state and the event
+	MovedTo, MovedBy        string // state and event of the last transition
 	MovedActor, MovedReason string
-	EntryUUID               *tasker.ID // the newest investigation; nil when there is none
+	EntryUUID               *tasker.ID // newest investigation
 	EntryStatus             tasker.ResolutionStatus
 	EntryReason             tasker.Reason
 	EntryCode, EntryEndedBy string
@@ -209,18 +209,18 @@ type ExplainedTask struct {
 	CaseID                  *tasker.ID
 	CaseOwner               string
 	CaseEntries             *int64
-	TaskFailures            int // of work on it that was set aside
+	TaskFailures            int // of deferred work
 	TaskRetryAt             *time.Time
-	LetGoFailures           int // to let held steps of it go
-	LetGoRetryAt            *time.Time
+	ReleaseFailures         int // of the release of held steps
+	ReleaseRetryAt          *time.Time
 	Steps                   []ExplainedStep `db:"-"`
-	More                    bool            `db:"-"` // it has more steps than were asked for
+	More                    bool            `db:"-"` // more steps exist
 }
 
-// An ExplainedStep is what is read of a step to explain it.
+// ExplainedStep is the state of a step that explains its progress.
 type ExplainedStep struct {
 	StepUUID                                                  tasker.ID
-	ChildUUID                                                 *tasker.ID // the task that it started last
+	ChildUUID                                                 *tasker.ID // last child task
 	StepName, StepType, Handler                               string
 	Priority                                                  int
 	StepState                                                 tasker.StepState
@@ -231,37 +231,37 @@ type ExplainedStep struct {
 	ExpiresAt, AwaitsWorkerSince                              *time.Time
 	DecideAt, DecidedAt, WaitUntil                            *time.Time
 	SkipReason                                                string
-	Assignee                                                  *string // who is to answer an external step
+	Assignee                                                  *string // of an external step
 	ErrorType, ErrorMessage                                   string  // the message is redacted
 	ParentsDoneAt                                             *time.Time
-	Items                                                     *tasker.ItemCounts // of a map step that waits for them
-	WaitsForPlace                                             bool               // an item of a map step that has a limit
-	Checkpoint                                                *tasker.Checkpoint // the last that was saved, without its value
+	Items                                                     *tasker.ItemCounts // of a map step that waits for its items
+	WaitsForPlace                                             bool               // an item that waits for a slot of its map step
+	Checkpoint                                                *tasker.Checkpoint // without its value
 	WorkerName, WorkerVersion                                 string             // of the last attempt
-	WorkerHeard                                               *time.Time
-	WorkerBeats                                               time.Duration
+	WorkerSeen                                                *time.Time
+	WorkerHeartbeat                                           time.Duration // interval
 	OperationUUID                                             *tasker.ID
 	ItemState, OperationState, PlannedBy, PausedFor, PausedBy string
 	PausedAt, PlannedAt, PlanExpires                          *time.Time
 	OperationWave, StepFailures                               int
-	Gate                                                      string // the version that the operation asks of workers
+	Gate                                                      string // minimum worker version of the operation
 	StepDue                                                   *tasker.Deadline
-	GateVersions                                              []string // of the live workers that could take the step
+	GateVersions                                              []string // versions of live workers for the step
 	StepRetryAt, StepFailedAt                                 *time.Time
 	HoldOfStep
 }
 
-// ExplainedTasks are which tasks are to be explained, and how much of them is read.
+// ExplainedTasks selects tasks to explain.
 type ExplainedTasks struct {
 	Tasks     []tasker.ID
-	Steps     int        // the most of each task
-	Ancestors bool       // also steps whose parents are open
-	Step      *tasker.ID // it comes first, also when it is not open
-	CaseUpTo  *int64     // where counting the open investigations of their cases stops; nil: they are not counted
-	Errors    int        // for how many steps of each task errors are read
+	Steps     int        // maximum steps per task
+	Ancestors bool       // include steps with open parents
+	Step      *tasker.ID // comes first, even if it has ended
+	CaseUpTo  *int64     // maximum count of open investigations of a case; nil disables counting
+	Errors    int        // number of steps per task with errors
 }
 
-// ExplainTasks returns existing tasks with their open steps, in order.
+// ExplainTasks returns the existing tasks with their open steps, in order.
 func (db *DB) ExplainTasks(ctx context.Context, e ExplainedTasks) ([]ExplainedTask, error) {
 	type row struct {
 		ExplainedTask
@@ -288,12 +288,11 @@ func (db *DB) ExplainTasks(ctx context.Context, e ExplainedTasks) ([]ExplainedTa
 	return list, nil
 }
 
-// The most recently seen workers of each queue, what they hold, and the steps ahead of one: those
-// of higher priority and older ones of its own.
+// Selects the most recently seen workers of each queue, their leases, and the number of steps ahead of
+// one: those of higher priority and older ones of the same priority.
 //
-// $1 namespaces, $2 handlers, $3 priorities, $4 instants (null: count nothing ahead), $5 the most
-// workers and $6 the most leases to read, $7 where counting stops, $8 the visible namespaces
-// (null: all).
+// $1 namespaces, $2 handlers, $3 priorities, $4 times of enqueueing (null skips counting), $5 maximum
+// workers, $6 maximum leases, $7 maximum count, $8 visible namespaces (null for all).
 const selectExplainedQueues = `
 WITH seen AS MATERIALIZED (
     SELECT w.worker_uuid, w.name, w.namespaces, w.handlers, w.max_concurrency, w.last_heartbeat_at, w.draining_since, w.left_at,
@@ -351,32 +350,28 @@ LEFT JOIN LATERAL (
 LEFT JOIN tasker.queues z ON z.namespace = a.namespace AND z.handler = a.handler
 ORDER BY a.place`
 
-// What is looked at to explain a queue.
-const (
-	maxExplainedWorkers = tasker.MaxWorkers
-	maxExplainedLeases  = 1000
-)
+const maxExplainedLeases = 1000
 
-// An ExplainedPlace is a place in a queue: that of one step, or none where Since is nil.
+// ExplainedPlace is the position of a step in a queue, or the queue if Since is nil.
 type ExplainedPlace struct {
 	Namespace, Handler string
 	Priority           int
 	Since              *time.Time
 }
 
-// An ExplainedQueue is the workers of a queue, and what is before a place in it.
+// ExplainedQueue describes the workers of a queue and the number of steps ahead of a position.
 type ExplainedQueue struct {
 	Namespace, Handler     string
-	Live, Draining, Places int64
-	Taken                  *int64 // of the places; nil: more leases are out than are looked at
-	Elsewhere              int64  // live workers with the handler for other namespaces
-	LastName               string // of the worker that was heard of last
+	Live, Draining, Places int64  // live and draining workers; slots of live workers
+	Taken                  *int64 // used slots; nil if there are too many leases to count
+	Elsewhere              int64  // live workers with the handler in other namespaces
+	LastName               string // most recently seen worker
 	LastHeard              *time.Time
-	SaturatedSince, BusyAt *time.Time // nil: it is not saturated; no step of it was claimed lately
-	Before                 *int64     // at most one more than [tasker.MaxExplainedQueue] of each priority
+	SaturatedSince, BusyAt *time.Time // nil if not saturated; nil without a recent claim
+	Before                 *int64     // up to [tasker.MaxExplainedQueue]+1 of each priority
 }
 
-// ExplainQueues returns the workers of queues, in the order of the places.
+// ExplainQueues returns the workers of queues, in the order of places.
 func (db *DB) ExplainQueues(ctx context.Context, places []ExplainedPlace) ([]ExplainedQueue, error) {
 	if len(places) == 0 {
 		return nil, nil
@@ -389,7 +384,7 @@ func (db *DB) ExplainQueues(ctx context.Context, places []ExplainedPlace) ([]Exp
 		priorities, since = append(priorities, p.Priority), append(since, p.Since)
 	}
 	list, err := collect[ExplainedQueue](ctx, db.pool, selectExplainedQueues, namespaces, handlers, priorities, since,
-		maxExplainedWorkers, maxExplainedLeases, tasker.MaxExplainedQueue, access.IdentityOf(ctx).Scope(access.ReadWorkers).List())
+		tasker.MaxWorkers, maxExplainedLeases, tasker.MaxExplainedQueue, access.IdentityOf(ctx).Scope(access.ReadWorkers).List())
 	return list, wrap(err, "read the workers of queues")
 }
 
@@ -414,22 +409,18 @@ CROSS JOIN (
     ) x
 ) w`
 
-// An ExplainedWaiting is what waits in a queue; counting stops one after [tasker.MaxExplainedQueue].
+// ExplainedWaiting counts the steps of a queue, up to [tasker.MaxExplainedQueue]+1.
 type ExplainedWaiting struct {
 	AsOf               time.Time
 	Steps              int64      // enqueued
-	Oldest, NextExpiry *time.Time // of those that are counted
-	Awaiting           int64      // waited too long, and go back once a worker lives
+	Oldest, NextExpiry *time.Time // of the counted steps
+	Awaiting           int64      // expired steps that return when a worker is live
 	Since              *time.Time
 }
 
-// ExplainWaiting returns what waits in a queue.
+// ExplainWaiting counts the steps of a queue.
 func (db *DB) ExplainWaiting(ctx context.Context, namespace, handler string) (ExplainedWaiting, error) {
-	w, err := one[ExplainedWaiting](ctx, db.pool, selectExplainedWaiting, namespace, handler, tasker.MaxExplainedQueue)
-	if err != nil {
-		return ExplainedWaiting{}, fmt.Errorf("read what waits in a queue: %w", err)
-	}
-	return *w, nil
+	return existing[ExplainedWaiting](ctx, db.pool, "count the steps of a queue", nil, selectExplainedWaiting, namespace, handler, tasker.MaxExplainedQueue)
 }
 
 const selectExplainedMembers = `

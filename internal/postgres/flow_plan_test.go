@@ -41,8 +41,8 @@ ANALYZE;`
 // flowStatements are those of due times, starts, limits and schedules that run in the background, with each task, or on hot paths.
 func flowStatements() map[string]string {
 	list := map[string]string{
-		"insertDeadlines": insertDeadlines, "replaceDeadlines": replaceDeadlines, "selectDues": selectDues, "deadlinesToLookAt": deadlinesToLookAt, "watchedDeadlines": watchedDeadlines,
-		"toldOfDeadlines": toldOfDeadlines, "dueTask": dueTask, "changeDeadline": changeDeadline, "removeDeadline": removeDeadline, "reorderReady": reorderReady, "countOverdue": countOverdue,
+		"insertDeadlines": insertDeadlines, "replaceDeadlines": replaceDeadlines, "selectDues": selectDues, "deadlinesToNotify": deadlinesToNotify, "watchedDeadlines": watchedDeadlines,
+		"markDeadlines": markDeadlines, "dueTask": dueTask, "changeDeadline": changeDeadline, "removeDeadline": removeDeadline, "reorderReady": reorderReady, "countOverdue": countOverdue,
 		"pruneLimitKeys": pruneLimitKeys, "waitsForLimit": waitsForLimit, "changeKey": changeKey, "insertTaskLimits": insertTaskLimits, "changeLimitKeys": changeLimitKeys,
 		"bindTask": bindTask, "delaySteps": delaySteps, "tasksToExpire": tasksToExpire, "lockUnstarted": lockUnstarted,
 		"selectUnique": selectUnique, "waitingTask": waitingTask, "mergeRequest": mergeRequest,
@@ -102,7 +102,7 @@ func TestStatementsOfTheFlowReadIndexRanges(t *testing.T) {
 		"overdue":    {overdue, nil, 80},
 		"keys":       {pruneLimitKeys, []any{time.Hour, 0, 100}, 30},
 		"sweep":      {`SELECT FROM tasker.get_stale_tasks_for_dlq(100)`, nil, 600},
-		"queues":     {anyUnorderedQueue, []any{[]string{"pending", "steps_in_process", "error"}, maxOpenLooked}, 200},
+		"queues":     {anyUnorderedQueue, []any{[]string{"pending", "steps_in_process", "error"}, maxOpenExamined}, 200},
 		"other work": {waitsForLimit, []any{[]string{"a"}, handlers}, 30},
 	} {
 		if n, plan := pages(t.Context(), t, conn.Conn(), tt.sql, tt.args...); n > tt.most {

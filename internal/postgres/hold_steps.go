@@ -135,7 +135,7 @@ FROM tasker.held_steps q
 WHERE q.hold_uuid = $1
   AND NOT ($3 AND EXISTS (SELECT FROM tasker.hold_releases r WHERE r.hold_uuid = $1 AND r.task_uuid = q.task_uuid AND r.step_uuid = q.step_uuid))
   AND NOT ($4 AND ` + coveredByOtherHold + `)
-  AND NOT EXISTS (SELECT FROM tasker.deferred_work f WHERE f.kind = '` + LetHeldGo + `' AND f.task_uuid = q.task_uuid AND f.retry_at > now())
+  AND NOT EXISTS (SELECT FROM tasker.deferred_work f WHERE f.kind = '` + ReleaseHeld + `' AND f.task_uuid = q.task_uuid AND f.retry_at > now())
 ORDER BY q.priority DESC, q.state_since, q.step_uuid
 LIMIT $2`
 
@@ -168,7 +168,7 @@ longer AS (
 // heldNoMore forgets that steps of a part of a statement could not be let go: they are held no more.
 func heldNoMore(part string) string {
 	return `good AS (
-    DELETE FROM tasker.deferred_work f USING ` + part + ` p WHERE f.kind = '` + LetHeldGo + `' AND f.task_uuid = p.task_uuid
+    DELETE FROM tasker.deferred_work f USING ` + part + ` p WHERE f.kind = '` + ReleaseHeld + `' AND f.task_uuid = p.task_uuid
 )`
 }
 
@@ -328,10 +328,10 @@ const forgetLetGo = `
 DELETE FROM tasker.deferred_work f
 USING (
     SELECT d.task_uuid, d.step_uuid FROM tasker.deferred_work d
-    WHERE d.kind = '` + LetHeldGo + `' AND NOT EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = d.task_uuid AND q.hold_uuid IS NOT NULL OFFSET 0)
+    WHERE d.kind = '` + ReleaseHeld + `' AND NOT EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = d.task_uuid AND q.hold_uuid IS NOT NULL OFFSET 0)
     LIMIT $1
 ) o
-WHERE f.kind = '` + LetHeldGo + `' AND f.task_uuid = o.task_uuid AND f.step_uuid = o.step_uuid`
+WHERE f.kind = '` + ReleaseHeld + `' AND f.task_uuid = o.task_uuid AND f.step_uuid = o.step_uuid`
 
 // PruneReleaseFailures forgets that steps of tasks could not be let go which are held no more, up to limit.
 func (db *DB) PruneReleaseFailures(ctx context.Context, limit int) error {
