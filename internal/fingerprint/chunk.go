@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// chunk reads letters, digits and the marks that join them: a name, a host, a path, an id.
+// chunk reads a word: letters, digits and the punctuation between them, such as a path or an id.
 func (s *scanner) chunk(i, end int, classes uint8) int {
 	if s.s[i] == '-' || s.s[i] == '+' {
 		s.punct(i, 1)
@@ -37,13 +37,15 @@ func (s *scanner) chunk(i, end int, classes uint8) int {
 	if colon := strings.LastIndexByte(w, ':'); colon > 0 && colon+1 < len(w) && run(w, colon+1, isDigit) == len(w) {
 		return s.host(i, i+colon, end)
 	}
-	if dot := strings.LastIndexByte(w, '.'); dot > 0 && s.set.bits(w[dot+1:])&s.set.files != 0 && s.before[0]&s.set.entity == 0 && s.dataFile(w, end) {
+	if dot := strings.LastIndexByte(w, '.'); dot > 0 && s.set.bits(w[dot+1:])&s.set.files != 0 &&
+		s.before[0]&s.set.entity == 0 && s.dataFile(w, end) {
 		return end
 	}
 	if classes&classDigit == 0 {
 		return s.name(w, end)
 	}
-	if s.set.ownID(w, len(s.out) == 0 || s.out[len(s.out)-1] == '[' && len(s.out) < 3, byteAt(s.s, end)) && s.apply(shapeOwnID, w, end) {
+	first := len(s.out) == 0 || s.out[len(s.out)-1] == '[' && len(s.out) < 3
+	if s.set.ownID(w, first, byteAt(s.s, end)) && s.apply(shapeOwnID, w, end) {
 		return end
 	}
 	if len(w) > 9 && w[8] == ':' && run(w, 0, isHex) == 8 && s.gap == ':' && s.apply(shapeLibrary, w[:8], i+8) {
@@ -64,20 +66,20 @@ func (s *scanner) chunk(i, end int, classes uint8) int {
 	return end
 }
 
-// emailEnd returns the end of an address of e-mail that w begins with, or 0.
+// emailEnd returns the end of the e-mail address at the start of w, or 0.
 func emailEnd(w string) int {
 	at := strings.IndexByte(w, '@')
 	dot := strings.IndexByte(w[at:], '.')
 	if dot < 2 || strings.ContainsAny(w[:at], `/\:`) {
 		return 0
 	}
-	k := run(w, at+1, func(c byte) bool { return isWord(c) || c == '.' || c == '-' })
-	return k
+	return run(w, at+1, func(c byte) bool { return isWord(c) || c == '.' || c == '-' })
 }
 
-// name reads a name of words without digits.
+// name reads a word without digits.
 func (s *scanner) name(w string, end int) int {
-	if strings.IndexByte(w, '-') > 0 && run(w, 0, func(c byte) bool { return isUpper(c) || c == '-' }) == len(w) && !s.set.everyday(w) && s.apply(shapeCapitals, w, end) {
+	if strings.IndexByte(w, '-') > 0 && run(w, 0, func(c byte) bool { return isUpper(c) || c == '-' }) == len(w) &&
+		!s.set.everyday(w) && s.apply(shapeCapitals, w, end) {
 		return end
 	}
 	if s.before[0]&s.set.entity != 0 && s.set.machine(w) && s.apply(shapeCompound, w, end) {
@@ -86,7 +88,8 @@ func (s *scanner) name(w string, end int) int {
 	if strings.IndexByte(w, '-') > 0 && !strings.ContainsAny(w, ".:@/") && !s.set.everyday(w) && s.apply(shapeSlug, w, end) {
 		return end
 	}
-	if len(w) >= 16 && strings.IndexByte(w, '-') > 0 && scrambled(strings.NewReplacer("-", "", "_", "").Replace(w)) && s.apply(shapeRandom, w, end) {
+	if len(w) >= 16 && strings.IndexByte(w, '-') > 0 && scrambled(strings.NewReplacer("-", "", "_", "").Replace(w)) &&
+		s.apply(shapeRandom, w, end) {
 		return end
 	}
 	if dot := strings.LastIndexByte(w, '.'); dot > 0 && byteAt(s.s, end) != '.' {
@@ -100,7 +103,7 @@ func (s *scanner) name(w string, end int) int {
 	return end
 }
 
-// everyday reports whether a word with a hyphen is of plain language, such as re-submission.
+// everyday reports whether a hyphenated word contains a common word, as in re-submission.
 func (set *ruleSet) everyday(w string) bool {
 	for part := range strings.SplitSeq(w, "-") {
 		if set.bits(part)&(set.plain|set.filler) != 0 {
@@ -120,9 +123,11 @@ func (s *scanner) coded(w string, end int) bool {
 	}
 	allDigits := tail < n && run(w, tail, isDigit) == n
 	switch {
-	case allDigits && head > 0 && isUpper(w[0]) && n-tail <= 7 && s.set.bits(w[:head])&s.set.glued != 0 && s.apply(shapePrefixed, w, end):
+	case allDigits && head > 0 && isUpper(w[0]) && n-tail <= 7 && s.set.bits(w[:head])&s.set.glued != 0 &&
+		s.apply(shapePrefixed, w, end):
 		return true
-	case head == tail && allDigits && head <= 2 && n-head >= 3 && n-head <= 5 && isUpper(w[0]) && s.apply(shapeLettered, w, end):
+	case head == tail && allDigits && head <= 2 && n-head >= 3 && n-head <= 5 && isUpper(w[0]) &&
+		s.apply(shapeLettered, w, end):
 		return true
 	case n == 5 && sqlState(w) && s.apply(shapeSQLState, w, end):
 		return true
@@ -136,11 +141,11 @@ func (s *scanner) coded(w string, end int) bool {
 
 // isoDuration reports whether w is a duration such as PT30S.
 func isoDuration(w string) bool {
-	return run(w, 0, func(c byte) bool { return isDigit(c) || strings.IndexByte("PTDHMSW.-", c) >= 0 }) == len(w) && strings.ContainsAny(w, "0123456789") &&
-		!isDigit(w[len(w)-1])
+	return run(w, 0, func(c byte) bool { return isDigit(c) || strings.IndexByte("PTDHMSW.-", c) >= 0 }) == len(w) &&
+		hasDigit(w) && !isDigit(w[len(w)-1])
 }
 
-// sqlState reports whether five characters may be a SQLSTATE with a letter.
+// sqlState reports whether five characters can be a SQLSTATE that contains a letter.
 func sqlState(w string) bool {
 	digits := 0
 	for i := 0; i < len(w); i++ {
@@ -173,13 +178,14 @@ func isVersion(w string) bool {
 		}
 		if w[end] != '.' {
 			rest := w[end:]
-			return strings.HasPrefix(rest, "beta") || strings.HasPrefix(rest, "alpha") || strings.HasPrefix(rest, "rc") || strings.HasPrefix(rest, "-")
+			return strings.HasPrefix(rest, "beta") || strings.HasPrefix(rest, "alpha") || strings.HasPrefix(rest, "rc") ||
+				strings.HasPrefix(rest, "-")
 		}
 		i = end + 1
 	}
 }
 
-// parts reads the parts of a compound by themselves.
+// parts reads the parts of a compound word separately.
 func (s *scanner) parts(w string) {
 	for i := 0; i < len(w); {
 		if class[w[i]] == 0 || w[i] == '_' {
@@ -191,67 +197,58 @@ func (s *scanner) parts(w string) {
 			i = end
 			continue
 		}
-		end := i
-		for end < len(w) && class[w[end]] != 0 && w[end] != '_' {
-			end++
-		}
-		i = s.part(w, i, end)
+		i = s.part(w, i, partEnd(w, i))
 	}
 	s.sep, s.key = 0, 0
 }
 
-// part reads the part of w from i to end and returns where the next one begins.
+// part reads the part of w from i to end and returns the start of the next one.
 func (s *scanner) part(w string, i, end int) int {
 	p := w[i:end]
 	digits := run(p, 0, isDigit)
 	letters := run(p, 0, isLetter)
 	switch {
-	case i > 0 && w[i-1] == '@' && len(p) >= 5 && run(p, 0, isHex) == len(p) && s.apply(shapeHex, p, 0): // of an object
+	case i > 0 && w[i-1] == '@' && len(p) >= 5 && run(p, 0, isHex) == len(p) && s.apply(shapeHex, p, 0): // an object's address
 	case digits == len(p):
 		s.applyOr(shapePart, p, 0)
-	case letters < len(p) && strings.ContainsFunc(p, func(r rune) bool { return r >= utf8.RuneSelf }) && strings.ContainsAny(p, "0123456789"):
+	case letters < len(p) && strings.ContainsFunc(p, func(r rune) bool { return r >= utf8.RuneSelf }) && hasDigit(p):
 		if k := strings.IndexAny(p, "0123456789"); k > 0 && run(p, k, isDigit) == len(p) { // Größe17
-			s.out = append(s.out, p[:k]...)
-			s.push(s.set.bits(p[:k]))
+			s.emit(p[:k], s.set.bits(p[:k]))
 			s.applyOr(shapePart, p[k:], 0)
 		} else {
 			s.applyOr(shapeRandom, p, 0)
 		}
-	case letters == 5 && len(p) == 5 && i > 0 && w[i-1] == '-' && strings.ContainsAny(w[:i], "0123456789") && !strings.ContainsAny(p, "aeiouAEIOU") && s.apply(shapeRandom, p, 0): // of a pod
+	case letters == 5 && len(p) == 5 && i > 0 && w[i-1] == '-' && hasDigit(w[:i]) && !strings.ContainsAny(p, "aeiouAEIOU") &&
+		s.apply(shapeRandom, p, 0): // the suffix of a pod
 	case letters == len(p) || p[0] >= 0x80:
-		if len(p) >= 8 && run(p, 0, isHex) == len(p) && s.apply(shapeHex, p, 0) || len(p) >= 7 && len(w) > len(p) && scrambled(p) && s.apply(shapeRandom, p, 0) {
+		if len(p) >= 8 && run(p, 0, isHex) == len(p) && s.apply(shapeHex, p, 0) ||
+			len(p) >= 7 && len(w) > len(p) && scrambled(p) && s.apply(shapeRandom, p, 0) {
 			return s.swallow(w, end)
 		}
-		s.out = append(s.out, p...)
-		s.push(s.set.inner(p))
+		s.emit(p, s.set.inner(p))
 	case s.set.randomPart(p):
 		if s.apply(shapeRandom, p, 0) {
 			return s.swallow(w, end)
 		}
 		s.keep(p)
 	case letters > 0 && run(p, letters, isDigit) == len(p) && s.set.bits(p)&s.set.wordy == 0 &&
-		(len(p)-letters > 2 || s.set.bits(p[:letters])&(s.set.entity|s.set.numbered) != 0 || letters == 1 && isUpper(p[0]) && len(w) > len(p)):
-		s.out = append(s.out, p[:letters]...)
-		s.push(s.set.bits(p[:letters]))
+		(len(p)-letters > 2 || s.set.bits(p[:letters])&(s.set.entity|s.set.numbered) != 0 ||
+			letters == 1 && isUpper(p[0]) && len(w) > len(p)):
+		s.emit(p[:letters], s.set.bits(p[:letters]))
 		s.applyOr(shapePart, p[letters:], 0)
 	case digits > 0 && s.set.bits(p)&s.set.wordy == 0:
 		s.applyOr(shapeMixed, p, 0)
 	default:
-		s.out = append(s.out, p...)
-		s.push(s.set.bits(p))
+		s.emit(p, s.set.bits(p))
 	}
 	return end
 }
 
-// swallow returns the end of an id of several parts, of which one was made by a machine.
+// swallow returns the end of a multi-part id of which one part is machine-generated.
 func (s *scanner) swallow(w string, end int) int {
 	for end < len(w) && (w[end] == '-' || w[end] == '_') {
-		next := end + 1
-		stop := next
-		for stop < len(w) && class[w[stop]] != 0 && w[stop] != '_' {
-			stop++
-		}
-		p := w[next:stop]
+		stop := partEnd(w, end+1)
+		p := w[end+1 : stop]
 		if len(p) >= 4 && run(p, 0, isLetter) == len(p) && pronounceable(p) && !scrambled(p) {
 			break
 		}
@@ -260,14 +257,14 @@ func (s *scanner) swallow(w string, end int) int {
 	return end
 }
 
-// isBlob reports whether what is at i is text that a machine encoded, such as Base64.
+// isBlob reports whether the text from i to end is encoded data, such as Base64.
 func (s *scanner) isBlob(i, end int) bool {
 	w := s.s[i:end]
 	if len(w) < 20 || strings.Contains(w, "//") {
 		return false
 	}
 	var digits, upper, lower, changes int
-	for k := 0; k < len(w); k++ {
+	for k := range len(w) {
 		switch c := class[w[k]]; {
 		case c == classDigit:
 			digits++
@@ -289,8 +286,8 @@ func blobEnd(s string, i int) int {
 	return run(s, i, func(c byte) bool { return isWord(c) && c < 0x80 || c == '+' || c == '/' || c == '=' || c == '-' })
 }
 
-// valueEnd returns the end of a value that is set to a name that says that it is an id, or
-// 0: RequestID: AB12/cd+e=.
+// valueEnd returns the end of the value of a key that names an id, as in RequestID: AB12/cd+e=, or
+// 0.
 func (s *scanner) valueEnd(i, end int) int {
 	if s.gap == '=' {
 		return end
@@ -298,22 +295,17 @@ func (s *scanner) valueEnd(i, end int) int {
 	if s.gap != ':' || s.before[0] == 0 {
 		return 0
 	}
-	if k := blobEnd(s.s, i); k > end {
-		return k
-	}
-	return end
+	return max(end, blobEnd(s.s, i))
 }
 
-// machineRun returns the end of parts joined by - and _, from i on, that are one id: the
-// first has a digit, or capitals and small letters in turn, and a later one is random.
+// machineRun returns the end of the parts from i on, joined by - and _, that form one id, or 0. The
+// first part must contain a digit or alternate between cases, and a later part must be random.
 func (set *ruleSet) machineRun(w string, i int) int {
 	end, random := i, false
 	for part, k := 0, i; ; part++ {
-		for k < len(w) && class[w[k]] != 0 && w[k] != '_' {
-			k++
-		}
+		k = partEnd(w, k)
 		p := w[end:k]
-		if part == 0 && (!strings.ContainsAny(p, "0123456789") && !scrambled(p) || run(p, 0, isDigit) == len(p)) {
+		if part == 0 && (!hasDigit(p) && !scrambled(p) || run(p, 0, isDigit) == len(p)) {
 			return 0
 		}
 		random = random || part > 0 && set.randomPart(p)
@@ -330,18 +322,15 @@ func (set *ruleSet) machineRun(w string, i int) int {
 	return end
 }
 
-// base62 reports whether a text of letters and digits was made by a machine, where an id is expected: it has at least
-// ten of them, small and capital letters, and a digit or many changes of case.
+// base62 reports whether p is a machine-generated id, in a place where an id is expected: at least
+// ten letters and digits in mixed case, with a digit or many changes of case.
 func base62(p string) bool {
-	if len(p) < 10 || run(p, 0, func(c byte) bool { return isLetter(c) || isDigit(c) }) < len(p) || p == strings.ToLower(p) || p == strings.ToUpper(p) {
-		return false
-	}
-	return strings.ContainsAny(p, "0123456789") || scrambled(p)
+	return len(p) >= 10 && run(p, 0, func(c byte) bool { return isLetter(c) || isDigit(c) }) == len(p) &&
+		p != strings.ToLower(p) && p != strings.ToUpper(p) && (hasDigit(p) || scrambled(p))
 }
 
-// ownID reports whether w is an id with the kind of thing before it, such as order-4711,
-// SKU-00871 or INV-2026-17. At the beginning of a text PAY-1002: may be the code of an
-// error.
+// ownID reports whether w is an id that begins with the kind of its thing, such as order-4711,
+// SKU-00871 or INV-2026-17. PAY-1002: at the start of a text may be an error code.
 func (set *ruleSet) ownID(w string, first bool, after byte) bool {
 	head := run(w, 0, isLetter)
 	if head == 0 || head+1 >= len(w) || w[head] != '-' && w[head] != '_' {
@@ -349,7 +338,8 @@ func (set *ruleSet) ownID(w string, first bool, after byte) bool {
 	}
 	bits := set.bits(w[:head])
 	kind := bits&set.entity != 0
-	if bits&(set.glued|set.wordy|set.standards) != 0 || !kind && (head > 5 || !allUpper(w[:head]) && head > 1 || !isUpper(w[0])) {
+	if bits&(set.glued|set.wordy|set.standards) != 0 ||
+		!kind && (head > 5 || !allUpper(w[:head]) && head > 1 || !isUpper(w[0])) {
 		return false
 	}
 	if (bits|set.words[w[:head]])&(set.prefixes|set.entity) != 0 && base62(w[head+1:]) {

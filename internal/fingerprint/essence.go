@@ -8,13 +8,13 @@ import (
 	"tasker.example/tasker/internal/terminal"
 )
 
-// essence returns the part of a message that describes the error, on one line: without stack frames and hints, with
-// the causes behind them. The middle of a very long message is returned separately.
+// essence returns the part of a message that describes the error, including its causes and without
+// stack frames and hints. It returns the middle of a very long message separately.
 func essence(message string) (text, middle string) {
 	message = printable(message)
 	if strings.IndexByte(message, '\n') >= 0 {
-		if kept, _ := essentialLines(message); len(kept) > 0 {
-			message = strings.Join(kept, "\n")
+		if lines, _ := essentialLines(message); len(lines) > 0 {
+			message = strings.Join(lines, "\n")
 		} else {
 			message = strings.Join(strings.Fields(message), " ")
 		}
@@ -23,18 +23,19 @@ func essence(message string) (text, middle string) {
 	if len(message) <= maxEssence {
 		return message, ""
 	}
-	return strings.ToValidUTF8(message[:half], "") + cutMark + strings.ToValidUTF8(message[len(message)-half:], ""), message[half : len(message)-half]
+	end := len(message) - half
+	return strings.ToValidUTF8(message[:half], "") + cutMark + strings.ToValidUTF8(message[end:], ""), message[half:end]
 }
 
-// cutMark stands where a long line lost its middle.
+// cutMark replaces the middle of a long line.
 const cutMark = " … "
 
-// wordsOf returns the words of a text that have no digits.
+// wordsOf returns the words of a text that contain no digits.
 func wordsOf(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
 		end := run(text, i, isWord)
-		if end > i && !strings.ContainsAny(text[i:end], "0123456789") {
+		if end > i && !hasDigit(text[i:end]) {
 			b.WriteString(text[i:end])
 			b.WriteByte(' ')
 		}
@@ -43,21 +44,21 @@ func wordsOf(text string) string {
 	return b.String()
 }
 
-// Headline returns the line of a message that names the error, cut at most characters: the line behind a Python
-// traceback, the last cause of a Java exception, otherwise the first line that is not a stack frame.
-func Headline(message string, most int) string {
+// Headline returns the line of a message that names the error, cut to limit characters: the line
+// after a Python traceback, the last cause of a Java exception, otherwise the first line that is
+// not a stack frame.
+func Headline(message string, limit int) string {
 	text, _ := unmarked(message)
 	text = printable(text)
-	lines, headline := essentialLines(text)
-	if len(lines) > 0 {
+	if lines, headline := essentialLines(text); len(lines) > 0 {
 		text = lines[headline]
 	}
-	return cut(strings.Join(strings.Fields(unjoined(text)), " "), most)
+	return cut(strings.Join(strings.Fields(unjoined(text)), " "), limit)
 }
 
-// printable returns s as valid UTF-8 without control characters, escape sequences of terminals and marks that turn
-// text around. Digits and Latin letters of other widths become ASCII, and a [joint] stands where a script that is
-// written without spaces meets another. Lines stay.
+// printable returns s as valid UTF-8 without control characters, terminal escape sequences and
+// bidirectional marks. Digits and Latin letters of other widths become ASCII. It inserts a [joint]
+// where a script that is written without spaces meets another one, and preserves line breaks.
 func printable(s string) string {
 	clean := true
 	for i := 0; i < len(s) && clean; i++ {
@@ -95,25 +96,26 @@ func printable(s string) string {
 	return b.String()
 }
 
-// joint stands between two scripts in a text that is read, and is in no pattern.
+// joint separates two scripts while a text is scanned. Patterns do not contain it.
 const joint = '\x1f'
 
-// A script is the writing system of the letters around a character.
+// A script classifies a character by its writing system.
 type script int
 
 const (
 	noWord script = iota
 	latin
 	digit
-	spaced   // other letters of words with spaces between them
+	spaced   // letters of other scripts that separate words by spaces
 	unspaced // letters of scripts without spaces, such as Chinese
 	wideMark // punctuation of those scripts
 )
 
-// joints says between which scripts a [joint] stands: those whose numbers add up to more than 1.
+// joints determines where a [joint] is inserted: between scripts whose numbers add up to more than
+// 1.
 var joints = [...]int{latin: 0, digit: 1, spaced: 1, unspaced: 2, wideMark: 2}
 
-// narrow returns the ASCII character that r is a variant of, or r: １ and ٣ are digits.
+// narrow returns the ASCII character that r is a variant of, or r. For example, １ and ٣ are digits.
 func narrow(r rune) rune {
 	switch {
 	case r >= 0xff01 && r <= 0xff5e:
@@ -128,7 +130,7 @@ func narrow(r rune) rune {
 	return r
 }
 
-// scriptOf returns the script of a character that stands behind one of script before.
+// scriptOf returns the script of r, which follows a character of script before.
 func scriptOf(r rune, before script) script {
 	switch {
 	case r < utf8.RuneSelf:
@@ -147,27 +149,27 @@ func scriptOf(r rune, before script) script {
 	return spaced
 }
 
-// isUnspaced reports whether r is of a script without spaces between words, or one whose numbers stand without
-// spaces: Chinese, Japanese, Korean, Thai, Lao, Tibetan, Burmese and Khmer.
+// isUnspaced reports whether r belongs to a script that is written without spaces between words, or
+// between words and numbers: Chinese, Japanese, Korean, Thai, Lao, Tibetan, Burmese and Khmer.
 func isUnspaced(r rune) bool {
-	return r >= 0xe00 && (r <= 0x109f || r >= 0x1100 && r <= 0x11ff || r >= 0x1780 && r <= 0x17ff || r >= 0x2e80 && r <= 0xd7ff ||
-		r >= 0xf900 && r <= 0xfaff || r >= 0xff61 && r <= 0xffdc || r >= 0x20000 && r <= 0x3ffff)
+	return r >= 0xe00 && (r <= 0x109f || r >= 0x1100 && r <= 0x11ff || r >= 0x1780 && r <= 0x17ff ||
+		r >= 0x2e80 && r <= 0xd7ff || r >= 0xf900 && r <= 0xfaff || r >= 0xff61 && r <= 0xffdc || r >= 0x20000 && r <= 0x3ffff)
 }
 
-// A lineKind is what a line of a message is.
+// A lineKind classifies a line of a message.
 type lineKind int
 
 const (
 	textLine   lineKind = iota
 	causeLine           // names a further cause
-	frameLine           // one call of a stack
-	headerLine          // announces a stack
-	noiseLine           // hints, statements, marks below them
+	frameLine           // a stack frame
+	headerLine          // introduces a stack
+	noiseLine           // hints, statements and the markers below them
 )
 
-// essentialLines returns the lines of a message that count, and the index of the one that names the error. Of a
-// stack, the lines around it count, and the call that failed if nothing else names the error.
-func essentialLines(message string) (kept []string, headline int) {
+// essentialLines returns the lines of a message that describe the error and the index of the line
+// that names it. For a bare error it adds the function that failed, taken from the stack.
+func essentialLines(message string) (lines []string, headline int) {
 	python, traced, skipped, frame := false, false, false, ""
 	for raw := range strings.SplitSeq(message, "\n") {
 		line := strings.TrimSpace(raw)
@@ -179,7 +181,7 @@ func essentialLines(message string) (kept []string, headline int) {
 		case strings.HasPrefix(line, "Traceback (most recent call last)"):
 			python, traced, frame = true, true, ""
 		case python && (raw[0] == ' ' || kind == frameLine):
-			if kind == frameLine { // the last one is where it failed
+			if kind == frameLine { // the last frame is the one that failed
 				frame = pythonFrame(line)
 			}
 		case kind == frameLine:
@@ -189,26 +191,23 @@ func essentialLines(message string) (kept []string, headline int) {
 		case kind == headerLine:
 		default:
 			if python || kind == causeLine {
-				headline = len(kept)
+				headline = len(lines)
 			}
 			python = false
-			kept = append(kept, line)
+			lines = append(lines, line)
 		}
 	}
-	if frame != "" && len(kept) > 0 && (traced || bare(kept[len(kept)-1])) {
-		kept = append(kept, "at "+frame)
+	if frame != "" && len(lines) > 0 && (traced || bare(lines[len(lines)-1])) {
+		lines = append(lines, "at "+frame)
 	}
-	return kept, headline
+	return lines, headline
 }
 
-// bare reports whether the line of an error has nothing but its type, or a fault of the
-// program that says the same wherever it happens.
+// bare reports whether an error line has only a type, or a runtime fault whose text is the same
+// everywhere.
 func bare(line string) bool {
-	line = strings.TrimSuffix(line, ":")
-	if !strings.ContainsAny(line, " \t'\"") {
-		return true
-	}
-	return strings.HasPrefix(line, "panic: runtime error: ") || strings.HasPrefix(line, "[signal SIG") || strings.HasPrefix(line, "goroutine ")
+	return !strings.ContainsAny(strings.TrimSuffix(line, ":"), " \t'\"") || strings.HasPrefix(line, "goroutine ") ||
+		strings.HasPrefix(line, "panic: runtime error: ") || strings.HasPrefix(line, "[signal SIG")
 }
 
 var noise = []string{
@@ -218,7 +217,7 @@ var noise = []string{
 	"Detail: Process ", "DETAIL: Process ", "DETAIL:  Process ", "(Session info:",
 }
 
-// kindOf returns what a line is; line is raw without blanks around it.
+// kindOf returns the kind of a line; line is raw without surrounding blanks.
 func kindOf(raw, line string) lineKind {
 	if line == "" || strings.Trim(line, "^~-=*| .") == "" {
 		return noiseLine
@@ -241,8 +240,8 @@ func kindOf(raw, line string) lineKind {
 	return textLine
 }
 
-// isFrame reports whether a line is a call of a stack of Java, Node, .NET, PHP, Ruby, Go,
-// Rust or Python.
+// isFrame reports whether a line is a stack frame of Java, Node, .NET, PHP, Ruby, Go, Rust or
+// Python.
 func isFrame(raw, line string) bool {
 	switch line[0] {
 	case 'a':
@@ -266,17 +265,18 @@ func isFrame(raw, line string) bool {
 	return strings.Contains(line, ".go:") && strings.Contains(line, " +0x")
 }
 
-// goCall reports whether a line is main.charge(0xc000123456, 0x2).
+// goCall reports whether a line is a Go call such as main.charge(0xc000123456, 0x2).
 func goCall(line string) bool {
 	i := strings.LastIndexByte(line, '(')
 	if i <= 0 || !strings.HasSuffix(line, ")") || strings.ContainsAny(line[:i], " \"':") {
 		return false
 	}
 	inner := line[i+1 : len(line)-1]
-	return strings.Contains(line[:i], ".") && (inner == "..." || strings.HasPrefix(inner, "0x") || strings.HasPrefix(inner, "{0x"))
+	return strings.Contains(line[:i], ".") &&
+		(inner == "..." || strings.HasPrefix(inner, "0x") || strings.HasPrefix(inner, "{0x"))
 }
 
-// frameName returns the function that a line of a stack names.
+// frameName returns the function that a stack frame names.
 func frameName(line string) string {
 	line = strings.TrimPrefix(strings.TrimPrefix(line, "at "), "from ")
 	if i := strings.IndexByte(line, '('); i > 0 && !strings.HasPrefix(line, "(") {

@@ -2,18 +2,19 @@ package fingerprint
 
 import "strings"
 
-// host reads a host with its port, or a file with its line.
+// host reads a host with its port, or a file with its line number.
 func (s *scanner) host(i, colon, end int) int {
 	w := s.s[i:colon]
-	if run(w, 0, isDigit) == len(w) { // a line and a column
+	if run(w, 0, isDigit) == len(w) { // line and column
 		s.parts(s.s[i:end])
 		return end
 	}
-	if durationEnd(s.set, s.s, colon+1) > end { // of 5000 ms
+	if durationEnd(s.set, s.s, colon+1) > end { // 5000 ms
 		s.parts(w)
 		return colon
 	}
-	if k := strings.IndexByte(w, ':'); k > 0 && run(w, k+1, isDigit) == len(w) || s.set.bits(w[strings.LastIndexByte(w, '.')+1:])&(s.set.source|s.set.files) != 0 {
+	if k := strings.IndexByte(w, ':'); k > 0 && run(w, k+1, isDigit) == len(w) ||
+		s.set.bits(w[strings.LastIndexByte(w, '.')+1:])&(s.set.source|s.set.files) != 0 {
 		if k < 0 {
 			k = len(w)
 		}
@@ -33,7 +34,7 @@ func (s *scanner) host(i, colon, end int) int {
 	return s.port(colon+1, end)
 }
 
-// hostname writes the name of a host. Its digits stay, as in db-1, except for those of ids.
+// hostname writes a host name. It keeps digits, as in db-1, except for those of ids.
 func (s *scanner) hostname(w string) {
 	for i, part := range strings.Split(w, ".") {
 		if i > 0 {
@@ -49,10 +50,10 @@ func (s *scanner) hostname(w string) {
 	s.push(s.set.inner(w))
 }
 
-// dynamic reports whether a part of a host's name was made by a machine.
+// dynamic reports whether a label of a host name is machine-generated.
 func (set *ruleSet) dynamic(part string) bool {
 	digits, longest, groups := 0, 0, 0
-	for i := 0; i < len(part); i++ {
+	for i := range len(part) {
 		if !isDigit(part[i]) {
 			digits = 0
 			continue
@@ -77,7 +78,7 @@ func (set *ruleSet) dynamic(part string) bool {
 	return false
 }
 
-// url reads a URL, whose scheme is from i to colon.
+// url reads a URL; its scheme extends from i to colon.
 func (s *scanner) url(i, colon int) int {
 	end := urlEnd(s.s, colon+3)
 	s.out = append(s.out, s.s[i:colon+3]...)
@@ -93,9 +94,9 @@ func (s *scanner) url(i, colon int) int {
 	return end
 }
 
-// urlPath reads the path and the query of a URL.
+// urlPath reads the path and the query of a URL, and returns the end of the query.
 func (s *scanner) urlPath(i, end int) int {
-	if c := byteAt(s.s, end); c == '?' {
+	if byteAt(s.s, end) == '?' {
 		end = urlEnd(s.s, end)
 	}
 	path := i + until(s.s[i:end], "?#;")
@@ -127,7 +128,7 @@ func labelAt(s string, i int) int {
 	return 0
 }
 
-// urlEnd returns the end of a URL, without marks of the sentence around it.
+// urlEnd returns the end of a URL without the punctuation of the surrounding sentence.
 func urlEnd(s string, i int) int {
 	start, open := i, 0
 	for i < len(s) && s[i] > ' ' && strings.IndexByte("\"'`>{}|\\^,", s[i]) < 0 {
@@ -155,7 +156,7 @@ func urlEnd(s string, i int) int {
 	return i
 }
 
-// authority reads the host and the port of a URL. There may be several, as of a cluster.
+// authority reads the host and the port of a URL, or several of them as for a cluster.
 func (s *scanner) authority(i, end int) {
 	if i >= end {
 		return
@@ -184,7 +185,7 @@ func (s *scanner) authority(i, end int) {
 	s.port(i+colon+1, end)
 }
 
-// segment reads a part of a path of a URL.
+// segment reads a segment of a URL path.
 func (s *scanner) segment(p string, end int) {
 	if p == "" {
 		return
@@ -194,21 +195,21 @@ func (s *scanner) segment(p string, end int) {
 		return
 	}
 	_, classes, _ := chunkEnd(p, 0)
-	digit := strings.ContainsAny(p, "0123456789")
+	digit := hasDigit(p)
 	switch {
-	case digit && !isVersion(p) && s.set.bits(p)&s.set.wordy == 0 && !s.set.namedPart(p), len(p) > 32, strings.ContainsAny(p, "%@+"), classes&classHigh != 0:
+	case digit && !isVersion(p) && s.set.bits(p)&s.set.wordy == 0 && !s.set.namedPart(p), len(p) > 32,
+		strings.ContainsAny(p, "%@+"), classes&classHigh != 0:
 		s.applyOr(shapeSegment, p, end)
 	case !digit && len(p) >= 7 && (scrambled(p) || s.set.machine(p)):
 		s.applyOr(shapeSegment, p, end)
 	case !digit && strings.IndexByte(p, '-') > 0 && !s.set.everyday(p) && s.apply(shapeSlugSegment, p, end):
 	case !digit && strings.Count(p, "-") > 1 && !s.set.everyday(p) && s.apply(shapeSegment, p, end):
 	default:
-		s.out = append(s.out, p...)
-		s.push(s.set.inner(p))
+		s.emit(p, s.set.inner(p))
 	}
 }
 
-// namedPart reports whether p is a word with a short number, such as oauth2.
+// namedPart reports whether p is a word followed by a short number, such as oauth2.
 func (set *ruleSet) namedPart(p string) bool {
 	letters := run(p, 0, func(c byte) bool { return c >= 'a' && c <= 'z' })
 	return letters > 1 && pronounceable(p) && len(p)-letters <= 2 && run(p, letters, isDigit) == len(p)
@@ -216,7 +217,7 @@ func (set *ruleSet) namedPart(p string) bool {
 
 var temporary = []string{"/tmp/", "/var/tmp/", "/var/folders/", "/private/var/folders/", "/private/tmp/", "/dev/shm/"}
 
-// pathStart reads a path that begins with a mark: /data/in, ~/in, ./in, ../in.
+// pathStart reads a path that begins with punctuation: /data/in, ~/in, ./in, ../in.
 func (s *scanner) pathStart(i int) int {
 	k := i
 	for k < len(s.s) && k-i < 6 && (s.s[k] == '.' || s.s[k] == '/' || s.s[k] == '~') {
@@ -229,7 +230,7 @@ func (s *scanner) pathStart(i int) int {
 	return s.path(i, end)
 }
 
-// path reads a path of files.
+// path reads a file path.
 func (s *scanner) path(i, end int) int {
 	w := s.s[i:end]
 	for _, prefix := range temporary {
@@ -258,7 +259,7 @@ func (s *scanner) path(i, end int) int {
 	return end
 }
 
-// fileSegment reads a part of a path of files.
+// fileSegment reads a segment of a file path.
 func (s *scanner) fileSegment(p string, end int) {
 	if dot := strings.LastIndexByte(p, '.'); dot > 0 {
 		name := p[dot+1:]
@@ -286,11 +287,12 @@ func (s *scanner) fileSegment(p string, end int) {
 	if strings.Trim(p, "0123456789.") == "" && s.apply(shapePart, p, end) {
 		return
 	}
-	if strings.ContainsAny(p, "0123456789") {
+	if hasDigit(p) {
 		if s.apply(shapeCompound, p, end) {
 			return
 		}
-		if strings.IndexByte(p, '.') < 0 && !isVersion(p) && s.set.bits(p)&s.set.wordy == 0 && !s.set.namedPart(p) && s.apply(shapeSegment, p, end) {
+		if strings.IndexByte(p, '.') < 0 && !isVersion(p) && s.set.bits(p)&s.set.wordy == 0 && !s.set.namedPart(p) &&
+			s.apply(shapeSegment, p, end) {
 			return
 		}
 	} else if strings.IndexByte(p, '-') > 0 && !s.set.everyday(p) && s.apply(shapeSlugSegment, p, end) {
@@ -299,11 +301,11 @@ func (s *scanner) fileSegment(p string, end int) {
 	s.parts(p)
 }
 
-// dataFile reads the name of a file of data that has digits. The word before them stays,
-// and so does what kind of a file it is.
+// dataFile reads the name of a data file that contains digits. It keeps the leading word and the
+// extension.
 func (s *scanner) dataFile(p string, end int) bool {
 	dot := strings.IndexByte(p, '.')
-	if dot <= 0 || !strings.ContainsAny(p[:dot], "0123456789") && !s.set.machine(p[:dot]) {
+	if dot <= 0 || !hasDigit(p[:dot]) && !s.set.machine(p[:dot]) {
 		return false
 	}
 	k := run(p, 0, isLetter)

@@ -1,17 +1,15 @@
 package fingerprint
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// quoted reads a quoted text that begins at i with a mark of so many bytes.
+// quoted reads a quoted text that begins at i with a quotation mark of open bytes.
 func (s *scanner) quoted(i, open int, closing string, size int) int {
-	if s.depth >= maxDepth || closing == "'" && i > 0 && isWord(s.s[i-1]) {
-		return s.punct(i, open)
-	}
-	if s.budget < 0 {
+	if s.depth >= maxDepth || closing == "'" && i > 0 && isWord(s.s[i-1]) || s.budget < 0 {
 		return s.punct(i, open)
 	}
 	start := i + open
@@ -24,21 +22,17 @@ func (s *scanner) quoted(i, open int, closing string, size int) int {
 	if s.isKey(content, end) {
 		return s.readKey(i, start, stop, end)
 	}
-	write := func() {
-		s.out = append(s.out, s.s[i:start]...)
-	}
+	s.out = append(s.out, s.s[i:start]...)
 	var r *rule
 	if !labels[content] && byteAt(s.s, end) != '=' {
 		r = s.quotedRule(content, end)
 	}
 	if r != nil {
-		write()
 		s.fire(r, content)
 		if r.keep {
 			s.before[0] |= s.set.keptName
 		}
 	} else {
-		write()
 		s.sep = 0
 		s.depth++
 		s.key = 0
@@ -51,13 +45,13 @@ func (s *scanner) quoted(i, open int, closing string, size int) int {
 	return end
 }
 
-// quoteMarks are the first bytes of marks that quote in print.
+// quoteMarks contains the first bytes of typographic quotation marks.
 var quoteMarks = [256]bool{0xe2: true, 0xc2: true}
 
-// closings are the marks that close what another mark opens.
+// closings lists each typographic opening mark with the marks that close it.
 var closings = [][]string{{"„", "“", "”"}, {"“", "”"}, {"«", "»"}, {"»", "«"}, {"‘", "’"}, {"‹", "›"}}
 
-// typographic reads what begins with a mark that quotes in print, or a word.
+// typographic reads a typographic quotation, an amount of money or a word.
 func (s *scanner) typographic(i int) int {
 	for _, c := range closings {
 		if !strings.HasPrefix(s.s[i:], c[0]) {
@@ -82,7 +76,7 @@ func (s *scanner) typographic(i int) int {
 	return s.letters(i)
 }
 
-// quotedRule returns the rule for a quoted text.
+// quotedRule returns the rule for a quoted text, or nil.
 func (s *scanner) quotedRule(content string, end int) *rule {
 	if s.key != 0 {
 		if r := s.match(shapeMember, end); r != nil && !s.set.sentence(content) {
@@ -101,7 +95,7 @@ func (s *scanner) quotedRule(content string, end int) *rule {
 	if s.gap == '=' && s.gapped && sh != shapeQuotedPath && s.s[end-1] == '\'' && !s.set.sentence(content) {
 		sh = shapeQuotedLiteral
 	}
-	if sh != shapeQuotedPath && refusedBehind(s.s, end) {
+	if sh != shapeQuotedPath && slices.ContainsFunc(refusals, func(r string) bool { return strings.HasPrefix(s.s[end:], r) }) {
 		if r := s.match(shapeQuotedRefused, end); r != nil {
 			return r
 		}
@@ -112,7 +106,7 @@ func (s *scanner) quotedRule(content string, end int) *rule {
 	return s.match(sh, end)
 }
 
-// quoteEnd returns where the quote closes, or -1.
+// quoteEnd returns the position of the closing quotation mark, or -1.
 func quoteEnd(s string, i int, closing string) int {
 	last := min(len(s), i+maxQuote)
 	for k := i; k < last; k++ {
@@ -130,13 +124,12 @@ func quoteEnd(s string, i int, closing string) int {
 	return -1
 }
 
-// isKey reports whether a quoted text is the key of a value, in an object.
+// isKey reports whether a quoted text is a key in an object.
 func (s *scanner) isKey(content string, end int) bool {
 	return s.braces > 0 && content != "" && len(content) <= maxWord && byteAt(s.s, end) == ':'
 }
 
-// readKey reads the key of an object. The value of one that says nothing about what failed
-// does not count.
+// readKey reads the key of an object. The value is ignored unless the key describes a failure.
 func (s *scanner) readKey(i, start, stop, end int) int {
 	content := s.s[start:stop]
 	s.out = append(s.out, s.s[i:start]...)
@@ -159,14 +152,14 @@ func (s *scanner) readKey(i, start, stop, end int) int {
 	return end + 1
 }
 
-// quotedShape returns what a quoted text looks like.
+// quotedShape returns the shape of a quoted text.
 func (set *ruleSet) quotedShape(content string) shape {
-	digits, most, blanks, other, high := 0, 0, 0, false, false
-	for i := 0; i < len(content); i++ {
+	digits, longest, blanks, other, high := 0, 0, 0, false, false
+	for i := range len(content) {
 		c := content[i]
 		if isDigit(c) {
 			digits++
-			most = max(most, digits)
+			longest = max(longest, digits)
 			continue
 		}
 		digits = 0
@@ -186,11 +179,11 @@ func (set *ruleSet) quotedShape(content string) shape {
 		return shapeQuotedData
 	case blanks == 0 && (strings.Contains(content, "/") && !isDigit(content[0]) && pathish(content)):
 		return shapeQuotedPath
-	case set.isDataFile(content) && (blanks > 0 || high || most > 0):
+	case set.isDataFile(content) && (blanks > 0 || high || longest > 0):
 		return shapeQuotedFile
-	case blanks == 0 && ((isDigit(content[0]) || content[0] == '-') && most > 0 || strings.IndexByte(content, '@') > 0 || high):
+	case blanks == 0 && ((isDigit(content[0]) || content[0] == '-') && longest > 0 || strings.IndexByte(content, '@') > 0 || high):
 		return shapeQuotedData
-	case blanks == 0 && !startsWithWord(content) && (most >= 2 || set.machine(content)):
+	case blanks == 0 && !startsWithWord(content) && (longest >= 2 || set.machine(content)):
 		return shapeQuotedData
 	case blanks == 0 && !other && !set.machine(content):
 		return shapeQuotedName
@@ -200,13 +193,10 @@ func (set *ruleSet) quotedShape(content string) shape {
 	return shapeQuotedText
 }
 
-// machine reports whether a part of a name was made by a machine.
+// machine reports whether a part of a name is machine-generated.
 func (set *ruleSet) machine(name string) bool {
 	for i := 0; i < len(name); {
-		end := i
-		for end < len(name) && isWord(name[end]) && name[end] != '_' {
-			end++
-		}
+		end := partEnd(name, i)
 		p := name[i:end]
 		if p != "" && (set.randomPart(p) || len(name) > len(p) && scrambled(p) || len(p) >= 8 && run(p, 0, isHex) == len(p)) {
 			return true
@@ -216,7 +206,7 @@ func (set *ruleSet) machine(name string) bool {
 	return false
 }
 
-// titled reports whether most words begin with a capital.
+// titled reports whether most words are capitalized.
 func titled(content string) bool {
 	words, capitals := 0, 0
 	for w := range strings.FieldsSeq(content) {
@@ -228,7 +218,7 @@ func titled(content string) bool {
 	return words > 1 && words <= 8 && capitals*2 > words
 }
 
-// sentence reports whether a text has words in which failures are told.
+// sentence reports whether a text contains words that describe failures.
 func (set *ruleSet) sentence(content string) bool {
 	if strings.IndexByte(content, ' ') < 0 {
 		return false
@@ -241,7 +231,7 @@ func (set *ruleSet) sentence(content string) bool {
 	return false
 }
 
-// tuple reads values in parentheses: Key (id)=(7), contains (1, 2). It returns 0 if there
+// tuple reads values in parentheses, as in Key (id)=(7) or contains (1, 2). It returns 0 if there
 // are none.
 func (s *scanner) tuple(i int) int {
 	sh := shapeTuple
@@ -270,7 +260,7 @@ func (s *scanner) tuple(i int) int {
 	return end
 }
 
-// closingOf returns the end of what is opened at i. Where that was cut off it is the end of
+// closingOf returns the end of the bracket that opens at i. If the text was cut, it is the end of
 // the line.
 func closingOf(s string, i int, open, closing byte) int {
 	depth := 0
@@ -305,8 +295,7 @@ func (s *scanner) brace(i int) int {
 	return s.punct(i, 1)
 }
 
-// data reads an object or an array of objects. One that does not say what failed does not
-// count.
+// data reads an object or an array of objects. It is masked unless a key describes the failure.
 func (s *scanner) data(i int) int {
 	open, closing := byte('{'), byte('}')
 	if s.s[i] == '[' {
@@ -337,7 +326,7 @@ func (s *scanner) data(i int) int {
 	return s.punct(i, 1)
 }
 
-// isObject reports whether a text in brackets begins with a key.
+// isObject reports whether a bracketed text begins with a key.
 func isObject(text string) bool {
 	i := run(text, 0, func(c byte) bool { return strings.IndexByte("[{ \n\"'\\", c) >= 0 })
 	end := run(text, i, func(c byte) bool { return isWord(c) || strings.IndexByte("-@.$", c) >= 0 })
@@ -348,7 +337,7 @@ func isObject(text string) bool {
 	return byteAt(text, end) == ':'
 }
 
-// tells reports whether an object has a key that says what failed.
+// tells reports whether an object has a key that describes a failure.
 func (set *ruleSet) tells(text string) bool {
 	for i := 0; i < len(text); i++ {
 		if !isLetter(text[i]) || isWord(text[max(i-1, 0)]) {
@@ -361,19 +350,19 @@ func (set *ruleSet) tells(text string) bool {
 		}
 		i = end
 	}
-	return strings.Contains(text, ", b'") // answers of SMTP, as Python prints them
+	return strings.Contains(text, ", b'") // SMTP replies, as Python prints them
 }
 
-// dataish reports whether a short text is more likely data than words.
+// dataish reports whether a short text is more likely data than prose.
 func dataish(text string) bool {
 	if len(text) == 0 || len(text) > 80 || strings.ContainsAny(text, `"'=`) {
 		return false
 	}
-	return strings.ContainsAny(text, "0123456789@") || !strings.Contains(text, " ") && strings.Contains(text, "-")
+	return hasDigit(text) || strings.Contains(text, "@") || !strings.Contains(text, " ") && strings.Contains(text, "-")
 }
 
-// subject reads what an operation was done to, up to the colon behind it: the R 77/B of
-// "void invoice R 77/B: no such service". It returns i if there is none.
+// subject reads the object of an operation, up to the following colon: the R 77/B of "void invoice
+// R 77/B: no such service". It returns i if there is none.
 func (s *scanner) subject(i int) int {
 	if !s.clause || !s.gapped || s.gap != 0 {
 		return i
@@ -391,8 +380,8 @@ func (s *scanner) subject(i int) int {
 		return i
 	}
 	sh := shapeSubject
-	if s.match(sh, i+colon) == nil && s.first && strings.IndexByte(text, ' ') < 0 && strings.ContainsAny(text, "0123456789") &&
-		!isVersion(text) && durationEnd(s.set, s.s, i) == 0 && !strings.ContainsAny(text, ".:[") && s.set.bits(text)&s.set.wordy == 0 && s.words > 1 {
+	if s.match(sh, i+colon) == nil && s.first && s.words > 1 && hasDigit(text) && !strings.ContainsAny(text, " .:[") &&
+		!isVersion(text) && durationEnd(s.set, s.s, i) == 0 && s.set.bits(text)&s.set.wordy == 0 {
 		sh = shapeSubjectID
 	}
 	if s.apply(sh, text, i+colon) {
@@ -401,14 +390,15 @@ func (s *scanner) subject(i int) int {
 	return i
 }
 
-// subjectish reports whether a text looks like the name of one thing.
+// subjectish reports whether a text can be the name of one thing.
 func subjectish(text string) bool {
 	words := strings.Count(text, " ") + 1
-	if i := strings.LastIndexByte(text, ' '); i > 0 && run(text, i+1, func(c byte) bool { return c >= 'a' && c <= 'z' }) == len(text) && strings.ContainsAny(text[:i], "0123456789@") {
-		return false // of "4711 bounced" only the number
+	if i := strings.LastIndexByte(text, ' '); i > 0 && strings.ContainsAny(text[:i], "0123456789@") &&
+		run(text, i+1, func(c byte) bool { return c >= 'a' && c <= 'z' }) == len(text) {
+		return false // only the number of "4711 bounced"
 	}
 	capitals := 0
-	for i := 0; i < len(text); i++ {
+	for i := range len(text) {
 		if isDigit(text[i]) || text[i] >= 0x80 || text[i] == '@' {
 			return true
 		}
@@ -420,7 +410,7 @@ func subjectish(text string) bool {
 	return words > 1 && isUpper(text[0]) || marks && words == 1 || marks && capitals > 1
 }
 
-// phrase reports whether a text has words that join parts of a sentence.
+// phrase reports whether a text contains lower-case words that connect the parts of a sentence.
 func (set *ruleSet) phrase(text string) bool {
 	for w := range strings.FieldsSeq(text) {
 		if set.bits(w)&(set.filler|set.plain) != 0 && !isUpper(w[0]) {
@@ -430,32 +420,21 @@ func (set *ruleSet) phrase(text string) bool {
 	return false
 }
 
-// pathish reports whether a text has parts between slashes that are words.
+// pathish reports whether a text consists of words separated by slashes.
 func pathish(content string) bool {
 	return len(content) > 6 && pronounceable(content) && strings.IndexByte(content, '/') > 1
 }
 
-// isDataFile reports whether a text is the name of a file of data.
+// isDataFile reports whether a text is the name of a data file.
 func (set *ruleSet) isDataFile(content string) bool {
 	dot := strings.LastIndexByte(content, '.')
 	return dot > 0 && dot < len(content)-1 && set.bits(content[dot+1:])&set.files != 0
 }
 
-// startsWithWord reports whether a text begins with a word, and not with the short prefix of
-// an id.
+// startsWithWord reports whether a text begins with a word and not with a short id prefix.
 func startsWithWord(content string) bool {
 	k := run(content, 0, isLetter)
 	return k >= 3 && pronounceable(content[:k])
 }
 
 var refusals = []string{" is not a ", " is not an ", " is not valid", " is invalid", " is not one of", " is not recognized", " was not recognized"}
-
-// refusedBehind reports whether what stands at i says that a value is refused.
-func refusedBehind(s string, i int) bool {
-	for _, r := range refusals {
-		if strings.HasPrefix(s[i:], r) {
-			return true
-		}
-	}
-	return false
-}

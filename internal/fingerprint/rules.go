@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,33 +16,33 @@ import (
 //go:embed rules.toml
 var rulesFile []byte
 
-// A Rule is an entry of rules.toml: what happens to a shape in a context of words.
+// A Rule is an entry of rules.toml. It keeps or masks a shape in a context of words.
 type Rule struct {
 	ID       string     `toml:"id"`
 	Action   string     `toml:"action"` // keep or mask
 	Shapes   []string   `toml:"shapes"`
-	Label    string     `toml:"label"`    // of a rule that masks
-	Before   []string   `toml:"before"`   // sets of words, one of which stands before the shape
-	Near     int        `toml:"near"`     // how many words back; 1 if absent
-	Also     []string   `toml:"also"`     // sets of words, one of which stands among the last words before
-	Except   []string   `toml:"except"`   // sets of words, none of which stands directly before
-	After    []string   `toml:"after"`    // sets of words, one of which follows
-	Unless   []string   `toml:"unless"`   // sets of words, none of which follows
-	Joined   string     `toml:"joined"`   // characters, one of which stands directly before
-	Why      string     `toml:"why"`      // what the rule is for
+	Label    string     `toml:"label"`    // placeholder of a masking rule
+	Before   []string   `toml:"before"`   // word sets, one of which must precede the shape
+	Near     int        `toml:"near"`     // how many words back Before applies; default 1
+	Also     []string   `toml:"also"`     // word sets, one of which must be among the preceding words
+	Except   []string   `toml:"except"`   // word sets, none of which may directly precede
+	After    []string   `toml:"after"`    // word sets, one of which must follow
+	Unless   []string   `toml:"unless"`   // word sets, none of which may follow
+	Joined   string     `toml:"joined"`   // characters, one of which must directly precede
+	Why      string     `toml:"why"`      // purpose of the rule
 	Examples [][]string `toml:"examples"` // pairs of a message and its pattern
 }
 
-// A document is rules.toml.
+// A document is the content of rules.toml.
 type document struct {
 	Words map[string]string `toml:"words"`
 	Rules []Rule            `toml:"rule"`
 }
 
-// wordSet is a set of the sets of words that rules.toml names.
+// wordSet is a bit mask of the word sets in rules.toml.
 type wordSet uint64
 
-// rule is a [Rule], compiled.
+// rule is a compiled [Rule].
 type rule struct {
 	id, label            string
 	keep                 bool
@@ -52,14 +53,16 @@ type rule struct {
 	index                int
 }
 
-// A ruleSet is all rules, compiled.
+// A ruleSet contains all compiled rules.
 type ruleSet struct {
 	rules   []*rule
 	byShape [shapes][]*rule
 	words   map[string]wordSet
 	sets    map[string]wordSet // by the name of the set
 
-	filler, told, weak, plain, months, days, zones, currency, units, sizes, legal, named, glued, tuple, wordy, entity, value, refused, source, files, keptName, noiseKey, urlWord, http, ports, hostWord, numbered, standards, owner, common, sqlstates, counted, foreign, vendored, listening, prefixes, portWord, portNamed wordSet
+	filler, told, weak, plain, months, days, zones, currency, units, sizes, legal, named, glued, tuple, wordy, entity, value,
+	refused, source, files, keptName, noiseKey, urlWord, http, ports, hostWord, numbered, standards, owner, common, sqlstates,
+	counted, foreign, vendored, listening, prefixes, portWord, portNamed wordSet
 }
 
 var current = sync.OnceValue(func() *ruleSet {
@@ -73,7 +76,7 @@ var current = sync.OnceValue(func() *ruleSet {
 	panic("fingerprint: rules.toml: " + err.Error()) // a test parses the file
 })
 
-// Rules returns the rules, in their order.
+// Rules returns the rules in order.
 func Rules() []Rule {
 	doc, err := parse(rulesFile)
 	if err != nil {
@@ -82,7 +85,7 @@ func Rules() []Rule {
 	return doc.Rules
 }
 
-// parse reads rules.toml. A key that is not known is an error.
+// parse decodes rules.toml and rejects unknown keys.
 func parse(text []byte) (document, error) {
 	var doc document
 	d := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
@@ -114,13 +117,9 @@ func compile(doc document) (*ruleSet, error) {
 	return set, nil
 }
 
-// addWords gives each set of words its bit.
+// addWords assigns a bit to each word set.
 func (set *ruleSet) addWords(sets map[string]string) error {
-	names := make([]string, 0, len(sets))
-	for name := range sets {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(sets))
 	if len(names) > 64 {
 		return fmt.Errorf("%d sets of words, at most 64", len(names))
 	}
@@ -158,7 +157,7 @@ func (set *ruleSet) add(r Rule) error {
 		return fmt.Errorf("invalid action %q: must be keep or mask", r.Action)
 	case c.keep != (r.Label == ""):
 		return fmt.Errorf("invalid label %q: a rule that masks has one, a rule that keeps has none", r.Label)
-	case !c.keep && !isLabel(r.Label):
+	case !c.keep && !labels[r.Label]:
 		return fmt.Errorf("invalid label %q: must be a placeholder that the scanner knows", r.Label)
 	case r.Near < 0 || r.Near > window:
 		return fmt.Errorf("invalid near %d: must be from 1 to %d", r.Near, window)

@@ -6,51 +6,51 @@ import (
 )
 
 const (
-	window   = 4  // words before a shape that a rule may look at
+	window   = 4  // preceding words that a rule can refer to
 	maxWord  = 40 // bytes of a word that is looked up
 	maxQuote = 600
-	maxDepth = 3 // quotes within quotes
+	maxDepth = 3 // nested quotes
 
-	// lookAhead is how often each byte of a text may be looked at, on average, to find where
-	// quotes and brackets close: texts of brackets alone would take quadratic time.
+	// lookAhead limits how often each byte may be scanned, on average, to find closing quotes and
+	// brackets. Without it, texts that consist of brackets take quadratic time.
 	lookAhead = 6
 )
 
-// A scanner makes a pattern of a text in one pass.
+// A scanner computes the pattern of a text in one pass.
 type scanner struct {
 	set *ruleSet
-	s   string // what is scanned
+	s   string // the scanned text
 	out []byte
 
-	before [window]wordSet // the words before, the nearest first
-	sep    byte            // the character before what is scanned, if it is no blank
-	gap    byte            // the last character of punctuation since the word before
-	gapped bool            // a blank stands before what is scanned
-	key    int             // 1: what follows is the value of a key of an object, which does not say what failed
+	before [window]wordSet // the preceding words, the nearest first
+	sep    byte            // the preceding character, unless it is a blank
+	gap    byte            // the last punctuation since the preceding word
+	gapped bool            // a blank precedes
+	key    int             // 1 before the value of an object key that does not describe a failure
 	braces int
 	depth  int
-	budget int // bytes that may still be looked at beyond what is read
+	budget int // remaining bytes of look-ahead
 
-	label    string // the placeholder that was written last
-	labelEnd int    // where it ends in out
-	counted  bool   // the word before was counted
-	clause   bool   // what is scanned belongs to a clause that begins with a small letter
+	label    string // the last placeholder
+	labelEnd int    // its end in out
+	counted  bool   // the preceding word was counted
+	clause   bool   // the clause begins with a lower-case letter
 	begun    bool   // a word of the clause was read
-	pairs    int    // how many keys with values stood one behind the other
+	pairs    int    // consecutive key-value pairs
 	vendored bool   // the text has a word such as SQLSTATE
-	home     bool   // the part of a path before was the folder of homes
+	home     bool   // the preceding path segment is the parent of home directories
 	first    bool   // the clause is the first
-	words    int    // of the clause, so far
+	words    int    // words of the clause so far
 
 	fired  []bool
 	rules  []string
 	masked []Mask
 }
 
-// afford counts bytes that were looked at.
+// afford charges look-ahead bytes to the budget.
 func (s *scanner) afford(bytes int) { s.budget -= bytes }
 
-// pattern normalises a message.
+// pattern normalizes a message.
 func (set *ruleSet) pattern(message string) Cause {
 	text, middle := essence(message)
 	s := &scanner{
@@ -110,7 +110,7 @@ func (s *scanner) scan(i, end int) {
 	s.s = whole
 }
 
-// blank writes a blank, but never two.
+// blank writes a blank unless the output already ends with one.
 func (s *scanner) blank(c byte) {
 	s.gapped, s.sep = true, 0
 	if n := len(s.out); n > 0 && s.out[n-1] != ' ' {
@@ -124,7 +124,7 @@ func (s *scanner) blank(c byte) {
 	}
 }
 
-// punct writes a character that is no part of a word.
+// punct writes size bytes of punctuation.
 func (s *scanner) punct(i, size int) int {
 	s.out = append(s.out, s.s[i:i+size]...)
 	s.sep = s.s[i]
@@ -136,7 +136,7 @@ func (s *scanner) punct(i, size int) int {
 	return i + size
 }
 
-// mark reads what begins with a mark of punctuation.
+// mark reads a token that begins with punctuation.
 func (s *scanner) mark(i int, c byte) int {
 	next := byteAt(s.s, i+1)
 	switch c {
@@ -146,7 +146,8 @@ func (s *scanner) mark(i int, c byte) int {
 		if next == '"' || next == '\'' {
 			return s.quoted(i, 2, s.s[i:i+2], 2)
 		}
-		if end := run(s.s, i+2, isHex); (next == 'x' || next == 'u' || next == 'U') && end > i+3 && s.apply(shapeEscaped, s.s[i:end], end) {
+		if end := run(s.s, i+2, isHex); (next == 'x' || next == 'u' || next == 'U') && end > i+3 &&
+			s.apply(shapeEscaped, s.s[i:end], end) {
 			return end
 		}
 	case '<':
@@ -181,7 +182,7 @@ func (s *scanner) mark(i int, c byte) int {
 		return s.colon(i, next)
 	case ',':
 		s.key = 0
-		if next == ')' && s.labelEnd == len(s.out) && s.label != "" { // (1,) and (1, 2) are lists
+		if next == ')' && s.labelEnd == len(s.out) && s.label != "" { // treat (1,) like (1, 2)
 			return i + 1
 		}
 	case ';':
@@ -189,7 +190,7 @@ func (s *scanner) mark(i int, c byte) int {
 	case '=':
 		s.pairs++
 		if s.gapped {
-			s.pairs = 0 // of a statement
+			s.pairs = 0 // part of a SQL statement
 		}
 	}
 	return s.punct(i, 1)
@@ -211,7 +212,7 @@ func (s *scanner) colon(i int, next byte) int {
 	return s.punct(i, 1)
 }
 
-// angle reads a placeholder, an identifier of a process of Erlang, or a bracket.
+// angle reads a placeholder, an Erlang process id, or a bracket.
 func (s *scanner) angle(i int) int {
 	end := run(s.s, i+1, func(c byte) bool { return isDigit(c) || c == '.' || c >= 'a' && c <= 'z' })
 	if byteAt(s.s, end) == '>' {
@@ -242,7 +243,7 @@ func (s *scanner) bracket(i int) int {
 	return 0
 }
 
-// address reads the port behind an address that ends at hostEnd, and the other side of a
+// address reads the port after an address that ends at hostEnd, and the remote side of a
 // connection.
 func (s *scanner) address(i, hostEnd, end int) int {
 	high := false
@@ -276,7 +277,7 @@ func (s *scanner) address(i, hostEnd, end int) int {
 	return end
 }
 
-// port reads the number of a port behind a host.
+// port reads the port number after a host.
 func (s *scanner) port(i, end int) int {
 	sh := shapePort
 	if s.ephemeral(s.s[i:end]) {
@@ -286,25 +287,25 @@ func (s *scanner) port(i, end int) int {
 	return end
 }
 
-// ephemeral reports whether a port is one that the system gives out for a connection, and not one that a server
-// listens on.
+// ephemeral reports whether a port is assigned to a connection by the system rather than listened
+// on.
 func (s *scanner) ephemeral(port string) bool {
 	return number(port) >= 32768 && s.near(window)&s.set.listening == 0
 }
 
-// number returns the value of a short run of digits; a long one is large.
+// number returns the value of a run of up to nine digits, and 1<<30 for a longer one.
 func number(s string) int {
 	if len(s) > 9 {
 		return 1 << 30
 	}
 	n := 0
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		n = n*10 + int(s[i]-'0')
 	}
 	return n
 }
 
-// bits returns the sets that a word is in, in whichever case it is written.
+// bits returns the word sets that contain a word, ignoring case and plural endings.
 func (set *ruleSet) bits(word string) wordSet {
 	if len(word) > maxWord && word[len(word)-1] < utf8.RuneSelf {
 		return 0
@@ -331,8 +332,8 @@ func (set *ruleSet) bits(word string) wordSet {
 	return set.words[string(lower[:n-1])]
 }
 
-// foreignBits is bits for a word with other letters than those of ASCII. Where words have no spaces between them,
-// those count that it ends with.
+// foreignBits is bits for a word with non-ASCII letters. In scripts without spaces, the words at
+// its end count.
 func (set *ruleSet) foreignBits(word string) wordSet {
 	word = strings.ToValidUTF8(word[max(0, len(word)-maxWord):], "")
 	lower := strings.ToLower(word)
@@ -350,7 +351,8 @@ func (set *ruleSet) foreignBits(word string) wordSet {
 	return bits
 }
 
-// prefixBits returns the sets of the longest word, of a script without spaces, that s begins with, and its length.
+// prefixBits returns the sets and the length of the longest word at the start of s, for scripts
+// without spaces.
 func (set *ruleSet) prefixBits(s string) (bits wordSet, size int) {
 	for i, r := range s[:min(len(s), maxWord)] {
 		if i > 0 && set.words[s[:i]] != 0 {
@@ -366,7 +368,7 @@ func (set *ruleSet) prefixBits(s string) (bits wordSet, size int) {
 	return bits, size
 }
 
-// push adds a word to those before.
+// push adds a word to the preceding ones.
 func (s *scanner) push(bits wordSet) {
 	s.gap = 0
 	s.vendored = s.vendored || bits&s.set.vendored != 0
@@ -378,7 +380,7 @@ func (s *scanner) push(bits wordSet) {
 	s.before[0] = bits
 }
 
-// near returns the sets of the n words before.
+// near returns the union of the sets of the n preceding words.
 func (s *scanner) near(n int) (bits wordSet) {
 	for _, b := range s.before[:n] {
 		bits |= b
@@ -386,22 +388,24 @@ func (s *scanner) near(n int) (bits wordSet) {
 	return bits
 }
 
-// following returns the sets of the word behind i.
+// following returns the sets of the word after i.
 func (s *scanner) following(i int) wordSet {
+	letter := func(c byte) bool { return isLetter(c) || c >= utf8.RuneSelf }
 	for skipped := 0; i < len(s.s) && skipped < 6; skipped++ {
-		if c := s.s[i]; isLetter(c) {
-			end := run(s.s, i, func(c byte) bool { return isLetter(c) || c >= utf8.RuneSelf })
-			bits := s.set.bits(s.s[i:end])
-			if w := s.s[i:end]; bits == 0 && len(w) > 3 && singular(w) != w && allLower(w) {
+		switch c := s.s[i]; {
+		case isLetter(c):
+			w := s.s[i:run(s.s, i, letter)]
+			bits := s.set.bits(w)
+			if bits == 0 && len(w) > 3 && singular(w) != w && allLower(w) {
 				bits = s.set.counted
 			}
 			return bits
-		} else if c >= utf8.RuneSelf {
+		case c >= utf8.RuneSelf:
 			if bits, size := s.set.prefixBits(s.s[i:]); size > 0 {
 				return bits | s.set.foreign
 			}
-			return s.set.bits(s.s[i:run(s.s, i, func(c byte) bool { return isLetter(c) || c >= utf8.RuneSelf })])
-		} else if isDigit(c) || strings.IndexByte("<,;.", c) >= 0 {
+			return s.set.bits(s.s[i:run(s.s, i, letter)])
+		case isDigit(c) || strings.IndexByte("<,;.", c) >= 0:
 			return 0
 		}
 		i++
@@ -409,8 +413,7 @@ func (s *scanner) following(i int) wordSet {
 	return 0
 }
 
-// apply gives text, of the shape sh, to the first rule whose context it stands in. It
-// reports whether there is one.
+// apply applies the first matching rule for a shape to text. It reports whether there is one.
 func (s *scanner) apply(sh shape, text string, end int) bool {
 	r := s.match(sh, end)
 	if r == nil {
@@ -420,10 +423,11 @@ func (s *scanner) apply(sh shape, text string, end int) bool {
 	return true
 }
 
-// match returns the rule for a shape that ends at end.
+// match returns the first rule for a shape that ends at end, or nil.
 func (s *scanner) match(sh shape, end int) *rule {
 	for _, r := range s.set.byShape[sh] {
-		if r.before != 0 && s.near(r.near)&r.before == 0 || r.also != 0 && s.near(window)&r.also == 0 || s.before[0]&r.except != 0 {
+		if r.before != 0 && s.near(r.near)&r.before == 0 || r.also != 0 && s.near(window)&r.also == 0 ||
+			s.before[0]&r.except != 0 {
 			continue
 		}
 		if r.joined != "" && strings.IndexByte(r.joined, max(s.gap, ' ')) < 0 {
@@ -439,14 +443,14 @@ func (s *scanner) match(sh shape, end int) *rule {
 	return nil
 }
 
-// applyOr is apply for a shape that is kept when no rule is for it.
+// applyOr is apply, but keeps the text if no rule matches.
 func (s *scanner) applyOr(sh shape, text string, end int) {
 	if !s.apply(sh, text, end) {
 		s.keep(text)
 	}
 }
 
-// fire does what a rule says.
+// fire records a rule and keeps or masks the text.
 func (s *scanner) fire(r *rule, text string) {
 	if !s.fired[r.index] {
 		s.fired[r.index] = true
@@ -457,25 +461,32 @@ func (s *scanner) fire(r *rule, text string) {
 		return
 	}
 	if len(s.masked) < maxMasked {
-		s.masked = append(s.masked, Mask{Label: r.label, Text: unjoined(strings.ToValidUTF8(text[:min(len(text), maxMask)], "")), Rule: r.id})
+		text = unjoined(strings.ToValidUTF8(text[:min(len(text), maxMask)], ""))
+		s.masked = append(s.masked, Mask{Label: r.label, Text: text, Rule: r.id})
 	}
 	s.write(r.label)
 }
 
-// keep writes text as it is.
+// keep writes text unchanged.
 func (s *scanner) keep(text string) {
-	s.out = append(s.out, text...)
 	s.sep, s.key = 0, 0
-	s.push(0)
+	s.emit(text, 0)
 }
 
-// between are what stands between the items of a list.
+// emit writes text unchanged and adds it to the preceding words.
+func (s *scanner) emit(text string, bits wordSet) {
+	s.out = append(s.out, text...)
+	s.push(bits)
+}
+
+// between contains the separators of list items.
 var between = map[string]bool{
-	"": true, " ": true, ", ": true, ",": true, "; ": true, " and ": true, ", and ": true, `", "`: true, `","`: true, "', '": true, "','": true, " or ": true,
-	"`, `": true, "|": true, "), (": true, "),(": true, "], [": true, `" "`: true, `" and "`: true, `" or "`: true, "' and '": true, "' or '": true,
+	"": true, " ": true, ", ": true, ",": true, "; ": true, " and ": true, ", and ": true, " or ": true, "|": true,
+	`", "`: true, `","`: true, "', '": true, "','": true, "`, `": true, "), (": true, "),(": true, "], [": true,
+	`" "`: true, `" and "`: true, `" or "`: true, "' and '": true, "' or '": true,
 }
 
-// write writes a placeholder. Equal ones in a list become one.
+// write writes a placeholder. Equal placeholders in a list become one.
 func (s *scanner) write(label string) {
 	same := s.label == label || s.label == "<id>" && label == "<n>"
 	if same && len(s.out)-s.labelEnd < 8 && between[string(s.out[s.labelEnd:])] {
@@ -488,7 +499,7 @@ func (s *scanner) write(label string) {
 	s.push(0)
 }
 
-// word writes a word and remembers it. What is counted is written in the singular.
+// word writes a word and adds it to the preceding ones. After a number it writes the singular.
 func (s *scanner) word(w string, bits wordSet) {
 	if bits == 0 && len(w) > 3 {
 		bits = s.set.inner(w)
@@ -496,24 +507,24 @@ func (s *scanner) word(w string, bits wordSet) {
 	counted := s.label == "<n>" && s.labelEnd == len(s.out)-1
 	if counted {
 		w = singular(w)
-	} else if one := singularVerbs[w]; s.counted && one != "" { // 1 row is, 3 rows are
+	} else if one := singularVerbs[w]; s.counted && one != "" { // "1 row is" and "3 rows are"
 		w = one
 	}
 	s.counted = counted
-	s.out = append(s.out, w...)
 	s.sep = 0
-	s.push(bits)
+	s.emit(w, bits)
 }
 
 var singularVerbs = map[string]string{"are": "is", "were": "was", "have": "has", "do": "does"}
 
-// singular returns a word without the ending of its plural.
+// singular returns a word without its plural ending.
 func singular(w string) string {
 	n := len(w)
 	switch {
 	case n > 4 && strings.HasSuffix(w, "ies"):
 		return w[:n-3] + "y"
-	case n > 4 && (strings.HasSuffix(w, "ches") || strings.HasSuffix(w, "shes") || strings.HasSuffix(w, "sses") || strings.HasSuffix(w, "xes")):
+	case n > 4 && (strings.HasSuffix(w, "ches") || strings.HasSuffix(w, "shes") || strings.HasSuffix(w, "sses") ||
+		strings.HasSuffix(w, "xes")):
 		return w[:n-2]
 	case n > 3 && w[n-1] == 's' && strings.IndexByte("siu", w[n-2]) < 0:
 		return w[:n-1]

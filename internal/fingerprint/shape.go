@@ -2,7 +2,7 @@ package fingerprint
 
 import "strings"
 
-// A shape is what a piece of a message looks like.
+// A shape classifies a piece of a message by its form.
 type shape int
 
 const (
@@ -77,7 +77,7 @@ const (
 	shapes
 )
 
-// shapeNames are the shapes as rules.toml and the documentation name them.
+// shapeNames contains the names of the shapes in rules.toml and in the documentation.
 var shapeNames = [shapes]string{
 	shapeUUID: "uuid", shapeTime: "time", shapeEmail: "email", shapeIP: "ip", shapeLocal: "local-endpoint",
 	shapeEndpoint: "endpoint", shapeEndpointHigh: "client-endpoint", shapePort: "port", shapePortHigh: "high-port",
@@ -86,22 +86,26 @@ var shapeNames = [shapes]string{
 	shapeVersion: "version", shapeSQLState: "sqlstate", shapePrefixed: "prefixed-code", shapeLettered: "lettered-code",
 	shapeSMTP: "smtp-code", shapeCompound: "compound", shapeSlug: "slug", shapeTitle: "title", shapeCompany: "company", shapeWord: "word",
 	shapeHex: "hex", shapeRandom: "random", shapePart: "part", shapeNamed: "named-part", shapeMixed: "mixed-part",
-	shapeSegment: "segment", shapeSlugSegment: "slug-segment", shapeQuery: "query", shapeTemp: "temporary-file", shapeFile: "data-file", shapeSubject: "subject", shapeArgument: "argument", shapeQuotedEmpty: "quoted-empty", shapeRest: "rest", shapeQuotedPath: "quoted-path", shapeSubjectID: "subject-id", shapeQuotedFile: "quoted-file", shapeQuotedRefused: "quoted-refused", shapeLastPart: "last-part", shapeLibrary: "library-code", shapeQuotedLiteral: "quoted-literal", shapeOwnID: "own-id", shapeCapitals: "capitals", shapeBareName: "bare-name", shapeHome: "home-segment", shapeEscaped: "escaped", shapeSQLStateNumber: "sqlstate-number", shapePair: "pair-value", shapeQuotedName: "quoted-name", shapeQuotedData: "quoted-data",
+	shapeSegment: "segment", shapeSlugSegment: "slug-segment", shapeQuery: "query", shapeTemp: "temporary-file",
+	shapeFile: "data-file", shapeSubject: "subject", shapeArgument: "argument", shapeQuotedEmpty: "quoted-empty",
+	shapeRest: "rest", shapeQuotedPath: "quoted-path", shapeSubjectID: "subject-id", shapeQuotedFile: "quoted-file",
+	shapeQuotedRefused: "quoted-refused", shapeLastPart: "last-part", shapeLibrary: "library-code",
+	shapeQuotedLiteral: "quoted-literal", shapeOwnID: "own-id", shapeCapitals: "capitals", shapeBareName: "bare-name",
+	shapeHome: "home-segment", shapeEscaped: "escaped", shapeSQLStateNumber: "sqlstate-number", shapePair: "pair-value",
+	shapeQuotedName: "quoted-name", shapeQuotedData: "quoted-data",
 	shapeQuotedTitle: "quoted-title", shapeQuotedText: "quoted-text", shapeMember: "member", shapeTuple: "tuple", shapeData: "data",
 	shapeProcess: "process", shapeBlob: "blob", shapeVendor: "vendor-code", shapeRound: "round-number",
 }
 
-// labels are the placeholders of patterns.
+// labels contains the placeholders of patterns.
 var labels = map[string]bool{
 	"<id>": true, "<n>": true, "<val>": true, "<time>": true, "<email>": true, "<ip>": true, "<port>": true, "<dur>": true, "<size>": true,
 	"<money>": true, "<ptr>": true, "<tmp>": true, "<data>": true, "<addr>": true, "<name>": true,
 }
 
-func isLabel(s string) bool { return labels[s] }
-
 const classDigit, classLower, classUpper, classHigh = 1, 2, 4, 8
 
-// class says for each byte what it is within a word.
+// class classifies each byte within a word; 0 means that it is not part of one.
 var class = func() (t [256]uint8) {
 	for c := range 256 {
 		switch {
@@ -128,7 +132,7 @@ func isHex(c byte) bool {
 	return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-// byteAt returns a byte of s, or 0 beyond its end.
+// byteAt returns a byte of s, or 0 outside of it.
 func byteAt(s string, i int) byte {
 	if i >= 0 && i < len(s) {
 		return s[i]
@@ -136,7 +140,7 @@ func byteAt(s string, i int) byte {
 	return 0
 }
 
-// run returns the end of the bytes from i on that are as ok says.
+// run returns the end of the longest run from i on whose bytes satisfy ok.
 func run(s string, i int, ok func(byte) bool) int {
 	for i < len(s) && ok(s[i]) {
 		i++
@@ -144,13 +148,20 @@ func run(s string, i int, ok func(byte) bool) int {
 	return i
 }
 
-// until returns where one of the characters of chars is in s, or its length.
+// until returns the index of the first character of chars in s, or the length of s.
 func until(s, chars string) int {
 	if i := strings.IndexAny(s, chars); i >= 0 {
 		return i
 	}
 	return len(s)
 }
+
+// partEnd returns the end of the letters and digits from i on; an underscore ends them.
+func partEnd(s string, i int) int {
+	return run(s, i, func(c byte) bool { return class[c] != 0 && c != '_' })
+}
+
+func hasDigit(s string) bool { return strings.ContainsAny(s, "0123456789") }
 
 // uuidEnd returns the end of a UUID at i, or 0.
 func uuidEnd(s string, i int) int {
@@ -172,8 +183,8 @@ func uuidEnd(s string, i int) int {
 	return end
 }
 
-// pairsEnd returns the end of four and more pairs of hexadecimal digits with colons between
-// them, as of a network card or a certificate, or 0.
+// pairsEnd returns the end of four or more colon-separated pairs of hexadecimal digits, as in a MAC
+// address or a certificate fingerprint, or 0.
 func pairsEnd(s string, i int) int {
 	pairs := 0
 	for isHex(byteAt(s, i)) && isHex(byteAt(s, i+1)) && !isWord(byteAt(s, i+2)) {
@@ -247,14 +258,14 @@ done:
 	return i
 }
 
-// randomPart reports whether a part of letters and digits was made by a machine: letters
-// and digits alternate, or capitals and others do.
+// randomPart reports whether a run of letters and digits is machine-generated: letters and digits
+// alternate, or upper and lower case do.
 func (set *ruleSet) randomPart(p string) bool {
 	if len(p) < 5 || len(p) > 512 {
 		return len(p) > 512
 	}
 	var digits, changes, longest, letters, lower, upper, hexes int
-	for i := 0; i < len(p); i++ {
+	for i := range len(p) {
 		c := p[i]
 		if c >= 0x80 {
 			return false
@@ -279,9 +290,7 @@ func (set *ruleSet) randomPart(p string) bool {
 		}
 	}
 	switch {
-	case digits == 0:
-		return false
-	case set.bits(p)&set.wordy != 0 || digits == len(p):
+	case digits == 0 || digits == len(p) || set.bits(p)&set.wordy != 0:
 		return false
 	case hexes == len(p) && len(p) >= 6 && upper*lower == 0:
 		return true
@@ -296,19 +305,16 @@ func (set *ruleSet) randomPart(p string) bool {
 	case changes >= 2:
 		return longest <= 2 || !pronounceable(p)
 	}
-	return digits == 1 && len(p) >= 7 && scrambled(strings.TrimRight(p, "0123456789")) || len(p) >= 7 && !pronounceable(p) && lower > 0
+	return digits == 1 && len(p) >= 7 && scrambled(strings.TrimRight(p, "0123456789")) ||
+		len(p) >= 7 && !pronounceable(p) && lower > 0
 }
 
-// scrambled reports whether letters change between small and capital more often than
-// words that are written together do.
+// scrambled reports whether letters change case more often than in camel-case words.
 func scrambled(p string) bool {
-	humps, vowels := 0, 0
-	for i := 0; i < len(p); i++ {
+	humps := 0
+	for i := range len(p) {
 		if !isLetter(p[i]) {
 			return false
-		}
-		if strings.IndexByte("aeiouyAEIOUY", p[i]) >= 0 {
-			vowels++
 		}
 		if i == 0 || isUpper(p[i]) && (!isUpper(p[i-1]) || i+1 < len(p) && !isUpper(p[i+1])) {
 			humps++
@@ -317,7 +323,7 @@ func scrambled(p string) bool {
 	return len(p) >= 7 && humps >= 3 && len(p)*10 <= humps*26
 }
 
-// pronounceable reports whether the longest run of letters in p may be a word.
+// pronounceable reports whether the longest run of letters in p can be a word.
 func pronounceable(p string) bool {
 	best, at := 0, 0
 	for i := 0; i < len(p); {
@@ -328,18 +334,18 @@ func pronounceable(p string) bool {
 		i = max(end, i+1)
 	}
 	word := p[at : at+best]
-	vowels, consonants, most, humps := 0, 0, 0, 0
-	for i := 0; i < len(word); i++ {
+	vowels, consonants, longest, humps := 0, 0, 0, 0
+	for i := range len(word) {
 		if strings.IndexByte("aeiouyAEIOUY", word[i]) >= 0 {
 			vowels++
 			consonants = 0
 		} else {
 			consonants++
-			most = max(most, consonants)
+			longest = max(longest, consonants)
 		}
 		if i > 0 && isUpper(word[i]) && !isUpper(word[i-1]) {
 			humps++
 		}
 	}
-	return vowels > 0 && most <= 4 && vowels*5 >= len(word) && humps*3 <= len(word)
+	return vowels > 0 && longest <= 4 && vowels*5 >= len(word) && humps*3 <= len(word)
 }

@@ -2,7 +2,7 @@ package fingerprint
 
 import "strings"
 
-// timeEnd returns the end of an instant, a date or a time of day at i, or 0.
+// timeEnd returns the end of a timestamp, a date or a time of day at i, or 0.
 func timeEnd(set *ruleSet, s string, i int) int {
 	end, certain, dated := 0, false, false
 	for k, items := i, 0; items < 10; items++ {
@@ -22,7 +22,7 @@ func timeEnd(set *ruleSet, s string, i int) int {
 		end = next
 		k = timeGap(s, next)
 	}
-	if i > 0 && s[i-1] == '[' && byteAt(s, end) == ']' && end-i <= 6 { // a line and a column
+	if i > 0 && s[i-1] == '[' && byteAt(s, end) == ']' && end-i <= 6 { // line and column
 		return 0
 	}
 	if !certain || end < len(s) && isWord(s[end]) {
@@ -31,7 +31,7 @@ func timeEnd(set *ruleSet, s string, i int) int {
 	return end
 }
 
-// timeGap returns where the next item of a time may begin.
+// timeGap returns the position where the next item of a time may begin.
 func timeGap(s string, i int) int {
 	switch byteAt(s, i) {
 	case 'T', '-', '/', ':':
@@ -48,8 +48,8 @@ func timeGap(s string, i int) int {
 	return i
 }
 
-// timeItem returns the end and the kind of an item of a time at i: d a date, c a time of
-// day, m a month, w a day of the week, n a day or a year, z a zone.
+// timeItem returns the end and the kind of the time item at i: d for a date, c for a time of day, m
+// for a month, w for a weekday, n for a day or a year, z for a time zone.
 func timeItem(set *ruleSet, s string, i int, later, dated bool) (int, byte) {
 	c := byteAt(s, i)
 	switch {
@@ -186,7 +186,8 @@ func durationEnd(set *ruleSet, s string, i int) int {
 	return end
 }
 
-// durationGap returns where a further unit of a duration may begin, as in 1 minute, 3 seconds.
+// durationGap returns the position where the next unit of a duration may begin, as in 1 minute, 3
+// seconds.
 func durationGap(s string, i int) int {
 	for _, gap := range []string{", ", " and ", " "} {
 		if strings.HasPrefix(s[i:], gap) {

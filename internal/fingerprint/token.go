@@ -2,7 +2,7 @@ package fingerprint
 
 import "strings"
 
-// chunkEnd returns the end of the word at i: letters, digits, and marks that join them.
+// chunkEnd returns the end of the word at i: letters, digits, and the punctuation that joins them.
 func chunkEnd(s string, i int) (end int, classes uint8, marks bool) {
 	for i < len(s) {
 		if t := class[s[i]]; t != 0 {
@@ -20,8 +20,7 @@ func chunkEnd(s string, i int) (end int, classes uint8, marks bool) {
 	return i, classes, marks
 }
 
-// joins returns how many bytes at i join two parts of a word, which is none if no word
-// follows.
+// joins returns how many bytes at i join two parts of a word; 0 if no word follows.
 func joins(s string, i int) int {
 	next := byteAt(s, i+1)
 	switch s[i] {
@@ -44,7 +43,7 @@ func joins(s string, i int) int {
 	return 0
 }
 
-// letters reads what begins with a letter.
+// letters reads a token that begins with a letter.
 func (s *scanner) letters(i int) int {
 	c := s.s[i]
 	if end := s.rest(i); end > 0 {
@@ -83,8 +82,8 @@ func (s *scanner) letters(i int) int {
 	return s.chunk(i, end, classes)
 }
 
-// splitKey ends a word at the colon of RequestId:8f3a or ipv4:10.0.3.7:443, whose first
-// part says what the second one is. In redis:6379 it does not.
+// splitKey ends a word at the colon if its first part describes the second, as in RequestId:8f3a or
+// ipv4:10.0.3.7:443, but not in redis:6379.
 func (s *scanner) splitKey(i, end int, classes uint8) (int, uint8, bool) {
 	k := run(s.s, i, func(c byte) bool { return isLetter(c) || c == '_' })
 	if byteAt(s.s, k) == '4' || byteAt(s.s, k) == '6' { // ipv4:
@@ -96,38 +95,36 @@ func (s *scanner) splitKey(i, end int, classes uint8) (int, uint8, bool) {
 	w := s.s[i:k]
 	entity := (s.set.bits(w)|s.set.inner(w))&s.set.entity != 0
 	port := run(s.s, k+1, isDigit)
-	service := port == end && port-k <= 6 && allLower(w) && (w == "localhost" || s.set.words[s.s[k+1:port]]&s.set.ports != 0 || s.near(2)&s.set.hostWord != 0)
+	service := port == end && port-k <= 6 && allLower(w) &&
+		(w == "localhost" || s.set.words[s.s[k+1:port]]&s.set.ports != 0 || s.near(2)&s.set.hostWord != 0)
 	if !entity && (!isDigit(s.s[k+1]) || service) {
 		return end, classes, true
 	}
-	for j := i; j < k; j++ {
-		if isDigit(s.s[j]) {
-			return k, classLower | classDigit, false
-		}
+	if hasDigit(w) {
+		return k, classLower | classDigit, false
 	}
 	return k, classLower, false
 }
 
-// rest reads a value that was not accepted: the abc of "invalid UUID string: abc". It
-// returns 0 if there is none.
+// rest reads a rejected value, such as abc in "invalid UUID string: abc". It returns 0 if there is
+// none.
 func (s *scanner) rest(i int) int {
-	if s.gap != ':' || s.before[0]&(s.set.value|s.set.entity) == 0 || s.near(window)&s.set.refused == 0 || !s.gapped || s.vendored {
+	if s.gap != ':' || !s.gapped || s.vendored ||
+		s.before[0]&(s.set.value|s.set.entity) == 0 || s.near(window)&s.set.refused == 0 {
 		return 0
 	}
-	end := i
-	for end < len(s.s) && s.s[end] > ' ' {
-		end++
-	}
+	end := run(s.s, i, func(c byte) bool { return c > ' ' })
 	for end > i && strings.IndexByte(".,;)]", s.s[end-1]) >= 0 {
 		end--
 	}
-	if text := s.s[i:end]; !strings.ContainsAny(text, "[{(\"'") && s.set.bits(strings.TrimRight(text, ":"))&s.set.plain == 0 && !strings.HasSuffix(text, ":") && s.apply(shapeRest, text, end) {
+	if text := s.s[i:end]; !strings.ContainsAny(text, "[{(\"'") && !strings.HasSuffix(text, ":") &&
+		s.set.bits(text)&s.set.plain == 0 && s.apply(shapeRest, text, end) {
 		return end
 	}
 	return 0
 }
 
-// plainWord reads a word of letters only.
+// plainWord reads a word that consists of letters.
 func (s *scanner) plainWord(i, end int) int {
 	w := s.s[i:end]
 	if byteAt(s.s, end) == ':' && strings.HasPrefix(s.s[end:], "://") {
@@ -186,8 +183,8 @@ func (s *scanner) plainWord(i, end int) int {
 	return end
 }
 
-// ownerName reports whether a word after tenant, user and the like is a name: it is none of
-// the field, and a sentence goes on or ends behind it.
+// ownerName reports whether a word after tenant, user and the like is a name: it is no technical
+// term, and the sentence continues or ends after it.
 func (s *scanner) ownerName(w string, bits wordSet, end int) bool {
 	if isUpper(w[0]) || w[0] >= 0x80 || len(w) < 3 || (bits|s.set.inner(w))&(s.set.plain|s.set.common|s.set.named|s.set.entity|s.set.filler|s.set.told|s.set.weak) != 0 {
 		return false
@@ -199,8 +196,8 @@ func (s *scanner) ownerName(w string, bits wordSet, end int) bool {
 	return c == 0 || strings.IndexByte(":,;).\n", c) >= 0 && !isWord(byteAt(s.s, end+1)) || c == ' ' && byteAt(s.s, end+1) == '('
 }
 
-// pair reports whether what ends at end is the value of a key, with another key and value
-// before or behind, as in logs.
+// pair reports whether the text that ends at end is the value in a sequence of key-value pairs, as
+// in logs.
 func (s *scanner) pair(end int) bool {
 	if s.gap != '=' || s.pairs == 0 || byteAt(s.s, end) == '(' || byteAt(s.s, end) == '.' {
 		return false
@@ -213,8 +210,8 @@ func (s *scanner) pair(end int) bool {
 	return next > k && k > end && byteAt(s.s, next) == '='
 }
 
-// inner returns the sets of the last word in order_id or orderId, and of the one before it
-// where the last one only says that a value follows.
+// inner returns the sets of the last word in order_id or orderId. If that is a filler, it adds
+// those of the word before.
 func (set *ruleSet) inner(w string) (bits wordSet) {
 	end := len(w)
 	for end > 0 {
@@ -280,7 +277,7 @@ func allUpper(w string) bool {
 	return len(w) > 1 && run(w, 0, func(c byte) bool { return isUpper(c) || c == '_' }) == len(w)
 }
 
-// digits reads what begins with a digit, or with a sign and a digit.
+// digits reads a token that begins with a digit, or with a sign and a digit.
 func (s *scanner) digits(i int) int {
 	if end := s.rest(i); end > 0 {
 		return end
@@ -323,7 +320,7 @@ func (s *scanner) digits(i int) int {
 			return k
 		}
 	}
-	if !isWord(c) && (c != '-' && c != '/' && c != ':' && c != '@' && c != '+' || !isWord(byteAt(s.s, end+1))) && (c != '.' || !isWord(byteAt(s.s, end+1))) {
+	if next := isWord(byteAt(s.s, end+1)); !isWord(c) && (!next || strings.IndexByte("-/:@+.", c) < 0) {
 		return s.plainNumber(i, end)
 	}
 	if k := sizeEnd(s.set, s.s, end); k > 0 && s.apply(shapeSize, s.s[i:k], k) {
@@ -340,19 +337,14 @@ func signs(s string, i int) int {
 	return 0
 }
 
-// numberEnd returns the end of an integer or a decimal, with its groups of digits.
+// numberEnd returns the end of an integer or a decimal with its digit groups.
 func numberEnd(s string, i int) int {
 	end := run(s, i+signs(s, i), isDigit)
 	if dotted := groupsEnd(s, end); dotted > 0 {
 		end = dotted
 	}
-	for {
-		c := byteAt(s, end)
-		if (c == ',' || c == '\'') && isDigit(byteAt(s, end+1)) && run(s, end+1, isDigit) == end+4 {
-			end += 4
-			continue
-		}
-		break
+	for c := byteAt(s, end); (c == ',' || c == '\'') && run(s, end+1, isDigit) == end+4; c = byteAt(s, end) {
+		end += 4
 	}
 	if c := byteAt(s, end); (c == '.' || c == ',') && isDigit(byteAt(s, end+1)) {
 		end = run(s, end+1, isDigit)
@@ -369,8 +361,8 @@ func numberEnd(s string, i int) int {
 	return end
 }
 
-// groupsEnd returns the end of groups of three digits with dots between them, as in
-// 1.234.567 or 1.234,50, or 0.
+// groupsEnd returns the end of dot-separated groups of three digits, as in 1.234.567 or 1.234,50,
+// or 0.
 func groupsEnd(s string, i int) int {
 	groups := 0
 	for byteAt(s, i) == '.' && run(s, i+1, isDigit) == i+4 {
@@ -383,7 +375,7 @@ func groupsEnd(s string, i int) int {
 	return 0
 }
 
-// plainNumber reads a number that no word is joined to.
+// plainNumber reads a number that is not joined to a word.
 func (s *scanner) plainNumber(i, end int) int {
 	text := s.s[i:end]
 	c := byteAt(s.s, end)
@@ -441,19 +433,20 @@ func (s *scanner) plainNumber(i, end int) int {
 	return end
 }
 
-// vendorCode reports whether a number is the code of a database beside a SQLSTATE or the like, or the first part of
-// an error that Python prints: (1062, "Duplicate entry").
+// vendorCode reports whether a number is a database error code: next to a SQLSTATE, or the first
+// part of an error that Python prints, as in (1062, "Duplicate entry").
 func (s *scanner) vendorCode(i, end int) bool {
-	if s.gap == '(' && (i == 1 || strings.HasSuffix(s.s[:i], ": (")) && (strings.HasPrefix(s.s[end:], `, "`) || strings.HasPrefix(s.s[end:], ", '")) {
+	if s.gap == '(' && (i == 1 || strings.HasSuffix(s.s[:i], ": (")) &&
+		(strings.HasPrefix(s.s[end:], `, "`) || strings.HasPrefix(s.s[end:], ", '")) {
 		return true
 	}
-	if s.gap == 0 && strings.HasSuffix(s.s[:i], "Msg ") && strings.HasPrefix(s.s[end:], ", Level ") { // of SQL Server
+	if s.gap == 0 && strings.HasSuffix(s.s[:i], "Msg ") && strings.HasPrefix(s.s[end:], ", Level ") { // SQL Server
 		return true
 	}
 	return s.vendored && s.gap != 0 && strings.IndexByte(":([", s.gap) >= 0
 }
 
-// smtpCode reports whether an enhanced code such as 5.1.1 follows.
+// smtpCode reports whether an enhanced status code such as 5.1.1 follows.
 func smtpCode(s string, end int) bool {
 	if strings.HasPrefix(s[end:], ", b'") {
 		return true
@@ -462,7 +455,7 @@ func smtpCode(s string, end int) bool {
 		s[end+2] == '.' && isDigit(s[end+3]) && s[end+4] == '.' && isDigit(s[end+5])
 }
 
-// numberShape returns what kind of a number a text is.
+// numberShape returns the shape of a number.
 func numberShape(text string) shape {
 	digits := run(text, signs(text, 0), isDigit)
 	switch {

@@ -2,15 +2,15 @@ package fingerprint
 
 import "strings"
 
-// anonymous are types that any error of their language may have. They say nothing, and
-// whether they are reported depends on how the error was wrapped.
+// anonymous lists generic error types. Whether they are reported depends on how the error was
+// wrapped, so they count as no type.
 var anonymous = map[string]bool{
 	"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapError": true, "*fmt.wrapErrors": true,
 	"errors.errorString": true, "error": true,
 }
 
-// normaliseType returns the type of an error without what differs between two runs of one
-// program: numbers that compilers give to lambdas and closures, and addresses.
+// normaliseType returns the type of an error without compiler-generated numbers of lambdas and
+// closures, and without addresses.
 func normaliseType(t string) string {
 	t = strings.TrimSpace(printable(t[:min(len(t), maxMask*4)]))
 	if inner, ok := strings.CutPrefix(t, "<class '"); ok {
@@ -26,10 +26,7 @@ func normaliseType(t string) string {
 	}
 	var b strings.Builder
 	for i := 0; i < len(t); {
-		end, marked := i, i > 0 && strings.IndexByte("$`_", t[i-1]) >= 0
-		for end < len(t) && isDigit(t[end]) {
-			end++
-		}
+		end, marked := run(t, i, isDigit), i > 0 && strings.IndexByte("$`_", t[i-1]) >= 0
 		switch {
 		case end == i:
 			b.WriteByte(t[i])
