@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	maxWanted    = 40 // members of an enum that an error carries; more are never shown
-	failureCost  = 10 // of one error: the library keeps it until the end
-	formatCost   = 32 // bytes of text that a format looks at for one unit
-	regexCost    = 60 // units for each byte of a text that must be a regular expression
-	numberCost   = 32 // digits of a number, written out, that a comparison takes one unit for
-	divisionCost = 4  // times that for multipleOf
+	maxWanted    = 40 // enum members in an error; more are never shown
+	failureCost  = 10 // of one error, which the library retains until the end
+	formatCost   = 32 // bytes of text per unit when a format is checked
+	regexCost    = 60 // units per byte of a text that must be a regular expression
+	numberCost   = 32 // written-out digits per unit when a number is compared
+	divisionCost = 4  // multiple of the comparison cost for multipleOf
 )
 
-// Assertions are the keywords of one schema that judge a value by itself. They are
-// taken from the library, which compares a value with each member of an enum in
-// turn, lets its hashes of items collide, and does neither at a price.
+// Assertions are the keywords of one schema that check a value on its own. They are moved out of
+// the library, which compares a value with each enum member in turn, lets hashes of items collide,
+// and charges for neither.
 //
-// What the library must know before it goes deeper hangs on format, which it looks
-// at first and which ends the judgement: type, const, enum, format itself, and the
-// schema false. The rest is an extension, which it looks at last.
+// The keywords that must be checked before the library descends run as a format: type, const, enum,
+// format itself and the schema false. The library checks formats first and stops if one fails. The
+// rest is an extension, which the library runs last.
 type assertions struct {
 	meter   *meter
-	price   int // of meeting any value
-	member  int // more for each member of the value
-	failure int // of an error
+	price   int // of each value
+	member  int // additional price per member of the value
+	failure int // price of an error
 
 	never  bool // the schema is false
 	types  []string
@@ -41,24 +41,24 @@ type assertions struct {
 	enum   *wanted
 	format *jsonschema.Format
 
-	schema *jsonschema.Schema // for what the library judges, and we foresee
-	text   bool               // minLength or maxLength is there
+	schema *jsonschema.Schema // for errors that the library creates itself
+	text   bool               // minLength or maxLength is set
 
 	unique                             bool
 	minimum, maximum, above, below, of *big.Rat
 }
 
-// watch makes every subschema that can be reached from s charge the meter.
+// watch makes every subschema that is reachable from s charge the meter.
 func (m *meter) watch(s *jsonschema.Schema) {
 	all := subschemas(s)
 	chain := chains(all)
 	for _, s := range all {
-		m.take(s, chain[s])
+		m.replace(s, chain[s])
 	}
 }
 
-// take moves the assertions of a schema out of the library's hands.
-func (m *meter) take(s *jsonschema.Schema, chain int) {
+// replace moves the assertions of a schema from the library to this package.
+func (m *meter) replace(s *jsonschema.Schema, chain int) {
 	a := &assertions{
 		meter: m, schema: s, member: 1 + len(s.PatternProperties), failure: failureCost + 3*chain,
 		price: 1 + chain/16 + len(s.AllOf) + len(s.AnyOf) + len(s.OneOf) + len(s.DependentSchemas) + len(s.Dependencies) + len(s.DependentRequired),
@@ -67,14 +67,14 @@ func (m *meter) take(s *jsonschema.Schema, chain int) {
 		minimum: s.Minimum, maximum: s.Maximum, above: s.ExclusiveMinimum, below: s.ExclusiveMaximum, of: s.MultipleOf,
 	}
 	if s.Bool != nil && !a.never {
-		return // true costs no more than what its parent pays
+		return // the price of true is part of its parent's
 	}
 	if s.PropertyNames != nil {
 		a.member += 2
 	}
 	if allowed, ok := s.AdditionalProperties.(bool); (ok && !allowed) || s.Not != nil || s.Contains != nil || s.DynamicRef != nil ||
 		len(s.OneOf) > 0 || len(s.Dependencies) > 0 || len(s.DependentRequired) > 0 {
-		a.price += 4 // the errors that are not foreseen
+		a.price += 4 // for errors that foresee does not count
 	}
 	for _, names := range s.DependentRequired {
 		a.price += len(names)
@@ -101,23 +101,23 @@ func (m *meter) take(s *jsonschema.Schema, chain int) {
 	}
 }
 
-// A failure is an assertion of ours that does not hold, as the library words it.
+// A failure is a violated assertion of this package, in the format of the library.
 type failure struct {
 	jsonschema.ErrorKind
 }
 
 func (f failure) Error() string { return f.LocalizedString(english) }
 
-// failed makes an error that ends the judgement of a value, at its price.
+// failed charges for an error that stops the check of a value, and returns it.
 func (a *assertions) failed(k jsonschema.ErrorKind) error {
 	a.fail()
 	return failure{k}
 }
 
-// fail charges for an error. It keeps the way to its place.
+// fail charges for an error, which contains the path of its location.
 func (a *assertions) fail() { a.meter.charge(a.failure + a.meter.depth/2) }
 
-// first is what the library calls before it goes deeper.
+// first runs before the library descends into the value.
 func (a *assertions) first(v any) error {
 	a.meter.charge(a.price + members(v)*a.member)
 	switch {
@@ -147,14 +147,13 @@ func (a *assertions) checkFormat(v any) error {
 			a.meter.charge(regexCost * min(len(text), expression.MaxPatternBytes))
 		}
 	}
-	err := a.format.Validate(v)
-	if err == nil {
-		return nil
+	if err := a.format.Validate(v); err != nil {
+		return a.failed(&kind.Format{Got: v, Want: a.format.Name, Err: err})
 	}
-	return a.failed(&kind.Format{Got: v, Want: a.format.Name, Err: err})
+	return nil
 }
 
-// foresee charges for the errors that the library will make itself.
+// foresee charges for the errors that the library will create itself.
 func (a *assertions) foresee(v any) {
 	s, errors := a.schema, 0
 	count := func(wrong bool) {
@@ -178,14 +177,14 @@ func (a *assertions) foresee(v any) {
 			count(s.MinLength != nil && n < *s.MinLength)
 			count(s.MaxLength != nil && n > *s.MaxLength)
 		}
-		count(s.Pattern != nil) // whether it matches is not tried twice
+		count(s.Pattern != nil) // assume a mismatch: matching twice would cost more
 	}
 	for range errors {
 		a.fail()
 	}
 }
 
-// Validate is what the library calls last.
+// Validate runs after the library has checked everything else.
 func (a *assertions) Validate(ctx *jsonschema.ValidatorContext, v any) {
 	add := func(k jsonschema.ErrorKind) {
 		a.fail()
@@ -204,13 +203,13 @@ func (a *assertions) Validate(ctx *jsonschema.ValidatorContext, v any) {
 	}
 }
 
-// compare judges a number by the bounds of the schema.
+// compare checks a number against the limits of the schema.
 func (a *assertions) compare(v json.Number, add func(jsonschema.ErrorKind)) {
 	d := number.Parse(string(v))
 	size := len(d.Digits) + max(d.Exponent, -d.Exponent)
 	a.meter.charge(1 + size/numberCost)
 	n, ok := new(big.Rat).SetString(string(v))
-	if !ok { // unreachable: it is a number of JSON
+	if !ok { // unreachable: v is a JSON number
 		return
 	}
 	if a.minimum != nil && n.Cmp(a.minimum) < 0 {
@@ -234,7 +233,7 @@ func (a *assertions) compare(v json.Number, add func(jsonschema.ErrorKind)) {
 	}
 }
 
-// Wanted are the values that enum or const allow, as a set.
+// Wanted is the set of values that enum or const allow.
 type wanted struct {
 	texts   map[string]bool
 	longest int
@@ -256,8 +255,8 @@ func (w *wanted) has(v any, charge func(int)) bool {
 	return ok && w.texts[text]
 }
 
-// duplicates finds the first item that is equal to one before it.
-func duplicates(items []any, charge func(int)) (first, again int, found bool) {
+// duplicates returns the indexes of the first two equal items.
+func duplicates(items []any, charge func(int)) (first, second int, found bool) {
 	seen := make(map[string]int, len(items))
 	for i, item := range items {
 		text, _ := canonicalText(item, maxCanonical, charge)

@@ -9,21 +9,20 @@ import (
 	"tasker.example/tasker/internal/number"
 )
 
-// maxCanonical is more than the text of any document: each byte of it makes a few.
+// maxCanonical exceeds the canonical text of any document.
 const maxCanonical = 1 << 30
 
-// A canonicalizer writes JSON values so that two that JSON Schema takes for equal
-// are written alike: members are sorted, and 1, 1.0 and 10e-1 are one number. It
-// stops when the text is longer than most.
+// A canonicalizer writes JSON values so that values that are equal in JSON Schema have equal texts:
+// members are sorted, and 1, 1.0 and 10e-1 are one number. It stops if the text exceeds limit.
 type canonicalizer struct {
 	text   []byte
-	most   int
+	limit  int
 	charge func(cost int)
 }
 
-// canonicalText writes a value. It is not ok when the text would be longer than most.
-func canonicalText(v any, most int, charge func(cost int)) (text string, ok bool) {
-	c := canonicalizer{most: most, charge: charge}
+// canonicalText returns the canonical text of a value. ok is false if it would exceed limit.
+func canonicalText(v any, limit int, charge func(cost int)) (text string, ok bool) {
+	c := canonicalizer{limit: limit, charge: charge}
 	ok = c.value(v)
 	return string(c.text), ok
 }
@@ -51,13 +50,13 @@ func (c *canonicalizer) value(v any) bool {
 		return true
 	case map[string]any:
 		return c.object(v)
-	default: // unreachable: a JSON document has nothing else
+	default: // unreachable: a JSON document has no other values
 		return false
 	}
 }
 
 func (c *canonicalizer) object(v map[string]any) bool {
-	if len(v) > c.most || !c.write("{", strconv.Itoa(len(v)), ":") {
+	if len(v) > c.limit || !c.write("{", strconv.Itoa(len(v)), ":") {
 		return false
 	}
 	c.charge(len(v))
@@ -69,13 +68,13 @@ func (c *canonicalizer) object(v map[string]any) bool {
 	return true
 }
 
-// write appends one token. Each says how long it is, so none runs into the next.
+// write appends one token. Tokens state their length, so adjacent tokens are unambiguous.
 func (c *canonicalizer) write(parts ...string) bool {
 	size := 0
 	for _, part := range parts {
 		size += len(part)
 	}
-	if len(c.text)+size > c.most {
+	if len(c.text)+size > c.limit {
 		return false
 	}
 	c.charge(1 + size/64)
@@ -85,7 +84,4 @@ func (c *canonicalizer) write(parts ...string) bool {
 	return true
 }
 
-// isInteger reports whether a number has no fraction.
-func isInteger(n json.Number) bool {
-	return number.Parse(string(n)).Exponent >= 0
-}
+func isInteger(n json.Number) bool { return number.Parse(string(n)).Exponent >= 0 }

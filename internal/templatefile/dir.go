@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	maxFiles        = 10_000 // templates below one directory
+	maxFiles        = 10_000 // templates in one directory tree
 	maxFilesFaults  = 200    // listed for all files together
-	maxDirMessage   = 50     // lines in the message of the error
+	maxDirMessage   = 50     // lines in the error message
 	maxFilesVisited = 100_000
 )
 
-// A File is a template with the file it was read from.
+// A File is a template and the file that it was read from.
 type File struct {
-	Path     string // the directory as it was given, joined with the way below it
-	Source   string // the document as it stands in the file
+	Path     string // below the given directory
+	Source   string // the document
 	Template tasker.Template
-	Warnings []tasker.Fault // what has no effect
+	Warnings []tasker.Fault // for keys without effect
 }
 
-// A FileFault is one thing that is wrong with one file of a directory.
+// A FileFault is a fault in one file of a directory.
 type FileFault struct {
 	File string `json:"file"`
 	tasker.Fault
@@ -40,14 +40,12 @@ type FileFault struct {
 // String formats the fault as "orders/a.yaml: line 3: …".
 func (f FileFault) String() string { return f.File + ": " + f.Fault.String() }
 
-// LoadDir reads every template below dir: files that end in .yaml, .yml or
-// .json, in the order of their paths. What begins with a dot is passed over.
-// A link to a file is followed when it stays below dir; links to directories
-// are not.
+// LoadDir reads all templates in dir and its subdirectories: files that end in .yaml, .yml or
+// .json, in the order of their paths. It skips names that begin with a dot. It follows links to
+// files inside dir, and no links to directories.
 //
-// A file with faults is left out, and the faults of all files are returned in their order; two
-// files with the same template are a fault as well, and neither counts. The error is Invalid, and
-// says why the directory cannot be read at all.
+// Files with faults are omitted, and so are files that define the same template. The faults of all
+// files are returned in order. If the directory cannot be read, LoadDir returns an Invalid error.
 func LoadDir(dir string) ([]File, []FileFault, error) {
 	root, err := openDir(dir)
 	if err != nil {
@@ -68,24 +66,23 @@ func LoadDir(dir string) ([]File, []FileFault, error) {
 
 func openDir(dir string) (*os.Root, error) {
 	root, err := os.OpenRoot(dir)
-	var where *fs.PathError
 	switch {
 	case err == nil:
 		return root, nil
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, tasker.Errorf(tasker.Invalid, "the template directory %s does not exist", strconv.Quote(dir))
-	case errors.As(err, &where):
-		return nil, tasker.Errorf(tasker.Invalid, "the template directory %s cannot be opened: %v", strconv.Quote(dir), where.Err)
-	default:
-		return nil, tasker.Errorf(tasker.Invalid, "the template directory %s cannot be opened: %v", strconv.Quote(dir), err)
 	}
+	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pathError.Err
+	}
+	return nil, tasker.Errorf(tasker.Invalid, "the template directory %s cannot be opened: %v", strconv.Quote(dir), err)
 }
 
 // A loader reads one directory.
 type loader struct {
 	dir    string
 	root   *os.Root
-	names  []string // below dir, with slashes
+	names  []string // relative to dir, with slashes
 	files  []File
 	faults []FileFault
 }
@@ -121,15 +118,9 @@ func (l *loader) find() error {
 var errTooMany = errors.New("too many files")
 
 func isTemplateName(name string) bool {
-	switch strings.ToLower(path.Ext(name)) {
-	case ".yaml", ".yml", ".json":
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(path.Ext(name)))
 }
 
-// load reads one file.
 func (l *loader) load(name string) {
 	doc, err := l.read(name)
 	if err != nil {
@@ -151,8 +142,8 @@ func (l *loader) load(name string) {
 	l.files = append(l.files, File{Path: l.path(name), Source: string(doc), Template: t, Warnings: warnings})
 }
 
-// read returns the content of a file, and nothing for a directory that is named
-// like a template. What is neither is not opened: a pipe would never answer.
+// read returns the content of a file, or nil for a directory with the name of a template. It does
+// not open other files: a pipe would block.
 func (l *loader) read(name string) ([]byte, error) {
 	info, err := l.root.Stat(name)
 	switch {
@@ -188,7 +179,7 @@ func (l *loader) unreadable(name string, err error) {
 	l.faults = append(l.faults, FileFault{File: l.path(name), Fault: tasker.Fault{Message: message}})
 }
 
-// refuse notes all faults of a document.
+// refuse records all faults of a document.
 func (l *loader) refuse(name string, err error) {
 	if e, ok := errors.AsType[*tasker.Error](err); ok {
 		if list, ok := e.Details.([]tasker.Fault); ok {
@@ -201,27 +192,27 @@ func (l *loader) refuse(name string, err error) {
 	l.unreadable(name, err)
 }
 
-// refuseDoubles takes out templates that two files have.
+// refuseDoubles removes templates that several files define.
 func (l *loader) refuseDoubles() {
 	type key struct{ namespace, name, version string }
-	of := func(f File) key { return key{f.Template.Namespace, f.Template.Name, f.Template.Version} }
-	first, twice := make(map[key]string, len(l.files)), map[key]bool{}
+	keyOf := func(f File) key { return key{f.Template.Namespace, f.Template.Name, f.Template.Version} }
+	first, duplicate := make(map[key]string, len(l.files)), map[key]bool{}
 	for _, f := range l.files {
-		k := of(f)
+		k := keyOf(f)
 		before, found := first[k]
 		if !found {
 			first[k] = f.Path
 			continue
 		}
-		twice[k] = true
+		duplicate[k] = true
 		l.faults = append(l.faults, FileFault{File: f.Path, Fault: tasker.Fault{
 			Message: fmt.Sprintf("the template %s/%s %s is in %s as well; remove one, or give it another version", k.namespace, k.name, k.version, before)}})
 	}
-	l.files = slices.DeleteFunc(l.files, func(f File) bool { return twice[of(f)] })
+	l.files = slices.DeleteFunc(l.files, func(f File) bool { return duplicate[keyOf(f)] })
 }
 
-// Faulty returns all faults of the files of a directory as one error, a line for each: Invalid,
-// with the faults as details. It is nil if there are none.
+// Faulty returns all faults of a directory as one Invalid error, one per line and with the faults
+// as details. It returns nil if there are none.
 func Faulty(dir string, faults []FileFault) error {
 	if len(faults) == 0 {
 		return nil
@@ -235,8 +226,8 @@ func Faulty(dir string, faults []FileFault) error {
 	for _, f := range faults[:min(len(faults), maxDirMessage)] {
 		b.WriteString("\n  " + f.String())
 	}
-	if left := len(faults) - maxDirMessage; left > 0 {
-		fmt.Fprintf(&b, "\n  and %d more", left)
+	if more := len(faults) - maxDirMessage; more > 0 {
+		fmt.Fprintf(&b, "\n  and %d more", more)
 	}
 	return (&tasker.Error{Code: tasker.Invalid, Message: b.String()}).
 		WithDetails(faults[:min(len(faults), maxFilesFaults)])

@@ -21,11 +21,9 @@ import (
 	"tasker.example/tasker/internal/suggest"
 )
 
-// Schema is the JSON Schema of a template document, for editors. [Parse] judges
-// documents by it, and by what a schema cannot say; see semantics.go.
-//
-// Its $comment says what a reader has to know about a part: that it has no effect, that
-// it is another name of a key, or why it is refused.
+// Schema is the JSON Schema of a template document, for editors. [Parse] checks documents against
+// it and against the rules in semantics.go, which a schema cannot express. A $comment explains why
+// a part has no effect or is rejected, or which key it is an alias of.
 //
 //go:embed template.schema.json
 var Schema []byte
@@ -54,18 +52,18 @@ var documentSchema, schemaParts = func() (*jsonschema.Schema, map[string]*jsonsc
 	return schema, parts
 }()
 
-// readTemplate judges a document and turns it into a template. It notes every fault on
-// the way, and so the template may be incomplete.
+// readTemplate checks a document and converts it to a template. After faults the template may be
+// incomplete.
 func readTemplate(v value) tasker.Template {
 	v.prune(documentSchema)
 	raw := v.appendJSON(nil)
-	v.judge(raw)
+	v.validate(raw)
 	return v.template(raw)
 }
 
-// prune takes out of the document what counts as absent: null, and keys that have no
-// effect, of which it warns. Keys with two names get the one that the schema has. It
-// goes no deeper than the schema knows the keys. It reports whether the value can be kept.
+// prune removes null values and keys without effect, for which it adds warnings, and replaces
+// aliases of keys. It does not descend into values whose keys the schema does not define. It
+// reports whether the value is kept.
 func (v value) prune(s *jsonschema.Schema) bool {
 	for s.Properties == nil && s.Ref != nil {
 		s = s.Ref
@@ -83,7 +81,7 @@ func (v value) prune(s *jsonschema.Schema) bool {
 		}
 	case isNumber(v.node) && s.Types != nil && slices.Contains(s.Types.ToStrings(), "integer"):
 		if n, err := strconv.Atoi(v.node.Value); err != nil || strconv.Itoa(n) != v.node.Value {
-			want := expectation(s) // 1.0 and 0x10 are whole numbers to a schema
+			want := expectation(s) // a schema accepts 1.0 and 0x10 as integers
 			if v.node.Tag == "!!int" {
 				want += ", in decimal digits"
 			}
@@ -95,15 +93,13 @@ func (v value) prune(s *jsonschema.Schema) bool {
 }
 
 func (v value) pruneMembers(s *jsonschema.Schema) {
-	kept := v.node.Content[:0]
+	content := v.node.Content[:0]
 	first := map[string]value{}
-	for i := 0; i+1 < len(v.node.Content); i += 2 {
-		key, child := v.node.Content[i], v.node.Content[i+1]
-		member := v.member(key, child)
-		property, name := s.Properties[key.Value], key.Value
+	for key, member := range v.members() {
+		property, name, child := s.Properties[key.Value], key.Value, member.node
 		if property == nil {
 			member.pruneByPattern(name, s)
-			kept = append(kept, key, child)
+			content = append(content, key, child)
 			continue
 		}
 		if effect, ok := strings.CutPrefix(property.Comment, withoutEffect); ok {
@@ -119,18 +115,18 @@ func (v value) pruneMembers(s *jsonschema.Schema) {
 			name = canonical
 			v.faults.rename(key, name)
 		}
-		if before, twice := first[name]; twice {
+		if before, duplicate := first[name]; duplicate {
 			before.reconcile(member)
 			continue
 		}
 		if first[name] = member; member.prune(property) {
-			kept = append(kept, key, child)
+			content = append(content, key, child)
 		}
 	}
-	v.node.Content = kept
+	v.node.Content = content
 }
 
-// pruneByPattern prunes a member whose key the schema knows by its form.
+// pruneByPattern prunes a member whose key matches a pattern of the schema.
 func (v value) pruneByPattern(name string, s *jsonschema.Schema) {
 	for pattern, inside := range s.PatternProperties {
 		if pattern.MatchString(name) {
@@ -139,18 +135,18 @@ func (v value) pruneByPattern(name string, s *jsonschema.Schema) {
 	}
 }
 
-// reconcile allows a thing to be said under two names when both say the same.
-func (v value) reconcile(again value) {
-	a, b := v.node, again.node
+// reconcile rejects an alias of a key whose value differs from that of the key.
+func (v value) reconcile(alias value) {
+	a, b := v.node, alias.node
 	if a.Kind != yaml.ScalarNode || b.Kind != yaml.ScalarNode || a.Tag != b.Tag || a.Value != b.Value {
-		again.fault("is another name for %s, which is given as well; keep one of them", v.path)
+		alias.fault("is another name for %s, which is given as well; keep one of them", v.path)
 	}
 }
 
-// judge notes what in the document, given as JSON, does not fit the schema.
-func (v value) judge(raw []byte) {
+// validate records the violations of the schema by the document, whose JSON is raw.
+func (v value) validate(raw []byte) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil { // unreachable: it was written a moment ago
+	if err != nil { // unreachable: appendJSON writes valid JSON
 		v.fault("cannot be read as JSON: %v", err)
 		return
 	}
@@ -176,16 +172,16 @@ func (v value) judge(raw []byte) {
 			v.faults.more = true
 			return
 		}
-		if i == 0 || b.at.node != list[i-1].at.node || b.at.node.Kind != yaml.ScalarNode { // one fault of a scalar is enough
+		if i == 0 || b.at.node != list[i-1].at.node || b.at.node.Kind != yaml.ScalarNode { // one fault per scalar
 			b.at.explain(b.ErrorKind, schemaParts[b.SchemaURL])
 		}
 	}
 }
 
-// explain words what is wrong with a value.
+// explain records a fault for a violation of the schema.
 func (v value) explain(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
 	switch k := wrong.(type) {
-	case *kind.AnyOf: // the one in the schema
+	case *kind.AnyOf: // the schema has only one
 		v.missing("namespace_name")
 	case *kind.Required:
 		for _, name := range k.Missing {
@@ -201,7 +197,7 @@ func (v value) explain(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
 	}
 }
 
-// unfit words why a value is not what the schema says.
+// unfit records that a value does not match the schema.
 func (v value) unfit(wrong jsonschema.ErrorKind, s *jsonschema.Schema) {
 	mistyped, isType := wrong.(*kind.Type)
 	switch {
@@ -232,7 +228,7 @@ func (v value) missing(name string) {
 	v.fault("is missing")
 }
 
-// unknownKey notes a key that an object must not have.
+// unknownKey records a key that the object must not have.
 func (v value) unknownKey(name string, s *jsonschema.Schema) {
 	i := v.childIndex(name)
 	if i < 0 {
@@ -240,11 +236,11 @@ func (v value) unknownKey(name string, s *jsonschema.Schema) {
 	}
 	key := value{node: v.node.Content[i-1], path: v.path, faults: v.faults}
 	if len(s.PatternProperties) > 0 {
-		is := schemaParts[documentSchema.Location+"/$defs/name"].Title
+		want := schemaParts[documentSchema.Location+"/$defs/name"].Title
 		if s == documentSchema.Properties["search"] {
-			is = "1 to 64 lower-case letters, digits and underscores, beginning with a letter"
+			want = "1 to 64 lower-case letters, digits and underscores, beginning with a letter"
 		}
-		key.fault("must be %s, not %s", is, quote(name))
+		key.fault("must be %s, not %s", want, quote(name))
 		return
 	}
 	known := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Properties)), func(k string) bool {
@@ -255,7 +251,7 @@ func (v value) unknownKey(name string, s *jsonschema.Schema) {
 	key.fault("unknown key%s", suggest.Ending(name, known))
 }
 
-// expectation says what a value must be.
+// expectation describes the values that a schema allows.
 func expectation(s *jsonschema.Schema) string {
 	switch {
 	case s.Enum != nil:
@@ -281,32 +277,31 @@ func expectation(s *jsonschema.Schema) string {
 	}
 }
 
-// A document is a template as it is written: what differs from the Go type is read
-// by itself.
+// A document is a template as written, before defaults are applied.
 type document struct {
 	tasker.Template
 	Steps []struct {
 		tasker.StepTemplate
-		Retry     json.RawMessage `json:"retry"` // over the default
+		Retry     json.RawMessage `json:"retry"` // overrides the default
 		Batches   json.RawMessage `json:"batch_config"`
 		OnFailure *struct {
 			tasker.OnFailure
-			Retry json.RawMessage `json:"retry"` // likewise
+			Retry json.RawMessage `json:"retry"` // overrides the default
 		} `json:"on_failure"`
 	} `json:"steps"`
 	Environments map[string]struct {
 		Steps []struct {
 			tasker.StepOverride
-			Handler tasker.Handler `json:"handler"` // where initialization may be as well
+			Handler tasker.Handler `json:"handler"` // may contain the initialization
 		} `json:"steps"`
 	} `json:"environments"`
 }
 
-// template returns the template that a document says. Of what the schema refuses it takes
-// the rest, so that all else is judged in the same round.
+// template converts a document to a template. It skips parts that the schema rejects, so that all
+// other faults are found in the same pass.
 func (v value) template(raw []byte) tasker.Template {
 	var d document
-	_ = json.Unmarshal(raw, &d) // of what has the wrong type there is a fault
+	_ = json.Unmarshal(raw, &d) // wrong types already have faults
 	t := d.Template
 	t.Steps = make([]tasker.StepTemplate, len(d.Steps))
 	for i, s := range d.Steps {
@@ -318,15 +313,15 @@ func (v value) template(raw []byte) tasker.Template {
 		case s.Type == convergence && s.Join == "":
 			t.Steps[i].Join = tasker.JoinNoneFailed
 		case s.Join == tasker.JoinAll:
-			t.Steps[i].Join = "" // the default, however it is said
+			t.Steps[i].Join = "" // the default
 		}
 		if s.OnTimeout == tasker.TimeoutFails {
-			t.Steps[i].OnTimeout = "" // likewise
+			t.Steps[i].OnTimeout = "" // the default
 		}
 		childDefaults(&t.Steps[i])
 		t.Steps[i].Retry = tasker.DefaultRetry()
 		withBatches(&t.Steps[i], s.Batches)
-		_ = json.Unmarshal(s.Retry, &t.Steps[i].Retry) // as above, and nothing is the default
+		_ = json.Unmarshal(s.Retry, &t.Steps[i].Retry) // if it is absent, the default remains
 		if s.OnFailure != nil {
 			undo := s.OnFailure.OnFailure
 			undo.Retry = tasker.DefaultUndoRetry()
@@ -351,7 +346,7 @@ func (v value) template(raw []byte) tasker.Template {
 	return t
 }
 
-// childDefaults leaves out what is the default of a child step, however it is said.
+// childDefaults removes explicit default values of a child step.
 func childDefaults(s *tasker.StepTemplate) {
 	if s.Child.Version == newestVersion {
 		s.Child.Version = ""
@@ -363,43 +358,42 @@ func childDefaults(s *tasker.StepTemplate) {
 	}
 }
 
-// newestVersion says in a document that no version of a template is chosen beforehand.
+// newestVersion is the document's value for an unpinned template version.
 const newestVersion = "newest"
 
-// reserved are the names under which every task is found.
+// reserved lists the search attributes that every task has.
 var reserved = []string{"tag", "correlation_id", "initiator", "source_system", "idempotency_key"}
 
-// kinds are what the expressions of search attributes come to.
+// kinds maps attribute types to the result types of their expressions.
 var kinds = map[tasker.AttributeType]expression.Kind{
-	tasker.AttributeText: expression.Text, tasker.AttributeNumber: expression.Number, tasker.AttributeTime: expression.Timestamp, tasker.AttributeBool: expression.Bool,
+	tasker.AttributeText: expression.Text, tasker.AttributeNumber: expression.Number,
+	tasker.AttributeTime: expression.Timestamp, tasker.AttributeBool: expression.Bool,
 }
 
-// checkSearch compiles the expressions by which tasks are found.
-func (v value) checkSearch(t *tasker.Template) {
+// checkSearch compiles the expressions of search attributes.
+func (v value) checkSearch(t *tasker.Template, names []string) {
 	if len(t.Search) > tasker.MaxSearchAttributes {
 		v.fault("%d attributes; %d is the limit", len(t.Search), tasker.MaxSearchAttributes)
 		return
 	}
-	names := make([]string, len(t.Steps))
-	for i, s := range t.Steps {
-		names[i] = s.Name
-	}
-	for i := 0; i+1 < len(v.node.Content); i += 2 {
-		key := v.node.Content[i]
-		place, a := v.member(key, v.node.Content[i+1]), t.Search[key.Value]
+	scope := expression.Scope{Input: t.InputSchema, Ancestors: names, Steps: names, Search: true}
+	for key, place := range v.members() {
 		if slices.Contains(reserved, key.Value) {
 			place.fault("every task is found by %s; choose another name", key.Value)
 			continue
 		}
-		place.checkExpression(expression.Source{Key: "from", Text: a.From, Kind: kinds[a.Type]}, expression.Scope{Input: t.InputSchema, Ancestors: names, Steps: names, Search: true})
+		a := t.Search[key.Value]
+		place.checkExpression(expression.Source{Key: "from", Text: a.From, Kind: kinds[a.Type]}, scope)
 	}
 }
 
-// checkStart compiles the expressions that say how tasks start.
+// checkStart compiles the expressions of the start rules.
 func (v value) checkStart(t *tasker.Template) {
+	scope := expression.Scope{Input: t.InputSchema}
 	if debounce, ok := v.get("debounce"); ok {
-		debounce.checkExpression(expression.Source{Key: "key", Text: t.Start.Debounce.Key, Kind: expression.Text}, expression.Scope{Input: t.InputSchema})
-		if d := t.Start.Debounce; d.MaxWaitSeconds > 0 && d.MaxWaitSeconds < d.WaitSeconds {
+		d := t.Start.Debounce
+		debounce.checkExpression(expression.Source{Key: "key", Text: d.Key, Kind: expression.Text}, scope)
+		if d.MaxWaitSeconds > 0 && d.MaxWaitSeconds < d.WaitSeconds {
 			debounce.fault("max_wait_seconds must not be less than wait_seconds")
 		}
 		if t.Start.Unique.Key != "" {
@@ -407,21 +401,22 @@ func (v value) checkStart(t *tasker.Template) {
 		}
 	}
 	if unique, ok := v.get("unique"); ok {
-		unique.checkExpression(expression.Source{Key: "key", Text: t.Start.Unique.Key, Kind: expression.Text}, expression.Scope{Input: t.InputSchema})
+		unique.checkExpression(expression.Source{Key: "key", Text: t.Start.Unique.Key, Kind: expression.Text}, scope)
 	}
 }
 
-// checkDue compiles the expression of a due time, and notes what says nothing about it. The one of a step says by
-// when it is due; that of a template may leave it to requests.
-func (v value) checkDue(d *tasker.DuePolicy, scope expression.Scope, sets bool) {
+// checkDue checks a due policy and compiles its expression. If required, the policy must set a due
+// time; a template may leave that to requests.
+func (v value) checkDue(d *tasker.DuePolicy, scope expression.Scope, required bool) {
 	v.checkExpression(expression.Source{Key: "at", Text: d.At, Kind: expression.Timestamp}, scope)
 	if at, ok := v.get("at"); ok && d.AfterSeconds > 0 {
 		at.fault("is given beside after_seconds; keep one of them")
 	}
-	if sets && !d.HasDueTime() {
+	if required && !d.HasDueTime() {
 		v.fault("the step does not say by when it is due: add after_seconds or at")
 	}
-	if warn, ok := v.get("warn_before_seconds"); ok && d.WarnBeforeSeconds != nil && d.AfterSeconds > 0 && *d.WarnBeforeSeconds >= d.AfterSeconds {
+	warn, ok := v.get("warn_before_seconds")
+	if ok && d.WarnBeforeSeconds != nil && d.AfterSeconds > 0 && *d.WarnBeforeSeconds >= d.AfterSeconds {
 		warn.fault("must be less than after_seconds, which is %d", d.AfterSeconds)
 	}
 	if d.Overdue == tasker.OverdueNotify {
@@ -429,22 +424,23 @@ func (v value) checkDue(d *tasker.DuePolicy, scope expression.Scope, sets bool) 
 	}
 }
 
-// checkLimits notes what is wrong with the limits of a template, whose steps are right.
+// checkLimits checks the concurrency and rate limits of a template whose steps are valid.
 func (v value) checkLimits(t *tasker.Template) {
 	byName := make(map[string]tasker.StepTemplate, len(t.Steps))
 	for _, s := range t.Steps {
 		byName[s.Name] = s
 	}
+	scope := expression.Scope{Input: t.InputSchema, Search: true}
 	for i, place := range v.items() {
 		l := t.Limits[i]
 		if slices.ContainsFunc(t.Limits[:i], func(o tasker.LimitTemplate) bool { return o.Name == l.Name }) {
 			place.fault("the template gives limit %s twice", quote(l.Name))
 		}
-		given := l.Value()
-		if err := given.Check(); err != nil {
+		limit := l.Value()
+		if err := limit.Check(); err != nil {
 			place.fault("%s", err)
 		}
-		place.checkExpression(expression.Source{Key: "key", Text: l.Key, Kind: expression.Any}, expression.Scope{Input: t.InputSchema, Search: true})
+		place.checkExpression(expression.Source{Key: "key", Text: l.Key, Kind: expression.Any}, scope)
 		limits := func(at value, name string) bool {
 			switch s, ok := byName[name]; {
 			case !ok:
@@ -465,7 +461,7 @@ func (v value) checkLimits(t *tasker.Template) {
 	}
 }
 
-// checkWeights notes what is wrong with how many places of a limit steps take.
+// checkWeights checks how many slots of a limit the steps need.
 func (v value) checkWeights(l tasker.LimitTemplate, limits func(value, string) bool) {
 	weights, has := v.get("weights")
 	if !has {

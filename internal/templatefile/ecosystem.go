@@ -3,18 +3,19 @@ package templatefile
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"tasker.example/tasker"
 )
 
-// Types of steps of the Tasker ecosystem that are read as others.
+// Step types of the Tasker ecosystem that are mapped to other types.
 const (
-	convergence tasker.StepType = "deferred_convergence" // branches come together in it: standard, with another join
-	batchable   tasker.StepType = "batchable"            // its result names batches: standard
-	batchWorker tasker.StepType = "batch_worker"         // runs once for each of them: map
+	convergence tasker.StepType = "deferred_convergence" // joins branches: standard, with another join
+	batchable   tasker.StepType = "batchable"            // returns batches: standard
+	batchWorker tasker.StepType = "batch_worker"         // runs once per batch: map
 )
 
-// checkConvergence returns the type that a step has here.
+// checkConvergence returns the type that the type of a step is mapped to.
 func (v value) checkConvergence(s tasker.StepTemplate) tasker.StepType {
 	switch s.Type {
 	case batchable:
@@ -36,8 +37,8 @@ func (v value) checkConvergence(s tasker.StepTemplate) tasker.StepType {
 	return tasker.StandardStep
 }
 
-// joinOf returns the join that a step has here. Behind one step of type batch_worker a convergence is
-// skipped with that; when there are no batches, that is complete.
+// joinOf returns the join of a step. A convergence that depends on a single batch_worker step is
+// skipped with it; without batches, that step is complete.
 func (v value) joinOf(s tasker.StepTemplate, g graph) tasker.Join {
 	_, written := v.get("join")
 	if s.Type == convergence && !written && len(s.Dependencies) == 1 && g.steps[s.Dependencies[0]].Type == batchWorker {
@@ -46,37 +47,37 @@ func (v value) joinOf(s tasker.StepTemplate, g graph) tasker.Join {
 	return s.Join
 }
 
-// withBatches has the handler of a step be given its batch_config as well.
+// withBatches adds the batch_config of a step to the initialization of its handler.
 func withBatches(s *tasker.StepTemplate, config json.RawMessage) {
-	given := map[string]json.RawMessage{}
-	if len(config) == 0 || len(s.Handler.Initialization) > 0 && json.Unmarshal(s.Handler.Initialization, &given) != nil {
+	initialization := map[string]json.RawMessage{}
+	if raw := s.Handler.Initialization; len(config) == 0 || len(raw) > 0 && json.Unmarshal(raw, &initialization) != nil {
 		return
 	}
-	if _, twice := given["batch_config"]; !twice {
-		given["batch_config"] = config
+	if _, duplicate := initialization["batch_config"]; !duplicate {
+		initialization["batch_config"] = config
 	}
-	s.Handler.Initialization, _ = json.Marshal(given) // of documents that were read a moment ago
+	s.Handler.Initialization, _ = json.Marshal(initialization) // cannot fail: it was just decoded
 }
 
-// batchesOf is the list over which the step runs behind a step that names batches. A result that
-// names neither batches nor that there are none is an error of the expression.
+// batchesOf returns the expression for the batches in the result of a batchable step. It fails on a
+// result with neither batches nor the outcome no_batches.
 func batchesOf(step string) string {
 	outcome := fmt.Sprintf("results[%q].batch_processing_outcome", step)
 	return outcome + `.type == "no_batches" ? [] : ` + outcome + ".cursor_configs"
 }
 
-// checkBatches has a step of type batch_worker run over the batches that the step before it names,
-// and notes where the two do not fit. was is the type that is written.
-func (v value) checkBatches(s *tasker.StepTemplate, was tasker.StepType, g graph, steps []tasker.StepTemplate) {
+// checkBatches makes a batch_worker step run over the batches of its dependency and records
+// mismatches of the two. written is the type in the document.
+func (v value) checkBatches(s *tasker.StepTemplate, written tasker.StepType, g graph, steps []tasker.StepTemplate) {
 	kind, _ := v.get("type")
 	config, configured := v.get("batch_config")
 	switch {
-	case was == batchable:
+	case written == batchable:
 		kind.checkBatchable(s, g, steps)
-	case configured && was != batchWorker:
+	case configured && written != batchWorker:
 		config.fault("only a step of type batch_worker has batch_config")
 	}
-	if was != batchWorker {
+	if written != batchWorker {
 		return
 	}
 	var from []string
@@ -89,7 +90,7 @@ func (v value) checkBatches(s *tasker.StepTemplate, was tasker.StepType, g graph
 		kind.fault("the step must depend on one step of type batchable, whose result names its batches; for any other list write type: map and over")
 		return
 	}
-	if _, twice := v.get("over"); !twice {
+	if _, has := v.get("over"); !has {
 		s.Over = batchesOf(from[0])
 	}
 	if undo, ok := v.get("on_failure"); ok {
@@ -101,23 +102,19 @@ func (v value) checkBatches(s *tasker.StepTemplate, was tasker.StepType, g graph
 	if name, ok := config.get("worker_template"); ok && isText(name.node) && name.node.Value != s.Name {
 		name.fault("must be the name of the step, %s, which runs once for each batch", quote(s.Name))
 	}
-	if handler, ok := v.get("handler"); ok {
-		if initialization, ok := handler.get("initialization"); ok {
-			if again, twice := initialization.get("batch_config"); twice {
-				again.fault("is what the handler is given of batch_config of the step; keep one of them")
-			}
-		}
+	handler, _ := v.get("handler")
+	initialization, _ := handler.get("initialization")
+	if duplicate, ok := initialization.get("batch_config"); ok {
+		duplicate.fault("is what the handler is given of batch_config of the step; keep one of them")
 	}
 }
 
-// checkBatchable notes that no step runs the batches of a step, or that several would.
+// checkBatchable requires exactly one step that runs the batches of s.
 func (v value) checkBatchable(s *tasker.StepTemplate, g graph, steps []tasker.StepTemplate) {
 	workers := 0
 	for _, o := range steps {
-		for _, name := range o.Dependencies {
-			if name == s.Name && g.steps[o.Name].Type == batchWorker {
-				workers++
-			}
+		if g.steps[o.Name].Type == batchWorker && slices.Contains(o.Dependencies, s.Name) {
+			workers++
 		}
 	}
 	switch {

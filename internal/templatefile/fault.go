@@ -15,21 +15,21 @@ import (
 
 const (
 	maxFaults   = 100 // listed for one document
-	faultsNamed = 3   // in the message of its error
-	textShown   = 64  // bytes of the author's own text in a fault
+	faultsNamed = 3   // in the error message
+	textShown   = 64  // bytes of quoted text in a fault
 )
 
-// faults collects what is wrong with one document, and what in it has no effect.
+// faults collects the faults and warnings of one document.
 type faults struct {
 	list     []tasker.Fault
-	more     bool // there are more than the list has room for
+	more     bool // the list is incomplete
 	warnings []tasker.Fault
 
-	renamed    map[*yaml.Node]string // keys that the schema has under another name
-	incomplete bool                  // a list was too long, and most of it was not read
+	renamed    map[*yaml.Node]string // canonical names of alias keys
+	incomplete bool                  // a list was too long and is truncated
 }
 
-// rename gives a key the name that the schema has for it.
+// rename sets the canonical name of a key.
 func (f *faults) rename(key *yaml.Node, name string) {
 	if f.renamed == nil {
 		f.renamed = map[*yaml.Node]string{}
@@ -37,10 +37,10 @@ func (f *faults) rename(key *yaml.Node, name string) {
 	f.renamed[key] = name
 }
 
-// nameOf returns the name of a key.
+// nameOf returns the canonical name of a key.
 func (f *faults) nameOf(key *yaml.Node) string { return cmp.Or(f.renamed[key], key.Value) }
 
-// warn adds a warning, as long as they fit in a list.
+// warn adds a warning unless the list is full.
 func (f *faults) warn(fault tasker.Fault) {
 	if len(f.warnings) < maxFaults {
 		f.warnings = append(f.warnings, fault)
@@ -55,10 +55,9 @@ func (f *faults) add(fault tasker.Fault) {
 	f.list = append(f.list, fault)
 }
 
-// full reports whether one more fault would not be listed.
 func (f *faults) full() bool { return len(f.list) >= maxFaults }
 
-// err returns all faults as one error, in the order of the lines.
+// err returns all faults as one error, ordered by line.
 func (f *faults) err() error {
 	if len(f.list) == 0 {
 		return nil
@@ -71,23 +70,20 @@ func byPlace(a, b tasker.Fault) int {
 	return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 }
 
-// Strict returns warnings of [Parse] as the error that faults are; nil when there are
-// none.
+// Strict returns the warnings of [Parse] as an error, or nil if there are none.
 func Strict(warnings []tasker.Fault) error {
 	f := faults{list: slices.Clone(warnings)}
 	return f.err()
 }
 
-// summary counts the faults and names the first of them.
+// summary returns the number of faults and the first few of them.
 func summary(list []tasker.Fault, more bool) string {
 	var b strings.Builder
 	switch {
 	case more:
 		fmt.Fprintf(&b, "more than %d faults", len(list))
-	case len(list) == 1:
-		b.WriteString("1 fault")
 	default:
-		fmt.Fprintf(&b, "%d faults", len(list))
+		b.WriteString(count(len(list), "fault"))
 	}
 	separator := ": "
 	for _, fault := range list[:min(faultsNamed, len(list))] {
@@ -100,7 +96,7 @@ func summary(list []tasker.Fault, more bool) string {
 	return b.String()
 }
 
-// quote shows text that the author wrote, on one line and cut.
+// quote quotes text of the author, shortened and on one line.
 func quote(text string) string {
 	return strconv.Quote(payload.CleanText(text, textShown))
 }

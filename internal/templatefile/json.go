@@ -12,12 +12,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// documentLimits hold for a template and for the JSON inside it.
-var documentLimits = payload.Limits{Bytes: tasker.MaxTemplateBytes, Depth: maxDepth, Keys: tasker.MaxTemplateBytes, Values: tasker.MaxTemplateBytes}
+// documentLimits apply to a template and to the JSON inside it.
+var documentLimits = payload.Limits{
+	Bytes: tasker.MaxTemplateBytes, Depth: maxDepth, Keys: tasker.MaxTemplateBytes, Values: tasker.MaxTemplateBytes,
+}
 
-// jsonTree reads a JSON document into the same tree as yamlTree. It does not go
-// through the YAML reader: not all JSON is YAML (pairs of \u escapes, long
-// keys), and not all that the YAML reader accepts is JSON.
+// jsonTree parses a JSON document into the same tree as yamlTree. It bypasses the YAML parser: some
+// JSON is not YAML (\u escape pairs, long keys), and the YAML parser accepts text that is not JSON.
 func jsonTree(doc []byte, found *faults) *yaml.Node {
 	b := treeBuilder{doc: doc, reader: payload.NewReader(doc, documentLimits, maxFaults), line: 1}
 	root := b.value()
@@ -31,16 +32,16 @@ func jsonTree(doc []byte, found *faults) *yaml.Node {
 	return root
 }
 
-// A treeBuilder makes nodes of the values of a document.
+// A treeBuilder builds the nodes of a document.
 type treeBuilder struct {
 	doc    []byte
 	reader *payload.Reader
-	line   int // of the offset below
-	start  int // offset where that line begins
+	line   int // current line
+	start  int // offset of the current line
 	seen   int // offset up to which lines are counted
 }
 
-// scalar returns a node for what begins at an offset. Offsets only rise.
+// scalar returns a node for the value at an offset. Offsets must increase.
 func (b *treeBuilder) scalar(at int, tag, text string) *yaml.Node {
 	for ; b.seen < at; b.seen++ {
 		if b.doc[b.seen] == '\n' {
@@ -80,7 +81,7 @@ func (b *treeBuilder) value() *yaml.Node {
 	}
 }
 
-// object keeps the first of repeated keys; package payload notes the others.
+// object keeps the first of repeated keys; package payload reports the others.
 func (b *treeBuilder) object(at int) *yaml.Node {
 	n := b.scalar(at, "!!map", "")
 	n.Kind = yaml.MappingNode
@@ -96,18 +97,18 @@ func (b *treeBuilder) object(at int) *yaml.Node {
 	return n
 }
 
-// appendJSON appends the value as JSON. Numbers keep all their digits.
+// appendJSON appends the value as JSON. Numbers keep all digits.
 func (v value) appendJSON(out []byte) []byte {
 	switch v.node.Kind {
 	case yaml.MappingNode:
 		out = append(out, '{')
-		for i := 0; i+1 < len(v.node.Content); i += 2 {
-			if i > 0 {
+		separate := false
+		for key, member := range v.members() {
+			if separate {
 				out = append(out, ',')
 			}
-			key, child := v.node.Content[i], v.node.Content[i+1]
-			out = append(appendString(out, v.faults.nameOf(key)), ':')
-			out = v.member(key, child).appendJSON(out)
+			separate = true
+			out = member.appendJSON(append(appendString(out, v.faults.nameOf(key)), ':'))
 		}
 		return append(out, '}')
 	case yaml.SequenceNode:
@@ -126,7 +127,7 @@ func (v value) appendJSON(out []byte) []byte {
 
 func (v value) appendScalar(out []byte) []byte {
 	if v.node.Tag == "!!str" && v.node.Style == 0 && jsonNumber.MatchString(v.node.Value) {
-		return append(out, v.number()...) // the YAML library makes text of a number that is too large for it
+		return append(out, v.number()...) // the YAML library decodes an oversized number as text
 	}
 	switch v.node.Tag {
 	case "!!null":
@@ -141,15 +142,12 @@ func (v value) appendScalar(out []byte) []byte {
 }
 
 func appendString(out []byte, s string) []byte {
-	quoted, err := json.Marshal(s)
-	if err != nil { // unreachable: any string has a JSON form
-		return append(out, `""`...)
-	}
+	quoted, _ := json.Marshal(s) // cannot fail
 	return append(out, quoted...)
 }
 
 var (
-	// ambiguousNumber matches digits with _ between them, and other bases than ten.
+	// ambiguousNumber matches digits with underscores and prefixes of other bases.
 	ambiguousNumber = regexp.MustCompile(`_|^[-+]?0[xXoObB]`)
 
 	jsonNumber  = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
@@ -157,7 +155,7 @@ var (
 	bareDecimal = regexp.MustCompile(`^([-+]?)([0-9]*)(?:\.([0-9]*))?([eE][-+]?[0-9]+)?$`)
 )
 
-// number returns a YAML number as JSON spells it.
+// number returns a YAML number in JSON syntax.
 func (v value) number() string {
 	text := v.node.Value
 	switch {
@@ -181,7 +179,7 @@ func (v value) number() string {
 	return text
 }
 
-// respell turns +1, .5 and 2. into JSON; "" when it cannot.
+// respell converts +1, .5 and 2. to JSON; "" if it cannot.
 func respell(text string) string {
 	m := bareDecimal.FindStringSubmatch(text)
 	if m == nil || m[2]+m[3] == "" {

@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	maxCheckCost = 2_000_000 // units of one request, see meter; at most about a second
-	contextEvery = 2000      // units between two looks at the deadline of the request
+	maxCheckCost = 2_000_000 // units of one request, see meter; about a second at most
+	contextEvery = 2000      // units between two checks of the request's deadline
 )
 
-// A Budget bounds the work of checking all contexts of one request against their
-// input schemas. It is not safe for concurrent use.
+// A Budget limits the work of checking all contexts of one request against their input schemas. It
+// is not safe for concurrent use.
 type Budget struct {
 	left  int
-	turns *turns // that its checks take
+	turns *turns
 }
 
 // NewBudget returns the budget of one request.
 func NewBudget() *Budget { return &Budget{left: maxCheckCost, turns: checking} }
 
-// NewTimerBudget returns the budget of something that the server does by itself. Its checks
-// do not wait for those of requests.
+// NewTimerBudget returns the budget of an action that the server starts itself. Its checks do not
+// wait for requests.
 func NewTimerBudget() *Budget { return &Budget{left: maxCheckCost, turns: byTimers} }
 
-// exhausted is what a meter panics with when the budget is spent.
+// A meter panics with exhausted when the budget is spent.
 type exhausted struct{}
 
 func (exhausted) Error() string {
@@ -38,23 +38,21 @@ func (exhausted) Error() string {
 		"make the schema or the context simpler, or create fewer tasks at once"
 }
 
-// interrupted is what a meter panics with when the request has ended.
+// A meter panics with interrupted when the request has ended.
 type interrupted struct{ error }
 
 func (i interrupted) Unwrap() error { return i.error }
 
-// A meter bounds the work of one validation. Schemas that refer to themselves
-// or to each other can ask for work that doubles with every level, and no
-// limit on the size of the schema or of the document prevents that.
+// A meter limits the work of one validation. Recursive schemas can need work that doubles with
+// every level, which no limit on the size of the schema or the document prevents.
 //
-// One unit is one subschema met by one value, or a look at a few bytes; it takes
-// less than a microsecond and less than a hundred bytes. When the budget is spent
-// or the request has ended the meter panics, because the library has no other way
-// out of the middle of a validation.
+// One unit is one subschema applied to one value, or a check of a few bytes. It takes less than a
+// microsecond and less than a hundred bytes. The meter panics when the budget is spent or the
+// request has ended, because the library offers no other way to abort a validation.
 type meter struct {
-	ctx    context.Context // of the request; nil while no document is checked
+	ctx    context.Context // of the request; nil between checks
 	budget *Budget
-	until  int // the next look at ctx, when so many units are left
+	until  int // remaining units at the next check of ctx
 	depth  int // of the document
 }
 
@@ -77,7 +75,7 @@ func (m *meter) charge(cost int) {
 	}
 }
 
-// depth is how many objects and lists of a document lie inside one another.
+// depth returns the nesting depth of objects and lists in a document.
 func depth(v any) int {
 	deepest := -1
 	switch v := v.(type) {
@@ -93,7 +91,7 @@ func depth(v any) int {
 	return deepest + 1
 }
 
-// members counts what is directly inside a value.
+// members counts the direct members of a value.
 func members(v any) int {
 	switch v := v.(type) {
 	case map[string]any:
@@ -111,7 +109,6 @@ type pattern struct {
 	meter *meter
 }
 
-// regexp compiles a regular expression for the library.
 func (m *meter) regexp(text string) (jsonschema.Regexp, error) {
 	p, err := expression.CompilePattern(text)
 	if err != nil {
@@ -120,38 +117,38 @@ func (m *meter) regexp(text string) (jsonschema.Regexp, error) {
 	return &pattern{Pattern: p, meter: m}, nil
 }
 
-// MatchString reports whether the expression matches, at its price.
+// MatchString reports whether the expression matches, and charges for it.
 func (p *pattern) MatchString(s string) bool {
-	if p.meter.budget != nil { // otherwise a schema is being compiled
+	if p.meter.budget != nil { // nil while a schema is compiled
 		p.meter.charge(p.Price(s))
 	}
 	return p.Pattern.MatchString(s)
 }
 
-// Turns limit how many checks run at the same time. They are the only work of
-// a request that can keep a processor busy for long, and half of the processors
-// stays free for heartbeats and reports. What the server does by itself has a turn
-// beside them, because it may hold locks meanwhile.
+// Turns limit how many checks run concurrently. Only checks can occupy a processor for long, so
+// half of the processors stay free for heartbeats and reports. The server's own checks may hold
+// locks and have a separate turn.
 var (
 	checking = newTurns(max(1, runtime.GOMAXPROCS(0)/2))
 	byTimers = newTurns(1)
 )
 
-// turns are taken by namespaces one after the other, however many checks of each wait.
+// turns alternate between namespaces, regardless of how many checks of each are waiting.
 type turns struct {
 	size int
 
 	mu      sync.Mutex
 	free    int
-	waiting map[string][]chan struct{} // by namespace, in the order of their arrival; closed when it is their turn
-	next    []string                   // the namespaces that wait
+	waiting map[string][]chan struct{} // by namespace, in order of arrival; closed when the turn begins
+	next    []string                   // waiting namespaces
 }
 
 func newTurns(n int) *turns {
 	return &turns{size: n, free: n, waiting: map[string][]chan struct{}{}}
 }
 
-// enter returns when a check of a namespace may run. The error is that of ctx.
+// enter blocks until a check of a namespace may run. It returns the error of ctx if that ends
+// first.
 func (t *turns) enter(ctx context.Context, namespace string) error {
 	turn := t.join(namespace)
 	if turn == nil {
@@ -162,13 +159,13 @@ func (t *turns) enter(ctx context.Context, namespace string) error {
 		return nil
 	case <-ctx.Done():
 	}
-	if !t.withdraw(namespace, turn) { // its turn came in the same moment
+	if !t.withdraw(namespace, turn) { // the turn began at the same moment
 		t.leave()
 	}
 	return ctx.Err()
 }
 
-// join takes a turn, or returns what is closed when it comes.
+// join takes a free turn, or returns a channel that is closed when the turn begins.
 func (t *turns) join(namespace string) chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -184,7 +181,7 @@ func (t *turns) join(namespace string) chan struct{} {
 	return turn
 }
 
-// leave ends a check that ran, and has the next run.
+// leave ends a running check and starts the next one.
 func (t *turns) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -200,7 +197,7 @@ func (t *turns) leave() {
 	}
 }
 
-// withdraw takes out a check that waits, and reports whether it still did.
+// withdraw removes a waiting check and reports whether it was still waiting.
 func (t *turns) withdraw(namespace string, turn chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -214,7 +211,7 @@ func (t *turns) withdraw(namespace string, turn chan struct{}) bool {
 	return true
 }
 
-// drop removes one that waits, and reports whether there are others of its namespace.
+// drop removes a waiting check and reports whether others of its namespace remain.
 func (t *turns) drop(namespace string, at int) bool {
 	rest := slices.Delete(t.waiting[namespace], at, at+1)
 	if t.waiting[namespace] = rest; len(rest) == 0 {

@@ -17,28 +17,26 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// schemaURL is the name under which the library knows an input schema. Nothing
-// is ever loaded from it, nor from any other place.
+// schemaURL is the URL of an input schema in the library. No URL is ever loaded.
 const schemaURL = "https://tasker.invalid/input_schema"
 
-// An Input judges the contexts of tasks by the input schema of their template.
-// It is safe for concurrent use. A nil Input accepts everything.
+// An Input checks the contexts of tasks against the input schema of their template. It is safe for
+// concurrent use. A nil Input accepts everything.
 type Input struct {
-	namespace string // that its checks take turns with
+	namespace string // for fair turns
 	schema    json.RawMessage
 	spare     chan *checker // each in use by one Check at a time
 }
 
-// A checker is a compiled schema with the meter that counts its work.
+// A checker is a compiled schema and its meter.
 type checker struct {
 	schema *jsonschema.Schema
 	meter  *meter
 }
 
-// CompileInput compiles the input schema of a template of a namespace: JSON Schema, draft
-// 2020-12 unless $schema says another. Formats are checked, and $ref reaches no
-// further than the schema itself. No schema gives a nil Input. The error is
-// Invalid, with a slice of [tasker.Fault] as details.
+// CompileInput compiles the input schema of a template: JSON Schema, draft 2020-12 unless $schema
+// names another one. Formats are checked, and $ref must not leave the schema. Without a schema it
+// returns a nil Input. The error is Invalid and has a slice of [tasker.Fault] as details.
 func CompileInput(namespace string, schema json.RawMessage) (*Input, error) {
 	if len(schema) == 0 {
 		return nil, nil
@@ -56,10 +54,9 @@ func CompileInput(namespace string, schema json.RawMessage) (*Input, error) {
 	return in, nil
 }
 
-// Check returns nil for a context, as [payload.Decode] returns it, that the schema accepts. Otherwise the error
-// is Invalid, with a slice of [tasker.Fault] as details: all in which the two
-// differ, up to a limit. All checks of one request share a budget. Namespaces take turns.
-// When ctx ends the check ends, and the error is Unavailable.
+// Check validates a context, as returned by [payload.Decode]. The error is Invalid and has a slice
+// of [tasker.Fault] as details: all mismatches, up to a limit. All checks of one request share a
+// budget, and namespaces take turns. If ctx ends first, the error is Unavailable.
 func (in *Input) Check(ctx context.Context, budget *Budget, value any) error {
 	if in == nil {
 		return nil
@@ -69,7 +66,7 @@ func (in *Input) Check(ctx context.Context, budget *Budget, value any) error {
 	}
 	defer budget.turns.leave()
 	c := in.checker()
-	defer func() { in.spare <- c }() // there is room: no more checks run at once
+	defer func() { in.spare <- c }() // never blocks: it has room for all concurrent checks
 	err := c.check(ctx, budget, value)
 	if err == nil {
 		return nil
@@ -89,8 +86,8 @@ func (in *Input) Check(ctx context.Context, budget *Budget, value any) error {
 		summary(list.list, list.more)).WithDetails(list.list)
 }
 
-// CheckForm returns nil for the result of a step of a namespace that the JSON Schema of its form accepts, or has no
-// form. The error is as that of [Input.Check].
+// CheckForm checks the result of a step against the JSON Schema of its form. A step without form
+// accepts any result. Errors are those of [Input.Check].
 func CheckForm(ctx context.Context, namespace string, form, result json.RawMessage) error {
 	in, err := CompileInput(namespace, form)
 	if err != nil || in == nil {
@@ -109,7 +106,7 @@ func CheckForm(ctx context.Context, namespace string, form, result json.RawMessa
 	return err
 }
 
-// ended is the error of a check whose request ended before it.
+// ended returns the error for a request that ended before its context was checked.
 func ended(err error) error {
 	return &tasker.Error{
 		Code: tasker.Unavailable, Err: err,
@@ -117,18 +114,18 @@ func ended(err error) error {
 	}
 }
 
-// checker returns a checker that nobody uses.
+// checker returns an unused checker.
 func (in *Input) checker() *checker {
 	select {
 	case c := <-in.spare:
 		return c
 	default:
-		again, _ := compile(in.schema) // has no faults, as before
-		return again
+		c, _ := compile(in.schema) // CompileInput has compiled it without faults
+		return c
 	}
 }
 
-// check validates within the budget.
+// check validates a document within the budget.
 func (c *checker) check(ctx context.Context, budget *Budget, doc any) (err error) {
 	c.meter.start(ctx, budget, doc)
 	defer func() {
@@ -146,7 +143,7 @@ func (c *checker) check(ctx context.Context, budget *Budget, doc any) (err error
 	return c.schema.Validate(doc)
 }
 
-// compile makes a checker, or says what is wrong with the schema.
+// compile returns a checker, or the faults of the schema.
 func compile(raw json.RawMessage) (*checker, []violation) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -186,7 +183,7 @@ func schemaViolations(err error, doc any) []violation {
 	return []violation{{message: strings.ReplaceAll(err.Error(), schemaURL, "")}}
 }
 
-// checkInputSchema notes what is wrong with a JSON Schema, in its lines.
+// checkInputSchema records the faults of a JSON Schema at their lines.
 func (v value) checkInputSchema(raw json.RawMessage) {
 	if v.refuseLargeEnums() {
 		return
@@ -197,17 +194,15 @@ func (v value) checkInputSchema(raw json.RawMessage) {
 	}
 }
 
-// checkPerson notes what contradicts itself of a step that a person answers.
+// checkPerson records contradictions in an external step that a person answers.
 func (v value) checkPerson(s tasker.StepTemplate) {
 	from, both := v.get("assignee_from")
 	to, escalates := v.get("escalate_to")
 	after, counts := v.get("escalate_after")
 	form, hasForm := v.get("form")
 	for _, key := range []string{"assignee", "escalate_to"} {
-		if name, ok := v.get(key); ok && isText(name.node) {
-			if name.node.Value == tasker.GroupPrefix {
-				name.fault("names no group")
-			}
+		if name, ok := v.get(key); ok && isText(name.node) && name.node.Value == tasker.GroupPrefix {
+			name.fault("names no group")
 		}
 	}
 	switch {
@@ -232,12 +227,12 @@ func (v value) checkPerson(s tasker.StepTemplate) {
 	}
 }
 
-// maxEnumDocuments is how many lists and objects an enum may have. Drafts before
-// 2019 want its members to be unique, and the library compares them one by one.
+// maxEnumDocuments limits the lists and objects in an enum. Drafts before 2019 require unique
+// members, which the library compares pairwise.
 const maxEnumDocuments = 500
 
-// refuseLargeEnums notes each enum that would take too long to compile, and reports
-// whether there is one.
+// refuseLargeEnums records each enum that would take too long to compile. It reports whether there
+// is one.
 func (v value) refuseLargeEnums() (refused bool) {
 	if v.node.Kind == yaml.SequenceNode {
 		for _, item := range v.items() {
@@ -245,8 +240,7 @@ func (v value) refuseLargeEnums() (refused bool) {
 		}
 		return refused
 	}
-	for i := 0; i+1 < len(v.node.Content); i += 2 {
-		key, member := v.node.Content[i], v.member(v.node.Content[i], v.node.Content[i+1])
+	for key, member := range v.members() {
 		if n := member.documents(); key.Value == "enum" && n > maxEnumDocuments {
 			member.fault("has %d lists and objects; %d is the limit", n, maxEnumDocuments)
 			refused = true
@@ -270,8 +264,7 @@ func (v value) documents() int {
 	return n
 }
 
-// find returns the value at the end of a path of keys and indexes, or the last
-// one on the way that is there.
+// find returns the value at a path of keys and indexes, or the deepest existing one.
 func (v value) find(tokens []string) value {
 	for _, token := range tokens {
 		i := v.childIndex(token)
@@ -287,7 +280,7 @@ func (v value) find(tokens []string) value {
 	return v
 }
 
-// childIndex returns where among the node's content a key's value or an item is.
+// childIndex returns the index of a key's value or of an item in the node's content, or -1.
 func (v value) childIndex(token string) int {
 	n := v.node
 	switch n.Kind {

@@ -12,10 +12,10 @@ import (
 	"tasker.example/tasker/internal/suggest"
 )
 
-// What a schema cannot say: how the parts of a template fit one another. The template may
-// have faults already; its lists are as long as those of the document all the same.
+// These checks cover how the parts of a template fit together, which a schema cannot express. The
+// template may already have faults, but its lists are as long as those of the document.
 
-// A graph is the steps by name.
+// A graph contains the steps by name.
 type graph struct {
 	names []string
 	steps map[string]node
@@ -26,12 +26,12 @@ type node struct {
 	place value
 }
 
-// checkMeaning notes what in a template contradicts itself.
+// checkMeaning records contradictions in a template.
 func (v value) checkMeaning(t *tasker.Template) {
 	if schema, ok := v.get("input_schema"); ok && schema.node.Kind == yaml.MappingNode {
 		schema.checkInputSchema(t.InputSchema)
 	}
-	if triage, ok := v.get("triage"); ok && triage.node.Kind == yaml.MappingNode {
+	if triage, ok := v.get("triage"); ok {
 		triage.checkTriage()
 	}
 	if v.faults.incomplete {
@@ -42,22 +42,15 @@ func (v value) checkMeaning(t *tasker.Template) {
 		g = steps.checkSteps(t.Steps)
 	}
 	v.checkConditions(t)
-	environments, ok := v.get("environments")
-	if !ok || environments.node.Kind != yaml.MappingNode {
-		return
-	}
-	for i := 0; i+1 < len(environments.node.Content); i += 2 {
-		name := environments.node.Content[i]
-		environments.member(name, environments.node.Content[i+1]).checkOverride(t.Environments[name.Value], g)
+	environments, _ := v.get("environments")
+	for name, environment := range environments.members() {
+		environment.checkOverride(t.Environments[name.Value], g)
 	}
 }
 
-// checkTriage refuses a key that is named twice.
+// checkTriage rejects duplicate keys.
 func (v value) checkTriage() {
-	keys, ok := v.get("keys")
-	if !ok || keys.node.Kind != yaml.SequenceNode {
-		return
-	}
+	keys, _ := v.get("keys")
 	seen := map[string]bool{}
 	for _, key := range keys.items() {
 		if seen[key.node.Value] {
@@ -67,7 +60,7 @@ func (v value) checkTriage() {
 	}
 }
 
-// checkSteps checks the steps and the graph that their dependencies make.
+// checkSteps checks the steps and the graph of their dependencies.
 func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 	g := graph{steps: map[string]node{}}
 	edges := 0
@@ -75,12 +68,10 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 	for i, s := range steps {
 		edges += len(s.Dependencies)
 		g.add(s, items[i])
-		if retry, ok := items[i].get("retry"); ok {
-			if _, written := retry.get("backoff_base_ms"); written {
-				retry.checkBackoff(s.Retry)
-			}
+		items[i].checkRetry(s.Retry)
+		if undo, ok := items[i].get("on_failure"); ok && s.OnFailure != nil {
+			undo.checkRetry(s.OnFailure.Retry)
 		}
-		items[i].checkUndo(s)
 	}
 	if edges > tasker.MaxEdges {
 		v.fault("%d dependencies; %d is the limit", edges, tasker.MaxEdges)
@@ -109,20 +100,14 @@ func (v value) checkSteps(steps []tasker.StepTemplate) graph {
 	return g
 }
 
-// checkUndo notes a backoff of what undoes a step that says nothing.
-func (v value) checkUndo(s tasker.StepTemplate) {
-	undo, ok := v.get("on_failure")
-	if !ok || s.OnFailure == nil || undo.node.Kind != yaml.MappingNode {
-		return
-	}
-	if retry, ok := undo.get("retry"); ok {
-		if _, written := retry.get("backoff_base_ms"); written {
-			retry.checkBackoff(s.OnFailure.Retry)
-		}
+func (v value) checkRetry(r tasker.Retry) {
+	retry, _ := v.get("retry")
+	if _, written := retry.get("backoff_base_ms"); written {
+		retry.checkBackoff(r)
 	}
 }
 
-// checkJoin notes a join that says nothing.
+// checkJoin records a join without effect.
 func (v value) checkJoin(s tasker.StepTemplate) {
 	join, ok := v.get("join")
 	if !ok || !isText(join.node) || s.Join == "" {
@@ -136,8 +121,8 @@ func (v value) checkJoin(s tasker.StepTemplate) {
 	}
 }
 
-// checkDecision notes a decision that decides nothing, and a step that does not wait for one
-// that it depends on.
+// checkDecision records a decision without dependent steps, and a step that does not wait for its
+// decision.
 func (v value) checkDecision(s tasker.StepTemplate, g graph, steps []tasker.StepTemplate) {
 	isAfter := func(o tasker.StepTemplate) bool { return slices.Contains(o.Dependencies, s.Name) }
 	if kind, ok := v.get("type"); ok && s.Type == tasker.DecisionStep && !slices.ContainsFunc(steps, isAfter) {
@@ -155,10 +140,10 @@ func (v value) checkDecision(s tasker.StepTemplate, g graph, steps []tasker.Step
 	}
 }
 
-// noRetry is why an external step has no retry.
+// noRetry explains why an external step has no retry.
 const noRetry = "an external step has no retry: its outcome is reported once; a reset has it wait again"
 
-// checkExternal notes what says nothing about an external step.
+// checkExternal records contradictions in an external step.
 func (v value) checkExternal(s tasker.StepTemplate) {
 	if s.Type != tasker.ExternalStep {
 		return
@@ -178,8 +163,7 @@ func (v value) checkExternal(s tasker.StepTemplate) {
 	v.checkPerson(s)
 }
 
-// checkReminders refuses reminders that do not follow one another, and those that come when
-// the wait is over.
+// checkReminders requires reminders in ascending order and before the timeout.
 func (v value) checkReminders(s tasker.StepTemplate) {
 	list, ok := v.get("remind_after_seconds")
 	if !ok || len(list.items()) != len(s.RemindAfterSeconds) {
@@ -196,15 +180,15 @@ func (v value) checkReminders(s tasker.StepTemplate) {
 }
 
 func (v value) refuseRetry(s tasker.StepTemplate, why string) {
-	if retry, ok := v.get("retry"); ok && s.Retry != tasker.DefaultRetry() { // which a template that is printed has
+	if retry, ok := v.get("retry"); ok && s.Retry != tasker.DefaultRetry() { // printed templates contain the default
 		retry.fault("%s", why)
 	}
 }
 
-// waitRetry is why a step of type wait has no retry.
+// waitRetry explains why a wait step has no retry.
 const waitRetry = "a step of type wait has no retry: it cannot fail by itself"
 
-// checkWait notes what says nothing about a step that waits for an instant.
+// checkWait records contradictions in a wait step.
 func (v value) checkWait(s tasker.StepTemplate) {
 	if s.Type != tasker.WaitStep {
 		return
@@ -220,10 +204,11 @@ func (v value) checkWait(s tasker.StepTemplate) {
 	}
 }
 
-// childRetry is why a step of type child has no retry.
-const childRetry = "a step of type child has no retry: the steps of its child task are tried again; a reset starts another child"
+// childRetry explains why a child step has no retry.
+const childRetry = "a step of type child has no retry: the steps of its child task are tried again; " +
+	"a reset starts another child"
 
-// checkChild notes what says nothing about a step that starts a task.
+// checkChild records contradictions in a child step.
 func (v value) checkChild(s tasker.StepTemplate) {
 	if s.Type != tasker.ChildStep {
 		return
@@ -246,7 +231,7 @@ func (v value) checkChild(s tasker.StepTemplate) {
 	}
 }
 
-// checkMap notes what only a step of type map has, or what it lacks.
+// checkMap records keys that only map steps have and keys that a map step lacks.
 func (v value) checkMap(s tasker.StepTemplate) {
 	over, has := v.get("over")
 	if undo, ok := v.get("on_failure"); ok && s.Type == tasker.MapStep {
@@ -265,7 +250,7 @@ func (v value) checkMap(s tasker.StepTemplate) {
 	}
 }
 
-// checkConditions compiles the expressions of a template whose graph is right.
+// checkConditions compiles the expressions of a template without faults.
 func (v value) checkConditions(t *tasker.Template) {
 	steps, ok := v.get("steps")
 	if !ok || len(v.faults.list) > 0 || len(steps.items()) != len(t.Steps) {
@@ -276,7 +261,7 @@ func (v value) checkConditions(t *tasker.Template) {
 		names[i] = s.Name
 	}
 	if search, ok := v.get("search"); ok {
-		search.checkSearch(t)
+		search.checkSearch(t, names)
 	}
 	if start, ok := v.get("start"); ok {
 		start.checkStart(t)
@@ -313,7 +298,7 @@ func (g *graph) add(s tasker.StepTemplate, place value) {
 	if s.Name == "" {
 		return
 	}
-	if first, twice := g.steps[s.Name]; twice {
+	if first, duplicate := g.steps[s.Name]; duplicate {
 		place.fault("the step name %s is used twice; first in line %d", quote(s.Name), first.place.node.Line)
 		return
 	}
@@ -321,12 +306,12 @@ func (g *graph) add(s tasker.StepTemplate, place value) {
 	g.steps[s.Name] = node{s, place}
 }
 
-// checkEdges checks the dependencies of one step and returns those that are right.
+// checkEdges returns the valid dependencies of a step and records faults for the others.
 func (g *graph) checkEdges(step tasker.StepTemplate, places []value) []string {
 	var names []string
 	for i, name := range step.Dependencies {
 		switch _, exists := g.steps[name]; {
-		case !isText(places[i].node): // which the schema has refused
+		case !isText(places[i].node): // rejected by the schema
 		case name == step.Name:
 			places[i].fault("the step depends on itself")
 		case !exists:
@@ -340,28 +325,26 @@ func (g *graph) checkEdges(step tasker.StepTemplate, places []value) []string {
 	return names
 }
 
-// refuseCycle names one cycle: as long as there is one, none of its steps can
-// ever run. An arrow reads "depends on".
+// refuseCycle records one dependency cycle; none of its steps could run. An arrow reads "depends
+// on".
 func (g *graph) refuseCycle(steps []tasker.StepTemplate) {
-	cycle := tasker.Template{Steps: steps}.Cycle()
-	if cycle == nil {
-		return
+	if cycle := (tasker.Template{Steps: steps}).Cycle(); cycle != nil {
+		g.steps[cycle[0]].place.fault("steps depend on each other in a cycle: %s", strings.Join(cycle, " -> "))
 	}
-	g.steps[cycle[0]].place.fault("steps depend on each other in a cycle: %s", strings.Join(cycle, " -> "))
 }
 
-// checkBackoff notes a base, written here, that the longest backoff cuts off at once. It
-// reports whether it did.
+// checkBackoff records a base above the maximum backoff. It reports whether it did.
 func (v value) checkBackoff(r tasker.Retry) bool {
 	if r.BaseMS <= r.MaxBackoffMS {
 		return false
 	}
-	v.fault("backoff_base_ms %d is more than max_backoff_ms %d, so it would never be reached; raise max_backoff_ms", r.BaseMS, r.MaxBackoffMS)
+	v.fault("backoff_base_ms %d is more than max_backoff_ms %d, so it would never be reached; raise max_backoff_ms",
+		r.BaseMS, r.MaxBackoffMS)
 	return true
 }
 
-// checkOverride checks what one environment changes about the steps. g is empty when
-// they could not be read, and then names are not judged.
+// checkOverride checks the step overrides of one environment. If g is empty, it does not check step
+// names.
 func (v value) checkOverride(o tasker.Override, g graph) {
 	steps, ok := v.get("steps")
 	if !ok || len(steps.items()) != len(o.Steps) {
@@ -370,7 +353,7 @@ func (v value) checkOverride(o tasker.Override, g graph) {
 	lines := map[string]int{}
 	for i, place := range steps.items() {
 		s := o.Steps[i]
-		if line, twice := lines[s.Name]; twice && s.Name != "" {
+		if line, duplicate := lines[s.Name]; duplicate && s.Name != "" {
 			place.fault("the step %s is changed twice; first in line %d", quote(s.Name), line)
 			continue
 		}
@@ -384,11 +367,10 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 	if _, exists := g.steps[o.Name]; named && isText(name.node) && !exists && o.Name != tasker.AllSteps && len(g.steps) > 0 {
 		name.fault("unknown step %s%s", quote(o.Name), name.suggest(o.Name, append([]string{tasker.AllSteps}, g.names...)))
 	}
-	if handler, ok := v.get("handler"); ok {
-		_, twice := handler.get("initialization")
-		if short, ok := v.get("initialization"); ok && twice {
-			short.fault("is given twice; keep this or handler.initialization")
-		}
+	handler, _ := v.get("handler")
+	_, long := handler.get("initialization")
+	if short, ok := v.get("initialization"); ok && long {
+		short.fault("is given twice; keep this or handler.initialization")
 	}
 	switch g.steps[o.Name].Type {
 	case tasker.ExternalStep:
@@ -421,7 +403,7 @@ func (v value) checkStepOverride(o tasker.StepOverride, g graph) {
 	}
 }
 
-// refuseOverride notes what changes nothing in a step that no worker executes.
+// refuseOverride records overrides without effect for a step that no worker executes.
 func (v value) refuseOverride(o tasker.StepOverride, kind, retries string) {
 	if len(o.Initialization) > 0 {
 		v.fault("%s is %s, which has no handler to initialize", quote(o.Name), kind)
@@ -431,15 +413,15 @@ func (v value) refuseOverride(o tasker.StepOverride, kind, retries string) {
 	}
 }
 
-// suggest ends a fault about an unknown step with the nearest known one.
+// suggest returns the ending of a fault about an unknown step, with the nearest known one.
 func (v value) suggest(name string, known []string) string {
 	if v.faults.full() {
-		return "" // nobody will read it, and there may be thousands
+		return "" // do not search: the fault is not listed
 	}
 	return suggest.Ending(name, known)
 }
 
-// list writes words as "a, b or c".
+// list joins words as in "a, b or c".
 func list(words []string) string {
 	last := len(words) - 1
 	if last <= 0 {
@@ -453,10 +435,7 @@ var (
 	shortVersion = regexp.MustCompile(`^v?\d+(\.\d+)?$`)
 )
 
-// isName reports whether a key needs no quotes in the path of a fault.
-func isName(s string) bool { return namePattern.MatchString(s) }
-
-// notAVersion notes why a value is not a semantic version.
+// notAVersion records why a value is not a semantic version.
 func (v value) notAVersion() {
 	version, s := documentSchema.Properties["version"], v.node.Value
 	switch {
@@ -472,7 +451,7 @@ func (v value) notAVersion() {
 	}
 }
 
-// complete returns the version that a short one probably means, in quotes.
+// complete returns the full form of a short version, in quotes.
 func complete(s string) string {
 	if !shortVersion.MatchString(s) {
 		return `"1.0.0"`

@@ -1,17 +1,12 @@
 // Package templatefile parses and validates template files in YAML or JSON. It reports every error of
 // a file at once, with line numbers.
 //
-// A document is taken whole or not at all. What is wrong with it is listed
-// completely, each fault with its line, so that an author fixes it in one
-// round. Nothing is ignored in silence: an unknown key is a fault, because its
-// author believes that it has an effect. Keys that other engines know, and that have no
-// effect there either, are warnings.
+// A document is accepted completely or not at all. Unknown keys are faults, because their author
+// expects an effect. Keys that other engines define and that have no effect there are warnings.
 //
-// Only the plain part of YAML is accepted: no anchors, aliases, merge keys or
-// tags, and one document per file. A template needs none of them, and each of
-// them lets a small document mean a huge or a surprising one.
-//
-// The package does not know where documents come from or where templates go.
+// Only plain YAML is accepted: no anchors, aliases, merge keys or tags, and one document per file.
+// Templates do not need them, and each allows a small document to expand to a huge or a surprising
+// one.
 package templatefile
 
 import (
@@ -28,10 +23,9 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// Parse reads a YAML document; JSON is read as the YAML that it is. The error
-// is a [tasker.Error]: TooLarge, or Invalid with all its faults, a slice of
-// [tasker.Fault], as details. The warnings name what has no effect, in the order of the
-// lines; [Strict] makes an error of them.
+// Parse parses a YAML or JSON document. The error is a [tasker.Error]: TooLarge, or Invalid with
+// all faults as details, a slice of [tasker.Fault]. Warnings are ordered by line and refer to parts
+// without effect; [Strict] turns them into an error.
 func Parse(doc []byte) (t tasker.Template, warnings []tasker.Fault, err error) {
 	return parse(doc, yamlTree)
 }
@@ -41,8 +35,8 @@ func ParseJSON(doc []byte) (t tasker.Template, warnings []tasker.Fault, err erro
 	return parse(doc, jsonTree)
 }
 
-// A reader turns the text of a document into its tree and notes what it
-// refuses; nil means that there is no tree to go on with.
+// A reader parses a document into its tree and records faults. It returns nil if there is no usable
+// tree.
 type reader func(doc []byte, faults *faults) *yaml.Node
 
 func parse(doc []byte, read reader) (t tasker.Template, warnings []tasker.Fault, err error) {
@@ -61,21 +55,17 @@ func parse(doc []byte, read reader) (t tasker.Template, warnings []tasker.Fault,
 	return t, found.warnings, nil
 }
 
-// Checksum returns the SHA-256 of the meaning of a template, in hex. Two
-// documents that mean the same have the same one, however they are spelled: the
-// order of keys and of one step's dependencies, defaults written or left out,
-// YAML or JSON, 1.0 or 1.
-//
-// It has no error: raw JSON in a template that was not parsed, and that is not
-// JSON, counts as the text that it is.
+// Checksum returns the SHA-256 of the meaning of a template, in hex. It does not depend on the
+// order of keys and of one step's dependencies, on explicit defaults, on YAML or JSON, or on 1.0 or
+// 1. Invalid raw JSON in a template that was not parsed counts as text.
 func Checksum(t tasker.Template) string {
 	sum := sha256.Sum256(meaning(t))
 	return hex.EncodeToString(sum[:])
 }
 
-// meaning writes a template as JSON in the one spelling that all others share.
+// meaning returns the canonical JSON of a template.
 func meaning(t tasker.Template) []byte {
-	t.Metadata = nil // it has no effect, and versions that do not know it have stored the same template without it
+	t.Metadata = nil // it has no effect, and older versions stored the same template without it
 	t.InputSchema = canonical(t.InputSchema)
 	t.Triage.Keys = slices.Sorted(slices.Values(t.Triage.Keys))
 	t.Steps = slices.Clone(t.Steps)
@@ -93,14 +83,14 @@ func meaning(t tasker.Template) []byte {
 	}
 	t.Environments = environments
 	raw, err := json.Marshal(t)
-	if err != nil { // unreachable: all raw JSON in it has just been written by canonical
+	if err != nil { // unreachable: canonical wrote all raw JSON in it
 		panic("templatefile: a template that has no JSON: " + err.Error())
 	}
 	return raw
 }
 
-// canonical writes a JSON document in one way: keys sorted, no space, each
-// number as its digits. What is not JSON becomes a JSON string of itself.
+// canonical writes a JSON document with sorted keys, canonical numbers and no space. Invalid JSON
+// becomes a JSON string.
 func canonical(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return nil
@@ -112,7 +102,7 @@ func canonical(doc json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// canonicalNumber writes 100, 100.0 and 1e2 as 1e2, whatever their size.
+// canonicalNumber formats 100, 100.0 and 1e2 as 1e2, whatever their size.
 func canonicalNumber(text string) string {
 	d := number.Parse(text)
 	if d.Digits == "" {

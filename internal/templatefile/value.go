@@ -2,6 +2,7 @@ package templatefile
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 
 	"tasker.example/tasker"
@@ -9,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A value is one place of the document: what is there, and how it is named in a fault.
+// A value is a node of the document with its path in faults.
 type value struct {
 	node   *yaml.Node
 	path   string
@@ -22,16 +23,14 @@ func (v value) fault(format string, args ...any) {
 	})
 }
 
-// at returns an item of a list.
 func (v value) at(i int, item *yaml.Node) value {
 	return value{node: item, path: fmt.Sprintf("%s[%d]", v.path, i), faults: v.faults}
 }
 
-// member returns a member of an object.
 func (v value) member(key, child *yaml.Node) value {
 	path := key.Value
 	switch {
-	case !isName(path):
+	case !namePattern.MatchString(path): // needs quotes
 		path = v.path + "[" + quote(path) + "]"
 	case v.path != "":
 		path = v.path + "." + path
@@ -39,7 +38,7 @@ func (v value) member(key, child *yaml.Node) value {
 	return value{node: child, path: path, faults: v.faults}
 }
 
-// kind says what is there, for a fault: "must be text, not a number".
+// kind describes the kind of a value, as in "must be text, not a number".
 func (v value) kind() string {
 	switch v.node.Kind {
 	case yaml.MappingNode:
@@ -62,7 +61,7 @@ func (v value) kind() string {
 	}
 }
 
-// wrong notes that something else was wanted. An alias is noted already.
+// wrong records a mismatch, except for an alias, which already has a fault.
 func (v value) wrong(want string) {
 	if v.node.Kind == yaml.AliasNode {
 		return
@@ -74,7 +73,7 @@ func (v value) wrong(want string) {
 	v.fault("must be %s, not %s", want, is)
 }
 
-// isText reports whether a scalar is text. A plain date is: JSON has no dates.
+// isText reports whether a scalar is text. That includes a plain date, because JSON has no dates.
 func isText(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && (n.Tag == "!!str" || n.Tag == "!!timestamp")
 }
@@ -90,9 +89,9 @@ func isEmpty(n *yaml.Node) bool {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// items returns what is in a list.
+// items returns the items of a list, or nil for other values.
 func (v value) items() []value {
-	if v.node.Kind != yaml.SequenceNode {
+	if v.node == nil || v.node.Kind != yaml.SequenceNode {
 		return nil
 	}
 	items := make([]value, len(v.node.Content))
@@ -102,7 +101,21 @@ func (v value) items() []value {
 	return items
 }
 
-// get returns a member of an object, by the name that the schema has for it.
+// members iterates over the keys and members of an object. Other values have none.
+func (v value) members() iter.Seq2[*yaml.Node, value] {
+	return func(yield func(*yaml.Node, value) bool) {
+		if v.node == nil || v.node.Kind != yaml.MappingNode {
+			return
+		}
+		for i := 0; i+1 < len(v.node.Content); i += 2 {
+			if key := v.node.Content[i]; !yield(key, v.member(key, v.node.Content[i+1])) {
+				return
+			}
+		}
+	}
+}
+
+// get returns a member of an object by its canonical name.
 func (v value) get(name string) (value, bool) {
 	if v.node == nil || v.node.Kind != yaml.MappingNode {
 		return value{}, false
@@ -114,7 +127,7 @@ func (v value) get(name string) (value, bool) {
 	return v.member(v.node.Content[i-1], v.node.Content[i]), true
 }
 
-// place is the key that a value is under: steps of steps[1], and nothing at the top.
+// place returns the key of a value, such as steps for steps[1], or "" at the top.
 func (v value) place() string {
 	key, _, _ := strings.Cut(v.path[strings.LastIndex(v.path, ".")+1:], "[")
 	return key

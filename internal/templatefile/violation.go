@@ -17,27 +17,27 @@ import (
 
 const (
 	maxViolation    = 300            // bytes of one message, which may quote the document
-	maxViolations   = 10 * maxFaults // collected, to show the first of them in a fixed order
-	maxAlternatives = 5              // explained of an anyOf or oneOf
+	maxViolations   = 10 * maxFaults // collected, so that the listed ones have a fixed order
+	maxAlternatives = 5              // listed of an anyOf or oneOf
 )
 
-// A violation is one place of a document that breaks a schema.
+// A violation is a place of a document that violates a schema.
 type violation struct {
-	tokens  []string // keys and indexes on the way to the place
-	path    string   // the same, spelled as in faults
+	tokens  []string // path of keys and indexes
+	path    string   // the path in the format of faults
 	message string
 }
 
 var english = message.NewPrinter(language.English)
 
-// violations lists what is wrong, in a fixed order. Of alternatives that all
-// fail it makes one violation.
+// violations returns all violations in a fixed order. It combines alternatives that all fail into
+// one violation.
 func violations(err *jsonschema.ValidationError, doc any) []violation {
 	var list []violation
 	collect(err, func(e *jsonschema.ValidationError, text string) bool {
 		list = append(list, violation{
 			tokens:  e.InstanceLocation,
-			path:    spell(e.InstanceLocation, doc),
+			path:    formatPath(e.InstanceLocation, doc),
 			message: payload.CleanText(text, maxViolation),
 		})
 		return len(list) < maxViolations
@@ -48,8 +48,7 @@ func violations(err *jsonschema.ValidationError, doc any) []violation {
 	return slices.CompactFunc(list, func(a, b violation) bool { return a.path == b.path && a.message == b.message })
 }
 
-// collect goes down to the causes that an author can fix.
-// It ends when found says so.
+// collect calls found for each cause that an author can fix, until it returns false.
 func collect(e *jsonschema.ValidationError, found func(e *jsonschema.ValidationError, text string) bool) bool {
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
@@ -68,7 +67,7 @@ func collect(e *jsonschema.ValidationError, found func(e *jsonschema.ValidationE
 	return true
 }
 
-// alternatives says for each branch the first reason why it does not fit.
+// alternatives returns the first mismatch of each branch.
 func alternatives(branches []*jsonschema.ValidationError) string {
 	var reasons []string
 	for _, branch := range branches[:min(len(branches), maxAlternatives)] {
@@ -85,7 +84,7 @@ func alternatives(branches []*jsonschema.ValidationError) string {
 	return strings.Join(reasons, "; or ")
 }
 
-// explain words the commonest violations as this package words its own.
+// explain describes common violations in the words of this package.
 func explain(e *jsonschema.ValidationError) string {
 	switch k := kindOf(e).(type) {
 	case *kind.Type:
@@ -106,7 +105,7 @@ func explain(e *jsonschema.ValidationError) string {
 	}
 }
 
-// kindOf returns what is wrong, whether the library has found it or we have.
+// kindOf returns the violated assertion, whether the library or this package found it.
 func kindOf(e *jsonschema.ValidationError) jsonschema.ErrorKind {
 	if format, ok := e.ErrorKind.(*kind.Format); ok {
 		if ours, ok := errors.AsType[failure](format.Err); ok {
@@ -127,8 +126,8 @@ func quoted(words []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// spell writes the way to a place of a document as items[3].name.
-func spell(tokens []string, doc any) string {
+// formatPath formats the path to a place of a document as items[3].name.
+func formatPath(tokens []string, doc any) string {
 	var b strings.Builder
 	for _, token := range tokens {
 		switch d := doc.(type) {
@@ -140,7 +139,7 @@ func spell(tokens []string, doc any) string {
 			doc = d[token]
 		}
 		switch {
-		case !isName(token):
+		case !namePattern.MatchString(token):
 			b.WriteString("[" + quote(token) + "]")
 		case b.Len() > 0:
 			b.WriteString("." + token)

@@ -6,14 +6,14 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// subschemas lists every schema that can be reached from s, once.
+// subschemas returns every schema that is reachable from s, once.
 func subschemas(s *jsonschema.Schema) []*jsonschema.Schema {
 	var list []*jsonschema.Schema
 	eachSubschema(reflect.ValueOf(s), map[*jsonschema.Schema]bool{}, func(s *jsonschema.Schema) { list = append(list, s) })
 	return list
 }
 
-// eachSubschema visits every schema that can be reached from a value, once.
+// eachSubschema visits every schema that is reachable from a value, once.
 func eachSubschema(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*jsonschema.Schema)) {
 	switch v.Kind() {
 	case reflect.Interface:
@@ -52,15 +52,15 @@ func eachBehind(v reflect.Value, seen map[*jsonschema.Schema]bool, visit func(*j
 	}
 }
 
-// chains returns for each schema how many others at most look at a value before
-// this one looks at the same value, by $ref, allOf and the like. The library walks
-// back over all of them each time, and makes an error of most of them.
+// chains returns for each schema the maximum number of schemas that the library applies to a value
+// before this one, by $ref, allOf and the like. The library traverses all of them each time and
+// creates an error for most of them.
 //
-// Schemas on a cycle, and behind one, have the largest number there is: the
-// library follows a cycle once and then refuses the document.
+// Schemas on or behind a cycle have the largest number: the library follows a cycle once and then
+// rejects the document.
 func chains(all []*jsonschema.Schema) map[*jsonschema.Schema]int {
 	next := sameValue(all)
-	before := make(map[*jsonschema.Schema]int, len(all)) // how many are yet to be counted
+	before := make(map[*jsonschema.Schema]int, len(all)) // not yet counted predecessors
 	for _, targets := range next {
 		for _, target := range targets {
 			before[target]++
@@ -91,7 +91,7 @@ func chains(all []*jsonschema.Schema) map[*jsonschema.Schema]int {
 	return chain
 }
 
-// sameValue returns for each schema those that it applies to its own value.
+// sameValue returns for each schema the schemas that it applies to its own value.
 func sameValue(all []*jsonschema.Schema) map[*jsonschema.Schema][]*jsonschema.Schema {
 	anchors := map[string][]*jsonschema.Schema{}
 	var recursive []*jsonschema.Schema

@@ -15,10 +15,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const maxDepth = 64 // objects and lists inside one another
+const maxDepth = 64 // nested objects and lists
 
-// yamlTree reads the one YAML document of a file. The tree it returns is plain:
-// objects with text keys, lists and scalars, no key twice.
+// yamlTree parses a single YAML document. The tree contains only lists, scalars and objects with
+// unique text keys.
 func yamlTree(doc []byte, found *faults) *yaml.Node {
 	if !utf8.Valid(doc) {
 		found.add(tasker.Fault{Line: invalidLine(doc), Message: "the text is not valid UTF-8"})
@@ -61,8 +61,8 @@ func invalidLine(doc []byte) int {
 
 var yamlLine = regexp.MustCompile(`^line (\d+): `)
 
-// syntaxFault reads the line out of what the YAML library says, which keeps it
-// nowhere else.
+// syntaxFault extracts the line from the message of the YAML library, which does not provide it
+// elsewhere.
 func syntaxFault(err error) tasker.Fault {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
 	fault := tasker.Fault{Line: 1}
@@ -74,29 +74,25 @@ func syntaxFault(err error) tasker.Fault {
 	return fault
 }
 
-// makePlain refuses what goes beyond plain data, and takes repeated keys out of
-// the tree. It reports false when the tree is too deep to go on.
+// makePlain rejects YAML features beyond plain data and removes repeated keys. It returns false if
+// the tree is too deep.
 func makePlain(v value, depth int) bool {
 	n := v.node
 	v.refuseExtras()
+	if (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) && depth == maxDepth {
+		v.fault("nested more than %d deep", maxDepth)
+		return false
+	}
 	switch n.Kind {
 	case yaml.MappingNode:
-		if depth == maxDepth {
-			v.fault("nested more than %d deep", maxDepth)
-			return false
-		}
 		return makePlainObject(v, depth)
 	case yaml.SequenceNode:
-		if depth == maxDepth {
-			v.fault("nested more than %d deep", maxDepth)
-			return false
-		}
 		for i, item := range n.Content {
 			if !makePlain(v.at(i, item), depth+1) {
 				return false
 			}
 		}
-	default: // scalars have nothing inside, and an alias is not followed
+	default: // scalars have no content, and aliases are not followed
 	}
 	return true
 }
@@ -104,29 +100,29 @@ func makePlain(v value, depth int) bool {
 func makePlainObject(v value, depth int) bool {
 	n := v.node
 	seen := make(map[string]int, len(n.Content)/2)
-	kept := n.Content[:0]
+	content := n.Content[:0]
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, child := n.Content[i], n.Content[i+1]
 		keyAt := value{node: key, path: v.path, faults: v.faults}
 		if !keyAt.isKey() {
 			continue
 		}
-		inside := v.member(key, child)
-		if line, twice := seen[key.Value]; twice {
-			value{node: key, path: inside.path, faults: v.faults}.fault("the key is there twice; first in line %d", line)
+		member := v.member(key, child)
+		if line, duplicate := seen[key.Value]; duplicate {
+			value{node: key, path: member.path, faults: v.faults}.fault("the key is there twice; first in line %d", line)
 			continue
 		}
 		seen[key.Value] = key.Line
-		if !makePlain(inside, depth+1) {
+		if !makePlain(member, depth+1) {
 			return false
 		}
-		kept = append(kept, key, child)
+		content = append(content, key, child)
 	}
-	n.Content = kept
+	n.Content = content
 	return true
 }
 
-// isKey notes what keeps a node from being a key.
+// isKey reports whether a node can be a key, and records a fault if not.
 func (v value) isKey() bool {
 	switch n := v.node; {
 	case n.Kind == yaml.AliasNode:
@@ -147,7 +143,7 @@ func (v value) isKey() bool {
 	return false
 }
 
-// refuseExtras notes what YAML can do and a template must not.
+// refuseExtras records YAML features that templates must not use.
 func (v value) refuseExtras() {
 	n := v.node
 	if n.Kind == yaml.AliasNode {
@@ -160,7 +156,7 @@ func (v value) refuseExtras() {
 	if n.Style&yaml.TaggedStyle != 0 {
 		v.fault("tags (%s) are not supported", shortName(n.Tag))
 		if n.Kind == yaml.ScalarNode && !strings.HasPrefix(n.Tag, "!!") {
-			n.Tag = "!!str" // one fault about it is enough
+			n.Tag = "!!str" // avoids further faults
 		}
 	}
 	if n.Kind == yaml.ScalarNode && strings.ContainsRune(n.Value, 0) {
