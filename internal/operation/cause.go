@@ -8,18 +8,17 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// maxShown is the length, in characters, at which the error of an item is cut.
+// maxShown limits the characters of an item's error text.
 const maxShown = 300
 
-// causeOf is what failures of one cause have in common, as of cases.
+// causeOf returns the fingerprint of a failure.
 func causeOf(f postgres.ItemFailure) string {
 	return fingerprint.Normalise(fingerprint.Failure{Type: f.ErrorType, Message: f.ErrorMessage, Given: f.ErrorFingerprint}).Key
 }
 
-// causesOf returns the causes of selected failures; nil if there are too many.
+// causesOf returns the causes of the selected failures, or nil if there are too many.
 func causesOf(ctx context.Context, tx *postgres.Tx, operation tasker.ID, items int) ([]string, error) {
-	seen := map[string]bool{}
-	causes := []string{}
+	seen, causes := map[string]bool{}, []string{}
 	err := tx.FailuresOfItems(ctx, operation, items, func(f postgres.ItemFailure) {
 		if cause := causeOf(f); !seen[cause] && len(causes) <= tasker.MaxOperationCauses {
 			seen[cause] = true

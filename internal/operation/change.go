@@ -23,11 +23,11 @@ func (s *Service) Start(ctx context.Context, id tasker.ID, planDigest, actor str
 		case o.State == tasker.OperationAborted:
 			return ended(o)
 		case o.State != tasker.OperationPlanned:
-			return nil // it was started before
+			return nil // already started
 		case !o.Now.Before(o.ExpiresAt):
 			return tasker.Errorf(tasker.Conflict, "the plan of operation %s expired at %s: plan it again", id, o.ExpiresAt.Format(time.RFC3339))
 		}
-		if o.Act == tasker.ActReset { // the other acts enqueue nothing that is waited for
+		if o.Act == tasker.ActReset { // only reset enqueues steps
 			if err := tx.RefuseHeldItems(ctx, id); err != nil {
 				return err
 			}
@@ -52,8 +52,8 @@ func (s *Service) Pause(ctx context.Context, id tasker.ID, actor string) (tasker
 	})
 }
 
-// Resume resumes a paused operation, optionally with other guards. It returns a Conflict for other
-// guards or untolerable pauses.
+// Resume resumes a paused operation, optionally with other guards. It returns a Conflict if the
+// operation is not paused and the guards differ, or if the causes of its pause cannot be tolerated.
 func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string, with tasker.ResumeOptions) (tasker.Operation, error) {
 	if t := with.Tolerate; t != nil && !tolerable(t) {
 		fault := tasker.Fault{Path: "tolerate", Message: fmt.Sprintf(outOfRange, tasker.MaxOperationItems, t)}
@@ -68,7 +68,8 @@ func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string, with t
 			return nil
 		case tasker.OperationPaused:
 			if with.TolerateCause && len(o.Pause.Causes) == 0 {
-				return tasker.Errorf(tasker.Conflict, "operation %s is paused for %s: there are no failures whose cause could be tolerated; resume it without that", id, o.Pause.For)
+				return tasker.Errorf(tasker.Conflict, "operation %s is paused for %s: there are no failures whose cause could be tolerated; "+
+					"resume it without that", id, o.Pause.For)
 			}
 			if with.TolerateCause {
 				o.Tolerated = slices.Compact(slices.Sorted(slices.Values(append(o.Tolerated, o.Pause.Causes...))))
@@ -83,8 +84,8 @@ func (s *Service) Resume(ctx context.Context, id tasker.ID, actor string, with t
 	})
 }
 
-// Abort ends an operation: what is not released never is, what is released goes on and is
-// looked at. Aborting again changes nothing; an operation that is done is a Conflict.
+// Abort ends an operation. Items that are not released never are; released items continue and are
+// verified. Repeating it has no effect. If the operation is done, Abort returns a Conflict.
 func (s *Service) Abort(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error) {
 	return s.change(ctx, id, actor, func(tx *postgres.Tx, o *postgres.RunningOperation) error {
 		switch o.State {
@@ -103,8 +104,10 @@ func ended(o *postgres.RunningOperation) error {
 	return tasker.Errorf(tasker.Conflict, "operation %s is %s already", o.UUID, o.State).WithDetails(map[string]any{"state": o.State})
 }
 
-// change does something with an operation that is locked, and returns it as it is then.
-func (s *Service) change(ctx context.Context, id tasker.ID, actor string, do func(*postgres.Tx, *postgres.RunningOperation) error) (after tasker.Operation, err error) {
+// change locks an operation, calls do and returns the changed operation.
+func (s *Service) change(
+	ctx context.Context, id tasker.ID, actor string, do func(*postgres.Tx, *postgres.RunningOperation) error,
+) (after tasker.Operation, err error) {
 	if payload.IsBlank(actor) || payload.TextFault(actor, maxPerson) != "" {
 		return after, tasker.Errorf(tasker.Invalid, "actor must be text of 1 to %d characters", maxPerson)
 	}
@@ -121,7 +124,7 @@ func (s *Service) change(ctx context.Context, id tasker.ID, actor string, do fun
 	})
 	if err == nil {
 		loop.Wake(s.release)
-		loop.Wake(s.look)
+		loop.Wake(s.verify)
 	}
 	return after, err
 }

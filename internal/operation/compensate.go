@@ -9,14 +9,14 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// compensate is act for locked tasks to compensate. The investigation ends at once; the item waits
-// until all is undone.
+// compensate is act for locked tasks to compensate. It ends the investigation at once; the item
+// waits until the compensation is complete.
 func (s *Service) compensate(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
 	unchanged, err := unchangedTasks(ctx, tx, items, d)
 	if err != nil {
 		return err
 	}
-	by := postgres.Cancellation{Operator: postgres.Operator{Actor: actorOf(o), Reason: o.Reason}, Operation: &o.UUID}
+	by := cancellation(o)
 	var endings []postgres.Ending
 	for _, i := range unchanged {
 		began, err := s.engine.Compensate(ctx, tx, i.TaskUUID, by)
@@ -42,7 +42,7 @@ func (s *Service) compensate(ctx context.Context, tx *postgres.Tx, o *postgres.R
 	return err
 }
 
-// endingOfUndone is how the investigation of a task ends that is being undone.
+// endingOfUndone returns the end of the investigation of a task that is being compensated.
 func endingOfUndone(o *postgres.RunningOperation, i postgres.PlannedItem, steps int) (postgres.Ending, error) {
 	state, how := tasker.TaskStepsInProcess, fmt.Sprintf("the task is being undone, %d of its steps", steps)
 	if steps == 0 {

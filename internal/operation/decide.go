@@ -10,14 +10,14 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A step is the next move of an operation: at most one field is set.
+// A step is the next change of an operation: at most one field is set.
 type step struct {
 	pause   *tasker.OperationPause
-	begin   *int // the wave that begins
-	release int  // so many items
+	begin   *int // wave to begin
+	release int  // number of items
 }
 
-// next decides what becomes of a running operation.
+// next returns the next change of a running operation.
 func next(o *postgres.RunningOperation, p postgres.Progress, failures postgres.RoundFailures) step {
 	if pause := guard(o, failures); pause != nil {
 		return step{pause: pause}
@@ -31,8 +31,7 @@ func next(o *postgres.RunningOperation, p postgres.Progress, failures postgres.R
 	return step{release: chunk(o.RatePerMinute)}
 }
 
-// nextOfWave is next in a wave that has an end: the next one begins when all of its steps
-// have succeeded.
+// nextOfWave is next inside a wave: the next wave begins when all steps of this one have succeeded.
 func nextOfWave(o *postgres.RunningOperation, p postgres.Progress) step {
 	var released, open int64
 	for state, n := range p.Round {
@@ -41,37 +40,40 @@ func nextOfWave(o *postgres.RunningOperation, p postgres.Progress) step {
 			open += n
 		}
 	}
-	left := int64(o.Waves[o.Wave]) - released
+	remaining := int64(o.Waves[o.Wave]) - released
 	switch {
-	case left > 0 && p.Planned:
+	case remaining > 0 && p.Planned:
 		if !o.Due {
 			return step{}
 		}
-		return step{release: int(min(left, int64(chunk(o.RatePerMinute))))}
+		return step{release: int(min(remaining, int64(chunk(o.RatePerMinute))))}
 	case open > 0:
 		if o.WaveSince != nil && o.Now.Sub(*o.WaveSince) > o.Guards.WaveTimeout {
 			return step{pause: &tasker.OperationPause{For: tasker.PausedWaveTimeout, By: tasker.SystemActor, Failures: int(open)}}
 		}
 		return step{}
 	case !p.Planned:
-		return step{} // that was all
+		return step{} // no items left
 	}
 	wave := o.Wave + 1
 	if p.Round[tasker.ItemVerified] == 0 {
-		wave = o.Wave // it has proved nothing
+		wave = o.Wave // repeat it: no step was verified
 	}
 	return step{begin: &wave}
 }
 
 const (
-	// toleratedOfRest is the least number of steps that a percentage tolerates in the rest, behind proved waves.
+	// toleratedOfRest is the minimum number of steps that a percentage tolerates after all waves
+	// have succeeded.
 	toleratedOfRest = 4
-	// minSameCause is the least number of failures of one cause that pauses: the first may be retried.
+	// minSameCause is the minimum number of failures with one cause that pauses: a single one may
+	// be retried.
 	minSameCause = 2
 )
 
-// tolerated returns how many steps of the current wave may fail. Of a wave that is the share of all
-// its steps, of which at least one must succeed; of the rest the share of those released so far.
+// tolerated returns how many steps of the current wave may fail. In a wave it is a share of all its
+// steps, of which at least one must succeed. In the rest it is a share of the steps released so
+// far.
 func tolerated(o *postgres.RunningOperation, f postgres.RoundFailures) int {
 	steps, inWave := f.Released, o.Wave < len(o.Waves)
 	if inWave {
@@ -88,11 +90,11 @@ func tolerated(o *postgres.RunningOperation, f postgres.RoundFailures) int {
 	}
 }
 
-// guard returns why an operation is to be paused; nil when it is not. Failures of tolerated causes
-// do not count.
+// guard returns the reason to pause an operation, or nil. It ignores failures with tolerated
+// causes.
 func guard(o *postgres.RunningOperation, f postgres.RoundFailures) *tasker.OperationPause {
 	allowed := tolerated(o, f)
-	var all, unknown tasker.OperationPause // of all failures for good, and of those of new causes
+	var all, unknown tasker.OperationPause // permanent failures, and failures with new causes
 	add := func(p *tasker.OperationPause, c postgres.FailureCount, items int) *tasker.OperationPause {
 		if p.Causes == nil {
 			*p = tasker.OperationPause{By: tasker.SystemActor, FailureText: c.Text, TaskUUID: &c.TaskUUID}
@@ -120,18 +122,18 @@ func guard(o *postgres.RunningOperation, f postgres.RoundFailures) *tasker.Opera
 			return &unknown
 		}
 	}
-	if all.Failures > allowed && f.Planned > 0 { // a pause must keep something from being released
+	if all.Failures > allowed && f.Planned > 0 { // otherwise there is nothing left to pause
 		all.For = tasker.PausedWaveFailed
 		return &all
 	}
 	return nil
 }
 
-// The rate is kept by releasing a few items at a time, as many as it allows in a quarter
-// of a second, or one.
+// releaseEvery is the interval in which items are released: as many as the rate allows in it, but
+// at least one.
 const releaseEvery = 250 * time.Millisecond
 
-// chunk returns how many items are released at once.
+// chunk returns how many items are released together.
 func chunk(perMinute int) int {
 	if perMinute == 0 {
 		return tasker.MaxOperationChunk
@@ -140,8 +142,8 @@ func chunk(perMinute int) int {
 	return min(max(n, 1), tasker.MaxOperationChunk)
 }
 
-// nextReleaseTime returns when the next items may be released, once so many are. What could not be
-// released in time is made up for, within a second.
+// nextReleaseTime returns when the next items may be released. A delay of up to a second is made up
+// for.
 func nextReleaseTime(o *postgres.RunningOperation, released int) time.Time {
 	if o.RatePerMinute == 0 || released == 0 {
 		return o.Now
@@ -156,29 +158,30 @@ func nextReleaseTime(o *postgres.RunningOperation, released int) time.Time {
 	return from.Add(time.Duration(released) * time.Minute / time.Duration(o.RatePerMinute))
 }
 
-// Why an item came to its state, as codes.
+// Outcomes of items, as codes.
 const (
-	outcomeBusy      = "busy"       // others held the task again and again
-	outcomeChanged   = "changed"    // something has happened to the step since it was planned
+	outcomeBusy      = "busy"       // other transactions locked the task in every try
+	outcomeChanged   = "changed"    // the step has changed since it was planned
 	outcomeRefused   = "refused"    // its state does not allow the act
-	outcomeError     = "error"      // the act failed at it; the log of a server has more
-	outcomeGone      = "gone"       // it does not exist any more
-	outcomeTakenOver = "taken_over" // somebody else acted on it after its release
+	outcomeError     = "error"      // the act failed; the server log has the error
+	outcomeGone      = "gone"       // it no longer exists
+	outcomeTakenOver = "taken_over" // someone else acted on it after its release
 	outcomeCancelled = "cancelled"  // its task was cancelled after its release
-	outcomeCompleted = "completed"  // an attempt after the release has completed the step
-	outcomeStands    = "stands"     // it stands as the act has set it
-	outcomeUndone    = "undone"     // its task is cancelled, and what could be undone is
-	outcomeNotRun    = "not_run"    // its template decided after the release that it does not run
-	outcomeFailed    = "failed"     // it has failed for good
+	outcomeCompleted = "completed"  // an attempt after the release completed the step
+	outcomeStands    = "stands"     // it is in the state that the act set
+	outcomeUndone    = "undone"     // its task is cancelled and compensated as far as possible
+	outcomeNotRun    = "not_run"    // after the release its template skipped it
+	outcomeFailed    = "failed"     // it failed permanently
 
 	outcomeExpression = "expression_failed" // its result could not be computed
 
-	outcomeNoTemplate = "template_gone"   // its task cannot be recreated: there is no template of the name
-	outcomeCycle      = "template_cycle"  // nor where the steps of the newest version depend on each other
-	outcomeContext    = "context_invalid" // nor where that does not take the context
+	// Reasons why a task cannot be recreated.
+	outcomeNoTemplate = "template_gone"   // the template no longer exists
+	outcomeCycle      = "template_cycle"  // steps of the newest version depend on each other
+	outcomeContext    = "context_invalid" // the newest version does not accept the context
 )
 
-// itemOutcome says where an item comes to that was released; nil when nothing is new.
+// itemOutcome returns the change of a released item, or nil if there is none.
 func itemOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.MovedItem {
 	if i.Made {
 		return replacementOutcome(act, i)
@@ -188,7 +191,7 @@ func itemOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.MovedItem {
 		moved.State, moved.Outcome = state, outcome
 		return &moved
 	}
-	failed := i.LastFailureAt != nil && i.LastFailureAt.After(i.ReleasedAt) && !i.AwaitsWorker // which is none of the step
+	failed := i.LastFailureAt != nil && i.LastFailureAt.After(i.ReleasedAt) && !i.AwaitsWorker
 	if failed && (i.FailedAt == nil || i.LastFailureAt.After(*i.FailedAt)) {
 		moved.Failed, moved.Cause, moved.Text = i.LastFailureAt, causeOf(i.ItemFailure), fingerprint.Headline(i.ErrorShown, maxShown)
 	}
@@ -219,8 +222,8 @@ func itemOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.MovedItem {
 	}
 }
 
-// replacementOutcome is judge for an item that waits for a task: one that was made for it, or its own that
-// is being undone.
+// replacementOutcome is itemOutcome for an item that waits for a task: its replacement, or its own
+// task that is being compensated.
 func replacementOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.MovedItem {
 	moved := postgres.MovedItem{Ordinal: i.Ordinal}
 	switch {
@@ -240,13 +243,14 @@ func replacementOutcome(act tasker.Act, i postgres.InFlightItem) *postgres.Moved
 		failure := i.ItemFailure
 		failure.ErrorType = cmp.Or(failure.ErrorType, i.StuckFor)
 		moved.State, moved.Outcome = tasker.ItemFailedAgain, outcomeFailed
-		moved.Failed, moved.Cause, moved.Text = i.StuckAt, causeOf(failure), cmp.Or(fingerprint.Headline(i.ErrorShown, maxShown), i.StuckFor)
+		moved.Failed, moved.Cause = i.StuckAt, causeOf(failure)
+		moved.Text = cmp.Or(fingerprint.Headline(i.ErrorShown, maxShown), i.StuckFor)
 	}
 	return &moved
 }
 
-// proved reports whether a step that is complete was completed by an attempt that was claimed
-// after the release, or, of an external step, by an answer after it.
+// proved reports whether a step was completed by an attempt that was claimed after the release or,
+// for an external step, by an answer after it.
 func proved(i postgres.InFlightItem) bool {
 	switch {
 	case i.ReportedFence == nil:

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	dryRunFor         = 20 * time.Second // after which the rest is left to another request
-	dryRunSample      = 3                // tasks that are named for each refusal, and results that are told
-	dryRunResultBytes = 2 << 10          // of each result that is told
-	maxRefusal        = 2000             // characters of why an item is refused
+	dryRunFor         = 20 * time.Second // after this, another request must continue
+	dryRunSample      = 3                // listed tasks per refusal, and listed results
+	dryRunResultBytes = 2 << 10          // of a listed result
+	maxRefusal        = 2000             // characters of a refusal
 )
 
-// errRollback ends the transaction of a dry run.
+// errRollback rolls back the transaction of a dry run.
 var errRollback = errors.New("this was a dry run")
 
-// DryRun performs the act on a part of the items and rolls it back. It returns where it continues
-// and does not wait for locks.
+// DryRun performs the act on some of the items and rolls it back. It returns where to continue and
+// does not wait for locks.
 func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (tasker.DryRun, error) {
 	r := tasker.DryRun{Enqueues: map[string]int{}}
 	if after < 0 || limit < 1 || limit > tasker.MaxOperationItems {
@@ -66,18 +66,19 @@ func (s *Service) DryRun(ctx context.Context, id tasker.ID, after, limit int) (t
 	return r, nil
 }
 
-// dryRunPart performs and rolls back the act on some items; it returns the last one, or 0.
+// dryRunPart performs the act on some items and rolls it back. It returns the ordinal of the last
+// one, or 0.
 func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int, enqueues map[string]int) (d done, last int, err error) {
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		d, last = done{}, 0
 		if err := tx.SetLockTimeout(ctx); err != nil {
 			return err
 		}
-		o, err := tx.LockOperation(ctx, id) // beside a release the items would be others
+		o, err := tx.LockOperation(ctx, id) // excludes a concurrent release
 		if err != nil {
 			return err
 		}
-		items, err := tx.PlannedItems(ctx, id, after, min(limit, mostOf(o)))
+		items, err := tx.PlannedItems(ctx, id, after, min(limit, batchSize(o)))
 		if err != nil || len(items) == 0 {
 			return err
 		}
@@ -103,7 +104,7 @@ func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int
 	return d, last, err
 }
 
-// count adds what was done to the counts of a dry run.
+// count adds the results of a part to a dry run.
 func (d done) count(r *tasker.DryRun, refused map[string]*tasker.DryRunRefusal) {
 	r.LookedAt += len(d.moved)
 	r.WouldRelease += d.released
@@ -125,7 +126,7 @@ func (d done) count(r *tasker.DryRun, refused map[string]*tasker.DryRunRefusal) 
 	}
 }
 
-// hide takes from a dry run what may be payloads.
+// hide removes possible payloads from a dry run.
 func hide(r *tasker.DryRun) {
 	r.Results = nil
 	for i := range r.Refused {
@@ -133,7 +134,6 @@ func hide(r *tasker.DryRun) {
 	}
 }
 
-// dryRunResult is the result of a step as a dry run tells it.
 func dryRunResult(a engine.StepActionResult) tasker.DryRunResult {
 	r := tasker.DryRunResult{TaskUUID: a.TaskUUID, StepUUID: a.StepUUID, Bytes: len(a.Result)}
 	if r.Bytes <= dryRunResultBytes {

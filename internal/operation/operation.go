@@ -30,38 +30,38 @@ import (
 	"tasker.example/tasker/internal/version"
 )
 
-// planLife is how long a plan may wait for its start.
+// planLife is the time in which a plan must be started.
 const planLife = 30 * time.Minute
 
-// Bounds of what a plan may say.
+// Limits of a plan.
 const (
 	maxReason      = 20_000
 	maxPerson      = 255
 	maxWaves       = 20
-	maxRate        = 60_000 // a minute: 1000 a second
+	maxRate        = 60_000 // per minute: 1000 per second
 	maxWaveTimeout = 24 * time.Hour
 	maxVersion     = 100
 
-	maxCheckedSteps = 100 // by template and name, for which an expression is checked
+	maxCheckedSteps = 100 // kinds of steps, by template and name, for which an expression is checked
 	maxFaults       = 10
 )
 
-// Options of a service; the zero value works.
+// Options configures a Service. All fields are optional.
 type Options struct {
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
 }
 
-// Service works on operations. Its methods may be called concurrently.
+// Service plans and runs operations. It is safe for concurrent use.
 type Service struct {
 	db      *postgres.DB
 	engine  *engine.Engine
 	dlq     *dlq.Service
 	metrics *metrics.Metrics
 	log     *slog.Logger
-	release chan struct{} // wakes the release of items
-	look    chan struct{} // wakes the look at items
-	places  cursors
+	release chan struct{} // wakes the release loop
+	verify  chan struct{} // wakes the verification loop
+	cursors cursors
 }
 
 // New returns a service on a database whose schema is current.
@@ -71,17 +71,18 @@ func New(db *postgres.DB, e *engine.Engine, d *dlq.Service, o Options) *Service 
 	}
 	return &Service{
 		db: db, engine: e, dlq: d, metrics: o.Metrics, log: o.Log,
-		release: make(chan struct{}, 1), look: make(chan struct{}, 1), places: cursors{},
+		release: make(chan struct{}, 1), verify: make(chan struct{}, 1),
 	}
 }
 
-// alsoNeeds are the permissions of acts that are not on steps, where steps can be operated.
+// alsoNeeds lists the permissions of acts on whole tasks, in addition to operating steps.
 var alsoNeeds = map[tasker.Act][]access.Permission{
-	tasker.ActCancel: {access.CancelTasks}, tasker.ActCompensate: {access.CancelTasks}, tasker.ActEnd: {access.UpdateInvestigations}, tasker.ActRecreate: {access.CreateTasks, access.UpdateInvestigations},
+	tasker.ActCancel: {access.CancelTasks}, tasker.ActCompensate: {access.CancelTasks},
+	tasker.ActEnd: {access.UpdateInvestigations}, tasker.ActRecreate: {access.CreateTasks, access.UpdateInvestigations},
 }
 
-// MayPlan returns why a caller may not plan an act, in a context that is narrowed to where they may
-// operate steps.
+// MayPlan returns an error if the caller may not plan an act. The scope of ctx must be where they
+// may operate steps.
 func MayPlan(ctx context.Context, caller *access.Identity, act tasker.Act) error {
 	for _, needs := range alsoNeeds[act] {
 		if !caller.Scope(needs).Covers(access.ScopeOf(ctx)) {
@@ -91,10 +92,12 @@ func MayPlan(ctx context.Context, caller *access.Identity, act tasker.Act) error
 	return nil
 }
 
-// Possible counts the selected investigations for which each act can work, up to limit of them;
-// acts that can work for none are not in it.
-func (s *Service) Possible(ctx context.Context, of tasker.OperationSelection, limit int) (map[tasker.Act]int, error) {
-	groups, err := s.db.CountSelected(ctx, of, limit)
+// Possible counts, for each act, the selected investigations that it can be applied to, among the
+// first limit of them. It omits acts without any.
+func (s *Service) Possible(
+	ctx context.Context, selection tasker.OperationSelection, limit int,
+) (map[tasker.Act]int, error) {
+	groups, err := s.db.CountSelected(ctx, selection, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +157,8 @@ func (s *Service) Plan(ctx context.Context, p tasker.OperationPlan) (planned tas
 		}
 		if made = known == nil; !made {
 			if !bytes.Equal(before, digest) {
-				return tasker.Errorf(tasker.Conflict, "Idempotency-Key %q belongs to another request; choose a new key for each request", p.RequestKey)
+				return tasker.Errorf(tasker.Conflict,
+					"Idempotency-Key %q belongs to another request; choose a new key for each request", p.RequestKey)
 			}
 			planned, err = tx.Operation(ctx, *known)
 			return err
@@ -171,13 +175,12 @@ func (s *Service) Plan(ctx context.Context, p tasker.OperationPlan) (planned tas
 	return planned, made, err
 }
 
-// storePlan stores a plan with its items.
 func storePlan(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) error {
 	open, err := tx.CountOpenOperations(ctx, tasker.MaxOpenOperations)
 	if err != nil {
 		return err
 	}
-	if err := roomFor(open, o.Selection.Filter.Namespace); err != nil { // before there are items, if it is known
+	if err := roomFor(open, o.Selection.Filter.Namespace); err != nil { // before selecting items, if possible
 		return err
 	}
 	if err := tx.InsertOperation(ctx, o); err != nil {
@@ -212,8 +215,8 @@ func storePlan(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) er
 	})
 }
 
-// roomFor refuses one more operation when too many are open, at all or of the namespace that has all
-// of its items; one with items in several counts for none of them.
+// roomFor returns a Conflict if too many operations are open, in total or in a namespace. An
+// operation with items in several namespaces counts only in total.
 func roomFor(open map[string]int, namespace string) error {
 	all := 0
 	for _, n := range open {
@@ -222,14 +225,16 @@ func roomFor(open map[string]int, namespace string) error {
 	const abort = "abort those that are not needed (tasker-ctl operation list"
 	switch n := open[namespace]; {
 	case all >= tasker.MaxOpenOperations:
-		return tasker.Errorf(tasker.Conflict, "%d operations have not come to their end, which is the limit of all namespaces together; "+abort+")", all)
+		return tasker.Errorf(tasker.Conflict,
+			"%d operations have not come to their end, which is the limit of all namespaces together; "+abort+")", all)
 	case namespace != "" && n >= tasker.MaxOpenOperationsPerNamespace:
-		return tasker.Errorf(tasker.Conflict, "%d operations of namespace %s have not come to their end, which is the limit of one namespace; "+abort+" --namespace %s)", n, namespace, namespace)
+		return tasker.Errorf(tasker.Conflict, "%d operations of namespace %s have not come to their end, "+
+			"which is the limit of one namespace; "+abort+" --namespace %s)", n, namespace, namespace)
 	}
 	return nil
 }
 
-// overlaps tells which operations hold steps that were selected.
+// overlaps returns the operations that hold selected steps.
 func overlaps(ctx context.Context, tx *postgres.Tx, f postgres.Frozen) ([]tasker.OperationOverlap, error) {
 	if len(f.Operations) == 0 {
 		return nil, nil
@@ -245,7 +250,7 @@ func overlaps(ctx context.Context, tx *postgres.Tx, f postgres.Frozen) ([]tasker
 	return list, nil
 }
 
-// refusal is why a plan with these items cannot be.
+// refusal returns the error of a plan that cannot run with its items, or nil.
 func refusal(o postgres.NewOperation, p postgres.PlannedItems) error {
 	if len(p.Overlapping) > 0 && (!o.SkipOverlap || p.Items == 0) {
 		first := p.Overlapping[0]
@@ -253,7 +258,8 @@ func refusal(o postgres.NewOperation, p postgres.PlannedItems) error {
 		if n := len(p.Overlapping) - 1; n > 0 {
 			others = fmt.Sprintf(", and %d more operations (see details) hold others", n)
 		}
-		return tasker.Errorf(tasker.Conflict, "operation %s of %s holds %d of the selected steps%s: wait for it, abort it, or leave these steps out (overlap: skip, --skip-overlap)",
+		return tasker.Errorf(tasker.Conflict, "operation %s of %s holds %d of the selected steps%s: "+
+			"wait for it, abort it, or leave these steps out (overlap: skip, --skip-overlap)",
 			first.OperationUUID, first.PlannedBy, first.Items, others).WithDetails(map[string]any{"overlapping": p.Overlapping})
 	}
 	switch {
@@ -265,22 +271,22 @@ func refusal(o postgres.NewOperation, p postgres.PlannedItems) error {
 	return nil
 }
 
-// nothingToDo returns why an act can be done to none of the selected investigations.
+// nothingToDo returns the error for an act that applies to none of the selected investigations.
 func nothingToDo(act tasker.Act, selected int) error {
-	none, one := fmt.Sprintf("none of these %d investigations has", selected), ""
+	none := fmt.Sprintf("none of these %d investigations has", selected)
 	if selected == 1 {
 		none = "this investigation does not have"
 	}
+	what := "a failed step, so there is nothing to retry, skip or complete: answer external steps that wait (answer, --answer), " +
+		"and end those of tasks that are over, recovered or opened by hand (end_investigation, --end)"
 	if act == tasker.ActAnswer {
-		one = "an external step that waits for an answer, so there is nothing to answer: retry, skip or complete steps that have failed"
-	} else {
-		one = "a failed step, so there is nothing to retry, skip or complete: answer external steps that wait (answer, --answer), " +
-			"and end those of tasks that are over, recovered or opened by hand (end_investigation, --end)"
+		what = "an external step that waits for an answer, so there is nothing to answer: " +
+			"retry, skip or complete steps that have failed"
 	}
-	return tasker.Errorf(tasker.NotFound, "%s %s", none, one)
+	return tasker.Errorf(tasker.NotFound, "%s %s", none, what)
 }
 
-// complete fills in what a plan does not say, and refuses what cannot be one.
+// complete sets the defaults of a plan and validates it.
 func complete(p *tasker.OperationPlan) error {
 	var faults []tasker.Fault
 	fault := func(path, format string, args ...any) {
@@ -300,9 +306,9 @@ func complete(p *tasker.OperationPlan) error {
 	}
 	for _, f := range []struct {
 		path, text string
-		most       int
+		limit      int
 	}{{"reason", p.Reason, maxReason}, {"planned_by", p.Actor, maxPerson}} {
-		if wrong := payload.TextFault(f.text, f.most); payload.IsBlank(f.text) {
+		if wrong := payload.TextFault(f.text, f.limit); payload.IsBlank(f.text) {
 			fault(f.path, "is missing")
 		} else if wrong != "" {
 			fault(f.path, "%s", wrong)
@@ -332,7 +338,7 @@ func complete(p *tasker.OperationPlan) error {
 	return nil
 }
 
-// validateResult is complete for the result with which steps are completed.
+// validateResult validates the result for completed steps.
 func validateResult(p *tasker.OperationPlan, fault func(path, format string, args ...any)) {
 	switch {
 	case !p.Act.TakesResult() && (len(p.Result) > 0 || len(p.Metadata) > 0):
@@ -346,8 +352,8 @@ func validateResult(p *tasker.OperationPlan, fault func(path, format string, arg
 	}
 }
 
-// checkResults refuses an expression that cannot give the results of all items, as far as that
-// can be told before it is evaluated.
+// checkResults rejects an expression that cannot compute the results of all items, as far as this
+// is known before its evaluation.
 func (s *Service) checkResults(ctx context.Context, tx *postgres.Tx, o postgres.NewOperation) error {
 	if o.ResultExpression == "" {
 		return nil
@@ -376,9 +382,10 @@ func (s *Service) checkResults(ctx context.Context, tx *postgres.Tx, o postgres.
 	return nil
 }
 
-// completeGuards is complete for the guards.
+// completeGuards sets the defaults of the guards and validates them.
 func completeGuards(p *tasker.OperationPlan, fault func(path, format string, args ...any)) {
-	if p.Guards.Tolerate = cmp.Or(p.Guards.Tolerate, &tasker.FailureTolerance{Percent: tasker.DefaultTolerate}); !tolerable(p.Guards.Tolerate) {
+	p.Guards.Tolerate = cmp.Or(p.Guards.Tolerate, &tasker.FailureTolerance{Percent: tasker.DefaultTolerate})
+	if !tolerable(p.Guards.Tolerate) {
 		fault("guards.tolerate", outOfRange, tasker.MaxOperationItems, p.Guards.Tolerate)
 	}
 	p.Guards.WaveTimeout = cmp.Or(p.Guards.WaveTimeout, tasker.DefaultWaveTimeout)
@@ -400,18 +407,19 @@ func tolerable(t *tasker.FailureTolerance) bool {
 	return t.Items >= 0 && t.Items <= tasker.MaxOperationItems && t.Percent >= 0 && t.Percent <= 100
 }
 
-// An argumentsDoc is what an act needs beside its kind, as it is stored.
+// An argumentsDoc is the stored form of the arguments of an act.
 type argumentsDoc struct {
 	Result     json.RawMessage `json:"result,omitempty"`
 	Expression string          `json:"result_expression,omitempty"`
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 }
 
-// arguments returns what the act of a plan needs, and refuses what its steps would refuse.
+// arguments returns the arguments of the act. It returns Invalid if steps would refuse them.
 func (s *Service) arguments(p tasker.OperationPlan) (json.RawMessage, error) {
 	if action, ok := p.Act.StepAction(); ok {
 		if _, err := s.engine.NewAction(tasker.ActionRequest{
-			Action: action, Answer: p.Act == tasker.ActAnswer, Actor: p.Actor, Reason: p.Reason, Result: p.Result, ResultExpression: p.ResultExpression, Metadata: p.Metadata,
+			Action: action, Answer: p.Act == tasker.ActAnswer, Actor: p.Actor, Reason: p.Reason, Result: p.Result,
+			ResultExpression: p.ResultExpression, Metadata: p.Metadata,
 		}); err != nil {
 			return nil, err
 		}
@@ -419,7 +427,7 @@ func (s *Service) arguments(p tasker.OperationPlan) (json.RawMessage, error) {
 	return json.Marshal(argumentsDoc{Result: p.Result, Expression: p.ResultExpression, Metadata: p.Metadata})
 }
 
-// digestOf tells two requests under one key apart.
+// digestOf returns the digest that distinguishes requests with the same idempotency key.
 func digestOf(p tasker.OperationPlan) ([]byte, error) {
 	p.RequestKey = ""
 	doc, err := json.Marshal(p)

@@ -9,8 +9,8 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// mostOf is how many items an act changes in one transaction.
-func mostOf(o *postgres.RunningOperation) int {
+// batchSize returns how many items an act changes in one transaction.
+func batchSize(o *postgres.RunningOperation) int {
 	args, err := argumentsOf(o)
 	if o.Act == tasker.ActRecreate || o.Act == tasker.ActCompensate || err == nil && args.Expression != "" {
 		return tasker.MaxRecreateChunk
@@ -18,25 +18,25 @@ func mostOf(o *postgres.RunningOperation) int {
 	return tasker.MaxOperationChunk
 }
 
-// recreate is act for items whose tasks, which are locked, are written off and made anew. A
-// task of which no new one can be made is left as it is, with its investigation.
+// recreate is act for items whose locked tasks are marked as permanently failed and replaced by new
+// tasks. A task that cannot be recreated is left unchanged, and its investigation stays open.
 func (s *Service) recreate(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
-	stands, err := tx.RecreateTargets(ctx, items)
+	targets, err := tx.RecreateTargets(ctx, items)
 	if err != nil {
 		return err
 	}
-	making := s.engine.Recreation(tx)
+	recreation := s.engine.Recreation(tx)
 	var endings []postgres.Ending
 	var repairs []postgres.Repair
 	for _, i := range items {
-		t, exists := stands[i.TaskUUID]
+		t, exists := targets[i.TaskUUID]
 		if outcome := barred(i, t, exists); outcome != "" {
 			d.skip(i.Ordinal, outcome)
 			continue
 		}
 		request := t.Request()
 		request.IdempotencyKey = fmt.Sprintf("%s:%d", o.UUID, i.Ordinal)
-		made, err := making.Add(ctx, request)
+		made, err := recreation.Add(ctx, request)
 		if outcome := unmakeable[tasker.CodeOf(err)]; err != nil && outcome != "" {
 			d.skip(i.Ordinal, outcome)
 			continue
@@ -53,7 +53,7 @@ func (s *Service) recreate(ctx context.Context, tx *postgres.Tx, o *postgres.Run
 		d.released++
 		d.moved = append(d.moved, postgres.MovedItem{Ordinal: i.Ordinal, State: tasker.ItemReleased, Made: made, Released: true})
 	}
-	if d.namespaces, err = making.Store(ctx); err != nil {
+	if d.namespaces, err = recreation.Store(ctx); err != nil {
 		return err
 	}
 	if d.ended, err = dlq.End(ctx, tx, actorOf(o), endings); err != nil {
@@ -65,7 +65,7 @@ func (s *Service) recreate(ctx context.Context, tx *postgres.Tx, o *postgres.Run
 	return tx.RecordRepairs(ctx, repairs)
 }
 
-// barred returns why the task of an item is not recreated; empty when it may be.
+// barred returns why the task of an item must not be recreated, or "".
 func barred(i postgres.PlannedItem, t postgres.RecreateTarget, exists bool) string {
 	switch {
 	case !exists:
@@ -78,12 +78,13 @@ func barred(i postgres.PlannedItem, t postgres.RecreateTarget, exists bool) stri
 	return ""
 }
 
-// unmakeable says why no task can be made, by the code of the refusal.
+// unmakeable maps errors of a creation to outcomes.
 var unmakeable = map[tasker.Code]string{
-	tasker.NotFound: outcomeNoTemplate, tasker.Conflict: outcomeCycle, tasker.Invalid: outcomeContext, tasker.TooLarge: outcomeContext,
+	tasker.NotFound: outcomeNoTemplate, tasker.Conflict: outcomeCycle,
+	tasker.Invalid: outcomeContext, tasker.TooLarge: outcomeContext,
 }
 
-// writeOff is how the investigation of a task ends that another one takes the place of.
+// writeOff returns the end of the investigation of a task that was replaced by made.
 func writeOff(o *postgres.RunningOperation, i postgres.PlannedItem, state tasker.TaskState, made tasker.ID) (postgres.Ending, error) {
 	return proof{OperationUUID: o.UUID, Act: o.Act, TaskState: state, MadeTaskUUID: &made}.ending(postgres.Ending{
 		EntryUUID: i.EntryUUID, TaskUUID: i.TaskUUID, State: state, Status: tasker.EntryPermanentlyFailed,
@@ -91,7 +92,8 @@ func writeOff(o *postgres.RunningOperation, i postgres.PlannedItem, state tasker
 	})
 }
 
-// recreated is the line of the audit log. The investigation has ended, and has a line of its own.
+// recreated returns the audit record of a recreated task. The end of its investigation is recorded
+// separately.
 func recreated(o *postgres.RunningOperation, i postgres.PlannedItem, made tasker.ID) postgres.Repair {
 	return postgres.Repair{
 		TaskUUID: i.TaskUUID, Event: "task_recreated", Action: "task.recreated", Subject: i.TaskUUID, Actor: actorOf(o),

@@ -20,31 +20,32 @@ import (
 	"tasker.example/tasker/internal/version"
 )
 
-// How often servers look for what is to be done: while an operation is open, and else.
+// Intervals and timeouts of the loops.
 const (
-	activeRest = 250 * time.Millisecond
-	idleRest   = 2 * time.Second
-	passLimit  = 10 * time.Second
-	keepFor    = 90 * 24 * time.Hour // operations that have come to their end
-	pruneEvery = time.Hour
+	activeInterval = 250 * time.Millisecond // while an operation is open
+	idleInterval   = 2 * time.Second
+	passLimit      = 10 * time.Second
+	retention      = 90 * 24 * time.Hour // of ended operations
+	pruneEvery     = time.Hour
 )
 
 // Loops returns the background loops. Any number of processes may run them.
 func (s *Service) Loops() []*loop.Loop {
 	return []*loop.Loop{
-		{Name: "release items of operations", Interval: idleRest, Timeout: passLimit, Wake: s.release, Pass: s.Release, Log: s.log},
-		{Name: "look at items of operations", Interval: idleRest, Timeout: passLimit, Wake: s.look, Pass: s.VerifyItems, Log: s.log},
-		{Name: "remove old operations", Interval: pruneEvery, Timeout: passLimit, Optional: true, Log: s.log, Pass: func(ctx context.Context) (time.Duration, error) {
-			_, err := s.db.PruneOperations(ctx, keepFor, 10)
-			return 0, err
-		}},
+		{Name: "release items of operations", Interval: idleInterval, Timeout: passLimit, Wake: s.release, Pass: s.Release, Log: s.log},
+		{Name: "look at items of operations", Interval: idleInterval, Timeout: passLimit, Wake: s.verify, Pass: s.VerifyItems, Log: s.log},
+		{Name: "remove old operations", Interval: pruneEvery, Timeout: passLimit, Optional: true, Log: s.log,
+			Pass: func(ctx context.Context) (time.Duration, error) {
+				_, err := s.db.PruneOperations(ctx, retention, 10)
+				return 0, err
+			}},
 	}
 }
 
-// maxTries is how often an item is tried whose task others hold.
+// maxTries limits the tries of an item whose task is locked by other transactions.
 const maxTries = 20
 
-// Release releases items of one operation, or pauses it, and returns the next time.
+// Release releases items of one operation, or pauses it. It returns the delay until the next call.
 func (s *Service) Release(ctx context.Context) (time.Duration, error) {
 	if err := s.expirePlans(ctx); err != nil {
 		return 0, err
@@ -60,15 +61,15 @@ func (s *Service) Release(ctx context.Context) (time.Duration, error) {
 	switch {
 	case err != nil || !open:
 		return 0, err
-	case wait != nil && *wait < activeRest:
+	case wait != nil && *wait < activeInterval:
 		return max(*wait, time.Millisecond), nil
 	default:
-		return activeRest, nil
+		return activeInterval, nil
 	}
 }
 
-// releaseNext is Release for one operation. Items that fail together are released alone, and
-// failing ones are skipped.
+// releaseNext is Release for one operation. After a failure it releases items one by one and skips
+// those that fail.
 func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 	p, err := s.releaseBatch(ctx, tasker.MaxOperationChunk)
 	if !toBlame(ctx, err) || p.id == nil {
@@ -77,16 +78,16 @@ func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 	if len(p.items) == 0 {
 		return true, s.postpone(ctx, *p.id, err)
 	}
-	s.log.ErrorContext(ctx, "items of an operation could not be released together; each is tried by itself", "operation", p.id, "err", err)
+	s.log.ErrorContext(ctx, "could not release items of an operation together; trying each alone", "operation", p.id, "err", err)
 	for begun := time.Now(); time.Since(begun) < singlesTime; {
-		p, err := s.releaseBatch(ctx, 1) // of any operation: they take turns
+		p, err := s.releaseBatch(ctx, 1) // of any operation, as they alternate
 		switch {
 		case err == nil && p.id == nil:
 			return true, nil
 		case toBlame(ctx, err) && p.id != nil && len(p.items) == 0:
 			err = s.postpone(ctx, *p.id, err)
 		case toBlame(ctx, err) && p.id != nil:
-			s.log.ErrorContext(ctx, "an item of an operation could not be released and is skipped", "operation", p.id, "err", err)
+			s.log.ErrorContext(ctx, "could not release an item of an operation; skipping it", "operation", p.id, "err", err)
 			err = s.skip(ctx, *p.id, p.items[0].Ordinal)
 		}
 		if err != nil {
@@ -96,15 +97,16 @@ func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 	return true, nil
 }
 
-// singlesTime is for how long items are released one by one, before they are tried together again.
+// singlesTime is how long items are released one by one before batches are tried again.
 const singlesTime = 2 * time.Second
 
-// toBlame reports whether an error may be of one item, while the database answers.
+// toBlame reports whether an error may be caused by a single item, and not by the database or a
+// shutdown.
 func toBlame(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !postgres.IsUnavailable(err)
 }
 
-// skip skips an item of an operation, unless it has moved.
+// skip skips an item unless it has changed.
 func (s *Service) skip(ctx context.Context, id tasker.ID, ordinal int) error {
 	return s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		o, err := tx.LockOperation(ctx, id)
@@ -124,27 +126,27 @@ func (s *Service) skip(ctx context.Context, id tasker.ID, ordinal int) error {
 	})
 }
 
-// postpone delays an operation that could not be decided.
+// postpone delays an operation after an error.
 func (s *Service) postpone(ctx context.Context, id tasker.ID, why error) error {
-	s.log.ErrorContext(ctx, "what becomes of an operation could not be decided; it is tried again", "operation", id, "err", why)
+	s.log.ErrorContext(ctx, "could not decide how an operation continues; trying again", "operation", id, "err", why)
 	return s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		o, err := tx.LockOperation(ctx, id)
 		if err != nil || o.State != tasker.OperationRunning {
 			return err
 		}
-		return tx.ReleaseLater(ctx, id, o.Now.Add(idleRest))
+		return tx.ReleaseLater(ctx, id, o.Now.Add(idleInterval))
 	})
 }
 
-// A part is what a transaction worked on that released items of one operation.
+// A part describes a transaction that released items of one operation.
 type part struct {
 	did   bool
-	id    *tasker.ID             // the operation; nil when there was none
-	items []postgres.PlannedItem // those that it tried to release; none while it decided
+	id    *tasker.ID             // the operation, or nil
+	items []postgres.PlannedItem // items that it tried to release
 }
 
-// releaseBatch releases up to so many items of an operation.
-func (s *Service) releaseBatch(ctx context.Context, most int) (p part, err error) {
+// releaseBatch releases up to limit items of an operation.
+func (s *Service) releaseBatch(ctx context.Context, limit int) (p part, err error) {
 	var acted done
 	var paused *tasker.OperationPause
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -164,19 +166,22 @@ func (s *Service) releaseBatch(ctx context.Context, most int) (p part, err error
 		case n.begin != nil:
 			p.did = true
 			return nil
-		case n.release == 0: // until something is proved
-			return tx.ReleaseLater(ctx, o.UUID, o.Now.Add(activeRest))
+		case n.release == 0: // wait for verifications
+			return tx.ReleaseLater(ctx, o.UUID, o.Now.Add(activeInterval))
 		}
 		p.did = true
-		if p.items, err = tx.PlannedItems(ctx, o.UUID, 0, min(n.release, most, mostOf(o))); err != nil {
+		if p.items, err = tx.PlannedItems(ctx, o.UUID, 0, min(n.release, limit, batchSize(o))); err != nil {
 			return err
 		}
-		if acted, err = s.releaseItems(ctx, tx, o, p.items); err != nil {
+		if acted, err = s.act(ctx, tx, o, p.items); err != nil {
+			return err
+		}
+		if err := tx.MoveItems(ctx, o, acted.moved); err != nil {
 			return err
 		}
 		at := nextReleaseTime(o, acted.released)
 		if acted.released == 0 && acted.busy > 0 {
-			at = o.Now.Add(activeRest)
+			at = o.Now.Add(activeInterval)
 		}
 		return tx.ReleaseLater(ctx, o.UUID, at)
 	})
@@ -184,11 +189,12 @@ func (s *Service) releaseBatch(ctx context.Context, most int) (p part, err error
 		p.did = false
 		return p, err
 	}
-	s.tell(ctx, acted, paused)
+	s.announce(ctx, acted, paused)
 	return p, nil
 }
 
-// decide decides about an operation that is locked. It pauses it or begins a wave itself.
+// decide returns the next change of a locked operation. It stores a pause or the beginning of a
+// wave itself.
 func (*Service) decide(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation) (step, error) {
 	p, err := tx.Progress(ctx, o.UUID, o.Round, o.Wave < len(o.Waves))
 	if err != nil {
@@ -217,12 +223,12 @@ func (*Service) decide(ctx context.Context, tx *postgres.Tx, o *postgres.Running
 	return n, err
 }
 
-// tell tells workers, the log and the metrics what a transaction did that is committed.
-func (s *Service) tell(ctx context.Context, d done, paused *tasker.OperationPause) {
+// announce notifies workers, the log and the metrics of a committed transaction.
+func (s *Service) announce(ctx context.Context, d done, paused *tasker.OperationPause) {
 	s.engine.Enqueued(d.namespaces)
 	s.dlq.Ended(ctx, d.ended)
 	if d.released > 0 {
-		loop.Wake(s.look)
+		loop.Wake(s.verify)
 	}
 	if paused != nil {
 		s.metrics.OperationPaused(ctx, paused.For)
@@ -230,27 +236,18 @@ func (s *Service) tell(ctx context.Context, d done, paused *tasker.OperationPaus
 	}
 }
 
-// done is what was done to some items.
+// done collects the effects of an act on some items.
 type done struct {
 	released, busy int
-	namespaces     []string // in which steps became ready
+	namespaces     []string // with newly ready steps
 	moved          []postgres.MovedItem
 	ended          []postgres.EndedEntry
-	tasks          map[int]tasker.ID     // of the items, by their ordinals
-	made           []tasker.ID           // new ones
-	results        []tasker.DryRunResult // of the first items, if they are computed
+	tasks          map[int]tasker.ID     // of the items, by ordinal
+	made           []tasker.ID           // new tasks
+	results        []tasker.DryRunResult // computed results of the first items
 }
 
-// releaseItems performs the act on the next items, committed together with them.
-func (s *Service) releaseItems(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem) (done, error) {
-	d, err := s.act(ctx, tx, o, items)
-	if err != nil {
-		return done{}, err
-	}
-	return d, tx.MoveItems(ctx, o, d.moved)
-}
-
-// act performs the act on planned items, except in locked tasks.
+// act performs the act on planned items and reschedules those with locked tasks.
 func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem) (done, error) {
 	d := done{tasks: make(map[int]tasker.ID, len(items))}
 	tasks := make([]tasker.ID, len(items))
@@ -265,13 +262,13 @@ func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningO
 	for _, id := range locked {
 		free[id] = true
 	}
-	var mine []postgres.PlannedItem
+	var unlocked []postgres.PlannedItem
 	for _, i := range items {
 		switch {
 		case free[i.TaskUUID]:
-			mine = append(mine, i)
+			unlocked = append(unlocked, i)
 		case i.Tries+1 >= maxTries:
-			d.moved = append(d.moved, postgres.MovedItem{Ordinal: i.Ordinal, State: tasker.ItemSkipped, Outcome: outcomeBusy})
+			d.skip(i.Ordinal, outcomeBusy)
 			d.busy++
 		default:
 			d.moved = append(d.moved, postgres.MovedItem{Ordinal: i.Ordinal, State: tasker.ItemPlanned})
@@ -281,18 +278,18 @@ func (s *Service) act(ctx context.Context, tx *postgres.Tx, o *postgres.RunningO
 	_, onSteps := o.Act.StepAction()
 	switch {
 	case onSteps:
-		err = s.actOnSteps(ctx, tx, o, mine, &d)
+		err = s.actOnSteps(ctx, tx, o, unlocked, &d)
 	case o.Act == tasker.ActRecreate:
-		err = s.recreate(ctx, tx, o, mine, &d)
+		err = s.recreate(ctx, tx, o, unlocked, &d)
 	case o.Act == tasker.ActCompensate:
-		err = s.compensate(ctx, tx, o, mine, &d)
+		err = s.compensate(ctx, tx, o, unlocked, &d)
 	default:
-		err = actOnTasks(ctx, tx, o, mine, &d)
+		err = actOnTasks(ctx, tx, o, unlocked, &d)
 	}
 	return d, err
 }
 
-// actOnSteps is act for items whose tasks are locked.
+// actOnSteps is act for steps of locked tasks.
 func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
 	args, err := argumentsOf(o)
 	if err != nil {
@@ -306,18 +303,18 @@ func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.R
 	for n, i := range items {
 		refs[n] = i.StepRef
 	}
-	targets, err := tx.LockTargets(ctx, refs)
+	list, err := tx.LockTargets(ctx, refs)
 	if err != nil {
 		return err
 	}
-	stands := make(map[tasker.StepRef]postgres.Target, len(targets))
-	for _, t := range targets {
-		stands[t.StepRef] = t
+	targets := make(map[tasker.StepRef]postgres.Target, len(list))
+	for _, t := range list {
+		targets[t.StepRef] = t
 	}
 	var unchanged []postgres.Target
 	ordinals := make(map[tasker.StepRef]int, len(items))
 	for _, i := range items {
-		t, exists := stands[i.StepRef]
+		t, exists := targets[i.StepRef]
 		switch {
 		case !exists:
 			d.skip(i.Ordinal, outcomeGone)
@@ -341,39 +338,41 @@ func (s *Service) actOnSteps(ctx context.Context, tx *postgres.Tx, o *postgres.R
 			d.results = append(d.results, dryRunResult(a))
 		}
 		d.released++
-		d.moved = append(d.moved, postgres.MovedItem{Ordinal: ordinals[a.StepRef], State: tasker.ItemReleased, Fence: a.Fence, Released: true})
+		d.moved = append(d.moved, postgres.MovedItem{
+			Ordinal: ordinals[a.StepRef], State: tasker.ItemReleased, Fence: a.Fence, Released: true,
+		})
 	}
 	return nil
 }
 
-// A taskItem is an item that is a whole task, with how that stands.
+// A taskItem is an item for a whole task, with the task's current state.
 type taskItem struct {
 	postgres.PlannedItem
 	task postgres.TaskTarget
 }
 
-// unchangedTasks returns the items whose tasks, which are locked, stand as they did when they were
-// planned, and skips the others.
+// unchangedTasks returns the items whose locked tasks have not changed since the plan, and skips
+// the others.
 func unchangedTasks(ctx context.Context, tx *postgres.Tx, items []postgres.PlannedItem, d *done) ([]taskItem, error) {
 	tasks := make([]tasker.ID, len(items))
 	for n, i := range items {
 		tasks[n] = i.TaskUUID
 	}
-	targets, err := tx.TaskTargets(ctx, tasks)
+	list, err := tx.TaskTargets(ctx, tasks)
 	if err != nil {
 		return nil, err
 	}
-	stands := make(map[tasker.ID]postgres.TaskTarget, len(targets))
-	for _, t := range targets {
-		stands[t.TaskUUID] = t
+	targets := make(map[tasker.ID]postgres.TaskTarget, len(list))
+	for _, t := range list {
+		targets[t.TaskUUID] = t
 	}
 	var unchanged []taskItem
 	for _, i := range items {
-		t, exists := stands[i.TaskUUID]
+		t, exists := targets[i.TaskUUID]
 		switch {
 		case !exists:
 			d.skip(i.Ordinal, outcomeGone)
-		case string(t.State) != i.ExpectedState && !t.ByHand: // a task that a person looks into may continue
+		case string(t.State) != i.ExpectedState && !t.ByHand: // a manually opened investigation does not stop the task
 			d.skip(i.Ordinal, outcomeChanged)
 		default:
 			unchanged = append(unchanged, taskItem{i, t})
@@ -382,8 +381,8 @@ func unchangedTasks(ctx context.Context, tx *postgres.Tx, items []postgres.Plann
 	return unchanged, nil
 }
 
-// actOnTasks is act for items that are whole tasks, which are locked. What it does stands at
-// once, so that such an item is verified when it is released.
+// actOnTasks is act for whole locked tasks. The act takes effect at once, so a released item is
+// already verified.
 func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, items []postgres.PlannedItem, d *done) error {
 	unchanged, err := unchangedTasks(ctx, tx, items, d)
 	if err != nil {
@@ -407,10 +406,12 @@ func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperati
 		}
 		endings = append(endings, e)
 		d.released++
-		d.moved = append(d.moved, postgres.MovedItem{Ordinal: i.Ordinal, State: tasker.ItemVerified, Outcome: outcomeStands, Released: true})
+		d.moved = append(d.moved, postgres.MovedItem{
+			Ordinal: i.Ordinal, State: tasker.ItemVerified, Outcome: outcomeStands, Released: true,
+		})
 	}
 	if len(cancel) > 0 {
-		if err := tx.CancelTasks(ctx, cancel, postgres.Cancellation{Operator: postgres.Operator{Actor: actorOf(o), Reason: o.Reason}, Operation: &o.UUID}); err != nil {
+		if err := tx.CancelTasks(ctx, cancel, cancellation(o)); err != nil {
 			return err
 		}
 	}
@@ -418,7 +419,7 @@ func actOnTasks(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperati
 	return err
 }
 
-// allows reports whether a task that is locked allows an act on it.
+// allows reports whether a locked task allows an act.
 func allows(act tasker.Act, t postgres.TaskTarget) bool {
 	if act == tasker.ActCancel {
 		_, err := lifecycle.Task.Next(t.State, lifecycle.CancelTask)
@@ -427,14 +428,18 @@ func allows(act tasker.Act, t postgres.TaskTarget) bool {
 	return t.Recovered || t.ByHand || t.State == tasker.TaskComplete || t.State == tasker.TaskCancelled
 }
 
-// actorOf is who acts: who has started the operation or, in a dry run, has planned it.
+func cancellation(o *postgres.RunningOperation) postgres.Cancellation {
+	return postgres.Cancellation{Operator: postgres.Operator{Actor: actorOf(o), Reason: o.Reason}, Operation: &o.UUID}
+}
+
+// actorOf returns the person who started the operation or, in a dry run, planned it.
 func actorOf(o *postgres.RunningOperation) string { return cmp.Or(o.StartedBy, o.PlannedBy) }
 
 func (d *done) skip(ordinal int, outcome string) {
 	d.moved = append(d.moved, postgres.MovedItem{Ordinal: ordinal, State: tasker.ItemSkipped, Outcome: outcome})
 }
 
-// refuse skips an item that does not allow the act; where results are computed it says why.
+// refuse skips an item that does not allow the act. For computed results it stores the reason.
 func (d *done) refuse(ordinal int, why error, computed bool) {
 	m := postgres.MovedItem{Ordinal: ordinal, State: tasker.ItemSkipped, Outcome: outcomeRefused}
 	if _, ok := errors.AsType[*expression.Failure](why); ok {
@@ -446,7 +451,6 @@ func (d *done) refuse(ordinal int, why error, computed bool) {
 	d.moved = append(d.moved, m)
 }
 
-// argumentsOf returns what the act of an operation needs beside its kind.
 func argumentsOf(o *postgres.RunningOperation) (args argumentsDoc, err error) {
 	if err := json.Unmarshal(o.Arguments, &args); err != nil {
 		return args, fmt.Errorf("read the arguments of operation %s: %w", o.UUID, err)
@@ -461,7 +465,8 @@ func (s *Service) action(o *postgres.RunningOperation, args argumentsDoc) (engin
 		return engine.Action{}, fmt.Errorf("operation %s has the act %q, which is not on steps", o.UUID, o.Act)
 	}
 	return s.engine.NewAction(tasker.ActionRequest{
-		Action: kind, Answer: o.Act == tasker.ActAnswer, Actor: actorOf(o), Reason: o.Reason, Result: args.Result, ResultExpression: args.Expression, Metadata: args.Metadata, Operation: &o.UUID,
+		Action: kind, Answer: o.Act == tasker.ActAnswer, Actor: actorOf(o), Reason: o.Reason, Result: args.Result,
+		ResultExpression: args.Expression, Metadata: args.Metadata, Operation: &o.UUID,
 	})
 }
 

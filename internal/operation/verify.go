@@ -16,43 +16,39 @@ import (
 )
 
 const (
-	lookBatch = 2000 // items that are read at once
-	lookChunk = 200  // items that are moved in one transaction
+	verifyBatch = 2000 // items per query
+	verifyChunk = 200  // items per transaction
 )
 
-// cursors are where the next look at the items of an operation begins.
+// cursors stores where the next verification of an operation's items starts.
 type cursors struct {
 	mu sync.Mutex
-	at map[place]int
+	at map[cursorKey]int
 }
 
-type place struct {
+type cursorKey struct {
 	operation tasker.ID
 	state     tasker.ItemState
 }
 
-func (p *cursors) from(at place) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.at[at]
+func (c *cursors) get(key cursorKey) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at[key]
 }
 
-// goOn notes where the next look begins; 0 is the beginning.
-func (p *cursors) goOn(at place, from int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.at == nil || len(p.at) > 2*tasker.MaxOpenOperations {
-		p.at = map[place]int{}
+// set stores a cursor; 0 is the beginning.
+func (c *cursors) set(key cursorKey, ordinal int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at == nil || len(c.at) > 2*tasker.MaxOpenOperations {
+		c.at = map[cursorKey]int{}
 	}
-	if from == 0 {
-		delete(p.at, at)
-		return
-	}
-	p.at[at] = from
+	c.at[key] = ordinal
 }
 
-// VerifyItems looks what became of items that were released, writes it down, and ends the
-// investigations of those that are verified, with the proof. It returns when there is more to do.
+// VerifyItems stores the outcomes of released items and ends the investigations of verified items,
+// with the proof. It returns the delay until the next call.
 func (s *Service) VerifyItems(ctx context.Context) (time.Duration, error) {
 	open, err := s.db.OperationsInFlight(ctx, tasker.MaxOpenOperations)
 	if err != nil || len(open) == 0 {
@@ -60,8 +56,8 @@ func (s *Service) VerifyItems(ctx context.Context) (time.Duration, error) {
 	}
 	more := false
 	for i := range open {
-		m, failed := s.lookAt(ctx, &open[i])
-		more, err = more || m, errors.Join(err, failed) // one that fails holds up no other
+		m, failed := s.verifyItemsOf(ctx, &open[i])
+		more, err = more || m, errors.Join(err, failed) // one failure does not affect other operations
 	}
 	if _, failed := s.db.FinishOperations(ctx); err != nil || failed != nil {
 		return 0, errors.Join(err, failed)
@@ -69,19 +65,19 @@ func (s *Service) VerifyItems(ctx context.Context) (time.Duration, error) {
 	if more {
 		return loop.AtOnce, nil
 	}
-	return activeRest, nil
+	return activeInterval, nil
 }
 
-// lookAt checks items of one operation and reports whether there are more.
-func (s *Service) lookAt(ctx context.Context, o *postgres.RunningOperation) (more bool, err error) {
+// verifyItemsOf verifies items of one operation and reports whether there are more.
+func (s *Service) verifyItemsOf(ctx context.Context, o *postgres.RunningOperation) (more bool, err error) {
 	failed, waits := false, false
 	for _, state := range []tasker.ItemState{tasker.ItemRunning, tasker.ItemReleased} {
-		at := place{o.UUID, state}
-		list, last, err := s.db.ItemsToVerify(ctx, o.UUID, state, s.places.from(at), lookBatch)
+		key := cursorKey{o.UUID, state}
+		list, last, err := s.db.ItemsToVerify(ctx, o.UUID, state, s.cursors.get(key), verifyBatch)
 		if err != nil {
 			return false, err
 		}
-		s.places.goOn(at, last)
+		s.cursors.set(key, last)
 		more = more || last > 0
 		var ordinals []int
 		for _, i := range list {
@@ -90,7 +86,7 @@ func (s *Service) lookAt(ctx context.Context, o *postgres.RunningOperation) (mor
 			}
 			waits = waits || i.AwaitsWorker
 		}
-		for part := range slices.Chunk(ordinals, lookChunk) {
+		for part := range slices.Chunk(ordinals, verifyChunk) {
 			bad, err := s.settleAll(ctx, o, part)
 			if err != nil {
 				return false, err
@@ -104,7 +100,7 @@ func (s *Service) lookAt(ctx context.Context, o *postgres.RunningOperation) (mor
 	return more, err
 }
 
-// settleAll settles items together, or each alone if that fails.
+// settleAll settles items together, or one by one if that fails.
 func (s *Service) settleAll(ctx context.Context, o *postgres.RunningOperation, ordinals []int) (failed bool, err error) {
 	failed, err = s.settle(ctx, o, ordinals)
 	if !toBlame(ctx, err) {
@@ -114,7 +110,7 @@ func (s *Service) settleAll(ctx context.Context, o *postgres.RunningOperation, o
 		bad, err := s.settle(ctx, o, []int{n})
 		switch {
 		case toBlame(ctx, err):
-			s.log.ErrorContext(ctx, "an item of an operation could not be settled; it is looked at again", "operation", o.UUID, "item", n, "err", err)
+			s.log.ErrorContext(ctx, "could not settle an item of an operation; trying again later", "operation", o.UUID, "item", n, "err", err)
 		case err != nil:
 			return failed, err
 		}
@@ -123,8 +119,8 @@ func (s *Service) settleAll(ctx context.Context, o *postgres.RunningOperation, o
 	return failed, nil
 }
 
-// settle moves items to where they have come, together with the end of the investigations
-// of those that are verified, and reports whether one has failed.
+// settle stores the outcomes of items and ends the investigations of verified ones in the same
+// transaction. It reports whether an item has failed.
 func (s *Service) settle(ctx context.Context, o *postgres.RunningOperation, ordinals []int) (failed bool, err error) {
 	var closed []postgres.EndedEntry
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -163,16 +159,18 @@ func (s *Service) settle(ctx context.Context, o *postgres.RunningOperation, ordi
 	return failed, nil
 }
 
-// endingsOf are the ends of the investigations of items that are verified. That of several items of a
-// map step ends with the last of them: while one has failed again, or was skipped, it stays open.
-func endingsOf(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, verified []postgres.InFlightItem) ([]postgres.Ending, error) {
+// endingsOf returns the ends of the investigations of verified items. The items of a map step share
+// an investigation, which stays open until all of them are verified.
+func endingsOf(
+	ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperation, verified []postgres.InFlightItem,
+) ([]postgres.Ending, error) {
 	var shared []tasker.ID
 	for _, i := range verified {
 		if i.OfMap {
 			shared = append(shared, i.EntryUUID)
 		}
 	}
-	seen := map[tasker.ID]bool{}
+	seen := map[tasker.ID]bool{} // ended, or to stay open
 	if len(shared) > 0 {
 		open, err := tx.Unverified(ctx, o.UUID, shared)
 		if err != nil {
@@ -197,7 +195,7 @@ func endingsOf(ctx context.Context, tx *postgres.Tx, o *postgres.RunningOperatio
 	return endings, nil
 }
 
-// A proof is what shows that a step has succeeded, in the metadata of its investigation.
+// A proof is the metadata of an investigation that shows why it ended.
 type proof struct {
 	OperationUUID tasker.ID        `json:"operation_uuid"`
 	Act           tasker.Act       `json:"act"`
@@ -214,11 +212,11 @@ type proof struct {
 	MadeTaskUUID  *tasker.ID       `json:"made_task_uuid,omitempty"`
 }
 
-// ending is how the investigation of an item ends that is verified.
+// ending returns the end of the investigation of a verified item.
 func ending(o *postgres.RunningOperation, i postgres.InFlightItem) (postgres.Ending, error) {
 	p := proof{
-		OperationUUID: o.UUID, Act: o.Act, TaskState: i.Task, StepUUID: &i.StepUUID, StepName: i.StepName, StepState: i.Step, ReleasedAt: &i.ReleasedAt,
-		CompletedAt: i.CompletedAt,
+		OperationUUID: o.UUID, Act: o.Act, TaskState: i.Task, StepUUID: &i.StepUUID, StepName: i.StepName,
+		StepState: i.Step, ReleasedAt: &i.ReleasedAt, CompletedAt: i.CompletedAt,
 	}
 	how := "stands as " + string(i.Step)
 	switch {
@@ -234,7 +232,7 @@ func ending(o *postgres.RunningOperation, i postgres.InFlightItem) (postgres.End
 	})
 }
 
-// endingOfTask is how the investigation of an item ends that is a whole task.
+// endingOfTask returns the end of the investigation of an item for a whole task.
 func endingOfTask(o *postgres.RunningOperation, i postgres.PlannedItem, t postgres.TaskTarget) (postgres.Ending, error) {
 	p := proof{OperationUUID: o.UUID, Act: o.Act, TaskState: t.State}
 	how := string(t.State)
@@ -257,7 +255,7 @@ func (p proof) ending(e postgres.Ending) (postgres.Ending, error) {
 	return e, nil
 }
 
-// guard pauses an operation if its failures say so, or if no worker takes its steps.
+// guard pauses an operation if its failures require it, or if no worker claims its steps.
 func (s *Service) guard(ctx context.Context, id tasker.ID, waits bool) error {
 	var paused *tasker.OperationPause
 	err := s.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -279,7 +277,7 @@ func (s *Service) guard(ctx context.Context, id tasker.ID, waits bool) error {
 		return tx.PauseOperation(ctx, id, *paused)
 	})
 	if err == nil {
-		s.tell(ctx, done{}, paused)
+		s.announce(ctx, done{}, paused)
 	}
 	return err
 }
