@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,47 +14,46 @@ import (
 	"tasker.example/tasker"
 )
 
-// checkEvery is how often a consumer makes sure that the broker knows of it.
-// RabbitMQ forgets to tell when a queue is deleted and made anew at once.
+// checkEvery is how often a consumer verifies that the broker still knows it. RabbitMQ does not
+// notify consumers when a queue is deleted and recreated at once.
 const checkEvery = 10 * time.Second
 
-// What Ack and Nack of a [Delivery] return.
+// Errors of Ack and Nack of a [Delivery].
 var (
-	// ErrLost says that the delivery was not settled, because its channel is
-	// lost. The broker delivers the message again.
+	// ErrLost means that the delivery was not settled because its channel was lost. The broker
+	// redelivers the message.
 	ErrLost = errors.New("the channel of the delivery is lost; the broker delivers the message again")
 
-	// ErrSettled says that the delivery was acknowledged or returned before.
+	// ErrSettled means that the delivery has already been settled.
 	ErrSettled = errors.New("the delivery is settled already")
 )
 
-// ConsumeOptions selects one queue, or the work queues of namespaces, created if missing.
+// ConsumeOptions selects a queue, or the work queues of namespaces, which are created if missing.
 type ConsumeOptions struct {
 	Queue      string
 	Namespaces []string
-	Prefetch   int    // how many deliveries of one queue may be unsettled; 1 if 0
-	Tag        string // of the consumer, as the broker lists it; made up when empty
+	Prefetch   int    // unsettled deliveries per queue; default 1
+	Tag        string // tag of the consumer at the broker; optional
 }
 
-// Delivery is a message from the broker, redelivered unless acknowledged.
+// Delivery is a message from the broker. It is redelivered unless it is acknowledged.
 type Delivery struct {
 	ID, Type    string
-	Queue       string // from which it came
+	Queue       string // the queue it was consumed from
 	Body        []byte
-	Redelivered bool    // it was handed out before, perhaps to somebody who is gone
-	Deaths      []Death // why it is a dead letter, newest first; empty if it is none
-
-	// Ack tells the broker that the message is done with; Nack returns it, to
-	// be delivered again, or to be dead-lettered. One of them, once, from any
-	// goroutine; they return [ErrLost] or [ErrSettled].
+	Redelivered bool    // it was delivered before
+	Deaths      []Death // why it was dead-lettered, newest first
+	// Ack acknowledges the message. Nack returns it to be redelivered or dead-lettered. Call one of
+	// them once, from any goroutine; they return [ErrLost] or [ErrSettled].
 	Ack  func() error
 	Nack func(requeue bool) error
 }
 
-// Consume passes the messages of the queues to handle until ctx ends, then returns nil. It
+// Consume passes the messages of the queues to handle until ctx ends, and then returns nil. It
 // recovers from connection loss and from deleted or refused queues. Deliveries of one queue are
-// sequential, of several queues concurrent. handle settles every delivery. When ctx ends,
-// deliveries in hand have a few seconds to be settled; the rest returns to the broker.
+// sequential, those of several queues concurrent. handle must settle every delivery. After ctx has
+// ended, deliveries that handle has received can be settled for settlePatience; the others return
+// to the broker.
 func (b *Broker) Consume(ctx context.Context, o ConsumeOptions, handle func(context.Context, Delivery)) error {
 	if (o.Queue == "") == (len(o.Namespaces) == 0) {
 		return tasker.Errorf(tasker.Invalid, "consume either a queue or the queues of namespaces")
@@ -63,8 +63,7 @@ func (b *Broker) Consume(ctx context.Context, o ConsumeOptions, handle func(cont
 	}
 	o.Prefetch = max(o.Prefetch, 1)
 	if o.Queue != "" {
-		c := &consumer{b: b, o: o, queue: o.Queue, handle: handle}
-		c.run(ctx)
+		(&consumer{b: b, o: o, queue: o.Queue, handle: handle}).run(ctx)
 		return nil
 	}
 	var all sync.WaitGroup
@@ -76,18 +75,18 @@ func (b *Broker) Consume(ctx context.Context, o ConsumeOptions, handle func(cont
 	return nil
 }
 
-// A consumer takes what one queue holds, over every loss of the connection.
+// A consumer receives the messages of one queue and reconnects after connection loss.
 type consumer struct {
 	b         *Broker
 	o         ConsumeOptions
 	queue     string
-	namespace string // empty: the queue is not ours to make
+	namespace string // empty for a queue that must not be declared
 	handle    func(context.Context, Delivery)
 }
 
 func (c *consumer) run(ctx context.Context) {
 	noun := "consumer of " + queueNoun(c.queue)
-	rest := firstRest
+	backoff := firstBackoff
 	for {
 		s := c.b.next(ctx)
 		if s == nil {
@@ -98,18 +97,18 @@ func (c *consumer) run(ctx context.Context) {
 			break
 		}
 		if began {
-			rest = firstRest
+			backoff = firstBackoff
 		}
-		if s.alive() { // else there is nothing wrong with the queue
+		if s.alive() { // otherwise the connection is the problem
 			c.b.note(ctx, noun, err)
 		}
-		pause(ctx, rest)
-		rest = min(2*rest, longestRest)
+		pause(ctx, backoff)
+		backoff = min(2*backoff, maxBackoff)
 	}
 	c.b.note(context.WithoutCancel(ctx), noun, nil)
 }
 
-// subscribe consumes on a channel of the session until one of them ends.
+// subscribe consumes on a channel of the session until the channel or the session ends.
 func (c *consumer) subscribe(ctx context.Context, s *session) (began bool, err error) {
 	if c.namespace != "" {
 		if err := s.ensure(ctx, c.namespace); err != nil {
@@ -140,7 +139,7 @@ func (c *consumer) subscribe(ctx context.Context, s *session) (began bool, err e
 		return true, nil
 	}
 	c.forget(s)
-	s.spawn(func() { _ = sub.ch.Close() }) // open still, if only the queue is gone
+	s.spawn(func() { _ = sub.ch.Close() }) // it is still open if only the queue is gone
 	select {
 	case err := <-closed:
 		if err != nil {
@@ -148,10 +147,11 @@ func (c *consumer) subscribe(ctx context.Context, s *session) (began bool, err e
 		}
 	default:
 	}
-	return true, tasker.Errorf(tasker.Unavailable, "consume %s: the broker ended the consumer; the queue was deleted or has moved", queueNoun(c.queue))
+	return true, tasker.Errorf(tasker.Unavailable,
+		"consume %s: the broker ended the consumer; the queue was deleted or has moved", queueNoun(c.queue))
 }
 
-// forget makes the next attempt declare the queue: it may be missing.
+// forget makes the next attempt declare the queue, which may be missing.
 func (c *consumer) forget(s *session) {
 	if c.namespace != "" {
 		s.forget(c.namespace)
@@ -160,13 +160,9 @@ func (c *consumer) forget(s *session) {
 
 var lastTag atomic.Int64
 
-// tag returns a name that is unique in the connection.
+// tag returns a tag that is unique in the connection.
 func (c *consumer) tag() string {
-	name := c.o.Tag
-	if name == "" {
-		name = c.b.o.Name
-	}
-	return fmt.Sprintf("%.200s-%d", name, lastTag.Add(1))
+	return fmt.Sprintf("%.200s-%d", cmp.Or(c.o.Tag, c.b.o.Name), lastTag.Add(1))
 }
 
 // A subscription is a consumer on one channel.
@@ -178,12 +174,13 @@ type subscription struct {
 	deliveries <-chan amqp091.Delivery
 
 	mu     sync.Mutex
-	inHand int           // handed out and not settled
-	ending bool          // nothing more is handed out
+	inHand int           // unsettled deliveries of handle
+	ending bool          // no more deliveries
 	empty  chan struct{} // closed when ending and inHand is 0
 }
 
-// pump hands out deliveries; true if it was stopped, false if there are no more.
+// pump passes deliveries to handle. It returns true when it is stopped, false when there are no
+// more.
 func (sub *subscription) pump(ctx context.Context) bool {
 	check := time.NewTicker(checkEvery)
 	defer check.Stop()
@@ -213,14 +210,14 @@ func (sub *subscription) pump(ctx context.Context) bool {
 	}
 }
 
-// known reports whether the broker counts a consumer on the queue. It cannot
-// tell ours from others; while there are others, messages are taken.
+// known reports whether the broker counts a consumer on the queue. Another consumer counts as well,
+// since it receives the messages meanwhile.
 func (sub *subscription) known(ctx context.Context) bool {
 	_, consumers, err := sub.s.depth(ctx, sub.c.queue)
 	return err == nil && consumers > 0 || err != nil && tasker.CodeOf(err) != tasker.NotFound
 }
 
-// finish cancels the consumer, returns what has arrived and waits for deliveries in hand.
+// finish cancels the consumer, returns buffered messages and waits until the others are settled.
 func (sub *subscription) finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 	defer cancel()
@@ -233,7 +230,7 @@ func (sub *subscription) finish(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = sub.ch.Cancel(sub.tag, false) // else the channel is closed, which returns them as well
+		_ = sub.ch.Cancel(sub.tag, false) // a failure closes the channel, which returns the messages as well
 		for d := range sub.deliveries {
 			_ = d.Nack(false, true)
 		}
@@ -247,12 +244,11 @@ func (sub *subscription) finish(ctx context.Context) {
 	select {
 	case <-done:
 	case <-sub.s.gone:
-		<-done // everything that it waits for has ended with the connection
-	case <-ctx.Done(): // the broker stands still; the goroutine ends with the connection
+		<-done // does not block without a connection
+	case <-ctx.Done(): // the broker does not respond; the goroutine ends with the connection
 	}
 }
 
-// delivery converts a message that arrived.
 func (sub *subscription) delivery(d amqp091.Delivery) Delivery {
 	sub.mu.Lock()
 	sub.inHand++
@@ -279,7 +275,7 @@ func (sub *subscription) delivery(d amqp091.Delivery) Delivery {
 	}
 }
 
-// settled counts one delivery out.
+// settled decrements the unsettled deliveries.
 func (sub *subscription) settled() {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -289,17 +285,16 @@ func (sub *subscription) settled() {
 	}
 }
 
-// A Death is one time that the broker took a message out of a queue for good.
-// Publishers could forge it: it is evidence, not proof.
+// A Death describes why the broker removed a message from a queue. Publishers can forge it.
 type Death struct {
 	Queue, Reason string // expired, rejected, maxlen or delivery_limit
-	Exchange      string // to which the message was published before
+	Exchange      string // to which the message was published
 	RoutingKeys   []string
-	Count         int64     // how often, for the same queue and reason
-	Time          time.Time // of the first; to the second
+	Count         int64     // occurrences for this queue and reason
+	Time          time.Time // of the first occurrence, in seconds
 }
 
-// deathsOf reads the header in which the broker keeps them.
+// deathsOf parses the x-death header.
 func deathsOf(headers amqp091.Table) []Death {
 	list, _ := headers["x-death"].([]any)
 	deaths := make([]Death, 0, len(list))

@@ -10,20 +10,20 @@ import (
 	"tasker.example/tasker"
 )
 
-// Message is one message for the workers of a namespace.
+// Message is a message for the workers of a namespace.
 type Message struct {
-	ID        string // tells a message from its repetition; at most 255 bytes
+	ID        string // for deduplication; at most 255 bytes
 	Namespace string
-	Type      string // what the body is; at most 255 bytes
+	Type      string // type of the body; at most 255 bytes
 	Body      []byte // JSON
 
-	Expiration time.Duration // after which it is dead-lettered, if that is before the queue's own TTL; 0 means only then
+	Expiration time.Duration // time until it is dead-lettered, if less than the TTL of the queue; 0 means the TTL
 }
 
-// Publish sends the messages to the work queues of their namespaces and reports for each whether
-// the broker has stored it. Unconfirmed ones may have arrived and must be published again. err is
-// the first reason why one is not confirmed; confirmed always has one value per message. It
-// returns soon after ctx ends, and at once without a connection.
+// Publish sends messages to the work queues of their namespaces and reports which of them the
+// broker has stored. The others may have arrived and must be published again; err is the first
+// reason. confirmed always has one value per message. Publish returns soon after ctx ends, and at
+// once without a connection.
 func (b *Broker) Publish(ctx context.Context, messages []Message) (confirmed []bool, err error) {
 	confirmed = make([]bool, len(messages))
 	if len(messages) == 0 {
@@ -41,7 +41,7 @@ func (b *Broker) Publish(ctx context.Context, messages []Message) (confirmed []b
 	if err != nil {
 		return confirmed, err
 	}
-	answers := unanswered(len(messages))
+	answers := newAnswers(len(messages))
 	err = p.publish(ctx, &dispatches{s, messages}, good, answers)
 	if err == nil {
 		err = refused
@@ -52,21 +52,22 @@ func (b *Broker) Publish(ctx context.Context, messages []Message) (confirmed []b
 	return confirmed, err
 }
 
-// Unusable returns why no message can be published now, whatever its queue: there is no
-// connection, or the broker takes none, or refuses the exchange. It is nil if a queue may take one.
+// Unusable returns why no message can be published, whatever its queue: there is no connection, or
+// the broker blocks publishing or refuses the exchange. It returns nil if a queue may accept
+// messages.
 func (b *Broker) Unusable() error {
 	_, err := b.publishable()
 	return err
 }
 
-// dispatches are messages for the work queues of their namespaces.
+// dispatches is a batch of messages for work queues.
 type dispatches struct {
 	s    *session
 	list []Message
 }
 
-func (d *dispatches) form(place int) (key string, m amqp091.Publishing) {
-	message := d.list[place]
+func (d *dispatches) form(index int) (key string, m amqp091.Publishing) {
+	message := d.list[index]
 	expiration := ""
 	if message.Expiration > 0 {
 		expiration = strconv.FormatInt(message.Expiration.Milliseconds(), 10)
@@ -80,18 +81,18 @@ func (d *dispatches) form(place int) (key string, m amqp091.Publishing) {
 	}
 }
 
-func (d *dispatches) unroutable(place int) error { return d.s.missing(d.list[place].Namespace) }
+func (d *dispatches) unroutable(index int) error { return d.s.missing(d.list[index].Namespace) }
 
-func (d *dispatches) notTaken(place int) error {
+func (d *dispatches) notTaken(index int) error {
 	return tasker.Errorf(tasker.Unavailable, "the message broker did not take a message for %s: the queue is full, or cannot be written",
-		queueNoun(QueueOf(d.list[place].Namespace)))
+		queueNoun(QueueOf(d.list[index].Namespace)))
 }
 
-func (d *dispatches) silent(ctx context.Context, place int) error {
-	return d.s.giveUp(ctx, d.list[place].Namespace)
+func (d *dispatches) silent(ctx context.Context, index int) error {
+	return d.s.giveUp(ctx, d.list[index].Namespace)
 }
 
-// confirmed takes back what was said of queues that confirm again.
+// confirmed clears the faults of queues that confirm again.
 func (d *dispatches) confirmed(ctx context.Context, answers []error) {
 	done := map[string]bool{}
 	for i, m := range d.list {
@@ -102,7 +103,7 @@ func (d *dispatches) confirmed(ctx context.Context, answers []error) {
 	}
 }
 
-// admit returns the places of messages that can be sent, and the first reason for the others.
+// admit returns the indexes of messages that can be sent, and the first error of the others.
 func (s *session) admit(ctx context.Context, messages []Message) (good []int, first error) {
 	known := map[string]error{}
 	good = make([]int, 0, len(messages))
@@ -111,9 +112,8 @@ func (s *session) admit(ctx context.Context, messages []Message) (good []int, fi
 		switch {
 		case m.Namespace == "":
 			err = tasker.Errorf(tasker.Invalid, "message %q has no namespace", m.ID)
-		case len(m.ID) > longestName || len(m.Type) > longestName:
-			// The client would close the connection over it.
-			err = tasker.Errorf(tasker.Invalid, "id or type of message %.40q is longer than %d bytes", m.ID, longestName)
+		case len(m.ID) > maxName || len(m.Type) > maxName: // would close the connection
+			err = tasker.Errorf(tasker.Invalid, "id or type of message %.40q is longer than %d bytes", m.ID, maxName)
 		case !ok:
 			err = s.ensure(ctx, m.Namespace)
 			known[m.Namespace] = err

@@ -12,43 +12,41 @@ import (
 )
 
 const (
-	// window is how many messages of one call wait for their confirmation at a
-	// time. A quorum queue writes many to disk at once, so waiting for each
-	// would cost a factor of thirty.
+	// window limits the unconfirmed messages of one call. A quorum queue writes many messages to
+	// disk together, so waiting for each one would be thirty times slower.
 	window = 500
 
-	// Silence is how long a call waits for one confirmation before it takes the
-	// queue for dead. A call that may not take longer never learns which queue it is.
+	// Silence is how long a call waits for one confirmation before it treats the queue as
+	// unavailable. A call with a shorter deadline cannot detect which queue it is.
 	Silence = 5 * time.Second
 
-	// mostIdle is how many channels are kept open for the next publishers.
-	mostIdle = 8
+	// maxIdle is how many channels are kept open for later calls.
+	maxIdle = 8
 )
 
-// A post is what one call publishes, and what is said of what fails. Each message
-// has a place in it.
+// A post is a batch of messages, addressed by their index, with the errors for those that fail.
 type post interface {
-	// form returns a message, and the routing key under which it goes.
-	form(place int) (key string, m amqp091.Publishing)
+	// form returns a message and its routing key.
+	form(index int) (key string, m amqp091.Publishing)
 
-	// unroutable returns the error for a message that no queue took.
-	unroutable(place int) error
+	// unroutable returns the error for a message that reached no queue.
+	unroutable(index int) error
 
-	// notTaken returns the error for one that a queue refused.
-	notTaken(place int) error
+	// notTaken returns the error for a message that a queue rejected.
+	notTaken(index int) error
 
-	// silent returns the error for one that is not confirmed at all.
-	silent(ctx context.Context, place int) error
+	// silent returns the error for a message without any confirmation.
+	silent(ctx context.Context, index int) error
 
-	// confirmed is told at the end what came of each message.
+	// confirmed is called at the end with the result of each message.
 	confirmed(ctx context.Context, answers []error)
 }
 
-// errUnanswered stands for the answer that a message does not have yet.
+// errUnanswered is the answer of a message before its confirmation.
 var errUnanswered = errors.New("not confirmed")
 
-// unanswered returns as many answers as there are messages.
-func unanswered(messages int) []error {
+// newAnswers returns a slice of errUnanswered.
+func newAnswers(messages int) []error {
 	answers := make([]error, messages)
 	for i := range answers {
 		answers[i] = errUnanswered
@@ -56,15 +54,15 @@ func unanswered(messages int) []error {
 	return answers
 }
 
-// A publisher is a channel with confirmations, used by one call at a time.
+// A publisher is a channel in confirm mode. One call uses it at a time.
 type publisher struct {
 	s       *session
 	ch      *amqp091.Channel
-	returns chan amqp091.Return // those of the messages that no queue took
+	returns chan amqp091.Return // unroutable messages
 	closed  chan *amqp091.Error // why the broker closed the channel
 }
 
-// publisher returns an idle one, or opens one.
+// publisher returns an idle publisher, or opens one.
 func (s *session) publisher(ctx context.Context) (*publisher, error) {
 	s.mu.Lock()
 	if n := len(s.idle); n > 0 {
@@ -76,8 +74,8 @@ func (s *session) publisher(ctx context.Context) (*publisher, error) {
 	s.mu.Unlock()
 	p := &publisher{s: s}
 	ch, err := s.open(ctx, func(ch *amqp091.Channel) error {
-		// Room for all that can be on its way: the client must never wait for
-		// us, or the whole connection would.
+		// Room for all unconfirmed messages: if the client blocked here, it would block the whole
+		// connection.
 		p.returns = ch.NotifyReturn(make(chan amqp091.Return, 2*window))
 		p.closed = ch.NotifyClose(make(chan *amqp091.Error, 1))
 		return ch.Confirm(false)
@@ -89,25 +87,25 @@ func (s *session) publisher(ctx context.Context) (*publisher, error) {
 	return p, nil
 }
 
-// A sent is a message that waits for its confirmation.
+// A sent is a message without confirmation.
 type sent struct {
-	place int
+	index int
 	route route
 	dc    *amqp091.DeferredConfirmation
 }
 
-// route is what the broker tells of a message that it returns.
+// A route identifies a returned message.
 type route struct{ key, id string }
 
-// publish sends messages and records the answers; err is nil if all are confirmed. Another
-// goroutine writes, because that may block.
-func (p *publisher) publish(ctx context.Context, messages post, places []int, answers []error) error {
+// publish sends messages and records the answers. err is nil if all are confirmed. Writing can
+// block, so another goroutine does it.
+func (p *publisher) publish(ctx context.Context, messages post, indexes []int, answers []error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	pending := make(chan sent, window)
 	written := make(chan error, 1)
 	spawned := p.s.spawn(func() {
-		written <- p.write(ctx, messages, places, pending)
+		written <- p.write(ctx, messages, indexes, pending)
 		close(pending)
 	})
 	if !spawned {
@@ -131,7 +129,7 @@ func (p *publisher) publish(ctx context.Context, messages post, places []int, an
 		if p.ch.IsClosed() {
 			return p.reason(amqp091.ErrClosed)
 		}
-		p.discard() // the broker's side of it remembers the queue that is gone
+		p.discard() // the broker's end of the channel refers to the deleted queue
 		return c.first
 	}
 	stop()
@@ -140,17 +138,17 @@ func (p *publisher) publish(ctx context.Context, messages post, places []int, an
 	return p.reason(err)
 }
 
-// write sends one message after another, as far as there is room in pending.
-func (p *publisher) write(ctx context.Context, messages post, places []int, pending chan<- sent) error {
-	for _, place := range places {
-		key, m := messages.form(place)
+// write sends messages in order and blocks while pending is full.
+func (p *publisher) write(ctx context.Context, messages post, indexes []int, pending chan<- sent) error {
+	for _, index := range indexes {
+		key, m := messages.form(index)
 		m.DeliveryMode = amqp091.Persistent
 		dc, err := p.ch.PublishWithDeferredConfirmWithContext(ctx, p.s.b.o.Exchange, key, true, false, m)
 		if err != nil {
 			return err
 		}
 		select {
-		case pending <- sent{place, route{key, m.MessageId}, dc}:
+		case pending <- sent{index, route{key, m.MessageId}, dc}:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -158,33 +156,32 @@ func (p *publisher) write(ctx context.Context, messages post, places []int, pend
 	return nil
 }
 
-// release keeps the publisher for the next call.
+// release makes the publisher available to the next call.
 func (p *publisher) release() {
 	s := p.s
 	s.mu.Lock()
-	keep := len(s.idle) < mostIdle && !p.ch.IsClosed()
-	if keep {
+	reusable := len(s.idle) < maxIdle && !p.ch.IsClosed()
+	if reusable {
 		s.idle = append(s.idle, p)
 	}
 	s.mu.Unlock()
-	if !keep {
+	if !reusable {
 		p.discard()
 	}
 }
 
-// discard closes the channel, and waits for nobody.
+// discard closes the channel in the background.
 func (p *publisher) discard() {
-	p.s.spawn(func() { _ = p.ch.Close() }) // or the session has ended, and the channel with it
+	p.s.spawn(func() { _ = p.ch.Close() }) // without a session the channel is already closed
 }
 
-// reason explains why the channel could not be used to the end.
+// reason returns why the channel failed.
 func (p *publisher) reason(err error) error {
 	select {
 	case closed := <-p.closed:
-		if closed != nil && closed.Code == amqp091.NotFound {
-			// Somebody has deleted the exchange, and so all bindings.
+		if closed != nil && closed.Code == amqp091.NotFound { // the exchange was deleted, and all bindings with it
 			p.s.forgetAll()
-			p.s.askAgain()
+			p.s.requestDeclare()
 		}
 		p.s.learnLargest(closed)
 		if closed != nil && p.s.alive() {
@@ -201,17 +198,17 @@ func (p *publisher) reason(err error) error {
 	return tasker.Errorf(tasker.Unavailable, "the message broker did not confirm in time: %w", err)
 }
 
-// A collector matches confirmations with messages.
+// A collector assigns confirmations to messages.
 type collector struct {
 	p        *publisher
 	messages post
 	answers  []error
 	returned map[route]bool
-	first    error       // why one was refused
-	quiet    *time.Timer // runs while nothing is confirmed
+	first    error       // first rejection
+	quiet    *time.Timer // runs while there are no confirmations
 }
 
-// collect waits for all confirmations. An error says that it gave up.
+// collect waits for all confirmations. It returns an error if it gave up.
 func (c *collector) collect(ctx context.Context, pending <-chan sent) error {
 	for {
 		select {
@@ -221,9 +218,9 @@ func (c *collector) collect(ctx context.Context, pending <-chan sent) error {
 			}
 			c.quiet.Reset(Silence)
 			err := c.wait(ctx, m)
-			c.judge(m)
+			c.record(m)
 			if errors.Is(err, errSilence) {
-				return c.messages.silent(ctx, m.place)
+				return c.messages.silent(ctx, m.index)
 			}
 			if err != nil {
 				return err
@@ -236,10 +233,9 @@ func (c *collector) collect(ctx context.Context, pending <-chan sent) error {
 	}
 }
 
-// errSilence says that a confirmation did not come.
+// errSilence means that a confirmation did not arrive in time.
 var errSilence = errors.New("no confirmation")
 
-// wait waits for one confirmation.
 func (c *collector) wait(ctx context.Context, m sent) error {
 	select {
 	case <-m.dc.Done():
@@ -253,31 +249,31 @@ func (c *collector) wait(ctx context.Context, m sent) error {
 	}
 }
 
-// judge records the outcome of one message, if known.
-func (c *collector) judge(m sent) {
+// record stores the result of a message, if it is known.
+func (c *collector) record(m sent) {
 	select {
 	case <-m.dc.Done():
 	default:
 		return
 	}
 	acked := m.dc.Acked()
-	c.drain() // a message is returned before it is confirmed
+	c.drain() // the broker returns a message before it confirms it
 	var err error
 	switch {
 	case acked && c.returned[m.route]:
-		err = c.messages.unroutable(m.place)
+		err = c.messages.unroutable(m.index)
 	case !acked && c.p.ch.IsClosed():
 		err = errUnanswered
 	case !acked:
-		err = c.messages.notTaken(m.place)
+		err = c.messages.notTaken(m.index)
 	}
-	c.answers[m.place] = err
+	c.answers[m.index] = err
 	if c.first == nil {
 		c.first = err
 	}
 }
 
-// sweep records the answers to those that nobody waits for any longer.
+// sweep records the confirmations that have arrived, without waiting.
 func (c *collector) sweep(pending <-chan sent) {
 	for {
 		select {
@@ -285,14 +281,14 @@ func (c *collector) sweep(pending <-chan sent) {
 			if !ok {
 				return
 			}
-			c.judge(m)
+			c.record(m)
 		default:
 			return
 		}
 	}
 }
 
-// drain reads the messages that came back.
+// drain reads the returned messages.
 func (c *collector) drain() {
 	for {
 		select {

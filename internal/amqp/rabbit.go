@@ -20,53 +20,53 @@ import (
 
 // The delays between attempts to connect, declare or consume.
 const (
-	firstRest   = 250 * time.Millisecond
-	longestRest = 10 * time.Second
+	firstBackoff = 250 * time.Millisecond
+	maxBackoff   = 10 * time.Second
 )
 
-// Options configures the broker. Zero fields but URL are defaults.
+// Options configures a Broker. All fields but URL are optional.
 type Options struct {
 	URL          string        // amqp://user:password@host:port/vhost, or amqps
-	Name         string        // of the connection, as the broker lists it
-	Exchange     string        // to which everything is published; tasker.executions
-	DeadLetter   DeadLetter    // what becomes of messages that nobody took in time
-	QueueTTL     time.Duration // of a message in a work queue; 5 minutes
-	DialTimeout  time.Duration // of one attempt to connect, with its handshake; 2 s
-	Heartbeat    time.Duration // 2 s; a silent broker is given up after three
-	DeliverLimit int           // how often a work queue delivers a message again; 20
-	Log          *slog.Logger  // nil: silent
+	Name         string        // name of the connection at the broker
+	Exchange     string        // default tasker.executions
+	DeadLetter   DeadLetter    // handling of messages that expire
+	QueueTTL     time.Duration // of messages in work queues; default 5 minutes
+	DialTimeout  time.Duration // of one connection attempt, including the handshake; default 2 s
+	Heartbeat    time.Duration // default 2 s; after three missing heartbeats the connection is closed
+	DeliverLimit int           // redeliveries of a message in a work queue; default 20
+	Log          *slog.Logger
 }
 
-// DeadLetter says what becomes of messages that expire in a work queue, or that
-// it has delivered too often. When it is off, the broker drops them.
+// DeadLetter configures the handling of messages that expire in a work queue or exceed its delivery
+// limit. If it is disabled, the broker drops them.
 type DeadLetter struct {
 	Enabled  bool
-	Exchange string        // tasker.dlx
-	TTL      time.Duration // of a message in the dead-letter queue; 24 hours
+	Exchange string        // default tasker.dlx
+	TTL      time.Duration // of messages in the dead-letter queue; default 24 hours
 }
 
-// Broker is a RabbitMQ, connected or not. It is safe for concurrent use.
+// Broker is a client of a RabbitMQ broker. It is safe for concurrent use.
 type Broker struct {
 	o     Options
 	log   *slog.Logger
 	vhost string
 
 	mu      sync.Mutex
-	session *session         // nil: not connected
-	changed chan struct{}    // closed, and replaced, when session or ready change
+	session *session         // nil while disconnected
+	changed chan struct{}    // closed and replaced when session or ready change
 	ready   bool             // the session has the exchange
 	lost    error            // why there is no session
-	faults  map[string]error // what the broker refuses, by the name of the thing
+	faults  map[string]error // what the broker refuses, by noun
 }
 
-// errNotTried is why there is no connection before the first attempt.
+// errNotTried is the error before the first connection attempt.
 var errNotTried = errors.New("not connected yet")
 
-// New checks the options. It does not connect: that is for [Broker.Run].
+// New validates the options. It does not connect, see [Broker.Run].
 func New(o Options) (*Broker, error) {
 	uri, err := amqp091.ParseURI(o.URL)
 	if err != nil {
-		// The cause quotes the URL, and so the password.
+		// err quotes the URL with its password.
 		return nil, tasker.Errorf(tasker.Invalid, "the URL of the message broker cannot be used: it must be "+
 			"amqp://user:password@host:port/vhost or amqps://…, with reserved characters of the password percent-encoded")
 	}
@@ -89,8 +89,8 @@ func New(o Options) (*Broker, error) {
 	o.DialTimeout = cmp.Or(o.DialTimeout, 2*time.Second)
 	o.Heartbeat = cmp.Or(o.Heartbeat, 2*time.Second)
 	o.DeliverLimit = cmp.Or(o.DeliverLimit, 20)
-	if len(o.Exchange) > longestName || len(o.DeadLetter.Exchange)+len(deadLetterSuffix) > longestName {
-		return nil, tasker.Errorf(tasker.Invalid, "the name of an exchange of the message broker is longer than %d bytes", longestName)
+	if len(o.Exchange) > maxName || len(o.DeadLetter.Exchange)+len(deadLetterSuffix) > maxName {
+		return nil, tasker.Errorf(tasker.Invalid, "the name of an exchange of the message broker is longer than %d bytes", maxName)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -103,11 +103,11 @@ func New(o Options) (*Broker, error) {
 	}, nil
 }
 
-// Run maintains the connection until ctx ends, then returns nil: it connects, declares the
-// exchanges and the dead-letter queue, and repeats that after a loss. At the end consumers get a
-// moment to settle. It must not run twice at a time.
+// Run maintains the connection until ctx ends, and then returns nil. It connects, declares the
+// exchanges and the dead-letter queue, and reconnects after a loss. Consumers can settle their
+// deliveries at the end. It must not run twice at the same time.
 func (b *Broker) Run(ctx context.Context) error {
-	rest := firstRest
+	backoff := firstBackoff
 	for {
 		connected, err := b.serve(ctx)
 		select {
@@ -118,15 +118,15 @@ func (b *Broker) Run(ctx context.Context) error {
 		}
 		b.setLost(ctx, err)
 		if connected {
-			rest = firstRest
+			backoff = firstBackoff
 		}
-		pause(ctx, rest)
-		rest = min(2*rest, longestRest)
+		pause(ctx, backoff)
+		backoff = min(2*backoff, maxBackoff)
 	}
 }
 
-// pause waits for about d, or for the end of ctx. The wait varies, so that many
-// processes that lost the broker together do not come back together.
+// pause waits for about d, or until ctx ends. The jitter prevents that many processes reconnect at
+// the same time.
 func pause(ctx context.Context, d time.Duration) {
 	loop.Sleep(ctx, time.Duration(float64(d)*(0.75+0.5*rand.Float64())))
 }
@@ -149,12 +149,11 @@ func (b *Broker) serve(ctx context.Context) (connected bool, err error) {
 			return true, nil
 		case <-s.gone:
 			return true, s.lostError()
-		case <-s.again: // something of it is missing, or refused
+		case <-s.redeclare: // an exchange or a queue is missing or refused
 		}
 	}
 }
 
-// setSession makes s the one to use.
 func (b *Broker) setSession(ctx context.Context, s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -166,19 +165,19 @@ func (b *Broker) setSession(ctx context.Context, s *session) {
 	b.announce()
 }
 
-// setLost records why there is no connection, and logs it when it is news.
+// setLost records why there is no connection. It logs changes only.
 func (b *Broker) setLost(ctx context.Context, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	news := b.session != nil || b.lost == nil || b.lost.Error() != err.Error()
+	changed := b.session != nil || b.lost == nil || b.lost.Error() != err.Error()
 	b.session, b.ready, b.lost = nil, false, err
 	b.announce()
-	if news && ctx.Err() == nil {
+	if changed && ctx.Err() == nil {
 		b.log.WarnContext(ctx, "no connection to the message broker; trying again", "err", err)
 	}
 }
 
-// announce wakes all who wait for a change; b.mu is held.
+// announce wakes all waiters. The caller must hold b.mu.
 func (b *Broker) announce() {
 	close(b.changed)
 	b.changed = make(chan struct{})
@@ -191,36 +190,33 @@ func (b *Broker) Ready() bool {
 	return b.ready
 }
 
-// Wait returns when the broker is ready, or with an error when ctx ends.
+// Wait blocks until the broker is ready. It returns an error if ctx ends first.
 func (b *Broker) Wait(ctx context.Context) error {
-	for {
-		b.mu.Lock()
-		ready, changed := b.ready, b.changed
-		b.mu.Unlock()
-		if ready {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), b.LastError())
-		}
+	if !b.await(ctx, func() bool { return b.ready }) {
+		return errors.Join(ctx.Err(), b.LastError())
 	}
+	return nil
 }
 
-// Tried returns after the first attempt to connect, or when ctx ends.
+// Tried blocks until the first connection attempt has ended, or until ctx ends.
 func (b *Broker) Tried(ctx context.Context) {
+	b.await(ctx, func() bool { return !errors.Is(b.lost, errNotTried) })
+}
+
+// await blocks until condition, which is called with b.mu held, is true. It returns false if ctx
+// ends first.
+func (b *Broker) await(ctx context.Context, condition func() bool) bool {
 	for {
 		b.mu.Lock()
-		tried, changed := !errors.Is(b.lost, errNotTried), b.changed
+		ok, changed := condition(), b.changed
 		b.mu.Unlock()
-		if tried {
-			return
+		if ok {
+			return true
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
 }
@@ -244,7 +240,7 @@ func (b *Broker) LastError() error {
 	return errors.Join(all...)
 }
 
-// note records and logs that the broker refuses a thing, or no longer if err is nil.
+// note records and logs a refusal of the broker, or its end if err is nil.
 func (b *Broker) note(ctx context.Context, thing string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -259,14 +255,14 @@ func (b *Broker) note(ctx context.Context, thing string, err error) {
 	}
 }
 
-// fault returns what note recorded.
+// fault returns the refusal that note recorded, or nil.
 func (b *Broker) fault(thing string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.faults[thing]
 }
 
-// current returns the session, or a tasker.Unavailable error.
+// current returns the session, or an Unavailable error.
 func (b *Broker) current() (*session, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -276,19 +272,10 @@ func (b *Broker) current() (*session, error) {
 	return b.session, nil
 }
 
-// next waits for a usable session; nil when ctx ends first.
-func (b *Broker) next(ctx context.Context) *session {
-	for {
-		b.mu.Lock()
-		s, changed := b.session, b.changed
-		b.mu.Unlock()
-		if s != nil && s.alive() {
-			return s
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
+// next waits for a usable session. It returns nil if ctx ends first.
+func (b *Broker) next(ctx context.Context) (s *session) {
+	if !b.await(ctx, func() bool { s = b.session; return s != nil && s.alive() }) {
+		return nil
 	}
+	return s
 }

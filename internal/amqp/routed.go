@@ -11,21 +11,21 @@ import (
 	"tasker.example/tasker"
 )
 
-// Routed is one message for whoever has bound a queue to the exchange.
+// Routed is a message for any queue that is bound to the exchange.
 type Routed struct {
-	ID          string // tells a message from its repetition; at most 255 bytes
-	Key         string // under which it is routed; at most 255 bytes
-	Type        string // what the body is; at most 255 bytes
+	ID          string // for deduplication; at most 255 bytes
+	Key         string // routing key; at most 255 bytes
+	Type        string // type of the body; at most 255 bytes
 	ContentType string // at most 255 bytes
 	Body        []byte
 }
 
-// PublishRouted sends the messages to the exchange in order and returns an error for each that is
-// not certain to be stored in every bound queue. It may have arrived nevertheless. A message
-// without a bound queue is Unavailable; one the broker can never take is Invalid or TooLarge. It
-// returns soon after ctx ends, and at once without a connection.
+// PublishRouted sends messages to the exchange in order. It returns an error for each message that
+// may not be stored in every bound queue; the message may have arrived nevertheless. Without a
+// bound queue the error is Unavailable. If the broker can never accept the message, it is Invalid
+// or TooLarge. PublishRouted returns soon after ctx ends, and at once without a connection.
 func (b *Broker) PublishRouted(ctx context.Context, messages []Routed) []error {
-	answers := unanswered(len(messages))
+	answers := newAnswers(len(messages))
 	s, err := b.publishable()
 	if err != nil {
 		return answered(answers, err)
@@ -40,13 +40,13 @@ func (b *Broker) PublishRouted(ctx context.Context, messages []Routed) []error {
 		return answered(answers, err)
 	}
 	if err := p.publish(ctx, r, good, answers); err != nil {
-		r.admit(answers) // the broker may have said by now what is too large
+		r.admit(answers) // the broker may have rejected a message as too large
 		answered(answers, err)
 	}
 	return answers
 }
 
-// publishable returns the session if messages can be sent on it now.
+// publishable returns the session if messages can be published.
 func (b *Broker) publishable() (*session, error) {
 	s, err := b.current()
 	if err != nil {
@@ -64,7 +64,7 @@ func (b *Broker) publishable() (*session, error) {
 	return s, nil
 }
 
-// answered gives err to all that have no answer yet.
+// answered sets err for all messages without an answer.
 func answered(answers []error, err error) []error {
 	for i := range answers {
 		if errors.Is(answers[i], errUnanswered) {
@@ -74,13 +74,13 @@ func answered(answers []error, err error) []error {
 	return answers
 }
 
-// routed are messages for queues that others have bound.
+// routed is a batch of messages for bound queues.
 type routed struct {
 	s    *session
 	list []Routed
 }
 
-// admit returns the places of messages that can be sent and answers the others.
+// admit returns the indexes of messages that can be sent and answers the others.
 func (r *routed) admit(answers []error) (good []int) {
 	largest := r.s.largest.Load()
 	for i, m := range r.list {
@@ -88,9 +88,8 @@ func (r *routed) admit(answers []error) (good []int) {
 			continue
 		}
 		switch {
-		case max(len(m.ID), len(m.Key), len(m.Type), len(m.ContentType)) > longestName:
-			// The client would close the connection over it.
-			answers[i] = tasker.Errorf(tasker.Invalid, "id, key or types of message %.40q are longer than %d bytes", m.ID, longestName)
+		case max(len(m.ID), len(m.Key), len(m.Type), len(m.ContentType)) > maxName: // would close the connection
+			answers[i] = tasker.Errorf(tasker.Invalid, "id, key or types of message %.40q are longer than %d bytes", m.ID, maxName)
 		case largest > 0 && int64(len(m.Body)) > largest:
 			answers[i] = tasker.Errorf(tasker.TooLarge, "message %.40q has %d bytes, and the message broker takes no more than %d: "+
 				"raise its max_message_size", m.ID, len(m.Body), largest)
@@ -101,8 +100,8 @@ func (r *routed) admit(answers []error) (good []int) {
 	return good
 }
 
-func (r *routed) form(place int) (key string, m amqp091.Publishing) {
-	message := r.list[place]
+func (r *routed) form(index int) (key string, m amqp091.Publishing) {
+	message := r.list[index]
 	return message.Key, amqp091.Publishing{
 		ContentType: message.ContentType,
 		MessageId:   message.ID,
@@ -111,32 +110,33 @@ func (r *routed) form(place int) (key string, m amqp091.Publishing) {
 	}
 }
 
-func (r *routed) unroutable(place int) error {
-	exchange, key := r.s.b.o.Exchange, r.list[place].Key
+func (r *routed) unroutable(index int) error {
+	exchange, key := r.s.b.o.Exchange, r.list[index].Key
 	return tasker.Errorf(tasker.Unavailable, "no queue is bound to exchange %q for key %q, so nobody would receive it: "+
 		"bind one, for this key or with #", exchange, key)
 }
 
-func (r *routed) notTaken(place int) error {
+func (r *routed) notTaken(index int) error {
 	return tasker.Errorf(tasker.Unavailable, "the message broker did not take a message: "+
-		"a queue that is bound to exchange %q for key %q is full, or cannot be written", r.s.b.o.Exchange, r.list[place].Key)
+		"a queue that is bound to exchange %q for key %q is full, or cannot be written", r.s.b.o.Exchange, r.list[index].Key)
 }
 
-func (r *routed) silent(_ context.Context, place int) error {
+func (r *routed) silent(_ context.Context, index int) error {
 	if reason := r.s.blocked.Load(); reason != nil {
-		return blockedError(*reason) // then no queue confirms anything
+		return blockedError(*reason) // no queue confirms anything
 	}
 	return tasker.Errorf(tasker.Unavailable, "the message broker confirmed nothing for %s: a queue that is bound to "+
-		"exchange %q for key %q may have no leader; see rabbitmq-queues quorum_status QUEUE%s", Silence, r.s.b.o.Exchange, r.list[place].Key, r.s.b.vhostFlag())
+		"exchange %q for key %q may have no leader; see rabbitmq-queues quorum_status QUEUE%s",
+		Silence, r.s.b.o.Exchange, r.list[index].Key, r.s.b.vhostFlag())
 }
 
 func (*routed) confirmed(context.Context, []error) {}
 
-// tooLarge is how the broker tells why it closed a channel.
+// tooLarge matches the reason for which the broker closes a channel after an oversized message.
 var tooLarge = regexp.MustCompile(`message size \d+ is larger than (?:configured )?max size (\d+)`)
 
-// learnLargest remembers how much the broker takes, if that is why it closed a
-// channel. It would do so again, and everything else on the channel waits.
+// learnLargest stores the size limit of the broker if the channel was closed because of it. Each
+// oversized message would close the channel and delay the other messages.
 func (s *session) learnLargest(closed *amqp091.Error) {
 	if closed == nil {
 		return

@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	// answerPatience bounds one answer of the broker when nothing else does.
+	// answerPatience is the default timeout of a response.
 	answerPatience = 10 * time.Second
 
-	// settlePatience is how long the end of a consumer, or of the connection,
-	// waits for deliveries that are in hand.
+	// settlePatience is how long a consumer or the connection waits at its end for unsettled
+	// deliveries.
 	settlePatience = 5 * time.Second
 
-	// closePatience is how long closing the connection may take.
+	// closePatience is the timeout for closing the connection.
 	closePatience = time.Second
 )
 
-// A session is one connection, from its handshake to its loss.
+// A session is one connection, from the handshake to its loss.
 type session struct {
 	b    *Broker
 	conn *amqp091.Connection
 	raw  net.Conn
 
-	gone    chan struct{} // closed when the connection is lost or closed
-	cause   error         // why; to be read after gone
-	closing chan struct{} // closed when the session is about to end
-	again   chan struct{} // asks for the shared things to be declared again
-	blocked atomic.Pointer[string]
-	largest atomic.Int64 // bytes of a message that the broker takes; 0: not known
+	gone      chan struct{} // closed when the connection is lost or closed
+	cause     error         // valid after gone
+	closing   chan struct{} // closed when the session is about to end
+	redeclare chan struct{} // requests that shared exchanges and queues are declared again
+	blocked   atomic.Pointer[string]
+	largest   atomic.Int64 // maximum message size in bytes; 0 if unknown
 
 	mu        sync.Mutex
 	ended     bool
@@ -47,7 +47,7 @@ type session struct {
 	consumers sync.WaitGroup // subscriptions
 }
 
-// patientConn times out blocked writes, which would hold the connection's locks forever.
+// patientConn limits the duration of writes. A blocked write holds the locks of the connection.
 type patientConn struct {
 	net.Conn
 	patience time.Duration
@@ -60,13 +60,10 @@ func (c *patientConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// dial connects, and gives up when ctx ends.
+// dial connects. It aborts when ctx ends.
 func (b *Broker) dial(ctx context.Context) (*session, error) {
 	s := &session{
-		b:        b,
-		gone:     make(chan struct{}),
-		closing:  make(chan struct{}),
-		again:    make(chan struct{}, 1),
+		b: b, gone: make(chan struct{}), closing: make(chan struct{}), redeclare: make(chan struct{}, 1),
 		declared: map[string]*declaration{},
 	}
 	properties := amqp091.NewConnectionProperties()
@@ -83,7 +80,7 @@ func (b *Broker) dial(ctx context.Context) (*session, error) {
 			}
 			stopClosing = context.AfterFunc(ctx, func() { _ = raw.Close() })
 			s.raw = &patientConn{Conn: raw, patience: max(2*b.o.Heartbeat, time.Second)}
-			return s.raw, raw.SetDeadline(deadline) // the client lifts it after the handshake
+			return s.raw, raw.SetDeadline(deadline) // the client removes it after the handshake
 		},
 	})
 	stopClosing()
@@ -98,18 +95,17 @@ func (b *Broker) dial(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// watch waits for the end of the connection.
+// watch records the end of the connection and whether the broker blocks it.
 func (s *session) watch(closed <-chan *amqp091.Error, blocked <-chan amqp091.Blocking) {
 	for {
 		select {
 		case err := <-closed:
+			s.cause = errors.New("closed")
 			if err != nil {
 				s.cause = err
-			} else {
-				s.cause = errors.New("closed")
 			}
-			// The client frees its channels before its socket, and would wait
-			// for ever for one that is in the middle of a write.
+			// The client closes its channels before the socket and would wait forever for a blocked
+			// write.
 			_ = s.raw.Close()
 			close(s.gone)
 			return
@@ -125,8 +121,8 @@ func (s *session) watch(closed <-chan *amqp091.Error, blocked <-chan amqp091.Blo
 	}
 }
 
-// alive reports whether the session can still be used. The client gives up all that waits for an
-// answer before it tells that the connection is lost.
+// alive reports whether the session can be used. The client cancels waiting calls before it
+// announces the loss of the connection.
 func (s *session) alive() bool {
 	if s.conn.IsClosed() {
 		return false
@@ -141,10 +137,10 @@ func (s *session) alive() bool {
 	}
 }
 
-// lostError says that the connection was lost, and why.
+// lostError returns the reason for the end of the connection.
 func (s *session) lostError() error {
 	if s.conn.IsClosed() {
-		<-s.gone // in a moment
+		<-s.gone // closed soon
 	}
 	select {
 	case <-s.gone:
@@ -159,10 +155,10 @@ func blockedError(reason string) error {
 		"see rabbitmqctl list_connections name state, and its alarms for memory and disk", reason)
 }
 
-// quiesce tells the consumers to end, and waits for them.
+// quiesce ends the consumers and waits for them.
 func (s *session) quiesce() {
 	s.mu.Lock()
-	s.ended = true // no consumer begins now
+	s.ended = true // rejects new consumers
 	s.mu.Unlock()
 	close(s.closing)
 	done := make(chan struct{})
@@ -179,20 +175,20 @@ func (s *session) quiesce() {
 	}
 }
 
-// end closes the connection and waits for all users.
+// end closes the connection and waits for its goroutines.
 func (s *session) end() {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
 	hurry := time.AfterFunc(closePatience, func() { _ = s.raw.Close() })
-	_ = s.conn.Close() // closed before: then that is what we want
+	_ = s.conn.Close() // it may be closed already
 	hurry.Stop()
 	_ = s.raw.Close()
 	<-s.gone
 	s.calls.Wait()
 }
 
-// enter counts a consumer in, unless the session is about to end.
+// enter registers a consumer, unless the session is about to end.
 func (s *session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +199,7 @@ func (s *session) enter() bool {
 	return true
 }
 
-// spawn starts f; false if the session has ended.
+// spawn runs f in a goroutine. It returns false if the session has ended.
 func (s *session) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +210,7 @@ func (s *session) spawn(f func()) bool {
 	return true
 }
 
-// open opens and prepares a channel, or returns when ctx ends.
+// open opens a channel and calls prepare. It returns an error when ctx ends.
 func (s *session) open(ctx context.Context, prepare func(*amqp091.Channel) error) (*amqp091.Channel, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerPatience)
 	defer cancel()
@@ -227,12 +223,12 @@ func (s *session) open(ctx context.Context, prepare func(*amqp091.Channel) error
 		ch, err := s.conn.Channel()
 		if err == nil {
 			if err = prepare(ch); err != nil {
-				_ = ch.Close() // the broker has closed it, most often
+				_ = ch.Close() // usually the broker has closed it
 			}
 		}
 		select {
 		case results <- result{ch, err}:
-		case <-ctx.Done(): // nobody wants it any more
+		case <-ctx.Done():
 			if err == nil {
 				_ = ch.Close()
 			}
@@ -252,7 +248,7 @@ func (s *session) open(ctx context.Context, prepare func(*amqp091.Channel) error
 	}
 }
 
-// do calls f with a temporary channel, or returns when ctx ends.
+// do calls f with a temporary channel. It returns an error when ctx ends.
 func (s *session) do(ctx context.Context, f func(*amqp091.Channel) error) error {
 	_, err := s.open(ctx, func(ch *amqp091.Channel) error {
 		if err := f(ch); err != nil {
@@ -263,7 +259,7 @@ func (s *session) do(ctx context.Context, f func(*amqp091.Channel) error) error 
 	return err
 }
 
-// Depth returns the ready messages and consumers of a queue, or NotFound.
+// Depth returns the number of ready messages and consumers of a queue, or NotFound.
 func (b *Broker) Depth(ctx context.Context, queue string) (messages, consumers int, err error) {
 	s, err := b.current()
 	if err != nil {

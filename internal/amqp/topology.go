@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,37 +16,36 @@ import (
 const (
 	deadLetterSuffix = ".queue"
 
-	// deadLetterDeliveries is so large that the dead-letter queue never drops a
-	// message for having delivered it too often. RabbitMQ 4 would do so after 20.
+	// deadLetterDeliveries keeps the dead-letter queue from dropping messages. RabbitMQ 4 drops
+	// them after 20 deliveries.
 	deadLetterDeliveries = 1_000_000
 
-	// refusalRest is how long a refusal is believed before the broker is asked
-	// again: each time it writes to its log, too.
-	refusalRest = 2 * time.Second
+	// refusalBackoff is how long a refusal is cached. The broker logs each one.
+	refusalBackoff = 2 * time.Second
 
-	// silenceRest is how long a queue that confirms nothing is left alone: each
-	// new attempt holds up the messages that are sent with it.
-	silenceRest = 30 * time.Second
+	// silenceBackoff is how long a queue without confirmations is skipped. Each attempt delays
+	// other messages.
+	silenceBackoff = 30 * time.Second
 )
 
-// A declaration is what came of declaring the work queue of a namespace.
+// A declaration is the result of declaring the work queue of a namespace.
 type declaration struct {
-	done chan struct{} // closed when it is known
+	done chan struct{} // closed when the result is known
 	err  error
 	at   time.Time
-	rest time.Duration // for which an error is believed
+	ttl  time.Duration // of an error
 }
 
-// DeadLetterQueue returns the name of the queue where dead letters wait.
+// DeadLetterQueue returns the name of the dead-letter queue.
 func (b *Broker) DeadLetterQueue() string { return b.o.DeadLetter.Exchange + deadLetterSuffix }
 
-// The nouns name things in errors and in the log.
+// The nouns identify exchanges and queues in errors and in the log.
 func exchangeNoun(name string) string { return fmt.Sprintf("exchange %q", name) }
 func queueNoun(name string) string    { return fmt.Sprintf("queue %q", name) }
 func silentNoun(name string) string   { return "confirmations of " + queueNoun(name) }
 
-// declareShared declares shared exchanges and queues, and notes refusals. An error means no
-// connection.
+// declareShared declares the shared exchanges and queues and records refusals. An error means that
+// there is no connection.
 func (s *session) declareShared(ctx context.Context) error {
 	o := s.b.o
 	declare := []thing{s.b.exchange(o.Exchange)}
@@ -61,34 +61,34 @@ func (s *session) declareShared(ctx context.Context) error {
 		refused = refused || err != nil
 	}
 	if refused {
-		time.AfterFunc(refusalRest, s.askAgain)
+		time.AfterFunc(refusalBackoff, s.requestDeclare)
 	}
 	return nil
 }
 
-// askAgain makes Run declare the shared things again.
-func (s *session) askAgain() {
+// requestDeclare makes Run declare the shared exchanges and queues again.
+func (s *session) requestDeclare() {
 	select {
-	case s.again <- struct{}{}:
-	default: // it will do so already
+	case s.redeclare <- struct{}{}:
+	default: // already requested
 	}
 }
 
-// ensure declares the work queue of a namespace, once for each connection.
+// ensure declares the work queue of a namespace once per connection.
 func (s *session) ensure(ctx context.Context, namespace string) error {
 	s.mu.Lock()
 	d := s.declared[namespace]
-	mine := d == nil || d.stale()
-	if mine {
+	owner := d == nil || d.stale()
+	if owner {
 		d = &declaration{done: make(chan struct{})}
 		s.declared[namespace] = d
 	}
 	s.mu.Unlock()
-	if mine {
+	if owner {
 		d.err = s.declare(ctx, s.b.workQueue(namespace))
-		d.at, d.rest = time.Now(), refusalRest
+		d.at, d.ttl = time.Now(), refusalBackoff
 		if d.err != nil && !isRefusal(d.err) {
-			s.forget(namespace) // nothing is known: the next one asks again
+			s.forget(namespace) // retry on the next call
 		}
 		close(d.done)
 	}
@@ -100,44 +100,44 @@ func (s *session) ensure(ctx context.Context, namespace string) error {
 	}
 }
 
-// giveUp pauses the queue of a namespace that confirms nothing, and returns the error.
+// giveUp marks the queue of a namespace as unavailable for a while and returns the error.
 func (s *session) giveUp(ctx context.Context, namespace string) error {
 	if reason := s.blocked.Load(); reason != nil {
-		return blockedError(*reason) // then no queue confirms anything
+		return blockedError(*reason) // no queue confirms anything
 	}
 	name := QueueOf(namespace)
 	err := tasker.Errorf(tasker.Unavailable, "%s confirms no messages: if rabbitmq-queues quorum_status %s%s shows no leader, "+
 		"a crash has broken it (RabbitMQ does not always recover a queue that was made shortly before); %s",
 		queueNoun(name), quote(name), s.b.vhostFlag(), s.b.workQueue(namespace).remedy)
 	s.b.note(ctx, silentNoun(name), err)
-	s.believe(namespace, err, silenceRest)
+	s.cacheError(namespace, err, silenceBackoff)
 	return err
 }
 
-// missing returns the error for a message that no queue took. Somebody has
-// deleted the queue, or its binding. It is made anew after a rest: consumers of
-// a queue that comes back at once are not told, and receive nothing any more.
+// missing returns the error for a message that reached no queue because the queue or its binding
+// was deleted. The queue is recreated after a delay, because RabbitMQ does not notify the consumers
+// of a queue that is recreated at once.
 func (s *session) missing(namespace string) error {
 	err := tasker.Errorf(tasker.Unavailable, "no queue took a message: %s was missing, and will be made anew",
 		queueNoun(QueueOf(namespace)))
-	s.believe(namespace, err, refusalRest)
+	s.cacheError(namespace, err, refusalBackoff)
 	return err
 }
 
-// believe makes err the answer for a namespace, for a while.
-func (s *session) believe(namespace string, err error, rest time.Duration) {
-	d := &declaration{done: make(chan struct{}), err: err, at: time.Now(), rest: rest}
+// cacheError makes ensure return err for a while.
+func (s *session) cacheError(namespace string, err error, ttl time.Duration) {
+	d := &declaration{done: make(chan struct{}), err: err, at: time.Now(), ttl: ttl}
 	close(d.done)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.declared[namespace] = d
 }
 
-// stale reports whether a refusal is so old that the broker is to be asked again.
+// stale reports whether a cached error has expired.
 func (d *declaration) stale() bool {
 	select {
 	case <-d.done:
-		return d.err != nil && time.Since(d.at) > d.rest
+		return d.err != nil && time.Since(d.at) > d.ttl
 	default:
 		return false
 	}
@@ -161,7 +161,7 @@ func (s *session) forgetAll() {
 type thing struct {
 	noun    string
 	declare func(*amqp091.Channel) error
-	remedy  string // how to delete it
+	remedy  string // instruction to delete it
 }
 
 func (b *Broker) exchange(name string) thing {
@@ -175,7 +175,7 @@ func (b *Broker) exchange(name string) thing {
 	}
 }
 
-// vhostFlag ends the commands of RabbitMQ that are about a virtual host: they take / for the one that is meant.
+// vhostFlag returns the flag for RabbitMQ commands; their default is the virtual host /.
 func (b *Broker) vhostFlag() string {
 	if b.vhost == "/" {
 		return ""
@@ -205,9 +205,9 @@ func (b *Broker) deadLetterQueue() thing {
 	}, d.Exchange, "#")
 }
 
-// workQueue is the queue of a namespace. It lets go of a dead letter only when
-// the dead-letter queue has it, which RabbitMQ does only for a quorum queue that
-// rejects what it has no room for.
+// workQueue returns the queue of a namespace. The at-least-once strategy keeps a dead letter until
+// the dead-letter queue has stored it; RabbitMQ supports it only for quorum queues that reject
+// messages when they are full.
 func (b *Broker) workQueue(namespace string) thing {
 	args := amqp091.Table{
 		amqp091.QueueTypeArg:       amqp091.QueueTypeQuorum,
@@ -222,7 +222,7 @@ func (b *Broker) workQueue(namespace string) thing {
 	return b.queue(QueueOf(namespace), args, b.o.Exchange, RoutingKey(namespace))
 }
 
-// declare declares one thing and notes what came of it.
+// declare declares an exchange or a queue and records the result.
 func (s *session) declare(ctx context.Context, t thing) error {
 	err := s.do(ctx, t.declare)
 	if err != nil && isRefusal(err) {
@@ -235,50 +235,47 @@ func (s *session) declare(ctx context.Context, t thing) error {
 	return fmt.Errorf("declare %s: %w", t.noun, err)
 }
 
-// isRefusal reports whether the broker has answered, and said no.
+// isRefusal reports whether the broker answered with a refusal.
 func isRefusal(err error) bool {
 	e, ok := errors.AsType[*amqp091.Error](err)
 	if !ok {
 		return false
 	}
-	switch e.Code {
-	case amqp091.PreconditionFailed, amqp091.AccessRefused, amqp091.NotFound, amqp091.ResourceLocked:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]int{
+		amqp091.PreconditionFailed, amqp091.AccessRefused, amqp091.NotFound, amqp091.ResourceLocked,
+	}, e.Code)
 }
 
-// refusal explains what the broker said about a thing, and what to do.
+// refusal explains a refusal and how to fix it.
 func (b *Broker) refusal(t thing, err error) error {
 	e, _ := errors.AsType[*amqp091.Error](err)
-	said := strings.TrimPrefix(e.Reason, "PRECONDITION_FAILED - ")
-	err = &answer{said, e}
+	reason := strings.TrimPrefix(e.Reason, "PRECONDITION_FAILED - ")
+	err = &answer{reason, e}
 	switch e.Code {
 	case amqp091.PreconditionFailed:
-		if !strings.Contains(said, "inequivalent") {
+		if !strings.Contains(reason, "inequivalent") {
 			break
 		}
 		return &tasker.Error{
 			Code: tasker.Conflict, Err: err,
 			Message: fmt.Sprintf("%s exists with other settings (%s), which RabbitMQ cannot change: "+
-				"restore the setting of Tasker that it was made with; or %s", t.noun, said, t.remedy),
+				"restore the setting of Tasker that it was made with; or %s", t.noun, reason, t.remedy),
 		}
 	case amqp091.AccessRefused:
 		return &tasker.Error{
 			Code: tasker.Forbidden, Err: err,
 			Message: fmt.Sprintf("%s may not be declared (%s): give the user of Tasker configure, write and read: "+
-				"rabbitmqctl set_permissions USER '.*' '.*' '.*'%s", t.noun, said, b.vhostFlag()),
+				"rabbitmqctl set_permissions USER '.*' '.*' '.*'%s", t.noun, reason, b.vhostFlag()),
 		}
 	}
 	return &tasker.Error{
 		Code: tasker.Unavailable, Err: err,
-		Message: fmt.Sprintf("%s cannot be declared: %s", t.noun, said),
+		Message: fmt.Sprintf("%s cannot be declared: %s", t.noun, reason),
 	}
 }
 
-// An answer is what the broker said, in the words that the message repeats, so
-// that it is not told twice.
+// An answer is an error of the broker with the text that the message quotes, so that it is not
+// repeated.
 type answer struct {
 	text string
 	err  *amqp091.Error
