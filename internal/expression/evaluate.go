@@ -18,21 +18,21 @@ import (
 	"tasker.example/tasker"
 )
 
-// evaluationTime is how long one evaluation may take. Its cost is bounded to what takes about 10 ms; this is for what the cost does
-// not tell, and so long that a machine that is busy does not make a step fail.
+// evaluationTime limits one evaluation. Its cost limit takes about 10 ms. The time limit covers
+// what the cost does not include, and is long enough for a busy machine.
 const evaluationTime = time.Second
 
-// Values are what an expression is evaluated on.
+// Values are the variables of an evaluation.
 type Values struct {
 	Context json.RawMessage
-	Results map[string]json.RawMessage  // of the ancestors that have one, by name
+	Results map[string]json.RawMessage  // of ancestors, by name
 	States  map[string]tasker.StepState // of ancestors, by name
 	Task    TaskValues
-	Error   json.RawMessage // of the step, which has failed
-	Item    json.RawMessage // what an item of a map step is for
+	Error   json.RawMessage // of the failed step
+	Item    json.RawMessage // element of a map step's list
 }
 
-// TaskValues are what an expression may know of its task.
+// TaskValues contains the attributes of the task that expressions can read.
 type TaskValues struct {
 	ID            tasker.ID
 	CreatedAt     time.Time
@@ -41,8 +41,7 @@ type TaskValues struct {
 	CorrelationID string
 }
 
-// A Failure is an evaluation that came to nothing. It tells no values, because these may
-// be secret.
+// A Failure is a failed evaluation. It contains no values, because they may be secret.
 type Failure struct {
 	Text   string // of the expression
 	Reason string
@@ -51,7 +50,7 @@ type Failure struct {
 // Error returns the reason and the expression.
 func (f *Failure) Error() string { return f.Reason + ", in: " + f.Text }
 
-// Bool evaluates a condition. The error is a [Failure], or that of the context.
+// Bool evaluates a condition. The error is a [Failure] or that of ctx.
 func (p *Program) Bool(ctx context.Context, v Values) (bool, error) {
 	out, err := p.evaluate(ctx, v)
 	if err != nil {
@@ -63,7 +62,7 @@ func (p *Program) Bool(ctx context.Context, v Values) (bool, error) {
 	return false, p.failure("it is neither true nor false: it is " + article(out.Type().TypeName()))
 }
 
-// Time evaluates an expression that gives an instant. The error is as that of Bool.
+// Time evaluates an expression that returns a timestamp. Errors are those of [Program.Bool].
 func (p *Program) Time(ctx context.Context, v Values) (time.Time, error) {
 	out, err := p.evaluate(ctx, v)
 	if err != nil {
@@ -75,8 +74,8 @@ func (p *Program) Time(ctx context.Context, v Values) (time.Time, error) {
 	return time.Time{}, p.failure("it is no instant: it is " + article(out.Type().TypeName()))
 }
 
-// Object evaluates an expression that gives an object of JSON. Instants and durations in it
-// are texts. The error is as that of Bool.
+// Object evaluates an expression that returns a JSON object. Timestamps and durations in it become
+// strings. Errors are those of [Program.Bool].
 func (p *Program) Object(ctx context.Context, v Values) (json.RawMessage, error) {
 	out, err := p.evaluate(ctx, v)
 	if err != nil {
@@ -88,13 +87,13 @@ func (p *Program) Object(ctx context.Context, v Values) (json.RawMessage, error)
 	return p.written(out, tasker.MaxDocumentBytes)
 }
 
-// JSON evaluates an expression that gives any value of JSON, of so many bytes at most. An
-// expression that only names a value gives it as it is written. The error is as that of Bool.
-func (p *Program) JSON(ctx context.Context, v Values, most int) (json.RawMessage, error) {
+// JSON evaluates an expression that returns any JSON value of at most limit bytes. An expression
+// that is only a path returns the value byte for byte. Errors are those of [Program.Bool].
+func (p *Program) JSON(ctx context.Context, v Values, limit int) (json.RawMessage, error) {
 	if p.path != nil {
 		doc, err := p.named(v)
-		if err == nil && len(doc) > most {
-			err = p.failure(errTooLong(most).Error())
+		if err == nil && len(doc) > limit {
+			err = p.failure(errTooLong(limit).Error())
 		}
 		return doc, err
 	}
@@ -102,24 +101,24 @@ func (p *Program) JSON(ctx context.Context, v Values, most int) (json.RawMessage
 	if err != nil {
 		return nil, err
 	}
-	return p.written(out, most)
+	return p.written(out, limit)
 }
 
-// written returns out as JSON of at most most bytes.
-func (p *Program) written(out ref.Val, most int) (json.RawMessage, error) {
-	w := writer{left: most, texts: true}
+// written returns out as JSON of at most limit bytes.
+func (p *Program) written(out ref.Val, limit int) (json.RawMessage, error) {
+	w := writer{free: limit, texts: true}
 	if err := w.write(out); err != nil {
 		if errors.Is(err, errTooMany) {
-			err = errTooLong(most)
+			err = errTooLong(limit)
 		}
 		return nil, p.failure(err.Error())
 	}
 	return w.out.Bytes(), nil
 }
 
-func errTooLong(most int) error { return fmt.Errorf("the value has more than %d bytes", most) }
+func errTooLong(limit int) error { return fmt.Errorf("the value has more than %d bytes", limit) }
 
-// named returns the value that the expression only names.
+// named returns the value at the path of the expression.
 func (p *Program) named(v Values) (json.RawMessage, error) {
 	doc, rest := v.Context, p.path[1:]
 	switch p.path[0] {
@@ -141,15 +140,15 @@ func (p *Program) named(v Values) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// An Outcome is the value of an evaluation or its error. The value is a bool, a string, a time.Time or,
-// for a number, a json.Number without an exponent. It is nil when the expression gave null. Where a text
-// is wanted a number is its text.
+// An Outcome is the value of an evaluation or its error. The value is a bool, a string, a time.Time
+// or, for a number, a json.Number without an exponent. It is nil for null. If the expression must
+// return a string, numbers are converted.
 type Outcome struct {
 	Value any
-	Err   error // a [Failure], or that of the context
+	Err   error // a [Failure] or that of ctx
 }
 
-// All evaluates expressions on the same values, and says what that cost.
+// All evaluates expressions on the same values and returns the total cost.
 func All(ctx context.Context, programs []*Program, v Values) (list []Outcome, cost int) {
 	list = make([]Outcome, len(programs))
 	input, err := v.decode()
@@ -167,7 +166,7 @@ func All(ctx context.Context, programs []*Program, v Values) (list []Outcome, co
 	return list, cost
 }
 
-// native returns a value as Go has it.
+// native converts a CEL value to a Go value.
 func (p *Program) native(out ref.Val) (any, error) {
 	switch x := out.(type) {
 	case types.Null:
@@ -203,7 +202,7 @@ func (p *Program) evaluate(ctx context.Context, v Values) (ref.Val, error) {
 	return out, err
 }
 
-// run evaluates the expression, and says what that cost.
+// run evaluates the expression and returns the cost.
 func (p *Program) run(ctx context.Context, input map[string]any) (out ref.Val, cost int, err error) {
 	if p.fault != nil {
 		return nil, 0, p.failure(p.fault.Error())
@@ -231,11 +230,11 @@ func (p *Program) run(ctx context.Context, input map[string]any) (out ref.Val, c
 	}
 }
 
-// slots bounds the evaluations that run at once.
+// slots limits concurrent evaluations.
 var slots = make(evaluationSlots, 32)
 
-// evaluationSlots runs evaluations in goroutines of their own. One that outlasts its time is abandoned and keeps
-// its slot until it returns: it holds up neither its caller nor the evaluations in other slots.
+// evaluationSlots runs each evaluation in its own goroutine. One that exceeds its time is abandoned
+// and occupies its slot until it returns. It blocks neither its caller nor other slots.
 type evaluationSlots chan struct{}
 
 var errNoSlot = tasker.Errorf(tasker.Unavailable, "all slots for expressions are busy: try again")
@@ -266,18 +265,20 @@ func (s evaluationSlots) run(limited context.Context, evaluate func() (ref.Val, 
 	}
 }
 
-// noSuchKey is the error of CEL for a name that an object does not have.
+// noSuchKey matches the CEL error for an absent key.
 var noSuchKey = regexp.MustCompile(`^no such key: (.*)$`)
 
-// reason tells why an evaluation failed. Of an error of CEL it takes only what cannot
-// have values in it.
+// reason describes the failure of an evaluation. It removes all parts of a CEL error that may
+// contain values.
 func (p *Program) reason(err error) string {
 	where := ""
 	if e, ok := errors.AsType[*types.Err](err); ok {
 		where = at(p.parsed.NativeRep().SourceInfo(), e.NodeID())
 	}
 	text := err.Error()
-	for _, known := range []string{errCost, errRange, errArithmetic, errInexact, errPatternTooLong.Error(), errPatternTooLarge.Error(), errPattern} {
+	for _, known := range []string{
+		errCost, errRange, errArithmetic, errInexact, errPatternTooLong.Error(), errPatternTooLarge.Error(), errPattern,
+	} {
 		if strings.HasPrefix(text, known) {
 			return where + known
 		}
@@ -300,7 +301,7 @@ func (p *Program) reason(err error) string {
 	}
 }
 
-// decode reads the values as CEL takes them.
+// decode converts the values to CEL variables.
 func (v Values) decode() (map[string]any, error) {
 	input, err := decode(v.Context)
 	if err != nil {
@@ -344,7 +345,7 @@ func decode(doc json.RawMessage) (any, error) {
 	return plain(v), err
 }
 
-// plain makes numbers of the digits of a document.
+// plain converts decoded numbers to CEL numbers.
 func plain(v any) any {
 	switch x := v.(type) {
 	case json.Number:

@@ -15,21 +15,23 @@ import (
 	"tasker.example/tasker/internal/number"
 )
 
-// Errors of numbers.
+// Errors for numbers.
 const (
 	errRange      = "a number is larger or finer than a 64-bit float can hold"
 	errArithmetic = "a number has more digits than arithmetic keeps: such numbers can only be compared, written as text and passed on"
 	errInexact    = "the result is a whole number with more digits than arithmetic keeps"
 )
 
-// An exact number is one that a 64-bit float cannot hold. CEL treats it as a double: the functions
-// of [newLanguage] compare it, convert it and refuse arithmetic with it. No double equals it.
+// An exact number is a number that a 64-bit float cannot represent. CEL treats it as a double: the
+// functions of [newLanguage] compare and convert it and reject arithmetic with it. No double equals
+// it.
 type exact struct{ number.Decimal }
 
-// shortNumber is the length of a text that a 64-bit float always holds, if it has no exponent.
+// shortNumber is the length up to which a 64-bit float represents every number without exponent.
 const shortNumber = 15
 
-// numberOf returns a number of JSON: a double if that has the same digits, an exact number else.
+// numberOf returns a JSON number as a double if that preserves its digits, otherwise as an exact
+// number.
 func numberOf(text string) ref.Val {
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
@@ -49,7 +51,7 @@ func numberOf(text string) ref.Val {
 	}
 }
 
-// decimalOf returns the digits of a number; false if v is not a finite number.
+// decimalOf returns the digits of a finite number, or false for other values.
 func decimalOf(v ref.Val) (number.Decimal, bool) {
 	switch x := v.(type) {
 	case exact:
@@ -68,12 +70,12 @@ func decimalOf(v ref.Val) (number.Decimal, bool) {
 	}
 }
 
-// ConvertToNative fails: nothing converts an exact number to a value of Go.
+// ConvertToNative returns an error: exact numbers cannot be converted to Go values.
 func (exact) ConvertToNative(reflect.Type) (any, error) {
 	return nil, errors.New("type conversion error from a number")
 }
 
-// ConvertToType returns the number as a text, or as a whole number without its fraction.
+// ConvertToType returns the number as a string, or as an integer without its fraction.
 func (e exact) ConvertToType(to ref.Type) ref.Val {
 	whole, _, _ := strings.Cut(e.String(), ".")
 	switch to {
@@ -95,13 +97,13 @@ func (e exact) ConvertToType(to ref.Type) ref.Val {
 	return types.NewErr("type conversion error")
 }
 
-// Equal compares the digits of two numbers.
+// Equal compares the digits.
 func (e exact) Equal(other ref.Val) ref.Val {
 	d, ok := decimalOf(other)
 	return types.Bool(ok && d == e.Decimal)
 }
 
-// Type returns the type of doubles.
+// Type returns the type double.
 func (exact) Type() ref.Type { return types.DoubleType }
 
 // Value returns the number as JSON.
@@ -112,7 +114,7 @@ func isExact(v ref.Val) bool {
 	return is
 }
 
-// textOf returns the text of a number, with all its digits and no exponent; nil for other values.
+// textOf returns the decimal digits of a number without exponent, or nil for other values.
 func textOf(args []ref.Val) ref.Val {
 	if d, ok := decimalOf(args[0]); ok {
 		return types.String(d.String())
@@ -120,7 +122,7 @@ func textOf(args []ref.Val) ref.Val {
 	return nil
 }
 
-// toNumber converts whole numbers of CEL and texts of numbers; nil for other values.
+// toNumber converts CEL integers and numeric strings, and returns nil for other values.
 func toNumber(args []ref.Val) ref.Val {
 	switch x := args[0].(type) {
 	case types.Int, types.Uint, exact:
@@ -128,14 +130,16 @@ func toNumber(args []ref.Val) ref.Val {
 		return numberOf(d.String())
 	case types.String:
 		text := string(x)
-		if doc := json.RawMessage(text); text != "" && (text[0] == '-' || '0' <= text[0] && text[0] <= '9') && json.Valid(doc) {
+		digit := text != "" && (text[0] == '-' || '0' <= text[0] && text[0] <= '9')
+		if digit && json.Valid(json.RawMessage(text)) {
 			return numberOf(strings.TrimSpace(text))
 		}
 	}
 	return nil
 }
 
-// ordering compares numbers of which one is exact, by what is wanted of the order; nil for other values.
+// ordering reports whether the order of two numbers is one of wanted. It returns nil unless one of
+// them is exact.
 func ordering(wanted ...int) func([]ref.Val) ref.Val {
 	return func(args []ref.Val) ref.Val {
 		if !isExact(args[0]) && !isExact(args[1]) {
@@ -146,14 +150,14 @@ func ordering(wanted ...int) func([]ref.Val) ref.Val {
 		if !ok || !okToo {
 			return types.MaybeNoSuchOverloadErr(args[1])
 		}
-		order := a.Compare(b)
-		return types.Bool(slices.Contains(wanted, order))
+		return types.Bool(slices.Contains(wanted, a.Compare(b)))
 	}
 }
 
-// arithmetic refuses exact numbers, and whole results that are not exact; nil when the calculation of CEL applies.
-// The rounding error of a calculation is itself a 64-bit float.
-func arithmetic(lost func(a, b float64) float64) func([]ref.Val) ref.Val {
+// arithmetic rejects exact numbers and integer results that would be rounded. It returns nil if CEL
+// can compute the result. roundingError returns the error of a 64-bit result, which is itself a
+// 64-bit float.
+func arithmetic(roundingError func(a, b float64) float64) func([]ref.Val) ref.Val {
 	return func(args []ref.Val) ref.Val {
 		if slices.ContainsFunc(args, isExact) {
 			return types.NewErr(errArithmetic)
@@ -161,14 +165,14 @@ func arithmetic(lost func(a, b float64) float64) func([]ref.Val) ref.Val {
 		a, ok := args[0].(types.Double)
 		b, okToo := args[len(args)-1].(types.Double)
 		whole := ok && okToo && math.Trunc(float64(a)) == float64(a) && math.Trunc(float64(b)) == float64(b)
-		if whole && lost != nil && lost(float64(a), float64(b)) != 0 {
+		if whole && roundingError != nil && roundingError(float64(a), float64(b)) != 0 {
 			return types.NewErr(errInexact)
 		}
 		return nil
 	}
 }
 
-func lostOfSum(a, b float64) float64 {
+func sumError(a, b float64) float64 {
 	sum := a + b
 	if math.IsInf(sum, 0) {
 		return 0
@@ -177,7 +181,7 @@ func lostOfSum(a, b float64) float64 {
 	return (a - (sum - part)) + (b - part)
 }
 
-func lostOfProduct(a, b float64) float64 {
+func productError(a, b float64) float64 {
 	product := a * b
 	if math.IsInf(product, 0) {
 		return 0

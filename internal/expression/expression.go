@@ -20,11 +20,11 @@ import (
 // Limits of an expression.
 const (
 	MaxBytes   = 4 << 10 // of its text
-	MaxNesting = 2       // of macros such as exists and filter, one in the other
-	maxCost    = 100_000 // of one evaluation, in CEL's units: about 10 ms
+	MaxNesting = 2       // nested macros such as exists and filter
+	maxCost    = 100_000 // of one evaluation, in CEL units: about 10 ms
 )
 
-// The names that an expression may use.
+// Names of variables.
 const (
 	nameContext = "context"
 	nameResults = "results"
@@ -34,33 +34,33 @@ const (
 	nameItem    = "item"
 )
 
-// A Scope is what an expression of a step may name.
+// A Scope defines the names that an expression of a step can use.
 type Scope struct {
-	Input     json.RawMessage // JSON Schema of the context; empty: nothing is known of it
-	Ancestors []string        // the steps that come before, near and far
-	Steps     []string        // all steps of the template, to tell what is meant
-	Failed    bool            // the step has failed, and its error is known
-	Item      bool            // it is an item of a map step, and what it is for is known
+	Input     json.RawMessage // JSON Schema of the context; optional
+	Ancestors []string        // direct and indirect dependencies
+	Steps     []string        // all steps of the template, for suggestions
+	Failed    bool            // the error of the step is available
+	Item      bool            // the item of a map step is available
 
-	Search bool // it gives a search attribute: it may name any result, and the task is perhaps not there yet
-	Stored bool // its template is stored: if it does not compile, its evaluation fails
+	Search bool // search attribute: any result is available, and the task may not exist yet
+	Stored bool // stored template: if the expression does not compile, its evaluation fails
 }
 
-// A Kind is what an expression must come to.
+// A Kind is the required result type of an expression.
 type Kind string
 
-// The kinds.
+// Result types.
 const (
-	Bool      Kind = "bool"      // a condition
-	Timestamp Kind = "timestamp" // an instant
-	Object    Kind = "object"    // an object of JSON
-	List      Kind = "list"      // a list
-	Any       Kind = "any"       // any value of JSON
+	Bool      Kind = "bool" // a condition
+	Timestamp Kind = "timestamp"
+	Object    Kind = "object" // a JSON object
+	List      Kind = "list"
+	Any       Kind = "any" // any JSON value
 	Text      Kind = "string"
 	Number    Kind = "number"
 )
 
-// The keys of a step under which an expression stands; a dot is before a key within one.
+// Keys of a step that contain expressions; a dot separates nested keys.
 const (
 	When      = "when"
 	WaitUntil = "wait_until"
@@ -71,40 +71,42 @@ const (
 	DueAt        = "due.at"
 )
 
-// A Source is an expression of a step as its template has it; its text is empty where the step
-// has none.
+// A Source is an expression in a template. Text is empty if the step has none.
 type Source struct {
 	Key  string
 	Text string
 	Kind Kind
 }
 
-// Of returns what may be an expression of a step.
+// Of returns the possible expressions of a step.
 func Of(s tasker.StepTemplate) []Source {
-	return []Source{{When, s.When, Bool}, {WaitUntil, s.WaitUntil, Timestamp}, {Input, s.Input, Object}, {Over, s.Over, List}, {AssigneeFrom, s.AssigneeFrom, Text}, {DueAt, s.Due.At, Timestamp}}
+	return []Source{
+		{When, s.When, Bool}, {WaitUntil, s.WaitUntil, Timestamp}, {Input, s.Input, Object}, {Over, s.Over, List},
+		{AssigneeFrom, s.AssigneeFrom, Text}, {DueAt, s.Due.At, Timestamp},
+	}
 }
 
-// A Program is an expression that is ready to be evaluated, any number of times at once.
+// A Program is a compiled expression. It is safe for concurrent use.
 type Program struct {
 	text    string
 	parsed  *cel.Ast
 	program cel.Program
 	results []string
 	states  []string
-	lists   [][]string // of a list: the paths of those whose elements it gives, see listsOf
-	path    []string   // of the value in the context or in a result that it only names; nil otherwise
+	lists   [][]string // for a list: see listsOf
+	path    []string   // if the expression is only a path: see valueAt
 	kind    Kind
 	fault   error // of a stored expression that does not compile
 }
 
-// Text returns the expression as it was written.
+// Text returns the source of the expression.
 func (p *Program) Text() string { return p.text }
 
-// Results returns the steps whose results the expression names.
+// Results returns the steps whose results the expression reads.
 func (p *Program) Results() []string { return p.results }
 
-// ListsInContext returns the paths in the context of the lists whose elements an expression gives, all
-// of them or some, as they are or changed: a and b.c of context.a.filter(…) + context.b.c.
+// ListsInContext returns the paths of the lists in the context whose elements the expression
+// returns, filtered or mapped or unchanged: a and b.c for context.a.filter(…) + context.b.c.
 func (p *Program) ListsInContext() [][]string {
 	var paths [][]string
 	for _, path := range p.lists {
@@ -115,7 +117,7 @@ func (p *Program) ListsInContext() [][]string {
 	return paths
 }
 
-// ListsInResults returns the steps in whose results such lists are.
+// ListsInResults returns the steps whose results contain such lists.
 func (p *Program) ListsInResults() []string {
 	var steps []string
 	for _, path := range p.lists {
@@ -126,11 +128,10 @@ func (p *Program) ListsInResults() []string {
 	return steps
 }
 
-// States returns the steps whose states the expression names.
+// States returns the steps whose states the expression reads.
 func (p *Program) States() []string { return p.states }
 
-// The CEL environments of expressions: of templates, of steps that have failed, and of items
-// that have.
+// The CEL environments: for templates, for failed steps and for failed items.
 var (
 	language     = sync.OnceValues(func() (*cel.Env, error) { return newLanguage() })
 	failedSteps  = sync.OnceValues(func() (*cel.Env, error) { return newLanguage(errorVariable) })
@@ -151,15 +152,16 @@ func (s Scope) language() (*cel.Env, error) {
 	}
 }
 
-// newLanguage makes an environment. JSON knows one kind of number, so numbers of differing
-// types are compared by their value.
+// newLanguage returns an environment. JSON has one type of number, so numbers of different CEL
+// types are compared by value.
 func newLanguage(more ...cel.EnvOption) (*cel.Env, error) {
 	functions, err := functionsOf()
 	if err != nil {
 		return nil, err
 	}
 	return cel.NewCustomEnv(slices.Concat(functions, more, []cel.EnvOption{
-		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.ParserRecursionLimit(50), cel.ParserExpressionSizeLimit(MaxBytes),
+		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true),
+		cel.ParserRecursionLimit(50), cel.ParserExpressionSizeLimit(MaxBytes),
 		cel.Variable(nameContext, cel.DynType),
 		cel.Variable(nameResults, cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable(nameSteps, cel.MapType(cel.StringType, cel.DynType)),
@@ -167,8 +169,7 @@ func newLanguage(more ...cel.EnvOption) (*cel.Env, error) {
 	})...)
 }
 
-// Compile compiles an expression. The error is Invalid and says what is wrong, in words
-// for the author of the template.
+// Compile compiles an expression. The error is Invalid and addressed to the author of the template.
 func Compile(text string, s Scope, want Kind) (*Program, error) {
 	p, err := compile(text, s, want)
 	if s.Stored && tasker.CodeOf(err) == tasker.Invalid {
@@ -195,8 +196,9 @@ func compile(text string, s Scope, want Kind) (*Program, error) {
 	if err := numbers(parsed.NativeRep(), text); err != nil {
 		return nil, err
 	}
-	w := walk{scope: s, info: parsed.NativeRep().SourceInfo(), guarded: guarded(parsed.NativeRep().Expr())}
-	w.visit(parsed.NativeRep().Expr(), 0)
+	root := parsed.NativeRep().Expr()
+	w := walk{scope: s, info: parsed.NativeRep().SourceInfo(), guarded: guarded(root)}
+	w.visit(root, 0)
 	if w.fault != nil {
 		return nil, w.fault
 	}
@@ -204,7 +206,7 @@ func compile(text string, s Scope, want Kind) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := isOf(want, checked, w.typeOf(parsed.NativeRep().Expr())); err != nil {
+	if err := isOf(want, checked, w.typeOf(root)); err != nil {
 		return nil, err
 	}
 	withEquality(checked)
@@ -214,18 +216,18 @@ func compile(text string, s Scope, want Kind) (*Program, error) {
 	}
 	var lists [][]string
 	if want == List {
-		lists = listsOf(parsed.NativeRep().Expr())
+		lists = listsOf(root)
 	}
 	slices.Sort(w.results)
 	slices.Sort(w.states)
 	return &Program{
 		text: text, parsed: checked, program: program, results: slices.Compact(w.results), states: slices.Compact(w.states),
-		lists: lists, path: valueAt(parsed.NativeRep().Expr()), kind: want,
+		lists: lists, path: valueAt(root), kind: want,
 	}, nil
 }
 
-// checking is held while types are checked: the environment makes its list of names at the
-// first fault, and reads it without a lock of its own (cel-go v0.33.2).
+// checking serializes type checks. On the first fault an environment creates its list of names,
+// which it reads without a lock (cel-go v0.33.2).
 var checking sync.Mutex
 
 func check(env *cel.Env, parsed *cel.Ast) (*cel.Ast, error) {
@@ -240,10 +242,10 @@ func check(env *cel.Env, parsed *cel.Ast) (*cel.Ast, error) {
 
 func invalid(format string, args ...any) error { return tasker.Errorf(tasker.Invalid, format, args...) }
 
-// unexpected is how the parser says that something is where nothing like it can be.
+// unexpected matches the parser's messages for unexpected tokens.
 var unexpected = regexp.MustCompile(`^(?:mismatched input|extraneous input|no viable alternative at input|token recognition error at:) ?('.*?')(?: expecting .*)?$`)
 
-// firstIssue says where an expression is not understood, and why.
+// firstIssue returns the position and the message of the first issue.
 func firstIssue(issues *cel.Issues) error {
 	if list := issues.Errors(); len(list) > 0 {
 		e := list[0]
@@ -256,27 +258,24 @@ func firstIssue(issues *cel.Issues) error {
 	return invalid("is not understood: %s", issues.Err())
 }
 
-// isOf checks that an expression comes to what is wanted, as far as that is known.
-func isOf(want Kind, checked *cel.Ast, byScheme string) error {
+// isOf checks the result type of an expression, as far as it is known. schemaType is the type in
+// the input schema, or "".
+func isOf(want Kind, checked *cel.Ast, schemaType string) error {
 	out := checked.OutputType()
-	is := byScheme
+	is := schemaType
 	if is == "" && !out.IsExactType(cel.DynType) {
 		is = out.String()
 	}
 	switch {
-	case is == "", want == Any, is == string(want), want == Bool && is == "boolean", want == Timestamp && out.IsExactType(cel.TimestampType),
-		want == List && (is == "array" || byScheme == "" && out.Kind() == types.ListKind):
-		return nil
-	case want == Object && out.Kind() == types.MapKind:
+	case is == "", want == Any, is == string(want), want == Bool && is == "boolean",
+		want == Timestamp && out.IsExactType(cel.TimestampType), want == Object && out.Kind() == types.MapKind,
+		want == List && (is == "array" || schemaType == "" && out.Kind() == types.ListKind),
+		(want == Number || want == Text) && article(is) == "a number":
 		return nil
 	case want == Object:
 		return invalid("must be an object; this is %s", article(is))
 	case want == List:
 		return invalid("must be a list; this is %s", article(is))
-	case want == Number && article(is) == "a number":
-		return nil
-	case want == Text && article(is) == "a number": // its text
-		return nil
 	case want == Text, want == Number:
 		return invalid("must be %s; this is %s", article(string(want)), article(is))
 	case want == Timestamp && is == "string":
@@ -309,7 +308,7 @@ func article(kind string) string {
 	}
 }
 
-// at returns where an expression stands in its text.
+// at returns the position of an expression in its text.
 func at(info *ast.SourceInfo, id int64) string {
 	if l := info.GetStartLocation(id); l.Column() >= 0 {
 		return fmt.Sprintf("column %d: ", l.Column()+1)

@@ -18,29 +18,30 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// equal and unequal take the place of == and !=, which CEL evaluates without a function.
+// equal and unequal replace == and !=, which CEL evaluates without a function.
 const (
 	equal   = "@equal"
 	unequal = "@unequal"
 )
 
-// special are the operators that the planner of CEL evaluates without a function, each in constant time
-// but for the equalities.
+// special lists the operators that the CEL planner evaluates without a function. All but the
+// equalities take constant time.
 var special = []string{
 	operators.Conditional, operators.LogicalAnd, operators.LogicalOr, operators.NotStrictlyFalse, operators.Index,
 	operators.Equals, operators.NotEquals,
 }
 
-// replaced are functions that are not those of CEL for some values: a nil result stands for CEL's own.
+// replaced lists functions that override those of CEL for some values. If the result is nil, CEL's
+// function is called.
 var replaced = map[string]func([]ref.Val) ref.Val{
 	operators.Add: func(args []ref.Val) ref.Val {
 		if sum := concatenation(args[0], args[1]); sum != nil {
 			return sum
 		}
-		return arithmetic(lostOfSum)(args)
+		return arithmetic(sumError)(args)
 	},
-	operators.Subtract:          arithmetic(func(a, b float64) float64 { return lostOfSum(a, -b) }),
-	operators.Multiply:          arithmetic(lostOfProduct),
+	operators.Subtract:          arithmetic(func(a, b float64) float64 { return sumError(a, -b) }),
+	operators.Multiply:          arithmetic(productError),
 	operators.Divide:            arithmetic(nil),
 	operators.Negate:            arithmetic(nil),
 	operators.Less:              ordering(-1),
@@ -65,14 +66,14 @@ func matches(args []ref.Val) ref.Val {
 	switch {
 	case errors.Is(err, errPatternTooLong), errors.Is(err, errPatternTooLarge):
 		return types.NewErr("%s", err)
-	case err != nil: // whose words may have values in them
+	case err != nil: // its text may contain values
 		return types.NewErr(errPattern)
 	}
 	return types.Bool(p.MatchString(string(text)))
 }
 
-// concatenation returns a list without the lists that it was made of, so that each element is reached in
-// constant time; nil when a and b are not two lists. The lists that macros build grow in place.
+// concatenation returns a flat list, so that access to an element takes constant time. It returns
+// nil unless a and b are lists. Lists that macros build grow in place.
 func concatenation(a, b ref.Val) ref.Val {
 	first, ok := a.(traits.Lister)
 	second, okToo := b.(traits.Lister)
@@ -88,7 +89,7 @@ func concatenation(a, b ref.Val) ref.Val {
 	return types.NewRefValList(types.DefaultTypeAdapter, elements)
 }
 
-// functionsOf are CEL's functions, of which each has a price that is checked before it runs.
+// functionsOf returns the functions of CEL with price checks.
 func functionsOf() ([]cel.EnvOption, error) {
 	subset := env.NewLibrarySubset()
 	own := []*decls.FunctionDecl{}
@@ -116,7 +117,7 @@ func functionsOf() ([]cel.EnvOption, error) {
 	return []cel.EnvOption{cel.StdLib(cel.StdLibSubset(subset)), cel.FunctionDecls(own...)}, nil
 }
 
-// pricedFunction returns a function of CEL with its price checked before each call.
+// pricedFunction adds a price check to a CEL function.
 func pricedFunction(f *decls.FunctionDecl) (*decls.FunctionDecl, error) {
 	bindings, err := f.Bindings()
 	if err != nil {
@@ -138,7 +139,7 @@ func pricedFunction(f *decls.FunctionDecl) (*decls.FunctionDecl, error) {
 	return decls.NewFunction(f.Name(), append(opts, decls.SingletonFunctionBinding(call))...)
 }
 
-// caller returns a function of CEL as one of any number of arguments.
+// caller converts a CEL function to a variadic function.
 func caller(name string, o *functions.Overload) functions.FunctionOp {
 	return func(args ...ref.Val) ref.Val {
 		switch {
@@ -154,13 +155,13 @@ func caller(name string, o *functions.Overload) functions.FunctionOp {
 	}
 }
 
-// Errors of calls.
+// Errors of function calls.
 const (
 	errCost    = "it costs more than an evaluation may"
 	errPattern = "a regular expression is invalid"
 )
 
-// priced returns a function that fails when its arguments are too large for one evaluation.
+// priced returns a function that fails if its price exceeds the limit of an evaluation.
 func priced(name string, call functions.FunctionOp) functions.FunctionOp {
 	own := replaced[name]
 	return func(args ...ref.Val) ref.Val {
@@ -176,25 +177,25 @@ func priced(name string, call functions.FunctionOp) functions.FunctionOp {
 	}
 }
 
-// Prices, in units of an evaluation.
+// Prices, in units of evaluation cost.
 const (
-	textStep   = 32  // bytes of text for one unit
-	zonePrice  = 500 // of reading a time zone
-	failedPart = 10  // failed calls that an evaluation may make
+	textStep   = 32  // bytes of text per unit
+	zonePrice  = 500 // of loading a time zone
+	failedPart = 10  // failed calls that use up the budget
 )
 
-// shallow are the functions that do not look into lists and objects.
+// shallow lists functions that do not read the elements of lists and objects.
 var shallow = []string{
 	overloads.Size, overloads.TypeConvertDyn, overloads.TypeConvertType, operators.OptSelect, operators.OptIndex, operators.Index,
 	"optional.of", "optional.ofNonZeroValue", "value", "hasValue", "or", "orValue", "first", "last",
 }
 
-// price returns the cost of a call, which is known before it runs.
+// price returns the cost of a call in advance.
 func price(name string, args []ref.Val) int {
 	left := (maxCost + 1) * textStep
 	for i, a := range args {
 		switch x := a.(type) {
-		case traits.MutableLister: // a macro adds to it, at the price of what it adds
+		case traits.MutableLister: // macros pay for the elements they add
 		case *types.Optional, traits.Mapper:
 			if !slices.Contains(shallow, name) && (i == 0 || name != operators.In) {
 				left = weigh(x, left)
@@ -206,7 +207,7 @@ func price(name string, args []ref.Val) int {
 				left = weigh(x, left)
 			}
 		default:
-			left = weigh(x, left+textStep) // free, but for texts
+			left = weigh(x, left+textStep) // only texts have a price
 		}
 	}
 	cost := 1 + maxCost + 1 - max(left, 0)/textStep
@@ -229,7 +230,7 @@ func price(name string, args []ref.Val) int {
 	return cost
 }
 
-// weigh subtracts the size of a value from what is left, and stops when nothing is.
+// weigh subtracts the size of a value from left. It stops at 0.
 func weigh(v ref.Val, left int) int {
 	left -= textStep
 	switch x := v.(type) {
@@ -256,8 +257,8 @@ func weigh(v ref.Val, left int) int {
 	return left
 }
 
-// costs charges an evaluation for its calls. A failed call counts for a tenth of an evaluation, because
-// operators such as || and exists continue after one.
+// costs charges for function calls. A failed call costs a tenth of the limit, because operators
+// such as || and exists continue after a failure.
 type costs struct{}
 
 // CallCost returns the price of a call.
@@ -272,7 +273,7 @@ func (costs) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint6
 	return &cost
 }
 
-// withEquality has the equalities of a checked expression evaluated as functions, which have a price.
+// withEquality replaces the equality operators of a checked expression by functions with a price.
 func withEquality(checked *cel.Ast) {
 	factory := ast.NewExprFactory()
 	visit(checked.NativeRep().Expr(), func(e ast.Expr) {

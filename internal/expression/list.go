@@ -14,16 +14,16 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// ListLimits bound the list that an expression gives.
+// ListLimits limits the list that an expression returns.
 type ListLimits struct {
 	Elements     int
-	Bytes        int // of all elements together, as JSON
+	Bytes        int // of all elements as JSON
 	ElementBytes int
 }
 
-// List evaluates an expression that gives a list, and returns its elements as JSON. An
-// expression that only names a list, such as results.a.lines, gives its elements as they are
-// written, with every digit of their numbers. The error is as that of Bool.
+// List evaluates an expression that returns a list, and returns its elements as JSON. An expression
+// that is only a path, such as results.a.lines, returns the elements byte for byte. Errors are
+// those of [Program.Bool].
 func (p *Program) List(ctx context.Context, v Values, l ListLimits) ([]json.RawMessage, error) {
 	if p.path != nil {
 		return p.listAt(v, l)
@@ -42,7 +42,7 @@ func (p *Program) List(ctx context.Context, v Values, l ListLimits) ([]json.RawM
 	list := []json.RawMessage{}
 	total := 0
 	for it := lister.Iterator(); it.HasNext() == types.True; {
-		w := writer{left: min(l.ElementBytes, l.Bytes-total)}
+		w := writer{free: min(l.ElementBytes, l.Bytes-total)}
 		if err := w.write(it.Next()); err != nil {
 			if _, ok := errors.AsType[noJSON](err); ok {
 				err = errNoJSON
@@ -55,7 +55,7 @@ func (p *Program) List(ctx context.Context, v Values, l ListLimits) ([]json.RawM
 	return list, nil
 }
 
-// listAt returns the elements of the list that the expression names.
+// listAt returns the elements of the list at the path of the expression.
 func (p *Program) listAt(v Values, l ListLimits) ([]json.RawMessage, error) {
 	doc, err := p.named(v)
 	if err != nil {
@@ -82,26 +82,26 @@ var (
 	errNoJSON  = errors.New("it has a value that JSON does not have")
 )
 
-// A noJSON says what a value has in it that JSON does not have.
+// A noJSON describes a value that JSON cannot represent.
 type noJSON string
 
-// Error returns what it is.
+// Error returns the description.
 func (e noJSON) Error() string { return string(e) }
 
 func noJSONOf(v ref.Val) error {
 	return noJSON("there is " + article(v.Type().TypeName()) + " in it, which JSON does not have")
 }
 
-// A writer writes a value as JSON, up to a number of bytes.
+// A writer encodes values as JSON, up to a number of bytes.
 type writer struct {
 	out   bytes.Buffer
-	left  int
-	texts bool // durations are texts, and what is optional and absent is null
+	free  int
+	texts bool // encode durations as strings and absent optional values as null
 }
 
 func (w *writer) write(v ref.Val) error {
 	switch x := v.(type) {
-	case *types.Err: // numberOf makes no others
+	case *types.Err: // only numberOf returns errors
 		return errors.New(errRange)
 	case types.Bool, types.String:
 		return w.plain(x.Value())
@@ -118,10 +118,10 @@ func (w *writer) write(v ref.Val) error {
 			return w.plain(x.String())
 		}
 	case *types.Optional:
-		if w.texts && x.HasValue() {
+		switch {
+		case w.texts && x.HasValue():
 			return w.write(x.GetValue())
-		}
-		if w.texts {
+		case w.texts:
 			return w.text("null")
 		}
 	case traits.Mapper:
@@ -178,7 +178,7 @@ func (w *writer) plain(v any) error {
 }
 
 func (w *writer) text(s string) error {
-	if w.left -= len(s); w.left < 0 {
+	if w.free -= len(s); w.free < 0 {
 		return errTooMany
 	}
 	w.out.WriteString(s)

@@ -10,9 +10,9 @@ import (
 
 // Limits of a regular expression.
 const (
-	MaxPatternBytes = 1000 // bytes
-	maxPatternSize  = 2000 // instructions of its compiled form
-	matchStep       = 32   // instructions × bytes of text for one unit of cost
+	MaxPatternBytes = 1000
+	maxPatternSize  = 2000 // instructions
+	matchStep       = 32   // instructions × bytes of text per unit of cost
 )
 
 var (
@@ -20,15 +20,14 @@ var (
 	errPatternTooLarge = errors.New("a regular expression is too large once its repetitions are written out")
 )
 
-// A Pattern is a regular expression with a known price. Go's regular expressions take time in
-// proportion to the text and to their own size, never more.
+// A Pattern is a regular expression with a known price. Matching takes time in proportion to the
+// text and the size of the expression.
 type Pattern struct {
 	*regexp.Regexp
 	size int
 }
 
-// CompilePattern compiles a regular expression, and refuses one that is too large to be matched
-// within bounds.
+// CompilePattern compiles a regular expression. It rejects expressions that are too large.
 func CompilePattern(text string) (*Pattern, error) {
 	if len(text) > MaxPatternBytes {
 		return nil, errPatternTooLong
@@ -54,8 +53,7 @@ func CompilePattern(text string) (*Pattern, error) {
 // Price returns the cost of matching a text: the compiled size × the length of the text.
 func (p *Pattern) Price(text string) int { return 1 + p.size*(len(text)+1)/matchStep }
 
-// A patternCache keeps the patterns of recent evaluations, with the errors of those that do not
-// compile.
+// A patternCache caches recent patterns and compile errors.
 type patternCache struct {
 	mu   sync.Mutex
 	list map[string]cachedPattern

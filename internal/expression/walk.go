@@ -2,6 +2,7 @@ package expression
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,15 +15,14 @@ import (
 	"tasker.example/tasker/internal/suggest"
 )
 
-// wholeNumbers are the functions that give a whole number of CEL where JSON has numbers.
+// wholeNumbers lists the functions that return a CEL integer.
 var wholeNumbers = []string{
 	"size", "int", "uint", "getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear",
 	"getHours", "getMinutes", "getSeconds", "getMilliseconds",
 }
 
-// numbers makes every number of an expression one of JSON: whole numbers that are written
-// in it, but for places in a list, and what functions give. CEL would refuse to calculate
-// with both.
+// numbers converts integer literals, except for list indexes, and integer results of functions to
+// JSON numbers. CEL does not mix the types in arithmetic.
 func numbers(parsed *ast.AST, text string) error {
 	factory, root := ast.NewExprFactory(), parsed.Expr()
 	var fault error
@@ -48,7 +48,7 @@ func numbers(parsed *ast.AST, text string) error {
 		default:
 		}
 	})
-	next := int64(1 << 20) // beyond the ids of the parser
+	next := int64(1 << 20) // greater than the ids of the parser
 	for _, e := range whole {
 		c, inner := e.AsCall(), ast.Expr(nil)
 		next++
@@ -62,7 +62,7 @@ func numbers(parsed *ast.AST, text string) error {
 	return fault
 }
 
-// literal returns the number that is written in an expression, with all its digits; nil for other values.
+// literal returns a number literal with all its digits, or nil for other values.
 func literal(e ast.Expr, info *ast.SourceInfo, text string) ref.Val {
 	switch n := e.AsLiteral().(type) {
 	case types.Int, types.Uint:
@@ -83,7 +83,7 @@ func isIndex(c ast.CallExpr) bool {
 	return (c.FunctionName() == operators.Index || c.FunctionName() == operators.OptIndex) && len(c.Args()) == 2
 }
 
-// visit calls f for each part of an expression, the whole before its parts.
+// visit calls f for an expression and then for its parts.
 func visit(e ast.Expr, f func(ast.Expr)) {
 	f(e)
 	for _, part := range partsOf(e) {
@@ -117,8 +117,7 @@ func partsOf(e ast.Expr) []ast.Expr {
 	}
 }
 
-// pathOf returns the names by which an expression reaches a value, as in context.a["b"]:
-// nil when it is no such path.
+// pathOf returns the path of a value, as in context.a["b"], or nil for other expressions.
 func pathOf(e ast.Expr) []string {
 	switch e.Kind() {
 	case ast.IdentKind:
@@ -141,8 +140,8 @@ func pathOf(e ast.Expr) []string {
 	return nil
 }
 
-// valueAt returns the path of the value in the context, in a result or in an item that an
-// expression names and does nothing else; nil otherwise.
+// valueAt returns the path of an expression that is only a path into the context, a result or an
+// item. It returns nil for other expressions.
 func valueAt(e ast.Expr) []string {
 	path := pathOf(e)
 	switch {
@@ -155,7 +154,8 @@ func valueAt(e ast.Expr) []string {
 	}
 }
 
-// listsOf returns the paths, from context or results on, of the lists whose elements an expression gives.
+// listsOf returns the paths, including context or results, of the lists whose elements an
+// expression returns.
 func listsOf(e ast.Expr) [][]string {
 	if path := pathOrNone(e); len(path) > 1 && (path[0] == nameContext || path[0] == nameResults) {
 		return [][]string{path}
@@ -178,7 +178,7 @@ func listsOf(e ast.Expr) [][]string {
 	return nil
 }
 
-// pathOrNone is pathOf that also takes what may be absent, as in context.?a.
+// pathOrNone is pathOf that also accepts optional fields, as in context.?a.
 func pathOrNone(e ast.Expr) []string {
 	switch e.Kind() {
 	case ast.SelectKind:
@@ -187,7 +187,8 @@ func pathOrNone(e ast.Expr) []string {
 		}
 	case ast.CallKind:
 		c := e.AsCall()
-		if !slices.Contains([]string{operators.Index, operators.OptIndex, operators.OptSelect}, c.FunctionName()) || c.Args()[1].Kind() != ast.LiteralKind {
+		if !slices.Contains([]string{operators.Index, operators.OptIndex, operators.OptSelect}, c.FunctionName()) ||
+			c.Args()[1].Kind() != ast.LiteralKind {
 			return nil
 		}
 		name, ok := c.Args()[1].AsLiteral().(types.String)
@@ -200,7 +201,7 @@ func pathOrNone(e ast.Expr) []string {
 	return nil
 }
 
-// guarded returns the paths of which an expression asks whether they are there.
+// guarded returns the paths that an expression tests with has.
 func guarded(root ast.Expr) map[string]bool {
 	found := map[string]bool{}
 	visit(root, func(e ast.Expr) {
@@ -211,7 +212,7 @@ func guarded(root ast.Expr) map[string]bool {
 	return found
 }
 
-// A walk goes through an expression and finds what it names, and the first fault.
+// A walk collects the names in an expression and the first fault.
 type walk struct {
 	scope   Scope
 	info    *ast.SourceInfo
@@ -241,7 +242,7 @@ func (w *walk) visit(e ast.Expr, nesting int) {
 	}
 	if path := pathOf(e); path != nil {
 		if path[0] == nameContext && e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
-			path = path[:len(path)-1] // whether the last is there is what is asked
+			path = path[:len(path)-1] // has tests the last field
 		}
 		w.named(e, path)
 		return
@@ -251,17 +252,21 @@ func (w *walk) visit(e ast.Expr, nesting int) {
 	}
 }
 
-// call checks a call as far as possible before it is evaluated.
+// call checks a call in advance, as far as possible.
 func (w *walk) call(e ast.Expr) {
 	c := e.AsCall()
 	switch c.FunctionName() {
 	case operators.Modulo:
 		w.failAt(e, "there is no %%: numbers of JSON are not whole")
 	case overloads.Matches:
-		if len(c.Args()) == 0 || c.Args()[len(c.Args())-1].Kind() != ast.LiteralKind {
+		if len(c.Args()) == 0 {
 			return
 		}
-		if pattern, ok := c.Args()[len(c.Args())-1].AsLiteral().(types.String); ok {
+		last := c.Args()[len(c.Args())-1]
+		if last.Kind() != ast.LiteralKind {
+			return
+		}
+		if pattern, ok := last.AsLiteral().(types.String); ok {
 			if _, err := CompilePattern(string(pattern)); err != nil {
 				w.failAt(e, "%s", err)
 			}
@@ -269,10 +274,10 @@ func (w *walk) call(e ast.Expr) {
 	}
 }
 
-// errorKeys are what an expression may know of the error of a step.
+// errorKeys lists the fields of a step's error.
 var errorKeys = []string{"type", "message", "attempt", "context"}
 
-// named checks a path that an expression reads, and notes the step that it names.
+// named checks a path and records the step that it refers to.
 func (w *walk) named(e ast.Expr, path []string) {
 	switch path[0] {
 	case nameContext:
@@ -291,7 +296,7 @@ func (w *walk) named(e ast.Expr, path []string) {
 		w.states = append(w.states, path[1])
 	case nameTask:
 		known := []string{"id", "created_at", "priority", "namespace", "correlation_id"}
-		if w.scope.Search { // when it is not created yet
+		if w.scope.Search { // the task may not be created yet
 			known = slices.Delete(known, 1, 2)
 		}
 		if len(path) > 1 && !slices.Contains(known, path[1]) {
@@ -304,8 +309,7 @@ func (w *walk) named(e ast.Expr, path []string) {
 	}
 }
 
-// step reports whether a path names a step whose outcome is known when the expression is
-// evaluated.
+// step reports whether a path refers to a step whose outcome is available at evaluation.
 func (w *walk) step(e ast.Expr, path []string) bool {
 	switch {
 	case w.scope.Search && path[0] == nameSteps:
@@ -315,14 +319,15 @@ func (w *walk) step(e ast.Expr, path []string) bool {
 	case slices.Contains(w.scope.Ancestors, path[1]):
 		return true
 	case slices.Contains(w.scope.Steps, path[1]):
-		w.failAt(e, "step %q does not come before this one: what it comes to is not known when this is decided; add it to dependencies", path[1])
+		w.failAt(e, "step %q does not come before this one: what it comes to is not known when this is decided; "+
+			"add it to dependencies", path[1])
 	default:
 		w.failAt(e, "unknown step %q in %s.%s%s", path[1], path[0], path[1], suggest.Ending(path[1], w.scope.Steps))
 	}
 	return false
 }
 
-// A scheme is what is read of a JSON Schema of objects.
+// A scheme is the relevant part of a JSON Schema.
 type scheme struct {
 	Type       json.RawMessage            `json:"type"`
 	Properties map[string]json.RawMessage `json:"properties"`
@@ -330,8 +335,7 @@ type scheme struct {
 	Additional json.RawMessage            `json:"additionalProperties"`
 }
 
-// inContext checks that what a path reads of the context is there, as far as the schema
-// tells.
+// inContext checks a path into the context against the input schema.
 func (w *walk) inContext(e ast.Expr, path []string) {
 	doc := w.scope.Input
 	for i, name := range path[1:] {
@@ -343,12 +347,7 @@ func (w *walk) inContext(e ast.Expr, path []string) {
 		property, known := s.Properties[name]
 		switch {
 		case !known && string(s.Additional) == "false":
-			names := make([]string, 0, len(s.Properties))
-			for n := range s.Properties {
-				names = append(names, n)
-			}
-			slices.Sort(names)
-			w.failAt(e, "%s is not in input_schema%s", here, suggest.Ending(name, names))
+			w.failAt(e, "%s is not in input_schema%s", here, suggest.Ending(name, slices.Sorted(maps.Keys(s.Properties))))
 			return
 		case !slices.Contains(s.Required, name) && !w.guarded[here] && !w.scope.Search:
 			w.failAt(e, "%s may be absent: input_schema does not require it; write has(%s) && …, or %s.?%s.orValue(…)",
@@ -359,8 +358,7 @@ func (w *walk) inContext(e ast.Expr, path []string) {
 	}
 }
 
-// typeOf returns the type that the schema gives an expression that is a path in the
-// context; empty when it tells none.
+// typeOf returns the type of a context path in the input schema, or "".
 func (w *walk) typeOf(e ast.Expr) string {
 	path := pathOf(e)
 	if len(path) < 2 || path[0] != nameContext || e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
