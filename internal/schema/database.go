@@ -8,18 +8,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrUnsuitable is the error for a database that no migration makes suitable.
+// ErrUnsuitable is returned for a database that no migration can make usable.
 var ErrUnsuitable = errors.New("the database is not suitable")
 
-// minVersion is the oldest supported version of PostgreSQL, as in server_version_num.
+// minVersion is the minimum server_version_num of PostgreSQL.
 const minVersion = 150000
 
-// checkDatabase returns ErrUnsuitable if Tasker cannot use the database, with the remedy.
+// checkDatabase returns ErrUnsuitable, with the remedy, if Tasker cannot use the database.
 func checkDatabase(ctx context.Context, conn *pgx.Conn) error {
 	var name, encoding, version string
 	var number int
 	err := conn.QueryRow(ctx, `
-		SELECT quote_ident(datname), pg_encoding_to_char(encoding), current_setting('server_version'), current_setting('server_version_num')::int
+		SELECT quote_ident(datname), pg_encoding_to_char(encoding), current_setting('server_version'),
+			current_setting('server_version_num')::int
 		FROM pg_database WHERE datname = current_database()`).Scan(&name, &encoding, &version, &number)
 	switch {
 	case err != nil:
@@ -27,7 +28,8 @@ func checkDatabase(ctx context.Context, conn *pgx.Conn) error {
 	case number < minVersion:
 		return fmt.Errorf("%w: PostgreSQL %s is too old: use version %d or later", ErrUnsuitable, version, minVersion/10000)
 	case encoding != "UTF8":
-		return fmt.Errorf("%w: its encoding is %s: create a database with CREATE DATABASE %s ENCODING 'UTF8' TEMPLATE template0, under a new name or after dropping this one",
+		return fmt.Errorf("%w: its encoding is %s: create a database with CREATE DATABASE %s ENCODING 'UTF8' TEMPLATE template0, "+
+			"under a new name or after dropping this one",
 			ErrUnsuitable, encoding, name)
 	}
 	return nil

@@ -31,7 +31,7 @@ func (p Program) Up(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 func (p Program) UpImpatiently(ctx context.Context, conn *pgx.Conn, lock, wait time.Duration, progress func(string)) ([]string, error) {
 	m := newMigrator(p.source)
 	m.lockTimeout, m.backoff, m.maxBackoff, m.wait, m.progress = lock, lock, lock, wait, progress
-	m.tellAfter, m.tellEvery = lock, lock
+	m.reportAfter, m.reportEvery = lock, lock
 	return m.up(ctx, conn)
 }
 

@@ -11,41 +11,40 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// advisoryLock is the key under which one migrator at a time works on a
-// database. It must never change: programs of all versions meet there.
-const advisoryLock = 7_236_837_501 // "tasker" on a telephone, and a 01
+// advisoryLock is the key of the lock that excludes concurrent migrations. It must never change:
+// programs of all versions use it.
+const advisoryLock = 7_236_837_501 // "tasker" on a telephone keypad, and 01
 
-// What Up returns beside the names of migrations.
+// Names that Up returns besides those of migrations.
 const (
 	objectsName    = "functions and views"
 	privilegesName = "privileges of the roles"
 )
 
-// A migrator brings databases to a source.
+// A migrator applies a source to databases.
 type migrator struct {
 	source *source
-	poll   time.Duration // between two attempts at the lock
+	poll   time.Duration // interval between attempts to get the lock
 
-	tellAfter, tellEvery time.Duration // who has the lock: at first, and again
+	reportAfter, reportEvery time.Duration // when to report the owner of the lock
 
-	// A statement that waits for a lock makes everybody behind it wait as well, so
-	// it gives up soon, and the files are begun anew after a while.
+	// lockTimeout is short, because a statement that waits for a lock blocks all later ones. The
+	// files are retried after backoff.
 	lockTimeout time.Duration
-	backoff     time.Duration // before the second attempt; it doubles
+	backoff     time.Duration // before the second attempt; doubles each time
 	maxBackoff  time.Duration
-	wait        time.Duration // after which no further attempt is made; and for the lock
+	wait        time.Duration // total time for retries, and for the lock
 	progress    func(message string)
 }
 
 func newMigrator(s *source) migrator {
 	return migrator{
-		source: s, poll: 50 * time.Millisecond, tellAfter: time.Second, tellEvery: time.Minute,
+		source: s, poll: 50 * time.Millisecond, reportAfter: time.Second, reportEvery: time.Minute,
 		lockTimeout: 2 * time.Second, backoff: time.Second, maxBackoff: 15 * time.Second, wait: DefaultWait,
 		progress: func(string) {},
 	}
 }
 
-// with is the migrator with options.
 func (m migrator) with(o Options) migrator {
 	if o.Wait > 0 {
 		m.wait = o.Wait
@@ -56,7 +55,8 @@ func (m migrator) with(o Options) migrator {
 	return m
 }
 
-// up is [Up]. It works alone on the database, as the role that owns the schema if there are roles.
+// up implements [Up]. It holds the lock of the migrations and, if there are roles, acts as the
+// owner of the schema.
 func (m migrator) up(ctx context.Context, conn *pgx.Conn) (names []string, err error) {
 	release, err := m.lock(ctx, conn)
 	if err != nil {
@@ -83,9 +83,9 @@ func (m migrator) up(ctx context.Context, conn *pgx.Conn) (names []string, err e
 	return m.grantMissing(ctx, conn, r)
 }
 
-// upAs applies what is missing as the user that the connection has now.
+// upAs applies what is missing as the current user of the connection.
 func (m migrator) upAs(ctx context.Context, conn *pgx.Conn) (names []string, err error) {
-	// Only now: what others did while we waited is done.
+	// Read the status only now: another migrator may have worked while this one waited.
 	report, err := m.source.status(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -103,9 +103,9 @@ func (m migrator) upAs(ctx context.Context, conn *pgx.Conn) (names []string, err
 	if err := createTable(ctx, conn); err != nil {
 		return nil, err
 	}
-	// Each file is a transaction of its own, so that one that waits for a table holds
-	// no other: servers take tables in any order. Views and functions come last: until
-	// then the old ones stay, because servers of the old version are running on them.
+	// Each file is a separate transaction, so that one that waits for a table does not lock
+	// another: servers lock tables in any order. Functions and views come last, because servers of
+	// the old version use the old ones until then.
 	for len(pending) > 0 {
 		var err error
 		if pending[0].alone() {
@@ -114,7 +114,7 @@ func (m migrator) upAs(ctx context.Context, conn *pgx.Conn) (names []string, err
 			err = m.apply(ctx, conn, pending[:1], false)
 		}
 		if slices.Contains(irreplaceable, conditionOf(err)) && !slices.ContainsFunc(pending, file.alone) {
-			break // a view is built on what it changes: they are replaced together
+			break // a view depends on the change: replace both in one transaction
 		}
 		if err != nil {
 			return names, withApplied(names, err)
@@ -129,8 +129,8 @@ func (m migrator) upAs(ctx context.Context, conn *pgx.Conn) (names []string, err
 	return append(names, objectsName), nil
 }
 
-// grantMissing grants to the roles what they lack although the schema is current:
-// they may be younger than it.
+// grantMissing grants missing privileges if the schema is current. The roles may have been created
+// later.
 func (m migrator) grantMissing(ctx context.Context, conn *pgx.Conn, r roles) ([]string, error) {
 	list, err := r.missing(ctx, conn)
 	if err != nil || len(list) == 0 {
@@ -139,7 +139,7 @@ func (m migrator) grantMissing(ctx context.Context, conn *pgx.Conn, r roles) ([]
 	return []string{privilegesName}, m.apply(ctx, conn, nil, false)
 }
 
-// withApplied says with an error which files are applied all the same.
+// withApplied adds the names of the applied files to an error.
 func withApplied(names []string, err error) error {
 	if len(names) == 0 {
 		return err
@@ -155,21 +155,21 @@ func paths(files []file) []string {
 	return list
 }
 
-// lock waits for its turn, and says for whom. It asks again and again, and never waits inside
-// PostgreSQL: a session that waits in pg_advisory_lock holds a snapshot, CREATE
-// INDEX CONCURRENTLY waits for that snapshot, and the two wait for ever.
+// lock waits for the lock of the migrations and reports its owner. It polls instead of waiting
+// inside PostgreSQL: a session that waits in pg_advisory_lock holds a snapshot, and CREATE INDEX
+// CONCURRENTLY waits for that snapshot, so the two would deadlock.
 func (m migrator) lock(ctx context.Context, conn *pgx.Conn) (release func() error, err error) {
 	tick := time.NewTicker(m.poll)
 	defer tick.Stop()
-	tell, end := time.NewTimer(m.tellAfter), time.NewTimer(m.wait)
-	defer tell.Stop()
+	report, end := time.NewTimer(m.reportAfter), time.NewTimer(m.wait)
+	defer report.Stop()
 	defer end.Stop()
 	for {
-		var got bool
-		if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, int64(advisoryLock)).Scan(&got); err != nil {
+		var locked bool
+		if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, int64(advisoryLock)).Scan(&locked); err != nil {
 			return nil, fmt.Errorf("take the lock of the migrations: %w", err)
 		}
-		if got {
+		if locked {
 			return func() error { return unlock(ctx, conn) }, nil
 		}
 		select {
@@ -177,32 +177,36 @@ func (m migrator) lock(ctx context.Context, conn *pgx.Conn) (release func() erro
 			return nil, fmt.Errorf("another program is migrating this database: %w", ctx.Err())
 		case <-end.C:
 			who, err := findMigrator(ctx, conn)
-			return nil, errors.Join(fmt.Errorf("%s is migrating this database, and was not done within %s: nothing was changed; run it again later", who, m.wait), err)
-		case <-tell.C:
+			return nil, errors.Join(fmt.Errorf("%s is migrating this database, and was not done within %s: nothing was changed; "+
+				"run it again later", who, m.wait), err)
+		case <-report.C:
 			who, err := findMigrator(ctx, conn)
 			if err != nil {
 				return nil, err
 			}
 			m.progress(fmt.Sprintf("%s is migrating this database; waiting for its end", who))
-			tell.Reset(m.tellEvery)
+			report.Reset(m.reportEvery)
 		case <-tick.C:
 		}
 	}
 }
 
-// An advisory lock with one key has its halves in classid and objid.
+// migratorSession finds the owner of the lock. PostgreSQL stores the halves of the key in classid
+// and objid.
 const migratorSession = `
 SELECT coalesce((
-    SELECT format('process %s (%s of user %s, connected since %s)', l.pid, coalesce(nullif(a.application_name, ''), 'without a name'), coalesce(a.usename, 'unknown'),
+    SELECT format('process %s (%s of user %s, connected since %s)', l.pid,
+        coalesce(nullif(a.application_name, ''), 'without a name'), coalesce(a.usename, 'unknown'),
         coalesce(to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'an unknown time'))
     FROM pg_locks l
     LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid::bigint = $1::bigint >> 32 AND l.objid::bigint = $1::bigint & 4294967295
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.classid::bigint = $1::bigint >> 32 AND l.objid::bigint = $1::bigint & 4294967295
       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
     LIMIT 1
 ), 'another program')`
 
-// findMigrator says who has the lock of the migrations.
+// findMigrator describes the owner of the lock of the migrations.
 func findMigrator(ctx context.Context, conn *pgx.Conn) (who string, err error) {
 	if err := conn.QueryRow(ctx, migratorSession, int64(advisoryLock)).Scan(&who); err != nil {
 		return "another program", fmt.Errorf("find the program that is migrating: %w", err)
@@ -210,8 +214,7 @@ func findMigrator(ctx context.Context, conn *pgx.Conn) (who string, err error) {
 	return who, nil
 }
 
-// unlock gives the lock back, whatever became of ctx. A closed connection has
-// given it back already.
+// unlock releases the lock, even if ctx has ended. A closed connection has already released it.
 func unlock(ctx context.Context, conn *pgx.Conn) error {
 	if conn.IsClosed() {
 		return nil
@@ -224,8 +227,8 @@ func unlock(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// createTable makes the place where migrations are recorded. It asks first,
-// because IF NOT EXISTS wants the right to create even where nothing is to do.
+// createTable creates the table of applied migrations. It checks first, because IF NOT EXISTS
+// requires the privilege to create even if the table exists.
 func createTable(ctx context.Context, conn *pgx.Conn) error {
 	exists, err := tableExists(ctx, conn)
 	if err != nil || exists {
@@ -251,9 +254,8 @@ func createTable(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// apply applies the files in one transaction, and replaces functions and views in
-// it if objects says so. When others hold its locks it takes back what it did and
-// tries again later.
+// apply applies the files in one transaction, and replaces functions and views in it if objects is
+// true. If a lock is not available, it rolls back and retries later.
 func (m migrator) apply(ctx context.Context, conn *pgx.Conn, pending []file, objects bool) error {
 	began, pause := time.Now(), m.backoff
 	remake := false
@@ -284,8 +286,8 @@ func (m migrator) apply(ctx context.Context, conn *pgx.Conn, pending []file, obj
 	}
 }
 
-// lockHolder names the oldest transaction that holds a lock on a table of the
-// schema, as part of a sentence.
+// lockHolder describes the oldest transaction that holds a lock on a table of the schema, as part
+// of a sentence.
 func lockHolder(ctx context.Context, conn *pgx.Conn) string {
 	var text string
 	err := conn.QueryRow(ctx, `
@@ -299,13 +301,13 @@ func lockHolder(ctx context.Context, conn *pgx.Conn) string {
 		ORDER BY a.xact_start
 		LIMIT 1`).Scan(&text)
 	if err != nil {
-		return "" // it has gone, or we may not know
+		return "" // the transaction has ended, or the user may not see it
 	}
 	return text
 }
 
-// applyOnce is one attempt of apply. If remake says so it drops all functions and
-// views first, because one of them can be changed in no other way.
+// applyOnce is one attempt of apply. If remake is true, it drops all functions and views first,
+// because one of them cannot be replaced.
 func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file, objects, remake bool) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, settings+fmt.Sprint(m.lockTimeout.Milliseconds()), pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -344,12 +346,12 @@ func (m migrator) applyOnce(ctx context.Context, conn *pgx.Conn, pending []file,
 				return err
 			}
 		}
-		return grant(ctx, tx) // with what it is for: servers run meanwhile
+		return grant(ctx, tx) // in this transaction: servers are running
 	})
 }
 
-// settings make a file mean the same whoever applies it, and let it take the
-// time it needs, but not wait for others. The time in milliseconds is to follow.
+// settings makes files independent of the user's settings. Statements may run as long as they need
+// but must not wait for locks; the timeout in milliseconds follows.
 const settings = `
 	SET LOCAL search_path = tasker;
 	SET LOCAL statement_timeout = 0;

@@ -12,17 +12,17 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// irreplaceable are the codes of what CREATE OR REPLACE cannot do, or cannot do
-// while a view depends on it: then all functions and views are dropped first.
+// irreplaceable lists the SQLSTATEs of changes that CREATE OR REPLACE cannot make. All functions
+// and views are dropped first in this case.
 var irreplaceable = []string{
-	"42P13", // a function with other results
-	"42P16", // a view with other columns
-	"2BP01", // something depends on what is dropped
-	"0A000", // a view depends on the column that changes
-	"42725", // a call that the function of the last version could mean as well
+	"42P13", // a function has another result
+	"42P16", // a view has other columns
+	"2BP01", // something depends on the dropped object
+	"0A000", // a view depends on the changed column
+	"42725", // a call is ambiguous because the old function still exists
 }
 
-// findViews lists the views of the schema.
+// findViews returns the views of the schema.
 const findViews = `
 	SELECT
 		c.oid, c.oid::regclass::text AS name, c.relname::text AS plain,
@@ -37,9 +37,8 @@ const findViews = `
 		)
 	ORDER BY kind, name`
 
-// findRoutines lists the functions of the schema but for those that a table
-// needs, in a default, a constraint, an index, a trigger or a policy, or that
-// such a function needs in turn. Those stay, and their files replace them.
+// findRoutines returns the functions of the schema, except those that a default, constraint, index,
+// trigger or policy needs, directly or through another function. Those are only replaced.
 const findRoutines = `
 	WITH RECURSIVE routine AS (
 		SELECT p.oid
@@ -69,7 +68,7 @@ const findRoutines = `
 // An object is a view or a function in the database.
 type object struct {
 	OID     uint32 `db:"oid"`
-	Name    string `db:"name"`  // as DROP wants it
+	Name    string `db:"name"`  // in the form for DROP
 	Plain   string `db:"plain"` // without schema and arguments
 	Kind    string `db:"kind"`
 	Version string `db:"version"` // changes when a function is replaced
@@ -78,11 +77,7 @@ type object struct {
 // findObjects returns all views and functions of the schema.
 func findObjects(ctx context.Context, tx pgx.Tx) (all []object, err error) {
 	for _, query := range []string{findViews, findRoutines} {
-		rows, err := tx.Query(ctx, query)
-		if err != nil {
-			return nil, fmt.Errorf("find the views and functions of the last version: %w", err)
-		}
-		list, err := pgx.CollectRows(rows, pgx.RowToStructByName[object])
+		list, err := collect[object](ctx, tx, query)
 		if err != nil {
 			return nil, fmt.Errorf("find the views and functions of the last version: %w", err)
 		}
@@ -91,9 +86,8 @@ func findObjects(ctx context.Context, tx pgx.Tx) (all []object, err error) {
 	return all, nil
 }
 
-// drop drops all of the objects, the views first. It does not cascade: the views of a
-// schema are dropped in one command, which accepts whatever they are to each other,
-// and a view that somebody has built on ours is not ours to drop.
+// drop drops the objects, views first. It does not cascade, because views of the user that depend
+// on them must not be dropped. One command drops all views, so their order does not matter.
 func drop(ctx context.Context, tx pgx.Tx, objects []object) error {
 	for _, kind := range []string{"MATERIALIZED VIEW", "VIEW", "ROUTINE"} {
 		var names []string
@@ -114,17 +108,15 @@ func drop(ctx context.Context, tx pgx.Tx, objects []object) error {
 
 // foreignDependents explains why a view or a function could not be dropped.
 func foreignDependents(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "2BP01" { // dependent_objects_still_exist
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "2BP01" { // dependent_objects_still_exist
 		return fmt.Errorf("something outside of schema tasker is built on a view or function of Tasker, which an upgrade makes anew: "+
 			"drop it, migrate, and create it again; the views and functions are as before:\n%s: %w", pg.Detail, err)
 	}
 	return fmt.Errorf("drop the views and functions of the last version: %w", err)
 }
 
-// refuseStrays returns an error if a migration made a view that has no file, or a
-// function that no table needs: a later upgrade would drop it and nothing would bring
-// it back. What has a file is made by it.
+// refuseStrays returns an error if a migration created a view or function without a file. A later
+// upgrade would drop it and not create it again. Functions that a table needs are allowed.
 func (m migrator) refuseStrays(ctx context.Context, tx pgx.Tx, before []object) error {
 	now, err := findObjects(ctx, tx)
 	if err != nil {
@@ -139,8 +131,7 @@ func (m migrator) refuseStrays(ctx context.Context, tx pgx.Tx, before []object) 
 	return nil
 }
 
-// dropOutdated drops the views without a file, and the functions that no file has made
-// again: those without one, and those with other arguments.
+// dropOutdated drops views without a file, and functions that no file has replaced.
 func (m migrator) dropOutdated(ctx context.Context, tx pgx.Tx, before []object) error {
 	now, err := findObjects(ctx, tx)
 	if err != nil {
@@ -154,12 +145,10 @@ func (m migrator) dropOutdated(ctx context.Context, tx pgx.Tx, before []object) 
 	}))
 }
 
-// createObjects runs the files of functions and views in their order. One that
-// asks for something that is not there yet is tried again after the others, so
-// files need not be named after the order in which they use each other.
+// createObjects runs the files of functions and views. A file that needs a later one is retried
+// after the others, so file names need not follow dependencies.
 func (m migrator) createObjects(ctx context.Context, tx pgx.Tx) error {
-	waiting := m.source.objects
-	for len(waiting) > 0 {
+	for waiting := m.source.objects; len(waiting) > 0; {
 		missing, first, err := createEach(ctx, tx, waiting)
 		if err != nil {
 			return err
@@ -172,8 +161,8 @@ func (m migrator) createObjects(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// createEach runs the files one by one. It returns those that asked for
-// something that is not there, with what the first of them said.
+// createEach runs the files one by one. It returns those that need a missing object, with the error
+// of the first.
 func createEach(ctx context.Context, tx pgx.Tx, files []file) (missing []file, first, err error) {
 	for _, f := range files {
 		err := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
@@ -191,13 +180,12 @@ func createEach(ctx context.Context, tx pgx.Tx, files []file) (missing []file, f
 	return missing, first, nil
 }
 
-// isMissing reports whether err says that a table, view, function or type does
-// not exist.
+// isMissing reports whether a table, view, function or type does not exist.
 func isMissing(err error) bool {
 	return slices.Contains([]string{"42P01", "42883", "42704"}, conditionOf(err))
 }
 
-// conditionOf is the SQLSTATE of an error, "" if it is not one of PostgreSQL.
+// conditionOf returns the SQLSTATE of an error, or "" for other errors.
 func conditionOf(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code

@@ -11,12 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// serverPrivileges lists what a server does with each table. A table without a
-// line is granted to nobody, and a test fails. A privilege is removed here one
-// release after the last server that uses it, because servers of the previous version
-// run beside the migrated database. History has no UPDATE, and DELETE only where the
-// retention of tasks removes it with them; nothing is ever truncated. UPDATE(a,b) is
-// the privilege on these columns only.
+// serverPrivileges lists the privileges of the server per table; a test requires an entry for each
+// table. Remove a privilege one release after the last server that uses it, because servers of the
+// previous version use the migrated database. History tables have no UPDATE, and DELETE only where
+// the retention of tasks removes history too. TRUNCATE is never granted. UPDATE(a,b) is limited to
+// these columns.
 var serverPrivileges = map[string]string{
 	"access_changes":      "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"access_revision":     "SELECT",                      // a view
@@ -64,8 +63,8 @@ var serverPrivileges = map[string]string{
 	"task_limits":         "SELECT INSERT UPDATE DELETE",
 	"message_emissions":   "SELECT INSERT UPDATE DELETE", // DELETE of old ones
 	"messages":            "SELECT INSERT UPDATE DELETE",
-	"operation_items": "SELECT INSERT UPDATE(state,outcome,tries,wave,round,released_fence,released_at,failed_at,failure_cause,failure_text," +
-		"made_task,ended_at) DELETE", // DELETE with old operations
+	"operation_items": "SELECT INSERT UPDATE(state,outcome,tries,wave,round,released_fence,released_at,failed_at," +
+		"failure_cause,failure_text,made_task,ended_at) DELETE", // DELETE with old operations
 	"operations":                     "SELECT INSERT UPDATE DELETE",
 	"operator_requests":              "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
 	"outbox":                         "SELECT INSERT UPDATE(written_in)",
@@ -75,7 +74,7 @@ var serverPrivileges = map[string]string{
 	"schedule_firings":               "SELECT INSERT UPDATE DELETE", // DELETE of old ones
 	"schedule_history":               "SELECT INSERT",
 	"schedule_signals":               "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
-	"schedules":                      "SELECT INSERT UPDATE DELETE", // DELETE of those that were deleted long ago
+	"schedules":                      "SELECT INSERT UPDATE DELETE", // DELETE of those deleted long ago
 	"schema_migrations":              "SELECT",
 	"sessions":                       "SELECT INSERT UPDATE(seen_at,ended_at) DELETE",
 	"sign_ins":                       "SELECT INSERT UPDATE DELETE", // UPDATE for row locks
@@ -98,39 +97,43 @@ var serverPrivileges = map[string]string{
 	"workflow_steps":                 "SELECT INSERT UPDATE DELETE",
 }
 
-// hiddenFromReader lists what the reader must not read, as tables or columns, beside
-// all columns of the types json, jsonb and bytea, which hold what users send. It is
-// keys, what may contain what users send, and the free text of people.
+// hiddenFromReader lists tables and columns that the reader must not read: keys, data of users and
+// free text. All columns of type json, jsonb and bytea are hidden as well, because they contain
+// data of users.
 var hiddenFromReader = []string{
-	"answer_links", "api_key_secrets", "case_history.notes", "case_members.error_fingerprint", "case_members.error_message", "case_refinements.literal", "case_refinements.reason",
+	"answer_links", "api_key_secrets", "case_history.notes", "case_members.error_fingerprint", "case_members.error_message",
+	"case_refinements.literal", "case_refinements.reason",
 	"lease_key", "map_inputs.omitted", "operator_requests", "sessions", "sign_ins", "redaction", "step_history_transition_id_seq",
 	"deferred_work.last_error", "emission_sinks.last_error", "emissions.last_error", "message_emissions.last_error", "rejected_reports.message",
-	"task_attributes.number_value", "task_attributes.text_value", "task_attributes.time_value", "task_templates.source", "task_templates.retired_reason", "step_history.reason", "task_history.reason", "task_transitions.reason", "tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes",
-	"tasks_dlq_history.notes", "v_dlq_investigation_queue.error_message", "workflow_step_transitions.reason",
+	"task_attributes.number_value", "task_attributes.text_value", "task_attributes.time_value", "task_templates.source",
+	"task_templates.retired_reason", "step_history.reason", "task_history.reason", "task_transitions.reason",
+	"tasks.idempotency_key", "tasks.reason", "tasks_dlq.resolution_notes", "tasks_dlq_history.notes",
+	"v_dlq_investigation_queue.error_message", "workflow_step_transitions.reason",
 	"human_step_history.assignee", "human_step_history.reason", "human_steps.assignee",
 	"schedule_firings.reason", "schedule_history.reason", "schedules.paused_reason",
-	"debounced_tasks.debounce_key", "unique_tasks.unique_key", "operations.reason", "operations.request_key", "operations.causes", "operations.tolerated_causes", "operation_items.failure_text", "operation_items.failure_cause",
+	"debounced_tasks.debounce_key", "unique_tasks.unique_key", "operations.reason", "operations.request_key",
+	"operations.causes", "operations.tolerated_causes", "operation_items.failure_text", "operation_items.failure_cause",
 	"breaker_counts.cause", "breaker_counts.cause_key", "holds.reason", "holds.cause", "holds.cause_key", "hold_history.reason", "hold_releases.failure",
 	"limit_keys.key", "task_limits.key",
 }
 
-// A privilege is one that a role has, or should have. An empty grantee is PUBLIC.
+// A privilege is granted or should be granted to a role. An empty grantee means PUBLIC.
 type privilege struct {
-	Kind      string `db:"kind"` // as GRANT wants it
+	Kind      string `db:"kind"` // in the form for GRANT
 	Object    string `db:"object"`
 	Column    string `db:"col"`
 	Grantee   string `db:"grantee"`
 	Privilege string `db:"privilege"`
 }
 
-// A part is something in the schema that privileges are granted on.
+// A part is an object of the schema that privileges are granted on.
 type part struct {
 	Kind   string `db:"kind"`
-	Object string `db:"object"` // as GRANT wants it
+	Object string `db:"object"` // in the form for GRANT
 	Name   string `db:"name"`   // without schema and arguments
 	Column string `db:"col"`    // of a table
 	View   bool   `db:"is_view"`
-	Open   bool   `db:"is_open"` // a column whose type is not that of a payload; a function that writes nothing
+	Open   bool   `db:"is_open"` // a column without payload type, or a function that writes nothing
 }
 
 const findParts = `
@@ -146,8 +149,8 @@ const findParts = `
 	FROM pg_proc p
 	WHERE p.pronamespace = 'tasker'::regnamespace AND p.prorettype <> 'trigger'::regtype`
 
-// findPrivileges lists what the owner has granted to the two roles, and what anybody
-// may do with our functions.
+// findPrivileges returns the privileges that the owner granted to the two roles, and those of
+// PUBLIC on functions.
 const findPrivileges = `
 	WITH granted AS (
 		SELECT 'SCHEMA' AS kind, 'tasker' AS object, '' AS col, n.nspowner AS owner, e.*
@@ -172,7 +175,7 @@ const findPrivileges = `
 	LEFT JOIN pg_roles r ON r.oid = g.grantee
 	WHERE g.grantor = g.owner AND (r.rolname IN ($1, $2) OR (g.grantee = 0 AND g.kind = 'ROUTINE'))`
 
-// wanted returns the privileges that the roles should have on what is there.
+// wanted returns the privileges that the roles should have on the existing parts.
 func (r roles) wanted(parts []part) map[privilege]bool {
 	want := map[privilege]bool{}
 	add := func(p part, column, grantee string, list ...string) {
@@ -195,11 +198,12 @@ func (r roles) wanted(parts []part) map[privilege]bool {
 			fallthrough
 		default:
 			list, known := serverPrivileges[p.Name]
-			elsewhere := func(c columnPrivilege) bool { return c.column != "" && c.column != p.Column } // also where a migration has yet to add it
-			for _, c := range slices.DeleteFunc(privilegesOf(list), elsewhere) {
+			elsewhere := func(c columnPrivilege) bool { return c.column != "" && c.column != p.Column }
+			for _, c := range slices.DeleteFunc(privilegesOf(list), elsewhere) { // skips columns that do not exist yet
 				add(p, c.column, r.Server, c.name)
 			}
-			if (known || p.View) && p.Open && !slices.Contains(hiddenFromReader, p.Name) && !slices.Contains(hiddenFromReader, p.Name+"."+p.Column) {
+			if (known || p.View) && p.Open && !slices.Contains(hiddenFromReader, p.Name) &&
+				!slices.Contains(hiddenFromReader, p.Name+"."+p.Column) {
 				add(p, p.Column, r.Reader, "SELECT")
 			}
 		}
@@ -210,7 +214,7 @@ func (r roles) wanted(parts []part) map[privilege]bool {
 // A columnPrivilege is a privilege on a column, or on the whole table if column is empty.
 type columnPrivilege struct{ name, column string }
 
-// privilegesOf reads an entry of serverPrivileges, and sorts it by name.
+// privilegesOf parses an entry of serverPrivileges and sorts it by name.
 func privilegesOf(list string) []columnPrivilege {
 	var found []columnPrivilege
 	for text := range strings.FieldsSeq(list) {
@@ -223,9 +227,8 @@ func privilegesOf(list string) []columnPrivilege {
 	return found
 }
 
-// missing returns the statements that give the roles exactly their privileges, none
-// when they have them. Only what differs is changed: others may be at work on the
-// same rows of the catalog.
+// missing returns the statements that give the roles exactly their privileges. It changes only
+// differences, because concurrent transactions may update the same rows of the catalog.
 func (r roles) missing(ctx context.Context, q querier) ([]string, error) {
 	parts, err := collect[part](ctx, q, findParts)
 	if err != nil {
@@ -243,8 +246,8 @@ func (r roles) missing(ctx context.Context, q querier) ([]string, error) {
 	return append(statements("REVOKE %s ON %s %s FROM %s", has, want), statements("GRANT %s ON %s %s TO %s", want, has)...), nil
 }
 
-// statements returns one for each object and role that has privileges in from which
-// are not in without.
+// statements returns one statement per object and role for the privileges in from that are not in
+// without.
 func statements(format string, from, without map[privilege]bool) []string {
 	grouped := map[privilege][]string{} // by object and role
 	for p := range from {
@@ -272,13 +275,13 @@ func statements(format string, from, without map[privilege]bool) []string {
 	return list
 }
 
-// grant gives the roles of the database exactly their privileges, if it has roles.
+// grant gives the roles of the database exactly their privileges. Without roles it does nothing.
 func grant(ctx context.Context, tx pgx.Tx) error {
 	r, found, err := findRoles(ctx, tx.Conn())
 	if err != nil || !found {
 		return err
 	}
-	for range 2 { // what is revoked from a table is revoked from its columns as well
+	for range 2 { // revoking from a table also revokes from its columns
 		list, err := r.missing(ctx, tx)
 		if err != nil || len(list) == 0 {
 			return err
@@ -303,8 +306,7 @@ func collect[T any](ctx context.Context, q querier, sql string, args ...any) ([]
 	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
 }
 
-// checkPrivileges returns an error if the user of the connection may not do
-// everything that a server does.
+// checkPrivileges returns an error if the user of the connection lacks a privilege of the server.
 func checkPrivileges(ctx context.Context, conn *pgx.Conn) error {
 	var tables, columns, privileges []string
 	for _, table := range slices.Sorted(maps.Keys(serverPrivileges)) {
@@ -317,12 +319,14 @@ func checkPrivileges(ctx context.Context, conn *pgx.Conn) error {
 		SELECT array(
 			SELECT format('%s on %s', p, t)
 			FROM unnest($1::text[], $2::text[], $3::text[]) AS w (t, c, p)
-			WHERE NOT CASE WHEN p = 'USAGE' THEN has_sequence_privilege('tasker.' || t, p) WHEN c <> '' THEN has_column_privilege('tasker.' || t, c, p)
+			WHERE NOT CASE WHEN p = 'USAGE' THEN has_sequence_privilege('tasker.' || t, p)
+				WHEN c <> '' THEN has_column_privilege('tasker.' || t, c, p)
 				ELSE has_table_privilege('tasker.' || t, p) END
 			UNION ALL
 			SELECT format('EXECUTE on %s', p.proname)
 			FROM pg_proc p
-			WHERE p.pronamespace = 'tasker'::regnamespace AND p.prorettype <> 'trigger'::regtype AND NOT has_function_privilege(p.oid, 'EXECUTE')
+			WHERE p.pronamespace = 'tasker'::regnamespace AND p.prorettype <> 'trigger'::regtype
+				AND NOT has_function_privilege(p.oid, 'EXECUTE')
 		)`, tables, columns, privileges).Scan(&lacks)
 	if err != nil {
 		return fmt.Errorf("check the privileges of the user: %w", err)
@@ -338,15 +342,15 @@ func checkPrivileges(ctx context.Context, conn *pgx.Conn) error {
 	return lacking(ctx, conn, text)
 }
 
-// lacking says what the user of the connection lacks, and what gives it.
+// lacking returns the error for a missing privilege, with the remedy.
 func lacking(ctx context.Context, conn *pgx.Conn, what string) error {
 	r, found, err := findRoles(ctx, conn)
 	if err != nil {
 		return err
 	}
-	var user string
-	if err := conn.QueryRow(ctx, `SELECT current_user`).Scan(&user); err != nil {
-		return fmt.Errorf("ask for the user: %w", err)
+	user, err := currentUser(ctx, conn)
+	if err != nil {
+		return err
 	}
 	advice := "connect as the owner of the schema, or let a database administrator create roles (tasker migrate roles)"
 	if found {

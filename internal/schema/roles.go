@@ -11,11 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// DefaultRolePrefix is what the names of the roles begin with unless a database
-// administrator chooses otherwise.
+// DefaultRolePrefix is the default prefix of role names.
 const DefaultRolePrefix = "tasker"
 
-// ErrPrivileges says that a user may not do what a server does.
+// ErrPrivileges means that a user lacks privileges of the server.
 var ErrPrivileges = errors.New("the database user lacks privileges")
 
 //go:embed roles.sql
@@ -23,23 +22,23 @@ var rolesSQL string
 
 var rolePrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,49}$`)
 
-// RolesSQL returns the SQL, for psql, with which a database administrator creates
-// the roles of a database and gives the schema to the one that migrates. Roles are
-// made by hand because they belong to the whole cluster: a program that may create
-// roles may do more than Tasker should be able to.
+// RolesSQL returns the psql script with which a database administrator creates the roles of a
+// database and transfers the schema to the migrating role. Tasker does not run it, because roles
+// belong to the whole cluster and a program should not have the privilege to create them.
 func RolesSQL(prefix string) (string, error) {
 	if !rolePrefix.MatchString(prefix) {
-		return "", fmt.Errorf("invalid prefix %q of the roles: must be at most 50 lower-case letters, digits and _, and not begin with a digit", prefix)
+		return "", fmt.Errorf("invalid prefix %q of the roles: must be at most 50 lower-case letters, digits and _, "+
+			"and not begin with a digit", prefix)
 	}
 	return strings.ReplaceAll(rolesSQL, "PREFIX", prefix), nil
 }
 
-// roles are the names of the roles of one database.
+// roles contains the role names of a database.
 type roles struct{ Migrate, Server, Reader string }
 
-// findRoles finds the roles of a database. They are told by the owner of the
-// schema, PREFIX_migrate, beside which PREFIX_server and PREFIX_reader exist: nothing
-// has to be configured twice, and an installation without them stays as it is.
+// findRoles returns the roles of a database, if it has any. It derives them from the owner of the
+// schema, PREFIX_migrate, so that no configuration is needed; PREFIX_server and PREFIX_reader must
+// exist.
 func findRoles(ctx context.Context, conn *pgx.Conn) (r roles, found bool, err error) {
 	err = conn.QueryRow(ctx, `
 		SELECT o.rolname, s.rolname, r.rolname
@@ -57,19 +56,20 @@ func findRoles(ctx context.Context, conn *pgx.Conn) (r roles, found bool, err er
 	return r, true, nil
 }
 
-// assume makes the owner of the schema the one who migrates, so that what a member
-// creates belongs to all members.
+// assume switches to the owner of the schema, so that created objects belong to all members of the
+// role.
 func (r roles) assume(ctx context.Context, conn *pgx.Conn) (restore func() error, err error) {
-	var user string
-	if err := conn.QueryRow(ctx, `SELECT current_user`).Scan(&user); err != nil {
-		return nil, fmt.Errorf("ask for the user: %w", err)
+	user, err := currentUser(ctx, conn)
+	if err != nil {
+		return nil, err
 	}
 	if user == r.Migrate {
 		return func() error { return nil }, nil
 	}
 	if _, err := conn.Exec(ctx, "SET ROLE "+pgx.Identifier{r.Migrate}.Sanitize()); err != nil {
 		if conditionOf(err) == "42501" {
-			return nil, fmt.Errorf("%w: the schema tasker belongs to %s, of which %s is not a member; have a database administrator run: GRANT %s TO %s (%w)",
+			return nil, fmt.Errorf("%w: the schema tasker belongs to %s, of which %s is not a member; "+
+				"have a database administrator run: GRANT %s TO %s (%w)",
 				ErrPrivileges, r.Migrate, user, r.Migrate, user, err)
 		}
 		return nil, fmt.Errorf("become the owner of the schema: %w", err)
@@ -83,4 +83,11 @@ func (r roles) assume(ctx context.Context, conn *pgx.Conn) (restore func() error
 		}
 		return nil
 	}, nil
+}
+
+func currentUser(ctx context.Context, conn *pgx.Conn) (user string, err error) {
+	if err := conn.QueryRow(ctx, `SELECT current_user`).Scan(&user); err != nil {
+		return "", fmt.Errorf("ask for the user: %w", err)
+	}
+	return user, nil
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A fileError is what PostgreSQL has against a file.
+// A fileError is an error of PostgreSQL in a file.
 type fileError struct {
 	file      file
-	statement int // the one that failed, counted from 1
+	statement int // number of the failed statement, from 1
 	err       *pgconn.PgError
 }
 
-// Error names the file and the place as compilers do.
+// Error starts with the file and the position, as compilers do.
 func (e *fileError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.file.path)
@@ -39,15 +39,14 @@ func (e *fileError) Error() string {
 
 func (e *fileError) Unwrap() error { return e.err }
 
-// place turns a position, in characters from 1, into line and column; 0, 0 when
-// there is none.
+// place converts a position, in characters from 1, to line and column. It returns 0, 0 if there is
+// none.
 func place(sql string, position int) (line, column int) {
 	if position <= 0 {
 		return 0, 0
 	}
 	before := []rune(sql)
-	before = before[:min(position-1, len(before))]
-	text := string(before)
+	text := string(before[:min(position-1, len(before))])
 	line = 1 + strings.Count(text, "\n")
 	column = 1 + len([]rune(text[strings.LastIndex(text, "\n")+1:]))
 	return line, column
@@ -65,10 +64,9 @@ func runFile(ctx context.Context, conn *pgx.Conn, f file) error {
 	return nil
 }
 
-// runAlone runs a migration outside of any transaction and records it. If it
-// fails half-way, or we do before it is recorded, it runs again: it must be
-// written for that (IF NOT EXISTS). An index that a failed attempt left behind
-// is dropped first, because IF NOT EXISTS would take it for the finished one.
+// runAlone runs a migration outside of a transaction and records it. It runs again if it fails
+// half-way or is not recorded, so it must be idempotent (IF NOT EXISTS). Indexes of a failed
+// attempt are dropped first, because IF NOT EXISTS would accept them.
 func runAlone(ctx context.Context, conn *pgx.Conn, f file) (err error) {
 	restore, err := setForSession(ctx, conn)
 	if err != nil {
@@ -84,8 +82,7 @@ func runAlone(ctx context.Context, conn *pgx.Conn, f file) (err error) {
 	return record(ctx, conn, f.version, f.name, f.checksum)
 }
 
-// exec sends a file as it is. PostgreSQL splits it into statements, which needs
-// its parser: a body in $$ may hold anything.
+// exec sends a file unchanged. Splitting it into statements requires PostgreSQL's parser.
 func exec(ctx context.Context, conn *pgx.Conn, f file) error {
 	results, err := conn.PgConn().Exec(ctx, f.sql).ReadAll()
 	if err == nil {
@@ -102,8 +99,7 @@ type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// record writes down that a migration was applied, or that the objects were
-// made anew.
+// record records an applied migration, or the replacement of functions and views.
 func record(ctx context.Context, db execer, version int, name, checksum string) error {
 	_, err := db.Exec(ctx, `
 		INSERT INTO tasker.schema_migrations (version, name, checksum)
@@ -117,7 +113,7 @@ func record(ctx context.Context, db execer, version int, name, checksum string) 
 	return nil
 }
 
-// setForSession does what settings does, without a transaction.
+// setForSession applies settings without a transaction.
 func setForSession(ctx context.Context, conn *pgx.Conn) (restore func() error, err error) {
 	const set = `SELECT set_config('search_path', $1, false), set_config('statement_timeout', $2, false)`
 	var path, timeout string
@@ -137,7 +133,7 @@ func setForSession(ctx context.Context, conn *pgx.Conn) (restore func() error, e
 	}, nil
 }
 
-// dropInvalidIndexes drops what a failed CREATE INDEX CONCURRENTLY left behind.
+// dropInvalidIndexes drops indexes of failed CREATE INDEX CONCURRENTLY statements.
 func dropInvalidIndexes(ctx context.Context, conn *pgx.Conn) error {
 	rows, err := conn.Query(ctx, `
 		SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname)

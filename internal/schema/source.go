@@ -17,17 +17,17 @@ import (
 // noTransaction is the first line of migrations that run outside a transaction.
 const noTransaction = "-- tasker:no-transaction"
 
-// A source is all SQL that one version of the program brings along.
+// A source contains all SQL files of one version of the program.
 type source struct {
-	migrations []file // in the order of their numbers, which are 1, 2, 3 …
-	objects    []file // functions in the order of their names, then views
-	checksum   string // of all of them
+	migrations []file // ordered by number: 1, 2, 3 …
+	objects    []file // functions by name, then views by name
+	checksum   string // of all files
 }
 
 // A file is one SQL file.
 type file struct {
 	path     string // migrations/0001_init.sql
-	version  int    // its number, of a migration
+	version  int    // number of a migration
 	name     string // init
 	sql      string
 	checksum string
@@ -49,8 +49,7 @@ func mustLoad(fsys fs.FS) *source {
 	return s
 }
 
-// load reads a source. A folder may be missing; a file that is not understood
-// is an error, because one that is silently skipped is a missing table later.
+// load reads a source. Folders are optional. It rejects unknown files instead of skipping them.
 func load(fsys fs.FS) (*source, error) {
 	s := &source{}
 	var err error
@@ -61,7 +60,8 @@ func load(fsys fs.FS) (*source, error) {
 		f := &s.migrations[i]
 		m := migrationName.FindStringSubmatch(path.Base(f.path))
 		if m == nil {
-			return nil, fmt.Errorf("%s: the name of a migration is a number of four digits, _, and lower-case words: 0007_add_leases.sql", f.path)
+			return nil, fmt.Errorf("%s: the name of a migration is a number of four digits, _, and lower-case words: "+
+				"0007_add_leases.sql", f.path)
 		}
 		f.name = m[2]
 		if f.version, err = strconv.Atoi(m[1]); err != nil {
@@ -87,16 +87,14 @@ func load(fsys fs.FS) (*source, error) {
 		}
 	}
 	all := sha256.New()
-	for _, list := range [][]file{s.migrations, s.objects} {
-		for _, f := range list {
-			fmt.Fprintf(all, "%s %s\n", f.checksum, f.path)
-		}
+	for _, f := range slices.Concat(s.migrations, s.objects) {
+		fmt.Fprintf(all, "%s %s\n", f.checksum, f.path)
 	}
 	s.checksum = hex.EncodeToString(all.Sum(nil))
 	return s, nil
 }
 
-// readFolder reads the SQL files of a folder in the order of their names.
+// readFolder reads the SQL files of a folder, ordered by name.
 func readFolder(fsys fs.FS, folder string) ([]file, error) {
 	entries, err := fs.ReadDir(fsys, folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,7 +107,7 @@ func readFolder(fsys fs.FS, folder string) ([]file, error) {
 	for _, e := range entries {
 		name := path.Join(folder, e.Name())
 		if strings.HasPrefix(e.Name(), ".") {
-			continue // keeps a folder in git, or belongs to an editor
+			continue // such as .gitkeep
 		}
 		if e.IsDir() || path.Ext(name) != ".sql" {
 			return nil, fmt.Errorf("%s: only .sql files belong here", name)
@@ -118,7 +116,7 @@ func readFolder(fsys fs.FS, folder string) ([]file, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A checkout with other line ends is the same file.
+		// The checksum must not depend on the line endings of the checkout.
 		b = bytes.ReplaceAll(b, []byte("\r\n"), []byte("\n"))
 		sum := sha256.Sum256(b)
 		list = append(list, file{
@@ -129,13 +127,12 @@ func readFolder(fsys fs.FS, folder string) ([]file, error) {
 	return list, nil
 }
 
-// hasObject reports whether a function or view has a file.
 func (s *source) hasObject(name string) bool {
 	return slices.ContainsFunc(s.objects, func(f file) bool { return f.path == name })
 }
 
-// newest is the number of the last migration.
+// newest returns the number of the last migration.
 func (s *source) newest() int { return len(s.migrations) }
 
-// short is the part of a checksum that is shown to people.
+// short returns the displayed part of a checksum.
 func short(checksum string) string { return checksum[:min(12, len(checksum))] }

@@ -10,41 +10,41 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Why a program refuses a database.
+// Errors of [Check].
 var (
 	ErrBehind = errors.New("the database is behind this program")
 	ErrAhead  = errors.New("the database is newer than this program")
 	ErrEdited = errors.New("an applied migration was edited")
-	// ErrDevelopment is of a database from before version 0.1.
-	ErrDevelopment = errors.New("the database was made by a development version from before 0.1, which cannot be upgraded")
+	// ErrDevelopment means that the database was created by a version before 0.1.
+	ErrDevelopment = errors.New(
+		"the database was made by a development version from before 0.1, which cannot be upgraded")
 )
 
-// objectsVersion is the row of schema_migrations that has no migration: it
-// holds the checksum of everything, functions and views included.
+// objectsVersion is the version in schema_migrations of the row with the checksum of all files.
 const objectsVersion = 0
 
-// A Migration is one numbered step of the schema.
+// A Migration is one numbered change of the schema.
 type Migration struct {
 	Version   int
 	Name      string
-	Checksum  string     // of the file of this program; of the applied one if this program has none
-	AppliedAt *time.Time // nil: not yet
-	Edited    string     // the checksum it had when it was applied, if that is another one
+	Checksum  string     // of this program's file, or of the applied file if this program has none
+	AppliedAt *time.Time // nil if it is pending
+	Edited    string     // checksum of the applied file, if it differs
 }
 
 // A Report compares a database with this program.
 type Report struct {
-	Database   int         // number of the newest migration in the database; 0: none
-	Program    int         // number of the newest migration of this program
-	Migrations []Migration // of both, in the order of their numbers
+	Database   int         // number of the newest applied migration, or 0
+	Program    int         // number of this program's newest migration
+	Migrations []Migration // of the database and the program, ordered by number
 
-	ObjectsAt      *time.Time // when functions and views were last made; nil: never
-	ObjectsCurrent bool       // they are those of this program
+	ObjectsAt      *time.Time // when functions and views were last replaced, or nil
+	ObjectsCurrent bool       // functions and views are those of this program
 
-	Development bool // it was made by a development version, see [ErrDevelopment]
+	Development bool // see [ErrDevelopment]
 
-	Roles     []string // the roles of the database, in the order migrate, server, reader; none if it has none
-	Ungranted []string // statements that give the roles exactly their privileges; none if they have them
+	Roles     []string // migrate, server and reader, or empty
+	Ungranted []string // statements that correct the privileges of the roles
 }
 
 // Pending returns the migrations that the database lacks.
@@ -58,8 +58,8 @@ func (r Report) Pending() []Migration {
 	return list
 }
 
-// Err is nil if the database has the schema of this program. Otherwise it says
-// what is wrong and what to do.
+// Err returns nil if the database has the schema of this program. Otherwise it returns the problem
+// and the remedy.
 func (r Report) Err() error {
 	if err := r.foreign(); err != nil {
 		return err
@@ -88,13 +88,14 @@ func (r Report) Err() error {
 	return nil
 }
 
-// developmentName is the name of the first migration of development versions.
+// developmentName is the name of the first migration in development versions.
 const developmentName = "engine"
 
-// foreign is the part of [Report.Err] that no migration can fix.
+// foreign returns the errors of [Report.Err] that no migration can fix.
 func (r Report) foreign() error {
 	if r.Development {
-		return fmt.Errorf("%w; save what you need (tasker-ctl dlq export with that version, or pg_dump) and begin with a new database: tasker migrate up, or tasker dev with a new --data-dir", ErrDevelopment)
+		return fmt.Errorf("%w; save what you need (tasker-ctl dlq export with that version, or pg_dump) and begin with "+
+			"a new database: tasker migrate up, or tasker dev with a new --data-dir", ErrDevelopment)
 	}
 	if r.Database > r.Program {
 		return fmt.Errorf("%w: it is at version %d and this program knows %d; "+
@@ -160,20 +161,16 @@ func (s *source) status(ctx context.Context, conn *pgx.Conn) (Report, error) {
 	return r, nil
 }
 
-// history reads what was applied; nothing, if the database has no table for it.
+// history returns the applied migrations. It returns none if the table does not exist.
 func history(ctx context.Context, conn *pgx.Conn) ([]applied, error) {
 	exists, err := tableExists(ctx, conn)
 	if err != nil || !exists {
 		return nil, err
 	}
-	rows, err := conn.Query(ctx, `
+	list, err := collect[applied](ctx, conn, `
 		SELECT version, name, checksum, applied_at
 		FROM tasker.schema_migrations
 		ORDER BY version`)
-	if err != nil {
-		return nil, fmt.Errorf("read which migrations were applied: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[applied])
 	if err != nil {
 		return nil, fmt.Errorf("read which migrations were applied: %w", err)
 	}
