@@ -61,7 +61,7 @@ func TestTheRoutesAreTried(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Teller = emission.NewTeller(emission.TellerOptions{DB: o.DB, Installation: "prod", Routes: notice.Routes{List: list, Takes: map[string][]string{"pager": {"case.*"}}}})
+		o.Teller = emission.NewNotifier(emission.NotifierOptions{DB: o.DB, Installation: "prod", Routes: notice.Routes{List: list, Takes: map[string][]string{"pager": {"case.*"}}}})
 	})
 	for _, c := range []struct {
 		body map[string]any

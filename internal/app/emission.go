@@ -117,5 +117,5 @@ func newSenders(o Options, db *postgres.DB, counts emission.Counts) (*emission.R
 	if err != nil {
 		return nil, nil, err
 	}
-	return relay, emission.NewTeller(emission.TellerOptions{DB: db, Installation: o.Config.Emission.Source, Routes: list, Wake: relay.Wake, Log: o.Log}), nil
+	return relay, emission.NewNotifier(emission.NotifierOptions{DB: db, Installation: o.Config.Emission.Source, Routes: list, Wake: relay.Wake, Log: o.Log}), nil
 }

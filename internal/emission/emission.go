@@ -2,8 +2,8 @@
 // the notifications about cases and routes them to sinks.
 //
 // The transaction of a change also writes its event into the outbox, so delivery cannot affect a
-// task. Each sink has its own list of events to send and delays no other. Receivers recognize
-// repetitions by id.
+// task. Each sink has its own delivery list and does not delay others. Receivers deduplicate by
+// event id.
 package emission
 
 import (
@@ -19,39 +19,38 @@ import (
 	"tasker.example/tasker/internal/sink"
 )
 
-// A Retry is how often and after which delays an event is resent before it counts as failed.
+// A Retry limits how often and at which interval a delivery is retried before it counts as failed.
 type Retry struct {
 	Attempts int
 	Delay    time.Duration
 }
 
-// Options of a relay. DB must be given.
+// Options configures a Relay. Only DB is required.
 type Options struct {
 	DB           *postgres.DB
-	Sinks        []sink.Sink      // of events, and of messages
-	Named        []sink.Sink      // of messages only
-	Retry        Retry            // of topics that have none of their own
+	Sinks        []sink.Sink      // for events and messages
+	Named        []sink.Sink      // for messages only
+	Retry        Retry            // for topics without own policy
 	Topics       map[string]Retry // by topic
-	StoreTimeout time.Duration    // of one operation on the database; 0 means 2 s
-	EmitTimeout  time.Duration    // of one try; 0 means 5 s
-	LookEvery    time.Duration    // for events, while there are some or were lately; 0 means 500 ms
-	IdleEvery    time.Duration    // for events, while there are none and nothing wakes the relay; 0 means sixty times LookEvery
-	PerSecond    int              // events that go to one sink at most; 0 means no limit
-	Refusals     int              // after which an event is set aside; 0 means 5
-	Concurrency  int              // tasks whose events are sent to one sink at once; 0 means 8
-	Counts       Counts           // nil means that nothing is counted
+	StoreTimeout time.Duration    // of one database operation; default 2 s
+	EmitTimeout  time.Duration    // of one attempt; default 5 s
+	PollInterval time.Duration    // while there are events or were recently; default 500 ms
+	IdleInterval time.Duration    // of polling while there are none; default 60 times PollInterval
+	PerSecond    int              // rate limit of each sink in events; 0 means no limit
+	Refusals     int              // rejections after which an event is undeliverable; default 5
+	Concurrency  int              // tasks whose events are sent to one sink concurrently; default 8
+	Counts       Counts           // optional
 	Log          *slog.Logger
-	Now          func() time.Time // by which rests and rates are kept; time.Now by default
+	Now          func() time.Time // clock of delays and rates; default time.Now
 }
 
-// Counts is who wants to know.
+// Counts receives the metrics of deliveries.
 type Counts interface {
-	// EmitFailed counts an event that could not be sent, all its tries spent.
+	// EmitFailed counts an event whose attempts have all failed.
 	EmitFailed(ctx context.Context, topic, sink string)
-	// Emitted counts events that a sink has confirmed, and how long after they had
-	// happened.
+	// Emitted counts a confirmed event with its delay since the change.
 	Emitted(ctx context.Context, topic, sink string, after time.Duration)
-	// EventSetAside counts an event that a sink refused too often.
+	// EventSetAside counts an event that a sink rejected too often.
 	EventSetAside(ctx context.Context, topic, sink string)
 }
 
@@ -61,19 +60,19 @@ func (uncounted) EmitFailed(context.Context, string, string)             {}
 func (uncounted) Emitted(context.Context, string, string, time.Duration) {}
 func (uncounted) EventSetAside(context.Context, string, string)          {}
 
-// Relay sends events.
+// Relay delivers events to sinks.
 type Relay struct {
 	Options
-	id    tasker.ID
-	lines []*sinkWorker
+	id      tasker.ID
+	workers []*sinkWorker
 }
 
-// New returns a relay that does nothing before Run.
+// New returns a Relay. Call Run to start it.
 func New(o Options) *Relay {
 	o.StoreTimeout = cmp.Or(o.StoreTimeout, 2*time.Second)
 	o.EmitTimeout = cmp.Or(o.EmitTimeout, 5*time.Second)
-	o.LookEvery = cmp.Or(o.LookEvery, 500*time.Millisecond)
-	o.IdleEvery = cmp.Or(o.IdleEvery, 60*o.LookEvery)
+	o.PollInterval = cmp.Or(o.PollInterval, 500*time.Millisecond)
+	o.IdleInterval = cmp.Or(o.IdleInterval, 60*o.PollInterval)
 	o.Refusals = cmp.Or(o.Refusals, 5)
 	o.Concurrency = cmp.Or(o.Concurrency, 8)
 	if o.Counts == nil {
@@ -87,26 +86,28 @@ func New(o Options) *Relay {
 	}
 	r := &Relay{Options: o, id: tasker.NewID()}
 	for i, s := range slices.Concat(r.Sinks, r.Named) {
-		r.lines = append(r.lines, &sinkWorker{Relay: r, sink: s, events: i < len(r.Sinks), log: r.Log.With("sink", s.Name()), wake: make(chan struct{}, 1)})
+		r.workers = append(r.workers, &sinkWorker{
+			Relay: r, sink: s, events: i < len(r.Sinks), log: r.Log.With("sink", s.Name()), wake: make(chan struct{}, 1),
+		})
 	}
 	return r
 }
 
-// Wake has the relay look for events now. It does not wait.
+// Wake makes the relay poll for events now. It does not block.
 func (r *Relay) Wake() {
-	for _, l := range r.lines {
+	for _, l := range r.workers {
 		loop.Wake(l.wake)
 	}
 }
 
-// Run sends events until ctx ends. One relay at a time sends to a sink.
+// Run delivers events until ctx ends. A lease ensures that only one relay sends to a sink.
 func (r *Relay) Run(ctx context.Context) error {
-	if len(r.lines) == 0 {
+	if len(r.workers) == 0 {
 		<-ctx.Done()
 		return nil
 	}
 	g := loop.NewGroup(ctx)
-	for _, l := range r.lines {
+	for _, l := range r.workers {
 		g.Go("send events to "+l.sink.Name(), l.run)
 	}
 	return g.Wait()
@@ -114,16 +115,19 @@ func (r *Relay) Run(ctx context.Context) error {
 
 const (
 	adoptEvery   = time.Minute
-	adoptTimeout = time.Minute // the first pass also settles what the sinks have not got
+	adoptTimeout = time.Minute // the first pass also marks undelivered events
 	adoptAtOnce  = 1000
 )
 
-// Loops returns what is done for events although there may be no sink.
+// Loops returns the background loops that are needed even without sinks.
 func (r *Relay) Loops() []*loop.Loop {
-	return []*loop.Loop{{Name: "adopt events of a restored database", Interval: adoptEvery, Backoff: firstRest, Timeout: adoptTimeout, Optional: true, Pass: r.MarkRestored, Log: r.Log}}
+	return []*loop.Loop{{
+		Name: "adopt events of a restored database", Interval: adoptEvery, Backoff: firstBackoff, Timeout: adoptTimeout,
+		Optional: true, Pass: r.MarkRestored, Log: r.Log,
+	}}
 }
 
-// MarkRestored marks events of a database that was restored from a dump, some in one transaction.
+// MarkRestored marks a batch of events of a database that was restored from a dump.
 func (r *Relay) MarkRestored(ctx context.Context) (time.Duration, error) {
 	n, err := r.DB.MarkRestoredEvents(ctx, adoptAtOnce)
 	if n > 0 {
@@ -135,7 +139,7 @@ func (r *Relay) MarkRestored(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// retry is the policy of a topic.
+// retry returns the retry policy of a topic.
 func (r *Relay) retry(topic string) Retry {
 	if own, ok := r.Topics[topic]; ok {
 		return own

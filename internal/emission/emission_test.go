@@ -66,7 +66,7 @@ func (h *harness) note(e tasker.Entry, text string) {
 // relay runs a relay until it is stopped or the test has ended.
 func (h *harness) relay(db *postgres.DB, change func(*emission.Options), sinks ...sink.Sink) (stop func()) {
 	h.Helper()
-	o := emission.Options{DB: db, Sinks: sinks, Retry: emission.Retry{Attempts: 1, Delay: time.Millisecond}, LookEvery: 10 * time.Millisecond,
+	o := emission.Options{DB: db, Sinks: sinks, Retry: emission.Retry{Attempts: 1, Delay: time.Millisecond}, PollInterval: 10 * time.Millisecond,
 		StoreTimeout: patience, EmitTimeout: patience, Counts: h.counts}
 	if change != nil {
 		change(&o)

@@ -14,7 +14,7 @@ import (
 func TestAnIdleRelayIsWoken(t *testing.T) {
 	t.Parallel()
 	h, r := newHarness(t), newReceiver(t)
-	o := emission.Options{DB: h.DB, LookEvery: 10 * time.Millisecond, IdleEvery: time.Hour}
+	o := emission.Options{DB: h.DB, PollInterval: 10 * time.Millisecond, IdleInterval: time.Hour}
 	o.Sinks = append(o.Sinks, h.webhook(r.URL))
 	relay := emission.New(o)
 	h.runs(relay)
@@ -38,7 +38,7 @@ func TestARelayWithEventsDoesNotRestForLong(t *testing.T) {
 	r.says(503)
 	h.Must(h.DB.OpenSink(t.Context(), "webhook"))
 	h.investigate()
-	h.relay(h.DB, func(o *emission.Options) { o.IdleEvery = 20 * time.Millisecond }, h.webhook(r.URL))
+	h.relay(h.DB, func(o *emission.Options) { o.IdleInterval = 20 * time.Millisecond }, h.webhook(r.URL))
 	h.Eventually("it was refused", func() bool { return r.attempts() > 0 })
 	r.says(200)
 	h.hurry()

@@ -13,48 +13,49 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// TellerOptions are those of a teller. DB must be given.
-type TellerOptions struct {
+// NotifierOptions configures a Notifier. Only DB is required.
+type NotifierOptions struct {
 	DB           *postgres.DB
-	Installation string // part of the key of each incident
+	Installation string // part of the deduplication key of incidents
 	Routes       notice.Routes
-	Wake         func() // tells the relay that there is something to send; nil: nobody
+	Wake         func() // wakes the relay
 	Log          *slog.Logger
 }
 
-// A Notifier writes due case messages and routes all messages. Any number may run.
+// A Notifier creates due notifications about cases and routes all notifications. Several may run
+// concurrently.
 type Notifier struct {
-	TellerOptions
-	next time.Time // when to look at the cases; of the one loop
+	NotifierOptions
+	next time.Time // of the next pass over the cases; used by one loop only
 }
 
-// The loop of a teller. Cases are counted for it, so it rests for many times what that took.
+// Counting cases is expensive, so the notifier pauses for many times its duration.
 const (
 	notifyInterval = 5 * time.Second
-	tellTimeout    = 30 * time.Second
-	tellRest       = 20
+	notifyTimeout  = 30 * time.Second
+	notifyPause    = 20 // times the duration of the pass
 	routeBatch     = 200
 
 	keepMessages = 90 * 24 * time.Hour
 	pruneBatch   = 1000
 )
 
-// NewTeller returns a teller, which does nothing before its loop runs.
-func NewTeller(o TellerOptions) *Notifier {
+// NewNotifier returns a Notifier.
+func NewNotifier(o NotifierOptions) *Notifier {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Wake == nil {
 		o.Wake = func() {}
 	}
-	return &Notifier{TellerOptions: o}
+	return &Notifier{NotifierOptions: o}
 }
 
-// Loops returns what the teller does by itself.
+// Loops returns the background loops.
 func (t *Notifier) Loops() []*loop.Loop {
 	return []*loop.Loop{
-		{Name: "messages", Interval: notifyInterval, Timeout: tellTimeout, Pass: t.pass, Log: t.Log},
-		{Name: "tidy up messages", Interval: time.Minute, Timeout: tellTimeout, Optional: true, Pass: t.Tidy, Log: t.Log},
+		{Name: "messages", Interval: notifyInterval, Timeout: notifyTimeout, Pass: t.pass, Log: t.Log},
+		{Name: "tidy up messages", Interval: time.Minute, Timeout: notifyTimeout, Optional: true, Pass: t.Tidy, Log: t.Log},
 	}
 }
 
@@ -62,7 +63,7 @@ func (t *Notifier) Loops() []*loop.Loop {
 func (t *Notifier) Tidy(ctx context.Context) (time.Duration, error) {
 	p, err := t.DB.PruneMessages(ctx, keepMessages, pruneBatch)
 	if p.Unsent > 0 {
-		t.Log.WarnContext(ctx, "messages were removed after 90 days that not all of their sinks had taken", "unsent", p.Unsent)
+		t.Log.WarnContext(ctx, "removed messages after 90 days that some sinks had not accepted", "unsent", p.Unsent)
 	}
 	if err == nil && p.Removed == pruneBatch {
 		return loop.AtOnce, nil
@@ -70,20 +71,20 @@ func (t *Notifier) Tidy(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// pass writes messages about cases and routes all messages. What others have written is
-// routed although cases cannot be counted, or take longer than they may.
+// pass creates notifications about cases and routes all notifications, even if counting cases fails
+// or takes too long.
 func (t *Notifier) pass(ctx context.Context) (time.Duration, error) {
-	var told error
+	var failed error
 	if began := time.Now(); !began.Before(t.next) {
-		limited, cancel := context.WithTimeout(ctx, tellTimeout/2)
-		told = t.CreateDue(limited)
+		limited, cancel := context.WithTimeout(ctx, notifyTimeout/2)
+		failed = t.CreateDue(limited)
 		cancel()
-		t.next = began.Add(tellRest * time.Since(began))
+		t.next = began.Add(notifyPause * time.Since(began))
 	}
-	return 0, errors.Join(told, t.Route(ctx))
+	return 0, errors.Join(failed, t.Route(ctx))
 }
 
-// CreateDue writes the messages about cases and about paused operations that are due now.
+// CreateDue creates the due notifications about cases and paused operations.
 func (t *Notifier) CreateDue(ctx context.Context) error {
 	topics, err := t.DB.CreateDueNotifications(ctx, t.Installation)
 	if err == nil && len(topics) > 0 {
@@ -92,7 +93,7 @@ func (t *Notifier) CreateDue(ctx context.Context) error {
 	return errors.Join(err, t.DB.TellPauses(ctx))
 }
 
-// Route puts messages on the lists of their sinks, and wakes who sends them.
+// Route adds notifications to the delivery lists of their sinks and wakes the relay.
 func (t *Notifier) Route(ctx context.Context) error {
 	for {
 		n, err := t.DB.RouteMessages(ctx, routeBatch, t.choose)
@@ -104,39 +105,39 @@ func (t *Notifier) Route(ctx context.Context) error {
 		}
 	}
 	pending, err := t.DB.MessagesPending(ctx)
-	if pending { // also what another server has routed
+	if pending { // including those that another server has routed
 		t.Wake()
 	}
 	return err
 }
 
-func (t *Notifier) choose(m tasker.Notification, told []string) []string {
+func (t *Notifier) choose(m tasker.Notification, notified []string) []string {
 	var data tasker.NotificationData
 	if err := json.Unmarshal(m.Data, &data); err != nil {
-		t.Log.Error("a message cannot be read; it goes to the sinks of messages without a route", "message", m.UUID, "err", err)
+		t.Log.Error("cannot read a message; sending it to the sinks of messages without a route", "message", m.UUID, "err", err)
 		return t.Routes.Default
 	}
-	return t.Routes.Choose(m.Topic, m.Escalation, data, told)
+	return t.Routes.Choose(m.Topic, m.Escalation, data, notified)
 }
 
-// A Trial is a message with which somebody tries the routes.
+// A Trial describes a test notification for trying out the routes.
 type Trial struct {
-	Namespace string // of what it pretends to be about
+	Namespace string
 	Template  string
-	Severity  tasker.Severity // empty means low
+	Severity  tasker.Severity // default low
 	Reason    tasker.Reason
-	Cause     string // stands for the text of an error
+	Cause     string // used as the error text
 	Actor     string
 }
 
-// TestResult is what became of a [TestNotification].
+// TestResult is the result of [Notifier.SendTest].
 type TestResult struct {
-	SubjectID tasker.ID // of the message
-	Routes    []int     // the numbers of those that are for it, from 1; the first counts
-	Sinks     []string  // that get it
+	SubjectID tasker.ID // of the notification
+	Routes    []int     // matching routes, numbered from 1; the first one applies
+	Sinks     []string  // receiving sinks
 }
 
-// SendTest sends a test message by the first matching route, or returns Invalid.
+// SendTest sends a test notification by the first matching route, or returns Invalid.
 func (t *Notifier) SendTest(ctx context.Context, p Trial) (TestResult, error) {
 	if p.Severity == "" {
 		p.Severity = tasker.Low
@@ -150,7 +151,9 @@ func (t *Notifier) SendTest(ctx context.Context, p Trial) (TestResult, error) {
 	if err != nil {
 		return TestResult{}, err
 	}
-	out := TestResult{SubjectID: id, Routes: t.Routes.Match(tasker.TestTopic, data), Sinks: t.Routes.Choose(tasker.TestTopic, 0, data, nil)}
+	out := TestResult{
+		SubjectID: id, Routes: t.Routes.Match(tasker.TestTopic, data), Sinks: t.Routes.Choose(tasker.TestTopic, 0, data, nil),
+	}
 	return out, t.Route(ctx)
 }
 

@@ -41,7 +41,7 @@ func newVoice(t *testing.T, routes ...string) *voice {
 
 // server is one that tells people.
 func (v *voice) server() *emission.Notifier {
-	return emission.NewTeller(emission.TellerOptions{DB: v.DB, Installation: "prod", Routes: v.routes})
+	return emission.NewNotifier(emission.NotifierOptions{DB: v.DB, Installation: "prod", Routes: v.routes})
 }
 
 // fail makes tasks whose step fails for good with a message, and finds their case.

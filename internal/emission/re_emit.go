@@ -10,27 +10,27 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// MaxReEmitted bounds the events that one request sends again.
+// MaxReEmitted limits the events that one request resends.
 const MaxReEmitted = 10_000
 
-// A ReEmission is a request to resend one event or a range of positions, ends included.
+// A ReEmission is a request to resend one event or an inclusive range of positions.
 type ReEmission struct {
-	Event         *tasker.ID // nil means the range
+	Event         *tasker.ID // if nil, the range applies
 	From, To      int64
-	Sinks         []string // empty means all that are known
+	Sinks         []string // default all known sinks
 	Actor, Reason string
-	Key           string // by which the same request is recognised; empty means not at all
+	Key           string // optional idempotency key
 }
 
-// ReEmitted is what a request sends again.
+// ReEmitted describes the resent events.
 type ReEmitted struct {
 	Events    int
-	Emissions int      // events, counted once for each sink; 0 for a request that took effect before
-	Sinks     []string // in the order of their names
-	Next      *int64   // position from which the rest of the range is to be requested; nil if that is all
+	Emissions int      // deliveries: events times sinks; 0 for a repeated request
+	Sinks     []string // sorted by name
+	Next      *int64   // position of the remaining range, or nil
 }
 
-// Sinks lists the current and former sinks. It returns a Conflict without any.
+// Sinks returns the names of current and former sinks. It returns a Conflict if there are none.
 func Sinks(ctx context.Context, db *postgres.DB) ([]string, error) {
 	known, err := db.EventSinks(ctx)
 	if err == nil && len(known) == 0 {
@@ -39,7 +39,7 @@ func Sinks(ctx context.Context, db *postgres.DB) ([]string, error) {
 	return known, err
 }
 
-// ReEmit resends events, with the same limit and errors for all surfaces.
+// ReEmit resends events. It enforces the limit and the errors for all surfaces.
 func ReEmit(ctx context.Context, db *postgres.DB, r ReEmission) (ReEmitted, error) {
 	if r.Event != nil {
 		e, err := db.Event(ctx, *r.Event)
@@ -65,7 +65,7 @@ func ReEmit(ctx context.Context, db *postgres.DB, r ReEmission) (ReEmitted, erro
 		return out, nil
 	}
 	by := postgres.Operator{Actor: strings.TrimSpace(r.Actor), Reason: strings.TrimSpace(r.Reason)}
-	// An event of the range that becomes visible only now is sent as well.
+	// This includes events of the range that have become visible since.
 	out.Emissions, err = db.ReEmit(ctx, postgres.ReEmission{
 		Sinks: sinks, Of: postgres.Span{From: r.From, To: part.Last}, By: by,
 		Once: postgres.OperatorRequest{Key: r.Key, Action: "dlq.re_emit", Payload: []any{sinks, r.From, r.To, by}},
@@ -73,7 +73,7 @@ func ReEmit(ctx context.Context, db *postgres.DB, r ReEmission) (ReEmitted, erro
 	return out, err
 }
 
-// chooseSinks returns the sinks that a request names, all if it names none.
+// chooseSinks returns the requested sinks, or all if the request names none.
 func chooseSinks(ctx context.Context, db *postgres.DB, named []string) ([]string, error) {
 	known, err := Sinks(ctx, db)
 	if err != nil || len(named) == 0 {
@@ -88,11 +88,11 @@ func chooseSinks(ctx context.Context, db *postgres.DB, named []string) ([]string
 	return slices.Compact(slices.Sorted(slices.Values(named))), nil
 }
 
-// shorten makes a name fit for an error.
+// shorten cuts a name for an error.
 func shorten(name string) string {
-	const most = 100
-	if utf8.RuneCountInString(name) > most {
-		name = string([]rune(name)[:most]) + "…"
+	const limit = 100
+	if utf8.RuneCountInString(name) > limit {
+		name = string([]rune(name)[:limit]) + "…"
 	}
 	return strings.ToValidUTF8(name, "\uFFFD")
 }

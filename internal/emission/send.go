@@ -14,28 +14,29 @@ import (
 	"tasker.example/tasker/internal/sink"
 )
 
-// maxProblem is how much is kept of why an event could not be sent.
+// maxProblem limits the stored bytes of a delivery error.
 const maxProblem = 2000
 
-// An outcome is what became of a batch.
+// An outcome summarizes a batch.
 type outcome struct {
 	published, refused, failed int
-	problem                    string        // the last one
-	rest                       time.Duration // that the sink asked for, the longest
+	problem                    string        // the last error
+	rest                       time.Duration // the longest delay that the sink requested
 }
 
-// A batch is sent to a sink: events of a task in sequence, tasks concurrently.
+// A batch is a set of events for a sink. Events of one task are sent in sequence, tasks
+// concurrently.
 type batch struct {
 	*sinkWorker
 
 	mu      sync.Mutex
 	results []postgres.Emitted
-	until   time.Time // nothing is begun after it: the lease must last
+	until   time.Time // no event starts later, because the lease must last
 	outcome outcome
-	broken  bool // the sink takes nothing: what is left stays as it is
+	broken  bool // the sink accepts nothing, so the remaining events are not sent
 }
 
-// send sends events and notes what became of each.
+// send sends events and stores the results.
 func (l *sinkWorker) send(ctx context.Context, events []postgres.DueEvent) (outcome, error) {
 	b := &batch{sinkWorker: l, until: l.Now().Add(batchTime)}
 	groups := byTask(events)
@@ -59,15 +60,16 @@ func (l *sinkWorker) send(ctx context.Context, events []postgres.DueEvent) (outc
 	return b.outcome, b.settle(ctx, events)
 }
 
-// ordered is what the order of events is kept of: their task, or the subject of a message.
-func ordered(e postgres.DueEvent) tasker.ID {
+// orderKey returns the key within which events are ordered: the task, or the subject of a
+// notification.
+func orderKey(e postgres.DueEvent) tasker.ID {
 	if e.Subject != nil {
 		return e.Subject.ID
 	}
 	return e.TaskUUID
 }
 
-// about says in the log what an event is about.
+// about returns log attributes that identify the subject of an event.
 func about(e postgres.DueEvent) slog.Attr {
 	if e.Subject != nil {
 		return slog.Group("", "subject_kind", e.Subject.Kind, "subject_id", e.Subject.ID)
@@ -75,15 +77,15 @@ func about(e postgres.DueEvent) slog.Attr {
 	return slog.Group("", "task_uuid", e.TaskUUID, "dlq_entry_uuid", e.EntryUUID)
 }
 
-// byTask parts events by task, and messages by subject, in their order.
+// byTask groups events by task and notifications by subject. It preserves their order.
 func byTask(events []postgres.DueEvent) [][]postgres.DueEvent {
-	place := map[tasker.ID]int{}
+	index := map[tasker.ID]int{}
 	var groups [][]postgres.DueEvent
 	for _, e := range events {
-		i, ok := place[ordered(e)]
+		i, ok := index[orderKey(e)]
 		if !ok {
 			i = len(groups)
-			place[ordered(e)] = i
+			index[orderKey(e)] = i
 			groups = append(groups, nil)
 		}
 		groups[i] = append(groups[i], e)
@@ -97,7 +99,7 @@ func (b *batch) over(ctx context.Context) bool {
 	return b.broken || ctx.Err() != nil || !b.Now().Before(b.until)
 }
 
-// sendTask sends events of one task. After one that was not taken, the others wait.
+// sendTask sends events of one task until one fails.
 func (b *batch) sendTask(ctx context.Context, events []postgres.DueEvent) {
 	for _, e := range events {
 		if b.over(ctx) {
@@ -105,7 +107,7 @@ func (b *batch) sendTask(ctx context.Context, events []postgres.DueEvent) {
 		}
 		result, err := b.sendOne(ctx, e)
 		if err != nil && ctx.Err() != nil {
-			return // told to end: it is sent again
+			return // shutting down: the event is sent again later
 		}
 		b.add(ctx, e, result, err)
 		if err != nil {
@@ -114,7 +116,7 @@ func (b *batch) sendTask(ctx context.Context, events []postgres.DueEvent) {
 	}
 }
 
-// sendOne sends an event, and again as its topic says. One that is refused is not sent again now.
+// sendOne sends an event and retries according to its topic. It does not retry rejected events.
 func (b *batch) sendOne(ctx context.Context, e postgres.DueEvent) (postgres.Emitted, error) {
 	policy := b.retry(e.Topic)
 	r := postgres.Emitted{Position: e.Position, Due: e.Due, Message: e.Subject != nil}
@@ -138,7 +140,7 @@ func (b *batch) try(ctx context.Context, e postgres.DueEvent) error {
 	return sink.Emit(limited, b.sink, e.Event)
 }
 
-// add notes what became of an event.
+// add records the result of an event.
 func (b *batch) add(ctx context.Context, e postgres.DueEvent, r postgres.Emitted, err error) {
 	if err == nil {
 		r.Published = true
@@ -146,8 +148,8 @@ func (b *batch) add(ctx context.Context, e postgres.DueEvent, r postgres.Emitted
 	} else {
 		r.Error, r.Refused, r.Rest = payload.CleanText(err.Error(), maxProblem), sink.Refused(err), sink.RetryAfter(err)
 		b.Counts.EmitFailed(ctx, e.Topic, b.sink.Name())
-		b.log.With(about(e)).ErrorContext(ctx, "an event could not be sent; it is sent again later", "topic", e.Topic, "event_uuid", e.UUID,
-			"attempts", r.Attempts, "refused", r.Refused, "err", r.Error)
+		b.log.With(about(e)).ErrorContext(ctx, "could not send an event; sending it again later",
+			"topic", e.Topic, "event_uuid", e.UUID, "attempts", r.Attempts, "refused", r.Refused, "err", r.Error)
 		b.audit(ctx, "dlq.emit_failed", e, r.Attempts, r.Error)
 	}
 	b.mu.Lock()
@@ -166,19 +168,18 @@ func (b *batch) add(ctx context.Context, e postgres.DueEvent, r postgres.Emitted
 	}
 }
 
-// settle stores what became of the events. It is done also when the relay is told
-// to end: else they would all be sent again.
+// settle stores the results, even during a shutdown: otherwise all events would be sent again.
 func (b *batch) settle(ctx context.Context, events []postgres.DueEvent) error {
 	if len(b.results) == 0 {
 		return nil
 	}
 	limited, cancel := b.store(context.WithoutCancel(ctx))
 	defer cancel()
-	type place struct {
+	type key struct {
 		message  bool
 		position int64
 	}
-	aside := map[place]bool{}
+	undeliverable := map[key]bool{}
 	for message, settle := range map[bool]func(context.Context, string, []postgres.Emitted, int) ([]int64, error){
 		true: b.DB.SettleMessages, false: b.DB.SettleEmissions,
 	} {
@@ -186,20 +187,20 @@ func (b *batch) settle(ctx context.Context, events []postgres.DueEvent) error {
 		if len(results) == 0 {
 			continue
 		}
-		setAside, err := settle(limited, b.sink.Name(), results, b.Refusals)
+		positions, err := settle(limited, b.sink.Name(), results, b.Refusals)
 		if err != nil {
 			return err
 		}
-		for _, p := range setAside {
-			aside[place{message, p}] = true
+		for _, p := range positions {
+			undeliverable[key{message, p}] = true
 		}
 	}
 	for _, e := range events {
-		if !aside[place{e.Subject != nil, e.Position}] {
+		if !undeliverable[key{e.Subject != nil, e.Position}] {
 			continue
 		}
 		b.Counts.EventSetAside(ctx, e.Topic, b.sink.Name())
-		b.log.With(about(e)).ErrorContext(ctx, "an event was refused too often and is set aside; send it again when the cause is fixed",
+		b.log.With(about(e)).ErrorContext(ctx, "a sink rejected an event too often; send it again when the cause is fixed",
 			"topic", e.Topic, "event_uuid", e.UUID)
 		b.audit(ctx, "dlq.event_set_aside", e, 0, "refused too often")
 	}

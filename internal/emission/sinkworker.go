@@ -15,61 +15,61 @@ import (
 )
 
 const (
-	lease       = 30 * time.Second // of the right to send to a sink
-	batchTime   = lease / 3        // after which a batch begins no other event
-	batchSize   = 200
-	takeAtOnce  = 5000
-	probes      = 3 // events that are tried while a sink fails, of as many tasks
-	longestRest = time.Minute
-	firstRest   = time.Second
-	reportEvery = 5 * time.Second // of progress on a backlog
-	farewell    = 5 * time.Second
+	lease        = 30 * time.Second // of the right to send to a sink
+	batchTime    = lease / 3        // after which a batch starts no further events
+	batchSize    = 200
+	takeLimit    = 5000
+	probes       = 3 // events that are tried while a sink fails, each of a different task
+	maxBackoff   = time.Minute
+	firstBackoff = time.Second
+	reportEvery  = 5 * time.Second // progress on a backlog
+	closeTimeout = 5 * time.Second
 )
 
-// A sinkWorker is what goes on between the database and one sink.
+// A sinkWorker sends events from the database to one sink.
 type sinkWorker struct {
 	*Relay
 
 	sink   sink.Sink
-	events bool // it is told of what becomes of investigations, too
+	events bool // it receives investigation events as well as notifications
 	log    *slog.Logger
-	wake   chan struct{} // has a value when there may be new events or messages
+	wake   chan struct{}
 
-	known    bool // the sink has its row
-	holds    bool
-	failures int       // passes in a row in which nothing was taken
+	known    bool      // the row of the sink exists
+	holds    bool      // this server has the lease
+	failures int       // consecutive passes without an accepted event
 	sent     int       // since the last report
-	next     time.Time // by the rate, nothing is sent before it
+	next     time.Time // when the rate limit allows the next event
 	reported time.Time
 	busy     time.Time // when there were events last
-	repeated time.Time // when what goes on began to be sent again
-	again    bool      // it is not sent as a whole yet
-	after    tasker.ID // the last of it that was
+	repeated time.Time // when the last repetition started
+	again    bool      // the repetition is not complete
+	after    tasker.ID // the last repeated subject
 }
 
-// run looks for events until ctx ends.
+// run sends events until ctx ends.
 func (l *sinkWorker) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		rest, err := l.pass(ctx)
+		delay, err := l.pass(ctx)
 		if err != nil && ctx.Err() == nil {
-			l.log.WarnContext(ctx, "events could not be looked for; trying again", "err", err)
-			rest = firstRest
+			l.log.WarnContext(ctx, "could not poll for events; trying again", "err", err)
+			delay = firstBackoff
 		}
-		l.sleep(ctx, rest)
+		l.sleep(ctx, delay)
 	}
 	if l.holds {
-		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		if err := l.DB.ReleaseSinkLease(leaving, l.sink.Name(), l.id); err != nil {
-			l.log.WarnContext(leaving, "another server goes on sending only when the lease has run out", "err", err)
+			l.log.WarnContext(leaving, "could not release the lease of a sink; another server continues when it expires", "err", err)
 		}
 	}
 	return l.sink.Close()
 }
 
-// sleep waits for a while, or until there may be new events.
-func (l *sinkWorker) sleep(ctx context.Context, rest time.Duration) {
-	timer := time.NewTimer(rest)
+// sleep waits for d, or until there may be new events.
+func (l *sinkWorker) sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -78,32 +78,32 @@ func (l *sinkWorker) sleep(ctx context.Context, rest time.Duration) {
 	}
 }
 
-// idle is for how long to rest when there is nothing to send now.
+// idle returns the polling interval.
 func (l *sinkWorker) idle(held *postgres.SinkLease) time.Duration {
 	now := l.Now()
 	if held.NewEvents || held.Pending {
 		l.busy = now
 	}
-	if now.Sub(l.busy) < l.IdleEvery {
-		return l.LookEvery
+	if now.Sub(l.busy) < l.IdleInterval {
+		return l.PollInterval
 	}
-	return l.IdleEvery
+	return l.IdleInterval
 }
 
-// pass sends what is due, a batch, and returns how long to rest.
+// pass sends a batch of due events and returns the delay until the next pass.
 func (l *sinkWorker) pass(ctx context.Context) (time.Duration, error) {
 	held, err := l.acquireLease(ctx)
 	if err != nil || held == nil {
-		return lease / 6, err // another server sends; or nobody can
+		return lease / 6, err // another server sends, or the database is unavailable
 	}
 	held.NewEvents = held.NewEvents && l.events
 	if held.NewEvents {
 		if err := l.take(ctx); err != nil {
-			l.log.WarnContext(ctx, "new events could not be put on the list; sending those on it", "err", err)
+			l.log.WarnContext(ctx, "could not add new events to the delivery list; sending those on it", "err", err)
 		}
 	}
-	if rest := l.delay(held); rest > 0 {
-		return min(rest, l.LookEvery), nil
+	if delay := l.delay(held); delay > 0 {
+		return min(delay, l.PollInterval), nil
 	}
 	if !held.NewEvents && !held.Pending {
 		return l.repeat(ctx, l.idle(held)), nil
@@ -122,33 +122,33 @@ func (l *sinkWorker) pass(ctx context.Context) (time.Duration, error) {
 	out, err := l.sendHolding(ctx, events)
 	l.pace(out)
 	if err != nil {
-		return firstRest, err
+		return firstBackoff, err
 	}
-	if rest := l.note(ctx, out); rest > 0 {
-		return min(rest, l.LookEvery), nil
+	if delay := l.note(ctx, out); delay > 0 {
+		return min(delay, l.PollInterval), nil
 	}
 	l.report(ctx, out)
 	return l.repeat(ctx, 0), nil
 }
 
-// delay is for how long nothing is to be sent: the sink asked for it, or the rate does.
+// delay returns how long the sink or the rate limit forbids sending.
 func (l *sinkWorker) delay(held *postgres.SinkLease) time.Duration {
-	rest := l.next.Sub(l.Now())
+	delay := l.next.Sub(l.Now())
 	if held.Rest != nil {
-		rest = max(rest, *held.Rest)
+		delay = max(delay, *held.Rest)
 	}
-	return rest
+	return delay
 }
 
-// sendHolding keeps the right to send while it sends, and stops when it is lost.
+// sendHolding sends events and renews the lease meanwhile. It stops if the lease is lost.
 func (l *sinkWorker) sendHolding(ctx context.Context, events []postgres.DueEvent) (outcome, error) {
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
-	var keeping sync.WaitGroup
-	defer keeping.Wait()
+	var renewal sync.WaitGroup
+	defer renewal.Wait()
 	done := make(chan struct{})
 	defer close(done)
-	keeping.Go(func() {
+	renewal.Go(func() {
 		timer := time.NewTicker(lease / 3)
 		defer timer.Stop()
 		for {
@@ -158,7 +158,7 @@ func (l *sinkWorker) sendHolding(ctx context.Context, events []postgres.DueEvent
 			case <-timer.C:
 			}
 			if held, err := l.acquireLease(sending); err == nil && held == nil {
-				l.log.WarnContext(ctx, "another server has begun to send; this one stops")
+				l.log.WarnContext(ctx, "another server has the lease of a sink; this one stops sending")
 				stop()
 			}
 		}
@@ -170,7 +170,7 @@ func (l *sinkWorker) store(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, l.StoreTimeout)
 }
 
-// acquireLease keeps the right to send to the sink; nil says that another has it.
+// acquireLease acquires or renews the lease of the sink. It returns nil if another server has it.
 func (l *sinkWorker) acquireLease(ctx context.Context) (*postgres.SinkLease, error) {
 	if !l.known {
 		limited, cancel := l.store(ctx)
@@ -193,68 +193,68 @@ func (l *sinkWorker) acquireLease(ctx context.Context) (*postgres.SinkLease, err
 	return held, err
 }
 
-// take adds new events to the list, even while the sink rests.
+// take adds new events to the delivery list, even if the sink is paused.
 func (l *sinkWorker) take(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, max(l.StoreTimeout, batchTime))
 	defer cancel()
-	_, err := l.DB.TakeEvents(limited, l.sink.Name(), takeAtOnce)
+	_, err := l.DB.TakeEvents(limited, l.sink.Name(), takeLimit)
 	return err
 }
 
-// due returns what is to be sent now.
+// due returns the due events, notifications first.
 func (l *sinkWorker) due(ctx context.Context, limit int) ([]postgres.DueEvent, error) {
 	limited, cancel := l.store(ctx)
 	defer cancel()
-	most := batchSize
+	batch := batchSize
 	if l.PerSecond > 0 {
-		most = min(most, l.PerSecond)
+		batch = min(batch, l.PerSecond)
 	}
-	messages, err := l.DB.DueMessages(limited, l.sink.Name(), min(limit, most))
-	if err != nil || !l.events || len(messages) >= most {
+	messages, err := l.DB.DueMessages(limited, l.sink.Name(), min(limit, batch))
+	if err != nil || !l.events || len(messages) >= batch {
 		return messages, err
 	}
-	events, err := l.DB.DueEmissions(limited, l.sink.Name(), limit, most-len(messages))
+	events, err := l.DB.DueEmissions(limited, l.sink.Name(), limit, batch-len(messages))
 	return append(messages, events...), err
 }
 
-// maxRepeatedEvents bounds what is sent again of what goes on.
+// maxRepeatedEvents limits the repeated notifications.
 const maxRepeatedEvents = 1000
 
-// repeatTime is how long a pass sends again what goes on. The next one asks for the right to
-// send, and looks for what is due, before it goes on.
+// repeatTime limits the repetition in one pass, so that the lease is renewed and due events are
+// sent in between.
 const repeatTime = 3 * time.Second
 
-// repeat resends a part of ongoing messages and returns how long to rest, at most rest. It logs
-// failures.
-func (l *sinkWorker) repeat(ctx context.Context, rest time.Duration) time.Duration {
+// repeat resends a part of the ongoing notifications. It returns the delay until the next pass, at
+// most delay. It logs failures.
+func (l *sinkWorker) repeat(ctx context.Context, delay time.Duration) time.Duration {
 	r, ok := l.sink.(sink.Repeating)
 	if !ok || !l.again && l.Now().Sub(l.repeated) < r.RepeatEvery() {
-		return rest
+		return delay
 	}
 	if !l.again {
 		l.again, l.repeated, l.after = true, l.Now(), tasker.ID{}
 	}
 	limited, cancel := l.store(ctx)
 	defer cancel()
-	open, err := l.DB.OpenMessages(limited, l.sink.Name(), maxRepeatedEvents) // what has ended meanwhile is not among it
+	open, err := l.DB.OpenMessages(limited, l.sink.Name(), maxRepeatedEvents) // excludes what has ended since
 	if err == nil {
 		l.again, err = l.repeatPart(ctx, r, open)
 	}
 	switch {
 	case err != nil && ctx.Err() == nil:
-		l.log.WarnContext(ctx, "what goes on could not be sent again; trying again", "err", err)
-		return min(rest, l.LookEvery)
+		l.log.WarnContext(ctx, "could not repeat ongoing messages; trying again", "err", err)
+		return min(delay, l.PollInterval)
 	case l.again:
 		return 0
 	}
-	return rest
+	return delay
 }
 
-// repeatPart sends again what comes after the part before, until its time is over, something new is to be sent,
-// or the sink takes nothing; and reports whether there is more.
+// repeatPart resends the next part until its time is over, new events are due, or the sink fails.
+// It reports whether there is more.
 func (l *sinkWorker) repeatPart(ctx context.Context, r sink.Repeating, open []tasker.Event) (more bool, err error) {
 	until := l.Now().Add(repeatTime)
-	for _, e := range open { // in the order of their subjects
+	for _, e := range open { // ordered by subject
 		if bytes.Compare(e.Subject.ID[:], l.after[:]) <= 0 {
 			continue
 		}
@@ -268,38 +268,39 @@ func (l *sinkWorker) repeatPart(ctx context.Context, r sink.Repeating, open []ta
 		if failed != nil {
 			err = failed
 		}
-		more = ctx.Err() != nil || !l.Now().Before(until) || len(l.wake) > 0 || failed != nil && !sink.Refused(failed) // one that is refused keeps none behind it
+		// A rejected event does not stop the others.
+		more = ctx.Err() != nil || !l.Now().Before(until) || len(l.wake) > 0 || failed != nil && !sink.Refused(failed)
 	}
 	return false, err
 }
 
-// note records whether the sink takes events; a failing one rests longer each time.
-func (l *sinkWorker) note(ctx context.Context, out outcome) (rest time.Duration) {
+// note stores whether the sink accepts events. It returns a growing delay while it does not.
+func (l *sinkWorker) note(ctx context.Context, out outcome) (delay time.Duration) {
 	if out.published+out.refused+out.failed == 0 {
-		return 0 // it was told to end before it had tried
+		return 0 // the shutdown preceded the first attempt
 	}
 	problem := ""
 	if out.published == 0 && out.refused == 0 && out.failed > 0 {
 		problem = out.problem
-		rest = min(firstRest<<min(l.failures, 6), longestRest)
-		rest = max(rest, out.rest)
+		delay = max(out.rest, min(firstBackoff<<min(l.failures, 6), maxBackoff))
 		if l.failures == 0 {
-			l.log.WarnContext(ctx, "the sink takes no events; they wait in the database", "err", problem, "rest", rest)
+			l.log.WarnContext(ctx, "the sink accepts no events; they wait in the database", "err", problem, "rest", delay)
 		}
 		l.failures++
 	} else if l.failures > 0 && out.published > 0 {
-		l.log.InfoContext(ctx, "the sink takes events again")
+		l.log.InfoContext(ctx, "the sink accepts events again")
 		l.failures = 0
 	}
 	limited, cancel := l.store(context.WithoutCancel(ctx))
 	defer cancel()
-	if err := l.DB.NoteSink(limited, l.sink.Name(), l.id, postgres.SinkStatusUpdate{Problem: problem, Took: out.published > 0, Rest: rest}); err != nil {
-		l.log.WarnContext(ctx, "how the sink is could not be noted", "err", err)
+	update := postgres.SinkStatusUpdate{Problem: problem, Took: out.published > 0, Rest: delay}
+	if err := l.DB.NoteSink(limited, l.sink.Name(), l.id, update); err != nil {
+		l.log.WarnContext(ctx, "could not store the state of a sink", "err", err)
 	}
-	return rest
+	return delay
 }
 
-// report says how a backlog shrinks.
+// report logs the progress on a backlog.
 func (l *sinkWorker) report(ctx context.Context, out outcome) {
 	l.sent += out.published
 	now := l.Now()
@@ -317,32 +318,32 @@ func (l *sinkWorker) report(ctx context.Context, out outcome) {
 	l.sent, l.reported = 0, now
 }
 
-// pace keeps to the rate.
+// pace enforces the rate limit.
 func (l *sinkWorker) pace(out outcome) {
 	if l.PerSecond > 0 {
 		now := l.Now()
 		if l.next.Before(now.Add(-time.Second)) {
-			l.next = now.Add(-time.Second) // no more than a second's worth is saved up
+			l.next = now.Add(-time.Second) // limits bursts to a second's worth
 		}
 		l.next = l.next.Add(time.Duration(out.published) * time.Second / time.Duration(l.PerSecond))
 	}
 }
 
-// audit records that an event could not be sent.
+// audit records a failed delivery.
 func (l *sinkWorker) audit(ctx context.Context, action string, e postgres.DueEvent, attempts int, problem string) {
-	about := map[string]any{"topic": e.Topic, "sink": l.sink.Name(), "position": e.Position, "attempts": attempts, "error": problem}
+	details := map[string]any{"topic": e.Topic, "sink": l.sink.Name(), "position": e.Position, "attempts": attempts, "error": problem}
 	if e.Subject != nil {
-		about["subject_kind"], about["subject_id"] = e.Subject.Kind, e.Subject.ID
+		details["subject_kind"], details["subject_id"] = e.Subject.Kind, e.Subject.ID
 	} else {
-		about["task_uuid"], about["dlq_entry_uuid"] = e.TaskUUID, e.EntryUUID
+		details["task_uuid"], details["dlq_entry_uuid"] = e.TaskUUID, e.EntryUUID
 	}
-	data, err := json.Marshal(about)
+	data, err := json.Marshal(details)
 	if err == nil {
 		limited, cancel := l.store(context.WithoutCancel(ctx))
 		defer cancel()
 		err = l.DB.Audit(limited, "tasker", action, fmt.Sprint(e.UUID), data)
 	}
 	if err != nil {
-		l.log.ErrorContext(ctx, "an audit event could not be stored", "action", action, "event_uuid", e.UUID, "err", err)
+		l.log.ErrorContext(ctx, "could not store an audit event", "action", action, "event_uuid", e.UUID, "err", err)
 	}
 }
