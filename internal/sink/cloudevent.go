@@ -1,9 +1,7 @@
 package sink
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -12,10 +10,10 @@ import (
 	"tasker.example/tasker/internal/notice"
 )
 
-// mediaType is that of a CloudEvent in its JSON format, structured mode.
+// mediaType is the media type of CloudEvents in structured mode.
 const mediaType = "application/cloudevents+json"
 
-// eventType returns the type of an event in CloudEvents.
+// eventType returns the CloudEvents type of an event.
 func eventType(e tasker.Event) string { return "tasker." + e.Topic }
 
 // CloudEvent returns an event as CloudEvents 1.0 JSON. source defaults to "tasker".
@@ -39,19 +37,17 @@ func CloudEvent(e tasker.Event, source string) ([]byte, error) {
 	if e.TaskUUID != (tasker.ID{}) {
 		out.TaskUUID = e.TaskUUID.String()
 	}
-	var body bytes.Buffer
-	plain := json.NewEncoder(&body)
-	plain.SetEscapeHTML(false) // people read it
-	if err := plain.Encode(out); err != nil {
+	body, err := encodeReadable(out)
+	if err != nil {
 		return nil, refuse(fmt.Errorf("%s cannot be written as JSON: %w", describe(e), err))
 	}
-	return bytes.TrimSuffix(body.Bytes(), []byte("\n")), nil
+	return body, nil
 }
 
-// dedupKey is by which receivers know that messages are about the same thing.
+// dedupKey returns the key by which receivers group messages about one subject.
 func dedupKey(e tasker.Event, source string) string {
 	return cmp.Or(e.Subject.DedupKey, notice.Key(cmp.Or(source, defaultSource), e.Subject.Kind, e.Subject.ID))
 }
 
-// joinFields puts one blank where any white space was.
+// joinFields replaces runs of white space by one blank.
 func joinFields(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -13,10 +13,10 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// A Format is how a receiver wants messages.
+// A Format is the message format of a receiver.
 type Format string
 
-// The forms.
+// Formats.
 const (
 	CloudEvents  Format = "cloudevents"
 	PagerDuty    Format = "pagerduty"    // Events API v2
@@ -25,8 +25,8 @@ const (
 	Teams        Format = "teams"        // an adaptive card for a workflow
 )
 
-// DefaultTopics are the topics that a sink of a form takes unless it says otherwise: nil
-// for all. A pager is told of what somebody should act on, a chat of digests and reminders as well.
+// DefaultTopics returns the default topics of a sink with the format, or nil for all. Pagers
+// receive what requires action, chats also digests and reminders.
 func (f Format) DefaultTopics() []string {
 	pager := []string{"case.*", tasker.OperationPausedTopic, "hold.*", "breaker.*", tasker.TestTopic}
 	switch f {
@@ -39,20 +39,20 @@ func (f Format) DefaultTopics() []string {
 	}
 }
 
-// pagerDutyURL is where PagerDuty takes events.
+// pagerDutyURL is PagerDuty's default endpoint.
 const pagerDutyURL = "https://events.pagerduty.com/v2/enqueue"
 
-// The limits of the receivers: of a text in characters, of a body in bytes.
+// Limits of the receivers, in characters for texts and in bytes for bodies.
 const (
 	pagerDutySummary = 1024
 	slackText        = 2900 // of 3,000 in a section
 	teamsBody        = 20_000
 	messageText      = 2000
-	alertLife        = 5 * time.Minute // of an alert that is not sent again
+	alertLife        = 5 * time.Minute // lifetime of an alert that is not repeated
 	alertEvery       = time.Minute
 )
 
-// encode returns a message in the form, cut if too long, and its media type.
+// encode returns a message in the format, shortened if necessary, and its media type.
 func (f Format) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []byte, kind string, err error) {
 	if f == "" || f == CloudEvents {
 		body, err = CloudEvent(e, o.Source)
@@ -87,24 +87,31 @@ func (f Format) encode(e tasker.Event, o WebhookOptions, now time.Time) (body []
 }
 
 func encodeJSON(doc any) []byte {
-	var b bytes.Buffer
-	plain := json.NewEncoder(&b)
-	plain.SetEscapeHTML(false)
-	if err := plain.Encode(doc); err != nil {
-		panic(err) // texts and numbers can be written
+	body, err := encodeReadable(doc)
+	if err != nil {
+		panic(err) // impossible for strings and numbers
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return body
 }
 
-// cut shortens a text to a number of characters.
-func cut(text string, most int) string {
-	if utf8.RuneCountInString(text) <= most {
+// encodeReadable encodes a value as JSON without HTML escapes.
+func encodeReadable(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// cut shortens a text to limit characters.
+func cut(text string, limit int) string {
+	if utf8.RuneCountInString(text) <= limit {
 		return text
 	}
-	return string([]rune(text)[:max(most-1, 0)]) + "…"
+	return string([]rune(text)[:max(limit-1, 0)]) + "…"
 }
 
-// shorten halves what may be long of a message. It reports false when there is nothing to halve.
+// shorten halves the long parts of a message. It returns false if nothing is left to halve.
 func (n *messagePayload) shorten() bool {
 	before := len(n.Text) + len(n.Summary) + len(n.Members) + len(n.Owners)
 	n.Members, n.Owners = n.Members[:len(n.Members)/2], n.Owners[:len(n.Owners)/2]
@@ -115,7 +122,7 @@ func (n *messagePayload) shorten() bool {
 	return len(n.Text)+len(n.Summary)+len(n.Members)+len(n.Owners) < before
 }
 
-// A messagePayload is a message that is being put into a form.
+// A messagePayload is the source of all formats.
 type messagePayload struct {
 	tasker.Event
 	tasker.NotificationData
@@ -126,7 +133,7 @@ type messagePayload struct {
 
 func (n messagePayload) installation() string { return cmp.Or(n.o.Source, defaultSource) }
 
-// link is where the page is; empty when nobody said where browsers reach this installation.
+// link returns the URL of the message's page, or "" without a public URL.
 func (n messagePayload) link() string {
 	if n.o.PublicURL == "" || n.Path == "" {
 		return ""
@@ -134,12 +141,13 @@ func (n messagePayload) link() string {
 	return strings.TrimSuffix(n.o.PublicURL, "/") + n.Path
 }
 
-// over reports whether the message ends what it is about.
+// over reports whether the message ends its subject, such as a resolved case.
 func (n messagePayload) over() bool {
-	return n.Topic == tasker.CaseResolvedTopic || n.Topic == tasker.OperationDoneTopic || strings.HasSuffix(n.Topic, ".ended") || strings.HasSuffix(n.Topic, ".closed")
+	return n.Topic == tasker.CaseResolvedTopic || n.Topic == tasker.OperationDoneTopic ||
+		strings.HasSuffix(n.Topic, ".ended") || strings.HasSuffix(n.Topic, ".closed")
 }
 
-// place is where it happens.
+// place returns the namespace and the template.
 func (n messagePayload) place() string {
 	return strings.Trim(n.Namespace+"/"+n.Template, "/")
 }
@@ -169,8 +177,9 @@ type (
 	}
 )
 
-// pagerDutySeverities are the words of PagerDuty.
-var pagerDutySeverities = map[tasker.Severity]string{tasker.Critical: "critical", tasker.High: "error", tasker.Medium: "warning", tasker.Low: "info"}
+var pagerDutySeverities = map[tasker.Severity]string{
+	tasker.Critical: "critical", tasker.High: "error", tasker.Medium: "warning", tasker.Low: "info",
+}
 
 func (n messagePayload) pagerDuty() pagerDutyEvent {
 	out := pagerDutyEvent{RoutingKey: n.o.Key, EventAction: "trigger", DedupKey: dedupKey(n.Event, n.o.Source)}
@@ -178,16 +187,19 @@ func (n messagePayload) pagerDuty() pagerDutyEvent {
 	case n.over():
 		out.EventAction = "resolve"
 		return out
-	case n.Topic == tasker.CaseOwnedTopic || n.Topic == tasker.OperationStartedTopic || n.Topic == tasker.CaseChangedTopic && n.UnownedSince == nil:
+	case n.Topic == tasker.CaseOwnedTopic || n.Topic == tasker.OperationStartedTopic ||
+		n.Topic == tasker.CaseChangedTopic && n.UnownedSince == nil:
 		out.EventAction = "acknowledge"
 		return out
 	}
 	out.Client = "Tasker"
 	out.Payload = &pagerDutyPayload{
-		Summary: cut(n.Summary, pagerDutySummary), Source: n.installation(), Severity: cmp.Or(pagerDutySeverities[n.Severity], "info"), Timestamp: n.At.UTC().Format(time.RFC3339),
+		Summary: cut(n.Summary, pagerDutySummary), Source: n.installation(), Severity: cmp.Or(pagerDutySeverities[n.Severity], "info"),
+		Timestamp: n.At.UTC().Format(time.RFC3339),
 		Component: n.place(), Group: n.Namespace, Class: string(n.Reason),
 		CustomDetails: map[string]any{
-			"topic": n.Topic, "text": n.Text, "open": n.Entries, "waiting": n.Waiting, "failed_again": n.FailedAgain, "cases": n.Cases, "owners": strings.Join(n.Owners, ", "),
+			"topic": n.Topic, "text": n.Text, "open": n.Entries, "waiting": n.Waiting, "failed_again": n.FailedAgain,
+			"cases": n.Cases, "owners": strings.Join(n.Owners, ", "),
 			"began_at": n.BeganAt.UTC().Format(time.RFC3339),
 		},
 	}
@@ -197,7 +209,8 @@ func (n messagePayload) pagerDuty() pagerDutyEvent {
 	return out
 }
 
-// An alert is one of Alertmanager. Its labels are who it is: they carry nothing that changes often.
+// An alert is an alert of Alertmanager. Its labels identify it, so they contain nothing that
+// changes.
 type alert struct {
 	Labels       map[string]string `json:"labels"`
 	Annotations  map[string]string `json:"annotations"`
@@ -214,13 +227,16 @@ func (n messagePayload) alert() alert {
 	}
 	out := alert{
 		Labels: map[string]string{
-			"alertname": name, "installation": n.installation(), kind: n.Subject.ID.String(), "namespace": n.Namespace, "severity": string(n.alertSeverity()),
+			"alertname": name, "installation": n.installation(), kind: n.Subject.ID.String(), "namespace": n.Namespace,
+			"severity": string(n.alertSeverity()),
 		},
 		Annotations: map[string]string{
-			"summary": n.Summary, "text": n.Text, "open": fmt.Sprint(n.Entries), "cases": fmt.Sprint(n.Cases), "owners": strings.Join(n.Owners, ", "),
+			"summary": n.Summary, "text": n.Text, "open": fmt.Sprint(n.Entries), "cases": fmt.Sprint(n.Cases),
+			"owners":    strings.Join(n.Owners, ", "),
 			"dedup_key": dedupKey(n.Event, n.o.Source),
 		},
-		StartsAt: n.BeganAt.UTC().Format(time.RFC3339), EndsAt: n.now.Add(alertLife).UTC().Format(time.RFC3339), GeneratorURL: n.link(),
+		StartsAt: n.BeganAt.UTC().Format(time.RFC3339), EndsAt: n.now.Add(alertLife).UTC().Format(time.RFC3339),
+		GeneratorURL: n.link(),
 	}
 	if n.over() {
 		out.EndsAt = n.At.UTC().Format(time.RFC3339)
@@ -228,9 +244,8 @@ func (n messagePayload) alert() alert {
 	return out
 }
 
-// alertSeverity is the severity among the labels, by which Alertmanager knows an alert: of what
-// has a message for each of its changes it is the same from the first to the last of them, or
-// the end would be that of another alert.
+// alertSeverity returns the severity label. Labels identify an alert, so the severity must not
+// change between the messages about one subject.
 func (n messagePayload) alertSeverity() tasker.Severity {
 	switch head, _, _ := strings.Cut(n.Topic, "."); head {
 	case "breaker", "operation":
@@ -263,7 +278,7 @@ type (
 	}
 )
 
-// slackEscape takes the meaning from characters that Slack reads.
+// slackEscape escapes the control characters of Slack.
 var slackEscape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 func (n messagePayload) slack() slackMessage {
@@ -271,20 +286,28 @@ func (n messagePayload) slack() slackMessage {
 	part := func(text string) slackBlock {
 		return slackBlock{Type: "section", Text: &slackPart{Type: "mrkdwn", Text: text}}
 	}
-	out := slackMessage{Text: slackEscape.Replace(summary), Blocks: []slackBlock{part("*" + slackEscape.Replace(summary) + "*")}}
+	out := slackMessage{
+		Text: slackEscape.Replace(summary), Blocks: []slackBlock{part("*" + slackEscape.Replace(summary) + "*")},
+	}
 	if text := cut(n.Text, slackText/5); text != "" {
 		out.Blocks = append(out.Blocks, part("```"+slackEscape.Replace(strings.ReplaceAll(text, "`", "'"))+"```"))
 	}
-	out.Blocks = append(out.Blocks, slackBlock{Type: "context", Elements: []slackButton{{Type: "plain_text", Text: cut(n.facts(), slackText)}}})
+	out.Blocks = append(out.Blocks, slackBlock{
+		Type: "context", Elements: []slackButton{{Type: "plain_text", Text: cut(n.facts(), slackText)}},
+	})
 	if link := n.link(); link != "" {
-		out.Blocks = append(out.Blocks, slackBlock{Type: "actions", Elements: []slackButton{{Type: "button", Text: slackPart{Type: "plain_text", Text: "Open in Tasker"}, URL: link}}})
+		button := slackButton{Type: "button", Text: slackPart{Type: "plain_text", Text: "Open in Tasker"}, URL: link}
+		out.Blocks = append(out.Blocks, slackBlock{Type: "actions", Elements: []slackButton{button}})
 	}
 	return out
 }
 
-// facts is the rest of a message in a line.
+// facts returns the other fields of a message in one line.
 func (n messagePayload) facts() string {
-	list := []string{n.Topic, "severity " + string(n.Severity), fmt.Sprintf("%d open, %d failed again", n.Entries, n.FailedAgain), fmt.Sprintf("cases %d", n.Cases)}
+	list := []string{
+		n.Topic, "severity " + string(n.Severity), fmt.Sprintf("%d open, %d failed again", n.Entries, n.FailedAgain),
+		fmt.Sprintf("cases %d", n.Cases),
+	}
 	if len(n.Owners) > 0 {
 		list = append(list, "owner "+strings.Join(n.Owners, ", "))
 	}
@@ -326,7 +349,7 @@ type (
 	}
 )
 
-// teamsEscape takes the meaning from characters that a card reads as markup.
+// teamsEscape escapes the markup characters of adaptive cards.
 var teamsEscape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "`", "\\`")
 
 func (n messagePayload) teams() teamsMessage {
@@ -335,18 +358,25 @@ func (n messagePayload) teams() teamsMessage {
 		Body: []teamsPart{{Type: "TextBlock", Text: teamsEscape.Replace(n.Summary), Weight: "Bolder", Wrap: true}},
 	}
 	if n.Text != "" {
-		card.Body = append(card.Body, teamsPart{Type: "TextBlock", Text: teamsEscape.Replace(n.Text), FontType: "Monospace", Wrap: true})
+		text := teamsPart{Type: "TextBlock", Text: teamsEscape.Replace(n.Text), FontType: "Monospace", Wrap: true}
+		card.Body = append(card.Body, text)
 	}
-	facts := []teamsFact{{"Message", n.Topic}, {"Severity", string(n.Severity)}, {"Open", fmt.Sprint(n.Entries)}, {"Failed again", fmt.Sprint(n.FailedAgain)}, {"Cases", fmt.Sprint(n.Cases)}}
+	facts := []teamsFact{
+		{"Message", n.Topic}, {"Severity", string(n.Severity)}, {"Open", fmt.Sprint(n.Entries)},
+		{"Failed again", fmt.Sprint(n.FailedAgain)}, {"Cases", fmt.Sprint(n.Cases)},
+	}
 	if len(n.Owners) > 0 {
 		facts = append(facts, teamsFact{"Owner", strings.Join(n.Owners, ", ")})
 	}
 	for _, m := range n.Members {
-		facts = append(facts, teamsFact{fmt.Sprint(m.Entries), teamsEscape.Replace(strings.Trim(m.Template+" > "+m.Step, "> ") + ": " + m.Text)})
+		text := strings.Trim(m.Template+" > "+m.Step, "> ") + ": " + m.Text
+		facts = append(facts, teamsFact{fmt.Sprint(m.Entries), teamsEscape.Replace(text)})
 	}
 	card.Body = append(card.Body, teamsPart{Type: "FactSet", Facts: append(facts, teamsFact{"Installation", n.installation()})})
 	if link := n.link(); link != "" {
 		card.Actions = []teamsOpen{{Type: "Action.OpenUrl", Title: "Open in Tasker", URL: link}}
 	}
-	return teamsMessage{Type: "message", Attachments: []teamsAttachment{{ContentType: "application/vnd.microsoft.card.adaptive", Content: card}}}
+	return teamsMessage{Type: "message", Attachments: []teamsAttachment{{
+		ContentType: "application/vnd.microsoft.card.adaptive", Content: card,
+	}}}
 }

@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 )
 
-// errPrivate says that an address was not connected to.
+// errPrivate is the error for an address that is not public.
 var errPrivate = errors.New("not an address of the public internet")
 
-// guardedDialer connects to public addresses only, checked after name resolution.
+// guardedDialer connects only to public addresses. It checks them after name resolution.
 func guardedDialer(timeout time.Duration) *net.Dialer {
 	return &net.Dialer{
 		Timeout: timeout,
@@ -30,34 +31,34 @@ func guardedDialer(timeout time.Duration) *net.Dialer {
 	}
 }
 
-// What is not public among IPv4 addresses, and within the one block from which
-// public IPv6 addresses are given. The registries for special purposes have them
-// all but the last.
+// notPublic lists the addresses outside of the public internet, among IPv4 addresses and public
+// unicast IPv6 addresses. The source is the IANA special-purpose registries, except for the last
+// entry.
 var notPublic = prefixes(
 	"0.0.0.0/8",        // this host, this network
 	"10.0.0.0/8",       // private
-	"100.64.0.0/10",    // within a provider; metadata of some clouds
+	"100.64.0.0/10",    // carrier-grade NAT; metadata of some clouds
 	"127.0.0.0/8",      // loopback
 	"169.254.0.0/16",   // link-local; metadata of most clouds
 	"172.16.0.0/12",    // private
 	"192.0.0.0/24",     // protocols; metadata of some clouds
 	"192.0.2.0/24",     // documentation
-	"192.88.99.0/24",   // relays of 6to4
+	"192.88.99.0/24",   // 6to4 relays
 	"192.168.0.0/16",   // private
-	"198.18.0.0/15",    // measurements
+	"198.18.0.0/15",    // benchmarks
 	"198.51.100.0/24",  // documentation
 	"203.0.113.0/24",   // documentation
 	"224.0.0.0/3",      // multicast, reserved, broadcast
-	"2001::/23",        // protocols, among them Teredo, which embeds IPv4
+	"2001::/23",        // protocols such as Teredo, which embeds IPv4
 	"2001:db8::/32",    // documentation
 	"2002::/16",        // 6to4, which embeds IPv4
 	"3fff::/20",        // documentation
-	"168.63.129.16/32", // the host's services in Azure
+	"168.63.129.16/32", // host services in Azure
 )
 
 var (
 	unicast = netip.MustParsePrefix("2000::/3")     // all public IPv6
-	nat64   = netip.MustParsePrefix("64:ff9b::/96") // public IPv4 as networks without it see it
+	nat64   = netip.MustParsePrefix("64:ff9b::/96") // public IPv4 addresses behind NAT64
 )
 
 // public reports whether an address belongs to the public internet.
@@ -70,12 +71,7 @@ func public(a netip.Addr) bool {
 	if a.Is6() && !unicast.Contains(a) {
 		return false
 	}
-	for _, p := range notPublic {
-		if p.Contains(a) {
-			return false
-		}
-	}
-	return a.IsValid()
+	return a.IsValid() && !slices.ContainsFunc(notPublic, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 func prefixes(list ...string) []netip.Prefix {

@@ -14,46 +14,49 @@ import (
 	"tasker.example/tasker"
 )
 
-// logSink writes a line for each event.
+// logSink writes one log record per event.
 type logSink struct {
 	handler slog.Handler
 	source  string
 }
 
-// alarming are the topics that are warnings in the log.
+// alarming lists the topics that are logged as warnings.
 var alarming = []string{
-	tasker.EntryCreatedTopic, tasker.CaseOpenedTopic, tasker.CaseGrewTopic, tasker.CaseRegressedTopic, tasker.CaseWokeTopic, tasker.CaseUnownedTopic,
+	tasker.EntryCreatedTopic, tasker.CaseOpenedTopic, tasker.CaseGrewTopic, tasker.CaseRegressedTopic, tasker.CaseWokeTopic,
+	tasker.CaseUnownedTopic,
 	tasker.OperationPausedTopic,
 }
 
-// NewLog returns a sink that writes one line for each event or message: a warning for a new
-// investigation and for what people should look at, information for the rest.
+// NewLog returns a sink that logs each event or message: new investigations and alarms as warnings,
+// the rest as info.
 func NewLog(log *slog.Logger, source string) Sink {
 	return &logSink{handler: cmp.Or(log, slog.New(slog.DiscardHandler)).Handler(), source: source}
 }
 
-// Name is log.
+// Name returns "log".
 func (*logSink) Name() string { return "log" }
 
-// Close does nothing: the log is not ours.
+// Close does nothing, because the sink does not own the logger.
 func (*logSink) Close() error { return nil }
 
-// Emit writes the line through the handler, because a logger hides errors.
+// Emit calls the handler directly, because a logger discards errors.
 func (s *logSink) Emit(ctx context.Context, e tasker.Event) error {
 	level := slog.LevelInfo
 	if slices.Contains(alarming, e.Topic) {
 		level = slog.LevelWarn
 	}
 	if !s.handler.Enabled(ctx, level) {
-		return nil // as the operator wants it
+		return nil
 	}
 	data, err := logValue(e.Data)
 	if err != nil {
 		return refuse(fmt.Errorf("%s: its data is not JSON: %w", describe(e), err))
 	}
-	name, about := "investigation event", []slog.Attr{slog.String("task", e.TaskUUID.String()), slog.String("entry", e.EntryUUID.String())}
+	name := "investigation event"
+	about := []slog.Attr{slog.String("task", e.TaskUUID.String()), slog.String("entry", e.EntryUUID.String())}
 	if e.Subject != nil {
-		name, about = "message", []slog.Attr{slog.String(e.Subject.Kind, e.Subject.ID.String()), slog.String("dedup_key", dedupKey(e, s.source))}
+		name = "message"
+		about = []slog.Attr{slog.String(e.Subject.Kind, e.Subject.ID.String()), slog.String("dedup_key", dedupKey(e, s.source))}
 	}
 	line := slog.NewRecord(time.Now(), level, name, 0)
 	line.AddAttrs(slog.String("topic", e.Topic), slog.String("event", e.UUID.String()), slog.Int64("position", e.Position))
@@ -65,13 +68,13 @@ func (s *logSink) Emit(ctx context.Context, e tasker.Event) error {
 	return nil
 }
 
-// logValue returns a document as log groups, so members are searchable.
+// logValue converts a document to log groups, so that its members can be searched.
 func logValue(data json.RawMessage) (slog.Value, error) {
 	if len(data) == 0 {
 		return slog.GroupValue(), nil
 	}
 	numbers := json.NewDecoder(bytes.NewReader(data))
-	numbers.UseNumber() // as they are written, not as a float64 can hold them
+	numbers.UseNumber() // preserves all digits
 	var doc any
 	if err := numbers.Decode(&doc); err != nil {
 		return slog.Value{}, err
@@ -79,7 +82,7 @@ func logValue(data json.RawMessage) (slog.Value, error) {
 	return group(doc), nil
 }
 
-// group turns objects into groups, by name; what is null is left out.
+// group converts objects to groups, sorted by name, without null values.
 func group(doc any) slog.Value {
 	object, ok := doc.(map[string]any)
 	if !ok {

@@ -10,11 +10,11 @@ import (
 	"tasker.example/tasker/internal/amqp"
 )
 
-// RabbitOptions configures the broker. Zero fields but URL are defaults.
+// RabbitOptions configures a RabbitMQ sink. All fields but URL are optional.
 type RabbitOptions struct {
 	URL      string // amqp://user:password@host:port/vhost, or amqps
-	Exchange string // tasker.events
-	Source   string // of the events; tasker
+	Exchange string // default tasker.events
+	Source   string // source of the events; default tasker
 	Log      *slog.Logger
 }
 
@@ -27,8 +27,9 @@ type rabbitSink struct {
 }
 
 // NewRabbit returns a sink that publishes each event as CloudEvents JSON to a durable topic
-// exchange, which it declares, with its topic as the routing key. An event is confirmed when at
-// least one queue is bound for it and all have stored it. The sink keeps a connection until Close.
+// exchange, with the topic as routing key. It declares the exchange. An event is confirmed when at
+// least one queue is bound for it and all bound queues have stored it. The sink keeps a connection
+// until Close.
 func NewRabbit(o RabbitOptions) (Sink, error) {
 	broker, err := amqp.New(amqp.Options{
 		URL: o.URL, Name: "tasker events", Exchange: cmp.Or(o.Exchange, "tasker.events"), Log: o.Log,
@@ -38,11 +39,11 @@ func NewRabbit(o RabbitOptions) (Sink, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &rabbitSink{source: o.Source, broker: broker, stop: stop}
-	s.run.Go(func() { _ = broker.Run(ctx) }) // it returns nil, always
+	s.run.Go(func() { _ = broker.Run(ctx) }) // always returns nil
 	return s, nil
 }
 
-// Name is rabbitmq.
+// Name returns "rabbitmq".
 func (*rabbitSink) Name() string { return "rabbitmq" }
 
 // Close closes the connection.
@@ -57,31 +58,31 @@ func (s *rabbitSink) Emit(ctx context.Context, e tasker.Event) error {
 	return s.EmitAll(ctx, []tasker.Event{e})[0]
 }
 
-// EmitAll publishes the events without waiting for one before it sends the next.
+// EmitAll publishes the events without waiting between them.
 func (s *rabbitSink) EmitAll(ctx context.Context, events []tasker.Event) []error {
 	errs := make([]error, len(events))
 	messages := make([]amqp.Routed, 0, len(events))
-	places := make([]int, 0, len(events))
+	indexes := make([]int, 0, len(events))
 	for i, e := range events {
 		body, err := CloudEvent(e, s.source)
 		if err != nil {
 			errs[i] = err
 			continue
 		}
-		places = append(places, i)
+		indexes = append(indexes, i)
 		messages = append(messages, amqp.Routed{
 			ID: e.UUID.String(), Key: e.Topic, Type: eventType(e), ContentType: mediaType, Body: body,
 		})
 	}
-	s.broker.Tried(ctx) // the first event may come before the first connection
+	s.broker.Tried(ctx) // wait for the first connection
 	for i, err := range s.broker.PublishRouted(ctx, messages) {
-		errs[places[i]] = judged(err)
+		errs[indexes[i]] = classify(err)
 	}
 	return errs
 }
 
-// judged marks what no broker would take.
-func judged(err error) error {
+// classify marks errors that every broker would return.
+func classify(err error) error {
 	switch tasker.CodeOf(err) {
 	case tasker.Invalid, tasker.TooLarge:
 		return refuse(err)

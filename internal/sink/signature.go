@@ -9,13 +9,14 @@ import (
 	"tasker.example/tasker"
 )
 
-// encodedSecret is how a secret begins that is written in base64.
+// encodedSecret is the prefix of base64 secrets.
 const encodedSecret = "whsec_"
 
-// signers are the secrets of a webhook, the newest first.
+// signers contains the secrets of a webhook, newest first.
 type signers [][]byte
 
-// newSigners reads space-separated secrets, plain or base64 after whsec_; two during rotation.
+// newSigners parses space-separated secrets, each plain or base64 with the prefix whsec_. Two are
+// used during a rotation.
 func newSigners(secrets string) (signers, error) {
 	var all signers
 	for i, word := range strings.Fields(secrets) {
@@ -26,8 +27,9 @@ func newSigners(secrets string) (signers, error) {
 		}
 		secret, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "="))
 		if err != nil || len(secret) == 0 {
-			// The cause would show a part of it.
-			return nil, tasker.Errorf(tasker.Invalid, "secret %d of the webhook begins with %s, but what follows is not base64", i+1, encodedSecret)
+			// err contains a part of the secret.
+			return nil, tasker.Errorf(tasker.Invalid,
+				"secret %d of the webhook begins with %s, but what follows is not base64", i+1, encodedSecret)
 		}
 		all = append(all, secret)
 	}

@@ -11,54 +11,55 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// defaultSource says who tells, where the operator gives no other name.
+// defaultSource is the default CloudEvents source.
 const defaultSource = "tasker"
 
-// A Sink is where events go. It is safe for concurrent use.
+// A Sink is a destination of events. It is safe for concurrent use.
 type Sink interface {
-	// Name is the kind of the sink, for metrics and messages.
+	// Name returns the kind of the sink, for metrics and messages.
 	Name() string
 
-	// Emit tells an event. It returns nil only when the other side has confirmed
-	// it. After an error it may have arrived nevertheless.
+	// Emit delivers an event. It returns nil if the receiver has confirmed it. After an error the
+	// event may have arrived nevertheless.
 	Emit(ctx context.Context, e tasker.Event) error
 
-	// Close ends the connections. Nothing is told afterwards.
+	// Close closes the connections. Emit must not be called afterwards.
 	Close() error
 }
 
-// Repeating is a sink whose receiver forgets what goes on unless it is told again.
+// Repeating is a sink whose receiver drops ongoing messages unless they are repeated.
 type Repeating interface {
 	Sink
 
-	// RepeatEvery is how often it is told.
+	// RepeatEvery returns the interval of repetitions.
 	RepeatEvery() time.Duration
 
-	// Repeat tells again what was told last of something that goes on.
+	// Repeat resends the last message about an ongoing subject.
 	Repeat(ctx context.Context, e tasker.Event) error
 }
 
-// A Batch is a sink that is more efficient with many events at once.
+// A Batch is a sink that can deliver several events together.
 type Batch interface {
-	// EmitAll tells the events in their order, and says of each what Emit would.
-	// One that fails does not keep the later ones from being told.
+	// EmitAll delivers the events in order and returns one error per event, as Emit does. A failure
+	// does not stop the later events.
 	EmitAll(ctx context.Context, events []tasker.Event) []error
 }
 
-// A failure is why an event was not told.
+// A failure is a delivery error.
 type failure struct {
 	err     error
-	refused bool
-	after   time.Duration
+	refused bool          // see Refused
+	after   time.Duration // see RetryAfter
 }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// refuse marks err as being about the event itself.
+// refuse marks err as specific to the event.
 func refuse(err error) error { return &failure{err: err, refused: true} }
 
-// Emit tells a sink of an event. A panic is about the event, and refuses it: it must not end the program, again whenever the event is due.
+// Emit delivers an event to a sink. A panic counts as a refusal: it must not crash the program at
+// each retry.
 func Emit(ctx context.Context, s Sink, e tasker.Event) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -68,14 +69,14 @@ func Emit(ctx context.Context, s Sink, e tasker.Event) (err error) {
 	return s.Emit(ctx, e)
 }
 
-// Refused reports whether the receiver rejects this event, so retrying is useless; other errors
+// Refused reports whether the receiver rejects this event, so that a retry is useless. Other errors
 // concern the sink.
 func Refused(err error) bool {
 	f, ok := errors.AsType[*failure](err)
 	return ok && f.refused
 }
 
-// RetryAfter returns the delay that the receiver asked for, at most an hour; 0 if none.
+// RetryAfter returns the delay that the receiver requested, at most an hour, or 0.
 func RetryAfter(err error) time.Duration {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f.after
@@ -83,12 +84,11 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// oneLine returns s in one storable line of at most most bytes.
-func oneLine(s string, most int) string {
-	return payload.CleanText(joinFields(payload.CleanText(s, 16*most)), most)
+// oneLine returns s in one storable line of at most limit bytes.
+func oneLine(s string, limit int) string {
+	return payload.CleanText(joinFields(payload.CleanText(s, 16*limit)), limit)
 }
 
-// describe names an event in an error.
 func describe(e tasker.Event) string {
 	return fmt.Sprintf("event %s (%.60q)", e.UUID, e.Topic)
 }

@@ -21,47 +21,37 @@ import (
 )
 
 const (
-	// defaultTimeout bounds one event, from the name's resolution to the answer.
+	// defaultTimeout limits one event, from name resolution to the response.
 	defaultTimeout = 5 * time.Second
 
-	// bodyPatience is how long an answer's body is waited for: it says nothing
-	// that decides.
-	bodyPatience = time.Second
+	// bodyTimeout limits reading a response body, which is used in errors only.
+	bodyTimeout = time.Second
 
-	// mostBody is how much of an answer is read, mostExcerpt how much of that is
-	// shown in an error, and mostCause how much of an error of the network.
-	mostBody    = 4 << 10
-	mostExcerpt = 300
-	mostCause   = 500
+	maxBody    = 4 << 10 // read bytes of a response body
+	maxExcerpt = 300     // bytes of it in an error
+	maxCause   = 500     // bytes of a network error
 
-	// mostHeader is how large the head of an answer may be.
-	mostHeader = 64 << 10
+	maxHeader   = 64 << 10 // bytes of response headers
+	maxBuffered = 64 << 10 // receive window of HTTP/2; the minimum
 
-	// mostBuffered is how much of an answer HTTP/2 may send ahead; it is the least
-	// that can be configured.
-	mostBuffered = 64 << 10
+	maxRetryAfter = time.Hour
 
-	// longestWait is the longest rest that a receiver may ask for.
-	longestWait = time.Hour
-
-	// tokenLength is from which length a part of a path may be a key, and
-	// valueLength a parameter of a query.
-	tokenLength = 16
-	valueLength = 6
+	tokenLength = 16 // minimum length of a path segment that may be a secret
+	valueLength = 6  // minimum length of a query value that may be a secret
 )
 
-// WebhookOptions configures a webhook. Zero fields but URL are defaults.
+// WebhookOptions configures a webhook. All fields but URL are optional.
 type WebhookOptions struct {
-	URL          string        // https, or http if AllowPrivate
-	Secret       string        // with blanks between several, all of which sign; none: no signature
-	Timeout      time.Duration // of one event; 5 s
-	AllowPrivate bool          // the receiver may be in this network, or on this machine
-	Source       string        // of the events; tasker
-	Version      string        // of this program, for the receiver's log
-	Name         string        // of the sink; webhook
-	Form         Format        // cloudevents
-	Key          string        // of the form pagerduty: the routing key
-	PublicURL    string        // where browsers reach this installation; none: messages have no link
+	URL          string        // https, or also http with AllowPrivate
+	Secret       string        // space-separated secrets, which all sign; without any there is no signature
+	Timeout      time.Duration // of one event; default 5 s
+	AllowPrivate bool          // allows private and local addresses
+	Source       string        // source of the events; default tasker
+	Version      string        // of this program, for the User-Agent
+	Name         string        // of the sink; default webhook
+	Form         Format        // default cloudevents
+	Key          string        // routing key of the format pagerduty
+	PublicURL    string        // of this installation, for links in messages
 }
 
 // webhook posts events to one URL.
@@ -69,14 +59,14 @@ type webhook struct {
 	o       WebhookOptions
 	client  *http.Client
 	signers signers
-	name    string // of the receiver in errors: its URL may hold secrets, so only scheme and host
+	name    string // scheme and host; the rest of the URL may contain secrets
 	hide    *strings.Replacer
 }
 
-// NewWebhook returns a sink that posts each event as CloudEvents JSON, or each message in
-// another form, signed as Standard Webhooks has it if there is a secret. An answer 2xx confirms it. Redirects are not
-// followed. Unless private addresses are allowed, only addresses of the public
-// internet are connected to, with TLS; proxies of the environment are not used.
+// NewWebhook returns a sink that posts each event as CloudEvents JSON, or each message in another
+// format. With a secret it signs according to Standard Webhooks. A 2xx response confirms an event.
+// It does not follow redirects. Unless private addresses are allowed, it connects only to public
+// addresses and only with TLS. It ignores proxy variables.
 func NewWebhook(o WebhookOptions) (Sink, error) {
 	o.Name = cmp.Or(o.Name, "webhook")
 	switch o.Form {
@@ -113,16 +103,16 @@ func NewWebhook(o WebhookOptions) (Sink, error) {
 	return w, nil
 }
 
-// repeating tells again what goes on: Alertmanager lets an alert end that it does not hear of.
+// repeating repeats ongoing alerts, because Alertmanager ends alerts that are not repeated.
 type repeating struct{ *webhook }
 
-// RepeatEvery is once a minute.
+// RepeatEvery returns one minute.
 func (repeating) RepeatEvery() time.Duration { return alertEvery }
 
-// Repeat posts the message with a new end.
+// Repeat posts the message with a new end time.
 func (r repeating) Repeat(ctx context.Context, e tasker.Event) error { return r.Emit(ctx, e) }
 
-// readURL checks the URL. Its errors show only scheme and host.
+// readURL parses and validates the URL. Errors contain only scheme and host.
 func readURL(text string, allowPrivate bool) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -160,7 +150,7 @@ func validPort(port string) bool {
 	return err == nil && n > 0
 }
 
-// scrubbedError replaces secrets in texts, which receivers may echo in errors.
+// scrubbedError returns a replacer for secrets, which receivers may echo in responses.
 func scrubbedError(u *url.URL, secrets string) *strings.Replacer {
 	var words []string
 	for secret := range strings.FieldsSeq(secrets) {
@@ -176,11 +166,11 @@ func scrubbedError(u *url.URL, secrets string) *strings.Replacer {
 	}
 	for part := range strings.SplitSeq(u.EscapedPath(), "/") {
 		if len(part) >= tokenLength {
-			plain, _ := url.PathUnescape(part) // it has been parsed before
+			plain, _ := url.PathUnescape(part) // cannot fail: the URL was parsed
 			words = append(words, part, plain)
 		}
 	}
-	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) }) // or a part of one could stay
+	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) }) // longest first, to replace them completely
 	var pairs []string
 	for _, word := range words {
 		if word != "" {
@@ -190,31 +180,30 @@ func scrubbedError(u *url.URL, secrets string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// newClient returns a client with strict time and size limits.
 func newClient(o WebhookOptions) *http.Client {
 	dialer := guardedDialer(o.Timeout)
 	if o.AllowPrivate {
 		dialer = &net.Dialer{Timeout: o.Timeout}
 	}
 	return httpclient.New(func(t *http.Transport) {
-		t.Proxy = nil // it would connect where the guard does not see
+		t.Proxy = nil // the guard cannot check connections of a proxy
 		t.DialContext = dialer.DialContext
 		t.HTTP2 = &http.HTTP2Config{
-			MaxReceiveBufferPerConnection: mostBuffered, MaxReceiveBufferPerStream: mostBuffered,
+			MaxReceiveBufferPerConnection: maxBuffered, MaxReceiveBufferPerStream: maxBuffered,
 			SendPingTimeout: o.Timeout, PingTimeout: o.Timeout,
 		}
-		t.DisableCompression = true       // a small answer must not become a large one
-		t.TLSHandshakeTimeout = o.Timeout // connecting continues after the deadline of the event
-		t.MaxResponseHeaderBytes = mostHeader
-		t.MaxIdleConnsPerHost = 100 // as many as may be at work at once
+		t.DisableCompression = true       // limits the size of a response
+		t.TLSHandshakeTimeout = o.Timeout // a handshake outlives the deadline of the event
+		t.MaxResponseHeaderBytes = maxHeader
+		t.MaxIdleConnsPerHost = 100 // the maximum number of concurrent events
 		t.IdleConnTimeout = time.Minute
 	})
 }
 
-// Name is webhook, unless the sink has another.
+// Name returns the configured name or "webhook".
 func (w *webhook) Name() string { return w.o.Name }
 
-// Close closes idle connections; the others end with their event.
+// Close closes idle connections; active ones end with their event.
 func (w *webhook) Close() error {
 	w.client.CloseIdleConnections()
 	return nil
@@ -230,26 +219,26 @@ func (w *webhook) Emit(ctx context.Context, e tasker.Event) error {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.o.URL, bytes.NewReader(body))
 	if err != nil {
-		return tasker.Errorf(tasker.Internal, "the webhook's request cannot be made") // the cause quotes the URL
+		return tasker.Errorf(tasker.Internal, "the webhook's request cannot be made") // err contains the URL
 	}
 	request.Header.Set("Content-Type", kind)
 	w.setHeaders(request.Header, e.UUID.String(), body)
 	response, err := w.client.Do(request)
 	if err != nil {
-		w.client.CloseIdleConnections() // with HTTP/2 a dead one would be used again
+		w.client.CloseIdleConnections() // HTTP/2 would reuse a dead connection
 		return w.unreachable(ctx, err)
 	}
 	defer response.Body.Close()
-	patience := time.AfterFunc(bodyPatience, cancel)
-	defer patience.Stop()
-	beginning, _ := io.ReadAll(io.LimitReader(response.Body, mostBody)) // as much as comes
+	timer := time.AfterFunc(bodyTimeout, cancel)
+	defer timer.Stop()
+	beginning, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // a partial body suffices
 	if response.StatusCode/100 == 2 {
 		return nil
 	}
 	return w.answered(response, beginning)
 }
 
-// setHeaders sets the headers: who sends it, and that it is true.
+// setHeaders sets User-Agent and the Standard Webhooks headers.
 func (w *webhook) setHeaders(h http.Header, id string, body []byte) {
 	timestamp := strconv.FormatInt(time.Now().Unix(), 10)
 	h.Set("User-Agent", "tasker/"+w.o.Version)
@@ -260,10 +249,10 @@ func (w *webhook) setHeaders(h http.Header, id string, body []byte) {
 	}
 }
 
-// unreachable is the error for an event that got no answer.
+// unreachable returns the error for an event without response.
 func (w *webhook) unreachable(ctx context.Context, err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		err = wrapped.Err // the wrapping shows the whole URL
+		err = wrapped.Err // url.Error contains the whole URL
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -274,11 +263,11 @@ func (w *webhook) unreachable(ctx context.Context, err error) error {
 	}
 	return &failure{err: &tasker.Error{
 		Code:    tasker.Unavailable,
-		Message: fmt.Sprintf("%s: %s%s", w.name, oneLine(w.hide.Replace(err.Error()), mostCause), hint),
+		Message: fmt.Sprintf("%s: %s%s", w.name, oneLine(w.hide.Replace(err.Error()), maxCause), hint),
 	}}
 }
 
-// answered is the error for an answer other than 2xx.
+// answered returns the error for a response other than 2xx.
 func (w *webhook) answered(r *http.Response, beginning []byte) error {
 	text := fmt.Sprintf("%s answered %d", w.name, r.StatusCode)
 	if name := http.StatusText(r.StatusCode); name != "" {
@@ -287,10 +276,10 @@ func (w *webhook) answered(r *http.Response, beginning []byte) error {
 	if r.StatusCode/100 == 3 {
 		text += ", and redirects are not followed: configure the address where it leads"
 		if to, err := r.Location(); err == nil {
-			text += oneLine(", at "+to.Scheme+"://"+to.Host, mostExcerpt)
+			text += oneLine(", at "+to.Scheme+"://"+to.Host, maxExcerpt)
 		}
 	}
-	if excerpt := oneLine(w.hide.Replace(string(beginning)), mostExcerpt); excerpt != "" {
+	if excerpt := oneLine(w.hide.Replace(string(beginning)), maxExcerpt); excerpt != "" {
 		text += ": " + excerpt
 	}
 	f := &failure{refused: refusedBy(r.StatusCode)}
@@ -305,23 +294,20 @@ func (w *webhook) answered(r *http.Response, beginning []byte) error {
 	return f
 }
 
-// refusedBy reports whether a status rejects the event itself, not the key or path.
+// refusedBy reports whether a status rejects the event itself, and not the key or the path.
 func refusedBy(status int) bool {
-	switch status {
-	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
-		http.StatusUnprocessableEntity:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]int{
+		http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
+		http.StatusUnprocessableEntity,
+	}, status)
 }
 
-// retryAfter reads the header of that name, which has seconds or an instant. The
-// instant is by the receiver's clock, which its answer shows, too.
+// retryAfter parses the Retry-After header, in seconds or as a time. The time is relative to the
+// receiver's clock in the Date header.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := strings.TrimSpace(h.Get("Retry-After"))
 	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
-		return time.Duration(min(seconds, uint64(longestWait/time.Second))) * time.Second
+		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
 	}
 	at, err := http.ParseTime(text)
 	if err != nil {
@@ -330,5 +316,5 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if theirs, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = theirs
 	}
-	return min(max(at.Sub(now), 0), longestWait)
+	return min(max(at.Sub(now), 0), maxRetryAfter)
 }
