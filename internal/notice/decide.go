@@ -1,7 +1,7 @@
-// Package notice decides which messages are sent about cases, when, and by which routes. It is
-// pure. Messages are about incidents: cases of one namespace whose first messages are due within
-// ten minutes of each other. Many small cases are one incident; a single small case is not
-// reported.
+// Package notice decides which notifications to send about cases, when, and by which routes. It is
+// pure: it has no clock and no database. Notifications are about incidents: cases of one namespace
+// whose first notifications are due within ten minutes of each other. Many small cases form one
+// incident; a single small case is not reported.
 package notice
 
 import (
@@ -12,37 +12,37 @@ import (
 	"tasker.example/tasker"
 )
 
-// Thresholds of messages.
+// Thresholds and delays of notifications.
 const (
-	Members = 5                // investigations that make a case worth a message
-	Many    = 50               // investigations in smaller cases of one namespace that make them worth one together
-	Recent  = time.Hour        // smaller cases count for Many so long
-	Gather  = 15 * time.Second // from the first investigation on, so that one message has all
-	Join    = 10 * time.Minute // cases that begin within it are one incident
-	Rest    = 5 * time.Minute  // between two messages of one incident
-	Grown   = 10               // times as many investigations are worth a message although the case has an owner
-	Outgrow = 2                // times as large as the named case is another that is named instead
+	Members = 5                // minimum investigations of a case for a notification of its own
+	Many    = 50               // minimum investigations in small cases of one namespace for a common notification
+	Recent  = time.Hour        // age up to which small cases count for Many
+	Gather  = 15 * time.Second // delay after the first investigation, to collect the others
+	Join    = 10 * time.Minute // period in which new cases join an incident
+	Rest    = 5 * time.Minute  // minimum interval of notifications about one incident
+	Grown   = 10               // growth factor that is reported although the case has an owner
+	Outgrow = 2                // size factor by which another case replaces the named one
 
-	PauseAfter = 5 * time.Minute // that a guard paused an operation, unless it was resumed or ended
+	PauseAfter = 5 * time.Minute // delay after a guard paused an operation, unless it was resumed or ended
 
-	EscalateNext = 15 * time.Minute // without an owner, until the next route is told
-	EscalateAll  = 45 * time.Minute // and until all are
+	EscalateNext = 15 * time.Minute // time without owner until the next route is notified
+	EscalateAll  = 45 * time.Minute // time without owner until all routes are notified
 
-	DigestAfter = 15 * time.Minute // that a small case was nobody's
+	DigestAfter = 15 * time.Minute // time without owner until a small case is listed in a digest
 	DigestEvery = time.Hour
 )
 
-// A Case is a case as it is now, with what was told of it.
+// A Case is the current state of a case and of its notifications.
 type Case struct {
 	tasker.Case
 	Severity      tasker.Severity
-	IncidentID    *tasker.ID       // the open incident that it is part of
-	Regressed     bool             // since it was last told of it failed again after it had been resolved
-	NotifiedState tasker.CaseState // empty: nothing was told of it yet
+	IncidentID    *tasker.ID       // the open incident that it belongs to
+	Regressed     bool             // it has regressed since the last notification
+	NotifiedState tasker.CaseState // state at the last notification; empty if there was none
 	ToldStuck     int64
 }
 
-// Stuck counts investigations that need an operator, without those opened by hand.
+// Stuck counts investigations that need an operator, except for those opened manually.
 func (c Case) Stuck() int64 {
 	if c.Reason == tasker.ManualDLQ {
 		return 0
@@ -55,12 +55,12 @@ func (c Case) active() bool {
 	return c.State != tasker.CaseResolved && c.State != tasker.CaseResting && c.Stuck() > 0
 }
 
-// small reports whether the case is too small for a message of its own.
+// small reports whether the case is too small for a notification of its own.
 func (c Case) small() bool {
 	return c.Stuck() < Members && c.Severity != tasker.Critical && !c.Regressed
 }
 
-// An Incident is an open incident, with what was told of it.
+// An Incident is an open incident and the state of its notifications.
 type Incident struct {
 	ID           tasker.ID
 	Namespace    string
@@ -75,18 +75,18 @@ type Incident struct {
 	Revision     int
 }
 
-// A Decision is what becomes of an incident, and what people are told of it.
+// A Decision is the new state of an incident and the notification about it.
 type Decision struct {
 	Incident
 	New    bool
 	Ended  bool
-	Topic  string // of the message; empty: nothing is said
-	Cases  []Case // all of it, those of most harm first
+	Topic  string // of the notification; empty if there is none
+	Cases  []Case // all cases of the incident, most harmful first
 	Joined []tasker.ID
 }
 
-// Decide says what becomes of the incidents of one namespace: those that are open, and one
-// that begins with cases that are part of none. Incidents without a change are left out.
+// Decide returns the changes of the incidents of one namespace, including a new one for cases
+// without incident. It omits unchanged incidents.
 func Decide(now time.Time, incidents []Incident, cases []Case) []Decision {
 	slices.SortFunc(cases, func(a, b Case) int {
 		return cmp.Or(cmp.Compare(b.Harm, a.Harm), cmp.Compare(a.ID.String(), b.ID.String()))
@@ -110,7 +110,7 @@ func Decide(now time.Time, incidents []Incident, cases []Case) []Decision {
 	slices.SortFunc(incidents, func(a, b Incident) int { return b.BeganAt.Compare(a.BeganAt) })
 	var list []Decision
 	for _, in := range incidents {
-		if len(of[in.ID]) == 0 { // more cases are open than are looked at: nothing is known of it
+		if len(of[in.ID]) == 0 { // its cases are not among the loaded ones
 			continue
 		}
 		var joining []Case
@@ -140,7 +140,7 @@ func ready(now time.Time, cases []Case) (n int64) {
 	return n
 }
 
-// hasSwarm reports whether an incident has many small cases: further ones belong to it.
+// hasSwarm reports whether an incident has many small cases, so that further ones belong to it.
 func hasSwarm(cases []Case) bool {
 	n := 0
 	for _, c := range cases {
@@ -151,11 +151,11 @@ func hasSwarm(cases []Case) bool {
 	return n >= Many/Members
 }
 
-// largest returns the case that a message names: the one with most to repair, where the small
-// cases together count as one. It returns false if no case needs an operator.
+// largest returns the case that a notification names: the one with the most tasks to repair. All
+// small cases together count as one. It returns false if no case needs an operator.
 func largest(cases []Case) (lead Case, ok bool) {
 	var small Case
-	var sum, most [2]int64 // what nobody repairs yet, then all
+	var sum, best [2]int64 // tasks without repair in progress, then all
 	for _, c := range cases {
 		if !c.active() {
 			continue
@@ -166,11 +166,11 @@ func largest(cases []Case) (lead Case, ok bool) {
 			if small.ID == (tasker.ID{}) || c.Stuck() > small.Stuck() {
 				small = c
 			}
-		} else if !ok || slices.Compare(n[:], most[:]) > 0 {
-			lead, most, ok = c, n, true
+		} else if !ok || slices.Compare(n[:], best[:]) > 0 {
+			lead, best, ok = c, n, true
 		}
 	}
-	if small.ID != (tasker.ID{}) && (!ok || slices.Compare(sum[:], most[:]) > 0) {
+	if small.ID != (tasker.ID{}) && (!ok || slices.Compare(sum[:], best[:]) > 0) {
 		return small, true
 	}
 	return lead, ok
@@ -189,7 +189,7 @@ func weight(c Case, cases []Case) (n int64) {
 	return n
 }
 
-// begin opens an incident with cases.
+// begin opens an incident.
 func begin(now time.Time, cases []Case) Decision {
 	lead, _ := largest(cases)
 	d := Decision{New: true, Topic: tasker.CaseOpenedTopic, Cases: cases, Incident: Incident{
@@ -207,7 +207,7 @@ func begin(now time.Time, cases []Case) Decision {
 	return d
 }
 
-// next decides about an incident with its cases and those that join it.
+// next decides about an incident with its cases and the joining ones.
 func next(now time.Time, in Incident, cases, joining []Case) Decision {
 	d := Decision{Incident: in, Cases: slices.Concat(cases, joining)}
 	for _, c := range joining {
@@ -231,26 +231,28 @@ func next(now time.Time, in Incident, cases, joining []Case) Decision {
 	return d
 }
 
-// trackOwnership keeps the time since which the incident has had no owner. Only that escalates. Of many
-// small cases the named one stands for all.
+// trackOwnership updates the time since which the incident has had no owner, which determines
+// escalation. Of the small cases only the named one counts.
 func (d *Decision) trackOwnership(now time.Time) {
 	lead, _ := largest(d.Cases)
-	switch unowned := slices.ContainsFunc(d.Cases, func(c Case) bool { return c.active() && c.Owner == "" && (!c.small() || c.ID == lead.ID) }); {
-	case !unowned:
+	unowned := func(c Case) bool { return c.active() && c.Owner == "" && (!c.small() || c.ID == lead.ID) }
+	switch {
+	case !slices.ContainsFunc(d.Cases, unowned):
+
 		d.UnownedSince, d.Escalation = nil, 0
 	case d.UnownedSince == nil:
 		d.UnownedSince, d.ToldOwned = &now, false
 	}
 }
 
-// changes reports whether there is anything to store or to say.
+// changes reports whether there is anything to store or to send.
 func (d Decision) changes(was Incident) bool {
-	return d.Topic != "" || len(d.Joined) > 0 || d.Severity != was.Severity || d.Escalation != was.Escalation || d.ToldOwned != was.ToldOwned ||
+	return d.Topic != "" || len(d.Joined) > 0 || d.Severity != was.Severity || d.Escalation != was.Escalation ||
+		d.ToldOwned != was.ToldOwned ||
 		(d.UnownedSince == nil) != (was.UnownedSince == nil)
 }
 
-// transition is the topic of what has changed since people were last told, the most
-// important first; empty when nothing has.
+// transition returns the topic of the most important change since the last notification, or "".
 func transition(d Decision) string {
 	some := func(is func(Case) bool) bool { return slices.ContainsFunc(d.Cases, is) }
 	switch {
@@ -270,8 +272,8 @@ func transition(d Decision) string {
 	return ""
 }
 
-// leadChanged reports whether the last message named a case that is repaired by now, or that
-// another has outgrown.
+// leadChanged reports whether the case that the last notification named is repaired, or another has
+// outgrown it.
 func (d Decision) leadChanged() bool {
 	lead, ok := largest(d.Cases)
 	i := slices.IndexFunc(d.Cases, func(c Case) bool { return c.ID == d.Lead })
@@ -282,7 +284,7 @@ func (d Decision) leadChanged() bool {
 	return !named.active() || weight(lead, d.Cases) >= Outgrow*weight(named, d.Cases)
 }
 
-// grew reports whether a case is worth another message because there is more of it.
+// grew reports whether a case has grown enough for another notification.
 func grew(c Case) bool {
 	switch {
 	case !c.active() || c.small():
@@ -310,7 +312,7 @@ func swarmGrew(cases []Case) bool {
 	return joined >= Many && told < Many || level(stuck) > level(told)
 }
 
-// level is tasker.case_level of SQL.
+// level must match tasker.case_level in SQL.
 func level(n int64) int64 {
 	for _, l := range []int64{10_000, 1000, 100} {
 		if n > l {
@@ -320,8 +322,8 @@ func level(n int64) int64 {
 	return 0
 }
 
-// escalation is which routes are to know of an incident that is nobody's: 0 the first, 1
-// the next one too, 2 all.
+// escalation returns the escalation level of an incident without owner since a time: 0 for the
+// first route, 1 for the first two, 2 for all.
 func escalation(now time.Time, since *time.Time) int {
 	switch {
 	case since == nil || now.Sub(*since) < EscalateNext:
@@ -335,7 +337,7 @@ func escalation(now time.Time, since *time.Time) int {
 
 var severities = []tasker.Severity{tasker.Low, tasker.Medium, tasker.High, tasker.Critical}
 
-// maxSeverity is the higher of two severities.
+// maxSeverity returns the higher severity.
 func maxSeverity(a, b tasker.Severity) tasker.Severity {
 	if slices.Index(severities, b) > slices.Index(severities, a) {
 		return b
@@ -350,5 +352,5 @@ func highest(cases []Case) (s tasker.Severity) {
 	return s
 }
 
-// KnownSeverity reports whether a case may have a severity.
+// KnownSeverity reports whether s is a valid severity.
 func KnownSeverity(s tasker.Severity) bool { return slices.Contains(severities, s) }

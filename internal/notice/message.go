@@ -10,17 +10,16 @@ import (
 	"tasker.example/tasker"
 )
 
-// Key is by which receivers know that messages are about the same thing: the same from the
-// first to the last of them.
+// Key returns the deduplication key of all notifications about a subject.
 func Key(installation, kind string, id tasker.ID) string {
 	return fmt.Sprintf("tasker:%s:%s:%s", installation, kind, id)
 }
 
-// Data returns the message of a decision.
+// Data returns the content of the notification.
 func (d Decision) Data() tasker.NotificationData {
 	out := tasker.NotificationData{
-		Severity: d.Severity, Namespace: d.Namespace, BeganAt: d.BeganAt.UTC(), UnownedSince: d.UnownedSince, Case: &d.Lead, Cases: len(d.Cases),
-		Path: "/ui/cases/" + d.Lead.String(),
+		Severity: d.Severity, Namespace: d.Namespace, BeganAt: d.BeganAt.UTC(), UnownedSince: d.UnownedSince, Case: &d.Lead,
+		Cases: len(d.Cases), Path: "/ui/cases/" + d.Lead.String(),
 	}
 	var stuck, small int64
 	for _, c := range d.Cases {
@@ -28,11 +27,7 @@ func (d Decision) Data() tasker.NotificationData {
 		if c.active() && c.small() {
 			small++
 		}
-		out.Entries += c.Entries
-		out.Waiting += c.Waiting
-		out.Proving += c.Proving
-		out.FailedAgain += c.FailedAgain
-		out.Recovered += c.Recovered
+		add(&out, c)
 		out.Harm = max(out.Harm, c.Harm)
 		if c.State != tasker.CaseResolved {
 			out.CasesOpen++
@@ -41,24 +36,30 @@ func (d Decision) Data() tasker.NotificationData {
 			out.Owners = append(out.Owners, c.Owner)
 		}
 		if c.ID == d.Lead {
-			out.Template, out.Step, out.Reason, out.ErrorType, out.State = c.TaskName, c.StepName, c.Reason, c.ErrorType, string(c.State)
-			out.Text = c.ErrorPattern
-		}
-		if len(out.Members) < tasker.MaxMessageMembers {
-			out.Members = append(out.Members, member(c))
+			out.Template, out.Step, out.Reason, out.ErrorType = c.TaskName, c.StepName, c.Reason, c.ErrorType
+			out.State, out.Text = string(c.State), c.ErrorPattern
 		}
 	}
 	out.Summary = d.summary(out, stuck, small)
 	return out
 }
 
-func member(c Case) tasker.MessageMember {
-	return tasker.MessageMember{
-		Case: c.ID, State: c.State, Severity: c.Severity, Template: c.TaskName, Step: c.StepName, Text: c.ErrorPattern, Entries: c.Entries, Owner: c.Owner,
+// add adds a case to the counts and the members of a notification.
+func add(out *tasker.NotificationData, c Case) {
+	out.Entries += c.Entries
+	out.Waiting += c.Waiting
+	out.Proving += c.Proving
+	out.FailedAgain += c.FailedAgain
+	out.Recovered += c.Recovered
+	if len(out.Members) < tasker.MaxMessageMembers {
+		out.Members = append(out.Members, tasker.MessageMember{
+			Case: c.ID, State: c.State, Severity: c.Severity, Template: c.TaskName, Step: c.StepName, Text: c.ErrorPattern,
+			Entries: c.Entries, Owner: c.Owner,
+		})
 	}
 }
 
-// summary returns the message in one line. It has stuck tasks, and small of its cases are small.
+// summary returns the notification in one line. stuck counts tasks, small counts small cases.
 func (d Decision) summary(m tasker.NotificationData, stuck, small int64) string {
 	what := place(m.Template, m.Step) + ": " + cmp.Or(m.Text, string(m.Reason))
 	i := slices.IndexFunc(d.Cases, func(c Case) bool { return c.ID == d.Lead })
@@ -102,7 +103,7 @@ func place(template, step string) string {
 	return template + " > " + step
 }
 
-// count spells a number of things.
+// count formats a number with its noun.
 func count(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -114,28 +115,25 @@ func count(n int64, thing string) string {
 	return digits + " " + thing + "s"
 }
 
-// Digest is the message about small cases of one namespace that nobody has taken, those of
-// most harm first.
+// Digest returns the notification about small cases without owner in one namespace, most harmful
+// first.
 func Digest(now time.Time, cases []Case) tasker.NotificationData {
-	out := tasker.NotificationData{Severity: highest(cases), Namespace: cases[0].Namespace, Cases: len(cases), CasesOpen: len(cases), BeganAt: now.UTC(), Path: "/ui/?unowned=true"}
+	out := tasker.NotificationData{
+		Severity: highest(cases), Namespace: cases[0].Namespace, Cases: len(cases), CasesOpen: len(cases), BeganAt: now.UTC(),
+		Path: "/ui/?unowned=true",
+	}
 	for _, c := range cases {
-		out.Entries += c.Entries
-		out.Waiting += c.Waiting
-		out.Proving += c.Proving
-		out.FailedAgain += c.FailedAgain
-		out.Recovered += c.Recovered
+		add(&out, c)
 		if c.Oldest != nil && c.Oldest.Before(out.BeganAt) {
 			out.BeganAt = c.Oldest.UTC()
 		}
-		if len(out.Members) < tasker.MaxMessageMembers {
-			out.Members = append(out.Members, member(c))
-		}
 	}
-	out.Summary = fmt.Sprintf("%s: %s with %s that nobody has taken", out.Namespace, count(int64(len(cases)), "small case"), count(out.Entries, "stuck task"))
+	out.Summary = fmt.Sprintf("%s: %s with %s that nobody has taken",
+		out.Namespace, count(int64(len(cases)), "small case"), count(out.Entries, "stuck task"))
 	return out
 }
 
-// A Repair is an operation, as people are told of it.
+// A Repair describes an operation for a notification.
 type Repair struct {
 	ID          tasker.ID
 	State       tasker.OperationState
@@ -150,11 +148,11 @@ type Repair struct {
 	Skipped     int64
 }
 
-// Operation is the message about an operation. What failed is not quoted.
+// Operation returns the notification about an operation. It does not quote errors.
 func Operation(r Repair) tasker.NotificationData {
 	out := tasker.NotificationData{
-		Severity: tasker.Low, Operation: &r.ID, State: string(r.State), BeganAt: r.BeganAt.UTC(), By: r.By, Entries: r.Items - r.Verified - r.Skipped, FailedAgain: r.FailedAgain,
-		Path: "/ui/operations/" + r.ID.String(),
+		Severity: tasker.Low, Operation: &r.ID, State: string(r.State), BeganAt: r.BeganAt.UTC(), By: r.By,
+		Entries: r.Items - r.Verified - r.Skipped, FailedAgain: r.FailedAgain, Path: "/ui/operations/" + r.ID.String(),
 	}
 	if len(r.Namespaces) == 1 {
 		out.Namespace = r.Namespaces[0]
@@ -163,16 +161,18 @@ func Operation(r Repair) tasker.NotificationData {
 	if r.State == tasker.OperationPaused {
 		out.Severity, state = tasker.High, "paused automatically ("+string(r.PausedFor)+")"
 	}
-	out.Summary = fmt.Sprintf("%s: operation %s of %s is %s: %d verified, %d failed again, %d left out", strings.Join(r.Namespaces, ", "), r.Act,
-		count(r.Items, "item"), state, r.Verified, r.FailedAgain, r.Skipped)
+	out.Summary = fmt.Sprintf("%s: operation %s of %s is %s: %d verified, %d failed again, %d left out",
+		strings.Join(r.Namespaces, ", "), r.Act, count(r.Items, "item"), state, r.Verified, r.FailedAgain, r.Skipped)
 	return out
 }
 
-// Hold is the message about a hold. Why it began is not quoted; what failed is, as a pattern.
+// Hold returns the notification about a hold. It quotes the pattern of the failure, but not the
+// reason of the hold.
 func Hold(topic string, h tasker.Hold, by string) tasker.NotificationData {
 	out := tasker.NotificationData{
-		Severity: tasker.Medium, Namespace: h.Namespace, Template: h.TaskName, Step: h.StepName, Hold: &h.UUID, State: string(h.State), BeganAt: h.BeganAt.UTC(), By: by,
-		Waiting: h.Held, Text: h.Cause, Owners: []string{h.Owner}, Path: "/ui/holds/" + h.UUID.String(),
+		Severity: tasker.Medium, Namespace: h.Namespace, Template: h.TaskName, Step: h.StepName, Hold: &h.UUID,
+		State: string(h.State), BeganAt: h.BeganAt.UTC(), By: by, Waiting: h.Held, Text: h.Cause, Owners: []string{h.Owner},
+		Path: "/ui/holds/" + h.UUID.String(),
 	}
 	what, until := "the hold of "+scope(h.HoldScope), h.EndsAt.UTC().Format("15:04 UTC")
 	if h.Kind == tasker.BreakerHold {
@@ -182,9 +182,11 @@ func Hold(topic string, h tasker.Hold, by string) tasker.NotificationData {
 	case tasker.HoldBeganTopic:
 		out.Summary = fmt.Sprintf("%s began, until %s; its owner is %s", what, until, h.Owner)
 	case tasker.BreakerOpenedTopic:
-		out.Severity, out.Summary = tasker.High, what+" opened: attempts keep failing with one cause, and steps are held until a probe succeeds"
+		out.Severity = tasker.High
+		out.Summary = what + " opened: attempts keep failing with one cause, and steps are held until a probe succeeds"
 	case tasker.HoldEndingTopic, tasker.BreakerEndingTopic:
-		out.Severity, out.Summary = tasker.High, fmt.Sprintf("%s ends at %s: it holds %s, which are let go in waves then", what, until, count(h.Held, "step"))
+		out.Severity = tasker.High
+		out.Summary = fmt.Sprintf("%s ends at %s: it holds %s, which are let go in waves then", what, until, count(h.Held, "step"))
 	case tasker.HoldFailedTopic:
 		out.Severity = tasker.High
 		if !h.Blocks {
@@ -199,11 +201,12 @@ func Hold(topic string, h tasker.Hold, by string) tasker.NotificationData {
 	return out
 }
 
-// Saturation is the message about a queue that is saturated, or is it no more.
+// Saturation returns the notification about a queue that is saturated or no longer so.
 func Saturation(topic, namespace, handler string, since time.Time) tasker.NotificationData {
 	out := tasker.NotificationData{
-		Severity: tasker.Medium, Namespace: namespace, Handler: handler, State: "saturated", BeganAt: since.UTC(), Path: "/ui/workers#queues",
-		Summary: fmt.Sprintf("%s: the workers of handler %s are busy, and steps wait for them past their limit", namespace, handler),
+		Severity: tasker.Medium, Namespace: namespace, Handler: handler, State: "saturated", BeganAt: since.UTC(),
+		Path: "/ui/workers#queues", Summary: fmt.Sprintf(
+			"%s: the workers of handler %s are busy, and steps wait for them past their limit", namespace, handler),
 	}
 	if topic == tasker.QueueRelievedTopic {
 		out.Severity, out.State = tasker.Low, "relieved"
@@ -212,28 +215,30 @@ func Saturation(topic, namespace, handler string, since time.Time) tasker.Notifi
 	return out
 }
 
-// Waiting is an external step that waits for an answer.
+// Waiting describes an external step that waits for an answer.
 type Waiting struct {
 	TaskUUID  tasker.ID
 	Namespace string
 	Template  string
 	Step      string
 	StepUUID  tasker.ID
-	Assignee  string // who is to answer; empty: nobody in particular
+	Assignee  string // optional
 	Since     time.Time
-	Until     *time.Time // when its wait ends by the clock
-	Number    int        // of the reminder
+	Until     *time.Time // timeout of the wait
+	Number    int        // of the reminder, from 1
 	Now       time.Time
 }
 
-// Reminder is the message about a step that waits for an answer.
+// Reminder returns the notification about a step that waits for an answer.
 func Reminder(w Waiting) tasker.NotificationData {
 	out := tasker.NotificationData{
-		Severity: tasker.Low, Namespace: w.Namespace, Template: w.Template, Step: w.Step, Task: &w.TaskUUID, State: string(tasker.StepPending), Waiting: 1, BeganAt: w.Since.UTC(),
+		Severity: tasker.Low, Namespace: w.Namespace, Template: w.Template, Step: w.Step, Task: &w.TaskUUID,
+		State: string(tasker.StepPending), Waiting: 1, BeganAt: w.Since.UTC(), Assignee: w.Assignee,
 		Path: "/ui/tasks/" + w.TaskUUID.String(),
 	}
-	out.Summary = fmt.Sprintf("%s: step %s of %s has waited for an answer%s for %s", w.Namespace, w.Step, w.Template, ofWhom(w.Assignee), length(w.Now.Sub(w.Since)))
-	out.Assignee = w.Assignee
+	out.Summary = fmt.Sprintf("%s: step %s of %s has waited for an answer%s for %s",
+		w.Namespace, w.Step, w.Template, ofWhom(w.Assignee), length(w.Now.Sub(w.Since)))
+
 	if w.Assignee != "" {
 		out.Path = AnswerPath(tasker.StepRef{TaskUUID: w.TaskUUID, StepUUID: w.StepUUID})
 	}
@@ -243,23 +248,23 @@ func Reminder(w Waiting) tasker.NotificationData {
 	return out
 }
 
-// A Deadline is a task or a step of it that is due.
+// A Deadline describes a task or step with a due time.
 type Deadline struct {
 	TaskUUID  tasker.ID
 	Namespace string
 	Template  string
-	Step      string // empty: the task is due
-	State     string // of it
+	Step      string // empty for the task
+	State     string // of the task or step
 	DueAt     time.Time
 	CreatedAt time.Time // of the task
 	Now       time.Time
 }
 
-// Due is the message that something is due soon, or overdue and for how long.
+// Due returns the notification about something that is due soon or overdue.
 func Due(d Deadline) tasker.NotificationData {
 	out := tasker.NotificationData{
-		Severity: tasker.Low, Namespace: d.Namespace, Template: d.Template, Step: d.Step, Task: &d.TaskUUID, State: d.State, BeganAt: d.CreatedAt.UTC(),
-		Path: "/ui/tasks/" + d.TaskUUID.String(),
+		Severity: tasker.Low, Namespace: d.Namespace, Template: d.Template, Step: d.Step, Task: &d.TaskUUID, State: d.State,
+		BeganAt: d.CreatedAt.UTC(), Path: "/ui/tasks/" + d.TaskUUID.String(),
 	}
 	what := "a task of " + d.Template
 	if d.Step != "" {
@@ -275,7 +280,8 @@ func Due(d Deadline) tasker.NotificationData {
 	return out
 }
 
-// AnswerRequested is the message about a step that begins to wait for the answer of a person.
+// AnswerRequested returns the notification about a step that starts to wait for the answer of a
+// person.
 func AnswerRequested(a tasker.HumanStep) tasker.NotificationData {
 	out := assignment(a)
 	out.Summary = fmt.Sprintf("%s: step %s of %s waits for an answer%s", a.Namespace, a.StepName, a.TaskName, ofWhom(a.Assignee))
@@ -285,22 +291,24 @@ func AnswerRequested(a tasker.HumanStep) tasker.NotificationData {
 	return out
 }
 
-// Assigned is the message about a step that another person is to answer.
+// Assigned returns the notification about a step that was assigned to another person.
 func Assigned(a tasker.HumanStep, by string) tasker.NotificationData {
 	out := assignment(a)
 	out.By = by
-	out.Summary = fmt.Sprintf("%s: step %s of %s was assigned to %s by %s", a.Namespace, a.StepName, a.TaskName, cmp.Or(a.Assignee, "nobody"), by)
+	out.Summary = fmt.Sprintf("%s: step %s of %s was assigned to %s by %s",
+		a.Namespace, a.StepName, a.TaskName, cmp.Or(a.Assignee, "nobody"), by)
 	return out
 }
 
 func assignment(a tasker.HumanStep) tasker.NotificationData {
 	return tasker.NotificationData{
-		Severity: tasker.Low, Namespace: a.Namespace, Template: a.TaskName, Step: a.StepName, Task: &a.TaskUUID, State: string(tasker.StepPending), Waiting: 1,
-		BeganAt: a.WaitingSince.UTC(), Assignee: a.Assignee, Path: AnswerPath(a.StepRef),
+		Severity: tasker.Low, Namespace: a.Namespace, Template: a.TaskName, Step: a.StepName, Task: &a.TaskUUID,
+		State: string(tasker.StepPending), Waiting: 1, BeganAt: a.WaitingSince.UTC(), Assignee: a.Assignee,
+		Path: AnswerPath(a.StepRef),
 	}
 }
 
-// AnswerPath is the page on which a step is answered.
+// AnswerPath returns the path of the page on which a step is answered.
 func AnswerPath(s tasker.StepRef) string {
 	return "/ui/tasks/" + s.TaskUUID.String() + "/steps/" + s.StepUUID.String() + "/answer"
 }
@@ -312,7 +320,7 @@ func ofWhom(assignee string) string {
 	return " of " + assignee
 }
 
-// length spells a time in its largest whole unit.
+// length formats a duration in its largest whole unit.
 func length(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
@@ -326,23 +334,23 @@ func length(d time.Duration) string {
 	}
 }
 
-// scope names what a hold holds, in its namespace.
+// scope describes the scope of a hold within its namespace.
 func scope(s tasker.HoldScope) string {
 	var parts []string
-	for _, p := range []struct{ name, value string }{{"handler", s.Handler}, {"template", s.TaskName}, {"step", s.StepName}} {
+	for _, p := range []struct{ name, value string }{
+		{"handler", s.Handler}, {"template", s.TaskName}, {"step", s.StepName},
+	} {
 		if p.value != "" {
 			parts = append(parts, p.name+" "+p.value)
 		}
 	}
-	if len(parts) == 0 {
-		return "all steps"
-	}
-	return strings.Join(parts, ", ")
+	return cmp.Or(strings.Join(parts, ", "), "all steps")
 }
 
-// TestNotification is a message with which somebody tries the routes.
+// TestNotification returns a notification for trying out the routes.
 func TestNotification(namespace, by string, now time.Time) tasker.NotificationData {
 	return tasker.NotificationData{
-		Summary: namespace + ": a test of the routes by " + by + "; nothing has happened", Namespace: namespace, By: by, BeganAt: now.UTC(), Path: "/ui/",
+		Summary:   namespace + ": a test of the routes by " + by + "; nothing has happened",
+		Namespace: namespace, By: by, BeganAt: now.UTC(), Path: "/ui/",
 	}
 }

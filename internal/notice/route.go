@@ -8,29 +8,29 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Route says to which sinks messages go that have what it asks for. Empty fields ask for nothing.
+// A Route sends matching notifications to sinks. Empty fields match everything.
 type Route struct {
 	Namespace string
 	Template  string
-	Severity  tasker.Severity // or worse
+	Severity  tasker.Severity // minimum severity
 	Reason    tasker.Reason
-	Cause     string // is part of the type or the text of the error
-	Topic     string // such as case.opened, or case.* for all that begin so
+	Cause     string // substring of the error type or text
+	Topic     string // such as case.opened, or case.* as a prefix
 	Sinks     []string
 }
 
-// Routes are asked in their order. The topics that a sink takes are those of Takes; a sink without any takes all.
+// Routes is an ordered list of routes.
 type Routes struct {
 	List    []Route
-	Takes   map[string][]string // topics by sink
-	Default []string            // the sinks of messages for which no route has any
+	Takes   map[string][]string // accepted topics by sink; without any, the sink accepts all
+	Default []string            // sinks of notifications without a matching route
 }
 
-// routeFields are what a route may ask for.
+// routeFields lists the conditions of a route.
 var routeFields = []string{"namespace", "template", "severity", "reason", "cause", "topic"}
 
-// ParseRoutes reads routes separated by lines or semicolons, such as "namespace=orders
-// severity=high -> pager, chat". A route without conditions matches all.
+// ParseRoutes parses routes separated by newlines or semicolons, such as "namespace=orders
+// severity=high -> pager, chat". A route without conditions matches everything.
 func ParseRoutes(text string) (list []Route, err error) {
 	for line := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == '\n' || r == ';' }) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
@@ -59,7 +59,8 @@ func parseRoute(line string) (r Route, err error) {
 	for condition := range strings.FieldsSeq(conditions) {
 		field, value, _ := strings.Cut(condition, "=")
 		to := map[string]*string{
-			"namespace": &r.Namespace, "template": &r.Template, "severity": (*string)(&r.Severity), "reason": (*string)(&r.Reason), "cause": &r.Cause, "topic": &r.Topic,
+			"namespace": &r.Namespace, "template": &r.Template, "severity": (*string)(&r.Severity),
+			"reason": (*string)(&r.Reason), "cause": &r.Cause, "topic": &r.Topic,
 		}[field]
 		switch {
 		case to == nil:
@@ -80,7 +81,7 @@ func parseRoute(line string) (r Route, err error) {
 	return r, nil
 }
 
-// TopicMatches reports whether a topic is the one of a pattern, which may end with *.
+// TopicMatches reports whether a topic matches a pattern, which may end with *.
 func TopicMatches(pattern, topic string) bool {
 	if head, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(topic, head)
@@ -88,27 +89,27 @@ func TopicMatches(pattern, topic string) bool {
 	return pattern == topic
 }
 
-// matches reports whether a route is for a message.
 func (r Route) matches(topic string, m tasker.NotificationData) bool {
 	return (r.Namespace == "" || r.Namespace == m.Namespace) && (r.Template == "" || r.Template == m.Template) &&
 		(r.Severity == "" || maxSeverity(r.Severity, m.Severity) == m.Severity) && (r.Reason == "" || r.Reason == m.Reason) &&
 		(r.Cause == "" || strings.Contains(m.ErrorType+"\n"+m.Text, r.Cause)) && (r.Topic == "" || TopicMatches(r.Topic, topic))
 }
 
-// Match returns the routes that are for a message, in their order, as their numbers from 1.
+// Match returns the numbers of all matching routes, from 1.
 func (r Routes) Match(topic string, m tasker.NotificationData) (numbers []int) {
-	for i, one := range r.List {
-		if one.matches(topic, m) {
+	for i, route := range r.List {
+		if route.matches(topic, m) {
 			numbers = append(numbers, i+1)
 		}
 	}
 	return numbers
 }
 
-// Choose returns the sinks of a message: those of the first matching route, of further routes as
-// it escalates, and those that got earlier messages about the subject. Escalations go only to
-// sinks that do not know the incident yet, until all do.
-func (r Routes) Choose(topic string, escalation int, m tasker.NotificationData, told []string) []string {
+// Choose returns the sinks of a notification. These are the sinks of the first matching route,
+// those of further routes as it escalates, and those in notified, which received earlier
+// notifications about the subject. Until the last level, an escalation is sent only to sinks that
+// are not in notified.
+func (r Routes) Choose(topic string, escalation int, m tasker.NotificationData, notified []string) []string {
 	var sinks []string
 	add := func(name string) {
 		if !slices.Contains(sinks, name) {
@@ -116,9 +117,7 @@ func (r Routes) Choose(topic string, escalation int, m tasker.NotificationData, 
 		}
 	}
 	numbers := r.Match(topic, m)
-	if most := []int{1, 2, len(numbers)}[min(escalation, 2)]; len(numbers) > most {
-		numbers = numbers[:most]
-	}
+	numbers = numbers[:min(len(numbers), []int{1, 2, len(numbers)}[min(escalation, 2)])]
 	for _, n := range numbers {
 		for _, name := range r.List[n-1].Sinks {
 			if r.accepts(name, topic) {
@@ -128,10 +127,10 @@ func (r Routes) Choose(topic string, escalation int, m tasker.NotificationData, 
 	}
 	switch {
 	case topic == tasker.CaseUnownedTopic && escalation < 2:
-		return slices.DeleteFunc(sinks, func(name string) bool { return slices.Contains(told, name) })
+		return slices.DeleteFunc(sinks, func(name string) bool { return slices.Contains(notified, name) })
 	case topic == tasker.DigestTopic || topic == tasker.TestTopic:
 	default:
-		for _, name := range told {
+		for _, name := range notified {
 			add(name)
 		}
 	}
