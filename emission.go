@@ -184,8 +184,8 @@ type Notification struct {
 	Escalation  int
 	Data        json.RawMessage
 	At          time.Time
-	RoutedAt    *time.Time // when its sinks were selected
-	Emissions   []MessageEmission
+	RoutedAt    *time.Time        // when its sinks were selected
+	Emissions   []MessageEmission `db:"-"`
 }
 
 // MessageEmission is the delivery of a notification to one sink.

@@ -151,7 +151,7 @@ type LimitKey struct {
 	Waiting    int64      `json:"waiting"`
 	FreeAt     *time.Time `json:"free_at,omitempty"` // when the rate allows the next step to start; nil means now
 	// steps in progress, oldest claim first, at most [MaxLimitHolders]
-	Holders []LimitStep `json:"holders,omitempty"`
+	Holders []LimitStep `json:"holders,omitempty" db:"-"`
 }
 
 // Limits of a [LimitDetail].

@@ -85,7 +85,7 @@ func (e *Engine) Assign(ctx context.Context, step tasker.StepRef, r tasker.Assig
 		if now, err = tx.HumanStep(ctx, step); err != nil || now == nil || !changed {
 			return err
 		}
-		return tx.SayAssigned(ctx, *now, notice.Assigned(*now, r.Actor))
+		return tx.NotifyAssigned(ctx, *now, notice.Assigned(*now, r.Actor))
 	})
 	if err != nil || now == nil {
 		return tasker.HumanStep{StepRef: step}, err

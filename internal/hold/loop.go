@@ -50,7 +50,7 @@ func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
 		gone, err = tx.ReleaseHeldSteps(ctx, postgres.ReleaseBatch{Hold: *lost, Limit: restSize})
 		return err
 	})
-	if err != nil || gone.Looked == 0 { // others hold the tasks at the moment
+	if err != nil || gone.Scanned == 0 { // others hold the tasks at the moment
 		return 0, err
 	}
 	return loop.AtOnce, nil
@@ -154,7 +154,7 @@ func (s *Service) goOn(ctx context.Context, id tasker.ID, only *tasker.ID) (more
 				return err
 			}
 			m.Hold.Held -= int64(released.HandedOver)
-			if m.LetGo.Fresh && released.Looked == 0 { // each has been a probe
+			if m.LetGo.Fresh && released.Scanned == 0 { // each has been a probe
 				m.LetGo.Fresh = false
 				if released, err = tx.ReleaseHeldSteps(ctx, *m.LetGo); err != nil {
 					return err
@@ -219,7 +219,7 @@ func (m *transition) afterRelease(r postgres.Released, now time.Time) {
 	h := &m.Hold
 	h.Released += int64(r.Released)
 	switch {
-	case r.Looked > 0 && m.LetGo.Wave == nil:
+	case r.Scanned > 0 && m.LetGo.Wave == nil:
 		m.Moved = true
 	case m.LetGo.Wave == nil && h.Held == 0:
 		h.State = tasker.HoldEnded

@@ -29,7 +29,7 @@ unheld AS (
     WHERE q.task_uuid = s.task_uuid AND q.step_uuid = s.step_uuid
     RETURNING q.task_uuid
 ),
-` + heldNoMore("unheld") + `,
+` + forgetFailures("unheld") + `,
 moved AS (
     UPDATE tasker.workflow_steps s
     SET state = 'cancelled', state_since = c.at, updated_at = c.at, fence = s.fence + 1, lease_expires_at = NULL,

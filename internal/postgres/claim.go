@@ -241,8 +241,8 @@ const manyQueues = 200
 func (c Claimant) claim(limit, budget, depth int, l claimMode) (sql string, args []any) {
 	args = []any{c.Namespaces, c.Handlers, limit, c.WorkerUUID, c.Lease, noNil(c.Without), budget}
 	if r := l.heads; r != nil {
-		turns, shares := l.turn.of(c.Namespaces)
-		args = append(args, depth, turns, shares, r.namespaces, r.handlers, r.low, r.high, r.since, l.turn.from())
+		turns, shares := l.turn.turnsAndShares(c.Namespaces)
+		args = append(args, depth, turns, shares, r.namespaces, r.handlers, r.low, r.high, r.since, l.turn.minAge())
 		if l.direct {
 			return claimMoreFromHeads, args
 		}
@@ -334,7 +334,7 @@ func (db *DB) claimSteps(ctx context.Context, c Claimant, limit, budget int) (Cl
 type claimSize struct{ limit, budget, depth int }
 
 func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimResult, error) {
-	turn, err := db.takeTurn(ctx, c)
+	turn, err := db.fairOrderFor(ctx, c)
 	if err != nil {
 		return ClaimResult{}, err
 	}
@@ -350,7 +350,7 @@ func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimR
 		return db.claimLimited(ctx, c, size, l)
 	})
 	if err == nil {
-		db.handedOut(turn, result)
+		db.recordClaim(turn, result)
 	}
 	return result, err
 }

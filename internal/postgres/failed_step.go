@@ -7,8 +7,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// The step of the entry comes first, by key; only if it has not failed are the others of its open
-// task read.
+// The recorded step is read by key. The other steps of its open task are read only if it has not
+// failed.
 const selectFailedSteps = `
 SELECT u.place, f.step_uuid AS uuid, f.name, f.state_since AS since
 FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS u (task_uuid, step_uuid, place)
@@ -33,8 +33,8 @@ CROSS JOIN LATERAL (
     )
 ) f`
 
-// failedSteps returns the failed step of each task, nil without one: that in steps if it has
-// failed, else the last one.
+// failedSteps returns the failed step of each task, nil without one. It prefers the given step and
+// otherwise returns the step that failed last.
 func failedSteps(ctx context.Context, q querier, tasks []tasker.ID, steps []*tasker.ID) ([]*tasker.FailedStep, error) {
 	out := make([]*tasker.FailedStep, len(tasks))
 	if len(tasks) == 0 {
@@ -46,7 +46,7 @@ func failedSteps(ctx context.Context, q querier, tasks []tasker.ID, steps []*tas
 	}
 	rows, err := collect[row](ctx, q, selectFailedSteps, tasks, steps)
 	if err != nil {
-		return nil, fmt.Errorf("read which steps have failed: %w", err)
+		return nil, fmt.Errorf("read the failed steps: %w", err)
 	}
 	for _, r := range rows {
 		out[r.Place-1] = &r.FailedStep
@@ -54,7 +54,7 @@ func failedSteps(ctx context.Context, q querier, tasks []tasker.ID, steps []*tas
 	return out, nil
 }
 
-// addFailedSteps adds to open investigations which step has failed now.
+// addFailedSteps sets the failed step of each open investigation in list.
 func addFailedSteps(ctx context.Context, q querier, list []tasker.Entry) error {
 	var open []*tasker.Entry
 	var tasks []tasker.ID

@@ -3,139 +3,134 @@ package postgres
 import (
 	"context"
 	"hash/maphash"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
-
-	"tasker.example/tasker"
 )
 
-// fairScheduler schedules namespaces in the claims of this server by virtual time: each step advances its
-// namespace by 1/weight, and the lowest is next. Nothing is stored. It also selects claims by age,
-// without which steps behind a stream of more urgent ones would starve.
+// A fairScheduler orders the namespaces of this server's claims by virtual time. Each step advances
+// its namespace by 1/weight, and the namespace with the lowest time is next. Nothing is stored. It
+// also selects the claims by age, without which a stream of urgent steps would starve older ones.
 type fairScheduler struct {
-	age time.Duration // negative: no claim goes by age
+	age time.Duration // minimum age of a step in a claim by age; negative disables them
 	now func() time.Time
 
 	mu      sync.Mutex
 	of      map[string]*virtualTime
-	weights map[string]float64 // those that are not 1
+	weights map[string]float64 // weights other than 1
 	readAt  time.Time
-	byAge   map[uint64]*agingState // by a hash of the queues of a worker
+	byAge   map[uint64]*agingState // by the hash of a worker's queues
 	seed    maphash.Seed
 }
 
 type virtualTime struct {
 	at      float64
-	offered time.Time // when a claim last asked for it
+	offered time.Time // time of the last claim that included the namespace
 }
 
-// An agingState is when claims of the same queues go by age.
+// An agingState schedules the claims by age of one set of queues.
 type agingState struct {
 	next time.Time
-	old  bool // the last one found what had waited long behind what is more urgent
+	old  bool // the last claim by age found an old step behind more urgent ones
 }
 
 const (
-	weightsFor  = 500 * time.Millisecond // for how long weights are remembered; a change must hold within a second
-	unofferedAt = 10 * time.Second       // after which the turn of a namespace that no claim asked for is over
-	maxTurns    = 10_000                 // namespaces, and sets of queues, that are remembered
+	weightsTTL    = 500 * time.Millisecond // a new weight must apply within one second
+	offerTTL      = 10 * time.Second       // a namespace absent from claims for this long is idle
+	maxRemembered = 10_000                 // namespaces, and sets of queues
 
-	ageLookEvery = time.Second // at least so often claims of the same queues go by age
-	ageLookOneOf = 8           // and one of so many, while these find that
+	agingInterval = time.Second // between claims by age of the same queues
+	agingRatio    = 8           // one claim in eight goes by age while such claims find old steps
 )
 
-func newTurns(age time.Duration) fairScheduler {
+func newFairScheduler(age time.Duration) fairScheduler {
 	return fairScheduler{age: age, now: time.Now, of: map[string]*virtualTime{}, byAge: map[uint64]*agingState{}, seed: maphash.MakeSeed()}
 }
 
-// A fairOrder is one claim.
+// A fairOrder is the order of the namespaces in one claim.
 type fairOrder struct {
 	namespaces    []string
 	turns, shares []float64
-	age           time.Duration // positive: the claim goes by age
+	age           time.Duration // minimum age of a claim by age; 0 if the claim goes by urgency
 	queues        uint64
 }
 
-// byAge reports whether what has waited long comes first in the claim.
 func (t *fairOrder) byAge() bool { return t != nil && t.age > 0 }
 
-// of returns the turns and the shares of namespaces.
-func (t *fairOrder) of(namespaces []string) (turns, shares []float64) {
+func (t *fairOrder) turnsAndShares(namespaces []string) (turns, shares []float64) {
 	if t != nil {
 		return t.turns, t.shares
 	}
 	return make([]float64, len(namespaces)), slices.Repeat([]float64{1}, len(namespaces))
 }
 
-// from returns from which age on what waits comes first; nil: never.
-func (t *fairOrder) from() *time.Duration {
+// minAge returns the age from which a step precedes more urgent ones; nil if the claim goes by
+// urgency.
+func (t *fairOrder) minAge() *time.Duration {
 	if !t.byAge() {
 		return nil
 	}
 	return &t.age
 }
 
-// takeTurn begins a claim. The result is nil for one of a single namespace that goes by urgency.
-func (db *DB) takeTurn(ctx context.Context, c Claimant) (*fairOrder, error) {
-	age, queues := db.turns.goesByAge(c)
+// fairOrderFor starts a claim. It returns nil for a claim by urgency in a single namespace.
+func (db *DB) fairOrderFor(ctx context.Context, c Claimant) (*fairOrder, error) {
+	age, queues := db.turns.claimAge(c)
 	if len(c.Namespaces) == 1 {
 		if age == 0 {
-			return nil, nil //nolint:nilnil // such claims take no turns
+			return nil, nil //nolint:nilnil // documented above
 		}
 		return &fairOrder{namespaces: c.Namespaces, turns: []float64{0}, shares: []float64{1}, age: age, queues: queues}, nil
 	}
-	if db.turns.outdated() {
-		list, err := db.weights(ctx, nil)
-		if err != nil {
-			db.turns.forgetRead()
-			return nil, err
-		}
-		db.turns.weigh(list)
+	if err := db.refreshWeights(ctx); err != nil {
+		return nil, err
 	}
 	t := db.turns.begin(c.Namespaces)
 	t.age, t.queues = age, queues
 	return t, nil
 }
 
-// outdated reports whether the weights have to be read, and has one claim do so.
-func (s *fairScheduler) outdated() bool {
+// refreshWeights reads outdated weights in one of the concurrent claims.
+func (db *DB) refreshWeights(ctx context.Context) error {
+	s := &db.turns
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now := s.now(); now.Sub(s.readAt) >= weightsFor {
+	now := s.now()
+	outdated := now.Sub(s.readAt) >= weightsTTL
+	if outdated {
 		s.readAt = now
-		return true
 	}
-	return false
-}
-
-func (s *fairScheduler) forgetRead() {
+	s.mu.Unlock()
+	if !outdated {
+		return nil
+	}
+	list, err := db.weights(ctx, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.readAt = time.Time{}
-}
-
-func (s *fairScheduler) weigh(list []tasker.NamespaceWeight) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err != nil {
+		s.readAt = time.Time{}
+		return err
+	}
 	s.weights = make(map[string]float64, len(list))
 	for _, w := range list {
 		s.weights[w.Namespace] = w.Weight
 	}
+	return nil
 }
 
-// begin returns the turns of namespaces. A new or idle one starts at the least of the others.
+// begin returns the turns of namespaces. A new or idle namespace starts at the lowest turn of the
+// others.
 func (s *fairScheduler) begin(namespaces []string) *fairOrder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	if len(s.of) >= maxTurns {
+	if len(s.of) >= maxRemembered {
 		s.forget(now)
 	}
 	least, known := 0.0, false
 	for _, n := range namespaces {
-		if v := s.of[n]; v != nil && now.Sub(v.offered) <= unofferedAt && (!known || v.at < least) {
+		if v := s.of[n]; v != nil && now.Sub(v.offered) <= offerTTL && (!known || v.at < least) {
 			least, known = v.at, true
 		}
 	}
@@ -146,7 +141,7 @@ func (s *fairScheduler) begin(namespaces []string) *fairOrder {
 			v = &virtualTime{}
 			s.of[n] = v
 		}
-		if now.Sub(v.offered) > unofferedAt {
+		if now.Sub(v.offered) > offerTTL {
 			v.at = max(v.at, least)
 		}
 		v.offered = now
@@ -162,95 +157,83 @@ func (s *fairScheduler) share(namespace string) float64 {
 	return 1
 }
 
-// forget drops the namespaces that no claim asks for, or all if that is not enough.
+// forget drops idle namespaces, or all if too many remain.
 func (s *fairScheduler) forget(now time.Time) {
-	for n, v := range s.of {
-		if now.Sub(v.offered) > unofferedAt {
-			delete(s.of, n)
-		}
-	}
-	if len(s.of) >= maxTurns {
+	maps.DeleteFunc(s.of, func(_ string, v *virtualTime) bool { return now.Sub(v.offered) > offerTTL })
+	if len(s.of) >= maxRemembered {
 		clear(s.of)
 	}
 }
 
-// handedOut notes what a claim has handed out.
-func (db *DB) handedOut(t *fairOrder, r ClaimResult) {
-	db.turns.taken(t, r)
+func (db *DB) recordClaim(t *fairOrder, r ClaimResult) {
+	db.turns.advance(t, r)
 	db.heads.taken(r.Steps)
 }
 
-// taken advances the turns after a claim. A namespace passed over had nothing more waiting, and
-// gets no credit for that time.
-func (s *fairScheduler) taken(t *fairOrder, r ClaimResult) {
+// advance moves the turns of namespaces on by the claimed steps. A namespace that was passed over
+// had no more ready steps, and gets no credit for it.
+func (s *fairScheduler) advance(t *fairOrder, r ClaimResult) {
 	if t == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if look := s.byAge[t.queues]; t.byAge() && look != nil {
-		look.old = r.old
+	if state := s.byAge[t.queues]; t.byAge() && state != nil {
+		state.old = r.old
 	}
 	if len(t.namespaces) < 2 || len(r.Steps) == 0 {
 		return
 	}
-	given := map[string]int{}
+	claimed := map[string]int{}
 	for _, c := range r.Steps {
-		given[c.Namespace]++
+		claimed[c.Namespace]++
 	}
 	last := 0.0
 	for i, n := range t.namespaces {
-		if g := given[n]; g > 0 {
+		if g := claimed[n]; g > 0 {
 			last = max(last, t.turns[i]+float64(g-1)*t.shares[i])
 		}
 	}
 	for i, n := range t.namespaces {
 		if v := s.of[n]; v != nil {
-			v.at = max(v.at+float64(given[n])*t.shares[i], last)
+			v.at = max(v.at+float64(claimed[n])*t.shares[i], last)
 		}
 	}
 }
 
-// untaken is taken of a claim that handed out nothing and left it to the next one, which goes by age in its place.
-func (s *fairScheduler) untaken(t *fairOrder) {
-	if t == nil || !t.byAge() {
+// repeatByAge makes the next claim of the queues go by age because this one claimed no steps.
+func (s *fairScheduler) repeatByAge(t *fairOrder) {
+	if !t.byAge() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if look := s.byAge[t.queues]; look != nil {
-		look.next = time.Time{}
+	if state := s.byAge[t.queues]; state != nil {
+		state.next = time.Time{}
 	}
 }
 
-// goesByAge returns the minimum age of a claim by age, 0 by urgency, with a hash of its queues.
-func (s *fairScheduler) goesByAge(c Claimant) (age time.Duration, queues uint64) {
+// claimAge returns the minimum age of a claim by age, or 0 for a claim by urgency. It also returns
+// the hash of the claimant's queues.
+func (s *fairScheduler) claimAge(c Claimant) (age time.Duration, queues uint64) {
 	if s.age < 0 {
 		return 0, 0
 	}
-	var h maphash.Hash
-	h.SetSeed(s.seed)
-	for _, list := range [][]string{c.Namespaces, c.Handlers} {
-		for _, name := range list {
-			_, _ = h.WriteString(name)
-			_ = h.WriteByte(0)
-		}
-	}
-	queues = h.Sum64()
+	queues = maphash.String(s.seed, c.queues())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	look := s.byAge[queues]
-	if look == nil {
-		if len(s.byAge) >= maxTurns {
+	state := s.byAge[queues]
+	if state == nil {
+		if len(s.byAge) >= maxRemembered {
 			clear(s.byAge)
 		}
-		look = &agingState{next: now}
-		s.byAge[queues] = look
+		state = &agingState{next: now}
+		s.byAge[queues] = state
 	}
-	if now.Before(look.next) && (!look.old || rand.IntN(ageLookOneOf) > 0) {
+	if now.Before(state.next) && (!state.old || rand.IntN(agingRatio) > 0) {
 		return 0, queues
 	}
-	look.next = now.Add(ageLookEvery)
+	state.next = now.Add(agingInterval)
 	return s.age, queues
 }

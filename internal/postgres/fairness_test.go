@@ -128,7 +128,7 @@ func besideUrgentBacklog(t *testing.T, limits string) {
 func TestANamespaceThatWasIdleIsNotOwed(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	s := newTurns(-1)
+	s := newFairScheduler(-1)
 	s.now = func() time.Time { return now }
 	of := func(namespace string, n int) (r ClaimResult) {
 		for range n {
@@ -137,7 +137,7 @@ func TestANamespaceThatWasIdleIsNotOwed(t *testing.T) {
 		return r
 	}
 	for range 50 { // b is asked for and has nothing
-		s.taken(s.begin([]string{"a", "b"}), of("a", 10))
+		s.advance(s.begin([]string{"a", "b"}), of("a", 10))
 	}
 	if got := s.begin([]string{"a", "b"}); got.turns[0]-got.turns[1] > 1 {
 		t.Errorf("b, which had nothing, is owed steps: turns %v", got.turns)
@@ -147,24 +147,24 @@ func TestANamespaceThatWasIdleIsNotOwed(t *testing.T) {
 	}
 	now = now.Add(time.Minute) // nobody asked for b meanwhile
 	for range 50 {
-		s.taken(s.begin([]string{"a"}), of("a", 10))
-		s.taken(s.begin([]string{"a", "c"}), of("a", 10))
+		s.advance(s.begin([]string{"a"}), of("a", 10))
+		s.advance(s.begin([]string{"a", "c"}), of("a", 10))
 	}
 	if got := s.begin([]string{"a", "b"}); got.turns[1] != got.turns[0] {
 		t.Errorf("b is owed what it did not ask for: turns %v", got.turns)
 	}
 	// The memory for namespaces and queues has a bound.
-	for i := range maxTurns + 10 {
+	for i := range maxRemembered + 10 {
 		s.begin([]string{fmt.Sprint(i), "x"})
 	}
-	if len(s.of) > maxTurns+1 {
+	if len(s.of) > maxRemembered+1 {
 		t.Errorf("%d namespaces are remembered", len(s.of))
 	}
 	s.age = time.Minute
-	for i := range maxTurns + 10 {
-		s.goesByAge(Claimant{Handlers: []string{fmt.Sprint(i)}})
+	for i := range maxRemembered + 10 {
+		s.claimAge(Claimant{Handlers: []string{fmt.Sprint(i)}})
 	}
-	if len(s.byAge) > maxTurns {
+	if len(s.byAge) > maxRemembered {
 		t.Errorf("%d sets of queues are remembered", len(s.byAge))
 	}
 }
@@ -203,7 +203,7 @@ func TestWhatHasWaitedLongIsHandedOut(t *testing.T) {
 				for _, s := range r.Steps {
 					got = append(got, priorityOf(y, s.StepUUID))
 				}
-				now = now.Add(ageLookEvery)
+				now = now.Add(agingInterval)
 			}
 			if want := "[0 0 0 0 0 0 0 0 0]"; fmt.Sprint(got) != want {
 				t.Errorf("handed out steps of the priorities %v, want %s: the oldest first", got, want)
@@ -279,13 +279,13 @@ func TestAReportLeavesWhatHasWaitedToTheNextClaim(t *testing.T) {
 func TestHowOftenClaimsGoByAge(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	s := newTurns(time.Minute)
+	s := newFairScheduler(time.Minute)
 	s.now = func() time.Time { return now }
 	c := Claimant{Namespaces: []string{"a"}, Handlers: []string{"x"}}
 	count := func(found bool) (n int) {
 		for range 800 {
-			if age, queues := s.goesByAge(c); age > 0 {
-				s.taken(&fairOrder{namespaces: c.Namespaces, age: age, queues: queues}, ClaimResult{old: found})
+			if age, queues := s.claimAge(c); age > 0 {
+				s.advance(&fairOrder{namespaces: c.Namespaces, age: age, queues: queues}, ClaimResult{old: found})
 				n++
 			}
 		}
@@ -294,7 +294,7 @@ func TestHowOftenClaimsGoByAge(t *testing.T) {
 	if n := count(false); n != 1 {
 		t.Errorf("%d claims of a second went by age, want 1", n)
 	}
-	now = now.Add(ageLookEvery)
+	now = now.Add(agingInterval)
 	if n := count(true); n < 50 || n > 160 {
 		t.Errorf("%d claims of 800 went by age, want about 100", n)
 	}

@@ -8,14 +8,14 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A Horizon is a transaction before which all have ended. It never decreases within one database; a
-// restored or promoted one differs.
+// A Horizon is a transaction id below which all transactions have ended. It never decreases within
+// one database. A restored or promoted server is another database.
 type Horizon struct {
 	Transaction uint64
 	Database    string // 12 hexadecimal digits
 }
 
-// A restored or promoted cluster has a new timeline or identifier.
+// Restoring or promoting a cluster changes its timeline or identifier.
 const horizon = `
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS transaction,
     left(md5(concat_ws(' ', c.system_identifier, d.oid,
@@ -24,15 +24,15 @@ FROM pg_control_system() c
 CROSS JOIN pg_database d
 WHERE d.datname = current_database()`
 
-// Horizon returns the horizon of now.
+// Horizon returns the current horizon.
 func (db *DB) Horizon(ctx context.Context) (h Horizon, err error) {
 	err = db.pool.QueryRow(ctx, horizon).Scan(&h.Transaction, &h.Database)
 	return h, wrap(err, "read the horizon")
 }
 
-// Two events of a task are ordered by position, but the later one may have the lower transaction
-// id. If a transaction between them is open, the horizon lies between the two. Restored events
-// that are not adopted yet are ignored (see adoptSinks).
+// Of two events of a task, the one at the higher position may have the lower transaction id. While
+// a transaction between them is open, the horizon separates them. Restored events that are not yet
+// adopted are ignored (see adoptSinks).
 const splitTasks = `
 WITH ahead AS MATERIALIZED (
     SELECT o.position FROM tasker.outbox o
@@ -52,13 +52,13 @@ SELECT coalesce(min(r.written_in), 0)
 FROM recent r
 WHERE r.newest_so_far >= $2 AND r.written_in < $2 AND r.written_in >= $1`
 
-// FeedHorizon returns the last transaction, at least from, before which all have ended and that
-// divides no task's events out of order.
+// FeedHorizon returns the highest horizon, at least from, that does not separate the events of a
+// task out of order.
 func (db *DB) FeedHorizon(ctx context.Context, from uint64) (Horizon, error) {
 	h, err := db.Horizon(ctx)
 	for err == nil && h.Transaction > from {
-		var earlier uint64
-		if err = db.pool.QueryRow(ctx, splitTasks, from, h.Transaction).Scan(&earlier); err != nil {
+		earlier, err := value[uint64](ctx, db.pool, splitTasks, from, h.Transaction)
+		if err != nil {
 			return Horizon{}, fmt.Errorf("read the horizon: %w", err)
 		}
 		if earlier == 0 {
@@ -70,18 +70,18 @@ func (db *DB) FeedHorizon(ctx context.Context, from uint64) (Horizon, error) {
 	return h, err
 }
 
-// Materialized, or the planner may scan all positions in order.
+// MATERIALIZED keeps the planner from scanning all positions in order.
 const feedBounds = `
-WITH told AS MATERIALIZED (
+WITH found AS MATERIALIZED (
     SELECT o.position
     FROM tasker.outbox o
     WHERE o.written_in >= $1::text::xid8 AND o.written_in < $2::text::xid8
 )
-SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM told`
+SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM found`
 
-// The same of some namespaces.
+// feedBoundsOf is feedBounds for some namespaces.
 const feedBoundsOf = `
-WITH told AS MATERIALIZED (
+WITH found AS MATERIALIZED (
     SELECT o.position
     FROM unnest($3::text[]) AS n (namespace)
     CROSS JOIN LATERAL (
@@ -90,9 +90,10 @@ WITH told AS MATERIALIZED (
         ORDER BY o.namespace, o.written_in OFFSET 0
     ) o
 )
-SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM told`
+SELECT coalesce(min(position), 0), coalesce(max(position), 0) FROM found`
 
-// FeedBounds returns the first and last position of events in a transaction range; 0 without any.
+// FeedBounds returns the first and last position of the events of transactions [from, before); 0
+// without events.
 func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last int64, err error) {
 	sql, args := feedBounds, []any{fmt.Sprint(from), fmt.Sprint(before)}
 	if scope := access.ScopeOf(ctx); !scope.All() {
@@ -102,7 +103,7 @@ func (db *DB) FeedBounds(ctx context.Context, from, before uint64) (first, last 
 	return first, last, wrap(err, "find events")
 }
 
-// A page is read by position and filtered: sorting each page would be quadratic.
+// A page is read by position and filtered by transaction. Sorting each page would be quadratic.
 const feedEvents = `
 SELECT ` + eventColumns + `, o.written_in::text::bigint AS written_in
 FROM (
@@ -113,7 +114,7 @@ FROM (
 ) o
 ORDER BY o.position`
 
-// The same of some namespaces: the next of each, and of those the next.
+// feedEventsOf is feedEvents for some namespaces: it merges the next events of each.
 const feedEventsOf = `
 SELECT ` + eventColumns + `, o.written_in::text::bigint AS written_in
 FROM (
@@ -136,15 +137,15 @@ type FeedEvent struct {
 	WrittenIn uint64
 }
 
-// A FeedPart is some of the events of a feed.
+// A FeedPart selects events of a feed by transaction and position.
 type FeedPart struct {
-	From, Before uint64 // of transactions from one on and before another
-	After, Last  int64  // at positions after one, up to another
+	From, Before uint64 // transactions [From, Before)
+	After, Last  int64  // positions (After, Last]
 }
 
-// FeedEvents returns the next events of a part in order of position, and the rest of the part. A
-// page of limit rows may have no event of it.
-func (db *DB) FeedEvents(ctx context.Context, p FeedPart, limit int) (list []FeedEvent, left FeedPart, err error) {
+// FeedEvents returns the next events of a part, ordered by position, and the rest of the part. It
+// reads limit rows, and may return no events although some remain.
+func (db *DB) FeedEvents(ctx context.Context, p FeedPart, limit int) (list []FeedEvent, rest FeedPart, err error) {
 	sql, args := feedEvents, []any{p.After, p.Last, limit}
 	if scope := access.ScopeOf(ctx); !scope.All() {
 		sql, args = feedEventsOf, append(args, scope.List())

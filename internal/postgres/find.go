@@ -14,33 +14,29 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// clockSlack bounds the difference between the clocks of servers and the database.
+// clockSlack is the maximum difference between the clocks of servers and the database.
 const clockSlack = time.Minute
 
-// parameters are the values of a statement that is put together.
+// parameters collects the arguments of a statement.
 type parameters []any
 
-// add adds a value and returns what stands for it.
+// add appends a value and returns its placeholder.
 func (p *parameters) add(value any) string {
 	*p = append(*p, value)
 	return fmt.Sprintf("$%d", len(*p))
 }
 
-// A seek is the condition of a filter whose index a page is read from.
+// A seek is the condition of a filter by whose index a page is read.
 type seek struct {
 	comparison
-	rest []comparison // other conditions on attributes
+	rest []comparison // the other attribute conditions
 }
 
 const idempotencyKey = "idempotency_key"
 
-// seekOf returns the indexed condition that likely matches the fewest tasks; nil without one.
+// seekOf returns the indexed condition that is likely to match the fewest tasks; nil without one.
 func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
 	at := slices.IndexFunc(attributes, func(c comparison) bool { return !c.ranged() })
-	tag := ""
-	if len(f.Tags) > 0 {
-		tag = f.Tags[0]
-	}
 	by := func(name, text string) *seek { return &seek{comparison{name, "text_value", "=", text}, attributes} }
 	switch {
 	case f.IdempotencyKey != "":
@@ -49,8 +45,8 @@ func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
 		return by(correlationAttribute, f.CorrelationID)
 	case at >= 0:
 		return &seek{attributes[at], slices.Delete(slices.Clone(attributes), at, at+1)}
-	case tag != "":
-		return by(tagAttribute, tag)
+	case len(f.Tags) > 0 && f.Tags[0] != "":
+		return by(tagAttribute, f.Tags[0])
 	case f.SourceSystem != "":
 		return by(sourceAttribute, f.SourceSystem)
 	case f.Initiator != "":
@@ -61,7 +57,7 @@ func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
 	return nil
 }
 
-// fewTasks is the size up to which a state is scanned instead of an attribute.
+// fewTasks is the maximum number of tasks in a state that is read instead of an attribute's index.
 const fewTasks = 1000
 
 const tasksInState = `
@@ -69,19 +65,16 @@ SELECT count(*) FROM (
     SELECT FROM tasker.tasks t WHERE t.state BETWEEN $1 AND $1 ORDER BY t.state, t.task_uuid DESC LIMIT $2
 ) x`
 
-// readsState reports whether a page is to be read from the index of the states.
+// readsState reports whether to read a page from the index of states.
 func (db *DB) readsState(ctx context.Context, f tasker.TaskFilter, by *seek) (bool, error) {
 	if f.State == "" || by == nil || by.ranged() || by.name == idempotencyKey || by.name == correlationAttribute {
 		return false, nil
 	}
-	n, err := column[int](ctx, db.pool, tasksInState, string(f.State), fewTasks+1)
-	if err != nil {
-		return false, fmt.Errorf("count tasks in a state: %w", err)
-	}
-	return n[0] <= fewTasks, nil
+	n, err := value[int](ctx, db.pool, tasksInState, string(f.State), fewTasks+1)
+	return err == nil && n <= fewTasks, wrap(err, "count tasks in a state")
 }
 
-// rarestFirst orders tags by their number of matching tasks, counted up to a limit.
+// rarestFirst orders tags by the number of their tasks, counted up to fewTasks.
 func (db *DB) rarestFirst(ctx context.Context, f tasker.TaskFilter, scope access.Scope) ([]string, error) {
 	if len(f.Tags) < 2 {
 		return f.Tags, nil
@@ -108,7 +101,7 @@ func (db *DB) rarestFirst(ctx context.Context, f tasker.TaskFilter, scope access
 	return list, wrap(err, "count the tasks of tags")
 }
 
-// conditions returns the filter conditions other than state, namespace, name and the seek.
+// conditions returns the conditions of a filter except state, namespace, name and the seek.
 func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string) {
 	is := func(name, column, value string) {
 		if value != "" && (found == nil || found.name != name) {
@@ -127,7 +120,7 @@ func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string
 	if !f.CreatedBefore.IsZero() {
 		list = append(list, "t.task_uuid < "+p.add(end), "t.created_at < "+p.add(f.CreatedBefore))
 	} else if f.Before != (tasker.ID{}) && (found == nil || found.name == idempotencyKey || found.name == correlationAttribute) {
-		list = append(list, "t.task_uuid < "+p.add(end)) // of others the entry of the index tells
+		list = append(list, "t.task_uuid < "+p.add(end)) // other seeks compare the id in their index
 	}
 	tags := f.Tags
 	if found != nil && found.name == tagAttribute {
@@ -147,7 +140,7 @@ func (p *parameters) conditions(f tasker.TaskFilter, found *seek) (list []string
 	return list
 }
 
-// foundPage selects a page of tasks by seek: the newest of each namespace, merged.
+// foundPage selects a page of tasks by seek. It merges the newest tasks of each namespace.
 func foundPage(f tasker.TaskFilter, scope access.Scope, by *seek) (sql string, args []any) {
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
@@ -172,7 +165,7 @@ func foundPage(f tasker.TaskFilter, scope access.Scope, by *seek) (sql string, a
 	return sql, *p
 }
 
-// compared returns conditions on the attributes of a task, t.
+// compared returns conditions on the attributes of task t.
 func (p *parameters) compared(attributes []comparison) (list []string) {
 	for _, c := range attributes {
 		list = append(list, fmt.Sprintf(`EXISTS (
@@ -182,7 +175,7 @@ func (p *parameters) compared(attributes []comparison) (list []string) {
 	return list
 }
 
-// namespaces returns, for a FROM clause, the namespaces that a filter looks into.
+// namespaces returns the namespaces of a filter for a FROM clause.
 func (p *parameters) namespaces(f tasker.TaskFilter, scope access.Scope) string {
 	switch {
 	case f.Namespace != "" && scope.Has(f.Namespace):
@@ -196,10 +189,10 @@ func (p *parameters) namespaces(f tasker.TaskFilter, scope access.Scope) string 
 	}
 }
 
-// lastID is after all ids of tasks.
+// lastID is greater than every task id.
 var lastID = tasker.ID(bytes.Repeat([]byte{0xff}, 16))
 
-// ids returns the range of ids, without its end, in which the tasks of a filter are.
+// ids returns the range [first, end) of task ids that a filter allows.
 func ids(f tasker.TaskFilter) (first, end tasker.ID) {
 	end = lastID
 	if !f.CreatedAfter.IsZero() {
@@ -214,7 +207,8 @@ func ids(f tasker.TaskFilter) (first, end tasker.ID) {
 	return first, end
 }
 
-// foundIn selects the newest tasks of namespace m by seek. NULLS LAST selects its index.
+// foundIn selects the newest tasks of namespace m by seek. NULLS LAST makes the planner use its
+// index.
 func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limit string) string {
 	byID := func(condition string) string {
 		return "SELECT t.task_uuid, NULL AS found_by FROM tasker.tasks t WHERE t.namespace = m.namespace AND " + strings.Join(append([]string{condition}, where...), " AND ")
@@ -230,8 +224,8 @@ func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limi
 	value, rank := p.add(by.value), "NULL"
 	within := fmt.Sprintf("a.task_uuid >= %s AND a.task_uuid < %s", p.add(first), p.add(end))
 	if by.ranged() {
-		// By which a range is in order. The ids are part of no range of the index then: the planner
-		// must not think that few are in theirs and that another index has them.
+		// A range is ordered by its value, so its index does not bound the ids. CASE keeps the
+		// planner from assuming that few ids match and choosing another index.
 		rank, within = "a."+by.column, "CASE WHEN "+within+" THEN true ELSE false END"
 	}
 	found := fmt.Sprintf(`
@@ -242,7 +236,7 @@ func (p *parameters) foundIn(f tasker.TaskFilter, by *seek, where []string, limi
 		ORDER BY a.%[4]s DESC, a.task_uuid DESC NULLS LAST
 		LIMIT %[8]s`, rank, joined, p.add(by.name), by.column, by.operator, value, within, limit)
 	if id, err := uuid.Parse(fmt.Sprint(by.value)); err == nil && by.name == correlationAttribute {
-		// A task that was given no correlation id has its own id as one, and no attribute.
+		// A task created without a correlation id has its own id as one, and no attribute.
 		return "(" + found + ") UNION ALL " + byID("t.task_uuid = "+p.add(id)+" AND t.correlation_id = "+value)
 	}
 	return found

@@ -49,7 +49,7 @@ func flowStatements() map[string]string {
 		"schedulesToFire": schedulesToFire, "lockDueSchedules": lockDueSchedules, "scheduleStandings": scheduleStandings, "scheduledToCancel": scheduledToCancel, "extendFirings": extendFirings, "endQueued": endQueued,
 		"moveSchedules": moveSchedules, "scheduledTasksEnded": scheduledTasksEnded, "lockSchedulesOf": lockSchedulesOf, "takeEndedScheduled": takeEndedScheduled, "firingsBetween": firingsBetween,
 		"selectFirings": selectFirings, "triggeredBy": triggeredBy, "pruneFirings": pruneFirings, "pruneSchedules": pruneSchedules, "updateSchedule": updateSchedule, "oneSchedule": oneSchedule,
-		"pruneTasks": pruneTasks, "backFromLimits": backFromLimits, "limitedSteps": limitedSteps, "enqueueReady": enqueueReady,
+		"pruneTasks": pruneTasks, "unparkSteps": unparkSteps, "limitedSteps": limitedSteps, "enqueueReady": enqueueReady,
 	}
 	for i, f := range []tasker.TaskFilter{
 		{Overdue: true}, {Overdue: true, Namespace: "a", Name: "b", State: tasker.TaskError}, {DueBefore: time.Now(), Tags: []string{"x"}}, {Overdue: true, DueBefore: time.Now()},

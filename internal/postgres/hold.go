@@ -15,12 +15,12 @@ import (
 	"tasker.example/tasker/internal/version"
 )
 
-// inStep is true of hold h if the step has its name or is an item of the map step of that name.
+// inStep is true if hold h covers the name of the step or of its map step.
 func inStep(step string) string {
 	return `(h.step_name IS NULL OR h.step_name IN (` + step + `.name, split_part(` + step + `.name, '[', 1)))`
 }
 
-// inScope is true of a hold h and a row that names a step with its namespace and handler.
+// inScope is true if hold h covers the step of a row with namespace and handler.
 func inScope(row string) string {
 	return `h.namespace = ` + row + `.namespace AND (h.handler IS NULL OR h.handler = ` + row + `.handler)
       AND (h.task_name IS NULL AND h.step_name IS NULL OR EXISTS (
@@ -31,26 +31,25 @@ func inScope(row string) string {
       ))`
 }
 
-// holds is how a claim checks holds and operations with a worker version: held if it must hand out
-// nothing, free as a row condition with parameter gates.
+// holds describes how a claim respects holds, and operations that require a worker version.
 type holds struct {
-	held string
-	free func(row, gates string) string
+	held string                         // true if the claim must return no steps
+	free func(row, gates string) string // condition on each row; gates is a parameter
 }
 
-// A claim withoutHolds hands out nothing while anything is held, so that a hold is exact from
-// its commit on, in every server. One withHolds hands out what no hold keeps from claims.
+// A claim withoutHolds returns no steps while any step is held. A hold thus applies from its commit
+// on every server. A claim withHolds returns the steps that no hold covers.
 var (
 	withoutHolds = holds{held: `EXISTS (SELECT FROM tasker.claim_conditions)`, free: func(string, string) string { return "" }}
 	withHolds    = holds{held: `false`, free: notHeld}
 )
 
-// clock is a part of a WITH: the instant of a claim, and whether it must hand out nothing.
+// clock is a CTE with the time of a claim, and whether it must return no steps.
 func (h holds) clock(limited string) string {
 	return `clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, ` + h.held + ` AS held, ` + limited + ` AS limited)`
 }
 
-// notHeld is true of a row that no hold keeps from claims, and no operation from this worker.
+// notHeld is true if no hold covers the row, and no operation excludes it from this worker.
 func notHeld(row, gates string) string {
 	return ` AND NOT EXISTS (
             SELECT FROM tasker.holds h WHERE h.blocks AND h.hold_uuid IS DISTINCT FROM ` + row + `.released_by AND ` + inScope(row) + `
@@ -62,19 +61,19 @@ func notHeld(row, gates string) string {
         )`
 }
 
-// holdCheckWindow is for how long claims of a server ask of each step once something was held.
+// holdCheckWindow is how long the claims of a server check each step after one met a hold.
 const holdCheckWindow = time.Second
 
-// A claimMode is how a claim is made: whether it checks each step for holds, and where it starts.
+// A claimMode configures a claim.
 type claimMode struct {
-	asks   bool
-	gates  []tasker.ID // operations that say which workers take their steps, and this one may
-	turn   *fairOrder  // of the namespaces; nil: the claim has one
-	heads  *headRanges // where the queues begin; nil: at their beginning
-	direct bool        // of a claim after concludeAndClaim
+	asks   bool        // check each step for holds
+	gates  []tasker.ID // operations with a required worker version that this worker has
+	turn   *fairOrder  // nil for a claim in one namespace
+	heads  *headRanges // first ready steps of the queues; nil to scan queues from their start
+	direct bool        // the claim follows concludeAndClaim
 }
 
-// claimCheckingHolds runs a claim, and repeats it with a check of each step if something is held.
+// claimCheckingHolds runs a claim, and repeats it with a check of each step if some are held.
 func (db *DB) claimCheckingHolds(ctx context.Context, of string, claim func(claimMode) (ClaimResult, error)) (ClaimResult, error) {
 	l, err := db.claimModeFor(ctx, of)
 	if err != nil {
@@ -91,7 +90,7 @@ func (db *DB) claimCheckingHolds(ctx context.Context, of string, claim func(clai
 	return claim(l)
 }
 
-// claimModeFor says how a worker of a version claims now.
+// claimModeFor returns the current claim mode of a worker version.
 func (db *DB) claimModeFor(ctx context.Context, of string) (claimMode, error) {
 	if !db.holdsActive() {
 		return claimMode{}, nil
@@ -103,7 +102,7 @@ func (db *DB) claimModeFor(ctx context.Context, of string) (claimMode, error) {
 	list, err := collect[gate](ctx, db.pool, `
 		SELECT operation_uuid, worker_at_least FROM tasker.operations WHERE worker_at_least IS NOT NULL AND settled_at IS NULL`)
 	if err != nil {
-		return claimMode{}, fmt.Errorf("read which workers take the steps of operations: %w", err)
+		return claimMode{}, fmt.Errorf("read the operations that require a worker version: %w", err)
 	}
 	l := claimMode{asks: true, gates: []tasker.ID{}}
 	for _, g := range list {
@@ -114,12 +113,11 @@ func (db *DB) claimModeFor(ctx context.Context, of string) (claimMode, error) {
 	return l, nil
 }
 
-// holdsActive reports whether claims ask of each step: something was held a moment ago.
 func (db *DB) holdsActive() bool { return time.Now().UnixNano() < db.askUntil.Load() }
 
 func (db *DB) noteHold() { db.askUntil.Store(time.Now().Add(holdCheckWindow).UnixNano()) }
 
-// isHeld is true of a row that names a step which a hold has put aside.
+// isHeld is true if the step of a row is parked.
 func isHeld(row string) string {
 	return `EXISTS (SELECT FROM tasker.held_steps q WHERE q.task_uuid = ` + row + `.task_uuid AND q.step_uuid = ` + row + `.step_uuid)`
 }
@@ -176,7 +174,7 @@ func (db *DB) OpenHolds(ctx context.Context) ([]tasker.Hold, error) {
 	return list, wrap(err, "list the open holds")
 }
 
-// CountHolds counts the holds that have not ended, by kind and state.
+// CountHolds counts the open holds by kind and state.
 func (db *DB) CountHolds(ctx context.Context) ([]tasker.HoldGroup, error) {
 	list, err := collect[tasker.HoldGroup](ctx, db.pool, `SELECT kind, state, count(*) AS holds FROM tasker.holds WHERE ended_at IS NULL GROUP BY kind, state`)
 	return list, wrap(err, "count the holds")
@@ -196,7 +194,7 @@ func holdOf(ctx context.Context, q querier, id tasker.ID) (tasker.Hold, error) {
 	return *h, nil
 }
 
-// Hold returns a hold with the newest lines of its history.
+// Hold returns a hold with its newest history lines and releases.
 func (db *DB) Hold(ctx context.Context, id tasker.ID) (tasker.HoldDetail, error) {
 	h, err := holdOf(ctx, db.pool, id)
 	if err != nil {
@@ -219,14 +217,14 @@ func (db *DB) Hold(ctx context.Context, id tasker.ID) (tasker.HoldDetail, error)
 	return d, nil
 }
 
-// An InsertedHold is a hold that begins.
+// An InsertedHold is a hold to store.
 type InsertedHold struct {
 	tasker.NewHold
 	UUID      tasker.ID
 	Kind      tasker.HoldKind
 	Cause     string
 	CauseKey  string
-	NextProbe time.Duration // of a breaker
+	NextProbe time.Duration // until the first probe of a breaker
 }
 
 const sameScope = `
@@ -240,8 +238,8 @@ VALUES ($1, $2, $3, nullif($4, ''), nullif($5, ''), nullif($6, ''), $7, nullif($
     coalesce($12, clock_timestamp() + $13::interval), CASE WHEN $2 = 'breaker' THEN clock_timestamp() + $14::interval END)
 RETURNING extract(epoch FROM ends_at - clock_timestamp())::float8`
 
-// BeginHold has steps of a scope held from its commit on. The error is a Conflict when one
-// of the same scope holds them already, or too many are open, of its namespace or at all.
+// BeginHold stores a hold, which applies from its commit. It returns a Conflict if another hold has
+// the same scope, or if too many holds are open in the namespace or in all namespaces.
 func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.holds', 0))`); err != nil {
@@ -250,17 +248,17 @@ func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, 
 		if err := n.checkQuota(ctx, tx); err != nil {
 			return err
 		}
-		var left float64
+		var seconds float64
 		err := tx.QueryRow(ctx, insertHold, n.UUID, n.Kind, n.Namespace, n.Handler, n.TaskName, n.StepName, n.CaseID, n.Cause, n.CauseKey,
-			n.Reason, n.Owner, n.Until, n.For, n.NextProbe).Scan(&left)
+			n.Reason, n.Owner, n.Until, n.For, n.NextProbe).Scan(&seconds)
 		var pg *pgconn.PgError
-		if errors.As(err, &pg) && pg.ConstraintName == "one_open_breaker_of_a_handler" { // which stays until an upgrade is finished
+		if errors.As(err, &pg) && pg.ConstraintName == "one_open_breaker_of_a_handler" { // the index of the previous version
 			return tasker.Errorf(tasker.Conflict, "a breaker of handler %s is open, and the rest of its steps is being let go", n.Handler)
 		}
 		if err != nil {
 			return fmt.Errorf("begin a hold: %w", err)
 		}
-		if left <= 0 || left > tasker.MaxHoldTime.Seconds()+1 {
+		if seconds <= 0 || seconds > tasker.MaxHoldTime.Seconds()+1 {
 			return tasker.Errorf(tasker.Invalid, "invalid end of the hold: must be in the future, within %s", tasker.MaxHoldTime)
 		}
 		if err := tx.recordHold(ctx, n.UUID, HoldLine{Event: tasker.HoldBegan, Actor: n.Actor, Reason: n.Reason}); err != nil {
@@ -274,10 +272,10 @@ func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, 
 	return hold, err
 }
 
-// ErrTooManyHolds is the cause of the Conflict of a hold that is one too many.
+// ErrTooManyHolds is wrapped by the Conflict for a hold beyond the quota.
 var ErrTooManyHolds = errors.New("too many holds are open")
 
-// checkQuota refuses a hold that is there already, or one too many.
+// checkQuota returns a Conflict for a hold with the scope of another one, or beyond the quota.
 func (n InsertedHold) checkQuota(ctx context.Context, tx *Tx) error {
 	same, err := column[tasker.ID](ctx, tx, sameScope, n.Namespace, n.Handler, n.TaskName, n.StepName)
 	if err != nil {
@@ -287,7 +285,8 @@ func (n InsertedHold) checkQuota(ctx context.Context, tx *Tx) error {
 		return tasker.Errorf(tasker.Conflict, "hold %s holds the same scope; extend it, or release it first", same[0]).
 			WithDetails(map[string]string{"hold_uuid": same[0].String()})
 	}
-	open, err := one[openCount](ctx, tx, countOpenHolds, n.Namespace)
+	open, err := one[struct{ InAll, OfNamespace int }](ctx, tx, `
+		SELECT count(*) AS in_all, count(*) FILTER (WHERE namespace = $1) AS of_namespace FROM tasker.holds WHERE ended_at IS NULL`, n.Namespace)
 	if err != nil {
 		return fmt.Errorf("count the open holds: %w", err)
 	}
@@ -305,39 +304,31 @@ func (n InsertedHold) checkQuota(ctx context.Context, tx *Tx) error {
 	return refused
 }
 
-const countOpenHolds = `SELECT count(*) AS in_all, count(*) FILTER (WHERE namespace = $1) AS of_namespace FROM tasker.holds WHERE ended_at IS NULL`
-
-type openCount struct{ InAll, OfNamespace int }
-
-// A HoldLine is a line of the history of a hold.
+// A HoldLine is a line of a hold's history.
 type HoldLine struct {
-	Event  string
-	Actor  string
-	Reason string
-	Data   map[string]any
+	Event, Actor, Reason string
+	Data                 map[string]any
 }
 
-// recordHold writes a line of the history of a hold. What people do is in the audit log too.
+// recordHold adds a line to the history of a hold, and to the audit log if a person acted.
 func (tx *Tx) recordHold(ctx context.Context, id tasker.ID, l HoldLine) error {
-	if l.Data == nil {
-		l.Data = map[string]any{}
+	doc := []byte("{}")
+	var err error
+	if l.Data != nil {
+		doc, err = json.Marshal(l.Data)
 	}
-	doc, err := json.Marshal(l.Data)
-	if err != nil {
-		return fmt.Errorf("record a change of a hold: %w", err)
-	}
-	if _, err := tx.Exec(ctx, `
+	if err == nil {
+		_, err = tx.Exec(ctx, `
 		INSERT INTO tasker.hold_history (hold_uuid, event, actor, reason, metadata) VALUES ($1, $2, $3, nullif($4, ''), $5::text::jsonb)`,
-		id, l.Event, l.Actor, l.Reason, string(doc)); err != nil {
-		return fmt.Errorf("record a change of a hold: %w", err)
+			id, l.Event, l.Actor, l.Reason, string(doc))
 	}
-	if l.Actor == tasker.SystemActor {
-		return nil
+	if err != nil || l.Actor == tasker.SystemActor {
+		return wrap(err, "record a change of a hold")
 	}
 	return tx.auditData(ctx, l.Actor, "hold."+l.Event, id, doc)
 }
 
-// LockHold locks a hold that the caller may see. The error is NotFound when there is none.
+// LockHold locks a hold. It returns NotFound if the caller sees no such hold.
 func (tx *Tx) LockHold(ctx context.Context, id tasker.ID) (tasker.Hold, error) {
 	if _, err := tx.Exec(ctx, `SELECT FROM tasker.holds WHERE hold_uuid = $1 FOR NO KEY UPDATE`, id); err != nil {
 		return tasker.Hold{}, fmt.Errorf("lock hold %s: %w", id, err)
@@ -345,13 +336,14 @@ func (tx *Tx) LockHold(ctx context.Context, id tasker.ID) (tasker.Hold, error) {
 	return holdOf(ctx, tx, id)
 }
 
-// Now returns the clock of the database.
+// Now returns the time of the database.
 func (tx *Tx) Now(ctx context.Context) (now time.Time, err error) {
 	now, err = value[time.Time](ctx, tx, selectNow)
 	return now, wrap(err, "read the clock of the database")
 }
 
-// TryLockHold locks an open hold and returns it with the database time; nil if it is locked or ended.
+// TryLockHold locks an open hold and returns it with the database time. It returns nil if the hold
+// is locked or has ended.
 func (tx *Tx) TryLockHold(ctx context.Context, id tasker.ID) (hold *tasker.Hold, now time.Time, err error) {
 	locked, err := column[time.Time](ctx, tx, `
 		SELECT clock_timestamp() FROM tasker.holds WHERE hold_uuid = $1 AND ended_at IS NULL FOR NO KEY UPDATE SKIP LOCKED`, id)
@@ -372,12 +364,12 @@ SET state = $2, blocks = $3, waves = $4, wave = $5, wave_since = $6, wave_steps 
     ended_at = CASE WHEN $2 = 'ended' THEN clock_timestamp() END
 WHERE hold_uuid = $1`
 
-// closePendingReleases ends the wait for outcomes of an ended hold; attempts count again.
+// closePendingReleases gives up the pending outcomes of an ended hold. Their attempts count again.
 const closePendingReleases = `
 UPDATE tasker.hold_releases SET outcome = 'gone', judged_at = clock_timestamp()
 WHERE hold_uuid = $1 AND outcome IS NULL`
 
-// MoveHold stores the changes of a locked hold with lines of its history.
+// MoveHold stores the state of a locked hold, and adds and publishes lines of its history.
 func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) error {
 	_, err := tx.Exec(ctx, moveHold, h.UUID, h.State, h.Blocks, noNil(h.Waves), h.Wave, h.WaveSince, h.WaveSteps, h.EndsAt, h.WarnedAt,
 		h.NextProbeAt, h.Probes, h.FailedProbes, h.Released, h.Owner)
@@ -400,13 +392,13 @@ func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) er
 	return nil
 }
 
-// HoldExtendedAt returns when somebody moved the end of a hold last; nil when nobody did.
+// HoldExtendedAt returns the time of the last extension of a hold; nil without one.
 func (tx *Tx) HoldExtendedAt(ctx context.Context, hold tasker.ID) (*time.Time, error) {
 	v, err := value[*time.Time](ctx, tx, `SELECT max(changed_at) FROM tasker.hold_history WHERE hold_uuid = $1 AND event = $2`, hold, tasker.HoldExtended)
 	return v, wrap(err, "read when hold %s was extended", hold)
 }
 
-// PruneHolds removes holds that ended longer ago than age, up to limit.
+// PruneHolds deletes up to limit holds that ended before age.
 func (db *DB) PruneHolds(ctx context.Context, age time.Duration, limit int) error {
 	_, err := db.pool.Exec(ctx, `
 		DELETE FROM tasker.holds WHERE hold_uuid IN (

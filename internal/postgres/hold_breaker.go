@@ -7,7 +7,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// A BreakerCount counts failures of a handler with one cause; without a cause, ended attempts.
+// A BreakerCount counts the failures of a handler with one cause. Without a cause, it only counts
+// ended attempts.
 type BreakerCount struct {
 	Namespace string
 	Handler   string
@@ -15,10 +16,10 @@ type BreakerCount struct {
 	Cause     string
 	Failed    int
 	Tasks     int
-	Concluded int // all attempts of the handler that ended
+	Concluded int // ended attempts of the handler, with any outcome
 }
 
-// $1 the server, $2 for how long counts hold; then the counts.
+// $1 is the server, $2 how long counts are valid. The counts follow.
 const shareBreakerCounts = `
 WITH mine AS MATERIALIZED (
     SELECT * FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::int[], $9::int[])
@@ -33,7 +34,7 @@ shared AS (
 live AS MATERIALIZED (
     SELECT b.* FROM tasker.breaker_counts b
     WHERE b.server_uuid <> $1 AND b.counted_at > now() - $2::interval
-      AND NOT EXISTS ( -- what failed before a hold of the handler ended is over
+      AND NOT EXISTS ( -- failures before the end of the handler's last hold no longer count
           SELECT FROM tasker.holds h WHERE h.kind = 'breaker' AND h.namespace = b.namespace AND h.handler = b.handler AND h.ended_at > b.counted_at
       )
 ),
@@ -52,7 +53,7 @@ CROSS JOIN LATERAL (
     SELECT coalesce(sum(l.failed), 0) AS failed, coalesce(sum(l.tasks), 0) AS tasks
     FROM live l WHERE l.namespace = m.namespace AND l.handler = m.handler AND l.cause_key = m.cause_key
 ) o
-CROSS JOIN LATERAL ( -- a server has them in each of its rows of the handler
+CROSS JOIN LATERAL ( -- each row of a server repeats them
     SELECT coalesce(sum(n.concluded), 0) AS concluded
     FROM (
         SELECT max(l.concluded) AS concluded FROM live l WHERE l.namespace = m.namespace AND l.handler = m.handler GROUP BY l.server_uuid
@@ -64,23 +65,24 @@ const failingQueues = `
 SELECT DISTINCT b.namespace, b.handler FROM tasker.breaker_counts b
 WHERE b.server_uuid <> $1 AND b.counted_at > now() - $2::interval AND b.cause_key <> ''`
 
-// A FailingQueue is a handler of a namespace of which a server saw attempts fail.
+// A FailingQueue is a handler in a namespace with failed attempts.
 type FailingQueue struct{ Namespace, Handler string }
 
-// FailingQueues returns the handlers of which other servers have told failures.
-func (db *DB) FailingQueues(ctx context.Context, server tasker.ID, holds time.Duration) ([]FailingQueue, error) {
-	list, err := collect[FailingQueue](ctx, db.pool, failingQueues, server, holds)
-	return list, wrap(err, "find what other servers saw fail")
+// FailingQueues returns the handlers for which other servers counted failures within valid.
+func (db *DB) FailingQueues(ctx context.Context, server tasker.ID, valid time.Duration) ([]FailingQueue, error) {
+	list, err := collect[FailingQueue](ctx, db.pool, failingQueues, server, valid)
+	return list, wrap(err, "find the failing queues of other servers")
 }
 
-// ShareBreakerCounts publishes the counts of this server and returns the sums of all servers.
-func (db *DB) ShareBreakerCounts(ctx context.Context, server tasker.ID, list []BreakerCount, holds time.Duration) ([]BreakerCount, error) {
+// ShareBreakerCounts publishes the counts of this server, and returns the sums of all servers.
+// Counts are valid for the given time.
+func (db *DB) ShareBreakerCounts(ctx context.Context, server tasker.ID, list []BreakerCount, valid time.Duration) ([]BreakerCount, error) {
 	var namespaces, handlers, keys, causes []string
 	var failed, tasks, concluded []int32
 	for _, n := range list {
 		namespaces, handlers, keys, causes = append(namespaces, n.Namespace), append(handlers, n.Handler), append(keys, n.CauseKey), append(causes, n.Cause)
 		failed, tasks, concluded = append(failed, int32(n.Failed)), append(tasks, int32(n.Tasks)), append(concluded, int32(n.Concluded))
 	}
-	sums, err := collect[BreakerCount](ctx, db.pool, shareBreakerCounts, server, holds, namespaces, handlers, keys, causes, failed, tasks, concluded)
-	return sums, wrap(err, "share what breakers count")
+	sums, err := collect[BreakerCount](ctx, db.pool, shareBreakerCounts, server, valid, namespaces, handlers, keys, causes, failed, tasks, concluded)
+	return sums, wrap(err, "share the counts of breakers")
 }

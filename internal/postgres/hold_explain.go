@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -9,10 +10,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// holdOfStep is the part of a statement about tasks t and steps s that finds the hold or limit
-// that keeps an enqueued step from claims.
-//
-// $5 where counting the steps held with it stops, or null.
+// holdOfStep joins steps s of tasks t with the hold or limit that blocks an enqueued step. $5 is
+// the maximum count of the other steps that the hold blocks; null to skip counting.
 var holdOfStep = `
 LEFT JOIN tasker.held_steps q ON s.state = 'enqueued' AND q.task_uuid = t.task_uuid AND q.step_uuid = s.step_uuid AND q.state_since = s.state_since
 LEFT JOIN LATERAL (
@@ -60,9 +59,9 @@ const holdOfStepColumns = `
     coalesce(lk.max_in_progress, 0) AS limit_max, coalesce(lk.per_second, 0) AS limit_rate, coalesce(lk.taken, 0) AS limit_taken, coalesce(lk.weight, 0) AS limit_weight, lk.held_at AS limit_since,
     lk.holder AS limit_holder, coalesce(lk.holder_step, '') AS limit_holder_step, lk.holder_since AS limit_holder_since`
 
-// A HoldOfStep is the hold that keeps a step from claims.
+// A HoldOfStep is the hold or limit that blocks a step.
 type HoldOfStep struct {
-	HoldUUID                                   *tasker.ID // nil when none does
+	HoldUUID                                   *tasker.ID // nil if no hold blocks the step
 	HoldKind, HoldOwner, HoldReason, HoldState string
 	HoldBlocks                                 bool
 	HoldWave, HoldWaves                        int
@@ -70,18 +69,18 @@ type HoldOfStep struct {
 
 	LimitOfStep
 
-	HoldOthers *int64 // steps that it holds as well, at most one more than were asked for
+	HoldOthers *int64 // other steps that the hold blocks, at most the requested maximum plus one
 }
 
-// A LimitOfStep is the limit for which an enqueued step waits.
+// A LimitOfStep is the limit that blocks an enqueued step.
 type LimitOfStep struct {
-	LimitKind, LimitNamespace, LimitName, LimitKey string // the kind is empty when it waits for none
+	LimitKind, LimitNamespace, LimitName, LimitKey string // LimitKind is empty if no limit blocks the step
 	LimitMax                                       int
 	LimitRate                                      float64
-	LimitTaken                                     int64 // places of the key
-	LimitWeight                                    int   // how many the step takes
+	LimitTaken                                     int64 // used slots of the key
+	LimitWeight                                    int   // slots that the step needs
 	LimitSince                                     *time.Time
-	LimitHolder                                    *tasker.ID // the task that has a place for the longest time
+	LimitHolder                                    *tasker.ID // the task that has held a slot longest
 	LimitHolderStep                                string
 	LimitHolderSince                               *time.Time
 }
@@ -93,10 +92,10 @@ SELECT (
     SELECT h.hold_uuid FROM tasker.holds h
     WHERE h.blocks AND h.namespace = $1 AND (h.handler IS NULL OR h.handler = $2) AND h.task_name IS NULL AND h.step_name IS NULL
     ORDER BY h.hold_uuid LIMIT 1
-) AS whole, (
+) AS whole_hold, (
     SELECT h.hold_uuid FROM tasker.held_steps q JOIN tasker.holds h ON h.hold_uuid = q.hold_uuid
     WHERE q.namespace = $1 AND q.handler = $2 LIMIT 1
-) AS some, n.limited, n.limited_since, coalesce(l.kind, '') AS limit_kind, coalesce(l.namespace, '') AS limit_namespace, coalesce(l.name, '') AS limit_name, coalesce(l.max_in_progress, 0) AS limit_max
+) AS some_hold, n.limited, n.limited_since, coalesce(l.kind, '') AS kind, coalesce(l.namespace, '') AS namespace, coalesce(l.name, '') AS name, coalesce(l.max_in_progress, 0) AS limit_max
 FROM (
     SELECT count(*) AS limited, min(x.held_at) AS limited_since, (array_agg(x.limit_key_id ORDER BY x.held_at))[1] AS limit_key_id
     FROM (
@@ -108,54 +107,42 @@ FROM (
 LEFT JOIN tasker.limit_keys k ON k.limit_key_id = n.limit_key_id
 LEFT JOIN tasker.limits l ON l.limit_id = k.limit_id`
 
-// HeldInQueue is what holds and limits keep from claims in a queue.
+// HeldInQueue describes the parked steps of a queue. Counting stops one after
+// [tasker.MaxExplainedQueue].
 type HeldInQueue struct {
-	Steps int64        // put aside for holds; counting stops one after [tasker.MaxExplainedQueue]
-	Hold  *tasker.Hold // one of theirs; nil when there is none
-	Whole bool         // it holds all that is in the queue
+	Steps int64        // parked for holds
+	Hold  *tasker.Hold `db:"-"` // one of their holds; nil without one
+	Whole bool         `db:"-"` // Hold covers the whole queue
 
-	Limited      int64           // put aside for limits, counted likewise
-	LimitedSince *time.Time      // the first of those that are counted
-	Limit        tasker.LimitRef // for which that one waits
-	LimitMax     int             // places of a key of it; 0: it is a rate
+	Limited      int64 // parked for limits
+	LimitedSince *time.Time
+	Limit        tasker.LimitRef `db:"-"` // the limit of the step parked since LimitedSince
+	LimitMax     int             // slots per key; 0 for a rate limit
 }
 
-// HeldInQueue returns what is put aside of a queue.
+// HeldInQueue returns the parked steps of a queue.
 func (db *DB) HeldInQueue(ctx context.Context, namespace, handler string) (HeldInQueue, error) {
 	type row struct {
-		Steps                                int64
-		Whole, Some                          *tasker.ID
-		Limited                              int64
-		LimitedSince                         *time.Time
-		LimitKind, LimitNamespace, LimitName string
-		LimitMax                             int
+		HeldInQueue
+		WholeHold, SomeHold *tasker.ID
+		tasker.LimitRef
 	}
 	r, err := one[row](ctx, db.pool, selectHeldInQueue, namespace, handler, tasker.MaxExplainedQueue)
 	if err != nil {
-		return HeldInQueue{}, fmt.Errorf("find what is held of a queue: %w", err)
+		return HeldInQueue{}, fmt.Errorf("find the parked steps of a queue: %w", err)
 	}
-	out, id := HeldInQueue{
-		Steps: r.Steps, Whole: r.Whole != nil, Limited: r.Limited, LimitedSince: r.LimitedSince, LimitMax: r.LimitMax,
-		Limit: tasker.LimitRef{Kind: tasker.LimitKind(r.LimitKind), Namespace: r.LimitNamespace, Name: r.LimitName},
-	}, r.Whole
-	if id == nil {
-		id = r.Some
+	r.Whole, r.Limit = r.WholeHold != nil, r.LimitRef
+	if id := cmp.Or(r.WholeHold, r.SomeHold); id != nil {
+		if r.Hold, err = one[tasker.Hold](ctx, db.pool, oneHold, *id, access.Everywhere().List()); err != nil {
+			return r.HeldInQueue, fmt.Errorf("read hold %s: %w", *id, err)
+		}
+		if r.Hold != nil {
+			access.HideHold(ctx, r.Hold)
+		}
 	}
-	if id == nil {
-		return out, nil
-	}
-	h, err := one[tasker.Hold](ctx, db.pool, oneHold, *id, access.Everywhere().List())
-	if err != nil {
-		return out, fmt.Errorf("read hold %s: %w", *id, err)
-	}
-	if h != nil {
-		access.HideHold(ctx, h)
-	}
-	out.Hold = h
-	return out, nil
+	return r.HeldInQueue, nil
 }
 
-// $1 the operation.
 var selectHoldOfItems = `
 SELECT h.hold_uuid AS uuid, h.owner, count(*) AS steps
 FROM tasker.holds h
@@ -167,7 +154,7 @@ GROUP BY h.hold_uuid
 ORDER BY steps DESC, h.hold_uuid
 LIMIT 1`
 
-// RefuseHeldItems returns a Conflict when a hold covers steps that an operation will enqueue.
+// RefuseHeldItems returns a Conflict if a hold covers steps that the operation will enqueue.
 func (db *DB) RefuseHeldItems(ctx context.Context, operation tasker.ID) error {
 	return refuseHeldItems(ctx, db.pool, operation)
 }
@@ -185,7 +172,7 @@ func refuseHeldItems(ctx context.Context, q querier, operation tasker.ID) error 
 	}
 	h, err := one[row](ctx, q, selectHoldOfItems, operation)
 	if err != nil {
-		return fmt.Errorf("find what is held of operation %s: %w", operation, err)
+		return fmt.Errorf("find the held steps of operation %s: %w", operation, err)
 	}
 	if h == nil {
 		return nil

@@ -2,14 +2,13 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 
 	"tasker.example/tasker"
 )
 
-// putHeldAside puts those of the steps $1, $2 aside that a hold keeps from claims. The holds are locked, so that they
-// do not end before what is put aside can be let go.
-var putHeldAside = `
+// parkHeldSteps parks the steps $1, $2 that a hold covers. It locks the holds, so that they cannot
+// end before the parked steps can be released.
+var parkHeldSteps = `
 WITH hold AS MATERIALIZED (
     SELECT * FROM tasker.holds h
     WHERE h.blocks AND h.namespace IN (
@@ -32,19 +31,17 @@ due AS MATERIALIZED (
     WHERE (SELECT count(*) FROM hold) > 0 AND EXISTS (SELECT FROM hold h WHERE h.hold_uuid IS DISTINCT FROM q.released_by AND ` + inScope("q") + `)
 ),` + parkSteps + `SELECT task_uuid, step_uuid FROM gone`
 
-// ParkHeldSteps parks those of the enqueued steps that a hold covers and returns them.
-func (db *DB) ParkHeldSteps(ctx context.Context, steps []tasker.StepRef) (held []tasker.StepRef, err error) {
+// ParkHeldSteps parks the enqueued steps that a hold covers, and returns them.
+func (db *DB) ParkHeldSteps(ctx context.Context, steps []tasker.StepRef) ([]tasker.StepRef, error) {
 	if len(steps) == 0 {
 		return nil, nil
 	}
 	tasks, ids := refArrays(steps)
-	if held, err = collect[tasker.StepRef](ctx, db.pool, putHeldAside, tasks, ids); err != nil {
-		return nil, fmt.Errorf("put held steps aside: %w", err)
-	}
-	return held, nil
+	held, err := collect[tasker.StepRef](ctx, db.pool, parkHeldSteps, tasks, ids)
+	return held, wrap(err, "park held steps")
 }
 
-// Probing reports whether the outcome of a probe of a hold is awaited.
+// Probing reports whether a probe of the hold has no outcome yet.
 func (tx *Tx) Probing(ctx context.Context, hold tasker.ID) (bool, error) {
 	v, err := value[bool](ctx, tx, `
 		SELECT EXISTS (SELECT FROM tasker.hold_releases r WHERE r.hold_uuid = $1 AND r.outcome IS NULL AND r.wave = 0)`, hold)

@@ -9,17 +9,18 @@ import (
 	"tasker.example/tasker"
 )
 
-// heldColumns are what a held step keeps of its ready_steps row. Its expiry restarts on release.
+// heldColumns are the columns of ready_steps that a parked step keeps. Its expiry restarts on
+// release.
 const heldColumns = `namespace, handler, priority, state_since, step_uuid, task_uuid, queue_ttl_ms, inputs_bytes`
 
-// parkSteps is a part of a statement that moves the rows of the part due from ready_steps to
-// held_steps. An outdated row is only deleted: it must not replace that of a step which is held.
+// parkSteps contains the CTEs that move the rows of CTE due from ready_steps to held_steps. An
+// outdated row is only deleted: it must not replace the row of a parked step.
 var parkSteps = `
 gone AS (
     DELETE FROM tasker.ready_steps r USING due d WHERE r.ctid = d.ready_row
     RETURNING d.hold_uuid, r.` + strings.ReplaceAll(heldColumns, ", ", ", r.") + `
 ),
-kept AS (
+parked AS (
     INSERT INTO tasker.held_steps (hold_uuid, ` + heldColumns + `)
     SELECT DISTINCT ON (task_uuid, step_uuid) hold_uuid, ` + heldColumns + ` FROM gone WHERE NOT ` + isOutdated("gone") + ` ORDER BY task_uuid, step_uuid
     ON CONFLICT (task_uuid, step_uuid) DO UPDATE
@@ -30,9 +31,8 @@ kept AS (
 
 const countParked = `SELECT count(*) FROM gone`
 
-// The hold is locked, so that it does not end before what is put aside can be let go.
-//
-// $1 the hold, $2 its namespace, $3 how many, and for one handler $4.
+// These lock hold $1, so that it cannot end before the parked steps can be released. $2 is its
+// namespace, $3 the limit, $4 the handler.
 var (
 	holdNamespace = holdQueue("")
 	holdHandler   = holdQueue(" AND s.handler = $4")
@@ -53,20 +53,18 @@ due AS MATERIALIZED (
 ),` + parkSteps + countParked
 }
 
-// ParkQueue parks up to limit enqueued steps of a hold of whole queues and returns how many.
+// ParkQueue parks up to limit enqueued steps of a hold of whole queues, and returns their number.
 func (db *DB) ParkQueue(ctx context.Context, h tasker.Hold, limit int) (n int, err error) {
 	if h.Handler == "" {
 		err = db.pool.QueryRow(ctx, holdNamespace, h.UUID, h.Namespace, limit).Scan(&n)
 	} else {
 		err = db.pool.QueryRow(ctx, holdHandler, h.UUID, h.Namespace, limit, h.Handler).Scan(&n)
 	}
-	return n, wrap(err, "put held steps aside")
+	return n, wrap(err, "park held steps")
 }
 
-// Which template and step a row is of is not in ready_steps: each row is looked at, in the
-// order in which they are stored, a number of pages at a time.
-//
-// $1 the first page, $2 that after the last.
+// holdPages parks steps of holds that name a template or step, which ready_steps does not store. It
+// checks every row of the table pages [$1, $2).
 var holdPages = `
 WITH hold AS MATERIALIZED (
     SELECT * FROM tasker.holds h WHERE h.blocks AND num_nonnulls(h.task_name, h.step_name) > 0 ORDER BY h.hold_uuid FOR SHARE
@@ -83,22 +81,21 @@ due AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),` + parkSteps + countParked
 
-// ParkPages parks held steps of pages [from, to) of ready_steps and returns the table's pages.
+// ParkPages parks held steps in the pages [from, to) of ready_steps, and returns the number of
+// pages.
 func (db *DB) ParkPages(ctx context.Context, from, to int64) (pages int64, err error) {
 	if _, err := db.pool.Exec(ctx, holdPages, from, to); err != nil {
-		return 0, fmt.Errorf("put held steps aside: %w", err)
+		return 0, fmt.Errorf("park held steps: %w", err)
 	}
 	err = db.pool.QueryRow(ctx, `SELECT pg_relation_size('tasker.ready_steps') / current_setting('block_size')::int`).Scan(&pages)
 	return pages, wrap(err, "read the size of the queue")
 }
 
-// coveredByOtherHold is true of a held step q that another hold than $1 covers too.
+// coveredByOtherHold is true if a hold other than $1 also covers held step q.
 var coveredByOtherHold = `EXISTS (SELECT FROM tasker.holds h WHERE h.blocks AND h.hold_uuid <> $1 AND ` + inScope("q") + `)`
 
-// handOver moves held steps to another hold that covers them: an active one before a releasing
-// one, then the younger one. A locked hold gets them later.
-//
-// $1 the hold, $2 how many.
+// handOver moves up to $2 steps of hold $1 to another hold that covers them. It prefers active
+// holds to releasing ones, then younger holds. A locked hold gets them later.
 var handOver = `
 WITH others AS MATERIALIZED (
     SELECT h.*
@@ -125,10 +122,9 @@ moved AS (
 )
 SELECT count(*) FROM moved`
 
-// handOverLimit is how many steps are handed over at once.
 const handOverLimit = 1000
 
-// heldTasks are the tasks of the next held steps by urgency, without those set aside.
+// heldTasks selects the tasks of the next held steps by urgency, except deferred ones.
 var heldTasks = `
 SELECT q.task_uuid
 FROM tasker.held_steps q
@@ -139,9 +135,9 @@ WHERE q.hold_uuid = $1
 ORDER BY q.priority DESC, q.state_since, q.step_uuid
 LIMIT $2`
 
-// holdsEnd extends the total time of tasks by the time held. Overlapping holds of a task count
-// once.
-func holdsEnd(part string) string {
+// extendHeldTasks returns the CTEs that extend the total time of tasks by the time held.
+// Overlapping holds of a task count once.
+func extendHeldTasks(part string) string {
 	return `
 spent AS (
     SELECT t.task_uuid, min(coalesce(q.counted_until, q.held_at)) AS since
@@ -165,20 +161,19 @@ longer AS (
 )`
 }
 
-// heldNoMore forgets that steps of a part of a statement could not be let go: they are held no more.
-func heldNoMore(part string) string {
-	return `good AS (
+// forgetFailures returns the CTE that deletes the failed releases of tasks that are no longer held.
+func forgetFailures(part string) string {
+	return `forgotten AS (
     DELETE FROM tasker.deferred_work f USING ` + part + ` p WHERE f.kind = '` + ReleaseHeld + `' AND f.task_uuid = p.task_uuid
 )`
 }
 
-// letGo returns held steps of locked tasks to the queue with their full time. An outdated row is
-// only removed. Settling restarts the staleness of the task and extends its total time by the time
-// held.
+// releaseHeldSteps returns held steps of locked tasks to the queue with their full queue time, and
+// extends the total time of the tasks by the time held. An outdated row is only removed.
 //
-// $1 the hold, $2 tasks, $3 how many, $4 the wave or null, $5 the worker queue TTL, $6 whether
-// steps are announced, $7 only steps that were never released before.
-var letGo = `
+// $1 hold, $2 tasks, $3 limit, $4 wave or null, $5 worker queue TTL in ms, $6 whether to announce
+// steps, $7 whether to select only steps that the hold never released.
+var releaseHeldSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 next AS MATERIALIZED (
     SELECT q.*
@@ -204,15 +199,15 @@ back AS (
 ready AS (
     INSERT INTO tasker.ready_steps (` + readyColumns + `, released_by, due_at)
     SELECT ` + readyColumns + `, $1, ` + orderOf("back") + ` FROM back
-    ON CONFLICT (namespace, handler, priority, state_since, step_uuid) DO UPDATE -- somebody wrote the step by hand
+    ON CONFLICT (namespace, handler, priority, state_since, step_uuid) DO UPDATE -- the step was written manually
     SET released_by = excluded.released_by, expires_at = excluded.expires_at, limit_passed_at = NULL
 ),
-` + holdsEnd("back") + `,
+` + extendHeldTasks("back") + `,
 announced AS (
     INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
     SELECT task_uuid, step_uuid, namespace FROM back WHERE $6 ORDER BY task_uuid, step_uuid
 ),
-` + heldNoMore("next") + `,
+` + forgetFailures("next") + `,
 noted AS (
     INSERT INTO tasker.hold_releases (hold_uuid, task_uuid, step_uuid, wave, fence, released_at)
     SELECT $1, b.task_uuid, b.step_uuid, $4::int, b.fence, c.at
@@ -220,21 +215,21 @@ noted AS (
     CROSS JOIN clock c
     WHERE $4::int IS NOT NULL
 )
-SELECT (SELECT count(*) FROM next) AS looked, (SELECT count(*) FROM back) AS released,
+SELECT (SELECT count(*) FROM next) AS scanned, (SELECT count(*) FROM back) AS released,
     coalesce((SELECT array_agg(DISTINCT task_uuid) FROM back), '{}') AS tasks`
 
-// ReleaseHeldSteps says what of a hold is put back into the queue.
+// A ReleaseBatch selects steps of a hold to release.
 type ReleaseBatch struct {
 	Hold  tasker.ID
 	Limit int
-	Wave  *int       // to note what is let go, and what becomes of it; 0 is a probe. Nil notes nothing
-	Fresh bool       // only steps that this hold has not let go before
-	Only  *tasker.ID // of this task
+	Wave  *int       // records the releases and their outcomes; 0 is a probe, nil records no releases
+	Fresh bool       // only steps that the hold has not released before
+	Only  *tasker.ID // only steps of this task
 }
 
-// Released is what was put back into the queue.
+// Released is the result of a [ReleaseBatch].
 type Released struct {
-	Looked     int // rows that were looked at
+	Scanned    int // held steps, including outdated ones
 	Released   int
 	Tasks      []tasker.ID
 	HandedOver int `db:"-"` // to other holds
@@ -245,65 +240,51 @@ func heldTasksOf(ctx context.Context, q querier, l ReleaseBatch) ([]tasker.ID, e
 	return tasks, wrap(err, "find held steps")
 }
 
-// HeldTasks returns the tasks of the next steps that ReleaseHeldSteps would let go.
+// HeldTasks returns the tasks of the next steps that ReleaseHeldSteps would release.
 func (db *DB) HeldTasks(ctx context.Context, l ReleaseBatch) ([]tasker.ID, error) {
 	return heldTasksOf(ctx, db.pool, l)
 }
 
-// ReleaseHeldSteps releases held steps, most urgent first, except in locked tasks. Probes and waves hand over
-// steps of other holds. The caller has locked the hold.
-func (tx *Tx) ReleaseHeldSteps(ctx context.Context, l ReleaseBatch) (Released, error) {
-	handed := 0
+// ReleaseHeldSteps releases held steps of unlocked tasks, most urgent first. Probes and waves first
+// hand over the steps that another hold covers. The caller has locked the hold.
+func (tx *Tx) ReleaseHeldSteps(ctx context.Context, l ReleaseBatch) (r Released, err error) {
 	if l.Wave != nil {
-		list, err := column[int](ctx, tx, handOver, l.Hold, handOverLimit)
-		if err != nil {
-			return Released{}, fmt.Errorf("hand held steps over: %w", err)
+		if r.HandedOver, err = value[int](ctx, tx, handOver, l.Hold, handOverLimit); err != nil {
+			return r, fmt.Errorf("hand over held steps: %w", err)
 		}
-		handed = list[0]
 	}
-	released, err := tx.letGo(ctx, l)
-	released.HandedOver = handed
-	return released, err
-}
-
-func (tx *Tx) letGo(ctx context.Context, l ReleaseBatch) (Released, error) {
 	tasks, err := heldTasksOf(ctx, tx, l)
 	if err != nil || len(tasks) == 0 {
-		return Released{}, err
+		return r, err
 	}
 	if l.Only != nil {
 		tasks = []tasker.ID{*l.Only}
 	}
 	free, err := tx.LockFreeTasks(ctx, tasks)
 	if err != nil || len(free) == 0 {
-		return Released{}, err
+		return r, err
 	}
-	rows, err := collect[Released](ctx, tx, letGo, l.Hold, free, l.Limit, l.Wave, tx.queue.ttlMS, tx.queue.announce, l.Fresh)
+	released, err := one[Released](ctx, tx, releaseHeldSteps, l.Hold, free, l.Limit, l.Wave, tx.queue.ttlMS, tx.queue.announce, l.Fresh)
 	if err != nil {
-		return Released{}, fmt.Errorf("let held steps go: %w", err)
+		return r, fmt.Errorf("release held steps: %w", err)
 	}
-	if len(rows[0].Tasks) > 0 {
-		if _, err := tx.SettleTasks(ctx, rows[0].Tasks, Operator{}); err != nil {
-			return Released{}, err
-		}
+	released.HandedOver = r.HandedOver
+	if len(released.Tasks) > 0 {
+		_, err = tx.SettleTasks(ctx, released.Tasks, Operator{})
 	}
-	return rows[0], nil
+	return *released, err
 }
 
-// OrphanedHold returns an ended or missing hold that still has parked steps; nil without one. It scans
-// all parked steps and is for rare checks.
+// OrphanedHold returns an ended or missing hold that still has parked steps; nil without one. It
+// scans all parked steps, so it is only for rare checks.
 func (db *DB) OrphanedHold(ctx context.Context) (*tasker.ID, error) {
-	list, err := column[tasker.ID](ctx, db.pool, `
-		SELECT q.hold_uuid FROM tasker.held_steps q
-		WHERE q.hold_uuid IS NOT NULL AND NOT EXISTS (SELECT FROM tasker.holds h WHERE h.hold_uuid = q.hold_uuid AND h.ended_at IS NULL)
-		LIMIT 1`)
-	if err != nil {
-		return nil, fmt.Errorf("find held steps whose hold has ended: %w", err)
-	}
-	if len(list) == 0 {
-		return nil, nil //nolint:nilnil // there is none
-	}
-	return &list[0], nil
+	v, err := value[*tasker.ID](ctx, db.pool, `
+		SELECT (
+			SELECT q.hold_uuid FROM tasker.held_steps q
+			WHERE q.hold_uuid IS NOT NULL AND NOT EXISTS (SELECT FROM tasker.holds h WHERE h.hold_uuid = q.hold_uuid AND h.ended_at IS NULL)
+			LIMIT 1
+		)`)
+	return v, wrap(err, "find held steps whose hold has ended")
 }
 
 var dropHeld = `
@@ -313,18 +294,19 @@ gone AS (
     USING unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
     WHERE q.task_uuid = d.task_uuid AND q.step_uuid = d.step_uuid
     RETURNING q.task_uuid, q.step_uuid
-),` + holdsEnd("gone") + `,
-` + heldNoMore("gone") + `
+),` + extendHeldTasks("gone") + `,
+` + forgetFailures("gone") + `
 SELECT count(*) FROM gone`
 
-// deleteHeldSteps removes held steps that are about to move. The caller has locked the tasks.
+// deleteHeldSteps removes the parked rows of steps before a transition. The caller has locked the
+// tasks.
 func (tx *Tx) deleteHeldSteps(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, dropHeld, tasks, ids)
-	return wrap(err, "forget held steps")
+	return wrap(err, "delete held steps")
 }
 
-const forgetLetGo = `
+const pruneReleaseFailures = `
 DELETE FROM tasker.deferred_work f
 USING (
     SELECT d.task_uuid, d.step_uuid FROM tasker.deferred_work d
@@ -333,30 +315,30 @@ USING (
 ) o
 WHERE f.kind = '` + ReleaseHeld + `' AND f.task_uuid = o.task_uuid AND f.step_uuid = o.step_uuid`
 
-// PruneReleaseFailures forgets that steps of tasks could not be let go which are held no more, up to limit.
+// PruneReleaseFailures deletes up to limit failed releases of tasks that are no longer held.
 func (db *DB) PruneReleaseFailures(ctx context.Context, limit int) error {
-	_, err := db.pool.Exec(ctx, forgetLetGo, limit)
-	return wrap(err, "forget which held steps could not be let go")
+	_, err := db.pool.Exec(ctx, pruneReleaseFailures, limit)
+	return wrap(err, "prune failed releases of held steps")
 }
 
-// A ReleasedStep is a step that a hold let go, and how it stands.
+// A ReleasedStep is a step that a hold released, with its current state.
 type ReleasedStep struct {
 	tasker.HoldRelease
 	Step          string
 	StepFence     int64
 	ReportedFence *int64
 	LastFailureAt *time.Time
-	Elsewhere     bool          // another hold keeps it from claims by now
-	Leased        bool          // a worker has it, and its lease has not run out
-	Waits         bool          // no worker has taken it: they take others of its queue or wave, or a limit has no place for it
-	Age           time.Duration // since it was let go
+	Elsewhere     bool          // now parked for another hold
+	Leased        bool          // in progress with an unexpired lease
+	Waits         bool          // unclaimed because workers claim other steps of its queue or wave, or a limit is full
+	Age           time.Duration // since its release
 	ItemFailure
-	Shown string // the message, without what must not be shown
+	Shown string // the redacted message
 }
 
-// $2 is for how long what a worker took counts.
+// $2 is how long a claim counts as a sign that workers claim steps.
 const releasedSteps = `
-WITH working AS MATERIALIZED ( -- what was let go together and of which workers take steps, asked once and not for each step
+WITH working AS MATERIALIZED ( -- waves of which workers claim steps, read once and not for each step
     SELECT DISTINCT o.wave, o.released_at
     FROM tasker.hold_releases o
     JOIN tasker.workflow_steps w ON w.task_uuid = o.task_uuid AND w.step_uuid = o.step_uuid
@@ -382,11 +364,11 @@ FROM tasker.hold_releases r
 LEFT JOIN tasker.workflow_steps s ON s.task_uuid = r.task_uuid AND s.step_uuid = r.step_uuid
 WHERE r.hold_uuid = $1 AND r.outcome IS NULL`
 
-// ReleasedSteps returns the steps that a hold let go and of which nothing is known yet.
-// taken is for how long what a worker took shows that it takes steps.
-func (tx *Tx) ReleasedSteps(ctx context.Context, hold tasker.ID, taken time.Duration) ([]ReleasedStep, error) {
-	list, err := collect[ReleasedStep](ctx, tx, releasedSteps, hold, taken)
-	return list, wrap(err, "look at the steps that a hold let go")
+// ReleasedSteps returns the released steps of a hold without an outcome. Workers count as claiming
+// steps for recent after a claim.
+func (tx *Tx) ReleasedSteps(ctx context.Context, hold tasker.ID, recent time.Duration) ([]ReleasedStep, error) {
+	list, err := collect[ReleasedStep](ctx, tx, releasedSteps, hold, recent)
+	return list, wrap(err, "read the released steps of hold %s", hold)
 }
 
 const judgeReleases = `
@@ -395,9 +377,9 @@ SET outcome = u.outcome, failure = nullif(u.failure, ''), judged_at = clock_time
 FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[]) AS u (task_uuid, step_uuid, outcome, failure)
 WHERE r.hold_uuid = $1 AND r.task_uuid = u.task_uuid AND r.step_uuid = u.step_uuid AND r.outcome IS NULL`
 
-// reparkSteps has steps held again that were let go and that nobody took.
+// reparkSteps makes holds cover released steps again that no worker has claimed.
 const reparkSteps = `
-WITH aside AS (
+WITH limited AS (
     UPDATE tasker.held_steps q SET released_by = NULL
     FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
     WHERE q.task_uuid = d.task_uuid AND q.step_uuid = d.step_uuid AND q.limit_key_id IS NOT NULL
@@ -407,24 +389,21 @@ FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
 WHERE ` + readyKey
 
-// RecordReleaseOutcomes notes what became of steps that a hold let go. Those without an answer are
-// held again, unless a worker has them.
+// RecordReleaseOutcomes stores the outcomes of released steps. Steps without an answer are held
+// again unless a worker has claimed them.
 func (tx *Tx) RecordReleaseOutcomes(ctx context.Context, hold tasker.ID, list []tasker.HoldRelease) error {
 	var tasks, steps, lostTasks, lostSteps []tasker.ID
-	var outcomes, failures []string
+	var outcomes []string
+	var failures []*string
 	for _, r := range list {
-		tasks, steps, outcomes = append(tasks, r.TaskUUID), append(steps, r.StepUUID), append(outcomes, string(r.Outcome))
-		failure := ""
-		if r.Failure != nil {
-			failure = *r.Failure
-		}
-		failures = append(failures, failure)
+		tasks, steps = append(tasks, r.TaskUUID), append(steps, r.StepUUID)
+		outcomes, failures = append(outcomes, string(r.Outcome)), append(failures, r.Failure)
 		if r.Outcome == tasker.ReleaseNoAnswer {
 			lostTasks, lostSteps = append(lostTasks, r.TaskUUID), append(lostSteps, r.StepUUID)
 		}
 	}
 	if _, err := tx.Exec(ctx, judgeReleases, hold, tasks, steps, outcomes, failures); err != nil {
-		return fmt.Errorf("note what became of steps that a hold let go: %w", err)
+		return fmt.Errorf("record the outcomes of released steps: %w", err)
 	}
 	if len(lostSteps) == 0 {
 		return nil
@@ -433,10 +412,10 @@ func (tx *Tx) RecordReleaseOutcomes(ctx context.Context, hold tasker.ID, list []
 	return wrap(err, "hold steps again")
 }
 
-// WaveOutcomes counts what became of the steps of a wave.
+// WaveOutcomes counts the steps of a wave by outcome.
 func (tx *Tx) WaveOutcomes(ctx context.Context, hold tasker.ID, wave int, since time.Time) (map[tasker.ReleaseOutcome]int, error) {
 	type row struct {
-		Outcome string
+		Outcome tasker.ReleaseOutcome
 		Steps   int
 	}
 	rows, err := collect[row](ctx, tx, `
@@ -447,7 +426,7 @@ func (tx *Tx) WaveOutcomes(ctx context.Context, hold tasker.ID, wave int, since 
 	}
 	out := map[tasker.ReleaseOutcome]int{}
 	for _, r := range rows {
-		out[tasker.ReleaseOutcome(r.Outcome)] = r.Steps
+		out[r.Outcome] = r.Steps
 	}
 	return out, nil
 }

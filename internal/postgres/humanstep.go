@@ -10,7 +10,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A step that waits anew after a reset keeps who it is assigned to.
+// A step that waits again after a reset keeps its assignee.
 const beginHumanSteps = `
 WITH made AS (
     INSERT INTO tasker.human_steps AS a (task_uuid, step_uuid, namespace, task_name, step_name, assignee, waiting_since, due_at)
@@ -33,41 +33,41 @@ const humanStepColumns = `
     a.task_uuid, a.step_uuid, a.namespace, a.task_name, a.step_name, a.assignee, a.assigned_by, a.assigned_at, a.waiting, a.waiting_since,
     nullif(a.due_at, 'infinity') AS due_at, a.escalated_at, s.reminders`
 
-// A NewHumanStep is a step that begins to wait for the answer of a person.
+// A NewHumanStep is a step that starts to wait for a person's answer.
 type NewHumanStep struct {
 	tasker.StepRef
 	Assignee string
 }
 
-// BeginHumanSteps stores who must answer steps and notifies them, under the task locks.
-func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []NewHumanStep, say func(tasker.HumanStep) tasker.NotificationData) error {
+// BeginHumanSteps stores the assignees of steps and notifies them with the data that describe
+// returns. The caller has locked the tasks.
+func (tx *Tx) BeginHumanSteps(ctx context.Context, steps []NewHumanStep, describe func(tasker.HumanStep) tasker.NotificationData) error {
 	if len(steps) == 0 {
 		return nil
 	}
-	refs, who := make([]tasker.StepRef, len(steps)), make([]string, len(steps))
+	refs, assignees := make([]tasker.StepRef, len(steps)), make([]string, len(steps))
 	for i, s := range steps {
-		refs[i], who[i] = s.StepRef, s.Assignee
+		refs[i], assignees[i] = s.StepRef, s.Assignee
 	}
 	tasks, ids := refArrays(refs)
-	list, err := collect[tasker.HumanStep](ctx, tx, beginHumanSteps, tasks, ids, who)
+	list, err := collect[tasker.HumanStep](ctx, tx, beginHumanSteps, tasks, ids, assignees)
 	if err != nil {
-		return fmt.Errorf("note who is to answer: %w", err)
+		return fmt.Errorf("store the assignees of steps: %w", err)
 	}
 	for _, a := range list {
-		if err := tx.sayOfStep(ctx, tasker.StepWaitingTopic, a, say(a)); err != nil {
+		if err := tx.notifyAssignee(ctx, tasker.StepWaitingTopic, a, describe(a)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sayOfStep tells people of a step that waits for one of them.
-func (tx *Tx) sayOfStep(ctx context.Context, topic string, a tasker.HumanStep, data tasker.NotificationData) error {
+func (tx *Tx) notifyAssignee(ctx context.Context, topic string, a tasker.HumanStep, data tasker.NotificationData) error {
 	_, err := tx.CreateNotification(ctx, NewMessage{Topic: topic, SubjectKind: tasker.StepSubject, SubjectID: a.StepUUID, Namespaces: []string{a.Namespace}, Data: data})
 	return err
 }
 
-// A step that is reset waits at once if it was decided before that it runs.
+// A reset step waits immediately if its decision to run was made before.
 const followHumanSteps = `
 UPDATE tasker.human_steps a
 SET waiting = w.waits, waiting_since = CASE WHEN w.waits THEN s.state_since ELSE a.waiting_since END,
@@ -77,17 +77,17 @@ JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.st
 CROSS JOIN LATERAL (SELECT s.state = 'pending' AND s.decide_at IS NULL AS waits) w
 WHERE a.task_uuid = u.task_uuid AND a.step_uuid = u.step_uuid AND a.waiting <> w.waits`
 
-// followHumanSteps notes of steps that have moved whether they still wait for people.
+// followHumanSteps updates whether steps wait for people, after their transitions.
 func (tx *Tx) followHumanSteps(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
 	_, err := tx.Exec(ctx, followHumanSteps, tasks, ids)
-	return wrap(err, "note which steps wait for people")
+	return wrap(err, "update which steps wait for people")
 }
 
-// endHumanSteps notes of tasks that no step of them waits for people any more.
+// endHumanSteps stops the steps of tasks from waiting for people.
 func (tx *Tx) endHumanSteps(ctx context.Context, tasks []tasker.ID) error {
 	_, err := tx.Exec(ctx, `UPDATE tasker.human_steps SET waiting = false WHERE task_uuid = ANY ($1) AND waiting`, tasks)
-	return wrap(err, "note that no step waits for people")
+	return wrap(err, "end the wait for people")
 }
 
 const selectHumanStep = `
@@ -101,17 +101,17 @@ func humanStepOf(ctx context.Context, q querier, step tasker.StepRef) (*tasker.H
 	return a, wrap(err, "read the assignment of step %s", step.StepUUID)
 }
 
-// HumanStep returns who is to answer a step; nil when it waits for nobody in the inbox.
+// HumanStep returns the assignment of a step; nil if the step is not in the inbox.
 func (db *DB) HumanStep(ctx context.Context, step tasker.StepRef) (*tasker.HumanStep, error) {
 	return humanStepOf(ctx, db.pool, step)
 }
 
-// HumanStep is [DB.HumanStep] in a transaction.
+// HumanStep is [DB.HumanStep] inside a transaction.
 func (tx *Tx) HumanStep(ctx context.Context, step tasker.StepRef) (*tasker.HumanStep, error) {
 	return humanStepOf(ctx, tx, step)
 }
 
-// HumanStepHistory returns the newest changes of an assignment.
+// HumanStepHistory returns the newest changes of an assignment, newest first.
 func (db *DB) HumanStepHistory(ctx context.Context, step tasker.StepRef) ([]tasker.HumanStepChange, error) {
 	list, err := collect[tasker.HumanStepChange](ctx, db.pool, `
 		SELECT changed_at AS at, event, actor, reason, assignee
@@ -119,7 +119,7 @@ func (db *DB) HumanStepHistory(ctx context.Context, step tasker.StepRef) ([]task
 	return list, wrap(err, "read the history of the assignment of step %s", step.StepUUID)
 }
 
-// The history has a row for each change, so that one that changes nothing has none.
+// An assignment to the same assignee adds no row to the history.
 const assign = `
 WITH step AS MATERIALIZED (
     SELECT s.task_uuid, s.step_uuid, t.namespace, t.name AS task_name, s.name, s.state_since, coalesce(s.wait_until, 'infinity') AS due_at
@@ -138,15 +138,16 @@ changed AS (
 INSERT INTO tasker.human_step_history (task_uuid, step_uuid, event, actor, reason, assignee)
 SELECT c.task_uuid, c.step_uuid, $6, $4, $5, c.assignee FROM changed c`
 
-// A Reassignment gives a step that waits another assignee.
+// A Reassignment changes the assignee of a waiting step.
 type Reassignment struct {
 	tasker.StepRef
 	tasker.AssignRequest
 	Event string // in the history
-	Audit bool   // a person did it
+	Audit bool   // whether to add it to the audit log
 }
 
-// Assign changes the assignee of a step and reports whether it differed, under the task lock.
+// Assign changes the assignee of a step, and reports whether it differed. The caller has locked the
+// task.
 func (tx *Tx) Assign(ctx context.Context, r Reassignment) (bool, error) {
 	tag, err := tx.Exec(ctx, assign, r.TaskUUID, r.StepUUID, r.Assignee, r.Actor, r.Reason, r.Event)
 	if err != nil {
@@ -162,12 +163,13 @@ func (tx *Tx) Assign(ctx context.Context, r Reassignment) (bool, error) {
 	return true, tx.auditData(ctx, r.Actor, "step."+r.Event, r.StepUUID, data)
 }
 
-// SayAssigned tells people that a step has another assignee.
-func (tx *Tx) SayAssigned(ctx context.Context, a tasker.HumanStep, data tasker.NotificationData) error {
-	return tx.sayOfStep(ctx, tasker.StepAssignedTopic, a, data)
+// NotifyAssigned notifies the new assignee of a step.
+func (tx *Tx) NotifyAssigned(ctx context.Context, a tasker.HumanStep, data tasker.NotificationData) error {
+	return tx.notifyAssignee(ctx, tasker.StepAssignedTopic, a, data)
 }
 
-// The namespaces that the caller may see, or all in which something waits, one index look each.
+// The caller's namespaces or, for all namespaces, those with waiting steps, found by an index skip
+// scan.
 const inboxNamespaces = `
 WITH RECURSIVE found AS (
     (SELECT a.namespace FROM tasker.human_steps a WHERE $1::text[] IS NULL AND a.waiting ORDER BY a.namespace LIMIT 1)
@@ -177,28 +179,24 @@ WITH RECURSIVE found AS (
 ),
 spaces AS (SELECT f.namespace FROM found f WHERE f.namespace IS NOT NULL UNION ALL SELECT unnest($1::text[]))`
 
-// inbox returns the statement of an inbox page: one index range per namespace and assignee.
+// inbox returns the statement of an inbox page. It reads one index range per namespace and
+// assignee.
 func inbox(f tasker.InboxFilter, spaces []string) (string, []any) {
 	after, step := &time.Time{}, tasker.ID{}
 	if f.After != nil {
 		after, step = f.After.DueAt, f.After.Step
 	}
-	args := []any{spaces, after, step, f.Limit + 1}
+	p := parameters{spaces, after, step, f.Limit + 1}
 	from, where := "spaces n", "a.waiting AND a.namespace = n.namespace"
-	add := func(value any, condition string) {
-		args = append(args, value)
-		where += " AND " + fmt.Sprintf(condition, len(args))
-	}
 	if f.Assignees != nil {
-		args = append(args, f.Assignees)
+		from += " CROSS JOIN unnest(" + p.add(f.Assignees) + "::text[]) AS w (assignee)"
 		where += " AND a.assignee = w.assignee"
-		from += fmt.Sprintf(" CROSS JOIN unnest($%d::text[]) AS w (assignee)", len(args))
 	}
 	if f.Template != "" {
-		add(f.Template, "a.task_name = $%d")
+		where += " AND a.task_name = " + p.add(f.Template)
 	}
 	if f.DueBefore != nil {
-		add(*f.DueBefore, "a.due_at < $%d")
+		where += " AND a.due_at < " + p.add(*f.DueBefore)
 	}
 	if f.Overdue {
 		where += " AND a.due_at < now()"
@@ -220,10 +218,10 @@ FROM (
 ) a
 JOIN tasker.workflow_steps s ON s.task_uuid = a.task_uuid AND s.step_uuid = a.step_uuid
 WHERE s.state = 'pending'
-ORDER BY a.due_at, a.step_uuid`, args
+ORDER BY a.due_at, a.step_uuid`, p
 }
 
-// Inbox returns a page of visible human steps, by due time, and whether there are more.
+// Inbox returns a page of visible human steps by due time, and whether more exist.
 func (db *DB) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
 	scope := access.ScopeOf(ctx)
 	spaces := scope.List()
@@ -235,7 +233,7 @@ func (db *DB) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.Hu
 	sql, args := inbox(f, spaces)
 	list, err = collect[tasker.HumanStep](ctx, db.pool, sql, args...)
 	if err != nil {
-		return nil, false, fmt.Errorf("list what waits for people: %w", err)
+		return nil, false, fmt.Errorf("list the human steps: %w", err)
 	}
 	list, more = page(list, f.Limit)
 	return list, more, nil

@@ -3,8 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"strings"
-	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
@@ -16,7 +14,7 @@ const incidentColumns = `
     n.cases, n.cases_open, n.owned_by, n.cases_not_owned, coalesce(e.entries, 0) AS entries,
     (SELECT count(*) FROM tasker.messages m WHERE m.incident_id = i.incident_id) AS messages`
 
-// What is open is counted of incidents that go on only.
+// Open investigations are counted for open incidents only.
 const incidentCounts = `
 JOIN tasker.cases c ON c.case_id = i.lead_case_id
 CROSS JOIN LATERAL (
@@ -58,13 +56,25 @@ FROM (SELECT * FROM tasker.incident_cases ic WHERE ic.incident_id = $1 ORDER BY 
 JOIN tasker.cases c ON c.case_id = ic.case_id
 ORDER BY ic.joined_at, ic.case_id`
 
-// Incidents returns the incidents of a filter, newest first, and says whether there are more.
+// Incidents returns a page of visible incidents, newest first, and whether more exist.
 func (db *DB) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []tasker.Incident, more bool, err error) {
-	sql, args, err := incidentsQuery(ctx, f)
-	if err != nil {
-		return nil, false, err
+	where, args := "true", parameters{f.Limit + 1, f.Offset}
+	switch f.State {
+	case "":
+	case tasker.IncidentOpen:
+		where = "i.ended_at IS NULL"
+	case tasker.IncidentEnded:
+		where = "i.ended_at IS NOT NULL"
+	default:
+		return nil, false, tasker.Errorf(tasker.Invalid, "%q is no state of an incident", f.State)
 	}
-	list, err = collect[tasker.Incident](ctx, db.pool, sql, args...)
+	if scope := access.ScopeOf(ctx); !scope.All() {
+		where += " AND i.namespace = ANY (" + args.add(scope.List()) + ")"
+	}
+	if f.Namespace != "" {
+		where += " AND i.namespace = " + args.add(f.Namespace)
+	}
+	list, err = collect[tasker.Incident](ctx, db.pool, fmt.Sprintf(selectIncidents, where), args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list incidents: %w", err)
 	}
@@ -75,29 +85,7 @@ func (db *DB) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []ta
 	return list, more, nil
 }
 
-func incidentsQuery(ctx context.Context, f tasker.IncidentFilter) (sql string, args []any, err error) {
-	where, args := []string{"true"}, []any{f.Limit + 1, f.Offset}
-	switch f.State {
-	case "":
-	case tasker.IncidentOpen:
-		where = append(where, "i.ended_at IS NULL")
-	case tasker.IncidentEnded:
-		where = append(where, "i.ended_at IS NOT NULL")
-	default:
-		return "", nil, tasker.Errorf(tasker.Invalid, "%q is no state of an incident", f.State)
-	}
-	if scope := access.ScopeOf(ctx); !scope.All() {
-		args = append(args, scope.List())
-		where = append(where, fmt.Sprintf("i.namespace = ANY ($%d)", len(args)))
-	}
-	if f.Namespace != "" {
-		args = append(args, f.Namespace)
-		where = append(where, fmt.Sprintf("i.namespace = $%d", len(args)))
-	}
-	return fmt.Sprintf(selectIncidents, strings.Join(where, " AND ")), args, nil
-}
-
-// Incident returns an incident with its cases and messages, or NotFound.
+// Incident returns an incident with its cases and notifications, or NotFound.
 func (db *DB) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDetail, error) {
 	found, err := one[tasker.Incident](ctx, db.pool, selectIncident, id)
 	switch {
@@ -130,38 +118,15 @@ FROM tasker.message_emissions e
 WHERE e.position = ANY ($1)
 ORDER BY e.position, e.sink`
 
-// A messageRow is a message without its emissions.
-type messageRow struct {
-	Position    int64
-	UUID        tasker.ID
-	Topic       string
-	SubjectKind string
-	SubjectID   tasker.ID
-	IncidentID  *tasker.ID
-	Namespaces  []string
-	DedupKey    string
-	Escalation  int
-	Data        []byte
-	At          time.Time
-	RoutedAt    *time.Time
-}
-
-func (r messageRow) message() tasker.Notification {
-	return tasker.Notification{
-		UUID: r.UUID, Position: r.Position, Topic: r.Topic, SubjectKind: r.SubjectKind, SubjectID: r.SubjectID, IncidentID: r.IncidentID,
-		Namespaces: r.Namespaces, DedupKey: r.DedupKey, Escalation: r.Escalation, Data: r.Data, At: r.At, RoutedAt: r.RoutedAt,
-	}
-}
-
-// messages reads messages with what became of them at each sink.
+// messages reads notifications with their deliveries.
 func (db *DB) messages(ctx context.Context, sql string, args ...any) ([]tasker.Notification, error) {
-	rows, err := collect[messageRow](ctx, db.pool, sql, args...)
+	list, err := collect[tasker.Notification](ctx, db.pool, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read messages: %w", err)
 	}
-	list, at, positions := make([]tasker.Notification, len(rows)), make(map[int64]int, len(rows)), make([]int64, len(rows))
-	for i, r := range rows {
-		list[i], at[r.Position], positions[i] = r.message(), i, r.Position
+	at, positions := make(map[int64]int, len(list)), make([]int64, len(list))
+	for i := range list {
+		at[list[i].Position], positions[i] = i, list[i].Position
 		access.HideMessage(ctx, &list[i])
 	}
 	type emission struct {
@@ -170,7 +135,7 @@ func (db *DB) messages(ctx context.Context, sql string, args ...any) ([]tasker.N
 	}
 	emissions, err := collect[emission](ctx, db.pool, selectMessageEmissions, positions)
 	if err != nil {
-		return nil, fmt.Errorf("read what became of messages: %w", err)
+		return nil, fmt.Errorf("read the deliveries of messages: %w", err)
 	}
 	for _, e := range emissions {
 		m := &list[at[e.Position]]

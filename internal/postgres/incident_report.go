@@ -11,8 +11,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// The subject of a report: the investigations of case $1, of incident $1, or of namespaces $4,
-// opened between $2 and $3.
+// These select the investigations of a report: of case $1, of incident $1, of namespaces $4, or
+// all, opened in [$2, $3).
 const (
 	reportOfCase = `
     SELECT m.dlq_entry_uuid
@@ -28,7 +28,7 @@ const (
 	reportOfIncident = `
     SELECT m.dlq_entry_uuid
     FROM tasker.incidents i
-    CROSS JOIN LATERAL ( -- also those of a case of it that was merged into another one since
+    CROSS JOIN LATERAL ( -- including cases of the incident that were merged into another one later
         SELECT f.fingerprint FROM tasker.incident_cases j JOIN tasker.case_fingerprints f ON f.case_id = j.case_id WHERE j.incident_id = i.incident_id
         UNION
         SELECT f.fingerprint FROM tasker.incident_cases j JOIN tasker.case_fingerprints f ON f.home_case_id = j.case_id WHERE j.incident_id = i.incident_id
@@ -52,15 +52,15 @@ const (
     WHERE d.dlq_timestamp >= $2 AND d.dlq_timestamp < $3 AND $1::uuid IS NULL AND d.namespace <> ALL ($4)`
 )
 
-// reportActs are what people do to steps and tasks, in the history of an investigation.
+// reportActs are the events of an investigation in which a person acted on a step or task.
 const reportActs = `('step_reset', 'step_resolved', 'step_completed', 'task_cancelled')`
 
-// An investigation has five instants, s <= d <= o <= r <= v: task stuck, investigation opened,
-// owned, last act, proof or end. The four phases between them add up to v - s. The proof is the
-// completion of the step that was last acted on, unless a step failed for good after it.
+// An investigation has five times, s <= d <= o <= r <= v: task stuck, investigation opened, owned,
+// last action, verification or end. The four phases between them add up to v - s. An investigation
+// is verified when the step of the last action completes, unless a step failed permanently later.
 //
-// Rows of one investigation are read by its key, never by a join whose size the planner cannot
-// estimate.
+// The rows of an investigation are read by its key, because the planner cannot estimate the size of
+// a join.
 var reportBody = `
 selected AS MATERIALIZED (SELECT dlq_entry_uuid FROM picked LIMIT ` + strconv.Itoa(tasker.MaxReportEntries+1) + `),
 act AS MATERIALIZED (
@@ -116,7 +116,7 @@ ended AS MATERIALIZED (
     FROM member m
     CROSS JOIN clock
 ),
-taken AS MATERIALIZED (
+first_owned AS MATERIALIZED (
     SELECT e.*, least(e.v, e.first_at, (SELECT min(greatest(w.since, e.opened_at)) FROM owned w WHERE w.case_id = e.case_id AND w.until > e.opened_at)) AS o
     FROM ended e
 ),
@@ -125,7 +125,7 @@ instants AS MATERIALIZED (
         CASE WHEN t.first_at < t.last_at AND t.last_at > t.v THEN (
             SELECT max(h.changed_at) FROM tasker.tasks_dlq_history h WHERE h.dlq_entry_uuid = t.dlq_entry_uuid AND h.event IN ` + reportActs + ` AND h.changed_at <= t.v
         ) END, least(t.last_at, t.v))) ELSE t.v END AS r
-    FROM taken t
+    FROM first_owned t
 ),
 phase AS MATERIALIZED (
     SELECT i.*, extract(epoch FROM i.opened_at - i.s) AS undetected, extract(epoch FROM i.o - i.opened_at) AS unowned,
@@ -140,7 +140,7 @@ of_case AS MATERIALIZED (
     ORDER BY sum(p.stuck) DESC, p.case_id
     LIMIT ` + strconv.Itoa(tasker.MaxReportCases) + `
 ),
-told AS MATERIALIZED (
+notified AS MATERIALIZED (
     SELECT m.created_at, m.position, m.topic, array(
         SELECT e.sink FROM tasker.message_emissions e WHERE e.position = m.position AND e.state = 'published' ORDER BY e.sink
     ) AS sinks
@@ -186,7 +186,7 @@ timeline AS (
     WHERE a.operation_uuid IS NULL OR a.operation_uuid NOT IN (SELECT operation_uuid FROM operation)
     GROUP BY a.event, a.actor
     UNION ALL
-    SELECT t.created_at, 6, 'message', '', NULL, concat_ws(' to ', t.topic, nullif(array_to_string(t.sinks, ', '), '')) FROM told t
+    SELECT t.created_at, 6, 'message', '', NULL, concat_ws(' to ', t.topic, nullif(array_to_string(t.sinks, ', '), '')) FROM notified t
 )
 SELECT json_build_object(
     'as_of', coalesce(CASE WHEN NOT bool_or(outcome = 'open') THEN max(v) END, min(clock.at)),
@@ -221,7 +221,7 @@ SELECT json_build_object(
                 ) w) AS waves
         ) n
     ),
-    'messages', (SELECT coalesce(json_agg(json_build_object('at', t.created_at, 'topic', t.topic, 'sinks', t.sinks) ORDER BY t.position), '[]') FROM told t),
+    'messages', (SELECT coalesce(json_agg(json_build_object('at', t.created_at, 'topic', t.topic, 'sinks', t.sinks) ORDER BY t.position), '[]') FROM notified t),
     'never_proved', ` + reportMembers("'unproved', 'written_off'") + `,
     'still_open', ` + reportMembers("'open'") + `,
     'timeline', (
@@ -254,14 +254,15 @@ picked AS (` + picked + `
 ),` + reportBody
 }
 
-// ReadReport returns a report without its digest, or NotFound, or TooLarge.
+// ReadReport returns a report without its digest. It returns NotFound, or TooLarge above
+// [tasker.MaxReportEntries] investigations.
 func (db *DB) ReadReport(ctx context.Context, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
 	r := tasker.IncidentReport{Format: tasker.ReportFormat, Version: tasker.ReportVersion}
 	sql, args, err := db.reportQuery(ctx, q, &r)
 	if err != nil {
 		return r, err
 	}
-	// Of an operation the caller must be allowed to see all items, as everywhere.
+	// Operations are visible only to callers who may see all of their namespaces.
 	found, err := column[json.RawMessage](ctx, db.pool, sql, append(args, access.ScopeOf(ctx).List())...)
 	if err != nil {
 		return r, fmt.Errorf("read a report: %w", err)
@@ -272,13 +273,13 @@ func (db *DB) ReadReport(ctx context.Context, q tasker.IncidentReportQuery) (tas
 	if r.Counts.Entries > tasker.MaxReportEntries {
 		return r, tasker.Errorf(tasker.TooLarge, "the report would be about more than %d investigations; give from and to, or a namespace", tasker.MaxReportEntries)
 	}
-	for i := range r.Cases { // what errors look like is payload
+	for i := range r.Cases { // error patterns are payload
 		access.HidePattern(ctx, r.Cases[i].Namespace, &r.Cases[i].Cause)
 	}
 	return r, nil
 }
 
-// reportQuery returns the statement of a report, and says in it what it is about.
+// reportQuery returns the statement of a report with its arguments, and sets the subject of r.
 func (db *DB) reportQuery(ctx context.Context, q tasker.IncidentReportQuery, r *tasker.IncidentReport) (sql string, args []any, err error) {
 	from, to := time.Unix(0, 0).UTC(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 	if !q.From.IsZero() {
@@ -309,14 +310,16 @@ func (db *DB) reportQuery(ctx context.Context, q tasker.IncidentReportQuery, r *
 		return reports["incident"], []any{q.Incident, from, to, []string{}, q.Incident}, nil
 	}
 	r.Subject.Kind, r.Subject.Namespace = "range", q.Namespace
-	scope := access.ScopeOf(ctx)
+	scope, of, namespaces := access.ScopeOf(ctx), "namespaces", []string{}
 	switch {
-	case q.Namespace != "" && !scope.Has(q.Namespace):
-		return reports["namespaces"], []any{nil, from, to, []string{}, nil}, nil // as if nothing were there
 	case q.Namespace != "":
-		return reports["namespaces"], []any{nil, from, to, []string{q.Namespace}, nil}, nil
-	case !scope.All():
-		return reports["namespaces"], []any{nil, from, to, scope.List(), nil}, nil
+		if scope.Has(q.Namespace) { // an invisible namespace is like an empty one
+			namespaces = []string{q.Namespace}
+		}
+	case scope.All():
+		of = "all"
+	default:
+		namespaces = scope.List()
 	}
-	return reports["all"], []any{nil, from, to, []string{}, nil}, nil
+	return reports[of], []any{nil, from, to, namespaces, nil}, nil
 }

@@ -9,7 +9,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// MeasureInputs measures the inputs of enqueued steps for a limited time and returns how many.
+// MeasureInputs stores the input sizes of enqueued steps, for at most within, and returns the
+// number of measured steps.
 func (db *DB) MeasureInputs(ctx context.Context, steps []tasker.StepRef, within time.Duration) (n int, err error) {
 	tasks, ids := refArrays(steps)
 	err = retry(ctx, func() error {
@@ -18,7 +19,7 @@ func (db *DB) MeasureInputs(ctx context.Context, steps []tasker.StepRef, within 
 	return n, wrap(err, "measure the inputs of steps")
 }
 
-// A TooLargeStep is an enqueued step whose inputs no worker can get, with their sizes.
+// A TooLargeStep is an enqueued step whose inputs exceed the limit, with their sizes in bytes.
 type TooLargeStep struct {
 	tasker.StepRef
 	Fence        int64
@@ -26,7 +27,7 @@ type TooLargeStep struct {
 	ResultsBytes int64
 }
 
-// The state is in a subquery, or the planner would rather read all that is enqueued.
+// The subquery for the state keeps the planner from reading all enqueued steps.
 var tooLargeInputs = `
 SELECT s.task_uuid, s.step_uuid, s.fence, coalesce(t.context_bytes, octet_length(t.context::text))::bigint AS context_bytes, coalesce((
     SELECT sum(p.results_bytes)
@@ -39,14 +40,14 @@ JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.st
 JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
 WHERE s.state = c.enqueued AND s.inputs_bytes > ` + maxInputBytes
 
-// TooLargeInputs returns those of the enqueued steps whose inputs no worker can get.
+// TooLargeInputs returns the enqueued steps whose inputs exceed the limit.
 func (tx *Tx) TooLargeInputs(ctx context.Context, steps []tasker.StepRef) ([]TooLargeStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[TooLargeStep](ctx, tx, tooLargeInputs, tasks, ids)
 	return list, wrap(err, "read the sizes of inputs")
 }
 
-// TaskContext returns the context of a task. The error is NotFound when there is no such task.
+// TaskContext returns the context of a task, or NotFound.
 func (db *DB) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error) {
 	list, err := column[json.RawMessage](ctx, db.pool, `SELECT t.context FROM tasker.tasks t WHERE t.task_uuid = $1`, task)
 	switch {
@@ -58,7 +59,7 @@ func (db *DB) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage,
 	return list[0], nil
 }
 
-// Only a document that will be sent is spelled out; one of unknown size is measured first.
+// A document of unknown size is measured, and is read only if it is small enough.
 const stepResult = `
 SELECT z.name, z.bytes, CASE WHEN z.bytes <= $4 THEN z.results -> 'result' END AS document
 FROM (
@@ -69,8 +70,8 @@ FROM (
     LIMIT 1
 ) z`
 
-// StepResult returns the result of a step by id or, if it is nil, by name. It returns NotFound, or
-// TooLarge above most bytes.
+// StepResult returns the result of a step by id or, if step is nil, by name. It returns NotFound,
+// or TooLarge above most bytes.
 func (db *DB) StepResult(ctx context.Context, task tasker.ID, step *tasker.ID, name string, most int) (json.RawMessage, error) {
 	type row struct {
 		Name     string

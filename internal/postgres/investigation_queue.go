@@ -21,7 +21,8 @@ FROM tasker.v_dlq_investigation_queue
 WHERE %s
 LIMIT $1 OFFSET $2`
 
-// The same of some namespaces: the most urgent of each, and of those the most urgent.
+// selectInvestigationQueueOf is selectInvestigationQueue for some namespaces: it merges the most
+// urgent investigations of each.
 const selectInvestigationQueueOf = `
 SELECT ` + queueColumns + `
 FROM unnest($3::text[]) AS n (namespace)
@@ -34,10 +35,10 @@ CROSS JOIN LATERAL (
 ORDER BY (recovered_at IS NOT NULL), priority_at, dlq_entry_uuid
 LIMIT $1 OFFSET $2`
 
-// maxShownError is the length, in characters, at which a list cuts an error.
+// maxShownError is the maximum length of an error in a list, in characters.
 const maxShownError = 500
 
-// queueQuery selects a page of the investigation queue, and one more.
+// queueQuery selects one row more than a page of the investigation queue.
 func queueQuery(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (sql string, args []any) {
 	sql, args = selectInvestigationQueue, []any{f.Limit + 1, f.Offset}
 	if scope := access.ScopeOf(ctx); !scope.All() {
@@ -67,23 +68,22 @@ func (db *DB) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilt
 	if err != nil {
 		return nil, false, err
 	}
-	for i, e := range list {
-		list[i].TaskDue = dues[e.TaskUUID]
-	}
 	failed, err := failedSteps(ctx, db.pool, tasks, steps)
-	for i, f := range failed {
-		list[i].FailedStep = f
+	if err != nil {
+		return nil, false, err
 	}
 	for i := range list {
-		access.HidePattern(ctx, list[i].Namespace, &list[i].ErrorPattern)
-		list[i].ErrorMessage = fingerprint.Headline(list[i].ErrorMessage, maxShownError)
-		access.HidePattern(ctx, list[i].Namespace, &list[i].ErrorMessage)
+		e := &list[i]
+		e.TaskDue, e.FailedStep = dues[e.TaskUUID], failed[i]
+		e.ErrorMessage = fingerprint.Headline(e.ErrorMessage, maxShownError)
+		access.HidePattern(ctx, e.Namespace, &e.ErrorPattern)
+		access.HidePattern(ctx, e.Namespace, &e.ErrorMessage)
 	}
-	return list, more, err
+	return list, more, nil
 }
 
-// investigationConditions returns the conditions of a filter on the queue view and their arguments.
-// Errors are searched only for callers who may read them.
+// investigationConditions returns the conditions of a filter on the queue view, and their
+// arguments. It searches error texts only if the caller may read payloads.
 func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison, args []any) (where string, all []any) {
 	conditions := []string{"true"}
 	add := func(condition string, arg any) {
@@ -102,7 +102,7 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 	if f.Name != "" {
 		add("task_name = $%d", f.Name)
 	}
-	if f.Case != nil { // found by its members, and not by walking through the queue
+	if f.Case != nil { // read by the members of the case, without a scan of the queue
 		add(`dlq_entry_uuid = ANY (ARRAY(
 			SELECT m.dlq_entry_uuid
 			FROM tasker.case_fingerprints f
@@ -138,7 +138,8 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 	return strings.Join(conditions, " AND "), p
 }
 
-// tasksFound returns conditions on the attributes of tasks, which are parts of payloads.
+// tasksFound returns conditions on tasks. Attributes are payload, which the caller must be allowed
+// to read.
 func (p *parameters) tasksFound(ctx context.Context, f tasker.InvestigationFilter, attributes []comparison) (list []string) {
 	if len(f.Tags) > 0 || f.CorrelationID != "" {
 		of := "true"
@@ -162,22 +163,13 @@ func (p *parameters) tasksFound(ctx context.Context, f tasker.InvestigationFilte
 	return list
 }
 
-// isPartOfID reports whether a text may be searched in ids: those with at least six digits.
+// isPartOfID reports whether to search ids for text: it has at least six hexadecimal digits.
 func isPartOfID(text string) bool {
-	const least = 6
-	digits := 0
-	for _, c := range text {
-		switch {
-		case '0' <= c && c <= '9', 'a' <= c && c <= 'f', 'A' <= c && c <= 'F':
-			digits++
-		case c != '-':
-			return false
-		}
-	}
-	return digits >= least
+	digits := strings.ReplaceAll(text, "-", "")
+	return len(digits) >= 6 && strings.Trim(digits, "0123456789abcdefABCDEF") == ""
 }
 
-// likeText has ILIKE look for a text as it is.
+// likeText escapes text for LIKE.
 func likeText(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text)
 }

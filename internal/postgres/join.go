@@ -13,16 +13,15 @@ import (
 	"tasker.example/tasker"
 )
 
-// Settings are saved before they are changed until the end of the transaction.
 const (
 	readSettings = `SELECT coalesce(current_setting(name, true), '') FROM unnest($1::text[]) WITH ORDINALITY AS n (name, place) ORDER BY place`
 	useSettings  = `SELECT set_config(name, value, true) FROM unnest($1::text[], $2::text[]) AS s (name, value)`
 )
 
-// Join runs f in the caller's transaction behind a savepoint and rolls back to it if f fails.
-// Nothing in this process is notified when the caller commits. The statements of f run with the
-// settings of [Open], restored afterwards, but with the caller's role, which needs the rights of a
-// server.
+// Join runs f in the caller's transaction after a savepoint, and rolls back to it if f fails. The
+// process gets no notice of the caller's commit (see [DB.Committed]). The statements of f run with
+// the settings of [Open], which Join restores afterwards, and with the role of the caller, which
+// needs the privileges of a server.
 func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 	err := pgx.BeginFunc(ctx, outer, func(inner pgx.Tx) error {
 		names := slices.Sorted(maps.Keys(db.joined))
@@ -41,7 +40,7 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 			return err
 		}
 		if _, err := inner.Exec(ctx, useSettings, names, before); err != nil {
-			return fmt.Errorf("give back the settings of a transaction: %w", err)
+			return fmt.Errorf("restore the settings of a transaction: %w", err)
 		}
 		return nil
 	})
@@ -56,18 +55,18 @@ func (db *DB) Join(ctx context.Context, outer pgx.Tx, f func(*Tx) error) error {
 	return classifyError(err)
 }
 
-// ReadsCommitted refuses a transaction with a fixed snapshot: concurrent reports would each miss
-// the steps of the other, and nobody would complete the task.
+// ReadsCommitted returns Invalid for a transaction with a fixed snapshot. Concurrent reports would
+// miss each other's steps, and the task would never complete.
 func (tx *Tx) ReadsCommitted(ctx context.Context) error {
-	level, err := column[string](ctx, tx, `SELECT current_setting('transaction_isolation')`)
+	level, err := value[string](ctx, tx, `SELECT current_setting('transaction_isolation')`)
 	if err != nil {
 		return fmt.Errorf("read the isolation level of a transaction: %w", err)
 	}
-	if level[0] != "read committed" && level[0] != "read uncommitted" {
-		return tasker.Errorf(tasker.Invalid, "the isolation level of the transaction is %s: a step can be completed in one that is READ COMMITTED only", level[0])
+	if level != "read committed" && level != "read uncommitted" {
+		return tasker.Errorf(tasker.Invalid, "the isolation level of the transaction is %s: a step can be completed in one that is READ COMMITTED only", level)
 	}
 	return nil
 }
 
-// Committed is called when another transaction than those of [DB.InTx] has committed what they do.
+// Committed must be called after the commit of a transaction passed to [DB.Join].
 func (db *DB) Committed() { db.committed() }

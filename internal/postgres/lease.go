@@ -1,8 +1,6 @@
 package postgres
 
-import (
-	"context"
-)
+import "context"
 
 // LeaseKey returns the secret that signs lease tokens. All servers of the database share it.
 func (db *DB) LeaseKey(ctx context.Context) (secret []byte, err error) {

@@ -31,7 +31,7 @@ var countLimit = `,
 
 var maxLimitCount = strconv.Itoa(tasker.MaxLimitCount)
 
-// The limit of the server counts the steps of all namespaces: who is confined to some does not see it.
+// Callers restricted to some namespaces do not see the server limit, which counts the steps of all.
 var selectLimits = `
 SELECT ` + limitColumns + countLimit + `
 FROM tasker.limits l
@@ -40,7 +40,7 @@ WHERE ($1 = '' OR l.namespace = $1) AND ($2::text[] IS NULL OR l.namespace = ANY
 ORDER BY l.namespace, l.kind, l.name
 LIMIT $6`
 
-// Limits returns a page of visible limits, and whether there are more.
+// Limits returns a page of visible limits, and whether more exist.
 func (db *DB) Limits(ctx context.Context, f tasker.LimitFilter, after tasker.LimitRef) (list []tasker.Limit, more bool, err error) {
 	list, err = collect[tasker.Limit](ctx, db.pool, selectLimits, f.Namespace, access.ScopeOf(ctx).List(), after.Namespace, string(after.Kind), after.Name, f.Limit+1,
 		string(f.Kind), f.Name)
@@ -67,7 +67,8 @@ func limitOf(ctx context.Context, q querier, ref tasker.LimitRef) (tasker.Limit,
 	return *l, nil
 }
 
-// The keys for which most steps wait come first, among so many.
+// maxLimitKeysRead is the number of keys among which those with the most waiting steps are
+// selected.
 const maxLimitKeysRead = 10_000
 
 var selectLimitKeys = `
@@ -96,26 +97,22 @@ CROSS JOIN LATERAL (
     LIMIT ` + strconv.Itoa(tasker.MaxLimitHolders) + `
 ) x`
 
-type limitKeyRow struct {
-	LimitKeyID          int64
-	Key                 string
-	InProgress, Waiting int64
-	FreeAt              *time.Time
-}
-
-type limitHolder struct {
-	LimitKeyID int64
-	tasker.LimitStep
-}
-
-// Limit returns a limit with its keys, and who has places of them.
+// Limit returns a limit with its keys and the steps that hold their slots.
 func (db *DB) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetail, error) {
 	l, err := limitOf(ctx, db.pool, ref)
 	if err != nil {
 		return tasker.LimitDetail{}, err
 	}
+	type keyRow struct {
+		LimitKeyID int64
+		tasker.LimitKey
+	}
+	type holder struct {
+		LimitKeyID int64
+		tasker.LimitStep
+	}
 	d := tasker.LimitDetail{Limit: l, Keys: []tasker.LimitKey{}}
-	rows, err := collect[limitKeyRow](ctx, db.pool, selectLimitKeys, ref.Namespace, string(ref.Kind), ref.Name, tasker.MaxLimitKeys)
+	rows, err := collect[keyRow](ctx, db.pool, selectLimitKeys, ref.Namespace, string(ref.Kind), ref.Name, tasker.MaxLimitKeys)
 	if err != nil {
 		return d, fmt.Errorf("read the keys of limit %s: %w", ref, err)
 	}
@@ -123,16 +120,17 @@ func (db *DB) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetai
 	for i, r := range rows {
 		ids[i] = r.LimitKeyID
 	}
-	holders, err := collect[limitHolder](ctx, db.pool, selectLimitHolders, ids, access.ScopeOf(ctx).List())
+	holders, err := collect[holder](ctx, db.pool, selectLimitHolders, ids, access.ScopeOf(ctx).List())
 	if err != nil {
-		return d, fmt.Errorf("read who has places of limit %s: %w", ref, err)
+		return d, fmt.Errorf("read the slots of limit %s: %w", ref, err)
 	}
 	of := map[int64][]tasker.LimitStep{}
 	for _, h := range holders {
 		of[h.LimitKeyID] = append(of[h.LimitKeyID], h.LimitStep)
 	}
 	for _, r := range rows {
-		d.Keys = append(d.Keys, tasker.LimitKey{Key: r.Key, InProgress: r.InProgress, Waiting: r.Waiting, FreeAt: r.FreeAt, Holders: of[r.LimitKeyID]})
+		r.Holders = of[r.LimitKeyID]
+		d.Keys = append(d.Keys, r.LimitKey)
 	}
 	access.HideLimitKeys(ctx, &d)
 	return d, nil
@@ -146,28 +144,28 @@ SET max_in_progress = excluded.max_in_progress, per_second = excluded.per_second
     changed_by = excluded.changed_by, changed_at = clock_timestamp()
 RETURNING limit_id`
 
-// Those of a name have the queues of the templates that give it.
+// The queues of a named limit are those of the templates that assign it.
 const putLimitQueue = `
 INSERT INTO tasker.limit_queues (namespace, handler, limit_id)
 SELECT $2, CASE WHEN $3 = 'handler' THEN $4 ELSE '' END, $1
 WHERE $3 <> 'name'
 ON CONFLICT DO NOTHING`
 
-// PutLimit sets a limit for all claims after its commit.
+// PutLimit creates or changes a limit, which applies to claims after the commit.
 func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitValue, by Operator) (limit tasker.Limit, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
-		count, err := column[int](ctx, tx, `SELECT count(*) FROM tasker.limits WHERE namespace = $1 AND (kind, name) <> ($2, $3)`, ref.Namespace, string(ref.Kind), ref.Name)
+		count, err := value[int](ctx, tx, `SELECT count(*) FROM tasker.limits WHERE namespace = $1 AND (kind, name) <> ($2, $3)`, ref.Namespace, string(ref.Kind), ref.Name)
 		if err != nil {
 			return fmt.Errorf("count limits: %w", err)
 		}
-		if count[0] >= tasker.MaxLimits {
-			return tasker.Errorf(tasker.Conflict, "namespace %s has %d limits, which is as many as it may have", ref.Namespace, count[0])
+		if count >= tasker.MaxLimits {
+			return tasker.Errorf(tasker.Conflict, "namespace %s has %d limits, which is as many as it may have", ref.Namespace, count)
 		}
-		ids, err := column[int64](ctx, tx, putLimit, string(ref.Kind), ref.Namespace, ref.Name, v.MaxInProgress, v.PerSecond, v.Burst, by.Actor)
+		id, err := value[int64](ctx, tx, putLimit, string(ref.Kind), ref.Namespace, ref.Name, v.MaxInProgress, v.PerSecond, v.Burst, by.Actor)
 		if err != nil {
 			return fmt.Errorf("set limit %s: %w", ref, err)
 		}
-		if _, err := tx.Exec(ctx, putLimitQueue, ids[0], ref.Namespace, string(ref.Kind), ref.Name); err != nil {
+		if _, err := tx.Exec(ctx, putLimitQueue, id, ref.Namespace, string(ref.Kind), ref.Name); err != nil {
 			return fmt.Errorf("set limit %s: %w", ref, err)
 		}
 		if err := tx.auditLimit(ctx, "limit.set", ref, &v, by); err != nil {
@@ -179,18 +177,18 @@ func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitV
 	return limit, err
 }
 
-// DeleteLimit removes a limit. What waits for it goes back into the queue.
+// DeleteLimit deletes a limit. The steps that wait for it return to the queue later.
 func (db *DB) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by Operator) error {
 	return db.InTx(ctx, func(tx *Tx) error {
 		if _, err := limitOf(ctx, tx, ref); err != nil {
 			return err
 		}
-		given, err := column[bool](ctx, tx, `
+		assigned, err := value[bool](ctx, tx, `
 			SELECT EXISTS (SELECT FROM tasker.limits l JOIN tasker.limit_queues q USING (limit_id) WHERE (l.namespace, l.kind, l.name) = ($1, 'name', $2))`, ref.Namespace, ref.Name)
 		if err != nil {
 			return fmt.Errorf("delete limit %s: %w", ref, err)
 		}
-		if ref.Kind == tasker.NamedLimit && given[0] {
+		if ref.Kind == tasker.NamedLimit && assigned {
 			return tasker.Errorf(tasker.Conflict, "templates give limit %s to their steps: set another value", ref)
 		}
 		if err := tx.deleteLimit(ctx, ref); err != nil {
@@ -200,7 +198,7 @@ func (db *DB) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by Operator)
 	})
 }
 
-// deleteLimit deletes a limit with its keys, then their places, when no claim holds the keys.
+// deleteLimit deletes a limit with its keys. It deletes their slots once no claim locks the keys.
 func (tx *Tx) deleteLimit(ctx context.Context, ref tasker.LimitRef) error {
 	keys, err := column[int64](ctx, tx, `
 		DELETE FROM tasker.limit_keys k USING tasker.limits l
@@ -216,23 +214,22 @@ func (tx *Tx) deleteLimit(ctx context.Context, ref tasker.LimitRef) error {
 	return err
 }
 
-// limitedSteps are parked steps that return to the queue: their limit is gone; with a broker ($2),
-// their keys have places; otherwise, their keys have places and no worker was alive for the worker
-// queue TTL. Of each key, and of each queue without a worker, only the most urgent are checked.
-//
-// $1 how many, $3 the key after which the scan begins, $4 the worker queue TTL in ms.
+// limitedSteps selects up to $1 parked steps that return to the queue. Either their limit was
+// deleted, or their keys have free slots. In the latter case the server must have a broker ($2), or
+// the step has been parked for the worker queue TTL ($4, in ms), or its queue has no live worker.
+// The scan starts after key $3 and checks only the most urgent steps of each key and queue.
 var limitedSteps = `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-aside AS (
+parked AS (
     (SELECT s.limit_key_id FROM tasker.held_steps s WHERE s.limit_key_id > $3 ORDER BY s.limit_key_id LIMIT 1)
     UNION ALL
     SELECT (SELECT s.limit_key_id FROM tasker.held_steps s WHERE s.limit_key_id > a.limit_key_id ORDER BY s.limit_key_id LIMIT 1)
-    FROM aside a
+    FROM parked a
     WHERE a.limit_key_id IS NOT NULL
 ),
 keys AS MATERIALIZED (
     SELECT a.limit_key_id, l.limit_id, ` + freeSlots("a.limit_key_id", "$1::int") + ` AS places
-    FROM (SELECT * FROM aside WHERE limit_key_id IS NOT NULL LIMIT ` + strconv.Itoa(keysOfPass) + `) a
+    FROM (SELECT * FROM parked WHERE limit_key_id IS NOT NULL LIMIT ` + strconv.Itoa(maxUnparkKeys) + `) a
     CROSS JOIN clock c
     LEFT JOIN tasker.limit_keys p ON p.limit_key_id = a.limit_key_id
     LEFT JOIN tasker.limits l ON l.limit_id = p.limit_id
@@ -285,14 +282,12 @@ FROM (
     LIMIT $1::int
 ) x`
 
-// keysOfPass is how many keys a pass looks at for which steps are put aside.
-const keysOfPass = 200
+// maxUnparkKeys is the maximum number of keys with parked steps in one pass.
+const maxUnparkKeys = 200
 
-// backFromLimits puts the steps of locked tasks back into the queue, with all of their time. A row whose
-// step is elsewhere is outdated and only removed.
-//
-// $1, $2 the steps, $3 how long a step may wait for a worker, $4 whether steps are announced.
-var backFromLimits = `
+// unparkSteps returns the steps $1, $2 of locked tasks to the queue with their full queue time. An
+// outdated row is only removed. $3 is the worker queue TTL in ms, $4 whether to announce steps.
+var unparkSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 next AS MATERIALIZED (
     SELECT q.*
@@ -317,7 +312,7 @@ back AS (
 ready AS (
     INSERT INTO tasker.ready_steps (` + readyColumns + `, released_by, due_at)
     SELECT ` + readyColumns + `, released_by, ` + orderOf("back") + ` FROM back
-    ON CONFLICT (namespace, handler, priority, state_since, step_uuid) DO UPDATE -- somebody wrote the step by hand
+    ON CONFLICT (namespace, handler, priority, state_since, step_uuid) DO UPDATE -- the step was written manually
     SET released_by = excluded.released_by, expires_at = excluded.expires_at, limit_passed_at = NULL
 ),
 announced AS (
@@ -326,16 +321,8 @@ announced AS (
 )
 SELECT DISTINCT namespace FROM back`
 
-// A UnparkResult is what a look at steps that wait for limits came to.
-type UnparkResult struct {
-	Namespaces []string // of the steps that are in the queue again
-	Waiting    bool     // steps wait, or did
-	More       bool     // as many as were asked for are back, and there may be more
-	Last       int64    // the key after which the next look begins: 0 after the last
-}
-
-// pruneLimitKeys removes keys that nothing has used for $1, and that nothing has a place of or waits for. It looks at $3 keys after
-// $2, so that one look costs no more where most are in use, and returns the last; 0 after the last of all.
+// pruneLimitKeys deletes keys without slots and waiting steps that no claim has used for $1. It
+// checks $3 keys after $2, which bounds its cost, and returns the last; 0 at the end.
 const pruneLimitKeys = `
 WITH seen AS MATERIALIZED (
     SELECT k.limit_key_id FROM tasker.limit_keys k WHERE k.limit_key_id > $2 ORDER BY k.limit_key_id LIMIT $3::int
@@ -355,15 +342,16 @@ slots AS (DELETE FROM tasker.limit_slots h USING old WHERE h.limit_key_id = old.
 keys AS (DELETE FROM tasker.limit_keys k USING old WHERE k.limit_key_id = old.limit_key_id)
 SELECT CASE WHEN count(*) = $3::int THEN max(limit_key_id) ELSE 0 END FROM seen`
 
-// PruneLimitKeys removes unused keys among the next limit ones and returns the last; 0 at the end.
+// PruneLimitKeys deletes the keys among the limit keys after the given one that were unused for
+// age. It returns the last key checked; 0 at the end.
 func (db *DB) PruneLimitKeys(ctx context.Context, age time.Duration, after int64, limit int) (int64, error) {
 	last, err := value[int64](ctx, db.pool, pruneLimitKeys, age, after, limit)
-	return last, wrap(err, "remove keys of limits")
+	return last, wrap(err, "prune the keys of limits")
 }
 
-// The handlers for which something waits are found by jumping from one to the next, up to the first that is asked for.
+// An index skip scan finds the handlers with parked steps, up to the first requested one.
 const waitsForLimit = `
-WITH RECURSIVE aside AS (
+WITH RECURSIVE parked AS (
     SELECT n.namespace, (
         SELECT s.handler FROM tasker.held_steps s WHERE s.namespace = n.namespace AND s.limit_key_id IS NOT NULL
         ORDER BY s.namespace, s.handler, s.limit_key_id LIMIT 1
@@ -374,12 +362,11 @@ WITH RECURSIVE aside AS (
         SELECT s.handler FROM tasker.held_steps s WHERE s.namespace = a.namespace AND s.handler > a.handler AND s.limit_key_id IS NOT NULL
         ORDER BY s.namespace, s.handler, s.limit_key_id LIMIT 1
     )
-    FROM aside a
+    FROM parked a
     WHERE a.handler <> ALL ($2::text[])
 )
-SELECT EXISTS (SELECT FROM aside a WHERE a.handler = ANY ($2::text[]))`
+SELECT EXISTS (SELECT FROM parked a WHERE a.handler = ANY ($2::text[]))`
 
-// waitsForLimit reports whether steps of a claimant's queues wait for a limit.
 func (db *DB) waitsForLimit(ctx context.Context, c Claimant) (bool, error) {
 	v, err := value[bool](ctx, db.pool, waitsForLimit, c.Namespaces, c.Handlers)
 	return v, wrap(err, "find steps that wait for a limit")

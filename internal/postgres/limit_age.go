@@ -1,12 +1,12 @@
 package postgres
 
-// What has waited for a time comes first in some claims, also where steps have limits, or those of a low priority would wait for ever behind more
-// urgent ones with the same key.
+// A claim by age puts old steps first. Otherwise steps of a low priority would starve behind more
+// urgent ones with the same limit key.
 
-// oldAt is the instant since which a step has waited for so long that it comes first.
+// oldAt is the time before which a waiting step is old.
 func (s limitSource) oldAt() string { return `(SELECT at FROM clock) - ` + s.age + `::interval` }
 
-// columns are those of a step that is looked at.
+// columns returns the columns of a candidate step.
 func (s limitSource) columns(row string) string {
 	if s.age == "" {
 		return candidateOf(row)
@@ -14,7 +14,7 @@ func (s limitSource) columns(row string) string {
 	return candidateOf(row) + `, CASE WHEN ` + row + `.state_since <= ` + s.oldAt() + ` THEN ` + row + `.state_since ELSE 'infinity' END AS old_since`
 }
 
-// passed are the same columns of a row that has them.
+// passed returns the columns of a row that has those of columns.
 func (s limitSource) passed(row string) string {
 	if s.age == "" {
 		return candidateOf(row)
@@ -22,7 +22,7 @@ func (s limitSource) passed(row string) string {
 	return candidateOf(row) + `, ` + row + `.old_since`
 }
 
-// order is the one in which the steps of a namespace are handed out.
+// order returns the order of the steps in a namespace.
 func (s limitSource) order(row string) string {
 	if s.age == "" {
 		return urgencyByDue(row)
@@ -30,7 +30,7 @@ func (s limitSource) order(row string) string {
 	return row + `.old_since, ` + urgencyByDue(row)
 }
 
-// orOld adds what steps select to the steps of a queue if what has waited for long comes first.
+// orOld adds the selected steps to those of a queue in a claim by age.
 func (s limitSource) orOld(steps string) string {
 	if s.age == "" {
 		return ""
@@ -40,7 +40,7 @@ func (s limitSource) orOld(steps string) string {
         (` + steps + `)`
 }
 
-// oldest selects the oldest steps of a queue q by jumping between priorities.
+// oldest selects the oldest steps of queue q with an index skip scan over the priorities.
 func (s limitSource) oldest(table, which, without string) string {
 	next := func(below string) string {
 		return `SELECT s.priority FROM ` + table + ` WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + below + ` ORDER BY s.priority DESC LIMIT 1`
@@ -65,7 +65,7 @@ func (s limitSource) oldest(table, which, without string) string {
                 LIMIT ` + limitDepth
 }
 
-// old adds a row if what has waited for long was handed out before what is more urgent.
+// old adds a row if the claim returns an old step before a more urgent one.
 func (s limitSource) old() string {
 	if s.age == "" {
 		return ""

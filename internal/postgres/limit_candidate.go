@@ -1,6 +1,6 @@
 package postgres
 
-// parkedSteps are the steps that are put aside, with the columns of those in the queue.
+// parkedSteps selects the parked steps with the columns of ready_steps.
 var parkedSteps = `(SELECT a.*, ` + orderOf("a") + ` AS due_at FROM tasker.held_steps a)`
 
 func queueCandidates(s limitSource, gates string, h holds) string {
@@ -15,18 +15,18 @@ func queueCandidates(s limitSource, gates string, h holds) string {
 	ofKeys := `(` + s.open(s.first(parkedSteps+" s", "s.state_since", ofKey+without), "s.priority DESC, s.state_since", inKey) + `)` +
 		s.orOld(s.open(s.oldest(parkedSteps+" s", ofKey, without), "s.state_since", inKey))
 	return `
-aside_keys AS MATERIALIZED (
+parked_keys AS MATERIALIZED (
     SELECT q.*, k.limit_key_id FROM open q CROSS JOIN LATERAL (` + parkedKeys("$8::bigint") + `) k WHERE q.places > 0
 ),
-` + s.kept() + `ready AS MATERIALIZED (
-    ` + s.firstOf(s.passed("e")+`, NULL::bigint AS aside, `+keysAndWeights("e"), `open q
+` + s.reserved() + `ready AS MATERIALIZED (
+    ` + s.firstOf(s.passed("e")+`, NULL::bigint AS parked, `+keysAndWeights("e"), `open q
         CROSS JOIN LATERAL (
         `+queued+`
         ) e
         WHERE `+s.mayClaim()) + `
 ),
-aside AS MATERIALIZED (
-    ` + s.firstOf(s.passed("e")+`, q.limit_key_id AS aside, `+keysAndWeights("e"), `aside_keys q
+parked AS MATERIALIZED (
+    ` + s.firstOf(s.passed("e")+`, q.limit_key_id AS parked, `+keysAndWeights("e"), `parked_keys q
         CROSS JOIN LATERAL (
         `+ofKeys+`
         ) e
@@ -35,17 +35,17 @@ aside AS MATERIALIZED (
 `
 }
 
-// keysAndWeights are the keys of a step of a queue q with their weights, as templates give them.
+// keysAndWeights returns the keys of a step of queue q, and their weights.
 func keysAndWeights(row string) string {
 	return `q.ids || ` + row + `.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) || ` + row + `.weights AS weights`
 }
 
-// kept is a part of a WITH: the steps that wait for more places of a key that has some.
-func (s limitSource) kept() string {
+// reserved is a CTE with the steps that need more slots than their key has free.
+func (s limitSource) reserved() string {
 	if s.shape == oneEach {
 		return ""
 	}
-	return `kept AS MATERIALIZED (
+	return `reserved AS MATERIALIZED (
     SELECT k.id, e.priority, e.due_at, e.state_since
     FROM open q
     CROSS JOIN LATERAL ` + s.waiting("tasker.ready_steps s", "s.due_at", "") + ` e
@@ -53,7 +53,7 @@ func (s limitSource) kept() string {
     WHERE q.places > 0 AND (SELECT weights FROM named)
     UNION ALL
     SELECT k.id, e.priority, e.due_at, e.state_since
-    FROM aside_keys q
+    FROM parked_keys q
     CROSS JOIN LATERAL ` + s.waiting("tasker.held_steps s", orderOf("s"), " AND s.limit_key_id = q.limit_key_id") + ` e
     CROSS JOIN unnest(e.wants) AS k (id)
     WHERE (SELECT weights FROM named)
@@ -61,8 +61,8 @@ func (s limitSource) kept() string {
 `
 }
 
-// waiting selects the first steps of a queue q that wait for more places of a key that has some: none that is less urgent
-// takes them.
+// waiting selects the first steps of queue q that need more slots than their key has free. Less
+// urgent steps must not use these slots.
 func (s limitSource) waiting(table, due, which string) string {
 	return `(
         SELECT s.*, n.wants
@@ -78,23 +78,24 @@ func (s limitSource) waiting(table, due, which string) string {
     )`
 }
 
-// mayTake is true of a step s with the keys n.ids if no step that is more urgent waits for more places of one.
+// mayTake is true if no more urgent step reserves a key n.ids of step s.
 func (s limitSource) mayTake() string {
 	if s.shape == oneEach {
 		return "true"
 	}
 	return `NOT EXISTS (
-                SELECT FROM kept k
+                SELECT FROM reserved k
                 WHERE k.id = ANY (n.ids) AND (-k.priority, coalesce(k.due_at, 'infinity'), k.state_since) < (-s.priority, coalesce(s.due_at, 'infinity'), s.state_since)
             )`
 }
 
-// readyIn selects the steps of a queue q that are first in an order within their priorities, and whose keys have places.
+// readyIn selects the first ready steps of queue q, by priority and order, whose keys have free
+// slots.
 func (s limitSource) readyIn(order, which, without string) string {
 	return `(` + s.open(s.first("tasker.ready_steps s", "s."+order, which+without), "s.priority DESC, s."+order, "LIMIT least($3::int, q.places)") + `)`
 }
 
-// first selects steps s of a queue q, in an order within their priorities.
+// first selects the first steps s of queue q by priority and order.
 func (s limitSource) first(table, order, which string) string {
 	return `SELECT ` + s.columns("s") + `
                 FROM ` + table + `
@@ -103,7 +104,7 @@ func (s limitSource) first(table, order, which string) string {
                 LIMIT ` + limitDepth
 }
 
-// open selects those of steps whose keys have places, in an order.
+// open selects the steps whose keys have free slots.
 func (s limitSource) open(steps, order, limit string) string {
 	return `
             SELECT s.*, n.ids, n.weights
@@ -117,7 +118,6 @@ func (s limitSource) open(steps, order, limit string) string {
         `
 }
 
-// urgencyByDue orders rows by priority, then due time.
 func urgencyByDue(row string) string {
 	return row + `.priority DESC, ` + row + `.due_at, ` + row + `.state_since`
 }
@@ -125,7 +125,7 @@ func urgencyByDue(row string) string {
 func namedCandidates(s limitSource, gates string, h holds) string {
 	return `
 ready AS MATERIALIZED (
-    SELECT s.*, NULL::bigint AS aside, ` + keysAndWeights("n") + `, NULL::bigint AS nth
+    SELECT s.*, NULL::bigint AS parked, ` + keysAndWeights("n") + `, NULL::bigint AS nth
     FROM (
         SELECT ` + candidateOf("r") + `
         FROM clock k
@@ -139,6 +139,6 @@ ready AS MATERIALIZED (
     CROSS JOIN LATERAL ` + s.keysOfStep("s") + ` n
     WHERE n.open
 ),
-aside AS MATERIALIZED (SELECT * FROM ready WHERE false),
+parked AS MATERIALIZED (SELECT * FROM ready WHERE false),
 `
 }

@@ -13,16 +13,16 @@ import (
 	"tasker.example/tasker"
 )
 
-// A place is a row that names a step and its fence. It counts while the step is in progress under
-// that fence, so it is freed without an update.
+// A slot is a row with a step and its fencing token. It counts while the step is in progress with
+// that token, so that no update is needed to free it.
 //
-// A step whose key is full stays in the queue while places keep coming free. It is parked when it
-// blocks others or no place comes free; claims then skip it until there is one.
+// A step with a full key stays in the queue while slots become free regularly. It is parked if it
+// blocks other steps, or if no slot becomes free. Claims then skip it until its key has a free
+// slot.
 
 // hasLimits is true if steps of namespaces $1 and handlers $2 may have limits or due times.
 var hasLimits = mayHaveLimits("$1", "$2")
 
-// mayHaveLimits is hasLimits with the parameters that have the namespaces and handlers.
 func mayHaveLimits(namespaces, handlers string) string {
 	return `(EXISTS (SELECT FROM tasker.limit_queues) AND EXISTS (
         SELECT FROM tasker.limit_queues l
@@ -32,39 +32,38 @@ func mayHaveLimits(namespaces, handlers string) string {
     ))`
 }
 
-// limitedQueues remembers which claimants met limits. It is a hint.
+// limitedQueues caches which claimants met limits. It is a hint.
 type limitedQueues struct {
 	mu   sync.Mutex
 	sets map[string]*limitedSet
 }
 
 type limitedSet struct {
-	until  time.Time
-	asides time.Time // when a claim last looked for steps to put aside
-	moved  time.Time // when a report last gave places back and took steps
-	cursor int64     // of the keys for which steps were put aside
-	shape  limitProfile
+	until      time.Time // end of the hint
+	parkedAt   time.Time // time of the last scan for steps to park
+	reportedAt time.Time // time of the last report that freed slots and claimed steps
+	cursor     int64     // position of the scan of keys with parked steps
+	shape      limitProfile
 }
 
-// maxLimitedSets bounds what is remembered; all is forgotten beyond it.
+// maxLimitedSets is the size at which the cache is cleared.
 const maxLimitedSets = 1000
 
 func (c Claimant) queues() string {
 	return strings.Join(c.Namespaces, "\x00") + "\x01" + strings.Join(c.Handlers, "\x00")
 }
 
-// mayHave reports whether the claimant met limits a moment ago.
+// mayHave reports whether the claimant met limits recently.
 func (q *limitedQueues) mayHave(c Claimant) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.sets) == 0 {
-		return false
+		return false // without building the key
 	}
 	s := q.sets[c.queues()]
 	return s != nil && time.Now().Before(s.until)
 }
 
-// seen notes that the claimant met limits.
 func (q *limitedQueues) seen(c Claimant) { q.change(c, func(*limitedSet) {}) }
 
 func (q *limitedQueues) change(c Claimant, f func(*limitedSet)) {
@@ -85,14 +84,14 @@ func (q *limitedQueues) change(c Claimant, f func(*limitedSet)) {
 	f(s)
 }
 
-// looked notes after which key the claimant looks next at what is put aside.
-func (q *limitedQueues) looked(c Claimant, upto int64) {
-	q.change(c, func(s *limitedSet) { s.cursor = upto })
+// setCursor stores the key after which the claimant's next scan of parked steps starts.
+func (q *limitedQueues) setCursor(c Claimant, key int64) {
+	q.change(c, func(s *limitedSet) { s.cursor = key })
 }
 
-// claim returns the next claim of the claimant, with the last scan position and assumed limits.
+// claim returns the next claim of the claimant, with its cursor and assumed limits.
 func (q *limitedQueues) claim(c Claimant, l claimMode) limitedClaim {
-	claim := limitedClaim{Claimant: c, look: l}
+	claim := limitedClaim{Claimant: c, mode: l}
 	q.change(c, func(s *limitedSet) { claim.cursor, claim.shape = s.cursor, s.shape })
 	return claim
 }
@@ -101,8 +100,9 @@ func (q *limitedQueues) reshape(c Claimant, shape limitProfile) {
 	q.change(c, func(s *limitedSet) { s.shape = shape })
 }
 
-// takesOther stores the limits of the claimant's steps and reports whether the claim missed some.
-func (q *limitedQueues) takesOther(claim *limitedClaim, last ClaimResult) bool {
+// adoptShape stores the actual limits of the claimant's steps, and reports whether the claim missed
+// some of them.
+func (q *limitedQueues) adoptShape(claim *limitedClaim, last ClaimResult) bool {
 	if !last.reshaped {
 		return false
 	}
@@ -112,54 +112,52 @@ func (q *limitedQueues) takesOther(claim *limitedClaim, last ClaimResult) bool {
 	return more
 }
 
-// mayPutAside reports whether no recent claim of the same queues looked for steps to park.
-func (q *limitedQueues) mayPutAside(c Claimant) (may bool) {
+// mayPark reports whether no recent claim of the same queues scanned for steps to park.
+func (q *limitedQueues) mayPark(c Claimant) (may bool) {
 	q.change(c, func(s *limitedSet) {
-		if may = time.Since(s.asides) >= asideEvery; may {
-			s.asides = time.Now()
+		if may = time.Since(s.parkedAt) >= parkInterval; may {
+			s.parkedAt = time.Now()
 		}
 	})
 	return may
 }
 
-// reported notes that a report gave places back and took steps.
+// reported records a report that freed slots and claimed steps.
 func (q *limitedQueues) reported(c Claimant) {
-	q.change(c, func(s *limitedSet) { s.moved = time.Now() })
+	q.change(c, func(s *limitedSet) { s.reportedAt = time.Now() })
 }
 
-// moves reports whether places came free and were taken again a moment ago.
+// moves reports whether slots were freed and claimed again recently.
 func (q *limitedQueues) moves(c Claimant) (yes bool) {
-	q.change(c, func(s *limitedSet) { yes = time.Since(s.moved) < asideEvery })
+	q.change(c, func(s *limitedSet) { yes = time.Since(s.reportedAt) < parkInterval })
 	return yes
 }
 
-// limitRest is how long a claim rests at most while steps wait for a limit.
+// limitDelay is the maximum delay between claims while steps wait for a limit.
 const (
-	limitRest   = 250 * time.Millisecond
-	limitRestMS = "250"
+	limitDelay   = 250 * time.Millisecond
+	limitDelayMS = "250"
 )
 
-// How far one claim goes: so many transactions, of which each puts at most so many steps aside.
 const (
-	limitRounds = 8
-	maxAside    = 1000
-	asideEvery  = time.Second // for steps that are in the way of no others
-	moreLooks   = 2           // of a claim that finds nothing, at keys for which steps are put aside
+	limitRounds  = 8           // transactions of one claim
+	maxParked    = 1000        // steps parked in one transaction
+	parkInterval = time.Second // between scans for steps that block no others
+	extraScans   = 2           // of further keys with parked steps, if a claim finds no steps
 )
 
-// Where claims with limits find steps.
 var (
 	eachQueue   = limitSource{queues: everyQueue(byUrgency)}
-	manyWaiting = limitSource{queues: queuesWithAside}
+	manyWaiting = limitSource{queues: queuesWithParked}
 	namedSteps  = limitSource{}
 )
 
-// limitStatements are the statements of claims with limits that find steps in one way.
+// limitStatements are the statements of claims with limits for one source of steps.
 type limitStatements struct {
 	makeKeys, lockKeys, lockFree, lockFreeOld, full string
 
-	claim, claimUnheld       [limitShapes]string // of named steps only the first
-	claimOld, claimUnheldOld [limitShapes]string // what has waited for long comes first
+	claim, claimUnheld       [limitShapes]string // named steps only have the first shape
+	claimOld, claimUnheldOld [limitShapes]string // by age
 }
 
 func newLimitStatements(s limitSource) limitStatements {
@@ -184,7 +182,6 @@ var (
 	limitedNamed = newLimitStatements(namedSteps)
 )
 
-// limited returns the statements that suit a claimant.
 func (c Claimant) limited() limitStatements {
 	if len(c.Namespaces)*len(c.Handlers) > manyQueues {
 		return limitedMany
@@ -196,16 +193,16 @@ func (c Claimant) limited() limitStatements {
 type limitedClaim struct {
 	Claimant
 	size   claimSize
-	look   claimMode
-	steps  []tasker.StepRef // only these; nil: what is most urgent
-	freed  []tasker.StepRef // the same transaction has reported these
+	mode   claimMode
+	steps  []tasker.StepRef // only these steps; nil for the most urgent ones
+	freed  []tasker.StepRef // steps reported in the same transaction
 	cursor int64
 	shape  limitProfile
-	looks  int  // further ones at keys for which steps are put aside
-	waits  bool // for the keys of all steps that it looks at, and makes those that are missing
+	scans  int  // extra scans of keys with parked steps
+	waits  bool // wait for the keys of all scanned steps, and create missing ones
 }
 
-// queue adds the statements to a batch, and returns how many come before the one that hands out.
+// queue adds the statements to a batch, and returns how many precede the claim.
 func (l limitedClaim) queue(b *pgx.Batch) int {
 	c, of, before := l.Claimant, l.limited(), b.Len()
 	args := []any{c.Namespaces, c.Handlers, l.size.limit, c.WorkerUUID, c.Lease, noNil(c.Without), l.size.budget}
@@ -224,7 +221,7 @@ func (l limitedClaim) queue(b *pgx.Batch) int {
 		if l.shape != sharedOnly {
 			args = append(args, l.cursor)
 		}
-		turns, shares := l.look.turn.of(c.Namespaces)
+		turns, shares := l.mode.turn.turnsAndShares(c.Namespaces)
 		args = append(args, turns, shares)
 	}
 	b.Queue(dropSlots)
@@ -232,12 +229,12 @@ func (l limitedClaim) queue(b *pgx.Batch) int {
 	if age := l.age(); age != nil {
 		claim, unheld, args = of.claimOld[l.shape], of.claimUnheldOld[l.shape], append(args, age)
 	}
-	sql, args := l.look.statement(claim, unheld, args)
+	sql, args := l.mode.statement(claim, unheld, args)
 	b.Queue(sql, args...)
 	return b.Len() - before - 1
 }
 
-// queueLocks adds the statements that lock the keys of queues and steps; which are arguments that say which steps.
+// queueLocks adds the statements that lock the keys of queues and steps. which selects the steps.
 func (l limitedClaim) queueLocks(b *pgx.Batch, of limitStatements, which ...any) {
 	c := l.Claimant
 	which = append([]any{c.Namespaces, c.Handlers}, which...)
@@ -257,15 +254,15 @@ func (l limitedClaim) queueLocks(b *pgx.Batch, of limitStatements, which ...any)
 	}
 }
 
-// age is from which age on steps come first; nil: none do.
+// age returns the minimum age of a claim by age; nil for a claim by urgency.
 func (l limitedClaim) age() *time.Duration {
 	if l.steps != nil {
 		return nil
 	}
-	return l.look.turn.from()
+	return l.mode.turn.minAge()
 }
 
-// readClaim reads the answers of a claim in a batch, after so many statements without one.
+// readClaim reads the result of a claim in a batch, after before other statements.
 func readClaim(results pgx.BatchResults, before int) (ClaimResult, error) {
 	for range before {
 		if _, err := results.Exec(); err != nil {
@@ -288,58 +285,61 @@ func (db *DB) runLimited(ctx context.Context, l limitedClaim) (result ClaimResul
 		if result, err = readClaim(results, before); err != nil {
 			return err
 		}
-		return results.Close() // only now is it committed
+		return results.Close() // commits
 	})
 	return result, wrap(err, "claim steps with limits")
 }
 
-// claimLimited hands out steps that may have limits.
+// claimLimited claims steps that may have limits.
 func (db *DB) claimLimited(ctx context.Context, c Claimant, size claimSize, l claimMode) (ClaimResult, error) {
 	claim := db.limits.claim(c, l)
 	var all ClaimResult
 	for round := 0; ; round++ {
 		claim.size = claimSize{limit: size.limit - len(all.Steps), budget: size.budget - all.bytes}
 		next, err := db.runLimited(ctx, claim)
-		if (err != nil || next.held) && len(all.Steps) > 0 {
-			return all, nil // what is handed out is committed
-		}
 		if err != nil || next.held {
+			if len(all.Steps) > 0 {
+				return all, nil // the claimed steps are committed
+			}
 			return next, err
 		}
-		if db.limits.takesOther(&claim, next) && round < limitRounds {
+		if db.limits.adoptShape(&claim, next) && round < limitRounds {
 			continue
 		}
 		all.add(next)
 		if round == limitRounds || len(all.Steps) >= size.limit || all.bytes >= size.budget || all.Blocked() {
-			claim.goOn(db, next)
+			claim.saveCursor(db, next)
 			break
 		}
-		again, err := db.shouldRetryClaim(ctx, &claim, next, len(all.Steps) > 0)
+		retry, err := db.shouldRetryClaim(ctx, &claim, next, len(all.Steps) > 0)
 		if err != nil && len(all.Steps) == 0 {
 			return all, err
 		}
-		if !again {
+		if !retry {
 			break
 		}
 	}
-	err := db.limitRetryDelay(ctx, c, &all)
-	if len(all.Steps) > 0 {
-		return all, nil // what is handed out is committed
+	if all.again > 0 || len(all.Steps) > 0 {
+		return all, nil
+	}
+	waits, err := db.waitsForLimit(ctx, c)
+	if waits {
+		all.again = limitDelay
 	}
 	return all, err
 }
 
-// goOn has the next look at what is put aside begin where the last one ended.
-func (l *limitedClaim) goOn(db *DB, last ClaimResult) {
+// saveCursor makes the next scan of parked steps start at the end of the last one.
+func (l *limitedClaim) saveCursor(db *DB, last ClaimResult) {
 	if last.more {
 		l.cursor = last.lookAt
-		db.limits.looked(l.Claimant, l.cursor)
+		db.limits.setCursor(l.Claimant, l.cursor)
 	}
 }
 
-// shouldRetryClaim reports whether another round may find more. It waits for locked keys, continues with
-// further parked keys and parks steps that block others or wait for a limit: at once after an
-// empty claim, now and then otherwise.
+// shouldRetryClaim reports whether another round may find more steps. It prepares the round: the
+// claim waits for locked keys or scans further keys with parked steps. It also parks steps that
+// block others or wait for a limit: immediately after an empty claim, otherwise at intervals.
 func (db *DB) shouldRetryClaim(ctx context.Context, claim *limitedClaim, last ClaimResult, found bool) (bool, error) {
 	moves := db.limits.moves(claim.Claimant)
 	if last.unlocked && !claim.waits && (!found || !moves) {
@@ -348,67 +348,56 @@ func (db *DB) shouldRetryClaim(ctx context.Context, claim *limitedClaim, last Cl
 	}
 	at := claim.cursor
 	claim.waits = false
-	claim.goOn(db, last)
-	again := !found && (last.busy || last.more && claim.looks < moreLooks)
-	if again && last.more {
-		claim.looks++
+	claim.saveCursor(db, last)
+	retry := !found && (last.busy || last.more && claim.scans < extraScans)
+	if retry && last.more {
+		claim.scans++
 	}
-	behind := !found && (last.further || last.blocked)
-	if behind || (last.further || last.again > 0 && !moves) && db.limits.mayPutAside(claim.Claimant) {
-		moved, err := db.putAside(ctx, claim.Claimant, at)
-		return again || behind && moved > 0, err
+	blocked := !found && (last.further || last.blocked)
+	if blocked || (last.further || last.again > 0 && !moves) && db.limits.mayPark(claim.Claimant) {
+		moved, err := db.parkBlocking(ctx, claim.Claimant, at)
+		return retry || blocked && moved > 0, err
 	}
-	return again, nil
+	return retry, nil
 }
 
-// limitRetryDelay looks whether steps wait for a limit, if a claim found nothing.
-func (db *DB) limitRetryDelay(ctx context.Context, c Claimant, all *ClaimResult) error {
-	if all.again > 0 || len(all.Steps) > 0 {
-		return nil
-	}
-	waits, err := db.waitsForLimit(ctx, c)
-	if waits {
-		all.again = limitRest
-	}
-	return err
-}
-
-// parkSteps parks steps at the heads of queues with full keys, and moves parked steps to full keys.
-func (db *DB) putAside(ctx context.Context, c Claimant, after int64) (int64, error) {
-	list, err := one[fullList](ctx, db.pool, c.limited().full, c.Namespaces, c.Handlers, maxAside, after)
+// parkBlocking parks steps at the heads of queues with full keys, and moves parked steps to the
+// full ones of their keys. It returns the number of steps.
+func (db *DB) parkBlocking(ctx context.Context, c Claimant, after int64) (int64, error) {
+	list, err := one[fullList](ctx, db.pool, c.limited().full, c.Namespaces, c.Handlers, maxParked, after)
 	if err != nil {
 		return 0, fmt.Errorf("find steps that wait for limits: %w", err)
 	}
-	moved, err := db.setAsideLimited(ctx, list)
-	if err == nil && moved == 0 && slices.Contains(list.Aside, false) { // perhaps the rows are outdated
+	moved, err := db.parkFullSteps(ctx, list)
+	if err == nil && moved == 0 && slices.Contains(list.Parked, false) { // the rows may be outdated
 		moved, err = db.RemoveOutdated(ctx, c, nil)
 	}
-	if err != nil || !slices.Contains(list.Aside, true) {
+	if err != nil || !slices.Contains(list.Parked, true) {
 		return moved, err
 	}
-	changed, err := db.pool.Exec(ctx, changeKey, list.Tasks, list.Steps, list.Keys, list.Aside)
+	changed, err := db.pool.Exec(ctx, changeKey, list.Tasks, list.Steps, list.Keys, list.Parked)
 	if err != nil {
-		return 0, fmt.Errorf("put steps aside under another key: %w", err)
+		return 0, fmt.Errorf("park steps under another key: %w", err)
 	}
 	return moved + changed.RowsAffected(), nil
 }
 
-// A fullList is steps, each with a key of its limits that has no places.
+// A fullList contains steps with one full key each.
 type fullList struct {
 	Tasks, Steps []tasker.ID
 	Keys         []int64
-	Aside        []bool // they are put aside under another key
+	Parked       []bool // under another key
 }
 
-func (db *DB) setAsideLimited(ctx context.Context, list *fullList) (int64, error) {
+func (db *DB) parkFullSteps(ctx context.Context, list *fullList) (int64, error) {
 	if len(list.Steps) == 0 {
 		return 0, nil
 	}
-	tag, err := db.pool.Exec(ctx, setAsideLimited, list.Tasks, list.Steps, list.Keys)
-	return tag.RowsAffected(), wrap(err, "put steps aside that wait for limits")
+	tag, err := db.pool.Exec(ctx, parkFullSteps, list.Tasks, list.Steps, list.Keys)
+	return tag.RowsAffected(), wrap(err, "park steps that wait for limits")
 }
 
-// ParkLimited puts those of enqueued steps aside that wait for a limit, and returns the others.
+// ParkLimited parks the enqueued steps that wait for a limit, and returns the others.
 func (db *DB) ParkLimited(ctx context.Context, steps []tasker.StepRef) ([]tasker.StepRef, error) {
 	if len(steps) == 0 {
 		return nil, nil
@@ -418,23 +407,23 @@ func (db *DB) ParkLimited(ctx context.Context, steps []tasker.StepRef) ([]tasker
 	if err != nil {
 		return nil, fmt.Errorf("find steps that wait for limits: %w", err)
 	}
-	if _, err := db.setAsideLimited(ctx, list); err != nil {
+	if _, err := db.parkFullSteps(ctx, list); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(steps, func(s tasker.StepRef) bool { return slices.Contains(list.Steps, s.StepUUID) }), nil
 }
 
-// takeLimited hands out those of the steps that are enqueued and whose limits have places.
+// takeLimited claims the given steps that are enqueued and whose limits have free slots.
 func (db *DB) takeLimited(ctx context.Context, c Claimant, steps []tasker.StepRef, l claimMode) (ClaimResult, error) {
 	var all ClaimResult
 	for round := 0; ; round++ {
 		next, err := db.runLimited(ctx, limitedClaim{
-			Claimant: c, look: l, steps: steps, waits: true, size: claimSize{limit: len(steps), budget: tasker.MaxClaimBytes - all.bytes},
+			Claimant: c, mode: l, steps: steps, waits: true, size: claimSize{limit: len(steps), budget: tasker.MaxClaimBytes - all.bytes},
 		})
-		if (err != nil || next.held) && len(all.Steps) > 0 {
-			return all, nil // what is handed out is committed
-		}
 		if err != nil || next.held {
+			if len(all.Steps) > 0 {
+				return all, nil // the claimed steps are committed
+			}
 			return next, err
 		}
 		all.add(next)

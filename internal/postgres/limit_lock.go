@@ -1,24 +1,24 @@
 package postgres
 
-// A claim with limits is four statements in one transaction, possibly that of a report: lock the
-// keys that a whole queue shares, lock free keys of single steps, remove outdated rows of
-// limit_slots, then count the rest and hand out steps. Each sees what was committed before it
-// began, so the count is exact.
+// A claim with limits runs four statements in one transaction, possibly that of a report. They lock
+// the keys that whole queues share, lock free keys of single steps, delete outdated rows of
+// limit_slots, and claim steps by counting the other rows. Each statement sees what was committed
+// before it started, so the count is exact.
 //
-// There is no deadlock: queue keys come first, step keys are only waited for in one order and by a
-// claim alone, and claims skip locked steps. The locked keys are in a setting of the transaction.
+// Deadlocks cannot occur. Claims lock queue keys first, wait for step keys in one order and only
+// outside reports, and skip locked steps. A setting of the transaction stores the locked keys.
 const (
 	lockedKeys     = `string_to_array(nullif(current_setting('tasker.limit_keys', true), ''), ',')::bigint[]`
-	keepLockedKeys = `set_config('tasker.limit_keys', concat_ws(',', nullif(current_setting('tasker.limit_keys', true), ''), string_agg(DISTINCT k.limit_key_id::text, ',')), true)`
+	saveLockedKeys = `set_config('tasker.limit_keys', concat_ws(',', nullif(current_setting('tasker.limit_keys', true), ''), string_agg(DISTINCT k.limit_key_id::text, ',')), true)`
 )
 
-// freedKeys are the keys of which a report has given places back, where steps are put aside for them.
+// freedKeys are the keys with parked steps of which the transaction's report freed slots.
 const freedKeys = `coalesce(string_to_array(nullif(current_setting('tasker.limit_freed', true), ''), ',')::bigint[], '{}')`
 
-// lockQueueKeys locks keys without text of queues of $1 and $2, in order, and records the template
-// keys that the reported steps $3, $4 have freed.
+// lockQueueKeys locks the shared keys of the queues of namespaces $1 and handlers $2 in order, and
+// records the template keys that the reported steps $3, $4 have freed.
 var lockQueueKeys = `
-SELECT ` + keepQueueKeys + `, set_config('tasker.limit_freed', coalesce((
+SELECT ` + saveQueueKeys + `, set_config('tasker.limit_freed', coalesce((
     SELECT string_agg(DISTINCT k.limit_key_id::text, ',')
     FROM unnest($3::uuid[], $4::uuid[]) AS d (task_uuid, step_uuid)
     CROSS JOIN LATERAL (` + namesOf("d") + `) x
@@ -27,11 +27,11 @@ SELECT ` + keepQueueKeys + `, set_config('tasker.limit_freed', coalesce((
 ), ''), true)
 ` + fromQueueKeys
 
-// lockOnlyQueueKeys is lockQueueKeys for a claim that knows no other limits.
+// lockOnlyQueueKeys is lockQueueKeys for a claim of steps with shared limits only.
 const lockOnlyQueueKeys = `
-SELECT ` + keepQueueKeys + fromQueueKeys
+SELECT ` + saveQueueKeys + fromQueueKeys
 
-const keepQueueKeys = `set_config('tasker.limit_keys', coalesce(string_agg(k.limit_key_id::text, ','), ''), true)`
+const saveQueueKeys = `set_config('tasker.limit_keys', coalesce(string_agg(k.limit_key_id::text, ','), ''), true)`
 
 const fromQueueKeys = `
 FROM (
@@ -47,25 +47,25 @@ FROM (
     ) k
 ) k`
 
-// hasNames is true where templates give limits to steps of the queues.
+// hasNames is true if templates assign limits to steps of the queues.
 const hasNames = `EXISTS (
         SELECT FROM tasker.limit_queues x
         JOIN tasker.limits l ON l.limit_id = x.limit_id AND l.kind = 'name'
         WHERE x.namespace = ANY ($1::text[]) AND x.handler || '' = ANY ($2::text[])
     )`
 
-// hasWeights is true where steps take more than one place of a limit.
+// hasWeights is true if a step takes several slots of a limit.
 const hasWeights = `EXISTS (SELECT FROM tasker.task_limits t WHERE t.weight > 1)`
 
-// mayHaveSlots is true of a key k that may have places, as far as that is told by looking at a few of its steps.
+// mayHaveSlots is true if key k may have free slots, according to a few of its rows.
 const mayHaveSlots = `coalesce((SELECT l.max_in_progress FROM tasker.limits l WHERE l.limit_id = k.limit_id) > (
                 SELECT coalesce(sum(n.weight), 0) FROM (SELECT h.weight FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id AND ` + holdsSlot + ` LIMIT 20) n
             ), true)`
 
-// lockFreeKeys locks the keys of the most urgent steps whose keys nobody else has.
+// lockFreeKeys locks the keys of the most urgent steps whose keys no other transaction has locked.
 //
-// $1 namespaces, $2 handlers, $3 how many steps, $4 steps to leave alone, $5 the key after which the look at what is
-// put aside begins, $6 from which age on steps come first.
+// $1 namespaces, $2 handlers, $3 limit, $4 steps to exclude, $5 the key after which the scan of
+// parked steps starts, $6 minimum age of a claim by age.
 func lockFreeKeys(s limitSource, aged bool) string {
 	if aged {
 		s.age = "$6"
@@ -117,20 +117,21 @@ ready AS (
         ` + first("due_at", " AND s.due_at IS NOT NULL") + old + `
     ) e
 ),
-aside AS (
+parked AS (
     SELECT n.ids
     FROM clock c
     CROSS JOIN queues q` + joinParkedSteps("s.task_uuid, s.step_uuid", "$5::bigint", "$3::int", "r.places") + `
     CROSS JOIN LATERAL ` + lock("e") + ` n
     WHERE r.places > 0 AND (SELECT names FROM named)
 )
-SELECT ` + keepLockedKeys + `
-FROM (SELECT unnest(ids) AS limit_key_id FROM (SELECT ids FROM ready UNION ALL SELECT ids FROM aside) x) k`
+SELECT ` + saveLockedKeys + `
+FROM (SELECT unnest(ids) AS limit_key_id FROM (SELECT ids FROM ready UNION ALL SELECT ids FROM parked) x) k`
 }
 
-// lookedKeys is part of a WITH: the keys of the first steps of a claim that waits for all. $3 how
-// many, $4 the scan position or the step ids.
-func lookedKeys(s limitSource) string {
+// scannedKeys returns the CTEs with the keys of the first steps, for a claim that waits for all of
+// them. $3 is the limit and $4 the key after which the scan of parked steps starts, or both are the
+// step ids.
+func scannedKeys(s limitSource) string {
 	first := func(order, which string) string {
 		return `(
             SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler
@@ -161,18 +162,18 @@ func lookedKeys(s limitSource) string {
     WHERE r.places > 0`
 	}
 	return s.parts("$3", "$4") + `
-looked AS MATERIALIZED (` + steps + `
+scanned AS MATERIALIZED (` + steps + `
 ),
 keys AS MATERIALIZED (
-    SELECT DISTINCT x.limit_id, x.key FROM looked s CROSS JOIN LATERAL (` + limitsOf("s") + `) x
+    SELECT DISTINCT x.limit_id, x.key FROM scanned s CROSS JOIN LATERAL (` + limitsOf("s") + `) x
 )`
 }
 
-// makeKeys makes the keys of these steps that are not there.
+// makeKeys creates the missing keys of these steps.
 func makeKeys(s limitSource) string {
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-` + lookedKeys(s) + `
+` + scannedKeys(s) + `
 INSERT INTO tasker.limit_keys (limit_id, key)
 SELECT u.limit_id, u.key
 FROM keys u
@@ -181,12 +182,12 @@ ORDER BY u.limit_id, u.key
 ON CONFLICT (limit_id, key) DO NOTHING`
 }
 
-// lockKeys locks the keys of these steps, in their order, after those of the queues.
+// lockKeys locks the keys of these steps in order, after those of the queues.
 func lockKeys(s limitSource) string {
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
-` + lookedKeys(s) + `
-SELECT ` + keepLockedKeys + `
+` + scannedKeys(s) + `
+SELECT ` + saveLockedKeys + `
 FROM (
     SELECT k.limit_key_id
     FROM (SELECT * FROM keys WHERE key <> '' ORDER BY limit_id, key) u
@@ -196,14 +197,14 @@ FROM (
 ) k`
 }
 
-// holdsSlot is true of a row h of limit_slots that counts. A join would mislead the planner.
+// holdsSlot is true if row h of limit_slots counts. A join would mislead the planner.
 const holdsSlot = `EXISTS (
         SELECT FROM tasker.workflow_steps s
         WHERE s.task_uuid = h.task_uuid AND s.step_uuid = h.step_uuid AND s.state || '' = 'in_progress' AND s.fence = h.fence
-        OFFSET 0 -- one look-up by key for each row
+        OFFSET 0 -- one lookup by key per row
     )`
 
-// dropSlots removes the rows of locked keys that do not count any more.
+// dropSlots deletes the outdated slots of locked keys.
 const dropSlots = `
 DELETE FROM tasker.limit_slots h
 WHERE h.limit_key_id = ANY (` + lockedKeys + `) AND NOT ` + holdsSlot

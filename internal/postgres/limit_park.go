@@ -2,13 +2,13 @@ package postgres
 
 import "strings"
 
-// leastDepth is how many steps of a queue, and of each key, are looked at in any case.
+// leastDepth is the minimum number of steps to scan of a queue, and of each key.
 const leastDepth = `64`
 
-// mostOf is how many places of a limit l a step takes at most.
+// mostOf is the maximum number of slots that a step takes of limit l.
 const mostOf = `least(l.max_in_progress, l.burst)`
 
-// fullKeyOf selects the first key of the limits of a step that has fewer places than it takes, as a hint.
+// fullKeyOf selects the first key with too few free slots for the step. It is a hint.
 func fullKeyOf(row string) string {
 	return `
         SELECT p.limit_key_id
@@ -21,16 +21,16 @@ func fullKeyOf(row string) string {
         LIMIT 1`
 }
 
-// stepsOfFullKeys are those of the steps $1, $2 of which a key has no places.
+// stepsOfFullKeys selects the steps among $1, $2 with a full key.
 var stepsOfFullKeys = `
-SELECT coalesce(array_agg(s.task_uuid), '{}') AS tasks, coalesce(array_agg(s.step_uuid), '{}') AS steps, coalesce(array_agg(f.limit_key_id), '{}') AS keys, '{}'::bool[] AS aside
+SELECT coalesce(array_agg(s.task_uuid), '{}') AS tasks, coalesce(array_agg(s.step_uuid), '{}') AS steps, coalesce(array_agg(f.limit_key_id), '{}') AS keys, '{}'::bool[] AS parked
 FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
 CROSS JOIN LATERAL (` + fullKeyOf("s") + `) f
 WHERE EXISTS (SELECT FROM tasker.limit_queues)`
 
-// setAsideLimited puts steps $1, $2 that are in the queue aside under the keys $3.
-var setAsideLimited = `
+// parkFullSteps parks the ready steps $1, $2 under the keys $3.
+var parkFullSteps = `
 WITH due AS MATERIALIZED (
     SELECT q.ready_row, d.limit_key_id
     FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS d (task_uuid, step_uuid, limit_key_id)
@@ -51,16 +51,16 @@ ON CONFLICT (task_uuid, step_uuid) DO UPDATE
 SET hold_uuid = NULL, limit_key_id = excluded.limit_key_id, released_by = excluded.released_by, state_since = excluded.state_since, priority = excluded.priority,
     queue_ttl_ms = excluded.queue_ttl_ms, inputs_bytes = excluded.inputs_bytes, held_at = clock_timestamp(), counted_until = NULL`
 
-// fullSteps are up to $3 steps at the heads of queues whose keys are full or wanted by more urgent
-// steps, and parked steps whose other key has places, after $4.
+// fullSteps selects up to $3 steps at the heads of queues whose keys are full or reserved by more
+// urgent steps. It also selects parked steps, after key $4, that another key of theirs blocks.
 func fullSteps(queues string) string {
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 ` + queues + `
-looked AS MATERIALIZED (
-    SELECT e.task_uuid, e.step_uuid, e.priority, e.state_since, e.aside, n.keys, n.weights
+scanned AS MATERIALIZED (
+    SELECT e.task_uuid, e.step_uuid, e.priority, e.state_since, e.parked, n.keys, n.weights
     FROM (
-        SELECT e.*, NULL::bigint AS aside
+        SELECT e.*, NULL::bigint AS parked
         FROM queues q
         CROSS JOIN LATERAL (
             SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since
@@ -84,35 +84,35 @@ looked AS MATERIALIZED (
 ),
 full_keys AS MATERIALIZED (
     SELECT k.limit_key_id, k.weight
-    FROM (SELECT DISTINCT u.* FROM looked s CROSS JOIN LATERAL unnest(s.keys, s.weights) AS u (limit_key_id, weight)) k
+    FROM (SELECT DISTINCT u.* FROM scanned s CROSS JOIN LATERAL unnest(s.keys, s.weights) AS u (limit_key_id, weight)) k
     CROSS JOIN clock c
     JOIN tasker.limit_keys p ON p.limit_key_id = k.limit_key_id
     JOIN tasker.limits l ON l.limit_id = p.limit_id
     WHERE ` + freeSlots("k.limit_key_id", "k.weight") + ` < least(k.weight, ` + mostOf + `)
 ),
-kept AS MATERIALIZED (
+reserved AS MATERIALIZED (
     SELECT DISTINCT ON (f.limit_key_id) f.limit_key_id, s.priority, s.state_since
-    FROM looked s
+    FROM scanned s
     CROSS JOIN LATERAL unnest(s.keys, s.weights) AS u (limit_key_id, weight)
     JOIN full_keys f ON f.limit_key_id = u.limit_key_id AND f.weight = u.weight
     WHERE f.weight > 1
     ORDER BY f.limit_key_id, s.priority DESC, s.state_since
 )
 SELECT coalesce(array_agg(x.task_uuid), '{}') AS tasks, coalesce(array_agg(x.step_uuid), '{}') AS steps, coalesce(array_agg(x.key), '{}') AS keys,
-    coalesce(array_agg(x.aside IS NOT NULL), '{}') AS aside
+    coalesce(array_agg(x.parked IS NOT NULL), '{}') AS parked
 FROM (
-    SELECT DISTINCT ON (s.task_uuid, s.step_uuid) s.task_uuid, s.step_uuid, s.aside, u.limit_key_id AS key
-    FROM looked s
+    SELECT DISTINCT ON (s.task_uuid, s.step_uuid) s.task_uuid, s.step_uuid, s.parked, u.limit_key_id AS key
+    FROM scanned s
     CROSS JOIN LATERAL unnest(s.keys, s.weights) WITH ORDINALITY AS u (limit_key_id, weight, n)
     LEFT JOIN full_keys f ON f.limit_key_id = u.limit_key_id AND f.weight = u.weight
-    LEFT JOIN kept k ON k.limit_key_id = u.limit_key_id AND (-k.priority, k.state_since) < (-s.priority, s.state_since)
+    LEFT JOIN reserved k ON k.limit_key_id = u.limit_key_id AND (-k.priority, k.state_since) < (-s.priority, s.state_since)
     WHERE f.limit_key_id IS NOT NULL OR k.limit_key_id IS NOT NULL
     ORDER BY s.task_uuid, s.step_uuid, u.n
 ) x`
 }
 
-// changeKey says which key keeps steps that are put aside.
+// changeKey changes the keys of parked steps.
 const changeKey = `
 UPDATE tasker.held_steps a SET limit_key_id = d.limit_key_id
-FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bool[]) AS d (task_uuid, step_uuid, limit_key_id, aside)
-WHERE d.aside AND a.task_uuid = d.task_uuid AND a.step_uuid = d.step_uuid AND a.limit_key_id <> d.limit_key_id`
+FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bool[]) AS d (task_uuid, step_uuid, limit_key_id, parked)
+WHERE d.parked AND a.task_uuid = d.task_uuid AND a.step_uuid = d.step_uuid AND a.limit_key_id <> d.limit_key_id`

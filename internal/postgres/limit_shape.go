@@ -2,40 +2,41 @@ package postgres
 
 import "strconv"
 
-// A limitProfile is which limits the steps of a claimant's queues have. A claim takes it for granted, since a statement for any costs several times
-// one for those of queues, and its statement verifies it.
+// A limitProfile identifies the kinds of limits of a claimant's steps. A claim assumes a profile
+// and its statement verifies it, because the general statement costs several times as much.
 type limitProfile int
 
 const (
-	weighted   limitProfile = iota // those of templates too, of which a step takes several places
-	oneEach                        // those of templates too, of which each step takes one place
-	sharedOnly                     // only those that all steps of a queue share
+	weighted   limitProfile = iota // limits of templates, some with several slots per step
+	oneEach                        // limits of templates, all with one slot per step
+	sharedOnly                     // only limits that all steps of a queue share
 )
 
 const limitShapes = 3
 
-// named is a part of a WITH: which limits the steps of the claimant's queues have.
+// named is a CTE with the actual profile.
 const named = `named AS MATERIALIZED (
     SELECT n.*, CASE WHEN NOT n.names THEN 2 WHEN NOT n.weights THEN 1 ELSE 0 END AS shape
     FROM (SELECT ` + hasNames + ` AS names, ` + hasWeights + ` AS weights) n
 ),
 `
 
-// matchesProfile is a part of a WITH: whether the steps have no other limits than a claim takes for granted.
+// matchesProfile is a CTE that reports whether the assumed profile covers the actual one.
 func (s limitSource) matchesProfile() string {
 	return `fits AS MATERIALIZED (SELECT n.shape, n.shape >= ` + strconv.Itoa(int(s.shape)) + ` AS yes FROM named n),
 `
 }
 
-// mayClaim is true of a worker that gets new work, if the steps have the limits that the claim takes for granted.
+// mayClaim is true if the worker gets new work and the assumed profile is sufficient.
 func (s limitSource) mayClaim() string { return mayClaim + ` AND (SELECT yes FROM fits)` }
 
-// otherShape adds a row that says which limits the steps have, if it is not what the claim takes for granted.
+// otherShape adds a row with the actual profile if it differs from the assumed one.
 func (s limitSource) otherShape() string {
 	return noteWith("'shape'", "(SELECT shape FROM fits)", "(SELECT shape <> "+strconv.Itoa(int(s.shape))+" FROM fits)")
 }
 
-// sharedCandidates are the most urgent steps, queued or parked, of queues with shared limits only.
+// sharedCandidates selects the most urgent steps, ready or parked, of queues with shared limits
+// only.
 func sharedCandidates(s limitSource, gates string, h holds) string {
 	without := s.without("$6", gates, h)
 	first := func(order, which string) string {
@@ -49,7 +50,7 @@ func sharedCandidates(s limitSource, gates string, h holds) string {
 	}
 	const keys = `q.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) AS weights`
 	return `ready AS MATERIALIZED (
-    ` + s.firstOf(s.passed("e")+`, NULL::bigint AS aside, `+keys, `open q
+    ` + s.firstOf(s.passed("e")+`, NULL::bigint AS parked, `+keys, `open q
         CROSS JOIN LATERAL (
         `+first("state_since", "")+`
         UNION
@@ -57,8 +58,8 @@ func sharedCandidates(s limitSource, gates string, h holds) string {
         ) e
         WHERE `+s.mayClaim()) + `
 ),
-aside AS MATERIALIZED (
-    ` + s.firstOf(s.passed("e")+`, k.limit_key_id AS aside, `+keys, `open q
+parked AS MATERIALIZED (
+    ` + s.firstOf(s.passed("e")+`, k.limit_key_id AS parked, `+keys, `open q
         CROSS JOIN unnest(q.ids) AS k (limit_key_id)
         CROSS JOIN LATERAL (
             (

@@ -5,20 +5,20 @@ import (
 	"strings"
 )
 
-// limitDepth is how many steps of a queue a claim of $3 steps looks at.
+// limitDepth is the number of steps that a claim of $3 steps scans in each queue.
 const limitDepth = `greatest($3::int * 4, ` + leastDepth + `)`
 
-// A limitSource is where a claim with limits finds steps.
+// A limitSource defines which steps a claim with limits scans.
 type limitSource struct {
-	queues string // a part of a WITH: those that are looked at; if steps are named it is empty
+	queues string // CTE with the queues; empty for a claim of named steps
 	shape  limitProfile
-	age    string // the parameter with the age from which on steps come first in their namespace; empty: none do
+	age    string // parameter with the minimum age of a claim by age; empty for a claim by urgency
 }
 
-// named is true where the steps have ids and are not the most urgent.
+// named reports whether the claim is for given steps, not for the most urgent ones.
 func (s limitSource) named() bool { return s.queues == "" }
 
-// parts are a part of a WITH: the queues, of named steps those with the ids in two parameters.
+// parts returns the CTE with the queues; for named steps, those of the ids in two parameters.
 func (s limitSource) parts(tasks, steps string) string {
 	if !s.named() {
 		return s.queues
@@ -33,13 +33,13 @@ queues AS MATERIALIZED (
 `
 }
 
-// without are the steps of a row that a claim leaves alone, and those that are held.
+// without returns conditions on row s that exclude given steps and held ones.
 func (s limitSource) without(param, gates string, h holds) string {
 	return ` AND s.step_uuid <> ALL (` + param + `::uuid[])` + h.free("s", gates)
 }
 
-// joinParkedSteps joins a queue q with the most urgent steps e that are put aside in it: so many of each key k that has places,
-// as r counts them without a lock, most at most. c is the clock.
+// joinParkedSteps joins queue q with its most urgent parked steps e: up to limit for each key k
+// with free slots. r counts the slots without a lock, up to most. c is the clock.
 func joinParkedSteps(columns, after, most, limit string) string {
 	return `
     CROSS JOIN LATERAL (` + parkedKeys(after) + `) k
@@ -58,7 +58,8 @@ func joinParkedSteps(columns, after, most, limit string) string {
     ) e`
 }
 
-// parkedKeys are the keys of parked steps of queue q: freed keys, later keys, then earlier ones.
+// parkedKeys selects the keys of parked steps of queue q: freed keys, keys after the given one,
+// then the others.
 func parkedKeys(after string) string {
 	return `
         SELECT x.limit_key_id
@@ -69,16 +70,16 @@ func parkedKeys(after string) string {
             FROM (` + nextParkedKeys(after, "9223372036854775807") + ` UNION ALL ` + nextParkedKeys("0", after) + `) n
             WHERE n.limit_key_id <> ALL (` + freedKeys + `)
         ) x
-        LIMIT ` + strconv.Itoa(moreKeys) + `
+        LIMIT ` + strconv.Itoa(maxParkedKeys) + `
     `
 }
 
-// moreKeys is how many keys a claim looks at for which steps are put aside, in each queue.
-const moreKeys = 64
+// maxParkedKeys is the maximum number of keys with parked steps that a claim scans in each queue.
+const maxParkedKeys = 64
 
-// queuesWithAside are the queues of a claimant with many in which something waits or is put aside.
-var queuesWithAside = strings.Replace(waitingQueues(byUrgency), "queues AS (", "queued AS (", 1) + `
-aside_in AS (
+// queuesWithParked selects the queues with ready or parked steps, for a claimant with many queues.
+var queuesWithParked = strings.Replace(waitingQueues(byUrgency), "queues AS (", "queued AS (", 1) + `
+parked_in AS (
     SELECT n.namespace, (
         SELECT s.handler FROM tasker.held_steps s WHERE s.namespace = n.namespace ORDER BY s.handler LIMIT 1
     ) AS handler
@@ -87,13 +88,13 @@ aside_in AS (
     SELECT w.namespace, (
         SELECT s.handler FROM tasker.held_steps s WHERE s.namespace = w.namespace AND s.handler > w.handler ORDER BY s.handler LIMIT 1
     )
-    FROM aside_in w
+    FROM parked_in w
     WHERE w.handler IS NOT NULL
 ),
-queues AS (SELECT namespace, handler FROM queued UNION SELECT w.namespace, w.handler FROM aside_in w WHERE w.handler = ANY ($2::text[])),
+queues AS (SELECT namespace, handler FROM queued UNION SELECT w.namespace, w.handler FROM parked_in w WHERE w.handler = ANY ($2::text[])),
 `
 
-// lockedSlots are parts of a WITH: the free places of locked keys, also as a document by key id.
+// lockedSlots contains the CTEs with the free slots of locked keys, also as a document by key id.
 const lockedSlots = `
 mine AS MATERIALIZED (
     SELECT k.limit_key_id, l.per_second, r.places, r.again, ` + mostOf + ` AS most
@@ -104,11 +105,11 @@ mine AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT l.max_in_progress - (SELECT coalesce(sum(h.weight), 0) FROM tasker.limit_slots h WHERE h.limit_key_id = k.limit_key_id) AS free,
             l.burst - greatest(extract(epoch FROM nullif(k.full_at, '-infinity') - c.at), 0) * l.per_second + 1e-9 AS due
-        OFFSET 0 -- counted once
+        OFFSET 0 -- evaluated once
     ) n
     CROSS JOIN LATERAL (
         SELECT greatest(least(n.free, floor(n.due), 1000000000), 0)::int AS places,
-            CASE WHEN n.free <= 0 OR n.due IS NULL THEN ` + limitRestMS + ` ELSE least(greatest((floor(n.due) + 1 - n.due) / l.per_second * 1000, 1), ` + limitRestMS + `) END::int AS again
+            CASE WHEN n.free <= 0 OR n.due IS NULL THEN ` + limitDelayMS + ` ELSE least(greatest((floor(n.due) + 1 - n.due) / l.per_second * 1000, 1), ` + limitDelayMS + `) END::int AS again
     ) r
 ),
 places AS MATERIALIZED (
@@ -116,13 +117,13 @@ places AS MATERIALIZED (
 ),
 `
 
-// slotsRemaining is how many places a key has: none if it is not locked.
+// slotsRemaining is the number of free slots of a key; 0 if it is not locked.
 func slotsRemaining(key string) string {
 	return `coalesce(((SELECT of FROM places) ->> ` + key + `::text)::int, 0)`
 }
 
-// keysOfStep are the keys and weights of a row s, whether all have enough places, and keys with
-// some but too few. Without weights each counts one.
+// keysOfStep selects the template keys of a step with their weights, whether all have enough free
+// slots, and the keys with some but too few.
 func (s limitSource) keysOfStep(row string) string {
 	if s.shape == oneEach {
 		return `(
@@ -140,23 +141,24 @@ func (s limitSource) keysOfStep(row string) string {
             CROSS JOIN LATERAL (
                 SELECT ((SELECT of FROM places) ->> k.limit_key_id::text)::int AS places,
                     CASE WHEN t.weight = 1 THEN 1 ELSE least(t.weight, ((SELECT most FROM places) ->> k.limit_key_id::text)::int) END AS weight
-                OFFSET 0 -- read once
+                OFFSET 0 -- evaluated once
             ) w
         )`
 }
 
-// candidateOf are the columns of a step that a claim looks at.
+// candidateOf returns the columns of a candidate step.
 func candidateOf(row string) string {
 	return strings.ReplaceAll(`s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes, s.due_at`, "s.", row+".")
 }
 
-// claimLimitedSteps hands out the most urgent steps whose limits have places: from the queues, and
-// the first parked step of each key. An item has the limits of its map step. With due times, the
-// most urgent steps are among the first by age and the first by due time.
+// claimLimitedSteps claims the most urgent steps, ready or parked, whose limits have free slots. An
+// item has the limits of its map step. With due times, the most urgent steps are among the first by
+// age and the first by due time.
 //
-// $1 namespaces, $2 handlers, $3 how many, $4 worker, $5 lease, $6 steps to exclude, $7 remaining
-// bytes; then, if steps may have limits of templates, the key after which the scan of parked steps
-// begins, the turns and shares of the namespaces and the minimum age; or the ids of the steps.
+// $1 namespaces, $2 handlers, $3 limit, $4 worker, $5 lease, $6 steps to exclude, $7 remaining
+// bytes. Named steps add their ids. Otherwise the key after which the scan of parked steps starts
+// (unless all limits are shared), the turns and shares of the namespaces and the minimum age
+// follow.
 func claimLimitedSteps(s limitSource, h holds, aged bool) string {
 	last, candidates := 10, queueCandidates
 	if s.named() {
@@ -192,9 +194,9 @@ open AS MATERIALIZED (
         WHERE ` + strings.ReplaceAll(readyKey, "s.", "a.") + ` AND r.task_uuid = a.task_uuid
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
-    WHERE a.aside IS NULL
+    WHERE a.parked IS NULL
 ),
-from_aside AS MATERIALIZED (
+from_parked AS MATERIALIZED (
     SELECT q.*
     FROM admitted a
     CROSS JOIN LATERAL (
@@ -203,15 +205,16 @@ from_aside AS MATERIALIZED (
         WHERE h.task_uuid = a.task_uuid AND h.step_uuid = a.step_uuid AND h.limit_key_id IS NOT NULL
         FOR NO KEY UPDATE SKIP LOCKED
     ) q
-    WHERE a.aside IS NOT NULL
+    WHERE a.parked IS NOT NULL
 ),
-locked AS MATERIALIZED (SELECT * FROM from_queue UNION ALL SELECT * FROM from_aside),
+locked AS MATERIALIZED (SELECT * FROM from_queue UNION ALL SELECT * FROM from_parked),
 ` + leaseSteps(placeSteps, false) + blockedSteps("locked") + busy("(SELECT count(*) FROM admitted) > (SELECT count(*) FROM locked)") +
-		noteWith("'waits'", "(SELECT coalesce(min(again), "+limitRestMS+") FROM mine WHERE places < $3::int)",
+		noteWith("'waits'", "(SELECT coalesce(min(again), "+limitDelayMS+") FROM mine WHERE places < $3::int)",
 			"(SELECT count(*) FROM admitted) < $3::int AND EXISTS (SELECT FROM mine WHERE places < $3::int)") + s.otherShape() + s.old() + looks(s)
 }
 
-// fairOrder is a part of a FROM: whose turn it is, by namespace. Named steps are handed out by urgency.
+// fairOrder returns the turns and shares by namespace, for a FROM clause. Named steps go by
+// urgency.
 func (s limitSource) fairOrder() string {
 	switch {
 	case s.named():
@@ -223,7 +226,7 @@ func (s limitSource) fairOrder() string {
 	}
 }
 
-// firstOf selects the rows e of each namespace that come first, as many as are wanted; from is all of them.
+// firstOf selects the first $3 rows e of each namespace.
 func (s limitSource) firstOf(columns, from string) string {
 	return `SELECT e.*
     FROM (
@@ -233,16 +236,16 @@ func (s limitSource) firstOf(columns, from string) string {
     WHERE e.nth <= $3::int`
 }
 
-// admission returns parts of a WITH: the candidates for which all keys have places, in order of
-// turns and urgency, and their keys by step id. A scan that ended at its limit excludes everything
-// less urgent than its last row. A refused step still counts for its other keys, so no later one
-// takes its place.
+// admission returns CTEs with the candidates whose keys all have free slots, in order of turns and
+// urgency, and their keys by step id. A scan that reached its limit excludes all steps less urgent
+// than its last row. A refused step still counts for its other keys, so that no later step gets
+// those slots.
 func (s limitSource) admission() string {
 	return `candidate AS MATERIALIZED (
     SELECT c.*, row_number() OVER (ORDER BY t.turn + t.share * (c.place - 1), ` + s.order("c") + `, c.step_uuid) AS n
     FROM (
         SELECT c.*, row_number() OVER (PARTITION BY c.namespace ORDER BY ` + s.order("c") + `, c.step_uuid) AS place
-        FROM (SELECT * FROM ready UNION ALL SELECT * FROM aside) c
+        FROM (SELECT * FROM ready UNION ALL SELECT * FROM parked) c
     ) c
     JOIN ` + s.fairOrder() + ` AS t (namespace, turn, share) ON t.namespace = c.namespace
 ),
@@ -266,7 +269,8 @@ keys_of AS MATERIALIZED (
 `
 }
 
-// placeSteps are parts of the WITH of a lease: unpark steps, add rows for their keys, count rates.
+// placeSteps contains the CTEs of a lease that unpark steps, insert their slots and charge their
+// rates.
 const placeSteps = `,
 back AS (
     DELETE FROM tasker.held_steps a
@@ -291,8 +295,9 @@ charged AS (
     WHERE k.limit_key_id = u.limit_key_id AND (m.per_second IS NOT NULL OR k.used_at < c.at - interval '5 minutes')
 )`
 
-// looks reports why a claim found too little: its scan ended early, keys were locked, or steps had
-// places; and where the scan of parked steps ended.
+// looks adds rows with the reasons why a claim found too few steps: its scan ended early, keys were
+// not locked, or keys with free slots did not suffice. It also adds the end of the scan of parked
+// steps.
 func looks(s limitSource) string {
 	if s.named() || s.shape == sharedOnly {
 		return noteOf("'unlocked'", `EXISTS (SELECT FROM open q WHERE q.unlocked)`)
@@ -338,14 +343,14 @@ func looks(s limitSource) string {
     WHERE q.places > 0 AND (EXISTS (
         SELECT FROM tasker.ready_steps s WHERE s.namespace = q.namespace AND s.handler = q.handler
     ) OR EXISTS (
-        SELECT FROM aside_keys k JOIN mine m ON m.limit_key_id = k.limit_key_id AND m.places > 0 WHERE k.namespace = q.namespace AND k.handler = q.handler
+        SELECT FROM parked_keys k JOIN mine m ON m.limit_key_id = k.limit_key_id AND m.places > 0 WHERE k.namespace = q.namespace AND k.handler = q.handler
     ))
 )`) +
-		noteWith("'looked'", "(SELECT coalesce(min(x.last), 0) FROM (SELECT max(k.limit_key_id) AS last FROM aside_keys k WHERE k.limit_key_id > $8::bigint AND k.limit_key_id <> ALL ("+freedKeys+") GROUP BY k.namespace, k.handler HAVING count(*) >= "+strconv.Itoa(moreKeys)+" - cardinality("+freedKeys+")) x)",
-			"EXISTS (SELECT FROM aside_keys GROUP BY namespace, handler HAVING count(*) = "+strconv.Itoa(moreKeys)+")")
+		noteWith("'looked'", "(SELECT coalesce(min(x.last), 0) FROM (SELECT max(k.limit_key_id) AS last FROM parked_keys k WHERE k.limit_key_id > $8::bigint AND k.limit_key_id <> ALL ("+freedKeys+") GROUP BY k.namespace, k.handler HAVING count(*) >= "+strconv.Itoa(maxParkedKeys)+" - cardinality("+freedKeys+")) x)",
+			"EXISTS (SELECT FROM parked_keys GROUP BY namespace, handler HAVING count(*) = "+strconv.Itoa(maxParkedKeys)+")")
 }
 
-// sharedLimitsOf selects the limits that all steps of a queue share, which a row names with its namespace and handler.
+// sharedLimitsOf selects the limits that all steps of a row's queue share.
 func sharedLimitsOf(row string) string {
 	return `
         SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = '' AND l.kind = 'server' AND l.name = ''
@@ -355,7 +360,7 @@ func sharedLimitsOf(row string) string {
         SELECT l.limit_id FROM tasker.limits l WHERE l.namespace = ` + row + `.namespace AND l.kind = 'handler' AND l.name = ` + row + `.handler`
 }
 
-// namesOf selects the limits that the template of a task gives to a step, with their keys.
+// namesOf selects the limits that the template assigns to a step, with their keys.
 func namesOf(row string) string {
 	return `
         SELECT t.limit_id, t.key, t.weight
@@ -366,13 +371,13 @@ func namesOf(row string) string {
         ))`
 }
 
-// limitsOf selects the keys of the limits of a step.
+// limitsOf selects all limits of a step with their keys.
 func limitsOf(row string) string {
 	return `SELECT x.limit_id, '' AS key, 1 AS weight FROM (` + sharedLimitsOf(row) + `) x
         UNION ALL ` + namesOf(row)
 }
 
-// freeSlots is a hint of the free places of key row p, at most most, counted without a lock.
+// freeSlots counts the free slots of key row p without a lock, up to most. It is a hint.
 func freeSlots(key, most string) string {
 	return `CASE WHEN l.limit_id IS NULL THEN ` + most + ` ELSE least(` + most + `,
             CASE WHEN l.max_in_progress IS NOT NULL THEN l.max_in_progress - (
@@ -383,7 +388,7 @@ func freeSlots(key, most string) string {
         )::bigint END`
 }
 
-// nextParkedKeys are the keys after one, up to another, for which steps of a queue q are put aside, each once.
+// nextParkedKeys selects the distinct keys in (after, upto] with parked steps of queue q.
 func nextParkedKeys(after, upto string) string {
 	next := func(after string) string {
 		return `
@@ -401,6 +406,6 @@ func nextParkedKeys(after, upto string) string {
                 FROM n
                 WHERE n.limit_key_id IS NOT NULL
             )
-            SELECT n.limit_key_id FROM n WHERE n.limit_key_id IS NOT NULL LIMIT ` + strconv.Itoa(moreKeys) + `
+            SELECT n.limit_key_id FROM n WHERE n.limit_key_id IS NOT NULL LIMIT ` + strconv.Itoa(maxParkedKeys) + `
         )`
 }

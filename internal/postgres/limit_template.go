@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -12,15 +11,16 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A limit that a template gives has the value of the newest registration, until somebody sets another.
-const giveLimits = `
-WITH given AS (
+// A limit assigned by templates has the value of the newest registration until an operator changes
+// it.
+const storeTemplateLimits = `
+WITH assigned AS (
     SELECT * FROM unnest($2::text[], $3::int[], $4::float8[], $5::int[]) AS u (name, max_in_progress, per_second, burst)
 ),
 stored AS (
     INSERT INTO tasker.limits (kind, namespace, name, max_in_progress, per_second, burst, by_template, changed_by)
     SELECT 'name', $1, g.name, nullif(g.max_in_progress, 0), nullif(g.per_second, 0), nullif(g.burst, 0), true, $6
-    FROM given g
+    FROM assigned g
     ORDER BY g.name
     ON CONFLICT (namespace, kind, name) DO UPDATE
     SET max_in_progress = CASE WHEN limits.by_template THEN excluded.max_in_progress ELSE limits.max_in_progress END,
@@ -36,8 +36,7 @@ FROM unnest($7::text[], $8::text[]) AS q (name, handler)
 JOIN stored s ON s.name = q.name
 ON CONFLICT DO NOTHING`
 
-// giveLimits stores the limits that a template gives to its steps.
-func (tx *Tx) giveLimits(ctx context.Context, t tasker.Template) error {
+func (tx *Tx) storeTemplateLimits(ctx context.Context, t tasker.Template) error {
 	if len(t.Limits) == 0 {
 		return nil
 	}
@@ -57,17 +56,15 @@ func (tx *Tx) giveLimits(ctx context.Context, t tasker.Template) error {
 		}
 	}
 	by := cmp.Or(access.IdentityOf(ctx).Subject, tasker.SystemActor)
-	_, err := tx.Exec(ctx, giveLimits, t.Namespace, names, most, rates, bursts, by, of, handlers)
+	_, err := tx.Exec(ctx, storeTemplateLimits, t.Namespace, names, most, rates, bursts, by, of, handlers)
 	return wrap(err, "store the limits of a template")
 }
 
-// A TaskLimit is a limit that its template gives to a new task.
+// A TaskLimit is a limit that a template assigns to a new task.
 type TaskLimit struct {
-	Name string
-	Key  string
-	Step *tasker.ID // that is limited; nil: every step
-
-	Weight int // how many places a step takes
+	Name, Key string
+	Step      *tasker.ID // nil for every step
+	Weight    int        // slots per step
 }
 
 type newTaskLimit struct {
@@ -90,7 +87,7 @@ SELECT u.task_uuid, u.step_uuid, l.limit_id, u.key, u.weight
 FROM ` + taskLimitColumns.unnest("u", 1) + `
 JOIN tasker.limits l ON l.namespace = u.namespace AND l.kind = 'name' AND l.name = u.name`
 
-// makeTaskKeys creates missing keys of limits $1, $2. Each is looked up alone to avoid a bad plan.
+// makeTaskKeys creates missing keys. It looks each up separately to avoid a bad plan.
 const makeTaskKeys = `
 INSERT INTO tasker.limit_keys (limit_id, key)
 SELECT l.limit_id, u.key
@@ -123,20 +120,15 @@ FROM unnest($2::text[], $3::text[]) AS u (name, key)
 JOIN tasker.limits l ON l.namespace = $4 AND l.kind = 'name' AND l.name = u.name
 WHERE t.task_uuid = $1 AND t.limit_id = l.limit_id`
 
-// changeLimitKeys gives a task that has not started the keys of another request.
+// changeLimitKeys changes the limit keys of a task that has not started.
 func (tx *Tx) changeLimitKeys(ctx context.Context, task tasker.ID, t *CreatedTask) error {
 	if len(t.Limits) == 0 {
 		return nil
 	}
-	keys := map[string]string{}
+	var names, keys []string // a name repeats with the same key
 	for _, l := range t.Limits {
-		keys[l.Name] = l.Key
+		names, keys = append(names, l.Name), append(keys, l.Key)
 	}
-	names := slices.Sorted(maps.Keys(keys))
-	list := make([]string, len(names))
-	for i, name := range names {
-		list[i] = keys[name]
-	}
-	_, err := tx.Exec(ctx, changeLimitKeys, task, names, list, t.Template.Namespace)
+	_, err := tx.Exec(ctx, changeLimitKeys, task, names, keys, t.Template.Namespace)
 	return wrap(err, "change the keys of limits")
 }

@@ -8,40 +8,47 @@ import (
 	"tasker.example/tasker"
 )
 
-// limitedLook are the steps that need not wait, and the keys that were looked at for them.
-type limitedLook struct {
-	Last         int64
+// An UnparkResult is the result of [DB.UnparkLimited].
+type UnparkResult struct {
+	Namespaces []string // of the steps returned to the queue
+	Waiting    bool     // steps are parked for limits
+	More       bool     // it reached its limit, and more steps may follow
+	Last       int64    // the key after which the next scan starts; 0 at the end
+}
+
+type unparkScan struct {
+	Last         int64 // key
 	Keys         int
 	Tasks, Steps []tasker.ID
 }
 
-// UnparkLimited puts steps that need not wait for their limit any more back into the queue, up to so
-// many, of keys after one. A task of which that fails holds up no other; what is returned with the error is done all the same.
+// UnparkLimited returns up to limit steps to the queue that no longer wait for a limit, of the keys
+// after the given one. A failing task delays no other: the result is valid even with an error.
 func (db *DB) UnparkLimited(ctx context.Context, limit int, after int64) (b UnparkResult, err error) {
-	found, err := one[limitedLook](ctx, db.pool, limitedSteps, limit, db.queue.announce, after, db.queue.ttlMS)
+	found, err := one[unparkScan](ctx, db.pool, limitedSteps, limit, db.queue.announce, after, db.queue.ttlMS)
 	if err != nil {
-		return b, fmt.Errorf("find steps that need not wait for a limit: %w", err)
+		return b, fmt.Errorf("find steps to unpark: %w", err)
 	}
 	b.Waiting = found.Keys > 0
-	if found.Keys == keysOfPass {
+	if found.Keys == maxUnparkKeys {
 		b.Last = found.Last
 	}
 	if len(found.Steps) == 0 {
 		return b, nil
 	}
-	b.Namespaces, err = db.backFromLimits(ctx, found.Tasks, found.Steps)
+	b.Namespaces, err = db.unparkSteps(ctx, found.Tasks, found.Steps)
 	if err != nil && ctx.Err() == nil && !IsUnavailable(err) {
-		b.Namespaces, err = db.backSingly(ctx, *found)
+		b.Namespaces, err = db.unparkSingly(ctx, *found)
 	}
 	b.More = len(found.Steps) == limit && len(b.Namespaces) > 0
-	return b, wrap(err, "put steps back that waited for a limit")
+	return b, wrap(err, "unpark steps")
 }
 
-// backSingly puts each step back by itself, where that failed for all together.
-func (db *DB) backSingly(ctx context.Context, found limitedLook) (namespaces []string, err error) {
+// unparkSingly unparks each step in its own transaction after a common one failed.
+func (db *DB) unparkSingly(ctx context.Context, found unparkScan) (namespaces []string, err error) {
 	failed := 0
 	for i, task := range found.Tasks {
-		back, fault := db.backFromLimits(ctx, []tasker.ID{task}, found.Steps[i:i+1])
+		back, fault := db.unparkSteps(ctx, []tasker.ID{task}, found.Steps[i:i+1])
 		namespaces = append(namespaces, back...)
 		if fault == nil {
 			continue
@@ -60,11 +67,11 @@ func (db *DB) backSingly(ctx context.Context, found limitedLook) (namespaces []s
 	return slices.Compact(namespaces), err
 }
 
-// backFromLimits puts steps back whose tasks nobody else works on, and returns their namespaces.
-func (db *DB) backFromLimits(ctx context.Context, of, which []tasker.ID) (namespaces []string, err error) {
+// unparkSteps unparks the steps of unlocked tasks, and returns their namespaces.
+func (db *DB) unparkSteps(ctx context.Context, taskOf, stepIDs []tasker.ID) (namespaces []string, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		namespaces = nil
-		free, err := tx.LockFreeTasks(ctx, tasksOnce(of))
+		free, err := tx.LockFreeTasks(ctx, tasksOnce(taskOf))
 		if err != nil || len(free) == 0 {
 			return err
 		}
@@ -73,16 +80,16 @@ func (db *DB) backFromLimits(ctx context.Context, of, which []tasker.ID) (namesp
 			locked[id] = true
 		}
 		var tasks, steps []tasker.ID
-		for i, id := range of {
+		for i, id := range taskOf {
 			if locked[id] {
-				tasks, steps = append(tasks, id), append(steps, which[i])
+				tasks, steps = append(tasks, id), append(steps, stepIDs[i])
 			}
 		}
-		namespaces, err = column[string](ctx, tx, backFromLimits, tasks, steps, db.queue.ttlMS, db.queue.announce)
+		namespaces, err = column[string](ctx, tx, unparkSteps, tasks, steps, db.queue.ttlMS, db.queue.announce)
 		if err != nil {
 			return err
 		}
-		_, err = tx.SettleTasks(ctx, tasksOnce(tasks), Operator{}) // their time runs from here on
+		_, err = tx.SettleTasks(ctx, tasksOnce(tasks), Operator{}) // restarts their staleness
 		return err
 	})
 	if err != nil {

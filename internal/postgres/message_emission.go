@@ -45,7 +45,7 @@ UPDATE tasker.messages SET routed_at = clock_timestamp() WHERE position = ANY ($
 // earlier ones. It returns the number of messages.
 func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker.Notification, told []string) []string) (n int, err error) {
 	type row struct {
-		messageRow
+		tasker.Notification
 		Told []string
 	}
 	err = db.InTx(ctx, func(tx *Tx) error {
@@ -65,7 +65,7 @@ func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker
 		for _, r := range rows {
 			told := slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Told, now[r.SubjectID]))))
 			all = append(all, r.Position)
-			for _, s := range choose(r.message(), told) {
+			for _, s := range choose(r.Notification, told) {
 				positions, sinks = append(positions, r.Position), append(sinks, s)
 				now[r.SubjectID] = append(now[r.SubjectID], s)
 			}
@@ -92,7 +92,7 @@ LIMIT $2`
 // DueMessages returns messages that are to be sent to a sink now, one of each subject.
 func (db *DB) DueMessages(ctx context.Context, sink string, limit int) ([]DueEvent, error) {
 	type row struct {
-		messageRow
+		tasker.Notification
 		Due time.Time
 	}
 	rows, err := collect[row](ctx, db.pool, dueMessages, sink, limit)
@@ -101,13 +101,13 @@ func (db *DB) DueMessages(ctx context.Context, sink string, limit int) ([]DueEve
 	}
 	list := make([]DueEvent, len(rows))
 	for i, r := range rows {
-		list[i] = DueEvent{Event: r.event(), Due: r.Due}
+		list[i] = DueEvent{Event: messageEvent(r.Notification), Due: r.Due}
 	}
 	return list, nil
 }
 
-// event returns a message as sinks get it.
-func (r messageRow) event() tasker.Event {
+// messageEvent returns the event of a message for sinks.
+func messageEvent(r tasker.Notification) tasker.Event {
 	return tasker.Event{
 		UUID: r.UUID, Position: r.Position, Topic: r.Topic, At: r.At, Data: r.Data,
 		Subject: &tasker.Subject{Kind: r.SubjectKind, ID: r.SubjectID, DedupKey: r.DedupKey},
@@ -131,13 +131,13 @@ LIMIT $2`
 
 // OpenMessages returns the last message that a sink got of each subject that goes on.
 func (db *DB) OpenMessages(ctx context.Context, sink string, limit int) ([]tasker.Event, error) {
-	rows, err := collect[messageRow](ctx, db.pool, openMessages, sink, limit)
+	rows, err := collect[tasker.Notification](ctx, db.pool, openMessages, sink, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read what %s was told of: %w", sink, err)
 	}
 	list := make([]tasker.Event, len(rows))
 	for i, r := range rows {
-		list[i] = r.event()
+		list[i] = messageEvent(r)
 	}
 	return list, nil
 }

@@ -89,13 +89,13 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 	}
 	whole := wholeIndexes(t, db)
 	for name, sql := range map[string]string{
-		"claimSteps": claimSteps, "unheldSteps": claimUnheldSteps, "takeUnheldSteps": takeUnheldSteps, "concludeSucceeded": concludeSucceeded, "concludeAndClaim": concludeAndClaim, "more": claimMoreSteps, "ready": claimReady, "moreOfSome": claimMoreOfSeveral, "moreFromHeads": claimMoreFromHeads, "holdNamespace": holdNamespace, "holdHandler": holdHandler, "letGo": letGo, "dropHeld": dropHeld, "forgetLetGo": forgetLetGo, "stepResult": stepResult, "tooLargeInputs": tooLargeInputs, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
+		"claimSteps": claimSteps, "unheldSteps": claimUnheldSteps, "takeUnheldSteps": takeUnheldSteps, "concludeSucceeded": concludeSucceeded, "concludeAndClaim": concludeAndClaim, "more": claimMoreSteps, "ready": claimReady, "moreOfSome": claimMoreOfSeveral, "moreFromHeads": claimMoreFromHeads, "holdNamespace": holdNamespace, "holdHandler": holdHandler, "releaseHeldSteps": releaseHeldSteps, "dropHeld": dropHeld, "pruneReleaseFailures": pruneReleaseFailures, "stepResult": stepResult, "tooLargeInputs": tooLargeInputs, "extendLeases": extendLeases, "releaseSteps": releaseSteps, "concludeSteps": concludeSteps,
 		"keyHolders": keyHolders, "settleTasks": settleTasks, "settleReported": settleReported, "lockTasks": lockTasks, "lockFreeTasks": lockFreeTasks, "insertTasks": insertTasks, "insertSteps": insertSteps,
 		"insertTaskMoves": insertTaskMoves, "insertAttributes": insertAttributes, "announceNew": announceNew,
 		"enqueueReady": enqueueReady, "retryDue": retryDue, "tasksWithDueRetries": tasksWithDueRetries, "tasksToStart": tasksToStart, "startedTasks": startedTasks,
 		"expiredLeases": expiredLeases, "pendingReports": pendingReports, "stepsWithExpiredLease": stepsWithExpiredLease, "stepsWithKeptReport": stepsWithKeptReport, "lookForDue": findDueWork,
 		"deferWork": deferWork, "takeDeferredWork": takeDeferredWork, "selectSteps": selectSteps, "taskHistory": taskHistory, "cancelSteps": cancelSteps,
-		"cancelTasks": cancelTasks, "lockEnqueuedOf": lockEnqueuedOf, "selectTaskTargets": selectTaskTargets, "selectRecreateTargets": selectRecreateTargets, "selectQueues": selectQueues, "keepWaiting": extendQueueDeadlines, "hearWorker": recordHeartbeat, "hearWorkers": recordHeartbeats, "selectInvestigationQueue": fmt.Sprintf(selectInvestigationQueue, "true"), "selectEntryCounts": selectEntryCounts, "marks": stepLeases, "selectEntry": selectEntry, "updateEntry": updateEntry, "lockOldTasks": lockOldTasks, "expiredSteps": expiredSteps, "unservedSteps": unservedSteps, "expireSteps": expireSteps, "tasksWithServedSteps": tasksWithServedSteps, "redispatch": redispatch, "pruneTasks": pruneTasks,
+		"cancelTasks": cancelTasks, "lockEnqueuedOf": lockEnqueuedOf, "selectTaskTargets": selectTaskTargets, "selectRecreateTargets": selectRecreateTargets, "selectQueues": selectQueues, "extendQueueDeadlines": extendQueueDeadlines, "hearWorker": recordHeartbeat, "hearWorkers": recordHeartbeats, "selectInvestigationQueue": fmt.Sprintf(selectInvestigationQueue, "true"), "selectEntryCounts": selectEntryCounts, "marks": stepLeases, "selectEntry": selectEntry, "updateEntry": updateEntry, "lockOldTasks": lockOldTasks, "expiredSteps": expiredSteps, "unservedSteps": unservedSteps, "expireSteps": expireSteps, "tasksWithServedSteps": tasksWithServedSteps, "redispatch": redispatch, "pruneTasks": pruneTasks,
 		"takeSteps": takeSteps, "announceAgain": announceAgain, "dueAnnouncements": dueAnnouncements, "waitingNamespaces": waitingNamespaces, "announceLost": announceLost,
 		"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions,
 		"lockTargets": lockTargets, "recordRepairs": recordRepairs, "endEntries": endEntries, "failuresDuring": failuresDuring, "enqueuedHere": enqueuedHere,
@@ -106,7 +106,7 @@ func TestNoStatementThatRunsOftenReadsAWholeTable(t *testing.T) {
 		"limitedClaim": limitedEach.claim[weighted], "limitedUnheld": limitedEach.claimUnheld[weighted], "limitedMany": limitedMany.claim[weighted], "limitedNamed": limitedNamed.claim[weighted],
 		"oneEach": limitedEach.claim[oneEach], "manyOneEach": limitedMany.claim[oneEach], "shared": limitedEach.claim[sharedOnly], "unheldShared": limitedEach.claimUnheld[sharedOnly], "manyShared": limitedMany.claim[sharedOnly], "lockOnlyQueueKeys": lockOnlyQueueKeys,
 		"oldLimited": limitedEach.claimOld[weighted], "oldOneEach": limitedMany.claimOld[oneEach], "oldShared": limitedEach.claimUnheldOld[sharedOnly], "lockOldKeys": limitedEach.lockFreeOld, "lockFreeKeys": limitedEach.lockFree, "lockFreeKeysMany": limitedMany.lockFree, "lockLimitKeys": limitedEach.lockKeys, "makeLimitKeys": limitedEach.makeKeys, "lockNamedKeys": limitedNamed.lockKeys, "makeTaskKeys": makeTaskKeys,
-		"lockQueueKeys": lockQueueKeys, "dropSlots": dropSlots, "fullSteps": limitedEach.full, "setAsideLimited": setAsideLimited, "stepsOfFullKeys": stepsOfFullKeys, "limitedSteps": limitedSteps, "backFromLimits": backFromLimits,
+		"lockQueueKeys": lockQueueKeys, "dropSlots": dropSlots, "fullSteps": limitedEach.full, "parkFullSteps": parkFullSteps, "stepsOfFullKeys": stepsOfFullKeys, "limitedSteps": limitedSteps, "unparkSteps": unparkSteps,
 	} {
 		t.Run(name, func(t *testing.T) { readsRanges(t, db, sql, whole) })
 	}
@@ -129,7 +129,7 @@ func TestLimitPlansIgnoreStatistics(t *testing.T) {
 		}
 	}
 	whole := wholeIndexes(t, db)
-	list := map[string]string{"dropSlots": dropSlots, "limitedSteps": limitedSteps, "stepsOfFullKeys": stepsOfFullKeys, "lockQueueKeys": lockQueueKeys, "backFromLimits": backFromLimits, "setAsideLimited": setAsideLimited, "selectLimitKeys": selectLimitKeys}
+	list := map[string]string{"dropSlots": dropSlots, "limitedSteps": limitedSteps, "stepsOfFullKeys": stepsOfFullKeys, "lockQueueKeys": lockQueueKeys, "unparkSteps": unparkSteps, "parkFullSteps": parkFullSteps, "selectLimitKeys": selectLimitKeys}
 	for name, of := range map[string]limitStatements{"each": limitedEach, "many": limitedMany, "named": limitedNamed} {
 		for part, sql := range map[string]string{
 			"makeKeys": of.makeKeys, "lockKeys": of.lockKeys, "lockFree": of.lockFree, "lockFreeOld": of.lockFreeOld, "full": of.full,

@@ -148,7 +148,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		return nil, fmt.Errorf("reach database: %w", err)
 	}
 	q := queue{ttlMS: cmp.Or(o.QueueTTL, DefaultQueueTTL).Milliseconds(), expiry: cmp.Or(o.ExpiryRule, tasker.ExpireUnlessSaturated), announce: o.Announce, report: o.ReportQueues}
-	return &DB{pool: pool, queue: q, joined: joined, turns: newTurns(cmp.Or(o.PriorityAge, DefaultPriorityAge)), directFrom: cmp.Or(o.DirectFrom, DefaultDirectFrom), opened: func(context.Context, tasker.Reason, string) {}}, nil
+	return &DB{pool: pool, queue: q, joined: joined, turns: newFairScheduler(cmp.Or(o.PriorityAge, DefaultPriorityAge)), directFrom: cmp.Or(o.DirectFrom, DefaultDirectFrom), opened: func(context.Context, tasker.Reason, string) {}}, nil
 }
 
 // OnOpened sets a callback for each committed new investigation. Call it before using the DB.

@@ -138,7 +138,7 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 		db.limits.reported(next.Claimant)
 	}
 	if claimed.more {
-		db.limits.looked(next.Claimant, claimed.lookAt)
+		db.limits.setCursor(next.Claimant, claimed.lookAt)
 	}
 	if claimed.reshaped {
 		db.limits.reshape(next.Claimant, claimed.shape)
@@ -236,9 +236,9 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 		return Concluded{}, ClaimResult{}, err
 	}
 	if claimed.held || claimed.limited {
-		db.turns.untaken(l.turn)
+		db.turns.repeatByAge(l.turn)
 	} else {
-		db.handedOut(l.turn, claimed)
+		db.recordClaim(l.turn, claimed)
 	}
 	return concluded, claimed, nil
 }
@@ -250,7 +250,7 @@ func (db *DB) lookFor(ctx context.Context, next *NextClaim) (l claimMode, err er
 	}
 	l.heads = db.heads.rangesFor(next.Claimant)
 	if !next.OnlyReady {
-		l.turn, err = db.takeTurn(ctx, next.Claimant)
+		l.turn, err = db.fairOrderFor(ctx, next.Claimant)
 	}
 	return l, err
 }

@@ -25,16 +25,16 @@ import (
 // composed are the statements that Go puts together when the program starts, under the
 // names of their variables.
 var composed = map[string]string{
-	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "expiredSteps": expiredSteps, "removeOutdated": removeOutdated, "keepWaiting": extendQueueDeadlines, "noteBusy": noteBusy, "relieveQueues": relieveQueues, "forgetQueues": forgetQueues, "selectQueues": selectQueues, "holdPages": holdPages, "putHeldAside": putHeldAside, "letGo": letGo, "cancelSteps": cancelSteps, "dropHeld": dropHeld, "forgetLetGo": forgetLetGo, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
-	"selectHoldOfItems": selectHoldOfItems, "selectLimits": selectLimits, "oneLimit": oneLimit, "selectLimitKeys": selectLimitKeys, "selectLimitHolders": selectLimitHolders, "limitedSteps": limitedSteps, "backFromLimits": backFromLimits,
-	"insertTaskLimits": insertTaskLimits, "setAsideLimited": setAsideLimited, "stepsOfFullKeys": stepsOfFullKeys,
+	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "expiredSteps": expiredSteps, "removeOutdated": removeOutdated, "keepWaiting": extendQueueDeadlines, "noteBusy": noteBusy, "relieveQueues": relieveQueues, "forgetQueues": forgetQueues, "selectQueues": selectQueues, "holdPages": holdPages, "parkHeldSteps": parkHeldSteps, "releaseHeldSteps": releaseHeldSteps, "cancelSteps": cancelSteps, "dropHeld": dropHeld, "pruneReleaseFailures": pruneReleaseFailures, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
+	"selectHoldOfItems": selectHoldOfItems, "selectLimits": selectLimits, "oneLimit": oneLimit, "selectLimitKeys": selectLimitKeys, "selectLimitHolders": selectLimitHolders, "limitedSteps": limitedSteps, "unparkSteps": unparkSteps,
+	"insertTaskLimits": insertTaskLimits, "parkFullSteps": parkFullSteps, "stepsOfFullKeys": stepsOfFullKeys,
 	"laySteps": rewriteSteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
 	"selectAllHeads": selectAllHeads, "countInFlightSteps": countInFlightSteps, "selectRecreateTargets": selectRecreateTargets, "decidingSteps": decidingSteps,
 	"enqueueReady": enqueueReady, "promoteItems": promoteItems, "runDecided": runDecided, "beginHumanSteps": beginHumanSteps, "selectHumanStep": selectHumanStep, "selectAnswerLinks": selectAnswerLinks, "answerLinkByDigest": answerLinkByDigest, "useAnswerLink": useAnswerLink, "dropEndedLinks": dropEndedLinks, "countOpenLinks": countOpenLinks, "revokeAnswerLink": revokeAnswerLink, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsToDecide": stepsToDecide, "stepsWithWaitOver": stepsWithWaitOver, "stepsToRemind": stepsToRemind, "stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
-	"overdue": overdue, "lookForDue": findDueWork, "startedTasks": startedTasks, "concludeSucceeded": concludeSucceeded, "concludeAndClaim": concludeAndClaim, "concludeSuccess": concludeSuccess, "claimReady": claimReady, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "bindTask": bindTask, "insertChildren": insertChildren, "insertScheduled": insertScheduled, "insertFirings": insertFirings, "triggeredBy": triggeredBy, "extendFirings": extendFirings, "moveSchedules": moveSchedules, "insertSteps": insertSteps,
+	"overdue": overdue, "findDueWork": findDueWork, "startedTasks": startedTasks, "concludeSucceeded": concludeSucceeded, "concludeAndClaim": concludeAndClaim, "concludeSuccess": concludeSuccess, "claimReady": claimReady, "tooLargeInputs": tooLargeInputs, "insertTasks": insertTasks, "bindTask": bindTask, "insertChildren": insertChildren, "insertScheduled": insertScheduled, "insertFirings": insertFirings, "triggeredBy": triggeredBy, "extendFirings": extendFirings, "moveSchedules": moveSchedules, "insertSteps": insertSteps,
 	"insertTaskMoves": insertTaskMoves, "insertAttributes": insertAttributes, "replaceAttributes": replaceAttributes, "insertReadySteps": insertReadySteps, "announceNew": announceNew, "concludeSteps": concludeSteps,
-	"settleTasks": settleTasks, "settleReported": settleReported, "settleJoined": settleInSavepoint, "settleEmissions": settleEmissions, "settleMessages": settleMessages, "recordRejected": recordRejected, "selectEntry": selectEntry, "selectFailedInput": selectFailedInput,
+	"settleTasks": settleTasks, "settleReported": settleReported, "settleInSavepoint": settleInSavepoint, "settleEmissions": settleEmissions, "settleMessages": settleMessages, "recordRejected": recordRejected, "selectEntry": selectEntry, "selectFailedInput": selectFailedInput,
 	"taskTransitions": taskTransitions, "stepTransitions": stepTransitions, "taskHistory": taskHistory,
 	"newestTaskTransitions": newestTaskTransitions, "newestStepTransitions": newestStepTransitions, "moveItems": moveItems, "selectItemsOfMap": selectItemsOfMap,
 	"selectTask": selectTask, "selectStep": selectStep, "selectSteps": selectSteps, "selectFailedItems": selectFailedItems, "treeTasks": treeTasks,
@@ -265,8 +265,8 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 	},
 	"limitedClaim.queue":      everyLimited(runLimited),
 	"limitedClaim.queueLocks": everyLimited(runLimited),
-	"DB.putAside": everyLimited(func(ctx context.Context, db *DB, l limitedClaim) error {
-		_, err := db.putAside(ctx, l.Claimant, 0)
+	"DB.parkBlocking": everyLimited(func(ctx context.Context, db *DB, l limitedClaim) error {
+		_, err := db.parkBlocking(ctx, l.Claimant, 0)
 		return err
 	}),
 	"DB.queueClaim": func(ctx context.Context, db *DB) error {
@@ -289,13 +289,13 @@ func everyLimited(run func(context.Context, *DB, limitedClaim) error) func(conte
 	return func(ctx context.Context, db *DB) error {
 		for _, handlers := range [][]string{{"h"}, many} {
 			for _, asks := range []bool{false, true} {
-				l := limitedClaim{Claimant: Claimant{Namespaces: []string{"n"}, Handlers: handlers, Lease: time.Second}, size: claimSize{limit: 1, budget: 1}, look: claimMode{asks: asks, gates: []tasker.ID{}}}
+				l := limitedClaim{Claimant: Claimant{Namespaces: []string{"n"}, Handlers: handlers, Lease: time.Second}, size: claimSize{limit: 1, budget: 1}, mode: claimMode{asks: asks, gates: []tasker.ID{}}}
 				waits, named := l, l
 				waits.waits, named.waits, named.steps = true, true, []tasker.StepRef{{TaskUUID: tasker.NewID(), StepUUID: tasker.NewID()}}
 				for _, l := range []limitedClaim{l, waits, named} {
 					for l.shape = range limitShapes {
 						old := l
-						old.look.turn = &fairOrder{namespaces: l.Namespaces, turns: []float64{0}, shares: []float64{1}, age: time.Minute}
+						old.mode.turn = &fairOrder{namespaces: l.Namespaces, turns: []float64{0}, shares: []float64{1}, age: time.Minute}
 						if err := errors.Join(run(ctx, db, l), run(ctx, db, old)); err != nil {
 							return fmt.Errorf("%+v: %w", l, err)
 						}

@@ -63,7 +63,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 			err = tx.nameAttributes(ctx, t, id)
 		}
 		if err == nil {
-			err = tx.giveLimits(ctx, t)
+			err = tx.storeTemplateLimits(ctx, t)
 		}
 		if err == nil {
 			err = tx.orderQueues(ctx, t)
