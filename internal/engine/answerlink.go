@@ -56,7 +56,8 @@ func (e *Engine) AnswerLinks(ctx context.Context, step tasker.StepRef) ([]tasker
 	return e.db.AnswerLinks(ctx, step)
 }
 
-// RevokeAnswerLink revokes an answer link; repeating it has no effect. A used one is a Conflict.
+// RevokeAnswerLink revokes an answer link. Repeating it has no effect. It returns a Conflict if the
+// link was used.
 func (e *Engine) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link tasker.ID, actor string) (l tasker.AnswerLink, err error) {
 	if err := textError("by", actor, 255, true); err != nil {
 		return l, err
@@ -74,11 +75,11 @@ func (e *Engine) RevokeAnswerLink(ctx context.Context, step tasker.StepRef, link
 	return l, err
 }
 
-// errNoLink is about a token that is worth nothing, whether there ever was one or not.
+// errNoLink does not reveal whether the token ever existed.
 var errNoLink = tasker.Errorf(tasker.NotFound, "this link is not valid")
 
-// AnswerQuestion returns the question of an answer link, only the state if it is not open, or
-// NotFound for an unknown token.
+// AnswerQuestion returns the question of an answer link. If the link is not open, only its state is
+// set. It returns NotFound for an unknown token.
 func (e *Engine) AnswerQuestion(ctx context.Context, token string) (q tasker.AnswerQuestion, err error) {
 	t, ok := access.ParseLinkToken(token)
 	if !ok {
@@ -107,7 +108,7 @@ func (e *Engine) AnswerQuestion(ctx context.Context, token string) (q tasker.Ans
 	return q, err
 }
 
-// linkRefusal is the error about a link that says no more than that it is worth nothing.
+// linkRefusal returns errNoLink for a missing, revoked or void link.
 func linkRefusal(l *tasker.AnswerLink) error {
 	if l == nil || l.State == tasker.LinkRevoked || l.State == tasker.LinkVoid {
 		return errNoLink
@@ -115,8 +116,8 @@ func linkRefusal(l *tasker.AnswerLink) error {
 	return nil
 }
 
-// AnswerByLink answers a step and uses up the link, unless the form refuses the answer. used is
-// false if the link was used before.
+// AnswerByLink answers a step and uses up the link, unless the form rejects the answer. It reports
+// used as false if the link was used before.
 func (e *Engine) AnswerByLink(ctx context.Context, token string, result json.RawMessage) (state tasker.AnswerLinkState, used bool, err error) {
 	t, ok := access.ParseLinkToken(token)
 	if !ok {
@@ -135,7 +136,7 @@ func (e *Engine) AnswerByLink(ctx context.Context, token string, result json.Raw
 		if used, err = tx.UseAnswerLink(ctx, *l); err != nil {
 			return err
 		}
-		if !used { // what it was before the lock may be old
+		if !used { // the state from before the lock may be outdated
 			if l, err = tx.AnswerLink(ctx, t.Digest); err == nil {
 				err = linkRefusal(l)
 			}
@@ -153,7 +154,7 @@ func (e *Engine) AnswerByLink(ctx context.Context, token string, result json.Raw
 		return err
 	})
 	if code := tasker.CodeOf(err); code == tasker.Conflict || code == tasker.NotFound {
-		err = errNoLink // which says nothing of the task
+		err = errNoLink // reveals nothing about the task
 	}
 	if err != nil {
 		return "", false, err

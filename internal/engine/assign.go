@@ -6,13 +6,12 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/expression"
-	"tasker.example/tasker/internal/lifecycle"
 	"tasker.example/tasker/internal/notice"
 	"tasker.example/tasker/internal/postgres"
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// assignee returns who is to answer a step; empty: nobody in particular. The error may be an
+// assignee evaluates the assignee of a step. It may be empty. The error may be an
 // [expression.Failure].
 func (d *decision) assignee(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (string, error) {
 	values, err := d.values(ctx, s, p)
@@ -39,7 +38,7 @@ func (d *decision) assignee(ctx context.Context, s postgres.UndecidedStep, p *ex
 	return name, nil
 }
 
-// running are steps that are decided to run, and those of them that wait for people.
+// running collects the steps of a round that run, and those of them that wait for people.
 type running struct {
 	steps []postgres.DecidedStep
 	asked []postgres.NewHumanStep
@@ -52,7 +51,6 @@ func (r *running) add(step tasker.StepRef, j stepDecision) {
 	}
 }
 
-// run has steps run, or wait.
 func (d *decision) run(ctx context.Context, r running) error {
 	namespaces, err := d.tx.RunDecided(ctx, r.steps)
 	if err != nil {
@@ -62,9 +60,8 @@ func (d *decision) run(ctx context.Context, r running) error {
 	return d.tx.BeginHumanSteps(ctx, r.asked, notice.AnswerRequested)
 }
 
-// Assign gives an external step that waits another assignee, and returns who is to answer it then.
-// The same assignee again changes nothing. The error is a Conflict when the step does not wait
-// for an answer.
+// Assign changes the assignee of a waiting external step and returns the new assignment. The same
+// assignee again has no effect. It returns a Conflict if the step does not wait for an answer.
 func (e *Engine) Assign(ctx context.Context, step tasker.StepRef, r tasker.AssignRequest) (tasker.HumanStep, error) {
 	if err := checkAssign(r); err != nil {
 		return tasker.HumanStep{}, err
@@ -93,7 +90,7 @@ func (e *Engine) Assign(ctx context.Context, step tasker.StepRef, r tasker.Assig
 	return *now, nil
 }
 
-// waitsForAnswer locks a task, and returns a Conflict when the step of it does not wait for an answer.
+// waitsForAnswer locks a task. It returns a Conflict if the step does not wait for an answer.
 func waitsForAnswer(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) error {
 	locked, err := lockStep(ctx, tx, step)
 	if err != nil {
@@ -119,26 +116,19 @@ func waitsForAnswer(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) e
 }
 
 func checkAssign(r tasker.AssignRequest) error {
-	var faults []tasker.Fault
+	var wrong faults
 	if r.Assignee != "" {
-		if wrong := tasker.AssigneeFault(r.Assignee); wrong != "" {
-			faults = append(faults, tasker.Fault{Path: "assignee", Message: wrong})
+		if fault := tasker.AssigneeFault(r.Assignee); fault != "" {
+			wrong.add("assignee", "%s", fault)
 		}
 	}
-	if wrong := textFault(r.Actor, 255, true); wrong != "" {
-		faults = append(faults, tasker.Fault{Path: "by", Message: wrong})
-	}
-	if wrong := textFault(r.Reason, 2000, false); wrong != "" {
-		faults = append(faults, tasker.Fault{Path: "reason", Message: wrong})
-	}
-	if len(faults) > 0 {
-		return tasker.Errorf(tasker.Invalid, "the step cannot be assigned: %s", faults[0]).WithDetails(faults)
-	}
-	return nil
+	wrong.text("by", r.Actor, 255, true)
+	wrong.text("reason", r.Reason, 2000, false)
+	return wrong.err("the step cannot be assigned")
 }
 
-// Inbox returns a page of what waits for people, what is due first before the rest, and reports
-// whether there is more.
+// Inbox returns a page of the steps that wait for people and whether more exist. Steps with the
+// earliest due time come first.
 func (e *Engine) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
 	if len(f.Assignees) > tasker.MaxInboxAssignees {
 		return nil, false, tasker.Errorf(tasker.Invalid, "%d assignees; %d is the limit", len(f.Assignees), tasker.MaxInboxAssignees)
@@ -146,8 +136,8 @@ func (e *Engine) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker
 	return e.db.Inbox(ctx, f)
 }
 
-// HumanStep returns who is to answer an external step, with what an answer looks like and what
-// was changed. The error is NotFound when the step is not external.
+// HumanStep returns the assignment, answer form and history of an external step. It returns
+// NotFound if the step is not external.
 func (e *Engine) HumanStep(ctx context.Context, step tasker.StepRef) (d tasker.HumanStepDetail, err error) {
 	s, err := e.db.Step(ctx, step.TaskUUID, step.StepUUID)
 	if err != nil {
@@ -175,15 +165,7 @@ func (e *Engine) HumanStep(ctx context.Context, step tasker.StepRef) (d tasker.H
 	return d, err
 }
 
-// checkAnswer returns an Invalid for a result that the form of the step refuses.
-func (e *Engine) checkAnswer(ctx context.Context, tx *postgres.Tx, t postgres.Target, v outcome) error {
-	if v.Event != lifecycle.CompleteExternal {
-		return nil
-	}
-	return e.checkForm(ctx, tx, t, v.given)
-}
-
-// checkForm returns an Invalid for an answer that the form of the step refuses.
+// checkForm returns an Invalid if the form of the step rejects the answer.
 func (e *Engine) checkForm(ctx context.Context, tx *postgres.Tx, t postgres.Target, answer json.RawMessage) error {
 	g, err := e.graphIn(ctx, tx, t.TemplateUUID)
 	if err != nil {
@@ -199,9 +181,9 @@ func (e *Engine) checkForm(ctx context.Context, tx *postgres.Tx, t postgres.Targ
 	return templatefile.CheckForm(ctx, g.stored.Namespace, g.stored.Steps[i].Form, answer)
 }
 
-// formOf returns the schema of the answer to a step; nil: any result is one.
+// formOf returns the JSON schema of the answer to a step. It is nil if any result is accepted.
 func (e *Engine) formOf(ctx context.Context, template tasker.ID, step string) (json.RawMessage, error) {
-	g, err := e.graphByID(ctx, template)
+	g, err := e.graphIn(ctx, e.db, template)
 	if err != nil {
 		return nil, err
 	}

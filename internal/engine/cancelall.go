@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -9,9 +10,9 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// partFor is after which time a part of the tasks of a filter or a version ends, so that what
-// was done is told before the time of the request is over.
-const partFor = 10 * time.Second
+// batchFor limits one batch of a bulk request, so that its result is returned before the request
+// times out.
+const batchFor = 10 * time.Second
 
 // CancelTasks cancels a batch of the open tasks that match a filter, each in its own transaction,
 // as [Engine.CancelTask] and [Engine.CompensateTask] do. A batch ends after r.Limit tasks or ten
@@ -36,7 +37,7 @@ func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (
 	}
 	begun := e.now()
 	for _, t := range part {
-		if e.now().Sub(begun) > partFor {
+		if e.now().Sub(begun) > batchFor {
 			batch.HasMore = true
 			break
 		}
@@ -46,16 +47,16 @@ func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (
 			batch.Cancelled++
 		case ctx.Err() != nil, code == tasker.Unavailable:
 			return batch, err
-		case code == tasker.NotFound, code == tasker.Conflict: // it has ended meanwhile
+		case code == tasker.NotFound, code == tasker.Conflict: // ended or removed meanwhile
 		default:
-			e.log.ErrorContext(ctx, "a task of a filter cannot be cancelled", "task_uuid", t.UUID, "err", err)
+			e.log.ErrorContext(ctx, "task of a bulk cancellation could not be cancelled", "task_uuid", t.UUID, "err", err)
 			batch.Failed++
 		}
 	}
 	return batch, nil
 }
 
-// openTasks returns the first open tasks of a filter that do not compensate, state by state.
+// openTasks returns the first open tasks of a filter, state by state, except those that compensate.
 func (e *Engine) openTasks(ctx context.Context, f tasker.TaskFilter, limit int) (part []tasker.Task, more bool, err error) {
 	states := slices.DeleteFunc(lifecycle.Resting(), hasEnded)
 	if f.State != "" {
@@ -63,9 +64,7 @@ func (e *Engine) openTasks(ctx context.Context, f tasker.TaskFilter, limit int) 
 	}
 	f.NotUndone = true
 	for _, f.State = range states {
-		if f.Limit = limit - len(part); f.Limit == 0 {
-			f.Limit = 1 // is there one more?
-		}
+		f.Limit = max(limit-len(part), 1) // one more row shows whether there are more
 		list, beyond, err := e.db.Tasks(ctx, f)
 		if err != nil {
 			return nil, false, err
@@ -84,12 +83,9 @@ func hasEnded(s tasker.TaskState) bool {
 }
 
 func checkCancelBatch(r *tasker.CancelBatchRequest) error {
-	if r.Limit == 0 {
-		r.Limit = tasker.MaxCancelBatch
-	}
+	r.Limit = cmp.Or(r.Limit, tasker.MaxCancelBatch)
+	r.Filter.Limit, r.Filter.Offset = 0, 0
 	f := r.Filter
-	f.Limit, f.Offset = 0, 0
-	r.Filter = f
 	switch {
 	case r.Limit < 0 || r.Limit > tasker.MaxCancelBatch:
 		return tasker.Errorf(tasker.Invalid, "limit: must be from 1 to %d, not %d", tasker.MaxCancelBatch, r.Limit)
@@ -100,9 +96,11 @@ func checkCancelBatch(r *tasker.CancelBatchRequest) error {
 	case f.Namespace+f.Name+f.CorrelationID+f.IdempotencyKey+f.Initiator+f.SourceSystem == "" && len(f.Tags)+len(f.Attributes) == 0 && f.Parent == tasker.ID{}:
 		return tasker.Errorf(tasker.Invalid, "the filter would take the tasks of all: name at least a namespace, a template, a tag or the like")
 	}
-	for _, text := range []struct{ path, text string }{{"actor", r.Actor}, {"reason", r.Reason}} {
-		most := map[string]int{"actor": 255, "reason": 2000}[text.path]
-		if wrong := textFault(text.text, most, !r.DryRun); wrong != "" {
+	for _, text := range []struct {
+		path, text string
+		limit      int
+	}{{"actor", r.Actor, 255}, {"reason", r.Reason, 2000}} {
+		if wrong := textFault(text.text, text.limit, !r.DryRun); wrong != "" {
 			return tasker.Errorf(tasker.Invalid, "%s: %s", text.path, wrong)
 		}
 	}

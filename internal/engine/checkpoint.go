@@ -10,7 +10,7 @@ import (
 )
 
 // SaveCheckpoint replaces the checkpoint of a step without extending the lease. It returns
-// StaleLease, Invalid or TooLarge.
+// StaleLease if the lease is lost, and Invalid or TooLarge for a bad value.
 func (e *Engine) SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker.Lease, value json.RawMessage) error {
 	size, err := payload.Measure(value, payload.Limits{})
 	if err != nil {

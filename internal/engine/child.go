@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	childChunk = 10   // of child tasks that end, or are cancelled, in one transaction
-	maxStarted = 1000 // that are looked at for a cycle
+	childChunk = 10   // child tasks that end or are cancelled in one transaction
+	maxStarted = 1000 // templates that the cycle check reads at most
 )
 
-// childTasks are the tasks that steps of one round start.
+// childTasks collects the tasks that the steps of one round start.
 type childTasks struct {
 	made     []*postgres.CreatedTask
 	steps    []tasker.StepRef
-	children []tasker.ID // of each of the steps
+	children []tasker.ID // one per step
 }
 
 func (s *childTasks) add(step tasker.StepRef, j stepDecision) {
@@ -37,7 +37,7 @@ func (s *childTasks) add(step tasker.StepRef, j stepDecision) {
 	}
 }
 
-// start stores child tasks, in the transaction that decides that their steps run.
+// start stores child tasks in the transaction that decides to run their steps.
 func (d *decision) start(ctx context.Context, s childTasks) error {
 	if len(s.made) > 0 {
 		if err := d.tx.InsertTasks(ctx, s.made, postgres.Insertion{Children: true}); err != nil {
@@ -54,8 +54,9 @@ func (d *decision) start(ctx context.Context, s childTasks) error {
 	return d.tx.SetChildren(ctx, s.steps, s.children)
 }
 
-// child says which task a step waits for: one that it starts, or the one that it started
-// before, unless that was cancelled or given up. The error may be an [expression.Failure].
+// child returns the task that a step waits for. It reuses the task that the step started before,
+// unless that was cancelled or marked as permanently failed. The error may be an
+// [expression.Failure].
 func (d *decision) child(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (stepDecision, error) {
 	until := s.AsOf.Add(tasker.MaxWait)
 	if s.Child != nil {
@@ -83,13 +84,13 @@ func (d *decision) child(ctx context.Context, s postgres.UndecidedStep, g *graph
 	return stepDecision{becomes: lifecycle.VerdictRun, until: &until, child: made}, nil
 }
 
-// canComplete reports whether a child task that stands so may still come to be complete.
+// canComplete reports whether a child task may still complete.
 func canComplete(state tasker.TaskState, givenUp bool) bool {
 	return state != "" && state != tasker.TaskComplete && state != tasker.TaskCancelled && !givenUp
 }
 
-// request is what a step asks for: a task with the result of its input as context, or else
-// with that of its own task.
+// request returns the request for a child task. Its context is the input of the step, by default
+// the context of the parent task.
 func (d *decision) request(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (tasker.NewTask, error) {
 	step := g.stored.Steps[i]
 	r := tasker.NewTask{
@@ -117,28 +118,15 @@ func refuseChild(s postgres.UndecidedStep, why string) (stepDecision, error) {
 	return stepDecision{move: move}, err
 }
 
-// childTask lays out a task that a step starts. A unique key of one that the round has laid out already is taken.
+// childTask plans a child task. The unique keys of the tasks planned in this round count as used.
 func (d *decision) childTask(ctx context.Context, r tasker.NewTask) (*postgres.CreatedTask, error) {
-	decoded, size, err := check(r)
-	if err != nil {
-		return nil, err
-	}
-	c := creation{
-		engine: d.engine, fresh: true, templates: map[[3]string]*graph{}, read: d.tx.Template, unique: d.tx.UniqueTask, checks: templatefile.NewTimerBudget(), tasks: slices.Clip(d.children),
-	}
-	made, err := c.addPlanned(ctx, r, decoded)
-	if err != nil {
-		return nil, err
-	}
-	if made.Rejected {
-		return nil, tasker.Errorf(tasker.Conflict, "%s", made.RejectReason)
-	}
-	made.ContextSize = size
-	return made, nil
+	c := d.engine.newCreation(d.tx, templatefile.NewTimerBudget())
+	c.tasks = slices.Clip(d.children)
+	return c.addUnrequested(ctx, r)
 }
 
-// withNewChild resets a child step, which starts another task then: one that has failed, or one
-// that waits for a task, which it leaves.
+// withNewChild resets a child step so that it starts another task. The step has failed or waits for
+// its current child.
 func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted ActionResult, err error) {
 	t := targetOf(target)
 	if err := t.TaskRefusal(); err != nil {
@@ -154,7 +142,7 @@ func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgr
 		if err != nil || target.Child == nil {
 			return acted, err
 		}
-		acted.left.ChildTaskUUID = nil
+		acted.after.ChildTaskUUID = nil
 		return acted, tx.DetachChild(ctx, target.StepRef, *target.Child)
 	}
 	state, givenUp, err := tx.ChildState(ctx, *target.Child)
@@ -176,15 +164,15 @@ func (a Action) withNewChild(ctx context.Context, tx *postgres.Tx, target postgr
 	return a.follow(ctx, tx, acted, followUp{postgres.Concluded{}, []tasker.ID{target.TaskUUID}, []postgres.Repair{r}, target.StepRef})
 }
 
-// completeParents concludes steps whose child tasks have ended. No child is locked.
+// completeParents concludes steps whose child tasks have ended. It locks no child.
 func (e *Engine) completeParents(ctx context.Context, rows []tasker.StepRef) error {
 	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error) {
 		return e.endsOfChildren(ctx, tx, free, rows)
 	})
 }
 
-// endsOfChildren is what becomes of those of the steps whose child tasks have ended, and whose
-// tasks are locked.
+// endsOfChildren returns the outcomes of those steps whose child tasks have ended and whose tasks
+// are locked.
 func (e *Engine) endsOfChildren(ctx context.Context, tx *postgres.Tx, locked []tasker.ID, steps []tasker.StepRef) ([]outcome, error) {
 	ended, err := tx.TakeEndedChildren(ctx, locked, steps)
 	if err != nil {
@@ -199,9 +187,8 @@ func (e *Engine) endsOfChildren(ctx context.Context, tx *postgres.Tx, locked []t
 	return list, nil
 }
 
-// endOfChild is what becomes of a step whose child task has ended.
 func (e *Engine) endOfChild(ctx context.Context, tx *postgres.Tx, s postgres.StepOfChild) (v outcome, err error) {
-	step, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
+	step, _, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -233,19 +220,18 @@ func (e *Engine) endOfChild(ctx context.Context, tx *postgres.Tx, s postgres.Ste
 	return v, err
 }
 
-// An omittedResult stands for the result of a last step that is too large to be part of the result of a
-// child step.
+// omittedResult replaces a result that is too large to be part of the result of a child step.
 type omittedResult struct {
-	Omitted  bool      `json:"omitted"` // true
+	Omitted  bool      `json:"omitted"` // always true
 	TaskUUID tasker.ID `json:"task_uuid"`
 	StepUUID tasker.ID `json:"step_uuid"`
 	Bytes    int64     `json:"bytes"`
-	ReadAt   string    `json:"read_at"` // path of the API that has it whole
+	ReadAt   string    `json:"read_at"` // API path of the whole result
 }
 
-// resultOfChild is the result of a step whose child task is complete: an object of the results
-// of the child's last steps, by name. What would make it too large is left out; if what is left is
-// no document that can be stored, all of it is.
+// resultOfChild returns the result of a step whose child task is complete: an object with the
+// results of the child's last steps by name. Results that are too large are omitted. If the rest
+// still cannot be stored, all are omitted.
 func (e *Engine) resultOfChild(ctx context.Context, tx *postgres.Tx, child tasker.ID, metadata json.RawMessage) (body json.RawMessage, size int, err error) {
 	list, err := tx.LastResults(ctx, child, tasker.MaxDocumentBytes)
 	if err != nil {
@@ -271,18 +257,15 @@ func resultsByName(child tasker.ID, list []postgres.LastResult, whole bool) (jso
 			doc.WriteByte(',')
 		}
 		name, err := json.Marshal(r.Name)
-		if err != nil {
-			return nil, fmt.Errorf("spell the result of a child task: %w", err)
-		}
 		result := []byte(r.Result)
-		if !whole || result == nil {
+		if err == nil && (!whole || result == nil) {
 			result, err = json.Marshal(omittedResult{
 				Omitted: true, TaskUUID: child, StepUUID: r.StepUUID, Bytes: r.Bytes,
 				ReadAt: tasker.ResultPath(child, r.StepUUID.String()),
 			})
 		}
 		if err != nil {
-			return nil, fmt.Errorf("spell the result of a child task: %w", err)
+			return nil, fmt.Errorf("encode the result of a child task: %w", err)
 		}
 		doc.Write(name)
 		doc.WriteByte(':')
@@ -292,9 +275,8 @@ func resultsByName(child tasker.ID, list []postgres.LastResult, whole bool) (jso
 	return doc.Bytes(), nil
 }
 
-// cancelChildren cancels tasks for which nobody waits any more, with compensation where their
-// parent is undone as well. One that somebody works on is
-// left to a later pass; no parent is locked.
+// cancelChildren cancels child tasks whose parents no longer wait for them. It compensates them if
+// their parent is compensated. Locked children are left to a later pass. It locks no parent.
 func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) error {
 	var begun []Compensation
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -303,11 +285,11 @@ func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) erro
 		if err != nil {
 			return err
 		}
-		left, err := tx.TakeChildrenToCancel(ctx, free, tasksOfSteps(rows))
+		unneeded, err := tx.TakeChildrenToCancel(ctx, free, tasksOfSteps(rows))
 		if err != nil {
 			return err
 		}
-		for _, c := range left { // a few; each names its own parent
+		for _, c := range unneeded { // few rows, each with another reason
 			by := postgres.Cancellation{Operator: postgres.Operator{Actor: tasker.SystemActor, Reason: "its parent task " + c.ParentTaskUUID.String() + " does not wait for it any more"}}
 			if c.Undo {
 				began, err := e.Compensate(ctx, tx, c.TaskUUID, by)
@@ -331,8 +313,8 @@ func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) erro
 	return err
 }
 
-// refuseCycle refuses a template whose steps would start tasks that at last start one of it
-// again, as far as the templates are registered by now.
+// refuseCycle rejects a template whose child steps lead back to it through the templates registered
+// so far.
 func (e *Engine) refuseCycle(ctx context.Context, t tasker.Template) error {
 	w := startWalk{engine: e, root: t, seen: map[tasker.ChildTemplate]bool{}}
 	path, err := w.walk(ctx, t, []string{t.Namespace + "/" + t.Name})
@@ -342,14 +324,14 @@ func (e *Engine) refuseCycle(ctx context.Context, t tasker.Template) error {
 	return tasker.Errorf(tasker.Invalid, "templates start each other in a cycle: %s", strings.Join(path, " -> "))
 }
 
-// A startWalk goes along the templates of which tasks are started.
+// startWalk follows the templates that child steps start.
 type startWalk struct {
 	engine *Engine
 	root   tasker.Template
 	seen   map[tasker.ChildTemplate]bool
 }
 
-// walk returns the way back to the root; nil when there is none.
+// walk returns the path back to the root, or nil.
 func (w *startWalk) walk(ctx context.Context, t tasker.Template, path []string) ([]string, error) {
 	for _, s := range t.Steps {
 		if s.Type != tasker.ChildStep || w.seen[s.Child] || len(w.seen) >= maxStarted {
@@ -362,7 +344,7 @@ func (w *startWalk) walk(ctx context.Context, t tasker.Template, path []string) 
 		}
 		child, err := w.engine.db.Template(ctx, w.root.Namespace, s.Child.Name, s.Child.Version)
 		if tasker.CodeOf(err) == tasker.NotFound {
-			continue // it is judged when it is registered
+			continue // checked when it is registered
 		}
 		if err != nil {
 			return nil, err

@@ -14,19 +14,17 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// The result of a decision says which of the steps that depend on it go on:
+// The result of a decision names the dependents to run, in one of these forms:
 //
 //	{"steps": ["ship", "invoice"]}
-//
-// or, as in the Tasker ecosystem,
-//
 //	{"decision_point_outcome": {"type": "create_steps", "step_names": ["ship"]}}
 //	{"decision_point_outcome": {"type": "no_branches"}}
 
-// maxNamed is how many steps a message about a decision names.
+// maxNamed limits the step names in a message about a decision.
 const maxNamed = 20
 
-// selectedDependents returns the dependents that a decision result names, or why the result is wrong.
+// selectedDependents returns the dependents that a decision result names, or an error that
+// describes what is wrong with the result.
 func selectedDependents(result json.RawMessage, dependents []string) ([]string, error) {
 	named, err := namedSteps(result)
 	if err != nil {
@@ -79,7 +77,7 @@ func namedSteps(result json.RawMessage) ([]string, error) {
 }
 
 func nameList(key string, doc json.RawMessage) ([]string, error) {
-	var names []*string // to tell null from a text
+	var names []*string // pointers distinguish null from text
 	if json.Unmarshal(doc, &names) != nil || names == nil || slices.Contains(names, nil) {
 		return nil, fmt.Errorf("%s is not a list of names", key)
 	}
@@ -90,7 +88,7 @@ func nameList(key string, doc json.RawMessage) ([]string, error) {
 	return list, nil
 }
 
-// someOf writes names for a message.
+// someOf joins up to maxNamed names.
 func someOf(names []string) string {
 	switch {
 	case len(names) == 0:
@@ -102,8 +100,8 @@ func someOf(names []string) string {
 	}
 }
 
-// decided returns a verdict by the steps that the result names. A wrong result fails the attempt
-// permanently.
+// decided adds the chosen dependents to the outcome of a decision. An invalid result becomes a
+// permanent failure.
 func (v outcome) decided(d postgres.Decision) (outcome, error) {
 	var result tasker.StepResult
 	if err := json.Unmarshal(v.Body, &result); err != nil {
@@ -115,14 +113,17 @@ func (v outcome) decided(d postgres.Decision) (outcome, error) {
 	}
 	var err error
 	result.GoesOn = chosen
-	v.Reason = reasonOf(chosen)
+	v.Reason = "it names no steps to go on"
+	if len(chosen) > 0 {
+		v.Reason = payload.CleanText("it names "+someOf(chosen), maxSkipReason)
+	}
 	if v.Body, err = json.Marshal(result); err == nil && v.Digest != nil {
 		v.Digest = v.digest()
 	}
 	return v, err
 }
 
-// decisionError returns the failure that a decision has come to.
+// decisionError returns a failure because of an invalid result.
 func (v outcome) decisionError(d postgres.Decision, wrong error) (outcome, error) {
 	f := tasker.Failure{Type: tasker.InvalidDecision, Message: "the result does not say which steps go on: " + wrong.Error()}
 	worker := ""
@@ -139,20 +140,12 @@ func (v outcome) decisionError(d postgres.Decision, wrong error) (outcome, error
 	return v, err
 }
 
-// reasonOf is what the history says of a decision.
-func reasonOf(chosen []string) string {
-	if len(chosen) == 0 {
-		return "it names no steps to go on"
-	}
-	return payload.CleanText("it names "+someOf(chosen), maxSkipReason)
-}
-
-// A decisionReader is a database, or a transaction.
+// decisionReader is implemented by a database and a transaction.
 type decisionReader interface {
 	Decisions(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]postgres.Decision, error)
 }
 
-// readDecisions replaces successes of decisions by what their results say, and returns them.
+// readDecisions completes the successes of decisions among the outcomes and returns their indexes.
 func readDecisions(ctx context.Context, from decisionReader, list []outcome) ([]int, error) {
 	var steps []tasker.StepRef
 	for _, v := range list {
@@ -181,8 +174,8 @@ func readDecisions(ctx context.Context, from decisionReader, list []outcome) ([]
 	return read, nil
 }
 
-// reportDecisions reports decisions separately, after reading them. It returns the remaining
-// verdicts: others, and decisions that no longer apply.
+// reportDecisions applies the decisions among the outcomes separately. It returns the remaining
+// outcomes: other steps, and decisions that no longer apply.
 func (e *Engine) reportDecisions(ctx context.Context, list []outcome, receipt *tasker.Receipt) ([]outcome, error) {
 	var read []int
 	err := persist(ctx, func() (err error) {
@@ -192,32 +185,29 @@ func (e *Engine) reportDecisions(ctx context.Context, list []outcome, receipt *t
 	if err != nil || len(read) == 0 {
 		return list, err
 	}
-	decisions := make([]outcome, len(read))
-	for i, place := range read {
-		decisions[i] = list[place]
-	}
+	decisions := pick(list, read)
 	moved, _, err := e.concludeOrKeep(ctx, decisions, nil)
 	if err != nil {
 		return list, err
 	}
-	var left []outcome
+	var remaining []outcome
 	for i, v := range list {
 		n := slices.Index(read, i)
 		switch {
 		case n < 0:
-			left = append(left, v)
+			remaining = append(remaining, v)
 		case slices.Contains(moved, n):
 			v.answer(receipt)
 		case decisions[n].undecided:
 			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
 		default:
-			left = append(left, v)
+			remaining = append(remaining, v)
 		}
 	}
-	return left, nil
+	return remaining, nil
 }
 
-// decisions returns the decisions among steps that an operator completes or resolves.
+// decisions returns the decisions among steps that an operator completes.
 func (a Action) decisions(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (map[tasker.ID]postgres.Decision, error) {
 	var steps []tasker.StepRef
 	for _, t := range targets {
@@ -231,8 +221,8 @@ func (a Action) decisions(ctx context.Context, tx *postgres.Tx, targets []postgr
 	return tx.Decisions(ctx, steps)
 }
 
-// decide returns the body with which an operator's action leaves a decision. The error is the
-// refusal of an action that does not say which steps go on.
+// decide returns the result with which an operator completes a decision. It returns a refusal if
+// the action does not name the steps to run.
 func (a Action) decide(t postgres.Target, d postgres.Decision) (json.RawMessage, error) {
 	switch a.op.Action {
 	case tasker.ResolveManually:

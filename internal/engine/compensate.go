@@ -11,16 +11,16 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Compensation says what a task was found to have to undo.
+// Compensation describes how the compensation of a task began.
 type Compensation struct {
-	Steps     int    // that undo others; 0: none, or it had begun before
-	Before    bool   // it had
-	Namespace string // in which the first of the steps became ready
+	Steps     int    // compensation steps; 0 if there are none or it had begun before
+	Before    bool   // the compensation had begun before
+	Namespace string // of the first ready step
 }
 
 // CompensateTask cancels a task after undoing its completed steps in reverse order of completion,
-// as their templates say. Repeating it has no effect. It returns a Conflict if the task has ended
-// otherwise.
+// as their templates define. Repeating it has no effect. It returns a Conflict if the task has
+// ended in another way.
 func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reason string) error {
 	var c Compensation
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) (err error) {
@@ -40,14 +40,15 @@ func (e *Engine) Compensates(c Compensation) {
 	}
 }
 
-// CompensateTaskTx is [Engine.CompensateTask] in a transaction of the caller's, who calls committed after it.
+// CompensateTaskTx is [Engine.CompensateTask] in the caller's transaction. The caller calls
+// committed after the commit.
 func (e *Engine) CompensateTaskTx(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Operator) (committed func(), err error) {
 	c, err := e.Compensate(ctx, tx, task, postgres.Cancellation{Operator: by})
 	return func() { e.Compensates(c) }, err
 }
 
-// Compensate is [Engine.CompensateTask] in a transaction of the caller's, who calls
-// [Engine.Compensates] after it.
+// Compensate is [Engine.CompensateTask] in the caller's transaction. The caller calls
+// [Engine.Compensates] after the commit.
 func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Cancellation) (Compensation, error) {
 	t, err := tx.LockCompensable(ctx, task)
 	if err != nil {
@@ -74,7 +75,7 @@ func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID
 	return Compensation{Steps: len(steps), Namespace: t.Namespace}, tx.Compensate(ctx, postgres.Compensation{Task: t, Template: g.stored, Undone: undone, Steps: steps}, by)
 }
 
-// mayCompensate says why a task that does not compensate cannot begin to.
+// mayCompensate returns a Conflict if the compensation of a task cannot begin.
 func mayCompensate(t postgres.CompensableTask) error {
 	switch {
 	case t.State == tasker.TaskComplete:
@@ -88,8 +89,8 @@ func mayCompensate(t postgres.CompensableTask) error {
 	return err
 }
 
-// undo returns the steps to compensate, last completed first, and the chained steps that undo them.
-// Finished but unconcluded steps are concluded first.
+// undo returns the completed steps, the last one first, and the chained steps that undo them. It
+// first concludes steps that are finished but not concluded.
 func (e *Engine) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID, g *graph) ([]postgres.DoneStep, []postgres.CreatedStep, error) {
 	var names []string
 	for _, s := range g.stored.Steps {
@@ -128,7 +129,8 @@ func (e *Engine) undo(ctx context.Context, tx *postgres.Tx, task tasker.ID, g *g
 	return done, steps, nil
 }
 
-// concludeDone concludes named steps of a locked task with a kept report or an ended child.
+// concludeDone concludes the named steps of a locked task that have a pending report or an ended
+// child.
 func (e *Engine) concludeDone(ctx context.Context, tx *postgres.Tx, task tasker.ID, names []string) error {
 	steps, err := tx.LockUnconcluded(ctx, task, names)
 	if err != nil {
@@ -157,25 +159,25 @@ func (e *Engine) concludeDone(ctx context.Context, tx *postgres.Tx, task tasker.
 	return nil
 }
 
-// depths returns the longest path before each step; nil for a cyclic template.
+// depths returns the length of the longest path to each step. It is zero in a cyclic template.
 func (g *graph) depths() []int {
 	depth := make([]int, len(g.parents))
 	if g.cycle != nil {
 		return depth
 	}
 	known := make([]bool, len(g.parents))
-	var look func(i int) int
-	look = func(i int) int {
+	var visit func(i int) int
+	visit = func(i int) int {
 		if !known[i] {
 			for _, p := range g.parents[i] {
-				depth[i] = max(depth[i], look(p)+1)
+				depth[i] = max(depth[i], visit(p)+1)
 			}
 			known[i] = true
 		}
 		return depth[i]
 	}
 	for i := range g.parents {
-		look(i)
+		visit(i)
 	}
 	return depth
 }

@@ -13,30 +13,29 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A computing completes steps with the results that an expression gives for each. It keeps
-// what it has compiled.
+// computing evaluates a result expression for each step that it completes. It caches compiled
+// programs.
 type computing struct {
 	engine   *Engine
 	text     string
 	programs map[postgres.TemplateStep]compiled
 }
 
-// compiled is an expression made ready for one step of one template, or why it is none.
 type compiled struct {
 	program *expression.Program
 	err     error
 }
 
-// CheckResult reports why an expression cannot give the results of a step of a template. The
-// error is Invalid.
+// CheckResult returns an Invalid if an expression cannot compute the results of a step of a
+// template.
 func (e *Engine) CheckResult(ctx context.Context, tx *postgres.Tx, text string, of postgres.TemplateStep) error {
 	c := computing{engine: e, text: text}
 	_, err := c.compile(ctx, tx, of)
 	return err
 }
 
-// compile makes the expression ready for a step. It sees what comes before the step, and what
-// undoes a step sees that one too.
+// compile compiles the expression for a step. The expression can use the steps before it. A
+// compensation step can also use the step that it undoes.
 func (c *computing) compile(ctx context.Context, tx *postgres.Tx, of postgres.TemplateStep) (*expression.Program, error) {
 	of.Name = tasker.TemplateName(of.Name)
 	name := of.Name
@@ -70,8 +69,8 @@ func (c *computing) compile(ctx context.Context, tx *postgres.Tx, of postgres.Te
 	return made.program, made.err
 }
 
-// result evaluates the expression for a step. The refusal says why there is no result; it
-// has the [expression.Failure], if it is one.
+// result evaluates the expression for a step. The refusal describes why there is no result and
+// wraps the [expression.Failure] if there is one.
 func (c *computing) result(ctx context.Context, tx *postgres.Tx, t postgres.Target, s postgres.RepairedStep) (doc json.RawMessage, refusal, err error) {
 	p, err := c.compile(ctx, tx, postgres.TemplateStep{TemplateUUID: s.TemplateUUID, Name: t.Name})
 	if code := tasker.CodeOf(err); code == tasker.Invalid {
@@ -92,7 +91,7 @@ func (c *computing) result(ctx context.Context, tx *postgres.Tx, t postgres.Targ
 	return doc, nil, err
 }
 
-// forStep returns the action as it is for one step, whose result it has computed.
+// forStep returns the action for one step, with its computed result.
 func (a Action) forStep(ctx context.Context, tx *postgres.Tx, t postgres.Target, s postgres.RepairedStep) (of Action, refusal, err error) {
 	doc, refusal, err := a.computes.result(ctx, tx, t, s)
 	if refusal != nil || err != nil {
@@ -106,11 +105,11 @@ func (a Action) forStep(ctx context.Context, tx *postgres.Tx, t postgres.Target,
 	return of, nil, nil
 }
 
-// failed reads what an expression may know of steps, by their ids; nothing where the action
-// computes nothing.
+// failed reads the values of steps that an expression can use, by step. It returns nil if the
+// action computes nothing.
 func (a Action) failed(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (map[tasker.ID]postgres.RepairedStep, error) {
 	if a.computes == nil || len(targets) == 0 {
-		return nil, nil //nolint:nilnil // as said
+		return nil, nil // documented
 	}
 	refs := make([]tasker.StepRef, len(targets))
 	for i, t := range targets {
@@ -119,8 +118,8 @@ func (a Action) failed(ctx context.Context, tx *postgres.Tx, targets []postgres.
 	return tx.RepairedSteps(ctx, refs)
 }
 
-// valuesOf reads the context of a task, and of the steps that an expression names where they
-// stand and their results. The error is a [expression.Failure] when these are too large.
+// valuesOf reads the context of a task, and the states and results of the steps that an expression
+// names. It returns an [expression.Failure] if they are too large.
 func valuesOf(ctx context.Context, tx *postgres.Tx, task tasker.ID, p *expression.Program) (expression.Values, error) {
 	names := append(slices.Clone(p.Results()), p.States()...)
 	read, err := tx.ConditionValues(ctx, task, names, conditionBytes)

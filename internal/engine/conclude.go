@@ -12,17 +12,18 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Time limits of outcomes, together less than a request may take, so a slow one delays no other.
+// Time limits of outcomes. Together they are shorter than a request, so that a slow outcome delays
+// no other.
 const (
 	batchTime     = 10 * time.Second // all outcomes of a report together
-	singleTimeout = 3 * time.Second  // one by itself
-	restTime      = 12 * time.Second // after which no other is tried by itself
+	singleTimeout = 3 * time.Second  // one outcome by itself
+	restTime      = 12 * time.Second // after which no further outcome is tried by itself
 )
 
-// concludeOrKeep concludes steps and settles their tasks, one by one if that fails for all
-// together. If the follow-up of a report fails permanently, the report is kept, so no accepted
-// report is lost. A verdict without time left is marked as undecided.
-func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postgres.NextClaim) (moved []int, claimed *nextSteps, err error) {
+// concludeOrKeep concludes steps and settles their tasks, one by one if the batch fails. If the
+// follow-up of a report keeps failing, the report is stored as pending, so that no accepted report
+// is lost. An outcome without time left is marked as undecided.
+func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postgres.NextClaim) (moved []int, claimed *postgres.ClaimResult, err error) {
 	together, cancel := context.WithTimeout(ctx, batchTime)
 	moved, claimed, err = e.conclude(together, list, next)
 	cancel()
@@ -39,12 +40,12 @@ func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postg
 		var one []int
 		if len(list) > 1 {
 			one, err = alone(ctx, *v, func(ctx context.Context, v outcome) ([]int, error) {
-				one, _, err := e.conclude(ctx, []outcome{v}, nil)
-				return one, err
+				moved, _, err := e.conclude(ctx, []outcome{v}, nil)
+				return moved, err
 			})
 		}
 		if isSingleOutcomeError(ctx, err) {
-			e.log.ErrorContext(ctx, "follow-up of a report failed; the report is kept and tried again",
+			e.log.ErrorContext(ctx, "applying a report failed; it is pending",
 				"task_uuid", v.TaskUUID, "step_uuid", v.StepUUID, "err", err)
 			one, err = alone(ctx, *v, e.storePendingReport)
 		}
@@ -55,7 +56,7 @@ func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postg
 		case ctx.Err() != nil || postgres.IsUnavailable(err):
 			return nil, nil, err
 		default:
-			e.log.ErrorContext(ctx, "an outcome could be neither taken nor kept; its worker sends it again",
+			e.log.ErrorContext(ctx, "outcome neither applied nor stored; its worker reports it again",
 				"task_uuid", v.TaskUUID, "step_uuid", v.StepUUID, "err", err)
 			v.undecided = true
 		}
@@ -63,32 +64,28 @@ func (e *Engine) concludeOrKeep(ctx context.Context, list []outcome, next *postg
 	return moved, nil, nil
 }
 
-// alone does something with one verdict, in its own time.
+// alone handles one outcome within singleTimeout.
 func alone(ctx context.Context, v outcome, do func(context.Context, outcome) ([]int, error)) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, singleTimeout)
 	defer cancel()
 	return do(ctx, v)
 }
 
-// isSingleOutcomeError reports whether an error may concern one outcome of several.
+// isSingleOutcomeError reports whether an error may concern only one of several outcomes.
 func isSingleOutcomeError(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !postgres.IsUnavailable(err) && (tasker.CodeOf(err) == tasker.Internal || postgres.IsTimeout(err))
 }
 
-// nextSteps are the next work of a worker that came with its report.
-type nextSteps struct{ postgres.ClaimResult }
-
 // conclude moves steps, settles their tasks and opens investigations for final failures, in one
-// transaction. It returns the indexes of the verdicts that applied, and the worker's next steps if
-// it wants some and nothing failed.
-func (e *Engine) conclude(ctx context.Context, list []outcome, next *postgres.NextClaim) ([]int, *nextSteps, error) {
+// transaction. It returns the indexes of the outcomes that applied. If next is set and nothing
+// failed, it also returns the next steps of the worker.
+func (e *Engine) conclude(ctx context.Context, list []outcome, next *postgres.NextClaim) ([]int, *postgres.ClaimResult, error) {
 	if !slices.ContainsFunc(list, func(v outcome) bool { return v.To == tasker.StepError }) {
 		return e.succeed(ctx, list, next)
 	}
 	var concluded postgres.Concluded
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		tasks := tasksOf(list)
-		if err := tx.LockTasks(ctx, tasks); err != nil {
+		if err := tx.LockTasks(ctx, tasksOf(list)); err != nil {
 			return err
 		}
 		var err error
@@ -105,7 +102,7 @@ func (e *Engine) conclude(ctx context.Context, list []outcome, next *postgres.Ne
 	return concluded.Moved, nil, nil
 }
 
-// An Attempt is one that has ended.
+// Attempt describes an attempt that has ended.
 type Attempt struct {
 	Namespace string
 	Handler   string
@@ -113,9 +110,10 @@ type Attempt struct {
 	Failure   *tasker.Failure // nil if it succeeded
 }
 
-// notifyAttemptsEnded says which attempts have ended. What a worker lost says nothing of its handler.
+// notifyAttemptsEnded reports the ended attempts. A lost attempt is not reported: it is no evidence
+// about its handler.
 func (e *Engine) notifyAttemptsEnded(list []outcome, done postgres.Concluded) {
-	if e.concluded == nil || len(done.Queues) != len(done.Moved) {
+	if e.opts.OnAttemptsEnded == nil || len(done.Queues) != len(done.Moved) {
 		return
 	}
 	attempts := make([]Attempt, 0, len(done.Moved))
@@ -126,17 +124,18 @@ func (e *Engine) notifyAttemptsEnded(list []outcome, done postgres.Concluded) {
 		}
 		attempts = append(attempts, Attempt{Namespace: q.Namespace, Handler: q.Handler, TaskUUID: v.TaskUUID, Failure: v.failure})
 	}
-	e.concluded(attempts)
+	e.opts.OnAttemptsEnded(attempts)
 }
 
-// succeed is conclude for successes. It notifies others only of steps the worker did not claim.
-func (e *Engine) succeed(ctx context.Context, list []outcome, next *postgres.NextClaim) ([]int, *nextSteps, error) {
+// succeed is conclude for successes. It notifies workers only of steps that the reporting worker
+// did not claim.
+func (e *Engine) succeed(ctx context.Context, list []outcome, next *postgres.NextClaim) ([]int, *postgres.ClaimResult, error) {
 	if ctx.Err() != nil {
-		return nil, nil, ctx.Err() // whoever reports is gone: it gets no work
+		return nil, nil, ctx.Err() // the worker has disconnected and must get no work
 	}
 	concluded, claimed, err := e.reportAndClaim(ctx, list, next)
 	if err != nil && next != nil && ctx.Err() == nil {
-		e.log.WarnContext(ctx, "could not take a report and hand out work together; taking the report", "err", err)
+		e.log.WarnContext(ctx, "combined report and claim failed; applying the report alone", "err", err)
 		next = nil
 		concluded, claimed, err = e.reportAndClaim(ctx, list, nil)
 	}
@@ -150,17 +149,14 @@ func (e *Engine) succeed(ctx context.Context, list []outcome, next *postgres.Nex
 	if claimed.RetryAfter() > 0 {
 		e.limited.wait(e.now(), next.Namespaces)
 	}
-	taken := make(map[tasker.ID]bool, len(claimed.Steps))
-	for _, c := range claimed.Steps {
-		taken[c.StepUUID] = true
-	}
+	taken := idSet(claimed.Steps, func(c postgres.Claimed) tasker.ID { return c.StepUUID })
 	if slices.ContainsFunc(concluded.Enqueued, func(step tasker.ID) bool { return !taken[step] }) {
 		e.notify(concluded.Namespaces)
 	}
 	if next == nil {
 		return concluded.Moved, nil, nil
 	}
-	return concluded.Moved, &nextSteps{claimed}, nil
+	return concluded.Moved, &claimed, nil
 }
 
 func (e *Engine) reportAndClaim(ctx context.Context, list []outcome, next *postgres.NextClaim) (postgres.Concluded, postgres.ClaimResult, error) {
@@ -184,20 +180,19 @@ func (e *Engine) concludeIn(ctx context.Context, tx *postgres.Tx, list []outcome
 			return concluded, err
 		}
 	} else {
-		settle = tx.SettleReported // no investigation asks where the tasks are
+		settle = tx.SettleReported // no investigation needs the states of the tasks
 	}
 	settled, err := settle(ctx, tasksOf(list), by)
 	if err != nil {
 		return concluded, err
 	}
-	return concluded, investigateFailed(ctx, tx, list, concluded.FailedForGood, byTask(settled))
+	return concluded, investigateFailed(ctx, tx, pick(list, concluded.FailedForGood), byTask(settled))
 }
 
-// investigateFailed opens one investigation per task whose steps have failed for good.
-func investigateFailed(ctx context.Context, tx *postgres.Tx, list []outcome, failed []int, was map[tasker.ID]postgres.Settled) error {
+// investigateFailed opens an investigation for each task with a final failure.
+func investigateFailed(ctx context.Context, tx *postgres.Tx, failed []outcome, was map[tasker.ID]postgres.Settled) error {
 	var entries []postgres.NewEntry
-	for _, i := range failed {
-		v := list[i]
+	for _, v := range failed {
 		s, ok := was[v.TaskUUID]
 		if !ok {
 			continue // the task has ended
@@ -211,7 +206,6 @@ func investigateFailed(ctx context.Context, tx *postgres.Tx, list []outcome, fai
 	return err
 }
 
-// byTask finds what became of a task.
 func byTask(settled []postgres.Settled) map[tasker.ID]postgres.Settled {
 	of := make(map[tasker.ID]postgres.Settled, len(settled))
 	for _, s := range settled {
@@ -229,6 +223,14 @@ func conclusions(list []outcome) []postgres.Conclusion {
 }
 
 func tasksOf(list []outcome) []tasker.ID { return postgres.TasksOf(conclusions(list)) }
+
+func pick(list []outcome, indexes []int) []outcome {
+	out := make([]outcome, len(indexes))
+	for n, i := range indexes {
+		out[n] = list[i]
+	}
+	return out
+}
 
 // storePendingReport stores a report without its follow-up.
 func (e *Engine) storePendingReport(ctx context.Context, v outcome) ([]int, error) {
@@ -249,7 +251,7 @@ func (e *Engine) storePendingReport(ctx context.Context, v outcome) ([]int, erro
 	return concluded.Moved, err
 }
 
-// completePendingReports tries kept reports of steps again, all in one transaction.
+// completePendingReports applies pending reports in one transaction.
 func (e *Engine) completePendingReports(ctx context.Context, steps []tasker.StepRef) error {
 	kept, err := e.db.PendingReports(ctx, steps)
 	if err != nil || len(kept) == 0 {
@@ -263,7 +265,7 @@ func (e *Engine) completePendingReports(ctx context.Context, steps []tasker.Step
 	return err
 }
 
-// fromPendingReports is what kept reports amount to.
+// fromPendingReports decodes the outcomes of pending reports.
 func fromPendingReports(ctx context.Context, from decisionReader, kept []postgres.PendingReport) ([]outcome, error) {
 	list := make([]outcome, len(kept))
 	for i, k := range kept {

@@ -15,31 +15,31 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// What may be created at once: so many tasks, with so many steps all together.
+// Limits of one call of CreateTasks.
 const (
-	MaxBulk      = 1000
-	MaxBulkSteps = 50_000
+	MaxBulk      = 1000   // tasks
+	MaxBulkSteps = 50_000 // steps of all tasks together
 )
 
-// Created is the task of a request, and whether it is new or found by idempotency key.
+// Created is the task of a request.
 type Created struct {
 	TaskUUID tasker.ID
-	New      bool
-	Warnings []tasker.Fault // search attributes that a new task does not have, although its template declares them
+	New      bool           // false if it existed: it was found by a key or the request was merged into it
+	Warnings []tasker.Fault // search attributes of the template that a new task lacks
 
-	stored *postgres.CreatedTask // of a new one
+	stored *postgres.CreatedTask // nil unless New
 }
 
-// CreateTasks creates tasks, all or none. With several, an error names the task.
+// CreateTasks creates tasks, all or none. If there are several, an error names the task.
 func (e *Engine) CreateTasks(ctx context.Context, requests []tasker.NewTask) ([]Created, error) {
 	if err := checkCount(requests); err != nil {
 		return nil, err
 	}
 	ctx = postgres.WithConnClass(ctx, postgres.Creates)
-	const tries = 5 // each lost to another who created the same key, or replaced the template
+	const tries = 5 // each one fails because another request creates the same key or replaces the template
 	for n := 1; ; n++ {
 		created, err := e.createTasks(ctx, requests, len(requests) > 1 || n > 1)
-		again := errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrUniqueKeyTaken) || errors.Is(err, postgres.ErrTemplateGone) || errors.Is(err, errOldTemplate)
+		again := isKeyOrTemplateRace(err) || errors.Is(err, errOldTemplate)
 		if again && n < tries {
 			continue
 		}
@@ -57,12 +57,15 @@ func checkCount(requests []tasker.NewTask) error {
 	return nil
 }
 
-// createTasks is one try: a fresh one reads every template, others use cached ones.
+// isKeyOrTemplateRace reports whether a concurrent transaction took a key or replaced the template.
+func isKeyOrTemplateRace(err error) bool {
+	return errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrUniqueKeyTaken) || errors.Is(err, postgres.ErrTemplateGone)
+}
+
+// createTasks makes one try. It uses cached templates unless fresh is set.
 func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask, fresh bool) ([]Created, error) {
-	c := creation{
-		engine: e, fresh: fresh, templates: map[[3]string]*graph{}, read: e.db.Template, unique: e.db.UniqueTask, asked: true,
-		checks: templatefile.NewBudget(),
-	}
+	c := e.newCreation(e.db, templatefile.NewBudget())
+	c.fresh, c.asked = fresh, true
 	out, err := c.addAll(ctx, requests, e.db.KeyHolders)
 	if err != nil || len(c.tasks) == 0 {
 		return out, err
@@ -78,7 +81,7 @@ func (e *Engine) createTasks(ctx context.Context, requests []tasker.NewTask, fre
 	return out, nil
 }
 
-// atIndex says which of several requests an error is about.
+// atIndex adds the index of a request to an error if there are several requests.
 func atIndex(err error, i, n int) error {
 	if n == 1 {
 		return err
@@ -86,7 +89,7 @@ func atIndex(err error, i, n int) error {
 	return within(fmt.Sprintf("tasks[%d]", i), err)
 }
 
-// within says in which part of a request an error lies.
+// within adds a path to an error and to its faults.
 func within(part string, err error) error {
 	var known *tasker.Error
 	if !errors.As(err, &known) {
@@ -111,35 +114,46 @@ func within(part string, err error) error {
 	return &at
 }
 
-// A creation collects the tasks of one call.
+// creation collects the tasks of one call.
 type creation struct {
 	engine    *Engine
-	fresh     bool // read every template
+	fresh     bool // ignore cached templates
 	tasks     []*postgres.CreatedTask
-	steps     int                                             // of all of them
-	byKey     map[postgres.IdempotencyKey]*postgres.KeyHolder // who holds the keys of the requests, before this call or by it
+	steps     int                                             // of all tasks
+	byKey     map[postgres.IdempotencyKey]*postgres.KeyHolder // holders of the requests' keys, from before or of this call
 	templates map[[3]string]*graph
 	read      func(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error)
-	unique    func(ctx context.Context, key postgres.UniqueKey) (tasker.ID, error) // the open task that has a unique key
-	asked     bool                                                                 // by a caller: other tasks are cancelled and requests merged as it or the template says
-	recreates bool                                                                 // its tasks take the unique keys of those that they replace
-	checks    *templatefile.Budget                                                 // of all contexts together
+	unique    func(ctx context.Context, key postgres.UniqueKey) (tasker.ID, error) // returns the open task with a unique key
+	asked     bool                                                                 // a caller requested them: cancel_existing and debouncing apply
+	recreates bool                                                                 // the tasks take over the unique keys of those that they replace
+	checks    *templatefile.Budget                                                 // for validating all contexts
 
-	searchCost int  // of the attributes of all of them
-	remembered bool // the last template was read before
+	searchCost int  // of the expressions of all tasks
+	remembered bool // the last template came from the cache
 
-	// What the last try to store them found.
+	// Results of the last try to store the tasks.
 	unknown bool // they may be stored
 	refused bool // another try would fail with the same error
 }
 
-// addAll plans the tasks of requests, but for those whose idempotency keys have one already.
+// newCreation returns an empty creation that reads from a database or a transaction.
+func (e *Engine) newCreation(from interface {
+	Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error)
+	UniqueTask(ctx context.Context, key postgres.UniqueKey) (tasker.ID, error)
+}, checks *templatefile.Budget,
+) creation {
+	return creation{
+		engine: e, fresh: true, templates: map[[3]string]*graph{}, read: from.Template, unique: from.UniqueTask, checks: checks,
+	}
+}
+
+// addAll plans the tasks of the requests whose idempotency keys have no task yet.
 func (c *creation) addAll(ctx context.Context, requests []tasker.NewTask, holders func(context.Context, []postgres.IdempotencyKey) ([]postgres.KeyHolder, error)) ([]Created, error) {
 	c.byKey = make(map[postgres.IdempotencyKey]*postgres.KeyHolder)
 	var keys []postgres.IdempotencyKey
 	for _, r := range requests {
 		k := postgres.IdempotencyKey{Namespace: r.Namespace, Key: r.IdempotencyKey}
-		if textFault(k.Namespace, maxNamespace, true) == "" && k.Key != "" && textFault(k.Key, maxIdempotencyKey, false) == "" { // else check refuses it
+		if textFault(k.Namespace, maxNamespace, true) == "" && k.Key != "" && textFault(k.Key, maxIdempotencyKey, false) == "" { // check rejects others
 			keys = append(keys, k)
 		}
 	}
@@ -162,7 +176,7 @@ func (c *creation) addAll(ctx context.Context, requests []tasker.NewTask, holder
 	return out, nil
 }
 
-// add plans the task of one request, unless its key has one already.
+// add plans the task of one request, unless its idempotency key has one.
 func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	if len(r.Context) == 0 {
 		r.Context = json.RawMessage("{}")
@@ -200,7 +214,7 @@ func (c *creation) add(ctx context.Context, r tasker.NewTask) (Created, error) {
 	return Created{TaskUUID: t.UUID, New: true, Warnings: t.Warnings, stored: t}, nil
 }
 
-// addPlanned adds a task to those that are to be stored.
+// addPlanned plans a task and adds it to those to store.
 func (c *creation) addPlanned(ctx context.Context, r tasker.NewTask, decoded any) (*postgres.CreatedTask, error) {
 	t, err := c.plan(ctx, r, decoded)
 	if err != nil {
@@ -220,6 +234,24 @@ func (c *creation) addPlanned(ctx context.Context, r tasker.NewTask, decoded any
 	return t, nil
 }
 
+// addUnrequested is addPlanned for a task that no caller requested, such as that of a child step.
+// It returns a Conflict if the steps depend on each other in a cycle.
+func (c *creation) addUnrequested(ctx context.Context, r tasker.NewTask) (*postgres.CreatedTask, error) {
+	decoded, size, err := check(r)
+	if err != nil {
+		return nil, err
+	}
+	t, err := c.addPlanned(ctx, r, decoded)
+	if err != nil {
+		return nil, err
+	}
+	if t.Rejected {
+		c.tasks = c.tasks[:len(c.tasks)-1]
+		return nil, tasker.Errorf(tasker.Conflict, "%s", t.RejectReason)
+	}
+	t.ContextSize = size
+	return t, nil
+}
 func sameRequest(r tasker.NewTask, decoded any, holder *postgres.KeyHolder) (Created, error) {
 	same, err := asksForTheSame(r, decoded, holder.RequestDigest)
 	if err != nil {
@@ -233,7 +265,7 @@ func sameRequest(r tasker.NewTask, decoded any, holder *postgres.KeyHolder) (Cre
 	return Created{TaskUUID: holder.TaskUUID}, nil
 }
 
-// plan lays out a task and its steps.
+// plan returns a task with its steps, keys, limits and search attributes.
 func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*postgres.CreatedTask, error) {
 	g, remembered, err := c.template(ctx, r)
 	if err != nil {
@@ -251,7 +283,7 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 		Options: options,
 	}
 	if t.Correlation == "" {
-		t.Correlation = t.UUID.String() // by which the task is found without an index of its own
+		t.Correlation = t.UUID.String() // unique by itself, so that it needs no index of its own
 	}
 	if err := c.find(ctx, g, t); err != nil {
 		return nil, err
@@ -276,7 +308,7 @@ func (c *creation) plan(ctx context.Context, r tasker.NewTask, decoded any) (*po
 	return t, nil
 }
 
-// find evaluates what a task is found by.
+// find evaluates the search attributes of a task.
 func (c *creation) find(ctx context.Context, g *graph, t *postgres.CreatedTask) error {
 	cost, err := c.engine.attributes(ctx, g, t)
 	if c.searchCost += cost; c.searchCost > tasker.MaxSearchCost {
@@ -285,11 +317,11 @@ func (c *creation) find(ctx context.Context, g *graph, t *postgres.CreatedTask) 
 	return err
 }
 
-// errOldTemplate says that a request makes no task of a template that is remembered, of whatever reason; there may
-// be a newer one, and nothing is stored that would tell.
+// errOldTemplate is returned if a request fails with a cached template. A newer version of the
+// template may accept it.
 var errOldTemplate = errors.New("template is remembered")
 
-// template returns the template of a request, and whether it is one that was read before.
+// template returns the template of a request and whether it came from the cache.
 func (c *creation) template(ctx context.Context, r tasker.NewTask) (g *graph, remembered bool, err error) {
 	key := [3]string{r.Namespace, r.Name, r.Version}
 	if g, ok := c.templates[key]; ok {
@@ -314,8 +346,8 @@ func (c *creation) template(ctx context.Context, r tasker.NewTask) (g *graph, re
 	return g, false, nil
 }
 
-// retired is why no task is made of a version. It is NotFound when no version was asked for,
-// because then there is none that would do.
+// retired returns the error for a retired version: NotFound if the request named no version, as no
+// other one is available, else a Conflict.
 func retired(t tasker.StoredTemplate, asked string) error {
 	const again = "%s: retired since %s by %s: %s; have tasks made of it again (tasker-ctl template unretire)"
 	code, of := tasker.Conflict, fmt.Sprintf("template %s/%s %s takes no new tasks", t.Namespace, t.Name, t.Version)
@@ -325,8 +357,8 @@ func retired(t tasker.StoredTemplate, asked string) error {
 	return tasker.Errorf(code, again+", or name another version", of, t.Retired.At.UTC().Format(time.RFC3339), t.Retired.By, t.Retired.Reason)
 }
 
-// reject stores the tasks with the investigations of those that can never run, in the place of
-// those whose unique keys they take over.
+// reject stores the tasks and opens investigations for those that can never run. It cancels the
+// tasks whose unique keys they take over.
 func (c *creation) reject(ctx context.Context, tx *postgres.Tx) error {
 	if err := tx.CancelUnique(ctx, c.tasks); err != nil {
 		return err
@@ -338,7 +370,7 @@ func (c *creation) reject(ctx context.Context, tx *postgres.Tx) error {
 		if !t.Rejected {
 			continue
 		}
-		if t.MergedInto != (tasker.ID{}) { // it is not stored
+		if t.MergedInto != (tasker.ID{}) {
 			continue
 		}
 		_, err := tx.OpenEntry(ctx, postgres.NewEntry{
@@ -353,18 +385,16 @@ func (c *creation) reject(ctx context.Context, tx *postgres.Tx) error {
 }
 
 func (c *creation) namespaces() []string {
-	seen := map[string]bool{}
 	var list []string
 	for _, t := range c.tasks {
-		if n := t.Template.Namespace; !seen[n] {
-			seen[n] = true
-			list = append(list, n)
+		if !slices.Contains(list, t.Template.Namespace) {
+			list = append(list, t.Template.Namespace)
 		}
 	}
 	return list
 }
 
-// The longest texts, in characters.
+// Length limits, in characters.
 const (
 	maxNamespace      = 128
 	maxIdempotencyKey = 255
@@ -372,10 +402,7 @@ const (
 
 // check validates a request and returns its decoded context and size.
 func check(r tasker.NewTask) (decoded any, contextSize int, err error) {
-	var faults []tasker.Fault
-	fault := func(path, format string, args ...any) {
-		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
-	}
+	var faults faults
 	for _, f := range []struct {
 		path, text string
 		most       int
@@ -391,38 +418,52 @@ func check(r tasker.NewTask) (decoded any, contextSize int, err error) {
 		{"parent_correlation_id", r.ParentCorrelationID, 128, false},
 		{"idempotency_key", r.IdempotencyKey, maxIdempotencyKey, false},
 	} {
-		if wrong := textFault(f.text, f.most, f.needed); wrong != "" {
-			fault(f.path, "%s", wrong)
-		}
+		faults.text(f.path, f.text, f.most, f.needed)
 	}
 	if len(r.Tags) > 50 {
-		fault("tags", "%d tags; 50 is the limit", len(r.Tags))
+		faults.add("tags", "%d tags; 50 is the limit", len(r.Tags))
 	}
 	for i, tag := range r.Tags {
-		if wrong := textFault(tag, 128, true); wrong != "" {
-			fault(fmt.Sprintf("tags[%d]", i), "%s", wrong)
-		}
+		faults.text(fmt.Sprintf("tags[%d]", i), tag, 128, true)
 	}
 	if r.Priority < -1000 || r.Priority > 1000 {
-		fault("priority", "must be from -1000 to 1000, not %d", r.Priority)
+		faults.add("priority", "must be from -1000 to 1000, not %d", r.Priority)
 	}
-	checkStart(r, fault)
+	faults.checkStart(r)
 	if decoded, contextSize, err = payload.Decode(r.Context, payload.Limits{}); err != nil {
 		return nil, 0, within("context", err)
 	}
 	if _, ok := decoded.(map[string]any); !ok {
-		fault("context", "must be a JSON object")
+		faults.add("context", "must be a JSON object")
 	}
-	if len(faults) > 0 {
-		return nil, 0, tasker.Errorf(tasker.Invalid, "the task cannot be created: %s", faults[0]).WithDetails(faults)
-	}
-	return decoded, contextSize, nil
+	return decoded, contextSize, faults.err("the task cannot be created")
 }
 
-// textFault says what is wrong with a short text.
+// textFault describes what is wrong with a short text, or returns "".
 func textFault(s string, most int, needed bool) string {
 	if needed && payload.IsBlank(s) {
 		return "is missing"
 	}
 	return payload.TextFault(s, most)
+}
+
+// faults collects what is wrong with a request.
+type faults []tasker.Fault
+
+func (f *faults) add(path, format string, args ...any) {
+	*f = append(*f, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+func (f *faults) text(path, s string, most int, needed bool) {
+	if wrong := textFault(s, most, needed); wrong != "" {
+		f.add(path, "%s", wrong)
+	}
+}
+
+// err returns an Invalid with the first fault in the message and all of them in the details.
+func (f faults) err(message string) error {
+	if len(f) == 0 {
+		return nil
+	}
+	return tasker.Errorf(tasker.Invalid, "%s: %s", message, f[0]).WithDetails([]tasker.Fault(f))
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"tasker.example/tasker"
@@ -12,28 +11,39 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// deadlineChunk is of how many due times people are told in one transaction.
+// deadlineChunk limits the due times that are processed in one transaction.
 const deadlineChunk = 50
 
-// checkDue refuses what a request says of when its task is due and cannot be meant. Whether it is ahead, the
-// database says by its clock.
-func checkDue(r tasker.NewTask, fault func(path, format string, args ...any)) {
-	if !r.DueAt.IsZero() && (r.DueAt.Year() < 2000 || r.DueAt.Year() > 2200) {
-		fault("due_at", "must lie between the years 2000 and 2200")
+// checkDue checks the due time of a request. The database checks by its own clock that it is in the
+// future.
+func (f *faults) checkDue(r tasker.NewTask) {
+	if !r.DueAt.IsZero() {
+		f.checkYear("due_at", r.DueAt)
 	}
-	if r.DueAfter < 0 || r.DueAfter > tasker.MaxDue {
-		fault("due_after_seconds", "must be from 0 to %d", int(tasker.MaxDue.Seconds()))
-	}
+	f.checkDelay("due_after_seconds", r.DueAfter, tasker.MaxDue)
 	if !r.DueAt.IsZero() && r.DueAfter != 0 {
-		fault("due_after_seconds", "a task has either this or due_at")
+		f.add("due_after_seconds", "a task has either this or due_at")
 	}
 	if !r.DueAt.IsZero() && !r.StartAt.IsZero() && !r.DueAt.After(r.StartAt) {
-		fault("due_at", "must be after start_at")
+		f.add("due_at", "must be after start_at")
 	}
 }
 
-// dueOfRequest is by when the task of a request is due, by itself or as its template says; nil when it has no
-// due time. The expression of a template is evaluated later.
+// checkYear rejects a time that is certainly a mistake.
+func (f *faults) checkYear(path string, at time.Time) {
+	if at.Year() < 2000 || at.Year() > 2200 {
+		f.add(path, "must lie between the years 2000 and 2200")
+	}
+}
+
+func (f *faults) checkDelay(path string, d, limit time.Duration) {
+	if d < 0 || d > limit {
+		f.add(path, "must be from 0 to %d", int(limit.Seconds()))
+	}
+}
+
+// dueOfRequest returns the due time of a task, from its request or its template, or nil. The
+// expression of a template is evaluated later.
 func dueOfRequest(r tasker.NewTask, t tasker.Template) *postgres.NewDeadline {
 	d := &postgres.NewDeadline{
 		At: r.DueAt, After: r.DueAfter, Warn: t.Due.WarnBeforeSeconds, Investigate: t.Due.OpensInvestigation(), Orders: t.Order == tasker.OrderDue, Source: tasker.DueByRequest,
@@ -47,7 +57,7 @@ func dueOfRequest(r tasker.NewTask, t tasker.Template) *postgres.NewDeadline {
 	return d
 }
 
-// dueAt evaluates by when a task is due, as its template says.
+// dueAt evaluates the due time that the template gives a task.
 func (c *creation) dueAt(ctx context.Context, p *expression.Program, t *postgres.CreatedTask) (time.Time, error) {
 	out, err := c.evaluate(ctx, p, t)
 	if err != nil {
@@ -69,12 +79,12 @@ func (c *creation) dueAt(ctx context.Context, p *expression.Program, t *postgres
 	return at, nil
 }
 
-// due says by when a step is due that is decided to run; nil when it has no due time. The error may be an
+// due returns the due time of a step that is to run, or nil. The error may be an
 // [expression.Failure].
 func (d *decision) due(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (*postgres.NewDeadline, error) {
 	rules := g.stored.Steps[i].Due
 	if !rules.HasDueTime() {
-		return nil, nil //nolint:nilnil // as said
+		return nil, nil // documented
 	}
 	due := &postgres.NewDeadline{
 		StepRef: tasker.StepRef{TaskUUID: s.TaskUUID, StepUUID: s.StepUUID}, After: time.Duration(rules.AfterSeconds) * time.Second,
@@ -95,8 +105,9 @@ func (d *decision) due(ctx context.Context, s postgres.UndecidedStep, g *graph, 
 	return due, err
 }
 
-// watchDeadlines tells people of tasks and steps that are due soon, or overdue, once each. What came due while no
-// server ran is told late: of what is overdue by then the warning is left out, and the message says for how long.
+// watchDeadlines notifies people once of each task and step that is due soon, and once that it is
+// overdue. If no server was running in time, only the second notification is sent; it contains the
+// delay.
 func (e *Engine) watchDeadlines(ctx context.Context, rows []tasker.StepRef) error {
 	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
@@ -115,8 +126,9 @@ func (e *Engine) watchDeadlines(ctx context.Context, rows []tasker.StepRef) erro
 	})
 }
 
-// ChangeDue gives an open task, or a step of it that has not ended, another due time or none, and returns it. The
-// error is Invalid when that is not ahead, a Conflict when the task or step has ended.
+// ChangeDue changes or removes the due time of an open task, or of a step that has not ended, and
+// returns it. It returns Invalid if the time is in the past, and a Conflict if the task or step has
+// ended.
 func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueUpdate) (due *tasker.Deadline, err error) {
 	if err := checkDueChange(c); err != nil {
 		return nil, err
@@ -139,7 +151,7 @@ func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueUpda
 	return t.Due, err
 }
 
-// changedDeadline locks a task and says what a change comes to.
+// changedDeadline locks a task and validates a change of its due time.
 func (e *Engine) changedDeadline(ctx context.Context, tx *postgres.Tx, task tasker.ID, c tasker.DueUpdate) (change postgres.ChangedDeadline, err error) {
 	if err := tx.LockTasks(ctx, []tasker.ID{task}); err != nil {
 		return change, err
@@ -183,26 +195,17 @@ func (e *Engine) changedDeadline(ctx context.Context, tx *postgres.Tx, task task
 }
 
 func checkDueChange(c tasker.DueUpdate) error {
-	var faults []tasker.Fault
-	fault := func(path, format string, args ...any) {
-		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
+	var wrong faults
+	if c.DueAt != nil {
+		wrong.checkYear("due_at", *c.DueAt)
 	}
-	if c.DueAt != nil && (c.DueAt.Year() < 2000 || c.DueAt.Year() > 2200) {
-		fault("due_at", "must lie between the years 2000 and 2200")
-	}
-	if wrong := textFault(c.Actor, 255, true); wrong != "" {
-		fault("by", "%s", wrong)
-	}
-	if wrong := textFault(c.Reason, 2000, false); wrong != "" {
-		fault("reason", "%s", wrong)
-	}
-	if len(faults) > 0 {
-		return tasker.Errorf(tasker.Invalid, "the due time cannot be changed: %s", faults[0]).WithDetails(faults)
-	}
-	return nil
+	wrong.text("by", c.Actor, 255, true)
+	wrong.text("reason", c.Reason, 2000, false)
+	return wrong.err("the due time cannot be changed")
 }
 
-// forgetDueQueues has claims of queues not look at due times any more once the templates that asked for it are retired and done.
+// forgetDueQueues stops ordering queues by due time once the templates that require it are retired
+// and have no open tasks.
 func (e *Engine) forgetDueQueues(ctx context.Context) (time.Duration, error) {
 	return 0, e.db.ForgetDueQueues(ctx)
 }

@@ -16,31 +16,31 @@ import (
 )
 
 const (
-	decideChunk    = 20      // steps in one transaction, and those that they decide in turn
-	decideRounds   = 50      // of steps that are skipped one behind the other, in one transaction
-	conditionBytes = 4 << 20 // of the results that a condition names, all together
+	decideChunk    = 20      // steps in one transaction, plus those that their decisions make due
+	decideRounds   = 50      // rounds of skipped steps in one transaction
+	conditionBytes = 4 << 20 // of all results that a condition names
 	maxSkipReason  = 1000
 
-	decideTime = time.Second // after which a transaction decides no further step: the rest remains due
+	decideTime = time.Second // after which a transaction decides no further step
 )
 
-// scheduleDecision has steps decided that became due in a transaction of this process.
+// scheduleDecision decides steps that became due in a transaction of this process.
 func (e *Engine) scheduleDecision(c postgres.Concluded) {
 	if len(c.ToDecide) > 0 {
 		e.decideAtOnce()
 	}
 }
 
-// decideAtOnce has what is due decided now, in this process.
+// decideAtOnce wakes the loop that decides steps.
 func (e *Engine) decideAtOnce() {
 	if d := e.due.Load(); d != nil {
 		d.rouse(postgres.DecideSteps)
 	}
 }
 
-// decide decides the steps that are due and those that become due by it. Expressions are evaluated between its
-// transactions, so that none runs under a lock or can fail a worker's report. It leaves locked tasks to a later pass,
-// and steps of namespaces with expensive expressions to decidingExpensive.
+// decide decides due steps and those that become due by it. It evaluates expressions between its
+// transactions, so that none runs under a lock or fails a worker's report. It leaves locked tasks
+// to a later pass, and namespaces with expensive expressions to decideExpensive.
 func (e *Engine) decide(ctx context.Context, rows []tasker.StepRef) error {
 	return e.decideWith(ctx, rows, evaluations{expensive: &e.expensive})
 }
@@ -55,8 +55,8 @@ func (e *Engine) decideWith(ctx context.Context, rows []tasker.StepRef, known ev
 	return err
 }
 
-// decidingExpensive is the work of deciding the steps of the namespaces whose expressions took long in the last minute.
-func (e *Engine) decidingExpensive() work {
+// decideExpensive returns a pass that decides the steps of the expensive namespaces.
+func (e *Engine) decideExpensive() func(context.Context) (time.Duration, error) {
 	w := e.work(postgres.DecideSteps)
 	w.find = func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 		return e.db.StepsToDecideOf(ctx, e.expensive.list(), limit)
@@ -64,12 +64,7 @@ func (e *Engine) decidingExpensive() work {
 	w.do = func(ctx context.Context, rows []tasker.StepRef) error {
 		return e.decideWith(ctx, rows, evaluations{expensive: &e.expensive, separate: true})
 	}
-	return w
-}
-
-// decideExpensive returns the pass of decidingExpensive, which reads nothing while no namespace is expensive.
-func (e *Engine) decideExpensive() func(context.Context) (time.Duration, error) {
-	pass := e.timed(e.decidingExpensive())
+	pass := e.timed(w)
 	return func(ctx context.Context) (time.Duration, error) {
 		if len(e.expensive.list()) == 0 {
 			return 0, nil
@@ -78,7 +73,8 @@ func (e *Engine) decideExpensive() func(context.Context) (time.Duration, error) 
 	}
 }
 
-// decideOnce decides steps in one transaction, and returns those that need an expression evaluated first.
+// decideOnce decides steps in one transaction. It returns those that need an expression evaluated
+// first.
 func (e *Engine) decideOnce(ctx context.Context, rows []tasker.StepRef, known *evaluations) ([]tasker.StepRef, error) {
 	var d decision
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -101,7 +97,7 @@ func (e *Engine) decideOnce(ctx context.Context, rows []tasker.StepRef, known *e
 		if err != nil {
 			return err
 		}
-		return investigateFailed(ctx, tx, d.failed, indexes(d.failed), byTask(settled))
+		return investigateFailed(ctx, tx, d.failed, byTask(settled))
 	})
 	if err != nil {
 		return nil, err
@@ -113,31 +109,23 @@ func (e *Engine) decideOnce(ctx context.Context, rows []tasker.StepRef, known *e
 	return d.notEvaluated, nil
 }
 
-func indexes[T any](list []T) []int {
-	all := make([]int, len(list))
-	for i := range all {
-		all[i] = i
-	}
-	return all
-}
-
-// A decision decides steps in one transaction.
+// decision decides steps in one transaction.
 type decision struct {
 	engine     *Engine
 	tx         *postgres.Tx
-	namespaces []string  // in which steps are enqueued
-	failed     []outcome // on steps that cannot be decided
-	decides    bool      // a step of a task that it started, or one that it left, is due to be decided
+	namespaces []string  // with enqueued steps
+	failed     []outcome // outcomes of steps that cannot be decided
+	decides    bool      // more steps are due: of a started task, or skipped for lack of time
 	made       int       // items of map steps
-	begun      time.Time // when it had its locks
+	begun      time.Time // when the locks were held
 
 	known        *evaluations
-	notEvaluated []tasker.StepRef // steps that need an outcome which is not known
+	notEvaluated []tasker.StepRef // steps that need an unknown outcome
 
-	children []*postgres.CreatedTask // laid out in this round, and not stored yet
+	children []*postgres.CreatedTask // planned in this round but not stored yet
 }
 
-// round decides steps, and returns those that become due by it.
+// round decides steps and returns those that become due by it.
 func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.StepRef, error) {
 	list, err := d.tx.DecidingSteps(ctx, due)
 	if err != nil {
@@ -154,7 +142,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 		late := i > 0 && time.Since(d.begun) > decideTime
 		if late || s.StepType == tasker.MapStep && d.made >= expandChunk {
 			d.decides = d.decides || late
-			waits = slices.DeleteFunc(waits, isRef) // it is due still
+			waits = slices.DeleteFunc(waits, isRef) // still due
 			continue
 		}
 		j, err := d.decideStep(ctx, s)
@@ -166,8 +154,10 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 		if err != nil {
 			return nil, err
 		}
-		if err := d.tx.SetDeadlines(ctx, j.dueTimes()); err != nil {
-			return nil, err
+		if j.due != nil {
+			if err := d.tx.SetDeadlines(ctx, []postgres.NewDeadline{*j.due}); err != nil {
+				return nil, err
+			}
 		}
 		if j.expand != nil {
 			if err := d.expand(ctx, *j.expand); err != nil {
@@ -187,7 +177,7 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 		}
 		waits = slices.DeleteFunc(waits, isRef)
 	}
-	// First: a step that waits may become due again by what is skipped here.
+	// First, because a step that waits may become due again when others are skipped here.
 	if err := d.tx.PostponeDecisions(ctx, waits); err != nil {
 		return nil, err
 	}
@@ -200,7 +190,8 @@ func (d *decision) round(ctx context.Context, due []tasker.StepRef) ([]tasker.St
 	return d.conclude(ctx, moves)
 }
 
-// conclude applies the moves of steps that do not run, and returns those that become due by it.
+// conclude applies the outcomes of steps that do not run, and returns the steps that become due by
+// it.
 func (d *decision) conclude(ctx context.Context, moves []outcome) ([]tasker.StepRef, error) {
 	if len(moves) == 0 {
 		return nil, nil
@@ -209,36 +200,26 @@ func (d *decision) conclude(ctx context.Context, moves []outcome) ([]tasker.Step
 	if err != nil {
 		return nil, err
 	}
-	for _, i := range concluded.FailedForGood {
-		d.failed = append(d.failed, moves[i])
-	}
+	d.failed = append(d.failed, pick(moves, concluded.FailedForGood)...)
 	return concluded.ToDecide, nil
 }
 
-// A stepDecision is what becomes of a step.
+// stepDecision is the decision on a step.
 type stepDecision struct {
-	becomes lifecycle.Verdict     // empty: it cannot be decided
-	move    outcome               // of a step that does not run
-	until   *time.Time            // until when it waits, if an expression says so
+	becomes lifecycle.Verdict     // empty if it cannot be decided
+	move    outcome               // if it does not run
+	until   *time.Time            // end of the wait that an expression defines
 	expand  *postgres.ExpandedMap // of a map step that runs
 
-	due      *postgres.NewDeadline // by when it is due
+	due      *postgres.NewDeadline // due time
 	asks     bool                  // it waits for a person
-	assignee string                // who that is; empty: nobody in particular
+	assignee string                // optional
 
 	child *postgres.CreatedTask // the task that it starts
-	waits *tasker.ID            // or one that it started before
+	waits *tasker.ID            // the task that it started before
 }
 
-// dueTimes are the due time that the step gets, if any.
-func (j stepDecision) dueTimes() []postgres.NewDeadline {
-	if j.due == nil {
-		return nil
-	}
-	return []postgres.NewDeadline{*j.due}
-}
-
-// decideStep says what becomes of a step. The error is about the database.
+// decideStep decides a step. It returns an error only if the database fails.
 func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (stepDecision, error) {
 	if s.ItemsTotal != nil {
 		return d.join(ctx, s)
@@ -287,8 +268,8 @@ func (d *decision) decideStep(ctx context.Context, s postgres.UndecidedStep) (st
 	return j, err
 }
 
-// begin says how a step of a template begins that is to run, and the key of the expression that says so. The error
-// may be an [expression.Failure].
+// begin returns how a step that is to run begins, and the field of the expression that it
+// evaluated. The error may be an [expression.Failure].
 func (d *decision) begin(ctx context.Context, s postgres.UndecidedStep, g *graph, i int) (of string, j stepDecision, err error) {
 	j = stepDecision{becomes: lifecycle.VerdictRun}
 	step := g.stored.Steps[i]
@@ -311,7 +292,7 @@ func (d *decision) begin(ctx context.Context, s postgres.UndecidedStep, g *graph
 	}
 }
 
-// condition says whether a step runs by its condition; nil holds. The error may be an
+// condition evaluates the condition of a step. Without one the step runs. The error may be an
 // [expression.Failure].
 func (d *decision) condition(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (stepDecision, error) {
 	if p == nil {
@@ -328,11 +309,11 @@ func (d *decision) condition(ctx context.Context, s postgres.UndecidedStep, p *e
 	return stepDecision{becomes: lifecycle.VerdictSkip, move: skip(s, "its condition is false: "+p.Text())}, nil
 }
 
-// until says until when a step waits; nil when p is. The error may be an
+// until evaluates the end of the wait of a step, or returns nil. The error may be an
 // [expression.Failure].
 func (d *decision) until(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (*time.Time, error) {
 	if p == nil {
-		return nil, nil //nolint:nilnil // as said
+		return nil, nil // documented
 	}
 	values, err := d.values(ctx, s, p)
 	if err != nil {
@@ -345,8 +326,8 @@ func (d *decision) until(ctx context.Context, s postgres.UndecidedStep, p *expre
 	return &at, err
 }
 
-// values reads what an expression is evaluated on. The error is a [expression.Failure] when
-// that is too large.
+// values reads the values for an expression. It returns an [expression.Failure] if they are too
+// large.
 func (d *decision) values(ctx context.Context, s postgres.UndecidedStep, p *expression.Program) (expression.Values, error) {
 	v, err := valuesOf(ctx, d.tx, s.TaskUUID, p)
 	v.Task = expression.TaskValues{ID: s.TaskUUID, CreatedAt: s.CreatedAt, Priority: s.Priority, Namespace: s.Namespace, CorrelationID: s.CorrelationID}
@@ -357,7 +338,7 @@ func evaluationOf(s postgres.UndecidedStep, field string, p *expression.Program)
 	return evaluationKey{row: s.StepUUID, field: field, expression: p.Text()}
 }
 
-// skip is the move of a step that does not run.
+// skip returns the outcome of a step that is skipped.
 func skip(s postgres.UndecidedStep, reason string) outcome {
 	return outcome{Conclusion: postgres.Conclusion{
 		TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepPending, Fence: s.Fence,
@@ -365,7 +346,7 @@ func skip(s postgres.UndecidedStep, reason string) outcome {
 	}}
 }
 
-// dependencyStatus is what a dependency is to the step that is decided.
+// dependencyStatus returns the standing of a dependency for the step that depends on it.
 func dependencyStatus(p postgres.Dependency) lifecycle.Standing {
 	s := lifecycle.StandingOf(p.State, p.Retries)
 	if s == lifecycle.Succeeded && p.Names != nil && !*p.Names {
@@ -374,7 +355,7 @@ func dependencyStatus(p postgres.Dependency) lifecycle.Standing {
 	return s
 }
 
-// whySkipped says which dependencies have a step skipped.
+// whySkipped returns the dependencies because of which a step is skipped.
 func whySkipped(list []postgres.Dependency) string {
 	for _, p := range list {
 		if dependencyStatus(p) == lifecycle.Declined {
@@ -384,7 +365,6 @@ func whySkipped(list []postgres.Dependency) string {
 	return "of the steps that it depends on " + skippedOf(list)
 }
 
-// skippedOf says which dependencies were skipped.
 func skippedOf(list []postgres.Dependency) string {
 	var names []string
 	for _, p := range list {
@@ -398,8 +378,8 @@ func skippedOf(list []postgres.Dependency) string {
 	return strings.Join(names, ", ") + " were skipped"
 }
 
-// failDecision is the move of a step that cannot be decided. Trying again would find the
-// same: nothing that it reads can change by itself.
+// failDecision returns the outcome of a step that cannot be decided. It is not retried: its inputs
+// do not change by themselves.
 func failDecision(s postgres.UndecidedStep, kind, why string) (outcome, error) {
 	body, err := failureBody(tasker.Failure{Type: kind, Message: why}, "")
 	detail := kind

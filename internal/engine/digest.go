@@ -11,11 +11,11 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// digestVersion is the first byte of stored digests; version 1 has none.
+// digestVersion is the first byte of stored digests. Digests of version 1 have no version byte.
 const digestVersion = 2
 
-// requestFacts identifies a request under its idempotency key. Zero fields are omitted, so new
-// fields do not change old digests. Names and order never change.
+// requestFacts identifies a request under its idempotency key. Zero fields are omitted, so that new
+// fields do not change old digests. Never change the names or the order.
 type requestFacts struct {
 	Namespace           string          `json:"namespace,omitzero"`
 	Name                string          `json:"name,omitzero"`
@@ -40,8 +40,8 @@ type requestFacts struct {
 	DueAfter            time.Duration   `json:"due_after,omitzero"`
 }
 
-// digest identifies a request by its values, independent of key order and number notation. It
-// modifies value, the decoded context.
+// digest returns a digest of a request. It does not depend on the order of keys or the notation of
+// numbers. It modifies value, the decoded context.
 func digest(r tasker.NewTask, value any) ([]byte, error) {
 	canonical, err := payload.CanonicalValue(value)
 	if err != nil {
@@ -61,7 +61,7 @@ func digest(r tasker.NewTask, value any) ([]byte, error) {
 	return append([]byte{digestVersion}, sum[:]...), nil
 }
 
-// requestFacts1 is what version 1 of the digest was made of.
+// requestFacts1 is the input of version 1 of the digest. Never change it.
 type requestFacts1 struct {
 	Namespace, Name, Version                           string
 	Context                                            json.RawMessage
@@ -73,7 +73,8 @@ type requestFacts1 struct {
 	RecreatedFrom                                      tasker.ID
 }
 
-// digest1 is version 1 of the digest. It confuses numbers that are equal as 64-bit floats.
+// digest1 returns version 1 of the digest. It does not distinguish numbers that are equal as 64-bit
+// floats.
 func digest1(r tasker.NewTask) ([]byte, error) {
 	var doc any
 	if err := json.Unmarshal(r.Context, &doc); err != nil {
@@ -95,7 +96,7 @@ func digest1(r tasker.NewTask) ([]byte, error) {
 	return sum[:], nil
 }
 
-// asksForTheSame reports whether r has the held digest, by its version.
+// asksForTheSame reports whether r has the stored digest.
 func asksForTheSame(r tasker.NewTask, value any, held []byte) (same bool, err error) {
 	var sum []byte
 	if len(held) == sha256.Size {

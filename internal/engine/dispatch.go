@@ -15,12 +15,11 @@ import (
 
 const (
 	maxTake         = 1000
-	reannounceDelay = time.Second // before a step is announced again that came to a worker without its handler
+	reannounceDelay = time.Second // before a step is announced again after a worker without its handler received it
 )
 
-// TakeSteps leases the named steps, announced by the message broker, to a worker: those still
-// enqueued that it can execute. The others are settled too: they have moved or are announced
-// again.
+// TakeSteps leases announced steps to a worker, if they are still enqueued and the worker can
+// execute them. The other steps have moved, or are announced again.
 func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error) {
 	if len(steps) == 0 || len(steps) > maxTake {
 		return nil, tasker.Errorf(tasker.Invalid, "%d steps; 1 to %d can be taken at once", len(steps), maxTake)
@@ -39,15 +38,16 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 	e.requestPoll()
 	if len(claimed) < len(steps) {
 		if err := e.declined(handing, m.spec.Namespaces, notClaimed(steps, claimed)); err != nil {
-			// They wait in the database: reconciliation finds them, or their limit does.
-			e.log.WarnContext(ctx, "steps that a worker could not take are not announced again yet", "err", err)
+			// Reconciliation or the release of a slot announces them later.
+			e.log.WarnContext(ctx, "unclaimed steps are not announced again yet", "err", err)
 		}
 	}
 	return e.assignments(handing, worker, claimed)
 }
 
-// declined has steps announced again that a worker could not take: those that wait for a place of a limit when there is one,
-// and the others after a rest. A place may have come free before they were put aside, so they are looked for at once, too.
+// declined announces the unclaimed steps again: those that wait for a limit when a slot is free,
+// the others after a delay. A slot may have been freed before they were parked, so the limits are
+// checked at once, too.
 func (e *Engine) declined(ctx context.Context, namespaces []string, steps []tasker.StepRef) error {
 	others, err := e.db.ParkLimited(ctx, steps)
 	if err != nil {
@@ -64,7 +64,7 @@ func (e *Engine) declined(ctx context.Context, namespaces []string, steps []task
 	return err
 }
 
-// takeNamed claims those of the steps that it can and removes obstacles of the others.
+// takeNamed claims steps and removes what blocks the others.
 func (e *Engine) takeNamed(ctx context.Context, c postgres.Claimant, steps []tasker.StepRef) ([]postgres.Claimed, error) {
 	claimed, err := e.db.TakeSteps(ctx, c, steps)
 	if err != nil || !claimed.Blocked() {
@@ -76,45 +76,32 @@ func (e *Engine) takeNamed(ctx context.Context, c postgres.Claimant, steps []tas
 	}
 	measured, err := e.db.TakeSteps(ctx, c, claimed.Unmeasured)
 	if err != nil {
-		e.log.WarnContext(ctx, "steps that were measured are not taken yet", "worker_uuid", c.WorkerUUID, "err", err)
+		e.log.WarnContext(ctx, "measured steps could not be claimed", "worker_uuid", c.WorkerUUID, "err", err)
 	}
 	return append(claimed.Steps, measured.Steps...), nil
 }
 
 func notClaimed(steps []tasker.StepRef, claimed []postgres.Claimed) []tasker.StepRef {
-	taken := make(map[tasker.ID]bool, len(claimed))
-	for _, c := range claimed {
-		taken[c.StepUUID] = true
-	}
-	var rest []tasker.StepRef
-	for _, s := range steps {
-		if !taken[s.StepUUID] {
-			rest = append(rest, s)
-		}
-	}
-	return rest
+	taken := idSet(claimed, func(c postgres.Claimed) tasker.ID { return c.StepUUID })
+	return slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return taken[s.StepUUID] })
 }
 
-// lockAll waits for whoever works on the tasks.
-func lockAll(ctx context.Context, tx *postgres.Tx, tasks []tasker.ID) ([]tasker.ID, error) {
-	return tasks, tx.LockTasks(ctx, tasks)
-}
-
-// A DeadLetter is a step with the broker's reason for giving up its announcement.
+// DeadLetter is a step whose announcement the broker dead-lettered, with the broker's reason.
 type DeadLetter struct {
 	tasker.StepRef
 	Evidence json.RawMessage
 }
 
-// DeadLettered is the outcome of dead letters; other steps have moved or never existed.
+// DeadLettered describes the outcome of dead letters. Steps in none of the lists have moved or
+// never existed.
 type DeadLettered struct {
-	Expired []tasker.StepRef // failed now, because no worker took them in time
-	Again   []tasker.StepRef // still have time, and are announced again
-	Left    []tasker.StepRef // could not be settled: their letters must come again
+	Expired []tasker.StepRef // failed because no worker claimed them in time
+	Again   []tasker.StepRef // announced again because they still have time
+	Left    []tasker.StepRef // could not be processed; their letters must be delivered again
 }
 
-// DeadLetters handles dead letters: expired steps fail, others that still wait are announced
-// again. During the grace after a start no step expires. The error is about the remaining steps.
+// DeadLetters processes dead letters: it fails expired steps and announces other waiting steps
+// again. During the grace after a start no step expires. An error concerns the remaining steps.
 func (e *Engine) DeadLetters(ctx context.Context, letters []DeadLetter) (done DeadLettered, err error) {
 	inTime := !e.grace.over(e.now())
 	var failed []error
@@ -125,7 +112,7 @@ func (e *Engine) DeadLetters(ctx context.Context, letters []DeadLetter) (done De
 	return done, errors.Join(failed...)
 }
 
-// inBatchOrEach does something to all of a list, or to each alone if that fails.
+// inBatchOrEach runs do with the whole list, or with each element if that fails.
 func inBatchOrEach[T any](ctx context.Context, list []T, do func([]T) error) error {
 	err := do(list)
 	if err == nil || len(list) == 1 || ctx.Err() != nil {
@@ -153,7 +140,7 @@ func (e *Engine) deadLetters(ctx context.Context, letters []DeadLetter, inTime b
 		done.Left = append(done.Left, steps...)
 		return err
 	default:
-		return err // each is tried on its own
+		return err // each letter is retried by itself
 	}
 	done.Expired = append(done.Expired, expired...)
 	done.Again = append(done.Again, again...)
@@ -164,7 +151,7 @@ func (e *Engine) settleLetters(
 	ctx context.Context, steps []tasker.StepRef, evidence map[tasker.StepRef]json.RawMessage, inTime bool,
 ) (expired, again []tasker.StepRef, err error) {
 	if !inTime {
-		list, err := e.expire(ctx, steps, expiring{lock: lockAll, evidence: evidence})
+		list, err := e.expire(ctx, steps, expiring{wait: true, evidence: evidence})
 		if err != nil {
 			return nil, nil, fmt.Errorf("fail steps that no worker took: %w", err)
 		}
@@ -176,9 +163,9 @@ func (e *Engine) settleLetters(
 	if len(others) == 0 {
 		return expired, nil, nil
 	}
-	for _, s := range others { // the sweep may have been first
+	for _, s := range others { // the sweep may have failed them already
 		if err := e.db.NoteDeadLetter(ctx, s, evidence[s]); err != nil {
-			e.log.WarnContext(ctx, "what the broker says of a step could not be noted", "task_uuid", s.TaskUUID, "step_uuid", s.StepUUID, "err", err)
+			e.log.WarnContext(ctx, "dead letter of a step could not be recorded", "task_uuid", s.TaskUUID, "step_uuid", s.StepUUID, "err", err)
 		}
 	}
 	ids, err := e.db.AnnounceAgain(ctx, others, 0)

@@ -12,66 +12,64 @@ import (
 )
 
 const (
-	minPollInterval = 250 * time.Millisecond // least rest between two looks, and from a change to the look that it asks for
-	maxPollInterval = 5 * time.Second        // most rest between two looks, by default: how late a lost notification makes what is due
+	minPollInterval = 250 * time.Millisecond // minimum between two polls, and from a change to the poll that it requests
+	maxPollInterval = 5 * time.Second        // default maximum between two polls; bounds the delay after a lost notification
 	timerInterval   = time.Minute            // between two passes of a timer that nothing wakes
-	timerRetry      = time.Second            // after the first pass of a timer that failed
-	lookMargin      = 2 * time.Millisecond   // the database's clock must have reached an instant when it is asked
-	claimsEvery     = time.Second            // between two times that a look wakes waiting claims
+	timerRetry      = time.Second            // after the first failed pass of a timer
+	pollMargin      = 2 * time.Millisecond   // the database clock must have reached the due time
+	claimsEvery     = time.Second            // minimum between two polls that wake waiting claims
 )
 
-// A timerScheduler knows when something is due next. It asks for all timers in one statement,
-// wakes those for which something is, and rests until the next instant, a few seconds at most.
-// A change in this process, or a notification of another one, makes it look sooner.
+// timerScheduler polls for due work. It queries all timers in one statement, wakes those with due
+// work, and waits until the next due time, a few seconds at most. A change in this process or a
+// notification from another one makes it poll earlier.
 //
-// Timers also look by themselves, rarely, and at once when the look fails, so that none
-// depends on it.
+// Timers also run by themselves, rarely, and at once if the poll fails, so that none depends on it.
 type timerScheduler struct {
 	engine *Engine
 	timers []*timerLoop
 	wake   chan struct{}
 
-	// wanted is when to look at the latest, in Unix nanoseconds; 0 means that nothing asks
-	// for it. It is read by each claim and report.
+	// wanted is the latest time of the next poll in Unix nanoseconds; 0 if no one requested it. It
+	// is read by each claim and report.
 	wanted  atomic.Int64
-	changed atomic.Bool  // something has changed in this process since the last look
-	looked  atomic.Int64 // when the last look succeeded, in Unix nanoseconds
+	changed atomic.Bool  // something changed in this process since the last poll
+	polled  atomic.Int64 // time of the last successful poll in Unix nanoseconds
 
-	manyDead chan struct{} // wakes the loop that looks where claims begin
+	manyDead chan struct{} // wakes the loop that refreshes the queue heads
 
-	// What follows is used by the pass only.
-	last, next time.Time // looks
+	// The remaining fields are used by the pass only.
+	last, next time.Time // polls
 	claims     time.Time // when waiting claims were last woken
-	told       time.Time // the instant that other processes were last notified of
-	lastEvent  int64     // the highest position in the outbox of events
+	peersAt    time.Time // when other processes were last asked to poll
+	lastEvent  int64     // highest position in the event outbox
 }
 
-// A timerLoop is the loop of a timer, with the kind of its work and what wakes it.
+// timerLoop is the loop of a timer.
 type timerLoop struct {
 	*loop.Loop
 	kind string
 	wake chan struct{}
 
-	// pace is the rest between two passes while the cause of the work is there, for work
-	// of which no instant is known; else 0.
+	// pace is the interval while the cause of the work exists, for work without a known due time;
+	// else 0.
 	pace   time.Duration
-	active atomic.Bool // its cause is there
+	active atomic.Bool // the cause exists
 
-	woken time.Time // by the watch
-	next  time.Time // the first instant that was not due at the last look; zero: none
+	woken time.Time // by the scheduler
+	next  time.Time // first future due time at the last poll; zero if there is none
 }
 
-func newDueWatch(e *Engine) *timerScheduler {
+func newTimerScheduler(e *Engine) *timerScheduler {
 	return &timerScheduler{engine: e, wake: make(chan struct{}, 1), manyDead: make(chan struct{}, 1)}
 }
 
-// timer returns a loop that the watch wakes when work of the kind is due.
+// timer registers a loop that the scheduler wakes when work of the kind is due.
 func (d *timerScheduler) timer(l *loop.Loop, kind string) *loop.Loop {
-	return d.watch(&timerLoop{Loop: l, kind: kind})
+	return d.register(&timerLoop{Loop: l, kind: kind})
 }
 
-// paced returns a loop that makes a pass each time the pace has passed, as long as a
-// look finds the cause of its work.
+// paced registers a loop that runs at the pace while a poll finds the cause of its work.
 func (d *timerScheduler) paced(l *loop.Loop, kind string, pace time.Duration) *loop.Loop {
 	t := &timerLoop{Loop: l, kind: kind, pace: pace}
 	pass := l.Pass
@@ -82,33 +80,32 @@ func (d *timerScheduler) paced(l *loop.Loop, kind string, pace time.Duration) *l
 		}
 		return next, err
 	}
-	return d.watch(t)
+	return d.register(t)
 }
 
-func (d *timerScheduler) watch(t *timerLoop) *loop.Loop {
+func (d *timerScheduler) register(t *timerLoop) *loop.Loop {
 	t.wake = make(chan struct{}, 1)
 	t.Wake, t.Interval, t.Backoff = t.wake, timerInterval, timerRetry
 	d.timers = append(d.timers, t)
 	return t.Loop
 }
 
-// maxInterval is the most that the watch rests. It is short enough that neither an outage nor a
-// grace is mistaken for a rest.
+// maxInterval returns the maximum between two polls. It is short enough that neither an outage nor
+// a grace is mistaken for it.
 func (d *timerScheduler) maxInterval() time.Duration {
-	rest := min(d.engine.dueRest, d.engine.leaseGrace.outage/2)
+	rest := min(d.engine.opts.MaxTimerInterval, d.engine.leaseGrace.outage/2)
 	if lasts := d.engine.grace.lasts; lasts > 0 {
 		rest = min(rest, max(lasts/2, minPollInterval))
 	}
 	return rest
 }
 
-// alive reports whether the watch looks as it should.
+// alive reports whether the last polls succeeded.
 func (d *timerScheduler) alive() bool {
-	return d != nil && time.Since(time.Unix(0, d.looked.Load())) < 3*d.engine.dueRest
+	return d != nil && time.Since(time.Unix(0, d.polled.Load())) < 3*d.engine.opts.MaxTimerInterval
 }
 
-// pollWithin has the watch look in at most so long. It costs next to nothing when it is going
-// to anyway.
+// pollWithin requests a poll within a time. It is cheap if an earlier one is scheduled.
 func (d *timerScheduler) pollWithin(in time.Duration) {
 	at := time.Now().Add(in).UnixNano()
 	for {
@@ -123,9 +120,8 @@ func (d *timerScheduler) pollWithin(in time.Duration) {
 	loop.Wake(d.wake)
 }
 
-// requestPoll says that a commit of this process may have brought something that
-// is due sooner than the next look. A process that works looks every minPollInterval, one that
-// does nothing hardly ever.
+// requestPoll requests a poll after a commit of this process, which may have created due work. A
+// busy process polls every minPollInterval, an idle one rarely.
 func (e *Engine) requestPoll() {
 	d := e.due.Load()
 	if d == nil {
@@ -137,8 +133,8 @@ func (e *Engine) requestPoll() {
 	d.pollWithin(minPollInterval)
 }
 
-// pass looks if it is time, wakes the timers for which something is due, and returns when
-// to look again. One that fails rests as long as its failures ask for.
+// pass polls if it is time, wakes the timers with due work, and returns the time until the next
+// poll.
 func (d *timerScheduler) pass(ctx context.Context) (time.Duration, error) {
 	now := time.Now()
 	if wanted := d.wanted.Load(); wanted != 0 && time.Unix(0, wanted).Before(d.next) {
@@ -150,60 +146,60 @@ func (d *timerScheduler) pass(ctx context.Context) (time.Duration, error) {
 	if rest := d.next.Sub(now); rest > 0 {
 		return rest, nil
 	}
-	d.wanted.Store(0) // before the look: a change during it may not be seen by it
+	d.wanted.Store(0) // before the poll, which may miss a change during it
 	changed := d.changed.Swap(false)
 	d.last = now
-	look, err := d.poll(ctx)
+	due, err := d.poll(ctx)
 	if err != nil {
-		d.next = time.Time{} // a pass that fails is repeated as its loop rests
+		d.next = time.Time{} // the loop repeats a failed pass after its backoff
 		for _, t := range d.timers {
-			t.wakeUnlessFailing() // each asks by itself
+			t.wakeUnlessFailing()
 		}
 		return 0, err
 	}
-	rest := d.schedule(look, changed)
+	rest := d.schedule(due, changed)
 	d.next = now.Add(rest)
-	events := look.LastEvent != d.lastEvent
-	d.lastEvent = look.LastEvent
+	events := due.LastEvent != d.lastEvent
+	d.lastEvent = due.LastEvent
 	if events {
-		d.engine.events()
+		d.engine.opts.OnEvents()
 	}
 	switch {
 	case changed && events:
-		d.notifyPeers(ctx, now, 0) // one of them sends the events
+		d.notifyPeers(ctx, now, 0) // one of them delivers the events
 	case changed:
 		d.notifyPeers(ctx, now, rest)
 	}
 	return max(time.Until(d.next), loop.AtOnce), nil
 }
 
-// poll asks the database, and notes that it answers and takes writes, or not.
+// poll queries the database, and records whether it is available for writing.
 func (d *timerScheduler) poll(ctx context.Context) (postgres.Look, error) {
 	e := d.engine
 	begun := e.now()
-	look, err := e.db.LookForDue(ctx, pendingReportInterval, 2*e.dueRest)
-	if err != nil || look.ReadOnly {
+	due, err := e.db.LookForDue(ctx, pendingReportInterval, 2*e.opts.MaxTimerInterval)
+	if err != nil || due.ReadOnly {
 		e.leaseGrace.databaseDown()
 	} else {
 		e.leaseGrace.expired(e.now())
 	}
 	if err != nil {
-		return look, err
+		return due, err
 	}
-	if look.ManyDead {
+	if due.ManyDead {
 		loop.Wake(d.manyDead)
 	}
 	e.grace.over(begun)
 	e.grace.answered(begun)
-	d.looked.Store(time.Now().UnixNano())
-	return look, nil
+	d.polled.Store(time.Now().UnixNano())
+	return due, nil
 }
 
-// NextDue returns in how long something becomes due that is not due yet, within a time;
-// nil: nothing does. A test that moves the clock asks for it.
+// NextDue returns the time until the next work becomes due, or nil if there is none within the
+// given time. Tests that move the clock use it.
 func (e *Engine) NextDue(ctx context.Context, within time.Duration) (next *time.Duration, err error) {
-	look, err := e.db.LookForDue(ctx, pendingReportInterval, within)
-	for _, k := range look.Kinds {
+	due, err := e.db.LookForDue(ctx, pendingReportInterval, within)
+	for _, k := range due.Kinds {
 		if k.Next != nil && (next == nil || *k.Next < *next) {
 			next = k.Next
 		}
@@ -211,11 +207,11 @@ func (e *Engine) NextDue(ctx context.Context, within time.Duration) (next *time.
 	return next, err
 }
 
-// schedule wakes the timers for which something is due, and returns for how long to rest.
-func (d *timerScheduler) schedule(look postgres.Look, changed bool) time.Duration {
+// schedule wakes the timers with due work and returns the time until the next poll.
+func (d *timerScheduler) schedule(due postgres.Look, changed bool) time.Duration {
 	now := time.Now()
 	rest := d.maxInterval()
-	for _, k := range look.Kinds {
+	for _, k := range due.Kinds {
 		if k.Kind == postgres.ExpireUnserved && k.Due && now.Sub(d.claims) >= claimsEvery {
 			d.claims = now
 			d.engine.notifier.wakeAll() // a notification may be lost
@@ -229,9 +225,9 @@ func (d *timerScheduler) schedule(look postgres.Look, changed bool) time.Duratio
 	return max(rest, minPollInterval)
 }
 
-// scheduleTimer wakes a timer if it should look now, and returns in how long it may have
-// to be woken. What is due and cannot be done now is due at each look: a timer that found
-// nothing to do is woken less and less often for it, until something else becomes due.
+// scheduleTimer wakes a timer with due work and returns the time until it may have to be woken
+// again. Due work that cannot be done yet is found by each poll: a timer whose passes find nothing
+// is woken less and less often, until other work becomes due.
 func (d *timerScheduler) scheduleTimer(t *timerLoop, k postgres.DueKind, now time.Time, changed bool) time.Duration {
 	if t.pace > 0 {
 		if t.active.Swap(k.Due) != k.Due && k.Due {
@@ -243,7 +239,7 @@ func (d *timerScheduler) scheduleTimer(t *timerLoop, k postgres.DueKind, now tim
 	t.next = time.Time{}
 	rest := d.maxInterval()
 	if k.Next != nil {
-		rest = min(rest, *k.Next+lookMargin)
+		rest = min(rest, *k.Next+pollMargin)
 		t.next = now.Add(*k.Next)
 	}
 	if !k.Due || t.Failures() > 0 {
@@ -253,19 +249,17 @@ func (d *timerScheduler) scheduleTimer(t *timerLoop, k postgres.DueKind, now tim
 	if changed || became {
 		again = minPollInterval
 	}
-	if again = min(again, maxPollInterval); now.Sub(t.woken) >= again-lookMargin {
+	if again = min(again, maxPollInterval); now.Sub(t.woken) >= again-pollMargin {
 		t.woken = now
 		t.wakeUnlessFailing()
 	}
 	return min(rest, again)
 }
 
-// wakeUnlessFailing wakes the loop unless it fails.
 func (t *timerLoop) wakeUnlessFailing() {
-	if t.Failures() > 0 {
-		return
+	if t.Failures() == 0 {
+		loop.Wake(t.wake)
 	}
-	loop.Wake(t.wake)
 }
 
 // rouse wakes the timers of a kind.
@@ -277,7 +271,7 @@ func (d *timerScheduler) rouse(kind string) {
 	}
 }
 
-// found notes how many rows a pass of a kind found.
+// found records how many rows a pass of a kind found.
 func (e *Engine) found(kind string, rows int) {
 	if n := e.fruitless[kind]; rows > 0 {
 		n.Store(0)
@@ -286,29 +280,29 @@ func (e *Engine) found(kind string, rows int) {
 	}
 }
 
-// notifyPeers has other processes look in a while, when a change here made something due before
-// they look by themselves: this process may not be there any more when it is.
+// notifyPeers makes other processes poll when the work that a change here created is due, unless
+// they poll before. This process may have stopped by then.
 func (d *timerScheduler) notifyPeers(ctx context.Context, now time.Time, rest time.Duration) {
 	at := now.Add(rest)
-	if rest >= d.maxInterval() || rest > 0 && d.told.After(now) && !at.Before(d.told) {
+	if rest >= d.maxInterval() || rest > 0 && d.peersAt.After(now) && !at.Before(d.peersAt) {
 		return
 	}
 	if rest > 0 {
-		d.told = at
+		d.peersAt = at
 	}
 	if err := d.engine.db.NotifyDue(ctx, d.engine.instance.String(), rest); err != nil {
-		d.engine.log.DebugContext(ctx, "other processes were not notified of what is due; they look by themselves", "err", err)
+		d.engine.log.DebugContext(ctx, "other processes not notified of due work; they poll", "err", err)
 	}
 }
 
-// onPeerDue looks when another process says that something is due.
+// onPeerDue handles a notification of another process.
 func (e *Engine) onPeerDue(message string) {
 	from, after, found := strings.Cut(message, " ")
 	ms, err := strconv.ParseInt(after, 10, 32)
 	if d := e.due.Load(); found && err == nil && ms >= 0 && d != nil && from != e.instance.String() {
-		d.pollWithin(time.Duration(ms)*time.Millisecond + lookMargin)
+		d.pollWithin(time.Duration(ms)*time.Millisecond + pollMargin)
 		if ms == 0 {
-			e.events() // the scan does not find events that are sent again
+			e.opts.OnEvents() // the poll does not find events that are delivered again
 		}
 	}
 }

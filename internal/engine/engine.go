@@ -21,114 +21,73 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// The times of workers, unless configured otherwise.
+// Defaults of Options.
 const (
 	DefaultLease             = 30 * time.Second
 	DefaultHeartbeatInterval = 10 * time.Second
+	DefaultMaxRetryAfter     = 24 * time.Hour
+	DefaultMaxQueueExpiries  = 3
 )
 
-// DefaultMaxRetryAfter bounds retry_after_ms unless the configuration says otherwise.
-const DefaultMaxRetryAfter = 24 * time.Hour
-
-// DefaultMaxQueueExpiries is how often in a row a step may be taken by no worker
-// in time although one is alive, before it waits for an operator.
-const DefaultMaxQueueExpiries = 3
-
-// DefaultNoWorkerAfter is how long a step waits without a live worker before it fails.
+// DefaultNoWorkerAfter is the default of Options.UnservedTimeout.
 const DefaultNoWorkerAfter = time.Minute
 
-// Options of an engine; the zero value works.
+// Options configures an Engine. The zero value uses the defaults. Callbacks are optional and run
+// after the commit; they can be called concurrently and must not block.
 type Options struct {
-	Environment         string        // whose overrides of the templates hold
-	Lease               time.Duration // how long a worker may hold a step without a sign of life
-	HeartbeatInterval   time.Duration // how often workers are asked for one
-	MaxRetryAfter       time.Duration // longest retry_after_ms of a failure that is retried; 0 means DefaultMaxRetryAfter
-	Retention           time.Duration // how long finished tasks are kept; 0 means for ever
-	MaxQueueExpiries    int           // how often a step may be taken by no worker in time although one is alive; 0 means 3
-	ReconnectGrace      time.Duration // what workers get to come back, when they could take nothing, before steps count as taken by nobody; 0 means Lease, negative none
-	UnservedTimeout     time.Duration // for how long no worker may be alive for a step that waits, before it fails; 0 means a minute, negative that only its limit counts
-	DisableAutoRecovery bool          // leave steps that no worker took to operators, also when a worker is there again
-	Log                 *slog.Logger
-	Dispatch            *tasker.Dispatch              // the message broker that workers are told to listen to; nil means none
-	QueueOf             func(namespace string) string // the broker's queue of a namespace
-	BrokerGrace         func() time.Duration          // what the broker gets to tell of steps that no worker took, before the sweep looks; nil means none
-	OnEnqueued          func()                        // is called after steps were enqueued; must not wait
-	OnEvents            func()                        // is called when events of investigations may have come; must not wait
-	OnAttemptsEnded     func([]Attempt)               // is told of the attempts that ended; must not wait. Nil means nobody; needs postgres.Options.ReportQueues
-	OnScheduleFired     func([]tasker.Firing)         // is told of the tasks that schedules have made or could not make; must not wait
-	OnStepExpired       Expired                       // is called for each step that no worker took in time, after it has failed for that; nil means nobody
-	OnTasksExpired      func([]tasker.Task)           // is told of the tasks that ended because no step of them was claimed in time; must not wait
-	OnAttributeSkipped  func(context.Context)         // is called for each attribute of a task that could not be evaluated; nil means nobody
-	Quotas              tasker.Bounds                 // of what callers can make; zero means the defaults
-	MaxTimerInterval    time.Duration                 // most rest between two looks for what is due; 0 means 5 s
-	ThrottleCreates     bool                          // storing tasks is slowed while it makes heartbeats and reports slow
-	Now                 func() time.Time              // what waits in this process is told by; time.Now by default
+	Environment       string        // selects the overrides of templates; none by default
+	Lease             time.Duration // how long a worker keeps a step without a heartbeat; 30 s by default
+	HeartbeatInterval time.Duration // requested from workers; 10 s by default
+	MaxRetryAfter     time.Duration // longest retry_after_ms; failures with a longer one are permanent; 24 h by default
+	Retention         time.Duration // of finished tasks; unlimited by default
+
+	// MaxQueueExpiries is how many times in a row a step may expire in its queue while a worker is
+	// online. After that it waits for an operator. The default is 3.
+	MaxQueueExpiries int
+
+	// ReconnectGrace suspends queue timeouts after an outage, so that workers can reconnect. The
+	// default is Lease. A negative value disables it.
+	ReconnectGrace time.Duration
+
+	// UnservedTimeout fails a step if no worker for it has been online for this long. The default
+	// is one minute. A negative value disables it; then only the queue timeout applies.
+	UnservedTimeout time.Duration
+
+	// DisableAutoRecovery leaves expired steps to operators, even if a worker comes online.
+	DisableAutoRecovery bool
+
+	Log              *slog.Logger  // discards by default
+	Quotas           tasker.Bounds // zero fields use tasker.DefaultBounds
+	MaxTimerInterval time.Duration // maximum between two polls for due work; 5 s by default
+	ThrottleCreates  bool          // slow down task creation while it delays heartbeats and reports
+	Now              func() time.Time
+
+	Dispatch    *tasker.Dispatch              // message broker that workers consume from; none by default
+	QueueOf     func(namespace string) string // broker queue of a namespace
+	BrokerGrace func() time.Duration          // delay of the sweep, so that the broker reports expired steps first
+
+	OnEnqueued         func()                // steps were enqueued
+	OnEvents           func()                // there may be investigation events to deliver
+	OnAttemptsEnded    func([]Attempt)       // requires postgres.Options.ReportQueues
+	OnScheduleFired    func([]tasker.Firing) // tasks of schedules were created or refused
+	OnStepExpired      Expired
+	OnTasksExpired     func([]tasker.Task)   // tasks ended because no step was claimed in time
+	OnAttributeSkipped func(context.Context) // a search attribute of a task could not be evaluated
 }
 
-// Expired is told of a step that failed because no worker took it in time.
+// Expired is called for each step that failed because no worker claimed it in time.
 type Expired func(ctx context.Context, namespace, detectedBy, detailCode string)
 
-// Engine runs tasks. Its methods may be called concurrently.
-type Engine struct {
-	db          *postgres.DB
-	environment string
-	lease       time.Duration
-	heartbeat   time.Duration
-	retention   time.Duration
-
-	maxRetryAfter time.Duration
-	maxExpiries   int
-	autoRecover   bool
-	bounds        tasker.Bounds
-	noWorker      *time.Duration // nil: only the limit of a step counts
-	dispatch      *tasker.Dispatch
-	queueOf       func(namespace string) string
-	sweepGrace    func() time.Duration
-	enqueued      func()
-	events        func()
-	concluded     func([]Attempt)
-	fired         func([]tasker.Firing)
-	expired       Expired
-	tasksExpired  func([]tasker.Task)
-	leftOut       func(context.Context)
-	grace         grace
-	leaseGrace    leaseGrace
-	alive         heartbeatBuffer
-	aside         skipList
-	busy          *claimActivity
-	keptMore      atomic.Bool // the last look for steps past their limit moved some on
-	log           *slog.Logger
-	now           func() time.Time
-
-	notifier  *notifier
-	limited   *limitWaiters
-	instance  tasker.ID // tells our own notifications from those of others
-	templates *cache[tasker.ID, *graph]
-	byName    *cache[[3]string, *graph] // by namespace, name and version as asked for: the newest if that is empty
-	creations *batch.Writer[*creation]
-	keyed     chan struct{}   // has room for the transactions that wait for the keys of others; one connection is left to those that do not
-	pacer     *overload.Pacer // of creates; nil: they take all
-	reported  atomic.Int64    // when a worker that holds steps was last heard of, in nanoseconds
-	workers   *cache[tasker.ID, *member]
-
-	listening atomic.Bool // notifications of other processes arrive
-
-	dueRest   time.Duration
-	due       atomic.Pointer[timerScheduler] // of the loops; nil before there are any
-	fruitless map[string]*atomic.Int32       // by kind of work, the passes in a row that found nothing
-
-	works     []work
-	chunkTime time.Duration // that a chunk of work may take
-	batch     int           // rows that a pass of a timer looks for at once
-	retries   retries
-	expensive expensiveNamespaces // whose steps are decided apart
-}
-
-// New returns an engine on a database whose schema is current.
-func New(db *postgres.DB, o Options) *Engine {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+func (o Options) withDefaults() Options {
+	o.Lease = cmp.Or(o.Lease, DefaultLease)
+	o.HeartbeatInterval = cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval)
+	o.MaxRetryAfter = cmp.Or(o.MaxRetryAfter, DefaultMaxRetryAfter)
+	o.MaxQueueExpiries = cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries)
+	o.ReconnectGrace = cmp.Or(o.ReconnectGrace, o.Lease)
+	o.UnservedTimeout = cmp.Or(o.UnservedTimeout, DefaultNoWorkerAfter)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Quotas = o.Quotas.Complete()
+	o.MaxTimerInterval = cmp.Or(o.MaxTimerInterval, maxPollInterval)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -153,27 +112,67 @@ func New(db *postgres.DB, o Options) *Engine {
 	if o.OnStepExpired == nil {
 		o.OnStepExpired = func(context.Context, string, string, string) {}
 	}
+	return o
+}
+
+// Engine runs tasks. Its methods may be called concurrently.
+type Engine struct {
+	db   *postgres.DB
+	opts Options // with defaults
+	log  *slog.Logger
+	now  func() time.Time // clock of everything that waits in this process
+
+	noWorker       *time.Duration // opts.UnservedTimeout; nil if disabled
+	grace          grace
+	leaseGrace     leaseGrace
+	alive          *heartbeatBuffer
+	skipped        skipList
+	busy           *claimActivity
+	expiryExtended atomic.Bool // the last scan for expired steps extended some deadlines
+
+	notifier  *notifier
+	limited   *limitWaiters
+	instance  tasker.ID // sender of this process's notifications
+	templates *cache[tasker.ID, *graph]
+	byName    *cache[[3]string, *graph] // by namespace, name and requested version; an empty version is the newest
+	creations *batch.Writer[*creation]
+	keyed     chan struct{}   // semaphore of transactions that wait for the keys of others; leaves one connection free
+	pacer     *overload.Pacer // of creates; nil if they are not throttled
+	reported  atomic.Int64    // last report or heartbeat of a worker with steps, in Unix nanoseconds
+	workers   *cache[tasker.ID, *member]
+
+	listening atomic.Bool // receives notifications of other processes
+
+	due       atomic.Pointer[timerScheduler] // nil until Loops is called
+	fruitless map[string]*atomic.Int32       // consecutive passes that found nothing, by kind of work
+
+	works     []work
+	chunkTime time.Duration // limit of one chunk of work
+	batch     int           // rows that a pass of a timer finds at once
+	retries   retries
+	expensive expensiveNamespaces
+}
+
+// New returns an engine on a database with the current schema.
+func New(db *postgres.DB, o Options) *Engine {
+	o = o.withDefaults()
 	e := &Engine{
-		now: o.Now, batch: timerBatch, chunkTime: usualChunkTime, keyed: make(chan struct{}, max(1, db.ForCreates()-1)),
-		db: db, bounds: o.Quotas.Complete(), environment: o.Environment, retention: o.Retention, log: o.Log,
-		maxExpiries: cmp.Or(o.MaxQueueExpiries, DefaultMaxQueueExpiries), autoRecover: !o.DisableAutoRecovery,
-		dispatch: o.Dispatch, queueOf: o.QueueOf, sweepGrace: o.BrokerGrace, enqueued: o.OnEnqueued, events: o.OnEvents, concluded: o.OnAttemptsEnded, fired: o.OnScheduleFired, expired: o.OnStepExpired,
-		leftOut: o.OnAttributeSkipped, tasksExpired: o.OnTasksExpired,
-		lease: cmp.Or(o.Lease, DefaultLease), dueRest: cmp.Or(o.MaxTimerInterval, maxPollInterval),
-		grace:     grace{lasts: cmp.Or(o.ReconnectGrace, o.Lease, DefaultLease)},
-		alive:     heartbeatBuffer{noted: map[tasker.ID]bool{}, wake: make(chan struct{}, 1)},
-		aside:     skipList{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},
-		busy:      newBusyQueues(),
-		heartbeat: cmp.Or(o.HeartbeatInterval, DefaultHeartbeatInterval), maxRetryAfter: cmp.Or(o.MaxRetryAfter, DefaultMaxRetryAfter),
-		notifier: newNotifier(), limited: newLimitsSeen(), instance: tasker.NewID(),
+		db: db, opts: o, log: o.Log, now: o.Now,
+		grace:      grace{lasts: o.ReconnectGrace},
+		leaseGrace: leaseGrace{outage: max(o.Lease/heartbeatsOfALease, minOutage), lasts: o.Lease, heard: o.Now()},
+		alive:      newHeartbeatBuffer(),
+		skipped:    skipList{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},
+		busy:       newClaimActivity(),
+		notifier:   newNotifier(), limited: newLimitWaiters(), instance: tasker.NewID(),
 		templates: newCache[tasker.ID](1000, (*graph).size),
 		byName:    newCache[[3]string](1000, (*graph).size),
 		workers:   newCache[tasker.ID](10_000, (*member).size),
+		keyed:     make(chan struct{}, max(1, db.ForCreates()-1)),
+		batch:     timerBatch, chunkTime: usualChunkTime,
 	}
-	if after := cmp.Or(o.UnservedTimeout, DefaultNoWorkerAfter); after > 0 {
-		e.noWorker = &after
+	if o.UnservedTimeout > 0 {
+		e.noWorker = &o.UnservedTimeout
 	}
-	e.leaseGrace = leaseGrace{outage: max(e.lease/heartbeatsOfALease, minOutage), lasts: e.lease, heard: e.now()}
 	e.works = e.newWorks()
 	e.fruitless = map[string]*atomic.Int32{postgres.RetryDeferred: {}}
 	for _, w := range e.works {
@@ -192,10 +191,10 @@ type cache[K comparable, V any] struct {
 	mu    sync.Mutex
 	most  int
 	size  func(V) int // in bytes, about
-	bytes int
+	bytes int         // approximate, in bytes
 	m     map[K]*list.Element
 	order *list.List // of cached, the last used first
-}
+} // of cached, most recently used first
 
 type cached[K comparable, V any] struct {
 	key   K
@@ -213,7 +212,7 @@ func (c *cache[K, V]) get(k K) (v V, ok bool) {
 	if !ok {
 		return v, false
 	}
-	c.order.MoveToFront(at)
+	c.order.MoveToFront(at)                    // only cached values are stored
 	return at.Value.(cached[K, V]).value, true //nolint:forcetypeassert // nothing else is put in
 }
 
@@ -222,7 +221,7 @@ func (c *cache[K, V]) put(k K, v V) {
 	defer c.mu.Unlock()
 	c.remove(k)
 	c.bytes += c.size(v)
-	for len(c.m) > 0 && (len(c.m) >= c.most || c.bytes > tasker.MaxCacheBytes) {
+	for len(c.m) > 0 && (len(c.m) >= c.most || c.bytes > tasker.MaxCacheBytes) { // only cached values are stored
 		c.remove(c.order.Back().Value.(cached[K, V]).key) //nolint:forcetypeassert // nothing else is put in
 	}
 	c.m[k] = c.order.PushFront(cached[K, V]{k, v})

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	expensiveTime = 20 * time.Millisecond // of the expressions of a namespace in one batch
-	expensiveFor  = time.Minute           // from the last batch that took so long
+	expensiveTime = 20 * time.Millisecond // spent on the expressions of a namespace in one batch
+	expensiveFor  = time.Minute           // after the last such batch
 )
 
-// expensiveNamespaces are the namespaces whose expressions took long in the last minute. Their steps are decided by a
-// loop of their own, so that they delay no step of another namespace.
+// expensiveNamespaces holds the namespaces whose expressions were slow in the last minute. A
+// separate loop decides their steps, so that they delay no other namespace.
 type expensiveNamespaces struct {
 	mu    sync.Mutex
 	until map[string]time.Time
@@ -40,7 +40,7 @@ func (x *expensiveNamespaces) has(namespace string) bool {
 	return time.Now().Before(x.until[namespace])
 }
 
-// list returns the namespaces, and forgets those whose minute is over.
+// list removes expired namespaces and returns the others.
 func (x *expensiveNamespaces) list() []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -48,22 +48,24 @@ func (x *expensiveNamespaces) list() []string {
 	return slices.Sorted(maps.Keys(x.until))
 }
 
-// evaluationBytes bounds the values that wait for an evaluation between two transactions. One evaluation always fits.
+// evaluationBytes limits the values that wait for an evaluation between two transactions. One
+// evaluation always fits.
 const evaluationBytes = 4 * conditionBytes
 
-// errNotEvaluated is the error of an expression that must be evaluated before the next transaction.
+// errNotEvaluated is returned for an expression that must be evaluated before the next transaction.
 var errNotEvaluated = errors.New("the expression is not evaluated yet")
 
-// evaluations evaluates the expressions of a batch between its transactions: no lock is held while one runs. A
-// transaction gets the outcomes that it needs from outcomeOf, and leaves a row due if it has none for it.
+// evaluations evaluates the expressions of a batch between its transactions, so that none runs
+// under a lock. A transaction gets outcomes from outcomeOf, and leaves a row due if its outcome is
+// missing.
 type evaluations struct {
-	known  map[evaluationKey]evaluation // for the next transaction
-	needed map[evaluationKey]evaluation // by the last transaction
-	bytes  int                          // of the values of those needed
+	known  map[evaluationKey]evaluation // outcomes for the next transaction
+	needed map[evaluationKey]evaluation // requested by the last transaction
+	bytes  int                          // of the values in needed
 	begun  time.Time                    // when the first expression was evaluated
 
-	expensive *expensiveNamespaces     // gets the namespaces that take long
-	separate  bool                     // the batch has expensive namespaces only; else it leaves their steps
+	expensive *expensiveNamespaces     // receives the slow namespaces
+	separate  bool                     // the batch contains only expensive namespaces; if false, their steps are left to another batch
 	spent     map[string]time.Duration // by namespace
 }
 
@@ -81,8 +83,8 @@ type evaluation struct {
 	err     error
 }
 
-// outcomeOf returns the outcome of run for the values. It returns errNotEvaluated if the outcome is not known for
-// exactly these values, and has it evaluated before the next transaction.
+// outcomeOf returns the outcome of run for the values. If it is not known for exactly these values,
+// outcomeOf returns errNotEvaluated and has it evaluated before the next transaction.
 func outcomeOf[T any](e *evaluations, key evaluationKey, v expression.Values, run func(context.Context) (T, error)) (outcome T, err error) {
 	if known, ok := e.known[key]; ok && reflect.DeepEqual(known.values, v) {
 		outcome, _ = known.outcome.(T)
@@ -105,8 +107,8 @@ func outcomeOf[T any](e *evaluations, key evaluationKey, v expression.Values, ru
 	return outcome, errNotEvaluated
 }
 
-// run evaluates what the last transaction needed, as much as decideTime allows, and returns how many expressions it
-// evaluated. It keeps what is known of the same rows, and forgets the others. The error is the context's.
+// run evaluates what the last transaction needed, within decideTime, and returns the number of
+// evaluations. It keeps the known outcomes of the same rows only. The error is the context's.
 func (e *evaluations) run(ctx context.Context) (evaluated int, err error) {
 	if e.begun.IsZero() {
 		e.begun, e.spent = time.Now(), map[string]time.Duration{}
@@ -140,11 +142,11 @@ func (e *evaluations) run(ctx context.Context) (evaluated int, err error) {
 	return evaluated, nil
 }
 
-// overTime reports whether the batch has used its time for expressions.
 func (e *evaluations) overTime() bool { return !e.begun.IsZero() && time.Since(e.begun) > decideTime }
 
-// between runs a transaction over rows, and again over those rows that it left for an evaluation, until it leaves
-// none or the time for expressions is used. It reports whether rows are left; they stay due.
+// between runs a transaction over rows, and again over those rows that it left for an evaluation,
+// until none is left or the time for expressions is used up. It reports whether rows are left,
+// which stay due.
 func (e *evaluations) between(ctx context.Context, rows []tasker.StepRef, transaction func([]tasker.StepRef) (left []tasker.StepRef, err error)) (bool, error) {
 	for range decideRounds {
 		left, err := transaction(rows)

@@ -16,62 +16,62 @@ import (
 
 const (
 	expiryBatch     = 100              // each opens an investigation
-	expiryChunk     = 10               // in one transaction: snapshots may be large
-	letterTime      = 15 * time.Second // of one chunk of dead letters
+	expiryChunk     = 10               // in one transaction, as snapshots may be large
+	letterTime      = 15 * time.Second // for one chunk of dead letters
 	redispatchEvery = time.Second
-	noWorkerEvery   = 5 * time.Second // at most, between two looks for queues without workers
-	noWorkerLooks   = 6               // in the time after which they count as such
+	noWorkerEvery   = 5 * time.Second // maximum between two scans for queues without workers
+	noWorkerScans   = 6               // scans within Options.UnservedTimeout
 )
 
-// queueLoops returns the loops that expire queued steps and return them when a worker is alive.
+// queueLoops returns the loops that expire queued steps and that return them to the queue when a
+// worker is online.
 func (e *Engine) queueLoops(watch *timerScheduler) []*loop.Loop {
 	list := []*loop.Loop{watch.timer(e.loop("queue limits", timerInterval, e.withGrace(e.ExpireSteps)), postgres.ExpireStep)}
 	if e.noWorker != nil {
-		pace := min(max(*e.noWorker/noWorkerLooks, minPollInterval), noWorkerEvery)
+		pace := min(max(*e.noWorker/noWorkerScans, minPollInterval), noWorkerEvery)
 		list = append(list, watch.paced(e.loop("queues without workers", timerInterval, e.withGrace(e.ExpireUnserved)), postgres.ExpireUnserved, pace))
 	}
-	if e.autoRecover {
+	if !e.opts.DisableAutoRecovery {
 		list = append(list, watch.paced(e.loop("redispatch", timerInterval, e.Redispatch), postgres.RedispatchTask, redispatchEvery))
 	}
 	return list
 }
 
-// A grace delays expiry after a start or an outage, so that workers can take work first.
+// grace suspends expiry after a start or an outage, so that workers can claim steps first.
 type grace struct {
 	mu     sync.Mutex
 	lasts  time.Duration
-	looked time.Time // when the database last answered
+	polled time.Time // when the database last answered
 	ends   time.Time
 }
 
-// over reports whether steps may be failed, now that the database is asked.
+// over reports whether steps may expire. Call it before the database is queried.
 func (g *grace) over(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.lasts < 0 {
 		return true
 	}
-	if now.Sub(g.looked) > g.lasts {
+	if now.Sub(g.polled) > g.lasts {
 		g.ends = now.Add(g.lasts)
 	}
 	return !now.Before(g.ends)
 }
 
-// remaining is for how long workers are still given.
 func (g *grace) remaining(now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return max(g.ends.Sub(now), 0)
 }
 
-// answered notes that the database did.
+// answered records that the database has answered.
 func (g *grace) answered(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.looked = now
+	g.polled = now
 }
 
-// withGrace is the pass of an expiry loop that does nothing during the grace.
+// withGrace returns the pass of an expiry loop, which does nothing during the grace.
 func (e *Engine) withGrace(expire func(context.Context) (int, error)) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		if !e.grace.over(e.now()) {
@@ -89,13 +89,14 @@ func (e *Engine) withGrace(expire func(context.Context) (int, error)) func(conte
 	}
 }
 
-// ExpireSteps fails a batch of steps past their queue timeout, with investigations, sets failures
-// aside and returns the number found.
+// ExpireSteps fails a batch of steps past their queue timeout, with investigations, and returns the
+// number found. It defers rows that fail.
 func (e *Engine) ExpireSteps(ctx context.Context) (int, error) {
 	return e.expirePass(ctx, e.work(postgres.ExpireStep))
 }
 
-// ExpireUnserved fails a batch of steps without a live worker and returns the number found.
+// ExpireUnserved fails a batch of steps that have had no online worker, and returns the number
+// found.
 func (e *Engine) ExpireUnserved(ctx context.Context) (int, error) {
 	return e.expirePass(ctx, e.work(postgres.ExpireUnserved))
 }
@@ -113,15 +114,15 @@ func (e *Engine) expirePass(ctx context.Context, w work) (int, error) {
 	return e.pass(ctx, w, expiryBatch)
 }
 
-// An expiring is how steps are failed that no worker took.
+// expiring describes how expire fails steps.
 type expiring struct {
-	lock     lockFunc
-	evidence map[tasker.StepRef]json.RawMessage // of the broker; goes into the metadata of the investigation
-	unserved *time.Duration                     // without a live worker, after which a step fails within its limit; nil: none does
+	wait     bool                               // for locked tasks, instead of skipping them
+	evidence map[tasker.StepRef]json.RawMessage // from the broker, for the investigations
+	unserved *time.Duration                     // also fail steps without an online worker for this long; optional
 }
 
-// expire fails steps still past their limit, with investigations, in one transaction. Held steps
-// and saturated queues wait on.
+// expire fails steps past their limit in one transaction, with investigations. Held steps and steps
+// of saturated queues continue to wait.
 func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expiring) ([]postgres.ExpiredStep, error) {
 	held, err := e.db.ParkHeldSteps(ctx, steps)
 	if err != nil {
@@ -130,22 +131,27 @@ func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expirin
 	if steps = leave(steps, held); len(steps) == 0 {
 		return nil, nil
 	}
-	kept, err := e.db.ExtendQueueDeadline(ctx, steps)
+	extended, err := e.db.ExtendQueueDeadline(ctx, steps)
 	if err != nil {
 		return nil, err
 	}
-	if steps = leave(steps, kept); len(steps) == 0 {
+	if steps = leave(steps, extended); len(steps) == 0 {
 		return nil, nil
 	}
 	var expired []postgres.ExpiredStep
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		expired = nil
-		locked, err := how.lock(ctx, tx, tasksOfSteps(steps))
+		locked, err := tasksOfSteps(steps), error(nil)
+		if how.wait {
+			err = tx.LockTasks(ctx, locked)
+		} else {
+			locked, err = tx.LockFreeTasks(ctx, locked)
+		}
 		if err != nil || len(locked) == 0 {
 			return err
 		}
-		mine := stepsOf(locked, steps)
-		if expired, err = tx.ExpireSteps(ctx, mine, e.maxExpiries, how.unserved); err != nil || len(expired) == 0 {
+		expired, err = tx.ExpireSteps(ctx, stepsOf(locked, steps), e.opts.MaxQueueExpiries, how.unserved)
+		if err != nil || len(expired) == 0 {
 			return err
 		}
 		return e.investigateExpired(ctx, tx, expired, how.evidence)
@@ -156,59 +162,50 @@ func (e *Engine) expire(ctx context.Context, steps []tasker.StepRef, how expirin
 	for _, x := range expired {
 		attributes := []any{"task_uuid", x.TaskUUID, "step_uuid", x.StepUUID, "namespace", x.Namespace, "handler", x.Handler, "live_workers", x.Workers}
 		if x.Unserved {
-			e.log.WarnContext(ctx, "no worker is alive for a step", attributes...)
+			e.log.WarnContext(ctx, "step unserved: no worker online", attributes...)
 		} else {
 			e.log.WarnContext(ctx, "worker queue TTL expired", attributes...)
 		}
-		e.expired(ctx, x.Namespace, detector(how.evidence[x.StepRef]), expiryCode(x))
+		e.opts.OnStepExpired(ctx, x.Namespace, detector(how.evidence[x.StepRef]), expiryCode(x))
 	}
 	return expired, nil
 }
 
-// lockFunc is a way to lock tasks; it returns those that it locked.
-type lockFunc func(context.Context, *postgres.Tx, []tasker.ID) ([]tasker.ID, error)
-
-// lockUncontended leaves out the tasks that somebody works on.
-func lockUncontended(ctx context.Context, tx *postgres.Tx, tasks []tasker.ID) ([]tasker.ID, error) {
-	return tx.LockFreeTasks(ctx, tasks)
-}
-
 func tasksOfSteps(steps []tasker.StepRef) []tasker.ID {
-	tasks := make([]tasker.ID, len(steps))
-	for i, s := range steps {
-		tasks[i] = s.TaskUUID
-	}
-	return tasks
+	return mapSlice(steps, func(s tasker.StepRef) tasker.ID { return s.TaskUUID })
 }
 
-// stepsOf returns those of the steps that are of the tasks.
+// stepsOf returns the steps of the given tasks.
 func stepsOf(tasks []tasker.ID, steps []tasker.StepRef) []tasker.StepRef {
-	of := make(map[tasker.ID]bool, len(tasks))
-	for _, id := range tasks {
-		of[id] = true
-	}
-	var out []tasker.StepRef
-	for _, s := range steps {
-		if of[s.TaskUUID] {
-			out = append(out, s)
-		}
+	of := idSet(tasks, func(id tasker.ID) tasker.ID { return id })
+	return slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return !of[s.TaskUUID] })
+}
+
+func mapSlice[T, U any](list []T, f func(T) U) []U {
+	out := make([]U, len(list))
+	for i, x := range list {
+		out[i] = f(x)
 	}
 	return out
+}
+
+func idSet[T any](list []T, id func(T) tasker.ID) map[tasker.ID]bool {
+	set := make(map[tasker.ID]bool, len(list))
+	for _, x := range list {
+		set[id(x)] = true
+	}
+	return set
 }
 
 func (e *Engine) investigateExpired(
 	ctx context.Context, tx *postgres.Tx, expired []postgres.ExpiredStep, evidence map[tasker.StepRef]json.RawMessage,
 ) error {
-	tasks := make([]tasker.ID, len(expired))
-	for i, x := range expired {
-		tasks[i] = x.TaskUUID
-	}
-	settled, err := tx.SettleTasks(ctx, tasks, postgres.Operator{})
+	settled, err := tx.SettleTasks(ctx, mapSlice(expired, func(x postgres.ExpiredStep) tasker.ID { return x.TaskUUID }), postgres.Operator{})
 	if err != nil {
 		return err
 	}
 	was := byTask(settled)
-	entries := map[string][]postgres.NewEntry{} // by who has found them
+	entries := map[string][]postgres.NewEntry{} // by detector
 	for _, x := range expired {
 		metadata, err := e.dispatchEvidence(x, evidence[x.StepRef])
 		if err != nil {
@@ -222,13 +219,12 @@ func (e *Engine) investigateExpired(
 	}
 	for _, by := range slices.Sorted(maps.Keys(entries)) {
 		if _, err := tx.OpenEntries(ctx, entries[by]); err != nil {
-			return fmt.Errorf("investigate steps that no worker took: %w", err)
+			return fmt.Errorf("investigate unclaimed steps: %w", err)
 		}
 	}
 	return nil
 }
 
-// expiryCode says why nobody took a step.
 func expiryCode(x postgres.ExpiredStep) string {
 	if x.Workers == 0 {
 		return tasker.NoWorkers
@@ -243,10 +239,10 @@ func detector(evidence json.RawMessage) string {
 	return tasker.DetectedSweep
 }
 
-// dispatchEvidence is what an investigation keeps of a step that no worker took.
+// dispatchEvidence returns the metadata of the investigation of an unclaimed step.
 func (e *Engine) dispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMessage) (json.RawMessage, error) {
 	transport := "postgres"
-	if e.dispatch != nil {
+	if e.opts.Dispatch != nil {
 		transport = "rabbitmq"
 	}
 	return json.Marshal(map[string]any{"dispatch": struct {
@@ -265,12 +261,13 @@ func (e *Engine) dispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMes
 		DeadLetter  json.RawMessage `json:"dead_letter,omitempty"`
 	}{
 		Transport: transport, Namespace: x.Namespace, Handler: x.Handler, QueuedAt: x.QueuedAt, ExpiresAt: x.ExpiresAt,
-		TTL: x.ExpiresAt.Sub(x.QueuedAt).Milliseconds(), LiveWorkers: x.Workers, Expiries: x.QueueExpiries, Returns: x.Returns && e.autoRecover,
+		TTL: x.ExpiresAt.Sub(x.QueuedAt).Milliseconds(), LiveWorkers: x.Workers, Expiries: x.QueueExpiries, Returns: x.Returns && !e.opts.DisableAutoRecovery,
 		DeadLetter: deadLetter, NoWorkerFor: e.noWorkerFor(x), Kept: x.Kept, BusyAt: x.BusyAt,
 	}})
 }
 
-// noWorkerFor is the minimum time without a live worker in ms; 0 for an exceeded limit.
+// noWorkerFor returns the minimum time without an online worker in ms; 0 if the queue timeout
+// expired.
 func (e *Engine) noWorkerFor(x postgres.ExpiredStep) int64 {
 	if !x.Unserved || e.noWorker == nil {
 		return 0
@@ -278,28 +275,28 @@ func (e *Engine) noWorkerFor(x postgres.ExpiredStep) int64 {
 	return e.noWorker.Milliseconds()
 }
 
-// Redispatch returns expired steps with a live worker to the queue. It reruns at once if there are
-// more.
+// Redispatch returns expired steps with an online worker to the queue. It runs again at once if
+// there are more.
 func (e *Engine) Redispatch(ctx context.Context) (time.Duration, error) {
 	return e.timed(e.work(postgres.RedispatchTask))(ctx)
 }
 
-// heartbeatsOfALease is how many heartbeats fit into a lease.
+// heartbeatsOfALease is the number of heartbeats in a lease.
 const heartbeatsOfALease = 3
 
-// minOutage is how long workers may go unheard before their leases get more time.
+// minOutage is how long heartbeats may be impossible before leases are extended.
 const minOutage = 2 * time.Second
 
-// A leaseGrace delays lease expiry after the database or this server could not hear workers.
+// leaseGrace suspends lease expiry after an outage of the database or of this server.
 type leaseGrace struct {
 	mu     sync.Mutex
-	outage time.Duration // without an answer of the database for longer than this
+	outage time.Duration // longest time without an answer of the database that is no outage
 	lasts  time.Duration
-	heard  time.Time // when the database last took writes
-	ends   time.Time // zero: none is under way
+	heard  time.Time // when the database last accepted writes
+	ends   time.Time // zero if no grace is active
 }
 
-// databaseDown notes that the database takes no writes.
+// databaseDown records that the database does not accept writes.
 func (g *leaseGrace) databaseDown() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -321,21 +318,20 @@ func (g *leaseGrace) expired(now time.Time) bool {
 	return true
 }
 
-// left is for how long a grace that is under way still lasts.
-func (g *leaseGrace) left(now time.Time) time.Duration {
+func (g *leaseGrace) remaining(now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return max(g.ends.Sub(now), 0)
 }
 
-// passed notes the end of a pass, which is not an outage however long it took.
+// passed records the end of a pass, which is not an outage however long it took.
 func (g *leaseGrace) passed(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.heard = now
 }
 
-// reclaimPass wraps a pass that takes back expired leases with the grace.
+// reclaimPass suspends a pass that reclaims expired leases during the grace.
 func (e *Engine) reclaimPass(pass func(context.Context) (time.Duration, error)) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		if err := e.db.Writable(ctx); err != nil {
@@ -343,7 +339,7 @@ func (e *Engine) reclaimPass(pass func(context.Context) (time.Duration, error)) 
 			return 0, err
 		}
 		if !e.leaseGrace.expired(e.now()) {
-			return e.leaseGrace.left(e.now()), nil
+			return e.leaseGrace.remaining(e.now()), nil
 		}
 		next, err := pass(ctx)
 		if err == nil {

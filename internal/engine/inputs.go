@@ -16,38 +16,38 @@ import (
 )
 
 const (
-	claimRounds  = 4                      // how often one claim removes what is in its way and looks again
+	claimRounds  = 4                      // how often one claim removes what blocks it and claims again
 	measureTime  = 250 * time.Millisecond // for measuring inputs of unknown size, in one round
-	skipDuration = time.Minute            // before claims look again at a step that should be measured or failed by then
-	maxSkipped   = 10_000                 // such steps
-	rejectChunk  = 10                     // in one transaction: each opens an investigation
+	skipDuration = time.Minute            // how long claims skip a step that should be measured or failed by then
+	maxSkipped   = 10_000                 // steps that are skipped
+	rejectChunk  = 10                     // in one transaction, as each opens an investigation
 )
 
-// ItemResults returns item results of a map step from an ordinal on, or NotFound.
+// ItemResults returns the item results of a map step from an ordinal on, or NotFound.
 func (e *Engine) ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error) {
 	return e.db.ItemResultsFrom(ctx, task, nil, step, from)
 }
 
-// TaskContext returns the context of a task. The error is NotFound when there is no such task.
+// TaskContext returns the context of a task, or NotFound.
 func (e *Engine) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error) {
 	return e.db.TaskContext(ctx, task)
 }
 
-// StepResult returns the result of a step as dependents receive it, NotFound, or TooLarge above
-// [tasker.MaxAnswerBytes].
+// StepResult returns the result of a step as its dependents receive it. It returns NotFound, or
+// TooLarge above [tasker.MaxAnswerBytes].
 func (e *Engine) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {
 	return e.db.StepResult(ctx, task, &step, "", tasker.MaxAnswerBytes)
 }
 
-// claimAssignments claims up to limit steps and removes obstacles: it measures inputs and leaves too large ones
-// to the loop that fails them.
+// claimAssignments claims up to limit steps and removes what blocks claims: it measures inputs, and
+// leaves inputs that are too large to the loop that fails their steps.
 func (e *Engine) claimAssignments(ctx context.Context, c postgres.Claimant, limit int) (all []postgres.Claimed, again time.Duration, err error) {
 	for round := 1; ; round++ {
-		c.Without = e.aside.ids(e.now())
+		c.Without = e.skipped.ids(e.now())
 		next, err := e.db.ClaimSteps(ctx, c, limit-len(all))
 		if err != nil && len(all) > 0 {
-			e.log.WarnContext(ctx, "claimed less than there is", "worker_uuid", c.WorkerUUID, "err", err)
-			return all, again, nil // what is claimed is committed, and lost if nobody hears of it
+			e.log.WarnContext(ctx, "claimed fewer steps than available", "worker_uuid", c.WorkerUUID, "err", err)
+			return all, again, nil // the claimed steps are committed and must reach the worker
 		}
 		if err != nil {
 			return nil, 0, err
@@ -66,16 +66,17 @@ func (e *Engine) claimAssignments(ctx context.Context, c postgres.Claimant, limi
 	}
 }
 
-// removeBlockers removes the obstacles of claims: it measures inputs, removes rows whose steps are not enqueued, and has steps
-// failed whose inputs are too large. Its errors are not errors of the claim: claims skip the steps for a while.
+// removeBlockers removes what blocks claims. It measures inputs, removes queue rows whose steps are
+// not enqueued, and has steps with too large inputs failed. If it fails, claims skip the steps for
+// a while.
 func (e *Engine) removeBlockers(ctx context.Context, c postgres.Claimant, h postgres.ClaimResult) {
 	n, err := 0, error(nil)
 	if len(h.Unmeasured) > 0 {
 		n, err = e.db.MeasureInputs(ctx, h.Unmeasured, measureTime)
 	}
 	if err != nil {
-		e.log.ErrorContext(ctx, "the inputs of steps cannot be measured; they are left alone for a while", "steps", len(h.Unmeasured), "err", err)
-		e.aside.add(e.now(), h.Unmeasured)
+		e.log.ErrorContext(ctx, "measuring inputs failed; claims skip the steps for a while", "steps", len(h.Unmeasured), "err", err)
+		e.skipped.add(e.now(), h.Unmeasured)
 	}
 	if n > 0 {
 		e.log.DebugContext(ctx, "measured the inputs of steps", "steps", n)
@@ -85,40 +86,39 @@ func (e *Engine) removeBlockers(ctx context.Context, c postgres.Claimant, h post
 	}
 	removed, err := e.db.RemoveOutdated(ctx, c, slices.Concat(h.Unmeasured, h.TooLarge))
 	if err != nil {
-		e.log.ErrorContext(ctx, "rows of steps that are not enqueued cannot be removed", "err", err)
+		e.log.ErrorContext(ctx, "removing outdated queue rows failed", "err", err)
 	}
 	if removed > 0 {
-		e.log.WarnContext(ctx, "removed rows of the queue whose steps are not enqueued", "rows", removed)
+		e.log.WarnContext(ctx, "removed queue rows of steps that are not enqueued", "rows", removed)
 		return // the steps may have other rows
 	}
-	e.aside.addFailed(e.now(), h.TooLarge)
+	e.skipped.addFailed(e.now(), h.TooLarge)
 }
 
-// rejectInputs fails steps whose inputs no worker can get, each with an investigation.
+// rejectInputs fails steps whose inputs are too large for any worker, each with an investigation.
 func (e *Engine) rejectInputs(ctx context.Context, rows []tasker.StepRef) error {
 	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error) {
 		list, err := tx.TooLargeInputs(ctx, stepsOf(free, rows))
 		if err != nil {
 			return nil, err
 		}
-		verdicts := make([]outcome, len(list))
+		outcomes := make([]outcome, len(list))
 		for i, s := range list {
 			body, err := failureBody(tooLarge(s), "")
 			if err != nil {
 				return nil, err
 			}
-			verdicts[i] = outcome{Detail: tasker.InputTooLarge, Conclusion: postgres.Conclusion{
+			outcomes[i] = outcome{Detail: tasker.InputTooLarge, Conclusion: postgres.Conclusion{
 				TaskUUID: s.TaskUUID, StepUUID: s.StepUUID, From: tasker.StepEnqueued, Fence: s.Fence,
 				Event: lifecycle.RejectInputs, To: tasker.StepError, Body: body, RaiseFence: true,
 			}}
-			e.log.WarnContext(ctx, "a step fails because its inputs are larger than any worker can be given",
+			e.log.WarnContext(ctx, "step failed: inputs too large",
 				"task_uuid", s.TaskUUID, "step_uuid", s.StepUUID, "context_bytes", s.ContextBytes, "results_bytes", s.ResultsBytes)
 		}
-		return verdicts, nil
+		return outcomes, nil
 	})
 }
 
-// tooLarge is the failure of a step whose inputs are.
 func tooLarge(s postgres.TooLargeStep) tasker.Failure {
 	f := tasker.Failure{Type: tasker.InputTooLarge, Message: fmt.Sprintf(
 		"the results of the steps that this one depends on have %d bytes together; %d is the limit: depend on fewer steps, or have them return less",
@@ -130,27 +130,23 @@ func tooLarge(s postgres.TooLargeStep) tasker.Failure {
 	return f
 }
 
-// releaseClaimed releases steps that were claimed and cannot be handed out after all.
+// releaseClaimed releases claimed steps that cannot be assigned.
 func (e *Engine) releaseClaimed(ctx context.Context, worker tasker.ID, steps []postgres.Claimed) error {
-	leases := make([]tasker.Lease, len(steps))
-	for i, s := range steps {
-		leases[i] = s.Lease()
-	}
-	_, err := e.db.ReleaseSteps(ctx, worker, leases)
+	_, err := e.db.ReleaseSteps(ctx, worker, mapSlice(steps, postgres.Claimed.Lease))
 	return err
 }
 
-// assignments adds template data to claimed steps. A step whose template cannot be read, or that
-// makes the answer too large, is released without using an attempt. It returns an error only if no
-// step can be handed out.
+// assignments adds template data to claimed steps. It releases a step, without using an attempt, if
+// its template cannot be read or it would make the response too large. It returns an error only if
+// no step can be assigned.
 func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []postgres.Claimed) ([]tasker.Assignment, error) {
 	e.busy.note(e.now(), claimed)
 	out := make([]tasker.Assignment, 0, len(claimed))
 	var back []postgres.Claimed
 	var failed error
-	budget := tasker.MaxAnswerBytes - tasker.MaxClaimBytes // of what does not count as an input
+	budget := tasker.MaxAnswerBytes - tasker.MaxClaimBytes // for data that does not count as input
 	for _, c := range claimed {
-		g, err := e.graphByID(ctx, c.TemplateUUID)
+		g, err := e.graphIn(ctx, e.db, c.TemplateUUID)
 		if err != nil {
 			failed = fmt.Errorf("template of step %s: %w", c.StepUUID, err)
 			back = append(back, c)
@@ -169,21 +165,20 @@ func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []po
 		failed = errors.Join(failed, e.releaseClaimed(ctx, worker, back))
 	}
 	if failed != nil && len(out) > 0 {
-		e.log.ErrorContext(ctx, "steps were claimed and cannot be handed out", "worker_uuid", worker, "steps", len(back), "err", failed)
+		e.log.ErrorContext(ctx, "claimed steps could not be assigned and were released", "worker_uuid", worker, "steps", len(back), "err", failed)
 		failed = nil
 	}
 	return out, failed
 }
 
-// skipList remembers steps that claims skip for a while.
+// skipList holds steps that claims skip for a while.
 type skipList struct {
 	mu     sync.Mutex
 	until  map[tasker.ID]time.Time
-	reject []tasker.StepRef // to be failed
-	wake   chan struct{}    // has a value when there may be some to be failed
+	reject []tasker.StepRef // steps to fail
+	wake   chan struct{}    // wakes the loop that fails them
 }
 
-// add has claims leave steps alone.
 func (a *skipList) add(now time.Time, steps []tasker.StepRef) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -192,7 +187,7 @@ func (a *skipList) add(now time.Time, steps []tasker.StepRef) {
 	}
 }
 
-// addFailed has steps failed, and left alone by claims until they are.
+// addFailed has steps failed, and skipped by claims until then.
 func (a *skipList) addFailed(now time.Time, steps []tasker.StepRef) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -206,7 +201,7 @@ func (a *skipList) addFailed(now time.Time, steps []tasker.StepRef) {
 	}
 }
 
-// tryAdd reports whether the step was not left alone before.
+// tryAdd reports whether the step was added.
 func (a *skipList) tryAdd(now time.Time, s tasker.StepRef) bool {
 	if _, ok := a.until[s.StepUUID]; ok || len(a.until) >= maxSkipped {
 		return false
@@ -215,7 +210,7 @@ func (a *skipList) tryAdd(now time.Time, s tasker.StepRef) bool {
 	return true
 }
 
-// takeFailed takes up to limit steps that are to be failed.
+// takeFailed removes and returns up to limit steps to fail.
 func (a *skipList) takeFailed(_ context.Context, limit int) ([]tasker.StepRef, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -225,7 +220,7 @@ func (a *skipList) takeFailed(_ context.Context, limit int) ([]tasker.StepRef, e
 	return steps, nil
 }
 
-// ids returns the steps that are still to be left alone.
+// ids returns the steps to skip.
 func (a *skipList) ids(now time.Time) []tasker.ID {
 	a.mu.Lock()
 	defer a.mu.Unlock()

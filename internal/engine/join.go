@@ -2,8 +2,6 @@ package engine
 
 import (
 	"context"
-	"crypto/sha256"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -14,12 +12,12 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// joinedSender stands for the process in the notifications of transactions that are not
-// those of an engine: nobody knows when they commit but who listens.
+// joinedSender is the sender of notifications from callers' transactions. Every process handles
+// them, including this one: it does not know when they commit.
 const joinedSender = "transaction"
 
-// join does something in a transaction of the caller's, and has every process told, once it
-// has committed, of the namespaces in which there may be work.
+// join runs do in the caller's transaction and notifies every process, after the commit, of the
+// namespaces with work.
 func (e *Engine) join(ctx context.Context, outer pgx.Tx, do func(*postgres.Tx) (namespaces []string, err error)) error {
 	return e.db.Join(ctx, outer, func(tx *postgres.Tx) error {
 		namespaces, err := do(tx)
@@ -30,22 +28,22 @@ func (e *Engine) join(ctx context.Context, outer pgx.Tx, do func(*postgres.Tx) (
 	})
 }
 
-// joined is called when a transaction of others has committed.
+// joined handles the commit of a caller's transaction.
 func (e *Engine) joined(namespaces []string) {
 	e.notifier.wake(namespaces)
 	e.requestPoll()
 	e.decideAtOnce()
-	e.enqueued()
+	e.opts.OnEnqueued()
 	e.db.Committed()
 }
 
-// CreateTasksTx is [Engine.CreateTasks] in a transaction of the caller's: the tasks are there
-// when it commits, and nothing is when it does not. After an error it can go on.
+// CreateTasksTx is [Engine.CreateTasks] in the caller's transaction. The caller can continue after
+// an error.
 func (e *Engine) CreateTasksTx(ctx context.Context, outer pgx.Tx, requests []tasker.NewTask) ([]Created, error) {
 	if err := checkCount(requests); err != nil {
 		return nil, err
 	}
-	const tries = 3 // each lost to another who created the same key, or replaced the template
+	const tries = 3 // each one fails because another request creates the same key or replaces the template
 	for n := 1; ; n++ {
 		var created []Created
 		err := e.join(ctx, outer, func(tx *postgres.Tx) (namespaces []string, err error) {
@@ -55,19 +53,17 @@ func (e *Engine) CreateTasksTx(ctx context.Context, outer pgx.Tx, requests []tas
 		switch {
 		case err == nil:
 			return created, nil
-		case !errors.Is(err, postgres.ErrKeyTaken) && !errors.Is(err, postgres.ErrUniqueKeyTaken) && !errors.Is(err, postgres.ErrTemplateGone):
+		case !isKeyOrTemplateRace(err):
 			return nil, err
-		case n == tries: // the transaction does not see what others have committed since it began
+		case n == tries: // the transaction does not see later commits
 			return nil, tasker.Errorf(tasker.Conflict, "another transaction has created a task with the same idempotency_key or unique key, or replaced the template, and this one does not see it: begin it again")
 		}
 	}
 }
 
 func (e *Engine) createIn(ctx context.Context, tx *postgres.Tx, requests []tasker.NewTask) (out []Created, namespaces []string, err error) {
-	c := creation{
-		engine: e, fresh: true, templates: map[[3]string]*graph{}, read: tx.Template, unique: tx.UniqueTask, asked: true,
-		checks: templatefile.NewBudget(),
-	}
+	c := e.newCreation(tx, templatefile.NewBudget())
+	c.asked = true
 	if out, err = c.addAll(ctx, requests, tx.KeyHolders); err != nil || len(c.tasks) == 0 {
 		return out, nil, err
 	}
@@ -76,10 +72,9 @@ func (e *Engine) createIn(ctx context.Context, tx *postgres.Tx, requests []taske
 	return out, c.namespaces(), err
 }
 
-// CompleteStepTx completes the step of a lease in a transaction of the caller's: the step is
-// complete when that commits, and what the caller did counts with it. The same result again,
-// such as the report of the worker after the commit, changes nothing. The error is a Conflict
-// when the lease is lost.
+// CompleteStepTx completes the step of a lease in the caller's transaction, so that it commits
+// together with the caller's changes. The same result again has no effect, such as the worker's
+// report after the commit. It returns a Conflict if the lease is lost.
 func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outcome) error {
 	v, err := evaluateOutcome(tasker.ID{}, o)
 	if err != nil {
@@ -88,7 +83,7 @@ func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outc
 	if !o.Success {
 		return tasker.Errorf(tasker.Invalid, "the outcome of step %s is a failure: roll the transaction back, and report the failure", o.StepUUID)
 	}
-	v.Worker = nil // the fence says whose lease it is
+	v.Worker = nil // the fence identifies the lease
 	return e.join(ctx, outer, func(tx *postgres.Tx) ([]string, error) {
 		if err := tx.ReadsCommitted(ctx); err != nil {
 			return nil, err
@@ -108,8 +103,8 @@ func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outc
 	})
 }
 
-// whyNotCompleted says why the step of a lease is not completed; nil when it was before, with
-// the same result.
+// whyNotCompleted returns an error that explains why the step of a lease was not completed. It
+// returns nil if the step was completed before with the same result.
 func whyNotCompleted(ctx context.Context, tx *postgres.Tx, v outcome) error {
 	before, err := tx.Mark(ctx, v.TaskUUID, v.StepUUID)
 	switch {
@@ -131,7 +126,7 @@ func whyLost(m postgres.StepLease, v outcome) string {
 	return fmt.Sprintf("the lease is lost: the step is %s and this attempt no longer counts", m.State)
 }
 
-// CompleteExternalTx is [Engine.CompleteExternal] in a transaction of the caller's.
+// CompleteExternalTx is [Engine.CompleteExternal] in the caller's transaction.
 func (e *Engine) CompleteExternalTx(ctx context.Context, outer pgx.Tx, step tasker.StepRef, o tasker.Outcome, source string) error {
 	v, err := evaluateExternalOutcome(step, o, source)
 	if err != nil {
@@ -146,14 +141,14 @@ func (e *Engine) CompleteExternalTx(ctx context.Context, outer pgx.Tx, step task
 	})
 }
 
-// evaluateExternalOutcome turns an outcome from outside into a verdict.
+// evaluateExternalOutcome converts a reported outcome of an external step.
 func evaluateExternalOutcome(step tasker.StepRef, o tasker.Outcome, source string) (outcome, error) {
 	if wrong := textFault(source, 255, false); wrong != "" {
 		return outcome{}, tasker.Errorf(tasker.Invalid, "source: %s", wrong)
 	}
 	if o.Failure != nil {
 		f := *o.Failure
-		f.Retryable = false // nothing here can try it again
+		f.Retryable = false // only an operator can retry an external step
 		o.Failure = &f
 	}
 	o.Lease = tasker.Lease{TaskUUID: step.TaskUUID, StepUUID: step.StepUUID}
@@ -168,12 +163,11 @@ func evaluateExternalOutcome(step tasker.StepRef, o tasker.Outcome, source strin
 			return v, err
 		}
 	}
-	sum := sha256.Sum256(append([]byte(v.Event), v.Body...))
-	v.Digest = sum[:]
+	v.Digest = v.digest()
 	return v, nil
 }
 
-// completeExternalIn concludes an external step, unless the same outcome has done so before.
+// completeExternalIn concludes an external step, unless the same outcome has concluded it before.
 func (e *Engine) completeExternalIn(ctx context.Context, tx *postgres.Tx, v outcome) (postgres.Concluded, error) {
 	done, err := e.mayComplete(ctx, tx, &v)
 	if err != nil || done {

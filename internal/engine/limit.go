@@ -15,13 +15,13 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A limitOfGraph is a limit that a template gives to its steps.
+// limitOfGraph is a limit that a template defines for its steps.
 type limitOfGraph struct {
-	name  string
+	name  string              // nil if all tasks share one key
 	key   *expression.Program // nil: one key for all tasks
-	steps []string            // nil: all
+	steps []string            // nil means all
 
-	weights map[string]int // of steps that take more than one place
+	weights map[string]int // of steps that use several slots
 }
 
 func newLimits(t tasker.Template, scope expression.Scope) ([]limitOfGraph, error) {
@@ -43,18 +43,17 @@ func newLimits(t tasker.Template, scope expression.Scope) ([]limitOfGraph, error
 	return list, nil
 }
 
-// withHandlers returns the names of the steps that workers execute.
 func withHandlers(steps []tasker.StepTemplate) (names []string) {
-	for i := range steps {
-		if steps[i].HasHandler() {
-			names = append(names, steps[i].Name)
+	for _, s := range steps {
+		if s.HasHandler() {
+			names = append(names, s.Name)
 		}
 	}
 	return names
 }
 
-// limitsOf evaluates the keys of the limits of a new task. The error is Invalid when one has no key:
-// the task would have no limit, or share it with strangers.
+// limitsOf evaluates the limit keys of a new task. It returns Invalid if a limit has no key, since
+// the task would be unlimited or share a limit with unrelated tasks.
 func (c *creation) limitsOf(ctx context.Context, g *graph, t *postgres.CreatedTask) (list []postgres.TaskLimit, err error) {
 	for _, l := range g.limits {
 		key := ""
@@ -76,7 +75,7 @@ func (c *creation) limitsOf(ctx context.Context, g *graph, t *postgres.CreatedTa
 	return list, nil
 }
 
-// limitKey evaluates a key: a text, the digits of a number, true or false.
+// limitKey evaluates a key to a text: a string, the digits of a number, true or false.
 func (c *creation) limitKey(ctx context.Context, p *expression.Program, t *postgres.CreatedTask) (string, error) {
 	out, err := c.evaluate(ctx, p, t)
 	if err != nil {
@@ -97,7 +96,7 @@ func (c *creation) limitKey(ctx context.Context, p *expression.Program, t *postg
 	return key, nil
 }
 
-// Limits returns a page of the limits that the caller may see, and reports whether there are more.
+// Limits returns a page of the limits that the caller may see and whether there are more.
 func (e *Engine) Limits(ctx context.Context, f tasker.LimitFilter) ([]tasker.Limit, bool, error) {
 	after, err := tasker.ParseLimitRef(f.After)
 	if err != nil {
@@ -106,7 +105,7 @@ func (e *Engine) Limits(ctx context.Context, f tasker.LimitFilter) ([]tasker.Lim
 	return e.db.Limits(ctx, f, after)
 }
 
-// Limit returns a limit with the keys for which most steps wait, and who has their places. The error is NotFound when there is none.
+// Limit returns a limit with its busiest keys and the steps that hold their slots, or NotFound.
 func (e *Engine) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetail, error) {
 	if err := ref.Check(); err != nil {
 		return tasker.LimitDetail{}, err
@@ -114,7 +113,7 @@ func (e *Engine) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDe
 	return e.db.Limit(ctx, ref)
 }
 
-// A LimitChange says who changes a limit, and why.
+// LimitChange describes who changes a limit and why.
 type LimitChange struct {
 	Actor  string
 	Reason string
@@ -122,8 +121,8 @@ type LimitChange struct {
 
 func (c LimitChange) check() error { return ScheduleChange{Actor: c.Actor, Reason: c.Reason}.check() }
 
-// SetLimit sets a limit for all claims after its commit. It returns Invalid, or a Conflict for too
-// many limits.
+// SetLimit sets a limit for all claims after its commit. It returns Invalid, or a Conflict if there
+// are too many limits.
 func (e *Engine) SetLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitValue, by LimitChange) (tasker.Limit, error) {
 	if err := by.check(); err != nil {
 		return tasker.Limit{}, err
@@ -141,8 +140,8 @@ func (e *Engine) SetLimit(ctx context.Context, ref tasker.LimitRef, v tasker.Lim
 	return l, err
 }
 
-// DeleteLimit removes a limit; what waits for it goes back into the queue. The error is NotFound, or a
-// Conflict when templates give the limit.
+// DeleteLimit removes a limit and returns its waiting steps to the queue. It returns NotFound, or a
+// Conflict if templates define the limit.
 func (e *Engine) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by LimitChange) error {
 	if err := by.check(); err != nil {
 		return err
@@ -157,22 +156,22 @@ func (e *Engine) DeleteLimit(ctx context.Context, ref tasker.LimitRef, by LimitC
 	return err
 }
 
-// limitWaiters remembers namespaces with steps waiting for limits, as a hint whom to wake.
+// limitWaiters holds the namespaces with steps that wait for limits. It is a hint about which
+// claims to wake.
 type limitWaiters struct {
 	mu         sync.Mutex
 	namespaces map[string]time.Time
-	woken      time.Time     // when those who wait were last woken
-	back       chan struct{} // wakes the loop that puts steps back into the queue
+	woken      time.Time     // when waiting claims were last woken
+	back       chan struct{} // wakes the loop that unparks steps
 }
 
-// seenFor is for how long a namespace is remembered.
+// seenFor is how long a namespace is remembered.
 const seenFor = 10 * time.Second
 
-func newLimitsSeen() *limitWaiters {
+func newLimitWaiters() *limitWaiters {
 	return &limitWaiters{namespaces: map[string]time.Time{}, back: make(chan struct{}, 1)}
 }
 
-// wait notes that steps of the namespaces wait.
 func (l *limitWaiters) wait(now time.Time, namespaces []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,11 +180,11 @@ func (l *limitWaiters) wait(now time.Time, namespaces []string) {
 	}
 }
 
-// waiting returns the namespaces in which steps wait; none where they were asked for less than a rest ago.
-func (l *limitWaiters) waiting(now time.Time, rest time.Duration) (list []string) {
+// waiting returns the namespaces with waiting steps, at most once per interval.
+func (l *limitWaiters) waiting(now time.Time, interval time.Duration) (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now.Sub(l.woken) < rest {
+	if now.Sub(l.woken) < interval {
 		return nil
 	}
 	l.woken = now
@@ -199,45 +198,45 @@ func (l *limitWaiters) waiting(now time.Time, rest time.Duration) (list []string
 	return list
 }
 
-// changed has limits looked at anew.
+// changed applies changed limits at once.
 func (l *limitWaiters) changed(e *Engine) {
 	loop.Wake(l.back)
 	e.notifier.wakeAll()
 }
 
-// limitWakeInterval is between two times that those are woken who wait for places, while whoever reports takes as
-// many steps as it has ended: most often there is no place left for others.
+// limitWakeInterval is the interval between two wake-ups of claims that wait for slots, while a
+// reporting worker claims as many steps as it completes: usually no slot is left for others.
 const limitWakeInterval = 20 * time.Millisecond
 
-// wakeLimitWaiters wakes claims that wait for places, except those the reporter has taken.
+// wakeLimitWaiters wakes claims that wait for the slots of ended steps, unless the reporting worker
+// took them.
 func (e *Engine) wakeLimitWaiters(ended, taken int) {
-	rest := time.Duration(0)
+	interval := time.Duration(0)
 	if taken >= ended {
-		rest = limitWakeInterval
+		interval = limitWakeInterval
 	}
-	if list := e.limited.waiting(e.now(), rest); len(list) > 0 {
+	if list := e.limited.waiting(e.now(), interval); len(list) > 0 {
 		e.notifier.wake(list)
 		e.notifier.notifyOthers(list)
 		loop.Wake(e.limited.back)
 	}
 }
 
-// How steps go back into the queue that need not wait for their limit any more.
 const (
 	unparkInterval = time.Second     // while steps wait
-	backRest       = 5 * time.Second // else
+	backRest       = 5 * time.Second // otherwise
 	backBatch      = 500
-	keyAge         = time.Hour // after which a key that nothing uses is removed
+	keyAge         = time.Hour // after which an unused key is removed
 	keyBatch       = 500
 )
 
-// unparkLimitedSteps returns parked steps to the queue: without a limit, or with free places.
+// unparkLimitedSteps returns parked steps to the queue if they have no limit or a free slot.
 func (e *Engine) unparkLimitedSteps(ctx context.Context) (time.Duration, error) {
 	waiting, more := false, false
 	var failed error
 	for after := int64(0); ; {
 		b, err := e.db.UnparkLimited(ctx, backBatch, after)
-		failed = errors.Join(failed, err) // what cannot be put back holds up nothing else
+		failed = errors.Join(failed, err) // a failing batch delays no other
 		if len(b.Namespaces) > 0 {
 			e.notify(b.Namespaces)
 		}
@@ -246,7 +245,7 @@ func (e *Engine) unparkLimitedSteps(ctx context.Context) (time.Duration, error) 
 		case after > 0:
 		case failed != nil:
 			return 0, failed
-		case more: // such as those of a limit that was deleted
+		case more: // such as after the deletion of a limit
 			return loop.AtOnce, nil
 		case waiting:
 			return unparkInterval, nil

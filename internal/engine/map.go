@@ -15,16 +15,15 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// expandChunk is how many items a transaction makes before it leaves further map steps to the
-// next one.
+// expandChunk limits the items of one transaction. Further map steps are left to the next one.
 const expandChunk = 1000
 
-// itemBytes is what the results of the items may have together to become the result of their
-// map step, with what is around them.
+// itemBytes limits the total size of item results that become the result of their map step. It
+// leaves room for the surrounding document.
 const itemBytes = tasker.MaxDocumentBytes - 1000
 
-// items evaluates the list of a map step that runs. An empty list completes the step. The error may
-// be an [expression.Failure].
+// items evaluates the list of a map step. An empty list completes the step. The error may be an
+// [expression.Failure].
 func (d *decision) items(ctx context.Context, s postgres.UndecidedStep, of tasker.StepTemplate, p *expression.Program) (stepDecision, error) {
 	values, err := d.values(ctx, s, p)
 	if err != nil {
@@ -65,8 +64,8 @@ func (d *decision) items(ctx context.Context, s postgres.UndecidedStep, of taske
 	return stepDecision{becomes: lifecycle.VerdictRun, expand: &m}, nil
 }
 
-// withoutLists returns a context without what is at the paths, and JSON Pointers of what was there; nil
-// when nothing was.
+// withoutLists removes the values at the paths from a context. It returns the JSON Pointers of the
+// removed values, or nil if there were none.
 func withoutLists(doc json.RawMessage, paths [][]string) (without json.RawMessage, omitted []string) {
 	escape := strings.NewReplacer("~", "~0", "/", "~1")
 	for _, path := range paths {
@@ -74,16 +73,13 @@ func withoutLists(doc json.RawMessage, paths [][]string) (without json.RawMessag
 		if rest == nil {
 			continue
 		}
-		names := make([]string, len(path))
-		for i, name := range path {
-			names[i] = escape.Replace(name)
-		}
+		names := mapSlice(path, escape.Replace)
 		doc, without, omitted = rest, rest, append(omitted, "/"+strings.Join(names, "/"))
 	}
 	return without, omitted
 }
 
-// withoutAt returns an object without what is at a path; nil when nothing is there.
+// withoutAt removes the value at a path from an object. It returns nil if there is none.
 func withoutAt(doc json.RawMessage, path []string) json.RawMessage {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(doc, &object) != nil || object[path[0]] == nil {
@@ -95,30 +91,23 @@ func withoutAt(doc json.RawMessage, path []string) json.RawMessage {
 		return nil
 	}
 	rest, err := json.Marshal(object)
-	if err != nil { // it was read from JSON
+	if err != nil { // it was decoded from JSON
 		return nil
 	}
 	return rest
 }
 
-// chunks makes a list of lists of so many elements each, of which the last one may have fewer.
+// chunks groups elements into JSON lists of size elements. The last one may be shorter.
 func chunks(list []json.RawMessage, size int) []json.RawMessage {
 	out := make([]json.RawMessage, 0, (len(list)+size-1)/size)
 	for part := range slices.Chunk(list, size) {
-		out = append(out, slices.Concat([]byte{'['}, bytes.Join(rawBytes(part), []byte{','}), []byte{']'}))
+		elements := mapSlice(part, func(doc json.RawMessage) []byte { return doc })
+		out = append(out, slices.Concat([]byte{'['}, bytes.Join(elements, []byte{','}), []byte{']'}))
 	}
 	return out
 }
 
-func rawBytes(list []json.RawMessage) [][]byte {
-	out := make([][]byte, len(list))
-	for i, doc := range list {
-		out[i] = doc
-	}
-	return out
-}
-
-// expand makes the items of a map step.
+// expand creates the items of a map step.
 func (d *decision) expand(ctx context.Context, m postgres.ExpandedMap) error {
 	namespaces, err := d.tx.ExpandMap(ctx, m)
 	d.namespaces = append(d.namespaces, namespaces...)
@@ -126,7 +115,7 @@ func (d *decision) expand(ctx context.Context, m postgres.ExpandedMap) error {
 	return err
 }
 
-// join ends a map step whose items are done; while one is open the step waits.
+// join completes a map step when all its items are done.
 func (d *decision) join(ctx context.Context, s postgres.UndecidedStep) (stepDecision, error) {
 	if s.ParentsOpen > 0 {
 		return stepDecision{becomes: lifecycle.VerdictWait}, nil
@@ -138,8 +127,8 @@ func (d *decision) join(ctx context.Context, s postgres.UndecidedStep) (stepDeci
 	return d.joined(s, r)
 }
 
-// A mapResult is the result of a map step: those of its items in their order, or where they
-// can be read if there are too many bytes of them.
+// mapResult is the result of a map step: the results of its items in order, or the path to read
+// them if they are too large.
 type mapResult struct {
 	Items     int             `json:"items"`
 	Tolerated json.RawMessage `json:"tolerated,omitempty"`
@@ -148,11 +137,11 @@ type mapResult struct {
 	ReadAt    string          `json:"read_at,omitempty"`
 }
 
-// joined is the move of a map step whose items are done.
+// joined returns the outcome of a map step whose items are done.
 func (d *decision) joined(s postgres.UndecidedStep, r postgres.ItemResults) (stepDecision, error) {
 	result := mapResult{Items: r.Items, Tolerated: r.Tolerated, Results: r.Results}
 	body, size, err := mapBody(result)
-	if r.Results == nil || err != nil { // they may also have too many values, or be nested too deep
+	if r.Results == nil || err != nil { // they may also have too many values or be nested too deep
 		result.Results, result.Truncated = nil, true
 		result.ReadAt = tasker.ItemResultsPath(s.TaskUUID, s.Name)
 		if body, size, err = mapBody(result); err != nil {
@@ -168,25 +157,23 @@ func (d *decision) joined(s postgres.UndecidedStep, r postgres.ItemResults) (ste
 func mapBody(r mapResult) (body json.RawMessage, size int, err error) {
 	doc, err := json.Marshal(r)
 	if err != nil {
-		return nil, 0, fmt.Errorf("spell the result of a map step: %w", err)
+		return nil, 0, fmt.Errorf("encode the result of a map step: %w", err)
 	}
 	return resultBody(doc, nil)
 }
 
-// tolerate skips the items among steps that have failed for good of which their map steps tolerate
-// it, and returns what of the conclusions is left: those that fail their tasks. The lowest places
-// of a list come first. It is done in the transaction of the failure, so that nobody is told of one
-// that is tolerated.
+// tolerate skips failed items that their map steps tolerate, lowest position first, and returns the
+// remaining conclusions. It runs in the transaction of the failure, so that no one is notified of a
+// tolerated failure.
 func (e *Engine) tolerate(ctx context.Context, tx *postgres.Tx, list []outcome, done postgres.Concluded) (postgres.Concluded, error) {
-	refs := make([]tasker.StepRef, len(done.FailedForGood))
-	for n, i := range done.FailedForGood {
-		refs[n] = tasker.StepRef{TaskUUID: list[i].TaskUUID, StepUUID: list[i].StepUUID}
-	}
+	refs := mapSlice(done.FailedForGood, func(i int) tasker.StepRef {
+		return tasker.StepRef{TaskUUID: list[i].TaskUUID, StepUUID: list[i].StepUUID}
+	})
 	items, err := tx.FailedItems(ctx, refs)
 	if err != nil || len(items) == 0 {
 		return done, err
 	}
-	left := map[tasker.ID]int{} // of each map step
+	left := map[tasker.ID]int{} // remaining tolerance of each map step
 	var skips []postgres.Conclusion
 	skipped := map[tasker.ID]bool{}
 	for _, i := range items {
@@ -213,7 +200,7 @@ func (e *Engine) tolerate(ctx context.Context, tx *postgres.Tx, list []outcome, 
 		return done, err
 	}
 	if len(then.Moved) != len(skips) {
-		return done, fmt.Errorf("of %d items that are locked %d were skipped", len(skips), len(then.Moved))
+		return done, fmt.Errorf("only %d of %d locked items were skipped", len(then.Moved), len(skips))
 	}
 	done.FailedForGood = slices.DeleteFunc(done.FailedForGood, func(i int) bool { return skipped[list[i].StepUUID] })
 	done.Enqueued = append(done.Enqueued, then.Enqueued...)
@@ -240,8 +227,8 @@ func (e *Engine) toleranceLeft(ctx context.Context, tx *postgres.Tx, i postgres.
 	return most - n, err
 }
 
-// onItems does the action to a map step that waits for its items: a reset resets all items
-// that have failed; another action ends the items that are open, and then the step.
+// onItems applies the action to a map step that waits for its items. A reset resets all failed
+// items. Other actions end the open items, and then the step.
 func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Target) (acted ActionResult, err error) {
 	if _, err := targetOf(target).Next(a.op.Action, a.op.Interrupt); err != nil {
 		return ActionResult{}, err
@@ -277,7 +264,7 @@ func (a Action) onItems(ctx context.Context, tx *postgres.Tx, target postgres.Ta
 		return acted, err
 	}
 	if len(concluded.Moved) != len(list) {
-		return acted, fmt.Errorf("of %d items that are locked %d moved", len(list), len(concluded.Moved))
+		return acted, fmt.Errorf("only %d of %d locked items moved", len(concluded.Moved), len(list))
 	}
 	if !reset {
 		if to, err = lifecycle.Step.Next(target.Step, a.event); err != nil {

@@ -13,20 +13,20 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A notifier wakes waiting claims. Notifications are hints: claims also poll.
+// notifier wakes waiting claims. Notifications are hints: claims also poll.
 type notifier struct {
 	mu      sync.Mutex
 	waiting map[string]map[*waiter]struct{} // by namespace
-	unsent  map[string]struct{}             // namespaces that other processes are to be notified of
-	send    chan struct{}                   // has a value when unsent is not empty
+	unsent  map[string]struct{}             // namespaces to announce to other processes
+	send    chan struct{}                   // signals that unsent is not empty
 }
 
-// A waiter is a claim that waits for work in some namespaces.
+// waiter is a claim that waits for work in some namespaces.
 type waiter struct {
 	notifier   *notifier
 	worker     tasker.ID
 	namespaces []string
-	notified   chan struct{} // has a value when there may be work
+	notified   chan struct{} // signals that there may be work
 }
 
 func newNotifier() *notifier {
@@ -58,47 +58,40 @@ func (w *waiter) stop() {
 	}
 }
 
-// wake wakes the waiters of this process.
+// wake wakes the waiters in the namespaces.
 func (n *notifier) wake(namespaces []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, namespace := range namespaces {
 		for w := range n.waiting[namespace] {
-			w.wake()
+			loop.Wake(w.notified)
 		}
 	}
 }
 
-// wakeAll wakes all waiters of this process.
 func (n *notifier) wakeAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, waiters := range n.waiting {
 		for w := range waiters {
-			w.wake()
+			loop.Wake(w.notified)
 		}
 	}
 }
 
-// wakeWorker wakes the waiters of a worker.
 func (n *notifier) wakeWorker(worker tasker.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, waiters := range n.waiting {
 		for w := range waiters {
 			if w.worker == worker {
-				w.wake()
+				loop.Wake(w.notified)
 			}
 		}
 	}
 }
 
-// wake has the waiter look.
-func (w *waiter) wake() {
-	loop.Wake(w.notified)
-}
-
-// notifyOthers has other processes notified too.
+// notifyOthers queues a notification of other processes.
 func (n *notifier) notifyOthers(namespaces []string) {
 	if len(namespaces) == 0 {
 		return
@@ -119,26 +112,27 @@ func (n *notifier) takeUnsent() []string {
 	return list
 }
 
-// notify announces, after the commit, that steps were enqueued in the namespaces.
+// notify announces committed steps in the namespaces.
 func (e *Engine) notify(namespaces []string) {
 	e.notifier.wake(namespaces)
 	e.notifier.notifyOthers(namespaces)
 	if len(namespaces) > 0 {
 		e.requestPoll()
-		e.enqueued()
+		e.opts.OnEnqueued()
 	}
 }
 
-// channel is the PostgreSQL channel on which processes notify each other of work.
+// channel is the PostgreSQL channel of work notifications between processes.
 const channel = "tasker_work"
 
 const (
-	notifyEvery  = 20 * time.Millisecond // at most: NOTIFY takes a lock that all of the database shares
-	relisten     = time.Second           // after the connection was lost
+	notifyEvery  = 20 * time.Millisecond // minimum interval: NOTIFY takes a lock on the whole database
+	relisten     = time.Second           // after a lost connection
 	sendDeadline = 5 * time.Second
 )
 
-// Listen exchanges work notifications with other processes until ctx ends. Without it claims poll.
+// Listen exchanges work notifications with other processes until ctx ends. Without it claims only
+// poll.
 func (e *Engine) Listen(ctx context.Context) error {
 	g := loop.NewGroup(ctx)
 	g.Go("send notifications", e.sendNotifications)
@@ -159,7 +153,7 @@ func (e *Engine) sendNotifications(ctx context.Context) error {
 		cancel()
 		rest := notifyEvery
 		if err != nil && ctx.Err() == nil {
-			e.log.WarnContext(ctx, "cannot notify other processes of work; trying again, and they find it when they look", "err", err)
+			e.log.WarnContext(ctx, "work notification failed; retrying", "err", err)
 			e.notifier.notifyOthers(unsent)
 			rest = relisten
 		}
@@ -169,10 +163,10 @@ func (e *Engine) sendNotifications(ctx context.Context) error {
 	}
 }
 
-// maxNotification is the size of one in bytes: PostgreSQL takes less than 8000.
+// maxNotification is the maximum payload in bytes: PostgreSQL accepts less than 8000.
 const maxNotification = 7900
 
-// messages encodes the sender and namespaces with work in as few notifications as possible.
+// messages encodes the sender and namespaces in as few notifications as possible.
 func messages(from string, namespaces []string) []string {
 	var list []string
 	message := from
@@ -189,14 +183,14 @@ func (e *Engine) receiveNotifications(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := e.receive(ctx)
 		if ctx.Err() == nil {
-			e.log.WarnContext(ctx, "cannot listen for notifications of other processes; trying again", "err", err)
+			e.log.WarnContext(ctx, "listening for notifications failed; retrying", "err", err)
 		}
 		loop.Sleep(ctx, relisten)
 	}
 	return nil
 }
 
-// receive listens until its connection breaks.
+// receive listens until its connection fails.
 func (e *Engine) receive(ctx context.Context) error {
 	defer e.listening.Store(false)
 	return e.db.Listen(ctx, []string{channel, postgres.DueChannel}, func() { e.listening.Store(true) }, func(name, message string) {

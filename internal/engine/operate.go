@@ -13,21 +13,21 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// CancelTask ends a task and the steps that have not ended; leases on them are
-// lost. Cancelling again changes nothing; a complete task is a Conflict.
+// CancelTask ends a task and its open steps, whose leases are lost. Repeating it has no effect. It
+// returns a Conflict if the task is complete.
 func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason string) error {
 	return e.db.CancelTask(ctx, task, postgres.Operator{Actor: actor, Reason: reason})
 }
 
-// OperateStep performs an operator action on a step and continues the task in the same
-// transaction. It returns the step as the action left it. It returns a Conflict if the state of
-// the step or task does not allow the action.
+// OperateStep performs an operator action on a step and continues the task in the same transaction.
+// It returns the step as the action left it. It returns a Conflict if the state of the step or task
+// does not allow the action.
 func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.ActionRequest) (tasker.Step, error) {
 	action, err := e.NewAction(op)
 	if err != nil {
 		return tasker.Step{}, err
 	}
-	var left tasker.Step
+	var after tasker.Step
 	var acted ActionResult
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		acted = ActionResult{}
@@ -41,37 +41,37 @@ func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op taske
 				return err
 			}
 			if op.DiscardCheckpoint {
-				acted.left.Checkpoint = nil
+				acted.after.Checkpoint = nil
 				if err := tx.DiscardCheckpoints(ctx, ref); err != nil {
 					return err
 				}
 			}
-			left = acted.left
+			after = acted.after
 			return nil
 		}
-		left, err = tx.Step(ctx, task, step) // it is answered with the step as it is now
+		after, err = tx.Step(ctx, task, step) // a repeated request returns the current step
 		return err
 	})
 	if err != nil {
 		return tasker.Step{}, err
 	}
 	e.Enqueued(acted.Namespaces)
-	return left, nil
+	return after, nil
 }
 
-// An Action is what an operator does to steps: to one by hand, or to those of a part of
-// an operation. It is made once and may be done to any number of steps.
+// Action is an operator action. It can be applied to any number of steps, such as those of an
+// operation.
 type Action struct {
 	op    tasker.ActionRequest
 	event lifecycle.StepEvent
 	body  json.RawMessage
 	size  int // of the result in body
 
-	computes *computing // nil: the result is one for all
+	computes *computing // nil if all steps get the same result
 	engine   *Engine
 }
 
-// NewAction returns the action that an operator asks for. The error is Invalid.
+// NewAction validates an operator action. It returns Invalid if the request is wrong.
 func (e *Engine) NewAction(op tasker.ActionRequest) (Action, error) {
 	if err := checkAction(op); err != nil {
 		return Action{}, err
@@ -88,34 +88,35 @@ func (e *Engine) NewAction(op tasker.ActionRequest) (Action, error) {
 	return a, err
 }
 
-// A StepActionResult is what became of one step.
+// StepActionResult is the result of an action on one step.
 type StepActionResult struct {
-	postgres.Target       // as it stood before
-	Refusal         error // a Conflict: the action is not allowed, and nothing was done
-	Fence           int64 // of the step as the action left it
+	postgres.Target       // before the action
+	Refusal         error // a Conflict if the action is not allowed; nothing was done then
+	Fence           int64 // after the action
 
-	Result json.RawMessage // with which it is complete, if that was computed
+	Result json.RawMessage // computed result of the step, if any
 }
 
-// ActionResult is what an [Action] did.
+// ActionResult is the result of an [Action].
 type ActionResult struct {
-	Steps      []StepActionResult // in the order of task and step
-	Namespaces []string           // in which steps became ready; for [Engine.OnEnqueued]
+	Steps      []StepActionResult // ordered by task and step
+	Namespaces []string           // with enqueued steps, for [Engine.Enqueued]
 
-	left tasker.Step // of an action on one step
+	after tasker.Step // the step, after an action on one step
 }
 
 // Enqueued notifies workers of steps enqueued in a committed transaction of the caller.
 func (e *Engine) Enqueued(namespaces []string) { e.notify(namespaces) }
 
-// applyOne does the action to one step, which must exist and allow it.
+// applyOne applies the action to one step. It returns an error if the step does not exist or allow
+// it.
 func (a Action) applyOne(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (ActionResult, error) {
 	target, err := lockStep(ctx, tx, step)
 	if err != nil {
 		return ActionResult{}, err
 	}
 	switch {
-	case a.op.NewChild: // which a step that starts no task refuses
+	case a.op.NewChild: // also refuses steps without a child task
 		return a.withNewChild(ctx, tx, target)
 	case target.OpenItems > 0:
 		return a.onItems(ctx, tx, target)
@@ -127,14 +128,15 @@ func (a Action) applyOne(ctx context.Context, tx *postgres.Tx, step tasker.StepR
 	return acted, err
 }
 
-// Do does the action to steps whose tasks the caller has locked, as far as their states
-// allow it, and lets the tasks go on. The targets come from [postgres.Tx.LockTargets].
+// Do applies the action to steps whose states allow it, and continues their tasks. The targets come
+// from [postgres.Tx.LockTargets], so their tasks are locked.
 func (a Action) Do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target) (ActionResult, error) {
 	return a.do(ctx, tx, targets, tasker.StepRef{})
 }
 
-// do is Do; look is the one step that is read as the action leaves it, before what follows.
-func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target, look tasker.StepRef) (acted ActionResult, err error) {
+// do is Do. If single is set, the result includes that step as the action left it, before its task
+// continued.
+func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Target, single tasker.StepRef) (acted ActionResult, err error) {
 	var list []postgres.Conclusion
 	var repairs []postgres.Repair
 	decisions, err := a.decisions(ctx, tx, targets)
@@ -148,7 +150,7 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 	for _, t := range targets {
 		step := StepActionResult{Target: t, Fence: t.Fence + 1}
 		to, refusal := targetOf(t).Next(a.op.Action, a.op.Interrupt)
-		if t.OpenItems > 0 && refusal == nil { // many steps at once are those that have failed
+		if t.OpenItems > 0 && refusal == nil { // an action on many steps applies to failed steps only
 			refusal = targetOf(t).Refusal("step %s waits for its items", t.StepUUID)
 		}
 		of := a
@@ -181,24 +183,24 @@ func (a Action) do(ctx context.Context, tx *postgres.Tx, targets []postgres.Targ
 		return acted, err
 	}
 	if len(concluded.Moved) != len(list) {
-		return acted, fmt.Errorf("of %d steps that are locked %d moved", len(list), len(concluded.Moved))
+		return acted, fmt.Errorf("only %d of %d locked steps moved", len(concluded.Moved), len(list))
 	}
-	return a.follow(ctx, tx, acted, followUp{concluded, postgres.TasksOf(list), repairs, look})
+	return a.follow(ctx, tx, acted, followUp{concluded, postgres.TasksOf(list), repairs, single})
 }
 
-// A followUp is what follows when an action has moved steps.
+// followUp describes what to do after an action has moved steps.
 type followUp struct {
 	concluded postgres.Concluded
 	tasks     []tasker.ID
 	repairs   []postgres.Repair
-	look      tasker.StepRef // the step that is read before; zero: none
+	single    tasker.StepRef // step to read before the tasks continue; optional
 }
 
-// follow records an action and lets the tasks go on.
+// follow records an action and continues the tasks.
 func (a Action) follow(ctx context.Context, tx *postgres.Tx, acted ActionResult, f followUp) (ActionResult, error) {
 	var err error
-	if f.look != (tasker.StepRef{}) {
-		if acted.left, err = tx.Step(ctx, f.look.TaskUUID, f.look.StepUUID); err != nil {
+	if f.single != (tasker.StepRef{}) {
+		if acted.after, err = tx.Step(ctx, f.single.TaskUUID, f.single.StepUUID); err != nil {
 			return acted, err
 		}
 	}
@@ -218,7 +220,6 @@ func targetOf(t postgres.Target) lifecycle.Target {
 	return lifecycle.Target{TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, Task: t.Task, Step: t.Step, WrittenOff: t.WrittenOff, OpenItems: t.OpenItems}
 }
 
-// conclusion moves a step as the action says.
 func (a Action) conclusion(t postgres.Target, to tasker.StepState, body json.RawMessage) postgres.Conclusion {
 	return postgres.Conclusion{
 		TaskUUID: t.TaskUUID, StepUUID: t.StepUUID, From: t.Step, Fence: t.Fence, Event: a.event, To: to, Body: body, ResultSize: a.size,
@@ -226,12 +227,11 @@ func (a Action) conclusion(t postgres.Target, to tasker.StepState, body json.Raw
 	}
 }
 
-// repairEvents are the actions in the history of an investigation.
+// repairEvents maps actions to events in the history of an investigation.
 var repairEvents = map[tasker.StepAction]string{
 	tasker.ResetForRetry: "step_reset", tasker.ResolveManually: "step_resolved", tasker.CompleteManually: "step_completed",
 }
 
-// repair is the record of the action on a step.
 func (a Action) repair(t postgres.Target) postgres.Repair {
 	event := repairEvents[a.op.Action]
 	r := postgres.Repair{
@@ -249,37 +249,28 @@ func (a Action) repair(t postgres.Target) postgres.Repair {
 }
 
 func checkAction(op tasker.ActionRequest) error {
-	var faults []tasker.Fault
+	var wrong faults
 	if _, ok := lifecycle.ActionEvent(op.Action); !ok {
-		faults = append(faults, tasker.Fault{Path: "action_type", Message: "must be reset_for_retry, resolve_manually or complete_manually"})
+		wrong.add("action_type", "must be reset_for_retry, resolve_manually or complete_manually")
 	}
-	if wrong := textFault(op.Reason, 20_000, true); wrong != "" {
-		faults = append(faults, tasker.Fault{Path: "reason", Message: wrong})
-	}
-	if wrong := textFault(op.Actor, 255, true); wrong != "" {
-		faults = append(faults, tasker.Fault{Path: "actor", Message: wrong})
-	}
-	if wrong := textFault(op.RequestKey, postgres.MaxRequestKey, false); wrong != "" {
-		faults = append(faults, tasker.Fault{Path: "Idempotency-Key", Message: wrong})
-	}
+	wrong.text("reason", op.Reason, 20_000, true)
+	wrong.text("actor", op.Actor, 255, true)
+	wrong.text("Idempotency-Key", op.RequestKey, postgres.MaxRequestKey, false)
 	if op.NewChild && op.Action != tasker.ResetForRetry {
-		faults = append(faults, tasker.Fault{Path: "child", Message: "is for reset_for_retry only"})
+		wrong.add("child", "is for reset_for_retry only")
 	}
 	if op.DiscardCheckpoint && op.Action != tasker.ResetForRetry {
-		faults = append(faults, tasker.Fault{Path: "discard_checkpoint", Message: "is for reset_for_retry only"})
+		wrong.add("discard_checkpoint", "is for reset_for_retry only")
 	}
 	switch completes := op.Action == tasker.CompleteManually; {
 	case completes && len(op.Result) == 0 && op.ResultExpression == "":
-		faults = append(faults, tasker.Fault{Path: "completion_data.result", Message: "is missing"})
+		wrong.add("completion_data.result", "is missing")
 	case completes && len(op.Result) > 0 && op.ResultExpression != "":
-		faults = append(faults, tasker.Fault{Path: "completion_data.result_expression", Message: "is given with result: give one of them"})
+		wrong.add("completion_data.result_expression", "is given with result: give one of them")
 	case !completes && op.ResultExpression != "":
-		faults = append(faults, tasker.Fault{Path: "completion_data.result_expression", Message: "is for complete_manually only"})
+		wrong.add("completion_data.result_expression", "is for complete_manually only")
 	}
-	if len(faults) > 0 {
-		return tasker.Errorf(tasker.Invalid, "the action cannot be done: %s", faults[0]).WithDetails(faults)
-	}
-	return nil
+	return wrong.err("the action cannot be done")
 }
 
 // lockStep locks a task and one of its steps and returns their states, or NotFound.
@@ -288,30 +279,29 @@ func lockStep(ctx context.Context, tx *postgres.Tx, step tasker.StepRef) (postgr
 		return postgres.Target{}, err
 	}
 	targets, err := tx.LockTargets(ctx, []tasker.StepRef{step})
-	switch {
-	case err != nil:
-		return postgres.Target{}, err
-	case len(targets) == 0:
-		return postgres.Target{}, postgres.NoStep(step.TaskUUID, step.StepUUID)
-	default:
-		return targets[0], nil
+	if err == nil && len(targets) == 0 {
+		err = postgres.NoStep(step.TaskUUID, step.StepUUID)
 	}
+	if err != nil {
+		return postgres.Target{}, err
+	}
+	return targets[0], nil
 }
 
-// CompleteExternal ends an external step with an outcome from outside, and lets
-// the task go on. The same outcome again changes nothing; another is a Conflict.
+// CompleteExternal ends an external step with an outcome and continues its task. Repeating the same
+// outcome has no effect. It returns a Conflict for another outcome.
 func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o tasker.Outcome, source string) (tasker.Step, error) {
 	v, err := evaluateExternalOutcome(tasker.StepRef{TaskUUID: task, StepUUID: step}, o, source)
 	if err != nil {
 		return tasker.Step{}, err
 	}
-	var left tasker.Step
+	var after tasker.Step
 	var concluded postgres.Concluded
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		if concluded, err = e.completeExternalIn(ctx, tx, v); err != nil {
 			return err
 		}
-		left, err = tx.Step(ctx, task, step)
+		after, err = tx.Step(ctx, task, step)
 		return err
 	})
 	if err != nil {
@@ -319,11 +309,11 @@ func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o t
 	}
 	e.notify(concluded.Namespaces)
 	e.scheduleDecision(concluded)
-	return left, nil
+	return after, nil
 }
 
-// mayComplete locks the task and the external step, or says why it cannot be
-// completed now. It reports true when the same outcome has completed it before.
+// mayComplete locks the task and its external step, and returns an error if the step cannot be
+// completed now. It reports true if the same outcome has completed it before.
 func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *outcome) (bool, error) {
 	if _, err := tx.TaskState(ctx, v.TaskUUID); err != nil {
 		return false, err
@@ -332,7 +322,7 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *outcome) (
 	if err != nil {
 		return false, err
 	}
-	// A step that waits again after a reset takes the same outcome anew.
+	// A step that waits again after a reset accepts the same outcome again.
 	if before.State != string(tasker.StepPending) && bytes.Equal(before.ReportDigest, v.Digest) {
 		return true, nil
 	}
@@ -349,7 +339,8 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *outcome) (
 		return false, err
 	}
 	v.From, v.Fence = s.State, locked.Fence
-	switch next, err := lifecycle.Step.Next(s.State, v.Event); {
+	next, err := lifecycle.Step.Next(s.State, v.Event)
+	switch {
 	case s.Type == tasker.WaitStep:
 		return false, target.Refusal("step %s is not external: it waits for an instant; an operator can complete it with complete_manually", s.Name)
 	case s.Type == tasker.ChildStep:
@@ -363,8 +354,10 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *outcome) (
 	case !s.DependenciesSatisfied:
 		return false, target.Refusal("external step %s still waits for %d of its %d dependencies",
 			s.Name, s.TotalParents-s.CompletedParents, s.TotalParents)
-	default:
-		v.To = next
-		return false, e.checkAnswer(ctx, tx, locked, *v)
 	}
+	v.To = next
+	if v.Event != lifecycle.CompleteExternal {
+		return false, nil
+	}
+	return false, e.checkForm(ctx, tx, locked, v.given)
 }

@@ -12,63 +12,51 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// checkStart refuses what a request says of the start of its task and cannot be meant.
-func checkStart(r tasker.NewTask, fault func(path, format string, args ...any)) {
-	for _, at := range []struct {
-		path string
-		at   time.Time
-	}{{"start_at", r.StartAt}, {"start_by", r.StartBy}} {
-		if !at.at.IsZero() && (at.at.Year() < 2000 || at.at.Year() > 2200) {
-			fault(at.path, "must lie between the years 2000 and 2200")
-		}
+// checkStart checks the fields that control the start of a task.
+func (f *faults) checkStart(r tasker.NewTask) {
+	if !r.StartAt.IsZero() {
+		f.checkYear("start_at", r.StartAt)
 	}
-	for _, d := range []struct {
-		path string
-		d    time.Duration
-	}{{"start_after_seconds", r.StartAfter}, {"start_within_seconds", r.StartWithin}} {
-		if d.d < 0 || d.d > tasker.MaxStartDelay {
-			fault(d.path, "must be from 0 to %d", int(tasker.MaxStartDelay.Seconds()))
-		}
+	if !r.StartBy.IsZero() {
+		f.checkYear("start_by", r.StartBy)
 	}
-	if wrong := textFault(r.Unique.Key, tasker.MaxUniqueKey, r.Unique.OnConflict != ""); wrong != "" {
-		fault("unique.key", "%s", wrong)
-	}
+	f.checkDelay("start_after_seconds", r.StartAfter, tasker.MaxStartDelay)
+	f.checkDelay("start_within_seconds", r.StartWithin, tasker.MaxStartDelay)
+	f.text("unique.key", r.Unique.Key, tasker.MaxUniqueKey, r.Unique.OnConflict != "")
 	if p := r.Unique.OnConflict; p != "" && !slices.Contains(tasker.ConflictPolicies(), p) {
-		fault("unique.on_conflict", "must be fail, use_existing or cancel_existing, not %q", p)
+		f.add("unique.on_conflict", "must be fail, use_existing or cancel_existing, not %q", p)
 	}
-	checkDebounce(r, fault)
-	checkDue(r, fault)
+	f.checkDebounce(r)
+	f.checkDue(r)
 	if !r.StartAt.IsZero() && r.StartAfter != 0 {
-		fault("start_after_seconds", "a task has either this or start_at")
+		f.add("start_after_seconds", "a task has either this or start_at")
 	}
 	if !r.StartBy.IsZero() && r.StartWithin != 0 {
-		fault("start_within_seconds", "a task has either this or start_by")
+		f.add("start_within_seconds", "a task has either this or start_by")
 	}
 	if !r.StartBy.IsZero() && !r.StartAt.IsZero() && !r.StartBy.After(r.StartAt) {
-		fault("start_by", "must be after start_at")
+		f.add("start_by", "must be after start_at")
 	}
 }
 
-func checkDebounce(r tasker.NewTask, fault func(path, format string, args ...any)) {
+func (f *faults) checkDebounce(r tasker.NewTask) {
 	d := r.Debounce
 	if d == (tasker.Debounce{}) {
 		return
 	}
-	if wrong := textFault(d.Key, tasker.MaxUniqueKey, true); wrong != "" {
-		fault("debounce.key", "%s", wrong)
-	}
+	f.text("debounce.key", d.Key, tasker.MaxUniqueKey, true)
 	if d.Wait <= 0 || d.Wait > tasker.MaxStartDelay {
-		fault("debounce.wait_seconds", "must be more than 0, and %d at most", int(tasker.MaxStartDelay.Seconds()))
+		f.add("debounce.wait_seconds", "must be more than 0, and %d at most", int(tasker.MaxStartDelay.Seconds()))
 	}
 	if d.MaxWait != 0 && d.MaxWait < d.Wait || d.MaxWait > tasker.MaxStartDelay {
-		fault("debounce.max_wait_seconds", "must not be less than wait_seconds, and %d at most", int(tasker.MaxStartDelay.Seconds()))
+		f.add("debounce.max_wait_seconds", "must not be less than wait_seconds, and %d at most", int(tasker.MaxStartDelay.Seconds()))
 	}
 	if !r.StartAt.IsZero() || r.StartAfter != 0 {
-		fault("debounce", "a task has either this or a time at which it starts")
+		f.add("debounce", "a task has either this or a time at which it starts")
 	}
 }
 
-// optionsOf returns what bounds the start of the task of a request; nil when nothing does.
+// optionsOf returns the start options of a task, from its request and its template, or nil.
 func optionsOf(r tasker.NewTask, t tasker.Template, asked bool) *postgres.NewOptions {
 	if d := t.Start.Debounce; asked && r.Debounce.Key == "" && r.StartAt.IsZero() && r.StartAfter == 0 && d.Key != "" {
 		r.Debounce = tasker.Debounce{Key: d.Key, Wait: time.Duration(d.WaitSeconds) * time.Second, MaxWait: time.Duration(d.MaxWaitSeconds) * time.Second}
@@ -89,7 +77,7 @@ func optionsOf(r tasker.NewTask, t tasker.Template, asked bool) *postgres.NewOpt
 	return &postgres.NewOptions{StartAfter: r.StartAfter, StartBy: r.StartBy, StartWithin: r.StartWithin, Unique: r.Unique, Debounce: r.Debounce, Due: due}
 }
 
-// setKeys evaluates the keys of a task, where they are those of its template.
+// setKeys evaluates the due time and the keys that the template gives a task.
 func (c *creation) setKeys(ctx context.Context, g *graph, t *postgres.CreatedTask) (err error) {
 	o := t.Options
 	if o == nil {
@@ -119,7 +107,7 @@ func (c *creation) setKeys(ctx context.Context, g *graph, t *postgres.CreatedTas
 	return nil
 }
 
-// evaluate evaluates an expression of a template for a task that is not there yet.
+// evaluate evaluates an expression of a template for a new task.
 func (c *creation) evaluate(ctx context.Context, p *expression.Program, t *postgres.CreatedTask) (expression.Outcome, error) {
 	list, cost := expression.All(ctx, []*expression.Program{p}, expression.Values{
 		Context: t.Request.Context,
@@ -134,7 +122,7 @@ func (c *creation) evaluate(ctx context.Context, p *expression.Program, t *postg
 	return list[0], nil
 }
 
-// keyOf evaluates a key of a template for a task.
+// keyOf evaluates a key that the template gives a task.
 func (c *creation) keyOf(ctx context.Context, p *expression.Program, path string, t *postgres.CreatedTask) (string, error) {
 	out, err := c.evaluate(ctx, p, t)
 	if err != nil {
@@ -154,7 +142,7 @@ func (c *creation) keyOf(ctx context.Context, p *expression.Program, path string
 	return key, nil
 }
 
-// A heldKey says that an open task has the unique key of a request.
+// heldKey is returned if an open task has the unique key of a request.
 type heldKey struct {
 	by     tasker.ID
 	policy tasker.ConflictPolicy
@@ -163,10 +151,11 @@ type heldKey struct {
 
 func (h *heldKey) Error() string { return h.err.Error() }
 
-// Unwrap returns the error that callers get.
+// Unwrap returns the error for callers.
 func (h *heldKey) Unwrap() error { return h.err }
 
-// mayHave refuses a task whose unique key another one has, unless it takes that over.
+// mayHave returns a heldKey if another task has the unique key of a task, unless the task takes it
+// over.
 func (c *creation) mayHave(ctx context.Context, t *postgres.CreatedTask) error {
 	key := t.UniqueKey()
 	if key == (postgres.UniqueKey{}) {
@@ -196,7 +185,7 @@ func (c *creation) mayHave(ctx context.Context, t *postgres.CreatedTask) error {
 	return held
 }
 
-// expireTasks ends those of the tasks that nobody works on and of which no step was claimed in time.
+// expireTasks ends unlocked tasks of which no step was claimed in time.
 func (e *Engine) expireTasks(ctx context.Context, rows []tasker.StepRef) error {
 	var ended []tasker.Task
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -209,13 +198,13 @@ func (e *Engine) expireTasks(ctx context.Context, rows []tasker.StepRef) error {
 		return err
 	})
 	if err == nil && len(ended) > 0 {
-		e.tasksExpired(ended)
-		e.log.InfoContext(ctx, "tasks that nobody began in time were ended", "tasks", len(ended))
+		e.opts.OnTasksExpired(ended)
+		e.log.InfoContext(ctx, "tasks expired: no step was claimed in time", "tasks", len(ended))
 	}
 	return err
 }
 
-// mergeIn stores the tasks, except for those that are merged into tasks which wait for more requests.
+// mergeIn stores the tasks, but merges debounced ones into waiting tasks with the same key.
 func (c *creation) mergeIn(ctx context.Context, tx *postgres.Tx) error {
 	var plain, debounced []*postgres.CreatedTask
 	for _, t := range c.tasks {
@@ -241,7 +230,7 @@ func (c *creation) mergeIn(ctx context.Context, tx *postgres.Tx) error {
 		}
 		if waiting == nil {
 			err = tx.InsertTasks(ctx, []*postgres.CreatedTask{t}, postgres.Insertion{Contexts: true})
-		} else if waiting.UUID != t.UUID { // else an earlier try has stored it
+		} else if waiting.UUID != t.UUID { // otherwise an earlier try has stored it
 			err = c.merge(ctx, tx, waiting, t)
 		}
 		if err != nil {
@@ -251,7 +240,7 @@ func (c *creation) mergeIn(ctx context.Context, tx *postgres.Tx) error {
 	return nil
 }
 
-// merge merges a request into a waiting task, which keeps its version.
+// merge merges a request into a waiting task. The task keeps its version.
 func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres.WaitingTask, t *postgres.CreatedTask) error {
 	as := t
 	if waiting.Version != t.Template.Version {
@@ -269,7 +258,7 @@ func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres
 		other.fresh, other.templates = true, map[[3]string]*graph{}
 		other.read = func(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
 			t, err := tx.Template(ctx, namespace, name, version)
-			t.Retired = nil // no task is made of it
+			t.Retired = nil // merging is allowed, as it creates no task
 			return t, err
 		}
 		if as, err = other.plan(ctx, r, decoded); err != nil {
@@ -284,7 +273,7 @@ func (c *creation) merge(ctx context.Context, tx *postgres.Tx, waiting *postgres
 	return nil
 }
 
-// merged says of requests that were merged which task they led to.
+// merged replaces merged tasks in the result by those that they were merged into.
 func (c *creation) merged(out []Created) {
 	for i, o := range out {
 		if o.stored != nil && o.stored.MergedInto != (tasker.ID{}) {

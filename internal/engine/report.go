@@ -18,25 +18,25 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// An outcome is a conclusion with the investigation for a final failure.
+// outcome is a conclusion with the detail code of the investigation of a final failure.
 type outcome struct {
 	postgres.Conclusion
 	Detail string
 
-	unstorable error           // why the result that was reported cannot be stored, or decides nothing
-	undecided  bool            // whether the outcome counts: it took too long to find out
-	failure    *tasker.Failure // with what the attempt failed
-	given      json.RawMessage // the result from outside, as it was given
+	unstorable error           // why a reported result failed the attempt: it cannot be stored, or is no valid decision
+	undecided  bool            // not applied for lack of time
+	failure    *tasker.Failure // of the attempt
+	given      json.RawMessage // reported result of an external step
 }
 
-// Report applies the outcomes of attempts independently of each other. A repeated outcome is
-// accepted without effect. A positive claim also claims the worker's next steps.
+// Report applies outcomes of attempts independently of each other. A repeated outcome is accepted
+// without effect. If claim is positive, Report also claims up to that many steps for the worker.
 func (e *Engine) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	return e.reportAnd(ctx, worker, outcomes, postgres.NextClaim{Limit: claim})
 }
 
-// ReportReady is [Engine.Report] for workers that are told by a message broker of the steps that wait: with
-// the answer come only steps that became ready by the outcomes, of which nobody else was told.
+// ReportReady is [Engine.Report] for workers that consume announcements of a message broker. It
+// claims only steps that the outcomes made ready, which are not announced.
 func (e *Engine) ReportReady(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	return e.reportAnd(ctx, worker, outcomes, postgres.NextClaim{Limit: claim, OnlyReady: true})
 }
@@ -50,7 +50,7 @@ func (e *Engine) reportAnd(ctx context.Context, worker tasker.ID, outcomes []tas
 	}
 	c.Limit = min(c.Limit, maxClaim)
 	var receipt tasker.Receipt
-	var next *nextSteps
+	var next *postgres.ClaimResult
 	for len(outcomes) > 0 {
 		first, again := splitRepeated(outcomes)
 		var want *postgres.NextClaim
@@ -66,24 +66,24 @@ func (e *Engine) reportAnd(ctx context.Context, worker tasker.ID, outcomes []tas
 	if c.Limit <= 0 || next == nil && c.OnlyReady {
 		return receipt, nil
 	}
-	// What was reported is committed: a claim that fails must not hide that.
+	// The outcomes are committed: a failing claim must not hide that.
 	if next != nil {
 		handing, cancel := claimContext(ctx)
 		defer cancel()
 		if next.Blocked() {
-			e.removeBlockers(handing, c.Claimant, next.ClaimResult)
+			e.removeBlockers(handing, c.Claimant, *next)
 		}
 		receipt.Next, err = e.assignments(handing, worker, next.Steps)
 	} else {
 		receipt.Next, _, err = e.claim(ctx, worker, m, c.Limit)
 	}
 	if err != nil {
-		e.log.WarnContext(ctx, "results were taken, next work was not handed out", "worker_uuid", worker, "err", err)
+		e.log.WarnContext(ctx, "outcomes applied, but claiming the next steps failed", "worker_uuid", worker, "err", err)
 	}
 	return receipt, nil
 }
 
-// splitRepeated parts outcomes so that no step is in the first part twice.
+// splitRepeated splits outcomes so that first contains each step once.
 func splitRepeated(outcomes []tasker.Outcome) (first, again []tasker.Outcome) {
 	seen := make(map[tasker.ID]bool, len(outcomes))
 	for _, o := range outcomes {
@@ -99,7 +99,7 @@ func splitRepeated(outcomes []tasker.Outcome) (first, again []tasker.Outcome) {
 
 func (e *Engine) report(
 	ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, want *postgres.NextClaim, receipt *tasker.Receipt,
-) (*nextSteps, error) {
+) (*postgres.ClaimResult, error) {
 	var list []outcome
 	for _, o := range outcomes {
 		o.Failure = e.boundRetry(o.Failure)
@@ -114,38 +114,39 @@ func (e *Engine) report(
 		list = append(list, v)
 	}
 	if len(list) == 0 {
-		return nil, nil //nolint:nilnil // nothing was reported, and nothing handed out
+		return nil, nil // nothing to report or claim
 	}
 	moved, next, err := e.concludeOrKeep(ctx, list, want)
 	if err != nil {
 		return nil, err
 	}
-	var left []outcome
+	var remaining []outcome
 	for i, v := range list {
 		if slices.Contains(moved, i) {
 			v.answer(receipt)
 		} else if v.undecided {
 			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
 		} else {
-			left = append(left, v)
+			remaining = append(remaining, v)
 		}
 	}
-	undecided, err := e.reportDecisions(ctx, left, receipt)
+	undecided, err := e.reportDecisions(ctx, remaining, receipt)
 	switch {
 	case err == nil:
 		e.explain(ctx, worker, undecided, receipt)
 	case next == nil || len(next.Steps) == 0:
 		return nil, err
-	default: // what was handed out is committed, and lost if nobody hears of it
-		e.log.WarnContext(ctx, "next work was handed out, and decisions could not be taken", "worker_uuid", worker, "err", err)
-		for _, v := range left {
+	default: // the claimed steps are committed and must reach the worker
+		e.log.WarnContext(ctx, "steps claimed, but applying decisions failed", "worker_uuid", worker, "err", err)
+		for _, v := range remaining {
 			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
 		}
 	}
 	return next, nil
 }
 
-// answer accepts a verdict, or says that the result failed the attempt.
+// answer adds an applied outcome to the receipt: accepted, or rejected if its result failed the
+// attempt.
 func (v outcome) answer(receipt *tasker.Receipt) {
 	if v.unstorable == nil {
 		receipt.Accepted = append(receipt.Accepted, v.StepUUID)
@@ -157,18 +158,19 @@ func (v outcome) answer(receipt *tasker.Receipt) {
 	})
 }
 
-// boundRetry makes a failure permanent if its handler asks for a retry later than allowed.
+// boundRetry makes a failure permanent if its retry delay exceeds the limit.
 func (e *Engine) boundRetry(f *tasker.Failure) *tasker.Failure {
-	if f == nil || f.RetryAfter <= e.maxRetryAfter {
+	if f == nil || f.RetryAfter <= e.opts.MaxRetryAfter {
 		return f
 	}
 	bounded := *f
 	bounded.Retryable = false
-	bounded.Message += fmt.Sprintf(" (not retried: retry_after_ms %d is longer than the limit of %s)", f.RetryAfter.Milliseconds(), e.maxRetryAfter)
+	bounded.Message += fmt.Sprintf(" (not retried: retry_after_ms %d is longer than the limit of %s)", f.RetryAfter.Milliseconds(), e.opts.MaxRetryAfter)
 	return &bounded
 }
 
-// evaluateOutcome turns an outcome into a verdict. It fails for unstorable results or missing errors.
+// evaluateOutcome converts a reported outcome. It fails for unstorable results and failures without
+// an error.
 func evaluateOutcome(worker tasker.ID, o tasker.Outcome) (outcome, error) {
 	v := outcome{Conclusion: postgres.Conclusion{
 		TaskUUID: o.TaskUUID, StepUUID: o.StepUUID, From: tasker.StepInProgress, Fence: o.Fence, Worker: &worker,
@@ -192,8 +194,8 @@ func evaluateOutcome(worker tasker.ID, o tasker.Outcome) (outcome, error) {
 	return v, nil
 }
 
-// failUnstorable turns a success whose result cannot be stored into a permanent failure with the
-// reason as evidence. Otherwise the lease would expire and blame the worker.
+// failUnstorable converts a success whose result cannot be stored to a permanent failure. Otherwise
+// the lease would expire and the worker would be blamed.
 func failUnstorable(worker tasker.ID, o tasker.Outcome, reason error) (outcome, error) {
 	if code := tasker.CodeOf(reason); code != tasker.Invalid && code != tasker.TooLarge {
 		return outcome{}, reason
@@ -213,7 +215,7 @@ func (v *outcome) fail(f tasker.Failure) {
 	}
 }
 
-// resultBody spells a result as it is stored.
+// resultBody encodes a result for storage.
 func resultBody(result, metadata json.RawMessage) (body json.RawMessage, resultSize int, err error) {
 	if len(result) == 0 {
 		result = json.RawMessage("null")
@@ -230,7 +232,7 @@ func resultBody(result, metadata json.RawMessage) (body json.RawMessage, resultS
 	return body, resultSize, err
 }
 
-// How much of a failure is kept.
+// Limits of stored failures.
 const (
 	maxMessage        = fingerprint.MaxStored
 	maxType           = 255
@@ -239,7 +241,7 @@ const (
 	maxFingerprintBytes = 4 * tasker.MaxFingerprint
 )
 
-// failureBody spells a failure as it is stored: cut and cleaned, never refused.
+// failureBody encodes a failure for storage. It truncates and cleans it, but never rejects it.
 func failureBody(f tasker.Failure, worker string) (json.RawMessage, error) {
 	whole := payload.CleanText(f.Message, math.MaxInt)
 	body := tasker.StepFailure{
@@ -256,7 +258,7 @@ func failureBody(f tasker.Failure, worker string) (json.RawMessage, error) {
 	return json.Marshal(body)
 }
 
-// failureOf reads what failureBody has spelled.
+// failureOf decodes the result of failureBody.
 func failureOf(body json.RawMessage) (tasker.Failure, error) {
 	var f tasker.StepFailure
 	err := json.Unmarshal(body, &f)
@@ -265,7 +267,7 @@ func failureOf(body json.RawMessage) (tasker.Failure, error) {
 	}, err
 }
 
-// firstCharacters returns at most so many characters of a text.
+// firstCharacters returns at most the given number of characters of a text.
 func firstCharacters(s string, most int) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most])
@@ -273,34 +275,32 @@ func firstCharacters(s string, most int) string {
 	return s
 }
 
-// How long it may take to say what became of a report, and how often it is tried.
+// Time limit of explain, and the number of tries of each query.
 const (
 	explainTime  = 5 * time.Second
 	explainTries = 3
 )
 
-// explain says of reports that changed nothing whether they had counted before,
-// or why they do not count. Each is answered, and each refusal is on record: where
-// the database cannot tell or take it, the answer is to send the report again.
+// explain adds outcomes that changed nothing to the receipt: accepted if they had been applied
+// before, else rejected with a reason. Rejections are recorded. If the database is unavailable, the
+// worker is asked to report again.
 func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []outcome, receipt *tasker.Receipt) {
 	if len(list) == 0 {
 		return
 	}
-	// What was accepted is committed, so the answer matters even if the worker's
-	// patience is over.
+	// Accepted outcomes are committed, so the response matters even if the request has timed out.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
 	defer cancel()
-	leases := make([]tasker.Lease, len(list))
-	for i, v := range list {
-		leases[i] = tasker.Lease{TaskUUID: v.TaskUUID, StepUUID: v.StepUUID, Fence: v.Fence}
-	}
+	leases := mapSlice(list, func(v outcome) tasker.Lease {
+		return tasker.Lease{TaskUUID: v.TaskUUID, StepUUID: v.StepUUID, Fence: v.Fence}
+	})
 	var marks map[tasker.ID]postgres.StepLease
 	err := persist(ctx, func() (err error) {
 		marks, err = e.db.StepLeases(ctx, leases)
 		return err
 	})
 	if err != nil {
-		e.log.WarnContext(ctx, "cannot read where reported steps stand; the worker is asked to report again", "worker_uuid", worker, "err", err)
+		e.log.WarnContext(ctx, "reading reported steps failed; the worker is asked to report again", "worker_uuid", worker, "err", err)
 		for _, v := range list {
 			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
 		}
@@ -312,7 +312,7 @@ func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []outcome, 
 		same, err := e.repeats(ctx, v, m)
 		switch {
 		case err != nil:
-			e.log.WarnContext(ctx, "cannot compare a report with the one that was accepted; the worker is asked to report again", "step_uuid", v.StepUUID, "err", err)
+			e.log.WarnContext(ctx, "comparing repeated reports failed; the worker is asked to report again", "step_uuid", v.StepUUID, "err", err)
 			receipt.Rejected = append(receipt.Rejected, unanswered(v.StepUUID))
 		case !exists:
 			receipt.Rejected = append(receipt.Rejected, tasker.Rejection{
@@ -329,14 +329,14 @@ func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []outcome, 
 	e.reject(ctx, rejected, receipt)
 }
 
-// reject refuses reports and keeps that on record.
+// reject records rejected reports and adds them to the receipt.
 func (e *Engine) reject(ctx context.Context, rejected []postgres.RejectedReport, receipt *tasker.Receipt) {
 	if len(rejected) == 0 {
 		return
 	}
 	err := persist(ctx, func() error { return e.db.RecordRejected(ctx, rejected) })
 	if err != nil {
-		e.log.WarnContext(ctx, "cannot record refused reports; the worker is asked to report again", "worker_uuid", rejected[0].WorkerUUID, "err", err)
+		e.log.WarnContext(ctx, "recording rejected reports failed; the worker is asked to report again", "worker_uuid", rejected[0].WorkerUUID, "err", err)
 	}
 	for _, r := range rejected {
 		if err != nil {
@@ -347,7 +347,7 @@ func (e *Engine) reject(ctx context.Context, rejected []postgres.RejectedReport,
 	}
 }
 
-// unanswered is the answer to a report whose effect is unknown now.
+// unanswered is the response to a report whose effect is currently unknown.
 func unanswered(step tasker.ID) tasker.Rejection {
 	return tasker.Rejection{
 		StepUUID: step, Code: tasker.Unavailable,
@@ -355,7 +355,7 @@ func unanswered(step tasker.ID) tasker.Rejection {
 	}
 }
 
-// persist runs f until it succeeds, a few times.
+// persist retries f a few times until it succeeds.
 func persist(ctx context.Context, f func() error) error {
 	for n := 1; ; n++ {
 		err := f()
@@ -376,14 +376,15 @@ func staleLeaseReason(m postgres.StepLease, v outcome, worker tasker.ID) string 
 	}
 }
 
-// digest detects reports repeated verbatim; repeats handles the others.
+// digest identifies reports that are repeated verbatim; repeats compares the others.
 func (v outcome) digest() []byte {
 	sum := sha256.Sum256(append([]byte(v.Event), v.Body...))
 	return sum[:]
 }
 
-// repeats reports whether v equals the report that concluded its attempt: the result of a success,
-// or type, message and retryability of a failure. Metadata, context and retry delay do not count.
+// repeats reports whether v equals the report that concluded its attempt. It compares the result of
+// a success, or the type, message and retryability of a failure; not metadata, context and retry
+// delay.
 func (e *Engine) repeats(ctx context.Context, v outcome, m postgres.StepLease) (bool, error) {
 	if m.ReportedFence == nil || *m.ReportedFence != v.Fence {
 		return false, nil
@@ -399,26 +400,26 @@ func (e *Engine) repeats(ctx context.Context, v outcome, m postgres.StepLease) (
 	if err != nil || stored == nil {
 		return false, err
 	}
-	was, err := said(v.To, stored)
+	was, err := reportedFacts(v.To, stored)
 	if err != nil {
 		return false, err
 	}
-	is, err := said(v.To, v.Body)
+	is, err := reportedFacts(v.To, v.Body)
 	return bytes.Equal(was, is), err
 }
 
-// said returns what tells the body of one report from another.
-func said(to tasker.StepState, body json.RawMessage) ([]byte, error) {
+// reportedFacts returns the part of a report that repeats compares.
+func reportedFacts(to tasker.StepState, body json.RawMessage) ([]byte, error) {
 	if to == tasker.StepComplete {
 		var r tasker.StepResult
 		if err := json.Unmarshal(body, &r); err != nil {
-			return nil, fmt.Errorf("read a stored result: %w", err)
+			return nil, fmt.Errorf("decode a stored result: %w", err)
 		}
 		return payload.Canonical(r.Result)
 	}
 	var f tasker.StepFailure
 	if err := json.Unmarshal(body, &f); err != nil {
-		return nil, fmt.Errorf("read a stored failure: %w", err)
+		return nil, fmt.Errorf("decode a stored failure: %w", err)
 	}
 	return json.Marshal([]any{f.Type, f.Message, f.Retryable})
 }

@@ -9,31 +9,32 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// retries is how far this process has come with the failed steps whose rest is over. Those of
-// tasks in error are due for as long as those are, and the rest stands among and behind them:
-// what is due since a while is gone through in rounds, a batch a pass, without a rest between.
+// retries is the position of this process among the failed steps whose backoff is over. Steps of
+// tasks in error remain due for as long as the error lasts, and other due steps follow them.
+// Therefore the due steps are scanned in rounds, one batch per pass, without an interval between
+// passes.
 type retries struct {
 	mu    sync.Mutex
 	mark  postgres.RetryMark
-	spent time.Duration // in this round, with looking
-	again time.Time     // when the next round may begin
+	spent time.Duration // time of the scans of this round
+	again time.Time     // earliest start of the next round
 }
 
-// After a round of several passes the next one begins after so many times as long as it took to
-// look, so that many steps of tasks in error do not keep the database busy.
+// The delay after a round of several passes is a multiple of its scan time, so that many steps of
+// tasks in error do not keep the database busy.
 const (
-	roundRest     = 4
-	mostRoundRest = time.Minute
+	roundRest    = 4
+	maxRoundRest = time.Minute
 )
 
-// more reports whether the next look for retries goes on where the last one ended.
+// more reports whether the next scan continues the round.
 func (r *retries) more() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mark.Begun()
 }
 
-// findRetries finds tasks with a failed step whose rest is over.
+// findRetries finds tasks with failed steps whose backoff is over.
 func (e *Engine) findRetries(ctx context.Context, limit int) ([]tasker.ID, error) {
 	r := &e.retries
 	r.mu.Lock()
@@ -49,7 +50,7 @@ func (e *Engine) findRetries(ctx context.Context, limit int) ([]tasker.ID, error
 	now := e.now()
 	r.spent += now.Sub(begun)
 	if from.Begun() && !mark.Begun() {
-		r.again = now.Add(min(roundRest*r.spent, mostRoundRest))
+		r.again = now.Add(min(roundRest*r.spent, maxRoundRest))
 	}
 	r.mark = mark
 	return tasks, nil

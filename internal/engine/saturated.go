@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"tasker.example/tasker"
@@ -12,30 +11,27 @@ import (
 )
 
 const (
-	claimActivityInterval = 10 * time.Second // how often it is stored of a queue that steps of it are claimed
-	maxNoted              = 10_000           // queues that are remembered; all are forgotten beyond it
-	keepBatch             = 500              // steps whose limits are moved on in one transaction
-	keepRounds            = 20               // such transactions in a pass
+	claimActivityInterval = 10 * time.Second // minimum between two records of claims from the same queue
+	maxNoted              = 10_000           // remembered queues; all are dropped beyond it
+	extendBatch           = 500              // steps whose queue deadlines are extended in one transaction
+	extendRounds          = 20               // such transactions in one pass
 	relieveEvery          = time.Minute
-	relieveAfter          = time.Minute // without a step past its limit a queue is saturated no more
+	relieveAfter          = time.Minute // after the last expired step a queue is no longer saturated
 	relieveBatch          = 1000
 	forgetQueueIn         = 24 * time.Hour
 )
 
-// claimActivity collects queues with claimed steps until they are stored.
+// claimActivity collects the queues from which steps were claimed, until a loop stores them.
 type claimActivity struct {
-	mu     sync.Mutex
-	stored map[postgres.QueueName]time.Time // when that was to be stored last
-	noted  map[postgres.QueueName]bool      // is to be stored
-	passed time.Time                        // the last pass of the loop that stores them
-	wake   chan struct{}                    // of the loop
+	keyBuffer[postgres.QueueName]
+	stored map[postgres.QueueName]time.Time // when each queue was last added
 }
 
-func newBusyQueues() *claimActivity {
-	return &claimActivity{stored: map[postgres.QueueName]time.Time{}, noted: map[postgres.QueueName]bool{}, wake: make(chan struct{}, 1)}
+func newClaimActivity() *claimActivity {
+	return &claimActivity{keyBuffer: newKeyBuffer[postgres.QueueName](), stored: map[postgres.QueueName]time.Time{}}
 }
 
-// note has the loop store of which queues the steps were, unless it was stored a moment ago.
+// note adds the queues of claimed steps, each once per claimActivityInterval.
 func (b *claimActivity) note(now time.Time, claimed []postgres.Claimed) {
 	if len(claimed) == 0 {
 		return
@@ -51,29 +47,14 @@ func (b *claimActivity) note(now time.Time, claimed []postgres.Claimed) {
 		last = q
 		if len(b.stored) >= maxNoted {
 			clear(b.stored)
-			clear(b.noted)
+			clear(b.keys)
 		}
-		b.stored[q], b.noted[q] = now, true
+		b.stored[q], b.keys[q] = now, true
 		loop.Wake(b.wake)
 	}
 }
 
-// take returns the queues to store now, or how long to wait for more of them.
-func (b *claimActivity) take(now time.Time) (queues []postgres.QueueName, rest time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if rest = b.passed.Add(storeRest).Sub(now); rest > 0 && len(b.noted) > 0 {
-		return nil, rest
-	}
-	b.passed = now
-	for q := range b.noted {
-		queues = append(queues, q)
-	}
-	clear(b.noted)
-	return queues, 0
-}
-
-// failed has queues be noted again that could not be stored.
+// failed adds queues again that could not be stored.
 func (b *claimActivity) failed(queues []postgres.QueueName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,9 +63,8 @@ func (b *claimActivity) failed(queues []postgres.QueueName) {
 	}
 }
 
-// flushClaimActivity stores of which queues steps were claimed lately.
 func (e *Engine) flushClaimActivity(ctx context.Context) (time.Duration, error) {
-	queues, rest := e.busy.take(e.now())
+	queues, rest := e.busy.take(e.now(), storeInterval)
 	if len(queues) == 0 {
 		return rest, nil
 	}
@@ -95,28 +75,28 @@ func (e *Engine) flushClaimActivity(ctx context.Context) (time.Duration, error) 
 	return 0, err
 }
 
-// findExpired finds steps that no worker took in time. The limits of those in queues that are
-// saturated are moved on, many at once: there may be as many as a backlog has.
+// findExpired finds expired steps. It extends the deadlines of steps in saturated queues in large
+// batches, as there may be as many as the backlog has.
 func (e *Engine) findExpired(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-	for range keepRounds {
-		due, err := e.db.ExpiredSteps(ctx, e.sweepGrace(), keepBatch)
+	for range extendRounds {
+		due, err := e.db.ExpiredSteps(ctx, e.opts.BrokerGrace(), extendBatch)
 		if err != nil || len(due) == 0 {
-			e.keptMore.Store(false)
+			e.expiryExtended.Store(false)
 			return nil, err
 		}
-		kept, err := e.db.ExtendQueueDeadline(ctx, due)
+		extended, err := e.db.ExtendQueueDeadline(ctx, due)
 		if err != nil {
 			return nil, err
 		}
-		e.keptMore.Store(len(kept) > 0)
-		if left := leave(due, kept); len(left) > 0 || len(due) < keepBatch {
-			return left[:min(limit, len(left))], nil
+		e.expiryExtended.Store(len(extended) > 0)
+		if expired := leave(due, extended); len(expired) > 0 || len(due) < extendBatch {
+			return expired[:min(limit, len(expired))], nil
 		}
 	}
 	return nil, nil
 }
 
-// leave returns the steps without others.
+// leave returns the steps that are not among others.
 func leave(steps, others []tasker.StepRef) []tasker.StepRef {
 	if len(others) == 0 {
 		return steps
@@ -128,7 +108,8 @@ func leave(steps, others []tasker.StepRef) []tasker.StepRef {
 	return slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return without[s] })
 }
 
-// relieveQueues notes which queues are saturated no more, and forgets those that nobody claims from.
+// relieveQueues clears the saturation of queues without expired steps, and removes queues without
+// claims.
 func (e *Engine) relieveQueues(ctx context.Context) (time.Duration, error) {
 	n, err := e.db.ClearSaturation(ctx, relieveAfter, relieveBatch)
 	if err != nil {

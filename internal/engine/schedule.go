@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -17,18 +16,18 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// A ScheduleChange says who changes a schedule, and why.
+// ScheduleChange describes who changes a schedule and why.
 type ScheduleChange struct {
 	Actor      string
 	Reason     string
-	RequestKey string // of a trigger: the same request again makes no other task; empty: it is not recognised
+	RequestKey string // optional idempotency key of a trigger
 }
 
 func (c ScheduleChange) check() error {
 	return cmp.Or(textError("by", c.Actor, 255, true), textError("reason", c.Reason, 2000, false))
 }
 
-// textError is a fault of a short text as an error; nil when there is none.
+// textError returns a fault of a short text as an error.
 func textError(path, text string, most int, needed bool) error {
 	if wrong := textFault(text, most, needed); wrong != "" {
 		return tasker.Errorf(tasker.Invalid, "invalid %s: %s", path, wrong).WithDetails([]tasker.Fault{{Path: path, Message: wrong}})
@@ -36,8 +35,8 @@ func textError(path, text string, most int, needed bool) error {
 	return nil
 }
 
-// CreateSchedule stores a schedule. It returns Invalid if it could create no task now, or a
-// Conflict for a used name.
+// CreateSchedule stores a schedule. It returns Invalid if the schedule could not create a task now,
+// and a Conflict if the name is used.
 func (e *Engine) CreateSchedule(ctx context.Context, spec tasker.ScheduleSpec, by ScheduleChange) (s tasker.Schedule, err error) {
 	if err := by.check(); err != nil {
 		return s, err
@@ -62,8 +61,8 @@ func (e *Engine) CreateSchedule(ctx context.Context, spec tasker.ScheduleSpec, b
 	return s, err
 }
 
-// begin has a schedule begin, or begin anew, with its first instant after a time: its rule is read,
-// and a task is laid out to see whether it can be made.
+// begin compiles the rule of a schedule, sets its first firing time after a given time, and plans a
+// task to validate its template and context.
 func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule, now, after time.Time) error {
 	s.Anchor = now
 	if s.StartAt != nil {
@@ -92,7 +91,7 @@ func (e *Engine) begin(ctx context.Context, tx *postgres.Tx, s *tasker.Schedule,
 		nominal = *s.NextAt
 	}
 	if _, err := a.task(ctx, *s, nominal, templatefile.NewBudget()); err != nil {
-		if _, held := errors.AsType[*heldKey](err); held { // which says nothing about the schedule
+		if _, held := errors.AsType[*heldKey](err); held { // proves nothing about the schedule
 			return nil
 		}
 		code := tasker.CodeOf(err)
@@ -108,50 +107,40 @@ func invalidSchedule(faults []tasker.Fault) error {
 	return tasker.Errorf(tasker.Invalid, "the schedule is not valid: %s", faults[0]).WithDetails(faults)
 }
 
-// completeSchedule checks what a spec says beside its rule, and fills in what it leaves open.
+// completeSchedule validates a spec without its rule, and fills in defaults.
 func completeSchedule(s *tasker.ScheduleSpec) error {
 	if len(s.Context) == 0 {
 		s.Context = json.RawMessage("{}")
 	}
-	var faults []tasker.Fault
-	fault := func(path, format string, args ...any) {
-		faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
-	}
+	var wrong faults
 	for path, text := range map[string]string{"namespace": s.Namespace, "name": s.Name, "template": s.Template} {
-		if wrong := textFault(text, 128, true); wrong != "" {
-			fault(path, "%s", wrong)
-		}
+		wrong.text(path, text, 128, true)
 	}
-	if wrong := textFault(s.NominalKey, 128, false); wrong != "" {
-		fault("nominal_key", "%s", wrong)
-	}
+	wrong.text("nominal_key", s.NominalKey, 128, false)
 	if s.AfterEnd != 0 && (s.Overlap != "" || s.CatchUp != "") {
-		fault("overlap", "a schedule with after_end_seconds has neither overlap nor catch_up: its instants follow its tasks")
+		wrong.add("overlap", "a schedule with after_end_seconds has neither overlap nor catch_up: its instants follow its tasks")
 	}
 	s.Overlap, s.CatchUp = cmp.Or(s.Overlap, tasker.OverlapSkip), cmp.Or(s.CatchUp, tasker.CatchUpLast)
 	if !slices.Contains(tasker.Overlaps(), s.Overlap) {
-		fault("overlap", "must be skip, queue, cancel or allow, not %q", s.Overlap)
+		wrong.add("overlap", "must be skip, queue, cancel or allow, not %q", s.Overlap)
 	}
 	if !slices.Contains(tasker.CatchUps(), s.CatchUp) {
-		fault("catch_up", "must be none, last or all, not %q", s.CatchUp)
+		wrong.add("catch_up", "must be none, last or all, not %q", s.CatchUp)
 	}
 	if s.CatchUp == tasker.CatchUpAll && (s.CatchUpMax < 1 || s.CatchUpMax > tasker.MaxCatchUp) {
-		fault("catch_up_max", "must be from 1 to %d where catch_up is all", tasker.MaxCatchUp)
+		wrong.add("catch_up_max", "must be from 1 to %d where catch_up is all", tasker.MaxCatchUp)
 	}
 	if s.CatchUp != tasker.CatchUpAll && s.CatchUpMax != 0 {
-		fault("catch_up_max", "is about catch_up: all")
+		wrong.add("catch_up_max", "is about catch_up: all")
 	}
 	s.StartWithin = cmp.Or(s.StartWithin, tasker.DefaultStartWithin)
 	if s.StartWithin < time.Second || s.StartWithin > tasker.MaxStartWithin || s.StartWithin%time.Second != 0 {
-		fault("start_within_seconds", "must be from 1 to %d", int64(tasker.MaxStartWithin/time.Second))
+		wrong.add("start_within_seconds", "must be from 1 to %d", int64(tasker.MaxStartWithin/time.Second))
 	}
-	if len(faults) > 0 {
-		return invalidSchedule(faults)
-	}
-	return nil
+	return wrong.err("the schedule is not valid")
 }
 
-// ruleFacts is what the history keeps of a schedule.
+// ruleFacts returns the facts about a schedule that its history records.
 func ruleFacts(s tasker.Schedule) map[string]any {
 	facts := map[string]any{"template": s.Template, "revision": s.Revision, "overlap": s.Overlap, "catch_up": s.CatchUp}
 	for name, text := range map[string]string{"cron": s.Cron, "zone": s.Zone, "version": s.Version, "except": strings.Join(s.Except, ", ")} {
@@ -167,11 +156,11 @@ func ruleFacts(s tasker.Schedule) map[string]any {
 	return facts
 }
 
-// changeRounds is how many transactions a change takes at most to fire what is due before it.
+// changeRounds limits the transactions in which a change first fires what is due.
 const changeRounds = 5
 
-// changeSchedule applies f after firing due instants by the old rule. It returns a Conflict if
-// there are too many.
+// changeSchedule applies f after firing what is due by the old rule. It returns a Conflict if too
+// much is due.
 func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleChange, replaces bool, f func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (postgres.ScheduleLine, error)) (s tasker.Schedule, err error) {
 	if err := by.check(); err != nil {
 		return s, err
@@ -182,7 +171,7 @@ func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 		err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
 			s, a, more, err = e.lockFired(ctx, tx, id, replaces)
 			if err != nil || more {
-				return err // what was fired is kept
+				return err // commit what was fired
 			}
 			line, err := f(tx, &s, a.now)
 			if err != nil {
@@ -208,8 +197,8 @@ func (e *Engine) changeSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 	return s, err
 }
 
-// lockFired locks a schedule, and fires what is due of it. There is more when that takes more than
-// one transaction.
+// lockFired locks a schedule and fires what is due. It reports more if that takes another
+// transaction.
 func (e *Engine) lockFired(ctx context.Context, tx *postgres.Tx, id tasker.ID, replaces bool) (s tasker.Schedule, a firingPass, more bool, err error) {
 	if s, err = tx.LockSchedule(ctx, id); err != nil {
 		return s, a, false, err
@@ -226,9 +215,8 @@ func (e *Engine) lockFired(ctx context.Context, tx *postgres.Tx, id tasker.ID, r
 	return s, a, isDue(s, now, replaces), err
 }
 
-// isDue reports whether a schedule has something to fire before it is changed. When its rule is
-// replaced these are all instants until now, except for that of a fixed delay in a pause, which
-// comes when the pause ends.
+// isDue reports whether a schedule must fire before it is changed. If its rule is replaced, all
+// times until now must fire. A fixed delay during a pause fires when the pause ends.
 func isDue(s tasker.Schedule, now time.Time, replaces bool) bool {
 	if s.FireAt != nil && !s.FireAt.After(now) {
 		return true
@@ -236,14 +224,14 @@ func isDue(s tasker.Schedule, now time.Time, replaces bool) bool {
 	return replaces && s.NextAt != nil && !s.NextAt.After(now) && (s.PausedAt == nil || s.AfterEnd == 0)
 }
 
-// UpdateSchedule replaces a spec except for its namespace. It returns a Conflict for another
-// revision.
+// UpdateSchedule replaces a spec except for its namespace. It returns a Conflict if the schedule
+// has another revision.
 func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.ScheduleSpec, revision int, by ScheduleChange) (tasker.Schedule, error) {
 	return e.changeSchedule(ctx, id, by, true, func(tx *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
 		if revision != 0 && revision != s.Revision {
 			return line, tasker.Errorf(tasker.Conflict, "schedule %s has revision %d, not %d: somebody has changed it", id, s.Revision, revision)
 		}
-		spec := spec // another try begins with what was given
+		spec := spec // f may run again with the original spec
 		spec.Namespace = s.Namespace
 		if err := completeSchedule(&spec); err != nil {
 			return line, err
@@ -262,8 +250,8 @@ func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.S
 	})
 }
 
-// PauseSchedule has a schedule make no tasks by itself, until an instant or until it is resumed.
-// A schedule that is paused already gets the new end.
+// PauseSchedule stops a schedule from creating tasks automatically, until a time or until it is
+// resumed. If it is already paused, only the end of the pause changes.
 func (e *Engine) PauseSchedule(ctx context.Context, id tasker.ID, until *time.Time, by ScheduleChange) (tasker.Schedule, error) {
 	return e.changeSchedule(ctx, id, by, false, func(_ *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
 		if until != nil && !until.After(now) {
@@ -281,7 +269,7 @@ func (e *Engine) PauseSchedule(ctx context.Context, id tasker.ID, until *time.Ti
 	})
 }
 
-// ResumeSchedule ends the pause of a schedule. The instants within it have made no tasks.
+// ResumeSchedule ends the pause of a schedule. Firing times within the pause create no tasks.
 func (e *Engine) ResumeSchedule(ctx context.Context, id tasker.ID, by ScheduleChange) (tasker.Schedule, error) {
 	s, err := e.changeSchedule(ctx, id, by, false, func(_ *postgres.Tx, s *tasker.Schedule, now time.Time) (line postgres.ScheduleLine, err error) {
 		if s.PausedAt == nil {
@@ -299,7 +287,8 @@ func (e *Engine) ResumeSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 	return e.db.Schedule(ctx, id)
 }
 
-// DeleteSchedule removes a schedule. Its tasks go on, and its firings can be read for a while.
+// DeleteSchedule removes a schedule. Its tasks continue, and its firings remain readable for a
+// while.
 func (e *Engine) DeleteSchedule(ctx context.Context, id tasker.ID, by ScheduleChange) error {
 	if err := by.check(); err != nil {
 		return err
@@ -331,8 +320,8 @@ func (e *Engine) DeleteSchedule(ctx context.Context, id tasker.ID, by ScheduleCh
 	})
 }
 
-// TriggerSchedule creates a task of a schedule at once, even if it is paused. A repeated request
-// returns its firing.
+// TriggerSchedule creates a task of a schedule now, even if the schedule is paused. A repeated
+// request returns the firing of the first one.
 func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, by ScheduleChange) (f tasker.Firing, err error) {
 	if err := by.check(); err != nil {
 		return f, err
@@ -379,12 +368,12 @@ func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, by ScheduleC
 	return f, err
 }
 
-// Schedules returns a page of schedules by name, and whether there are more.
+// Schedules returns a page of schedules by name and whether there are more.
 func (e *Engine) Schedules(ctx context.Context, f tasker.ScheduleFilter) ([]tasker.ScheduleHealth, bool, error) {
 	return e.db.Schedules(ctx, f)
 }
 
-// Schedule returns a schedule with next instants, last firings and history, or NotFound.
+// Schedule returns a schedule with its next firing times, last firings and history, or NotFound.
 func (e *Engine) Schedule(ctx context.Context, id tasker.ID, next int) (d tasker.ScheduleDetail, err error) {
 	if d.Schedule, err = e.db.Schedule(ctx, id); err != nil {
 		return d, err
@@ -404,7 +393,7 @@ func (e *Engine) Schedule(ctx context.Context, id tasker.ID, next int) (d tasker
 	return d, err
 }
 
-// upcoming lists the instants of a schedule from one on, without those of its pause.
+// upcoming lists the firing times of a schedule from a time on, without those in its pause.
 func upcoming(rule *schedule.Rule, s tasker.Schedule, from time.Time, most int) []time.Time {
 	ok := s.PausedAt == nil || s.PausedUntil != nil
 	if until := s.PausedUntil; until != nil && until.After(from) && !rule.FollowsTasks() {

@@ -9,13 +9,13 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// A Backfill asks for the tasks of instants in the past.
+// Backfill requests the tasks of firing times in the past.
 type Backfill struct {
-	From, To time.Time // both included
+	From, To time.Time // inclusive
 	DryRun   bool
 }
 
-// BackfillSchedule creates tasks of past instants, all or none, or only plans them.
+// BackfillSchedule creates the tasks of past firing times, all or none. A dry run only plans them.
 func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill, by ScheduleChange) (list []tasker.BackfillInstant, err error) {
 	if err := by.check(); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill,
 	return list, nil
 }
 
-// backfill says what becomes of the instants, and lays out the tasks.
+// backfill returns the outcome of each firing time and plans the tasks.
 func (a *firingPass) backfill(ctx context.Context, s tasker.Schedule, b Backfill, by ScheduleChange) ([]tasker.BackfillInstant, error) {
 	rule, err := ruleOf(s)
 	if err != nil {
@@ -110,8 +110,8 @@ func (a *firingPass) backfill(ctx context.Context, s tasker.Schedule, b Backfill
 	return list, nil
 }
 
-// firesItself reports whether a schedule has an instant to fire: it has not passed it, and it
-// does not lie in a pause. The pause may be over before a server has noticed.
+// firesItself reports whether a schedule will fire a time itself: the time is not in the past of
+// the schedule and not in a pause. The pause may have ended unnoticed.
 func firesItself(s tasker.Schedule, at time.Time) bool {
 	if s.NextAt == nil || at.Before(*s.NextAt) {
 		return false

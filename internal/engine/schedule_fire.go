@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	scheduleChunk = 25          // schedules that are fired in one transaction
-	cancelFor     = time.Second // how long tasks of schedules are cancelled in one pass
+	scheduleChunk = 25          // schedules fired in one transaction
+	cancelFor     = time.Second // how long one pass cancels tasks of schedules
 	firingReason  = 1000
-	firingsFor    = 30 * 24 * time.Hour // how long firings are kept
-	firingsPruned = 2000                // at once
+	firingsFor    = 30 * 24 * time.Hour // retention of firings
+	firingsPruned = 2000                // in one statement
 )
 
-// fireSchedules fires due schedules: it passes the due instants and stores their outcomes with the
-// created tasks in one transaction. Locked schedules are left to a later pass. One with too many
-// tasks to cancel fires again and stays due.
+// fireSchedules fires due schedules. It stores the outcomes and the created tasks in one
+// transaction. Locked schedules are left to a later pass. A schedule with too many tasks to cancel
+// stays due and fires again.
 func (e *Engine) fireSchedules(ctx context.Context, rows []tasker.StepRef) error {
 	begun := time.Now()
 	for ids := tasksOfSteps(rows); len(ids) > 0 && time.Since(begun) < cancelFor; {
@@ -47,34 +47,30 @@ func (e *Engine) fireSchedules(ctx context.Context, rows []tasker.StepRef) error
 	return nil
 }
 
-// A firingPass fires schedules that are locked, in one transaction.
+// firingPass fires locked schedules in one transaction.
 type firingPass struct {
 	engine    *Engine
 	tx        *postgres.Tx
 	now       time.Time
 	templates map[[3]string]*graph
-	replaces  bool // the rules of the schedules are about to be replaced
+	replaces  bool // the rules are about to be replaced
 
 	made    []*postgres.CreatedTask
 	firings []tasker.Firing
 	extends []tasker.Firing
 	moves   []postgres.ScheduleMove
-	told    []tasker.Firing // that started or were refused
+	news    []tasker.Firing // started and refused ones, for OnScheduleFired
 
-	cancelling []tasker.ID // schedules that have more tasks to cancel
+	cancelling []tasker.ID // schedules with more tasks to cancel
 }
 
 func (e *Engine) firingPass(tx *postgres.Tx, now time.Time) firingPass {
 	return firingPass{engine: e, tx: tx, now: now, templates: map[[3]string]*graph{}}
 }
 
-// fire passes the instants of the schedules that are due.
+// fire fires the due times of the schedules.
 func (a *firingPass) fire(ctx context.Context, list []tasker.Schedule) error {
-	ids := make([]tasker.ID, len(list))
-	for i, s := range list {
-		ids[i] = s.UUID
-	}
-	standings, err := a.tx.ScheduleStandings(ctx, ids)
+	standings, err := a.tx.ScheduleStandings(ctx, mapSlice(list, func(s tasker.Schedule) tasker.ID { return s.UUID }))
 	if err != nil {
 		return err
 	}
@@ -95,7 +91,7 @@ func (a *firingPass) fireOne(ctx context.Context, s tasker.Schedule, at postgres
 	if p.CancelOpen {
 		all, err := a.cancel(ctx, s)
 		if err != nil || !all {
-			return err // the schedule stays due
+			return err // the schedule remains due
 		}
 	}
 	if p.StartQueued {
@@ -126,7 +122,7 @@ func (a *firingPass) fireOne(ctx context.Context, s tasker.Schedule, at postgres
 	return nil
 }
 
-// afterStart has a fixed delay wait for its task, or go on at once when it has none.
+// afterStart makes a fixed delay wait for its task, or continues it if there is none.
 func (a *firingPass) afterStart(rule *schedule.Rule, f tasker.Firing, m *postgres.ScheduleMove) {
 	switch {
 	case !rule.FollowsTasks():
@@ -137,8 +133,8 @@ func (a *firingPass) afterStart(rule *schedule.Rule, f tasker.Firing, m *postgre
 	}
 }
 
-// followingEnd is the instant of a fixed delay after the end of a task, and when a server
-// fires it.
+// followingEnd returns the next time of a fixed delay after the end of a task, and the time at
+// which to fire it.
 func followingEnd(rule *schedule.Rule, id tasker.ID, ended time.Time) (next, fire *time.Time) {
 	at, ok := rule.AfterEnd(ended)
 	if !ok {
@@ -148,7 +144,7 @@ func followingEnd(rule *schedule.Rule, id tasker.ID, ended time.Time) (next, fir
 	return &at, &first
 }
 
-// start makes the task of a firing, or notes why it cannot be made.
+// start plans the task of a firing, or records why it cannot be created.
 func (a *firingPass) start(ctx context.Context, s tasker.Schedule, f *tasker.Firing) error {
 	t, err := a.task(ctx, s, f.NominalAt, templatefile.NewTimerBudget())
 	switch tasker.CodeOf(err) {
@@ -160,11 +156,11 @@ func (a *firingPass) start(ctx context.Context, s tasker.Schedule, f *tasker.Fir
 	default:
 		return err
 	}
-	a.told = append(a.told, *f)
+	a.news = append(a.news, *f)
 	return nil
 }
 
-// task lays out the task of an instant.
+// task plans the task of a firing time.
 func (a *firingPass) task(ctx context.Context, s tasker.Schedule, nominal time.Time, checks *templatefile.Budget) (*postgres.CreatedTask, error) {
 	r := tasker.NewTask{
 		Namespace: s.Namespace, Name: s.Template, Version: s.Version, Context: s.Context, Priority: s.Priority, Tags: s.Tags,
@@ -178,27 +174,20 @@ func (a *firingPass) task(ctx context.Context, s tasker.Schedule, nominal time.T
 		doc[s.NominalKey] = json.RawMessage(`"` + nominal.UTC().Format(time.RFC3339) + `"`)
 		whole, err := json.Marshal(doc)
 		if err != nil {
-			return nil, fmt.Errorf("spell the context: %w", err)
+			return nil, fmt.Errorf("encode the context: %w", err)
 		}
 		r.Context = whole
 	}
-	decoded, size, err := check(r)
-	if err != nil {
-		return nil, err
+	c := a.engine.newCreation(a.tx, checks)
+	c.templates, c.tasks = a.templates, slices.Clip(a.made)
+	t, err := c.addUnrequested(ctx, r)
+	if err == nil {
+		t.Schedule = &s.UUID
 	}
-	c := creation{engine: a.engine, fresh: true, templates: a.templates, read: a.tx.Template, unique: a.tx.UniqueTask, checks: checks, tasks: slices.Clip(a.made)}
-	t, err := c.addPlanned(ctx, r, decoded)
-	if err != nil {
-		return nil, err
-	}
-	if t.Rejected {
-		return nil, tasker.Errorf(tasker.Conflict, "%s", t.RejectReason)
-	}
-	t.ContextSize, t.Schedule = size, &s.UUID
-	return t, nil
+	return t, err
 }
 
-// startQueued makes the task of the instant that waited.
+// startQueued creates the task of the queued firing.
 func (a *firingPass) startQueued(ctx context.Context, s tasker.Schedule) error {
 	at, err := a.tx.QueuedFiring(ctx, s.UUID)
 	if err != nil || at == nil {
@@ -211,11 +200,11 @@ func (a *firingPass) startQueued(ctx context.Context, s tasker.Schedule) error {
 	if err := a.start(ctx, s, &f); err != nil {
 		return err
 	}
-	a.told = a.told[:len(a.told)-1] // it was late because it had to wait
+	a.news = a.news[:len(a.news)-1] // late only because it was queued
 	return a.tx.EndQueued(ctx, f)
 }
 
-// cancel cancels open tasks of a schedule up to a limit, and returns false if some remain.
+// cancel cancels a limited number of open tasks of a schedule. It returns false if some remain.
 func (a *firingPass) cancel(ctx context.Context, s tasker.Schedule) (all bool, err error) {
 	ids, err := a.tx.ScheduledToCancel(ctx, s.UUID, tasker.MaxCancelBatch+1)
 	if err != nil {
@@ -248,7 +237,6 @@ func (a *firingPass) cancel(ctx context.Context, s tasker.Schedule) (all bool, e
 	return all, a.tx.CancelTasks(ctx, open, postgres.Cancellation{Operator: by})
 }
 
-// store writes what was decided.
 func (a *firingPass) store(ctx context.Context) error {
 	if len(a.made) > 0 {
 		if err := a.tx.InsertTasks(ctx, a.made, postgres.Insertion{Scheduled: true}); err != nil {
@@ -264,45 +252,36 @@ func (a *firingPass) store(ctx context.Context) error {
 	return a.tx.MoveSchedules(ctx, a.moves)
 }
 
-// done tells others of what was stored, after the commit.
+// done notifies of the stored firings after the commit.
 func (a *firingPass) done(ctx context.Context) {
 	if a.engine == nil {
 		return
 	}
 	c := creation{tasks: a.made}
 	a.engine.notify(c.namespaces())
-	for _, t := range a.made {
-		if t.Decides() {
-			a.engine.decideAtOnce()
-			break
-		}
+	if slices.ContainsFunc(a.made, (*postgres.CreatedTask).Decides) {
+		a.engine.decideAtOnce()
 	}
-	for _, f := range a.told {
+	for _, f := range a.news {
 		if f.Outcome == tasker.FiringRefused {
-			a.engine.log.WarnContext(ctx, "the task of a schedule could not be made", "schedule", f.ScheduleUUID, "instant", f.NominalAt.UTC(), "why", f.Reason)
+			a.engine.log.WarnContext(ctx, "task of a schedule could not be created", "schedule", f.ScheduleUUID, "instant", f.NominalAt.UTC(), "why", f.Reason)
 		}
 	}
-	if len(a.told) > 0 {
-		a.engine.fired(a.told)
+	if len(a.news) > 0 {
+		a.engine.opts.OnScheduleFired(a.news)
 	}
 }
 
-// notifySchedules processes ended tasks of schedules: fixed delays continue, waiting instants fire.
+// notifySchedules processes ended tasks of schedules: it continues fixed delays and starts queued
+// firings.
 func (e *Engine) notifySchedules(ctx context.Context, rows []tasker.StepRef) error {
-	tasks, schedules := tasksOfSteps(rows), make([]tasker.ID, len(rows))
-	for i, r := range rows {
-		schedules[i] = r.StepUUID
-	}
+	tasks, schedules := tasksOfSteps(rows), mapSlice(rows, func(r tasker.StepRef) tasker.ID { return r.StepUUID })
 	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		held, ended, err := tx.TakeEndedScheduled(ctx, tasks, schedules)
 		if err != nil || len(held) == 0 {
 			return err
 		}
-		ids := make([]tasker.ID, len(held))
-		for i, s := range held {
-			ids[i] = s.UUID
-		}
-		standings, err := tx.ScheduleStandings(ctx, ids)
+		standings, err := tx.ScheduleStandings(ctx, mapSlice(held, func(s tasker.Schedule) tasker.ID { return s.UUID }))
 		if err != nil {
 			return err
 		}
@@ -324,7 +303,7 @@ func (e *Engine) notifySchedules(ctx context.Context, rows []tasker.StepRef) err
 	})
 }
 
-// afterEnds is how a schedule goes on after tasks of it have ended.
+// afterEnds returns the next times of a schedule after some of its tasks have ended.
 func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, at postgres.ScheduleProgress, now time.Time) (m postgres.ScheduleMove, moved bool, err error) {
 	m = postgres.ScheduleMove{ScheduleUUID: s.UUID, NextAt: s.NextAt, FireAt: s.FireAt, AwaitsTask: s.AwaitsTask}
 	if s.DeletedAt != nil {
@@ -350,7 +329,7 @@ func afterEnds(s tasker.Schedule, ended []postgres.EndedScheduled, at postgres.S
 	return m, moved, nil
 }
 
-// ruleOf reads the rule of a schedule that is stored.
+// ruleOf compiles the rule of a stored schedule.
 func ruleOf(s tasker.Schedule) (*schedule.Rule, error) {
 	rule, faults := schedule.Compile(s.ScheduleRule, s.Anchor)
 	if len(faults) > 0 {
@@ -359,7 +338,6 @@ func ruleOf(s tasker.Schedule) (*schedule.Rule, error) {
 	return rule, nil
 }
 
-// pruneFirings removes old firings.
 func (e *Engine) pruneFirings(ctx context.Context) (time.Duration, error) {
 	more, err := e.db.PruneFirings(ctx, firingsFor, firingsPruned)
 	if more && err == nil {

@@ -18,29 +18,26 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// kinds are what the expressions of search attributes come to.
+// kinds maps attribute types to expression kinds.
 var kinds = map[tasker.AttributeType]expression.Kind{
 	tasker.AttributeText: expression.Text, tasker.AttributeNumber: expression.Number, tasker.AttributeTime: expression.Timestamp, tasker.AttributeBool: expression.Bool,
 }
 
-// A search is what the tasks of a template are found by, in the order of the names.
+// search holds the search attributes of a template, ordered by name.
 type search struct {
 	names    []string
 	types    []tasker.AttributeType
 	programs []*expression.Program
-	steps    map[string]bool // whose results are named
-	warned   atomic.Bool     // that one was left out
+	steps    map[string]bool // steps whose results are used
+	warned   atomic.Bool     // a skipped attribute was logged
 }
 
-// findChunk bounds the steps in one transaction whose results are part of attributes.
+// findChunk limits the tasks whose attributes are evaluated in one transaction.
 const findChunk = 20
 
 func newSearch(t tasker.Template, scope expression.Scope) (*search, error) {
 	s := &search{steps: map[string]bool{}}
-	names := make([]string, len(t.Steps))
-	for i, step := range t.Steps {
-		names[i] = step.Name
-	}
+	names := mapSlice(t.Steps, func(s tasker.StepTemplate) string { return s.Name })
 	scope.Ancestors, scope.Steps, scope.Search = names, names, true
 	for _, name := range slices.Sorted(maps.Keys(t.Search)) {
 		a := t.Search[name]
@@ -56,7 +53,7 @@ func newSearch(t tasker.Template, scope expression.Scope) (*search, error) {
 	return s, nil
 }
 
-// of returns the part of a search whose attributes can be evaluated.
+// of returns the attributes whose expressions satisfy can.
 func (s *search) of(can func(*expression.Program) bool) *search {
 	part := &search{}
 	for i, p := range s.programs {
@@ -67,8 +64,8 @@ func (s *search) of(can func(*expression.Program) bool) *search {
 	return part
 }
 
-// attributes evaluates the search attributes of a new task, and returns the cost. One that has no value gives a
-// warning: it never keeps a task from being created. The error is that of the context.
+// attributes evaluates the search attributes of a new task and returns the cost. An attribute
+// without a value gives a warning; it never prevents the creation. The error is the context's.
 func (e *Engine) attributes(ctx context.Context, g *graph, t *postgres.CreatedTask) (cost int, err error) {
 	if len(g.search.programs) == 0 {
 		return 0, nil
@@ -78,10 +75,10 @@ func (e *Engine) attributes(ctx context.Context, g *graph, t *postgres.CreatedTa
 		Context: t.Request.Context,
 		Task:    expression.TaskValues{ID: t.UUID, Priority: t.Request.Priority, Namespace: g.stored.Namespace, CorrelationID: t.Correlation},
 	})
-	if err := ctx.Err(); err != nil { // which says nothing about the attributes
+	if err := ctx.Err(); err != nil { // proves nothing about the attributes
 		return cost, err
 	}
-	e.leaveOut(ctx, g, t.UUID, failed)
+	e.skipAttributes(ctx, g, t.UUID, failed)
 	t.Attributes, t.Warnings = found, failed
 	return cost, nil
 }
@@ -90,7 +87,7 @@ func faultOf(attribute string, err error) tasker.Fault {
 	return tasker.Fault{Path: "search." + attribute, Message: err.Error()}
 }
 
-// evaluate returns the attributes that have a value, and why others have none.
+// evaluate returns the attributes that have a value, and faults of the others.
 func (s *search) evaluate(ctx context.Context, v expression.Values) (found []postgres.Attribute, failed []tasker.Fault, cost int) {
 	list, cost := expression.All(ctx, s.programs, v)
 	for i, o := range list {
@@ -104,8 +101,8 @@ func (s *search) evaluate(ctx context.Context, v expression.Values) (found []pos
 	return found, failed, cost
 }
 
-// find evaluates the search attributes of tasks again after a step that they name ended, or after a change of
-// version. It takes transactions of its own, and leaves locked tasks to a later pass.
+// find evaluates search attributes again, after a step that they use has ended or the version has
+// changed. It uses its own transactions and leaves locked tasks to a later pass.
 func (e *Engine) find(ctx context.Context, rows []tasker.StepRef) error {
 	known := evaluations{expensive: &e.expensive, separate: true}
 	_, err := known.between(ctx, rows, func(rows []tasker.StepRef) ([]tasker.StepRef, error) {
@@ -114,16 +111,17 @@ func (e *Engine) find(ctx context.Context, rows []tasker.StepRef) error {
 	return err
 }
 
-// findOnce stores the attributes of tasks in one transaction, and returns the rows of those that must be evaluated first.
+// findOnce stores attributes of tasks in one transaction. It returns the rows whose expressions
+// must be evaluated first.
 func (e *Engine) findOnce(ctx context.Context, rows []tasker.StepRef, known *evaluations) (notEvaluated []tasker.StepRef, err error) {
-	type leftOut struct {
+	type taskFaults struct {
 		of     *graph
 		task   tasker.ID
 		failed []tasker.Fault
 	}
-	var left []leftOut
+	var skipped []taskFaults
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		left, notEvaluated = nil, nil
+		skipped, notEvaluated = nil, nil
 		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
 		if err != nil || len(free) == 0 {
 			return err
@@ -141,14 +139,14 @@ func (e *Engine) findOnce(ctx context.Context, rows []tasker.StepRef, known *eva
 			list, failed, err := g.search.now(ctx, tx, t, known)
 			if errors.Is(err, errNotEvaluated) {
 				notEvaluated = append(notEvaluated, stepsOf([]tasker.ID{t.TaskUUID}, rows)...)
-				free = slices.DeleteFunc(free, func(id tasker.ID) bool { return id == t.TaskUUID }) // it remains due
+				free = slices.DeleteFunc(free, func(id tasker.ID) bool { return id == t.TaskUUID }) // remains due
 				continue
 			}
 			if err != nil {
 				return err
 			}
 			found.Add(t.TaskUUID, t.Namespace, list)
-			left = append(left, leftOut{g, t.TaskUUID, failed})
+			skipped = append(skipped, taskFaults{g, t.TaskUUID, failed})
 			for _, name := range slices.Sorted(maps.Keys(g.search.steps)) {
 				found.Names = append(found.Names, postgres.TemplateStep{TemplateUUID: t.TemplateUUID, Name: name})
 			}
@@ -158,13 +156,13 @@ func (e *Engine) findOnce(ctx context.Context, rows []tasker.StepRef, known *eva
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range left {
-		e.leaveOut(ctx, l.of, l.task, l.failed)
+	for _, s := range skipped {
+		e.skipAttributes(ctx, s.of, s.task, s.failed)
 	}
 	return notEvaluated, nil
 }
 
-// now evaluates the attributes of a task as it stands, without those that name a step which has not ended.
+// now evaluates the attributes of a task, except those that use steps which have not ended.
 func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskAttributes, known *evaluations) (found []postgres.Attribute, failed []tasker.Fault, err error) {
 	read, err := tx.ConditionValues(ctx, t.TaskUUID, slices.Sorted(maps.Keys(s.steps)), conditionBytes)
 	if err != nil {
@@ -198,18 +196,19 @@ func (s *search) now(ctx context.Context, tx *postgres.Tx, t postgres.TaskAttrib
 	return o.found, o.failed, err
 }
 
-// leaveOut counts attributes that a task does not get, and logs the first of each version of a template.
-func (e *Engine) leaveOut(ctx context.Context, g *graph, task tasker.ID, list []tasker.Fault) {
+// skipAttributes counts the attributes that a task lacks, and logs the first one of each template
+// version.
+func (e *Engine) skipAttributes(ctx context.Context, g *graph, task tasker.ID, list []tasker.Fault) {
 	for _, a := range list {
-		e.leftOut(ctx)
+		e.opts.OnAttributeSkipped(ctx)
 		if !g.search.warned.Swap(true) {
-			e.log.WarnContext(ctx, "an attribute of a task is left out; later ones of this version of the template are counted only",
+			e.log.WarnContext(ctx, "attribute of a task skipped; later ones of this template version are only counted",
 				"namespace", g.stored.Namespace, "template", g.stored.Name, "version", g.stored.Version, "task_uuid", task, "attribute", a.Path, "err", a.Message)
 		}
 	}
 }
 
-// attribute is a value as it is stored. Null is none.
+// attribute converts a value for storage. A nil value is no attribute.
 func attribute(name string, is tasker.AttributeType, value any) (a postgres.Attribute, err error) {
 	a.Name = name
 	switch v := value.(type) {

@@ -19,19 +19,19 @@ import (
 const (
 	firstAsk   = 50 * time.Millisecond
 	longestAsk = 2 * time.Second
-	askAtLeast = 5 * time.Second // also when the request's time is over
+	askAtLeast = 5 * time.Second // even if the request has timed out
 )
 
-// Small creations that arrive while others are being written share a transaction.
+// Small creations that arrive while others are being stored share a transaction.
 const (
 	sharedWriters  = 2
-	stepBytes      = 1 << 10                // what a step counts
-	attributeBytes = 512                    // what an attribute that a template declares counts
-	sharedLockWait = 250 * time.Millisecond // for another transaction
+	stepBytes      = 1 << 10                // assumed size of a step
+	attributeBytes = 512                    // assumed size of an attribute
+	sharedLockWait = 250 * time.Millisecond // maximum wait for another transaction
 	sharedTimeout  = 5 * time.Second
 )
 
-// newSharedWriter returns what writes small creations.
+// newSharedWriter returns the writer of small creations.
 func (e *Engine) newSharedWriter() *batch.Writer[*creation] {
 	return &batch.Writer[*creation]{
 		Write: e.storeShared, Size: (*creation).size, Writers: sharedWriters,
@@ -39,15 +39,15 @@ func (e *Engine) newSharedWriter() *batch.Writer[*creation] {
 	}
 }
 
-// hasWorkers reports whether a worker with steps was heard of lately.
+// hasWorkers reports whether a worker with steps was active recently.
 func (e *Engine) hasWorkers() bool {
-	return e.now().Sub(time.Unix(0, e.reported.Load())) < heartbeatsOfALease*e.heartbeat
+	return e.now().Sub(time.Unix(0, e.reported.Load())) < heartbeatsOfALease*e.opts.HeartbeatInterval
 }
 
-// PaceOfCreates returns the part of its time that storing tasks may take, 0 to 1.
+// PaceOfCreates returns the share of time that storing tasks may use, from 0 to 1.
 func (e *Engine) PaceOfCreates() float64 { return e.pacer.Share() }
 
-// size is about how many bytes the tasks take.
+// size returns the approximate size of the tasks in bytes.
 func (c *creation) size() int {
 	n := c.steps * stepBytes
 	for _, t := range c.tasks {
@@ -56,7 +56,6 @@ func (c *creation) size() int {
 	return n
 }
 
-// storeShared stores several creations together, or each alone if that fails.
 func (e *Engine) storeShared(ctx context.Context, list []*creation) error {
 	return e.pacer.Do(ctx, e.creations.Waiting, func() error { return e.storeTogether(ctx, list) })
 }
@@ -67,7 +66,7 @@ func (e *Engine) storeTogether(ctx context.Context, list []*creation) error {
 	tasks := make([]*postgres.CreatedTask, 0, len(list))
 	for _, c := range list {
 		tasks = append(tasks, c.tasks...)
-		c.unknown = true // should this panic
+		c.unknown = true // in case of a panic
 	}
 	unknown, err := e.db.StoreTasks(ctx, tasks, postgres.Insertion{LockTimeout: sharedLockWait, Contexts: true})
 	for _, c := range list {
@@ -76,12 +75,12 @@ func (e *Engine) storeTogether(ctx context.Context, list []*creation) error {
 	return err
 }
 
-// refused reports whether an error of a creation by itself would be the same again.
+// refused reports whether another try of a single creation would fail with the same error.
 func refused(err error) bool {
-	return errors.Is(err, postgres.ErrTaskStored) || errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrUniqueKeyTaken) || errors.Is(err, postgres.ErrTemplateGone)
+	return errors.Is(err, postgres.ErrTaskStored) || isKeyOrTemplateRace(err)
 }
 
-// share stores the tasks together with those of others, or by themselves if that fails.
+// share stores the tasks together with those of other creations, or by themselves if that fails.
 func (c *creation) share(ctx context.Context) error {
 	written, err := c.engine.creations.Do(ctx, c)
 	if err == nil || !written || c.unknown || c.refused || postgres.IsUnavailable(err) {
@@ -90,8 +89,8 @@ func (c *creation) share(ctx context.Context) error {
 	return c.store(ctx)
 }
 
-// store stores the tasks by themselves, with the investigations of those that can never
-// run, and notes whether an error leaves open if they are stored.
+// store stores the tasks by themselves, and investigations of those that can never run. It sets
+// unknown if an error leaves open whether they were stored.
 func (c *creation) store(ctx context.Context) (err error) {
 	if !c.rejected() && !c.replaces() {
 		return c.engine.pacer.Do(ctx, c.engine.creations.Waiting, func() error {
@@ -118,7 +117,7 @@ func (c *creation) store(ctx context.Context) (err error) {
 	return err
 }
 
-// save stores the tasks and repeats it with the same ids if the commit's answer is lost.
+// save stores the tasks. If the result of a commit is unknown, it retries with the same ids.
 func (c *creation) save(ctx context.Context) error {
 	try, unknown := c.store, false
 	if c.size() <= tasker.MaxSmallCreateBytes && !c.rejected() && !c.replaces() {
@@ -136,7 +135,7 @@ func (c *creation) save(ctx context.Context) error {
 			if !unknown && ctx.Err() != nil {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), askAtLeast)
-				defer cancel() //nolint:gocritic // once: unknown is true from here on
+				defer cancel() // at most once, since unknown is true afterwards
 			}
 			unknown = true
 			c.acceptOlderTemplates()
@@ -149,37 +148,33 @@ func (c *creation) save(ctx context.Context) error {
 	}
 }
 
-// rejected reports whether there is a task that can never run.
 func (c *creation) rejected() bool {
 	return slices.ContainsFunc(c.tasks, func(t *postgres.CreatedTask) bool { return t.Rejected })
 }
 
-// replaces reports whether there is a task that takes over the unique key of another, or may be merged into one.
+// replaces reports whether a task takes over a unique key or may be merged into another task.
 func (c *creation) replaces() bool {
 	return slices.ContainsFunc(c.tasks, func(t *postgres.CreatedTask) bool { return t.Replaces() || t.Merges() })
 }
 
-// acceptOlderTemplates lets a repeated store find tasks whose template was replaced meanwhile.
+// acceptOlderTemplates lets a retry find tasks whose template was replaced in the meantime.
 func (c *creation) acceptOlderTemplates() {
 	for _, t := range c.tasks {
 		t.Remembered, t.Newest = false, false
 	}
 }
 
-// definite reports whether a refusal proves that the first try took no effect.
+// definite reports whether an error proves that the first try had no effect.
 func definite(err error) bool {
 	return errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrTemplateGone)
 }
 
-// namedTasks is how many tasks a message names; all are in the details.
+// namedTasks limits the tasks named in a message; the details contain all.
 const namedTasks = 3
 
-// maybeCreated says that the tasks may exist, and under which ids.
+// maybeCreated returns an Unavailable with the ids under which the tasks may exist.
 func (c *creation) maybeCreated(err error) error {
-	ids := make([]string, len(c.tasks))
-	for i, t := range c.tasks {
-		ids[i] = t.UUID.String()
-	}
+	ids := mapSlice(c.tasks, func(t *postgres.CreatedTask) string { return t.UUID.String() })
 	named, more := strings.Join(ids[:min(len(ids), namedTasks)], ", "), ""
 	if len(ids) > namedTasks {
 		more = fmt.Sprintf(" and %d more (see details)", len(ids)-namedTasks)
@@ -191,12 +186,12 @@ func (c *creation) maybeCreated(err error) error {
 	}
 }
 
-// IsWhole reports whether [Created.Inserted] is the complete new task.
+// IsWhole reports whether [Created.Inserted] returns the complete new task.
 func (c Created) IsWhole() bool {
 	return c.New && !c.stored.Rejected && c.stored.Options == nil && len(c.stored.StoredContext) > 0 && len(c.stored.Attributes) == 0
 }
 
-// Inserted returns a new task and its steps as they were stored.
+// Inserted returns a new task and its steps as stored.
 func (c Created) Inserted() (tasker.Task, []tasker.Step) {
 	s := c.stored
 	r := s.Request
@@ -238,38 +233,31 @@ func (c Created) Inserted() (tasker.Task, []tasker.Step) {
 	return t, steps
 }
 
-// A Recreation makes new tasks in the place of others, in a transaction of the caller's.
+// Recreation creates tasks that replace others, in the caller's transaction.
 type Recreation struct {
 	tx *postgres.Tx
 	c  creation
 }
 
-// Recreation returns one without tasks.
+// Recreation returns an empty Recreation.
 func (e *Engine) Recreation(tx *postgres.Tx) *Recreation {
-	return &Recreation{tx: tx, c: creation{engine: e, fresh: true, templates: map[[3]string]*graph{}, read: tx.Template, unique: tx.UniqueTask, recreates: true}}
+	c := e.newCreation(tx, nil)
+	c.recreates = true
+	return &Recreation{tx: tx, c: c}
 }
 
-// Add adds a task and returns its id. It returns NotFound, Invalid, TooLarge, or a Conflict for
-// cyclic steps.
+// Add adds a task and returns its id. It returns NotFound, Invalid or TooLarge, and a Conflict if
+// its steps depend on each other in a cycle.
 func (r *Recreation) Add(ctx context.Context, t tasker.NewTask) (tasker.ID, error) {
-	decoded, size, err := check(t)
+	r.c.checks = templatefile.NewTimerBudget() // one budget per task
+	made, err := r.c.addUnrequested(ctx, t)
 	if err != nil {
 		return tasker.ID{}, err
 	}
-	r.c.checks = templatefile.NewTimerBudget() // each is a request of its own
-	made, err := r.c.addPlanned(ctx, t, decoded)
-	if err != nil {
-		return tasker.ID{}, err
-	}
-	if made.Rejected {
-		r.c.tasks = r.c.tasks[:len(r.c.tasks)-1]
-		return tasker.ID{}, tasker.Errorf(tasker.Conflict, "%s", made.RejectReason)
-	}
-	made.ContextSize = size
 	return made.UUID, nil
 }
 
-// Store stores the tasks and returns namespaces for [Engine.OnEnqueued].
+// Store stores the tasks and returns their namespaces for [Engine.Enqueued].
 func (r *Recreation) Store(ctx context.Context) ([]string, error) {
 	if len(r.c.tasks) == 0 {
 		return nil, nil

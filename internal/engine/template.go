@@ -12,23 +12,23 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// A graph is a template prepared for this environment, with its compiled input schema.
+// graph is a template compiled for the environment of this server.
 type graph struct {
-	stored  tasker.StoredTemplate // with the overrides of the environment applied
+	stored  tasker.StoredTemplate // index of each step
 	input   *templatefile.Input
 	byName  map[string]int // index of each step
 	cycle   []string
-	parents [][]int       // of each step, by index
-	rules   []tasker.Join // by which each step is decided; empty: it runs as soon as its parents are done
+	parents [][]int       // indexes of the dependencies of each step
+	rules   []tasker.Join // join rule of each step; empty if it runs when its dependencies are done
 	exprs   []programs    // of each step
 	search  *search
-	unique  *expression.Program // the unique key of a task; nil: it has none
-	merges  *expression.Program // the debounce key, likewise
-	due     *expression.Program // by when a task is due; nil: no expression says it
+	unique  *expression.Program // unique key; nil if there is none
+	merges  *expression.Program // debounce key; nil if there is none
+	due     *expression.Program // due time; nil without an expression
 	limits  []limitOfGraph
 }
 
-// programs are the expressions of a step by their keys; it has no others.
+// programs holds the expressions of a step by field.
 type programs map[string]*expression.Program
 
 func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
@@ -36,7 +36,7 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Template = t.ForEnvironment(e.environment)
+	t.Template = t.ForEnvironment(e.opts.Environment)
 	g := &graph{stored: t, input: input, byName: make(map[string]int, len(t.Steps)), cycle: t.Cycle()}
 	for i, s := range t.Steps {
 		g.byName[s.Name] = i
@@ -78,20 +78,17 @@ func (e *Engine) newGraph(t tasker.StoredTemplate) (*graph, error) {
 	return g, nil
 }
 
-// scope returns the names that expressions of the template may use before a task has steps. Expressions of a
-// stored template were accepted by the version that stored it.
+// scope returns the names that expressions of the template may use before a task has steps.
+// Expressions of stored templates are accepted as before, even if stricter rules apply to new ones.
 func (g *graph) scope() expression.Scope {
 	return expression.Scope{Input: g.stored.InputSchema, Stored: g.stored.UUID != tasker.ID{}}
 }
 
-// condition finds by which rule each step is decided, and compiles the expressions.
+// condition determines the join rules of the steps and compiles their expressions.
 func (g *graph) condition() error {
 	g.rules = make([]tasker.Join, len(g.stored.Steps))
 	g.exprs = make([]programs, len(g.stored.Steps))
-	names := make([]string, len(g.stored.Steps))
-	for i, s := range g.stored.Steps {
-		names[i] = s.Name
-	}
+	names := mapSlice(g.stored.Steps, func(s tasker.StepTemplate) string { return s.Name })
 	skippable := g.skippable(func(int) bool { return false })
 	for i, s := range g.stored.Steps {
 		g.rules[i] = g.rule(s, i, skippable)
@@ -102,8 +99,8 @@ func (g *graph) condition() error {
 	return nil
 }
 
-// rule returns the join by which a step is decided. Where steps are ordered by when they are due all that workers
-// execute are: a report need not look at due times then.
+// rule returns the join rule of a step. If steps are ordered by due time, all steps of workers have
+// one, so that reports need not evaluate due times.
 func (g *graph) rule(s tasker.StepTemplate, i int, skippable []bool) tasker.Join {
 	rule := lifecycle.JoinRule(s, g.dependencies(i, func(p int) bool { return skippable[p] }))
 	if rule == "" && g.stored.Order == tasker.OrderDue && s.HasHandler() {
@@ -112,10 +109,9 @@ func (g *graph) rule(s tasker.StepTemplate, i int, skippable []bool) tasker.Join
 	return rule
 }
 
-// compile compiles the expressions of a step.
 func (g *graph) compile(i int, names []string) error {
 	step := g.stored.Steps[i]
-	if step.Type == tasker.MapStep && step.Over == "" { // which no document of a template leaves out
+	if step.Type == tasker.MapStep && step.Over == "" { // template files always have it
 		return tasker.Errorf(tasker.Invalid, "steps[%d].over: is missing", i)
 	}
 	var scope expression.Scope
@@ -137,24 +133,24 @@ func (g *graph) compile(i int, names []string) error {
 	return nil
 }
 
-// skippable tells of each step whether it may come to be skipped, or is among those that are.
+// skippable returns for each step whether it may be skipped. The argument adds steps that are
+// skipped already.
 func (g *graph) skippable(is func(i int) bool) []bool {
 	found, known := make([]bool, len(g.parents)), make([]bool, len(g.parents))
-	var look func(i int) bool
-	look = func(i int) bool {
+	var visit func(i int) bool
+	visit = func(i int) bool {
 		if known[i] {
 			return found[i]
 		}
-		found[i], known[i] = is(i) || lifecycle.Skippable(g.stored.Steps[i], g.dependencies(i, look)), true
+		found[i], known[i] = is(i) || lifecycle.Skippable(g.stored.Steps[i], g.dependencies(i, visit)), true
 		return found[i]
 	}
 	for i := range g.parents {
-		look(i)
+		visit(i)
 	}
 	return found
 }
 
-// dependencies returns what the dependencies of a step are to it.
 func (g *graph) dependencies(step int, skippable func(int) bool) []lifecycle.Dependency {
 	list := make([]lifecycle.Dependency, len(g.parents[step]))
 	for n, p := range g.parents[step] {
@@ -163,10 +159,10 @@ func (g *graph) dependencies(step int, skippable func(int) bool) []lifecycle.Dep
 	return list
 }
 
-// size is about that of the document that the graph was made of.
+// size returns the approximate size of the graph, which is that of its source.
 func (g *graph) size() int { return len(g.stored.Source) }
 
-// graphOf returns the ready form of a stored template.
+// graphOf returns the compiled form of a stored template.
 func (e *Engine) graphOf(t tasker.StoredTemplate) (*graph, error) {
 	if g, ok := e.templates.get(t.UUID); ok {
 		return g, nil
@@ -179,32 +175,25 @@ func (e *Engine) graphOf(t tasker.StoredTemplate) (*graph, error) {
 	return g, nil
 }
 
-// graphByID is graphOf for a template that a task uses.
-func (e *Engine) graphByID(ctx context.Context, id tasker.ID) (*graph, error) {
+// graphIn returns the graph of a template. It reads from the database or, without a second
+// connection, in a transaction.
+func (e *Engine) graphIn(ctx context.Context, from templateReader, id tasker.ID) (*graph, error) {
 	if g, ok := e.templates.get(id); ok {
 		return g, nil
 	}
-	t, err := e.db.TemplateByID(ctx, id)
+	t, err := from.TemplateByID(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	return e.graphOf(t)
 }
 
-// graphIn is graphByID in a transaction of the caller's: it needs no second connection.
-func (e *Engine) graphIn(ctx context.Context, tx *postgres.Tx, id tasker.ID) (*graph, error) {
-	if g, ok := e.templates.get(id); ok {
-		return g, nil
-	}
-	t, err := tx.TemplateByID(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return e.graphOf(t)
+type templateReader interface {
+	TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemplate, error)
 }
 
-// RegisterTemplate stores a template with its source and reports whether it is new. Changing a used
-// version is a Conflict.
+// RegisterTemplate stores a template with its source and reports whether it is new. It returns a
+// Conflict if the version is used by tasks and differs.
 func (e *Engine) RegisterTemplate(ctx context.Context, t tasker.Template, source string) (tasker.StoredTemplate, bool, error) {
 	if _, err := e.newGraph(tasker.StoredTemplate{Template: t}); err != nil {
 		return tasker.StoredTemplate{}, false, err
@@ -212,10 +201,10 @@ func (e *Engine) RegisterTemplate(ctx context.Context, t tasker.Template, source
 	if err := e.refuseCycle(ctx, t); err != nil {
 		return tasker.StoredTemplate{}, false, err
 	}
-	return e.db.PutTemplate(postgres.WithConnClass(ctx, postgres.Creates), t, source, templatefile.Checksum(t), e.bounds)
+	return e.db.PutTemplate(postgres.WithConnClass(ctx, postgres.Creates), t, source, templatefile.Checksum(t), e.opts.Quotas)
 }
 
-// steps makes the steps of one task.
+// steps returns new steps for one task.
 func (g *graph) steps(started bool) []postgres.CreatedStep {
 	list := make([]postgres.CreatedStep, len(g.stored.Steps))
 	for i, s := range g.stored.Steps {
@@ -238,25 +227,15 @@ func (g *graph) steps(started bool) []postgres.CreatedStep {
 
 // StepTemplate returns a step of a template in this environment, and its position.
 func (e *Engine) StepTemplate(ctx context.Context, template tasker.ID, name string) (tasker.StepTemplate, int, error) {
-	g, err := e.graphByID(ctx, template)
+	return e.stepIn(ctx, e.db, template, name)
+}
+
+// stepIn is [Engine.StepTemplate], but can read in a transaction.
+func (e *Engine) stepIn(ctx context.Context, from templateReader, template tasker.ID, name string) (tasker.StepTemplate, int, error) {
+	g, err := e.graphIn(ctx, from, template)
 	if err != nil {
 		return tasker.StepTemplate{}, 0, err
 	}
-	return g.named(name)
-}
-
-// stepIn is [Engine.StepTemplate] in a transaction of the caller's: it needs no second connection.
-func (e *Engine) stepIn(ctx context.Context, tx *postgres.Tx, template tasker.ID, name string) (tasker.StepTemplate, error) {
-	g, err := e.graphIn(ctx, tx, template)
-	if err != nil {
-		return tasker.StepTemplate{}, err
-	}
-	step, _, err := g.named(name)
-	return step, err
-}
-
-// named is [graph.step] where the step must be.
-func (g *graph) named(name string) (tasker.StepTemplate, int, error) {
 	step, place, ok := g.step(name)
 	if !ok {
 		return tasker.StepTemplate{}, 0, tasker.Errorf(tasker.NotFound, "template %s has no step %q", g.stored.UUID, name)
@@ -264,8 +243,8 @@ func (g *graph) named(name string) (tasker.StepTemplate, int, error) {
 	return step, place, nil
 }
 
-// step returns the step of a name, and its place. What undoes a step has the place of that step,
-// and so has an item of it.
+// step returns a step by name and its position. Items and compensation steps have the position of
+// the step that they belong to.
 func (g *graph) step(name string) (s tasker.StepTemplate, place int, ok bool) {
 	if place, ok = g.byName[tasker.TemplateName(name)]; ok {
 		return g.stored.Steps[place], place, true

@@ -16,50 +16,50 @@ import (
 const (
 	timerBatch            = 500
 	timerDeadline         = 30 * time.Second
-	pendingReportInterval = 2 * time.Second // between two tries of a kept report
-	forgetAfter           = 24 * time.Hour  // a worker that has fallen silent
+	pendingReportInterval = 2 * time.Second // between two tries of a pending report
+	forgetAfter           = 24 * time.Hour  // retention of offline workers
 )
 
-// Rows in one transaction: few where each may open an investigation.
+// Rows in one transaction. The limits are small where each row may open an investigation.
 const (
 	moveChunk    = 100
 	reclaimChunk = 20
-	keptChunk    = 10
+	pendingChunk = 10
 )
 
 // Loops returns the background loops of an engine: timers, retries, schedules, lease and queue
-// expiry, kept reports, and removal of old data. Each is safe to run in any number of processes,
-// and a slow or failing one delays no other.
+// expiry, pending reports, and removal of old data. Each loop can run in any number of processes. A
+// slow or failing loop delays no other.
 func (e *Engine) Loops() []*loop.Loop {
-	watch := newDueWatch(e)
-	loops := append(e.pruners(), e.queueLoops(watch)...)
+	scheduler := newTimerScheduler(e)
+	loops := append(e.pruners(), e.queueLoops(scheduler)...)
 	for _, t := range e.timers() {
 		switch t.kind {
-		case postgres.RejectInputs: // it asks this process only
+		case postgres.RejectInputs: // woken by claims of this process only
 			l := e.loop(t.name, timerInterval, t.pass)
-			l.Wake = e.aside.wake
+			l.Wake = e.skipped.wake
 			loops = append(loops, l)
 			continue
 		case postgres.ReclaimLease:
 			t.pass = e.reclaimPass(t.pass)
 		}
-		loops = append(loops, watch.timer(e.loop(t.name, timerInterval, t.pass), t.kind))
+		loops = append(loops, scheduler.timer(e.loop(t.name, timerInterval, t.pass), t.kind))
 	}
-	looks := e.loop("due work", watch.maxInterval(), watch.pass)
-	looks.Wake, looks.Backoff = watch.wake, minPollInterval
-	e.due.Store(watch)
-	living := e.loop("worker signs of life", timerInterval, e.flushHeartbeats)
-	living.Wake, living.Backoff = e.alive.wake, timerRetry
+	polls := e.loop("due work", scheduler.maxInterval(), scheduler.pass)
+	polls.Wake, polls.Backoff = scheduler.wake, minPollInterval
+	e.due.Store(scheduler)
+	heartbeats := e.loop("worker signs of life", timerInterval, e.flushHeartbeats)
+	heartbeats.Wake, heartbeats.Backoff = e.alive.wake, timerRetry
 	claims := e.loop("queues of claims", timerInterval, e.flushClaimActivity)
 	claims.Wake, claims.Backoff = e.busy.wake, timerRetry
 	heads := spare(e.loop("heads of queues", timerInterval, func(ctx context.Context) (time.Duration, error) { return 0, e.db.RefreshQueueHeads(ctx) }))
-	heads.Wake = watch.manyDead
-	aside := e.loop("deferred work", timerInterval, e.RetryDeferred)
-	aside.Timeout = deferralTime
+	heads.Wake = scheduler.manyDead
+	deferred := e.loop("deferred work", timerInterval, e.RetryDeferred)
+	deferred.Timeout = deferralTime
 	return append(loops,
-		looks, living, claims, heads,
+		polls, heartbeats, claims, heads,
 		spare(e.loop("saturated queues", relieveEvery, e.relieveQueues)),
-		watch.timer(aside, postgres.RetryDeferred),
+		scheduler.timer(deferred, postgres.RetryDeferred),
 		spare(e.loop("workers", 10*time.Minute, e.forgetWorkers)),
 		spare(e.loop("old firings", 10*time.Minute, e.pruneFirings)),
 		&loop.Loop{Name: "steps that wait for limits", Interval: backRest, Timeout: timerDeadline, Wake: e.limited.back, Pass: e.unparkLimitedSteps, Log: e.log},
@@ -72,40 +72,26 @@ func (e *Engine) loop(name string, every time.Duration, pass func(context.Contex
 	return &loop.Loop{Name: name, Interval: every, Timeout: timerDeadline, Pass: pass, Log: e.log}
 }
 
-// spare marks a loop that no task waits for.
+// spare marks a loop as optional: no task waits for it.
 func spare(l *loop.Loop) *loop.Loop {
 	l.Optional = true
 	return l
 }
 
-// A timer is a loop that does what is due by the clock.
+// timer is a loop that does timed work.
 type timer struct {
 	name string
 	kind string
 	pass func(context.Context) (next time.Duration, err error)
 }
 
-// timers are those that do not concern the queue.
+// timers returns the timers except those of the queue.
 func (e *Engine) timers() []timer {
-	list := []timer{
-		{name: "start tasks", kind: postgres.StartTask},
-		{name: "expire tasks", kind: postgres.ExpireTask},
-		{name: "watch due times", kind: postgres.WatchDeadlines},
-		{name: "retry steps", kind: postgres.RetrySteps},
-		{name: "decide steps", kind: postgres.DecideSteps},
-		{name: "end waits", kind: postgres.EndWait},
-		{name: "remind people", kind: postgres.Remind},
-		{name: "find tasks", kind: postgres.FindTasks},
-		{name: "ended children", kind: postgres.ChildEnded},
-		{name: "cancel children", kind: postgres.CancelChild},
-		{name: "fire schedules", kind: postgres.FireSchedules},
-		{name: "ended tasks of schedules", kind: postgres.ScheduledEnded},
-		{name: "reclaim leases", kind: postgres.ReclaimLease},
-		{name: "kept reports", kind: postgres.FollowUpReport},
-		{name: "reject inputs", kind: postgres.RejectInputs},
-	}
-	for i := range list {
-		list[i].pass = e.timed(e.work(list[i].kind))
+	var list []timer
+	for _, w := range e.works {
+		if w.name != "" {
+			list = append(list, timer{name: w.name, kind: w.kind, pass: e.timed(w)})
+		}
 	}
 	return append(list, timer{name: "decide steps with expensive expressions", kind: postgres.DecideSteps, pass: e.decideExpensive()})
 }
@@ -114,7 +100,7 @@ func (e *Engine) findToDecide(ctx context.Context, limit int) ([]tasker.StepRef,
 	return e.db.StepsToDecide(ctx, e.expensive.list(), limit)
 }
 
-// timed is the pass of a kind of work. It reruns at once if something is left.
+// timed returns the pass of a kind of work. It runs again at once if work may be left.
 func (e *Engine) timed(w work) func(context.Context) (time.Duration, error) {
 	var head lockedHeadTracker
 	if w.more == nil {
@@ -135,40 +121,39 @@ func (e *Engine) work(kind string) work {
 	return e.works[i]
 }
 
-// newWorks lists the work on rows that is due by the clock.
 func (e *Engine) newWorks() []work {
 	return []work{
 		{
-			kind: postgres.StartTask, chunk: moveChunk,
+			name: "start tasks", kind: postgres.StartTask, chunk: moveChunk,
 			find: ofTasks(e.db.TasksToStart), do: e.moving((*postgres.Tx).StartTasks),
 		},
-		{kind: postgres.ExpireTask, chunk: moveChunk, find: ofTasks(e.db.TasksToExpire), do: e.expireTasks},
-		{kind: postgres.WatchDeadlines, chunk: deadlineChunk, find: e.db.DeadlinesToNotify, do: e.watchDeadlines},
+		{name: "expire tasks", kind: postgres.ExpireTask, chunk: moveChunk, find: ofTasks(e.db.TasksToExpire), do: e.expireTasks},
+		{name: "watch due times", kind: postgres.WatchDeadlines, chunk: deadlineChunk, find: e.db.DeadlinesToNotify, do: e.watchDeadlines},
 		{
-			kind: postgres.RetrySteps, chunk: moveChunk,
+			name: "retry steps", kind: postgres.RetrySteps, chunk: moveChunk,
 			find: ofTasks(e.findRetries), more: e.retries.more, do: e.moving(ofAll((*postgres.Tx).RetryDue)),
 		},
-		{kind: postgres.DecideSteps, chunk: decideChunk, find: e.findToDecide, do: e.decide},
-		{kind: postgres.EndWait, chunk: waitChunk, find: e.db.StepsWithWaitOver, do: e.endWaits},
-		{kind: postgres.Remind, chunk: waitChunk, find: e.db.StepsToRemind, do: e.remind},
-		{kind: postgres.FindTasks, chunk: findChunk, find: e.db.StepsMissingAttributes, do: e.find},
-		{kind: postgres.ChildEnded, chunk: childChunk, find: e.db.StepsWithEndedChild, do: e.completeParents},
-		{kind: postgres.CancelChild, chunk: childChunk, find: ofTasks(e.db.ChildrenToCancel), do: e.cancelChildren},
-		{kind: postgres.FireSchedules, chunk: scheduleChunk, find: ofTasks(e.db.SchedulesToFire), do: e.fireSchedules},
-		{kind: postgres.ScheduledEnded, chunk: scheduleChunk, find: e.db.ScheduledTasksEnded, do: e.notifySchedules},
-		{kind: postgres.ReclaimLease, chunk: reclaimChunk, find: e.db.StepsWithExpiredLease, do: e.reclaim},
+		{name: "decide steps", kind: postgres.DecideSteps, chunk: decideChunk, find: e.findToDecide, do: e.decide},
+		{name: "end waits", kind: postgres.EndWait, chunk: waitChunk, find: e.db.StepsWithWaitOver, do: e.endWaits},
+		{name: "remind people", kind: postgres.Remind, chunk: waitChunk, find: e.db.StepsToRemind, do: e.remind},
+		{name: "find tasks", kind: postgres.FindTasks, chunk: findChunk, find: e.db.StepsMissingAttributes, do: e.find},
+		{name: "ended children", kind: postgres.ChildEnded, chunk: childChunk, find: e.db.StepsWithEndedChild, do: e.completeParents},
+		{name: "cancel children", kind: postgres.CancelChild, chunk: childChunk, find: ofTasks(e.db.ChildrenToCancel), do: e.cancelChildren},
+		{name: "fire schedules", kind: postgres.FireSchedules, chunk: scheduleChunk, find: ofTasks(e.db.SchedulesToFire), do: e.fireSchedules},
+		{name: "ended tasks of schedules", kind: postgres.ScheduledEnded, chunk: scheduleChunk, find: e.db.ScheduledTasksEnded, do: e.notifySchedules},
+		{name: "reclaim leases", kind: postgres.ReclaimLease, chunk: reclaimChunk, find: e.db.StepsWithExpiredLease, do: e.reclaim},
 		{
-			kind: postgres.FollowUpReport, chunk: keptChunk, do: e.completePendingReports,
+			name: "kept reports", kind: postgres.FollowUpReport, chunk: pendingChunk, do: e.completePendingReports,
 			find: func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 				return e.db.StepsWithKeptReport(ctx, pendingReportInterval, limit)
 			},
 		},
-		{kind: postgres.RejectInputs, chunk: rejectChunk, find: e.aside.takeFailed, do: e.rejectInputs},
+		{name: "reject inputs", kind: postgres.RejectInputs, chunk: rejectChunk, find: e.skipped.takeFailed, do: e.rejectInputs},
 		{
 			kind: postgres.ExpireStep, chunk: expiryChunk, graced: true,
-			find: e.findExpired, more: e.keptMore.Load,
+			find: e.findExpired, more: e.expiryExtended.Load,
 			do: func(ctx context.Context, rows []tasker.StepRef) error {
-				_, err := e.expire(ctx, rows, expiring{lock: lockUncontended})
+				_, err := e.expire(ctx, rows, expiring{})
 				return err
 			},
 		},
@@ -181,7 +166,7 @@ func (e *Engine) newWorks() []work {
 				return e.db.UnservedSteps(ctx, *e.noWorker, limit)
 			},
 			do: func(ctx context.Context, rows []tasker.StepRef) error {
-				_, err := e.expire(ctx, rows, expiring{lock: lockUncontended, unserved: e.noWorker})
+				_, err := e.expire(ctx, rows, expiring{unserved: e.noWorker})
 				return err
 			},
 		},
@@ -192,26 +177,38 @@ func (e *Engine) newWorks() []work {
 	}
 }
 
-// ofTasks makes rows of tasks.
+// ofTasks converts a query of tasks to one of rows.
 func ofTasks(find func(context.Context, int) ([]tasker.ID, error)) func(context.Context, int) ([]tasker.StepRef, error) {
 	return func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 		tasks, err := find(ctx, limit)
-		rows := make([]tasker.StepRef, len(tasks))
-		for i, id := range tasks {
-			rows[i].TaskUUID = id
-		}
-		return rows, err
+		return mapSlice(tasks, func(id tasker.ID) tasker.StepRef { return tasker.StepRef{TaskUUID: id} }), err
 	}
 }
 
-// moving does the work of enqueueing steps of tasks.
+// moving returns work that enqueues steps of unlocked tasks and settles the tasks.
 func (e *Engine) moving(enqueue enqueuing) func(context.Context, []tasker.StepRef) error {
 	return func(ctx context.Context, rows []tasker.StepRef) error {
-		return e.move(ctx, tasksOfSteps(rows), enqueue)
+		var namespaces []string
+		err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
+			free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
+			if err != nil || len(free) == 0 {
+				return err
+			}
+			var moved []tasker.ID
+			if moved, namespaces, err = enqueue(tx, ctx, free); err != nil || len(moved) == 0 {
+				return err
+			}
+			_, err = tx.SettleTasks(ctx, moved, postgres.Operator{})
+			return err
+		})
+		if err == nil {
+			e.notify(namespaces)
+		}
+		return err
 	}
 }
 
-// Tick does all timed work once and reports whether something is left.
+// Tick does all timed work once and returns the delay until it must run again, or 0.
 func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
 	var failed []error
 	for _, t := range e.timers() {
@@ -223,11 +220,11 @@ func (e *Engine) Tick(ctx context.Context) (next time.Duration, err error) {
 	return next, errors.Join(append(failed, err)...)
 }
 
-// enqueuing is a way to enqueue steps of tasks; it returns which of the tasks are to be settled, and
-// the namespaces of the steps.
+// enqueuing enqueues steps of tasks. It returns the tasks to settle and the namespaces of the
+// steps.
 type enqueuing func(*postgres.Tx, context.Context, []tasker.ID) (moved []tasker.ID, namespaces []string, err error)
 
-// ofAll is a way to enqueue steps after which all of the tasks are settled.
+// ofAll converts a statement that enqueues steps so that all its tasks are settled.
 func ofAll(enqueue func(*postgres.Tx, context.Context, []tasker.ID) ([]string, error)) enqueuing {
 	return func(tx *postgres.Tx, ctx context.Context, tasks []tasker.ID) ([]tasker.ID, []string, error) {
 		namespaces, err := enqueue(tx, ctx, tasks)
@@ -235,28 +232,7 @@ func ofAll(enqueue func(*postgres.Tx, context.Context, []tasker.ID) ([]string, e
 	}
 }
 
-// move enqueues steps of unlocked tasks and settles them.
-func (e *Engine) move(ctx context.Context, tasks []tasker.ID, enqueue enqueuing) error {
-	var namespaces []string
-	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		free, err := tx.LockFreeTasks(ctx, tasks)
-		if err != nil || len(free) == 0 {
-			return err
-		}
-		var moved []tasker.ID
-		if moved, namespaces, err = enqueue(tx, ctx, free); err != nil || len(moved) == 0 {
-			return err
-		}
-		_, err = tx.SettleTasks(ctx, moved, postgres.Operator{})
-		return err
-	})
-	if err == nil {
-		e.notify(namespaces)
-	}
-	return err
-}
-
-// reclaim fails unlocked attempts with expired leases.
+// reclaim fails unlocked attempts whose leases have expired.
 func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
 	expired, err := e.db.ExpiredLeases(ctx, rows)
 	if err != nil || len(expired) == 0 {
@@ -285,12 +261,12 @@ func (e *Engine) reclaim(ctx context.Context, rows []tasker.StepRef) error {
 	e.notifyAttemptsEnded(mine, concluded)
 	e.notify(concluded.Namespaces)
 	if n := len(concluded.Moved); n > 0 {
-		e.log.WarnContext(ctx, "attempts whose lease ran out were failed", "steps", n)
+		e.log.WarnContext(ctx, "failed attempts with expired leases", "steps", n)
 	}
 	return nil
 }
 
-// expiry is the verdict on an attempt whose lease has run out.
+// expiry returns the outcome of an attempt whose lease has expired.
 func expiry(x postgres.ExpiredLease) (outcome, error) {
 	f := tasker.Failure{
 		Type: tasker.WorkerLost, Retryable: true,
@@ -311,7 +287,7 @@ func expiry(x postgres.ExpiredLease) (outcome, error) {
 func (e *Engine) forgetWorkers(ctx context.Context) (time.Duration, error) {
 	n, err := e.db.ForgetWorkers(ctx, forgetAfter)
 	if n > 0 {
-		e.log.InfoContext(ctx, "forgot workers that are gone", "workers", n)
+		e.log.InfoContext(ctx, "removed offline workers", "workers", n)
 	}
 	return 0, err
 }
@@ -319,22 +295,22 @@ func (e *Engine) forgetWorkers(ctx context.Context) (time.Duration, error) {
 const (
 	pruneEvery = 10 * time.Minute
 	pruneTasks = 500
-	pruneSteps = 2000             // each with some rows of history
+	pruneSteps = 2000             // each with some history rows
 	pruneTime  = 10 * time.Second // of one batch
-	pruneFor   = 10 * time.Second // after which a pass begins no other
+	pruneFor   = 10 * time.Second // after which a pass begins no other batch
 )
 
-// A pruner removes old finished tasks in batches, concurrently with others.
+// pruner removes old finished tasks in batches, concurrently with other processes.
 type pruner struct {
 	*Engine
 	state tasker.TaskState
-	after tasker.ID            // where the last batch ended
-	most  postgres.PruneBounds // of the next
+	after tasker.ID            // end of the last batch
+	most  postgres.PruneBounds // limits of the next batch
 }
 
-// pruners return the loops of the retention; none when all is kept.
+// pruners returns the retention loops; none if the retention is unlimited.
 func (e *Engine) pruners() []*loop.Loop {
-	if e.retention <= 0 {
+	if e.opts.Retention <= 0 {
 		return nil
 	}
 	var loops []*loop.Loop
@@ -345,15 +321,15 @@ func (e *Engine) pruners() []*loop.Loop {
 	return loops
 }
 
-// usualPrune is how much a batch removes, unless one failed.
+// usualPrune limits a batch unless one has failed.
 var usualPrune = postgres.PruneBounds{Tasks: pruneTasks, Steps: pruneSteps}
 
-// pass removes a batch. A failing one is halved down to one task, which is skipped.
+// pass removes a batch. If a batch fails, the pass halves it, down to one task, and skips that.
 func (p *pruner) pass(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
 	for {
 		limited, cancel := context.WithTimeout(ctx, pruneTime)
-		done, err := p.db.PruneTasks(limited, p.state, p.after, p.retention, p.most)
+		done, err := p.db.PruneTasks(limited, p.state, p.after, p.opts.Retention, p.most)
 		cancel()
 		switch {
 		case err != nil && (ctx.Err() != nil || postgres.IsUnavailable(err)):
@@ -365,25 +341,25 @@ func (p *pruner) pass(ctx context.Context) (time.Duration, error) {
 			if skipErr != nil || last == nil {
 				return 0, errors.Join(err, skipErr)
 			}
-			p.log.ErrorContext(ctx, "a finished task cannot be removed and is stepped over", "task_uuid", *last, "err", err)
+			p.log.ErrorContext(ctx, "finished task could not be removed; skipped", "task_uuid", *last, "err", err)
 			p.after = *last
 		default:
 			return p.did(ctx, done), nil
 		}
 		if time.Since(begun) > pruneFor {
-			return 0, nil // it goes on with the smaller batch
+			return 0, nil // the next pass continues with the smaller batch
 		}
 	}
 }
 
-// did notes what a batch did, and says when to go on.
+// did records the result of a batch and returns the delay until the next one.
 func (p *pruner) did(ctx context.Context, done postgres.Pruned) time.Duration {
 	p.most = postgres.PruneBounds{Tasks: min(2*p.most.Tasks, pruneTasks), Steps: min(2*p.most.Steps, pruneSteps)}
 	if done.Removed > 0 {
 		p.log.InfoContext(ctx, "removed finished tasks", "state", p.state, "tasks", done.Removed)
 	}
 	if !done.More {
-		p.after = tasker.ID{} // from the beginning, next time
+		p.after = tasker.ID{} // start again next time
 		return 0
 	}
 	p.after = *done.Last

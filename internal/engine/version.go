@@ -14,17 +14,17 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// maxChangedNames bounds the names of steps of one kind in the history of a task.
+// maxChangedNames limits the step names of one kind in the history of a task.
 const maxChangedNames = 20
 
 // ChangeVersion moves a task to another version of its template in one transaction and returns the
-// effects on its steps. A task already of the version stays as it is. Unless it is a dry run, it
-// returns a Conflict if the task cannot be moved.
+// effects on its steps. A task that already has the version is unchanged. Unless it is a dry run,
+// ChangeVersion returns a Conflict if the task cannot be moved.
 func (e *Engine) ChangeVersion(ctx context.Context, task tasker.ID, r tasker.VersionRequest) (tasker.VersionChange, error) {
 	if err := checkVersionRequest(r.To, r.Actor, r.Reason, r.DryRun); err != nil {
 		return tasker.VersionChange{}, err
 	}
-	t, err := e.db.Task(ctx, task) // which only those see who may
+	t, err := e.db.Task(ctx, task) // also checks that the caller may see it
 	if err != nil {
 		return tasker.VersionChange{}, err
 	}
@@ -40,23 +40,14 @@ func (e *Engine) ChangeVersion(ctx context.Context, task tasker.ID, r tasker.Ver
 }
 
 func checkVersionRequest(to, actor, reason string, dryRun bool) error {
-	var faults []tasker.Fault
-	for _, f := range []struct {
-		path, text string
-		most       int
-		needed     bool
-	}{{"to_version", to, 64, true}, {"actor", actor, 255, !dryRun}, {"reason", reason, 2000, !dryRun}} {
-		if wrong := textFault(f.text, f.most, f.needed); wrong != "" {
-			faults = append(faults, tasker.Fault{Path: f.path, Message: wrong})
-		}
-	}
-	if len(faults) > 0 {
-		return tasker.Errorf(tasker.Invalid, "the version cannot be changed: %s", faults[0]).WithDetails(faults)
-	}
-	return nil
+	var wrong faults
+	wrong.text("to_version", to, 64, true)
+	wrong.text("actor", actor, 255, !dryRun)
+	wrong.text("reason", reason, 2000, !dryRun)
+	return wrong.err("the version cannot be changed")
 }
 
-// targetVersion returns a version for tasks to move to, or a Conflict.
+// targetVersion returns the graph of a version, or a Conflict if it is retired.
 func (e *Engine) targetVersion(ctx context.Context, v tasker.TemplateVersion) (*graph, error) {
 	t, err := e.db.Template(ctx, v.Namespace, v.Name, v.Version)
 	if err != nil {
@@ -68,7 +59,7 @@ func (e *Engine) targetVersion(ctx context.Context, v tasker.TemplateVersion) (*
 	return e.graphOf(t)
 }
 
-// changeVersion is ChangeVersion for a request that is checked. What is refused is no error.
+// changeVersion is ChangeVersion for a validated request. Refusals are not errors.
 func (e *Engine) changeVersion(ctx context.Context, task tasker.ID, to *graph, r tasker.VersionRequest) (change tasker.VersionChange, err error) {
 	var namespaces []string
 	err = e.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -98,14 +89,14 @@ func (e *Engine) changeVersion(ctx context.Context, task tasker.ID, to *graph, r
 	return change, err
 }
 
-// A migration is a task on its way from one version of its template to another.
+// migration moves a task from one version of its template to another.
 type migration struct {
 	task     postgres.VersionedTask
 	steps    []postgres.VersionedStep
 	from, to *graph
 }
 
-// compare says what becomes of the steps, or why the task stays as it is.
+// compare returns the effects on the steps, or the refusals.
 func (m *migration) compare(ctx context.Context) (tasker.VersionChange, error) {
 	change := tasker.VersionChange{TaskUUID: m.task.TaskUUID, From: m.from.stored.Version, To: m.to.stored.Version}
 	if m.from.stored.UUID == m.to.stored.UUID {
@@ -147,7 +138,7 @@ func refusal(code tasker.VersionRefusalCode, format string, args ...any) tasker.
 	return tasker.VersionRefusal{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// checkContext refuses a context that does not fit the input schema of the new version.
+// checkContext adds a refusal if the context does not match the input schema of the new version.
 func (m *migration) checkContext(ctx context.Context, change tasker.VersionChange) (tasker.VersionChange, error) {
 	decoded, _, err := payload.Decode(m.task.Context, payload.Limits{})
 	if err != nil {
@@ -163,7 +154,7 @@ func (m *migration) checkContext(ctx context.Context, change tasker.VersionChang
 	return change, nil
 }
 
-// waits reports whether a pending step waits for something else than the steps before it.
+// waits reports whether a pending step waits for something other than its dependencies.
 func (m *migration) waits(s postgres.VersionedStep) bool {
 	if s.State != tasker.StepPending || m.task.State == tasker.TaskPending {
 		return false
@@ -172,7 +163,7 @@ func (m *migration) waits(s postgres.VersionedStep) bool {
 	return waitsAtOnce || s.Decided || s.HasItems
 }
 
-// do brings the task to the version, and lets it go on.
+// do moves the task to the version and continues it.
 func (m *migration) do(ctx context.Context, tx *postgres.Tx, change *tasker.VersionChange, by postgres.Operator) ([]string, error) {
 	next, err := m.rewrite(*change)
 	if err != nil {
@@ -191,14 +182,14 @@ func (m *migration) do(ctx context.Context, tx *postgres.Tx, change *tasker.Vers
 		return nil, err
 	}
 	change.Changed = true
-	if m.task.State == tasker.TaskPending { // settled, it would not be found by what starts it
+	if m.task.State == tasker.TaskPending { // if settled, it would not be found by the loop that starts it
 		return namespaces, nil
 	}
 	_, err = tx.SettleTasks(ctx, []tasker.ID{change.TaskUUID}, by)
 	return namespaces, err
 }
 
-// rewrite returns the task as the new version has it.
+// rewrite returns the task as the new version defines it.
 func (m *migration) rewrite(change tasker.VersionChange) (postgres.NewVersion, error) {
 	next := postgres.NewVersion{Task: m.task, Template: m.to.stored, Finds: len(m.from.search.names)+len(m.to.search.names) > 0}
 	var err error
@@ -212,15 +203,15 @@ func (m *migration) rewrite(change tasker.VersionChange) (postgres.NewVersion, e
 			next.Removed = append(next.Removed, s.StepUUID)
 		}
 	}
-	ids := make(map[tasker.ID]tasker.ID, len(fresh)) // of the steps that the task has, by those of a new task
+	ids := make(map[tasker.ID]tasker.ID, len(fresh)) // ids of existing steps by those of a new task
 	for _, s := range fresh {
 		ids[s.UUID] = s.UUID
 		if is, ok := now[s.Name]; ok {
 			ids[s.UUID] = is.StepUUID
 		}
 	}
-	// A step may be skipped by the version before that can never be by the new one: what depends on
-	// it is decided by its join.
+	// The old version may have skipped a step that the new one never skips: its dependents are
+	// decided by their join rules.
 	template := m.to.stored.Steps
 	skippable := m.to.skippable(func(i int) bool { return now[template[i].Name].State == tasker.StepSkipped })
 	states := make(map[tasker.ID]tasker.StepState, len(m.steps))
@@ -239,7 +230,7 @@ func (m *migration) rewrite(change tasker.VersionChange) (postgres.NewVersion, e
 		states[s.UUID] = is.State
 		next.Steps = append(next.Steps, postgres.LaidStep{CreatedStep: *s, Lay: m.rewriteScope(is, ok, slices.Contains(change.Redefined, s.Name))})
 	}
-	for _, name := range change.Left { // nothing that the version has depends on them any more
+	for _, name := range change.Left { // no step of the new version depends on them
 		is := now[name]
 		states[is.StepUUID] = is.State
 		next.Steps = append(next.Steps, postgres.LaidStep{CreatedStep: postgres.CreatedStep{UUID: is.StepUUID, Parents: is.Parents}})
@@ -248,7 +239,7 @@ func (m *migration) rewrite(change tasker.VersionChange) (postgres.NewVersion, e
 	return next, nil
 }
 
-// rewriteScope says what of a step is written anew.
+// rewriteScope returns which parts of a step are rewritten.
 func (m *migration) rewriteScope(s postgres.VersionedStep, exists, redefined bool) postgres.Lay {
 	switch {
 	case !exists, s.State == tasker.StepPending && !m.waits(s):
@@ -260,7 +251,7 @@ func (m *migration) rewriteScope(s postgres.VersionedStep, exists, redefined boo
 	}
 }
 
-// link fills in the edges of steps, and what follows from how the steps before them stand.
+// link adds the edges between steps, and derives which steps are due or waiting.
 func (m *migration) link(steps []postgres.LaidStep, states map[tasker.ID]tasker.StepState) {
 	place := make(map[tasker.ID]int, len(steps))
 	for i, s := range steps {
@@ -285,7 +276,7 @@ func (m *migration) link(steps []postgres.LaidStep, states map[tasker.ID]tasker.
 	}
 }
 
-// changeDetail is what the history of a task has about the change.
+// changeDetail returns the history detail of the change.
 func changeDetail(c tasker.VersionChange) (json.RawMessage, error) {
 	detail := map[string]any{"from_version": c.From, "to_version": c.To, "kept": len(c.Kept)}
 	for kind, names := range map[string][]string{"redefined": c.Redefined, "added": c.Added, "removed": c.Removed, "left": c.Left} {
@@ -295,7 +286,7 @@ func changeDetail(c tasker.VersionChange) (json.RawMessage, error) {
 	}
 	doc, err := json.Marshal(detail)
 	if err != nil {
-		return nil, fmt.Errorf("spell the change of a version: %w", err)
+		return nil, fmt.Errorf("encode the change of a version: %w", err)
 	}
 	return doc, nil
 }
@@ -329,20 +320,20 @@ func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchReques
 		switch code := tasker.CodeOf(err); {
 		case ctx.Err() != nil, code == tasker.Unavailable:
 			return batch, err
-		case code == tasker.NotFound: // removed meanwhile
-		case code == tasker.Conflict: // of another version meanwhile, or the version takes no tasks any more
+		case code == tasker.NotFound: // removed in the meantime
+		case code == tasker.Conflict: // the task has changed its version in the meantime, or the version was retired
 			if _, gone := e.targetVersion(ctx, to); gone != nil {
 				return batch, gone
 			}
 		case err != nil:
-			e.log.ErrorContext(ctx, "the version of a task cannot be changed", "task_uuid", task.UUID, "err", err)
+			e.log.ErrorContext(ctx, "changing the version of a task failed", "task_uuid", task.UUID, "err", err)
 			change.Refusals = []tasker.VersionRefusal{refusal(tasker.RefusedByFailure, "the server failed; its log says why")}
 			change.TaskUUID, change.From, change.To = task.UUID, r.Template.Version, r.To
 			count(&batch, change)
 		default:
 			count(&batch, change)
 		}
-		if i+1 < len(part.Open) && e.now().Sub(begun) > partFor {
+		if i+1 < len(part.Open) && e.now().Sub(begun) > batchFor {
 			batch.Looked, batch.Next = task.Looked, task.UUID
 			break
 		}
@@ -350,7 +341,7 @@ func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchReques
 	return batch, nil
 }
 
-// checkVersionBatch checks a request, and fills in its limit.
+// checkVersionBatch validates a request and sets the default limit.
 func checkVersionBatch(r *tasker.VersionBatchRequest) error {
 	if err := checkVersionRequest(r.To, r.Actor, r.Reason, r.DryRun); err != nil {
 		return err
@@ -367,7 +358,7 @@ func checkVersionBatch(r *tasker.VersionBatchRequest) error {
 	return nil
 }
 
-// count adds what became of one task.
+// count adds the change of one task to a batch.
 func count(batch *tasker.VersionBatch, c tasker.VersionChange) {
 	if len(c.Refusals) == 0 {
 		batch.Changed++

@@ -11,12 +11,11 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// waitChunk is how many waits end in one transaction; each may open an investigation.
+// waitChunk limits the waits that end in one transaction, as each may open an investigation.
 const waitChunk = 20
 
-// endWaits ends waits that are over. A step of type wait is complete; an external step that
-// nobody answered in time fails, is complete with a result of its template, or is skipped,
-// as the template says.
+// endWaits ends expired waits. It completes wait steps. An external step without an answer fails,
+// completes with a default result or is skipped, as its template defines.
 func (e *Engine) endWaits(ctx context.Context, rows []tasker.StepRef) error {
 	return e.concludeFree(ctx, rows, func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error) {
 		over, err := tx.WaitsOver(ctx, stepsOf(free, rows))
@@ -33,9 +32,9 @@ func (e *Engine) endWaits(ctx context.Context, rows []tasker.StepRef) error {
 	})
 }
 
-// concludeFree concludes steps in one transaction as judge says, which is given those of their
-// tasks that nobody else works on. The others are left to a later pass.
-func (e *Engine) concludeFree(ctx context.Context, rows []tasker.StepRef, judge func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error)) error {
+// concludeFree concludes steps of unlocked tasks in one transaction. The function evaluate returns
+// their outcomes. Locked tasks are left to a later pass.
+func (e *Engine) concludeFree(ctx context.Context, rows []tasker.StepRef, evaluate func(tx *postgres.Tx, free []tasker.ID) ([]outcome, error)) error {
 	var concluded postgres.Concluded
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		concluded = postgres.Concluded{}
@@ -43,7 +42,7 @@ func (e *Engine) concludeFree(ctx context.Context, rows []tasker.StepRef, judge 
 		if err != nil {
 			return err
 		}
-		list, err := judge(tx, free)
+		list, err := evaluate(tx, free)
 		if err != nil || len(list) == 0 {
 			return err
 		}
@@ -57,9 +56,8 @@ func (e *Engine) concludeFree(ctx context.Context, rows []tasker.StepRef, judge 
 	return err
 }
 
-// endOfWait is what becomes of a step whose wait is over.
 func (e *Engine) endOfWait(ctx context.Context, tx *postgres.Tx, s postgres.WaitingStep) (v outcome, err error) {
-	step, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
+	step, _, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -90,8 +88,8 @@ func (e *Engine) endOfWait(ctx context.Context, tx *postgres.Tx, s postgres.Wait
 	return v, err
 }
 
-// remind reminds people of external steps that wait for an answer, as their templates say.
-// While no server runs, reminders come due; one is sent for all of them.
+// remind sends the reminders of external steps that wait for an answer, as their templates define.
+// If several became due while no server was running, it sends only one.
 func (e *Engine) remind(ctx context.Context, rows []tasker.StepRef) error {
 	return e.db.InTx(ctx, func(tx *postgres.Tx) error {
 		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
@@ -104,7 +102,7 @@ func (e *Engine) remind(ctx context.Context, rows []tasker.StepRef) error {
 		}
 		list := make([]postgres.Reminder, len(due))
 		for i, s := range due {
-			step, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
+			step, _, err := e.stepIn(ctx, tx, s.TemplateUUID, s.Name)
 			if err != nil {
 				return err
 			}
@@ -119,10 +117,10 @@ func (e *Engine) remind(ctx context.Context, rows []tasker.StepRef) error {
 	})
 }
 
-// reminder is the reminder of a step that is due, with the instant of the next one.
+// reminder returns the due reminder of a step and the time of the next one.
 func reminder(s postgres.RemindedStep, after []int) postgres.Reminder {
 	r := postgres.Reminder{RemindedStep: s, Sent: s.Reminders + 1}
-	place := min(s.Reminders, len(after)-1) // of an environment that has fewer by now
+	place := min(s.Reminders, len(after)-1) // an environment override may have fewer by now
 	since := s.RemindAt
 	if place >= 0 {
 		since = s.RemindAt.Add(-time.Duration(after[place]) * time.Second)
@@ -140,8 +138,8 @@ func reminder(s postgres.RemindedStep, after []int) postgres.Reminder {
 	return r
 }
 
-// escalate gives a step of which people were reminded in vain to somebody else, who is reminded in
-// the same message.
+// escalate assigns a step to another assignee after reminders without an answer. The same
+// notification reminds the new assignee.
 func escalate(ctx context.Context, tx *postgres.Tx, r *postgres.Reminder, to string) error {
 	step := tasker.StepRef{TaskUUID: r.TaskUUID, StepUUID: r.StepUUID}
 	_, err := tx.Assign(ctx, postgres.Reassignment{StepRef: step, Event: "escalated", AssignRequest: tasker.AssignRequest{

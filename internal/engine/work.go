@@ -14,44 +14,47 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Time limits of work on rows; slow rows are set aside.
+// Time limits of work on rows. Rows that exceed them are deferred.
 const (
 	usualChunkTime = 5 * time.Second  // of one chunk, in one transaction
 	rowTime        = 3 * time.Second  // of one row by itself; see retryTimeout
 	mostRowTime    = 30 * time.Second // of one row that has failed often
-	singlesTime    = 8 * time.Second  // of all rows of a chunk that failed, each by itself
+	singlesTime    = 8 * time.Second  // of all rows of a failed chunk, one by one
 	passTime       = 10 * time.Second // after which a pass begins no other chunk
 )
 
-// A work is one kind of timed work on tasks or steps, done in chunks. A failing row is set aside.
+// work is one kind of timed work on tasks or steps. It is done in chunks. A failing row is
+// deferred.
 type work struct {
-	kind  string // of what is set aside
+	name  string // of its timer; empty for the work of queues
+	kind  string // in deferrals
 	chunk int    // rows in one transaction
 
-	// graced work rests while workers that could take nothing get a moment to come back.
+	// graced work is suspended during the grace for workers.
 	graced bool
 
-	// find returns what is due and not set aside, up to limit.
+	// find returns up to limit due rows that are not deferred.
 	find func(ctx context.Context, limit int) ([]tasker.StepRef, error)
 
-	// more reports whether find has not looked at all that is due; nil: it always does.
+	// more reports whether find has not scanned everything that is due; nil means never.
 	more func() bool
 
-	// do does the work on those of the rows that still need it. The context is the
-	// chunk's.
+	// do does the work on those of the rows that still need it. The context has the time limit of
+	// the chunk.
 	do func(ctx context.Context, rows []tasker.StepRef) error
 }
 
-// widest bounds how far a pass looks behind rows that do not move: each step doubles the rows.
+// widest limits how often a pass doubles its rows to find more behind rows that do not move.
 const widest = 5
 
-// A lockedHeadTracker doubles the search while the first due row stays locked, so it hides no others.
+// lockedHeadTracker doubles the number of rows while the first due row remains locked, so that
+// locked rows hide no others.
 type lockedHeadTracker struct {
 	first tasker.StepRef
 	wider int // how often the number of rows is doubled
-}
+} // number of doublings
 
-// watched returns find, and has the head watch what it finds.
+// watched wraps find and tracks its first row.
 func (h *lockedHeadTracker) watched(find func(context.Context, int) ([]tasker.StepRef, error)) func(context.Context, int) ([]tasker.StepRef, error) {
 	return func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 		rows, err := find(ctx, limit)
@@ -68,10 +71,10 @@ func (h *lockedHeadTracker) watched(find func(context.Context, int) ([]tasker.St
 	}
 }
 
-// errNotReached is the error of a row of a failed chunk without time for a retry.
+// errNotReached is the error of a row of a failed chunk for whose retry no time was left.
 var errNotReached = errors.New("the chunk of this row failed, and there was no time to try the row by itself")
 
-// pass does one kind of due work and returns the number of rows. Row failures are not errors.
+// pass does one kind of due work and returns the number of rows. A failing row is not an error.
 func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
 	due, err := w.find(ctx, limit)
 	if err != nil {
@@ -85,7 +88,7 @@ func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
 	begun := time.Now()
 	for chunk := range slices.Chunk(due, w.chunk) {
 		if time.Since(begun) > passTime || ctx.Err() != nil {
-			break // what is left is found again
+			break // the remaining rows are found again
 		}
 		if err := e.doChunk(ctx, w, chunk); err != nil {
 			return len(due), err
@@ -94,7 +97,7 @@ func (e *Engine) pass(ctx context.Context, w work, limit int) (int, error) {
 	return len(due), nil
 }
 
-// doChunk works on rows together, or each alone if that fails, and sets failures aside.
+// doChunk works on rows together, or on each by itself if that fails, and defers failing rows.
 func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) error {
 	err := limited(ctx, e.chunkTime, rows, w.do)
 	if err == nil || ctx.Err() != nil || postgres.IsUnavailable(err) {
@@ -120,7 +123,7 @@ func (e *Engine) doChunk(ctx context.Context, w work, rows []tasker.StepRef) err
 	return e.deferRows(ctx, w.kind, failed)
 }
 
-// limited does work within its time. A panic is an error of the rows, as any other.
+// limited runs do within a time limit. A panic becomes an error.
 func limited(ctx context.Context, most time.Duration, rows []tasker.StepRef, do func(context.Context, []tasker.StepRef) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -128,10 +131,10 @@ func limited(ctx context.Context, most time.Duration, rows []tasker.StepRef, do 
 	return do(ctx, rows)
 }
 
-// loudRows is how many rows of a chunk are logged when they are set aside.
+// loudRows limits the deferred rows of a chunk that are logged one by one.
 const loudRows = 10
 
-// deferRows has rows skipped that failed, until they are tried again.
+// deferRows defers failed rows until a later retry.
 func (e *Engine) deferRows(ctx context.Context, kind string, failed []postgres.Failed) error {
 	if len(failed) == 0 {
 		return nil
@@ -147,10 +150,10 @@ func (e *Engine) deferRows(ctx context.Context, kind string, failed []postgres.F
 	}
 	for i, d := range list {
 		if err := e.db.InvestigateDeferred(ctx, d, why[d.StepRef]); err != nil {
-			e.log.ErrorContext(ctx, "no investigation could be opened for work that keeps failing", "kind", d.Kind, "task_uuid", d.TaskUUID, "err", err)
+			e.log.ErrorContext(ctx, "opening an investigation of failing work failed", "kind", d.Kind, "task_uuid", d.TaskUUID, "err", err)
 		}
 		if i == loudRows {
-			e.log.ErrorContext(ctx, "more rows were set aside; see tasker.deferred_work", "kind", kind, "rows", len(list)-loudRows)
+			e.log.ErrorContext(ctx, "more rows deferred; see tasker.deferred_work", "kind", kind, "rows", len(list)-loudRows)
 		}
 		if i >= loudRows {
 			continue
@@ -160,7 +163,7 @@ func (e *Engine) deferRows(ctx context.Context, kind string, failed []postgres.F
 			attributes = append(attributes, slog.Any("step_uuid", d.StepUUID))
 		}
 		attributes = append(attributes, slog.Int("failures", d.Failures), slog.Time("retry_at", d.RetryAt), slog.Any("err", why[d.StepRef]))
-		e.log.ErrorContext(ctx, "a row could not be moved forward and was set aside", attributes...)
+		e.log.ErrorContext(ctx, "row deferred after an error", attributes...)
 	}
 	return nil
 }
@@ -169,23 +172,23 @@ const (
 	deferredBatch = 10
 	deferredHold  = time.Minute // more than a pass takes
 
-	// deferralTime is of one pass over what was set aside: more than its last row needs, or the failures of
-	// that row would not be counted.
+	// deferralTime limits one pass over deferred rows. It exceeds the time of the last row;
+	// otherwise the failures of that row would not be counted.
 	deferralTime = passTime + mostRowTime + 10*time.Second
 )
 
-// retryTimeout is the time of one row that has failed so often. It doubles: what only takes long, as a
-// large task does on a slow database, is done in the end.
+// retryTimeout returns the time limit of one row. It doubles with each failure, so that slow work,
+// such as a large task on a slow database, succeeds in the end.
 func retryTimeout(failures int) time.Duration {
-	most := rowTime
-	for ; failures > 0 && most < mostRowTime; failures-- {
-		most *= 2
+	limit := rowTime
+	for ; failures > 0 && limit < mostRowTime; failures-- {
+		limit *= 2
 	}
-	return min(most, mostRowTime)
+	return min(limit, mostRowTime)
 }
 
-// RetryDeferred retries rows that were set aside, least failures first. Unreached ones are due
-// again after deferredHold.
+// RetryDeferred retries deferred rows, those with the fewest failures first. Rows that it does not
+// reach are due again after deferredHold.
 func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
 	kinds := make(map[string]work, len(e.works))
 	var names []string
@@ -210,7 +213,7 @@ func (e *Engine) RetryDeferred(ctx context.Context) (time.Duration, error) {
 		err := limited(ctx, retryTimeout(d.Failures), []tasker.StepRef{d.StepRef}, kinds[d.Kind].do)
 		switch {
 		case ctx.Err() != nil || postgres.IsUnavailable(err):
-			return 0, fmt.Errorf("try again what was set aside: %w", err)
+			return 0, fmt.Errorf("retry deferred work: %w", err)
 		case err != nil:
 			err = e.deferRows(ctx, d.Kind, []postgres.Failed{{StepRef: d.StepRef, Err: err}})
 		default:

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -14,24 +15,24 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A member is a worker that we have seen, remembered to spare a read a claim.
+// member is a cached worker registration, which saves a read for each claim.
 type member struct {
 	spec  tasker.WorkerSpec
-	lease time.Duration // that it was promised, by a server that may have had another one than this
-	heard atomic.Int64  // when the database last heard of it from us, in Unix ns
-	drain atomic.Bool   // it gets no new work, for ever
-	gone  atomic.Bool   // it is not registered any more
+	lease time.Duration // of its registration; the server that registered it may be configured differently
+	heard atomic.Int64  // last heartbeat that this server stored, in Unix nanoseconds
+	drain atomic.Bool   // it gets no more work
+	gone  atomic.Bool   // no longer registered
 }
 
 func (m *member) size() int { return workerBytes(m.spec) }
 
-// Limits of what a worker says of itself.
+// Limits of a registration.
 const (
 	maxNamespaces = 100
 	maxHandlers   = 1000
 )
 
-// RegisterWorker makes a worker known and says how often it must be heard of.
+// RegisterWorker registers a worker and returns its heartbeat and lease settings.
 func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
 	if w.MaxConcurrency == 0 {
 		w.MaxConcurrency = 1
@@ -39,15 +40,15 @@ func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (taske
 	if err := checkWorker(w); err != nil {
 		return tasker.Registration{}, err
 	}
-	r := tasker.Registration{WorkerUUID: tasker.NewID(), HeartbeatInterval: e.heartbeat, LeaseDuration: e.lease, ClaimIsHeartbeat: true}
-	if e.dispatch != nil {
-		d := *e.dispatch
+	r := tasker.Registration{WorkerUUID: tasker.NewID(), HeartbeatInterval: e.opts.HeartbeatInterval, LeaseDuration: e.opts.Lease, ClaimIsHeartbeat: true}
+	if e.opts.Dispatch != nil {
+		d := *e.opts.Dispatch
 		for _, n := range w.Namespaces {
-			d.Queues = append(d.Queues, e.queueOf(n))
+			d.Queues = append(d.Queues, e.opts.QueueOf(n))
 		}
 		r.Dispatch = &d
 	}
-	if err := e.db.AddWorker(ctx, w, r, e.bounds.Workers); err != nil {
+	if err := e.db.AddWorker(ctx, w, r, e.opts.Quotas.Workers); err != nil {
 		return tasker.Registration{}, err
 	}
 	m := &member{spec: w, lease: r.LeaseDuration}
@@ -57,41 +58,33 @@ func (e *Engine) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (taske
 }
 
 func checkWorker(w tasker.WorkerSpec) error {
-	var faults []tasker.Fault
-	text := func(path, s string, most int, needed bool) {
-		if wrong := textFault(s, most, needed); wrong != "" {
-			faults = append(faults, tasker.Fault{Path: path, Message: wrong})
-		}
-	}
+	var wrong faults
 	words := func(path string, list []string, most int) {
 		if len(list) == 0 || len(list) > most {
-			faults = append(faults, tasker.Fault{Path: path, Message: fmt.Sprintf("1 to %d are needed, not %d", most, len(list))})
+			wrong.add(path, "1 to %d are needed, not %d", most, len(list))
 			return
 		}
 		for i, s := range list {
-			text(fmt.Sprintf("%s[%d]", path, i), s, 128, true)
+			at := fmt.Sprintf("%s[%d]", path, i)
+			wrong.text(at, s, 128, true)
 			if strings.Contains(s, "*") {
-				faults = append(faults, tasker.Fault{Path: fmt.Sprintf("%s[%d]", path, i), Message: fmt.Sprintf("%.100q has a *, which is no wildcard: list each name", s)})
+				wrong.add(at, "%.100q has a *, which is no wildcard: list each name", s)
 			}
 		}
 	}
-	text("name", w.Name, 255, true)
-	text("version", w.Version, 128, false)
+	wrong.text("name", w.Name, 255, true)
+	wrong.text("version", w.Version, 128, false)
 	words("namespaces", w.Namespaces, maxNamespaces)
 	words("handlers", w.Handlers, maxHandlers)
 	if w.MaxConcurrency < 1 || w.MaxConcurrency > 10_000 {
-		faults = append(faults, tasker.Fault{Path: "max_concurrency", Message: fmt.Sprintf("must be from 1 to 10000, not %d", w.MaxConcurrency)})
+		wrong.add("max_concurrency", "must be from 1 to 10000, not %d", w.MaxConcurrency)
 	}
 	if bytes := workerBytes(w); bytes > tasker.MaxWorkerBytes {
-		faults = append(faults, tasker.Fault{Path: "handlers", Message: fmt.Sprintf("name, namespaces and handlers have %d bytes together; %d is the limit", bytes, tasker.MaxWorkerBytes)})
+		wrong.add("handlers", "name, namespaces and handlers have %d bytes together; %d is the limit", bytes, tasker.MaxWorkerBytes)
 	}
-	if len(faults) > 0 {
-		return tasker.Errorf(tasker.Invalid, "the worker cannot be registered: %s", faults[0]).WithDetails(faults)
-	}
-	return nil
+	return wrong.err("the worker cannot be registered")
 }
 
-// workerBytes is the size of what a worker says of itself.
 func workerBytes(w tasker.WorkerSpec) int {
 	n := len(w.Name) + len(w.Version)
 	for _, s := range slices.Concat(w.Namespaces, w.Handlers) {
@@ -100,15 +93,15 @@ func workerBytes(w tasker.WorkerSpec) int {
 	return n
 }
 
-// LeaveWorker ends a registration. Its leases expire unless released first.
+// LeaveWorker ends a registration. Leases that were not released before expire.
 func (e *Engine) LeaveWorker(ctx context.Context, id tasker.ID) error {
 	e.workers.drop(id)
 	return e.db.RemoveWorker(ctx, id)
 }
 
-// DrainWorker stops new work for a worker, which learns that with its next heartbeat, finishes its
-// steps and leaves. Repeating it has no effect; only registering again undoes it. It returns
-// NotFound for an unknown worker.
+// DrainWorker stops new work for a worker. The worker receives this with its next heartbeat,
+// finishes its steps and leaves. Repeating it has no effect; only registering again ends it. It
+// returns NotFound for an unknown worker.
 func (e *Engine) DrainWorker(ctx context.Context, id tasker.ID) error {
 	if err := e.db.DrainWorker(ctx, id); err != nil {
 		e.forget(id, err)
@@ -119,14 +112,14 @@ func (e *Engine) DrainWorker(ctx context.Context, id tasker.ID) error {
 	return nil
 }
 
-// drains remembers that a worker gets no new work.
+// drains marks a cached worker as draining.
 func (e *Engine) drains(id tasker.ID) {
 	if m, ok := e.workers.get(id); ok {
 		m.drain.Store(true)
 	}
 }
 
-// member returns a registered worker and records it as alive now and then.
+// member returns a registered worker and periodically records that it is alive.
 func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
 	m, ok := e.workers.get(id)
 	if !ok {
@@ -138,13 +131,13 @@ func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
 		e.workers.put(id, m)
 	}
 	heard, now := m.heard.Load(), time.Now().UnixNano()
-	if time.Duration(now-heard) < e.heartbeat/2 || !m.heard.CompareAndSwap(heard, now) {
+	if time.Duration(now-heard) < e.opts.HeartbeatInterval/2 || !m.heard.CompareAndSwap(heard, now) {
 		return m, nil
 	}
 	if e.alive.note(id, time.Now()) {
-		return m, nil // it is stored together with others
+		return m, nil // a loop stores it together with others
 	}
-	_, drains, err := e.db.ExtendLeases(ctx, id, e.lease, nil)
+	_, drains, err := e.db.ExtendLeases(ctx, id, e.opts.Lease, nil)
 	if err != nil {
 		e.forget(id, err)
 		return nil, err
@@ -155,62 +148,73 @@ func (e *Engine) member(ctx context.Context, id tasker.ID) (*member, error) {
 	return m, nil
 }
 
-// forget drops a worker that the database does not know any more.
+// forget drops a worker from the cache if the database does not know it.
 func (e *Engine) forget(id tasker.ID, err error) {
 	if tasker.CodeOf(err) == tasker.NotFound {
 		e.workers.drop(id)
 	}
 }
 
-// heartbeatBuffer collects workers that were heard of until they are stored together.
+// heartbeatBuffer collects active workers until a loop stores them together.
 type heartbeatBuffer struct {
+	keyBuffer[tasker.ID]
+	since time.Time // when the first of them was added
+}
+
+func newHeartbeatBuffer() *heartbeatBuffer {
+	return &heartbeatBuffer{keyBuffer: newKeyBuffer[tasker.ID]()}
+}
+
+// keyBuffer collects keys until a loop stores them.
+type keyBuffer[K comparable] struct {
 	mu     sync.Mutex
-	noted  map[tasker.ID]bool
-	since  time.Time     // when the first of them was noted
-	passed time.Time     // the last pass of the loop that stores them
+	keys   map[K]bool
+	passed time.Time     // last pass of the loop
 	wake   chan struct{} // of the loop
 }
 
+func newKeyBuffer[K comparable]() keyBuffer[K] {
+	return keyBuffer[K]{keys: map[K]bool{}, wake: make(chan struct{}, 1)}
+}
+
 const (
-	storeRest = time.Second     // between two statements that store which workers are alive
-	storeLate = 2 * time.Second // after which the loop is not waited for
+	storeInterval = time.Second     // between two statements that store active workers or queues
+	storeLate     = 2 * time.Second // after which a caller does not wait for the loop
 )
 
-// note records a live worker for the loop; false if the loop does not run.
+// note adds an active worker. It returns false if the loop does not run.
 func (a *heartbeatBuffer) note(id tasker.ID, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.noted) == 0 {
+	if len(a.keys) == 0 {
 		a.since = now
 	}
 	if now.Sub(a.passed) > 2*timerInterval || now.Sub(a.since) > storeLate {
-		delete(a.noted, id)
+		delete(a.keys, id)
 		return false
 	}
-	a.noted[id] = true
+	a.keys[id] = true
 	loop.Wake(a.wake)
 	return true
 }
 
-// take returns the workers to store now, or how long to wait for more of them.
-func (a *heartbeatBuffer) take(now time.Time, every time.Duration) (ids []tasker.ID, rest time.Duration) {
+// take removes and returns the keys to store now, or returns how long to wait for more of them.
+func (a *keyBuffer[K]) take(now time.Time, every time.Duration) (keys []K, rest time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if rest = a.passed.Add(every).Sub(now); rest > 0 && len(a.noted) > 0 {
+	if rest = a.passed.Add(every).Sub(now); rest > 0 && len(a.keys) > 0 {
 		return nil, rest
 	}
 	a.passed = now
-	for id := range a.noted {
-		ids = append(ids, id)
-	}
-	clear(a.noted)
-	return ids, 0
+	keys = slices.Collect(maps.Keys(a.keys))
+	clear(a.keys)
+	return keys, 0
 }
 
-// flushHeartbeats stores which workers are alive that have claimed lately. Claims that wait are
-// answered if their worker has to drain, or is not registered any more.
+// flushHeartbeats stores the workers that have claimed recently. It ends the waiting claims of
+// workers that must drain or are no longer registered.
 func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
-	ids, rest := e.alive.take(time.Now(), min(storeRest, e.heartbeat/4))
+	ids, rest := e.alive.take(time.Now(), min(storeInterval, e.opts.HeartbeatInterval/4))
 	if len(ids) == 0 {
 		return rest, nil
 	}
@@ -218,7 +222,7 @@ func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		for _, id := range ids {
 			if m, ok := e.workers.get(id); ok {
-				m.heard.Store(0) // its next claim says so again
+				m.heard.Store(0) // its next claim is stored again
 			}
 		}
 		return 0, err
@@ -240,13 +244,14 @@ func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
 	return 0, nil
 }
 
-// Heartbeat extends the leases that the worker holds, reports lost ones and whether it drains.
+// Heartbeat extends the leases that the worker holds. It returns the lost leases and whether the
+// worker must drain.
 func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
 	ctx = postgres.WithConnClass(ctx, postgres.Heartbeats)
 	if len(leases) > 0 {
 		e.reported.Store(e.now().UnixNano())
 	}
-	extended, drains, err := e.db.ExtendLeases(ctx, worker, e.lease, leases)
+	extended, drains, err := e.db.ExtendLeases(ctx, worker, e.opts.Lease, leases)
 	if err != nil {
 		e.forget(worker, err)
 		return tasker.Beat{}, err
@@ -257,30 +262,34 @@ func (e *Engine) Heartbeat(ctx context.Context, worker tasker.ID, leases []taske
 	if drains {
 		e.drains(worker)
 	}
-	held := make(map[tasker.ID]bool, len(extended))
-	for _, x := range extended {
-		held[x.StepUUID] = true
-	}
-	beat := tasker.Beat{Extended: extended, Drain: drains}
+	return tasker.Beat{
+		Extended: extended, Drain: drains,
+		Lost: lostLeases(leases, idSet(extended, func(l tasker.LeaseExtension) tasker.ID { return l.StepUUID })),
+	}, nil
+}
+
+// lostLeases returns the steps of the leases that the worker no longer holds.
+func lostLeases(leases []tasker.Lease, held map[tasker.ID]bool) (lost []tasker.ID) {
 	for _, l := range leases {
 		if !held[l.StepUUID] {
-			beat.Lost = append(beat.Lost, l.StepUUID)
+			lost = append(lost, l.StepUUID)
 		}
 	}
-	return beat, nil
+	return lost
 }
 
 const (
-	pollEvery     = time.Second      // how often a waiting claim looks by itself while nothing else would wake it
-	claimRest     = 10 * time.Second // the same while notifications arrive and the watch looks
+	pollEvery     = time.Second      // polling interval of a waiting claim if no notification would wake it
+	claimRest     = 10 * time.Second // polling interval otherwise
 	claimDeadline = 20 * time.Second
 	maxClaim      = 1000
 )
 
-// drainRest bounds the wait of a claim of a draining worker.
+// drainRest limits the wait of a claim of a draining worker.
 const drainRest = time.Second
 
-// Claim leases up to limit steps, waiting for work up to wait. A draining worker is answered early.
+// Claim leases up to limit steps. It waits up to wait for work; for a draining worker it returns
+// early.
 func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	if limit < 1 {
 		return nil, tasker.Errorf(tasker.Invalid, "max must be at least 1, not %d", limit)
@@ -291,7 +300,7 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 		return nil, err
 	}
 	limit = min(limit, maxClaim)
-	// Listening comes before looking, or what comes in between is missed.
+	// Register before claiming: work that arrives in between must wake the waiter.
 	waiter := e.notifier.wait(worker, m.spec.Namespaces)
 	defer waiter.stop()
 	deadline := time.Now().Add(wait)
@@ -322,14 +331,13 @@ func (e *Engine) Claim(ctx context.Context, worker tasker.ID, limit int, wait ti
 		case <-waiter.notified:
 		case <-timer.C:
 			if again == 0 && len(waiter.notified) == 0 && !time.Now().Before(deadline) && e.pollInterval() == claimRest {
-				return nil, nil // it would have been notified
+				return nil, nil // a notification would have arrived
 			}
 		}
 		timer.Stop()
 	}
 }
 
-// pollInterval is the polling interval of a waiting claim.
 func (e *Engine) pollInterval() time.Duration {
 	if e.listening.Load() && e.due.Load().alive() {
 		return claimRest
@@ -337,7 +345,7 @@ func (e *Engine) pollInterval() time.Duration {
 	return pollEvery
 }
 
-// claim takes what there is now, and says after how long more may be there if steps wait for a limit.
+// claim claims available steps. If steps wait for a limit, it also returns when to try again.
 func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit int) (list []tasker.Assignment, again time.Duration, err error) {
 	if m.drain.Load() {
 		return nil, 0, nil
@@ -355,15 +363,15 @@ func (e *Engine) claim(ctx context.Context, worker tasker.ID, m *member, limit i
 	return list, again, err
 }
 
-// claimContext is the context of a claim. Once that is sent, the answer matters: one
-// that is committed and that nobody hears of costs an attempt.
+// claimContext returns the context of a claim, which ignores the cancellation of the request: a
+// committed claim that does not reach the worker costs an attempt.
 func claimContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), claimDeadline)
 }
 
 func (e *Engine) claimant(worker tasker.ID, m *member) postgres.Claimant {
 	return postgres.Claimant{
-		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: max(e.lease, m.lease), Without: e.aside.ids(e.now()), Version: m.spec.Version,
+		WorkerUUID: worker, Namespaces: m.spec.Namespaces, Handlers: m.spec.Handlers, Lease: max(e.opts.Lease, m.lease), Without: e.skipped.ids(e.now()), Version: m.spec.Version,
 	}
 }
 
@@ -380,14 +388,5 @@ func (e *Engine) Release(ctx context.Context, worker tasker.ID, leases []tasker.
 	if len(released) > 0 {
 		e.notify(m.spec.Namespaces)
 	}
-	back := make(map[tasker.ID]bool, len(released))
-	for _, id := range released {
-		back[id] = true
-	}
-	for _, l := range leases {
-		if !back[l.StepUUID] {
-			lost = append(lost, l.StepUUID)
-		}
-	}
-	return released, lost, nil
+	return released, lostLeases(leases, idSet(released, func(id tasker.ID) tasker.ID { return id })), nil
 }
