@@ -1,17 +1,9 @@
 // Package batch merges concurrent writes. A [Writer] never delays a write to fill a batch: items that
 // arrive while all writes are busy form the next batch.
 //
-// A write that costs much to begin and little for each item is cheaper for several
-// callers together. A [Writer] never waits for a second caller: as long as fewer writes
-// are under way than it allows, a call writes its item at once. What arrives while all
-// are busy waits, and the next write takes it together. Batches therefore form under
-// load only, and nothing here has a timer.
-//
-// Each write runs in the goroutine of one of the callers whose items it has, so that
-// nothing is left to stop when the callers have returned.
-//
-// The package does not know what is written. All callers of a batch get the same error;
-// what it means for each of them is for the owner of the Writer to decide.
+// Batches therefore form under load only, and there is no timer. Each write runs in the goroutine of
+// one of its callers, so there is nothing to stop. All callers of a batch get the same error; the
+// owner of the Writer decides what it means for each of them.
 package batch
 
 import (
@@ -21,42 +13,41 @@ import (
 	"sync"
 )
 
-// A Writer writes items, those of concurrent callers together. Its fields are set before
-// it is used.
+// Writer writes items, those of concurrent callers together. Set its fields before the first use.
 type Writer[T any] struct {
-	// Write stores items. Its context has the values of one caller's and does not end with
-	// it: the others wait for the result too. Write must end by itself in bounded time.
+	// Write stores items. Its context has the values of one caller's context, but not its
+	// cancellation, since other callers wait too. Write must return in bounded time.
 	Write func(ctx context.Context, items []T) error
 
-	Size func(item T) int // what an item counts; nil means 0
+	Size func(item T) int // size of an item; nil means 0
 
-	Writers  int // writes at once; 0 means 1
-	MaxItems int // of a batch; 0 means 1
-	MaxSize  int // of a batch of more than one item
+	Writers  int // concurrent writes; 0 means 1
+	MaxItems int // items of a batch; 0 means 1
+	MaxSize  int // size of a batch with several items
 
 	mu      sync.Mutex
-	busy    int        // writes under way
-	waiting []*call[T] // in the order of their arrival
+	busy    int        // current writes
+	waiting []*call[T] // in order of arrival
 }
 
-// A call is an item whose caller waits.
+// call is an item whose caller waits.
 type call[T any] struct {
 	item  T
-	ready chan turn[T] // gets one value when the item has been taken
+	ready chan turn[T] // receives one value when the item is in a batch
 }
 
-// A turn ends the wait of a call: its caller writes a batch that begins with its item, or
-// gets the result of the batch that its item was in.
+// turn ends the wait of a call. Its caller either writes a batch that begins with its item, or gets
+// the result of the batch that contained it.
 type turn[T any] struct {
 	batch []*call[T]
 	err   error
 }
 
-// ErrPanicked is what the other callers of a batch get if Write panics.
+// ErrPanicked is returned to the other callers of a batch if Write panics.
 var ErrPanicked = errors.New("the write of a batch panicked")
 
-// Do writes an item and reports whether it was part of a write, whose result is err. If it
-// was not, ctx ended before. An item that is part of a write when ctx ends is waited for.
+// Do writes an item. It reports whether the item was part of a write, whose result is err. It
+// returns false if ctx ends before the write begins; a write in progress is waited for.
 func (w *Writer[T]) Do(ctx context.Context, item T) (written bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -80,14 +71,14 @@ func (w *Writer[T]) Do(ctx context.Context, item T) (written bool, err error) {
 	return true, mine.err
 }
 
-// Waiting returns how many calls wait for their turn.
+// Waiting returns the number of waiting calls.
 func (w *Writer[T]) Waiting() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.waiting)
 }
 
-// begin reports whether a call is to be written now. Otherwise it waits for its turn.
+// begin reports whether to write a call now. Otherwise the call waits.
 func (w *Writer[T]) begin(c *call[T]) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,7 +90,7 @@ func (w *Writer[T]) begin(c *call[T]) bool {
 	return false
 }
 
-// withdraw reports whether a call has been taken out before it had its turn.
+// withdraw reports whether a call was removed before it was part of a batch.
 func (w *Writer[T]) withdraw(c *call[T]) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,8 +102,8 @@ func (w *Writer[T]) withdraw(c *call[T]) bool {
 	return true
 }
 
-// write writes a batch, whose first call is the caller's. Whoever waits first writes the
-// next one.
+// write writes a batch that begins with the caller's item. Then the first waiting caller writes the
+// next batch.
 func (w *Writer[T]) write(ctx context.Context, batch []*call[T]) error {
 	items := make([]T, len(batch))
 	for i, c := range batch {
@@ -131,7 +122,7 @@ func (w *Writer[T]) write(ctx context.Context, batch []*call[T]) error {
 	return err
 }
 
-// next takes the calls of the next batch; there is one write less under way if it is nil.
+// next removes and returns the next batch. If there is none, it ends a write.
 func (w *Writer[T]) next() []*call[T] {
 	w.mu.Lock()
 	defer w.mu.Unlock()

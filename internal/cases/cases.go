@@ -1,10 +1,10 @@
 // Package cases groups investigations with the same cause into cases and maintains the state of each
 // case.
 //
-// An investigation belongs to the case of its fingerprint, which is computed here from its
-// newest failure, a moment after it: nothing of this is in the way of a step that fails. Counts are
-// never stored: they are those of the open investigations, in one snapshot. The state of
-// a case is judged by the clock and by those counts, and each change of it is a line of its history.
+// An investigation belongs to the case of its fingerprint. The fingerprint is computed from the newest
+// failure, shortly after the failure, so that it delays no step. Counts are never stored: they are those
+// of the open investigations in one snapshot. The state of a case depends on the clock and these counts,
+// and each change of state is recorded in its history.
 package cases
 
 import (
@@ -12,6 +12,7 @@ import (
 	"context"
 	"crypto/md5"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,21 +24,21 @@ import (
 	"tasker.example/tasker/internal/version"
 )
 
-// Options of a service; the zero value works.
+// Options configures a Service. The zero value uses the defaults.
 type Options struct {
 	Log *slog.Logger
 }
 
-// A Service finds the cases of investigations. Its methods may be called concurrently, in
-// any number of processes: the database lets one at a time work.
+// Service assigns investigations to cases. Its methods may be called concurrently, in any number of
+// processes: the database serializes them.
 type Service struct {
 	db   *postgres.DB
 	log  *slog.Logger
 	wake chan struct{}
-	next time.Time // when to judge the states; of the one loop
+	next time.Time // when to update the states; used by the loop only
 }
 
-// New returns a service on a database whose schema is current.
+// New returns a service on a database with the current schema.
 func New(db *postgres.DB, o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -45,23 +46,22 @@ func New(db *postgres.DB, o Options) *Service {
 	return &Service{db: db, log: o.Log, wake: make(chan struct{}, 1)}
 }
 
-// The loop of a service. An investigation has its case within the first of them when a notification
-// is lost. States are judged so often at most, and rest for so many times what that took: counting
-// what is open must not cost more than a small part of a processor, however much it is.
+// States are updated at most once per stateInterval, and at most 1/stateLoad of the time, since counting
+// all open investigations must not use more than a small part of a processor.
 const (
-	every     = 5 * time.Second
-	batch     = 500
-	deadline  = 30 * time.Second
-	judge     = 2 * time.Second
-	judgeRest = 20
+	interval      = 5 * time.Second // how long an investigation has no case if a notification is lost
+	batch         = 500
+	deadline      = 30 * time.Second
+	stateInterval = 2 * time.Second
+	stateLoad     = 20
 )
 
-// Loops returns what the service does by itself.
+// Loops returns the background loop.
 func (s *Service) Loops() []*loop.Loop {
-	return []*loop.Loop{{Name: "cases", Interval: every, Timeout: deadline, Wake: s.wake, Pass: s.pass, Log: s.log}}
+	return []*loop.Loop{{Name: "cases", Interval: interval, Timeout: deadline, Wake: s.wake, Pass: s.pass, Log: s.log}}
 }
 
-// Wake has the service look for investigations now. It does not wait.
+// Wake starts a pass now. It does not block.
 func (s *Service) Wake() { loop.Wake(s.wake) }
 
 func (s *Service) pass(ctx context.Context) (time.Duration, error) {
@@ -73,15 +73,15 @@ func (s *Service) pass(ctx context.Context) (time.Duration, error) {
 		if err := s.UpdateStates(ctx); err != nil {
 			return 0, err
 		}
-		s.next = time.Now().Add(max(judge, judgeRest*time.Since(now)))
-	} else if n > 0 { // what came is judged, too
+		s.next = time.Now().Add(max(stateInterval, stateLoad*time.Since(now)))
+	} else if n > 0 { // also update the states of the classified ones
 		return time.Until(s.next), nil
 	}
 	return 0, nil
 }
 
-// Classify finds the cases of all open investigations that have none, or whose failure has
-// changed, and returns how many it found.
+// Classify assigns open investigations that have no case, or whose failure has changed. It returns
+// how many.
 func (s *Service) Classify(ctx context.Context) (all int, err error) {
 	for {
 		split, err := s.db.ApplySplit(ctx, batch)
@@ -95,20 +95,20 @@ func (s *Service) Classify(ctx context.Context) (all int, err error) {
 	}
 }
 
-// UpdateStates brings all cases to the states that hold now.
+// UpdateStates updates the states of all cases.
 func (s *Service) UpdateStates(ctx context.Context) error {
 	moved, err := s.db.UpdateCaseStates(ctx)
 	if err != nil {
 		return err
 	}
 	for _, m := range moved {
-		s.log.InfoContext(ctx, "a case changed its state", "case", m.CaseID, "namespace", m.Namespace, "from", m.From, "to", m.To, "open", m.Entries)
+		s.log.InfoContext(ctx, "case changed state", "case", m.CaseID, "namespace", m.Namespace, "from", m.From, "to", m.To, "open", m.Entries)
 	}
 	return nil
 }
 
-// Fingerprint returns what a failure has in common with others: where it happened, why the
-// investigation was opened, and the cause. A handler that names the cause itself is believed.
+// Fingerprint identifies failures with the same place, reason and cause. A cause that the handler
+// names is used as it is.
 func Fingerprint(m postgres.MemberFailure) postgres.Fingerprint {
 	cause := fingerprint.Normalise(fingerprint.Failure{Type: m.ErrorType, Message: m.ErrorMessage, Given: m.ErrorFingerprint})
 	parts := []string{m.Namespace, m.TaskName, tasker.TemplateName(m.StepName), string(m.Reason), m.DetailCode, cause.Key}
@@ -116,13 +116,13 @@ func Fingerprint(m postgres.MemberFailure) postgres.Fingerprint {
 	return postgres.Fingerprint{Key: sum, ErrorType: m.ErrorType, Pattern: cause.Pattern}
 }
 
-// Detail returns a case with what is known of it.
+// Detail returns a case with its details.
 func (s *Service) Detail(ctx context.Context, id tasker.ID) (tasker.CaseDetail, error) {
 	return s.db.CaseDetail(ctx, id)
 }
 
-// Update changes a case, and returns it as it is then. The error is Invalid when the change
-// is not one, a Conflict when the case is not as it is expected to be, and NotFound when there is none.
+// Update changes a case and returns it. It returns Invalid, NotFound, or a Conflict if the case is
+// not in the expected state.
 func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.CaseUpdate) (tasker.Case, error) {
 	if err := checkUpdate(u, time.Now()); err != nil {
 		return tasker.Case{}, err
@@ -130,7 +130,7 @@ func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.CaseUpdate)
 	return s.db.UpdateCase(ctx, id, u)
 }
 
-// Bounds of what people write about a case.
+// Limits of what users write about a case.
 const (
 	maxName    = 255
 	maxReason  = 2000
@@ -184,7 +184,7 @@ func checkText(name, text string, most int, needed bool) error {
 	return nil
 }
 
-// Merge has the investigations of a case belong to another one, from now on.
+// Merge assigns the investigations of a case to another one, from now on.
 func (s *Service) Merge(ctx context.Context, from, into tasker.ID, actor, reason string) error {
 	if err := checkText("reason", reason, maxReason, true); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (s *Service) Merge(ctx context.Context, from, into tasker.ID, actor, reason
 	return s.db.MergeCases(ctx, from, into, actor, reason)
 }
 
-// Unmerge takes back what Merge did with a case.
+// Unmerge undoes Merge.
 func (s *Service) Unmerge(ctx context.Context, id tasker.ID, actor, reason string) error {
 	if err := checkText("reason", reason, maxReason, true); err != nil {
 		return err
@@ -200,13 +200,13 @@ func (s *Service) Unmerge(ctx context.Context, id tasker.ID, actor, reason strin
 	return s.db.UnmergeCase(ctx, id, actor, reason)
 }
 
-// SplitFields are what a case may be split by.
+// SplitFields lists the fields by which a case can be split.
 func SplitFields() []string {
 	return []string{"error_message", "error_type", "worker_version", "task_version"}
 }
 
-// Split takes the failures out of a case that have a text in a field, and returns how many
-// open investigations are concerned. They are a case of their own within seconds.
+// Split separates the failures whose field contains a text. It returns the number of open
+// investigations concerned. They become a case of their own within seconds.
 func (s *Service) Split(ctx context.Context, id tasker.ID, p tasker.CaseSplit) (int64, error) {
 	p.Field = cmp.Or(p.Field, SplitFields()[0])
 	if err := checkText("reason", p.Reason, maxReason, true); err != nil {
@@ -215,7 +215,7 @@ func (s *Service) Split(ctx context.Context, id tasker.ID, p tasker.CaseSplit) (
 	if err := checkText("literal", p.Literal, maxLiteral, true); err != nil {
 		return 0, err
 	}
-	if !known(p.Field) {
+	if !slices.Contains(SplitFields(), p.Field) {
 		return 0, tasker.Errorf(tasker.Invalid, "invalid field %q: must be one of %s", p.Field, strings.Join(SplitFields(), ", "))
 	}
 	n, err := s.db.SplitCase(ctx, id, p)

@@ -9,20 +9,18 @@ import (
 	"tasker.example/tasker"
 )
 
-// What a difference must be to be told: so many on both sides, so many failures that have the
-// value, a share that is so much larger, so many times as large, and no chance. The
-// last is divided by the number of values that are looked at.
+// Conditions for reporting a difference.
 const (
-	minSamples     = 30
-	minFailures    = 20
-	leastShare     = 0.2
-	minLift        = 2
-	maxPValue      = 0.001
+	minSamples     = 30    // on both sides
+	minFailures    = 20    // with the value
+	leastShare     = 0.2   // difference of the shares
+	minLift        = 2     // ratio of the shares
+	maxPValue      = 0.001 // divided by the number of compared values
 	maxDifferences = 5
 )
 
-// Changes says what differs between the failures of a case and the successes of the same
-// step, who is hit, and until when. The error is NotFound when there is no such case.
+// Changes compares the failures of a case with the successes of the same step, and describes who is
+// affected and until when. It returns NotFound if there is no such case.
 func (s *Service) Changes(ctx context.Context, id tasker.ID) (tasker.CaseComparison, error) {
 	c, err := s.db.CompareCase(ctx, id)
 	if err != nil {
@@ -42,7 +40,6 @@ func (s *Service) Changes(ctx context.Context, id tasker.ID) (tasker.CaseCompari
 	return c.CaseComparison, nil
 }
 
-// A fact is a value that some attempts have.
 type fact struct{ name, value string }
 
 func count(counts map[fact]int, workerName, workerVersion, taskVersion string) {
@@ -53,8 +50,8 @@ func count(counts map[fact]int, workerName, workerVersion, taskVersion string) {
 	}
 }
 
-// differences returns the values that failures have far more often than successes, the
-// most telling first. failures and successes are how many were compared.
+// differences returns the values that failures have far more often than successes, most significant
+// first. The arguments failures and successes are the sample sizes.
 func differences(failed, succeeded map[fact]int, failures, successes int) (list []tasker.CaseDifference) {
 	if failures < minSamples || successes < minSamples {
 		return nil
@@ -74,8 +71,8 @@ func differences(failed, succeeded map[fact]int, failures, successes int) (list 
 	return list[:min(len(list), maxDifferences)]
 }
 
-// pValue is how likely it is that at least k of n failures have a value by chance, when k+g
-// of the n+m attempts have it: Fisher's exact test, one-sided.
+// pValue returns the probability that at least k of n failures have a value by chance, if k+g of
+// all n+m attempts have it: Fisher's exact test, one-sided.
 func pValue(k, n, g, m int) float64 {
 	choose := func(n, k int) float64 {
 		a, _ := math.Lgamma(float64(n + 1))

@@ -9,12 +9,9 @@ import (
 	"tasker.example/tasker/internal/fingerprint"
 )
 
-func known(field string) bool { return slices.Contains(SplitFields(), field) }
-
-// Why says why the investigations of a case are one: the parts of its fingerprint, and
-// what was left out of the messages of its newest ones, with how often each value stood
-// there. That there are many different values of one place is noise; that one value stands
-// for most may be meaning, and the case can be split by it.
+// Why explains how a case was grouped: the parts of its fingerprint, and how often each masked
+// value occurred in its newest messages. Many different values of a mask are noise. A frequent one
+// may be significant, and the case can be split by it.
 func (s *Service) Why(ctx context.Context, id tasker.ID) (tasker.CaseGrouping, error) {
 	why, messages, err := s.db.CaseMessages(ctx, id)
 	if err != nil {

@@ -5,20 +5,18 @@ import (
 	"time"
 )
 
-// Outcomes are all that may become of a dead letter.
+// Outcomes lists the outcomes of dead letters.
 func Outcomes() []string {
 	return []string{LetterExpired, LetterAgain, LetterMoved, LetterInvalid, LetterForeign, LetterRetried}
 }
 
-// Counts is who wants to know.
+// Counts receives the counts of a Service.
 type Counts interface {
-	// Announced counts steps that were announced, and those that the broker did not
-	// confirm.
+	// Announced counts announced steps by whether the broker confirmed them.
 	Announced(ctx context.Context, confirmed, failed int)
 	// Reannounced counts steps whose announcement was lost.
 	Reannounced(ctx context.Context, steps int)
-	// DeadLetter counts a dead letter by what became of it, and how long it waited;
-	// 0 means that this is not known.
+	// DeadLetter counts a dead letter by outcome, with the time since its death; 0 if unknown.
 	DeadLetter(ctx context.Context, outcome string, latency time.Duration)
 }
 

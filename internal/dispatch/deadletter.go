@@ -18,25 +18,25 @@ import (
 
 const (
 	deadLetterBatch    = 100
-	deadLetterGather   = 20 * time.Millisecond // how long a batch waits for more
+	deadLetterGather   = 20 * time.Millisecond // how long a batch waits for more messages
 	deadLetterDeadline = 10 * time.Second
-	firstPause         = 250 * time.Millisecond // after the database failed
+	firstPause         = 250 * time.Millisecond // after a database failure
 	longestPause       = 10 * time.Second
-	shownBody          = 200 // characters of a body that is logged because it cannot be read
+	shownBody          = 200 // characters of an unreadable body that are logged
 )
 
-// What becomes of a dead letter.
+// Outcomes of dead letters.
 const (
-	LetterExpired = "expired"   // its step failed by it
-	LetterAgain   = "announced" // its step still has time, and is announced again
-	LetterMoved   = "moved_on"  // its step is elsewhere by now, or never was
-	LetterInvalid = "invalid"   // it cannot be read, and is dropped
-	LetterForeign = "foreign"   // it is not about a step, and is dropped
-	LetterRetried = "retried"   // the database could not be reached; it comes again
+	LetterExpired = "expired"   // its step failed
+	LetterAgain   = "announced" // its step still has time and is announced again
+	LetterMoved   = "moved_on"  // its step has moved or never existed
+	LetterInvalid = "invalid"   // unreadable; dropped
+	LetterForeign = "foreign"   // not about a step; dropped
+	LetterRetried = "retried"   // the database was unavailable; the broker delivers it again
 )
 
-// handleDeadLetters consumes the dead-letter queue, a batch at a time. A delivery
-// that cannot be settled was lost with its channel: it comes again.
+// handleDeadLetters consumes the dead-letter queue in batches. A delivery whose channel was lost is
+// delivered again.
 func (s *Service) handleDeadLetters(ctx context.Context) error {
 	incoming := make(chan amqp.Delivery)
 	handled := make(chan struct{})
@@ -65,24 +65,24 @@ func (s *Service) handleBatches(ctx context.Context, incoming <-chan amqp.Delive
 		if len(batch) == 0 {
 			return
 		}
-		left, err := s.handle(ctx, s.dropUnreadable(ctx, batch))
+		retried, err := s.handle(ctx, s.dropUnreadable(ctx, batch))
 		if err == nil {
 			pause = firstPause
 			continue
 		}
 		if ctx.Err() == nil {
-			s.Log.WarnContext(ctx, "dead letters could not be handled; they come again", "messages", len(left), "pause", pause, "err", err)
+			s.Log.WarnContext(ctx, "dead letters could not be handled; they come again", "messages", len(retried), "pause", pause, "err", err)
 		}
-		// The pause comes first: a message that is returned is delivered again at once.
+		// Pause first: the broker delivers a returned message again at once.
 		loop.Sleep(ctx, pause)
 		pause = min(2*pause, longestPause)
-		for _, d := range left {
+		for _, d := range retried {
 			_ = d.Nack(true)
 		}
 	}
 }
 
-// A letter is a delivery of a dead letter that is about a step.
+// letter is a dead letter about a step.
 type letter struct {
 	amqp.Delivery
 	step tasker.StepRef
@@ -95,7 +95,7 @@ func (d letter) latency() time.Duration {
 	return max(0, time.Since(d.Deaths[0].Time))
 }
 
-// gather waits for a delivery, and a moment for more.
+// gather waits for a delivery, and then a moment for more.
 func gather(ctx context.Context, incoming <-chan amqp.Delivery) []letter {
 	var batch []letter
 	more := time.NewTimer(0)
@@ -119,7 +119,7 @@ func gather(ctx context.Context, incoming <-chan amqp.Delivery) []letter {
 	return batch
 }
 
-// dropUnreadable acknowledges what is not about a step, and returns the rest.
+// dropUnreadable acknowledges and drops letters that are not about a step, and returns the others.
 func (s *Service) dropUnreadable(ctx context.Context, batch []letter) []letter {
 	var readable []letter
 	for _, d := range batch {
@@ -132,7 +132,7 @@ func (s *Service) dropUnreadable(ctx context.Context, batch []letter) []letter {
 			readable = append(readable, d)
 			continue
 		}
-		s.Log.WarnContext(ctx, "a dead letter is dropped", "why", err, "message_id", payload.CleanText(d.ID, shownBody),
+		s.Log.WarnContext(ctx, "dead letter dropped", "why", err, "message_id", payload.CleanText(d.ID, shownBody),
 			"body", payload.CleanText(string(d.Body), shownBody))
 		s.Counts.DeadLetter(ctx, outcome, d.latency())
 		_ = d.Ack()
@@ -140,19 +140,18 @@ func (s *Service) dropUnreadable(ctx context.Context, batch []letter) []letter {
 	return readable
 }
 
-// welcome notes that a canary came back.
+// welcome records that a canary has returned.
 func (s *Service) welcome(ctx context.Context, d letter) {
 	limited, cancel := context.WithTimeout(ctx, deadLetterDeadline)
 	defer cancel()
 	if err := s.DB.CanaryReturned(limited); err != nil && ctx.Err() == nil {
-		s.Log.WarnContext(ctx, "a canary came back, and it could not be noted", "err", err)
+		s.Log.WarnContext(ctx, "return of a canary could not be recorded", "err", err)
 	}
 	_ = d.Ack()
 }
 
-// handle settles dead letters that are about steps, and returns those that could
-// not be settled.
-func (s *Service) handle(ctx context.Context, batch []letter) (left []letter, err error) {
+// handle processes dead letters about steps and returns those to be delivered again.
+func (s *Service) handle(ctx context.Context, batch []letter) (retried []letter, err error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
@@ -179,18 +178,18 @@ func (s *Service) handle(ctx context.Context, batch []letter) (left []letter, er
 		outcome[step] = LetterRetried
 	}
 	for _, d := range batch {
-		became := cmp.Or(outcome[d.step], LetterMoved)
-		s.Counts.DeadLetter(ctx, became, d.latency())
-		if became == LetterRetried {
-			left = append(left, d)
+		result := cmp.Or(outcome[d.step], LetterMoved)
+		s.Counts.DeadLetter(ctx, result, d.latency())
+		if result == LetterRetried {
+			retried = append(retried, d)
 			continue
 		}
 		_ = d.Ack()
 	}
-	return left, err
+	return retried, err
 }
 
-// read finds the step that a dead letter is about.
+// read decodes the step of a dead letter.
 func (d *letter) read() (outcome string, err error) {
 	if d.Type != rabbitmq.MessageType {
 		return LetterForeign, fmt.Errorf("its type is %q, not %s", payload.CleanText(d.Type, shownBody), rabbitmq.MessageType)
@@ -206,7 +205,7 @@ func (d *letter) read() (outcome string, err error) {
 	return "", nil
 }
 
-// evidence is what an investigation keeps of how a message died.
+// evidence returns the broker's record of a message's deaths, for an investigation.
 func evidence(deaths []amqp.Death) json.RawMessage {
 	type death struct {
 		Reason      string    `json:"reason"`

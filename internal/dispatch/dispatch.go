@@ -1,15 +1,12 @@
 // Package dispatch announces enqueued steps to workers through a message broker and processes the
 // messages that no worker consumed. The database remains the source of truth.
 //
-// The database decides, always. A step is announced after the transaction that
-// enqueued it, from an outbox that this transaction wrote: what does not exist is
-// not announced, and what exists is. A message carries ids and nothing else;
-// whoever receives one claims the step, or finds it taken. A message that is lost
-// is found by reconciliation, one that comes twice by the claim.
+// A step is announced after the transaction that enqueued it, from an outbox that this transaction
+// wrote. A message contains ids only; a worker that receives one claims the step. Reconciliation finds
+// lost messages, and a duplicate has no effect.
 //
-// A message that no worker took in time becomes a dead letter, which is how the
-// server learns of it at once. The limit itself is in the database: with
-// the broker gone, the sweep finds the same steps.
+// A message that no worker consumes in time becomes a dead letter, so that the server notices at once.
+// The limit itself is in the database: without the broker, the sweep finds the same steps.
 package dispatch
 
 import (
@@ -28,21 +25,21 @@ import (
 	"tasker.example/tasker/rabbitmq"
 )
 
-// Options of a service.
+// Options configures a Service.
 type Options struct {
 	Broker      *amqp.Broker
 	DB          *postgres.DB
 	Engine      *engine.Engine
-	DeadLetters bool          // whether to handle them
-	LostAfter   time.Duration // how long a step has been enqueued before its announcement may count as lost; 0 means 15 s
+	DeadLetters bool          // process dead letters
+	LostAfter   time.Duration // how long a step is enqueued before its announcement counts as lost; 15 s by default
 
-	ReconcileEvery time.Duration // how often lost announcements are looked for; 0 means 10 s
+	ReconcileEvery time.Duration // interval of the scan for lost announcements; 10 s by default
 
-	Counts Counts // nil means that nothing is counted
+	Counts Counts // optional
 	Log    *slog.Logger
 }
 
-// Service announces steps and handles dead letters.
+// Service announces steps and processes dead letters.
 type Service struct {
 	Options
 	wake chan struct{}
@@ -61,15 +58,15 @@ func New(o Options) *Service {
 	return &Service{Options: o, wake: make(chan struct{}, 1)}
 }
 
-// Wake says that there is something to announce. It does not wait.
+// Wake signals that there are steps to announce. It does not block.
 func (s *Service) Wake() {
 	loop.Wake(s.wake)
 }
 
-// Run keeps the connection to the broker, announces and handles dead letters until
-// ctx ends. A broker that is away is waited for.
+// Run maintains the connection to the broker, announces steps and processes dead letters until ctx
+// ends. It waits while the broker is unavailable.
 func (s *Service) Run(ctx context.Context) error {
-	// The broker ends after those who use it.
+	// The connection must outlive its users.
 	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer disconnect()
 	broker := loop.NewGroup(connected)
@@ -91,21 +88,20 @@ func (s *Service) Run(ctx context.Context) error {
 
 const (
 	announceBatch = 500
-	announceEvery = time.Second     // what other servers enqueued, and what is due again
-	announceAgain = 5 * time.Second // rest of an announcement that the broker did not confirm
+	announceEvery = time.Second     // finds steps of other servers and due retries
+	announceAgain = 5 * time.Second // delay before an unconfirmed announcement is repeated
 
-	// announceDeadline lets the broker's own timer end first, which knows the queue that
-	// confirms nothing. The transaction around it may not pause for longer.
+	// announceDeadline is longer than the timeout of the broker client, whose error names the
+	// queue. The transaction must not be idle for longer.
 	announceDeadline = 2*amqp.Silence + 2*time.Second
 
-	logInterval = time.Minute // between two lines of the log that say the same
+	logInterval = time.Minute // between two equal log messages
 )
 
-// announce publishes what is in the outbox.
 func (s *Service) announce(ctx context.Context) error {
 	timer := time.NewTicker(announceEvery)
 	defer timer.Stop()
-	var said complaint
+	var last complaint
 	for {
 		select {
 		case <-ctx.Done():
@@ -115,8 +111,8 @@ func (s *Service) announce(ctx context.Context) error {
 		}
 		for ctx.Err() == nil && s.Broker.Ready() {
 			n, err := s.announceSome(ctx)
-			if ctx.Err() == nil && said.isNews(n, err, time.Now()) {
-				s.Log.WarnContext(ctx, "steps could not be announced; trying again", "err", err)
+			if ctx.Err() == nil && last.isNews(n, err, time.Now()) {
+				s.Log.WarnContext(ctx, "announcing steps failed; retrying", "err", err)
 			}
 			if n < announceBatch {
 				break
@@ -125,16 +121,16 @@ func (s *Service) announce(ctx context.Context) error {
 	}
 }
 
-// A complaint is what the log last said of announcements that failed.
+// complaint is the last logged failure of announcements.
 type complaint struct {
 	text string
 	at   time.Time
-	over bool // a batch has been announced since
+	over bool // a batch has succeeded since
 }
 
-// isNews reports whether to log what came of a batch of n announcements. The same reason is
-// news again after a success, but not more than once a minute: successes of other
-// namespaces come between the failures of one.
+// isNews reports whether to log the result of a batch of n announcements. The same error is logged
+// again after a success, but at most once a minute: successes of other namespaces alternate with
+// the failures of one.
 func (c *complaint) isNews(n int, err error, now time.Time) bool {
 	if err == nil {
 		c.over = c.over || n > 0
@@ -147,9 +143,8 @@ func (c *complaint) isNews(n int, err error, now time.Time) bool {
 	return true
 }
 
-// announceSome publishes a batch. When the broker itself is the reason that it takes nothing, the
-// outbox stays as it is. Otherwise what is not confirmed rests, so that the announcements of other
-// namespaces have their turn.
+// announceSome publishes a batch. If the broker accepts nothing, the outbox is unchanged. Otherwise
+// unconfirmed announcements are delayed, so that other namespaces have their turn.
 func (s *Service) announceSome(ctx context.Context) (int, error) {
 	var broken error
 	n, err := s.DB.Announce(ctx, announceBatch, announceAgain, func(list []postgres.Announcement) ([]int64, error) {
@@ -189,9 +184,9 @@ const (
 	reconcileBatch    = 10_000
 )
 
-// reconcile finds steps whose announcement was lost: the broker holds no message for
-// a namespace, and still steps of it have waited for a while that are not about to
-// be announced. They are announced again.
+// reconcile announces steps again whose announcement was lost. These are steps that have waited for
+// a while and are not about to be announced, although the broker has no message for their
+// namespace.
 func (s *Service) reconcile(ctx context.Context) (time.Duration, error) {
 	if !s.Broker.Ready() {
 		return 0, nil
@@ -216,7 +211,7 @@ func (s *Service) reconcile(ctx context.Context) (time.Duration, error) {
 			continue
 		}
 		if lost > 0 {
-			s.Log.WarnContext(ctx, "steps wait and the broker has no message for them; they are announced again", "namespace", n, "steps", lost)
+			s.Log.WarnContext(ctx, "announcements lost by the broker; announcing again", "namespace", n, "steps", lost)
 			s.Counts.Reannounced(ctx, lost)
 			s.Wake()
 		}

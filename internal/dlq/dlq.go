@@ -1,8 +1,8 @@
 // Package dlq opens, updates and resolves investigations, and runs the staleness sweep that finds
 // stuck tasks.
 //
-// The engine, the sweep or a person opens an investigation. An entry never changes its task, and
-// its snapshot never changes. A task has at most one open entry, so concurrent detection is safe.
+// The engine, the sweep or an operator opens an investigation. Its snapshot never changes, and it never
+// changes its task. A task has at most one open investigation, so concurrent detection is safe.
 package dlq
 
 import (
@@ -21,39 +21,39 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// The sweep, unless configured otherwise.
+// Defaults of Options.
 const (
 	DefaultSweepEvery = 5 * time.Minute
 	DefaultBatchSize  = 100
 )
 
-// Options of a service; the zero value works.
+// Options configures a Service. The zero value uses the defaults.
 type Options struct {
-	SweepEvery time.Duration // between two sweeps; negative: never
+	SweepEvery time.Duration // interval of the staleness sweep; negative disables it
 	BatchSize  int           // tasks in one transaction of the sweep
-	DryRun     bool          // the sweep only says in the log what it would do
+	DryRun     bool          // the sweep only logs
 
-	// Undo begins to undo a task, in a transaction of the service's. What it returns is called
-	// once that is committed. Nil: no task is undone.
+	// Undo begins the compensation of a task in a transaction of the service. The service calls
+	// committed after the commit. Without Undo no task can be compensated.
 	Undo func(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Operator) (committed func(), err error)
 
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
 }
 
-// Service works on investigations. Its methods may be called concurrently.
+// Service manages investigations. Its methods may be called concurrently.
 type Service struct {
 	db      *postgres.DB
 	every   time.Duration
 	batch   int
 	dry     bool
-	pass    time.Duration // after which a pass begins no other batch
+	pass    time.Duration // time after which a pass begins no other batch
 	undo    func(context.Context, *postgres.Tx, tasker.ID, postgres.Operator) (func(), error)
 	metrics *metrics.Metrics
 	log     *slog.Logger
 }
 
-// New returns a service on a database whose schema is current.
+// New returns a service on a database with the current schema.
 func New(db *postgres.DB, o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -79,7 +79,7 @@ func (s *Service) Loops() []*loop.Loop {
 	return []*loop.Loop{{Name: "staleness sweep", Interval: s.every, Timeout: sweepDeadline, Pass: s.sweep, Log: s.log}, thresholds}
 }
 
-// Changed thresholds are applied after a stable period, in batches with pauses.
+// Changed thresholds are applied in batches after they have not changed for thresholdSettled.
 const (
 	thresholdEvery   = 30 * time.Second
 	thresholdSettled = 30 * time.Second
@@ -100,20 +100,20 @@ func (s *Service) applyThresholds(ctx context.Context, p *postgres.ThresholdPass
 
 func (s *Service) sweep(ctx context.Context) (time.Duration, error) {
 	n, err := s.SweepAll(ctx)
-	if err == nil && n > 0 && !s.dry { // there may be more: it is bounded, and others hold tasks for a moment
+	if err == nil && n > 0 && !s.dry { // more may be left: a pass is bounded, and it skips locked tasks
 		return loop.AtOnce, nil
 	}
 	return 0, err
 }
 
-// At most two concurrent batches protect the database; a pass has a time limit for shutdown.
+// Two concurrent batches limit the load. The time limit lets a pass end on shutdown.
 const (
 	sweepLanes = 2
 	sweepFor   = 2 * time.Second
 )
 
-// SweepAll makes batches as long as they are full. It returns how many tasks went
-// to error or got an investigation, or would in a dry run, which is one batch.
+// SweepAll runs batches while they are full. It returns how many tasks moved to error or got an
+// investigation. A dry run is a single batch and returns how many would.
 func (s *Service) SweepAll(ctx context.Context) (int, error) {
 	if s.dry {
 		return s.Sweep(ctx)
@@ -121,7 +121,7 @@ func (s *Service) SweepAll(ctx context.Context) (int, error) {
 	all, until := 0, time.Now().Add(s.pass)
 	for {
 		var moved [sweepLanes]int
-		var g errgroup.Group // what one has moved stays, if the other fails
+		var g errgroup.Group // the result of one batch is valid even if the other one fails
 		for lane := range moved {
 			g.Go(func() (err error) {
 				moved[lane], err = s.sweepBatch(ctx, lane*s.batch)
@@ -138,21 +138,21 @@ func (s *Service) SweepAll(ctx context.Context) (int, error) {
 	}
 }
 
-// sweepFailed is the action of the sweep for a task at which something went wrong.
+// sweepFailed is the action of the sweep on a task that caused an error.
 const sweepFailed = "transition_failed"
 
-// Sweep runs one batch: stale tasks go to error, and tasks in error get an investigation. It
-// returns how many.
+// Sweep runs one batch. It moves stale tasks to error, opens investigations of tasks in error, and
+// returns the number of tasks.
 func (s *Service) Sweep(ctx context.Context) (int, error) {
 	return s.sweepBatch(ctx, 0)
 }
 
-// sweepBatch is Sweep, beside others that take the longest overdue.
+// sweepBatch is Sweep, but leaves the skip most overdue tasks to concurrent batches.
 func (s *Service) sweepBatch(ctx context.Context, skip int) (int, error) {
 	start := time.Now()
 	swept, err := s.db.SweepStale(ctx, s.dry, s.batch, skip)
 	if skip > 0 && err == nil && len(swept) == 0 {
-		return 0, nil // it only helps
+		return 0, nil // the first batch reports the result
 	}
 	s.metrics.Swept(ctx, time.Since(start), stale(swept), err)
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *Service) sweepBatch(ctx context.Context, skip int) (int, error) {
 	return len(swept) - actions[sweepFailed], nil
 }
 
-// stale is what the metrics count of what a sweep found.
+// stale returns the findings of a sweep for the metrics.
 func stale(swept []postgres.SweepResult) []metrics.Stale {
 	out := make([]metrics.Stale, len(swept))
 	for i, t := range swept {

@@ -16,17 +16,17 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Limits of what an investigator writes.
+// Limits of the texts of an investigation.
 const (
 	maxNotes    = 20_000
 	maxPerson   = 255
 	maxMetadata = 64 << 10
 )
 
-// Update changes the status, notes, metadata or resolver of an investigation. Ending one needs
-// notes and a person; changing an ended one is a Conflict, unless the request is the same. A
-// permanently failed one may compensate its task in the same transaction. The warnings list
-// possible oversights.
+// Update changes the status, notes, metadata or resolver of an investigation. Ending it requires
+// notes and a resolver. Ending it as permanently failed can compensate its task in the same
+// transaction. An ended investigation cannot be changed: Update returns a Conflict unless the
+// request repeats the one that ended it. The warnings list possible oversights.
 func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (tasker.Entry, []string, error) {
 	if err := checkUpdate(&u); err != nil {
 		return tasker.Entry{}, nil, err
@@ -49,13 +49,13 @@ func (s *Service) Update(ctx context.Context, id tasker.ID, u tasker.EntryUpdate
 	return done.entry, warnings(done, u), nil
 }
 
-// A updateResult is what became of a request to change an entry.
+// updateResult is the result of a request to change an investigation.
 type updateResult struct {
 	entry tasker.Entry
 	ended bool       // by this request
-	next  *tasker.ID // the investigation that was opened in its place
+	next  *tasker.ID // the investigation opened as its successor
 
-	committed func() // nil: nothing is to be done then
+	committed func() // optional; to be called after the commit
 }
 
 // change is Update in its transaction.
@@ -68,7 +68,7 @@ func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u t
 	if err != nil || known {
 		return updateResult{entry: shown}, err
 	}
-	// The task comes before its entries: whoever makes it stuck holds it as well.
+	// Lock the task before its investigations, as all other transactions do.
 	state, err := tx.TaskState(ctx, before.TaskUUID)
 	if err != nil {
 		return updateResult{}, err
@@ -84,7 +84,7 @@ func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u t
 		return updateResult{entry: shown, committed: committed}, nil
 	}
 	if u.Status != nil && *u.Status == before.ResolutionStatus {
-		u.Status = nil // pending as it is
+		u.Status = nil // it stays pending
 	}
 	if err := mayGrow(ctx, tx, id, u); err != nil {
 		return updateResult{}, err
@@ -94,14 +94,14 @@ func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u t
 		return updateResult{}, err
 	}
 	if !changed {
-		return conflictError(ctx, tx, id, u) // nothing is committed unless the same request was made meanwhile
+		return conflictError(ctx, tx, id, u) // it succeeds only if the same request was made concurrently
 	}
 	if u.Status != nil && (*u.Status == tasker.EntryPermanentlyFailed || *u.Status == tasker.EntryCancelled) {
-		leave := tx.StopAutoRecovery
+		detach := tx.StopAutoRecovery
 		if *u.Status == tasker.EntryPermanentlyFailed {
-			leave = tx.WriteOff
+			detach = tx.WriteOff
 		}
-		if err := leave(ctx, []tasker.ID{before.TaskUUID}); err != nil {
+		if err := detach(ctx, []tasker.ID{before.TaskUUID}); err != nil {
 			return updateResult{}, err
 		}
 	}
@@ -113,20 +113,26 @@ func (s *Service) change(ctx context.Context, tx *postgres.Tx, id tasker.ID, u t
 	return updateResult{entry: entry, ended: u.Status != nil, next: next, committed: committed}, err
 }
 
-// preparePermanentFailure refuses to write off a running task, or begins its compensation.
+// preparePermanentFailure begins the compensation of a task, or checks that the task can be marked
+// as permanently failed.
 func (s *Service) preparePermanentFailure(ctx context.Context, tx *postgres.Tx, e tasker.Entry, state tasker.TaskState, u tasker.EntryUpdate) (committed func(), err error) {
 	switch {
 	case u.Status == nil || *u.Status != tasker.EntryPermanentlyFailed:
 		return nil, nil
 	case !u.Compensate:
-		return nil, mayWriteOff(ctx, tx, e.TaskUUID, state)
+		held, err := tx.CountInFlightSteps(ctx, e.TaskUUID)
+		if err != nil {
+			return nil, err
+		}
+		return nil, MayWriteOff(e.TaskUUID, state, held)
 	case s.undo == nil:
 		return nil, tasker.Errorf(tasker.Invalid, "the investigation cannot be updated: nothing is undone here")
 	}
 	return s.undo(ctx, tx, e.TaskUUID, postgres.Operator{Actor: u.Actor, Reason: "investigation " + e.UUID.String() + " ended as permanently_failed"})
 }
 
-// mayGrow refuses notes and metadata beyond the size of an investigation.
+// mayGrow returns TooLarge if an investigation has too many changes, or too large notes and
+// metadata.
 func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) error {
 	if u.Status != nil {
 		return nil
@@ -157,16 +163,8 @@ func mayGrow(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryU
 	return nil
 }
 
-// mayWriteOff refuses to write off a complete or running task.
-func mayWriteOff(ctx context.Context, tx *postgres.Tx, task tasker.ID, state tasker.TaskState) error {
-	held, err := tx.CountInFlightSteps(ctx, task)
-	if err != nil {
-		return err
-	}
-	return MayWriteOff(task, state, held)
-}
-
-// MayWriteOff returns why a task in a state with so many steps on their way cannot be written off.
+// MayWriteOff returns a Conflict if a task in a state, with a number of steps in flight, cannot be
+// marked as permanently failed.
 func MayWriteOff(task tasker.ID, state tasker.TaskState, held int) error {
 	if state == tasker.TaskComplete {
 		return tasker.Errorf(tasker.Conflict,
@@ -179,7 +177,7 @@ func MayWriteOff(task tasker.ID, state tasker.TaskState, held int) error {
 	return nil
 }
 
-// conflictError says why an entry could not be changed: somebody was faster.
+// conflictError returns the error for an investigation that was changed concurrently.
 func conflictError(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.EntryUpdate) (updateResult, error) {
 	shown, written, err := withUnredactedNotes(ctx, tx, id)
 	if err != nil {
@@ -188,7 +186,8 @@ func conflictError(ctx context.Context, tx *postgres.Tx, id tasker.ID, u tasker.
 	return updateResult{entry: shown}, mayUpdate(written, u)
 }
 
-// withUnredactedNotes returns an entry redacted, and with its unredacted notes for comparison.
+// withUnredactedNotes returns an investigation as the caller may see it, and with its full notes
+// for comparison.
 func withUnredactedNotes(ctx context.Context, tx *postgres.Tx, id tasker.ID) (shown, written tasker.Entry, err error) {
 	if shown, err = tx.Entry(ctx, id); err != nil {
 		return shown, written, err
@@ -198,11 +197,11 @@ func withUnredactedNotes(ctx context.Context, tx *postgres.Tx, id tasker.ID) (sh
 	return shown, written, err
 }
 
-// follow opens the next investigation if other steps failed while this one was open, about the last
-// of them.
+// follow opens an investigation about the last step that failed while the ended one was open, if
+// any.
 func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.EntryUpdate, state tasker.TaskState) (next *tasker.ID, err error) {
 	if u.Status == nil || *u.Status == tasker.EntryPermanentlyFailed {
-		return nil, nil //nolint:nilnil // none is needed
+		return nil, nil // not required
 	}
 	opened, err := followAll(ctx, tx, []postgres.Ending{{EntryUUID: ended.UUID, TaskUUID: ended.TaskUUID, State: state}})
 	if id, ok := opened[ended.TaskUUID]; ok {
@@ -211,8 +210,7 @@ func follow(ctx context.Context, tx *postgres.Tx, ended tasker.Entry, u tasker.E
 	return next, err
 }
 
-// followAll is follow for investigations that end together. It returns those that it
-// opened, by their tasks.
+// followAll is follow for several investigations. It returns the opened ones by task.
 func followAll(ctx context.Context, tx *postgres.Tx, ended []postgres.Ending) (map[tasker.ID]tasker.ID, error) {
 	ids := make([]tasker.ID, len(ended))
 	for i, e := range ended {
@@ -241,8 +239,8 @@ func followAll(ctx context.Context, tx *postgres.Tx, ended []postgres.Ending) (m
 	return all, nil
 }
 
-// End ends open investigations in the caller's transaction under the task locks, and returns them
-// for [Service.Ended].
+// End ends open investigations in the caller's transaction, which has locked the tasks. It returns
+// them for [Service.Ended].
 func End(ctx context.Context, tx *postgres.Tx, actor string, list []postgres.Ending) ([]postgres.EndedEntry, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -274,14 +272,14 @@ func End(ctx context.Context, tx *postgres.Tx, actor string, list []postgres.End
 	return ended, err
 }
 
-// Ended counts investigations that [End] has ended, when that is committed.
+// Ended counts investigations that [End] has ended. Call it after the commit.
 func (s *Service) Ended(ctx context.Context, list []postgres.EndedEntry) {
 	for _, e := range list {
 		s.metrics.Resolved(ctx, e.Reason, e.Status, time.Duration(e.Seconds*float64(time.Second)))
 	}
 }
 
-// checkUpdate refuses what cannot be an update, and fills in who resolves.
+// checkUpdate validates an update and sets the default resolver and actor.
 func checkUpdate(u *tasker.EntryUpdate) error {
 	var faults []tasker.Fault
 	fault := func(path, format string, args ...any) {
@@ -332,7 +330,7 @@ func checkUpdate(u *tasker.EntryUpdate) error {
 	return nil
 }
 
-// objectFault says what is wrong with metadata.
+// objectFault describes what is wrong with metadata, or returns "".
 func objectFault(doc json.RawMessage) string {
 	if len(doc) == 0 {
 		return ""
@@ -346,7 +344,8 @@ func objectFault(doc json.RawMessage) string {
 	return ""
 }
 
-// mayUpdate refuses to change an unexpected or ended entry, unless the request is a repetition.
+// mayUpdate returns a Conflict if an investigation has ended or was changed unexpectedly, unless
+// the request is a repetition.
 func mayUpdate(e tasker.Entry, u tasker.EntryUpdate) error {
 	if u.IfUnchangedSince != nil && !u.IfUnchangedSince.Equal(e.UpdatedAt) && !repeats(e, u) {
 		return tasker.Errorf(tasker.Conflict, "investigation %s was changed at %s, after you read it; read it again",
@@ -362,7 +361,7 @@ func mayUpdate(e tasker.Entry, u tasker.EntryUpdate) error {
 	return nil
 }
 
-// repeats reports whether an entry was ended by the same request before.
+// repeats reports whether the same request has ended the investigation before.
 func repeats(e tasker.Entry, u tasker.EntryUpdate) bool {
 	return u.Status != nil && e.ResolutionStatus != tasker.EntryPending && *u.Status == e.ResolutionStatus &&
 		same(u.Notes, e.ResolutionNotes) && same(u.ResolvedBy, e.ResolvedBy)
@@ -370,7 +369,7 @@ func repeats(e tasker.Entry, u tasker.EntryUpdate) bool {
 
 func same(asked, is *string) bool { return asked == nil || is != nil && *asked == *is }
 
-// warnings say what whoever ends an investigation may have overlooked.
+// warnings lists what the operator may have overlooked.
 func warnings(done updateResult, u tasker.EntryUpdate) []string {
 	e := done.entry
 	if done.next != nil {
@@ -391,8 +390,8 @@ func warnings(done updateResult, u tasker.EntryUpdate) []string {
 	return []string{fmt.Sprintf("task %s is still in error: %s; repair its steps, or give it up as permanently_failed", e.TaskUUID, why)}
 }
 
-// Open opens an investigation for a person; the task continues. It returns a Conflict with the id
-// of an open one. A repeated request key returns the newest investigation of the task.
+// Open opens an investigation for an operator. The task continues. It returns a Conflict with the
+// id of an open one. A repeated request returns the newest investigation of the task.
 func (s *Service) Open(ctx context.Context, task tasker.ID, o tasker.NewEntry) (tasker.Entry, error) {
 	u := tasker.EntryUpdate{Notes: &o.Reason, ResolvedBy: &o.Actor, Metadata: o.Metadata}
 	if err := checkUpdate(&u); err != nil {
@@ -458,7 +457,7 @@ func (s *Service) openAlready(ctx context.Context, task tasker.ID) error {
 		task, e.UUID, e.At.Format(time.RFC3339)).WithDetails(map[string]string{"dlq_entry_uuid": e.UUID.String()})
 }
 
-// renamed tells the faults of an update in the words of a request to open one.
+// renamed replaces field names of an update by those of a request to open an investigation.
 func renamed(err error) error {
 	var known *tasker.Error
 	if !errors.As(err, &known) {

@@ -278,9 +278,9 @@ func resultsByName(child tasker.ID, list []postgres.LastResult, whole bool) (jso
 // cancelChildren cancels child tasks whose parents no longer wait for them. It compensates them if
 // their parent is compensated. Locked children are left to a later pass. It locks no parent.
 func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) error {
-	var begun []Compensation
+	var namespaces []string
 	err := e.db.InTx(ctx, func(tx *postgres.Tx) error {
-		begun = nil
+		namespaces = nil
 		free, err := tx.LockFreeTasks(ctx, tasksOfSteps(rows))
 		if err != nil {
 			return err
@@ -296,7 +296,7 @@ func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) erro
 				if err != nil {
 					return err
 				}
-				begun = append(begun, began)
+				namespaces = append(namespaces, began.Namespaces...)
 				continue
 			}
 			if err := tx.CancelTasks(ctx, []postgres.TaskTarget{{TaskUUID: c.TaskUUID, State: c.State}}, by); err != nil {
@@ -306,9 +306,7 @@ func (e *Engine) cancelChildren(ctx context.Context, rows []tasker.StepRef) erro
 		return nil
 	})
 	if err == nil {
-		for _, c := range begun {
-			e.Compensates(c)
-		}
+		e.notify(namespaces)
 	}
 	return err
 }

@@ -13,9 +13,9 @@ import (
 
 // Compensation describes how the compensation of a task began.
 type Compensation struct {
-	Steps     int    // compensation steps; 0 if there are none or it had begun before
-	Before    bool   // the compensation had begun before
-	Namespace string // of the first ready step
+	Steps      int      // compensation steps; 0 if there are none or it had begun before
+	Before     bool     // the compensation had begun before
+	Namespaces []string // with ready steps
 }
 
 // CompensateTask cancels a task after undoing its completed steps in reverse order of completion,
@@ -28,27 +28,20 @@ func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reas
 		return err
 	})
 	if err == nil {
-		e.Compensates(c)
+		e.notify(c.Namespaces)
 	}
 	return err
-}
-
-// Compensates notifies workers after the caller's transaction began a compensation.
-func (e *Engine) Compensates(c Compensation) {
-	if c.Steps > 0 {
-		e.notify([]string{c.Namespace})
-	}
 }
 
 // CompensateTaskTx is [Engine.CompensateTask] in the caller's transaction. The caller calls
 // committed after the commit.
 func (e *Engine) CompensateTaskTx(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Operator) (committed func(), err error) {
 	c, err := e.Compensate(ctx, tx, task, postgres.Cancellation{Operator: by})
-	return func() { e.Compensates(c) }, err
+	return func() { e.notify(c.Namespaces) }, err
 }
 
 // Compensate is [Engine.CompensateTask] in the caller's transaction. The caller calls
-// [Engine.Compensates] after the commit.
+// [Engine.Enqueued] after the commit.
 func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID, by postgres.Cancellation) (Compensation, error) {
 	t, err := tx.LockCompensable(ctx, task)
 	if err != nil {
@@ -72,7 +65,7 @@ func (e *Engine) Compensate(ctx context.Context, tx *postgres.Tx, task tasker.ID
 		by.Outcome = tasker.NothingToCompensate
 		return Compensation{}, tx.CancelTasks(ctx, []postgres.TaskTarget{{TaskUUID: task, State: t.State}}, by)
 	}
-	return Compensation{Steps: len(steps), Namespace: t.Namespace}, tx.Compensate(ctx, postgres.Compensation{Task: t, Template: g.stored, Undone: undone, Steps: steps}, by)
+	return Compensation{Steps: len(steps), Namespaces: []string{t.Namespace}}, tx.Compensate(ctx, postgres.Compensation{Task: t, Template: g.stored, Undone: undone, Steps: steps}, by)
 }
 
 // mayCompensate returns a Conflict if the compensation of a task cannot begin.

@@ -203,9 +203,3 @@ func checkDueChange(c tasker.DueUpdate) error {
 	wrong.text("reason", c.Reason, 2000, false)
 	return wrong.err("the due time cannot be changed")
 }
-
-// forgetDueQueues stops ordering queues by due time once the templates that require it are retired
-// and have no open tasks.
-func (e *Engine) forgetDueQueues(ctx context.Context) (time.Duration, error) {
-	return 0, e.db.ForgetDueQueues(ctx)
-}

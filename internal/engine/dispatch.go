@@ -37,7 +37,9 @@ func (e *Engine) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker
 	}
 	e.requestPoll()
 	if len(claimed) < len(steps) {
-		if err := e.declined(handing, m.spec.Namespaces, notClaimed(steps, claimed)); err != nil {
+		taken := idSet(claimed, func(c postgres.Claimed) tasker.ID { return c.StepUUID })
+		others := slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return taken[s.StepUUID] })
+		if err := e.declined(handing, m.spec.Namespaces, others); err != nil {
 			// Reconciliation or the release of a slot announces them later.
 			e.log.WarnContext(ctx, "unclaimed steps are not announced again yet", "err", err)
 		}
@@ -79,11 +81,6 @@ func (e *Engine) takeNamed(ctx context.Context, c postgres.Claimant, steps []tas
 		e.log.WarnContext(ctx, "measured steps could not be claimed", "worker_uuid", c.WorkerUUID, "err", err)
 	}
 	return append(claimed.Steps, measured.Steps...), nil
-}
-
-func notClaimed(steps []tasker.StepRef, claimed []postgres.Claimed) []tasker.StepRef {
-	taken := idSet(claimed, func(c postgres.Claimed) tasker.ID { return c.StepUUID })
-	return slices.DeleteFunc(slices.Clone(steps), func(s tasker.StepRef) bool { return taken[s.StepUUID] })
 }
 
 // DeadLetter is a step whose announcement the broker dead-lettered, with the broker's reason.

@@ -60,10 +60,6 @@ type timerLoop struct {
 	next  time.Time // first future due time at the last poll; zero if there is none
 }
 
-func newTimerScheduler(e *Engine) *timerScheduler {
-	return &timerScheduler{engine: e, wake: make(chan struct{}, 1), manyDead: make(chan struct{}, 1)}
-}
-
 // timer registers a loop that the scheduler wakes when work of the kind is due.
 func (d *timerScheduler) timer(l *loop.Loop, kind string) *loop.Loop {
 	return d.register(&timerLoop{Loop: l, kind: kind})

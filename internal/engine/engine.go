@@ -160,10 +160,11 @@ func New(db *postgres.DB, o Options) *Engine {
 		db: db, opts: o, log: o.Log, now: o.Now,
 		grace:      grace{lasts: o.ReconnectGrace},
 		leaseGrace: leaseGrace{outage: max(o.Lease/heartbeatsOfALease, minOutage), lasts: o.Lease, heard: o.Now()},
-		alive:      newHeartbeatBuffer(),
+		alive:      &heartbeatBuffer{keyBuffer: newKeyBuffer[tasker.ID]()},
 		skipped:    skipList{until: map[tasker.ID]time.Time{}, wake: make(chan struct{}, 1)},
-		busy:       newClaimActivity(),
-		notifier:   newNotifier(), limited: newLimitWaiters(), instance: tasker.NewID(),
+		busy:       &claimActivity{keyBuffer: newKeyBuffer[postgres.QueueName](), stored: map[postgres.QueueName]time.Time{}},
+		notifier:   newNotifier(), instance: tasker.NewID(),
+		limited:   &limitWaiters{namespaces: map[string]time.Time{}, back: make(chan struct{}, 1)},
 		templates: newCache[tasker.ID](1000, (*graph).size),
 		byName:    newCache[[3]string](1000, (*graph).size),
 		workers:   newCache[tasker.ID](10_000, (*member).size),
@@ -190,11 +191,11 @@ func New(db *postgres.DB, o Options) *Engine {
 type cache[K comparable, V any] struct {
 	mu    sync.Mutex
 	most  int
-	size  func(V) int // in bytes, about
-	bytes int         // approximate, in bytes
+	size  func(V) int // approximate size in bytes
+	bytes int
 	m     map[K]*list.Element
-	order *list.List // of cached, the last used first
-} // of cached, most recently used first
+	order *list.List // of cached, most recently used first
+}
 
 type cached[K comparable, V any] struct {
 	key   K
@@ -212,8 +213,8 @@ func (c *cache[K, V]) get(k K) (v V, ok bool) {
 	if !ok {
 		return v, false
 	}
-	c.order.MoveToFront(at)                    // only cached values are stored
-	return at.Value.(cached[K, V]).value, true //nolint:forcetypeassert // nothing else is put in
+	c.order.MoveToFront(at)
+	return at.Value.(cached[K, V]).value, true //nolint:forcetypeassert // only cached values are stored
 }
 
 func (c *cache[K, V]) put(k K, v V) {
@@ -221,8 +222,8 @@ func (c *cache[K, V]) put(k K, v V) {
 	defer c.mu.Unlock()
 	c.remove(k)
 	c.bytes += c.size(v)
-	for len(c.m) > 0 && (len(c.m) >= c.most || c.bytes > tasker.MaxCacheBytes) { // only cached values are stored
-		c.remove(c.order.Back().Value.(cached[K, V]).key) //nolint:forcetypeassert // nothing else is put in
+	for len(c.m) > 0 && (len(c.m) >= c.most || c.bytes > tasker.MaxCacheBytes) {
+		c.remove(c.order.Back().Value.(cached[K, V]).key) //nolint:forcetypeassert // only cached values are stored
 	}
 	c.m[k] = c.order.PushFront(cached[K, V]{k, v})
 }

@@ -241,6 +241,10 @@ func detector(evidence json.RawMessage) string {
 
 // dispatchEvidence returns the metadata of the investigation of an unclaimed step.
 func (e *Engine) dispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMessage) (json.RawMessage, error) {
+	noWorkerFor := int64(0) // in ms
+	if x.Unserved && e.noWorker != nil {
+		noWorkerFor = e.noWorker.Milliseconds()
+	}
 	transport := "postgres"
 	if e.opts.Dispatch != nil {
 		transport = "rabbitmq"
@@ -262,17 +266,8 @@ func (e *Engine) dispatchEvidence(x postgres.ExpiredStep, deadLetter json.RawMes
 	}{
 		Transport: transport, Namespace: x.Namespace, Handler: x.Handler, QueuedAt: x.QueuedAt, ExpiresAt: x.ExpiresAt,
 		TTL: x.ExpiresAt.Sub(x.QueuedAt).Milliseconds(), LiveWorkers: x.Workers, Expiries: x.QueueExpiries, Returns: x.Returns && !e.opts.DisableAutoRecovery,
-		DeadLetter: deadLetter, NoWorkerFor: e.noWorkerFor(x), Kept: x.Kept, BusyAt: x.BusyAt,
+		DeadLetter: deadLetter, NoWorkerFor: noWorkerFor, Kept: x.Kept, BusyAt: x.BusyAt,
 	}})
-}
-
-// noWorkerFor returns the minimum time without an online worker in ms; 0 if the queue timeout
-// expired.
-func (e *Engine) noWorkerFor(x postgres.ExpiredStep) int64 {
-	if !x.Unserved || e.noWorker == nil {
-		return 0
-	}
-	return e.noWorker.Milliseconds()
 }
 
 // Redispatch returns expired steps with an online worker to the queue. It runs again at once if

@@ -130,12 +130,6 @@ func tooLarge(s postgres.TooLargeStep) tasker.Failure {
 	return f
 }
 
-// releaseClaimed releases claimed steps that cannot be assigned.
-func (e *Engine) releaseClaimed(ctx context.Context, worker tasker.ID, steps []postgres.Claimed) error {
-	_, err := e.db.ReleaseSteps(ctx, worker, mapSlice(steps, postgres.Claimed.Lease))
-	return err
-}
-
 // assignments adds template data to claimed steps. It releases a step, without using an attempt, if
 // its template cannot be read or it would make the response too large. It returns an error only if
 // no step can be assigned.
@@ -162,7 +156,8 @@ func (e *Engine) assignments(ctx context.Context, worker tasker.ID, claimed []po
 		out = append(out, a)
 	}
 	if len(back) > 0 {
-		failed = errors.Join(failed, e.releaseClaimed(ctx, worker, back))
+		_, err := e.db.ReleaseSteps(ctx, worker, mapSlice(back, postgres.Claimed.Lease))
+		failed = errors.Join(failed, err)
 	}
 	if failed != nil && len(out) > 0 {
 		e.log.ErrorContext(ctx, "claimed steps could not be assigned and were released", "worker_uuid", worker, "steps", len(back), "err", failed)

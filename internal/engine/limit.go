@@ -17,8 +17,8 @@ import (
 
 // limitOfGraph is a limit that a template defines for its steps.
 type limitOfGraph struct {
-	name  string              // nil if all tasks share one key
-	key   *expression.Program // nil: one key for all tasks
+	name  string
+	key   *expression.Program // nil if all tasks share one key
 	steps []string            // nil means all
 
 	weights map[string]int // of steps that use several slots
@@ -167,10 +167,6 @@ type limitWaiters struct {
 
 // seenFor is how long a namespace is remembered.
 const seenFor = 10 * time.Second
-
-func newLimitWaiters() *limitWaiters {
-	return &limitWaiters{namespaces: map[string]time.Time{}, back: make(chan struct{}, 1)}
-}
 
 func (l *limitWaiters) wait(now time.Time, namespaces []string) {
 	l.mu.Lock()

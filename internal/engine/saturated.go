@@ -27,10 +27,6 @@ type claimActivity struct {
 	stored map[postgres.QueueName]time.Time // when each queue was last added
 }
 
-func newClaimActivity() *claimActivity {
-	return &claimActivity{keyBuffer: newKeyBuffer[postgres.QueueName](), stored: map[postgres.QueueName]time.Time{}}
-}
-
 // note adds the queues of claimed steps, each once per claimActivityInterval.
 func (b *claimActivity) note(now time.Time, claimed []postgres.Claimed) {
 	if len(claimed) == 0 {

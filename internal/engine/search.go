@@ -202,7 +202,7 @@ func (e *Engine) skipAttributes(ctx context.Context, g *graph, task tasker.ID, l
 	for _, a := range list {
 		e.opts.OnAttributeSkipped(ctx)
 		if !g.search.warned.Swap(true) {
-			e.log.WarnContext(ctx, "attribute of a task skipped; later ones of this template version are only counted",
+			e.log.WarnContext(ctx, "an attribute of a task is left out; later ones of this version of the template are counted only",
 				"namespace", g.stored.Namespace, "template", g.stored.Name, "version", g.stored.Version, "task_uuid", task, "attribute", a.Path, "err", a.Message)
 		}
 	}

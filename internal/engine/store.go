@@ -139,7 +139,7 @@ func (c *creation) save(ctx context.Context) error {
 			}
 			unknown = true
 			c.acceptOlderTemplates()
-		case !unknown, definite(err):
+		case !unknown, errors.Is(err, postgres.ErrKeyTaken), errors.Is(err, postgres.ErrTemplateGone): // the first had none
 			return err
 		}
 		if !loop.Sleep(ctx, rest) {
@@ -162,11 +162,6 @@ func (c *creation) acceptOlderTemplates() {
 	for _, t := range c.tasks {
 		t.Remembered, t.Newest = false, false
 	}
-}
-
-// definite reports whether an error proves that the first try had no effect.
-func definite(err error) bool {
-	return errors.Is(err, postgres.ErrKeyTaken) || errors.Is(err, postgres.ErrTemplateGone)
 }
 
 // namedTasks limits the tasks named in a message; the details contain all.

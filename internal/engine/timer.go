@@ -31,7 +31,7 @@ const (
 // expiry, pending reports, and removal of old data. Each loop can run in any number of processes. A
 // slow or failing loop delays no other.
 func (e *Engine) Loops() []*loop.Loop {
-	scheduler := newTimerScheduler(e)
+	scheduler := &timerScheduler{engine: e, wake: make(chan struct{}, 1), manyDead: make(chan struct{}, 1)}
 	loops := append(e.pruners(), e.queueLoops(scheduler)...)
 	for _, t := range e.timers() {
 		switch t.kind {
@@ -64,7 +64,9 @@ func (e *Engine) Loops() []*loop.Loop {
 		spare(e.loop("old firings", 10*time.Minute, e.pruneFirings)),
 		&loop.Loop{Name: "steps that wait for limits", Interval: backRest, Timeout: timerDeadline, Wake: e.limited.back, Pass: e.unparkLimitedSteps, Log: e.log},
 		spare(e.loop("old keys of limits", 10*time.Minute, e.pruneLimitKeys)),
-		spare(e.loop("queues ordered by due times", 10*time.Minute, e.forgetDueQueues)),
+		spare(e.loop("queues ordered by due times", 10*time.Minute, func(ctx context.Context) (time.Duration, error) {
+			return 0, e.db.ForgetDueQueues(ctx) // their templates are retired and have no open tasks
+		})),
 	)
 }
 

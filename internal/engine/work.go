@@ -51,8 +51,8 @@ const widest = 5
 // locked rows hide no others.
 type lockedHeadTracker struct {
 	first tasker.StepRef
-	wider int // how often the number of rows is doubled
-} // number of doublings
+	wider int // number of doublings
+}
 
 // watched wraps find and tracks its first row.
 func (h *lockedHeadTracker) watched(find func(context.Context, int) ([]tasker.StepRef, error)) func(context.Context, int) ([]tasker.StepRef, error) {
@@ -153,7 +153,7 @@ func (e *Engine) deferRows(ctx context.Context, kind string, failed []postgres.F
 			e.log.ErrorContext(ctx, "opening an investigation of failing work failed", "kind", d.Kind, "task_uuid", d.TaskUUID, "err", err)
 		}
 		if i == loudRows {
-			e.log.ErrorContext(ctx, "more rows deferred; see tasker.deferred_work", "kind", kind, "rows", len(list)-loudRows)
+			e.log.ErrorContext(ctx, "more rows were set aside; see tasker.deferred_work", "kind", kind, "rows", len(list)-loudRows)
 		}
 		if i >= loudRows {
 			continue
@@ -163,7 +163,7 @@ func (e *Engine) deferRows(ctx context.Context, kind string, failed []postgres.F
 			attributes = append(attributes, slog.Any("step_uuid", d.StepUUID))
 		}
 		attributes = append(attributes, slog.Int("failures", d.Failures), slog.Time("retry_at", d.RetryAt), slog.Any("err", why[d.StepRef]))
-		e.log.ErrorContext(ctx, "row deferred after an error", attributes...)
+		e.log.ErrorContext(ctx, "a row could not be moved forward and was set aside", attributes...)
 	}
 	return nil
 }

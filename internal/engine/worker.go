@@ -161,10 +161,6 @@ type heartbeatBuffer struct {
 	since time.Time // when the first of them was added
 }
 
-func newHeartbeatBuffer() *heartbeatBuffer {
-	return &heartbeatBuffer{keyBuffer: newKeyBuffer[tasker.ID]()}
-}
-
 // keyBuffer collects keys until a loop stores them.
 type keyBuffer[K comparable] struct {
 	mu     sync.Mutex

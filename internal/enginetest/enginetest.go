@@ -19,29 +19,28 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Namespace is where the templates of a harness are, unless Harness.Space says otherwise.
+// Namespace is the default of Harness.Space.
 const Namespace = "shop"
 
-// patience is how long anything may take on a machine that has much else to do.
+// patience is the maximum wait on a busy machine.
 const patience = 2 * time.Minute
 
-// Lease is how long a worker of a test may hold a step: no test is to last that long, and one that
-// wants a lease to end says so.
+// Lease is the lease duration of workers in tests. It exceeds the duration of any test; a test that
+// needs an expired lease expires it explicitly.
 const Lease = 10 * time.Minute
 
-// A Harness is an engine and investigations on one database.
+// Harness is an engine with its services on one database.
 type Harness struct {
 	*testing.T
 	URL    string // of the database
-	Space  string // the namespace of what is registered and created
+	Space  string // namespace of registered templates and created tasks
 	DB     *postgres.DB
 	Engine *engine.Engine
 	DLQ    *dlq.Service
 	Cases  *cases.Service
 }
 
-// New returns a harness on a new database, whose invariants are checked at the end of the
-// test.
+// New returns a harness on a new database. Its invariants are checked at the end of the test.
 func New(t *testing.T) *Harness {
 	t.Helper()
 	return NewWith(t, postgres.Options{})
@@ -55,7 +54,7 @@ func NewWith(t *testing.T, o postgres.Options) *Harness {
 	return At(t, d.URL, o)
 }
 
-// At returns a harness on a database that is there.
+// At returns a harness on an existing database.
 func At(t *testing.T, databaseURL string, o postgres.Options) *Harness {
 	t.Helper()
 	db := Open(t, databaseURL, o)
@@ -84,8 +83,8 @@ func (h *Harness) Copy(t *testing.T) *Harness {
 	return &other
 }
 
-// FindCases has each open investigation belong to a case, as a loop of the server does, and
-// brings the cases to their states.
+// FindCases assigns open investigations to cases and updates the states of the cases, as a loop of
+// the server does.
 func (h *Harness) FindCases() {
 	h.Helper()
 	_, err := h.Cases.Classify(h.Context())
@@ -93,8 +92,8 @@ func (h *Harness) FindCases() {
 	h.Must(h.Cases.UpdateStates(h.Context()))
 }
 
-// WithCases is a handler that has found the cases of all investigations, and their states,
-// when a request comes: as if the loops of another server had run, with connections of its own.
+// WithCases returns a handler that first assigns all investigations to cases and updates the
+// states, through connections of its own, as if another server had done it.
 func (h *Harness) WithCases(next http.Handler) http.Handler {
 	other := cases.New(Open(h.T, h.URL, postgres.Options{}), cases.Options{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -103,7 +102,7 @@ func (h *Harness) WithCases(next http.Handler) http.Handler {
 			err = other.UpdateStates(r.Context())
 		}
 		if err != nil {
-			h.Logf("cases: %v", err) // of a test that takes the database away
+			h.Logf("cases: %v", err) // the test may have stopped the database
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -117,7 +116,7 @@ func (h *Harness) Must(err error) {
 	}
 }
 
-// WantCode fails the test unless err has the code and says all of the words.
+// WantCode fails the test unless err has the code and contains all words.
 func (h *Harness) WantCode(err error, code tasker.Code, words ...string) {
 	h.Helper()
 	if tasker.CodeOf(err) != code {
@@ -130,28 +129,28 @@ func (h *Harness) WantCode(err error, code tasker.Code, words ...string) {
 	}
 }
 
-// Admin returns the database as a superuser has it, for what the test itself prepares
-// and examines; the engine works as the role of a server.
+// Admin returns a superuser pool for preparing and examining data. The engine uses the role of a
+// server.
 func (h *Harness) Admin() *pgxpool.Pool {
 	h.Helper()
 	return pgtest.Admin(h, h.URL)
 }
 
-// Exec runs a statement beside the engine.
+// Exec runs a statement as superuser.
 func (h *Harness) Exec(sql string, args ...any) {
 	h.Helper()
 	_, err := h.Admin().Exec(h.Context(), sql, args...)
 	h.Must(err)
 }
 
-// Count returns the number that a query answers.
+// Count returns the number that a query returns.
 func (h *Harness) Count(sql string, args ...any) (n int) {
 	h.Helper()
 	h.Must(h.Admin().QueryRow(h.Context(), sql, args...).Scan(&n))
 	return n
 }
 
-// Eventually asks until the answer is true.
+// Eventually polls until the condition is true.
 func (h *Harness) Eventually(what string, is func() bool) {
 	h.Helper()
 	deadline := time.After(patience)
@@ -164,7 +163,7 @@ func (h *Harness) Eventually(what string, is func() bool) {
 	}
 }
 
-// RegisterWorker registers a worker for all steps of the harness with these handlers.
+// RegisterWorker registers a worker of the namespace for the handlers.
 func (h *Harness) RegisterWorker(handlers ...string) tasker.ID {
 	h.Helper()
 	r, err := h.Engine.RegisterWorker(h.Context(), tasker.WorkerSpec{
@@ -174,8 +173,8 @@ func (h *Harness) RegisterWorker(handlers ...string) tasker.ID {
 	return r.WorkerUUID
 }
 
-// Step returns a standard step with the handler "run" and the default retry policy. Its
-// name may be followed by its dependencies.
+// Step returns a standard step with the handler "run" and the default retry policy. The name may be
+// followed by dependencies.
 func Step(name string, dependencies ...string) tasker.StepTemplate {
 	return tasker.StepTemplate{
 		Name: name, Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Dependencies: dependencies, Retry: tasker.DefaultRetry(),
@@ -217,7 +216,7 @@ func (h *Harness) State(task tasker.ID) tasker.TaskState {
 	return t.State
 }
 
-// Entry returns the open investigation of a task, or else its last one.
+// Entry returns the open investigation of a task, or else its newest one.
 func (h *Harness) Entry(task tasker.ID) tasker.Entry {
 	h.Helper()
 	e, err := h.DB.EntryOfTask(h.Context(), task)
@@ -225,7 +224,7 @@ func (h *Harness) Entry(task tasker.ID) tasker.Entry {
 	return e
 }
 
-// RunLoops has the engine do what it does by itself until the test has ended.
+// RunLoops runs the loops of the engine until the test has ended.
 func (h *Harness) RunLoops() {
 	h.Helper()
 	ctx, stop := context.WithCancel(h.Context())

@@ -12,11 +12,11 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// late is how long what is due may wait before a server is said to be late.
+// late is how long due work may wait before a server counts as late.
 const late = 10 * time.Second
 
-func say(turn tasker.NextActor, since *time.Time, unblocks, format string, args ...any) answer {
-	return answer{Condition: tasker.Condition{NextActor: turn, Since: since, Remedy: unblocks, Message: fmt.Sprintf(format, args...)}}
+func newAnswer(next tasker.NextActor, since *time.Time, remedy, format string, args ...any) answer {
+	return answer{Condition: tasker.Condition{NextActor: next, Since: since, Remedy: remedy, Message: fmt.Sprintf(format, args...)}}
 }
 
 func (s answer) aboutTask() answer {
@@ -24,7 +24,6 @@ func (s answer) aboutTask() answer {
 	return s
 }
 
-// at prints an instant.
 func at(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 func maybeAt(t *time.Time) string {
@@ -34,13 +33,11 @@ func maybeAt(t *time.Time) string {
 	return at(*t)
 }
 
-// ago prints how long ago an instant is.
 func (v view) ago(t time.Time) string { return v.now.Sub(t).Round(time.Second).String() }
 
-// isLate reports whether an instant was so long ago that a server should have noticed.
+// isLate reports whether a server should have processed a due time.
 func (v view) isLate(t time.Time) bool { return v.now.Sub(t) > late }
 
-// counted prints a number of things.
 func counted(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -48,15 +45,15 @@ func counted(n int64, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-func (v view) sayEnded() answer {
+func (v view) describeEnded() answer {
 	t := v.task
 	switch {
 	case t.TaskState == tasker.TaskComplete:
-		return say(tasker.NextNone, &t.TaskSince, "", "is complete since %s", at(t.TaskSince)).aboutTask()
+		return newAnswer(tasker.NextNone, &t.TaskSince, "", "is complete since %s", at(t.TaskSince)).aboutTask()
 	case t.TaskState == tasker.TaskCancelled && t.MovedBy == string(lifecycle.ExpireTask):
-		return say(tasker.NextNone, &t.TaskSince, "", "ended as expired at %s: no step of it was claimed in time", at(t.TaskSince)).aboutTask()
+		return newAnswer(tasker.NextNone, &t.TaskSince, "", "ended as expired at %s: no step of it was claimed in time", at(t.TaskSince)).aboutTask()
 	case t.TaskState == tasker.TaskCancelled:
-		return say(tasker.NextNone, &t.TaskSince, "", "was cancelled at %s%s", at(t.TaskSince), by(t.MovedActor)).aboutTask()
+		return newAnswer(tasker.NextNone, &t.TaskSince, "", "was cancelled at %s%s", at(t.TaskSince), by(t.MovedActor)).aboutTask()
 	case v.step != nil && over(v.step.StepState):
 		words := map[tasker.StepState]string{
 			tasker.StepComplete: "is complete since", tasker.StepResolvedManually: "was resolved by hand at", tasker.StepCancelled: "was cancelled at",
@@ -66,9 +63,9 @@ func (v view) sayEnded() answer {
 		if v.step.SkipReason != "" {
 			why = ": " + v.step.SkipReason
 		}
-		return say(tasker.NextNone, &v.step.StepSince, "", "%s %s%s", words[v.step.StepState], at(v.step.StepSince), why)
+		return newAnswer(tasker.NextNone, &v.step.StepSince, "", "%s %s%s", words[v.step.StepState], at(v.step.StepSince), why)
 	default:
-		return say(tasker.NextNone, t.WrittenOffAt, "", "was written off at %s%s: no repair is possible", maybeAt(t.WrittenOffAt), by(t.WrittenOffBy)).aboutTask()
+		return newAnswer(tasker.NextNone, t.WrittenOffAt, "", "was written off at %s%s: no repair is possible", maybeAt(t.WrittenOffAt), by(t.WrittenOffBy)).aboutTask()
 	}
 }
 
@@ -79,25 +76,25 @@ func by(actor string) string {
 	return " by " + actor
 }
 
-func (v view) sayNotStarted() answer {
+func (v view) describeNotStarted() answer {
 	t := v.task
 	start := t.CreatedAt
 	if t.StartAt != nil {
 		start = *t.StartAt
 	}
 	if !v.isLate(start) && t.Debounced {
-		return say(tasker.NextTimer, &t.CreatedAt, "It starts by itself when no request with its debounce key comes for a while.",
+		return newAnswer(tasker.NextTimer, &t.CreatedAt, "It starts by itself when no request with its debounce key comes for a while.",
 			"waits for more requests to merge and starts at %s; %s merged so far", at(start), counted(int64(t.MergedRequests), "request")).aboutTask()
 	}
 	if !v.isLate(start) {
-		return say(tasker.NextTimer, &t.CreatedAt, "It starts by itself at its start time.", "starts at %s", at(start)).aboutTask()
+		return newAnswer(tasker.NextTimer, &t.CreatedAt, "It starts by itself at its start time.", "starts at %s", at(start)).aboutTask()
 	}
-	return say(tasker.NextServer, &start, "A server must start it: tasker-ctl health says which loop is late.",
-		"was to start at %s, %s ago, and no server has started it%s", at(start), v.ago(start), setAside(t.TaskFailures, t.TaskRetryAt)).aboutTask()
+	return newAnswer(tasker.NextServer, &start, "A server must start it: tasker-ctl health says which loop is late.",
+		"was to start at %s, %s ago, and no server has started it%s", at(start), v.ago(start), deferral(t.TaskFailures, t.TaskRetryAt)).aboutTask()
 }
 
-// setAside says that work of a server failed.
-func setAside(failures int, again *time.Time) string {
+// deferral describes failures of a server's work, or returns "".
+func deferral(failures int, again *time.Time) string {
 	if failures == 0 {
 		return ""
 	}
@@ -115,42 +112,42 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-func (v view) sayCycle() answer {
+func (v view) describeCycle() answer {
 	reason := "its steps depend on each other in a cycle"
 	if v.shows.payloads && v.task.MovedReason != "" {
 		reason = v.task.MovedReason
 	}
-	return say(tasker.NextOperator, &v.task.TaskSince, tasker.CauseOf(tasker.DependencyCycleDetected, tasker.DependencyCycle).Guidance,
+	return newAnswer(tasker.NextOperator, &v.task.TaskSince, tasker.CauseOf(tasker.DependencyCycleDetected, tasker.DependencyCycle).Guidance,
 		"can never run: %s", reason).aboutTask()
 }
 
-func (v view) sayOperation() answer {
+func (v view) describeOperation() answer {
 	s := v.step
 	of := fmt.Sprintf("operation %s%s", s.OperationUUID, by(s.PlannedBy))
 	switch tasker.OperationState(s.OperationState) {
 	case tasker.OperationPaused:
-		return say(tasker.NextOperator, s.PausedAt, "Resume the operation, or abort it.",
+		return newAnswer(tasker.NextOperator, s.PausedAt, "Resume the operation, or abort it.",
 			"is planned in %s, which is paused since %s: %s", of, maybeAt(s.PausedAt), s.PausedFor)
 	case tasker.OperationRunning:
-		return say(tasker.NextServer, s.PlannedAt, "The operation releases it by itself, in its wave.",
+		return newAnswer(tasker.NextServer, s.PlannedAt, "The operation releases it by itself, in its wave.",
 			"is planned in %s, whose wave %d is under way", of, s.OperationWave+1)
 	default:
-		return say(tasker.NextOperator, s.PlannedAt, "Start the operation, or abort it; a plan that is not started expires at "+maybeAt(s.PlanExpires)+".",
+		return newAnswer(tasker.NextOperator, s.PlannedAt, "Start the operation, or abort it; a plan that is not started expires at "+maybeAt(s.PlanExpires)+".",
 			"is planned in %s, which is not started", of)
 	}
 }
 
 func (v view) describePendingResult() answer {
-	return say(tasker.NextServer, &v.step.StepSince, "A server stores it by itself; its log says what fails.",
-		"has delivered its result, and a server could not store what follows from it since %s%s", at(v.step.StepSince), setAside(v.step.StepFailures, v.step.StepRetryAt))
+	return newAnswer(tasker.NextServer, &v.step.StepSince, "A server stores it by itself; its log says what fails.",
+		"has delivered its result, and a server could not store what follows from it since %s%s", at(v.step.StepSince), deferral(v.step.StepFailures, v.step.StepRetryAt))
 }
 
-func (v view) sayDecision() answer {
-	return say(tasker.NextServer, v.step.DecideAt, "A server decides it by itself, within a second; its log says what fails.",
-		"is about to be decided since %s%s", at(*v.step.DecideAt), setAside(v.step.StepFailures, v.step.StepRetryAt))
+func (v view) describeDecision() answer {
+	return newAnswer(tasker.NextServer, v.step.DecideAt, "A server decides it by itself, within a second; its log says what fails.",
+		"is about to be decided since %s%s", at(*v.step.DecideAt), deferral(v.step.StepFailures, v.step.StepRetryAt))
 }
 
-// failure says how a step failed for good.
+// failure describes the final failure of a step.
 func (v view) failure() string {
 	s := v.step
 	text := "failed for good at " + at(s.StepSince)
@@ -163,7 +160,7 @@ func (v view) failure() string {
 	return text + v.problem()
 }
 
-// problem is the error of the step, as far as the caller may see it.
+// problem returns the error of the step, as far as the caller may see it.
 func (v view) problem() string {
 	s := v.step
 	text := ": " + s.ErrorType
@@ -183,51 +180,50 @@ func (v view) worker() string {
 	return v.step.WorkerName + " (" + v.step.WorkerVersion + ")"
 }
 
-func (v view) sayFailed() answer {
-	return say(tasker.NextOperator, &v.step.StepSince, "Repair the cause and reset the step, or complete or resolve it by hand.", "%s", v.failure())
+func (v view) describeFailed() answer {
+	return newAnswer(tasker.NextOperator, &v.step.StepSince, "Repair the cause and reset the step, or complete or resolve it by hand.", "%s", v.failure())
 }
 
-func (v view) sayUnattended() answer {
+func (v view) describeUnattended() answer {
 	t := v.task
 	switch {
 	case t.AttendBy != nil && v.isLate(*t.AttendBy):
-		return say(tasker.NextServer, &v.step.StepSince, "A server must sweep, or somebody opens an investigation or repairs the step: tasker-ctl health says whether the sweep is late.",
+		return newAnswer(tasker.NextServer, &v.step.StepSince, "A server must sweep, or somebody opens an investigation or repairs the step: tasker-ctl health says whether the sweep is late.",
 			"%s; the sweep was to open an investigation at %s", v.failure(), at(*t.AttendBy))
 	case t.AttendBy != nil:
-		return say(tasker.NextTimer, &v.step.StepSince, "The sweep opens an investigation; the step may be repaired before.",
+		return newAnswer(tasker.NextTimer, &v.step.StepSince, "The sweep opens an investigation; the step may be repaired before.",
 			"%s; the sweep opens an investigation at %s", v.failure(), at(*t.AttendBy))
 	case t.EntryUUID != nil:
-		return say(tasker.NextOperator, &v.step.StepSince, "Repair the step, or open an investigation.",
+		return newAnswer(tasker.NextOperator, &v.step.StepSince, "Repair the step, or open an investigation.",
 			"%s; the investigation of the task ended as %s%s, and nobody looks into it", v.failure(), t.EntryStatus, by(t.EntryEndedBy))
 	default:
-		return say(tasker.NextOperator, &v.step.StepSince, "Repair the step, or open an investigation.", "%s; nobody looks into it", v.failure())
+		return newAnswer(tasker.NextOperator, &v.step.StepSince, "Repair the step, or open an investigation.", "%s; nobody looks into it", v.failure())
 	}
 }
 
-func (v view) sayNoWorker() answer {
+func (v view) describeNoWorker() answer {
 	s, q := v.step, v.queue
 	start := fmt.Sprintf("Start a worker with handler %s for namespace %s.", s.Handler, v.task.Namespace)
 	switch {
 	case s.AwaitsWorkerSince == nil:
-		return say(tasker.NextOperator, &s.StepSince, strings.TrimSuffix(start, ".")+"; without one the step fails within "+maybeLeft(v.now, s.ExpiresAt)+".",
+		return newAnswer(tasker.NextOperator, &s.StepSince, strings.TrimSuffix(start, ".")+"; without one the step fails within "+maybeLeft(v.now, s.ExpiresAt)+".",
 			"waits for a worker since %s: %s", at(s.StepSince), v.describeWorkers())
 	case q != nil && q.Live > 0:
-		return say(tasker.NextServer, s.AwaitsWorkerSince, "A server puts it back into the queue by itself, unless message_queue.auto_recover is off.",
-			"was taken by no worker in time at %s; %s alive now", at(*s.AwaitsWorkerSince), areWorkers(q.Live))
+		return newAnswer(tasker.NextServer, s.AwaitsWorkerSince, "A server puts it back into the queue by itself, unless message_queue.auto_recover is off.",
+			"was taken by no worker in time at %s; %s alive now", at(*s.AwaitsWorkerSince), are(q.Live, "worker"))
 	default:
-		return say(tasker.NextOperator, s.AwaitsWorkerSince, start+" The step goes back into the queue by itself then, unless message_queue.auto_recover is off.",
+		return newAnswer(tasker.NextOperator, s.AwaitsWorkerSince, start+" The step goes back into the queue by itself then, unless message_queue.auto_recover is off.",
 			"was taken by no worker in time at %s: %s", at(*s.AwaitsWorkerSince), v.describeWorkers())
 	}
 }
 
-func areWorkers(n int64) string {
+func are(n int64, thing string) string {
 	if n == 1 {
-		return "1 worker is"
+		return "1 " + thing + " is"
 	}
-	return fmt.Sprintf("%d workers are", n)
+	return counted(n, thing) + " are"
 }
 
-// maybeLeft prints the time until an instant.
 func maybeLeft(now time.Time, t *time.Time) string {
 	if t == nil || t.Before(now) {
 		return "moments"
@@ -235,7 +231,7 @@ func maybeLeft(now time.Time, t *time.Time) string {
 	return t.Sub(now).Round(time.Second).String()
 }
 
-// describeWorkers says which workers there are for a step that no live one takes.
+// describeWorkers describes the workers for a step that no online worker claims.
 func (v view) describeWorkers() string {
 	text := fmt.Sprintf("none with handler %s of namespace %s is alive", v.step.Handler, v.task.Namespace)
 	q := v.queue
@@ -243,22 +239,22 @@ func (v view) describeWorkers() string {
 	case q == nil:
 		return text
 	case q.Draining > 0:
-		return text + fmt.Sprintf("; %s draining", areWorkers(q.Draining))
+		return text + fmt.Sprintf("; %s draining", are(q.Draining, "worker"))
 	case q.LastHeard != nil:
 		text += fmt.Sprintf("; %s was heard of last at %s", q.LastName, at(*q.LastHeard))
 	}
 	if q.Elsewhere > 0 {
-		text += fmt.Sprintf("; %s registered for other namespaces", areWorkers(q.Elsewhere))
+		text += fmt.Sprintf("; %s registered for other namespaces", are(q.Elsewhere, "worker"))
 	}
 	return text
 }
 
-func (v view) saySaturated() answer {
-	return say(tasker.NextWorker, v.queue.SaturatedSince, "A worker claims it when a place is free; more workers do so sooner. It fails if no step of its queue is claimed for as long as its limit.",
+func (v view) describeSaturated() answer {
+	return newAnswer(tasker.NextWorker, v.queue.SaturatedSince, "A worker claims it when a place is free; more workers do so sooner. It fails if no step of its queue is claimed for as long as its limit.",
 		"%s; its limit was over at %s, and it waits on: the workers of its queue are busy since %s%s", v.enqueued(), at(*v.step.ExpiresAt), at(*v.queue.SaturatedSince), lastBusy(v.queue))
 }
 
-// lastBusy says when a step of a queue was last claimed, or its workers had no free place.
+// lastBusy returns when a step of a queue was last claimed, or all its workers were busy.
 func lastBusy(q *postgres.ExplainedQueue) string {
 	if q.BusyAt == nil {
 		return ""
@@ -266,11 +262,11 @@ func lastBusy(q *postgres.ExplainedQueue) string {
 	return ", last seen so at " + at(*q.BusyAt)
 }
 
-func (v view) sayQueue() answer {
-	return say(tasker.NextWorker, &v.step.StepSince, "A worker with a free place claims it.", "%s", v.enqueued())
+func (v view) describeQueue() answer {
+	return newAnswer(tasker.NextWorker, &v.step.StepSince, "A worker with a free place claims it.", "%s", v.enqueued())
 }
 
-// enqueued says how a step waits in its queue.
+// enqueued describes the wait of a step in its queue.
 func (v view) enqueued() string {
 	s, q := v.step, v.queue
 	text := fmt.Sprintf("is enqueued for %s", v.ago(s.StepSince))
@@ -278,7 +274,7 @@ func (v view) enqueued() string {
 		text += ", behind " + upTo(*v.before, "other")
 	}
 	if q != nil {
-		text += "; " + areWorkers(q.Live) + " alive"
+		text += "; " + are(q.Live, "worker") + " alive"
 		if q.Taken != nil {
 			text += fmt.Sprintf(", %d of %s free", max(0, q.Places-*q.Taken), counted(q.Places, "place"))
 		}
@@ -286,7 +282,7 @@ func (v view) enqueued() string {
 	return text
 }
 
-// upTo prints a number that is not counted beyond a limit.
+// upTo formats a number that is only counted up to a limit.
 func upTo(n int64, thing string) string {
 	if n > tasker.MaxExplainedQueue {
 		return fmt.Sprintf("more than %d %ss", tasker.MaxExplainedQueue, thing)
@@ -294,7 +290,7 @@ func upTo(n int64, thing string) string {
 	return counted(n, thing)
 }
 
-func (v view) sayRunning() answer {
+func (v view) describeRunning() answer {
 	s := v.step
 	since := s.StepSince
 	if s.LastAttemptedAt != nil {
@@ -303,29 +299,29 @@ func (v view) sayRunning() answer {
 	text := fmt.Sprintf("runs on %s for %s, attempt %d of %d", cmp.Or(v.worker(), "a worker"), v.ago(since), s.Attempts, s.MaxAttempts)
 	switch heard := s.WorkerSeen; {
 	case s.LeaseExpiresAt != nil && v.isLate(*s.LeaseExpiresAt):
-		return say(tasker.NextServer, &since, "A server must take it back: tasker-ctl health says which loop is late.",
-			"%s; its lease ended at %s, and no server has taken it back%s", text, at(*s.LeaseExpiresAt), setAside(s.StepFailures, s.StepRetryAt))
+		return newAnswer(tasker.NextServer, &since, "A server must take it back: tasker-ctl health says which loop is late.",
+			"%s; its lease ended at %s, and no server has taken it back%s", text, at(*s.LeaseExpiresAt), deferral(s.StepFailures, s.StepRetryAt))
 	case heard != nil && s.WorkerHeartbeat > 0 && v.now.Sub(*heard) > 3*s.WorkerHeartbeat:
 		text += fmt.Sprintf("; nothing was heard of the worker for %s, and the attempt is lost at %s", v.ago(*heard), maybeAt(s.LeaseExpiresAt))
 	}
-	return say(tasker.NextWorker, &since, "The worker reports a result, or loses its lease.", "%s", text)
+	return newAnswer(tasker.NextWorker, &since, "The worker reports a result, or loses its lease.", "%s", text)
 }
 
-func (v view) sayRetry() answer {
+func (v view) describeRetry() answer {
 	s := v.step
 	text := fmt.Sprintf("failed at %s in %d of %s%s", at(s.StepSince), s.Attempts, counted(int64(s.MaxAttempts), "attempt"), v.problem())
 	switch due := *s.NextRetryAt; {
 	case v.task.TaskState == tasker.TaskError:
-		return say(tasker.NextOperator, &v.task.TaskSince, "Reset the step: a task in error retries nothing by itself.", "%s; it is left alone, because the task is in error since %s", text, at(v.task.TaskSince))
+		return newAnswer(tasker.NextOperator, &v.task.TaskSince, "Reset the step: a task in error retries nothing by itself.", "%s; it is left alone, because the task is in error since %s", text, at(v.task.TaskSince))
 	case v.isLate(due):
-		return say(tasker.NextServer, &due, "A server must try it again: tasker-ctl health says which loop is late.",
-			"%s; it is due since %s, %s ago%s", text, at(due), v.ago(due), setAside(v.task.TaskFailures, v.task.TaskRetryAt))
+		return newAnswer(tasker.NextServer, &due, "A server must try it again: tasker-ctl health says which loop is late.",
+			"%s; it is due since %s, %s ago%s", text, at(due), v.ago(due), deferral(v.task.TaskFailures, v.task.TaskRetryAt))
 	default:
-		return say(tasker.NextTimer, &s.StepSince, "It is tried again by itself; a reset tries it at once.", "%s; it is tried again at %s", text, at(due))
+		return newAnswer(tasker.NextTimer, &s.StepSince, "It is tried again by itself; a reset tries it at once.", "%s; it is tried again at %s", text, at(due))
 	}
 }
 
-func (v view) sayOutside() answer {
+func (v view) describeOutside() answer {
 	since := v.step.StepSince
 	for _, t := range []*time.Time{v.step.ParentsDoneAt, v.task.StartAt} {
 		if t != nil && t.After(since) {
@@ -339,27 +335,26 @@ func (v view) sayOutside() answer {
 		what = "an answer of a person; it is assigned to nobody"
 	}
 	if until := v.step.WaitUntil; until != nil && v.isLate(*until) {
-		return say(tasker.NextServer, until, "A server must end the wait: tasker-ctl health says which loop is late.",
+		return newAnswer(tasker.NextServer, until, "A server must end the wait: tasker-ctl health says which loop is late.",
 			"waits for %s since %s%s", what, at(since), v.untilTimeout())
 	}
-	return say(tasker.NextExternal, &since, fmt.Sprintf("Its outcome is reported: tasker-ctl task answer-step %[1]s %[2]s, or POST /v1/tasks/%[1]s/workflow_steps/%[2]s/completion; or an operator completes it by hand.", v.task.TaskUUID, v.step.StepName),
+	return newAnswer(tasker.NextExternal, &since, fmt.Sprintf("Its outcome is reported: tasker-ctl task answer-step %[1]s %[2]s, or POST /v1/tasks/%[1]s/workflow_steps/%[2]s/completion; or an operator completes it by hand.", v.task.TaskUUID, v.step.StepName),
 		"waits for %s since %s%s", what, at(since), v.untilTimeout())
 }
 
-func (v view) sayWait() answer {
+func (v view) describeWait() answer {
 	s, until := v.step, *v.step.WaitUntil
 	if v.isLate(until) {
-		return say(tasker.NextServer, &until, "A server must end the wait: tasker-ctl health says which loop is late.",
-			"waited until %s; that is %s ago%s", at(until), v.ago(until), setAside(s.StepFailures, s.StepRetryAt))
+		return newAnswer(tasker.NextServer, &until, "A server must end the wait: tasker-ctl health says which loop is late.",
+			"waited until %s; that is %s ago%s", at(until), v.ago(until), deferral(s.StepFailures, s.StepRetryAt))
 	}
-	return say(tasker.NextTimer, &s.StepSince, "It is complete by itself then; an operator can complete or resolve it now.", "waits until %s", at(until))
+	return newAnswer(tasker.NextTimer, &s.StepSince, "It is complete by itself then; an operator can complete or resolve it now.", "waits until %s", at(until))
 }
 
-// sayItems counts what a map step waits for.
-func (v view) sayItems() answer {
+func (v view) describeItems() answer {
 	s, n := v.step, v.step.Items
 	if n == nil {
-		return say(tasker.NextWorker, &s.StepSince, "It is enqueued when another item of its step has ended.", "waits for a place: its step has a limit of items that are under way at once (max_parallel)")
+		return newAnswer(tasker.NextWorker, &s.StepSince, "It is enqueued when another item of its step has ended.", "waits for a place: its step has a limit of items that are under way at once (max_parallel)")
 	}
 	parts := []string{fmt.Sprintf("waits for %d of its %s", n.Open(), counted(int64(n.Total), "item"))}
 	for _, part := range []struct {
@@ -373,39 +368,39 @@ func (v view) sayItems() answer {
 	text := strings.Join(parts, "; ")
 	switch {
 	case n.Enqueued+n.InProgress > 0:
-		return say(tasker.NextWorker, &s.StepSince, "Workers report the items.", "%s", text)
+		return newAnswer(tasker.NextWorker, &s.StepSince, "Workers report the items.", "%s", text)
 	case n.Failed > 0:
-		return say(tasker.NextOperator, &s.StepSince, "A reset of the step resets all of its items that have failed; each can be repaired by itself.", "%s", text)
+		return newAnswer(tasker.NextOperator, &s.StepSince, "A reset of the step resets all of its items that have failed; each can be repaired by itself.", "%s", text)
 	case n.Retrying > 0:
-		return say(tasker.NextTimer, &s.StepSince, "The items are tried again by themselves.", "%s", text)
+		return newAnswer(tasker.NextTimer, &s.StepSince, "The items are tried again by themselves.", "%s", text)
 	default:
-		return say(tasker.NextServer, &s.StepSince, "A server goes on with the items.", "%s", text)
+		return newAnswer(tasker.NextServer, &s.StepSince, "A server goes on with the items.", "%s", text)
 	}
 }
 
-// untilTimeout says when a wait ends by the clock.
+// untilTimeout describes the timeout of a wait.
 func (v view) untilTimeout() string {
 	until := v.step.WaitUntil
 	if until == nil {
 		return ""
 	}
 	if v.task.AsOf.After(*until) {
-		return fmt.Sprintf(", and its timeout was at %s%s", at(*until), setAside(v.step.StepFailures, v.step.StepRetryAt))
+		return fmt.Sprintf(", and its timeout was at %s%s", at(*until), deferral(v.step.StepFailures, v.step.StepRetryAt))
 	}
 	return fmt.Sprintf(", until its timeout at %s", at(*until))
 }
 
-func (v view) sayParents() answer {
+func (v view) describeParents() answer {
 	b := v.blocker
 	text := fmt.Sprintf("waits for %s, which %s", b.step.StepName, b.why.Message)
 	if v.others > 0 {
 		text += fmt.Sprintf("; and for %s", counted(int64(v.others), "other step"))
 	}
-	return say(b.why.NextActor, b.why.Since, b.why.Remedy, "%s", text)
+	return newAnswer(b.why.NextActor, b.why.Since, b.why.Remedy, "%s", text)
 }
 
-func (v view) sayUnknown() answer {
-	s := say(tasker.NextOperator, &v.task.TaskSince, "This is a defect of Tasker: report it with the task and its history.",
+func (v view) describeUnknown() answer {
+	s := newAnswer(tasker.NextOperator, &v.task.TaskSince, "This is a defect of Tasker: report it with the task and its history.",
 		"stands in state %s for no reason that is known", v.task.TaskState).aboutTask()
 	if v.step != nil {
 		s.Message = fmt.Sprintf("stands in state %s for no reason that is known", v.step.StepState)

@@ -1,13 +1,12 @@
 // Package explain determines why a task, step, investigation, case, operation, hold or queue is not
 // progressing, and who has to act next.
 //
-// The facts are rules in one list, and the first that holds counts. A task is explained by
-// those of its open steps that wait for no other, an investigation by its task, a case and an
-// operation by some of their tasks, counted by fact. Nothing is stored: what is needed is
-// read by key, in a few statements, and the database's clock says how late it is.
+// The reasons are rules in one list, and the first rule that matches counts. A task is explained by its
+// open steps that wait for no other step, and an investigation by its task. A case or an operation is
+// explained by a sample of its tasks, counted by reason. Nothing is stored. The data is read by key in a
+// few statements, and times are compared with the database clock.
 //
-// That none of the rules holds is a defect of the engine, or of the list. It is logged and
-// counted.
+// If no rule matches, the engine or the list has a defect. This is logged and counted.
 package explain
 
 import (
@@ -23,20 +22,20 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Options of a service; the zero value works.
+// Options configures a Service. The zero value uses the defaults.
 type Options struct {
 	Log     *slog.Logger
-	Unknown func(context.Context) // is told of each task or step that no fact explains; nil means nobody is
+	Unknown func(context.Context) // called for each task or step that no rule explains; optional
 }
 
-// A Service explains. Its methods may be called concurrently.
+// Service explains conditions. Its methods may be called concurrently.
 type Service struct {
 	db      *postgres.DB
 	log     *slog.Logger
 	unknown func(context.Context)
 }
 
-// New returns a service on a database whose schema is current.
+// New returns a service on a database with the current schema.
 func New(db *postgres.DB, o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -47,8 +46,8 @@ func New(db *postgres.DB, o Options) *Service {
 	return &Service{db: db, log: o.Log, unknown: o.Unknown}
 }
 
-// Explain explains what has an id: a task, a step, an investigation, a case, an operation or a hold.
-// The error is NotFound when there is none that the caller may see.
+// Explain explains a task, step, investigation, case, operation or hold by its id. It returns
+// NotFound if there is none that the caller may see.
 func (s *Service) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation, error) {
 	of, err := s.db.FindExplained(ctx, id)
 	if err != nil {
@@ -83,16 +82,15 @@ func (s *Service) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation
 	return e, nil
 }
 
-// shownIn returns what the caller may see in a namespace.
 func shownIn(ctx context.Context, namespace string) visibility {
 	return visibility{payloads: access.PayloadsOf(ctx).Has(namespace), investigations: access.IdentityOf(ctx).May(access.ReadInvestigations, namespace)}
 }
 
-// maxErrors is how many steps of a task are explained with their errors: hiding secrets in
-// them takes time.
+// maxErrors limits the steps of a task that are explained with their errors, since redacting errors
+// is slow.
 const maxErrors = 10
 
-// maxShownSteps is how many steps of a task are in its explanation.
+// maxShownSteps limits the steps in the explanation of a task.
 const maxShownSteps = 20
 
 func (s *Service) task(ctx context.Context, e *tasker.Explanation, of postgres.Explained) error {
@@ -114,7 +112,7 @@ func (s *Service) task(ctx context.Context, e *tasker.Explanation, of postgres.E
 	return nil
 }
 
-// ofInvestigation says what the explanation of a task means to one of its investigations.
+// ofInvestigation adapts the explanation of a task to one of its investigations.
 func ofInvestigation(e *tasker.Explanation, of postgres.Explained, t postgres.ExplainedTask) {
 	switch {
 	case of.EndedAs != "":
@@ -142,8 +140,8 @@ func (s *Service) step(ctx context.Context, e *tasker.Explanation, of postgres.E
 	return nil
 }
 
-// one reads one task and decides about its steps: the one that was asked for, or those that
-// wait for no other, by the order of the rules. There is at least one.
+// one explains one task: the requested step, or the steps that wait for no other, in the order of
+// the rules. It returns at least one match.
 func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.ExplainedTask, []match, error) {
 	upTo := int64(tasker.MaxExplainedQueue)
 	q.CaseUpTo = &upTo
@@ -151,7 +149,7 @@ func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.
 	if err != nil {
 		return postgres.ExplainedTask{}, nil, err
 	}
-	if len(tasks) == 0 { // it was deleted just now
+	if len(tasks) == 0 { // deleted in the meantime
 		return postgres.ExplainedTask{}, nil, tasker.Errorf(tasker.NotFound, "no task %s", q.Tasks[0])
 	}
 	t := &tasks[0]
@@ -182,7 +180,7 @@ func (s *Service) one(ctx context.Context, q postgres.ExplainedTasks) (postgres.
 	return *t, s.decideAll(ctx, views), nil
 }
 
-// viewsOf are the steps of a task that wait for no other, or the task alone.
+// viewsOf returns a view of each step that was read, or of the task alone.
 func viewsOf(ctx context.Context, t *postgres.ExplainedTask) []view {
 	all := view{now: t.AsOf, task: t, shows: shownIn(ctx, t.Namespace)}
 	if len(t.Steps) == 0 {
@@ -196,8 +194,8 @@ func viewsOf(ctx context.Context, t *postgres.ExplainedTask) []view {
 	return views
 }
 
-// stepView is one step, and behind it, where it waits for others, its nearest open
-// ancestors that wait for none.
+// stepView returns a view of one step. If the step waits for others, the views of its nearest open
+// ancestors that wait for no step follow.
 func stepView(ctx context.Context, t *postgres.ExplainedTask, id tasker.ID) []view {
 	all := viewsOf(ctx, t)
 	byID := make(map[tasker.ID]view, len(all))
@@ -229,7 +227,7 @@ func stepView(ctx context.Context, t *postgres.ExplainedTask, id tasker.ID) []vi
 	return views
 }
 
-// decideStep decides about a step, and about its ancestors before.
+// decideStep finds the reason of a step, using the reasons of its ancestors.
 func (s *Service) decideStep(ctx context.Context, views []view) match {
 	v := views[0]
 	if len(views) > 1 {
@@ -239,8 +237,7 @@ func (s *Service) decideStep(ctx context.Context, views []view) match {
 	return s.decideAll(ctx, []view{v})[0]
 }
 
-// decideAll decides about each view. The first of the rules comes first, and of one rule what
-// is so for longest.
+// decideAll finds the reason of each view. It sorts the matches by rule and by time, oldest first.
 func (s *Service) decideAll(ctx context.Context, views []view) []match {
 	list := make([]match, len(views))
 	for i, v := range views {
@@ -267,14 +264,13 @@ func (s *Service) noteUnknown(ctx context.Context, v view) {
 	s.log.ErrorContext(ctx, "no fact explains why a task is where it is", args...)
 }
 
-// What is asked of queues: the workers of so many, and how many steps are before one in so
-// many of them.
+// Limits of the scan of queues.
 const (
-	maxQueues  = 100
-	maxCounted = 10
+	maxQueues  = 100 // whose workers are read
+	maxCounted = 10  // in which the steps before one are counted
 )
 
-// queues adds to views the workers of the queues in which their steps wait.
+// queues adds the queues of their steps to the views.
 func (s *Service) queues(ctx context.Context, views []view) error {
 	type pair struct{ namespace, handler string }
 	places := map[pair]int{}
@@ -315,7 +311,7 @@ func (s *Service) queues(ctx context.Context, views []view) error {
 	return nil
 }
 
-// count counts by fact, the most frequent first.
+// count counts the matches by reason, most frequent first.
 func count(list []match) (counts []tasker.ReasonCount) {
 	for _, f := range list {
 		i := slices.IndexFunc(counts, func(c tasker.ReasonCount) bool { return c.Reason == f.why.Reason })
@@ -328,7 +324,7 @@ func count(list []match) (counts []tasker.ReasonCount) {
 	return counts
 }
 
-// whole is the answer about a step as a sentence.
+// whole returns the condition with a complete sentence.
 func (f match) whole() tasker.Condition {
 	what := "The task"
 	if f.task.Phase != "" {

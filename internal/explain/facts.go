@@ -9,7 +9,6 @@ import (
 	"tasker.example/tasker"
 )
 
-// facts are what else is known.
 func (f match) facts() (list []tasker.ExplainedFact) {
 	add := func(name, format string, args ...any) {
 		list = append(list, tasker.ExplainedFact{Name: name, Value: fmt.Sprintf(format, args...)})
@@ -49,7 +48,7 @@ func (f match) facts() (list []tasker.ExplainedFact) {
 		name string
 		at   *time.Time
 	}{{"expires", s.ExpiresAt}, {"heartbeat", f.heard()}, {"lease ends", s.LeaseExpiresAt}, {"times out", s.TimeoutAt}, {"next attempt", s.NextRetryAt}} {
-		if instant.at != nil && (instant.name != "expires" || s.HoldUUID == nil && s.LimitKind == "") { // which stands still
+		if instant.at != nil && (instant.name != "expires" || s.HoldUUID == nil && s.LimitKind == "") { // the expiry is suspended then
 			add(instant.name, "%s", at(*instant.at))
 		}
 	}
@@ -74,7 +73,7 @@ func (f match) facts() (list []tasker.ExplainedFact) {
 	return list
 }
 
-// parents are the tasks above the task, and whether their steps wait for it.
+// parents returns the tasks above the task, and whether their steps wait for it.
 func (f match) parents() (list []tasker.ExplainedFact) {
 	for i, a := range f.above {
 		name, below := "parent", "this task"
@@ -93,7 +92,7 @@ func (f match) parents() (list []tasker.ExplainedFact) {
 	return list
 }
 
-// heard is when the worker that executes the step was heard of.
+// heard returns the last heartbeat of the worker that executes the step.
 func (f match) heard() *time.Time {
 	if f.step.StepState != tasker.StepInProgress {
 		return nil
@@ -101,7 +100,7 @@ func (f match) heard() *time.Time {
 	return f.step.WorkerSeen
 }
 
-// startFacts are what the start of the task is bound by.
+// startFacts adds facts about due times and the start of the task.
 func (f match) startFacts(add func(name, format string, args ...any)) {
 	f.deadlines(add)
 	if id := f.task.ScheduleUUID; id != nil {
@@ -115,8 +114,7 @@ func (f match) startFacts(add func(name, format string, args ...any)) {
 	}
 }
 
-// deadlines are by when the task and the step are due, and which instant comes first of those by which the task is
-// to have ended.
+// deadlines adds the due times of the task and the step, and the maximum duration.
 func (f match) deadlines(add func(name, format string, args ...any)) {
 	t := f.task
 	ends := t.TaskState == tasker.TaskComplete || t.TaskState == tasker.TaskCancelled
@@ -136,7 +134,6 @@ func (f match) deadlines(add func(name, format string, args ...any)) {
 	}
 }
 
-// due says by when something is due, and how that stands.
 func (f match) due(d *tasker.Deadline) string {
 	text := at(d.DueAt)
 	switch d.State {

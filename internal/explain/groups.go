@@ -10,37 +10,47 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// stepsOfMember is how many open steps of each task of a case or operation are looked at.
+// stepsOfMember limits the open steps that are read of each task of a case or operation.
 const stepsOfMember = 20
 
-// several decides about tasks: of each, what comes first in the order of the rules.
+// several returns the first match of each task, in the order of the rules.
 func (s *Service) several(ctx context.Context, ids []tasker.ID) ([]match, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	tasks, err := s.db.ExplainTasks(ctx, postgres.ExplainedTasks{Tasks: ids, Steps: stepsOfMember})
+	tasks, views, err := s.read(ctx, postgres.ExplainedTasks{Tasks: ids, Steps: stepsOfMember})
 	if err != nil {
 		return nil, err
+	}
+	of := byTask(views)
+	list := make([]match, len(tasks))
+	for i, t := range tasks {
+		list[i] = s.decideAll(ctx, of[t.TaskUUID])[0]
+	}
+	return list, nil
+}
+
+// read reads tasks with the views of their steps and queues.
+func (s *Service) read(ctx context.Context, q postgres.ExplainedTasks) ([]postgres.ExplainedTask, []view, error) {
+	tasks, err := s.db.ExplainTasks(ctx, q)
+	if err != nil {
+		return nil, nil, err
 	}
 	var views []view
 	for i := range tasks {
 		views = append(views, viewsOf(ctx, &tasks[i])...)
 	}
-	if err := s.queues(ctx, views); err != nil {
-		return nil, err
-	}
-	byTask := make(map[tasker.ID][]view, len(tasks))
-	for _, v := range views {
-		byTask[v.task.TaskUUID] = append(byTask[v.task.TaskUUID], v)
-	}
-	list := make([]match, len(tasks))
-	for i, t := range tasks {
-		list[i] = s.decideAll(ctx, byTask[t.TaskUUID])[0]
-	}
-	return list, nil
+	return tasks, views, s.queues(ctx, views)
 }
 
-// shares prints counts by fact.
+func byTask(views []view) map[tasker.ID][]view {
+	of := map[tasker.ID][]view{}
+	for _, v := range views {
+		of[v.task.TaskUUID] = append(of[v.task.TaskUUID], v)
+	}
+	return of
+}
+
 func shares(counts []tasker.ReasonCount) string {
 	parts := make([]string, len(counts))
 	for i, c := range counts {
@@ -49,7 +59,7 @@ func shares(counts []tasker.ReasonCount) string {
 	return strings.Join(parts, ", ")
 }
 
-// mostOf returns one of those that the most frequent fact keeps where they are.
+// mostOf returns a match with the most frequent reason.
 func mostOf(list []match, counts []tasker.ReasonCount) match {
 	for _, f := range list {
 		if f.why.Reason == counts[0].Reason {
@@ -89,20 +99,13 @@ func (s *Service) caseOf(ctx context.Context, e *tasker.Explanation) error {
 	most := mostOf(list, e.Counts)
 	e.Condition = most.why
 	e.Since, e.TaskUUID = c.Oldest, nil
-	looked := fmt.Sprintf("%s open", areInvestigations(c.Entries))
+	looked := are(c.Entries, "investigation") + " open"
 	if e.More {
 		looked += fmt.Sprintf(", of which the newest %d were looked at", len(list))
 	}
 	e.Message = fmt.Sprintf("%s: %s.", looked, shares(e.Counts))
 	e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "one of them", Value: fmt.Sprintf("task %s: %s", most.task.TaskUUID, most.whole().Message)})
 	return nil
-}
-
-func areInvestigations(n int64) string {
-	if n == 1 {
-		return "1 investigation is"
-	}
-	return fmt.Sprintf("%d investigations are", n)
 }
 
 func caseFacts(c tasker.Case) []tasker.ExplainedFact {
@@ -155,7 +158,7 @@ func (s *Service) operation(ctx context.Context, e *tasker.Explanation) error {
 	return nil
 }
 
-// ofOperation says where an operation is, but for what its released items wait for.
+// ofOperation returns the condition of an operation, apart from that of its released items.
 func ofOperation(o tasker.Operation) tasker.Condition {
 	switch o.State {
 	case tasker.OperationPlanned:
@@ -176,7 +179,7 @@ func ofOperation(o tasker.Operation) tasker.Condition {
 	}
 }
 
-// Queue explains the queue of a namespace and a handler.
+// Queue explains the queue of a handler in a namespace.
 func (s *Service) Queue(ctx context.Context, namespace, handler string) (tasker.Explanation, error) {
 	e := tasker.Explanation{Kind: tasker.ExplainedQueue, Namespaces: []string{namespace}, Name: handler}
 	w, err := s.db.ExplainWaiting(ctx, namespace, handler)
@@ -211,30 +214,30 @@ func (s *Service) Queue(ctx context.Context, namespace, handler string) (tasker.
 	switch waiting := upTo(w.Steps+w.Awaiting, "step"); {
 	case held.Hold != nil && (held.Whole && held.Steps+w.Steps > 0 || held.Steps > 0 && w.Steps+w.Awaiting == 0):
 		e.Condition = ofHeld(*held.Hold, w.AsOf)
-		e.Message = fmt.Sprintf("%s held %s.", are(held.Steps+w.Steps, "step"), sinceUntil(*held.Hold))
+		e.Message = fmt.Sprintf("%s held %s.", areUpTo(held.Steps+w.Steps, "step"), sinceUntil(*held.Hold))
 	case w.Steps+w.Awaiting == 0 && held.Limited > 0:
 		e.Condition = ofLimited(held, q)
 	case w.Steps+w.Awaiting == 0:
-		e.Condition = tasker.Condition{Reason: tasker.ConditionEmpty, NextActor: tasker.NextNone, Message: fmt.Sprintf("Nothing waits; %s alive.", areWorkers(q.Live))}
+		e.Condition = tasker.Condition{Reason: tasker.ConditionEmpty, NextActor: tasker.NextNone, Message: fmt.Sprintf("Nothing waits; %s alive.", are(q.Live, "worker"))}
 	case q.Live == 0:
 		e.Condition = tasker.Condition{Reason: tasker.ConditionNoWorker, Since: w.Since, NextActor: tasker.NextOperator, Message: fmt.Sprintf("%s: %s.", waits(waiting), v.describeWorkers()),
 			Remedy: fmt.Sprintf("Start a worker with handler %s for namespace %s.", handler, namespace)}
 	case q.SaturatedSince != nil:
 		e.Condition = tasker.Condition{Reason: tasker.ConditionSaturated, Since: q.SaturatedSince, NextActor: tasker.NextWorker, Remedy: "Workers claim them as places become free; more workers do so sooner.",
 			Message: fmt.Sprintf("%s, the oldest of those counted since %s, and steps wait past their limit since %s; %s alive and busy%s, %s.",
-				waits(waiting), maybeAt(w.Since), at(*q.SaturatedSince), areWorkers(q.Live), lastBusy(&q), placesOf(q))}
+				waits(waiting), maybeAt(w.Since), at(*q.SaturatedSince), are(q.Live, "worker"), lastBusy(&q), placesOf(q))}
 	default:
 		e.Condition = tasker.Condition{Reason: tasker.ConditionQueue, Since: w.Since, NextActor: tasker.NextWorker, Remedy: "Workers claim them as places become free; more workers do so sooner.",
-			Message: fmt.Sprintf("%s, the oldest of those counted since %s; %s alive, %s.", waits(waiting), maybeAt(w.Since), areWorkers(q.Live), placesOf(q))}
+			Message: fmt.Sprintf("%s, the oldest of those counted since %s; %s alive, %s.", waits(waiting), maybeAt(w.Since), are(q.Live, "worker"), placesOf(q))}
 	}
 	return e, nil
 }
 
-// ofLimited says that all that waits in a queue is put aside for limits.
+// ofLimited returns the condition of a queue in which all steps wait for limits.
 func ofLimited(held postgres.HeldInQueue, q postgres.ExplainedQueue) tasker.Condition {
 	w := tasker.Condition{
 		Reason: tasker.ConditionLimit, Since: held.LimitedSince,
-		Message: fmt.Sprintf("%s for limits, the first of those counted for %s since %s; %s alive.", waits(upTo(held.Limited, "step")), held.Limit, maybeAt(held.LimitedSince), areWorkers(q.Live)),
+		Message: fmt.Sprintf("%s for limits, the first of those counted for %s since %s; %s alive.", waits(upTo(held.Limited, "step")), held.Limit, maybeAt(held.LimitedSince), are(q.Live, "worker")),
 	}
 	if w.NextActor, w.Remedy = forPlace(); held.LimitMax == 0 {
 		w.NextActor, w.Remedy = forRate()
@@ -242,7 +245,6 @@ func ofLimited(held postgres.HeldInQueue, q postgres.ExplainedQueue) tasker.Cond
 	return w
 }
 
-// waits adds the verb to a number of steps.
 func waits(steps string) string {
 	if strings.HasPrefix(steps, "1 ") {
 		return steps + " waits"

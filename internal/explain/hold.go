@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// hold is what is known of the hold that keeps the step from workers.
+// hold returns the hold of the step, as far as the caller may see it.
 func (v view) hold() tasker.Hold {
 	s := v.step
 	h := tasker.Hold{
@@ -22,11 +22,11 @@ func (v view) hold() tasker.Hold {
 	return h
 }
 
-func (v view) sayHeld() answer {
+func (v view) describeHeld() answer {
 	h := v.hold()
 	text := "is held " + sinceUntil(h)
 	if n := v.step.HoldOthers; n != nil && *n > 0 {
-		text += fmt.Sprintf("; %s held with it", are(*n, "other step"))
+		text += fmt.Sprintf("; %s held with it", areUpTo(*n, "other step"))
 	}
 	if h.NextProbeAt != nil && h.State == tasker.HoldActive {
 		text += "; the next probe is at " + at(*h.NextProbeAt)
@@ -37,7 +37,7 @@ func (v view) sayHeld() answer {
 	return answer{Condition: tasker.Condition{Message: text, Since: &h.BeganAt, NextActor: ofHeld(h, v.now).NextActor, Remedy: ofHeld(h, v.now).Remedy}}
 }
 
-// sinceUntil says who holds, since when, until when, and why.
+// sinceUntil describes a hold: by whom, since when, until when and why.
 func sinceUntil(h tasker.Hold) string {
 	who := "by " + h.Owner
 	if h.Kind == tasker.BreakerHold {
@@ -60,7 +60,7 @@ func sinceUntil(h tasker.Hold) string {
 	return text
 }
 
-// ofHeld says what lets go what a hold holds, and whose turn it is.
+// ofHeld returns the condition of steps that a hold holds.
 func ofHeld(h tasker.Hold, now time.Time) tasker.Condition {
 	w := tasker.Condition{Reason: tasker.ConditionHeld, Since: &h.BeganAt, NextActor: tasker.NextOperator,
 		Remedy: fmt.Sprintf("%s releases it: tasker-ctl hold release %s; at its end it is released by itself.", h.Owner, h.UUID)}
@@ -75,15 +75,14 @@ func ofHeld(h tasker.Hold, now time.Time) tasker.Condition {
 	return w
 }
 
-// are prints a number of things with its verb.
-func are(n int64, thing string) string {
+// areUpTo is are for a number that is only counted up to a limit.
+func areUpTo(n int64, thing string) string {
 	if n == 1 {
-		return "1 " + thing + " is"
+		return are(n, thing)
 	}
 	return upTo(n, thing) + " are"
 }
 
-// holdOf explains a hold.
 func (s *Service) holdOf(ctx context.Context, e *tasker.Explanation) error {
 	d, err := s.db.Hold(ctx, e.ID)
 	if err != nil {
@@ -101,20 +100,19 @@ func (s *Service) holdOf(ctx context.Context, e *tasker.Explanation) error {
 		return nil
 	}
 	e.Condition = ofHeld(h, e.AsOf)
-	e.Message = fmt.Sprintf("%s held %s.", are(h.Held, "step"), sinceUntil(h))
+	e.Message = fmt.Sprintf("%s held %s.", areUpTo(h.Held, "step"), sinceUntil(h))
 	if h.NextProbeAt != nil {
 		e.Facts = append(e.Facts, tasker.ExplainedFact{Name: "next probe", Value: at(*h.NextProbeAt)})
 	}
 	return nil
 }
 
-// limitOf is the name of a limit for which a step waits.
 func limitOf(l postgres.LimitOfStep) string {
 	return tasker.LimitRef{Kind: tasker.LimitKind(l.LimitKind), Namespace: l.LimitNamespace, Name: l.LimitName}.String()
 }
 
-// placesOf says how many places are taken of the limit for which the step waits. A key is of the
-// context, and the places of the server are those of all namespaces.
+// placesOf describes the used slots of the limit that the step waits for. The key is visible only
+// with the payload. The server limit covers all namespaces, so its slots are not shown.
 func (v view) placesOf() string {
 	l := v.step.LimitOfStep
 	if l.LimitKind == string(tasker.ServerLimit) {
@@ -133,18 +131,17 @@ func (v view) placesOf() string {
 	return text
 }
 
-// forPlace says what ends the wait for a place of a limit.
+// forPlace returns the next actor and remedy of a wait for a slot.
 func forPlace() (tasker.NextActor, string) {
 	return tasker.NextWorker, "A step that has a place ends; or the limit is raised: tasker-ctl limit set."
 }
 
-// forRate says what ends the wait for the rate of a limit.
+// forRate returns the next actor and remedy of a wait for a rate limit.
 func forRate() (tasker.NextActor, string) {
 	return tasker.NextTimer, "It begins as the rate of the limit allows; or the limit is raised: tasker-ctl limit set."
 }
 
-// sayLimited says for which limit the step waits, and who has its places.
-func (v view) sayLimited() answer {
+func (v view) describeLimited() answer {
 	l := v.step.LimitOfStep
 	w := tasker.Condition{Message: fmt.Sprintf("waits for limit %s (%s)", limitOf(l), v.placesOf()), Since: l.LimitSince}
 	if l.LimitWeight > 1 {

@@ -10,39 +10,39 @@ import (
 	"tasker.example/tasker/internal/version"
 )
 
-// A view is all that the rules look at: a step of a task, or the task alone where it has no
-// step that is open.
+// view contains all facts that the rules use about a step of a task, or about the task alone if it
+// has no open step.
 type view struct {
 	now     time.Time
 	task    *postgres.ExplainedTask
 	step    *postgres.ExplainedStep
-	queue   *postgres.ExplainedQueue // where the step waits; nil where it does not, or where too many queues are asked for
-	before  *int64                   // steps before it in the queue; nil: they were not counted
-	blocker *match                   // of a step whose parents are open: the nearest ancestor that waits for no other
-	others  int                      // as near as that
-	child   *match                   // why the task is where it is that the step waits for; nil: that is not followed
-	above   []postgres.Ancestor      // the tasks above the one that was asked about, the nearest first
+	queue   *postgres.ExplainedQueue // queue of the step; nil if it is not enqueued or too many queues were requested
+	before  *int64                   // steps before it in the queue; nil if not counted
+	blocker *match                   // reason of the nearest ancestor that waits for no step; nil if the step waits for none
+	others  int                      // further ancestors at that distance
+	child   *match                   // reason of the child task; nil if not read
+	above   []postgres.Ancestor      // ancestors of the requested task, nearest first
 	shows   visibility
 }
 
-// visibility is what the caller may see beside tasks.
+// visibility is what the caller may see in addition to tasks.
 type visibility struct{ payloads, investigations bool }
 
-// A match is the fact that keeps a step where it is.
+// match is the reason of a view.
 type match struct {
 	view
 	rank   int // of its rule
 	why    tasker.Condition
-	ofTask bool // the sentence is about the task
+	ofTask bool // the message is about the task
 }
 
-// answer is what a rule says: the sentence is a predicate, without what it is about.
+// answer is the result of a rule. Its message is a predicate without a subject.
 type answer struct {
 	tasker.Condition
 	ofTask bool
 }
 
-// A rule says when a fact keeps something where it is.
+// rule matches views with one reason.
 type rule struct {
 	fact     tasker.ConditionReason
 	when     string // for docs/reference/explain.md
@@ -51,23 +51,23 @@ type rule struct {
 	describe func(view) answer
 }
 
-// rules are all facts of tasks and steps. The first that holds counts.
+// rules lists all reasons of tasks and steps. The first match counts.
 var rules = []rule{
 	{
 		tasker.ConditionEnded, "the task or the step has ended, or the task was written off and the step has failed",
-		[]tasker.NextActor{tasker.NextNone, tasker.NextOperator}, view.ended, view.sayEnded,
+		[]tasker.NextActor{tasker.NextNone, tasker.NextOperator}, view.ended, view.describeEnded,
 	},
 	{
 		tasker.ConditionNotStarted, "the task waits for its start time",
-		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.task.TaskState == tasker.TaskPending }, view.sayNotStarted,
+		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.task.TaskState == tasker.TaskPending }, view.describeNotStarted,
 	},
 	{
 		tasker.ConditionCycle, "the steps of the task depend on each other in a cycle",
-		[]tasker.NextActor{tasker.NextOperator}, view.cycle, view.sayCycle,
+		[]tasker.NextActor{tasker.NextOperator}, view.cycle, view.describeCycle,
 	},
 	{
 		tasker.ConditionOperation, "the step is an item of an open operation that has not released it",
-		[]tasker.NextActor{tasker.NextOperator, tasker.NextServer}, func(v view) bool { return v.step != nil && v.step.ItemState == string(tasker.ItemPlanned) }, view.sayOperation,
+		[]tasker.NextActor{tasker.NextOperator, tasker.NextServer}, func(v view) bool { return v.step != nil && v.step.ItemState == string(tasker.ItemPlanned) }, view.describeOperation,
 	},
 	{
 		tasker.ConditionResultPending, "the result of the step is accepted, and what follows from it could not be stored yet",
@@ -75,77 +75,76 @@ var rules = []rule{
 	},
 	{
 		tasker.ConditionFailed, "the step has failed for good, and the task has an open investigation",
-		[]tasker.NextActor{tasker.NextOperator}, func(v view) bool { return v.failedForGood() && v.task.EntryStatus == tasker.EntryPending }, view.sayFailed,
+		[]tasker.NextActor{tasker.NextOperator}, func(v view) bool { return v.failedForGood() && v.task.EntryStatus == tasker.EntryPending }, view.describeFailed,
 	},
 	{
 		tasker.ConditionNotInvestigated, "the step has failed for good, and the task has no open investigation",
-		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer, tasker.NextOperator}, view.failedForGood, view.sayUnattended,
+		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer, tasker.NextOperator}, view.failedForGood, view.describeUnattended,
 	},
 	{
 		tasker.ConditionHeld, "the step is enqueued, and a hold keeps it from workers",
-		[]tasker.NextActor{tasker.NextOperator, tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.step != nil && v.step.HoldUUID != nil }, view.sayHeld,
+		[]tasker.NextActor{tasker.NextOperator, tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.step != nil && v.step.HoldUUID != nil }, view.describeHeld,
 	},
 	{
 		tasker.ConditionLimit, "the step is enqueued, and a limit of steps in progress or of a rate keeps it from workers",
-		[]tasker.NextActor{tasker.NextWorker, tasker.NextTimer}, func(v view) bool { return v.step != nil && v.step.LimitKind != "" }, view.sayLimited,
+		[]tasker.NextActor{tasker.NextWorker, tasker.NextTimer}, func(v view) bool { return v.step != nil && v.step.LimitKind != "" }, view.describeLimited,
 	},
 	{
 		tasker.ConditionGate, "the step is enqueued, its operation asks for workers of a version or newer ones, and none of these is alive",
-		[]tasker.NextActor{tasker.NextOperator}, view.gated, view.sayGate,
+		[]tasker.NextActor{tasker.NextOperator}, view.gated, view.describeGate,
 	},
 	{
 		tasker.ConditionNoWorker, "the step waits for a worker, and none is alive for its namespace and handler, or none took it in time",
-		[]tasker.NextActor{tasker.NextOperator, tasker.NextServer}, view.noWorker, view.sayNoWorker,
+		[]tasker.NextActor{tasker.NextOperator, tasker.NextServer}, view.noWorker, view.describeNoWorker,
 	},
 	{
 		tasker.ConditionSaturated, "the step has waited for a worker for longer than its limit, and does not fail: live workers take steps of its queue, and are busy",
-		[]tasker.NextActor{tasker.NextWorker}, view.saturated, view.saySaturated,
+		[]tasker.NextActor{tasker.NextWorker}, view.saturated, view.describeSaturated,
 	},
 	{
 		tasker.ConditionQueue, "the step waits in a queue that live workers serve",
-		[]tasker.NextActor{tasker.NextWorker}, in(tasker.StepEnqueued), view.sayQueue,
+		[]tasker.NextActor{tasker.NextWorker}, in(tasker.StepEnqueued), view.describeQueue,
 	},
 	{
 		tasker.ConditionRunning, "a worker executes the step",
-		[]tasker.NextActor{tasker.NextWorker, tasker.NextServer}, in(tasker.StepInProgress), view.sayRunning,
+		[]tasker.NextActor{tasker.NextWorker, tasker.NextServer}, in(tasker.StepInProgress), view.describeRunning,
 	},
 	{
 		tasker.ConditionRetry, "the step has failed and is tried again",
-		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer, tasker.NextOperator}, func(v view) bool { return v.step != nil && v.step.NextRetryAt != nil }, view.sayRetry,
+		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer, tasker.NextOperator}, func(v view) bool { return v.step != nil && v.step.NextRetryAt != nil }, view.describeRetry,
 	},
 	{
 		tasker.ConditionDecision, "the step is about to be decided: it runs, or it is skipped",
 		[]tasker.NextActor{tasker.NextServer}, func(v view) bool {
 			return v.step != nil && v.step.StepState == tasker.StepPending && v.step.DecideAt != nil
-		}, view.sayDecision,
+		}, view.describeDecision,
 	},
 	{
 		tasker.ConditionExternal, "the step waits for an outcome from outside",
-		[]tasker.NextActor{tasker.NextExternal, tasker.NextServer}, view.outside, view.sayOutside,
+		[]tasker.NextActor{tasker.NextExternal, tasker.NextServer}, view.outside, view.describeOutside,
 	},
 	{
 		tasker.ConditionWait, "the step waits for an instant",
-		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.waits(tasker.WaitStep) && v.step.WaitUntil != nil }, view.sayWait,
+		[]tasker.NextActor{tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.waits(tasker.WaitStep) && v.step.WaitUntil != nil }, view.describeWait,
 	},
 	{
 		tasker.ConditionChild, "the step waits for its child task: what keeps that where it is decides, down to ten levels",
-		tasker.NextActors(), view.waitsForChild, view.sayChild,
+		tasker.NextActors(), view.waitsForChild, view.describeChild,
 	},
 	{
 		tasker.ConditionItems, "the step runs once for each element of a list, and waits for its items; or it is such an item, and waits until others of it have ended",
-		[]tasker.NextActor{tasker.NextWorker, tasker.NextOperator, tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.step != nil && (v.step.Items != nil || v.step.WaitsForPlace) }, view.sayItems,
+		[]tasker.NextActor{tasker.NextWorker, tasker.NextOperator, tasker.NextTimer, tasker.NextServer}, func(v view) bool { return v.step != nil && (v.step.Items != nil || v.step.WaitsForPlace) }, view.describeItems,
 	},
 	{
 		tasker.ConditionParents, "the step waits for other steps: the nearest one that waits for none decides",
-		tasker.NextActors(), func(v view) bool { return v.blocker != nil }, view.sayParents,
+		tasker.NextActors(), func(v view) bool { return v.blocker != nil }, view.describeParents,
 	},
 	{
 		tasker.ConditionUnknown, "none of these: a defect, which is logged and counted",
-		[]tasker.NextActor{tasker.NextOperator}, func(view) bool { return true }, view.sayUnknown,
+		[]tasker.NextActor{tasker.NextOperator}, func(view) bool { return true }, view.describeUnknown,
 	},
 }
 
-// decide returns the fact that keeps what a view shows where it is.
 func decide(v view) match {
 	for i, r := range rules {
 		if r.matches(v) {
@@ -154,7 +153,7 @@ func decide(v view) match {
 			return match{view: v, rank: i, why: s.Condition, ofTask: s.ofTask}
 		}
 	}
-	panic("the last rule holds always")
+	panic("the last rule always matches")
 }
 
 func in(state tasker.StepState) func(view) bool {
@@ -169,20 +168,21 @@ func (v view) ended() bool {
 		return v.task.WrittenOffAt != nil && v.task.TaskState == tasker.TaskError
 	case over(s.StepState):
 		return true
-	default: // what is enqueued or runs goes on
+	default: // enqueued and running steps continue
 		return v.task.WrittenOffAt != nil && (v.failedForGood() || v.task.TaskState == tasker.TaskError && (s.StepState == tasker.StepPending || s.NextRetryAt != nil))
 	}
 }
 
-// over reports whether a state of a step is one that it does not leave.
+// over reports whether a step state is final.
 func over(s tasker.StepState) bool {
 	return s.Done() || s == tasker.StepCancelled
 }
 
-// waitsForNoStep reports whether the dependencies of a step need no waiting for.
+// waitsForNoStep reports whether a step does not wait for its dependencies.
 func waitsForNoStep(s *postgres.ExplainedStep) bool { return s.ParentsOpen == 0 || s.DecidedAt != nil }
 
-// A task with a cycle is made in error. Any other task comes there by another event.
+// cycle reports whether the task was created in error because of a cycle. Other tasks reach error
+// by other events.
 func (v view) cycle() bool {
 	return v.task.TaskState == tasker.TaskError && v.task.MovedTo == string(tasker.TaskError) && v.task.MovedBy == "reject"
 }
@@ -205,9 +205,9 @@ func (v view) gated() bool {
 		!slices.ContainsFunc(v.step.GateVersions, func(of string) bool { return version.AtLeast(of, v.step.Gate) })
 }
 
-func (v view) sayGate() answer {
+func (v view) describeGate() answer {
 	s := v.step
-	return say(tasker.NextOperator, &s.StepSince, fmt.Sprintf("Start a worker of version %s or newer with handler %s for namespace %s; or abort the operation.", s.Gate, s.Handler, v.task.Namespace),
+	return newAnswer(tasker.NextOperator, &s.StepSince, fmt.Sprintf("Start a worker of version %s or newer with handler %s for namespace %s; or abort the operation.", s.Gate, s.Handler, v.task.Namespace),
 		"waits for a worker of version %s or newer, as operation %s asks; none is alive", s.Gate, s.OperationUUID)
 }
 
@@ -215,8 +215,7 @@ func (v view) outside() bool { return v.waits(tasker.ExternalStep) }
 
 func (v view) waitsForChild() bool { return v.waits(tasker.ChildStep) && v.step.ChildUUID != nil }
 
-// waits reports whether the step is one of a type that no worker executes, and waits for
-// no other step.
+// waits reports whether the step is of a type without a worker and does not wait for other steps.
 func (v view) waits(t tasker.StepType) bool {
 	return v.step != nil && v.step.StepState == tasker.StepPending && v.step.StepType == string(t) && waitsForNoStep(v.step)
 }

@@ -15,56 +15,54 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A Breaker configures when failures with one cause open a breaker; zero disables it.
+// Breaker configures when failures with the same cause open a circuit breaker. The zero value
+// disables it. All conditions apply to the attempts of one handler within Window.
 type Breaker struct {
-	Failures int // so many failed attempts with one cause within Window
-	Tasks    int // of at least so many tasks, at most [MaxBreakerTasks]
-	Share    int // and so many of 100 attempts of the handler that ended
+	Failures int // minimum failed attempts with the cause
+	Tasks    int // minimum tasks of these attempts, at most [MaxBreakerTasks]
+	Share    int // minimum percentage of the ended attempts
 	Window   time.Duration
 }
 
 func (b Breaker) on() bool { return b.Failures > 0 }
 
-// Bounds of what a server counts.
+// Limits of the counts of one server.
 const (
 	MaxBreakerTasks = 100
-	maxQueues       = 1000 // handlers that it counts at a time
-	maxCauses       = 20   // of each
+	maxQueues       = 1000 // handlers
+	maxCauses       = 20   // per handler
 )
 
-// shareFrom is from how many failures of one cause on a server tells others of it.
+// shareFrom is the number of failures with one cause from which a server shares its counts.
 const shareFrom = 3
 
-// A queue is a handler of a namespace.
 type queue struct{ namespace, handler string }
 
-// counts are the attempts of one handler that ended within the window, second by second.
+// counts holds the ended attempts of one handler within the window, by second.
 type counts struct {
 	ended  map[int64]int
 	causes map[string]*cause
 }
 
-// A cause is what attempts failed with.
 type cause struct {
 	pattern string
 	failed  map[int64]int
-	tasks   map[tasker.ID]int64 // the second of the last failure of each, as many as matter
+	tasks   map[tasker.ID]int64 // second of the last failure of each task, at most MaxBreakerTasks
 }
 
-// A counter counts attempts that end on this server.
+// counter counts the attempts that end on this server.
 type counter struct {
 	Breaker
 	now  func() time.Time
 	mu   sync.Mutex
 	of   map[queue]*counts
-	held map[queue]bool // a breaker holds them: what fails there is known
+	held map[queue]bool // a breaker holds them already
 }
 
 func newCounter(b Breaker, now func() time.Time) *counter {
 	return &counter{Breaker: b, now: now, of: map[queue]*counts{}}
 }
 
-// add counts attempts that ended.
 func (c *counter) add(list []engine.Attempt) {
 	if !c.on() {
 		return
@@ -76,7 +74,7 @@ func (c *counter) add(list []engine.Attempt) {
 		q := queue{a.Namespace, a.Handler}
 		of := c.of[q]
 		if c.held[q] || of == nil && (len(c.of) >= maxQueues || a.Failure == nil && len(c.of) >= maxQueues/2) {
-			continue // half of them are for those that fail
+			continue // half of the queues are reserved for failures
 		}
 		if of == nil {
 			of = &counts{ended: map[int64]int{}, causes: map[string]*cause{}}
@@ -105,7 +103,7 @@ func (of *counts) fail(f tasker.Failure, task tasker.ID, second int64) {
 	}
 }
 
-// hold says of which queues a breaker holds the steps: they are counted anew afterwards.
+// hold sets the queues that breakers hold. Their counts restart afterwards.
 func (c *counter) hold(open []tasker.Hold) {
 	held := map[queue]bool{}
 	for _, h := range open {
@@ -121,8 +119,9 @@ func (c *counter) hold(open []tasker.Hold) {
 	}
 }
 
-// take returns counts worth sharing and drops old ones, including queues that others reported.
-func (c *counter) take(told map[queue]bool) []postgres.BreakerCount {
+// take returns counts to share and drops old ones. It includes queues whose failures others
+// reported.
+func (c *counter) take(reported map[queue]bool) []postgres.BreakerCount {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	since := c.now().Add(-c.Window).Unix()
@@ -140,7 +139,7 @@ func (c *counter) take(told map[queue]bool) []postgres.BreakerCount {
 				})
 			}
 		}
-		if ended > 0 && len(list) == before && told[q] {
+		if ended > 0 && len(list) == before && reported[q] {
 			list = append(list, postgres.BreakerCount{Namespace: q.namespace, Handler: q.handler, Concluded: ended})
 		}
 		if ended == 0 && len(of.causes) == 0 {
@@ -150,13 +149,13 @@ func (c *counter) take(told map[queue]bool) []postgres.BreakerCount {
 	return list
 }
 
-// since returns how many attempts have failed since a second, and forgets those before.
+// since returns the number of failures since a second, and drops older ones.
 func (why *cause) since(second int64) int {
 	maps.DeleteFunc(why.tasks, func(_ tasker.ID, at int64) bool { return at < second })
 	return sum(why.failed, second)
 }
 
-// sum adds up the seconds since one, and removes those before it.
+// sum returns the total since a second, and drops older entries.
 func sum(of map[int64]int, since int64) (n int) {
 	for second, k := range of {
 		if second < since {
@@ -168,12 +167,12 @@ func sum(of map[int64]int, since int64) (n int) {
 	return n
 }
 
-// opens reports whether a breaker opens by what all servers have counted.
+// opens reports whether the counts of all servers open a breaker.
 func (b Breaker) opens(n postgres.BreakerCount) bool {
 	return b.on() && n.Failed >= b.Failures && n.Tasks >= b.Tasks && n.Failed*100 >= n.Concluded*b.Share
 }
 
-// Concluded is told of attempts that ended on this server; it does not wait.
+// Concluded counts attempts that ended on this server. It does not block.
 func (s *Service) Concluded(list []engine.Attempt) { s.counter.add(list) }
 
 // Break shares failure counts and opens breakers.
@@ -186,11 +185,11 @@ func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	told := map[queue]bool{}
+	reported := map[queue]bool{}
 	for _, q := range others {
-		told[queue{q.Namespace, q.Handler}] = true
+		reported[queue{q.Namespace, q.Handler}] = true
 	}
-	list := s.counter.take(told)
+	list := s.counter.take(reported)
 	s.countPublishedPasses(list)
 	if len(list) == 0 {
 		return 0, nil
@@ -201,15 +200,16 @@ func (s *Service) Break(ctx context.Context) (time.Duration, error) {
 	}
 	var failed error
 	for _, n := range sums {
-		if s.asked[queue{n.Namespace, n.Handler}] <= answerPasses || !s.breaker.opens(n) {
+		if s.sharedPasses[queue{n.Namespace, n.Handler}] <= answerPasses || !s.breaker.opens(n) {
 			continue
 		}
-		failed = errors.Join(failed, s.openOnce(ctx, n)) // one that cannot be opened holds up no other
+		failed = errors.Join(failed, s.openOnce(ctx, n)) // a failure delays no other breaker
 	}
 	return 0, failed
 }
 
-// openOnce opens a breaker unless one is open. Without room it is reported and retried.
+// openOnce opens a breaker unless one is open. If there are too many holds, it logs that, and a
+// later pass retries.
 func (s *Service) openOnce(ctx context.Context, n postgres.BreakerCount) error {
 	err := s.open(ctx, n)
 	switch q := (queue{n.Namespace, n.Handler}); {
@@ -227,22 +227,24 @@ func (s *Service) openOnce(ctx context.Context, n postgres.BreakerCount) error {
 	}
 }
 
-// Unopened is of how many handlers this server would open a breaker, if there were not too many holds.
+// Unopened returns the number of handlers whose breakers this server cannot open because of too
+// many holds.
 func (s *Service) Unopened() int64 { return s.unopened.count() }
 
-// suppressedBreakers are the handlers whose breakers there was no room for.
+// suppressedBreakers holds the handlers whose breakers could not be opened because of too many
+// holds.
 type suppressedBreakers struct {
 	mu sync.Mutex
 	of map[queue]*refusedOpening
 }
 
-// A refusedOpening is when a breaker was refused last, and when the log last said so.
-type refusedOpening struct{ at, said time.Time }
+// refusedOpening records when a breaker was last refused and when that was last logged.
+type refusedOpening struct{ at, logged time.Time }
 
-// sayUnopenedEvery is how often the log says of a handler that its breaker cannot open.
-const sayUnopenedEvery = time.Minute
+// logUnopenedEvery is the minimum interval between two log entries about the same handler.
+const logUnopenedEvery = time.Minute
 
-// note notes that a breaker was refused, and reports whether to say so.
+// note records a refused breaker and reports whether to log it.
 func (u *suppressedBreakers) note(q queue, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -255,10 +257,10 @@ func (u *suppressedBreakers) note(q queue, now time.Time) bool {
 		u.of[q] = r
 	}
 	r.at = now
-	if now.Sub(r.said) < sayUnopenedEvery {
+	if now.Sub(r.logged) < logUnopenedEvery {
 		return false
 	}
-	r.said = now
+	r.logged = now
 	return true
 }
 
@@ -268,7 +270,7 @@ func (u *suppressedBreakers) drop(q queue) {
 	delete(u.of, q)
 }
 
-// forget drops those that were last refused before an instant: their attempts fail no more.
+// forget drops handlers that were last refused before a time: their attempts no longer fail.
 func (u *suppressedBreakers) forget(before time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -281,27 +283,28 @@ func (u *suppressedBreakers) count() int64 {
 	return int64(len(u.of))
 }
 
-// answerPasses is how many passes others get to tell how many attempts ended there, before a
-// breaker opens: one of theirs falls between the first and the last of them.
+// answerPasses is how many passes other servers have to share their counts before a breaker opens.
+// Every server makes a pass in this time.
 const answerPasses = 2
 
-// countPublishedPasses counts the passes in which this server has told others of failures of a queue.
+// countPublishedPasses counts the consecutive passes in which this server has shared failures of
+// each queue.
 func (s *Service) countPublishedPasses(list []postgres.BreakerCount) {
-	asked := map[queue]int{}
+	passes := map[queue]int{}
 	for _, n := range list {
 		if q := (queue{n.Namespace, n.Handler}); n.CauseKey != "" {
-			asked[q] = s.asked[q] + 1
+			passes[q] = s.sharedPasses[q] + 1
 		}
 	}
-	s.asked = asked
+	s.sharedPasses = passes
 }
 
-// countsHold is for how long what a server has shared holds.
+// countsHold is how long shared counts remain valid.
 const countsHold = 5 * time.Second
 
-// open has the steps of a handler held until a probe succeeds.
+// open holds the steps of a handler until a probe succeeds.
 func (s *Service) open(ctx context.Context, n postgres.BreakerCount) error {
-	// No longer than a reason may be: the pattern of a cause has a bound.
+	// This fits into a reason, since the pattern of a cause is bounded.
 	why := fmt.Sprintf("%d of %d attempts within %s failed with: %s", n.Failed, n.Concluded, s.breaker.Window, n.Cause)
 	h, err := s.db.BeginHold(ctx, postgres.InsertedHold{
 		NewHold: tasker.NewHold{
@@ -313,10 +316,10 @@ func (s *Service) open(ctx context.Context, n postgres.BreakerCount) error {
 	if err != nil {
 		return err
 	}
-	s.log.WarnContext(ctx, "a breaker holds the steps of a handler", "hold", h.UUID, "namespace", n.Namespace, "handler", n.Handler,
+	s.log.WarnContext(ctx, "breaker opened", "hold", h.UUID, "namespace", n.Namespace, "handler", n.Handler,
 		"failed", n.Failed, "ended", n.Concluded, "cause", n.Cause)
 	s.counter.hold([]tasker.Hold{h})
-	loop.Wake(s.aside)
+	loop.Wake(s.park)
 	loop.Wake(s.wake)
 	return nil
 }

@@ -21,33 +21,33 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Options of a service; the zero value works.
+// Options configures a Service. The zero value uses the defaults.
 type Options struct {
-	Breaker Breaker          // when steps are held by themselves; zero means never
-	Now     func() time.Time // what breakers count by; time.Now by default
+	Breaker Breaker          // disabled by default
+	Now     func() time.Time // clock of the breakers
 	Log     *slog.Logger
 }
 
-// Service works on holds. Its methods may be called concurrently.
+// Service manages holds. Its methods may be called concurrently.
 type Service struct {
 	db      *postgres.DB
 	engine  *engine.Engine
 	breaker Breaker
 	counter *counter
-	server  tasker.ID // this process among others that share counts
+	server  tasker.ID // identifies the counts of this process
 	log     *slog.Logger
-	wake    chan struct{} // wakes the loop that goes on with holds
-	aside   chan struct{} // wakes the loop that puts held steps aside
-	asked   map[queue]int // in how many passes others were told of failures
+	wake    chan struct{} // wakes the loop that advances holds
+	park    chan struct{} // wakes the loop that parks held steps
 
-	unopened suppressedBreakers // breakers for which there are too many holds
+	sharedPasses map[queue]int      // consecutive passes in which this server has shared failures
+	unopened     suppressedBreakers // breakers that could not be opened
 
-	page   int64         // of the queue, where the next look for held steps begins
-	judged tasker.ID     // the hold that was gone on with last
-	turn   time.Duration // for how long a pass goes on with one
+	page     int64         // page of the queue where the next scan for held steps begins
+	lastHold tasker.ID     // hold that was advanced last
+	turn     time.Duration // maximum time for one hold in a pass
 }
 
-// New returns a service on a database whose schema is current.
+// New returns a service on a database with the current schema.
 func New(db *postgres.DB, e *engine.Engine, o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -57,11 +57,11 @@ func New(db *postgres.DB, e *engine.Engine, o Options) *Service {
 	}
 	return &Service{
 		db: db, engine: e, breaker: o.Breaker, counter: newCounter(o.Breaker, o.Now), server: tasker.NewID(), log: o.Log,
-		wake: make(chan struct{}, 1), aside: make(chan struct{}, 1), turn: turnTime,
+		wake: make(chan struct{}, 1), park: make(chan struct{}, 1), turn: turnTime,
 	}
 }
 
-// Bounds of what people say of a hold.
+// Limits of the fields of a hold.
 const (
 	maxReason = 2000
 	maxName   = 255
@@ -69,24 +69,24 @@ const (
 	maxWaves  = 20
 	maxWave   = 1000
 	leastTime = time.Minute
-	maxShown  = 300 // characters of the error of a step that failed
+	maxShown  = 300 // characters of the error of a failed step
 )
 
-// Begin starts a hold in every server. It returns Invalid, NotFound for its case, or a Conflict for
-// the scope.
+// Begin starts a hold on all servers. It returns Invalid, NotFound for an unknown case, or a
+// Conflict if there are too many holds or the scope is held already.
 func (s *Service) Begin(ctx context.Context, n tasker.NewHold) (tasker.Hold, error) {
 	if err := s.complete(ctx, &n); err != nil {
 		return tasker.Hold{}, err
 	}
 	h, err := s.db.BeginHold(ctx, postgres.InsertedHold{NewHold: n, UUID: tasker.NewID(), Kind: tasker.ManualHold})
 	if err == nil {
-		loop.Wake(s.aside)
+		loop.Wake(s.park)
 		loop.Wake(s.wake)
 	}
 	return h, err
 }
 
-// complete checks a request, and fills in what it leaves open.
+// complete validates a request and fills in defaults.
 func (s *Service) complete(ctx context.Context, n *tasker.NewHold) error {
 	if n.CaseID != nil {
 		if n.HoldScope != (tasker.HoldScope{}) {
@@ -108,7 +108,7 @@ func (s *Service) complete(ctx context.Context, n *tasker.NewHold) error {
 		checkText("owner", n.Owner, maxName, true), checkText("by", n.Actor, maxName, true), checkText("reason", n.Reason, maxReason, true))
 }
 
-// checkEnd checks that one end is given; the database checks that it is ahead.
+// checkEnd checks that exactly one end is given. The database checks that it is in the future.
 func checkEnd(until *time.Time, after time.Duration) error {
 	switch {
 	case (until == nil) == (after == 0):
@@ -131,17 +131,17 @@ func checkText(name, text string, most int, needed bool) error {
 	return nil
 }
 
-// List returns a page of holds, the newest first, and reports whether there are more.
+// List returns a page of holds, newest first, and whether there are more.
 func (s *Service) List(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hold, more bool, err error) {
 	return s.db.Holds(ctx, f)
 }
 
-// Detail returns a hold with its history. The error is NotFound when there is none.
+// Detail returns a hold with its history, or NotFound.
 func (s *Service) Detail(ctx context.Context, id tasker.ID) (tasker.HoldDetail, error) {
 	return s.db.Hold(ctx, id)
 }
 
-// A Change says who changes a hold, and why.
+// Change describes who changes a hold and why.
 type Change struct {
 	Actor  string
 	Reason string
@@ -151,7 +151,7 @@ func (c Change) check() error {
 	return cmp.Or(checkText("by", c.Actor, maxName, true), checkText("reason", c.Reason, maxReason, true))
 }
 
-// Extend moves the end of an active hold, and may hand it to another owner.
+// Extend moves the end of an active hold and may change its owner.
 func (s *Service) Extend(ctx context.Context, id tasker.ID, e tasker.HoldExtension, c Change) (tasker.Hold, error) {
 	if err := cmp.Or(checkEnd(e.Until, e.For), checkText("owner", e.Owner, maxName, false), c.check()); err != nil {
 		return tasker.Hold{}, err
@@ -177,7 +177,7 @@ func (s *Service) Extend(ctx context.Context, id tasker.ID, e tasker.HoldExtensi
 	})
 }
 
-// Probe lets one step of an active hold go, to see whether it succeeds.
+// Probe releases one step of an active hold to test whether it succeeds.
 func (s *Service) Probe(ctx context.Context, id tasker.ID, c Change) (tasker.Hold, error) {
 	if err := cmp.Or(checkText("by", c.Actor, maxName, true), checkText("reason", c.Reason, maxReason, false)); err != nil {
 		return tasker.Hold{}, err
@@ -199,8 +199,8 @@ func (s *Service) Probe(ctx context.Context, id tasker.ID, c Change) (tasker.Hol
 	})
 }
 
-// Release begins to let the steps of a hold go, in waves; nil waves are the default ones, and
-// empty ones let all go at once, also when a release is under way.
+// Release starts the release of a hold in waves; nil means the default waves. Without waves it
+// releases all steps at once, even if a release is under way.
 func (s *Service) Release(ctx context.Context, id tasker.ID, waves []int, c Change) (tasker.Hold, error) {
 	if waves == nil {
 		waves = tasker.DefaultHoldWaves()
@@ -229,7 +229,7 @@ func checkWaves(waves []int) error {
 	return nil
 }
 
-// change changes a hold by what somebody asks for, and returns it as it is then.
+// change applies f to a locked hold and returns the new state.
 func (s *Service) change(ctx context.Context, id tasker.ID, f func(*postgres.Tx, *tasker.Hold, time.Time) (postgres.HoldLine, error)) (h tasker.Hold, err error) {
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		h, err = tx.LockHold(ctx, id)

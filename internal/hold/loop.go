@@ -11,28 +11,27 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// How often servers look at holds: while one is open, and else.
 const (
-	activeRest = 250 * time.Millisecond
-	idleRest   = 2 * time.Second
-	breakRest  = time.Second
-	passLimit  = 10 * time.Second
-	turnTime   = 3 * time.Second     // in which a pass goes on with one hold
-	keepFor    = 90 * 24 * time.Hour // holds that have ended
+	activeInterval  = 250 * time.Millisecond // while a hold is open
+	idleInterval    = 2 * time.Second
+	breakerInterval = time.Second
+	passLimit       = 10 * time.Second
+	turnTime        = 3 * time.Second     // for one hold in a pass
+	keepFor         = 90 * 24 * time.Hour // retention of ended holds
 )
 
 // Loops returns the background loops. Any number of processes may run them.
 func (s *Service) Loops() []*loop.Loop {
 	return []*loop.Loop{
-		{Name: "go on with holds", Interval: idleRest, Timeout: passLimit, Wake: s.wake, Pass: s.AdvanceHolds, Log: s.log},
-		{Name: "put held steps aside", Interval: idleRest, Timeout: passLimit, Wake: s.aside, Pass: s.ParkSteps, Log: s.log},
-		{Name: "count for breakers", Interval: breakRest, Timeout: passLimit, Log: s.log, Pass: s.Break},
+		{Name: "go on with holds", Interval: idleInterval, Timeout: passLimit, Wake: s.wake, Pass: s.AdvanceHolds, Log: s.log},
+		{Name: "put held steps aside", Interval: idleInterval, Timeout: passLimit, Wake: s.park, Pass: s.ParkSteps, Log: s.log},
+		{Name: "count for breakers", Interval: breakerInterval, Timeout: passLimit, Log: s.log, Pass: s.Break},
 		{Name: "tidy up holds", Interval: time.Minute, Timeout: passLimit, Optional: true, Log: s.log, Pass: s.Tidy},
 	}
 }
 
-// Tidy removes holds that ended long ago and what is known of steps that are held no more, and lets steps go that a hold which has ended left
-// behind.
+// Tidy removes old ended holds and outdated records of released steps. It also releases steps that
+// an ended hold still parks.
 func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
 	if err := s.db.PruneHolds(ctx, keepFor, 100); err != nil {
 		return 0, err
@@ -44,20 +43,20 @@ func (s *Service) Tidy(ctx context.Context) (time.Duration, error) {
 	if err != nil || lost == nil {
 		return 0, err
 	}
-	s.log.ErrorContext(ctx, "steps of a hold that has ended were still put aside; they are let go", "hold", *lost)
+	s.log.ErrorContext(ctx, "releasing steps that an ended hold still parked", "hold", *lost)
 	var gone postgres.Released
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		gone, err = tx.ReleaseHeldSteps(ctx, postgres.ReleaseBatch{Hold: *lost, Limit: restSize})
 		return err
 	})
-	if err != nil || gone.Scanned == 0 { // others hold the tasks at the moment
+	if err != nil || gone.Scanned == 0 { // their tasks are locked
 		return 0, err
 	}
 	return loop.AtOnce, nil
 }
 
-// AdvanceHolds goes on with every hold that no other server works on. Each has a time of its own, and
-// where those were too long for one pass, the next one begins behind the hold at which it ended.
+// AdvanceHolds advances every hold that no other server has locked. Each hold has a time limit. If
+// a pass ends early, the next one continues with the next hold.
 func (s *Service) AdvanceHolds(ctx context.Context) (time.Duration, error) {
 	open, err := s.db.OpenHolds(ctx)
 	if err != nil {
@@ -67,44 +66,44 @@ func (s *Service) AdvanceHolds(ctx context.Context) (time.Duration, error) {
 	if len(open) == 0 {
 		return 0, nil
 	}
-	first := 1 + slices.IndexFunc(open, func(h tasker.Hold) bool { return h.UUID == s.judged })
+	first := 1 + slices.IndexFunc(open, func(h tasker.Hold) bool { return h.UUID == s.lastHold })
 	more := false
 	for i := range open {
 		if ctx.Err() != nil {
 			return 0, errors.Join(err, ctx.Err())
 		}
 		h := open[(first+i)%len(open)]
-		s.judged = h.UUID
-		again, failed := s.goOnInTime(ctx, h.UUID, nil)
+		s.lastHold = h.UUID
+		again, failed := s.advanceInTime(ctx, h.UUID, nil)
 		if failed != nil && ctx.Err() == nil && !postgres.IsUnavailable(failed) {
-			again, failed = s.goOnSingly(ctx, h, failed)
+			again, failed = s.advanceTasks(ctx, h, failed)
 		}
-		more, err = more || again, errors.Join(err, failed) // one that fails holds up no other
+		more, err = more || again, errors.Join(err, failed) // a failure delays no other hold
 	}
-	return s.rest(ctx, more, err)
+	return s.result(ctx, more, err)
 }
 
-// rest is what a pass returns. While there is more to do at once, holds of which something has failed keep the others
-// waiting no longer: a pass that fails is followed by a rest of seconds.
-func (s *Service) rest(ctx context.Context, more bool, failed error) (time.Duration, error) {
+// result returns the result of a pass. If more can be done at once, it only logs errors: a failed
+// pass would delay the other holds by seconds.
+func (s *Service) result(ctx context.Context, more bool, failed error) (time.Duration, error) {
 	if !more {
-		return activeRest, failed
+		return activeInterval, failed
 	}
 	if failed != nil {
-		s.log.ErrorContext(ctx, "servers cannot go on with some holds; the others go on", "err", failed)
+		s.log.ErrorContext(ctx, "some holds cannot be advanced", "err", failed)
 	}
 	return loop.AtOnce, nil
 }
 
-// goOnInTime is goOn within the time that one hold has.
-func (s *Service) goOnInTime(ctx context.Context, id tasker.ID, only *tasker.ID) (more bool, err error) {
+// advanceInTime is advance with the time limit of one hold.
+func (s *Service) advanceInTime(ctx context.Context, id tasker.ID, only *tasker.ID) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.turn)
 	defer cancel()
-	return s.goOn(ctx, id, only)
+	return s.advance(ctx, id, only)
 }
 
-// goOnSingly continues a hold one task at a time after a failure, and sets failing ones aside.
-func (s *Service) goOnSingly(ctx context.Context, h tasker.Hold, failed error) (more bool, err error) {
+// advanceTasks advances a hold one task at a time after a failure, and defers failing tasks.
+func (s *Service) advanceTasks(ctx context.Context, h tasker.Hold, failed error) (more bool, err error) {
 	begun := time.Now()
 	listed, cancel := context.WithTimeout(ctx, s.turn)
 	tasks, err := s.db.HeldTasks(listed, postgres.ReleaseBatch{Hold: h.UUID, Limit: restSize})
@@ -113,27 +112,28 @@ func (s *Service) goOnSingly(ctx context.Context, h tasker.Hold, failed error) (
 		return false, errors.Join(failed, err)
 	}
 	for _, task := range tasks {
-		more, err := s.goOnInTime(ctx, h.UUID, &task)
+		more, err := s.advanceInTime(ctx, h.UUID, &task)
 		if err == nil || ctx.Err() != nil || postgres.IsUnavailable(err) {
 			return more, err
 		}
-		s.log.ErrorContext(ctx, "a held step could not be let go; it is tried again", "hold", h.UUID, "task_uuid", task, "err", err)
+		s.log.ErrorContext(ctx, "releasing a held step failed; retrying later", "hold", h.UUID, "task_uuid", task, "err", err)
 		deferred, failed := s.db.DeferWork(ctx, postgres.ReleaseHeld, []postgres.Failed{{StepRef: tasker.StepRef{TaskUUID: task}, Err: err}})
 		if failed != nil {
 			return false, failed
 		}
 		if err := s.db.InvestigateDeferred(ctx, deferred[0], err); err != nil {
-			s.log.ErrorContext(ctx, "no investigation could be opened for a held step that cannot be released", "task_uuid", task, "err", err)
+			s.log.ErrorContext(ctx, "opening an investigation of a held step that cannot be released failed", "task_uuid", task, "err", err)
 		}
 		if time.Since(begun) > s.turn {
-			break // the others have their turn
+			break // continue with the other holds
 		}
 	}
 	return true, nil
 }
 
-// goOn continues one hold, for one task if only is set, and reports whether there is more.
-func (s *Service) goOn(ctx context.Context, id tasker.ID, only *tasker.ID) (more bool, err error) {
+// advance advances one hold, for one task if only is set. It reports whether more can be done at
+// once.
+func (s *Service) advance(ctx context.Context, id tasker.ID, only *tasker.ID) (more bool, err error) {
 	var namespace string
 	var released postgres.Released
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
@@ -143,24 +143,24 @@ func (s *Service) goOn(ctx context.Context, id tasker.ID, only *tasker.ID) (more
 			return err
 		}
 		namespace = h.Namespace
-		l, err := s.look(ctx, tx, h, now)
+		l, err := s.status(ctx, tx, h, now)
 		if err != nil {
 			return err
 		}
 		m := next(*h, l)
-		if m.LetGo != nil {
-			m.LetGo.Only = only
-			if released, err = tx.ReleaseHeldSteps(ctx, *m.LetGo); err != nil {
+		if m.Release != nil {
+			m.Release.Only = only
+			released, err = tx.ReleaseHeldSteps(ctx, *m.Release)
+			handedOver := released.HandedOver
+			if err == nil && m.Release.Fresh && released.Scanned == 0 { // every step has been a probe
+				m.Release.Fresh = false
+				released, err = tx.ReleaseHeldSteps(ctx, *m.Release)
+				handedOver += released.HandedOver
+			}
+			if err != nil {
 				return err
 			}
-			m.Hold.Held -= int64(released.HandedOver)
-			if m.LetGo.Fresh && released.Scanned == 0 { // each has been a probe
-				m.LetGo.Fresh = false
-				if released, err = tx.ReleaseHeldSteps(ctx, *m.LetGo); err != nil {
-					return err
-				}
-				m.Hold.Held -= int64(released.HandedOver)
-			}
+			m.Hold.Held -= int64(handedOver)
 			m.afterRelease(released, now)
 			more = released.Released > 0 && !m.Hold.Blocks
 		}
@@ -178,8 +178,8 @@ func (s *Service) goOn(ctx context.Context, id tasker.ID, only *tasker.ID) (more
 	return more, nil
 }
 
-// look judges the steps that the hold let go, and counts its wave.
-func (s *Service) look(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now time.Time) (holdStatus, error) {
+// status records the outcomes of released steps, and returns the facts about a hold.
+func (s *Service) status(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now time.Time) (holdStatus, error) {
 	l := holdStatus{Now: now}
 	if h.InFlight > 0 {
 		steps, err := tx.ReleasedSteps(ctx, h.UUID, claimTimeout)
@@ -189,15 +189,15 @@ func (s *Service) look(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now
 		for _, r := range steps {
 			out := outcomeOf(r)
 			if out != nil {
-				l.Judged = append(l.Judged, *out)
+				l.Outcomes = append(l.Outcomes, *out)
 			}
 			l.Probing = l.Probing || out == nil && r.Wave == 0
 		}
-		if len(l.Judged) > 0 {
-			if err := tx.RecordReleaseOutcomes(ctx, h.UUID, l.Judged); err != nil {
+		if len(l.Outcomes) > 0 {
+			if err := tx.RecordReleaseOutcomes(ctx, h.UUID, l.Outcomes); err != nil {
 				return l, err
 			}
-			h.InFlight -= int64(len(l.Judged))
+			h.InFlight -= int64(len(l.Outcomes))
 		}
 	}
 	if h.State == tasker.HoldReleasing && h.Blocks && h.Wave > 0 {
@@ -214,34 +214,34 @@ func (s *Service) look(ctx context.Context, tx *postgres.Tx, h *tasker.Hold, now
 	return l, nil
 }
 
-// afterRelease notes what was let go. The hold has ended when nothing is left of the rest.
+// afterRelease applies a release. The hold ends when no held steps remain after the last wave.
 func (m *transition) afterRelease(r postgres.Released, now time.Time) {
 	h := &m.Hold
 	h.Released += int64(r.Released)
 	switch {
-	case r.Scanned > 0 && m.LetGo.Wave == nil:
+	case r.Scanned > 0 && m.Release.Wave == nil:
 		m.Moved = true
-	case m.LetGo.Wave == nil && h.Held == 0:
+	case m.Release.Wave == nil && h.Held == 0:
 		h.State = tasker.HoldEnded
-		m.say(tasker.HoldHasEnded, map[string]any{"released": h.Released})
-	case r.Released == 0 && m.LetGo.Wave != nil && *m.LetGo.Wave > 0 && h.Held == 0:
+		m.record(tasker.HoldHasEnded, map[string]any{"released": h.Released})
+	case r.Released == 0 && m.Release.Wave != nil && *m.Release.Wave > 0 && h.Held == 0:
 		m.releaseRemaining()
-	case r.Released == 0: // others hold the tasks at the moment
-	case *m.LetGo.Wave == 0:
+	case r.Released == 0: // the tasks are locked
+	case *m.Release.Wave == 0:
 		h.Probes, h.NextProbeAt = h.Probes+1, nil
 		h.InFlight++
-		m.say(tasker.HoldProbed, map[string]any{"task_uuid": r.Tasks[0]})
+		m.record(tasker.HoldProbed, map[string]any{"task_uuid": r.Tasks[0]})
 	default:
-		h.Wave, h.WaveSince, h.WaveSteps = *m.LetGo.Wave, &now, r.Released
-		m.say(tasker.HoldWaveBegan, map[string]any{"wave": h.Wave, "steps": r.Released})
+		h.Wave, h.WaveSince, h.WaveSteps = *m.Release.Wave, &now, r.Released
+		m.record(tasker.HoldWaveBegan, map[string]any{"wave": h.Wave, "steps": r.Released})
 	}
 }
 
-// How much is put aside at once, and for how long in one pass.
 const (
-	asideSteps = 1000
-	asidePages = 64
-	asideTime  = 5 * time.Second
+	parkSteps = 1000                   // in one statement
+	parkPages = 64                     // in one statement
+	parkTime  = 5 * time.Second        // of one pass
+	pagesTime = 100 * time.Millisecond // for the pages of the queue in one pass
 )
 
 // ParkSteps parks held steps, which claims skip anyway.
@@ -263,42 +263,39 @@ func (s *Service) ParkSteps(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	if byStep {
-		if err := s.putPagesAside(ctx, begun); err != nil {
+		if err := s.parkPages(ctx, begun); err != nil {
 			return 0, err
 		}
 	}
-	more, err := s.putQueuesAside(ctx, whole, begun)
-	return s.rest(ctx, more, err)
+	more, err := s.parkQueues(ctx, whole, begun)
+	return s.result(ctx, more, err)
 }
 
-// putQueuesAside puts the steps of holds of whole queues aside, in turns: one that has very many
-// holds up no other. It reports whether there may be more.
-func (s *Service) putQueuesAside(ctx context.Context, holds []tasker.Hold, begun time.Time) (more bool, err error) {
-	for len(holds) > 0 && time.Since(begun) < asideTime {
-		var left []tasker.Hold
+// parkQueues parks the steps of holds of whole queues, in turns, so that no hold delays others. It
+// reports whether there may be more.
+func (s *Service) parkQueues(ctx context.Context, holds []tasker.Hold, begun time.Time) (more bool, err error) {
+	for len(holds) > 0 && time.Since(begun) < parkTime {
+		var unfinished []tasker.Hold
 		for _, h := range holds {
-			n, failed := s.db.ParkQueue(ctx, h, asideSteps)
+			n, failed := s.db.ParkQueue(ctx, h, parkSteps)
 			err = errors.Join(err, failed)
-			if failed == nil && n == asideSteps {
-				left = append(left, h)
+			if failed == nil && n == parkSteps {
+				unfinished = append(unfinished, h)
 			}
 		}
-		holds = left
+		holds = unfinished
 	}
 	return len(holds) > 0, err
 }
 
-// pagesTime is for how long pages of the queue are looked at in one pass.
-const pagesTime = 100 * time.Millisecond
-
-// putPagesAside looks through the queue, page by page, and begins anew at its end.
-func (s *Service) putPagesAside(ctx context.Context, begun time.Time) error {
+// parkPages scans the queue page by page and starts again at its end.
+func (s *Service) parkPages(ctx context.Context, begun time.Time) error {
 	for time.Since(begun) < pagesTime {
-		pages, err := s.db.ParkPages(ctx, s.page, s.page+asidePages)
+		pages, err := s.db.ParkPages(ctx, s.page, s.page+parkPages)
 		if err != nil {
 			return err
 		}
-		if s.page += asidePages; s.page >= pages {
+		if s.page += parkPages; s.page >= pages {
 			s.page = 0
 			return nil
 		}

@@ -8,18 +8,17 @@ import (
 	"tasker.example/tasker"
 )
 
-// StepActions lists the actions of an operator.
+// StepActions lists the operator actions on steps.
 func StepActions() []tasker.StepAction {
 	return []tasker.StepAction{tasker.ResetForRetry, tasker.ResolveManually, tasker.CompleteManually}
 }
 
-// ActionEvent returns the event by which an action moves a step; false for an
-// action that does not exist.
+// ActionEvent returns the event of an action. It returns false for an unknown action.
 func ActionEvent(a tasker.StepAction) (StepEvent, bool) {
 	return StepEvent(a), slices.Contains(StepActions(), a) // they have the same names
 }
 
-// A Target is what decides which actions an operator may take on a step.
+// Target contains what determines which actions are allowed on a step.
 type Target struct {
 	TaskUUID, StepUUID tasker.ID
 
@@ -29,14 +28,14 @@ type Target struct {
 	OpenItems  int  // of a map step that waits for its items
 }
 
-// Next returns the state to which an action leads the step. The error is a
-// Conflict whose details are a [tasker.StepRefusal].
+// Next returns the state after an action. It returns a Conflict with a [tasker.StepRefusal] if the
+// action is not allowed.
 func (t Target) Next(a tasker.StepAction, interrupt bool) (tasker.StepState, error) {
 	if err := t.TaskRefusal(); err != nil {
 		return "", err
 	}
 	if t.OpenItems > 0 && a == tasker.ResetForRetry {
-		return t.Step, nil // the items that have failed are reset
+		return t.Step, nil // its failed items are reset
 	}
 	event, _ := ActionEvent(a)
 	to, err := Step.Next(t.Step, event)
@@ -54,8 +53,7 @@ func (t Target) Next(a tasker.StepAction, interrupt bool) (tasker.StepState, err
 	return to, nil
 }
 
-// TaskRefusal returns why no step of the task accepts an action, nil when the
-// state of the step decides. The error is as that of [Target.Next].
+// TaskRefusal returns a Conflict if the task allows no action on any step, as [Target.Next] does.
 func (t Target) TaskRefusal() error {
 	if why := t.taskRefusal(); why != "" {
 		return t.Refusal("%s", why)
@@ -76,7 +74,7 @@ func (t Target) taskRefusal() string {
 	}
 }
 
-// Refusal returns a Conflict whose details are the states and what they allow.
+// Refusal returns a Conflict with the states and the allowed actions in its details.
 func (t Target) Refusal(format string, args ...any) *tasker.Error {
 	allowed := t.Allowed()
 	return tasker.Errorf(tasker.Conflict, format, args...).WithDetails(tasker.StepRefusal{
@@ -84,8 +82,7 @@ func (t Target) Refusal(format string, args ...any) *tasker.Error {
 	})
 }
 
-// Allowed lists the actions that the states of task and step allow, with or
-// without interrupt.
+// Allowed lists the actions that the states of task and step allow, with or without interrupt.
 func (t Target) Allowed() []tasker.StepAction {
 	allowed := []tasker.StepAction{}
 	if t.taskRefusal() != "" {
@@ -100,14 +97,13 @@ func (t Target) Allowed() []tasker.StepAction {
 	return allowed
 }
 
-// WrittenOff returns the Conflict about a task whose investigation ended as
-// permanently_failed: only a new task can take its place.
+// WrittenOff returns the Conflict for a task whose investigation ended as permanently_failed: only
+// a new task can replace it.
 func WrittenOff(task tasker.ID) *tasker.Error {
 	return tasker.Errorf(tasker.Conflict,
 		"task %s was written off: its investigation ended as permanently_failed; create a new task with recreated_from instead", task)
 }
 
-// waitsFor says what a step that needs no repair waits for.
 func waitsFor(s tasker.StepState) string {
 	switch s {
 	case tasker.StepEnqueued:

@@ -2,18 +2,18 @@ package lifecycle
 
 import "tasker.example/tasker"
 
-// EntryEvent is what can happen to an investigation.
+// EntryEvent is an event in the life of an investigation.
 type EntryEvent string
 
-// The events of an entry. A note changes nothing about its status.
+// The events of an investigation. A note does not change its status.
 const (
 	SettleEntry EntryEvent = "manually_resolved"
 	FailEntry   EntryEvent = "permanently_failed"
 	CancelEntry EntryEvent = "cancelled"
 )
 
-// Entry is every legal move of an entry: an ended one stays as it is, a new
-// problem is a new entry.
+// Entry contains the legal transitions of an investigation. An ended one never changes; a new
+// problem gets a new investigation.
 var Entry = Table[tasker.ResolutionStatus, EntryEvent]{
 	{tasker.EntryPending, SettleEntry}: tasker.EntryManuallyResolved,
 	{tasker.EntryPending, FailEntry}:   tasker.EntryPermanentlyFailed,

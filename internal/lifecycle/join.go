@@ -6,21 +6,21 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Standing is what a step is to the steps that depend on it.
+// Standing is the state of a dependency for the steps that depend on it.
 type Standing string
 
 // The standings.
 const (
-	Succeeded Standing = "succeeded" // complete or resolved by hand
+	Succeeded Standing = "succeeded" // complete or resolved manually
 	Skipped   Standing = "skipped"
-	Failed    Standing = "failed"    // in error, and not retried by itself
-	Open      Standing = "open"      // on its way, or resting before a retry
+	Failed    Standing = "failed"    // in error without an automatic retry
+	Open      Standing = "open"      // not finished, or waiting for a retry
 	Cancelled Standing = "cancelled" // with its task
-	Declined  Standing = "declined"  // a decision that has succeeded, and has not named the step
+	Declined  Standing = "declined"  // a successful decision that did not choose the step
 )
 
-// StandingOf returns the standing of a step in a state; retries tells that a failed step
-// is retried by itself.
+// StandingOf returns the standing of a step. The argument retries reports whether a failed step is
+// retried automatically.
 func StandingOf(s tasker.StepState, retries bool) Standing {
 	switch {
 	case s == tasker.StepComplete, s == tasker.StepResolvedManually:
@@ -36,22 +36,21 @@ func StandingOf(s tasker.StepState, retries bool) Standing {
 	}
 }
 
-// A Verdict says what becomes of a step, by what its dependencies have come to.
+// Verdict is a decision on a step.
 type Verdict string
 
 // The verdicts.
 const (
-	VerdictRun       Verdict = "run"       // its join is met
-	VerdictSkip      Verdict = "skip"      // its join cannot be met any more
-	VerdictWait      Verdict = "wait"      // a dependency is on its way
-	VerdictBlocked   Verdict = "blocked"   // a dependency has failed: a repair of it decides
-	VerdictCancelled Verdict = "cancelled" // as its dependencies are
+	VerdictRun       Verdict = "run"       // its join is satisfied
+	VerdictSkip      Verdict = "skip"      // its join can no longer be satisfied
+	VerdictWait      Verdict = "wait"      // a dependency is not finished
+	VerdictBlocked   Verdict = "blocked"   // a failed dependency must be repaired first
+	VerdictCancelled Verdict = "cancelled" // a dependency is cancelled
 )
 
-// Decide returns the verdict of a join on the dependencies of a step, of which only the
-// standings that occur matter. A step without dependencies runs. Nothing that may still
-// be repaired leads to a skip, because what is skipped stays so; what a decision has not
-// named is skipped whatever else becomes of its dependencies.
+// Decide applies a join to the standings of the dependencies of a step. A step without dependencies
+// runs. A skip is final, so a dependency that may still be repaired never causes one. A step that a
+// decision did not choose is skipped regardless of its other dependencies.
 func Decide(join tasker.Join, dependencies []Standing) Verdict {
 	has := func(s Standing) bool { return slices.Contains(dependencies, s) }
 	switch {
@@ -72,18 +71,17 @@ func Decide(join tasker.Join, dependencies []Standing) Verdict {
 	}
 }
 
-// A Dependency is what of a dependency decides whether steps behind it are decided.
+// Dependency contains what matters of a dependency for [Skippable] and [JoinRule].
 type Dependency struct {
-	Skippable bool // it may come to be skipped
-	Decision  bool // its result names which of the steps behind it go on
+	Skippable bool // it may be skipped
+	Decision  bool // its result chooses the steps to run
 }
 
-// Skippable reports whether a step may come to be skipped, by its own condition, timeout or
-// child task, by a decision that it depends on, and by whether each of its dependencies may.
+// Skippable reports whether a step may be skipped: by its condition, its timeout, its child task, a
+// decision that it depends on, or skipped dependencies.
 func Skippable(s tasker.StepTemplate, dependencies []Dependency) bool {
-	may := func(d Dependency) bool { return d.Skippable }
 	switch {
-	case s.When != "", s.OnTimeout == tasker.TimeoutSkips, slices.ContainsFunc(dependencies, isDecision),
+	case s.When != "", s.OnTimeout == tasker.TimeoutSkips, slices.ContainsFunc(dependencies, func(d Dependency) bool { return d.Decision }),
 		s.OnChild.Cancelled == tasker.ChildSkips, s.OnChild.PermanentlyFailed == tasker.ChildSkips:
 		return true
 	case s.Join == tasker.JoinNoneFailed:
@@ -91,15 +89,13 @@ func Skippable(s tasker.StepTemplate, dependencies []Dependency) bool {
 	case s.Join == tasker.JoinAny:
 		return len(dependencies) > 0 && !slices.ContainsFunc(dependencies, func(d Dependency) bool { return !d.Skippable })
 	default:
-		return slices.ContainsFunc(dependencies, may)
+		return slices.ContainsFunc(dependencies, func(d Dependency) bool { return d.Skippable })
 	}
 }
 
-func isDecision(d Dependency) bool { return d.Decision }
-
-// JoinRule returns the join by which a step is decided, empty for a step that runs as
-// soon as its dependencies are done: it has no expression and no items, starts no child task, is
-// not answered by a person, who is told of it when it waits, has no due time, which counts from then on, waits for all of them, and none of them can be skipped or is a decision.
+// JoinRule returns the join by which a step is decided. It is empty if the step can simply run when
+// all its dependencies are done. This requires that no dependency is skippable or a decision, and
+// that the step has no expression, items, child task, due time or person to notify.
 func JoinRule(s tasker.StepTemplate, dependencies []Dependency) tasker.Join {
 	switch {
 	case s.Join != "" && s.Join != tasker.JoinAll:

@@ -2,39 +2,39 @@ package lifecycle
 
 import "tasker.example/tasker"
 
-// StepEvent is what can happen to a step.
+// StepEvent is an event in the life of a step.
 type StepEvent string
 
 // The events of a step.
 const (
 	Enqueue          StepEvent = "enqueue"           // its dependencies are satisfied
-	Claim            StepEvent = "claim"             // a worker took it
-	Succeed          StepEvent = "succeed"           // its worker delivered a result
+	Claim            StepEvent = "claim"             // a worker claimed it
+	Succeed          StepEvent = "succeed"           // its worker reported a result
 	Fail             StepEvent = "fail"              // its worker reported a failure
-	Keep             StepEvent = "keep"              // a result came in whose follow-up failed; it is kept and tried again
-	Release          StepEvent = "release"           // its worker gave it back unstarted
-	Lose             StepEvent = "lose"              // its lease ran out
-	TimeOut          StepEvent = "time_out"          // its attempt, or its wait for an answer, took longer than timeout_seconds
-	Expire           StepEvent = "expire"            // no worker took it in time
-	RejectInputs     StepEvent = "reject_inputs"     // its inputs are larger than any worker can be given
-	Retry            StepEvent = "retry"             // its backoff has passed
-	Redispatch       StepEvent = "redispatch"        // it was taken by no worker in time, and one for it lives now
-	Reset            StepEvent = "reset_for_retry"   // an operator gave it new attempts
-	Resolve          StepEvent = "resolve_manually"  // an operator settled it without a result
-	CompleteByHand   StepEvent = "complete_manually" // an operator gave it a result
-	CompleteExternal StepEvent = "complete_external" // the outside reported success
-	FailExternal     StepEvent = "fail_external"     // the outside reported failure
+	Keep             StepEvent = "keep"              // applying a report failed; the report is pending
+	Release          StepEvent = "release"           // its worker released it without an attempt
+	Lose             StepEvent = "lose"              // its lease expired
+	TimeOut          StepEvent = "time_out"          // its attempt, or its wait for an answer, exceeded timeout_seconds
+	Expire           StepEvent = "expire"            // no worker claimed it in time
+	RejectInputs     StepEvent = "reject_inputs"     // its inputs are too large for any worker
+	Retry            StepEvent = "retry"             // its backoff is over
+	Redispatch       StepEvent = "redispatch"        // it expired unclaimed, and a worker for it is online again
+	Reset            StepEvent = "reset_for_retry"   // an operator granted new attempts
+	Resolve          StepEvent = "resolve_manually"  // an operator resolved it without a result
+	CompleteByHand   StepEvent = "complete_manually" // an operator supplied a result
+	CompleteExternal StepEvent = "complete_external" // a success was reported from outside
+	FailExternal     StepEvent = "fail_external"     // a failure was reported from outside
 	Cancel           StepEvent = "cancel"            // its task was cancelled
-	Elapse           StepEvent = "elapse"            // its wait ended by the clock, which completes it
-	Skip             StepEvent = "skip"              // it was decided that it does not run
-	FailDecision     StepEvent = "fail_decision"     // an expression of it could not be evaluated, or its child task not be started
+	Elapse           StepEvent = "elapse"            // its wait is over, which completes it
+	Skip             StepEvent = "skip"              // its condition or a dependency excludes it
+	FailDecision     StepEvent = "fail_decision"     // an expression could not be evaluated, or its child task could not be started
 	CompleteChild    StepEvent = "complete_child"    // its child task is complete
-	FailChild        StepEvent = "fail_child"        // its child task was cancelled or given up
-	JoinItems        StepEvent = "join_items"        // all of its items are done
-	Tolerate         StepEvent = "tolerate"          // it is an item that has failed for good, and its step tolerates that
+	FailChild        StepEvent = "fail_child"        // its child task was cancelled or marked as permanently failed
+	JoinItems        StepEvent = "join_items"        // all its items are done
+	Tolerate         StepEvent = "tolerate"          // it is a failed item that its map step tolerates
 )
 
-// Step is every legal move of a step.
+// Step contains the legal transitions of a step.
 var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepPending, Enqueue}:          tasker.StepEnqueued,
 	{tasker.StepPending, CompleteExternal}: tasker.StepComplete,
@@ -58,19 +58,19 @@ var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepEnqueued, Cancel}:         tasker.StepCancelled,
 
 	{tasker.StepInProgress, Succeed}:        tasker.StepComplete,
-	{tasker.StepInProgress, Fail}:           tasker.StepError, // whether it may run again: next_retry_at
+	{tasker.StepInProgress, Fail}:           tasker.StepError, // next_retry_at tells whether it is retried
 	{tasker.StepInProgress, Keep}:           tasker.StepEnqueuedForOrchestration,
 	{tasker.StepInProgress, Release}:        tasker.StepEnqueued,
 	{tasker.StepInProgress, Lose}:           tasker.StepError,
 	{tasker.StepInProgress, TimeOut}:        tasker.StepError,
-	{tasker.StepInProgress, Reset}:          tasker.StepPending, // only with interrupt
+	{tasker.StepInProgress, Reset}:          tasker.StepPending, // requires interrupt
 	{tasker.StepInProgress, Resolve}:        tasker.StepResolvedManually,
 	{tasker.StepInProgress, CompleteByHand}: tasker.StepComplete,
 	{tasker.StepInProgress, Cancel}:         tasker.StepCancelled,
 
 	{tasker.StepEnqueuedForOrchestration, Succeed}:        tasker.StepComplete,
 	{tasker.StepEnqueuedForOrchestration, Fail}:           tasker.StepError,
-	{tasker.StepEnqueuedForOrchestration, Reset}:          tasker.StepPending, // only with interrupt
+	{tasker.StepEnqueuedForOrchestration, Reset}:          tasker.StepPending, // requires interrupt
 	{tasker.StepEnqueuedForOrchestration, Resolve}:        tasker.StepResolvedManually,
 	{tasker.StepEnqueuedForOrchestration, CompleteByHand}: tasker.StepComplete,
 	{tasker.StepEnqueuedForOrchestration, Cancel}:         tasker.StepCancelled,
@@ -84,9 +84,9 @@ var Step = Table[tasker.StepState, StepEvent]{
 	{tasker.StepError, Cancel}:         tasker.StepCancelled,
 }
 
-// Held reports whether a step in state s is on its way: in the queue, or in the
-// hands of a worker or of the engine. An operator must say interrupt to take it
-// away, so that of two operators at one step the second learns of the first.
+// Held reports whether a step is in the queue, with a worker, or has a pending report. Operators
+// must confirm actions on such a step with interrupt, so that the second of two concurrent
+// operators is warned.
 func Held(s tasker.StepState) bool {
 	return s == tasker.StepEnqueued || s == tasker.StepInProgress || s == tasker.StepEnqueuedForOrchestration
 }

@@ -1,10 +1,9 @@
-// Package lifecycle defines the state machines of tasks, steps and investigations as tables of allowed
-// transitions. Validation, the diagrams in docs and the history checks all use these tables.
+// Package lifecycle defines the state machines of tasks, steps and investigations as tables of
+// allowed transitions. Validation, the diagrams in docs and the history checks all use these
+// tables.
 //
-// Each machine is one literal: a pair of state and event that is absent is
-// refused. Validation, the state diagrams in docs and the check of the recorded
-// history all come from these tables. The database holds one copy, the paths
-// between the states in which a task rests; a test keeps it equal.
+// A pair of state and event that is missing is not allowed. The database holds one copy: the paths
+// between the stable states of a task. A test keeps it equal.
 package lifecycle
 
 import (
@@ -15,17 +14,16 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Move is an event that meets a state.
+// Move is an event in a state.
 type Move[S, E ~string] struct {
 	From S
 	On   E
 }
 
-// A Table says where each legal move leads.
+// Table maps each legal move to the next state.
 type Table[S, E ~string] map[Move[S, E]]S
 
-// Next returns the state that event on leads to. The error is a Conflict that
-// names what the state does accept.
+// Next returns the state after an event. It returns a Conflict that lists the accepted events.
 func (t Table[S, E]) Next(from S, on E) (S, error) {
 	to, ok := t[Move[S, E]{from, on}]
 	if !ok {
@@ -35,7 +33,7 @@ func (t Table[S, E]) Next(from S, on E) (S, error) {
 	return to, nil
 }
 
-// Accepts returns the events that state from accepts, sorted.
+// Accepts returns the events that a state accepts, sorted.
 func (t Table[S, E]) Accepts(from S) []E {
 	var events []E
 	for m := range t {
@@ -58,14 +56,14 @@ func (t Table[S, E]) names(from S) []string {
 	return names
 }
 
-// An Edge is a legal move with where it leads, as the history records it.
+// Edge is a legal move with its next state, as recorded in the history.
 type Edge[S, E ~string] struct {
 	From  S
 	Event E
 	To    S
 }
 
-// Edges returns every legal move, sorted.
+// Edges returns all legal moves, sorted.
 func (t Table[S, E]) Edges() []Edge[S, E] {
 	edges := make([]Edge[S, E], 0, len(t))
 	for m, to := range t {

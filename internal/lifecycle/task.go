@@ -6,43 +6,42 @@ import (
 	"tasker.example/tasker"
 )
 
-// TaskEvent is what can happen to a task.
+// TaskEvent is an event in the life of a task.
 type TaskEvent string
 
 // The events of a task.
 const (
 	Initialize   TaskEvent = "initialize"    // its start time has come
-	EnqueueSteps TaskEvent = "enqueue_steps" // steps have become ready
-	Start        TaskEvent = "start"         // they are enqueued
-	Evaluate     TaskEvent = "evaluate"      // something about its steps has changed
-	AwaitRetry   TaskEvent = "await_retry"   // only a backoff is left to wait for
-	Await        TaskEvent = "await"         // only something outside is left to wait for
+	EnqueueSteps TaskEvent = "enqueue_steps" // steps are ready
+	Start        TaskEvent = "start"         // the steps are enqueued
+	Evaluate     TaskEvent = "evaluate"      // its steps have changed
+	AwaitRetry   TaskEvent = "await_retry"   // it only waits for a backoff
+	Await        TaskEvent = "await"         // it only waits for dependencies, an answer or a time
 	Finish       TaskEvent = "finish"        // every step is done
-	Block        TaskEvent = "block"         // a step failed for good and nothing else can run
-	GiveUp       TaskEvent = "give_up"       // so a person must look at it
+	Block        TaskEvent = "block"         // a step has failed permanently and no other can run
+	GiveUp       TaskEvent = "give_up"       // an operator must act
 	Reject       TaskEvent = "reject"        // its graph has a cycle
-	DeclareStale TaskEvent = "declare_stale" // it stood still past its threshold
-	CancelTask   TaskEvent = "cancel"        // somebody cancelled it
+	DeclareStale TaskEvent = "declare_stale" // it made no progress within its threshold
+	CancelTask   TaskEvent = "cancel"        // a caller cancelled it
 	MergeRequest TaskEvent = "merge"         // another request was merged into it before it started
 	ExpireTask   TaskEvent = "expire"        // no step of it was claimed in time
-	Compensate   TaskEvent = "compensate"    // somebody wants undone what it has done
+	Compensate   TaskEvent = "compensate"    // an operator requested to undo its completed steps
 
-	FinishCompensation TaskEvent = "finish_compensation" // that is undone
+	FinishCompensation TaskEvent = "finish_compensation" // all of them are undone
 
-	ChangeVersion TaskEvent = "change_version" // somebody brought it to another version of its template
-	ChangeDue     TaskEvent = "change_due"     // somebody gave it, or a step of it, another due time
+	ChangeVersion TaskEvent = "change_version" // an operator changed its template version
+	ChangeDue     TaskEvent = "change_due"     // an operator changed a due time of it or of a step
 )
 
-// Task is every legal move of a task. No edge leads to
-// resolved_manually: the documents list the state, and a task whose steps were
-// all settled by hand is complete.
+// Task contains the legal transitions of a task. None leads to resolved_manually: the documents
+// list the state, but a task is complete when all its steps were resolved manually.
 var Task = Table[tasker.TaskState, TaskEvent]{
 	{tasker.TaskPending, Initialize}:   tasker.TaskInitializing,
 	{tasker.TaskPending, MergeRequest}: tasker.TaskPending,
 	{tasker.TaskPending, CancelTask}:   tasker.TaskCancelled,
 	{tasker.TaskPending, ExpireTask}:   tasker.TaskCancelled,
 
-	// Where the task then comes to rest is another move.
+	// Settling the task afterwards is a move of its own.
 	{tasker.TaskPending, ChangeVersion}:                tasker.TaskPending,
 	{tasker.TaskStepsInProcess, ChangeVersion}:         tasker.TaskStepsInProcess,
 	{tasker.TaskWaitingForDependencies, ChangeVersion}: tasker.TaskWaitingForDependencies,
@@ -91,14 +90,14 @@ var Task = Table[tasker.TaskState, TaskEvent]{
 	{tasker.TaskWaitingForRetry, CancelTask}:   tasker.TaskCancelled,
 	{tasker.TaskWaitingForRetry, ExpireTask}:   tasker.TaskCancelled,
 
-	{tasker.TaskError, EnqueueSteps}: tasker.TaskEnqueuingSteps, // a step was repaired, or progress came late
+	{tasker.TaskError, EnqueueSteps}: tasker.TaskEnqueuingSteps, // after a repair or late progress
 	{tasker.TaskError, Evaluate}:     tasker.TaskEvaluatingResults,
 	{tasker.TaskError, Compensate}:   tasker.TaskEnqueuingSteps,
 	{tasker.TaskError, CancelTask}:   tasker.TaskCancelled,
 	{tasker.TaskError, ExpireTask}:   tasker.TaskCancelled,
 }
 
-// Resting lists the states in which a committed task may stand.
+// Resting lists the stable states, in which a committed task may be.
 func Resting() []tasker.TaskState {
 	return []tasker.TaskState{
 		tasker.TaskPending, tasker.TaskStepsInProcess, tasker.TaskWaitingForRetry,
@@ -106,11 +105,10 @@ func Resting() []tasker.TaskState {
 	}
 }
 
-// SettlePath returns the shortest legal way from one resting state to another
-// that passes only through states in which no task rests: the rows that one
-// transaction writes into the history when the state of the steps decides.
-// What somebody else decides is a move by itself, so no path takes it: cancelling, expiring, rejecting,
-// declaring stale, the wish to compensate, and another version. It returns nil where there is no way.
+// SettlePath returns the shortest legal path between two stable states through transient states
+// only, or nil. One transaction writes these moves to the history when the states of the steps
+// change. The path contains no move that a caller or a scan decides: merging, cancelling, expiring,
+// rejecting, declaring stale, compensating, and changes of version or due time.
 func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 	type way struct {
 		at   tasker.TaskState
@@ -138,9 +136,9 @@ func SettlePath(from, to tasker.TaskState) []Edge[tasker.TaskState, TaskEvent] {
 	return nil
 }
 
-// RestingState returns the state that the steps of a task bring it to. The database has
-// the same rule, task_resting_state(); a test compares the two. A task that has steps which
-// undo others has cancelled those that it gave up, and is cancelled itself when they are done.
+// RestingState returns the state that follows from the steps of a task. A task with compensation
+// steps is cancelled when they are done; its open steps were cancelled before. The database
+// function task_resting_state() has the same rule; a test compares them.
 func RestingState(steps []tasker.Step) tasker.TaskState {
 	var undoes, open, active, retrying, failed bool
 	for _, s := range steps {
@@ -149,7 +147,7 @@ func RestingState(steps []tasker.Step) tasker.TaskState {
 		active = active || Held(s.State) || s.DecisionDue
 		retrying = retrying || s.State == tasker.StepError && s.NextRetryAt != nil
 		failed = failed || s.State == tasker.StepError
-		if n := s.Items; n != nil { // of which only those that have failed are among the steps
+		if n := s.Items; n != nil { // only failed items are among the steps
 			active, retrying = active || n.Enqueued+n.InProgress > 0, retrying || n.Retrying > 0
 		}
 	}

@@ -9,35 +9,32 @@ import (
 	"tasker.example/tasker"
 )
 
-// A VersionStep is a step of a task as it stands, for what becomes of it in another version
-// of its template.
+// VersionStep is a step of a task that moves to another version of its template.
 type VersionStep struct {
 	Name         string
 	Type         tasker.StepType
 	State        tasker.StepState
-	Dependencies []string // names of the steps on which it depends now
-	Waits        bool     // pending, and it waits for an answer, an instant, its child task or its items
+	Dependencies []string // names of the current dependencies
+	Waits        bool     // pending, and waiting for an answer, a time, its child task or its items
 	HasItems     bool     // of a map step
 	HasChild     bool     // it started a task
 }
 
-// begun reports whether something of the step has happened that another version cannot take
-// back.
+// begun reports whether the step has effects that another version cannot take back.
 func (s VersionStep) begun() bool { return s.State != tasker.StepPending || s.Waits }
 
-// running reports whether a worker has the step, or the engine its report.
+// running reports whether a worker executes the step or its report is pending.
 func (s VersionStep) running() bool {
 	return s.State == tasker.StepInProgress || s.State == tasker.StepEnqueuedForOrchestration
 }
 
-// A Graph is the steps of a version of a template.
+// Graph contains the steps of a template version.
 type Graph []tasker.StepTemplate
 
-// ChangeVersionOf says what becomes of the steps of a task that is brought from one version of
-// its template to another. It is the only place that decides so. Steps that have ended, or
-// that a worker has, keep what they are; steps at rest take their new definition; what has
-// not begun follows the new version alone. Whatever could not be told from the steps
-// afterwards is refused.
+// ChangeVersionOf decides the effects of moving a task to another version of its template. Steps
+// that have ended or are with a worker keep their definition. Other steps that have begun get the
+// new definition, if that is possible. Steps that have not begun follow the new version. A change
+// that would contradict the recorded steps is refused.
 func ChangeVersionOf(steps []VersionStep, from, to Graph) tasker.VersionChange {
 	v := version{from: named(from), to: named(to), now: map[string]VersionStep{}, dependents: map[string][]string{}}
 	for _, s := range steps {
@@ -64,12 +61,12 @@ func ChangeVersionOf(steps []VersionStep, from, to Graph) tasker.VersionChange {
 	return v.VersionChange
 }
 
-// A version is the comparison of a task with a version of its template.
+// version compares a task with a version of its template.
 type version struct {
 	tasker.VersionChange
 	from, to   map[string]tasker.StepTemplate
 	now        map[string]VersionStep
-	dependents map[string][]string // of each step of the task, as they are now
+	dependents map[string][]string // current dependents of each step
 }
 
 func named(g Graph) map[string]tasker.StepTemplate {
@@ -84,7 +81,7 @@ func (v *version) refuse(code tasker.VersionRefusalCode, step, format string, ar
 	v.Refusals = append(v.Refusals, tasker.VersionRefusal{Code: code, Step: step, Message: fmt.Sprintf(format, args...)})
 }
 
-// goes is what becomes of a step that the new version lacks.
+// goes handles a step that the new version lacks.
 func (v *version) goes(s VersionStep) {
 	switch {
 	case !s.begun():
@@ -98,7 +95,7 @@ func (v *version) goes(s VersionStep) {
 	}
 }
 
-// stays is what becomes of a step that the new version has.
+// stays handles a step that the new version has.
 func (v *version) stays(s VersionStep, n tasker.StepTemplate) {
 	o, known := v.from[s.Name]
 	changed := !known || !sameStep(o, n)
@@ -112,7 +109,7 @@ func (v *version) stays(s VersionStep, n tasker.StepTemplate) {
 	}
 }
 
-// check refuses what cannot be changed of a step that has begun.
+// check refuses impossible changes of a step that has begun.
 func (v *version) check(s VersionStep, o, n tasker.StepTemplate, changed bool) {
 	if s.Type != n.Type {
 		v.refuse(tasker.RefusedStepType, s.Name, "step %s is %s and of type %s; the new version makes it a step of type %s", s.Name, s.State, s.Type, n.Type)
@@ -143,7 +140,7 @@ func (v *version) check(s VersionStep, o, n tasker.StepTemplate, changed bool) {
 	}
 }
 
-// checkDone refuses what cannot be changed of a step that has ended.
+// checkDone refuses impossible changes of a step that has ended.
 func (v *version) checkDone(s VersionStep, o, n tasker.StepTemplate) {
 	if s.State == tasker.StepComplete && o.OnFailure != nil && n.OnFailure == nil {
 		v.refuse(tasker.RefusedUndoMissing, s.Name, "step %s is complete and can be undone; the new version could not undo it", s.Name)
@@ -170,7 +167,7 @@ func childOf(s tasker.StepTemplate) string {
 	return s.Child.Name + " " + s.Child.Version
 }
 
-// sameStep reports whether two steps of templates do the same.
+// sameStep reports whether two steps differ at most in their descriptions.
 func sameStep(a, b tasker.StepTemplate) bool {
 	a.Description, b.Description = "", ""
 	x, err := json.Marshal(a)

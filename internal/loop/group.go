@@ -10,41 +10,40 @@ import (
 	"sync"
 )
 
-// A Group starts functions and waits for the end of all of them.
+// Group runs functions and waits until all have returned.
 type Group struct {
-	// The context is kept here, against custom, because it is the group's
-	// subject: what all its functions get, and what the first failure ends.
+	// The group stores the context, because it is the context of all its functions.
 	ctx  context.Context
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
 	mu      sync.Mutex
 	err     error          // the first failure
-	running map[string]int // how many functions of a name have not returned
+	running map[string]int // functions that have not returned, by name
 }
 
-// NewGroup returns a group whose functions are told to stop when ctx ends.
+// NewGroup returns a group whose functions stop when ctx ends.
 func NewGroup(ctx context.Context) *Group {
 	ctx, stop := context.WithCancel(ctx)
 	return &Group{ctx: ctx, stop: stop, running: map[string]int{}}
 }
 
-// Go starts f, which returns soon after its context ends. If it returns an
-// error, the others are told to stop; if it returns nil, they go on.
+// Go starts f, which must return soon after its context ends. If f returns an error, the other
+// functions are stopped.
 func (g *Group) Go(name string, f func(ctx context.Context) error) {
 	g.count(name, 1)
 	g.wg.Go(func() {
 		defer g.count(name, -1)
 		err := f(g.ctx)
 		if err == nil || g.ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			return // done, or stopped as it was told
+			return // done or stopped
 		}
 		g.fail(fmt.Errorf("%s: %w", name, err))
 	})
 }
 
-// Wait returns when every function has returned, with the first error. It may
-// be called once, after the last Go.
+// Wait returns when all functions have returned, with the first error. Call it once, after the last
+// Go.
 func (g *Group) Wait() error {
 	g.wg.Wait()
 	g.stop()
@@ -53,8 +52,8 @@ func (g *Group) Wait() error {
 	return g.err
 }
 
-// WaitUntil is Wait, but gives up when limit ends: the error then names the functions
-// that have not returned.
+// WaitUntil is Wait, but returns when limit ends. The error then names the functions that have not
+// returned.
 func (g *Group) WaitUntil(limit context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- g.Wait() }()
@@ -65,8 +64,8 @@ func (g *Group) WaitUntil(limit context.Context) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	left := slices.Sorted(maps.Keys(g.running))
-	return errors.Join(g.err, fmt.Errorf("did not end in time: %s", strings.Join(left, ", ")))
+	running := slices.Sorted(maps.Keys(g.running))
+	return errors.Join(g.err, fmt.Errorf("did not end in time: %s", strings.Join(running, ", ")))
 }
 
 func (g *Group) count(name string, by int) {
@@ -77,7 +76,6 @@ func (g *Group) count(name string, by int) {
 	}
 }
 
-// fail keeps the first error and tells all functions to stop.
 func (g *Group) fail(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -10,57 +10,52 @@ import (
 	"time"
 )
 
-// AtOnce is what a pass returns as next when it left work undone, because its
-// batch was full: the loop does not rest.
+// AtOnce is the delay that a pass returns if it left work undone, for example because its batch was
+// full. The next pass starts immediately.
 const AtOnce time.Duration = 1
 
-// A Loop makes one pass after another, with a rest between them. Its fields are
-// set before Run and not changed afterwards.
+// Loop runs one pass after another, with an interval between them. Set its fields before Run.
 type Loop struct {
 	Name string
 
-	// Interval is the rest between two passes, give or take a tenth, so that many
-	// servers started together do not ask the database together for ever.
+	// Interval is the time between two passes. It varies by a tenth, so that servers that started
+	// together do not query the database together.
 	Interval time.Duration
 
-	// Backoff is the rest after a pass that failed; it doubles with each failure in a row,
-	// up to a few seconds. Zero means Every.
+	// Backoff is the delay after a failed pass. It doubles with each further failure, up to 5 s.
+	// The default is Interval.
 	Backoff time.Duration
 
-	// Timeout is how long one pass may take. Zero means as long as it needs:
-	// then stopping, too, may take that long.
+	// Timeout limits one pass, and therefore also the time to stop. The default is no limit.
 	Timeout time.Duration
 
-	// Wake ends a rest early; nil if nothing does. Its owner gives it room for
-	// one value and drops a second: one pass sees all that has happened.
+	// Wake ends an interval early. It is optional. The channel has room for one value; a second one
+	// can be dropped, because one pass handles all that has happened.
 	Wake <-chan struct{}
 
-	// Pass does the work that is due, safely repeatable and bounded. It may ask
-	// to run again sooner than Every by returning when; zero asks for nothing.
-	// What it asks for is ignored when it fails.
+	// Pass does the work that is due. It must be repeatable and bounded. It can return a positive
+	// delay to run again before Interval; a failed pass cannot.
 	Pass func(ctx context.Context) (next time.Duration, err error)
 
 	Log *slog.Logger
 
-	// Optional is a loop that nothing waits for, such as one that tidies up: that it
-	// fails is told, and is no reason to send no work to this process.
+	// Optional marks a loop that no task waits for, such as a cleanup. Its failures are reported,
+	// but the process remains ready.
 	Optional bool
 
-	// Semaphore is shared by loops that together make no more passes at once than it has
-	// room for; nil for one that waits for no other.
+	// Semaphore limits the concurrent passes of the loops that share it. It is optional.
 	Semaphore chan struct{}
 
 	begun    atomic.Pointer[time.Time]
-	passing  atomic.Pointer[time.Time] // the start of the pass that runs; nil between passes
+	passing  atomic.Pointer[time.Time] // start of the current pass; nil between passes
 	good     atomic.Pointer[time.Time]
 	failures atomic.Int64
 	passes   atomic.Int64
 	failed   atomic.Int64
 }
 
-// Run makes the first pass at once, then one after each rest. When ctx ends it
-// returns nil, but never in the middle of a pass. It returns an error only for
-// a loop that cannot run at all.
+// Run makes the first pass at once. It returns nil after ctx ends, but not before the current pass
+// has ended. It returns an error only if the loop is misconfigured.
 func (l *Loop) Run(ctx context.Context) error {
 	if l.Interval <= 0 || l.Pass == nil || l.Log == nil {
 		return fmt.Errorf("loop %q needs a positive Every, a Pass and a Log", l.Name)
@@ -74,15 +69,15 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-time.After(l.rest(l.turn(ctx))):
 		case _, open := <-wake:
 			if !open {
-				wake = nil // a closed channel would wake the loop for ever
+				wake = nil // a closed channel would wake the loop constantly
 			}
 		}
 	}
 	return nil
 }
 
-// ShareSlot has the spare ones of some loops make one pass at a time: what nothing waits
-// for takes one connection, and not all that what is due by the clock may have.
+// ShareSlot makes the optional loops run one pass at a time, so that they use one connection and
+// leave the others to timed work.
 func ShareSlot(loops []*Loop) {
 	turns := make(chan struct{}, 1)
 	for _, l := range loops {
@@ -92,29 +87,28 @@ func ShareSlot(loops []*Loop) {
 	}
 }
 
-// Failures returns how many passes have failed since the last one that did not.
+// Failures returns the number of consecutive failed passes.
 func (l *Loop) Failures() int {
 	return int(l.failures.Load())
 }
 
-// A Status is how a loop is.
+// Status is the state of a loop.
 type Status struct {
 	Name        string
-	LastSuccess time.Time // when the last pass ended that did not fail; zero before the first
-	Failures    int       // in a row
-	Late        bool      // no pass was good for so long that something is wrong, or one does not end
-	Spare       bool
+	LastSuccess time.Time // end of the last successful pass; zero before the first
+	Failures    int       // consecutive
+	Late        bool      // no pass has succeeded for too long, or a pass does not end
+	Spare       bool      // Loop.Optional
 
 	Passes, Failed int64 // since the start
 }
 
-// overrun is how much longer than its Timeout a pass may run before the loop is late: the
-// end of its context takes a moment to end it.
+// overrun is how long a pass may exceed its Timeout before the loop is late, since it takes a
+// moment to end after its context.
 const overrun = 2 * time.Second
 
-// Status returns the state of the loop. It is late when its last good pass, or its start
-// before the first, is longer ago than three passes with their rests may take, and
-// while a pass runs longer than its Timeout.
+// Status returns the state of the loop. The loop is late if a pass exceeds its Timeout, or if the
+// last success, or else the start, was longer ago than three intervals and timeouts.
 func (l *Loop) Status() Status {
 	s := Status{Name: l.Name, Failures: l.Failures(), Spare: l.Optional, Passes: l.passes.Load(), Failed: l.failed.Load()}
 	since := l.begun.Load()
@@ -134,13 +128,13 @@ func (l *Loop) Status() Status {
 
 type limitKey struct{}
 
-// WithLimit returns a context whose loops end a pass that is under way when limit
-// ends: stopping waits for a pass, but not for ever.
+// WithLimit returns a context for loops that ends a running pass when limit ends. Stopping then
+// waits for a pass only until limit.
 func WithLimit(ctx, limit context.Context) context.Context {
 	return context.WithValue(ctx, limitKey{}, limit)
 }
 
-// turn makes one pass when it is the loop's turn.
+// turn makes one pass when the semaphore has room.
 func (l *Loop) turn(ctx context.Context) (next time.Duration) {
 	if l.Semaphore != nil {
 		select {
@@ -153,7 +147,8 @@ func (l *Loop) turn(ctx context.Context) (next time.Duration) {
 	return l.pass(ctx)
 }
 
-// pass makes one pass, which ctx cannot interrupt but by its limit, and returns what it asks for.
+// pass makes one pass and returns the delay that it requests. Only the limit and the timeout end it
+// early.
 func (l *Loop) pass(ctx context.Context) (next time.Duration) {
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -182,26 +177,23 @@ func (l *Loop) pass(ctx context.Context) (next time.Duration) {
 	return next
 }
 
-// runRecovered calls Pass and makes an error of a panic.
 func (l *Loop) runRecovered(ctx context.Context) (next time.Duration, err error) {
 	defer Recover(&err)
 	return l.Pass(ctx)
 }
 
-// Recover makes an error of a panic. It is deferred by the function that returns the error.
+// Recover converts a panic to an error. Defer it in the function that returns the error.
 func Recover(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 	}
 }
 
-// longestRest bounds the rest of a loop that fails again and again, unless its
-// usual rest is longer.
+// longestRest limits the delay of a loop that keeps failing, unless its interval is longer.
 const longestRest = 5 * time.Second
 
-// rest returns how long to rest when the pass asked for next. Only the usual
-// rest is varied: a pass that names an instant means it. A loop that fails rests
-// longer each time, so that an outage does not fill the log.
+// rest returns the delay until the next pass. Only the interval varies randomly: a requested delay
+// is exact. It grows with each failure, so that an outage does not fill the log.
 func (l *Loop) rest(next time.Duration) time.Duration {
 	usual, failures := l.Interval, l.Failures()
 	if failures > 0 && l.Backoff > 0 {

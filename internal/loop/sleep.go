@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Sleep waits for d, and returns false when ctx ends first.
+// Sleep waits for d. It returns false if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -17,8 +17,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Wake wakes whoever waits for c, which has room for one value. It does not wait: if the
-// value is there, they are awake.
+// Wake sends a value to c, which has room for one. It does not block: if c is full, its receiver is
+// woken anyway.
 func Wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -32,9 +32,7 @@ func (s *Service) compensate(ctx context.Context, tx *postgres.Tx, o *postgres.R
 			return err
 		}
 		endings = append(endings, e)
-		if began.Steps > 0 {
-			d.namespaces = append(d.namespaces, began.Namespace)
-		}
+		d.namespaces = append(d.namespaces, began.Namespaces...)
 		d.released++
 		d.moved = append(d.moved, postgres.MovedItem{Ordinal: i.Ordinal, State: tasker.ItemReleased, Made: i.TaskUUID, Released: true})
 	}
