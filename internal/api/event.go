@@ -281,7 +281,7 @@ func (s *server) resume(x *request) (feed.Cursor, error) {
 	id := cmp.Or(x.r.Header.Get("Last-Event-ID"), x.text("last_event_id"))
 	switch {
 	case id != "":
-		return feed.ParsePoint(id)
+		return feed.ParseCursor(id)
 	case feedStart(x.text("from")) == feedBeginning:
 		return feed.Cursor{}, nil
 	default:

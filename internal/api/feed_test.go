@@ -161,7 +161,7 @@ func TestEventsAreFollowed(t *testing.T) {
 
 func TestAFeedThatIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, live, func(o *api.Options) { o.Feed.Most = 1 })
+	h := newHarness(t, live, func(o *api.Options) { o.Feed.MaxReaders = 1 })
 	for path, words := range map[string]string{
 		"?topic=dlq.entry.opened":             "dlq.entry.created",
 		"?topic=dlq.entry.created,":           "must be some of",
@@ -248,7 +248,7 @@ func TestAReaderThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, live, func(o *api.Options) {
 		o.Feed = api.FeedOptions{
-			Options:   feed.Options{Every: 10 * time.Millisecond, Page: 50, Buffer: 2, Most: 2, MostOf: 2, Patience: 20 * time.Second},
+			Options:   feed.Options{Every: 10 * time.Millisecond, Page: 50, Buffer: 2, MaxReaders: 2, MaxShare: 2, Patience: 20 * time.Second},
 			WriteTime: 10 * time.Second,
 		}
 	})

@@ -9,15 +9,15 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Cursor is a reader's position: it has all events of transactions before From, and those of
-// [From, Before) up to position After.
+// A Cursor is the position of a reader. It is after all events of transactions before From, and
+// after those of transactions in [From, Before) up to position After.
 type Cursor struct {
-	Database     string // see postgres.Horizon; empty is any
+	Database     string // see postgres.Horizon; empty matches any
 	From, Before uint64
 	After        int64
 }
 
-// String spells a point as readers keep it.
+// String formats a cursor for readers.
 func (p Cursor) String() string {
 	text := fmt.Sprintf("%d.%d.%d", p.From, p.Before, p.After)
 	if p.Database != "" {
@@ -28,9 +28,10 @@ func (p Cursor) String() string {
 
 var database = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
-// ParsePoint parses [Cursor.String], or returns Invalid. Version 1 has no database.
-func ParsePoint(text string) (Cursor, error) {
-	wrong := tasker.Errorf(tasker.Invalid, "invalid id to resume from, %.60q: must be the last id that was received from this feed, unchanged", text)
+// ParseCursor parses the result of [Cursor.String], with or without database, or returns Invalid.
+func ParseCursor(text string) (Cursor, error) {
+	wrong := tasker.Errorf(tasker.Invalid,
+		"invalid id to resume from, %.60q: must be the last id that was received from this feed, unchanged", text)
 	parts := strings.Split(text, ".")
 	var p Cursor
 	if len(parts) == 4 && database.MatchString(parts[0]) {
@@ -54,5 +55,5 @@ func ParsePoint(text string) (Cursor, error) {
 	return p, nil
 }
 
-// cursorBefore is the point after all events of transactions before one.
+// cursorBefore returns the cursor after all events of earlier transactions.
 func cursorBefore(transaction uint64) Cursor { return Cursor{From: transaction, Before: transaction} }

@@ -1,12 +1,12 @@
 // Package feed streams investigation events to any number of readers, in order and without gaps,
 // from any server. A [Cursor] is the position from which a reader resumes.
 //
-// Positions become visible out of order, so a feed reads up to a horizon, before which all
-// transactions have ended. The horizon never divides two events of one task whose transactions and
+// Positions become visible out of order, so a feed reads up to a horizon: all transactions before
+// it have ended. The horizon never separates two events of one task whose transactions and
 // positions differ in order.
 //
-// One poller serves all current readers and waits for none; a reader that is behind catches up by
-// itself.
+// One poller serves all readers that have caught up and waits for none. A reader that is behind
+// catches up on its own.
 package feed
 
 import (
@@ -24,57 +24,59 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Options of a feed. Zero works for all of them.
+// Options configures a Feed. All fields are optional.
 type Options struct {
-	Every    time.Duration // the poller looks; 0 means half a second
-	Most     int           // readers; 0 means 100
-	MostOf   int           // readers of one address, and of one caller; 0 means half of Most
-	Buffer   int           // pages that a reader may be behind the poller; 0 means 16
-	Page     int           // events read at once; 0 means 200
-	Patience time.Duration // with one statement; 0 means 2 s
-	Log      *slog.Logger
+	Every      time.Duration // interval of the poller; default half a second
+	MaxReaders int           // default 100
+	MaxShare   int           // readers per address and per caller; default half of MaxReaders
+	Buffer     int           // pages that a reader may be behind the poller; default 16
+	Page       int           // events per page; default 200
+	Patience   time.Duration // timeout of one statement; default 2 s
+	Log        *slog.Logger
 }
 
-// An Event is an event with the point that a reader has come to with it.
+// An Event is an event with the cursor after it.
 type Event struct {
 	postgres.FeedEvent
 	Point Cursor
 }
 
-// ErrReplaced ends readers when the database was restored or promoted.
+// ErrReplaced ends readers after a restore or a failover of the database.
 var ErrReplaced = errors.New("the database was restored, or a standby took its place")
 
-// errRestored keeps a reader from missing events that are not marked yet.
+// errRestored prevents that a reader misses events that are not marked yet.
 var errRestored = tasker.Errorf(tasker.Unavailable, "the database was restored, and a server is still marking its events; try again soon")
 
-// A Feed is safe for concurrent use.
+// A Feed streams events to readers. It is safe for concurrent use.
 type Feed struct {
 	Options
 	db      *postgres.DB
-	reading chan struct{} // has a value for each reader that is at the database
+	reading chan struct{} // limits readers that query the database
 
 	mu      sync.Mutex
 	readers int
-	from    map[netip.Prefix]int // readers by the address that they come from
-	of      map[string]int       // readers by the caller; nobody where callers are not asked who they are
-	poller  *poller              // nil while nobody listens
+	from    map[netip.Prefix]int // readers by address
+	of      map[string]int       // readers by caller; empty without authentication
+	poller  *poller              // nil without subscribers
 }
 
-// New returns a feed of the database. It does nothing until somebody reads.
+// New returns a feed of the database.
 func New(db *postgres.DB, o Options) *Feed {
 	o.Every = cmp.Or(o.Every, 500*time.Millisecond)
-	o.Most = cmp.Or(o.Most, 100)
-	o.MostOf = cmp.Or(o.MostOf, max(o.Most/2, 1))
+	o.MaxReaders = cmp.Or(o.MaxReaders, 100)
+	o.MaxShare = cmp.Or(o.MaxShare, max(o.MaxReaders/2, 1))
 	o.Buffer = cmp.Or(o.Buffer, 16)
 	o.Page = cmp.Or(o.Page, 200)
 	o.Patience = cmp.Or(o.Patience, 2*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Feed{Options: o, db: db, reading: make(chan struct{}, atOnce), from: map[netip.Prefix]int{}, of: map[string]int{}}
+	return &Feed{
+		Options: o, db: db, reading: make(chan struct{}, maxCatchingUp), from: map[netip.Prefix]int{}, of: map[string]int{},
+	}
 }
 
-// Now is the point from which a reader gets what happens from now on.
+// Now returns the cursor after all current events.
 func (f *Feed) Now(ctx context.Context) (Cursor, error) {
 	h, err := f.db.Horizon(ctx)
 	p := cursorBefore(h.Transaction)
@@ -82,17 +84,18 @@ func (f *Feed) Now(ctx context.Context) (Cursor, error) {
 	return p, err
 }
 
-// Read starts reading after a point; the zero point is before the first event. address is that of
-// the reader, see [overload.Network]. Past events are limited to the namespaces of the context. It
-// returns Unavailable if there are too many readers and Invalid for a point of another database.
+// Read starts a reader after a cursor; the zero cursor is before the first event. address is that
+// of the reader, see [overload.Network]. Past events are limited to the namespaces of the context.
+// Read returns Unavailable if there are too many readers, and Invalid for a cursor of another
+// database.
 func (f *Feed) Read(ctx context.Context, after Cursor, address netip.Addr) (*Reader, error) {
 	h, err := f.db.Horizon(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if after.Before > h.Transaction || after.Database != "" && after.Database != h.Database {
-		return nil, tasker.Errorf(tasker.Invalid, "the id to resume from, %s, is of another database, or of before this one was restored or a standby was promoted: "+
-			"read from the beginning", after)
+		return nil, tasker.Errorf(tasker.Invalid, "the id to resume from, %s, is of another database, or of before this one was "+
+			"restored or a standby was promoted: read from the beginning", after)
 	}
 	if after == (Cursor{}) {
 		adopted, err := f.db.Adopted(ctx)
@@ -104,7 +107,8 @@ func (f *Feed) Read(ctx context.Context, after Cursor, address netip.Addr) (*Rea
 		}
 	}
 	r := &Reader{
-		feed: f, point: after, database: h.Database, address: overload.Network(address), subject: access.IdentityOf(ctx).Subject, scope: access.ScopeOf(ctx),
+		feed: f, point: after, database: h.Database, address: overload.Network(address),
+		subject: access.IdentityOf(ctx).Subject, scope: access.ScopeOf(ctx),
 		pages: make(chan page, f.Buffer),
 	}
 	r.begin()
@@ -114,19 +118,20 @@ func (f *Feed) Read(ctx context.Context, after Cursor, address netip.Addr) (*Rea
 	return r, nil
 }
 
-// enter counts a reader, unless there are too many.
+// enter registers a reader, unless there are too many.
 func (f *Feed) enter(r *Reader) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.readers >= f.Most {
-		return tasker.Errorf(tasker.Unavailable, "%d readers follow the feed of this server already, which is its limit; try again later", f.Most)
+	if f.readers >= f.MaxReaders {
+		return tasker.Errorf(tasker.Unavailable,
+			"%d readers follow the feed of this server already, which is its limit; try again later", f.MaxReaders)
 	}
 	const share = "%d readers %s follow the feed of this server already, which is the limit for one %s; try again later"
-	if f.from[r.address] >= f.MostOf {
-		return tasker.Errorf(tasker.Unavailable, share, f.MostOf, "from "+r.address.String(), "address")
+	if f.from[r.address] >= f.MaxShare {
+		return tasker.Errorf(tasker.Unavailable, share, f.MaxShare, "from "+r.address.String(), "address")
 	}
-	if r.subject != "" && f.of[r.subject] >= f.MostOf {
-		return tasker.Errorf(tasker.Unavailable, share, f.MostOf, "of "+r.subject, "caller")
+	if r.subject != "" && f.of[r.subject] >= f.MaxShare {
+		return tasker.Errorf(tasker.Unavailable, share, f.MaxShare, "of "+r.subject, "caller")
 	}
 	f.readers++
 	f.from[r.address]++
@@ -134,20 +139,22 @@ func (f *Feed) enter(r *Reader) error {
 	return nil
 }
 
-// subscribe adds a reader to the poller and returns its point, or ErrReplaced.
+// subscribe adds a reader to the poller and returns the poller's cursor, or ErrReplaced.
 func (f *Feed) subscribe(r *Reader) (Cursor, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.poller == nil {
 		ctx, stop := context.WithCancel(context.Background())
-		f.poller = &poller{feed: f, stop: stop, done: make(chan struct{}), database: r.database, point: r.point, readers: map[*Reader]bool{}}
+		f.poller = &poller{
+			feed: f, stop: stop, done: make(chan struct{}), database: r.database, point: r.point, readers: map[*Reader]bool{},
+		}
 		go f.poller.run(ctx)
 	}
 	r.from = f.poller
 	return f.poller.add(r)
 }
 
-// leave ends a reader.
+// leave unregisters a reader.
 func (f *Feed) leave(r *Reader) {
 	f.mu.Lock()
 	f.readers--
@@ -161,7 +168,7 @@ func (f *Feed) leave(r *Reader) {
 	f.unsubscribe(r)
 }
 
-// unsubscribe has a reader told no more, and ends the poller with the last that it tells.
+// unsubscribe removes a reader from its poller. It stops a poller without readers.
 func (f *Feed) unsubscribe(r *Reader) {
 	f.mu.Lock()
 	var last *poller
@@ -176,13 +183,13 @@ func (f *Feed) unsubscribe(r *Reader) {
 	}
 }
 
-// A page is some events in their order.
+// A page is a sequence of events.
 type page []Event
 
-// begin looks for what is left of a point's part; nil means nothing.
+// begin returns the remaining part of a cursor's transactions, or nil.
 func (f *Feed) begin(ctx context.Context, p Cursor) (*postgres.FeedPart, error) {
 	if p.From >= p.Before {
-		return nil, nil //nolint:nilnil // there is nothing
+		return nil, nil //nolint:nilnil // nothing remains
 	}
 	first, last, err := f.db.FeedBounds(ctx, p.From, p.Before)
 	if err != nil || last <= p.After {
@@ -193,10 +200,10 @@ func (f *Feed) begin(ctx context.Context, p Cursor) (*postgres.FeedPart, error) 
 
 // page reads the next page of a part.
 func (f *Feed) page(ctx context.Context, part postgres.FeedPart) (page, postgres.FeedPart, error) {
-	events, left, err := f.db.FeedEvents(ctx, part, f.Page)
+	events, rest, err := f.db.FeedEvents(ctx, part, f.Page)
 	list := make(page, len(events))
 	for i, e := range events {
 		list[i] = Event{FeedEvent: e, Point: Cursor{From: part.From, Before: part.Before, After: e.Position}}
 	}
-	return list, left, err
+	return list, rest, err
 }

@@ -161,17 +161,17 @@ func same(t *testing.T, got, want []int64) {
 func TestPoints(t *testing.T) {
 	t.Parallel()
 	p := Cursor{From: 7, Before: 9, After: 12}
-	if got, err := ParsePoint(p.String()); err != nil || got != p {
+	if got, err := ParseCursor(p.String()); err != nil || got != p {
 		t.Errorf("%s is read as %v, %v", p, got, err)
 	}
 	p.Database = "0123456789ab"
-	if got, err := ParsePoint(p.String()); err != nil || got != p {
+	if got, err := ParseCursor(p.String()); err != nil || got != p {
 		t.Errorf("%s is read as %v, %v", p, got, err)
 	}
 	for _, text := range []string{
 		"0123456789AB.1.2.3", "0123456789ab.1.2", "0123456789ab.1.2.3.4", "", "1", "1.2", "1.2.3.4", "a.2.3", "1.b.3", "1.2.c", "3.2.1", "1.2.-3", "-1.2.3", "+1.2.3", "01.2.3", "1.2.3 ", "1..3", "99999999999999999999.2.3",
 	} {
-		if _, err := ParsePoint(text); tasker.CodeOf(err) != tasker.Invalid {
+		if _, err := ParseCursor(text); tasker.CodeOf(err) != tasker.Invalid {
 			t.Errorf("%q: %v, want Invalid", text, err)
 		}
 	}
@@ -483,7 +483,7 @@ func TestEventsOfATaskAreNotDivided(t *testing.T) {
 func TestThereAreNotTooManyReaders(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	f := h.feed(Options{Most: 2, MostOf: 2})
+	f := h.feed(Options{MaxReaders: 2, MaxShare: 2})
 	a, b := h.read(f, Cursor{}), h.read(f, Cursor{})
 	defer b.Close()
 	if _, err := f.Read(t.Context(), Cursor{}, here); tasker.CodeOf(err) != tasker.Unavailable {
@@ -498,7 +498,7 @@ var here, there = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2
 // Nor can one caller from many addresses, or one site of IPv6 with all of its addresses.
 func TestACallerHasItsShare(t *testing.T) {
 	t.Parallel()
-	f := New(nil, Options{Most: 4})
+	f := New(nil, Options{MaxReaders: 4})
 	reader := func(address, subject string) *Reader {
 		return &Reader{feed: f, address: overload.Network(netip.MustParseAddr(address)), subject: subject}
 	}
@@ -523,7 +523,7 @@ func TestACallerHasItsShare(t *testing.T) {
 func TestAnAddressHasItsShare(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	f := h.feed(Options{Most: 4})
+	f := h.feed(Options{MaxReaders: 4})
 	var first *Reader
 	for range 2 {
 		first = h.read(f, Cursor{})

@@ -14,15 +14,15 @@ type poller struct {
 	stop context.CancelFunc
 	done chan struct{}
 
-	part *postgres.FeedPart // what is being told; nil while there is nothing
+	part *postgres.FeedPart // being published; nil if there is none
 
 	mu       sync.Mutex
 	database string
-	point    Cursor // all before it has been told
+	point    Cursor // everything before it has been published
 	readers  map[*Reader]bool
 }
 
-// add adds a reader and returns its start, or ErrReplaced.
+// add adds a reader and returns its cursor, or ErrReplaced.
 func (p *poller) add(r *Reader) (Cursor, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,15 +33,15 @@ func (p *poller) add(r *Reader) (Cursor, error) {
 	return p.point, nil
 }
 
-// remove has a reader told no more, and returns how many are left.
-func (p *poller) remove(r *Reader) (left int) {
+// remove removes a reader and returns how many remain.
+func (p *poller) remove(r *Reader) (remaining int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.readers, r)
 	return len(p.readers)
 }
 
-// run polls. Readers get nothing while the database is away, which is logged once.
+// run polls until ctx ends. It logs the beginning and the end of a database outage.
 func (p *poller) run(ctx context.Context) {
 	defer close(p.done)
 	tick := time.NewTicker(p.feed.Every)
@@ -53,9 +53,9 @@ func (p *poller) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && !failing:
-			p.feed.Log.WarnContext(ctx, "the feed of events stands still", "err", err)
+			p.feed.Log.WarnContext(ctx, "cannot read the feed of events", "err", err)
 		case err == nil && failing:
-			p.feed.Log.InfoContext(ctx, "the feed of events goes on")
+			p.feed.Log.InfoContext(ctx, "reading the feed of events again")
 		}
 		failing = err != nil
 		select {
@@ -66,9 +66,9 @@ func (p *poller) run(ctx context.Context) {
 	}
 }
 
-// pass sends all complete events. The next pass continues an unfinished part.
+// pass publishes all complete events. The next pass continues an unfinished part.
 func (p *poller) pass(ctx context.Context) error {
-	if err := p.look(ctx); err != nil {
+	if err := p.poll(ctx); err != nil {
 		return err
 	}
 	for p.part != nil {
@@ -79,9 +79,9 @@ func (p *poller) pass(ctx context.Context) error {
 	return nil
 }
 
-// look looks whether the database is still the same, and for the next part if none is
-// being told.
-func (p *poller) look(ctx context.Context) error {
+// poll checks that the database is still the same, and finds the next part unless one is being
+// published.
+func (p *poller) poll(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, p.feed.Patience)
 	defer cancel()
 	h, err := p.feed.db.FeedHorizon(limited, p.point.Before)
@@ -105,9 +105,9 @@ func (p *poller) look(ctx context.Context) error {
 	return nil
 }
 
-// replace ends all readings and goes on in another database.
+// replace ends all readers and continues with another database.
 func (p *poller) replace(ctx context.Context, h postgres.Horizon) {
-	p.feed.Log.WarnContext(ctx, "the feed of events begins anew: the database was restored, or a standby took its place")
+	p.feed.Log.WarnContext(ctx, "restarting the feed of events: the database was restored, or a standby took its place")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for r := range p.readers {
@@ -117,25 +117,25 @@ func (p *poller) replace(ctx context.Context, h postgres.Horizon) {
 	p.database, p.point, p.part = h.Database, cursorBefore(h.Transaction), nil
 }
 
-// read tells the next page of the part.
+// read publishes the next page of the part.
 func (p *poller) read(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, p.feed.Patience)
 	defer cancel()
-	events, left, err := p.feed.page(limited, *p.part)
+	events, rest, err := p.feed.page(limited, *p.part)
 	if err != nil {
 		return err
 	}
-	p.part = &left
-	after := Cursor{From: left.From, Before: left.Before, After: left.After}
-	if left.After >= left.Last {
-		p.part, after = nil, cursorBefore(left.Before)
+	p.part = &rest
+	after := Cursor{From: rest.From, Before: rest.Before, After: rest.After}
+	if rest.After >= rest.Last {
+		p.part, after = nil, cursorBefore(rest.Before)
 	}
 	p.publish(events, after)
 	return nil
 }
 
-// publish gives a page to all readers, and waits for none: one whose buffer is full is told no
-// more, and reads on by itself.
+// publish sends a page to all readers without blocking. It drops a reader whose buffer is full,
+// which then catches up on its own.
 func (p *poller) publish(events page, after Cursor) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

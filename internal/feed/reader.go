@@ -11,53 +11,53 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A Reader gets the events after a point. One goroutine uses it. It catches up by itself, then
-// joins the poller, and starts over when its buffer is full. Before it takes events from the
-// poller it reads the gaps between both positions. Own reads have the events of its namespaces,
-// the poller those of all.
+// A Reader returns the events after a cursor. It must be used by one goroutine at a time. It
+// catches up on its own, then subscribes to the poller, and starts over when its buffer is full.
+// Before it uses events of the poller, it reads the gaps between both cursors. Its own reads are
+// limited to its namespaces; the poller publishes the events of all.
 type Reader struct {
 	feed     *Feed
 	point    Cursor
-	database string // that its points are of
+	database string // of its cursors
 
-	address netip.Prefix // where it comes from
-	subject string       // who reads
-	scope   access.Scope // what it catches up with is in these namespaces
+	address netip.Prefix
+	subject string       // caller
+	scope   access.Scope // limits catching up
 	gaps    []gap
-	near    bool // the next gap is a small one
+	near    bool // the next gap is small
 
-	from    *poller       // once joined
-	floor   uint64        // events of transactions before this one it had when it joined
-	pages   chan page     // what the poller tells
-	dropped chan struct{} // closed by the poller, after it has set why
+	from    *poller       // nil before it has subscribed
+	floor   uint64        // transaction up to which it had all events when it subscribed
+	pages   chan page     // from the poller
+	dropped chan struct{} // closed by the poller after it has set why
 	why     error
 }
 
-// errBehind is why the poller drops a reader that has not taken what it was told before.
+// errBehind is the reason for dropping a reader with a full buffer.
 var errBehind = errors.New("the reader is behind the feed")
 
-// A gap is a part that a reader reads by itself.
+// A gap is a part of the feed that a reader reads on its own.
 type gap struct {
 	Cursor
-	last  int64  // position where it ends
-	end   Cursor // where the reader is then
+	last  int64  // final position
+	end   Cursor // cursor of the reader after it
 	part  *postgres.FeedPart
 	pages int
 }
 
-// Point returns how far the reader has come.
+// Point returns the current cursor of the reader.
 func (r *Reader) Point() Cursor { return r.stamp(r.point) }
 
-// stamp names the database in a point.
+// stamp adds the database to a cursor.
 func (r *Reader) stamp(p Cursor) Cursor {
 	p.Database = r.database
 	return p
 }
 
-// Close ends the reading. It must be called, once.
+// Close ends the reader. It must be called once.
 func (r *Reader) Close() { r.feed.leave(r) }
 
-// begin has the reader read on by itself from its point.
+// begin makes the reader catch up on its own.
 func (r *Reader) begin() {
 	r.dropped, r.near, r.gaps = make(chan struct{}), false, nil
 	if r.point.From < r.point.Before {
@@ -65,12 +65,12 @@ func (r *Reader) begin() {
 	}
 }
 
-// Next returns the next events, none after a wait, or ErrReplaced.
+// Next returns the next events, none if there are none for wait, or ErrReplaced.
 func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) {
-	rest := time.NewTimer(wait)
-	defer rest.Stop()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	for {
-		list, err := r.next(ctx, rest.C)
+		list, err := r.next(ctx, timer.C)
 		if !errors.Is(err, errBehind) {
 			return list, err
 		}
@@ -79,10 +79,10 @@ func (r *Reader) Next(ctx context.Context, wait time.Duration) ([]Event, error) 
 	}
 }
 
-// next is Next until the poller has dropped the reader.
-func (r *Reader) next(ctx context.Context, rest <-chan time.Time) ([]Event, error) {
+// next is Next until the poller drops the reader.
+func (r *Reader) next(ctx context.Context, timeout <-chan time.Time) ([]Event, error) {
 	for r.from == nil || len(r.gaps) > 0 {
-		select { // the connections are there for the engine, first of all
+		select { // leave database connections to the engine
 		case r.feed.reading <- struct{}{}:
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -94,30 +94,30 @@ func (r *Reader) next(ctx context.Context, rest <-chan time.Time) ([]Event, erro
 		}
 	}
 	for {
-		var told page
+		var events page
 		select {
-		case told = <-r.pages:
-		case <-rest:
+		case events = <-r.pages:
+		case <-timeout:
 			return nil, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-r.dropped:
 			select {
-			case told = <-r.pages: // of before
+			case events = <-r.pages: // sent before the drop
 			default:
 				return nil, r.why
 			}
 		}
-		if list := r.take(told); len(list) > 0 {
+		if list := r.take(events); len(list) > 0 {
 			return list, nil
 		}
 	}
 }
 
-// atOnce is how many readers catch up concurrently.
-const atOnce = 3
+// maxCatchingUp limits the readers that catch up concurrently.
+const maxCatchingUp = 3
 
-// catchUp goes on by one page. When none is left it joins the poller.
+// catchUp reads one page. Without gaps it subscribes to the poller.
 func (r *Reader) catchUp(ctx context.Context) ([]Event, error) {
 	if len(r.gaps) == 0 && r.near {
 		return nil, r.join()
@@ -130,8 +130,10 @@ func (r *Reader) catchUp(ctx context.Context) ([]Event, error) {
 		if h.Database != r.database {
 			return nil, ErrReplaced
 		}
-		r.near = true // unless it takes many pages
-		r.gaps = []gap{{Cursor: Cursor{From: r.point.From, Before: h.Transaction}, last: math.MaxInt64, end: cursorBefore(h.Transaction)}}
+		r.near = true // unless the gap has many pages
+		r.gaps = []gap{{
+			Cursor: Cursor{From: r.point.From, Before: h.Transaction}, last: math.MaxInt64, end: cursorBefore(h.Transaction),
+		}}
 	}
 	g := &r.gaps[0]
 	if g.part == nil {
@@ -146,16 +148,16 @@ func (r *Reader) catchUp(ctx context.Context) ([]Event, error) {
 		part.Last = min(part.Last, g.last)
 		g.part = part
 	}
-	events, left, err := r.feed.page(ctx, *g.part)
+	events, rest, err := r.feed.page(ctx, *g.part)
 	if err != nil {
 		return nil, err
 	}
-	g.part = &left
+	g.part = &rest
 	if g.pages++; g.pages > 1 {
 		r.near = false
 	}
 	list := r.take(events)
-	if left.After >= left.Last {
+	if rest.After >= rest.Last {
 		r.closeGap()
 	}
 	return list, nil
@@ -166,7 +168,7 @@ func (r *Reader) closeGap() {
 	r.gaps = r.gaps[1:]
 }
 
-// join has the poller tell what comes, and finds out what lies between.
+// join subscribes to the poller and determines the gaps before its events.
 func (r *Reader) join() error {
 	r.floor = r.point.From
 	p, err := r.feed.subscribe(r)
@@ -174,18 +176,23 @@ func (r *Reader) join() error {
 		return err
 	}
 	if p.From > r.floor {
-		r.gaps = append(r.gaps, gap{Cursor: Cursor{From: r.floor, Before: p.From}, last: math.MaxInt64, end: cursorBefore(p.From)})
+		r.gaps = append(r.gaps, gap{
+			Cursor: Cursor{From: r.floor, Before: p.From}, last: math.MaxInt64, end: cursorBefore(p.From),
+		})
 	}
 	if from := max(p.From, r.floor); p.Before > from && p.After > 0 {
-		r.gaps = append(r.gaps, gap{Cursor: Cursor{From: from, Before: p.Before}, last: p.After, end: Cursor{From: from, Before: p.Before, After: p.After}})
+		r.gaps = append(r.gaps, gap{
+			Cursor: Cursor{From: from, Before: p.Before}, last: p.After,
+			end: Cursor{From: from, Before: p.Before, After: p.After},
+		})
 	}
 	return nil
 }
 
-// take returns what the reader does not have of a page.
-func (r *Reader) take(told page) []Event {
-	list := make([]Event, 0, len(told))
-	for _, e := range told {
+// take returns the events of a page that the reader does not have yet.
+func (r *Reader) take(events page) []Event {
+	list := make([]Event, 0, len(events))
+	for _, e := range events {
 		if e.WrittenIn < r.floor {
 			continue
 		}
@@ -197,7 +204,7 @@ func (r *Reader) take(told page) []Event {
 	return list
 }
 
-// drop ends the reading: the poller tells it nothing more.
+// drop ends the subscription of a reader.
 func (r *Reader) drop(why error) {
 	r.why = why
 	close(r.dropped)

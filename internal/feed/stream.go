@@ -8,42 +8,43 @@ import (
 	"time"
 )
 
-// reconnectAfterMS is when a client comes back whose stream was cut.
+// reconnectAfterMS is the reconnection time of clients.
 const reconnectAfterMS = 2000
 
-// A Stream sends events to one client, as server-sent events. Zero works for the times.
+// A Stream sends server-sent events to one client. The durations are optional.
 type Stream struct {
 	Reader *Reader
 	W      http.ResponseWriter
-	// Encode returns what the client is sent of some events; empty means nothing.
+	// Encode returns the text for some events, or "" to send nothing.
 	Encode func([]Event) (string, error)
-	// Idle returns what a client is sent to whom nothing happens.
+	// Idle returns the text for a client without events.
 	Idle func() string
 
-	StillHere time.Duration // after which a client to whom nothing happens is sent something; 0 means 15 s
-	WriteTime time.Duration // that a client may take to accept what it is sent; 0 means 10 s
+	StillHere time.Duration // interval of Idle; default 15 s
+	WriteTime time.Duration // timeout of a write; default 10 s
 
 	connection *http.ResponseController
 	wrote      time.Time
 }
 
-// Begin answers with the head of a stream.
+// Begin sends the headers of a stream.
 func Begin(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // a proxy would keep events until it has enough of them
+	h.Set("X-Accel-Buffering", "no") // disables buffering in proxies
 	w.WriteHeader(http.StatusOK)
 }
 
-// Run sends what first is and then events until ctx ends, or the client is gone or does not
-// keep up. Each write has a deadline of its own; those of a whole request would end it.
+// Run sends first and then events until ctx ends, or the client disconnects or does not keep up.
+// Each write has its own deadline; a deadline of the whole request would end the stream.
 func (st *Stream) Run(ctx context.Context, first string) error {
-	st.StillHere, st.WriteTime = cmp.Or(st.StillHere, 15*time.Second), cmp.Or(st.WriteTime, 10*time.Second)
+	st.StillHere = cmp.Or(st.StillHere, 15*time.Second)
+	st.WriteTime = cmp.Or(st.WriteTime, 10*time.Second)
 	st.connection = http.NewResponseController(st.W)
-	_ = st.connection.SetReadDeadline(time.Time{})                                      // an httptest recorder has none
-	defer func() { _ = st.connection.SetWriteDeadline(time.Now().Add(st.WriteTime)) }() // of the last bytes
+	_ = st.connection.SetReadDeadline(time.Time{}) // httptest recorders do not support it
+	defer func() { _ = st.connection.SetWriteDeadline(time.Now().Add(st.WriteTime)) }()
 	if st.write(fmt.Sprintf("retry: %d\n%s\n", reconnectAfterMS, first)) != nil {
-		return nil // the client is gone
+		return nil // the client has disconnected
 	}
 	for {
 		list, err := st.Reader.Next(ctx, st.StillHere)
@@ -61,7 +62,7 @@ func (st *Stream) Run(ctx context.Context, first string) error {
 			text = st.Idle()
 		}
 		if text != "" && st.write(text) != nil {
-			return nil // the client is gone, or does not read
+			return nil // the client has disconnected or does not read
 		}
 	}
 }

@@ -48,7 +48,7 @@ func newHarness(t *testing.T, change ...func(*web.Options)) *harness {
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	o.Timeout, o.PartTimeout = 100*time.Second, time.Minute // machines that build meanwhile are slow
-	o.Feed = feed.New(h.DB, feed.Options{Most: 1000, MostOf: 1000})
+	o.Feed = feed.New(h.DB, feed.Options{MaxReaders: 1000, MaxShare: 1000})
 	for _, f := range change {
 		f(&o)
 	}

@@ -174,7 +174,7 @@ func TestAnOpenPageThatEndsBeforeItBegins(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(used.Release)
-				o.Feed = feed.New(db, feed.Options{Most: 1, MostOf: 1})
+				o.Feed = feed.New(db, feed.Options{MaxReaders: 1, MaxShare: 1})
 			})
 			ann := h.signedIn("ann", "viewer@shop")
 			answered := make(chan reply)
