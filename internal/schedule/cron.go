@@ -10,39 +10,40 @@ import (
 	"time"
 )
 
-// A cron is a cron expression, as sets of the values that each field has.
+// A cron is a parsed cron expression: the set of values of each field.
 type cron struct {
 	seconds, minutes, hours, days, months, weekdays uint64
-	everyDay, everyWeekday                          bool // the field says nothing of the day
-	both                                            bool // a day must be in both fields, not in either
+	everyDay, everyWeekday                          bool // the field does not restrict the day
+	both                                            bool // a day must match both fields, not just one
 }
 
-// A field of a cron expression.
+// A field describes a field of a cron expression.
 type field struct {
-	name        string
-	least, most int
-	names       []string // of the values, from least on
+	name     string
+	min, max int
+	names    []string // of the values, from min
 }
 
 var fields = [...]field{
-	{name: "second", most: 59},
-	{name: "minute", most: 59},
-	{name: "hour", most: 23},
-	{name: "day of month", least: 1, most: 31},
-	{name: "month", least: 1, most: 12, names: []string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"}},
-	{name: "day of week", most: 7, names: []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}},
+	{name: "second", max: 59},
+	{name: "minute", max: 59},
+	{name: "hour", max: 23},
+	{name: "day of month", min: 1, max: 31},
+	{name: "month", min: 1, max: 12, names: strings.Fields("jan feb mar apr may jun jul aug sep oct nov dec")},
+	{name: "day of week", max: 7, names: strings.Fields("sun mon tue wed thu fri sat")},
 }
 
-// macros are names of expressions.
+// macros lists predefined expressions.
 var macros = map[string]string{
-	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
+	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *",
+	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }
 
-// maxCron bounds an expression, in bytes.
+// maxCron limits an expression, in bytes.
 const maxCron = 256
 
-// parseCron reads five fields, or six with the second first. dayMatch says what it means that
-// both day fields are restricted: any or all; empty refuses it.
+// parseCron parses five fields, or six that start with the second. dayMatch must be any or all if
+// both day fields are restricted, and empty otherwise.
 func parseCron(text, dayMatch string) (*cron, error) {
 	if len(text) > maxCron {
 		return nil, fmt.Errorf("has %d bytes; %d is the limit", len(text), maxCron)
@@ -59,7 +60,8 @@ func parseCron(text, dayMatch string) (*cron, error) {
 		parts = append([]string{"0"}, parts...)
 	}
 	if len(parts) != len(fields) {
-		return nil, fmt.Errorf("has %d fields; there must be 5 (minute, hour, day of month, month, day of week), or 6 with the second first", len(parts))
+		return nil, fmt.Errorf("has %d fields; there must be 5 (minute, hour, day of month, month, day of week), "+
+			"or 6 with the second first", len(parts))
 	}
 	var sets [len(fields)]uint64
 	for i, f := range fields {
@@ -70,7 +72,7 @@ func parseCron(text, dayMatch string) (*cron, error) {
 	}
 	c := &cron{seconds: sets[0], minutes: sets[1], hours: sets[2], days: sets[3], months: sets[4], weekdays: sets[5]}
 	if c.weekdays&(1<<7) != 0 {
-		c.weekdays = c.weekdays&^(1<<7) | 1 // Sunday is 0 and 7
+		c.weekdays = c.weekdays&^(1<<7) | 1 // both 0 and 7 are Sunday
 	}
 	c.everyDay, c.everyWeekday = bits.OnesCount64(c.days) == 31, bits.OnesCount64(c.weekdays) == 7
 	switch restricted := !c.everyDay && !c.everyWeekday; {
@@ -87,14 +89,14 @@ func parseCron(text, dayMatch string) (*cron, error) {
 	return c, nil
 }
 
-// parse reads a list of *, values and ranges, each of which may have a step.
+// parse parses a list of *, values and ranges, each with an optional step.
 func (f field) parse(text string) (set uint64, err error) {
 	for item := range strings.SplitSeq(text, ",") {
 		span, stepText, stepped := strings.Cut(item, "/")
 		step := 1
 		if stepped {
-			if step, err = strconv.Atoi(stepText); err != nil || step < 1 || step > f.most {
-				return 0, fmt.Errorf("%s %q: the step must be a number from 1 to %d", f.name, item, f.most)
+			if step, err = strconv.Atoi(stepText); err != nil || step < 1 || step > f.max {
+				return 0, fmt.Errorf("%s %q: the step must be a number from 1 to %d", f.name, item, f.max)
 			}
 		}
 		from, to, err := f.span(span, stepped)
@@ -108,14 +110,13 @@ func (f field) parse(text string) (set uint64, err error) {
 	return set, nil
 }
 
-// span reads one item without its step.
+// span parses one item without its step.
 func (f field) span(text string, stepped bool) (from, to int, err error) {
 	if text == "*" {
-		most := f.most
-		if f.most == 7 {
-			most = 6 // Sunday once
+		if f.max == 7 {
+			return f.min, 6, nil // Sunday is also 0
 		}
-		return f.least, most, nil
+		return f.min, f.max, nil
 	}
 	first, last, isRange := strings.Cut(text, "-")
 	if from, err = f.value(first); err != nil {
@@ -127,7 +128,7 @@ func (f field) span(text string, stepped bool) (from, to int, err error) {
 			return 0, 0, err
 		}
 	case stepped:
-		to = f.most
+		to = f.max
 	default:
 		to = from
 	}
@@ -139,21 +140,21 @@ func (f field) span(text string, stepped bool) (from, to int, err error) {
 
 func (f field) value(text string) (int, error) {
 	if i := slices.Index(f.names, strings.ToLower(text)); i >= 0 {
-		return f.least + i, nil
+		return f.min + i, nil
 	}
 	v, err := strconv.Atoi(text)
-	if err != nil || v < f.least || v > f.most {
-		return 0, fmt.Errorf("%s %q: must be *, or a value from %d to %d", f.name, text, f.least, f.most)
+	if err != nil || v < f.min || v > f.max {
+		return 0, fmt.Errorf("%s %q: must be *, or a value from %d to %d", f.name, text, f.min, f.max)
 	}
 	return v, nil
 }
 
-// farYears is how far apart two days of one expression may lie: 29 February on a certain
-// weekday comes after 40 years where a century has no leap day.
+// farYears limits the search. 29 February on a given weekday occurs after 40 years if a century has
+// no leap day.
 const farYears = 41
 
-// wallAt returns the first time of a clock on a wall from one on that the expression has.
-// The wall has no zone: both are spelled in UTC. It is false when there is none.
+// wallAt returns the first local time from a given one that matches the expression. Both are
+// represented in UTC, without time zone. It returns false if there is none.
 func (c *cron) wallAt(from time.Time) (time.Time, bool) {
 	day := time.Date(from.Year(), from.Month(), from.Day(), 0, 0, 0, 0, time.UTC)
 	if at, ok := c.inDay(day, from.Hour(), from.Minute(), from.Second()); ok {
@@ -172,7 +173,7 @@ func (c *cron) wallAt(from time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// inDay returns the first time of a day from one on.
+// inDay returns the first matching time of a day from a given one.
 func (c *cron) inDay(day time.Time, hour, minute, second int) (time.Time, bool) {
 	if !c.hasDay(day) {
 		return time.Time{}, false
@@ -204,10 +205,10 @@ func (c *cron) hasDay(day time.Time) bool {
 	return ofMonth || ofWeek
 }
 
-// everyHour reports whether the expression has every hour of the day.
+// everyHour reports whether the expression matches every hour.
 func (c *cron) everyHour() bool { return bits.OnesCount64(c.hours) == 24 }
 
-// next returns the least member of a set from a value on; -1 when there is none.
+// next returns the smallest member of a set from a value on, or -1.
 func next(set uint64, from int) int {
 	if set >>= from; set == 0 {
 		return -1

@@ -7,53 +7,53 @@ import (
 	"tasker.example/tasker"
 )
 
-// Bounds of one plan. What is left is planned again.
+// Limits of one plan. The remainder is planned again.
 const (
-	MaxWalk   = 10_000  // instants that are due
-	MaxPause  = 200_000 // instants that fell into a pause
+	MaxWalk   = 10_000  // due firing times
+	MaxPause  = 200_000 // firing times during a pause
 	MaxStarts = 20      // tasks
 )
 
-// A Situation is what decides about the instants of a schedule that are due.
+// A Situation is the input of a decision.
 type Situation struct {
 	Schedule tasker.Schedule
 	Now      time.Time
-	Open     *tasker.ID // the oldest of its tasks that have not ended
-	Queued   bool       // an instant waits for them to end
-	Replaced bool       // the rule ends now: instants until now are passed before their jitter, or their pause, is over
+	Open     *tasker.ID // oldest open task of the schedule
+	Queued   bool       // a firing waits for open tasks to end
+	Replaced bool       // the rule ends now: firing times up to now are due before their jitter or pause is over
 }
 
-// A Row is what becomes of an instant, or of instants in a row.
+// A Row records the outcome of one firing time or several consecutive ones.
 type Row struct {
 	From, Until time.Time
 	Instants    int64
-	Outcome     tasker.FiringOutcome // started: a task is to be made
+	Outcome     tasker.FiringOutcome // started means that the caller must create a task
 	Reason      string
 	Late        time.Duration
 }
 
-// A Plan is what becomes of the instants that are due. They are passed when it is done.
+// A Plan contains the outcomes of the due firing times. Applying it passes them.
 type Plan struct {
-	StartQueued bool // a task is made for the instant that waits
-	CancelOpen  bool // the tasks that have not ended are cancelled first
+	StartQueued bool // create a task for the queued firing
+	CancelOpen  bool // cancel the open tasks first
 	Unpause     bool // the pause is over
 	Rows        []Row
-	NextAt      *time.Time // the first instant that is not passed
+	NextAt      *time.Time // first remaining firing time
 	FireAt      *time.Time // when to plan again
 }
 
-// planner makes a plan.
+// A planner builds a plan.
 type planner struct {
 	Situation
 	rule    *Rule
 	plan    Plan
-	cursor  time.Time // the first instant that is not passed
-	more    bool      // there is one
-	busy    string    // the task that has not ended, as it is told; empty: none
+	cursor  time.Time // first remaining firing time
+	more    bool      // cursor is valid
+	busy    string    // description of an open task, or empty
 	started int
 }
 
-// Decide says what becomes of the instants of a schedule that are due, and how it goes on.
+// Decide returns the outcomes of the due firing times of a schedule and its next ones.
 func Decide(rule *Rule, s Situation) Plan {
 	p := planner{Situation: s, rule: rule}
 	if s.Open != nil {
@@ -90,10 +90,9 @@ func Decide(rule *Rule, s Situation) Plan {
 	return p.plan
 }
 
-// passPause passes the instants that fell into a pause. It is false when there are too many at
-// once.
+// passPause passes the firing times during a pause. It returns false if there are too many.
 func (p *planner) passPause(until time.Time) bool {
-	if p.Schedule.AfterEnd > 0 { // its instant comes later, by the pause
+	if p.Schedule.AfterEnd > 0 { // the pause delays its firing time
 		if p.more && p.cursor.Before(until) {
 			p.cursor = until.UTC().Truncate(time.Second)
 		}
@@ -108,14 +107,14 @@ func (p *planner) passPause(until time.Time) bool {
 	return !p.more || !p.cursor.Before(until)
 }
 
-// An instant that is due.
+// An instant is a due firing time.
 type instant struct {
 	at     time.Time
 	late   time.Duration
 	except string
 }
 
-// due lists the instants that are due, and whether there are more than can be listed.
+// due returns the due firing times, up to MaxWalk, and reports whether there are more.
 func (p *planner) due() (list []instant, more bool) {
 	for at, ok := p.cursor, p.more; ok; at, ok = p.rule.Next(at) {
 		late, due := p.isDue(at)
@@ -130,21 +129,21 @@ func (p *planner) due() (list []instant, more bool) {
 	return list, false
 }
 
-// isDue reports whether an instant has come, and how late that is noticed.
+// isDue reports whether a firing time is due, and since when.
 func (p *planner) isDue(at time.Time) (late time.Duration, due bool) {
 	late = p.Now.Sub(p.rule.FireAt(p.Schedule.UUID, at))
 	return max(late, 0), late >= 0 || p.Replaced && !at.After(p.Now)
 }
 
-// isLate reports whether an instant is one to catch up with. It may wait for the jitter of one
-// before it, so it is not late before the whole jitter is over.
+// isLate reports whether a firing time is subject to catching up. An earlier firing can delay it by
+// its jitter, so it is late only after the maximum jitter.
 func (p *planner) isLate(at time.Time) bool {
 	return p.Now.Sub(at.Add(p.Schedule.Jitter)) > p.Schedule.StartWithin && p.Schedule.AfterEnd == 0
 }
 
-// behind counts the instants after one that are due and not excepted, up to most.
-func (p *planner) behind(at time.Time, most int, lateOnly bool) (n int) {
-	for n < most {
+// behind counts up to limit due firing times after one, without exceptions.
+func (p *planner) behind(at time.Time, limit int, lateOnly bool) (n int) {
+	for n < limit {
 		next, ok := p.rule.nextWithoutException(at, p.Now)
 		if !ok {
 			break
@@ -160,21 +159,20 @@ func (p *planner) behind(at time.Time, most int, lateOnly bool) (n int) {
 	return n
 }
 
-// passDue passes the instants that are due.
+// passDue passes the due firing times.
 func (p *planner) passDue() {
 	list, more := p.due()
 	late, eligible := 0, 0
 	for _, i := range list {
-		switch {
-		case i.except != "":
-		case p.isLate(i.at):
+		if i.except != "" {
+			continue
+		}
+		eligible++
+		if p.isLate(i.at) {
 			late++
-			eligible++
-		default:
-			eligible++
 		}
 	}
-	others, othersLate := 0, 0 // of those that are due and not listed
+	others, othersLate := 0, 0 // due firing times that are not listed
 	if more {
 		last := list[len(list)-1].at
 		others = p.behind(last, 1, false)
@@ -182,7 +180,7 @@ func (p *planner) passDue() {
 			othersLate = p.behind(last, p.Schedule.CatchUpMax, true)
 		}
 	}
-	keep := 0 // of those that are late, the last so many
+	keep := 0 // how many of the last late ones are started
 	switch p.Schedule.CatchUp {
 	case tasker.CatchUpAll:
 		keep = min(p.Schedule.CatchUpMax-othersLate, late)
@@ -212,7 +210,7 @@ func (p *planner) passDue() {
 	}
 }
 
-// catchUp says why an instant that came late is not made up for.
+// catchUp returns the reason why a late firing is dropped.
 func (p *planner) catchUp() string {
 	switch p.Schedule.CatchUp {
 	case tasker.CatchUpAll:
@@ -224,11 +222,11 @@ func (p *planner) catchUp() string {
 	}
 }
 
-// start passes an instant at which a task is due. others says that more such instants are due.
+// start handles a due firing time. others reports whether more are due.
 func (p *planner) start(i instant, others bool) {
 	if p.Schedule.AfterEnd > 0 {
 		p.passStart(i)
-		p.more = false // until its end
+		p.more = false // until the task ends
 		return
 	}
 	switch p.Schedule.Overlap {
@@ -264,8 +262,8 @@ func (p *planner) passStart(i instant) {
 	p.pass(tasker.FiringStarted, "", i.late)
 }
 
-// pass passes the instant of the cursor, in a row with those before it if their fate is the
-// same and made no task.
+// pass records the outcome of the current firing time. Consecutive ones with the same outcome and
+// without task share a row.
 func (p *planner) pass(outcome tasker.FiringOutcome, reason string, late time.Duration) {
 	at := p.cursor
 	p.cursor, p.more = p.rule.Next(at)
@@ -278,12 +276,12 @@ func (p *planner) pass(outcome tasker.FiringOutcome, reason string, late time.Du
 	p.plan.Rows = append(p.plan.Rows, Row{From: at, Until: at, Instants: 1, Outcome: outcome, Reason: reason, Late: late})
 }
 
-// Joins reports whether instants in a row that have this outcome share a firing.
+// Joins reports whether consecutive firings with the outcome share a row.
 func Joins(o tasker.FiringOutcome) bool {
 	return o == tasker.FiringSkipped || o == tasker.FiringMerged || o == tasker.FiringMissed
 }
 
-// end notes how the schedule goes on.
+// end sets the next firing time of the plan.
 func (p *planner) end() {
 	if !p.more {
 		return

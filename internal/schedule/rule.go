@@ -1,6 +1,6 @@
 // Package schedule computes the firing times of schedules and decides which of them create tasks.
-// It is pure: the caller supplies the time and the running tasks. Each instant that has passed is
-// in one row of a [Plan], with the reason if it creates no task.
+// It is pure: the caller supplies the time and the running tasks. Each past firing time is in one
+// row of a [Plan], with the reason if it creates no task.
 package schedule
 
 import (
@@ -14,7 +14,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Rule is when a schedule makes tasks.
+// A Rule computes the firing times of a schedule.
 type Rule struct {
 	spec   tasker.ScheduleRule
 	cron   *cron
@@ -23,7 +23,7 @@ type Rule struct {
 	except []exception
 }
 
-// An exception is days on which no task is made.
+// An exception is a range of days, or a weekday, without firings.
 type exception struct {
 	text     string
 	from, to string // dates, such as 2026-12-25
@@ -31,8 +31,7 @@ type exception struct {
 	weekly   bool
 }
 
-// Compile reads a rule. anchor is what a fixed rate is counted from. The faults name the
-// fields as the API does.
+// Compile compiles a rule. anchor is the origin of a fixed rate. Faults name the fields of the API.
 func Compile(spec tasker.ScheduleRule, anchor time.Time) (*Rule, []tasker.Fault) {
 	r := &Rule{spec: spec, anchor: anchor.UTC().Truncate(time.Second), zone: time.UTC}
 	var faults []tasker.Fault
@@ -70,19 +69,20 @@ func Compile(spec tasker.ScheduleRule, anchor time.Time) (*Rule, []tasker.Fault)
 	for i, text := range spec.Except {
 		x, ok := readException(text)
 		if !ok {
-			fault(fmt.Sprintf("except[%d]", i), "%q is not understood; write a date such as 2026-12-25, days such as 2026-12-24..2027-01-01, or a weekday such as sat", text)
+			fault(fmt.Sprintf("except[%d]", i), "%q is not understood; write a date such as 2026-12-25, "+
+				"days such as 2026-12-24..2027-01-01, or a weekday such as sat", text)
 		}
 		r.except = append(r.except, x)
 	}
 	return r, faults
 }
 
-// checkFields checks what does not go together.
+// checkFields checks combinations and ranges of fields.
 func (r *Rule) checkFields(fault func(path, format string, args ...any)) {
 	spec := r.spec
-	span := func(path string, d, most time.Duration) {
-		if d < 0 || d > most || d%time.Second != 0 {
-			fault(path, "must be whole seconds, at most %d", int64(most/time.Second))
+	span := func(path string, d, limit time.Duration) {
+		if d < 0 || d > limit || d%time.Second != 0 {
+			fault(path, "must be whole seconds, at most %d", int64(limit/time.Second))
 		}
 	}
 	span("every_seconds", spec.Every, tasker.MaxScheduleInterval)
@@ -128,7 +128,7 @@ func readException(text string) (exception, bool) {
 	return exception{text: text, from: from, to: to}, from <= to
 }
 
-// Excepted returns the exception that an instant falls under; empty when none does.
+// Excepted returns the exception that applies to a firing time, or "".
 func (r *Rule) Excepted(at time.Time) string {
 	if len(r.except) == 0 {
 		return ""
@@ -143,8 +143,8 @@ func (r *Rule) Excepted(at time.Time) string {
 	return ""
 }
 
-// nextWithoutException returns the first instant in (after, until] that is not excepted, by
-// excepted hours.
+// nextWithoutException returns the first firing time in (after, until] without exception. It skips
+// excepted hours at once.
 func (r *Rule) nextWithoutException(after, until time.Time) (time.Time, bool) {
 	for at, ok := r.Next(after); ok && !at.After(until); at, ok = r.Next(at) {
 		if r.Excepted(at) == "" {
@@ -159,8 +159,8 @@ func (r *Rule) nextWithoutException(after, until time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Next returns the first instant after another one, without regard to exceptions. It is false
-// when there is none. A fixed delay has none: its instants follow its tasks.
+// Next returns the first firing time after a time, ignoring exceptions. It returns false if there
+// is none. A fixed delay has none, because its firing times depend on its tasks.
 func (r *Rule) Next(after time.Time) (at time.Time, ok bool) {
 	if start := r.spec.StartAt; start != nil && after.Before(*start) {
 		after = start.Add(-time.Nanosecond)
@@ -180,7 +180,7 @@ func (r *Rule) Next(after time.Time) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// First returns the first instant of a schedule that begins, or begins anew, at a time.
+// First returns the first firing time of a schedule that starts or restarts at a time.
 func (r *Rule) First(from time.Time) (time.Time, bool) {
 	if r.spec.AfterEnd > 0 {
 		return r.AfterEnd(from)
@@ -188,7 +188,7 @@ func (r *Rule) First(from time.Time) (time.Time, bool) {
 	return r.Next(from)
 }
 
-// AfterEnd returns the instant of a fixed delay that follows the end of a task.
+// AfterEnd returns the firing time of a fixed delay after the end of a task.
 func (r *Rule) AfterEnd(ended time.Time) (time.Time, bool) {
 	at := ended.UTC().Add(r.spec.AfterEnd).Truncate(time.Second)
 	if start := r.spec.StartAt; start != nil && at.Before(*start) {
@@ -200,15 +200,15 @@ func (r *Rule) AfterEnd(ended time.Time) (time.Time, bool) {
 	return at, true
 }
 
-// maxLook bounds how many instants are passed over to find those without exceptions.
-const maxLook = 10_000
+// maxScan limits how many firing times are checked for exceptions.
+const maxScan = 10_000
 
-// Upcoming returns the next instants from one on at which a task is made.
-func (r *Rule) Upcoming(from time.Time, most int) []time.Time {
+// Upcoming returns up to limit firing times without exceptions, from one on.
+func (r *Rule) Upcoming(from time.Time, limit int) []time.Time {
 	list := []time.Time{}
 	at, ok := from, true
-	for range maxLook {
-		if !ok || len(list) == most {
+	for range maxScan {
+		if !ok || len(list) == limit {
 			break
 		}
 		if r.Excepted(at) == "" {
@@ -219,11 +219,10 @@ func (r *Rule) Upcoming(from time.Time, most int) []time.Time {
 	return list
 }
 
-// Between returns the instants from one to another, both included, and whether there are more
-// than most.
-func (r *Rule) Between(from, to time.Time, most int) (list []time.Time, more bool) {
+// Between returns up to limit firing times in [from, to] and reports whether there are more.
+func (r *Rule) Between(from, to time.Time, limit int) (list []time.Time, more bool) {
 	for at, ok := r.Next(from.Add(-time.Nanosecond)); ok && !at.After(to); at, ok = r.Next(at) {
-		if len(list) == most {
+		if len(list) == limit {
 			return list, true
 		}
 		list = append(list, at)
@@ -231,10 +230,10 @@ func (r *Rule) Between(from, to time.Time, most int) (list []time.Time, more boo
 	return list, false
 }
 
-// Jitter is how much later than an instant a schedule fires it: every server knows the
-// same time, and each instant has its own.
-func Jitter(schedule tasker.ID, nominal time.Time, most time.Duration) time.Duration {
-	if most <= 0 {
+// Jitter returns the delay of a firing time. It depends only on the schedule and the time, so all
+// servers agree.
+func Jitter(schedule tasker.ID, nominal time.Time, limit time.Duration) time.Duration {
+	if limit <= 0 {
 		return 0
 	}
 	h := fnv.New64a()
@@ -242,11 +241,11 @@ func Jitter(schedule tasker.ID, nominal time.Time, most time.Duration) time.Dura
 	var text [8]byte
 	binary.BigEndian.PutUint64(text[:], uint64(nominal.Unix()))
 	h.Write(text[:])
-	ms := uint64(most/time.Millisecond) + 1
+	ms := uint64(limit/time.Millisecond) + 1
 	return time.Duration(mixed(h.Sum64())%ms) * time.Millisecond
 }
 
-// mixed spreads a hash of which the last bits alone have changed.
+// mixed spreads a hash of inputs that differ only in their last bits.
 func mixed(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
@@ -254,10 +253,10 @@ func mixed(x uint64) uint64 {
 	return x
 }
 
-// FollowsTasks reports whether the rule is a fixed delay.
+// FollowsTasks reports whether the rule is a fixed delay after a task.
 func (r *Rule) FollowsTasks() bool { return r.spec.AfterEnd > 0 }
 
-// FireAt is when a server fires an instant of a schedule.
+// FireAt returns a firing time with its jitter.
 func (r *Rule) FireAt(id tasker.ID, nominal time.Time) time.Time {
 	return nominal.Add(Jitter(id, nominal, r.spec.Jitter))
 }

@@ -2,14 +2,14 @@ package schedule
 
 import (
 	"time"
-	_ "time/tzdata" // zones are known where the system has none
+	_ "time/tzdata" // for systems without time zone data
 )
 
-// after returns the first instant after t at which the expression fires in a zone.
+// after returns the first firing time after t in a zone.
 //
-// An expression for every hour follows elapsed time: it fires twice where the clock is set back
-// and never for skipped times. Any other fires once per local time: the first of two, or at the
-// end of a gap.
+// An expression that matches every hour follows elapsed time: it fires twice when the clock is set
+// back and never for skipped times. Any other expression fires once per local time: at the first
+// occurrence, or at the end of a gap.
 func (c *cron) after(t time.Time, zone *time.Location) (time.Time, bool) {
 	if c.everyHour() {
 		return c.shownAfter(t, zone)
@@ -26,8 +26,7 @@ func (c *cron) after(t time.Time, zone *time.Location) (time.Time, bool) {
 	}
 }
 
-// shownAfter returns the first instant after another one at which the clock on the wall shows
-// a time of the expression.
+// shownAfter returns the first time after t whose local time matches the expression.
 func (c *cron) shownAfter(t time.Time, zone *time.Location) (time.Time, bool) {
 	for t = t.Truncate(time.Second).Add(time.Second).In(zone); ; {
 		wall := wallOf(t)
@@ -40,23 +39,23 @@ func (c *cron) shownAfter(t time.Time, zone *time.Location) (time.Time, bool) {
 		if end.IsZero() || at.Before(end) {
 			return at.UTC(), true
 		}
-		t = end // the clock is set
+		t = end // the offset of the zone changes
 	}
 }
 
-// wallOf returns what the clock on the wall shows, spelled in UTC.
+// wallOf returns the local time of t, represented in UTC.
 func wallOf(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, time.UTC)
 }
 
-// firstShown returns the first instant at which the clock of a zone shows a time, or else the
-// end of the leap over it.
+// firstShown returns the first time with the given local time in a zone, or the end of the gap that
+// skips it.
 func firstShown(wall time.Time, zone *time.Location) time.Time {
 	near := wall.In(zone)
 	_, offset := near.Zone()
 	near = wall.Add(-time.Duration(offset) * time.Second).In(zone)
 	start, end := near.ZoneBounds()
-	// The period of the zone in which the time is shown is this one or one beside it.
+	// The local time is in this period of the zone or in an adjacent one.
 	periods := []time.Time{near}
 	if !start.IsZero() {
 		periods = []time.Time{start.Add(-time.Nanosecond), near}
@@ -69,10 +68,10 @@ func firstShown(wall time.Time, zone *time.Location) time.Time {
 		at := wall.Add(-time.Duration(offset) * time.Second)
 		from, to := in.ZoneBounds()
 		if !to.IsZero() && !at.Before(to) {
-			continue // shown later, or never
+			continue // in a later period, or skipped
 		}
 		if !from.IsZero() && at.Before(from) {
-			return from.UTC() // the clock has leapt over it
+			return from.UTC() // skipped
 		}
 		return at.UTC()
 	}
