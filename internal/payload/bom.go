@@ -2,6 +2,5 @@ package payload
 
 import "bytes"
 
-// TrimBOM returns a document without the byte order mark that programs on Windows put
-// before it.
+// TrimBOM removes the byte order mark that Windows programs write.
 func TrimBOM(doc []byte) []byte { return bytes.TrimPrefix(doc, []byte("\ufeff")) }

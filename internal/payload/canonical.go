@@ -8,46 +8,45 @@ import (
 	"tasker.example/tasker/internal/number"
 )
 
-// Canonical writes a document in one form for each value: two documents have the
-// same form exactly when they are equal. The order of keys, white space,
-// escapes and the notation of a number make no difference; every digit does,
-// also beyond what a 64-bit float can hold. The document has passed [Check].
+// Canonical returns the canonical form of a document, which is the same for equal documents. Key
+// order, white space, escapes and the notation of numbers make no difference, but every digit does,
+// even beyond 64-bit floats. The document must have passed [Check].
 func Canonical(doc json.RawMessage) ([]byte, error) { return CanonicalBy(doc, canonicalNumber) }
 
-// CanonicalBy is [Canonical] with a notation for numbers.
-func CanonicalBy(doc json.RawMessage, spell func(text string) string) ([]byte, error) {
+// CanonicalBy is [Canonical] with a custom format for numbers.
+func CanonicalBy(doc json.RawMessage, format func(text string) string) ([]byte, error) {
 	r := NewTolerantReader(doc)
 	value := r.decode()
 	if _, wellFormed := r.End(); !wellFormed {
 		return nil, errors.New("read JSON: the document is malformed")
 	}
-	return json.Marshal(canonical(value, spell))
+	return json.Marshal(canonical(value, format))
 }
 
-// CanonicalValue is [Canonical] for what [Decode] returned. It changes the value.
+// CanonicalValue is [Canonical] for a result of [Decode]. It changes the value.
 func CanonicalValue(value any) ([]byte, error) {
 	return json.Marshal(canonical(value, canonicalNumber))
 }
 
 // canonical replaces the numbers in a decoded document; [json.Marshal] sorts keys.
-func canonical(value any, spell func(text string) string) any {
+func canonical(value any, format func(text string) string) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, element := range v {
-			v[key] = canonical(element, spell)
+			v[key] = canonical(element, format)
 		}
 	case []any:
 		for i, element := range v {
-			v[i] = canonical(element, spell)
+			v[i] = canonical(element, format)
 		}
 	case json.Number:
-		return json.Number(spell(v.String()))
+		return json.Number(format(v.String()))
 	}
 	return value
 }
 
-// canonicalNumber writes a number as its digits, without zeros at either end, and
-// an exponent: 1, 1.0 and 10e-1 are all "1".
+// canonicalNumber formats a number as its significant digits and an exponent: 1, 1.0 and 10e-1 are
+// all "1".
 func canonicalNumber(text string) string {
 	d := number.Parse(text)
 	switch {

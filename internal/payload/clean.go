@@ -10,15 +10,15 @@ import (
 
 const ellipsis = "…"
 
-// bidi turn the direction of the text after them, which can make one text look like
-// another, by their names in Unicode. Marks for single characters of right-to-left
-// scripts (U+061C, U+200E, U+200F) do not reach that far and are not among them.
+// bidi maps the bidirectional control characters to their Unicode names. They can make a text look
+// like another one. Marks for single characters (U+061C, U+200E, U+200F) are harmless and not
+// included.
 var bidi = map[rune]string{
 	'\u202a': "LRE", '\u202b': "RLE", '\u202c': "PDF", '\u202d': "LRO", '\u202e': "RLO",
 	'\u2066': "LRI", '\u2067': "RLI", '\u2068': "FSI", '\u2069': "PDI",
 }
 
-// minBidi is the first of them: looking in a map for every letter would be slow.
+// minBidi is the first of them. It avoids a map access per letter.
 const minBidi = '\u202a'
 
 var bidiMarks = func() *strings.Replacer {
@@ -29,17 +29,16 @@ var bidiMarks = func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }()
 
-// TurnsText tells whether a character turns the direction of the text after it.
+// TurnsText reports whether a character changes the direction of the text after it.
 func TurnsText(r rune) bool { return r >= minBidi && bidi[r] != "" }
 
-// MarkBidi returns s with a visible mark, such as [RLO], in the place of each
-// character that turns the direction of the text after it.
+// MarkBidi replaces each bidirectional control character by a visible mark, such as [RLO].
 func MarkBidi(s string) string { return bidiMarks.Replace(s) }
 
-// CleanText returns s as it can be stored and shown: without escape sequences of terminals, without control
-// characters other than newline and tab, without bytes that are not UTF-8, with the marks of [MarkBidi], and
-// of at most most bytes, the last of them an ellipsis where something was cut.
-func CleanText(s string, most int) string {
+// CleanText returns s in a form that can be stored and displayed. It removes terminal escape
+// sequences and control characters except for newline and tab, replaces invalid UTF-8, applies
+// [MarkBidi], and cuts the text to limit bytes, including an ellipsis.
+func CleanText(s string, limit int) string {
 	var b strings.Builder
 	invalid := false
 	for _, r := range terminal.Plain(s) {
@@ -47,7 +46,7 @@ func CleanText(s string, most int) string {
 			continue
 		}
 		if r == utf8.RuneError && invalid {
-			continue // one mark for a run of them
+			continue // one replacement per run
 		}
 		invalid = r == utf8.RuneError
 		if TurnsText(r) {
@@ -55,35 +54,36 @@ func CleanText(s string, most int) string {
 		} else {
 			b.WriteRune(r)
 		}
-		if b.Len() > most {
-			return cut(b.String(), most)
+		if b.Len() > limit {
+			return cut(b.String(), limit)
 		}
 	}
 	return b.String()
 }
 
-// cut shortens s, which is valid, to most bytes at the border of a rune.
-func cut(s string, most int) string {
+// cut shortens valid UTF-8 to limit bytes, at the boundary of a rune.
+func cut(s string, limit int) string {
 	mark := ellipsis
-	if most < len(mark) {
+	if limit < len(mark) {
 		mark = ""
 	}
-	end := max(most-len(mark), 0)
+	end := max(limit-len(mark), 0)
 	for end > 0 && !utf8.RuneStart(s[end]) {
 		end--
 	}
 	return s[:end] + mark
 }
 
-// CutMiddle returns s, or its beginning and its end with a mark between them, of at most most bytes: in many languages
-// the cause of an error is the end of its text. The cuts are at the ends of lines or words if there are any nearby.
-func CutMiddle(s string, most int, mark func(leftOut int) string) string {
-	if len(s) <= most {
+// CutMiddle cuts s to limit bytes by replacing its middle with a mark: in many languages the cause
+// of an error is at the end of its text. It cuts at the ends of lines or words if there are any
+// nearby.
+func CutMiddle(s string, limit int, mark func(omitted int) string) string {
+	if len(s) <= limit {
 		return s
 	}
-	room := most - len(mark(len(s)))
+	room := limit - len(mark(len(s)))
 	if room <= 0 {
-		return cut(s, most)
+		return cut(s, limit)
 	}
 	head, tail := room/2, len(s)-(room-room/2)
 	for head > 0 && !utf8.RuneStart(s[head]) {
@@ -107,20 +107,19 @@ func CutMiddle(s string, most int, mark func(leftOut int) string) string {
 	return s[:head] + mark(tail-head) + s[tail:]
 }
 
-// textKept is how much of a document that cannot be kept CleanJSON shows.
-const textKept = 2 << 10
+// excerptBytes limits the excerpt of a dropped document.
+const excerptBytes = 2 << 10
 
-// A dropped stands in for a document that could not be kept.
+// A dropped replaces a document that could not be stored.
 type dropped struct {
 	Reason string `json:"dropped"`
 	Bytes  int    `json:"original_bytes"`
 	Text   string `json:"text,omitempty"`
 }
 
-// CleanJSON returns doc when [Check] accepts it, and otherwise a small object
-// that says why it was dropped, with the beginning of it as text. [Check]
-// accepts what it returns. No document stays none, and so does one that cannot
-// be kept under limits so narrow that they leave no room to say so.
+// CleanJSON returns doc if [Check] accepts it. Otherwise it returns an object, which [Check]
+// accepts, with the reason and the beginning of doc as text. It returns nil for an empty document,
+// or if the limits leave no room for the object.
 func CleanJSON(doc json.RawMessage, l Limits) json.RawMessage {
 	if len(doc) == 0 {
 		return nil
@@ -130,10 +129,10 @@ func CleanJSON(doc json.RawMessage, l Limits) json.RawMessage {
 		return doc
 	}
 	full := l.orDefault()
-	kept := min(textKept, full.Bytes/8, full.StringBytes) // an escape makes 6 bytes of one
-	reason := CleanText(err.Error(), kept)
+	size := min(excerptBytes, full.Bytes/8, full.StringBytes) // an escape expands one byte to six
+	reason := CleanText(err.Error(), size)
 	for _, d := range []any{
-		dropped{Reason: reason, Bytes: len(doc), Text: CleanText(string(doc[:min(len(doc), 4*kept)]), kept)},
+		dropped{Reason: reason, Bytes: len(doc), Text: CleanText(string(doc[:min(len(doc), 4*size)]), size)},
 		dropped{Reason: reason, Bytes: len(doc)},
 		struct{}{},
 	} {

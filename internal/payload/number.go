@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// A spelling says how the database writes a number out: as a numeric, without an
-// exponent, with the digits after the point that it was sent with.
-type spelling struct {
+// A notation is the decimal form of a number in PostgreSQL: a numeric without exponent, with the
+// original digits after the point.
+type notation struct {
 	negative bool
 	whole    int  // digits before the point
 	fraction int  // digits after it
-	extreme  bool // so large or so small that only the value itself tells whether it fits
+	extreme  bool // only the value tells whether it fits into a float
 }
 
-func (n spelling) bytes() int {
+func (n notation) bytes() int {
 	bytes := n.whole + n.fraction
 	if n.negative {
 		bytes++
@@ -27,13 +27,12 @@ func (n spelling) bytes() int {
 	return bytes
 }
 
-// maxExponent is beyond every exponent whose number can be accepted, and small
-// enough to calculate with.
+// maxExponent exceeds all acceptable exponents without risking an overflow.
 const maxExponent = 1_000_000
 
-// spell reads a number that follows JSON's grammar.
-func spell(text string) spelling {
-	var n spelling
+// parseNumber parses a number in JSON syntax.
+func parseNumber(text string) notation {
+	var n notation
 	digits, negative := strings.CutPrefix(text, "-")
 	exponent := 0
 	if i := strings.IndexAny(digits, "eE"); i >= 0 {
@@ -49,12 +48,12 @@ func spell(text string) spelling {
 	whole, fraction, _ := strings.Cut(digits, ".")
 	n.fraction = max(len(fraction)-exponent, 0)
 	first := strings.IndexFunc(digits, func(r rune) bool { return r != '0' && r != '.' })
-	if first < 0 { // zero, which has no sign
+	if first < 0 { // zero has no sign
 		n.whole = 1
 		return n
 	}
 	if first > len(whole) {
-		first-- // the point is no digit
+		first-- // do not count the point
 	}
 	magnitude := len(whole) - first + exponent // 1 for 1 to 9, 0 for 0.1
 	n.negative, n.whole = negative, max(magnitude, 1)
@@ -62,13 +61,12 @@ func spell(text string) spelling {
 	return n
 }
 
-// floatDigits is how many digits the largest 64-bit float has.
+// floatDigits is the number of digits of the largest 64-bit float.
 const floatDigits = 309
 
-// fault says why a number of this spelling is refused. The rule is one on the
-// value and on the digits that the database writes, not on how the number was
-// sent, so that 1e40 is accepted again after it was read back with 41 digits.
-func (n spelling) fault(text string, l Limits) string {
+// fault returns why a number is rejected, or "". The rule applies to the value and the digits in
+// PostgreSQL, so that 1e40 is accepted again after it was read back with 41 digits.
+func (n notation) fault(text string, l Limits) string {
 	if n.extreme && !fitsFloat(text) {
 		return fmt.Sprintf("the number %s is larger or finer than a 64-bit float can hold", CleanText(text, numberShown))
 	}
@@ -80,8 +78,7 @@ func (n spelling) fault(text string, l Limits) string {
 
 const numberShown = 40
 
-// fitsFloat reports whether the nearest 64-bit float of a number that is not
-// zero is neither infinite nor zero.
+// fitsFloat reports whether the nearest 64-bit float of a non-zero number is finite and not zero.
 func fitsFloat(text string) bool {
 	value, err := strconv.ParseFloat(text, 64)
 	return !errors.Is(err, strconv.ErrRange) && value != 0

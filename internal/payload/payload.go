@@ -1,15 +1,11 @@
 // Package payload validates JSON from outside the server: request bodies, contexts, results and
 // metadata. It rejects what PostgreSQL cannot store or readers cannot decode.
 //
-// The rules hold for the document as it is read back from a jsonb column, not as
-// it was sent, so whatever is accepted is accepted again after a round trip
-// through the database.
+// The rules apply to the document as read back from a jsonb column. A document that is accepted is
+// accepted again after a round trip through the database.
 //
-// On the way in, what is wrong is refused, with its place. On the way of a
-// failure nothing is refused, because a report of what went wrong must never
-// be lost for its form: [CleanText] and [CleanJSON] keep what can be kept.
-//
-// The package knows nothing of what a document means.
+// Input is rejected with the position of the fault. Reports of failures are never rejected;
+// [CleanText] and [CleanJSON] preserve what can be stored.
 package payload
 
 import (
@@ -19,17 +15,17 @@ import (
 	"tasker.example/tasker"
 )
 
-// Limits bound one document. A field that is zero or less has its default.
+// Limits limits one document. Fields that are not positive have defaults.
 type Limits struct {
-	Bytes       int // of the whole document as it is read back: [tasker.MaxDocumentBytes]
-	Depth       int // objects and arrays inside one another: [tasker.MaxDocumentDepth]
-	Keys        int // of all objects together: [tasker.MaxDocumentKeys]
-	Values      int // of all kinds, nested ones included: [tasker.MaxDocumentValues]
-	StringBytes int // of one string or key, escapes undone: [tasker.MaxStringBytes]
-	Digits      int // of one number written out without an exponent: [tasker.MaxNumberDigits]
+	Bytes       int // of the document as read back; default [tasker.MaxDocumentBytes]
+	Depth       int // nesting of objects and arrays; default [tasker.MaxDocumentDepth]
+	Keys        int // of all objects; default [tasker.MaxDocumentKeys]
+	Values      int // including nested ones; default [tasker.MaxDocumentValues]
+	StringBytes int // of one unescaped string or key; default [tasker.MaxStringBytes]
+	Digits      int // of one number without exponent; default [tasker.MaxNumberDigits]
 }
 
-// DefaultLimits returns the limits that hold where a caller names none.
+// DefaultLimits returns the default limits.
 func DefaultLimits() Limits {
 	return Limits{
 		Bytes: tasker.MaxDocumentBytes, Depth: tasker.MaxDocumentDepth, Keys: tasker.MaxDocumentKeys,
@@ -49,23 +45,22 @@ func (l Limits) orDefault() Limits {
 	}
 }
 
-// Check returns nil for a document that can be stored and read back, and
-// otherwise an error that names the first place where it cannot: TooLarge for
-// its size, Invalid for all else, with one [tasker.Fault] as details.
+// Check returns nil if a document can be stored and read back. Otherwise it returns TooLarge or
+// Invalid with the first fault as details, a slice of [tasker.Fault].
 func Check(doc json.RawMessage, l Limits) error {
 	_, err := Measure(doc, l)
 	return err
 }
 
-// Measure checks a document as [Check] does and returns the bytes it has when it
-// is read back: the length of PostgreSQL's text of it as jsonb.
+// Measure is [Check] that also returns the size of the document when it is read back from a jsonb
+// column.
 func Measure(doc json.RawMessage, l Limits) (bytes int, err error) {
 	r := NewReader(doc, l, 1)
 	r.Value()
 	return r.measured()
 }
 
-// measured returns the size of the document that was read, and its first fault.
+// measured returns the size of the document and its first fault.
 func (r *Reader) measured() (bytes int, err error) {
 	faults, _ := r.End()
 	if r.s.size > r.s.limits.Bytes {
@@ -81,17 +76,15 @@ func (r *Reader) measured() (bytes int, err error) {
 		WithDetails(faults)
 }
 
-// Faults lists what is wrong with doc, at most n faults in the order of the
-// document, and says whether it is JSON at all: whether the only faults are
-// those that leave its structure whole. The size of doc is the caller's to judge.
+// Faults returns up to n faults of doc, in order, and reports whether it is well-formed JSON. It
+// does not check the size.
 func Faults(doc []byte, l Limits, n int) (faults []tasker.Fault, wellFormed bool) {
 	r := NewReader(doc, l, n)
 	r.Value()
 	return r.End()
 }
 
-// NumberFault says what is wrong with a number that JSON's grammar allows, and
-// nothing when all is well.
+// NumberFault returns why a number in JSON syntax is rejected, or "".
 func NumberFault(number string, l Limits) string {
-	return spell(number).fault(number, l.orDefault())
+	return parseNumber(number).fault(number, l.orDefault())
 }

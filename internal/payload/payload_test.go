@@ -207,7 +207,7 @@ func TestCleanJSONSaysWhatWasDropped(t *testing.T) {
 		}
 	}
 	huge := CleanJSON([]byte(`"`+strings.Repeat("<", 2<<20)+`"`), Limits{})
-	if len(huge) < textKept || len(huge) > 10*textKept {
+	if len(huge) < excerptBytes || len(huge) > 10*excerptBytes {
 		t.Errorf("2 MiB became %d bytes", len(huge))
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Kind names a kind of JSON values, for an error: must be a string, not a number.
+// A Kind is a kind of JSON values, in the words of an error: must be a string, not a number.
 type Kind string
 
-// The kinds of JSON values.
+// Kinds of JSON values.
 const (
 	Null    Kind = "null"
 	Boolean Kind = "true or false"
@@ -21,7 +21,7 @@ const (
 	Object  Kind = "an object"
 )
 
-// KindOf returns the kind of a value, and nothing when none begins there.
+// KindOf returns the kind of a value, or "" if it does not begin with one.
 func KindOf(value json.RawMessage) Kind {
 	value = bytes.TrimSpace(value)
 	if len(value) == 0 {
@@ -30,7 +30,7 @@ func KindOf(value json.RawMessage) Kind {
 	return kindOf(value[0])
 }
 
-// kind returns the kind of the value that begins here, and nothing when none does.
+// kind returns the kind of the next value, or "" if there is none.
 func (s *scanner) kind() Kind {
 	if s.at == len(s.text) {
 		return ""
@@ -56,10 +56,9 @@ func kindOf(first byte) Kind {
 	return ""
 }
 
-// A Reader reads a document from left to right, once, and judges on the way what
-// [Check] judges. Its caller takes apart what it knows, by Object, Array and Text, and
-// the rest by Value. It can go on as if all were well: when the document is malformed,
-// all methods return nothing, and [Reader.End] says so.
+// A Reader parses a document once, from left to right, and checks the rules of [Check]. The caller
+// reads values with Object, Array and Text, and all others with Value. It can ignore errors until
+// [Reader.End]: after a syntax error all methods return zero values.
 type Reader struct {
 	s   scanner
 	doc []byte
@@ -67,7 +66,7 @@ type Reader struct {
 
 // NewReader returns a reader that lists at most n faults.
 func NewReader(doc []byte, l Limits, n int) *Reader {
-	r := &Reader{doc: doc, s: scanner{text: string(doc), limits: l.orDefault(), most: n}}
+	r := &Reader{doc: doc, s: scanner{text: string(doc), limits: l.orDefault(), maxFaults: n}}
 	if bad := firstInvalid(r.s.text); bad >= 0 {
 		r.s.stop(bad, "the text is not valid UTF-8")
 	} else if r.s.space(); r.s.at == len(r.s.text) {
@@ -76,12 +75,11 @@ func NewReader(doc []byte, l Limits, n int) *Reader {
 	return r
 }
 
-// maxNesting bounds the nesting that a reader without limits follows, as it bounds
-// that of package encoding/json.
+// maxNesting limits the nesting for a reader without limits, as in encoding/json.
 const maxNesting = 10_000
 
-// NewTolerantReader returns a reader that judges nothing but whether the document is
-// JSON, for parts that are judged one by one.
+// NewTolerantReader returns a reader that checks only the JSON syntax, for parts that are checked
+// separately.
 func NewTolerantReader(doc []byte) *Reader {
 	r := &Reader{doc: doc, s: scanner{text: string(doc), limits: Limits{
 		Depth: maxNesting, Keys: math.MaxInt, Values: math.MaxInt, StringBytes: math.MaxInt, Digits: math.MaxInt,
@@ -98,10 +96,10 @@ func (r *Reader) Kind() Kind {
 	return r.s.kind()
 }
 
-// Offset returns where the next value begins, and KeyOffset where its key does.
+// Offset returns the position of the next value.
 func (r *Reader) Offset() int { return r.s.at }
 
-// KeyOffset returns where the last key that was read begins.
+// KeyOffset returns the position of the last key.
 func (r *Reader) KeyOffset() int { return r.s.keyAt }
 
 // Value reads the next value and returns its text.
@@ -122,23 +120,21 @@ func (r *Reader) Text() string {
 	return text
 }
 
-// Object reads the next value, which is an object. A value that member does not read
-// is read without it.
+// Object reads the next value, which is an object. It skips values that member does not read.
 func (r *Reader) Object(member func(key string)) {
 	if r.Kind() == Object {
 		r.s.object(func(key string) bool { return r.part(func() { member(key) }) })
 	}
 }
 
-// Array reads the next value, which is an array. A value that element does not read
-// is read without it.
+// Array reads the next value, which is an array. It skips values that element does not read.
 func (r *Reader) Array(element func(i int)) {
 	if r.Kind() == Array {
 		r.s.array(func(i int) bool { return r.part(func() { element(i) }) })
 	}
 }
 
-// part reads a value inside another.
+// part reads a nested value.
 func (r *Reader) part(read func()) bool {
 	begin := r.s.at
 	if read(); r.s.at == begin {
@@ -147,7 +143,7 @@ func (r *Reader) part(read func()) bool {
 	return !r.s.stopped
 }
 
-// End returns the faults, in the order of the document, and reports whether it is JSON.
+// End returns the faults, in order, and reports whether the document is well-formed JSON.
 func (r *Reader) End() (faults []tasker.Fault, wellFormed bool) {
 	if r.s.values == 0 {
 		r.Value()
@@ -158,9 +154,8 @@ func (r *Reader) End() (faults []tasker.Fault, wellFormed bool) {
 	return r.s.faults, !r.s.stopped
 }
 
-// Decode returns a document as Go values, with each number as [json.Number], and the
-// bytes of it as [Measure] does. It judges the document on the way and does not
-// decode more of it than the limits allow.
+// Decode returns a document as Go values, with numbers as [json.Number], and its size as [Measure]
+// does. It checks the document and decodes no more of it than the limits allow.
 func Decode(doc json.RawMessage, l Limits) (value any, size int, err error) {
 	r := NewReader(doc, l, 1)
 	value = r.decode()

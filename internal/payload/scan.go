@@ -10,30 +10,30 @@ import (
 	"tasker.example/tasker"
 )
 
-// A scanner reads one document from left to right, once. It notes a fault and
-// continues where the structure is still clear, and stops where it is not.
+// A scanner parses one document. After a fault it continues if the structure is still clear, and
+// stops otherwise.
 type scanner struct {
-	text    string
-	at      int
-	stopped bool
-	limits  Limits
-	faults  []tasker.Fault
-	most    int // faults wanted
-	keys    int
-	values  int
-	size    int // bytes of what was read so far, as the database writes it
-	path    []place
-	keyAt   int // where the last key begins
+	text      string
+	at        int
+	stopped   bool
+	limits    Limits
+	faults    []tasker.Fault
+	maxFaults int // further faults are ignored
+	keys      int
+	values    int
+	size      int // bytes read so far, in the notation of PostgreSQL
+	path      []place
+	keyAt     int // position of the last key
 }
 
-// A place is one step on the way to a value: a key, or an index when key is unset.
+// A place is one element of a path: a key, or an index in a list.
 type place struct {
 	key    string
 	index  int
 	inList bool
 }
 
-// value reads the value that begins here, with all that is in it.
+// value reads a value with everything in it.
 func (s *scanner) value() bool {
 	kind := s.kind()
 	switch {
@@ -59,7 +59,7 @@ func (s *scanner) value() bool {
 	return s.unexpected("a JSON value cannot begin like this")
 }
 
-// count counts the value that begins here.
+// count counts the next value.
 func (s *scanner) count() bool {
 	if s.at == len(s.text) {
 		return s.unexpected("a JSON value is missing")
@@ -70,7 +70,7 @@ func (s *scanner) count() bool {
 	return true
 }
 
-// enter counts the object or array that begins here and reads its bracket.
+// enter counts an object or array and reads its opening bracket.
 func (s *scanner) enter() bool {
 	if !s.count() {
 		return false
@@ -83,7 +83,7 @@ func (s *scanner) enter() bool {
 	return true
 }
 
-// object reads an object; member reads the value of a key.
+// object reads an object and calls member for each value.
 func (s *scanner) object(member func(key string) bool) bool {
 	if !s.enter() {
 		return false
@@ -129,10 +129,10 @@ func (s *scanner) object(member func(key string) bool) bool {
 	}
 }
 
-// manyNames is from how many names on a map finds one faster than a look at each.
+// manyNames is the number of names from which on a map is faster than a linear search.
 const manyNames = 16
 
-// The names of one object.
+// names is the set of keys of one object.
 type names struct {
 	few   [manyNames]string
 	count int // of the few
@@ -159,7 +159,7 @@ func (n *names) add(name string) bool {
 	return len(n.many) > before
 }
 
-// array reads an array; element reads the value at an index.
+// array reads an array and calls element for each value.
 func (s *scanner) array(element func(i int) bool) bool {
 	if !s.enter() {
 		return false
@@ -205,9 +205,9 @@ func (s *scanner) take(c byte) bool {
 	return false
 }
 
-// note records a fault at an offset, unless enough are known.
+// note records a fault at a position, unless there are enough.
 func (s *scanner) note(at int, message string) {
-	if len(s.faults) >= s.most {
+	if len(s.faults) >= s.maxFaults {
 		return
 	}
 	before := s.text[:at]
@@ -236,7 +236,7 @@ func (s *scanner) unexpected(message string) bool {
 	return s.stop(s.at, message+": "+strconv.QuoteRune(r))
 }
 
-// firstInvalid returns the offset of the first byte that is not UTF-8, or -1.
+// firstInvalid returns the position of the first invalid UTF-8 byte, or -1.
 func firstInvalid(s string) int {
 	if utf8.ValidString(s) {
 		return -1
@@ -253,12 +253,12 @@ func firstInvalid(s string) int {
 }
 
 const (
-	keyShown  = 64  // bytes of one key that a path shows
+	keyShown  = 64  // bytes of a key in a path
 	pathShown = 400 // bytes of a path
 )
 
-// pathText spells a path as items[3].name. Keys that are not plain words are
-// quoted, so that a path is one line whatever a stranger's keys are.
+// pathText formats a path as items[3].name. It quotes unusual keys, so that a path is always one
+// line.
 func pathText(path []place) string {
 	var b strings.Builder
 	for _, p := range path {

@@ -7,23 +7,24 @@ import (
 	"unicode/utf8"
 )
 
-// TextFault returns what is wrong with a short text, such as a name or a key. An empty text is
-// fine: it means that there is none. A text without a visible character is not.
-func TextFault(s string, most int) string {
+// TextFault returns the fault of a short text such as a name, or "". An empty text is valid, a text
+// without visible characters is not.
+func TextFault(s string, limit int) string {
 	switch {
 	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
 		return "has a NUL or is not valid UTF-8, which cannot be stored"
 	case s != "" && IsBlank(s):
 		return "is blank: leave it out, or give it a visible character"
-	case utf8.RuneCountInString(s) > most:
-		return fmt.Sprintf("has %d characters; %d is the limit", utf8.RuneCountInString(s), most)
+	case utf8.RuneCountInString(s) > limit:
+		return fmt.Sprintf("has %d characters; %d is the limit", utf8.RuneCountInString(s), limit)
 	}
 	return ""
 }
 
-// IsBlank reports whether a text has no visible character.
+// IsBlank reports whether a text has no visible characters.
 func IsBlank(s string) bool { return !strings.ContainsFunc(s, isVisible) }
 
 func isVisible(r rune) bool {
-	return unicode.IsGraphic(r) && !unicode.IsSpace(r) && !unicode.In(r, unicode.Zs, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+	return unicode.IsGraphic(r) && !unicode.IsSpace(r) &&
+		!unicode.In(r, unicode.Zs, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }

@@ -8,13 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// str reads a string and returns it with its escapes undone.
+// str reads a string and returns it unescaped.
 func (s *scanner) str() (string, bool) {
 	begin := s.at
 	s.at++
 	s.size += len(`""`)
 	from := s.at
-	var b strings.Builder // used from the first escape on
+	var b strings.Builder // empty before the first escape
 	for s.at < len(s.text) {
 		switch c := s.text[s.at]; {
 		case c == '"':
@@ -50,7 +50,7 @@ const (
 	unescape = "\"\\/\b\f\n\r\t"
 )
 
-// escape reads one escape sequence and appends what it stands for.
+// escape reads one escape sequence and appends its character.
 func (s *scanner) escape(b *strings.Builder) bool {
 	begin := s.at
 	s.at++
@@ -61,7 +61,7 @@ func (s *scanner) escape(b *strings.Builder) bool {
 	s.at++
 	if i := strings.IndexByte(escapes, c); i >= 0 {
 		b.WriteByte(unescape[i])
-		s.size += spelledRune(rune(unescape[i]))
+		s.size += encodedLen(rune(unescape[i]))
 		return true
 	}
 	if c != 'u' {
@@ -78,12 +78,12 @@ func (s *scanner) escape(b *strings.Builder) bool {
 		r = s.pair(begin, r)
 	}
 	b.WriteRune(r)
-	s.size += spelledRune(r)
+	s.size += encodedLen(r)
 	return true
 }
 
-// spelledRune returns the bytes that the database spells a character with.
-func spelledRune(r rune) int {
+// encodedLen returns the number of bytes of a character in PostgreSQL's JSON.
+func encodedLen(r rune) int {
 	switch {
 	case strings.ContainsRune("\"\\\b\f\n\r\t", r):
 		return len(`\n`)
@@ -93,7 +93,7 @@ func spelledRune(r rune) int {
 	return utf8.RuneLen(r)
 }
 
-// pair reads the second half of a surrogate pair whose first half is high.
+// pair reads the second half of a surrogate pair.
 func (s *scanner) pair(begin int, high rune) rune {
 	if strings.HasPrefix(s.text[s.at:], `\u`) {
 		back := s.at
@@ -121,7 +121,7 @@ func (s *scanner) hex4() (rune, bool) {
 	return rune(n), true
 }
 
-// number reads a number: its grammar, its length and its size.
+// number reads a number and checks its syntax and length.
 func (s *scanner) number() bool {
 	begin := s.at
 	s.take('-')
@@ -145,7 +145,7 @@ func (s *scanner) number() bool {
 		}
 	}
 	text := s.text[begin:s.at]
-	n := spell(text)
+	n := parseNumber(text)
 	s.size += n.bytes()
 	if fault := n.fault(text, s.limits); fault != "" {
 		s.note(begin, fault)
