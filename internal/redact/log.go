@@ -6,8 +6,7 @@ import (
 	"log/slog"
 )
 
-// Attr hides what must not be shown in a line of a log, at any depth. It is for
-// [slog.HandlerOptions].
+// Attr redacts an attribute of a log record, at any depth. Use it in [slog.HandlerOptions].
 func (r Rules) Attr(_ []string, a slog.Attr) slog.Attr {
 	if r.keys == nil {
 		return a
@@ -20,7 +19,7 @@ func (r Rules) Attr(_ []string, a slog.Attr) slog.Attr {
 		return slog.String(a.Key, r.Text(a.Value.String()))
 	case slog.KindAny:
 	default:
-		return a // groups come here member by member
+		return a // slog calls Attr for each member of a group
 	}
 	switch v := a.Value.Any().(type) {
 	case slog.Level, *slog.Source:
@@ -37,8 +36,7 @@ func (r Rules) Attr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// document returns v as JSON reads it, with what must not be shown hidden, and
-// reports whether anything was.
+// document returns v as decoded JSON with hidden values redacted, and reports whether it changed.
 func (r Rules) document(v any) (any, bool) {
 	raw, err := json.Marshal(v)
 	if err != nil || !bytes.ContainsAny(raw, "{[") {
@@ -51,8 +49,7 @@ func (r Rules) document(v any) (any, bool) {
 	return r.hide(doc)
 }
 
-// hide hides in doc, and reports whether anything was. Function redact_keys does the
-// same.
+// hide redacts doc and reports whether it changed. It must match the SQL function redact_keys.
 func (r Rules) hide(doc any) (shown any, hidden bool) {
 	var one bool
 	switch d := doc.(type) {
@@ -78,7 +75,8 @@ func (r Rules) hide(doc any) (shown any, hidden bool) {
 	return doc, hidden
 }
 
-// named reports whether an object is a pair such as {"name": "password", "value": 1}.
+// named reports whether an object is a pair with a hidden name, such as {"name": "password",
+// "value": 1}.
 func (r Rules) named(d map[string]any) bool {
 	for _, by := range []string{"name", "key"} {
 		if name, ok := d[by].(string); ok && r.hides(name) {

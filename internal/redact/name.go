@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// separators are what may stand between the words of a key, inside of brackets of
-// a regular expression: - _ . / : and all white space. PostgreSQL and Go read it alike.
+// separators contains the characters between the words of a key, for a bracket expression: - _ . /
+// : and white space. PostgreSQL and Go interpret it alike.
 var separators = func() string {
 	var set strings.Builder
 	set.WriteString(`\-_./:`)
@@ -25,11 +25,11 @@ var separators = func() string {
 	return set.String()
 }()
 
-// A name stands for keys.
+// A name matches keys.
 type name struct {
-	letters string // of ASCII in lower case, without separators; * is any letters
-	whole   bool   // the key is this and nothing else; * may widen it
-	shown   bool   // such a key is shown although another name hides it
+	letters string // lower-case ASCII without separators; * matches any letters
+	whole   bool   // the whole key must match
+	shown   bool   // an exception that is not hidden
 }
 
 func parseName(text string) (name, error) {
@@ -48,15 +48,15 @@ func parseName(text string) (name, error) {
 	if strings.Trim(n.letters, "*") == "" || strings.ContainsFunc(n.letters, func(c rune) bool {
 		return c != '*' && !unicode.IsLetter(c) && !unicode.IsDigit(c)
 	}) {
-		return name{}, fmt.Errorf("invalid name of a key %q: must be letters and digits, with * for any letters, such as *password*", text)
+		return name{}, fmt.Errorf("invalid name of a key %q: must be letters and digits, "+
+			"with * for any letters, such as *password*", text)
 	}
 	return n, nil
 }
 
 func separator(c rune) bool { return unicode.IsSpace(c) || strings.ContainsRune("-_./:", c) }
 
-// lower is for ASCII only: what a database makes of other letters depends on its
-// locale.
+// lower converts ASCII letters only: for others the result in PostgreSQL depends on the locale.
 func lower(c rune) rune {
 	if 'A' <= c && c <= 'Z' {
 		return c + 'a' - 'A'
@@ -68,8 +68,8 @@ func (n name) hidden() bool { return !n.shown }
 
 func (n name) exempt() bool { return n.shown }
 
-// alternatives is a regular expression of the words of keys, as [words] spells
-// them; empty for no names.
+// alternatives returns a regular expression for the selected names, applied to the result of
+// [words]. It is empty if there are none.
 func alternatives(names []name, which func(name) bool) string {
 	var list []string
 	for _, n := range names {
@@ -83,8 +83,8 @@ func alternatives(names []name, which func(name) bool) string {
 	return "(?:" + strings.Join(list, "|") + ")"
 }
 
-// inWords is a regular expression for n in the words of a key: it may be written as
-// one word or as several.
+// inWords returns a regular expression for n in the words of a key. The name may be split into
+// several words.
 func (n name) inWords() string {
 	core, open, closed := n.spelled(" ?", ".*", letter)
 	if !n.whole {
@@ -99,8 +99,8 @@ func (n name) inWords() string {
 	return core
 }
 
-// spelled joins the letters of n with what may be between them, and says whether n
-// begins and ends with a *.
+// spelled joins the letters of n with a pattern for separators. It reports whether n begins and
+// ends with *.
 func (n name) spelled(between, anything string, letter func(rune) string) (core string, open, closed bool) {
 	var b strings.Builder
 	for i, part := range strings.FieldsFunc(n.letters, func(c rune) bool { return c == '*' }) {
@@ -117,7 +117,7 @@ func (n name) spelled(between, anything string, letter func(rune) string) (core 
 	return b.String(), strings.HasPrefix(n.letters, "*"), strings.HasSuffix(n.letters, "*")
 }
 
-// letter is c in the words of a key, where ASCII is in lower case.
+// letter returns a pattern for c in the words of a key, whose ASCII letters are lower-case.
 func letter(c rune) string {
 	if c < unicode.MaxASCII {
 		return string(c)
@@ -125,7 +125,7 @@ func letter(c rune) string {
 	return anyCase(c)
 }
 
-// anyCase is c in any case.
+// anyCase returns a pattern for c in any case.
 func anyCase(c rune) string {
 	all := []rune{c}
 	for f := unicode.SimpleFold(c); f != c; f = unicode.SimpleFold(f) {
@@ -149,9 +149,9 @@ var (
 	}
 )
 
-// words spells a key as it is compared: in lower case, with a blank before, after
-// and between its words. A word ends at a separator, where letters and digits meet
-// and where camelCase goes on. Function key_words does the same.
+// words returns the words of a key in lower case, surrounded and separated by blanks. Words are
+// split at separators, between letters and digits, and in camelCase. It must match the SQL function
+// key_words.
 func words(key string) string {
 	key = separatorRun.ReplaceAllString(key, " ")
 	for _, border := range camel {

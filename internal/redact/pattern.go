@@ -2,8 +2,8 @@ package redact
 
 import "strings"
 
-// Pattern is a regular expression of PostgreSQL for the words of the keys that are
-// hidden (function key_words); it matches nothing when none is.
+// Pattern returns a PostgreSQL regular expression for the words of hidden keys, as returned by the
+// function key_words. It matches nothing if no key is hidden.
 func (r Rules) Pattern() string {
 	hidden, shown := alternatives(r.names, name.hidden), alternatives(r.names, name.exempt)
 	switch {
@@ -16,26 +16,24 @@ func (r Rules) Pattern() string {
 	}
 }
 
-// wordsMark begins every expression that is made here. Earlier versions wrote
-// others, for texts without separators, and may still do so beside this one.
+// wordsMark is the prefix of all expressions for words. Earlier versions used expressions for texts
+// without separators and may still run concurrently.
 const wordsMark = "(?:)"
 
-// Document is a regular expression of PostgreSQL for the text of a JSON document: one
-// that does not match holds nothing that is hidden by its key or inside of a text. It
-// is one pass over the text as it is, which is what makes it cheap. It is empty when
-// nothing is hidden.
+// Document returns a PostgreSQL regular expression for the text of a JSON document. A document that
+// does not match contains nothing hidden. It needs one pass over the text, which makes it cheap. It
+// is empty if nothing is hidden.
 func (r Rules) Document() string {
 	var list []string
-	const between = `[^A-Za-z0-9"]*` // more than separators, and short
+	const between = `[^A-Za-z0-9"]*` // superset of the separators
 	for _, n := range r.names {
 		if n.shown {
 			continue
 		}
 		core, open, closed := n.spelled(between, `(?:[^"\\]|\\.)*`, anyCase)
-		switch {
-		case !n.whole:
+		if !n.whole {
 			core = bounded(n, core)
-		default:
+		} else {
 			if !open {
 				core = `(?:^|[^A-Za-z0-9]|\\[tnrf])` + core
 			}
@@ -48,18 +46,19 @@ func (r Rules) Document() string {
 	if len(list) == 0 {
 		return ""
 	}
-	return wordsMark + "(?:" + strings.Join(append(list, escapedSpace, urlPassword, urlToken, bearerToken, webToken, "-----(?:BEGIN|END) ", curlUser, digest, r.inMarkup()), "|") + ")"
+	list = append(list, escapedSpace, urlPassword, urlToken, bearerToken, webToken, "-----(?:BEGIN|END) ", curlUser, digest,
+		r.inMarkup())
+	return wordsMark + "(?:" + strings.Join(list, "|") + ")"
 }
 
-// inMarkup is a regular expression for a name that is hidden as an option of a command, or as an element of XML.
+// inMarkup returns a regular expression for a hidden name as a command-line option or an XML
+// element.
 func (r Rules) inMarkup() string { return "(?:--?|<)[A-Za-z0-9_.:\\-]*" + r.namesInTexts() + "[ >]" }
 
-// escapedSpace is a key with white space that JSON writes as an escape, as in
-// "pass\tword": any such key may be one that is hidden.
+// escapedSpace matches a key with escaped white space, as in "pass\tword", which may be hidden.
 const escapedSpace = `"(?:[^"\\]|\\.)*\\(?:[tnrf]|u000b)(?:[^"\\]|\\.)*":`
 
-// bounded lets a word begin and end where one may: words that [words] would find
-// there, and some that it would not.
+// bounded requires word boundaries around a name. It matches a superset of the words of [words].
 func bounded(n name, core string) string {
 	runes := []rune(n.letters)
 	first, last := runes[0], runes[len(runes)-1]
@@ -74,30 +73,30 @@ func bounded(n name, core string) string {
 	return core
 }
 
-// What is hidden inside of texts, in regular expressions that PostgreSQL and Go read
-// alike. Each has three groups: what stays before, what is hidden, what stays after.
+// Secrets inside of texts, as regular expressions for PostgreSQL and Go. Each has three groups: the
+// text before the secret, the secret, and the text after it.
 const (
 	urlPassword = `(://[^ \t\n\r\f\v/?#@:"']*:)([^ \t\n\r\f\v/?#"']+)(@)`
 	urlToken    = `(://)([A-Za-z0-9_\-]{16,})(@)`
 	bearerToken = `([Bb][Ee][Aa][Rr][Ee][Rr] +)([A-Za-z0-9._~+/=\-]*[A-Z0-9_+/=][A-Za-z0-9._~+/=\-]*)()`
 	webToken    = `()(eyJ[A-Za-z0-9_\-]+\.[A-Za-z0-9_\-]+\.?[A-Za-z0-9_\-]*)()`
 	privateKey  = `(-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----)((?:[A-Za-z0-9+/=:,. \t\n\r\\]|-[A-Za-z0-9])+)()`
-	keysEnd     = `()([A-Za-z0-9+/=\r\n\\]{16,})(-----END [A-Z0-9 ]*PRIVATE KEY)` // of a key without its beginning
+	keysEnd     = `()([A-Za-z0-9+/=\r\n\\]{16,})(-----END [A-Z0-9 ]*PRIVATE KEY)` // of a truncated key
 	curlUser    = `((?:-u|--user|--proxy-user)[ =]["']?[^ :"']+:)([^ \t\n\r\f\v"']+)()`
 	credentials = `([Aa]uthorization\\?["']?[ ]?[:=]>?[ ]?\\?["']?[A-Za-z][A-Za-z0-9\-]* +)([^ \t\n\r\f\v"'&;,)}\]\[]*[A-Z0-9_+/=][^ \t\n\r\f\v"'&;,)}\]\[]*)()`
 	digest      = `([Dd]igest +)((?:[a-z]+="?[^",\n\r]*"?,? *){2,})()`
 	cookies     = `([Cc]ookie\\?["']?[ ]?[:=]>?[ ]?\\?["']?)([^ \t\n\r=;"']+=[^\n\r"']*)()`
 )
 
-// The value of a name is a quoted text, perhaps without its end, or a word. A word behind a colon and a blank
-// must look like a secret, because a sentence may stand there.
+// The value of a name is a quoted text, possibly without its end, or a word. A word after a colon
+// and a blank must look like a secret, because it may be part of a sentence.
 const (
 	quotedValue = `\\"(?:[^"\\]|\\[^"])*(?:\\")?|[bBrRuU]?"(?:[^"\\]|\\.)*"?|[bBrRuU]?'(?:[^'\\]|\\.)*'?`
 	wordValue   = `[^ \t\n\r\f\v"'&;,)}\]\[]`
 )
 
-// Texts are regular expressions of what is hidden inside of texts: passwords of URLs, credentials of headers, private
-// keys, and what is assigned to a name that is hidden, in the forms in which programs and languages print it.
+// Texts returns regular expressions for secrets inside of texts: passwords in URLs, credentials in
+// headers, private keys, and values of hidden names in the notations of programs and languages.
 func (r Rules) Texts() []string {
 	names := r.namesInTexts()
 	if names == "" {
@@ -112,7 +111,7 @@ func (r Rules) Texts() []string {
 	}
 }
 
-// namesInTexts is a regular expression for the names that are hidden, as texts spell them.
+// namesInTexts returns a regular expression for the hidden names in texts.
 func (r Rules) namesInTexts() string {
 	var list []string
 	for _, n := range r.names {
@@ -134,7 +133,7 @@ func (r Rules) namesInTexts() string {
 	return "(?:" + strings.Join(list, "|") + ")"
 }
 
-// Text hides what must not be shown inside of a text.
+// Text redacts secrets inside of a text.
 func (r Rules) Text(text string) string {
 	for _, t := range r.texts {
 		text = t.ReplaceAllString(text, "${1}"+Hidden+"${3}")

@@ -9,28 +9,27 @@ import (
 	"strings"
 )
 
-// Hidden is what stands where something was.
+// Hidden replaces redacted values.
 const Hidden = "[redacted]"
 
-// DefaultKeys is what is hidden unless configured otherwise. How a name is read,
-// docs/reference/configuration.md says.
+// DefaultKeys is the default list of hidden keys. docs/reference/configuration.md describes the
+// syntax.
 const DefaultKeys = "*password*, *passwd*, *passphrase, *pwd, *secret*, *token, token, =tokens, " +
-	"!*tokencount, !*tokenlimit, !*tokentype, !*tokenusage, *apikey*, *accesskey*, *accountkey*, *privatekey*, *signingkey*, *credential*, " +
-	"*authorization, authorizationheader, authheader, basicauth, =auth, bearer, jwt, otp, pin, =session, sessionid, sessionkey, " +
-	"cookie, cookies, cardnumber, cvv, cvc, iban, ssn, dsn, databaseurl, connectionstring, *signature"
+	"!*tokencount, !*tokenlimit, !*tokentype, !*tokenusage, *apikey*, *accesskey*, *accountkey*, *privatekey*, *signingkey*, " +
+	"*credential*, *authorization, authorizationheader, authheader, basicauth, =auth, bearer, jwt, otp, pin, =session, " +
+	"sessionid, sessionkey, cookie, cookies, cardnumber, cvv, cvc, iban, ssn, dsn, databaseurl, connectionstring, *signature"
 
-// Rules say what is hidden. The zero value hides nothing.
+// Rules determines what is hidden. The zero value hides nothing.
 type Rules struct {
 	names []name
-	keys  *regexp.Regexp // of the words of a key
-	shown *regexp.Regexp // and of those that are shown all the same
+	keys  *regexp.Regexp // hidden words of a key
+	shown *regexp.Regexp // exceptions
 	texts []*regexp.Regexp
 	paths [][]string
 }
 
-// New reads the names of keys and the paths, both with commas between them. A
-// path is a JSON path in the snapshot of a task, such as
-// $.task.context.customer.email or $.steps[*].results.result.
+// New parses comma-separated names of keys and paths. A path is a JSON path in the snapshot of a
+// task, such as $.task.context.customer.email or $.steps[*].results.result.
 func New(keys, paths string) (Rules, error) {
 	var r Rules
 	for text := range fields(keys) {
@@ -64,7 +63,7 @@ func New(keys, paths string) (Rules, error) {
 	return r, nil
 }
 
-// fields yields what stands between commas outside of quotes.
+// fields yields the comma-separated fields of a list; commas in quotes do not separate.
 func fields(list string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		quoted := false
@@ -81,15 +80,14 @@ func fields(list string) func(yield func(string) bool) {
 	}
 }
 
-// Places are what a snapshot consists of: where a path begins. A path that begins
-// elsewhere hides nothing, which its author does not expect.
+// Places lists the top-level members of a snapshot. A path must begin with one of them.
 var Places = []string{
 	"detected_at", "detected_by", "edges", "current_state", "namespace", "original_state", "priority", "schema_version", "steps",
 	"task", "task_age_minutes", "task_name", "task_uuid", "task_version", "template", "threshold_minutes", "thresholds",
 	"time_in_state_minutes", "transitions",
 }
 
-// pathStep matches one step of a path: .name, .*, [0], [*] or ['any name'].
+// pathStep matches one element of a path: .name, .*, [0], [*] or ['any name'].
 var pathStep = regexp.MustCompile(`^(?:\.([A-Za-z_][A-Za-z0-9_-]*|\*)|\[(\*|[0-9]{1,9})\]|\['([^']+)'\])`)
 
 func parsePath(path string) ([]string, error) {
@@ -105,12 +103,13 @@ func parsePath(path string) ([]string, error) {
 		rest = rest[len(m[0]):]
 	}
 	if !ok || len(steps) == 0 {
-		return nil, fmt.Errorf("invalid path %q: must be like $.task.context.customer.email, with [*] for each element and ['a name'] for names with other characters", path)
+		return nil, fmt.Errorf("invalid path %q: must be like $.task.context.customer.email, with [*] for each element "+
+			"and ['a name'] for names with other characters", path)
 	}
 	return steps, nil
 }
 
-// Paths are the places that are hidden, step by step; * is each key or element.
+// Paths returns the hidden paths; * matches each key or element.
 func (r Rules) Paths() [][]string {
 	if r.paths == nil {
 		return [][]string{}
