@@ -11,29 +11,28 @@ import (
 	"tasker.example/tasker"
 )
 
-// letterBuckets are for the time from death to handling, in ms: RabbitMQ tells it
-// to the second, and a dead letter may wait for as long as it is kept.
+// letterBuckets are bounds for the time from dead-lettering to handling, in ms. RabbitMQ's times
+// are in seconds, and a dead letter may wait until its TTL.
 var letterBuckets = []float64{250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 1_800_000, 7_200_000, 86_400_000}
 
-// Sources are the sources of the dispatch gauges.
+// Sources provides the values of the dispatch gauges.
 type Sources struct {
 	Backlogs func(context.Context) ([]tasker.Backlog, error)
-	Broker   *BrokerSources // nil: there is no message broker
+	Broker   *BrokerSources // nil without a message broker
 }
 
-// BrokerSources are those of a server with a message broker.
+// BrokerSources provides the values of a message broker.
 type BrokerSources struct {
-	Outcomes    []string // what may become of a dead letter
+	Outcomes    []string // possible outcomes of a dead letter
 	Up          func() bool
 	Outbox      func(context.Context) (pending int64, oldest time.Duration, err error)
-	DeadLetters func(context.Context) (int64, error) // how many wait; nil: none are kept
+	DeadLetters func(context.Context) (int64, error) // waiting dead letters; optional
 
-	// Canary says when a message that was to become a dead letter last did; zero means
-	// that none has yet. Nil: none is sent.
+	// Canary returns when the last canary message was dead-lettered, or zero. Optional.
 	Canary func(context.Context) (time.Time, error)
 }
 
-// dispatch is the instruments of how steps find workers.
+// dispatch contains the instruments of queues and dispatch.
 type dispatch struct {
 	Sources
 
@@ -49,16 +48,16 @@ type dispatch struct {
 	canary                   metric.Int64ObservableGauge
 	waiting, oldest          metric.Float64ObservableGauge
 
-	// What was read last; guarded by Metrics.mu.
+	// Values read last; guarded by Metrics.mu.
 	backlogs   []tasker.Backlog
 	outbox     int64
 	outboxAge  time.Duration
 	outboxRead bool
 }
 
-// ObserveDispatch adds the gauges of the sources, and the counters of a broker if there is one. It
-// must be called before anything is counted. Gauges from the database keep their last value while
-// it cannot be read; gauges from the broker do not.
+// ObserveDispatch adds the gauges of the sources and, with a broker, its counters. It must be
+// called before anything is counted. If the database cannot be read, its gauges keep their last
+// values; those of the broker do not.
 func (m *Metrics) ObserveDispatch(provider metric.MeterProvider, s Sources) error {
 	m.mu.Lock()
 	m.dispatch.Sources = s
@@ -80,11 +79,8 @@ func (m *Metrics) ObserveDispatch(provider metric.MeterProvider, s Sources) erro
 	if err != nil {
 		return fmt.Errorf("metric tasker.queue.oldest_seconds: %w", err)
 	}
-	if _, err := meter.RegisterCallback(m.observeBacklogs, append(observed, d.waiting)...); err != nil {
-		return fmt.Errorf("metrics of queues: %w", err)
-	}
-	if s.Broker == nil {
-		return nil
+	if err := register(meter, "queues", m.observeBacklogs, append(observed, d.waiting)...); err != nil || s.Broker == nil {
+		return err
 	}
 	if err := d.countBroker(meter, s.Broker.Outcomes); err != nil {
 		return err
@@ -103,10 +99,7 @@ func (m *Metrics) ObserveDispatch(provider metric.MeterProvider, s Sources) erro
 	if err != nil {
 		return fmt.Errorf("metric tasker.dispatch.outbox.oldest_seconds: %w", err)
 	}
-	if _, err := meter.RegisterCallback(m.observeBroker, append(observed, d.oldest)...); err != nil {
-		return fmt.Errorf("metrics of the message broker: %w", err)
-	}
-	return nil
+	return register(meter, "the message broker", m.observeBroker, append(observed, d.oldest)...)
 }
 
 type gauge struct {
@@ -126,7 +119,15 @@ func makeGauges(meter metric.Meter, list []gauge) ([]metric.Observable, error) {
 	return made, nil
 }
 
-// countBroker makes what is counted about a broker, at 0.
+// register registers a callback for gauges and observable counters.
+func register(meter metric.Meter, subject string, f metric.Callback, observed ...metric.Observable) error {
+	if _, err := meter.RegisterCallback(f, observed...); err != nil {
+		return fmt.Errorf("metrics of %s: %w", subject, err)
+	}
+	return nil
+}
+
+// countBroker creates the counters of a broker, at 0.
 func (d *dispatch) countBroker(meter metric.Meter, outcomes []string) error {
 	err := makeCounters(meter, []counter{
 		{&d.announced, "tasker.dispatch.announced.total", "Steps that this server announced through the message broker, by what the broker said."},
@@ -153,8 +154,8 @@ func (d *dispatch) countBroker(meter metric.Meter, outcomes []string) error {
 	return nil
 }
 
-// observeBacklogs reads what waits. Namespaces with a template in which nothing
-// waits, and for which nobody is there, are shown as well.
+// observeBacklogs reports the backlogs. It includes namespaces with a template but without backlog
+// and workers.
 func (m *Metrics) observeBacklogs(ctx context.Context, o metric.Observer) error {
 	ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 	defer cancel()
@@ -162,7 +163,7 @@ func (m *Metrics) observeBacklogs(ctx context.Context, o metric.Observer) error 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
-		m.log.WarnContext(ctx, "queues could not be counted; their metrics keep the last values", "err", err)
+		m.log.WarnContext(ctx, "could not count queues; their metrics keep the last values", "err", err)
 	} else {
 		m.dispatch.backlogs = neediest(list)
 	}
@@ -180,18 +181,18 @@ func (m *Metrics) observeBacklogs(ctx context.Context, o metric.Observer) error 
 	return nil
 }
 
-// neediest returns the first of a list, which are those that need it most, and the others
-// added up.
+// neediest returns the first maxGauges backlogs and the sum of the others. The list is sorted by
+// need.
 func neediest(list []tasker.Backlog) []tasker.Backlog {
 	var few []tasker.Backlog
 	others := tasker.Backlog{Namespace: OtherNamespaces}
-	rest := false
+	more := false
 	for _, b := range list {
 		if len(few) < maxGauges && b.Namespace != OtherNamespaces {
 			few = append(few, b)
 			continue
 		}
-		rest = true
+		more = true
 		others.Steps += b.Steps
 		others.Unserved += b.Unserved
 		others.Held += b.Held
@@ -200,7 +201,7 @@ func neediest(list []tasker.Backlog) []tasker.Backlog {
 		others.Workers += b.Workers
 		others.Oldest = max(others.Oldest, b.Oldest)
 	}
-	if rest {
+	if more {
 		few = append(few, others)
 	}
 	return few
@@ -217,7 +218,7 @@ func (d *dispatch) show(o metric.Observer, b tasker.Backlog) {
 	o.ObserveFloat64(d.waiting, b.Oldest.Seconds(), of)
 }
 
-// brokerTime bounds what a scrape waits for the broker.
+// brokerTime limits how long a scrape waits for the broker.
 const brokerTime = 2 * time.Second
 
 func (m *Metrics) observeBroker(ctx context.Context, o metric.Observer) error {
@@ -238,7 +239,7 @@ func (m *Metrics) observeBroker(ctx context.Context, o metric.Observer) error {
 	}
 	depth, err := d.Broker.DeadLetters(ctx)
 	if err != nil {
-		m.log.WarnContext(ctx, "dead letters could not be counted; their metric is left out", "err", err)
+		m.log.WarnContext(ctx, "could not count dead letters; their metric is omitted", "err", err)
 		return nil
 	}
 	o.ObserveInt64(d.depth, depth)
@@ -249,7 +250,7 @@ func (m *Metrics) observeCanary(ctx context.Context, o metric.Observer) {
 	at, err := m.dispatch.Broker.Canary(ctx)
 	switch {
 	case err != nil:
-		m.log.WarnContext(ctx, "nobody can tell when the canary came back; its metric is left out", "err", err)
+		m.log.WarnContext(ctx, "could not read when the canary returned; its metric is omitted", "err", err)
 	case at.IsZero():
 		o.ObserveInt64(m.dispatch.canary, 0)
 	default:
@@ -265,7 +266,7 @@ func (m *Metrics) observeOutbox(ctx context.Context, o metric.Observer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
-		m.log.WarnContext(ctx, "steps to be announced could not be counted; their metrics keep the last values", "err", err)
+		m.log.WarnContext(ctx, "could not count steps to be announced; their metrics keep the last values", "err", err)
 	} else {
 		d.outbox, d.outboxAge, d.outboxRead = pending, oldest, true
 	}
@@ -275,7 +276,7 @@ func (m *Metrics) observeOutbox(ctx context.Context, o metric.Observer) {
 	}
 }
 
-// beginDispatch makes the series of a namespace at 0; m.mu is held.
+// beginDispatch creates the series of a namespace at 0. The caller must hold m.mu.
 func (m *Metrics) beginDispatch(ctx context.Context, namespace string) {
 	detectors := []string{tasker.DetectedSweep}
 	if m.dispatch.Broker != nil {
@@ -311,7 +312,7 @@ func (m *Metrics) Reannounced(ctx context.Context, steps int) {
 	}
 }
 
-// DeadLetter counts a dead letter by outcome and latency; 0 if unknown.
+// DeadLetter counts a dead letter with its outcome and latency. A latency of 0 is unknown.
 func (m *Metrics) DeadLetter(ctx context.Context, outcome string, latency time.Duration) {
 	if m == nil || m.dispatch.letters == nil {
 		return

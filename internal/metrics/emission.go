@@ -11,20 +11,19 @@ import (
 	"tasker.example/tasker"
 )
 
-// emissionBuckets are for the time from an event to its confirmation, in ms: an
-// event waits for as long as its sink is down.
+// emissionBuckets are bounds for the time from an event to its confirmation, in ms. An event waits
+// as long as its sink is down.
 var emissionBuckets = []float64{
 	10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000,
 }
 
-// SinkSource is the source of the sink gauges.
+// SinkSource provides the values of the sink gauges.
 type SinkSource struct {
-	Sinks []string // to which this server sends; none: nothing is counted
+	Sinks []string // sinks of this server; without any there are no metrics
 	Read  func(context.Context) ([]tasker.SinkState, error)
 }
 
-// emission is the instruments of how events are sent. The counters are nil where
-// there are no sinks.
+// emission contains the instruments of deliveries. The counters are nil without sinks.
 type emission struct {
 	SinkSource
 
@@ -36,12 +35,12 @@ type emission struct {
 	pending, aside, up metric.Int64ObservableGauge
 	oldest             metric.Float64ObservableGauge
 
-	states []tasker.SinkState // read last; guarded by Metrics.mu
+	states []tasker.SinkState // values read last; guarded by Metrics.mu
 }
 
-// ObserveEmission adds the counters of sent events, at 0 for each topic and sink, and the gauges
-// of the sinks. It must be called before anything is counted. Without the database the gauges keep
-// their last value, except for the growing age of the oldest event.
+// ObserveEmission adds the delivery counters, at 0 for each topic and sink, and the sink gauges. It
+// must be called before anything is counted. If the database cannot be read, the gauges keep their
+// last values, except for the age of the oldest event, which grows.
 func (m *Metrics) ObserveEmission(provider metric.MeterProvider, s SinkSource) error {
 	if len(s.Sinks) == 0 {
 		return nil
@@ -66,13 +65,10 @@ func (m *Metrics) ObserveEmission(provider metric.MeterProvider, s SinkSource) e
 	if err != nil {
 		return fmt.Errorf("metric tasker.dlq.emission.oldest_seconds: %w", err)
 	}
-	if _, err := meter.RegisterCallback(m.observeSinks, append(observed, e.oldest)...); err != nil {
-		return fmt.Errorf("metrics of the sinks: %w", err)
-	}
-	return nil
+	return register(meter, "the sinks", m.observeSinks, append(observed, e.oldest)...)
 }
 
-// count makes the counters, at 0.
+// count creates the counters, at 0.
 func (e *emission) count(meter metric.Meter) error {
 	err := makeCounters(meter, []counter{
 		{&e.failures, "tasker.dlq.emit_failures.total", "Events that this server could not send to a sink, all tries spent; they wait and are sent again."},
@@ -107,7 +103,7 @@ func (m *Metrics) observeSinks(ctx context.Context, o metric.Observer) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
-		m.log.WarnContext(ctx, "nobody can tell how the sinks are; their metrics keep the last values", "err", err)
+		m.log.WarnContext(ctx, "could not read the states of sinks; their metrics keep the last values", "err", err)
 	} else {
 		e.states = states
 	}
@@ -125,7 +121,7 @@ func (m *Metrics) observeSinks(ctx context.Context, o metric.Observer) error {
 	return nil
 }
 
-// age returns the age of the oldest event that the sink has not got.
+// age returns the age of the oldest pending event.
 func age(s tasker.SinkState) time.Duration {
 	if s.OldestPending == nil {
 		return 0
@@ -133,14 +129,14 @@ func age(s tasker.SinkState) time.Duration {
 	return max(0, time.Since(*s.OldestPending))
 }
 
-// EmitFailed counts an event that could not be sent, all its tries spent.
+// EmitFailed counts an event whose attempts have all failed.
 func (m *Metrics) EmitFailed(ctx context.Context, topic, sink string) {
 	if m != nil && m.emission.failures != nil {
 		m.emission.failures.Add(ctx, 1, emissionAttributes(topic, sink))
 	}
 }
 
-// Emitted counts an event that a sink has confirmed, so long after it happened.
+// Emitted counts a confirmed event and its latency.
 func (m *Metrics) Emitted(ctx context.Context, topic, sink string, after time.Duration) {
 	if m == nil || m.emission.emitted == nil {
 		return
@@ -149,7 +145,7 @@ func (m *Metrics) Emitted(ctx context.Context, topic, sink string, after time.Du
 	m.emission.latency.Record(ctx, float64(after)/float64(time.Millisecond), sinkIs(sink))
 }
 
-// EventSetAside counts an event that a sink refused too often.
+// EventSetAside counts an event that a sink rejected too often.
 func (m *Metrics) EventSetAside(ctx context.Context, topic, sink string) {
 	if m != nil && m.emission.setAside != nil {
 		m.emission.setAside.Add(ctx, 1, emissionAttributes(topic, sink))

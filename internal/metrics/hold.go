@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -11,9 +10,11 @@ import (
 	"tasker.example/tasker"
 )
 
-// ObserveHolds adds the gauges of the holds that have not ended, by kind and state, and of the handlers whose breakers
-// this server cannot open. While the database cannot be read the first keeps its last value.
-func (m *Metrics) ObserveHolds(provider metric.MeterProvider, read func(context.Context) ([]tasker.HoldGroup, error), unopened func() int64) error {
+// ObserveHolds adds the gauges of active holds and of handlers whose breakers this server cannot
+// open. If the database cannot be read, the former keeps its last value.
+func (m *Metrics) ObserveHolds(
+	provider metric.MeterProvider, read func(context.Context) ([]tasker.HoldGroup, error), unopened func() int64,
+) error {
 	meter := provider.Meter(scope)
 	var holds, breakers metric.Int64ObservableGauge
 	observed, err := makeGauges(meter, []gauge{
@@ -23,7 +24,7 @@ func (m *Metrics) ObserveHolds(provider metric.MeterProvider, read func(context.
 	if err != nil {
 		return err
 	}
-	_, err = meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
+	return register(meter, "holds", func(ctx context.Context, to metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 		defer cancel()
 		to.ObserveInt64(breakers, unopened())
@@ -31,22 +32,19 @@ func (m *Metrics) ObserveHolds(provider metric.MeterProvider, read func(context.
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if err != nil {
-			m.log.WarnContext(ctx, "holds could not be counted; the metric keeps its last value", "err", err)
+			m.log.WarnContext(ctx, "could not count holds; the metric keeps its last value", "err", err)
 		} else {
 			m.holds = counts
 		}
 		for _, g := range everyGroup(m.holds) {
-			to.ObserveInt64(holds, g.Holds, metric.WithAttributes(attribute.String("kind", string(g.Kind)), attribute.String("state", string(g.State))))
+			to.ObserveInt64(holds, g.Holds, metric.WithAttributes(
+				attribute.String("kind", string(g.Kind)), attribute.String("state", string(g.State))))
 		}
 		return nil
 	}, observed...)
-	if err != nil {
-		return fmt.Errorf("metrics of holds: %w", err)
-	}
-	return nil
 }
 
-// everyGroup adds the groups without any hold, so that a graph begins at 0.
+// everyGroup adds groups without holds, so that their series begin at 0.
 func everyGroup(counts []tasker.HoldGroup) []tasker.HoldGroup {
 	all := make([]tasker.HoldGroup, 0, 4)
 	for _, kind := range tasker.HoldKinds() {

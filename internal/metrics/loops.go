@@ -9,32 +9,26 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// A LoopCount is what a loop of this server has done since the start.
+// A LoopCount contains the statistics of a loop since the start.
 type LoopCount struct {
 	Name           string
 	Passes, Failed int64
-	Late           bool // it has made no good pass for too long
+	Late           bool // there was no successful pass for too long
 }
 
-// ObserveLoops adds the loop counters and the gauge of deferred rows, which keeps its last value on
-// failure.
+// ObserveLoops adds the loop counters and the gauge of deferred rows. If the database cannot be
+// read, the gauge keeps its last value.
 func (m *Metrics) ObserveLoops(
 	provider metric.MeterProvider, loops func() []LoopCount, deferred func(context.Context) (map[string]int64, error),
 ) error {
 	meter := provider.Meter(scope)
 	var passes, failures metric.Int64ObservableCounter
 	var late, rows metric.Int64ObservableGauge
-	for _, c := range []struct {
-		into        *metric.Int64ObservableCounter
-		name, about string
-	}{
+	if err := makeTotals(meter, []total{
 		{&passes, "tasker.loop.passes.total", "Passes of this server's loops, good and bad."},
 		{&failures, "tasker.loop.failures.total", "Passes of this server's loops that failed."},
-	} {
-		var err error
-		if *c.into, err = meter.Int64ObservableCounter(c.name, metric.WithDescription(c.about)); err != nil {
-			return fmt.Errorf("metric %s: %w", c.name, err)
-		}
+	}); err != nil {
+		return err
 	}
 	observed, err := makeGauges(meter, []gauge{
 		{&late, "tasker.loop.late", "1 while a loop of this server has made no good pass for too long or a pass runs longer than its timeout, else 0."},
@@ -43,8 +37,8 @@ func (m *Metrics) ObserveLoops(
 	if err != nil {
 		return err
 	}
-	known := map[string]int64{} // kinds seen stay, at 0
-	_, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+	known := map[string]int64{} // kinds without rows stay, at 0
+	return register(meter, "the loops", func(ctx context.Context, o metric.Observer) error {
 		for _, l := range loops() {
 			of := metric.WithAttributes(attribute.String("loop", l.Name))
 			o.ObserveInt64(passes, l.Passes, of)
@@ -61,7 +55,7 @@ func (m *Metrics) ObserveLoops(
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if err != nil {
-			m.log.WarnContext(ctx, "rows that were set aside could not be counted; the metric keeps its last value", "err", err)
+			m.log.WarnContext(ctx, "could not count deferred rows; the metric keeps its last value", "err", err)
 		} else {
 			for kind := range known {
 				known[kind] = 0
@@ -73,14 +67,10 @@ func (m *Metrics) ObserveLoops(
 		}
 		return nil
 	}, append(observed, passes, failures)...)
-	if err != nil {
-		return fmt.Errorf("metrics of the loops: %w", err)
-	}
-	return nil
 }
 
-// ObserveDue adds the gauge of how late work is that is due by the clock, by its kind. While that
-// cannot be read the gauge keeps its last value.
+// ObserveDue adds the gauge of overdue timed work by kind. If it cannot be read, the gauge keeps
+// its last values.
 func (m *Metrics) ObserveDue(provider metric.MeterProvider, read func(context.Context) (map[string]float64, error)) error {
 	const name = "tasker.due.late_seconds"
 	meter := provider.Meter(scope)
@@ -89,14 +79,14 @@ func (m *Metrics) ObserveDue(provider metric.MeterProvider, read func(context.Co
 		return fmt.Errorf("metric %s: %w", name, err)
 	}
 	known := map[string]float64{}
-	_, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+	return register(meter, "due work", func(ctx context.Context, o metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 		defer cancel()
 		found, err := read(ctx)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if err != nil {
-			m.log.WarnContext(ctx, "how late work is could not be read; the metric keeps its last value", "err", err)
+			m.log.WarnContext(ctx, "could not read how late work is; the metric keeps its last value", "err", err)
 		} else {
 			maps.Copy(known, found)
 		}
@@ -105,13 +95,9 @@ func (m *Metrics) ObserveDue(provider metric.MeterProvider, read func(context.Co
 		}
 		return nil
 	}, late)
-	if err != nil {
-		return fmt.Errorf("metric %s: %w", name, err)
-	}
-	return nil
 }
 
-// ObserveTemplates adds the gauge of the template files that this server did not register.
+// ObserveTemplates adds the gauge of template files that this server did not register.
 func (m *Metrics) ObserveTemplates(provider metric.MeterProvider, broken int64) error {
 	meter := provider.Meter(scope)
 	var files metric.Int64ObservableGauge
@@ -121,12 +107,8 @@ func (m *Metrics) ObserveTemplates(provider metric.MeterProvider, broken int64) 
 	if err != nil {
 		return err
 	}
-	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	return register(meter, "the templates", func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(files, broken)
 		return nil
 	}, observed...)
-	if err != nil {
-		return fmt.Errorf("metrics of the templates: %w", err)
-	}
-	return nil
 }

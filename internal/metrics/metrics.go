@@ -16,21 +16,19 @@ import (
 	"tasker.example/tasker"
 )
 
-// scope names the instruments' origin.
+// scope is the instrumentation scope.
 const scope = "tasker"
 
-// Upper bounds of the buckets: what a sweep takes, in ms, and what an
-// investigation waits for its end, in hours.
+// Histogram bounds: durations of sweeps in ms, and open times of investigations in hours.
 var (
 	detectionBuckets = []float64{5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000}
 	queueBuckets     = []float64{0.05, 0.25, 0.5, 1, 2, 4, 8, 12, 24, 48, 72, 168, 336, 720}
 )
 
-// A Read asks the database how many investigations are open, and for the
-// namespaces of the templates.
+// A Read returns the number of open investigations and the namespaces of the templates.
 type Read func(context.Context) (pending int64, namespaces []string, err error)
 
-// Metrics are the instruments. Methods are concurrency-safe; nil counts nothing.
+// Metrics contains the instruments. It is safe for concurrent use; a nil Metrics counts nothing.
 type Metrics struct {
 	created      metric.Int64Counter
 	detected     metric.Int64Counter
@@ -47,24 +45,24 @@ type Metrics struct {
 	dispatch     dispatch
 	emission     emission
 	operations   operations
-	holds        []tasker.HoldGroup // read last; guarded by mu
+	holds        []tasker.HoldGroup // values read last; guarded by mu
 
 	lastRun atomic.Int64              // nanoseconds
-	slow    atomic.Bool               // the database did not answer the last collection's first question
-	end     atomic.Pointer[time.Time] // of the last collection's time; nil before the first
+	slow    atomic.Bool               // the first query of the last collection timed out
+	end     atomic.Pointer[time.Time] // deadline of the last collection; nil before the first
 	read    Read
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	late    metric.Float64Histogram // of schedules; nil until it is observed
+	late    metric.Float64Histogram // of schedules; nil before ObserveSchedules
 	pending int64
 	known   bool            // pending was read once
 	begun   map[string]bool // namespaces whose counters exist
 	named   nameSet
 }
 
-// New creates the instruments. The gauge calls read on each collection and keeps its last value on
-// failure, so alerts persist.
+// New creates the instruments. The gauges call read on each collection. On failure they keep their
+// last values, so that alerts persist.
 func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, error) {
 	m := &Metrics{read: read, log: log, begun: map[string]bool{}}
 	meter := provider.Meter(scope)
@@ -104,8 +102,8 @@ func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := meter.RegisterCallback(m.observe, observed...); err != nil {
-		return nil, fmt.Errorf("metrics of investigations: %w", err)
+	if err := register(meter, "investigations", m.observe, observed...); err != nil {
+		return nil, err
 	}
 	m.unexplained.Add(context.Background(), 0)
 	m.leftOut.Add(context.Background(), 0)
@@ -130,15 +128,30 @@ func makeCounters(meter metric.Meter, list []counter) error {
 	return nil
 }
 
-// observeTime limits the wait of a scrape for one answer of the database, lateTime for further
-// ones after a timeout, and collectTime all of them: below the 10 seconds of Prometheus.
+type total struct {
+	into        *metric.Int64ObservableCounter
+	name, about string
+}
+
+func makeTotals(meter metric.Meter, list []total) error {
+	for _, c := range list {
+		var err error
+		if *c.into, err = meter.Int64ObservableCounter(c.name, metric.WithDescription(c.about)); err != nil {
+			return fmt.Errorf("metric %s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+// Timeouts of a scrape: observeTime for one database query, lateTime for later ones after a
+// timeout, and collectTime for all of them, which is below the 10 seconds of Prometheus.
 const (
 	observeTime = 3 * time.Second
 	lateTime    = 500 * time.Millisecond
 	collectTime = 8 * time.Second
 )
 
-// databaseTime is what a question waits that is not the first of its collection.
+// databaseTime returns the timeout of a query other than the first of a collection.
 func (m *Metrics) databaseTime() time.Duration {
 	if m.slow.Load() {
 		return m.atMost(lateTime)
@@ -146,7 +159,7 @@ func (m *Metrics) databaseTime() time.Duration {
 	return m.atMost(observeTime)
 }
 
-// atMost is what is left of the time of the collection, if that is less than limit.
+// atMost returns limit, or the remaining time of the collection if that is less.
 func (m *Metrics) atMost(limit time.Duration) time.Duration {
 	if end := m.end.Load(); end != nil {
 		return min(limit, time.Until(*end))
@@ -166,7 +179,7 @@ func (m *Metrics) observe(ctx context.Context, o metric.Observer) error {
 	defer m.mu.Unlock()
 	if err != nil {
 		o.ObserveInt64(m.database, 0)
-		m.log.WarnContext(ctx, "open investigations could not be counted; the metric keeps its last value", "err", err)
+		m.log.WarnContext(ctx, "could not count open investigations; the metric keeps its last value", "err", err)
 	} else {
 		o.ObserveInt64(m.database, 1)
 		m.pending, m.known = pending, true
@@ -178,7 +191,7 @@ func (m *Metrics) observe(ctx context.Context, o metric.Observer) error {
 	return nil
 }
 
-// begin creates series at 0, because a rate misses the first value of a new one.
+// begin creates series at 0, because rate() misses the first value of a new series.
 func (m *Metrics) begin(ctx context.Context, namespaces []string) {
 	if len(namespaces) > maxBegun {
 		namespaces = append([]string{OtherNamespaces}, namespaces...)
@@ -195,24 +208,24 @@ func (m *Metrics) begin(ctx context.Context, namespaces []string) {
 			m.detected.Add(ctx, 0, taskAttributes(tasker.StalenessTimeout, n, s))
 			m.transitioned.Add(ctx, 0, taskAttributes(tasker.StalenessTimeout, n, s))
 		}
-		for _, r := range []tasker.Reason{tasker.StalenessTimeout, tasker.MaxRetriesExceeded} { // in error, looked into by nobody
+		for _, r := range []tasker.Reason{tasker.StalenessTimeout, tasker.MaxRetriesExceeded} { // failed without investigation
 			m.detected.Add(ctx, 0, taskAttributes(r, n, tasker.TaskError))
 		}
 		m.beginDispatch(ctx, n)
 	}
 }
 
-// watched are the states whose staleness the sweep looks for.
+// watched lists the states with a staleness threshold.
 var watched = []tasker.TaskState{tasker.TaskWaitingForDependencies, tasker.TaskWaitingForRetry, tasker.TaskStepsInProcess}
 
-// EntryCreated counts an investigation. Its transaction is committed.
+// EntryCreated counts a committed investigation.
 func (m *Metrics) EntryCreated(ctx context.Context, reason tasker.Reason, namespace string) {
 	if m != nil {
 		m.created.Add(ctx, 1, entryAttributes(reason, m.named.label(namespace)))
 	}
 }
 
-// LastRun is what the last run of the sweep took; 0 before the first.
+// LastRun returns the duration of the last sweep, or 0.
 func (m *Metrics) LastRun() time.Duration { return time.Duration(m.lastRun.Load()) }
 
 // A Stale is a task that the sweep found.
@@ -220,12 +233,12 @@ type Stale struct {
 	Reason       tasker.Reason
 	Namespace    string
 	State        tasker.TaskState
-	Transitioned bool // to error
+	Transitioned bool // moved to error
 	Failed       bool
 	ErrorCode    string // SQLSTATE, if it failed
 }
 
-// Swept counts a sweep with its duration and findings, or its failure.
+// Swept counts a sweep with its duration and its findings, or its failure.
 func (m *Metrics) Swept(ctx context.Context, took time.Duration, found []Stale, failure error) {
 	if m == nil {
 		return
@@ -249,14 +262,14 @@ func (m *Metrics) Swept(ctx context.Context, took time.Duration, found []Stale, 
 	}
 }
 
-// NotExplained counts a task or a step that no fact explains.
+// NotExplained counts a task or step without condition.
 func (m *Metrics) NotExplained(ctx context.Context) {
 	if m != nil {
 		m.unexplained.Add(ctx, 1)
 	}
 }
 
-// AttributeLeftOut counts an attribute that a task did not get because it could not be evaluated.
+// AttributeLeftOut counts a search attribute that could not be evaluated.
 func (m *Metrics) AttributeLeftOut(ctx context.Context) {
 	if m != nil {
 		m.leftOut.Add(ctx, 1)
@@ -269,11 +282,12 @@ func (m *Metrics) TasksExpired(list []tasker.Task) {
 		return
 	}
 	for _, t := range list {
-		m.notBegun.Add(context.Background(), 1, metric.WithAttributes(attribute.String("namespace", m.named.label(t.Namespace))))
+		of := attribute.String("namespace", m.named.label(t.Namespace))
+		m.notBegun.Add(context.Background(), 1, metric.WithAttributes(of))
 	}
 }
 
-// Resolved counts an ended investigation with its duration.
+// Resolved counts an ended investigation and its open time.
 func (m *Metrics) Resolved(ctx context.Context, reason tasker.Reason, status tasker.ResolutionStatus, open time.Duration) {
 	if m != nil {
 		m.inQueue.Record(ctx, open.Hours(), metric.WithAttributes(

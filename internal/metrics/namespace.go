@@ -6,27 +6,26 @@ import (
 )
 
 const (
-	// OtherNamespaces is the namespace of what is counted of those that have no series
-	// of their own. No template can have it.
+	// OtherNamespaces is the label of namespaces without own series. Templates cannot use it.
 	OtherNamespaces = "(other)"
-	// maxNamespaces bounds the namespaces whose counters have series of their own: those in
-	// which something was counted first. Half of them may be begun at 0 before that.
+	// maxNamespaces limits the namespaces with own counter series. The first ones counted get them;
+	// up to half of them are created at 0 in advance.
 	maxNamespaces = 200
 	maxBegun      = maxNamespaces / 2
-	// maxGauges bounds the namespaces whose gauges are shown, because they need it most.
+	// maxGauges limits the namespaces with own gauge series, which are those with the greatest
+	// need.
 	maxGauges = 100
 )
 
-// A nameSet is the namespaces that have series of their own. A counter that was read once
-// cannot move to another series without showing a rate that never was, so a namespace that
-// is in the set stays there as long as the process runs. The zero set is empty.
+// A nameSet is the set of namespaces with own series. Moving a counter to another series would show
+// a wrong rate, so a namespace stays in the set until the process ends. The zero value is empty.
 type nameSet struct {
 	mu    sync.RWMutex
 	names map[string]bool
 	order []string
 }
 
-// label returns the value under which a namespace is counted.
+// label returns the label of a namespace.
 func (s *nameSet) label(namespace string) string {
 	s.mu.RLock()
 	known := s.names[namespace]
@@ -37,7 +36,7 @@ func (s *nameSet) label(namespace string) string {
 	return OtherNamespaces
 }
 
-// add puts a namespace into the set unless that is full, and reports whether it is there.
+// add adds a namespace unless the set is full. It reports whether the set contains it.
 func (s *nameSet) add(namespace string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +54,7 @@ func (s *nameSet) add(namespace string) bool {
 	return true
 }
 
-// list returns the namespaces of the set, the first that came first.
+// list returns the namespaces in the order in which they were added.
 func (s *nameSet) list() []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

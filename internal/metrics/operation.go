@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"fmt"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -10,15 +9,18 @@ import (
 	"tasker.example/tasker"
 )
 
-// operations are the instruments of bulk repair. They are nil until [Metrics.ObserveOperations].
+// operations contains the instruments of operations. They are nil before
+// [Metrics.ObserveOperations].
 type operations struct {
 	paused metric.Int64Counter
-	items  map[tasker.ItemState]int64 // read last; guarded by Metrics.mu
+	items  map[tasker.ItemState]int64 // values read last; guarded by Metrics.mu
 }
 
-// ObserveOperations adds the gauge of open items and the counter of pauses, before anything is
-// counted. The gauge keeps its last value without the database.
-func (m *Metrics) ObserveOperations(provider metric.MeterProvider, read func(context.Context) (map[tasker.ItemState]int64, error)) error {
+// ObserveOperations adds the gauge of open items and the counter of pauses. It must be called
+// before anything is counted. If the database cannot be read, the gauge keeps its last values.
+func (m *Metrics) ObserveOperations(
+	provider metric.MeterProvider, read func(context.Context) (map[tasker.ItemState]int64, error),
+) error {
 	meter := provider.Meter(scope)
 	var items metric.Int64ObservableGauge
 	observed, err := makeGauges(meter, []gauge{
@@ -28,7 +30,10 @@ func (m *Metrics) ObserveOperations(provider metric.MeterProvider, read func(con
 		return err
 	}
 	o := &m.operations
-	if err := makeCounters(meter, []counter{{&o.paused, "tasker.operation.paused.total", "Pauses of operations that a guard of this server made."}}); err != nil {
+	err = makeCounters(meter, []counter{
+		{&o.paused, "tasker.operation.paused.total", "Pauses of operations that a guard of this server made."},
+	})
+	if err != nil {
 		return err
 	}
 	for _, r := range tasker.PauseReasons() {
@@ -36,14 +41,14 @@ func (m *Metrics) ObserveOperations(provider metric.MeterProvider, read func(con
 			o.paused.Add(context.Background(), 0, guardIs(r))
 		}
 	}
-	_, err = meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
+	return register(meter, "operations", func(ctx context.Context, to metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 		defer cancel()
 		counts, err := read(ctx)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if err != nil {
-			m.log.WarnContext(ctx, "the items of operations could not be counted; the metric keeps its last value", "err", err)
+			m.log.WarnContext(ctx, "could not count the items of operations; the metric keeps its last value", "err", err)
 		} else {
 			o.items = counts
 		}
@@ -52,13 +57,9 @@ func (m *Metrics) ObserveOperations(provider metric.MeterProvider, read func(con
 		}
 		return nil
 	}, observed...)
-	if err != nil {
-		return fmt.Errorf("metrics of operations: %w", err)
-	}
-	return nil
 }
 
-// OperationPaused counts a pause that a guard has made.
+// OperationPaused counts a pause by a guard.
 func (m *Metrics) OperationPaused(ctx context.Context, why tasker.PauseReason) {
 	if m != nil && m.operations.paused != nil {
 		m.operations.paused.Add(ctx, 1, guardIs(why))

@@ -2,14 +2,13 @@ package metrics
 
 import (
 	"context"
-	"fmt"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 )
 
-// A RequestCount is the requests of one class that this server has now, and those that it
-// has refused since the start, by the reason.
+// A RequestCount contains the current requests of one class, and the totals of served and refused
+// requests.
 type RequestCount struct {
 	Class            string
 	Running, Waiting int
@@ -17,23 +16,17 @@ type RequestCount struct {
 	Refused          map[string]int64
 }
 
-// ObserveRequests adds how many requests there are of each class and how many were refused,
-// and the part of its time that storing tasks may take, 0 to 1: nil where it is not limited.
+// ObserveRequests adds the counts of requests by class, and the share of time that storing tasks
+// may take, from 0 to 1. pace is nil if it is not limited.
 func (m *Metrics) ObserveRequests(provider metric.MeterProvider, counts func() []RequestCount, pace func() float64) error {
 	meter := provider.Meter(scope)
 	var served, refused metric.Int64ObservableCounter
 	var running, waiting, percent metric.Int64ObservableGauge
-	for _, c := range []struct {
-		into        *metric.Int64ObservableCounter
-		name, about string
-	}{
+	if err := makeTotals(meter, []total{
 		{&served, "tasker.requests.served.total", "Requests that this server has begun to serve, by their class."},
 		{&refused, "tasker.requests.refused.total", "Requests that this server has refused because there were too many, by their class and the reason."},
-	} {
-		var err error
-		if *c.into, err = meter.Int64ObservableCounter(c.name, metric.WithDescription(c.about)); err != nil {
-			return fmt.Errorf("metric %s: %w", c.name, err)
-		}
+	}); err != nil {
+		return err
 	}
 	observed, err := makeGauges(meter, []gauge{
 		{&running, "tasker.requests.running", "Requests that this server is serving, by their class."},
@@ -43,7 +36,7 @@ func (m *Metrics) ObserveRequests(provider metric.MeterProvider, counts func() [
 	if err != nil {
 		return err
 	}
-	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	return register(meter, "requests", func(_ context.Context, o metric.Observer) error {
 		if pace != nil {
 			o.ObserveInt64(percent, int64(100*pace()))
 		}
@@ -58,8 +51,4 @@ func (m *Metrics) ObserveRequests(provider metric.MeterProvider, counts func() [
 		}
 		return nil
 	}, append(observed, served, refused)...)
-	if err != nil {
-		return fmt.Errorf("metrics of requests: %w", err)
-	}
-	return nil
 }

@@ -11,11 +11,11 @@ import (
 	"tasker.example/tasker"
 )
 
-// lateBuckets are for how late schedules are fired, in seconds.
+// lateBuckets are bounds for the delay of firings, in seconds.
 var lateBuckets = []float64{0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200}
 
-// ObserveSchedules adds how late schedules are fired, and the gauge of those whose tasks
-// fail, which keeps its last value while the database cannot be read.
+// ObserveSchedules adds the histogram of firing delays and the gauge of failing schedules. If the
+// database cannot be read, the gauge keeps its last value.
 func (m *Metrics) ObserveSchedules(provider metric.MeterProvider, failing func(context.Context) (int64, error)) error {
 	meter := provider.Meter(scope)
 	const name = "tasker.schedule.late_seconds"
@@ -35,11 +35,11 @@ func (m *Metrics) ObserveSchedules(provider metric.MeterProvider, failing func(c
 	return nil
 }
 
-// failingEvery is how often the schedules whose tasks fail are counted, however many scrape: that
-// looks at the last firings of all of them.
+// failingEvery limits how often failing schedules are counted, because the query reads the last
+// firings of all schedules.
 const failingEvery = time.Minute
 
-// atMostEvery is a count that is asked for once in a time, and else is as it was then.
+// atMostEvery returns a function that calls count at most once per interval and caches the result.
 func atMostEvery(d time.Duration, count func(context.Context) (int64, error)) func(context.Context) (int64, error) {
 	var mu sync.Mutex
 	var known int64
@@ -58,14 +58,14 @@ func atMostEvery(d time.Duration, count func(context.Context) (int64, error)) fu
 	}
 }
 
-// ObserveDeadlines adds the gauge of the open tasks that are overdue.
+// ObserveDeadlines adds the gauge of overdue tasks.
 func (m *Metrics) ObserveDeadlines(provider metric.MeterProvider, overdue func(context.Context) (int64, error)) error {
 	return m.observeCount(provider.Meter(scope), overdue, "tasks that are overdue",
 		"tasker.tasks.overdue", "Open tasks whose due time is over, counted up to 10000 in each namespace; the same in every server.")
 }
 
-// observeCount adds a gauge of what is counted in the database, which keeps its last value while that cannot be
-// read.
+// observeCount adds a gauge of a count in the database. If it cannot be read, the gauge keeps its
+// last value.
 func (m *Metrics) observeCount(meter metric.Meter, count func(context.Context) (int64, error), what, name, about string) error {
 	var g metric.Int64ObservableGauge
 	observed, err := makeGauges(meter, []gauge{{&g, name, about}})
@@ -73,32 +73,28 @@ func (m *Metrics) observeCount(meter metric.Meter, count func(context.Context) (
 		return err
 	}
 	var known int64
-	_, err = meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
+	return register(meter, what, func(ctx context.Context, to metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 		defer cancel()
 		n, err := count(ctx)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if err != nil {
-			m.log.WarnContext(ctx, "what a metric counts could not be counted; it keeps its last value", "what", what, "err", err)
+			m.log.WarnContext(ctx, "could not count for a metric; it keeps its last value", "what", what, "err", err)
 		} else {
 			known = n
 		}
 		to.ObserveInt64(g, known)
 		return nil
 	}, observed...)
-	if err != nil {
-		return fmt.Errorf("metric %s: %w", name, err)
-	}
-	return nil
 }
 
-// Fired is told of instants of schedules at which a task was made, or could not be.
+// Fired records the delays of firings that created a task or failed to.
 func (m *Metrics) Fired(list []tasker.Firing) {
 	m.mu.Lock()
 	late := m.late
 	m.mu.Unlock()
-	if late == nil { // the server begins
+	if late == nil { // before ObserveSchedules
 		return
 	}
 	for _, f := range list {

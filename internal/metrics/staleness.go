@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"fmt"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -10,10 +9,12 @@ import (
 	"tasker.example/tasker"
 )
 
-// ObserveStaleness adds the gauge of the tasks that are past 80 % of their staleness threshold, by
-// namespace and health. Read returns those with most tasks first. While the database cannot be read
-// the gauge keeps its last value.
-func (m *Metrics) ObserveStaleness(provider metric.MeterProvider, read func(context.Context) ([]tasker.StalenessCount, error)) error {
+// ObserveStaleness adds the gauge of tasks past 80 % of their staleness threshold, by namespace and
+// health. read must sort namespaces by number of tasks, descending. If the database cannot be read,
+// the gauge keeps its last values.
+func (m *Metrics) ObserveStaleness(
+	provider metric.MeterProvider, read func(context.Context) ([]tasker.StalenessCount, error),
+) error {
 	meter := provider.Meter(scope)
 	var tasks metric.Int64ObservableGauge
 	observed, err := makeGauges(meter, []gauge{
@@ -23,32 +24,29 @@ func (m *Metrics) ObserveStaleness(provider metric.MeterProvider, read func(cont
 		return err
 	}
 	var counts []tasker.StalenessCount // guarded by m.mu
-	_, err = meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
+	return register(meter, "staleness", func(ctx context.Context, to metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 		defer cancel()
 		list, err := read(ctx)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if err != nil {
-			m.log.WarnContext(ctx, "tasks near their staleness thresholds could not be counted; the metric keeps its last values", "err", err)
+			m.log.WarnContext(ctx, "could not count tasks near their staleness thresholds; the metric keeps its last values", "err", err)
 		} else {
 			counts = list
 		}
 		for namespace, byHealth := range stalenessSeries(counts, m.named.list()) {
 			for _, h := range []tasker.Health{tasker.Stale, tasker.Warning} {
-				to.ObserveInt64(tasks, byHealth[h], metric.WithAttributes(attribute.String("namespace", namespace), attribute.String("health_status", string(h))))
+				to.ObserveInt64(tasks, byHealth[h], metric.WithAttributes(
+					attribute.String("namespace", namespace), attribute.String("health_status", string(h))))
 			}
 		}
 		return nil
 	}, observed...)
-	if err != nil {
-		return fmt.Errorf("metrics of staleness: %w", err)
-	}
-	return nil
 }
 
-// stalenessSeries adds up the counts of the namespaces that are shown: those with most tasks, the
-// others as one, and as many as fit of those that have no such task.
+// stalenessSeries returns the counts of the displayed namespaces: those with the most tasks, the
+// sum of the others, and known namespaces without such tasks as far as there is room.
 func stalenessSeries(counts []tasker.StalenessCount, known []string) map[string]map[tasker.Health]int64 {
 	series := map[string]map[tasker.Health]int64{}
 	for _, c := range counts {

@@ -35,30 +35,30 @@ import (
 	"tasker.example/tasker/internal/metrics"
 )
 
-// Options of what serves and sends the metrics of a server.
+// Options configures a Service.
 type Options struct {
 	Version     string
-	Environment string // the server's; "" for none
+	Environment string // of the server; optional
 	Read        metrics.Read
-	Dispatch    metrics.Sources // Backlogs nil: nothing of it is read
+	Dispatch    metrics.Sources // optional; ignored without Backlogs
 	Emission    metrics.SinkSource
 	Log         *slog.Logger
 }
 
-// A Service is the metrics of a server with the ways out.
+// A Service exports the metrics of a server.
 type Service struct {
 	*metrics.Metrics
 	handler  http.Handler
 	provider *sdk.MeterProvider
 }
 
-// maxSeries bounds the series of one metric; what is beyond them is counted in
-// one, with the attribute otel_metric_overflow.
+// maxSeries limits the series of one metric. The others are combined in a series with the attribute
+// otel_metric_overflow.
 const maxSeries = 5000
 
-// Start makes the metrics of a server. They can be scraped at [Service.Handler];
-// with OTEL_EXPORTER_OTLP_ENDPOINT, or OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, they
-// are also sent there, as the other variables of OpenTelemetry say.
+// Start creates the metrics of a server. [Service.Handler] serves them to Prometheus. If
+// OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is set, they are also exported
+// by OTLP, configured by the variables of OpenTelemetry.
 func Start(ctx context.Context, o Options) (*Service, error) {
 	registry := prometheus.NewRegistry()
 	scraped, err := otelprometheus.New(otelprometheus.WithRegisterer(registry),
@@ -71,9 +71,9 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		return nil, err
 	}
 	options := []sdk.Option{sdk.WithReader(scraped), sdk.WithResource(from), sdk.WithCardinalityLimit(maxSeries)}
-	if asked, err := asksForOTLP(); err != nil {
+	if enabled, err := otlpEnabled(); err != nil {
 		return nil, err
-	} else if asked {
+	} else if enabled {
 		sender, err := otlpClient()
 		if err != nil {
 			return nil, err
@@ -84,8 +84,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		}
 		options = append(options, sdk.WithReader(sdk.NewPeriodicReader(exporter)))
 	}
-	// What goes wrong on the way is told where all else is. The library has one such
-	// place for the whole program.
+	// OpenTelemetry has one error handler for the whole program.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		o.Log.Warn("metrics could not be sent, or not all", "err", err)
 	}))
@@ -106,8 +105,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		// A histogram has no series of its bare name, which an alert of the documents
-		// reads; this has.
+		// Documented alerts use this name, and a histogram has no series with its bare name.
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "tasker_staleness_detection_duration", Help: "What the last run of this server's sweep took, in milliseconds.",
 		}, func() float64 { return float64(m.LastRun()) / float64(time.Millisecond) }),
@@ -122,91 +120,94 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	return &Service{Metrics: m, handler: handler, provider: provider}, nil
 }
 
-// ObserveRequests adds the requests of the server; see [metrics.Metrics.ObserveRequests].
+// ObserveRequests calls [metrics.Metrics.ObserveRequests].
 func (s *Service) ObserveRequests(counts func() []metrics.RequestCount, pace func() float64) error {
 	return s.Metrics.ObserveRequests(s.provider, counts, pace)
 }
 
-// ObserveSchedules adds how schedules do; see [metrics.Metrics.ObserveSchedules].
+// ObserveSchedules calls [metrics.Metrics.ObserveSchedules].
 func (s *Service) ObserveSchedules(failing func(context.Context) (int64, error)) error {
 	return s.Metrics.ObserveSchedules(s.provider, failing)
 }
 
-// ObserveDeadlines adds how many tasks are overdue; see [metrics.Metrics.ObserveDeadlines].
+// ObserveDeadlines calls [metrics.Metrics.ObserveDeadlines].
 func (s *Service) ObserveDeadlines(overdue func(context.Context) (int64, error)) error {
 	return s.Metrics.ObserveDeadlines(s.provider, overdue)
 }
 
-// ObserveStaleness adds the tasks near their thresholds; see [metrics.Metrics.ObserveStaleness].
+// ObserveStaleness calls [metrics.Metrics.ObserveStaleness].
 func (s *Service) ObserveStaleness(read func(context.Context) ([]tasker.StalenessCount, error)) error {
 	return s.Metrics.ObserveStaleness(s.provider, read)
 }
 
-// ObserveDue adds how late work is that is due; see [metrics.Metrics.ObserveDue].
+// ObserveDue calls [metrics.Metrics.ObserveDue].
 func (s *Service) ObserveDue(read func(context.Context) (map[string]float64, error)) error {
 	return s.Metrics.ObserveDue(s.provider, read)
 }
 
-// ObserveLoops adds what the loops of the server do; see [metrics.Metrics.ObserveLoops].
+// ObserveLoops calls [metrics.Metrics.ObserveLoops].
 func (s *Service) ObserveLoops(loops func() []metrics.LoopCount, deferred func(context.Context) (map[string]int64, error)) error {
 	return s.Metrics.ObserveLoops(s.provider, loops, deferred)
 }
 
-// ObserveTemplates adds the template files that are broken; see [metrics.Metrics.ObserveTemplates].
+// ObserveTemplates calls [metrics.Metrics.ObserveTemplates].
 func (s *Service) ObserveTemplates(broken int64) error {
 	return s.Metrics.ObserveTemplates(s.provider, broken)
 }
 
-// ObserveHolds adds the holds that have not ended, and the breakers that cannot open; see [metrics.Metrics.ObserveHolds].
+// ObserveHolds calls [metrics.Metrics.ObserveHolds].
 func (s *Service) ObserveHolds(read func(context.Context) ([]tasker.HoldGroup, error), unopened func() int64) error {
 	return s.Metrics.ObserveHolds(s.provider, read, unopened)
 }
 
-// ObserveOperations adds the items of operations; see [metrics.Metrics.ObserveOperations].
+// ObserveOperations calls [metrics.Metrics.ObserveOperations].
 func (s *Service) ObserveOperations(read func(context.Context) (map[tasker.ItemState]int64, error)) error {
 	return s.Metrics.ObserveOperations(s.provider, read)
 }
 
-// A scrapeLog takes what goes wrong in answering a scrape. One that went away in the
-// middle is nobody's error, and would be told once for each metric that was left.
+// A scrapeLog logs errors of scrapes. Disconnected clients are logged at debug level, because they
+// cause an error for each remaining metric.
 type scrapeLog struct{ log *slog.Logger }
 
-// Println logs what Prometheus's handler says.
+// Println logs an error of the Prometheus handler.
 func (l scrapeLog) Println(v ...any) {
 	for _, x := range v {
 		if err, ok := x.(error); ok && gone(err) {
-			l.log.Debug("a scrape went away before its end", "err", err)
+			l.log.Debug("a client disconnected during a scrape", "err", err)
 			return
 		}
 	}
 	l.log.Error("a scrape failed", "err", strings.TrimSpace(fmt.Sprintln(v...)))
 }
 
-// gone reports whether an error says that the other side has hung up.
+// gone reports whether an error means that the client has disconnected.
 func gone(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// maxScrapes is how many may scrape at once; others get 503.
+// maxScrapes limits concurrent scrapes; others get status 503.
 const maxScrapes = 4
 
-// origin says who sends: the standard variables win.
+// origin returns the resource attributes. The standard variables have precedence.
 func origin(ctx context.Context, o Options) (*resource.Resource, error) {
-	about := []attribute.KeyValue{attribute.String("service.name", "tasker"), attribute.String("service.version", cmp.Or(o.Version, "dev"))}
+	about := []attribute.KeyValue{
+		attribute.String("service.name", "tasker"), attribute.String("service.version", cmp.Or(o.Version, "dev")),
+	}
 	if o.Environment != "" {
 		about = append(about, attribute.String("deployment.environment.name", o.Environment))
 	}
-	from, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(), resource.WithAttributes(about...), resource.WithFromEnv())
+	from, err := resource.New(ctx,
+		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithAttributes(about...), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	return from, nil
 }
 
-// asksForOTLP reports whether the environment asks for OTLP, or says what about it
-// cannot be.
-func asksForOTLP() (bool, error) {
+// otlpEnabled reports whether the environment enables OTLP. It returns an error for unsupported
+// settings.
+func otlpEnabled() (bool, error) {
 	exporters := strings.Split(cmp.Or(os.Getenv("OTEL_METRICS_EXPORTER"), "otlp"), ",")
 	for _, e := range exporters {
 		if e = strings.TrimSpace(e); e != "otlp" && e != "none" && e != "prometheus" {
@@ -234,8 +235,8 @@ func asksForOTLP() (bool, error) {
 	return true, nil
 }
 
-// otlpClient returns the client that sends metrics, with the timeout and the certificates that
-// the environment names.
+// otlpClient returns the HTTP client for OTLP, with the timeout and the certificates from the
+// environment.
 func otlpClient() (*http.Client, error) {
 	timeout, trusted, own := 10*time.Second, (*x509.CertPool)(nil), []tls.Certificate(nil)
 	if text, from := setting("OTEL_EXPORTER_OTLP_TIMEOUT"); text != "" {
@@ -266,8 +267,7 @@ func otlpClient() (*http.Client, error) {
 	return c, nil
 }
 
-// setting returns a variable of the exporter, of which that for metrics wins, and
-// the name under which it was given.
+// setting returns an OTLP variable and its name. The variant for metrics has precedence.
 func setting(name string) (value, from string) {
 	from = strings.Replace(name, "OTLP_", "OTLP_METRICS_", 1)
 	if value = os.Getenv(from); value != "" {
@@ -276,10 +276,10 @@ func setting(name string) (value, from string) {
 	return os.Getenv(name), name
 }
 
-// Handler serves the metrics in the format of Prometheus.
+// Handler serves the metrics in Prometheus format.
 func (s *Service) Handler() http.Handler { return s.handler }
 
-// Stop sends what has not been sent yet.
+// Stop exports the remaining metrics.
 func (s *Service) Stop(ctx context.Context) error {
 	if err := s.provider.Shutdown(ctx); err != nil {
 		return fmt.Errorf("send the last metrics: %w", err)
