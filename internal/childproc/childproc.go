@@ -12,26 +12,26 @@ import (
 	"time"
 )
 
-// killPatience bounds how long a killed process may take to be gone.
+// killPatience limits the wait for a killed process.
 const killPatience = 10 * time.Second
 
 // A Process is a program that this process started.
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the program has ended
-	err  error         // how it ended; to be read after done
+	err  error         // valid after done
 }
 
-// Start starts the command as the account, in a process group of its own: Ctrl-C in a
-// terminal must reach us first, and we then stop the child in order. If this process dies,
-// the child receives the signal onDeath (on Linux).
+// Start starts the command as the account, in its own process group: Ctrl-C in a terminal must not
+// reach the child, which the parent stops in order. If this process dies, the child receives the
+// signal onDeath (on Linux).
 func Start(cmd *exec.Cmd, a Account, onDeath syscall.Signal) (*Process, error) {
 	cmd.SysProcAttr = Attributes(a, onDeath)
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The kernel sends onDeath when the thread that started the child
-		// ends, not the process. So one thread stays with it for its life.
+		// The kernel sends onDeath when the thread that started the child ends, so that thread must
+		// not end.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -53,13 +53,13 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done returns a channel that is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err returns how the program ended, as [exec.Cmd.Wait] does. It waits for the end.
+// Err waits for the end of the program and returns the result of [exec.Cmd.Wait].
 func (p *Process) Err() error {
 	<-p.done
 	return p.err
 }
 
-// Signal sends a signal to the program. It is no error that the program has ended.
+// Signal sends a signal to the program. It returns no error if the program has ended.
 func (p *Process) Signal(signal syscall.Signal) error {
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -67,8 +67,8 @@ func (p *Process) Signal(signal syscall.Signal) error {
 	return nil
 }
 
-// Kill ends the program, and all of its process group, at once. It waits until all are
-// gone: a port or a directory that they used is free when it returns.
+// Kill kills the process group of the program. It returns after all processes have ended, so their
+// ports and directories are free.
 func (p *Process) Kill() error {
 	group := -p.PID()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -89,7 +89,7 @@ func (p *Process) Kill() error {
 	}
 }
 
-// newGroup returns the part of Attributes that every system has.
+// newGroup returns the attributes that do not depend on the system.
 func newGroup(a Account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if a.Other() {

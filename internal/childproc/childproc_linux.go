@@ -2,15 +2,15 @@ package childproc
 
 import "syscall"
 
-// Attributes returns those of a child that runs as the account, in a process group of its
-// own, and receives onDeath when this process dies.
+// Attributes returns the attributes of a child that runs as the account in its own process group
+// and receives onDeath when this process dies.
 func Attributes(a Account, onDeath syscall.Signal) *syscall.SysProcAttr {
 	attr := newGroup(a)
 	attr.Pdeathsig = onDeath
 	return attr
 }
 
-// free returns how many bytes may be written to a directory, 0 if it is missing.
+// free returns the free bytes of a directory's file system, or 0 if the directory is missing.
 func free(dir string) uint64 {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

@@ -4,9 +4,9 @@ package childproc
 
 import "syscall"
 
-// Attributes returns those of a child that runs as the account, in a process group of its
-// own. Only Linux can tell the child of our death.
+// Attributes returns the attributes of a child that runs as the account in its own process group.
+// Only Linux can signal the child when this process dies.
 func Attributes(a Account, _ syscall.Signal) *syscall.SysProcAttr { return newGroup(a) }
 
-// free returns 0: only Linux has a directory in memory.
+// free returns 0, because only Linux has a directory in memory.
 func free(string) uint64 { return 0 }

@@ -9,23 +9,24 @@ import (
 	"syscall"
 )
 
-// Ports from firstPort to before endOfPorts are those that Linux, macOS and Windows, as they come, give to no
-// connection or listener that asks for any: a child that ends and starts again finds its port free.
+// The ports from firstPort up to endOfPorts are outside of the default ephemeral ranges of Linux,
+// macOS and Windows, so a child that restarts finds its port free.
 const (
 	firstPort  = 10_240
 	endOfPorts = 32_768
 	portTries  = 1000
 )
 
-// FreePorts returns different ports of the loopback interface on which nobody listened a
-// moment ago. Another program may take one before the child listens: try again then.
+// FreePorts returns distinct ports of the loopback interface that are free now. Retry if another
+// program uses one before the child does.
 func FreePorts(count int) ([]int, error) {
 	ports := make([]int, 0, count)
 	for tries := portTries; len(ports) < count; tries-- {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(endOfPorts-firstPort))))
+		port := strconv.Itoa(firstPort + rand.IntN(endOfPorts-firstPort))
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 		switch {
 		case err == nil:
-			defer l.Close() //nolint:gocritic // together, so that all are different
+			defer l.Close() //nolint:gocritic // all stay open until the end, so that they are distinct
 			ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 		case tries <= 1:
 			return nil, err
@@ -34,8 +35,8 @@ func FreePorts(count int) ([]int, error) {
 	return ports, nil
 }
 
-// TryLock takes the lock on f, or reports that another process has it. The kernel releases
-// it when this process ends.
+// TryLock locks f. It returns false if another process has the lock. The kernel releases it when
+// this process ends.
 func TryLock(f *os.File) (bool, error) {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -44,18 +45,18 @@ func TryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// Unlock gives the lock on f back, and closes f. To close it is not enough: a process that is being
-// started has all files of this one, and so its locks, until it runs its own program. It is safe to repeat.
+// Unlock releases the lock on f and closes it. Closing is not enough, because a child inherits the
+// lock until it executes its program. Unlock can be called again.
 func Unlock(f *os.File) error {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 	if errors.Is(err, syscall.EBADF) {
-		return nil // it is closed
+		return nil // already closed
 	}
 	return errors.Join(err, f.Close())
 }
 
-// TempDir returns a directory for files that may be lost: one in memory where the machine
-// has that many bytes free in it, else the one of the system.
+// TempDir returns a directory for temporary files: in memory if that many bytes are free there,
+// otherwise the default.
 func TempDir(bytes uint64) string {
 	const memory = "/dev/shm"
 	if free(memory) >= bytes {

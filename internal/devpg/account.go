@@ -9,9 +9,9 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// unprivileged returns the account for a process that may not run as root:
-// ourselves if we are not root; else the owner of the data, because PostgreSQL
-// insists on owning them; else the user that distributions make for it.
+// unprivileged returns the account for PostgreSQL, which must not be root: the current user, or for
+// root the owner of the data, which PostgreSQL requires, or the user that distributions create for
+// PostgreSQL.
 func unprivileged(data string) (childproc.Account, error) {
 	if uid, gid, ok := ownerOf(data); ok && os.Geteuid() == 0 {
 		if uid == 0 {
@@ -23,9 +23,8 @@ func unprivileged(data string) (childproc.Account, error) {
 	return childproc.Unprivileged("PostgreSQL", "postgres")
 }
 
-// mayEnter returns an error if a folder on the way to path is closed to the
-// account. Without it, the symptom is a bare "permission denied" from the
-// kernel that names the wrong file.
+// mayEnter returns an error if the account may not enter a parent folder of path. Otherwise the
+// kernel would report "permission denied" for the wrong file.
 func mayEnter(a childproc.Account, path string) error {
 	if !a.Other() {
 		return nil

@@ -18,18 +18,17 @@ const (
 	newRulesFile = dataFolder + "/pg_hba.conf.new"
 )
 
-// rules let in who comes over loopback and knows the password, and nobody else.
+// rules allows only password authentication over loopback.
 const rules = `# Written by tasker when it starts this server; what is changed here is lost.
 host all all 127.0.0.1/32 scram-sha-256
 `
 
-// requireScram is a parameter of a URL by which our own connections tell the password to
-// nobody, not even to another program that listens on the port of a server that has ended.
-// psql before 16 does not know it.
+// requireScram is a URL parameter for own connections. It prevents that the password is sent to
+// another program on the port of a stopped server. psql supports it from version 16 on.
 const requireScram = "&require_auth=scram-sha-256"
 
-// secure closes the cluster to other users of the machine, also one that was made or
-// changed so that they could connect without a password.
+// secure closes the cluster to other users of the machine, including one that allowed connections
+// without password.
 func (c *cluster) secure(ctx context.Context) error {
 	if err := c.closeFiles(); err != nil {
 		return err
@@ -53,11 +52,11 @@ func (c *cluster) secure(ctx context.Context) error {
 	if string(was) == rules {
 		return nil
 	}
-	// Last: what a crash interrupts is done again at the next start.
+	// This is the last step, so that an interrupted call is repeated at the next start.
 	return c.writeRules()
 }
 
-// closeFiles takes away what other users may do with the files.
+// closeFiles removes the permissions of other users.
 func (c *cluster) closeFiles() error {
 	if err := c.closeFolder(); err != nil {
 		return fmt.Errorf("close %s to other users: %w", c.dir.path, err)
@@ -74,8 +73,8 @@ func (c *cluster) closeFiles() error {
 	return nil
 }
 
-// closeFolder lets the account alone enter a folder that root opened to everybody for its
-// sake, see makeFolder. A folder that somebody else made keeps its mode.
+// closeFolder restricts a folder that makeFolder opened for the account. Folders with another owner
+// keep their mode.
 func (c *cluster) closeFolder() error {
 	uid, _, ok := ownerOf(c.dir.path)
 	if !c.account.Other() || !ok || uid != os.Geteuid() {
@@ -91,9 +90,8 @@ func (c *cluster) closeFolder() error {
 	return c.dir.root.Chmod(".", openToGroup)
 }
 
-// asksForPasswords reports whether every rule of a pg_hba.conf asks for a password or
-// refuses. A file without rules, and what cannot be seen from here, such as an included
-// file, does not.
+// asksForPasswords reports whether every rule of a pg_hba.conf requires a password or rejects. It
+// returns false for a file without rules or with included files.
 func asksForPasswords(text string) bool {
 	some := false
 	for line := range strings.Lines(text) {
@@ -113,8 +111,8 @@ func asksForPasswords(text string) bool {
 	return some
 }
 
-// writeRules replaces the rules of the cluster. The account may have put anything in the
-// place of the file, so it is replaced and never written into.
+// writeRules replaces the rules of the cluster. It never writes into the existing file, which the
+// account may have replaced.
 func (c *cluster) writeRules() error {
 	if err := c.dir.root.Remove(newRulesFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -133,9 +131,9 @@ func (c *cluster) writeRules() error {
 	return c.dir.root.Rename(newRulesFile, rulesFile)
 }
 
-// changePassword gives the owner of the cluster a new password, without a server that
-// somebody could connect to. The program reads the statement from its standard input, where
-// the list of processes does not show it, and logs no statement.
+// changePassword sets a new password for the owner of the cluster. It uses the single-user mode, so
+// that no connections are possible. The statement is passed by standard input, invisible in the
+// process list, and is not logged.
 func (c *cluster) changePassword(ctx context.Context) error {
 	if err := c.dir.newPassword(c.account); err != nil {
 		return fmt.Errorf("write a password: %w", err)

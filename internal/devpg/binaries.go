@@ -14,18 +14,17 @@ import (
 	"strings"
 )
 
-// binEnv names the variable that says where PostgreSQL's programs are.
+// binEnv is the environment variable with the folder of PostgreSQL's programs.
 const binEnv = "TASKER_POSTGRES_BIN"
 
-// programs are the executables of one version of PostgreSQL.
+// programs describes the executables of one PostgreSQL version.
 type programs struct {
 	dir     string
-	version string // as it says itself: 17.5
+	version string // such as 17.5
 	major   int
 }
 
-// versioned are the folders in which distributions keep several versions beside
-// each other. They are not on PATH.
+// versioned lists folders for parallel versions, which are not on PATH.
 var versioned = []string{
 	"/usr/lib/postgresql/*/bin",                          // Debian, Ubuntu
 	"/usr/pgsql-*/bin",                                   // Fedora, RHEL: packages of postgresql.org
@@ -36,20 +35,19 @@ var versioned = []string{
 	"/Applications/Postgres.app/Contents/Versions/*/bin", // Postgres.app
 }
 
-// findPrograms returns the programs to use: those that were asked for, or an
-// error; else the first of PATH, pg_config and the versioned folders that is
-// new enough; else downloaded ones.
+// findPrograms returns the requested programs or an error. Without a request it returns the first
+// suitable version in PATH, pg_config and the versioned folders, or downloads one.
 func findPrograms(ctx context.Context, o Options) (programs, error) {
-	for _, asked := range []struct{ by, dir string }{
+	for _, requested := range []struct{ by, dir string }{
 		{"the option for it", o.BinDir},
 		{binEnv, os.Getenv(binEnv)},
 	} {
-		if asked.dir == "" {
+		if requested.dir == "" {
 			continue
 		}
-		p, err := inspect(ctx, asked.dir)
+		p, err := inspect(ctx, requested.dir)
 		if err != nil {
-			return programs{}, fmt.Errorf("PostgreSQL is not where %s says: %w", asked.by, err)
+			return programs{}, fmt.Errorf("PostgreSQL is not where %s says: %w", requested.by, err)
 		}
 		return p, nil
 	}
@@ -68,7 +66,7 @@ func findPrograms(ctx context.Context, o Options) (programs, error) {
 	return p, nil
 }
 
-// candidates lists the folders that may hold the programs, best first.
+// candidates returns the folders that may contain the programs, best first.
 func candidates(ctx context.Context) []string {
 	var dirs []string
 	for _, name := range []string{"initdb", "postgres"} {
@@ -76,7 +74,7 @@ func candidates(ctx context.Context) []string {
 		if err != nil {
 			continue
 		}
-		// Where the link leads: Debian links single programs into PATH.
+		// Follow the link: Debian links only some programs into PATH.
 		if path, err = filepath.EvalSymlinks(path); err == nil {
 			dirs = append(dirs, filepath.Dir(path))
 		}
@@ -87,13 +85,12 @@ func candidates(ctx context.Context) []string {
 	return slices.Concat(dirs, newestFirst(versioned))
 }
 
-// newestFirst expands the patterns and orders what is there by the first number
-// in each path, newest first.
+// newestFirst expands the patterns and sorts the paths by their first number, descending.
 func newestFirst(patterns []string) []string {
 	var dirs []string
 	for _, pattern := range patterns {
 		found, err := filepath.Glob(pattern)
-		if err == nil { // only a malformed pattern is an error, and a test has seen them all
+		if err == nil { // only malformed patterns are errors
 			dirs = append(dirs, found...)
 		}
 	}
@@ -113,7 +110,7 @@ func number(path string) int {
 
 var versionLine = regexp.MustCompile(`\(PostgreSQL\) (([0-9]+)[^ \n]*)`)
 
-// inspect returns the programs in dir, or says why they cannot be used.
+// inspect returns the programs in dir, or why they cannot be used.
 func inspect(ctx context.Context, dir string) (programs, error) {
 	for _, name := range []string{"postgres", "initdb"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil {

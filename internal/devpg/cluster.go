@@ -18,12 +18,11 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// portAttempts is how many free ports we try: between choosing one and
-// listening on it, another program may take it.
+// portAttempts limits how many free ports are tried. Another program may use a port before
+// PostgreSQL does.
 const portAttempts = 5
 
-// A cluster is the data of PostgreSQL in a directory that we hold, and the
-// programs that may touch them.
+// A cluster is a PostgreSQL data directory with matching programs.
 type cluster struct {
 	dir     *directory
 	bin     programs
@@ -32,8 +31,7 @@ type cluster struct {
 	log     *slog.Logger
 }
 
-// prepare makes the cluster when there is none, refuses one that these programs
-// cannot read, and closes it to other users.
+// prepare creates the cluster if necessary, checks its version and closes it to other users.
 func (c *cluster) prepare(ctx context.Context) (err error) {
 	if c.account, err = unprivileged(c.dir.data()); err != nil {
 		return err
@@ -62,8 +60,8 @@ func (c *cluster) prepare(ctx context.Context) (err error) {
 	return c.secure(ctx)
 }
 
-// create makes a cluster. It gets its name only when it is complete: one that a
-// crash left half-made is never used, and is made again.
+// create creates a cluster. It is renamed when it is complete, so an interrupted creation is
+// repeated.
 func (c *cluster) create(ctx context.Context) error {
 	if _, err := c.dir.root.Lstat(dataFolder); err == nil {
 		return fmt.Errorf("%s is not a cluster of PostgreSQL (it has no PG_VERSION): move it away, or choose another data directory; "+
@@ -162,7 +160,7 @@ func (c *cluster) runAt(ctx context.Context, port int) (*process, error) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		// Not a connection attempt: another server may have taken the port.
+		// Do not connect: another server may use the port.
 		if m, err := c.dir.postmaster(); err == nil && m.pid == p.PID() && m.ready {
 			return p, nil
 		}
@@ -177,8 +175,8 @@ func (c *cluster) runAt(ctx context.Context, port int) (*process, error) {
 	}
 }
 
-// arguments are the settings of the server. Clients come over loopback only: a
-// socket would need a folder that PostgreSQL may write to and we may reach.
+// arguments returns the settings of the server. It listens on loopback only, because a socket needs
+// a folder that both PostgreSQL and the current user can access.
 func (c *cluster) arguments(port int) []string {
 	settings := []string{
 		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(port), "unix_socket_directories=",
@@ -196,7 +194,7 @@ func (c *cluster) arguments(port int) []string {
 	return args
 }
 
-// startError says that the server ended before it was ready.
+// startError means that the server ended before it was ready.
 type startError struct {
 	dir *directory
 	err error
@@ -211,13 +209,13 @@ func (e *startError) Unwrap() error { return e.err }
 
 func (e *startError) says(words string) bool { return strings.Contains(e.log, words) }
 
-// createDatabase makes the database when it is missing.
+// createDatabase creates the database if it is missing.
 func createDatabase(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("connect to the new server: %w", err)
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // what matters has been answered
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	var exists bool
 	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", database).Scan(&exists)
 	if err == nil && !exists {

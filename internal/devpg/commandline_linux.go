@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// commandLine returns the program and arguments of a process, "" if it has ended.
+// commandLine returns the program and arguments of a process, or "" if it has ended.
 func commandLine(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// commandLine returns the program and arguments of a process, "" if it has ended.
+// commandLine returns the program and arguments of a process, or "" if it has ended.
 func commandLine(pid int) string {
 	out, err := exec.Command("ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {

@@ -1,19 +1,14 @@
 // Package devpg runs a private PostgreSQL for development and tests, on the loopback interface with a
 // random password. It is not meant for production.
 //
-// [Start] finds the programs of PostgreSQL, makes a cluster in a directory when
-// there is none, and runs it on the loopback interface with a random password
-// that only its owner can read; there is no socket, and other users of the machine
-// can neither connect nor read its files. [Server.Stop] ends it. The data stay, and survive
-// whatever ends this process: a directory left behind by a crash, in any state,
-// starts again, and on Linux the server never outlives its parent.
+// [Start] finds PostgreSQL's programs, creates a cluster if there is none, and runs it with a
+// password that only its owner can read. There is no socket, and other users of the machine can
+// neither connect nor read files. [Server.Stop] stops it. The data survives crashes: a directory
+// starts again from any state. On Linux the server never outlives its parent.
 //
-// Nothing is ever deleted that could hold data. A directory has one user at a
-// time; the second is told who the first is. PostgreSQL refuses to run as root,
-// so root lends the cluster to an unprivileged user.
-//
-// It knows nothing of Tasker's tables, and is not meant for production: there,
-// PostgreSQL has its own operators, backups and replicas.
+// Nothing that may contain data is ever deleted. Only one process can use a directory; others get
+// an error that names it. PostgreSQL refuses to run as root, so for root the cluster belongs to an
+// unprivileged user.
 package devpg
 
 import (
@@ -25,29 +20,28 @@ import (
 	"time"
 )
 
-// oldest is the first major version of PostgreSQL that Tasker's SQL runs on.
+// oldest is the minimum major version of PostgreSQL.
 const oldest = 15
 
-// owner owns the cluster, database is the one that callers use.
+// owner is the owner of the cluster, database the name of its database.
 const (
 	owner    = "tasker"
 	database = "tasker"
 )
 
-// stopGrace is how long [Server.Stop] waits for a fast shutdown, which writes a
-// checkpoint, before it forces an immediate one.
+// stopGrace is the timeout of a fast shutdown, which writes a checkpoint. It is followed by an
+// immediate one.
 const stopGrace = 30 * time.Second
 
-// Options say where the private PostgreSQL lives. The zero value is a server
-// for daily use in [DefaultDataDir].
+// Options configures a private PostgreSQL. All fields are optional.
 type Options struct {
-	DataDir  string       // holds the cluster, its password and its log; made when missing
-	BinDir   string       // holds postgres and initdb; searched for when empty
-	Port     int          // 0: a free one, chosen anew at each start
-	Fast     bool         // for tests: a crash of the machine may destroy the data
-	Log      *slog.Logger // nil: silent
-	FetchDir string       // keeps downloaded programs; a cache folder of the user when empty
-	FetchURL string       // Maven repository to download from; Maven Central when empty
+	DataDir  string // for the cluster, its password and its log; default [DefaultDataDir]
+	BinDir   string // with postgres and initdb; by default they are searched
+	Port     int    // default a free port, which may differ at each start
+	Fast     bool   // for tests: a crash of the machine may destroy the data
+	Log      *slog.Logger
+	FetchDir string // for downloaded programs; default the cache folder of the user
+	FetchURL string // Maven repository for downloads; default Maven Central
 }
 
 // Server is a running private PostgreSQL.
@@ -59,10 +53,9 @@ type Server struct {
 	log      *slog.Logger
 }
 
-// Start runs PostgreSQL on the directory and returns when it accepts
-// connections and its database exists. Recovery after a crash takes as long as
-// it takes: the wait is bounded by ctx alone. The server runs until
-// [Server.Stop], whatever becomes of ctx.
+// Start runs PostgreSQL and returns when it accepts connections and the database exists. Crash
+// recovery can take long and is limited only by ctx. The server runs until [Server.Stop], even
+// after ctx has ended.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -84,7 +77,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// start does what [Start] promises on a directory that is already ours.
+// start implements [Start] for a locked directory.
 func start(ctx context.Context, o Options, dir *directory) (*Server, error) {
 	bin, err := findPrograms(ctx, o)
 	if err != nil {
@@ -112,8 +105,8 @@ func start(ctx context.Context, o Options, dir *directory) (*Server, error) {
 	return s, nil
 }
 
-// RunningURL is the address of the database that runs on a data directory, with
-// its password; "" means [DefaultDataDir].
+// RunningURL returns the URL, with password, of the database that runs on a data directory; ""
+// means [DefaultDataDir].
 func RunningURL(dataDir string) (string, error) {
 	if dataDir == "" {
 		var err error
@@ -138,26 +131,24 @@ func RunningURL(dataDir string) (string, error) {
 	return s.URL(), nil
 }
 
-// URL is the address of the database, with its password.
+// URL returns the URL of the database, with its password.
 func (s *Server) URL() string { return s.url(database) }
 
-// StrictURL is [Server.URL] for our own connections: they prove that they know the
-// password, and refuse a server that asks for the password itself.
+// StrictURL is [Server.URL] for own connections: they refuse a server that asks for the password
+// itself.
 func (s *Server) StrictURL() string { return s.URL() + requireScram }
 
 func (s *Server) url(database string) string {
 	return fmt.Sprintf("postgres://%s:%s@127.0.0.1:%d/%s?sslmode=disable", owner, s.password, s.port, database)
 }
 
-// Done is closed when PostgreSQL has ended, be it by [Server.Stop] or by itself.
+// Done returns a channel that is closed when PostgreSQL has ended.
 func (s *Server) Done() <-chan struct{} { return s.process.Done() }
 
-// Stop ends the server: open transactions are rolled back, what is committed is
-// on disk. When ctx ends first, or the server does not obey, it is made to stop
-// at once, which costs the next start a recovery but no data. Stop returns
-// after the server has ended and has let go of its directory; it is safe to
-// repeat. An error says that the server had to be forced, or that it had ended
-// by itself.
+// Stop shuts the server down: open transactions are rolled back. If ctx ends or the shutdown takes
+// too long, it forces an immediate shutdown, after which the next start needs recovery. It returns
+// after the server has ended and the directory is unlocked. It can be called again. An error means
+// that the server was forced or had already ended.
 func (s *Server) Stop(ctx context.Context) error {
 	err := s.process.stop(ctx, stopGrace)
 	return errors.Join(err, s.dir.close())

@@ -1,6 +1,7 @@
 package devpg
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -15,29 +16,27 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// What a directory holds.
+// Files of a directory.
 const (
-	lockFile     = "lock"         // locked while in use, holds the user's process id
+	lockFile     = "lock"         // locked while in use; contains the process id
 	passwordFile = "password"     // of the cluster's owner
-	logFile      = "postgres.log" // what PostgreSQL has said since its last start
+	logFile      = "postgres.log" // output of PostgreSQL since its last start
 	dataFolder   = "data"         // the cluster
-	newFolder    = "data.new"     // a cluster in the making, never used
+	newFolder    = "data.new"     // an incomplete cluster
 )
 
-// directory is a data directory that this process has to itself.
+// directory is a locked data directory.
 //
-// When we are root, the folder is ours and only the cluster in it belongs to
-// the unprivileged user. All files are reached through root, an [os.Root]: a
-// link that somebody put there cannot lead us out of the folder.
+// For root, only the cluster belongs to the unprivileged user, not the folder. All files are
+// accessed through an [os.Root], so that links cannot lead outside of it.
 type directory struct {
 	path string
 	root *os.Root
 	lock *os.File
 }
 
-// DefaultDataDir is where the data of a private PostgreSQL lie unless told
-// otherwise: in the user's folder for application data, or, for root, in one
-// that an unprivileged user may enter too.
+// DefaultDataDir returns the default data directory: in the user's folder for application data or,
+// for root, in a folder that unprivileged users may enter.
 func DefaultDataDir() (string, error) {
 	if os.Geteuid() == 0 {
 		if runtime.GOOS == "linux" {
@@ -62,8 +61,8 @@ func DefaultDataDir() (string, error) {
 	return filepath.Join(home, ".local", "share", "tasker"), nil
 }
 
-// openDirectory makes the directory when it is missing and takes it, or says
-// who has it.
+// openDirectory creates the directory if necessary and locks it. The error names the process that
+// uses it.
 func openDirectory(path string) (*directory, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -79,7 +78,7 @@ func openDirectory(path string) (*directory, error) {
 	d := &directory{path: path, root: root}
 	err = d.othersMayChange()
 	if err == nil {
-		err = d.take()
+		err = d.acquire()
 	}
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
@@ -87,15 +86,14 @@ func openDirectory(path string) (*directory, error) {
 	return d, nil
 }
 
-// The modes of a folder of root's: before it is known as whom PostgreSQL will run, and
-// after.
+// Modes of root's folder, before and after the account of PostgreSQL is known.
 const (
 	openToEnter os.FileMode = 0o711
 	openToGroup os.FileMode = 0o710
 )
 
-// makeFolder makes path. A folder that is new or empty is closed to other users, except
-// that the user that root will run PostgreSQL as may enter it; any other keeps its mode.
+// makeFolder creates path. A new or empty folder is closed to other users; for root, the account of
+// PostgreSQL may enter it. Other folders keep their mode.
 func makeFolder(path string) error {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err
@@ -110,45 +108,45 @@ func makeFolder(path string) error {
 	return os.Chmod(path, 0o700)
 }
 
-// othersMayChange refuses a directory in which other users may replace the cluster or
-// its password. In one with the sticky bit they may not.
+// othersMayChange returns an error if other users may replace the cluster or its password. The
+// sticky bit prevents that.
 func (d *directory) othersMayChange() error {
 	info, err := d.root.Stat(".")
 	if err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	if mode := info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
-		return fmt.Errorf("data directory: other users may change what is in %s (mode %04o): take that away with chmod go-w %s, or choose another directory",
+		return fmt.Errorf("data directory: other users may change what is in %s (mode %04o): "+
+			"take that away with chmod go-w %s, or choose another directory",
 			d.path, mode.Perm(), d.path)
 	}
 	return nil
 }
 
-// take locks the directory. The kernel releases the lock when this process
-// ends, however it ends, so a lock is never stale.
-func (d *directory) take() error {
+// acquire locks the directory. The kernel releases the lock when the process ends, so locks are
+// never stale.
+func (d *directory) acquire() error {
 	f, err := d.root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%s belongs to another user: run this program as that user, or choose another data directory: %w", d.path, err)
+		return fmt.Errorf("%s belongs to another user: run this program as that user, or choose another data directory: %w",
+			d.path, err)
 	}
 	if err != nil {
 		return fmt.Errorf("data directory %s: %w", d.path, err)
 	}
-	got, err := childproc.TryLock(f)
+	locked, err := childproc.TryLock(f)
 	if err != nil {
 		return errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
 	}
-	if !got {
+	if !locked {
 		holder := make([]byte, 20)
-		n, _ := f.ReadAt(holder, 0) // a short read is the rule, an empty one a holder that has just come
-		pid := strings.TrimSpace(string(holder[:n]))
-		if pid == "" {
-			pid = "unknown"
-		}
-		return errors.Join(fmt.Errorf("%s is in use by process %s: stop that process, or choose another data directory", d.path, pid), f.Close())
+		n, _ := f.ReadAt(holder, 0) // the file is shorter, and empty while the lock is being taken
+		pid := cmp.Or(strings.TrimSpace(string(holder[:n])), "unknown")
+		return errors.Join(fmt.Errorf("%s is in use by process %s: stop that process, or choose another data directory", d.path, pid),
+			f.Close())
 	}
 	d.lock = f
-	// Who can open the file can take its lock, and keep us out.
+	// Other users who can open the file could lock it.
 	if err := errors.Join(f.Chmod(0o600), f.Truncate(0)); err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -158,16 +156,14 @@ func (d *directory) take() error {
 	return nil
 }
 
-// close gives the directory back. It is safe to repeat.
+// close unlocks the directory. It can be called again.
 func (d *directory) close() error {
 	return errors.Join(childproc.Unlock(d.lock), d.root.Close())
 }
 
-// data is the path of the cluster.
 func (d *directory) data() string { return filepath.Join(d.path, dataFolder) }
 
-// newPassword makes a password and writes it to its file, which initdb reads as
-// the account.
+// newPassword writes a new password to the file that initdb reads as the account.
 func (d *directory) newPassword(a childproc.Account) error {
 	if err := d.root.Remove(passwordFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -183,12 +179,11 @@ func (d *directory) newPassword(a childproc.Account) error {
 	return errors.Join(err, werr, f.Sync(), f.Close())
 }
 
-// maxFile bounds what is read of a file in the directory.
+// maxFile limits the bytes that are read of a file.
 const maxFile = 64 << 10
 
-// readFile reads a small regular file. The account that PostgreSQL runs as may put
-// something else in its place, such as a pipe that nobody writes to: it is refused
-// without waiting.
+// readFile reads a small regular file. The account may replace it by another type, such as a pipe,
+// which is rejected without blocking.
 func (d *directory) readFile(name string) ([]byte, error) {
 	f, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -207,7 +202,6 @@ func (d *directory) readFile(name string) ([]byte, error) {
 
 var errNoFile = errors.New("it cannot be read")
 
-// readPassword returns the password of the cluster.
 func (d *directory) readPassword() (string, error) {
 	b, err := d.readFile(passwordFile)
 	if err != nil {

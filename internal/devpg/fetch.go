@@ -15,21 +15,21 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// installAdvice is what to do on a machine without PostgreSQL.
+// installAdvice is part of the error on a machine without PostgreSQL.
 const installAdvice = "no PostgreSQL 15 or newer on this machine. Install it:\n" +
 	"  Debian, Ubuntu:  apt install postgresql\n" +
 	"  Fedora, RHEL:    dnf install postgresql-server\n" +
 	"  macOS:           brew install postgresql@17\n" +
 	"or say where it is with " + binEnv + ", or use a server of your own: tasker serve --database-url"
 
-// fetched is the version that is downloaded where there is none.
+// fetched is the version that is downloaded.
 const fetched = embeddedpostgres.V17
 
-// fetchEnv names the variable with the Maven repository to download from.
+// fetchEnv is the environment variable with the Maven repository for downloads.
 const fetchEnv = "TASKER_POSTGRES_FETCH_URL"
 
-// fetch returns downloaded programs. What was downloaded once is used again; what
-// was interrupted never is, because it gets its name only when it is complete.
+// fetch returns downloaded programs. It uses an earlier download if there is one. Downloads are
+// renamed when they are complete, so an interrupted one is never used.
 func fetch(ctx context.Context, o Options) (programs, error) {
 	base, err := fetchDir(o.FetchDir)
 	if err != nil {
@@ -49,16 +49,16 @@ func fetch(ctx context.Context, o Options) (programs, error) {
 	}
 	defer unlock()
 	if p, err := inspect(ctx, bin); err == nil {
-		return p, nil // it was the same one
+		return p, nil // another process has downloaded it
 	}
-	// Beside its final place, so that moving it there is one step.
+	// In the same folder, so that the rename is atomic.
 	work, err := os.MkdirTemp(base, "download-")
 	if err != nil {
 		return programs{}, fmt.Errorf("folder for a downloaded PostgreSQL: %w", err)
 	}
 	defer func() {
 		if err := os.RemoveAll(work); err != nil {
-			o.Log.WarnContext(ctx, "cannot remove what a download left", "dir", work, "err", err)
+			o.Log.WarnContext(ctx, "cannot remove the folder of a download", "dir", work, "err", err)
 		}
 	}()
 	o.Log.InfoContext(ctx, "no PostgreSQL on this machine: downloading it, once (about 15 MB)", "version", string(fetched), "to", dir)
@@ -66,15 +66,15 @@ func fetch(ctx context.Context, o Options) (programs, error) {
 	if err := download(ctx, o, work); err != nil {
 		return programs{}, fmt.Errorf("download PostgreSQL %s: %w", fetched, err)
 	}
-	if err := settle(filepath.Join(work, unpackedFolder), dir); err != nil {
+	if err := install(filepath.Join(work, unpackedFolder), dir); err != nil {
 		return programs{}, fmt.Errorf("keep the downloaded PostgreSQL: %w", err)
 	}
 	o.Log.InfoContext(ctx, "PostgreSQL is downloaded", "took", time.Since(start).Round(time.Millisecond))
 	return inspect(ctx, bin)
 }
 
-// fetchDir is where downloaded programs are kept. Those of root must lie where an
-// unprivileged user may read them.
+// fetchDir returns the folder for downloaded programs. For root it must be readable by unprivileged
+// users.
 func fetchDir(asked string) (string, error) {
 	switch {
 	case asked != "":
@@ -89,13 +89,12 @@ func fetchDir(asked string) (string, error) {
 	return filepath.Join(base, "tasker"), nil
 }
 
-// unpackedFolder is where download leaves the programs.
+// unpackedFolder is the folder of the unpacked programs.
 const unpackedFolder = "unpacked"
 
-// download gets the programs and unpacks them below work. The library knows the
-// archives; it would run the server as well, which we do ourselves (it cannot do
-// it as root, and deletes data of another version), so it is given a data folder
-// that cannot be: it fails after it has unpacked.
+// download downloads and unpacks the programs below work. The library would also start the server,
+// which does not work as root and deletes data of other versions. An invalid data folder makes it
+// fail after unpacking.
 func download(ctx context.Context, o Options, work string) error {
 	unpacked := filepath.Join(work, unpackedFolder)
 	ports, err := childproc.FreePorts(1)
@@ -118,7 +117,7 @@ func download(ctx context.Context, o Options, work string) error {
 	go func() { done <- embeddedpostgres.NewDatabase(config).Start() }()
 	select {
 	case <-ctx.Done():
-		return ctx.Err() // the library cannot be told; it ends with the program
+		return ctx.Err() // the library cannot be cancelled
 	case err := <-done:
 		if _, missing := os.Stat(filepath.Join(unpacked, "bin", "postgres")); missing != nil {
 			return errors.Join(err, missing)
@@ -127,10 +126,10 @@ func download(ctx context.Context, o Options, work string) error {
 	}
 }
 
-// settle gives the programs their final name. What has that name now is of no
-// use, or we would not be here.
-func settle(unpacked, dir string) error {
-	// Archives carry their own modes; the folder around them is ours.
+// install renames the programs to their final folder. An existing folder is unusable and is
+// replaced.
+func install(unpacked, dir string) error {
+	// Archives contain modes, but not for the folder around them.
 	if err := os.Chmod(unpacked, 0o755); err != nil {
 		return err
 	}
@@ -140,8 +139,8 @@ func settle(unpacked, dir string) error {
 	return os.Rename(unpacked, dir)
 }
 
-// alone waits until this process is the only one to hold the file: the tests of
-// several packages, say, start together on a machine without PostgreSQL.
+// alone waits for an exclusive lock on a file, for example when the tests of several packages start
+// together.
 func alone(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -151,12 +150,12 @@ func alone(ctx context.Context, path string) (unlock func(), err error) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		got, err := childproc.TryLock(f)
+		locked, err := childproc.TryLock(f)
 		if err != nil {
 			unlock()
 			return nil, err
 		}
-		if got {
+		if locked {
 			return unlock, nil
 		}
 		select {

@@ -14,18 +14,18 @@ import (
 
 const postmasterFile = dataFolder + "/postmaster.pid"
 
-// leftoverGrace is how long a server without its parent may take to stop.
+// leftoverGrace is the shutdown timeout of a leftover server.
 const leftoverGrace = 30 * time.Second
 
-// postmaster is what PostgreSQL writes about itself into its data.
+// postmaster is the content of postmaster.pid.
 type postmaster struct {
 	pid   int
 	port  int
 	ready bool // it accepts connections
 }
 
-// postmaster reads it; [fs.ErrNotExist] says that no server runs, and that the
-// last one stopped in order.
+// postmaster reads postmaster.pid. It returns [fs.ErrNotExist] if no server is running and the last
+// one was shut down.
 func (d *directory) postmaster() (postmaster, error) {
 	b, err := d.readFile(postmasterFile)
 	if err != nil {
@@ -39,25 +39,24 @@ func (d *directory) postmaster() (postmaster, error) {
 	m := postmaster{pid: pid}
 	if len(lines) > 7 {
 		m.ready = strings.TrimSpace(lines[7]) == "ready"
-		m.port, _ = strconv.Atoi(strings.TrimSpace(lines[3])) // 0 is none
+		m.port, _ = strconv.Atoi(strings.TrimSpace(lines[3])) // 0 if invalid
 	}
 	return m, nil
 }
 
-// stopLeftover ends a server that has lost its parent: on Linux it is about to
-// end by itself, elsewhere nobody has told it. We hold the lock of the
-// directory, so it is nobody's. Its process id may meanwhile belong to a
-// stranger; PostgreSQL would then refuse to start, so the file goes.
+// stopLeftover stops a server whose parent has died. On Linux it is already ending. The lock of the
+// directory ensures that no other process uses it. If its process id now belongs to another
+// program, PostgreSQL would refuse to start, so the file is removed.
 func (d *directory) stopLeftover(ctx context.Context, log *slog.Logger) error {
 	m, err := d.postmaster()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if errors.Is(err, errNoFile) {
-		return err // PostgreSQL would open it, and wait
+		return err // PostgreSQL would block on the file
 	}
 	if err != nil {
-		// Empty or garbled: PostgreSQL gives its own advice about the file.
+		// PostgreSQL reports an empty or invalid file itself.
 		log.WarnContext(ctx, "cannot tell which server used the data", "err", err)
 		return nil
 	}
@@ -78,13 +77,13 @@ func (d *directory) serves(pid int) bool {
 	return strings.Contains(args, "postgres") && strings.Contains(args, d.data())
 }
 
-// end stops a process that is not our child, and waits for its end.
+// end stops a process that is not a child, and waits for it.
 func (d *directory) end(ctx context.Context, pid int) error {
 	p, err := os.FindProcess(pid)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = p.Release() }() // it frees what we hold of it, no more
+	defer func() { _ = p.Release() }()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.NewTimer(leftoverGrace)
@@ -96,14 +95,16 @@ func (d *directory) end(ctx context.Context, pid int) error {
 	for alive(pid) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the end of the server that was left running on %s (process %d): %w", d.path, pid, ctx.Err())
+			return fmt.Errorf("wait for the end of the server that was left running on %s (process %d): %w",
+				d.path, pid, ctx.Err())
 		case <-deadline.C:
 			if signal == immediateShutdown {
-				return fmt.Errorf("the server that was left running on %s (process %d) does not stop: kill it, then start again", d.path, pid)
+				return fmt.Errorf("the server that was left running on %s (process %d) does not stop: kill it, then start again",
+					d.path, pid)
 			}
 			signal = immediateShutdown
 			deadline.Reset(leftoverGrace)
-			_ = p.Signal(signal) // if it has just ended, the loop sees that
+			_ = p.Signal(signal) // fails if the process has just ended
 		case <-tick.C:
 		}
 	}

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// How much of a log goes into an error.
+// Limits of a log excerpt in an error.
 const (
 	tailLines = 20
 	tailBytes = 4 << 10
 )
 
-// newLog empties the log. PostgreSQL writes into the file itself: a pipe through
-// us would break with us, and take away its last words.
+// newLog truncates the log. PostgreSQL writes the file itself; a pipe would break with this
+// process.
 func (d *directory) newLog() (*os.File, error) {
 	f, err := d.root.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {

@@ -14,28 +14,28 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// The signals by which a postmaster is told to stop.
+// Shutdown signals of a postmaster.
 const (
 	fastShutdown      = syscall.SIGINT
 	immediateShutdown = syscall.SIGQUIT
 )
 
-// A process is a program of PostgreSQL that we started and will outlive.
+// A process is a running program of PostgreSQL.
 type process struct {
 	*childproc.Process
-	stopped bool // we asked it to stop
+	stopped bool // by this program
 }
 
-// startProcess starts the command as the account, without the variables that PostgreSQL
-// would obey. If this process dies, the program receives onDeath.
+// startProcess starts the command as the account. If this process dies, the program receives
+// onDeath.
 func startProcess(cmd *exec.Cmd, a childproc.Account, onDeath syscall.Signal) (*process, error) {
 	cmd.Env = environment()
 	p, err := childproc.Start(cmd, a, onDeath)
 	return &process{Process: p}, err
 }
 
-// environment is ours without the variables that PostgreSQL would obey, and
-// with messages in English, because we read them.
+// environment returns the environment without variables of PostgreSQL and locales. Log messages
+// must be in English, because they are parsed.
 func environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "PG") || strings.HasPrefix(v, "LC_") || strings.HasPrefix(v, "LANG")
@@ -43,7 +43,7 @@ func environment() []string {
 	return append(env, "LC_ALL=C")
 }
 
-// wait returns when the process has ended, or kills it when ctx ends first.
+// wait waits for the end of the process. It kills it when ctx ends.
 func (p *process) wait(ctx context.Context) error {
 	select {
 	case <-p.Done():
@@ -53,8 +53,8 @@ func (p *process) wait(ctx context.Context) error {
 	}
 }
 
-// stop asks for a fast shutdown; after grace, or when ctx ends, for an
-// immediate one; then it kills.
+// stop requests a fast shutdown, then an immediate one after grace or when ctx ends, and finally
+// kills the process.
 func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	if p.stopped {
 		<-p.Done()
@@ -93,8 +93,7 @@ func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	return errors.Join(fmt.Errorf("PostgreSQL (process %d) did not stop and was killed", p.PID()), p.Kill())
 }
 
-// endOf turns the nil of a process that ended well into an error, where its
-// end was not wanted at all.
+// endOf returns an error for a process that ended unexpectedly with status 0.
 func endOf(err error) error {
 	if err == nil {
 		return errors.New("exit status 0")

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// ownerOf returns the owner of a file, and whether there is such a file.
+// ownerOf returns the owner of a file. ok is false if it does not exist.
 func ownerOf(path string) (uid, gid int, ok bool) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -21,7 +21,7 @@ func ownerOf(path string) (uid, gid int, ok bool) {
 	return int(st.Uid), int(st.Gid), true
 }
 
-// alive reports whether there is such a process.
+// alive reports whether a process exists.
 func alive(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || errors.Is(err, syscall.EPERM)
