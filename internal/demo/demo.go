@@ -14,13 +14,13 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// The names of the demo's one template.
+// Names of the demo's template.
 const (
 	Namespace    = "orders"
 	TemplateName = "order_fulfillment"
 )
 
-// Source is the template as a developer would write it.
+// Source is the template file.
 //
 //go:embed order_fulfillment.yaml
 var Source string
@@ -34,13 +34,15 @@ func Template() (tasker.Template, error) {
 	return t, nil
 }
 
-// FirstOrder is the number of the first order that [Generate] submits.
+// FirstOrder is the first order number of [Generate].
 const FirstOrder = 1001
 
 // Generate submits an order at intervals until count are submitted or ctx ends; a count of 0 is
 // unlimited. It resubmits an order that is temporarily refused and returns any other error of
 // submit.
-func Generate(ctx context.Context, submit func(context.Context, tasker.NewTask) (tasker.ID, error), every time.Duration, count int) error {
+func Generate(
+	ctx context.Context, submit func(context.Context, tasker.NewTask) (tasker.ID, error), every time.Duration, count int,
+) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for n := 0; count == 0 || n < count; {
@@ -65,7 +67,7 @@ func Generate(ctx context.Context, submit func(context.Context, tasker.NewTask) 
 	return nil
 }
 
-// NewOrder returns the order with that number, always the same.
+// NewOrder returns the order with a number. It is deterministic.
 func NewOrder(number int) Order {
 	goods := []Item{
 		{SKU: "tea-green", Quantity: 2, PriceCents: 650},
@@ -74,17 +76,19 @@ func NewOrder(number int) Order {
 	}
 	first := number % len(goods)
 	return Order{
-		Number:   number,
-		Customer: Customer{Name: fmt.Sprintf("Customer %d", number), Email: fmt.Sprintf("customer-%d@example.com", number)},
-		Items:    append(goods[first:len(goods):len(goods)], goods[:number%2]...),
+		Number: number,
+		Customer: Customer{
+			Name: fmt.Sprintf("Customer %d", number), Email: fmt.Sprintf("customer-%d@example.com", number),
+		},
+		Items: append(goods[first:len(goods):len(goods)], goods[:number%2]...),
 	}
 }
 
-// NewTask returns the request to fulfil an order.
+// NewTask returns the request to fulfill an order.
 func NewTask(o Order) tasker.NewTask {
 	doc, err := json.Marshal(o)
 	if err != nil {
-		panic(fmt.Sprintf("demo: an order cannot be encoded: %v", err)) // it has only numbers and texts
+		panic(fmt.Sprintf("demo: an order cannot be encoded: %v", err)) // impossible for numbers and strings
 	}
 	return tasker.NewTask{
 		Namespace: Namespace, Name: TemplateName, Context: doc,

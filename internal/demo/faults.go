@@ -11,36 +11,35 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// A Fault is a way in which one handler fails. The zero Fault is none.
+// A Fault makes a handler fail. The zero Fault does nothing.
 type Fault struct {
-	Every     int    `json:"every"`           // hits orders whose number is divisible by it; 1 hits all, 0 none
-	Calls     int    `json:"calls,omitempty"` // ends for an order after that many calls; 0 means while it is on
+	Every     int    `json:"every"`           // affects orders whose number it divides; 0 affects none
+	Calls     int    `json:"calls,omitempty"` // failing calls per order; 0 means all
 	Permanent bool   `json:"permanent,omitempty"`
-	Type      string `json:"type"` // of the failure
+	Type      string `json:"type"` // of the error
 	Message   string `json:"message"`
 }
 
-// Faults are the switches of the handlers, safe for concurrent use.
+// Faults contains the active faults. It is safe for concurrent use.
 type Faults struct {
 	mu    sync.Mutex
 	on    map[string]Fault
 	calls map[call]int
 }
 
-// call is what is counted for [Fault.Calls].
+// call is the key of the counts for [Fault.Calls].
 type call struct {
 	handler string
 	task    tasker.ID
 }
 
-// GatewayTimeout is the fault that the demo starts with: for every fourth order
-// the payment gateway does not answer, long enough to use up all attempts of the
-// step. After that it is back: an operator who tries again succeeds.
+// GatewayTimeout returns the initial fault of the demo: for every fourth order the payment gateway
+// does not answer, until all attempts of the step are used up. A retry by an operator succeeds.
 func GatewayTimeout() Fault {
 	return Fault{Every: 4, Calls: 3, Type: "gateway_timeout", Message: "payment gateway timeout: no answer within 5 seconds"}
 }
 
-// NewFaults returns the switches as the demo starts, with [GatewayTimeout] on.
+// NewFaults returns the initial faults of the demo, with [GatewayTimeout].
 func NewFaults() *Faults {
 	return &Faults{on: map[string]Fault{ChargeCard: GatewayTimeout()}, calls: map[call]int{}}
 }
@@ -63,7 +62,7 @@ func (f *Faults) Set(handler string, fault Fault) error {
 	return nil
 }
 
-// Clear switches all faults off.
+// Clear removes all faults.
 func (f *Faults) Clear() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,7 +70,7 @@ func (f *Faults) Clear() {
 	clear(f.calls)
 }
 
-// List returns the faults that are on, by handler.
+// List returns the active faults by handler.
 func (f *Faults) List() map[string]Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,8 +86,8 @@ func (f *Faults) check(handler string) error {
 		handler, ValidateOrder, ReserveStock, ChargeCard, ShipOrder, NotifyCustomer)
 }
 
-// strike returns the failure that hits this call of a handler, or nil. What the
-// order itself simulates comes first.
+// strike returns the simulated error for a call of a handler, or nil. Errors that the order
+// requests have precedence.
 func (f *Faults) strike(handler string, s *worker.Step[Order]) error {
 	if kind := s.Input.Simulate[handler]; kind != "" {
 		return worker.Permanent(&worker.Error{Type: kind, Err: fmt.Errorf("simulated by the order: %s", kind)})
@@ -103,7 +102,7 @@ func (f *Faults) strike(handler string, s *worker.Step[Order]) error {
 	}
 }
 
-// maxCounted bounds the memory for counts; a demo that runs for days may forget.
+// maxCounted limits the memory for counts. They are reset when it is exceeded.
 const maxCounted = 10_000
 
 func (f *Faults) hit(handler string, s *worker.Step[Order]) (Fault, bool) {

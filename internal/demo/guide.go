@@ -2,7 +2,7 @@ package demo
 
 import "strings"
 
-// Guide returns what to try in a second terminal while the demo runs at url.
+// Guide returns the suggestions that the demo prints for the server at url.
 func Guide(url string) string {
 	return strings.ReplaceAll(guide, "{url}", url)
 }

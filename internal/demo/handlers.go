@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// The names of the handlers, which are also those of the steps.
+// Names of the handlers and of their steps.
 const (
 	ValidateOrder  = "validate_order"
 	ReserveStock   = "reserve_stock"
@@ -18,9 +18,9 @@ const (
 	NotifyCustomer = "notify_customer"
 )
 
-// settings are what the template gives the handlers.
+// settings is the initialization of a handler in the template.
 type settings struct {
-	WorkMS        int    `json:"work_ms"` // how long the handler pretends to work
+	WorkMS        int    `json:"work_ms"` // simulated duration
 	MaxTotalCents int    `json:"max_total_cents"`
 	Warehouse     string `json:"warehouse"`
 	Carrier       string `json:"carrier"`
@@ -37,8 +37,8 @@ func Handlers(w *worker.Worker, f *Faults) {
 	handle(w, f, NotifyCustomer, notifyCustomer)
 }
 
-// handle registers a handler that pretends to work for a while, then fails if a
-// fault hits it, and else does h.
+// handle registers a handler that waits for the simulated duration, fails if there is a fault, and
+// otherwise calls h.
 func handle[Out any](w *worker.Worker, f *Faults, name string, h handler[Out]) {
 	worker.Handle(w, name, func(ctx context.Context, s *worker.Step[Order]) (out Out, err error) {
 		var set settings
@@ -64,7 +64,8 @@ func validateOrder(s *worker.Step[Order], set settings) (Validated, error) {
 		return Validated{}, worker.Permanent(&worker.Error{
 			Type:    "order_too_large",
 			Context: map[string]int{"total_cents": total, "max_total_cents": set.MaxTotalCents},
-			Err:     fmt.Errorf("order %d is worth %d cents; orders over %d need an approval", s.Input.Number, total, set.MaxTotalCents),
+			Err: fmt.Errorf("order %d is worth %d cents; orders over %d need an approval",
+				s.Input.Number, total, set.MaxTotalCents),
 		})
 	}
 	return Validated{Number: s.Input.Number, Valid: true, TotalCents: total}, nil
@@ -78,28 +79,26 @@ func reserveStock(s *worker.Step[Order], set settings) (Reservation, error) {
 	return Reservation{ID: fmt.Sprintf("RES-%06d", s.Input.Number), Warehouse: set.Warehouse, Pieces: pieces}, nil
 }
 
-// chargeCard believes its own sum when an operator has waved the order through
-// without a result.
+// chargeCard computes the total itself if an operator resolved the validation without a result.
 func chargeCard(s *worker.Step[Order], _ settings) (Payment, error) {
 	valid := Validated{TotalCents: s.Input.totalCents()}
-	if _, err := left(s, ValidateOrder, &valid); err != nil {
+	if _, err := result(s, ValidateOrder, &valid); err != nil {
 		return Payment{}, err
 	}
 	return Payment{ID: fmt.Sprintf("PAY-%06d", s.Input.Number), AmountCents: valid.TotalCents, Gateway: "demo-gateway"}, nil
 }
 
-// shipOrder goes by what the steps before it left, whoever did them: a worker, or
-// an operator by hand. It ships without a payment or a reservation only when an
-// operator has resolved that step without a result.
+// shipOrder uses the results of the steps before it, from a worker or an operator. It ships without
+// payment or reservation only if an operator resolved that step without a result.
 func shipOrder(s *worker.Step[Order], set settings) (Shipment, error) {
 	out := Shipment{TrackingNumber: fmt.Sprintf("TRK-%06d", s.Input.Number), Carrier: set.Carrier}
 	var reservation Reservation
 	var payment Payment
-	reserved, err := left(s, ReserveStock, &reservation)
+	reserved, err := result(s, ReserveStock, &reservation)
 	if err != nil {
 		return Shipment{}, err
 	}
-	paid, err := left(s, ChargeCard, &payment)
+	paid, err := result(s, ChargeCard, &payment)
 	if err != nil {
 		return Shipment{}, err
 	}
@@ -116,8 +115,8 @@ func shipOrder(s *worker.Step[Order], set settings) (Shipment, error) {
 	return out, nil
 }
 
-// left decodes what a step left, and tells whether it left anything.
-func left(s *worker.Step[Order], step string, into any) (bool, error) {
+// result decodes the result of a step and reports whether there is one.
+func result(s *worker.Step[Order], step string, into any) (bool, error) {
 	err := s.Dependency(step, into)
 	if errors.Is(err, worker.ErrNoResult) {
 		return false, nil
@@ -127,7 +126,7 @@ func left(s *worker.Step[Order], step string, into any) (bool, error) {
 
 func notifyCustomer(s *worker.Step[Order], _ settings) (Notice, error) {
 	var shipped Shipment
-	if _, err := left(s, ShipOrder, &shipped); err != nil {
+	if _, err := result(s, ShipOrder, &shipped); err != nil {
 		return Notice{}, err
 	}
 	text := fmt.Sprintf("Your order %d is on its way", s.Input.Number)

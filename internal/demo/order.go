@@ -5,10 +5,10 @@ type Order struct {
 	Number   int               `json:"order_number"`
 	Customer Customer          `json:"customer"`
 	Items    []Item            `json:"items"`
-	Simulate map[string]string `json:"simulate,omitempty"` // by handler: how it fails for good
+	Simulate map[string]string `json:"simulate,omitempty"` // permanent errors by handler
 }
 
-// A Customer is who gets the parcel, and the message.
+// A Customer receives the parcel and the message.
 type Customer struct {
 	Name  string `json:"name,omitempty"`
 	Email string `json:"email"`
@@ -18,7 +18,7 @@ type Customer struct {
 type Item struct {
 	SKU        string `json:"sku"`
 	Quantity   int    `json:"quantity"`
-	PriceCents int    `json:"price_cents"` // of one
+	PriceCents int    `json:"price_cents"` // per piece
 }
 
 func (o Order) totalCents() int {
@@ -43,15 +43,15 @@ type Reservation struct {
 	Pieces    int    `json:"pieces"`
 }
 
-// A Payment is the result of charge_card. An operator who charges by hand
-// completes the step with one of these; only the id is needed.
+// A Payment is the result of charge_card. An operator who charges manually completes the step with
+// a Payment; only the id is required.
 type Payment struct {
 	ID          string `json:"payment_id"`
 	AmountCents int    `json:"amount_cents"`
 	Gateway     string `json:"gateway,omitempty"`
 }
 
-// A Shipment is the result of ship_order. It shows what it was made from.
+// A Shipment is the result of ship_order, with its inputs.
 type Shipment struct {
 	TrackingNumber string `json:"tracking_number"`
 	Carrier        string `json:"carrier"`

@@ -8,7 +8,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// maxFault bounds the body of a request; a fault is a few words.
+// maxFault limits the body of a request.
 const maxFault = 4 << 10
 
 // Handler serves the switches below the prefix, such as /demo/faults: GET lists active faults, PUT
@@ -37,7 +37,7 @@ func (f *Faults) Handler(prefix string) http.Handler {
 	return mux
 }
 
-// answer tells what is on now, or what is wrong.
+// answer writes the active faults, or an error.
 func (f *Faults) answer(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	var body any = f.List()
@@ -51,5 +51,5 @@ func (f *Faults) answer(w http.ResponseWriter, err error) {
 		errors.As(err, &e)
 		body = map[string]any{"error": map[string]any{"code": e.Code, "message": e.Message}}
 	}
-	_ = json.NewEncoder(w).Encode(body) // the caller may have gone
+	_ = json.NewEncoder(w).Encode(body) // the client may have disconnected
 }

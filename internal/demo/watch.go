@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 	"tasker.example/tasker/client"
 )
 
-// A Board shows one line for each order that finishes, needs a human or continues after that.
+// A Board prints a line for each order that finishes, needs a human, or continues afterwards.
 type Board struct {
 	out    io.Writer
 	client *client.Client
@@ -21,23 +22,22 @@ type Board struct {
 	open []order
 }
 
-// An order is one that is not finished, with what was last said of it.
+// An order is an unfinished order.
 type order struct {
-	task   tasker.ID
-	number int
-	said   string
+	task     tasker.ID
+	number   int
+	lastLine string
 }
 
-// boardEvery is the rest between two looks; boardLength bounds what is looked at.
 const (
-	boardEvery  = 500 * time.Millisecond
-	boardLength = 50
+	boardEvery  = 500 * time.Millisecond // polling interval
+	boardLength = 50                     // maximum number of orders
 )
 
-// NewBoard returns a board that asks the server and writes to out.
+// NewBoard returns a board that polls the server and writes to out.
 func NewBoard(c *client.Client, out io.Writer) *Board { return &Board{out: out, client: c} }
 
-// Add puts an order on the board; the oldest one goes when it is full.
+// Add adds an order to the board. A full board drops the oldest one.
 func (b *Board) Add(number int, task tasker.ID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,9 +58,9 @@ func (b *Board) Run(ctx context.Context) error {
 		for _, o := range b.list() {
 			t, err := b.client.Task(ctx, o.task)
 			if err != nil {
-				continue // it will answer the next time
+				continue // retry at the next tick
 			}
-			b.say(o, t)
+			b.print(o, t)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (b *Board) list() []order {
 	return append([]order(nil), b.open...)
 }
 
-func (b *Board) say(o order, t apiv1.Task) {
+func (b *Board) print(o order, t apiv1.Task) {
 	var line string
 	switch {
 	case t.Status == string(tasker.TaskComplete):
@@ -80,28 +80,26 @@ func (b *Board) say(o order, t apiv1.Task) {
 		line = fmt.Sprintf("order %d was cancelled", o.number)
 	case t.Status == string(tasker.TaskError) && t.DLQEntryUUID != nil:
 		line = fmt.Sprintf("order %d needs a human: tasker-ctl dlq get %s (task %s)", o.number, *t.DLQEntryUUID, t.TaskUUID)
-	case o.said != "":
+	case o.lastLine != "":
 		line = fmt.Sprintf("order %d goes on: %s", o.number, t.Status)
 	}
-	if line == o.said || line == "" {
+	if line == o.lastLine || line == "" {
 		return
 	}
-	_, _ = fmt.Fprintf(b.out, "%s  %s\n", time.Now().Format(time.TimeOnly), line) // a terminal that is gone ends us otherwise
+	_, _ = fmt.Fprintf(b.out, "%s  %s\n", time.Now().Format(time.TimeOnly), line)
 	b.remember(o, line, t.CompletedAt != nil || t.Status == string(tasker.TaskCancelled))
 }
 
-// remember notes what was said of an order, or takes it off the board.
+// remember stores the last line of an order, or removes an ended order.
 func (b *Board) remember(o order, line string, ended bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range b.open {
-		if b.open[i].task != o.task {
-			continue
-		}
-		b.open[i].said = line
-		if ended {
-			b.open = append(b.open[:i], b.open[i+1:]...)
-		}
-		return
+	i := slices.IndexFunc(b.open, func(open order) bool { return open.task == o.task })
+	switch {
+	case i < 0:
+	case ended:
+		b.open = slices.Delete(b.open, i, i+1)
+	default:
+		b.open[i].lastLine = line
 	}
 }

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	cancelPage   = 500
-	cancelAtOnce = 8
+	cancelPage        = 500
+	cancelConcurrency = 8
 )
 
-// A Cleaned is what [Clean] has done.
+// A Cleaned is the result of [Clean].
 type Cleaned struct {
 	Cancelled int   `json:"cancelled"` // tasks
 	Ended     int64 `json:"ended"`     // investigations
@@ -35,7 +35,10 @@ func Clean(ctx context.Context, o Options) (Cleaned, error) {
 	if err := d.sandbox(ctx); err != nil {
 		return c, err
 	}
-	for _, state := range []tasker.TaskState{tasker.TaskPending, tasker.TaskStepsInProcess, tasker.TaskWaitingForDependencies, tasker.TaskWaitingForRetry, tasker.TaskError} {
+	for _, state := range []tasker.TaskState{
+		tasker.TaskPending, tasker.TaskStepsInProcess, tasker.TaskWaitingForDependencies, tasker.TaskWaitingForRetry,
+		tasker.TaskError,
+	} {
 		n, err := d.cancel(ctx, state)
 		c.Cancelled += n
 		if err != nil {
@@ -52,15 +55,18 @@ func Clean(ctx context.Context, o Options) (Cleaned, error) {
 	return c, err
 }
 
-// cancel cancels the tasks in a state, page by page: those that are cancelled are on no page.
+// cancel cancels the tasks in a state, always the first page, as cancelled tasks are no longer
+// listed.
 func (d *drill) cancel(ctx context.Context, state tasker.TaskState) (n int, err error) {
 	for {
-		page, err := d.Client.Tasks(ctx, client.TaskQuery{Namespace: d.Namespace, Status: state, Page: client.Page{Limit: cancelPage}})
+		page, err := d.Client.Tasks(ctx, client.TaskQuery{
+			Namespace: d.Namespace, Status: state, Page: client.Page{Limit: cancelPage},
+		})
 		if err != nil || len(page.Tasks) == 0 {
 			return n, err
 		}
 		g, each := errgroup.WithContext(ctx)
-		g.SetLimit(cancelAtOnce)
+		g.SetLimit(cancelConcurrency)
 		for _, t := range page.Tasks {
 			g.Go(func() error { return d.cancelTask(each, t.TaskUUID) })
 		}
@@ -68,7 +74,8 @@ func (d *drill) cancel(ctx context.Context, state tasker.TaskState) (n int, err 
 			return n, err
 		}
 		if n += len(page.Tasks); n > 2*MaxTasks {
-			return n, tasker.Errorf(tasker.Conflict, "namespace %s has more than %d tasks, which no drill plants; cancel them yourself", d.Namespace, 2*MaxTasks)
+			return n, tasker.Errorf(tasker.Conflict, "namespace %s has more than %d tasks, which no drill plants; "+
+				"cancel them yourself", d.Namespace, 2*MaxTasks)
 		}
 	}
 }
@@ -80,22 +87,23 @@ func (d *drill) cancelTask(ctx context.Context, id string) error {
 	}
 	_, err = d.Client.CancelTask(ctx, task, "the drill is over", "drill")
 	if tasker.CodeOf(err) == tasker.Conflict {
-		return nil // it is complete by now
+		return nil // it has completed
 	}
 	return err
 }
 
-// end ends the investigations by an operation, and waits for it.
+// end ends the investigations by an operation and waits for it.
 func (d *drill) end(ctx context.Context) (int64, error) {
 	plan, err := d.Client.PlanOperation(ctx, apiv1.PlanOperation{
-		Act: apiv1.OperationAct{Type: string(tasker.ActEnd)}, Select: apiv1.OperationSelection{Namespace: d.Namespace}, Reason: "the drill is over", PlannedBy: "drill",
-		Waves: &[]int{}, Overlap: "skip",
+		Act: apiv1.OperationAct{Type: string(tasker.ActEnd)}, Select: apiv1.OperationSelection{Namespace: d.Namespace},
+		Reason: "the drill is over", PlannedBy: "drill", Waves: &[]int{}, Overlap: "skip",
 	}, "")
 	if err != nil {
 		return 0, err
 	}
 	if !slices.Equal(plan.Namespaces, []string{d.Namespace}) {
-		return 0, tasker.Errorf(tasker.Internal, "the operation %s is about %q, and not about %s alone; it was not started", plan.OperationUUID, plan.Namespaces, d.Namespace)
+		return 0, tasker.Errorf(tasker.Internal, "the operation %s is about %q, and not about %s alone; it was not started",
+			plan.OperationUUID, plan.Namespaces, d.Namespace)
 	}
 	id, err := uuid.Parse(plan.OperationUUID)
 	if err != nil {
@@ -112,7 +120,8 @@ func (d *drill) end(ctx context.Context) (int64, error) {
 		case o.SettledAt != nil:
 			return o.Counts[string(tasker.ItemVerified)], nil
 		case o.State == string(tasker.OperationPaused):
-			return 0, tasker.Errorf(tasker.Conflict, "the operation %s has paused; tasker-ctl operation show %s says why", id, id)
+			return 0, tasker.Errorf(tasker.Conflict,
+				"the operation %s has paused; tasker-ctl operation show %s says why", id, id)
 		case !loop.Sleep(ctx, max(d.Every, 10*time.Millisecond)):
 			return 0, ctx.Err()
 		}

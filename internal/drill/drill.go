@@ -20,55 +20,57 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// Bounds of a drill.
+// Limits and defaults of a drill.
 const (
 	DefaultNamespace = "drill"
 	DefaultTasks     = 1000
 	MaxTasks         = 10_000
 
-	singletons = 10  // tasks that fail each of a cause of its own
-	bulk       = 500 // tasks of one request
+	singletons = 10  // tasks with a cause of their own
+	bulk       = 500 // tasks per request
 	template   = "fulfil"
 )
 
 //go:embed drill.yaml
 var source string
 
-// Options of a drill. Client and Say are needed.
+// Options configures a drill. Client and Say are required.
 type Options struct {
 	Client    *client.Client
-	Namespace string // [DefaultNamespace], or one that begins with "drill-"
-	Tasks     int    // that fail of the three causes
-	Program   string // the name of the command, for what it says
+	Namespace string // [DefaultNamespace] or one that begins with "drill-"
+	Tasks     int    // with a shared cause
+	Program   string // name of the command, for messages
 	Every     time.Duration
-	Say       func(format string, args ...any) // a line for people
+	Say       func(format string, args ...any) // prints a line
 }
 
-// A Result is how a drill went.
+// A Result is the result of a drill.
 type Result struct {
 	Namespace  string                `json:"namespace"`
 	Tasks      int                   `json:"tasks"`
 	Report     tasker.IncidentReport `json:"report"`
-	Operations int                   `json:"operations"` // that were started meanwhile on what is in the namespace
+	Operations int                   `json:"operations"` // started during the drill
 	Outside    []string              `json:"outside"`    // other namespaces that these have touched
 }
 
-// CheckNamespace refuses a namespace that is no sandbox.
+// CheckNamespace rejects a namespace that is not a sandbox.
 func CheckNamespace(name string) error {
 	if name != DefaultNamespace && !strings.HasPrefix(name, DefaultNamespace+"-") {
-		return tasker.Errorf(tasker.Invalid, "invalid namespace %q: a drill is in the namespace %s, or in one that begins with %s-", name, DefaultNamespace, DefaultNamespace)
+		return tasker.Errorf(tasker.Invalid, "invalid namespace %q: a drill is in the namespace %s, or in one that begins with %s-",
+			name, DefaultNamespace, DefaultNamespace)
 	}
 	return nil
 }
 
-// A drill is one that goes on.
+// A drill is a running drill.
 type drill struct {
 	Options
 	began    time.Time
-	repaired atomic.Bool // the causes
+	repaired atomic.Bool // handlers succeed
 }
 
-// Run plants an incident and waits until it is repaired. [Clean] removes one left by ctx.
+// Run creates an incident and waits until it is repaired. If ctx ends, the incident remains; see
+// [Clean].
 func Run(ctx context.Context, o Options) (Result, error) {
 	if err := CheckNamespace(o.Namespace); err != nil {
 		return Result{}, err
@@ -92,12 +94,13 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return r, err
 }
 
-// errWorker says that the worker has ended, whose own error says why.
+// errWorker means that the worker has ended; its own error has the reason.
 var errWorker = errors.New("the worker of the drill has ended")
 
 // register ensures a sandbox namespace with the template and without an incident.
 func (d *drill) register(ctx context.Context) error {
-	// Who may not see templates may not register one either, which says so.
+	// A caller without permission to list templates cannot register one either, so RegisterTemplate
+	// returns the error.
 	if err := d.sandbox(ctx); err != nil && tasker.CodeOf(err) != tasker.Forbidden {
 		return err
 	}
@@ -107,13 +110,14 @@ func (d *drill) register(ctx context.Context) error {
 	}
 	open, err := d.open(ctx)
 	if err == nil && open.TotalEntries+open.Unclassified > 0 {
-		err = tasker.Errorf(tasker.Conflict, "namespace %s has %d open investigations, of an earlier drill; end them first: %s drill clean --namespace %s",
+		err = tasker.Errorf(tasker.Conflict, "namespace %s has %d open investigations, of an earlier drill; "+
+			"end them first: %s drill clean --namespace %s",
 			d.Namespace, open.TotalEntries+open.Unclassified, d.Program, d.Namespace)
 	}
 	return err
 }
 
-// sandbox refuses a namespace that has templates of others: what is in it is of no drill.
+// sandbox rejects a namespace with other templates.
 func (d *drill) sandbox(ctx context.Context) error {
 	there, err := d.Client.Templates(ctx, d.Namespace, client.Page{Limit: 10})
 	if err != nil {
@@ -121,24 +125,29 @@ func (d *drill) sandbox(ctx context.Context) error {
 	}
 	for _, t := range there.Templates {
 		if t.Name != template {
-			return tasker.Errorf(tasker.Conflict, "namespace %s has the template %s, which is of no drill; give another --namespace", d.Namespace, t.Name)
+			return tasker.Errorf(tasker.Conflict,
+				"namespace %s has the template %s, which is of no drill; give another --namespace", d.Namespace, t.Name)
 		}
 	}
 	return nil
 }
 
 func (d *drill) open(ctx context.Context) (apiv1.CaseList, error) {
-	return d.Client.Cases(ctx, client.CaseQuery{InvestigationQuery: client.InvestigationQuery{Namespace: d.Namespace, Page: client.Page{Limit: 100}}})
+	return d.Client.Cases(ctx, client.CaseQuery{InvestigationQuery: client.InvestigationQuery{
+		Namespace: d.Namespace, Page: client.Page{Limit: 100},
+	}})
 }
 
-// An order is the context of a task of a drill.
+// An order is the context of a task.
 type order struct {
 	Order int `json:"order"`
-	Plan  int `json:"plan"` // which cause fails it
+	Plan  int `json:"plan"` // number of an individual cause; 0 for a shared one
 }
 
 func (d *drill) worker() *worker.Worker {
-	w := worker.New(d.Client.Backend(), worker.Options{Name: "drill", Version: "1.0.0", Namespaces: []string{d.Namespace}, Concurrency: 50})
+	w := worker.New(d.Client.Backend(), worker.Options{
+		Name: "drill", Version: "1.0.0", Namespaces: []string{d.Namespace}, Concurrency: 50,
+	})
 	worker.Handle(w, "drill_charge", func(_ context.Context, s *worker.Step[order]) (string, error) {
 		if !d.repaired.Load() {
 			return "", failure(s.Input)
@@ -151,26 +160,31 @@ func (d *drill) worker() *worker.Worker {
 	return w
 }
 
-// failure is how the order fails: half of them because of the first cause, three tenths of
-// the second, two tenths of the third.
+// failure returns the error of an order. Half of the orders with a shared cause have the first one,
+// 30 % the second and 20 % the third.
 func failure(o order) error {
 	switch {
 	case o.Plan > 0:
-		words := []string{"alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett"}
-		return &worker.Error{Type: "LedgerError", Err: fmt.Errorf("account %q is closed in ledger %s", words[(o.Plan-1)%len(words)], words[(o.Plan-1)%len(words)])}
+		words := []string{
+			"alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett",
+		}
+		word := words[(o.Plan-1)%len(words)]
+		return &worker.Error{Type: "LedgerError", Err: fmt.Errorf("account %q is closed in ledger %s", word, word)}
 	case o.Order%10 < 5:
-		return &worker.Error{Type: "GatewayError", Err: fmt.Errorf("HTTP 503 from https://pay.example/charge/ORDER-%06d: Service Unavailable", o.Order)}
+		return &worker.Error{Type: "GatewayError", Err: fmt.Errorf(
+			"HTTP 503 from https://pay.example/charge/ORDER-%06d: Service Unavailable", o.Order)}
 	case o.Order%10 < 8:
-		return &worker.Error{Type: "ConnectionError", Err: fmt.Errorf("dial tcp 10.0.%d.%d:5432: connect: connection refused", o.Order/250%250, o.Order%250)}
+		return &worker.Error{Type: "ConnectionError", Err: fmt.Errorf(
+			"dial tcp 10.0.%d.%d:5432: connect: connection refused", o.Order/250%250, o.Order%250)}
 	default:
 		return &worker.Error{Type: "KeyError", Err: fmt.Errorf("KeyError: 'currency' of order %d", o.Order)}
 	}
 }
 
-// total is how many tasks are planted.
+// total returns the number of tasks.
 func (d *drill) total() int { return d.Tasks + singletons }
 
-// plant creates the tasks. The same drill does not create them twice, whatever is sent again.
+// plant creates the tasks. Idempotency keys prevent duplicates.
 func (d *drill) plant(ctx context.Context) error {
 	run := tasker.NewID().String()
 	var list []apiv1.CreateTask
@@ -181,8 +195,9 @@ func (d *drill) plant(ctx context.Context) error {
 			return fmt.Errorf("spell an order: %w", err)
 		}
 		list = append(list, apiv1.CreateTask{
-			Namespace: d.Namespace, Name: template, Context: bytes.Clone(doc), Initiator: "drill", SourceSystem: "drill", Tags: []string{"drill"},
-			CorrelationID: fmt.Sprintf("ORDER-%06d", o.Order), IdempotencyKey: fmt.Sprintf("drill-%s-%d", run, i),
+			Namespace: d.Namespace, Name: template, Context: bytes.Clone(doc), Initiator: "drill", SourceSystem: "drill",
+			Tags: []string{"drill"}, CorrelationID: fmt.Sprintf("ORDER-%06d", o.Order),
+			IdempotencyKey: fmt.Sprintf("drill-%s-%d", run, i),
 		})
 		if len(list) < bulk && i < d.total()-1 {
 			continue
@@ -223,7 +238,7 @@ Or on the pages: the first case, "Take it", "Run again". This goes on until all 
 	return d.result(ctx, r)
 }
 
-// watch says how far it is, whenever that has changed, until it is done.
+// watch prints the progress whenever it changes, until done returns true.
 func (d *drill) watch(ctx context.Context, ended chan error, done func(apiv1.CaseList) bool) error {
 	last := ""
 	for {
@@ -263,10 +278,11 @@ func progress(l apiv1.CaseList) string {
 		l.TotalEntries+l.Unclassified, l.TotalCases, owned, waiting+l.Unclassified, proving, again)
 }
 
-// result reads how it went, and says it.
+// result reads and prints the outcome of the drill.
 func (d *drill) result(ctx context.Context, r Result) (Result, error) {
 	var err error
-	if r.Report, err = d.Client.IncidentReport(ctx, tasker.IncidentReportQuery{Namespace: d.Namespace, From: d.began.Add(-time.Minute)}); err != nil {
+	query := tasker.IncidentReportQuery{Namespace: d.Namespace, From: d.began.Add(-time.Minute)}
+	if r.Report, err = d.Client.IncidentReport(ctx, query); err != nil {
 		return r, err
 	}
 	r.Outside = []string{}
@@ -287,8 +303,11 @@ func (d *drill) result(ctx context.Context, r Result) (Result, error) {
 	for _, line := range []struct {
 		what string
 		tasker.ReportPhase
-	}{{"to notice", p.TimeToDetect}, {"to own", p.TimeToOwn}, {"to repair", p.TimeToRepair}, {"to prove", p.TimeToVerify}} {
-		d.Say("  %-10s half of the tasks within %s, 95 %% within %s; %.1f task-minutes", line.what, seconds(line.P50Seconds), seconds(line.P95Seconds), line.TaskMinutes)
+	}{
+		{"to notice", p.TimeToDetect}, {"to own", p.TimeToOwn}, {"to repair", p.TimeToRepair}, {"to prove", p.TimeToVerify},
+	} {
+		d.Say("  %-10s half of the tasks within %s, 95 %% within %s; %.1f task-minutes",
+			line.what, seconds(line.P50Seconds), seconds(line.P95Seconds), line.TaskMinutes)
 	}
 	if len(r.Outside) == 0 {
 		d.Say("Operations: %d, all of them in %s only. The drill itself writes nowhere else.", r.Operations, d.Namespace)
