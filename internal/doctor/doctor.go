@@ -16,37 +16,38 @@ import (
 	"tasker.example/tasker/internal/schema"
 )
 
-// Bounds of what is shown.
+// Limits of the output.
 const (
 	shownViolations = 50
 	shownDeferred   = 10
 	shownOpen       = 10
 )
 
-// longTransaction is from when on a transaction that is open is a fault, unless the options say otherwise.
+// longTransaction is the default age from which an open transaction is a fault.
 const longTransaction = time.Hour
 
-// openTooFar is how many transactions a standby may be behind with what it reads: it does not say since when.
+// openTooFar is the default of [Options.Behind]. A standby does not report the age of its
+// transactions.
 const openTooFar = 1_000_000
 
-// Options of an examination.
+// Options configures an examination. Timeout, Begins and Tell are required.
 type Options struct {
 	Timeout time.Duration         // of each check
-	Open    time.Duration         // for how long a transaction may be open; 0 means an hour
-	Behind  int                   // for how many transactions a standby may keep rows; 0 means a million
-	Begins  func(what string)     // called before what may take long
-	Tell    func(f Finding) error // called with what each check has found
+	Open    time.Duration         // maximum age of a transaction; default an hour
+	Behind  int                   // transactions for which a standby may retain rows; default a million
+	Begins  func(what string)     // called before a long check
+	Tell    func(f Finding) error // called with the result of each check
 }
 
-// A Finding is what one check has found.
+// A Finding is the result of one check.
 type Finding struct {
 	Check  string   // schema, objects, transactions, invariants or work
-	Faults []string // what is not as it must be, a line each
-	Sound  string   // what is said when there is none
+	Faults []string // one line each
+	Sound  string   // description of the result without faults
 }
 
-// Examine runs all checks and reports whether there is no fault. A schema of another version
-// ends it: the other checks are of this one.
+// Examine runs all checks and reports whether there are no faults. It stops if the schema is of
+// another version, because the other checks depend on it.
 func Examine(ctx context.Context, conn *pgx.Conn, o Options) (sound bool, err error) {
 	d := doctor{Options: o}
 	err = d.examine(ctx, conn)
@@ -65,9 +66,9 @@ func (d *doctor) examine(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	if wrong := status.Err(); wrong != nil {
-		return d.say("schema", []string{wrong.Error()}, "")
+		return d.report("schema", []string{wrong.Error()}, "")
 	}
-	if err := d.say("schema", status.Ungranted, fmt.Sprintf("that of this program, %04d", status.Database)); err != nil {
+	if err := d.report("schema", status.Ungranted, fmt.Sprintf("that of this program, %04d", status.Database)); err != nil {
 		return err
 	}
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
@@ -75,9 +76,10 @@ func (d *doctor) examine(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	// Each check goes through whole tables, also where the statistics say that they are small.
-	// To compile the query of the invariants takes longer than to run it.
-	if _, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('enable_nestloop', 'off', true), set_config('jit', 'off', true)`, fmt.Sprint(d.Timeout.Milliseconds())); err != nil {
+	// The checks read whole tables even if statistics say that they are small. Compiling the query
+	// of the invariants takes longer than running it.
+	if _, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true), set_config('enable_nestloop', 'off', true),
+		set_config('jit', 'off', true)`, fmt.Sprint(d.Timeout.Milliseconds())); err != nil {
 		return fmt.Errorf("bound the checks: %w", err)
 	}
 	for _, check := range []func(context.Context, pgx.Tx) error{d.objects, d.transactions, d.invariants, d.work} {
@@ -88,7 +90,7 @@ func (d *doctor) examine(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// slow says of a check that took too long what can be done.
+// slow adds advice to the error of a check that timed out.
 func (d *doctor) slow(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "57014" { // query_canceled
 		return fmt.Errorf("a check took longer than %s: give it more time, or run it on a standby: %w", d.Timeout, err)
@@ -96,8 +98,8 @@ func (d *doctor) slow(err error) error {
 	return err
 }
 
-// say tells of a check: its faults, or what is as it must be.
-func (d *doctor) say(check string, faults []string, sound string) error {
+// report passes on the result of a check.
+func (d *doctor) report(check string, faults []string, sound string) error {
 	f := Finding{Check: check, Sound: sound}
 	for _, fault := range faults {
 		f.Faults = append(f.Faults, strings.ReplaceAll(fault, "\n", " "))
@@ -112,42 +114,53 @@ FROM pg_index i
 JOIN pg_class c ON c.oid = i.indexrelid
 WHERE c.relnamespace = 'tasker'::regnamespace AND NOT i.indisvalid
 UNION ALL
-SELECT format('constraint %s of tasker.%s was never checked for old rows: ALTER TABLE tasker.%2$I VALIDATE CONSTRAINT %1$I', c.conname, r.relname)
+SELECT format('constraint %s of tasker.%s was never checked for old rows: ALTER TABLE tasker.%2$I VALIDATE CONSTRAINT %1$I',
+    c.conname, r.relname)
 FROM pg_constraint c
 JOIN pg_class r ON r.oid = c.conrelid
 WHERE c.connamespace = 'tasker'::regnamespace AND NOT c.convalidated
 ORDER BY 1`
 
 func (d *doctor) objects(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, faultyObjects)
+	faults, err := queryLines(ctx, tx, faultyObjects)
 	if err != nil {
 		return fmt.Errorf("find invalid objects: %w", err)
 	}
-	faults, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return fmt.Errorf("find invalid objects: %w", err)
-	}
-	return d.say("objects", faults, "all indexes and constraints are valid")
+	return d.report("objects", faults, "all indexes and constraints are valid")
 }
 
-// Replication slots without a reader keep rows as open transactions do, and so do standbys that have
-// hot_standby_feedback, with a slot or without, for the queries that run there.
+func queryLines(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]string, error) {
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// openTransactions finds what prevents PostgreSQL from removing dead rows: open transactions,
+// replication slots without a reader, and standbys with hot_standby_feedback, with or without a
+// slot.
 const openTransactions = `
 SELECT line FROM (
     SELECT format('process %s (%s of user %s) has a transaction open since %s: end it, or run SELECT pg_terminate_backend(%1$s)', a.pid,
-        coalesce(nullif(a.application_name, ''), 'without a name'), a.usename, to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) AS line, a.xact_start AS since
+        coalesce(nullif(a.application_name, ''), 'without a name'), a.usename,
+        to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) AS line, a.xact_start AS since
     FROM pg_stat_activity a
-    WHERE a.backend_type = 'client backend' AND a.datname = current_database() AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL) AND a.xact_start <= clock_timestamp() - $1::interval AND a.pid <> pg_backend_pid()
+    WHERE a.backend_type = 'client backend' AND a.datname = current_database() AND a.pid <> pg_backend_pid()
+      AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL) AND a.xact_start <= clock_timestamp() - $1::interval
     UNION ALL
-    SELECT format('transaction %L of user %s is prepared since %s: run COMMIT PREPARED or ROLLBACK PREPARED', p.gid, p.owner, to_char(p.prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')), p.prepared
+    SELECT format('transaction %L of user %s is prepared since %s: run COMMIT PREPARED or ROLLBACK PREPARED', p.gid, p.owner,
+        to_char(p.prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')), p.prepared
     FROM pg_prepared_xacts p
     WHERE p.database = current_database() AND p.prepared <= clock_timestamp() - $1::interval
     UNION ALL
-    SELECT format('replication slot %s keeps rows and nobody reads from it: SELECT pg_drop_replication_slot(%L) if nobody will', s.slot_name, s.slot_name), 'infinity'
+    SELECT format('replication slot %s keeps rows and nobody reads from it: SELECT pg_drop_replication_slot(%L) if nobody will',
+        s.slot_name, s.slot_name), 'infinity'
     FROM pg_replication_slots s
     WHERE NOT s.active AND s.xmin IS NOT NULL
     UNION ALL
-    SELECT format('standby %s (process %s) keeps the rows of the last %s transactions: end what has been open there for long, or set hot_standby_feedback = off on it',
+    SELECT format('standby %s (process %s) keeps the rows of the last %s transactions: end what has been open there for long, '
+            || 'or set hot_standby_feedback = off on it',
         coalesce(nullif(k.name, ''), 'without a name'), k.pid, age(k.xmin)), 'infinity'
     FROM (
         SELECT r.application_name AS name, r.pid, r.backend_xmin AS xmin FROM pg_stat_replication r
@@ -159,18 +172,14 @@ SELECT line FROM (
 ORDER BY since, line
 LIMIT $2`
 
-// transactions looks for what keeps PostgreSQL from removing rows that were deleted or changed.
+// transactions checks for open transactions.
 func (d *doctor) transactions(ctx context.Context, tx pgx.Tx) error {
-	most := cmp.Or(d.Open, longTransaction)
-	rows, err := tx.Query(ctx, openTransactions, most, shownOpen, cmp.Or(d.Behind, openTooFar))
+	limit := cmp.Or(d.Open, longTransaction)
+	faults, err := queryLines(ctx, tx, openTransactions, limit, shownOpen, cmp.Or(d.Behind, openTooFar))
 	if err != nil {
 		return fmt.Errorf("find open transactions: %w", err)
 	}
-	faults, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return fmt.Errorf("find open transactions: %w", err)
-	}
-	sound := fmt.Sprintf("none that this user can see has been open for %s", most)
+	sound := fmt.Sprintf("none that this user can see has been open for %s", limit)
 	standby := false
 	if err := tx.QueryRow(ctx, `SELECT pg_is_in_recovery()`).Scan(&standby); err != nil {
 		return fmt.Errorf("find open transactions: %w", err)
@@ -178,7 +187,7 @@ func (d *doctor) transactions(ctx context.Context, tx pgx.Tx) error {
 	if standby {
 		sound += " on this standby; those of the primary are seen there only: run this check on the primary as well"
 	}
-	return d.say("transactions", faults, sound)
+	return d.report("transactions", faults, sound)
 }
 
 func (d *doctor) invariants(ctx context.Context, tx pgx.Tx) error {
@@ -195,11 +204,13 @@ func (d *doctor) invariants(ctx context.Context, tx pgx.Tx) error {
 	if all > len(found) {
 		faults = append(faults, fmt.Sprintf("and %d more", all-len(found)))
 	}
-	return d.say("invariants", faults, fmt.Sprintf("none is violated; checked in %s", time.Since(begun).Round(100*time.Millisecond)))
+	took := time.Since(begun).Round(100 * time.Millisecond)
+	return d.report("invariants", faults, fmt.Sprintf("none is violated; checked in %s", took))
 }
 
 const deferredWork = `
-SELECT format('%s of task %s failed %s times since %s, last with: %s', kind, task_uuid, failures, to_char(first_failed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), last_error),
+SELECT format('%s of task %s failed %s times since %s, last with: %s', kind, task_uuid, failures,
+        to_char(first_failed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), last_error),
     count(*) OVER ()
 FROM tasker.deferred_work
 ORDER BY failures DESC, kind, task_uuid, step_uuid
@@ -222,5 +233,5 @@ func (d *doctor) work(ctx context.Context, tx pgx.Tx) error {
 	if all > len(faults) {
 		faults = append(faults, fmt.Sprintf("and %d more", all-len(faults)))
 	}
-	return d.say("work", faults, "nothing is set aside")
+	return d.report("work", faults, "nothing is set aside")
 }

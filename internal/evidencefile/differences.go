@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// maxPlaces is how many places of one document are told apart; of more, the document as a
-// whole counts as one.
+// maxPlaces limits the reported differences of one document. Beyond it, the whole document counts
+// as different.
 const maxPlaces = 1000
 
-// differences returns the places where a document is not as it was, as JSON pointers below
-// at. A place stands for all that is below it.
+// differences returns the places where two versions of a document differ, as JSON pointers that
+// begin with at. A place includes everything below it.
 func differences(was, is json.RawMessage, at string) []string {
 	if bytes.Equal(was, is) {
 		return nil
@@ -69,7 +69,7 @@ func decode(doc json.RawMessage) (v any) {
 
 var escapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer is the JSON pointer of keys.
+// pointer returns the JSON pointer of keys.
 func pointer(keys ...string) string {
 	var b strings.Builder
 	for _, key := range keys {

@@ -1,10 +1,9 @@
 // Package evidencefile exports an investigation as a file that contains the failed step, its inputs
 // and its errors, so that a developer can rerun the handler locally.
 //
-// What a handler is given never changes once the step has run, so it is read as it is
-// stored. What must not be shown is hidden by the rules of snapshots, at the places that
-// the documents have in a snapshot, and compared with what was stored: so the file says
-// which of its values are not those that the handler got.
+// The inputs of a step never change after it has run, so the file contains the stored ones. They
+// are redacted by the rules for snapshots, at the places that the documents have in a snapshot. The
+// file lists the redacted values, which differ from those that the handler received.
 package evidencefile
 
 import (
@@ -20,18 +19,17 @@ import (
 	"tasker.example/tasker/internal/redact"
 )
 
-// A Service exports investigations. Its methods may be called concurrently.
+// A Service exports investigations. It is safe for concurrent use.
 type Service struct {
 	db     *postgres.DB
 	engine *engine.Engine
 }
 
-// New returns a service on a database whose schema is current.
+// New returns a service on a database with a current schema.
 func New(db *postgres.DB, e *engine.Engine) *Service { return &Service{db: db, engine: e} }
 
-// Export returns an investigation as a file. The step is the one that has failed now, or
-// else the one that the investigation was opened for. The error is NotFound when there is no
-// such investigation.
+// Export returns an investigation as a file. The step is the currently failed one, or the one for
+// which the investigation was opened. It returns NotFound if the investigation does not exist.
 func (s *Service) Export(ctx context.Context, entry tasker.ID) (tasker.EvidenceFile, error) {
 	e, err := s.db.Entry(ctx, entry)
 	if err != nil {
@@ -56,26 +54,30 @@ func (s *Service) Export(ctx context.Context, entry tasker.ID) (tasker.EvidenceF
 	return f, err
 }
 
-// fileOf is the file without its step.
+// fileOf returns the file without its step.
 func fileOf(e tasker.Entry, t tasker.Task) tasker.EvidenceFile {
 	f := tasker.EvidenceFile{
 		Format: tasker.EvidenceFormat, Version: tasker.EvidenceVersion,
 		Investigation: tasker.EvidenceEntry{
-			EntryUUID: e.UUID, Reason: e.Reason, DetailCode: e.DetailCode, DetectedBy: e.DetectedBy, At: e.At.UTC(), Status: e.ResolutionStatus,
+			EntryUUID: e.UUID, Reason: e.Reason, DetailCode: e.DetailCode, DetectedBy: e.DetectedBy, At: e.At.UTC(),
+			Status: e.ResolutionStatus,
 		},
 		Task: tasker.EvidenceTask{
-			TaskUUID: t.UUID, Namespace: t.Namespace, Name: t.Name, Version: t.Version, State: t.State, CorrelationID: t.CorrelationID, CreatedAt: t.CreatedAt.UTC(),
+			TaskUUID: t.UUID, Namespace: t.Namespace, Name: t.Name, Version: t.Version, State: t.State,
+			CorrelationID: t.CorrelationID, CreatedAt: t.CreatedAt.UTC(),
 		},
 		Redacted: []string{}, Omitted: []tasker.EvidenceOmission{}, Attempts: []tasker.EvidenceAttempt{}, History: []tasker.EvidenceChange{},
 		MoreHistory: e.MoreHistory,
 	}
 	for _, c := range e.History {
-		f.History = append(f.History, tasker.EvidenceChange{At: c.At.UTC(), Actor: c.Actor, Event: c.Event, Notes: c.Notes, Metadata: c.Metadata})
+		f.History = append(f.History, tasker.EvidenceChange{
+			At: c.At.UTC(), Actor: c.Actor, Event: c.Event, Notes: c.Notes, Metadata: c.Metadata,
+		})
 	}
 	return f
 }
 
-// given is what a step of a task was given, and what of that is in the file.
+// given contains the inputs of a step.
 type given struct {
 	task      tasker.Task
 	step      tasker.ID
@@ -84,8 +86,8 @@ type given struct {
 
 // A document is a part of the input, with its place in a snapshot.
 type document struct {
-	at    []string // in the input
-	place []any    // in a snapshot: names of keys, and numbers of elements
+	at    []string // path in the input
+	place []any    // path in a snapshot: keys and indexes
 	doc   json.RawMessage
 }
 
@@ -99,16 +101,19 @@ func (s *Service) addStep(ctx context.Context, f *tasker.EvidenceFile, e tasker.
 		return err
 	}
 	f.Step, f.Error = &in.EvidenceStep, in.Error
-	f.Input = &tasker.EvidenceInput{Attempt: max(in.Attempts, 1), DependencyResults: map[string]json.RawMessage{}, Item: in.Item, Index: in.Index}
+	f.Input = &tasker.EvidenceInput{
+		Attempt: max(in.Attempts, 1), DependencyResults: map[string]json.RawMessage{}, Item: in.Item, Index: in.Index,
+	}
 	if len(in.Tries) > 0 {
 		f.Attempts, f.Input.Attempt = in.Tries, in.Tries[0].Attempt
 	}
-	handed := g.task.Context
+	taskContext := g.task.Context
 	if in.Context != nil {
-		handed = in.Context
+		taskContext = in.Context
 	}
-	g.add([]string{"context"}, []any{"task", "context"}, handed)
-	g.add([]string{"initialization"}, []any{"template", "steps", place, "handler", "initialization"}, template.Handler.Initialization)
+	g.add([]string{"context"}, []any{"task", "context"}, taskContext)
+	g.add([]string{"initialization"}, []any{"template", "steps", place, "handler", "initialization"},
+		template.Handler.Initialization)
 	g.add([]string{"item"}, []any{"steps", in.Place, "item", "value"}, in.Item)
 	for _, p := range in.Parents {
 		at := []string{"dependency_results", p.Name}
@@ -124,14 +129,14 @@ func (s *Service) addStep(ctx context.Context, f *tasker.EvidenceFile, e tasker.
 	return s.redact(ctx, f, g)
 }
 
-// add adds a document unless there is none.
+// add adds a document, unless it is empty or null.
 func (g *given) add(at []string, place []any, doc json.RawMessage) {
 	if len(doc) > 0 && string(doc) != "null" {
 		g.documents = append(g.documents, document{at: at, place: place, doc: doc})
 	}
 }
 
-// redact puts the documents into the file without what must not be shown.
+// redact adds the redacted documents to the file.
 func (s *Service) redact(ctx context.Context, f *tasker.EvidenceFile, g given) error {
 	whole := make([]string, len(g.documents))
 	for i, d := range g.documents {
@@ -163,7 +168,7 @@ func (s *Service) redact(ctx context.Context, f *tasker.EvidenceFile, g given) e
 
 var hidden = json.RawMessage(strconv.Quote(redact.Hidden))
 
-// enclose returns a document that has nothing but doc, at the place.
+// enclose returns a document that contains only doc, at a place.
 func enclose(place []any, doc json.RawMessage) json.RawMessage {
 	for _, p := range slices.Backward(place) {
 		switch p := p.(type) {
@@ -176,7 +181,7 @@ func enclose(place []any, doc json.RawMessage) json.RawMessage {
 	return doc
 }
 
-// find returns what a document has at a place, and false when it has nothing there.
+// find returns the value at a place of a document, or false.
 func find(doc json.RawMessage, place []any) (json.RawMessage, bool) {
 	for _, p := range place {
 		switch p := p.(type) {

@@ -1,5 +1,5 @@
-// Package httpclient makes the HTTP clients of Tasker. All of them refuse answers that no
-// deadline could end, and bound the time to connect and the size of a header.
+// Package httpclient creates the HTTP clients of Tasker. They reject responses that no deadline
+// could end, and limit the connection time and the size of headers.
 package httpclient
 
 import (
@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// ErrSwitched is the error for an answer 101 Switching Protocols.
+// ErrSwitched is the error for a response 101 Switching Protocols.
 var ErrSwitched = errors.New("it answered 101 Switching Protocols, and no request of Tasker asks for another protocol")
 
-// maxHeader is the largest header of an answer, in bytes. Answers 1xx before it count.
+// maxHeader limits the headers of a response, including 1xx responses before it, in bytes.
 const maxHeader = 256 << 10
 
-// New returns a client that follows no redirect. It calls change, unless that is nil, to
-// adjust the transport.
+// New returns a client that does not follow redirects. change adjusts the transport; it may be nil.
 func New(change func(*http.Transport)) *http.Client {
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -49,11 +48,11 @@ func Guard(c *http.Client) *http.Client {
 	return &guarded
 }
 
-// A Transport turns an answer 101 Switching Protocols into [ErrSwitched]. The body of such an
-// answer is the connection itself, and neither a deadline nor a canceled context would end it.
+// A Transport converts 101 Switching Protocols into [ErrSwitched]. The body of such a response is
+// the connection itself, which neither a deadline nor a canceled context would end.
 type Transport struct{ http.RoundTripper }
 
-// RoundTrip sends the request. The context of the request ends the body of the answer.
+// RoundTrip sends the request.
 func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := t.RoundTripper.RoundTrip(r)
 	if err == nil && answer.StatusCode == http.StatusSwitchingProtocols {
@@ -63,7 +62,7 @@ func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// CloseIdleConnections closes the connections without a request.
+// CloseIdleConnections closes idle connections.
 func (t Transport) CloseIdleConnections() {
 	if c, ok := t.RoundTripper.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

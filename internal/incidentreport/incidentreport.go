@@ -13,8 +13,8 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Of returns the report of what a query selects. The error is NotFound when there is no such
-// case or incident, and TooLarge when it is about too many investigations.
+// Of returns the report for a query. It returns NotFound if the case or incident does not exist,
+// and TooLarge for too many investigations.
 func Of(ctx context.Context, db *postgres.DB, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
 	r, err := db.ReadReport(ctx, q)
 	if err != nil {
@@ -25,8 +25,8 @@ func Of(ctx context.Context, db *postgres.DB, q tasker.IncidentReportQuery) (tas
 	return r, err
 }
 
-// Digest returns the SHA-256 of a report with an empty digest, in hex: of its JSON, without
-// white space, as the API sends it.
+// Digest returns the SHA-256, in hex, of the JSON of a report with an empty digest, without white
+// space.
 func Digest(r tasker.IncidentReport) (string, error) {
 	r.Digest = ""
 	doc, err := json.Marshal(r)
@@ -37,7 +37,8 @@ func Digest(r tasker.IncidentReport) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// inUTC spells all instants the same, whatever the time zone of the database is.
+// inUTC converts all times to UTC, so that the digest does not depend on the time zone of the
+// database.
 func inUTC(r *tasker.IncidentReport) {
 	r.AsOf, r.Began = r.AsOf.UTC(), utc(r.Began)
 	for i, a := range r.Actions {

@@ -8,7 +8,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// Markdown returns a report as a document for people.
+// Markdown returns a report as a Markdown document.
 func Markdown(r tasker.IncidentReport) string {
 	var d document
 	d.line("# Report of %s", subject(r.Subject))
@@ -30,7 +30,7 @@ type document struct{ strings.Builder }
 
 func (d *document) line(format string, args ...any) { fmt.Fprintf(d, format+"\n", args...) }
 
-// table writes a table; nothing when it has no rows.
+// table writes a table, unless it has no rows.
 func (d *document) table(title string, header []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
@@ -47,7 +47,7 @@ func (d *document) table(title string, header []string, rows [][]string) {
 	d.line("")
 }
 
-// cell is a text that does not end a cell of a table, and is no markup.
+// cell escapes a text for a table cell.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ", "\r", " ", "<", "&lt;", "`", "'", "[", `\[`, "*", `\*`, "_", `\_`).Replace(text)
 }
@@ -86,7 +86,8 @@ func (d *document) summary(r tasker.IncidentReport) {
 	d.line("%s of %s: %d proved, %d went on by themselves, %d cancelled, %d written off, %d ended without a proof, %d open.",
 		plural(n.Entries, "investigation"), plural(n.Cases, "case"), n.Proved, n.Recovered, n.Cancelled, n.PermanentlyFailed, n.Unproved, n.Open)
 	if r.Began != nil {
-		d.line("The first task was stuck at %s. As of %s, tasks were stuck for %s task-minutes.", at(*r.Began), at(r.AsOf), number(r.StuckTime))
+		d.line("The first task was stuck at %s. As of %s, tasks were stuck for %s task-minutes.",
+			at(*r.Began), at(r.AsOf), number(r.StuckTime))
 	}
 	d.line("")
 }
@@ -112,12 +113,17 @@ func (d *document) phases(r tasker.IncidentReport) {
 	for _, p := range []struct {
 		name string
 		tasker.ReportPhase
-	}{{"undetected", r.Phases.TimeToDetect}, {"unowned", r.Phases.TimeToOwn}, {"in repair", r.Phases.TimeToRepair}, {"proving", r.Phases.TimeToVerify}} {
+	}{
+		{"undetected", r.Phases.TimeToDetect}, {"unowned", r.Phases.TimeToOwn}, {"in repair", r.Phases.TimeToRepair},
+		{"proving", r.Phases.TimeToVerify},
+	} {
 		share := 0.0
 		if r.StuckTime > 0 {
 			share = 100 * p.TaskMinutes / r.StuckTime
 		}
-		rows = append(rows, []string{p.name, number(p.TaskMinutes), fmt.Sprintf("%.0f %%", share), seconds(p.P50Seconds), seconds(p.P95Seconds)})
+		rows = append(rows, []string{
+			p.name, number(p.TaskMinutes), fmt.Sprintf("%.0f %%", share), seconds(p.P50Seconds), seconds(p.P95Seconds),
+		})
 	}
 	d.table("For how long", []string{"phase", "task-minutes", "share", "half of the tasks within", "95 % within"}, rows)
 }
@@ -129,7 +135,10 @@ func (d *document) cases(r tasker.IncidentReport) {
 		if c.CaseID != nil {
 			id = c.CaseID.String()
 		}
-		rows = append(rows, []string{id, c.Namespace + "/" + c.Place, c.Cause, fmt.Sprint(c.Entries), fmt.Sprint(c.Proved), fmt.Sprint(c.Open), number(c.Stuck)})
+		rows = append(rows, []string{
+			id, c.Namespace + "/" + c.Place, c.Cause, fmt.Sprint(c.Entries), fmt.Sprint(c.Proved), fmt.Sprint(c.Open),
+			number(c.Stuck),
+		})
 	}
 	d.table("Cases", []string{"case", "where", "cause", "investigations", "proved", "open", "task-minutes"}, rows)
 }
@@ -141,7 +150,9 @@ func (d *document) timeline(r tasker.IncidentReport) {
 		if e.CaseID != nil {
 			id = e.CaseID.String()
 		}
-		rows = append(rows, []string{at(e.At), strings.ReplaceAll(e.Event, "_", " "), e.Actor, strings.TrimSpace(e.Detail + " " + id)})
+		rows = append(rows, []string{
+			at(e.At), strings.ReplaceAll(e.Event, "_", " "), e.Actor, strings.TrimSpace(e.Detail + " " + id),
+		})
 	}
 	d.table("Timeline", []string{"at", "what", "who", "detail"}, rows)
 }
@@ -153,7 +164,9 @@ func (d *document) acts(r tasker.IncidentReport) {
 		if a.OperationUUID != nil {
 			how = "operation " + a.OperationUUID.String()
 		}
-		rows = append(rows, []string{strings.ReplaceAll(a.Event, "_", " "), a.Actor, how, fmt.Sprint(a.Entries), at(a.First), at(a.Last)})
+		rows = append(rows, []string{
+			strings.ReplaceAll(a.Event, "_", " "), a.Actor, how, fmt.Sprint(a.Entries), at(a.First), at(a.Last),
+		})
 	}
 	d.table("Acts", []string{"act", "who", "how", "investigations", "first", "last"}, rows)
 }
@@ -163,14 +176,20 @@ func (d *document) operations(r tasker.IncidentReport) {
 	for _, o := range r.Operations {
 		rows = append(rows, []string{
 			o.OperationUUID.String(), string(o.Act), o.Actor, o.Reason, string(o.State), fmt.Sprint(o.Items),
-			fmt.Sprint(o.Counts[tasker.ItemVerified]), fmt.Sprint(o.Counts[tasker.ItemFailedAgain]), fmt.Sprint(o.Counts[tasker.ItemSkipped]), atOr(o.StartedAt, ""), atOr(o.EndedAt, "goes on"),
+			fmt.Sprint(o.Counts[tasker.ItemVerified]), fmt.Sprint(o.Counts[tasker.ItemFailedAgain]),
+			fmt.Sprint(o.Counts[tasker.ItemSkipped]), atOr(o.StartedAt, ""), atOr(o.EndedAt, "goes on"),
 		})
 	}
-	d.table("Operations", []string{"operation", "act", "who", "reason", "state", "items", "verified", "failed again", "skipped", "started", "settled"}, rows)
+	d.table("Operations", []string{
+		"operation", "act", "who", "reason", "state", "items", "verified", "failed again", "skipped", "started", "settled",
+	}, rows)
 	rows = nil
 	for _, o := range r.Operations {
 		for _, w := range o.Waves {
-			rows = append(rows, []string{o.OperationUUID.String(), fmt.Sprint(w.Wave), fmt.Sprint(w.Items), fmt.Sprint(w.Verified), fmt.Sprint(w.Failed), at(w.From), atOr(w.To, "goes on")})
+			rows = append(rows, []string{
+				o.OperationUUID.String(), fmt.Sprint(w.Wave), fmt.Sprint(w.Items), fmt.Sprint(w.Verified), fmt.Sprint(w.Failed),
+				at(w.From), atOr(w.To, "goes on"),
+			})
 		}
 	}
 	d.table("Waves", []string{"operation", "wave", "items", "verified", "failed again", "released", "ended"}, rows)
@@ -179,7 +198,9 @@ func (d *document) operations(r tasker.IncidentReport) {
 func (d *document) members(title string, count int64, list []tasker.ReportMember) {
 	var rows [][]string
 	for _, m := range list {
-		rows = append(rows, []string{m.EntryUUID.String(), m.TaskUUID.String(), at(m.OpenedAt), m.Status, m.By, atOr(m.EndedAt, "")})
+		rows = append(rows, []string{
+			m.EntryUUID.String(), m.TaskUUID.String(), at(m.OpenedAt), m.Status, m.By, atOr(m.EndedAt, ""),
+		})
 	}
 	if count > int64(len(list)) {
 		title += fmt.Sprintf(": the first %d of %d", len(list), count)

@@ -1,4 +1,4 @@
-// Package number reads, compares and writes decimal numbers without losing digits.
+// Package number parses, compares and formats decimal numbers without loss of digits.
 package number
 
 import (
@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// A Decimal is Digits × 10^Exponent. Digits has no zeros at either end, and zero has no
-// digits, so equal numbers are equal values of Go.
+// A Decimal is Digits × 10^Exponent. Digits has no leading or trailing zeros and is empty for zero,
+// so equal numbers are equal Go values.
 type Decimal struct {
 	Negative bool
 	Digits   string
 	Exponent int
 }
 
-// Parse reads a number of JSON, whose exponent the caller has bounded.
+// Parse parses a JSON number. The caller must limit its exponent.
 func Parse(text string) Decimal {
 	text, negative := strings.CutPrefix(text, "-")
 	exponent := 0
@@ -32,10 +32,10 @@ func Parse(text string) Decimal {
 	return Decimal{negative, short, exponent - len(fraction) + len(digits) - len(short)}
 }
 
-// Of returns a 64-bit float as its shortest text has it. It must be finite.
+// Of returns the shortest decimal of a finite float.
 func Of(f float64) Decimal { return Parse(strconv.FormatFloat(f, 'e', -1, 64)) }
 
-// Sign returns a minus, or nothing.
+// Sign returns "-" or "".
 func (d Decimal) Sign() string {
 	if d.Negative {
 		return "-"
@@ -43,7 +43,7 @@ func (d Decimal) Sign() string {
 	return ""
 }
 
-// String returns the number with all of its digits and without an exponent.
+// String returns the number with all digits and without exponent.
 func (d Decimal) String() string {
 	point := len(d.Digits) + d.Exponent
 	switch {
@@ -58,7 +58,7 @@ func (d Decimal) String() string {
 	}
 }
 
-// Compare returns -1, 0 or 1 when d is less than, equal to or greater than o.
+// Compare returns -1, 0 or 1 if d is less than, equal to or greater than o.
 func (d Decimal) Compare(o Decimal) int {
 	side := func(d Decimal) int {
 		switch {
