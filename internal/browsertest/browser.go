@@ -1,9 +1,8 @@
 // Package browsertest runs a headless Chromium for tests.
 //
-// [Open] returns a tab of a headless Chromium that all tests of a package share,
-// with cookies of its own; it starts with the first test that asks and ends with
-// the test binary. A package that uses it has a TestMain that calls [Run] around
-// the others:
+// [Open] returns a tab, with its own cookies, of a browser that all tests of a package share. The
+// first test starts the browser, and the test binary stops it. A package that uses it needs a
+// TestMain that calls [Run]:
 //
 //	func TestMain(m *testing.M) { os.Exit(browsertest.Run(func() int { return pgtest.Run(m) })) }
 package browsertest
@@ -23,24 +22,24 @@ import (
 	"tasker.example/tasker/internal/testtool"
 )
 
-// axe is axe-core 4.14.1, which looks for what keeps people from using a page
-// (Mozilla Public License 2.0, axe.LICENSE). It is for tests only.
+// axe is axe-core 4.14.1, which checks the accessibility of pages (Mozilla Public License 2.0,
+// axe.LICENSE). It is for tests only.
 //
 //go:embed axe.min.js
 var axe string
 
-// patience bounds one step of a test. Machines that build meanwhile are slow.
+// patience is the timeout of one action, sufficient for a busy machine.
 const patience = 5 * time.Minute
 
-// browser is what the tests of this process share.
+// browser is shared by all tests of this process.
 var browser struct {
 	once sync.Once
-	ctx  context.Context //nolint:containedctx // it is how chromedp hands a browser around
+	ctx  context.Context //nolint:containedctx // chromedp represents a browser by a context
 	stop func()
 	err  error
 }
 
-// Run runs tests and ends the browser after them.
+// Run runs tests and then stops the browser.
 func Run(tests func() int) int {
 	code := tests()
 	if browser.stop != nil {
@@ -49,10 +48,10 @@ func Run(tests func() int) int {
 	return code
 }
 
-// names are what Chromium is called, in the order in which it is looked for.
+// names lists the names of Chromium's executable.
 var names = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"}
 
-// find returns the path of the browser, or "" when none is installed.
+// find returns the path of the browser, or "" if it is not installed.
 func find() string {
 	if path := os.Getenv("TASKER_TEST_CHROMIUM"); path != "" {
 		return path
@@ -75,10 +74,10 @@ func start() {
 		chromedp.ExecPath(find()), chromedp.UserDataDir(folder), chromedp.DisableGPU,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("lang", "en-US"),
-		chromedp.Env("TZ=Europe/Berlin", "HOME="+folder, "TMPDIR="+folder), // all that it writes goes with the folder
+		chromedp.Env("TZ=Europe/Berlin", "HOME="+folder, "TMPDIR="+folder), // so that all files are in the folder
 	)
 	if os.Getuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // its sandbox does not let root in
+		options = append(options, chromedp.NoSandbox) // the sandbox does not work for root
 	}
 	allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, stopBrowser := chromedp.NewContext(allocator)
@@ -88,22 +87,21 @@ func start() {
 		stopAllocator()
 		_ = os.RemoveAll(folder)
 	}
-	browser.err = chromedp.Do(ctx) // a context that ended here would end the browser
+	browser.err = chromedp.Do(ctx) // without timeout: the end of its context would stop the browser
 }
 
-// A Tab is one page of the browser, of one test.
+// A Tab is a page of the browser, for one test.
 type Tab struct {
 	testing.TB
-	ctx   context.Context      //nolint:containedctx // it is the tab
-	typed input.TimeSinceEpoch // when the last key was pressed, for the page
+	ctx   context.Context      //nolint:containedctx // chromedp represents a tab by a context
+	typed input.TimeSinceEpoch // simulated time of the last key
 
 	mu         sync.Mutex
 	complaints []string
 }
 
-// Require skips the test when Chromium is not installed, see [testtool.Missing]. [Open]
-// asks this too. A test calls it first when it starts something before its first tab
-// that a skip must not interrupt.
+// Require skips the test if Chromium is not installed, see [testtool.Missing]. [Open] calls it.
+// Call it first if the test starts something else before its first tab.
 func Require(t testing.TB) {
 	t.Helper()
 	if find() == "" {
@@ -111,9 +109,8 @@ func Require(t testing.TB) {
 	}
 }
 
-// Open returns a tab with cookies of its own, 1280 by 900 pixels large. At the end
-// of the test it checks that the page raised no error, broke no policy and opened no
-// dialog of the browser's own.
+// Open returns a tab with its own cookies and a size of 1280 by 900 pixels. At the end of the test
+// it fails for script errors, policy violations and browser dialogs.
 func Open(t testing.TB) *Tab {
 	t.Helper()
 	Require(t)
@@ -124,7 +121,7 @@ func Open(t testing.TB) *Tab {
 	return newTab(t, browser.ctx, chromedp.WithNewBrowserContext())
 }
 
-// Another returns one more tab with the same cookies.
+// Another returns another tab with the same cookies.
 func (tab *Tab) Another() *Tab {
 	tab.Helper()
 	return newTab(tab.TB, tab.ctx)
@@ -134,7 +131,7 @@ func newTab(t testing.TB, parent context.Context, o ...chromedp.ContextOption) *
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(parent, o...)
 	tab := &Tab{TB: t, ctx: ctx, typed: now()}
-	if err := chromedp.Listen(ctx, tab.hear); err != nil {
+	if err := chromedp.Listen(ctx, tab.observe); err != nil {
 		cancel()
 		t.Fatalf("open a tab: %v", err)
 	}

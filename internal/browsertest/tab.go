@@ -19,9 +19,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// hear notes what a page must not do: raise an error, break its policy, or open a
-// dialog of the browser's own, which is what a script that got in would do.
-func (tab *Tab) hear(event any) {
+// observe records what a page must not do: throw an error, violate its policy, or open a browser
+// dialog, as an injected script would.
+func (tab *Tab) observe(event any) {
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
 		tab.complain("error: " + e.ExceptionDetails.Text + " " + exceptionText(e.ExceptionDetails))
@@ -34,7 +34,7 @@ func (tab *Tab) hear(event any) {
 	}
 }
 
-// expected tells of a line that a page of an error leaves: its status.
+// expected reports whether a log entry is caused by an error page.
 func expected(text string) bool {
 	return strings.Contains(text, "the server responded with a status of 4")
 }
@@ -52,7 +52,7 @@ func (tab *Tab) complain(text string) {
 	tab.complaints = append(tab.complaints, text)
 }
 
-// do runs actions within the patience of a step.
+// do runs actions with a timeout.
 func (tab *Tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	tab.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, patience)
@@ -73,7 +73,7 @@ func run[T any](tab *Tab, what string, action chromedp.Action[T]) T {
 	return v
 }
 
-// where is the address and the beginning of the text of the page, for a message.
+// where returns the address and the beginning of the page's text, for messages.
 func (tab *Tab) where() string {
 	ctx, cancel := context.WithTimeout(tab.ctx, patience/6)
 	defer cancel()
@@ -81,26 +81,26 @@ func (tab *Tab) where() string {
 	return text
 }
 
-// Go opens an address and waits for the page.
+// Go opens a URL and waits for the page.
 func (tab *Tab) Go(url string) {
 	tab.Helper()
 	tab.do("go to "+url, chromedp.Navigate(url))
 }
 
-// Reload loads the page again.
+// Reload reloads the page.
 func (tab *Tab) Reload() {
 	tab.Helper()
 	tab.do("reload", chromedp.Reload())
 }
 
-// Address is where the tab is.
+// Address returns the URL of the page.
 func (tab *Tab) Address() string {
 	tab.Helper()
 	return run(tab, "read the address", chromedp.Location())
 }
 
-// Click clicks the first visible element that a CSS selector finds, once there is one. A page that is live may replace it meanwhile:
-// then it clicks what is there now.
+// Click waits for a visible element that matches a CSS selector and clicks it. If a live page
+// replaces the element meanwhile, it clicks the new one.
 func (tab *Tab) Click(selector string) {
 	tab.Helper()
 	tab.do("click "+selector, chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -113,14 +113,14 @@ func (tab *Tab) Click(selector string) {
 	}))
 }
 
-// Follow clicks a link or a button that leads to another page, and waits for it.
+// Follow clicks a link or a button and waits for the next page.
 func (tab *Tab) Follow(selector string) {
 	tab.Helper()
 	tab.leaves(func() { tab.Click(selector) })
 }
 
-// Keys presses keys, one after another, wherever the focus is. "\r" is Enter, "\t" Tab. For the
-// page they come as quickly as a person types, however slow the machine is.
+// Keys presses keys one after another in the focused element. "\r" is Enter, "\t" is Tab. For the
+// page they arrive at typing speed, even on a slow machine.
 func (tab *Tab) Keys(keys string) {
 	tab.Helper()
 	for _, key := range keys {
@@ -133,8 +133,8 @@ func now() input.TimeSinceEpoch {
 	return input.TimeSinceEpoch(float64(time.Now().UnixMicro()) / 1e6)
 }
 
-// press is a key that goes down and up. What it types comes with going down, as it
-// does in a window, so that a page which takes the key leaves nothing to type.
+// press returns a key press. As in a real window, the text is part of keyDown, so a page that
+// handles the key can suppress it.
 func press(key rune, at input.TimeSinceEpoch) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		events := kb.Encode(key)
@@ -151,13 +151,13 @@ func press(key rune, at input.TimeSinceEpoch) chromedp.Action[chromedp.Void] {
 	})
 }
 
-// KeysAway presses keys that lead to another page, and waits for it.
+// KeysAway presses keys and waits for the next page.
 func (tab *Tab) KeysAway(keys string) {
 	tab.Helper()
 	tab.leaves(func() { tab.Keys(keys) })
 }
 
-// leaves waits until the page that f leaves is gone and another one is there.
+// leaves calls f and waits for the next page.
 func (tab *Tab) leaves(f func()) {
 	tab.Helper()
 	run(tab, "mark the page", chromedp.Evaluate[bool](`window.left = true`))
@@ -165,7 +165,7 @@ func (tab *Tab) leaves(f func()) {
 	tab.Until(`!window.left && document.readyState === "complete"`)
 }
 
-// Type replaces what a field holds, once it is there.
+// Type waits for a field and replaces its content.
 func (tab *Tab) Type(selector, text string) {
 	tab.Helper()
 	field := fmt.Sprintf(`document.querySelector(%s)`, quote(selector))
@@ -174,7 +174,7 @@ func (tab *Tab) Type(selector, text string) {
 	tab.Keys("\b" + text)
 }
 
-// Choose takes an option of a select, by its value.
+// Choose selects an option of a select element by its value.
 func (tab *Tab) Choose(selector, value string) {
 	tab.Helper()
 	tab.do("wait for "+selector, chromedp.WaitVisible(chromedp.CSS(selector)))
@@ -182,62 +182,62 @@ func (tab *Tab) Choose(selector, value string) {
 		selector, quote(value)))
 }
 
-// ChooseAway takes an option of a select that leads to another page, and waits for it.
+// ChooseAway selects an option and waits for the next page.
 func (tab *Tab) ChooseAway(selector, value string) {
 	tab.Helper()
 	tab.leaves(func() { tab.Choose(selector, value) })
 }
 
-// Text is the text that a reader sees of an element, once it is there.
+// Text waits for an element and returns its visible text.
 func (tab *Tab) Text(selector string) string {
 	tab.Helper()
 	return run(tab, "read "+selector, chromedp.Text(chromedp.CSS(selector)))
 }
 
-// Value is what a field holds.
+// Value returns the value of a field.
 func (tab *Tab) Value(selector string) string {
 	tab.Helper()
 	return run(tab, "read "+selector, chromedp.Value(chromedp.CSS(selector)))
 }
 
-// Texts are the texts of all elements that a selector finds now.
+// Texts returns the texts of all matching elements.
 func (tab *Tab) Texts(selector string) []string {
 	tab.Helper()
 	script := fmt.Sprintf(`[...document.querySelectorAll(%q)].map((e) => e.innerText.trim())`, selector)
 	return run(tab, "read all "+selector, chromedp.Evaluate[[]string](script))
 }
 
-// Has tells whether an element is there now.
+// Has reports whether an element exists.
 func (tab *Tab) Has(selector string) bool {
 	tab.Helper()
 	return tab.Is(fmt.Sprintf(`document.querySelector(%q) !== null`, selector))
 }
 
-// Is evaluates an expression that is true or false.
+// Is evaluates a boolean expression.
 func (tab *Tab) Is(expression string) bool {
 	tab.Helper()
 	return run(tab, expression, chromedp.Evaluate[bool](expression))
 }
 
-// Answer is the text that an expression, or what it promises, comes to.
+// Answer evaluates a string expression, or a promise of a string.
 func (tab *Tab) Answer(expression string) string {
 	tab.Helper()
 	return run(tab, expression, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
 }
 
-// Eval runs a script and drops what it returns.
+// Eval runs a script and ignores its result.
 func (tab *Tab) Eval(script string) {
 	tab.Helper()
 	run(tab, script, chromedp.Evaluate[bool]("(() => {"+script+"; return true})()"))
 }
 
-// Until waits for an expression to become true.
+// Until waits until an expression is true.
 func (tab *Tab) Until(expression string) {
 	tab.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, patience)
 	defer cancel()
 	for {
-		// It fails while one page gives way to the next: then there is nothing to ask.
+		// Evaluation fails during a navigation.
 		if is, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")")); err == nil && is {
 			return
 		}
@@ -249,24 +249,24 @@ func (tab *Tab) Until(expression string) {
 	}
 }
 
-// Sees waits until the page shows a text.
+// Sees waits until the page contains a text.
 func (tab *Tab) Sees(text string) {
 	tab.Helper()
 	tab.Until(fmt.Sprintf(`document.body.innerText.includes(%s)`, quote(text)))
 }
 
 func quote(text string) string {
-	b, _ := json.Marshal(text) // a string always is JSON
+	b, _ := json.Marshal(text) // cannot fail
 	return string(b)
 }
 
-// Size makes the window so large.
+// Size sets the size of the window.
 func (tab *Tab) Size(width, height int64) {
 	tab.Helper()
 	tab.do("resize", chromedp.EmulateViewport(width, height))
 }
 
-// Dark has the reader prefer dark colours, or light ones.
+// Dark sets the preferred color scheme.
 func (tab *Tab) Dark(dark bool) {
 	tab.Helper()
 	scheme := "light"
@@ -277,27 +277,27 @@ func (tab *Tab) Dark(dark bool) {
 		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{
 				{Name: "prefers-color-scheme", Value: scheme},
-				{Name: "prefers-reduced-motion", Value: "reduce"}, // or what is looked at next is half of each
+				{Name: "prefers-reduced-motion", Value: "reduce"}, // no transition between the colors
 			},
 		})
 		return err
 	}))
 }
 
-// Picture keeps a picture of the whole page, as name.png, in the folder that
-// TASKER_TEST_SCREENSHOTS names; without it nothing is kept.
+// Picture saves a picture of the whole page as name.png in the folder TASKER_TEST_SCREENSHOTS.
+// Without that variable it does nothing.
 func (tab *Tab) Picture(name string) {
 	tab.Helper()
-	tab.keep(name, chromedp.FullScreenshot(100))
+	tab.save(name, chromedp.FullScreenshot(100))
 }
 
-// View keeps a picture of what the window shows of the page.
+// View is Picture for the visible part of the page.
 func (tab *Tab) View(name string) {
 	tab.Helper()
-	tab.keep(name, chromedp.CaptureScreenshot())
+	tab.save(name, chromedp.CaptureScreenshot())
 }
 
-func (tab *Tab) keep(name string, picture chromedp.Action[[]byte]) {
+func (tab *Tab) save(name string, picture chromedp.Action[[]byte]) {
 	tab.Helper()
 	folder := os.Getenv("TASKER_TEST_SCREENSHOTS")
 	if folder == "" {
@@ -312,13 +312,13 @@ func (tab *Tab) keep(name string, picture chromedp.Action[[]byte]) {
 	}
 }
 
-// Fits waits until the page is not wider than the window.
+// Fits waits until the page is no wider than the window.
 func (tab *Tab) Fits() {
 	tab.Helper()
 	tab.Until(`document.documentElement.scrollWidth <= window.innerWidth`)
 }
 
-// A finding is what axe says of a rule that a page breaks.
+// A finding is a rule of axe that the page violates.
 type finding struct {
 	ID, Impact, Help string
 	Nodes            []struct {
@@ -327,9 +327,8 @@ type finding struct {
 	}
 }
 
-// Accessible checks the page, as it stands, for what keeps people from using it:
-// the rules of WCAG 2.2 AA that can be checked, of which none may be broken in a
-// serious or critical way.
+// Accessible checks the page against the rules of WCAG 2.2 AA that can be tested. Serious and
+// critical violations fail the test.
 func (tab *Tab) Accessible() {
 	tab.Helper()
 	run(tab, "load axe", chromedp.Evaluate[bool](axe+"\n;true"))

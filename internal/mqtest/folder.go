@@ -13,15 +13,15 @@ const (
 	lockFile     = "lock"
 )
 
-// A folder holds everything of one broker. Its lock tells that it is in use.
+// A folder contains all files of one broker. It is locked while in use.
 type folder struct {
 	path string
 	lock *os.File
 	who  childproc.Account
 }
 
-// newFolder makes one that belongs to the account, in memory where the machine
-// has room, and removes those that killed tests have left behind.
+// newFolder creates a folder that belongs to the account, in memory if possible. It removes folders
+// that killed tests have left behind.
 func newFolder(who childproc.Account) (*folder, error) {
 	base := childproc.TempDir(1 << 30)
 	sweep(base)
@@ -31,7 +31,7 @@ func newFolder(who childproc.Account) (*folder, error) {
 	}
 	f := &folder{path: path, who: who}
 	if f.lock, err = f.append(lockFile); err == nil {
-		_, err = childproc.TryLock(f.lock) // it is new: nobody else has it
+		_, err = childproc.TryLock(f.lock) // succeeds, because the file is new
 	}
 	if err == nil && who.Other() {
 		err = os.Chown(path, who.UID, who.GID)
@@ -42,22 +42,22 @@ func newFolder(who childproc.Account) (*folder, error) {
 	return f, nil
 }
 
-// sweep removes the folders that nobody uses.
+// sweep removes unused folders.
 func sweep(base string) {
-	left, _ := filepath.Glob(filepath.Join(base, folderPrefix+"*"))
-	for _, path := range left {
+	paths, _ := filepath.Glob(filepath.Join(base, folderPrefix+"*"))
+	for _, path := range paths {
 		lock, err := os.Open(filepath.Join(path, lockFile))
 		if err != nil {
-			continue // just being made, or not ours to read
+			continue // incomplete, or of another user
 		}
 		if unused, err := childproc.TryLock(lock); unused && err == nil {
-			_ = os.RemoveAll(path) // the next sweep tries again
+			_ = os.RemoveAll(path) // retried by the next sweep
 		}
 		_ = childproc.Unlock(lock)
 	}
 }
 
-// write writes a file that the broker reads.
+// write writes a file for the broker.
 func (f *folder) write(name, text string) error {
 	out, err := f.append(name)
 	if err != nil {
@@ -67,7 +67,7 @@ func (f *folder) write(name, text string) error {
 	return errors.Join(err, out.Close())
 }
 
-// append opens a file, which belongs to the account, to write at its end.
+// append opens a file of the account for appending.
 func (f *folder) append(name string) (*os.File, error) {
 	out, err := os.OpenFile(filepath.Join(f.path, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err == nil && f.who.Other() {
@@ -76,7 +76,7 @@ func (f *folder) append(name string) (*os.File, error) {
 	return out, err
 }
 
-// remove removes the folder with all that is in it.
+// remove removes and unlocks the folder.
 func (f *folder) remove() error {
 	err := os.RemoveAll(f.path)
 	if f.lock != nil {

@@ -1,23 +1,22 @@
 // Package mqtest runs a real RabbitMQ for tests.
-//
-// [URL] is the broker that all tests of a package share; it starts with the
-// first test that asks and ends with the test binary. A package that uses it has
-// a TestMain that calls [Main]:
+// [URL] returns the broker that all tests of a package share. The first test starts it, and the
+// test binary stops it. A package that uses it needs a TestMain that calls [Main]:
 //
 //	func TestMain(m *testing.M) { mqtest.Main(m) }
 //
-// or, when it needs PostgreSQL as well:
+// or, with PostgreSQL:
 //
 //	func TestMain(m *testing.M) { os.Exit(mqtest.Run(func() int { return pgtest.Run(m) })) }
 //
-// If TASKER_TEST_AMQP_URL names a broker, that one is shared instead. Tests tell
-// what is theirs by names from [Name].
+// If TASKER_TEST_AMQP_URL names a broker, that one is used. Tests use names from [Name] for their
+// objects.
 //
-// A test of an outage has a broker of its own, from [Start], to be killed and
-// started again, or a [Proxy] in front of one, to be cut and frozen.
+// A test of an outage uses its own broker from [Start], which it can kill and restart, or a
+// [Proxy], which it can cut and freeze.
 //
-// Brokers listen on the loopback interface only, keep everything in a private
-// folder, and do not outlive the test binary, even when it is killed. Where
+// Brokers listen on the loopback interface only, store everything in a private folder, and end with
+// the test binary, even if that is killed. Without RabbitMQ, tests are skipped and counted, see
+// package testtool.
 // RabbitMQ is not installed, tests are skipped and counted, see package testtool.
 package mqtest
 
@@ -36,27 +35,25 @@ import (
 	"tasker.example/tasker/internal/testtool"
 )
 
-// urlEnv names the variable with the URL of a broker to share.
+// urlEnv is the environment variable with the URL of an external broker.
 const urlEnv = "TASKER_TEST_AMQP_URL"
 
-// patience is how long a broker may take to start or to stop on a machine that
-// has much else to do.
+// patience is the timeout for starting or stopping a broker, sufficient for a busy machine.
 const patience = 15 * time.Minute
 
-// shared is the broker that the tests of this binary share: starting one takes
-// some seconds.
+// shared is the broker that all tests share, because starting one takes seconds.
 var shared struct {
 	sync.Mutex
 	main bool // Run will stop it
 	url  string
-	node *node // nil: it is not ours
+	node *node // nil for an external broker
 	err  error
 }
 
 // Main runs the tests of a package, then stops the shared broker and exits.
 func Main(m *testing.M) { os.Exit(Run(m.Run)) }
 
-// Run is [Main] for a package that has something else around its tests.
+// Run is [Main] for a package with further setup.
 func Run(tests func() int) int {
 	shared.Lock()
 	shared.main = true
@@ -82,8 +79,8 @@ func stopShared() error {
 	return err
 }
 
-// URL returns the address of the shared broker, and starts it if this is the
-// first test that asks. When that fails, it fails for all.
+// URL returns the URL of the shared broker and starts it if necessary. After a failed start all
+// tests fail.
 func URL(t testing.TB) string {
 	t.Helper()
 	shared.Lock()
@@ -97,12 +94,12 @@ func URL(t testing.TB) string {
 	return shared.url
 }
 
-// unavailable skips a test where RabbitMQ is not installed, and fails it where
-// RabbitMQ does not start.
+// unavailable skips the test if RabbitMQ is not installed, and fails it otherwise.
 func unavailable(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, errNotInstalled) {
-		testtool.Missing(t, "RabbitMQ", fmt.Sprintf("install the package rabbitmq-server, or set %s to the URL of a broker: amqp://user:password@host:port/", urlEnv))
+		testtool.Missing(t, "RabbitMQ", fmt.Sprintf(
+			"install the package rabbitmq-server, or set %s to the URL of a broker: amqp://user:password@host:port/", urlEnv))
 	}
 	t.Fatalf("RabbitMQ does not start: %v", err)
 }
@@ -114,7 +111,7 @@ func share(ctx context.Context) (string, error) {
 	if !shared.main {
 		return "", errors.New("nobody would stop it: add to this package: func TestMain(m *testing.M) { mqtest.Main(m) }")
 	}
-	// Not bounded by the test: the broker outlives it.
+	// The broker outlives the test.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	n, err := newNode(ctx)
@@ -127,21 +124,19 @@ func share(ctx context.Context) (string, error) {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// Name returns a name for things on the broker that no other test uses, made
-// from the name of the test.
+// Name returns a unique name for objects on the broker that contains the name of the test.
 func Name(t testing.TB) string {
 	name := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(t.Name()), "_"), "_")
 	return fmt.Sprintf("t_%.60s_%s", name, strings.ToLower(rand.Text()[:10]))
 }
 
-// Broker is a RabbitMQ that belongs to one test.
+// Broker is a private RabbitMQ of one test.
 type Broker struct {
-	URL string // the same over all restarts
+	URL string // does not change on restarts
 	n   *node
 }
 
-// Start starts a broker, always a private one, and stops it when the test has
-// ended. It takes some seconds.
+// Start starts a private broker and stops it after the test. It takes some seconds.
 func Start(t testing.TB) *Broker {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -151,7 +146,7 @@ func Start(t testing.TB) *Broker {
 		unavailable(t, err)
 	}
 	t.Cleanup(func() {
-		// The context of the test has ended by now.
+		// The context of the test has ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 		defer cancel()
 		if err := n.close(ctx); err != nil {
@@ -161,7 +156,7 @@ func Start(t testing.TB) *Broker {
 	return &Broker{URL: n.url(), n: n}
 }
 
-// Kill ends the broker at once, as a crash does, and returns when it is gone.
+// Kill kills the broker and returns when it has ended.
 func (b *Broker) Kill(t testing.TB) {
 	t.Helper()
 	if err := b.n.kill(); err != nil {
@@ -169,7 +164,7 @@ func (b *Broker) Kill(t testing.TB) {
 	}
 }
 
-// Stop ends the broker in order.
+// Stop shuts the broker down.
 func (b *Broker) Stop(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -179,8 +174,7 @@ func (b *Broker) Stop(t testing.TB) {
 	}
 }
 
-// Restart starts the broker again after Kill or Stop, on the same port with the
-// same data.
+// Restart starts the broker after Kill or Stop, with the same port and data.
 func (b *Broker) Restart(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -190,8 +184,8 @@ func (b *Broker) Restart(t testing.TB) {
 	}
 }
 
-// Shell runs a command line as an operator of the broker would, with
-// rabbitmqctl on the PATH, and returns what it printed. It takes some seconds.
+// Shell runs a command line as an operator, with rabbitmqctl on the PATH, and returns the output.
+// It takes some seconds.
 func (b *Broker) Shell(t testing.TB, line string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -17,16 +17,14 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// longestLife bounds a broker where nothing else does: a forgotten one ends by
-// itself.
+// longestLife limits the life of a forgotten broker.
 const longestLife = time.Hour
 
-// portAttempts is how many sets of free ports we try: between choosing one and
-// listening on it, another program may take it.
+// portAttempts limits how many sets of free ports are tried. Another program may use a port before
+// the broker does.
 const portAttempts = 3
 
-// A node is a private RabbitMQ: its folder, its ports, and, while it runs, its
-// processes.
+// A node is a private RabbitMQ with its folder, ports and processes.
 type node struct {
 	server, epmd string // programs
 	account      childproc.Account
@@ -34,11 +32,11 @@ type node struct {
 	amqpPort     int
 	distPort     int
 	epmdPort     int
-	names        *process // epmd, which the broker would else start and leave behind
-	broker       *process // nil: it does not run
+	names        *process // epmd, which the broker would otherwise start and leave running
+	broker       *process // nil while it is stopped
 }
 
-// newNode starts a broker on a new folder.
+// newNode starts a broker in a new folder.
 func newNode(ctx context.Context) (*node, error) {
 	server, epmd, err := findPrograms()
 	if err != nil {
@@ -65,8 +63,8 @@ func newNode(ctx context.Context) (*node, error) {
 	return nil, failed
 }
 
-// installed are the places of the broker's own script. What is on the PATH of
-// Debian is another one, which changes the user and writes to fixed places.
+// installed lists the paths of the broker's own script. The one on Debian's PATH is a wrapper that
+// changes the user and uses fixed paths.
 var installed = []string{
 	"/usr/lib/rabbitmq/bin/rabbitmq-server",
 	"/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server",
@@ -77,7 +75,7 @@ var installed = []string{
 
 var errNotInstalled = errors.New("RabbitMQ is not installed")
 
-// findPrograms returns the broker's script and the name server of Erlang.
+// findPrograms returns the broker's script and Erlang's name server.
 func findPrograms() (server, epmd string, err error) {
 	for _, pattern := range installed {
 		if found, _ := filepath.Glob(pattern); len(found) > 0 {
@@ -97,7 +95,7 @@ func findPrograms() (server, epmd string, err error) {
 	return server, epmd, nil
 }
 
-// prepare makes the folder, with the configuration in it.
+// prepare creates the folder with the configuration.
 func (n *node) prepare() (err error) {
 	if n.dir, err = newFolder(n.account); err != nil {
 		return err
@@ -126,14 +124,14 @@ func (n *node) url() string {
 	return fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/", n.amqpPort)
 }
 
-// environment is all that the broker learns from us.
+// environment returns the whole environment of the broker.
 func (n *node) environment() []string {
 	in := func(name string) string { return filepath.Join(n.dir.path, name) }
 	return []string{
 		"PATH=" + os.Getenv("PATH"),
 		"LC_ALL=C.UTF-8",
 		"HOME=" + n.dir.path,
-		"detached=1", // the script becomes the broker, instead of its parent
+		"detached=1", // makes the script exec the broker
 		"RABBITMQ_MNESIA_BASE=" + in("data"),
 		"RABBITMQ_LOG_BASE=" + in("log"),
 		"RABBITMQ_CONFIG_FILE=" + in("rabbitmq.conf"),
@@ -143,7 +141,7 @@ func (n *node) environment() []string {
 		fmt.Sprintf("RABBITMQ_DIST_PORT=%d", n.distPort),
 		fmt.Sprintf("ERL_EPMD_PORT=%d", n.epmdPort),
 		"ERL_EPMD_ADDRESS=127.0.0.1",
-		"RABBITMQ_SERVER_START_ARGS=-kernel inet_dist_use_interface {127,0,0,1}", // else it listens everywhere
+		"RABBITMQ_SERVER_START_ARGS=-kernel inet_dist_use_interface {127,0,0,1}", // default: all interfaces
 	}
 }
 
@@ -170,14 +168,14 @@ func (n *node) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// run starts a program of the node. Its output goes to the folder.
+// run starts a program of the node with output to the folder.
 func (n *node) run(program string, args ...string) (*process, error) {
 	out, err := n.dir.append("out.log")
 	if err != nil {
 		return nil, err
 	}
-	defer out.Close()                     // the process has it now
-	cmd := exec.Command(program, args...) //nolint:noctx // it outlives every context that we have
+	defer out.Close()                     // the process has its own descriptor
+	cmd := exec.Command(program, args...) //nolint:noctx // outlives all contexts
 	cmd.Dir, cmd.Env = n.dir.path, n.environment()
 	cmd.Stdout, cmd.Stderr = out, out
 	return startProcess(cmd, n.account)
@@ -212,7 +210,7 @@ func (n *node) wait(ctx context.Context) error {
 	}
 }
 
-// lastLines returns the end of all logs.
+// lastLines returns the ends of all logs.
 func (n *node) lastLines() string {
 	var all strings.Builder
 	logs, _ := filepath.Glob(filepath.Join(n.dir.path, "log", "*.log"))
@@ -224,7 +222,7 @@ func (n *node) lastLines() string {
 	return all.String()
 }
 
-// stop ends the broker in order, and by force when ctx ends first.
+// stop shuts the broker down, and kills it when ctx ends.
 func (n *node) stop(ctx context.Context) error {
 	if n.broker == nil {
 		return nil
@@ -234,7 +232,7 @@ func (n *node) stop(ctx context.Context) error {
 	return p.stop(ctx)
 }
 
-// kill ends the broker at once.
+// kill kills the broker.
 func (n *node) kill() error {
 	if n.broker == nil {
 		return nil
@@ -244,7 +242,7 @@ func (n *node) kill() error {
 	return p.Kill()
 }
 
-// close ends everything and removes the folder.
+// close stops everything and removes the folder.
 func (n *node) close(ctx context.Context) error {
 	err := n.stop(ctx)
 	if n.names != nil {

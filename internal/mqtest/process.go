@@ -9,17 +9,17 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// A process is a program of the broker, and what it has started.
+// A process is a program of the broker, with its children.
 type process struct{ *childproc.Process }
 
-// startProcess starts the command as the account. On Linux it is told to stop when we die;
-// elsewhere only its longest life ends what a killed test leaves behind.
+// startProcess starts the command as the account. On Linux it receives SIGTERM if this process
+// dies; elsewhere longestLife limits what a killed test leaves behind.
 func startProcess(cmd *exec.Cmd, a childproc.Account) (*process, error) {
 	p, err := childproc.Start(cmd, a, syscall.SIGTERM)
 	return &process{p}, err
 }
 
-// stop asks for an orderly end, and kills when ctx ends first.
+// stop shuts the process down, and kills it when ctx ends.
 func (p *process) stop(ctx context.Context) error {
 	select {
 	case <-p.Done():
@@ -31,7 +31,7 @@ func (p *process) stop(ctx context.Context) error {
 	}
 	select {
 	case <-p.Done():
-		return p.Kill() // what it may have left behind
+		return p.Kill() // remaining children
 	case <-ctx.Done():
 		return errors.Join(errors.New("RabbitMQ did not stop, and was killed"), p.Kill())
 	}

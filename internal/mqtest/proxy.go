@@ -10,31 +10,33 @@ import (
 	"tasker.example/tasker/internal/childproc"
 )
 
-// ProxyServer stands between a test and a broker, and fails on demand.
+// ProxyServer is a proxy in front of a broker that fails on demand.
 type ProxyServer struct {
-	URL    string // as the broker's, with the proxy's address
+	URL    string // URL of the broker with the address of the proxy
 	target string // host and port of the broker
 	listen string // host and port of the proxy
 
 	mu       sync.Mutex
-	listener net.Listener // nil: cut, or ended
+	listener net.Listener // nil while it is cut
 	conns    map[net.Conn]bool
-	thawed   chan struct{} // closed while bytes may pass
+	thawed   chan struct{} // closed unless frozen
 	all      sync.WaitGroup
 }
 
-// Proxy starts a proxy to the broker at the URL; it ends with the test.
+// Proxy starts a proxy for the broker at the URL. It ends with the test.
 func Proxy(t testing.TB, brokerURL string) *ProxyServer {
 	t.Helper()
 	u, err := url.Parse(brokerURL)
 	if err != nil {
 		t.Fatal("the URL of the broker is not valid")
 	}
-	ports, err := childproc.FreePorts(1) // one that is free still when the proxy listens again
+	ports, err := childproc.FreePorts(1) // stays free for Restore
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &ProxyServer{target: u.Host, listen: fmt.Sprintf("127.0.0.1:%d", ports[0]), conns: map[net.Conn]bool{}, thawed: make(chan struct{})}
+	p := &ProxyServer{
+		target: u.Host, listen: fmt.Sprintf("127.0.0.1:%d", ports[0]), conns: map[net.Conn]bool{}, thawed: make(chan struct{}),
+	}
 	if u.Port() == "" {
 		p.target = net.JoinHostPort(u.Hostname(), "5672")
 	}
@@ -50,7 +52,7 @@ func Proxy(t testing.TB, brokerURL string) *ProxyServer {
 	return p
 }
 
-// Cut closes all connections, and refuses new ones until Restore.
+// Cut closes all connections and refuses new ones until Restore.
 func (p *ProxyServer) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +65,7 @@ func (p *ProxyServer) Cut() {
 	}
 }
 
-// Restore accepts connections again, at the same address.
+// Restore accepts connections again at the same address.
 func (p *ProxyServer) Restore(t testing.TB) {
 	t.Helper()
 	p.mu.Lock()
@@ -79,8 +81,8 @@ func (p *ProxyServer) Restore(t testing.TB) {
 	p.all.Go(func() { p.accept(l) })
 }
 
-// Freeze lets no byte pass any more, in either direction, and keeps all
-// connections open: so looks a broker, or a network, that stands still.
+// Freeze stops all traffic but leaves the connections open, as an unresponsive broker or network
+// does.
 func (p *ProxyServer) Freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +93,7 @@ func (p *ProxyServer) Freeze() {
 	}
 }
 
-// Thaw ends Freeze; what was held back passes now.
+// Thaw ends Freeze and passes delayed traffic.
 func (p *ProxyServer) Thaw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,12 +110,12 @@ func (p *ProxyServer) accept(l net.Listener) {
 		if err != nil {
 			return
 		}
-		far, err := net.Dial("tcp", p.target) //nolint:noctx // loopback answers or refuses at once
+		far, err := net.Dial("tcp", p.target) //nolint:noctx // loopback responds at once
 		if err != nil {
 			_ = near.Close()
 			continue
 		}
-		if !p.keep(l, near, far) {
+		if !p.add(l, near, far) {
 			continue
 		}
 		p.all.Go(func() { p.pass(near, far) })
@@ -121,8 +123,8 @@ func (p *ProxyServer) accept(l net.Listener) {
 	}
 }
 
-// keep remembers the connections, unless the proxy was cut meanwhile.
-func (p *ProxyServer) keep(l net.Listener, both ...net.Conn) bool {
+// add registers the connections, unless the proxy has been cut meanwhile.
+func (p *ProxyServer) add(l net.Listener, both ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range both {
@@ -135,7 +137,7 @@ func (p *ProxyServer) keep(l net.Listener, both ...net.Conn) bool {
 	return p.listener == l
 }
 
-// pass copies what comes from one side to the other until either ends.
+// pass copies data in one direction until either side ends.
 func (p *ProxyServer) pass(from, to net.Conn) {
 	defer p.drop(from, to)
 	buffer := make([]byte, 32*1024)
@@ -156,7 +158,7 @@ func (p *ProxyServer) pass(from, to net.Conn) {
 	}
 }
 
-// drop closes and forgets the connections.
+// drop closes and unregisters the connections.
 func (p *ProxyServer) drop(both ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

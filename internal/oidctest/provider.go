@@ -21,13 +21,13 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// The client that the provider knows.
+// Credentials of the provider's only client.
 const (
 	ClientID     = "tasker"
 	ClientSecret = "between us"
 )
 
-// A Provider is running until the test ends. Its methods are safe for concurrent use.
+// A Provider runs until the test ends. It is safe for concurrent use.
 type Provider struct {
 	URL string // the issuer
 
@@ -40,7 +40,7 @@ type Provider struct {
 	codes  map[string]grant
 	asked  map[string]int // requests by path
 	broken bool
-	nonce  string // in place of the one that was asked for
+	nonce  string // overrides the requested nonce
 }
 
 type key struct {
@@ -50,13 +50,13 @@ type key struct {
 	method  jose.SignatureAlgorithm
 }
 
-// A grant is what was asked for when a code was given out.
+// A grant is the data of an authorization code.
 type grant struct {
 	nonce, challenge, redirect string
 	user                       map[string]any
 }
 
-// New starts a provider whose user is alice, in no group.
+// New starts a provider with the user alice, who is in no group.
 func New(t testing.TB) *Provider {
 	t.Helper()
 	p := &Provider{t: t, codes: map[string]grant{}, asked: map[string]int{}}
@@ -83,42 +83,35 @@ func New(t testing.TB) *Provider {
 	return p
 }
 
-// User has the provider sign in somebody else from now on.
+// User sets the user of later sign-ins.
 func (p *Provider) User(subject string, groups ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.user = map[string]any{"sub": subject, "groups": append([]string{}, groups...)}
 }
 
-// Break has the provider answer nothing of use, or work again.
+// Break makes all requests fail, or work again.
 func (p *Provider) Break(broken bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.broken = broken
 }
 
-// Nonce has the provider put another nonce into ID tokens, as for somebody else's sign-in;
-// empty means the right one.
+// Nonce sets a wrong nonce for ID tokens; empty restores the right one.
 func (p *Provider) Nonce(other string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.nonce = other
 }
 
-func (p *Provider) otherNonce() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.nonce
-}
-
-// Asked returns how often a path was asked for.
+// Asked returns the number of requests for a path.
 func (p *Provider) Asked(path string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.asked[path]
 }
 
-// Rotate has the provider sign with a new key, and forget those before, or not.
+// Rotate adds a signing key. It removes the earlier ones unless keep is true.
 func (p *Provider) Rotate(keep bool) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -145,7 +138,8 @@ func (p *Provider) Rotate(keep bool) {
 
 func (p *Provider) discovery(w http.ResponseWriter, _ *http.Request) {
 	p.answer(w, http.StatusOK, map[string]any{
-		"issuer": p.URL, "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token", "jwks_uri": p.URL + "/keys",
+		"issuer": p.URL, "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token",
+		"jwks_uri":                 p.URL + "/keys",
 		"response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"},
 		"id_token_signing_alg_values_supported": []string{"ES256", "RS256"}, "code_challenge_methods_supported": []string{"S256"},
 	})
@@ -161,17 +155,20 @@ func (p *Provider) publicKeys(w http.ResponseWriter, _ *http.Request) {
 	p.answer(w, http.StatusOK, set)
 }
 
-// authorize sends the browser straight back, as for somebody who has signed in before.
+// authorize redirects at once, as for a signed-in user.
 func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	back, err := url.Parse(q.Get("redirect_uri"))
-	if err != nil || q.Get("client_id") != ClientID || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" {
+	if err != nil || q.Get("client_id") != ClientID || q.Get("response_type") != "code" ||
+		q.Get("code_challenge_method") != "S256" {
 		http.Error(w, "the request is not one of a client that is known", http.StatusBadRequest)
 		return
 	}
 	p.mu.Lock()
 	code := rand.Text()
-	p.codes[code] = grant{nonce: q.Get("nonce"), challenge: q.Get("code_challenge"), redirect: q.Get("redirect_uri"), user: p.user}
+	p.codes[code] = grant{
+		nonce: q.Get("nonce"), challenge: q.Get("code_challenge"), redirect: q.Get("redirect_uri"), user: p.user,
+	}
 	p.mu.Unlock()
 	back.RawQuery = url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
 	http.Redirect(w, r, back.String(), http.StatusFound)
@@ -189,26 +186,30 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	code := r.PostFormValue("code")
 	g, ok := p.codes[code]
-	delete(p.codes, code) // once
+	nonce := cmp.Or(p.nonce, g.nonce)
+	delete(p.codes, code) // a code is valid once
 	p.mu.Unlock()
 	sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
 	if !ok || g.challenge != base64.RawURLEncoding.EncodeToString(sum[:]) || g.redirect != r.PostFormValue("redirect_uri") {
 		p.answer(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant"})
 		return
 	}
-	claims := map[string]any{"nonce": cmp.Or(p.otherNonce(), g.nonce)}
+	claims := map[string]any{"nonce": nonce}
 	maps.Copy(claims, g.user)
-	p.answer(w, http.StatusOK, map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 300, "id_token": p.Token(claims)})
+	p.answer(w, http.StatusOK, map[string]any{
+		"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 300, "id_token": p.Token(claims),
+	})
 }
 
-// Token returns a token for [ClientID] that is valid for five minutes, with claims beside
-// or in place of those that it needs. A claim that is nil is left out.
+// Token returns a token for [ClientID] that is valid for five minutes. claims overrides the default
+// claims; nil removes one.
 func (p *Provider) Token(claims map[string]any) string {
 	p.t.Helper()
 	p.mu.Lock()
 	k := p.keys[len(p.keys)-1]
 	p.mu.Unlock()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: k.method, Key: jose.JSONWebKey{Key: k.private, KeyID: k.id}}, nil)
+	signing := jose.SigningKey{Algorithm: k.method, Key: jose.JSONWebKey{Key: k.private, KeyID: k.id}}
+	signer, err := jose.NewSigner(signing, nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -223,11 +224,13 @@ func (p *Provider) Token(claims map[string]any) string {
 	return text
 }
 
-// Claims returns the body of what [Provider.Token] signs.
+// Claims returns the payload of a [Provider.Token].
 func (p *Provider) Claims(claims map[string]any) []byte {
 	p.t.Helper()
 	now := time.Now()
-	all := map[string]any{"iss": p.URL, "aud": ClientID, "sub": "alice", "iat": now.Unix(), "exp": now.Add(5 * time.Minute).Unix()}
+	all := map[string]any{
+		"iss": p.URL, "aud": ClientID, "sub": "alice", "iat": now.Unix(), "exp": now.Add(5 * time.Minute).Unix(),
+	}
 	for k, v := range claims {
 		if all[k] = v; v == nil {
 			delete(all, k)

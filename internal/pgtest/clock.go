@@ -11,19 +11,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ClockSchema is the schema of a [Clock], for the search path of those who go by it.
+// ClockSchema is the schema of a [Clock]. Sessions that use the clock need it in their search path.
 const ClockSchema = "test_clock"
 
 //go:embed clock.sql
 var clockSQL string
 
-// A Clock is the clock of one database, which a test moves. It stands still, but for a
-// hundredth of the time that really passes.
+// A Clock is a clock of one database that a test controls. It runs at a hundredth of the real
+// speed.
 type Clock struct{ conn *pgx.Conn }
 
-// NewClock gives the database a clock that begins at an instant. Sessions with [ClockSchema]
-// first in their search path go by it, and so do the defaults, views and functions of the
-// schema. Call it before anything else works on the database.
+// NewClock installs a clock that starts at a time. It applies to sessions with [ClockSchema] first
+// in their search path, and to the defaults, views and functions of the schema. Call it before
+// anything else uses the database.
 func (db *DB) NewClock(t testing.TB, begin time.Time) *Clock {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), db.AdminURL)
@@ -33,7 +33,7 @@ func (db *DB) NewClock(t testing.TB, begin time.Time) *Clock {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 		defer cancel()
-		_ = conn.Close(ctx) // the database is dropped next
+		_ = conn.Close(ctx)
 	})
 	_, err = conn.Exec(t.Context(), clockSQL, pgx.QueryExecModeSimpleProtocol)
 	if err == nil {
@@ -46,13 +46,13 @@ func (db *DB) NewClock(t testing.TB, begin time.Time) *Clock {
 	return &Clock{conn: conn}
 }
 
-// Now returns what the clock shows.
+// Now returns the time of the clock.
 func (c *Clock) Now(ctx context.Context) (at time.Time, err error) {
 	err = c.conn.QueryRow(ctx, `SELECT test_clock.clock_timestamp()`).Scan(&at)
 	return at.UTC(), err
 }
 
-// Forward moves the clock. No transaction should be under way: it would see two times.
+// Forward advances the clock. Concurrent transactions would see two times.
 func (c *Clock) Forward(ctx context.Context, d time.Duration) error {
 	_, err := c.conn.Exec(ctx, `
 		UPDATE test_clock.setting
@@ -60,8 +60,8 @@ func (c *Clock) Forward(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// NextStale returns the time until a task becomes stale, has lasted for its whole duration or
-// has been in error unattended for too long; nil: none will.
+// NextStale returns the time until a task becomes stale, exceeds its maximum duration, or has been
+// failed and unattended for too long. It returns nil if there is no such task.
 func (c *Clock) NextStale(ctx context.Context) (*time.Duration, error) {
 	var seconds float64
 	err := c.conn.QueryRow(ctx, `

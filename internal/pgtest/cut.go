@@ -10,19 +10,18 @@ import (
 	"testing"
 )
 
-// A Cutter stands between a program and PostgreSQL and breaks connections at a
-// chosen message, so that a test can decide what the program never learns.
+// A Cutter is a proxy in front of PostgreSQL that breaks connections at a chosen message.
 type Cutter struct {
-	URL string // of the database, by way of the cutter
+	URL string // of the database, through the cutter
 
 	listener net.Listener
 	target   string
 
-	mu    sync.Mutex
-	text  []byte
-	reach bool
-	left  int
-	cut   int
+	mu        sync.Mutex
+	text      []byte
+	reach     bool
+	remaining int
+	cut       int
 }
 
 // NewCutter returns a cutter in front of the database at databaseURL.
@@ -52,35 +51,35 @@ func NewCutter(t testing.TB, databaseURL string) *Cutter {
 	t.Cleanup(func() {
 		listener.Close()
 		c.mu.Lock()
-		c.left = 0
+		c.remaining = 0
 		c.mu.Unlock()
 	})
 	return c
 }
 
-// Cut breaks the next n connections that send a message with the text: before
-// PostgreSQL has it, or, if it is to reach PostgreSQL, once it has answered.
+// Cut breaks the next n connections that send a message with the text. If reach is true, it breaks
+// them after PostgreSQL has answered, otherwise before the message reaches PostgreSQL.
 func (c *Cutter) Cut(n int, text string, reach bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.text, c.reach, c.left, c.cut = []byte(text), reach, n, 0
+	c.text, c.reach, c.remaining, c.cut = []byte(text), reach, n, 0
 }
 
-// Count returns how many connections were broken since [Cutter.Cut].
+// Count returns the number of broken connections since [Cutter.Cut].
 func (c *Cutter) Count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cut
 }
 
-// hit reports whether a message is one to break the connection at.
+// hit reports whether to break the connection at a message.
 func (c *Cutter) hit(message []byte) (cut, reach bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.left == 0 || !bytes.Contains(message, c.text) {
+	if c.remaining == 0 || !bytes.Contains(message, c.text) {
 		return false, false
 	}
-	c.left--
+	c.remaining--
 	c.cut++
 	return true, c.reach
 }
@@ -93,7 +92,7 @@ func (c *Cutter) serve(client net.Conn) {
 	}
 	defer server.Close()
 	answered := make(chan struct{}, 1)
-	var swallow sync.Mutex // held once no answer may pass any more
+	var swallow sync.Mutex // locked when no further answer may pass
 	go func() {
 		defer client.Close()
 		buf := make([]byte, 64<<10)

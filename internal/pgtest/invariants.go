@@ -9,18 +9,17 @@ import (
 	"tasker.example/tasker/internal/invariants"
 )
 
-// shownViolations is how many violations of one database are shown.
+// shownViolations limits the violations per database.
 const shownViolations = 1000
 
-// Violations returns what is wrong in a database of Tasker, by [invariants.Find]. It is empty
-// for a sound one.
+// Violations returns the violated invariants of a Tasker database, see [invariants.Find].
 func Violations(ctx context.Context, url string) ([]string, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
-	// As tasker doctor asks: the statistics of what a test has just written say nothing, and to
-	// compile the query takes longer than to run it.
+	// As in tasker doctor: the statistics of new rows are useless, and compiling the query takes
+	// longer than running it.
 	config.RuntimeParams["enable_nestloop"], config.RuntimeParams["jit"] = "off", "off"
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -38,9 +37,8 @@ func Violations(ctx context.Context, url string) ([]string, error) {
 	return list, nil
 }
 
-// CheckAtEnd fails the test when its database is not sound once the test has
-// ended, by [Violations]. Call it after what works on the database is set to
-// stop.
+// CheckAtEnd fails the test if its database violates an invariant after the test. Call it after
+// registering the cleanup of everything that uses the database.
 func (db *DB) CheckAtEnd(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {

@@ -1,21 +1,19 @@
 // Package pgtest provides each test with its own PostgreSQL database.
 //
-// [New] makes it in about ten milliseconds, as a copy of a template that was
-// migrated once, so tests run in parallel and none sees what another wrote. A
-// package that uses it has a TestMain that calls [Main]:
+// [New] creates it in about ten milliseconds, as a copy of a migrated template, so tests run in
+// parallel and do not see each other's data. A package that uses it needs a TestMain that calls
+// [Main]:
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
-// The schema belongs to the role that migrates, and what a test runs connects with
-// [DB.URL] as the role of a server: a privilege that is missing, or a table without
-// one, fails tests. A test prepares and examines with [DB.Pool] as a superuser.
+// The schema belongs to the migrating role. The tested code connects with [DB.URL] as the role of a
+// server, so that missing privileges fail tests. Tests prepare and inspect data with [DB.Pool] as a
+// superuser.
 //
-// The server is a private one, in memory where the machine allows it, started
-// with the first test that asks and stopped with the test binary. If
-// TASKER_TEST_DATABASE_URL names a server, that one is used instead; a test that
-// fails then leaves its database behind and prints where it is. A server that
-// cannot be reached fails the tests, and never skips them: a skipped test is one
-// that nobody knows is not running.
+// The first test starts a private server, in memory if possible, and the test binary stops it. If
+// TASKER_TEST_DATABASE_URL names a server, that one is used, and failed tests leave their databases
+// behind and print the URLs. A server that cannot be reached fails the tests instead of skipping
+// them.
 package pgtest
 
 import (
@@ -35,16 +33,14 @@ import (
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
 
-// patience is how long any one thing that pgtest does may take on a machine
-// that has much else to do.
+// patience is the timeout of one operation, sufficient for a busy machine.
 const patience = time.Minute
 
-// startPatience is how long the server may take to start: where the machine has
-// no PostgreSQL, it is downloaded first.
+// startPatience is the timeout for starting the server, which may include a download of PostgreSQL.
 const startPatience = 5 * time.Minute
 
-// The roles of the test databases. They belong to the whole server, so they are not
-// those of an installation that may be there as well.
+// Roles of the test databases. They belong to the whole server, so they differ from those of an
+// installation.
 const (
 	RolePrefix  = "tasker_test"
 	MigrateRole = RolePrefix + "_migrate"
@@ -54,27 +50,27 @@ const (
 
 // DB is a migrated database that belongs to one test.
 type DB struct {
-	URL      string // for a server, with its password
+	URL      string // for the server's role, with its password
 	AdminURL string // for a superuser
 	name     string
-	clock    bool // it has a [Clock]
+	clock    bool // has a [Clock]
 }
 
-// AdminURL returns the URL of a database for a superuser, by that for a server.
+// AdminURL returns the URL for a superuser of the database at a server's URL.
 func AdminURL(databaseURL string) string { return withRole(databaseURL, "") }
 
 // As returns the URL of the database for a role.
 func (db *DB) As(role string) string { return withRole(db.AdminURL, role) }
 
-// New makes a database for the test and drops it when the test has ended. To
-// look for leaked goroutines, call New first: it may start the server.
+// New creates a database for the test and drops it afterwards. Call it before checking for leaked
+// goroutines, because it may start the server.
 func New(t testing.TB) *DB {
 	t.Helper()
 	s := server(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	name := databaseName(t.Name())
-	// The copy of files takes half of what the copy through the write-ahead log does, which is for large servers.
+	// file_copy takes half the time of wal_log, which is for large servers.
 	if err := s.exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(s.template)+" STRATEGY file_copy"); err != nil {
 		t.Fatalf("make a database for the test: %v", err)
 	}
@@ -84,7 +80,7 @@ func New(t testing.TB) *DB {
 	return db
 }
 
-// end drops the database, or says where it is.
+// end drops the database or logs its URL.
 func (db *DB) end(t testing.TB, s *testServer) {
 	t.Helper()
 	if t.Failed() && s.external {
@@ -94,7 +90,7 @@ func (db *DB) end(t testing.TB, s *testServer) {
 	if t.Failed() {
 		t.Logf("the test's database is dropped with its server; name a server with %s to keep it", urlEnv)
 	}
-	// The context of the test has ended by now.
+	// The context of the test has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
 	if err := s.exec(ctx, "DROP DATABASE IF EXISTS "+quote(db.name)+" WITH (FORCE)"); err != nil {
@@ -102,16 +98,15 @@ func (db *DB) end(t testing.TB, s *testServer) {
 	}
 }
 
-// Pool connects to the database as a superuser, for what a test prepares and
-// examines; it is closed when the test has ended. Its sessions are like those of a
-// server: names are found in the schema tasker, and instants come back in UTC.
+// Pool connects to the database as a superuser and closes the pool after the test. Its sessions
+// resemble those of a server: the search path is tasker, and times are in UTC.
 func (db *DB) Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return Admin(t, db.AdminURL)
 }
 
-// Admin is [DB.Pool] for the database that a test knows by the URL of a server. All
-// calls of a test with one URL return one pool.
+// Admin is [DB.Pool] for the database at the URL of a server. It returns the same pool for all
+// calls of a test.
 func Admin(t testing.TB, databaseURL string) *pgxpool.Pool {
 	t.Helper()
 	admins.Lock()
@@ -150,7 +145,7 @@ func Admin(t testing.TB, databaseURL string) *pgxpool.Pool {
 	return pool
 }
 
-// admins has the pool of each running test.
+// admins contains the pools of running tests.
 var admins = struct {
 	sync.Mutex
 	pools map[adminOf]*pgxpool.Pool
@@ -158,9 +153,8 @@ var admins = struct {
 
 type adminOf struct{ test, url string }
 
-// Server returns the URL of the server, for a test that brings its own
-// databases or starts a real program. The server is shared by all tests of the
-// package, so such a test names its databases after itself.
+// Server returns the URL of the shared server, for a test that creates databases itself or starts a
+// real program. Such a test must use unique names.
 func Server(t testing.TB) string {
 	t.Helper()
 	return server(t).url
@@ -168,8 +162,8 @@ func Server(t testing.TB) string {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// databaseName names a database after its test, so that one that is found later
-// tells where it came from. PostgreSQL cuts names after 63 bytes.
+// databaseName returns a unique name that contains the name of the test. PostgreSQL cuts names
+// after 63 bytes.
 func databaseName(test string) string {
 	test = strings.Trim(notInNames.ReplaceAllString(strings.ToLower(test), "_"), "_")
 	return fmt.Sprintf("t_%.40s_%s", test, strings.ToLower(rand.Text()[:10]))
@@ -181,21 +175,21 @@ func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 func withDatabase(server, database string) string {
 	u, err := url.Parse(server)
 	if err != nil {
-		panic(err) // connect has parsed it
+		panic(err) // impossible: connect has parsed it
 	}
 	u.Path = "/" + database
 	return u.String()
 }
 
-// withRole returns the URL for sessions that have a role from their start, or none.
+// withRole returns the URL for sessions with a role, or without one.
 func withRole(database, role string) string {
 	u, err := url.Parse(database)
 	if err != nil {
-		panic(err) // connect has parsed it
+		panic(err) // impossible: connect has parsed it
 	}
 	q := u.Query()
 	if q.Del("options"); role != "" {
-		q.Set("options", "-crole="+role) // which psql understands as well, and which has no space to be encoded
+		q.Set("options", "-crole="+role) // psql supports this form, and it needs no encoded space
 	}
 	u.RawQuery = q.Encode()
 	return u.String()

@@ -13,31 +13,31 @@ import (
 )
 
 const (
-	// preparedName is what the names of prepared clusters begin with. Its number goes up when
-	// clusters are made in another way.
+	// preparedName is the prefix of prepared clusters. Increase the number when their format
+	// changes.
 	preparedName = "test-cluster-1-"
 
-	// preparedAge is how long a cluster stays that nobody uses.
+	// preparedAge is how long unused clusters remain.
 	preparedAge = 7 * 24 * time.Hour
 )
 
-// preparedFiles are what a data directory of devpg has beside locks and logs.
+// preparedFiles lists the relevant files of a devpg data directory.
 var preparedFiles = []string{"data", "password"}
 
-// A prepared is a directory with a stopped cluster that has the template. The test binaries of
-// many packages start from copies of it: initdb and the migrations take seconds of a processor.
-// It is an optimization only: what goes wrong with it is answered by making a cluster.
+// A prepared is a directory with a stopped cluster that contains the template. Test binaries start
+// from copies of it, because initdb and the migrations take seconds of CPU time. If it cannot be
+// used, they create a cluster themselves.
 type prepared struct{ path string }
 
-// preparedIn returns the prepared cluster for this schema in a folder. Nobody waits until it is on
-// the disk, so one that was made before the machine was started, and may be damaged, is another one.
+// preparedIn returns the prepared cluster for this schema in a folder. Clusters are not synced to
+// disk, so one from before the last boot may be damaged and has another name.
 func preparedIn(folder string) prepared {
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // Linux has it
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // on Linux
 	return prepared{filepath.Join(folder, fmt.Sprintf("%s%s-%.8s", preparedName, schema.Checksum()[:16], boot))}
 }
 
-// preparedHere returns that in the cache folder of the user. Without such a folder there is
-// none, and none is kept.
+// preparedHere returns the prepared cluster in the cache folder of the user. Without such a folder
+// it returns a zero value.
 func preparedHere() prepared {
 	folder, err := os.UserCacheDir()
 	if err != nil {
@@ -46,7 +46,7 @@ func preparedHere() prepared {
 	return preparedIn(filepath.Join(folder, "tasker"))
 }
 
-// use marks the cluster as used, or says that there is none.
+// use marks the cluster as used, or returns an error if there is none.
 func (p prepared) use(now time.Time) error {
 	if p.path == "" {
 		return fs.ErrNotExist
@@ -62,13 +62,14 @@ func (p prepared) copyTo(dir string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	// As devpg leaves an empty folder of root's: the user of PostgreSQL may enter it. devpg closes it to others.
+	// As devpg does for root: the user of PostgreSQL may enter the folder. devpg then closes it to
+	// others.
 	return os.Chmod(dir, 0o711)
 }
 
-// keep copies the stopped cluster of a directory to where it is found, and removes those that
-// nobody has used for long.
-func (p prepared) keep(dir string) error {
+// store copies the stopped cluster of a directory to its final path, and removes clusters that have
+// not been used for long.
+func (p prepared) store(dir string) error {
 	if p.path == "" {
 		return nil
 	}
@@ -92,7 +93,7 @@ func (p prepared) keep(dir string) error {
 	return errors.Join(err, removeUnused(folder, time.Now().Add(-preparedAge)))
 }
 
-// removeUnused removes the clusters of a folder that were last used before an instant.
+// removeUnused removes the clusters of a folder that were last used before a time.
 func removeUnused(folder string, before time.Time) error {
 	list, err := filepath.Glob(filepath.Join(folder, preparedName+"*"))
 	for _, path := range list {
@@ -107,13 +108,13 @@ func removeUnused(folder string, before time.Time) error {
 	return err
 }
 
-// copyFiles copies a cluster with the owners of its files.
+// copyFiles copies a cluster and preserves the owners of its files.
 func copyFiles(from, to string) error {
 	args := []string{"-Rp"}
 	for _, name := range preparedFiles {
 		args = append(args, filepath.Join(from, name))
 	}
-	if out, err := exec.Command("cp", append(args, to)...).CombinedOutput(); err != nil { //nolint:noctx // it ends by itself
+	if out, err := exec.Command("cp", append(args, to)...).CombinedOutput(); err != nil { //nolint:noctx // ends on its own
 		return fmt.Errorf("copy a cluster: %w\n%s", err, out)
 	}
 	return nil

@@ -58,11 +58,11 @@ func TestAClusterIsPreparedOnce(t *testing.T) {
 
 func TestAClusterThatCannotBeKept(t *testing.T) {
 	t.Parallel()
-	if err := (prepared{}).keep(t.TempDir()); err != nil {
+	if err := (prepared{}).store(t.TempDir()); err != nil {
 		t.Errorf("without a cache folder: %v", err)
 	}
 	folder := t.TempDir()
-	if err := preparedIn(folder).keep(t.TempDir()); err == nil {
+	if err := preparedIn(folder).store(t.TempDir()); err == nil {
 		t.Error("a directory without a cluster was kept")
 	}
 	if list, err := os.ReadDir(folder); len(list) > 0 {
@@ -72,7 +72,7 @@ func TestAClusterThatCannotBeKept(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := preparedIn(file).keep(t.TempDir()); err == nil {
+	if err := preparedIn(file).store(t.TempDir()); err == nil {
 		t.Error("a cluster was kept in a file")
 	}
 }

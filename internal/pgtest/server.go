@@ -17,24 +17,23 @@ import (
 	"tasker.example/tasker/internal/devpg"
 )
 
-// urlEnv names the variable with the URL of a server to use.
+// urlEnv is the environment variable with the URL of an external server.
 const urlEnv = "TASKER_TEST_DATABASE_URL"
 
 // testServer is the server of this test binary.
 type testServer struct {
-	url      string // of the database that others are made from
-	external bool   // it is not ours, and outlives us
+	url      string // of the maintenance database
+	external bool
 	template string // name of the migrated database
-	stop     func(context.Context) error
 
-	stopKeeping func(context.Context) error // what it has stored stays
+	stop         func(context.Context) error // stops a private server and removes its data
+	stopAndStore func(context.Context) error // stops a private server without removing its data
 }
 
-// state is the one thing that tests share: starting a server for each would
-// take half a second.
+// state is shared by all tests, because starting a server takes half a second.
 var state struct {
 	sync.Mutex
-	main   bool // Main will clean up
+	main   bool // Main will stop the server
 	server *testServer
 	err    error
 }
@@ -42,7 +41,7 @@ var state struct {
 // Main runs the tests of a package, then stops the server and exits.
 func Main(m *testing.M) { os.Exit(Run(m)) }
 
-// Run is [Main] for a package that has something to do itself before it exits.
+// Run is [Main] for a package with further cleanup.
 func Run(m *testing.M) int {
 	state.Lock()
 	state.main = true
@@ -55,7 +54,7 @@ func Run(m *testing.M) int {
 	return code
 }
 
-// HasMain reports whether [Main] will stop the server, or none of ours is needed.
+// HasMain reports whether [Main] will stop the server, or the server is external.
 func HasMain() bool {
 	state.Lock()
 	defer state.Unlock()
@@ -75,14 +74,13 @@ func stop() error {
 	return s.stop(ctx)
 }
 
-// server starts the server with the first test that asks. When that fails, it
-// fails for all: waiting for the same failure again would help nobody.
+// server returns the shared server and starts it if necessary. After a failed start all tests fail.
 func server(t testing.TB) *testServer {
 	t.Helper()
 	state.Lock()
 	defer state.Unlock()
 	if state.server == nil && state.err == nil {
-		// Not the test's context: the server outlives the test.
+		// The server outlives the test.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), startPatience)
 		defer cancel()
 		state.server, state.err = connect(ctx)
@@ -116,15 +114,14 @@ func connect(ctx context.Context) (*testServer, error) {
 	return s, nil
 }
 
-// startPrivate starts a server that ends with this test binary, also when that
-// is killed. It has the template already where there is a prepared cluster; otherwise a
-// cluster is made, and kept for other test binaries.
-func startPrivate(ctx context.Context, kept prepared) (*testServer, error) {
-	if s, err := startCopy(ctx, kept); err == nil {
+// startPrivate starts a server that ends with this test binary, even if that is killed. It uses the
+// prepared cluster or creates it.
+func startPrivate(ctx context.Context, cluster prepared) (*testServer, error) {
+	if s, err := startCopy(ctx, cluster); err == nil {
 		return s, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		// It may be damaged, be of another version of PostgreSQL or have been removed just now.
-		fmt.Fprintln(os.Stderr, "pgtest: the prepared cluster is made anew:", errors.Join(err, os.RemoveAll(kept.path)))
+		// It may be damaged, of another PostgreSQL version, or just removed.
+		fmt.Fprintln(os.Stderr, "pgtest: recreating the prepared cluster:", errors.Join(err, os.RemoveAll(cluster.path)))
 	}
 	dir, err := privateDir()
 	if err != nil {
@@ -135,25 +132,25 @@ func startPrivate(ctx context.Context, kept prepared) (*testServer, error) {
 		return nil, err
 	}
 	err = s.makeTemplate(ctx)
-	if err := errors.Join(err, s.stopKeeping(context.WithoutCancel(ctx))); err != nil {
+	if err := errors.Join(err, s.stopAndStore(context.WithoutCancel(ctx))); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	if err := kept.keep(dir); err != nil {
-		fmt.Fprintln(os.Stderr, "pgtest: each package makes a cluster of its own:", err)
+	if err := cluster.store(dir); err != nil {
+		fmt.Fprintln(os.Stderr, "pgtest: could not store the prepared cluster; each package creates its own:", err)
 	}
 	return startAt(ctx, dir)
 }
 
 // startCopy starts a server on a copy of the prepared cluster.
-func startCopy(ctx context.Context, kept prepared) (*testServer, error) {
-	if err := kept.use(time.Now()); err != nil {
+func startCopy(ctx context.Context, cluster prepared) (*testServer, error) {
+	if err := cluster.use(time.Now()); err != nil {
 		return nil, err
 	}
 	dir, err := privateDir()
 	if err != nil {
 		return nil, err
 	}
-	if err := kept.copyTo(dir); err != nil {
+	if err := cluster.copyTo(dir); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return startAt(ctx, dir)
@@ -163,23 +160,22 @@ func privateDir() (string, error) {
 	return os.MkdirTemp(childproc.TempDir(1<<30), "tasker-test-")
 }
 
-// startAt starts a server on a directory, which is removed with it.
+// startAt starts a server on a directory. stop removes the directory.
 func startAt(ctx context.Context, dir string) (*testServer, error) {
 	pg, err := devpg.Start(ctx, devpg.Options{DataDir: dir, Fast: true})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return &testServer{
-		url:         pg.URL(),
-		stopKeeping: pg.Stop,
+		url:          pg.URL(),
+		stopAndStore: pg.Stop,
 		stop: func(ctx context.Context) error {
 			return errors.Join(pg.Stop(ctx), os.RemoveAll(dir))
 		},
 	}, nil
 }
 
-// exec runs one statement. Each has a connection of its own: there are two for
-// a test, and none may leave a goroutine behind.
+// exec runs one statement on a new connection, so that no goroutine remains.
 func (s *testServer) exec(ctx context.Context, sql string) error {
 	conn, err := pgx.Connect(ctx, s.url)
 	if err != nil {

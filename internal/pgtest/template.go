@@ -11,20 +11,19 @@ import (
 	"tasker.example/tasker/internal/schema"
 )
 
-// templateLock is held while a template is made: test binaries of several
-// packages may share an external server.
+// templateLock is the key of the lock for creating a template on an external server, which several
+// test binaries may share.
 const templateLock = 7_236_837_502
 
-// makeTemplate makes the migrated database that tests copy, unless it is there.
-// Its name says which migrations it has. It counts as made when it is marked as
-// a template, which is the last thing that happens to it.
+// makeTemplate creates the migrated template database, if it is missing. The name contains the
+// checksum of the schema. The last step marks it as a template, so an incomplete one is recreated.
 func (s *testServer) makeTemplate(ctx context.Context) (err error) {
 	s.template = "tasker_template_" + schema.Checksum()[:16]
 	conn, err := pgx.Connect(ctx, s.url)
 	if err != nil {
 		return fmt.Errorf("connect to the server for tests: %w", err)
 	}
-	// Closing the connection gives back the lock.
+	// Closing the connection releases the lock.
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	if err := lockTemplates(ctx, conn); err != nil {
 		return err
@@ -44,7 +43,7 @@ func (s *testServer) makeTemplate(ctx context.Context) (err error) {
 	if err := s.migrate(ctx, withDatabase(s.url, s.template)); err != nil {
 		return fmt.Errorf("migrate the template for tests: %w", err)
 	}
-	// Nobody may connect: a template that is in use cannot be copied.
+	// A template with open connections cannot be copied.
 	if _, err := conn.Exec(ctx, "ALTER DATABASE "+name+" IS_TEMPLATE true ALLOW_CONNECTIONS false",
 		pgx.QueryExecModeSimpleProtocol); err != nil {
 		return fmt.Errorf("make the template for tests: %w", err)
@@ -52,8 +51,7 @@ func (s *testServer) makeTemplate(ctx context.Context) (err error) {
 	return nil
 }
 
-// migrate creates the roles as a database administrator does, and the schema as the
-// role that owns it.
+// migrate creates the roles, as a database administrator does, and the schema as its owner.
 func (s *testServer) migrate(ctx context.Context, url string) error {
 	roles, err := schema.RolesSQL(RolePrefix)
 	if err != nil {
@@ -75,16 +73,16 @@ func (s *testServer) migrate(ctx context.Context, url string) error {
 	return errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
 }
 
-// lockTemplates waits until no other test binary is making a template.
+// lockTemplates waits for the lock of the template.
 func lockTemplates(ctx context.Context, conn *pgx.Conn) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		var got bool
-		if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, int64(templateLock)).Scan(&got); err != nil {
+		var locked bool
+		if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, int64(templateLock)).Scan(&locked); err != nil {
 			return err
 		}
-		if got {
+		if locked {
 			return nil
 		}
 		select {

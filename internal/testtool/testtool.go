@@ -1,8 +1,7 @@
 // Package testtool skips tests whose external programs are missing, and counts the skips.
 //
-// A skipped test is a gap, so every skip is counted: scripts/test prints a summary
-// of what was skipped and why, and with TASKER_TEST_REQUIRE_ALL=true, which CI
-// sets, a skip is a failure.
+// Every skip is counted: scripts/test prints a summary with the reasons. With
+// TASKER_TEST_REQUIRE_ALL=true, which CI sets, a skip is a failure.
 package testtool
 
 import (
@@ -15,16 +14,15 @@ import (
 )
 
 const (
-	// requireEnv names the variable that turns a skip into a failure.
+	// requireEnv is the environment variable that turns skips into failures.
 	requireEnv = "TASKER_TEST_REQUIRE_ALL"
 
-	// skippedEnv names the variable with the file to which each skip adds a line:
-	// the program, how to get it, and the name of the test, separated by tabs.
+	// skippedEnv is the environment variable with the file to which each skip adds a line: the
+	// program, how to install it, and the name of the test, separated by tabs.
 	skippedEnv = "TASKER_TEST_SKIPPED"
 )
 
-// Find returns the path of a program. A test that needs a missing program is
-// skipped, see [Missing].
+// Find returns the path of a program. If it is missing, the test is skipped, see [Missing].
 func Find(t testing.TB, program, install string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -34,9 +32,8 @@ func Find(t testing.TB, program, install string) string {
 	return path
 }
 
-// Missing skips the test because the machine does not have a program that it
-// needs; install says how to get it. With TASKER_TEST_REQUIRE_ALL=true it fails the
-// test instead.
+// Missing skips the test because a required program is not installed. install describes how to get
+// it. With TASKER_TEST_REQUIRE_ALL=true it fails the test.
 func Missing(t testing.TB, program, install string) {
 	t.Helper()
 	message := fmt.Sprintf("%s is not installed; %s", program, install)
@@ -64,7 +61,7 @@ func required(t testing.TB) bool {
 	return require
 }
 
-// record adds a line in one write, because packages are tested in parallel.
+// record adds a line with a single write, because packages are tested in parallel.
 func record(path, program, install, test string) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -77,8 +74,8 @@ func record(path, program, install, test string) error {
 	return f.Close()
 }
 
-// WriteProgram writes a program that the test runs. A process that another test is starting meanwhile would
-// have the file open until it runs its own program, and so long nobody can run this one.
+// WriteProgram writes an executable. It prevents concurrent forks: a forked child would inherit the
+// file open for writing, and the program could not be executed until the child calls exec.
 func WriteProgram(t testing.TB, path string, program []byte) {
 	t.Helper()
 	syscall.ForkLock.RLock()
