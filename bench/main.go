@@ -27,7 +27,7 @@ func main() {
 	defer stop()
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1) //nolint:gocritic // exitAfterDefer: there is nothing left to stop
+		os.Exit(1) //nolint:gocritic // exitAfterDefer: nothing remains to be stopped
 	}
 }
 
@@ -46,7 +46,7 @@ func command() *cobra.Command {
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out = cmd.ErrOrStderr()
-			o.BrokerURL = cmp.Or(o.BrokerURL, os.Getenv(measure.BrokerEnv)) // not as a default: help would show it
+			o.BrokerURL = cmp.Or(o.BrokerURL, os.Getenv(measure.BrokerEnv)) // not the flag's default, which help would show
 			var err error
 			if o.Only, err = regexp.Compile(only); err != nil {
 				return fmt.Errorf("--only: %w", err)

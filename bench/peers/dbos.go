@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// dbosSettings are what DBOS is tuned with.
+// dbosSettings are the settings of DBOS.
 type dbosSettings struct {
 	Workers int           `json:"worker_concurrency"`
 	Conns   int           `json:"pool_connections"`
@@ -18,7 +18,7 @@ type dbosSettings struct {
 }
 
 const (
-	dbosShare = 5 // a drain of DBOS has one in so many of the workflows of the others
+	dbosShare = 5 // drains of DBOS have a fifth of the workflows of the others
 	dbosQueue = "bench"
 	dbosFlow  = "workflow"
 
@@ -26,16 +26,16 @@ const (
 	dbosCalled = "DBOS, linear-4, called by as many at once as there are places"
 )
 
-// A dbosRun is a DBOS on empty tables. It has not been launched.
+// A dbosRun is a DBOS instance with empty tables that has not been launched.
 type dbosRun struct {
 	ctx  dbos.Context
-	call func(input int) error // runs a workflow of so many steps, and waits for it
+	call func(input int) error // runs a workflow with that many steps and waits for it
 }
 
-// withDBOS calls f with a DBOS that has one workflow, of as many steps as its
-// input says, and shuts it down then.
+// withDBOS calls f with a DBOS instance and then shuts it down. Its workflow has as many steps as
+// its input says.
 func (r *race) withDBOS(ctx context.Context, f func(*dbosRun) error) (err error) {
-	// Its tables come before its pool: DBOS does not migrate over a pool of others.
+	// Migrate first: DBOS does not migrate through an external pool.
 	if err := dbos.Migrate(ctx, r.url, dbos.WithMigrateLogger(faults())); err != nil {
 		return fmt.Errorf("tables of DBOS: %w", err)
 	}
@@ -65,7 +65,7 @@ func (r *race) withDBOS(ctx context.Context, f func(*dbosRun) error) (err error)
 	return f(run)
 }
 
-// dbosWorkflow is a workflow of so many steps, which do nothing.
+// dbosWorkflow is a workflow with a number of empty steps.
 func dbosWorkflow(ctx dbos.Context, steps int) (int, error) {
 	for range steps {
 		if _, err := dbos.RunAsStep(ctx, dbosStep); err != nil {
@@ -77,8 +77,8 @@ func dbosWorkflow(ctx dbos.Context, steps int) (int, error) {
 
 func dbosStep(context.Context) (int, error) { return 0, nil }
 
-// drainDBOS fills a queue with workflows, launches DBOS, and measures until it
-// has stored that the last one has succeeded.
+// drainDBOS fills a queue with workflows, launches DBOS, and measures the time until the last
+// workflow is stored as successful.
 func (r *race) drainDBOS(name, unit, versus string, workflows, steps int) func(context.Context) error {
 	workflows = max(1, workflows/dbosShare)
 	return func(ctx context.Context) error {
@@ -111,8 +111,8 @@ func (r *race) drainDBOS(name, unit, versus string, workflows, steps int) func(c
 	}
 }
 
-// callDBOS measures workflows that are not enqueued: their caller waits for
-// them, as many at once as the queue has places. What creates them is included.
+// callDBOS measures direct calls of workflows, as many concurrently as the queue has slots,
+// including their creation.
 func (r *race) callDBOS(ctx context.Context) error {
 	workflows := max(1, r.Workflows/dbosShare)
 	return r.withDBOS(ctx, func(run *dbosRun) error {
@@ -128,7 +128,7 @@ func (r *race) callDBOS(ctx context.Context) error {
 	})
 }
 
-// idleDBOS calls workflows one after another, until each has its result.
+// idleDBOS calls workflows one after another and waits for each result.
 func (r *race) idleDBOS(ctx context.Context) error {
 	return r.withDBOS(ctx, func(run *dbosRun) error {
 		if err := dbos.Launch(run.ctx); err != nil {
@@ -143,7 +143,7 @@ func (r *race) idleDBOS(ctx context.Context) error {
 	})
 }
 
-// dbosDone makes sure that DBOS did what was timed.
+// dbosDone checks that DBOS executed the measured work.
 func (r *race) dbosDone(ctx context.Context, workflows, steps int) error {
 	var done, stored int
 	err := r.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM dbos.workflow_status WHERE status = 'SUCCESS'),
@@ -154,7 +154,7 @@ func (r *race) dbosDone(ctx context.Context, workflows, steps int) error {
 	return err
 }
 
-// atOnce calls f so many times, limit of them at a time.
+// atOnce calls f a number of times, at most limit concurrently.
 func atOnce(times, limit int, f func() error) error {
 	var g errgroup.Group
 	g.SetLimit(limit)

@@ -15,7 +15,7 @@ import (
 	"github.com/microsoft/durabletask-go/task"
 )
 
-// durableSettings are what durabletask-go is tuned with.
+// durableSettings are the settings of durabletask-go.
 type durableSettings struct {
 	Workers int           `json:"max_parallel_work_items"`
 	Conns   int           `json:"pool_connections"`
@@ -23,22 +23,22 @@ type durableSettings struct {
 }
 
 const (
-	durableShare = 20 // a drain of durabletask-go has one in so many of the workflows of the others
+	durableShare = 20 // drains of durabletask-go have a twentieth of the workflows of the others
 	durableFlow  = "workflow"
 	durableStep  = "step"
 	durableOne   = "durabletask-go, linear-4"
 	durableOpen  = `SELECT EXISTS (SELECT FROM instances WHERE completedtime IS NULL)`
 )
 
-// A durableRun is a client of durabletask-go on empty tables, and the workers
-// that have not been started.
+// A durableRun is a client of durabletask-go with empty tables and workers that have not been
+// started.
 type durableRun struct {
 	client  backend.TaskHubClient
 	workers []backend.TaskWorker
 	poll    time.Duration
 }
 
-// errorsOnly logs what durabletask-go says of faults.
+// errorsOnly logs errors of durabletask-go.
 type errorsOnly struct{ log *slog.Logger }
 
 func (errorsOnly) Debug(...any)          {}
@@ -53,8 +53,7 @@ func (l errorsOnly) Errorf(format string, v ...any) {
 	l.log.Error("fault of durabletask-go", "text", fmt.Sprintf(format, v...))
 }
 
-// withDurable calls f with a task hub that has one orchestration, of as many
-// activities as its input says.
+// withDurable calls f with a task hub. Its orchestration has as many activities as its input says.
 func (r *race) withDurable(ctx context.Context, f func(*durableRun) error) (err error) {
 	conf, err := pgxpool.ParseConfig(r.url)
 	if err != nil {
@@ -81,7 +80,7 @@ func (r *race) withDurable(ctx context.Context, f func(*durableRun) error) (err 
 	}})
 }
 
-// durableWorkflow is an orchestration of so many activities, which do nothing.
+// durableWorkflow is an orchestration with a number of empty activities.
 func durableWorkflow(ctx *task.OrchestrationContext) (any, error) {
 	var steps int
 	if err := ctx.GetInput(&steps); err != nil {
@@ -95,8 +94,8 @@ func durableWorkflow(ctx *task.OrchestrationContext) (any, error) {
 	return steps, nil
 }
 
-// work has the workers look for work until f returns. They would wait for 50 ms
-// and more after each look that finds nothing, which cannot be set.
+// work makes the workers poll until f returns. Otherwise they would wait at least 50 ms after each
+// empty poll, which is not configurable.
 func (d *durableRun) work(ctx context.Context, f func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	failed := make([]error, len(d.workers))
@@ -137,8 +136,8 @@ func (d *durableRun) schedule(ctx context.Context, steps int) error {
 	return err
 }
 
-// drainDurable schedules orchestrations, starts the workers, and measures until
-// the last one is stored as completed.
+// drainDurable schedules orchestrations, starts the workers, and measures the time until the last
+// one is stored as completed.
 func (r *race) drainDurable(name, unit, versus string, workflows, steps int) func(context.Context) error {
 	workflows = max(1, workflows/durableShare)
 	return func(ctx context.Context) error {
@@ -159,8 +158,8 @@ func (r *race) drainDurable(name, unit, versus string, workflows, steps int) fun
 	}
 }
 
-// idleDurable runs orchestrations one after another, from the call that
-// schedules one until it is stored as completed.
+// idleDurable runs orchestrations one after another, from the scheduling call until each is stored
+// as completed.
 func (r *race) idleDurable(ctx context.Context) error {
 	return r.withDurable(ctx, func(run *durableRun) error {
 		var took []time.Duration
@@ -181,7 +180,7 @@ func (r *race) idleDurable(ctx context.Context) error {
 	})
 }
 
-// durableDone makes sure that durabletask-go did what was timed.
+// durableDone checks that durabletask-go executed the measured work.
 func (r *race) durableDone(ctx context.Context, workflows int) error {
 	var done int
 	err := r.pool.QueryRow(ctx, `SELECT count(*) FROM instances WHERE runtimestatus = 'COMPLETED'`).Scan(&done)

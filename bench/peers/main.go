@@ -2,8 +2,7 @@
 // and on plain PostgreSQL. It is a separate module so that these libraries never become dependencies
 // of Tasker.
 //
-// It is in another module than Tasker, so that what it measures never becomes a
-// dependency. README.md says how to run it and how to read it.
+// README.md describes how to run it and how to read the results.
 package main
 
 import (
@@ -25,7 +24,7 @@ func main() {
 			return
 		}
 		fmt.Fprintln(os.Stderr, "peers:", err)
-		os.Exit(1) //nolint:gocritic // exitAfterDefer: there is nothing left to stop
+		os.Exit(1) //nolint:gocritic // exitAfterDefer: nothing remains to be stopped
 	}
 }
 

@@ -15,13 +15,12 @@ import (
 )
 
 const (
-	rawConns  = 4   // connections at once
-	batchSize = 100 // steps in one statement
+	rawConns  = 4   // concurrent connections
+	batchSize = 100 // steps per statement
 )
 
-// The least tables that can hold steps in a row and the history of them. What
-// no library can do without is here, and nothing else: no leases, no retries,
-// no results. The step after id is id+1.
+// rawTables is the minimum for sequential steps with a history. It has no leases, retries or
+// results. The successor of step id is id+1.
 const rawTables = `
 	DROP TABLE IF EXISTS public.step, public.audit;
 	CREATE TABLE public.step (id bigint PRIMARY KEY, place int NOT NULL, state text NOT NULL) WITH (fillfactor = 70);
@@ -29,7 +28,7 @@ const rawTables = `
 	CREATE TABLE public.audit (id bigint GENERATED ALWAYS AS IDENTITY, step bigint NOT NULL, state text NOT NULL,
 		at timestamptz NOT NULL DEFAULT now());`
 
-// The statements on them. Each change of a state writes its row of history.
+// Statements for these tables. Each state change writes a history row.
 const (
 	rawInsert = `
 		WITH added AS (
@@ -52,8 +51,7 @@ const (
 	rawCompleteSingle = `
 		WITH done AS (UPDATE public.step SET state = 'done' WHERE id = ANY ($1) AND state = 'running' RETURNING id)
 		INSERT INTO public.audit (step, state) SELECT id, 'done' FROM done`
-	// The successors of what is completed go straight to running; ready steps of
-	// other workflows fill the batch up.
+	// Successors of completed steps start at once; ready steps of other workflows fill the batch.
 	rawFused = `
 		WITH done AS (
 			UPDATE public.step SET state = 'done' WHERE id = ANY ($1) AND state = 'running' RETURNING id, place),
@@ -70,10 +68,10 @@ const (
 		SELECT id, place FROM claimed`
 )
 
-// A rawWay is one way to run steps with plain statements.
+// A rawWay is a way to run steps with plain statements.
 type rawWay struct {
 	name  string
-	steps int // in a row
+	steps int // per workflow
 	fused bool
 	unit  string
 }
@@ -84,8 +82,7 @@ var (
 	fused  = rawWay{"PostgreSQL, linear-4, complete and claim next in one", steps, true, "steps/s"}
 )
 
-// commits measures what one small durable transaction costs: nothing that is
-// written on its own can be faster.
+// commits measures a small durable transaction, which is a lower bound for any single write.
 func (r *race) commits(ctx context.Context) error {
 	if _, err := r.pool.Exec(ctx, `CREATE TABLE IF NOT EXISTS public.commits (n bigint)`); err != nil {
 		return err
@@ -108,8 +105,8 @@ func (r *race) commits(ctx context.Context) error {
 	return nil
 }
 
-// drainRaw lets plain statements empty a full table. That is over in a moment,
-// in which anything may happen, so one run is the median of three drains.
+// drainRaw drains a full table with plain statements. Because that is fast, a run is the median of
+// three drains.
 func (r *race) drainRaw(way rawWay) func(context.Context) error {
 	total, versus := r.Tasks, oneStepBound
 	if way.steps > 1 {
@@ -148,7 +145,7 @@ func (r *race) drainOnce(ctx context.Context, way rawWay, total int) (time.Durat
 	return took, errors.Join(append(errs, r.allDone(ctx, total))...)
 }
 
-// fill puts steps into new tables.
+// fill creates the tables with steps.
 func (r *race) fill(ctx context.Context, total, steps int) error {
 	if _, err := r.pool.Exec(ctx, rawTables, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
@@ -159,7 +156,7 @@ func (r *race) fill(ctx context.Context, total, steps int) error {
 	return r.fresh(ctx, "public.step", "public.audit")
 }
 
-// drain takes and completes batches until no step is left.
+// drain claims and completes batches until no steps remain.
 func (w rawWay) drain(ctx context.Context, conn *pgxpool.Conn, left *atomic.Int64) error {
 	var held []int64
 	for left.Load() > 0 {
@@ -180,8 +177,8 @@ func (w rawWay) drain(ctx context.Context, conn *pgxpool.Conn, left *atomic.Int6
 	return nil
 }
 
-// turn completes the steps that are held and claims up to limit others: in one
-// statement if the way is fused, else it does the one or the other.
+// turn completes the held steps and claims up to limit others: in one statement if the way is
+// fused, otherwise alternately.
 func (w rawWay) turn(ctx context.Context, conn *pgxpool.Conn, held []int64, limit int) ([]int64, error) {
 	var rows pgx.Rows
 	var err error
@@ -212,7 +209,7 @@ func (w rawWay) turn(ctx context.Context, conn *pgxpool.Conn, held []int64, limi
 	})
 }
 
-// allDone makes sure that the statements did what was timed.
+// allDone checks that the statements executed the measured work.
 func (r *race) allDone(ctx context.Context, total int) error {
 	var done, noted int
 	if err := r.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM public.step WHERE state = 'done'),
@@ -225,8 +222,8 @@ func (r *race) allDone(ctx context.Context, total int) error {
 	return nil
 }
 
-// idleRaw runs workflows one after another on one connection, from the commit
-// that creates one to the commit that completes its last step.
+// idleRaw runs workflows one after another on one connection, from the commit that creates one to
+// the commit that completes its last step.
 func (r *race) idleRaw(way rawWay) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := r.fill(ctx, way.steps, way.steps); err != nil {
@@ -251,7 +248,7 @@ func (r *race) idleRaw(way rawWay) func(context.Context) error {
 	}
 }
 
-// one runs a workflow that has the steps from id on.
+// one runs the workflow whose first step is id.
 func (w rawWay) one(ctx context.Context, conn *pgxpool.Conn, id int) error {
 	if _, err := conn.Exec(ctx, rawInsert, id, w.steps, w.steps); err != nil {
 		return err

@@ -14,28 +14,31 @@ import (
 	"tasker.example/tasker/bench/internal/figures"
 )
 
-// Names of the baselines, which other figures are compared with.
+// Names of the baselines.
 var (
 	commitMedian = "PostgreSQL, commit of one row, median"
 	oneStepBound = single.name
 	linearBound  = linear.name
 )
 
-// modules are the libraries whose versions the report names.
-var modules = []string{"github.com/dbos-inc/dbos-transact-golang", "github.com/jackc/pgx/v5", "github.com/microsoft/durabletask-go", "github.com/riverqueue/river"}
+// modules lists the libraries whose versions are reported.
+var modules = []string{
+	"github.com/dbos-inc/dbos-transact-golang", "github.com/jackc/pgx/v5", "github.com/microsoft/durabletask-go",
+	"github.com/riverqueue/river",
+}
 
-// idle names the figure of a way on an idle system.
+// idle returns the name of the figure of a way on an idle system.
 func idle(way string) string { return way + ", idle, p50" }
 
-// A figure is one thing measured: the median of its runs.
+// A figure is a measured quantity with the median of its runs.
 type figure struct {
 	Name   string    `json:"name"`
 	Unit   string    `json:"unit"`
 	Value  float64   `json:"value"`
-	Runs   []float64 `json:"runs"` // in the order of measuring
+	Runs   []float64 `json:"runs"` // in order
 	Versus string    `json:"versus,omitempty"`
-	Ratio  float64   `json:"ratio,omitempty"` // to the figure of that name
-	scale  float64   // how many of the baseline's things are in one of these
+	Ratio  float64   `json:"ratio,omitempty"` // to the baseline
+	scale  float64   // units of the baseline per unit of this figure
 }
 
 // A fact is a version or a setting.
@@ -51,7 +54,7 @@ type report struct {
 	Modules  []fact    `json:"modules"`
 	Go       string    `json:"go"`
 	CPUs     int       `json:"cpus"`
-	Load     string    `json:"load_before"` // what else the machine did: load averages
+	Load     string    `json:"load_before"` // load averages
 	Started  time.Time `json:"started"`
 }
 
@@ -68,7 +71,7 @@ func newReport(o options) *report {
 	return r
 }
 
-// load returns the load averages, where the system says them in a file.
+// load returns the load averages (Linux only).
 func load() string {
 	content, err := os.ReadFile("/proc/loadavg")
 	if fields := strings.Fields(string(content)); err == nil && len(fields) >= 3 {
@@ -77,12 +80,12 @@ func load() string {
 	return "unknown"
 }
 
-// add notes the value of one run, to be compared with the baseline named.
+// add records the value of one run with its baseline.
 func (r *report) add(name, unit string, value float64, versus string) {
 	r.addScaled(name, unit, value, versus, 1)
 }
 
-// quantiles notes how long workflows took one after another on an idle system.
+// quantiles records the durations of workflows on an idle system.
 func (r *report) quantiles(way string, took []time.Duration) {
 	for _, q := range []struct {
 		name string
@@ -92,7 +95,7 @@ func (r *report) quantiles(way string, took []time.Duration) {
 	}
 }
 
-// addScaled does so for a value whose unit is scale units of the baseline.
+// addScaled is add for a value whose unit is scale units of the baseline.
 func (r *report) addScaled(name, unit string, value float64, versus string, scale float64) {
 	i := slices.IndexFunc(r.Figures, func(f *figure) bool { return f.Name == name })
 	if i < 0 {
@@ -105,7 +108,7 @@ func (r *report) addScaled(name, unit string, value float64, versus string, scal
 	r.compare()
 }
 
-// compare computes the ratios anew. A figure is not compared with itself.
+// compare computes the ratios.
 func (r *report) compare() {
 	value := map[string]float64{}
 	for _, f := range r.Figures {
@@ -120,14 +123,14 @@ func (r *report) compare() {
 	}
 }
 
-// JSON writes the report for programs.
+// JSON writes the report as JSON.
 func (r *report) JSON(out io.Writer) error {
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
 }
 
-// Markdown writes the report for people.
+// Markdown writes the report as Markdown.
 func (r *report) Markdown(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| figure | median of %d | unit | lowest–highest | ratio | to |\n|---|--:|---|--:|--:|---|\n", r.Settings.Runs)
@@ -161,7 +164,7 @@ func list(facts []fact) string {
 	return strings.Join(words, ", ")
 }
 
-// number writes three or more significant digits.
+// number formats a value with at least three significant digits.
 func number(v float64) string {
 	if v >= 100 {
 		return fmt.Sprintf("%.0f", v)

@@ -16,7 +16,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 )
 
-// riverSettings are what River is tuned with.
+// riverSettings are the settings of River.
 type riverSettings struct {
 	Workers  int           `json:"max_workers"`
 	Conns    int           `json:"pool_connections"`
@@ -24,20 +24,20 @@ type riverSettings struct {
 	Poll     time.Duration `json:"fetch_poll_interval_ns"`
 }
 
-// riverStep is a job: a step of a workflow, which has no other trace in the
-// database than its jobs.
+// riverStep is a job for a step of a workflow. Workflows have no other representation in the
+// database.
 type riverStep struct {
 	Workflow int `json:"workflow"`
 	Place    int `json:"place"`
-	Steps    int `json:"steps"` // of its workflow
+	Steps    int `json:"steps"` // of the workflow
 }
 
 func (riverStep) Kind() string { return "step" }
 
-// A riverBond says how a step and the job of the next one hang together.
+// A riverBond determines how a step enqueues the next one.
 type riverBond struct {
 	name  string
-	tight bool // one transaction completes the one and inserts the other
+	tight bool // completes the job and inserts the next one in one transaction
 }
 
 var (
@@ -45,12 +45,12 @@ var (
 	loosely    = riverBond{"River, linear-4 as chained jobs, not atomic", false}
 )
 
-// riverWorker does nothing, apart from inserting the next step of a workflow.
+// riverWorker does nothing except for inserting the next step of a workflow.
 type riverWorker struct {
 	river.WorkerDefaults[riverStep]
 	pool *pgxpool.Pool
 	bond riverBond
-	last func() // is called when the last step of a workflow has ended
+	last func() // called at the end of the last step of a workflow
 }
 
 func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverStep]) error {
@@ -81,7 +81,7 @@ func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverStep]) error
 	}
 }
 
-// A riverRun is a client of River on empty tables.
+// A riverRun is a client of River with empty tables.
 type riverRun struct {
 	client *river.Client[pgx.Tx]
 	pool   *pgxpool.Pool
@@ -98,7 +98,7 @@ func (r *riverRun) HandlePanic(_ context.Context, job *rivertype.JobRow, value a
 	return nil
 }
 
-// fail keeps the first error: none is expected, and each spoils the run.
+// fail records the first error, which invalidates the run.
 func (r *riverRun) fail(err error) {
 	select {
 	case r.failed <- err:
@@ -106,7 +106,7 @@ func (r *riverRun) fail(err error) {
 	}
 }
 
-// await returns when done is closed or receives, or when the run has failed.
+// await waits until done is closed or receives, or the run has failed.
 func (r *riverRun) await(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -129,7 +129,7 @@ func migrateRiver(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// withRiver calls f with a client that has not been started, and stops it then.
+// withRiver calls f with a client that has not been started, and stops it afterwards.
 func (r *race) withRiver(ctx context.Context, bond riverBond, last func(), f func(*riverRun) error) (err error) {
 	if _, err := r.pool.Exec(ctx, "TRUNCATE river_job"); err != nil {
 		return err
@@ -161,9 +161,9 @@ func (r *race) withRiver(ctx context.Context, bond riverBond, last func(), f fun
 	return f(run)
 }
 
-// drainRiver fills the queue with the first steps of workflows, starts the
-// workers, and returns how long they took: until the last handler had ended,
-// and until River had also stored that the last job is completed.
+// drainRiver fills the queue with the first steps of workflows, starts the workers, and returns the
+// time until the last handler has ended and the time until River has stored the last job as
+// completed.
 func (r *race) drainRiver(ctx context.Context, bond riverBond, workflows, steps int) (handled, completed time.Duration, err error) {
 	done := make(chan struct{})
 	var left atomic.Int64
@@ -201,11 +201,11 @@ func (r *race) drainRiver(ctx context.Context, bond riverBond, workflows, steps 
 	return handled, completed, err
 }
 
-// riverOpen asks whether a job is left that may still run.
+// riverOpen checks for unfinished jobs.
 const riverOpen = `SELECT EXISTS (SELECT FROM river_job
 	WHERE state IN ('available', 'pending', 'retryable', 'running', 'scheduled'))`
 
-// riverDone makes sure that River did what was timed.
+// riverDone checks that River executed the measured work.
 func (r *race) riverDone(ctx context.Context, total int) error {
 	var done int
 	err := r.pool.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state = 'completed' AND attempt = 1").Scan(&done)
@@ -231,15 +231,15 @@ func (r *race) riverChains(bond riverBond) func(context.Context) error {
 		if err != nil {
 			return err
 		}
-		// The bound counts steps, and so does the ratio to it.
+		// The bound counts steps, so the ratio does too.
 		r.report.addScaled(bond.name, "workflows/s", float64(r.Workflows)/completed.Seconds(), linearBound, steps)
 		return nil
 	}
 }
 
-// riverIdle runs workflows one after another, from the call that inserts the
-// first job to the end of the last handler. If the bond is tight, the last job
-// is completed by then; else River stores that up to 250 ms later.
+// riverIdle runs workflows one after another, from the insertion of the first job to the end of the
+// last handler. With a tight bond the last job is then completed; otherwise River stores that up to
+// 250 ms later.
 func (r *race) riverIdle(bond riverBond) func(context.Context) error {
 	return func(ctx context.Context) error { return r.idleRiver(ctx, bond) }
 }

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	steps    = 4           // of the workflows that are measured
-	warmUp   = 20          // workflows before the first that is timed
-	patience = time.Minute // until a run that does not end is an error
+	steps    = 4           // per workflow
+	warmUp   = 20          // workflows before the measurement
+	patience = time.Minute // timeout of a run
 )
 
-// options say how much is measured, and with which settings.
+// options configures the measurements and the libraries.
 type options struct {
 	Tasks      int             `json:"tasks"`
 	Workflows  int             `json:"workflows"`
@@ -30,7 +30,7 @@ type options struct {
 	River      riverSettings   `json:"river"`
 	DBOS       dbosSettings    `json:"dbos"`
 	Durable    durableSettings `json:"durabletask"`
-	Out        io.Writer       `json:"-"` // of the progress
+	Out        io.Writer       `json:"-"` // for progress messages
 }
 
 func (o options) check() error {
@@ -68,16 +68,15 @@ func (o options) check() error {
 	return nil
 }
 
-// A race is a server, and what was measured on it so far.
+// A race is a server with the measurements so far.
 type race struct {
 	options
 	url    string
-	pool   *pgxpool.Pool // of the plain statements: one connection each
+	pool   *pgxpool.Pool // for the plain statements
 	report *report
 }
 
-// measure starts a private, durable PostgreSQL, runs everything on it as often
-// as asked, and removes it.
+// measure starts a private, durable PostgreSQL, runs all measurements and removes it.
 func measure(ctx context.Context, o options) (_ *report, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -102,8 +101,7 @@ func measure(ctx context.Context, o options) (_ *report, err error) {
 	return r.report, r.rounds(ctx)
 }
 
-// rounds runs everything once per round, so that a slow minute of the machine
-// falls on all figures and not on the runs of one.
+// rounds runs everything once per round, so that other load on the machine affects all figures.
 func (r *race) rounds(ctx context.Context) error {
 	for round := range r.Runs {
 		for _, part := range []struct {
@@ -139,7 +137,7 @@ func (r *race) rounds(ctx context.Context) error {
 	return nil
 }
 
-// singles runs workflows one after another, and returns how long those took that came after the first ones.
+// singles runs workflows one after another, and returns the durations without those of the warm-up.
 func (r *race) singles(one func(n int) error) (took []time.Duration, err error) {
 	for n := range warmUp + r.Singles {
 		start := time.Now()
@@ -153,7 +151,7 @@ func (r *race) singles(one func(n int) error) (took []time.Duration, err error) 
 	return took, nil
 }
 
-// settled returns when the statement says that nothing is left that may still run.
+// settled waits until the query finds no unfinished work.
 func (r *race) settled(ctx context.Context, open string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -172,8 +170,7 @@ func (r *race) settled(ctx context.Context, open string) error {
 	}
 }
 
-// describe notes what the figures were measured on, and refuses a server that
-// may lose what it has committed.
+// describe records the environment. It rejects a server that may lose committed transactions.
 func (r *race) describe(ctx context.Context) error {
 	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size"} {
 		var value string
@@ -188,8 +185,8 @@ func (r *race) describe(ctx context.Context) error {
 	return nil
 }
 
-// fresh gives the next measurement a table of new statistics and the server a
-// new checkpoint, so that no run pays for the one before.
+// fresh updates the statistics of tables and writes a checkpoint, so that a run does not pay for
+// the previous one.
 func (r *race) fresh(ctx context.Context, tables ...string) error {
 	for _, t := range tables {
 		if _, err := r.pool.Exec(ctx, "VACUUM ANALYZE "+t); err != nil {
@@ -200,7 +197,7 @@ func (r *race) fresh(ctx context.Context, tables ...string) error {
 	return err
 }
 
-// faults logs what a library says of faults, and nothing else of it.
+// faults returns a logger for errors of a library.
 func faults() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
@@ -215,7 +212,7 @@ func connect(ctx context.Context, url string, conns int) (*pgxpool.Pool, error) 
 	if err != nil {
 		return nil, err
 	}
-	// All connections now, not in the middle of a measurement.
+	// Open all connections now, not during a measurement.
 	held := make([]*pgxpool.Conn, 0, conns)
 	for len(held) < conns && err == nil {
 		var one *pgxpool.Conn

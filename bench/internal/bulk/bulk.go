@@ -20,22 +20,22 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// Options of a run.
+// Options configures a run.
 type Options struct {
 	Items   int // stuck tasks
-	Workers int // steps that workers execute at once
+	Workers int // concurrent steps of the workers
 	Out     io.Writer
 }
 
-// A Figure is what was measured, and what it may be.
+// A Figure is a measured value and its limit.
 type Figure struct {
 	Name  string
 	Value float64
 	Unit  string
-	Most  float64 // infinite when there is none
+	Most  float64 // limit; infinite if there is none
 }
 
-// A Report is the figures of a run.
+// A Report contains the figures of a run.
 type Report struct {
 	Items   int
 	Figures []Figure
@@ -68,7 +68,7 @@ steps:
     retry: {max_attempts: 5, backoff_base_ms: 100}
 `
 
-// A run is an installation with a worker whose handler fails or succeeds.
+// A run is an installation and a worker whose handler fails or succeeds.
 type run struct {
 	Options
 	*installation
@@ -108,7 +108,7 @@ func (r *run) add(name string, value float64, unit string, most float64) {
 	fmt.Fprintf(r.Out, "  %s: %.2f %s\n", name, value, unit)
 }
 
-// work runs workers until stop is called, which waits for them.
+// work runs workers. The returned function stops them and waits.
 func (r *run) work(ctx context.Context, works bool) (stop func()) {
 	r.works.Store(works)
 	w := worker.New(r.servers[1].api.Backend(), worker.Options{Namespaces: []string{space}, Concurrency: r.Workers, DrainTimeout: time.Second})
@@ -121,14 +121,14 @@ func (r *run) work(ctx context.Context, works bool) (stop func()) {
 	return keep(ctx, w)
 }
 
-// keep runs a worker until stop is called, which waits for it.
+// keep runs a worker. The returned function stops it and waits.
 func keep(ctx context.Context, w *worker.Worker) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			_ = w.Run(ctx) // it ends when no server is there for long
+			_ = w.Run(ctx) // it also ends after a long outage of the server
 		}
 	}()
 	return func() {
@@ -137,7 +137,7 @@ func keep(ctx context.Context, w *worker.Worker) (stop func()) {
 	}
 }
 
-// number asks the database for a number; -1 while it does not answer.
+// number queries a number. It returns -1 if the database does not answer.
 func (r *run) number(ctx context.Context, sql string, args ...any) float64 {
 	conn, err := pgx.Connect(ctx, r.pg.URL())
 	if err != nil {
@@ -151,7 +151,7 @@ func (r *run) number(ctx context.Context, sql string, args ...any) float64 {
 	return n
 }
 
-// until waits until a number is what it should be.
+// until waits until a query returns want.
 func (r *run) until(ctx context.Context, want float64, sql string, args ...any) error {
 	deadline := time.Now().Add(10 * time.Minute)
 	for r.number(ctx, sql, args...) != want {
@@ -163,7 +163,7 @@ func (r *run) until(ctx context.Context, want float64, sql string, args ...any) 
 	return nil
 }
 
-// stick makes tasks whose step has failed for good.
+// stick creates tasks with a permanently failed step.
 func (r *run) stick(ctx context.Context) error {
 	open := r.number(ctx, `SELECT count(*)::float8 FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`)
 	stop := r.work(ctx, false)
@@ -205,7 +205,7 @@ const (
 	isIn     = `SELECT count(*)::float8 FROM tasker.operations WHERE operation_uuid = $1 AND state = $2`
 )
 
-// badRepair releases steps that fail again, but the first.
+// badRepair releases steps that fail again, except for the first one.
 func (r *run) badRepair(ctx context.Context) error {
 	o, id, err := r.plan(ctx, nil)
 	if err != nil {
@@ -223,7 +223,7 @@ func (r *run) badRepair(ctx context.Context) error {
 	if err := r.until(ctx, 1, isIn, id, tasker.OperationPaused); err != nil {
 		return err
 	}
-	loop.Sleep(ctx, 2*time.Second) // nothing more may come
+	loop.Sleep(ctx, 2*time.Second) // detects unexpected releases
 	r.add("steps that a bad repair touches", r.number(ctx, released, id), "", 11)
 	r.add("from the failure that is one too many to the pause", r.number(ctx, `
 		SELECT extract(epoch FROM o.paused_at - f.failed_at)::float8
@@ -236,14 +236,14 @@ func (r *run) badRepair(ctx context.Context) error {
 	if err := r.until(ctx, 1, `SELECT count(*)::float8 FROM tasker.operations WHERE operation_uuid = $1 AND settled_at IS NOT NULL`, id); err != nil {
 		return err
 	}
-	// One more stuck task in the place of the one that was repaired.
+	// Replace the repaired task.
 	if _, err := r.servers[0].api.CreateTask(ctx, apiv1.CreateTask{Namespace: space, Name: "one"}); err != nil {
 		return err
 	}
 	return r.until(ctx, float64(r.Items), `SELECT count(*)::float8 FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`)
 }
 
-// repair measures an operation that helps.
+// repair measures a successful operation.
 func (r *run) repair(ctx context.Context) error {
 	begun := time.Now()
 	o, id, err := r.plan(ctx, &[]int{})
@@ -251,7 +251,7 @@ func (r *run) repair(ctx context.Context) error {
 		return err
 	}
 	r.add("freeze", time.Since(begun).Seconds(), "s", 1)
-	if err := r.until(ctx, 0, `SELECT count(*)::float8 FROM tasker.claims`); err != nil { // of which servers take the rest
+	if err := r.until(ctx, 0, `SELECT count(*)::float8 FROM tasker.claims`); err != nil { // servers remove the last claims
 		return err
 	}
 	before, err := r.contents(ctx)
@@ -298,7 +298,7 @@ func (r *run) repair(ctx context.Context) error {
 	return nil
 }
 
-// contents returns a digest of each table, but of those in which servers write that they live.
+// contents returns a digest of each table, except for those with heartbeats of servers.
 func (r *run) contents(ctx context.Context) (map[string]string, error) {
 	conn, err := pgx.Connect(ctx, r.pg.URL())
 	if err != nil {
@@ -324,7 +324,7 @@ func (r *run) contents(ctx context.Context) (map[string]string, error) {
 	return out, nil
 }
 
-// crashes kills a server at two moments of an operation, and restarts the database at another.
+// crashes kills a server twice during an operation, and restarts the database once.
 func (r *run) crashes(ctx context.Context) error {
 	o, id, err := r.plan(ctx, &[]int{1, 10, 100})
 	if err != nil {

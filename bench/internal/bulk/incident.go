@@ -20,12 +20,12 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// IncidentOptions of a run.
+// IncidentOptions configures a run of RunIncident.
 type IncidentOptions struct {
-	Items     int           // stuck tasks when it begins
-	PerMinute int           // failures that come in
-	For       time.Duration // each phase
-	Workers   int           // steps that workers execute at once
+	Items     int           // stuck tasks at the beginning
+	PerMinute int           // new failures
+	For       time.Duration // duration of each phase
+	Workers   int           // concurrent steps of the workers
 	Out       io.Writer
 }
 
@@ -38,11 +38,11 @@ steps:
     handler: {callable: fail}
 `
 
-// failureBatch is how many tasks that will fail are created at once.
+// failureBatch is how many failing tasks are created together.
 const failureBatch = 20
 
-// RunIncident measures what people wait for while failures keep coming in and an operation
-// repairs what came before, and what the operation adds to a report of a failure.
+// RunIncident measures response times of the UI while failures continue and an operation repairs
+// earlier ones. It also measures how much the operation slows down reports of failures.
 func RunIncident(ctx context.Context, o IncidentOptions) (_ Report, err error) {
 	in, err := install(ctx, 2, "")
 	if err != nil {
@@ -85,7 +85,7 @@ func RunIncident(ctx context.Context, o IncidentOptions) (_ Report, err error) {
 	return r.report, nil
 }
 
-// times is what was measured in a phase.
+// times contains the measurements of a phase.
 type times struct {
 	mu       sync.Mutex
 	lists    []time.Duration
@@ -100,13 +100,13 @@ func (t *times) add(to *[]time.Duration, begun time.Time) {
 	*to = append(*to, time.Since(begun))
 }
 
-// A reporter is the way of a worker to a server, on which reports are timed.
+// A reporter is a worker's backend that measures reports.
 type reporter struct {
 	*client.Backend
 	times *times
 }
 
-// Report times what a report of failures takes.
+// Report measures reports of failures.
 func (b reporter) Report(ctx context.Context, w tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	begun := time.Now()
 	receipt, err := b.Backend.Report(ctx, w, outcomes, claim)
@@ -117,7 +117,7 @@ func (b reporter) Report(ctx context.Context, w tasker.ID, outcomes []tasker.Out
 	return receipt, err
 }
 
-// phase has tasks fail for a while, and looks and acts as people do.
+// phase creates failing tasks for a while and performs the requests of operators.
 func (r *run) phase(ctx context.Context, o IncidentOptions) (*times, error) {
 	t := &times{}
 	ctx, cancel := context.WithCancel(ctx)
@@ -156,7 +156,7 @@ func (r *run) phase(ctx context.Context, o IncidentOptions) (*times, error) {
 	return t, first
 }
 
-// act resets a step that has failed and that the operation leaves alone.
+// act resets a failed step that is not part of the operation.
 func (r *run) act(ctx context.Context, t *times) error {
 	conn, err := pgx.Connect(ctx, r.pg.URL())
 	if err != nil {

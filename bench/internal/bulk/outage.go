@@ -16,11 +16,11 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// OutageOptions of a run.
+// OutageOptions configures a run of RunOutage.
 type OutageOptions struct {
-	Tasks   int           // that come during the outage
-	For     time.Duration // the outage
-	Workers int           // steps that workers execute at once
+	Tasks   int           // created during the outage
+	For     time.Duration // duration of the outage
+	Workers int           // concurrent steps of the workers
 	Out     io.Writer
 }
 
@@ -36,7 +36,7 @@ steps:
     handler: {callable: ship}
 `
 
-// A gateway is what the handlers call: an HTTP server that can go away.
+// A gateway is the HTTP server that the handlers call; it can be stopped.
 type gateway struct {
 	address string
 	client  *http.Client
@@ -57,7 +57,7 @@ func (g *gateway) up(ctx context.Context) error {
 		return err
 	}
 	g.server = &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: time.Second}
-	go func() { _ = g.server.Serve(l) }() // it ends with down
+	go func() { _ = g.server.Serve(l) }() // ends with down
 	return nil
 }
 
@@ -68,7 +68,7 @@ func (g *gateway) down() {
 	}
 }
 
-// charge is a handler that needs the gateway.
+// charge is a handler that calls the gateway.
 func (g *gateway) charge(ctx context.Context, _ *worker.Step[struct{}]) (any, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+g.address+"/charge", http.NoBody)
 	if err != nil {
@@ -81,7 +81,7 @@ func (g *gateway) charge(ctx context.Context, _ *worker.Step[struct{}]) (any, er
 	return struct{}{}, answer.Body.Close()
 }
 
-// RunOutage measures what an outage of what steps need costs while a breaker is on.
+// RunOutage measures the cost of an outage of a dependency with circuit breakers.
 func RunOutage(ctx context.Context, o OutageOptions) (_ Report, err error) {
 	in, err := install(ctx, 2, "[breaker]\nenabled = true\n")
 	if err != nil {
@@ -132,7 +132,7 @@ const (
 	investigations = `SELECT count(*)::float8 FROM tasker.tasks_dlq`
 )
 
-// charge runs workers until stop is called, which waits for them.
+// charge runs workers. The returned function stops them and waits.
 func (r *run) charge(ctx context.Context, g *gateway) (stop func()) {
 	w := worker.New(r.servers[1].api.Backend(), worker.Options{Namespaces: []string{space}, Concurrency: r.Workers, DrainTimeout: time.Second})
 	worker.Handle(w, "charge", g.charge)

@@ -16,17 +16,17 @@ import (
 	"tasker.example/tasker/internal/devpg"
 )
 
-// An installation is a database and servers, as processes that can be killed.
+// An installation is a database with servers that can be killed.
 type installation struct {
 	dir, program string
-	data         string // of the database
+	data         string // directory of the database
 	log          *os.File
 	pg           *devpg.Server
 	port         int // of the database
 	servers      []*server
 }
 
-// A server is one of the processes.
+// A server is a server process of an installation.
 type server struct {
 	in      *installation
 	listen  string
@@ -36,8 +36,8 @@ type server struct {
 
 const startTime = time.Minute
 
-// install builds the program and starts a database and servers, whose configuration has a text
-// more.
+// install builds the program and starts a database and servers. config is appended to their
+// configuration.
 func install(ctx context.Context, servers int, config string) (_ *installation, err error) {
 	in := &installation{}
 	if in.dir, err = os.MkdirTemp("", "tasker-bulk-"); err != nil {
@@ -58,7 +58,7 @@ func install(ctx context.Context, servers int, config string) (_ *installation, 
 	if in.log, err = os.Create(filepath.Join(in.dir, "log")); err != nil {
 		return nil, err
 	}
-	// Nobody is told of investigations: it would be measured as well.
+	// Without sinks, because notifications would be measured as well.
 	if err := os.WriteFile(in.config(), []byte("[emission]\nsinks = \"\"\n"+config), 0o600); err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func install(ctx context.Context, servers int, config string) (_ *installation, 
 	return in, nil
 }
 
-// config is the file with the configuration of the servers.
+// config returns the path of the servers' configuration file.
 func (in *installation) config() string { return filepath.Join(in.dir, "tasker.toml") }
 
 func (in *installation) startDatabase(ctx context.Context) (err error) {
@@ -96,7 +96,7 @@ func (in *installation) startDatabase(ctx context.Context) (err error) {
 	return err
 }
 
-// restartDatabase stops the database while servers and workers use it, and starts it again.
+// restartDatabase restarts the database while servers and workers use it.
 func (in *installation) restartDatabase(ctx context.Context) error {
 	if err := in.pg.Stop(ctx); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (in *installation) environment(listen string) []string {
 	return append(os.Environ(), "TASKER_DATABASE_URL="+in.pg.URL(), "TASKER_SERVER_LISTEN="+listen, "TASKER_LOG_LEVEL=warn")
 }
 
-// stop ends everything and removes its files.
+// stop stops everything and removes its files.
 func (in *installation) stop(ctx context.Context) error {
 	for _, s := range in.servers {
 		s.kill()
@@ -120,7 +120,7 @@ func (in *installation) stop(ctx context.Context) error {
 		err = in.pg.Stop(ctx)
 	}
 	if in.log != nil {
-		_ = in.log.Close() // it is removed
+		_ = in.log.Close() // the file is removed
 	}
 	return errors.Join(err, os.RemoveAll(in.dir), os.RemoveAll(in.data))
 }
@@ -149,7 +149,7 @@ func (s *server) start(ctx context.Context) error {
 	select {
 	case ok := <-ready:
 		if !ok {
-			said, _ := os.ReadFile(s.in.log.Name()) // it is gone soon
+			said, _ := os.ReadFile(s.in.log.Name()) // before it is removed
 			return fmt.Errorf("the server ended at once:\n%s", said)
 		}
 		return nil
@@ -158,10 +158,10 @@ func (s *server) start(ctx context.Context) error {
 	}
 }
 
-// kill ends the process in the middle of what it does.
+// kill kills the process.
 func (s *server) kill() {
 	if s.process != nil && s.process.Process != nil {
-		_ = s.process.Process.Kill() // Wait says what came of it
+		_ = s.process.Process.Kill() // Wait returns the result
 		_ = s.process.Wait()
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"tasker.example/tasker/bench/internal/figures"
 )
 
-// The baselines, which other figures are compared with: the least that
-// PostgreSQL has to do for a queue of steps that keeps a history.
+// The baselines: the minimum work of PostgreSQL for a queue of steps with a history.
 var (
 	commitMedian = figure{name: "plain: commit of one row", unit: "ms"}
 	rawOne       = figure{name: "plain: one-step tasks, claim and complete", unit: "steps/s"}
@@ -25,11 +24,11 @@ var (
 
 const (
 	batchSize    = 100
-	baselineJobs = 4 // connections at once, as many as the workers of a drain
+	baselineJobs = 4 // concurrent connections, as many as workers of a drain
 )
 
-// The toy has what a queue of steps cannot do without: states, an order, and a
-// row of history for each change. It has no leases, no retries, no results.
+// The toy has the essentials of a queue of steps: states, an order, and a history row for each
+// change. It has no leases, retries or results.
 const toySchema = `
 DROP TABLE IF EXISTS public.toy_steps, public.toy_history;
 CREATE TABLE public.toy_steps (id bigint PRIMARY KEY, next bigint, state text NOT NULL, since timestamptz NOT NULL) WITH (fillfactor = 85);
@@ -39,7 +38,7 @@ CREATE TABLE public.toy_history (
 	from_state text NOT NULL, to_state text NOT NULL, at timestamptz NOT NULL DEFAULT now()
 );`
 
-// toyCreate makes $2 tasks of $3 steps in a row, the first of them with id $1.
+// toyCreate creates $2 tasks of $3 sequential steps. The first one has the id $1.
 const toyCreate = `
 INSERT INTO public.toy_steps
 SELECT $1::bigint + n, CASE WHEN n % $3::bigint < $3 - 1 THEN $1 + n + 1 END, CASE WHEN n % $3 = 0 THEN 'ready' ELSE 'pending' END, now()
@@ -51,7 +50,7 @@ claimed AS (UPDATE public.toy_steps s SET state = 'running', since = now() FROM 
 history AS (INSERT INTO public.toy_history (step, from_state, to_state) SELECT id, 'ready', 'running' FROM claimed)
 SELECT id FROM claimed`
 
-// toyComplete completes the steps $1; what follows them becomes ready.
+// toyComplete completes the steps $1 and makes their successors ready.
 const toyComplete = `
 WITH completed AS (UPDATE public.toy_steps SET state = 'done', since = now() WHERE id = ANY ($1) AND state = 'running' RETURNING id, next),
 opened AS (UPDATE public.toy_steps s SET state = 'ready', since = now() FROM completed c WHERE s.id = c.next RETURNING s.id),
@@ -62,8 +61,7 @@ history AS (
 )
 SELECT id FROM completed`
 
-// toyHandOver completes the steps $1 and claims what follows them, and others up
-// to $2 in all.
+// toyHandOver completes the steps $1 and claims up to $2 steps, their successors first.
 const toyHandOver = `
 WITH completed AS (UPDATE public.toy_steps SET state = 'done', since = now() WHERE id = ANY ($1) AND state = 'running' RETURNING id, next),
 opened AS (UPDATE public.toy_steps s SET state = 'running', since = now() FROM completed c WHERE s.id = c.next RETURNING s.id),
@@ -81,8 +79,7 @@ history AS (
 )
 SELECT id FROM opened UNION ALL SELECT id FROM claimed`
 
-// commits measures what one small durable transaction costs: nothing that is
-// written on its own can be faster.
+// commits measures a small durable transaction, which is a lower bound for any single write.
 func (b *bench) commits(ctx context.Context) error {
 	for range b.Runs {
 		took, err := b.commit(ctx, b.Single*2)
@@ -94,7 +91,7 @@ func (b *bench) commits(ctx context.Context) error {
 	return nil
 }
 
-// commit commits n rows, one after another, on one connection.
+// commit commits n rows one by one on a connection.
 func (b *bench) commit(ctx context.Context, n int) ([]time.Duration, error) {
 	conn, err := b.db.Pool().Acquire(ctx)
 	if err != nil {
@@ -115,7 +112,7 @@ func (b *bench) commit(ctx context.Context, n int) ([]time.Duration, error) {
 	return took, nil
 }
 
-// raw measures the rate at which the toy drains tasks of so many steps in a row.
+// raw measures how fast the toy drains tasks with a number of sequential steps.
 func (b *bench) raw(ctx context.Context, f figure, tasks, steps int) error {
 	if _, err := b.db.Pool().Exec(ctx, toySchema, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
@@ -159,7 +156,7 @@ func (t *toy) twoStatements(ctx context.Context) error {
 			return err
 		}
 		if len(ids) == 0 {
-			if err := rest(ctx, time.Millisecond); err != nil { // others hold what is left
+			if err := rest(ctx, time.Millisecond); err != nil { // other connections hold the remaining steps
 				return err
 			}
 			continue
@@ -192,8 +189,8 @@ func (b *bench) ids(ctx context.Context, sql string, args ...any) ([]int64, erro
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// rawAlone times toy workflows of four steps, one after another, from their
-// creation until their last step is complete.
+// rawAlone measures toy workflows of four steps, one after another, from the creation to the
+// completion of the last step.
 func (b *bench) rawAlone(ctx context.Context, f figure) error {
 	if _, err := b.db.Pool().Exec(ctx, toySchema, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
@@ -219,7 +216,7 @@ func (b *bench) rawAlone(ctx context.Context, f figure) error {
 	return nil
 }
 
-// rest returns after d, or with an error when ctx ends.
+// rest waits for d. It returns an error if ctx ends.
 func rest(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -229,7 +226,7 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// atOnce runs f n times at once and returns the first error.
+// atOnce runs f n times concurrently and returns the first error.
 func atOnce(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup

@@ -1,9 +1,6 @@
 // Package measure runs the workloads of the benchmark and reports each result as a ratio to a plain
 // PostgreSQL baseline. Unless a server is given, it starts a private, durable PostgreSQL and removes
 // it afterwards.
-//
-// It starts a private, durable PostgreSQL in a directory that it removes
-// afterwards, unless it is given a server.
 package measure
 
 import (
@@ -28,25 +25,25 @@ import (
 	"tasker.example/tasker/internal/schema"
 )
 
-// Options say how much is measured. The zero value is what the documents report.
+// Options configures a run. All fields are optional; the documents report the defaults.
 type Options struct {
-	DatabaseURL string         // an empty database, of a superuser; a private server when empty
-	Runs        int            // of each figure; 5 when 0
-	Tasks       int            // of one step, to drain; 20 000 when 0
-	Workflows   int            // of each shape, to drain; 2 000 when 0
-	Backlog     int            // tasks of one tenant that wait beside those of another; 100 000 when 0
-	Places      int            // of each of the four workers that drain: steps that it executes at once; 100 when 0
-	Single      int            // workflows to time one by one, of each shape; 200 when 0
-	BrokerURL   string         // a RabbitMQ, for the group transports, which is left out without one
-	Only        *regexp.Regexp // the groups of figures to measure; all when nil
-	CPUProfile  string         // file for the profile of an in-process drain; none when empty
-	MemProfile  string         // file for its allocations
-	Out         io.Writer      // tells of the progress
+	DatabaseURL string         // an empty database, for a superuser; default a private server
+	Runs        int            // of each figure; default 5
+	Tasks       int            // with one step, per drain; default 20 000
+	Workflows   int            // of each shape, per drain; default 2 000
+	Backlog     int            // waiting tasks of one tenant beside those of another; default 100 000
+	Places      int            // concurrent steps of each of the four workers; default 100
+	Single      int            // workflows of each shape that are measured one by one; default 200
+	BrokerURL   string         // a RabbitMQ; without it the group transports is omitted
+	Only        *regexp.Regexp // groups to measure; default all
+	CPUProfile  string         // file for the CPU profile of an in-process drain
+	MemProfile  string         // file for its allocation profile
+	Out         io.Writer      // for progress messages
 
-	growth GrowthOptions // of Growth
+	growth GrowthOptions // for Growth
 }
 
-// BrokerEnv names the variable with the URL of a RabbitMQ, where no flag does.
+// BrokerEnv is the environment variable with the default URL of a RabbitMQ.
 const BrokerEnv = "TASKER_BENCH_AMQP_URL"
 
 func (o *Options) fill() {
@@ -61,15 +58,14 @@ func (o *Options) fill() {
 	}
 }
 
-// A group is figures that are measured together.
+// A group is a set of figures that are measured together.
 type group struct {
 	name string
 	run  func(*bench, context.Context) error
 }
 
-// The groups of figures, in the order of measuring. Within a group the baselines
-// and what is compared with them take turns, run by run, so that whatever else
-// the machine does meets all of them.
+// groups lists the groups in order. Within a group, the baselines and the figures that are compared
+// with them alternate, so that other load on the machine affects all of them.
 var groups = []group{
 	{"commit", (*bench).commits},
 	{"drain", (*bench).drains},
@@ -86,13 +82,13 @@ var groups = []group{
 	{"profile", (*bench).profile},
 }
 
-// Run measures everything that is asked for.
+// Run measures the selected groups.
 func Run(ctx context.Context, o Options) (Report, error) { return measure(ctx, o, groups) }
 
 func measure(ctx context.Context, o Options, groups []group) (report Report, err error) {
 	o.fill()
 	if o.MemProfile != "" {
-		runtime.MemProfileRate = 0 // until there is something to profile
+		runtime.MemProfileRate = 0 // until profiling starts
 	}
 	if o.DatabaseURL == "" {
 		var stop func() error
@@ -125,24 +121,23 @@ func measure(ctx context.Context, o Options, groups []group) (report Report, err
 	return *b.report, nil
 }
 
-// applicationName is how the server knows the connections of the engine.
+// applicationName is the name of the engine's connections.
 const applicationName = "tasker-bench"
 
-// A bench is an engine on a database, and what was measured so far.
+// A bench is an engine on a database, with the measurements so far.
 type bench struct {
 	Options
 	db     *postgres.DB
 	engine *engine.Engine
 	dlq    *dlq.Service
 	log    *slog.Logger
-	stop   func() error // ends what the engine does by itself
-	work   []string     // tables that tasks fill, which are emptied between runs
+	stop   func() error // stops the loops of the engine
+	work   []string     // tables that are emptied between runs
 	report *Report
-	group  string // that is measured now
+	group  string // current group
 }
 
-// open starts an engine as a program would hold it, its timers and its
-// notifications included.
+// open starts an engine as an embedding program does, with timers and notifications.
 func open(ctx context.Context, o Options) (*bench, error) {
 	conn, err := pgx.Connect(ctx, o.DatabaseURL)
 	if err != nil {
@@ -178,7 +173,7 @@ func (b *bench) close() error {
 	return err
 }
 
-// emptyTables lists the tables of Tasker without a row.
+// emptyTables returns Tasker's empty tables.
 func (b *bench) emptyTables(ctx context.Context) ([]string, error) {
 	rows, err := b.db.Pool().Query(ctx, `
 		SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = 'tasker' ORDER BY tablename`)
@@ -192,7 +187,7 @@ func (b *bench) emptyTables(ctx context.Context) ([]string, error) {
 	return b.tables(ctx, all, false)
 }
 
-// tables returns those of the tables that have rows, or those that have none.
+// tables returns the tables of a list that have rows, or those without.
 func (b *bench) tables(ctx context.Context, list []string, withRows bool) ([]string, error) {
 	var out []string
 	for _, name := range list {
@@ -207,11 +202,10 @@ func (b *bench) tables(ctx context.Context, list []string, withRows bool) ([]str
 	return out, nil
 }
 
-// reset has the next run begin as the first did: with no task, on pages that
-// have been written out.
+// reset restores the initial state for the next run: no tasks, and all pages written.
 func (b *bench) reset(ctx context.Context) error {
-	err := b.db.InTx(ctx, func(tx *postgres.Tx) error { // which tries again where a timer was in the way
-		// History may not be truncated; its triggers are told to look away.
+	err := b.db.InTx(ctx, func(tx *postgres.Tx) error { // InTx retries after conflicts with timers
+		// Disables the triggers that protect the history.
 		if _, err := tx.Exec(ctx, `SET LOCAL session_replication_role = replica`); err != nil {
 			return fmt.Errorf("a superuser is needed: %w", err)
 		}

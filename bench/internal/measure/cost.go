@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// costs measures what one step of a drain of linear-4 takes, besides time.
+// costs measures what a step of a linear-4 drain costs, besides time.
 func (b *bench) costs(ctx context.Context) error {
 	for range b.Runs {
 		if err := b.costOfDrain(ctx); err != nil {
@@ -21,7 +21,7 @@ func (b *bench) costs(ctx context.Context) error {
 	return b.roundTrips(ctx)
 }
 
-// per notes a cost of all steps as that of one.
+// per records the cost of all steps as cost per step.
 func (b *bench) per(name, unit string, cost float64) {
 	b.note(figure{name: name + " per step", unit: unit}, cost/float64(b.Workflows*linear.steps))
 }
@@ -67,18 +67,18 @@ func (b *bench) costOfDrain(ctx context.Context) error {
 	return nil
 }
 
-// spending is what PostgreSQL has done so far, and how large its tables are.
+// spending contains the cumulative statistics of PostgreSQL and the sizes of its tables.
 type spending struct {
 	WAL                             int64
 	Inserted, Updated, Hot, Deleted int64
-	Progress                        int64 // updates that note the progress of tasks, at most: one a second, and none for the last step
+	Progress                        int64 // maximum number of updates for progress: one per task and second, except for the last step
 	Dead                            int64
 	Size, Indexes                   int64
 	pids                            []int
 }
 
-// spending closes the connections of the engine first: a server process tells what
-// it has counted when it ends, at the latest.
+// spending closes the connections of the engine first, because server processes report their
+// statistics at exit.
 func (b *bench) spending(ctx context.Context) (s spending, err error) {
 	conn, err := pgx.Connect(ctx, b.DatabaseURL)
 	if err != nil {
@@ -121,7 +121,7 @@ func (b *bench) spending(ctx context.Context) (s spending, err error) {
 	return s, err
 }
 
-// backends lists the processes of the server.
+// backends returns the process ids of the server.
 func (b *bench) backends(ctx context.Context) ([]int, error) {
 	rows, err := b.db.Pool().Query(ctx, `SELECT pid FROM pg_stat_activity`)
 	if err != nil {
@@ -130,8 +130,7 @@ func (b *bench) backends(ctx context.Context) ([]int, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[int])
 }
 
-// roundTrips counts how often an engine waits for PostgreSQL, from outside: a
-// relay between them counts the answers.
+// roundTrips counts the round trips of an engine to PostgreSQL through a relay.
 func (b *bench) roundTrips(ctx context.Context) error {
 	relay, err := startRelay(b.DatabaseURL)
 	if err != nil {
@@ -146,7 +145,7 @@ func (b *bench) roundTrips(ctx context.Context) error {
 	}
 	defer func() { _ = counted.close() }()
 	counted.work, counted.report, counted.group = b.work, b.report, b.group
-	if _, err := counted.drain(ctx, counted.direct(), linear, b.Workflows); err != nil { // prepares the statements
+	if _, err := counted.drain(ctx, counted.direct(), linear, b.Workflows); err != nil { // prepare the statements
 		return err
 	}
 	for range b.Runs {
@@ -163,13 +162,12 @@ func (b *bench) roundTrips(ctx context.Context) error {
 	return nil
 }
 
-// serverTime is the CPU time that server processes have used, as far as they run
-// on this machine and it is Linux.
+// serverTime returns the CPU time of server processes on this machine (Linux only).
 func serverTime(pids []int) (sum time.Duration) {
 	for _, pid := range pids {
 		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 		if err != nil || !strings.HasPrefix(string(name), "postgres") {
-			continue // another machine's
+			continue // on another machine
 		}
 		times, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
 		var running int64
@@ -183,13 +181,12 @@ func serverTime(pids []int) (sum time.Duration) {
 	return sum
 }
 
-// historyTimes is how many times as much finished work there is as new work.
+// historyTimes is the ratio of finished work to new work.
 const historyTimes = 10
 
-// history measures whether work that has ended slows down work that has not: the
-// same drain of one-step tasks in process on empty tables, and after ten others,
-// vacuumed.
-// Of each, half as many tasks as group drain has.
+// history measures whether finished work slows down new work. It drains one-step tasks in process,
+// on empty tables and after ten other drains with VACUUM. Each drain has half as many tasks as the
+// group drain.
 func (b *bench) history(ctx context.Context) error {
 	n := max(b.Tasks/2, 1)
 	empty := figure{name: "one-step tasks drained, empty tables", unit: "steps/s"}
@@ -210,7 +207,7 @@ func (b *bench) history(ctx context.Context) error {
 		}
 	}
 	for range b.Runs {
-		// What has ended a while ago has been vacuumed.
+		// In production, finished work has been vacuumed.
 		if _, err := b.db.Pool().Exec(ctx, `VACUUM ANALYZE`, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
 		}

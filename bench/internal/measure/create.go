@@ -10,23 +10,23 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The baselines of creating tasks.
+// The baselines for creating tasks.
 var (
 	commitRate     = figure{name: "plain: commits of one row, one connection", unit: "1/s"}
 	commitRateMany = figure{name: "plain: commits of one row, 8 connections", unit: "1/s"}
 	copyRate       = figure{name: "plain: COPY of the rows of 1 000 linear-4", unit: "tasks/s"}
 )
 
-// creators is how many create at once, and what that is compared with.
+// creators lists the numbers of concurrent creators and their baselines.
 var creators = []struct {
 	n        int
 	baseline figure
 }{{1, commitRate}, {8, commitRateMany}}
 
-// bulks is how many bulks a run measures.
+// bulks returns the number of bulk requests per run.
 func (b *bench) bulks() int { return max(b.Workflows*2/bulk, 1) }
 
-// creates measures how fast workflows of four steps come into being.
+// creates measures how fast workflows of four steps are created.
 func (b *bench) creates(ctx context.Context) error {
 	return b.eachRun(ctx, func(p path) error {
 		if p.name == inProcess {
@@ -57,13 +57,12 @@ func (b *bench) creates(ctx context.Context) error {
 	})
 }
 
-// createBulk creates as many at once as one request may, and, in the same run,
-// has COPY write the same rows.
+// createBulk measures a bulk request of maximum size and, in the same run, COPY of the same rows.
 func (b *bench) createBulk(ctx context.Context, p path) error {
 	if err := b.reset(ctx); err != nil {
 		return err
 	}
-	if err := p.create(ctx, linear, bulk); err != nil { // with cold caches
+	if err := p.create(ctx, linear, bulk); err != nil { // warm the caches
 		return err
 	}
 	if p.name == inProcess {
@@ -95,8 +94,8 @@ func (b *bench) createBaselines(ctx context.Context) error {
 	return nil
 }
 
-// copySame measures COPY of the rows that there are, which are those of one bulk,
-// into tables with the same columns and indexes, in one transaction.
+// copySame measures COPY of the rows of one bulk into tables with the same columns and indexes, in
+// one transaction.
 func (b *bench) copySame(ctx context.Context) error {
 	tables, err := b.tables(ctx, b.work, true)
 	if err != nil {
@@ -135,7 +134,7 @@ func (b *bench) copySame(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for to := range rows { // the same keys come again
+		for to := range rows { // the keys repeat
 			if _, err := conn.Exec(ctx, `TRUNCATE `+to, pgx.QueryExecModeSimpleProtocol); err != nil {
 				return err
 			}

@@ -24,7 +24,7 @@ const (
 	drainTimeout     = 10 * time.Minute
 )
 
-// drains measures how fast workers empty a full queue of one-step tasks.
+// drains measures how fast workers drain a full queue of one-step tasks.
 func (b *bench) drains(ctx context.Context) error {
 	return b.eachRun(ctx, func(p path) error {
 		if p.name == inProcess {
@@ -41,12 +41,12 @@ func (b *bench) drains(ctx context.Context) error {
 	})
 }
 
-// workflows measures the same with workflows, whose steps make each other ready.
+// workflows measures drains of workflows, whose steps make each other ready.
 func (b *bench) workflows(ctx context.Context) error {
 	return b.eachRun(ctx, func(p path) error {
 		if p.name == inProcess {
 			for _, f := range []figure{rawLinear, rawFused} {
-				// More of them than of ours: the toy is through too soon to be timed well.
+				// The toy is fast and needs more workflows for an accurate result.
 				if err := b.raw(ctx, f, b.Workflows*4, linear.steps); err != nil {
 					return err
 				}
@@ -65,7 +65,7 @@ func (b *bench) workflows(ctx context.Context) error {
 	})
 }
 
-// noteRate notes a rate; one over HTTP is compared with the one in process.
+// noteRate records a rate. Rates over HTTP are compared with the in-process rate.
 func (b *bench) noteRate(p path, name string, rate float64, baseline figure) {
 	f := figure{name: name + ", " + p.name, unit: "steps/s", baseline: baseline.name}
 	if p.name != inProcess {
@@ -74,7 +74,7 @@ func (b *bench) noteRate(p path, name string, rate float64, baseline figure) {
 	b.note(f, rate)
 }
 
-// drain creates so many tasks and returns how long workers take to complete them.
+// drain creates tasks and returns how long workers take to complete them.
 func (b *bench) drain(ctx context.Context, p path, s shape, tasks int) (time.Duration, error) {
 	if err := b.fillQueue(ctx, p, s, tasks); err != nil {
 		return 0, err
@@ -82,7 +82,7 @@ func (b *bench) drain(ctx context.Context, p path, s shape, tasks int) (time.Dur
 	return b.empty(ctx, p, s.steps*tasks)
 }
 
-// fillQueue leaves nothing but so many new tasks.
+// fillQueue replaces all tasks by new ones.
 func (b *bench) fillQueue(ctx context.Context, p path, s shape, tasks int) error {
 	if err := b.reset(ctx); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (b *bench) fillQueue(ctx context.Context, p path, s shape, tasks int) error
 	return b.enqueue(ctx, p, s, tasks)
 }
 
-// enqueue adds so many new tasks.
+// enqueue adds new tasks.
 func (b *bench) enqueue(ctx context.Context, p path, s shape, tasks int) error {
 	if err := p.create(ctx, s, tasks); err != nil {
 		return err
@@ -99,12 +99,12 @@ func (b *bench) enqueue(ctx context.Context, p path, s shape, tasks int) error {
 	return err
 }
 
-// empty has workers complete everything, which is so many steps.
+// empty drains the queue, which has the given number of steps.
 func (b *bench) empty(ctx context.Context, p path, steps int) (took time.Duration, err error) {
 	return b.emptyBy(ctx, p, steps, drainWorkers, b.Places)
 }
 
-// emptyBy has so many workers complete everything, each so many steps at once.
+// emptyBy is empty with a number of workers and their concurrency.
 func (b *bench) emptyBy(ctx context.Context, p path, steps, workers, concurrency int) (took time.Duration, err error) {
 	done := make(chan struct{})
 	var left atomic.Int64
@@ -130,7 +130,7 @@ func (b *bench) emptyBy(ctx context.Context, p path, steps, workers, concurrency
 	return took, err
 }
 
-// nothingOpen checks that the tasks have ended with their steps.
+// nothingOpen checks that all tasks have ended.
 func (b *bench) nothingOpen(ctx context.Context) error {
 	var open int
 	err := b.db.Pool().QueryRow(ctx, `SELECT count(*) FROM tasker.tasks WHERE state <> 'complete'`).Scan(&open)
@@ -140,19 +140,19 @@ func (b *bench) nothingOpen(ctx context.Context) error {
 	return err
 }
 
-// Two tenants share the workers: one with a backlog, and one that has a few tasks now and then.
+// Two tenants share the workers: one has a backlog, the other a few tasks now and then.
 const (
 	tenantA, tenantB = "tenant-a", "tenant-b"
 
-	tenantTasks = 10              // of the small tenant at once
-	tenantTTL   = 5 * time.Second // how long their steps may wait: most of the backlog waits for longer
+	tenantTasks = 10              // of the small tenant per round
+	tenantTTL   = 5 * time.Second // queue timeout, which most of the backlog exceeds
 	tenantTakes = 50 * time.Millisecond
 
-	tenantWorkers, tenantPlaces = 2, 20 // of both, and of each worker
+	tenantWorkers, tenantPlaces = 2, 20 // workers for both, and slots per worker
 )
 
-// tenants measures how long the tasks of a tenant take while another one has a backlog, and how
-// steps are shared out by weight.
+// tenants measures the latency of one tenant's tasks beside the backlog of another, and the
+// distribution of claims by weight.
 func (b *bench) tenants(ctx context.Context) error {
 	for _, n := range []string{tenantA, tenantB} {
 		_, _, err := b.engine.RegisterTemplate(ctx, tasker.Template{
@@ -184,7 +184,7 @@ func (b *bench) createFor(ctx context.Context, namespace string, n int) error {
 	return nil
 }
 
-// besideBacklog times the tasks of the small tenant on an idle system, and beside the backlog.
+// besideBacklog measures the tasks of the small tenant on an idle system and beside the backlog.
 func (b *bench) besideBacklog(ctx context.Context) error {
 	name := fmt.Sprintf("%d tasks of a tenant", tenantTasks)
 	for _, backlog := range []int{0, b.Backlog} {
@@ -216,10 +216,10 @@ func (b *bench) besideBacklog(ctx context.Context) error {
 	return nil
 }
 
-// smallTenant has the small tenant create its tasks again and again beside the backlog of the other one, and returns how long
-// each took until its outcome was accepted.
+// smallTenant creates tasks of the small tenant repeatedly beside the backlog, and returns the time
+// from each creation to the accepted outcome.
 func (b *bench) smallTenant(ctx context.Context, backlog int) (took []time.Duration, err error) {
-	filled := make(chan struct{}) // until then the workers are there, and finish nothing
+	filled := make(chan struct{}) // workers complete nothing before it is closed
 	var mu sync.Mutex
 	var began time.Time
 	mine, done := map[tasker.ID]bool{}, make(chan struct{}, tenantTasks)
@@ -275,7 +275,7 @@ func (b *bench) smallTenant(ctx context.Context, backlog int) (took []time.Durat
 	return took, err
 }
 
-// byWeight counts what two tenants with work are given, of which one has three times the weight.
+// byWeight counts the claims of two tenants, one of which has three times the weight.
 func (b *bench) byWeight(ctx context.Context) error {
 	if err := b.reset(ctx); err != nil {
 		return err
@@ -286,7 +286,7 @@ func (b *bench) byWeight(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	filled := make(chan struct{}) // until then nothing is counted
+	filled := make(chan struct{}) // claims before it is closed are not counted
 	var given [2]atomic.Int64
 	enough := make(chan struct{})
 	var once sync.Once
@@ -312,7 +312,7 @@ func (b *bench) byWeight(ctx context.Context) error {
 	var shares float64
 	err := b.working(ctx, b.direct(), c, func() error {
 		err := errors.Join(b.createFor(ctx, tenantA, b.Tasks), b.createFor(ctx, tenantB, b.Tasks))
-		loop.Sleep(ctx, time.Second) // until then the weight holds
+		loop.Sleep(ctx, time.Second) // until the weight is effective
 		close(filled)
 		if err != nil {
 			return err
@@ -329,8 +329,7 @@ func (b *bench) byWeight(ctx context.Context) error {
 	return err
 }
 
-// The drains of the group limits: workers of so many steps each, and the keys of a limit that a
-// template gives.
+// Concurrency of the workers and keys of the limits in the group limits.
 const (
 	limitsConcurrency = 50
 	limitsKeys        = 10_000
@@ -339,8 +338,9 @@ const (
 
 const noLimit = "drained without a limit"
 
-// limits measures what limits of steps cost: the same drain without a limit and with several, in time and in CPU of
-// PostgreSQL and of this process, which says more on a machine that does other things.
+// limits measures the cost of limits: the same drain without a limit and with several. It reports
+// time and the CPU time of PostgreSQL and of this process, which is more reliable on a busy
+// machine.
 func (b *bench) limits(ctx context.Context) error {
 	queue := func(handler string, most int) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -381,8 +381,8 @@ func (b *bench) registerLimited(ctx context.Context, version string) error {
 	return err
 }
 
-// drainLimited notes how fast tasks of one step are drained after something is set; they are plain
-// ones unless with makes them.
+// drainLimited measures the drain of one-step tasks after calling set. with creates the tasks; it
+// is optional.
 func (b *bench) drainLimited(ctx context.Context, name string, set func(context.Context) error, with func(n int) tasker.NewTask) error {
 	p := b.direct()
 	create := p.create

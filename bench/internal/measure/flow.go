@@ -20,9 +20,9 @@ import (
 
 const space = "bench"
 
-// A shape is a template that is measured.
+// A shape is a measured template.
 type shape struct {
-	name  string // of its figures
+	name  string // in figures
 	steps int
 	last  string // the step that completes it
 }
@@ -34,7 +34,7 @@ var (
 	dag     = shape{name: "dag-7", steps: 7, last: "g"}
 )
 
-// register stores the templates that are measured.
+// register stores the measured templates.
 func (b *bench) register(ctx context.Context) error {
 	step := func(name string, dependencies ...string) tasker.StepTemplate {
 		return tasker.StepTemplate{
@@ -57,15 +57,15 @@ func (b *bench) register(ctx context.Context) error {
 	return nil
 }
 
-// A path is one way from a worker to the engine and back.
+// A path is a connection from workers to the engine.
 type path struct {
 	name   string
 	engine worker.Backend
-	own    func() worker.Backend // makes one for each worker, instead
+	own    func() worker.Backend // creates a backend per worker; optional
 	create func(ctx context.Context, s shape, n int) error
 }
 
-// forWorker is what the next worker speaks to.
+// forWorker returns the backend of the next worker.
 func (p path) forWorker() worker.Backend {
 	if p.own != nil {
 		return p.own()
@@ -79,7 +79,7 @@ func (b *bench) direct() path {
 	return path{name: inProcess, engine: b.engine, create: createIn(b.engine)}
 }
 
-// bulk is how many tasks one request creates.
+// bulk is the number of tasks per request.
 const bulk = 1000
 
 func createIn(e *engine.Engine) func(ctx context.Context, s shape, n int) error {
@@ -95,7 +95,7 @@ func createIn(e *engine.Engine) func(ctx context.Context, s shape, n int) error 
 	}
 }
 
-// eachRun calls f for every run and every path, in turn.
+// eachRun calls f for every run and, within it, every path.
 func (b *bench) eachRun(ctx context.Context, f func(path) error) error {
 	return b.overHTTP(ctx, func(http path) error {
 		for range b.Runs {
@@ -109,15 +109,15 @@ func (b *bench) eachRun(ctx context.Context, f func(path) error) error {
 	})
 }
 
-// A workforce is a number of workers, with the concurrency of each.
+// A workforce is a number of workers with a concurrency.
 type workforce struct {
 	workers, concurrency int
-	namespaces           []string                     // nil: the one of the bench
-	handle               func(*worker.Step[struct{}]) // nil does nothing
-	accepted             func([]tasker.ID)            // is told the steps whose outcomes count
+	namespaces           []string                     // default that of the bench
+	handle               func(*worker.Step[struct{}]) // optional
+	accepted             func([]tasker.ID)            // called with the steps whose outcomes were accepted
 }
 
-// A witness sees which outcomes the engine accepts.
+// A witness records which outcomes the engine accepts.
 type witness struct {
 	worker.Backend
 	accepted func([]tasker.ID)
@@ -131,7 +131,7 @@ func (w witness) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Out
 	return receipt, err
 }
 
-// working runs f while workers run.
+// working calls f while workers run.
 func (b *bench) working(ctx context.Context, p path, c workforce, f func() error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -159,8 +159,7 @@ func (b *bench) working(ctx context.Context, p path, c workforce, f func() error
 	return errors.Join(append(errs, err)...)
 }
 
-// overHTTP runs f while a server of the engine listens on loopback, with workers
-// and requests that speak to it.
+// overHTTP calls f while a server of the engine listens on loopback. The path uses the HTTP API.
 func (b *bench) overHTTP(ctx context.Context, f func(path) error) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// GrowthOptions say how far each measure grows. The zero value is what the
-// documents report.
+// GrowthOptions configures the ranges of the growth measurements. All fields are optional; the
+// documents report the defaults.
 type GrowthOptions struct {
-	Steps      []int // of one task, growing; 10, 100 and 1 000 when empty
-	TotalSteps int   // of all tasks of one shape together; 2 000 when 0
-	Payloads   []int // bytes of a result, growing; 1 KB, 10 KB, 100 KB and 1 MB when empty
-	Backlog    []int // enqueued steps, growing; 10 000 and 1 000 000 when empty
-	Waiting    []int // workers that wait for work, growing; 1 and 1 000 when empty
-	Namespaces int   // with as many handlers each; 100 when 0
-	Servers    []int // on the database, growing; 1, 2, 4 and 8 when empty
+	Steps      []int // per task, ascending; default 10, 100 and 1 000
+	TotalSteps int   // of all tasks of one shape; default 2 000
+	Payloads   []int // bytes of a result, ascending; default 1 KB, 10 KB, 100 KB and 1 MB
+	Backlog    []int // enqueued steps, ascending; default 10 000 and 1 000 000
+	Waiting    []int // workers that wait for work, ascending; default 1 and 1 000
+	Namespaces int   // each with as many handlers; default 100
+	Servers    []int // on the database, ascending; default 1, 2, 4 and 8
 
-	Hold time.Duration // how long a transaction is held open; 10 minutes when 0
+	Hold time.Duration // of an open transaction; default 10 minutes
 }
 
-// DefaultHold is how long a transaction is held open.
+// DefaultHold is the default of [GrowthOptions.Hold].
 const DefaultHold = 10 * time.Minute
 
 func (o *GrowthOptions) fill() {
@@ -45,9 +45,9 @@ func (o *GrowthOptions) fill() {
 	o.Hold = cmp.Or(o.Hold, DefaultHold)
 }
 
-// growthGroups measure what a step costs as a task, a payload, the backlog, the
-// fleet or the number of queues grows. Every figure is compared with the same one
-// at the smallest size, so a ratio of 1 says that it does not grow.
+// growthGroups measure the cost of a step while the task, a payload, the backlog, the fleet or the
+// number of queues grows. Every figure is compared with that of the smallest size, so a ratio of 1
+// means no growth.
 var growthGroups = []group{
 	{"tasks", (*bench).growingTasks},
 	{"payloads", (*bench).growingPayloads},
@@ -65,14 +65,13 @@ func Growth(ctx context.Context, o Options, g GrowthOptions) (Report, error) {
 	return measure(ctx, o, growthGroups)
 }
 
-// perStep notes a cost as that of one step, compared with the one at the
-// smallest size.
+// perStep records a cost per step, compared with that of the smallest size.
 func (b *bench) perStep(what string, size, smallest, steps int, took time.Duration) {
 	name := func(n int) string { return fmt.Sprintf("%s, %d steps", what, n) }
 	b.note(figure{name: name(size), unit: "µs/step", baseline: grown(name, size, smallest)}, float64(took.Microseconds())/float64(max(steps, 1)))
 }
 
-// grown names the baseline of a figure: the same at the smallest size.
+// grown returns the name of the baseline: the same figure at the smallest size.
 func grown(name func(int) string, size, smallest int) string {
 	if size == smallest {
 		return ""

@@ -18,11 +18,10 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// fillChunk is how many steps one statement of fillBacklog stores at most.
+// fillChunk is the maximum number of steps per statement of fillBacklog.
 const fillChunk = 100_000
 
-// fillBacklog stores enqueued steps of tasks of one step, in bulk. Task n is in
-// namespace n modulo $2.
+// fillBacklog stores one-step tasks with enqueued steps. Task n is in namespace n modulo $2.
 const fillBacklog = `
 WITH ids AS MATERIALIZED (
 	SELECT n, tasker.uuid_generate_v7() AS task_uuid, tasker.uuid_generate_v7() AS step_uuid, 'ns' || n % $2 AS namespace, 'h' || (n / $2) % $2 AS handler
@@ -50,8 +49,7 @@ steps AS (
 INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at)
 SELECT namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at FROM steps`
 
-// backlog leaves nothing but so many enqueued steps, spread over queues × queues
-// pairs of namespace and handler.
+// backlog replaces all tasks by enqueued steps in queues × queues pairs of namespace and handler.
 func (b *bench) backlog(ctx context.Context, steps, queues int) error {
 	if err := b.reset(ctx); err != nil {
 		return err
@@ -65,7 +63,7 @@ func (b *bench) backlog(ctx context.Context, steps, queues int) error {
 	return err
 }
 
-// claims measures one claim of a hundred steps, a few times, and gives the steps back.
+// claims measures claims of a hundred steps and releases the steps.
 func (b *bench) claims(ctx context.Context, spec tasker.WorkerSpec, f figure) error {
 	r, err := b.engine.RegisterWorker(ctx, spec)
 	if err != nil {
@@ -94,7 +92,7 @@ func (b *bench) claims(ctx context.Context, spec tasker.WorkerSpec, f figure) er
 	return nil
 }
 
-// growingBacklog measures a claim in front of more and more enqueued steps.
+// growingBacklog measures a claim with a growing number of enqueued steps.
 func (b *bench) growingBacklog(ctx context.Context) error {
 	name := func(n int) string { return fmt.Sprintf("claim of %d steps, %d enqueued", directBatch, n) }
 	for _, n := range b.growth.Backlog {
@@ -111,8 +109,8 @@ func (b *bench) growingBacklog(ctx context.Context) error {
 	return nil
 }
 
-// growingQueues measures a claim by a worker of one namespace and handler, and by
-// one of all of them, in front of as many steps.
+// growingQueues measures a claim with a growing number of queues, by a worker of one queue and by a
+// worker of all of them.
 func (b *bench) growingQueues(ctx context.Context) error {
 	n := b.growth.Namespaces
 	if err := b.backlog(ctx, n*n, n); err != nil {
@@ -135,8 +133,8 @@ func (b *bench) growingQueues(ctx context.Context) error {
 	return nil
 }
 
-// growingFleet measures how long a step waits for its claim when more and more
-// workers wait for work.
+// growingFleet measures the time from enqueueing to the claim with a growing number of waiting
+// workers.
 func (b *bench) growingFleet(ctx context.Context) error {
 	name := func(n int) string { return fmt.Sprintf("from create to claim, %d workers wait", n) }
 	for range b.Runs {
@@ -185,7 +183,7 @@ func (b *bench) waitingFleet(ctx context.Context, workers int) ([]time.Duration,
 	return took, errors.Join(errs...)
 }
 
-// takeUntil claims one step after another, and completes each, until ctx ends.
+// takeUntil claims and completes one step after another until ctx ends.
 func (d *direct) takeUntil(ctx context.Context, claimed chan<- time.Time) error {
 	for ctx.Err() == nil {
 		list, err := d.engine.Claim(ctx, d.id, 1, 20*time.Second)
@@ -207,16 +205,16 @@ func (d *direct) takeUntil(ctx context.Context, claimed chan<- time.Time) error 
 	return nil
 }
 
-// unlessEnded returns the error of a call that its own context did not end.
+// unlessEnded returns err unless ctx has ended.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it was told to end
+		return nil //nolint:nilerr // the call was cancelled
 	}
 	return err
 }
 
-// openTransaction measures the drain of one-step tasks while a transaction stays
-// open, which keeps PostgreSQL from removing what is no longer needed.
+// openTransaction measures the drain of one-step tasks during a long transaction, which prevents
+// PostgreSQL from removing dead rows.
 func (b *bench) openTransaction(ctx context.Context) error {
 	if err := b.reset(ctx); err != nil {
 		return err
@@ -259,14 +257,14 @@ func (b *bench) openTransaction(ctx context.Context) error {
 	return nil
 }
 
-// The workers that are spread over the servers: as many places as drains have.
+// The workers that are distributed over the servers. They have as many slots as those of drains.
 const (
 	serverWorkers     = 16
 	serverConcurrency = drainWorkers * drainConcurrency / serverWorkers
 )
 
-// growingServers measures the drain of one-step tasks by the same workers, spread over
-// more and more servers on the database. A deadlock is an error.
+// growingServers measures the drain of one-step tasks by the same workers, distributed over a
+// growing number of servers. A deadlock is an error.
 func (b *bench) growingServers(ctx context.Context) error {
 	name := func(n int) string {
 		return fmt.Sprintf("one-step tasks drained by %d workers, %d servers", serverWorkers, n)
@@ -287,7 +285,7 @@ func (b *bench) manyServers(ctx context.Context, n int) (rate float64, err error
 	if err := b.fillQueue(ctx, b.direct(), single, b.Tasks); err != nil {
 		return 0, err
 	}
-	before, err := b.deadlocks(ctx) // to empty the tables may be one
+	before, err := b.deadlocks(ctx) // truncating the tables may cause one
 	if err != nil {
 		return 0, err
 	}
@@ -319,14 +317,14 @@ func (b *bench) manyServers(ctx context.Context, n int) (rate float64, err error
 	return float64(b.Tasks) / took.Seconds(), err
 }
 
-// deadlocks returns how many PostgreSQL has found in the database.
+// deadlocks returns the number of deadlocks in the database.
 func (b *bench) deadlocks(ctx context.Context) (n int, err error) {
 	err = b.db.Pool().QueryRow(ctx, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
 	return n, err
 }
 
-// startServer starts what a server is beside its HTTP API: an engine with connections,
-// timers and notifications of its own.
+// startServer starts a server without HTTP API: an engine with its own connections, timers and
+// notifications.
 func (b *bench) startServer(ctx context.Context) (*engine.Engine, func() error, error) {
 	db, err := postgres.Open(ctx, b.DatabaseURL, postgres.Options{ApplicationName: applicationName})
 	if err != nil {
@@ -340,7 +338,7 @@ func (b *bench) startServer(ctx context.Context) (*engine.Engine, func() error, 
 	}, nil
 }
 
-// runLoops has an engine do what it does by itself, until it is stopped.
+// runLoops runs the loops of an engine until stop is called.
 func runLoops(ctx context.Context, e *engine.Engine) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	group := loop.NewGroup(ctx)

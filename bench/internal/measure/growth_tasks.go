@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A graph is a shape of tasks that grows with the number of their steps.
+// A graph is a shape of tasks for any number of steps.
 type graph struct {
 	name    string
 	parents func(i int) []int // of step i; step 0 has none
@@ -29,7 +29,7 @@ var graphs = []graph{
 	}},
 }
 
-// The steps of a task that fail for good.
+// The permanently failing steps of a task.
 const (
 	noneFails = "none fails"
 	oneFails  = "one fails"
@@ -56,7 +56,7 @@ func (g graph) template(steps int) tasker.Template {
 	return t
 }
 
-// growingTasks drains the same number of steps in tasks of more and more steps.
+// growingTasks drains the same number of steps in tasks of growing size.
 func (b *bench) growingTasks(ctx context.Context) error {
 	for range b.Runs {
 		for _, g := range graphs {
@@ -138,12 +138,12 @@ func (b *bench) oneEntryEach(ctx context.Context, tasks int) error {
 	return err
 }
 
-// A direct is one worker that calls the engine without the worker SDK: what is
-// measured is the engine and the database.
+// A direct is a worker that calls the engine without the SDK, to measure only the engine and the
+// database.
 type direct struct {
 	*bench
 	id        tasker.ID
-	fails     func(tasker.Assignment) bool // for good; nil: none
+	fails     func(tasker.Assignment) bool // selects permanently failing steps; optional
 	result    json.RawMessage
 	steps     int // reported so far
 	claiming  time.Duration
@@ -188,8 +188,8 @@ func (d *direct) drain(ctx context.Context) error {
 	}
 }
 
-// growingPayloads drains two steps, the second of which gets the result of the
-// first, with larger and larger results.
+// growingPayloads drains tasks of two steps, in which the second receives the result of the first,
+// with growing results.
 func (b *bench) growingPayloads(ctx context.Context) error {
 	if _, _, err := b.engine.RegisterTemplate(ctx, graphs[0].template(2), ""); err != nil {
 		return err
@@ -214,7 +214,7 @@ func (b *bench) growPayload(ctx context.Context, size, smallest int) error {
 	}
 	d.result = payloadOf(size)
 	const tasks = 20
-	for range tasks { // one at a time: a claim is bounded in bytes
+	for range tasks { // one at a time, because claims are limited in bytes
 		if _, err := b.engine.CreateTasks(ctx, []tasker.NewTask{{Namespace: space, Name: graphs[0].template(2).Name}}); err != nil {
 			return err
 		}
@@ -232,17 +232,17 @@ func (b *bench) growPayload(ctx context.Context, size, smallest int) error {
 	return nil
 }
 
-// payloadOf is a document of about so many bytes that does not compress to nothing.
+// payloadOf returns a document of about size bytes that does not compress well.
 func payloadOf(size int) json.RawMessage {
 	const piece = 32
 	var b strings.Builder
 	b.WriteString(`["`)
 	for i := 0; b.Len() < size-2*piece; i++ {
-		fmt.Fprintf(&b, "%032x", uint64(i)*0x9e3779b97f4a7c15) // digits that do not repeat
+		fmt.Fprintf(&b, "%032x", uint64(i)*0x9e3779b97f4a7c15) // digits without repetition
 	}
 	b.WriteString(`"]`)
 	doc := b.String()
-	if len(doc) > 200_000 { // one string has a limit of its own
+	if len(doc) > 200_000 { // strings have a smaller limit
 		doc = `["` + strings.Join(split(doc[2:len(doc)-2], 100_000), `","`) + `"]`
 	}
 	return json.RawMessage(doc)
@@ -256,17 +256,18 @@ func split(s string, n int) []string {
 	return append(parts, s)
 }
 
-// mapSizes are the items of the map steps that are measured. Of each size there are so many tasks
-// that the items are as many as of the largest.
+// mapSizes lists the numbers of items of the measured map steps. For each size there are enough
+// tasks to have as many items in total as the largest size.
 var mapSizes = []int{10, 100, 1_000, 10_000}
 
-// The lists of the maps: in the context of the task, and in the result of the step before.
+// Sources of the lists: the context of the task, and the result of the step before.
 const (
 	listInContext = "list in the context"
 	listInResult  = "list in a result"
 )
 
-// maps measures what an item costs beside a step, and the evidence of three that have failed.
+// maps measures the cost of an item compared with a step, and the evidence of a task with three
+// failed items.
 func (b *bench) maps(ctx context.Context) error {
 	if err := b.registerMaps(ctx); err != nil {
 		return err
@@ -288,7 +289,7 @@ func (b *bench) maps(ctx context.Context) error {
 	return nil
 }
 
-// mapsOf measures so many items in tasks of n.
+// mapsOf measures a number of items in tasks of n items.
 func (b *bench) mapsOf(ctx context.Context, n, items int) error {
 	for _, list := range []string{listInContext, listInResult} {
 		if err := b.claimedAndReported(ctx, fmt.Sprintf("item of %d, %s", n, list), work{list, items / n, items, mapOf(n)}); err != nil {
@@ -300,7 +301,7 @@ func (b *bench) mapsOf(ctx context.Context, n, items int) error {
 
 const plainStep = "one-step task"
 
-// items is how many items are measured of each size.
+// items returns the number of items per size.
 func (b *bench) items() int { return min(b.Tasks, mapSizes[len(mapSizes)-1]) }
 
 func templateOf(list string) string { return strings.ReplaceAll(list, " ", "-") }
@@ -321,7 +322,7 @@ func (b *bench) registerMaps(ctx context.Context) error {
 	return nil
 }
 
-// mapOf returns a list of so many elements.
+// mapOf returns a list of n elements.
 func mapOf(n int) json.RawMessage {
 	list := make([]string, n)
 	for i := range list {
@@ -330,16 +331,16 @@ func mapOf(n int) json.RawMessage {
 	return json.RawMessage("[" + strings.Join(list, ",") + "]")
 }
 
-// work is tasks of a kind, with a list, that come to so many steps of the handler work.
+// work describes tasks with a list that result in a number of steps of the handler work.
 type work struct {
 	kind         string
 	tasks, steps int
 	list         json.RawMessage
 }
 
-// claimedAndReported creates tasks, and notes what a
-// claim and a report of one take: time, and CPU of PostgreSQL and of this process, which says more on a machine
-// that does other things. What creates tasks and items is not measured.
+// claimedAndReported creates tasks and measures a claim and a report per step: time, and the CPU
+// time of PostgreSQL and of this process, which is more reliable on a busy machine. The creation of
+// tasks and items is not measured.
 func (b *bench) claimedAndReported(ctx context.Context, name string, w work) error {
 	if _, err := b.ready(ctx, w); err != nil {
 		return err
@@ -374,7 +375,7 @@ func (b *bench) claimedAndReported(ctx context.Context, name string, w work) err
 	return nil
 }
 
-// ready creates tasks, and returns them when their steps are enqueued.
+// ready creates tasks and returns them when their steps are enqueued.
 func (b *bench) ready(ctx context.Context, w work) ([]tasker.ID, error) {
 	if err := b.reset(ctx); err != nil {
 		return nil, err
@@ -422,8 +423,7 @@ func (b *bench) ready(ctx context.Context, w work) ([]tasker.ID, error) {
 	return ids, err
 }
 
-// mapEvidence measures the snapshot of a task of which three items have failed and all others are
-// complete.
+// mapEvidence measures the snapshot of a task with three failed items and otherwise complete ones.
 func (b *bench) mapEvidence(ctx context.Context, items int) error {
 	tasks, err := b.ready(ctx, work{listInContext, 1, items, mapOf(items)})
 	if err != nil {

@@ -47,8 +47,8 @@ func (b *bench) noteLatency(p path, s shape, took []time.Duration) {
 	b.note(figure{name: name + ", p99", unit: "ms", baseline: name + ", p50"}, figures.Quantile(took, 0.99))
 }
 
-// alone times workflows one after another: from the request to create one until
-// the outcome of its last step is accepted, which completes it.
+// alone measures workflows one after another, from the request that creates one to the accepted
+// outcome of its last step.
 func (b *bench) alone(ctx context.Context, p path, s shape) (took []time.Duration, err error) {
 	const warmUp = 20
 	if err := b.reset(ctx); err != nil {
@@ -90,7 +90,7 @@ func (b *bench) alone(ctx context.Context, p path, s shape) (took []time.Duratio
 	return took, err
 }
 
-// profile writes profiles of a drain of linear-4 in process, if they are asked for.
+// profile writes the requested profiles of an in-process drain of linear-4.
 func (b *bench) profile(ctx context.Context) (err error) {
 	if b.CPUProfile == "" && b.MemProfile == "" {
 		return nil
@@ -109,14 +109,14 @@ func (b *bench) profile(ctx context.Context) (err error) {
 		}
 	}
 	if b.MemProfile != "" {
-		runtime.MemProfileRate = 16 << 10 // was 0: the rest of the run is not of interest
+		runtime.MemProfileRate = 16 << 10 // was 0, to profile only this drain
 	}
 	_, err = b.empty(ctx, b.direct(), b.Workflows*linear.steps)
 	pprof.StopCPUProfile()
 	if err != nil || b.MemProfile == "" {
 		return err
 	}
-	runtime.GC() // allocations are in the profile after the next collection
+	runtime.GC() // the profile contains allocations up to the last collection
 	file, err := os.Create(b.MemProfile)
 	if err != nil {
 		return err
@@ -124,10 +124,10 @@ func (b *bench) profile(ctx context.Context) (err error) {
 	return errors.Join(pprof.Lookup("allocs").WriteTo(file, 0), file.Close())
 }
 
-// foundTasks is how many tasks there are for each that is drained: a million for 20,000.
+// foundTasks is the number of stored tasks per drained task: a million for 20,000.
 const foundTasks = 50
 
-// Rows of tasks that have ended. Triggers are left out, as they would write what nobody reads here.
+// insertFound stores finished tasks without triggers, whose rows are not needed.
 const insertFound = `
 WITH template AS (
     INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum, attributes)
@@ -152,7 +152,7 @@ CROSS JOIN LATERAL (
 ) w (name, text_value, number_value)
 WHERE t.namespace = 'find'`
 
-// found measures how long it takes to find the tasks of a page of 50 among a million.
+// found measures a page of 50 tasks among a million.
 func (b *bench) found(ctx context.Context) error {
 	if err := b.reset(ctx); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (b *bench) found(ctx context.Context) error {
 			if _, _, err := b.db.Tasks(ctx, q.filter); err != nil {
 				return fmt.Errorf("%s: %w", q.name, err)
 			}
-			if took := time.Since(start); run > 0 { // the first is with cold caches
+			if took := time.Since(start); run > 0 { // the first run warms the caches
 				b.note(figure{name: "a page of " + q.name, unit: "ms"}, float64(took.Microseconds())/1000)
 			}
 		}

@@ -12,14 +12,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A relay stands between an engine and PostgreSQL and counts what passes.
+// A relay is a proxy between an engine and PostgreSQL that counts traffic.
 type relay struct {
 	url      string // of the database, through the relay
 	listener net.Listener
 	network  string // of the server
 	address  string
-	trips    atomic.Int64 // answers that ended with "ready for query"
-	bytes    atomic.Int64 // both ways
+	trips    atomic.Int64 // responses that ended with "ready for query"
+	bytes    atomic.Int64 // in both directions
 }
 
 func startRelay(database string) (*relay, error) {
@@ -37,7 +37,7 @@ func startRelay(database string) (*relay, error) {
 	}
 	u.Host = listener.Addr().String()
 	query := u.Query()
-	query.Set("sslmode", "disable") // what is encrypted cannot be counted
+	query.Set("sslmode", "disable") // encrypted messages cannot be counted
 	u.RawQuery = query.Encode()
 	r := &relay{url: u.String(), listener: listener}
 	r.network, r.address = pgconn.NetworkAddress(config.Host, config.Port)
@@ -57,7 +57,7 @@ func (r *relay) serve() {
 	}
 }
 
-// pass copies both ways until either side closes.
+// pass copies data in both directions until either side closes.
 func (r *relay) pass(client net.Conn) {
 	defer func() { _ = client.Close() }()
 	server, err := new(net.Dialer).DialContext(context.Background(), r.network, r.address)
@@ -73,13 +73,13 @@ func (r *relay) pass(client net.Conn) {
 	_, _ = io.Copy(client, io.TeeReader(server, &answers{relay: r}))
 }
 
-// answers reads what the server says on one connection: messages of a letter, a
-// length and so many bytes.
+// answers parses the server's messages on one connection. A message consists of a letter, a length
+// and the content.
 type answers struct {
 	relay *relay
 	head  [5]byte
 	have  int // bytes of head
-	skip  int // bytes of the message that are still to come
+	skip  int // remaining bytes of the message
 }
 
 func (a *answers) Write(p []byte) (int, error) {
@@ -107,6 +107,6 @@ func (a *answers) message() {
 	if a.head[0] == readyForQuery {
 		a.relay.trips.Add(1)
 	}
-	a.skip = int(binary.BigEndian.Uint32(a.head[1:])) - 4 // the length counts itself
+	a.skip = int(binary.BigEndian.Uint32(a.head[1:])) - 4 // the length includes itself
 	a.have = 0
 }

@@ -13,21 +13,21 @@ import (
 	"tasker.example/tasker/bench/internal/figures"
 )
 
-// A Report is what one run of the bench found.
+// A Report contains the results of a run.
 type Report struct {
 	Settings []Setting `json:"settings"`
 	Runs     int       `json:"runs"` // of each figure
 	Figures  []Figure  `json:"figures"`
-	Notes    []string  `json:"notes,omitempty"` // what was not measured, and why
+	Notes    []string  `json:"notes,omitempty"` // omitted measurements with the reason
 }
 
-// A Setting is something of the machine or of the server that figures depend on.
+// A Setting is a property of the machine or the server that affects figures.
 type Setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// A Figure is one thing measured, once in each run.
+// A Figure is a measured quantity with one value per run.
 type Figure struct {
 	Group    string    `json:"group"`
 	Name     string    `json:"name"`
@@ -36,11 +36,11 @@ type Figure struct {
 	Min      float64   `json:"min"`
 	Max      float64   `json:"max"`
 	Values   []float64 `json:"values"`             // of each run, in order
-	Baseline string    `json:"baseline,omitempty"` // the figure that it is compared with
-	Ratio    float64   `json:"ratio,omitempty"`    // of the median to the baseline's
+	Baseline string    `json:"baseline,omitempty"` // name of the baseline figure
+	Ratio    float64   `json:"ratio,omitempty"`    // of the median to that of the baseline
 }
 
-// A figure is what is measured: its name, its unit and its baseline, if any.
+// A figure identifies a measured quantity: its name, its unit and its baseline, if any.
 type figure struct {
 	name, unit, baseline string
 }
@@ -58,7 +58,7 @@ func (b *bench) note(f figure, value float64) {
 	})
 }
 
-// conclude works out the medians and then the ratios.
+// conclude computes the medians and the ratios.
 func (r *Report) conclude() {
 	medians := map[string]float64{}
 	for i := range r.Figures {
@@ -73,7 +73,7 @@ func (r *Report) conclude() {
 	}
 }
 
-// settings tells what the figures depend on.
+// settings returns the settings that affect the figures.
 func (b *bench) settings(ctx context.Context) ([]Setting, error) {
 	rows, err := b.db.Pool().Query(ctx, `
 		SELECT name, current_setting(name)
@@ -88,7 +88,7 @@ func (b *bench) settings(ctx context.Context) ([]Setting, error) {
 	}, list...), err
 }
 
-// Markdown writes the report, a table for each group.
+// Markdown writes the report with a table per group.
 func (r Report) Markdown(out io.Writer) error {
 	var b strings.Builder
 	for i, s := range r.Settings {
@@ -118,7 +118,7 @@ func (r Report) Markdown(out io.Writer) error {
 	return err
 }
 
-// short writes three digits or more, so that 17 900 and 0.017 can both be read.
+// short formats a value with at least three digits, such as 17 900 or 0.017.
 func short(v float64) string {
 	switch {
 	case v >= 100:

@@ -24,8 +24,7 @@ const (
 	overRabbitMQ = "over RabbitMQ"
 )
 
-// transports measures the two ways on which workers learn of steps, side by side,
-// with workers in process.
+// transports compares the two ways in which in-process workers learn of steps.
 func (b *bench) transports(ctx context.Context) error {
 	if b.BrokerURL == "" {
 		b.report.Notes = append(b.report.Notes, "The group transports was left out: no message broker was named "+
@@ -49,7 +48,7 @@ func (b *bench) transports(ctx context.Context) error {
 	return errors.Join(err, a.stop())
 }
 
-// transport measures one way, once.
+// transport measures one way once.
 func (b *bench) transport(ctx context.Context, p path, a *announcer) error {
 	compared := func(name, unit string) figure {
 		f := figure{name: name + ", " + p.name, unit: unit}
@@ -87,8 +86,7 @@ func (b *bench) transport(ctx context.Context, p path, a *announcer) error {
 	return nil
 }
 
-// An announcer is an engine beside the first, on the same database, that announces
-// steps through a broker.
+// An announcer is another engine on the same database that announces steps through a broker.
 type announcer struct {
 	*bench
 	db     *postgres.DB
@@ -98,7 +96,7 @@ type announcer struct {
 	done   *loop.Group
 }
 
-// The things on the broker, which are deleted at the end.
+// Objects on the broker, which are deleted at the end.
 const (
 	benchExchange    = "tasker.bench"
 	benchDeadLetters = "tasker.bench.dlx"
@@ -148,7 +146,7 @@ func (a *announcer) path() path {
 	}
 }
 
-// settled returns when everything is announced.
+// settled waits until everything is announced.
 func (a *announcer) settled(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, brokerPatience)
 	defer cancel()
@@ -164,7 +162,7 @@ func (a *announcer) settled(ctx context.Context) error {
 	}
 }
 
-// stop ends it and leaves nothing on the broker.
+// stop stops the announcer and deletes its objects on the broker.
 func (a *announcer) stop() error {
 	a.end()
 	err := a.done.Wait()

@@ -20,35 +20,34 @@ import (
 	"tasker.example/tasker/bench/internal/figures"
 )
 
-// FloodCommand is the argument with which the program sends the flood: it is its own
-// process.
+// FloodCommand is the argument that makes the program send the flood, in a separate process.
 const FloodCommand = "send-flood"
 
-// A flooding is what the process that sends the flood is told.
+// A flooding is the input of the process that sends the flood.
 type flooding struct {
 	URL       string
-	Keys      []string      // that take turns
-	PerSecond float64       // requests; 0: as many as CallersAtOnce get answers to
-	For       time.Duration // that it lasts
-	Bulk      int           // tasks of each request
+	Keys      []string      // API keys, used in turn
+	PerSecond float64       // requests; 0 means a closed loop of callersAtOnce callers
+	For       time.Duration // duration
+	Bulk      int           // tasks per request
 }
 
 const (
-	// callersAtOnce create one task after another where no rate is given.
+	// callersAtOnce is the number of callers in a closed loop.
 	callersAtOnce = 64
-	// outstanding requests wait for an answer at most; beyond them nothing more is sent, as
-	// of clients that have a timeout.
+	// outstanding limits the unanswered requests. Beyond it no more are sent, as by clients with a
+	// timeout.
 	outstanding  = 4000
 	floodTimeout = 10 * time.Second
-	// perKey is how much of the flood one key sends, less than its rate allows.
+	// perKey is the request rate of one key, below its limit.
 	perKey = 800
 )
 
-// A Flood is what became of the requests of a flood.
+// A Flood is the result of a flood.
 type Flood struct {
 	Wanted, Sent int
-	ByStatus     map[int]int // 0: no answer
-	P50MS, P99MS float64     // of those that were served
+	ByStatus     map[int]int // 0 means no response
+	P50MS, P99MS float64     // of served requests
 	RefusedP99MS float64
 	AllSayWhen   bool // all refusals had Retry-After
 }
@@ -80,7 +79,7 @@ func SendFlood(ctx context.Context, in io.Reader, out io.Writer) error {
 // A sender sends a flood.
 type sender struct {
 	flooding
-	requests [][]byte // of each key, as they go over the wire
+	requests [][]byte // raw request of each key
 	idle     chan *connection
 	begun    time.Time
 
@@ -89,7 +88,7 @@ type sender struct {
 	accepted, refused []time.Duration
 }
 
-// closed sends as many requests as there are answers.
+// closed sends requests in a closed loop.
 func (s *sender) closed(ctx context.Context) {
 	var all sync.WaitGroup
 	for n := range callersAtOnce {
@@ -103,7 +102,7 @@ func (s *sender) closed(ctx context.Context) {
 	s.result.Wanted = s.result.Sent
 }
 
-// open sends requests at their rate, whatever the answers are.
+// open sends requests at a fixed rate, regardless of the responses.
 func (s *sender) open(ctx context.Context) {
 	var all sync.WaitGroup
 	room := make(chan struct{}, outstanding)
@@ -118,7 +117,7 @@ func (s *sender) open(ctx context.Context) {
 					defer func() { <-room }()
 					s.create(ctx, s.requests[n%len(s.requests)])
 				})
-			default: // as many wait as may
+			default: // too many are outstanding
 			}
 		}
 		if passed >= s.For {
@@ -133,8 +132,8 @@ const body = `{"namespace": "` + floodSpace + `", "name": "one", "context": {"or
 
 const request = "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
 
-// A connection to the server. It is not of net/http, which would take more CPU than the
-// server does, on the same machine.
+// A connection is a raw connection to the server. net/http would take more CPU time than the server
+// on the same machine.
 type connection struct {
 	net.Conn
 	answers *bufio.Reader
@@ -153,7 +152,7 @@ func (s *sender) connect(ctx context.Context) (*connection, error) {
 	return &connection{c, bufio.NewReaderSize(c, 2<<10)}, nil
 }
 
-// ask sends a request and reads the answer.
+// ask sends a request and reads the response.
 func (c *connection) ask(request []byte) (status int, again bool, err error) {
 	if err = c.SetDeadline(time.Now().Add(floodTimeout)); err != nil {
 		return 0, false, err
@@ -225,14 +224,14 @@ func (s *sender) conclude() Flood {
 	return s.result
 }
 
-// lowPriority runs a program with what the processor has left: what Linux has for that
-// where it is there, in a session of its own, or else the lowest priority.
+// lowPriority runs a program with idle priority: SCHED_IDLE in its own session where available,
+// otherwise the highest nice value.
 const lowPriority = `if command -v chrt >/dev/null && command -v setsid >/dev/null; then
 	exec setsid --wait sh -c 'echo 19 2>/dev/null >/proc/self/autogroup; exec chrt --idle 0 "$0" "$@"' "$0" "$@"
 fi
 exec nice -n 19 "$0" "$@"`
 
-// send has another process of low priority send a flood.
+// send sends a flood from another process with low priority.
 func (s *server) send(ctx context.Context, f flooding) (result Flood, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -253,11 +252,10 @@ func (s *server) send(ctx context.Context, f flooding) (result Flood, err error)
 	return result, err
 }
 
-// capacityTime is how long is measured what the server can take.
+// capacityTime is the duration of the capacity measurement.
 const capacityTime = 15 * time.Second
 
-// capacity returns how many requests to create tasks, so many each, a second the server
-// can take.
+// capacity returns how many create requests, of bulk tasks each, the server handles per second.
 func (s *server) capacity(ctx context.Context, bulk int) (float64, error) {
 	key, err := s.keys(ctx, "capacity", 10)
 	if err != nil {
@@ -273,7 +271,7 @@ func (s *server) capacity(ctx context.Context, bulk int) (float64, error) {
 	return float64(got.ByStatus[http.StatusCreated]) / capacityTime.Seconds(), nil
 }
 
-// flood sends creates at a rate.
+// flood sends create requests at a rate.
 func (s *server) flood(ctx context.Context, perSecond float64, d time.Duration, bulk int) (Flood, error) {
 	keys, err := s.keys(ctx, "flood", int(perSecond/perKey)+1)
 	if err != nil {
@@ -282,7 +280,7 @@ func (s *server) flood(ctx context.Context, perSecond float64, d time.Duration, 
 	return s.send(ctx, flooding{Keys: keys, PerSecond: perSecond, For: d, Bulk: bulk})
 }
 
-// keys makes API keys that may create tasks in the namespace of the flood.
+// keys creates API keys for the namespace of the flood.
 func (s *server) keys(ctx context.Context, name string, n int) ([]string, error) {
 	list := make([]string, n)
 	for i := range list {

@@ -1,9 +1,9 @@
 // Package overload measures worker latency while a server receives three times the create load it can
 // serve.
 //
-// It runs the real server as a process of its own, on a private PostgreSQL with fsync as
-// in production, and sends the flood from another process, of the lowest priority: in
-// production both are on other machines.
+// It runs the real server as a process on a private PostgreSQL with fsync, as in production. The
+// flood comes from another process with the lowest priority, because it comes from other machines
+// in production.
 package overload
 
 import (
@@ -17,16 +17,16 @@ import (
 	"tasker.example/tasker/bench/internal/private"
 )
 
-// Options say how much is measured. Zero works for all of them.
+// Options configures a run. All fields are optional.
 type Options struct {
-	Idle     time.Duration // of the measurement before; 30 s when 0
-	For      time.Duration // that the flood lasts; 60 s when 0
-	After    time.Duration // that is watched afterwards; 30 s when 0
-	Factor   float64       // times what the server can take; 3 when 0
-	Capacity float64       // creates a second that it can take; measured when 0
-	Bulk     int           // tasks of each request of the flood; 1 when 0
-	Server   []string      // more variables of the environment of the server
-	Out      io.Writer     // tells of the progress
+	Idle     time.Duration // duration of the measurement before the flood; default 30 s
+	For      time.Duration // duration of the flood; default 60 s
+	After    time.Duration // duration of the measurement after it; default 30 s
+	Factor   float64       // multiple of the capacity; default 3
+	Capacity float64       // create requests per second; measured by default
+	Bulk     int           // tasks per request of the flood; default 1
+	Server   []string      // additional environment variables of the server
+	Out      io.Writer     // for progress messages
 }
 
 func (o *Options) fill() {
@@ -40,7 +40,7 @@ func (o *Options) fill() {
 	}
 }
 
-// warmUp is how long the steady load runs before it is measured.
+// warmUp is how long the steady load runs before the measurement.
 const warmUp = 5 * time.Second
 
 // Run measures.

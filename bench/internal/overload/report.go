@@ -11,25 +11,25 @@ import (
 	"tasker.example/tasker/bench/internal/figures"
 )
 
-// A Report is what was measured.
+// A Report contains the results of a run.
 type Report struct {
-	Bulk           int     // tasks that each request of the flood creates
-	Capacity       float64 // requests of the flood a second that the server can take
+	Bulk           int     // tasks per request of the flood
+	Capacity       float64 // requests of the flood that the server handles per second
 	Flood          Flood
 	Lines          []Line
 	Lost           int // attempts
 	Investigations int
-	Recovered      float64 // seconds after the flood; -1: not in time
+	Recovered      float64 // seconds after the flood; -1 if it did not recover
 }
 
-// A Line is what requests of one kind took.
+// A Line contains the latencies of requests of one kind.
 type Line struct {
 	Kind                  string
 	Idle, Flooded, After  Part
-	RatioP99, RatioMedian float64 // with the flood to without
+	RatioP99, RatioMedian float64 // with the flood compared with before
 }
 
-// A Part is the requests of one time.
+// A Part contains the requests of one phase.
 type Part struct {
 	Count, Failed int
 	P50MS, P99MS  float64
@@ -51,7 +51,7 @@ func partOf(list []sample) Part {
 	return p
 }
 
-// summarize divides the samples of the steady load by their times.
+// summarize divides the samples of the steady load into phases.
 func (r *Report) summarize(o Options, st *steady, before, begun, ended time.Time) {
 	st.mu.Lock()
 	list := slices.Clone(st.list)
@@ -83,8 +83,8 @@ func (r *Report) summarize(o Options, st *steady, before, begun, ended time.Time
 	}
 }
 
-// usual reports whether all kinds of requests take no more than twice what they took before
-// the flood, and none fails, for five seconds.
+// usual reports whether, for five seconds, all kinds of requests take at most twice as long as
+// before the flood and none fails.
 func (r *Report) usual(from time.Time, during func(kind, time.Time, time.Time) []sample) bool {
 	return !slices.ContainsFunc(r.Lines, func(l Line) bool {
 		p := partOf(during(kind(l.Kind), from, from.Add(5*time.Second)))

@@ -19,19 +19,19 @@ import (
 	"tasker.example/tasker/client"
 )
 
-// The namespaces: of the load that goes on all the time, and of the flood.
+// Namespaces of the steady load and of the flood.
 const (
 	steadySpace = "steady"
 	floodSpace  = "flood"
 )
 
-// lease is short, so that a heartbeat that is late soon costs one.
+// The lease is short, so that a late heartbeat loses it.
 const (
 	leaseSeconds     = 6
 	heartbeatSeconds = 1
 )
 
-// A server is the process that is measured.
+// A server is the measured process.
 type server struct {
 	url, database string
 	admin         *client.Client
@@ -98,7 +98,7 @@ steps:
     handler: {callable: work}
 `
 
-// tokenIn finds the key in what was printed.
+// tokenIn extracts the key from the output.
 func tokenIn(text string) string {
 	for word := range strings.FieldsSeq(text) {
 		if strings.HasPrefix(word, "tsk_") {
@@ -109,7 +109,7 @@ func tokenIn(text string) string {
 }
 
 func (s *server) start(ctx context.Context, program string, env []string) error {
-	s.process = exec.CommandContext(context.WithoutCancel(ctx), program, "serve") // stop ends it, in order
+	s.process = exec.CommandContext(context.WithoutCancel(ctx), program, "serve") // ended by stop
 	s.process.Env, s.process.Stderr = env, s.log
 	out, err := s.process.StdoutPipe()
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *server) start(ctx context.Context, program string, env []string) error 
 	select {
 	case url, ok := <-ready:
 		if !ok {
-			said, _ := os.ReadFile(s.log.Name()) // it is gone soon
+			said, _ := os.ReadFile(s.log.Name()) // before it is removed
 			return fmt.Errorf("the server ended at once:\n%s", said)
 		}
 		s.url = url
@@ -141,19 +141,19 @@ func (s *server) start(ctx context.Context, program string, env []string) error 
 	}
 }
 
-// stop ends the server and removes its files.
+// stop stops the server and removes its files.
 func (s *server) stop() error {
 	if s.process != nil && s.process.Process != nil {
-		_ = s.process.Process.Signal(syscall.SIGTERM) // Wait says what came of it
+		_ = s.process.Process.Signal(syscall.SIGTERM) // Wait returns the result
 		_ = s.process.Wait()
 	}
 	if s.log != nil {
-		_ = s.log.Close() // it is removed
+		_ = s.log.Close() // the file is removed
 	}
 	return os.RemoveAll(s.dir)
 }
 
-// client returns a client that has connections of its own and tries nothing twice.
+// client returns a client with its own connections and without retries.
 func (s *server) client(token string, options ...client.Option) (*client.Client, error) {
 	return client.New(s.url, append([]client.Option{client.WithToken(token), client.WithRetries(0), client.WithHTTPClient(&http.Client{Transport: newTransport()})}, options...)...)
 }
@@ -162,13 +162,13 @@ func newTransport() *http.Transport {
 	return &http.Transport{MaxIdleConnsPerHost: 10_000, IdleConnTimeout: time.Minute}
 }
 
-// key makes an API key.
+// key creates an API key.
 func (s *server) key(ctx context.Context, name string, grants ...string) (string, error) {
 	k, err := s.admin.CreateKey(ctx, apiv1.CreateKey{Name: name, Grants: grants})
 	return k.Token, err
 }
 
-// damage counts what must not be there: attempts that were lost, and investigations.
+// damage counts lost attempts and investigations, which are errors.
 func (s *server) damage(ctx context.Context) (lost, investigations int, err error) {
 	conn, err := pgx.Connect(ctx, s.database)
 	if err != nil {

@@ -14,17 +14,17 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// The load that goes on all the time.
+// Parameters of the steady load.
 const (
-	holders     = 40                    // workers that each hold a step and send a heartbeat a second
-	createEvery = 50 * time.Millisecond // a task
+	holders     = 40                    // workers that each execute a long step and send a heartbeat per second
+	createEvery = 50 * time.Millisecond // interval of created tasks
 	lookEvery   = 200 * time.Millisecond
 	stepTime    = 50 * time.Millisecond
-	floodTime   = 100 * time.Millisecond // of a step of the flood
+	floodTime   = 100 * time.Millisecond // duration of a step of the flood
 	floodAtOnce = 20
 )
 
-// A kind is what a request is for.
+// A kind is the purpose of a request.
 type kind string
 
 const (
@@ -35,15 +35,15 @@ const (
 	reads      kind = "operator: investigation queue"
 )
 
-// A sample is one request.
+// A sample is a measured request.
 type sample struct {
 	kind   kind
-	at     time.Time // when it began
+	at     time.Time // start
 	took   time.Duration
 	failed bool
 }
 
-// A steady is the load that goes on all the time, and what its requests took.
+// A steady is the steady load with its measurements.
 type steady struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -63,7 +63,7 @@ func (st *steady) stop() {
 	st.done.Wait()
 }
 
-// A timed transport notes what the heartbeats and reports of workers take on the wire.
+// A timed transport measures heartbeats and reports of workers.
 type timed struct {
 	http.RoundTripper
 	of *steady
@@ -83,7 +83,7 @@ func (t timed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// startSteady starts workers and callers, which go on until stop.
+// startSteady starts workers and callers, which run until stop.
 func (s *server) startSteady(ctx context.Context) (*steady, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	st := &steady{cancel: cancel}
@@ -121,8 +121,7 @@ func pause(d time.Duration) func(context.Context) {
 	}
 }
 
-// run runs a worker whose steps take as long as a function. Those of the steady load are
-// timed.
+// run runs a worker that calls work for each step. If st is set, its requests are measured.
 func (s *server) run(ctx context.Context, st *steady, token string, o worker.Options, work func(context.Context)) error {
 	h := &http.Client{Transport: newTransport()}
 	if o.Namespaces[0] == steadySpace {
@@ -142,7 +141,7 @@ func (s *server) run(ctx context.Context, st *steady, token string, o worker.Opt
 	return nil
 }
 
-// startHolders starts workers that each hold a step until the end.
+// startHolders starts workers that each execute one step until the end.
 func (s *server) startHolders(ctx context.Context, st *steady, fleet, creator string) error {
 	c, err := s.client(creator)
 	if err != nil {
@@ -150,7 +149,7 @@ func (s *server) startHolders(ctx context.Context, st *steady, fleet, creator st
 	}
 	var held sync.WaitGroup
 	for n := range holders {
-		if err := rest(ctx, heartbeatSeconds*time.Second/holders); err != nil { // so that heartbeats are spread
+		if err := rest(ctx, heartbeatSeconds*time.Second/holders); err != nil { // distributes the heartbeats
 			return err
 		}
 		held.Add(1)
@@ -168,7 +167,7 @@ func (s *server) startHolders(ctx context.Context, st *steady, fleet, creator st
 	return nil
 }
 
-// startCallers starts somebody who creates tasks all the time, and an operator.
+// startCallers starts a caller that creates tasks, and an operator.
 func (s *server) startCallers(ctx context.Context, st *steady, creator, operator string) error {
 	c, err := s.client(creator)
 	if err != nil {
@@ -205,7 +204,7 @@ func (s *server) startCallers(ctx context.Context, st *steady, creator, operator
 	again(lookEvery, func() {
 		t, err := s.admin.CreateTask(ctx, apiv1.CreateTask{Namespace: "steady", Name: "one", StartAt: later()})
 		if err != nil {
-			return // it counts elsewhere
+			return // counted elsewhere
 		}
 		var id tasker.ID
 		if err := id.UnmarshalText([]byte(t.TaskUUID)); err != nil {

@@ -12,9 +12,9 @@ import (
 	"tasker.example/tasker/internal/devpg"
 )
 
-// Start starts a durable PostgreSQL, with fsync as in production, in a directory of its
-// own, and writes where it is to out. It returns its URL, as a superuser. stop ends it and
-// removes the directory.
+// Start starts a durable PostgreSQL, with fsync as in production, in a temporary directory and
+// writes its location to out. It returns the URL for a superuser. stop stops it and removes the
+// directory.
 func Start(ctx context.Context, out io.Writer) (stop func() error, url string, err error) {
 	dir, err := os.MkdirTemp("", "tasker-bench-")
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// chunk is how many tasks one statement makes.
+// chunk is the number of tasks per statement.
 const chunk = 100_000
 
-// What is filled is what the engine would have written, with its history. The
-// tables are vacuumed when the bench says so, not in the middle of a figure.
+// The statements write the same rows as the engine, including the history. Autovacuum is off,
+// because the bench runs VACUUM itself.
 const prepareDatabase = `
 SET synchronous_commit = off;
 SET jit = off;
@@ -34,7 +34,7 @@ CREATE TEMP TABLE fresh (
 );
 CREATE TEMP TABLE overdue (task_uuid uuid NOT NULL, nth bigint NOT NULL);`
 
-// newTasks chooses the ids and the templates of $1 tasks that came lately.
+// newTasks chooses the ids and the templates of $1 recent tasks.
 const newTasks = `
 INSERT INTO fresh
 SELECT tasker.uuid_generate_v7(), tasker.uuid_generate_v7(), tt.template_uuid, tt.name,
@@ -43,7 +43,7 @@ FROM (SELECT n, (ARRAY['half', 'hour', 'between'])[n % 3 + 1] AS name FROM gener
 JOIN tasker.task_templates tt ON tt.namespace = 'scale' AND tt.name = g.name
 ORDER BY g.n`
 
-// storeLive stores them with their one step enqueued.
+// storeLive stores the tasks with one enqueued step.
 var storeLive = []string{
 	`INSERT INTO tasker.tasks (
 		task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, context, correlation_id, created_at, updated_at
@@ -54,12 +54,12 @@ var storeLive = []string{
 	storeSteps("'enqueued'"),
 	`INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at)
 	SELECT 'scale', 'work', 0, since, step_uuid, task_uuid, since + interval '7 days' FROM fresh
-	ON CONFLICT DO NOTHING`, // a connection that does not keep the table fires the trigger that does
+	ON CONFLICT DO NOTHING`, // a trigger may already have inserted the row
 	storePath("pending", "steps_in_process"),
 	storeMove("pending", "enqueued", "enqueue"),
 }
 
-// storeFinished stores them complete, their one step done.
+// storeFinished stores the tasks and their step as complete.
 var storeFinished = []string{
 	`INSERT INTO tasker.tasks (
 		task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at, completed_at
@@ -74,8 +74,7 @@ var storeFinished = []string{
 	storeMove("in_progress", "complete", "succeed"),
 }
 
-// storeFailed stores them in error, their one step failed for good, each with an
-// investigation.
+// storeFailed stores the tasks with a permanently failed step and an investigation.
 var storeFailed = []string{
 	`INSERT INTO tasker.tasks (
 		task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at
@@ -89,7 +88,7 @@ var storeFailed = []string{
 	storeMove("enqueued", "in_progress", "claim"),
 	storeMove("in_progress", "error", "fail"),
 	`ANALYZE`,
-	`SET enable_seqscan = off`, // for the functions: the tables that they read from are empty as yet
+	`SET enable_seqscan = off`, // the functions read tables that are still empty
 	`SELECT count(tasker.create_dlq_entry(
 		task_uuid, CASE WHEN name = 'hour' THEN 'manual_dlq' ELSE 'max_retries_exceeded' END::tasker.dlq_reason,
 		CASE WHEN name = 'hour' THEN 'operator_request' ELSE 'retries_exhausted' END, 'engine', 'error', since, step_uuid))
@@ -120,8 +119,7 @@ func storeMove(from, to, event string) string {
 	SELECT task_uuid, step_uuid, '%s', '%s', '%s', 1, since FROM fresh`, from, to, event)
 }
 
-// storeLarge stores a complete task of $1 steps, each of which depends on the one
-// before it. It is not among the live ones.
+// storeLarge stores a complete task of $1 sequential steps, which is not counted as live.
 const storeLarge = `
 WITH task AS (
 	INSERT INTO tasker.tasks (
@@ -147,7 +145,7 @@ steps AS (
 )
 SELECT task_uuid FROM task`
 
-// prepare makes the open investigations, of tasks that are not among the live.
+// prepare creates the open investigations. Their tasks are not counted as live.
 func (s *scale) prepare(ctx context.Context) error {
 	if _, err := s.filler.Exec(ctx, prepareDatabase, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
@@ -158,7 +156,7 @@ func (s *scale) prepare(ctx context.Context) error {
 	return s.store(ctx, s.Pending, storeFailed)
 }
 
-// grow adds live tasks, none of them near its threshold, until there are n.
+// grow adds live tasks, far from their thresholds, until there are n.
 func (s *scale) grow(ctx context.Context, n int) error {
 	if err := s.heal(ctx); err != nil {
 		return err
@@ -183,8 +181,8 @@ func (s *scale) store(ctx context.Context, n int, statements []string) error {
 	return s.exec(ctx, append(slices.Clip(statements), `TRUNCATE fresh`)...)
 }
 
-// due has some of the live tasks pass their thresholds. They are spread evenly
-// over the table, so that no two of them share a page of a large one.
+// due moves some live tasks past their thresholds. They are distributed evenly over the table, so
+// that they do not share pages of a large one.
 func (s *scale) due(ctx context.Context) error {
 	if _, err := s.filler.Exec(ctx, `
 		INSERT INTO overdue
@@ -200,12 +198,12 @@ func (s *scale) due(ctx context.Context) error {
 	return s.vacuum(ctx)
 }
 
-// heal has them make progress.
+// heal makes the due tasks recent again.
 func (s *scale) heal(ctx context.Context) error {
 	return s.exec(ctx, move("random() * interval '5 minutes'"), `TRUNCATE overdue`)
 }
 
-// move has the overdue tasks be in their state for so long.
+// move sets the age of the due tasks' state.
 func move(age string) string {
 	return `UPDATE tasker.tasks t
 	SET state_since = m.since, created_at = least(t.created_at, m.since),
@@ -218,10 +216,10 @@ func move(age string) string {
 	WHERE t.task_uuid = m.task_uuid`
 }
 
-// end adds ended investigations, of the tasks that have an open one; not their
-// history, which no figure reads.
+// end adds ended investigations without history, which no figure reads, of the tasks with an open
+// one.
 func (s *scale) end(ctx context.Context) error {
-	// Few at a time: each is added to the same totals, row by row.
+	// In small batches, because each row updates the same totals.
 	const some = 1_000
 	for from := 1; from <= s.Ended; from += some {
 		if _, err := s.filler.Exec(ctx, `
@@ -241,15 +239,15 @@ func (s *scale) end(ctx context.Context) error {
 			) d ON d.nth = (e.n - 1) % $3::integer + 1`, from, min(from+some-1, s.Ended), s.Pending); err != nil {
 			return err
 		}
-		if err := s.exec(ctx, `VACUUM tasker.dlq_totals`); err != nil { // as it would be in as many transactions
+		if err := s.exec(ctx, `VACUUM tasker.dlq_totals`); err != nil { // as after separate transactions
 			return err
 		}
 	}
 	return s.exec(ctx, `VACUUM (FREEZE, ANALYZE) tasker.tasks_dlq`)
 }
 
-// finish adds finished tasks, and ended investigations, History times as many as
-// there are live tasks and open ones. The tasks that were due are again.
+// finish adds finished tasks and ended investigations, History times as many as there are live
+// tasks and open investigations. The due tasks become due again.
 func (s *scale) finish(ctx context.Context) error {
 	if err := s.heal(ctx); err != nil {
 		return err
@@ -266,7 +264,7 @@ func (s *scale) finish(ctx context.Context) error {
 	if err := s.end(ctx); err != nil {
 		return err
 	}
-	// What they went through, and what was told of it.
+	// The history and the events.
 	if err := s.exec(ctx, `
 		INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, changed_at)
 		SELECT d.dlq_entry_uuid, h.event, 'bench', h.was::tasker.dlq_resolution_status, h.status::tasker.dlq_resolution_status, d.dlq_timestamp
@@ -278,7 +276,7 @@ func (s *scale) finish(ctx context.Context) error {
 	return s.exec(ctx, `VACUUM (FREEZE, ANALYZE, INDEX_CLEANUP ON)`, `CHECKPOINT`)
 }
 
-// vacuum removes what a rolled back sweep leaves behind.
+// vacuum removes the rows of a rolled back sweep.
 func (s *scale) vacuum(ctx context.Context) error {
 	return s.exec(ctx, `VACUUM (INDEX_CLEANUP ON) tasker.tasks, tasker.task_history, tasker.tasks_dlq, tasker.tasks_dlq_history, tasker.outbox`)
 }

@@ -13,9 +13,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// A subject is a statement of the product: what runs it, what it reads from, by
-// which it is found among those that the connection has prepared, and the
-// arguments with which to explain it.
+// A subject is a statement of the product: how to run it, how to find it among the prepared
+// statements of the connection, and the arguments for explaining it.
 type subject struct {
 	run  func(context.Context) error
 	from string
@@ -58,7 +57,7 @@ func (s *scale) subject(name string) subject {
 		}}
 	default:
 		return subject{from: "tasker.detect_and_transition_stale_tasks", args: fmt.Sprintf("(false, %d, 0)", batchSize), run: func(ctx context.Context) error {
-			_, err := s.db.SweepStale(ctx, true, batchSize, 0) // a dry run is the same statement
+			_, err := s.db.SweepStale(ctx, true, batchSize, 0) // a dry run uses the same statement
 			return err
 		}}
 	}
@@ -71,10 +70,10 @@ func filled(got, want int, err error) error {
 	return err
 }
 
-// read measures what only reads, as the API calls it.
+// read measures a read-only request as the API performs it.
 func (s *scale) read(ctx context.Context, name string) error {
 	sub := s.subject(name)
-	if err := sub.run(ctx); err != nil { // with cold caches
+	if err := sub.run(ctx); err != nil { // warm the caches
 		return err
 	}
 	var took []time.Duration
@@ -98,7 +97,7 @@ func (s *scale) read(ctx context.Context, name string) error {
 	})
 }
 
-// sweep measures so many batches in a row, on tasks that are due again each time.
+// sweep measures several consecutive batches, on tasks that are due again each time.
 func (s *scale) sweep(ctx context.Context, name string, batches int) error {
 	sub := s.subject(name)
 	if err := sub.run(ctx); err != nil {
@@ -155,8 +154,8 @@ func (s *scale) sweepBatches(ctx context.Context, batches int, batch func() (int
 	return ctx.Err()
 }
 
-// undone runs f in a transaction of the product's connection that is rolled
-// back, when one batch has warmed up the plans that a vacuum has it forget.
+// undone runs f in a transaction of the product's connection and rolls it back. It warms up the
+// plans first, which VACUUM invalidates.
 func (s *scale) undone(ctx context.Context, f func(pgx.Tx) error) error {
 	if err := s.vacuum(ctx); err != nil {
 		return err
@@ -191,7 +190,7 @@ func rolledBack(ctx context.Context, conn *pgx.Conn, f func(pgx.Tx) error) error
 	return tx.Rollback(ctx)
 }
 
-// swept runs one batch of the sweep and counts what became of its tasks.
+// swept runs one batch of the sweep and counts its tasks.
 func swept(ctx context.Context, conn *pgx.Conn, statement string) (int, error) {
 	rows, err := conn.Query(ctx, statement, false, batchSize, 0)
 	if err != nil {
@@ -209,13 +208,13 @@ func swept(ctx context.Context, conn *pgx.Conn, statement string) (int, error) {
 	return len(list), nil
 }
 
-// A statement is one that a connection has prepared.
+// A statement is a prepared statement of a connection.
 type statement struct {
 	Name, Statement string
 }
 
-// prepared finds what the product prepared when the subject ran, so that what is
-// explained is what runs.
+// prepared returns the statement that the product prepared for a subject, so that the same
+// statement is explained.
 func prepared(ctx context.Context, conn *pgx.Conn, sub subject) (statement, error) {
 	rows, err := conn.Query(ctx, `SELECT name, statement FROM pg_prepared_statements WHERE strpos(statement, $1) > 0`, sub.from)
 	if err != nil {
@@ -228,7 +227,7 @@ func prepared(ctx context.Context, conn *pgx.Conn, sub subject) (statement, erro
 	return p, nil
 }
 
-// spent is what a statement cost, those that its functions run included.
+// spent is the cost of a statement, including the statements in its functions.
 type spent struct {
 	Rows    int
 	Buffers int64

@@ -9,12 +9,11 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// passRuns is of the sweep as the server makes it: each is taken back in full.
+// passRuns is the number of runs of the complete sweep, each of which is taken back.
 const passRuns = 5
 
-// takeBack undoes a committed sweep: the tasks stand where they stood, and what
-// was written of them is gone. Only the server that runs the tests may: triggers
-// keep what happened from being removed.
+// takeBack undoes a committed sweep: it restores the tasks and deletes the new rows. It requires a
+// superuser, because triggers protect the history.
 var takeBack = []string{
 	`BEGIN`,
 	`SET LOCAL session_replication_role = replica`,
@@ -36,8 +35,8 @@ var takeBack = []string{
 	`COMMIT`,
 }
 
-// pass measures the sweep as the server makes it, from looking for the first task
-// to the last commit: batches side by side, each its own transaction.
+// pass measures the complete sweep as the server runs it: concurrent batches with separate
+// transactions.
 func (s *scale) pass(ctx context.Context) error {
 	db, err := postgres.Open(ctx, s.DatabaseURL, postgres.Options{StatementTimeout: time.Minute})
 	if err != nil {
@@ -52,7 +51,7 @@ func (s *scale) pass(ctx context.Context) error {
 		if err := filled(n, s.Due, err); err != nil {
 			return err
 		}
-		if i > 0 { // the first plans
+		if i > 0 { // the first run plans the statements
 			took = append(took, time.Since(start))
 		}
 		if err := s.exec(ctx, takeBack...); err != nil {

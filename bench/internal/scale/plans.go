@@ -10,14 +10,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A Plan is what one statement did at the last size: the plans of those that
-// its functions run come first, its own last.
+// A Plan contains the plans of one statement at the last size: first those of statements in its
+// functions, then its own.
 type Plan struct {
 	Name  string   `json:"name"`
 	Plans []string `json:"plans"`
 }
 
-// explained is whose plans are shown, as one batch and one page ask for them.
+// explained lists the statements whose plans are reported, for one batch or one page.
 var explained = []struct {
 	name, sql string
 }{
@@ -29,8 +29,7 @@ var explained = []struct {
 	{"detect_and_transition_stale_tasks", fmt.Sprintf(`SELECT * FROM tasker.detect_and_transition_stale_tasks(false, %d)`, batchSize)},
 }
 
-// explainAll asks PostgreSQL to tell the plans of all that it runs, on a
-// connection with the settings of the product's.
+// explainAll collects the plans of all statements on a connection with the product's settings.
 func (s *scale) explainAll(ctx context.Context) error {
 	config := s.db.Pool().Config().ConnConfig.Copy()
 	var told []string
@@ -58,7 +57,7 @@ func (s *scale) explainAll(ctx context.Context) error {
 			_, err := tx.Exec(ctx, e.sql)
 			return err
 		}
-		if err := rolledBack(ctx, conn, run); err != nil { // with cold caches
+		if err := rolledBack(ctx, conn, run); err != nil { // warm the caches
 			return err
 		}
 		told = nil
@@ -72,8 +71,7 @@ func (s *scale) explainAll(ctx context.Context) error {
 
 var digits = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
 
-// distinct keeps one of the plans that differ only in their numbers, and says
-// how many there were.
+// distinct returns one of the plans that differ only in numbers, with their count.
 func distinct(plans []string) []string {
 	count := map[string]int{}
 	var order []string

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Ratio is the median time and the buffers at the last size, as multiples of
-// those at the first. It is 0 for a figure of one size.
+// Ratio returns the median time and the buffers at the last size relative to the first. It returns
+// 0 for a figure with one size.
 func (f Figure) Ratio() (time, buffers float64) {
 	if len(f.Points) < 2 {
 		return 0, 0
@@ -17,7 +17,7 @@ func (f Figure) Ratio() (time, buffers float64) {
 	return last.Milliseconds / max(first.Milliseconds, 0.001), float64(last.Buffers) / float64(max(first.Buffers, 1))
 }
 
-// Markdown writes the report as a table, and the plans below it.
+// Markdown writes the report as a table, followed by the plans.
 func (r Report) Markdown(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Live tasks, %d of them due; %d open investigations, and %d ended ones for the last line.\n", r.Due, r.Pending, r.Ended)
@@ -35,7 +35,7 @@ func (r Report) Markdown(out io.Writer) error {
 		time, buffers := f.Ratio()
 		t.row(f, "ms", time, func(p Point) string { return fmt.Sprintf("%.2f", p.Milliseconds) })
 		if f.Points[0].Buffers == 0 {
-			continue // not counted
+			continue // not measured
 		}
 		t.row(f, "pages", buffers, func(p Point) string { return fmt.Sprint(p.Buffers) })
 	}
@@ -49,7 +49,7 @@ func (r Report) Markdown(out io.Writer) error {
 	return err
 }
 
-// columns are the sizes that were measured, in that order.
+// columns returns the measured sizes in order.
 func (r Report) columns() []Point {
 	var out []Point
 	for _, f := range r.Figures {
@@ -62,12 +62,12 @@ func (r Report) columns() []Point {
 	return out
 }
 
-// size is where a cost was measured.
+// size returns the size of a point without its cost.
 func (p Point) size() Point {
 	return Point{Tasks: p.Tasks, Finished: p.Finished}
 }
 
-// A table has a line for each figure and a column for each size.
+// A table has a row per figure and a column per size.
 type table struct {
 	out     *strings.Builder
 	columns []Point

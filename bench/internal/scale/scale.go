@@ -19,21 +19,21 @@ import (
 	"tasker.example/tasker/internal/schema"
 )
 
-// Options say how large the database grows and what is in it. The zero
-// value is what the documents report.
+// Options configures the sizes of the database. All fields are optional; the documents report the
+// defaults.
 type Options struct {
-	DatabaseURL string // an empty database, of a superuser if Plans; a private server when empty
-	Sizes       []int  // live tasks, growing; 10 000, 100 000 and 1 000 000 when empty
-	Due         int    // of the live tasks are past their threshold; 1 000 when 0
-	Pending     int    // open investigations; 10 000 when 0
-	Ended       int    // ended investigations, for the last figure; 100 000 when 0
-	History     int    // so many times as many finished tasks and ended investigations come at the end; none when 0
-	Runs        int    // of each batch and sweep, what only reads runs five times as often; 7 when 0
-	Plans       bool   // report the plans at the last size as well
+	DatabaseURL string // an empty database, for a superuser if Plans is set; default a private server
+	Sizes       []int  // live tasks, ascending; default 10 000, 100 000 and 1 000 000
+	Due         int    // live tasks past their threshold; default 1 000
+	Pending     int    // open investigations; default 10 000
+	Ended       int    // ended investigations, for the last figure; default 100 000
+	History     int    // multiple of finished tasks and ended investigations at the end; default none
+	Runs        int    // of each batch and sweep, and five times as many of reads; default 7
+	Plans       bool   // report the plans at the last size
 	Out         io.Writer
 }
 
-// A Report tells what grows with the database and what does not.
+// A Report shows which costs grow with the database.
 type Report struct {
 	Sizes   []int    `json:"sizes"`
 	Due     int      `json:"due"`
@@ -43,22 +43,21 @@ type Report struct {
 	Plans   []Plan   `json:"plans,omitempty"`
 }
 
-// A Figure is the cost of one thing at each size.
+// A Figure is a cost at each size.
 type Figure struct {
 	Name   string  `json:"name"`
 	Points []Point `json:"points"`
 }
 
-// A Point is a cost at one size: the median time, and the pages that were
-// read from shared buffers or into them.
+// A Point is a cost at one size: the median time and the accessed pages.
 type Point struct {
 	Tasks        int     `json:"tasks"`
-	Finished     int     `json:"finished,omitempty"` // tasks besides
+	Finished     int     `json:"finished,omitempty"` // additional finished tasks
 	Milliseconds float64 `json:"ms"`
 	Buffers      int64   `json:"buffers"`
 }
 
-// The figures. Those of reads are of what the API answers.
+// Names of the figures. Reads are requests of the API.
 const (
 	quietSweep   = "the sweep with nothing due"
 	sweepBatch   = "one batch of the sweep"
@@ -74,15 +73,14 @@ const (
 )
 
 const (
-	batchSize   = 100 // of the sweep, and of a pass
+	batchSize   = 100 // of the sweep
 	pageSize    = 100 // of the lists
 	manySteps   = 100
 	readsPerRun = 5
 )
 
-// Run measures what the sweep and the reads of the triage cost while the
-// database grows. What writes is rolled back, so it is measured without its
-// commit, but for one figure.
+// Run measures the sweep and the reads of triage while the database grows. Writes are rolled back
+// and measured without commit, except for one figure.
 func Run(ctx context.Context, o Options) (report Report, err error) {
 	o.fill()
 	if o.DatabaseURL == "" {
@@ -120,7 +118,7 @@ func (o *Options) fill() {
 	}
 }
 
-// check refuses sizes that cannot be reached by growing.
+// check returns an error for sizes that do not ascend.
 func (o *Options) check() error {
 	last := o.Due
 	for _, n := range o.Sizes {
@@ -132,8 +130,8 @@ func (o *Options) check() error {
 	return nil
 }
 
-// A scale is a database that grows: one connection has it grow, another is the
-// product's, which is measured.
+// A scale is a growing database, with one connection for growing it and one for the measured
+// product.
 type scale struct {
 	Options
 	filler *pgx.Conn
@@ -155,7 +153,7 @@ func open(ctx context.Context, o Options) (*scale, error) {
 	if _, err := schema.Up(ctx, conn); err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}
-	// One connection: what was prepared on it is what is measured.
+	// A single connection, so that its prepared statements can be explained.
 	db, err := postgres.Open(ctx, o.DatabaseURL, postgres.Options{MaxConns: 1, StatementTimeout: time.Minute})
 	if err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
@@ -202,7 +200,7 @@ func (s *scale) run(ctx context.Context) error {
 	return s.measure(ctx)
 }
 
-// measure measures everything at the size that the database has now.
+// measure measures everything at the current size.
 func (s *scale) measure(ctx context.Context) error {
 	for _, name := range []string{queuePage, stats, taskPage, stepList, quietMonitor, quietSweep} {
 		if err := s.timed(name, func() error { return s.read(ctx, name) }); err != nil {
@@ -234,7 +232,7 @@ func (s *scale) timed(name string, f func() error) error {
 	return nil
 }
 
-// point notes a cost at the size that the database has now.
+// point records a cost at the current size.
 func (s *scale) point(name string, took []time.Duration, buffers int64) {
 	p := Point{Tasks: s.tasks, Finished: s.done, Milliseconds: figures.Quantile(took, 0.5), Buffers: buffers}
 	for i := range s.report.Figures {
@@ -246,7 +244,7 @@ func (s *scale) point(name string, took []time.Duration, buffers int64) {
 	s.report.Figures = append(s.report.Figures, Figure{Name: name, Points: []Point{p}})
 }
 
-// product is the one connection of the product's pool.
+// product calls f with the only connection of the product's pool.
 func (s *scale) product(ctx context.Context, f func(*pgxpool.Conn) error) error {
 	return s.db.Pool().AcquireFunc(ctx, f)
 }

@@ -20,24 +20,25 @@ import (
 	"tasker.example/tasker/internal/schema"
 )
 
-// Options say how large the incident is. The zero value is what the documents report.
+// Options configures the size of the incident. All fields are optional; the documents report the
+// defaults.
 type Options struct {
-	DatabaseURL string // an empty database, of a superuser; a private server when empty
-	Entries     int    // open investigations; 100 000 when 0
-	Large       int    // of them in one case; 10 000 when 0
-	Single      int    // of them alone in their case; 200 when 0
-	Runs        int    // of each figure; 7 when 0
+	DatabaseURL string // an empty database, for a superuser; default a private server
+	Entries     int    // open investigations; default 100 000
+	Large       int    // of them in one case; default 10 000
+	Single      int    // of them in a case of their own; default 200
+	Runs        int    // of each figure; default 7
 	Out         io.Writer
 }
 
-// A Report tells what was measured.
+// A Report contains the results.
 type Report struct {
 	Entries int      `json:"entries"`
 	Cases   int      `json:"cases"`
 	Figures []Figure `json:"figures"`
 }
 
-// A Figure is one measurement, and what it is to be.
+// A Figure is a measured value and its limit.
 type Figure struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -45,7 +46,7 @@ type Figure struct {
 	Aim   string  `json:"aim,omitempty"`
 }
 
-// Run makes the incident in a new database and measures.
+// Run creates the incident in a new database and measures.
 func Run(ctx context.Context, o Options) (report Report, err error) {
 	o.Entries, o.Large, o.Single, o.Runs = or(o.Entries, 100_000), or(o.Large, 10_000), or(o.Single, 200), or(o.Runs, 7)
 	if o.Large+o.Single > o.Entries {
@@ -104,7 +105,7 @@ func (r *run) add(name, unit, aim string, value float64) {
 	r.say("%s: %.1f %s", name, value, unit)
 }
 
-// fill makes tasks that have failed, without investigations.
+// fill creates failed tasks without investigations.
 const fill = `
 WITH template AS (
     INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('orders', 'fulfil', '1.0.0', '{}', '', '')
@@ -128,7 +129,7 @@ SELECT task_uuid, tasker.uuid_generate_v7(), 'charge', 'standard', 'orders', 'ru
     END)
 FROM t`
 
-// open has investigations of up to a number of tasks that have none.
+// open opens investigations for a number of tasks without one.
 const open = `
 SELECT count(*)
 FROM (
@@ -144,7 +145,7 @@ CROSS JOIN LATERAL tasker.create_dlq_entries(a.tasks, array_fill('max_retries_ex
     array_fill('retries_exhausted'::text, ARRAY[cardinality(a.tasks)]), 'inline', array_fill('steps_in_process'::text, ARRAY[cardinality(a.tasks)]),
     array_fill(now(), ARRAY[cardinality(a.tasks)]), a.steps, 'bench', NULL, array_fill(NULL::jsonb, ARRAY[cardinality(a.tasks)])) e`
 
-// Without cases: what the trigger did before there were any.
+// without replaces the trigger by its version without cases.
 const without = `
 CREATE OR REPLACE FUNCTION tasker.tell_of_investigation() RETURNS trigger
 LANGUAGE plpgsql
@@ -161,7 +162,7 @@ END
 $$`
 
 const (
-	perBatch  = 20 // failures of one report
+	perBatch  = 20 // failures per report
 	probe     = 2000
 	probeRuns = 5
 	pageSize  = 50
@@ -180,8 +181,8 @@ func (r *run) all(ctx context.Context) error {
 	return r.reads(ctx)
 }
 
-// opened opens investigations of some of the tasks, as many at once as a report has
-// failures, and returns how long each took.
+// opened opens investigations in batches of the size of a report, and returns the time per
+// investigation.
 func (r *run) opened(ctx context.Context, from, to int) (each time.Duration, err error) {
 	start := time.Now()
 	for n := from; n < to; n += perBatch {
@@ -192,7 +193,7 @@ func (r *run) opened(ctx context.Context, from, to int) (each time.Duration, err
 	return time.Since(start) / time.Duration(to-from), nil
 }
 
-// failurePath compares what an investigation costs with cases and without, in turns.
+// failurePath compares the cost of an investigation with and without cases, alternately.
 func (r *run) failurePath(ctx context.Context) error {
 	var with string
 	if err := r.pool.QueryRow(ctx, `SELECT pg_get_functiondef('tasker.tell_of_investigation()'::regprocedure)`).Scan(&with); err != nil {
@@ -257,7 +258,8 @@ func (r *run) fillAll(ctx context.Context) error {
 	return nil
 }
 
-// find measures how long it takes until all have their case, and checks that cases are pure.
+// find measures the time until all investigations have a case, and checks that each case has a
+// single cause.
 func (r *run) find(ctx context.Context) error {
 	start := time.Now()
 	n, err := r.cases.Classify(ctx)
@@ -282,7 +284,7 @@ func (r *run) find(ctx context.Context) error {
 	return nil
 }
 
-// reads measures what people ask for, right after the incident and when the tables were vacuumed.
+// reads measures the requests of operators, after the incident and after VACUUM.
 func (r *run) reads(ctx context.Context) error {
 	list, _, err := r.db.Cases(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 1000}})
 	if err != nil {
@@ -336,7 +338,7 @@ func (r *run) reads(ctx context.Context) error {
 	return nil
 }
 
-// timed returns the median of several runs, in milliseconds.
+// timed returns the median duration of several runs in milliseconds.
 func (r *run) timed(read func() error) (float64, error) {
 	took := make([]float64, r.Runs)
 	for i := range took {
