@@ -22,27 +22,27 @@ import (
 //go:embed licences.yaml
 var listText []byte
 
-// A List says which licences are allowed, and which one everything has that others wrote.
-// Licences are named by their SPDX identifiers.
+// A List contains the allowed licenses and the licenses of all external modules and files, by SPDX
+// identifier.
 type List struct {
-	Allowed        []string          // of what is released
-	AllowedOutside []string          `yaml:"allowed_outside"` // also of what is used but not released
+	Allowed        []string          // in released artifacts
+	AllowedOutside []string          `yaml:"allowed_outside"` // additionally allowed in modules that are not released
 	Released       map[string]string // modules that are linked into a released program
-	Outside        map[string]string // modules that tests, bench and tools use beside those
-	Files          []Work            // of others in this repository
-	Ours           []string          // files that look as if they were of others
-	Recognised     map[string]string // licences by the SHA-256 of texts that somebody read, because no tool knows them
+	Outside        map[string]string // other modules, used by tests, bench and tools
+	Files          []Work            // external files in this repository
+	Ours           []string          // own files that look like external ones
+	Recognised     map[string]string // licenses by the SHA-256 of texts that no tool recognizes
 }
 
-// A Work is something that others wrote and that lies in this repository.
+// A Work is an external file in this repository.
 type Work struct {
 	Name        string
 	Version     string
-	PURL        string // the package URL
+	PURL        string // package URL
 	Licence     string
 	LicenceFile string `yaml:"licence_file"`
 	Files       []string
-	Released    bool // it is part of a released program
+	Released    bool // part of a released program
 }
 
 // ReadList returns the list of this repository.
@@ -56,11 +56,11 @@ func ReadList() (List, error) {
 	return l, nil
 }
 
-// and joins the licences of a module of which all apply, as SPDX expressions do.
+// and joins licenses that all apply, as in SPDX expressions.
 const and = " AND "
 
-// Check compares modules with the list, and returns what is wrong. With released, they are
-// those that are linked into released programs.
+// Check compares modules with the list. If released is true, they are the modules of released
+// programs.
 func (l List) Check(modules []Module, released bool) error {
 	list, name, allowed := l.Released, "released", l.Allowed
 	if !released {
@@ -92,8 +92,8 @@ func (l List) Check(modules []Module, released bool) error {
 	return errors.Join(wrong...)
 }
 
-// CheckFiles compares the files of others in the repository with the list. Names are those
-// of all files of the repository.
+// CheckFiles compares the external files of the repository with the list. names lists all files of
+// the repository.
 func (l List) CheckFiles(root string, names []string) error {
 	var wrong []error
 	listed := slices.Clone(l.Ours)
@@ -129,18 +129,17 @@ func (l List) CheckFiles(root string, names []string) error {
 	return errors.Join(wrong...)
 }
 
-// ofOthers matches the files that are likely to come from somewhere else: what browsers
-// get, and what was packed.
+// ofOthers matches files that are likely external: files for browsers and packed files.
 var ofOthers = regexp.MustCompile(`^internal/web/static/[^/]+$|\.(min\.(js|css)|woff2?|ttf|otf|eot|wasm|jar|so|dylib|exe)$|(^|/)(vendor|third_party|node_modules)/`)
 
-// A File is a file that says what the licence is.
+// A File is a license file.
 type File struct {
-	Name string // from the root of the module or the repository
+	Name string // relative to the root of the module or the repository
 	Text []byte
-	IDs  []string // SPDX identifiers; empty if it is not recognised
+	IDs  []string // SPDX identifiers; empty if it is not recognized
 }
 
-// notIn returns a licence of the file that is not allowed, "" if there is none.
+// notIn returns a license of the file that is not allowed, or "".
 func (f File) notIn(allowed []string) string {
 	for _, id := range f.IDs {
 		if !slices.Contains(allowed, id) {
@@ -150,10 +149,10 @@ func (f File) notIn(allowed []string) string {
 	return ""
 }
 
-// Found are the files with the licences of a module.
+// Found contains the license files of a module.
 type Found []File
 
-// expression returns all licences, as an SPDX expression.
+// expression returns all licenses as an SPDX expression.
 func (f Found) expression() string {
 	var ids []string
 	for _, file := range f {
@@ -163,7 +162,7 @@ func (f Found) expression() string {
 	return strings.Join(slices.Compact(ids), and)
 }
 
-// String says which licences there are, and in which files.
+// String lists the licenses and their files.
 func (f Found) String() string {
 	var all []string
 	for _, file := range f {
@@ -178,12 +177,12 @@ var (
 	goFile      = regexp.MustCompile(`\.go$`)
 )
 
-// coverage is how much of a file has to be the text of licences that are known, in percent.
-// The rest is the name of who has the copyright, and introductions.
+// coverage is the minimum percentage of a file that must be known license text. The rest is the
+// copyright notice and introductions.
 const coverage = 75
 
-// Licences returns what the files of a module say, at its root and beside the packages that
-// are used. A module without such a file, or with one that is not recognised, is an error.
+// Licences returns the license files at the root of a module and in the directories of used
+// packages. It returns an error if there is none, or one is not recognized.
 func (l List) Licences(m Module) (Found, error) {
 	var found Found
 	for _, dir := range m.dirs() {
@@ -209,7 +208,7 @@ func (l List) Licences(m Module) (Found, error) {
 	return found, nil
 }
 
-// filesIn returns the files of a directory whose names match, from the root of the module.
+// filesIn returns the matching files of a directory, relative to the root of the module.
 func filesIn(m Module, dir string, match *regexp.Regexp) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -229,7 +228,7 @@ func filesIn(m Module, dir string, match *regexp.Regexp) ([]string, error) {
 	return files, nil
 }
 
-// identify returns the licences in a text.
+// identify returns the licenses in a text.
 func (l List) identify(name string, text []byte) File {
 	f := File{Name: name, Text: text}
 	sum := sha256.Sum256(text)

@@ -16,18 +16,18 @@ import (
 	"strings"
 )
 
-// Platforms are those that programs are released for.
+// Platforms returns the platforms of released programs.
 func Platforms() []string {
 	return []string{"darwin/amd64", "darwin/arm64", "linux/amd64", "linux/arm64"}
 }
 
-// Programs are the packages of the released programs.
+// Programs returns the packages of released programs.
 func Programs() []string { return []string{"./cmd/tasker", "./cmd/tasker-ctl"} }
 
-// std is the name of the standard library, as package URLs have it.
+// std is the name of the standard library in package URLs.
 const std = "std"
 
-// A Module is a module of others, and the directories of those of its packages that are used.
+// A Module is an external module with the directories of its used packages.
 type Module struct {
 	Path, Version string
 	Dir           string
@@ -36,7 +36,7 @@ type Module struct {
 
 func (m Module) String() string { return strings.TrimSuffix(m.Path+"@"+m.Version, "@") }
 
-// dirs returns the root of the module and the directories from it to each package.
+// dirs returns the directories from the root of the module to each package.
 func (m Module) dirs() []string {
 	all := map[string]bool{m.Dir: true}
 	for _, dir := range m.Packages {
@@ -47,8 +47,8 @@ func (m Module) dirs() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// Released returns the modules that are linked into the programs for some platforms, and
-// the standard library.
+// Released returns the modules that are linked into the programs on some platforms, and the
+// standard library.
 func Released(ctx context.Context, root string, platforms []string) ([]Module, error) {
 	all := modules{}
 	for _, platform := range platforms {
@@ -64,8 +64,8 @@ func Released(ctx context.Context, root string, platforms []string) ([]Module, e
 	return all.sorted(), nil
 }
 
-// Outside returns the modules that all packages and tests of the repository use, but no
-// released program. The list is the same on every machine: that of Linux.
+// Outside returns the modules that packages and tests of the repository use but released programs
+// do not. It uses Linux on every machine.
 func Outside(ctx context.Context, root string, released []Module) ([]Module, error) {
 	all := modules{}
 	for _, dir := range []string{".", "bench", "tools"} {
@@ -79,7 +79,7 @@ func Outside(ctx context.Context, root string, released []Module) ([]Module, err
 	return all.sorted(), nil
 }
 
-// modules has modules by their path.
+// modules maps paths to modules.
 type modules map[string]*Module
 
 func (all modules) sorted() []Module {
@@ -93,7 +93,7 @@ func (all modules) sorted() []Module {
 	return list
 }
 
-// list adds the modules that packages need, to build them for an environment.
+// list adds the modules that packages need in an environment.
 func (all modules) list(ctx context.Context, dir string, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-deps", "-json=Dir,Module,Standard,Root"}, args...)...)
 	cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "GOWORK=off"), env...)
@@ -120,7 +120,7 @@ func (all modules) list(ctx context.Context, dir string, env []string, args ...s
 		case err != nil:
 			return fmt.Errorf("go list in %s: %w", dir, err)
 		case p.Standard && p.Root != "":
-			all.add(Module{Path: std, Dir: p.Root}, p.Root) // its packages have no licences of their own
+			all.add(Module{Path: std, Dir: p.Root}, p.Root) // packages of std have no license files
 		case p.Module == nil || p.Module.Main:
 		case p.Module.Replace != nil && p.Module.Replace.Version == "": // another module of this repository
 		case p.Module.Replace != nil:
@@ -131,8 +131,8 @@ func (all modules) list(ctx context.Context, dir string, env []string, args ...s
 	}
 }
 
-// add adds a package of a module. Modules of this repository may use different versions of
-// one: what differs is looked at when it changes in the list.
+// add adds a package of a module. If modules of this repository use different versions, one of them
+// is checked.
 func (all modules) add(m Module, dir string) {
 	known := all[m.Path]
 	if known == nil {

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// noticesHead begins the notices.
+// noticesHead is the beginning of the notices.
 const noticesHead = `Tasker has parts that others wrote. These are their licences and notices.
 `
 
-// rule divides the parts of the notices.
+// rule separates the parts of the notices.
 var rule = "\n" + strings.Repeat("=", 80) + "\n\n"
 
-// Notices writes the licences and notices of modules, and of what lies in the repository and
-// is part of released programs, in full.
+// Notices writes the full licenses and notices of modules and of external files in released
+// programs.
 func (l List) Notices(w io.Writer, root string, modules []Module) error {
 	var b bytes.Buffer
 	b.WriteString(noticesHead)
@@ -49,7 +49,7 @@ func (l List) Notices(w io.Writer, root string, modules []Module) error {
 	return err
 }
 
-// writeNotices writes the files that the Apache licence wants to be passed on.
+// writeNotices writes the NOTICE files that the Apache license requires to be included.
 func writeNotices(b *bytes.Buffer, m Module) error {
 	for _, dir := range m.dirs() {
 		names, err := filesIn(m, dir, noticeName)

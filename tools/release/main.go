@@ -1,11 +1,9 @@
 // Command release builds the artifacts of a release: module proxy files, binaries, SBOMs and
 // checksums. Builds are reproducible.
 //
-// Into one directory it writes what makes that a module proxy: set GOPROXY to its file://
-// URL, or serve it by any web server. Into another it writes an archive with the programs
-// for each platform, what each program consists of (an SBOM), the licences of what others
-// wrote, the source, and the checksums of all. The same commit gives the same files, byte
-// for byte.
+// It writes a module proxy into one directory: set GOPROXY to its file:// URL, or serve it by any
+// web server. It writes the archives with the programs per platform, the SBOMs, the licenses, the
+// source and the checksums into another. The same commit results in identical files.
 //
 //	go run ./release -version v0.1.0 -out ../artifacts/proxy -programs ../artifacts/release
 package main
@@ -62,15 +60,15 @@ func execute(r request, complete bool) int {
 	return 0
 }
 
-// request says what to release, and where to.
+// A request describes a release.
 type request struct {
 	root, revision, version string
-	out                     string // the module proxy
-	programs                string // the directory for programs, "" for none
+	out                     string // directory of the module proxy
+	programs                string // directory of the programs; optional
 	platforms               []string
 }
 
-// write writes a release, and what it has written into w.
+// write writes a release and reports to w.
 func (r request) write(ctx context.Context, w io.Writer) error {
 	source, err := r.writeModule(ctx)
 	if err != nil {
@@ -88,15 +86,15 @@ func (r request) write(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// source is what is released.
+// source is the released commit.
 type source struct {
 	module module.Version
-	at     time.Time // when it was committed
+	at     time.Time // commit time
 	zip    []byte
 }
 
-// writeModule writes the files of a version of the module, and lists it once they are
-// complete. A version that is there is never replaced: programs have its checksum.
+// writeModule writes the files of a module version and then adds it to the list. It never replaces
+// a version, because programs have its checksum.
 func (r request) writeModule(ctx context.Context) (source, error) {
 	if semver.Canonical(r.version) != r.version || r.version == "" {
 		return source{}, fmt.Errorf("invalid version %q: must be a semantic version with three numbers, such as v0.1.0", r.version)
@@ -168,7 +166,7 @@ func writeOnce(name string, content []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// list adds a version to the file that names all of them, sorted.
+// list adds a version to the sorted list of versions.
 func list(name, version string) error {
 	text, err := os.ReadFile(name)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -25,14 +25,14 @@ const (
 	noticesFile   = "THIRD_PARTY_NOTICES"
 )
 
-// aliases are other names of programs, as links in the archives.
+// aliases are links to programs in the archives.
 var aliases = map[string]string{"tasker-cli": "tasker-ctl"}
 
-// artifacts are the files of a release, by their names.
+// artifacts contains the files of a release by name.
 type artifacts map[string][]byte
 
-// writePrograms writes the programs for all platforms and what belongs to them. A version
-// that is there is never replaced.
+// writePrograms writes the programs for all platforms with their documents. It never replaces a
+// version.
 func (r request) writePrograms(ctx context.Context, s source, dir string) (err error) {
 	checkout, err := r.checkout(ctx)
 	if err != nil {
@@ -73,8 +73,8 @@ func (r request) writePrograms(ctx context.Context, s source, dir string) (err e
 	return nil
 }
 
-// checkout makes a checkout of the revision alone, in which it has the version as its tag:
-// the go command writes both into the programs.
+// checkout creates a clean checkout of the revision, tagged with the version, because the go
+// command records both in programs.
 func (r request) checkout(ctx context.Context) (dir string, err error) {
 	root, err := filepath.Abs(r.root)
 	if err != nil {
@@ -106,7 +106,7 @@ type builder struct {
 	list               licences.List
 }
 
-// build adds an archive with the programs to the files, and for each what it consists of.
+// build adds an archive with the programs and their SBOMs.
 func (b builder) build(ctx context.Context, files artifacts) error {
 	goos, goarch, ok := strings.Cut(b.platform, "/")
 	if !ok {
@@ -117,7 +117,7 @@ func (b builder) build(ctx context.Context, files artifacts) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(out) }() // what it has is in memory
+	defer func() { _ = os.RemoveAll(out) }() // its files are in memory
 	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-ldflags=-s", "-o", out + "/"}, licences.Programs()...)...)
 	cmd.Dir, cmd.Stderr = b.checkout, os.Stderr
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=true", "GOWORK=off")
@@ -160,7 +160,7 @@ func (b builder) build(ctx context.Context, files artifacts) error {
 	return err
 }
 
-// checksums returns the SHA-256 of each file, as sha256sum -c reads them.
+// checksums returns the SHA-256 of each file in the format of sha256sum -c.
 func (files artifacts) checksums() []byte {
 	var lines []string
 	for name, content := range files {
@@ -170,14 +170,14 @@ func (files artifacts) checksums() []byte {
 	return []byte(strings.Join(lines, ""))
 }
 
-// archive is a tar.gz in the making that has nothing of the machine or the time in it.
+// archive builds a reproducible tar.gz.
 type archive struct {
 	folder string
 	at     time.Time
 	text   bytes.Buffer
 	zip    *gzip.Writer
 	tar    *tar.Writer
-	err    error // the first one
+	err    error // first error
 }
 
 func newArchive(folder string, at time.Time) *archive {

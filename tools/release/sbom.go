@@ -15,12 +15,12 @@ import (
 	"tasker.example/tasker/tools/licences"
 )
 
-// sbom returns what a program consists of, as CycloneDX: the modules that are linked into
-// it, the standard library, and the files of others that are embedded.
+// sbom returns the CycloneDX SBOM of a program: linked modules, the standard library, and embedded
+// external files.
 func (b builder) sbom(name string, program []byte, info *buildinfo.BuildInfo) ([]byte, error) {
 	sum := sha256.Sum256(program)
 	bom := cdx.NewBOM()
-	// Not random: the same program has the same SBOM.
+	// Derived from the program, so that the SBOM is reproducible.
 	bom.SerialNumber = serialNumber(sum)
 	bom.Metadata = &cdx.Metadata{
 		Timestamp: b.source.at.UTC().Format(time.RFC3339),
@@ -62,13 +62,13 @@ func (b builder) sbom(name string, program []byte, info *buildinfo.BuildInfo) ([
 	return text.Bytes(), err
 }
 
-// serialNumber returns a UUID (of version 8) that is made of a checksum.
+// serialNumber returns a version 8 UUID derived from a checksum.
 func serialNumber(sum [sha256.Size]byte) string {
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// embeds reports whether a program has a file of a work of others in it.
+// embeds reports whether a program contains a file of a work.
 func (b builder) embeds(program []byte, work licences.Work) (bool, error) {
 	for _, name := range work.Files {
 		text, err := os.ReadFile(filepath.Join(b.checkout, name))
@@ -91,10 +91,10 @@ func library(name, version, address, id string) cdx.Component {
 
 func licence(id string) *cdx.Licenses { return &cdx.Licenses{{Expression: id}} }
 
-// golangURL is the package URL of a module of Go.
+// golangURL returns the package URL of a Go module.
 func golangURL(path, version string) string { return "pkg:golang/" + path + "@" + version }
 
-// settings are those with which the program was built, and the commit.
+// settings returns the build settings and the commit of a program.
 func settings(info *buildinfo.BuildInfo) *[]cdx.Property {
 	list := []cdx.Property{{Name: "go:version", Value: info.GoVersion}}
 	for _, s := range info.Settings {

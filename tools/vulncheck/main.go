@@ -3,9 +3,9 @@
 //	go run ./vulncheck
 //	GOVULNDB=file:///path/of/a/copy go run ./vulncheck
 //
-// The exit code is 0 if there are none, 1 if there are some, 2 for a usage error, and 3 if
-// it could not be found out, because the database cannot be reached, say. With -report it
-// is 0 in place of 1 and 3.
+// The exit code is 0 without findings, 1 with findings, 2 for a usage error, and 3 if the scan
+// failed, for example because the database is not reachable. With -report it is 0 instead of 1 and
+// 3.
 package main
 
 import (
@@ -32,12 +32,12 @@ import (
 
 const (
 	publicDatabase   = "https://vuln.go.dev"
-	databaseVariable = "GOVULNDB" // as govulncheck's documents call it
+	databaseVariable = "GOVULNDB" // of govulncheck
 	reachPatience    = 15 * time.Second
-	maxIndex         = 1 << 20 // bytes of the file that says when the database was changed
+	maxIndex         = 1 << 20 // bytes of the database's modification time file
 )
 
-// The exit codes.
+// Exit codes.
 const (
 	isClean      = 0
 	isVulnerable = 1
@@ -55,7 +55,7 @@ func main() {
 	os.Exit(run(*root, *report))
 }
 
-// run checks the modules and returns the exit code.
+// run scans the modules and returns the exit code.
 func run(root string, report bool) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -70,7 +70,7 @@ func run(root string, report bool) int {
 	return code
 }
 
-// check checks all modules of a checkout, and returns the exit code.
+// check scans all modules of a checkout and returns the exit code.
 func check(ctx context.Context, root, database string, w io.Writer) (int, error) {
 	changed, err := reach(ctx, database)
 	if err != nil {
@@ -100,8 +100,7 @@ func check(ctx context.Context, root, database string, w io.Writer) (int, error)
 	return code, nil
 }
 
-// scanPackages reports whether packages of a module call functions that are known to be
-// vulnerable.
+// scanPackages reports whether packages of a module call vulnerable functions.
 func scanPackages(ctx context.Context, dir, pattern, database string, w io.Writer) (found bool, err error) {
 	cmd := scan.Command(ctx, "-C", dir, "-db", database, pattern)
 	cmd.Stdout, cmd.Stderr, cmd.Stdin = w, w, strings.NewReader("")
@@ -117,10 +116,10 @@ func scanPackages(ctx context.Context, dir, pattern, database string, w io.Write
 	return false, err
 }
 
-// vulnerabilitiesFound is the exit code of govulncheck that says so.
+// vulnerabilitiesFound is govulncheck's exit code for findings.
 const vulnerabilitiesFound = 3
 
-// modulesOf returns the directories of a checkout with a go.mod of their own.
+// modulesOf returns the directories of a checkout that contain a go.mod.
 func modulesOf(ctx context.Context, root string) ([]string, error) {
 	cmd := exec.CommandContext(ctx, "git", "ls-files", "--cached", "--others", "--exclude-standard", "go.mod", "*/go.mod")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
@@ -140,8 +139,8 @@ func modulesOf(ctx context.Context, root string) ([]string, error) {
 	return dirs, nil
 }
 
-// reach returns when a database was changed, or why it cannot be used: govulncheck itself
-// would say so only after it has read all packages.
+// reach returns the modification time of a database, or an error if it is not usable. govulncheck
+// would detect that only after reading all packages.
 func reach(ctx context.Context, database string) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachPatience)
 	defer cancel()
@@ -173,7 +172,7 @@ func fetch(ctx context.Context, address string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := (&http.Client{}).Do(req) // ctx has the deadline
+	resp, err := (&http.Client{}).Do(req) // ctx has a deadline
 	if err != nil {
 		return nil, err
 	}
