@@ -25,10 +25,10 @@ import (
 // composed are the statements that Go puts together when the program starts, under the
 // names of their variables.
 var composed = map[string]string{
-	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "expiredSteps": expiredSteps, "removeOutdated": removeOutdated, "keepWaiting": extendQueueDeadlines, "noteBusy": noteBusy, "relieveQueues": relieveQueues, "forgetQueues": forgetQueues, "selectQueues": selectQueues, "holdPages": holdPages, "parkHeldSteps": parkHeldSteps, "releaseHeldSteps": releaseHeldSteps, "cancelSteps": cancelSteps, "dropHeld": dropHeld, "pruneReleaseFailures": pruneReleaseFailures, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
+	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "expiredSteps": expiredSteps, "removeOutdated": removeOutdated, "extendQueueDeadlines": extendQueueDeadlines, "noteBusy": noteBusy, "relieveQueues": relieveQueues, "forgetQueues": forgetQueues, "selectQueues": selectQueues, "holdPages": holdPages, "parkHeldSteps": parkHeldSteps, "releaseHeldSteps": releaseHeldSteps, "cancelSteps": cancelSteps, "dropHeld": dropHeld, "pruneReleaseFailures": pruneReleaseFailures, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
 	"selectHoldOfItems": selectHoldOfItems, "selectLimits": selectLimits, "oneLimit": oneLimit, "selectLimitKeys": selectLimitKeys, "selectLimitHolders": selectLimitHolders, "limitedSteps": limitedSteps, "unparkSteps": unparkSteps,
 	"insertTaskLimits": insertTaskLimits, "parkFullSteps": parkFullSteps, "stepsOfFullKeys": stepsOfFullKeys,
-	"laySteps": rewriteSteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
+	"rewriteSteps": rewriteSteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
 	"selectAllHeads": selectAllHeads, "countInFlightSteps": countInFlightSteps, "selectRecreateTargets": selectRecreateTargets, "decidingSteps": decidingSteps,
 	"enqueueReady": enqueueReady, "promoteItems": promoteItems, "runDecided": runDecided, "beginHumanSteps": beginHumanSteps, "selectHumanStep": selectHumanStep, "selectAnswerLinks": selectAnswerLinks, "answerLinkByDigest": answerLinkByDigest, "useAnswerLink": useAnswerLink, "dropEndedLinks": dropEndedLinks, "countOpenLinks": countOpenLinks, "revokeAnswerLink": revokeAnswerLink, "expandMap": expandMap, "retryDue": retryDue, "redispatch": redispatch, "releaseSteps": releaseSteps,
 	"stepsToDecide": stepsToDecide, "stepsWithWaitOver": stepsWithWaitOver, "stepsToRemind": stepsToRemind, "stepsWithExpiredLease": stepsWithExpiredLease, "selectWorkers": selectWorkers, "selectWorker": selectWorker,
@@ -404,7 +404,7 @@ func TestPostgreSQLAcceptsEveryStatement(t *testing.T) {
 // Only the query helpers see errors of the driver, and they translate them.
 func TestOnlyTheQueryHelpersReadRows(t *testing.T) {
 	t.Parallel()
-	calls := map[string]int{"query.go": 4, "lane.go": 1}
+	calls := map[string]int{"query.go": 4, "connclass.go": 1}
 	for name, file := range parsePackage(t) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
