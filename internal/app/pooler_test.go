@@ -89,7 +89,7 @@ default_pool_size = 40
 	return u.String()
 }
 
-const ignoredParameters = "ignore_startup_parameters = search_path,statement_timeout,lock_timeout,jit,extra_float_digits,tasker.keeps_ready_steps\n"
+const ignoredParameters = "ignore_startup_parameters = search_path,statement_timeout,lock_timeout,jit,extra_float_digits\n"
 
 func TestServersWorkThroughAPoolerInSessionMode(t *testing.T) {
 	t.Parallel()

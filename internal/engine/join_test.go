@@ -146,7 +146,7 @@ func TestATransactionOfAProgramGoesOn(t *testing.T) {
 	a := newApplication(newHarness(t))
 	a.Template("order", enginetest.Step("reserve"))
 	const settings = `SELECT concat_ws('|', current_setting('search_path'), current_setting('timezone'), current_setting('lock_timeout'),
-		current_setting('enable_seqscan'), current_setting('jit'), nullif(current_setting('tasker.keeps_ready_steps', true), ''))`
+		current_setting('enable_seqscan'), current_setting('jit'))`
 	_, err := a.conn.Exec(t.Context(), `SET timezone = 'Asia/Tokyo'; SET search_path = public; SET lock_timeout = '7s'`)
 	a.Must(err)
 	var before, after string

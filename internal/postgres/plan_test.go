@@ -22,7 +22,9 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // openNew opens a database of the test's own.
 func openNew(t *testing.T, o Options) *DB {
 	t.Helper()
-	db, err := Open(t.Context(), pgtest.New(t).URL, o)
+	own := pgtest.New(t)
+	own.FollowSteps(t)
+	db, err := Open(t.Context(), own.URL, o)
 	if err != nil {
 		t.Fatal(err)
 	}

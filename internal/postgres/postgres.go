@@ -71,9 +71,6 @@ const DefaultDirectFrom = 5
 // DefaultPriorityAge is the default age from which steps precede more urgent ones.
 const DefaultPriorityAge = time.Minute
 
-// keepsReadySteps marks connections whose statements maintain tasker.ready_steps themselves.
-const keepsReadySteps = "tasker.keeps_ready_steps"
-
 // LongestPause is the idle timeout within a transaction.
 const LongestPause = 15 * time.Second
 
@@ -114,13 +111,12 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if o.ClockSchema != "" {
 		params["search_path"] = o.ClockSchema + ", pg_catalog, tasker"
 	}
-	params[keepsReadySteps] = "on" // see the trigger follow_updated_step
 	params["timezone"] = "UTC"
 	params["statement_timeout"] = fmt.Sprint(o.StatementTimeout.Milliseconds())
 	params["lock_timeout"] = fmt.Sprint(lockTimeout.Milliseconds())
 	params["idle_in_transaction_session_timeout"] = fmt.Sprint(LongestPause.Milliseconds())
 	joined := maps.Clone(planning) // of transactions of others
-	for _, name := range []string{"search_path", "timezone", "lock_timeout", keepsReadySteps} {
+	for _, name := range []string{"search_path", "timezone", "lock_timeout"} {
 		joined[name] = params[name]
 	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {

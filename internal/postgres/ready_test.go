@@ -45,7 +45,7 @@ func TestAnOutdatedReadyStepIsNotHandedOut(t *testing.T) {
 			t.Parallel()
 			y := newYard(t, 1, 4)
 			steps := y.steps()
-			y.exec(`SET tasker.keeps_ready_steps = 'on'`)
+			y.exec(`SET session_replication_role = replica`)
 			y.exec(`UPDATE tasker.workflow_steps SET state = 'pending', expires_at = NULL WHERE step_uuid = $1`, steps[0].StepUUID)
 			y.exec(`UPDATE tasker.workflow_steps SET state_since = now() WHERE step_uuid = $1`, steps[1].StepUUID) // enqueued anew
 			y.exec(`DELETE FROM tasker.workflow_steps WHERE step_uuid = $1`, steps[2].StepUUID)
@@ -162,7 +162,7 @@ func TestClaimsAreLookedAtWhenLeasesEnd(t *testing.T) {
 		t.Error("it is not looked at again when they end")
 	}
 
-	y.exec(`SET tasker.keeps_ready_steps = 'on'`)
+	y.exec(`SET session_replication_role = replica`)
 	y.exec(`UPDATE tasker.workflow_steps SET lease_expires_at = now() - interval '1 minute' WHERE step_uuid = $1`, given[0].StepUUID)
 	y.exec(`UPDATE tasker.workflow_steps SET state = 'complete', lease_expires_at = NULL WHERE step_uuid = $1`, given[1].StepUUID)
 	past()
@@ -182,23 +182,5 @@ func TestClaimsAreLookedAtWhenLeasesEnd(t *testing.T) {
 	past()
 	if got := expired(); len(got) != 0 || rows() != 0 {
 		t.Errorf("when none is left: %v, %d rows", got, rows())
-	}
-}
-
-// Writes of servers of earlier versions, and by hand, are followed.
-func TestWritesThatKnowNothingOfReadyStepsAreFollowed(t *testing.T) {
-	t.Parallel()
-	y := newYard(t, 1, 2)
-	step := y.steps()[0]
-	y.exec(`UPDATE tasker.workflow_steps SET state = 'in_progress', expires_at = NULL, lease_expires_at = now() - interval '1 s', last_attempted_at = now() WHERE step_uuid = $1`, step.StepUUID)
-	if n := y.count(`SELECT count(*) FROM tasker.ready_steps WHERE step_uuid = $1`, step.StepUUID); n != 0 {
-		t.Error("a claimed step is ready")
-	}
-	if list, err := y.db.StepsWithExpiredLease(t.Context(), 10); err != nil || len(list) != 1 {
-		t.Errorf("its lease: %v, %v", list, err)
-	}
-	y.exec(`UPDATE tasker.workflow_steps SET state = 'enqueued', expires_at = now() + interval '1 hour', lease_expires_at = NULL, state_since = clock_timestamp() WHERE step_uuid = $1`, step.StepUUID)
-	if got := y.claim(y.claimant(1), 10); len(got) != 2 {
-		t.Errorf("claimed %d", len(got))
 	}
 }

@@ -12,7 +12,7 @@ import (
 func TestAStepHasWhatItsStateAndItsTypeNeed(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
-	p.exec(`BEGIN; ` + oneTask + enqueuedStep + `SET LOCAL tasker.keeps_ready_steps = 'on'`)
+	p.exec(`BEGIN; ` + oneTask + enqueuedStep)
 	const (
 		ofState = "step_has_all_of_its_state"
 		ofType  = "step_has_all_of_its_type"

@@ -327,7 +327,7 @@ func TestViolationsAreFound(t *testing.T) {
 			UPDATE tasker.holds SET state = 'ended', blocks = false, ended_at = now()`,
 		"hold let a step go twice at a time": enqueuedStep + heldStep + `; INSERT INTO tasker.hold_releases (hold_uuid, task_uuid, step_uuid, wave, fence, released_at)
 			SELECT hold_uuid, task_uuid, step_uuid, 0, 0, now() - make_interval(secs => i) FROM tasker.held_steps, generate_series(1, 2) i`,
-		"ready_steps has a step that is not enqueued":   enqueuedStep + `SET tasker.keeps_ready_steps = 'on'; UPDATE tasker.workflow_steps SET state = 'pending', expires_at = NULL`,
+		"ready_steps has a step that is not enqueued":   enqueuedStep + `SET session_replication_role = replica; UPDATE tasker.workflow_steps SET state = 'pending', expires_at = NULL`,
 		"step has unwritten moves that it has not made": enqueuedStep + `UPDATE tasker.workflow_steps SET unwritten = 3, moves_id = 1`,
 		"two moves have one id": `INSERT INTO tasker.task_history (task_uuid, transition_id, from_state, to_state, created_at) OVERRIDING SYSTEM VALUE
 			SELECT task_uuid, i, 'pending', 'steps_in_process', now() FROM tasker.tasks, generate_series(1, 2) i`,
@@ -375,6 +375,7 @@ func TestViolationsAreFound(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
 			p := migrated(t)
+			p.db.FollowSteps(t)
 			p.exec(oneTask + damage)
 			found, err := pgtest.Violations(context.Background(), p.url) //nolint:usetesting // as it is called after a test
 			if err != nil {

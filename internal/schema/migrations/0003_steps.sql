@@ -151,43 +151,6 @@ CREATE TRIGGER child_task_is_left AFTER UPDATE ON tasker.workflow_steps
     FOR EACH ROW WHEN (OLD.child_task_uuid IS NOT NULL AND OLD.state = 'pending' AND NEW.state <> 'pending')
     EXECUTE FUNCTION tasker.leave_child_task();
 
-CREATE FUNCTION tasker.follow_step() RETURNS trigger
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    IF TG_OP = 'UPDATE' AND OLD.state = 'enqueued' THEN
-        DELETE FROM tasker.ready_steps d
-        WHERE d.ctid IN (
-            SELECT r.ctid
-            FROM tasker.ready_steps r
-            WHERE r.namespace = OLD.namespace AND r.handler = OLD.handler AND r.priority = OLD.priority
-              AND r.state_since = OLD.state_since AND r.step_uuid = OLD.step_uuid
-            FOR UPDATE SKIP LOCKED
-        );
-    END IF;
-    IF NEW.state = 'enqueued' THEN
-        INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes)
-        VALUES (NEW.namespace, NEW.handler, NEW.priority, NEW.state_since, NEW.step_uuid, NEW.task_uuid, NEW.expires_at, NEW.queue_ttl_ms, NEW.inputs_bytes)
-        ON CONFLICT DO NOTHING;
-    ELSIF NEW.state = 'in_progress' AND (TG_OP = 'INSERT' OR OLD.state <> 'in_progress' OR NEW.lease_expires_at < OLD.lease_expires_at) THEN
-        INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)
-        VALUES (NEW.lease_expires_at, coalesce(NEW.last_attempted_at, NEW.state_since), ARRAY[NEW.task_uuid], ARRAY[NEW.step_uuid]);
-    END IF;
-    RETURN NULL;
-END
-$$;
-COMMENT ON FUNCTION tasker.follow_step() IS 'Keeps tasker.ready_steps and tasker.claims for writes of tasker.workflow_steps that do not.';
-CREATE TRIGGER follow_inserted_step AFTER INSERT ON tasker.workflow_steps
-    FOR EACH ROW WHEN (NEW.state IN ('enqueued', 'in_progress') AND current_setting('tasker.keeps_ready_steps', true) IS DISTINCT FROM 'on')
-    EXECUTE FUNCTION tasker.follow_step();
-
-CREATE TRIGGER follow_updated_step AFTER UPDATE ON tasker.workflow_steps
-    FOR EACH ROW WHEN (
-        current_setting('tasker.keeps_ready_steps', true) IS DISTINCT FROM 'on'
-        AND (OLD.state = 'enqueued' OR NEW.state IN ('enqueued', 'in_progress'))
-    )
-    EXECUTE FUNCTION tasker.follow_step();
-
 CREATE TRIGGER steps_of_investigated_task_stay AFTER DELETE ON tasker.workflow_steps REFERENCING OLD TABLE AS removed
     FOR EACH STATEMENT
     EXECUTE FUNCTION tasker.refuse_removal_of_records();

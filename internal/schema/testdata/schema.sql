@@ -1611,8 +1611,6 @@ CREATE INDEX steps_to_retry ON tasker.workflow_steps USING btree (next_retry_at,
 CREATE INDEX steps_with_attributes_due ON tasker.workflow_steps USING btree (attributes_at, task_uuid, step_uuid) WHERE (attributes_at < 'infinity'::timestamp with time zone);
 CREATE INDEX steps_with_kept_report ON tasker.workflow_steps USING btree (task_uuid, step_uuid) WHERE (kept_report IS NOT NULL);
 CREATE TRIGGER child_task_is_left AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((old.child_task_uuid IS NOT NULL) AND (old.state = 'pending'::text) AND (new.state <> 'pending'::text))) EXECUTE FUNCTION tasker.leave_child_task();
-CREATE TRIGGER follow_inserted_step AFTER INSERT ON tasker.workflow_steps FOR EACH ROW WHEN (((new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text])) AND (current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text))) EXECUTE FUNCTION tasker.follow_step();
-CREATE TRIGGER follow_updated_step AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((current_setting('tasker.keeps_ready_steps'::text, true) IS DISTINCT FROM 'on'::text) AND ((old.state = 'enqueued'::text) OR (new.state = ANY (ARRAY['enqueued'::text, 'in_progress'::text]))))) EXECUTE FUNCTION tasker.follow_step();
 CREATE TRIGGER steps_of_investigated_task_stay AFTER DELETE ON tasker.workflow_steps REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION tasker.refuse_removal_of_records();
 CREATE TRIGGER write_moves AFTER UPDATE ON tasker.workflow_steps FOR EACH ROW WHEN (((old.unwritten > 0) AND (new.unwritten = old.unwritten) AND (new.state <> old.state))) EXECUTE FUNCTION tasker.write_moves();
 COMMENT ON TABLE tasker.workflow_steps IS 'One row a step of a task. The edges of the graph are the arrays of parents and children.';
@@ -1958,34 +1956,6 @@ $function$
 
 -- functions/follow_settled_tasks.sql
 CREATE FUNCTION tasker.follow_settled_tasks(p_tasks uuid[], p_from text[], p_to text[], p_by_operator boolean) RETURNS integer;
-
-CREATE OR REPLACE FUNCTION tasker.follow_step()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-BEGIN
-    IF TG_OP = 'UPDATE' AND OLD.state = 'enqueued' THEN
-        DELETE FROM tasker.ready_steps d
-        WHERE d.ctid IN (
-            SELECT r.ctid
-            FROM tasker.ready_steps r
-            WHERE r.namespace = OLD.namespace AND r.handler = OLD.handler AND r.priority = OLD.priority
-              AND r.state_since = OLD.state_since AND r.step_uuid = OLD.step_uuid
-            FOR UPDATE SKIP LOCKED
-        );
-    END IF;
-    IF NEW.state = 'enqueued' THEN
-        INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes)
-        VALUES (NEW.namespace, NEW.handler, NEW.priority, NEW.state_since, NEW.step_uuid, NEW.task_uuid, NEW.expires_at, NEW.queue_ttl_ms, NEW.inputs_bytes)
-        ON CONFLICT DO NOTHING;
-    ELSIF NEW.state = 'in_progress' AND (TG_OP = 'INSERT' OR OLD.state <> 'in_progress' OR NEW.lease_expires_at < OLD.lease_expires_at) THEN
-        INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)
-        VALUES (NEW.lease_expires_at, coalesce(NEW.last_attempted_at, NEW.state_since), ARRAY[NEW.task_uuid], ARRAY[NEW.step_uuid]);
-    END IF;
-    RETURN NULL;
-END
-$function$
-;
 
 CREATE OR REPLACE FUNCTION tasker.free_unique_key()
  RETURNS trigger
