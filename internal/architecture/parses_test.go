@@ -34,7 +34,6 @@ var parses = map[string]string{
 	"internal/api readFailure payload.NewTolerantReader":             "the error of a failed attempt: taken apart",
 	"internal/api malformed payload.CleanJSON":                       "the error of a failed attempt that is not as the protocol says",
 	"internal/engine check payload.Decode":                           "the context of a task: judged, measured and decoded at once",
-	"internal/engine digest1 json.Unmarshal":                         "a context under an idempotency key of an old version",
 	"internal/engine resultBody payload.Measure":                     "the result of a step",
 	"internal/engine resultBody payload.Check":                       "the metadata of a step's result",
 	"internal/engine failureBody payload.CleanJSON":                  "the context of a failure",

@@ -333,9 +333,9 @@ func TestOnlyAPauseThatLastsIsTold(t *testing.T) {
 	resumed := tasker.Operation{UUID: op, Guards: tasker.Guards{Tolerate: &tasker.FailureTolerance{}}}
 	v.Exec(`
 		INSERT INTO tasker.operations (
-			operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, waves, stop_after, stop_on_new_cause, wave_timeout,
+			operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, waves, tolerate, stop_on_new_cause, wave_timeout,
 			started_at, started_by, expires_at
-		) VALUES ($1, 'key', '', 'reset_for_retry', '{}', 'ann', 'back', '{shop}', 'running', '{1}', 5, true, '1 hour', now(), 'ann', now() + interval '1 day')`, op)
+		) VALUES ($1, 'key', '', 'reset_for_retry', '{}', 'ann', 'back', '{shop}', 'running', '{1}', '4', true, '1 hour', now(), 'ann', now() + interval '1 day')`, op)
 	pause := func(why tasker.PauseReason) {
 		v.Must(v.DB.InTx(v.Context(), func(tx *postgres.Tx) error {
 			return tx.PauseOperation(v.Context(), op, tasker.OperationPause{For: why, By: "tasker"})

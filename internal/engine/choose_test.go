@@ -219,9 +219,8 @@ func TestADecisionThatIsKept(t *testing.T) {
 	}
 }
 
-// A result that a server of the version before has taken unread is an investigation of each
-// step that depends on it, and runs none.
-func TestADecisionThatWasNotRead(t *testing.T) {
+// A stored decision that names no steps fails every step that depends on it, and runs none.
+func TestADecisionWithoutSelectedSteps(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	task := h.routing()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -253,11 +254,11 @@ func (c *creation) addUnrequested(ctx context.Context, r tasker.NewTask) (*postg
 	return t, nil
 }
 func sameRequest(r tasker.NewTask, decoded any, holder *postgres.KeyHolder) (Created, error) {
-	same, err := asksForTheSame(r, decoded, holder.RequestDigest)
+	sum, err := digest(r, decoded)
 	if err != nil {
 		return Created{}, err
 	}
-	if !same {
+	if !bytes.Equal(sum, holder.RequestDigest) {
 		return Created{}, tasker.Errorf(tasker.Conflict,
 			"idempotency_key %q belongs to task %s, which was asked for with other values", r.IdempotencyKey, holder.TaskUUID).
 			WithDetails(map[string]string{"task_uuid": holder.TaskUUID.String()})

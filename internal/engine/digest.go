@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -11,11 +10,8 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// digestVersion is the first byte of stored digests. Digests of version 1 have no version byte.
-const digestVersion = 2
-
-// requestFacts identifies a request under its idempotency key. Zero fields are omitted, so that new
-// fields do not change old digests. Never change the names or the order.
+// requestFacts identifies a request under its idempotency key. Zero fields are omitted, so new
+// fields do not change old digests. Names and order never change.
 type requestFacts struct {
 	Namespace           string          `json:"namespace,omitzero"`
 	Name                string          `json:"name,omitzero"`
@@ -40,8 +36,8 @@ type requestFacts struct {
 	DueAfter            time.Duration   `json:"due_after,omitzero"`
 }
 
-// digest returns a digest of a request. It does not depend on the order of keys or the notation of
-// numbers. It modifies value, the decoded context.
+// digest identifies a request by its values, independent of key order and number notation. It
+// modifies value, the decoded context.
 func digest(r tasker.NewTask, value any) ([]byte, error) {
 	canonical, err := payload.CanonicalValue(value)
 	if err != nil {
@@ -58,51 +54,5 @@ func digest(r tasker.NewTask, value any) ([]byte, error) {
 		return nil, fmt.Errorf("digest of request: %w", err)
 	}
 	sum := sha256.Sum256(all)
-	return append([]byte{digestVersion}, sum[:]...), nil
-}
-
-// requestFacts1 is the input of version 1 of the digest. Never change it.
-type requestFacts1 struct {
-	Namespace, Name, Version                           string
-	Context                                            json.RawMessage
-	Initiator, SourceSystem, Reason                    string
-	Priority                                           int
-	Tags                                               []string
-	CorrelationID, ParentCorrelationID, IdempotencyKey string
-	StartAt                                            time.Time
-	RecreatedFrom                                      tasker.ID
-}
-
-// digest1 returns version 1 of the digest. It does not distinguish numbers that are equal as 64-bit
-// floats.
-func digest1(r tasker.NewTask) ([]byte, error) {
-	var doc any
-	if err := json.Unmarshal(r.Context, &doc); err != nil {
-		return nil, tasker.Errorf(tasker.Invalid, "context: %w", err)
-	}
-	value, err := json.Marshal(doc)
-	if err != nil {
-		return nil, fmt.Errorf("digest of request: %w", err)
-	}
-	all, err := json.Marshal(requestFacts1{
-		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: value, Initiator: r.Initiator,
-		SourceSystem: r.SourceSystem, Reason: r.Reason, Priority: r.Priority, Tags: r.Tags, CorrelationID: r.CorrelationID,
-		ParentCorrelationID: r.ParentCorrelationID, IdempotencyKey: r.IdempotencyKey, StartAt: r.StartAt.UTC(), RecreatedFrom: r.RecreatedFrom,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("digest of request: %w", err)
-	}
-	sum := sha256.Sum256(all)
 	return sum[:], nil
-}
-
-// asksForTheSame reports whether r has the stored digest.
-func asksForTheSame(r tasker.NewTask, value any, held []byte) (same bool, err error) {
-	var sum []byte
-	if len(held) == sha256.Size {
-		sum, err = digest1(r)
-	} else {
-		sum, err = digest(r, value)
-	}
-	return bytes.Equal(sum, held), err
 }

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"testing"
 
@@ -52,22 +51,5 @@ func TestTheSameReportIsRecognisedByItsValue(t *testing.T) {
 				t.Errorf("accepted %v, want %v: %+v", got, tt.want, r)
 			}
 		})
-	}
-}
-
-// A report that a server of an older version has taken is known again by the
-// digest that it kept: of the text.
-func TestAReportTakenByAnOlderVersionIsRecognised(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
-	task := h.Create("single")
-	a := h.claimOne("one")
-	h.accepted(success(a, `{"n": 1}`))
-	text := sha256.Sum256([]byte(`succeed{"success":true,"result":{"n":1}}`))
-	h.Exec(`UPDATE tasker.workflow_steps SET report_digest = $1 WHERE task_uuid = $2`, text[:], task)
-	h.accepted(success(a, `{"n": 1}`))
-	if r := h.report(success(a, `{"n": 2}`)); len(r.Rejected) != 1 {
-		t.Errorf("another result: %+v", r)
 	}
 }

@@ -143,16 +143,16 @@ func TestInputsBeyondTheBudgetAreReferences(t *testing.T) {
 	h.Template("single", enginetest.Step("one"))
 	behind := h.Create("single")
 	for _, c := range []struct{ name, sql string }{
-		{"of this version", `SELECT 1`},
-		{"parents that an older version concluded", `UPDATE tasker.workflow_steps SET results_bytes = NULL WHERE name IN ('p000', 'p001', 'p005')`},
-		{"of an older version", `UPDATE tasker.workflow_steps SET results_bytes = NULL, inputs_bytes = NULL`},
+		{"measured", `SELECT 1`},
+		{"parents that are not measured", `UPDATE tasker.workflow_steps SET results_bytes = NULL WHERE name IN ('p000', 'p001', 'p005')`},
+		{"neither parents nor inputs are measured", `UPDATE tasker.workflow_steps SET results_bytes = NULL, inputs_bytes = NULL`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h.Exec(c.sql)
 			start := time.Now()
 			var child, other *tasker.Assignment
 			var held []tasker.Lease
-			for range 100 { // those of an older version are measured a few at a time
+			for range 100 { // a few are measured at a time
 				for _, a := range h.claim() {
 					switch held = append(held, a.Lease()); a.TaskUUID {
 					case task:
@@ -232,9 +232,8 @@ func (h *harness) refused(task tasker.ID, step string, words ...string) {
 	}
 }
 
-// Contexts that an older version took, and that are fifty times as large when they
-// are read, fail their own step and nothing else: neither the claim, nor the memory
-// of the server, nor what waits behind them.
+// A context that is fifty times larger when it is read fails its own step only. The claim,
+// the server's memory and the steps behind it are not affected.
 func TestContextsThatNoClaimCanCarry(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

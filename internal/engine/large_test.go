@@ -142,8 +142,7 @@ func TestSevenHundredStepsFailTogether(t *testing.T) {
 	}
 }
 
-// What an older version stored, whatever its size, does not keep an investigation
-// from opening.
+// An investigation opens whatever the size of the stored results.
 func TestAFailureBesideLargeResultsIsInvestigated(t *testing.T) {
 	t.Parallel()
 	for name, result := range map[string]string{

@@ -216,7 +216,7 @@ func TestTheUniqueKeyIsThatOfTheNewestVersion(t *testing.T) {
 	}
 	version("1.1.0", "context.order")
 	if c := create(`{"customer": "c", "order": "2"}`); !c.New {
-		t.Errorf("another order is said to be task %s, by the key of the version before", c.TaskUUID)
+		t.Errorf("got task %s for another order, by the key of template version 1.0.0", c.TaskUUID)
 	}
 }
 

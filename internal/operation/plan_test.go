@@ -160,8 +160,8 @@ func TestOperationsAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	open := func(n int, namespaces string) {
-		h.Exec(`INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, waves, stop_after, stop_on_new_cause, wave_timeout, expires_at)
-			SELECT gen_random_uuid(), gen_random_uuid(), '', 'reset_for_retry', '{}', 'ann', 'r', $2, 'planned', '{}', 2, true, '1 min', now() + interval '1 hour' FROM generate_series(1, $1::int) n`, n, namespaces)
+		h.Exec(`INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, waves, stop_on_new_cause, wave_timeout, expires_at)
+			SELECT gen_random_uuid(), gen_random_uuid(), '', 'reset_for_retry', '{}', 'ann', 'r', $2, 'planned', '{}', true, '1 min', now() + interval '1 hour' FROM generate_series(1, $1::int) n`, n, namespaces)
 	}
 	h.stuck(2)
 	shop := plan()

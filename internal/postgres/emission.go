@@ -58,7 +58,7 @@ SELECT h.failing_since IS NOT NULL AS failing,
         SELECT o.position
         FROM tasker.outbox o
         WHERE o.written_in >= h.taken_before AND o.written_in < pg_snapshot_xmax(pg_current_snapshot())
-          AND (o.written_in < pg_snapshot_xmin(pg_current_snapshot()) OR h.opened_in IS NULL OR NOT pg_visible_in_snapshot(o.written_in, h.opened_in))
+          AND (o.written_in < pg_snapshot_xmin(pg_current_snapshot()) OR NOT pg_visible_in_snapshot(o.written_in, h.opened_in))
         ORDER BY o.written_in, o.position
         LIMIT 1
     ) IS NOT NULL AS new_events,
@@ -104,7 +104,7 @@ fresh AS MATERIALIZED (
     FROM sink s
     JOIN tasker.outbox o ON o.written_in >= s.taken_before AND o.written_in < pg_snapshot_xmax(pg_current_snapshot())
     WHERE NOT EXISTS (SELECT FROM tasker.emissions e WHERE e.sink = $1 AND e.position = o.position)
-      AND (s.opened_in IS NULL OR NOT pg_visible_in_snapshot(o.written_in, s.opened_in))
+      AND NOT pg_visible_in_snapshot(o.written_in, s.opened_in)
     ORDER BY o.position
     LIMIT $2
 ),
@@ -120,7 +120,7 @@ moved AS (
     FROM sink
     CROSS JOIN bound b
     WHERE s.sink = sink.sink AND NOT sink.ahead AND (SELECT count(*) FROM fresh) < $2
-      AND (s.taken_before <> b.before OR s.opened_in::text IS DISTINCT FROM pg_current_snapshot()::text)
+      AND (s.taken_before <> b.before OR s.opened_in::text <> pg_current_snapshot()::text)
 )
 SELECT (SELECT count(*) FROM fresh) AS taken, coalesce((SELECT bool_or(ahead) FROM sink), false) AS ahead`
 

@@ -18,7 +18,7 @@ func RequestKeyOf(ctx context.Context, key string) string { return scopedKey(ctx
 
 const operationColumns = `
     o.operation_uuid AS uuid, o.act, o.arguments, o.selection, o.planned_by, o.reason, o.namespaces, o.state, o.items, o.capped, o.without_step,
-    o.overlapping, o.plan_digest, o.waves, o.wave, o.rate_per_minute, coalesce(o.tolerate, (o.stop_after - 1)::text) AS tolerate, o.tolerated_causes, o.stop_on_new_cause, extract(epoch FROM o.wave_timeout)::float8 AS wave_timeout,
+    o.overlapping, o.plan_digest, o.waves, o.wave, o.rate_per_minute, o.tolerate, o.tolerated_causes, o.stop_on_new_cause, extract(epoch FROM o.wave_timeout)::float8 AS wave_timeout,
     coalesce(o.paused_for, '') AS paused_for, coalesce(o.paused_by, '') AS paused_by, o.paused_at, o.paused_details,
     o.created_at, o.expires_at, coalesce(o.worker_at_least, '') AS worker_at_least, coalesce(o.started_by, '') AS started_by, o.started_at, o.ended_at, o.settled_at`
 

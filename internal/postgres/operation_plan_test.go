@@ -9,8 +9,8 @@ import (
 
 // operationItems are an operation of 10,000 items and a second one, of which the database has no statistics.
 const operationItems = `
-INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, waves, stop_after, stop_on_new_cause, wave_timeout, expires_at)
-SELECT gen_random_uuid(), n::text, '', 'reset_for_retry', '{}', 'ann', 'r', '{a}', 'planned', '{}', 2, true, '1 min', now() + interval '1 hour' FROM generate_series(1, 2) n;
+INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, waves, stop_on_new_cause, wave_timeout, expires_at)
+SELECT gen_random_uuid(), n::text, '', 'reset_for_retry', '{}', 'ann', 'r', '{a}', 'planned', '{}', true, '1 min', now() + interval '1 hour' FROM generate_series(1, 2) n;
 INSERT INTO tasker.operation_items (operation_uuid, ordinal, task_uuid, step_uuid, entry_uuid, namespace, expected_state, expected_fence)
 SELECT o.operation_uuid, row_number() OVER (PARTITION BY o.operation_uuid), gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'a', 'error', 1
 FROM tasker.operations o CROSS JOIN generate_series(1, 10000);`

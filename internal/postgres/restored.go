@@ -34,7 +34,7 @@ JOIN tasker.outbox o ON o.position > coalesce(last.position, 0) AND o.created_at
 UNION ALL
 SELECT s.sink, o.position, o.event_uuid, o.task_uuid, o.namespace, o.created_at
 FROM sink s
-JOIN tasker.outbox o ON o.written_in >= s.taken_before AND (s.opened_in IS NULL OR NOT pg_visible_in_snapshot(o.written_in, s.opened_in))
+JOIN tasker.outbox o ON o.written_in >= s.taken_before AND NOT pg_visible_in_snapshot(o.written_in, s.opened_in)
 ON CONFLICT DO NOTHING`
 
 // What is visible was written before the next transaction, or by one of the database that

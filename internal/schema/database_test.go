@@ -274,9 +274,9 @@ const heldStep = `; INSERT INTO tasker.holds (hold_uuid, kind, namespace, reason
 	INSERT INTO tasker.held_steps (hold_uuid, namespace, handler, priority, state_since, step_uuid, task_uuid)
 	SELECT '00000000-0000-7000-8000-000000000001', namespace, handler, priority, state_since, step_uuid, task_uuid FROM tasker.workflow_steps`
 
-const anOperation = `; INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, items, waves, stop_after, stop_on_new_cause,
+const anOperation = `; INSERT INTO tasker.operations (operation_uuid, request_key, digest, act, selection, planned_by, reason, namespaces, state, items, waves, stop_on_new_cause,
 	wave_timeout, expires_at)
-	VALUES ('00000000-0000-7000-8000-000000000001', 'k', '', 'reset_for_retry', '{}', 'a', 'r', '{a}', 'running', 1, '{}', 2, true, '1 min', now()); `
+	VALUES ('00000000-0000-7000-8000-000000000001', 'k', '', 'reset_for_retry', '{}', 'a', 'r', '{a}', 'running', 1, '{}', true, '1 min', now()); `
 
 const anItem = enqueuedStep + anOperation + `SELECT tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', state) FROM tasker.tasks;
 	INSERT INTO tasker.operation_items (operation_uuid, ordinal, task_uuid, step_uuid, entry_uuid, namespace, expected_state, expected_fence)

@@ -132,9 +132,8 @@ func (p *place) redacts(r redact.Rules) {
 	}
 }
 
-// What an earlier version of the server wrote is understood: it may start again
-// beside this one.
-func TestRulesOfAnEarlierVersion(t *testing.T) {
+// The schema has redaction rules before a server stores its own: a list of words.
+func TestRedactionRulesOfTheSchema(t *testing.T) {
 	t.Parallel()
 	p := migrated(t)
 	got := p.text(`SELECT tasker.redact_document('{"x": [{"API-Key": 1, "pin": 2}], "note": "password=3"}')::text`)

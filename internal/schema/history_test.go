@@ -27,8 +27,8 @@ func (p *place) history() []string {
 		ORDER BY transition_id`)
 }
 
-// The moves of an attempt are read before they are written, and a statement that moves the
-// step without writing them, as servers of the previous version have, writes them all the same.
+// Unwritten moves are visible, and a trigger writes them when a statement moves the step without
+// writing them.
 func TestMovesAreReadBeforeTheyAreWritten(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -36,7 +36,7 @@ func TestMovesAreReadBeforeTheyAreWritten(t *testing.T) {
 		want   []string
 	}{
 		"under way": {``, []string{"pending enqueue enqueued 2 00:01", "enqueued claim in_progress 2 ff 00:02"}},
-		"moved by the previous version": {
+		"moved by a statement that writes none": {
 			`UPDATE tasker.workflow_steps SET state = 'complete', lease_expires_at = NULL;
 			INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
 			SELECT task_uuid, step_uuid, 'in_progress', 'complete', 'succeed', attempts, worker_uuid, now() FROM tasker.workflow_steps`,

@@ -3,12 +3,10 @@ package schema_test
 import (
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"tasker.example/tasker/internal/pgtest"
-	"tasker.example/tasker/internal/schema"
 )
 
 // standing writes a task that has stood in process for an hour, with one step in
@@ -117,47 +115,6 @@ func TestTheSweepSaysWhatFailedAtATask(t *testing.T) {
 	want := []string{failing[30:] + " transition_failed 53100 no x 1000", sound[30:] + " transitioned_to_dlq_and_error"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// A server of the previous release has the statement of its sweep prepared while the
-// function gets columns that it does not know.
-func TestTheSweepOfPreviousServersGoesOn(t *testing.T) {
-	t.Parallel()
-	p := empty(t)
-	before := fstest.MapFS{}
-	for path, sql := range schema.Embedded().Files() {
-		if path == "functions/detect_and_transition_stale_tasks.sql" {
-			for _, added := range []string{
-				",\n    error_code                  text, -- SQLSTATE of what failed at the task\n    error_message               text",
-				", NULL::text, NULL::text", ", SQLSTATE, left(SQLERRM, 1000)",
-			} {
-				if !strings.Contains(sql, added) {
-					t.Fatalf("the function has no %q", added)
-				}
-				sql = strings.ReplaceAll(sql, added, "")
-			}
-		}
-		before[path] = &fstest.MapFile{Data: []byte(sql)}
-	}
-	old, err := schema.LoadProgram(before)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.up(old)
-	server := &place{T: t, db: p.db, url: p.url}
-	server.conn = server.connect()
-	server.exec(`PREPARE sweep (boolean, int, int) AS
-		SELECT task_uuid, namespace_name, task_name, current_state, time_in_state_minutes::float8, action_taken,
-			moved_to_dlq, transition_success, staleness_threshold_minutes::float8 AS staleness_threshold, dlq_reason::text
-		FROM tasker.detect_and_transition_stale_tasks($1, $2, $3)`)
-	for _, upgrade := range []func(){func() {}, func() { p.up(schema.Embedded()) }} {
-		upgrade()
-		p.standing()
-		server.exec(`EXECUTE sweep (false, 10, 0)`)
-		if got := p.text(`SELECT count(*)::text FROM tasker.tasks WHERE stale_at <= now()`); got != "0" {
-			t.Errorf("%s tasks are still stale", got)
-		}
 	}
 }
 

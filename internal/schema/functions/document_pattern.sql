@@ -1,8 +1,8 @@
 -- document_pattern is a regular expression for the text of a JSON document: one that
 -- does not match holds nothing that must not be shown, and need not be walked. It is
--- the only element of key_words of tasker.redaction. An earlier version of the server
--- writes words there, without separators and in lower case; without any, nothing
--- matches.
+-- the only element of key_words of tasker.redaction. The rules of the schema, which hold until a
+-- server has stored its own, are words there, in lower case without separators. Without any,
+-- nothing matches.
 CREATE OR REPLACE FUNCTION tasker.document_pattern(p_words text[]) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$

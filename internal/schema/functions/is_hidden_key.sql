@@ -1,6 +1,6 @@
--- is_hidden_key reports whether the values of a key are hidden. A pattern that does
--- not begin with (?:) was written by an earlier version of the server, for keys in
--- lower case without separators.
+-- is_hidden_key reports whether the values of a key are hidden. The pattern of a server begins
+-- with (?:) and matches the words of a key. That of the schema, which holds until a server has
+-- stored its own, matches keys in lower case without separators.
 CREATE OR REPLACE FUNCTION tasker.is_hidden_key(p_key text, p_pattern text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$

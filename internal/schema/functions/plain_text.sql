@@ -1,5 +1,4 @@
--- plain_text is a key as an earlier version of the server compares it: in lower case,
--- without dashes, underscores and blanks.
+-- plain_text returns a text in lower case, without dashes, underscores and blanks.
 CREATE OR REPLACE FUNCTION tasker.plain_text(p_text text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$

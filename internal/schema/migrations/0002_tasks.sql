@@ -171,7 +171,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION tasker.end_task_options() IS 'Removes what a task that has ended was bound by, also where a server of the previous version ends it.';
+COMMENT ON FUNCTION tasker.end_task_options() IS 'Deletes the unique key, the debounce key, the due times and the start of a task that has ended.';
 CREATE TRIGGER task_options_end AFTER UPDATE OF state ON tasker.tasks
     FOR EACH ROW WHEN (NEW.options IS NOT NULL AND OLD.state <> NEW.state AND (OLD.state = 'pending' OR NEW.state IN ('complete', 'cancelled')))
     EXECUTE FUNCTION tasker.end_task_options();

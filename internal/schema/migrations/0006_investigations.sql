@@ -46,7 +46,7 @@ COMMENT ON COLUMN tasker.tasks_dlq.priority_at IS 'dlq_timestamp less the base p
 COMMENT ON COLUMN tasker.tasks_dlq.recovered_at IS 'When the task went on by itself although the entry is open.';
 COMMENT ON COLUMN tasker.tasks_dlq.error_pattern IS 'The message of the step''s error when the entry was opened, without ids and numbers; null when no step failed.';
 COMMENT ON COLUMN tasker.tasks_dlq.case_key IS 'The same for investigations of the same failure: namespace, template, reason, step and error.';
-COMMENT ON COLUMN tasker.tasks_dlq.time_in_state_minutes IS 'What the snapshot says of it. Null: nothing, it is hidden, or the entry is of an earlier version.';
+COMMENT ON COLUMN tasker.tasks_dlq.time_in_state_minutes IS 'What the snapshot says of it. Null: nothing, or it is hidden.';
 COMMENT ON COLUMN tasker.tasks_dlq.original_reason IS 'The reason it was opened for, when a weightier one has replaced that since; null otherwise.';
 COMMENT ON COLUMN tasker.tasks_dlq.original_detail_code IS 'The detail code it was opened for, when a weightier reason has replaced that since; null otherwise.';
 CREATE UNIQUE INDEX idx_dlq_unique_pending_task ON tasker.tasks_dlq (task_uuid) WHERE resolution_status = 'pending';

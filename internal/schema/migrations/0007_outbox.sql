@@ -47,7 +47,7 @@ CREATE TABLE tasker.emission_sinks (
     last_success_at timestamptz,
     next_try_at     timestamptz,
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    opened_in       pg_snapshot DEFAULT pg_current_snapshot(),
+    opened_in       pg_snapshot NOT NULL DEFAULT pg_current_snapshot(),
     events          boolean NOT NULL DEFAULT true,
     CONSTRAINT emission_sink_failing_says_why CHECK ((failing_since IS NULL) = (last_error IS NULL))
 );
@@ -55,7 +55,7 @@ COMMENT ON TABLE tasker.emission_sinks IS 'Where events of investigations are se
 COMMENT ON COLUMN tasker.emission_sinks.taken_before IS 'Events of transactions before this one have their rows in emissions.';
 COMMENT ON COLUMN tasker.emission_sinks.holder IS 'The server that sends to it now, until held_until: one at a time, so that events keep their order.';
 COMMENT ON COLUMN tasker.emission_sinks.next_try_at IS 'Not to be tried before this instant, after it failed.';
-COMMENT ON COLUMN tasker.emission_sinks.opened_in IS 'What was visible in this snapshot is on the list of the sink, or is from before it was opened. It begins as that of the opening and follows each complete look for new events. Null: opened by an earlier version, which told of all since taken_before.';
+COMMENT ON COLUMN tasker.emission_sinks.opened_in IS 'Events whose transactions this snapshot sees are listed for the sink already or are older than it. It advances with each complete scan for new events.';
 COMMENT ON COLUMN tasker.emission_sinks.events IS 'It is told of what becomes of investigations, and not of messages only.';
 
 CREATE TABLE tasker.emissions (

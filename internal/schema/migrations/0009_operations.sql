@@ -22,7 +22,6 @@ CREATE TABLE tasker.operations (
     round             integer NOT NULL DEFAULT 0,
     wave_since        timestamptz,
     rate_per_minute   integer NOT NULL DEFAULT 0,
-    stop_after        integer NOT NULL DEFAULT 2,
     stop_on_new_cause boolean NOT NULL,
     wave_timeout      interval NOT NULL,
     next_release_at   timestamptz,
@@ -37,7 +36,7 @@ CREATE TABLE tasker.operations (
     ended_at          timestamptz,
     settled_at        timestamptz,
     worker_at_least   text,
-    tolerate          text,
+    tolerate          text NOT NULL DEFAULT '1',
     tolerated_causes  text[] NOT NULL DEFAULT '{}',
     CONSTRAINT operation_act_is_known CHECK (
         act IN ('reset_for_retry', 'resolve_manually', 'complete_manually', 'answer', 'cancel', 'compensate', 'recreate', 'end_investigation')
@@ -58,11 +57,10 @@ COMMENT ON COLUMN tasker.operations.overlapping IS 'Other operations that had se
 COMMENT ON COLUMN tasker.operations.causes IS 'The causes of the failures that were selected; null when there were too many.';
 COMMENT ON COLUMN tasker.operations.waves IS 'How many items each wave releases; after the last all that are left.';
 COMMENT ON COLUMN tasker.operations.round IS 'Goes up with each wave and each resume: items that are released together.';
-COMMENT ON COLUMN tasker.operations.stop_after IS 'Of operations that the previous version planned: see tolerate.';
 COMMENT ON COLUMN tasker.operations.next_release_at IS 'When the next items may be released, by the rate.';
 COMMENT ON COLUMN tasker.operations.settled_at IS 'When the last item came to its end. Servers look at operations that have ended until then.';
 COMMENT ON COLUMN tasker.operations.worker_at_least IS 'Only workers of this version or a newer one take the steps that it released. Null: any.';
-COMMENT ON COLUMN tasker.operations.tolerate IS 'How many steps of a wave may fail: a number, a percentage, or all_but_one. Null: one less than stop_after.';
+COMMENT ON COLUMN tasker.operations.tolerate IS 'How many steps of a wave may fail: a number, a percentage, or all_but_one.';
 COMMENT ON COLUMN tasker.operations.tolerated_causes IS 'Fingerprints of failures that the guards do not count, named by the operators who resumed the operation.';
 CREATE UNIQUE INDEX operation_request_key_is_unique ON tasker.operations (request_key);
 CREATE INDEX operations_by_time ON tasker.operations (created_at DESC, operation_uuid DESC);

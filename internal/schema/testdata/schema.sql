@@ -421,7 +421,7 @@ CREATE TABLE tasker.emission_sinks (
     last_success_at timestamp with time zone,
     next_try_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    opened_in pg_snapshot DEFAULT pg_current_snapshot(),
+    opened_in pg_snapshot DEFAULT pg_current_snapshot() NOT NULL,
     events boolean DEFAULT true NOT NULL,
     CONSTRAINT emission_sink_failing_says_why CHECK (((failing_since IS NULL) = (last_error IS NULL))),
     CONSTRAINT emission_sinks_pkey PRIMARY KEY (sink)
@@ -430,7 +430,7 @@ COMMENT ON TABLE tasker.emission_sinks IS 'Where events of investigations are se
 COMMENT ON COLUMN tasker.emission_sinks.taken_before IS 'Events of transactions before this one have their rows in emissions.';
 COMMENT ON COLUMN tasker.emission_sinks.holder IS 'The server that sends to it now, until held_until: one at a time, so that events keep their order.';
 COMMENT ON COLUMN tasker.emission_sinks.next_try_at IS 'Not to be tried before this instant, after it failed.';
-COMMENT ON COLUMN tasker.emission_sinks.opened_in IS 'What was visible in this snapshot is on the list of the sink, or is from before it was opened. It begins as that of the opening and follows each complete look for new events. Null: opened by an earlier version, which told of all since taken_before.';
+COMMENT ON COLUMN tasker.emission_sinks.opened_in IS 'Events whose transactions this snapshot sees are listed for the sink already or are older than it. It advances with each complete scan for new events.';
 COMMENT ON COLUMN tasker.emission_sinks.events IS 'It is told of what becomes of investigations, and not of messages only.';
 
 CREATE TABLE tasker.emissions (
@@ -873,7 +873,6 @@ CREATE TABLE tasker.operations (
     round integer DEFAULT 0 NOT NULL,
     wave_since timestamp with time zone,
     rate_per_minute integer DEFAULT 0 NOT NULL,
-    stop_after integer DEFAULT 2 NOT NULL,
     stop_on_new_cause boolean NOT NULL,
     wave_timeout interval NOT NULL,
     next_release_at timestamp with time zone,
@@ -888,7 +887,7 @@ CREATE TABLE tasker.operations (
     ended_at timestamp with time zone,
     settled_at timestamp with time zone,
     worker_at_least text,
-    tolerate text,
+    tolerate text DEFAULT '1'::text NOT NULL,
     tolerated_causes text[] DEFAULT '{}'::text[] NOT NULL,
     CONSTRAINT operation_act_is_known CHECK ((act = ANY (ARRAY['reset_for_retry'::text, 'resolve_manually'::text, 'complete_manually'::text, 'answer'::text, 'cancel'::text, 'compensate'::text, 'recreate'::text, 'end_investigation'::text]))),
     CONSTRAINT operation_request_key_is_short CHECK (((length(request_key) >= 1) AND (length(request_key) <= 255))),
@@ -914,11 +913,10 @@ COMMENT ON COLUMN tasker.operations.overlapping IS 'Other operations that had se
 COMMENT ON COLUMN tasker.operations.causes IS 'The causes of the failures that were selected; null when there were too many.';
 COMMENT ON COLUMN tasker.operations.waves IS 'How many items each wave releases; after the last all that are left.';
 COMMENT ON COLUMN tasker.operations.round IS 'Goes up with each wave and each resume: items that are released together.';
-COMMENT ON COLUMN tasker.operations.stop_after IS 'Of operations that the previous version planned: see tolerate.';
 COMMENT ON COLUMN tasker.operations.next_release_at IS 'When the next items may be released, by the rate.';
 COMMENT ON COLUMN tasker.operations.settled_at IS 'When the last item came to its end. Servers look at operations that have ended until then.';
 COMMENT ON COLUMN tasker.operations.worker_at_least IS 'Only workers of this version or a newer one take the steps that it released. Null: any.';
-COMMENT ON COLUMN tasker.operations.tolerate IS 'How many steps of a wave may fail: a number, a percentage, or all_but_one. Null: one less than stop_after.';
+COMMENT ON COLUMN tasker.operations.tolerate IS 'How many steps of a wave may fail: a number, a percentage, or all_but_one.';
 COMMENT ON COLUMN tasker.operations.tolerated_causes IS 'Fingerprints of failures that the guards do not count, named by the operators who resumed the operation.';
 
 CREATE TABLE tasker.operator_requests (
@@ -1472,7 +1470,7 @@ COMMENT ON COLUMN tasker.tasks_dlq.priority_at IS 'dlq_timestamp less the base p
 COMMENT ON COLUMN tasker.tasks_dlq.recovered_at IS 'When the task went on by itself although the entry is open.';
 COMMENT ON COLUMN tasker.tasks_dlq.error_pattern IS 'The message of the step''s error when the entry was opened, without ids and numbers; null when no step failed.';
 COMMENT ON COLUMN tasker.tasks_dlq.case_key IS 'The same for investigations of the same failure: namespace, template, reason, step and error.';
-COMMENT ON COLUMN tasker.tasks_dlq.time_in_state_minutes IS 'What the snapshot says of it. Null: nothing, it is hidden, or the entry is of an earlier version.';
+COMMENT ON COLUMN tasker.tasks_dlq.time_in_state_minutes IS 'What the snapshot says of it. Null: nothing, or it is hidden.';
 COMMENT ON COLUMN tasker.tasks_dlq.original_reason IS 'The reason it was opened for, when a weightier one has replaced that since; null otherwise.';
 COMMENT ON COLUMN tasker.tasks_dlq.original_detail_code IS 'The detail code it was opened for, when a weightier reason has replaced that since; null otherwise.';
 
