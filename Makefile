@@ -8,7 +8,7 @@ LINT_VERSION := $(shell sed -n 's|.*golangci/golangci-lint/v2 \(v[^ ]*\).*|\1|p'
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)-$(firstword $(shell go env GOVERSION))
 
 .DEFAULT_GOAL := help
-.PHONY: deps help build run test test-times check lint soak large under-load break vulncheck release rename-module drill schedules limits upgrade-test bench bench-scale fmt clean
+.PHONY: deps help build run test test-times check check-all lint soak large under-load break vulncheck release rename-module drill schedules limits upgrade-test bench bench-scale fmt clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,8 +31,11 @@ TIMES ?=
 test-times: ## run all tests, one package after the other, and print what each costs (TIMES='-race ./internal/engine': some)
 	scripts/test-times $(TIMES)
 
-check: ## run what CI runs: format, lint, generated files, tests with -race
+check: ## run what CI runs: format, lint, generated files, tests
 	.ci/run
+
+check-all: check ## run what CI runs, and all tests under the race detector (an hour)
+	TASKER_TEST_REQUIRE_ALL=true scripts/test -race -vet=off -shuffle=on ./...
 
 lint: $(LINT) ## run the linters of .golangci.yml
 	$(LINT) run ./...
