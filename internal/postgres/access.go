@@ -266,8 +266,7 @@ VALUES ($3, 'session.created', $1::uuid::text, jsonb_build_object('from', $7::te
 
 // AddSession stores a session.
 func (db *DB) AddSession(ctx context.Context, s NewSession) error {
-	groups := append([]string{}, s.Groups...)
-	_, err := db.pool.Exec(ctx, insertSession, s.UUID, s.Digest[:], s.Subject, s.KeyUUID, groups, s.Life, s.From, tasker.MaxSessions)
+	_, err := db.pool.Exec(ctx, insertSession, s.UUID, s.Digest[:], s.Subject, s.KeyUUID, noNil(s.Groups), s.Life, s.From, tasker.MaxSessions)
 	return wrap(err, "store session")
 }
 

@@ -13,7 +13,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// templateOf is a template whose steps have some handlers.
+// templateOf returns a template with one step per handler.
 func templateOf(namespace, name, version string, handlers ...string) tasker.Template {
 	t := tasker.Template{Namespace: namespace, Name: name, Version: version}
 	for i, h := range handlers {
@@ -22,14 +22,13 @@ func templateOf(namespace, name, version string, handlers ...string) tasker.Temp
 	return t
 }
 
-// put registers a template, and returns what is against it.
 func put(ctx context.Context, db *DB, t tasker.Template, most tasker.Bounds) error {
 	_, _, err := db.PutTemplate(ctx, t, "", fmt.Sprint(t.Version, t.Steps), most)
 	return err
 }
 
-// What is new beyond a bound is refused with the bound, also where many come at the same
-// time; what is not new is not, also where a bound was lowered below what there is.
+// New objects beyond a bound are rejected, also concurrent ones. Existing ones are accepted even if a
+// bound was lowered below their number.
 func TestTemplatesAreBounded(t *testing.T) {
 	t.Parallel()
 	most := tasker.Bounds{Namespaces: 3, Templates: 3, Versions: 3, Handlers: 3}
@@ -62,7 +61,7 @@ func TestTemplatesAreBounded(t *testing.T) {
 			if stored.Load() != 3 || refused.Load() != 6 {
 				t.Errorf("%d of 9 are stored and %d refused, want 3 and 6", stored.Load(), refused.Load())
 			}
-			for i := range 9 { // those there are, again, with lower bounds
+			for i := range 9 { // the existing ones again, with lower bounds
 				if err := put(t.Context(), db, of(i), tasker.Bounds{Namespaces: 1, Templates: 1, Versions: 1, Handlers: 1}); err != nil {
 					refused.Add(1)
 				}
@@ -74,8 +73,7 @@ func TestTemplatesAreBounded(t *testing.T) {
 	}
 }
 
-// A version that is not used may be replaced for as long as somebody works on it: handlers
-// that it does not name any more do not count.
+// An unused version may be replaced repeatedly: handlers that it no longer uses do not count.
 func TestHandlersThatNoTemplateNamesAreForgotten(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
@@ -91,8 +89,8 @@ func registered(ctx context.Context, db *DB, most int, namespaces ...string) err
 		tasker.Registration{WorkerUUID: tasker.NewID(), HeartbeatInterval: 10 * time.Second, LeaseDuration: 30 * time.Second}, most)
 }
 
-// A namespace has so many workers that are alive, and whoever fills it keeps nobody from
-// registering in another. One that has left or is silent for a lease makes room.
+// The number of live workers of a namespace is bounded, without effect on other namespaces. A worker
+// that has left or sent no heartbeat for a lease does not count.
 func TestWorkersAreBounded(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
@@ -117,8 +115,7 @@ func TestWorkersAreBounded(t *testing.T) {
 	}
 }
 
-// Somebody who registers a worker again and again leaves no more rows than are kept: the
-// newest, so that those that are alive stay.
+// Repeated registrations leave a bounded number of rows, the newest.
 func TestRowsOfWorkersAreBounded(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
@@ -130,22 +127,22 @@ func TestRowsOfWorkersAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rows, err := column[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.workers`)
-	if err != nil || rows[0] != tasker.MaxWorkerRows {
-		t.Errorf("%d rows, %v, want %d", rows[0], err, tasker.MaxWorkerRows)
+	rows, err := value[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.workers`)
+	if err != nil || rows != tasker.MaxWorkerRows {
+		t.Errorf("%d rows, %v, want %d", rows, err, tasker.MaxWorkerRows)
 	}
-	alive, err := column[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.workers w WHERE `+aliveWorker)
-	if err != nil || alive[0] != 3 {
-		t.Errorf("%d are alive, %v, want 3", alive[0], err)
+	alive, err := value[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.workers w WHERE `+aliveWorker)
+	if err != nil || alive != 3 {
+		t.Errorf("%d are alive, %v, want 3", alive, err)
 	}
-	// No more are alive in all namespaces together than an installation has.
+	// The total of all namespaces is bounded as well.
 	execute(t, db, `UPDATE tasker.workers SET last_heartbeat_at = now(), namespaces = ARRAY['n' || (random() * 1000)::int]`)
 	if err := registered(t.Context(), db, 1000, "empty"); tasker.CodeOf(err) != tasker.Unavailable {
 		t.Errorf("one more than all: %v", err)
 	}
 }
 
-// A subject has so many sessions, of which the oldest makes room; those of others stay.
+// The sessions of a subject are bounded: a new one replaces the oldest, but none of other subjects.
 func TestSessionsOfASubjectAreBounded(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
@@ -162,23 +159,22 @@ func TestSessionsOfASubjectAreBounded(t *testing.T) {
 	if err := db.EndSession(t.Context(), sha256.Sum256([]byte("user:bob100"))); err != nil {
 		t.Fatal(err)
 	}
-	add("user:bob", 1000) // takes the place of the one that has ended
+	add("user:bob", 1000) // replaces the ended one
 	for subject, want := range map[string]int{"user:ann": 1, "user:bob": tasker.MaxSessions} {
 		for _, condition := range []string{"true", "ended_at IS NULL"} {
-			got, err := column[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.sessions WHERE subject = $1 AND `+condition, subject)
-			if err != nil || got[0] != want {
-				t.Errorf("%s has %d sessions of which %s, %v, want %d", subject, got[0], condition, err, want)
+			got, err := value[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.sessions WHERE subject = $1 AND `+condition, subject)
+			if err != nil || got != want {
+				t.Errorf("%s has %d sessions of which %s, %v, want %d", subject, got, condition, err, want)
 			}
 		}
 	}
 	oldest := sha256.Sum256([]byte("user:bob3"))
-	if left, err := db.Sessions(t.Context(), [][]byte{oldest[:]}, time.Hour); err != nil || len(left) != 1 {
-		t.Errorf("the oldest that there is room for: %v, %v", left, err)
+	if found, err := db.Sessions(t.Context(), [][]byte{oldest[:]}, time.Hour); err != nil || len(found) != 1 {
+		t.Errorf("the oldest session within the limit: %v, %v", found, err)
 	}
 }
 
-// Strangers who begin to sign in, and never end it, keep nobody from signing in: of too many
-// the oldest makes room.
+// Abandoned sign-ins do not prevent new ones, which replace the oldest.
 func TestSignInsOfStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
@@ -189,17 +185,16 @@ func TestSignInsOfStrangersAreBounded(t *testing.T) {
 	if err := db.AddSignIn(t.Context(), SignIn{Digest: ann}); err != nil {
 		t.Fatal(err)
 	}
-	n, err := column[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.sign_ins`)
-	if err != nil || n[0] != tasker.MaxSignIns {
-		t.Errorf("%d sign-ins, %v, want %d", n[0], err, tasker.MaxSignIns)
+	n, err := value[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.sign_ins`)
+	if err != nil || n != tasker.MaxSignIns {
+		t.Errorf("%d sign-ins, %v, want %d", n, err, tasker.MaxSignIns)
 	}
 	if got, err := db.TakeSignIn(t.Context(), ann); err != nil || got == nil {
 		t.Errorf("the last one is %v, %v", got, err)
 	}
 }
 
-// A worker that sends a late report again and again is recorded some times, and those of
-// other steps as well.
+// Repeated late reports of a step are recorded a bounded number of times.
 func TestRejectedReportsOfAStepAreBounded(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
@@ -216,9 +211,9 @@ func TestRejectedReportsOfAStepAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []int{tasker.MaxRejectedReports, 1} {
-		got, err := column[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.rejected_reports WHERE step_uuid = $1`, steps[i])
-		if err != nil || got[0] != want {
-			t.Errorf("step %d has %d, %v, want %d", i, got[0], err, want)
+		got, err := value[int](t.Context(), db.pool, `SELECT count(*) FROM tasker.rejected_reports WHERE step_uuid = $1`, steps[i])
+		if err != nil || got != want {
+			t.Errorf("step %d has %d, %v, want %d", i, got, err, want)
 		}
 	}
 }

@@ -9,10 +9,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Counts open investigations by fingerprint first, which an index-only scan can do.
-const openCases = openHead + `%s
-        ` + openMembers + `%s` + openTail
-
+// openHead counts open investigations by fingerprint first, which an index-only scan can do.
 const openHead = `
 open AS MATERIALIZED (
     SELECT f.case_id, sum(m.entries)::bigint AS entries, sum(m.recovered)::bigint AS recovered, sum(m.proving)::bigint AS proving,
@@ -52,7 +49,8 @@ const harm = `coalesce(tasker.case_harm(tasker.dlq_severity(c.dlq_reason, c.deta
     coalesce(c.owned_until > now(), false), c.state = 'resting') * CASE WHEN o.recovered = o.entries THEN 0.1 ELSE 1 END, 0)`
 
 const selectCases = `
-WITH ` + openCases + `,
+WITH ` + openHead + `%s
+        ` + openMembers + `%s` + openTail + `,
 page AS (
     SELECT ` + caseColumns + `, ` + countColumns + `, ` + harm + ` AS harm,
         count(*) OVER () AS total_cases, sum(o.entries) OVER ()::bigint AS total_entries, sum(o.recent) OVER ()::bigint AS total_recent, min(o.oldest) OVER () AS total_oldest
@@ -109,7 +107,7 @@ func (db *DB) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Cas
 	return list, more, err
 }
 
-// CasePage is [DB.Cases] and [DB.CaseTotals] in one query.
+// CasePage is [DB.Cases] with the totals of all pages.
 func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, t tasker.CaseTotals, more bool, err error) {
 	if ofResolved(f) && (f.State != "" || f.CaseKey != nil || f.Age > 0 || f.Recovered != nil || f.FailedAgain) {
 		return nil, t, false, tasker.Errorf(tasker.Invalid, "resolved cases have no open investigations: they cannot be selected by the state of a task, age, case_key, recovered or failed_again")
@@ -122,8 +120,9 @@ func (db *DB) CasePage(ctx context.Context, f tasker.CaseFilter) (list []tasker.
 	if err != nil {
 		return nil, t, false, fmt.Errorf("read the cases: %w", err)
 	}
-	if len(rows) == 0 && f.Offset > 0 && !ofResolved(f) { // past the last page
-		t, err = db.CaseTotals(ctx, f)
+	if len(rows) == 0 && f.Offset > 0 { // past the last page
+		f.Limit, f.Offset = 0, 0
+		_, t, _, err = db.CasePage(ctx, f)
 		return nil, t, false, err
 	}
 	if len(rows) > 0 {
@@ -156,22 +155,6 @@ func (db *DB) unclassified(ctx context.Context, f tasker.CaseFilter) (int64, err
 // hideCase redacts the error pattern unless the caller may read payloads.
 func hideCase(ctx context.Context, c *tasker.Case) {
 	access.HidePattern(ctx, c.Namespace, &c.ErrorPattern)
-}
-
-// CaseTotals counts the cases of a filter and their open investigations.
-func (db *DB) CaseTotals(ctx context.Context, f tasker.CaseFilter) (tasker.CaseTotals, error) {
-	c := conditionsOf(ctx, f, nil)
-	totals, err := one[tasker.CaseTotals](ctx, db.pool, fmt.Sprintf(`
-		WITH `+openCases+`
-		SELECT count(*) AS cases, coalesce(sum(o.entries), 0)::bigint AS entries, min(o.oldest) AS oldest, coalesce(sum(o.recent), 0)::bigint AS recent, 0::bigint AS unknown
-		FROM open o
-		JOIN tasker.cases c ON c.case_id = o.case_id
-		WHERE %[3]s`, c.joins, c.members, c.cases), c.args...)
-	if err != nil {
-		return tasker.CaseTotals{}, fmt.Errorf("count the cases: %w", err)
-	}
-	totals.Unclassified, err = db.unclassified(ctx, f)
-	return *totals, err
 }
 
 func casesQuery(ctx context.Context, f tasker.CaseFilter) (sql string, args []any) {

@@ -10,22 +10,6 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-const selectFirstOpen = `
-SELECT m.opened_at AS at, d.task_uuid
-FROM tasker.case_fingerprints f
-JOIN tasker.cases c ON c.case_id = f.case_id
-CROSS JOIN LATERAL (
-    SELECT m.dlq_entry_uuid, m.opened_at
-    FROM tasker.case_members m
-    WHERE m.namespace = c.namespace AND m.fingerprint = f.fingerprint AND m.ended_at IS NULL
-    ORDER BY m.opened_at
-    LIMIT 1
-) m
-JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = m.dlq_entry_uuid
-WHERE f.case_id = $1
-ORDER BY m.opened_at, d.task_uuid
-LIMIT 1`
-
 // Task ids increase with time, so the tasks around the first failure are adjacent in the template index.
 const (
 	successesBefore = tasksAround + `t.task_uuid < $5` + tasksNear
@@ -156,7 +140,7 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 		return c, err
 	}
 	fail := func(err error) (CaseComparison, error) {
-		return CaseComparison{}, fmt.Errorf("compare case %s with what succeeded: %w", id, err)
+		return CaseComparison{}, fmt.Errorf("compare case %s with successes: %w", id, err)
 	}
 	scope := access.ScopeOf(ctx)
 	if c.CoincidentCases, err = collect[tasker.RelatedCase](ctx, db.pool, selectBegan, id, tasker.MaxCaseSamples, scope.All(), scope.List()); err != nil {
@@ -167,25 +151,20 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 		return fail(err)
 	}
 	c.Impact = *impact
-	type opening struct {
-		At       time.Time
-		TaskUUID tasker.ID
-	}
-	first, err := one[opening](ctx, db.pool, selectFirstOpen, id)
-	if err != nil {
-		return fail(err)
-	}
-	if first == nil {
+	if c.FirstFailure = c.Case.Oldest; c.FirstFailure == nil || c.Case.EntryUUID == nil {
 		return c, nil // resolved
 	}
-	c.FirstFailure = &first.At
 	if c.Failed, err = collect[tasker.CaseSample](ctx, db.pool, selectCaseSamples, id, tasker.MaxCaseCompared); err != nil {
 		return fail(err)
 	}
 	if c.Case.StepName == "" {
 		return c, nil // no step failed
 	}
-	args := []any{c.Case.Namespace, c.Case.TaskName, c.Case.StepName, tasker.MaxCaseTasks, first.TaskUUID}
+	first, err := value[tasker.ID](ctx, db.pool, `SELECT task_uuid FROM tasker.tasks_dlq WHERE dlq_entry_uuid = $1`, *c.Case.EntryUUID)
+	if err != nil {
+		return fail(err)
+	}
+	args := []any{c.Case.Namespace, c.Case.TaskName, c.Case.StepName, tasker.MaxCaseTasks, first}
 	before, err := collect[caseTask](ctx, db.pool, successesBefore, args...)
 	if err != nil {
 		return fail(err)
@@ -194,7 +173,7 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 	if err != nil {
 		return fail(err)
 	}
-	c.add(before, since, first.At)
+	c.add(before, since, *c.FirstFailure)
 	if c.Values, err = db.contextValues(ctx, &c); err != nil {
 		return fail(err)
 	}

@@ -14,9 +14,8 @@ import (
 	"tasker.example/tasker/internal/fingerprint"
 )
 
-// someCases are 40 investigations: of two templates, of a step that fails with an
-// error in which only numbers differ, one of them recovered; and five that stood
-// still.
+// someCases creates 20 investigations of a step whose errors differ only in numbers, and 5 of stale
+// tasks of another template, one of them recovered.
 const someCases = `
 INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('shop', 'order', '1.0.0', '{}', '', ''), ('shop', 'refund', '1.0.0', '{}', '', '');
 INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
@@ -48,21 +47,28 @@ func withCases(t *testing.T) *DB {
 	return db
 }
 
-// findCases classifies by text alone, and judges the states.
 func findCases(t *testing.T, db *DB) {
 	t.Helper()
+	classify(t, db, 1, printOf)
+}
+
+// classify classifies all investigations, updates the states of cases and returns the number of
+// classified investigations.
+func classify(t *testing.T, db *DB, version int, of func(MemberFailure) Fingerprint) (all int) {
+	t.Helper()
 	for {
-		n, err := db.Classify(t.Context(), 1, 70, printOf, func(version, than string) bool { return version < than })
+		n, err := db.Classify(t.Context(), version, 7, of, func(version, than string) bool { return version < than })
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n == 0 {
+		if all += n; n == 0 {
 			break
 		}
 	}
 	if _, err := db.UpdateCaseStates(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return all
 }
 
 func printOf(m MemberFailure) Fingerprint {
@@ -84,10 +90,8 @@ func TestSameFailuresAreOneCase(t *testing.T) {
 	if stale.Entries != 5 || stale.Recovered != 1 || stale.StepName != "" || stale.Reason != tasker.StalenessTimeout {
 		t.Errorf("the second is %+v", stale)
 	}
-	// As after a vacuum, which transactions of other tests may hold up.
-	if _, err := admin(t, db).Exec(t.Context(), `UPDATE pg_class SET relallvisible = relpages WHERE oid = 'tasker.case_members'::regclass`); err != nil {
-		t.Fatal(err)
-	}
+	// Like VACUUM, which transactions of other tests may delay.
+	execute(t, db, `UPDATE pg_class SET relallvisible = relpages WHERE oid = 'tasker.case_members'::regclass`)
 	plan := explain(t, db, func() string { sql, _ := casesQuery(t.Context(), tasker.CaseFilter{}); return sql }())
 	if !strings.Contains(plan, "Index Only Scan using case_members_open") || strings.Contains(plan, "Seq Scan") {
 		t.Errorf("the plan is\n%s", plan)
@@ -106,7 +110,7 @@ func TestTheQueueIsFiltered(t *testing.T) {
 		name   string
 		filter tasker.InvestigationFilter
 		want   int
-		cases  int // the investigations that are counted by case
+		cases  int // investigations of the listed cases
 	}{
 		{"nothing asked", tasker.InvestigationFilter{}, 25, 25},
 		{"reason", tasker.InvestigationFilter{Reason: tasker.StalenessTimeout}, 5, 5},
@@ -179,12 +183,10 @@ func TestHowSimilarInvestigationsEnded(t *testing.T) {
 	}
 	for i, e := range list[:7] {
 		status := map[bool]string{true: "cancelled", false: "manually_resolved"}[i < 2]
-		if _, err := admin(t, db).Exec(t.Context(), `
+		execute(t, db, `
 			UPDATE tasker.tasks_dlq
 			SET resolution_status = $2::tasker.dlq_resolution_status, resolved_at = dlq_timestamp + make_interval(mins => $3), resolved_by = 'Kim', resolution_notes = $4
-			WHERE dlq_entry_uuid = $1`, e.EntryUUID, status, i+1, fmt.Sprint("note ", i)); err != nil {
-			t.Fatal(err)
-		}
+			WHERE dlq_entry_uuid = $1`, e.EntryUUID, status, i+1, fmt.Sprint("note ", i))
 	}
 	got, err := db.RelatedEntries(t.Context(), list[10].EntryUUID, 3)
 	if err != nil {
@@ -209,7 +211,7 @@ func TestHowSimilarInvestigationsEnded(t *testing.T) {
 	})
 }
 
-// Of ten thousand investigations that have ended, with statistics and without, those of a case are read from their index.
+// Ended investigations of a case are read by index, with and without statistics.
 func TestEndingsOfACaseAreReadFromTheirIndex(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
@@ -239,8 +241,7 @@ func TestWhatDiffersFromTaskToTaskIsNoPattern(t *testing.T) {
 		"größe 12,5 überschritten":    "größe # überschritten",
 		strings.Repeat("x", 600):      strings.Repeat("x", 200),
 	} {
-		var got string
-		if err := db.pool.QueryRow(t.Context(), `SELECT tasker.error_pattern($1)`, message).Scan(&got); err != nil || got != want {
+		if got, err := value[string](t.Context(), db.pool, `SELECT tasker.error_pattern($1)`, message); err != nil || got != want {
 			t.Errorf("%q becomes %q, %v; want %q", message, got, err, want)
 		}
 	}
@@ -250,16 +251,14 @@ func TestWhatDiffersFromTaskToTaskIsNoPattern(t *testing.T) {
 func TestACaseIsFoundByItsTasks(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
-	if _, err := admin(t, db).Exec(t.Context(), `
+	execute(t, db, `
 		SELECT tasker.create_dlq_entries(array_agg(task_uuid), array_agg('staleness_timeout'::tasker.dlq_reason), array_agg('max_duration'::text), 'sweep',
 			array_agg('steps_in_process'::text), array_agg(now()), array_agg(NULL::uuid), 'tasker', NULL, array_agg(NULL::jsonb))
 		FROM (
 			SELECT t.task_uuid FROM tasker.tasks t
 			WHERE t.name = 'refund' AND NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid)
 			LIMIT 10
-		) t`); err != nil {
-		t.Fatal(err)
-	}
+		) t`)
 	findCases(t, db)
 	list, _, err := db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 100})
 	if err != nil {
@@ -273,33 +272,24 @@ func TestACaseIsFoundByItsTasks(t *testing.T) {
 	}
 }
 
-// What is not counted to its end says so.
+// The number of other investigations is counted up to a limit.
 func TestTheOthersOfALargeCase(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
-	fill := func(count int) {
-		t.Helper()
-		_, err := admin(t, db).Exec(t.Context(), `
+	execute(t, db, `INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '')`)
+	for _, tt := range []struct {
+		add  int
+		open int64
+		more bool
+	}{{1, 0, false}, {1000, 1000, false}, {1, 1000, true}} {
+		execute(t, db, `
 			WITH made AS (
 				INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
 				SELECT tasker.uuid_generate_v7(), template_uuid, 'a', 'b', '1.0.0', 'error', now(), '{}', '', now(), now()
 				FROM tasker.task_templates, generate_series(1, $1::int) n
 				RETURNING task_uuid
 			)
-			SELECT count(tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', 'error', now())) FROM made`, count)
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := admin(t, db).Exec(t.Context(), `INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '')`); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		add  int
-		open int64
-		more bool
-	}{{1, 0, false}, {1000, 1000, false}, {1, 1000, true}} {
-		fill(tt.add)
+			SELECT count(tasker.create_dlq_entry(task_uuid, 'manual_dlq', 'x', 'operator', 'error', now())) FROM made`, tt.add)
 		findCases(t, db)
 		list, _, err := db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Limit: 1})
 		if err != nil {
@@ -310,18 +300,18 @@ func TestTheOthersOfALargeCase(t *testing.T) {
 			t.Errorf("%d others, more %v, %v; want %d, %v", k.Open, k.More, err, tt.open, tt.more)
 		}
 	}
-	totals, err := db.CaseTotals(t.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Namespace: "a"}})
+	_, totals, _, err := db.CasePage(t.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Namespace: "a", Offset: 10}})
 	if err != nil || totals.Cases != 1 || totals.Entries != 1002 || totals.Oldest == nil {
 		t.Errorf("totals %+v, %v", totals, err)
 	}
 }
 
-// A search for a code is none for ids, in which three digits are everywhere; six are
-// enough for the beginning of a part of one.
+// A text matches the beginning of a part of an id only from six digits on, because shorter ones would
+// match many ids.
 func TestASearchForACodeFindsNoIDs(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
-	list, _, err := db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Name: "refund", Limit: 1}) // which has no message
+	list, _, err := db.InvestigationQueue(t.Context(), tasker.InvestigationFilter{Name: "refund", Limit: 1}) // has no message
 	if err != nil || len(list) != 1 {
 		t.Fatal(err)
 	}
@@ -340,7 +330,7 @@ func TestASearchForACodeFindsNoIDs(t *testing.T) {
 	}
 }
 
-// One whose task has gone on does not make its case urgent.
+// Recovered investigations do not make their case urgent.
 func TestCasesAreInTheOrderOfTheQueue(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
@@ -350,7 +340,7 @@ func TestCasesAreInTheOrderOfTheQueue(t *testing.T) {
 	}
 	defer conn.Release()
 	if _, err := conn.Exec(t.Context(), `
-		SET session_replication_role = replica; -- what was recorded does not change otherwise
+		SET session_replication_role = replica; -- disables the triggers that protect evidence
 		UPDATE tasker.tasks_dlq SET dlq_timestamp = now() - interval '1 year', priority_at = now() - interval '1 year'
 		WHERE dlq_reason = 'staleness_timeout' AND recovered_at IS NOT NULL;
 		SET session_replication_role = DEFAULT`, pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -362,7 +352,7 @@ func TestCasesAreInTheOrderOfTheQueue(t *testing.T) {
 	}
 }
 
-// What is hidden in the evidence is hidden in the pattern, whichever way it is said.
+// Redacted errors of the evidence are also redacted in the pattern, for each form of a rule.
 func TestAHiddenErrorLeavesNoPattern(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []string{
@@ -378,18 +368,17 @@ func TestAHiddenErrorLeavesNoPattern(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			var shown int
-			if err := db.pool.QueryRow(t.Context(), `
+			if shown, err := value[int](t.Context(), db.pool, `
 				SELECT (SELECT count(*) FROM tasker.tasks_dlq WHERE error_pattern LIKE '%declined%')
-					+ (SELECT count(*) FROM tasker.outbox WHERE data::text LIKE '%declined%')`).Scan(&shown); err != nil || shown > 0 {
+					+ (SELECT count(*) FROM tasker.outbox WHERE data::text LIKE '%declined%')`); err != nil || shown > 0 {
 				t.Errorf("%d entries and events show the message, %v", shown, err)
 			}
 		})
 	}
 }
 
-// A page of cases has the totals of all pages, also behind the last of them, and says how
-// many investigations have no case yet.
+// A page of cases has the totals of all pages, even past the last one, and the number of unclassified
+// investigations.
 func TestTotalsOfAPageOfCases(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
@@ -401,20 +390,14 @@ func TestTotalsOfAPageOfCases(t *testing.T) {
 			t.Errorf("at %d: %d cases, more %t, %+v, %v", offset, len(list), more, totals, err)
 		}
 	}
-	if _, err := admin(t, db).Exec(t.Context(), `UPDATE tasker.case_members SET fingerprint = NULL, fingerprint_version = 0 WHERE step_name = ''`); err != nil {
-		t.Fatal(err)
-	}
+	execute(t, db, `UPDATE tasker.case_members SET fingerprint = NULL, fingerprint_version = 0 WHERE step_name = ''`)
 	f.Offset = 0
 	if _, totals, _, err := db.CasePage(t.Context(), f); err != nil || totals.Cases != 1 || totals.Entries != 20 || totals.Unclassified != 5 {
 		t.Errorf("without a case: %+v, %v", totals, err)
 	}
-	if totals, err := db.CaseTotals(t.Context(), f); err != nil || totals.Unclassified != 5 {
-		t.Errorf("totals without a case: %+v, %v", totals, err)
-	}
 }
 
-// States by what is known of a case: each line is one rule of docs/concepts/cases.md.
-// Whatever changes the state of a case changes since when it has it, and nothing else does.
+// Only a change of the state of a case changes state_since.
 func TestSinceWhenACaseHasItsState(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
@@ -444,6 +427,7 @@ func TestSinceWhenACaseHasItsState(t *testing.T) {
 	}
 }
 
+// Each line is one rule of docs/concepts/cases.md.
 func TestTheStateOfACase(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
@@ -481,21 +465,17 @@ func TestTheStateOfACase(t *testing.T) {
 		if tt.snoozed != "" {
 			snoozed = tt.snoozed
 		}
-		var got string
-		if err := admin(t, db).QueryRow(t.Context(), `
+		got, err := value[string](t.Context(), admin(t, db), `
 			SELECT tasker.case_state($1, now() - $2::interval, now() - $3::interval, $4, now() + $5::interval, $6::bigint, $7, $8, $9, $10, now())`,
-			tt.state, tt.since, tt.first, tt.level, snoozed, tt.above, tt.touched, tt.open, tt.recent, tt.earlier).Scan(&got); err != nil {
-			t.Fatal(err)
-		}
-		if got != tt.want {
-			t.Errorf("%s: %s, want %s", name, got, tt.want)
+			tt.state, tt.since, tt.first, tt.level, snoozed, tt.above, tt.touched, tt.open, tt.recent, tt.earlier)
+		if err != nil || got != tt.want {
+			t.Errorf("%s: %s, %v, want %s", name, got, err, tt.want)
 		}
 	}
 }
 
-// Newer rules find the cases of open investigations anew: those whose fingerprint is another one
-// move, the others stay where they are, with what people have said of their case. A server with
-// older rules leaves them alone.
+// Newer rules reclassify open investigations: those with another fingerprint move to another case, the
+// others keep their case with its owner. A server with older rules does not reclassify them.
 func TestNewerRulesFindCasesAnew(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
@@ -511,32 +491,9 @@ func TestNewerRulesFindCasesAnew(t *testing.T) {
 		}
 		return found
 	}
-	exec := func(sql string, args ...any) {
-		t.Helper()
-		if _, err := admin(t, db).Exec(t.Context(), sql, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
 	before := cases()
 	stale, charge := before["refund/ 5"], before["order/order <id>: card <id> declined after <dur> 20"]
-	exec(`UPDATE tasker.cases SET owner = 'ann', owned_until = now() + interval '1 hour' WHERE case_id = $1`, stale.ID)
-	classify := func(version int, of func(MemberFailure) Fingerprint) (all int) {
-		t.Helper()
-		for {
-			n, err := db.Classify(t.Context(), version, 7, of, func(version, than string) bool { return version < than })
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n == 0 {
-				break
-			}
-			all += n
-		}
-		if _, err := db.UpdateCaseStates(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return all
-	}
+	execute(t, db, `UPDATE tasker.cases SET owner = 'ann', owned_until = now() + interval '1 hour' WHERE case_id = $1`, stale.ID)
 	newer := func(m MemberFailure) Fingerprint {
 		f := printOf(m)
 		if m.TaskName == "order" {
@@ -544,7 +501,7 @@ func TestNewerRulesFindCasesAnew(t *testing.T) {
 		}
 		return f
 	}
-	if n := classify(2, newer); n != 25 {
+	if n := classify(t, db, 2, newer); n != 25 {
 		t.Errorf("%d investigations are classified anew, want 25", n)
 	}
 	after := cases()
@@ -557,7 +514,7 @@ func TestNewerRulesFindCasesAnew(t *testing.T) {
 	if c, err := db.Case(t.Context(), charge.ID); err != nil || c.State != tasker.CaseResolved {
 		t.Errorf("the case that has no investigation any more is %s, %v", c.State, err)
 	}
-	if n := classify(1, printOf); n != 0 {
+	if n := classify(t, db, 1, printOf); n != 0 {
 		t.Errorf("a server with older rules classifies %d investigations", n)
 	}
 }

@@ -51,31 +51,38 @@ func claimsOfSeveral() map[claimVariant]struct{ plain, unheld string } {
 
 // order defines the order in which a claim reads several queues. Its fields are parts of the SQL.
 type order struct {
-	namespaces string                 // FROM item q with the namespaces of the worker
-	queue      string                 // further columns of a queue, from its namespace
-	levels     string                 // WITH part that divides queues by priority
-	from       string                 // WITH part with the queues
-	level      func(of string) string // condition on a step s of a queue
-	wait       string                 // column of each step s
-	turn       string                 // column of each step e of a queue q
-	group      string                 // columns that identify a queue
-	by         string                 // ORDER BY columns of a step
-	gates      string                 // parameter of holds
-	notes      string                 // result rows that are not steps
+	namespaces string // FROM item q with the namespaces of the worker
+	queue      string // further columns of a queue, from its namespace
+	levels     string // WITH part that divides queues by priority
+	from       string // WITH part with the queues
+	wait       string // column of each step s
+	turn       string // column of each step e of a queue q
+	group      string // columns that identify a queue
+	by         string // ORDER BY columns of a step
+	gates      string // parameter of holds
+	notes      string // result rows that are not steps
+}
+
+// level returns the condition on a step s of a queue that is divided by priority.
+func (o order) level(of string) string {
+	if o.levels == "" {
+		return ""
+	}
+	return " AND s.priority = " + of + ".priority"
 }
 
 const urgency = "priority DESC, state_since"
 
 // byUrgency is for one namespace: highest priority first, then oldest.
 var byUrgency = order{
-	namespaces: `unnest($1::text[]) AS q (namespace)`, from: "queues", level: everyLevel,
+	namespaces: `unnest($1::text[]) AS q (namespace)`, from: "queues",
 	group: "namespace, handler", by: urgency, gates: "$9",
 }
 
 // byTurn alternates between namespaces and orders the steps of each by urgency.
 var byTurn = order{
 	namespaces: `unnest($1::text[], $9::float8[], $10::float8[]) AS q (namespace, turn, share)`, queue: ", q.turn, q.share",
-	from: "queues", level: everyLevel, turn: roundRobinRank(urgency),
+	from: "queues", turn: roundRobinRank(urgency),
 	group: "namespace, handler", by: "turn, " + urgency, gates: "$11",
 }
 
@@ -83,14 +90,11 @@ var byTurn = order{
 var byAge = order{
 	namespaces: byTurn.namespaces, queue: byTurn.queue, from: "levels",
 	levels: priorityLevels("levels", "queues", "q.namespace, q.handler, q.turn, q.share") + ",\n",
-	level:  func(of string) string { return " AND s.priority = " + of + ".priority" },
 	wait:   `, CASE WHEN s.state_since <= (SELECT at FROM clock) - $11::interval THEN s.state_since ELSE 'infinity' END AS old_since`,
 	turn:   roundRobinRank("old_since, " + urgency),
 	group:  "namespace, handler, priority", by: "turn, old_since, " + urgency, gates: "$12",
 	notes: noteOf(`'old'`, `(SELECT min(priority) FROM candidate WHERE old_since < 'infinity') < (SELECT max(priority) FROM levels)`),
 }
-
-func everyLevel(string) string { return "" }
 
 // roundRobinRank computes the turn of each step of a namespace, in an order.
 func roundRobinRank(order string) string {
@@ -440,10 +444,7 @@ released AS (
     RETURNING ` + returnReady + `, s.attempts
 ),
 ` + readyByDue("released") + `,
-announced AS (
-    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT task_uuid, step_uuid, namespace FROM released WHERE $6
-),
+` + announced("released WHERE $6") + `,
 log AS (
     INSERT INTO tasker.step_history (task_uuid, step_uuid, from_state, to_state, event, attempt, worker_uuid, created_at)
     SELECT task_uuid, step_uuid, 'in_progress', 'enqueued', 'release', attempts, $4, state_since

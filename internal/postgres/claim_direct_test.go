@@ -15,7 +15,7 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// addWaiting adds a task with a step of the handler x that waits in the queue, for a minute.
+// addWaiting adds a task with a step of handler x that was enqueued a minute ago.
 const addWaiting = `
 WITH task AS (
     INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, warn_at, stale_at, context, context_bytes, correlation_id, created_at, updated_at)
@@ -29,7 +29,7 @@ SELECT task_uuid, tasker.uuid_generate_v7(), 'waiting', 'standard', 'a', 'x', $1
     0, 1, 3, true, 'constant', 1, 1, false, now() + interval '1 hour', now(), now(), 2
 FROM task`
 
-// addChildren gives the first step so many children more, each with a priority more than the one before.
+// addChildren adds children to step s1, with priorities from 1 upwards.
 const addChildren = `
 WITH child AS (
     INSERT INTO tasker.workflow_steps (task_uuid, step_uuid, name, step_type, namespace, handler, priority, state, state_since, parent_uuids, child_uuids,
@@ -41,17 +41,18 @@ WITH child AS (
 )
 UPDATE tasker.workflow_steps SET child_uuids = child_uuids || ARRAY(SELECT step_uuid FROM child) WHERE name = 's1'`
 
-// directCase is a report of a step s1 on which s2 depends, by a worker of the handler x that wants one step more.
+// directCase describes a report of step s1, on which s2 depends, by a worker of handler x that wants
+// one more step. The results are names of steps.
 type directCase struct {
 	before  string // SQL
-	waiting string // priorities of the steps that wait
+	waiting string // priorities of enqueued steps
 	next    func(*testing.T, *DB, *NextClaim)
 
-	direct string // which steps are claimed directly, by name
-	queued string // which became ready and were enqueued
-	got    string // which are handed out
+	direct string // claimed directly
+	queued string // became ready and enqueued
+	got    string // returned to the worker
 
-	alone *directCase // what differs in a report of one success
+	alone *directCase // different results of a report of one success
 }
 
 var directCases = map[string]directCase{
@@ -98,7 +99,7 @@ func all(name string, n int) string {
 	return strings.Join(list, " ")
 }
 
-// notGiven has the worker be given anything but s2.
+// notGiven excludes s2 from the claim.
 func notGiven(t *testing.T, db *DB, n *NextClaim) {
 	t.Helper()
 	var err error
@@ -119,7 +120,8 @@ func queues(namespaces, handlers string, steps int) func(*testing.T, *DB, *NextC
 	}
 }
 
-// A step that becomes ready by a report is claimed by the worker that reports, unless it is not its turn or it may not be handed out.
+// The reporting worker claims a step that its report made ready, unless a more urgent step comes first
+// or the step cannot be claimed.
 func TestStepsAreClaimedDirectly(t *testing.T) {
 	t.Parallel()
 	for _, way := range []directWay{{}, {heads: true}, {alone: true}, {alone: true, heads: true}} {
@@ -132,7 +134,7 @@ func TestStepsAreClaimedDirectly(t *testing.T) {
 	}
 }
 
-// To begin the statement takes longer than it saves for a few steps.
+// For few steps the statement costs more than it saves.
 func TestAReportOfFewOutcomesClaimsNothingDirectly(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{PriorityAge: -1})
@@ -142,13 +144,13 @@ func TestAReportOfFewOutcomesClaimsNothingDirectly(t *testing.T) {
 			t.Errorf("a report of %d outcomes claims directly: %v", n, got)
 		}
 	}
-	next.OnlyReady = true // or the broker tells of each
+	next.OnlyReady = true // otherwise the broker announces each step
 	if !db.mayClaimDirectly(1, &next, claimMode{}) {
 		t.Error("a report that asks only for what becomes ready claims nothing directly")
 	}
 }
 
-// directWay is how a report is made: it reads the queues from where steps wait, and may be concluded by the statements for one success.
+// directWay selects the statements of a report: with ranges of the queues, or for one success.
 type directWay struct{ heads, alone bool }
 
 func (c directCase) run(t *testing.T, way directWay) {
@@ -189,11 +191,7 @@ func (c directCase) run(t *testing.T, way directWay) {
 	if got := c.names(t, db, concluded.Enqueued); got != c.queued {
 		t.Errorf("enqueued are %q, want %q", got, c.queued)
 	}
-	var got []tasker.ID
-	for _, s := range claimed.Steps {
-		got = append(got, s.StepUUID)
-	}
-	if names := c.names(t, db, got); names != c.got {
+	if names := c.names(t, db, valuesOf(claimed.Steps, func(s *Claimed) tasker.ID { return s.StepUUID })); names != c.got {
 		t.Errorf("handed out %q, want %q", names, c.got)
 	}
 	direct, err := column[tasker.ID](t.Context(), db.pool, `
@@ -223,7 +221,7 @@ func (directCase) names(t *testing.T, db *DB, steps []tasker.ID) string {
 	return strings.Join(list, " ")
 }
 
-// claimedAsAny fails the test unless a step that was claimed directly is as one that was found in the queue.
+// claimedAsAny checks that a directly claimed step equals one that was claimed from its queue.
 func claimedAsAny(t *testing.T, db *DB, s Claimed, next NextClaim) {
 	t.Helper()
 	if s.Fence != 2 || len(s.DependencyResults) != 1 || string(s.DependencyResults["s1"]) != "{}" || time.Until(s.LeaseExpiresAt) > time.Minute || time.Until(s.LeaseExpiresAt) < 30*time.Second {

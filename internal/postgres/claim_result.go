@@ -32,10 +32,6 @@ const maxStepSize = 2*tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes
 // estimates few rows for them. More adds parts to the statement.
 func leaseSteps(more string, b claimedBefore) string {
 	all, name := b.all()
-	return leaseParts(b) + all + watched(name, b) + more + leased(name)
-}
-
-func leaseParts(b claimedBefore) string {
 	return `
 picked AS (
     SELECT l.*
@@ -66,7 +62,7 @@ claimed AS (
     CROSS JOIN clock c
     WHERE s.task_uuid = p.task_uuid AND s.step_uuid = p.step_uuid AND s.state || '' = 'enqueued' AND s.state_since = p.state_since
     RETURNING ` + claimedColumns + `, p.bytes
-),`
+),` + all + watched(name, b) + more + leasedSteps(name) + busy("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
 }
 
 // claimedColumns are the columns of a claimed step s.
@@ -88,11 +84,7 @@ watched AS (
 )`
 }
 
-// leased selects the leased steps with their inputs, and a row if more can be claimed.
-func leased(claimed string) string {
-	return leasedSteps(claimed) + busy("(SELECT count(*) FROM picked) > (SELECT count(*) FROM claimed)")
-}
-
+// leasedSteps selects the leased steps with their inputs.
 func leasedSteps(claimed string) string {
 	return `
 SELECT

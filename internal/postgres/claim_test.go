@@ -12,15 +12,14 @@ import (
 	"tasker.example/tasker"
 )
 
-// A yard is a database with steps that wait in queues, and a worker.
+// yard is a database with enqueued steps and a worker.
 type yard struct {
 	*testing.T
 	db     *DB
 	worker tasker.ID
 }
 
-// newYard makes steps of so many handlers, each of a task of its own: the queues are
-// filled one after another.
+// newYard creates a number of steps for each handler, one after the other, each in its own task.
 func newYard(t *testing.T, handlers, each int) *yard {
 	t.Helper()
 	db := openNew(t, Options{})
@@ -43,9 +42,7 @@ func newYard(t *testing.T, handlers, each int) *yard {
 
 func (y *yard) exec(sql string, args ...any) {
 	y.Helper()
-	if _, err := admin(y.T, y.db).Exec(y.Context(), sql, args...); err != nil {
-		y.Fatal(err)
-	}
+	execute(y.T, y.db, sql, args...)
 }
 
 func (y *yard) claimant(handlers int) Claimant {
@@ -56,13 +53,8 @@ func (y *yard) claimant(handlers int) Claimant {
 	return c
 }
 
-// claimIn claims in a transaction that has not ended, and returns how many steps.
-func (y *yard) claimIn(tx pgx.Tx, c Claimant, limit int) int {
-	y.Helper()
-	return y.claimInTurn(tx, c, limit, nil)
-}
-
-func (y *yard) claimInTurn(tx pgx.Tx, c Claimant, limit int, t *fairOrder) int {
+// claimIn claims steps in a transaction and returns their number.
+func (y *yard) claimIn(tx pgx.Tx, c Claimant, limit int, t *fairOrder) int {
 	y.Helper()
 	sql, args := c.claim(limit, tasker.MaxClaimBytes, limit, claimMode{turn: t})
 	rows, err := collect[claimRow](y.Context(), tx, sql, args...)
@@ -83,8 +75,7 @@ func (y *yard) begin() pgx.Tx {
 	return tx
 }
 
-// While one claim is under way, another one of the same queues gets as much, however
-// many queues they are.
+// Concurrent claims of the same queues get as many steps each, for any number of queues.
 func TestAClaimHoldsNoMoreThanItHandsOut(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ handlers, each, asked int }{
@@ -96,7 +87,7 @@ func TestAClaimHoldsNoMoreThanItHandsOut(t *testing.T) {
 			t.Parallel()
 			y := newYard(t, c.handlers, c.each)
 			for i := range 2 {
-				if n := y.claimIn(y.begin(), y.claimant(c.asked), 100); i == 0 && n != 100 {
+				if n := y.claimIn(y.begin(), y.claimant(c.asked), 100, nil); i == 0 && n != 100 {
 					t.Errorf("the first claim got %d of 300", n)
 				}
 			}
@@ -108,31 +99,27 @@ func TestAClaimHoldsNoMoreThanItHandsOut(t *testing.T) {
 	}
 }
 
-// Steps are handed out by urgency across queues.
+// Claims order steps by urgency across queues.
 func TestTheMostUrgentOfAllQueuesComesFirst(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 10, 10)
 	y.exec(`UPDATE tasker.workflow_steps SET priority = 5 WHERE handler = 'h7'`)
 	for _, handlers := range []int{10, manyQueues + 10} {
 		tx := y.begin()
-		if n := y.claimIn(tx, y.claimant(handlers), 25); n != 25 {
+		if n := y.claimIn(tx, y.claimant(handlers), 25, nil); n != 25 {
 			t.Fatalf("claimed %d", n)
 		}
-		var got string
-		if err := tx.QueryRow(t.Context(), `
+		got, err := value[string](t.Context(), tx, `
 			SELECT string_agg(format('%s %s', handler, n), ', ' ORDER BY handler)
-			FROM (SELECT handler, count(*) AS n FROM tasker.workflow_steps WHERE state = 'in_progress' GROUP BY handler) s`).Scan(&got); err != nil {
-			t.Fatal(err)
-		}
-		if want := "h0 10, h1 5, h7 10"; got != want {
-			t.Errorf("claimed %s, want %s", got, want)
+			FROM (SELECT handler, count(*) AS n FROM tasker.workflow_steps WHERE state = 'in_progress' GROUP BY handler) s`)
+		if want := "h0 10, h1 5, h7 10"; err != nil || got != want {
+			t.Errorf("claimed %s, %v, want %s", got, err, want)
 		}
 		_ = tx.Rollback(t.Context())
 	}
 }
 
-// A worker may register 100 namespaces and 1000 handlers: what a claim costs depends
-// on how many queues there are, not on how many there could be.
+// The cost of a claim depends on the number of non-empty queues, not on the number of registered ones.
 func TestEmptyQueuesCostNothing(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 20, 5)
@@ -142,10 +129,10 @@ func TestEmptyQueuesCostNothing(t *testing.T) {
 	}
 	for age, most := range map[time.Duration]int{0: 200, time.Minute: 250} {
 		tx := y.begin()
-		before := y.scans(tx) // of transactions of this connection that PostgreSQL has not yet counted elsewhere
+		before := y.scans(tx) // may include earlier transactions of the connection
 		turn := y.db.turns.begin(c.Namespaces)
 		turn.age = age
-		if n := y.claimInTurn(tx, c, 10, turn); n != 10 {
+		if n := y.claimIn(tx, c, 10, turn); n != 10 {
 			t.Errorf("claimed %d", n)
 		}
 		if scans := y.scans(tx) - before; scans == 0 || scans > most {
@@ -155,21 +142,21 @@ func TestEmptyQueuesCostNothing(t *testing.T) {
 	}
 }
 
-// scans is how often a transaction has looked into the index for claims.
-func (y *yard) scans(tx pgx.Tx) (n int) {
+// scans returns the number of scans of the claim index in a transaction.
+func (y *yard) scans(tx pgx.Tx) int {
 	y.Helper()
-	if err := tx.QueryRow(y.Context(), `SELECT coalesce(pg_stat_get_xact_numscans('tasker.ready_steps_to_claim'::regclass), 0)`).Scan(&n); err != nil {
+	n, err := value[int](y.Context(), tx, `SELECT coalesce(pg_stat_get_xact_numscans('tasker.ready_steps_to_claim'::regclass), 0)`)
+	if err != nil {
 		y.Fatal(err)
 	}
 	return n
 }
 
-// What a claim costs does not depend on how many steps the tasks have of which it takes some: where most tasks are small, the planner
-// takes all for that.
+// The cost of a claim does not depend on the size of the tasks, although the planner assumes small ones.
 func TestAClaimCostsTheSameInALargeTask(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 1, 2100)
-	// All that h0 has from the 101st on is in one task, and depends on the last of it.
+	// One task has 2,000 enqueued steps that depend on its last step.
 	y.exec(`UPDATE tasker.workflow_steps SET namespace = 'other' WHERE step_uuid IN (SELECT step_uuid FROM tasker.workflow_steps ORDER BY state_since OFFSET 100)`)
 	y.exec(`
 		WITH large AS (SELECT task_uuid AS id, 'ffffffff-ffff-7fff-bfff-ffffffffffff'::uuid AS last FROM tasker.tasks ORDER BY task_uuid DESC LIMIT 1)

@@ -6,7 +6,7 @@ import (
 	"tasker.example/tasker/internal/pgtest"
 )
 
-// The smallest commit waits for the disk, and a server may make it.
+// The smallest commit writes WAL, so that it waits for the disk.
 func TestTheSmallestCommitIsFlushed(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
@@ -16,14 +16,14 @@ func TestTheSmallestCommitIsFlushed(t *testing.T) {
 	}
 	t.Cleanup(db.Close)
 	owner := d.Pool(t)
-	var before, written string
-	if err := owner.QueryRow(t.Context(), `SELECT pg_current_wal_insert_lsn()::text`).Scan(&before); err != nil {
+	before, err := value[string](t.Context(), owner, `SELECT pg_current_wal_insert_lsn()::text`)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := owner.QueryRow(t.Context(), `SELECT (pg_current_wal_insert_lsn() > $1::pg_lsn)::text`, before).Scan(&written); err != nil || written != "true" {
+	if written, err := value[bool](t.Context(), owner, `SELECT pg_current_wal_insert_lsn() > $1::pg_lsn`, before); err != nil || !written {
 		t.Errorf("nothing is written that a heartbeat would wait for: %v", err)
 	}
 }

@@ -286,10 +286,7 @@ func concludedAnswer(to claimTarget) string {
     SELECT ` + readyColumns + ` FROM promoted
 ),
 ` + ready("begins") + `,
-announced AS (
-    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT f.task_uuid, f.step_uuid, f.namespace FROM begins f WHERE $2 ORDER BY f.task_uuid, f.step_uuid
-)
+` + announced("begins WHERE $2") + `
 SELECT
     coalesce((SELECT array_agg(place ORDER BY place) FROM moved), '{}') AS moved,
     coalesce((SELECT array_agg(place ORDER BY place) FROM moved WHERE state = 'error' AND next_retry_at IS NULL), '{}') AS failed_for_good,

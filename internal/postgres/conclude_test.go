@@ -10,7 +10,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// after is what a conclusion leaves: rows without their times, of which is compared whether they are there, and how long steps may run and wait.
+// after selects the rows after a conclusion. Times are replaced by whether they are set, and by the
+// durations of leases, timeouts and waits.
 const after = `
 SELECT (SELECT jsonb_object_agg(e.key, CASE WHEN e.key ~ '(_at|_since|_id|position)$|_until$' AND e.value <> '"infinity"' THEN to_jsonb(e.value <> 'null') ELSE e.value END)
     FROM jsonb_each(to_jsonb(x.row)) e)::text AS row
@@ -33,7 +34,7 @@ FROM (
 ) x
 ORDER BY x.place, x.name, x.row::text`
 
-// The statement for reported successes does what the one for all conclusions does.
+// The statement for reported successes has the same effect as the one for all conclusions.
 func TestAReportedSuccessIsConcludedAsAnyOther(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]string{
@@ -85,7 +86,7 @@ func TestAReportedSuccessIsConcludedAsAnyOther(t *testing.T) {
 	}
 }
 
-// Whatever is not a success that a worker reported goes by the statement for all conclusions.
+// All other conclusions use the general statement.
 func TestWhatIsAReportedSuccess(t *testing.T) {
 	t.Parallel()
 	worker, operation := tasker.NewID(), tasker.NewID()

@@ -86,7 +86,7 @@ func (p *pools) poolFor(ctx context.Context) *pgxpool.Pool {
 	return p.of[c]
 }
 
-// Close closes all connections after the running statements have ended.
+// Close waits for running statements.
 func (p *pools) Close() {
 	for class, pool := range p.of {
 		if pool != nil && (ConnClass(class) == General || pool != p.of[General]) {
@@ -102,35 +102,28 @@ func (p *pools) Reset() {
 	}
 }
 
-// Ping reports whether the database answers.
 func (p *pools) Ping(ctx context.Context) error { return classifyError(p.poolFor(ctx).Ping(ctx)) }
 
-// Acquire returns a connection of the pool.
 func (p *pools) Acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return p.poolFor(ctx).Acquire(ctx)
 }
 
-// Begin begins a transaction.
 func (p *pools) Begin(ctx context.Context) (pgx.Tx, error) { return p.poolFor(ctx).Begin(ctx) }
 
-// Query runs a query.
 func (p *pools) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	rows, err := p.poolFor(ctx).Query(ctx, sql, args...)
 	return rows, classifyError(err)
 }
 
-// QueryRow runs a query for one row.
 func (p *pools) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return scannedRow{p.poolFor(ctx).QueryRow(ctx, sql, args...)}
 }
 
-// Exec runs a statement.
 func (p *pools) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	tag, err := p.poolFor(ctx).Exec(ctx, sql, args...)
 	return tag, classifyError(err)
 }
 
-// SendBatch runs statements in one round trip.
 func (p *pools) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return p.poolFor(ctx).SendBatch(ctx, b)
 }

@@ -15,22 +15,22 @@ func TestLanesShareTheConnections(t *testing.T) {
 	t.Parallel()
 	for all := 1; all <= 1000; all++ {
 		s, sum := splitConns(all), 0
-		for lane, n := range s {
+		for class, n := range s {
 			sum += n
 			if all >= minShared && n < 1 {
-				t.Errorf("of %d connections lane %d has none", all, lane)
+				t.Errorf("of %d connections class %d has none", all, class)
 			}
 		}
 		if sum != all || s[General] < 1 {
-			t.Errorf("of %d connections the connClasses have %v", all, s)
+			t.Errorf("of %d connections the classes have %v", all, s)
 		}
 	}
 	if got := splitConns(20); got != [connClasses]int{5, 2, 7, 3, 3} {
-		t.Errorf("of 20 the connClasses have %v: docs/reference/configuration.md says otherwise", got)
+		t.Errorf("of 20 connections the classes have %v: docs/reference/configuration.md differs", got)
 	}
 }
 
-// Whoever takes all connections of one lane takes none of the others.
+// An exhausted class does not block the others.
 func TestALaneThatIsFullKeepsNoOtherWaiting(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{MaxConns: 8})
@@ -41,22 +41,22 @@ func TestALaneThatIsFullKeepsNoOtherWaiting(t *testing.T) {
 		}
 		t.Cleanup(conn.Release)
 	}
-	for _, lane := range []ConnClass{Heartbeats, Work, Creates, Timers} {
-		ctx, cancel := context.WithTimeout(WithConnClass(t.Context(), lane), 20*time.Second)
+	for _, class := range []ConnClass{Heartbeats, Work, Creates, Timers} {
+		ctx, cancel := context.WithTimeout(WithConnClass(t.Context(), class), 20*time.Second)
 		if err := db.Writable(ctx); err != nil {
-			t.Errorf("lane %d: %v", lane, err)
+			t.Errorf("class %d: %v", class, err)
 		}
 		cancel()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := db.Writable(ctx); err == nil {
-		t.Error("the lane that is full has a connection left: the test shows nothing")
+		t.Error("the exhausted class has a free connection: the test shows nothing")
 	}
 }
 
-// A database that is read-only for a while is unavailable, and no connection from
-// then is used when it takes writes again.
+// A read-only database is unavailable, and connections of that time are not used when it accepts
+// writes again.
 func TestAReadOnlyDatabaseIsUnavailable(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
@@ -72,7 +72,6 @@ func TestAReadOnlyDatabaseIsUnavailable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	leave := func() error { return db.RemoveWorker(t.Context(), tasker.NewID()) }
 	write := func() error {
 		return db.InTx(t.Context(), func(tx *Tx) error {
 			_, err := tx.Exec(t.Context(), `DELETE FROM tasker.deferred_work`)
@@ -88,13 +87,13 @@ func TestAReadOnlyDatabaseIsUnavailable(t *testing.T) {
 	}
 	for range 3 {
 		if err := write(); tasker.CodeOf(err) != tasker.Unavailable || !IsUnavailable(err) {
-			t.Errorf("a write says %v (%s)", err, tasker.CodeOf(err))
+			t.Errorf("a write returns %v (%s)", err, tasker.CodeOf(err))
 		}
 	}
-	if err := leave(); tasker.CodeOf(err) != tasker.Unavailable {
-		t.Errorf("a worker that leaves is told %v (%s)", err, tasker.CodeOf(err))
+	if err := db.RemoveWorker(t.Context(), tasker.NewID()); tasker.CodeOf(err) != tasker.Unavailable {
+		t.Errorf("the removal of a worker returns %v (%s)", err, tasker.CodeOf(err))
 	}
-	if _, err := db.pool.Exec(t.Context(), `SELECT 1`); err != nil { // which leaves a connection that takes no writes
+	if _, err := db.pool.Exec(t.Context(), `SELECT 1`); err != nil { // leaves a read-only connection
 		t.Fatal(err)
 	}
 	if _, err := owner.Exec(t.Context(), `SET default_transaction_read_only = off`); err != nil {
@@ -106,8 +105,8 @@ func TestAReadOnlyDatabaseIsUnavailable(t *testing.T) {
 	}
 }
 
-// A connection that was idle is used without a round trip to test it, unless something has
-// arrived on it, such as its end, or a look cannot tell.
+// An idle connection is used without a round trip unless data or its end has arrived, or the socket
+// cannot be checked.
 func TestAnIdleConnectionIsTestedWithoutARoundTrip(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{MaxConns: 1})
@@ -133,11 +132,11 @@ func TestAnIdleConnectionIsTestedWithoutARoundTrip(t *testing.T) {
 		t.Error("a connection that was just used is tested")
 	}
 	if !needsPing(nil, 2*idleAfter) {
-		t.Error("what cannot be looked at is not tested")
+		t.Error("a socket that cannot be checked is not tested")
 	}
 }
 
-// With several hosts a connection is made to one that takes writes, and to none else.
+// With several hosts, only a writable one is used.
 func TestConnectFindsTheWritableHost(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -169,15 +168,15 @@ func TestConnectFindsTheWritableHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := connect(several.String()); err == nil || !strings.Contains(err.Error(), "read only") {
-		t.Errorf("of hosts that take no writes it took one: %v", err)
+		t.Errorf("a connection to read-only hosts: %v", err)
 	}
 	if err := connect(several.String() + "&target_session_attrs=read-only"); err != nil {
-		t.Errorf("the URL says otherwise: %v", err)
+		t.Errorf("with target_session_attrs in the URL: %v", err)
 	}
 	if err := connect(db.AdminURL); err != nil {
 		t.Errorf("of one host: %v", err)
 	}
 	if err := connect("postgres://%"); err == nil {
-		t.Error("a URL that is none connects")
+		t.Error("an invalid URL connects")
 	}
 }

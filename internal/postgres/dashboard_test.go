@@ -10,8 +10,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// tenThousandEnded is a database with 10,000 investigations that ended in the last hour after
-// a repair, and 1,000 open investigations of 40 cases.
+// tenThousandEnded creates 10,000 investigations that ended in the last hour after a repair, and 1,000
+// open investigations of 40 cases.
 const tenThousandEnded = `
 INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('shop', 'order', '1.0.0', '{}', '', '');
 INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
@@ -40,13 +40,13 @@ func TestTheDashboardCostsAtMostThreeTimesTheList(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), tenThousandEnded, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
-	for seen := false; !seen; { // a concurrent autovacuum can keep rows from becoming visible to all
+	for visible := false; !visible; { // a concurrent autovacuum can delay the visibility map
 		execute(t, db, "VACUUM ANALYZE")
-		rows, err := column[bool](t.Context(), conn, `SELECT bool_and(relallvisible >= relpages) FROM pg_class WHERE oid IN ('tasker.tasks_dlq'::regclass, 'tasker.case_members'::regclass)`)
-		if err != nil {
+		var err error
+		if visible, err = value[bool](t.Context(), conn, `
+			SELECT bool_and(relallvisible >= relpages) FROM pg_class WHERE oid IN ('tasker.tasks_dlq'::regclass, 'tasker.case_members'::regclass)`); err != nil {
 			t.Fatal(err)
 		}
-		seen = rows[0]
 	}
 	c, err := conn.Acquire(t.Context())
 	if err != nil {

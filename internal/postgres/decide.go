@@ -157,10 +157,7 @@ log AS (
     WHERE state = 'enqueued'
     ORDER BY task_uuid, step_uuid
 ),
-announced AS (
-    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT task_uuid, step_uuid, namespace FROM moved WHERE $4 AND state = 'enqueued' ORDER BY task_uuid, step_uuid
-)
+` + announced("moved WHERE $4 AND state = 'enqueued'") + `
 SELECT DISTINCT namespace FROM moved WHERE state = 'enqueued'`
 
 // DecidedStep is a step to start.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"tasker.example/tasker"
@@ -66,6 +67,14 @@ func (db *DB) AnnounceAgain(ctx context.Context, steps []tasker.StepRef, rest ti
 	return list, wrap(err, "announce steps again")
 }
 
+// announced is a WITH part that creates announcements of the steps of another part.
+func announced(from string) string {
+	return `announced AS (
+    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
+    SELECT task_uuid, step_uuid, namespace FROM ` + from + ` ORDER BY task_uuid, step_uuid
+)`
+}
+
 // Announcement is a broker message to workers about an enqueued step.
 type Announcement struct {
 	Position  int64
@@ -95,23 +104,24 @@ func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publi
 		if err != nil || len(list) == 0 {
 			return err
 		}
-		var over []int64
-		waiting := list[:0:0]
-		for _, a := range list {
-			if a.Waits {
-				waiting = append(waiting, a)
-			} else {
-				over = append(over, a.Position)
-			}
-		}
-		var failed []int64
+		waiting := slices.DeleteFunc(slices.Clone(list), func(a Announcement) bool { return !a.Waits })
+		confirmed := map[int64]bool{}
 		if len(waiting) > 0 {
 			done, err := publish(waiting)
 			if err != nil {
 				return err
 			}
-			over = append(over, done...)
-			failed = missing(waiting, done)
+			for _, position := range done {
+				confirmed[position] = true
+			}
+		}
+		var over, failed []int64
+		for _, a := range list {
+			if a.Waits && !confirmed[a.Position] {
+				failed = append(failed, a.Position)
+			} else {
+				over = append(over, a.Position)
+			}
 		}
 		if _, err = tx.Exec(ctx, `DELETE FROM tasker.dispatch_outbox WHERE position = ANY ($1)`, over); err != nil || len(failed) == 0 {
 			return err
@@ -123,20 +133,6 @@ func (db *DB) Announce(ctx context.Context, limit int, rest time.Duration, publi
 		return err
 	})
 	return processed, wrap(err, "announce steps")
-}
-
-func missing(list []Announcement, done []int64) []int64 {
-	is := make(map[int64]bool, len(done))
-	for _, p := range done {
-		is[p] = true
-	}
-	var out []int64
-	for _, a := range list {
-		if !is[a.Position] {
-			out = append(out, a.Position)
-		}
-	}
-	return out
 }
 
 // Reads one index entry of each namespace.

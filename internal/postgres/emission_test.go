@@ -13,8 +13,7 @@ import (
 	"tasker.example/tasker/internal/pgtest"
 )
 
-// backlog is a database in which everything was published when its statistics were
-// taken, and then a sink went away: 20,000 events of 2,000 tasks wait.
+// backlog creates 20,000 pending events of 2,000 tasks, after statistics were collected without any.
 const backlog = `
 INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '');
 INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
@@ -31,9 +30,8 @@ ANALYZE;
 INSERT INTO tasker.emissions (sink, position, event_uuid, task_uuid)
 SELECT 'webhook', position, event_uuid, task_uuid FROM tasker.outbox WHERE position > 20000;`
 
-// The planner takes what is pending for nothing. What is read must be bounded by the
-// batch all the same: else a backlog is what stops it from shrinking. A transaction
-// that stays open, in any database of the server, does not change that.
+// The pages read are bounded by the batch, although the planner expects no pending events and a
+// transaction stays open. Otherwise a backlog could not shrink.
 func TestABatchOfEventsCostsTheSameWhateverWaits(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
@@ -48,7 +46,7 @@ func TestABatchOfEventsCostsTheSameWhateverWaits(t *testing.T) {
 	if _, err := admin(t, db).Exec(t.Context(), backlog); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.TakeEvents(t.Context(), "webhook", 5000); err != nil { // they are listed already
+	if _, err := db.TakeEvents(t.Context(), "webhook", 5000); err != nil { // deliveries exist already
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
@@ -94,7 +92,7 @@ func TestABatchOfEventsCostsTheSameWhateverWaits(t *testing.T) {
 	}
 }
 
-// A sink whose attempt does not end fails, although no attempt has failed.
+// A sink with an unfinished attempt is failing although no attempt has failed.
 func TestSinkFailsWhileAnEventIsDue(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -137,7 +135,7 @@ func TestSinkFailsWhileAnEventIsDue(t *testing.T) {
 	}
 }
 
-// settled is the arguments that note the first n pending events as published.
+// settled returns the arguments that mark the first n pending events as published.
 func settled(n int) string {
 	positions := make([]string, n)
 	for i := range positions {
@@ -147,16 +145,15 @@ func settled(n int) string {
 		array_fill(false, ARRAY[%d]), array_fill(0::bigint, ARRAY[%d]), array_fill(''::text, ARRAY[%d]), array_fill(NULL::timestamptz, ARRAY[%d])`, strings.Join(positions, ","), n, n, n, n, n, n)
 }
 
-// Whoever has the right to send writes nothing while there is nothing to send, also
-// beside a transaction that stays open.
+// The holder of an idle sink writes nothing, even during a long transaction.
 func TestASinkAtRestIsNotWritten(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
-	exec := func(sql string, args ...any) { t.Helper(); execute(t, db, sql, args...) }
-	exec(strings.ReplaceAll(strings.SplitAfter(backlog, "INSERT INTO tasker.emission_sinks (sink) VALUES ('webhook');")[0], "2000", "20"))
-	row := func() (text string) {
+	execute(t, db, strings.ReplaceAll(strings.SplitAfter(backlog, "INSERT INTO tasker.emission_sinks (sink) VALUES ('webhook');")[0], "2000", "20"))
+	row := func() string {
 		t.Helper()
-		if err := db.pool.QueryRow(t.Context(), `SELECT format('%s %s %s', s.ctid, s.xmin, s.xmax) FROM tasker.emission_sinks s`).Scan(&text); err != nil {
+		text, err := value[string](t.Context(), db.pool, `SELECT format('%s %s %s', s.ctid, s.xmin, s.xmax) FROM tasker.emission_sinks s`)
+		if err != nil {
 			t.Fatal(err)
 		}
 		return text
@@ -175,9 +172,9 @@ func TestASinkAtRestIsNotWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	passed := func() (is bool) { // by the sink, for good: no transaction of before its events is open
+	passed := func() bool { // no transaction from before the events is open
 		t.Helper()
-		err := db.pool.QueryRow(t.Context(), `SELECT s.taken_before > (SELECT max(o.written_in) FROM tasker.outbox o) FROM tasker.emission_sinks s`).Scan(&is)
+		is, err := value[bool](t.Context(), db.pool, `SELECT s.taken_before > (SELECT max(o.written_in) FROM tasker.outbox o) FROM tasker.emission_sinks s`)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +192,7 @@ func TestASinkAtRestIsNotWritten(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		exec(event)
+		execute(t, db, event)
 		news(true)
 		take()
 		for deadline := time.Now().Add(time.Minute); beside == "nothing" && !passed() && time.Now().Before(deadline); {
@@ -210,7 +207,7 @@ func TestASinkAtRestIsNotWritten(t *testing.T) {
 			t.Errorf("beside %s the row was %s and is %s", beside, before, after)
 		}
 	}
-	exec(`UPDATE tasker.emission_sinks SET held_until = now() + interval '39 minutes'`)
+	execute(t, db, `UPDATE tasker.emission_sinks SET held_until = now() + interval '39 minutes'`)
 	before := row()
 	news(false)
 	if row() == before {
@@ -221,8 +218,7 @@ func TestASinkAtRestIsNotWritten(t *testing.T) {
 	}
 }
 
-// After the clock of the database was ahead, and is set back, a lease and a rest of then keep
-// nobody from the sink until the clock is there again.
+// Leases and delays from before the database clock was set back do not block a sink.
 func TestASinkIsHeldAfterTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
@@ -252,7 +248,7 @@ func TestASinkIsHeldAfterTheClockIsSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if hold(first) == nil {
-		t.Fatal("nobody holds the sink, and it is not taken")
+		t.Fatal("a free sink is not acquired")
 	}
 	if err := db.NoteSink(t.Context(), "webhook", first, SinkStatusUpdate{Problem: "busy", Rest: time.Hour}); err != nil {
 		t.Fatal(err)
@@ -272,7 +268,7 @@ func TestASinkIsHeldAfterTheClockIsSetBack(t *testing.T) {
 		t.Error("two hold the sink")
 	}
 	back(24 * time.Hour)
-	hold(second) // keeps it
+	hold(second)
 	if hold(first) != nil {
 		t.Error("a lease that was kept is as far ahead as before")
 	}

@@ -11,40 +11,38 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A life is when an investigation was opened, and when it ended, if it has.
+// life describes when an investigation was opened and ended.
 type life struct {
 	opened time.Time
-	ended  *time.Time
+	ended  *time.Time // nil if open
 }
 
-// withLives is a database with investigations that lived so.
+// withLives returns a database with investigations.
 func withLives(t *testing.T, lives ...life) *DB {
 	t.Helper()
 	db := openNew(t, Options{})
-	exec := func(sql string, args ...any) { t.Helper(); execute(t, db, sql, args...) }
-	exec(`INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('shop', 'order', '1.0.0', '{}', '', '')`)
+	execute(t, db, `INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('shop', 'order', '1.0.0', '{}', '', '')`)
 	for _, l := range lives {
-		exec(`
+		execute(t, db, `
 			INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)
 			SELECT tasker.uuid_generate_v7(), template_uuid, namespace, name, version, 'error', now(), '{}', '', now(), now() FROM tasker.task_templates`)
-		exec(`
+		execute(t, db, `
 			SELECT tasker.create_dlq_entry(t.task_uuid, 'manual_dlq', 'by_hand', 'manual', 'error', now())
 			FROM tasker.tasks t WHERE NOT EXISTS (SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid)`)
-		// Evidence never changes, so its guard is off for a moment.
-		exec(`ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
-		exec(`
+		// Disables the trigger that protects evidence.
+		execute(t, db, `ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
+		execute(t, db, `
 			UPDATE tasker.tasks_dlq
 			SET dlq_timestamp = $1::timestamptz, resolved_at = $2::timestamptz, resolved_by = 'ann', resolution_notes = 'done',
 				resolution_status = CASE WHEN $2::timestamptz IS NULL THEN 'pending' ELSE 'cancelled' END::tasker.dlq_resolution_status
 			WHERE dlq_timestamp = (SELECT max(dlq_timestamp) FROM tasker.tasks_dlq)`, l.opened, l.ended)
-		exec(`ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
-		exec(`UPDATE tasker.case_members m SET opened_at = d.dlq_timestamp FROM tasker.tasks_dlq d WHERE d.dlq_entry_uuid = m.dlq_entry_uuid`)
+		execute(t, db, `ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
+		execute(t, db, `UPDATE tasker.case_members m SET opened_at = d.dlq_timestamp FROM tasker.tasks_dlq d WHERE d.dlq_entry_uuid = m.dlq_entry_uuid`)
 	}
 	return db
 }
 
-// counted checks what is counted in the stretches since an instant; those that are
-// not named have nothing.
+// counted checks the counts of the intervals since a time. Intervals that are not in want are empty.
 func counted(t *testing.T, db *DB, since time.Time, width time.Duration, want map[int]tasker.EntryCount) {
 	t.Helper()
 	now := time.Now()
@@ -60,12 +58,9 @@ func counted(t *testing.T, db *DB, since time.Time, width time.Duration, want ma
 		if w.From = since.Add(time.Duration(i) * width); !got.From.Equal(w.From) || got.Opened != w.Opened || got.Ended != w.Ended {
 			t.Errorf("stretch %d of %v has %+v, want %+v", i, width, got, w)
 		}
-		open, err := column[int64](t.Context(), db.pool, `SELECT count(*) FROM tasker.tasks_dlq WHERE dlq_timestamp < $1 AND (resolved_at IS NULL OR resolved_at >= $1)`, got.From.Add(width))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got.Open == nil || *got.Open != open[0] {
-			t.Errorf("at the end of stretch %d of %v %v are open, want %d", i, width, got.Open, open[0])
+		open, err := value[int64](t.Context(), db.pool, `SELECT count(*) FROM tasker.tasks_dlq WHERE dlq_timestamp < $1 AND (resolved_at IS NULL OR resolved_at >= $1)`, got.From.Add(width))
+		if err != nil || got.Open == nil || *got.Open != open {
+			t.Errorf("at the end of interval %d of %v %v are open, want %d (%v)", i, width, got.Open, open, err)
 		}
 	}
 }
@@ -75,10 +70,10 @@ func TestInvestigationsAreCountedByTheHourAndByTheDay(t *testing.T) {
 	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -5)
 	at := func(hours float64) time.Time { return day.Add(time.Duration(hours * float64(time.Hour))) }
 	db := withLives(t,
-		life{at(-0.5), new(at(0.5))}, // opened before it begins
-		life{at(-9), new(at(-8))},    // ended before
-		life{at(0), nil},             // at the very begin
-		life{at(1), new(at(1.5))},    // at the border of two hours
+		life{at(-0.5), new(at(0.5))}, // opened before the range
+		life{at(-9), new(at(-8))},    // ended before the range
+		life{at(0), nil},             // at the start of the range
+		life{at(1), new(at(1.5))},    // on the boundary of two hours
 		life{at(1).Add(-time.Microsecond), new(at(24))},
 		life{at(1.25), new(at(50))},
 		life{at(49), nil},
@@ -104,8 +99,7 @@ func TestNothingIsCountedAsNothing(t *testing.T) {
 	}
 }
 
-// Of those that were opened and of those that ended, the newest are counted up to a
-// limit, each for itself.
+// The newest opened and the newest ended investigations are counted up to a limit each.
 func TestTheNewestInvestigationsAreCountedUpToALimit(t *testing.T) {
 	t.Parallel()
 	hour := time.Now().UTC().Truncate(time.Hour).Add(-5 * time.Hour)
@@ -135,16 +129,16 @@ func TestTheNewestInvestigationsAreCountedUpToALimit(t *testing.T) {
 	}
 }
 
-// Each case counts once, with the medians of its investigations; what nobody did is not counted.
+// Each case counts once, with the medians of its investigations. Phases without an action do not count.
 func TestHowLongInvestigationsTook(t *testing.T) {
 	t.Parallel()
 	begin := time.Now().UTC().Truncate(time.Minute).Add(-5 * time.Hour)
 	at := func(minutes int) time.Time { return begin.Add(time.Duration(minutes) * time.Minute) }
 	db := withLives(t,
 		life{at(0), new(at(60))}, life{at(2), new(at(60))}, life{at(4), new(at(70))}, // of case a
-		life{at(10), new(at(20))}, // of b: nobody looked at it
+		life{at(10), new(at(20))}, // of b, without an action
 		life{at(30), new(at(90))}, // of c
-		life{at(50), new(at(95))}, // of c, which somebody had then
+		life{at(50), new(at(95))}, // of c, while it had an owner
 		life{at(40), nil},         // of c, open
 		life{at(-900), new(at(-800))},
 	)
@@ -177,8 +171,8 @@ func TestHowLongInvestigationsTook(t *testing.T) {
 			at(opened), at(acted), again, status)
 	}
 	acted(0, 40, nil, true)
-	acted(2, 42, new(at(30)), true) // it had failed again before that
-	acted(4, 44, new(at(50)), true) // and this one after that: not proved
+	acted(2, 42, new(at(30)), true) // failed again before the repair
+	acted(4, 44, new(at(50)), true) // failed again after the repair: not proved
 	acted(30, 60, nil, false)
 	execute(t, db, `INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, changed_at)
 		SELECT dlq_entry_uuid, 'noted', 'bo', 'pending', 'pending', $2 FROM tasker.tasks_dlq WHERE dlq_timestamp = $1`, at(30), at(31))

@@ -35,37 +35,34 @@ func classifyError(err error) error {
 	case err == nil, tasker.CodeOf(err) != tasker.Internal:
 		return err
 	case errors.As(err, &connect):
-		return &tasker.Error{Code: tasker.Unavailable, Message: "the database cannot be reached; try again", Err: err}
+		return unavailable(err, "the database cannot be reached; try again")
 	case errors.As(err, &pg):
 	case pgconn.SafeToRetry(err):
-		return &tasker.Error{Code: tasker.Unavailable, Message: "the connection to the database was lost; try again", Err: err}
+		return unavailable(err, "the connection to the database was lost; try again")
 	case isConnectionError(err):
-		return &tasker.Error{
-			Code: tasker.Unavailable, Err: err,
-			Message: "the connection to the database broke off, and whether the request took effect is not known; send it again",
-		}
+		return unavailable(err, "the connection to the database broke off, and whether the request took effect is not known; send it again")
 	default:
 		return err
 	}
 	switch pg.Code {
 	case readOnly:
-		return &tasker.Error{
-			Code: tasker.Unavailable, Err: err,
-			Message: "the database takes no writes now: it is read-only, or another server takes its place; try again",
-		}
+		return unavailable(err, "the database takes no writes now: it is read-only, or another server takes its place; try again")
 	case "42P05", "26000": // a prepared statement is missing or exists already
 		return errSharedSessions
 	case "25P03", "25P02": // the transaction was idle for too long
-		return &tasker.Error{Code: tasker.Unavailable, Message: "the database gave up on the transaction; try again", Err: err}
+		return unavailable(err, "the database gave up on the transaction; try again")
+	case "55P03":
+		return unavailable(err, "the row is held by another for too long; try again")
 	}
 	switch pg.Code[:2] {
 	case "53", "57", "08", "40": // resources, shutdown or cancellation, connection, serialization
-		return &tasker.Error{Code: tasker.Unavailable, Message: "the database is busy or going down; try again", Err: err}
-	}
-	if pg.Code == "55P03" {
-		return &tasker.Error{Code: tasker.Unavailable, Message: "the row is held by another for too long; try again", Err: err}
+		return unavailable(err, "the database is busy or going down; try again")
 	}
 	return err
+}
+
+func unavailable(err error, message string) error {
+	return &tasker.Error{Code: tasker.Unavailable, Message: message, Err: err}
 }
 
 // IsTimeout reports whether a statement or lock timed out; a retry may succeed.

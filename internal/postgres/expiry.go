@@ -246,10 +246,7 @@ log AS (
     FROM moved
     ORDER BY task_uuid, step_uuid
 ),
-announced AS (
-    INSERT INTO tasker.dispatch_outbox (task_uuid, step_uuid, namespace)
-    SELECT task_uuid, step_uuid, namespace FROM moved WHERE $3 ORDER BY task_uuid, step_uuid
-),
+` + announced("moved WHERE $3") + `,
 recovered AS (
     UPDATE tasker.tasks_dlq d
     SET recovered_at = c.at, updated_at = c.at

@@ -179,10 +179,6 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 		_, err := db.unclassified(ctx, f)
 		return err
 	}),
-	"DB.CaseTotals": everyCase(func(ctx context.Context, db *DB, f tasker.CaseFilter) error {
-		_, err := db.CaseTotals(ctx, f)
-		return err
-	}),
 	"DB.CountArrivals": everyFilter(func(ctx context.Context, db *DB, f tasker.InvestigationFilter) error {
 		_, err := db.CountArrivals(ctx, tasker.OperationSelection{Filter: f}, time.Now(), 1)
 		return err
