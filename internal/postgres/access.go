@@ -28,8 +28,7 @@ audit AS (
 )
 SELECT key_uuid FROM made`
 
-// CreateKey stores a key with an optional lifetime. It returns a Conflict if the name is in use or
-// there are too many keys.
+// CreateKey stores a key. It returns a Conflict if the name is in use or there are too many keys.
 func (db *DB) CreateKey(ctx context.Context, k access.Key, validFor *time.Duration, token access.Token) error {
 	made, err := column[tasker.ID](ctx, db.pool, insertKey, k.UUID, k.Name, k.Grants, k.CreatedBy, validFor, token.Prefix, token.Digest[:], tasker.MaxKeys)
 	if err != nil || len(made) > 0 {
@@ -243,7 +242,7 @@ type NewSession struct {
 	From    string // client address, for the audit log
 }
 
-// Also removes up to 20 old sessions, and the surplus of the subject: ended ones first, then the oldest.
+// Also removes up to 20 old sessions and the surplus of the subject, ended and oldest ones first.
 const insertSession = `
 WITH old AS (
     DELETE FROM tasker.sessions WHERE session_uuid IN (

@@ -104,8 +104,7 @@ UPDATE tasker.answer_links u
 SET used_at = clock_timestamp()` + linksWithStep + `
 WHERE u.link_uuid = l.link_uuid AND l.link_uuid = $1 AND u.used_at IS NULL AND u.revoked_at IS NULL AND u.expires_at > clock_timestamp() AND` + linkState + ` = 'open'`
 
-// UseAnswerLink marks an answer link as used and reports whether it was open. The caller holds the
-// task lock.
+// UseAnswerLink marks a link as used and reports whether it was open. It requires the task lock.
 func (tx *Tx) UseAnswerLink(ctx context.Context, l tasker.AnswerLink) (bool, error) {
 	tag, err := tx.Exec(ctx, useAnswerLink, l.UUID)
 	if err != nil || tag.RowsAffected() == 0 {

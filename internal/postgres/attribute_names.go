@@ -24,7 +24,7 @@ SELECT $1, u.name, u.type FROM unnest($2::text[], $3::text[]) AS u (name, type)
 ORDER BY u.name
 ON CONFLICT (namespace, name) DO UPDATE SET type = n.type`
 
-// otherTypes selects the attributes with another type, each with the newest template that declares it.
+// otherTypes selects the attributes with another type, each with the newest template that has it.
 const otherTypes = `
 SELECT n.name, n.type, coalesce(o.template, '') AS template
 FROM unnest($2::text[], $3::text[]) AS u (name, type)

@@ -7,7 +7,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// countTemplates counts up to one more than each bound. It finds names by skipping through an index.
+// countTemplates counts up to one more than each bound, with skip scans of an index.
 const countTemplates = `
 WITH RECURSIVE spaces AS (
     (SELECT namespace FROM tasker.task_templates ORDER BY namespace LIMIT 1)

@@ -27,8 +27,8 @@ func put(ctx context.Context, db *DB, t tasker.Template, most tasker.Bounds) err
 	return err
 }
 
-// New objects beyond a bound are rejected, also concurrent ones. Existing ones are accepted even if a
-// bound was lowered below their number.
+// New objects beyond a bound are rejected, also concurrent ones. Existing ones are accepted even if
+// a bound was lowered below their number.
 func TestTemplatesAreBounded(t *testing.T) {
 	t.Parallel()
 	most := tasker.Bounds{Namespaces: 3, Templates: 3, Versions: 3, Handlers: 3}
@@ -89,8 +89,8 @@ func registered(ctx context.Context, db *DB, most int, namespaces ...string) err
 		tasker.Registration{WorkerUUID: tasker.NewID(), HeartbeatInterval: 10 * time.Second, LeaseDuration: 30 * time.Second}, most)
 }
 
-// The number of live workers of a namespace is bounded, without effect on other namespaces. A worker
-// that has left or sent no heartbeat for a lease does not count.
+// The number of live workers of a namespace is bounded, without effect on other namespaces. A
+// worker that has left or sent no heartbeat for a lease does not count.
 func TestWorkersAreBounded(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})

@@ -97,8 +97,7 @@ func (by Cancellation) repair(t TaskTarget) Repair {
 	return r
 }
 
-// CancelTasks cancels tasks and their open steps. The caller holds the task locks and has checked
-// the states.
+// CancelTasks cancels locked tasks, whose states must allow it, and their open steps.
 func (tx *Tx) CancelTasks(ctx context.Context, list []TaskTarget, by Cancellation) error {
 	tasks, states, repairs := make([]tasker.ID, len(list)), make([]string, len(list)), make([]Repair, len(list))
 	for i, t := range list {

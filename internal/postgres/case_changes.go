@@ -10,7 +10,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Task ids increase with time, so the tasks around the first failure are adjacent in the template index.
+// Task ids increase with time: the tasks around the first failure are adjacent in the index.
 const (
 	successesBefore = tasksAround + `t.task_uuid < $5` + tasksNear
 	successesSince  = tasksAround + `t.task_uuid >= $5` + tasksNear
@@ -84,8 +84,8 @@ SELECT (SELECT count(*) FROM members) AS tasks,
     (SELECT count(*) FROM members l JOIN tasker.workflow_steps s ON s.task_uuid = l.task_uuid WHERE s.state NOT IN ('complete', 'resolved_manually', 'skipped', 'cancelled', 'error')) AS steps,
     (SELECT ends_at FROM due) AS deadline, (SELECT task_uuid FROM due) AS due_task`
 
-// Selects context values of tasks whose step failed ($1) or succeeded ($2), without protected values
-// and keys with too many values.
+// Selects context values of tasks whose step failed ($1) or succeeded ($2), without protected
+// values and keys with too many values.
 const selectContextValues = `
 WITH parts AS MATERIALIZED (
     SELECT p.ordinal, p.value, p.part, count(*) FILTER (WHERE u.failed) AS failures, count(*) FILTER (WHERE NOT u.failed) AS successes
@@ -180,8 +180,7 @@ func (db *DB) CompareCase(ctx context.Context, id tasker.ID) (c CaseComparison, 
 	return c, nil
 }
 
-// contextValues reads the context values at the triage keys of the newest template version, if the
-// caller may read payloads.
+// contextValues reads the values of the triage keys of the template if the caller may read payloads.
 func (db *DB) contextValues(ctx context.Context, c *CaseComparison) ([]ContextValue, error) {
 	if !access.PayloadsOf(ctx).Has(c.Case.Namespace) {
 		return nil, nil

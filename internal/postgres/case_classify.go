@@ -122,9 +122,9 @@ INSERT INTO tasker.case_history (case_id, event, actor, notes, metadata)
 SELECT case_id, 'state_changed', 'tasker', notes, jsonb_build_object('from', was, 'to', state)
 FROM reopened`
 
-// Classify assigns cases to up to limit open investigations that were not classified by this version
-// of the rules, new and changed failures first. It returns their number, or 0 while another server
-// classifies.
+// Classify assigns cases to up to limit open investigations that were not classified by this
+// version of the rules, new and changed failures first. It returns their number, or 0 while another
+// server classifies.
 //
 // A resolved case reopens as regressed if an attempt failed that began after the resolution, unless
 // older reports that its worker is older than the version with the fix.

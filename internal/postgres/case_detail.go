@@ -165,8 +165,7 @@ func (db *DB) caseSpread(ctx context.Context, id tasker.ID) (list []tasker.CaseD
 	return list, nil
 }
 
-// endedOfCase counts the newest ended investigations of a case by status, without one of them, and
-// returns the newest few.
+// endedOfCase counts ended investigations of a case, except one, by status and returns the newest.
 func (db *DB) endedOfCase(ctx context.Context, id, without tasker.ID, few int) (counts map[tasker.ResolutionStatus]int64, last []tasker.EndedEntry, err error) {
 	endings, err := collect[tasker.EndedEntry](ctx, db.pool, selectEndedOfCase, id, without, tasker.MaxRelated)
 	if err != nil {
@@ -195,15 +194,16 @@ LEFT JOIN tasker.case_members m ON m.dlq_entry_uuid = d.dlq_entry_uuid
 LEFT JOIN tasker.case_fingerprints f ON f.fingerprint = m.fingerprint
 WHERE d.dlq_entry_uuid = $1`
 
-// RelatedEntries returns the case of an investigation (nil if unclassified) with the number of other
-// open investigations and the endings of others, or NotFound.
+// RelatedEntries returns the case of an investigation (nil if unclassified) with the number of
+// other open investigations and the endings of others, or NotFound.
 func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tasker.RelatedEntries, error) {
 	type row struct {
 		Case    *tasker.ID
 		CaseKey tasker.ID
 		Open    int64
 	}
-	found, err := existing[row](ctx, db.pool, "read the case of an investigation", noEntry(entry), selectRelated, entry, tasker.MaxRelated)
+	found, err := existing[row](ctx, db.pool, "read the case of an investigation", noEntry(entry),
+		selectRelated, entry, tasker.MaxRelated)
 	if err != nil {
 		return tasker.RelatedEntries{}, err
 	}

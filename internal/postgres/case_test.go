@@ -52,8 +52,7 @@ func findCases(t *testing.T, db *DB) {
 	classify(t, db, 1, printOf)
 }
 
-// classify classifies all investigations, updates the states of cases and returns the number of
-// classified investigations.
+// classify classifies all investigations, updates the states of cases and returns the total.
 func classify(t *testing.T, db *DB, version int, of func(MemberFailure) Fingerprint) (all int) {
 	t.Helper()
 	for {
@@ -306,8 +305,7 @@ func TestTheOthersOfALargeCase(t *testing.T) {
 	}
 }
 
-// A text matches the beginning of a part of an id only from six digits on, because shorter ones would
-// match many ids.
+// A text with fewer than six digits, which would match many ids, matches none.
 func TestASearchForACodeFindsNoIDs(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
@@ -377,8 +375,7 @@ func TestAHiddenErrorLeavesNoPattern(t *testing.T) {
 	}
 }
 
-// A page of cases has the totals of all pages, even past the last one, and the number of unclassified
-// investigations.
+// A page of cases, even past the last one, has the totals of all pages.
 func TestTotalsOfAPageOfCases(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)
@@ -474,8 +471,8 @@ func TestTheStateOfACase(t *testing.T) {
 	}
 }
 
-// Newer rules reclassify open investigations: those with another fingerprint move to another case, the
-// others keep their case with its owner. A server with older rules does not reclassify them.
+// Newer rules reclassify open investigations: those with another fingerprint move to another case,
+// the others keep their case with its owner. A server with older rules does not reclassify them.
 func TestNewerRulesFindCasesAnew(t *testing.T) {
 	t.Parallel()
 	db := withCases(t)

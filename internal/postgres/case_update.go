@@ -179,7 +179,7 @@ func recordCaseUpdate(ctx context.Context, tx *Tx, was tasker.Case, u tasker.Cas
 	return errors.Join(errs...)
 }
 
-// followIncident adds case $2 to the open incident of case $1, which would be reported resolved otherwise.
+// followIncident adds case $2 to the open incident of case $1, which would look resolved otherwise.
 const followIncident = `
 INSERT INTO tasker.incident_cases (incident_id, case_id, told_state, told_entries)
 SELECT ic.incident_id, $2, ic.told_state, ic.told_entries
@@ -256,7 +256,7 @@ func lockTwoCases(ctx context.Context, tx *Tx, one, other tasker.ID) (a, b taske
 	return a, b, err
 }
 
-// restoreFingerprints returns the original fingerprints of a case, and of cases merged into it, to the case.
+// restoreFingerprints returns to a case its own fingerprints and those of cases merged into it.
 const restoreFingerprints = `
 WITH RECURSIVE merged AS (
     SELECT $1::uuid AS case_id
@@ -376,8 +376,7 @@ WITH RECURSIVE came AS (
 )
 SELECT max(depth) FROM came`
 
-// ApplySplit marks up to limit investigations of a split for reclassification. It returns 0 when all
-// splits are applied.
+// ApplySplit marks up to limit investigations of a split for Classify; 0 means no split is pending.
 func (db *DB) ApplySplit(ctx context.Context, limit int) (n int, err error) {
 	type split struct {
 		RefinementID, Fingerprint tasker.ID

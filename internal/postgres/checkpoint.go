@@ -50,8 +50,7 @@ DELETE FROM tasker.step_checkpoints c
 USING marked m
 WHERE c.task_uuid = m.task_uuid AND c.step_uuid = m.step_uuid`
 
-// DiscardCheckpoints removes the checkpoints of a step and its open items. The caller holds the task
-// lock.
+// DiscardCheckpoints removes the checkpoints of a locked step and its open items.
 func (tx *Tx) DiscardCheckpoints(ctx context.Context, step tasker.StepRef) error {
 	_, err := tx.Exec(ctx, discardCheckpoints, step.TaskUUID, step.StepUUID)
 	return wrap(err, "discard checkpoints")

@@ -38,7 +38,7 @@ WHERE g.kind = 'ended' AND g.created_at <= now()
 ORDER BY g.created_at
 LIMIT $1`
 
-// StepsWithEndedChild returns steps whose child task has ended, oldest first. A step may occur twice.
+// StepsWithEndedChild returns steps whose child task has ended, oldest first, possibly twice.
 func (db *DB) StepsWithEndedChild(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stepsWithEndedChild, limit)
 }
@@ -126,8 +126,7 @@ func (tx *Tx) LastResults(ctx context.Context, task tasker.ID, most int) ([]Last
 
 const childState = `SELECT c.state, ` + isPermanentlyFailed + ` AS failed FROM tasker.tasks c WHERE c.task_uuid = $1`
 
-// ChildState returns the state of a task, or "" if it does not exist, and whether it is permanently
-// failed.
+// ChildState returns the state of a task, or "" without one, and whether it is permanently failed.
 func (tx *Tx) ChildState(ctx context.Context, child tasker.ID) (state tasker.TaskState, failed bool, err error) {
 	type row struct {
 		State  tasker.TaskState
@@ -210,8 +209,7 @@ UPDATE tasker.workflow_steps s
 SET child_task_uuid = NULL, decided_at = NULL, decide_at = coalesce(s.decide_at, clock_timestamp()), wait_until = NULL, remind_at = NULL, updated_at = clock_timestamp()
 WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.state = 'pending' AND s.child_task_uuid = $3`
 
-// DetachChild lets a pending step start another child task and cancels the old one. The caller holds
-// the task lock.
+// DetachChild lets a locked pending step start another child task and cancels the old one.
 func (tx *Tx) DetachChild(ctx context.Context, step tasker.StepRef, child tasker.ID) error {
 	tag, err := tx.Exec(ctx, detachChild, step.TaskUUID, step.StepUUID, child)
 	if err == nil && tag.RowsAffected() != 1 {

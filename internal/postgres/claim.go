@@ -21,8 +21,7 @@ import (
 // step (see fairness.go), $11 the minimum age of a claim by age.
 //
 // Each statement exists twice: the plain one claims nothing while steps are held and reports that;
-// the unheld one checks each step, which is slower. Neither claims steps that may have a limit: see
-// claimLimited.
+// the unheld one checks each step, which is slower. Neither claims steps that may have a limit.
 var (
 	claimSteps, claimUnheldSteps = claimOne(withoutHolds, false), claimOne(withHolds, false)
 	claimOfSeveral               = claimsOfSeveral()
@@ -30,8 +29,8 @@ var (
 	claimMoreSteps, claimMoreOfSeveral = claimOne(withoutHolds, true), claimSome(everyQueue, byUrgency, withoutHolds, true)
 )
 
-// claimVariant selects a statement that claims from several queues. Many is set for a worker with so
-// many queues that finding the non-empty ones is cheaper than reading each.
+// claimVariant selects a statement that claims from several queues. Many is set for a worker with
+// so many queues that finding the non-empty ones is cheaper than reading each.
 type claimVariant struct {
 	order *order
 	many  bool
@@ -86,7 +85,7 @@ var byTurn = order{
 	group: "namespace, handler", by: "turn, " + urgency, gates: "$11",
 }
 
-// byAge is byTurn with steps older than $11 first, oldest first. It reads one index range per priority.
+// byAge is byTurn with steps older than $11 first. It reads one index range per priority.
 var byAge = order{
 	namespaces: byTurn.namespaces, queue: byTurn.queue, from: "levels",
 	levels: priorityLevels("levels", "queues", "q.namespace, q.handler, q.turn, q.share") + ",\n",
@@ -359,8 +358,7 @@ func (db *DB) claimOnce(ctx context.Context, c Claimant, size claimSize) (ClaimR
 	return result, err
 }
 
-// Never waits for a row lock: a step that its own report has locked, for example, keeps the end of
-// its lease.
+// Never waits for a row lock, which is usually that of a report: such a lease keeps its end.
 const extendLeases = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 named AS MATERIALIZED (

@@ -13,8 +13,7 @@ import (
 // The step is enqueued instead if the report has few outcomes, steps are held or may have limits,
 // namespaces alternate, the claim is by age, or more steps are ready than the worker wants.
 
-// claimTarget defines how a conclusion processes the steps that become ready. Its fields are parts
-// of the SQL.
+// claimTarget holds the SQL by which a conclusion processes the steps that become ready.
 type claimTarget struct {
 	parts    string // WITH parts before the children are updated
 	children string // WITH part with the children

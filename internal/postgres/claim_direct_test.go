@@ -41,8 +41,8 @@ WITH child AS (
 )
 UPDATE tasker.workflow_steps SET child_uuids = child_uuids || ARRAY(SELECT step_uuid FROM child) WHERE name = 's1'`
 
-// directCase describes a report of step s1, on which s2 depends, by a worker of handler x that wants
-// one more step. The results are names of steps.
+// directCase describes a report of step s1, on which s2 depends, by a worker of handler x that
+// wants one more step. The results are names of steps.
 type directCase struct {
 	before  string // SQL
 	waiting string // priorities of enqueued steps
@@ -120,8 +120,8 @@ func queues(namespaces, handlers string, steps int) func(*testing.T, *DB, *NextC
 	}
 }
 
-// The reporting worker claims a step that its report made ready, unless a more urgent step comes first
-// or the step cannot be claimed.
+// The reporting worker claims a step that its report made ready, unless a more urgent step comes
+// first or the step cannot be claimed.
 func TestStepsAreClaimedDirectly(t *testing.T) {
 	t.Parallel()
 	for _, way := range []directWay{{}, {heads: true}, {alone: true}, {alone: true, heads: true}} {

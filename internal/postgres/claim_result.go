@@ -18,15 +18,15 @@ var (
 	maxStepBytes     = strconv.Itoa(maxStepSize)
 )
 
-// maxStepSize is the maximum size of an assignment: context, item and inline results. Further
-// results are references.
+// maxStepSize is the maximum size of an assignment: context, item and inline results.
 const maxStepSize = 2*tasker.MaxDocumentBytes + tasker.MaxInlineInputBytes
 
 // leaseSteps leases the most urgent locked steps to worker $4 for $5, within $7 bytes. The first
 // step always fits. A lease never outlives the timeout of the attempt.
 //
-// Parent results are inline up to [tasker.MaxInlineInputBytes] per step, in template order; the rest
-// are references. An item of a map step gets context and results without the list (see map_inputs).
+// Parent results are inline up to [tasker.MaxInlineInputBytes] per step, in template order; the
+// rest are references. An item of a map step gets context and results without the list (see
+// map_inputs).
 //
 // Outdated rows of ready_steps are deleted. Picked rows pass through arrays, because the planner
 // estimates few rows for them. More adds parts to the statement.
@@ -225,7 +225,7 @@ func (h *ClaimResult) add(next ClaimResult) {
 	}
 }
 
-// RetryAfter returns the time until a step that waits for a limit can be claimed, or 0 if none waits.
+// RetryAfter returns the time until a step that waits for a limit can be claimed, or 0.
 func (h ClaimResult) RetryAfter() time.Duration { return h.again }
 
 func (db *DB) runClaim(ctx context.Context, sql string, args []any) (ClaimResult, error) {

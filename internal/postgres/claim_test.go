@@ -119,7 +119,7 @@ func TestTheMostUrgentOfAllQueuesComesFirst(t *testing.T) {
 	}
 }
 
-// The cost of a claim depends on the number of non-empty queues, not on the number of registered ones.
+// The cost of a claim depends on the number of non-empty queues, not of registered ones.
 func TestEmptyQueuesCostNothing(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 20, 5)
@@ -152,7 +152,7 @@ func (y *yard) scans(tx pgx.Tx) int {
 	return n
 }
 
-// The cost of a claim does not depend on the size of the tasks, although the planner assumes small ones.
+// The cost of a claim does not depend on the size of tasks, although the planner expects small ones.
 func TestAClaimCostsTheSameInALargeTask(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 1, 2100)

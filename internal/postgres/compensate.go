@@ -62,9 +62,8 @@ WHERE s.task_uuid = $1 AND s.name = ANY ($2)
 ORDER BY s.step_uuid`
 
 // LockUnconcluded returns those of the named steps that may have done their work: they have a
-// pending report or a child task. If there are any, it also locks the enqueued steps of the task, so
-// that the caller can conclude those steps and then cancel the others. The caller holds the task
-// lock.
+// pending report or a child task. If there are any, it also locks the enqueued steps of the task,
+// so that the caller can conclude those steps and cancel the others. It requires the task lock.
 func (tx *Tx) LockUnconcluded(ctx context.Context, task tasker.ID, names []string) ([]tasker.StepRef, error) {
 	list, err := collect[tasker.StepRef](ctx, tx, unconcluded, task, names)
 	if err != nil || len(list) == 0 {

@@ -53,8 +53,8 @@ const becomesReady = `s.state = 'pending' AND s.step_type = 'standard' AND s.par
 // beginsToWait is true if such a child starts to wait for an answer or a time.
 const beginsToWait = `s.state = 'pending' AND s.step_type <> 'standard' AND s.parents_open = k.done AND s.join_rule IS NULL`
 
-// becomesDue is true if such a child must be decided: after its last parent, or after each parent if
-// its join rule is any. A map step with items is due after the last of k.items. k may also only
+// becomesDue is true if such a child must be decided: after its last parent, or after each parent
+// if its join rule is any. A map step with items is due after the last of k.items. k may also only
 // report freed slots.
 const becomesDue = `s.join_rule IS NOT NULL AND s.state = 'pending' AND CASE WHEN s.items_total IS NOT NULL THEN s.parents_open = k.items
     ELSE s.decided_at IS NULL AND (s.parents_open = k.done OR s.join_rule = 'any') END`
@@ -77,8 +77,8 @@ const underWay = `coalesce((
 // A reset step restarts its attempts. A failed step waits until step_retry_at or for the delay of
 // its handler, whichever is later. A step whose last dependency is done is enqueued, which uses an
 // attempt. A decision completes only if the reason of its conclusion names the chosen steps. Steps
-// are locked in key order, like heartbeats. The history records pending moves of an attempt together
-// with its end.
+// are locked in key order, like heartbeats. The history records pending moves of an attempt
+// together with its end.
 //
 // $1 worker queue TTL, $2 announce steps, $3 report queues; then the conclusions.
 var (
@@ -185,13 +185,12 @@ moved AS (
 ),
 `
 
-// concludeFollows records the history and updates the dependent steps. PromoteItems must be updated
-// with it.
+// concludeFollows records the history and updates the dependent steps, like promoteItems.
 func concludeFollows(to claimTarget) string {
 	return concludedLog + to.parts + promotedItems + unblockDependents(to) + concludedAnswer(to)
 }
 
-// movesBefore selects the pending history moves of a moved step m: moves_id, enqueued_at and claimed_at.
+// movesBefore selects moves_id, enqueued_at and claimed_at of the pending moves of step m.
 const movesBefore = `CASE WHEN m.unwritten < 0 THEN m.moves_id END,
         CASE WHEN m.unwritten IN (-1, -3) THEN coalesce(m.queued_since, m.enqueued_at) END,
         CASE WHEN m.unwritten IN (-2, -3) THEN m.last_attempted_at END`
@@ -304,7 +303,7 @@ type Queue struct {
 	Handler   string `json:"h"`
 }
 
-// Concluded is the result of [Tx.ConcludeSteps]. Moved and FailedForGood are indexes of conclusions.
+// Concluded is the result of [Tx.ConcludeSteps]. The integers are indexes of conclusions.
 type Concluded struct {
 	Moved         []int
 	FailedForGood []int            // moved to error without a retry

@@ -37,8 +37,7 @@ func WithConnClass(ctx context.Context, c ConnClass) context.Context {
 	return context.WithValue(ctx, connClassKey{}, c)
 }
 
-// splitConns divides connections among the classes. Of 20, General gets 5, Creates 3, Heartbeats 2,
-// Work 7 and Timers 3.
+// splitConns divides connections: of 20, General 5, Heartbeats 2, Work 7, Creates 3 and Timers 3.
 func splitConns(all int) [connClasses]int {
 	var s [connClasses]int
 	if all < minShared {
@@ -128,7 +127,7 @@ func (p *pools) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return p.poolFor(ctx).SendBatch(ctx, b)
 }
 
-// requireReadWrite drops read-only connections, so that the pools find the primary after a failover.
+// requireReadWrite drops read-only connections, so that pools find the primary after a failover.
 func requireReadWrite(cfg *pgxpool.Config) {
 	// Not AfterRelease: pgxpool starts a goroutine for each call.
 	cfg.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) {

@@ -55,8 +55,7 @@ func TestALaneThatIsFullKeepsNoOtherWaiting(t *testing.T) {
 	}
 }
 
-// A read-only database is unavailable, and connections of that time are not used when it accepts
-// writes again.
+// A read-only database is unavailable. Its connections are not used when it accepts writes again.
 func TestAReadOnlyDatabaseIsUnavailable(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
@@ -105,8 +104,7 @@ func TestAReadOnlyDatabaseIsUnavailable(t *testing.T) {
 	}
 }
 
-// An idle connection is used without a round trip unless data or its end has arrived, or the socket
-// cannot be checked.
+// An idle connection needs a round trip only if data has arrived or the socket cannot be checked.
 func TestAnIdleConnectionIsTestedWithoutARoundTrip(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{MaxConns: 1})

@@ -10,8 +10,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// tenThousandEnded creates 10,000 investigations that ended in the last hour after a repair, and 1,000
-// open investigations of 40 cases.
+// tenThousandEnded creates 10,000 investigations that ended in the last hour after a repair, and
+// 1,000 open investigations of 40 cases.
 const tenThousandEnded = `
 INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('shop', 'order', '1.0.0', '{}', '', '');
 INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)

@@ -136,8 +136,7 @@ func (p *parameters) dueBefore(f tasker.TaskFilter) string {
 	return "EXISTS (SELECT FROM tasker.deadlines d WHERE d.task_uuid = t.task_uuid AND " + openDeadline + " AND d.due_at < " + p.before(f) + ")"
 }
 
-// duePage returns a query for a page of open tasks due before a time, earliest first. It reads one
-// index range per namespace.
+// duePage selects a page of open tasks due before a time, earliest first, by index per namespace.
 func duePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
@@ -167,7 +166,7 @@ func duePage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (
 		JOIN tasker.tasks t ON t.task_uuid = c.task_uuid`, p.namespaces(f, scope), strings.Join(where, " AND "), p.before(f), limit, offset), *p
 }
 
-// dueOf selects a [tasker.Deadline]. Ended is the time of completion; over is true after another end.
+// dueOf selects a [tasker.Deadline]: ended is the completion time, over is true of another end.
 func dueOf(task, step, ended, over string) string {
 	return `(
         SELECT jsonb_build_object('due_at', q.due_at, 'warn_at', q.warn_at, 'overdue', CASE WHEN q.investigate THEN 'investigate' ELSE 'tell' END, 'source', q.source,
@@ -219,7 +218,7 @@ WHERE d.look_at < 'infinity' AND d.look_at <= now()
 ORDER BY d.look_at, d.task_uuid, d.step_uuid
 LIMIT $1`
 
-// DeadlinesToNotify returns tasks (with a zero step) and steps with due notifications, oldest first.
+// DeadlinesToNotify returns tasks (with a zero step) and steps whose notifications are due.
 func (db *DB) DeadlinesToNotify(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, deadlinesToNotify, limit)
 }
@@ -251,8 +250,7 @@ WHERE d.look_at <= now()
 ORDER BY d.task_uuid, d.step_uuid
 FOR NO KEY UPDATE OF d`
 
-// WatchedDeadlines locks and returns the due times with due notifications. The caller holds the task
-// locks.
+// WatchedDeadlines locks and returns due times with due notifications. It requires the task locks.
 func (tx *Tx) WatchedDeadlines(ctx context.Context, rows []tasker.StepRef) ([]WatchedDeadline, error) {
 	tasks, steps := refArrays(rows)
 	list, err := collect[WatchedDeadline](ctx, tx, watchedDeadlines, tasks, steps)
@@ -267,8 +265,7 @@ SET look_at = CASE WHEN u.ended OR u.overdue THEN 'infinity' ELSE d.due_at END,
 FROM unnest($1::uuid[], $2::uuid[], $3::bool[], $4::bool[]) AS u (task_uuid, step_uuid, ended, overdue)
 WHERE d.task_uuid = u.task_uuid AND d.step_uuid = u.step_uuid`
 
-// NotifyDeadlines creates the notifications of due times, except ended ones, and marks all as
-// processed.
+// NotifyDeadlines creates the notifications of due times that have not ended and marks all as done.
 func (tx *Tx) NotifyDeadlines(ctx context.Context, list []WatchedDeadline, data func(WatchedDeadline) tasker.NotificationData) error {
 	refs, ended, overdue := make([]tasker.StepRef, len(list)), make([]bool, len(list)), make([]bool, len(list))
 	for i, d := range list {
@@ -362,8 +359,8 @@ SET due_at = ` + orderOf("s") + `
 FROM tasker.workflow_steps s
 WHERE s.task_uuid = $1 AND s.state || '' = 'enqueued' AND ` + readyKey + ` AND r.task_uuid = s.task_uuid`
 
-// ChangeDeadline changes the due time of a task or a step and records the change. It returns Invalid
-// if the time is in the past or more than 5 years ahead.
+// ChangeDeadline changes the due time of a task or a step and records the change. It returns
+// Invalid if the time is in the past or more than 5 years ahead.
 func (tx *Tx) ChangeDeadline(ctx context.Context, c ChangedDeadline) error {
 	doc, err := json.Marshal(c.Detail)
 	if err != nil {

@@ -55,8 +55,7 @@ func (tx *Tx) WaitingTask(ctx context.Context, t *CreatedTask) (*WaitingTask, er
 // The last request that sets start_by wins. Otherwise start_by moves with the start, so that a task
 // cannot expire before it could start.
 //
-// $1 task, $2 context, $3 its size, $4 debounce wait and $5 start_within in ms, $6 actor, $7 reason,
-// $8 start_by.
+// $1 task, $2 context, $3 its size, $4 wait (ms), $5 start_within (ms), $6 actor, $7 reason, $8 start_by.
 const mergeRequest = `
 WITH was AS MATERIALIZED (
     SELECT t.task_uuid, t.start_at, t.context_bytes, clock_timestamp() AS at,
@@ -94,8 +93,7 @@ INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, 
 SELECT w.task_uuid, 'pending', 'pending', 'merge', nullif($6, ''), nullif($7, ''), w.at
 FROM was w`
 
-// MergeRequest replaces the context, due time, limit keys and attributes of a locked waiting task and
-// delays its start.
+// MergeRequest replaces the data of a locked waiting task by that of a request and delays its start.
 func (tx *Tx) MergeRequest(ctx context.Context, task tasker.ID, t *CreatedTask) error {
 	o := t.Options
 	tag, err := tx.Exec(ctx, mergeRequest, task, string(t.Request.Context), t.ContextSize, o.Debounce.Wait.Milliseconds(), o.StartWithin.Milliseconds(),

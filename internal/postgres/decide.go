@@ -22,14 +22,12 @@ WHERE s.decide_at <= now()
 ORDER BY s.decide_at, s.task_uuid, s.step_uuid
 LIMIT $1`
 
-// StepsToDecide returns up to limit steps that are due to be decided, longest due first, except those
-// of some namespaces.
+// StepsToDecide returns steps outside of some namespaces that are due to be decided, longest due first.
 func (db *DB) StepsToDecide(ctx context.Context, except []string, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stepsToDecide, limit, append([]string{}, except...), false)
 }
 
-// StepsToDecideOf returns up to limit steps of the namespaces that are due to be decided, longest due
-// first.
+// StepsToDecideOf returns steps of the namespaces that are due to be decided, longest due first.
 func (db *DB) StepsToDecideOf(ctx context.Context, namespaces []string, limit int) ([]tasker.StepRef, error) {
 	if len(namespaces) == 0 {
 		return nil, nil
@@ -89,8 +87,7 @@ JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
 WHERE s.state = 'pending' AND s.decide_at IS NOT NULL
 ORDER BY s.task_uuid, s.step_uuid`
 
-// DecidingSteps returns those of the steps that are still due to be decided. The caller holds the
-// task locks.
+// DecidingSteps returns the steps that are still due to be decided. It requires the task locks.
 func (tx *Tx) DecidingSteps(ctx context.Context, steps []tasker.StepRef) ([]UndecidedStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[UndecidedStep](ctx, tx, decidingSteps, tasks, ids)
@@ -128,10 +125,10 @@ type ConditionStep struct {
 	HasResult bool             `json:"has_result"`
 }
 
-// ConditionValues returns the context of a task and the named steps, with results of up to most bytes
-// in total.
+// ConditionValues returns a context and the named steps, with results of up to most bytes in total.
 func (tx *Tx) ConditionValues(ctx context.Context, task tasker.ID, names []string, most int) (ConditionValues, error) {
-	return existing[ConditionValues](ctx, tx, "read the values of a condition", noTask(task), conditionValues, task, names, most)
+	return existing[ConditionValues](ctx, tx, "read the values of a condition", noTask(task),
+		conditionValues, task, names, most)
 }
 
 // Steps without a handler stay pending and wait.

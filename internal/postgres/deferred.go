@@ -97,9 +97,8 @@ func (db *DB) TakeDeferredWork(ctx context.Context, kinds []string, limit int, h
 	return list, wrap(err, "read deferred work")
 }
 
-// InvestigateDeferred opens an investigation of the task whose work fails, once since the first
-// failure. It does nothing before [tasker.MaxSilentFailures] failures, without an open task, or if an
-// investigation is open.
+// InvestigateDeferred opens an investigation of the open task whose work fails, once since the first
+// failure. It does nothing before [tasker.MaxSilentFailures] failures or if one is open.
 func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error) error {
 	if d.Failures < tasker.MaxSilentFailures {
 		return nil
@@ -131,14 +130,14 @@ func (db *DB) InvestigateDeferred(ctx context.Context, d Deferred, failure error
 	})
 }
 
-// stateWithoutEntry selects the state of a task without an investigation of a detail code since a time.
+// stateWithoutEntry selects the state of task $1 without an investigation of code $2 since $3.
 const stateWithoutEntry = `
 SELECT t.state FROM tasker.tasks t
 WHERE t.task_uuid = $1 AND NOT EXISTS (
     SELECT FROM tasker.tasks_dlq d WHERE d.task_uuid = $1 AND $2 IN (d.detail_code, d.original_detail_code) AND d.dlq_timestamp >= $3
 )`
 
-// Also marks the investigation of the work as recovered. The caller locks the task if there may be one.
+// Also marks the investigation of the work, whose task must be locked, as recovered.
 const endDeferral = `
 WITH ended AS (
     DELETE FROM tasker.deferred_work WHERE kind = $1 AND task_uuid = $2 AND step_uuid = $3

@@ -9,8 +9,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// takeSteps is claimSteps for named steps ($3, $8). The state in clock keeps the planner from reading
-// all enqueued steps.
+// takeSteps is claimSteps for named steps ($3, $8). The state in clock guides the planner.
 var takeSteps, takeUnheldSteps = take(withoutHolds), take(withHolds)
 
 func take(h holds) string {
@@ -59,8 +58,7 @@ JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.st
 WHERE s.state = c.enqueued AND NOT ` + isHeld("s") + `
 RETURNING step_uuid`
 
-// AnnounceAgain schedules another announcement of those of the steps that are still enqueued, after
-// rest, and returns them.
+// AnnounceAgain announces the steps that are still enqueued again after rest, and returns them.
 func (db *DB) AnnounceAgain(ctx context.Context, steps []tasker.StepRef, rest time.Duration) ([]tasker.ID, error) {
 	tasks, ids := refArrays(steps)
 	list, err := column[tasker.ID](ctx, db.pool, announceAgain, tasks, ids, rest)

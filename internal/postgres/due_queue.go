@@ -22,12 +22,12 @@ func (tx *Tx) orderQueues(ctx context.Context, t tasker.Template) error {
 	return wrap(err, "store queues ordered by due time")
 }
 
-// maxOpenExamined is the number of open tasks of each state to read for those of a retired template.
+// maxOpenExamined bounds the open tasks of each state in which to find one of a retired template.
 const maxOpenExamined = 10_000
 
-// unorderedQueue is true if no template requires row q of due_queues any more: each is retired and has
-// no task among the $2 newest of each open state ($1). A state with more tasks keeps the row. BETWEEN
-// makes the planner use an index range.
+// unorderedQueue is true if no template requires row q of due_queues any more: each is retired and
+// has no task among the $2 newest of each open state ($1). A state with more tasks keeps the row.
+// BETWEEN makes the planner use an index range.
 const unorderedQueue = `NOT EXISTS (
     SELECT FROM tasker.task_templates m
     CROSS JOIN LATERAL jsonb_array_elements(m.configuration -> 'steps') s

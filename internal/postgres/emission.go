@@ -88,8 +88,8 @@ func (db *DB) ReleaseSinkLease(ctx context.Context, sink string, holder tasker.I
 }
 
 // Takes all visible events in the order of their positions; events of one task keep their order.
-// Events of transactions that were open before are read again from taken_before, except those visible
-// in opened_in. A long transaction holds back taken_before but not opened_in.
+// Events of transactions that were open before are read again from taken_before, except those
+// visible in opened_in. A long transaction holds back taken_before but not opened_in.
 const takeEvents = `
 WITH bound AS MATERIALIZED (SELECT pg_snapshot_xmin(pg_current_snapshot()) AS before),
 sink AS MATERIALIZED (
@@ -124,8 +124,8 @@ moved AS (
 )
 SELECT (SELECT count(*) FROM fresh) AS taken, coalesce((SELECT bool_or(ahead) FROM sink), false) AS ahead`
 
-// TakeEvents creates pending deliveries of up to limit new events to a sink and returns their number.
-// It also detects a database that was restored while servers were running.
+// TakeEvents creates pending deliveries of up to limit new events to a sink and returns their
+// number. It also detects a database that was restored while servers were running.
 func (db *DB) TakeEvents(ctx context.Context, sink string, limit int) (n int, err error) {
 	ahead := false
 	if err = db.pool.QueryRow(ctx, takeEvents, sink, limit).Scan(&n, &ahead); err != nil {
@@ -191,8 +191,7 @@ JOIN tasker.outbox o ON o.position = due.position
 ORDER BY first.newest DESC, o.position
 LIMIT $3`
 
-// DueEmissions returns up to most due events of up to limit tasks, and of the task with the newest
-// event.
+// DueEmissions returns up to most due events of up to limit tasks and of that with the newest event.
 func (db *DB) DueEmissions(ctx context.Context, sink string, limit, most int) ([]DueEvent, error) {
 	rows, err := collect[DueEvent](ctx, db.pool, dueEmissions, sink, limit, most)
 	return rows, wrap(err, "read due events of sink %s", sink)
@@ -221,7 +220,7 @@ var emittedColumns = columns[Emitted]{
 	col("due timestamptz", func(e *Emitted) *time.Time { return timeOrNil(e.Due) }),
 }
 
-// An event that was requested again during its delivery stays pending, because its due time differs.
+// An event that was requested again during its delivery stays pending: its due time differs.
 var (
 	settleEmissions = settleSent("tasker.emissions", "e.state || ''")
 	settleMessages  = settleSent("tasker.message_emissions", "e.state")
@@ -300,8 +299,8 @@ CROSS JOIN LATERAL (
 WHERE s.sink = ANY ($1)
 ORDER BY s.sink`
 
-// SinkStates returns the states of the sinks, with up to limit events of each counted. A sink is also
-// failing if its oldest event has been due for a minute in which the sink accepted none.
+// SinkStates returns the states of the sinks, with up to limit events of each counted. A sink is
+// also failing if its oldest event has been due for a minute in which the sink accepted none.
 func (db *DB) SinkStates(ctx context.Context, sinks []string, limit int) ([]tasker.SinkState, error) {
 	rows, err := collect[tasker.SinkState](ctx, db.pool, sinkStates, sinks, limit)
 	if err != nil {

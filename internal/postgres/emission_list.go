@@ -21,7 +21,7 @@ SELECT ` + emissionColumns + `
 FROM tasker.emissions e
 JOIN tasker.outbox o ON o.position = e.position`
 
-// Reads each sink and each visible namespace by index. A page never divides the deliveries of an event.
+// Reads each sink and visible namespace by index. A page never divides the deliveries of an event.
 const selectEmissionPage = `
 WITH page AS MATERIALIZED (
     SELECT e.*
@@ -115,7 +115,8 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 // Event returns an event or NotFound.
 func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) {
 	missing := tasker.Errorf(tasker.NotFound, "there is no event %s", event)
-	e, err := existing[tasker.Event](ctx, db.pool, "read event", missing, `SELECT `+eventColumns+` FROM tasker.outbox o WHERE o.event_uuid = $1`, event)
+	e, err := existing[tasker.Event](ctx, db.pool, "read event", missing,
+		`SELECT `+eventColumns+` FROM tasker.outbox o WHERE o.event_uuid = $1`, event)
 	if err != nil {
 		return tasker.Event{}, err
 	}
@@ -214,8 +215,7 @@ type ReEmission struct {
 	Once  OperatorRequest
 }
 
-// ReEmit redelivers a range of up to limit events to sinks. It returns the number of deliveries, or 0
-// for a repeated request.
+// ReEmit redelivers up to limit events and returns the number of deliveries; 0 if r is a repetition.
 func (db *DB) ReEmit(ctx context.Context, r ReEmission, limit int) (n int, err error) {
 	subject := fmt.Sprintf("positions %d to %d", r.Of.From, r.Of.To)
 	err = db.InTx(ctx, func(tx *Tx) error {

@@ -13,7 +13,7 @@ import (
 	"tasker.example/tasker/internal/pgtest"
 )
 
-// backlog creates 20,000 pending events of 2,000 tasks, after statistics were collected without any.
+// backlog creates 20,000 pending events of 2,000 tasks, with statistics from before.
 const backlog = `
 INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', '');
 INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, correlation_id, created_at, updated_at)

@@ -31,8 +31,7 @@ FROM tasker.create_dlq_entries(
     p_steps => $7, p_actor => $8, p_notes => nullif($9, ''), p_metadata => $10::text[]::jsonb[]) e
 JOIN tasker.tasks t ON t.task_uuid = e.task_uuid`
 
-// OpenEntry opens an investigation and returns its id, or nil if one is open. The caller holds the
-// task lock.
+// OpenEntry opens an investigation of a locked task and returns its id, or nil if one is open.
 func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
 	ids, err := tx.OpenEntries(ctx, []NewEntry{e})
 	if id, ok := ids[e.TaskUUID]; ok {
@@ -41,9 +40,9 @@ func (tx *Tx) OpenEntry(ctx context.Context, e NewEntry) (*tasker.ID, error) {
 	return nil, err
 }
 
-// OpenEntries opens one investigation per task, with one snapshot, and returns the new ones by task.
-// Further entries of a task, or all if an investigation is open, are added to its history. All entries
-// have the same detector, actor and notes. The caller holds the task locks.
+// OpenEntries opens one investigation per task, with one snapshot, and returns the new ones by
+// task. Further entries of a task, or all if an investigation is open, are added to its history.
+// All entries have the same detector, actor and notes. The caller holds the task locks.
 //
 // The investigation of a single task is opened without a snapshot if building it takes most of the
 // remaining time. Callers with several tasks retry each task alone.
@@ -162,7 +161,7 @@ FROM tasker.tasks_dlq d
 JOIN tasker.tasks t ON t.task_uuid = d.task_uuid
 WHERE d.dlq_entry_uuid = $1`
 
-// Entry returns an investigation with the start of its history, redacted for the caller, or NotFound.
+// Entry returns an investigation with its first history page, redacted for the caller, or NotFound.
 func (db *DB) Entry(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	return entry(ctx, db.pool, id)
 }
@@ -244,8 +243,7 @@ func (db *DB) EntryOfTask(ctx context.Context, task tasker.ID) (tasker.Entry, er
 // maxEntryHistory is the number of history entries per page.
 const maxEntryHistory = 500
 
-// Estimates the size of metadata from its stored size: numbers expand, and compressed data has 64 KiB
-// at most.
+// Bounds metadata by its stored size: numbers expand, and compressed data has at most 64 KiB.
 const selectEntryHistory = `
 SELECT changed_at AS at, actor, event, coalesce(from_status::text, '') AS "from", to_status::text AS "to",
     tasker.redact_note(CASE WHEN fits OR length(notes) <= 500 THEN notes ELSE left(notes, 500) || '…' END) AS notes,
@@ -291,9 +289,8 @@ SELECT m.dlq_entry_uuid, CASE WHEN $2::text IS NULL THEN 'updated' ELSE 'resolve
     CASE WHEN $2::text IS NULL THEN m.resolution_status ELSE 'pending' END, m.resolution_status, $3, $5::text::jsonb, m.updated_at
 FROM moved m`
 
-// UpdateEntry changes an investigation and records the change. It returns false, without a change, if
-// the investigation does not exist, has changed since u.IfUnchangedSince or, for a new status, has
-// ended.
+// UpdateEntry changes an investigation and records the change. It returns false if none exists, it
+// has changed since u.IfUnchangedSince or, for a new status, it has ended.
 func (tx *Tx) UpdateEntry(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (bool, error) {
 	tag, err := tx.Exec(ctx, updateEntry, id, (*string)(u.Status), u.Notes, u.ResolvedBy, docOrNil(u.Metadata), u.Actor, u.IfUnchangedSince)
 	return tag.RowsAffected() > 0, wrap(err, "update investigation %s", id)
@@ -317,8 +314,7 @@ type StepFailed struct {
 	DetailCode string
 }
 
-// FailuresDuring returns the steps that failed while the investigations were open and have not been
-// repaired, by investigation.
+// FailuresDuring returns the unrepaired steps that failed while investigations were open, by entry.
 func (tx *Tx) FailuresDuring(ctx context.Context, entries []tasker.ID) (map[tasker.ID][]StepFailed, error) {
 	rows, err := collect[StepFailed](ctx, tx, failuresDuring, entries)
 	if err != nil {
@@ -372,8 +368,7 @@ log AS (
 )
 SELECT m.dlq_entry_uuid AS entry_uuid, m.dlq_reason::text AS reason, m.resolution_status::text AS status, extract(epoch FROM m.resolved_at - m.dlq_timestamp)::float8 AS seconds FROM moved m`
 
-// EndEntries ends those of the investigations that are open and returns them. The caller holds the
-// task locks.
+// EndEntries ends the investigations that are open and returns them. It requires the task locks.
 func (tx *Tx) EndEntries(ctx context.Context, actor string, list []Ending) ([]EndedEntry, error) {
 	entries, statuses := make([]tasker.ID, len(list)), make([]string, len(list))
 	notes, metadata := make([]string, len(list)), make([]string, len(list))

@@ -118,8 +118,8 @@ ORDER BY s.at`
 	selectEntryCountsOf = countsOpened + newestOpenedOf + countsEnded + newestEndedOf + countsPending + countPendingOf + countsOrder
 )
 
-// EntryCounts counts opened, ended and open investigations per interval of a width, among the newest
-// [tasker.MaxEntryCount].
+// EntryCounts counts opened, ended and open investigations per interval of a width, among the
+// newest [tasker.MaxEntryCount].
 func (db *DB) EntryCounts(ctx context.Context, since time.Time, width time.Duration) ([]tasker.EntryCount, error) {
 	sql, args := selectEntryCounts, []any{since, tasker.MaxEntryCount, width}
 	if scope := access.ScopeOf(ctx); !scope.All() {
@@ -144,8 +144,8 @@ func clearUncounted(list []tasker.EntryCount, most int64) {
 	}
 }
 
-// Measures the actions of people (all actors except $3) on ended investigations and their cases. Reads
-// the newest changes of each case. A case counts once, with the medians of its investigations.
+// Measures the actions of people (all actors except $3) on ended investigations, and the newest ones
+// on their cases. A case counts once, with the medians of its investigations.
 const (
 	timesEnded = `
 WITH ended AS MATERIALIZED (
@@ -236,7 +236,7 @@ func (db *DB) EntryTimes(ctx context.Context, since time.Time) (tasker.Resolutio
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// namespacesWithTemplates skips through the template index, so that its cost grows with namespaces only.
+// namespacesWithTemplates is a skip scan of the template index: its cost grows with namespaces only.
 const namespacesWithTemplates = `
 WITH RECURSIVE names AS (
     (SELECT namespace FROM tasker.task_templates ORDER BY namespace LIMIT 1)
@@ -247,8 +247,8 @@ WITH RECURSIVE names AS (
 )
 SELECT array(SELECT namespace FROM names WHERE namespace IS NOT NULL LIMIT $1)`
 
-// OpenEntries counts open investigations and lists the namespaces of templates, up to 1000. It returns
-// Unavailable if the database is read-only.
+// OpenEntries counts open investigations and lists the namespaces of templates, up to 1000. It
+// returns Unavailable if the database is read-only.
 func (db *DB) OpenEntries(ctx context.Context) (pending int64, namespaces []string, err error) {
 	if err := db.Writable(ctx); err != nil {
 		return 0, nil, err

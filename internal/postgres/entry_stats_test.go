@@ -42,7 +42,7 @@ func withLives(t *testing.T, lives ...life) *DB {
 	return db
 }
 
-// counted checks the counts of the intervals since a time. Intervals that are not in want are empty.
+// counted checks the counts of the intervals since a time; intervals that are not in want are empty.
 func counted(t *testing.T, db *DB, since time.Time, width time.Duration, want map[int]tasker.EntryCount) {
 	t.Helper()
 	now := time.Now()
@@ -129,7 +129,7 @@ func TestTheNewestInvestigationsAreCountedUpToALimit(t *testing.T) {
 	}
 }
 
-// Each case counts once, with the medians of its investigations. Phases without an action do not count.
+// Each case counts once, with the medians of its investigations. Missing phases do not count.
 func TestHowLongInvestigationsTook(t *testing.T) {
 	t.Parallel()
 	begin := time.Now().UTC().Truncate(time.Minute).Add(-5 * time.Hour)

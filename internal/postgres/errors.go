@@ -13,8 +13,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// existing reads the first row of a query. It returns missing if there is no row, and wraps other
-// errors with the action.
+// existing reads the first row of a query or returns missing. It adds the action to other errors.
 func existing[T any](ctx context.Context, q querier, action string, missing error, sql string, args ...any) (T, error) {
 	var none T
 	list, err := collect[T](ctx, q, sql, args...)

@@ -8,8 +8,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// liveWorker is true if worker w sends heartbeats and is not draining. The two hours limit the rows
-// that are read.
+// liveWorker is true if worker w sends heartbeats and does not drain. The two hours limit the scan.
 const liveWorker = `w.left_at IS NULL AND w.draining_since IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours'
       AND w.last_heartbeat_at + 3 * w.heartbeat_interval >= clock_timestamp()`
 
@@ -37,8 +36,8 @@ FROM due d
 WHERE d.ready_row <> ALL (ARRAY(SELECT o.ready_row FROM outdated o))
 ORDER BY d.expires_at`
 
-// ExpiredSteps returns enqueued steps past their queue timeout, oldest first. The broker expires steps
-// within the grace unless their own timeout is shorter. Steps that wait for a limit do not expire.
+// ExpiredSteps returns enqueued steps past their queue timeout, oldest first. Within the grace, the
+// broker expires them unless their own timeout is shorter. Steps that await a limit do not expire.
 func (db *DB) ExpiredSteps(ctx context.Context, grace time.Duration, limit int) ([]tasker.StepRef, error) {
 	for range maxExpiredScans {
 		due, err := db.dueSteps(ctx, expiredSteps, limit, grace, db.queue.ttlMS)
@@ -88,15 +87,14 @@ CROSS JOIN LATERAL (
 ORDER BY x.state_since
 LIMIT $1`
 
-// UnservedSteps returns steps that have been enqueued without a live worker for a time, oldest first.
+// UnservedSteps returns steps that are enqueued without a live worker for a time, oldest first.
 func (db *DB) UnservedSteps(ctx context.Context, after time.Duration, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, unservedSteps, limit, after)
 }
 
-// Competes with claims for the row, so that exactly one wins. The unused attempt is not counted. A step
-// that expired $3 times in a row while a worker was live waits for an operator. A step expires before
-// its timeout if no worker was live for $4. The state in clock keeps the planner from reading all
-// enqueued steps.
+// Competes with claims for the row, so that exactly one wins. The attempt is not counted. A step
+// that expired $3 times in a row while a worker was live waits for an operator. A step expires
+// before its timeout if no worker was live for $4. The state in clock guides the planner.
 var expireSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued, clock_timestamp() - $4::interval AS since),
 due AS MATERIALIZED (
@@ -174,9 +172,9 @@ type ExpiredStep struct {
 	Returns       bool       // enqueued automatically when a worker is live
 }
 
-// ExpireSteps fails those of the steps that are still enqueued past their timeout, or without a live
-// worker for the time unserved, and returns them. After most expiries in a row with a live worker a
-// step does not retry. The caller holds the task locks and settles the tasks.
+// ExpireSteps fails those of the steps that are still enqueued past their timeout, or without a
+// live worker for the time unserved, and returns them. After most expiries in a row with a live
+// worker a step does not retry. The caller holds the task locks and settles the tasks.
 func (tx *Tx) ExpireSteps(ctx context.Context, steps []tasker.StepRef, most int, unserved *time.Duration) ([]ExpiredStep, error) {
 	tasks, ids := refArrays(steps)
 	if err := tx.LockEnqueued(ctx, steps); err != nil {
@@ -268,8 +266,8 @@ recovered_log AS (
 )
 SELECT DISTINCT namespace FROM moved`
 
-// Redispatch enqueues expired steps for which a worker is live and returns their namespaces. The caller
-// holds the task locks and settles the tasks afterwards.
+// Redispatch enqueues expired steps for which a worker is live and returns their namespaces. The
+// caller holds the task locks and settles the tasks afterwards.
 func (tx *Tx) Redispatch(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	return tx.enqueue(ctx, redispatch, tasks)
 }
@@ -280,7 +278,7 @@ func (tx *Tx) StopAutoRecovery(ctx context.Context, tasks []tasker.ID) error {
 	return wrap(err, "stop the automatic retry of steps")
 }
 
-// WriteOff stops the automatic retry, the human steps and the reminders of permanently failed tasks.
+// WriteOff stops automatic retries, human steps and reminders of permanently failed tasks.
 func (tx *Tx) WriteOff(ctx context.Context, tasks []tasker.ID) error {
 	if err := tx.StopAutoRecovery(ctx, tasks); err != nil {
 		return err

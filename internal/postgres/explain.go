@@ -10,8 +10,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A step id is created right after its task id, so the task of a step is among those with the preceding
-// ids. An index of steps by id would slow down every creation.
+// A step id is created right after its task id, so the task of a step is among those with the
+// preceding ids. An index of steps by id would slow down every creation.
 const findExplained = `
 SELECT kind, task_uuid, step_uuid, namespaces, ended_as, ended_by, ended_at, clock_timestamp() AS as_of
 FROM (
@@ -70,12 +70,12 @@ func before(id tasker.ID, d time.Duration) tasker.ID {
 	return first
 }
 
-// Reads for each task its newest investigation, the newest that ended as permanently failed, its last
-// transition and its open steps, in one snapshot. Optionally counts the investigations of its case
-// and reads the redacted errors of its first steps.
+// Reads for each task its newest investigation, the newest that ended as permanently failed, its
+// last transition and its open steps, in one snapshot. Optionally counts the investigations of its
+// case and reads the redacted errors of its first steps.
 //
-// $1 tasks, $2 maximum steps per task, $3 include steps with open parents, $4 a step to include even
-// if it has ended, $5 maximum count of the case or null, $6 number of steps with errors.
+// $1 tasks, $2 maximum steps per task, $3 include steps with open parents, $4 a step to include
+// even if it has ended, $5 maximum count of the case or null, $6 number of steps with errors.
 var selectExplainedTasks = `
 SELECT t.task_uuid, t.namespace, t.name AS task_name, t.state AS task_state, t.state_since AS task_since, t.start_at, t.created_at, t.attend_by, x.start_by, coalesce((t.options ->> 'merged_requests')::int, 0) AS merged_requests, t.options ? 'debounce_key' IS TRUE AS debounced,
     fired.schedule_uuid, coalesce(fired.name, '') AS schedule, fired.nominal_at, coalesce(fired.kind, '') AS firing,
@@ -288,11 +288,11 @@ func (db *DB) ExplainTasks(ctx context.Context, e ExplainedTasks) ([]ExplainedTa
 	return list, nil
 }
 
-// Selects the most recently seen workers of each queue, their leases, and the number of steps ahead of
-// one: those of higher priority and older ones of the same priority.
+// Selects the most recently seen workers of each queue, their leases, and the number of steps ahead
+// of one: those of higher priority and older ones of the same priority.
 //
-// $1 namespaces, $2 handlers, $3 priorities, $4 times of enqueueing (null skips counting), $5 maximum
-// workers, $6 maximum leases, $7 maximum count, $8 visible namespaces (null for all).
+// $1 namespaces, $2 handlers, $3 priorities, $4 times of enqueueing (null skips counting), $5
+// maximum workers, $6 maximum leases, $7 maximum count, $8 visible namespaces (null for all).
 const selectExplainedQueues = `
 WITH seen AS MATERIALIZED (
     SELECT w.worker_uuid, w.name, w.namespaces, w.handlers, w.max_concurrency, w.last_heartbeat_at, w.draining_since, w.left_at,
@@ -420,7 +420,8 @@ type ExplainedWaiting struct {
 
 // ExplainWaiting counts the steps of a queue.
 func (db *DB) ExplainWaiting(ctx context.Context, namespace, handler string) (ExplainedWaiting, error) {
-	return existing[ExplainedWaiting](ctx, db.pool, "count the steps of a queue", nil, selectExplainedWaiting, namespace, handler, tasker.MaxExplainedQueue)
+	return existing[ExplainedWaiting](ctx, db.pool, "count the steps of a queue", nil,
+		selectExplainedWaiting, namespace, handler, tasker.MaxExplainedQueue)
 }
 
 const selectExplainedMembers = `
