@@ -23,7 +23,7 @@ func TestErrorsNameWhatFailed(t *testing.T) {
 		_, list := db.OpenHolds(tt.ctx)
 		_, value := db.CountOverdue(tt.ctx, 1)
 		for what, err := range map[string]error{
-			"list the open holds": list, "count tasks that are overdue": value, "end session": db.EndSession(tt.ctx, [32]byte{}),
+			"list the open holds": list, "count overdue tasks": value, "end session": db.EndSession(tt.ctx, [32]byte{}),
 		} {
 			if (err != nil) != tt.fail || tt.fail && (!errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), what)) {
 				t.Errorf("%s: %v", what, err)
