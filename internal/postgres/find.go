@@ -60,17 +60,15 @@ func seekOf(f tasker.TaskFilter, attributes []comparison) *seek {
 // fewTasks is the maximum number of tasks in a state that is read instead of an attribute's index.
 const fewTasks = 1000
 
-const tasksInState = `
-SELECT count(*) FROM (
-    SELECT FROM tasker.tasks t WHERE t.state BETWEEN $1 AND $1 ORDER BY t.state, t.task_uuid DESC LIMIT $2
-) x`
-
 // readsState reports whether to read a page from the index of states.
 func (db *DB) readsState(ctx context.Context, f tasker.TaskFilter, by *seek) (bool, error) {
 	if f.State == "" || by == nil || by.ranged() || by.name == idempotencyKey || by.name == correlationAttribute {
 		return false, nil
 	}
-	n, err := value[int](ctx, db.pool, tasksInState, string(f.State), fewTasks+1)
+	n, err := value[int](ctx, db.pool, `
+		SELECT count(*) FROM (
+			SELECT FROM tasker.tasks t WHERE t.state BETWEEN $1 AND $1 ORDER BY t.state, t.task_uuid DESC LIMIT $2
+		) x`, string(f.State), fewTasks+1)
 	return err == nil && n <= fewTasks, wrap(err, "count tasks in a state")
 }
 

@@ -166,11 +166,10 @@ func (db *DB) Holds(ctx context.Context, f tasker.HoldFilter) (list []tasker.Hol
 	return list, more, nil
 }
 
-const openHolds = `SELECT ` + holdColumns + `, 0::bigint AS held, 0::bigint AS in_flight FROM tasker.holds h WHERE h.ended_at IS NULL ORDER BY h.hold_uuid`
-
 // OpenHolds returns the open holds, at most [tasker.MaxOpenHolds], without counting held steps.
 func (db *DB) OpenHolds(ctx context.Context) ([]tasker.Hold, error) {
-	list, err := collect[tasker.Hold](ctx, db.pool, openHolds)
+	list, err := collect[tasker.Hold](ctx, db.pool, `
+		SELECT `+holdColumns+`, 0::bigint AS held, 0::bigint AS in_flight FROM tasker.holds h WHERE h.ended_at IS NULL ORDER BY h.hold_uuid`)
 	return list, wrap(err, "list the open holds")
 }
 
@@ -227,11 +226,6 @@ type InsertedHold struct {
 	NextProbe time.Duration // until the first probe of a breaker
 }
 
-const sameScope = `
-SELECT h.hold_uuid FROM tasker.holds h
-WHERE h.blocks AND h.namespace = $1 AND coalesce(h.handler, '') = $2 AND coalesce(h.task_name, '') = $3 AND coalesce(h.step_name, '') = $4
-LIMIT 1`
-
 const insertHold = `
 INSERT INTO tasker.holds (hold_uuid, kind, namespace, handler, task_name, step_name, case_id, cause, cause_key, reason, owner, ends_at, next_probe_at)
 VALUES ($1, $2, $3, nullif($4, ''), nullif($5, ''), nullif($6, ''), $7, nullif($8, ''), nullif($9, ''), $10, $11,
@@ -277,7 +271,10 @@ var ErrTooManyHolds = errors.New("too many holds are open")
 
 // checkQuota returns a Conflict for a hold with the scope of another one, or beyond the quota.
 func (n InsertedHold) checkQuota(ctx context.Context, tx *Tx) error {
-	same, err := column[tasker.ID](ctx, tx, sameScope, n.Namespace, n.Handler, n.TaskName, n.StepName)
+	same, err := column[tasker.ID](ctx, tx, `
+		SELECT h.hold_uuid FROM tasker.holds h
+		WHERE h.blocks AND h.namespace = $1 AND coalesce(h.handler, '') = $2 AND coalesce(h.task_name, '') = $3 AND coalesce(h.step_name, '') = $4
+		LIMIT 1`, n.Namespace, n.Handler, n.TaskName, n.StepName)
 	if err != nil {
 		return fmt.Errorf("find a hold of the same scope: %w", err)
 	}
@@ -364,11 +361,6 @@ SET state = $2, blocks = $3, waves = $4, wave = $5, wave_since = $6, wave_steps 
     ended_at = CASE WHEN $2 = 'ended' THEN clock_timestamp() END
 WHERE hold_uuid = $1`
 
-// closePendingReleases gives up the pending outcomes of an ended hold. Their attempts count again.
-const closePendingReleases = `
-UPDATE tasker.hold_releases SET outcome = 'gone', judged_at = clock_timestamp()
-WHERE hold_uuid = $1 AND outcome IS NULL`
-
 // MoveHold stores the state of a locked hold, and adds and publishes lines of its history.
 func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) error {
 	_, err := tx.Exec(ctx, moveHold, h.UUID, h.State, h.Blocks, noNil(h.Waves), h.Wave, h.WaveSince, h.WaveSteps, h.EndsAt, h.WarnedAt,
@@ -376,8 +368,9 @@ func (tx *Tx) MoveHold(ctx context.Context, h tasker.Hold, lines ...HoldLine) er
 	if err != nil {
 		return fmt.Errorf("move hold %s: %w", h.UUID, err)
 	}
-	if h.State == tasker.HoldEnded {
-		if _, err := tx.Exec(ctx, closePendingReleases, h.UUID); err != nil {
+	if h.State == tasker.HoldEnded { // pending releases get no outcome, so their attempts count again
+		if _, err := tx.Exec(ctx, `
+			UPDATE tasker.hold_releases SET outcome = 'gone', judged_at = clock_timestamp() WHERE hold_uuid = $1 AND outcome IS NULL`, h.UUID); err != nil {
 			return fmt.Errorf("end hold %s: %w", h.UUID, err)
 		}
 	}

@@ -61,16 +61,14 @@ CROSS JOIN LATERAL ( -- each row of a server repeats them
 ) e
 WHERE m.cause_key <> ''`
 
-const failingQueues = `
-SELECT DISTINCT b.namespace, b.handler FROM tasker.breaker_counts b
-WHERE b.server_uuid <> $1 AND b.counted_at > now() - $2::interval AND b.cause_key <> ''`
-
 // A FailingQueue is a handler in a namespace with failed attempts.
 type FailingQueue struct{ Namespace, Handler string }
 
 // FailingQueues returns the handlers for which other servers counted failures within valid.
 func (db *DB) FailingQueues(ctx context.Context, server tasker.ID, valid time.Duration) ([]FailingQueue, error) {
-	list, err := collect[FailingQueue](ctx, db.pool, failingQueues, server, valid)
+	list, err := collect[FailingQueue](ctx, db.pool, `
+		SELECT DISTINCT b.namespace, b.handler FROM tasker.breaker_counts b
+		WHERE b.server_uuid <> $1 AND b.counted_at > now() - $2::interval AND b.cause_key <> ''`, server, valid)
 	return list, wrap(err, "find the failing queues of other servers")
 }
 

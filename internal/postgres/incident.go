@@ -102,15 +102,12 @@ func (db *DB) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDetail
 	for i := range d.Members {
 		access.HidePattern(ctx, d.Namespace, &d.Members[i].ErrorPattern)
 	}
-	d.Notifications, err = db.messages(ctx, selectMessagesOfIncident, id, tasker.MaxIncidentMessages)
+	d.Notifications, err = db.messages(ctx, id)
 	return d, err
 }
 
 const messageColumns = `m.position, m.message_uuid AS uuid, m.topic, m.subject_kind, m.subject_id, m.incident_id, m.namespaces, coalesce(m.dedup_key, '') AS dedup_key,
     m.escalation, m.data, m.created_at AS at, m.routed_at`
-
-const selectMessagesOfIncident = `
-SELECT ` + messageColumns + ` FROM tasker.messages m WHERE m.incident_id = $1 ORDER BY m.position LIMIT $2`
 
 const selectMessageEmissions = `
 SELECT e.position, e.sink, e.state, e.attempts, e.refusals, CASE WHEN e.state = 'pending' THEN e.next_attempt_at END AS next_attempt_at, e.last_error, e.published_at
@@ -118,9 +115,10 @@ FROM tasker.message_emissions e
 WHERE e.position = ANY ($1)
 ORDER BY e.position, e.sink`
 
-// messages reads notifications with their deliveries.
-func (db *DB) messages(ctx context.Context, sql string, args ...any) ([]tasker.Notification, error) {
-	list, err := collect[tasker.Notification](ctx, db.pool, sql, args...)
+// messages returns the notifications of an incident with their deliveries.
+func (db *DB) messages(ctx context.Context, incident tasker.ID) ([]tasker.Notification, error) {
+	list, err := collect[tasker.Notification](ctx, db.pool, `
+		SELECT `+messageColumns+` FROM tasker.messages m WHERE m.incident_id = $1 ORDER BY m.position LIMIT $2`, incident, tasker.MaxIncidentMessages)
 	if err != nil {
 		return nil, fmt.Errorf("read messages: %w", err)
 	}

@@ -93,14 +93,13 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 	if scope := access.ScopeOf(ctx); !scope.All() {
 		add("namespace_name = ANY ($%d)", scope.List())
 	}
-	if f.Reason != "" {
-		add("dlq_reason = $%d::tasker.dlq_reason", string(f.Reason))
-	}
-	if f.Namespace != "" {
-		add("namespace_name = $%d", f.Namespace)
-	}
-	if f.Name != "" {
-		add("task_name = $%d", f.Name)
+	for _, c := range []struct{ condition, value string }{
+		{"dlq_reason = $%d::tasker.dlq_reason", string(f.Reason)}, {"namespace_name = $%d", f.Namespace},
+		{"task_name = $%d", f.Name}, {"current_state = $%d", string(f.State)},
+	} {
+		if c.value != "" {
+			add(c.condition, c.value)
+		}
 	}
 	if f.Case != nil { // read by the members of the case, without a scan of the queue
 		add(`dlq_entry_uuid = ANY (ARRAY(
@@ -112,9 +111,6 @@ func investigationConditions(ctx context.Context, f tasker.InvestigationFilter, 
 	}
 	if f.CaseKey != nil {
 		add("case_key = $%d", *f.CaseKey)
-	}
-	if f.State != "" {
-		add("current_state = $%d", string(f.State))
 	}
 	if f.Age > 0 {
 		add("dlq_timestamp <= now() - $%d::interval", f.Age)

@@ -144,13 +144,6 @@ SET max_in_progress = excluded.max_in_progress, per_second = excluded.per_second
     changed_by = excluded.changed_by, changed_at = clock_timestamp()
 RETURNING limit_id`
 
-// The queues of a named limit are those of the templates that assign it.
-const putLimitQueue = `
-INSERT INTO tasker.limit_queues (namespace, handler, limit_id)
-SELECT $2, CASE WHEN $3 = 'handler' THEN $4 ELSE '' END, $1
-WHERE $3 <> 'name'
-ON CONFLICT DO NOTHING`
-
 // PutLimit creates or changes a limit, which applies to claims after the commit.
 func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitValue, by Operator) (limit tasker.Limit, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
@@ -165,7 +158,12 @@ func (db *DB) PutLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitV
 		if err != nil {
 			return fmt.Errorf("set limit %s: %w", ref, err)
 		}
-		if _, err := tx.Exec(ctx, putLimitQueue, id, ref.Namespace, string(ref.Kind), ref.Name); err != nil {
+		// The queues of a named limit are those of the templates that assign it.
+		if _, err := tx.Exec(ctx, `
+			INSERT INTO tasker.limit_queues (namespace, handler, limit_id)
+			SELECT $2, CASE WHEN $3 = 'handler' THEN $4 ELSE '' END, $1
+			WHERE $3 <> 'name'
+			ON CONFLICT DO NOTHING`, id, ref.Namespace, string(ref.Kind), ref.Name); err != nil {
 			return fmt.Errorf("set limit %s: %w", ref, err)
 		}
 		if err := tx.auditLimit(ctx, "limit.set", ref, &v, by); err != nil {

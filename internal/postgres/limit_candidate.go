@@ -12,7 +12,7 @@ func queueCandidates(s limitSource, gates string, h holds) string {
         UNION
         ` + s.readyIn("due_at", " AND s.due_at IS NOT NULL", without) +
 		s.orOld(s.open(s.oldest("tasker.ready_steps s", "", without), "s.state_since", "LIMIT least($3::int, q.places)"))
-	ofKeys := `(` + s.open(s.first(parkedSteps+" s", "s.state_since", ofKey+without), "s.priority DESC, s.state_since", inKey) + `)` +
+	ofKeys := `(` + s.open(firstSteps(s.columns("s"), parkedSteps+" s", "s.state_since", ofKey+without, limitDepth), "s.priority DESC, s.state_since", inKey) + `)` +
 		s.orOld(s.open(s.oldest(parkedSteps+" s", ofKey, without), "s.state_since", inKey))
 	return `
 parked_keys AS MATERIALIZED (
@@ -66,13 +66,7 @@ func (s limitSource) reserved() string {
 func (s limitSource) waiting(table, due, which string) string {
 	return `(
         SELECT s.*, n.wants
-        FROM (
-            SELECT s.task_uuid, s.step_uuid, s.priority, s.state_since, ` + due + ` AS due_at
-            FROM ` + table + `
-            WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + `
-            ORDER BY s.priority DESC, s.state_since
-            LIMIT ` + limitDepth + `
-        ) s
+        FROM (` + firstSteps("s.task_uuid, s.step_uuid, s.priority, s.state_since, "+due+" AS due_at", table, "s.state_since", which, limitDepth) + `) s
         CROSS JOIN LATERAL ` + s.keysOfStep("s") + ` n
         WHERE n.wants IS NOT NULL
     )`
@@ -92,16 +86,24 @@ func (s limitSource) mayTake() string {
 // readyIn selects the first ready steps of queue q, by priority and order, whose keys have free
 // slots.
 func (s limitSource) readyIn(order, which, without string) string {
-	return `(` + s.open(s.first("tasker.ready_steps s", "s."+order, which+without), "s.priority DESC, s."+order, "LIMIT least($3::int, q.places)") + `)`
+	return `(` + s.open(firstSteps(s.columns("s"), "tasker.ready_steps s", "s."+order, which+without, limitDepth), "s.priority DESC, s."+order, "LIMIT least($3::int, q.places)") + `)`
 }
 
-// first selects the first steps s of queue q by priority and order.
-func (s limitSource) first(table, order, which string) string {
-	return `SELECT ` + s.columns("s") + `
-                FROM ` + table + `
-                WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + `
-                ORDER BY s.priority DESC, ` + order + `
-                LIMIT ` + limitDepth
+// firstSteps selects the first steps s of queue q by priority and order.
+func firstSteps(columns, table, order, which, limit string) string {
+	return `
+            SELECT ` + columns + `
+            FROM ` + table + `
+            WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + `
+            ORDER BY s.priority DESC, ` + order + `
+            LIMIT ` + limit
+}
+
+// firstReady selects the first ready steps of queue q by age and those by due time.
+func firstReady(columns, which, limit string) string {
+	return `(` + firstSteps(columns, "tasker.ready_steps s", "s.state_since", which, limit) + `)
+        UNION
+        (` + firstSteps(columns, "tasker.ready_steps s", "s.due_at", " AND s.due_at IS NOT NULL"+which, limit) + `)`
 }
 
 // open selects the steps whose keys have free slots.

@@ -82,28 +82,19 @@ func lockFreeKeys(s limitSource, aged bool) string {
         ) k ON true
     )`
 	}
-	first := func(order, which string) string {
+	const ready, without = "tasker.ready_steps s", " AND s.step_uuid <> ALL ($4::uuid[])"
+	free := func(steps string) string {
 		return `(
             SELECT n.ids
-            FROM (
-                SELECT s.task_uuid, s.step_uuid
-                FROM tasker.ready_steps s
-                WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.step_uuid <> ALL ($4::uuid[])` + which + ` AND (SELECT names FROM named)
-                ORDER BY s.priority DESC, s.` + order + `
-                LIMIT ` + limitDepth + `
-            ) s
+            FROM (` + steps + `) s
             CROSS JOIN LATERAL ` + lock("s") + ` n
             WHERE n.others = 0
             LIMIT $3::int
         )`
 	}
-	old := s.orOld(`
-            SELECT n.ids
-            FROM (` + s.oldest("tasker.ready_steps s", " AND s.step_uuid <> ALL ($4::uuid[])", "") + `) s
-            CROSS JOIN LATERAL ` + lock("s") + ` n
-            WHERE n.others = 0
-            LIMIT $3::int
-        `)
+	first := func(order, which string) string {
+		return free(firstSteps("s.task_uuid, s.step_uuid", ready, order, without+which+" AND (SELECT names FROM named)", limitDepth))
+	}
 	return `
 WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 named AS MATERIALIZED (SELECT ` + hasNames + ` AS names),
@@ -112,9 +103,9 @@ ready AS (
     SELECT e.ids
     FROM queues q
     CROSS JOIN LATERAL (
-        ` + first("state_since", "") + `
+        ` + first("s.state_since", "") + `
         UNION ALL
-        ` + first("due_at", " AND s.due_at IS NOT NULL") + old + `
+        ` + first("s.due_at", " AND s.due_at IS NOT NULL") + s.orOld(free(s.oldest(ready, without, ""))) + `
     ) e
 ),
 parked AS (
@@ -132,17 +123,9 @@ FROM (SELECT unnest(ids) AS limit_key_id FROM (SELECT ids FROM ready UNION ALL S
 // them. $3 is the limit and $4 the key after which the scan of parked steps starts, or both are the
 // step ids.
 func scannedKeys(s limitSource) string {
-	first := func(order, which string) string {
-		return `(
-            SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler
-            FROM tasker.ready_steps s
-            WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + `
-            ORDER BY s.priority DESC, s.` + order + `
-            LIMIT ` + limitDepth + `
-        )`
-	}
+	const columns = "s.task_uuid, s.step_uuid, s.namespace, s.handler"
 	steps := `
-    SELECT s.task_uuid, s.step_uuid, s.namespace, s.handler
+    SELECT ` + columns + `
     FROM unnest($3::uuid[], $4::uuid[]) AS d (task_uuid, step_uuid)
     JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid
     WHERE s.namespace = ANY ($1::text[]) AND s.handler = ANY ($2::text[])`
@@ -151,14 +134,12 @@ func scannedKeys(s limitSource) string {
     SELECT e.*
     FROM queues q
     CROSS JOIN LATERAL (
-        ` + first("state_since", "") + `
-        UNION ALL
-        ` + first("due_at", " AND s.due_at IS NOT NULL") + `
+        ` + firstReady(columns, "", limitDepth) + `
     ) e
     UNION ALL
     SELECT e.*
     FROM clock c
-    CROSS JOIN queues q` + joinParkedSteps("s.task_uuid, s.step_uuid, s.namespace, s.handler", "$4::bigint", "$3::int", "r.places") + `
+    CROSS JOIN queues q` + joinParkedSteps(columns, "$4::bigint", "$3::int", "r.places") + `
     WHERE r.places > 0`
 	}
 	return s.parts("$3", "$4") + `

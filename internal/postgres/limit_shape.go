@@ -39,22 +39,12 @@ func (s limitSource) otherShape() string {
 // only.
 func sharedCandidates(s limitSource, gates string, h holds) string {
 	without := s.without("$6", gates, h)
-	first := func(order, which string) string {
-		return `(
-            SELECT ` + s.columns("s") + `
-            FROM tasker.ready_steps s
-            WHERE s.namespace = q.namespace AND s.handler = q.handler` + which + without + `
-            ORDER BY s.priority DESC, s.` + order + `
-            LIMIT least($3::int, q.places)
-        )`
-	}
+	const places = `least($3::int, q.places)`
 	const keys = `q.ids AS keys, array_fill(1, ARRAY[cardinality(q.ids)]) AS weights`
 	return `ready AS MATERIALIZED (
     ` + s.firstOf(s.passed("e")+`, NULL::bigint AS parked, `+keys, `open q
         CROSS JOIN LATERAL (
-        `+first("state_since", "")+`
-        UNION
-        `+first("due_at", " AND s.due_at IS NOT NULL")+s.orOld(s.oldest("tasker.ready_steps s", "", without))+`
+        `+firstReady(s.columns("s"), without, places)+s.orOld(s.oldest("tasker.ready_steps s", "", without))+`
         ) e
         WHERE `+s.mayClaim()) + `
 ),
@@ -62,13 +52,7 @@ parked AS MATERIALIZED (
     ` + s.firstOf(s.passed("e")+`, k.limit_key_id AS parked, `+keys, `open q
         CROSS JOIN unnest(q.ids) AS k (limit_key_id)
         CROSS JOIN LATERAL (
-            (
-                SELECT `+s.columns("s")+`
-                FROM `+parkedSteps+` s
-                WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = k.limit_key_id`+without+`
-                ORDER BY s.priority DESC, s.state_since
-                LIMIT least($3::int, q.places)
-            )`+s.orOld(s.oldest(parkedSteps+" s", " AND s.limit_key_id = k.limit_key_id", without))+`
+            (`+firstSteps(s.columns("s"), parkedSteps+" s", "s.state_since", " AND s.limit_key_id = k.limit_key_id"+without, places)+`)`+s.orOld(s.oldest(parkedSteps+" s", " AND s.limit_key_id = k.limit_key_id", without))+`
         ) e
         WHERE `+s.mayClaim()) + `
 ),

@@ -49,12 +49,8 @@ func joinParkedSteps(columns, after, most, limit string) string {
         LEFT JOIN tasker.limit_keys p ON p.limit_key_id = k.limit_key_id
         LEFT JOIN tasker.limits l ON l.limit_id = p.limit_id
     ) r
-    CROSS JOIN LATERAL (
-        SELECT ` + columns + `
-        FROM tasker.held_steps s
-        WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = k.limit_key_id
-        ORDER BY s.priority DESC, s.state_since
-        LIMIT CASE WHEN r.places > 0 THEN ` + limit + ` ELSE 0 END
+    CROSS JOIN LATERAL (` +
+		firstSteps(columns, "tasker.held_steps s", "s.state_since", " AND s.limit_key_id = k.limit_key_id", "CASE WHEN r.places > 0 THEN "+limit+" ELSE 0 END") + `
     ) e`
 }
 
@@ -302,33 +298,19 @@ func looks(s limitSource) string {
 	if s.named() || s.shape == sharedOnly {
 		return noteOf("'unlocked'", `EXISTS (SELECT FROM open q WHERE q.unlocked)`)
 	}
+	const more = "1 OFFSET " + limitDepth
 	return noteOf("'further'", `CASE WHEN (SELECT count(*) FROM admitted) < $3::int THEN EXISTS (
     SELECT FROM open q
-    WHERE (SELECT count(*) FROM ready r WHERE r.namespace = q.namespace AND r.handler = q.handler) < least($3::int, q.places) AND EXISTS (
-        SELECT FROM tasker.ready_steps s
-        WHERE s.namespace = q.namespace AND s.handler = q.handler
-        ORDER BY s.priority DESC, s.state_since
-        OFFSET `+limitDepth+` LIMIT 1
-    )
+    WHERE (SELECT count(*) FROM ready r WHERE r.namespace = q.namespace AND r.handler = q.handler) < least($3::int, q.places) AND EXISTS (`+firstSteps("", "tasker.ready_steps s", "s.state_since", "", more)+`)
 ) OR EXISTS (
     SELECT FROM open q
     CROSS JOIN mine k
-    WHERE q.places > 0 AND k.places > (SELECT count(*) FROM admitted a WHERE k.limit_key_id = ANY (a.keys)) AND EXISTS (
-        SELECT FROM tasker.held_steps s
-        WHERE s.namespace = q.namespace AND s.handler = q.handler AND s.limit_key_id = k.limit_key_id
-        ORDER BY s.priority DESC, s.state_since
-        OFFSET `+limitDepth+` LIMIT 1
-    )
+    WHERE q.places > 0 AND k.places > (SELECT count(*) FROM admitted a WHERE k.limit_key_id = ANY (a.keys))
+      AND EXISTS (`+firstSteps("", "tasker.held_steps s", "s.state_since", " AND s.limit_key_id = k.limit_key_id", more)+`)
 ) END`) + noteOf("'unlocked'", `CASE WHEN (SELECT count(*) FROM admitted) < $3::int THEN EXISTS (
     SELECT FROM open q
     WHERE q.unlocked OR q.places > 0 AND EXISTS (
-        SELECT FROM (
-            SELECT s.task_uuid, s.step_uuid
-            FROM tasker.ready_steps s
-            WHERE s.namespace = q.namespace AND s.handler = q.handler
-            ORDER BY s.priority DESC, s.state_since
-            LIMIT CASE WHEN EXISTS (SELECT FROM admitted) THEN $3::int ELSE `+limitDepth+` END
-        ) s
+        SELECT FROM (`+firstSteps("s.task_uuid, s.step_uuid", "tasker.ready_steps s", "s.state_since", "", "CASE WHEN EXISTS (SELECT FROM admitted) THEN $3::int ELSE "+limitDepth+" END")+`) s
         CROSS JOIN LATERAL (
             SELECT bool_or(u.places IS NULL) AS unlocked, coalesce(bool_or(u.places = 0), false) AS full
             FROM (`+namesOf("s")+` AND (SELECT names FROM named)) t
