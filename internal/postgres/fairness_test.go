@@ -18,24 +18,24 @@ func (y *yard) share(handler, namespace string, priority int) {
 	y.exec(`UPDATE tasker.workflow_steps SET namespace = $2, priority = $3 WHERE handler = $1`, handler, namespace, priority)
 }
 
-// takes claims until so many steps are handed out, and returns how many of each namespace.
+// takes claims at least most steps, and counts them by namespace.
 func (y *yard) takes(c Claimant, limit, most int) map[string]int {
 	y.Helper()
-	given := map[string]int{}
+	claimed := map[string]int{}
 	for n := 0; n < most; {
 		r, err := y.db.ClaimSteps(y.Context(), c, limit)
 		if err != nil || len(r.Steps) == 0 {
 			y.Fatalf("claimed %d steps after %d (%v)", len(r.Steps), n, err)
 		}
 		for _, s := range r.Steps {
-			given[s.Namespace]++
+			claimed[s.Namespace]++
 		}
 		n += len(r.Steps)
 	}
-	return given
+	return claimed
 }
 
-// limitsOfAll are limits that the steps of a yard have, of each shape: all of them, so many that none waits for one.
+// limitsOfAll are limits of each profile for all steps of a yard, large enough that no step waits.
 var limitsOfAll = map[string]string{
 	"none": ``,
 	"shared": `INSERT INTO tasker.limits (kind, namespace, name, max_in_progress, by_template, changed_by) VALUES ('server', '', '', 10000, false, 'x');
@@ -48,8 +48,7 @@ var limitsOfAll = map[string]string{
 		INSERT INTO tasker.task_limits (task_uuid, limit_id, key, weight) SELECT task_uuid, limit_id, 'k', 3 FROM tasker.tasks, tasker.limits;`,
 }
 
-// Namespaces with work get shares by their weights, whatever the priorities of their steps, however
-// many a claim takes, and whatever limits their steps have.
+// Namespaces share claims by weight, regardless of priorities, claim sizes and limits.
 func TestNamespacesTakeTurnsByWeight(t *testing.T) {
 	t.Parallel()
 	for name, limits := range limitsOfAll {
@@ -79,24 +78,24 @@ func takeTurnsByWeight(t *testing.T, limits string, heads bool) {
 	}
 	for _, tt := range []struct{ handlers, limit int }{{2, 1}, {2, 8}, {manyQueues, 20}} {
 		c := y.claimant(tt.handlers)
-		c.Namespaces = []string{"a", "b", "c"} // nothing is in c
-		if given := y.takes(c, tt.limit, 80); given["a"] < 55 || given["a"] > 65 || given["b"] < 15 || given["b"] > 25 {
-			t.Errorf("claims of %d by a worker with %d handlers took %v, want 60 of a and 20 of b", tt.limit, tt.handlers, given)
+		c.Namespaces = []string{"a", "b", "c"} // c is empty
+		if claimed := y.takes(c, tt.limit, 80); claimed["a"] < 55 || claimed["a"] > 65 || claimed["b"] < 15 || claimed["b"] > 25 {
+			t.Errorf("claims of %d by a worker with %d handlers took %v, want 60 of a and 20 of b", tt.limit, tt.handlers, claimed)
 		}
 	}
-	// A change holds within a second.
+	// A change applies within a second.
 	if err := y.db.DeleteNamespaceWeight(t.Context(), "a", "somebody"); err != nil {
 		t.Fatal(err)
 	}
 	y.db.turns.now = func() time.Time { return time.Now().Add(time.Second) }
 	c := y.claimant(2)
 	c.Namespaces = []string{"a", "b"}
-	if given := y.takes(c, 10, 80); given["a"] != 40 {
-		t.Errorf("took %v, want 40 of each", given)
+	if claimed := y.takes(c, 10, 80); claimed["a"] != 40 {
+		t.Errorf("took %v, want 40 of each", claimed)
 	}
 }
 
-// A backlog of urgent steps in one namespace does not delay another one, also where both have a limit.
+// A backlog of urgent steps in one namespace does not delay another namespace, with or without limits.
 func TestABacklogOfOneNamespaceDoesNotDelayAnother(t *testing.T) {
 	t.Parallel()
 	for name, limits := range limitsOfAll {
@@ -119,12 +118,12 @@ func besideUrgentBacklog(t *testing.T, limits string) {
 	y.exec(`UPDATE tasker.workflow_steps SET namespace = 'c' WHERE handler = 'h1'`)
 	y.takes(c, 10, 100) // all of b
 	y.exec(`UPDATE tasker.workflow_steps SET namespace = 'a' WHERE step_uuid IN (SELECT step_uuid FROM tasker.workflow_steps WHERE handler = 'h1' LIMIT 4)`)
-	if given := y.takes(c, 10, 10); given["a"] != 4 {
-		t.Errorf("took %v, want all 4 of a", given)
+	if claimed := y.takes(c, 10, 10); claimed["a"] != 4 {
+		t.Errorf("took %v, want all 4 of a", claimed)
 	}
 }
 
-// What was idle is not owed the time: it takes its turns from now on.
+// An idle namespace gets no credit for its idle time.
 func TestANamespaceThatWasIdleIsNotOwed(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -136,24 +135,24 @@ func TestANamespaceThatWasIdleIsNotOwed(t *testing.T) {
 		}
 		return r
 	}
-	for range 50 { // b is asked for and has nothing
+	for range 50 { // b is offered and empty
 		s.advance(s.begin([]string{"a", "b"}), of("a", 10))
 	}
 	if got := s.begin([]string{"a", "b"}); got.turns[0]-got.turns[1] > 1 {
-		t.Errorf("b, which had nothing, is owed steps: turns %v", got.turns)
+		t.Errorf("empty namespace b has credit: turns %v", got.turns)
 	}
 	if got := s.begin([]string{"a", "new"}); got.turns[1] != got.turns[0] {
-		t.Errorf("a new namespace begins at %v, want where the others are: %v", got.turns[1], got.turns[0])
+		t.Errorf("a new namespace starts at %v, want the turn of the others: %v", got.turns[1], got.turns[0])
 	}
-	now = now.Add(time.Minute) // nobody asked for b meanwhile
+	now = now.Add(time.Minute) // without claims for b
 	for range 50 {
 		s.advance(s.begin([]string{"a"}), of("a", 10))
 		s.advance(s.begin([]string{"a", "c"}), of("a", 10))
 	}
 	if got := s.begin([]string{"a", "b"}); got.turns[1] != got.turns[0] {
-		t.Errorf("b is owed what it did not ask for: turns %v", got.turns)
+		t.Errorf("idle namespace b has credit: turns %v", got.turns)
 	}
-	// The memory for namespaces and queues has a bound.
+	// The numbers of namespaces and queues are limited.
 	for i := range maxRemembered + 10 {
 		s.begin([]string{fmt.Sprint(i), "x"})
 	}
@@ -169,8 +168,7 @@ func TestANamespaceThatWasIdleIsNotOwed(t *testing.T) {
 	}
 }
 
-// A step is not behind more urgent ones for ever: what has waited long comes first in some claims,
-// the oldest before others, in one queue as in many.
+// Some claims return old steps before more urgent ones, oldest first, so that no step starves.
 func TestWhatHasWaitedLongIsHandedOut(t *testing.T) {
 	t.Parallel()
 	for name, handlers := range map[string]int{
@@ -190,7 +188,7 @@ func TestWhatHasWaitedLongIsHandedOut(t *testing.T) {
 				y.findHeads()
 			}
 			if strings.HasPrefix(name, "aside") {
-				y.putAllAside()
+				y.parkAll()
 			}
 			now := time.Now()
 			y.db.turns.now = func() time.Time { return now }
@@ -208,7 +206,7 @@ func TestWhatHasWaitedLongIsHandedOut(t *testing.T) {
 			if want := "[0 0 0 0 0 0 0 0 0]"; fmt.Sprint(got) != want {
 				t.Errorf("handed out steps of the priorities %v, want %s: the oldest first", got, want)
 			}
-			y.db.turns.age = -1 // and none where that is so configured
+			y.db.turns.age = -1 // disabled
 			r, err := y.db.ClaimSteps(t.Context(), y.claimant(handlers), 1)
 			if err != nil || len(r.Steps) != 1 || priorityOf(y, r.Steps[0].StepUUID) != 10 {
 				t.Errorf("claimed %v (%v), want a step of priority 10", r.Steps, err)
@@ -217,8 +215,8 @@ func TestWhatHasWaitedLongIsHandedOut(t *testing.T) {
 	}
 }
 
-// putAllAside puts all steps aside that are in the queue, under the one key that there is.
-func (y *yard) putAllAside() {
+// parkAll parks all ready steps under the only key.
+func (y *yard) parkAll() {
 	y.Helper()
 	y.exec(`INSERT INTO tasker.limit_keys (limit_id, key) SELECT limit_id, CASE kind WHEN 'name' THEN 'k' ELSE '' END FROM tasker.limits`)
 	y.exec(`INSERT INTO tasker.held_steps (limit_key_id, ` + heldColumns + `) SELECT k.limit_key_id, ` + heldColumns + ` FROM tasker.ready_steps CROSS JOIN tasker.limit_keys k`)
@@ -227,15 +225,15 @@ func (y *yard) putAllAside() {
 
 func priorityOf(y *yard, step tasker.ID) int {
 	y.Helper()
-	list, err := column[int](y.Context(), y.db.pool, `SELECT priority FROM tasker.workflow_steps WHERE step_uuid = $1`, step)
-	if err != nil || len(list) != 1 {
-		y.Fatal(list, err)
+	n, err := value[int](y.Context(), y.db.pool, `SELECT priority FROM tasker.workflow_steps WHERE step_uuid = $1`, step)
+	if err != nil {
+		y.Fatal(err)
 	}
-	return list[0]
+	return n
 }
 
-// A report that must leave its claim to another one, because something is held or there are limits, leaves it what has waited for long as
-// well. One that takes only what becomes ready by it has nothing to do with that.
+// A report that cannot claim, because of holds or limits, makes the next claim go by age. A report
+// that only claims the steps it makes ready does not.
 func TestAReportLeavesWhatHasWaitedToTheNextClaim(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -275,7 +273,7 @@ func TestAReportLeavesWhatHasWaitedToTheNextClaim(t *testing.T) {
 	}
 }
 
-// While claims by age find what waits behind others, one in eight goes by age, and else one a second.
+// One claim in eight goes by age while such claims find old steps, otherwise one per second.
 func TestHowOftenClaimsGoByAge(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -300,8 +298,7 @@ func TestHowOftenClaimsGoByAge(t *testing.T) {
 	}
 }
 
-// Two claims at once of as many as there are do not stand in each other's way: none gets less while
-// there is more.
+// Two concurrent claims together get all steps, and neither gets less while some remain.
 func TestTwoClaimsAtOnceTakeAllThereIs(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 20, 15)
@@ -324,7 +321,7 @@ func TestTwoClaimsAtOnceTakeAllThereIs(t *testing.T) {
 	}
 }
 
-// Weights are stored with who set them, within bounds, and each change is in the audit log.
+// Weights are stored with their author, their number is limited, and the audit log has each change.
 func TestNamespaceWeights(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
@@ -358,24 +355,24 @@ func TestNamespaceWeights(t *testing.T) {
 	}
 }
 
-// The claim that comes with a report takes its turn as well.
+// The claim of a report respects turns.
 func TestTheClaimOfAReportTakesItsTurn(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, 2, 30)
 	y.share("h1", "b", 5)
 	c := y.claimant(2)
 	c.Namespaces = []string{"a", "b"}
-	given := map[string]int{}
+	claimed := map[string]int{}
 	for range 4 {
 		_, r, err := y.db.Report(t.Context(), nil, &NextClaim{Claimant: c, Limit: 5})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range r.Steps {
-			given[s.Namespace]++
+			claimed[s.Namespace]++
 		}
 	}
-	if given["a"] != 10 || given["b"] != 10 {
-		t.Errorf("took %v, want 10 of each", given)
+	if claimed["a"] != 10 || claimed["b"] != 10 {
+		t.Errorf("took %v, want 10 of each", claimed)
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// The feed is read twice a second, and pages of emissions by people: neither may
-// cost more as history grows.
+// The cost of the feed and of emission pages does not grow with the history.
 func TestEventsAreReadFromTheirIndexes(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})

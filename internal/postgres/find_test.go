@@ -15,8 +15,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// manyTagged is a database in which 20,000 tasks of the namespace a have the tag common, one
-// in a thousand of them the tag seldom, and 20 of the namespace b both of them.
+// manyTagged creates 20,000 tasks in namespace a with the tag common, one in a thousand also with the
+// tag seldom, and 20 in namespace b with both tags.
 const manyTagged = `
 INSERT INTO tasker.task_templates (namespace, name, version, configuration, source, checksum) VALUES ('a', 'b', '1.0.0', '{}', '', ''), ('b', 'b', '1.0.0', '{}', '', '');
 INSERT INTO tasker.tasks (task_uuid, template_uuid, namespace, name, version, state, state_since, context, tags, correlation_id, initiator, source_system, idempotency_key, created_at, updated_at)
@@ -39,8 +39,7 @@ SELECT t.task_uuid, t.namespace, 'due', timestamptz '2026-01-01 00:00:00Z' + mak
 ANALYZE;
 VACUUM tasker.task_attributes;`
 
-// A page is read from the index of what is asked for, in its order: what else there is of
-// tasks costs nothing.
+// A page is read from the index of a filter condition in its order, so that other tasks cost nothing.
 func TestAPageOfFoundTasksIsReadFromItsIndex(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
@@ -141,8 +140,8 @@ func count(ctx context.Context, t *testing.T, conn *pgx.Conn, sql string, args [
 	return n
 }
 
-// pagesOfAnyValues returns how many pages a statement reads by the plan that it has for any
-// values, as the server runs it, and that plan.
+// pagesOfAnyValues returns the generic plan of a statement, which the server uses, and the number of
+// pages that it reads.
 func pagesOfAnyValues(t *testing.T, conn *pgx.Conn, sql string, args []any) (n int, plan string) {
 	t.Helper()
 	prepared, err := conn.Prepare(t.Context(), "pages_"+t.Name(), sql)
@@ -172,14 +171,14 @@ func pagesOfAnyValues(t *testing.T, conn *pgx.Conn, sql string, args []any) (n i
 		if m := pagesRead.FindStringSubmatch(line); m != nil {
 			hit, _ := strconv.Atoi(m[1])
 			read, _ := strconv.Atoi(m[2])
-			return hit + read, plan // the first is of the whole
+			return hit + read, plan // the first line counts the whole plan
 		}
 	}
 	t.Fatalf("no pages are read:\n%s", plan)
 	return 0, ""
 }
 
-// Whoever sees one namespace finds only what is in it.
+// A caller restricted to a namespace finds only its tasks.
 func TestTasksAreFoundInTheNamespacesOfACaller(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})

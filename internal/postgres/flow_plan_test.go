@@ -12,8 +12,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// flowHistory gives each of the tasks of history a due time, that of a step, a time by which it is to be begun, a unique key, a key
-// by which requests are merged, and a firing that made it; those that are complete have ended due times.
+// flowHistory adds due times, a latest start, a unique key, a debounce key and a firing to each task
+// of history. Complete tasks have ended due times.
 const flowHistory = `
 INSERT INTO tasker.deadlines (task_uuid, step_uuid, namespace, due_at, warn_at, look_at, investigate, orders, source, ended_at)
 SELECT t.task_uuid, s.step_uuid, 'a', now() + interval '1 hour', now(), CASE WHEN t.state = 'complete' THEN 'infinity' ELSE now() + interval '1 minute' END, true, true, 'template',
@@ -38,7 +38,7 @@ INSERT INTO tasker.due_queues VALUES ('a', 'run');
 UPDATE tasker.task_templates SET configuration = '{"order": "due", "steps": [{"handler": {"callable": "run"}}]}', retired_at = now(), retired_by = 'ann', retired_reason = 'old';
 ANALYZE;`
 
-// flowStatements are those of due times, starts, limits and schedules that run in the background, with each task, or on hot paths.
+// flowStatements returns the statements about due times, starts, limits and schedules that run often.
 func flowStatements() map[string]string {
 	list := map[string]string{
 		"insertDeadlines": insertDeadlines, "replaceDeadlines": replaceDeadlines, "selectDues": selectDues, "deadlinesToNotify": deadlinesToNotify, "watchedDeadlines": watchedDeadlines,
@@ -60,13 +60,14 @@ func flowStatements() map[string]string {
 	return list
 }
 
-// oneOf is by which index a statement finds its rows where another one would do as well in this database, and not in one with other tasks.
+// oneOf is the required index of a statement for which another index would only suffice in this
+// database.
 var oneOf = map[string]string{
 	"waitingTask": "tasks_pkey", "takeEndedScheduled": "firing_of_task", "waitsForLimit": "held_steps_of_limit", "selectFirings": "Backward using schedule_firings_pkey",
 	"deadlinesToLookAt": "deadlines_to_look_at", "countOverdue": "deadlines_of_open_tasks", "duePage0": "deadlines_of_open_tasks", "tasksToExpire": "task_starts_by_time",
 }
 
-// What due times, limits, starts and schedules cost does not grow with what has ended, or waits for later.
+// The cost of these statements does not grow with ended or future work.
 func TestStatementsOfTheFlowReadIndexRanges(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})

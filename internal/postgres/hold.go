@@ -245,8 +245,8 @@ func (db *DB) BeginHold(ctx context.Context, n InsertedHold) (hold tasker.Hold, 
 		var seconds float64
 		err := tx.QueryRow(ctx, insertHold, n.UUID, n.Kind, n.Namespace, n.Handler, n.TaskName, n.StepName, n.CaseID, n.Cause, n.CauseKey,
 			n.Reason, n.Owner, n.Until, n.For, n.NextProbe).Scan(&seconds)
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) && pg.ConstraintName == "one_open_breaker_of_a_handler" { // the index of the previous version
+		// The index exists until the upgrade from the previous version is finished.
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.ConstraintName == "one_open_breaker_of_a_handler" {
 			return tasker.Errorf(tasker.Conflict, "a breaker of handler %s is open, and the rest of its steps is being let go", n.Handler)
 		}
 		if err != nil {

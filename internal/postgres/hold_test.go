@@ -12,9 +12,8 @@ import (
 
 var claimRounds = flag.Int("claim-rounds", 60, "claims of each kind that TestClaimsThatNothingHolds times")
 
-// Claims ask for holds, and that costs next to nothing while there are none. The figure is
-// the ratio of the 10th percentiles; go test ./internal/postgres -run TestClaimsThatNothingHolds -v
-// -args -claim-rounds=3000 says it exactly.
+// The check for holds costs next to nothing without holds. It compares 10th percentiles; for an exact
+// ratio run go test ./internal/postgres -run TestClaimsThatNothingHolds -v -args -claim-rounds=3000.
 func TestClaimsThatNothingHolds(t *testing.T) {
 	const steps = 3000
 	for _, queues := range []int{1, 3} {
@@ -26,14 +25,14 @@ func TestClaimsThatNothingHolds(t *testing.T) {
 			if without == asks {
 				t.Fatal("the claim does not ask for holds")
 			}
-			// The 10th percentile of each: what else the machine does makes the others slower, and the very fastest are few. Where it does much, more rounds find it.
+			// Other load slows the higher percentiles, and the minimum is rare. Under much load, more rounds help.
 			var took [2][]time.Duration
 			ratio := 0.0
 			for again := 0; again == 0 || ratio > 1.2 && again < 5; again++ {
 				for round := range 2 * (*claimRounds + 20) {
-					which := (round/2 + round) % 2 // in pairs, each first in turn
+					which := (round/2 + round) % 2 // in pairs, alternately first
 					d := y.timed([]string{asks, without}[which], args, limit)
-					if round >= 40 { // by then both are planned
+					if round >= 40 { // both have generic plans
 						took[which] = append(took[which], d)
 					}
 				}
@@ -50,7 +49,7 @@ func TestClaimsThatNothingHolds(t *testing.T) {
 	}
 }
 
-// timed runs a claim in a transaction that is taken back.
+// timed runs a claim in a transaction, and rolls it back.
 func (y *yard) timed(sql string, args []any, want int) time.Duration {
 	y.Helper()
 	tx, err := y.db.pool.Begin(y.Context())

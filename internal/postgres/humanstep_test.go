@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A page of the inbox reads about as much as it shows, however much waits, and for whomever.
+// The cost of an inbox page depends on its size, not on the number of waiting steps or the assignee.
 func TestTheInboxIsReadByIndex(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Keys that are in use do not keep those behind them from being removed, and each look has a bound.
+// Used keys do not prevent later ones from being pruned, and each pass is bounded.
 func TestUnusedKeysBehindThoseInUseAreRemoved(t *testing.T) {
 	t.Parallel()
 	db := openNew(t, Options{})
 	execute(t, db, `INSERT INTO tasker.limits (kind, namespace, name, max_in_progress, by_template, changed_by) VALUES ('name', 'a', 'x', 1, true, 'x')`)
 	execute(t, db, `INSERT INTO tasker.limit_keys (limit_id, key, used_at) SELECT limit_id, n::text, now() - CASE WHEN n = 5 THEN interval '2 hours' ELSE '0' END FROM tasker.limits, generate_series(1, 6) n`)
-	looks := 0
-	for after := int64(0); looks == 0 || after > 0; looks++ {
+	passes := 0
+	for after := int64(0); passes == 0 || after > 0; passes++ {
 		last, err := db.PruneLimitKeys(t.Context(), time.Hour, after, 2)
 		if err != nil {
 			t.Fatal(err)
@@ -20,7 +20,7 @@ func TestUnusedKeysBehindThoseInUseAreRemoved(t *testing.T) {
 		after = last
 	}
 	keys, err := column[string](t.Context(), db.pool, `SELECT key FROM tasker.limit_keys ORDER BY key`)
-	if err != nil || len(keys) != 5 || keys[4] != "6" || looks != 4 {
-		t.Errorf("after %d looks there are keys %q, %v; want 4 looks and all but key 5", looks, keys, err)
+	if err != nil || len(keys) != 5 || keys[4] != "6" || passes != 4 {
+		t.Errorf("after %d passes there are keys %q, %v; want 4 passes and all but key 5", passes, keys, err)
 	}
 }
