@@ -65,7 +65,7 @@ func TestADrillIsRepairedOnThePages(t *testing.T) {
 	others := 70 - first.Entries
 	tab.Sees(fmt.Sprintf("Retry all %d", others))
 	click(`main a[data-key=r]`)
-	tab.Sees(fmt.Sprintf("%d open investigations fit the filter now", others))
+	tab.Sees(fmt.Sprintf("%d open investigations match the filter", others))
 	repair("the others as well")
 	tab.Sees(fmt.Sprintf("%d verified", others))
 	t.Logf("%d clicks", clicks)

@@ -2,7 +2,6 @@ package web
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -27,8 +26,7 @@ var (
 	public = access.Rule{Public: true}
 )
 
-// parameters are those of paths; name is of a file that everybody may have, and whoever
-// serves a namespace of a path asks [access.Identity.MayUse].
+// parameters are the path parameters. The handlers check namespaces with [access.Identity.MayUse].
 var parameters = access.Parameters{
 	Resources: map[string]access.Kind{
 		"task": access.TaskKind, "investigation": access.InvestigationKind, "case": access.CaseKind, "operation": access.OperationKind, "hold": access.HoldKind, "schedule": access.ScheduleKind, "worker": access.WorkerKind, "event": access.EventKind,
@@ -36,7 +34,7 @@ var parameters = access.Parameters{
 	Within: []string{"step", "name", "namespace", "handler", "template", "version", "token"},
 }
 
-// check panics for a route that does not say who may use it: no server starts with one.
+// check panics if a route has no access rule.
 func (rt *route) check() {
 	rule, err := rt.rule.For(rt.path, parameters)
 	if err != nil {
@@ -45,11 +43,10 @@ func (rt *route) check() {
 	rt.rule = rule
 }
 
-// errSignIn is the answer to requests of browsers that have not signed in.
-var errSignIn = tasker.Errorf(tasker.Unauthorized, "you are not signed in, or your session has ended: sign in, and open the page again")
+// errSignIn rejects requests without a session.
+var errSignIn = tasker.Errorf(tasker.Unauthorized, "you are not signed in or your session has ended: sign in and reload the page")
 
-// authenticate finds out who sends a request; nobody without a session. Where callers are not
-// asked who they are, everybody is [access.Local].
+// authenticate sets the caller from the session cookie. Without a session the caller stays nil.
 func (s *server) authenticate(req *request) error {
 	secret := req.cookie(sessionCookie)
 	if s.Auth == nil || secret == "" {
@@ -73,8 +70,8 @@ func (s *server) authenticate(req *request) error {
 	return nil
 }
 
-// authorize refuses what the caller may not do, and has that recorded. The context of the
-// request has then what the caller may see.
+// authorize checks the rule of the route and audits refusals. It limits the context to what the
+// caller may read.
 func (s *server) authorize(req *request, rt *route) error {
 	if err := s.authenticate(req); err != nil && !rt.rule.Public {
 		return err
@@ -94,8 +91,8 @@ func (s *server) authorize(req *request, rt *route) error {
 	return err
 }
 
-// permit refuses what the caller has no permission for. A form is read before the request takes its
-// turn, so that nobody takes one by sending slowly.
+// permit checks the permission and waits for admission. It reads the form first, so that a slow
+// sender occupies no slot.
 func (s *server) permit(req *request, rt *route) error {
 	if err := rt.rule.Refusal(req.caller); err != nil {
 		return err
@@ -119,7 +116,6 @@ func (s *server) permit(req *request, rt *route) error {
 	return nil
 }
 
-// class returns the requests that those of a route are limited with.
 func (rt *route) class() overload.Class {
 	switch {
 	case rt.streams:
@@ -131,7 +127,6 @@ func (rt *route) class() overload.Class {
 	}
 }
 
-// auditForbidden records that somebody who has signed in may not do what they asked for.
 func (s *server) auditForbidden(req *request, rt *route) {
 	data := map[string]string{"method": rt.method, "route": Root + rt.path, "from": req.address().String()}
 	if _, id := rt.rule.Names(); id != "" {
@@ -140,25 +135,23 @@ func (s *server) auditForbidden(req *request, rt *route) {
 	s.Auth.AuditRefusal(req.Context(), req.subject(), data)
 }
 
-// within returns a request for what a page shows beside its own subject, which needs
-// another permission.
+// within returns the request with the context of another permission.
 func (req *request) within(needs access.Permission) *request {
 	other := *req
 	other.Request = req.WithContext(access.Within(req.Context(), req.caller, needs))
 	return &other
 }
 
-// sees reports whether the caller may see something at all that needs a permission.
+// sees reports whether the caller has a permission in any namespace.
 func (req *request) sees(needs access.Permission) bool {
 	return req.caller != nil && !req.caller.Scope(needs).Empty()
 }
 
-// readsPayloads reports whether the caller may read payloads of a namespace.
 func (req *request) readsPayloads(namespace string) bool {
 	return req.caller != nil && req.caller.May(access.ReadPayloads, namespace)
 }
 
-// showsAction reports whether a page shows an action that needs a permission in namespaces.
+// showsAction reports whether a page offers an action that needs a permission in all namespaces.
 func (s *server) showsAction(req *request, needs access.Permission, namespaces ...string) bool {
 	if s.ReadOnly || req.caller == nil || len(namespaces) == 0 {
 		return false
@@ -166,9 +159,8 @@ func (s *server) showsAction(req *request, needs access.Permission, namespaces .
 	return !slices.ContainsFunc(namespaces, func(n string) bool { return !req.caller.May(needs, n) })
 }
 
-// refreshes reports whether a page asks by itself for what is new, which nobody has to be
-// there for. Its script says so with a header, browsers do where they use HTTPS, and a
-// stream says what it accepts.
+// refreshes reports whether the script of an open page sent the request, without an action of the
+// user. The script sets a header, and browsers set Sec-Fetch-Mode over HTTPS.
 func (req *request) refreshes() bool {
 	mode := req.Header.Get("Sec-Fetch-Mode")
 	return req.Method == http.MethodGet && (req.Header.Get(refreshHeader) != "" || req.Header.Get("Accept") == "text/event-stream" || mode != "" && mode != "navigate")
@@ -176,9 +168,8 @@ func (req *request) refreshes() bool {
 
 const refreshHeader = "Tasker-Refresh"
 
-// asksToSignIn reports whether a refusal is answered by the page to sign in: only to
-// somebody who opens a page. A script or a form could not go on from there.
-func (req *request) asksToSignIn() bool {
+// opensPage reports whether a user opens a page, so that a redirect to the sign-in page works.
+func (req *request) opensPage() bool {
 	return (req.Method == http.MethodGet || req.Method == http.MethodHead) && !req.refreshes()
 }
 
@@ -186,15 +177,15 @@ const (
 	signInPath  = "/sign-in"
 	signOutPath = "/sign-out"
 
-	// maxSignIn bounds the form to sign in, which also strangers send.
+	// maxSignIn limits the forms of unauthenticated callers, in bytes.
 	maxSignIn = 16 << 10
 )
 
-// A signInPage asks for an API key, or leads to the identity provider.
+// A signInPage asks for an API key or links to the identity provider.
 type signInPage struct {
-	Back     string // the page to go on to
-	Provider bool   // people come from one
-	Ended    bool   // the browser had a session
+	Back     string // redirect target
+	Provider bool
+	Ended    bool // the browser had a session
 	Problem  string
 }
 
@@ -202,12 +193,11 @@ func (p signInPage) view(status int) *view {
 	return &view{page: "sign-in", title: "Sign in", status: status, body: p}
 }
 
-// signInTo returns the address of the page to sign in, from which a browser comes back.
+// signInTo returns the sign-in page that redirects to back.
 func signInTo(back string) string {
 	return Root + signInPath + "?" + url.Values{"back": {back}}.Encode()
 }
 
-// showSignIn shows the form to sign in to whoever has not.
 func (s *server) showSignIn(req *request) (*view, error) {
 	back := req.backTo()
 	if req.caller != nil {
@@ -216,8 +206,8 @@ func (s *server) showSignIn(req *request) (*view, error) {
 	return signInPage{Back: back, Provider: s.Auth.HasProvider(), Ended: req.cookie(sessionCookie) != ""}.view(http.StatusOK), nil
 }
 
-// signIn begins a session of the browser. Failures are counted by address. A valid key is accepted
-// from every address.
+// signIn starts a session with an API key. It limits failures by address, but accepts a valid key
+// from any address.
 func (s *server) signIn(req *request) (*view, error) {
 	p := signInPage{Back: req.backTo(), Provider: s.Auth.HasProvider()}
 	if s.Auth == nil {
@@ -234,16 +224,15 @@ func (s *server) signIn(req *request) (*view, error) {
 	_ = s.Auth.Strangers.Address(from) // counts the wrong key
 	if wait, ok := s.failures.take(from, time.Now()); !ok {
 		req.retryAfter(wait)
-		p.Problem = "Signing in has failed too often from your address: try again in a minute."
+		p.Problem = "Too many failed sign-ins from your address. Try again in a minute."
 		return p.view(http.StatusTooManyRequests), nil
 	}
-	s.auditRefusal(req.Context(), from)
+	s.Auth.AuditSignIn(req.Context(), from.String())
 	p.Problem = messageOf(err) + "."
 	return p.view(http.StatusUnauthorized), nil
 }
 
-// signedIn gives the browser a session that has begun, in place of the one before, and
-// sends it on.
+// signedIn replaces the session of the browser.
 func (s *server) signedIn(req *request, secret, back string) (*view, error) {
 	if before := req.cookie(sessionCookie); before != "" {
 		if err := s.Auth.SignOut(req.Context(), before); err != nil {
@@ -257,21 +246,22 @@ func (s *server) signedIn(req *request, secret, back string) (*view, error) {
 
 const (
 	providerPath = signInPath + "/provider"
-	// signInCookie has the secret of a sign-in that is at the provider. Without it nobody
-	// can finish that, so no other site can sign a browser in as somebody else.
+	// signInCookie holds the secret of a sign-in at the provider. It keeps other sites from
+	// completing a sign-in in this browser.
 	signInCookie = "tasker_sign_in"
 	signInTime   = 10 * time.Minute
 )
 
-// goToProvider sends the browser to the identity provider.
+var errNoProvider = tasker.Errorf(tasker.NotFound, "this server has no identity provider: sign in with an API key")
+
+// goToProvider redirects to the identity provider. It limits sign-ins by address, because each is
+// stored.
 func (s *server) goToProvider(req *request) (*view, error) {
 	if !s.Auth.HasProvider() {
-		return nil, tasker.Errorf(tasker.NotFound, "people sign in with an API key here")
+		return nil, errNoProvider
 	}
-	// Whoever begins is a stranger, and each beginning is stored, in the place of another
-	// one when there are very many.
 	from := req.address()
-	if wait, ok := s.begun.take(from, time.Now()); !ok {
+	if wait, ok := s.signIns.take(from, time.Now()); !ok {
 		return tooManySignIns(req, wait, req.backTo()), nil
 	}
 	leave, err := s.Gate.Acquire(req.Context(), overload.Reads, "sign-in:"+overload.Network(from).String())
@@ -287,40 +277,38 @@ func (s *server) goToProvider(req *request) (*view, error) {
 	return &view{next: address}, nil
 }
 
-// retryAfter tells the client when it may come again, in whole seconds.
+// retryAfter sets the Retry-After header, in whole seconds.
 func (req *request) retryAfter(wait time.Duration) {
 	req.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 }
 
-// tooManySignIns tells a browser to wait.
 func tooManySignIns(req *request, wait time.Duration, back string) *view {
 	req.retryAfter(wait)
-	p := signInPage{Back: back, Provider: true, Problem: "Too many sign-ins were begun from your address: try again in a minute."}
+	p := signInPage{Back: back, Provider: true, Problem: "Too many sign-ins from your address. Try again in a minute."}
 	return p.view(http.StatusTooManyRequests)
 }
 
-// fromProvider begins the session of a browser that comes back from the provider.
+// fromProvider handles the callback of the provider. It limits only failures by address.
 func (s *server) fromProvider(req *request) (*view, error) {
 	if !s.Auth.HasProvider() {
-		return nil, tasker.Errorf(tasker.NotFound, "people sign in with an API key here")
+		return nil, errNoProvider
 	}
-	// Unknown callers may come here too. Only failures are counted: the provider may be slow.
 	from := req.address()
-	kept := req.cookie(signInCookie)
+	secret := req.cookie(signInCookie)
 	req.setCookie(signInCookie, "", -time.Second)
-	session, back, err := s.Auth.FinishSignIn(auth.From(req.Context(), from), kept, req.URL.Query(), from.String())
+	session, back, err := s.Auth.FinishSignIn(auth.From(req.Context(), from), secret, req.URL.Query(), from.String())
 	switch tasker.CodeOf(err) {
 	case "":
 		return s.signedIn(req, session, back)
 	case tasker.Unauthorized, tasker.Forbidden:
 		_ = s.Auth.Strangers.Address(from) // counts the failure
-		if wait, ok := s.returned.take(from, time.Now()); !ok {
+		if wait, ok := s.callbacks.take(from, time.Now()); !ok {
 			return tooManySignIns(req, wait, Root+"/"), nil
 		}
-		if _, ok := s.failures.take(from, time.Now()); ok { // more of them are not recorded
-			s.auditRefusal(req.Context(), from)
+		if _, ok := s.failures.take(from, time.Now()); ok { // limits the audit log
+			s.Auth.AuditSignIn(req.Context(), from.String())
 		}
-		s.Log.InfoContext(req.Context(), "a sign-in at the identity provider failed", "from", from, "err", err)
+		s.Log.InfoContext(req.Context(), "sign-in at the identity provider failed", "from", from, "err", err)
 		p := signInPage{Back: Root + "/", Provider: true, Problem: messageOf(err) + "."}
 		return p.view(apiv1.Status(tasker.CodeOf(err))), nil
 	default:
@@ -328,12 +316,6 @@ func (s *server) fromProvider(req *request) (*view, error) {
 	}
 }
 
-// auditRefusal records that somebody could not sign in.
-func (s *server) auditRefusal(ctx context.Context, from netip.Addr) {
-	s.Auth.AuditSignIn(ctx, from.String())
-}
-
-// signOut ends the session of the browser.
 func (s *server) signOut(req *request) (*view, error) {
 	if s.Auth == nil {
 		return &view{next: Root + "/"}, nil
@@ -342,29 +324,28 @@ func (s *server) signOut(req *request) (*view, error) {
 		return nil, err
 	}
 	req.setCookie(sessionCookie, "", -time.Second)
-	return &view{next: Root + signInPath, note: "You have signed out."}, nil
+	return &view{next: Root + signInPath, note: "Signed out."}, nil
 }
 
-// address returns where a request comes from.
 func (req *request) address() netip.Addr { return auth.AddressOf(req.Request) }
 
 const (
-	maxFailures  = 10 // to sign in, a minute from one address
-	maxSignIns   = 60 // begun at the provider, or failed after it, a minute from one address, which may be that of an office
+	maxFailures  = 10 // failed sign-ins per minute and address
+	maxSignIns   = 60 // sign-ins at the provider per minute and address, which an office may share
 	maxAddresses = 10_000
 )
 
-// failures counts failed attempts to sign in, or others, by address and for a minute at a time.
-// When there are too many addresses, others wait as well.
+// failures limits failed attempts per address and minute. It also rejects new addresses if it has
+// counted too many.
 type failures struct {
-	most int // a minute from one address; 0 means maxFailures
+	most int // per minute and address; default maxFailures
 
 	mu    sync.Mutex
 	began time.Time
 	of    map[netip.Prefix]int
 }
 
-// take counts a failure, or returns how long to wait if there were too many.
+// take counts a failure. If there were too many, it returns how long to wait.
 func (f *failures) take(from netip.Addr, now time.Time) (wait time.Duration, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -60,7 +60,7 @@ func TestAnActorCannotBeForged(t *testing.T) {
 	const forged = "actor=key:mallory" // looks like a subject
 	for _, path := range []string{st.action("reset"), st.page() + "/update", "/ui/tasks/" + st.task.String() + "/cancel"} {
 		r := st.get(path)
-		st.sees(r, "This is recorded as done by <bdi>key:ann</bdi>.")
+		st.sees(r, "Recorded with the name <bdi>key:ann</bdi>.")
 		st.lacks(r, `name="actor"`, "mallory")
 	}
 	st.lacks(st.get(st.page()), `name="actor"`, "mallory")

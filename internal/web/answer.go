@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -12,11 +13,11 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// Bounds of a form that is made of a JSON Schema; what has more is answered as JSON.
+// Limits of a form for a JSON Schema. Schemas that exceed them are answered as JSON.
 const (
 	maxFields  = 50
 	maxButtons = 4
-	maxOneLine = 200 // characters of a text on one line
+	maxOneLine = 200 // characters
 	fieldName  = "f."
 )
 
@@ -31,29 +32,29 @@ const (
 	buttonField = "buttons"
 )
 
-// A formField asks for one property of an answer.
+// A formField is a property of an answer.
 type formField struct {
-	Name     string // in the form
+	Name     string // of the form field
 	Property string
 	Kind     string
 	Label    string
 	Hint     string
-	Value    string // as typed, or the default
+	Value    string // as typed or default
 	Problem  string
-	Whole    bool // a number without a fraction
+	Whole    bool // an integer
 	Required bool
 	Options  []answerOption
-	Most     int // characters; 0: any
+	Most     int // maximum characters; 0 for any
 }
 
-// An answerOption is a value that a field may have.
+// An answerOption is an allowed value of a field.
 type answerOption struct {
-	Value string // its JSON
+	Value string // JSON
 	Label string
-	Here  bool
+	Here  bool // selected
 }
 
-// A formSchema is what a form shows of a JSON Schema.
+// A formSchema is the supported part of a JSON Schema.
 type formSchema struct {
 	Type        json.RawMessage            `json:"type"`
 	Title       string                     `json:"title"`
@@ -67,14 +68,14 @@ type formSchema struct {
 	Ref         string                     `json:"$ref"`
 }
 
-// kind is the type of a schema, without null; empty when it has several or none.
+// kind returns the type besides null, or nothing if there is not exactly one.
 func (s formSchema) kind() string {
 	var one string
 	if json.Unmarshal(s.Type, &one) == nil {
 		return one
 	}
 	var list []string
-	_ = json.Unmarshal(s.Type, &list) // neither: any
+	_ = json.Unmarshal(s.Type, &list) // otherwise any type
 	list = slices.DeleteFunc(list, func(t string) bool { return t == "null" })
 	if len(list) == 1 {
 		return list[0]
@@ -82,9 +83,8 @@ func (s formSchema) kind() string {
 	return ""
 }
 
-// fieldsOf returns the fields for the properties of a form, and the title and description of the
-// whole; no fields where the answer is typed as JSON. Required properties come first, in the order
-// in which the schema requires them: that of properties is not kept.
+// fieldsOf returns the fields of a schema. Without fields, the answer is typed as JSON. Required
+// properties come first in the order of the schema, the others in alphabetical order.
 func fieldsOf(doc json.RawMessage) (fields []formField, whole formSchema) {
 	if json.Unmarshal(doc, &whole) != nil || whole.kind() != "object" || whole.Ref != "" || len(whole.Properties) == 0 || len(whole.Properties) > maxFields {
 		return nil, whole
@@ -100,7 +100,7 @@ func fieldsOf(doc json.RawMessage) (fields []formField, whole formSchema) {
 	buttons := false
 	for i, name := range append(required, names...) {
 		var s formSchema
-		if json.Unmarshal(whole.Properties[name], &s) != nil { // true, or a type that does not fit
+		if json.Unmarshal(whole.Properties[name], &s) != nil { // true or an unsupported type
 			s = formSchema{}
 		}
 		f := fieldOf(name, s)
@@ -113,15 +113,10 @@ func fieldsOf(doc json.RawMessage) (fields []formField, whole formSchema) {
 }
 
 func fieldOf(name string, s formSchema) formField {
-	f := formField{Name: fieldName + name, Property: name, Label: s.Title, Hint: s.Description, Most: s.MaxLength, Kind: jsonField}
-	if f.Label == "" {
-		f.Label = name
+	f := formField{Name: fieldName + name, Property: name, Label: cmp.Or(s.Title, name), Hint: s.Description, Most: s.MaxLength, Kind: jsonField}
+	if json.Unmarshal(s.Default, &f.Value) != nil {
+		f.Value = string(s.Default)
 	}
-	var text string
-	if json.Unmarshal(s.Default, &text) != nil {
-		text = string(s.Default)
-	}
-	f.Value = text
 	switch kind := s.kind(); {
 	case s.Ref != "":
 	case len(s.Enum) > 0:
@@ -156,7 +151,7 @@ func (f *formField) options(values []json.RawMessage, standard json.RawMessage) 
 	}
 }
 
-// Labelled is what a button of the field says.
+// Labelled returns the label of a button.
 func (f formField) Labelled(o answerOption) string {
 	if o.Label == "Yes" || o.Label == "No" {
 		return f.Label + ": " + strings.ToLower(o.Label)
@@ -164,7 +159,6 @@ func (f formField) Labelled(o answerOption) string {
 	return o.Label
 }
 
-// fill takes what was typed.
 func (f *formField) fill(req *request) {
 	f.Value = req.typed(f.Name)
 	for i := range f.Options {
@@ -172,8 +166,8 @@ func (f *formField) fill(req *request) {
 	}
 }
 
-// json returns the value of a field; nil where nothing was typed. What is not of its type stays a
-// text, so that the schema says what is wrong with it.
+// json returns the value of a field, or nil if it is empty. An invalid value becomes a string, which
+// the schema rejects.
 func (f formField) json() json.RawMessage {
 	value := f.Value
 	if f.Kind != textField && f.Kind != areaField {
@@ -190,21 +184,21 @@ func (f formField) json() json.RawMessage {
 		}
 	}
 	doc, err := json.Marshal(strings.ToValidUTF8(value, "\uFFFD"))
-	if err != nil { // unreachable: a text can be written
+	if err != nil { // unreachable
 		return nil
 	}
 	return doc
 }
 
-// An answerSheet is the form of an answer, as it was typed.
+// An answerSheet is the form of an answer with its submitted values.
 type answerSheet struct {
 	Fields []formField
 	About  formSchema
-	Result string // of an answer that is typed as JSON
-	Others []string
+	Result string   // answer typed as JSON
+	Others []string // errors that belong to no field
 }
 
-// sheetOf returns the form of a schema with what was typed.
+// sheetOf returns the form of a schema with the submitted values.
 func sheetOf(req *request, schema json.RawMessage) answerSheet {
 	p := answerSheet{Result: "{\n  \n}"}
 	p.Fields, p.About = fieldsOf(schema)
@@ -217,7 +211,7 @@ func sheetOf(req *request, schema json.RawMessage) answerSheet {
 	return p
 }
 
-// Buttons is the field whose values are on the buttons; nil: there is one button.
+// Buttons returns the field whose values are buttons, or nil.
 func (p answerSheet) Buttons() *formField {
 	if i := slices.IndexFunc(p.Fields, func(f formField) bool { return f.Kind == buttonField }); i >= 0 {
 		return &p.Fields[i]
@@ -225,12 +219,12 @@ func (p answerSheet) Buttons() *formField {
 	return nil
 }
 
-// answer is what was typed, as JSON.
+// answer returns the submitted answer as JSON.
 func (p answerSheet) answer() (json.RawMessage, error) {
 	if len(p.Fields) == 0 {
 		doc := typedJSON(p.Result)
 		if len(doc) == 0 {
-			return nil, tasker.Errorf(tasker.Invalid, "give the answer: steps that depend on this one receive it; null is one")
+			return nil, tasker.Errorf(tasker.Invalid, "the answer is missing: dependent steps receive it, and null is allowed")
 		}
 		return doc, nil
 	}
@@ -241,13 +235,13 @@ func (p answerSheet) answer() (json.RawMessage, error) {
 		}
 	}
 	doc, err := json.Marshal(members)
-	if err != nil { // unreachable: each is JSON
-		return nil, tasker.Errorf(tasker.Invalid, "the answer cannot be read")
+	if err != nil { // unreachable: each value is JSON
+		return nil, tasker.Errorf(tasker.Invalid, "invalid answer: %v", err)
 	}
 	return doc, nil
 }
 
-// attachErrors puts what is wrong with an answer beside its fields, and the rest above the form.
+// attachErrors attaches the faults of an answer to its fields.
 func (p *answerSheet) attachErrors(err error) {
 	var e *tasker.Error
 	if !errors.As(err, &e) {
@@ -269,7 +263,7 @@ func (p *answerSheet) attachErrors(err error) {
 	}
 }
 
-// missing puts a fault beside the fields that it says are missing.
+// missing attaches a fault about missing properties.
 func (p *answerSheet) missing(fault tasker.Fault) (found bool) {
 	if fault.Path != "" || !strings.HasPrefix(fault.Message, "is missing") {
 		return false
@@ -282,7 +276,7 @@ func (p *answerSheet) missing(fault tasker.Fault) (found bool) {
 	return found
 }
 
-// An answerForm answers a step that waits for a person.
+// An answerForm answers a human step.
 type answerForm struct {
 	humanForm
 	answerSheet
@@ -321,10 +315,9 @@ func (p *answerForm) do(req *request) (*view, error) {
 		p.Problem = messageOf(err)
 		return p.view(p, apiv1.Status(tasker.Invalid)), nil
 	}
-	return &view{next: p.Back, note: "Step " + p.Step.Name + " has its answer."}, nil
+	return &view{next: p.Back, note: "Step " + p.Step.Name + " was answered."}, nil
 }
 
-// command is the same answer from a terminal.
 func (p *answerForm) command(req *request) command {
 	doc, err := p.answer()
 	if err != nil || req.Method == http.MethodGet {
@@ -336,7 +329,6 @@ func (p *answerForm) command(req *request) command {
 	return commandOf(req, ctl, http.MethodPost, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String()+"/completion", body)
 }
 
-// command is the same assignment from a terminal.
 func (p *assignForm) command(req *request) command {
 	actor, _ := p.placeholders()
 	body := apiv1.AssignStep{Assignee: p.To, Reason: p.Reason, By: p.byInBody(actor)}
@@ -344,8 +336,6 @@ func (p *assignForm) command(req *request) command {
 	if p.To == "" {
 		ctl = append(ctl[:4], "--nobody")
 	}
-	if p.Reason != "" {
-		ctl = append(ctl, "--reason", p.Reason)
-	}
+	ctl = append(ctl, flags("--reason", p.Reason)...)
 	return commandOf(req, append(ctl, p.by("--by", actor)...), http.MethodPut, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String()+"/assignee", body)
 }

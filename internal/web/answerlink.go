@@ -8,26 +8,15 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
-	"tasker.example/tasker/internal/access"
 	"tasker.example/tasker/internal/overload"
 )
 
-// maxLinkForm bounds an answer that is sent by a link, in bytes of the form.
+// maxLinkForm limits the form of an answer link, in bytes.
 const maxLinkForm = 256 << 10
 
-// answerLinkRoutes are the page behind an answer link, and the page on which links are made.
-func (s *server) answerLinkRoutes() []route {
-	path := strings.TrimPrefix(tasker.AnswerLinkPath, Root) + "{token}"
-	list := []route{
-		{method: http.MethodGet, path: path, rule: public, serve: s.question},
-		{method: http.MethodPost, path: path, rule: public, serve: s.answerByLink, most: maxLinkForm},
-	}
-	return append(list, actionRoutes(s, "/tasks/{task}/steps/{step}/links", access.OperateSteps, s.linkForm)...)
-}
-
-// guardToken keeps the address of a page, which is a secret, from other sites and from search
-// engines. Browsers send such forms with the origin null: the token of the form, and that of the
-// link, say where they come from.
+// guardToken hides the secret address of an answer link from other sites and search engines.
+// Browsers then send the form with the origin null, which hostguard would reject. The form token
+// and the link token protect the form instead.
 func guardToken(h http.Header, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Robots-Tag", "noindex, nofollow")
@@ -36,11 +25,11 @@ func guardToken(h http.Header, r *http.Request) {
 	}
 }
 
-// A questionPage asks whoever has a link, and shows nothing else.
+// A questionPage shows the question of an answer link and nothing else.
 type questionPage struct {
 	answerSheet
 	tasker.AnswerQuestion
-	Said    string // in place of the form
+	Said    string // message instead of the form
 	Problem string
 }
 
@@ -48,29 +37,29 @@ func (p *questionPage) view(status int) *view {
 	return &view{page: "question", title: "Your answer", status: status, alone: true, body: p}
 }
 
-// linkMessagePage is a page that says why there is no form.
+// linkMessagePage shows a message instead of the form.
 func linkMessagePage(status int, text string) *view { return (&questionPage{Said: text}).view(status) }
 
-// What is said of a link that is not open. All that are worth nothing for other reasons read alike.
+// The messages about links. All invalid links have the same message.
 const (
-	saidUsed    = "This link has been used: the question has its answer."
-	saidExpired = "This link has expired. Ask whoever sent it for another one."
-	saidInvalid = "This link is not valid, or not any more. Ask whoever sent it for another one."
-	saidOften   = "Too many links from your address were not valid: try again in a minute."
-	saidSent    = "Your answer was sent. You can close this page."
-	saidReads   = "This server changes nothing now (ui.read_only): open the link again later."
+	linkUsed     = "This link has been used: the question is answered."
+	linkExpired  = "This link has expired. Ask the sender for a new one."
+	linkInvalid  = "This link is invalid or no longer valid. Ask the sender for a new one."
+	linkTooOften = "Too many invalid links from your address. Try again in a minute."
+	linkAnswered = "Your answer was sent. You can close this page."
+	linkReadOnly = "This server is read-only (ui.read_only). Try again later."
 )
 
-// ofState is the page about a link that is not open.
-func ofState(state tasker.AnswerLinkState) *view {
+// closedLink is the page of a link that is not open.
+func closedLink(state tasker.AnswerLinkState) *view {
 	if state == tasker.LinkUsed {
-		return linkMessagePage(http.StatusGone, saidUsed)
+		return linkMessagePage(http.StatusGone, linkUsed)
 	}
-	return linkMessagePage(http.StatusGone, saidExpired)
+	return linkMessagePage(http.StatusGone, linkExpired)
 }
 
-// withLink calls do with the token of a link. Unknown tokens are counted by address, apart from
-// failed sign-ins. A valid link is accepted from every address.
+// withLink calls do with the token of a link. It limits invalid tokens by address, but accepts a
+// valid link from any address.
 func (s *server) withLink(req *request, class overload.Class, do func(token string) (*view, error)) (*view, error) {
 	from := req.address()
 	leave, err := s.Gate.Acquire(req.Context(), class, "link:"+overload.Network(from).String())
@@ -84,12 +73,12 @@ func (s *server) withLink(req *request, class overload.Class, do func(token stri
 	}
 	if wait, ok := s.links.take(from, time.Now()); !ok {
 		req.retryAfter(wait)
-		return linkMessagePage(http.StatusTooManyRequests, saidOften), nil
+		return linkMessagePage(http.StatusTooManyRequests, linkTooOften), nil
 	}
-	return linkMessagePage(http.StatusNotFound, saidInvalid), nil
+	return linkMessagePage(http.StatusNotFound, linkInvalid), nil
 }
 
-// question shows what is asked. It changes nothing, whoever follows the link and however often.
+// question shows the question. Opening a link changes nothing.
 func (s *server) question(req *request) (*view, error) {
 	return s.withLink(req, overload.Reads, func(token string) (*view, error) {
 		q, err := s.Engine.AnswerQuestion(req.Context(), token)
@@ -97,18 +86,18 @@ func (s *server) question(req *request) (*view, error) {
 		case err != nil:
 			return nil, err
 		case q.State != tasker.LinkOpen:
-			return ofState(q.State), nil
+			return closedLink(q.State), nil
 		case s.ReadOnly:
-			return linkMessagePage(http.StatusForbidden, saidReads), nil
+			return linkMessagePage(http.StatusForbidden, linkReadOnly), nil
 		}
 		return (&questionPage{answerSheet: sheetOf(req, q.Form), AnswerQuestion: q}).view(http.StatusOK), nil
 	})
 }
 
-// answerByLink takes an answer, and uses the link up.
+// answerByLink stores an answer and invalidates the link.
 func (s *server) answerByLink(req *request) (*view, error) {
 	if s.ReadOnly {
-		return linkMessagePage(http.StatusForbidden, saidReads), nil
+		return linkMessagePage(http.StatusForbidden, linkReadOnly), nil
 	}
 	return s.withLink(req, overload.Operations, func(token string) (*view, error) {
 		q, err := s.Engine.AnswerQuestion(req.Context(), token)
@@ -116,7 +105,7 @@ func (s *server) answerByLink(req *request) (*view, error) {
 			return nil, err
 		}
 		if q.State != tasker.LinkOpen {
-			return ofState(q.State), nil
+			return closedLink(q.State), nil
 		}
 		p := &questionPage{answerSheet: sheetOf(req, q.Form), AnswerQuestion: q}
 		doc, err := p.answer()
@@ -129,14 +118,14 @@ func (s *server) answerByLink(req *request) (*view, error) {
 			p.attachErrors(err)
 			return p.refused(err)
 		case !answered:
-			return ofState(state), nil
+			return closedLink(state), nil
 		default:
-			return linkMessagePage(http.StatusOK, saidSent), nil
+			return linkMessagePage(http.StatusOK, linkAnswered), nil
 		}
 	})
 }
 
-// refused shows the form again with what is wrong.
+// refused shows the form again with the error.
 func (p *questionPage) refused(err error) (*view, error) {
 	if code := tasker.CodeOf(err); code != tasker.Invalid && code != tasker.TooLarge {
 		return nil, err
@@ -145,26 +134,26 @@ func (p *questionPage) refused(err error) (*view, error) {
 	return p.view(apiv1.Status(tasker.CodeOf(err))), nil
 }
 
-// A linkForm makes and revokes the answer links of a step.
+// A linkForm creates and revokes the answer links of a step.
 type linkForm struct {
 	humanForm
 	Links []tasker.AnswerLink
-	Made  string // the address of the link that was made just now
+	Made  string // address of the new link
 	Until time.Time
 	Hours string // as typed
 }
 
 func (s *server) linkForm(req *request) (*linkForm, error) {
-	h, err := s.humanForm(req, form{page: "answerlink", title: "Answer link of step", Button: "Make a link"})
+	h, err := s.humanForm(req, form{page: "answerlink", title: "Answer link of step", Button: "Create link"})
 	if err != nil {
 		return nil, err
 	}
 	p := &linkForm{humanForm: h, Hours: strconv.Itoa(int(tasker.DefaultAnswerLinkLife / time.Hour))}
 	if req.Method == http.MethodPost {
-		p.Hours = strings.TrimSpace(req.PostFormValue("hours"))
+		p.Hours = req.field("hours")
 	}
 	if p.Refused == "" && p.Assignee == "" {
-		p.Refused = "Nobody in particular is to answer the step: assign it first."
+		p.Refused = "The step has no assignee: assign it first."
 	}
 	if p.Links, err = s.Engine.AnswerLinks(req.Context(), h.StepRef); err != nil {
 		return nil, err
@@ -180,17 +169,14 @@ func (p *linkForm) do(req *request) (*view, error) {
 	if text := req.PostFormValue("revoke"); text != "" {
 		var link tasker.ID
 		if link.UnmarshalText([]byte(text)) != nil {
-			return nil, tasker.Errorf(tasker.Invalid, "revoke must be the UUID of a link")
+			return nil, tasker.Errorf(tasker.Invalid, "invalid revoke: must be the UUID of a link")
 		}
 		l, err := p.Engine.RevokeAnswerLink(req.Context(), p.StepRef, link, p.Actor)
-		if err != nil {
-			return nil, err
-		}
-		return &view{next: stepPath(p.StepRef) + "/links", note: "The link for " + l.Assignee + " is revoked."}, nil
+		return &view{next: stepPath(p.StepRef) + "/links", note: "The link for " + l.Assignee + " was revoked."}, err
 	}
 	hours, err := strconv.Atoi(p.Hours)
 	if most := int(tasker.MaxAnswerLinkLife / time.Hour); err != nil || hours < 1 || hours > most {
-		return nil, tasker.Errorf(tasker.Invalid, "say for how many hours, from 1 to %d", most)
+		return nil, tasker.Errorf(tasker.Invalid, "invalid hours: must be a number from 1 to %d", most)
 	}
 	made, err := p.Engine.CreateAnswerLink(req.Context(), p.StepRef, tasker.AnswerLinkRequest{Life: time.Duration(hours) * time.Hour, Actor: p.Actor})
 	if err != nil {
@@ -201,10 +187,9 @@ func (p *linkForm) do(req *request) (*view, error) {
 		base = strings.TrimSuffix(p.PublicURL, "/")
 	}
 	p.Made, p.Until = base+made.Path(), made.ExpiresAt
-	return p.view(p, http.StatusCreated), nil // shown on this answer only, since nobody keeps it
+	return p.view(p, http.StatusCreated), nil // shown once, because only its hash is stored
 }
 
-// command makes the same link from a terminal.
 func (p *linkForm) command(req *request) command {
 	actor, _ := p.placeholders()
 	seconds := int64(tasker.DefaultAnswerLinkLife / time.Second)

@@ -45,7 +45,7 @@ func TestAStepIsAnsweredByALink(t *testing.T) {
 	olaf.shows(olaf.post(page, "hours=0"), http.StatusBadRequest, "from 1 to 720")
 	made := olaf.post(page, "hours=5")
 	path := h.pathOfLink(made)
-	olaf.sees(made, "task answer-link "+task.String()+" approve", "It is shown now and never again")
+	olaf.sees(made, "task answer-link "+task.String()+" approve", "It is shown only once")
 	if again := olaf.get(page); strings.Contains(again.text, path[len("/ui/answer/"):]) || !strings.Contains(again.text, "<td data-label=\"State\">open</td>") {
 		t.Errorf("the page has the link for ever:\n%s", again.text)
 	}
@@ -68,7 +68,7 @@ func TestAStepIsAnsweredByALink(t *testing.T) {
 	}
 	for range 3 { // prefetching a link, or looking at it again, answers nothing
 		b.get(path)
-		b.ask(http.MethodHead, path)
+		b.send(http.MethodHead, path, "")
 	}
 	b.shows(b.post(path, "f.approved=true", "f.amount=900"), http.StatusBadRequest, "Maximum: got 900", `value="900"`)
 	if r := b.postRaw(path, "f.approved=true&f.amount=9&token=forged"); r.status != http.StatusForbidden {
@@ -112,7 +112,7 @@ func TestLinksThatAreWorthNothing(t *testing.T) {
 		t.Errorf("a revoked link: %d\n%s\none that never was: %d\n%s", was.status, was.text, not.status, not.text)
 	}
 	for range web.MaxFailures - 2 {
-		b.shows(b.post(never, "f.approved=true"), http.StatusNotFound, "not valid, or not any more")
+		b.shows(b.post(never, "f.approved=true"), http.StatusNotFound, "invalid or no longer valid")
 	}
 	b.shows(b.get(expired), http.StatusGone, "This link has expired") // wrong links lock out no other
 	if r := b.get(never); r.status != http.StatusTooManyRequests || r.header.Get("Retry-After") == "" {
@@ -134,8 +134,8 @@ func TestAnAnswerFromANullOrigin(t *testing.T) {
 			h.Must(ref.StepUUID.UnmarshalText([]byte(step[5])))
 			l, err := h.Engine.CreateAnswerLink(t.Context(), ref, tasker.AnswerLinkRequest{Actor: "bo"})
 			h.Must(err)
-			h.shows(h.get(l.Path()), http.StatusForbidden, "changes nothing now")
-			h.shows(h.post(l.Path(), "f.approved=true", "f.amount=9"), http.StatusForbidden, "changes nothing now")
+			h.shows(h.get(l.Path()), http.StatusForbidden, "read-only (ui.read_only)")
+			h.shows(h.post(l.Path(), "f.approved=true", "f.amount=9"), http.StatusForbidden, "read-only (ui.read_only)")
 			continue
 		}
 		path := h.pathOfLink(h.post(page, "hours=5", "actor=bo"))

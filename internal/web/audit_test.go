@@ -19,11 +19,11 @@ func (h *harness) audit(actor, action, subject, data string) {
 func TestTheAuditLog(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.sees(h.get("/ui/audit"), "Nothing on record", "nobody had one sent again")
+	h.sees(h.get("/ui/audit"), "The audit log is empty")
 	h.audit("ann", "dlq.re_emit", "positions 1 to 7", `{"reason": "the <b>receiver</b> is back"}`)
 	h.audit("tasker", "dlq.set_aside", "event 7", `{}`)
 	r := h.get("/ui/audit")
-	h.sees(r, "ann", "dlq.re_emit", "positions 1 to 7", "the &lt;b&gt;receiver&lt;/b&gt; is back", `href="/ui/audit?action=dlq.set_aside"`, "It only grows.")
+	h.sees(r, "ann", "dlq.re_emit", "positions 1 to 7", "the &lt;b&gt;receiver&lt;/b&gt; is back", `href="/ui/audit?action=dlq.set_aside"`, "Append-only.")
 	if strings.Index(r.text, "positions 1 to 7") < strings.Index(r.text, "event 7") {
 		t.Error("the newest is not the first")
 	}
@@ -32,7 +32,7 @@ func TestTheAuditLog(t *testing.T) {
 	h.lacks(r, "event 7")
 	for _, action := range []string{"dlq", "DLQ.RE_EMIT", "%", "'; --", strings.Repeat("x", 128)} {
 		r := h.get("/ui/audit?action=" + url.QueryEscape(action))
-		if h.sees(r, "No such action on record"); r.status != http.StatusOK {
+		if h.sees(r, "No event of this action"); r.status != http.StatusOK {
 			t.Errorf("%q: %d", action, r.status)
 		}
 	}
@@ -85,7 +85,7 @@ func TestAuditRequestsThatAreRefused(t *testing.T) {
 	}
 	h.DB.Close()
 	r := h.get("/ui/audit")
-	h.refused(r, http.StatusInternalServerError, "its log says why")
+	h.refused(r, http.StatusInternalServerError, "See its log")
 	h.lacks(r, "pool", "audit_events")
 }
 
@@ -100,19 +100,10 @@ func TestTheAuditLogInABrowser(t *testing.T) {
 	tab := h.open("/ui/emissions")
 	tab.KeysAway("l")
 	tab.Sees("positions 5 to 12")
-	tab.Accessible()
-	tab.Picture("audit-light")
 	// By mouse: the data, and others of this action.
 	tab.Click("tbody tr:nth-child(2) summary")
 	tab.Sees(`"emissions": 14`)
-	tab.Dark(true)
-	tab.Accessible()
-	tab.Picture("audit-dark")
-	tab.Size(390, 844)
-	tab.Fits()
-	tab.Accessible()
-	tab.Picture("audit-narrow")
-	tab.Size(1280, 900)
+	pictures(tab, "audit")
 	tab.Follow("tbody tr:nth-child(2) a")
 	tab.Until(`document.querySelectorAll("[data-row]").length === 6`)
 	// By keys: look for another one, down the rows, and back.
@@ -124,7 +115,7 @@ func TestTheAuditLogInABrowser(t *testing.T) {
 	tab.Keys("jj")
 	tab.Until(`document.activeElement.closest("[data-row]") === document.querySelectorAll("[data-row]")[1]`)
 	tab.KeysAway("u")
-	tab.Sees("Events are sent nowhere")
+	tab.Sees("No sink configured")
 }
 
 func TestHostileTextOfTheAuditLog(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 const cancelAllPath = "/cancel-tasks"
 
-// A cancelAllForm cancels the open tasks that fit the filter of the list of tasks, a part at a time.
+// A cancelAllForm cancels the open tasks that match the filter of the task list, in batches.
 type cancelAllForm struct {
 	*server
 	form
@@ -21,11 +21,11 @@ type cancelAllForm struct {
 	Compensate bool
 	Plan       tasker.CancelBatch
 	First      []taskLine
-	Until      string     // when the form was opened: tasks that are newer are not cancelled
-	query      url.Values // the filter, in the words of the list
+	Until      string     // time when the form was opened; newer tasks are not cancelled
+	query      url.Values // filter of the list
 }
 
-// cancelAllForm reads the filter, which stands in the address, and the first tasks that fit it.
+// cancelAllForm reads the filter of the address and plans the next batch.
 func (s *server) cancelAllForm(req *request) (*cancelAllForm, error) {
 	q := req.query()
 	f := &cancelAllForm{server: s, query: q.values}
@@ -37,8 +37,8 @@ func (s *server) cancelAllForm(req *request) (*cancelAllForm, error) {
 	if len(f.query) > 0 {
 		back += "?" + f.query.Encode()
 	}
-	f.form = req.formOf(form{page: "cancelall", title: "Cancel all tasks of a filter", nav: "Tasks", Button: "Cancel these tasks", Back: back, Danger: true})
-	f.Compensate = req.PostFormValue("compensate") != ""
+	f.form = req.formOf(form{page: "cancelall", title: "Cancel all matching tasks", nav: "Tasks", Button: "Cancel these tasks", Back: back, Danger: true})
+	f.Compensate = req.checked("compensate")
 	if err := f.readUntil(req); err != nil {
 		return nil, err
 	}
@@ -50,31 +50,27 @@ func (s *server) cancelAllForm(req *request) (*cancelAllForm, error) {
 	case err != nil:
 		return nil, err
 	case f.Plan.Cancelled == 0:
-		f.Refused = "No open task fits the filter."
+		f.Refused = "No open task matches the filter."
 		return f, nil
 	}
-	for _, t := range f.Plan.Sample {
-		f.First = append(f.First, taskLine{t, taskPath(t.UUID), taskProgressOf(t.Counts)})
-	}
-	f.Command = f.command(req)
+	f.First, f.Command = taskLines(f.Plan.Sample), f.command(req)
 	return f, nil
 }
 
-// readUntil has the form cancel what there was when it was opened: whoever sends it has seen no other.
+// readUntil limits the filter to tasks that existed when the form was opened.
 func (f *cancelAllForm) readUntil(req *request) error {
 	if req.Method != http.MethodPost {
 		f.Until = req.now.UTC().Format(time.RFC3339Nano)
 		return nil
 	}
 	f.Until = clip(req.PostFormValue("until"), 40)
-	until, err := readInstant(f.Until)
+	until, err := readTime(f.Until)
 	if err == nil && !until.IsZero() && (f.Filter.CreatedBefore.IsZero() || until.Before(f.Filter.CreatedBefore)) {
 		f.Filter.CreatedBefore = until
 	}
 	return err
 }
 
-// command returns the same from a terminal.
 func (f *cancelAllForm) command(req *request) command {
 	actor, reason := f.placeholders()
 	ctl := []string{"task", "cancel-all"}
@@ -128,16 +124,16 @@ func (f *cancelAllForm) do(req *request) (*view, error) {
 	}
 	v := &view{next: f.Back, note: count(done.Cancelled, "task") + " cancelled."}
 	if done.Failed > 0 {
-		v.warn = fmt.Sprintf("%s could not be cancelled: the log of the server says why.", count(done.Failed, "task"))
+		v.warn = fmt.Sprintf("%s could not be cancelled. See the server log.", count(done.Failed, "task"))
 	}
 	if done.HasMore && done.Cancelled > 0 {
-		v.next, v.note = req.URL.RequestURI(), v.note+" These are the next."
+		v.next, v.note = req.URL.RequestURI(), v.note+" This page shows the next batch."
 	}
 	return v, nil
 }
 
-// cancelAllLink is the form for the filter of this list; empty where the caller may not, or where
-// the list has no filter.
+// cancelAllLink returns the form for the filter of the list. It is empty without a filter or
+// permission.
 func (s *server) cancelAllLink(req *request, narrowed bool) string {
 	if s.ReadOnly || !narrowed || !req.sees(access.CancelTasks) {
 		return ""

@@ -17,39 +17,34 @@ import (
 
 func casePath(id tasker.ID) string { return Root + "/cases/" + id.String() }
 
-// A casePage is one case: what its investigations have in common and what differs, how
-// far their repair is, and what can be done about all of them.
+// A casePage shows a case: what its investigations share, how they differ, and the possible
+// actions.
 type casePage struct {
 	tasker.CaseDetail
 	Cause      tasker.Cause
-	Explained  *whyLine
-	Newest     *tasker.CaseSample // nil when none is open
-	Progress   casesProgress
-	Members    string // the list of its investigations
-	Into       string // the case that it was merged into
-	Verbs      []caseLink
-	Own        *caseLink  // the button that takes it; nil where it does not make sense
-	Runs       bool       // an operation can work for some of its investigations
-	Acts       []caseLink // those that can work
-	Idle       string     // why none is to retry
-	Hold       string     // the form that holds its steps
+	Explained  *tasker.Condition
+	Newest     *tasker.CaseSample // nil if none is open
+	Progress   progress
+	Members    string // list of its investigations
+	Into       string // case that it was merged into
+	Verbs      []link
+	Own        *link  // button to take the case
+	Runs       bool   // an operation is possible
+	Acts       []link // possible operations
+	Idle       string // why no retry is possible
+	Hold       string // form to hold its steps
 	Operations []operationLine
-	Changed    *tasker.CaseComparison // nil when none is open, or when it took too long
-	AskChanged string                 // where it may take longer; empty when it did not take too long
-	Why        *tasker.CaseGrouping   // what differs in its messages; nil until somebody asks
+	Changed    *tasker.CaseComparison // nil if none is open or the time was too short
+	AskChanged string                 // link to wait longer
+	Why        *tasker.CaseGrouping   // only with ?why=1
 	AskWhy     string
-	Seen       string // when it was last updated, as this page shows it
+	Seen       string // update time of the displayed case
 }
 
-// A caseLink leads to what can be done about a case.
-type caseLink struct{ Name, Href, Key, Does string }
-
-// changedTime bounds how long the page of a case waits to say what changed.
+// changedTime limits how long a case page waits for the changes before the case.
 const changedTime = 250 * time.Millisecond
 
-// onCase shows one case. With ?why=1 it looks at the messages of its newest investigations as
-// well, and with ?changes=1 it waits for what changed, however long that takes.
-// caseReport sends the report of a case, as Markdown.
+// caseReport sends the post-incident report of a case as Markdown.
 func (s *server) caseReport(req *request) (*view, error) {
 	id, err := req.id("case")
 	if err != nil {
@@ -62,15 +57,15 @@ func (s *server) caseReport(req *request) (*view, error) {
 	return download(req, "report-"+id.String()+".md", "text/markdown; charset=utf-8", []byte(incidentreport.Markdown(r)))
 }
 
+// onCase shows a case. With ?why=1 it compares the messages of the newest investigations. With
+// ?changes=1 it waits for the changes without a time limit.
 func (s *server) onCase(req *request) (*view, error) {
-	id, err := req.id("case")
+	d, err := fetch(req, "case", s.Cases.Detail)
 	if err != nil {
 		return nil, err
 	}
-	p := casePage{Members: Root + "/?view=entries&case=" + id.String(), AskWhy: casePath(id) + "?why=1#why"}
-	if p.CaseDetail, err = s.Cases.Detail(req.Context(), id); err != nil {
-		return nil, err
-	}
+	id := d.ID
+	p := casePage{CaseDetail: d, Members: Root + "/?view=entries&case=" + id.String(), AskWhy: casePath(id) + "?why=1#why"}
 	if req.query().has("why") {
 		why, err := s.Cases.Why(req.Context(), id)
 		if err != nil {
@@ -106,7 +101,7 @@ func (s *server) onCase(req *request) (*view, error) {
 	return &view{page: "case", title: placeOf(p.Case), nav: navCases, live: true, body: p}, nil
 }
 
-// addActs adds the acts that can work for investigations of the case.
+// addActs adds the possible operations.
 func (s *server) addActs(req *request, p *casePage) error {
 	if p.Entries == 0 || !s.showsAction(req, access.OperateSteps, p.Namespace) {
 		return nil
@@ -117,7 +112,7 @@ func (s *server) addActs(req *request, p *casePage) error {
 		return err
 	}
 	run := casePath(p.ID) + "/run"
-	p.Acts = actLinks(req, possible, "", "plan it for the case", func(act tasker.Act) string {
+	p.Acts = actLinks(req, possible, "", "plan an operation on the case", func(act tasker.Act) string {
 		if act == tasker.ActReset {
 			return run
 		}
@@ -129,7 +124,7 @@ func (s *server) addActs(req *request, p *casePage) error {
 	return nil
 }
 
-// addChanged adds what changed before the case began, who is hit, and until when.
+// addChanged adds what changed before the case began and its impact.
 func (s *server) addChanged(req *request, p *casePage) error {
 	patient := req.query().has("changes")
 	if p.Entries == 0 {
@@ -152,12 +147,12 @@ func (s *server) addChanged(req *request, p *casePage) error {
 	return nil
 }
 
-// Share spells how many of those compared have a value.
+// Share formats a part of a total.
 func (casePage) Share(have, of int) string {
 	return fmt.Sprintf("%s of %s (%d %%)", count(have, ""), count(of, ""), int(math.Round(100*float64(have)/float64(max(of, 1)))))
 }
 
-// placeOf says where the investigations of a case are.
+// placeOf returns the scope of a case.
 func placeOf(c tasker.Case) string {
 	place := c.Namespace + "/" + c.TaskName
 	if c.StepName != "" {
@@ -166,13 +161,13 @@ func placeOf(c tasker.Case) string {
 	return place
 }
 
-// addVerbs adds what can be done about the case as it is now.
+// addVerbs adds the actions that the case accepts.
 func (p *casePage) addVerbs(req *request) {
 	for _, v := range caseVerbs {
-		if v.refusal(p.Case, req.now) != "" {
+		if caseRefusal(v, p.Case, req.now) != "" {
 			continue
 		}
-		l := caseLink{Name: v.Name, Href: casePath(p.ID) + "/" + v.Word, Key: v.Key, Does: v.Does}
+		l := v.link(casePath(p.ID))
 		if v.Word == wordOwn && (p.Owner == "" || p.Owner != req.actor) {
 			p.Own = new(l)
 			l.Name, l.Key, l.Does = "Take it until…", "", ""
@@ -181,10 +176,10 @@ func (p *casePage) addVerbs(req *request) {
 	}
 }
 
-// Others counts the open investigations beside the newest.
+// Others counts the open investigations besides the newest.
 func (p casePage) Others() int64 { return max(p.Entries-1, 0) }
 
-// EndedCounts returns how earlier investigations ended, in the order of the states.
+// EndedCounts returns the outcomes of resolved investigations in the order of the states.
 func (p casePage) EndedCounts() []tasker.ValueCount {
 	var list []tasker.ValueCount
 	for _, status := range tasker.ResolutionStatuses() {
@@ -195,7 +190,7 @@ func (p casePage) EndedCounts() []tasker.ValueCount {
 	return list
 }
 
-// endedOf introduces counts of ended investigations if only the newest were counted.
+// endedOf introduces the counts if they are limited to the newest investigations.
 func endedOf(counts map[tasker.ResolutionStatus]int64) string {
 	n := int64(0)
 	for _, ended := range counts {
@@ -204,10 +199,10 @@ func endedOf(counts map[tasker.ResolutionStatus]int64) string {
 	if n < tasker.MaxRelated {
 		return ""
 	}
-	return "Of the newest " + count(n, "") + " that ended: "
+	return "Of the newest " + count(n, "") + " resolved: "
 }
 
-// Fact spells the name of a fact of investigations; a key of the context stays as it is.
+// Fact formats the name of a property; paths in the context stay unchanged.
 func (casePage) Fact(name string) string {
 	if strings.HasPrefix(name, "/") {
 		return name
@@ -215,11 +210,10 @@ func (casePage) Fact(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "_", " "), "task version", "template version")
 }
 
-// Here reports whether another open case with the same error is of the same namespace, so
-// that the two can be merged.
+// Here reports whether another case can be merged with this one.
 func (p casePage) Here(e tasker.RelatedCase) bool { return e.Namespace == p.Namespace }
 
-// May reports whether an action is among those that are shown.
+// May reports whether the page offers an action.
 func (p casePage) May(word string) bool {
-	return slices.ContainsFunc(p.Verbs, func(l caseLink) bool { return strings.HasSuffix(l.Href, "/"+word) })
+	return slices.ContainsFunc(p.Verbs, func(l link) bool { return strings.HasSuffix(l.Path, "/"+word) })
 }

@@ -55,16 +55,16 @@ func TestACaseShowsWhatIsKnown(t *testing.T) {
 	path := h.casePath("order")
 	other, err := h.DB.EntryOfTask(t.Context(), tasks[1])
 	h.Must(err)
-	h.shows(h.get("/ui/investigations/"+other.UUID.String()), http.StatusOK, `Earlier ones ended: <span class="chip`)
+	h.shows(h.get("/ui/investigations/"+other.UUID.String()), http.StatusOK, `Previous outcomes: <span class="chip`)
 	last, err := h.DB.EntryOfTask(t.Context(), tasks[3])
 	h.Must(err)
 	r := h.get(path)
-	h.shows(r, http.StatusOK, `<span class="many">3</span> <bdi>shop/order › charge`, `>new</span>`, "unowned", "HTTP 503 for order 0", "and 2 like it since <time",
-		"3 waiting for somebody", "What differs", "<dt>worker name</dt><dd><bdi>test</bdi> × 3</dd>", "/ui/investigations/"+last.UUID.String(),
-		"The same error elsewhere", "<bdi>shop/refund › charge</bdi></a>: 2 open", "1 cancelled", "the bank was <b>away</b>", "opened</strong> by <bdi>tasker",
-		"Why these are one case", "HTTP 503 for order <id>", "/ui/?view=entries&case="+h.caseOf("order").String())
-	h.lacks(r, "does not count:")
-	h.shows(h.get(path+"?why=1"), http.StatusOK, "Of the newest 3 messages, this does not count:", "<code><id></code>")
+	h.shows(r, http.StatusOK, `<span class="many">3</span> <bdi>shop/order › charge`, `>new</span>`, "unowned", "HTTP 503 for order 0", "2 similar failures since <time",
+		"3 waiting<", "Differences between investigations", "<dt>worker name</dt><dd><bdi>test</bdi> × 3</dd>", "/ui/investigations/"+last.UUID.String(),
+		"Same error in other cases", "<bdi>shop/refund › charge</bdi></a>: 2 open", "1 cancelled", "the bank was <b>away</b>", "opened</strong> by <bdi>tasker",
+		"Why these are grouped", "HTTP 503 for order <id>", "/ui/?view=entries&case="+h.caseOf("order").String())
+	h.lacks(r, "Ignored in the newest")
+	h.shows(h.get(path+"?why=1"), http.StatusOK, "Ignored in the newest 3 messages:", "<code><id></code>")
 	h.shows(h.get("/ui/?view=entries&case="+h.caseOf("order").String()), http.StatusOK, "3 investigations on this page", `Case: <a href="`+path)
 	h.shows(h.get("/ui/"), http.StatusOK, `<a href="`+path+`"><bdi>shop/order › charge`)
 	for path, status := range map[string]int{"/ui/cases/x": 404, "/ui/cases/" + newID().String(): 404, path + "/explode": 404} {
@@ -91,31 +91,29 @@ func TestWorkOnACaseOnItsPage(t *testing.T) {
 		t.Helper()
 		return h.post(path+"/"+word, append([]string{"seen=" + h.caseSeen("order"), "actor=ann"}, fields...)...)
 	}
-	h.shows(do("own", "for=2h", "reason=asking <i>the bank</i>"), http.StatusOK, "ann has the case now.", "owned by <bdi>ann</bdi>", "asking <i>the bank</i>", `>ongoing</span>`, "Give it back")
-	h.shows(do("own", "for=8h", "owner=bob"), http.StatusOK, "bob has the case now.")
-	h.shows(do("release"), http.StatusOK, "The case is unowned now.", "unowned")
-	h.shows(do("release"), http.StatusConflict, "The case is unowned: there is no owner to remove.")
-	h.shows(do("snooze", "for=1h", "above=500"), http.StatusOK, "The case rests.", ">resting</span>", "or when more than 500 are open")
-	h.shows(do("wake"), http.StatusOK, "The case rests no longer.", ">ongoing</span>")
-	h.shows(do("wake"), http.StatusConflict, "The case does not rest.")
-	h.shows(do("note", "reason=the provider <b>confirmed</b> it"), http.StatusOK, "Your note is in the history.", "the provider <b>confirmed</b> it")
+	h.shows(do("own", "for=2h", "reason=asking <i>the bank</i>"), http.StatusOK, "The case is owned by ann.", "owned by <bdi>ann</bdi>", "asking <i>the bank</i>", `>ongoing</span>`, ">Release<")
+	h.shows(do("own", "for=8h", "owner=bob"), http.StatusOK, "The case is owned by bob.")
+	h.shows(do("release"), http.StatusOK, "The case is unowned.", "unowned")
+	h.shows(do("release"), http.StatusConflict, "The case has no owner.")
+	h.shows(do("snooze", "for=1h", "above=500"), http.StatusOK, "The case is snoozed.", ">snoozed</span>", "or when more than 500 are open")
+	h.shows(do("wake"), http.StatusOK, "The case is not snoozed any more.", ">ongoing</span>")
+	h.shows(do("wake"), http.StatusConflict, "The case is not snoozed.")
+	h.shows(do("note", "reason=the provider <b>confirmed</b> it"), http.StatusOK, "The note was added.", "the provider <b>confirmed</b> it")
 	h.shows(do("fixed", "fixed_in=1.6.0"), http.StatusOK, "The case is fixed in 1.6.0.", "fixed in 1.6.0</span>")
-	h.shows(do("fixed", "fixed_in="), http.StatusOK, "No version is said to repair the case now.")
+	h.shows(do("fixed", "fixed_in="), http.StatusOK, "The fixed version was removed.")
 
 	other := h.caseOf("refund")
 	r := do("merge", "into="+h.server.URL+"/ui/cases/"+other.String(), "reason=one outage")
-	h.shows(r, http.StatusOK, "The cases are one now.", `<span class="many">4</span>`)
-	if r.url != "/ui/cases/"+other.String() {
-		t.Errorf("goes on to %s", r.url)
-	}
+	h.shows(r, http.StatusOK, "The cases were merged.", `<span class="many">4</span>`)
+	h.at(r, "/ui/cases/"+other.String())
 	r = h.get(path)
-	h.shows(r, http.StatusOK, "It was merged into <a href=\"/ui/cases/"+other.String(), "Take the merge back…")
+	h.shows(r, http.StatusOK, "Merged into <a href=\"/ui/cases/"+other.String(), "Undo merge…")
 	h.lacks(r, "Take it", "Snooze")
-	h.shows(do("own", "for=1h"), http.StatusConflict, "merged into another one: change that one")
-	h.shows(do("unmerge", "reason=two after all"), http.StatusOK, "The merge is taken back.", `<span class="many">3</span>`)
+	h.shows(do("own", "for=1h"), http.StatusConflict, "merged into another case: change that one")
+	h.shows(do("unmerge", "reason=two after all"), http.StatusOK, "The merge was undone.", `<span class="many">3</span>`)
 
 	h.shows(do("split", "field=worker_version", "literal=9.9", "reason=x"), http.StatusConflict, "nothing would be split off", `value="9.9"`)
-	h.shows(do("split", "field=error_message", "literal="+tasks[0].String(), "reason=another bug"), http.StatusOK, "1 investigation leave", "another bug")
+	h.shows(do("split", "field=error_message", "literal="+tasks[0].String(), "reason=another bug"), http.StatusOK, "1 investigation will move", "another bug")
 	h.shows(h.get("/ui/?template=order"), http.StatusOK, "3 investigations in 2 cases")
 }
 
@@ -133,19 +131,19 @@ func TestWhatIsWrongWithAChangeOfACase(t *testing.T) {
 		status int
 		says   []string
 	}{
-		{"own", []string{seen, "reason=kept"}, 400, []string{"Give your name", ">kept</textarea>"}},
-		{"own", []string{"actor=ann", "reason=kept"}, 400, []string{"which state of the case", ">kept</textarea>"}},
+		{"own", []string{seen, "reason=kept"}, 400, []string{"Your name is missing", ">kept</textarea>"}},
+		{"own", []string{"actor=ann", "reason=kept"}, 400, []string{"no state of the case", ">kept</textarea>"}},
 		{"own", []string{seen, "actor=ann", "for=long", "owner=bob"}, 400, []string{`Invalid time "long"`, `value="bob"`, `value="long"`}},
 		{"own", []string{seen, "actor=ann", "for=200h"}, 400, []string{"must be at most 168h"}},
 		{"own", []string{seen, "actor=ann", "for=-1h"}, 400, []string{"Invalid time"}},
 		{"own", []string{seen, "actor=ann", "owner=a\nb"}, 400, []string{"Invalid owner"}},
 		{"snooze", []string{seen, "actor=ann", "for=1h", "above=many", "reason=kept"}, 400, []string{"Invalid number of investigations", `value="many"`, ">kept</textarea>"}},
 		{"snooze", []string{seen, "actor=ann", "for=1000h"}, 400, []string{"rests for"}},
-		{"note", []string{seen, "actor=ann"}, 400, []string{"Write the note"}},
+		{"note", []string{seen, "actor=ann"}, 400, []string{"The note is missing"}},
 		{"note", []string{seen, "actor=ann", "reason=" + strings.Repeat("x", 10_001)}, 400, []string{"10000 is the limit"}},
-		{"fixed", []string{seen, "actor=ann"}, 400, []string{"Give the version"}},
+		{"fixed", []string{seen, "actor=ann"}, 400, []string{"The version is missing"}},
 		{"merge", []string{seen, "actor=ann", "into=<b>", "reason=kept"}, 400, []string{"Invalid case", `value="<b>"`, ">kept</textarea>"}},
-		{"merge", []string{seen, "actor=ann", "into=" + newID().String(), "reason=kept"}, 400, []string{"There is no case", ">kept</textarea>"}},
+		{"merge", []string{seen, "actor=ann", "into=" + newID().String(), "reason=kept"}, 400, []string{"to merge into not found", ">kept</textarea>"}},
 		{"merge", []string{seen, "actor=ann", "into=" + h.caseOf("order").String(), "reason=kept"}, 400, []string{"cannot be merged into itself"}},
 		{"merge", []string{seen, "actor=ann", "into=" + newID().String()}, 400, []string{"Reason is missing"}},
 		{"split", []string{seen, "actor=ann", "literal=kept too", "reason=kept"}, 409, []string{"nothing would be split off", `value="kept too"`, ">kept</textarea>"}},
@@ -168,13 +166,13 @@ func TestACaseIsNotChangedUnseen(t *testing.T) {
 	h.Template("order", step("charge"))
 	h.fail("order", "charge", "declined", 2)
 	path, seen := h.casePath("order"), "seen="+h.caseSeen("order")
-	h.shows(h.post(path+"/own", seen, "actor=bob", "reason=mine"), http.StatusOK, "bob has the case now.")
+	h.shows(h.post(path+"/own", seen, "actor=bob", "reason=mine"), http.StatusOK, "The case is owned by bob.")
 	for _, word := range []string{"own", "note", "merge"} {
 		r := h.post(path+"/"+word, seen, "actor=ann", "reason=typed", "into="+newID().String())
-		h.shows(r, http.StatusConflict, "The case has changed since you opened this page", "What changed meanwhile", "owned</strong> by <bdi>bob", "mine", ">typed</textarea>",
+		h.shows(r, http.StatusConflict, "The case has changed since you opened this page", "Changes since you opened this page", "owned</strong> by <bdi>bob", "mine", ">typed</textarea>",
 			`name="seen" value="`+h.caseSeen("order")+`"`)
 	}
-	h.shows(h.post(path+"/own", "seen="+h.caseSeen("order"), "actor=ann", "reason=typed"), http.StatusOK, "ann has the case now.")
+	h.shows(h.post(path+"/own", "seen="+h.caseSeen("order"), "actor=ann", "reason=typed"), http.StatusOK, "The case is owned by ann.")
 }
 
 // What a page says to type in a terminal does the same as the form.
@@ -261,16 +259,16 @@ func TestACaseShowsWhatChanged(t *testing.T) {
 	alone := h.fail("refund", "pay", "closed", 1)[0]
 	h.Exec(`UPDATE tasker.tasks SET ends_at = now() + interval '42 minutes', stale_at = NULL, warn_at = NULL WHERE task_uuid = $1`, tasks[7])
 	path := h.casePath("order") + "?changes=1" // however slow this machine is now
-	h.shows(h.get(path), http.StatusOK, "What changed, who is hit, until when", "40 failures compared with 40 successes before the first of them",
-		`<td data-label="Differs">worker version</td><td data-label="Value"><bdi>1.5.1</bdi></td><td data-label="Failures">40 of 40 (100 %)</td>`,
-		`<td data-label="Successes">0 of 40 (0 %)</td>`, "by <bdi>before</bdi> 1.5.0, template 1.0.0", "<dt>Tasks that wait</dt><dd>40</dd>", "<dt>Steps behind</dt><dd>40</dd>",
-		`</time> of <a class="mono" href="/ui/tasks/`+tasks[7].String(), "<dt>Began with it</dt><dd><a href=\"/ui/cases/"+h.caseOf("refund").String())
+	h.shows(h.get(path), http.StatusOK, "Changes before the case, impact and deadline", "40 failures compared with 40 successes before the first failure",
+		`<td data-label="Property">worker version</td><td data-label="Value"><bdi>1.5.1</bdi></td><td data-label="Failures">40 of 40 (100 %)</td>`,
+		`<td data-label="Successes">0 of 40 (0 %)</td>`, "by <bdi>before</bdi> 1.5.0, template 1.0.0", "<dt>Blocked tasks</dt><dd>40</dd>", "<dt>Blocked steps</dt><dd>40</dd>",
+		`</time> of <a class="mono" href="/ui/tasks/`+tasks[7].String(), "<dt>Started at the same time</dt><dd><a href=\"/ui/cases/"+h.caseOf("refund").String())
 	h.Eventually("the page says it without being asked", func() bool { return strings.Contains(h.get(h.casePath("order")).text, "40 failures compared") })
-	h.shows(h.get(h.casePath("refund")+"?changes=1"), http.StatusOK, "No difference was found: 1 failure compared with 0 successes", "none in the 1 task that were looked at")
+	h.shows(h.get(h.casePath("refund")+"?changes=1"), http.StatusOK, "No significant difference: 1 failure compared with 0 successes", "none in 1 task")
 	tab := h.open(path)
 	for _, width := range []int64{1280, 390} {
 		tab.Size(width, 844)
-		tab.Sees("What changed, who is hit, until when")
+		tab.Sees("Changes before the case, impact and deadline")
 		tab.Fits()
 		tab.Accessible()
 	}
@@ -278,7 +276,7 @@ func TestACaseShowsWhatChanged(t *testing.T) {
 	h.Must(err)
 	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryCancelled), Notes: new("x"), ResolvedBy: new("kim"), Actor: "kim"})
 	h.Must(err)
-	h.lacks(h.get(h.casePath("refund")+"?changes=1"), "What changed")
+	h.lacks(h.get(h.casePath("refund")+"?changes=1"), "Changes before the case")
 }
 
 // While the database is slow the page of a case is there without what changed, and has a link that waits.
@@ -292,8 +290,8 @@ func TestACaseDoesNotWaitForWhatChanged(t *testing.T) {
 	h.Must(err)
 	_, err = tx.Exec(t.Context(), `LOCK TABLE tasker.task_templates`) // which only that reads
 	h.Must(err)
-	h.shows(h.get(path), http.StatusOK, `<a href="`+path+`?changes=1#changed">What changed, who is hit, until when</a>`, "Newest investigations")
-	h.shows(h.get(path+"?changes=1"), http.StatusServiceUnavailable, "The database does not answer")
+	h.shows(h.get(path), http.StatusOK, `<a href="`+path+`?changes=1#changed">Show changes, impact and deadline</a>`, "Newest investigations")
+	h.shows(h.get(path+"?changes=1"), http.StatusServiceUnavailable, "The database did not answer")
 	h.Must(tx.Rollback(t.Context()))
 	h.Eventually("the page has no link any more", func() bool { return !strings.Contains(h.get(path).text, "?changes=1") })
 }
@@ -374,29 +372,29 @@ func TestACaseIsTakenByKeys(t *testing.T) {
 		tab.Keys("j")
 		tab.Until(`document.activeElement.closest("[data-row]") === document.querySelector("[data-row]")`)
 		tab.KeysAway("\r")
-		tab.Sees("and 2 like it since")
+		tab.Sees("2 similar failures since")
 		tab.Fits()
 		tab.Accessible()
 		tab.KeysAway("o")
 		if tab.Has("main input[name=actor]") { // nobody is signed in, and the browser keeps no name yet
-			tab.Sees("Give your name")
+			tab.Sees("Your name is missing")
 			tab.Accessible()
 			tabTo(tab, `document.activeElement.name === "actor"`)
 			tab.Keys("ann")
 			tab.KeysAway("\r")
 		}
-		tab.Sees("ann has the case now.")
+		tab.Sees("The case is owned by ann.")
 		tab.Sees("owned by ann")
 		tab.Accessible()
 		tab.Fits()
 		tab.KeysAway("l")
-		tab.Sees("Wake it when more investigations than this are open")
+		tab.Sees("Unsnooze when open investigations exceed")
 		tab.Accessible()
 		tab.Fits()
 		tab.KeysAway("\r")
-		tab.Sees("The case rests.")
+		tab.Sees("The case is snoozed.")
 		tab.KeysAway("l")
-		tab.Sees("It rests no longer")
+		tab.Sees("The case returns to its place in the list.")
 	}
 }
 
@@ -418,7 +416,7 @@ func TestEndedInvestigationsAreCountedUpToALimit(t *testing.T) {
 	for _, tt := range []struct {
 		cancelled int64
 		want      string
-	}{{2, ""}, {3, "Of the newest 1,000 that ended: "}} {
+	}{{2, ""}, {3, "Of the newest 1,000 resolved: "}} {
 		got := web.EndedOf(map[tasker.ResolutionStatus]int64{tasker.EntryManuallyResolved: 997, tasker.EntryCancelled: tt.cancelled})
 		if got != tt.want {
 			t.Errorf("%d cancelled: %q, want %q", tt.cancelled, got, tt.want)

@@ -15,18 +15,6 @@ import (
 	"tasker.example/tasker/internal/cases"
 )
 
-// A caseAction is something that people do about a case, in the words of this page and of
-// tasker-ctl.
-type caseAction struct {
-	Word string // in a path
-	Name string // on a button
-	Key  string
-	Does string
-	Long string // what it means
-
-	NeedsReason bool // otherwise a note is optional
-}
-
 const (
 	wordOwn     = "own"
 	wordRelease = "release"
@@ -39,49 +27,37 @@ const (
 	wordSplit   = "split"
 )
 
-var caseVerbs = []caseAction{
-	{
-		Word: wordOwn, Name: "Take it", Key: "o", Does: "take the case",
-		Long: "Others see that somebody works on it, and it comes after those that nobody has. After that time it is nobody's again.",
-	},
-	{Word: wordRelease, Name: "Give it back", Does: "give the case back", Long: "The case is nobody's: somebody else may take it."},
-	{Word: wordWake, Name: "Wake it", Key: "l", Does: "end the rest of the case", Long: "It rests no longer, and has its place in the list again."},
-	{
-		Word: wordSnooze, Name: "Snooze…", Key: "l", Does: "snooze the case",
-		Long: "It comes last in the list until then. It wakes by itself, earlier when more of its investigations are open than you say.",
-	},
-	{Word: wordNote, Name: "Note…", Key: "n", Does: "write a note", Long: "The note stands in the history of the case, for whoever comes next."},
-	{
-		Word: wordFixed, Name: "Fixed in…", Does: "say which version of the worker repairs the cause",
-		Long: "Once the case is resolved, failures of workers of an older version do not bring it back as a regression.",
-	},
-	{
-		Word: wordMerge, Name: "Merge into…", Does: "merge the case into another one", NeedsReason: true,
-		Long: "Its investigations belong to the other case, now and from now on. No investigation is written, and it can be taken back exactly.",
-	},
-	{
-		Word: wordUnmerge, Name: "Take the merge back…", Does: "take the merge back", NeedsReason: true,
-		Long: "The case is as it was before it was merged, with what has come since.",
-	},
-	{
-		Word: wordSplit, Name: "Split…", Does: "split the case", NeedsReason: true,
-		Long: "Failures that have the text are a case of their own, now and from now on; open ones follow within seconds. To take it back, merge that case into this one.",
-	},
+var caseVerbs = []verb{
+	{Word: wordOwn, Name: "Take it", Key: "o", Does: "take the case",
+		Long: "You become the owner for this time. Owned cases are listed after unowned ones."},
+	{Word: wordRelease, Name: "Release", Does: "release the case", Long: "The case has no owner, so that another operator can take it."},
+	{Word: wordWake, Name: "Unsnooze", Key: "l", Does: "unsnooze the case", Long: "The case returns to its place in the list."},
+	{Word: wordSnooze, Name: "Snooze…", Key: "l", Does: "snooze the case",
+		Long: "The case is listed last until the time is over or more investigations are open than the threshold."},
+	{Word: wordNote, Name: "Note…", Key: "n", Does: "add a note", Long: "Adds a note to the history of the case."},
+	{Word: wordFixed, Name: "Fixed in…", Does: "set the worker version that fixes the cause",
+		Long: "After the case is resolved, failures of older worker versions do not count as a regression."},
+	{Word: wordMerge, Name: "Merge into…", Does: "merge the case into another case",
+		Long: "Existing and future investigations belong to the other case. No investigation changes, and you can undo the merge."},
+	{Word: wordUnmerge, Name: "Undo merge…", Does: "undo the merge",
+		Long: "Restores the case as it was before the merge, with the investigations opened since."},
+	{Word: wordSplit, Name: "Split…", Does: "split the case",
+		Long: "Existing and future failures that match the text become a separate case. To undo it, merge that case into this one."},
 }
 
-// refusal says why the verb makes no sense for a case; empty when it does.
-func (v caseAction) refusal(c tasker.Case, now time.Time) string {
+// caseRefusal returns why a case does not accept an action.
+func caseRefusal(v verb, c tasker.Case, now time.Time) string {
 	switch {
 	case c.MergedInto != nil && v.Word != wordUnmerge:
-		return "The case was merged into another one: change that one."
+		return "The case was merged into another case: change that one."
 	case c.MergedInto == nil && v.Word == wordUnmerge:
-		return "The case is not merged into another one."
+		return "The case is not merged into another case."
 	case v.Word == wordRelease && c.Owner == "":
-		return "The case is unowned: there is no owner to remove."
-	case v.Word == wordWake && !rests(c, now):
-		return "The case does not rest."
+		return "The case has no owner."
+	case v.Word == wordWake && !isSnoozed(c, now):
+		return "The case is not snoozed."
 	case (v.Word == wordSnooze || v.Word == wordOwn) && c.State == tasker.CaseResolved:
-		return "The case is resolved: it can be owned or snoozed while it is open."
+		return "The case is resolved: only open cases can be owned or snoozed."
 	default:
 		return ""
 	}
@@ -91,11 +67,11 @@ func (v caseAction) refusal(c tasker.Case, now time.Time) string {
 type caseForm struct {
 	*server
 	form
-	caseAction
+	verb
 	Case      tasker.Case
-	Seen      string              // when the case was last updated, as this page shows it
-	Meanwhile []tasker.CaseChange // since the form was opened
-	Others    []tasker.Case       // that it can be merged into
+	Seen      string              // update time of the displayed case
+	Meanwhile []tasker.CaseChange // changes since the form was opened
+	Others    []tasker.Case       // merge targets
 
 	Owner, For, Above, FixedIn, Into, Field, Literal string // as typed
 }
@@ -114,34 +90,34 @@ func (p *caseForm) Takes(field string) bool {
 	}
 }
 
-// Typed returns what was typed into the fields of its own.
+// NeedsReason reports whether the note is required.
+func (p *caseForm) NeedsReason() bool {
+	return p.Word == wordMerge || p.Word == wordUnmerge || p.Word == wordSplit
+}
+
+// Typed returns the submitted fields besides the note.
 func (p *caseForm) Typed() []string {
 	return slices.DeleteFunc([]string{p.Owner, p.Above, p.FixedIn, p.Into, p.Literal}, func(text string) bool { return text == "" })
 }
 
-// Durations are what the form proposes for how long.
 func (*caseForm) Durations() []ageChoice {
 	return []ageChoice{{"1h", "1 hour"}, {"4h", "4 hours"}, {"8h", "8 hours"}, {"24h", "1 day"}, {"72h", "3 days"}, {"168h", "7 days"}}
 }
 
-// Fields are what the case can be split by.
+// Fields returns the fields by which a case can be split.
 func (*caseForm) Fields() []string { return cases.SplitFields() }
 
 func seenOf(c tasker.Case) string { return c.UpdatedAt.UTC().Format(time.RFC3339Nano) }
 
-func (s *server) caseForm(req *request, v caseAction) (*caseForm, error) {
-	p := &caseForm{server: s, caseAction: v}
-	id, err := req.id("case")
+func (s *server) caseForm(req *request, v verb) (*caseForm, error) {
+	c, err := fetch(req, "case", s.DB.Case)
 	if err != nil {
 		return nil, err
 	}
-	if p.Case, err = s.DB.Case(req.Context(), id); err != nil {
-		return nil, err
-	}
-	name := strings.TrimSuffix(v.Name, "…")
-	p.form = req.formOf(form{page: "caseaction", title: name + ": " + placeOf(p.Case), nav: navCases, Button: name, Back: casePath(id)})
-	p.Refused, p.Seen = v.refusal(p.Case, req.now), seenOf(p.Case)
-	p.Owner, p.Above, p.FixedIn = strings.TrimSpace(req.typed("owner")), strings.TrimSpace(req.PostFormValue("above")), strings.TrimSpace(req.typed("fixed_in"))
+	p := &caseForm{server: s, verb: v, Case: c}
+	p.form = req.formOf(form{page: "caseaction", title: v.button() + ": " + placeOf(c), nav: navCases, Button: v.button(), Back: casePath(c.ID)})
+	p.Refused, p.Seen = caseRefusal(v, c, req.now), seenOf(c)
+	p.Owner, p.Above, p.FixedIn = req.field("owner"), req.field("above"), req.field("fixed_in")
 	p.For = cmp.Or(req.PostFormValue("for"), "4h")
 	p.Into, p.Field = strings.TrimSpace(req.FormValue("into")), cmp.Or(req.PostFormValue("field"), cases.SplitFields()[0])
 	p.Literal = req.typed("literal")
@@ -157,11 +133,11 @@ func (s *server) caseForm(req *request, v caseAction) (*caseForm, error) {
 	return p, err
 }
 
-// readMeanwhile reads what was changed since the form was opened.
+// readMeanwhile reads the changes since the form was opened.
 func (p *caseForm) readMeanwhile(req *request) error {
 	seen, err := time.Parse(time.RFC3339Nano, req.PostFormValue("seen"))
 	if err != nil || seen.Equal(p.Case.UpdatedAt) {
-		return nil //nolint:nilerr // do refuses a form that does not say it
+		return nil //nolint:nilerr // do reports the error
 	}
 	d, err := p.Cases.Detail(req.Context(), p.Case.ID)
 	for _, c := range d.History {
@@ -172,10 +148,10 @@ func (p *caseForm) readMeanwhile(req *request) error {
 	return err
 }
 
-// maxOthers is how many cases a form proposes.
+// maxOthers limits the suggested merge targets.
 const maxOthers = 50
 
-// findOthers finds the cases to propose: the open ones of the same namespace.
+// findOthers reads the open cases of the same namespace.
 func (p *caseForm) findOthers(ctx context.Context) error {
 	list, _, err := p.DB.Cases(ctx, tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Namespace: p.Case.Namespace, Limit: maxOthers}})
 	p.Others = slices.DeleteFunc(list, func(c tasker.Case) bool { return c.ID == p.Case.ID })
@@ -188,7 +164,7 @@ func (p *caseForm) do(req *request) (*view, error) {
 	}
 	seen, err := time.Parse(time.RFC3339Nano, req.PostFormValue("seen"))
 	if err != nil {
-		return nil, tasker.Errorf(tasker.Invalid, "the form does not say which state of the case it shows: open it again")
+		return nil, tasker.Errorf(tasker.Invalid, "the form has no state of the case: reload the page")
 	}
 	if !seen.Equal(p.Case.UpdatedAt) {
 		return nil, changedMeanwhile()
@@ -198,7 +174,7 @@ func (p *caseForm) do(req *request) (*view, error) {
 	case wordMerge:
 		v.next, v.note, err = p.merge(req.Context())
 	case wordUnmerge:
-		v.note, err = "The merge is taken back.", p.Cases.Unmerge(req.Context(), p.Case.ID, p.Actor, p.Reason)
+		v.note, err = "The merge was undone.", p.Cases.Unmerge(req.Context(), p.Case.ID, p.Actor, p.Reason)
 	case wordSplit:
 		v.note, err = p.split(req.Context())
 	default:
@@ -208,29 +184,29 @@ func (p *caseForm) do(req *request) (*view, error) {
 }
 
 func changedMeanwhile() error {
-	return tasker.Errorf(tasker.Conflict, "the case has changed since you opened this page. Read what is new; what you typed is still here, and can be sent again.")
+	return tasker.Errorf(tasker.Conflict, "the case has changed since you opened this page. Your input is preserved: check the changes and submit again.")
 }
 
-// merge merges the case into the one that was typed: its id, or the address of its page.
+// merge merges the case into another one, given by its id or the address of its page.
 func (p *caseForm) merge(ctx context.Context) (next, note string, err error) {
 	var into tasker.ID
 	typed := p.Into[strings.LastIndexByte(p.Into, '/')+1:]
 	if err := into.UnmarshalText([]byte(typed)); err != nil {
-		return "", "", tasker.Errorf(tasker.Invalid, "invalid case %q: must be the id of a case, or the address of its page", clip(p.Into, 60))
+		return "", "", tasker.Errorf(tasker.Invalid, "invalid case %q: must be the id of a case or the address of its page", clip(p.Into, 60))
 	}
 	err = p.Cases.Merge(ctx, p.Case.ID, into, p.Actor, p.Reason)
-	if tasker.CodeOf(err) == tasker.NotFound { // else what was typed were lost
-		err = tasker.Errorf(tasker.Invalid, "there is no case %s to merge into", into)
+	if tasker.CodeOf(err) == tasker.NotFound { // keeps the input
+		err = tasker.Errorf(tasker.Invalid, "case %s to merge into not found", into)
 	}
-	return casePath(into), "The cases are one now. The case that was merged can be taken out again on its own page: " + casePath(p.Case.ID), err
+	return casePath(into), "The cases were merged. To undo it, open the merged case: " + casePath(p.Case.ID), err
 }
 
 func (p *caseForm) split(ctx context.Context) (note string, err error) {
 	n, err := p.Cases.Split(ctx, p.Case.ID, tasker.CaseSplit{Field: p.Field, Literal: p.Literal, Actor: p.Actor, Reason: p.Reason})
-	return fmt.Sprintf("%s leave the case within seconds, and are a case of their own.", count(n, "investigation")), err
+	return fmt.Sprintf("%s will move to a separate case within seconds.", count(n, "investigation")), err
 }
 
-// change makes one of the changes that are no merge and no split.
+// change applies an action that updates only the case.
 func (p *caseForm) change(req *request, seen time.Time) (note string, err error) {
 	u, note, err := p.update(req.now)
 	if err != nil {
@@ -244,52 +220,52 @@ func (p *caseForm) change(req *request, seen time.Time) (note string, err error)
 	return note, err
 }
 
-// update returns what the fields change about the case, and what to say when it is done.
+// update returns the requested changes and a note about them.
 func (p *caseForm) update(now time.Time) (u tasker.CaseUpdate, note string, err error) {
 	if p.Reason != "" {
 		u.Notes = &p.Reason
 	}
-	long, err := time.ParseDuration(p.For)
-	if p.Takes("for") && (err != nil || long <= 0) {
-		return u, "", tasker.Errorf(tasker.Invalid, "invalid time %q: must be a duration such as 30m or 8h", clip(p.For, 40))
+	d, err := readDuration(p.For)
+	if p.Takes("for") && err != nil {
+		return u, "", err
 	}
 	switch p.Word {
 	case wordOwn:
 		owner := cmp.Or(p.Owner, p.Actor)
-		u.Owner, u.OwnedFor, note = &owner, long, owner+" has the case now."
+		u.Owner, u.OwnedFor, note = &owner, d, "The case is owned by "+owner+"."
 		if nameFault(owner) != nil {
-			return u, "", tasker.Errorf(tasker.Invalid, "invalid owner: must have up to %d bytes, on one line", maxName)
+			return u, "", tasker.Errorf(tasker.Invalid, "invalid owner: must be one line of at most %d bytes", maxName)
 		}
 	case wordRelease:
-		u.Owner, note = new(""), "The case is unowned now."
+		u.Owner, note = new(""), "The case is unowned."
 	case wordSnooze:
-		u.Snooze, note = new(now.Add(long)), "The case rests."
+		u.Snooze, note = new(now.Add(d)), "The case is snoozed."
 		if u.SnoozeThreshold, err = readAbove(p.Above); err != nil {
 			return u, "", err
 		}
 	case wordWake:
-		u.Snooze, note = &time.Time{}, "The case rests no longer."
+		u.Snooze, note = &time.Time{}, "The case is not snoozed any more."
 	case wordNote:
-		note = "Your note is in the history."
+		note = "The note was added."
 		if p.Reason == "" {
-			return u, "", tasker.Errorf(tasker.Invalid, "write the note: nothing would change without it")
+			return u, "", tasker.Errorf(tasker.Invalid, "the note is missing")
 		}
 	case wordFixed:
 		u.FixedIn, note = &p.FixedIn, "The case is fixed in "+p.FixedIn+"."
 		if p.FixedIn == "" {
-			note = "No version is said to repair the case now."
+			note = "The fixed version was removed."
 		}
 		if p.FixedIn == "" && p.Case.FixedIn == "" {
-			return u, "", tasker.Errorf(tasker.Invalid, "give the version of the worker that repairs the cause")
+			return u, "", tasker.Errorf(tasker.Invalid, "the version is missing: enter the worker version that fixes the cause")
 		}
 	}
 	return u, note, nil
 }
 
-// readAbove reads how many open investigations wake a case; nil for nothing.
+// readAbove reads the optional snooze threshold.
 func readAbove(text string) (*int64, error) {
 	if text == "" {
-		return nil, nil //nolint:nilnil // it was left out
+		return nil, nil //nolint:nilnil // optional
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
@@ -298,7 +274,6 @@ func readAbove(text string) (*int64, error) {
 	return &n, nil
 }
 
-// command returns the same change from a terminal.
 func (p *caseForm) command(req *request) command {
 	actor, reason := p.placeholders()
 	id := p.Case.ID.String()
@@ -332,34 +307,24 @@ func (p *caseForm) command(req *request) command {
 	return c
 }
 
-// updateCommand returns the body and the words of a change that is no merge and no split.
+// updateCommand returns the body and the arguments of an action that updates only the case.
 func (p *caseForm) updateCommand(now time.Time, ctl []string, actor string) (u apiv1.UpdateCase, words []string) {
 	note := p.Reason
+	d, _ := readDuration(p.For) // do reports errors
 	switch p.Word {
 	case wordOwn:
-		u.Owner = new(cmp.Or(p.Owner, actor))
-		ctl = append(ctl, "--for", p.For)
-		if p.Owner != "" {
-			ctl = append(ctl, "--owner", p.Owner)
-		}
-		if d, err := time.ParseDuration(p.For); err == nil {
-			u.OwnedForMinutes = int(d.Minutes())
-		}
+		u.Owner, u.OwnedForMinutes = new(cmp.Or(p.Owner, actor)), int(d.Minutes())
+		ctl = append(ctl, flags("--for", p.For, "--owner", p.Owner)...)
 	case wordRelease:
 		u.Owner = new("")
 	case wordSnooze:
-		ctl = append(ctl, "--for", p.For)
-		if d, err := time.ParseDuration(p.For); err == nil {
-			u.SnoozeUntil = new(now.Add(d).UTC().Truncate(time.Second))
-		}
-		if n, err := readAbove(p.Above); err == nil && n != nil {
-			u.SnoozeAbove = n
-			ctl = append(ctl, "--above", p.Above)
-		}
+		u.SnoozeUntil = new(now.Add(d).UTC().Truncate(time.Second))
+		u.SnoozeAbove, _ = readAbove(p.Above)
+		ctl = append(ctl, flags("--for", p.For, "--above", p.Above)...)
 	case wordWake:
 		u.Wake = true
 	case wordNote:
-		note = cmp.Or(note, "what you know")
+		note = cmp.Or(note, "NOTE")
 	case wordFixed:
 		u.FixedIn = new(cmp.Or(p.FixedIn, "VERSION"))
 		ctl = append(ctl, "--in", *u.FixedIn)

@@ -11,22 +11,21 @@ import (
 	"tasker.example/tasker"
 )
 
-// A bar shows a value against its threshold. The threshold stands at [barMark] of
-// [fullBar], so that what lies beyond it can be seen as well.
+// A bar shows a value and its threshold, which is at [barMark] of [fullBar].
 type bar struct {
 	Fill    int    // pixels
 	Look    string // good, warn or bad
-	Percent int    // rounded down, so that nothing is called full too early
+	Percent int    // rounded down
 }
 
-// Sizes of a bar, in pixels of its picture.
+// Sizes of a bar, in pixels.
 const (
 	fullBar  = 125
 	barMark  = 100
 	warnFrom = 80 // percent
 )
 
-// barOf draws value against threshold. What has no threshold is at its end.
+// barOf draws a value. Without a threshold the bar is at the threshold.
 func barOf(value, threshold float64) bar {
 	share := 100.0
 	if threshold > 0 {
@@ -42,22 +41,22 @@ func barOf(value, threshold float64) bar {
 	return b
 }
 
-// A series is one kind of column in a plot: its name, and a look of the sheet.
+// A series is a kind of column of a plot with its CSS class.
 type series struct{ Name, Look string }
 
-// A point is what a plot shows at one place: a value of each series.
+// A point has a value of each series.
 type point struct {
-	Name   string // of the place, in full
-	Label  string // below the axis; may be empty
+	Name   string
+	Label  string // below the axis; optional
 	Values []int64
 }
 
-// A plot is a picture of columns, for the template "plot".
+// A plot is a column chart for the template "plot".
 type plot struct {
 	Width, Height int
-	Bottom        int // where the columns stand
-	Left          int // where the axis begins
-	Says          string
+	Bottom        int // of the columns
+	Left          int // of the axis
+	Label         string
 	Series        []series
 	Columns       []column
 	Lines         []gridLine
@@ -65,13 +64,11 @@ type plot struct {
 	Points        []point
 }
 
-// A column is one value.
 type column struct {
 	X, Y, Width, Height int
 	Look, Title         string
 }
 
-// A gridLine is at a round value.
 type gridLine struct {
 	Y    int
 	Text string
@@ -86,12 +83,11 @@ type axisLabel struct {
 const (
 	plotWidth, plotHeight = 720, 150
 	plotLeft, plotTop     = 44, 10
-	plotDigit             = 12 // a character of a label, where they are largest
+	plotDigit             = 12 // maximum width of a digit
 	plotBottom            = plotHeight - 20
 )
 
-// drawPlot draws the points from left to right, the series of one side by side.
-// title begins what a reader hears who does not see it.
+// drawPlot draws points from left to right. The title begins the text for screen readers.
 func drawPlot(title string, list []series, points []point) plot {
 	p := plot{Width: plotWidth, Height: plotHeight, Bottom: plotBottom, Series: list, Points: points}
 	most, sums := int64(0), make([]int64, len(list))
@@ -102,9 +98,9 @@ func drawPlot(title string, list []series, points []point) plot {
 		}
 	}
 	top := roundUp(most)
-	p.Left = max(plotLeft, len(count(top, ""))*plotDigit+plotDigit) // its label is the longest
+	p.Left = max(plotLeft, len(count(top, ""))*plotDigit+plotDigit) // the longest label
 	y := func(v int64) int { return plotBottom - int(math.Round(float64(v)/float64(top)*(plotBottom-plotTop))) }
-	for _, v := range gridValues(top) {
+	for _, v := range []int64{0, top / 2, top} {
 		p.Lines = append(p.Lines, gridLine{Y: y(v), Text: count(v, "")})
 	}
 	slot := float64(plotWidth-p.Left) / float64(max(len(points), 1))
@@ -118,21 +114,21 @@ func drawPlot(title string, list []series, points []point) plot {
 			if v <= 0 {
 				continue
 			}
-			at := min(y(v), plotBottom-1) // the least can be seen
+			at := min(y(v), plotBottom-1) // at least one pixel
 			p.Columns = append(p.Columns, column{
 				X: x + i*width, Y: at, Width: width, Height: plotBottom - at, Look: list[i].Look,
 				Title: fmt.Sprintf("%s: %s %s", pt.Name, count(v, ""), list[i].Name),
 			})
 		}
 	}
-	p.Says = title
+	p.Label = title
 	for i, s := range list {
-		p.Says += fmt.Sprintf(", %s %s", count(sums[i], ""), s.Name)
+		p.Label += fmt.Sprintf(", %s %s", count(sums[i], ""), s.Name)
 	}
 	return p
 }
 
-// roundUp is the next of 1, 2 and 5 with zeros that is not below v, and at least 2.
+// roundUp returns the next number of 2, 5 and 10 times a power of ten.
 func roundUp(v int64) int64 {
 	for unit := int64(1); ; unit *= 10 {
 		for _, n := range []int64{2, 5, 10} {
@@ -143,11 +139,7 @@ func roundUp(v int64) int64 {
 	}
 }
 
-// gridValues are the values at which a line helps: none, half and all of top.
-func gridValues(top int64) []int64 { return []int64{0, top / 2, top} }
-
-// span spells a value and its threshold, which are minutes, in one unit if both are
-// short.
+// span formats a value and its threshold, in minutes, with one unit if both are short.
 func span(value, threshold float64) string {
 	const most = 180
 	if value < most && threshold < most && value >= 1 {
@@ -159,56 +151,53 @@ func span(value, threshold float64) string {
 // Sizes of the bars of the steps, in pixels.
 const (
 	barWidth, barHeight = 220, 16
-	leastBar            = 2 // however short something was, it is seen
+	leastBar            = 2 // minimum width
 )
 
-// An axis is the time that the bars of a task's steps have in common: from when it
-// was created until it ended, or now.
+// An axis is the common time range of the bars of a task's steps.
 type axis struct {
 	From, To time.Time
 	Length   string
 }
 
-// A stepBar is what a step did when: thin while it waited, thick while it ran, a
-// tick where an attempt failed.
+// A stepBar shows the times of a step: thin while waiting, thick while running, and a tick for each
+// failed attempt.
 type stepBar struct {
 	Spans  []barSpan
-	Failed []float64 // where
+	Failed []float64 // positions of ticks
 	Words  string
 }
 
-// A barSpan is a stretch of a bar.
 type barSpan struct {
 	X, Y, Width, Height float64
 	Kind                string
 }
 
-// axisOf is the axis of a task. history is newest first.
+// axisOf returns the axis of a task. The history is newest first.
 func axisOf(t tasker.Task, history []tasker.Transition, now time.Time) axis {
 	a := axis{From: t.CreatedAt, To: now}
 	if t.State == tasker.TaskComplete || t.State == tasker.TaskCancelled {
 		a.To = t.StateSince
 	}
 	if t.StartAt != nil && t.StartAt.After(a.From) && t.StartAt.Before(a.To) {
-		a.From = *t.StartAt // what came before is a long nothing
+		a.From = *t.StartAt // omits the time before the start
 	}
 	if len(history) == maxHistory {
 		a.From = history[len(history)-1].CreatedAt
 	}
 	if !a.To.After(a.From) {
-		a.To = a.From.Add(time.Millisecond) // clocks differ
+		a.To = a.From.Add(time.Millisecond) // clock skew
 	}
 	a.Length = briefly(a.To.Sub(a.From))
 	return a
 }
 
-// at is where an instant lies on the axis.
+// at returns the position of a time.
 func (a axis) at(t time.Time) float64 {
 	x := barWidth * float64(t.Sub(a.From)) / float64(a.To.Sub(a.From))
 	return min(max(x, 0), barWidth)
 }
 
-// bars draws what the steps did.
 func (a axis) bars(steps []tasker.Step, history []tasker.Transition) map[tasker.ID]stepBar {
 	moves := map[tasker.ID][]tasker.Transition{}
 	for _, m := range slices.Backward(history) {
@@ -228,7 +217,7 @@ func (a axis) bar(s tasker.Step, moves []tasker.Transition) stepBar {
 	lengths := map[string]time.Duration{}
 	since := s.CreatedAt
 	if since.Before(a.From) {
-		since = a.From // what came before is not on the axis, nor in the words
+		since = a.From // the words describe the axis only
 	}
 	for _, m := range moves {
 		lengths[b.span(a, m.From, since, m.CreatedAt, true)] += m.CreatedAt.Sub(since)
@@ -238,22 +227,22 @@ func (a axis) bar(s tasker.Step, moves []tasker.Transition) stepBar {
 		since = m.CreatedAt
 	}
 	lengths[b.span(a, string(s.State), since, a.To, s.NextRetryAt != nil)] += a.To.Sub(since)
-	var said []string
-	for _, kind := range []struct{ kind, verb string }{{"idle", "waited"}, {"busy", "ran"}, {"warn", "rested after failures"}} {
+	var words []string
+	for _, kind := range []struct{ kind, verb string }{{"idle", "waited"}, {"busy", "ran"}, {"warn", "waited for retries"}} {
 		if d := lengths[kind.kind]; d > 0 {
-			said = append(said, kind.verb+" "+briefly(d))
+			words = append(words, kind.verb+" "+briefly(d))
 		}
 	}
 	if n := len(b.Failed); n > 0 {
-		said = append(said, count(n, "failed attempt"))
+		words = append(words, count(n, "failed attempt"))
 	}
-	b.Words = strings.Join(said, ", ")
+	b.Words = strings.Join(words, ", ")
 	return b
 }
 
-// span draws a stay in a state, and returns what kind of time it was. An error is
-// time only when something comes after it.
-func (b *stepBar) span(a axis, state string, from, to time.Time, goesOn bool) string {
+// span draws the time in a state and returns its kind. The time in an error counts only if the step
+// continues.
+func (b *stepBar) span(a axis, state string, from, to time.Time, continues bool) string {
 	kind, height := "", 4.0
 	switch tasker.StepState(state) {
 	case tasker.StepEnqueued, tasker.StepEnqueuedForOrchestration:
@@ -261,10 +250,10 @@ func (b *stepBar) span(a axis, state string, from, to time.Time, goesOn bool) st
 	case tasker.StepInProgress:
 		kind, height = "busy", 12
 	case tasker.StepError:
-		if goesOn {
+		if continues {
 			kind = "warn"
 		}
-	default: // it waits for other steps, or has ended
+	default: // pending or ended
 	}
 	if kind == "" {
 		return ""
@@ -276,7 +265,7 @@ func (b *stepBar) span(a axis, state string, from, to time.Time, goesOn bool) st
 	return kind
 }
 
-// briefly is a length that may be much shorter than a second.
+// briefly formats a duration with more precision below ten seconds.
 func briefly(d time.Duration) string {
 	switch {
 	case d < time.Second:

@@ -32,8 +32,8 @@ func TestTheDashboardOfNothing(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	r := h.get("/ui/dashboard")
-	h.sees(r, "No investigation yet", `aria-label="In the last hour, 0 opened, 0 ended, 0 proved"`, `aria-label="Open in the last hour, 0 at the end of `, "No sink is known", `<div class="big">0</div>open`, `<div class="big">–</div>`, "data-live")
-	h.lacks(r, "No worker is alive", "Limited to", "the queue</a>", "How long cases took")
+	h.sees(r, "No investigation yet", `aria-label="In the last hour, 0 opened, 0 ended, 0 verified"`, `aria-label="Open in the last hour, 0 at the end of `, "No sink configured", `<div class="big">0</div>open`, `<div class="big">–</div>`, "data-live")
+	h.lacks(r, "No live worker", "Limited to", "cases</a>", "Duration of cases")
 	for over, want := range map[string]int{"hour": 60, "day": 24, "month": 30} {
 		r := h.get("/ui/dashboard?over=" + over)
 		h.sees(r, `<a href="/ui/dashboard?over=`+over+`" aria-current="page">`)
@@ -41,8 +41,8 @@ func TestTheDashboardOfNothing(t *testing.T) {
 			t.Errorf("the charts of the last %s have %d columns, want %d", over, n, 2*want)
 		}
 	}
-	h.sees(h.get("/ui/dashboard?over=day"), `aria-label="In the last 24 hours, 0 opened, 0 ended, 0 proved"`, "How long cases took")
-	h.sees(h.get("/ui/dashboard?over=month"), `aria-label="In the last 30 days, 0 opened, 0 ended, 0 proved"`)
+	h.sees(h.get("/ui/dashboard?over=day"), `aria-label="In the last 24 hours, 0 opened, 0 ended, 0 verified"`, "Duration of cases")
+	h.sees(h.get("/ui/dashboard?over=month"), `aria-label="In the last 30 days, 0 opened, 0 ended, 0 verified"`)
 	h.refused(h.get("/ui/dashboard?over=year"), http.StatusBadRequest, "one of hour, day, month")
 }
 
@@ -62,7 +62,7 @@ func TestTheDashboardOfAnIncident(t *testing.T) {
 	_, _, err = h.DLQ.Update(t.Context(), e.UUID, tasker.EntryUpdate{Status: new(tasker.EntryManuallyResolved), Notes: new("done"), ResolvedBy: new("ann"), Actor: "ann"})
 	h.Must(err)
 	r := h.get("/ui/dashboard")
-	h.sees(r, `aria-label="In the last hour, 3 opened, 1 ended, 1 proved"`, `, 2 at the end of `+time.Now().UTC().Format("2006-01-02 15:"))
+	h.sees(r, `aria-label="In the last hour, 3 opened, 1 ended, 1 verified"`, `, 2 at the end of `+time.Now().UTC().Format("2006-01-02 15:"))
 	r = h.get("/ui/dashboard?over=day")
 	for _, phase := range tasker.Phases() {
 		h.sees(r, "<strong>"+string(phase)+"</strong> <span class=\"hint\">")
@@ -97,17 +97,17 @@ func TestTheDashboard(t *testing.T) {
 	h.create("parcel", `{}`)
 
 	r := h.get("/ui/dashboard")
-	h.sees(r, `<div class="big">3</div>open · <a href="/ui/">the queue</a>`, `<div class="big"><time datetime="`+hour.Format(time.RFC3339)+`"`,
-		`<div class="big">3</div>ended`, `<div class="big">1 h 0 min</div>to resolve one`, // 30, 90 and 60 minutes
+	h.sees(r, `<div class="big">3</div>open · <a href="/ui/">cases</a>`, `<div class="big"><time datetime="`+hour.Format(time.RFC3339)+`"`,
+		`<div class="big">3</div>ended`, `<div class="big">1 h 0 min</div>average time to end`, // 30, 90 and 60 minutes
 		`<a href="/ui/?reason=max_retries_exceeded">max retries exceeded</a>`, `<a href="/ui/?reason=manual_dlq">manual dlq</a>`,
 		`<td data-label="Open" class="number">2</td>`, `<td data-label="Manually resolved" class="number">1</td>`, `<td data-label="Permanently failed" class="number">1</td>`,
-		`<td data-label="Cancelled" class="number">1</td>`, `<td data-label="All" class="number">5</td>`, `<td data-label="To resolve, average">1 h 0 min</td>`,
-		"No worker is alive for 1 queue:", `shop/wrap</a> (1 step)`,
+		`<td data-label="Cancelled" class="number">1</td>`, `<td data-label="All" class="number">5</td>`, `<td data-label="Average time">1 h 0 min</td>`,
+		"No live worker for 1 queue:", `shop/wrap</a> (1 step)`,
 		`<a href="/ui/emissions?sink=log">log</a> <span class="chip good">up</span>`, `<a href="/ui/emissions?sink=webhook">webhook</a> <span class="chip bad">failing</span>`,
-		"9 events to send")
-	h.sees(h.get("/ui/dashboard?over=day"), `aria-label="In the last 24 hours, 4 opened, 1 ended, 0 proved"`,
+		"9 events pending")
+	h.sees(h.get("/ui/dashboard?over=day"), `aria-label="In the last 24 hours, 4 opened, 1 ended, 0 verified"`,
 		"<title>"+hour.Format("2006-01-02 15:04")+" UTC: 2 opened</title>", "<title>"+hour.Add(time.Hour).Format("2006-01-02 15:04")+" UTC: 1 ended</title>")
-	h.sees(h.get("/ui/dashboard?over=month"), `aria-label="In the last 30 days, 5 opened, 2 ended, 0 proved"`,
+	h.sees(h.get("/ui/dashboard?over=month"), `aria-label="In the last 30 days, 5 opened, 2 ended, 0 verified"`,
 		"<title>"+day.Format("2006-01-02")+" 00:00 UTC: 1 opened</title>", "<title>"+day.Format("2006-01-02")+" 00:00 UTC: 1 ended</title>")
 	h.sees(h.get("/ui/?reason=manual_dlq"), "1 investigation")
 }
@@ -126,7 +126,7 @@ func TestTheDashboardByCause(t *testing.T) {
 	list, _, _, err := h.DB.CasePage(t.Context(), tasker.CaseFilter{InvestigationFilter: tasker.InvestigationFilter{Limit: 12}})
 	h.Must(err)
 	r := operator.get("/ui/dashboard")
-	operator.sees(r, "By cause", `the 10 that cost most of <a href="/ui/">12 cases</a>`, "the secret is out")
+	operator.sees(r, "By cause", `the 10 most costly of <a href="/ui/">12 cases</a>`, "the secret is out")
 	rest := r.text
 	for i, c := range list {
 		_, after, found := strings.Cut(rest, `<a href="`+h.caseURL(c.ID)+`">`)
@@ -148,7 +148,7 @@ func TestTheDashboardWithoutADatabase(t *testing.T) {
 	h.sees(h.get("/ui/dashboard"), "Read-only", "No investigation yet")
 	h.DB.Close()
 	r := h.get("/ui/dashboard")
-	h.refused(r, http.StatusInternalServerError, "its log says why")
+	h.refused(r, http.StatusInternalServerError, "See its log")
 	h.lacks(r, "pool", "v_dlq_dashboard")
 }
 
@@ -177,20 +177,12 @@ func TestTheDashboardInABrowser(t *testing.T) {
 	tab := h.open("/ui/")
 	tab.Keys("g")
 	tab.KeysAway("d")
-	tab.Sees("No worker is alive for 1 queue")
-	tab.Accessible()
-	tab.Picture("dashboard-light")
-	tab.Dark(true)
-	tab.Accessible()
-	tab.Picture("dashboard-dark")
+	tab.Sees("No live worker for 1 queue")
+	pictures(tab, "dashboard")
 	tab.Size(390, 844)
-	tab.Fits()
-	tab.Accessible()
-	tab.Picture("dashboard-narrow")
 	// What is written in a picture can be read, however narrow the window.
 	tab.Until(`[...document.querySelectorAll("svg.plot text")].every((e) => e.getBoundingClientRect().height >= 9)`)
 	tab.Size(1280, 900)
-	tab.Dark(false)
 	// By mouse: the numbers stay open while the page keeps itself up to date.
 	tab.Follow(`nav[aria-label="Window"] a[href$="day"]`)
 	tab.Accessible()
@@ -228,10 +220,10 @@ func TestHostileTextOfTheDashboard(t *testing.T) {
 	h.create("parcel", `{}`)
 	h.Exec(`UPDATE tasker.workflow_steps SET namespace = $1, handler = $1 WHERE handler = 'wrap'`, hostile)
 	tab := h.open("/ui/dashboard")
-	tab.Sees("No worker is alive for 1 queue: <script>alert(1)</script>")
+	tab.Sees("No live worker for 1 queue: <script>alert(1)</script>")
 	tab.Until(`document.querySelector(".plain-list a").innerText.startsWith("<script>alert(1)</script>")`)
 	tab.Size(390, 844)
 	tab.Fits()
 	tab.Follow(".plain-list a")
-	tab.Sees("No such events")
+	tab.Sees("No event matches")
 }

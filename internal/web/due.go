@@ -9,25 +9,25 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// A dueForm gives a task, or a step of it, another due time.
+// A dueForm changes the due time of a task or a step.
 type dueForm struct {
 	*server
 	taskForm
-	Due   *tasker.Deadline // as it is
+	Due   *tasker.Deadline // current due time
 	Steps []tasker.Step    // that have not ended
-	Step  string           // the name of the one that is due; empty: the task
-	At    string           // as typed; empty: at no time
+	Step  string           // name of the step; empty for the task
+	At    string           // as typed; empty for none
 	id    tasker.ID        // of the step
 }
 
 func (s *server) dueForm(req *request) (*dueForm, error) {
-	t, err := s.taskForm(req, form{page: "taskdue", title: "Change when due:", Button: "Change the due time"})
+	t, err := s.taskForm(req, form{page: "taskdue", title: "Change the due time of", Button: "Change the due time"})
 	if err != nil {
 		return nil, err
 	}
 	f := &dueForm{server: s, taskForm: t, Step: req.FormValue("step"), At: strings.TrimSpace(req.FormValue("due_at")), Due: t.Task.Due}
 	if !cancellable(t.Task) {
-		f.Refused = "The task is " + words(t.Task.State) + ": it is not due any more."
+		f.Refused = "The task is " + words(t.Task.State) + ": its due time cannot be changed."
 	}
 	steps, err := s.DB.Steps(req.Context(), t.Task.UUID)
 	if err != nil {
@@ -64,10 +64,10 @@ func (f *dueForm) do(req *request) (*view, error) {
 		return nil, err
 	}
 	if !req.Form.Has("due_at") {
-		return nil, tasker.Errorf(tasker.Invalid, "the due time is missing: type a time, or leave the field empty for none")
+		return nil, tasker.Errorf(tasker.Invalid, "the due time is missing: enter a time, or an empty text for none")
 	}
 	if f.Step != "" && f.id == (tasker.ID{}) {
-		return nil, tasker.Errorf(tasker.Conflict, "step %s is not there, or has ended", clip(f.Step, 128))
+		return nil, tasker.Errorf(tasker.Conflict, "step %s does not exist or has ended", clip(f.Step, 128))
 	}
 	change := tasker.DueUpdate{StepUUID: f.id, Actor: f.Actor, Reason: f.Reason}
 	if f.At != "" {
@@ -78,15 +78,12 @@ func (f *dueForm) do(req *request) (*view, error) {
 		change.DueAt = &at
 	}
 	due, err := f.Engine.ChangeDue(req.Context(), f.Task.UUID, change)
-	if err != nil {
-		return nil, err
-	}
-	what, note := "The task", " has no due time any more."
+	subject, note := "The task", " has no due time any more."
 	if f.Step != "" {
-		what = "Step " + f.Step
+		subject = "Step " + f.Step
 	}
 	if due != nil {
-		note = " is due at " + due.DueAt.UTC().Format("2006-01-02 15:04:05 UTC") + "."
+		note = " is due at " + clock(due.DueAt) + "."
 	}
-	return &view{next: f.Back, note: what + note}, nil
+	return &view{next: f.Back, note: subject + note}, err
 }

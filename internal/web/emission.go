@@ -11,13 +11,13 @@ import (
 	"tasker.example/tasker/internal/emission"
 )
 
-// maxCounted is how many events of a sink are counted.
+// maxCounted limits the counted events of a sink.
 const maxCounted = 10_000
 
-// emissionsPage is how the sinks are, and what became of the newest events.
+// An emissionsPage shows the sinks and the newest deliveries.
 type emissionsPage struct {
 	Sinks     []sinkLine
-	SeesSinks bool     // how they are
+	SeesSinks bool     // has permission to see their state
 	Names     []string // of all sinks
 	States    []tasker.EmissionState
 	Sink      string
@@ -27,14 +27,12 @@ type emissionsPage struct {
 	Pager     pager
 }
 
-// A sinkLine is one sink, with what its numbers mean.
 type sinkLine struct {
 	tasker.SinkState
 	Status string
-	Ours   bool // this server sends to it
+	Ours   bool // this server delivers to it
 }
 
-// MaxCounted is where counting ends.
 func (sinkLine) MaxCounted() int64 { return maxCounted }
 
 func (s *server) emissions(req *request) (*view, error) {
@@ -63,7 +61,6 @@ func (s *server) emissions(req *request) (*view, error) {
 	return &view{page: "emissions", title: "Emissions", nav: "Emissions", live: true, body: p}, nil
 }
 
-// sinkLines says how these sinks are.
 func (s *server) sinkLines(req *request, names []string) ([]sinkLine, error) {
 	states, err := s.DB.SinkStates(req.Context(), names, maxCounted)
 	if err != nil {
@@ -79,10 +76,7 @@ func (s *server) sinkLines(req *request, names []string) ([]sinkLine, error) {
 	return lines, nil
 }
 
-// namespaceOf returns the namespace that an event is of.
-func namespaceOf(e tasker.Event) string { return member[string](members(e.Data), "namespace") }
-
-// emissionPage is one event, and what became of it at each sink.
+// An emissionPage shows an event and its deliveries.
 type emissionPage struct {
 	tasker.Event
 	Namespace string
@@ -90,28 +84,20 @@ type emissionPage struct {
 }
 
 func (s *server) emission(req *request) (*view, error) {
-	p, err := s.emitted(req)
-	if err != nil {
-		return nil, err
-	}
-	return &view{page: "emission", title: "Event " + p.Topic, nav: "Emissions", live: true, body: p}, nil
+	p, err := s.eventOf(req)
+	return &view{page: "emission", title: "Event " + p.Topic, nav: "Emissions", live: true, body: p}, err
 }
 
-// emitted reads the event that the path names.
-func (s *server) emitted(req *request) (p emissionPage, err error) {
-	id, err := req.id("event")
-	if err != nil {
+func (s *server) eventOf(req *request) (p emissionPage, err error) {
+	if p.Event, err = fetch(req, "event", s.DB.Event); err != nil {
 		return p, err
 	}
-	if p.Event, err = s.DB.Event(req.Context(), id); err != nil {
-		return p, err
-	}
-	p.Namespace = namespaceOf(p.Event)
-	p.Emissions, err = s.DB.EmissionsOf(req.Context(), id)
+	p.Namespace = member[string](members(p.Data), "namespace")
+	p.Emissions, err = s.DB.EmissionsOf(req.Context(), p.UUID)
 	return p, err
 }
 
-// A reEmitForm sends an event again.
+// A reEmitForm redelivers an event.
 type reEmitForm struct {
 	*server
 	form
@@ -119,15 +105,14 @@ type reEmitForm struct {
 	Sinks []chosenSink
 }
 
-// A chosenSink is a sink to choose.
 type chosenSink struct {
 	Name   string
-	State  tasker.EmissionState // empty: the event was never meant for it
+	State  tasker.EmissionState // empty if there is no delivery
 	Chosen bool
 }
 
 func (s *server) reEmitForm(req *request) (*reEmitForm, error) {
-	e, err := s.emitted(req)
+	e, err := s.eventOf(req)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +120,7 @@ func (s *server) reEmitForm(req *request) (*reEmitForm, error) {
 	if err != nil && tasker.CodeOf(err) != tasker.Conflict {
 		return nil, err
 	}
-	f := form{page: "re-emit", title: "Send event " + e.Topic + " again", nav: "Emissions", Button: "Send again", Back: Root + "/emissions/" + e.UUID.String()}
+	f := form{page: "re-emit", title: "Redeliver event " + e.Topic, nav: "Emissions", Button: "Redeliver", Back: Root + "/emissions/" + e.UUID.String()}
 	p := &reEmitForm{server: s, form: req.formOf(f), emissionPage: e}
 	if err != nil {
 		p.Refused = sentence(err.Error()) + "."
@@ -154,8 +139,8 @@ func (s *server) reEmitForm(req *request) (*reEmitForm, error) {
 	return p, nil
 }
 
-// newSinkOption is a sink as somebody left it; at first those are chosen that have not
-// got the event, or all that have.
+// newSinkOption returns a sink with its submitted choice. Initially the sinks without the event are
+// chosen, or all if every sink has it.
 func newSinkOption(name string, list []tasker.Emission, sent bool, chosen []string) chosenSink {
 	c := chosenSink{Name: name}
 	for _, e := range list {
@@ -175,23 +160,23 @@ func (p *reEmitForm) do(req *request) (*view, error) {
 	if err := p.check(req, maxReason); err != nil {
 		return nil, err
 	}
-	if len(req.PostForm["sinks"]) == 0 { // which means all to a program, and was perhaps forgotten by a person
-		return nil, tasker.Errorf(tasker.Invalid, "choose at least one sink")
+	if len(req.PostForm["sinks"]) == 0 { // means all sinks in the API
+		return nil, tasker.Errorf(tasker.Invalid, "select at least one sink")
 	}
 	sent, err := emission.ReEmit(req.Context(), p.DB, emission.ReEmission{
 		Event: &p.UUID, Sinks: req.PostForm["sinks"], Actor: p.Actor, Reason: p.Reason,
 	})
-	return &view{next: p.Back, note: "The event will be sent again, to " + strings.Join(sent.Sinks, ", ") + "."}, err
+	return &view{next: p.Back, note: "The event will be redelivered to " + strings.Join(sent.Sinks, ", ") + "."}, err
 }
 
-// auditPage is what happened to Tasker itself, the newest first.
+// An auditPage shows the audit log, newest first.
 type auditPage struct {
-	Action string // empty means any
+	Action string // filter; empty for all
 	Events []tasker.AuditEvent
 	Pager  pager
 }
 
-// maxAction bounds what is looked for; no action has a longer name.
+// maxAction exceeds the length of all actions.
 const maxAction = 128
 
 func (s *server) audit(req *request) (*view, error) {

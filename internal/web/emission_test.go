@@ -96,20 +96,20 @@ func eventPath(e tasker.Event) string { return "/ui/emissions/" + e.UUID.String(
 func TestEmissions(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(o *web.Options) { o.Sinks = []string{"webhook"} })
-	h.sees(h.get("/ui/emissions"), "Events are sent nowhere", "emission.sinks", "data-live")
+	h.sees(h.get("/ui/emissions"), "No sink configured", "emission.sinks", "data-live")
 	h.lacks(h.get("/ui/emissions"), "<h2>Events</h2>")
 	h.sinks("log", "webhook")
-	h.sees(h.get("/ui/emissions"), "No event yet")
+	h.sees(h.get("/ui/emissions"), "No investigation has changed since")
 	events := h.investigated(3, "log", "webhook")
 	h.settle("webhook", events[0], false, "")
 	h.settle("webhook", events[1], true, "400 <no>")
 	h.settle("webhook", events[2], false, "500 later")
 	h.Exec(`UPDATE tasker.emission_sinks SET failing_since = now() - interval '7 minutes', last_error = 'cannot <connect>', next_try_at = now() + interval '3 minutes' WHERE sink = 'log'`)
 	r := h.get("/ui/emissions")
-	h.sees(r, `<strong>log</strong> <span class="hint">this server does not send to it</span>`, `<strong>webhook</strong></td>`,
-		`<span class="chip bad">failing</span>`, "7 min ago", "next try", "cannot &lt;connect&gt;", `<span class="chip good">up</span>`,
+	h.sees(r, `<strong>log</strong> <span class="hint">not used by this server</span>`, `<strong>webhook</strong></td>`,
+		`<span class="chip bad">failing</span>`, "7 min ago", "next attempt", "cannot &lt;connect&gt;", `<span class="chip good">up</span>`,
 		`href="/ui/emissions?sink=log&amp;state=pending">3</a>`, `href="/ui/emissions?sink=webhook&amp;state=set_aside">1</a>`,
-		`<span class="chip bad">set aside</span>`, `<span class="chip good">published</span>`, "400 &lt;no&gt;", "500 later", eventPath(events[2]), "dlq.entry.created")
+		`<span class="chip bad">undeliverable</span>`, `<span class="chip good">published</span>`, "400 &lt;no&gt;", "500 later", eventPath(events[2]), "dlq.entry.created")
 	if strings.Index(r.text, eventPath(events[2])) > strings.Index(r.text, eventPath(events[0])) {
 		t.Error("the newest event is not the first")
 	}
@@ -121,11 +121,11 @@ func TestEmissions(t *testing.T) {
 		if n := strings.Count(r.text, "<tr data-row"); r.status != http.StatusOK || n != want {
 			t.Errorf("%q: %d with %d rows, want %d", query, r.status, n, want)
 		}
-		if nothing := strings.Contains(r.text, "No such events"); nothing != (want == 0) {
+		if nothing := strings.Contains(r.text, "No event matches"); nothing != (want == 0) {
 			t.Errorf("%q: says that there are none: %v", query, nothing)
 		}
 	}
-	h.sees(h.get("/ui/emissions?sink=log&state=set_aside"), "<option selected>log</option>", `<option value="set_aside" selected>set aside</option>`, "Newest of all")
+	h.sees(h.get("/ui/emissions?sink=log&state=set_aside"), "<option selected>log</option>", `<option value="set_aside" selected>undeliverable</option>`, ">Clear<")
 }
 
 func TestEmissionsGoOn(t *testing.T) {
@@ -164,13 +164,13 @@ func TestEmissionRequestsThatAreRefused(t *testing.T) {
 	h.refused(h.get("/ui/emissions/7/re-emit"), http.StatusNotFound, "must be a UUID")
 	h.refused(h.sendAgain(nobody+"/re-emit", "ann", "x", "log"), http.StatusNotFound, "There is no event")
 	h.refused(h.sendAgain("/ui/emissions/7/re-emit", "ann", "x", "log"), http.StatusNotFound, "must be a UUID")
-	h.refused(h.post(eventPath(e)), http.StatusNotFound, "no such page")
+	h.refused(h.post(eventPath(e)), http.StatusNotFound, "not found: /")
 
 	h.DB.Close()
 	for _, r := range []reply{
 		h.get("/ui/emissions"), h.get(eventPath(e)), h.get(eventPath(e) + "/re-emit"), h.sendAgain(eventPath(e)+"/re-emit", "ann", "x", "log"),
 	} {
-		h.refused(r, http.StatusInternalServerError, "its log says why")
+		h.refused(r, http.StatusInternalServerError, "See its log")
 		h.lacks(r, "pool", "tasker.emission")
 	}
 }
@@ -183,21 +183,21 @@ func TestAnEmission(t *testing.T) {
 	h.settle("webhook", e, true, "400 <no>")
 	r := h.get(eventPath(e))
 	h.sees(r, "Event dlq.entry.created", e.UUID.String(), fmt.Sprintf("<dd>%d</dd>", e.Position), "/ui/investigations/"+e.EntryUUID.String(), "/ui/tasks/"+e.TaskUUID.String(),
-		`<span class="chip idle">pending</span>`, `<span class="chip bad">set aside</span>`, "400 &lt;no&gt;", "max_retries_exceeded", eventPath(e)+"/re-emit", "data-live")
+		`<span class="chip idle">pending</span>`, `<span class="chip bad">undeliverable</span>`, "400 &lt;no&gt;", "max_retries_exceeded", eventPath(e)+"/re-emit", "data-live")
 }
 
 func TestAnEventOfBeforeThereWasASink(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	e := h.investigated(1)[0]
-	h.sees(h.get(eventPath(e)), "It was sent nowhere")
+	h.sees(h.get(eventPath(e)), "No deliveries")
 	r := h.get(eventPath(e) + "/re-emit")
-	h.sees(r, "Events are sent nowhere", "emission.sinks")
-	h.lacks(r, "<button>Send again", "tasker-ctl")
-	h.refused(h.sendAgain(eventPath(e)+"/re-emit", "ann", "x", "log"), http.StatusConflict, "Events are sent nowhere")
+	h.sees(r, "emission.sinks")
+	h.lacks(r, "<button>Redeliver", "tasker-ctl")
+	h.refused(h.sendAgain(eventPath(e)+"/re-emit", "ann", "x", "log"), http.StatusConflict, "emission.sinks")
 	h.sinks("log")
-	h.sees(h.get(eventPath(e)+"/re-emit"), `value="log" checked>`, "was not sent there")
-	h.sees(h.sendAgain(eventPath(e)+"/re-emit", "ann", "told late", "log"), "The event will be sent again, to log.")
+	h.sees(h.get(eventPath(e)+"/re-emit"), `value="log" checked>`, ">not delivered<")
+	h.sees(h.sendAgain(eventPath(e)+"/re-emit", "ann", "told late", "log"), "The event will be redelivered to log.")
 	if got := h.state(e, "log"); got != tasker.EmissionPending {
 		t.Errorf("it is %q at the sink", got)
 	}
@@ -219,10 +219,8 @@ func TestSendingAnEventAgain(t *testing.T) {
 	h.lacks(r, "--sink log")
 	h.Exec(`UPDATE tasker.emission_sinks SET next_try_at = now() + interval '1 hour'`)
 	r = h.sendAgain(path, " ann ", "  the receiver is fixed\t", "webhook", "log", "webhook")
-	if r.url != eventPath(e) {
-		t.Errorf("it leads to %s", r.url)
-	}
-	h.sees(r, "The event will be sent again, to log, webhook.")
+	h.at(r, eventPath(e))
+	h.sees(r, "The event will be redelivered to log, webhook.")
 	for sink, want := range map[string]tasker.EmissionState{"log": tasker.EmissionPending, "webhook": tasker.EmissionPending, "mail": tasker.EmissionPublished} {
 		if got := h.state(e, sink); got != want {
 			t.Errorf("it is %s at %s, want %s", got, sink, want)
@@ -259,21 +257,21 @@ func TestSendingAgainThatIsRefused(t *testing.T) {
 		sinks               []string
 		says                string
 	}{
-		{"nobody", " ", "<b>why</b>", []string{"log"}, "Give your name"},
-		{"a name of two lines", "a\nb", "why", []string{"log"}, "on one line"},
-		{"too long a name", strings.Repeat("x", 256), "why", []string{"log"}, "up to 255 bytes"},
-		{"no reason", "ann", " ", []string{"log"}, "Give a reason"},
-		{"too long a reason", "ann", strings.Repeat("ö", 2001), []string{"log"}, "2001 characters; 2000 is the limit"},
+		{"nobody", " ", "<b>why</b>", []string{"log"}, "Your name is missing"},
+		{"a name of two lines", "a\nb", "why", []string{"log"}, "must be one line"},
+		{"too long a name", strings.Repeat("x", 256), "why", []string{"log"}, "at most 255 bytes"},
+		{"no reason", "ann", " ", []string{"log"}, "The reason is missing"},
+		{"too long a reason", "ann", strings.Repeat("ö", 2001), []string{"log"}, "2001 characters: the limit is 2000"},
 		{"a reason with a NUL", "ann", "a\x00b", []string{"log"}, "NUL"},
-		{"a reason that is not text", "ann", "a\xffb", []string{"log"}, "not valid UTF-8"},
-		{"no sink", "ann", "why", nil, "Choose at least one sink"},
+		{"a reason that is not text", "ann", "a\xffb", []string{"log"}, "valid UTF-8 without NUL"},
+		{"no sink", "ann", "why", nil, "Select at least one sink"},
 		{"an empty sink", "ann", "why", []string{""}, "There is no sink"},
 		{"an unknown sink", "ann", "why", []string{"log", "<i>mail</i>"}, "There is no sink &#34;&lt;i&gt;mail&lt;/i&gt;&#34;"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := &harness{Harness: h.Copy(t), server: h.server, client: h.client}
 			r := h.sendAgain(path, tt.actor, tt.reason, tt.sinks...)
-			h.refused(r, http.StatusBadRequest, tt.says, "What will happen", "<button>Send again")
+			h.refused(r, http.StatusBadRequest, tt.says, "What will happen", "<button>Redeliver")
 			if kept := slices.Contains(tt.sinks, "log"); strings.Contains(r.text, `value="log" checked>`) != kept {
 				t.Error("what was chosen is not kept")
 			}
@@ -284,7 +282,7 @@ func TestSendingAgainThatIsRefused(t *testing.T) {
 		t.Errorf("it is %s, and on record is %q", got, h.reEmitted())
 	}
 	// A reason as long as it may be, in characters.
-	h.sees(h.sendAgain(path, "ann", strings.Repeat("ö", 2000), "log"), "The event will be sent again, to log.")
+	h.sees(h.sendAgain(path, "ann", strings.Repeat("ö", 2000), "log"), "The event will be redelivered to log.")
 }
 
 func TestSendingAgainNeedsTheToken(t *testing.T) {
@@ -300,7 +298,7 @@ func TestSendingAgainNeedsTheToken(t *testing.T) {
 	}
 	const form = "&actor=ann&reason=x&sinks=log"
 	for _, token := range []string{"", "token=", "token=AAAAAAAAAAAAAAAAAAAAAA"} {
-		h.refused(h.postRaw(path, token+form), http.StatusForbidden, "opened in another session")
+		h.refused(h.postRaw(path, token+form), http.StatusForbidden, "belongs to another session")
 	}
 	h.refused(h.postRaw(path, "token="+h.token()+form, "Sec-Fetch-Site: cross-site"), http.StatusForbidden)
 	h.refused(h.postRaw(path+"?token="+h.token(), form), http.StatusForbidden)
@@ -315,7 +313,7 @@ func TestAReadOnlyPageSendsNothingAgain(t *testing.T) {
 	h.sinks("log")
 	e := h.investigated(1, "log")[0]
 	h.settle("log", e, false, "")
-	h.lacks(h.get(eventPath(e)), "/re-emit", "Send again")
+	h.lacks(h.get(eventPath(e)), "/re-emit", "Redeliver")
 	h.refused(h.get(eventPath(e)+"/re-emit"), http.StatusForbidden, "ui.read_only")
 	h.refused(h.sendAgain(eventPath(e)+"/re-emit", "ann", "x", "log"), http.StatusForbidden, "ui.read_only")
 	if got := h.state(e, "log"); got != tasker.EmissionPublished {
@@ -332,7 +330,7 @@ func TestSendingAgainFromATerminal(t *testing.T) {
 	path := eventPath(e) + "/re-emit"
 	const reason = "-it's \"back\", $HOME and `id` — ☠"
 	send := map[string]func(){
-		"page": func() { h.sees(h.sendAgain(path, "Ann O'Hara", reason, "log", "mail's"), "will be sent again") },
+		"page": func() { h.sees(h.sendAgain(path, "Ann O'Hara", reason, "log", "mail's"), "will be redelivered") },
 	}
 	// Refused for a sink that is not there, so that the page shows what was typed.
 	r := h.sendAgain(path, "Ann O'Hara", reason, "log", "mail's", "nowhere")
@@ -377,46 +375,22 @@ func TestEmissionsInABrowser(t *testing.T) {
 	tab.Keys("g")
 	tab.KeysAway("e")
 	tab.Sees("connection refused")
-	tab.Accessible()
-	tab.Picture("emissions-light")
-	tab.Dark(true)
-	tab.Accessible()
-	tab.Picture("emissions-dark")
-	tab.Size(390, 844)
-	tab.Fits()
-	tab.Accessible()
-	tab.Picture("emissions-narrow")
-	tab.Size(1280, 900)
-	tab.Dark(false)
+	pictures(tab, "emissions")
 
 	// By mouse: what was set aside, one of it, send it again.
 	tab.Follow(`a[href="/ui/emissions?sink=webhook&state=set_aside"]`)
 	tab.Until(`document.querySelectorAll("[data-row]").length === 4`)
 	tab.Follow("tr[data-row] a")
-	tab.Sees("What the sinks receive")
-	tab.Accessible()
-	tab.Picture("emission-light")
-	tab.Dark(true)
-	tab.Accessible()
-	tab.Picture("emission-dark")
-	tab.Size(390, 844)
-	tab.Fits()
-	tab.Picture("emission-narrow")
+	tab.Sees("Data for the sinks")
+	pictures(tab, "emission")
 	tab.Follow("a.button")
 	tab.Sees("What will happen")
-	tab.Fits()
-	tab.Accessible()
-	tab.Picture("re-emit-narrow")
-	tab.Size(1280, 900)
-	tab.Picture("re-emit-dark")
-	tab.Dark(false)
-	tab.Accessible()
-	tab.Picture("re-emit-light")
-	tab.Click("input[value=rabbitmq]") // it was not sent there, and stays without
+	pictures(tab, "re-emit")
+	tab.Click("input[value=rabbitmq]") // it has no delivery
 	tab.Type("#reason", "the receiver knows it now")
 	tab.Type("#actor", "Ann")
 	tab.Follow("main form button")
-	tab.Sees("The event will be sent again, to webhook.")
+	tab.Sees("The event will be redelivered to webhook.")
 	tab.Sees("pending")
 	if got := h.state(events[3], "webhook"); got != tasker.EmissionPending || h.state(events[3], "rabbitmq") != "" {
 		t.Errorf("it is %s", got)
@@ -434,7 +408,7 @@ func TestEmissionsInABrowser(t *testing.T) {
 	tab.KeysAway("r")
 	tab.Eval(`document.querySelector("#reason").focus()`)
 	tab.KeysAway("again\r")
-	tab.Sees("The event will be sent again, to rabbitmq, webhook.")
+	tab.Sees("The event will be redelivered to rabbitmq, webhook.")
 	// What becomes of it shows by itself.
 	h.settle("webhook", events[1], false, "")
 	tab.Sees("published")
@@ -460,7 +434,7 @@ func TestHostileTextOfEmissions(t *testing.T) {
 	tab.Type("#reason", "<script>alert(1)</script>")
 	tab.Type("#actor", "<img src=x onerror=alert(1)>")
 	tab.Follow("main form button")
-	tab.Sees("The event will be sent again, to <script>alert(1)</script>")
+	tab.Sees("The event will be redelivered to <script>alert(1)</script>")
 	tab.Go(h.server.URL + "/ui/audit")
 	tab.Sees("<img src=x onerror=alert(1)>")
 }

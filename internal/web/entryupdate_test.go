@@ -19,13 +19,13 @@ func TestAnInvestigationIsUpdated(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	path := st.page() + "/update"
-	st.shows(st.get(path), http.StatusOK, "Stays open", "Permanently failed", "The task is written off", "<strong>charge</strong>", `value="`+st.seen(),
-		"--notes 'what you found'", "--if-unchanged-since "+st.seen())
+	st.shows(st.get(path), http.StatusOK, "Stays open", "Permanently failed", "The task is marked as permanently failed", "<strong>charge</strong>", `value="`+st.seen(),
+		"--notes findings", "--if-unchanged-since "+st.seen())
 	st.shows(st.get(path+"?end=1"), http.StatusOK, `value="manually_resolved" checked`, "--status manually_resolved")
 	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "notes=looking at the bank", "assignee=bob"), http.StatusOK,
-		"Your note is in the history.", "taken by bob", "updated</strong> by <bdi>ann", "looking at the bank")
-	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "assignee=carol"), http.StatusOK, "carol has the investigation now.")
-	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "assignee=", "had=carol"), http.StatusOK, "Nobody has the investigation now.")
+		"The note was added.", "assigned to bob", "updated</strong> by <bdi>ann", "looking at the bank")
+	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "assignee=carol"), http.StatusOK, "The investigation is assigned to carol.")
+	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "assignee=", "had=carol"), http.StatusOK, "The investigation is unassigned.")
 	r := st.post(path, "seen="+st.seen(), "actor=ann", "status=manually_resolved", "notes=it will heal")
 	st.shows(r, http.StatusOK, `<p class="note" id="note" role="status">The investigation has ended: manually resolved.</p>`,
 		`<p class="note warning" role="alert">Task `+st.task.String()+" is still in error", "repair its steps, or give it up", "by ann", "it will heal")
@@ -33,11 +33,11 @@ func TestAnInvestigationIsUpdated(t *testing.T) {
 		t.Error("a note of the page names a request of the API")
 	}
 	r = st.get(path)
-	st.shows(r, http.StatusOK, "It has ended, and stays as it is.")
+	st.shows(r, http.StatusOK, "The investigation has ended. You can still add notes")
 	if strings.Contains(r.text, `name="status"`) {
 		t.Error("an ended investigation can be ended")
 	}
-	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "notes=a word more"), http.StatusOK, "Your note is in the history.", "a word more")
+	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "notes=a word more"), http.StatusOK, "The note was added.", "a word more")
 	st.shows(st.post(path, "seen="+st.seen(), "actor=ann", "notes=again", "status=cancelled"), http.StatusConflict, "ended as manually_resolved and stays so", ">again</textarea>")
 }
 
@@ -70,12 +70,12 @@ func TestWhatIsWrongWithAnUpdateIsSaid(t *testing.T) {
 		says   string
 	}{
 		{[]string{"actor=ann"}, "Nothing would change"},
-		{[]string{"notes=x"}, "Give your name"},
-		{[]string{"actor=ann", "status=manually_resolved"}, "Say in the notes what was found"},
+		{[]string{"notes=x"}, "Your name is missing"},
+		{[]string{"actor=ann", "status=manually_resolved"}, "The notes are missing"},
 		{[]string{"actor=ann", "status=exploded", "notes=x"}, "resolution_status"},
-		{[]string{"actor=ann", "notes=" + strings.Repeat("x", 20_001)}, "20000 is the limit"},
+		{[]string{"actor=ann", "notes=" + strings.Repeat("x", 20_001)}, "20000"},
 		{[]string{"actor=ann", "assignee=" + strings.Repeat("x", 256)}, "Invalid assignee"},
-		{[]string{"actor=ann", "notes=x", "seen=yesterday"}, "open it again"},
+		{[]string{"actor=ann", "notes=x", "seen=yesterday"}, "reload the page"},
 	} {
 		st.shows(st.post(path, append([]string{"seen=" + st.seen()}, tt.fields...)...), http.StatusBadRequest, tt.says)
 	}
@@ -89,7 +89,7 @@ func TestAStaleTabLearnsWhatChanged(t *testing.T) {
 	t.Parallel()
 	st := newStuck(t)
 	tab := st.open(st.page() + "/update")
-	st.shows(st.post(st.page()+"/own", "actor=bob"), http.StatusOK, "bob has the investigation now.", "taken by bob")
+	st.shows(st.post(st.page()+"/own", "actor=bob"), http.StatusOK, "The investigation is assigned to bob.", "assigned to bob")
 	st.shows(st.post(st.page()+"/update", "seen="+st.seen(), "actor=bob", "assignee=bob", "notes=the bank's <b>pool</b>"), http.StatusOK)
 	tab.Type("#notes", "it was the network")
 	tab.Type("#actor", "ann")
@@ -103,8 +103,8 @@ func TestAStaleTabLearnsWhatChanged(t *testing.T) {
 		t.Errorf("the notes are %v", n)
 	}
 	tab.Follow("main form button")
-	tab.Sees("Your note is in the history.")
-	tab.Sees("taken by bob") // which nobody has touched
+	tab.Sees("The note was added.")
+	tab.Sees("assigned to bob") // which nobody has touched
 	if n := st.entryNow().ResolutionNotes; n == nil || *n != "it was the network" {
 		t.Errorf("the notes are %v", n)
 	}
@@ -115,14 +115,14 @@ func TestAnInvestigationIsTakenByKeys(t *testing.T) {
 	st := newStuck(t)
 	tab := st.open(st.page())
 	tab.KeysAway("o")
-	tab.Sees("Give your name")
+	tab.Sees("Your name is missing")
 	pictures(tab, "own")
 	tab.Type("#actor", "ann")
 	tab.KeysAway("\r")
-	tab.Sees("taken by ann")
+	tab.Sees("assigned to ann")
 	st.Must(st.Engine.CancelTask(t.Context(), st.task, "ann", "x"))
 	tab.Keys("?")
-	tab.Sees("take the investigation yourself")
+	tab.Sees("assign the investigation to yourself")
 	if got := member(st.entryNow(), "assignee"); got != `"ann"` {
 		t.Errorf("the metadata says %s", got)
 	}

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -10,7 +11,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A snapshot is what a page reads of the evidence that an investigation keeps.
+// A snapshot is the displayed part of the evidence of an investigation.
 type snapshot struct {
 	State            tasker.TaskState
 	InStateMinutes   float64
@@ -18,13 +19,13 @@ type snapshot struct {
 	AgeMinutes       float64
 	Thresholds       json.RawMessage
 	Template         json.RawMessage
-	MaxDuration      float64 // minutes; 0 means none
+	MaxDuration      float64 // minutes; 0 for none
 	RedactionFailed  string
 	SnapshotFailed   string
 	Steps            []snapshotStep
 }
 
-// A snapshotStep is a step as it stood.
+// A snapshotStep is a step of the snapshot.
 type snapshotStep struct {
 	UUID          tasker.ID
 	Name          string
@@ -40,8 +41,8 @@ type snapshotStep struct {
 	Open          int // dependencies that were not done
 }
 
-// readSnapshot reads evidence, each member by itself: any of them may be hidden, or
-// may not be there.
+// readSnapshot decodes evidence. It decodes each member separately, because any member can be
+// hidden or missing.
 func readSnapshot(doc json.RawMessage) snapshot {
 	m := members(doc)
 	s := snapshot{
@@ -64,7 +65,6 @@ func readSnapshot(doc json.RawMessage) snapshot {
 	return s
 }
 
-// step is a step by its id.
 func (s snapshot) step(id tasker.ID) (snapshotStep, bool) {
 	for _, st := range s.Steps {
 		if st.UUID == id {
@@ -81,7 +81,7 @@ func members(doc json.RawMessage) (m map[string]json.RawMessage) {
 	return m
 }
 
-// member is one value of an object; zero when it is something else.
+// member decodes a member of an object, or returns zero for a value of another type.
 func member[T any](m map[string]json.RawMessage, name string) (v T) {
 	if err := json.Unmarshal(m[name], &v); err != nil {
 		var zero T
@@ -90,7 +90,7 @@ func member[T any](m map[string]json.RawMessage, name string) (v T) {
 	return v
 }
 
-// failureOf reads the failure of a step; other JSON is shown as it is.
+// failureOf decodes the failure of a step. Other JSON becomes the message.
 func failureOf(doc json.RawMessage) tasker.StepFailure {
 	m := members(doc)
 	f := tasker.StepFailure{
@@ -103,29 +103,24 @@ func failureOf(doc json.RawMessage) tasker.StepFailure {
 	return f
 }
 
-// storyInput is all that a story is told from.
+// storyInput is the input of [narrative].
 type storyInput struct {
 	entry tasker.Entry
 	task  tasker.Task
 	then  snapshot
-	steps []tasker.Step // as they are now
+	steps []tasker.Step // current steps
 }
 
-// narrative says in sentences what happened to a task: what went wrong and how, who
-// found it, and what has become of it since.
+// narrative describes in sentences what went wrong with a task, who detected it, and what has
+// happened since.
 func narrative(ev storyInput) []string {
-	var told []string
 	then := ev.opened()
-	for _, sentence := range []string{then.happened(), then.found(), then.again(), ev.raised(), ev.waits(), ev.since()} {
-		if sentence != "" {
-			told = append(told, sentence)
-		}
-	}
-	return told
+	list := []string{then.happened(), then.found(), then.again(), ev.raised(), ev.waits(), ev.since()}
+	return slices.DeleteFunc(list, func(sentence string) bool { return sentence == "" })
 }
 
-// opened returns the evidence with the cause that the investigation was opened for,
-// which is what its snapshot shows.
+// opened returns the evidence with the cause for which the investigation was opened, as in the
+// snapshot.
 func (ev storyInput) opened() storyInput {
 	if ev.entry.OriginalReason == "" {
 		return ev
@@ -136,31 +131,31 @@ func (ev storyInput) opened() storyInput {
 			if step != (tasker.ID{}) {
 				ev.entry.StepUUID = &step
 			}
-			break // the first of them has what it was opened for
+			break // the first change has the original step
 		}
 	}
 	return ev
 }
 
-// raised says that a weightier reason has replaced the one it was opened for.
+// raised describes that a more severe reason has replaced the original one.
 func (ev storyInput) raised() string {
 	if ev.entry.OriginalReason == "" {
 		return ""
 	}
-	now := "By now"
+	now := "Now"
 	for _, c := range ev.entry.History {
 		if c.Event == "raised" {
 			now = "Since " + clock(c.At)
 		}
 	}
-	return fmt.Sprintf("%s the investigation is about the weightier reason: %s.", now, tasker.CauseOf(ev.entry.Reason, ev.entry.DetailCode).Label)
+	return fmt.Sprintf("%s the investigation has a more severe reason: %s.", now, tasker.CauseOf(ev.entry.Reason, ev.entry.DetailCode).Label)
 }
 
-// happened says what went wrong.
+// happened describes what went wrong.
 func (ev storyInput) happened() string {
 	switch ev.entry.Reason {
 	case tasker.DependencyCycleDetected:
-		return fmt.Sprintf("The steps of %s depend on each other in a cycle (%s), so that none of them can ever run.", ev.kind(), ev.names())
+		return fmt.Sprintf("The steps of %s form a dependency cycle (%s), so none of them can run.", ev.kind(), listed(ev.names()))
 	case tasker.MaxRetriesExceeded:
 		return ev.failed()
 	case tasker.StalenessTimeout:
@@ -170,119 +165,104 @@ func (ev storyInput) happened() string {
 	case tasker.ManualDLQ:
 		return ev.describeManual()
 	default:
-		return fmt.Sprintf("Task %s needs a human: %s.", ev.kind(), tasker.CauseOf(ev.entry.Reason, ev.entry.DetailCode).Label)
+		return fmt.Sprintf("Task %s needs an operator: %s.", ev.kind(), tasker.CauseOf(ev.entry.Reason, ev.entry.DetailCode).Label)
 	}
 }
 
-// failed tells of a step in which no attempt is left.
+// failureTexts describe a failed step. Their arguments are the step, the task, the attempt, the
+// maximum of attempts, the time, the error, the time of the last attempt, the time in error and the
+// detail code.
+var failureTexts = map[string]string{
+	tasker.RetriesExhausted: "Step %[1]s of %[2]s failed in all %[4]d attempts%[7]s%[6]s.",
+	tasker.PermanentFailure: "Step %[1]s of %[2]s failed in attempt %[3]d of %[4]d%[5]s with an error that is not retryable%[6]s.",
+	tasker.WorkerLost:       "The worker of step %[1]s of %[2]s stopped sending heartbeats in attempt %[3]d of %[4]d%[7]s.",
+	tasker.StepTimeout:      "Step %[1]s of %[2]s exceeded its timeout in its last attempt, %[3]d of %[4]d%[5]s.",
+	tasker.ExternalFailure:  "The external system reported that step %[1]s of %[2]s failed%[5]s%[6]s.",
+	tasker.ExternalTimeout:  "Step %[1]s of %[2]s received no external result before its timeout%[5]s%[6]s.",
+	tasker.ChildRefused:     "The child task of step %[1]s of %[2]s could not be started%[5]s%[6]s.",
+	tasker.ChildFailed:      "The child task of step %[1]s of %[2]s ended without a result%[5]s%[6]s.",
+	tasker.ExpressionFailed: "The condition of step %[1]s of %[2]s could not be evaluated%[5]s%[6]s.",
+	tasker.UnrecoveredError: "Step %[1]s of %[2]s failed%[5]s%[6]s. The task was in error for %[8]s without an open investigation.",
+}
+
+// failed describes a step without remaining attempts.
 func (ev storyInput) failed() string {
 	s := ev.culprit()
-	where := fmt.Sprintf("Step %s of %s", s.Name, ev.kind())
-	failure := failureOf(s.Error)
 	at, last := "", ""
 	if !s.LastFailureAt.IsZero() {
 		at = " at " + clock(s.LastFailureAt)
 		last = ", the last" + at
 	}
-	switch ev.entry.DetailCode {
-	case tasker.RetriesExhausted:
-		if s.MaxAttempts == 1 {
-			return fmt.Sprintf("%s failed in its only attempt%s%s.", where, at, quoted(failure))
-		}
-		return fmt.Sprintf("%s failed in all of its %d attempts%s%s.", where, s.MaxAttempts, last, quoted(failure))
-	case tasker.PermanentFailure:
-		return fmt.Sprintf("%s failed in attempt %d of %d%s, and its handler said that trying again is useless%s.",
-			where, s.Attempts, s.MaxAttempts, at, quoted(failure))
-	case tasker.WorkerLost:
-		return fmt.Sprintf("The worker of step %s of %s fell silent in attempt %d of %d%s.", s.Name, ev.kind(), s.Attempts, s.MaxAttempts, last)
-	case tasker.StepTimeout:
-		return fmt.Sprintf("%s ran longer than its timeout in attempt %d of %d, the last, and was ended%s.", where, s.Attempts, s.MaxAttempts, at)
-	case tasker.ExternalFailure:
-		return fmt.Sprintf("The system outside reported that step %s of %s failed%s%s.", s.Name, ev.kind(), at, quoted(failure))
-	case tasker.ExternalTimeout:
-		return fmt.Sprintf("Nobody answered step %s of %s in time%s%s.", s.Name, ev.kind(), at, quoted(failure))
-	case tasker.ChildRefused:
-		return fmt.Sprintf("The child task of step %s of %s could not be started%s%s.", s.Name, ev.kind(), at, quoted(failure))
-	case tasker.ChildFailed:
-		return fmt.Sprintf("The child task of step %s of %s ended without a result%s%s.", s.Name, ev.kind(), at, quoted(failure))
-	case tasker.ExpressionFailed:
-		return fmt.Sprintf("The condition of step %s of %s could not be evaluated%s%s.", s.Name, ev.kind(), at, quoted(failure))
-	case tasker.UnrecoveredError:
-		return fmt.Sprintf("Step %s of %s failed%s%s, the task stood in error for %s, and nobody had looked into it.",
-			s.Name, ev.kind(), at, quoted(failure), minutes(ev.then.InStateMinutes))
-	default:
-		return fmt.Sprintf("%s failed for good (%s)%s%s.", where, words(ev.entry.DetailCode), at, quoted(failure))
+	text := cmp.Or(failureTexts[ev.entry.DetailCode], "Step %[1]s of %[2]s failed permanently (%[9]s)%[5]s%[6]s.")
+	if ev.entry.DetailCode == tasker.RetriesExhausted && s.MaxAttempts == 1 {
+		text = "Step %[1]s of %[2]s failed in its only attempt%[5]s%[6]s."
 	}
+	return fmt.Sprintf(text, s.Name, ev.kind(), s.Attempts, s.MaxAttempts, at, quoted(failureOf(s.Error)), last,
+		minutes(ev.then.InStateMinutes), words(ev.entry.DetailCode))
 }
 
-// describeStale tells of a task that made no progress.
+// describeStale describes a task without progress.
 func (ev storyInput) describeStale() string {
-	t := ev.then
+	t, state := ev.then, words(ev.entry.OriginalState)
 	switch ev.entry.DetailCode {
 	case tasker.MaxDuration:
-		return fmt.Sprintf("Task %s ran for %s; its template allows %s. Then its state was %s: %s.",
-			ev.kind(), minutes(t.AgeMinutes), minutes(t.MaxDuration), words(ev.entry.OriginalState), ev.open())
+		return fmt.Sprintf("Task %s ran for %s (limit %s). Its state was %s: %s.", ev.kind(), minutes(t.AgeMinutes), minutes(t.MaxDuration), state, ev.open())
 	case tasker.Overdue:
-		return fmt.Sprintf("Task %s, or a step of it, was not done when it was due, and its template has that investigated. Then its state was %s: %s.",
-			ev.kind(), words(ev.entry.OriginalState), ev.open())
+		return fmt.Sprintf("Task %s or one of its steps missed its due time. Its state was %s: %s.", ev.kind(), state, ev.open())
 	case tasker.DeferredWork:
-		return fmt.Sprintf("Work of the server on task %s failed again and again. Then its state was %s: %s.", ev.kind(), words(ev.entry.OriginalState), ev.open())
+		return fmt.Sprintf("The server failed repeatedly to process task %s. Its state was %s: %s.", ev.kind(), state, ev.open())
 	case tasker.UnrecoveredError:
-		return fmt.Sprintf("Task %s stood in error for %s, no step of it had failed for good, and nobody had looked into it.",
-			ev.kind(), minutes(t.InStateMinutes))
+		return fmt.Sprintf("Task %s was in error for %s without a failed step or an open investigation.", ev.kind(), minutes(t.InStateMinutes))
 	default:
-		return fmt.Sprintf("Task %s made no progress in the state %s for %s, %s longer than its threshold of %s: %s.",
-			ev.kind(), words(ev.entry.OriginalState), minutes(t.InStateMinutes), minutes(t.InStateMinutes-t.ThresholdMinutes),
-			minutes(t.ThresholdMinutes), ev.open())
+		return fmt.Sprintf("Task %s was in state %s for %s (limit %s): %s.",
+			ev.kind(), state, minutes(t.InStateMinutes), minutes(t.ThresholdMinutes), ev.open())
 	}
 }
 
-// describeUnclaimed tells of a step that no worker took.
+// describeUnclaimed describes a step that no worker claimed.
 func (ev storyInput) describeUnclaimed() string {
-	s := ev.culprit()
-	failure := failureOf(s.Error)
+	text := "Step %s of %s (handler %s, namespace %s) was not claimed before its queue timeout, although workers were online%s. No attempt was used."
 	if ev.entry.DetailCode == tasker.NoWorkers {
-		return fmt.Sprintf("No worker for step %s of %s (handler %s, namespace %s) was alive, so nobody took it in time%s. It used no attempt.",
-			s.Name, ev.kind(), s.Handler, ev.task.Namespace, quoted(failure))
+		text = "No worker for step %s of %s (handler %s, namespace %s) was online before its queue timeout%s. No attempt was used."
 	}
-	return fmt.Sprintf("Workers for step %s of %s (handler %s, namespace %s) were alive, and none took it in time%s. It used no attempt.",
-		s.Name, ev.kind(), s.Handler, ev.task.Namespace, quoted(failure))
+	s := ev.culprit()
+	return fmt.Sprintf(text, s.Name, ev.kind(), s.Handler, ev.task.Namespace, quoted(failureOf(s.Error)))
 }
 
-// describeManual tells of a person who wants a look.
+// describeManual describes an investigation that an operator opened.
 func (ev storyInput) describeManual() string {
-	who, why := "A person", ""
+	actor, why := "An operator", ""
 	if len(ev.entry.History) > 0 {
 		first := ev.entry.History[0]
-		who = first.Actor
+		actor = first.Actor
 		if first.Notes != nil {
 			why = ": “" + clip(*first.Notes, 300) + "”"
 		}
 	}
-	return fmt.Sprintf("%s asked for a look at task %s, whose state was %s then%s.", who, ev.kind(), words(ev.entry.OriginalState), why)
+	return fmt.Sprintf("%s opened this investigation of task %s in state %s%s.", actor, ev.kind(), words(ev.entry.OriginalState), why)
 }
 
-// found says who noticed, and when.
+// found describes the detection.
 func (ev storyInput) found() string {
 	at := clock(ev.entry.At) + "."
 	switch ev.entry.DetectedBy {
 	case tasker.DetectedInline:
 		if ev.follows() {
-			return "An earlier investigation was open then; this one was opened when that ended, at " + at
+			return "An earlier investigation was open at that time. This one was opened when it ended, at " + at
 		}
-		return "It was noticed at once, in the transaction in which it happened, at " + at
+		return "It was detected immediately, in the same transaction, at " + at
 	case tasker.DetectedSweep:
-		return "The staleness sweep found it at " + at
+		return "The staleness sweep detected it at " + at
 	case tasker.DetectedBroker:
 		return "The message broker reported it at " + at
 	case tasker.DetectedOperator:
-		return "That was at " + at
+		return "It was opened at " + at
 	default:
-		return "It was found by " + ev.entry.DetectedBy + " at " + at
+		return "It was detected by " + ev.entry.DetectedBy + " at " + at
 	}
 }
 
-// soonAfter is how long after a failure its own investigation is opened at most.
+// soonAfter is the maximum delay between a failure and its investigation.
 const soonAfter = 2 * time.Second
 
 // follows reports whether the step failed while an earlier investigation was open.
@@ -294,7 +274,7 @@ func (ev storyInput) follows() bool {
 	return !failed.IsZero() && ev.entry.At.Sub(failed) > soonAfter
 }
 
-// again tells of what failed since the investigation was opened, the newest last.
+// again describes failures since the investigation was opened.
 func (ev storyInput) again() string {
 	times, others := 0, []string{}
 	var last tasker.EntryChange
@@ -309,25 +289,25 @@ func (ev storyInput) again() string {
 		}
 		for _, s := range ev.steps {
 			if s.UUID == step {
-				others = append(others, fmt.Sprintf("step %s failed as well at %s", s.Name, clock(c.At)))
+				others = append(others, fmt.Sprintf("step %s failed at %s", s.Name, clock(c.At)))
 			}
 		}
 	}
-	var told []string
+	var list []string
 	if times > 0 {
 		often := "failed again"
 		if times > 1 {
 			often = fmt.Sprintf("failed again %d times, the last", times)
 		}
-		told = append(told, fmt.Sprintf("it %s at %s%s", often, clock(last.At), quoted(failureOf(members(last.Metadata)["error"]))))
+		list = append(list, fmt.Sprintf("it %s at %s%s", often, clock(last.At), quoted(failureOf(members(last.Metadata)["error"]))))
 	}
-	if told = append(told, others...); len(told) == 0 {
+	if list = append(list, others...); len(list) == 0 {
 		return ""
 	}
-	return "Since then " + listed(told) + "."
+	return "Since then " + listed(list) + "."
 }
 
-// waits says what cannot go on now.
+// waits describes the blocked steps.
 func (ev storyInput) waits() string {
 	if ev.entry.StepUUID == nil {
 		return ""
@@ -347,17 +327,17 @@ func (ev storyInput) waits() string {
 		return ""
 	}
 	if len(behind) == 1 {
-		return "Step " + behind[0] + " waits for " + it + " now."
+		return "Step " + behind[0] + " is waiting for " + it + "."
 	}
-	return "Steps " + listed(behind) + " wait for " + it + " now."
+	return "Steps " + listed(behind) + " are waiting for " + it + "."
 }
 
-// since says where things stand by now.
+// since describes the current state.
 func (ev storyInput) since() string {
 	e := ev.entry
-	now := "The task " + statePhrase(e.CurrentTaskState) + " now"
+	now := "The task " + statePhrase(e.CurrentTaskState)
 	if e.RecoveredAt != nil {
-		now = "It went on by itself at " + clock(*e.RecoveredAt) + " and " + statePhrase(e.CurrentTaskState) + " now"
+		now = "The task continued automatically at " + clock(*e.RecoveredAt) + " and " + statePhrase(e.CurrentTaskState)
 	}
 	if e.ResolvedAt == nil {
 		return now + "."
@@ -366,23 +346,23 @@ func (ev storyInput) since() string {
 	if e.ResolvedBy != nil {
 		by = " by " + *e.ResolvedBy
 	}
-	return fmt.Sprintf("%s; the investigation was ended as %s%s at %s.", now, words(e.ResolutionStatus), by, clock(*e.ResolvedAt))
+	return fmt.Sprintf("%s. The investigation ended as %s%s at %s.", now, words(e.ResolutionStatus), by, clock(*e.ResolvedAt))
 }
 
-// statePhrase says where a task stands, to follow "the task".
+// statePhrase returns the predicate of a sentence about the state of a task.
 func statePhrase(s tasker.TaskState) string {
 	switch s {
 	case tasker.TaskError:
 		return "is in error"
 	case tasker.TaskStepsInProcess:
-		return "has steps in process"
+		return "has steps in progress"
 	default:
 		return "is " + words(s)
 	}
 }
 
-// culprit is the step that the investigation is about, as it stood; of one that the
-// evidence does not show, as it stands.
+// culprit returns the step that the investigation is about, from the snapshot or else its current
+// state.
 func (ev storyInput) culprit() snapshotStep {
 	if ev.entry.StepUUID == nil {
 		return ev.anyFailed()
@@ -398,7 +378,6 @@ func (ev storyInput) culprit() snapshotStep {
 	return snapshotStep{Name: "?"}
 }
 
-// anyFailed is the first step in error, where no step was named.
 func (ev storyInput) anyFailed() snapshotStep {
 	for _, s := range ev.then.Steps {
 		if s.State == tasker.StepError {
@@ -410,27 +389,26 @@ func (ev storyInput) anyFailed() snapshotStep {
 
 func (ev storyInput) kind() string { return ev.task.Namespace + "/" + ev.task.Name }
 
-func (ev storyInput) names() string {
-	names := make([]string, len(ev.then.Steps))
-	for i, s := range ev.then.Steps {
-		names[i] = s.Name
+func (ev storyInput) names() (names []string) {
+	for _, s := range ev.then.Steps {
+		names = append(names, s.Name)
 	}
-	return listed(names)
+	return names
 }
 
-// open says which steps a task that stood still was waiting for.
+// open describes the steps that a stalled task was waiting for.
 func (ev storyInput) open() string {
 	var waiting []string
 	for _, s := range ev.then.Steps {
 		switch {
 		case s.State == tasker.StepError && !s.NextRetryAt.IsZero():
-			waiting = append(waiting, fmt.Sprintf("step %s was to be tried again at %s", s.Name, clock(s.NextRetryAt)))
+			waiting = append(waiting, fmt.Sprintf("step %s had a retry due at %s", s.Name, clock(s.NextRetryAt)))
 		case s.State == tasker.StepPending && s.Type == tasker.ExternalStep && s.Open == 0:
-			waiting = append(waiting, fmt.Sprintf("step %s waited for an answer from outside", s.Name))
+			waiting = append(waiting, fmt.Sprintf("step %s waited for an external result", s.Name))
 		case s.State == tasker.StepPending && s.Type == tasker.ChildStep && s.Open == 0:
 			waiting = append(waiting, fmt.Sprintf("step %s waited for its child task", s.Name))
 		case s.State == tasker.StepPending && s.Type == tasker.WaitStep && s.Open == 0:
-			waiting = append(waiting, fmt.Sprintf("step %s waited for an instant", s.Name))
+			waiting = append(waiting, fmt.Sprintf("step %s waited for a time", s.Name))
 		case s.State == tasker.StepEnqueued:
 			waiting = append(waiting, fmt.Sprintf("step %s waited for a worker", s.Name))
 		case s.State == tasker.StepInProgress || s.State == tasker.StepEnqueuedForOrchestration || s.State == tasker.StepError:
@@ -438,16 +416,16 @@ func (ev storyInput) open() string {
 		}
 	}
 	if len(waiting) == 0 {
-		return "no step of it was open"
+		return "no step was open"
 	}
 	return listed(waiting)
 }
 
-// dependents are the steps that cannot run before one has ended, and have not.
+// dependents returns the pending steps that depend on a step, directly or indirectly.
 func dependents(steps []tasker.Step, of tasker.ID) []tasker.Step {
 	reached := map[tasker.ID]bool{of: true}
 	var out []tasker.Step
-	for range steps { // steps need not be in the order of the graph
+	for range steps { // the steps are not in dependency order
 		before := len(out)
 		for _, s := range steps {
 			if !reached[s.UUID] && s.State == tasker.StepPending && slices.ContainsFunc(s.Parents, func(p tasker.ID) bool { return reached[p] }) {
@@ -470,7 +448,7 @@ func namesOf(steps []tasker.Step) []string {
 	return names
 }
 
-// listed joins names as a sentence does; of many it says how many more there are.
+// listed joins up to five names in a sentence.
 func listed(names []string) string {
 	const most = 5
 	if len(names) > most {
@@ -482,19 +460,19 @@ func listed(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// quoted is what a failure said, to be put behind what happened.
+// quoted returns the error message for the end of a sentence.
 func quoted(f tasker.StepFailure) string {
 	text := clip(strings.Join(strings.Fields(f.Message), " "), 300)
 	if text == "" || shown(strings.Trim(text, `"`)) == "" {
 		return ""
 	}
-	return ", with “" + text + "”"
+	return ": “" + text + "”"
 }
 
-// clock spells an instant inside a sentence.
+// clock formats a time inside a sentence.
 func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// assigneeOf is who has taken an investigation, as its metadata says.
+// assigneeOf returns the assignee in the metadata of an investigation.
 func assigneeOf(metadata json.RawMessage) string {
 	return member[string](members(metadata), "assignee")
 }

@@ -9,7 +9,7 @@ import (
 
 func TestMessagesBeginWithAnUpperCaseLetter(t *testing.T) {
 	t.Parallel()
-	const internal = "The server could not do this; its log says why."
+	const internal = "The server failed. See its log."
 	for _, tt := range []struct {
 		name string
 		err  error

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -16,39 +17,56 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Bounds of a reason, in characters.
+// Limits of a reason, in characters.
 const (
-	maxReason = 2000   // to cancel a task, to send an event again
-	maxNotes  = 20_000 // of an investigation and of a step action
+	maxReason = 2000
+	maxNotes  = 20_000 // of investigations and step actions
 )
 
-// An action is something that an operator does on a page: the page says what will
-// happen, and has a form to do it.
+// An action is an operator action. Its page shows what will happen and a form.
 type action interface {
-	// do does what was sent. Its error is shown above the form.
+	// do performs the action. Its error is shown above the form.
 	do(req *request) (*view, error)
 	shared() *form
 }
 
-// A form holds what the pages of all actions have in common.
+// A form is the common part of all actions.
 type form struct {
 	page, title, nav string
 
-	Refused  string // why the action is not possible now; there is no form then
-	Problem  string // why what was sent was not done
-	Subject  string // who has signed in, and is the actor; empty where nobody is asked
-	Actor    string // as typed; at first the name that the browser keeps
+	Refused  string // why the action is impossible; replaces the form
+	Problem  string // error of the submitted form
+	Subject  string // signed-in caller, who is the actor
+	Actor    string // as typed; initially the stored name
 	Reason   string // as typed
-	Back     string // the page that the action was chosen on
+	Back     string // page to return to
 	Button   string
-	Shortcut string // the key that presses the button
-	Danger   bool   // the action cannot be undone
+	Shortcut string // key of the button
+	Danger   bool   // irreversible
 	Command  command
+}
+
+// A verb is an action on an object, named as in tasker-ctl.
+type verb struct {
+	Word string // path element
+	Name string // link text
+	Key  string
+	Does string // description of the key
+	Long string // description of the action
+}
+
+// button returns the name without an ellipsis.
+func (v verb) button() string { return strings.TrimSuffix(v.Name, "…") }
+
+func (v verb) word() string { return v.Word }
+
+// link returns the link from the page of the object.
+func (v verb) link(page string) link {
+	return link{Name: v.Name, Path: page + "/" + v.Word, Key: v.Key, Does: v.Does}
 }
 
 func (f *form) shared() *form { return f }
 
-// Title returns the title of the page.
 func (f *form) Title() string { return f.title }
 
 func (f *form) view(a action, status int) *view {
@@ -58,31 +76,28 @@ func (f *form) view(a action, status int) *view {
 	return &view{page: f.page, title: f.title, nav: f.nav, status: status, body: a}
 }
 
-// formOf reads what was typed into a form.
+// formOf completes a form with the submitted actor and reason.
 func (req *request) formOf(f form) form {
 	f.Subject, f.Actor = req.subject(), req.actor
 	if req.Method == http.MethodPost && f.Subject == "" {
-		f.Actor = strings.TrimSpace(req.PostFormValue("actor"))
+		f.Actor = req.field("actor")
 	}
-	f.Reason = strings.TrimSpace(req.typed("reason"))
+	f.Reason = req.field("reason")
 	return f
 }
 
-// requestKey is the key of the request that a form with this key makes with these texts, however
-// often it is sent. Other texts are another request.
+// requestKey returns an idempotency key: the same form with the same texts is one request.
 func requestKey(form string, texts ...string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", texts))
 	return "page-" + form + "-" + hex.EncodeToString(sum[:8])
 }
 
-// placeholders returns the actor and the reason for a command, with words to be
-// replaced where nothing was typed.
+// placeholders returns the actor and the reason for a command, or words to replace.
 func (f *form) placeholders() (actor, reason string) {
 	return cmp.Or(f.Actor, "you@example.com"), cmp.Or(f.Reason, "why")
 }
 
-// by returns the flag of tasker-ctl that names the actor: none where the key says who
-// acts.
+// by returns the flag of tasker-ctl for the actor, unless the API key identifies the actor.
 func (f *form) by(flag, actor string) []string {
 	if f.Subject != "" {
 		return nil
@@ -90,7 +105,7 @@ func (f *form) by(flag, actor string) []string {
 	return []string{flag, actor}
 }
 
-// byInBody returns the actor for the body of a request: none where the key says who acts.
+// byInBody returns the actor for a request body, unless the API key identifies the actor.
 func (f *form) byInBody(actor string) string {
 	if f.Subject != "" {
 		return ""
@@ -98,8 +113,8 @@ func (f *form) byInBody(actor string) string {
 	return actor
 }
 
-// actionRoutes serves an action that needs a permission: read loads its page, with what
-// was typed.
+// actionRoutes returns the routes of an action. Function read loads the page with the submitted
+// fields.
 func actionRoutes[A action](s *server, path string, permission access.Permission, read func(*request) (A, error)) []route {
 	show := func(req *request) (*view, error) {
 		if err := s.mayChange(); err != nil {
@@ -129,7 +144,7 @@ func actionRoutes[A action](s *server, path string, permission access.Permission
 			return v, nil
 		case tasker.Internal, tasker.Unavailable, tasker.NotFound:
 			return nil, refused
-		default: // somebody may have been faster: the page shows what is there now
+		default: // show the current state
 		}
 		if a, err = read(req); err != nil {
 			return nil, err
@@ -143,13 +158,21 @@ func actionRoutes[A action](s *server, path string, permission access.Permission
 	}
 }
 
-// identify checks the name in the form and keeps it for the next one.
+// verbRoutes returns the routes of the actions on an object.
+func verbRoutes[V interface{ word() string }, A action](s *server, path string, permission access.Permission, verbs []V, read func(*request, V) (A, error)) (list []route) {
+	for _, v := range verbs {
+		list = append(list, actionRoutes(s, path+"/"+v.word(), permission, func(req *request) (A, error) { return read(req, v) })...)
+	}
+	return list
+}
+
+// identify validates the actor and stores it in the browser.
 func (f *form) identify(req *request) error {
 	if f.Subject != "" {
 		return nil
 	}
 	if f.Actor == "" {
-		return tasker.Errorf(tasker.Invalid, "give your name: it is recorded with what you do")
+		return tasker.Errorf(tasker.Invalid, "your name is missing: it is recorded with the action")
 	}
 	if err := nameFault(f.Actor); err != nil {
 		return err
@@ -160,36 +183,34 @@ func (f *form) identify(req *request) error {
 	return nil
 }
 
-// check checks the name and the reason in the form.
+// check validates the actor and the reason.
 func (f *form) check(req *request, most int) error {
 	if err := f.identify(req); err != nil {
 		return err
 	}
 	switch length := utf8.RuneCountInString(f.Reason); {
 	case length == 0:
-		return tasker.Errorf(tasker.Invalid, "give a reason: it is recorded in the history")
+		return tasker.Errorf(tasker.Invalid, "the reason is missing: it is recorded in the history")
 	case length > most:
-		return tasker.Errorf(tasker.Invalid, "the reason has %d characters; %d is the limit", length, most)
+		return tasker.Errorf(tasker.Invalid, "the reason has %d characters: the limit is %d", length, most)
 	case storable(f.Reason) != nil:
 		return tasker.Errorf(tasker.Invalid, "invalid reason: %v", storable(f.Reason))
 	}
 	return nil
 }
 
-// storable says why the database cannot store a text.
+// storable returns an error if the database cannot store a text.
 func storable(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return tasker.Errorf(tasker.Invalid, "it has a NUL or is not valid UTF-8, which cannot be stored")
+		return tasker.Errorf(tasker.Invalid, "must be valid UTF-8 without NUL")
 	}
 	return nil
 }
 
-// A command is one call, as an operator would make it from a terminal: for the
-// template "elsewhere".
+// A command is the command line equivalent of an action, for the template "elsewhere".
 type command struct{ CLI, Curl string }
 
-// commandOf returns a call of tasker-ctl with these words and of the API with this
-// body, which may be nil.
+// commandOf returns the calls of tasker-ctl and of the API. The body may be nil.
 func commandOf(req *request, ctl []string, method, path string, body any) command {
 	origin := req.origin()
 	curl := []string{"curl", "--fail-with-body", "-X", method, origin + path}
@@ -197,13 +218,23 @@ func commandOf(req *request, ctl []string, method, path string, body any) comman
 		curl = append(curl, "-H", "Content-Type: application/json", "--data-raw", compactJSON(body))
 	}
 	c := command{CLI: commandLine(append([]string{"tasker-ctl", "--server", origin}, ctl...)), Curl: commandLine(curl)}
-	if req.subject() != "" { // tasker-ctl reads the variable itself
+	if req.subject() != "" { // tasker-ctl reads the variable
 		c.Curl = strings.Replace(c.Curl, "curl ", `curl -H "Authorization: Bearer $TASKER_TOKEN" `, 1)
 	}
 	return c
 }
 
-// compactJSON encodes a value on one line, as a person would type it.
+// flags returns flags of tasker-ctl, given as flag and value pairs. It skips empty values.
+func flags(pairs ...string) (list []string) {
+	for p := range slices.Chunk(pairs, 2) {
+		if p[1] != "" {
+			list = append(list, p...)
+		}
+	}
+	return list
+}
+
+// compactJSON encodes a value on one line without HTML escapes.
 func compactJSON(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -214,8 +245,7 @@ func compactJSON(v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// commandLine joins words so that a shell splits them again, with a new line before
-// each flag where the line gets long.
+// commandLine joins the words of a shell command. It breaks long commands before flags.
 func commandLine(words []string) string {
 	const wide = 100
 	var b strings.Builder
@@ -236,8 +266,7 @@ func commandLine(words []string) string {
 	return b.String()
 }
 
-// shellQuote quotes a word for a shell: between single quotes only their end has a
-// meaning.
+// shellQuote quotes a word for a POSIX shell.
 func shellQuote(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+,=", r)

@@ -10,57 +10,56 @@ import (
 	"tasker.example/tasker"
 )
 
-// The picture of a graph: steps in layers from left to right, each after all that
-// it depends on. Sizes are in pixels.
+// Sizes of a graph, in pixels.
 const (
 	nodeWidth, nodeHeight = 168, 46
 	layerGap, rowGap      = 56, 18
 	graphMargin           = 10
-	nodeText              = nodeWidth - 24 // of its text
+	nodeText              = nodeWidth - 24 // width of the text
 )
 
-// A graph is the picture of a task's steps, for the template "graph".
+// A graph shows steps in layers from left to right, each after its dependencies, for the template
+// "graph".
 type graph struct {
 	Width, Height int
 	Nodes         []node
 	Edges         []edge
 }
 
-// A node is one step in the picture.
+// A node is a step of a graph.
 type node struct {
 	X, Y        int
-	Name, Shown string // in full, and as far as it fits
+	Name, Shown string // full and truncated
 	State       tasker.StepState
-	Line        string // below the name: the state, and attempts
-	Href        string // where a click leads; may be empty
-	Marked      bool   // this one is what the page is about
+	Line        string // below the name
+	Href        string // link; optional
+	Marked      bool   // the step that the page is about
 }
 
-// Label is what a reader who does not see the picture hears. It begins with what
-// others see, for those who say what they see.
+// Label returns the accessible name. It begins with the visible text (WCAG 2.5.3).
 func (n node) Label() string {
 	label := n.Shown + ": " + n.Line
 	if n.Shown != n.Name {
-		label += "; in full " + n.Name
+		label += "; full name " + n.Name
 	}
 	if n.Marked {
-		label += "; this one needs a human"
+		label += "; needs an operator"
 	}
 	return label
 }
 
-// nodeKinds name the steps that are not executed as all others are.
+// nodeKinds are the names of special step types.
 var nodeKinds = map[tasker.StepType]string{
 	tasker.DecisionStep: "decision", tasker.ExternalStep: "external", tasker.WaitStep: "wait", tasker.ChildStep: "child task",
 }
 
-// An edge leads from a step to one that depends on it.
+// An edge leads from a step to a dependent step.
 type edge struct {
-	Path string // of SVG
-	Done bool   // the first has ended well
+	Path string // SVG path
+	Done bool   // the first step is done
 }
 
-// withoutItems leaves the items of map steps out; in place of an item its step is marked.
+// withoutItems removes the items of map steps. If an item is marked, it marks its step instead.
 func withoutItems(steps []tasker.Step, marked *tasker.ID) ([]tasker.Step, *tasker.ID) {
 	list := make([]tasker.Step, 0, len(steps))
 	for _, s := range steps {
@@ -74,8 +73,7 @@ func withoutItems(steps []tasker.Step, marked *tasker.ID) ([]tasker.Step, *taske
 	return list, marked
 }
 
-// drawGraph draws steps. marked is the step that the page is about, if any; href
-// says where a click on a step leads.
+// drawGraph draws steps. The marked step is optional; href returns the link of a step.
 func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) string) graph {
 	steps, marked = withoutItems(steps, marked)
 	layers := layersOf(steps)
@@ -127,9 +125,8 @@ func drawGraph(steps []tasker.Step, marked *tasker.ID, href func(tasker.Step) st
 	return g
 }
 
-// layersOf puts each step behind all that it depends on, and orders those of a layer
-// by where their parents stand, so that few edges cross. A cycle, which a template
-// cannot have, would end in the first layer.
+// layersOf places each step in a layer after its dependencies. It orders the steps of a layer by
+// their parents to avoid crossing edges.
 func layersOf(steps []tasker.Step) [][]tasker.Step {
 	depth := depths(steps)
 	var layers [][]tasker.Step
@@ -154,7 +151,7 @@ func layersOf(steps []tasker.Step) [][]tasker.Step {
 	return layers
 }
 
-// depths says how many steps lie before each, on the longest way to it.
+// depths returns the length of the longest path to each step. It terminates on cycles.
 func depths(steps []tasker.Step) map[tasker.ID]int {
 	depth := map[tasker.ID]int{}
 	for _, s := range steps {
@@ -180,8 +177,8 @@ func depths(steps []tasker.Step) map[tasker.ID]int {
 	return depth
 }
 
-// center is the middle of where these stand; without any, a place of its own.
-func center(ids []tasker.ID, place map[tasker.ID]float64, alone float64) float64 {
+// center returns the mean position of the ids, or fallback if none has one.
+func center(ids []tasker.ID, place map[tasker.ID]float64, fallback float64) float64 {
 	sum, n := 0.0, 0
 	for _, id := range ids {
 		if at, ok := place[id]; ok {
@@ -190,16 +187,15 @@ func center(ids []tasker.ID, place map[tasker.ID]float64, alone float64) float64
 		}
 	}
 	if n == 0 {
-		return alone
+		return fallback
 	}
 	return sum / float64(n)
 }
 
-// truncateToWidth shortens a bold text to so many pixels, by how wide its characters are in the
-// widest of the usual fonts.
+// truncateToWidth shortens a bold text to a width in pixels, estimated for the widest common font.
 func truncateToWidth(s string, most int) string {
 	width := 0
-	cut := -1 // where an ellipsis would still fit
+	cut := -1 // end of the text before an ellipsis
 	for i, r := range s {
 		if cut < 0 && width+wide > most-wide {
 			cut = i
@@ -211,7 +207,7 @@ func truncateToWidth(s string, most int) string {
 	return s
 }
 
-// Widths of characters, in pixels, of bold text of 13.
+// Widths of characters in bold text of 13 pixels.
 const narrow, usual, wide = 5, 8, 14
 
 func widthOf(r rune) int {
@@ -227,7 +223,7 @@ func widthOf(r rune) int {
 	}
 }
 
-// clip shortens a text to so many characters.
+// clip shortens a text to a number of characters.
 func clip(s string, most int) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"

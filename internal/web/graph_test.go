@@ -112,7 +112,7 @@ func TestAThousandStepsAreDrawn(t *testing.T) {
 		t.Errorf("%d nodes, %d edges", len(g.Nodes), len(g.Edges))
 	}
 	marked := slices.DeleteFunc(g.Nodes, func(n node) bool { return !n.Marked })
-	if len(marked) != 1 || marked[0].Name != "5" || !strings.HasSuffix(marked[0].Label(), "this one needs a human") {
+	if len(marked) != 1 || marked[0].Name != "5" || !strings.HasSuffix(marked[0].Label(), "; needs an operator") {
 		t.Errorf("marked %+v", marked)
 	}
 }

@@ -90,16 +90,20 @@ func (h *harness) do(r *http.Request) reply {
 	return reply{answer.StatusCode, answer.Header, string(text), answer.Request.URL.RequestURI()}
 }
 
-func (h *harness) get(path string) reply {
+func (h *harness) get(path string, headers ...string) reply {
 	h.Helper()
-	return h.ask(http.MethodGet, path)
+	return h.send(http.MethodGet, path, "", headers...)
 }
 
-// ask makes a request without a body.
-func (h *harness) ask(method, path string) reply {
+// send sends a request. Headers are "Name: value".
+func (h *harness) send(method, path, body string, headers ...string) reply {
 	h.Helper()
-	r, err := http.NewRequestWithContext(h.Context(), method, h.server.URL+path, nil)
+	r, err := http.NewRequestWithContext(h.Context(), method, h.server.URL+path, strings.NewReader(body))
 	h.Must(err)
+	for _, line := range headers {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Set(name, value)
+	}
 	return h.do(r)
 }
 
@@ -128,10 +132,7 @@ func (h *harness) post(path string, fields ...string) reply {
 		name, value, _ := strings.Cut(f, "=")
 		form.Set(name, value)
 	}
-	r, err := http.NewRequestWithContext(h.Context(), http.MethodPost, h.server.URL+path, strings.NewReader(form.Encode()))
-	h.Must(err)
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	return h.do(r)
+	return h.postRaw(path, form.Encode())
 }
 
 // open opens a page in a browser.

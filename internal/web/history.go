@@ -8,14 +8,14 @@ import (
 	"tasker.example/tasker"
 )
 
-// A historyLine is one state change of a task or of a step.
+// A historyLine is a state change of a task or a step.
 type historyLine struct {
 	tasker.Transition
 	Step  *stepAnchor // nil for the task itself
-	After string      // how long the state before had lasted; empty when unknown or short
+	After string      // duration of the previous state, if known and at least a second
 }
 
-// movesOf leaves out the moves of steps that are not shown: items of map steps.
+// movesOf removes the changes of hidden steps, which are items of map steps.
 func movesOf(steps []tasker.Step, history []tasker.Transition) []tasker.Transition {
 	shown := make(map[tasker.ID]bool, len(steps))
 	for _, s := range steps {
@@ -24,14 +24,14 @@ func movesOf(steps []tasker.Step, history []tasker.Transition) []tasker.Transiti
 	return slices.DeleteFunc(history, func(t tasker.Transition) bool { return t.StepUUID != nil && !shown[*t.StepUUID] })
 }
 
-// historyLines returns the lines of a history, which is newest first.
+// historyLines returns the lines of a history, newest first.
 func historyLines(history []tasker.Transition, steps []tasker.Step) []historyLine {
 	names := make(map[tasker.ID]string, len(steps))
 	for _, s := range steps {
 		names[s.UUID] = s.Name
 	}
 	lines := make([]historyLine, len(history))
-	before := map[tasker.ID]time.Time{} // by step; the task has none
+	before := map[tasker.ID]time.Time{} // by step; zero for the task
 	for i, t := range slices.Backward(history) {
 		lines[i].Transition = t
 		var of tasker.ID
@@ -47,7 +47,7 @@ func historyLines(history []tasker.Transition, steps []tasker.Step) []historyLin
 	return lines
 }
 
-// Key identifies a line: state changes of tasks and of steps are counted apart.
+// Key returns the element id. Changes of tasks and of steps have separate ids.
 func (l historyLine) Key() string {
 	kind := "move-t"
 	if l.StepUUID != nil {
@@ -56,7 +56,7 @@ func (l historyLine) Key() string {
 	return kind + strconv.FormatInt(l.ID, 10)
 }
 
-// Message returns the message of a failure.
+// Message returns the error of a failure.
 func (l historyLine) Message() string {
 	if l.To != string(tasker.StepError) {
 		return ""
@@ -64,7 +64,7 @@ func (l historyLine) Message() string {
 	return clip(failureOf(l.Transition.Detail).Message, shownError)
 }
 
-// Detail returns what was recorded with the state change.
+// Detail returns the details of the change.
 func (l historyLine) Detail() document {
 	whole := "/v1/tasks/" + l.TaskUUID.String()
 	if l.StepUUID != nil {

@@ -38,15 +38,15 @@ func TestAHoldFromItsBeginningToItsEnd(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("order", step("charge"))
-	h.shows(h.get("/ui/holds"), http.StatusOK, "There are no holds", "/ui/begin-hold")
+	h.shows(h.get("/ui/holds"), http.StatusOK, "No holds", "/ui/begin-hold")
 	h.shows(h.get("/ui/queues/shop/run"), http.StatusOK, `href="/ui/begin-hold?handler=run&namespace=shop"`)
-	h.shows(h.get("/ui/begin-hold?namespace=shop&handler=run"), http.StatusOK, `name="namespace" value="shop"`, `name="handler" value="run"`, "no server hands out a step",
+	h.shows(h.get("/ui/begin-hold?namespace=shop&handler=run"), http.StatusOK, `name="namespace" value="shop"`, `name="handler" value="run"`, "Steps in the scope cannot be claimed",
 		"tasker-ctl --server "+h.server.URL+" hold add --namespace shop --handler run --for 1h")
 	for _, c := range []struct {
 		field, words string
 		status       int
 	}{
-		{"for=soon", "must be a duration", 400}, {"for=30h", "24h0m0s", 400}, {"reason=", "Reason is missing", 400}, {"namespace=", "Namespace is missing", 400}, {"actor=", "Give your name", 400},
+		{"for=soon", "must be a duration", 400}, {"for=30h", "24h0m0s", 400}, {"reason=", "Reason is missing", 400}, {"namespace=", "Namespace is missing", 400}, {"actor=", "Your name is missing", 400},
 		{"case=x", "must be the id of a case", 400}, {"case=" + tasker.NewID().String(), "No case", 400},
 	} {
 		name, _, _ := strings.Cut(c.field, "=")
@@ -62,7 +62,7 @@ func TestAHoldFromItsBeginningToItsEnd(t *testing.T) {
 		}
 	}
 	r := h.post("/ui/begin-hold", "namespace=shop", "handler=run", "for=4h", "reason=PSP outage", "actor=bo")
-	h.shows(r, http.StatusOK, "Steps of the scope are held.", "Hold of <bdi>shop: handler run</bdi>", "PSP outage", "Extend…", "Release…")
+	h.shows(r, http.StatusOK, "Steps in the scope are held.", "Hold of <bdi>shop: handler run</bdi>", "PSP outage", "Extend…", "Release…")
 	page := r.url
 	h.shows(h.post("/ui/begin-hold", "namespace=shop", "handler=run", "for=4h", "reason=again", "actor=bo"), http.StatusConflict, "same scope", ">again</textarea>")
 	task, _ := h.Create("order"), h.Create("order")
@@ -72,18 +72,18 @@ func TestAHoldFromItsBeginningToItsEnd(t *testing.T) {
 		h.shows(h.get(path), http.StatusOK, `<a href="`+page+`"><bdi>shop: handler run</bdi> is held</a>: 2 steps, by <bdi>bo</bdi>`)
 	}
 	h.shows(h.get("/ui/holds?state=open"), http.StatusOK, "2 steps", page)
-	h.shows(h.post(page+"/probe", "actor=ann"), http.StatusOK, "let go within a second", "probe requested")
+	h.shows(h.post(page+"/probe", "actor=ann"), http.StatusOK, "A probe is released within a second", "probe requested")
 	if r := h.get("/ui/nothing"); r.status != http.StatusNotFound || strings.Contains(r.text, "is held</a>") {
 		t.Errorf("a page that is not there asks what is held: %d", r.status)
 	}
 	h.goOn()
-	h.shows(h.get(page), http.StatusOK, "Probes and waves", "awaited", "1 step", task.String())
+	h.shows(h.get(page), http.StatusOK, "Probes and waves", "pending", "1 step", task.String())
 	h.shows(h.post(page+"/probe", "actor=ann"), http.StatusConflict, "on its way")
 	h.shows(h.post(page+"/extend", "actor=ann", "for=x", "reason=r"), http.StatusBadRequest, "must be a duration")
-	h.shows(h.post(page+"/extend", "actor=ann", "for=8h", "owner=ann", "reason=my shift"), http.StatusOK, "The hold ends later.", "my shift")
+	h.shows(h.post(page+"/extend", "actor=ann", "for=8h", "owner=ann", "reason=my shift"), http.StatusOK, "The hold was extended.", "my shift")
 	h.shows(h.post(page+"/release", "actor=ann", "waves=x", "reason=r"), http.StatusBadRequest, "must be numbers")
 	h.shows(h.post(page+"/release", "actor=ann", "waves=all", "reason=PSP is back"), http.StatusOK, "The hold is being released.", "PSP is back")
-	h.shows(h.get(page+"/extend"), http.StatusConflict, "being released: it cannot be changed so")
+	h.shows(h.get(page+"/extend"), http.StatusConflict, "being released and cannot be changed")
 	h.goOn()
 	r = h.get(page)
 	h.shows(r, http.StatusOK, "ended", "2 steps")
@@ -91,8 +91,8 @@ func TestAHoldFromItsBeginningToItsEnd(t *testing.T) {
 		t.Error("a hold that has ended can be released, or stands in the banner")
 	}
 	h.shows(h.get(page+"/release"), http.StatusConflict, "The hold has ended.")
-	h.shows(h.get("/ui/holds?state=open"), http.StatusOK, "Nothing is held")
-	h.shows(h.get("/ui/holds?before=x"), http.StatusBadRequest, "must be the id of a hold")
+	h.shows(h.get("/ui/holds?state=open"), http.StatusOK, "No open holds")
+	h.shows(h.get("/ui/holds?before=x"), http.StatusBadRequest, "must be a UUID")
 	h.shows(h.get("/ui/holds/"+tasker.NewID().String()), http.StatusNotFound, "No hold")
 }
 

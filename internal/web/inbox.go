@@ -16,35 +16,21 @@ const (
 	wordUnassigned = "unassigned"
 )
 
-// inboxRoutes are the pages of what waits for people.
-func (s *server) inboxRoutes() []route {
-	const step = "/tasks/{task}/steps/{step}"
-	list := []route{{method: http.MethodGet, path: "/inbox", rule: needs(access.ReadTasks), serve: s.inbox}}
-	list = append(list, actionRoutes(s, step+"/answer", access.CompleteSteps, s.answerForm)...)
-	return append(list, actionRoutes(s, step+"/assign", access.OperateSteps, s.assignForm)...)
-}
-
-// An inboxLine is a step that waits for a person.
+// An inboxLine is a human step in the inbox.
 type inboxLine struct {
 	tasker.HumanStep
-	Path string // of the page on which it is answered, or of its task
+	Path string // form to answer it, or its task
 }
 
-// An inboxPage lists what waits for people, what is due first before the rest.
+// An inboxPage lists human steps by due time.
 type inboxPage struct {
-	Of     string // mine, unassigned, or empty: all
-	Choice []inboxChoice
+	Of     string // mine, unassigned or empty for all
+	Choice []link
 	Steps  []inboxLine
 	Pager  pager
 }
 
-// An inboxChoice leads to the inbox of somebody.
-type inboxChoice struct {
-	Name, Path string
-	Here       bool
-}
-
-// assignees are the names under which something waits for whoever opens a page.
+// assignees returns the assignee names of the caller.
 func (req *request) assignees() []string {
 	list := req.caller.Assignees()
 	if len(list) == 0 && req.actor != "" && tasker.AssigneeFault(req.actor) == "" {
@@ -67,11 +53,11 @@ func (s *server) inbox(req *request) (*view, error) {
 		f.Assignees = []string{""}
 	}
 	if text := q.Get("after"); text != "" {
-		place, err := tasker.ParseInboxCursor(text)
+		cursor, err := tasker.ParseInboxCursor(text)
 		if err != nil {
-			q.refuse("after", "the end of the page before")
+			q.refuse("after", "the cursor of the previous page")
 		}
-		f.After = &place
+		f.After = &cursor
 	}
 	if q.err != nil {
 		return nil, q.err
@@ -81,12 +67,9 @@ func (s *server) inbox(req *request) (*view, error) {
 		return nil, err
 	}
 	p := inboxPage{Of: of}
-	for _, c := range []struct{ name, of string }{{"all", ""}, {"mine", wordMine}, {"unassigned", wordUnassigned}} {
-		path := inboxPath
-		if c.of != "" {
-			path += "?of=" + c.of
-		}
-		p.Choice = append(p.Choice, inboxChoice{Name: c.name, Path: path, Here: c.of == of && who == ""})
+	p.Choice = append(p.Choice, link{Name: "all", Path: inboxPath, Here: of == "" && who == ""})
+	for _, word := range []string{wordMine, wordUnassigned} {
+		p.Choice = append(p.Choice, link{Name: word, Path: inboxPath + "?of=" + word, Here: word == of && who == ""})
 	}
 	for _, h := range list {
 		line := inboxLine{HumanStep: h, Path: taskPath(h.TaskUUID) + "#step-" + h.StepUUID.String()}
@@ -109,7 +92,7 @@ func asksPeople(s tasker.Step) bool {
 	return s.Type == tasker.ExternalStep && s.State == tasker.StepPending && s.DependenciesSatisfied && !s.DecisionDue
 }
 
-// A humanForm is an action on a step that waits for a person.
+// A humanForm is an action on a human step.
 type humanForm struct {
 	*server
 	form
@@ -120,16 +103,14 @@ type humanForm struct {
 
 func (s *server) humanForm(req *request, f form) (h humanForm, err error) {
 	var ref tasker.StepRef
-	if ref.TaskUUID, err = req.id("task"); err != nil {
-		return h, err
-	}
 	if ref.StepUUID, err = req.id("step"); err != nil {
 		return h, err
 	}
 	h.server = s
-	if h.Task, err = s.DB.Task(req.Context(), ref.TaskUUID); err != nil {
+	if h.Task, err = fetch(req, "task", s.DB.Task); err != nil {
 		return h, err
 	}
+	ref.TaskUUID = h.Task.UUID
 	if h.Step, err = s.DB.Step(req.Context(), ref.TaskUUID, ref.StepUUID); err != nil {
 		return h, err
 	}
@@ -138,14 +119,13 @@ func (s *server) humanForm(req *request, f form) (h humanForm, err error) {
 	}
 	f.title, f.nav, f.Back = f.title+" "+h.Step.Name, navInbox, taskPath(ref.TaskUUID)
 	h.form = req.formOf(f)
-	h.Command = command{}
 	if !asksPeople(h.Step) {
-		h.Refused = "The step does not wait for an answer: it is " + words(h.Step.State) + "."
+		h.Refused = "The step is " + words(h.Step.State) + " and does not wait for an answer."
 	}
 	return h, nil
 }
 
-// An assignForm says who is to answer a step.
+// An assignForm assigns a human step.
 type assignForm struct {
 	humanForm
 	To string
@@ -172,15 +152,12 @@ func (p *assignForm) do(req *request) (*view, error) {
 		return nil, err
 	}
 	if !req.Form.Has("assignee") {
-		return nil, tasker.Errorf(tasker.Invalid, "the assignee is missing: name a person or a group, or leave the field empty for nobody in particular")
+		return nil, tasker.Errorf(tasker.Invalid, "the assignee is missing: enter a person or a group, or an empty text to unassign the step")
 	}
 	now, err := p.Engine.Assign(req.Context(), p.StepRef, tasker.AssignRequest{Assignee: p.To, Actor: p.Actor, Reason: p.Reason})
-	if err != nil {
-		return nil, err
-	}
 	note := "Step " + p.StepName + " is assigned to " + now.Assignee + "."
 	if now.Assignee == "" {
-		note = "Step " + p.StepName + " is assigned to nobody in particular."
+		note = "Step " + p.StepName + " is unassigned."
 	}
-	return &view{next: p.Back, note: note}, nil
+	return &view{next: p.Back, note: note}, err
 }

@@ -18,7 +18,7 @@ const answerSchema = `{"type": "object", "title": "Refund <b>", "description": "
 func TestAHumanStepIsAnswered(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.shows(h.get("/ui/inbox"), http.StatusOK, "Nothing waits for people")
+	h.shows(h.get("/ui/inbox"), http.StatusOK, "No waiting steps")
 	answer := tasker.StepTemplate{Name: "approve", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry(), Assignee: "group:finance", Form: []byte(answerSchema)}
 	plain := tasker.StepTemplate{Name: "ask", Type: tasker.ExternalStep, Retry: tasker.DefaultRetry(), Dependencies: []string{"approve"}}
 	h.Template("refund", answer, plain)
@@ -31,9 +31,9 @@ func TestAHumanStepIsAnswered(t *testing.T) {
 	later := "/ui/tasks/" + task.String() + "/steps/" + steps[1].UUID.String()
 
 	h.shows(h.get("/ui/inbox"), http.StatusOK, `href="`+page+`/answer"`, "group:finance", "refund")
-	h.shows(h.get("/ui/inbox?of=unassigned"), http.StatusOK, "Nothing waits here")
-	h.shows(h.get("/ui/inbox?of=mine"), http.StatusOK, "Nothing waits here")
-	h.shows(h.get("/ui/inbox?assignee=group:finance&template=refund&after=~"+steps[0].UUID.String()[:8]), http.StatusBadRequest, "the end of the page before")
+	h.shows(h.get("/ui/inbox?of=unassigned"), http.StatusOK, "No waiting steps")
+	h.shows(h.get("/ui/inbox?of=mine"), http.StatusOK, "No waiting steps")
+	h.shows(h.get("/ui/inbox?assignee=group:finance&template=refund&after=~"+steps[0].UUID.String()[:8]), http.StatusBadRequest, "the cursor of the previous page")
 	h.shows(h.get("/ui/tasks/"+task.String()), http.StatusOK, "assigned to <bdi>group:finance</bdi>", page+"/answer", page+"/assign")
 
 	h.shows(h.get(page+"/assign"), http.StatusOK, "task assign-step "+task.String()+" approve", "--to group:finance")
@@ -53,18 +53,18 @@ func TestAHumanStepIsAnswered(t *testing.T) {
 	h.shows(h.post(page+"/answer", "actor=bo", "f.approved=true", "f.amount=900", "f.count=1.5", "f.day=tomorrow", "f.note=<u>", "f.more=[1"), http.StatusBadRequest,
 		`id="f.amount-problem">Maximum: got 900`, `id="f.count-problem">Must be of type integer`, `id="f.day-problem">`, `id="f.more-problem">`, "<u></textarea>", `value="900"`)
 	h.shows(h.post(page+"/answer", "actor=bo", "f.amount=7"), http.StatusBadRequest, `id="f.approved-problem">Is missing`)
-	h.shows(h.post(page+"/answer", "actor=bo", "f.approved=true", "f.amount=7", "f.count=3", "f.size=\"large\"", "f.more=[1, 2]", "f.name= x "), http.StatusOK, "Step approve has its answer.")
+	h.shows(h.post(page+"/answer", "actor=bo", "f.approved=true", "f.amount=7", "f.count=3", "f.size=\"large\"", "f.more=[1, 2]", "f.name= x "), http.StatusOK, "Step approve was answered.")
 	step, err := h.DB.Step(t.Context(), task, steps[0].UUID)
 	h.Must(err)
 	if want := `{"more": [1, 2], "name": " x ", "size": "large", "count": 3, "amount": 7, "approved": true}`; !strings.Contains(string(step.Results), want) {
 		t.Errorf("the result is %s", step.Results)
 	}
-	h.shows(h.get(page+"/answer"), http.StatusConflict, "it is complete")
+	h.shows(h.get(page+"/answer"), http.StatusConflict, "The step is complete and does not wait")
 
 	h.shows(h.get(later+"/answer"), http.StatusOK, `<textarea id="result"`)
-	h.shows(h.post(later+"/answer", "actor=bo", "result="), http.StatusBadRequest, "Give the answer")
-	h.shows(h.post(later+"/answer", "actor=", "result=1"), http.StatusBadRequest, "Give your name")
+	h.shows(h.post(later+"/answer", "actor=bo", "result="), http.StatusBadRequest, "The answer is missing")
+	h.shows(h.post(later+"/answer", "actor=", "result=1"), http.StatusBadRequest, "Your name is missing")
 	h.shows(h.post(later+"/answer", "actor=bo", "result={"), http.StatusBadRequest, "JSON")
-	h.shows(h.post(later+"/answer", "actor=bo", `result={"ok": true}`), http.StatusOK, "has its answer")
-	h.shows(h.get("/ui/inbox"), http.StatusOK, "Nothing waits for people")
+	h.shows(h.post(later+"/answer", "actor=bo", `result={"ok": true}`), http.StatusOK, "was answered")
+	h.shows(h.get("/ui/inbox"), http.StatusOK, "No waiting steps")
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"tasker.example/tasker"
@@ -15,10 +14,10 @@ import (
 	"tasker.example/tasker/internal/evidencefile"
 )
 
-// How much of a history a page shows.
+// Limits of an investigation page.
 const (
 	shownChanges  = 100 // state changes of a task
-	openChanges   = 8   // of them at once
+	openChanges   = 8   // of them without folding
 	readChanges   = 400 // state changes of a step
 	shownAttempts = 5
 	shownRelated  = 5
@@ -29,34 +28,33 @@ func entryPath(id tasker.ID) string { return Root + "/investigations/" + id.Stri
 
 func taskPath(id tasker.ID) string { return Root + "/tasks/" + id.String() }
 
-// investigationPage is one investigation: the evidence, what has become of it, and
-// what can be done.
+// An investigationPage shows an investigation: evidence, current state and actions.
 type investigationPage struct {
 	Entry        tasker.Entry
 	Task         tasker.Task
 	Cause        tasker.Cause
-	Other        bool // the step that has failed now is not the one the investigation was opened for
+	Other        bool // the failed step is not the one that the investigation was opened for
 	Story        []string
-	Why          *whyLine
+	Why          *tasker.Condition
 	Assignee     string
 	Open         bool
 	Graph        graph
 	Steps        []stepRow
-	OtherSteps   int        // that the page does not list
-	Verbs        []stepLink // of the step that has failed now, or else the one the investigation was opened for
-	Stuck        string     // why nothing can be done to its steps
+	OtherSteps   int    // hidden steps
+	Verbs        []link // actions on the failed step
+	Stuck        string // why no action is possible
 	Failed       *tasker.Step
 	Attempts     []attempt // newest first
 	EarlierTries []attempt
 	Compared     comparison
-	Related      tasker.RelatedEntries // other investigations of the same case
-	Changes      []historyLine         // of the task's state, newest first
+	Related      tasker.RelatedEntries // other investigations of the case
+	Changes      []historyLine         // of the task, newest first
 	Earlier      []historyLine
-	More         int                  // how many are shown, when there are more of them
+	More         int                  // number of shown changes if there are more
 	History      []tasker.EntryChange // newest first
 	Documents    []document
-	Hidden       string // why the evidence is not complete
-	Incomplete   string // why it has only the facts
+	Hidden       string // why part of the evidence is withheld
+	Incomplete   string // why there is no snapshot
 }
 
 func (s *server) investigation(req *request) (*view, error) {
@@ -73,13 +71,9 @@ func (s *server) investigation(req *request) (*view, error) {
 	}, nil
 }
 
-// evidenceFile sends the investigation as one file.
+// evidenceFile sends the evidence as a file.
 func (s *server) evidenceFile(req *request) (*view, error) {
-	id, err := req.id("investigation")
-	if err != nil {
-		return nil, err
-	}
-	f, err := evidencefile.New(s.DB, s.Engine).Export(req.Context(), id)
+	f, err := fetch(req, "investigation", evidencefile.New(s.DB, s.Engine).Export)
 	if err != nil {
 		return nil, err
 	}
@@ -88,12 +82,11 @@ func (s *server) evidenceFile(req *request) (*view, error) {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(f); err != nil {
-		return nil, fmt.Errorf("write the evidence file: %w", err)
+		return nil, fmt.Errorf("encode the evidence file: %w", err)
 	}
-	return download(req, "evidence-"+id.String()+".json", "application/json", doc.Bytes())
+	return download(req, "evidence-"+f.Investigation.EntryUUID.String()+".json", "application/json", doc.Bytes())
 }
 
-// download sends a file.
 func download(req *request, name, media string, doc []byte) (*view, error) {
 	if err := req.checkQuery(); err != nil {
 		return nil, err
@@ -101,11 +94,10 @@ func download(req *request, name, media string, doc []byte) (*view, error) {
 	req.w.Header().Set("Content-Type", media)
 	req.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	req.leave()
-	_, _ = req.w.Write(doc) // when the browser is gone, there is nobody to tell
-	return nil, nil         //nolint:nilnil // it was answered
+	_, _ = req.w.Write(doc) // the browser may have disconnected
+	return nil, nil         //nolint:nilnil // the response is written
 }
 
-// investigationOf reads all that the page shows.
 func (s *server) investigationOf(req *request, id tasker.ID) (*investigationPage, error) {
 	ctx := req.Context()
 	e, err := s.DB.Entry(ctx, id)
@@ -139,8 +131,8 @@ func (s *server) investigationOf(req *request, id tasker.ID) (*investigationPage
 	}
 	whole := "/v1/dlq/entry/" + e.UUID.String()
 	p.Documents = []document{
-		documentOf("Thresholds, in minutes", then.Thresholds, maxShown, whole), documentOf("Template", then.Template, maxContext, whole),
-		documentOf("Metadata", e.Metadata, maxShown, whole), documentOf("The whole evidence", e.Snapshot, maxShown, whole),
+		documentOf("Thresholds in minutes", then.Thresholds, maxShown, whole), documentOf("Template", then.Template, maxContext, whole),
+		documentOf("Metadata", e.Metadata, maxShown, whole), documentOf("Complete evidence", e.Snapshot, maxShown, whole),
 	}
 	if p.Related, err = s.DB.RelatedEntries(ctx, e.UUID, shownRelated); err != nil {
 		return nil, err
@@ -166,8 +158,7 @@ func (s *server) investigationOf(req *request, id tasker.ID) (*investigationPage
 	return p, s.addAttempts(ctx, p, steps)
 }
 
-// failedStep returns the step that keeps the task of an open investigation from
-// progressing.
+// failedStep returns the step that blocks the task of an open investigation.
 func failedStep(e tasker.Entry) *tasker.ID {
 	if e.FailedStep == nil {
 		return nil
@@ -175,7 +166,7 @@ func failedStep(e tasker.Entry) *tasker.ID {
 	return &e.FailedStep.UUID
 }
 
-// addSteps adds the steps as they are now, and the actions that are possible.
+// addSteps adds the current steps and the possible actions.
 func (s *server) addSteps(req *request, p *investigationPage, steps []tasker.Step) error {
 	var err error
 	if p.Stuck, err = s.unrepairable(req, p.Task); err != nil {
@@ -196,7 +187,7 @@ func (s *server) addSteps(req *request, p *investigationPage, steps []tasker.Ste
 	return nil
 }
 
-// addAttempts adds what the history tells of the step that failed.
+// addAttempts adds the attempts of the failed step.
 func (s *server) addAttempts(ctx context.Context, p *investigationPage, steps []tasker.Step) error {
 	if p.Failed == nil {
 		return nil
@@ -211,34 +202,27 @@ func (s *server) addAttempts(ctx context.Context, p *investigationPage, steps []
 	return nil
 }
 
-// An attempt is one go at a step, from the hour a worker took it to its end.
+// An attempt is an execution of a step.
 type attempt struct {
 	Number  int
-	Began   time.Time // zero when no worker took it
-	Ended   time.Time // zero while it runs
-	Event   string    // that ended it
-	State   string    // in which it left the step
+	Began   time.Time // zero if not claimed
+	Ended   time.Time // zero while running
+	Event   string    // at the end
+	State   string    // of the step after the attempt
 	Worker  *tasker.ID
 	Failure tasker.StepFailure
-	Later   bool // begun after the investigation was opened
+	Later   bool // began after the investigation was opened
 }
 
-// Took is how long it ran, as far as the history tells.
+// Took formats the duration, if it is known.
 func (a attempt) Took() string {
 	if a.Began.IsZero() || a.Ended.IsZero() {
 		return ""
 	}
-	switch d := a.Ended.Sub(a.Began); {
-	case d < time.Millisecond:
-		return "less than 1 ms"
-	case d < time.Second:
-		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
-	default:
-		return length(d)
-	}
+	return briefly(a.Ended.Sub(a.Began))
 }
 
-// attemptsOf reads the attempts out of the moves of a step, both newest first.
+// attemptsOf derives attempts from the history of a step; both are newest first.
 func attemptsOf(moves []tasker.Transition, opened time.Time) []attempt {
 	var list []attempt
 	var running *attempt
@@ -248,10 +232,10 @@ func attemptsOf(moves []tasker.Transition, opened time.Time) []attempt {
 			running = &attempt{Number: numberOf(m), Began: m.CreatedAt, Worker: m.WorkerUUID, State: m.To, Later: m.CreatedAt.After(opened)}
 			continue
 		case m.To == string(tasker.StepEnqueuedForOrchestration):
-			continue // its result is here, and not yet followed up
+			continue // reported, not applied
 		case running == nil && m.To != string(tasker.StepError):
 			continue
-		case running == nil: // no worker took it, or that was too long ago
+		case running == nil: // not claimed, or the claim is not in the history
 			running = &attempt{Number: numberOf(m), Worker: m.WorkerUUID, Later: m.CreatedAt.After(opened)}
 		}
 		running.Ended, running.Event, running.State = m.CreatedAt, m.Event, m.To
@@ -275,20 +259,17 @@ func numberOf(m tasker.Transition) int {
 	return *m.Attempt
 }
 
-// A comparison is what the evidence says beside how things stand.
+// A comparison compares the states of the evidence with the current ones.
 type comparison struct {
-	Changed, Same       []compared // the first of many
+	Changed, Same       []compared // limited
 	AllChanged, AllSame int
 }
 
-// A compared line is one state, then and now.
 type compared struct {
-	Name      string
-	Then, Now string
-	Note      string // what the states do not say
+	Name, Then, Now string
+	Note            string // a change besides the state
 }
 
-// compare puts the evidence beside how things stand now.
 func compare(then snapshot, task tasker.Task, steps []tasker.Step) comparison {
 	var c comparison
 	add := func(l compared) {

@@ -34,17 +34,17 @@ func TestAttemptsAreReadOutOfTheHistory(t *testing.T) {
 	}{
 		{"none", nil, ""},
 		{"one that runs", historyOf("pending enqueued enqueue 1 0", "enqueued in_progress claim 1 5"), "1 in_progress took='' said=''"},
-		{"one that succeeded", historyOf("enqueued in_progress claim 1 5", "in_progress complete succeed 1 7"), "1 complete took='7 s' said=''"},
+		{"one that succeeded", historyOf("enqueued in_progress claim 1 5", "in_progress complete succeed 1 7"), "1 complete took='7.0 s' said=''"},
 		{"two, the last first", historyOf("enqueued in_progress claim 1 5", "in_progress error fail 1 2", "error enqueued retry 2 60", "enqueued in_progress claim 2 0",
-			"in_progress error time_out 2 90"), "2 error took='1 min' said='time_out', 1 error took='2 s' said='fail'"},
+			"in_progress error time_out 2 90"), "2 error took='1 min' said='time_out', 1 error took='2.0 s' said='fail'"},
 		{"no worker took it", historyOf("pending enqueued enqueue 1 0", "enqueued error expire 1 60"), "1 error took='' said='expire'"},
 		{"failed outside", historyOf("pending error fail_external 0 0"), "0 error took='' said='fail_external'"},
 		{"given back", historyOf("enqueued in_progress claim 1 0", "in_progress enqueued release 1 1", "enqueued in_progress claim 1 1"),
-			"1 in_progress took='' said='', 1 enqueued took='1 s' said=''"},
+			"1 in_progress took='' said='', 1 enqueued took='1.0 s' said=''"},
 		{"kept, and followed up later", historyOf("enqueued in_progress claim 1 0", "in_progress enqueued_for_orchestration keep 1 1",
-			"enqueued_for_orchestration complete succeed 1 2"), "1 complete took='3 s' said=''"},
+			"enqueued_for_orchestration complete succeed 1 2"), "1 complete took='3.0 s' said=''"},
 		{"repaired by hand", historyOf("in_progress error fail 3 0", "error resolved_manually resolve_manually 3 9"), "3 error took='' said='fail'"},
-		{"at once", historyOf("enqueued in_progress claim 1 0", "in_progress complete succeed 1 0"), "1 complete took='less than 1 ms' said=''"},
+		{"at once", historyOf("enqueued in_progress claim 1 0", "in_progress complete succeed 1 0"), "1 complete took='0 ms' said=''"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string

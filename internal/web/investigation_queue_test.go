@@ -40,11 +40,7 @@ func TestSameFailuresReadAsOneLine(t *testing.T) {
 	h.fail("refund", "pay", "bank is closed", 1)
 
 	r := h.get("/ui/")
-	for _, want := range []string{"8 investigations in 2 cases", "shop/order › charge", "card of order &lt;id&gt; declined", "shop/refund › pay"} {
-		if r.status != http.StatusOK || !strings.Contains(r.text, want) {
-			t.Errorf("%d, without %q:\n%s", r.status, want, r.text)
-		}
-	}
+	h.shows(r, http.StatusOK, "8 investigations in 2 cases", "shop/order › charge", "card of order <id> declined", "shop/refund › pay")
 	r = h.get("/ui/?view=entries")
 	if n := strings.Count(r.text, "data-row"); n != 8 || !strings.Contains(r.text, "a handler said that trying again is useless") || !strings.Contains(r.text, "card of order "+tasks[0].String()+" declined") || strings.Count(r.text, ">waiting</span>") != 8 {
 		t.Errorf("%d rows, want 8:\n%s", n, r.text)
@@ -86,21 +82,12 @@ func TestTheQueueByMouse(t *testing.T) {
 	tab.Accessible()
 	tab.Picture("queue-cases-light")
 	tab.Follow("table a")
-	tab.Sees("and 39 like it since")
+	tab.Sees("39 similar failures since")
 	tab.Accessible()
 	tab.KeysAway("s")
 	tab.Sees("40 investigations on this page")
 	tab.Sees("Case: shop/order › charge")
-	tab.Accessible()
-	tab.Picture("queue-entries-light")
-	tab.Dark(true)
-	tab.Accessible()
-	tab.Picture("queue-entries-dark")
-	tab.Size(390, 844)
-	tab.Fits()
-	tab.Accessible()
-	tab.Picture("queue-entries-narrow")
-	tab.Size(1280, 900)
+	pictures(tab, "queue-entries")
 	tab.Keys("/") // opens the filters
 	tab.Type("input[name=text]", "no such thing")
 	tab.Follow(".filters button")
@@ -191,10 +178,7 @@ func TestAnEmptyQueueSaysWhatIsWatched(t *testing.T) {
 	h := newHarness(t)
 	h.Template("order", step("charge"))
 	h.create("order", `{}`)
-	r := h.get("/ui/")
-	if !strings.Contains(r.text, "Nothing needs you") || !strings.Contains(r.text, "nearest to its threshold") || !strings.Contains(r.text, "shop/order") {
-		t.Errorf("says\n%s", r.text)
-	}
+	h.sees(h.get("/ui/"), "No open investigations", "closest to its staleness limit", "shop/order")
 }
 
 // The list is dense: the first case is near the top, and a case is a line.
@@ -249,7 +233,7 @@ func TestWhatWasOpenedAMomentAgoIsSaid(t *testing.T) {
 		t.Errorf("says\n%s", text)
 	}
 	h.Exec(`UPDATE tasker.case_members SET fingerprint = NULL, fingerprint_version = 0`)
-	if text := get("/ui/"); !strings.Contains(text, "5 new investigations are being grouped into cases") || strings.Contains(text, "Nothing needs you") {
+	if text := get("/ui/"); !strings.Contains(text, "5 new investigations are being grouped into cases") || strings.Contains(text, "No open investigations") {
 		t.Errorf("says\n%s", text)
 	}
 }
@@ -295,7 +279,7 @@ func TestTheChips(t *testing.T) {
 		want []string
 	}{
 		{"unowned", []string{"order", "again"}}, {"mine", []string{"refund"}}, {"new", nil}, {"growing", nil}, {"regressed", nil},
-		{"failed again", []string{"again"}}, {"resting", []string{"order"}}, {"resolved", []string{"over"}},
+		{"failed again", []string{"again"}}, {"snoozed", []string{"order"}}, {"resolved", []string{"over"}},
 	} {
 		link := regexp.MustCompile(`<a href="/ui/([^"]*)">` + c.chip + `</a>`).FindStringSubmatch(r.text)
 		if link == nil {
@@ -336,19 +320,13 @@ func TestAQueueOfTenThousand(t *testing.T) {
 	}
 	t.Logf("queue by case %v, each %v; two calls of the API %v", took("/ui/"), took("/ui/?view=entries"), 2*took("/v1/dlq/investigation-queue"))
 	for _, path := range []string{"/ui/", "/ui/?view=entries"} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+path, nil)
-		h.Must(err)
-		r.Header.Set("Accept-Encoding", "gzip") // said by us, so that the client leaves it as it is
-		weight := len(h.do(r).text)
+		weight := len(h.get(path, "Accept-Encoding: gzip").text) // set here, so that the client does not decompress it
 		t.Logf("%s weighs %d bytes", path, weight)
 		if most := 100_000; weight > most { // besides what it loads, which is counted elsewhere
 			t.Errorf("%s weighs %d bytes, want at most %d", path, weight, most)
 		}
 	}
-	r := h.get("/ui/")
-	if !strings.Contains(r.text, "10,000 investigations in 1 case") {
-		t.Errorf("says\n%s", r.text)
-	}
+	h.sees(h.get("/ui/"), "10,000 investigations in 1 case")
 	tab := h.open("/ui/")
 	tab.Sees("10,000 investigations in 1 case")
 	tab.Reload() // with what a browser keeps

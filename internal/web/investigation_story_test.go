@@ -46,109 +46,109 @@ func TestEveryCauseHasAStory(t *testing.T) {
 	}{
 		{tasker.DependencyCycleDetected, tasker.DependencyCycle}: {
 			func(ev *storyInput, _ *snapshotStep) { ev.entry.StepUUID = nil },
-			"The steps of shop/order depend on each other in a cycle (reserve, charge and ship), so that none of them can ever run. It was noticed at once,",
+			"The steps of shop/order form a dependency cycle (reserve, charge and ship), so none of them can run. It was detected immediately,",
 		},
 		{tasker.MaxRetriesExceeded, tasker.RetriesExhausted}: {
-			nil, "Step charge of shop/order failed in all of its 3 attempts, the last at 2026-03-01 12:00:00 UTC, with “card declined”. It was noticed at once",
+			nil, "Step charge of shop/order failed in all 3 attempts, the last at 2026-03-01 12:00:00 UTC: “card declined”. It was detected immediately",
 		},
 		{tasker.MaxRetriesExceeded, tasker.PermanentFailure}: {
 			func(_ *storyInput, s *snapshotStep) { s.Attempts = 1 },
-			"Step charge of shop/order failed in attempt 1 of 3 at 2026-03-01 12:00:00 UTC, and its handler said that trying again is useless, with “card declined”.",
+			"Step charge of shop/order failed in attempt 1 of 3 at 2026-03-01 12:00:00 UTC with an error that is not retryable: “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.WorkerLost}: {
-			nil, "The worker of step charge of shop/order fell silent in attempt 3 of 3, the last at 2026-03-01 12:00:00 UTC.",
+			nil, "The worker of step charge of shop/order stopped sending heartbeats in attempt 3 of 3, the last at 2026-03-01 12:00:00 UTC.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.StepTimeout}: {
-			nil, "Step charge of shop/order ran longer than its timeout in attempt 3 of 3, the last, and was ended at 2026-03-01 12:00:00 UTC.",
+			nil, "Step charge of shop/order exceeded its timeout in its last attempt, 3 of 3 at 2026-03-01 12:00:00 UTC.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.ExternalFailure}: {
-			nil, "The system outside reported that step charge of shop/order failed at 2026-03-01 12:00:00 UTC, with “card declined”.",
+			nil, "The external system reported that step charge of shop/order failed at 2026-03-01 12:00:00 UTC: “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.ExternalTimeout}: {
-			nil, "Nobody answered step charge of shop/order in time at 2026-03-01 12:00:00 UTC, with “card declined”.",
+			nil, "Step charge of shop/order received no external result before its timeout at 2026-03-01 12:00:00 UTC: “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.ChildRefused}: {
-			nil, "The child task of step charge of shop/order could not be started at 2026-03-01 12:00:00 UTC, with “card declined”.",
+			nil, "The child task of step charge of shop/order could not be started at 2026-03-01 12:00:00 UTC: “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.ChildFailed}: {
-			nil, "The child task of step charge of shop/order ended without a result at 2026-03-01 12:00:00 UTC, with “card declined”.",
+			nil, "The child task of step charge of shop/order ended without a result at 2026-03-01 12:00:00 UTC: “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.ExpressionFailed}: {
 			func(_ *storyInput, s *snapshotStep) {
 				s.Error = []byte(`{"message":"when: there is no \"value\", in: results.score.value < 0.5"}`)
 			},
-			`The condition of step charge of shop/order could not be evaluated at 2026-03-01 12:00:00 UTC, with “when: there is no "value", in: results.score.value < 0.5”.`,
+			`The condition of step charge of shop/order could not be evaluated at 2026-03-01 12:00:00 UTC: “when: there is no "value", in: results.score.value < 0.5”.`,
 		},
 		{tasker.MaxRetriesExceeded, tasker.InputTooLarge}: {
-			nil, "Step charge of shop/order failed for good (input too large) at 2026-03-01 12:00:00 UTC, with “card declined”.",
+			nil, "Step charge of shop/order failed permanently (input too large) at 2026-03-01 12:00:00 UTC: “card declined”.",
 		},
 		{tasker.MaxRetriesExceeded, tasker.UnrecoveredError}: {
 			func(ev *storyInput, _ *snapshotStep) {
 				ev.entry.DetectedBy, ev.entry.StepUUID = tasker.DetectedSweep, nil
 			},
-			"Step charge of shop/order failed at 2026-03-01 12:00:00 UTC, with “card declined”, the task stood in error for 1 h 35 min, and nobody had looked into it. The staleness sweep found it at",
+			"Step charge of shop/order failed at 2026-03-01 12:00:00 UTC: “card declined”. The task was in error for 1 h 35 min without an open investigation. The staleness sweep detected it at",
 		},
 		{tasker.StalenessTimeout, string(tasker.TaskStepsInProcess)}: {
 			func(ev *storyInput, s *snapshotStep) {
 				stale(tasker.TaskStepsInProcess)(ev, s)
 				s.State, s.Attempts = tasker.StepInProgress, 1
 			},
-			"Task shop/order made no progress in the state steps in process for 1 h 35 min, 35 min longer than its threshold of 1 h 0 min: step charge was in progress in attempt 1 of 3. The staleness sweep found it at 2026-03-01 12:00:00 UTC.",
+			"Task shop/order was in state steps in process for 1 h 35 min (limit 1 h 0 min): step charge was in progress in attempt 1 of 3. The staleness sweep detected it at 2026-03-01 12:00:00 UTC.",
 		},
 		{tasker.StalenessTimeout, string(tasker.TaskWaitingForDependencies)}: {
 			func(ev *storyInput, s *snapshotStep) {
 				stale(tasker.TaskWaitingForDependencies)(ev, s)
 				s.State, s.Type = tasker.StepPending, tasker.ExternalStep
 			},
-			"in the state waiting for dependencies for 1 h 35 min, 35 min longer than its threshold of 1 h 0 min: step charge waited for an answer from outside.",
+			"in state waiting for dependencies for 1 h 35 min (limit 1 h 0 min): step charge waited for an external result.",
 		},
 		{tasker.StalenessTimeout, string(tasker.TaskWaitingForRetry)}: {
 			func(ev *storyInput, s *snapshotStep) {
 				stale(tasker.TaskWaitingForRetry)(ev, s)
 				s.NextRetryAt = ev.entry.At.Add(-time.Hour)
 			},
-			"in the state waiting for retry for 1 h 35 min, 35 min longer than its threshold of 1 h 0 min: step charge was to be tried again at 2026-03-01 11:00:00 UTC.",
+			"in state waiting for retry for 1 h 35 min (limit 1 h 0 min): step charge had a retry due at 2026-03-01 11:00:00 UTC.",
 		},
 		{tasker.StalenessTimeout, tasker.MaxDuration}: {
 			func(ev *storyInput, s *snapshotStep) {
 				stale(tasker.TaskStepsInProcess)(ev, s)
 				s.State = tasker.StepEnqueued
 			},
-			"Task shop/order ran for 1 d 1 h; its template allows 1 d 0 h. Then its state was steps in process: step charge waited for a worker.",
+			"Task shop/order ran for 1 d 1 h (limit 1 d 0 h). Its state was steps in process: step charge waited for a worker.",
 		},
 		{tasker.StalenessTimeout, tasker.Overdue}: {
 			func(ev *storyInput, s *snapshotStep) {
 				stale(tasker.TaskStepsInProcess)(ev, s)
 				s.State = tasker.StepEnqueued
 			},
-			"Task shop/order, or a step of it, was not done when it was due, and its template has that investigated. Then its state was steps in process: step charge waited for a worker.",
+			"Task shop/order or one of its steps missed its due time. Its state was steps in process: step charge waited for a worker.",
 		},
 		{tasker.StalenessTimeout, tasker.DeferredWork}: {
 			func(ev *storyInput, s *snapshotStep) {
 				stale(tasker.TaskStepsInProcess)(ev, s)
 				s.State = tasker.StepEnqueued
 			},
-			"Work of the server on task shop/order failed again and again. Then its state was steps in process: step charge waited for a worker.",
+			"The server failed repeatedly to process task shop/order. Its state was steps in process: step charge waited for a worker.",
 		},
 		{tasker.StalenessTimeout, tasker.UnrecoveredError}: {
-			stale(tasker.TaskError), "Task shop/order stood in error for 1 h 35 min, no step of it had failed for good, and nobody had looked into it.",
+			stale(tasker.TaskError), "Task shop/order was in error for 1 h 35 min without a failed step or an open investigation.",
 		},
 		{tasker.WorkerUnavailable, tasker.NoWorkers}: {
 			func(ev *storyInput, s *snapshotStep) {
 				ev.entry.DetectedBy = tasker.DetectedBroker
 				s.Error = []byte(`{"message":"worker queue TTL expired"}`)
 			},
-			"No worker for step charge of shop/order (handler run, namespace shop) was alive, so nobody took it in time, with “worker queue TTL expired”. It used no attempt. The message broker reported it at 2026-03-01 12:00:00 UTC.",
+			"No worker for step charge of shop/order (handler run, namespace shop) was online before its queue timeout: “worker queue TTL expired”. No attempt was used. The message broker reported it at 2026-03-01 12:00:00 UTC.",
 		},
 		{tasker.WorkerUnavailable, tasker.DispatchExpired}: {
-			nil, "Workers for step charge of shop/order (handler run, namespace shop) were alive, and none took it in time, with “card declined”. It used no attempt.",
+			nil, "Step charge of shop/order (handler run, namespace shop) was not claimed before its queue timeout, although workers were online: “card declined”. No attempt was used.",
 		},
 		{tasker.ManualDLQ, tasker.OperatorRequest}: {
 			func(ev *storyInput, _ *snapshotStep) {
 				ev.entry.StepUUID, ev.entry.DetectedBy = nil, tasker.DetectedOperator
 				ev.entry.History = []tasker.EntryChange{{Actor: "ann", Notes: new("looks odd")}}
 			},
-			"ann asked for a look at task shop/order, whose state was steps in process then: “looks odd”. That was at 2026-03-01 12:00:00 UTC.",
+			"ann opened this investigation of task shop/order in state steps in process: “looks odd”. It was opened at 2026-03-01 12:00:00 UTC.",
 		},
 	}
 	for _, cause := range tasker.Causes() {
@@ -162,10 +162,10 @@ func TestEveryCauseHasAStory(t *testing.T) {
 				tt.change(&ev, charge)
 			}
 			got := strings.Join(narrative(ev), " ")
-			if !strings.Contains(got, tt.want) || !strings.HasSuffix(got, " The task is in error now.") {
+			if !strings.Contains(got, tt.want) || !strings.HasSuffix(got, " The task is in error.") {
 				t.Errorf("the story is\n%s\nwant in it\n%s", got, tt.want)
 			}
-			if waits := strings.Contains(got, "Step ship waits for it now."); waits != (ev.entry.StepUUID != nil) {
+			if waits := strings.Contains(got, "Step ship is waiting for it."); waits != (ev.entry.StepUUID != nil) {
 				t.Errorf("what waits: %s", got)
 			}
 		})
@@ -179,16 +179,16 @@ func TestAStoryGoesOn(t *testing.T) {
 		change func(*storyInput)
 		want   string
 	}{
-		{"recovered", func(ev *storyInput) { ev.entry.RecoveredAt = &at }, "It went on by itself at 2026-03-01 13:00:00 UTC and is in error now."},
+		{"recovered", func(ev *storyInput) { ev.entry.RecoveredAt = &at }, "The task continued automatically at 2026-03-01 13:00:00 UTC and is in error."},
 		{"ended", func(ev *storyInput) {
 			ev.entry.ResolvedAt, ev.entry.ResolvedBy, ev.entry.ResolutionStatus = &at, new("ann"), tasker.EntryPermanentlyFailed
-		}, "The task is in error now; the investigation was ended as permanently failed by ann at 2026-03-01 13:00:00 UTC."},
-		{"evidence that was hidden", func(ev *storyInput) { ev.then = snapshot{} }, "Step charge of shop/order failed in all of its 3 attempts. It was"},
+		}, "The task is in error. The investigation ended as permanently failed by ann at 2026-03-01 13:00:00 UTC."},
+		{"evidence that was hidden", func(ev *storyInput) { ev.then = snapshot{} }, "Step charge of shop/order failed in all 3 attempts. It was"},
 		{"a step that nobody knows", func(ev *storyInput) { ev.entry.StepUUID = new(tasker.NewID()) }, "Step ? of shop/order"},
-		{"a code of a newer program", func(ev *storyInput) { ev.entry.DetailCode = "solar_flare" }, "Step charge of shop/order failed for good (solar flare) at"},
-		{"a reason of a newer program", func(ev *storyInput) { ev.entry.Reason = "weather" }, "Task shop/order needs a human: retries_exhausted."},
-		{"found by something newer", func(ev *storyInput) { ev.entry.DetectedBy = "oracle" }, "It was found by oracle at"},
-		{"only one attempt", func(ev *storyInput) { ev.then.Steps[1].MaxAttempts = 1 }, "failed in its only attempt at 2026-03-01 12:00:00 UTC, with"},
+		{"a code of a newer program", func(ev *storyInput) { ev.entry.DetailCode = "solar_flare" }, "Step charge of shop/order failed permanently (solar flare) at"},
+		{"a reason of a newer program", func(ev *storyInput) { ev.entry.Reason = "weather" }, "Task shop/order needs an operator: retries_exhausted."},
+		{"found by something newer", func(ev *storyInput) { ev.entry.DetectedBy = "oracle" }, "It was detected by oracle at"},
+		{"only one attempt", func(ev *storyInput) { ev.then.Steps[1].MaxAttempts = 1 }, "failed in its only attempt at 2026-03-01 12:00:00 UTC: “"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ev, _ := told(tasker.CauseOf(tasker.MaxRetriesExceeded, tasker.RetriesExhausted))
@@ -241,9 +241,9 @@ func TestAStoryTellsOfAWeightierReason(t *testing.T) {
 		{Event: "step_failed", At: later, Metadata: []byte(`{"step_uuid":"` + charge.UUID.String() + `"}`)},
 		{Event: "raised", At: later, Metadata: []byte(`{"from":{"step_uuid":null}}`)},
 	}
-	want := "ann asked for a look at task shop/order, whose state was steps in process then: “odd”. That was at 2026-03-01 12:00:00 UTC. " +
-		"Since then step charge failed as well at 2026-03-01 12:18:00 UTC. " +
-		"Since 2026-03-01 12:18:00 UTC the investigation is about the weightier reason: a step failed in all of its attempts."
+	want := "ann opened this investigation of task shop/order in state steps in process: “odd”. It was opened at 2026-03-01 12:00:00 UTC. " +
+		"Since then step charge failed at 2026-03-01 12:18:00 UTC. " +
+		"Since 2026-03-01 12:18:00 UTC the investigation has a more severe reason: a step failed in all of its attempts."
 	if got := strings.Join(narrative(ev), " "); !strings.HasPrefix(got, want) {
 		t.Errorf("story: %s", got)
 	}
@@ -260,14 +260,14 @@ func TestAStoryTellsOfTheLatestFailure(t *testing.T) {
 		failed(ev.steps[2].UUID, later, "no truck"),
 	}
 	if got := strings.Join(narrative(ev), " "); !strings.Contains(got,
-		"Since then it failed again 2 times, the last at 2026-03-01 12:19:00 UTC, with “HTTP 404” and step ship failed as well at 2026-03-01 12:18:00 UTC.") {
+		"Since then it failed again 2 times, the last at 2026-03-01 12:19:00 UTC: “HTTP 404” and step ship failed at 2026-03-01 12:18:00 UTC.") {
 		t.Errorf("story: %s", got)
 	}
 	// Of a step that had failed while another investigation was open.
 	ev, charge = told(tasker.CauseOf(tasker.MaxRetriesExceeded, tasker.RetriesExhausted))
 	ev.entry.PredecessorUUID, charge.LastFailureAt = new(tasker.NewID()), ev.entry.At.Add(-7*time.Minute)
 	got := strings.Join(narrative(ev), " ")
-	if strings.Contains(got, "noticed at once") || !strings.Contains(got, "this one was opened when that ended, at 2026-03-01 12:00:00 UTC") {
+	if strings.Contains(got, "detected immediately") || !strings.Contains(got, "This one was opened when it ended, at 2026-03-01 12:00:00 UTC") {
 		t.Errorf("story: %s", got)
 	}
 }

@@ -7,38 +7,29 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// itemStates are the states by which the items of a step are looked for, those first that may need
-// somebody.
+// itemStates are the states by which items can be filtered, most urgent first.
 var itemStates = []tasker.StepState{
 	tasker.StepError, tasker.StepInProgress, tasker.StepEnqueued, tasker.StepPending, tasker.StepComplete, tasker.StepResolvedManually, tasker.StepCancelled,
 }
 
-// An itemsPage is the items of a map step, in their order.
+// An itemsPage lists the items of a map step.
 type itemsPage struct {
 	Task       tasker.Task
 	Step       tasker.Step
 	Back       string // the step on the page of its task
 	State      tasker.StepState
-	Tabs       []itemsTab
+	Tabs       []link
 	Items      []stepRow
-	CanOperate bool   // on items
-	Stuck      string // why not
+	CanOperate bool   // act on items
+	Stuck      string // why no action is possible
 	Pager      pager
 }
 
-// An itemsTab leads to the items in one state, or to all.
-type itemsTab struct {
-	State tasker.StepState // empty: all
-	Href  string
-	Here  bool
-}
-
-// itemsPath returns the address of the items of a map step.
 func itemsPath(task, step tasker.ID) string {
 	return taskPath(task) + "/steps/" + step.String() + "/items"
 }
 
-// ItemsPath returns the page of the items of the step; empty when it has none.
+// ItemsPath returns the list of items of a map step.
 func (r stepRow) ItemsPath() string {
 	if r.Items == nil {
 		return ""
@@ -46,7 +37,7 @@ func (r stepRow) ItemsPath() string {
 	return itemsPath(r.TaskUUID, r.UUID)
 }
 
-// ElementDoc returns the element of the list that an item is for.
+// ElementDoc returns the list element of an item.
 func (r stepRow) ElementDoc() document {
 	if r.Map == nil {
 		return document{}
@@ -54,12 +45,7 @@ func (r stepRow) ElementDoc() document {
 	return documentOf("Element", r.Map.Value, maxResult, apiOfStep(r.Step)).withID("element-" + r.UUID.String())
 }
 
-// items lists the items of a map step.
 func (s *server) items(req *request) (*view, error) {
-	task, err := req.id("task")
-	if err != nil {
-		return nil, err
-	}
 	id, err := req.id("step")
 	if err != nil {
 		return nil, err
@@ -69,11 +55,12 @@ func (s *server) items(req *request) (*view, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	page := itemsPage{State: f.State, Back: taskPath(task) + "#step-" + id.String()}
-	ctx := req.Context()
-	if page.Task, err = s.DB.Task(ctx, task); err != nil {
+	page := itemsPage{State: f.State}
+	if page.Task, err = fetch(req, "task", s.DB.Task); err != nil {
 		return nil, err
 	}
+	ctx, task := req.Context(), page.Task.UUID
+	page.Back = taskPath(task) + "#step-" + id.String()
 	if page.Step, err = s.DB.Step(ctx, task, id); err != nil {
 		return nil, err
 	}
@@ -88,12 +75,12 @@ func (s *server) items(req *request) (*view, error) {
 	page.Stuck = whyUnrepairable(page.Task, entry)
 	page.CanOperate = page.Stuck == "" && s.showsAction(req, access.OperateSteps, page.Task.Namespace)
 	page.Items = stepRows(list, page.CanOperate, nil)
-	page.Tabs = append(page.Tabs, itemsTab{"", req.link("state", "", "from", ""), f.State == ""})
+	page.Tabs = append(page.Tabs, link{Name: "all", Path: req.link("state", "", "from", ""), Here: f.State == ""})
 	for _, state := range itemStates {
-		page.Tabs = append(page.Tabs, itemsTab{state, req.link("state", string(state), "from", ""), f.State == state})
+		page.Tabs = append(page.Tabs, link{Name: words(state), Path: req.link("state", string(state), "from", ""), Here: f.State == state})
 	}
 	if f.From > 0 {
-		page.Pager.Before = req.link("from", "") // of a page that is cut by its bytes nobody knows where the one before began
+		page.Pager.Before = req.link("from", "") // pages are limited by bytes, so the previous start is unknown
 	}
 	if next > 0 {
 		page.Pager.After = req.link("from", strconv.Itoa(next))

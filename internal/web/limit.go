@@ -3,6 +3,7 @@ package web
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,7 @@ const (
 	limitsPath = Root + "/limits"
 	navLimits  = "Limits"
 
-	// A limit is named by a query: its name may have slashes.
+	// Limits are selected by a query because their names can contain slashes.
 	limitPath       = "/limit"
 	setLimitPath    = "/set-limit"
 	deleteLimitPath = "/delete-limit"
@@ -24,25 +25,14 @@ const (
 	limitRows = 100
 )
 
-func (s *server) limitRoutes() []route {
-	list := []route{
-		{method: http.MethodGet, path: "/limits", rule: needs(access.ReadWorkers), serve: s.limits},
-		{method: http.MethodGet, path: limitPath, rule: needs(access.ReadWorkers), serve: s.onLimit},
-	}
-	list = append(list, actionRoutes(s, setLimitPath, access.OperateSteps, s.setLimitForm)...)
-	return append(list, actionRoutes(s, deleteLimitPath, access.OperateSteps, s.deleteLimitForm)...)
-}
-
-// A limitLine is a limit as pages show it.
+// A limitLine is a limit in a list.
 type limitLine struct{ tasker.Limit }
 
-// Title names it.
 func (l limitLine) Title() string { return limitTitle(l.LimitRef) }
 
-// Path is its page.
 func (l limitLine) Path() string { return limitLink(limitPath, l.LimitRef) }
 
-// SetBy says whose value it is.
+// SetBy returns who set the value.
 func (l limitLine) SetBy() string {
 	if l.ByTemplate {
 		return "template"
@@ -50,7 +40,7 @@ func (l limitLine) SetBy() string {
 	return l.ChangedBy
 }
 
-// Some prints a count that stops at [tasker.MaxLimitCount].
+// Some formats a count that stops at [tasker.MaxLimitCount].
 func (limitLine) Some(n int64) string {
 	if n >= tasker.MaxLimitCount {
 		return count(n, "") + " or more"
@@ -71,7 +61,7 @@ func limitTitle(r tasker.LimitRef) string {
 	return "the server"
 }
 
-// limitQuery names a limit in an address.
+// limitQuery returns the parameters that select a limit.
 func limitQuery(r tasker.LimitRef) url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{"kind": string(r.Kind), "namespace": r.Namespace, "name": r.Name} {
@@ -82,7 +72,7 @@ func limitQuery(r tasker.LimitRef) url.Values {
 	return q
 }
 
-// limitLink is the address of a page about a limit.
+// limitLink returns the address of a page about a limit.
 func limitLink(path string, r tasker.LimitRef) string {
 	if q := limitQuery(r); len(q) > 0 {
 		path += "?" + q.Encode()
@@ -92,10 +82,10 @@ func limitLink(path string, r tasker.LimitRef) string {
 
 // A limitsPage lists limits, by namespace, kind and name.
 type limitsPage struct {
-	Namespace string // only of this one; empty: of all
+	Namespace string // filter; empty for all
 	Limits    []limitLine
 	Pager     pager
-	Set       string // the form that sets one; empty where the caller may not
+	Set       string // form to set one; empty without permission
 }
 
 func (s *server) limits(req *request) (*view, error) {
@@ -121,20 +111,20 @@ func (s *server) limits(req *request) (*view, error) {
 	return &view{page: "limits", title: navLimits, nav: navLimits, live: true, body: p}, nil
 }
 
-// A limitDetailPage is one limit with the keys for which most steps wait.
+// A limitDetailPage shows a limit with the keys that have most waiting steps.
 type limitDetailPage struct {
 	limitLine
 	Keys        []tasker.LimitKey
-	MoreKeys    bool   // there may be more than these
-	Set, Delete string // the forms; empty where the caller may not
+	MoreKeys    bool
+	Set, Delete string // forms; empty without permission
 }
 
-// limitOf reads which limit a page is about.
+// limitOf reads the selected limit.
 func limitOf(req *request) (ref tasker.LimitRef, err error) {
 	field := func(name string) string { return strings.TrimSpace(req.FormValue(name)) }
 	ref = tasker.LimitRef{Kind: tasker.LimitKind(field("kind")), Namespace: field("namespace"), Name: field("name")}
 	if storable(ref.Namespace+ref.Name) != nil {
-		return tasker.LimitRef{}, tasker.Errorf(tasker.Invalid, "invalid name of a limit: must be valid UTF-8 without NUL")
+		return tasker.LimitRef{}, tasker.Errorf(tasker.Invalid, "invalid limit name: must be valid UTF-8 without NUL")
 	}
 	return ref, nil
 }
@@ -151,14 +141,14 @@ func (s *server) onLimit(req *request) (*view, error) {
 	p := limitDetailPage{limitLine: limitLine{d.Limit}, Keys: d.Keys, MoreKeys: len(d.Keys) == tasker.MaxLimitKeys}
 	if !s.ReadOnly && req.caller.MayLimit(ref) == nil {
 		p.Set = limitLink(setLimitPath, ref)
-		if ref.Kind != tasker.NamedLimit { // templates give it
+		if ref.Kind != tasker.NamedLimit { // templates define it
 			p.Delete = limitLink(deleteLimitPath, ref)
 		}
 	}
 	return &view{page: "limit", title: "Limit of " + p.Title(), nav: navLimits, live: true, body: p}, nil
 }
 
-// A limitForm sets a limit, or deletes one.
+// A limitForm sets or deletes a limit.
 type limitForm struct {
 	*server
 	form
@@ -169,7 +159,7 @@ type limitForm struct {
 	Max, Rate, Burst string // as typed
 }
 
-// Of names the limit; empty while nothing that names one was typed.
+// Of returns the title of a complete reference.
 func (p *limitForm) Of() string {
 	if p.Ref.Check() != nil {
 		return ""
@@ -189,8 +179,7 @@ func (s *server) setLimitForm(req *request) (*limitForm, error) {
 		}
 	}
 	p.form = req.formOf(form{page: "limitaction", title: "Set a limit", nav: navLimits, Button: "Set the limit", Back: limitsPath})
-	field := func(name string) string { return strings.TrimSpace(req.PostFormValue(name)) }
-	if p.Max, p.Rate, p.Burst = field("max"), field("rate"), field("burst"); req.Method != http.MethodPost && ref.Check() == nil {
+	if p.Max, p.Rate, p.Burst = req.field("max"), req.field("rate"), req.field("burst"); req.Method != http.MethodPost && ref.Check() == nil {
 		if err := p.fill(req); err != nil {
 			return nil, err
 		}
@@ -199,11 +188,11 @@ func (s *server) setLimitForm(req *request) (*limitForm, error) {
 	return p, nil
 }
 
-// fill begins with the value that the limit has.
+// fill sets the fields to the current value.
 func (p *limitForm) fill(req *request) error {
 	d, err := p.Engine.Limit(req.Context(), p.Ref)
 	if tasker.CodeOf(err) == tasker.NotFound {
-		return nil // it is new
+		return nil // a new limit
 	}
 	if err != nil {
 		return err
@@ -254,7 +243,7 @@ func (p *limitForm) do(req *request) (*view, error) {
 	return &view{next: limitLine{l}.Path(), note: "The limit is " + l.LimitValue.String() + "."}, err
 }
 
-// value reads what was typed.
+// value parses the fields.
 func (p *limitForm) value() (v tasker.LimitValue, err error) {
 	whole := func(name, text string) int {
 		n, fault := strconv.Atoi(text)
@@ -273,20 +262,15 @@ func (p *limitForm) value() (v tasker.LimitValue, err error) {
 	return v, err
 }
 
-// command returns the same from a terminal.
 func (p *limitForm) command(req *request) command {
 	actor, reason := p.placeholders()
 	ref := p.Ref
 	if ref.Check() != nil {
 		ref = tasker.LimitRef{Kind: tasker.HandlerLimit, Namespace: "NAMESPACE", Name: "HANDLER"}
 	}
-	flags := func(ctl []string, pairs ...string) []string {
-		for i := 0; i < len(pairs); i += 2 {
-			if pairs[i+1] != "" {
-				ctl = append(ctl, pairs[i], pairs[i+1])
-			}
-		}
-		return append(ctl, p.by("--by", actor)...)
+	ctl := func(word string, pairs ...string) []string {
+		list := flags(append([]string{"--namespace", ref.Namespace, "--name", ref.Name}, append(pairs, "--reason", reason)...)...)
+		return slices.Concat([]string{"limit", word, string(ref.Kind)}, list, p.by("--by", actor))
 	}
 	if p.Deletes {
 		q := limitQuery(ref)
@@ -294,16 +278,14 @@ func (p *limitForm) command(req *request) command {
 		if by := p.byInBody(actor); by != "" {
 			q.Set("by", by)
 		}
-		ctl := flags([]string{"limit", "delete", string(ref.Kind)}, "--namespace", ref.Namespace, "--name", ref.Name, "--reason", reason)
-		return commandOf(req, ctl, http.MethodDelete, "/v1/limits?"+q.Encode(), nil)
+		return commandOf(req, ctl("delete"), http.MethodDelete, "/v1/limits?"+q.Encode(), nil)
 	}
 	most, rate, burst := p.Max, p.Rate, p.Burst
 	v, err := p.value()
 	if err != nil || v.Check() != nil {
 		v, most, rate, burst = tasker.LimitValue{MaxInProgress: 10}, "10", "", ""
 	}
-	ctl := flags([]string{"limit", "set", string(ref.Kind)}, "--namespace", ref.Namespace, "--name", ref.Name, "--max", most, "--rate", rate, "--burst", burst, "--reason", reason)
-	return commandOf(req, ctl, http.MethodPut, "/v1/limits", apiv1.SetLimit{
+	return commandOf(req, ctl("set", "--max", most, "--rate", rate, "--burst", burst), http.MethodPut, "/v1/limits", apiv1.SetLimit{
 		Kind: string(ref.Kind), Namespace: ref.Namespace, Name: ref.Name, MaxInProgress: v.MaxInProgress, PerSecond: v.PerSecond, Burst: v.Burst,
 		Reason: reason, By: p.byInBody(actor),
 	})

@@ -240,7 +240,7 @@ func TestEveryPageForEveryCaller(t *testing.T) {
 				var r reply
 				switch {
 				case rt.Path == "/events": // which would go on
-					r = c.ask(http.MethodHead, path)
+					r = c.send(http.MethodHead, path, "")
 				case rt.Method == http.MethodGet:
 					r = c.get(path)
 				default:

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -10,10 +11,9 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// weightPath is the form that gives a namespace its weight.
 const weightPath = "/set-weight"
 
-// A weightForm gives a namespace its share of the workers that serve several.
+// A weightForm sets the weight of a namespace among workers that serve several namespaces.
 type weightForm struct {
 	*server
 	form
@@ -28,10 +28,7 @@ func (s *server) weightForm(req *request) (*weightForm, error) {
 	if err != nil {
 		weight = 1
 	}
-	namespace := p.Namespace
-	if namespace == "" {
-		namespace = "NAMESPACE"
-	}
+	namespace := cmp.Or(p.Namespace, "NAMESPACE")
 	p.Command = commandOf(req, []string{"namespace", "weight", namespace, strconv.FormatFloat(weight, 'f', -1, 64)},
 		http.MethodPut, "/v1/namespaces/"+url.PathEscape(namespace), apiv1.SetNamespace{Weight: weight})
 	return p, nil
@@ -45,8 +42,6 @@ func (p *weightForm) do(req *request) (*view, error) {
 	if err != nil {
 		return nil, tasker.Errorf(tasker.Invalid, "invalid weight %q: must be a number from 0.01 to 1000", clip(p.Weight, 40))
 	}
-	if _, err := p.Engine.SetNamespaceWeight(req.Context(), p.Namespace, weight, p.Actor); err != nil {
-		return nil, err
-	}
-	return &view{next: p.Back, note: "Namespace " + p.Namespace + " has the weight " + p.Weight + "."}, nil
+	_, err = p.Engine.SetNamespaceWeight(req.Context(), p.Namespace, weight, p.Actor)
+	return &view{next: p.Back, note: "The weight of namespace " + p.Namespace + " is " + p.Weight + "."}, err
 }

@@ -153,7 +153,7 @@ func TestPeopleInABrowser(t *testing.T) {
 	signIn(operator)
 	operator.Sees(errDeclined.Error())
 	operator.KeysAway("m")
-	operator.Sees("This is recorded as done by user:olaf.")
+	operator.Sees("Recorded with the name user:olaf.")
 	operator.Type("textarea[name=reason]", "paid by telephone")
 	operator.Follow("main form button:not(.plain)")
 	operator.Sees("Step charge was resolved")
@@ -166,7 +166,7 @@ func TestPeopleInABrowser(t *testing.T) {
 
 	// After signing out neither going back nor loading again shows a page.
 	operator.Follow(".who button")
-	operator.Sees("You have signed out.")
+	operator.Sees("Signed out.")
 	operator.Eval(`history.back()`)
 	operator.Until(`location.pathname === "/ui/sign-in" && document.readyState === "complete"`)
 	operator.Go(st.server.URL + st.page())
@@ -196,7 +196,7 @@ func TestTheSessionEndsWhileSomebodyTypes(t *testing.T) {
 	st.Exec(`UPDATE tasker.sessions SET ended_at = now()`)
 	a.Look(t.Context())
 	tab.Click("main form button:not(.plain)")
-	tab.Sees("Your session has ended, and nothing was sent.")
+	tab.Sees("Session expired. Nothing was sent")
 	tab.Accessible()
 	if got := tab.Value("textarea[name=reason]"); got != "paid by telephone" || st.stepOf("charge").State != tasker.StepError {
 		t.Errorf("the field has %q, and the step is %s", got, st.stepOf("charge").State)
@@ -205,7 +205,7 @@ func TestTheSessionEndsWhileSomebodyTypes(t *testing.T) {
 	again := tab.Another()
 	provider.User("oona", "operator@shop")
 	again.Go(st.server.URL + "/ui/sign-in?back=/ui/tasks")
-	again.Sees("Your session has ended: sign in again.")
+	again.Sees("Session expired. Sign in again.")
 	signIn(again)
 	again.Sees("Signed in as user:oona")
 	tab.Click("main form button:not(.plain)")
@@ -223,7 +223,7 @@ func TestTheSessionEndsWhileSomebodyTypes(t *testing.T) {
 	tab.Go(st.server.URL + st.page())
 	st.Exec(`UPDATE tasker.sessions SET ended_at = now()`)
 	tab.Until(`location.pathname === "/ui/sign-in"`)
-	tab.Sees("Your session has ended: sign in again.")
+	tab.Sees("Session expired. Sign in again.")
 }
 
 // pagesOf returns what the head of a page leads to.

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
@@ -18,85 +17,53 @@ const (
 	operationsPath = Root + "/operations"
 	navOperations  = "Operations"
 
-	operationRows = 50   // of the list
-	itemRows      = 100  // of the items in one state
-	itemSamples   = 10   // of each state, where all are shown
-	maxArrivals   = 1000 // that are counted
-	maxFitting    = 10_000
+	operationRows = 50
+	itemRows      = 100    // of one state
+	itemSamples   = 10     // of each state in the overview
+	maxArrivals   = 1000   // limit of counting
+	maxFitting    = 10_000 // likewise
 )
 
 func operationPath(id tasker.ID) string { return operationsPath + "/" + id.String() }
 
-// An operationLine is an operation as a list shows it.
+// An operationLine is an operation in a list.
 type operationLine struct {
 	tasker.Operation
 	Path string
-	Does string // the act and how many steps
-	Sums string // how many items are where
+	Does string // act and number of steps
+	Sums string // items by state
 	Bar  []progressPart
 }
 
-// Computes returns the expression that gives the results of the steps, if one does.
+// Computes returns the expression for the results of the steps.
 func (l operationLine) Computes() string {
 	return apiv1.FromOperation(l.Operation).Act.ResultExpression
 }
 
 func lineOf(o tasker.Operation) operationLine {
-	l := operationLine{Operation: o, Path: operationPath(o.UUID), Does: doesOf(o)}
-	var p taskProgress
-	at := 0.0
-	for _, part := range itemParts(o) {
-		p.add(&at, int(part.n), o.Items, part.kind)
+	p := progressOf(o.Items, []portion{
+		{o.Counts[tasker.ItemVerified], "good", "verified"}, {o.Counts[tasker.ItemRunning], "busy", "running"},
+		{o.Counts[tasker.ItemReleased], "busy", "released"}, {o.Counts[tasker.ItemFailedAgain], "bad", "failed again"},
+		{o.Counts[tasker.ItemSkipped], "warn", "skipped"}, {o.Counts[tasker.ItemAborted], "idle", "aborted"},
+		{o.Counts[tasker.ItemPlanned], "idle", "remaining"},
+	})
+	return operationLine{
+		Operation: o, Path: operationPath(o.UUID), Does: doesOf(o), Bar: p.Parts, Sums: p.Words + " = " + count(o.Items, ""),
 	}
-	l.Bar, l.Sums = p.Parts, sumsOf(o)
-	return l
 }
 
-// actNames are the acts in the words of the buttons.
 var actNames = map[tasker.Act]string{
 	tasker.ActReset: "Retry %s", tasker.ActResolve: "Skip %s", tasker.ActComplete: "Complete %s with a result", tasker.ActAnswer: "Answer %s", tasker.ActCancel: "Cancel %s",
-	tasker.ActCompensate: "Cancel and undo %s", tasker.ActRecreate: "Recreate %s", tasker.ActEnd: "End %s",
+	tasker.ActCompensate: "Cancel and compensate %s", tasker.ActRecreate: "Recreate %s", tasker.ActEnd: "End %s",
 }
 
-// doesOf says what an operation does.
 func doesOf(o tasker.Operation) string {
 	return fmt.Sprintf(cmp.Or(actNames[o.Act], string(o.Act)+" %s"), count(o.Items, itemNoun(o.Act)))
 }
 
-// itemNoun names an item of an operation.
+// itemNoun returns the objects of an act.
 func itemNoun(act tasker.Act) string {
 	return cmp.Or(map[tasker.Act]string{tasker.ActCancel: "task", tasker.ActCompensate: "task", tasker.ActRecreate: "task", tasker.ActEnd: "investigation"}[act], "step")
-}
-
-// An itemPart is how many items are in a state.
-type itemPart struct {
-	state      tasker.ItemState
-	n          int64
-	kind, said string
-}
-
-// itemParts are the states of items in the order in which people ask for them.
-func itemParts(o tasker.Operation) []itemPart {
-	parts := []itemPart{
-		{tasker.ItemVerified, 0, "good", "verified"}, {tasker.ItemRunning, 0, "busy", "running"}, {tasker.ItemReleased, 0, "busy", "released"},
-		{tasker.ItemFailedAgain, 0, "bad", "failed again"}, {tasker.ItemSkipped, 0, "warn", "skipped"}, {tasker.ItemAborted, 0, "idle", "aborted"},
-		{tasker.ItemPlanned, 0, "idle", "remaining"},
-	}
-	for i := range parts {
-		parts[i].n = o.Counts[parts[i].state]
-	}
-	return parts
-}
-
-// sumsOf adds up the items of all states.
-func sumsOf(o tasker.Operation) string {
-	var words []string
-	for _, p := range itemParts(o) {
-		if p.n > 0 {
-			words = append(words, count(p.n, "")+" "+p.said)
-		}
-	}
-	return strings.Join(words, " · ") + " = " + count(o.Items, "")
 }
 
 // An operationsPage lists operations, newest first.
@@ -124,10 +91,10 @@ func (s *server) operations(req *request) (*view, error) {
 	return &view{page: "operations", title: "Operations", nav: navOperations, live: true, body: p}, nil
 }
 
-// maxOfCase is how many operations in each state are looked at for those of a case.
+// maxOfCase limits how many operations of each state are searched for a case.
 const maxOfCase = 20
 
-// operationsOf returns the operations on a case that have not ended.
+// operationsOf returns the open operations on a case.
 func (s *server) operationsOf(req *request, id tasker.ID) (lines []operationLine, err error) {
 	for _, state := range []tasker.OperationState{tasker.OperationPaused, tasker.OperationRunning, tasker.OperationPlanned} {
 		list, _, err := s.DB.Operations(req.Context(), tasker.OperationFilter{State: state, Limit: maxOfCase})
@@ -143,44 +110,41 @@ func (s *server) operationsOf(req *request, id tasker.ID) (lines []operationLine
 	return lines, nil
 }
 
-// An operationPage is one operation with its items: those that failed again or were skipped
-// come first.
+// An operationPage shows an operation with its items, problems first.
 type operationPage struct {
 	operationLine
 	Waves    []waveLine
-	Why      *whyLine
-	Pause    string // why it is paused
-	Task     string // the page of the task that made it pause
-	Case     string // the page of the case that was selected
-	Arrived  int    // investigations that the selection would select now; -1 when nobody can tell
-	Again    string // where they can be planned
-	Chosen   string // what was selected, in words, besides the case
+	Why      *tasker.Condition
+	Pause    string // reason of the pause
+	Task     string // page of the task that caused the pause
+	Case     string // page of the selected case
+	Arrived  int    // new investigations that match the selection; -1 if unknown
+	Again    string // form to plan for them
+	Chosen   string // selection besides the case
 	State1   tasker.ItemState
 	Groups   []itemGroup
 	Pager    pager
-	Verbs    []operationVerb // what can be done now
-	Hides    bool
-	Expected bool // it is not over: something may still change
+	Verbs    []operationVerb
+	Hides    bool // payloads are hidden
+	Expected bool // not settled
 }
 
-// A waveLine is one wave.
 type waveLine struct {
 	Name, Items string
 	Here, Past  bool
-	Now         string // of the current wave
+	Now         string // state of the current wave
 }
 
-// An itemGroup is items in one state.
+// An itemGroup contains items of one state.
 type itemGroup struct {
 	State tasker.ItemState
 	All   int64
 	Items []itemLine
-	Path  string // of all of them
-	More  bool   // there are more than these
-	Acts  []caseLink
+	Path  string // list of all
+	More  bool
+	Acts  []link
 }
 
-// An itemLine is one item.
 type itemLine struct {
 	tasker.OperationItem
 	Why string
@@ -194,21 +158,18 @@ func (l itemLine) WaveName() string {
 	return strconv.Itoa(*l.Wave + 1)
 }
 
-// outcomes say why an item was skipped.
+// outcomes explain why an item was skipped.
 var outcomes = map[string]string{
-	"changed": "something has happened to the step since the plan", "refused": "the state of the step does not allow it", "gone": "the step is not there any more",
-	"busy": "others held the task for too long", "not_run": "its template decided that it does not run", "taken_over": "somebody else acted on the step", "cancelled": "the task was cancelled",
-	"template_gone": "there is no template of its name", "template_cycle": "the steps of the newest version of its template depend on each other",
-	"expression_failed": "its result cannot be computed",
-	"context_invalid":   "the newest version of its template does not take its context",
+	"changed": "the step has changed since the plan", "refused": "the state of the step does not allow it", "gone": "the step no longer exists",
+	"busy": "the task was locked for too long", "not_run": "the template skipped the step", "taken_over": "the step was changed outside the operation",
+	"cancelled": "the task was cancelled", "template_gone": "the template no longer exists",
+	"template_cycle":    "the newest version of the template has a dependency cycle",
+	"expression_failed": "the expression failed",
+	"context_invalid":   "the context is invalid for the newest version of the template",
 }
 
 func (s *server) onOperation(req *request) (*view, error) {
-	id, err := req.id("operation")
-	if err != nil {
-		return nil, err
-	}
-	o, err := s.DB.Operation(req.Context(), id)
+	o, err := fetch(req, "operation", s.DB.Operation)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +182,7 @@ func (s *server) onOperation(req *request) (*view, error) {
 	p.Hides = slices.ContainsFunc(o.Namespaces, func(n string) bool { return !req.readsPayloads(n) })
 	p.addPause()
 	if p.Expected {
-		if p.Why, err = s.why(req, id); err != nil {
+		if p.Why, err = s.why(req, o.UUID); err != nil {
 			return nil, err
 		}
 	}
@@ -241,20 +202,19 @@ func (s *server) onOperation(req *request) (*view, error) {
 	return &view{page: "operation", title: p.Does, nav: navOperations, live: true, body: p}, nil
 }
 
-// wavesOf lists the waves of an operation.
 func wavesOf(o tasker.Operation) []waveLine {
 	list := make([]waveLine, 0, len(o.Waves)+1)
-	under := o.State == tasker.OperationRunning || o.State == tasker.OperationPaused
-	left := o.Items
+	active := o.State == tasker.OperationRunning || o.State == tasker.OperationPaused
+	remaining := o.Items
 	for i := range len(o.Waves) + 1 {
-		items := left
+		items := remaining
 		if i < len(o.Waves) {
-			items = min(o.Waves[i], left)
+			items = min(o.Waves[i], remaining)
 		}
-		if left -= items; items == 0 && i > 0 {
+		if remaining -= items; items == 0 && i > 0 {
 			break
 		}
-		l := waveLine{Name: "wave " + strconv.Itoa(i+1), Items: count(items, ""), Here: under && i == o.Wave, Past: i < o.Wave || o.State == tasker.OperationDone, Now: "under way"}
+		l := waveLine{Name: "wave " + strconv.Itoa(i+1), Items: count(items, ""), Here: active && i == o.Wave, Past: i < o.Wave || o.State == tasker.OperationDone, Now: "running"}
 		if o.State == tasker.OperationPaused {
 			l.Now = "paused"
 		}
@@ -266,11 +226,11 @@ func wavesOf(o tasker.Operation) []waveLine {
 	return list
 }
 
-// pauseTexts say why an operation is paused: by whom, or after how many failures.
+// pauseTexts explain a pause. Their arguments are the failed steps and the operator.
 var pauseTexts = map[tasker.PauseReason]string{
 	tasker.PausedByOperator: "by %[2]s", tasker.PausedSameCause: "automatically: %[1]s failed with the same cause", tasker.PausedNewCause: "automatically: %[1]s failed with a new cause",
 	tasker.PausedWaveFailed: "automatically: %[1]s of the wave failed again", tasker.PausedWaveTimeout: "automatically: %[1]s of the wave did not succeed in time",
-	tasker.PausedNoWorker: "automatically: no worker takes the steps; they continue when one is alive",
+	tasker.PausedNoWorker: "automatically: no worker is online for the steps; it resumes when one is",
 }
 
 func (p *operationPage) addPause() {
@@ -284,7 +244,7 @@ func (p *operationPage) addPause() {
 	}
 }
 
-// addArrivals counts what the selection would select that came after the plan.
+// addArrivals counts new investigations that match the selection.
 func (s *server) addArrivals(req *request, p *operationPage) error {
 	sel := p.Selection
 	p.Chosen = selectionWords(p.Operation)
@@ -304,7 +264,7 @@ func (s *server) addArrivals(req *request, p *operationPage) error {
 	return err
 }
 
-// addItems reads the items of one state, or some of each.
+// addItems adds the items of one state, or samples of each state.
 func (s *server) addItems(req *request, p *operationPage, after int) error {
 	order := []tasker.ItemState{
 		tasker.ItemFailedAgain, tasker.ItemSkipped, tasker.ItemRunning, tasker.ItemReleased, tasker.ItemPlanned, tasker.ItemVerified, tasker.ItemAborted,
@@ -318,7 +278,7 @@ func (s *server) addItems(req *request, p *operationPage, after int) error {
 			continue
 		}
 		if state == tasker.ItemFailedAgain {
-			limit = itemRows // they are planned for together
+			limit = itemRows // a new operation selects all of them
 		} else if p.State1 == "" {
 			limit = itemSamples
 		}
@@ -339,8 +299,8 @@ func (s *server) addItems(req *request, p *operationPage, after int) error {
 	return nil
 }
 
-// againLinks are the acts on the investigations of items that failed again.
-func (s *server) againLinks(req *request, list []tasker.OperationItem) ([]caseLink, error) {
+// againLinks returns the operations on the investigations of items that failed again.
+func (s *server) againLinks(req *request, list []tasker.OperationItem) ([]link, error) {
 	var ids []tasker.ID
 	query := url.Values{}
 	for _, item := range list {
@@ -349,7 +309,7 @@ func (s *server) againLinks(req *request, list []tasker.OperationItem) ([]caseLi
 	}
 	possible, err := s.Operations.Possible(req.within(access.OperateSteps).Context(), tasker.OperationSelection{IDs: ids}, len(ids))
 	delete(possible, tasker.ActEnd)
-	return actLinks(req, possible, "", "plan for those that failed again", func(tasker.Act) string { return planPath + "?" + query.Encode() }), err
+	return actLinks(req, possible, "", "plan an operation on the steps that failed again", func(tasker.Act) string { return planPath + "?" + query.Encode() }), err
 }
 
 func itemLines(list []tasker.OperationItem) []itemLine {

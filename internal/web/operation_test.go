@@ -44,35 +44,35 @@ func (h *harness) operate() {
 func TestAnOperationFromACaseToItsEnd(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.shows(h.get("/ui/operations"), http.StatusOK, "There are no operations")
+	h.shows(h.get("/ui/operations"), http.StatusOK, "No operations")
 	h.Template("order", step("charge"))
 	h.fail("order", "charge", "declined", 13)
 	path := h.casePath("order")
 	h.shows(h.get(path), http.StatusOK, "Retry 13…", path+"/run")
 	h.shows(h.get(path+"/run"), http.StatusOK, "The most urgent 10 of 13", `value="1, 10, 100"`, "tasker-ctl --server "+h.server.URL+" operation plan --case")
 	r := h.post(path+"/run", "actor=ann", "reason=gateway is back", "waves=1, 10", "rate=200/s", "tolerate=2%", "key=k")
-	h.shows(r, http.StatusOK, "13 steps are frozen: all that was selected", "wave 1: 1 → wave 2: 10 → rest: 2, at most 200/s", "13 would be released.", "13 <strong>charge</strong> steps would be queued",
-		"Start with 1 step", "nothing has changed")
+	h.shows(r, http.StatusOK, "13 steps are frozen. Later", "wave 1: 1 → wave 2: 10 → rest: 2, at most 200/s", "13 would be released.", "13 <strong>charge</strong> steps would be enqueued",
+		"Start with 1 step", "Simulated and rolled back")
 	plan := r.url
 	page := strings.TrimSuffix(plan, "/start")
 	if again := h.post(path+"/run", "actor=ann", "reason=gateway is back", "waves=1, 10", "rate=200/s", "tolerate=2%", "key=k"); again.url != plan {
 		t.Errorf("the same form again goes on to %s, not to %s", again.url, plan)
 	}
 	h.shows(h.post(path+"/run", "actor=bob", "reason=mine", "waves=all", "tolerate=2%", "key=l"), http.StatusConflict, "of ann holds 13 of the selected steps", ">mine</textarea>", `href="`+page+`"`)
-	h.shows(h.get(page), http.StatusOK, "Nothing is done yet", "13 remaining = 13", "13 planned", plan)
+	h.shows(h.get(page), http.StatusOK, "Not started. An unstarted plan expires", "13 remaining = 13", "13 planned", plan)
 	h.shows(h.get("/ui/operations?state=planned"), http.StatusOK, "Retry 13 steps", "gateway is back")
 	h.shows(h.get("/ui/operations?state=done"), http.StatusOK, "No operation is done")
 	h.shows(h.get(path), http.StatusOK, `<a href="`+page+`">Retry 13 steps</a>`)
 
 	digest := regexp.MustCompile(`name="digest" value="([^"]+)"`).FindStringSubmatch(r.text)[1]
 	h.shows(h.post(plan, "actor=ann", "seen=planned", "digest=sha256:other"), http.StatusConflict, "look at it again", `value="`+digest+`"`)
-	h.shows(h.post(plan, "actor=ann", "seen=planned", "digest="+digest), http.StatusOK, "The operation was started.", "wave 1: 1, under way")
+	h.shows(h.post(plan, "actor=ann", "seen=planned", "digest="+digest), http.StatusOK, "The operation was started.", "wave 1: 1, running")
 	h.shows(h.get(plan), http.StatusConflict, "This operation is running and can't be started.")
 	h.operate()
 	h.work(func(tasker.Assignment) error { return nil })
 	h.operate()
-	h.shows(h.get(page), http.StatusOK, "1 verified", "wave 1: 1 ✓", "wave 2: 10, under way")
-	h.shows(h.get(path), http.StatusOK, "10 being proved")
+	h.shows(h.get(page), http.StatusOK, "1 verified", "wave 1: 1 ✓", "wave 2: 10, running")
+	h.shows(h.get(path), http.StatusOK, "10 verifying")
 	n := 0
 	h.work(func(tasker.Assignment) error {
 		if n++; n <= 2 {
@@ -91,15 +91,15 @@ func TestAnOperationFromACaseToItsEnd(t *testing.T) {
 	h.shows(h.get(page+"?state=running"), http.StatusOK, "No item is running")
 	h.shows(h.get(page+"?state=odd"), http.StatusBadRequest, "Invalid state")
 	h.fail("order", "charge", "declined", 3)
-	h.shows(h.get(page), http.StatusOK, "3 investigations came since the plan", path+"/run")
-	h.shows(h.post(page+"/resume", "actor=ann", "seen=running"), http.StatusConflict, "The operation is paused now")
-	h.shows(h.get(page+"/resume"), http.StatusOK, "Continues this wave; failure counts reset.", `name="tolerate_cause"`)
+	h.shows(h.get(page), http.StatusOK, "3 investigations opened since the plan", path+"/run")
+	h.shows(h.post(page+"/resume", "actor=ann", "seen=running"), http.StatusConflict, "The operation is now paused")
+	h.shows(h.get(page+"/resume"), http.StatusOK, "Continues the current wave and resets the failure counts.", `name="tolerate_cause"`)
 	h.shows(h.post(page+"/resume", "actor=ann", "seen=paused", "tolerate=some"), http.StatusBadRequest, "Invalid tolerance")
 	h.shows(h.post(page+"/resume", "actor=ann", "seen=paused", "tolerate=5%", "tolerate_cause=1"), http.StatusOK, "The operation was resumed.",
-		"when more than 5% of a wave fail", "failures of 1 cause")
+		"if more than 5% of a wave fail", "failures of 1 cause")
 	h.shows(h.post(page+"/pause", "actor=ann", "seen=running"), http.StatusOK, "The operation was paused.", "Paused by ann")
-	h.shows(h.post(page+"/abort", "seen=paused"), http.StatusBadRequest, "Give your name")
-	h.shows(h.post(page+"/abort", "actor=ann"), http.StatusBadRequest, "which state of the operation")
+	h.shows(h.post(page+"/abort", "seen=paused"), http.StatusBadRequest, "Your name is missing")
+	h.shows(h.post(page+"/abort", "actor=ann"), http.StatusBadRequest, "no state of the operation")
 	r = h.post(page+"/abort", "actor=ann", "seen=paused")
 	h.shows(r, http.StatusOK, "The operation was aborted.", "2 aborted")
 	h.lacks(r, page+"/abort", page+"/resume")
@@ -141,9 +141,9 @@ func TestEveryActFromACase(t *testing.T) {
 		r := h.post(path+"/run", fields...)
 		h.shows(r, http.StatusOK, tt.says)
 		if strings.Contains(tt.more, "expression") {
-			h.shows(r, http.StatusOK, `what the expression <code><bdi>{"was": error.message}</bdi></code> gives`, `would be <code><bdi>{"was":"declined"}</bdi></code>`)
+			h.shows(r, http.StatusOK, `The expression <code><bdi>{"was": error.message}</bdi></code> computes`, `would be <code><bdi>{"was":"declined"}</bdi></code>`)
 			both := h.post(path+"/run", append(fields, "result=1")...)
-			h.shows(both, http.StatusBadRequest, "give a result or an expression, not both", "error.message}</textarea>")
+			h.shows(both, http.StatusBadRequest, "enter a result or an expression, not both", "error.message}</textarea>")
 		}
 		digest := regexp.MustCompile(`name="digest" value="([^"]+)"`).FindStringSubmatch(r.text)[1]
 		h.shows(h.post(r.url, "actor=ann", "seen=planned", "digest="+digest), http.StatusOK, "The operation was started.")
@@ -196,18 +196,18 @@ func TestAPlanOfASelection(t *testing.T) {
 		t.Fatalf("planned from a terminal %+v", list)
 	}
 	path = "/ui/plan?case=" + refund.String() + "&case="
-	h.shows(h.get(path+order.String()), http.StatusOK, "Plan: <bdi>2 cases", "Each case becomes an operation of its own", h.caseURL(refund))
+	h.shows(h.get(path+order.String()), http.StatusOK, "Plan: <bdi>2 cases", "Creates one operation per case", h.caseURL(refund))
 	fields := []string{"actor=ann", "reason=why", "waves=all", "tolerate=2%", "key=b"}
-	h.shows(h.post(path+order.String(), fields...), http.StatusConflict, "The case shop/order › charge: ", "1 operation planned before it")
+	h.shows(h.post(path+order.String(), fields...), http.StatusConflict, "The case shop/order › charge: ", "1 operation already planned")
 	path += parcel.String()
-	h.shows(h.post(path, fields...), http.StatusOK, "2 operations are planned. Start each one from here.")
+	h.shows(h.post(path, fields...), http.StatusOK, "2 operations planned. Start each one from here.")
 	h.post(path, fields...) // the same again
 	if list := planned(); len(list) != 4 || list[0].Items+list[1].Items != 3 {
 		t.Errorf("planned %+v", list)
 	}
 	many := "/ui/plan?x=1" + strings.Repeat("&id="+ids[0], 201)
 	for path, says := range map[string]string{
-		"/ui/plan": "Nothing is selected", "/ui/plan?id=x": "Invalid selection", "/ui/plan?case=%3Cb%3E": "Invalid selection", many: "201 investigations are selected", path + "&act=odd": "",
+		"/ui/plan": "The selection is empty", "/ui/plan?id=x": "Invalid selection", "/ui/plan?case=%3Cb%3E": "Invalid selection", many: "201 investigations are selected", path + "&act=odd": "",
 	} {
 		if says == "" {
 			h.shows(h.post(path, fields...), http.StatusBadRequest, `role="alert"`)
@@ -279,7 +279,7 @@ func TestWhatIsWrongWithAPlan(t *testing.T) {
 	tasks := h.fail("order", "charge", "declined", 2)
 	path := h.casePath("order") + "/run"
 	for field, says := range map[string]string{
-		"reason=": "Give a reason", "actor=": "Give your name", "waves=0": `Invalid waves "0"`, "waves=1,x": "Invalid waves", "waves=": "Invalid waves", "waves=100001": "Invalid waves",
+		"reason=": "The reason is missing", "actor=": "Your name is missing", "waves=0": `Invalid waves "0"`, "waves=1,x": "Invalid waves", "waves=": "Invalid waves", "waves=100001": "Invalid waves",
 		"rate=5": `Invalid rate "5"`, "rate=0/s": "Invalid rate", "rate=1001/s": "Invalid rate", "tolerate=101%": "guards.tolerate: must be from 0", "tolerate=x": "Invalid tolerance",
 	} {
 		r := h.post(path, "actor=ann", "reason=the <i>bank</i>", "waves=1,2", "rate=7/s", "tolerate=2", "skip=1", field)
@@ -313,32 +313,18 @@ func TestAnOperationByMouse(t *testing.T) {
 	tab.KeysAway("r")
 	tab.Type("textarea[name=reason]", "gateway is back")
 	tab.Type("main input[name=actor]", "ann")
-	tab.Accessible()
-	tab.Size(390, 844)
-	tab.Fits()
-	tab.Accessible()
-	tab.Size(1280, 900)
+	pictures(tab, "plan-form")
 	tab.Follow("main form button:not(.plain)")
 	tab.Sees("12 would be released.")
-	tab.Picture("plan")
-	tab.Accessible()
-	tab.Size(390, 844)
-	tab.Fits()
-	tab.Accessible()
-	tab.Size(1280, 900)
+	pictures(tab, "plan")
 	tab.Follow("main form button:not(.plain)")
-	tab.Sees("wave 1: 1, under way")
+	tab.Sees("wave 1: 1, running")
 	h.operate()
 	h.work(func(tasker.Assignment) error { return nil })
 	h.operate()
 	tab.Sees("1 verified") // by itself
-	tab.Picture("operation")
-	tab.Accessible()
+	pictures(tab, "operation")
 	tab.Size(390, 844)
-	tab.Fits()
-	tab.Accessible()
-	tab.Dark(true)
-	tab.Accessible()
 	tab.Go(h.server.URL + "/ui/operations")
 	tab.Sees("Retry 12 steps")
 	tab.Fits()
@@ -399,7 +385,7 @@ func TestAnOperationAndAHoldByKeys(t *testing.T) {
 		tab.Fits()
 		tab.Accessible()
 		tab.KeysAway("\r")
-		tab.Sees("Steps of the scope are held.")
+		tab.Sees("Steps in the scope are held.")
 		h.create(template, `{}`)
 		h.goOn()
 		tab.Sees("1 step")
@@ -421,6 +407,6 @@ func TestAnOperationAndAHoldByKeys(t *testing.T) {
 		if held != 1 {
 			t.Errorf("%d steps were worked on after the release, want 1", held)
 		}
-		h.shows(h.get("/ui/holds?state=open"), http.StatusOK, "Nothing is held")
+		h.shows(h.get("/ui/holds?state=open"), http.StatusOK, "No open holds")
 	}
 }

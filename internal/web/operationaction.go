@@ -6,45 +6,48 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/apiv1"
 	"tasker.example/tasker/internal/postgres"
 )
 
-// An operationVerb changes an operation, in the words of tasker-ctl.
+// An operationVerb changes an operation.
 type operationVerb struct {
-	Word, Name, Key, Does string
-	Long                  string
-	Done                  string                  // the state after it, in words
-	Final                 bool                    // it cannot be undone
-	InPlace               bool                    // it is done on the page of the operation, and needs no other
-	from                  []tasker.OperationState // in which it makes sense
+	verb
+	Done    string                  // past participle
+	Final   bool                    // irreversible
+	InPlace bool                    // a button on the page of the operation
+	from    []tasker.OperationState // states that accept it
 }
 
 const wordStart = "start"
 
 var operationVerbs = []operationVerb{
 	{
-		Word: wordStart, Name: "Start…", Key: "r", Does: "start the operation", Done: "started", from: []tasker.OperationState{tasker.OperationPlanned},
-		Long: "Servers release the steps in waves. The operation pauses automatically when too many fail again.",
+		verb: verb{Word: wordStart, Name: "Start…", Key: "r", Does: "start the operation",
+			Long: "Releases the steps in waves. The operation pauses automatically if too many fail again."},
+		Done: "started", from: []tasker.OperationState{tasker.OperationPlanned},
 	},
 	{
-		Word: "pause", Name: "Pause", Key: "h", Does: "pause the operation", Done: "paused", InPlace: true, from: []tasker.OperationState{tasker.OperationRunning},
-		Long: "Nothing more is released until it is resumed. Released steps continue.",
+		verb: verb{Word: wordPause, Name: "Pause", Key: "h", Does: "pause the operation",
+			Long: "Releases no more steps until it is resumed. Released steps continue."},
+		Done: "paused", InPlace: true, from: []tasker.OperationState{tasker.OperationRunning},
 	},
 	{
-		Word: wordResume, Name: "Resume", Key: "r", Does: "resume the operation", Done: "resumed", InPlace: true, from: []tasker.OperationState{tasker.OperationPaused},
-		Long: "Continues this wave; failure counts reset.",
+		verb: verb{Word: wordResume, Name: "Resume", Key: "r", Does: "resume the operation",
+			Long: "Continues the current wave and resets the failure counts."},
+		Done: "resumed", InPlace: true, from: []tasker.OperationState{tasker.OperationPaused},
 	},
 	{
-		Word: "abort", Name: "Abort…", Does: "abort the operation", Done: "aborted", Final: true, from: []tasker.OperationState{tasker.OperationPlanned, tasker.OperationRunning, tasker.OperationPaused},
-		Long: "Nothing more is released. Released steps continue, and their outcome is recorded. An aborted operation cannot be started again.",
+		verb: verb{Word: "abort", Name: "Abort…", Does: "abort the operation",
+			Long: "Releases no more steps. Released steps continue and their outcomes are recorded. An aborted operation cannot be started again."},
+		Done: "aborted", Final: true,
+		from: []tasker.OperationState{tasker.OperationPlanned, tasker.OperationRunning, tasker.OperationPaused},
 	},
 }
 
-// refusal says why the verb makes no sense for an operation; empty when it does.
+// refusal returns why an operation does not accept the action.
 func (v operationVerb) refusal(o tasker.Operation) string {
 	if slices.Contains(v.from, o.State) {
 		return ""
@@ -62,44 +65,43 @@ type operationForm struct {
 	form
 	operationVerb
 	Operation operationLine
-	Digest    string         // of the plan that this page shows
-	First     []itemLine     // of the items
-	DryRun    *tasker.DryRun // nil where nothing is tried
+	Digest    string     // of the displayed plan
+	First     []itemLine // first items
+	DryRun    *tasker.DryRun
 	Refusals  []itemRefusal
-	Enqueues  []tasker.ValueCount // the steps that would become ready
+	Enqueues  []tasker.ValueCount // steps that would be enqueued
 	Waves     []waveLine
 	NoDryRun  string // why there is none
 
-	Tolerate      string // as typed, of resume
+	Tolerate      string // as typed, for resume
 	TolerateCause bool
 }
 
-// An itemRefusal is items that a dry run says would be skipped.
+// An itemRefusal contains items that would be skipped.
 type itemRefusal struct {
 	tasker.DryRunRefusal
 	Why string
 }
 
-// Bounds of what the page of a plan shows.
+// Limits of a plan page.
 const (
 	shownItems  = 10
 	dryRunItems = 1000
 )
 
 func (s *server) operationForm(req *request, v operationVerb) (*operationForm, error) {
-	id, err := req.id("operation")
-	if err != nil {
-		return nil, err
-	}
-	o, err := s.DB.Operation(req.Context(), id)
+	o, err := fetch(req, "operation", s.DB.Operation)
 	if err != nil {
 		return nil, err
 	}
 	p := &operationForm{server: s, operationVerb: v, Operation: lineOf(o), Digest: o.PlanDigest, Waves: wavesOf(o)}
-	name := strings.TrimSuffix(v.Name, "…")
-	p.form = req.formOf(form{page: "operationaction", title: name + ": " + doesOf(o), nav: navOperations, Button: name, Back: operationPath(id), Danger: v.Final})
+	p.form = req.formOf(form{
+		page: "operationaction", title: v.button() + ": " + doesOf(o), nav: navOperations, Button: v.button(),
+		Back: operationPath(o.UUID), Danger: v.Final,
+	})
 	p.Refused = v.refusal(o)
-	if p.Tolerate, p.TolerateCause = strings.TrimSpace(req.typed("tolerate")), req.PostFormValue("tolerate_cause") != ""; p.Tolerate == "" && o.Guards.Tolerate != nil {
+	p.Tolerate, p.TolerateCause = req.field("tolerate"), req.checked("tolerate_cause")
+	if p.Tolerate == "" && o.Guards.Tolerate != nil {
 		p.Tolerate = o.Guards.Tolerate.String()
 	}
 	p.Command = p.command(req)
@@ -110,19 +112,18 @@ func (s *server) operationForm(req *request, v operationVerb) (*operationForm, e
 	if len(o.Waves) > 0 && o.Items > o.Waves[0] {
 		p.Button = "Start with " + count(o.Waves[0], itemNoun(o.Act))
 	}
-	list, _, err := s.DB.OperationItems(req.Context(), id, postgres.ItemFilter{Limit: shownItems})
+	list, _, err := s.DB.OperationItems(req.Context(), o.UUID, postgres.ItemFilter{Limit: shownItems})
 	p.First = itemLines(list)
 	if err == nil && p.Refused == "" && req.Method == http.MethodGet {
-		err = p.tryIt(req.Context())
+		err = p.dryRun(req.Context())
 	}
 	return p, err
 }
 
-// tryIt makes the dry run of a plan.
-func (p *operationForm) tryIt(ctx context.Context) error {
+func (p *operationForm) dryRun(ctx context.Context) error {
 	r, err := p.Operations.DryRun(ctx, p.Operation.UUID, 0, dryRunItems)
 	if code := tasker.CodeOf(err); code == tasker.Conflict || code == tasker.Unavailable {
-		p.NoDryRun = messageOf(err) // the plan can be started without
+		p.NoDryRun = messageOf(err) // the plan can still be started
 		return nil
 	}
 	if err != nil {
@@ -147,16 +148,16 @@ func (p *operationForm) do(req *request) (*view, error) {
 	}
 	switch seen := req.PostFormValue("seen"); {
 	case seen == "":
-		return nil, tasker.Errorf(tasker.Invalid, "the form does not say which state of the operation it shows: open it again")
+		return nil, tasker.Errorf(tasker.Invalid, "the form has no state of the operation: reload the page")
 	case seen != string(p.Operation.State):
-		return nil, tasker.Errorf(tasker.Conflict, "the operation is %s now: if you still mean it, send it again", words(p.Operation.State))
+		return nil, tasker.Errorf(tasker.Conflict, "the operation is now %s: check it and submit again", words(p.Operation.State))
 	}
 	ctx, id := req.Context(), p.Operation.UUID
 	var err error
 	switch p.Word {
 	case wordStart:
 		_, err = p.Operations.Start(ctx, id, req.PostFormValue("digest"), p.Actor)
-	case "pause":
+	case wordPause:
 		_, err = p.Operations.Pause(ctx, id, p.Actor)
 	case wordResume:
 		var tolerate *tasker.FailureTolerance
@@ -169,7 +170,6 @@ func (p *operationForm) do(req *request) (*view, error) {
 	return &view{next: p.Back, note: "The operation was " + p.Done + "."}, err
 }
 
-// command returns the same from a terminal.
 func (p *operationForm) command(req *request) command {
 	actor, _ := p.placeholders()
 	id := p.Operation.UUID.String()

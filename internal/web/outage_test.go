@@ -20,7 +20,7 @@ func TestAPageSaysThatTheServerIsGone(t *testing.T) {
 	tab.Eval(`window.realFetch = window.fetch; window.fetch = () => Promise.reject(new TypeError("refused")); document.dispatchEvent(new Event("visibilitychange"))`)
 	tab.Until(`!document.getElementById("lost").hidden && document.getElementById("pause").textContent === "Not connected"`)
 	tab.Sees("Not connected since")
-	tab.Sees("the server does not answer")
+	tab.Sees("Reconnecting")
 	tab.Accessible()
 	tab.Eval(`window.fetch = window.realFetch; document.dispatchEvent(new Event("visibilitychange"))`)
 	tab.Until(`document.getElementById("lost").hidden && document.getElementById("pause").textContent === "Live"`)

@@ -11,36 +11,34 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// dashboardPage is how many investigations there are, why, and how they went; and
-// whether the parts of the system are well.
+// A dashboardPage shows statistics of investigations and the state of sinks and queues.
 type dashboardPage struct {
 	Open, Ended int64
-	Oldest      *time.Time // of the open ones
-	Cases       []caseLine // that cost most
-	AllCases    int64      // that are open
-	ToResolve   float64    // minutes, on average of all that ended
+	Oldest      *time.Time // open investigation
+	Cases       []caseLine // most costly
+	AllCases    int64      // number of open cases
+	ToResolve   float64    // average in minutes
 	Reasons     []reasonLine
 	Windows     []link // of the charts
 	Charts      []chart
-	Times       []phaseLine // of the last 24 hours, with their chart only
-	Capped      bool        // counting over time has stopped at its limit
+	Times       []phaseLine // of the last 24 hours
+	Capped      bool        // the charts are limited
 	SeesSinks   bool
 	Sinks       []sinkLine
 	Unserved    []unservedQueue
 }
 
-// An unservedQueue is a queue that no live worker serves, with all steps that wait
-// there: those that may be claimed, and those that wait until a worker lives.
+// An unservedQueue is a queue without a live worker.
 type unservedQueue struct {
 	tasker.Queue
-	Steps int
+	Steps int // enqueued or waiting for a worker
 	Path  string
 }
 
-// A reasonLine is the investigations of one reason.
+// A reasonLine contains the statistics of one reason.
 type reasonLine struct {
 	tasker.EntryStats
-	Path string // those that are open
+	Path string // list of the open ones
 }
 
 func (s *server) dashboard(req *request) (*view, error) {
@@ -59,7 +57,7 @@ func (s *server) dashboard(req *request) (*view, error) {
 	return &view{page: "dashboard", title: "Dashboard", nav: "Dashboard", live: true, body: p}, s.addParts(req, &p)
 }
 
-// addReasons adds up what the statistics say of each reason.
+// addReasons adds the statistics by reason and their totals.
 func (p *dashboardPage) addReasons(list []tasker.EntryStats) {
 	minutes := 0.0
 	for _, r := range list {
@@ -75,10 +73,9 @@ func (p *dashboardPage) addReasons(list []tasker.EntryStats) {
 	}
 }
 
-// worstCases is how many cases the dashboard shows.
 const worstCases = 10
 
-// addCases adds the cases that cost most, and since when the oldest of all that are open waits.
+// addCases adds the most costly cases and the oldest open investigation.
 func (s *server) addCases(req *request, p *dashboardPage) error {
 	if p.Open == 0 {
 		return nil
@@ -88,14 +85,14 @@ func (s *server) addCases(req *request, p *dashboardPage) error {
 	return err
 }
 
-// A window is the time that the dashboard draws, in columns of one width.
+// A window is the time range of the charts.
 type window struct {
-	Name   string // as the page's parameter has it
+	Name   string // parameter value
 	Title  string
-	Width  time.Duration
-	Count  int    // of the columns
-	Layout string // of what stands below a column
-	Each   int    // labels every nth column
+	Width  time.Duration // of a column
+	Count  int           // of columns
+	Layout string        // of labels
+	Each   int           // labels every nth column
 }
 
 var windows = []window{
@@ -104,39 +101,34 @@ var windows = []window{
 	{"month", "the last 30 days", 24 * time.Hour, 30, "01-02", 5},
 }
 
-// A chart is a plot below its heading.
 type chart struct {
 	ID, Title string
 	plot
 }
 
-// A phaseLine is how long a phase of the cases took whose investigations ended of late.
+// A phaseLine is the duration of a phase of recently ended cases.
 type phaseLine struct {
 	tasker.PhaseTime
 	Does string
 }
 
 var phaseDoes = map[tasker.Phase]string{
-	tasker.PhaseAcknowledge: "until a person did anything about it", tasker.PhaseOwn: "until somebody had the case", tasker.PhaseRepair: "until the last repair",
-	tasker.PhaseProve: "from the repair to its proof", tasker.PhaseResolve: "until it ended",
+	tasker.PhaseAcknowledge: "until the first operator action", tasker.PhaseOwn: "until the case had an owner", tasker.PhaseRepair: "until the last repair",
+	tasker.PhaseProve: "from the repair to its verification", tasker.PhaseResolve: "until the investigations ended",
 }
 
-// addCharts draws one window, the last hour unless the caller selects another. Each page draws one, because
-// its cost grows with the investigations of the window.
+// addCharts draws the selected window; the default is the last hour. It draws only one, because the
+// cost grows with the investigations of the window.
 func (s *server) addCharts(req *request, p *dashboardPage) error {
-	var names []string
-	for _, w := range windows {
-		names = append(names, w.Name)
-	}
 	q := req.query()
-	over := max(slices.Index(names, choice(q, "over", names)), 0)
-	if q.err != nil {
+	over := max(slices.IndexFunc(windows, func(w window) bool { return w.Name == q.Get("over") }), 0)
+	w := windows[over]
+	if choice(q, "over", []string{"hour", "day", "month"}); q.err != nil {
 		return q.err
 	}
-	for i, w := range windows {
-		p.Windows = append(p.Windows, link{Name: w.Title, Path: Root + "/dashboard?over=" + w.Name, Here: i == over})
+	for _, each := range windows {
+		p.Windows = append(p.Windows, link{Name: each.Title, Path: Root + "/dashboard?over=" + each.Name, Here: each == w})
 	}
-	w := windows[over]
 	since := req.now.UTC().Truncate(w.Width).Add(-time.Duration(w.Count-1) * w.Width)
 	counts, err := s.DB.EntryCounts(req.Context(), since, w.Width)
 	if err != nil {
@@ -155,15 +147,15 @@ func (s *server) addCharts(req *request, p *dashboardPage) error {
 
 // draw draws the counts of a window.
 func (p *dashboardPage) draw(w window, counts []tasker.EntryCount) {
-	var came, open []point
-	says := []string{"Open in " + w.Title}
+	var changes, open []point
+	texts := []string{"Open in " + w.Title}
 	for i, c := range counts {
 		at := c.From.UTC()
 		pt := point{Name: at.Format("2006-01-02 15:04") + " UTC", Values: []int64{c.Opened, c.Ended, c.Proved}}
 		if i%w.Each == 0 {
 			pt.Label = at.Format(w.Layout)
 		}
-		came = append(came, pt)
+		changes = append(changes, pt)
 		if pt.Values = []int64{0}; c.Open == nil {
 			p.Capped = true
 		} else {
@@ -171,18 +163,18 @@ func (p *dashboardPage) draw(w window, counts []tasker.EntryCount) {
 		}
 		open = append(open, pt)
 		if i == 0 || i == len(counts)-1 {
-			says = append(says, fmt.Sprintf("%s at the end of %s", count(pt.Values[0], ""), pt.Name))
+			texts = append(texts, fmt.Sprintf("%s at the end of %s", count(pt.Values[0], ""), pt.Name))
 		}
 	}
 	openPlot := drawPlot("", []series{{"open", "busy"}}, open)
-	openPlot.Says = strings.Join(says, ", ")
+	openPlot.Label = strings.Join(texts, ", ")
 	p.Charts = []chart{
 		{"open", "Open in " + w.Title, openPlot},
-		{"counts", "Opened, ended and proved in " + w.Title, drawPlot("In "+w.Title, []series{{"opened", "bad"}, {"ended", "busy"}, {"proved", "good"}}, came)},
+		{"counts", "Opened, ended and verified in " + w.Title, drawPlot("In "+w.Title, []series{{"opened", "bad"}, {"ended", "busy"}, {"verified", "good"}}, changes)},
 	}
 }
 
-// addParts adds how the sinks are, and the queues that nobody takes from.
+// addParts adds the sinks and the queues without a live worker.
 func (s *server) addParts(req *request, p *dashboardPage) error {
 	if p.SeesSinks = req.sees(access.ReadSystem); p.SeesSinks {
 		names, err := s.DB.Sinks(req.Context())
@@ -202,21 +194,21 @@ func (s *server) addParts(req *request, p *dashboardPage) error {
 	return err
 }
 
-// stalenessPage is how near the watched tasks are to their thresholds.
+// A stalenessPage lists the watched tasks, closest to their staleness limit first.
 type stalenessPage struct {
 	Filter     tasker.StalenessFilter
 	Namespaces []string
-	Clear      string // the page without namespace and name; empty when there is neither
+	Clear      string // the page without namespace and name; empty if neither is set
 	Counts     []healthCount
 	Rows       []stalenessRow
 	Pager      pager
 }
 
-// A healthCount is a link that shows the tasks of one health.
+// A healthCount links to the tasks of one health.
 type healthCount struct {
-	Health tasker.Health // empty means all
+	Health tasker.Health // empty for all
 	Tasks  int64
-	More   bool // at least this many
+	More   bool // there may be more
 	Href   string
 	Here   bool
 	Key    string
@@ -227,7 +219,6 @@ type stalenessRow struct {
 	Bar bar
 }
 
-// staleness shows a page of the watched tasks, the most urgent first.
 func (s *server) staleness(req *request) (*view, error) {
 	q := req.query()
 	f := tasker.StalenessFilter{
@@ -283,28 +274,24 @@ func (s *server) healthCounts(req *request, f tasker.StalenessFilter) ([]healthC
 	return out, nil
 }
 
-// workersPage is who executes steps, and what waits for them.
+// A workersPage lists workers, queues and weights.
 type workersPage struct {
 	Workers    []tasker.Worker
 	Pager      pager
 	Queues     []queueLine
-	MoreQueues bool // than are shown
-	Unserved   int  // of those shown
+	MoreQueues bool
+	Unserved   int // of the listed queues
 	Weights    []tasker.NamespaceWeight
-	Weigh      string // the form that sets one; empty where the caller may not
+	Weigh      string // form to set a weight; empty without permission
 }
 
-// A queueLine is a queue as a list shows it.
 type queueLine struct {
 	tasker.Queue
 	Path string
 }
 
-// fewHandlers is how many handlers of a worker are shown without being asked for.
-const fewHandlers = 4
-
-// FewHandlers is how many handlers are shown at once.
-func (workersPage) FewHandlers() int { return fewHandlers }
+// FewHandlers returns how many handlers of a worker are listed without folding.
+func (workersPage) FewHandlers() int { return 4 }
 
 func (s *server) workers(req *request) (*view, error) {
 	q := req.query()
@@ -341,30 +328,23 @@ type drainForm struct {
 	*server
 	form
 	tasker.Worker
-	Silent bool // no heartbeat for so long that the worker may be dead
+	Silent bool // no recent heartbeat
 }
 
 func (s *server) drainForm(req *request) (*drainForm, error) {
-	id, err := req.id("worker")
-	if err != nil {
-		return nil, err
-	}
-	w, err := s.DB.WorkerWithHealth(req.Context(), id)
+	w, err := fetch(req, "worker", s.DB.WorkerWithHealth)
 	if err != nil {
 		return nil, err
 	}
 	f := form{page: "drain", title: "Drain worker " + w.Name, nav: "Workers", Button: "Drain this worker", Shortcut: "x", Back: Root + "/workers"}
-	f.Command = commandOf(req, []string{"worker", "drain", id.String()}, http.MethodPost, "/v1/workers/"+id.String()+"/drain", nil)
+	f.Command = commandOf(req, []string{"worker", "drain", w.UUID.String()}, http.MethodPost, "/v1/workers/"+w.UUID.String()+"/drain", nil)
 	return &drainForm{server: s, form: f, Worker: w, Silent: w.Health == tasker.WorkerStale || w.Health == tasker.WorkerGone}, nil
 }
 
 func (f *drainForm) do(req *request) (*view, error) {
 	err := f.Engine.DrainWorker(req.Context(), f.UUID)
 	if tasker.CodeOf(err) == tasker.NotFound {
-		err = tasker.Errorf(tasker.Conflict, "worker %s has left: there is nothing to drain", f.UUID)
+		err = tasker.Errorf(tasker.Conflict, "worker %s no longer exists", f.UUID)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &view{next: f.Back, note: fmt.Sprintf("Worker %s gets no new work. It finishes what it holds and leaves.", f.Name)}, nil
+	return &view{next: f.Back, note: fmt.Sprintf("Worker %s is draining: it claims no steps, finishes its current ones and leaves.", f.Name)}, err
 }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
@@ -28,11 +29,10 @@ import (
 //go:embed templates/*.html
 var templateFiles embed.FS
 
-// pages are the templates of the pages by name, each with the frame around it and
-// the pieces that several share (files whose name begins with an underscore).
+// pages maps page names to templates. Each includes the frame and the shared templates, whose file
+// names begin with an underscore.
 type pages map[string]*template.Template
 
-// parsedPages are those of all servers.
 var parsedPages = sync.OnceValue(parsePages)
 
 func parsePages() pages {
@@ -50,21 +50,21 @@ func parsePages() pages {
 	return out
 }
 
-// A frame is what is around every page, and the page in it.
+// A frame is the data of the layout around every page.
 type frame struct {
 	Title    string
 	Nav      []link
-	Note     string // what was done just now
-	Warning  string // what whoever did it may have overlooked
+	Note     string // result of the last action
+	Warning  string // warning of the last action
 	Actor    string
-	Subject  string // who has signed in
-	SignsIn  bool   // callers are asked who they are
+	Subject  string // signed-in caller
+	SignsIn  bool   // authentication is enabled
 	Token    string
-	Self     string // the path of this page with its query, to share and to come back to
+	Self     string // path and query of this page
 	Live     bool
-	Feed     string // where it learns of changes; empty: it asks
+	Feed     string // event stream; empty makes the page poll
 	ReadOnly bool
-	Alone    bool // nothing of the server is around the page
+	Alone    bool // no navigation and no caller
 	Version  string
 	Now      time.Time
 	Asset    func(name string) string
@@ -75,7 +75,7 @@ type frame struct {
 	req    *request
 }
 
-// May reports whether the page shows an action that needs a permission in namespaces.
+// May reports whether the page offers an action that needs a permission in all namespaces.
 func (f frame) May(needs access.Permission, namespaces ...string) bool {
 	return f.server.showsAction(f.req, needs, namespaces...)
 }
@@ -85,22 +85,21 @@ func (f frame) MayAll(needs access.Permission, namespaces []string) bool {
 	return f.server.showsAction(f.req, needs, namespaces...)
 }
 
-// Sees reports whether the caller may see at all what needs a permission.
+// Sees reports whether the caller has a permission in any namespace.
 func (f frame) Sees(needs access.Permission) bool { return f.req.sees(needs) }
 
 // Hides reports whether payloads of a namespace are hidden from the caller.
 func (f frame) Hides(namespace string) bool { return !f.req.readsPayloads(namespace) }
 
-// A link of the navigation.
+// A link leads to a page, to a part of a list or to an action.
 type link struct {
-	Name, Path, Key string
-	Here            bool
+	Name, Path, Key, Does string
+	Here                  bool // leads to this page
 }
 
-// navCases names the list of cases in the navigation.
 const navCases = "Cases"
 
-// navigation returns the links to the pages that the caller may see.
+// navigation returns the pages that the caller may read.
 func (s *server) navigation(req *request, here string) []link {
 	list := []link{
 		{Name: navCases, Path: Root + "/", Key: "g q"},
@@ -128,16 +127,15 @@ func (s *server) navigation(req *request, here string) []link {
 	})
 }
 
-// show writes a page. It is made in full before its first byte is sent, so that a
-// page that cannot be made is an error and not half a page.
+// show writes a page. It renders the page completely first, so that a failure sends no half page.
 func (s *server) show(req *request, v *view) {
 	if v.alone {
-		req.caller = nil // whoever has a link sees what every other one sees
+		req.caller = nil // every holder of the link gets the same page
 	}
 	f := frame{
-		Title: v.title, Nav: s.navigation(req, v.nav), Actor: req.actor, Subject: req.subject(), SignsIn: s.Auth != nil, Token: req.token, Self: req.self(), Live: v.live,
-		ReadOnly: s.ReadOnly, Alone: v.alone, Version: s.Version, Now: req.now, Asset: s.assetPath, Held: s.held(req), Body: v.body,
-		server: s, req: req,
+		Title: v.title, Nav: s.navigation(req, v.nav), Actor: req.actor, Subject: req.subject(), SignsIn: s.Auth != nil,
+		Token: req.token, Self: req.self(), Live: v.live, ReadOnly: s.ReadOnly, Alone: v.alone, Version: s.Version,
+		Now: req.now, Asset: s.assetPath, Held: s.openHolds(req), Body: v.body, server: s, req: req,
 	}
 	if s.Feed != nil && v.live && req.sees(access.ReadEvents) {
 		f.Feed = Root + streamPath
@@ -145,37 +143,33 @@ func (s *server) show(req *request, v *view) {
 	if !v.alone {
 		f.Note, f.Warning = req.takeNote()
 	}
-	var made bytes.Buffer
-	if err := s.pages[v.page].ExecuteTemplate(&made, "frame", f); err != nil {
-		s.Log.ErrorContext(req.Context(), "a page could not be made", "page", v.page, "err", err)
-		http.Error(req.w, "this page could not be made; the server's log says why", http.StatusInternalServerError)
+	var page bytes.Buffer
+	if err := s.pages[v.page].ExecuteTemplate(&page, "frame", f); err != nil {
+		s.Log.ErrorContext(req.Context(), "page template failed", "page", v.page, "err", err)
+		http.Error(req.w, "The server failed to render this page. See its log.", http.StatusInternalServerError)
 		return
 	}
-	text := markBidi(made.String())
+	text := markBidi(page.String())
 	h := req.w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Vary", "Accept-Encoding")
-	status := v.status
-	if status == 0 {
-		status = http.StatusOK
-	}
+	status := cmp.Or(v.status, http.StatusOK)
 	if !acceptsGzip(req.Request) {
 		req.w.WriteHeader(status)
-		_, _ = io.WriteString(req.w, text) // when the browser is gone, there is nobody to tell
+		_, _ = io.WriteString(req.w, text) // the browser may have disconnected
 		return
 	}
 	h.Set("Content-Encoding", "gzip")
 	req.w.WriteHeader(status)
-	z, _ := gzip.NewWriterLevel(req.w, gzip.BestSpeed) // the level is one
+	z, _ := gzip.NewWriterLevel(req.w, gzip.BestSpeed) // a valid level
 	_, _ = io.WriteString(z, text)
 	_ = z.Close()
 }
 
-// A form sends these back as they were given.
+// formValues matches the values of forms, which browsers send back unchanged.
 var formValues = regexp.MustCompile(`(?s)<textarea\b.*?</textarea>|\svalue="[^"]*"`)
 
-// markBidi is [payload.MarkBidi] for a page, but for the values of its forms. None of
-// its own text has such a character.
+// markBidi is [payload.MarkBidi] for a page except the values of its forms.
 func markBidi(page string) string {
 	marked := payload.MarkBidi(page)
 	if marked == page {
@@ -195,16 +189,14 @@ func markBidi(page string) string {
 //go:embed static/*.css static/*.js static/*.svg
 var staticFiles embed.FS
 
-// An asset is a file that pages load. Its address has its hash, so a browser may
-// keep it for ever.
+// An asset is a static file. Its URL contains its hash, so browsers cache it forever.
 type asset struct {
-	kind  string // its media type
+	kind  string // media type
 	hash  string
 	plain []byte
-	small []byte // compressed
+	small []byte // gzip
 }
 
-// loadedAssets are those of all servers.
 var loadedAssets = sync.OnceValue(loadAssets)
 
 func loadAssets() map[string]asset {
@@ -224,20 +216,19 @@ func loadAssets() map[string]asset {
 		return nil
 	})
 	if err != nil {
-		panic(err) // the files are part of the program
+		panic(err) // the files are embedded
 	}
 	return assets
 }
 
 func compress(text []byte) []byte {
 	var b bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is one
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // a valid level
 	_, _ = z.Write(text)
 	_ = z.Close()
 	return b.Bytes()
 }
 
-// assetPath is where a page finds an asset.
 func (s *server) assetPath(name string) string {
 	return Root + "/static/" + name + "?v=" + s.assets[name].hash
 }
@@ -259,7 +250,7 @@ func (s *server) static(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Encoding", "gzip")
 		text = a.small
 	}
-	_, _ = w.Write(text) // when the browser is gone, there is nobody to tell
+	_, _ = w.Write(text) // the browser may have disconnected
 }
 
 func acceptsGzip(r *http.Request) bool {
@@ -272,17 +263,17 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// functions are what templates can say. None of them returns HTML but [moment],
-// which is built from times only.
+// functions are the template functions. Only [moment] returns HTML, which it builds from a time.
 var functions = template.FuncMap{
-	"ago": ago, "lasted": length, "moment": moment, "momentOf": momentOf, "minutes": minutes, "minutesOf": func(m *float64) string { return minutes(*m) }, "document": func(name string, doc json.RawMessage) document { return documentOf(name, doc, maxShown, "") },
-	"opened": document.opened, "tagged": taggedPath, "attributed": attributedPath, "correlated": correlatedPath, "words": words, "short": short,
-	"stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf, "count": count, "endedOf": endedOf, "text": text, "shown": shown, "clip": clip, "dict": dict, "span": span,
+	"lasted": length, "moment": moment, "momentOf": momentOf, "minutes": minutes,
+	"minutesOf": func(m *float64) string { return minutes(*m) },
+	"document":  func(name string, doc json.RawMessage) document { return documentOf(name, doc, maxShown, "") },
+	"opened":    document.opened, "tagged": taggedPath, "attributed": attributedPath, "correlated": correlatedPath,
+	"words": words, "short": short, "stateKind": stateKind, "severityKind": severityKind, "cause": tasker.CauseOf,
+	"count": count, "endedOf": endedOf, "text": text, "shown": shown, "clip": clip, "dict": dict, "span": span,
 }
 
-// moment is an instant as a page shows it: how long ago, with the time in UTC
-// beside it for who points at it, both of which the script brings into the reader's
-// zone and up to date.
+// moment formats a time as its age, with the UTC time as tooltip. The script updates both.
 func moment(at time.Time) template.HTML {
 	if at.IsZero() {
 		return "–"
@@ -299,7 +290,7 @@ func momentOf(at *time.Time) template.HTML {
 	return moment(*at)
 }
 
-// ago says how long ago an instant was, or how far ahead it is.
+// ago formats the distance of a time from now.
 func ago(at time.Time) string {
 	d := time.Since(at)
 	if d < 0 {
@@ -308,10 +299,9 @@ func ago(at time.Time) string {
 	return length(d) + " ago"
 }
 
-// minutes spells a number of minutes as a length.
 func minutes(m float64) string { return length(time.Duration(m * float64(time.Minute))) }
 
-// length is how long, in the two units that matter.
+// length formats a duration in its two largest units.
 func length(d time.Duration) string {
 	switch d = d.Round(time.Second); {
 	case d < time.Minute:
@@ -325,28 +315,28 @@ func length(d time.Duration) string {
 	}
 }
 
-// maxShown bounds what a page shows of one document, in bytes.
+// maxShown limits the bytes of a document on a page.
 const maxShown = 256 << 10
 
-// A document is JSON, of which a page may show the beginning only.
+// A document is JSON of which a page may show only the beginning.
 type document struct {
-	ID    string // of the element; may be empty
+	ID    string // of the element; optional
 	Name  string
 	Text  string // indented
 	Size  string
-	Whole string // where the API has all of it
+	Whole string // API path of the complete document
 	Cut   bool
-	Open  bool // shown at once
+	Open  bool // not folded
 }
 
-// documentOf returns a document of which at most so many bytes are shown.
+// documentOf returns a document that shows up to most bytes.
 func documentOf(name string, doc json.RawMessage, most int, whole string) document {
 	d := document{Name: name, Size: count(len(doc), "byte"), Whole: whole}
 	if len(doc) <= most {
 		if d.Text = pretty(doc); len(d.Text) <= 2*most {
 			return d
 		}
-		doc = json.RawMessage(d.Text) // so deep that it is mostly indentation
+		doc = json.RawMessage(d.Text) // mostly indentation
 	}
 	d.Text, d.Cut = strings.ToValidUTF8(string(doc[:most]), ""), true
 	return d
@@ -362,8 +352,7 @@ func (d document) opened() document {
 	return d
 }
 
-// pretty indents a JSON document; other text is shown as it is. Numbers are not
-// parsed, so they stay as they were written.
+// pretty indents JSON. It returns other text unchanged and keeps the spelling of numbers.
 func pretty(doc json.RawMessage) string {
 	if len(doc) == 0 {
 		return ""
@@ -375,11 +364,21 @@ func pretty(doc json.RawMessage) string {
 	return b.String()
 }
 
-// words spells a name of a state or a reason for people.
-func words(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") }
+// words formats a state or another name of the API.
+func words(name any) string {
+	switch s := fmt.Sprint(name); s {
+	case "resting":
+		return "snoozed"
+	case "proving":
+		return "verifying"
+	case "set_aside":
+		return "undeliverable"
+	default:
+		return strings.ReplaceAll(s, "_", " ")
+	}
+}
 
-// short is the end of an id, by which people tell ids apart: ids of one time begin
-// alike.
+// short returns the end of a UUID, because UUIDs of one time begin alike.
 func short(id any) string {
 	s := text(id)
 	if len(s) == 36 {
@@ -388,7 +387,7 @@ func short(id any) string {
 	return s
 }
 
-// text spells a value, and nothing for nil.
+// text formats a value; nil is empty.
 func text(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -410,7 +409,7 @@ func text(v any) string {
 	}
 }
 
-// count spells a number with its noun, and separates thousands.
+// count formats a number with thousands separators and its noun.
 func count(n any, noun string) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {
@@ -431,7 +430,7 @@ func count(n any, noun string) string {
 	return digits + " " + noun + "s"
 }
 
-// stateKind is the look of a state of a task or a step: good, busy, idle, bad, off.
+// stateKind returns the CSS class of a state.
 func stateKind(state any) string {
 	switch fmt.Sprint(state) {
 	case "complete", "resolved_manually", "manually_resolved", "published", "active", "up", "healthy", "recovered", "resolved", "verified", "done":
@@ -450,7 +449,7 @@ func stateKind(state any) string {
 	}
 }
 
-// severityKind is the look of a severity.
+// severityKind returns the CSS class of a severity.
 func severityKind(s tasker.Severity) string {
 	switch s {
 	case tasker.Critical, tasker.High:
@@ -462,7 +461,7 @@ func severityKind(s tasker.Severity) string {
 	}
 }
 
-// shown returns a text unless it is hidden from the caller.
+// shown returns the text, or nothing if it is hidden from the caller.
 func shown(text string) string {
 	if text == access.Hidden {
 		return ""
@@ -470,7 +469,7 @@ func shown(text string) string {
 	return text
 }
 
-// dict makes the named arguments of a shared piece.
+// dict returns the named arguments of a shared template.
 func dict(pairs ...any) (map[string]any, error) {
 	if len(pairs)%2 != 0 {
 		return nil, fmt.Errorf("dict: %d arguments are not pairs", len(pairs))

@@ -62,7 +62,7 @@ func TestPagesRefuseUnknownParameters(t *testing.T) {
 	}
 	h.shows(admin.get("/ui/tasks?namespace=space-aqz&status=error"), http.StatusBadRequest, `Unknown parameter "status": this page has `, "; did you mean state?")
 	h.shows(admin.get("/ui/holds?stat"), http.StatusBadRequest, `Unknown parameter "stat": this page has before, state; did you mean state?`)
-	h.shows(admin.get("/ui/tasks?state=%zz"), http.StatusBadRequest, "The address cannot be read")
+	h.shows(admin.get("/ui/tasks?state=%zz"), http.StatusBadRequest, "Invalid query")
 }
 
 // A form whose address has a parameter that it does not know changes nothing.

@@ -13,62 +13,62 @@ import (
 	"tasker.example/tasker/internal/operation"
 )
 
-// A planForm plans an operation on the failed steps of cases, of investigations that were
-// selected, or of all that fit a filter: it freezes them. The page of the plan, where the operation is started, follows.
+// A planForm plans an operation on the failed steps of cases, of selected investigations, or of all
+// that match a filter. The page of the plan follows, where the operation is started.
 type planForm struct {
 	*server
 	form
-	Cases  []tasker.Case               // each becomes an operation
-	IDs    []tasker.ID                 // investigations that were selected one by one: an operation of their own
-	Filter *tasker.InvestigationFilter // all that fits it becomes one operation
-	Says   []string                    // what the filter says
-	Fit    int                         // how many fit it; counting stops at maxFitting
+	Cases  []tasker.Case               // one operation each
+	IDs    []tasker.ID                 // selected investigations: one operation
+	Filter *tasker.InvestigationFilter // all that match: one operation
+	Terms  []string                    // description of the filter
+	Fit    int                         // number of matches, at most maxFitting
 	First  []tasker.InvestigationQueueEntry
-	Others []operationLine // operations on the cases that have not ended
-	Key    string          // so that the same form makes one operation, however often it is sent
+	Others []operationLine // open operations on the cases
+	Key    string          // idempotency key
 
 	Act                   tasker.Act
-	Acts                  []actChoice // those that can work
-	Impossible            string      // why the others cannot
-	Guarded               bool        // one of the guards that are folded is not as usual
-	Result                string      // of complete_manually, as typed
-	Expression            string      // or an expression that gives it, as typed
+	Acts                  []actChoice // possible acts
+	Impossible            string      // why the others are impossible
+	Guarded               bool        // a folded guard differs from its default
+	Result                string      // as typed
+	Expression            string      // as typed; instead of a result
 	Waves, Rate, Tolerate string      // as typed
-	FailedOn, FailedSince string      // as typed: only steps that failed so
-	AtLeast               string      // as typed: the oldest version of workers that take the steps
+	FailedOn, FailedSince string      // as typed: narrow the failures
+	AtLeast               string      // as typed: minimum worker version
 	IgnoreNew, Skip       bool
 }
 
-// An actChoice is an act, with what it does.
+// An actChoice describes an act.
 type actChoice struct {
 	Act              tasker.Act
 	Flag, Name, Long string
-	Unless           string // why it can work for none
-	N                int    // for how many of the investigations it can work
+	Unless           string // why it is impossible
+	N                int    // investigations it is possible for
 }
 
-const noFailedStep = "no step of these investigations has failed for good"
+const noFailedStep = "no step of these investigations has failed permanently"
 
 var actChoices = []actChoice{
-	{tasker.ActReset, "--reset", "Run again", "Each failed step gets all of its attempts again. An investigation ends by itself when its step has succeeded.", noFailedStep, 0},
-	{tasker.ActResolve, "--resolve", "Skip the step", "Each task goes on without the result of its failed step.", noFailedStep, 0},
-	{tasker.ActComplete, "--complete", "Enter its result", "Each failed step counts as complete with the result below, one for all, or with what the expression gives for it.", noFailedStep, 0},
-	{tasker.ActAnswer, "--answer", "Answer", "Each external step that waits is answered with the result below, if the form of the step accepts it.", "no external step waits for an answer", 0},
-	{tasker.ActCancel, "--cancel", "Cancel the tasks", "Each task is cancelled, and its investigation ends. It cannot be taken back.", "every task has ended", 0},
-	{tasker.ActCompensate, "--compensate", "Cancel and undo the tasks", "Each task is cancelled, its investigation ends, and what its completed steps have done is undone where the template says how. It cannot be taken back.", "every task has ended", 0},
-	{tasker.ActRecreate, "--recreate", "Recreate the tasks", "Each task is written off, and a new one of the newest version of its template, with the same context, takes its place. It begins at its first step. It cannot be taken back.", "no task has failed", 0},
-	{tasker.ActEnd, "--end", "End the investigations", "Only where the task is complete, cancelled or recovered, or where a person opened the investigation.", "no task is over or has recovered, and no person opened one", 0},
+	{tasker.ActReset, "--reset", "Run again", "Each failed step gets all its attempts again. Its investigation ends automatically when the step succeeds.", noFailedStep, 0},
+	{tasker.ActResolve, "--resolve", "Skip the step", "Each task continues without the result of its failed step.", noFailedStep, 0},
+	{tasker.ActComplete, "--complete", "Enter its result", "Each failed step completes with the result below or with that of the expression.", noFailedStep, 0},
+	{tasker.ActAnswer, "--answer", "Answer", "Each waiting external step is answered with the result below, if its form accepts it.", "no external step waits for an answer", 0},
+	{tasker.ActCancel, "--cancel", "Cancel the tasks", "Each task is cancelled and its investigation ends. Cannot be undone.", "all tasks have ended", 0},
+	{tasker.ActCompensate, "--compensate", "Cancel and compensate the tasks", "The completed steps of each task are compensated, then the task is cancelled. Its investigation ends. Cannot be undone.", "all tasks have ended", 0},
+	{tasker.ActRecreate, "--recreate", "Recreate the tasks", "Each task is marked as permanently failed. A new task of the newest template version starts with the same context at its first step. Cannot be undone.", "no task has failed", 0},
+	{tasker.ActEnd, "--end", "End the investigations", "Only if the task is complete, cancelled or recovered, or if an operator opened the investigation.", "no task is complete, cancelled or recovered, and no investigation was opened manually", 0},
 }
 
-// Bounds of a plan: characters of its reason, and what may be selected on a page.
+// Limits of a plan.
 const (
-	maxPlanReason    = 20_000
+	maxPlanReason    = 20_000 // characters
 	maxSelectedIDs   = 200
 	maxSelectedCases = 20
 	maxVersion       = 255
 )
 
-// planForm plans an operation on one case.
+// planForm plans an operation on a case.
 func (s *server) planForm(req *request) (*planForm, error) {
 	id, err := req.id("case")
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *server) planForm(req *request) (*planForm, error) {
 	return s.planOf(req, &planForm{}, []tasker.ID{id}, casePath(id))
 }
 
-// planOf reads the form for cases, or for what p already has.
+// planOf completes the form p for cases or for its selection.
 func (s *server) planOf(req *request, p *planForm, cases []tasker.ID, back string) (*planForm, error) {
 	p.server = s
 	for _, id := range cases {
@@ -105,7 +105,7 @@ func (s *server) planOf(req *request, p *planForm, cases []tasker.ID, back strin
 	return p, err
 }
 
-// offer adds the acts that can work, and says why the others cannot.
+// offer adds the possible acts and the reasons against the others.
 func (p *planForm) offer(req *request) error {
 	base, err := p.narrowed()
 	if err != nil {
@@ -139,7 +139,7 @@ func (p *planForm) offer(req *request) error {
 	return nil
 }
 
-// selections are what is planned for: each becomes an operation.
+// selections returns the selection of each operation.
 func (p *planForm) selections() (list []tasker.OperationSelection) {
 	for _, c := range p.Cases {
 		list = append(list, tasker.OperationSelection{Filter: tasker.InvestigationFilter{Case: &c.ID}})
@@ -153,42 +153,41 @@ func (p *planForm) selections() (list []tasker.OperationSelection) {
 	return list
 }
 
-// refuse says why nothing can be planned, if that is so.
+// refuse sets the reason if no plan is possible.
 func (p *planForm) refuse() {
 	if p.Filter != nil && p.Fit == 0 {
-		p.Refused = "No open investigation that you may operate on fits the filter: there is nothing to do."
+		p.Refused = "The filter matches no open investigation on which you have permission to operate."
 	}
 	for _, c := range p.Cases {
 		switch {
 		case c.MergedInto != nil:
-			p.Refused = "The case " + placeOf(c) + " was merged into another one: plan for that one."
+			p.Refused = "The case " + placeOf(c) + " was merged into another case: plan for that one."
 		case c.Entries == 0:
-			p.Refused = "No investigation of the case " + placeOf(c) + " is open: there is nothing to do."
+			p.Refused = "The case " + placeOf(c) + " has no open investigation."
 		}
 	}
 }
 
-// read reads what was typed; before that, ?act= says what to begin with.
+// read reads the submitted fields, or the parameters of the link.
 func (p *planForm) read(req *request) {
-	p.Key, p.Waves, p.Rate, p.Tolerate = tasker.NewID().String(), wavesText(tasker.DefaultWaves()), "", tasker.FailureTolerance{Percent: tasker.DefaultTolerate}.String()
+	waves, tolerate := wavesText(tasker.DefaultWaves()), tasker.FailureTolerance{Percent: tasker.DefaultTolerate}.String()
+	p.Key, p.Waves, p.Tolerate = tasker.NewID().String(), waves, tolerate
 	q := req.query()
 	p.FailedOn, p.FailedSince = strings.TrimSpace(q.Get("failed_on")), strings.TrimSpace(q.Get("failed_since"))
 	p.Act = cmp.Or(tasker.Act(q.Get("act")), tasker.ActReset)
 	if req.Method == http.MethodPost {
-		p.Key, p.Waves, p.Rate, p.Tolerate = clip(req.typed("key"), 40), strings.TrimSpace(req.typed("waves")), strings.TrimSpace(req.typed("rate")), strings.TrimSpace(req.typed("tolerate"))
-		p.FailedOn, p.FailedSince, p.AtLeast = strings.TrimSpace(req.typed("failed_on")), strings.TrimSpace(req.typed("failed_since")), strings.TrimSpace(req.typed("worker_at_least"))
-		p.IgnoreNew, p.Skip = req.PostFormValue("ignore_new") != "", req.PostFormValue("skip") != ""
-		p.Act, p.Result = cmp.Or(tasker.Act(req.PostFormValue("act")), p.Act), strings.TrimSpace(req.typed("result"))
-		p.Expression = strings.TrimSpace(req.typed("result_expression"))
+		p.Key, p.Waves, p.Rate, p.Tolerate = clip(req.typed("key"), 40), req.field("waves"), req.field("rate"), req.field("tolerate")
+		p.FailedOn, p.FailedSince, p.AtLeast = req.field("failed_on"), req.field("failed_since"), req.field("worker_at_least")
+		p.IgnoreNew, p.Skip = req.checked("ignore_new"), req.checked("skip")
+		p.Act, p.Result, p.Expression = cmp.Or(tasker.Act(req.PostFormValue("act")), p.Act), req.field("result"), req.field("result_expression")
 	}
-	usual := p.Waves == wavesText(tasker.DefaultWaves()) && p.Tolerate == tasker.FailureTolerance{Percent: tasker.DefaultTolerate}.String()
-	p.Guarded = !usual || p.Rate+p.AtLeast+p.FailedOn+p.FailedSince != "" || p.IgnoreNew || p.Skip
+	p.Guarded = p.Waves != waves || p.Tolerate != tolerate || p.Rate+p.AtLeast+p.FailedOn+p.FailedSince != "" || p.IgnoreNew || p.Skip
 }
 
-// Place says of what the plan is.
+// Place describes the selection.
 func (p *planForm) Place() string {
 	if p.Filter != nil {
-		return "all that fit: " + strings.Join(p.Says, ", ")
+		return "all that match: " + strings.Join(p.Terms, ", ")
 	}
 	var parts []string
 	switch len(p.Cases) {
@@ -204,7 +203,7 @@ func (p *planForm) Place() string {
 	return strings.Join(parts, " and ")
 }
 
-// Some are the first of the selected investigations.
+// Some returns the first selected investigations.
 func (p *planForm) Some() []tasker.ID { return p.IDs[:min(len(p.IDs), shownItems)] }
 
 func wavesText(waves []int) string {
@@ -229,26 +228,26 @@ func (p *planForm) do(req *request) (*view, error) {
 	var last tasker.Operation
 	for i, plan := range plans {
 		last, _, err = p.Operations.Plan(req.Context(), plan)
-		if tasker.CodeOf(err) == tasker.NotFound { // nothing that can be done so: what was typed stays
+		if tasker.CodeOf(err) == tasker.NotFound { // keeps the input
 			err = tasker.Errorf(tasker.Conflict, "%s", messageOf(err))
 		}
 		if err != nil && len(plans) > 1 {
-			err = tasker.Errorf(tasker.CodeOf(err), "%s: %s. %s planned before it; send this again, and they are not planned twice", p.placeOfPlan(i), messageOf(err), count(i, "operation"))
+			err = tasker.Errorf(tasker.CodeOf(err), "%s: %s. %s already planned: submit again to plan the rest", p.placeOfPlan(i), messageOf(err), count(i, "operation"))
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	if len(plans) > 1 {
-		return &view{next: operationsPath + "?state=" + string(tasker.OperationPlanned), note: count(len(plans), "operation") + " are planned. Start each one from here."}, nil
+		return &view{next: operationsPath + "?state=" + string(tasker.OperationPlanned), note: count(len(plans), "operation") + " planned. Start each one from here."}, nil
 	}
 	return &view{next: operationPath(last.UUID) + "/" + wordStart}, nil
 }
 
-// computes reports whether an expression gives the results.
+// computes reports whether an expression computes the results.
 func (p *planForm) computes() bool { return p.Act.TakesResult() && p.Expression != "" }
 
-// placeOfPlan says of what one of several plans is.
+// placeOfPlan describes the selection of one of several plans.
 func (p *planForm) placeOfPlan(n int) string {
 	if n < len(p.Cases) {
 		return "the case " + placeOf(p.Cases[n])
@@ -256,12 +255,12 @@ func (p *planForm) placeOfPlan(n int) string {
 	return "the selected investigations"
 }
 
-// plans returns what the form asks for: a plan for each case, and one for what was selected.
+// plans returns the requested operations.
 func (p *planForm) plans() ([]tasker.OperationPlan, error) {
 	plan := tasker.OperationPlan{Act: p.Act, Actor: p.Actor, Reason: p.Reason, SkipOverlap: p.Skip, Guards: tasker.Guards{IgnoreNewCause: p.IgnoreNew, WorkerAtLeast: p.AtLeast}}
 	switch {
 	case p.computes() && p.Result != "":
-		return nil, tasker.Errorf(tasker.Invalid, "invalid result: give a result or an expression, not both")
+		return nil, tasker.Errorf(tasker.Invalid, "invalid result: enter a result or an expression, not both")
 	case p.computes():
 		plan.ResultExpression = p.Expression
 	case p.Act.TakesResult():
@@ -269,8 +268,7 @@ func (p *planForm) plans() ([]tasker.OperationPlan, error) {
 			return nil, tasker.Errorf(tasker.Invalid, "invalid result: must be JSON, such as {\"ok\": true}")
 		}
 	}
-	err := p.readNumbers(&plan)
-	if err != nil {
+	if err := p.readNumbers(&plan); err != nil {
 		return nil, err
 	}
 	base, err := p.narrowed()
@@ -278,7 +276,7 @@ func (p *planForm) plans() ([]tasker.OperationPlan, error) {
 		return nil, err
 	}
 	key := requestKey(p.Key, string(p.Act), p.Result, p.Expression, p.Actor, p.Reason, p.Waves, p.Rate, p.Tolerate,
-		strconv.FormatBool(p.IgnoreNew), strconv.FormatBool(p.Skip), p.AtLeast, p.FailedOn, p.FailedSince, strings.Join(p.Says, "\n"))
+		strconv.FormatBool(p.IgnoreNew), strconv.FormatBool(p.Skip), p.AtLeast, p.FailedOn, p.FailedSince, strings.Join(p.Terms, "\n"))
 	var plans []tasker.OperationPlan
 	for i, of := range p.selections() {
 		plan.Selection, plan.RequestKey = of, key
@@ -291,7 +289,7 @@ func (p *planForm) plans() ([]tasker.OperationPlan, error) {
 	return plans, nil
 }
 
-// readNumbers reads the waves, the rate and the guards that are numbers.
+// readNumbers reads the waves, the rate and the tolerance.
 func (p *planForm) readNumbers(plan *tasker.OperationPlan) (err error) {
 	if plan.Waves, err = readWaves(p.Waves); err != nil {
 		return err
@@ -303,10 +301,10 @@ func (p *planForm) readNumbers(plan *tasker.OperationPlan) (err error) {
 	return err
 }
 
-// readTolerance reads how many steps of a wave may fail; nil if nothing was typed.
+// readTolerance reads the optional failure tolerance of a wave.
 func readTolerance(text string) (*tasker.FailureTolerance, error) {
 	if text == "" {
-		return nil, nil //nolint:nilnil // the default, or as it was
+		return nil, nil //nolint:nilnil // optional
 	}
 	t, err := tasker.ParseTolerance(text)
 	if err != nil {
@@ -315,17 +313,17 @@ func readTolerance(text string) (*tasker.FailureTolerance, error) {
 	return &t, nil
 }
 
-// narrowed reads which failures count: those on a version of workers, and those since an instant.
+// narrowed reads which failures are selected: their worker version and their earliest time.
 func (p *planForm) narrowed() (s tasker.OperationSelection, err error) {
 	if s.WorkerVersion = p.FailedOn; utf8.RuneCountInString(p.FailedOn) > maxVersion || storable(p.FailedOn) != nil {
 		return s, tasker.Errorf(tasker.Invalid, "invalid version %q: must be text of at most %d characters", clip(strings.ToValidUTF8(p.FailedOn, "�"), 40), maxVersion)
 	}
-	at, err := readInstant(p.FailedSince)
+	at, err := readTime(p.FailedSince)
 	s.FailedSince = known(at)
 	return s, err
 }
 
-// readWaves reads the sizes of waves.
+// readWaves parses wave sizes. The text all is one wave.
 func readWaves(text string) ([]int, error) {
 	waves := []int{}
 	if text == "all" {
@@ -334,17 +332,17 @@ func readWaves(text string) ([]int, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(part))
 		if err != nil || n < 1 || n > tasker.MaxOperationItems {
-			return nil, tasker.Errorf(tasker.Invalid, "invalid waves %q: must be numbers from 1 to %d with commas between them, or all", clip(text, 60), tasker.MaxOperationItems)
+			return nil, tasker.Errorf(tasker.Invalid, "invalid waves %q: must be numbers from 1 to %d separated by commas, or all", clip(text, 60), tasker.MaxOperationItems)
 		}
 		waves = append(waves, n)
 	}
 	return waves, nil
 }
 
-// maxRate is the highest rate of releases, a minute.
+// maxRate is the maximum rate of releases per minute.
 const maxRate = 60_000
 
-// readRate reads a rate such as 200/s as steps a minute; 0 for nothing.
+// readRate parses a rate such as 200/s as steps per minute; an empty text is 0.
 func readRate(text string) (int, error) {
 	if text == "" {
 		return 0, nil
@@ -358,9 +356,9 @@ func readRate(text string) (int, error) {
 	return n * each, nil
 }
 
-// rateText spells a rate of releases.
-func rateText(perMinute int) string {
-	switch {
+// Rate formats the rate at which an operation releases steps.
+func (l operationLine) Rate() string {
+	switch perMinute := l.RatePerMinute; {
 	case perMinute == 0:
 		return "no rate limit"
 	case perMinute%60 == 0:
@@ -370,16 +368,13 @@ func rateText(perMinute int) string {
 	}
 }
 
-// Rate spells the rate at which an operation releases steps.
-func (l operationLine) Rate() string { return rateText(l.RatePerMinute) }
-
-// command returns the same plan from a terminal; of several, that of the first case.
+// command returns the command for the plan, or for the first of several.
 func (p *planForm) command(req *request) command {
 	actor, reason := p.placeholders()
 	waves := cmp.Or(strings.ReplaceAll(p.Waves, " ", ""), "1,10,100")
 	ctl, body := []string{"operation", "plan"}, apiv1.PlanOperation{Act: apiv1.OperationAct{Type: string(p.Act)}, Reason: reason}
 	sel, err := p.narrowed()
-	if err != nil { // what cannot be read is left out
+	if err != nil {
 		sel = tasker.OperationSelection{}
 	}
 	switch {
@@ -410,13 +405,8 @@ func (p *planForm) command(req *request) command {
 			body.Act.Result = json.RawMessage(result)
 		}
 	}
-	ctl = append(ctl, "--reason", reason, "--waves", waves)
-	if p.Tolerate != "" {
-		ctl = append(ctl, "--tolerate", p.Tolerate)
-	}
-	if p.Subject == "" {
-		body.PlannedBy = actor
-	}
+	ctl = append(ctl, flags("--reason", reason, "--waves", waves, "--tolerate", p.Tolerate)...)
+	body.PlannedBy = p.byInBody(actor)
 	if list, err := readWaves(p.Waves); err == nil {
 		body.Waves = &list
 	}
@@ -424,9 +414,7 @@ func (p *planForm) command(req *request) command {
 		ctl, body.RatePerMinute = append(ctl, "--rate", p.Rate), rate
 	}
 	body.Guards = &apiv1.OperationGuards{Tolerate: p.Tolerate, IgnoreNewCause: p.IgnoreNew, WorkerAtLeast: p.AtLeast}
-	if p.AtLeast != "" {
-		ctl = append(ctl, "--worker-at-least", p.AtLeast)
-	}
+	ctl = append(ctl, flags("--worker-at-least", p.AtLeast)...)
 	if p.IgnoreNew {
 		ctl = append(ctl, "--ignore-new-causes")
 	}

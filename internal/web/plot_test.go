@@ -73,7 +73,7 @@ func TestAPlotOfNothingHasItsAxis(t *testing.T) {
 	t.Parallel()
 	for _, points := range [][]point{nil, {{Name: "10:00", Label: "10:00", Values: []int64{0, 0}}, {Name: "11:00", Values: []int64{0, 0}}}} {
 		p := drawPlot("Today", twoKinds, points)
-		if len(p.Columns) != 0 || len(p.Lines) != 3 || p.Says != "Today, 0 opened, 0 ended" {
+		if len(p.Columns) != 0 || len(p.Lines) != 3 || p.Label != "Today, 0 opened, 0 ended" {
 			t.Errorf("%d points are drawn as %+v", len(points), p)
 		}
 	}
@@ -85,8 +85,8 @@ func TestColumnsStandOnTheAxisSideBySide(t *testing.T) {
 		{Name: "10:00 UTC", Label: "10:00", Values: []int64{1500, 1}},
 		{Name: "11:00 UTC", Values: []int64{0, 2000}},
 	})
-	if p.Says != "Today, 1,500 opened, 2,001 ended" {
-		t.Errorf("it says %q", p.Says)
+	if p.Label != "Today, 1,500 opened, 2,001 ended" {
+		t.Errorf("it says %q", p.Label)
 	}
 	if len(p.Columns) != 3 || len(p.Labels) != 1 || p.Labels[0] != (axisLabel{p.Columns[0].X, "10:00"}) {
 		t.Fatalf("%+v", p)

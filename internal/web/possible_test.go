@@ -27,22 +27,22 @@ func TestOnlyActsThatCanWorkAreOffered(t *testing.T) {
 	}
 	h.FindCases()
 	failed, opened := h.casePath("order"), h.casePath("export")
-	h.shows(h.get(failed), http.StatusOK, `href="`+failed+`/run" data-key="r" data-does="plan it for the case">Retry 3…`)
+	h.shows(h.get(failed), http.StatusOK, `href="`+failed+`/run" data-key="r" data-does="plan an operation on the case">Retry 3…`)
 	h.lacks(h.get(failed), "Answer 3", "End 3", "Nothing to retry")
-	h.shows(h.get(opened), http.StatusOK, `href="`+opened+`/run?act=answer" data-key="r" data-does="plan it for the case">Answer 2…`, "End 2…",
-		"Nothing to retry: no step of these investigations has failed for good.")
+	h.shows(h.get(opened), http.StatusOK, `href="`+opened+`/run?act=answer" data-key="r" data-does="plan an operation on the case">Answer 2…`, "End 2…",
+		"Nothing to retry: no step of these investigations has failed permanently.")
 	h.lacks(h.get(opened), "Retry 2")
 	h.shows(h.get("/ui/?namespace=shop"), http.StatusOK, "Retry all 3…", "Answer all 2…", "End all 2…")
 	h.shows(h.get("/ui/?template=export"), http.StatusOK, `href="/ui/plan?act=answer&all=1&template=export" data-key="r"`)
 	h.lacks(h.get("/ui/?template=export"), "Retry all")
 
 	h.shows(h.get(failed+"/run"), http.StatusOK, `value="reset_for_retry" checked`, "Run again: 3", "Skip the step: 3", "Cancel the tasks: 3", "Recreate the tasks: 3",
-		"Not possible here: Answer: no external step waits for an answer; End the investigations: no task is over", "Create the plan", "Back without changes")
+		"Not possible: Answer: no external step waits for an answer; End the investigations: no task is complete, cancelled or recovered", "Create the plan", "Back without changes")
 	h.lacks(h.get(failed+"/run"), `value="answer"`, `value="end_investigation"`)
 	// What was asked for cannot work: the first act that can is chosen.
 	for _, act := range []string{"", "?act=resolve_manually", "?act=answer"} {
 		r := h.get(opened + "/run" + act)
-		h.shows(r, http.StatusOK, `value="answer" checked`, "Answer: 2", "End the investigations: 2", "Not possible here: Run again: no step of these investigations has failed for good")
+		h.shows(r, http.StatusOK, `value="answer" checked`, "Answer: 2", "End the investigations: 2", "Not possible: Run again: no step of these investigations has failed permanently")
 		h.lacks(r, `value="reset_for_retry"`)
 	}
 	h.shows(h.post(opened+"/run", "actor=ann", "reason=approved", "act=answer", `result={"ok": true}`, "waves=all", "tolerate=2%", "key=k"), http.StatusOK, "Answer 2 steps")

@@ -8,47 +8,41 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A queuePage lists what needs a human: cases, those that cost most first, or, with
-// ?view=entries, single investigations, the most urgent first.
+// A queuePage lists cases, most costly first, or, with ?view=entries, investigations, most urgent
+// first.
 type queuePage struct {
 	Filter  queueFilter
-	Chips   []chip
+	Chips   []link
 	Cases   []caseLine
 	Entries []tasker.InvestigationQueueEntry
 	Pager   pager
 
 	Totals  tasker.CaseTotals // of all pages
-	Nearest *tasker.StaleTask // when nothing is open: the task that may be next
-	Hides   bool              // what errors look like, of some
-	Selects bool              // rows can be selected, and something planned for them
-	Acts    []caseLink        // on everything that fits the filter
+	Nearest *tasker.StaleTask // task closest to its staleness limit, if nothing is open
+	Hides   bool              // errors are hidden
+	Selects bool              // rows can be selected
+	Acts    []link            // operations on all that match the filter
 }
 
-// A caseLine is one case of the list.
+// A caseLine is a case in a list.
 type caseLine struct {
 	tasker.Case
 	Cause    tasker.Cause
 	Path     string
-	Progress casesProgress
+	Progress progress
 }
 
-// A chip narrows the list of cases by one click, and widens it by another.
-type chip struct {
-	Name, Path string
-	On         bool
-}
-
-// A queueFilter is the form above the list, as it was sent.
+// A queueFilter is the form above the list, as submitted.
 type queueFilter struct {
-	Single                                    bool // entries, not cases
+	Single                                    bool // investigations, not cases
 	Reason, Namespace, Name, State, Age, Text string
 	Case                                      string
 	Recovered                                 string
-	CaseState, Owner, Unowned, FailedAgain    string       // of the chips
-	Case1                                     *tasker.Case // the one that Case names
+	CaseState, Owner, Unowned, FailedAgain    string       // chips
+	Case1                                     *tasker.Case // with the id Case
 
-	Any      bool // it leaves something out
-	Narrowed bool // by one of the fields of the form
+	Any      bool // not empty
+	Narrowed bool // a field of the form is set
 	Resolved bool // cases without open investigations
 	ByCase   string
 	ByEntry  string
@@ -59,12 +53,10 @@ type queueFilter struct {
 	Names    suggestions
 }
 
-// An ageChoice is one of the ages to choose from.
 type ageChoice struct{ Value, Name string }
 
 var ages = []ageChoice{{"15m", "15 min"}, {"1h", "1 h"}, {"4h", "4 h"}, {"24h", "1 day"}, {"168h", "7 days"}}
 
-// queue is the first page.
 func (s *server) queue(req *request) (*view, error) {
 	f, q, err := s.readFilter(req)
 	if err != nil {
@@ -89,8 +81,8 @@ func (s *server) queue(req *request) (*view, error) {
 	return &view{page: "queue", title: "Cases", nav: navCases, live: true, body: p}, nil
 }
 
-// addAll adds what can be planned for everything that fits the filter. An operation selects by
-// the form of the filter, and not by the chips.
+// addAll adds the operations on all investigations that match the filter. Operations cannot select
+// by chips.
 func (s *server) addAll(req *request, p *queuePage, f tasker.InvestigationFilter) error {
 	if !p.Selects || !p.Filter.Narrowed && f.Case == nil || p.Filter.CaseState+p.Filter.Owner+p.Filter.Unowned+p.Filter.FailedAgain != "" {
 		return nil
@@ -103,7 +95,7 @@ func (s *server) addAll(req *request, p *queuePage, f tasker.InvestigationFilter
 	if p.Filter.Single {
 		view = []string{"view", "entries"}
 	}
-	p.Acts = actLinks(req, possible, "all ", "plan for all that fit the filter", func(act tasker.Act) string {
+	p.Acts = actLinks(req, possible, "all ", "plan an operation on all that match the filter", func(act tasker.Act) string {
 		if act == tasker.ActReset {
 			return planLink(f, view...)
 		}
@@ -112,7 +104,7 @@ func (s *server) addAll(req *request, p *queuePage, f tasker.InvestigationFilter
 	return nil
 }
 
-// list reads the cases, or the single investigations, of a page.
+// list reads the cases or the investigations of the page.
 func (s *server) list(req *request, p *queuePage, f tasker.CaseFilter) error {
 	if p.Filter.Single {
 		list, more, err := s.DB.InvestigationQueue(req.Context(), f.InvestigationFilter)
@@ -141,12 +133,11 @@ func caseLines(list []tasker.Case) (lines []caseLine) {
 	return lines
 }
 
-// The parameters of the chips. One chip is on at a time.
+// The parameters of the chips, of which one is active at a time.
 var chipParameters = []string{"unowned", "owner", "case_state", "failed_again"}
 
-// chipsOf returns the chips above the list of cases.
-func chipsOf(req *request, f queueFilter) []chip {
-	var chips []chip
+// chipsOf returns the quick filters of the list of cases.
+func chipsOf(req *request, f queueFilter) (chips []link) {
 	add := func(name, parameter, value, now string) {
 		pairs := []string{"offset", ""}
 		for _, p := range chipParameters {
@@ -156,7 +147,7 @@ func chipsOf(req *request, f queueFilter) []chip {
 				pairs = append(pairs, p, "")
 			}
 		}
-		chips = append(chips, chip{Name: name, On: now == value, Path: req.link(pairs...)})
+		chips = append(chips, link{Name: name, Here: now == value, Path: req.link(pairs...)})
 	}
 	add("unowned", "unowned", "true", f.Unowned)
 	if req.actor != "" {
@@ -169,12 +160,12 @@ func chipsOf(req *request, f queueFilter) []chip {
 		add(c.name, "case_state", string(c.state), f.CaseState)
 	}
 	add("failed again", "failed_again", "true", f.FailedAgain)
-	add("resting", "case_state", string(tasker.CaseResting), f.CaseState)
+	add("snoozed", "case_state", string(tasker.CaseResting), f.CaseState)
 	add("resolved", "case_state", string(tasker.CaseResolved), f.CaseState)
 	return chips
 }
 
-// readFilter reads the query, for the form and for the store.
+// readFilter reads the query for the form and for the store.
 func (s *server) readFilter(req *request) (f queueFilter, q tasker.CaseFilter, err error) {
 	in := req.query()
 	q = tasker.CaseFilter{
@@ -215,7 +206,7 @@ func (s *server) readFilter(req *request) (f queueFilter, q tasker.CaseFilter, e
 	return f, q, err
 }
 
-// suggestions are what the fields of a filter propose.
+// suggestions are the values that the fields of a filter suggest.
 type suggestions struct{ Namespaces, Templates []string }
 
 func (s *server) suggest(req *request) (out suggestions, err error) {
@@ -231,37 +222,14 @@ func (s *server) suggest(req *request) (out suggestions, err error) {
 
 const maxSuggestions = 200
 
-// A casesProgress says how far the repair of the investigations of a case is: in words,
-// and as parts of a bar.
-type casesProgress struct {
-	Words string
-	Parts []progressPart
+// caseProgress shows the repair states of the investigations of a case.
+func caseProgress(c tasker.CaseCounts) progress {
+	return progressOf(int(c.Entries), []portion{
+		{c.Waiting, "warn", "waiting"}, {c.Proving, "busy", "verifying"}, {c.FailedAgain, "bad", "failed again"},
+		{c.Recovered, "good", "recovered"},
+	})
 }
 
-// caseProgress draws and spells the counts of a case.
-func caseProgress(c tasker.CaseCounts) casesProgress {
-	var p taskProgress
-	at := 0.0
-	for _, part := range []struct {
-		n          int64
-		kind, said string
-	}{
-		{c.Waiting, "warn", "waiting for somebody"}, {c.Proving, "busy", "being proved"}, {c.FailedAgain, "bad", "failed again"},
-		{c.Recovered, "good", "went on by themselves"},
-	} {
-		p.add(&at, int(part.n), int(c.Entries), part.kind)
-		if part.n == 0 {
-			continue
-		}
-		if p.Words != "" {
-			p.Words += " · "
-		}
-		p.Words += count(part.n, "") + " " + part.said
-	}
-	return casesProgress(p)
-}
-
-// rests reports whether a case rests now.
-func rests(c tasker.Case, now time.Time) bool {
+func isSnoozed(c tasker.Case, now time.Time) bool {
 	return c.SnoozedUntil != nil && c.SnoozedUntil.After(now)
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -22,8 +23,7 @@ import (
 	"tasker.example/tasker/internal/suggest"
 )
 
-// Cookies. No script reads them. SameSite=Lax keeps them out of forms of other sites,
-// and keeps the operator's name when they follow a link from elsewhere.
+// Cookies are HttpOnly. SameSite=Lax keeps them out of cross-site forms but sends them with links.
 const (
 	sessionCookie = "tasker_session"
 	tokenCookie   = "tasker_form"
@@ -35,25 +35,25 @@ const (
 	namePath    = "/name"
 
 	keepName = 180 * 24 * time.Hour
-	maxName  = 255 // as long as an actor may be
+	maxName  = 255 // limit of an actor
 )
 
-// A request is one request of a browser, with what its cookies say.
+// A request is a request of a browser with the state from its cookies.
 type request struct {
 	*http.Request
 	w     http.ResponseWriter
-	read  map[string]bool // the parameters of the query that were read
-	token string          // what a form must send back
-	actor string          // who is recorded as having acted: the subject, or else the name that the operator gave
+	read  map[string]bool // query parameters that were read
+	token string          // token that forms send back
+	actor string          // recorded as the actor: the subject, or the name that the operator entered
 	now   time.Time
 
 	caller    *access.Identity                  // nil without a session
-	whenEnded func(f func()) (stop func() bool) // has f called when the session has ended
-	leave     func()                            // ends what counts for the limit of requests
-	admitted  bool                              // it counts for the limit of requests, and may do what it asks for
+	whenEnded func(f func()) (stop func() bool) // calls f at the end of the session
+	leave     func()                            // releases the admission slot
+	admitted  bool                              // has the permission and an admission slot
 }
 
-// subject returns who has signed in; empty where nobody is asked.
+// subject returns the signed-in caller, or nothing without authentication.
 func (req *request) subject() string {
 	if req.caller == nil {
 		return ""
@@ -70,7 +70,7 @@ func (req *request) cookie(name string) string {
 	return c.Value
 }
 
-// setCookie keeps a value at the browser; a negative age removes it.
+// setCookie sets a cookie. A negative age deletes it.
 func (req *request) setCookie(name, value string, age time.Duration) {
 	name, below := req.cookieKey(name)
 	http.SetCookie(req.w, &http.Cookie{
@@ -79,9 +79,8 @@ func (req *request) setCookie(name, value string, age time.Duration) {
 	})
 }
 
-// cookieKey returns the name of a cookie at the browser, and the path below which it is sent. With HTTPS the prefix of
-// the name, which demands that path, keeps other hosts of the domain, and whoever is between
-// without HTTPS, from setting one of this name.
+// cookieKey returns the name and the path of a cookie. With HTTPS the __Host- prefix keeps other
+// hosts and plain HTTP from setting it.
 func (req *request) cookieKey(name string) (key, below string) {
 	if req.secure() {
 		return "__Host-" + name, "/"
@@ -89,12 +88,11 @@ func (req *request) cookieKey(name string) (key, below string) {
 	return name, Root
 }
 
-// secure reports whether the browser uses HTTPS.
 func (req *request) secure() bool {
 	return req.TLS != nil || req.Header.Get("X-Forwarded-Proto") == "https"
 }
 
-// origin returns the address of this server as the browser knows it.
+// origin returns the origin of this server as the browser knows it.
 func (req *request) origin() string {
 	u := url.URL{Scheme: "http", Host: req.Host}
 	if req.secure() {
@@ -103,7 +101,7 @@ func (req *request) origin() string {
 	return u.String()
 }
 
-// begin reads the cookies, and gives the browser a token if it has none.
+// begin reads the cookies and sets a form token if there is none.
 func (req *request) begin() {
 	if req.token = req.cookie(tokenCookie); len(req.token) != tokenLength {
 		req.newToken()
@@ -113,7 +111,6 @@ func (req *request) begin() {
 	}
 }
 
-// newToken gives the browser a token.
 func (req *request) newToken() {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -121,23 +118,23 @@ func (req *request) newToken() {
 	req.setCookie(tokenCookie, req.token, keepName)
 }
 
-// hasToken reports whether a form was made for this browser: another site can make
-// the browser send a form, but cannot read the cookie.
+// hasToken reports whether the form contains the token of the cookie, which other sites cannot
+// read.
 func (req *request) hasToken() bool {
-	kept := req.cookie(tokenCookie)
-	return kept != "" && subtle.ConstantTimeCompare([]byte(kept), []byte(req.PostFormValue(tokenField))) == 1
+	token := req.cookie(tokenCookie)
+	return token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(req.PostFormValue(tokenField))) == 1
 }
 
-// gone reports whether the browser has closed the connection.
+// gone reports whether the browser has disconnected.
 func (req *request) gone() bool { return errors.Is(context.Cause(req.Context()), context.Canceled) }
 
 // noteBreak separates a note from its warning in the cookie.
 const noteBreak = "\x1e"
 
-// leaveNote keeps a note for the next page, and a warning, which may be empty.
+// leaveNote stores a note and an optional warning for the next page.
 func (req *request) leaveNote(text, warning string) {
 	short := func(text string) string {
-		const most = 1000 // a cookie has 4 KB
+		const most = 1000 // cookies are limited to 4 KB
 		text = strings.ReplaceAll(text, noteBreak, "")
 		if len(text) > most {
 			text = strings.ToValidUTF8(text[:most], "") + "…"
@@ -147,15 +144,14 @@ func (req *request) leaveNote(text, warning string) {
 	req.setCookie(noteCookie, base64.RawURLEncoding.EncodeToString([]byte(short(text)+noteBreak+short(warning))), time.Minute)
 }
 
-// takeNote returns the note and the warning that were left for this page, once. The
-// refresh of a live page does not take them from the page that follows the action.
+// takeNote returns the stored note and warning once. A refresh does not take them.
 func (req *request) takeNote() (text, warning string) {
-	kept := req.cookie(noteCookie)
-	if kept == "" || req.refreshes() {
+	stored := req.cookie(noteCookie)
+	if stored == "" || req.refreshes() {
 		return "", ""
 	}
 	req.setCookie(noteCookie, "", -time.Second)
-	doc, err := base64.RawURLEncoding.DecodeString(kept)
+	doc, err := base64.RawURLEncoding.DecodeString(stored)
 	if err != nil || !utf8.Valid(doc) {
 		return "", ""
 	}
@@ -163,10 +159,10 @@ func (req *request) takeNote() (text, warning string) {
 	return text, warning
 }
 
-// nameFault says what is wrong with the name of an operator, which may be empty.
+// nameFault validates the name of an operator, which may be empty.
 func nameFault(name string) error {
 	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
-		return tasker.Errorf(tasker.Invalid, "invalid name: must have up to %d bytes, on one line", maxName)
+		return tasker.Errorf(tasker.Invalid, "invalid name: must be one line of at most %d bytes", maxName)
 	}
 	return nil
 }
@@ -180,39 +176,36 @@ func (req *request) keepActor(name string) {
 	req.setCookie(actorCookie, base64.RawURLEncoding.EncodeToString([]byte(name)), age)
 }
 
-// setName keeps the name of the operator at the browser, under which their actions
-// are recorded. Who has signed in has a name.
+// setName stores the name of an operator who is not signed in.
 func (s *server) setName(req *request) (*view, error) {
-	if req.subject() != "" {
-		return &view{next: req.backTo()}, nil
+	if req.subject() == "" {
+		name := req.field("name")
+		if err := nameFault(name); err != nil {
+			return nil, err
+		}
+		req.keepActor(name)
 	}
-	name := strings.TrimSpace(req.PostFormValue("name"))
-	if err := nameFault(name); err != nil {
-		return nil, err
-	}
-	req.keepActor(name)
 	return &view{next: req.backTo()}, nil
 }
 
-// maxBack bounds an address to come back to, which is stored while somebody signs in.
+// maxBack limits a return address, which is stored during a sign-in.
 const maxBack = 2000
 
-// backTo returns the page of this server that a form names to go back to.
+// backTo returns the page of this server to return to.
 func (req *request) backTo() string {
 	to := req.FormValue("back")
 	u, err := url.Parse(to)
 	if err != nil || len(to) > maxBack || u.Scheme+u.Host+u.Opaque != "" || strings.ContainsAny(to, "\\\r\n") {
 		return Root + "/"
 	}
-	clean := path.Clean(u.Path) // a browser follows .. as well
+	clean := path.Clean(u.Path) // browsers resolve ..
 	if clean != strings.TrimSuffix(u.Path, "/") || clean != Root && !strings.HasPrefix(clean, Root+"/") || clean == Root+signInPath || strings.HasPrefix(clean, Root+signInPath+"/") {
 		return Root + "/"
 	}
 	return to
 }
 
-// self returns the address of this page, to come back to; of a name that was refused,
-// the page on which it was typed.
+// self returns the address of this page, or of the form if the request set a name.
 func (req *request) self() string {
 	if req.Method == http.MethodPost && req.URL.Path == Root+namePath {
 		return req.backTo()
@@ -220,12 +213,28 @@ func (req *request) self() string {
 	return req.URL.RequestURI()
 }
 
-// typed returns the text of a field with the line ends of a shell, not of a form.
+// typed returns the text of a form field with \n as line end.
 func (req *request) typed(name string) string {
 	return strings.ReplaceAll(req.PostFormValue(name), "\r\n", "\n")
 }
 
-// id reads an id of the path.
+// field returns the text of a form field without surrounding space.
+func (req *request) field(name string) string { return strings.TrimSpace(req.typed(name)) }
+
+// checked reports whether a checkbox of the form is set.
+func (req *request) checked(name string) bool { return req.PostFormValue(name) != "" }
+
+// fetch reads the object whose id is the path parameter name.
+func fetch[T any](req *request, name string, read func(context.Context, tasker.ID) (T, error)) (T, error) {
+	id, err := req.id(name)
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	return read(req.Context(), id)
+}
+
+// id returns a path parameter.
 func (req *request) id(name string) (tasker.ID, error) {
 	var id tasker.ID
 	if err := id.UnmarshalText([]byte(req.PathValue(name))); err != nil {
@@ -234,8 +243,7 @@ func (req *request) id(name string) (tasker.ID, error) {
 	return id, nil
 }
 
-// A query reads the parameters of a page. It keeps the first fault, so that a handler
-// checks once, after it has read all of them.
+// A query reads the query parameters of a page. It keeps the first error, so handlers check once.
 type query struct {
 	values url.Values
 	read   map[string]bool
@@ -250,30 +258,30 @@ func (q *query) Get(name string) string {
 	return q.values.Get(name)
 }
 
-// has reports whether a parameter is there, with whatever value.
+// has reports whether a parameter is present.
 func (q *query) has(name string) bool {
 	q.read[name] = true
 	return q.values.Has(name)
 }
 
-// all returns the values of a parameter that may be given several times.
+// all returns all values of a parameter.
 func (q *query) all(name string) []string {
 	q.read[name] = true
 	return q.values[name]
 }
 
-// FormValue returns a field of the form, or else a parameter of the query.
+// FormValue returns a form field, or the query parameter if the form has none.
 func (req *request) FormValue(name string) string {
 	req.read[name] = true
 	return req.Request.FormValue(name)
 }
 
-// checkQuery refuses a query that the handler has not read in full: without a filter that
-// was misspelled, a page shows everything, and an action is performed on it.
+// checkQuery rejects parameters that the handler did not read. Otherwise a misspelled filter would
+// select everything.
 func (req *request) checkQuery() error {
 	given, err := url.ParseQuery(req.URL.RawQuery)
 	if err != nil {
-		return tasker.Errorf(tasker.Invalid, "the address cannot be read: %v", err)
+		return tasker.Errorf(tasker.Invalid, "invalid query: %v", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if req.read[name] {
@@ -283,15 +291,18 @@ func (req *request) checkQuery() error {
 		if len(known) > 0 {
 			there = "this page has " + strings.Join(known, ", ")
 		}
-		return tasker.Errorf(tasker.Invalid, "unknown parameter %q: %s%s", clip(strings.ToValidUTF8(name, "�"), 40), there, suggest.Ending(name, known))
+		return tasker.Errorf(tasker.Invalid, "unknown parameter %q: %s%s", excerpt(name), there, suggest.Ending(name, known))
 	}
 	return nil
 }
 
-// refuse records that a value is invalid, and what it must be.
+// excerpt shortens an invalid value for an error message.
+func excerpt(text string) string { return clip(strings.ToValidUTF8(text, "�"), 40) }
+
+// refuse records that a value is invalid and what it must be.
 func (q *query) refuse(name, must string) {
 	if q.err == nil {
-		q.err = tasker.Errorf(tasker.Invalid, "invalid %s %q: must be %s", name, clip(strings.ToValidUTF8(q.Get(name), "�"), 40), must)
+		q.err = tasker.Errorf(tasker.Invalid, "invalid %s %q: must be %s", name, excerpt(q.Get(name)), must)
 	}
 }
 
@@ -308,18 +319,21 @@ func (q *query) number(name string, fallback, least, most int) int {
 	return n
 }
 
-// choice reads one of a few words; an empty one chooses nothing.
+// choice reads one of the given values or nothing.
 func choice[T ~string](q *query, name string, values []T) T {
 	v := T(q.Get(name))
 	if v != "" && !slices.Contains(values, v) {
-		words := make([]string, len(values))
-		for i, v := range values {
-			words[i] = string(v)
-		}
-		q.refuse(name, "one of "+strings.Join(words, ", "))
+		q.refuse(name, "one of "+strings.Join(spelled(values), ", "))
 		return ""
 	}
 	return v
+}
+
+func spelled[T ~string](list []T) (out []string) {
+	for _, v := range list {
+		out = append(out, string(v))
+	}
+	return out
 }
 
 // text reads a text that the database can compare.
@@ -332,14 +346,14 @@ func (q *query) text(name string, most int) string {
 	return text
 }
 
-// texts reads a text that may be given several times, up to most; the empty ones are none.
+// texts reads up to most values of a parameter and skips empty ones.
 func (q *query) texts(name string, most int) (list []string) {
 	for _, text := range q.all(name) {
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
 		if len(text) > maxText || storable(text) != nil || len(list) == most {
-			q.refuse(name, "valid UTF-8 without NUL, up to "+strconv.Itoa(maxText)+" bytes, and given "+strconv.Itoa(most)+" times at most")
+			q.refuse(name, fmt.Sprintf("valid UTF-8 without NUL, up to %d bytes, and at most %d values", maxText, most))
 			return nil
 		}
 		list = append(list, text)
@@ -369,7 +383,7 @@ func (q *query) flag(name string) *bool {
 	return &v
 }
 
-// on reads a flag that is either set or not.
+// on reads an optional flag.
 func (q *query) on(name string) bool {
 	v := q.flag(name)
 	return v != nil && *v
@@ -386,49 +400,57 @@ func (q *query) duration(name string) time.Duration {
 	return d
 }
 
-// instant reads a time; zero when there is none.
-func (q *query) instant(name string) time.Time {
-	at, err := readInstant(q.Get(name))
+// time reads an optional time.
+func (q *query) time(name string) time.Time {
+	at, err := readTime(q.Get(name))
 	if err != nil {
 		q.refuse(name, "a time such as 2026-01-31T12:00:00Z"+suggest.EscapedPlus(q.Get(name)))
 	}
 	return at
 }
 
-// readInstant reads a time; zero when there is none.
-func readInstant(text string) (at time.Time, err error) {
+// readTime parses a time; an empty text is the zero time.
+func readTime(text string) (at time.Time, err error) {
 	if text = strings.TrimSpace(text); text == "" {
 		return at, nil
 	}
 	if at, err = time.Parse(time.RFC3339, text); err != nil {
-		return at, tasker.Errorf(tasker.Invalid, "invalid time %q: must be such as 2026-01-31T12:00:00Z", clip(strings.ToValidUTF8(text, "�"), 40))
+		return at, tasker.Errorf(tasker.Invalid, "invalid time %q: must be such as 2026-01-31T12:00:00Z", excerpt(text))
 	}
 	return at, nil
 }
 
-// Bounds of every list.
+func readDuration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, tasker.Errorf(tasker.Invalid, "invalid time %q: must be a duration such as 30m or 8h", excerpt(text))
+	}
+	return d, nil
+}
+
+// Limits of lists.
 const (
 	pageRows    = 100
 	maxRows     = 1000
 	maxOffset   = 1_000_000
-	maxText     = 500     // of what is searched for
-	maxPosition = 1 << 53 // larger than every position and id that the database counts
+	maxText     = 500     // bytes of a search text
+	maxPosition = 1 << 53 // exceeds all positions and ids of the database
 )
 
 func (q *query) offset() int { return q.number("offset", 0, 0, maxOffset) }
 
-// before reads where a list goes on, which is before an element.
+// before reads the position before which a list continues.
 func (q *query) before() int64 { return int64(q.number("before", 0, 1, maxPosition)) }
 
-// A pager leads through a list that is longer than a page.
+// A pager links the pages of a list.
 type pager struct {
-	Before, After string // addresses; empty at the ends
+	Before, After string // empty at the ends
 	Here          string // such as 101–200
-	Label         string // of one of two lists
+	Label         string // distinguishes two lists of a page
 }
 
-// link returns the address of this page with other values of some parameters: name,
-// value, name, value. An empty value removes one.
+// link returns the address of this page with changed parameters, given as name and value pairs.
+// An empty value removes a parameter.
 func (req *request) link(pairs ...string) string {
 	q := req.URL.Query()
 	for i := 0; i < len(pairs); i += 2 {
@@ -440,12 +462,12 @@ func (req *request) link(pairs ...string) string {
 	return u.String()
 }
 
-// pager returns the pager of a list of which shown rows are on this page, after offset.
+// pager returns the pager of a list with the parameter offset. The page shows shown rows.
 func (req *request) pager(offset, limit, shown int, more bool) pager {
 	return req.pagerOf("offset", offset, limit, shown, more)
 }
 
-// pagerOf is pager for a list whose offset is the parameter name.
+// pagerOf is pager for another parameter.
 func (req *request) pagerOf(name string, offset, limit, shown int, more bool) pager {
 	var p pager
 	if offset > limit {
@@ -462,34 +484,34 @@ func (req *request) pagerOf(name string, offset, limit, shown int, more bool) pa
 	return p
 }
 
-// pagerBefore returns the pager of a list that goes on before an element; the way
-// back is the browser's.
+// pagerBefore returns the pager of a list that continues before an element.
 func (req *request) pagerBefore(last int64) pager {
 	return pager{After: req.link("before", strconv.FormatInt(last, 10))}
 }
 
-// onPage returns the rows of a list that are on this page, and its pager.
+// onPage returns the rows of this page and its pager.
 func onPage[T any](req *request, list []T, name string, offset, size int) ([]T, pager) {
 	from := min(offset, len(list))
 	to := min(from+size, len(list))
 	return list[from:to], req.pagerOf(name, from, size, to-from, to < len(list))
 }
 
-// readForm reads the form of a request that changes something, once.
+// readForm parses the form of a POST request once.
 func (req *request) readForm(rt *route) error {
 	if rt.method != http.MethodPost || req.PostForm != nil {
 		return nil
 	}
-	most := cmp.Or(rt.most, int64(maxForm))
+	most := int64(maxForm)
 	if rt.rule.Public {
-		most = cmp.Or(rt.most, int64(maxSignIn))
+		most = maxSignIn
 	}
+	most = cmp.Or(rt.most, most)
 	req.Body = http.MaxBytesReader(req.w, req.Body, most)
 	if err := req.ParseForm(); err != nil {
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			return tasker.Errorf(tasker.TooLarge, "what was sent is larger than %d KiB; go back to what you typed, and send it with tasker-ctl or the API", most>>10)
+			return tasker.Errorf(tasker.TooLarge, "the form is larger than %d KiB: go back and send your input with tasker-ctl or the API", most>>10)
 		}
-		return tasker.Errorf(tasker.Invalid, "the form cannot be read: %v", err)
+		return tasker.Errorf(tasker.Invalid, "invalid form: %v", err)
 	}
 	return nil
 }

@@ -20,36 +20,20 @@ const (
 	scheduleNext = 10
 )
 
-// scheduleRoutes are the pages of schedules.
-func (s *server) scheduleRoutes() []route {
-	list := []route{
-		{method: http.MethodGet, path: "/schedules", rule: access.Rule{Needs: access.ReadTasks}, serve: s.schedules},
-		{method: http.MethodGet, path: "/schedules/{schedule}", rule: access.Rule{Needs: access.ReadTasks}, serve: s.onSchedule},
-	}
-	list = append(list, actionRoutes(s, newSchedulePath, access.WriteSchedules, s.newScheduleForm)...)
-	for _, v := range scheduleVerbs {
-		list = append(list, actionRoutes(s, "/schedules/{schedule}/"+v.Word, access.OperateSchedules,
-			func(req *request) (*scheduleForm, error) { return s.scheduleForm(req, v) })...)
-	}
-	return list
-}
-
-// A scheduleLine is a schedule as pages show it.
+// A scheduleLine is a schedule in a list.
 type scheduleLine struct{ tasker.ScheduleHealth }
 
-// Path is its page.
 func (l scheduleLine) Path() string { return schedulesPath + "/" + l.UUID.String() }
 
-// Title names it.
 func (l scheduleLine) Title() string { return l.Namespace + "/" + l.Name }
 
-// Rule says when it makes tasks.
+// Rule formats the rule of the firing times.
 func (l scheduleLine) Rule() string {
 	switch {
 	case l.Every > 0:
 		return "every " + l.Every.String()
 	case l.AfterEnd > 0:
-		return l.AfterEnd.String() + " after the end of the task before"
+		return l.AfterEnd.String() + " after the previous task ends"
 	case l.Zone != "":
 		return l.Cron + " " + l.Zone
 	default:
@@ -57,21 +41,21 @@ func (l scheduleLine) Rule() string {
 	}
 }
 
-// Wrong says what is wrong with its last tasks; empty when nothing is.
+// Wrong describes failures of the last tasks.
 func (l scheduleLine) Wrong() string {
 	switch {
 	case l.Refused:
-		return "its last task could not be made"
+		return "last task not created"
 	case l.Failing >= tasker.ScheduleFailingMost:
-		return "its last " + strconv.Itoa(l.Failing) + " tasks or more did not succeed"
+		return "last " + strconv.Itoa(l.Failing) + " tasks or more failed"
 	case l.Failing >= tasker.ScheduleFailingFrom:
-		return "its last " + strconv.Itoa(l.Failing) + " tasks did not succeed"
+		return "last " + strconv.Itoa(l.Failing) + " tasks failed"
 	default:
 		return ""
 	}
 }
 
-// Chip is the class of its state.
+// Chip returns the CSS class of the state.
 func (l scheduleLine) Chip() string {
 	switch l.State() {
 	case tasker.ScheduleActive:
@@ -85,22 +69,15 @@ func (l scheduleLine) Chip() string {
 
 // A schedulesPage lists schedules, by namespace and name.
 type schedulesPage struct {
-	Paused    bool   // only those that are paused
-	Add       string // where one is added; empty: the caller may not
+	Paused    bool   // only paused ones
+	Add       string // link to add one; empty without permission
 	Schedules []scheduleLine
 	Pager     pager
 }
 
 func (s *server) schedules(req *request) (*view, error) {
 	q := req.query()
-	f := tasker.ScheduleFilter{Paused: choice(q, "state", []tasker.ScheduleState{tasker.SchedulePaused}) != "", Limit: scheduleRows}
-	if text := q.Get("after"); text != "" {
-		var id tasker.ID
-		if id.UnmarshalText([]byte(text)) != nil {
-			q.refuse("after", "the id of a schedule")
-		}
-		f.After = &id
-	}
+	f := tasker.ScheduleFilter{Paused: choice(q, "state", []tasker.ScheduleState{tasker.SchedulePaused}) != "", After: q.id("after"), Limit: scheduleRows}
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -121,7 +98,7 @@ func (s *server) schedules(req *request) (*view, error) {
 	return &view{page: "schedules", title: navSchedules, nav: navSchedules, live: true, body: p}, nil
 }
 
-// scheduleOf is the page of the schedule that made a task; empty when none did.
+// scheduleOf returns the page of the schedule that created a task, or nothing.
 func (s *server) scheduleOf(req *request, t tasker.Task) (string, error) {
 	if !strings.HasPrefix(t.Initiator, "schedule:") {
 		return "", nil
@@ -133,17 +110,17 @@ func (s *server) scheduleOf(req *request, t tasker.Task) (string, error) {
 	return schedulesPath + "/" + f.ScheduleUUID.String(), nil
 }
 
-// A schedulePage is one schedule with what comes next and came last.
+// A schedulePage shows a schedule with its next and last firings.
 type schedulePage struct {
 	scheduleLine
 	Next    []time.Time
 	Firings []tasker.Firing
 	History []tasker.ScheduleChange
 	Context document
-	Verbs   []caseLink
+	Verbs   []link
 }
 
-// Late is how late a firing was, in words; empty when it was on time.
+// Late formats the delay of a firing. Less than a second is on time.
 func (schedulePage) Late(f tasker.Firing) string {
 	if late := time.Duration(f.LateMS) * time.Millisecond; late >= time.Second {
 		return late.Truncate(time.Second).String()
@@ -151,7 +128,6 @@ func (schedulePage) Late(f tasker.Firing) string {
 	return ""
 }
 
-// Except says on which days it makes no tasks.
 func (p schedulePage) Except() string { return strings.Join(p.ScheduleRule.Except, ", ") }
 
 func (s *server) onSchedule(req *request) (*view, error) {
@@ -169,18 +145,12 @@ func (s *server) onSchedule(req *request) (*view, error) {
 	}
 	if d.DeletedAt == nil && s.showsAction(req, access.OperateSchedules, d.Namespace) {
 		for _, v := range scheduleVerbs {
-			if v.refusal(d.Schedule) == "" {
-				p.Verbs = append(p.Verbs, caseLink{Name: v.Name, Href: p.Path() + "/" + v.Word, Key: v.Key, Does: v.Does})
+			if scheduleRefusal(v, d.Schedule) == "" {
+				p.Verbs = append(p.Verbs, v.link(p.Path()))
 			}
 		}
 	}
 	return &view{page: "schedule", title: "Schedule " + p.Title(), nav: navSchedules, live: true, body: p}, nil
-}
-
-// A scheduleVerb acts on a schedule, in the words of tasker-ctl.
-type scheduleVerb struct {
-	Word, Name, Key, Does string
-	Long                  string
 }
 
 const (
@@ -190,24 +160,24 @@ const (
 	wordFill    = "backfill"
 )
 
-var scheduleVerbs = []scheduleVerb{
-	{Word: wordTrigger, Name: "Trigger now…", Key: "n", Does: "make a task at once",
-		Long: "A task is made at once, beside those of the instants, also when the schedule is paused or a task of it has not ended."},
-	{Word: wordPause, Name: "Pause…", Key: "p", Does: "make no tasks until somebody resumes it",
-		Long: "The schedule makes no tasks by itself until somebody resumes it, or until the time is over. The instants in between make no tasks, and one firing says so. Tasks that it has made go on."},
-	{Word: wordFill, Name: "Backfill…", Key: "f", Does: "make the tasks of instants in the past that have none",
-		Long: "The tasks of instants in the past that have none are made at once, at most 500, all or none. An instant that has its task gets no other, so it is safe to repeat. At first the form only says what would be done."},
-	{Word: wordResume, Name: "Resume…", Key: "r", Does: "make tasks again",
-		Long: "The schedule makes tasks again, from the next instant on. The instants within the pause make none."},
+var scheduleVerbs = []verb{
+	{Word: wordTrigger, Name: "Trigger now…", Key: "n", Does: "create a task now",
+		Long: "Creates a task now, even if the schedule is paused or its previous task has not ended."},
+	{Word: wordPause, Name: "Pause…", Key: "p", Does: "pause the schedule",
+		Long: "The schedule creates no tasks until it is resumed or the pause ends. Firing times during the pause are skipped. Existing tasks continue."},
+	{Word: wordFill, Name: "Backfill…", Key: "f", Does: "create the missing tasks of past firing times",
+		Long: "Creates the missing tasks of past firing times, at most 500, all or none. It is safe to repeat. The form first shows what it would create."},
+	{Word: wordResume, Name: "Resume…", Key: "r", Does: "resume the schedule",
+		Long: "The schedule creates tasks again from the next firing time. Firing times during the pause stay skipped."},
 }
 
-// refusal says why the verb makes no sense for a schedule; empty when it does.
-func (v scheduleVerb) refusal(s tasker.Schedule) string {
+// scheduleRefusal returns why a schedule does not accept an action.
+func scheduleRefusal(v verb, s tasker.Schedule) string {
 	switch {
 	case s.DeletedAt != nil:
 		return "The schedule was deleted."
 	case v.Word == wordPause && s.PausedAt != nil:
-		return "The schedule is paused already."
+		return "The schedule is already paused."
 	case v.Word == wordResume && s.PausedAt == nil:
 		return "The schedule is not paused."
 	default:
@@ -215,30 +185,21 @@ func (v scheduleVerb) refusal(s tasker.Schedule) string {
 	}
 }
 
-// A scheduleForm acts on a schedule.
+// A scheduleForm is an action on a schedule.
 type scheduleForm struct {
 	*server
 	form
-	scheduleVerb
+	verb
 	Schedule scheduleLine
 
-	For string // as typed: how long the pause lasts; empty: until somebody resumes it
-	Key string // of a trigger, so that the same form makes one task, however often it is sent
+	For string // as typed; empty pauses until resumed
+	Key string // idempotency key of a trigger
 
-	From, To string // as typed: the instants of a backfill
+	From, To string // as typed: range of a backfill
 	Filled   []tasker.BackfillInstant
 }
 
-// Takes reports whether the form asks for how long.
-func (p *scheduleForm) Takes() bool { return p.Word == wordPause }
-
-// Triggers reports whether the form makes a task at once.
-func (p *scheduleForm) Triggers() bool { return p.Word == wordTrigger }
-
-// Fills reports whether the form asks for the instants of a backfill.
-func (p *scheduleForm) Fills() bool { return p.Word == wordFill }
-
-func (s *server) scheduleForm(req *request, v scheduleVerb) (*scheduleForm, error) {
+func (s *server) scheduleForm(req *request, v verb) (*scheduleForm, error) {
 	id, err := req.id("schedule")
 	if err != nil {
 		return nil, err
@@ -247,11 +208,10 @@ func (s *server) scheduleForm(req *request, v scheduleVerb) (*scheduleForm, erro
 	if err != nil {
 		return nil, err
 	}
-	p := &scheduleForm{server: s, scheduleVerb: v, Schedule: scheduleLine{tasker.ScheduleHealth{Schedule: d.Schedule}}}
-	name := strings.TrimSuffix(v.Name, "…")
-	p.form = req.formOf(form{page: "scheduleaction", title: name + ": " + p.Schedule.Title(), nav: navSchedules, Button: name, Back: p.Schedule.Path()})
-	p.Refused = v.refusal(d.Schedule)
-	p.For, p.From, p.To = strings.TrimSpace(req.PostFormValue("for")), strings.TrimSpace(req.PostFormValue("from")), strings.TrimSpace(req.PostFormValue("to"))
+	p := &scheduleForm{server: s, verb: v, Schedule: scheduleLine{tasker.ScheduleHealth{Schedule: d.Schedule}}}
+	p.form = req.formOf(form{page: "scheduleaction", title: v.button() + ": " + p.Schedule.Title(), nav: navSchedules, Button: v.button(), Back: p.Schedule.Path()})
+	p.Refused = scheduleRefusal(v, d.Schedule)
+	p.For, p.From, p.To = req.field("for"), req.field("from"), req.field("to")
 	if p.Key = tasker.NewID().String(); req.Method == http.MethodPost {
 		p.Key = clip(req.typed("key"), 40)
 	}
@@ -264,7 +224,7 @@ func (p *scheduleForm) do(req *request) (*view, error) {
 		return nil, err
 	}
 	if p.Reason == "" {
-		return nil, tasker.Errorf(tasker.Invalid, "reason is missing")
+		return nil, tasker.Errorf(tasker.Invalid, "the reason is missing: it is recorded in the history")
 	}
 	ctx, id, c := req.Context(), p.Schedule.UUID, engine.ScheduleChange{Actor: p.Actor, Reason: p.Reason}
 	v := &view{next: p.Back}
@@ -277,12 +237,12 @@ func (p *scheduleForm) do(req *request) (*view, error) {
 			_, err = p.Engine.PauseSchedule(ctx, id, until, c)
 		}
 	case wordResume:
-		v.note = "The schedule makes tasks again."
+		v.note = "The schedule is active."
 		_, err = p.Engine.ResumeSchedule(ctx, id, c)
 	case wordFill:
 		return p.fill(req, c)
 	default:
-		v.note = "A task was made."
+		v.note = "A task was created."
 		if p.Key != "" {
 			c.RequestKey = requestKey(p.Key, p.Actor, p.Reason)
 		}
@@ -291,18 +251,18 @@ func (p *scheduleForm) do(req *request) (*view, error) {
 	return v, asTyped(err)
 }
 
-// fill makes the tasks of instants in the past, or says what it would do.
+// fill creates the missing tasks of past firing times, or shows them in a dry run.
 func (p *scheduleForm) fill(req *request, by engine.ScheduleChange) (*view, error) {
 	b := engine.Backfill{DryRun: req.PostFormValue("do") != "fill"}
 	var err error
-	if b.From, err = readInstant(p.From); err != nil {
+	if b.From, err = readTime(p.From); err != nil {
 		return nil, err
 	}
-	if b.To, err = readInstant(p.To); err != nil {
+	if b.To, err = readTime(p.To); err != nil {
 		return nil, err
 	}
 	if b.From.IsZero() || b.To.IsZero() {
-		return nil, tasker.Errorf(tasker.Invalid, "say from which instant to which, such as 2026-01-31T12:00:00Z")
+		return nil, tasker.Errorf(tasker.Invalid, "the times are missing: enter both, such as 2026-01-31T12:00:00Z")
 	}
 	if p.Filled, err = p.Engine.BackfillSchedule(req.Context(), p.Schedule.UUID, b, by); err != nil {
 		return nil, asTyped(err)
@@ -310,47 +270,44 @@ func (p *scheduleForm) fill(req *request, by engine.ScheduleChange) (*view, erro
 	if b.DryRun {
 		return p.view(p, http.StatusOK), nil
 	}
-	made := 0
+	created := 0
 	for _, x := range p.Filled {
 		if x.Starts {
-			made++
+			created++
 		}
 	}
-	return &view{next: p.Back, note: count(made, "task") + " made."}, nil
+	return &view{next: p.Back, note: count(created, "task") + " created."}, nil
 }
 
-// until is when the pause ends; nil when somebody has to end it.
+// until returns the end of the pause, or nil for a pause without end.
 func (p *scheduleForm) until() (*time.Time, error) {
 	if p.For == "" {
-		return nil, nil //nolint:nilnil // a pause without an end
+		return nil, nil //nolint:nilnil // a pause without end
 	}
-	long, err := time.ParseDuration(p.For)
-	if err != nil || long <= 0 {
-		return nil, tasker.Errorf(tasker.Invalid, "invalid time %q: must be a duration such as 30m or 8h", clip(p.For, 40))
+	d, err := readDuration(p.For)
+	if err != nil {
+		return nil, err
 	}
-	until := time.Now().Add(long).Truncate(time.Second)
-	return &until, nil
+	return new(time.Now().Add(d).Truncate(time.Second)), nil
 }
 
-// command returns the same from a terminal.
 func (p *scheduleForm) command(req *request) command {
 	actor, reason := p.placeholders()
 	by := p.byInBody(actor)
 	id := p.Schedule.UUID.String()
 	ctl, path := []string{"schedule", p.Word, id}, "/v1/schedules/"+id+"/"+p.Word
 	var body any = apiv1.ChangeSchedule{Reason: reason, By: by}
-	if p.Word == wordPause {
+	switch p.Word {
+	case wordPause:
 		pause := apiv1.PauseSchedule{Reason: reason, By: by}
 		if until, err := p.until(); err == nil && until != nil {
 			ctl = append(ctl, "--until", until.UTC().Format(time.RFC3339))
-			utc := until.UTC()
-			pause.Until = &utc
+			pause.Until = new(until.UTC())
 		}
 		body = pause
-	}
-	if p.Word == wordFill {
-		from, _ := readInstant(p.From)
-		to, _ := readInstant(p.To)
+	case wordFill:
+		from, _ := readTime(p.From)
+		to, _ := readTime(p.To)
 		ctl = append(ctl, "--from", from.UTC().Format(time.RFC3339), "--to", to.UTC().Format(time.RFC3339), "--dry-run")
 		body = apiv1.BackfillSchedule{From: from.UTC(), To: to.UTC(), DryRun: true, Reason: reason, By: by}
 	}

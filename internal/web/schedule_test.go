@@ -17,7 +17,7 @@ func TestASchedule(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Template("order", step("charge"))
-	h.shows(h.get("/ui/schedules"), http.StatusOK, "There are no schedules")
+	h.shows(h.get("/ui/schedules"), http.StatusOK, "No schedules")
 	s, err := h.Engine.CreateSchedule(t.Context(), tasker.ScheduleSpec{
 		Namespace: "shop", Name: "nightly", Template: "order", Context: json.RawMessage(`{"region":"<eu>"}`),
 		ScheduleRule: tasker.ScheduleRule{Cron: "30 2 * * *", Zone: "Europe/Berlin", Except: []string{"sat"}},
@@ -26,21 +26,21 @@ func TestASchedule(t *testing.T) {
 	page := "/ui/schedules/" + s.UUID.String()
 	h.shows(h.get("/ui/schedules"), http.StatusOK, `href="`+page+`"`, "shop/nightly", "30 2 * * * Europe/Berlin", "active")
 	h.shows(h.get("/ui/schedules?state=paused"), http.StatusOK, "No schedule is paused")
-	h.shows(h.get("/ui/schedules?after=x"), http.StatusBadRequest, "the id of a schedule")
-	h.shows(h.get(page), http.StatusOK, "Next instants", "No instant has come yet", "the newest version", "sat", "the books", "Trigger now…", "Pause…", "region")
+	h.shows(h.get("/ui/schedules?after=x"), http.StatusBadRequest, "must be a UUID")
+	h.shows(h.get(page), http.StatusOK, "Next firing times", "No firings yet", ", newest version", "sat", "the books", "Trigger now…", "Pause…", "region")
 
-	h.shows(h.get(page+"/pause"), http.StatusOK, "makes no tasks by itself", "schedule pause "+s.UUID.String())
+	h.shows(h.get(page+"/pause"), http.StatusOK, "creates no tasks until it is resumed", "schedule pause "+s.UUID.String())
 	h.shows(h.post(page+"/pause", "actor=bo", "for=soon", "reason=audit"), http.StatusBadRequest, "must be a duration")
-	h.shows(h.post(page+"/pause", "actor=bo", "reason="), http.StatusBadRequest, "Reason is missing")
+	h.shows(h.post(page+"/pause", "actor=bo", "reason="), http.StatusBadRequest, "The reason is missing")
 	h.shows(h.post(page+"/pause", "actor=bo", "for=8h", "reason=audit"), http.StatusOK, "The schedule is paused.", "Paused by <bdi>bo</bdi>", "Resume…")
-	h.shows(h.get(page+"/pause"), http.StatusConflict, "is paused already")
+	h.shows(h.get(page+"/pause"), http.StatusConflict, "is already paused")
 	h.shows(h.get("/ui/schedules?state=paused"), http.StatusOK, "shop/nightly", "paused")
-	h.shows(h.post(page+"/resume", "actor=bo", "reason=done"), http.StatusOK, "The schedule makes tasks again.")
+	h.shows(h.post(page+"/resume", "actor=bo", "reason=done"), http.StatusOK, "The schedule is active.")
 	h.shows(h.get(page+"/resume"), http.StatusConflict, "is not paused")
 
 	h.shows(h.get(page+"/trigger"), http.StatusOK, `name="key" value="`)
 	for range 2 { // the same form, sent again
-		h.shows(h.post(page+"/trigger", "actor=bo", "reason=late file", "key=k1"), http.StatusOK, "A task was made.", "late file", "started (manual)")
+		h.shows(h.post(page+"/trigger", "actor=bo", "reason=late file", "key=k1"), http.StatusOK, "A task was created.", "late file", "started (manual)")
 	}
 	if n := h.Count(`SELECT count(*) FROM tasker.tasks`); n != 1 {
 		t.Errorf("a form that is sent twice makes %d tasks", n)
@@ -50,24 +50,24 @@ func TestASchedule(t *testing.T) {
 	h.shows(h.get("/ui/tasks/"+task), http.StatusOK, `<a href="`+page+`">schedule:nightly</a>`)
 
 	h.shows(h.get(page+"/backfill"), http.StatusOK, "schedule backfill "+s.UUID.String(), "--dry-run")
-	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z"), http.StatusBadRequest, "from which instant to which")
+	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z"), http.StatusBadRequest, "The times are missing")
 	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=monday", "to=2026-01-03T12:00:00Z"), http.StatusBadRequest, "Invalid time")
 	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z", "to=2025-01-03T12:00:00Z"), http.StatusBadRequest, "lies before from")
 	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z", "to=2026-01-03T12:00:00Z"), http.StatusOK,
-		"What would be done", "2026-01-01 01:30:00 UTC", "is made", "none: <bdi>except sat</bdi>")
-	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z", "to=2026-01-03T12:00:00Z", "do=fill"), http.StatusOK, "2 tasks made.", "started (backfill)")
+		"Dry run", "2026-01-01 01:30:00 UTC", ">created<", "none: <bdi>except sat</bdi>")
+	h.shows(h.post(page+"/backfill", "actor=bo", "reason=r", "from=2026-01-01T00:00:00Z", "to=2026-01-03T12:00:00Z", "do=fill"), http.StatusOK, "2 tasks created.", "started (backfill)")
 
 	h.shows(h.get("/ui/schedules"), http.StatusOK, `href="/ui/new-schedule"`)
 	h.shows(h.get("/ui/new-schedule"), http.StatusOK, "schedule add", `name="cron"`)
 	fields := []string{"actor=bo", "namespace=shop", "name=hourly", "template=order", "cron=0 * * * *", "context={\"a\": 1}"}
 	h.shows(h.post("/ui/new-schedule", append(fields, "cron=61 * * * *")...), http.StatusBadRequest, `value="61 * * * *"`, "cron")
 	h.shows(h.post("/ui/new-schedule", append(fields, "every=soon", "cron=")...), http.StatusBadRequest, "must be a duration")
-	h.shows(h.post("/ui/new-schedule", fields...), http.StatusOK, "Schedule hourly is added.", "Next instants", "shop/hourly")
+	h.shows(h.post("/ui/new-schedule", fields...), http.StatusOK, "Schedule hourly was added.", "Next firing times", "shop/hourly")
 	h.shows(h.post("/ui/new-schedule", fields...), http.StatusConflict, "has a schedule hourly already")
 	h.shows(h.post("/ui/new-schedule", append(fields, "name=often", "cron=", "every=90m")...), http.StatusOK, "every 1h30m0s")
-	h.shows(h.post("/ui/new-schedule", append(fields, "name=chain", "cron=", "after_end=10m", "jitter=5m")...), http.StatusOK, "10m0s after the end")
+	h.shows(h.post("/ui/new-schedule", append(fields, "name=chain", "cron=", "after_end=10m", "jitter=5m")...), http.StatusOK, "10m0s after the previous task ends")
 	h.shows(h.post("/ui/new-schedule", append(fields, "name=office", "cron=0 9 1 * mon", "day_match=all", "except=sat, 2026-12-24..2027-01-01", "jitter=5m", "catch_up=all", "catch_up_max=3")...),
-		http.StatusOK, "Schedule office is added.")
+		http.StatusOK, "Schedule office was added.")
 	var office string
 	h.Must(h.Admin().QueryRow(t.Context(), `SELECT concat_ws(' ', day_match, except_days, jitter_s, catch_up, catch_up_max) FROM tasker.schedules WHERE name = 'office'`).Scan(&office))
 	if office != "all {sat,2026-12-24..2027-01-01} 300 all 3" {
@@ -80,7 +80,7 @@ func TestASchedule(t *testing.T) {
 	h.Exec(`UPDATE tasker.schedules SET next_at = date_trunc('second', now()), fire_at = now(), overlap = 'allow', except_days = '{}'`)
 	_, err = h.Engine.Tick(t.Context())
 	h.Must(err)
-	h.shows(h.get("/ui/schedules"), http.StatusOK, "its last task could not be made")
+	h.shows(h.get("/ui/schedules"), http.StatusOK, "last task not created")
 	h.shows(h.get(page), http.StatusOK, "refused")
 	h.shows(h.get("/ui/schedules/"+tasker.NewID().String()), http.StatusNotFound, "No schedule")
 	h.Must(h.Engine.DeleteSchedule(t.Context(), s.UUID, engine.ScheduleChange{Actor: "ann"}))

@@ -19,18 +19,17 @@ import (
 
 const newSchedulePath = "/new-schedule"
 
-// A newScheduleForm adds a schedule: what the form does not ask for is as tasker-ctl leaves it.
+// A newScheduleForm adds a schedule. Options without a field have the defaults of tasker-ctl.
 type newScheduleForm struct {
 	*server
 	form
 	tasker.ScheduleSpec
 
 	Fields []scheduleField
-	faults []tasker.Fault // of what cannot be read
+	faults []tasker.Fault // unreadable fields
 }
 
-// A scheduleField is one of the fields of the form: of a part of a schedule that has a name in the API, and a flag
-// of the same name.
+// A scheduleField is a field of the form. Its name is that of the API and of the flag.
 type scheduleField struct {
 	Name     string
 	Label    string
@@ -41,34 +40,26 @@ type scheduleField struct {
 	Required bool
 	JSON     bool
 	Problem  string
-	path     string // in the faults of a schedule
+	path     string // path in the faults of a schedule
 }
 
-func spelled[T ~string](list []T) (out []string) {
-	for _, v := range list {
-		out = append(out, string(v))
-	}
-	return out
-}
-
-// scheduleFields are the fields, in their order.
 func scheduleFields() []scheduleField {
 	return []scheduleField{
 		{Name: "namespace", Label: "Namespace", Hint: "of the schedule and of the template", Required: true, Most: 128},
 		{Name: "name", Label: "Name", Required: true, Most: 128},
-		{Name: "template", Label: "Template", Hint: "its newest version at each instant", Required: true, Most: 128},
+		{Name: "template", Label: "Template", Hint: "newest version at each firing time", Required: true, Most: 128},
 		{Name: "cron", Label: "Cron", Hint: "minute, hour, day of month, month, day of week; such as 30 2 * * *", Most: 256},
-		{Name: "day_match", Label: "If it restricts both fields of days", Hint: "an instant matches any of them, or all", Options: []string{"any", "all"}},
-		{Name: "zone", Label: "Zone of it", Hint: "such as Europe/Berlin; empty: UTC", Most: 64},
-		{Name: "every", path: "every_seconds", Label: "Or a fixed rate", Hint: "such as 90s or 6h, in place of cron", Most: 20},
-		{Name: "after_end", path: "after_end_seconds", Label: "Or a fixed delay", Hint: "so long after its task before has ended, such as 10m, in place of cron", Most: 20},
-		{Name: "except", Label: "Days on which no task is made", Hint: "such as sat, sun, 2026-12-25, 2026-12-24..2027-01-01", Most: 4000},
-		{Name: "jitter", path: "jitter_seconds", Label: "Jitter", Hint: "each instant is handled up to so much later, such as 5m", Most: 20},
-		{Name: "overlap", Label: "While a task of it has not ended", Options: spelled(tasker.Overlaps())},
-		{Name: "catch_up", Label: "Instants that no server handled in time", Hint: "which of them are made up for; empty: the last", Options: spelled(tasker.CatchUps())},
-		{Name: "catch_up_max", Label: "Of all of them at most", Hint: "with all; the last of them", Most: 10},
-		{Name: "context", Label: "Context of each task", Hint: "JSON; empty: {}", JSON: true},
-		{Name: "nominal_key", Label: "Its key that gets the instant", Hint: "optional", Most: 128},
+		{Name: "day_match", Label: "Day fields", Hint: "if cron restricts both: match any of them or all", Options: []string{"any", "all"}},
+		{Name: "zone", Label: "Time zone", Hint: "such as Europe/Berlin; default UTC", Most: 64},
+		{Name: "every", path: "every_seconds", Label: "Fixed rate", Hint: "instead of cron, such as 90s or 6h", Most: 20},
+		{Name: "after_end", path: "after_end_seconds", Label: "Fixed delay", Hint: "instead of cron: time after the previous task ends, such as 10m", Most: 20},
+		{Name: "except", Label: "Excluded days", Hint: "such as sat, sun, 2026-12-25, 2026-12-24..2027-01-01", Most: 4000},
+		{Name: "jitter", path: "jitter_seconds", Label: "Jitter", Hint: "maximum random delay, such as 5m", Most: 20},
+		{Name: "overlap", Label: "If the previous task has not ended", Options: spelled(tasker.Overlaps())},
+		{Name: "catch_up", Label: "Missed firing times", Hint: "which of them create tasks; default: the last", Options: spelled(tasker.CatchUps())},
+		{Name: "catch_up_max", Label: "Maximum of missed firing times", Hint: "only with all", Most: 10},
+		{Name: "context", Label: "Context of each task", Hint: "JSON; default {}", JSON: true},
+		{Name: "nominal_key", Label: "Context key of the firing time", Hint: "optional", Most: 128},
 	}
 }
 
@@ -91,7 +82,7 @@ func (p *newScheduleForm) typed(name string) string {
 	return p.Fields[slices.IndexFunc(p.Fields, func(f scheduleField) bool { return f.Name == name })].Value
 }
 
-// readSpec reads what was typed; what cannot be read is among the faults.
+// readSpec parses the fields and collects faults.
 func (p *newScheduleForm) readSpec() {
 	fault := func(path, format string, args ...any) {
 		p.faults = append(p.faults, tasker.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
@@ -133,20 +124,20 @@ func (p *newScheduleForm) do(req *request) (*view, error) {
 		return nil, err
 	}
 	if len(p.faults) > 0 {
-		return p.blame(tasker.Errorf(tasker.Invalid, "the schedule is not valid: %s", p.faults[0]).WithDetails(p.faults))
+		return p.attachFaults(tasker.Errorf(tasker.Invalid, "invalid schedule: %s", p.faults[0]).WithDetails(p.faults))
 	}
 	if err := req.caller.MayUse(access.WriteSchedules, p.Namespace); err != nil {
 		return nil, asTyped(err)
 	}
 	s, err := p.Engine.CreateSchedule(req.Context(), p.ScheduleSpec, engine.ScheduleChange{Actor: p.Actor, Reason: p.Reason})
 	if err != nil {
-		return p.blame(asTyped(err))
+		return p.attachFaults(asTyped(err))
 	}
-	return &view{next: schedulesPath + "/" + s.UUID.String(), note: "Schedule " + s.Name + " is added."}, nil
+	return &view{next: schedulesPath + "/" + s.UUID.String(), note: "Schedule " + s.Name + " was added."}, nil
 }
 
-// blame puts what is wrong with a schedule beside the fields that it is about.
-func (p *newScheduleForm) blame(err error) (*view, error) {
+// attachFaults shows the form again with each fault at its field.
+func (p *newScheduleForm) attachFaults(err error) (*view, error) {
 	var e *tasker.Error
 	if !errors.As(err, &e) || e.Code != tasker.Invalid {
 		return nil, err
@@ -163,7 +154,6 @@ func (p *newScheduleForm) blame(err error) (*view, error) {
 	return p.view(p, apiv1.Status(tasker.Invalid)), nil
 }
 
-// command adds the same schedule from a terminal.
 func (p *newScheduleForm) command(req *request) command {
 	actor, _ := p.placeholders()
 	spec := p.ScheduleSpec

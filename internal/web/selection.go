@@ -15,12 +15,12 @@ import (
 const (
 	planPath = Root + "/plan"
 
-	// allParameter says that a plan is of all investigations that fit the filter of its address.
+	// allParameter selects all investigations that match the filter of the address.
 	allParameter = "all"
 )
 
-// selectionForm plans operations on what was selected in a list: ?case= and ?id=, or, with
-// ?all=1, everything that fits the filter of the list.
+// selectionForm plans operations on the selected rows of a list (?case= and ?id=), or, with ?all=1,
+// on all investigations that match its filter.
 func (s *server) selectionForm(req *request) (*planForm, error) {
 	q := req.query()
 	if q.on(allParameter) || q.err != nil {
@@ -32,7 +32,7 @@ func (s *server) selectionForm(req *request) (*planForm, error) {
 	}
 	ids, err := readSelected(q.all("id"), "investigations", maxSelectedIDs)
 	if err == nil && len(cases)+len(ids) == 0 {
-		err = tasker.Errorf(tasker.Invalid, "nothing is selected: go back, and select cases or investigations")
+		err = tasker.Errorf(tasker.Invalid, "the selection is empty: go back and select cases or investigations")
 	}
 	if err != nil {
 		return nil, err
@@ -44,36 +44,35 @@ func (s *server) selectionForm(req *request) (*planForm, error) {
 	return s.planOf(req, &planForm{IDs: ids}, cases, back)
 }
 
-// readSelected reads ids that a list has sent.
 func readSelected(texts []string, what string, most int) (ids []tasker.ID, err error) {
 	if len(texts) > most {
-		return nil, tasker.Errorf(tasker.Invalid, "%d %s are selected; a page plans for %d at most: use a filter", len(texts), what, most)
+		return nil, tasker.Errorf(tasker.Invalid, "%d %s are selected: select at most %d, or use a filter", len(texts), what, most)
 	}
 	for _, text := range texts {
 		var id tasker.ID
 		if err := id.UnmarshalText([]byte(text)); err != nil {
-			return nil, tasker.Errorf(tasker.Invalid, "invalid selection %q: must be a whole UUID", clip(text, 60))
+			return nil, tasker.Errorf(tasker.Invalid, "invalid selection %q: must be a UUID", clip(text, 60))
 		}
 		ids = append(ids, id)
 	}
 	return ids, nil
 }
 
-// filterForm plans one operation on everything that fits the filter of a list.
+// filterForm plans one operation on all investigations that match the filter of a list.
 func (s *server) filterForm(req *request, q *query) (*planForm, error) {
 	for _, name := range append([]string{"id"}, chipParameters...) {
 		if q.Get(name) != "" {
-			q.refuse(name, "absent: an operation does not select by it")
+			q.refuse(name, "absent: operations cannot select by it")
 		}
 	}
 	f := q.investigations()
-	f.Age = (f.Age + time.Minute - 1).Truncate(time.Minute) // as the API has it
-	sel := tasker.OperationSelection{Filter: f, WorkerVersion: q.text("failed_on", maxText), FailedSince: known(q.instant("failed_since"))}
+	f.Age = (f.Age + time.Minute - 1).Truncate(time.Minute) // the API uses minutes
+	sel := tasker.OperationSelection{Filter: f, WorkerVersion: q.text("failed_on", maxText), FailedSince: known(q.time("failed_since"))}
 	switch {
 	case q.err != nil:
 		return nil, q.err
 	case sel.IsEmpty():
-		return nil, tasker.Errorf(tasker.Invalid, "the filter is empty, and fits everything: go back, and say which investigations, such as those of a namespace")
+		return nil, tasker.Errorf(tasker.Invalid, "the filter is empty: go back and narrow the list, for example to a namespace")
 	}
 	if f.Namespace != "" {
 		if err := req.caller.MayUse(access.OperateSteps, f.Namespace); err != nil {
@@ -84,7 +83,7 @@ func (s *server) filterForm(req *request, q *query) (*planForm, error) {
 	if q.Get("view") != "" {
 		back.Set("view", q.Get("view"))
 	}
-	p := &planForm{Filter: &f, Says: filterWords(f)}
+	p := &planForm{Filter: &f, Terms: filterWords(f)}
 	var err error
 	if p.Fit, err = s.fitting(req, f); err != nil {
 		return nil, err
@@ -95,7 +94,7 @@ func (s *server) filterForm(req *request, q *query) (*planForm, error) {
 	return s.planOf(req, p, nil, Root+"/?"+back.Encode())
 }
 
-// known returns a time that is there, and nil for none.
+// known returns nil for the zero time.
 func known(at time.Time) *time.Time {
 	if at.IsZero() {
 		return nil
@@ -103,15 +102,14 @@ func known(at time.Time) *time.Time {
 	return &at
 }
 
-// fitting counts the open investigations that fit a filter, of those that the caller may
-// operate on, up to maxFitting.
+// fitting counts the open investigations that match a filter and that the caller may operate on, up
+// to maxFitting.
 func (s *server) fitting(req *request, f tasker.InvestigationFilter) (int, error) {
 	return s.DB.CountArrivals(req.within(access.OperateSteps).Context(), tasker.OperationSelection{Filter: f}, time.Time{}, maxFitting)
 }
 
-// actLinks are the acts on investigations that a page offers by name: those that can work, and
-// for how many. all says that these are all of a list.
-func actLinks(req *request, possible map[tasker.Act]int, all, does string, path func(tasker.Act) string) (links []caseLink) {
+// actLinks returns links to plan the possible acts, with their numbers.
+func actLinks(req *request, possible map[tasker.Act]int, all, does string, path func(tasker.Act) string) (links []link) {
 	for _, a := range []struct {
 		act  tasker.Act
 		name string
@@ -120,7 +118,7 @@ func actLinks(req *request, possible map[tasker.Act]int, all, does string, path 
 		if n == 0 || operation.MayPlan(req.within(access.OperateSteps).Context(), req.caller, a.act) != nil {
 			continue
 		}
-		l := caseLink{Name: a.name + " " + all + count(n, ""), Href: path(a.act), Does: does}
+		l := link{Name: a.name + " " + all + count(n, ""), Path: path(a.act), Does: does}
 		if n == maxFitting {
 			l.Name += " or more"
 		}
@@ -132,13 +130,13 @@ func actLinks(req *request, possible map[tasker.Act]int, all, does string, path 
 	return links
 }
 
-// firstOf returns the most urgent investigations of a filter.
+// firstOf returns the most urgent investigations that match a filter.
 func (s *server) firstOf(req *request, f tasker.InvestigationFilter) ([]tasker.InvestigationQueueEntry, bool, error) {
 	f.Limit, f.Offset = shownItems, 0
 	return s.DB.InvestigationQueue(req.Context(), f)
 }
 
-// investigations reads the part of a filter that an operation can select by.
+// investigations reads the filter parameters that operations support.
 func (q *query) investigations() tasker.InvestigationFilter {
 	return tasker.InvestigationFilter{
 		Reason: choice(q, "reason", tasker.Reasons()), State: choice(q, "state", tasker.TaskStates()), Age: q.duration("age"), Recovered: q.flag("recovered"),
@@ -146,7 +144,7 @@ func (q *query) investigations() tasker.InvestigationFilter {
 	}
 }
 
-// filterQuery spells a filter as the address of a list has it.
+// filterQuery returns the query parameters of a filter.
 func filterQuery(f tasker.InvestigationFilter) url.Values {
 	q := url.Values{}
 	set := func(name, value string) {
@@ -169,7 +167,7 @@ func filterQuery(f tasker.InvestigationFilter) url.Values {
 	return q
 }
 
-// planLink is where everything that fits a filter is planned for.
+// planLink returns the form that plans for all that match a filter.
 func planLink(f tasker.InvestigationFilter, more ...string) string {
 	q := filterQuery(f)
 	q.Set(allParameter, "1")
@@ -179,7 +177,7 @@ func planLink(f tasker.InvestigationFilter, more ...string) string {
 	return planPath + "?" + q.Encode()
 }
 
-// shortDuration spells a duration of whole minutes: 4h, 90m is 1h30m.
+// shortDuration formats whole minutes, such as 4h or 1h30m.
 func shortDuration(d time.Duration) string {
 	text := strings.TrimSuffix(d.String(), "0s")
 	if whole, found := strings.CutSuffix(text, "h0m"); found {
@@ -188,9 +186,9 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-// filterWords says what fits a filter; its case aside, which a page links to.
+// filterWords describes a filter.
 func filterWords(f tasker.InvestigationFilter) (list []string) {
-	for _, p := range []struct{ name, value string }{{"namespace", f.Namespace}, {"template", f.Name}, {"reason", words(string(f.Reason))}, {"task now", words(string(f.State))}} {
+	for _, p := range []struct{ name, value string }{{"namespace", f.Namespace}, {"template", f.Name}, {"reason", words(string(f.Reason))}, {"task state", words(string(f.State))}} {
 		if p.value != "" {
 			list = append(list, p.name+" "+p.value)
 		}
@@ -223,36 +221,30 @@ func filterWords(f tasker.InvestigationFilter) (list []string) {
 	return list
 }
 
-// filterFlags spells a selection as flags of tasker-ctl operation plan.
-func filterFlags(s tasker.OperationSelection) (flags []string) {
+// filterFlags returns a selection as flags of tasker-ctl operation plan.
+func filterFlags(s tasker.OperationSelection) []string {
 	f := s.Filter
-	for _, p := range []struct{ flag, value string }{
-		{"--case", text(f.Case)}, {"--namespace", f.Namespace}, {"--name", f.Name}, {"--dlq-reason", string(f.Reason)}, {"--state", string(f.State)}, {"--text", f.Text},
-		{"--failed-on", s.WorkerVersion}, {"--correlation-id", f.CorrelationID},
-	} {
-		if p.value != "" {
-			flags = append(flags, p.flag, p.value)
-		}
-	}
+	list := flags("--case", text(f.Case), "--namespace", f.Namespace, "--name", f.Name, "--dlq-reason", string(f.Reason),
+		"--state", string(f.State), "--text", f.Text, "--failed-on", s.WorkerVersion, "--correlation-id", f.CorrelationID)
 	for _, tag := range f.Tags {
-		flags = append(flags, "--tag", tag)
+		list = append(list, "--tag", tag)
 	}
 	for _, a := range f.Attributes {
-		flags = append(flags, "--attribute", a.String())
+		list = append(list, "--attribute", a.String())
 	}
 	if f.Age > 0 {
-		flags = append(flags, "--min-age", shortDuration(f.Age))
+		list = append(list, "--min-age", shortDuration(f.Age))
 	}
 	if f.Recovered != nil {
-		flags = append(flags, "--recovered="+strconv.FormatBool(*f.Recovered))
+		list = append(list, "--recovered="+strconv.FormatBool(*f.Recovered))
 	}
 	if s.FailedSince != nil {
-		flags = append(flags, "--failed-since", s.FailedSince.UTC().Format(time.RFC3339Nano))
+		list = append(list, "--failed-since", s.FailedSince.UTC().Format(time.RFC3339Nano))
 	}
-	return flags
+	return list
 }
 
-// selectionWords says what an operation has selected, besides the case.
+// selectionWords describes the selection of an operation besides its case.
 func selectionWords(o tasker.Operation) string {
 	f := o.Selection.Filter
 	f.Case = nil
@@ -269,7 +261,6 @@ func selectionWords(o tasker.Operation) string {
 	return strings.Join(list, ", ")
 }
 
-// attributedPath returns the address of the list of the tasks of a namespace that have an attribute.
 func attributedPath(namespace, attribute string) string {
 	return tasksPath + "?namespace=" + url.QueryEscape(namespace) + "&attribute=" + url.QueryEscape(attribute)
 }

@@ -19,11 +19,11 @@ func TestAPlanOfAFilter(t *testing.T) {
 	h.fail("refund", "pay", "closed", 2)
 	h.FindCases()
 	for path, link := range map[string]string{
-		"/ui/?namespace=shop":                   `href="/ui/plan?all=1&namespace=shop" data-key="r" data-does="plan for all that fit the filter">Retry all 5…`,
-		"/ui/?template=order":                   `href="/ui/plan?all=1&template=order" data-key="r" data-does="plan for all that fit the filter">Retry all 3…`,
-		"/ui/?view=entries&text=closed&limit=1": `href="/ui/plan?all=1&text=closed&view=entries" data-key="r" data-does="plan for all that fit the filter">Retry all 2…`,
+		"/ui/?namespace=shop":                   `href="/ui/plan?all=1&namespace=shop" data-key="r" data-does="plan an operation on all that match the filter">Retry all 5…`,
+		"/ui/?template=order":                   `href="/ui/plan?all=1&template=order" data-key="r" data-does="plan an operation on all that match the filter">Retry all 3…`,
+		"/ui/?view=entries&text=closed&limit=1": `href="/ui/plan?all=1&text=closed&view=entries" data-key="r" data-does="plan an operation on all that match the filter">Retry all 2…`,
 		"/ui/?namespace=shop&reason=max_retries_exceeded&state=error&recovered=false&age=0s": `href="/ui/plan?all=1&namespace=shop&reason=max_retries_exceeded&recovered=false&state=error"`,
-		"/ui/?case=" + h.caseOf("refund").String():                                           `href="/ui/plan?all=1&case=` + h.caseOf("refund").String() + `" data-key="r" data-does="plan for all that fit the filter">Retry all 2…`,
+		"/ui/?case=" + h.caseOf("refund").String():                                           `href="/ui/plan?all=1&case=` + h.caseOf("refund").String() + `" data-key="r" data-does="plan an operation on all that match the filter">Retry all 2…`,
 	} {
 		h.shows(h.get(path), http.StatusOK, link)
 	}
@@ -32,8 +32,8 @@ func TestAPlanOfAFilter(t *testing.T) {
 	}
 	path := "/ui/plan?all=1&template=order&text=charge&state=error&recovered=false&view=entries"
 	form := h.get(path)
-	h.shows(form, http.StatusOK, "Plan: <bdi>all that fit: template order, task now error, text “charge”, not recovered", "3 open investigations fit the filter now", "The most urgent 3 of 3",
-		"They may have several causes", `href="/ui/?recovered=false&state=error&template=order&text=charge&view=entries"`)
+	h.shows(form, http.StatusOK, "Plan: <bdi>all that match: template order, task state error, text “charge”, not recovered", "3 open investigations match the filter.", "The most urgent 3 of 3",
+		"They can have different causes", `href="/ui/?recovered=false&state=error&template=order&text=charge&view=entries"`)
 	planned := func() tasker.Operation {
 		t.Helper()
 		list, _, err := h.DB.Operations(t.Context(), tasker.OperationFilter{Limit: 1})
@@ -62,7 +62,7 @@ func TestAPlanOfAFilter(t *testing.T) {
 	h.shows(h.post("/ui/plan?all=1&namespace=shop", append(fields, "key=other")...), http.StatusConflict, "holds 3 of the selected steps", ">the bank is back</textarea>")
 	page := "/ui/operations/" + o.UUID.String()
 	h.fail("order", "charge", "declined", 1)
-	h.shows(h.get(page), http.StatusOK, "template order, task now error, text “charge”, not recovered", "1 investigation came since the plan",
+	h.shows(h.get(page), http.StatusOK, "template order, task state error, text “charge”, not recovered", "1 investigation opened since the plan",
 		`<a href="/ui/plan?all=1&recovered=false&state=error&template=order&text=charge">Plan it</a>`)
 	abort()
 	h.Exec(`ALTER TABLE tasker.tasks_dlq DISABLE TRIGGER entry_evidence_never_changes`)
@@ -87,7 +87,7 @@ func TestAPlanOfAFilter(t *testing.T) {
 	} {
 		h.shows(h.get(path), http.StatusBadRequest, says)
 	}
-	h.shows(h.get("/ui/plan?all=1&template=parcel"), http.StatusConflict, "No open investigation that you may operate on fits the filter")
+	h.shows(h.get("/ui/plan?all=1&template=parcel"), http.StatusConflict, "The filter matches no open investigation on which you have permission to operate")
 }
 
 // A plan may be of those steps only that failed on a version of workers, or since an instant.
@@ -120,9 +120,9 @@ func TestAPlanSaysWhichWorkersTakeItsSteps(t *testing.T) {
 	h.shows(h.post(path, append(fields, "worker_at_least=new")...), http.StatusBadRequest, "must be a semantic version", `name="worker_at_least" value="new"`, "--worker-at-least new", `"worker_at_least":"new"`)
 	h.shows(h.post(path, append(fields, "worker_at_least=1.6.0", "act=resolve_manually")...), http.StatusBadRequest, "for reset_for_retry only", ">kept</textarea>")
 	r := h.post(path, append(fields, "worker_at_least=1.6.0")...)
-	h.shows(r, http.StatusOK, "Only workers of version <bdi>1.6.0</bdi> or newer take the steps.")
+	h.shows(r, http.StatusOK, "Only workers of version <bdi>1.6.0</bdi> or newer claim the steps.")
 	page := strings.TrimSuffix(r.url, "/start")
-	h.shows(h.get(page), http.StatusOK, "<dt>Workers</dt><dd>only of version <bdi>1.6.0</bdi> or newer take the steps")
+	h.shows(h.get(page), http.StatusOK, "<dt>Workers</dt><dd>version <bdi>1.6.0</bdi> or newer")
 	list, _, err := h.DB.Operations(t.Context(), tasker.OperationFilter{Limit: 1})
 	h.Must(err)
 	if list[0].Guards.WorkerAtLeast != "1.6.0" {
@@ -132,7 +132,7 @@ func TestAPlanSaysWhichWorkersTakeItsSteps(t *testing.T) {
 	h.Must(err)
 	r = h.post(path, append(fields, "key=l")...)
 	h.lacks(r, "Only workers of version")
-	h.shows(h.get(strings.TrimSuffix(r.url, "/start")), http.StatusOK, "<dt>Workers</dt><dd>of any version take the steps")
+	h.shows(h.get(strings.TrimSuffix(r.url, "/start")), http.StatusOK, "<dt>Workers</dt><dd>any version")
 }
 
 // A plan of a filter is of the namespaces in which the caller may operate steps.
@@ -147,9 +147,9 @@ func TestAPlanOfAFilterStaysWhereTheCallerMayOperate(t *testing.T) {
 	both.sees(r, "shop/order")
 	both.lacks(r, "/ui/plan?all=1")
 	h.shows(both.get("/ui/plan?all=1&namespace=shop"), http.StatusForbidden, "steps:operate")
-	h.shows(both.get("/ui/plan?all=1&template=order"), http.StatusConflict, "No open investigation that you may operate on fits the filter")
+	h.shows(both.get("/ui/plan?all=1&template=order"), http.StatusConflict, "The filter matches no open investigation on which you have permission to operate")
 	h.shows(other.get("/ui/plan?all=1&namespace=shop"), http.StatusNotFound, "No namespace")
 	r = other.get("/ui/plan?all=1&template=order")
-	h.shows(r, http.StatusConflict, "No open investigation that you may operate on fits the filter")
+	h.shows(r, http.StatusConflict, "The filter matches no open investigation on which you have permission to operate")
 	other.lacks(r, "declined")
 }

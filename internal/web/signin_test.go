@@ -123,7 +123,7 @@ func TestSigningIn(t *testing.T) {
 	if b.session() != "" {
 		t.Error("the cookie is still there")
 	}
-	b.sees(b.get("/ui/sign-in"), "You have signed out.")
+	b.sees(b.get("/ui/sign-in"), "Signed out.")
 	b.signedOut(last)
 	if r := b.post("/ui/sign-out"); r.status != http.StatusUnauthorized {
 		t.Errorf("signed out twice: %d", r.status)
@@ -133,11 +133,7 @@ func TestSigningIn(t *testing.T) {
 // signedOut checks that a session opens no page.
 func (h *harness) signedOut(session string) {
 	h.Helper()
-	other := h.browser()
-	r, err := http.NewRequestWithContext(h.Context(), http.MethodGet, h.server.URL+"/ui/tasks", nil)
-	h.Must(err)
-	r.AddCookie(&http.Cookie{Name: "tasker_session", Value: session})
-	h.leads(other.do(r), "/ui/sign-in?back=%2Fui%2Ftasks")
+	h.leads(h.browser().get("/ui/tasks", "Cookie: tasker_session="+session), "/ui/sign-in?back=%2Fui%2Ftasks")
 }
 
 func TestSigningInBehindTLS(t *testing.T) {
@@ -160,11 +156,7 @@ func TestSigningInBehindTLS(t *testing.T) {
 		t.Error("no Strict-Transport-Security")
 	}
 	for name, want := range map[string]int{"__Host-tasker_session": http.StatusOK, "tasker_session": http.StatusSeeOther} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+"/ui/tasks", nil)
-		h.Must(err)
-		r.Header.Set("X-Forwarded-Proto", "https")
-		r.AddCookie(&http.Cookie{Name: name, Value: session.Value, Secure: true})
-		if got := h.browser().do(r); got.status != want {
+		if got := h.browser().get("/ui/tasks", "X-Forwarded-Proto: https", "Cookie: "+name+"="+session.Value); got.status != want {
 			t.Errorf("with cookie %s: %d, want %d", name, got.status, want)
 		}
 	}
@@ -198,7 +190,7 @@ func TestWrongKeys(t *testing.T) {
 		t.Error("the audit log has a key")
 	}
 	r := b.post("/ui/sign-in", "key="+access.NewToken().Text)
-	b.refused(r, http.StatusTooManyRequests, "failed too often", `name="key"`)
+	b.refused(r, http.StatusTooManyRequests, "Too many failed sign-ins", `name="key"`)
 	b.leads(b.post("/ui/sign-in", "key="+right), "/ui/") // wrong keys lock out no valid one
 	if wait := r.header.Get("Retry-After"); !regexp.MustCompile(`^[1-9]\d?$`).MatchString(wait) {
 		t.Errorf("Retry-After: %q", wait)
@@ -216,10 +208,7 @@ func TestADatabaseThatDoesNotAnswerIsNoWrongKey(t *testing.T) {
 			t.Fatalf("%d, want 503:\n%s", r.status, r.text)
 		}
 	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+"/ui/", nil)
-	h.Must(err)
-	r.AddCookie(&http.Cookie{Name: "tasker_session", Value: strings.Repeat("x", 32)})
-	if got := h.browser().do(r); got.status != http.StatusServiceUnavailable {
+	if got := h.browser().get("/ui/", "Cookie: tasker_session="+strings.Repeat("x", 32)); got.status != http.StatusServiceUnavailable {
 		t.Errorf("with a session: %d, want 503", got.status)
 	}
 }
@@ -341,10 +330,7 @@ func TestFormsOfOthersDoNotSignIn(t *testing.T) {
 		t.Errorf("somebody else signed us out: %d", r.status)
 	}
 	// Neither a key nor a cookie of the API opens a page.
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+"/ui/tasks", nil)
-	h.Must(err)
-	r.Header.Set("Authorization", "Bearer "+token)
-	h.leads(h.browser().do(r), "/ui/sign-in?back=%2Fui%2Ftasks")
+	h.leads(h.browser().get("/ui/tasks", "Authorization: Bearer "+token), "/ui/sign-in?back=%2Fui%2Ftasks")
 	if r := b.get("/v1/tasks"); r.status != http.StatusUnauthorized {
 		t.Errorf("the API takes the session: %d", r.status)
 	}
@@ -376,7 +362,7 @@ func TestWhoHasNotSignedIn(t *testing.T) {
 	b.refused(r, http.StatusUnauthorized, "You are not signed in", `href="/ui/sign-in?back=%2Fui%2F"`)
 	b.lacks(r, h.worker.String(), "Staleness")
 	r = b.get("/ui/nowhere")
-	b.refused(r, http.StatusNotFound, "There is no such page")
+	b.refused(r, http.StatusNotFound, "Page not found: /")
 	b.lacks(r, "Staleness")
 }
 
@@ -476,7 +462,7 @@ func TestSigningInInABrowser(t *testing.T) {
 	tab.Fits()
 	tab.Size(1280, 900)
 	tab.KeysAway("m")
-	tab.Sees("This is recorded as done by key:ann.")
+	tab.Sees("Recorded with the name key:ann.")
 	tab.Accessible()
 	tab.Picture("signed-in-resolve")
 	tab.Type("textarea[name=reason]", "paid by telephone")
@@ -496,7 +482,7 @@ func TestSigningInInABrowser(t *testing.T) {
 		t.Errorf("signing in again leads to %s", got)
 	}
 	tab.Follow(".who button")
-	tab.Sees("You have signed out.")
+	tab.Sees("Signed out.")
 	tab.Type("input[name=key]", st.key(strings.Repeat("n", 100), "viewer@shop"))
 	tab.Follow("main form button")
 	tab.Size(390, 844)

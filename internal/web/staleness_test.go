@@ -27,6 +27,14 @@ func (h *harness) sees(r reply, texts ...string) {
 	}
 }
 
+// at checks where a request has led.
+func (h *harness) at(r reply, url string) {
+	h.Helper()
+	if r.url != url {
+		h.Errorf("it leads to %s, want %s:\n%s", r.url, url, r.text)
+	}
+}
+
 // matches checks that each of these patterns matches a part of a page.
 func (h *harness) matches(r reply, patterns ...string) {
 	h.Helper()
@@ -60,7 +68,7 @@ func TestStaleness(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	r := h.get("/ui/staleness")
-	h.sees(r, "No task is watched", "data-live")
+	h.sees(r, "No watched tasks", "data-live")
 	h.Template("order", step("pay"))
 	healthy, warning, stale := h.watch("order", 12), h.watch("order", 52), h.watch("order", 66)
 	r = h.get("/ui/staleness")
@@ -99,7 +107,7 @@ func TestStalenessGoesOn(t *testing.T) {
 	}
 	h.sees(h.get("/ui/staleness?health=stale"), "No task is stale")
 	h.sees(h.get("/ui/staleness?name=order"), "/ui/staleness?name=order&amp;offset=100")
-	h.sees(h.get("/ui/staleness?offset=1000"), "No task is watched")
+	h.sees(h.get("/ui/staleness?offset=1000"), "No watched tasks")
 }
 
 func TestStalenessInABrowser(t *testing.T) {
@@ -111,14 +119,7 @@ func TestStalenessInABrowser(t *testing.T) {
 	}
 	tab := h.open("/ui/staleness")
 	tab.Sees("66 of 60 min, 110 %")
-	tab.Accessible()
-	tab.Picture("staleness-light")
-	tab.Dark(true)
-	tab.Accessible()
-	tab.Picture("staleness-dark")
-	tab.Size(390, 800)
-	tab.Fits()
-	tab.Picture("staleness-narrow")
+	pictures(tab, "staleness")
 	tab.KeysAway("w")
 	tab.Until(`location.search === "?health=warning" && document.querySelectorAll("[data-row]").length === 1`)
 	tab.Follow(`a[href="/ui/staleness?health=stale"]`)

@@ -13,37 +13,30 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// A stepVerb is one of the three actions on a step, in the words of this page and of
-// tasker-ctl.
+// A stepVerb is one of the three actions on a step.
 type stepVerb struct {
+	verb
 	Action tasker.StepAction
-	Word   string // in a path
-	Name   string // on a button
-	Key    string
-	Does   string
-	Done   string // what was done to the step
-	Long   string // what it means
+	Done   string // past participle
 }
 
 var stepVerbs = []stepVerb{
-	{
-		Action: tasker.ResetForRetry, Word: "reset", Name: "Reset", Key: "r", Does: "reset the step: it runs again", Done: "was reset",
-		Long: "The step gets all of its attempts again and runs as soon as a worker takes it. Do this once the cause is fixed.",
-	},
-	{
-		Action: tasker.ResolveManually, Word: "resolve", Name: "Resolve", Key: "m", Does: "resolve the step: the task goes on without its result",
-		Done: "was resolved",
-		Long: "The step counts as done and never runs again. The steps behind it go on, and receive no result of it (null).",
-	},
-	{
-		Action: tasker.CompleteManually, Word: "complete", Name: "Complete", Key: "c", Does: "complete the step with a result that you give",
-		Done: "was completed",
-		Long: "The step is complete with the result that you give here in place of its handler. The steps behind it receive that result.",
-	},
+	{verb{
+		Word: "reset", Name: "Reset", Key: "r", Does: "reset the step so that it runs again",
+		Long: "The step gets all its attempts again and runs as soon as a worker claims it. Fix the cause first.",
+	}, tasker.ResetForRetry, "reset"},
+	{verb{
+		Word: "resolve", Name: "Resolve", Key: "m", Does: "resolve the step: the task continues without its result",
+		Long: "The step counts as done and does not run again. Dependent steps continue and receive no result (null).",
+	}, tasker.ResolveManually, "resolved"},
+	{verb{
+		Word: "complete", Name: "Complete", Key: "c", Does: "complete the step with a result",
+		Long: "The step completes with the result below, and its handler does not run. Dependent steps receive the result.",
+	}, tasker.CompleteManually, "completed"},
 }
 
-// allowed reports whether a step accepts the action. One that waits for its child task can be
-// reset, to start another one.
+// allowed reports whether a step accepts the action. A step that waits for its child task can be
+// reset to start another one.
 func (v stepVerb) allowed(s tasker.Step) bool {
 	return slices.Contains(lifecycle.Target{Step: s.State}.Allowed(), v.Action) || v.Action == tasker.ResetForRetry && waitsForChild(s)
 }
@@ -64,63 +57,59 @@ type stepForm struct {
 	Task      tasker.Task
 	Step      tasker.Step
 	Failure   tasker.StepFailure
-	Entry     *tasker.ID // the investigation to return to
-	Held      string     // who holds the step; empty when nobody does
+	Entry     *tasker.ID // investigation to return to
+	Held      string     // current owner of the step; empty if there is none
 	Next      forecast
 	Parents   []parentResult
-	Seen      string // identifies the state of the step that this page shows
+	Seen      string // identifies the displayed state of the step
 	Result    string
 	Metadata  string
 	Interrupt bool
 	NewChild  bool
-	Discard   bool // what workers have saved
+	Discard   bool // discard the checkpoints
 }
 
-// A parentResult is what a step before left behind.
+// A parentResult is the result of a dependency.
 type parentResult struct {
 	Name  string
 	State tasker.StepState
 	Doc   json.RawMessage
 }
 
-// Completes reports whether the action needs a result.
+// Completes reports whether the form has a result.
 func (p *stepForm) Completes() bool { return p.Action == tasker.CompleteManually }
 
-// HasSaved reports whether the action may discard what workers have saved.
+// HasSaved reports whether the form can discard checkpoints.
 func (p *stepForm) HasSaved() bool {
 	return p.Action == tasker.ResetForRetry && (p.Step.Checkpoint != nil || p.Step.Items != nil)
 }
 
-// StartsTask reports whether the action may ask for a new child task.
+// StartsTask reports whether the form can request a new child task.
 func (p *stepForm) StartsTask() bool {
 	return p.Action == tasker.ResetForRetry && p.Step.Type == tasker.ChildStep
 }
 
-// LeavesChild reports whether the action is only possible with a new child task.
+// LeavesChild reports whether the action requires a new child task.
 func (p *stepForm) LeavesChild() bool {
 	return p.Action == tasker.ResetForRetry && waitsForChild(p.Step)
 }
 
 func (s *server) stepForm(req *request, v stepVerb) (*stepForm, error) {
-	task, err := req.id("task")
-	if err != nil {
-		return nil, err
-	}
 	step, err := req.id("step")
 	if err != nil {
 		return nil, err
 	}
 	p := &stepForm{server: s, stepVerb: v}
-	if p.Task, err = s.DB.Task(req.Context(), task); err != nil {
+	if p.Task, err = fetch(req, "task", s.DB.Task); err != nil {
 		return nil, err
 	}
-	steps, err := s.DB.StepsAndFailedItems(req.Context(), task, step)
+	steps, err := s.DB.StepsAndFailedItems(req.Context(), p.Task.UUID, step)
 	if err != nil {
 		return nil, err
 	}
 	i := slices.IndexFunc(steps, func(st tasker.Step) bool { return st.UUID == step })
 	if i < 0 {
-		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)
+		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %s", p.Task.UUID, step)
 	}
 	if err := s.DB.HideErrors(req.Context(), steps[i:i+1]); err != nil {
 		return nil, err
@@ -128,18 +117,18 @@ func (s *server) stepForm(req *request, v stepVerb) (*stepForm, error) {
 	p.Step, p.Failure = steps[i], failureOf(steps[i].Error)
 	p.Seen = fmt.Sprintf("%d-%d", p.Step.Attempts, p.Step.StateSince.UnixMicro())
 	p.Next, p.Held, p.Parents = forecastOf(steps, step, v.Action), v.holder(p.Step), parentsOf(steps, p.Step)
-	f := form{page: "stepaction", title: v.Name + " step " + p.Step.Name, nav: "Tasks", Button: v.Name + " step " + p.Step.Name}
-	p.form = req.formOf(f)
-	if err := p.returnsTo(req); err != nil {
+	title := v.Name + " step " + p.Step.Name
+	p.form = req.formOf(form{page: "stepaction", title: title, nav: "Tasks", Button: title})
+	if err := p.readBack(req); err != nil {
 		return nil, err
 	}
 	p.Refused, err = s.unrepairable(req, p.Task)
 	if err == nil && p.Refused == "" && !v.allowed(p.Step) {
-		p.Refused = fmt.Sprintf("The step is %s: it cannot be %s.", words(p.Step.State), strings.TrimPrefix(v.Done, "was "))
+		p.Refused = fmt.Sprintf("The step is %s: it cannot be %s.", words(p.Step.State), v.Done)
 	}
-	p.Result, p.Metadata, p.Interrupt = req.typed("result"), req.typed("metadata"), req.PostFormValue("interrupt") != ""
-	p.NewChild = p.StartsTask() && req.PostFormValue("new_child") != ""
-	p.Discard = p.HasSaved() && req.PostFormValue("discard_checkpoint") != ""
+	p.Result, p.Metadata, p.Interrupt = req.typed("result"), req.typed("metadata"), req.checked("interrupt")
+	p.NewChild = p.StartsTask() && req.checked("new_child")
+	p.Discard = p.HasSaved() && req.checked("discard_checkpoint")
 	if req.Method == http.MethodGet {
 		p.Interrupt, p.NewChild = p.Held != "", p.LeavesChild()
 	}
@@ -153,9 +142,8 @@ func (s *server) stepForm(req *request, v stepVerb) (*stepForm, error) {
 	return p, err
 }
 
-// returnsTo finds the page to return to: the investigation that the form names, or
-// the task.
-func (p *stepForm) returnsTo(req *request) error {
+// readBack determines the page to return to: the investigation of the form or the task.
+func (p *stepForm) readBack(req *request) error {
 	p.Back = taskPath(p.Task.UUID)
 	if p.Step.Map != nil {
 		p.Back = itemsPath(p.Task.UUID, p.Step.Map.StepUUID)
@@ -169,50 +157,50 @@ func (p *stepForm) returnsTo(req *request) error {
 	}
 	e, err := p.DB.Entry(req.Context(), *p.Entry)
 	if err == nil && e.TaskUUID != p.Task.UUID {
-		err = tasker.Errorf(tasker.NotFound, "investigation %s is of another task", e.UUID)
+		err = tasker.Errorf(tasker.NotFound, "investigation %s belongs to another task", e.UUID)
 	}
 	p.Back = entryPath(*p.Entry)
 	return err
 }
 
-// unrepairable says why no step of a task accepts an action; empty when some do.
+// unrepairable returns why no step of a task accepts an action.
 func (s *server) unrepairable(req *request, task tasker.Task) (string, error) {
 	newest, err := s.entryOf(req, task.UUID)
 	return whyUnrepairable(task, newest), err
 }
 
-// whyUnrepairable is unrepairable for a task whose newest investigation is known; nil: it has none.
+// whyUnrepairable is unrepairable for a task with a known newest investigation, which may be nil.
 func whyUnrepairable(task tasker.Task, newest *taskEntry) string {
 	target := lifecycle.Target{TaskUUID: task.UUID, Task: task.State, WrittenOff: newest != nil && newest.WrittenOff}
 	switch {
 	case target.TaskRefusal() == nil:
 		return ""
 	case task.State == tasker.TaskPending:
-		return "The task has not started yet: wait for its start time, or cancel it."
+		return "The task has not started yet: wait for its start time or cancel it."
 	case task.State == tasker.TaskComplete || task.State == tasker.TaskCancelled:
-		return fmt.Sprintf("The task is %s: nothing can be done to its steps any more.", words(task.State))
+		return fmt.Sprintf("The task is %s: its steps can no longer be changed.", words(task.State))
 	default:
-		return "The task was written off as permanently failed: nothing can be done to its steps any more."
+		return "The task is marked as permanently failed: its steps can no longer be changed."
 	}
 }
 
-// holder says who has a step now, from whom the action takes it; empty when nobody does.
+// holder returns why the action has to interrupt the step.
 func (v stepVerb) holder(s tasker.Step) string {
 	switch {
 	case waitsForChild(s) && v.Action == tasker.ResetForRetry:
 		return "The step waits for its child task " + s.ChildTaskUUID.String() + "."
 	case s.State == tasker.StepEnqueued:
-		return "The step is in the queue: a worker may take it at any moment."
+		return "The step is enqueued: a worker can claim it at any time."
 	case s.State == tasker.StepInProgress && s.WorkerUUID != nil:
-		return "Worker " + s.WorkerUUID.String() + " is executing the step right now."
+		return "Worker " + s.WorkerUUID.String() + " is running the step."
 	case lifecycle.Held(s.State):
-		return "A worker has reported the step, and what follows from it is under way."
+		return "A worker has reported the step, and the server is applying the report."
 	default:
 		return ""
 	}
 }
 
-// parentsOf is what the steps before one left behind.
+// parentsOf returns the results of the dependencies of a step.
 func parentsOf(steps []tasker.Step, of tasker.Step) []parentResult {
 	var list []parentResult
 	for _, s := range steps {
@@ -229,19 +217,19 @@ func (p *stepForm) do(req *request) (*view, error) {
 	}
 	switch seen := req.PostFormValue("seen"); {
 	case p.Completes() && strings.TrimSpace(p.Result) == "":
-		return nil, tasker.Errorf(tasker.Invalid, "give the result: steps that depend on this one receive it; null is one")
+		return nil, tasker.Errorf(tasker.Invalid, "the result is missing: dependent steps receive it, and null is allowed")
 	case p.Completes() && strings.TrimSpace(p.Metadata) != "" && !strings.HasPrefix(strings.TrimSpace(p.Metadata), "{"):
 		return nil, tasker.Errorf(tasker.Invalid, `the metadata must be a JSON object such as {"checked_by": "phone"}`)
 	case seen != "" && seen != p.Seen:
-		return nil, tasker.Errorf(tasker.Conflict, "the step has changed since you opened this page: it is shown as it is now; if you still mean it, send it again")
+		return nil, tasker.Errorf(tasker.Conflict, "the step has changed since you opened this page, which now shows its current state: check it and submit again")
 	}
 	if _, err := p.Engine.OperateStep(req.Context(), p.Task.UUID, p.Step.UUID, p.operation()); err != nil {
 		return nil, err
 	}
-	return &view{next: p.Back, note: p.afterwards(req.Context())}, nil
+	return &view{next: p.Back, note: p.result(req.Context())}, nil
 }
 
-// operation returns what the form asks of the engine.
+// operation returns the request for the engine.
 func (p *stepForm) operation() tasker.ActionRequest {
 	op := tasker.ActionRequest{Action: p.Action, Actor: p.Actor, Reason: p.Reason, Interrupt: p.Interrupt, NewChild: p.NewChild, DiscardCheckpoint: p.Discard}
 	if p.Completes() {
@@ -250,20 +238,21 @@ func (p *stepForm) operation() tasker.ActionRequest {
 	return op
 }
 
-// afterwards says what has come of an action.
-func (p *stepForm) afterwards(ctx context.Context) string {
-	note := fmt.Sprintf("Step %s %s.", p.Step.Name, p.Done)
+// result describes the states after the action, as far as they can be read.
+func (p *stepForm) result(ctx context.Context) string {
+	note := fmt.Sprintf("Step %s was %s", p.Step.Name, p.Done)
 	step, err := p.DB.Step(ctx, p.Task.UUID, p.Step.UUID)
 	if err != nil {
-		return note // it is done all the same
+		return note + "."
 	}
-	if task, err := p.DB.Task(ctx, p.Task.UUID); err == nil {
-		note = fmt.Sprintf("Step %s %s: it is %s now, and the task %s.", p.Step.Name, p.Done, words(step.State), statePhrase(task.State))
+	task, err := p.DB.Task(ctx, p.Task.UUID)
+	if err != nil {
+		return note + "."
 	}
-	return note
+	return fmt.Sprintf("%s. It is now %s, and the task %s.", note, words(step.State), statePhrase(task.State))
 }
 
-// typedJSON returns what was typed as JSON; nil where nothing was typed.
+// typedJSON returns the JSON of a field, or nil if it is empty.
 func typedJSON(text string) json.RawMessage {
 	if text = strings.Trim(text, " \t\r\n\ufeff"); text == "" {
 		return nil
@@ -271,8 +260,6 @@ func typedJSON(text string) json.RawMessage {
 	return json.RawMessage(text)
 }
 
-// command is the same action from a terminal. What was not typed yet stands there
-// as a word to be replaced.
 func (p *stepForm) command(req *request) command {
 	op := p.operation()
 	actor, reason := p.placeholders()
@@ -309,7 +296,7 @@ func (p *stepForm) command(req *request) command {
 	return commandOf(req, ctl, http.MethodPatch, "/v1/tasks/"+p.Task.UUID.String()+"/workflow_steps/"+p.Step.UUID.String(), body)
 }
 
-// validOr is a document on one line, or an example in place of what is not JSON.
+// validOr compacts a document, or returns an example for invalid JSON.
 func validOr(doc json.RawMessage, example string) json.RawMessage {
 	if len(doc) == 0 || !json.Valid(doc) {
 		return json.RawMessage(example)
@@ -317,15 +304,15 @@ func validOr(doc json.RawMessage, example string) json.RawMessage {
 	return json.RawMessage(compactJSON(doc))
 }
 
-// A stepRow is a step as a table shows it, with what can be done to it.
+// A stepRow is a row of a table of steps.
 type stepRow struct {
 	tasker.Step
-	Needs   []stepAnchor // the steps that it depends on
-	Actions []stepLink
+	Needs   []stepAnchor // dependencies
+	Actions []link
 	Bar     stepBar
 }
 
-// ChildPath returns the page of the task that the step started last; empty when it has not.
+// ChildPath returns the page of the current child task.
 func (r stepRow) ChildPath() string {
 	if r.ChildTaskUUID == nil {
 		return ""
@@ -333,25 +320,14 @@ func (r stepRow) ChildPath() string {
 	return taskPath(*r.ChildTaskUUID)
 }
 
-// A stepAnchor leads to a step on the same page.
+// A stepAnchor links to a step on the same page.
 type stepAnchor struct {
 	Name, Href string
 	Done       bool
 }
 
-// A stepLink leads to an action on a step.
-type stepLink struct{ Name, Href, Key, Does string }
-
-// withBars gives each row what its step did when.
-func withBars(rows []stepRow, bars map[tasker.ID]stepBar) []stepRow {
-	for i := range rows {
-		rows[i].Bar = bars[rows[i].UUID]
-	}
-	return rows
-}
-
-// stepRows returns the rows of a task's steps; entry is the investigation to return
-// to after an action, if any.
+// stepRows returns the rows of steps. After an action the browser returns to entry, if there is
+// one.
 func stepRows(steps []tasker.Step, actions bool, entry *tasker.ID) []stepRow {
 	byID := make(map[tasker.ID]tasker.Step, len(steps))
 	for _, s := range steps {
@@ -372,50 +348,51 @@ func stepRows(steps []tasker.Step, actions bool, entry *tasker.ID) []stepRow {
 }
 
 // stepLinks returns the actions that the state of a step allows.
-func stepLinks(st tasker.Step, entry *tasker.ID) []stepLink {
-	var links []stepLink
+func stepLinks(st tasker.Step, entry *tasker.ID) (links []link) {
 	query := ""
 	if entry != nil {
 		query = "?entry=" + entry.String()
 	}
 	for _, v := range stepVerbs {
 		if v.allowed(st) {
-			links = append(links, stepLink{Name: v.Name, Key: v.Key, Does: v.Does, Href: v.path(st) + query})
+			links = append(links, link{Name: v.Name, Key: v.Key, Does: v.Does, Path: v.path(st) + query})
 		}
 	}
-	if ref := (tasker.StepRef{TaskUUID: st.TaskUUID, StepUUID: st.UUID}); asksPeople(st) {
-		links = append(links, stepLink{Name: "Answer", Key: "a", Does: "answer the step", Href: stepPath(ref) + "/answer"},
-			stepLink{Name: "Assign", Key: "y", Does: "say who is to answer the step", Href: stepPath(ref) + "/assign"})
-		if st.Assignee != "" {
-			links = append(links, stepLink{Name: "Answer link", Key: "w", Does: "make a link by which the step is answered without signing in", Href: stepPath(ref) + "/links"})
-		}
+	if !asksPeople(st) {
+		return links
+	}
+	path := stepPath(tasker.StepRef{TaskUUID: st.TaskUUID, StepUUID: st.UUID})
+	links = append(links, link{Name: "Answer", Key: "a", Does: "answer the step", Path: path + "/answer"},
+		link{Name: "Assign", Key: "y", Does: "assign the step", Path: path + "/assign"})
+	if st.Assignee != "" {
+		links = append(links, link{Name: "Answer link", Key: "w", Does: "create a link to answer the step without signing in", Path: path + "/links"})
 	}
 	return links
 }
 
-// Failure returns the message of the step's last failure.
+// Failure returns the last error of a step that is not done.
 func (r stepRow) Failure() string {
-	if r.State.Done() { // an earlier attempt failed
+	if r.State.Done() {
 		return ""
 	}
 	return clip(failureOf(r.Step.Error).Message, shownError)
 }
 
-// ErrorDoc returns the step's last failure in full.
+// ErrorDoc returns the last error in full.
 func (r stepRow) ErrorDoc() document {
 	return documentOf("Error", r.Step.Error, maxResult, apiOfStep(r.Step)).withID("error-" + r.UUID.String())
 }
 
-// ResultDoc returns the step's result.
+// ResultDoc returns the result.
 func (r stepRow) ResultDoc() document {
 	return documentOf("Result", r.Step.Results, maxResult, apiOfStep(r.Step)).withID("result-" + r.UUID.String())
 }
 
-// Waits says what the step waits for, if it has not ended.
+// Waits returns what a step waits for.
 func (r stepRow) Waits() string {
 	switch s := r.Step; {
 	case s.DecisionDue:
-		return "is about to be decided"
+		return "is waiting for a decision"
 	case s.State == tasker.StepSkipped:
 		return s.SkipReason
 	case s.State == tasker.StepPending && s.Items != nil:
@@ -425,44 +402,43 @@ func (r stepRow) Waits() string {
 	case s.State == tasker.StepPending && s.Type == tasker.ExternalStep:
 		what := "waits for an external result"
 		if s.Assignee != "" {
-			what = "waits for an answer of " + s.Assignee
+			what = "waits for an answer from " + s.Assignee
 		}
 		if s.WaitUntil != nil {
-			what += "; its timeout is " + ago(*s.WaitUntil)
+			what += "; times out " + ago(*s.WaitUntil)
 		}
 		return what
 	case s.State == tasker.StepPending && s.Type == tasker.ChildStep && s.ChildTaskUUID != nil:
 		return "waits for its child task " + s.ChildTaskUUID.String()
 	case s.State == tasker.StepPending && s.Type == tasker.WaitStep && s.WaitUntil != nil:
-		return "its wait ends " + ago(*s.WaitUntil)
+		return "wait ends " + ago(*s.WaitUntil)
 	case s.State == tasker.StepEnqueued:
 		return "waits for a worker with handler " + s.Handler
 	case s.State == tasker.StepInProgress && s.WorkerUUID != nil:
-		return "run by worker " + short(*s.WorkerUUID)
+		return "running on worker " + short(*s.WorkerUUID)
 	default:
 		return ""
 	}
 }
 
-// failedForGood reports whether a step is in error, without a retry to come.
+// failedForGood reports whether a step is in error and has no retry.
 func failedForGood(s tasker.Step) bool { return s.State == tasker.StepError && s.NextRetryAt == nil }
 
-// forWorkers reports whether a worker executes a step.
 func forWorkers(s tasker.Step) bool {
 	return s.Type == tasker.StandardStep || s.Type == tasker.DecisionStep
 }
 
-// A forecast is what an action on a step will most likely lead to.
+// A forecast is the expected result of an action on a step.
 type forecast struct {
-	Step     tasker.StepState // of the step itself, once the task has gone on
-	Enqueued []string         // other steps that a worker can take then
-	Outside  []string         // other steps that wait for an answer from outside then
-	Waiting  []string         // steps behind it that wait for something else, too
+	Step     tasker.StepState // state of the step itself
+	Enqueued []string         // other steps that become claimable
+	Outside  []string         // dependent steps that then wait for an external result
+	Waiting  []string         // dependent steps that still wait for other steps
 	Task     tasker.TaskState
 }
 
-// forecastOf plays an action through on a copy of the steps. Others may be faster:
-// it says what will be if nothing else happens.
+// forecastOf applies an action to a copy of the steps. Concurrent changes can lead to another
+// result.
 func forecastOf(steps []tasker.Step, id tasker.ID, action tasker.StepAction) forecast {
 	after := slices.Clone(steps)
 	done := map[tasker.ID]bool{}

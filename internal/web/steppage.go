@@ -8,15 +8,14 @@ import (
 	"tasker.example/tasker"
 )
 
-// Bounds of the pages about a task with many steps. A page shows all steps up to manySteps.
+// Limits of pages about tasks with many steps.
 const (
-	manySteps  = 100
-	shownSteps = 40 // rows of a page, of steps and of their history
+	manySteps  = 100 // pages show all steps of tasks with up to this many
+	shownSteps = 40  // rows of steps and of their history
 	drawnSteps = 60
 )
 
-// stepRank orders the rows of a task with many steps: what failed, what is under way, what
-// has not begun, and then what is done.
+// stepRank orders the steps of a large task: failed, in progress, pending, done.
 func stepRank(s tasker.Step) int {
 	switch {
 	case s.State == tasker.StepError:
@@ -29,15 +28,14 @@ func stepRank(s tasker.Step) int {
 	return 1
 }
 
-// urgentFirst returns the steps in the order of their rank.
 func urgentFirst(steps []tasker.Step) []tasker.Step {
 	list := slices.Clone(steps)
 	slices.SortStableFunc(list, func(a, b tasker.Step) int { return stepRank(a) - stepRank(b) })
 	return list
 }
 
-// around returns the steps of many that a picture shows: what failed or is under way, with the
-// steps right before it, and those that follow.
+// around returns the steps that the graph of a large task shows: failed and running steps, their
+// parents and their descendants.
 func around(steps []tasker.Step, marked *tasker.ID) []tasker.Step {
 	steps, marked = withoutItems(steps, marked)
 	if len(steps) <= manySteps {
@@ -75,8 +73,8 @@ func around(steps []tasker.Step, marked *tasker.ID) []tasker.Step {
 	return slices.DeleteFunc(slices.Clone(steps), func(s tasker.Step) bool { return !has[s.UUID] })
 }
 
-// pageSteps puts the steps of the page and its history on it: all of them, or of many those that
-// need an operator first. ?steps= and ?step= choose another part.
+// pageSteps adds the steps and the history. For a large task it adds the most urgent part, or the
+// one selected with ?steps= or ?step=.
 func (p *taskPage) pageSteps(req *request, steps []tasker.Step, history []tasker.Transition) error {
 	q := req.query()
 	from, size, rows := q.number("steps", 0, 0, tasker.MaxSteps), pageRows, len(steps)
@@ -94,13 +92,13 @@ func (p *taskPage) pageSteps(req *request, steps []tasker.Step, history []tasker
 	} else {
 		from = 0
 	}
-	list := withBars(stepRows(all, p.CanOperate, nil), p.Axis.bars(all, history))
+	list := stepRows(all, p.CanOperate, nil)
+	bars := p.Axis.bars(all, history)
+	for i := range list {
+		list[i].Bar = bars[list[i].UUID]
+	}
 	if many {
-		place := make(map[tasker.ID]int, len(steps))
-		for i, s := range steps {
-			place[s.UUID] = i
-		}
-		slices.SortFunc(list, func(a, b stepRow) int { return place[a.UUID] - place[b.UUID] })
+		slices.SortStableFunc(list, func(a, b stepRow) int { return stepRank(a.Step) - stepRank(b.Step) })
 	}
 	p.Steps, p.StepPager = onPage(req, list, "steps", from, max(rows, 1))
 	p.StepPager.Label = "Pages of the steps"
@@ -111,7 +109,7 @@ func (p *taskPage) pageSteps(req *request, steps []tasker.Step, history []tasker
 	return nil
 }
 
-// linkSteps makes the links to steps that are on another part of the page lead there.
+// linkSteps points links to hidden steps at the page that shows them.
 func (p *taskPage) linkSteps() {
 	here := map[string]bool{}
 	for _, r := range p.Steps {
@@ -137,10 +135,10 @@ func (p *taskPage) linkSteps() {
 	}
 }
 
-// StepsOf describes the part of the steps that the page shows. It is empty when the page shows all.
+// StepsOf describes which part of the steps the page shows, or nothing if it shows all.
 func (p taskPage) StepsOf() string {
 	if p.StepPager.Before == "" && p.StepPager.After == "" {
 		return ""
 	}
-	return p.StepPager.Here + " of " + count(p.AllSteps, "step") + ", failed and waiting first; the picture shows " + strconv.Itoa(len(p.Graph.Nodes)) + " around them"
+	return p.StepPager.Here + " of " + count(p.AllSteps, "step") + ", failed and waiting first. The graph shows " + strconv.Itoa(len(p.Graph.Nodes)) + " related steps"
 }

@@ -122,10 +122,7 @@ func TestAnOpenPageFollowsItsNamespaces(t *testing.T) {
 	if got, want := withoutComments(ofAnn.sent()), "retry: 2000\n\n"+change; got != want && got != want+change {
 		t.Errorf("ann's page was sent %q, want %q", got, want)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.server.URL+"/ui/events", nil)
-	h.Must(err)
-	r.Header.Set("Accept", "text/event-stream")
-	if got := ann.do(r); got.status != http.StatusUnauthorized {
+	if got := ann.get("/ui/events", "Accept: text/event-stream"); got.status != http.StatusUnauthorized {
 		t.Errorf("the page comes back and is answered with %d", got.status)
 	}
 	before := strings.Count(ofBob.sent(), change)

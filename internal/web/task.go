@@ -15,22 +15,22 @@ import (
 
 const tasksPath = Root + "/tasks"
 
-// A tasksPage is the list of tasks, newest first.
+// A tasksPage lists tasks, newest first.
 type tasksPage struct {
 	Filter     taskFilter
-	Tags       []string // those that are asked for, and an empty one to add another
-	Attributes []string // the same
-	Clear      string   // this list without a filter
+	Tags       []string // filter fields, with an empty one to add another
+	Attributes []string // likewise
+	Clear      string   // link to the list without filter
 	States     []tasker.TaskState
 	Namespaces []string
 	Tasks      []taskLine
 	Pager      pager
-	CancelAll  string // where all that fit the filter are cancelled; empty without one
+	CancelAll  string // link to cancel all matching tasks
 
-	Wanted, Problem string // the id that was asked for, and why it leads nowhere
+	Wanted, Problem string // requested id and why it was not found
 }
 
-// A taskFilter is what the list is narrowed to, in the words of the query.
+// A taskFilter contains the query parameters of the list.
 type taskFilter struct {
 	State                                                  tasker.TaskState
 	Namespace, Name, DeadLettered                          string
@@ -40,28 +40,33 @@ type taskFilter struct {
 	DueBefore                                              string
 }
 
-// Any tells whether something is left out.
+// Any reports whether there is a filter.
 func (f taskFilter) Any() bool { return f != taskFilter{} }
 
-// Rare tells whether something is left out by what is seldom asked for.
+// Rare reports whether one of the folded fields is set.
 func (f taskFilter) Rare() bool {
 	return f.IdempotencyKey+f.Initiator+f.SourceSystem+f.After+f.Before+f.DueBefore != ""
 }
 
-// taggedPath returns the address of the list of the tasks that have a tag.
 func taggedPath(tag string) string { return tasksPath + "?tag=" + url.QueryEscape(tag) }
 
-// correlatedPath returns the address of the list of the tasks that have a correlation id.
 func correlatedPath(id string) string { return tasksPath + "?correlation_id=" + url.QueryEscape(id) }
 
-// A taskLine is a task as a list shows it.
+// A taskLine is a row of a list of tasks.
 type taskLine struct {
 	tasker.Task
 	Path     string
-	Progress taskProgress
+	Progress progress
 }
 
-// tasks lists tasks, or goes on to the one whose id was asked for.
+func taskLines(list []tasker.Task) (lines []taskLine) {
+	for _, t := range list {
+		lines = append(lines, taskLine{t, taskPath(t.UUID), taskProgress(t.Counts)})
+	}
+	return lines
+}
+
+// tasks lists tasks, or redirects to the one with the requested id.
 func (s *server) tasks(req *request) (*view, error) {
 	page := tasksPage{Clear: tasksPath, Wanted: strings.TrimSpace(req.query().Get("id"))}
 	status := http.StatusOK
@@ -81,12 +86,11 @@ func (s *server) tasks(req *request) (*view, error) {
 	return &view{page: "task", title: "Tasks", nav: "Tasks", live: page.Wanted == "", status: status, body: page}, nil
 }
 
-// find returns the page of the task, or else of the investigation, with an id that
-// somebody has copied from somewhere.
+// find returns the page of the task or investigation with an id.
 func (s *server) find(req *request, wanted string) (string, error) {
 	var id tasker.ID
 	if err := id.UnmarshalText([]byte(wanted)); err != nil {
-		return "", tasker.Errorf(tasker.Invalid, "invalid task id %q: must be a whole UUID, such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f", clip(wanted, 60))
+		return "", tasker.Errorf(tasker.Invalid, "invalid task id %q: must be a UUID such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f", clip(wanted, 60))
 	}
 	_, err := s.DB.Task(req.Context(), id)
 	if err == nil {
@@ -98,7 +102,7 @@ func (s *server) find(req *request, wanted string) (string, error) {
 	if _, other := s.DB.Entry(req.within(access.ReadInvestigations).Context(), id); other == nil {
 		return entryPath(id), nil
 	}
-	return "", tasker.Errorf(tasker.NotFound, "there is no task %s here", id)
+	return "", tasker.Errorf(tasker.NotFound, "task %s not found", id)
 }
 
 func (s *server) listTasks(req *request, page *tasksPage) error {
@@ -125,12 +129,10 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 	if err != nil {
 		return err
 	}
-	for _, t := range list {
-		page.Tasks = append(page.Tasks, taskLine{t, taskPath(t.UUID), taskProgressOf(t.Counts)})
-	}
+	page.Tasks = taskLines(list)
 	page.Pager = req.pager(f.Offset, pageRows, len(list), more)
 	page.CancelAll = s.cancelAllLink(req, page.Filter.Any())
-	// Only states in which a task can be found are offered; a link may name any.
+	// The form offers stable states only, but a link can select any state.
 	page.States = lifecycle.Resting()
 	if page.Filter.State != "" && !slices.Contains(page.States, page.Filter.State) {
 		page.States = append(page.States, page.Filter.State)
@@ -139,13 +141,13 @@ func (s *server) listTasks(req *request, page *tasksPage) error {
 	return err
 }
 
-// filterOf reads what the list is narrowed to.
+// filterOf reads the filter of the query.
 func filterOf(q *query) (tasker.TaskFilter, error) {
 	f := tasker.TaskFilter{
 		State: choice(q, "state", tasker.TaskStates()), Namespace: q.text("namespace", maxText), Name: q.text("name", maxText),
 		DeadLettered: q.flag("dead_lettered"), CorrelationID: q.text("correlation_id", maxText),
 		IdempotencyKey: q.text("idempotency_key", maxText), Initiator: q.text("initiator", maxText), SourceSystem: q.text("source_system", maxText),
-		CreatedAfter: q.instant("created_after"), CreatedBefore: q.instant("created_before"), Overdue: q.on("overdue"), DueBefore: q.instant("due_before"),
+		CreatedAfter: q.time("created_after"), CreatedBefore: q.time("created_before"), Overdue: q.on("overdue"), DueBefore: q.time("due_before"),
 	}
 	if parent := q.id("parent"); parent != nil {
 		f.Parent = *parent
@@ -158,64 +160,78 @@ func filterOf(q *query) (tasker.TaskFilter, error) {
 	return f, q.err
 }
 
-// A taskProgress says how far the steps of a task have come.
-type taskProgress struct {
+// A progress is a bar with its description.
+type progress struct {
 	Words string
 	Parts []progressPart
 }
 
-// A progressPart is a piece of a bar that is a hundred wide.
+// A progressPart is a part of a bar that is 100 wide.
 type progressPart struct {
 	X, Width float64
 	Kind     string
 }
 
-// taskProgressOf draws and spells how many steps stand where.
-func taskProgressOf(c tasker.StepCounts) taskProgress {
-	p := taskProgress{Words: count(c.Completed, "") + " of " + count(c.Total, "step")}
-	at := 0.0
-	for _, part := range []struct {
-		n          int
-		kind, said string
-	}{{c.Completed, "good", ""}, {c.InProgress, "busy", "under way"}, {c.Failed, "bad", "failed"}, {c.Skipped, "idle", "skipped"}, {c.Cancelled, "idle", "cancelled"}} {
-		p.add(&at, part.n, c.Total, part.kind)
-		if part.n > 0 && part.said != "" {
-			p.Words += ", " + count(part.n, "") + " " + part.said
+// A portion is a number of objects in one state.
+type portion struct {
+	n          int64
+	kind, name string
+}
+
+// progressOf draws portions of a total and joins those that have a name.
+func progressOf(total int, list []portion) (p progress) {
+	var words []string
+	x := 0.0
+	for _, part := range list {
+		if part.n == 0 || total == 0 {
+			continue
+		}
+		width := 100 * float64(part.n) / float64(total)
+		p.Parts = append(p.Parts, progressPart{x, width, part.kind})
+		x += width
+		if part.name != "" {
+			words = append(words, count(part.n, "")+" "+part.name)
 		}
 	}
+	p.Words = strings.Join(words, " · ")
 	return p
 }
 
-func (p *taskProgress) add(at *float64, n, total int, kind string) {
-	if n == 0 || total == 0 {
-		return
+// taskProgress shows the states of the steps of a task.
+func taskProgress(c tasker.StepCounts) progress {
+	p := progressOf(c.Total, []portion{
+		{int64(c.Completed), "good", ""}, {int64(c.InProgress), "busy", "in progress"}, {int64(c.Failed), "bad", "failed"},
+		{int64(c.Skipped), "idle", "skipped"}, {int64(c.Cancelled), "idle", "cancelled"},
+	})
+	done := count(c.Completed, "") + " of " + count(c.Total, "step")
+	if p.Words != "" {
+		done += " · " + p.Words
 	}
-	width := 100 * float64(n) / float64(total)
-	p.Parts = append(p.Parts, progressPart{*at, width, kind})
-	*at += width
+	p.Words = done
+	return p
 }
 
-// Bounds of what the page of a task shows. All of it is in the API.
+// Limits of a task page. The API returns everything.
 const (
 	maxContext = 64 << 10
-	maxResult  = 8 << 10 // of each step; there may be a thousand
+	maxResult  = 8 << 10 // of each of up to 1000 steps
 	maxHistory = 2000
 )
 
-// A taskPage is one task.
+// A taskPage shows one task.
 type taskPage struct {
 	Task        tasker.Task
 	Path        string
-	Progress    taskProgress
+	Progress    progress
 	Standing    string // one sentence
-	Why         *whyLine
-	WhyStep     *stepWhy // of the step that ?why= names
+	Why         *tasker.Condition
+	WhyStep     *stepWhy // of the step selected with ?why=
 	Entry       *taskEntry
 	CanCancel   bool
-	CanChange   bool   // its version
-	CanOpen     bool   // an investigation
-	CanOperate  bool   // on steps
-	Stuck       string // why not
+	CanChange   bool   // change the version
+	CanOpen     bool   // open an investigation
+	CanOperate  bool   // act on steps
+	Stuck       string // why no action is possible
 	Graph       graph
 	Steps       []stepRow
 	StepPager   pager
@@ -225,9 +241,9 @@ type taskPage struct {
 	History     []historyLine
 	Pager       pager // of the history
 	OlderMoves  string
-	Replacement string // the page of the task that this one replaces
-	Parent      string // the page of the task whose step started this one
-	Schedule    string // the page of the schedule that made it
+	Replacement string // page of the task that this one replaces
+	Parent      string // page of the parent task
+	Schedule    string // page of the schedule that created it
 	Tree        []treeLine
 }
 
@@ -238,16 +254,12 @@ type taskEntry struct {
 	Open, WrittenOff bool
 }
 
-// task shows one task.
 func (s *server) task(req *request) (*view, error) {
-	id, err := req.id("task")
+	t, err := fetch(req, "task", s.DB.Task)
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.DB.Task(req.Context(), id)
-	if err != nil {
-		return nil, err
-	}
+	id := t.UUID
 	steps, err := s.DB.StepsAndFailedItems(req.Context(), id, tasker.ID{})
 	if err != nil {
 		return nil, err
@@ -262,7 +274,7 @@ func (s *server) task(req *request) (*view, error) {
 		return nil, err
 	}
 	page := taskPage{
-		Task: t, Path: taskPath(id), Progress: taskProgressOf(t.Counts), Standing: progressSentence(t, steps), Entry: entry,
+		Task: t, Path: taskPath(id), Progress: taskProgress(t.Counts), Standing: progressSentence(t, steps), Entry: entry,
 		CanCancel: cancellable(t), CanOpen: entry == nil || !entry.Open && !entry.WrittenOff,
 		Context: documentOf("Context", t.Context, maxContext, apiOfTask(t)).withID("context"), Axis: axisOf(t, history, req.now),
 	}
@@ -298,13 +310,13 @@ func (s *server) task(req *request) (*view, error) {
 	return &view{page: "taskpage", title: t.Namespace + "/" + t.Name, nav: "Tasks", live: true, body: page}, nil
 }
 
-// DurationFirst reports whether max_duration_minutes of its template is over before the task is due.
+// DurationFirst reports whether the maximum duration ends before the due time.
 func (p taskPage) DurationFirst() bool {
 	which, _ := tasker.FirstDeadline(p.Task.Due, p.Task.MaxDurationEndsAt)
 	return p.Task.Due != nil && which == tasker.ByMaxDuration
 }
 
-// canChange reports whether there is another version to which the task could be brought.
+// canChange reports whether the task can move to another version.
 func (s *server) canChange(req *request, t tasker.Task) (bool, error) {
 	if !cancellable(t) || t.Phase != "" {
 		return false, nil
@@ -313,8 +325,7 @@ func (s *server) canChange(req *request, t tasker.Task) (bool, error) {
 	return len(versions) > 0, err
 }
 
-// origins are the pages of the task in whose place a task was made, and of the step that started
-// it; empty where there is none.
+// origins returns the pages of the replaced task and of the step that started the task.
 func origins(t tasker.Task) (replacement, parent string) {
 	if t.RecreatedFrom != nil {
 		replacement = taskPath(*t.RecreatedFrom)
@@ -325,19 +336,18 @@ func origins(t tasker.Task) (replacement, parent string) {
 	return replacement, parent
 }
 
-// A treeLine is a task of the tree of the task that is shown.
+// A treeLine is a task of the task tree.
 type treeLine struct {
 	tasker.TreeTask
 	Path     string
 	Here     bool
-	Progress taskProgress
-	Children string // the list of its children, when some are left out
+	Progress progress
+	Children string // link to all children, if some are hidden
 }
 
-// Indent is how far the line is to the right.
 func (l treeLine) Indent() string { return strings.Repeat("· ", l.Depth) }
 
-// tree returns the tasks above and below a task; none when it stands alone.
+// tree returns the ancestors and descendants of a task, or nothing if it has none.
 func (s *server) tree(req *request, t tasker.Task, steps []tasker.Step) ([]treeLine, error) {
 	if t.ParentTaskUUID == nil && !slices.ContainsFunc(steps, func(s tasker.Step) bool { return s.ChildTaskUUID != nil }) {
 		return nil, nil
@@ -348,7 +358,7 @@ func (s *server) tree(req *request, t tasker.Task, steps []tasker.Step) ([]treeL
 	}
 	lines := make([]treeLine, len(tree.Tasks))
 	for i, n := range tree.Tasks {
-		lines[i] = treeLine{TreeTask: n, Path: taskPath(n.Task.UUID), Here: n.Task.UUID == t.UUID, Progress: taskProgressOf(n.Task.Counts)}
+		lines[i] = treeLine{TreeTask: n, Path: taskPath(n.Task.UUID), Here: n.Task.UUID == t.UUID, Progress: taskProgress(n.Task.Counts)}
 		if n.MoreChildren {
 			lines[i].Children = tasksPath + "?parent=" + n.Task.UUID.String()
 		}
@@ -356,7 +366,7 @@ func (s *server) tree(req *request, t tasker.Task, steps []tasker.Step) ([]treeL
 	return lines, nil
 }
 
-// entryOf is the newest investigation of a task, or nil.
+// entryOf returns the newest investigation of a task, or nil.
 func (s *server) entryOf(req *request, task tasker.ID) (*taskEntry, error) {
 	e, err := s.DB.EntryOfTask(req.Context(), task)
 	if tasker.CodeOf(err) == tasker.NotFound {
@@ -381,7 +391,7 @@ func cancellable(t tasker.Task) bool {
 	return err == nil
 }
 
-// progressSentence says how far a task has come, and what it waits for.
+// progressSentence describes the progress of a task and what it waits for.
 func progressSentence(t tasker.Task, steps []tasker.Step) string {
 	var failed, external, clock, children []string
 	for _, s := range steps {
@@ -398,33 +408,32 @@ func progressSentence(t tasker.Task, steps []tasker.Step) string {
 	}
 	switch t.State {
 	case tasker.TaskPending:
-		return "It has not started yet."
+		return "Not started yet."
 	case tasker.TaskWaitingForRetry:
-		return "A failed step is retried automatically, after its backoff."
+		return "A failed step is retried automatically after its backoff."
 	case tasker.TaskWaitingForDependencies:
-		if len(external) > 0 {
-			return "It waits for the result of an external step: " + listed(external) + "."
+		switch {
+		case len(external) > 0:
+			return "Waiting for the result of an external step: " + listed(external) + "."
+		case len(children) > 0:
+			return "Waiting for the child task of a step: " + listed(children) + "."
+		case len(clock) > 0:
+			return "Waiting for the end of a wait step: " + listed(clock) + "."
 		}
-		if len(children) > 0 {
-			return "It waits for the child task of a step: " + listed(children) + "."
-		}
-		if len(clock) > 0 {
-			return "It waits until the wait of a step is over: " + listed(clock) + "."
-		}
-		return "It waits for an external result."
+		return "Waiting for an external result."
 	case tasker.TaskError:
 		if len(failed) > 0 {
-			return "It cannot progress: " + listed(failed) + " failed permanently, and the steps that depend on it cannot run."
+			return "Blocked: " + listed(failed) + " failed permanently, and the steps that depend on it cannot run."
 		}
-		return "It cannot progress, and no retry is due."
+		return "Blocked: no retry is due."
 	case tasker.TaskComplete:
-		return "Every step is done."
+		return "All steps are done."
 	case tasker.TaskCancelled:
-		return "It was cancelled; the history says by whom and why."
+		return "Cancelled. The history shows by whom and why."
 	default:
 		if len(failed) > 0 {
-			return "It is in progress, but " + listed(failed) + " failed permanently."
+			return "In progress, but " + listed(failed) + " failed permanently."
 		}
-		return "It is in progress."
+		return "In progress."
 	}
 }

@@ -58,7 +58,7 @@ func TestTheListOfTasks(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	r := h.get("/ui/tasks")
-	if r.status != http.StatusOK || !strings.Contains(r.text, "There are no tasks") {
+	if r.status != http.StatusOK || !strings.Contains(r.text, "No tasks") {
 		t.Errorf("without tasks: %d", r.status)
 	}
 	looks := h.everyLook()
@@ -68,14 +68,9 @@ func TestTheListOfTasks(t *testing.T) {
 			t.Errorf("the list lacks %s, or its look %q", id, look)
 		}
 	}
-	for _, want := range []string{
+	h.sees(r,
 		`title="Under investigation: max retries exceeded"`, `aria-label="Under investigation: max retries exceeded"`, `class="skull under_investigation"`,
-		"3 of 3 steps", "1 of 3 steps, 1 failed", "0 of 3 steps, 3 cancelled", "0 of 3 steps, 1 under way", `<option value="shop">`,
-	} {
-		if !strings.Contains(r.text, want) {
-			t.Errorf("the list lacks %s", want)
-		}
-	}
+		"3 of 3 steps", "1 of 3 steps · 1 failed", "0 of 3 steps · 3 cancelled", "0 of 3 steps · 1 in progress", `<option value="shop">`)
 	if n := strings.Count(r.text, `class="skull`); n != 1 {
 		t.Errorf("%d of %d tasks have a badge, want the one with an investigation", n, len(looks))
 	}
@@ -102,9 +97,7 @@ func TestTheListOfTasks(t *testing.T) {
 			t.Errorf("%s does not say that nothing matches", query)
 		}
 	}
-	if r := h.get("/ui/tasks?offset=50"); !strings.Contains(r.text, "The list ends before this page") {
-		t.Error("a page after the end does not say so")
-	}
+	h.sees(h.get("/ui/tasks?offset=50"), "The list ends before this page")
 }
 
 func TestALongListOfTasksIsReadByThePage(t *testing.T) {
@@ -145,9 +138,7 @@ func TestAFilterThatMeansNothingIsRefused(t *testing.T) {
 		"attribute=x":           "NAME:VALUE",
 		"attribute=x:y":         "There is no attribute",
 	} {
-		if r := h.get("/ui/tasks?" + query); r.status != http.StatusBadRequest || !strings.Contains(r.text, want) {
-			t.Errorf("%s: %d, want %q", query, r.status, want)
-		}
+		h.shows(h.get("/ui/tasks?"+query), http.StatusBadRequest, want)
 	}
 }
 
@@ -176,7 +167,7 @@ func TestTasksAreFilteredByWhatTheyAreFoundBy(t *testing.T) {
 	h.shows(h.get(pageOf(found)), http.StatusOK, `href="/ui/tasks?tag=vip+%26+co"`)
 	h.shows(h.get("/ui/tasks?tag=none"), http.StatusOK, "No task matches", `value="none"`)
 	h.shows(h.get("/ui/tasks?tag=vip+%26+co&tag=none&tag="), http.StatusOK, "No task matches", `value="none"`, `value="vip & co"`)
-	h.shows(h.get("/ui/tasks?"+strings.Repeat("&tag=a", 11)), http.StatusBadRequest, "given 10 times at most")
+	h.shows(h.get("/ui/tasks?"+strings.Repeat("&tag=a", 11)), http.StatusBadRequest, "at most 10 values")
 }
 
 func TestATaskIsOpenedByItsID(t *testing.T) {
@@ -188,7 +179,7 @@ func TestATaskIsOpenedByItsID(t *testing.T) {
 		t.Errorf("%d at %s", r.status, r.url)
 	}
 	missing := tasker.NewID().String()
-	if r := h.get("/ui/tasks?id=" + missing); r.status != http.StatusNotFound || !strings.Contains(r.text, "There is no task "+missing) || !strings.Contains(r.text, `value="`+missing+`"`) {
+	if r := h.get("/ui/tasks?id=" + missing); r.status != http.StatusNotFound || !strings.Contains(r.text, "Task "+missing+" not found") || !strings.Contains(r.text, `value="`+missing+`"`) {
 		t.Errorf("of no task: %d", r.status)
 	}
 	if r := h.get("/ui/tasks?id=%3Cb%3E"); r.status != http.StatusBadRequest || !strings.Contains(r.text, "Invalid task id") || strings.Contains(r.text, "<b>") {
@@ -207,17 +198,7 @@ func TestTasksInABrowser(t *testing.T) {
 	h := newHarness(t)
 	looks := h.everyLook()
 	tab := h.open("/ui/tasks")
-	tab.Accessible()
-	tab.Picture("tasks-light")
-	tab.Dark(true)
-	tab.Accessible()
-	tab.Picture("tasks-dark")
-	tab.Size(390, 844)
-	tab.Fits()
-	tab.Accessible()
-	tab.Picture("tasks-narrow")
-	tab.Dark(false)
-	tab.Size(1280, 900)
+	pictures(tab, "tasks")
 
 	// By mouse: a filter is applied when it is chosen, and cleared.
 	tab.ChooseAway("select[name=dead_lettered]", "true")

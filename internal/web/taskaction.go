@@ -1,10 +1,12 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/lifecycle"
@@ -17,18 +19,13 @@ type taskForm struct {
 	Entry *taskEntry
 }
 
-// taskForm reads the task that an action is about.
 func (s *server) taskForm(req *request, f form) (taskForm, error) {
-	id, err := req.id("task")
+	t, err := fetch(req, "task", s.DB.Task)
 	if err != nil {
 		return taskForm{}, err
 	}
-	t, err := s.DB.Task(req.Context(), id)
-	if err != nil {
-		return taskForm{}, err
-	}
-	entry, err := s.entryOf(req, id)
-	f.title, f.nav, f.Back = f.title+" "+t.Namespace+"/"+t.Name, "Tasks", taskPath(id)
+	entry, err := s.entryOf(req, t.UUID)
+	f.title, f.nav, f.Back = f.title+" "+t.Namespace+"/"+t.Name, "Tasks", taskPath(t.UUID)
 	return taskForm{form: req.formOf(f), Task: t, Entry: entry}, err
 }
 
@@ -37,26 +34,17 @@ type cancelForm struct {
 	*server
 	taskForm
 	Ends []cancelledStep
-	Stay int // steps that have ended, and stay as they are
+	Held int // steps whose worker loses its lease
+	Stay int // steps that have ended
 
-	Compensate bool // undo what can be undone
-	Undoes     int  // how many steps that is; 0 as well if they are being undone
+	Compensate bool
+	Undoes     int // steps that can be compensated; 0 while compensation is running
 }
 
-// A cancelledStep is a step that the cancelling of its task ends.
+// A cancelledStep is a step that is cancelled with its task.
 type cancelledStep struct {
 	tasker.Step
 	Worker string // loses its lease
-}
-
-// Held counts the steps whose worker loses its lease.
-func (f *cancelForm) Held() (n int) {
-	for _, s := range f.Ends {
-		if s.Worker != "" {
-			n++
-		}
-	}
-	return n
 }
 
 func (s *server) cancelForm(req *request) (*cancelForm, error) {
@@ -86,13 +74,12 @@ func (s *server) cancelForm(req *request) (*cancelForm, error) {
 		}
 		c := cancelledStep{Step: step}
 		if step.WorkerUUID != nil {
-			if c.Worker = names[*step.WorkerUUID]; c.Worker == "" {
-				c.Worker = short(*step.WorkerUUID)
-			}
+			c.Worker = cmp.Or(names[*step.WorkerUUID], short(*step.WorkerUUID))
+			f.Held++
 		}
 		f.Ends = append(f.Ends, c)
 	}
-	f.Compensate = f.Undoes > 0 && req.PostFormValue("compensate") != ""
+	f.Compensate = f.Undoes > 0 && req.checked("compensate")
 	actor, reason := f.placeholders()
 	q := url.Values{"reason": {reason}}
 	if t.Subject == "" {
@@ -107,8 +94,7 @@ func (s *server) cancelForm(req *request) (*cancelForm, error) {
 	return f, nil
 }
 
-// canUndo reports whether a step has done something that a handler undoes. While the task is
-// being undone, nothing more can be.
+// canUndo reports whether a step can be compensated. It returns false while compensation is running.
 func (s *server) canUndo(ctx context.Context, task tasker.Task, step tasker.Step) bool {
 	if step.State != tasker.StepComplete || task.Phase != "" || task.State == tasker.TaskComplete || task.State == tasker.TaskCancelled || step.UndoOf() != "" {
 		return false
@@ -117,13 +103,9 @@ func (s *server) canUndo(ctx context.Context, task tasker.Task, step tasker.Step
 	return err == nil
 }
 
-// workerNames returns the names of workers, if any of them holds one of the steps.
+// workerNames returns the names of workers if one of them runs a step.
 func (s *server) workerNames(req *request, steps []tasker.Step) (map[tasker.ID]string, error) {
-	held := false
-	for _, step := range steps {
-		held = held || step.WorkerUUID != nil
-	}
-	if !held {
+	if !slices.ContainsFunc(steps, func(s tasker.Step) bool { return s.WorkerUUID != nil }) {
 		return nil, nil
 	}
 	list, _, err := s.DB.Workers(req.Context(), maxRows, 0)
@@ -139,15 +121,10 @@ func (f *cancelForm) do(req *request) (*view, error) {
 		return nil, err
 	}
 	if f.Compensate {
-		if err := f.Engine.CompensateTask(req.Context(), f.Task.UUID, f.Actor, f.Reason); err != nil {
-			return nil, err
-		}
-		return &view{next: f.Back, note: "What the task has done is being undone; then it is cancelled."}, nil
+		err := f.Engine.CompensateTask(req.Context(), f.Task.UUID, f.Actor, f.Reason)
+		return &view{next: f.Back, note: "Compensation is running; then the task is cancelled."}, err
 	}
-	if err := f.Engine.CancelTask(req.Context(), f.Task.UUID, f.Actor, f.Reason); err != nil {
-		return nil, err
-	}
-	return &view{next: f.Back, note: "The task is cancelled."}, nil
+	return &view{next: f.Back, note: "The task was cancelled."}, f.Engine.CancelTask(req.Context(), f.Task.UUID, f.Actor, f.Reason)
 }
 
 // An investigateForm opens an investigation of a task.
@@ -165,9 +142,9 @@ func (s *server) investigateForm(req *request) (*investigateForm, error) {
 	switch {
 	case t.Entry == nil:
 	case t.Entry.Open:
-		f.Refused = "An investigation is open already. A task has one at a time."
+		f.Refused = "The task already has an open investigation."
 	case t.Entry.WrittenOff:
-		f.Refused = "The task was written off as permanently failed. Create a new task with recreated_from instead."
+		f.Refused = "The task is marked as permanently failed. Create a new task with recreated_from instead."
 	}
 	actor, reason := f.placeholders()
 	ctl := append([]string{"dlq", "create", t.Task.UUID.String(), "--reason", reason}, t.by("--created-by", actor)...)
@@ -179,9 +156,6 @@ func (f *investigateForm) do(req *request) (*view, error) {
 	if err := f.check(req, maxNotes); err != nil {
 		return nil, err
 	}
-	opened, err := f.DLQ.Open(req.Context(), f.Task.UUID, tasker.NewEntry{Actor: f.Actor, Reason: f.Reason})
-	if err != nil {
-		return nil, err
-	}
-	return &view{next: entryPath(opened.UUID), note: "The investigation is open."}, nil
+	e, err := f.DLQ.Open(req.Context(), f.Task.UUID, tasker.NewEntry{Actor: f.Actor, Reason: f.Reason})
+	return &view{next: entryPath(e.UUID), note: "The investigation is open."}, err
 }

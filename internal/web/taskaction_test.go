@@ -21,21 +21,19 @@ func TestCancellingATask(t *testing.T) {
 	r := h.get(path)
 	h.sees(r, "What will happen", "2 steps are cancelled", "the worker loses its lease", "charge", "reserve", "task cancel "+task.String(), "-X DELETE")
 
-	h.refused(h.post(path, "actor=Kim"), http.StatusBadRequest, "Give a reason")
+	h.refused(h.post(path, "actor=Kim"), http.StatusBadRequest, "The reason is missing")
 	r = h.post(path, "reason=the customer's \"gone\"")
-	h.refused(r, http.StatusBadRequest, "Give your name")
+	h.refused(r, http.StatusBadRequest, "Your name is missing")
 	h.sees(r, "the customer&#39;s &#34;gone&#34;</textarea>")
-	h.refused(h.post(path, "actor=Kim", "reason="+strings.Repeat("x", 2001)), http.StatusBadRequest, "2001 characters; 2000 is the limit")
+	h.refused(h.post(path, "actor=Kim", "reason="+strings.Repeat("x", 2001)), http.StatusBadRequest, "2001 characters: the limit is 2000")
 	h.refused(h.post(path, "actor=Kim", "reason=a\x00b"), http.StatusBadRequest, "NUL")
 	if got, err := h.DB.Task(t.Context(), task); err != nil || got.State == tasker.TaskCancelled {
 		t.Fatalf("the task is %s, %v", got.State, err)
 	}
 
 	r = h.post(path, "actor=Kim", "reason=the customer is gone")
-	if r.url != pageOf(task) {
-		t.Errorf("it leads to %s", r.url)
-	}
-	h.sees(r, "The task is cancelled.", "the customer is gone", "Kim")
+	h.at(r, pageOf(task))
+	h.sees(r, "The task was cancelled.", "the customer is gone", "Kim")
 	h.sees(h.get(path), "The task is cancelled: there is nothing to cancel.")
 	h.refused(h.post(path, "actor=Kim", "reason=again"), http.StatusConflict, "The task is cancelled: there is nothing to cancel.")
 	receipt, err := h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: []byte("1")}}, 0)
@@ -57,14 +55,12 @@ func TestInvestigatingATask(t *testing.T) {
 	task := h.create("order", `{}`)
 	path := pageOf(task) + "/investigate"
 	h.sees(h.get(path), "dlq create "+task.String(), "/v1/dlq/task/"+task.String())
-	h.refused(h.post(path, "actor=Kim"), http.StatusBadRequest, "Give a reason")
+	h.refused(h.post(path, "actor=Kim"), http.StatusBadRequest, "The reason is missing")
 	r := h.post(path, "actor=Kim", "reason=it looks odd")
 	e, err := h.DB.EntryOfTask(t.Context(), task)
 	h.Must(err)
-	if r.url != "/ui/investigations/"+e.UUID.String() {
-		t.Errorf("it leads to %s", r.url)
-	}
-	h.sees(r, "The investigation is open.", "Kim asked for a look", "it looks odd")
+	h.at(r, "/ui/investigations/"+e.UUID.String())
+	h.sees(r, "The investigation is open.", "Kim opened this investigation", "it looks odd")
 	h.sees(h.get(path), e.UUID.String())
 	r = h.post(path, "actor=Kim", "reason=twice")
 	if r.status != http.StatusConflict {
@@ -87,15 +83,15 @@ func TestCancellingATaskWithCompensation(t *testing.T) {
 	h.Must(err)
 	_, err = h.Engine.Report(t.Context(), h.worker, []tasker.Outcome{{Lease: list[0].Lease(), Success: true, Result: []byte(`{}`)}}, 0)
 	h.Must(err)
-	h.sees(h.get(path), `name="compensate"`, "Undo what 1 step did", "unless you ask for it below")
+	h.sees(h.get(path), `name="compensate"`, "Compensate 1 step in reverse order", "unless you select it below")
 	r := h.post(path, "actor=Kim", "compensate=1")
-	h.refused(r, http.StatusBadRequest, "Give a reason")
+	h.refused(r, http.StatusBadRequest, "The reason is missing")
 	h.sees(r, `name="compensate" value="1" checked`, "--compensate", "compensate=true")
-	h.sees(h.post(path, "actor=Kim", "reason=gone", "compensate=1"), "What the task has done is being undone", "What it has done is being undone.", "undo:reserve")
+	h.sees(h.post(path, "actor=Kim", "reason=gone", "compensate=1"), "Compensation is running; then the task is cancelled.", "undo:reserve")
 	r = h.get(path)
-	h.sees(r, "The task is being undone. That stops")
+	h.sees(r, "Compensation is running and will stop")
 	h.lacks(r, `name="compensate"`)
-	h.sees(h.post(path, "actor=Kim", "reason=no"), "The task is cancelled.", "compensation stopped.")
+	h.sees(h.post(path, "actor=Kim", "reason=no"), "The task was cancelled.", "compensation stopped.")
 }
 
 // The form that ends an investigation as permanently failed has the task undone as well; the undo
@@ -120,15 +116,15 @@ func TestWritingOffATaskWithCompensation(t *testing.T) {
 	one(lost)
 	path := "/ui/investigations/" + h.Entry(task).UUID.String() + "/update"
 	r := h.get(path)
-	h.sees(r, `name="compensate"`, "1 completed step is undone")
+	h.sees(r, `name="compensate"`, "compensates 1 completed step")
 	seen := "seen=" + regexp.MustCompile(`name="seen" value="([^"]*)"`).FindStringSubmatch(r.text)[1]
 	r = h.post(path, "actor=Kim", "notes=gone", "status=manually_resolved", "compensate=1", seen)
-	h.refused(r, http.StatusBadRequest, "undone only when the investigation ends as permanently failed")
+	h.refused(r, http.StatusBadRequest, "ompensation requires the status permanently failed")
 	r = h.post(path, "actor=Kim", "status=permanently_failed", "compensate=1", seen)
-	h.refused(r, http.StatusBadRequest, "Say in the notes")
+	h.refused(r, http.StatusBadRequest, "The notes are missing")
 	h.sees(r, `name="compensate" value="1" checked`, "--compensate", "compensate&#34;:true")
-	h.sees(h.post(path, "actor=Kim", "notes=gone", "status=permanently_failed", "compensate=1", seen), "What the task has done is being undone")
-	h.sees(h.get(pageOf(task)), "What it has done is being undone.", "undo:reserve")
+	h.sees(h.post(path, "actor=Kim", "notes=gone", "status=permanently_failed", "compensate=1", seen), "Compensation is running; then the task is cancelled.")
+	h.sees(h.get(pageOf(task)), "Compensation is running.", "undo:reserve")
 
 	one(lost)
 	failed := h.Entry(task)
@@ -147,8 +143,8 @@ func TestAReadOnlyPageNeitherCancelsNorInvestigates(t *testing.T) {
 	h.Template("order", step("charge"))
 	task := h.create("order", `{}`)
 	for _, action := range []string{"/cancel", "/investigate"} {
-		h.refused(h.get(pageOf(task)+action), http.StatusForbidden, "changes nothing")
-		h.refused(h.post(pageOf(task)+action, "actor=Kim", "reason=x"), http.StatusForbidden, "changes nothing")
+		h.refused(h.get(pageOf(task)+action), http.StatusForbidden, "read-only")
+		h.refused(h.post(pageOf(task)+action, "actor=Kim", "reason=x"), http.StatusForbidden, "read-only")
 	}
 }
 
@@ -161,27 +157,18 @@ func TestATaskIsCancelledAndInvestigatedByKeys(t *testing.T) {
 	tab.KeysAway("i")
 	tab.Type("main input[name=actor]", "Kim")
 	tab.Type("textarea[name=reason]", "it looks odd")
-	tab.Accessible()
-	tab.Picture("investigate-light")
-	tab.Size(390, 844)
-	tab.Fits()
-	tab.Size(1280, 900)
+	pictures(tab, "investigate")
 	tab.Follow("main form button:not(.plain)")
-	tab.Sees("Kim asked for a look")
+	tab.Sees("Kim opened this investigation")
 	tab.Go(h.server.URL + pageOf(task))
 	tab.KeysAway("x")
 	if name := tab.Value("main input[name=actor]"); name != "Kim" {
 		t.Errorf("the form knows %q", name)
 	}
-	tab.Accessible()
-	tab.Dark(true)
-	tab.Accessible()
-	tab.Picture("cancel-dark")
-	tab.Size(390, 844)
-	tab.Fits()
+	pictures(tab, "cancel")
 	tab.Type("textarea[name=reason]", "it was odd")
 	tab.Follow("main form button.danger")
-	tab.Sees("The task is cancelled.")
+	tab.Sees("The task was cancelled.")
 }
 
 // What the forms show for a terminal does what they do.
@@ -195,7 +182,7 @@ func TestATaskIsCancelledFromATerminal(t *testing.T) {
 			task := h.create("order", `{}`)
 			// Refused for the name, so that the page shows what was typed.
 			r := h.post(pageOf(task)+"/"+action, "reason="+reason, "actor=Ann\nO'Hara")
-			h.refused(r, http.StatusBadRequest, "on one line")
+			h.refused(r, http.StatusBadRequest, "must be one line")
 			cli, curl := h.calls(r)
 			if tool == "curl" {
 				h.curl(curl)

@@ -107,7 +107,7 @@ func TestABarSaysWhatAStepDidWhen(t *testing.T) {
 		{
 			"is tried again later", tasker.StepError, &retry,
 			[]tasker.Transition{at(0, "pending", "enqueued"), at(0, "enqueued", "in_progress"), at(50, "in_progress", "error")},
-			"idle 0–1, busy 0–50, warn 50–100", "50", "ran 50 s, rested after failures 50 s, 1 failed attempt",
+			"idle 0–1, busy 0–50, warn 50–100", "50", "ran 50 s, waited for retries 50 s, 1 failed attempt",
 		},
 		{
 			"worked at the third attempt", tasker.StepComplete, nil,
@@ -117,7 +117,7 @@ func TestABarSaysWhatAStepDidWhen(t *testing.T) {
 				at(60, "error", "enqueued"), at(65, "enqueued", "in_progress"), at(80, "in_progress", "complete"),
 			},
 			"idle 10–20, busy 20–30, warn 30–40, idle 40–45, busy 45–50, warn 50–60, idle 60–65, busy 65–80", "30 50",
-			"waited 20 s, ran 30 s, rested after failures 20 s, 2 failed attempts",
+			"waited 20 s, ran 30 s, waited for retries 20 s, 2 failed attempts",
 		},
 		{
 			"was reported and waits to be taken up", tasker.StepEnqueuedForOrchestration, nil,

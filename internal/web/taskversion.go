@@ -9,33 +9,31 @@ import (
 	"tasker.example/tasker"
 )
 
-// A versionForm brings a task to another version of its template.
+// A versionForm moves a task to another version of its template.
 type versionForm struct {
 	*server
 	taskForm
-	From     string // the version of which the task was when the form was opened
+	From     string // version when the form was opened
 	To       string
-	Versions []string // that it can be brought to, the newest first
+	Versions []string // possible versions, newest first
 	Plan     tasker.VersionChange
 }
 
-// Steps are what becomes of the steps, in words.
+// Steps groups the steps by their change.
 func (f *versionForm) Steps() []versionSteps {
 	all := []versionSteps{
-		{"stay as they are", f.Plan.Kept}, {"are defined anew", f.Plan.Redefined}, {"are added", f.Plan.Added}, {"are removed", f.Plan.Removed},
-		{"stay, and nothing depends on them any more", f.Plan.Left},
+		{"Unchanged", f.Plan.Kept}, {"Redefined", f.Plan.Redefined}, {"Added", f.Plan.Added}, {"Removed", f.Plan.Removed},
+		{"Kept without dependent steps", f.Plan.Left},
 	}
 	return slices.DeleteFunc(all, func(s versionSteps) bool { return len(s.Names) == 0 })
 }
 
-// versionSteps are steps of which the same becomes.
 type versionSteps struct {
 	What  string
 	Names []string
 }
 
-// versionForm reads the task and what would become of it in the version that is chosen: the
-// newest other one, unless the address names one.
+// versionForm plans the change to the requested version. The default is the newest other version.
 func (s *server) versionForm(req *request) (*versionForm, error) {
 	t, err := s.taskForm(req, form{page: "taskversion", title: "Change the version of", Button: "Change the version"})
 	if err != nil {
@@ -45,12 +43,8 @@ func (s *server) versionForm(req *request) (*versionForm, error) {
 	if f.Versions, err = s.DB.OtherVersions(req.Context(), versionOf(t.Task)); err != nil {
 		return nil, err
 	}
-	newest := ""
-	if len(f.Versions) > 0 {
-		newest = f.Versions[0]
-	}
-	if f.To = cmp.Or(req.PostFormValue("to"), req.query().Get("to"), newest); f.To == "" {
-		f.Refused = "The template has no other version that takes tasks."
+	if f.To = cmp.Or(append([]string{req.PostFormValue("to"), req.query().Get("to")}, f.Versions...)...); f.To == "" {
+		f.Refused = "The template has no other version for new tasks."
 		return f, nil
 	}
 	f.Plan, err = s.Engine.ChangeVersion(req.Context(), t.Task.UUID, tasker.VersionRequest{To: f.To, DryRun: true})
@@ -61,9 +55,9 @@ func (s *server) versionForm(req *request) (*versionForm, error) {
 	case err != nil:
 		return nil, err
 	case f.To == t.Task.Version:
-		f.Refused = fmt.Sprintf("The task is of version %s already.", f.To)
+		f.Refused = fmt.Sprintf("The task already has version %s.", f.To)
 	case len(f.Plan.Refusals) > 0:
-		f.Refused = fmt.Sprintf("The task cannot be brought to version %s. Nothing changes.", f.To)
+		f.Refused = fmt.Sprintf("The task cannot move to version %s.", f.To)
 	}
 	actor, reason := f.placeholders()
 	ctl := append([]string{"task", "change-version", t.Task.UUID.String(), "--to", f.To, "--reason", reason}, t.by("--by", actor)...)
@@ -84,8 +78,5 @@ func (f *versionForm) do(req *request) (*view, error) {
 		return nil, err
 	}
 	_, err := f.Engine.ChangeVersion(req.Context(), f.Task.UUID, tasker.VersionRequest{From: f.From, To: f.To, Actor: f.Actor, Reason: f.Reason})
-	if err != nil {
-		return nil, err
-	}
-	return &view{next: f.Back, note: "The task is of version " + f.To + "."}, nil
+	return &view{next: f.Back, note: "The task has version " + f.To + "."}, err
 }

@@ -22,27 +22,19 @@ const (
 	shownFaults  = 20
 )
 
-// templateRoutes returns the pages of templates.
-func (s *server) templateRoutes() []route {
-	const version = "/templates/{namespace}/{template}/{version}"
-	list := []route{
-		{method: http.MethodGet, path: "/templates", rule: needs(access.ReadTemplates), serve: s.templates},
-		{method: http.MethodGet, path: version, rule: needs(access.ReadTemplates), serve: s.template},
-	}
-	for _, word := range []string{wordRetire, wordUnretire} {
-		list = append(list, actionRoutes(s, version+"/"+word, access.WriteTemplates,
-			func(req *request) (*retireForm, error) { return s.retireForm(req, word) })...)
-	}
-	return append(list, actionRoutes(s, version+"/"+wordChange, access.OperateSteps, s.changeForm)...)
-}
-
-// A templateLine is one version of a template as a list shows it.
+// A templateLine is a version of a template in a list.
 type templateLine struct{ tasker.StoredTemplate }
 
-// Path is its page.
+func templateLines(list []tasker.StoredTemplate) (lines []templateLine) {
+	for _, t := range list {
+		lines = append(lines, templateLine{t})
+	}
+	return lines
+}
+
 func (l templateLine) Path() string { return templatePath(l.Namespace, l.Name, l.Version) }
 
-// Tasks is the list of the tasks of all versions.
+// Tasks returns the list of tasks of all versions.
 func (l templateLine) Tasks() string {
 	return tasksPath + "?" + url.Values{"namespace": {l.Namespace}, "name": {l.Name}}.Encode()
 }
@@ -58,8 +50,8 @@ type templatesPage struct {
 	Templates  []templateLine
 	Pager      pager
 
-	Faults []string // of template files that this server did not register
-	Hidden int      // faults that are not shown
+	Faults []string // errors of template files that this server did not register
+	Hidden int      // number of further errors
 }
 
 func (s *server) templates(req *request) (*view, error) {
@@ -72,27 +64,24 @@ func (s *server) templates(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	more := len(list) > templateRows
-	for _, t := range list[:min(len(list), templateRows)] {
-		p.Templates = append(p.Templates, templateLine{t})
-	}
-	p.Pager = req.pager(offset, templateRows, len(p.Templates), more)
+	p.Templates = templateLines(list[:min(len(list), templateRows)])
+	p.Pager = req.pager(offset, templateRows, len(p.Templates), len(list) > templateRows)
 	if p.Namespaces, err = s.DB.Namespaces(req.Context()); err != nil {
 		return nil, err
 	}
-	if access.ScopeOf(req.Context()).List() == nil { // a file may be of any namespace
+	if access.ScopeOf(req.Context()).List() == nil { // files can belong to any namespace
 		p.Faults = s.TemplateFaults[:min(len(s.TemplateFaults), shownFaults)]
 		p.Hidden = len(s.TemplateFaults) - len(p.Faults)
 	}
 	return &view{page: "templates", title: navTemplates, nav: navTemplates, body: p}, nil
 }
 
-// A templatePage is one version of a template.
+// A templatePage shows a version of a template.
 type templatePage struct {
 	templateLine
 	Graph    graph
-	Versions []templateLine // of the same template, the newest first
-	Verbs    []caseLink
+	Versions []templateLine // newest first
+	Verbs    []link
 	Document document
 }
 
@@ -101,26 +90,22 @@ func (s *server) template(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := templatePage{templateLine: templateLine{t}, Graph: drawTemplate(t.Template)}
-	p.Document = document{Name: "Document", Text: clip(t.Source, maxShown), Size: fmt.Sprintf("%d bytes", len(t.Source))}
 	versions, err := s.DB.TemplateVersions(req.Context(), t.Namespace, t.Name, versionRows)
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range versions {
-		p.Versions = append(p.Versions, templateLine{v})
-	}
+	p := templatePage{templateLine: templateLine{t}, Graph: drawTemplate(t.Template), Versions: templateLines(versions)}
+	p.Document = document{Name: "Document", Text: clip(t.Source, maxShown), Size: fmt.Sprintf("%d bytes", len(t.Source))}
 	if s.showsAction(req, access.WriteTemplates, t.Namespace) {
-		v := retireVerb(t)
-		p.Verbs = append(p.Verbs, caseLink{Name: v.name + "…", Href: p.Path() + "/" + v.word, Key: "r", Does: v.does})
+		p.Verbs = append(p.Verbs, retireVerb(t).link(p.Path()))
 	}
 	if s.showsAction(req, access.OperateSteps, t.Namespace) && len(versions) > 1 {
-		p.Verbs = append(p.Verbs, caseLink{Name: "Change the version of its tasks…", Href: p.Path() + "/" + wordChange, Key: "v", Does: "bring open tasks to another version"})
+		p.Verbs = append(p.Verbs, verb{Word: wordChange, Name: "Change the version of its tasks…", Key: "v", Does: "move open tasks to another version"}.link(p.Path()))
 	}
 	return &view{page: "template", title: t.Namespace + "/" + t.Name + " " + t.Version, nav: navTemplates, body: p}, nil
 }
 
-// storedTemplate reads the version that the path names, for who has a permission in its namespace.
+// storedTemplate reads the version of the path, if the caller has a permission in its namespace.
 func (s *server) storedTemplate(req *request, needs access.Permission) (tasker.StoredTemplate, error) {
 	namespace := req.PathValue("namespace")
 	if err := req.caller.MayUse(needs, namespace); err != nil {
@@ -129,7 +114,6 @@ func (s *server) storedTemplate(req *request, needs access.Permission) (tasker.S
 	return s.DB.Template(req.Context(), namespace, req.PathValue("template"), req.PathValue("version"))
 }
 
-// drawTemplate draws the steps of a template.
 func drawTemplate(t tasker.Template) graph {
 	steps, id, about := make([]tasker.Step, len(t.Steps)), map[string]tasker.ID{}, map[string]string{}
 	for i, st := range t.Steps {
@@ -151,51 +135,48 @@ func drawTemplate(t tasker.Template) graph {
 	return g
 }
 
-// The words of what can be done with a version, in the words of tasker-ctl.
 const (
 	wordRetire   = "retire"
 	wordUnretire = "unretire"
 	wordChange   = "change-tasks"
 )
 
-// A templateVerb retires a version, or has tasks made of it again.
-type templateVerb struct{ word, name, does, done string }
-
-// retireVerb is the one of the two that makes sense for a version.
-func retireVerb(t tasker.StoredTemplate) templateVerb {
+// retireVerb returns the action that retires or unretires a version.
+func retireVerb(t tasker.StoredTemplate) verb {
 	if t.Retired != nil {
-		return templateVerb{wordUnretire, "Unretire", "have new tasks made of this version again", "New tasks are made of this version again."}
+		return verb{Word: wordUnretire, Name: "Unretire…", Key: "r", Does: "allow new tasks of this version",
+			Long: "New tasks can use this version again. It is the default if it is the newest version that is not retired."}
 	}
-	return templateVerb{wordRetire, "Retire", "have no new tasks made of this version", "No new tasks are made of this version."}
+	return verb{Word: wordRetire, Name: "Retire…", Key: "r", Does: "prevent new tasks of this version",
+		Long: "New tasks cannot use this version: requests that name it are rejected, and other requests use the newest version that is not retired. Existing tasks continue."}
 }
 
-// A retireForm retires a version of a template, or has tasks made of it again.
+// A retireForm retires or unretires a version of a template.
 type retireForm struct {
 	*server
 	form
+	verb
 	Template templateLine
-	verb     templateVerb
 }
 
-// Retires tells which of the two it is.
-func (f *retireForm) Retires() bool { return f.verb.word == wordRetire }
-
-// retireForm reads a version for one of the two verbs.
-func (s *server) retireForm(req *request, word string) (*retireForm, error) {
+func (s *server) retireForm(req *request, v verb) (*retireForm, error) {
 	t, err := s.storedTemplate(req, access.WriteTemplates)
 	if err != nil {
 		return nil, err
 	}
 	f := &retireForm{server: s, Template: templateLine{t}, verb: retireVerb(t)}
-	f.form = req.formOf(form{page: "retire", title: f.verb.name + " " + t.Namespace + "/" + t.Name + " " + t.Version, nav: navTemplates, Button: f.verb.name, Back: f.Template.Path()})
-	if word != f.verb.word {
-		f.Refused = "It is " + word + "d already."
+	f.form = req.formOf(form{
+		page: "retire", title: f.button() + " " + t.Namespace + "/" + t.Name + " " + t.Version, nav: navTemplates,
+		Button: f.button(), Back: f.Template.Path(),
+	})
+	if v.Word != f.Word {
+		f.Refused = "The version is already " + v.Word + "d."
 		return f, nil
 	}
 	actor, reason := f.placeholders()
-	ctl := append([]string{"template", word, t.Namespace, t.Name, t.Version, "--reason", reason}, f.by("--by", actor)...)
+	ctl := append([]string{"template", f.Word, t.Namespace, t.Name, t.Version, "--reason", reason}, f.by("--by", actor)...)
 	body := apiv1.RetireTemplate{Reason: reason, By: f.byInBody(actor)}
-	f.Command = commandOf(req, ctl, http.MethodPost, apiOfTemplate(t)+"/"+word, body)
+	f.Command = commandOf(req, ctl, http.MethodPost, apiOfTemplate(t)+"/"+f.Word, body)
 	return f, nil
 }
 
@@ -208,29 +189,29 @@ func (f *retireForm) do(req *request) (*view, error) {
 		return nil, err
 	}
 	t := f.Template
-	_, err := f.DB.RetireTemplate(req.Context(), tasker.TemplateVersion{Namespace: t.Namespace, Name: t.Name, Version: t.Version}, f.Retires(),
+	_, err := f.DB.RetireTemplate(req.Context(), tasker.TemplateVersion{Namespace: t.Namespace, Name: t.Name, Version: t.Version}, f.Word == wordRetire,
 		postgres.Operator{Actor: f.Actor, Reason: f.Reason})
-	return &view{next: f.Back, note: f.verb.done}, err
+	return &view{next: f.Back, note: "The version was " + f.Word + "d."}, err
 }
 
-// A changeForm brings the open tasks of a version to another one, a part at a time.
+// A changeForm moves the open tasks of a version to another version in batches.
 type changeForm struct {
 	*server
 	form
 	Template templateLine
 	To       string
-	Versions []string // that its tasks can be brought to, the newest first
-	Before   string   // the id of the task before which the part begins; empty at first
+	Versions []string // possible versions, newest first
+	Before   string   // id of the task before which the batch begins
 	Plan     tasker.VersionBatch
 }
 
-// Open is how many tasks the part has that have not ended.
+// Open returns the number of open tasks in the batch.
 func (f *changeForm) Open() int { return f.Plan.Changed + f.Plan.Refused }
 
-// More tells whether there is a part after this one.
+// More reports whether there is another batch.
 func (f *changeForm) More() bool { return f.Plan.Next != tasker.ID{} }
 
-// changeForm reads a version and what would become of the next part of its tasks.
+// changeForm plans the next batch.
 func (s *server) changeForm(req *request) (*changeForm, error) {
 	t, err := s.storedTemplate(req, access.OperateSteps)
 	if err != nil {
@@ -244,13 +225,9 @@ func (s *server) changeForm(req *request) (*changeForm, error) {
 	if f.Versions, err = s.DB.OtherVersions(req.Context(), f.version()); err != nil {
 		return nil, err
 	}
-	newest := ""
-	if len(f.Versions) > 0 {
-		newest = f.Versions[0]
-	}
-	f.To, f.Before = cmp.Or(req.FormValue("to"), newest), req.FormValue("before")
+	f.To, f.Before = cmp.Or(append([]string{req.FormValue("to")}, f.Versions...)...), req.FormValue("before")
 	if f.To == "" {
-		f.Refused = "The template has no other version that takes tasks."
+		f.Refused = "The template has no other version for new tasks."
 		return f, nil
 	}
 	f.Plan, err = f.change(req, true)
@@ -261,7 +238,7 @@ func (s *server) changeForm(req *request) (*changeForm, error) {
 	case err != nil:
 		return nil, err
 	case f.Plan.Changed == 0 && f.Plan.Refused == 0 && !f.More():
-		f.Refused = fmt.Sprintf("No open task is of version %s.", t.Version)
+		f.Refused = fmt.Sprintf("No open task has version %s.", t.Version)
 	case f.Plan.Changed == 0 && !f.More():
 		f.Refused = "None of these tasks can be changed."
 	}
@@ -292,10 +269,10 @@ func (f *changeForm) do(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &view{next: f.Back, note: fmt.Sprintf("%s changed to version %s; %s refused.", count(done.Changed, "task"), f.To, count(done.Refused, ""))}
+	v := &view{next: f.Back, note: fmt.Sprintf("%s moved to version %s; %s refused.", count(done.Changed, "task"), f.To, count(done.Refused, ""))}
 	if (done.Next != tasker.ID{}) {
 		v.next = f.Back + "/" + wordChange + "?" + url.Values{"to": {f.To}, "before": {done.Next.String()}}.Encode()
-		v.note += " These are the next."
+		v.note += " This page shows the next batch."
 	}
 	return v, nil
 }

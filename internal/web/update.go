@@ -12,7 +12,6 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// An entryForm is an action on an investigation.
 type entryForm struct {
 	*server
 	form
@@ -20,64 +19,59 @@ type entryForm struct {
 	Task     tasker.Task
 	Open     bool
 	Assignee string // as typed
-	Had      string // the assignee now
+	Had      string // current assignee
 }
 
-// entryForm reads the investigation that an action is about.
-func (s *server) entryForm(req *request, f form) (entryForm, error) {
-	p := entryForm{server: s}
-	id, err := req.id("investigation")
-	if err != nil {
-		return p, err
-	}
-	if p.Entry, err = s.DB.Entry(req.Context(), id); err != nil {
+func (s *server) entryForm(req *request, f form) (p entryForm, err error) {
+	p.server = s
+	if p.Entry, err = fetch(req, "investigation", s.DB.Entry); err != nil {
 		return p, err
 	}
 	if p.Task, err = s.DB.Task(req.Context(), p.Entry.TaskUUID); err != nil {
 		return p, err
 	}
 	f.title += " the investigation of " + p.Task.Namespace + "/" + p.Task.Name
-	f.nav, f.Back = navCases, entryPath(id)
+	f.nav, f.Back = navCases, entryPath(p.Entry.UUID)
 	p.form, p.Open = req.formOf(f), p.Entry.ResolutionStatus == tasker.EntryPending
 	p.Had = assigneeOf(p.Entry.Metadata)
 	p.Assignee = p.Had
 	return p, nil
 }
 
-// An updateForm records what was found, and ends an investigation.
+// An updateForm adds notes to an investigation, assigns it or ends it.
 type updateForm struct {
 	entryForm
 	Cause     tasker.Cause
-	Seen      string             // when the entry was last updated, as this page shows it
-	update    tasker.EntryUpdate // what the fields change
+	Seen      string             // update time of the displayed entry
+	update    tasker.EntryUpdate // requested changes
 	Notes     string
 	Status    tasker.ResolutionStatus
 	Endings   []ending
-	Failed    []tasker.Step        // in error, without a retry to come
-	Undoes    int                  // steps that can be undone
-	Undo      bool                 // with permanently failed: undo them
-	Meanwhile []tasker.EntryChange // by others, since the form was opened
+	Failed    []tasker.Step        // steps in error without a retry
+	Undoes    int                  // number of steps that can be compensated
+	Undo      bool                 // compensate them; only with permanently_failed
+	Meanwhile []tasker.EntryChange // changes since the form was opened
 }
 
-// An ending is a choice for the status, with what it means.
+// An ending is a choice of the resolution status.
 type ending struct {
 	Status     tasker.ResolutionStatus
 	Name, Long string
 }
 
 var endings = []ending{
-	{tasker.EntryPending, "Stays open", "Only the notes and the assignee change."},
+	{tasker.EntryPending, "Stays open", "Changes only the notes and the assignee."},
 	{
 		tasker.EntryManuallyResolved, "Resolved",
-		"The task was repaired, or needs no repair. The task itself does not change: if it is still in error, a new investigation is opened after a while.",
+		"The task is repaired or needs no repair. Does not change the task: if it stays in error, a new investigation opens.",
 	},
 	{
 		tasker.EntryPermanentlyFailed, "Permanently failed",
-		"The task is written off: its steps can never be repaired again, and results of external steps are refused. Only a new task can replace it.",
+		"The task is marked as permanently failed. Its steps cannot be repaired, and external results are rejected. Only a new task can replace it.",
 	},
 	{
 		tasker.EntryCancelled, "Cancelled",
-		"The investigation was not needed. The task is not reported again until something happens to it.",
+		"The investigation was unnecessary. A new one opens only after the task changes.",
 	},
 }
 
@@ -106,7 +100,7 @@ func (s *server) updateForm(req *request) (*updateForm, error) {
 			p.Status = tasker.EntryManuallyResolved
 		}
 		u := p.change()
-		u.IfUnchangedSince, u.Notes = &p.Entry.UpdatedAt, new("what you found")
+		u.IfUnchangedSince, u.Notes = &p.Entry.UpdatedAt, new("findings")
 		p.Command = p.command(req, u)
 	}
 	if !p.Open {
@@ -115,14 +109,14 @@ func (s *server) updateForm(req *request) (*updateForm, error) {
 	return p, err
 }
 
-// read reads what was sent, and what others have changed since the form was opened.
+// read reads the submitted fields and the changes since the form was opened.
 func (p *updateForm) read(req *request) {
 	p.Notes = req.typed("notes")
-	if name := strings.TrimSpace(req.typed("assignee")); name != req.typed("had") { // else it stays as it is now
+	if name := req.field("assignee"); name != req.typed("had") { // keeps a concurrent assignment
 		p.Assignee = name
 	}
 	p.Status = cmp.Or(tasker.ResolutionStatus(req.PostFormValue("status")), tasker.EntryPending)
-	p.Undo = p.Undoes > 0 && req.PostFormValue("compensate") != ""
+	p.Undo = p.Undoes > 0 && req.checked("compensate")
 	p.update = p.change()
 	if seen, err := time.Parse(time.RFC3339Nano, req.PostFormValue("seen")); err == nil {
 		p.update.IfUnchangedSince = &seen
@@ -141,28 +135,24 @@ func (p *updateForm) do(req *request) (*view, error) {
 	u := p.update
 	switch {
 	case u.IfUnchangedSince == nil:
-		return nil, tasker.Errorf(tasker.Invalid, "the form does not say which state of the investigation it shows: open it again")
+		return nil, tasker.Errorf(tasker.Invalid, "the form has no state of the investigation: reload the page")
 	case u.Status != nil && u.Notes == nil:
-		return nil, tasker.Errorf(tasker.Invalid, "say in the notes what was found: an investigation cannot end without notes")
+		return nil, tasker.Errorf(tasker.Invalid, "the notes are missing: an investigation cannot end without notes")
 	case u.Status == nil && u.Notes == nil && len(u.Metadata) == 0:
-		return nil, tasker.Errorf(tasker.Invalid, "nothing would change: write a note, name an assignee, or end the investigation")
+		return nil, tasker.Errorf(tasker.Invalid, "nothing would change: add a note, change the assignee or end the investigation")
 	case p.Undo && !u.Compensate:
-		return nil, tasker.Errorf(tasker.Invalid, "what the task has done is undone only when the investigation ends as permanently failed")
+		return nil, tasker.Errorf(tasker.Invalid, "compensation requires the status permanently failed")
 	case nameFault(p.Assignee) != nil:
-		return nil, tasker.Errorf(tasker.Invalid, "invalid assignee: must have up to %d bytes, on one line", maxName)
+		return nil, tasker.Errorf(tasker.Invalid, "invalid assignee: must be one line of at most %d bytes", maxName)
 	}
 	_, warnings, err := p.DLQ.Update(req.Context(), p.Entry.UUID, u)
 	if tasker.CodeOf(err) == tasker.Conflict && len(p.Meanwhile) > 0 {
-		err = tasker.Errorf(tasker.Conflict, "somebody has changed the investigation while you had this form open. "+
-			"Read what is new; what you typed is still here, and can be sent again.")
+		err = tasker.Errorf(tasker.Conflict, "the investigation has changed since you opened this page. "+
+			"Your input is preserved: check the changes and submit again.")
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &view{next: p.Back, note: p.done(u), warn: warningText(warnings)}, nil
+	return &view{next: p.Back, note: p.done(u), warn: warningText(warnings)}, err
 }
 
-// warningText joins warnings into sentences.
 func warningText(warnings []string) string {
 	var sentences []string
 	for _, w := range warnings {
@@ -171,12 +161,11 @@ func warningText(warnings []string) string {
 	return strings.Join(sentences, " ")
 }
 
-// change returns what the fields change about the entry.
+// change returns the requested changes.
 func (p *updateForm) change() tasker.EntryUpdate {
 	u := tasker.EntryUpdate{Actor: p.Actor}
 	if p.Status != tasker.EntryPending {
-		status := p.Status
-		u.Status = &status
+		u.Status = new(p.Status)
 	}
 	u.Compensate = p.Undo && p.Status == tasker.EntryPermanentlyFailed
 	if strings.TrimSpace(p.Notes) != "" {
@@ -188,7 +177,7 @@ func (p *updateForm) change() tasker.EntryUpdate {
 	return u
 }
 
-// assignment returns the metadata that names an assignee; null for nobody.
+// assignment returns the metadata that sets or removes the assignee.
 func assignment(name string) json.RawMessage {
 	if name == "" {
 		return json.RawMessage(`{"assignee":null}`)
@@ -196,23 +185,22 @@ func assignment(name string) json.RawMessage {
 	return json.RawMessage(compactJSON(map[string]string{"assignee": name}))
 }
 
-// done says what was changed.
+// done describes the change.
 func (p *updateForm) done(u tasker.EntryUpdate) string {
 	switch {
 	case u.Compensate:
-		return "The investigation has ended: " + words(*u.Status) + ". What the task has done is being undone; then it is cancelled."
+		return "The investigation has ended: " + words(*u.Status) + ". Compensation is running; then the task is cancelled."
 	case u.Status != nil:
 		return "The investigation has ended: " + words(*u.Status) + "."
 	case u.Notes != nil:
-		return "Your note is in the history."
+		return "The note was added."
 	case p.Assignee == "":
-		return "Nobody has the investigation now."
+		return "The investigation is unassigned."
 	default:
-		return p.Assignee + " has the investigation now."
+		return "The investigation is assigned to " + p.Assignee + "."
 	}
 }
 
-// command returns the same change from a terminal.
 func (p *entryForm) command(req *request, u tasker.EntryUpdate) command {
 	actor, _ := p.placeholders()
 	ctl := []string{"dlq", "update", p.Entry.UUID.String()}
@@ -230,27 +218,22 @@ func (p *entryForm) command(req *request, u tasker.EntryUpdate) command {
 	if body.Compensate = u.Compensate; u.Compensate {
 		ctl = append(ctl, "--compensate")
 	}
-	if u.Notes != nil {
-		ctl = append(ctl, "--notes", *u.Notes)
-	}
-	if len(u.Metadata) > 0 {
-		ctl = append(ctl, "--metadata", string(u.Metadata))
-	}
+	ctl = append(ctl, flags("--notes", text(u.Notes), "--metadata", string(u.Metadata))...)
 	if u.IfUnchangedSince != nil {
 		ctl = append(ctl, "--if-unchanged-since", u.IfUnchangedSince.UTC().Format(time.RFC3339Nano))
 	}
 	c := commandOf(req, ctl, http.MethodPatch, "/v1/dlq/entry/"+p.Entry.UUID.String(), body)
-	if u.Status == nil && p.Subject == "" { // the only flag for the actor says who resolved it
+	if u.Status == nil && p.Subject == "" { // --resolved-by requires a status
 		c.CLI = "TASKER_ACTOR=" + shellQuote(actor) + " " + c.CLI
 	}
 	return c
 }
 
-// An ownForm makes the operator the assignee of an investigation.
+// An ownForm assigns an investigation to the operator.
 type ownForm struct{ entryForm }
 
 func (s *server) ownForm(req *request) (*ownForm, error) {
-	e, err := s.entryForm(req, form{page: "entryown", title: "Take", Button: "Assign to me"})
+	e, err := s.entryForm(req, form{page: "entryown", title: "Assign", Button: "Assign to me"})
 	if err != nil {
 		return nil, err
 	}
@@ -267,16 +250,13 @@ func (p *ownForm) do(req *request) (*view, error) {
 	if err := p.identify(req); err != nil {
 		return nil, err
 	}
-	note := p.Actor + " has the investigation now."
+	note := "The investigation is assigned to " + p.Actor + "."
 	if p.Had != "" && p.Had != p.Actor {
 		if p.Had != req.PostFormValue("had") {
-			return nil, tasker.Errorf(tasker.Conflict, "%s has it since you opened the page; take it from there if you mean it", p.Had)
+			return nil, tasker.Errorf(tasker.Conflict, "the investigation has been assigned to %s since you opened this page: submit again to take it over", p.Had)
 		}
-		note = p.Actor + " has the investigation now; it was " + p.Had + "'s."
+		note = "The investigation is assigned to " + p.Actor + " instead of " + p.Had + "."
 	}
 	_, _, err := p.DLQ.Update(req.Context(), p.Entry.UUID, tasker.EntryUpdate{Actor: p.Actor, Metadata: assignment(p.Actor), IfUnchangedSince: &p.Entry.UpdatedAt})
-	if err != nil {
-		return nil, err
-	}
-	return &view{next: p.Back, note: note}, nil
+	return &view{next: p.Back, note: note}, err
 }

@@ -1,13 +1,9 @@
 // Package web serves the operator UI at /ui. Every view is a link, every action is a form, and all
 // pages work without JavaScript.
 //
-// A page is one template and one handler, which reads through the store and acts
-// through the engine and package dlq, as the API does. Every view is a link, and every
-// action has a page with a form that says what will happen (form.go), so all of it
-// works without a script; the script keeps a page up to date and handles the keys.
-// html/template escapes everything that a page shows.
-//
-// [server.routes] lists every path.
+// Each page is a template and a handler, which reads from the store and acts through the engine and
+// package dlq, as the API does. The script refreshes open pages and handles keyboard shortcuts.
+// [server.routes] lists all paths.
 package web
 
 import (
@@ -41,51 +37,47 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Root is the path under which all pages lie.
+// Root is the path prefix of all pages.
 const Root = "/ui"
 
-// Options of the pages. DB, Engine and DLQ are needed; zero works for the others.
+// Options configures the pages. DB, Engine and DLQ are required.
 type Options struct {
 	DB     *postgres.DB
 	Engine *engine.Engine
 	DLQ    *dlq.Service
-	Cases  *cases.Service // nil: one of its own, whose loop does not run
 
-	Operations *operation.Service // the same
-	Holds      *hold.Service      // the same
-	Explain    *explain.Service   // nil: one of its own, which counts nothing
+	// The default of these services is a new one whose loop does not run.
+	Cases      *cases.Service
+	Operations *operation.Service
+	Holds      *hold.Service
+	Explain    *explain.Service
 
-	Log   *slog.Logger
-	Guard *hostguard.Guard // refuses what others make a browser send
+	Log   *slog.Logger        // default: discard
+	Guard *hostguard.Guard    // rejects cross-site requests; default: any host
+	Gate  *overload.Gate      // limits requests; nil admits all
+	Feed  *feed.Feed          // event stream for open pages; nil makes them poll every 10 s
+	Auth  *auth.Authenticator // nil disables authentication and grants every permission
 
-	Gate *overload.Gate // decides about requests of too many; nil takes all
+	Version        string
+	TemplateFaults []string // errors of template files that this server did not register
+	Sinks          []string // sinks to which this server delivers events
+	ReadOnly       bool     // hides and rejects all actions
+	PublicURL      string   // base URL of answer links; default: the origin of the request
 
-	Feed *feed.Feed          // of events, for pages that are open; nil: they ask every ten seconds
-	Auth *auth.Authenticator // nil: nobody is asked who they are, and everybody may do everything
-
-	Version string
-	// TemplateFaults are the faults of template files that this server did not register.
-	TemplateFaults []string
-
-	Sinks    []string // those to which this server sends events
-	ReadOnly bool     // shows everything and changes nothing
-	Timeout  time.Duration
-	// PartTimeout bounds how long a page waits for a part without which it can be shown; 0: a second for why
-	// something is where it is, a quarter of one for what changed before a case.
+	Timeout time.Duration // of a request; default 30 s
+	// PartTimeout limits how long a page waits for an optional part. The default is 1 s for
+	// explanations and 250 ms for the changes before a case.
 	PartTimeout time.Duration
-
-	PublicURL string // where browsers reach the server; empty: as the browser that asks knows it
 }
 
 const (
 	defaultTimeout = 30 * time.Second
-	maxForm        = 6 << 20 // a result of 1 MiB takes three times that in a form, and there are notes
-	answerTime     = 2 * time.Minute
+	maxForm        = 6 << 20 // a 1 MiB result takes up to three times its size in a form
+	writeTimeout   = 2 * time.Minute
 )
 
-// New returns the pages as a handler for [Root] and what lies below it, and for the
-// path / of a browser, which it sends there. It is safe for concurrent use. When stopping
-// ends, streams end; all else is served as before.
+// New returns the handler of all pages below [Root]. It redirects / to Root. The handler is safe
+// for concurrent use. When stopping is done, event streams end; other requests are still served.
 func New(stopping context.Context, o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -106,7 +98,10 @@ func New(stopping context.Context, o Options) http.Handler {
 		o.Explain = explain.New(o.DB, explain.Options{Log: o.Log})
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
-	s := &server{Options: o, stopping: stopping, mux: http.NewServeMux(), pages: parsedPages(), assets: loadedAssets(), needs: map[string]access.Permission{}, begun: failures{most: maxSignIns}, returned: failures{most: maxSignIns}}
+	s := &server{
+		Options: o, stopping: stopping, mux: http.NewServeMux(), pages: parsedPages(), assets: loadedAssets(),
+		needs: map[string]access.Permission{}, signIns: failures{most: maxSignIns}, callbacks: failures{most: maxSignIns},
+	}
 	for _, rt := range s.routes() {
 		rt.check()
 		s.needs[rt.path] = rt.rule.Needs
@@ -127,44 +122,43 @@ type server struct {
 	mux    *http.ServeMux
 	pages  pages
 	assets map[string]asset
-	needs  map[string]access.Permission // of each path
+	needs  map[string]access.Permission // by path
 
-	failures failures // to sign in
-	links    failures // tokens of answer links that are worth nothing
-	begun    failures // sign-ins at the provider, whether they come to an end or not
-	returned failures // browsers from the provider that could not be signed in
+	failures  failures // failed sign-ins
+	links     failures // invalid answer links
+	signIns   failures // sign-ins started at the provider
+	callbacks failures // failed callbacks from the provider
 }
 
-// A route is a path below [Root]. What needs a permission and has the method POST changes
-// something; a read-only server refuses it.
+// A route describes a path below [Root]. A read-only server rejects POST routes that need a
+// permission.
 type route struct {
 	method, path string
 	rule         access.Rule
-	serve        func(req *request) (*view, error) // nil for a file
-	streams      bool                              // it goes on for as long as the browser listens
-	most         int64                             // bytes of a form that is sent; 0: as many as fit the rule
+	serve        func(req *request) (*view, error) // nil for static files
+	streams      bool                              // has no timeout
+	most         int64                             // maximum bytes of the form; default by rule
 }
 
-// A view is what a handler answers: a page, or where to go on. A handler that has answered
-// by itself returns none.
+// A view is the result of a handler: a page or a redirect. A handler that has written the response
+// itself returns nil.
 type view struct {
-	page  string // name of its template
+	page  string // template name
 	title string
-	nav   string // the link of the navigation that it belongs to
-	body  any    // what the template shows
+	nav   string // active navigation link
+	body  any    // data of the template
 
-	status int  // of a page; 0 means 200
-	live   bool // it is kept up to date
-	alone  bool // nothing of the server is around it
+	status int  // default 200
+	live   bool // refreshed while it is open
+	alone  bool // shown without navigation and caller
 
-	next string // a path to go on to, in place of a page
-	note string // what was done, to be shown there
-	warn string // what whoever did it may have overlooked
+	next string // redirect target
+	note string // message on the redirect target
+	warn string // warning on the redirect target
 }
 
-// ServeHTTP serves one request.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // an httptest recorder has none
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // unsupported by httptest recorders
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin")
@@ -187,23 +181,24 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
 		req.begin()
-		_ = s.authenticate(req) // the page is not there for anybody
-		s.fail(req, 0, tasker.Errorf(tasker.NotFound, "there is no such page: %s", r.URL.Path))
+		_ = s.authenticate(req) // the frame shows the caller
+		s.fail(req, 0, tasker.Errorf(tasker.NotFound, "page not found: %s", r.URL.Path))
 		return
 	}
 	s.mux.ServeHTTP(w, r)
 }
 
-// newRequest returns a request whose caller is not known yet, unless nobody is asked.
 func (s *server) newRequest(w http.ResponseWriter, r *http.Request) *request {
-	req := &request{Request: r, w: w, read: map[string]bool{}, now: time.Now(), whenEnded: func(func()) func() bool { return func() bool { return false } }, leave: func() {}}
+	req := &request{
+		Request: r, w: w, read: map[string]bool{}, now: time.Now(), leave: func() {},
+		whenEnded: func(func()) func() bool { return func() bool { return false } },
+	}
 	if s.Auth == nil {
 		req.caller = access.Local()
 	}
 	return req
 }
 
-// serve answers a request of a known path.
 func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	if rt.serve == nil {
 		s.static(w, r)
@@ -226,13 +221,13 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	if err == nil && v != nil && v.next == "" && rt.method == http.MethodGet && !rt.rule.Public {
 		err = req.checkQuery() // identity providers and mail programs add parameters to the public ones
 	}
-	req.leave() // whoever reads the page slowly takes no other's turn
+	req.leave() // a slow reader must not occupy a slot
 	level, text := slog.LevelDebug, ""
 	switch {
 	case err == nil && v == nil:
 	case err == nil:
 		s.answer(req, v)
-	case errors.Is(err, errSignIn) && req.asksToSignIn():
+	case errors.Is(err, errSignIn) && req.opensPage():
 		s.answer(req, &view{next: signInTo(req.self())})
 	default:
 		level, text = slog.LevelInfo, err.Error()
@@ -245,8 +240,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 		slog.Duration("took", time.Since(req.now)), slog.String("err", text))
 }
 
-// admit refuses what the caller may not do, and forms that are not ours, before a handler
-// sees them.
+// admit checks the permission of the caller and the token of the form.
 func (s *server) admit(req *request, rt *route) error {
 	if err := s.authorize(req, rt); err != nil || rt.method != http.MethodPost {
 		return err
@@ -255,7 +249,7 @@ func (s *server) admit(req *request, rt *route) error {
 		return err
 	}
 	if !req.hasToken() {
-		return tasker.Errorf(tasker.Forbidden, "this form was opened in another session, or cookies are off: open the page again, and send it from there")
+		return tasker.Errorf(tasker.Forbidden, "this form belongs to another session, or cookies are disabled: reload the page and submit it again")
 	}
 	if rt.rule.Needs == "" {
 		return nil
@@ -263,28 +257,26 @@ func (s *server) admit(req *request, rt *route) error {
 	return s.mayChange()
 }
 
-// mayChange refuses what a read-only server does not offer.
 func (s *server) mayChange() error {
 	if s.ReadOnly {
-		return tasker.Errorf(tasker.Forbidden, "this page shows, and changes nothing: the server was started with ui.read_only")
+		return tasker.Errorf(tasker.Forbidden, "the pages are read-only: the server was started with ui.read_only")
 	}
 	return nil
 }
 
-// recoverPanic shows an error page for a handler that panicked.
 func (s *server) recoverPanic(req *request, rt *route) {
 	p := recover()
 	if p == nil {
 		return
 	}
-	if p == http.ErrAbortHandler { //nolint:errorlint // the value itself is what net/http knows
+	if p == http.ErrAbortHandler { //nolint:errorlint // net/http compares by identity
 		panic(p)
 	}
 	s.fail(req, 0, fmt.Errorf("panic: %v", p))
 	s.Log.ErrorContext(req.Context(), "page panicked", "path", Root+rt.path, "panic", p, "stack", string(debug.Stack()))
 }
 
-// answer shows a page, or sends the browser on.
+// answer shows a page or redirects the browser.
 func (s *server) answer(req *request, v *view) {
 	if v.next != "" {
 		if v.note != "" {
@@ -296,20 +288,17 @@ func (s *server) answer(req *request, v *view) {
 	s.show(req, v)
 }
 
-// fail shows what went wrong: in words for what somebody can act on, and for
-// everything else that the log has more.
+// fail shows an error page. Internal errors are only logged.
 func (s *server) fail(req *request, status int, err error) {
 	code := tasker.CodeOf(err)
 	if code == tasker.Internal && req.gone() {
-		return // nobody is there any more
+		return
 	}
 	if code == tasker.Internal && errors.Is(context.Cause(req.Context()), context.DeadlineExceeded) {
-		err = tasker.Errorf(tasker.Unavailable, "the database does not answer: this took longer than %s; try again in a moment", s.Timeout)
 		code = tasker.Unavailable
+		err = tasker.Errorf(code, "the database did not answer within %s: try again in a moment", s.Timeout)
 	}
-	if status == 0 {
-		status = apiv1.Status(code)
-	}
+	status = cmp.Or(status, apiv1.Status(code))
 	if code == tasker.Unavailable {
 		req.w.Header().Set("Retry-After", apiv1.RetryAfter(err, usualRetryAfter))
 		if overloaded, ok := errors.AsType[overload.Refusal](err); ok {
@@ -323,15 +312,13 @@ func (s *server) fail(req *request, status int, err error) {
 	s.show(req, &view{page: "failure", title: titleOf(status), body: body, status: status})
 }
 
-// usualRetryAfter is how long a browser waits before the next try.
 const usualRetryAfter = 5 * time.Second
 
-// A failure is what the page of an error shows.
+// A failure is the data of an error page.
 type failure struct {
-	Status  int
-	Code    string
-	Message string
-	SignIn  string // where to sign in, when that is missing
+	Status        int
+	Code, Message string
+	SignIn        string // link to sign in
 }
 
 func titleOf(status int) string {
@@ -345,7 +332,7 @@ func titleOf(status int) string {
 	case http.StatusConflict:
 		return "Not possible now"
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
-		return "Not understood"
+		return "Invalid request"
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		return "Try again in a moment"
 	default:
@@ -353,15 +340,15 @@ func titleOf(status int) string {
 	}
 }
 
-// messageOf is what may be shown of an error.
+// messageOf returns the message of an error. It hides internal errors.
 func messageOf(err error) string {
 	if e, ok := errors.AsType[*tasker.Error](err); ok && e.Code != tasker.Internal && e.Message != "" {
 		return sentence(e.Message)
 	}
-	return "The server could not do this; its log says why."
+	return "The server failed. See its log."
 }
 
-// sentence begins a text with an upper-case letter.
+// sentence capitalizes a text.
 func sentence(text string) string {
 	first, size := utf8.DecodeRuneInString(text)
 	if size == 0 || first == utf8.RuneError {
@@ -370,15 +357,14 @@ func sentence(text string) string {
 	return string(unicode.ToUpper(first)) + text[size:]
 }
 
-// streamPath is where an open page learns that an investigation has changed.
+// streamPath is the event stream of open pages.
 const streamPath = "/events"
 
-// errNoEvents is the answer to pages that ask for events where there are none, or none any more.
-var errNoEvents = tasker.Errorf(tasker.Unavailable, "this server sends no events to pages now; they ask every ten seconds")
+var errNoEvents = tasker.Errorf(tasker.Unavailable, "this server has no event stream: pages poll every ten seconds")
 
-// followEvents sends an open page a line whenever an investigation that the caller may see
-// has changed. The line says nothing more: the page asks for itself again. It ends with
-// what the caller may do, and when the server stops.
+// followEvents sends a line for every change of an investigation that the caller may read. The line
+// has no data: the page requests itself again. The stream ends with the session and when the server
+// stops.
 func (s *server) followEvents(req *request) (*view, error) {
 	if s.Feed == nil || s.stopping.Err() != nil {
 		return nil, errNoEvents
@@ -399,7 +385,7 @@ func (s *server) followEvents(req *request) (*view, error) {
 	defer reader.Close()
 	feed.Begin(req.w)
 	if req.Method == http.MethodHead {
-		return nil, nil //nolint:nilnil // it was answered
+		return nil, nil //nolint:nilnil // the response is written
 	}
 	st := &feed.Stream{Reader: reader, W: req.w, Idle: func() string { return ": still here\n\n" }, Encode: func(list []feed.Event) (string, error) {
 		for _, e := range list {
@@ -410,12 +396,12 @@ func (s *server) followEvents(req *request) (*view, error) {
 		return "", nil
 	}}
 	if err := st.Run(ctx, ""); err != nil {
-		s.Log.DebugContext(ctx, "the stream of a page ended", "subject", req.subject(), "err", err) // the page comes back
+		s.Log.DebugContext(ctx, "page stream ended", "subject", req.subject(), "err", err) // the page reconnects
 	}
-	return nil, nil //nolint:nilnil // it was answered
+	return nil, nil //nolint:nilnil // the response is written
 }
 
-// readFromNow begins to read the feed within the time of other requests.
+// readFromNow opens a reader at the end of the feed.
 func (s *server) readFromNow(ctx context.Context, req *request) (*feed.Reader, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
@@ -429,26 +415,38 @@ func (s *server) readFromNow(ctx context.Context, req *request) (*feed.Reader, e
 // routes returns the table of all pages.
 func (s *server) routes() []route {
 	const get, post = http.MethodGet, http.MethodPost
+	const step, template = "/tasks/{task}/steps/{step}", "/templates/{namespace}/{template}/{version}"
+	answerLink := strings.TrimPrefix(tasker.AnswerLinkPath, Root) + "{token}"
+	page := func(path string, permission access.Permission, serve func(*request) (*view, error)) route {
+		return route{method: get, path: path, rule: needs(permission), serve: serve}
+	}
 	list := []route{
-		{method: get, path: "/{$}", rule: needs(access.ReadInvestigations), serve: s.queue},
-		{method: get, path: "/investigations/{investigation}", rule: needs(access.ReadInvestigations), serve: s.investigation},
+		page("/{$}", access.ReadInvestigations, s.queue),
+		page("/investigations/{investigation}", access.ReadInvestigations, s.investigation),
 		{method: get, path: "/investigations/{investigation}/evidence.json", rule: access.Rule{Needs: access.ReadInvestigations, Also: access.ReadPayloads}, serve: s.evidenceFile},
-		{method: get, path: "/cases/{case}/report.md", rule: needs(access.ReadInvestigations), serve: s.caseReport},
-		{method: get, path: "/cases/{case}", rule: needs(access.ReadInvestigations), serve: s.onCase},
-		{method: get, path: "/operations", rule: needs(access.ReadInvestigations), serve: s.operations},
-		{method: get, path: "/operations/{operation}", rule: needs(access.ReadInvestigations), serve: s.onOperation},
-		{method: get, path: "/holds", rule: needs(access.ReadTasks), serve: s.holds},
-		{method: get, path: "/holds/{hold}", rule: needs(access.ReadTasks), serve: s.onHold},
-		{method: get, path: "/tasks", rule: needs(access.ReadTasks), serve: s.tasks},
-		{method: get, path: "/tasks/{task}", rule: needs(access.ReadTasks), serve: s.task},
-		{method: get, path: "/tasks/{task}/steps/{step}/items", rule: needs(access.ReadTasks), serve: s.items},
-		{method: get, path: "/staleness", rule: needs(access.ReadTasks), serve: s.staleness},
-		{method: get, path: "/dashboard", rule: needs(access.ReadInvestigations), serve: s.dashboard},
-		{method: get, path: "/workers", rule: needs(access.ReadWorkers), serve: s.workers},
-		{method: get, path: "/queues/{namespace}/{handler}", rule: needs(access.ReadWorkers), serve: s.onQueue},
-		{method: get, path: "/emissions", rule: needs(access.ReadEvents), serve: s.emissions},
-		{method: get, path: "/emissions/{event}", rule: needs(access.ReadEvents), serve: s.emission},
-		{method: get, path: "/audit", rule: needs(access.Administer), serve: s.audit},
+		page("/cases/{case}/report.md", access.ReadInvestigations, s.caseReport),
+		page("/cases/{case}", access.ReadInvestigations, s.onCase),
+		page("/operations", access.ReadInvestigations, s.operations),
+		page("/operations/{operation}", access.ReadInvestigations, s.onOperation),
+		page("/holds", access.ReadTasks, s.holds),
+		page("/holds/{hold}", access.ReadTasks, s.onHold),
+		page("/tasks", access.ReadTasks, s.tasks),
+		page("/tasks/{task}", access.ReadTasks, s.task),
+		page(step+"/items", access.ReadTasks, s.items),
+		page("/inbox", access.ReadTasks, s.inbox),
+		page("/schedules", access.ReadTasks, s.schedules),
+		page("/schedules/{schedule}", access.ReadTasks, s.onSchedule),
+		page("/staleness", access.ReadTasks, s.staleness),
+		page("/dashboard", access.ReadInvestigations, s.dashboard),
+		page("/workers", access.ReadWorkers, s.workers),
+		page("/queues/{namespace}/{handler}", access.ReadWorkers, s.onQueue),
+		page("/limits", access.ReadWorkers, s.limits),
+		page(limitPath, access.ReadWorkers, s.onLimit),
+		page("/templates", access.ReadTemplates, s.templates),
+		page(template, access.ReadTemplates, s.template),
+		page("/emissions", access.ReadEvents, s.emissions),
+		page("/emissions/{event}", access.ReadEvents, s.emission),
+		page("/audit", access.Administer, s.audit),
 		{method: get, path: streamPath, rule: needs(access.ReadEvents), serve: s.followEvents, streams: true},
 		{method: post, path: namePath, rule: anyone, serve: s.setName},
 		{method: get, path: signInPath, rule: public, serve: s.showSignIn},
@@ -456,33 +454,33 @@ func (s *server) routes() []route {
 		{method: get, path: providerPath, rule: public, serve: s.goToProvider},
 		{method: get, path: strings.TrimPrefix(idp.CallbackPath, Root), rule: public, serve: s.fromProvider},
 		{method: post, path: signOutPath, rule: anyone, serve: s.signOut},
+		{method: get, path: answerLink, rule: public, serve: s.question},
+		{method: post, path: answerLink, rule: public, serve: s.answerByLink, most: maxLinkForm},
 		{method: get, path: "/static/{name}", rule: public},
 	}
-	for _, v := range stepVerbs {
-		list = append(list, actionRoutes(s, "/tasks/{task}/steps/{step}/"+v.Word, access.OperateSteps,
-			func(req *request) (*stepForm, error) { return s.stepForm(req, v) })...)
-	}
-	for _, v := range caseVerbs {
-		list = append(list, actionRoutes(s, "/cases/{case}/"+v.Word, access.UpdateInvestigations,
-			func(req *request) (*caseForm, error) { return s.caseForm(req, v) })...)
-	}
-	for _, v := range operationVerbs {
-		list = append(list, actionRoutes(s, "/operations/{operation}/"+v.Word, access.OperateSteps,
-			func(req *request) (*operationForm, error) { return s.operationForm(req, v) })...)
-	}
-	for _, v := range holdVerbs {
-		list = append(list, actionRoutes(s, "/holds/{hold}/"+v.Word, access.OperateSteps,
-			func(req *request) (*holdForm, error) { return s.holdForm(req, v) })...)
-	}
 	return slices.Concat(list,
-		s.templateRoutes(), s.scheduleRoutes(), s.inboxRoutes(), s.answerLinkRoutes(), s.limitRoutes(), actionRoutes(s, weightPath, access.Administer, s.weightForm),
+		verbRoutes(s, step, access.OperateSteps, stepVerbs, s.stepForm),
+		verbRoutes(s, "/cases/{case}", access.UpdateInvestigations, caseVerbs, s.caseForm),
+		verbRoutes(s, "/operations/{operation}", access.OperateSteps, operationVerbs, s.operationForm),
+		verbRoutes(s, "/holds/{hold}", access.OperateSteps, holdVerbs, s.holdForm),
+		verbRoutes(s, "/schedules/{schedule}", access.OperateSchedules, scheduleVerbs, s.scheduleForm),
+		verbRoutes(s, template, access.WriteTemplates, []verb{{Word: wordRetire}, {Word: wordUnretire}}, s.retireForm),
+		actionRoutes(s, template+"/"+wordChange, access.OperateSteps, s.changeForm),
+		actionRoutes(s, step+"/answer", access.CompleteSteps, s.answerForm),
+		actionRoutes(s, step+"/assign", access.OperateSteps, s.assignForm),
+		actionRoutes(s, step+"/links", access.OperateSteps, s.linkForm),
+		actionRoutes(s, newSchedulePath, access.WriteSchedules, s.newScheduleForm),
+		actionRoutes(s, setLimitPath, access.OperateSteps, s.setLimitForm),
+		actionRoutes(s, deleteLimitPath, access.OperateSteps, s.deleteLimitForm),
+		actionRoutes(s, weightPath, access.Administer, s.weightForm),
 		actionRoutes(s, beginPath, access.OperateSteps, s.beginForm),
 		actionRoutes(s, "/cases/{case}/run", access.OperateSteps, s.planForm),
 		actionRoutes(s, "/plan", access.OperateSteps, s.selectionForm),
 		actionRoutes(s, "/investigations/{investigation}/update", access.UpdateInvestigations, s.updateForm),
 		actionRoutes(s, "/investigations/{investigation}/own", access.UpdateInvestigations, s.ownForm),
 		actionRoutes(s, cancelAllPath, access.CancelTasks, s.cancelAllForm),
-		actionRoutes(s, "/tasks/{task}/due", access.OperateSteps, s.dueForm), actionRoutes(s, "/tasks/{task}/cancel", access.CancelTasks, s.cancelForm),
+		actionRoutes(s, "/tasks/{task}/due", access.OperateSteps, s.dueForm),
+		actionRoutes(s, "/tasks/{task}/cancel", access.CancelTasks, s.cancelForm),
 		actionRoutes(s, "/tasks/{task}/version", access.OperateSteps, s.versionForm),
 		actionRoutes(s, "/tasks/{task}/investigate", access.UpdateInvestigations, s.investigateForm),
 		actionRoutes(s, "/workers/{worker}/drain", access.DrainWorkers, s.drainForm),

@@ -13,15 +13,11 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// explainTime bounds how long a page waits to say why something is where it is.
+// explainTime limits how long a page waits for an explanation.
 const explainTime = time.Second
 
-// A whyLine is why something is where it is. Without a turn its sentence says why that is
-// not known.
-type whyLine struct{ tasker.Condition }
-
-// why explains a task, a step, an investigation, a case or an operation on its page: nil for whoever may not ask.
-func (s *server) why(req *request, id tasker.ID) (*whyLine, error) {
+// why explains why an object does not progress. It returns nil if the caller may not read that.
+func (s *server) why(req *request, id tasker.ID) (*tasker.Condition, error) {
 	e, err := s.explained(req.within(access.ReadTasks), "tasker-ctl explain "+id.String(), func(ctx context.Context) (tasker.Explanation, error) {
 		return s.Explain.Explain(ctx, id)
 	})
@@ -29,20 +25,20 @@ func (s *server) why(req *request, id tasker.ID) (*whyLine, error) {
 	case tasker.NotFound, tasker.Forbidden: // the page itself needs another permission
 		return nil, nil
 	default:
-		return &whyLine{e.Condition}, err
+		return &e.Condition, err
 	}
 }
 
-// A stepWhy is why one step of a task is where it is.
+// A stepWhy explains a step.
 type stepWhy struct {
 	Step stepAnchor
-	Why  *whyLine
+	Why  *tasker.Condition
 }
 
-// whyPart is the place on the page of a task that says why a step is where it is.
+// whyPart is the element id of the explanation of a step.
 const whyPart = "why-step"
 
-// whyStep explains the step that ?why= names, which is one of the task: nil when none is named.
+// whyStep explains the step selected with ?why=, if there is one.
 func (s *server) whyStep(req *request, steps []tasker.Step) (*stepWhy, error) {
 	q := req.query()
 	id := q.id("why")
@@ -60,8 +56,7 @@ func (s *server) whyStep(req *request, steps []tasker.Step) (*stepWhy, error) {
 	return &stepWhy{stepAnchor{Name: steps[i].Name, Href: hrefOfStep(steps[i])}, why}, nil
 }
 
-// WhyPath is where the page of the task says why the step is where it is; empty of a step that has
-// come to its end.
+// WhyPath returns the link to explain a step that has not ended.
 func (r stepRow) WhyPath() string {
 	if r.State.Done() || r.State == tasker.StepCancelled {
 		return ""
@@ -69,37 +64,35 @@ func (r stepRow) WhyPath() string {
 	return taskPath(r.TaskUUID) + "?why=" + r.UUID.String() + "#" + whyPart
 }
 
-// explained asks for an explanation, for a short time only: the rest of the page is there
-// without it. command says it later.
+// explained runs an explanation with a time limit, because pages are useful without it. After the
+// limit the message suggests a command.
 func (s *server) explained(req *request, command string, ask func(context.Context) (tasker.Explanation, error)) (tasker.Explanation, error) {
 	within := cmp.Or(s.PartTimeout, explainTime)
 	ctx, cancel := context.WithTimeout(req.Context(), within)
 	defer cancel()
 	e, err := ask(ctx)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && req.Context().Err() == nil {
-		e.Condition = tasker.Condition{Message: fmt.Sprintf("The database did not say within %s. Ask again with %s.", within, command)}
+		e.Condition = tasker.Condition{Message: fmt.Sprintf("The database did not answer within %s. Run %s.", within, command)}
 		return e, nil
 	}
 	return e, err
 }
 
-// queuePath is the page of what waits for workers with a handler in a namespace.
 func queuePath(namespace, handler string) string {
 	return Root + "/queues/" + url.PathEscape(namespace) + "/" + url.PathEscape(handler)
 }
 
-// A waitingPage is one queue.
+// A waitingPage shows a queue.
 type waitingPage struct {
 	Namespace, Handler string
-	Why                *whyLine
+	Why                *tasker.Condition
 	Facts              []queueFact
-	Hold               string // the form that holds it
+	Hold               string // form to hold it
 }
 
-// A queueFact is what else is known of a queue.
 type queueFact struct{ Title, Value string }
 
-// onQueue says why steps wait in a queue.
+// onQueue explains why steps wait in a queue.
 func (s *server) onQueue(req *request) (*view, error) {
 	p := waitingPage{Namespace: req.PathValue("namespace"), Handler: req.PathValue("handler")}
 	if err := req.caller.MayUse(access.ReadWorkers, p.Namespace); err != nil {
@@ -111,7 +104,7 @@ func (s *server) onQueue(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Why, p.Hold = &whyLine{e.Condition}, s.holdLink(req, p.Namespace, "namespace", p.Namespace, "handler", p.Handler)
+	p.Why, p.Hold = &e.Condition, s.holdLink(req, p.Namespace, "namespace", p.Namespace, "handler", p.Handler)
 	for _, f := range e.Facts {
 		p.Facts = append(p.Facts, queueFact{sentence(f.Name), f.Value})
 	}

@@ -27,7 +27,7 @@ func TestPagesSayWhy(t *testing.T) {
 		t.Helper()
 		h.Must(err)
 		unblocks, _, _ := strings.Cut(x.Remedy, " within ") // how long it is until then is another time on the page
-		h.shows(h.get(path), http.StatusOK, "<strong>Why:</strong> <bdi>"+x.Message+"</bdi>", "Turn: "+string(x.NextActor), "Unblocks: <bdi>"+unblocks,
+		h.shows(h.get(path), http.StatusOK, "<strong>Why:</strong> <bdi>"+x.Message+"</bdi>", "Next: "+string(x.NextActor), "Unblocks: <bdi>"+unblocks,
 			`Since <time datetime="`+x.Since.UTC().Format(time.RFC3339)+`"`)
 	}
 	of := func(id tasker.ID) (tasker.Explanation, error) { return service.Explain(t.Context(), id) }
@@ -96,7 +96,7 @@ func TestAPageDoesNotWaitForTheReason(t *testing.T) {
 	defer func() { h.Must(tx.Rollback(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `LOCK TABLE tasker.operation_items`)
 	h.Must(err)
-	h.shows(h.get("/ui/tasks/"+task.String()), http.StatusOK, "The database did not say within 1s. Ask again with tasker-ctl explain "+task.String(), "pack")
+	h.shows(h.get("/ui/tasks/"+task.String()), http.StatusOK, "The database did not answer within 1s. Run tasker-ctl explain "+task.String(), "pack")
 }
 
 // A page explains steps of its own task only, and does not offer it for a step that has ended.

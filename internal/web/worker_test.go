@@ -32,7 +32,7 @@ func TestWorkers(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.Exec(`DELETE FROM tasker.workers`)
-	h.sees(h.get("/ui/workers"), "No worker is known", "Nothing waits for a worker", "data-live")
+	h.sees(h.get("/ui/workers"), "No workers", "No waiting steps", "data-live")
 	id := h.enlist("till-1", "a", "b", "c", "d", "e")
 	h.enlist("till-2", "charge")
 	h.Template("order", served("pay", "charge"))
@@ -51,17 +51,15 @@ func TestDrainingAWorker(t *testing.T) {
 	id := h.enlist("till-1", "run")
 	path := "/ui/workers/" + id.String() + "/drain"
 	r := h.get(path)
-	h.sees(r, "What will happen", "The worker gets no new work from now on.", "worker drain "+id.String(),
+	h.sees(r, "What will happen", "The worker claims no more steps.", "worker drain "+id.String(),
 		"-X POST "+h.server.URL+"/v1/workers/"+id.String()+"/drain")
 	r = h.post(path)
-	if r.url != "/ui/workers" {
-		t.Errorf("it leads to %s", r.url)
-	}
-	h.sees(r, "Worker till-1 gets no new work.", `<span class="chip warn">draining</span>`)
+	h.at(r, "/ui/workers")
+	h.sees(r, "Worker till-1 is draining", `<span class="chip warn">draining</span>`)
 	h.lacks(r, path)
-	h.sees(h.get(path), "Doing it again changes nothing.")
+	h.sees(h.get(path), "Already draining")
 	h.Must(h.Engine.LeaveWorker(t.Context(), id))
-	h.refused(h.post(path), http.StatusConflict, "there is nothing to drain", "What will happen")
+	h.refused(h.post(path), http.StatusConflict, "no longer exists", "What will happen")
 	h.refused(h.get("/ui/workers/none/drain"), http.StatusNotFound, "must be a UUID")
 	h.refused(h.get("/ui/workers/"+tasker.NewID().String()+"/drain"), http.StatusNotFound)
 	h.refused(h.post("/ui/workers/none/drain"), http.StatusNotFound, "must be a UUID")
@@ -77,9 +75,9 @@ func TestASilentWorkerThatIsDrained(t *testing.T) {
 		t.Fatal(list, err)
 	}
 	path := "/ui/workers/" + h.worker.String() + "/drain"
-	h.sees(h.get(path), "finishes the 1 step that it holds")
+	h.sees(h.get(path), "finishes or releases its 1 step")
 	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - 3.5 * heartbeat_interval, lease = interval '1 hour'`)
-	h.sees(h.get(path), "it gets no work if it comes back", "its steps are enqueued again when their leases expire", `<span class="chip bad">stale</span>`)
+	h.sees(h.get(path), "It gets no steps if it reconnects", "its steps are enqueued again when their leases expire", `<span class="chip bad">stale</span>`)
 	h.Exec(`UPDATE tasker.workers SET last_heartbeat_at = now() - interval '2 hours'`)
 	h.lacks(h.get("/ui/workers"), path)
 }
@@ -109,28 +107,16 @@ func TestWorkersInABrowser(t *testing.T) {
 	tab.Keys("g")
 	tab.KeysAway("w")
 	tab.Sees("1 queue without a live worker")
-	tab.Accessible()
-	tab.Picture("workers-light")
 	tab.Click("details[id^=handlers] summary")
 	tab.Sees("capture_payment")
-	tab.Dark(true)
-	tab.Accessible()
-	tab.Picture("workers-dark")
-	tab.Size(390, 800)
-	tab.Fits()
-	tab.Picture("workers-narrow")
-	tab.Size(1280, 900)
-	tab.Dark(false)
+	pictures(tab, "workers")
 	// By keys: the first row, its action, the button.
 	tab.Keys("j")
 	tab.KeysAway("d")
 	tab.Sees("What will happen")
-	tab.Accessible()
-	tab.Picture("drain-light")
-	tab.Size(390, 800)
-	tab.Fits()
+	pictures(tab, "drain")
 	tab.KeysAway("x")
-	tab.Sees("gets no new work. It finishes what it holds and leaves.")
+	tab.Sees("is draining: it claims no steps, finishes its current ones and leaves.")
 	tab.Sees("draining")
 }
 
@@ -171,13 +157,11 @@ func TestTheFocusStaysWithItsWorker(t *testing.T) {
 func TestSettingTheWeightOfANamespace(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.sees(h.get("/ui/workers"), "All have the weight 1.", `href="/ui/set-weight"`)
+	h.sees(h.get("/ui/workers"), "All have weight 1.", `href="/ui/set-weight"`)
 	h.sees(h.get("/ui/set-weight?namespace=shop"), `value="shop"`, "namespace weight shop 1", h.server.URL+"/v1/namespaces/shop")
 	r := h.post("/ui/set-weight", "namespace=shop", "weight=2.5", "actor=ann")
-	if r.url != "/ui/workers" {
-		t.Errorf("it leads to %s", r.url)
-	}
-	h.sees(r, "Namespace shop has the weight 2.5.", "All others have the weight 1.", "<bdi>ann</bdi>")
+	h.at(r, "/ui/workers")
+	h.sees(r, "The weight of namespace shop is 2.5.", "Other namespaces have weight 1.", "<bdi>ann</bdi>")
 	h.refused(h.post("/ui/set-weight", "namespace=shop", "weight=heavy", "actor=ann"), http.StatusBadRequest, "must be a number from 0.01 to 1000")
 	h.refused(h.post("/ui/set-weight", "namespace=shop", "weight=0", "actor=ann"), http.StatusBadRequest, "must be a number from 0.01 to 1000")
 	h.refused(h.post("/ui/set-weight", "namespace=", "weight=2", "actor=ann"), http.StatusBadRequest, "must have 1 to 128 characters")

@@ -1,47 +1,47 @@
-// What a page does beyond its links and forms: it keeps itself up to date, knows
-// the keys, and shows times in the reader's zone. Without it everything works.
+// Refreshes open pages, handles keyboard shortcuts and shows times in the time zone of the user.
+// All pages also work without it.
 "use strict";
 (() => {
   const $ = (selector, within = document) => within.querySelector(selector);
   const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
-  const kept = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } }, set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* the page works without */ } } };
+  const settings = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } }, set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* not essential */ } } };
 
-  // Times: in the reader's zone unless they want UTC; ages go on counting.
+  // Times are in the local time zone or UTC, and ages are updated.
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
-  const inUTC = () => kept.get("tasker.zone") === "utc";
+  const inUTC = () => settings.get("tasker.zone") === "utc";
   const length = (s) => s < 60 ? `${Math.floor(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min`
     : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min` : `${Math.floor(s / 86400)} d ${Math.floor(s / 3600) % 24} h`;
-  const spell = (at) => at.toLocaleString("sv-SE", { timeZone: inUTC() ? "UTC" : zone }) + (inUTC() ? " UTC" : ` ${zone}`);
+  const format = (at) => at.toLocaleString("sv-SE", { timeZone: inUTC() ? "UTC" : zone }) + (inUTC() ? " UTC" : ` ${zone}`);
   const times = () => {
     const now = Date.now();
     for (const t of $$("time[datetime]")) {
       const at = new Date(t.getAttribute("datetime"));
       if (isNaN(at)) continue;
       const s = (now - at) / 1000;
-      const say = s < 0 ? `in ${length(-s)}` : `${length(s)} ago`;
-      if (t.textContent !== say) t.textContent = say;
-      t.title = spell(at);
+      const text = s < 0 ? `in ${length(-s)}` : `${length(s)} ago`;
+      if (t.textContent !== text) t.textContent = text;
+      t.title = format(at);
     }
     const button = $("#zone");
     if (button) {
       button.hidden = false;
-      const say = inUTC() ? "Times in UTC" : `Times in ${zone}`;
-      if (button.textContent !== say) button.textContent = say;
+      const text = inUTC() ? "Times in UTC" : `Times in ${zone}`;
+      if (button.textContent !== text) button.textContent = text;
     }
   };
 
-  // A picture of steps begins at the one that the page is about.
+  // Graphs are scrolled to the marked step.
   for (const g of $$(".graph")) {
     const m = $(".marked", g), a = g.getBoundingClientRect(), b = m && m.getBoundingClientRect();
     if (b) g.scrollBy(b.left - a.left - (a.width - b.width) / 2, b.top - a.top - (a.height - b.height) / 2);
   }
 
-  // What is selected: how many, and from which row a range goes.
+  // Selected rows; anchor is the start of a range.
   let anchor = null;
   const selected = () => {
     const place = $("#selected"), n = $$("[data-pick]:checked").length;
-    const say = n ? `${n} selected` : "";
-    if (place && place.textContent !== say) place.textContent = say;
+    const text = n ? `${n} selected` : "";
+    if (place && place.textContent !== text) place.textContent = text;
   };
   const pick = (box, range) => {
     const boxes = $$("[data-pick]"), from = boxes.findIndex((b) => b.id === anchor), to = boxes.indexOf(box);
@@ -51,24 +51,23 @@
     selected();
   };
 
-  // Up to date: what has happened is heard as it happens while the page is looked
-  // at; without that it is asked for now and then. Only what differs is replaced, so
-  // scrolling, focus, open parts and what is being typed stay.
+  // Live updates: visible pages listen to the event stream and poll without one. Only differences
+  // are replaced, so that scroll position, focus, open details and input are preserved.
   const main = $("#main");
   const address = main && main.dataset.live;
   const feedAddress = main && main.dataset.feed;
-  let paused = false, feed = null, due = null, last = Date.now(), failed = 0; // since when the server does not answer
+  let paused = false, feed = null, due = null, last = Date.now(), failed = 0; // time of the first failure
   const busy = () => { const e = document.activeElement; return e && main.contains(e) && /^(INPUT|TEXTAREA|SELECT)$/.test(e.tagName) && !e.matches("[data-pick]"); };
   const fresh = () => {
     const lost = $("#lost"), button = $("#pause"), place = $("#fresh");
     if (lost) {
       lost.hidden = !failed;
-      const say = failed ? `Not connected since ${spell(new Date(failed))}: the server does not answer. What is shown is as of ${spell(new Date(last))}; trying again.` : "";
-      if (lost.textContent !== say) lost.textContent = say;
+      const text = failed ? `Not connected since ${format(new Date(failed))}. This page shows the state as of ${format(new Date(last))}. Reconnecting.` : "";
+      if (lost.textContent !== text) lost.textContent = text;
     }
     if (button) button.textContent = paused ? "Paused" : failed ? "Not connected" : "Live";
     if (!place) return;
-    place.textContent = `As of ${spell(new Date(last))}` + (failed ? " · the server does not answer" : paused ? " · paused" : "");
+    place.textContent = `As of ${format(new Date(last))}` + (failed ? " · not connected" : paused ? " · paused" : "");
   };
   const ask = (path) => fetch(path, { headers: { Accept: "text/html", "Tasker-Refresh": "1" }, signal: AbortSignal.timeout(20000) });
   const parse = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -80,19 +79,19 @@
     try {
       const answer = await ask(address);
       if (answer.status === 401 && typed()) { ended(true); return; }
-      if (answer.status === 401 || answer.status === 403) { location.reload(); return; } // to sign in, or to say what is missing
+      if (answer.status === 401 || answer.status === 403) { location.reload(); return; } // shows the sign-in or error page
       if (!answer.ok) throw new Error(String(answer.status));
       const next = $("#main", await parse(answer));
       if (paused || busy() || !next) return;
-      for (const box of $$("[data-pick]:checked", main)) { // what was selected stays so
+      for (const box of $$("[data-pick]:checked", main)) { // keep the selection
         const same = next.querySelector(`#${CSS.escape(box.id)}`);
         if (same) same.setAttribute("checked", "");
       }
-      const note = $("#note", main); // stays to be read, unless something is wrong since
+      const note = $("#note", main); // keep it unless there is a problem
       if (note && !$("#note", next) && !$(".problem", next)) next.prepend(note.cloneNode(true));
       Idiomorph.morph(main, next.innerHTML, {
         morphStyle: "innerHTML",
-        callbacks: { beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS") }, // the reader's
+        callbacks: { beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS") }, // set by the user
       });
       last = Date.now();
       failed = 0;
@@ -124,8 +123,8 @@
     setInterval(() => { if (!paused && Date.now() - last > 9500) soon(); }, 5000);
   }
 
-  // Keys: an element says with data-key which one is its own, and with data-does what
-  // it does. Rows are gone through with j and k.
+  // Keyboard shortcuts: data-key is the key of an element and data-does its description. The keys j
+  // and k move between rows.
   const typing = (e) => e.target.closest("input:not([data-pick]), textarea, select, [contenteditable]");
   const rows = () => $$("[data-row]").filter((r) => r.offsetParent !== null);
   const step = (by) => {
@@ -137,11 +136,11 @@
     if (link) { link.focus(); next.scrollIntoView({ block: "nearest" }); }
   };
   const does = () => {
-    const once = new Map(); // rows may have the same keys each
+    const once = new Map(); // rows repeat keys
     for (const e of $$("[data-key]")) if (!once.has(e.dataset.key)) once.set(e.dataset.key, e.dataset.does || e.textContent.trim());
     const list = [...once];
-    if (rows().length) list.unshift(["j / k", "the next row, the one before"], ["Enter", "open it"]);
-    return [...list, ["Esc", "leave a field"]];
+    if (rows().length) list.unshift(["j / k", "next row, previous row"], ["Enter", "open the row"]);
+    return [...list, ["Esc", "leave the field"]];
   };
   const help = () => {
     const list = $("#help-keys");
@@ -164,7 +163,7 @@
     const of = (k) => `[data-key="${CSS.escape(k)}"]`;
     const box = e.key === "X" && row && $("[data-pick]", row);
     if (box) { e.preventDefault(); pick(box, true); return; }
-    const found = (row && $(of(key), row)) || $$(of(key)).find((e) => !e.closest("[data-row]")); // a row's keys are for who is in it
+    const found = (row && $(of(key), row)) || $$(of(key)).find((e) => !e.closest("[data-row]")); // keys of rows need focus in the row
     if (found) {
       e.preventDefault();
       const folded = found.closest("details:not([open])");
@@ -178,20 +177,19 @@
   const keys = $("#keys");
   if (keys) { keys.hidden = false; keys.addEventListener("click", help); }
   const zoneButton = $("#zone");
-  if (zoneButton) zoneButton.addEventListener("click", () => { kept.set("tasker.zone", inUTC() ? "local" : "utc"); times(); fresh(); });
+  if (zoneButton) zoneButton.addEventListener("click", () => { settings.set("tasker.zone", inUTC() ? "local" : "utc"); times(); fresh(); });
 
-  // Forms: sent once, and not without a session, so that nothing is lost that was
-  // typed; a filter is applied when it is changed; a JSON field says at
-  // once whether it is JSON.
+  // Forms are sent once and only with a session, so that no input is lost. Filters apply on change.
+  // JSON fields are validated while typing.
   const who = (page) => { const name = $(".who bdi", page); return name ? name.textContent : ""; };
   const send = async (form, button) => {
     try {
       const answer = await ask(location.href);
       const now = answer.ok ? await parse(answer) : null;
       if (answer.status === 401 || now && who(now) !== who(document)) { ended(true); return; }
-      const token = now && $("input[name=token]", now); // another one when somebody has signed in again
+      const token = now && $("input[name=token]", now); // changes with a new sign-in
       if (token) for (const field of $$("input[name=token]")) field.value = token.value;
-    } catch { /* the browser says that the server does not answer */ }
+    } catch { /* the browser reports the error */ }
     ended(false);
     form.dataset.known = "1";
     form.requestSubmit(button);
@@ -211,7 +209,7 @@
     const field = e.target.closest("textarea[data-json]");
     if (!field) return;
     let wrong = "";
-    if (field.value.trim()) { try { JSON.parse(field.value); } catch (err) { wrong = `This is not JSON: ${err.message}`; } }
+    if (field.value.trim()) { try { JSON.parse(field.value); } catch (err) { wrong = `Invalid JSON: ${err.message}`; } }
     field.setCustomValidity(wrong);
     const place = document.getElementById(field.id + "-problem");
     if (place) { place.textContent = wrong; place.hidden = !wrong; }
