@@ -13,11 +13,11 @@ const MaxCountedOverdue = 10_000
 
 // DuePolicy defines when the tasks of a template, or one of its steps, are due.
 type DuePolicy struct {
-	// from the start of the task, or from when the step became ready
+	// From the start of the task, or from when the step became ready.
 	AfterSeconds int    `json:"after_seconds,omitempty"`
 	At           string `json:"at,omitempty"` // alternatively, an expression that returns the due time
 
-	// warning lead time; nil warns after four fifths of the time
+	// Warning lead time; nil warns after four fifths of the time.
 	WarnBeforeSeconds *int          `json:"warn_before_seconds,omitempty"`
 	Overdue           OverduePolicy `json:"overdue,omitempty"` // empty means [OverdueNotify]
 }

@@ -274,7 +274,7 @@ type NotificationData struct {
 	Operation *ID      `json:"operation,omitempty"`
 	Hold      *ID      `json:"hold,omitempty"`
 	Task      *ID      `json:"task,omitempty"` // compensated task, or the task of a waiting step
-	// of the lead case, operation or hold; outcome of a compensation
+	// Of the lead case, operation or hold; outcome of a compensation.
 	State        string          `json:"state,omitempty"`
 	Entries      int64           `json:"entries"` // open investigations
 	Waiting      int64           `json:"waiting"`

@@ -226,6 +226,7 @@ type InvestigationFilter struct {
 	Limit     int
 	Offset    int
 
+	// Search fields of the task, supported by the queue and by operations.
 	Tags          []string          `json:",omitempty"` // all of them
 	CorrelationID string            `json:",omitempty"`
 	Attributes    []AttributeFilter `json:",omitempty"` // all of them

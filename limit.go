@@ -93,7 +93,7 @@ func (r LimitRef) Check() error {
 type LimitValue struct {
 	MaxInProgress int     `json:"max_in_progress,omitempty"` // 0 means unlimited
 	PerSecond     float64 `json:"per_second,omitempty"`      // 0 means unlimited
-	// steps that may start at once after an idle period; 0 means one second's worth, at least 1
+	// Steps that may start at once after an idle period; 0 means one second's worth, at least 1.
 	Burst int `json:"burst,omitempty"`
 }
 
@@ -150,7 +150,7 @@ type LimitKey struct {
 	InProgress int64      `json:"in_progress"`
 	Waiting    int64      `json:"waiting"`
 	FreeAt     *time.Time `json:"free_at,omitempty"` // when the rate allows the next step to start; nil means now
-	// steps in progress, oldest claim first, at most [MaxLimitHolders]
+	// Steps in progress, oldest claim first, at most [MaxLimitHolders].
 	Holders []LimitStep `json:"holders,omitempty" db:"-"`
 }
 

@@ -19,7 +19,7 @@ const (
 	ActCancel     Act = "cancel"     // cancel the task
 	ActCompensate Act = "compensate" // cancel the task and compensate its completed steps
 	ActRecreate   Act = "recreate"   // mark the task as permanently failed and create a new one
-	// resolve an investigation whose task has ended or recovered, or that an operator opened
+	// Resolve an investigation whose task has ended or recovered, or that an operator opened.
 	ActEnd Act = "end_investigation"
 )
 

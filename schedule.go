@@ -192,8 +192,8 @@ type ScheduleFilter struct {
 // ScheduleHealth is a schedule and the outcome of its latest tasks.
 type ScheduleHealth struct {
 	Schedule
-	// consecutive latest tasks in error, cancelled or permanently failed; counting stops at
-	// [ScheduleFailingMost]
+	// Consecutive latest tasks in error, cancelled or permanently failed; counting stops at
+	// [ScheduleFailingMost].
 	Failing int
 	Refused bool // the latest due task could not be created
 }

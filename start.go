@@ -8,7 +8,7 @@ const MaxStartDelay = 366 * 24 * time.Hour
 
 // StartRules are the start options of a template. Options of a create request override them.
 type StartRules struct {
-	// the task expires unless a step is claimed within this time after its start
+	// The task expires unless a step is claimed within this time after its start.
 	WithinSeconds int    `json:"within_seconds,omitempty"`
 	Unique        Unique `json:"unique,omitzero"` // its key is an expression over the context
 

@@ -169,7 +169,7 @@ type StepFailure struct {
 	WorkerUUID string          `json:"worker_uuid,omitempty"`
 	RetryAfter int64           `json:"retry_after_ms,omitempty"`
 	Context    json.RawMessage `json:"context,omitempty"`
-	// set by the handler, see docs/concepts/fingerprints.md
+	// Set by the handler, see docs/concepts/fingerprints.md.
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
@@ -245,8 +245,8 @@ type Failure struct {
 	Type       string
 	Retryable  bool
 	RetryAfter time.Duration // 0 means the backoff of the step
-	// groups equal failures, at most [MaxFingerprint] characters; empty: derived from type and
-	// message
+	// Groups equal failures, at most [MaxFingerprint] characters; empty: derived from type and
+	// message.
 	Fingerprint string
 	Context     json.RawMessage
 }
@@ -290,10 +290,10 @@ type ActionRequest struct {
 
 	Interrupt bool // revoke the lease of the current worker
 
-	// reset: start another child task even if the last one completed or may still complete
+	// Reset: start another child task even if the last one completed or may still complete.
 	NewChild bool `json:",omitempty"`
 
-	// reset: delete the checkpoint of the step, or of the unfinished items of a map step
+	// Reset: delete the checkpoint of the step, or of the unfinished items of a map step.
 	DiscardCheckpoint bool `json:",omitempty"`
 
 	Operation *ID `json:",omitempty"` // nil if the action was requested manually

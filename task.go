@@ -151,9 +151,9 @@ type MarkKind string
 const (
 	MarkPermanentlyFailed  MarkKind = "permanently_failed"  // an operator marked the task as permanently failed
 	MarkUnderInvestigation MarkKind = "under_investigation" // the task cannot progress, or a step has failed
-	// an operator opened the investigation; the task may be healthy
+	// An operator opened the investigation; the task may be healthy.
 	MarkOpenedByHand MarkKind = "opened_by_hand"
-	// the task continued automatically; the investigation is still open
+	// The task continued automatically; the investigation is still open.
 	MarkRecovered MarkKind = "recovered"
 )
 

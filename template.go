@@ -34,7 +34,7 @@ type Template struct {
 	Limits       []LimitTemplate            `json:"limits,omitempty"` // of its steps, at most [MaxTemplateLimits]
 	Steps        []StepTemplate             `json:"steps"`
 	Environments map[string]Override        `json:"environments,omitempty"` // by name
-	// arbitrary JSON object, without effect and not part of the checksum
+	// Arbitrary JSON object, without effect and not part of the checksum.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
@@ -46,9 +46,9 @@ type Lifecycle struct {
 	MaxStepsInProcessMinutes         int `json:"max_steps_in_process_minutes,omitempty"`
 	MaxDurationMinutes               int `json:"max_duration_minutes,omitempty"` // of the whole task
 
-	// maximum time until a step is claimed, in milliseconds; a step may override it
+	// Maximum time until a step is claimed, in milliseconds; a step may override it.
 	WorkerQueueTTLMS int64 `json:"worker_queue_ttl_ms,omitempty"`
-	// whether an unclaimed step fails; empty means the server's setting
+	// Whether an unclaimed step fails; empty means the server's setting.
 	QueueTTL ExpiryRule `json:"queue_ttl,omitempty"`
 }
 
@@ -114,7 +114,7 @@ type StepTemplate struct {
 	When         string   `json:"when,omitempty"`         // expression; the step is skipped if it is false
 	Join         Join     `json:"join,omitempty"`         // required outcome of its dependencies; empty means all
 	Retry        Retry    `json:"retry"`
-	// of an attempt, or of the wait of an external step; 0 means none
+	// Of an attempt, or of the wait of an external step; 0 means none.
 	TimeoutSeconds int `json:"timeout_seconds,omitempty"`
 	// 0 means the setting of the template, or of the server
 	WorkerQueueTTLMS int64     `json:"worker_queue_ttl_ms,omitempty"`
@@ -128,7 +128,7 @@ type StepTemplate struct {
 	Assignee     string `json:"assignee,omitempty"`      // of an external step
 	AssigneeFrom string `json:"assignee_from,omitempty"` // alternatively, an expression
 	EscalateTo   string `json:"escalate_to,omitempty"`   // next assignee if reminders had no effect
-	// number of reminders before the escalation; 0 means all
+	// Number of reminders before the escalation; 0 means all.
 	EscalateAfter int             `json:"escalate_after,omitempty"`
 	Form          json.RawMessage `json:"form,omitempty"` // JSON Schema of the answer and of the form in the UI
 
@@ -136,7 +136,7 @@ type StepTemplate struct {
 	WaitUntil   string `json:"wait_until,omitempty"`   // alternatively, an expression
 
 	Child ChildTemplate `json:"template,omitzero"` // of a child step
-	// expression for the context of the child; empty means the context of the task
+	// Expression for the context of the child; empty means the context of the task.
 	Input       string          `json:"input,omitempty"`
 	OnChild     OnChild         `json:"on_child,omitzero"`      // outcome of a child step whose task does not complete
 	ChildResult json.RawMessage `json:"child_result,omitempty"` // for OnChild complete

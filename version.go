@@ -41,26 +41,26 @@ const (
 	RefusedWrittenOff   VersionRefusalCode = "task_written_off" // its investigation ended as permanently_failed
 	RefusedCompensating VersionRefusalCode = "task_compensates" // its steps are being compensated
 	RefusedTaskCycle    VersionRefusalCode = "task_has_cycle"   // its steps depend on each other
-	// the steps of the new version depend on each other
+	// The steps of the new version depend on each other.
 	RefusedVersionCycle VersionRefusalCode = "version_has_cycle"
-	// the input schema of the new version rejects the context
+	// The input schema of the new version rejects the context.
 	RefusedContext VersionRefusalCode = "context_refused"
-	// including steps that remain although the new version lacks them
+	// Including steps that remain although the new version lacks them.
 	RefusedTooManySteps VersionRefusalCode = "too_many_steps"
 	RefusedStepMissing  VersionRefusalCode = "begun_step_missing" // a running step is not in the new version
-	// the new version lacks the compensation of a completed step
+	// The new version lacks the compensation of a completed step.
 	RefusedUndoMissing  VersionRefusalCode = "undo_missing"
 	RefusedStepType     VersionRefusalCode = "step_type_changed"    // of a started step
 	RefusedHeldByWorker VersionRefusalCode = "running_step_changed" // a worker has claimed the step
-	// the step waits for an answer, a time, its child or its items
+	// The step waits for an answer, a time, its child or its items.
 	RefusedWaiting VersionRefusalCode = "waiting_step_changed"
-	// the condition of an enqueued step has already been evaluated
+	// The condition of an enqueued step has already been evaluated.
 	RefusedCondition     VersionRefusalCode = "condition_changed"
 	RefusedChildTemplate VersionRefusalCode = "child_template_changed"
 	RefusedItems         VersionRefusalCode = "items_made" // a map step has items and another definition
-	// a started step depends on another step that has not succeeded
+	// A started step depends on another step that has not succeeded.
 	RefusedNewDependency VersionRefusalCode = "dependency_open"
-	// the dependents of an executed decision differ
+	// The dependents of an executed decision differ.
 	RefusedDecisionChanged VersionRefusalCode = "decision_dependents"
 	RefusedByFailure       VersionRefusalCode = "failure" // server error, see its log; other tasks are not affected
 )

@@ -91,7 +91,7 @@ type ExpiryRule string
 // Expiry rules.
 const (
 	ExpireAlways ExpiryRule = "always"
-	// not while its queue is saturated: live workers exist and are busy
+	// Not while its queue is saturated: live workers exist and are busy.
 	ExpireUnlessSaturated ExpiryRule = "unless_saturated"
 )
 

@@ -11,17 +11,17 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// maxClaimWait is the longest that a server lets a claim wait.
+// maxClaimWait is the maximum wait of a claim that a server accepts.
 const maxClaimWait = time.Minute
 
-// A Backend is a server as a worker of package worker needs it: the same methods
-// as the engine inside a program has, over HTTP.
+// Backend is the backend of a package worker Worker over HTTP. It has the same methods as the
+// embedded engine.
 type Backend struct{ client *Client }
 
-// Backend returns the server as the backend of a worker.
+// Backend returns a backend for a worker.
 func (c *Client) Backend() *Backend { return &Backend{client: c} }
 
-// RegisterWorker makes a worker known.
+// RegisterWorker registers a worker.
 func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
 	answer, err := b.client.RegisterWorker(ctx, apiv1.RegisterWorker{
 		Name: w.Name, Namespaces: w.Namespaces, Handlers: w.Handlers, Version: w.Version, MaxConcurrency: w.MaxConcurrency,
@@ -39,8 +39,7 @@ func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (task
 	}, err
 }
 
-// Claim takes up to limit steps, and waits for the first of them up to wait, a
-// minute at most.
+// Claim claims up to limit steps. If there are none, it waits up to wait, at most a minute.
 func (b *Backend) Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	wait = max(0, min(wait, maxClaimWait))
 	answer, err := b.client.Claim(ctx, worker, apiv1.ClaimSteps{Max: limit, WaitMS: int(wait.Milliseconds())})
@@ -50,8 +49,8 @@ func (b *Backend) Claim(ctx context.Context, worker tasker.ID, limit int, wait t
 	return assignments(answer.Steps)
 }
 
-// TakeSteps takes those of the steps, which the message broker announced, that are
-// still enqueued and that the worker can execute.
+// TakeSteps claims announced steps. It skips steps that are no longer enqueued or that the worker
+// cannot execute.
 func (b *Backend) TakeSteps(ctx context.Context, worker tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error) {
 	q := apiv1.TakeSteps{Steps: make([]apiv1.StepRef, len(steps))}
 	for i, s := range steps {
@@ -86,13 +85,13 @@ func (b *Backend) Heartbeat(ctx context.Context, worker tasker.ID, leases []task
 	return beat, err
 }
 
-// Report delivers outcomes and takes up to claim steps of the next work.
+// Report reports outcomes and claims up to claim further steps.
 func (b *Backend) Report(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	return b.report(ctx, worker, outcomes, claim, false)
 }
 
-// ReportReady delivers outcomes and takes up to claim of the steps that become ready by them. The server must have said
-// that it can ([tasker.Dispatch].ClaimsReady).
+// ReportReady reports outcomes and claims up to claim of the steps that they make ready. The
+// server must support it ([tasker.Dispatch].ClaimsReady).
 func (b *Backend) ReportReady(ctx context.Context, worker tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	return b.report(ctx, worker, outcomes, claim, true)
 }
@@ -127,7 +126,7 @@ func (b *Backend) report(ctx context.Context, worker tasker.ID, outcomes []taske
 	return receipt, err
 }
 
-// Release gives steps back that were not begun.
+// Release returns claimed steps to their queue without using an attempt.
 func (b *Backend) Release(ctx context.Context, worker tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
 	answer, err := b.client.Release(ctx, worker, spellLeases(leases))
 	if err != nil {
@@ -143,13 +142,13 @@ func (b *Backend) Release(ctx context.Context, worker tasker.ID, leases []tasker
 	return released, lost, err
 }
 
-// SaveCheckpoint keeps a value for the attempts of a step that follow.
+// SaveCheckpoint stores the checkpoint of a step for its later attempts.
 func (b *Backend) SaveCheckpoint(ctx context.Context, worker tasker.ID, l tasker.Lease, value json.RawMessage) error {
 	lease := apiv1.Lease{StepUUID: l.StepUUID.String(), LeaseToken: l.Token}
 	return workerError(b.client.SaveCheckpoint(ctx, worker, apiv1.SaveCheckpoint{Lease: lease, Checkpoint: value}))
 }
 
-// StepResult returns the result of a step as later steps receive it.
+// StepResult returns the result of a step as its dependents receive it.
 func (b *Backend) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {
 	doc, err := b.client.StepResult(ctx, task, step)
 	return doc, workerError(err)
@@ -161,7 +160,7 @@ func (b *Backend) TaskContext(ctx context.Context, task tasker.ID) (json.RawMess
 	return doc, workerError(err)
 }
 
-// ItemResults returns results of the items of a map step as later steps receive them.
+// ItemResults returns a page of the results of a map step as its dependents receive them.
 func (b *Backend) ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error) {
 	answer, err := b.client.ItemResults(ctx, task, step, from)
 	if err != nil {
@@ -177,14 +176,14 @@ func (b *Backend) ItemResults(ctx context.Context, task tasker.ID, step string, 
 	return page, nil
 }
 
-// DrainWorker has a worker get no new work. The error is NotFound when the server
-// does not know the worker, or is too old to know what draining is.
+// DrainWorker drains a worker. It returns NotFound if the server does not know the worker or does
+// not support draining.
 func (b *Backend) DrainWorker(ctx context.Context, worker tasker.ID) error {
 	_, err := b.client.DrainWorker(ctx, worker)
 	return workerError(err)
 }
 
-// LeaveWorker makes a worker unknown.
+// LeaveWorker unregisters a worker.
 func (b *Backend) LeaveWorker(ctx context.Context, worker tasker.ID) error {
 	return workerError(b.client.LeaveWorker(ctx, worker))
 }
@@ -205,7 +204,7 @@ func spellOutcome(o tasker.Outcome) apiv1.Result {
 	if f := o.Failure; f != nil {
 		r.Error = &apiv1.ResultError{
 			Message: f.Message, Type: f.Type, Retryable: &f.Retryable, Context: f.Context, Fingerprint: f.Fingerprint,
-			RetryAfterMS: int64((f.RetryAfter + time.Millisecond - 1) / time.Millisecond), // never earlier than asked for
+			RetryAfterMS: int64((f.RetryAfter + time.Millisecond - 1) / time.Millisecond), // never earlier than requested
 		}
 	}
 	return r
@@ -242,7 +241,7 @@ func assignments(steps []apiv1.ClaimedStep) ([]tasker.Assignment, error) {
 
 func resultRefs(refs map[string]apiv1.ResultRef) (map[string]tasker.ResultRef, error) {
 	if len(refs) == 0 {
-		return nil, nil //nolint:nilnil // there are none
+		return nil, nil //nolint:nilnil // no references
 	}
 	out := make(map[string]tasker.ResultRef, len(refs))
 	for name, r := range refs {
@@ -279,7 +278,7 @@ func misspelt(field, text string) error {
 	return tasker.Errorf(tasker.Unavailable, "invalid %s in the response of the server: %q; is it a Tasker server?", field, text)
 }
 
-// incomplete is the error of an answer that is JSON, but not the API's.
+// incomplete is the error for a JSON response without required fields.
 func incomplete(fields string) error {
 	return tasker.Errorf(tasker.Unavailable, "the server's answer lacks %s; is it a Tasker server?", fields)
 }

@@ -1,18 +1,15 @@
-// Package client is a Go client for the Tasker HTTP API. It retries requests that are safe to repeat
-// and returns server errors as [tasker.Error].
+// Package client is a Go client for the Tasker HTTP API. It retries requests that are safe to
+// repeat and returns server errors as [tasker.Error].
 //
-// What the server refuses comes back as a [tasker.Error] with the server's code,
-// message and details, so errors.As and [tasker.CodeOf] work as they do inside
-// the server. A server that cannot be reached is tasker.Unavailable.
+// Errors contain the code, message and details of the server, so errors.As and [tasker.CodeOf]
+// work as inside the server. An unreachable server is a tasker.Unavailable error.
 //
-// A request that may be sent twice is sent again, a few times, when the server
-// cannot be reached or says that it cannot serve now. Any other is sent again
-// only when it certainly never arrived.
+// Idempotent requests are retried a few times if the server is unreachable or unavailable. Other
+// requests are retried only if they certainly did not arrive.
 //
-// [WithToken] and [WithTokenFile] say who is calling, with an API key. A caller who is not
-// known, or may not do something, learns it at once: Unauthorized, Forbidden.
+// [WithToken] and [WithTokenFile] authenticate the caller with an API key.
 //
-// [Client.Backend] lets a worker of package worker run its steps over HTTP.
+// [Client.Backend] connects a worker of package worker to the server.
 package client
 
 import (
@@ -25,53 +22,54 @@ import (
 	"tasker.example/tasker/internal/httpclient"
 )
 
-// The defaults of a [Client].
+// Defaults of a [Client].
 const (
 	DefaultTimeout = 30 * time.Second
 	DefaultRetries = 3
 
-	maxAnswer    = 64 << 20        // bytes; a thousand snapshots fit
-	connections  = 64              // kept open to the server
-	pingAfter    = 5 * time.Second // of silence on an HTTP/2 connection; with pingTimeout it is less than the default interval of heartbeats
+	maxAnswer   = 64 << 20 // bytes; a thousand snapshots fit
+	connections = 64       // idle connections to the server
+	// Without traffic on an HTTP/2 connection; with pingTimeout less than the default heartbeat
+	// interval.
+	pingAfter    = 5 * time.Second
 	pingTimeout  = 3 * time.Second
 	defaultAgent = "tasker-go-client"
 )
 
-// A Client speaks to one server. It is safe for concurrent use.
+// Client sends requests to one server. It is safe for concurrent use.
 type Client struct {
 	base    *url.URL
 	http    *http.Client
 	header  http.Header
 	timeout time.Duration
 	retries int
-	token   func() (string, error) // nil: no header Authorization
-	fault   error                  // of an option
+	token   func() (string, error) // nil disables the Authorization header
+	fault   error                  // invalid option
 
 	maxAnswer int64 // bytes
 }
 
-// An Option changes a default of a [Client].
+// Option configures a [Client].
 type Option func(*Client)
 
-// WithTimeout bounds each call, its repetitions included. A claim may take as
-// much longer as it waits for work.
+// WithTimeout limits the duration of each call, including retries. A claim may take longer by the
+// time it waits for steps.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
-// WithRetries says how often a request is sent again; 0 means never.
+// WithRetries sets the maximum number of retries; 0 disables them.
 func WithRetries(n int) Option { return func(c *Client) { c.retries = n } }
 
-// WithHeader adds a header to every request, such as what a proxy before the
-// server wants to see.
+// WithHeader adds a header to all requests, for example for a proxy.
 func WithHeader(name, value string) Option {
 	return func(c *Client) { c.header.Set(name, value) }
 }
 
-// WithHTTPClient replaces the HTTP client: for TLS settings or a transport of
-// your own. It should not have a timeout, which would end claims that wait.
+// WithHTTPClient replaces the HTTP client, for example to configure TLS. It should not have a
+// timeout, because a timeout would abort waiting claims.
 func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
-// New returns a client of the server at baseURL, such as http://127.0.0.1:8080.
-// It sends nothing yet. The error is Invalid.
+// New returns a client for the server at baseURL, such as http://127.0.0.1:8080. It does not
+// connect. Errors are Invalid.
 func New(baseURL string, options ...Option) (*Client, error) {
 	base, err := parseBase(baseURL)
 	if err != nil {
@@ -91,7 +89,7 @@ func New(baseURL string, options ...Option) (*Client, error) {
 	return c, nil
 }
 
-// URL returns the address of the server, without a password.
+// URL returns the address of the server without a password.
 func (c *Client) URL() string { return strings.TrimSuffix(c.base.Redacted(), "/") }
 
 func parseBase(text string) (*url.URL, error) {
@@ -112,7 +110,7 @@ func parseBase(text string) (*url.URL, error) {
 	return base, nil
 }
 
-// tune adjusts the default transport to many claims at once.
+// tune adapts the default transport to many concurrent claims.
 func tune(t *http.Transport) {
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	t.MaxIdleConnsPerHost = connections

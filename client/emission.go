@@ -10,15 +10,15 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// An EmissionQuery selects and pages what became of events, the newest event first.
+// EmissionQuery selects and pages deliveries, newest event first.
 type EmissionQuery struct {
 	State  tasker.EmissionState // empty means any
 	Sink   string
-	Before int64 // the NextBefore of the page before; 0 for the first
+	Before int64 // NextBefore of the previous page; 0 for the first page
 	Limit  int   // 0 means the server's default
 }
 
-// Emissions lists what became of sending events to the sinks.
+// Emissions lists the deliveries of events to sinks.
 func (c *Client) Emissions(ctx context.Context, q EmissionQuery) (apiv1.EmissionList, error) {
 	query := before(q.Before, q.Limit)
 	setText(query, "state", string(q.State))
@@ -26,31 +26,29 @@ func (c *Client) Emissions(ctx context.Context, q EmissionQuery) (apiv1.Emission
 	return get[apiv1.EmissionList](ctx, c, query, "v1", "dlq", "emissions")
 }
 
-// Emission returns one event with what became of it at each sink.
+// Emission returns an event and its deliveries.
 func (c *Client) Emission(ctx context.Context, event tasker.ID) (apiv1.EmittedEvent, error) {
 	return get[apiv1.EmittedEvent](ctx, c, nil, "v1", "dlq", "emissions", event.String())
 }
 
-// ReEmit has events sent again.
+// ReEmit delivers events again.
 func (c *Client) ReEmit(ctx context.Context, r apiv1.ReEmit) (apiv1.ReEmitted, error) {
-	return call[apiv1.ReEmitted](ctx, c, request{
-		method: http.MethodPost, path: []string{"v1", "dlq", "emissions", "re-emit"}, body: r, key: tasker.NewID().String(), repeatable: true,
-	})
+	return sendKeyed[apiv1.ReEmitted](ctx, c, http.MethodPost, r, "v1", "dlq", "emissions", "re-emit")
 }
 
-// Sinks lists how the sinks are.
+// Sinks lists the sinks and their state.
 func (c *Client) Sinks(ctx context.Context) ([]apiv1.Sink, error) {
 	return get[[]apiv1.Sink](ctx, c, nil, "v1", "dlq", "sinks")
 }
 
-// An AuditQuery selects and pages the audit log, newest first.
+// AuditQuery selects and pages the audit log, newest first.
 type AuditQuery struct {
 	Action string // empty means any
-	Before int64  // the NextBefore of the page before; 0 for the first
+	Before int64  // NextBefore of the previous page; 0 for the first page
 	Limit  int    // 0 means the server's default
 }
 
-// Audit lists what happened to Tasker itself and who did it.
+// Audit lists the audit log.
 func (c *Client) Audit(ctx context.Context, q AuditQuery) (apiv1.AuditList, error) {
 	query := before(q.Before, q.Limit)
 	setText(query, "action", q.Action)

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// An EntryQuery selects and pages investigations, newest first.
+// EntryQuery selects and pages investigations, newest first.
 type EntryQuery struct {
 	Status tasker.ResolutionStatus // empty means any
 	Reason tasker.Reason
@@ -26,71 +26,66 @@ func (c *Client) Entries(ctx context.Context, q EntryQuery) ([]apiv1.Entry, erro
 	return get[[]apiv1.Entry](ctx, c, query, "v1", "dlq")
 }
 
-// Entry returns an investigation with its history, at most 500 lines of it;
-// [Client.EntryFrom] has the rest.
+// Entry returns an investigation with up to 500 rows of its history. [Client.EntryFrom] returns
+// further rows.
 func (c *Client) Entry(ctx context.Context, entry tasker.ID) (apiv1.Entry, error) {
 	return get[apiv1.Entry](ctx, c, nil, "v1", "dlq", "entry", entry.String())
 }
 
-// EntryFrom returns an investigation with what its history has behind offset lines.
+// EntryFrom returns an investigation with the rows of its history after offset.
 func (c *Client) EntryFrom(ctx context.Context, entry tasker.ID, offset int) (apiv1.Entry, error) {
 	return get[apiv1.Entry](ctx, c, url.Values{"history_offset": {strconv.Itoa(offset)}}, "v1", "dlq", "entry", entry.String())
 }
 
-// EvidenceFile returns an investigation as one file: the step that failed, what its handler
-// was given, its failures and its history.
+// EvidenceFile exports an investigation: the failed step, its inputs, its failures and the
+// history.
 func (c *Client) EvidenceFile(ctx context.Context, entry tasker.ID) (tasker.EvidenceFile, error) {
 	return get[tasker.EvidenceFile](ctx, c, nil, "v1", "dlq", "entry", entry.String(), "evidence")
 }
 
-// EntryOfTask returns the newest investigation of a task.
+// EntryOfTask returns the latest investigation of a task.
 func (c *Client) EntryOfTask(ctx context.Context, task tasker.ID) (apiv1.Entry, error) {
 	return get[apiv1.Entry](ctx, c, nil, "v1", "dlq", "task", task.String())
 }
 
-// UpdateEntry records what an investigator found. It moves no task: the repair is
-// [Client.ActOnStep].
+// UpdateEntry annotates or ends an investigation. It does not change the task; use
+// [Client.ActOnStep] to repair it.
 func (c *Client) UpdateEntry(ctx context.Context, entry tasker.ID, u apiv1.UpdateEntry) (apiv1.UpdatedEntry, error) {
-	return call[apiv1.UpdatedEntry](ctx, c, request{
-		method: http.MethodPatch, path: []string{"v1", "dlq", "entry", entry.String()}, body: u, repeatable: true,
-		key: tasker.NewID().String(),
-	})
+	return sendKeyed[apiv1.UpdatedEntry](ctx, c, http.MethodPatch, u, "v1", "dlq", "entry", entry.String())
 }
 
-// OpenEntry opens an investigation of a task by hand. It is a Conflict, with the
-// id of the open one as details, when there is one.
+// OpenEntry opens an investigation of a task. It returns a Conflict with the id of the open
+// investigation if there is one.
 func (c *Client) OpenEntry(ctx context.Context, task tasker.ID, o apiv1.OpenEntry) (apiv1.Entry, error) {
-	return call[apiv1.Entry](ctx, c, request{
-		method: http.MethodPost, path: []string{"v1", "dlq", "task", task.String()}, body: o, key: tasker.NewID().String(), repeatable: true,
-	})
+	return sendKeyed[apiv1.Entry](ctx, c, http.MethodPost, o, "v1", "dlq", "task", task.String())
 }
 
-// Stats counts the investigations, by reason.
+// Stats counts the investigations by reason.
 func (c *Client) Stats(ctx context.Context) ([]tasker.EntryStats, error) {
 	return get[[]tasker.EntryStats](ctx, c, nil, "v1", "dlq", "stats")
 }
 
-// An InvestigationQuery selects and pages open investigations, the most urgent first.
+// InvestigationQuery selects and pages open investigations, most urgent first.
 type InvestigationQuery struct {
 	Reason    tasker.Reason // empty means any
 	Namespace string
 	Name      string           // of the template
-	State     tasker.TaskState // of the task now
-	Recovered *bool            // whether the task went on by itself
-	Case      string           // the id of a case
-	CaseKey   string           // deprecated: a case_key
-	MinAge    time.Duration    // opened at least so long ago; whole minutes count
-	Text      string           // in namespace, template, step, error pattern or assignee, or a part of an id
+	State     tasker.TaskState // current state of the task
+	Recovered *bool            // whether the task continued automatically
+	Case      string           // case id
+	CaseKey   string           // deprecated
+	MinAge    time.Duration    // rounded down to minutes
+	Text      string           // substring of namespace, template, step, error pattern or assignee, or part of an id
 
-	// What the task is found by; of the queue only.
-	Tags          []string // it has all of them
+	// Search fields of the task, supported by the queue only.
+	Tags          []string // all of them
 	CorrelationID string
 	Attributes    []tasker.AttributeFilter
 	Page
 }
 
-// InvestigationQueue lists open investigations. While some of them end, those behind them
-// move up: who ends what is listed asks for the first page again.
+// InvestigationQueue lists open investigations. Callers that end listed investigations must read
+// the first page again, because later ones move up.
 func (c *Client) InvestigationQueue(ctx context.Context, q InvestigationQuery) ([]apiv1.InvestigationQueueEntry, error) {
 	return get[[]apiv1.InvestigationQueueEntry](ctx, c, q.query(), "v1", "dlq", "investigation-queue")
 }
@@ -118,22 +113,22 @@ func (q InvestigationQuery) query() url.Values {
 	return query
 }
 
-// setMinutes sets a parameter to the whole minutes of a duration, unless there are none.
+// setMinutes sets a parameter to a positive number of whole minutes.
 func setMinutes(v url.Values, name string, d time.Duration) {
 	if minutes := int(d / time.Minute); minutes > 0 {
 		v.Set(name, strconv.Itoa(minutes))
 	}
 }
 
-// RelatedEntries returns how many other investigations of the same case are open, and how
-// others ended, with the newest of them. Limit 0 means the server's default.
+// RelatedEntries counts the other investigations of the same case and returns the latest ended
+// ones. Limit 0 means the server's default.
 func (c *Client) RelatedEntries(ctx context.Context, entry tasker.ID, limit int) (apiv1.RelatedEntries, error) {
 	return get[apiv1.RelatedEntries](ctx, c, Page{Limit: limit}.values(), "v1", "dlq", "entry", entry.String(), "related")
 }
 
-// EntryCounts counts the investigations opened and ended in each of the last intervals,
-// oldest first; the present one is the last. The width counts in whole minutes. Zero
-// means the server's default, for both.
+// EntryCounts counts the investigations opened and ended per interval, oldest first; the last
+// interval is the current one. The width is rounded down to minutes. Zero values mean the
+// server's defaults.
 func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals int) ([]tasker.EntryCount, error) {
 	query := url.Values{}
 	setMinutes(query, "interval_minutes", width)
@@ -143,15 +138,15 @@ func (c *Client) EntryCounts(ctx context.Context, width time.Duration, intervals
 	return get[[]tasker.EntryCount](ctx, c, query, "v1", "dlq", "counts")
 }
 
-// EntryTimes says how long the investigations took that ended in the last window, which counts
-// in whole minutes. Zero means the server's default.
+// EntryTimes returns the durations of the investigations that ended within the window, which is
+// rounded down to minutes. Zero means the server's default.
 func (c *Client) EntryTimes(ctx context.Context, window time.Duration) (apiv1.EntryTimes, error) {
 	query := url.Values{}
 	setMinutes(query, "minutes", window)
 	return get[apiv1.EntryTimes](ctx, c, query, "v1", "dlq", "times")
 }
 
-// A StalenessQuery selects and pages tasks with a staleness threshold.
+// StalenessQuery selects and pages tasks with a staleness threshold.
 type StalenessQuery struct {
 	Health    tasker.Health // empty means any
 	Namespace string
@@ -159,8 +154,8 @@ type StalenessQuery struct {
 	Page
 }
 
-// Staleness lists the tasks with a staleness threshold, those past it first. Limit 0 means the
-// server's default.
+// Staleness lists tasks with a staleness threshold, stale ones first. Limit 0 means the server's
+// default.
 func (c *Client) Staleness(ctx context.Context, q StalenessQuery) ([]tasker.StaleTask, error) {
 	query := q.values()
 	setText(query, "health_status", string(q.Health))
@@ -169,18 +164,17 @@ func (c *Client) Staleness(ctx context.Context, q StalenessQuery) ([]tasker.Stal
 	return get[[]tasker.StaleTask](ctx, c, query, "v1", "dlq", "staleness")
 }
 
-// A CaseQuery selects and pages cases. The fields of InvestigationQuery select the open
-// investigations that are counted.
+// CaseQuery selects and pages cases. The embedded query selects the open investigations to count.
 type CaseQuery struct {
 	InvestigationQuery
-	CaseState tasker.CaseState // [tasker.CaseResolved]: those without open investigations; empty means all others
+	CaseState tasker.CaseState // [tasker.CaseResolved] for resolved cases; empty: all others
 	Owner     string
 	Unowned   bool
 
-	FailedAgain bool // only those in which a step failed again after a repair
+	FailedAgain bool // with a step that failed again after a repair
 }
 
-// Cases lists cases, those that cost most first. Limit 0 means the server's default.
+// Cases lists cases, highest impact first. Limit 0 means the server's default.
 func (c *Client) Cases(ctx context.Context, q CaseQuery) (apiv1.CaseList, error) {
 	query := q.query()
 	setText(query, "case_state", string(q.CaseState))
@@ -190,50 +184,50 @@ func (c *Client) Cases(ctx context.Context, q CaseQuery) (apiv1.CaseList, error)
 	return get[apiv1.CaseList](ctx, c, query, "v1", "cases")
 }
 
-// Case returns one case with what is known of its investigations.
+// Case returns a case with details of its investigations.
 func (c *Client) Case(ctx context.Context, id tasker.ID) (apiv1.CaseDetail, error) {
 	return get[apiv1.CaseDetail](ctx, c, url.Values{}, "v1", "cases", id.String())
 }
 
-// WhyCase returns why the investigations of a case are one.
+// WhyCase explains why investigations share a case.
 func (c *Client) WhyCase(ctx context.Context, id tasker.ID) (apiv1.CaseWhy, error) {
 	return get[apiv1.CaseWhy](ctx, c, url.Values{}, "v1", "cases", id.String(), "why")
 }
 
-// CaseChanges returns what differs between the failures of a case and the successes of the
-// same step, who is hit, and until when.
+// CaseChanges compares the failures of a case with the successes of the same step, and returns
+// the impact.
 func (c *Client) CaseChanges(ctx context.Context, id tasker.ID) (apiv1.CaseChanges, error) {
 	return get[apiv1.CaseChanges](ctx, c, url.Values{}, "v1", "cases", id.String(), "changes")
 }
 
-// UpdateCase changes a case, and returns it as it is then.
+// UpdateCase changes a case and returns it.
 func (c *Client) UpdateCase(ctx context.Context, id tasker.ID, u apiv1.UpdateCase) (apiv1.Case, error) {
-	return call[apiv1.Case](ctx, c, request{method: http.MethodPatch, path: []string{"v1", "cases", id.String()}, body: u})
+	return send[apiv1.Case](ctx, c, http.MethodPatch, u, "v1", "cases", id.String())
 }
 
-// MergeCase has the investigations of a case belong to another one, which is returned.
+// MergeCase merges a case into another one, which it returns.
 func (c *Client) MergeCase(ctx context.Context, id tasker.ID, m apiv1.MergeCase) (apiv1.Case, error) {
-	return call[apiv1.Case](ctx, c, request{method: http.MethodPost, path: []string{"v1", "cases", id.String(), "merge"}, body: m})
+	return send[apiv1.Case](ctx, c, http.MethodPost, m, "v1", "cases", id.String(), "merge")
 }
 
-// UnmergeCase takes a merge back, and returns the case that was merged.
+// UnmergeCase reverts a merge and returns the merged case.
 func (c *Client) UnmergeCase(ctx context.Context, id tasker.ID, u apiv1.UnmergeCase) (apiv1.Case, error) {
-	return call[apiv1.Case](ctx, c, request{method: http.MethodPost, path: []string{"v1", "cases", id.String(), "unmerge"}, body: u})
+	return send[apiv1.Case](ctx, c, http.MethodPost, u, "v1", "cases", id.String(), "unmerge")
 }
 
-// SplitCase takes failures out of a case.
+// SplitCase moves failures out of a case.
 func (c *Client) SplitCase(ctx context.Context, id tasker.ID, s apiv1.SplitCase) (apiv1.CaseSplit, error) {
-	return call[apiv1.CaseSplit](ctx, c, request{method: http.MethodPost, path: []string{"v1", "cases", id.String(), "split"}, body: s})
+	return send[apiv1.CaseSplit](ctx, c, http.MethodPost, s, "v1", "cases", id.String(), "split")
 }
 
-// An IncidentQuery selects and pages incidents, newest first.
+// IncidentQuery selects and pages incidents, newest first.
 type IncidentQuery struct {
 	State     tasker.IncidentState // empty means any
 	Namespace string
 	Page
 }
 
-// Incidents lists incidents: cases of one namespace that people were told of together.
+// Incidents lists incidents.
 func (c *Client) Incidents(ctx context.Context, q IncidentQuery) (apiv1.IncidentList, error) {
 	query := q.values()
 	setText(query, "state", string(q.State))
@@ -241,19 +235,18 @@ func (c *Client) Incidents(ctx context.Context, q IncidentQuery) (apiv1.Incident
 	return get[apiv1.IncidentList](ctx, c, query, "v1", "incidents")
 }
 
-// Incident returns one incident with its cases and with what people were told of it.
+// Incident returns an incident with its cases and notifications.
 func (c *Client) Incident(ctx context.Context, id tasker.ID) (apiv1.IncidentDetail, error) {
 	return get[apiv1.IncidentDetail](ctx, c, nil, "v1", "incidents", id.String())
 }
 
-// IncidentReport says how an incident went: a case, an incident, or the investigations that were
-// opened in a time.
+// IncidentReport returns the post-incident report of a case, an incident or a time range.
 func (c *Client) IncidentReport(ctx context.Context, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
 	path, query := reportOf(q)
 	return get[tasker.IncidentReport](ctx, c, query, path...)
 }
 
-// IncidentReportMarkdown is [Client.IncidentReport] as a document for people.
+// IncidentReportMarkdown returns the post-incident report as Markdown.
 func (c *Client) IncidentReportMarkdown(ctx context.Context, q tasker.IncidentReportQuery) (string, error) {
 	path, query := reportOf(q)
 	query.Set("format", "md")
@@ -274,7 +267,7 @@ func reportOf(q tasker.IncidentReportQuery) (path []string, query url.Values) {
 	return []string{"v1", "reports"}, query
 }
 
-// TryMessage has a message sent about nothing, by the first route that is for it.
+// TryMessage sends a test notification by the first matching route.
 func (c *Client) TryMessage(ctx context.Context, m apiv1.TryMessage) (apiv1.TriedMessage, error) {
-	return call[apiv1.TriedMessage](ctx, c, request{method: http.MethodPost, path: []string{"v1", "messages", "test"}, body: m})
+	return send[apiv1.TriedMessage](ctx, c, http.MethodPost, m, "v1", "messages", "test")
 }

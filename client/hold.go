@@ -9,17 +9,17 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// BeginHold has the enqueued steps of a scope held. It is a Conflict, with the id of the
-// other hold in its details, when the same scope is held already.
+// BeginHold creates a hold. It returns a Conflict with the id of the other hold in its details if
+// the scope is already held.
 func (c *Client) BeginHold(ctx context.Context, b apiv1.BeginHold) (apiv1.Hold, error) {
-	return call[apiv1.Hold](ctx, c, request{method: http.MethodPost, path: []string{"v1", "holds"}, body: b})
+	return send[apiv1.Hold](ctx, c, http.MethodPost, b, "v1", "holds")
 }
 
-// A HoldQuery selects and pages holds, the newest first.
+// HoldQuery selects and pages holds, newest first.
 type HoldQuery struct {
 	Namespace string // empty means any
-	Open      bool   // only those that have not ended
-	Before    string // the NextBefore of the page before
+	Open      bool   // exclude ended holds
+	Before    string // NextBefore of the previous page
 	Limit     int    // 0 means the server's default
 }
 
@@ -33,37 +33,37 @@ func (c *Client) Holds(ctx context.Context, q HoldQuery) (apiv1.HoldList, error)
 	return get[apiv1.HoldList](ctx, c, query, "v1", "holds")
 }
 
-// Hold returns a hold with what happened to it.
+// Hold returns a hold with its history.
 func (c *Client) Hold(ctx context.Context, hold tasker.ID) (apiv1.HoldDetail, error) {
 	return get[apiv1.HoldDetail](ctx, c, nil, "v1", "holds", hold.String())
 }
 
-// ProbeHold lets one step of a hold go, to see whether it succeeds.
+// ProbeHold releases one step of a hold to test whether it succeeds.
 func (c *Client) ProbeHold(ctx context.Context, hold tasker.ID, p apiv1.ProbeHold) (apiv1.Hold, error) {
 	return c.changeHold(ctx, hold, "probe", p)
 }
 
-// ExtendHold moves the end of a hold, and may hand it to another owner.
+// ExtendHold changes the end, and optionally the owner, of a hold.
 func (c *Client) ExtendHold(ctx context.Context, hold tasker.ID, e apiv1.ExtendHold) (apiv1.Hold, error) {
 	return c.changeHold(ctx, hold, "extend", e)
 }
 
-// ReleaseHold begins to let the steps of a hold go, in waves.
+// ReleaseHold starts to release the steps of a hold in waves.
 func (c *Client) ReleaseHold(ctx context.Context, hold tasker.ID, r apiv1.ReleaseHold) (apiv1.Hold, error) {
 	return c.changeHold(ctx, hold, "release", r)
 }
 
 func (c *Client) changeHold(ctx context.Context, hold tasker.ID, verb string, body any) (apiv1.Hold, error) {
-	return call[apiv1.Hold](ctx, c, request{method: http.MethodPost, path: []string{"v1", "holds", hold.String(), verb}, body: body})
+	return send[apiv1.Hold](ctx, c, http.MethodPost, body, "v1", "holds", hold.String(), verb)
 }
 
-// A LimitQuery pages limits, by namespace, kind and name.
+// LimitQuery selects and pages limits, ordered by namespace, kind and name.
 type LimitQuery struct {
 	Namespace string // empty means any
-	Kind      string // likewise
-	Name      string // likewise
-	Keys      bool   // each with its keys and who has their places; at most 10 then
-	After     string // the NextAfter of the page before
+	Kind      string // empty means any
+	Name      string // empty means any
+	Keys      bool   // include keys and holders; at most 10 limits per page
+	After     string // NextAfter of the previous page
 	Limit     int    // 0 means the server's default
 }
 
@@ -79,12 +79,12 @@ func (c *Client) Limits(ctx context.Context, q LimitQuery) (apiv1.LimitList, err
 	return get[apiv1.LimitList](ctx, c, query, "v1", "limits")
 }
 
-// SetLimit sets a limit, or changes it. It holds from the answer on.
+// SetLimit creates or changes a limit. It applies as soon as the call returns.
 func (c *Client) SetLimit(ctx context.Context, s apiv1.SetLimit) (apiv1.Limit, error) {
-	return call[apiv1.Limit](ctx, c, request{method: http.MethodPut, path: []string{"v1", "limits"}, body: s, repeatable: true})
+	return sendRepeatable[apiv1.Limit](ctx, c, http.MethodPut, s, "v1", "limits")
 }
 
-// DeleteLimit removes a limit. It is a Conflict when templates give it to their steps.
+// DeleteLimit deletes a limit. It returns a Conflict if templates assign it to their steps.
 func (c *Client) DeleteLimit(ctx context.Context, ref tasker.LimitRef, reason, by string) error {
 	query := url.Values{}
 	setText(query, "kind", string(ref.Kind))

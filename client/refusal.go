@@ -12,10 +12,10 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// shownBody is how much of an answer in a foreign shape a message quotes.
+// shownBody limits the quoted part of an unexpected response.
 const shownBody = 200
 
-// codes has the code of an answer that does not name one itself.
+// codes maps the status of a response without an error code.
 var codes = map[int]tasker.Code{
 	http.StatusBadRequest:            tasker.Invalid,
 	http.StatusUnauthorized:          tasker.Unauthorized,
@@ -32,20 +32,17 @@ var codes = map[int]tasker.Code{
 	http.StatusGatewayTimeout:        tasker.Unavailable,
 }
 
-// A foreign answer is one that the API did not give: a page of a proxy, a login
-// form, half a document. Its error has a code by the status, for people. A worker
-// trusts none of it, see [workerError].
+// foreign is the error of a response that does not come from the API, such as a proxy error page
+// or a truncated document. Its code is derived from the status. Workers do not trust it, see
+// [workerError].
 type foreign struct{ err *tasker.Error }
 
-// Error returns the message.
 func (f foreign) Error() string { return f.err.Error() }
 
-// Unwrap returns the error with its code.
 func (f foreign) Unwrap() error { return f.err }
 
-// workerError returns an error as a worker should take it. Whatever a foreign answer
-// says, nothing is known of the request: it may not have reached the server, and it
-// may have been carried out.
+// workerError maps a foreign error to Unavailable: the request may not have reached the server,
+// or it may have been carried out.
 func workerError(err error) error {
 	f, ok := errors.AsType[foreign](err)
 	if !ok {
@@ -56,8 +53,8 @@ func workerError(err error) error {
 	return &unavailable
 }
 
-// refusal returns the error that an answer carries. An answer without the API's
-// own shape is quoted.
+// refusal returns the error of a response. It quotes a response that is not in the format of the
+// API.
 func (c *Client) refusal(res *http.Response, doc []byte) error {
 	after := retryAfter(res.Header.Get("Retry-After"))
 	doc = []byte(withoutToken(res.Request, string(doc)))

@@ -22,35 +22,35 @@ import (
 	"tasker.example/tasker/internal/loop"
 )
 
-// The rests between two tries of a request.
+// Delays between retries.
 const (
-	minBackoff    = 100 * time.Millisecond // doubles each time
-	maxBackoff    = 3 * time.Second        // unless the server asks for a longer one
-	maxRetryAfter = time.Hour              // what a server may ask for
+	minBackoff    = 100 * time.Millisecond // doubles with each retry
+	maxBackoff    = 3 * time.Second        // unless the server requests a longer delay
+	maxRetryAfter = time.Hour              // maximum delay that a server can request
 )
 
-// A request is one call of the API.
+// request is one API call.
 type request struct {
 	method     string
-	path       []string // the elements below the base URL
+	path       []string // segments after the base URL
 	query      url.Values
-	body       any           // sent as JSON; nil means none
-	doc        []byte        // sent as it is, in place of body
+	body       any           // encoded as JSON, or nil
+	doc        []byte        // raw body, alternative to body
 	media      string        // of doc
-	repeatable bool          // sending it twice does what sending it once does
-	wait       time.Duration // how much longer than other calls it may take
-	key        string        // Idempotency-Key; "" means none
+	repeatable bool          // applying it twice has the same effect as applying it once
+	wait       time.Duration // added to the timeout
+	key        string        // Idempotency-Key, or empty
 }
 
-// A miss is a try that brought no good answer.
+// miss is a failed attempt.
 type miss struct {
 	err       error
-	unsent    bool          // the server never saw the request
-	transient bool          // the server, or the way to it, may be better soon
-	after     time.Duration // the rest that the server asked for
+	unsent    bool          // the server did not receive the request
+	transient bool          // a retry may succeed
+	after     time.Duration // delay requested by the server
 }
 
-// do sends r until it is answered, and decodes the answer.
+// do sends r, retries it if necessary, and decodes the response.
 func (c *Client) do(ctx context.Context, r request, answer any) error {
 	where, err := c.locate(r)
 	if err != nil {
@@ -81,7 +81,6 @@ func (c *Client) do(ctx context.Context, r request, answer any) error {
 	}
 }
 
-// locate returns the URL of a request.
 func (c *Client) locate(r request) (*url.URL, error) {
 	elements := make([]string, len(r.path))
 	for i, e := range r.path {
@@ -95,7 +94,7 @@ func (c *Client) locate(r request) (*url.URL, error) {
 	return where, nil
 }
 
-// try sends a request once. It returns nil when all went well.
+// try sends a request once. It returns nil on success.
 func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any) *miss {
 	req, err := http.NewRequestWithContext(ctx, r.method, where.String(), bytes.NewReader(r.doc))
 	if err != nil {
@@ -137,7 +136,7 @@ func (c *Client) try(ctx context.Context, r request, where *url.URL, answer any)
 	return nil
 }
 
-// decode reads what a server answered that carried out a request. The error is that it was none.
+// decode decodes a successful response into answer.
 func decode(res *http.Response, doc []byte, answer any) error {
 	if (answer == nil) != (res.StatusCode == http.StatusNoContent) {
 		return fmt.Errorf("its status is %s", res.Status)
@@ -148,7 +147,7 @@ func decode(res *http.Response, doc []byte, answer any) error {
 	case *string:
 		*a = string(doc)
 		return nil
-	case *json.RawMessage: // any JSON will do; proxies that compress may change the ETag around the sum
+	case *json.RawMessage: // compressing proxies may change the ETag around the sum
 		if !strings.Contains(res.Header.Get("ETag"), apiv1.DocumentTag(doc)) {
 			return errors.New("its ETag is not that of the document")
 		}
@@ -156,7 +155,7 @@ func decode(res *http.Response, doc []byte, answer any) error {
 	return json.Unmarshal(doc, answer)
 }
 
-// unreachable says why no answer came.
+// unreachable returns the error for a missing response.
 func (c *Client) unreachable(ctx context.Context, err error) *miss {
 	if ctx.Err() != nil {
 		return &miss{err: tasker.Errorf(tasker.Unavailable,
@@ -167,7 +166,7 @@ func (c *Client) unreachable(ctx context.Context, err error) *miss {
 	}
 	cause := err
 	if whole, ok := errors.AsType[*url.Error](err); ok {
-		cause = whole.Err // without the URL, which is named already
+		cause = whole.Err // the message already contains the URL
 	}
 	var op *net.OpError
 	unsent := errors.As(err, &op) && op.Op == "dial"
@@ -186,7 +185,7 @@ func transient(status int) bool {
 	return false
 }
 
-// retryAfter reads the rest that a server asks for, in seconds or as a time.
+// retryAfter parses a Retry-After header, in seconds or as a time.
 func retryAfter(header string) time.Duration {
 	var rest time.Duration
 	if seconds, err := strconv.Atoi(header); err == nil {
@@ -197,12 +196,12 @@ func retryAfter(header string) time.Duration {
 	return min(max(rest, 0), maxRetryAfter)
 }
 
-// jitter spreads the tries of clients that failed together.
+// jitter spreads the retries of clients that failed at the same time.
 func jitter(d time.Duration) time.Duration {
 	return d - time.Duration(rand.Int64N(int64(d)/4+1))
 }
 
-// pause rests, and returns false when ctx ended, or would end, before.
+// pause sleeps for d. It returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= d {
 		return false

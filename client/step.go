@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"tasker.example/tasker"
@@ -22,19 +21,19 @@ func (c *Client) Step(ctx context.Context, task, step tasker.ID) (apiv1.Step, er
 	return c.StepNamed(ctx, task, step.String())
 }
 
-// StepNamed is Step for the step of the task that has a name, such as refund[17] of an item.
+// StepNamed returns a step by its name, such as refund[17] for an item.
 func (c *Client) StepNamed(ctx context.Context, task tasker.ID, name string) (apiv1.Step, error) {
 	return get[apiv1.Step](ctx, c, nil, "v1", "tasks", task.String(), "workflow_steps", name)
 }
 
-// A MapItemQuery selects and pages the items of a map step, in their order.
+// MapItemQuery selects and pages the items of a map step, in order.
 type MapItemQuery struct {
 	State tasker.StepState // empty means any
-	From  int              // the Next of the page before
+	From  int              // Next of the previous page
 	Limit int              // 0 means the server's default
 }
 
-// StepItems lists the items of a step of type map, which is named by its name or its UUID.
+// StepItems lists the items of a map step, which is identified by name or UUID.
 func (c *Client) StepItems(ctx context.Context, task tasker.ID, step string, q MapItemQuery) (apiv1.StepItemList, error) {
 	query := url.Values{}
 	setText(query, "state", string(q.State))
@@ -43,72 +42,64 @@ func (c *Client) StepItems(ctx context.Context, task tasker.ID, step string, q M
 	return get[apiv1.StepItemList](ctx, c, query, "v1", "tasks", task.String(), "workflow_steps", step, "items")
 }
 
-// ItemResults returns results of the items of a step of type map, which is named by its name or its
-// UUID: those from an ordinal on that fit into an answer. The error is NotFound when it has no items.
+// ItemResults returns a page of the results of a map step, from an ordinal on. The step is
+// identified by name or UUID. It returns NotFound if the step has no items.
 func (c *Client) ItemResults(ctx context.Context, task tasker.ID, step string, from int) (apiv1.ItemResults, error) {
 	query := url.Values{}
-	if from > 0 {
-		query.Set("from", strconv.Itoa(from))
-	}
+	setNumber(query, "from", from)
 	return get[apiv1.ItemResults](ctx, c, query, "v1", "tasks", task.String(), "results", step, "items")
 }
 
-// TaskContext returns the context of a task, as steps are given it.
+// TaskContext returns the context of a task as its steps receive it.
 func (c *Client) TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error) {
 	return get[json.RawMessage](ctx, c, nil, "v1", "tasks", task.String(), "context")
 }
 
-// StepResult returns the result of a step as later steps receive it. The error is
-// NotFound when the step has none.
+// StepResult returns the result of a step as its dependents receive it. It returns NotFound if
+// there is none.
 func (c *Client) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {
 	return get[json.RawMessage](ctx, c, nil, "v1", "tasks", task.String(), "results", step.String())
 }
 
-// ActOnStep does one of the operator's actions to a step and returns the step as
-// it is then; the task goes on by itself. It is a Conflict when the step's state
-// does not allow the action. Each call has a key of its own, so that a request that
-// reaches the server twice is applied once.
+// ActOnStep applies an operator action to a step and returns the step. The task continues
+// automatically. It returns a Conflict if the state of the step does not allow the action.
+// Retries of one call are applied once.
 func (c *Client) ActOnStep(ctx context.Context, task, step tasker.ID, a apiv1.StepAction) (apiv1.Step, error) {
 	return c.ActOnStepNamed(ctx, task, step.String(), a)
 }
 
-// ActOnStepNamed is ActOnStep for the step of the task that has a name, such as refund[17] of
-// an item.
+// ActOnStepNamed is like ActOnStep for a step name, such as refund[17] for an item.
 func (c *Client) ActOnStepNamed(ctx context.Context, task tasker.ID, name string, a apiv1.StepAction) (apiv1.Step, error) {
-	return call[apiv1.Step](ctx, c, request{
-		method: http.MethodPatch, path: []string{"v1", "tasks", task.String(), "workflow_steps", name}, body: a,
-		key: tasker.NewID().String(), repeatable: true,
-	})
+	return sendKeyed[apiv1.Step](ctx, c, http.MethodPatch, a, "v1", "tasks", task.String(), "workflow_steps", name)
 }
 
-// CompleteStep tells the outcome of a step of type external. The same outcome
-// may be told again; another one is a Conflict.
+// CompleteStep reports the outcome of an external step. Repeating the same outcome succeeds; a
+// different one is a Conflict.
 func (c *Client) CompleteStep(ctx context.Context, task, step tasker.ID, o apiv1.Completion) (apiv1.Step, error) {
 	return c.CompleteStepNamed(ctx, task, step.String(), o)
 }
 
-// CompleteStepNamed is CompleteStep for the step of the task that has a name.
+// CompleteStepNamed is like CompleteStep for a step name.
 func (c *Client) CompleteStepNamed(ctx context.Context, task tasker.ID, name string, o apiv1.Completion) (apiv1.Step, error) {
-	return call[apiv1.Step](ctx, c, request{
-		method: http.MethodPost, body: o, repeatable: true,
-		path: []string{"v1", "tasks", task.String(), "workflow_steps", name, "completion"},
-	})
+	return sendRepeatable[apiv1.Step](ctx, c, http.MethodPost, o,
+		"v1", "tasks", task.String(), "workflow_steps", name, "completion")
 }
 
-// An InboxQuery selects and pages what waits for people.
+// InboxQuery selects and pages waiting human steps. Mine, Assignees and Unassigned are
+// alternatives.
 type InboxQuery struct {
-	Mine       bool     // what waits for the caller, or a group of the caller
-	Assignees  []string // or for any of these
-	Unassigned bool     // or for nobody in particular
+	Mine       bool     // assigned to the caller or a group of the caller
+	Assignees  []string // assigned to any of these
+	Unassigned bool     // without an assignee
 	Namespace  string   // empty means any
 	Template   string   // empty means any
 	DueBefore  *time.Time
 	Overdue    bool
-	After      string // the NextAfter of the page before
+	After      string // NextAfter of the previous page
 	Limit      int    // 0 means the server's default
 }
 
-// Inbox lists what waits for people, what is due first before the rest.
+// Inbox lists waiting human steps, earliest due first.
 func (c *Client) Inbox(ctx context.Context, q InboxQuery) (apiv1.Inbox, error) {
 	query := url.Values{}
 	setFlag(query, "mine", q.Mine)
@@ -127,25 +118,24 @@ func (c *Client) Inbox(ctx context.Context, q InboxQuery) (apiv1.Inbox, error) {
 	return get[apiv1.Inbox](ctx, c, query, "v1", "inbox")
 }
 
-// HumanStep returns who is to answer an external step, which is named by its name or its UUID,
-// what an answer looks like, and who changed that.
+// HumanStep returns a human step with its form and its history.
 func (c *Client) HumanStep(ctx context.Context, task tasker.ID, step string) (apiv1.HumanStepDetail, error) {
 	return get[apiv1.HumanStepDetail](ctx, c, nil, "v1", "tasks", task.String(), "workflow_steps", step, "assignee")
 }
 
-// AssignStep says who is to answer an external step, which is named by its name or its UUID. It is
-// a Conflict when the step does not wait for an answer.
+// AssignStep changes the assignee of an external step, which is identified by name or UUID. It
+// returns a Conflict if the step is not waiting.
 func (c *Client) AssignStep(ctx context.Context, task tasker.ID, step string, a apiv1.AssignStep) (apiv1.HumanStep, error) {
-	return call[apiv1.HumanStep](ctx, c, request{
-		method: http.MethodPut, body: a, repeatable: true, path: []string{"v1", "tasks", task.String(), "workflow_steps", step, "assignee"},
-	})
+	return sendRepeatable[apiv1.HumanStep](ctx, c, http.MethodPut, a,
+		"v1", "tasks", task.String(), "workflow_steps", step, "assignee")
 }
 
-// CreateAnswerLink makes a link by which the assignee of an external step answers it, once and
-// without signing in. The step is named by its name or its UUID; it is a Conflict when it does not
-// wait for an answer, or nobody in particular is to answer it. The token is shown this once.
+// CreateAnswerLink creates a link for the assignee of an external step to answer it once without
+// signing in. The step is identified by name or UUID. It returns a Conflict if the step is not
+// waiting or has no assignee. The token cannot be retrieved later.
 func (c *Client) CreateAnswerLink(ctx context.Context, task tasker.ID, step string, l apiv1.CreateAnswerLink) (apiv1.NewAnswerLink, error) {
-	return call[apiv1.NewAnswerLink](ctx, c, request{method: http.MethodPost, body: l, path: []string{"v1", "tasks", task.String(), "workflow_steps", step, "answer_links"}})
+	return send[apiv1.NewAnswerLink](ctx, c, http.MethodPost, l,
+		"v1", "tasks", task.String(), "workflow_steps", step, "answer_links")
 }
 
 // AnswerLinks lists the answer links of a step, newest first.
@@ -153,9 +143,8 @@ func (c *Client) AnswerLinks(ctx context.Context, task tasker.ID, step string) (
 	return get[apiv1.AnswerLinks](ctx, c, nil, "v1", "tasks", task.String(), "workflow_steps", step, "answer_links")
 }
 
-// RevokeAnswerLink makes an answer link worthless. It is a Conflict when it was used.
+// RevokeAnswerLink revokes an answer link. It returns a Conflict if the link was used.
 func (c *Client) RevokeAnswerLink(ctx context.Context, task tasker.ID, step string, link tasker.ID) (apiv1.AnswerLink, error) {
-	return call[apiv1.AnswerLink](ctx, c, request{
-		method: http.MethodDelete, repeatable: true, path: []string{"v1", "tasks", task.String(), "workflow_steps", step, "answer_links", link.String()},
-	})
+	return sendRepeatable[apiv1.AnswerLink](ctx, c, http.MethodDelete, nil,
+		"v1", "tasks", task.String(), "workflow_steps", step, "answer_links", link.String())
 }

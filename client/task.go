@@ -12,30 +12,29 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// A TaskQuery selects and pages tasks, newest first.
+// TaskQuery selects and pages tasks, newest first.
 type TaskQuery struct {
 	Status         tasker.TaskState // empty means any
 	Phase          tasker.TaskPhase
 	Namespace      string
 	Name           string
 	DeadLettered   *bool
-	Tags           []string // a task has all of them
+	Tags           []string // all of them
 	CorrelationID  string
 	IdempotencyKey string
 	Initiator      string
 	SourceSystem   string
-	Attributes     []tasker.AttributeFilter // of those that templates declare
-	CreatedAfter   time.Time                // at this instant or later
+	Attributes     []tasker.AttributeFilter // all of them
+	CreatedAfter   time.Time                // inclusive
 	CreatedBefore  time.Time
-	Parent         tasker.ID // only tasks that its steps started; zero means any
-	Overdue        bool      // only open tasks whose due time is over, the longest ago first
-	DueBefore      time.Time // only open tasks that are due before this instant, those that are due first before the others
-	Before         string    // the NextBefore of the page before
+	Parent         tasker.ID // task whose steps started them; zero means any
+	Overdue        bool      // only open tasks past their due time, longest overdue first
+	DueBefore      time.Time // only open tasks due before this time, earliest first
+	Before         string    // NextBefore of the previous page
 	Page
 }
 
-// CreateTask creates a task. With an idempotency key, the same request once more
-// returns the same task.
+// CreateTask creates a task. Repeating a request with an idempotency key returns the same task.
 func (c *Client) CreateTask(ctx context.Context, t apiv1.CreateTask) (apiv1.Task, error) {
 	return call[apiv1.Task](ctx, c, request{
 		method: http.MethodPost, path: []string{"v1", "tasks"}, body: t, repeatable: t.IdempotencyKey != "",
@@ -62,13 +61,13 @@ func (c *Client) Tasks(ctx context.Context, q TaskQuery) (apiv1.TaskList, error)
 	return get[apiv1.TaskList](ctx, c, query, "v1", "tasks")
 }
 
-// CancelTasks cancels a part of the open tasks that fit a filter, or only says which are next.
-// While More of the answer is true there are others: ask again.
+// CancelTasks cancels open tasks that match a query, one batch at a time. Repeat the call while
+// More of the response is true. A dry run only reports the next tasks.
 func (c *Client) CancelTasks(ctx context.Context, q TaskQuery, r apiv1.CancelTasks) (apiv1.CancelledTasks, error) {
 	return call[apiv1.CancelledTasks](ctx, c, request{method: http.MethodPost, path: []string{"v1", "tasks", "cancel"}, query: q.filter(url.Values{}), body: r, repeatable: true})
 }
 
-// filter adds what tasks are found by.
+// filter adds the conditions to query.
 func (q TaskQuery) filter(query url.Values) url.Values {
 	setText(query, "status", string(q.Status))
 	setText(query, "phase", string(q.Phase))
@@ -95,24 +94,24 @@ func (q TaskQuery) filter(query url.Values) url.Values {
 	return query
 }
 
-// Attributes lists what tasks are found by as templates declare it; of a namespace, or of all
-// when it is empty.
+// Attributes lists the search attributes that templates of a namespace, or of all namespaces,
+// declare.
 func (c *Client) Attributes(ctx context.Context, namespace string, page Page) (apiv1.AttributeList, error) {
 	query := page.values()
 	setText(query, "namespace", namespace)
 	return get[apiv1.AttributeList](ctx, c, query, "v1", "attributes")
 }
 
-// CancelTask cancels a task and returns it as it is then. A task that is
-// cancelled already stays so; one that is complete is a Conflict.
+// CancelTask cancels a task and returns it. Cancelling a cancelled task succeeds; a complete task
+// is a Conflict.
 func (c *Client) CancelTask(ctx context.Context, task tasker.ID, reason, actor string) (apiv1.Task, error) {
 	return c.cancel(ctx, task, reason, actor, url.Values{})
 }
 
-// CompensateTask gives a task up and has undone what its completed steps have done, in the
-// reverse order of their completion, as its template says. It returns the task as it is then:
-// most often in the phase compensating, and cancelled at once when there is nothing to undo.
-// Asking again changes nothing; a task that has ended without it is a Conflict.
+// CompensateTask cancels a task and compensates its completed steps in reverse order of
+// completion. It returns the task, usually in the phase compensating, or cancelled if there is
+// nothing to compensate. Repeating the call has no effect. A task that has ended without
+// compensation is a Conflict.
 func (c *Client) CompensateTask(ctx context.Context, task tasker.ID, reason, actor string) (apiv1.Task, error) {
 	return c.cancel(ctx, task, reason, actor, url.Values{"compensate": {"true"}})
 }
@@ -125,14 +124,12 @@ func (c *Client) cancel(ctx context.Context, task tasker.ID, reason, actor strin
 	})
 }
 
-// ChangeDue gives an open task, or a step of it that has not ended, another due time or none, and returns the
-// task as it is then.
+// ChangeDue changes or removes the due time of an open task or step and returns the task.
 func (c *Client) ChangeDue(ctx context.Context, task tasker.ID, d apiv1.ChangeDue) (apiv1.Task, error) {
-	return call[apiv1.Task](ctx, c, request{method: http.MethodPut, path: []string{"v1", "tasks", task.String(), "due"}, body: d, repeatable: true})
+	return sendRepeatable[apiv1.Task](ctx, c, http.MethodPut, d, "v1", "tasks", task.String(), "due")
 }
 
-// TaskTree returns a task with those above it, and those that its steps started: the topmost
-// first, and each before its children.
+// TaskTree returns a task with its ancestors and descendants; parents precede their children.
 func (c *Client) TaskTree(ctx context.Context, task tasker.ID) (apiv1.TaskTree, error) {
 	return get[apiv1.TaskTree](ctx, c, nil, "v1", "tasks", task.String(), "tree")
 }
@@ -147,13 +144,12 @@ func (c *Client) StepTransitions(ctx context.Context, task, step tasker.ID, p Pa
 	return get[[]tasker.Transition](ctx, c, p.values(), "v1", "tasks", task.String(), "workflow_steps", step.String(), "transitions")
 }
 
-// Explain returns why something is where it is: a task, a step, an investigation, a case or
-// an operation.
+// Explain returns why a task, step, investigation, case, operation or hold is in its state.
 func (c *Client) Explain(ctx context.Context, id tasker.ID) (apiv1.Explanation, error) {
 	return get[apiv1.Explanation](ctx, c, url.Values{}, "v1", "explain", id.String())
 }
 
-// ExplainQueue returns why steps of a namespace and a handler wait.
+// ExplainQueue returns why the steps of a namespace and a handler are waiting.
 func (c *Client) ExplainQueue(ctx context.Context, namespace, handler string) (apiv1.Explanation, error) {
 	return get[apiv1.Explanation](ctx, c, url.Values{}, "v1", "explain", "queue", namespace, handler)
 }

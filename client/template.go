@@ -14,19 +14,19 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// The media types of a template document.
+// Media types of a template document.
 const (
 	YAML = "application/yaml"
 	JSON = "application/json"
 )
 
-// A TemplateOption changes how a template is registered.
+// TemplateOption configures the registration of a template.
 type TemplateOption int
 
-// Strict refuses a template that has keys without effect.
+// Strict rejects a template with ignored keys.
 const Strict TemplateOption = 1
 
-// A Page selects a part of a list. Zero means the server's default.
+// Page selects a part of a list. Zero values mean the server's defaults.
 type Page struct {
 	Limit  int
 	Offset int
@@ -43,38 +43,34 @@ func (p Page) values() url.Values {
 	return v
 }
 
-// setText sets a parameter unless it is empty.
 func setText(v url.Values, name, value string) {
 	if value != "" {
 		v.Set(name, value)
 	}
 }
 
-// setFlag sets a parameter that is true.
 func setFlag(v url.Values, name string, value bool) {
 	if value {
 		v.Set(name, "true")
 	}
 }
 
-// setNumber sets a number that is more than 0.
 func setNumber(v url.Values, name string, value int) {
 	if value > 0 {
 		v.Set(name, strconv.Itoa(value))
 	}
 }
 
-// setTime sets an instant that is not zero.
 func setTime(v url.Values, name string, t time.Time) {
 	if !t.IsZero() {
 		v.Set(name, t.UTC().Format(time.RFC3339Nano))
 	}
 }
 
-// RegisterTemplate registers a document; contentType is [YAML] or [JSON]. The
-// same template once more is no error. The error is Invalid with the faults as
-// details, or Conflict when the version exists with another content. Keys without effect
-// are warnings in the answer; [Strict] makes them faults.
+// RegisterTemplate registers a document with the content type [YAML] or [JSON]. Registering the
+// same template again succeeds. Errors are Invalid, with the faults as details, or Conflict if
+// the version exists with different content. Ignored keys are warnings in the response; [Strict]
+// makes them faults.
 func (c *Client) RegisterTemplate(ctx context.Context, doc []byte, contentType string, options ...TemplateOption) (apiv1.RegisteredTemplate, error) {
 	query := url.Values{}
 	setFlag(query, "strict", slices.Contains(options, Strict))
@@ -83,7 +79,7 @@ func (c *Client) RegisterTemplate(ctx context.Context, doc []byte, contentType s
 	})
 }
 
-// Templates lists the templates of a namespace, or of all when it is empty.
+// Templates lists the templates of a namespace, or of all namespaces if it is empty.
 func (c *Client) Templates(ctx context.Context, namespace string, p Page) (apiv1.TemplateList, error) {
 	query := p.values()
 	setText(query, "namespace", namespace)
@@ -95,44 +91,43 @@ func (c *Client) Template(ctx context.Context, namespace, name, version string) 
 	return get[apiv1.TemplateDetail](ctx, c, nil, "v1", "templates", namespace, name, version)
 }
 
-// RetireTemplate has no new tasks made of a version of a template. Tasks that use it go on.
+// RetireTemplate makes a template version reject new tasks. Existing tasks continue.
 func (c *Client) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, r apiv1.RetireTemplate) (apiv1.Template, error) {
 	return c.changeTemplate(ctx, v, "retire", r)
 }
 
-// UnretireTemplate has new tasks made of a retired version of a template again.
+// UnretireTemplate makes a retired template version accept new tasks again.
 func (c *Client) UnretireTemplate(ctx context.Context, v tasker.TemplateVersion, r apiv1.RetireTemplate) (apiv1.Template, error) {
 	return c.changeTemplate(ctx, v, "unretire", r)
 }
 
 func (c *Client) changeTemplate(ctx context.Context, v tasker.TemplateVersion, verb string, body any) (apiv1.Template, error) {
-	return call[apiv1.Template](ctx, c, request{
-		method: http.MethodPost, path: []string{"v1", "templates", v.Namespace, v.Name, v.Version, verb}, body: body, repeatable: true,
-	})
+	return sendRepeatable[apiv1.Template](ctx, c, http.MethodPost, body,
+		"v1", "templates", v.Namespace, v.Name, v.Version, verb)
 }
 
-// ChangeVersion brings an open task to another version of its template, or only says what that
-// would do. The error is Conflict, with all reasons as details, when it cannot be done.
+// ChangeVersion moves an open task to another version of its template, or only reports the
+// effect. It returns a Conflict with all reasons as details if the change is not possible.
 func (c *Client) ChangeVersion(ctx context.Context, task tasker.ID, r apiv1.ChangeVersion) (tasker.VersionChange, error) {
-	return call[tasker.VersionChange](ctx, c, request{method: http.MethodPost, path: []string{"v1", "tasks", task.String(), "change_version"}, body: r, repeatable: true})
+	return sendRepeatable[tasker.VersionChange](ctx, c, http.MethodPost, r,
+		"v1", "tasks", task.String(), "change_version")
 }
 
-// ChangeTasks brings a part of the open tasks of a version to another one, or only counts how
-// many could be. Next of the answer is Before of the next part; nil means that there is none.
+// ChangeTasks moves the open tasks of a version to another version, one batch at a time, or only
+// counts them. Next of the response is Before of the next batch, or nil at the end.
 func (c *Client) ChangeTasks(ctx context.Context, v tasker.TemplateVersion, r apiv1.ChangeTasks) (apiv1.ChangedTasks, error) {
-	return call[apiv1.ChangedTasks](ctx, c, request{
-		method: http.MethodPost, path: []string{"v1", "templates", v.Namespace, v.Name, v.Version, "change_tasks"}, body: r, repeatable: true,
-	})
+	return sendRepeatable[apiv1.ChangedTasks](ctx, c, http.MethodPost, r,
+		"v1", "templates", v.Namespace, v.Name, v.Version, "change_tasks")
 }
 
-// Health says that the server answers, and which version it is of.
+// Health returns the version of the server if it responds.
 func (c *Client) Health(ctx context.Context) (apiv1.Health, error) {
 	return get[apiv1.Health](ctx, c, nil, "health")
 }
 
-// Ready says whether the server can do its work, with its checks, loops and
-// components. When it cannot, the error is Unavailable, and the status of what is
-// returned is "not_ready", unless the server could not be asked. It is asked once.
+// Ready returns whether the server is ready, with its checks, loops and components. If it is not,
+// the error is Unavailable; the returned status is "not_ready" if the server responded. The
+// request is not retried.
 func (c *Client) Ready(ctx context.Context) (apiv1.Health, error) {
 	var answer apiv1.Health
 	err := c.do(ctx, request{method: http.MethodGet, path: []string{"health", "ready"}}, &answer)
@@ -144,9 +139,23 @@ func (c *Client) Ready(ctx context.Context) (apiv1.Health, error) {
 	return answer, err
 }
 
-// get reads an answer of one type.
 func get[T any](ctx context.Context, c *Client, query url.Values, path ...string) (T, error) {
 	return call[T](ctx, c, request{method: http.MethodGet, path: path, query: query, repeatable: true})
+}
+
+// send sends a request that must not be applied twice.
+func send[T any](ctx context.Context, c *Client, method string, body any, path ...string) (T, error) {
+	return call[T](ctx, c, request{method: method, path: path, body: body})
+}
+
+// sendRepeatable sends a request that has the same effect when it is applied twice.
+func sendRepeatable[T any](ctx context.Context, c *Client, method string, body any, path ...string) (T, error) {
+	return call[T](ctx, c, request{method: method, path: path, body: body, repeatable: true})
+}
+
+// sendKeyed sends a request with a new idempotency key, so that the server applies it once.
+func sendKeyed[T any](ctx context.Context, c *Client, method string, body any, path ...string) (T, error) {
+	return call[T](ctx, c, request{method: method, path: path, body: body, repeatable: true, key: tasker.NewID().String()})
 }
 
 // call sends a request whose answer has one type.

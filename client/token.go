@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	tokenAge = time.Minute // for how long what was read of a token file counts
-	maxToken = 16 << 10    // bytes; those of identity providers are long
+	tokenAge = time.Minute // maximum age of a cached token
+	maxToken = 16 << 10    // bytes; tokens of identity providers are long
 )
 
-// WithToken has every request say who is calling, with an API key or with a token of an
-// identity provider, in the header Authorization: Bearer. An empty token is none.
+// WithToken authenticates all requests with an API key or a token of an identity provider, in the
+// header Authorization: Bearer. An empty token disables it.
 //
-// Over plain HTTP everybody on the way can read it: beyond this machine use https.
+// Plain HTTP exposes the token to the network: use https except on the same machine.
 func WithToken(token string) Option {
 	return func(c *Client) {
 		if token == "" {
@@ -36,10 +36,9 @@ func WithToken(token string) Option {
 	}
 }
 
-// WithTokenFile is [WithToken] with the token in a file, such as a mounted secret. It is
-// read again when the file changes, and each minute at the latest, so that a rotated
-// secret is used without a restart. A request fails with Unauthorized while the file
-// cannot be read. An empty path is none.
+// WithTokenFile is like [WithToken] with the token in a file, such as a mounted secret. The file
+// is read again when it changes, and every minute, so that a rotated secret needs no restart.
+// Requests fail with Unauthorized while the file cannot be read. An empty path disables it.
 func WithTokenFile(path string) Option {
 	return func(c *Client) {
 		if path != "" {
@@ -48,24 +47,23 @@ func WithTokenFile(path string) Option {
 	}
 }
 
-// isToken reports whether a text can be sent as a token.
+// isToken reports whether text is a valid token.
 func isToken(text string) bool {
 	unfit := func(r rune) bool { return r <= ' ' || r > '~' }
 	return len(text) <= maxToken && strings.IndexFunc(text, unfit) < 0
 }
 
-// A tokenFile is a file with a token.
+// tokenFile caches the token of a file.
 type tokenFile struct {
 	path string
 
 	mu   sync.Mutex
-	text string      // empty before it was read
-	info os.FileInfo // when it was read
+	text string      // empty before the first read
+	info os.FileInfo // at the last read
 	read time.Time
 }
 
-// token returns what the file says. A file that is away for a moment, because it is
-// being replaced, says what it said before.
+// token returns the current token. While the file is being replaced, it returns the previous one.
 func (f *tokenFile) token() (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,7 +87,7 @@ func (f *tokenFile) token() (string, error) {
 	}
 }
 
-// readToken reads a file with a token. Its error does not say what is in the file.
+// readToken reads a token file. Errors do not contain its content.
 func readToken(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -109,7 +107,7 @@ func readToken(path string) (string, error) {
 	return text, nil
 }
 
-// authorize adds who is calling to the header of a request.
+// authorize adds the Authorization header.
 func (c *Client) authorize(h http.Header) error {
 	if c.token == nil {
 		return nil
@@ -121,8 +119,8 @@ func (c *Client) authorize(h http.Header) error {
 	return err
 }
 
-// withoutToken returns a text of an answer without the token of its request: proxies
-// have pages that show what they got.
+// withoutToken removes the token of the request from text, because proxies may echo request
+// headers.
 func withoutToken(r *http.Request, text string) string {
 	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if token == "" {
@@ -131,15 +129,15 @@ func withoutToken(r *http.Request, text string) string {
 	return strings.ReplaceAll(text, token, "[hidden]")
 }
 
-// WhoAmI returns who the server takes the caller for, and what they may do.
+// WhoAmI returns the identity and the permissions of the caller.
 func (c *Client) WhoAmI(ctx context.Context) (apiv1.Identity, error) {
 	return get[apiv1.Identity](ctx, c, nil, "v1", "whoami")
 }
 
-// A KeyQuery selects and pages API keys, the newest first.
+// KeyQuery selects and pages API keys, newest first.
 type KeyQuery struct {
-	Search  string // a name, or how a token begins; empty means any
-	Revoked bool   // also those that are revoked
+	Search  string // name, or prefix of a token; empty means any
+	Revoked bool   // include revoked keys
 	Page
 }
 
@@ -151,35 +149,37 @@ func (c *Client) Keys(ctx context.Context, q KeyQuery) (apiv1.KeyList, error) {
 	return get[apiv1.KeyList](ctx, c, query, "v1", "keys")
 }
 
-// CreateKey creates an API key. The answer has its token, which cannot be had again.
+// CreateKey creates an API key. The response contains its token, which cannot be retrieved later.
 func (c *Client) CreateKey(ctx context.Context, k apiv1.CreateKey) (apiv1.CreatedKey, error) {
-	return call[apiv1.CreatedKey](ctx, c, request{method: http.MethodPost, path: []string{"v1", "keys"}, body: k})
+	return send[apiv1.CreatedKey](ctx, c, http.MethodPost, k, "v1", "keys")
 }
 
-// RotateKey gives an API key a new token. The one before stays valid for r.GraceSeconds.
+// RotateKey creates a new token for an API key. The previous one remains valid for
+// r.GraceSeconds.
 func (c *Client) RotateKey(ctx context.Context, key tasker.ID, r apiv1.RotateKey) (apiv1.CreatedKey, error) {
-	return call[apiv1.CreatedKey](ctx, c, request{method: http.MethodPost, path: []string{"v1", "keys", key.String(), "rotate"}, body: r})
+	return send[apiv1.CreatedKey](ctx, c, http.MethodPost, r, "v1", "keys", key.String(), "rotate")
 }
 
-// RevokeKey ends an API key: within five seconds no server takes it any more.
+// RevokeKey revokes an API key. All servers reject it within five seconds.
 func (c *Client) RevokeKey(ctx context.Context, key tasker.ID) (apiv1.Key, error) {
-	return call[apiv1.Key](ctx, c, request{method: http.MethodDelete, path: []string{"v1", "keys", key.String()}, repeatable: true})
+	return sendRepeatable[apiv1.Key](ctx, c, http.MethodDelete, nil, "v1", "keys", key.String())
 }
 
-// A SessionQuery selects and pages sessions, the newest first.
+// SessionQuery selects and pages sessions, newest first.
 type SessionQuery struct {
-	Subject string // such as user:ann; empty means everybody's
+	Subject string // such as user:ann; empty means any
 	Page
 }
 
-// Sessions lists the browsers that are signed in.
+// Sessions lists signed-in browsers.
 func (c *Client) Sessions(ctx context.Context, q SessionQuery) (apiv1.SessionList, error) {
 	query := q.values()
 	setText(query, "subject", q.Subject)
 	return get[apiv1.SessionList](ctx, c, query, "v1", "sessions")
 }
 
-// EndSessions ends a session, or all of a subject: within five seconds no server takes them any more.
+// EndSessions ends a session, or all sessions of a subject. All servers reject them within five
+// seconds.
 func (c *Client) EndSessions(ctx context.Context, r apiv1.EndSessions) (apiv1.EndedSessions, error) {
-	return call[apiv1.EndedSessions](ctx, c, request{method: http.MethodPost, path: []string{"v1", "sessions", "end"}, body: r, repeatable: true})
+	return sendRepeatable[apiv1.EndedSessions](ctx, c, http.MethodPost, r, "v1", "sessions", "end")
 }

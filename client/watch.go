@@ -19,31 +19,28 @@ import (
 )
 
 const (
-	silence      = 50 * time.Second // of a server that says each 15 seconds that it is there
-	longestEvent = 16 << 20         // bytes of one line
+	silence      = 50 * time.Second // maximum silence of a server, which sends a keep-alive every 15 seconds
+	longestEvent = 16 << 20         // bytes per line
 )
 
-// WatchOptions say which events to watch. Zero means all, from now on.
+// WatchOptions selects events. The zero value selects all future events.
 type WatchOptions struct {
-	Topics        []string // none means all
-	FromBeginning bool     // of all times
-	After         string   // the ResumeID of the last event that was seen, in place of FromBeginning
+	Topics        []string // empty means all
+	FromBeginning bool     // include all past events
+	After         string   // ResumeID of the last received event; overrides FromBeginning
 
-	// Lost is called when the connection broke off and is going to be made again; nil
-	// is allowed. No event is lost by that.
-	Lost func(err error)
+	Lost func(err error) // called before a reconnect, without loss of events; may be nil
 }
 
-// A WatchedEvent is an event of an investigation, and what to resume from after it.
+// WatchedEvent is an investigation event and the position after it.
 type WatchedEvent struct {
 	apiv1.CloudEvent
 	ResumeID string
 }
 
-// WatchEvents yields the events of investigations as they happen, each once, until ctx
-// ends or the loop does. When the connection breaks, it is made again where it
-// broke off. It yields an error, and ends, when the server refuses, and when it
-// could not be reached in the first place.
+// WatchEvents yields each investigation event once until ctx or the loop ends. It reconnects and
+// resumes after a connection loss. It yields an error and ends if the server rejects the request
+// or cannot be reached initially.
 func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[WatchedEvent, error] {
 	return func(yield func(WatchedEvent, error) bool) {
 		w := watch{client: c, WatchOptions: o, id: o.After, yield: yield}
@@ -57,7 +54,7 @@ func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[Watc
 			if time.Since(begin) > maxBackoff {
 				rest = minBackoff
 			}
-			// A server that was reached once is waited for as long as it takes.
+			// Retry without limit once the server has been reached.
 			again := (m.unsent || m.transient) && (w.reached || failed < c.retries)
 			if !again {
 				yield(WatchedEvent{}, m.err)
@@ -74,18 +71,18 @@ func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[Watc
 	}
 }
 
-// A watch is one call of WatchEvents.
+// watch is the state of one WatchEvents call.
 type watch struct {
 	WatchOptions
 	client *Client
 	yield  func(WatchedEvent, error) bool
 
-	id      string // to resume from
-	reached bool   // the server, at least once
-	ended   bool   // the caller wants no more
+	id      string // resume position
+	reached bool   // connected at least once
+	ended   bool   // the caller stopped the iteration
 }
 
-// listen makes a connection and yields what comes. It returns why that ended.
+// listen connects and yields events until the connection ends. It returns the reason.
 func (w *watch) listen(ctx context.Context) *miss {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -131,7 +128,7 @@ func (w *watch) listen(ctx context.Context) *miss {
 	return &miss{transient: true, err: tasker.Errorf(tasker.Unavailable, "the connection to %s broke off: %v", w.client.URL(), err)}
 }
 
-// yieldEvent yields an event; one without data is skipped.
+// yieldEvent yields an event, unless it has no data.
 func (w *watch) yieldEvent(data string) *miss {
 	if data == "" {
 		return nil
@@ -144,7 +141,7 @@ func (w *watch) yieldEvent(data string) *miss {
 	return nil
 }
 
-// connect asks for the stream.
+// connect opens the event stream.
 func (w *watch) connect(ctx context.Context) (*http.Response, *miss) {
 	c := w.client
 	query := url.Values{}
@@ -171,7 +168,7 @@ func (w *watch) connect(ctx context.Context) (*http.Response, *miss) {
 	res, err := c.http.Do(req)
 	if err != nil {
 		m := c.unreachable(ctx, err)
-		m.transient = true // also when it was silent for too long
+		m.transient = true // also after a keep-alive timeout
 		return nil, m
 	}
 	if res.StatusCode == http.StatusOK && strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {

@@ -1,5 +1,5 @@
-// Package embedded runs the Tasker engine inside a Go program. It needs a PostgreSQL database and no
-// server process; several programs and servers can share one database.
+// Package embedded runs the Tasker engine inside a Go program. It needs a PostgreSQL database and
+// no server process; several programs and servers can share one database.
 //
 //	e, err := embedded.Open(ctx, embedded.Options{DatabaseURL: url, Migrate: true})
 //	…
@@ -7,12 +7,12 @@
 //	_, err = e.RegisterTemplate(ctx, doc)
 //	w := worker.New(e.Backend(), worker.Options{Namespaces: []string{"orders"}})
 //	…
-//	go e.Run(ctx) // timers and the sweep; any number of programs may share a database
+//	go e.Run(ctx) // timers and the staleness sweep; any number of programs may share a database
 //	go w.Run(ctx)
 //	id, err := e.CreateTask(ctx, tasker.NewTask{Namespace: "orders", Name: "fulfil"})
 //
-// Programs that embed the engine and servers may work on one database together, if
-// [Options] say of the queue what the servers are configured to.
+// Programs that share a database with servers must set the queue [Options] to the values in the
+// configuration of the servers.
 package embedded
 
 import (
@@ -43,34 +43,33 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// Options of an embedded engine. DatabaseURL must be given.
+// Options configures an [Engine]. DatabaseURL is required.
 type Options struct {
 	DatabaseURL   string
-	Migrate       bool          // bring the schema up to date, instead of refusing an old one
-	Environment   string        // whose overrides of the templates hold
-	Lease         time.Duration // how long a worker may hold a step in silence; 30 s by default
-	Retention     time.Duration // how long finished tasks are kept; 0 for ever
-	MaxRetryAfter time.Duration // longest retry_after_ms of a failure that is retried; a day by default
-	SweepEvery    time.Duration // rest between two looks for stale tasks; 5 min by default, negative for never
-	Log           *slog.Logger  // nothing is logged by default
+	Migrate       bool          // migrate an older schema instead of failing
+	Environment   string        // selects the overrides of templates
+	Lease         time.Duration // default 30 s
+	Retention     time.Duration // how long ended tasks are stored; 0 means forever
+	MaxRetryAfter time.Duration // maximum retry_after_ms of a retried failure; default one day
+	SweepEvery    time.Duration // interval of the staleness sweep; default 5 min, negative disables it
+	Log           *slog.Logger  // default: discard
 
-	// Where servers work on the same database these must say what the servers'
-	// [message_queue] says: whoever enqueues a step decides how long it may wait and
-	// whether it is announced, and whoever finds one that waited too long what becomes
-	// of it.
-	Announce         bool              // the servers' transport is rabbitmq: have them announce the steps that are enqueued here
-	PriorityAge      time.Duration     // priority_age_ms: from which age on a step may be handed out before more urgent ones; a minute by default, negative never
-	QueueTTL         time.Duration     // worker_queue_ttl_ms: how long a step may wait for a worker; 5 min by default
-	QueueTTLRule     tasker.ExpiryRule // queue_ttl: whether a step that waited for longer fails also where workers are busy; unless_saturated by default
-	NoAutoRecover    bool              // auto_recover = false: leave steps that no worker took to operators
-	MaxQueueExpiries int               // max_queue_expiries: how often in a row no worker may take a step although one is alive; 3 by default
-	NoWorkerAfter    time.Duration     // no_worker_after_ms: for how long no worker may be alive for a step that waits; a minute by default
+	// The following options must equal the [message_queue] settings of servers on the same
+	// database. The process that enqueues a step sets its queue timeout and announces it; the
+	// process that finds it expired decides its outcome.
+	Announce bool // the servers use RabbitMQ and announce steps that are enqueued here
+	// priority_age_ms: age that outranks priority; default one minute, negative never
+	PriorityAge      time.Duration
+	QueueTTL         time.Duration     // worker_queue_ttl_ms: maximum time until a step is claimed; default 5 min
+	QueueTTLRule     tasker.ExpiryRule // queue_ttl: default unless_saturated
+	NoAutoRecover    bool              // auto_recover = false: leave expired steps to operators
+	MaxQueueExpiries int               // max_queue_expiries: consecutive expiries despite a live worker; default 3
+	NoWorkerAfter    time.Duration     // no_worker_after_ms: maximum time without a live worker; default one minute
 
-	// MeterProvider gets the metrics of docs/reference/metrics.md; nothing is counted by default.
-	MeterProvider metric.MeterProvider
+	MeterProvider metric.MeterProvider // receives the metrics of docs/reference/metrics.md; default: none
 }
 
-// Engine is Tasker inside a program. Its methods may be called concurrently.
+// Engine is an embedded Tasker engine. It is safe for concurrent use.
 type Engine struct {
 	db     *postgres.DB
 	engine *engine.Engine
@@ -81,10 +80,10 @@ type Engine struct {
 	log    *slog.Logger
 }
 
-// heartbeats is how many signs of life fit into a lease.
+// heartbeats is the number of heartbeat intervals in a lease.
 const heartbeats = 3
 
-// Open connects to the database. A schema that is not this package's is an error,
+// Open connects to the database. It returns an error if the schema has a different version,
 // unless it is older and Migrate is set.
 func Open(ctx context.Context, o Options) (*Engine, error) {
 	if err := prepare(ctx, o); err != nil {
@@ -112,10 +111,10 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	}, nil
 }
 
-// measure counts what the database is told to do here, if anybody wants to know.
+// measure registers the metrics if a MeterProvider is configured.
 func measure(db *postgres.DB, o Options) (*metrics.Metrics, error) {
 	if o.MeterProvider == nil {
-		return nil, nil //nolint:nilnil // a nil Metrics counts nothing
+		return nil, nil //nolint:nilnil // a nil Metrics is disabled
 	}
 	m, err := metrics.New(o.MeterProvider, db.OpenEntries, cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -144,13 +143,12 @@ func connected(ctx context.Context, url string, do func(*pgx.Conn) error) (err e
 	return do(conn)
 }
 
-// Close closes the connections. Run must have returned.
+// Close closes the database connections. Run must have returned.
 func (e *Engine) Close() { e.db.Close() }
 
-// Run does what the engine does by itself: retries, timeouts, start times, lost
-// workers, the sweep for stale tasks, the operations that a server has started, holds. It returns nil when ctx has ended and the
-// work under way is done. Without it, nothing that waits for time goes on in this
-// program.
+// Run performs background work until ctx ends: retries, timeouts, delayed starts, lost workers,
+// the staleness sweep, operations and holds. It finishes the work in progress and returns nil.
+// Some process must run it, or everything that waits for a time stops.
 func (e *Engine) Run(ctx context.Context) error {
 	g := loop.NewGroup(ctx)
 	ops := operation.New(e.db, e.engine, e.dlq, operation.Options{Log: e.log})
@@ -163,12 +161,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Backend returns the engine as the backend of a worker.
+// Backend returns a backend for a worker in this program.
 func (e *Engine) Backend() worker.Backend { return e.engine }
 
-// RegisterTemplate stores a template, given as YAML or JSON, and says whether it
-// is new. A version that tasks use never changes: another template under it is a
-// Conflict.
+// RegisterTemplate registers a template in YAML or JSON and reports whether it is new. A version
+// that tasks use is immutable: different content is a Conflict.
 func (e *Engine) RegisterTemplate(ctx context.Context, doc []byte) (created bool, err error) {
 	t, warnings, err := templatefile.Parse(doc)
 	if err != nil {
@@ -181,35 +178,35 @@ func (e *Engine) RegisterTemplate(ctx context.Context, doc []byte) (created bool
 	return created, err
 }
 
-// RetireTemplate has no new tasks made of a version of a template; those that use it go on.
-// A task that names no version is then made of the newest that is not retired.
+// RetireTemplate makes a template version reject new tasks. Existing tasks continue. Tasks
+// without a version use the newest version that is not retired.
 func (e *Engine) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, actor, reason string) error {
 	_, err := e.db.RetireTemplate(ctx, v, true, postgres.Operator{Actor: actor, Reason: reason})
 	return err
 }
 
-// UnretireTemplate has new tasks made of a retired version of a template again.
+// UnretireTemplate makes a retired template version accept new tasks again.
 func (e *Engine) UnretireTemplate(ctx context.Context, v tasker.TemplateVersion, actor, reason string) error {
 	_, err := e.db.RetireTemplate(ctx, v, false, postgres.Operator{Actor: actor, Reason: reason})
 	return err
 }
 
-// ChangeVersion brings an open task to another version of its template, or only says what that
-// would do to its steps. The error is a Conflict when it cannot be done; the answer has the
-// reasons. A task that is of the version stays as it is.
+// ChangeVersion moves an open task to another version of its template, or only reports the
+// effect. It returns a Conflict, and the reasons in the result, if the change is not possible. A
+// task that already has the version is not changed.
 func (e *Engine) ChangeVersion(ctx context.Context, task tasker.ID, r tasker.VersionRequest) (tasker.VersionChange, error) {
 	return e.engine.ChangeVersion(ctx, task, r)
 }
 
-// ChangeVersions brings a part of the open tasks of a version to another one, each in a
-// transaction of its own. Next of the answer is Before of the next part; zero means that there
-// is none.
+// ChangeVersions moves the open tasks of a version to another version, one batch at a time and
+// each task in its own transaction. Next of the result is Before of the next batch, zero at the
+// end.
 func (e *Engine) ChangeVersions(ctx context.Context, r tasker.VersionBatchRequest) (tasker.VersionBatch, error) {
 	return e.engine.ChangeVersions(ctx, r)
 }
 
-// CreateTask makes a task and returns its id. With an idempotency key the same
-// request leads to the same task.
+// CreateTask creates a task and returns its id. Repeating a request with an idempotency key
+// returns the same task.
 func (e *Engine) CreateTask(ctx context.Context, t tasker.NewTask) (tasker.ID, error) {
 	created, err := e.engine.CreateTasks(ctx, []tasker.NewTask{t})
 	if err != nil {
@@ -218,70 +215,69 @@ func (e *Engine) CreateTask(ctx context.Context, t tasker.NewTask) (tasker.ID, e
 	return created[0].TaskUUID, nil
 }
 
-// Task returns a task. The error is NotFound when there is none.
+// Task returns a task. It returns NotFound if the task does not exist.
 func (e *Engine) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
 	return e.db.Task(ctx, id)
 }
 
-// Steps returns the steps of a task, in the order of its template.
+// Steps returns the steps of a task in template order.
 func (e *Engine) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) {
 	return e.db.Steps(ctx, task)
 }
 
-// TaskTree returns a task with those above it, and those that its steps started: the topmost
-// first, and each before its children.
+// TaskTree returns a task with its ancestors and descendants; parents precede their children.
 func (e *Engine) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, error) {
 	return e.db.TaskTree(ctx, task)
 }
 
-// Items returns the items of a step of type map in their order, and the ordinal at which the next
-// page begins; 0 when there is none.
+// Items returns a page of the items of a map step, in order, and the ordinal of the next page, 0
+// at the end.
 func (e *Engine) Items(ctx context.Context, task, step tasker.ID, f tasker.MapItemFilter) (list []tasker.Step, next int, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.db.MapItems(ctx, task, step, f)
 }
 
-// StepNamed returns the id of the step of a task that has a name, such as refund[17] of an item.
+// StepNamed returns the id of a step by its name, such as refund[17] for an item.
 func (e *Engine) StepNamed(ctx context.Context, task tasker.ID, name string) (tasker.ID, error) {
 	return e.db.StepNamed(ctx, task, name)
 }
 
-// CancelTask ends a task and those of its steps that have not ended.
+// CancelTask cancels a task and its unfinished steps.
 func (e *Engine) CancelTask(ctx context.Context, task tasker.ID, actor, reason string) error {
 	return e.engine.CancelTask(ctx, task, actor, reason)
 }
 
-// CompensateTask gives a task up and has undone what its completed steps have done, in the
-// reverse order of their completion, as its template says. Asking again changes nothing; a task
-// that has ended without it is a Conflict.
+// CompensateTask cancels a task and compensates its completed steps in reverse order of
+// completion. Repeating the call has no effect. A task that has ended without compensation is a
+// Conflict.
 func (e *Engine) CompensateTask(ctx context.Context, task tasker.ID, actor, reason string) error {
 	return e.engine.CompensateTask(ctx, task, actor, reason)
 }
 
-// ChangeDue gives an open task, or a step of it that has not ended, another due time or none, and returns it. The
-// error is Invalid when that is not ahead, a Conflict when the task or the step has ended.
+// ChangeDue changes or removes the due time of an open task or step. It returns Invalid if the
+// due time is not in the future and a Conflict if the task or step has ended.
 func (e *Engine) ChangeDue(ctx context.Context, task tasker.ID, c tasker.DueUpdate) (*tasker.Deadline, error) {
 	return e.engine.ChangeDue(ctx, task, c)
 }
 
-// CancelTasks cancels a part of the open tasks that fit a filter, each in a transaction of its own.
-// While More of the answer is true there are others: ask again.
+// CancelTasks cancels open tasks that match a filter, one batch at a time and each task in its
+// own transaction. Repeat the call while HasMore of the result is true.
 func (e *Engine) CancelTasks(ctx context.Context, r tasker.CancelBatchRequest) (tasker.CancelBatch, error) {
 	return e.engine.CancelTasks(ctx, r)
 }
 
-// OperateStep repairs a step: tries it again, settles it, or gives it a result.
+// OperateStep applies an operator action to a step.
 func (e *Engine) OperateStep(ctx context.Context, task, step tasker.ID, op tasker.ActionRequest) (tasker.Step, error) {
 	return e.engine.OperateStep(ctx, task, step, op)
 }
 
-// CompleteExternal ends an external step with an outcome from outside, and lets the task
-// go on. The source says where the outcome comes from, for the history.
+// CompleteExternal completes an external step with an outcome. The source is recorded in the
+// history.
 func (e *Engine) CompleteExternal(ctx context.Context, task, step tasker.ID, o tasker.Outcome, source string) (tasker.Step, error) {
 	return e.engine.CompleteExternal(ctx, task, step, o, source)
 }
 
-// CompleteExternalNamed is CompleteExternal for the step of the task that has a name.
+// CompleteExternalNamed is like CompleteExternal for a step name.
 func (e *Engine) CompleteExternalNamed(ctx context.Context, task tasker.ID, name string, o tasker.Outcome, source string) (tasker.Step, error) {
 	step, err := e.db.StepNamed(ctx, task, name)
 	if err != nil {
@@ -290,15 +286,15 @@ func (e *Engine) CompleteExternalNamed(ctx context.Context, task tasker.ID, name
 	return e.engine.CompleteExternal(ctx, task, step, o, source)
 }
 
-// Inbox returns what waits for people, what is due first before the rest, and reports whether there
-// is more. Limits are those of InvestigationQueue.
+// Inbox returns waiting human steps, earliest due first, and reports whether more follow. Limits
+// are those of InvestigationQueue.
 func (e *Engine) Inbox(ctx context.Context, f tasker.InboxFilter) (list []tasker.HumanStep, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.engine.Inbox(ctx, f)
 }
 
-// HumanStep returns who is to answer an external step, what an answer looks like, and who changed
-// that. The error is NotFound when the task has no such step, or it is not external.
+// HumanStep returns a human step with its form and its history. It returns NotFound if the task
+// has no external step of this name.
 func (e *Engine) HumanStep(ctx context.Context, task tasker.ID, name string) (d tasker.HumanStepDetail, err error) {
 	step, err := e.db.StepNamed(ctx, task, name)
 	if err != nil {
@@ -307,8 +303,8 @@ func (e *Engine) HumanStep(ctx context.Context, task tasker.ID, name string) (d 
 	return e.engine.HumanStep(ctx, tasker.StepRef{TaskUUID: task, StepUUID: step})
 }
 
-// AssignStep says who is to answer an external step that waits. The error is a Conflict when it
-// does not wait for an answer.
+// AssignStep changes the assignee of an external step. It returns a Conflict if the step is not
+// waiting.
 func (e *Engine) AssignStep(ctx context.Context, task tasker.ID, name string, r tasker.AssignRequest) (h tasker.HumanStep, err error) {
 	step, err := e.db.StepNamed(ctx, task, name)
 	if err != nil {
@@ -317,10 +313,9 @@ func (e *Engine) AssignStep(ctx context.Context, task tasker.ID, name string, r 
 	return e.engine.Assign(ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, r)
 }
 
-// CreateAnswerLink makes a link by which the assignee of an external step answers it, once and
-// without signing in, on the pages of a server that works on the same database, or by
-// [Engine.AnswerByLink]. The error is a Conflict when the step does not wait for an answer, or nobody
-// in particular is to answer it.
+// CreateAnswerLink creates a link for the assignee of an external step to answer it once without
+// signing in: on a server that shares the database, or by [Engine.AnswerByLink]. It returns a
+// Conflict if the step is not waiting or has no assignee.
 func (e *Engine) CreateAnswerLink(ctx context.Context, task tasker.ID, name string, r tasker.AnswerLinkRequest) (l tasker.NewAnswerLink, err error) {
 	step, err := e.db.StepNamed(ctx, task, name)
 	if err != nil {
@@ -338,37 +333,37 @@ func (e *Engine) AnswerLinks(ctx context.Context, task tasker.ID, name string) (
 	return e.engine.AnswerLinks(ctx, tasker.StepRef{TaskUUID: task, StepUUID: step})
 }
 
-// RevokeAnswerLink makes an answer link worthless. The error is a Conflict when it was used.
+// RevokeAnswerLink revokes an answer link. It returns a Conflict if the link was used.
 func (e *Engine) RevokeAnswerLink(ctx context.Context, l tasker.AnswerLink, actor string) (tasker.AnswerLink, error) {
 	return e.engine.RevokeAnswerLink(ctx, l.StepRef, l.UUID, actor)
 }
 
-// AnswerQuestion returns what the holder of the token of an answer link is asked. The error is
-// NotFound for a token that is worth nothing and was neither used nor has expired.
+// AnswerQuestion returns the question of an answer link. It returns NotFound for an invalid
+// token, but not for a used or expired one.
 func (e *Engine) AnswerQuestion(ctx context.Context, token string) (tasker.AnswerQuestion, error) {
 	return e.engine.AnswerQuestion(ctx, token)
 }
 
-// AnswerByLink answers a step with the token of an answer link, and uses it up. It is false, with the
-// state of the link, when the link was used before or has expired; the error is that of AnswerQuestion,
-// or Invalid for an answer that the form of the step refuses.
+// AnswerByLink answers a step with the token of an answer link, which it invalidates. It returns
+// false and the state of a link that was already used or has expired. Errors are those of
+// AnswerQuestion, or Invalid if the form rejects the result.
 func (e *Engine) AnswerByLink(ctx context.Context, token string, result json.RawMessage) (state tasker.AnswerLinkState, answered bool, err error) {
 	return e.engine.AnswerByLink(ctx, token, result)
 }
 
-// Tasks returns the tasks of a filter, newest first, and reports whether there are more.
+// Tasks returns tasks that match a filter, newest first, and reports whether more follow.
 func (e *Engine) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.db.Tasks(ctx, f)
 }
 
-// Attributes lists what tasks are found by as templates declare it; of a namespace, or of all
-// when it is empty. Without a limit it has 100; more says whether there are others behind these.
+// Attributes lists the search attributes that templates of a namespace, or of all namespaces,
+// declare, and reports whether more follow. The default limit is 100.
 func (e *Engine) Attributes(ctx context.Context, namespace string, limit, offset int) (list []tasker.Attribute, more bool, err error) {
 	return e.db.Attributes(ctx, namespace, pageLimit(limit), max(offset, 0))
 }
 
-// Limits of a list: of one without a limit, and of any.
+// Default and maximum limit of lists.
 const (
 	defaultLimit = 100
 	maxLimit     = 1000

@@ -8,98 +8,98 @@ import (
 	"tasker.example/tasker/internal/incidentreport"
 )
 
-// InvestigationQueue returns the open investigations of a filter, the most urgent first,
-// and reports whether there are more. A limit of 0 means 100; the most is 1,000.
+// InvestigationQueue returns open investigations that match a filter, most urgent first, and
+// reports whether more follow. The default limit is 100, the maximum 1,000.
 func (e *Engine) InvestigationQueue(ctx context.Context, f tasker.InvestigationFilter) (list []tasker.InvestigationQueueEntry, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.db.InvestigationQueue(ctx, f)
 }
 
-// Cases returns the cases of a filter, those that cost most first, and reports whether there
-// are more. Limits are those of InvestigationQueue.
+// Cases returns cases that match a filter, highest impact first, and reports whether more follow.
+// Limits are those of InvestigationQueue.
 func (e *Engine) Cases(ctx context.Context, f tasker.CaseFilter) (list []tasker.Case, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.db.Cases(ctx, f)
 }
 
-// Case returns a case with what is known of its investigations. The error is NotFound when
-// there is none.
+// Case returns a case with details of its investigations. It returns NotFound if the case does
+// not exist.
 func (e *Engine) Case(ctx context.Context, id tasker.ID) (tasker.CaseDetail, error) {
 	return e.cases.Detail(ctx, id)
 }
 
-// WhyCase says why the investigations of a case are one.
+// WhyCase explains why investigations share a case.
 func (e *Engine) WhyCase(ctx context.Context, id tasker.ID) (tasker.CaseGrouping, error) {
 	return e.cases.Why(ctx, id)
 }
 
-// CaseChanges says what differs between the failures of a case and the successes of the same
-// step, who is hit, and until when.
+// CaseChanges compares the failures of a case with the successes of the same step, and returns
+// the impact.
 func (e *Engine) CaseChanges(ctx context.Context, id tasker.ID) (tasker.CaseComparison, error) {
 	return e.cases.Changes(ctx, id)
 }
 
-// UpdateCase takes a case, lets it rest, or notes something, and returns it as it is then.
-// No investigation and no task changes.
+// UpdateCase assigns, snoozes or annotates a case and returns it. Investigations and tasks do not
+// change.
 func (e *Engine) UpdateCase(ctx context.Context, id tasker.ID, u tasker.CaseUpdate) (tasker.Case, error) {
 	return e.cases.Update(ctx, id, u)
 }
 
-// MergeCases has the investigations of a case belong to another one, from now on.
+// MergeCases merges a case into another one.
 func (e *Engine) MergeCases(ctx context.Context, from, into tasker.ID, actor, reason string) error {
 	return e.cases.Merge(ctx, from, into, actor, reason)
 }
 
-// UnmergeCase takes back that a case was merged into another one.
+// UnmergeCase reverts a merge.
 func (e *Engine) UnmergeCase(ctx context.Context, id tasker.ID, actor, reason string) error {
 	return e.cases.Unmerge(ctx, id, actor, reason)
 }
 
-// SplitCase takes failures out of a case, now and from now on, and returns how many open
-// investigations are concerned. They are a case of their own within seconds, while Run runs somewhere.
+// SplitCase moves present and future failures out of a case and returns the number of affected
+// open investigations. The new case exists within seconds, if some process executes Run.
 func (e *Engine) SplitCase(ctx context.Context, id tasker.ID, s tasker.CaseSplit) (int64, error) {
 	return e.cases.Split(ctx, id, s)
 }
 
-// Incidents returns the incidents of a filter, newest first, and reports whether there are
-// more. Limits are those of InvestigationQueue.
+// Incidents returns incidents that match a filter, newest first, and reports whether more follow.
+// Limits are those of InvestigationQueue.
 func (e *Engine) Incidents(ctx context.Context, f tasker.IncidentFilter) (list []tasker.Incident, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.db.Incidents(ctx, f)
 }
 
-// Incident returns an incident with its cases and with what people were told of it. The
-// error is NotFound when there is none.
+// Incident returns an incident with its cases and notifications. It returns NotFound if the
+// incident does not exist.
 func (e *Engine) Incident(ctx context.Context, id tasker.ID) (tasker.IncidentDetail, error) {
 	return e.db.Incident(ctx, id)
 }
 
-// Investigations returns open and ended investigations, newest first, without their
-// history. Limits are those of InvestigationQueue.
+// Investigations returns open and ended investigations, newest first, without their history.
+// Limits are those of InvestigationQueue.
 func (e *Engine) Investigations(ctx context.Context, f tasker.EntryFilter) ([]tasker.Entry, error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.db.Entries(ctx, f)
 }
 
-// Investigation returns one investigation with its evidence and history. The error is
-// NotFound when it does not exist.
+// Investigation returns an investigation with its evidence and history. It returns NotFound if
+// the investigation does not exist.
 func (e *Engine) Investigation(ctx context.Context, id tasker.ID) (tasker.Entry, error) {
 	return e.db.Entry(ctx, id)
 }
 
-// EvidenceFile returns an investigation as one file: the step that failed, what its handler
-// was given, its failures and its history. The error is NotFound when it does not exist.
+// EvidenceFile exports an investigation: the failed step, its inputs, its failures and the
+// history. It returns NotFound if the investigation does not exist.
 func (e *Engine) EvidenceFile(ctx context.Context, id tasker.ID) (tasker.EvidenceFile, error) {
 	return evidencefile.New(e.db, e.engine).Export(ctx, id)
 }
 
-// IncidentReport says how an incident went: a case, an incident, or the investigations that were
-// opened in a time. The error is NotFound when there is no such case or incident.
+// IncidentReport returns the post-incident report of a case, an incident or a time range. It
+// returns NotFound if the case or incident does not exist.
 func (e *Engine) IncidentReport(ctx context.Context, q tasker.IncidentReportQuery) (tasker.IncidentReport, error) {
 	return incidentreport.Of(ctx, e.db, q)
 }
 
-// IncidentReportMarkdown is [Engine.IncidentReport] as a document for people.
+// IncidentReportMarkdown returns the post-incident report as Markdown.
 func (e *Engine) IncidentReportMarkdown(ctx context.Context, q tasker.IncidentReportQuery) (string, error) {
 	r, err := incidentreport.Of(ctx, e.db, q)
 	if err != nil {
@@ -108,32 +108,32 @@ func (e *Engine) IncidentReportMarkdown(ctx context.Context, q tasker.IncidentRe
 	return incidentreport.Markdown(r), nil
 }
 
-// InvestigationOf returns the newest investigation of a task. The error is NotFound when
-// the task has none.
+// InvestigationOf returns the latest investigation of a task. It returns NotFound if the task has
+// none.
 func (e *Engine) InvestigationOf(ctx context.Context, task tasker.ID) (tasker.Entry, error) {
 	return e.db.EntryOfTask(ctx, task)
 }
 
-// OpenInvestigation opens an investigation because a person asks for one; the task goes
-// on as before. When one is open already, the error is a Conflict with its id.
+// OpenInvestigation opens an investigation on request of an operator; the task is not changed. It
+// returns a Conflict with the id of the open investigation if there is one.
 func (e *Engine) OpenInvestigation(ctx context.Context, task tasker.ID, o tasker.NewEntry) (tasker.Entry, error) {
 	return e.dlq.Open(ctx, task, o)
 }
 
-// UpdateInvestigation changes the notes, the metadata or the status of an investigation.
-// To end one, set the status, with notes and ResolvedBy; repair the steps first, with
-// OperateStep. The warnings say what may have been overlooked.
+// UpdateInvestigation changes the notes, the metadata or the status of an investigation. To end
+// one, repair the steps with OperateStep, then set the status with notes and ResolvedBy. Warnings
+// list possible oversights.
 func (e *Engine) UpdateInvestigation(ctx context.Context, id tasker.ID, u tasker.EntryUpdate) (entry tasker.Entry, warnings []string, err error) {
 	return e.dlq.Update(ctx, id, u)
 }
 
-// Explain says why something is where it is: a task, a step, an investigation, a case or an
-// operation. The error is NotFound when nothing has the id.
+// Explain returns why a task, step, investigation, case, operation or hold is in its state. It
+// returns NotFound for an unknown id.
 func (e *Engine) Explain(ctx context.Context, id tasker.ID) (tasker.Explanation, error) {
 	return e.why.Explain(ctx, id)
 }
 
-// ExplainQueue says why steps of a namespace and a handler wait.
+// ExplainQueue returns why the steps of a namespace and a handler are waiting.
 func (e *Engine) ExplainQueue(ctx context.Context, namespace, handler string) (tasker.Explanation, error) {
 	return e.why.Queue(ctx, namespace, handler)
 }

@@ -7,23 +7,24 @@ import (
 	"tasker.example/tasker/internal/engine"
 )
 
-// Limits returns a page of the limits, by namespace, kind and name, and reports whether there are more.
+// Limits returns a page of limits, ordered by namespace, kind and name, and reports whether more
+// follow.
 func (e *Engine) Limits(ctx context.Context, f tasker.LimitFilter) ([]tasker.Limit, bool, error) {
 	return e.engine.Limits(ctx, f)
 }
 
-// Limit returns a limit with the keys for which most steps wait, and who has their places. The error is
-// NotFound when there is none.
+// Limit returns a limit with the keys with most waiting steps and their holders. It returns
+// NotFound if the limit does not exist.
 func (e *Engine) Limit(ctx context.Context, ref tasker.LimitRef) (tasker.LimitDetail, error) {
 	return e.engine.Limit(ctx, ref)
 }
 
-// SetLimit sets a limit, or changes it. It holds for what is handed out from then on, in every server.
+// SetLimit creates or changes a limit. It applies to all later claims on all servers.
 func (e *Engine) SetLimit(ctx context.Context, ref tasker.LimitRef, v tasker.LimitValue, actor, reason string) (tasker.Limit, error) {
 	return e.engine.SetLimit(ctx, ref, v, engine.LimitChange{Actor: actor, Reason: reason})
 }
 
-// DeleteLimit removes a limit. The error is a Conflict when templates give it to their steps.
+// DeleteLimit deletes a limit. It returns a Conflict if templates assign it to their steps.
 func (e *Engine) DeleteLimit(ctx context.Context, ref tasker.LimitRef, actor, reason string) error {
 	return e.engine.DeleteLimit(ctx, ref, engine.LimitChange{Actor: actor, Reason: reason})
 }

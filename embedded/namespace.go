@@ -6,18 +6,20 @@ import (
 	"tasker.example/tasker"
 )
 
-// NamespaceWeights returns the namespaces with a weight of their own in claims of several.
+// NamespaceWeights returns the namespaces with an explicit weight.
 func (e *Engine) NamespaceWeights(ctx context.Context) ([]tasker.NamespaceWeight, error) {
 	return e.engine.NamespaceWeights(ctx)
 }
 
-// SetNamespaceWeight gives a namespace its share in claims of several: with 3 it gets three steps for each
-// of a namespace with 1, when both have work. All servers go by it within a second.
+// SetNamespaceWeight sets the relative share of a namespace in claims from several namespaces:
+// with 3 it gets three steps for each step of a namespace with 1. All servers apply it within a
+// second.
 func (e *Engine) SetNamespaceWeight(ctx context.Context, namespace string, weight float64, actor string) (tasker.NamespaceWeight, error) {
 	return e.engine.SetNamespaceWeight(ctx, namespace, weight, actor)
 }
 
-// DeleteNamespaceWeight has a namespace count 1 again. The error is NotFound when it does.
+// DeleteNamespaceWeight resets the weight of a namespace to 1. It returns NotFound if no weight
+// is set.
 func (e *Engine) DeleteNamespaceWeight(ctx context.Context, namespace, actor string) error {
 	return e.engine.DeleteNamespaceWeight(ctx, namespace, actor)
 }

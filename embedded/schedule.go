@@ -8,86 +8,85 @@ import (
 	"tasker.example/tasker/internal/engine"
 )
 
-// CreateSchedule stores a schedule. It makes tasks while Run runs somewhere. The error is Invalid,
-// also when no task could be made of its template and context now, or a Conflict when the
+// CreateSchedule creates a schedule. It creates tasks if some process executes Run. It returns
+// Invalid, also if its template and context cannot create a task now, or a Conflict if the
 // namespace has a schedule of this name.
 func (e *Engine) CreateSchedule(ctx context.Context, s tasker.ScheduleSpec, actor, reason string) (tasker.Schedule, error) {
 	return e.engine.CreateSchedule(ctx, s, engine.ScheduleChange{Actor: actor, Reason: reason})
 }
 
-// Schedules returns the schedules of a filter, by namespace and name, and reports whether there
-// are more. Limits are those of InvestigationQueue.
+// Schedules returns schedules that match a filter, ordered by namespace and name, and reports
+// whether more follow. Limits are those of InvestigationQueue.
 func (e *Engine) Schedules(ctx context.Context, f tasker.ScheduleFilter) (list []tasker.ScheduleHealth, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.engine.Schedules(ctx, f)
 }
 
-// Schedule returns a schedule with so many of its next instants, its last firings and its
-// history. The error is NotFound when there is none.
+// Schedule returns a schedule with its next firing times, at most next, its last firings and its
+// history. It returns NotFound if the schedule does not exist.
 func (e *Engine) Schedule(ctx context.Context, id tasker.ID, next int) (tasker.ScheduleDetail, error) {
 	return e.engine.Schedule(ctx, id, next)
 }
 
-// Firings returns what became of the instants of a schedule, newest first, and reports whether
-// there are more. Limits are those of InvestigationQueue.
+// Firings returns the firings of a schedule, newest first, and reports whether more follow.
+// Limits are those of InvestigationQueue.
 func (e *Engine) Firings(ctx context.Context, f tasker.FiringFilter) (list []tasker.Firing, more bool, err error) {
 	f.Limit = pageLimit(f.Limit)
 	return e.engine.Firings(ctx, f)
 }
 
-// A ScheduleUpdate gives a schedule another spec.
+// ScheduleUpdate replaces the spec of a schedule.
 type ScheduleUpdate struct {
 	Spec     tasker.ScheduleSpec
-	Revision int // of the schedule as it was read; 0: any
+	Revision int // expected revision; 0 disables the check
 	Actor    string
 	Reason   string
 }
 
-// UpdateSchedule changes a schedule. The error is a Conflict when it has another revision.
+// UpdateSchedule changes a schedule. It returns a Conflict if the revision differs.
 func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, u ScheduleUpdate) (tasker.Schedule, error) {
 	return e.engine.UpdateSchedule(ctx, id, u.Spec, u.Revision, engine.ScheduleChange{Actor: u.Actor, Reason: u.Reason})
 }
 
-// PauseSchedule has a schedule make no tasks by itself, until an instant, or until it is resumed
-// if that is nil.
+// PauseSchedule pauses a schedule until a time, or until it is resumed if until is nil.
 func (e *Engine) PauseSchedule(ctx context.Context, id tasker.ID, until *time.Time, actor, reason string) (tasker.Schedule, error) {
 	return e.engine.PauseSchedule(ctx, id, until, engine.ScheduleChange{Actor: actor, Reason: reason})
 }
 
-// ResumeSchedule ends the pause of a schedule.
+// ResumeSchedule resumes a paused schedule.
 func (e *Engine) ResumeSchedule(ctx context.Context, id tasker.ID, actor, reason string) (tasker.Schedule, error) {
 	return e.engine.ResumeSchedule(ctx, id, engine.ScheduleChange{Actor: actor, Reason: reason})
 }
 
-// A ScheduleTrigger asks for a task of a schedule at once.
+// ScheduleTrigger requests an immediate task of a schedule.
 type ScheduleTrigger struct {
-	RequestKey string // the same request again makes no other task; empty: it is not recognised
+	RequestKey string // repeated requests with the same key create one task; empty disables the check
 	Actor      string
 	Reason     string
 }
 
-// TriggerSchedule makes a task of a schedule at once, beside those of its instants. The same request
-// again, under its key, is answered with the firing that it made; the error is a Conflict when another
-// request had the key.
+// TriggerSchedule creates a task of a schedule immediately, in addition to its firing times.
+// Repeating a request with its key returns the same firing; a different request with that key is
+// a Conflict.
 func (e *Engine) TriggerSchedule(ctx context.Context, id tasker.ID, t ScheduleTrigger) (tasker.Firing, error) {
 	return e.engine.TriggerSchedule(ctx, id, engine.ScheduleChange{Actor: t.Actor, Reason: t.Reason, RequestKey: t.RequestKey})
 }
 
-// A Backfill asks for the tasks of instants in the past.
+// Backfill requests the tasks of past firing times.
 type Backfill struct {
-	From, To time.Time // both included
-	DryRun   bool      // only say what would be done
+	From, To time.Time // inclusive
+	DryRun   bool      // only report the effect
 	Actor    string
 	Reason   string
 }
 
-// BackfillSchedule makes the tasks of instants in the past that have none, and returns what it
-// does for each instant.
+// BackfillSchedule creates the missing tasks of past firing times and returns the effect on each
+// firing time.
 func (e *Engine) BackfillSchedule(ctx context.Context, id tasker.ID, b Backfill) ([]tasker.BackfillInstant, error) {
 	return e.engine.BackfillSchedule(ctx, id, engine.Backfill{From: b.From, To: b.To, DryRun: b.DryRun}, engine.ScheduleChange{Actor: b.Actor, Reason: b.Reason})
 }
 
-// DeleteSchedule removes a schedule. Its tasks go on.
+// DeleteSchedule deletes a schedule. Its tasks continue.
 func (e *Engine) DeleteSchedule(ctx context.Context, id tasker.ID, actor, reason string) error {
 	return e.engine.DeleteSchedule(ctx, id, engine.ScheduleChange{Actor: actor, Reason: reason})
 }

@@ -15,48 +15,48 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// A Server is a backend that lets a worker claim steps by their ids: the Backend of package
-// client. Package embedded has none: its workers ask the engine in their own program.
+// Server is a backend that claims steps by id: the Backend of package client. Package embedded
+// has none, because its workers claim from the engine in the same program.
 type Server interface {
 	worker.Backend
 	worker.Documents
 	TakeSteps(ctx context.Context, id tasker.ID, steps []tasker.StepRef) ([]tasker.Assignment, error)
-	// ReportReady is Report, but takes only steps that become ready by the outcomes.
+	// ReportReady is like Report, but claims only steps that the outcomes make ready.
 	ReportReady(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error)
 }
 
-// Options of a backend. The URL must be given.
+// Options configures a [Backend]. URL is required.
 type Options struct {
 	URL string       // amqp://user:password@host:5672/vhost, or amqps
-	Log *slog.Logger // nothing is logged by default
+	Log *slog.Logger // default: discard
 }
 
-// A Backend is a [Server] whose steps are announced by RabbitMQ. It is for one
-// worker, and is connected from its registration until it leaves.
+// Backend is a [Server] that receives step announcements from RabbitMQ. It serves one worker and
+// is connected while the worker is registered.
 type Backend struct {
 	Server
 
 	options Options
 	log     *slog.Logger
 
-	silentUntil atomic.Int64 // until when the broker counts as silent, in Unix ns
-	asked       atomic.Int64 // when the server was asked last for steps, in Unix ns
-	askedDrains atomic.Int64 // the same for whether the worker drains
+	silentUntil atomic.Int64 // until when the broker is considered silent, in Unix ns
+	asked       atomic.Int64 // last poll of the server, in Unix ns
+	askedDrains atomic.Int64 // last check whether the worker drains, in Unix ns
 
 	mu       sync.Mutex
-	consumer *consumer // nil before the first registration and after leaving
+	consumer *consumer // nil unless registered
 }
 
-// The SDK finds these by a type assertion.
+// Package worker finds these methods by a type assertion.
 var _ worker.Documents = (*Backend)(nil)
 
-// NewBackend returns a backend. The URL is looked at when the worker registers.
+// NewBackend returns a backend. The URL is checked when the worker registers.
 func NewBackend(s Server, o Options) *Backend {
 	return &Backend{Server: s, options: o, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler))}
 }
 
-// RegisterWorker makes a worker known to the server, and begins to listen to the
-// broker if the server announces steps there.
+// RegisterWorker registers a worker and connects to the broker if the server announces steps
+// there.
 func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
 	r, err := b.Server.RegisterWorker(ctx, w)
 	if err != nil {
@@ -66,13 +66,13 @@ func (b *Backend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (task
 	defer b.mu.Unlock()
 	if b.consumer != nil {
 		r.ClaimIsHeartbeat = false
-		return r, nil // it was forgotten, and has come back
+		return r, nil // a repeated registration
 	}
 	if r.Dispatch == nil {
 		b.log.WarnContext(ctx, "the server announces no steps through a message broker; the worker asks for work itself")
 		return r, nil
 	}
-	r.ClaimIsHeartbeat = false // most claims ask the broker only
+	r.ClaimIsHeartbeat = false // most claims use only the broker
 	b.consumer, err = b.connect(w, *r.Dispatch)
 	if err != nil {
 		_ = b.Server.LeaveWorker(ctx, r.WorkerUUID)
@@ -100,24 +100,23 @@ func (b *Backend) current() *consumer {
 const (
 	takeDeadline = 20 * time.Second
 
-	// askWithout is how long one claim waits while the broker is away. The server answers those of a
-	// worker that drains after a second, which has to be early.
+	// AskWithout is the wait of one claim while the broker is unavailable. It exceeds the second
+	// after which the server responds to a draining worker, so that an early response is noticed.
 	askWithout = 3 * time.Second
 
-	askAfter      = 5 * time.Second // between two questions for what was not announced
+	askAfter      = 5 * time.Second // between polls for unannounced steps
 	askSilent     = 250 * time.Millisecond
-	askDrains     = time.Second     // between two questions whether the worker drains
-	drainDeadline = 2 * time.Second // of one
+	askDrains     = time.Second     // between checks whether the worker drains
+	drainDeadline = 2 * time.Second // per check
 	silence       = 10 * time.Second
 	unavailRest   = 250 * time.Millisecond
 	maxTakenSteps = 1000
 )
 
-// Claim takes steps that the broker announced, up to limit, and waits for the
-// first of them up to wait. Now and then it asks the server whether there are others
-// all the same: the server gives the oldest first, so none starves for want of a
-// message. While messages do not come, or the broker is away, it asks in their place.
-// For a worker that drains it returns early.
+// Claim claims up to limit announced steps. It waits up to wait for the first one, less if the
+// worker drains. It periodically polls the server, which returns the oldest steps first, so that
+// no step starves because of a lost message. It polls instead while the broker is silent or
+// unavailable.
 func (b *Backend) Claim(ctx context.Context, id tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
 	l := b.current()
 	if l == nil {
@@ -132,7 +131,7 @@ func (b *Backend) Claim(ctx context.Context, id tasker.ID, limit int, wait time.
 	}
 }
 
-// claimSome is one look of a claim. It reports whether the worker seems to drain.
+// claimSome is one iteration of Claim. It reports whether the worker seems to drain.
 func (b *Backend) claimSome(ctx context.Context, l *consumer, id tasker.ID, limit int, deadline time.Time) (steps []tasker.Assignment, drains bool, err error) {
 	if !l.broker.Ready() {
 		began, wait := time.Now(), min(max(time.Until(deadline), 0), askWithout)
@@ -150,7 +149,7 @@ func (b *Backend) claimSome(ctx context.Context, l *consumer, id tasker.ID, limi
 	}
 	messages := l.receiveBatch(ctx, min(limit, maxTakenSteps), min(time.Until(deadline), listen))
 	if ctx.Err() != nil {
-		l.giveBack(messages)
+		l.requeue(messages)
 		return nil, false, ctx.Err()
 	}
 	steps, err = b.claimAnnouncedOrPoll(ctx, id, messages, limit)
@@ -160,9 +159,9 @@ func (b *Backend) claimSome(ctx context.Context, l *consumer, id tasker.ID, limi
 	return steps, drains, err
 }
 
-// drains asks the server, now and then, whether the worker drains, since it was given none of the
-// steps that messages named: those of a worker that drains would be announced again and again. If so
-// it hangs up.
+// drains checks at most once per second whether the worker drains, because the server returned
+// none of the announced steps: for a draining worker they would be announced again and again. If
+// so, it disconnects.
 func (b *Backend) drains(ctx context.Context, l *consumer, id tasker.ID) bool {
 	if time.Since(time.Unix(0, b.askedDrains.Load())) < askDrains {
 		return false
@@ -171,18 +170,19 @@ func (b *Backend) drains(ctx context.Context, l *consumer, id tasker.ID) bool {
 	ctx, cancel := context.WithTimeout(ctx, drainDeadline)
 	defer cancel()
 	beat, err := b.Heartbeat(ctx, id, nil)
-	if err != nil || !beat.Drain { // what fails is tried again by the worker's own heartbeat
+	if err != nil || !beat.Drain { // the next heartbeat of the worker retries
 		return false
 	}
 	l.close()
 	return true
 }
 
-// brokerMissedSteps reports whether the server lately had steps of which the broker did not tell.
+// brokerMissedSteps reports whether the server recently had steps that the broker did not
+// announce.
 func (b *Backend) brokerMissedSteps() bool { return time.Now().UnixNano() < b.silentUntil.Load() }
 
-// claimAnnouncedOrPoll claims the steps that messages name. If there are none it asks the
-// server, and learns from its answer whether the broker tells of steps at all.
+// claimAnnouncedOrPoll claims the announced steps. Without messages it polls the server and
+// considers the broker silent if there are steps.
 func (b *Backend) claimAnnouncedOrPoll(ctx context.Context, id tasker.ID, messages []amqp.Delivery, limit int) ([]tasker.Assignment, error) {
 	if len(messages) > 0 {
 		b.silentUntil.Store(0)
@@ -195,15 +195,14 @@ func (b *Backend) claimAnnouncedOrPoll(ctx context.Context, id tasker.ID, messag
 	return list, err
 }
 
-// poll takes what the server has now, announced or not.
+// poll claims any available steps from the server without waiting.
 func (b *Backend) poll(ctx context.Context, id tasker.ID, limit int) ([]tasker.Assignment, error) {
 	b.asked.Store(time.Now().UnixNano())
 	return b.Server.Claim(ctx, id, limit, 0)
 }
 
-// take claims the steps that messages name. A message is acknowledged when its
-// step is claimed, or turned out to be elsewhere: from then on the lease in the
-// database is what counts.
+// take claims the announced steps. It acknowledges a message when its step is claimed or no
+// longer available: from then on the lease in the database counts.
 func (b *Backend) take(ctx context.Context, id tasker.ID, messages []amqp.Delivery) ([]tasker.Assignment, error) {
 	steps, known := b.read(ctx, messages)
 	if len(steps) == 0 {
@@ -214,19 +213,19 @@ func (b *Backend) take(ctx context.Context, id tasker.ID, messages []amqp.Delive
 	list, err := b.TakeSteps(taking, id, steps)
 	for _, d := range known {
 		if err != nil {
-			_ = d.Nack(true) // or lost with its channel: it comes again either way
+			_ = d.Nack(true) // redelivered in any case
 		} else {
 			_ = d.Ack()
 		}
 	}
 	if err != nil {
-		loop.Sleep(ctx, unavailRest) // it is delivered again at once
+		loop.Sleep(ctx, unavailRest) // the redelivery is immediate
 	}
 	return list, err
 }
 
-// read returns the steps that messages name, and those messages. Others are none
-// of ours: they are refused, for the broker to put among the dead letters.
+// read returns the announced steps and their messages. It rejects other messages, so that the
+// broker dead-letters them.
 func (b *Backend) read(ctx context.Context, messages []amqp.Delivery) ([]tasker.StepRef, []amqp.Delivery) {
 	var steps []tasker.StepRef
 	var known []amqp.Delivery
@@ -243,7 +242,8 @@ func (b *Backend) read(ctx context.Context, messages []amqp.Delivery) ([]tasker.
 	return steps, known
 }
 
-// Report delivers outcomes, and takes steps that become ready by them. Of all others the broker tells.
+// Report reports outcomes and claims steps that they make ready. The broker announces all other
+// steps.
 func (b *Backend) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
 	if b.current() == nil {
 		return b.Server.Report(ctx, id, outcomes, claim)
@@ -251,13 +251,13 @@ func (b *Backend) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Ou
 	return b.ReportReady(ctx, id, outcomes, claim)
 }
 
-// DrainWorker tells the server that the worker takes no more, and the broker.
+// DrainWorker drains the worker and disconnects from the broker.
 func (b *Backend) DrainWorker(ctx context.Context, id tasker.ID) error {
 	return closeDuring(b.current(), func() error { return b.Server.DrainWorker(ctx, id) })
 }
 
-// closeDuring ends a connection to the broker, if there is one, while the server is told: messages
-// under way may keep the one waiting, and the server may be slow.
+// closeDuring closes the broker connection while the request to the server runs, because both may
+// be slow.
 func closeDuring(l *consumer, tell func() error) error {
 	var hanging sync.WaitGroup
 	if l != nil {
@@ -268,7 +268,7 @@ func closeDuring(l *consumer, tell func() error) error {
 	return err
 }
 
-// LeaveWorker ends the worker's registration and its connection to the broker.
+// LeaveWorker unregisters the worker and disconnects from the broker.
 func (b *Backend) LeaveWorker(ctx context.Context, id tasker.ID) error {
 	b.mu.Lock()
 	l := b.consumer

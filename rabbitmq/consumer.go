@@ -8,31 +8,31 @@ import (
 	"tasker.example/tasker/internal/amqp"
 )
 
-// A consumer is one worker's connection to the broker. Deliveries wait here until the
-// worker has a free slot. While a worker has had none for a while it stops consuming, so
-// that the broker gives them to others.
+// consumer is the broker connection of one worker. It holds deliveries until the worker has a
+// free slot. If there is none for a while, it stops consuming, so that the broker delivers to
+// other workers.
 type consumer struct {
 	broker     *amqp.Broker
 	namespaces []string
 	prefetch   int
 	messages   chan amqp.Delivery
-	connected  context.Context //nolint:containedctx // it ends with the consumer, not with a call
+	connected  context.Context //nolint:containedctx // ends with the consumer, not with a call
 	disconnect context.CancelFunc
 	connection sync.WaitGroup
 	consuming  sync.WaitGroup
 
 	mu      sync.Mutex
 	over    bool
-	gathers int                // under way
-	idle    *time.Timer        // stops listening
-	stop    context.CancelFunc // of consuming; nil while nobody listens
+	gathers int                // pending receives
+	idle    *time.Timer        // stops consuming
+	stop    context.CancelFunc // of consuming; nil while not consuming
 }
 
-// holdTime is how long messages may wait for a worker that is busy.
+// holdTime limits how long messages wait for a busy worker.
 const holdTime = 2 * time.Second
 
-// newConsumer connects for steps of the namespaces. The broker hands out no more than
-// prefetch messages that are not acknowledged.
+// newConsumer connects for steps of the namespaces. The broker delivers at most prefetch
+// unacknowledged messages.
 func newConsumer(b *amqp.Broker, namespaces []string, prefetch int) *consumer {
 	c := &consumer{broker: b, namespaces: namespaces, prefetch: prefetch, messages: make(chan amqp.Delivery)}
 	c.connected, c.disconnect = context.WithCancel(context.Background())
@@ -40,7 +40,7 @@ func newConsumer(b *amqp.Broker, namespaces []string, prefetch int) *consumer {
 	return c
 }
 
-// listen begins to listen, if nobody does, and keeps it up until rest is called.
+// listen starts consuming, if necessary, and prevents a pause until pauseAfterIdle is called.
 func (c *consumer) listen() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +59,7 @@ func (c *consumer) listen() {
 	})
 }
 
-// pauseAfterIdle says that the worker has no place for more, for now.
+// pauseAfterIdle schedules a pause after the last pending receive.
 func (c *consumer) pauseAfterIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,8 +68,8 @@ func (c *consumer) pauseAfterIdle() {
 	}
 }
 
-// pause stops listening, unless the worker has a place again. What is not taken goes
-// back to the broker.
+// pause stops consuming unless a receive is pending. The broker redelivers messages that were not
+// taken.
 func (c *consumer) pause() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,8 +78,8 @@ func (c *consumer) pause() {
 	}
 }
 
-// stopAsync has the consumer end, and does not wait for it: it ends when what is in hand is settled,
-// and those who settle it may need the mutex, which the caller holds.
+// stopAsync stops consuming without waiting for pending deliveries, whose settlement may need the
+// mutex. The caller holds the mutex.
 func (c *consumer) stopAsync() {
 	if c.stop != nil {
 		c.stop()
@@ -87,7 +87,7 @@ func (c *consumer) stopAsync() {
 	}
 }
 
-// deliver waits for a claim to take the delivery.
+// deliver passes a delivery to a claim.
 func (c *consumer) deliver(ctx context.Context, d amqp.Delivery) {
 	select {
 	case c.messages <- d:
@@ -96,10 +96,11 @@ func (c *consumer) deliver(ctx context.Context, d amqp.Delivery) {
 	}
 }
 
+// wait for further messages; also delays a single step
 const gatherMore = 200 * time.Microsecond // for what comes in the same breath; a lone step waits as long
 
-// receiveBatch waits for a message up to wait, and takes up to limit of those that come
-// with it.
+// receiveBatch waits up to wait for a message and returns up to limit messages that arrive
+// together.
 func (c *consumer) receiveBatch(ctx context.Context, limit int, wait time.Duration) []amqp.Delivery {
 	c.listen()
 	defer c.pauseAfterIdle()
@@ -124,13 +125,13 @@ func (c *consumer) receiveBatch(ctx context.Context, limit int, wait time.Durati
 	return list
 }
 
-func (c *consumer) giveBack(list []amqp.Delivery) {
+func (c *consumer) requeue(list []amqp.Delivery) {
 	for _, d := range list {
 		_ = d.Nack(true)
 	}
 }
 
-// close stops listening and disconnects. What is not taken goes back to the broker.
+// close stops consuming and disconnects. The broker redelivers messages that were not taken.
 func (c *consumer) close() {
 	c.mu.Lock()
 	c.over = true

@@ -8,21 +8,20 @@ import (
 	"tasker.example/tasker/internal/engine"
 )
 
-// The bounds of a test, which end one that would go on for ever.
+// Limits that end an endless test.
 const (
-	maxRounds   = 100     // of passes after which nothing is worked on
-	maxAttempts = 100_000 // in one call of RunUntilIdle
-	maxStops    = 100_000 // of the clock in one call of Advance
+	maxRounds   = 100     // consecutive passes without an attempt
+	maxAttempts = 100_000 // per RunUntilIdle
+	maxStops    = 100_000 // clock stops per Advance
 )
 
-// heldFor is between two heartbeats of attempts that hang, shorter than a lease.
+// heldFor is the interval of heartbeats for hanging attempts, shorter than a lease.
 const heldFor = engine.DefaultLease * 2 / 3
 
-// settled is how much further than an instant the clock goes, so that the instant has come.
+// settled is added to a due time so that the clock is past it.
 const settled = time.Millisecond
 
-// RunUntilIdle executes steps and does all that is due, until nothing happens any more unless
-// time passes.
+// RunUntilIdle executes steps and due work until nothing more happens at the current time.
 func (w *Workflow) RunUntilIdle() {
 	w.t.Helper()
 	w.heartbeat()
@@ -44,7 +43,7 @@ func (w *Workflow) RunUntilIdle() {
 	w.t.Fatalf("the workflow does not come to rest: its timers have found something to do %d times, and nothing came of it", maxRounds)
 }
 
-// pass does once what is due by the clock.
+// pass does all due background work once.
 func (w *Workflow) pass() {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -62,7 +61,7 @@ func (w *Workflow) pass() {
 	w.must(err)
 }
 
-// work executes all steps that are enqueued, and returns how many attempts that were.
+// work executes all enqueued steps and returns the number of attempts.
 func (w *Workflow) work() (attempts int) {
 	w.t.Helper()
 	if w.worker == (tasker.ID{}) {
@@ -80,7 +79,7 @@ func (w *Workflow) work() (attempts int) {
 	return attempts
 }
 
-// heartbeat has the worker be alive, with the attempts that hang.
+// heartbeat extends the leases of hanging attempts.
 func (w *Workflow) heartbeat() {
 	w.t.Helper()
 	if w.worker == (tasker.ID{}) {
@@ -91,8 +90,8 @@ func (w *Workflow) heartbeat() {
 	w.held = slices.DeleteFunc(w.held, func(l tasker.Lease) bool { return slices.Contains(beat.Lost, l.StepUUID) })
 }
 
-// Advance moves the clock by d. It stops at each instant at which something is due, and works until
-// nothing more happens there, so that everything happens in its order and at its time.
+// Advance moves the clock forward by d. It stops at each due time and runs until idle, so that
+// everything happens in order and on time.
 func (w *Workflow) Advance(d time.Duration) {
 	w.t.Helper()
 	w.RunUntilIdle()
@@ -113,7 +112,8 @@ func (w *Workflow) forward(d time.Duration) {
 	w.must(w.clock.Forward(w.t.Context(), d))
 }
 
-// nextDue returns in how long something is due, within a time. A lease that is held is extended before it ends.
+// nextDue returns the time until the next due work, at most within. Leases of hanging attempts
+// are extended before they expire.
 func (w *Workflow) nextDue(within time.Duration) time.Duration {
 	w.t.Helper()
 	next, err := w.engine.NextDue(w.t.Context(), within)

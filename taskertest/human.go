@@ -8,10 +8,10 @@ import (
 	"tasker.example/tasker"
 )
 
-// ScriptAnswers says how a human step with this name is answered: the first that waits as the first
-// outcome says, and so on, in the order in which those of all tasks wait. The answer comes as soon as
-// the step waits, from its assignee. [Succeed] has the result, and [FailPermanently] is a failure from
-// outside. A step that has no answer left waits, as does one without a script.
+// ScriptAnswers defines the answers of human steps with this name, in the order in which the
+// steps of all tasks wait. Its assignee answers a step as soon as it waits. [Succeed] provides
+// the result; [FailPermanently] is an external failure. Steps without a scripted answer keep
+// waiting.
 func (w *Workflow) ScriptAnswers(step string, answers ...Outcome) {
 	w.t.Helper()
 	asks := func(s tasker.StepTemplate) bool { return s.Name == step && s.ForPerson() }
@@ -26,7 +26,7 @@ func (w *Workflow) ScriptAnswers(step string, answers ...Outcome) {
 	w.answers[step] = append(w.answers[step], answers...)
 }
 
-// answer gives the answers that scripts have for steps that wait, and returns how many those were.
+// answer applies scripted answers to waiting steps and returns their number.
 func (w *Workflow) answer() (given int) {
 	w.t.Helper()
 	if len(w.answers) == 0 {
@@ -58,8 +58,7 @@ func (w *Workflow) answer() (given int) {
 	return given
 }
 
-// Assign has somebody else answer a step that waits: a person, group: and a group, or nobody in
-// particular.
+// Assign changes the assignee of a waiting step: a person, group: and a group, or empty for none.
 func (t *Task) Assign(step, to string) {
 	t.w.t.Helper()
 	_, err := t.w.engine.Assign(t.w.t.Context(), tasker.StepRef{TaskUUID: t.UUID, StepUUID: t.Step(step).UUID}, tasker.AssignRequest{Assignee: to, Actor: actor})
@@ -68,7 +67,7 @@ func (t *Task) Assign(step, to string) {
 	}
 }
 
-// AssertAssignee fails the test unless somebody was to answer the step; empty: nobody in particular.
+// AssertAssignee fails the test unless the step had this assignee, empty for none.
 func (s Step) AssertAssignee(want string) {
 	s.task.w.t.Helper()
 	if s.Assignee != want {

@@ -13,7 +13,7 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// An Outcome is how one attempt of a step ends. The functions of this package make one.
+// Outcome determines how one attempt of a step ends.
 type Outcome struct {
 	result any
 	err    error
@@ -30,7 +30,7 @@ const (
 	crashes
 )
 
-// Succeed ends an attempt with a result: JSON as text, or any value to encode.
+// Succeed ends an attempt with a result: JSON text, or any value to encode.
 func Succeed(result any) Outcome { return Outcome{result: result} }
 
 // Fail ends an attempt with a failure that is retried by the policy of the step.
@@ -39,48 +39,48 @@ func Fail(message string) Outcome { return FailWith(errors.New(message)) }
 // FailPermanently ends an attempt with a failure that is not retried.
 func FailPermanently(message string) Outcome { return FailWith(worker.Permanent(errors.New(message))) }
 
-// FailAfter ends an attempt with a failure that asks for a backoff of at least d.
+// FailAfter ends an attempt with a failure that requests a minimum delay before the next attempt.
 func FailAfter(d time.Duration, message string) Outcome {
 	return FailWith(worker.RetryAfter(d, errors.New(message)))
 }
 
-// FailWith ends an attempt with the error of a handler, such as a [worker.Error].
+// FailWith ends an attempt with an error, such as a [worker.Error].
 func FailWith(err error) Outcome { return Outcome{err: err} }
 
-// Call ends an attempt with what a function returns, as a handler does.
+// Call ends an attempt with the values returned by f.
 func Call(f func(*worker.Call) (any, error)) Outcome { return Outcome{call: f} }
 
-// Hang lets an attempt never end, in a worker that is alive: the timeout of the step ends it.
+// Hang makes an attempt run until its timeout, in a live worker.
 func Hang() Outcome { return Outcome{ends: hangs} }
 
-// Crash has the worker fall silent in the attempt: its lease runs out.
+// Crash makes the worker unresponsive during the attempt: its lease expires.
 func Crash() Outcome { return Outcome{ends: crashes} }
 
-// Saving has the attempt save a checkpoint before it ends: JSON as text, or any value to encode. Of
-// several the attempts that follow are given the last.
+// Saving makes the attempt save checkpoints before it ends: JSON text, or any value to encode.
+// Later attempts receive the last one.
 func (o Outcome) Saving(checkpoints ...any) Outcome {
 	o.saves = slices.Concat(o.saves, checkpoints)
 	return o
 }
 
-// A script is what happens to the attempts of a step, in this order.
+// script is a sequence of outcomes.
 type script struct {
 	left   []Outcome
 	always *Outcome
 	played int
 }
 
-// Script says how attempts end of a step with this name, or of all steps with this handler, or of one item
-// of a map step, such as refund[17], before the script of its step: the first
-// attempt as the first outcome says, and so on, in the order in which attempts of all tasks come. A further
-// script is appended. After it the handler of the worker is called, if there is one, or else the test fails.
+// Script defines the outcomes of the attempts of a step, of all steps with a handler, or of one
+// item of a map step, such as refund[17], which precedes the script of its step. Attempts of all
+// tasks consume it in order. Repeated calls append. When it is exhausted, the handler of the
+// worker is called; without one the test fails.
 func (w *Workflow) Script(stepOrHandler string, outcomes ...Outcome) {
 	w.t.Helper()
 	s := w.script(stepOrHandler)
 	s.left = append(s.left, outcomes...)
 }
 
-// Always says how all attempts end that have no outcome in a script.
+// Always defines the outcome of all attempts without a scripted outcome.
 func (w *Workflow) Always(stepOrHandler string, o Outcome) {
 	w.t.Helper()
 	w.script(stepOrHandler).always = &o
@@ -108,13 +108,13 @@ func (w *Workflow) script(name string) *script {
 	return w.scripts[name]
 }
 
-// stepOfItem returns the name of the map step whose item has a name.
+// stepOfItem returns the name of the map step of an item.
 func stepOfItem(name string) (step string, isItem bool) {
 	step, _, isItem = strings.Cut(name, "[")
 	return step, isItem
 }
 
-// scriptsOf returns the names under which an attempt may have a script.
+// scriptsOf returns the names of the scripts that apply to an attempt.
 func scriptsOf(a tasker.Assignment) []string {
 	if step, isItem := stepOfItem(a.Name); isItem {
 		return []string{a.Name, step, a.Handler}
@@ -122,7 +122,7 @@ func scriptsOf(a tasker.Assignment) []string {
 	return []string{a.Name, a.Handler}
 }
 
-// next returns the outcome that a script has for an attempt.
+// next returns the scripted outcome of an attempt.
 func (w *Workflow) next(a tasker.Assignment) (o Outcome, ok bool) {
 	for _, name := range scriptsOf(a) {
 		s := w.scripts[name]
@@ -139,7 +139,7 @@ func (w *Workflow) next(a tasker.Assignment) (o Outcome, ok bool) {
 	return Outcome{}, false
 }
 
-// execute runs one attempt and reports what came of it.
+// execute runs one attempt and reports its outcome.
 func (w *Workflow) execute(a tasker.Assignment) {
 	w.t.Helper()
 	o, scripted := w.next(a)
@@ -164,7 +164,7 @@ func (w *Workflow) execute(a tasker.Assignment) {
 	})
 	ctx = worker.WithDocuments(ctx, w.engine)
 	w.fetch(&a)
-	if a.Deadline != nil { // the handler goes by the real clock
+	if a.Deadline != nil { // the handler uses the real clock
 		end := time.Now().Add(a.Deadline.Sub(w.Now()))
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, end)
@@ -179,7 +179,7 @@ func (w *Workflow) execute(a tasker.Assignment) {
 	}
 }
 
-// fetch reads the results that an assignment does not carry, as a worker does that is asked for them.
+// fetch reads the referenced results of an assignment.
 func (w *Workflow) fetch(a *tasker.Assignment) {
 	w.t.Helper()
 	for name, ref := range a.DependencyRefs {
@@ -199,7 +199,7 @@ func (w *Workflow) missing(a tasker.Assignment) string {
 	return fmt.Sprintf("the step has no script, and no worker has the handler %s", a.Handler)
 }
 
-// handle is the handler that ends as the outcome says.
+// handle is a handler with this outcome.
 func (o Outcome) handle(_ context.Context, c *worker.Call) (json.RawMessage, error) {
 	if o.call != nil {
 		o.result, o.err = o.call(c)
@@ -210,7 +210,7 @@ func (o Outcome) handle(_ context.Context, c *worker.Call) (json.RawMessage, err
 	return encode(o.result)
 }
 
-// encode takes JSON as it is and encodes everything else.
+// encode returns JSON text unchanged and encodes any other value.
 func encode(v any) (json.RawMessage, error) {
 	var doc []byte
 	switch v := v.(type) {

@@ -12,13 +12,13 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Task is one run of a template in a test.
+// Task is one run of a template in a test.
 type Task struct {
 	UUID tasker.ID
 	w    *Workflow
 }
 
-// Get returns the task as it is now.
+// Get returns the current task.
 func (t *Task) Get() tasker.Task {
 	t.w.t.Helper()
 	got, err := t.w.db.Task(t.w.t.Context(), t.UUID)
@@ -26,7 +26,8 @@ func (t *Task) Get() tasker.Task {
 	return got
 }
 
-// Step returns a step as it is now, by its name; refund[17] is an item of the map step refund.
+// Step returns the current state of a step by its name; refund[17] is an item of the map step
+// refund.
 func (t *Task) Step(name string) Step {
 	t.w.t.Helper()
 	if of, isItem := stepOfItem(name); isItem {
@@ -59,7 +60,7 @@ func (t *Task) item(of Step, name string) Step {
 	return Step{Step: s, task: t}
 }
 
-// Steps returns all steps as they are now, in the order of the template.
+// Steps returns the current state of all steps, in template order.
 func (t *Task) Steps() []Step {
 	t.w.t.Helper()
 	var list []Step
@@ -90,13 +91,13 @@ func (t *Task) AssertComplete() {
 	t.AssertState(tasker.TaskComplete)
 }
 
-// Answer gives an external step its result: JSON as text, or any value to encode.
+// Answer completes an external step with a result: JSON text, or any value to encode.
 func (t *Task) Answer(step string, result any) {
 	t.w.t.Helper()
 	t.answer(step, tasker.Outcome{Success: true, Result: t.w.document("the answer", result)})
 }
 
-// AnswerFailure has an external step fail, as a source outside says.
+// AnswerFailure makes an external step fail.
 func (t *Task) AnswerFailure(step, message string) {
 	t.w.t.Helper()
 	t.answer(step, tasker.Outcome{Failure: &tasker.Failure{Message: message, Type: "refused"}})
@@ -109,47 +110,46 @@ func (t *Task) answer(step string, o tasker.Outcome) {
 	}
 }
 
-// actor is who acts in the histories of tests.
+// actor is the actor in the histories of tests.
 const actor = "taskertest"
 
-// Cancel cancels the task.
 func (t *Task) Cancel() {
 	t.w.t.Helper()
 	t.w.must(t.w.engine.CancelTask(t.w.t.Context(), t.UUID, actor, "cancelled by the test"))
 }
 
-// Compensate cancels the task and has what its steps have done undone.
+// Compensate cancels the task and compensates its completed steps.
 func (t *Task) Compensate() {
 	t.w.t.Helper()
 	t.w.must(t.w.engine.CompensateTask(t.w.t.Context(), t.UUID, actor, "compensated by the test"))
 }
 
-// ChangeDue gives the task another due time, as an operator does.
+// ChangeDue changes the due time of the task as an operator.
 func (t *Task) ChangeDue(at time.Time) {
 	t.w.t.Helper()
 	_, err := t.w.engine.ChangeDue(t.w.t.Context(), t.UUID, tasker.DueUpdate{DueAt: &at, Actor: actor, Reason: "changed by the test"})
 	t.w.must(err)
 }
 
-// Reset gives a failed step new attempts, as an operator does.
+// Reset resets a failed step as an operator.
 func (t *Task) Reset(step string) {
 	t.w.t.Helper()
 	t.operate(step, tasker.ActionRequest{Action: tasker.ResetForRetry})
 }
 
-// ResetWithoutCheckpoint is Reset, and removes what was saved of the step: the next attempt begins anew.
+// ResetWithoutCheckpoint is like Reset and deletes the checkpoint of the step.
 func (t *Task) ResetWithoutCheckpoint(step string) {
 	t.w.t.Helper()
 	t.operate(step, tasker.ActionRequest{Action: tasker.ResetForRetry, DiscardCheckpoint: true})
 }
 
-// Resolve settles a step by hand, without a result, as an operator does.
+// Resolve resolves a step without a result as an operator.
 func (t *Task) Resolve(step string) {
 	t.w.t.Helper()
 	t.operate(step, tasker.ActionRequest{Action: tasker.ResolveManually})
 }
 
-// CompleteStep gives a step a result by hand, as an operator does.
+// CompleteStep completes a step with a result as an operator.
 func (t *Task) CompleteStep(step string, result any) {
 	t.w.t.Helper()
 	t.operate(step, tasker.ActionRequest{Action: tasker.CompleteManually, Result: t.w.document("the result", result)})
@@ -163,8 +163,8 @@ func (t *Task) operate(step string, r tasker.ActionRequest) {
 	}
 }
 
-// Investigation returns the open investigation of the task, or its last one. The test fails if
-// there was none.
+// Investigation returns the open, or else the latest, investigation of the task. The test fails
+// if there is none.
 func (t *Task) Investigation() tasker.Entry {
 	t.w.t.Helper()
 	e, err := t.w.db.EntryOfTask(t.w.t.Context(), t.UUID)
@@ -174,7 +174,7 @@ func (t *Task) Investigation() tasker.Entry {
 	return e
 }
 
-// AssertNoInvestigation fails the test if the task has, or had, an investigation.
+// AssertNoInvestigation fails the test if the task has or had an investigation.
 func (t *Task) AssertNoInvestigation() {
 	t.w.t.Helper()
 	e, err := t.w.db.EntryOfTask(t.w.t.Context(), t.UUID)
@@ -186,7 +186,7 @@ func (t *Task) AssertNoInvestigation() {
 	}
 }
 
-// Explain returns why the task is where it is.
+// Explain returns why the task is in its state.
 func (t *Task) Explain() tasker.Explanation {
 	t.w.t.Helper()
 	e, err := t.w.explain.Explain(t.w.t.Context(), t.UUID)
@@ -194,10 +194,9 @@ func (t *Task) Explain() tasker.Explanation {
 	return e
 }
 
-// maxHistory bounds what History returns.
 const maxHistory = 1000
 
-// History returns the last 1000 moves of the task and its steps, the oldest first.
+// History returns the last 1000 transitions of the task and its steps, oldest first.
 func (t *Task) History() []tasker.Transition {
 	t.w.t.Helper()
 	list, _, err := t.w.db.TaskHistory(t.w.t.Context(), t.UUID, maxHistory)
@@ -206,7 +205,7 @@ func (t *Task) History() []tasker.Transition {
 	return list
 }
 
-// String describes the task: where it is and why, and its steps with their errors.
+// String describes the task, its main condition and its steps with their errors.
 func (t *Task) String() string { return t.w.describe(t.UUID) }
 
 func (w *Workflow) describe(id tasker.ID) string {
@@ -239,7 +238,7 @@ func attempts(s tasker.Step) string {
 	return fmt.Sprintf("attempt %d of %d", s.Attempts, s.MaxAttempts)
 }
 
-// note is what else is to say of a step.
+// note returns further details of a step.
 func note(s tasker.Step) string {
 	const layout = "2006-01-02 15:04:05"
 	var f tasker.StepFailure
@@ -258,7 +257,7 @@ func note(s tasker.Step) string {
 	return ""
 }
 
-// A Step is a step of a [Task], as it was when it was asked for.
+// Step is the state of a step when it was read.
 type Step struct {
 	tasker.Step
 	task *Task
@@ -285,7 +284,8 @@ func (s Step) Result(into any) {
 	}
 }
 
-// AssertResult fails the test unless the result of the step is this JSON, whatever the order of its keys.
+// AssertResult fails the test unless the result of the step equals this JSON, regardless of key
+// order.
 func (s Step) AssertResult(want string) {
 	s.task.w.t.Helper()
 	var got, wanted any
@@ -298,8 +298,8 @@ func (s Step) AssertResult(want string) {
 	}
 }
 
-// ItemResults returns the results of the items of a map step in the order of its list, null of an item
-// that has none, whether or not they fit into the result of the step. The test fails if it has no items.
+// ItemResults returns the results of all items of a map step in the order of its list, with null
+// for an item without a result. The test fails if the step has no items.
 func (s Step) ItemResults() []json.RawMessage {
 	s.task.w.t.Helper()
 	var all []json.RawMessage
@@ -311,8 +311,8 @@ func (s Step) ItemResults() []json.RawMessage {
 	return all
 }
 
-// AssertCheckpoint fails the test unless the last checkpoint of the step, which is not done, is this JSON; an
-// empty text means that there is none.
+// AssertCheckpoint fails the test unless the checkpoint of an unfinished step equals this JSON;
+// empty means none.
 func (s Step) AssertCheckpoint(want string) {
 	s.task.w.t.Helper()
 	full, err := s.task.w.db.Step(s.task.w.t.Context(), s.TaskUUID, s.UUID)
@@ -339,7 +339,7 @@ func (s Step) Failure() tasker.StepFailure {
 	return f
 }
 
-// canonicalText spells a document in one way; nothing stays nothing.
+// canonicalText formats JSON canonically. It returns "" for an empty document.
 func canonicalText(doc []byte) string {
 	var v any
 	if json.Unmarshal(doc, &v) != nil {
@@ -353,7 +353,7 @@ func canonical(v any) string {
 	return string(doc)
 }
 
-// Child returns the task that the step started last. The test fails if there is none.
+// Child returns the latest task that the step started. The test fails if there is none.
 func (s Step) Child() *Task {
 	s.task.w.t.Helper()
 	if s.ChildTaskUUID == nil {

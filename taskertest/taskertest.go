@@ -1,5 +1,5 @@
-// Package taskertest runs workflows in ordinary Go tests, with the real engine on a real PostgreSQL
-// and a clock that the test controls.
+// Package taskertest runs workflows in ordinary Go tests, with the real engine on a real
+// PostgreSQL and a clock that the test controls.
 //
 //	func TestMain(m *testing.M) { taskertest.Main(m) }
 //
@@ -8,19 +8,19 @@
 //		wf.Script("charge_card", taskertest.Fail("gateway down"), taskertest.Succeed(`{"charge": "ch_1"}`))
 //		task := wf.Start(`{"order_id": 7}`)
 //		wf.RunUntilIdle()           // the first attempt fails, and its retry waits for the clock
-//		wf.Advance(time.Minute)     // the retry succeeds, and an approval is waited for
-//		wf.Advance(72 * time.Hour)  // nobody answers
+//		wf.Advance(time.Minute)     // the retry succeeds, and an approval starts to wait
+//		wf.Advance(72 * time.Hour)  // the approval times out
 //		task.AssertComplete()
 //		task.Step("ship").AssertState(tasker.StepSkipped)
 //	}
 //
-// Steps are executed one at a time: by a script, if the test has one for the step, and else by
-// the worker. A step that has neither fails the test at once. Nothing runs between calls of the
-// methods, and a [Workflow] is used by one goroutine.
+// Steps execute one at a time: by a script of the test, or else by the worker. A step with
+// neither fails the test. Nothing runs between method calls, and a [Workflow] is not safe for
+// concurrent use.
 //
-// The first test of a package starts a private PostgreSQL, as `tasker dev` does, and each test
-// has a database of its own, whose invariants are checked at its end. Tests may be parallel. If
-// TASKER_TEST_DATABASE_URL names a server, its databases are made there.
+// The first test of a package starts a private PostgreSQL, as `tasker dev` does. Each test has
+// its own database, whose invariants are checked at its end. Tests may be parallel.
+// TASKER_TEST_DATABASE_URL selects another server for the databases.
 package taskertest
 
 import (
@@ -42,19 +42,19 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// Main runs the tests of a package, then stops PostgreSQL and exits. Call it in TestMain.
+// Main runs the tests of a package, stops PostgreSQL and exits. Call it in TestMain.
 func Main(m *testing.M) { pgtest.Main(m) }
 
-// Options of a [Workflow]. A template must be given.
+// Options configures a [Workflow]. At least one template is required.
 type Options struct {
-	Templates   []string       // files; [Workflow.Start] starts a task of the first
-	Documents   []string       // templates as YAML or JSON, after the files
-	Worker      *worker.Worker // whose handlers execute the steps that have no script
-	Environment string         // whose overrides of the templates hold
-	Begin       time.Time      // what the clock shows at first; the present by default
+	Templates   []string       // files; [Workflow.Start] uses the first
+	Documents   []string       // YAML or JSON templates, registered after the files
+	Worker      *worker.Worker // executes steps without a script
+	Environment string         // selects the overrides of templates
+	Begin       time.Time      // initial time of the clock; default: now
 }
 
-// A Workflow is an engine on a database of its own, with a clock that the test moves.
+// Workflow is an engine with its own database and a clock that the test moves.
 type Workflow struct {
 	t       testing.TB
 	clock   *pgtest.Clock
@@ -62,17 +62,17 @@ type Workflow struct {
 	engine  *engine.Engine
 	dlq     *dlq.Service
 	explain *explain.Service
-	run     *worker.Worker // nil: all steps have scripts
+	run     *worker.Worker // nil if all steps have scripts
 
 	templates []tasker.Template
-	scripts   map[string]*script   // by name of the step or the handler
+	scripts   map[string]*script   // by name of step or handler
 	answers   map[string][]Outcome // to human steps, by name
-	worker    tasker.ID            // as registered with the engine; zero if there is no handler
-	held      []tasker.Lease       // of attempts that do not end
+	worker    tasker.ID            // zero if there is no handler
+	held      []tasker.Lease       // of hanging attempts
 	commits   atomic.Int64
 }
 
-// New returns a workflow engine with the templates registered. It ends with the test.
+// New returns a workflow engine with registered templates. It stops when the test ends.
 func New(t testing.TB, o Options) *Workflow {
 	t.Helper()
 	if !pgtest.HasMain() {
@@ -108,7 +108,6 @@ func New(t testing.TB, o Options) *Workflow {
 	return w
 }
 
-// must fails the test if there is an error.
 func (w *Workflow) must(err error) {
 	w.t.Helper()
 	if err != nil {
@@ -131,7 +130,7 @@ func (w *Workflow) register(name string, doc []byte) {
 	w.templates = append(w.templates, t)
 }
 
-// Now returns what the clock shows.
+// Now returns the time of the clock.
 func (w *Workflow) Now() time.Time {
 	w.t.Helper()
 	at, err := w.clock.Now(w.t.Context())
@@ -139,15 +138,15 @@ func (w *Workflow) Now() time.Time {
 	return at
 }
 
-// Start creates a task of the first template. Its context is JSON as text, or any value to encode.
-// The task is not worked on before [Workflow.RunUntilIdle] or [Workflow.Advance].
+// Start creates a task of the first template. Its context is JSON text, or any value to encode.
+// The task does not run before [Workflow.RunUntilIdle] or [Workflow.Advance].
 func (w *Workflow) Start(context any) *Task {
 	w.t.Helper()
 	first := w.templates[0]
 	return w.StartTask(tasker.NewTask{Namespace: first.Namespace, Name: first.Name, Context: w.document("the context", context)})
 }
 
-// StartTask creates a task of any of the templates.
+// StartTask creates a task of any registered template.
 func (w *Workflow) StartTask(n tasker.NewTask) *Task {
 	w.t.Helper()
 	created, err := w.engine.CreateTasks(w.t.Context(), []tasker.NewTask{n})
@@ -157,7 +156,6 @@ func (w *Workflow) StartTask(n tasker.NewTask) *Task {
 	return &Task{UUID: created[0].TaskUUID, w: w}
 }
 
-// document takes JSON as it is and encodes everything else.
 func (w *Workflow) document(what string, v any) json.RawMessage {
 	w.t.Helper()
 	doc, err := encode(v)
@@ -167,7 +165,7 @@ func (w *Workflow) document(what string, v any) json.RawMessage {
 	return doc
 }
 
-// registerWorker has the engine know a worker for all handlers of the templates.
+// registerWorker registers a worker for all handlers of the templates.
 func (w *Workflow) registerWorker() {
 	w.t.Helper()
 	spec := tasker.WorkerSpec{Name: "taskertest", MaxConcurrency: 1}
@@ -186,7 +184,7 @@ func (w *Workflow) registerWorker() {
 	slices.Sort(spec.Handlers)
 	spec.Namespaces, spec.Handlers = slices.Compact(spec.Namespaces), slices.Compact(spec.Handlers)
 	if len(spec.Handlers) == 0 {
-		return // there are only waits and answers from outside
+		return // only wait and external steps
 	}
 	r, err := w.engine.RegisterWorker(w.t.Context(), spec)
 	w.must(err)

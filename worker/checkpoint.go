@@ -11,14 +11,14 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// saved is the last checkpoint of a step.
+// saved is the latest checkpoint of a step.
 type saved struct {
 	mu    sync.Mutex
-	value json.RawMessage // nil: that of the assignment
+	value json.RawMessage // nil: use the assignment
 }
 
-// LastCheckpoint decodes the value that this attempt or one before it saved last, and reports
-// whether there is one. Without one it leaves into as it is. Its errors are permanent.
+// LastCheckpoint decodes the latest checkpoint of this or an earlier attempt and reports whether
+// there is one. Without one it does not change into. Errors are permanent.
 func (c *Call) LastCheckpoint(into any) (bool, error) {
 	c.saved.mu.Lock()
 	value := c.saved.value
@@ -35,14 +35,13 @@ func (c *Call) LastCheckpoint(into any) (bool, error) {
 	return true, nil
 }
 
-// SaveCheckpoint keeps a value, as JSON of at most [tasker.MaxCheckpointBytes], for the attempts of
-// the step that follow, in place of the one before: after a failure, or when this worker is lost,
-// the next one goes on from there. When it returns nil the value is stored. Each call is a request:
-// save after a batch, not after each row.
+// SaveCheckpoint stores a value, as JSON of at most [tasker.MaxCheckpointBytes], for later
+// attempts of the step. It replaces the previous checkpoint and is stored when SaveCheckpoint
+// returns nil. Each call is a request: save after a batch, not after each row.
 //
-// An error of type [InvalidCheckpoint] is permanent: the value cannot be stored. Any other says
-// that the attempt has lost its lease, or that the backend could not be reached; a handler may go on
-// or return it.
+// An error of type [InvalidCheckpoint] is permanent: the value cannot be stored. Any other error
+// means that the lease is lost or that the backend is unreachable; the handler may continue or
+// return it.
 func (c *Call) SaveCheckpoint(ctx context.Context, v any) error {
 	value, err := encode(v)
 	if err != nil {
@@ -61,7 +60,7 @@ func (c *Call) SaveCheckpoint(ctx context.Context, v any) error {
 	return nil
 }
 
-// store sends a checkpoint, again while the backend cannot be reached.
+// store sends a checkpoint and retries while the backend is unreachable.
 func (c *Call) store(ctx context.Context, value json.RawMessage) error {
 	if c.save == nil {
 		if save, ok := ctx.Value(checkpointsKey{}).(func(json.RawMessage) error); ok {
@@ -86,8 +85,8 @@ func (c *Call) store(ctx context.Context, value json.RawMessage) error {
 
 type checkpointsKey struct{}
 
-// WithCheckpoints has what a handler saves that [Worker.Execute] calls kept by a test. Tests reach it
-// through the packages workertest and taskertest.
+// WithCheckpoints passes the checkpoints of a handler that [Worker.Execute] calls to save. It is
+// meant for the packages workertest and taskertest.
 func WithCheckpoints(ctx context.Context, save func(value json.RawMessage) error) context.Context {
 	return context.WithValue(ctx, checkpointsKey{}, save)
 }

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	pollWait = 20 * time.Second // how long one claim waits for work
-	maxBatch = 500              // leases or outcomes in one call; the protocol allows 1000
+	pollWait = 20 * time.Second // maximum wait of one claim
+	maxBatch = 500              // leases or outcomes per call; the protocol allows 1000
 )
 
-// claim asks for work whenever slots are free, until stop is closed. A claim that
-// is under way then ends with ctx.
+// claim claims steps whenever slots are free, until stop is closed. A pending claim then ends
+// with ctx.
 func (s *run) claim(ctx context.Context, stop <-chan struct{}) {
 	var b backoff
 	most := newWindow()
@@ -37,7 +37,7 @@ func (s *run) claim(ctx context.Context, stop <-chan struct{}) {
 			b.reset()
 			most.grow()
 			if len(list) == 0 && time.Since(asked) < wait/2 {
-				// The worker must drain, as the response to a heartbeat says, or the server is shutting down.
+				// The worker must drain, which the next heartbeat reports, or the server is shutting down.
 				wake(s.renew)
 				loop.Sleep(ctx, firstRest)
 			}
@@ -62,8 +62,8 @@ func (s *run) claim(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// asking returns how long a claim that is sent now may wait. One that counts as a
-// heartbeat ends before the next heartbeat is due.
+// asking returns the maximum wait of a claim that is sent now. A claim that counts as a heartbeat
+// ends before the next heartbeat is due.
 func (s *run) asking(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +74,8 @@ func (s *run) asking(now time.Time) time.Duration {
 	return min(pollWait, s.registration.HeartbeatInterval*9/10)
 }
 
-// leastClaim is the interval of heartbeats below which claims do not count as such: they
-// would ask too often.
+// leastClaim is the minimum heartbeat interval for which claims count as heartbeats. Shorter ones
+// would cause too many claims.
 const leastClaim = 2 * time.Second
 
 // claimsCount reports whether claims count as heartbeats. The caller holds the mutex.
@@ -83,15 +83,14 @@ func (s *run) claimsCount() bool {
 	return s.registration.ClaimIsHeartbeat && s.registration.HeartbeatInterval >= leastClaim
 }
 
-// claimFailed notes that the last claim may not have arrived.
+// claimFailed records that the last claim may not have arrived.
 func (s *run) claimFailed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = time.Time{}
 }
 
-// reserve takes free slots for a claim, most of them at most; none when the worker
-// is draining.
+// reserve reserves at most most free slots for a claim, none if the worker drains.
 func (s *run) reserve(most int) (tasker.ID, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,13 +102,13 @@ func (s *run) reserve(most int) (tasker.ID, int) {
 	return s.registration.WorkerUUID, slots
 }
 
-// A window limits the size of one call. It is halved when a call was too large and doubled
-// after each call that succeeded.
+// window limits the size of one call. It is halved after a call that was too large and doubled
+// after each successful call.
 type window struct{ size int }
 
 func newWindow() window { return window{maxBatch} }
 
-// shrink records that n was too much.
+// shrink records that a call of size n was too large.
 func (w *window) shrink(n int) { w.size = max(1, min(w.size, n/2)) }
 
 func (w *window) grow() { w.size = min(2*w.size, maxBatch) }

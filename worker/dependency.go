@@ -14,19 +14,18 @@ import (
 	"tasker.example/tasker"
 )
 
-// ErrNoResult is why [Call.Dependency] has nothing to decode: the step left no
-// result, because an operator resolved it without one or because its handler
-// returned none.
+// ErrNoResult is returned by [Call.Dependency] for a step without a result: an operator resolved
+// it without one, or its handler returned none.
 var ErrNoResult = errors.New("the step has no result")
 
-// A Dependency is a step that this one depends on.
+// Dependency describes a dependency of the step.
 type Dependency struct {
 	Name   string
-	Bytes  int64 // of its result
-	Inline bool  // the result came with the step; otherwise it is fetched when it is asked for
+	Bytes  int64 // size of the result
+	Inline bool  // false if the result is fetched on demand
 }
 
-// Dependencies lists the steps that this one depends on, by name.
+// Dependencies lists the dependencies of the step by name.
 func (c *Call) Dependencies() []Dependency {
 	list := make([]Dependency, 0, len(c.DependencyResults)+len(c.DependencyRefs))
 	for _, name := range c.dependencyNames() {
@@ -45,11 +44,9 @@ func (c *Call) dependencyNames() []string {
 	return slices.Compact(names)
 }
 
-// Dependency decodes the result of a step that this one depends on, by that step's
-// name. A result that did not come with the step, because there are too many bytes of
-// them, is fetched. A handler may return its errors as they are: they are permanent,
-// unless the backend could not be reached. To go on without a result, look for
-// [ErrNoResult].
+// Dependency decodes the result of a dependency. It fetches a result that the assignment does not
+// carry inline. Handlers may return its errors directly: they are permanent, unless the backend
+// is unreachable. Check for [ErrNoResult] to continue without a result.
 func (c *Call) Dependency(name string, into any) error {
 	doc, err := c.DependencyRaw(c.ctx, name)
 	if err != nil {
@@ -61,7 +58,7 @@ func (c *Call) Dependency(name string, into any) error {
 	return nil
 }
 
-// DependencyRaw is [Call.Dependency] without any decoding, for as long as ctx lasts.
+// DependencyRaw is like [Call.Dependency] without decoding.
 func (c *Call) DependencyRaw(ctx context.Context, name string) (json.RawMessage, error) {
 	doc, ok := c.DependencyResults[name]
 	if ref, referenced := c.DependencyRefs[name]; referenced && !ok {
@@ -82,15 +79,15 @@ func (c *Call) DependencyRaw(ctx context.Context, name string) (json.RawMessage,
 	return doc, nil
 }
 
-// An itemReader is a [Backend] that has the results of items of map steps.
+// itemReader is implemented by a [Backend] that returns the results of map steps.
 type itemReader interface {
 	ItemResults(ctx context.Context, task tasker.ID, step string, from int) (tasker.ItemResults, error)
 }
 
-// ItemResults gives the results of the items of a step of type map that this one depends on, by that
-// step's name, in the order of its list: null of an item that has none. Results that have too many
-// bytes to be the result of their step are fetched, page by page. The errors are those of
-// [Call.Dependency]; the first one is the last that is given.
+// ItemResults yields the results of a map step that is a dependency, in the order of its list,
+// with null for an item without a result. It fetches results that are too large for the result of
+// the step, page by page. It ends after the first error; the errors are those of
+// [Call.Dependency].
 func (c *Call) ItemResults(name string) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		var of struct {
@@ -120,7 +117,7 @@ func (c *Call) ItemResults(name string) iter.Seq2[json.RawMessage, error] {
 	}
 }
 
-// itemResults fetches a page of results of items. The error is as that of fetch.
+// itemResults fetches a page of item results. Errors are those of fetch.
 func (c *Call) itemResults(name string, from int) (page tasker.ItemResults, err error) {
 	backend, ok := c.documents().(itemReader)
 	if !ok {
@@ -133,7 +130,7 @@ func (c *Call) itemResults(name string, from int) (page tasker.ItemResults, err 
 	return page, err
 }
 
-// Documents has what an assignment names and does not carry, beside results.
+// Documents provides the documents other than results that an assignment references.
 type Documents interface {
 	itemReader
 	contextReader
@@ -141,13 +138,13 @@ type Documents interface {
 
 type documentsKey struct{}
 
-// WithDocuments has [Worker.Execute] of a worker without a backend read from there what an assignment
-// does not carry, for tests of workflows; see package taskertest.
+// WithDocuments sets the source of referenced documents for [Worker.Execute] of a worker without
+// a backend. It is meant for package taskertest.
 func WithDocuments(ctx context.Context, from Documents) context.Context {
 	return context.WithValue(ctx, documentsKey{}, from)
 }
 
-// documents is where the documents of [Documents] are read from.
+// documents returns the source of [Documents].
 func (c *Call) documents() any {
 	if c.backend != nil {
 		return c.backend
@@ -155,14 +152,13 @@ func (c *Call) documents() any {
 	return c.ctx.Value(documentsKey{})
 }
 
-// A contextReader is a [Backend] that has the contexts of tasks.
+// contextReader is implemented by a [Backend] that returns the contexts of tasks.
 type contextReader interface {
 	TaskContext(ctx context.Context, task tasker.ID) (json.RawMessage, error)
 }
 
-// TaskContext decodes the whole context of the task. That of an item of a step of type map comes without
-// the list that the items are made of, as ContextOmitted says, and is fetched here. The errors are
-// those of [Call.Dependency].
+// TaskContext decodes the whole context of the task. For an item of a map step it fetches the
+// parts listed in ContextOmitted. Errors are those of [Call.Dependency].
 func (c *Call) TaskContext(into any) error {
 	doc := c.Context
 	if len(c.ContextOmitted) > 0 {
@@ -184,9 +180,8 @@ func (c *Call) TaskContext(into any) error {
 	return nil
 }
 
-// fetched are results that were fetched. Those that exceed what a claim may carry are
-// fetched again when they are asked for again: a handler that goes through a thousand
-// of them does not hold them all.
+// fetched caches fetched results up to the size of a claim. Further results are fetched again on
+// each access, so that a handler with a thousand of them does not hold them all in memory.
 type fetched struct {
 	mu    sync.Mutex
 	docs  map[string]json.RawMessage
@@ -213,11 +208,11 @@ func (f *fetched) put(name string, doc json.RawMessage) {
 	f.bytes += len(doc)
 }
 
-// fetchTries is how often a result is asked for while the backend cannot be reached.
+// fetchTries limits the attempts to fetch a document.
 const fetchTries = 5
 
-// fetch reads a result from the backend. The error is permanent when the backend says
-// that there is none, or that it is too large; else the attempt may be tried again.
+// fetch reads a result from the backend. The error is permanent if the result does not exist or
+// is too large.
 func (c *Call) fetch(ctx context.Context, name string, ref tasker.ResultRef) (json.RawMessage, error) {
 	if doc, ok := c.fetched.get(name); ok {
 		return doc, nil
@@ -236,8 +231,7 @@ func (c *Call) fetch(ctx context.Context, name string, ref tasker.ResultRef) (js
 	return doc, err
 }
 
-// try fetches what a handler asks for, again while the backend cannot be reached. The error is that
-// of fetch.
+// try calls fetch and retries while the backend is unreachable. Errors are those of fetch.
 func (c *Call) try(ctx context.Context, what string, fetch func(context.Context) error) error {
 	var b backoff
 	for try := 1; ; try++ {

@@ -10,17 +10,17 @@ import (
 	"tasker.example/tasker"
 )
 
-// The fixed timeouts of a drain.
+// Timeouts of a drain.
 const (
-	claimGrace  = 250 * time.Millisecond // for a claim in flight, which may return steps
-	stopGrace   = 5 * time.Second        // for handlers whose context was cancelled
-	farewell    = 10 * time.Second       // for the last reports, when the backend may be unreachable
-	tellTime    = 2 * time.Second        // for the calls that announce the drain and unregister the worker
-	releaseTime = 5 * time.Second        // for one release
+	claimGrace  = 250 * time.Millisecond // for a pending claim, which may return steps
+	stopGrace   = 5 * time.Second        // for handlers with a cancelled context
+	reportTime  = 10 * time.Second       // for the last reports if the backend is unreachable
+	callTime    = 2 * time.Second        // for announcing the drain and unregistering
+	releaseTime = 5 * time.Second        // per release
 )
 
-// run executes steps until ctx ends, or the backend asks for a drain or rejects the
-// worker, then drains.
+// run executes steps until ctx ends, the backend requests a drain or rejects the worker. It then
+// drains.
 func (s *run) run(ctx context.Context) error {
 	// Only the drain may cancel a handler or a report.
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
@@ -40,10 +40,10 @@ func (s *run) run(ctx context.Context) error {
 	beats.Go(func() { s.heartbeat(beating) })
 
 	var broken error
-	untold := false
+	announce := false
 	select {
 	case <-ctx.Done():
-		untold = true
+		announce = true
 	case <-s.drained:
 		s.log.InfoContext(work, "told to drain", "worker_uuid", s.id())
 	case broken = <-s.broken:
@@ -53,11 +53,11 @@ func (s *run) run(ctx context.Context) error {
 	s.mu.Unlock()
 	s.log.InfoContext(work, "worker draining", "held", s.holds())
 
-	telling, stopTelling := context.WithTimeout(work, tellTime)
-	defer stopTelling()
-	var tells sync.WaitGroup
-	if untold {
-		tells.Go(func() { s.tell(telling) })
+	announcing, stopAnnouncing := context.WithTimeout(work, callTime)
+	defer stopAnnouncing()
+	var announcement sync.WaitGroup
+	if announce {
+		announcement.Go(func() { s.announceDrain(announcing) })
 	}
 	close(noMore)
 	grace := time.AfterFunc(claimGrace, stopClaiming)
@@ -70,41 +70,40 @@ func (s *run) run(ctx context.Context) error {
 	stopBeating()
 	beats.Wait()
 	close(s.closing)
-	last := time.AfterFunc(farewell, stopWork)
+	last := time.AfterFunc(reportTime, stopWork)
 	defer last.Stop()
 	releases.Go(func() { s.release(work) })
 	reports.Wait()
 	releases.Wait()
-	stopTelling()
-	tells.Wait()
-	s.goodbye(ctx)
+	stopAnnouncing()
+	announcement.Wait()
+	s.unregister(ctx)
 	if broken == nil && stuck > 0 {
 		return fmt.Errorf("%d handlers did not stop when their context ended; their steps were given back", stuck)
 	}
 	return broken
 }
 
-// goodbye releases the remaining leases and unregisters the worker. It has its own
-// timeout: the backend may be healthy although reports were not answered.
-func (s *run) goodbye(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTime)
+// unregister releases the remaining leases and unregisters the worker. It has its own timeout,
+// because the backend may be healthy although reports were not answered.
+func (s *run) unregister(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
 	s.release(ctx)
 	s.leave(ctx)
 }
 
-// tell announces the drain to the backend, so that operators see it and no capacity is
-// expected of this worker. The drain continues whatever the response is; a backend that is
-// too old for this call answers not found.
-func (s *run) tell(ctx context.Context) {
+// announceDrain announces the drain to the backend, so that operators see it. The drain continues
+// regardless of the response; an old backend responds with NotFound.
+func (s *run) announceDrain(ctx context.Context) {
 	err := s.backend.DrainWorker(ctx, s.id())
 	if err != nil && ctx.Err() == nil && tasker.CodeOf(err) != tasker.NotFound {
 		s.log.WarnContext(ctx, "the backend was not told of the drain", "err", err)
 	}
 }
 
-// settle waits for the handlers within the drain timeout, then cancels them. It returns
-// how many still run; the leases of their steps are released.
+// settle waits for the handlers within the drain timeout, then cancels them. It returns the
+// number of handlers that still run; the leases of their steps are released.
 func (s *run) settle() int {
 	done := make(chan struct{})
 	go func() {
@@ -158,7 +157,8 @@ func (s *run) abandon() (stuck int) {
 	return stuck
 }
 
-// releaseAll releases leases until no handler runs: also those that come with the answer to a report that was in flight.
+// releaseAll releases leases until no handler runs, including those from the response to a
+// pending report.
 func (s *run) releaseAll(ctx context.Context) {
 	for {
 		s.release(ctx)
@@ -172,8 +172,8 @@ func (s *run) releaseAll(ctx context.Context) {
 	}
 }
 
-// release releases the leases of steps that were not started or not finished. Those that
-// could not be released are retried by the next release; otherwise they expire.
+// release releases the leases of unstarted or unfinished steps. The next release retries those
+// that failed; otherwise they expire.
 func (s *run) release(ctx context.Context) {
 	s.mu.Lock()
 	id, leases := s.registration.WorkerUUID, s.unstarted
@@ -204,7 +204,7 @@ func (s *run) releaseBatch(ctx context.Context, id tasker.ID, batch []tasker.Lea
 	}), nil
 }
 
-// leave unregisters the worker. A backend that does not know it any more is fine.
+// leave unregisters the worker. It ignores NotFound.
 func (s *run) leave(ctx context.Context) {
 	id := s.id()
 	if err := s.backend.LeaveWorker(ctx, id); err != nil && tasker.CodeOf(err) != tasker.NotFound {

@@ -9,21 +9,19 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// A RawHandler executes a step without any decoding: the input is
-// [tasker.Assignment.Context], and what it returns is the step's result, any JSON.
+// RawHandler executes a step without decoding: the input is [tasker.Assignment.Context], and it
+// returns the result of the step as JSON.
 type RawHandler func(ctx context.Context, c *Call) (json.RawMessage, error)
 
-// Handle registers f as the handler of that name, as templates write it. The
-// task's context is decoded into In; what f returns is encoded as the step's
-// result. A context that cannot be decoded fails the step for good, as type
-// [InvalidInput], and f is not called.
+// Handle registers f as the handler called name in templates. It decodes the context of the task
+// into In and encodes the value returned by f as the result of the step. If the context cannot be
+// decoded, the step fails permanently with type [InvalidInput] and f is not called.
 //
-// The context of f ends when the step's time is up, when its lease is lost and
-// when a draining worker can wait no longer; [context.Cause] says which. A panic
-// is a failure that is retried.
+// The context of f ends at the timeout of the step, when its lease is lost, and when a draining
+// worker stops waiting; [context.Cause] returns which. A panic is a retryable failure.
 //
-// Like all registration it comes before Run, and panics when the name is empty
-// or taken.
+// Handlers must be registered before Run. Handle panics if the name is empty or already
+// registered.
 func Handle[In, Out any](w *Worker, name string, f func(ctx context.Context, s *Step[In]) (Out, error)) {
 	if f == nil {
 		panic(fmt.Sprintf("worker: handler %q is nil", name))
@@ -45,7 +43,7 @@ func Handle[In, Out any](w *Worker, name string, f func(ctx context.Context, s *
 	})
 }
 
-// HandleRaw registers a handler that reads and writes JSON itself.
+// HandleRaw registers a handler that decodes and encodes JSON itself.
 func (w *Worker) HandleRaw(name string, h RawHandler) {
 	switch {
 	case name == "" || h == nil:
@@ -56,9 +54,8 @@ func (w *Worker) HandleRaw(name string, h RawHandler) {
 	w.handlers[name] = h
 }
 
-// Execute runs the handler of one assignment as [Worker.Run] would, and returns
-// what would be reported. The error is the handler's own, nil for a success.
-// Tests reach it through package workertest.
+// Execute runs the handler of one assignment like [Worker.Run] and returns the outcome to report.
+// The error is that of the handler. It is meant for package workertest.
 func (w *Worker) Execute(ctx context.Context, a tasker.Assignment) (tasker.Outcome, error) {
 	return w.execute(ctx, newCall(ctx, w, a))
 }
@@ -74,7 +71,7 @@ func (w *Worker) execute(ctx context.Context, c *Call) (tasker.Outcome, error) {
 	return o, nil
 }
 
-// call runs a handler, and turns everything that can go wrong into an error.
+// call runs a handler and converts panics and invalid results to errors.
 func (w *Worker) call(ctx context.Context, c *Call) (result json.RawMessage, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -97,7 +94,7 @@ func (w *Worker) call(ctx context.Context, c *Call) (result json.RawMessage, err
 	return result, nil
 }
 
-// decode reads a document that may be missing.
+// decode decodes a document that may be empty.
 func decode(doc json.RawMessage, into any) error {
 	if len(doc) == 0 {
 		doc = json.RawMessage("{}")

@@ -10,9 +10,8 @@ import (
 	"tasker.example/tasker/internal/loop"
 )
 
-// heartbeat extends all leases of the worker at the interval that the backend sets, until
-// ctx ends. A worker without leases sends heartbeats too; fewer if its claims count as
-// heartbeats.
+// heartbeat extends all leases of the worker at the interval of the backend, until ctx ends. A
+// worker without leases sends heartbeats too, but fewer if its claims count as heartbeats.
 func (s *run) heartbeat(ctx context.Context) {
 	var b backoff
 	for s.pause(ctx) {
@@ -27,11 +26,11 @@ func (s *run) heartbeat(ctx context.Context) {
 	}
 }
 
-// heartbeatEvery is how many intervals lie between two heartbeats of a worker whose
-// claims count as heartbeats: only the answer to a heartbeat says that it must drain.
+// heartbeatEvery is the number of intervals between heartbeats of a worker whose claims count as
+// heartbeats. They are still needed: only a heartbeat response requests a drain.
 const heartbeatEvery = 3
 
-// pause waits for the next heartbeat, and returns false when ctx ended before.
+// pause waits for the next heartbeat. It returns false if ctx ended first.
 func (s *run) pause(ctx context.Context) bool {
 	begun := time.Now()
 	timer := time.NewTimer(s.interval())
@@ -50,8 +49,8 @@ func (s *run) pause(ctx context.Context) bool {
 	}
 }
 
-// claimCounts returns for how long the last claim replaces a heartbeat, if the last
-// heartbeat was sent before begun.
+// claimCounts returns how long the last claim still replaces a heartbeat. begun is the time of
+// the last heartbeat.
 func (s *run) claimCounts(begun time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,8 +67,7 @@ func (s *run) interval() time.Duration {
 	return s.registration.HeartbeatInterval
 }
 
-// beat sends one heartbeat, in parts. It sends all parts and returns the error of the
-// first one that failed.
+// beat sends one heartbeat in batches. It sends all batches and returns the first error.
 func (s *run) beat(ctx context.Context) error {
 	id, leases := s.held()
 	if len(leases) == 0 {
@@ -83,12 +81,11 @@ func (s *run) beat(ctx context.Context) error {
 	return failed
 }
 
-// mostSplits is enough to find one lease that the backend rejects among those of one
-// heartbeat.
+// mostSplits limits the splits of a heartbeat. It suffices to isolate one rejected lease.
 const mostSplits = 10
 
-// extendParts extends leases. If the backend rejects the request as invalid, it is split,
-// so that one invalid lease does not cost the others.
+// extendParts extends leases. It splits a request that the backend rejects as invalid, so that
+// one invalid lease does not cost the others.
 func (s *run) extendParts(ctx context.Context, id tasker.ID, leases []tasker.Lease, splits *int) error {
 	err := s.extend(ctx, id, leases)
 	if tasker.CodeOf(err) != tasker.Invalid || len(leases) < 2 || *splits == 0 {
@@ -99,13 +96,13 @@ func (s *run) extendParts(ctx context.Context, id tasker.ID, leases []tasker.Lea
 	return cmp.Or(s.extendParts(ctx, id, leases[:half], splits), s.extendParts(ctx, id, leases[half:], splits))
 }
 
-// leastBeat is the shortest timeout of a heartbeat, however short the interval is: one that
-// times out while it connects would connect again and again.
+// leastBeat is the minimum timeout of a heartbeat. With a shorter one, a slow connect would be
+// repeated forever.
 const leastBeat = 2 * time.Second
 
 func (s *run) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) error {
 	sent := time.Now()
-	// A backend that hangs must not use up a lease. The call may have to connect first.
+	// A hanging backend must not use up a lease.
 	limited, cancel := context.WithDeadline(ctx, s.firstLapse(max(s.interval(), leastBeat)))
 	defer cancel()
 	beat, err := s.backend.Heartbeat(limited, id, leases)
@@ -124,10 +121,9 @@ func (s *run) extend(ctx context.Context, id tasker.ID, leases []tasker.Lease) e
 	return nil
 }
 
-// extended takes the answer to a heartbeat. A lease is counted from when its renewal
-// was sent: the backend did not renew it before. One whose end did not move was not
-// renewed, because the backend was busy with the step just then; one that the answer
-// does not mention is not known to be.
+// extended applies the response to a heartbeat. A lease is counted from the sending of its
+// renewal. A lease with an unchanged expiry was not renewed, because the backend was processing
+// the step; an unmentioned lease may not have been.
 func (s *run) extended(ctx context.Context, id tasker.ID, leases []tasker.Lease, beat tasker.Beat, sent time.Time) {
 	ends := make(map[tasker.ID]time.Time, len(beat.Extended))
 	for _, x := range beat.Extended {
@@ -157,7 +153,7 @@ func (s *run) extended(ctx context.Context, id tasker.ID, leases []tasker.Lease,
 	}
 }
 
-// firstLapse returns when the first lease expires if it is not renewed, within at most.
+// firstLapse returns when the first lease expires if it is not renewed, within at most most.
 func (s *run) firstLapse(most time.Duration) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,8 +167,8 @@ func (s *run) firstLapse(most time.Duration) time.Time {
 	return end
 }
 
-// lapse gives up the attempts whose lease must have expired while the backend could not
-// be reached: another worker may have claimed the step.
+// lapse cancels the attempts whose lease expired while the backend was unreachable: another
+// worker may have claimed the step.
 func (s *run) lapse(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,9 +179,8 @@ func (s *run) lapse(ctx context.Context) {
 	}
 }
 
-// lose cancels a handler whose lease is lost. An outcome that already exists is still
-// sent: the backend may not have given the step to another worker, and its response
-// decides. The caller holds the mutex.
+// lose cancels a handler whose lease is lost. An existing outcome is still sent: the backend may
+// not have assigned the step again, and its response decides. The caller holds the mutex.
 func (s *run) lose(ctx context.Context, at *attempt) {
 	switch {
 	case at.finished:
@@ -199,7 +194,7 @@ func (s *run) lose(ctx context.Context, at *attempt) {
 	s.log.WarnContext(ctx, "lease lost, step stopped", "task", at.TaskUUID, "step", at.StepUUID, "attempt", at.Attempt)
 }
 
-// held lists the leases to keep alive: one of each step.
+// held returns the leases to extend, one per step.
 func (s *run) held() (tasker.ID, []tasker.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,35 +13,33 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// The types of failures that this package gives. A handler names its own with
-// [Error].
+// Failure types of this package. Handlers set their own with [Error].
 const (
-	Panic             = "panic"              // the handler panicked; the stack is in the failure's context
-	InvalidInput      = "invalid_input"      // the task's context or a dependency's result cannot be decoded
-	InputUnavailable  = "input_unavailable"  // a dependency's result could not be fetched
-	InvalidResult     = tasker.InvalidResult // what the handler returned cannot be stored
-	InvalidCheckpoint = "invalid_checkpoint" // what the handler saved cannot be stored
-	UnknownHandler    = "unknown_handler"    // this worker has no handler of that name
-	HandlerError      = "error"              // any error that has no type
+	Panic             = "panic"              // the handler panicked; the failure context contains the stack
+	InvalidInput      = "invalid_input"      // the task context or the result of a dependency cannot be decoded
+	InputUnavailable  = "input_unavailable"  // the result of a dependency could not be fetched
+	InvalidResult     = tasker.InvalidResult // the result of the handler cannot be stored
+	InvalidCheckpoint = "invalid_checkpoint" // the checkpoint cannot be stored
+	UnknownHandler    = "unknown_handler"    // this worker has no such handler
+	HandlerError      = "error"              // any other error
 )
 
-// The causes for which the context of a handler ends, see [context.Cause].
+// Causes of a cancelled handler context, see [context.Cause].
 var (
 	ErrLeaseLost   = errors.New("the lease of this attempt is lost; its outcome no longer counts")
 	ErrInterrupted = errors.New("the worker is going down and can wait no longer; the step goes to another worker")
 )
 
-// An Error is a failure with everything that a handler can state about it. [Permanent] and
-// [RetryAfter] make one from any error; another error is retried by the policy of the
-// step.
+// Error is a failure with details. [Permanent], [RetryAfter] and [WithFingerprint] create one
+// from any error. Other errors are retried by the policy of the step.
 type Error struct {
 	Type       string        // for programs and statistics, such as card_declined
-	Permanent  bool          // no retry, whatever the template says
-	RetryAfter time.Duration // the shortest backoff before the next attempt
-	Context    any           // evidence for the investigator; must be JSON
-	// Fingerprint says which failures of the step are one case, whatever their messages say;
-	// empty means that type and message tell. At most [tasker.MaxFingerprint] characters count, and
-	// {default} stands for what type and message tell.
+	Permanent  bool          // prevents retries
+	RetryAfter time.Duration // minimum delay before the next attempt
+	Context    any           // JSON-encodable evidence for the investigation
+	// Fingerprint groups the failures of the step into cases, regardless of their messages. The
+	// default is derived from type and message; {default} inserts it. At most
+	// [tasker.MaxFingerprint] characters are used.
 	Fingerprint string
 	Err         error
 }
@@ -54,11 +52,10 @@ func (e *Error) Error() string {
 	return e.Err.Error()
 }
 
-// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Permanent marks a failure that no retry can fix: the step fails at once and
-// the task's investigation opens. Permanent(nil) is nil.
+// Permanent marks a failure as not retryable: the step fails immediately and an investigation
+// opens. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -68,8 +65,8 @@ func Permanent(err error) error {
 	return e
 }
 
-// RetryAfter asks for a backoff of at least d before the next attempt, if the step has
-// attempts left. RetryAfter(d, nil) is nil.
+// RetryAfter requests a minimum delay before the next attempt, if the step has attempts left.
+// RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -79,8 +76,8 @@ func RetryAfter(d time.Duration, err error) error {
 	return e
 }
 
-// WithFingerprint says which failures of the step are one case, see [Error].Fingerprint: an
-// outage of one provider, say, whatever its messages are. WithFingerprint(text, nil) is nil.
+// WithFingerprint groups failures into one case, for example all failures of one provider, see
+// [Error].Fingerprint. WithFingerprint(text, nil) is nil.
 func WithFingerprint(text string, err error) error {
 	if err == nil {
 		return nil
@@ -90,7 +87,7 @@ func WithFingerprint(text string, err error) error {
 	return e
 }
 
-// from returns an [Error] around err with the fields of the one that err wraps.
+// from returns an [Error] that wraps err and copies the fields of the one that err wraps.
 func from(err error) *Error {
 	e := &Error{}
 	if inner := errorIn(err); inner != nil {
@@ -100,28 +97,27 @@ func from(err error) *Error {
 	return e
 }
 
-// errorIn returns the [Error] that err is or wraps, or nil.
 func errorIn(err error) (e *Error) {
 	inspect(func() { e, _ = errors.AsType[*Error](err) })
 	return e
 }
 
-// inspect calls methods of an error of a handler. One that panics, such as that of a nil pointer in
-// an interface, tells nothing.
+// inspect calls f and ignores a panic, because the methods of a handler's error may panic, for
+// example on a nil pointer.
 func inspect(f func()) {
 	defer func() { _ = recover() }()
 	f()
 }
 
-// The limits of what is reported of a failure. The backend stores less of a message, and tells causes apart by all
-// of it that arrives.
+// Size limits of a reported failure. The backend stores less of a message, but uses all of it to
+// distinguish causes.
 const (
 	maxMessage = 256 << 10
 	maxStack   = 16 << 10
 	maxContext = 64 << 10
 )
 
-// failureOf converts the error of a handler to a failure to report.
+// failureOf converts the error of a handler to a failure.
 func failureOf(ctx context.Context, err error) *tasker.Failure {
 	f := &tasker.Failure{Message: payload.CutMiddle(payload.CleanText(messageOf(err), math.MaxInt), maxMessage, leftOut), Type: HandlerError, Retryable: true}
 	timeout := false
@@ -141,8 +137,7 @@ func failureOf(ctx context.Context, err error) *tasker.Failure {
 
 func leftOut(bytes int) string { return fmt.Sprintf("\n[… %d bytes are left out …]\n", bytes) }
 
-// messageOf returns the text of an error, also of one whose Error method panics, such as a
-// nil pointer in an interface.
+// messageOf returns the text of an error, even if its Error method panics.
 func messageOf(err error) (message string) {
 	defer func() {
 		if recover() != nil {
@@ -163,7 +158,7 @@ func evidence(v any) json.RawMessage {
 	return payload.CleanJSON(doc, payload.Limits{Bytes: maxContext})
 }
 
-// encode returns the JSON of a value, or an error if a method of the value panics.
+// encode returns the JSON of a value. It returns an error if a method of the value panics.
 func encode(v any) (doc json.RawMessage, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -173,8 +168,8 @@ func encode(v any) (doc json.RawMessage, err error) {
 	return json.Marshal(v)
 }
 
-// panicked returns the failure of a panic. It must be called where the panic is recovered,
-// while the stack still exists.
+// panicked returns the failure of a panic. It must be called in the recovering function, while
+// the stack exists.
 func panicked(value any) error {
 	return &Error{
 		Type:    Panic,
@@ -183,7 +178,7 @@ func panicked(value any) error {
 	}
 }
 
-// ended is the failure of a handler that ended its goroutine instead of returning.
+// ended is the outcome of a handler that ended its goroutine.
 func ended(a tasker.Assignment) tasker.Outcome {
 	return tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{
 		Message: "the handler ended its goroutine (runtime.Goexit) instead of returning", Type: Panic, Retryable: true,

@@ -9,20 +9,20 @@ import (
 	"tasker.example/tasker"
 )
 
-// maxBatchBytes bounds the outcomes of one report, unless a single one is larger.
+// maxBatchBytes limits the size of one report, unless a single outcome is larger.
 const maxBatchBytes = 1 << 20
 
-// How long a reporter waits for more outcomes before it sends a batch: a fraction of the
-// duration of the last report, within a limit.
+// Wait for more outcomes before a report: a fraction of the duration of the last report, up to a
+// limit.
 const (
 	gatherShare  = 8
 	gatherAtMost = 10 * time.Millisecond
 )
 
-// A reporter sends outcomes and claims steps with the same call. One report is in flight at
-// a time: what finishes meanwhile is sent with the next, so batches grow with the load and
-// an idle worker does not wait. Reports that fail are passed to the resenders, so that they
-// do not delay others.
+// reporter sends outcomes and claims steps with the same call. One report is in flight at a time
+// and the next one contains all outcomes that finish meanwhile, so batches grow with the load and
+// an idle worker does not wait. Failed reports move to the resend queues, so that they do not
+// delay others.
 type reporter struct {
 	*run
 
@@ -31,7 +31,7 @@ type reporter struct {
 	troubled bool // the last report failed: the next one claims nothing
 }
 
-// report sends outcomes until the shift is closing and all are sent, or ctx ends.
+// report sends outcomes until the run is closing and all are sent, or ctx ends.
 func (s *run) report(ctx context.Context) {
 	r := &reporter{run: s, most: newWindow()}
 	for ctx.Err() == nil {
@@ -52,8 +52,8 @@ func (s *run) report(ctx context.Context) {
 	}
 }
 
-// take returns the next outcomes to report, and how many steps to claim with them: one for
-// each of their slots, and one for each free slot without a pending claim.
+// take returns the next outcomes to report and the number of steps to claim: one per outcome, and
+// one per free slot without a pending claim.
 func (r *reporter) take() (batch []*attempt, slots int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +66,7 @@ func (r *reporter) take() (batch []*attempt, slots int) {
 	return batch, slots
 }
 
-// fitting returns how many of the first outcomes go into one report: most at most.
+// fitting returns how many of the first outcomes fit into one report, at most most.
 func fitting(list []*attempt, most int) int {
 	bytes := 0
 	for i, at := range list {
@@ -108,7 +108,7 @@ func (r *reporter) send(ctx context.Context, batch []*attempt, slots int) {
 	}
 }
 
-// deliver sends one report. At a backend that has forgotten the worker it registers again.
+// deliver sends one report. It registers the worker again if the backend does not know it.
 func (s *run) deliver(ctx context.Context, batch []*attempt, slots int) (tasker.Receipt, error) {
 	outcomes := make([]tasker.Outcome, len(batch))
 	for i, at := range batch {
@@ -129,9 +129,9 @@ func (s *run) deliver(ctx context.Context, batch []*attempt, slots int) (tasker.
 	return receipt, nil
 }
 
-// gather waits a moment for more of the steps that were just claimed to finish. Otherwise a
-// busy worker would alternate between small and large batches, and a small report costs the
-// backend nearly as much as a large one.
+// gather waits briefly until more of the claimed steps finish. Otherwise a busy worker would
+// alternate between small and large batches, and a small report costs the backend nearly as much
+// as a large one.
 func (r *reporter) gather(ctx context.Context, most time.Duration) {
 	enough := time.NewTimer(most)
 	defer enough.Stop()
@@ -146,19 +146,19 @@ func (r *reporter) gather(ctx context.Context, most time.Duration) {
 	}
 }
 
-// settled is in the message of a rejection if the backend could not store an outcome and
-// recorded the attempt as failed instead, with the reason as its cause.
+// settled is part of a rejection message if the backend could not store an outcome and recorded
+// the attempt as failed.
 const settled = "the attempt was failed"
 
-// What a rejection leaves to do. An answer names steps: of two attempts of one step in a batch it does
-// not tell which one it means, and the highest of these counts for both.
+// Reactions to a rejection. A response identifies steps, not attempts: if a batch has two
+// attempts of one step, the highest reaction counts for both.
 const (
-	toDrop   = iota // nothing: the outcome does not count
-	toRevise        // to send it in another form
-	toRepeat        // to send it again
+	toDrop   = iota // the outcome is obsolete
+	toRevise        // send it in another form
+	toRepeat        // send it again
 )
 
-// unsettled says what a rejection leaves to do.
+// unsettled returns the reaction to a rejection.
 func unsettled(x tasker.Rejection) int {
 	switch x.Code {
 	case tasker.Unavailable, tasker.Internal:
@@ -173,9 +173,8 @@ func unsettled(x tasker.Rejection) int {
 	}
 }
 
-// answered ends the attempts whose outcomes were accepted or rejected, and returns those to
-// send again: revised ones, and those whose state the backend did not know. Their slots
-// stay taken.
+// answered ends the attempts whose outcomes were accepted or rejected. It returns those to
+// resend, which keep their slots: revised outcomes, and outcomes without a definite response.
 func (s *run) answered(ctx context.Context, batch []*attempt, receipt tasker.Receipt) (again []*attempt) {
 	rejected := make(map[tasker.ID]tasker.Rejection, len(receipt.Rejected))
 	for _, x := range receipt.Rejected {
@@ -206,14 +205,14 @@ func (s *run) answered(ctx context.Context, batch []*attempt, receipt tasker.Rec
 	return again
 }
 
-// end forgets an attempt whose outcome is settled, and frees its slot.
+// end removes an attempt and frees its slot.
 func (s *run) end(at *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(at)
 }
 
-// forget is end for a caller that holds the mutex.
+// forget is like end for a caller that holds the mutex.
 func (s *run) forget(at *attempt) {
 	s.remove(at)
 	wake(s.slot)
@@ -225,7 +224,6 @@ func (s *run) unreported() bool {
 	return len(s.queue) > 0
 }
 
-// executes reports whether any handler runs.
 func (s *run) executes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,41 +9,40 @@ import (
 	"tasker.example/tasker"
 )
 
-// A report without a response does not say which outcome caused that: it may be one of
-// them, the backend, or the network. The outcomes are resent apart from new ones, in
-// batches that are halved each time there is no response. An outcome that got none when it
-// was sent alone is always sent alone from then on, with a backoff. An outcome is dropped
-// only when its lease is lost.
+// An unanswered report does not identify the cause: one of its outcomes, the backend, or the
+// network. Its outcomes are resent apart from new ones, in batches that are halved after each
+// failure. An outcome that fails alone is always sent alone from then on, with a backoff. It is
+// dropped only when its lease is lost.
 
-// slowReport is how long a report may take before it counts as too large. Outcomes that are
-// sent alone because of that have no such limit.
+// slowReport limits the duration of a report with several outcomes. Slower reports count as too
+// large.
 const slowReport = 10 * time.Second
 
-// A retry is the state of an outcome that must be resent.
+// retry is the state of an outcome to resend.
 type retry struct {
-	due   time.Time // when
+	due   time.Time
 	rests backoff
-	lost  bool      // the backend has said that the lease is lost
-	until time.Time // the outcome is not resent after this; zero before it was resent once
+	lost  bool      // the backend reported the lease as lost
+	until time.Time // when a lost outcome is dropped; zero before its first resend
 }
 
-// lostPatience is how long an outcome is resent although its lease is lost: the backend may
-// have accepted it, and the response was lost.
+// lostPatience limits how long an outcome with a lost lease is resent: the backend may have
+// accepted it although the response was lost.
 const lostPatience = time.Minute
 
-// A resendQueue is a list of outcomes to resend. It is guarded by the shift's mutex.
+// resendQueue is a list of outcomes to resend. The mutex of the run guards it.
 type resendQueue struct {
 	list  []*attempt
-	ready chan struct{} // wakes the goroutine that sends them
-	most  window        // that go together
+	ready chan struct{} // wakes the sender
+	most  window        // maximum batch
 }
 
-func newLane(most int) resendQueue {
+func newResendQueue(most int) resendQueue {
 	return resendQueue{ready: make(chan struct{}, 1), most: window{most}}
 }
 
-// resendBatches resends outcomes in batches until earlier is closed and the lane is empty,
-// or ctx ends.
+// resendBatches resends outcomes in batches until earlier is closed and the queue is empty, or
+// ctx ends.
 func (s *run) resendBatches(ctx context.Context, earlier <-chan struct{}) {
 	var b backoff
 	for {
@@ -80,9 +79,9 @@ func (s *run) resendBatch(ctx context.Context, batch []*attempt) error {
 	return err
 }
 
-// resendSingly resends outcomes one at a time until earlier is closed and the lane is
-// empty, or ctx ends. It backs off after each failure as well: while the backend is down,
-// all outcomes may be in this lane.
+// resendSingly resends outcomes one at a time until earlier is closed and the queue is empty, or
+// ctx ends. It backs off after each failure, because all outcomes may be in this queue while the
+// backend is down.
 func (s *run) resendSingly(ctx context.Context, earlier <-chan struct{}) {
 	var b backoff
 	for {
@@ -104,8 +103,8 @@ func (s *run) resendSingly(ctx context.Context, earlier <-chan struct{}) {
 	}
 }
 
-// next waits for outcomes of a lane that are due, and takes as many as may go
-// together. It returns none when there are none and none will come, or ctx ends.
+// next waits for due outcomes and returns as many as fit into a batch. It returns nil if the
+// queue is finished or ctx ends.
 func (s *run) next(ctx context.Context, l *resendQueue, earlier <-chan struct{}) []*attempt {
 	for ctx.Err() == nil {
 		batch, wait, left := s.takeDue(l)
@@ -132,8 +131,8 @@ func (s *run) next(ctx context.Context, l *resendQueue, earlier <-chan struct{})
 	return nil
 }
 
-// takeDue takes the first outcomes of a lane that are due. If there are none, it returns
-// when the next one is due, and how many wait.
+// takeDue takes the first due outcomes. If there are none, it returns when the next one is due
+// and how many wait.
 func (s *run) takeDue(l *resendQueue) (batch []*attempt, wait time.Duration, left int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,16 +158,15 @@ func (s *run) waiting(l *resendQueue) int {
 	return len(l.list)
 }
 
-// resize changes how many outcomes are sent again together.
+// resize changes the maximum batch of the resend queue.
 func (s *run) resize(change func(*window)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.unsure.most)
 }
 
-// failedAlone keeps an outcome that got no response when it was sent alone. Its backoff is
-// at least as long as the attempt to send it, so that one that always takes long does not
-// occupy the backend.
+// failedAlone queues an outcome that failed when it was sent alone. Its delay is at least the
+// duration of the failed call, so that a slow outcome does not occupy the backend.
 func (s *run) failedAlone(ctx context.Context, at *attempt, err error, took time.Duration) {
 	limit := longRest
 	if refused(err) {
@@ -180,16 +178,15 @@ func (s *run) failedAlone(ctx context.Context, at *attempt, err error, took time
 	s.resend(&s.lone, []*attempt{at})
 }
 
-// postpone delays an outcome before it is resent: longer each time, up to limit, and at
-// least by each of least.
+// postpone delays an outcome before it is resent: longer each time up to limit, and at least by
+// each of least.
 func (s *run) postpone(at *attempt, limit time.Duration, least ...time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at.due = time.Now().Add(max(at.rests.step(limit), slices.Max(append(least, 0))))
 }
 
-// resend adds outcomes to a lane. One whose lease is lost is resent for a while, then
-// dropped.
+// resend adds outcomes to a queue. It drops an outcome after a while if its lease is lost.
 func (s *run) resend(l *resendQueue, batch []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,13 +207,12 @@ func (s *run) resend(l *resendQueue, batch []*attempt) {
 	}
 }
 
-// aboutResult matches errors that are about the result.
+// aboutResult matches rejections of the result.
 var aboutResult = regexp.MustCompile(`^(results\[\d+\][.:] ?)?result\b`)
 
-// revise changes an outcome that the backend rejects as invalid. It removes optional fields
-// first. A result that cannot be stored becomes a permanent failure with the reason, so
-// that operators see it. Any other outcome is kept: a backend of another version may not
-// know a field yet.
+// revise changes an outcome that the backend rejects as invalid. It first removes optional
+// fields. A result that cannot be stored becomes a permanent failure with the reason. Any other
+// outcome is resent unchanged: a backend of another version may not know a field yet.
 func (s *run) revise(ctx context.Context, at *attempt, x tasker.Rejection) {
 	o, revised := at.outcome, true
 	switch {

@@ -14,72 +14,70 @@ import (
 	"tasker.example/tasker"
 )
 
-// An attempt is a claimed step, until the backend has answered the report of its
-// outcome. Its fields are guarded by the shift's mutex, except the
-// assignment, which does not change.
+// attempt is a claimed step until its report is answered. The mutex of the run guards its fields
+// except the assignment, which is immutable.
 type attempt struct {
 	tasker.Assignment
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	timer   context.CancelFunc // of its deadline
-	lapses  time.Time          // by when its lease has run out unless it is renewed, by our clock
-	expires time.Time          // the end of its lease as the backend last gave it
-	dropped bool               // the lease is no longer ours: the outcome does not count
+	timer   context.CancelFunc // ends the deadline timer
+	lapses  time.Time          // expiry of the lease by the local clock
+	expires time.Time          // expiry of the lease by the backend
+	dropped bool               // the lease is lost: the outcome is ignored
 
-	finished bool // the handler has returned
+	finished bool // the handler returned
 	outcome  tasker.Outcome
 
-	retry // of a finished one whose report was not answered
+	retry // of a finished attempt with an unanswered report
 }
 
-// A run is one Run of a worker. Its loops share it: one claims, one reports and
-// takes the next work with the answer, two send again what was not answered, one
-// keeps the leases alive.
+// run is one call of [Worker.Run]. Its goroutines claim steps, report outcomes, resend unanswered
+// reports and extend leases.
 //
-// A slot is taken from the claim to the answer to the report, so that a backend
-// that takes no reports is asked for no work.
+// An attempt occupies a slot from its claim until its report is answered, so that a worker claims
+// nothing from a backend that does not accept reports.
 type run struct {
 	*Worker
 
-	slot    chan struct{} // wakes the claimer: a slot is free
-	result  chan struct{} // wakes the reporter: there is something to report
-	renew   chan struct{} // wakes the heartbeat: leases may be older than they look
-	broken  chan error    // the backend refuses this worker; has room for one
-	drained chan struct{} // has a value when the backend tells this worker to drain
-	closing chan struct{} // closed when no handler runs: report what there is and end
-	back    chan struct{} // wakes the drain: there is a lease to release
+	slot    chan struct{} // wakes claim: a slot is free
+	result  chan struct{} // wakes report: an outcome is ready
+	renew   chan struct{} // wakes heartbeat: leases may be older than they seem
+	broken  chan error    // the backend rejected this worker
+	drained chan struct{} // the backend requested a drain
+	closing chan struct{} // closed when no handler runs: report the rest and end
+	back    chan struct{} // wakes the drain: a lease must be released
 
 	handling sync.WaitGroup
 
 	mu           sync.Mutex
 	registration tasker.Registration
 	attempts     map[tasker.Lease]*attempt
-	newest       map[tasker.ID]*attempt // of each step among them, by its id
+	newest       map[tasker.ID]*attempt // latest attempt per step
 	queue        []*attempt             // finished, to be reported
-	unsure       resendQueue            // reported without an answer, to be sent again
-	lone         resendQueue            // the same, of those that are sent alone
-	unstarted    []tasker.Lease         // to be given back
-	reserved     int                    // slots for which claims are under way
-	asked        time.Time              // when the last claim was sent that counts as a heartbeat; zero: none did
-	running      int                    // handlers
+	unsure       resendQueue            // unanswered outcomes, resent in batches
+	lone         resendQueue            // unanswered outcomes, resent one at a time
+	unstarted    []tasker.Lease         // to be released
+	reserved     int                    // slots of pending claims
+	asked        time.Time              // sending time of the latest claim that counts as a heartbeat, or zero
+	running      int                    // running handlers
 	draining     bool
 
-	registering chan struct{} // holds a value while a new registration is asked for
-	keyRefused  atomic.Int64  // when the backend did not accept this worker's key, in ns; 0: it does
+	registering chan struct{} // semaphore for a new registration
+	keyRefused  atomic.Int64  // when the backend last rejected the key, in Unix ns; 0 if it accepts the key
 }
 
-func newShift(w *Worker) *run {
+func newRun(w *Worker) *run {
 	return &run{
 		Worker: w,
 		slot:   make(chan struct{}, 1), result: make(chan struct{}, 1), renew: make(chan struct{}, 1),
 		broken: make(chan error, 1), drained: make(chan struct{}, 1), closing: make(chan struct{}), back: make(chan struct{}, 1),
 		registering: make(chan struct{}, 1), attempts: map[tasker.Lease]*attempt{}, newest: map[tasker.ID]*attempt{},
-		unsure: newLane(maxBatch), lone: newLane(1),
+		unsure: newResendQueue(maxBatch), lone: newResendQueue(1),
 	}
 }
 
-// wake sends to a channel with a buffer of one; a second send changes nothing.
+// wake sends to a channel with a buffer of one, unless it is full.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -87,14 +85,14 @@ func wake(c chan struct{}) {
 	}
 }
 
-// The defaults for a backend that sends no intervals.
+// Defaults if the backend returns no intervals.
 const (
 	defaultInterval = 10 * time.Second
 	defaultLease    = 30 * time.Second
 )
 
-// register registers the worker. It retries while the backend cannot be reached or rejects
-// the worker for a temporary reason; an error with one of the codes ends it.
+// register registers the worker. It retries until it succeeds, ctx ends, or the error has one of
+// the final codes.
 func (s *run) register(ctx context.Context, final ...tasker.Code) error {
 	var b backoff
 	for {
@@ -125,8 +123,8 @@ func (s *run) register(ctx context.Context, final ...tasker.Code) error {
 	}
 }
 
-// refusesKey reports whether a request failed because the backend does not accept the
-// worker's key. It refuses all of them then: that is logged once, until it accepts one.
+// refusesKey reports whether the backend rejected the key of the worker. It logs only the first
+// of consecutive rejections.
 func (s *run) refusesKey(ctx context.Context, err error) bool {
 	if !isAuthError(err) {
 		return false
@@ -137,8 +135,8 @@ func (s *run) refusesKey(ctx context.Context, err error) bool {
 	return true
 }
 
-// succeeded notes that the backend has accepted the worker's key in a request of the time
-// sent. A claim that has waited since before says nothing of the key.
+// succeeded records that the backend accepted the key in a request sent at this time. A claim
+// sent before the last rejection does not count.
 func (s *run) succeeded(ctx context.Context, sent time.Time) {
 	last := s.keyRefused.Load()
 	if last != 0 && sent.UnixNano() > last && s.keyRefused.CompareAndSwap(last, 0) {
@@ -146,9 +144,9 @@ func (s *run) succeeded(ctx context.Context, sent time.Time) {
 	}
 }
 
-// registerAgain registers the worker at a backend that does not know worker id. Leases of
-// that id are lost, as the answer to the next heartbeat will say. Only a backend that refuses
-// the worker for what it is ends it: its key may be accepted again.
+// registerAgain registers the worker again if the backend does not know worker id. Leases of that
+// id are lost, as the next heartbeat reports. Only a rejection as invalid ends the run: a
+// rejected key may be accepted later.
 func (s *run) registerAgain(ctx context.Context, id tasker.ID) {
 	select {
 	case <-ctx.Done():
@@ -157,7 +155,7 @@ func (s *run) registerAgain(ctx context.Context, id tasker.ID) {
 	}
 	defer func() { <-s.registering }()
 	if s.id() != id {
-		return // another loop was here first
+		return // another goroutine has registered it
 	}
 	s.log.WarnContext(ctx, "backend has forgotten this worker, registering again", "worker_uuid", id)
 	err := s.register(ctx, tasker.Invalid)
@@ -175,9 +173,8 @@ func (s *run) id() tasker.ID {
 	return s.registration.WorkerUUID
 }
 
-// start runs the handlers of what was claimed with slots reserved for it, and
-// asked for then. The leases may be as old as the question: if the answer took
-// long, they are renewed at once.
+// start runs the handlers of the steps claimed with the reserved slots. The leases may be as old
+// as the request, sent at asked: if the response took long, they are renewed immediately.
 func (s *run) start(ctx context.Context, list []tasker.Assignment, slots int, asked time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,9 +197,9 @@ func (s *run) start(ctx context.Context, list []tasker.Assignment, slots int, as
 	}
 }
 
-// supersede stops the attempt of a step that is handed out once more: its lease is lost, which no
-// heartbeat says, since they name steps. It reports false if a is the older of the two, because its
-// answer came late. The caller holds the mutex.
+// supersede cancels an older attempt of a step that is assigned again: its lease is lost, but
+// heartbeats identify steps and cannot report that. It returns false if a is the older attempt,
+// from a late response. The caller holds the mutex.
 func (s *run) supersede(ctx context.Context, a tasker.Assignment) bool {
 	at := s.newest[a.StepUUID]
 	if at == nil {
@@ -215,7 +212,7 @@ func (s *run) supersede(ctx context.Context, a tasker.Assignment) bool {
 	return true
 }
 
-// remove forgets an attempt. The caller holds the mutex.
+// remove removes an attempt. The caller holds the mutex.
 func (s *run) remove(at *attempt) {
 	delete(s.attempts, at.Lease())
 	if s.newest[at.StepUUID] == at {
@@ -223,15 +220,15 @@ func (s *run) remove(at *attempt) {
 	}
 }
 
-// queueRelease keeps a step that was not started for the next release. A step that is already
-// held, because the same response arrived twice, is not released.
+// queueRelease queues an unstarted step for release, unless the same response arrived twice and
+// the step is already held.
 func (s *run) queueRelease(a tasker.Assignment) {
 	if s.attempts[a.Lease()] == nil {
 		s.queueReleaseLocked(a.Lease())
 	}
 }
 
-// queueReleaseLocked keeps a lease for the next release. The caller holds the mutex.
+// queueReleaseLocked queues a lease for release. The caller holds the mutex.
 func (s *run) queueReleaseLocked(l tasker.Lease) {
 	s.unstarted = append(s.unstarted, l)
 	wake(s.back)
@@ -247,10 +244,9 @@ func (s *run) newAttempt(a tasker.Assignment, asked time.Time) *attempt {
 	return at
 }
 
-// timeLeft returns how long an attempt may run. Its deadline is an instant of the
-// database's clock; what is certain about that clock is that the lease began to
-// run just now. A deadline within the first lease shortens that lease and hides
-// its beginning: then our own clock is believed, as far as it can be right.
+// timeLeft returns how long an attempt may run. Its deadline uses the database clock, of which
+// only the start of the lease is known: just now. A deadline within the first lease shortens that
+// lease, which hides its start; the local clock is used then, if plausible.
 func timeLeft(a tasker.Assignment, lease time.Duration) time.Duration {
 	most := a.Deadline.Sub(a.LeaseExpiresAt) + lease
 	if ours := time.Until(*a.Deadline); !a.Deadline.After(a.LeaseExpiresAt) && ours > 0 && ours < most {
@@ -270,8 +266,8 @@ func (s *run) handle(at *attempt) {
 	outcome, _ = s.execute(at.ctx, c)
 }
 
-// finish accepts the outcome of a handler. If the lease is lost, the outcome is dropped; if
-// the handler failed because the drain cancelled it, its lease is released instead.
+// finish accepts the outcome of a handler. It drops the outcome if the lease is lost, and
+// releases the lease instead if the handler failed because the drain cancelled it.
 func (s *run) finish(at *attempt, o tasker.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,7 +289,7 @@ func (s *run) finish(at *attempt, o tasker.Outcome) {
 	}
 }
 
-// free returns how many steps more may be claimed. The caller holds the mutex.
+// free returns how many more steps may be claimed. The caller holds the mutex.
 func (s *run) free() int {
 	return s.options.Concurrency - len(s.attempts) - s.reserved
 }

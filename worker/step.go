@@ -10,33 +10,28 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// A Step is what a handler sees of the step that it executes: the task's context
-// as Input, and everything of [Call].
+// Step is the argument of a handler: the context of the task as Input, and the [Call].
 type Step[In any] struct {
 	*Call
 
 	Input In
 }
 
-// A Call is one attempt of one step. Among its fields are Attempt and
-// MaxAttempts, the ids, CorrelationID, and Context, the input as it was sent.
-// The time by which it must be done is the deadline of the handler's context.
+// Call is one attempt of a step. Its fields include Attempt and MaxAttempts, the ids,
+// CorrelationID, and Context, the raw input. The deadline of the attempt is that of the handler's
+// context.
 type Call struct {
 	tasker.Assignment
 
-	// Log marks every line with the task, the step, the attempt and the
-	// correlation id.
-	Log *slog.Logger
+	Log *slog.Logger // adds the task, step, attempt and correlation id to each record
 
-	// Metadata is kept beside the result, for people; later steps do not see it. It
-	// is an empty map when the handler is called.
-	Metadata map[string]any
+	Metadata map[string]any // stored with the result for people; not passed to dependents. Initially empty.
 
 	ctx     context.Context //nolint:containedctx // the handler's, for Dependency
 	backend Backend
 	fetched fetched
 	saved   saved
-	save    func(ctx context.Context, value json.RawMessage) error // nil: there is no backend
+	save    func(ctx context.Context, value json.RawMessage) error // nil without a backend
 }
 
 func newCall(ctx context.Context, w *Worker, a tasker.Assignment) *Call {
@@ -45,8 +40,7 @@ func newCall(ctx context.Context, w *Worker, a tasker.Assignment) *Call {
 	return c
 }
 
-// A stepHandler marks lines with the step that they are about. It spells the mark
-// when there is a line: most steps log nothing.
+// stepHandler adds the attributes of a step lazily, because most steps log nothing.
 type stepHandler struct {
 	slog.Handler
 	about *tasker.Assignment
@@ -67,8 +61,8 @@ func (h stepHandler) WithAttrs(attrs []slog.Attr) slog.Handler { return h.marked
 
 func (h stepHandler) WithGroup(name string) slog.Handler { return h.marked().WithGroup(name) }
 
-// Init decodes what the template gives the handler for every task: its
-// initialization. Nothing given leaves into as it is. Its errors are permanent.
+// Init decodes the initialization of the step from its template. Without one it does not change
+// into. Errors are permanent.
 func (c *Call) Init(into any) error {
 	if err := decode(c.Initialization, into); err != nil {
 		return invalidInput("initialization of step %s: %w", c.Name, err)
@@ -76,8 +70,8 @@ func (c *Call) Init(into any) error {
 	return nil
 }
 
-// Element decodes the element of the list that a step is for, or the elements: of an item of a
-// step of type map. Index has its place in the list. Its errors are permanent.
+// Element decodes the element, or the elements, of an item of a map step. Index is its position
+// in the list. Errors are permanent.
 func (c *Call) Element(into any) error {
 	if len(c.Item) == 0 {
 		return invalidInput("step %s is not for an element of a list", c.Name)
@@ -88,8 +82,8 @@ func (c *Call) Element(into any) error {
 	return nil
 }
 
-// metadata returns the metadata to report. It never fails a result: what cannot be stored
-// is replaced by a note that says so.
+// metadata returns the metadata to report. It replaces what cannot be stored with a note and
+// never fails the result.
 func (c *Call) metadata() json.RawMessage {
 	if len(c.Metadata) == 0 {
 		return nil

@@ -1,22 +1,19 @@
-// Package worker runs the steps of tasks in a Go program. Register handlers by name, then call Run.
-//
-// Register plain functions by handler name, then run:
+// Package worker runs the steps of tasks in a Go program. Register handlers by name, then call
+// Run:
 //
 //	w := worker.New(backend, worker.Options{Namespaces: []string{"orders"}})
 //	worker.Handle(w, "charge_card", func(ctx context.Context, s *worker.Step[Order]) (Payment, error) {
 //		return gateway.Charge(ctx, s.Input.Card, s.Input.Amount)
 //	})
-//	err := w.Run(ctx) // until ctx ends; then it finishes what it has begun
+//	err := w.Run(ctx) // until ctx ends, then it drains
 //
-// The same handlers run inside the program that has the engine and, through
-// package client, against a server. An error means: try again later. Say
-// [Permanent] when trying again is useless, and [RetryAfter] when it is useless
-// for a while.
+// The same handlers run with an embedded engine and, through package client, with a server. An
+// error is retried by the policy of the step. Return [Permanent] to prevent retries and
+// [RetryAfter] to delay them.
 //
-// A step may be executed more than once, because a worker can fall silent after
-// the deed and before the report. The backend counts one outcome; making the deed
-// itself repeatable, with [tasker.Assignment.StepUUID] as the key, is the
-// handler's part.
+// A step may execute more than once, because a worker can fail between the effect and the report.
+// The backend accepts one outcome. Handlers must make their effects idempotent, with
+// [tasker.Assignment.StepUUID] as the key.
 package worker
 
 import (
@@ -26,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -33,8 +31,8 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Backend is where work comes from and results go: the engine in this program
-// or, through package client, a server.
+// Backend assigns steps and accepts their outcomes: an embedded engine, or a server through
+// package client.
 type Backend interface {
 	RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error)
 	Claim(ctx context.Context, worker tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error)
@@ -47,23 +45,23 @@ type Backend interface {
 	LeaveWorker(ctx context.Context, worker tasker.ID) error
 }
 
-// The defaults of [Options].
+// Defaults of [Options].
 const (
 	DefaultConcurrency  = 10
 	DefaultDrainTimeout = 20 * time.Second
 )
 
-// Options of a worker. Only Namespaces are required.
+// Options configures a [Worker]. Namespaces is required.
 type Options struct {
-	Name         string        // how people find it in lists; the host's name by default
-	Namespaces   []string      // whose steps it takes
-	Version      string        // of your program, for people
-	Concurrency  int           // steps at once
-	DrainTimeout time.Duration // how long handlers may continue once Run has to end
-	Log          *slog.Logger  // nothing is logged by default
+	Name         string        // shown in lists; default: the host name
+	Namespaces   []string      // whose steps it claims
+	Version      string        // of your program, shown in lists
+	Concurrency  int           // concurrent steps
+	DrainTimeout time.Duration // how long handlers may continue during a drain
+	Log          *slog.Logger  // default: discard
 }
 
-// A Worker executes steps with the handlers that were registered with it.
+// Worker executes steps with registered handlers.
 type Worker struct {
 	backend  Backend
 	options  Options
@@ -71,8 +69,7 @@ type Worker struct {
 	handlers map[string]RawHandler
 }
 
-// New returns a worker without handlers. The backend may be nil for a worker that
-// only a test calls, through package workertest.
+// New returns a worker without handlers. The backend may be nil in tests with package workertest.
 func New(backend Backend, o Options) *Worker {
 	o.Concurrency = cmp.Or(max(o.Concurrency, 0), DefaultConcurrency)
 	o.DrainTimeout = cmp.Or(max(o.DrainTimeout, 0), DefaultDrainTimeout)
@@ -87,40 +84,32 @@ func New(backend Backend, o Options) *Worker {
 	return &Worker{backend: backend, options: o, log: o.Log, handlers: map[string]RawHandler{}}
 }
 
-// Handlers lists the names that have a handler, in order.
+// Handlers lists the names of the registered handlers, sorted.
 func (w *Worker) Handlers() []string {
-	names := make([]string, 0, len(w.handlers))
-	for name := range w.handlers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(w.handlers))
 }
 
-// Run executes steps until ctx ends or the backend tells it to drain, and then
-// drains: it takes no more, lets running handlers finish within DrainTimeout, gives
-// back what it could not finish, reports the rest and leaves. That is a good end and
-// returns nil. An operator who drained the worker wants it to end: starting another is
-// the task of the supervisor that started this one.
+// Run executes steps until ctx ends or the backend requests a drain. It then drains and returns
+// nil: it claims no more steps, lets running handlers finish within DrainTimeout, releases
+// unfinished steps, reports outcomes and unregisters. A supervisor decides whether to start
+// another worker.
 //
-// A backend that cannot be reached is waited for, and so is one in whose place a
-// proxy answers. Run returns an error when the backend itself refuses the worker, or
-// when handlers still run although their context was cancelled. A key that is not accepted
-// is such a rejection at the start only: later it may be in rotation, and Run retries.
+// Run retries while the backend is unreachable or a proxy responds instead. It returns an error
+// if the backend rejects the worker, or if handlers ignore their cancelled context. A rejected
+// key is an error only at the start: later it may be in rotation, and Run retries.
 //
-// An outcome is reported until the backend has answered, for as long as the program
-// runs, and holds its slot until then; one whose lease is lost is reported once
-// more. A report that fails is sent again apart from all others, in halves down to
-// single outcomes, so that none holds up another.
+// Run reports an outcome until the backend responds, and its slot stays occupied; an outcome with
+// a lost lease is dropped after a while. A failed report is resent apart from others, in halves
+// down to single outcomes, so that none delays the others.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.backend == nil || len(w.handlers) == 0 {
 		return errors.New("a worker needs a backend and at least one handler before it can run")
 	}
-	s := newShift(w)
+	s := newRun(w)
 	err := s.register(ctx, tasker.Invalid, tasker.TooLarge, tasker.NotFound, tasker.Unauthorized, tasker.Forbidden, tasker.Unsupported)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // ctx ended before it started: not a failure
+			return nil //nolint:nilerr // ending before the start is not a failure
 		}
 		return fmt.Errorf("register worker %s: %w", w.options.Name, err)
 	}

@@ -17,19 +17,19 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// Evidence is what a handler was given when it failed, from an evidence file. It comes
-// from `tasker-ctl dlq export`, the page of an investigation, or the API.
+// Evidence is an evidence file: the inputs of a failed handler. It is exported by `tasker-ctl dlq
+// export`, the page of an investigation, or the API.
 type Evidence struct {
 	tasker.EvidenceFile
 
 	name    string
-	unknown []string // places whose values are not those that the handler got
+	unknown []string // places without the original value
 }
 
-// maxFile bounds an evidence file: that of an answer, and as much again for line breaks.
+// maxFile limits an evidence file: the maximum response, with room for line breaks.
 const maxFile = 4 * tasker.MaxAnswerBytes
 
-// Load reads an evidence file. The test fails if it is none.
+// Load reads an evidence file. The test fails if the file is invalid.
 //
 //	e := workertest.Load(t, "testdata/evidence.json")
 //	result, err := e.Run(t, w)
@@ -81,10 +81,9 @@ func (e *Evidence) read(doc []byte) error {
 	return nil
 }
 
-// Run calls the handler of the step on exactly what it was given, as [Run] does. The test
-// fails if values of that are not in the file, because they were redacted or omitted: give
-// them with [Evidence.Set], or keep them as they are with [Evidence.AcceptRedacted]. The time of the
-// step is its timeout, as for a worker.
+// Run calls the handler of the step with its original inputs, as [Run] does, with the timeout of
+// the step. The test fails if values are missing because they were redacted or omitted: set them
+// with [Evidence.Set], or accept them with [Evidence.AcceptRedacted].
 func (e *Evidence) Run(t testing.TB, w *worker.Worker) (json.RawMessage, error) {
 	t.Helper()
 	if len(e.unknown) > 0 {
@@ -99,8 +98,8 @@ func (e *Evidence) Run(t testing.TB, w *worker.Worker) (json.RawMessage, error) 
 	return execute(ctx, w, e.assignment(ctx))
 }
 
-// Set puts a value, JSON as in a [Step], in the place of one that the file does not have. The
-// place is a JSON pointer, as in redacted and omitted. The test fails if it is none of those.
+// Set replaces a missing value. place is a JSON pointer from redacted or omitted; value is JSON
+// as in a [Step]. The test fails if the place is not missing.
 func (e *Evidence) Set(t testing.TB, place string, value any) {
 	t.Helper()
 	e.known(t, place)
@@ -120,8 +119,8 @@ func (e *Evidence) Set(t testing.TB, place string, value any) {
 	}
 }
 
-// AcceptRedacted leaves the values of some places as they stand in the file, such as "[redacted]",
-// because the handler does not need them; without places, all of them.
+// AcceptRedacted accepts the replacement values at some places, such as "[redacted]", because the
+// handler does not need them. Without places it accepts all.
 func (e *Evidence) AcceptRedacted(t testing.TB, places ...string) {
 	t.Helper()
 	if len(places) == 0 {
@@ -132,7 +131,7 @@ func (e *Evidence) AcceptRedacted(t testing.TB, places ...string) {
 	}
 }
 
-// known takes a place from those that are unknown.
+// known removes a place from the unknown ones.
 func (e *Evidence) known(t testing.TB, place string) {
 	t.Helper()
 	i := slices.Index(e.unknown, place)
@@ -155,18 +154,18 @@ func (e *Evidence) assignment(ctx context.Context) tasker.Assignment {
 	return a
 }
 
-// compact spells JSON as an answer to a claim has it.
+// compact formats JSON as in the response to a claim.
 func compact(doc json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	if json.Compact(&b, doc) != nil {
-		return doc // nothing was there
+		return doc // no document
 	}
 	return b.Bytes()
 }
 
 var unescapes = strings.NewReplacer("~1", "/", "~0", "~")
 
-// keysOf are the keys of a JSON pointer.
+// keysOf returns the keys of a JSON pointer.
 func keysOf(place string) []string {
 	keys := strings.Split(strings.TrimPrefix(place, "/"), "/")
 	for i, k := range keys {
@@ -175,7 +174,7 @@ func keysOf(place string) []string {
 	return keys
 }
 
-// replace returns a document with a value at a place.
+// replace returns doc with a value at a place.
 func replace(t testing.TB, doc json.RawMessage, keys []string, value json.RawMessage) json.RawMessage {
 	t.Helper()
 	if len(keys) == 0 {
@@ -198,7 +197,7 @@ func replace(t testing.TB, doc json.RawMessage, keys []string, value json.RawMes
 	return encoded(t, object)
 }
 
-// encoded spells what was read from JSON, and leaves its strings as they are.
+// encoded encodes a value without escaping HTML in strings.
 func encoded(t testing.TB, v any) json.RawMessage {
 	t.Helper()
 	var b bytes.Buffer

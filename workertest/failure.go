@@ -8,7 +8,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// failed is a handler's error with what would be reported of it.
+// failed is the error of a handler with its failure.
 type failed struct {
 	failure tasker.Failure
 	err     error
@@ -17,8 +17,8 @@ type failed struct {
 func (f *failed) Error() string { return f.failure.Message }
 func (f *failed) Unwrap() error { return f.err }
 
-// FailureOf returns what a worker reports for an error that [Run] returned. The
-// test fails for any other error.
+// FailureOf returns the failure that a worker reports for an error of [Run]. The test fails for
+// any other error.
 func FailureOf(t testing.TB, err error) tasker.Failure {
 	t.Helper()
 	var f *failed
@@ -28,7 +28,7 @@ func FailureOf(t testing.TB, err error) tasker.Failure {
 	return f.failure
 }
 
-// Permanent expects a failure that is not retried.
+// Permanent fails the test unless the failure is permanent.
 func Permanent(t testing.TB, err error) {
 	t.Helper()
 	if f := FailureOf(t, err); f.Retryable {
@@ -36,7 +36,7 @@ func Permanent(t testing.TB, err error) {
 	}
 }
 
-// Retryable expects a failure that is tried again by the step's own policy.
+// Retryable fails the test unless the failure is retried by the policy of the step.
 func Retryable(t testing.TB, err error) {
 	t.Helper()
 	if f := FailureOf(t, err); !f.Retryable || f.RetryAfter != 0 {
@@ -45,8 +45,7 @@ func Retryable(t testing.TB, err error) {
 	}
 }
 
-// RetryAfter expects a failure that asks for a rest of just d before it is
-// tried again.
+// RetryAfter fails the test unless the failure requests a delay of exactly d.
 func RetryAfter(t testing.TB, err error, d time.Duration) {
 	t.Helper()
 	if f := FailureOf(t, err); !f.Retryable || f.RetryAfter != d {
@@ -55,7 +54,7 @@ func RetryAfter(t testing.TB, err error, d time.Duration) {
 	}
 }
 
-// Type expects a failure of that type.
+// Type fails the test unless the failure has this type.
 func Type(t testing.TB, err error, want string) {
 	t.Helper()
 	if f := FailureOf(t, err); f.Type != want {

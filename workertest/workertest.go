@@ -17,24 +17,23 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// A Step is what a handler is called with. Its JSON may be given as text
-// (string, []byte, [json.RawMessage]) or as any value to encode.
+// Step contains the inputs of a handler. JSON is text (string, []byte, [json.RawMessage]) or any
+// value to encode.
 type Step struct {
 	Context           any
-	DependencyResults map[string]any // by name of the step; nil for a step without a result
+	DependencyResults map[string]any // by step name; nil for a step without a result
 	Initialization    any
-	Attempt           int           // the first by default
-	MaxAttempts       int           // 3 by default
-	Timeout           time.Duration // none by default
-	Name              string        // of the step; the handler's by default
-	Item              any           // the element that an item of a map step is for; nil: it is no item
-	Index             int           // its place in the list
+	Attempt           int           // default 1
+	MaxAttempts       int           // default 3
+	Timeout           time.Duration // default none
+	Name              string        // default: the name of the handler
+	Item              any           // element of an item of a map step; nil for other steps
+	Index             int           // of the item
 
-	Checkpoint   any                         // what an attempt before saved last; nil: nothing
-	OnCheckpoint func(value json.RawMessage) // is told what the handler saves
+	Checkpoint   any                         // latest checkpoint of an earlier attempt, or nil
+	OnCheckpoint func(value json.RawMessage) // called with each saved checkpoint
 }
 
-// context returns the context of the handler.
 func (s Step) context(ctx context.Context) context.Context {
 	if s.OnCheckpoint == nil {
 		return ctx
@@ -45,9 +44,8 @@ func (s Step) context(ctx context.Context) context.Context {
 	})
 }
 
-// Run calls the handler of that name and returns the result as later steps would
-// receive it, or the handler's error. What the engine would make of the error,
-// [FailureOf] tells.
+// Run calls a handler and returns its result as dependents receive it, or its error. [FailureOf]
+// returns the failure that would be reported.
 func Run(t testing.TB, w *worker.Worker, handler string, s Step) (json.RawMessage, error) {
 	t.Helper()
 	ctx := t.Context()
@@ -67,7 +65,7 @@ func execute(ctx context.Context, w *worker.Worker, a tasker.Assignment) (json.R
 	return o.Result, nil
 }
 
-// Result calls [Run], expects a success and decodes its result.
+// Result calls [Run], requires success and decodes the result.
 func Result[Out any](t testing.TB, w *worker.Worker, handler string, s Step) Out {
 	t.Helper()
 	var out Out
@@ -105,8 +103,7 @@ func (s Step) assignment(t testing.TB, handler string) tasker.Assignment {
 	return a
 }
 
-// document takes JSON as it is and encodes everything else. The test fails on
-// what is neither.
+// document returns JSON text unchanged and encodes any other value.
 func document(t testing.TB, field string, v any) json.RawMessage {
 	t.Helper()
 	var doc []byte

@@ -8,12 +8,12 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// A Refund is the context of a task.
+// Refund is the context of a task.
 type Refund struct {
 	Amount float64 `json:"amount"`
 }
 
-// An Answer is the result of the step approve.
+// Answer is the result of the step approve.
 type Answer struct {
 	Approved bool   `json:"approved"`
 	By       string `json:"by,omitempty"`
@@ -30,6 +30,6 @@ func Register(w *worker.Worker) {
 		return map[string]string{"refused_by": a.By}, err
 	})
 	worker.Handle(w, "pay", func(_ context.Context, s *worker.Step[Refund]) (map[string]any, error) {
-		return map[string]any{"paid": s.Input.Amount, "payment": s.StepUUID}, nil // the key of the payment: paid once
+		return map[string]any{"paid": s.Input.Amount, "payment": s.StepUUID}, nil // idempotency key of the payment
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// A Parcel is the context of a task.
+// Parcel is the context of a task.
 type Parcel struct {
 	Kg     float64
 	Abroad bool

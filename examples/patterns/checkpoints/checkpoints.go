@@ -8,11 +8,11 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// batch is how many rows are stored between two checkpoints: each is a request to the server.
+// batch is the number of rows per checkpoint. Each checkpoint is a request to the server.
 const batch = 100
 
-// A Store has files, and keeps their rows. Put stores rows of a file from the place from on; to put a
-// row again changes nothing, because an attempt may end between the rows and their checkpoint.
+// Store provides files and stores their rows. Put must be idempotent, because an attempt may end
+// between the rows and their checkpoint.
 type Store interface {
 	Files(ctx context.Context) ([]string, error)
 	Rows(ctx context.Context, file string) (int, error)
@@ -25,7 +25,7 @@ func Register(w *worker.Worker, store Store) {
 	worker.Handle(w, "list_files", func(ctx context.Context, _ *worker.Step[struct{}]) ([]string, error) { return store.Files(ctx) })
 	worker.Handle(w, "import_file", func(ctx context.Context, s *worker.Step[struct{}]) (int, error) {
 		var file string
-		var done int // rows that are stored
+		var done int // stored rows
 		if err := s.Element(&file); err != nil {
 			return 0, err
 		}

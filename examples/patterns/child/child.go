@@ -7,10 +7,10 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// An Invoice is the context of a task of the template invoice.
+// Invoice is the context of a task of the template invoice.
 type Invoice struct{ Number string }
 
-// A Document is the context of a task of the template archive_document.
+// Document is the context of a task of the template archive_document.
 type Document struct {
 	Title   string
 	Content string
@@ -30,7 +30,7 @@ func Register(w *worker.Worker) {
 		return at, err
 	})
 	worker.Handle(w, "close", func(_ context.Context, s *worker.Step[Invoice]) (string, error) {
-		var archived struct{ Index string } // the results of the last steps of the child, by their names
+		var archived struct{ Index string } // results of the last steps of the child, by name
 		err := s.Dependency("archive", &archived)
 		return archived.Index, err
 	})

@@ -11,16 +11,16 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// A Day is the context of a task.
+// Day is the context of a task.
 type Day struct {
 	Day string `json:"day"` // 2030-03-01
 }
 
-// A Start creates a task: CreateTask of an embedded engine, or of a client.
+// Start creates a task: CreateTask of an embedded engine, or of a client.
 type Start func(ctx context.Context, n tasker.NewTask) (tasker.ID, error)
 
-// Task returns the task of a day. It starts when the day is over. With its key it is made once,
-// however often it is asked for.
+// Task returns the task of a day, which starts after the day ends. Its key makes repeated
+// requests create it once.
 func Task(day time.Time) tasker.NewTask {
 	name := day.Format(time.DateOnly)
 	doc, _ := json.Marshal(Day{name}) //nolint:errchkjson // a text can be encoded

@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// An Offer is the result of a step that asks a carrier.
+// Offer is the result of a step that queries a carrier.
 type Offer struct {
 	Carrier string  `json:"carrier"`
 	Price   float64 `json:"price"`

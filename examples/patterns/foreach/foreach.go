@@ -8,13 +8,13 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// A Person is an element of the list.
+// Person is an element of the list.
 type Person struct {
 	Name   string  `json:"name"`
 	Salary float64 `json:"salary"`
 }
 
-// Register registers the handlers of the template. People reads the list.
+// Register registers the handlers of the template. people reads the list.
 func Register(w *worker.Worker, people func(context.Context) ([]Person, error)) {
 	worker.Handle(w, "list", func(ctx context.Context, _ *worker.Step[struct{}]) ([]Person, error) { return people(ctx) })
 	worker.Handle(w, "pay", func(_ context.Context, s *worker.Step[struct{}]) (float64, error) {

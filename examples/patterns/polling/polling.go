@@ -10,19 +10,19 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// A Studio renders films. Status returns "" while one is rendered.
+// Studio renders films. Status returns "" while a film is rendered.
 type Studio interface {
 	Order(ctx context.Context, key, title string) (job string, err error)
 	Status(ctx context.Context, job string) (url string, err error)
 }
 
-// ErrUnknownJob is the error of a [Studio] that has lost a job: no further question helps.
+// ErrUnknownJob is returned by a [Studio] that has lost a job; polling again does not help.
 var ErrUnknownJob = errors.New("the studio does not know the job")
 
 // Register registers the handlers of the template.
 func Register(w *worker.Worker, studio Studio) {
 	worker.Handle(w, "order", func(ctx context.Context, s *worker.Step[struct{ Title string }]) (string, error) {
-		return studio.Order(ctx, s.StepUUID.String(), s.Input.Title) // the same key with each attempt: ordered once
+		return studio.Order(ctx, s.StepUUID.String(), s.Input.Title) // idempotency key: each attempt uses the same
 	})
 	worker.Handle(w, "fetch", func(ctx context.Context, s *worker.Step[struct{}]) (string, error) {
 		var job string

@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// Agency books and cancels by a key: the same key again changes nothing.
+// Agency books and cancels. Repeating a call with the same key must have no effect.
 type Agency interface {
 	Book(ctx context.Context, key, what string) (booking string, err error)
 	Cancel(ctx context.Context, booking string) error

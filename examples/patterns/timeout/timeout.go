@@ -8,14 +8,14 @@ import (
 	"tasker.example/tasker/worker"
 )
 
-// A Price is what the partner answers, or the template for it.
+// Price is the answer of the partner, or the default of the template.
 type Price struct {
 	Price  float64 `json:"price"`
 	Source string  `json:"source"`
 }
 
-// Register registers the handlers of the template. Ask sends the partner a question, which is
-// answered for a step of a task.
+// Register registers the handlers of the template. ask sends the partner a question about a step
+// of a task.
 func Register(w *worker.Worker, ask func(ctx context.Context, task tasker.ID, step string) error) {
 	worker.Handle(w, "ask_partner", func(ctx context.Context, s *worker.Step[struct{}]) (any, error) {
 		return nil, ask(ctx, s.TaskUUID, "partner_price")
