@@ -80,9 +80,9 @@ type Entry struct {
 // FailedStep is the failed step that currently blocks a task and is not retried. It can differ
 // from the step of the investigation, which may have been repaired since.
 type FailedStep struct {
-	UUID  ID
-	Name  string
-	Since time.Time
+	UUID  ID        `json:"step_uuid"`
+	Name  string    `json:"name"`
+	Since time.Time `json:"failed_since"`
 }
 
 // EntryChange is one row of the history of an investigation.

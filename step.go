@@ -95,20 +95,20 @@ type MapItem struct {
 
 // Checkpoint is the progress that a worker saved. Later attempts receive it.
 type Checkpoint struct {
-	Attempt int             `json:"attempt"` // that saved it
+	Attempt int             `json:"attempt" doc:"Attempt that saved it."`
 	Bytes   int             `json:"bytes"`
 	SavedAt time.Time       `json:"saved_at"`
-	Value   json.RawMessage `json:"value,omitempty"` // nil in lists
+	Value   json.RawMessage `json:"value,omitempty" doc:"Absent in lists."`
 }
 
 // ItemCounts counts the items of a map step by state.
 type ItemCounts struct {
 	Total      int `json:"total"`
-	Pending    int `json:"pending"` // waiting for a slot
+	Pending    int `json:"pending" doc:"Waiting for a slot."`
 	Enqueued   int `json:"enqueued"`
 	InProgress int `json:"in_progress"`
-	Completed  int `json:"completed"` // or resolved manually
-	Retrying   int `json:"retrying"`  // failed, waiting for the next attempt
+	Completed  int `json:"completed" doc:"Or resolved manually."`
+	Retrying   int `json:"retrying" doc:"Failed, waiting for the next attempt."`
 	Failed     int `json:"failed"`
 	Cancelled  int `json:"cancelled"`
 	Skipped    int `json:"skipped"`

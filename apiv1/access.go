@@ -11,7 +11,7 @@ type Identity struct {
 
 // FromIdentity converts an identity.
 func FromIdentity(subject string, grants []string, signIn bool) Identity {
-	return Identity{Subject: subject, Grants: append([]string{}, grants...), SignIn: signIn}
+	return Identity{Subject: subject, Grants: orEmpty(grants), SignIn: signIn}
 }
 
 // Key is an API key.

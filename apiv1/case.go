@@ -246,17 +246,13 @@ func FromCases(page []Case, more bool, t tasker.CaseTotals) CaseList {
 
 // FromCaseDetail converts a case with its details.
 func FromCaseDetail(d tasker.CaseDetail) CaseDetail {
-	out := CaseDetail{
+	return CaseDetail{
 		Case: FromCase(d.Case), Fingerprints: orEmpty(d.Fingerprints), Samples: orEmpty(d.Samples), Spread: orEmpty(d.Spread),
-		Ended: map[string]int64{}, Last: endedEntries(d.LastResolved), Elsewhere: orEmpty(d.RelatedCases), History: []CaseChange{},
+		Ended: byText(d.Ended), Last: convert(d.LastResolved, fromEndedEntry), Elsewhere: orEmpty(d.RelatedCases),
+		History: convert(d.History, func(h tasker.CaseChange) CaseChange {
+			return CaseChange{ChangedAt: h.At.UTC(), Event: h.Event, Actor: h.Actor, Notes: textOf(h.Notes), Metadata: h.Metadata}
+		}),
 	}
-	for status, n := range d.Ended {
-		out.Ended[string(status)] = n
-	}
-	for _, h := range d.History {
-		out.History = append(out.History, CaseChange{ChangedAt: h.At.UTC(), Event: h.Event, Actor: h.Actor, Notes: textOf(h.Notes), Metadata: h.Metadata})
-	}
-	return out
 }
 
 // FromCaseWhy converts the explanation of a case.
@@ -273,20 +269,15 @@ func FromCaseWhy(w tasker.CaseGrouping) CaseWhy {
 
 // FromRelated converts the related investigations.
 func FromRelated(k tasker.RelatedEntries) RelatedEntries {
-	out := RelatedEntries{CaseID: idText(k.Case), CaseKey: k.CaseKey.String(), Open: k.Open, OpenHasMore: k.More, Ended: map[string]int64{}, Last: endedEntries(k.Last)}
-	for status, n := range k.Counts {
-		out.Ended[string(status)] = n
+	return RelatedEntries{
+		CaseID: idText(k.Case), CaseKey: k.CaseKey.String(), Open: k.Open, OpenHasMore: k.More, Ended: byText(k.Counts),
+		Last: convert(k.Last, fromEndedEntry),
 	}
-	return out
 }
 
-func endedEntries(list []tasker.EndedEntry) []EndedEntry {
-	out := []EndedEntry{}
-	for _, e := range list {
-		out = append(out, EndedEntry{
-			DLQEntryUUID: e.EntryUUID.String(), TaskUUID: e.TaskUUID.String(), ResolutionStatus: string(e.Status), ResolutionNotes: e.Notes,
-			ResolvedAt: e.At.UTC(), ResolvedBy: e.By, MinutesOpen: e.Open.Minutes(),
-		})
+func fromEndedEntry(e tasker.EndedEntry) EndedEntry {
+	return EndedEntry{
+		DLQEntryUUID: e.EntryUUID.String(), TaskUUID: e.TaskUUID.String(), ResolutionStatus: string(e.Status), ResolutionNotes: e.Notes,
+		ResolvedAt: e.At.UTC(), ResolvedBy: e.By, MinutesOpen: e.Open.Minutes(),
 	}
-	return out
 }

@@ -115,14 +115,10 @@ func FromEmission(e tasker.Emission) Emission {
 
 // FromEvent converts an event and its deliveries.
 func FromEvent(e tasker.Event, emissions []tasker.Emission) EmittedEvent {
-	out := EmittedEvent{
+	return EmittedEvent{
 		EventUUID: e.UUID.String(), Position: e.Position, Topic: e.Topic, TaskUUID: e.TaskUUID.String(), DLQEntryUUID: e.EntryUUID.String(),
-		OccurredAt: e.At.UTC(), Data: orNull(e.Data), Emissions: make([]Emission, len(emissions)),
+		OccurredAt: e.At.UTC(), Data: orNull(e.Data), Emissions: convert(emissions, FromEmission),
 	}
-	for i, m := range emissions {
-		out.Emissions[i] = FromEmission(m)
-	}
-	return out
 }
 
 // FromSinkState converts the state of a sink.
@@ -211,11 +207,7 @@ func FromIncident(i tasker.Incident) Incident {
 
 // FromIncidentDetail converts an incident with its details.
 func FromIncidentDetail(d tasker.IncidentDetail) IncidentDetail {
-	out := IncidentDetail{Incident: FromIncident(d.Incident), Members: orEmpty(d.Members), Told: []Message{}}
-	for _, m := range d.Notifications {
-		out.Told = append(out.Told, FromMessage(m))
-	}
-	return out
+	return IncidentDetail{Incident: FromIncident(d.Incident), Members: orEmpty(d.Members), Told: convert(d.Notifications, FromMessage)}
 }
 
 // FromMessage converts a notification and its deliveries.

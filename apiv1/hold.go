@@ -124,7 +124,7 @@ func FromHold(h tasker.Hold) Hold {
 		HoldUUID: h.UUID.String(), Kind: string(h.Kind), State: string(h.State), Namespace: h.Namespace, Handler: h.Handler, TaskName: h.TaskName, StepName: h.StepName,
 		CaseID: idOrNull(h.CaseID), Cause: h.Cause, CauseKey: h.CauseKey, Reason: h.Reason, Owner: h.Owner, Blocks: h.Blocks,
 		Held: h.Held, HeldIsAtLeast: h.Held >= tasker.MaxHeldCount, InFlight: h.InFlight, Released: h.Released,
-		Waves: append([]int{}, h.Waves...), Wave: h.Wave, WaveSince: utc(h.WaveSince), WaveSteps: h.WaveSteps,
+		Waves: orEmpty(h.Waves), Wave: h.Wave, WaveSince: utc(h.WaveSince), WaveSteps: h.WaveSteps,
 		Probes: h.Probes, FailedProbes: h.FailedProbes, NextProbeAt: utc(h.NextProbeAt),
 		BeganAt: h.BeganAt.UTC(), EndsAt: h.EndsAt.UTC(), WarnedAt: utc(h.WarnedAt), EndedAt: utc(h.EndedAt), UpdatedAt: h.UpdatedAt.UTC(),
 	}
@@ -224,12 +224,11 @@ func FromLimit(l tasker.Limit) Limit {
 // FromLimitDetail converts a limit with its keys.
 func FromLimitDetail(d tasker.LimitDetail) Limit {
 	w := FromLimit(d.Limit)
-	w.Keys = make([]LimitKey, len(d.Keys))
-	for i, k := range d.Keys {
-		w.Keys[i] = LimitKey{Key: k.Key, InProgress: k.InProgress, Waiting: k.Waiting, FreeAt: k.FreeAt, Holders: make([]LimitStep, len(k.Holders))}
-		for j, h := range k.Holders {
-			w.Keys[i].Holders[j] = LimitStep{TaskUUID: h.TaskUUID.String(), StepUUID: h.StepUUID.String(), StepName: h.Step, ClaimedAt: h.ClaimedAt.UTC(), Weight: h.Weight}
-		}
+	holder := func(h tasker.LimitStep) LimitStep {
+		return LimitStep{TaskUUID: h.TaskUUID.String(), StepUUID: h.StepUUID.String(), StepName: h.Step, ClaimedAt: h.ClaimedAt.UTC(), Weight: h.Weight}
 	}
+	w.Keys = convert(d.Keys, func(k tasker.LimitKey) LimitKey {
+		return LimitKey{Key: k.Key, InProgress: k.InProgress, Waiting: k.Waiting, FreeAt: k.FreeAt, Holders: convert(k.Holders, holder)}
+	})
 	return w
 }

@@ -186,12 +186,12 @@ func FromOperation(o tasker.Operation) Operation {
 	out := Operation{
 		OperationUUID: o.UUID.String(), State: string(o.State), Act: OperationAct{Type: string(o.Act)}, Select: FromSelection(o.Selection, o.Selected),
 		Reason: o.Reason, PlannedBy: o.PlannedBy, StartedBy: textOrNull(o.StartedBy), Namespaces: orEmpty(o.Namespaces), Items: o.Items, Complete: !o.Capped,
-		WithoutStep: o.WithoutStep, Overlapping: append([]OperationOverlap{}, o.Overlapping...), Counts: map[string]int64{},
-		Waves: append([]int{}, o.Waves...), Wave: o.Wave + 1, RatePerMinute: o.RatePerMinute,
+		WithoutStep: o.WithoutStep, Overlapping: orEmpty(o.Overlapping), Counts: byText(o.Counts),
+		Waves: orEmpty(o.Waves), Wave: o.Wave + 1, RatePerMinute: o.RatePerMinute,
 		Guards: OperationGuards{
 			IgnoreNewCause: o.Guards.IgnoreNewCause, WaveTimeoutSeconds: int(o.Guards.WaveTimeout / time.Second), WorkerAtLeast: o.Guards.WorkerAtLeast,
 		},
-		Tolerated:  append([]string{}, o.Tolerated...),
+		Tolerated:  orEmpty(o.Tolerated),
 		PlanDigest: o.PlanDigest, CreatedAt: o.CreatedAt.UTC(), ExpiresAt: o.ExpiresAt.UTC(), StartedAt: utc(o.StartedAt), EndedAt: utc(o.EndedAt), SettledAt: utc(o.SettledAt),
 	}
 	if t := o.Guards.Tolerate; t != nil {
@@ -200,9 +200,6 @@ func FromOperation(o tasker.Operation) Operation {
 	var args OperationAct
 	if json.Unmarshal(o.Arguments, &args) == nil {
 		out.Act.Result, out.Act.ResultExpression, out.Act.Metadata = args.Result, args.ResultExpression, args.Metadata
-	}
-	for state, n := range o.Counts {
-		out.Counts[string(state)] = n
 	}
 	if p := o.Pause; p != nil {
 		out.Paused = &OperationPause{For: string(p.For), By: p.By, At: p.At.UTC(), Failures: p.Failures, FailureText: p.FailureText, TaskUUID: idOrNull(p.TaskUUID), Causes: p.Causes}
@@ -216,13 +213,10 @@ func FromSelection(s tasker.OperationSelection, ids int) OperationSelection {
 	out := OperationSelection{
 		DLQReason: string(f.Reason), Namespace: f.Namespace, Name: f.Name, CurrentState: string(f.State), MinAgeMinutes: int(f.Age / time.Minute), Text: f.Text,
 		Recovered: f.Recovered, WorkerVersion: s.WorkerVersion, FailedSince: utc(s.FailedSince), IDCount: ids,
-		Tags: f.Tags, CorrelationID: f.CorrelationID,
+		CaseID: idText(f.Case), Tags: f.Tags, CorrelationID: f.CorrelationID,
 	}
 	for _, a := range f.Attributes {
 		out.Attributes = append(out.Attributes, a.String())
-	}
-	if f.Case != nil {
-		out.CaseID = f.Case.String()
 	}
 	return out
 }
@@ -250,14 +244,10 @@ var cannotSee = []string{
 // FromDryRun converts a dry run.
 func FromDryRun(r tasker.DryRun) OperationDryRun {
 	out := OperationDryRun{
-		LookedAt: r.LookedAt, WouldRelease: r.WouldRelease, Busy: r.Busy, Refused: []OperationRefusal{}, Enqueues: r.Enqueues, CannotSee: cannotSee, Next: r.Next,
-	}
-	for _, f := range r.Refused {
-		refusal := OperationRefusal{Outcome: f.Outcome, Items: f.Items, Sample: []string{}, Reason: f.Reason}
-		for _, id := range f.Sample {
-			refusal.Sample = append(refusal.Sample, id.String())
-		}
-		out.Refused = append(out.Refused, refusal)
+		LookedAt: r.LookedAt, WouldRelease: r.WouldRelease, Busy: r.Busy, Enqueues: r.Enqueues, CannotSee: cannotSee, Next: r.Next,
+		Refused: convert(r.Refused, func(f tasker.DryRunRefusal) OperationRefusal {
+			return OperationRefusal{Outcome: f.Outcome, Items: f.Items, Sample: convert(f.Sample, tasker.ID.String), Reason: f.Reason}
+		}),
 	}
 	for _, d := range r.Results {
 		out.Results = append(out.Results, OperationResult{TaskUUID: d.TaskUUID.String(), StepUUID: d.StepUUID.String(), Result: d.Result, Bytes: d.Bytes})

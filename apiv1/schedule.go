@@ -226,13 +226,7 @@ func FromFiring(f tasker.Firing) Firing {
 
 // FromScheduleDetail converts a schedule with its firings.
 func FromScheduleDetail(d tasker.ScheduleDetail) ScheduleDetail {
-	out := ScheduleDetail{Schedule: FromSchedule(d.Schedule), Next: []time.Time{}, Firings: []Firing{}, History: []ScheduleChange{}}
-	for _, at := range d.Next {
-		out.Next = append(out.Next, at.UTC())
-	}
-	for _, f := range d.Firings {
-		out.Firings = append(out.Firings, FromFiring(f))
-	}
+	out := ScheduleDetail{Schedule: FromSchedule(d.Schedule), Next: convert(d.Next, time.Time.UTC), Firings: convert(d.Firings, FromFiring), History: []ScheduleChange{}}
 	for _, c := range d.History {
 		out.History = append(out.History, ScheduleChange{At: c.At.UTC(), Event: c.Event, Actor: c.Actor, Reason: textOrNull(c.Reason), Metadata: orObject(c.Metadata)})
 	}

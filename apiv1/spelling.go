@@ -49,6 +49,24 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
+// convert applies from to each element. Its result is never nil.
+func convert[T, U any](list []T, from func(T) U) []U {
+	out := make([]U, len(list))
+	for i, x := range list {
+		out[i] = from(x)
+	}
+	return out
+}
+
+// byText returns m with keys of type string. Its result is never nil.
+func byText[K ~string, V any](m map[K]V) map[string]V {
+	out := make(map[string]V, len(m))
+	for k, v := range m {
+		out[string(k)] = v
+	}
+	return out
+}
+
 // orObject returns an empty object instead of no document, so that workers need not expect null.
 func orObject(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {

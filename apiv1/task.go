@@ -144,14 +144,12 @@ type TreeTask struct {
 
 // FromTaskTree converts a tree of tasks.
 func FromTaskTree(t tasker.TaskTree) TaskTree {
-	out := TaskTree{TaskUUID: t.TaskUUID.String(), Tasks: make([]TreeTask, len(t.Tasks))}
-	for i, n := range t.Tasks {
-		out.Tasks[i] = TreeTask{
+	return TaskTree{TaskUUID: t.TaskUUID.String(), Tasks: convert(t.Tasks, func(n tasker.TreeTask) TreeTask {
+		return TreeTask{
 			Task: FromTask(n.Task, nil), Depth: n.Depth, StepName: textOrNull(n.StepName),
 			Current: n.Current, WaitedFor: n.WaitedFor, MoreChildren: n.MoreChildren,
 		}
-	}
-	return out
+	})}
 }
 
 // Pagination describes the page of a list.
@@ -259,9 +257,6 @@ type CancelledTasks struct {
 
 // FromCancelBatch converts the result of a batch.
 func FromCancelBatch(b tasker.CancelBatch) CancelledTasks {
-	out := CancelledTasks{Cancelled: b.Cancelled, Failed: b.Failed, More: b.HasMore, Sample: []Task{}}
-	for _, t := range b.Sample {
-		out.Sample = append(out.Sample, FromTask(t, nil))
-	}
-	return out
+	sample := convert(b.Sample, func(t tasker.Task) Task { return FromTask(t, nil) })
+	return CancelledTasks{Cancelled: b.Cancelled, Failed: b.Failed, More: b.HasMore, Sample: sample}
 }

@@ -100,16 +100,8 @@ func FromVersionChange(c tasker.VersionChange) tasker.VersionChange {
 
 // FromVersionBatch converts the result of a batch.
 func FromVersionBatch(b tasker.VersionBatch) ChangedTasks {
-	out := ChangedTasks{Looked: b.Looked, Changed: b.Changed, Refused: b.Refused, Reasons: map[string]int{}, Sample: []tasker.VersionChange{}}
-	for code, n := range b.Reasons {
-		out.Reasons[string(code)] = n
+	return ChangedTasks{
+		Looked: b.Looked, Changed: b.Changed, Refused: b.Refused, Reasons: byText(b.Reasons),
+		Sample: convert(b.Sample, FromVersionChange), Next: idOrNull(&b.Next),
 	}
-	for _, c := range b.Sample {
-		out.Sample = append(out.Sample, FromVersionChange(c))
-	}
-	if b.Next != (tasker.ID{}) {
-		next := b.Next.String()
-		out.Next = &next
-	}
-	return out
 }

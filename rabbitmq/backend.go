@@ -100,7 +100,7 @@ func (b *Backend) current() *consumer {
 const (
 	takeDeadline = 20 * time.Second
 
-	// AskWithout is the wait of one claim while the broker is unavailable. It exceeds the second
+	// askWithout is the wait of one claim while the broker is unavailable. It exceeds the second
 	// after which the server responds to a draining worker, so that an early response is noticed.
 	askWithout = 3 * time.Second
 

@@ -92,7 +92,7 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 	names := func(where, name string) {
 		h.Helper()
 		one := want[apiv1.Entry](h, http.StatusOK, "GET", path, nil)
-		all := []*apiv1.FailedStep{
+		all := []*tasker.FailedStep{
 			one.FailedStep,
 			want[[]apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq", nil)[0].FailedStep,
 			want[apiv1.Entry](h, http.StatusOK, "GET", "/v1/dlq/task/"+task.TaskUUID, nil).FailedStep,
@@ -100,7 +100,7 @@ func TestTheStepThatHasFailedNow(t *testing.T) {
 			want[[]apiv1.InvestigationQueueEntry](h, http.StatusOK, "GET", "/v1/dlq/investigation-queue?namespace=shop", nil)[0].FailedStep,
 		}
 		for i, f := range all {
-			if name == "" && f != nil || name != "" && (f == nil || f.Name != name || f.FailedSince.IsZero()) {
+			if name == "" && f != nil || name != "" && (f == nil || f.Name != name || f.Since.IsZero()) {
 				t.Errorf("%s, answer %d: failed step %+v, want %q", where, i, f, name)
 			}
 		}

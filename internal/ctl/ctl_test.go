@@ -239,7 +239,7 @@ func TestHiddenEvidence(t *testing.T) {
 
 // The step that has failed now is said beside the one of the evidence.
 func TestTheStepThatHasFailedNow(t *testing.T) {
-	failed := &apiv1.FailedStep{StepUUID: anID, Name: "ship_order", FailedSince: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	failed := &tasker.FailedStep{Name: "ship_order", Since: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 	const want = "ship_order failed since 2026-03-01T12:00:00Z"
 	var out bytes.Buffer
 	p := &program{out: &out, env: map[string]string{}}

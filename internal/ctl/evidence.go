@@ -38,11 +38,11 @@ func (p *program) printEntry(e apiv1.Entry, whole bool) {
 }
 
 // failedNow returns which step has failed, and since when.
-func failedNow(f *apiv1.FailedStep) string {
+func failedNow(f *tasker.FailedStep) string {
 	if f == nil {
 		return ""
 	}
-	return f.Name + " failed since " + at(&f.FailedSince)
+	return f.Name + " failed since " + at(&f.Since)
 }
 
 // resolver returns the person who ended an investigation. An open one has none,

@@ -142,7 +142,7 @@ func (p *program) itemsCommand() *cobra.Command {
 }
 
 // checkpointText says what was saved of a step, and when.
-func checkpointText(c *apiv1.Checkpoint) string {
+func checkpointText(c *tasker.Checkpoint) string {
 	if c == nil {
 		return ""
 	}
