@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tasker.example/tasker"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/internal/postgres"
 )
 
@@ -21,18 +22,7 @@ func (h *harness) register(name string, life tasker.Lifecycle, steps ...tasker.S
 }
 
 func oneAttempt(name string, after ...string) tasker.StepTemplate {
-	retry := tasker.DefaultRetry()
-	retry.MaxAttempts = 1
-	return tasker.StepTemplate{
-		Name: name, Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: retry, Dependencies: after,
-	}
-}
-
-func (h *harness) createOf(name string) tasker.ID {
-	h.Helper()
-	c, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: name}})
-	h.Must(err)
-	return c[0].TaskUUID
+	return enginetest.Once(enginetest.Step(name, after...))
 }
 
 // events returns what the history of an investigation tells.
@@ -74,7 +64,7 @@ func TestARecoveredTaskThatIsStuckAgain(t *testing.T) {
 			t.Parallel()
 			h := newHarness(t)
 			h.register("chain", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two", "one"))
-			task := h.createOf("chain")
+			task := h.Create("chain")
 			a := h.claim()
 			h.stand(task, time.Hour)
 			h.sweep(1)
@@ -128,7 +118,7 @@ func TestALongRestIsNoStandstill(t *testing.T) {
 			step := oneAttempt("one")
 			step.Retry.MaxAttempts = 3
 			h.register("resting", tt.life, step)
-			task := h.createOf("resting")
+			task := h.Create("resting")
 			h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "later", Retryable: true, RetryAfter: tt.rest}})
 			threshold := func() (got string) {
 				h.Must(h.Admin().QueryRow(t.Context(), `
@@ -184,7 +174,7 @@ func TestOnlyWhatStandsStillIsWrittenOff(t *testing.T) {
 	rest := oneAttempt("rest")
 	rest.Type, rest.Handler, rest.WaitSeconds = tasker.WaitStep, tasker.Handler{}, 3600
 	h.register("rests", tasker.Lifecycle{}, oneAttempt("one"), rest, oneAttempt("two", "rest"))
-	rests := h.createOf("rests")
+	rests := h.Create("rests")
 	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
 	failed, err := h.DB.EntryOfTask(t.Context(), rests)
 	h.Must(err)
@@ -202,7 +192,7 @@ func TestWhatIsWrittenOffTakesNoAnswerFromOutside(t *testing.T) {
 	ask := oneAttempt("ask")
 	ask.Type, ask.Handler = tasker.ExternalStep, tasker.Handler{}
 	h.register("asks", tasker.Lifecycle{}, ask)
-	task := h.createOf("asks")
+	task := h.Create("asks")
 	h.stand(task, 2*time.Hour)
 	h.sweep(1)
 	e, err := h.DB.EntryOfTask(t.Context(), task)
@@ -221,7 +211,7 @@ func TestTheSweepLeavesATaskAloneThatIsLookedInto(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register("fork", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two"))
-	task := h.createOf("fork")
+	task := h.Create("fork")
 	one, two := h.claim(), h.claim()
 	h.report(tasker.Outcome{Lease: one.Lease(), Failure: &tasker.Failure{Message: "no"}})
 	h.report(tasker.Outcome{Lease: two.Lease(), Success: true, Result: json.RawMessage(`1`)})
@@ -242,7 +232,7 @@ func TestProgressBeginsTheTimeAnew(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register("chain", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two", "one"))
-	task := h.createOf("chain")
+	task := h.Create("chain")
 	a := h.claim()
 	h.stand(task, 29*time.Minute)
 	h.report(tasker.Outcome{Lease: a.Lease(), Success: true, Result: json.RawMessage(`1`)})
@@ -258,7 +248,7 @@ func TestAReportThatDoesNotCountIsNoProgress(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register("chain", tasker.Lifecycle{}, oneAttempt("one"), oneAttempt("two", "one"))
-	task := h.createOf("chain")
+	task := h.Create("chain")
 	lost := h.claim()
 	_, err := h.Engine.OperateStep(t.Context(), task, lost.StepUUID, tasker.ActionRequest{Action: tasker.ResolveManually, Actor: "ann", Reason: "r", Interrupt: true})
 	h.Must(err)

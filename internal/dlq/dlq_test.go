@@ -78,9 +78,7 @@ func (h *harness) failed() tasker.Entry {
 	h.Helper()
 	task := h.create()
 	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
-	e, err := h.DB.EntryOfTask(h.Context(), task)
-	h.Must(err)
-	return e
+	return h.Entry(task)
 }
 
 // stand makes it so that the task has stood where it is for a while.

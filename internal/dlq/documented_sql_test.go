@@ -166,16 +166,9 @@ func (d *documented) end(entry tasker.ID, status tasker.ResolutionStatus) tasker
 	return e
 }
 
-func (d *documented) count(sql string, args ...any) int {
-	d.Helper()
-	var n int
-	d.Must(d.Admin().QueryRow(d.Context(), sql, args...).Scan(&n))
-	return n
-}
-
 func (d *documented) entries() int {
 	d.Helper()
-	return d.count(`SELECT count(*) FROM tasker.tasks_dlq`)
+	return d.Count(`SELECT count(*) FROM tasker.tasks_dlq`)
 }
 
 // A detected is a row of detect_and_transition_stale_tasks.
@@ -239,7 +232,7 @@ func (d *documented) wantThreshold(task tasker.ID, state tasker.TaskState, want 
 // wantDeadline checks the threshold that the task itself was given.
 func (d *documented) wantDeadline(task tasker.ID, want int) {
 	d.Helper()
-	got := d.count(`SELECT (extract(epoch FROM stale_at - state_since) / 60)::integer FROM tasker.tasks WHERE task_uuid = $1`, task)
+	got := d.Count(`SELECT (extract(epoch FROM stale_at - state_since) / 60)::integer FROM tasker.tasks WHERE task_uuid = $1`, task)
 	if got != want {
 		d.Errorf("the task is stale after %d minutes, want %d", got, want)
 	}
@@ -292,7 +285,7 @@ func TestCreateDLQEntry(t *testing.T) {
 	if id == nil {
 		t.Fatal("no investigation was opened")
 	}
-	if n := d.count(`SELECT count(*) FROM tasker.tasks_dlq WHERE dlq_entry_uuid = $1 AND task_uuid = $2`, *id, task); n != 1 || d.entries() != 1 {
+	if n := d.Count(`SELECT count(*) FROM tasker.tasks_dlq WHERE dlq_entry_uuid = $1 AND task_uuid = $2`, *id, task); n != 1 || d.entries() != 1 {
 		t.Errorf("%d entries have the id, %d are there", n, d.entries())
 	}
 	e, err := d.DB.Entry(t.Context(), *id)
@@ -315,7 +308,7 @@ func TestCreateDLQEntryDuplicatePrevention(t *testing.T) {
 	if n := d.entries(); n != 1 {
 		t.Errorf("%d entries", n)
 	}
-	if n := d.count(`SELECT count(*) FROM tasker.outbox`); n != 1 {
+	if n := d.Count(`SELECT count(*) FROM tasker.outbox`); n != 1 {
 		t.Errorf("%d events, want that of the first", n)
 	}
 }
@@ -722,7 +715,7 @@ func TestPendingInvestigationsGaugeQuery(t *testing.T) {
 	d := newDocumented(t)
 	check := func(want int) {
 		t.Helper()
-		if n := d.count(`SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`); n != want {
+		if n := d.Count(`SELECT count(*) FROM tasker.tasks_dlq WHERE resolution_status = 'pending'`); n != want {
 			t.Errorf("%d are pending, want %d", n, want)
 		}
 		if n, _, err := d.DB.OpenEntries(t.Context()); err != nil || n != int64(want) {

@@ -81,7 +81,7 @@ func TestAFailureAfterTheInvestigationOfAStaleTaskIsNotForgotten(t *testing.T) {
 		step := oneAttempt("one")
 		step.Retry.MaxAttempts = 3
 		h.register("patient", tasker.Lifecycle{}, step)
-		task := h.createOf("patient")
+		task := h.Create("patient")
 		a := h.claim()
 		h.stand(task, time.Hour)
 		h.sweep(1)
@@ -95,7 +95,7 @@ func TestARecoveredTaskThatComesToErrorWithoutAFailure(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register("fork", tasker.Lifecycle{}, oneAttempt("a"), oneAttempt("b"), oneAttempt("c", "a"))
-	task := h.createOf("fork")
+	task := h.Create("fork")
 	held := h.claims()
 	h.fail(held["b"], false)
 	h.end(task, tasker.EntryCancelled)
@@ -119,7 +119,7 @@ func TestEveryStepThatFailedMeanwhileGoesIntoTheNextInvestigation(t *testing.T) 
 	t.Parallel()
 	h := newHarness(t)
 	h.register("wide", tasker.Lifecycle{}, oneAttempt("a"), oneAttempt("b"), oneAttempt("c"), oneAttempt("d"))
-	task := h.createOf("wide")
+	task := h.Create("wide")
 	held := h.claims()
 	for _, name := range []string{"a", "b", "c"} {
 		h.fail(held[name], false)
@@ -148,7 +148,7 @@ func TestPathsHoldOutsideOfTheSnapshot(t *testing.T) {
 		h := newHarness(t)
 		h.Must(h.DB.SetRedaction(t.Context(), postgres.Redaction{KeyPattern: "^(pin)$", Document: "pin", Paths: [][]string{path}}))
 		h.register("fork", tasker.Lifecycle{}, oneAttempt("a"), oneAttempt("b"))
-		task := h.createOf("fork")
+		task := h.Create("fork")
 		for _, a := range h.claims() {
 			h.report(tasker.Outcome{Lease: a.Lease(), Failure: &tasker.Failure{Message: "card 4111 is refused"}})
 		}
@@ -172,7 +172,7 @@ func TestLargeResultsWithSecretsDoNotKeepATaskFromItsInvestigation(t *testing.T)
 		steps = append(steps, oneAttempt(fmt.Sprint("s", i)))
 	}
 	h.register("large", tasker.Lifecycle{}, steps...)
-	task := h.createOf("large")
+	task := h.Create("large")
 	large := `{"small": {"api_key": "s3cret"}, "list": [` + strings.Repeat(`{"id": 1, "card_token": "s3cret", "u": {"token": "s3cret"}},`, 2400) + `1]}`
 	held := h.claims()
 	for name, a := range held {
@@ -201,12 +201,12 @@ func TestWhatWasInvestigatedAndRaisedIsNotInvestigatedAgain(t *testing.T) {
 			Due: tasker.DuePolicy{AfterSeconds: 60, Overdue: tasker.OverdueInvestigate}, Steps: []tasker.StepTemplate{oneAttempt("one"), oneAttempt("two", "one")},
 		}, "")
 		h.Must(err)
-		task := h.createOf("late")
+		task := h.Create("late")
 		a := h.claim()
 		h.Exec(over)
 		h.sweep(1)
 		h.fail(a, false)
-		if e := h.entry(task); e.Reason != tasker.MaxRetriesExceeded || e.OriginalCode != code {
+		if e := h.Entry(task); e.Reason != tasker.MaxRetriesExceeded || e.OriginalCode != code {
 			t.Fatalf("the investigation is %s, before %s", e.Reason, e.OriginalCode)
 		}
 		_, err = h.Engine.OperateStep(t.Context(), task, a.StepUUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Actor: "ann", Reason: "r"})
@@ -230,9 +230,9 @@ func TestATaskThatHasWaitedForALimitIsNotStale(t *testing.T) {
 		server, by := tasker.LimitRef{Kind: tasker.ServerLimit}, engine.LimitChange{Actor: "ann", Reason: "r"}
 		_, err := h.Engine.SetLimit(t.Context(), server, tasker.LimitValue{MaxInProgress: 1}, by)
 		h.Must(err)
-		h.createOf("single")
+		h.Create("single")
 		first := h.claim()
-		task := h.createOf("single")
+		task := h.Create("single")
 		if list := h.claims(); len(list) > 0 {
 			t.Fatalf("claimed %v", list)
 		}
@@ -393,7 +393,7 @@ func TestATaskPastItsDurationIsFoundOnce(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.register("long", tasker.Lifecycle{MaxDurationMinutes: 10}, oneAttempt("one"), oneAttempt("two", "one"))
-	task := h.createOf("long")
+	task := h.Create("long")
 	a := h.claim()
 	h.stand(task, 11*time.Minute)
 	h.sweep(1)
@@ -425,14 +425,14 @@ func TestWhatIsOverdueIsInvestigatedOnRequest(t *testing.T) {
 	later := func() {
 		h.Exec(`UPDATE tasker.deadlines SET due_at = due_at - interval '10 minutes', warn_at = warn_at - interval '10 minutes', look_at = look_at - interval '10 minutes', set_at = set_at - interval '10 minutes'`)
 	}
-	told := h.createOf("told")
+	told := h.Create("told")
 	later()
 	h.sweep(0)
 	h.succeed(h.claim())
 	if s := h.State(told); s != tasker.TaskComplete {
 		t.Fatalf("the task that is only told of is %s", s)
 	}
-	whole := h.createOf("whole")
+	whole := h.Create("whole")
 	task, err := h.DB.Task(t.Context(), whole)
 	h.Must(err)
 	if which, _ := tasker.FirstDeadline(task.Due, task.MaxDurationEndsAt); which != tasker.ByDueTime || task.MaxDurationEndsAt == nil {
@@ -458,7 +458,7 @@ func TestWhatIsOverdueIsInvestigatedOnRequest(t *testing.T) {
 	h.end(whole, tasker.EntryManuallyResolved)
 	h.sweep(0)
 	h.succeed(a)
-	step := h.createOf("step")
+	step := h.Create("step")
 	h.succeed(h.claim())
 	_, err = h.Engine.Tick(t.Context())
 	h.Must(err)
@@ -467,7 +467,7 @@ func TestWhatIsOverdueIsInvestigatedOnRequest(t *testing.T) {
 	if e, err = h.DB.EntryOfTask(t.Context(), step); err != nil || e.DetailCode != tasker.Overdue {
 		t.Errorf("the investigation of the step is %s: %v", e.DetailCode, err)
 	}
-	ended := h.createOf("step")
+	ended := h.Create("step")
 	for range 3 {
 		_, err = h.Engine.Tick(t.Context())
 		h.Must(err)
@@ -570,7 +570,7 @@ func TestTheRestThatIsLeftHolds(t *testing.T) {
 		steps[i].Retry.MaxAttempts = 2
 	}
 	h.register("rests", tasker.Lifecycle{}, steps...)
-	task := h.createOf("rests")
+	task := h.Create("rests")
 	held := h.claims()
 	for name, rest := range map[string]time.Duration{"soon": 0, "late": 10 * time.Hour} {
 		h.report(tasker.Outcome{Lease: held[name].Lease(), Failure: &tasker.Failure{Message: "no", Retryable: true, RetryAfter: rest}})

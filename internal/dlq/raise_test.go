@@ -23,8 +23,8 @@ func TestAWeightierReasonRaisesTheInvestigation(t *testing.T) {
 	other := h.pair(1)
 	_, err = h.DLQ.Open(t.Context(), other, tasker.NewEntry{Actor: "ann", Reason: "odd, too"})
 	h.Must(err)
-	h.opened(h.entry(other).UUID, 5, opened.UUID)
-	h.wantQueue(h.entry(other).UUID, opened.UUID)
+	h.opened(h.Entry(other).UUID, 5, opened.UUID)
+	h.wantQueue(h.Entry(other).UUID, opened.UUID)
 	h.report(tasker.Outcome{Lease: charge.Lease(), Failure: &tasker.Failure{Message: "no money 4711"}})
 
 	e, err := h.DB.Entry(t.Context(), opened.UUID)
@@ -35,7 +35,7 @@ func TestAWeightierReasonRaisesTheInvestigation(t *testing.T) {
 	if e.OriginalReason != tasker.ManualDLQ || e.OriginalCode != tasker.OperatorRequest || !e.At.Equal(opened.At) || string(e.Snapshot) != string(opened.Snapshot) {
 		t.Errorf("it was opened for %s %s at %s", e.OriginalReason, e.OriginalCode, e.At)
 	}
-	h.wantQueue(opened.UUID, h.entry(other).UUID)
+	h.wantQueue(opened.UUID, h.Entry(other).UUID)
 	first := h.queue()[0]
 	if first.Reason != tasker.MaxRetriesExceeded || math.Abs(first.PriorityScore-first.MinutesInDLQ-500) > 0.1 ||
 		first.StepName != "charge" || first.ErrorPattern != "no money #" {
@@ -129,7 +129,7 @@ func TestTheWeightierOfTwoReasonsCounts(t *testing.T) {
 				h.Exec(`SELECT tasker.create_dlq_entry(task_uuid, $2::text::tasker.dlq_reason, $3, 'inline', 'steps_in_process', p_step_uuid => step_uuid, p_actor => $4)
 					FROM tasker.workflow_steps WHERE task_uuid = $1`, task, string(reason), code[reason].Code, fmt.Sprint("number ", i))
 			}
-			e, err := h.DB.Entry(t.Context(), h.entry(task).UUID)
+			e, err := h.DB.Entry(t.Context(), h.Entry(task).UUID)
 			h.Must(err)
 			want, original, events := first, tasker.Reason(""), []string{"created", "step_failed"}
 			if code[second].BasePriority > code[first].BasePriority {
@@ -169,7 +169,7 @@ func TestTheWeightsAreConfigured(t *testing.T) {
 	h.Must(err)
 	h.wantQueue(manual.UUID, before.UUID)
 	h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: "no"}})
-	if e := h.entry(task); e.Reason != tasker.ManualDLQ {
+	if e := h.Entry(task); e.Reason != tasker.ManualDLQ {
 		t.Errorf("a lighter reason made it %s", e.Reason)
 	}
 	set(tasker.ManualDLQ, 0, true)

@@ -25,9 +25,7 @@ func (h *harness) pair(attempts int) tasker.ID {
 		{Name: "ship", Type: tasker.StandardStep, Handler: run, Retry: retry, Dependencies: []string{"charge"}},
 	}}, "")
 	h.Must(err)
-	c, err := h.Engine.CreateTasks(h.Context(), []tasker.NewTask{{Namespace: "shop", Name: "pair"}})
-	h.Must(err)
-	return c[0].TaskUUID
+	return h.Create("pair")
 }
 
 // opened makes it so that an investigation was opened some minutes before another
@@ -42,13 +40,6 @@ func (h *harness) opened(entry tasker.ID, minutes int, before tasker.ID) {
 		FROM tasker.tasks_dlq o
 		WHERE d.dlq_entry_uuid = $1 AND o.dlq_entry_uuid = $3`, entry, minutes, before)
 	h.Exec(`ALTER TABLE tasker.tasks_dlq ENABLE TRIGGER entry_evidence_never_changes`)
-}
-
-func (h *harness) entry(task tasker.ID) tasker.Entry {
-	h.Helper()
-	e, err := h.DB.EntryOfTask(h.Context(), task)
-	h.Must(err)
-	return e
 }
 
 func (h *harness) queue() []tasker.InvestigationQueueEntry {
@@ -104,7 +95,7 @@ func TestEntriesOfASweepSayWhatItSaw(t *testing.T) {
 	}
 	read := func(task tasker.ID) seen {
 		t.Helper()
-		e := h.entry(task)
+		e := h.Entry(task)
 		var keys map[string]json.RawMessage
 		h.Must(json.Unmarshal(e.Metadata, &keys))
 		if len(keys) != 5 {
@@ -153,7 +144,7 @@ func TestTheEventOfAFailureTellsOfItsStep(t *testing.T) {
 		h.Must(err)
 		h.report(tasker.Outcome{Lease: h.claim().Lease(), Failure: &tasker.Failure{Message: message, Type: "declined", Retryable: true}})
 	}
-	e := h.entry(task)
+	e := h.Entry(task)
 	var told struct {
 		Analytics string     `json:"analytics_type"`
 		Entry     tasker.ID  `json:"dlq_entry_uuid"`
@@ -202,7 +193,7 @@ func TestARecoveredTaskComesLast(t *testing.T) {
 	h.claim()
 	manual, err := h.DLQ.Open(t.Context(), waits, tasker.NewEntry{Actor: "ann", Reason: "odd"})
 	h.Must(err)
-	swept := h.entry(recovered)
+	swept := h.Entry(recovered)
 	h.opened(swept.UUID, 600, manual.UUID)
 	h.wantQueue(swept.UUID, manual.UUID)
 

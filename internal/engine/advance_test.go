@@ -35,8 +35,7 @@ func TestAChainRunsToItsEnd(t *testing.T) {
 	if got := h.history(task); got != want {
 		t.Errorf("history %s\nwant    %s", got, want)
 	}
-	done, err := h.DB.Task(t.Context(), task)
-	h.Must(err)
+	done := h.taskOf(task)
 	if done.CompletedAt == nil || done.Counts.Completed != 3 || done.DeadLetter.DeadLettered {
 		t.Errorf("task %+v", done)
 	}
@@ -92,8 +91,7 @@ func TestReportHandsOutTheNextWork(t *testing.T) {
 
 func TestClaimWaitsForWork(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	ctx := within(t, time.Minute)
 	got := make(chan []tasker.Assignment)
 	go func() {
@@ -111,8 +109,7 @@ func TestClaimWaitsForWork(t *testing.T) {
 
 func TestUrgentWorkComesFirst(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.Create("single")
 	urgent := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", Priority: 5})
 	h.Create("single")
@@ -125,8 +122,7 @@ func TestUrgentWorkComesFirst(t *testing.T) {
 
 func TestAClaimIsOnlyForItsHandlersAndNamespaces(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.Create("single")
 	for _, w := range []tasker.WorkerSpec{
 		{Name: "w", Namespaces: []string{enginetest.Namespace}, Handlers: []string{"other"}},
@@ -145,8 +141,7 @@ func TestAClaimIsOnlyForItsHandlersAndNamespaces(t *testing.T) {
 
 func TestStartTime(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	task := h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", StartAt: time.Now().Add(time.Hour)})
 	h.tick()
 	h.wantState(task, tasker.TaskPending)

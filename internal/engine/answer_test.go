@@ -55,8 +55,7 @@ func TestEachOutcomeIsAnsweredWhenItsStandingCannotBeRead(t *testing.T) {
 
 func TestARefusalIsOnRecordBeforeItIsAnswered(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.Create("single")
 	stale := h.claimOne("one")
 	_, _, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{stale.Lease()})
@@ -125,8 +124,7 @@ func TestAResultThatCannotBeStoredFailsItsAttempt(t *testing.T) {
 // Under a lease that is lost, a result that cannot be stored fails nothing.
 func TestAnUnstorableResultOfALostLease(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	task := h.Create("single")
 	a := h.claimOne("one")
 	_, _, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{a.Lease()})

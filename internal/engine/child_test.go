@@ -72,8 +72,7 @@ func TestAChildTask(t *testing.T) {
 	task, kid := h.started()
 	h.wantState(task, tasker.TaskWaitingForDependencies)
 	h.wantStep(task, "archive", tasker.StepPending, 0)
-	d, err := h.DB.Task(t.Context(), kid)
-	h.Must(err)
+	d := h.taskOf(kid)
 	if d.Name != "archive" || d.Priority != 7 || d.CorrelationID != "c-1" || d.ParentTaskUUID == nil || *d.ParentTaskUUID != task || *d.ParentStepUUID != h.step(task, "archive").UUID ||
 		strings.ReplaceAll(string(d.Context), " ", "") != `{"of":9007199254740991,"paid":"charge"}` {
 		t.Errorf("the child is %+v with %s", d, d.Context)
@@ -115,8 +114,7 @@ func TestAChildHasTheContextOfItsParent(t *testing.T) {
 	h.Template("order", child("archive", "archive"))
 	task := h.create("order", `{"n": 12345678901234567890}`)
 	h.tick()
-	d, err := h.DB.Task(t.Context(), h.childOf(task, "archive"))
-	h.Must(err)
+	d := h.taskOf(h.childOf(task, "archive"))
 	if string(d.Context) != `{"n": 12345678901234567890}` {
 		t.Errorf("the context is %s", d.Context)
 	}

@@ -144,8 +144,7 @@ func TestADecisionThatNamesNoneOfItsDependents(t *testing.T) {
 			if e := h.Entry(task); e.DetailCode != tasker.PermanentFailure || e.ResolutionStatus != tasker.EntryPending {
 				t.Errorf("the investigation is %s, %s", e.DetailCode, e.ResolutionStatus)
 			}
-			_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "route").UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "the handler is repaired", Actor: "ann"})
-			h.Must(err)
+			h.act(task, "route", tasker.ResetForRetry, "")
 			h.accepted(success(h.claimOne("route"), `{"steps": ["reject"]}`))
 			h.tick()
 			h.succeedAll(h.claimAll("reject"))

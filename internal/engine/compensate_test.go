@@ -55,8 +55,7 @@ func (h *harness) compensate(task tasker.ID) {
 // wantUndone expects the phase and the outcome of a task.
 func (h *harness) wantUndone(task tasker.ID, phase tasker.TaskPhase, outcome tasker.TaskOutcome) {
 	h.Helper()
-	got, err := h.DB.Task(h.Context(), task)
-	h.Must(err)
+	got := h.taskOf(task)
 	if got.Phase != phase || got.Outcome != outcome {
 		h.Fatalf("the task is %s, in phase %q with outcome %q; want %q and %q", got.State, got.Phase, got.Outcome, phase, outcome)
 	}
@@ -457,8 +456,7 @@ func (h *harness) undoAll(task tasker.ID, dice *rand.Rand) {
 	}
 	want := 0
 	for _, s := range list {
-		template, err := h.DB.Task(h.Context(), task)
-		h.Must(err)
+		template := h.taskOf(task)
 		if _, _, err := h.Engine.StepTemplate(h.Context(), template.TemplateUUID, tasker.UndoPrefix+s.Name); err == nil && s.State == tasker.StepComplete {
 			want++
 		}

@@ -15,8 +15,7 @@ import (
 
 func TestTheSameKeyGivesTheSameTask(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	r := tasker.NewTask{Namespace: enginetest.Namespace, Name: "single", IdempotencyKey: "k", Context: json.RawMessage(`{"a": 1, "b": 2}`)}
 	first := h.CreateWith(r)
 	r.Context = json.RawMessage(`{"b": 2, "a": 1}`)
@@ -38,8 +37,7 @@ func TestTheSameKeyGivesTheSameTask(t *testing.T) {
 
 func TestOneKeyAtOnceGivesOneTask(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	ids := make([]tasker.ID, 16)
 	var wg sync.WaitGroup
 	for i := range ids {
@@ -61,8 +59,7 @@ func TestOneKeyAtOnceGivesOneTask(t *testing.T) {
 
 func TestBulkIsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	good := tasker.NewTask{Namespace: enginetest.Namespace, Name: "single"}
 	bad := tasker.NewTask{Namespace: enginetest.Namespace, Name: "nothing"}
 	_, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{good, bad, good})
@@ -165,8 +162,7 @@ func TestACycleIsAnInvestigationAtOnce(t *testing.T) {
 
 func TestTemplatesNeverChangeOnceUsed(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.Template("single", enginetest.Step("other")) // nobody has used it
 	task := h.Create("single")
 	h.claimOne("other")
@@ -187,8 +183,7 @@ func TestTemplatesNeverChangeOnceUsed(t *testing.T) {
 // A version that gets its first task while it is being replaced is used.
 func TestATemplateIsReplacedWhileItsFirstTaskIsMade(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.Template("other", enginetest.Step("one"))
 	task := h.Create("other")
 	tx, err := h.pool.Begin(t.Context())

@@ -31,8 +31,7 @@ func (h *harness) again(r tasker.NewTask) (tasker.ID, error) {
 
 func TestAKeyTellsNumbersApartThatAFloatDoesNot(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	first := h.CreateWith(keyed(`{"account": 9007199254740992}`))
 	for _, other := range []string{`{"account": 9007199254740993}`, `{"account": 9007199254740992.0001}`, `{"account": "9007199254740992"}`} {
 		_, err := h.again(keyed(other))
@@ -51,8 +50,7 @@ func TestAKeyTellsNumbersApartThatAFloatDoesNot(t *testing.T) {
 // What is left out and what is spelled out at its default are one request.
 func TestDefaultsAreTheSameSpelledOutOrNot(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	first := h.CreateWith(keyed(`{}`))
 	spelled := keyed("")
 	spelled.Tags = []string{}
@@ -67,8 +65,7 @@ func TestDefaultsAreTheSameSpelledOutOrNot(t *testing.T) {
 // Every field of a request counts, so that none that is added is forgotten.
 func TestEveryFieldOfARequestCounts(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.Template("single2", enginetest.Step("one"))
 	first := h.CreateWith(keyed(`{}`))
 	values := map[string]any{
@@ -100,8 +97,7 @@ func TestEveryFieldOfARequestCounts(t *testing.T) {
 // A stored digest must be recognized by every later version, so its bytes never change.
 func TestStoredDigestsAreRecognized(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	full := tasker.NewTask{
 		Namespace: enginetest.Namespace, Name: "single", Version: "1.0.0", Context: json.RawMessage(`{"b": [1.50, true, null], "a": "é<"}`), Initiator: "i",
 		SourceSystem: "s", Reason: "r", Priority: 7, Tags: []string{"x", "y"}, CorrelationID: "c", ParentCorrelationID: "p", IdempotencyKey: "k",

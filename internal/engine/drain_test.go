@@ -86,8 +86,7 @@ func TestADrainingWorkerGetsNoNewWork(t *testing.T) {
 // A claim that waits when the drain begins gets nothing of what comes later.
 func TestADrainReachesAClaimThatWaits(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	ctx, hangUp := context.WithCancel(t.Context())
 	type answer struct {
 		list []tasker.Assignment
@@ -111,8 +110,7 @@ func TestADrainReachesAClaimThatWaits(t *testing.T) {
 
 func TestWhatADrainingWorkerGivesBackGoesToOthers(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.Create("single")
 	held := h.claimOne("one")
 	other := h.RegisterWorker("run")

@@ -33,6 +33,14 @@ func newHarness(t *testing.T) *harness {
 	return withWorker(enginetest.New(t))
 }
 
+// newSingle returns a harness with a template of one step.
+func newSingle(t *testing.T) *harness {
+	t.Helper()
+	h := newHarness(t)
+	h.Template("single", enginetest.Step("one"))
+	return h
+}
+
 // newCutHarness is newHarness with a database whose connections a test can break.
 func newCutHarness(t *testing.T) (*harness, *pgtest.Cutter) {
 	t.Helper()

@@ -42,8 +42,7 @@ func TestFailuresAreRetriedUntilNoneIsLeft(t *testing.T) {
 		e.OriginalState != tasker.TaskStepsInProcess || e.ResolutionStatus != tasker.EntryPending || *e.StepUUID != h.step(task, "one").UUID {
 		t.Errorf("entry %+v", e)
 	}
-	d, err := h.DB.Task(t.Context(), task)
-	h.Must(err)
+	d := h.taskOf(task)
 	if !d.DeadLetter.DeadLettered || d.DeadLetter.Reason != "max_retries_exceeded" || *d.DeadLetter.EntryUUID != e.UUID {
 		t.Errorf("mark of the task %+v", d.DeadLetter)
 	}
@@ -108,8 +107,7 @@ func TestSnapshot(t *testing.T) {
 
 func TestPermanentFailureIsNotRetried(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	task := h.Create("single")
 	h.accepted(failure(h.claimOne("one"), false))
 	h.wantState(task, tasker.TaskError)
@@ -173,8 +171,7 @@ func TestAStepThatMayNotBeRetried(t *testing.T) {
 
 func TestRetryAfterIsTheLeastRest(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	task := h.Create("single")
 	o := failure(h.claimOne("one"), true)
 	o.Failure.RetryAfter = time.Hour
@@ -265,8 +262,7 @@ func TestALostWorkerCostsAnAttempt(t *testing.T) {
 
 func TestALateResultBeforeTheReaperCounts(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	task := h.Create("single")
 	a := h.claimOne("one")
 	h.Exec(`UPDATE tasker.workflow_steps SET lease_expires_at = clock_timestamp() - interval '1 minute'`)
@@ -319,8 +315,7 @@ func TestHeartbeatSaysWhatIsLost(t *testing.T) {
 
 func TestReleaseUsesNoAttempt(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	task := h.Create("single")
 	a := h.claimOne("one")
 	released, lost, err := h.Engine.Release(t.Context(), h.worker, []tasker.Lease{a.Lease(), {TaskUUID: task, StepUUID: tasker.NewID()}})
@@ -365,8 +360,7 @@ func TestTheSameReportAgainIsAcceptedAndNotAppliedTwice(t *testing.T) {
 
 func TestReportsThatCannotCount(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	task := h.Create("single")
 	a := h.claimOne("one")
 	other := h.RegisterWorker("run")
@@ -394,8 +388,7 @@ func TestReportsThatCannotCount(t *testing.T) {
 
 func TestAFailureIsTakenWhateverItLooksLike(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	task := h.Create("single")
 	o := failure(h.claimOne("one"), true)
 	o.Failure.Message = "sound\a nul\x00 broken\xff " + strings.Repeat("x", 20_000)

@@ -73,8 +73,7 @@ func TestAHeartbeatDoesNotWaitForAReport(t *testing.T) {
 // not grant it less.
 func TestAWorkerHasTheLeaseThatItWasPromised(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	const long, short = 10 * engine.DefaultLease, engine.DefaultLease
 	server := func(lease time.Duration) *engine.Engine { return newEngine(h.DB, engine.Options{Lease: lease}) }
 	lasts := func(end time.Time, lease time.Duration) bool {

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"tasker.example/tasker"
-	"tasker.example/tasker/internal/enginetest"
 )
 
 // A worker may write its report anew for each try. What says the same is accepted
@@ -40,8 +39,7 @@ func TestTheSameReportIsRecognisedByItsValue(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHarness(t)
-			h.Template("single", enginetest.Step("one"))
+			h := newSingle(t)
 			h.Create("single")
 			lease := h.claimOne("one").Lease()
 			tt.first.Lease, tt.again.Lease = lease, lease

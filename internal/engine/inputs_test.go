@@ -236,8 +236,7 @@ func (h *harness) refused(task tasker.ID, step string, words ...string) {
 // the server's memory and the steps behind it are not affected.
 func TestContextsThatNoClaimCanCarry(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	var bad []tasker.ID
 	for range 10 {
 		bad = append(bad, h.Create("single"))
@@ -340,8 +339,7 @@ func (h *harness) waiting() []tasker.StepRef {
 // there are more of them than a claim looks at.
 func TestWhatCannotBeFailedIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	var bad []tasker.ID
 	for range 5 {
 		bad = append(bad, h.Create("single"))

@@ -46,8 +46,7 @@ func TestALimitHoldsHoweverALeaseEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHarness(t)
-			h.Template("single", enginetest.Step("one"))
+			h := newSingle(t)
 			h.limit(ref, 2)
 			var tasks []tasker.ID
 			for range 8 {
@@ -346,8 +345,7 @@ func TestATaskWithoutTheKeyOfItsLimitIsRefused(t *testing.T) {
 // places, so that the time in which one must come runs.
 func TestStepsComeBackFromALimit(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.limit(handlerLimit(), 1)
 	for range 3 {
 		h.Create("single")
@@ -387,8 +385,7 @@ func TestStepsComeBackFromALimit(t *testing.T) {
 // A step that cannot be put back holds up no other.
 func TestAStepThatDoesNotComeBackFromALimitHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.limit(handlerLimit(), 1)
 	var tasks []tasker.ID
 	for range 4 {
@@ -410,8 +407,7 @@ func TestAStepThatDoesNotComeBackFromALimitHoldsUpNoOther(t *testing.T) {
 // for as long as it may wait, it goes back into the queue, and its time there runs out.
 func TestAStepThatNobodyTakesThoughThereIsAPlace(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.limit(handlerLimit(), 1)
 	h.Create("single")
 	h.Create("single")
@@ -474,8 +470,7 @@ func TestAQueueWithoutAWorkerBehindOneWithAWorker(t *testing.T) {
 // they would wait for each other.
 func TestWhoCancelsWaitsForAClaimOfWhatWasPutAside(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.limit(handlerLimit(), 1)
 	h.Create("single")
 	h.Create("single")
@@ -506,8 +501,7 @@ func TestWhoCancelsWaitsForAClaimOfWhatWasPutAside(t *testing.T) {
 // as long as places keep coming free.
 func TestWhatWaitsForALimitDoesNotExpire(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.Create("single")
 	h.Create("single")
 	h.limit(handlerLimit(), 1)
@@ -531,8 +525,7 @@ func TestWhatWaitsForALimitDoesNotExpire(t *testing.T) {
 // A rate lets so many steps begin at once, and then so many in a second.
 func TestARateIsKept(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	_, err := h.Engine.SetLimit(h.Context(), handlerLimit(), tasker.LimitValue{PerSecond: 0.01, Burst: 3}, byTest)
 	h.Must(err)
 	for range 10 {
@@ -553,8 +546,7 @@ func TestARateIsKept(t *testing.T) {
 // A value that is changed holds for the next claim, in every server.
 func TestALimitIsChangedWhileItHolds(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	other := newEngine(h.DB, engine.Options{})
 	h.limit(handlerLimit(), 1)
 	for range 10 {

@@ -118,8 +118,7 @@ func TestActionsThatAreRefused(t *testing.T) {
 
 func TestAStepInProgressMustBeInterrupted(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	task := h.Create("single")
 	a := h.claimOne("one")
 	op := operation(tasker.ResetForRetry)

@@ -67,8 +67,7 @@ func TestOutdatedRowsDoNotBlockClaims(t *testing.T) {
 		} {
 			t.Run(name+"/"+about, func(t *testing.T) {
 				t.Parallel()
-				h := newHarness(t)
-				h.Template("single", enginetest.Step("one"))
+				h := newSingle(t)
 				arrange(h)
 				h.outdate(bytes)
 				list, err := h.Engine.Claim(h.Context(), h.worker, 3, 0)
@@ -147,8 +146,7 @@ func TestUnmeasuredStepsThatWaitForALimitAreHandedOut(t *testing.T) {
 // As many outdated rows as one pass expires do not keep others from failing in time.
 func TestOutdatedRowsAreDeletedWhenTheyExpire(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.outdate("NULL")
 	h.Exec(`INSERT INTO tasker.ready_steps (namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at)
 		SELECT 'shop', 'run', 0, now(), tasker.uuid_generate_v7(), tasker.uuid_generate_v7(), now() - interval '1 hour' FROM generate_series(1, 100)`)
@@ -162,8 +160,7 @@ func TestOutdatedRowsAreDeletedWhenTheyExpire(t *testing.T) {
 // An outdated row does not replace the row of the same step when a hold keeps it.
 func TestOutdatedRowsDoNotReplaceHeldSteps(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.Create("single")
 	holds := h.holds()
 	held, err := holds.Begin(h.Context(), holdOf("run"))

@@ -12,8 +12,7 @@ import (
 // The same reset, sent again, takes nothing away from the attempt that it led to.
 func TestARepeatedRequestOfAnOperatorIsAppliedOnce(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	task := h.Create("single")
 	h.claimOne("one")
 	step := h.step(task, "one").UUID
@@ -46,8 +45,7 @@ func TestARepeatedRequestOfAnOperatorIsAppliedOnce(t *testing.T) {
 
 func TestOfTwoEqualRequestsAtOnceOneIsApplied(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	task := h.Create("single")
 	h.claimOne("one")
 	step := h.step(task, "one").UUID

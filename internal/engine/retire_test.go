@@ -29,8 +29,7 @@ func (h *harness) retire(v tasker.TemplateVersion, retired bool) tasker.StoredTe
 func (h *harness) wantVersion(asked, want string) tasker.ID {
 	h.Helper()
 	id := h.CreateWith(tasker.NewTask{Namespace: h.Space, Name: "order", Version: asked})
-	t, err := h.DB.Task(h.Context(), id)
-	h.Must(err)
+	t := h.taskOf(id)
 	if t.Version != want {
 		h.Fatalf("the task is of version %s, want %s", t.Version, want)
 	}

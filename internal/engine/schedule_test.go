@@ -100,8 +100,7 @@ func TestAScheduleMakesTasks(t *testing.T) {
 	h.wantFirings("started*1")
 	d, err := h.Engine.Schedule(t.Context(), s.UUID, 3)
 	h.Must(err)
-	task, err := h.DB.Task(t.Context(), *d.Firings[0].TaskUUID)
-	h.Must(err)
+	task := h.taskOf(*d.Firings[0].TaskUUID)
 	nominal := d.Firings[0].NominalAt
 	var values map[string]string
 	h.Must(json.Unmarshal(task.Context, &values))

@@ -100,8 +100,7 @@ func TestTasksAreFoundByDeclaredAttributes(t *testing.T) {
 	}
 	// A task is shown with its attributes as filters ask for them, but in lists.
 	for id, want := range map[tasker.ID][]string{ann: {"amount:25", "customer:ann", "due:2026-02-01T09:00:00.000000Z", "gift:true"}, none: {"gift:false"}} {
-		task, err := h.DB.Task(t.Context(), id)
-		h.Must(err)
+		task := h.taskOf(id)
 		if diff := cmp.Diff(want, task.Attributes); diff != "" {
 			t.Errorf("the attributes of a task (-want +got):\n%s", diff)
 		}

@@ -83,8 +83,7 @@ func (c *crowd) stored(reason string) int {
 // stored is refused, and no other is.
 func TestEachOfManyCreationsGetsItsOwnAnswer(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.Template("replaced", enginetest.Step("one"))
 	h.CreateWith(tasker.NewTask{Namespace: enginetest.Namespace, Name: "single"}) // the template is remembered
 	_, err := h.Engine.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: enginetest.Namespace, Name: "replaced", Context: json.RawMessage(`[]`)}})
@@ -164,8 +163,7 @@ func TestEachOfManyCreationsGetsItsOwnAnswer(t *testing.T) {
 
 func TestACallerThatGoesAwayCreatesNothing(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	c := newCrowd(h)
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
@@ -194,8 +192,7 @@ func TestACallerThatGoesAwayCreatesNothing(t *testing.T) {
 // batch do not suffer from.
 func TestACallerThatGoesAwayDuringTheWriteHarmsNoOther(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	c := newCrowd(h)
 	ctx, leave := context.WithCancel(t.Context())
 	for range 4 { // the first of them writes for all
@@ -218,8 +215,7 @@ func TestACallerThatGoesAwayDuringTheWriteHarmsNoOther(t *testing.T) {
 
 func TestABatchOfCreationsIsBounded(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	c := newCrowd(h)
 	failed := func(_ engine.Created, err error) {
 		if err != nil {
@@ -260,8 +256,7 @@ func TestABatchOfCreationsIsBounded(t *testing.T) {
 // One that waits for another transaction holds up nobody.
 func TestACreationThatWaitsForALockHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.Template("single", enginetest.Step("one"))
+	h := newSingle(t)
 	h.Template("locked", enginetest.Step("one"))
 	h.Exec(`CREATE TABLE public.waits (name text, ms text)`)
 	h.Exec(`GRANT INSERT ON public.waits TO PUBLIC`)

@@ -122,8 +122,7 @@ func TestWhatWasInsertedIsWhatIsRead(t *testing.T) {
 		if !created[0].IsWhole() {
 			t.Error("what was inserted is not whole")
 		}
-		task, err := h.DB.Task(t.Context(), created[0].TaskUUID)
-		h.Must(err)
+		task := h.taskOf(created[0].TaskUUID)
 		steps, err := h.DB.Steps(t.Context(), task.UUID)
 		h.Must(err)
 		if diff := cmp.Diff(task, gotTask, cmpopts.EquateEmpty()); diff != "" {

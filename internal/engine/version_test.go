@@ -71,8 +71,7 @@ func TestATaskIsBroughtToAnotherVersion(t *testing.T) {
 	}
 	h.accepted(success(ship, `1`))
 	h.wantState(task, tasker.TaskComplete)
-	got, err := h.DB.Task(t.Context(), task)
-	h.Must(err)
+	got := h.taskOf(task)
 	if got.Version != "1.1.0" {
 		t.Errorf("the task is of version %s", got.Version)
 	}
@@ -134,8 +133,7 @@ func TestAFailedStepIsResetInAnotherVersion(t *testing.T) {
 	if after.ResolutionStatus != before.ResolutionStatus || after.UUID != before.UUID {
 		t.Errorf("the investigation is %+v", after)
 	}
-	_, err := h.Engine.OperateStep(t.Context(), task, h.step(task, "charge").UUID, tasker.ActionRequest{Action: tasker.ResetForRetry, Reason: "1.1.0", Actor: "ann"})
-	h.Must(err)
+	h.act(task, "charge", tasker.ResetForRetry, "")
 	a := h.claimOne("charge")
 	if string(a.Initialization) != `{"gateway": "new"}` || a.MaxAttempts != 3 {
 		t.Errorf("it is given %s, %d attempts", a.Initialization, a.MaxAttempts)
