@@ -58,12 +58,12 @@ type dispatch struct {
 // ObserveDispatch adds the gauges of the sources and, with a broker, its counters. It must be
 // called before anything is counted. If the database cannot be read, its gauges keep their last
 // values; those of the broker do not.
-func (m *Metrics) ObserveDispatch(provider metric.MeterProvider, s Sources) error {
+func (m *Metrics) ObserveDispatch(s Sources) error {
 	m.mu.Lock()
 	m.dispatch.Sources = s
 	m.mu.Unlock()
-	d, meter := &m.dispatch, provider.Meter(scope)
-	observed, err := makeGauges(meter, []gauge{
+	d := &m.dispatch
+	observed, err := makeGauges(m.meter, []gauge{
 		{&d.steps, "tasker.queue.steps", "Steps that wait for a worker, by namespace; of a handler at most 1000 are counted."},
 		{&d.unserved, "tasker.queue.unserved_steps", "Steps that wait while no worker for their handler is alive, by namespace; of a handler at most 1000 are counted."},
 		{&d.held, "tasker.held_steps", "Steps that a hold keeps from workers, by namespace; of a handler at most 1000 are counted."},
@@ -74,18 +74,18 @@ func (m *Metrics) ObserveDispatch(provider metric.MeterProvider, s Sources) erro
 	if err != nil {
 		return err
 	}
-	d.waiting, err = meter.Float64ObservableGauge("tasker.queue.oldest_seconds",
+	d.waiting, err = m.meter.Float64ObservableGauge("tasker.queue.oldest_seconds",
 		metric.WithDescription("For how long the oldest step has waited for a worker, by namespace; 0 if none waits."))
 	if err != nil {
 		return fmt.Errorf("metric tasker.queue.oldest_seconds: %w", err)
 	}
-	if err := register(meter, "queues", m.observeBacklogs, append(observed, d.waiting)...); err != nil || s.Broker == nil {
+	if err := register(m.meter, "queues", m.observeBacklogs, append(observed, d.waiting)...); err != nil || s.Broker == nil {
 		return err
 	}
-	if err := d.countBroker(meter, s.Broker.Outcomes); err != nil {
+	if err := d.countBroker(m.meter, s.Broker.Outcomes); err != nil {
 		return err
 	}
-	observed, err = makeGauges(meter, []gauge{
+	observed, err = makeGauges(m.meter, []gauge{
 		{&d.up, "tasker.dispatch.broker_up", "1 while this server can publish to the message broker, else 0."},
 		{&d.depth, "tasker.dispatch.dead_letter_queue.depth", "Dead letters that wait to be handled; absent while the broker is away."},
 		{&d.canary, "tasker.dispatch.canary.returned_timestamp_seconds", "When a canary last became a dead letter, as it should, in Unix time; 0 if none has yet, absent while nobody can know."},
@@ -94,12 +94,12 @@ func (m *Metrics) ObserveDispatch(provider metric.MeterProvider, s Sources) erro
 	if err != nil {
 		return err
 	}
-	d.oldest, err = meter.Float64ObservableGauge("tasker.dispatch.outbox.oldest_seconds",
+	d.oldest, err = m.meter.Float64ObservableGauge("tasker.dispatch.outbox.oldest_seconds",
 		metric.WithDescription("For how long the step has waited that is next to be announced; 0 if none does."))
 	if err != nil {
 		return fmt.Errorf("metric tasker.dispatch.outbox.oldest_seconds: %w", err)
 	}
-	return register(meter, "the message broker", m.observeBroker, append(observed, d.oldest)...)
+	return register(m.meter, "the message broker", m.observeBroker, append(observed, d.oldest)...)
 }
 
 type gauge struct {

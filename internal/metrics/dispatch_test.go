@@ -34,7 +34,7 @@ func newDispatch(t *testing.T, b *broker) *place {
 			Canary: func(context.Context) (time.Time, error) { return b.canary, p.failing },
 		}
 	}
-	if err := p.ObserveDispatch(p.provider, s); err != nil {
+	if err := p.ObserveDispatch(s); err != nil {
 		t.Fatal(err)
 	}
 	return p

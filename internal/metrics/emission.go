@@ -41,18 +41,18 @@ type emission struct {
 // ObserveEmission adds the delivery counters, at 0 for each topic and sink, and the sink gauges. It
 // must be called before anything is counted. If the database cannot be read, the gauges keep their
 // last values, except for the age of the oldest event, which grows.
-func (m *Metrics) ObserveEmission(provider metric.MeterProvider, s SinkSource) error {
+func (m *Metrics) ObserveEmission(s SinkSource) error {
 	if len(s.Sinks) == 0 {
 		return nil
 	}
 	m.mu.Lock()
 	m.emission.SinkSource = s
 	m.mu.Unlock()
-	e, meter := &m.emission, provider.Meter(scope)
-	if err := e.count(meter); err != nil {
+	e := &m.emission
+	if err := e.count(m.meter); err != nil {
 		return err
 	}
-	observed, err := makeGauges(meter, []gauge{
+	observed, err := makeGauges(m.meter, []gauge{
 		{&e.pending, "tasker.dlq.emission.pending", "Events that a sink has not got yet; at most 100000 are counted."},
 		{&e.aside, "tasker.dlq.emission.set_aside", "Events that a sink refused too often, and that are sent again only when somebody asks for it; at most 100000 are counted."},
 		{&e.up, "tasker.dlq.emission.sink_up", "0 while a sink takes no events, else 1; the same in every server."},
@@ -60,12 +60,12 @@ func (m *Metrics) ObserveEmission(provider metric.MeterProvider, s SinkSource) e
 	if err != nil {
 		return err
 	}
-	e.oldest, err = meter.Float64ObservableGauge("tasker.dlq.emission.oldest_seconds",
+	e.oldest, err = m.meter.Float64ObservableGauge("tasker.dlq.emission.oldest_seconds",
 		metric.WithDescription("How long ago the oldest event happened that a sink has not got; 0 if it has all."))
 	if err != nil {
 		return fmt.Errorf("metric tasker.dlq.emission.oldest_seconds: %w", err)
 	}
-	return register(meter, "the sinks", m.observeSinks, append(observed, e.oldest)...)
+	return register(m.meter, "the sinks", m.observeSinks, append(observed, e.oldest)...)
 }
 
 // count creates the counters, at 0.

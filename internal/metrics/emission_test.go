@@ -21,7 +21,7 @@ var _ emission.Counts = (*metrics.Metrics)(nil)
 func newSinks(t *testing.T, read func(context.Context) ([]tasker.SinkState, error)) *place {
 	t.Helper()
 	p := newPlace(t)
-	if err := p.ObserveEmission(p.provider, metrics.SinkSource{Sinks: []string{"log", "webhook"}, Read: read}); err != nil {
+	if err := p.ObserveEmission(metrics.SinkSource{Sinks: []string{"log", "webhook"}, Read: read}); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -87,7 +87,7 @@ func TestSeriesOfTheEmissionBeginAtZero(t *testing.T) {
 
 func TestAServerWithoutSinksTellsOfNone(t *testing.T) {
 	p := newPlace(t)
-	if err := p.ObserveEmission(p.provider, metrics.SinkSource{}); err != nil {
+	if err := p.ObserveEmission(metrics.SinkSource{}); err != nil {
 		t.Fatal(err)
 	}
 	p.EmitFailed(t.Context(), tasker.EntryCreatedTopic, "log")
@@ -148,10 +148,10 @@ func TestADatabaseThatHangsIsWaitedForOnce(t *testing.T) {
 	}
 	p := newPlaceThatReads(t, func(ctx context.Context) (int64, []string, error) { return 0, nil, hang(&first)(ctx) })
 	queues := hang(&others)
-	if err := p.ObserveDispatch(p.provider, metrics.Sources{Backlogs: func(ctx context.Context) ([]tasker.Backlog, error) { return nil, queues(ctx) }}); err != nil {
+	if err := p.ObserveDispatch(metrics.Sources{Backlogs: func(ctx context.Context) ([]tasker.Backlog, error) { return nil, queues(ctx) }}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.ObserveEmission(p.provider, metrics.SinkSource{
+	if err := p.ObserveEmission(metrics.SinkSource{
 		Sinks: []string{"log"}, Read: func(ctx context.Context) ([]tasker.SinkState, error) { return nil, queues(ctx) },
 	}); err != nil {
 		t.Fatal(err)

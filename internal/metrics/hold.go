@@ -13,18 +13,17 @@ import (
 // ObserveHolds adds the gauges of active holds and of handlers whose breakers this server cannot
 // open. If the database cannot be read, the former keeps its last value.
 func (m *Metrics) ObserveHolds(
-	provider metric.MeterProvider, read func(context.Context) ([]tasker.HoldGroup, error), unopened func() int64,
+	read func(context.Context) ([]tasker.HoldGroup, error), unopened func() int64,
 ) error {
-	meter := provider.Meter(scope)
 	var holds, breakers metric.Int64ObservableGauge
-	observed, err := makeGauges(meter, []gauge{
+	observed, err := makeGauges(m.meter, []gauge{
 		{&holds, "tasker.holds", "Holds that have not ended, by kind and state; the same in every server."},
 		{&breakers, "tasker.breakers.unopened", "Handlers whose breaker this server would open, and cannot: too many holds are open."},
 	})
 	if err != nil {
 		return err
 	}
-	return register(meter, "holds", func(ctx context.Context, to metric.Observer) error {
+	return register(m.meter, "holds", func(ctx context.Context, to metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 		defer cancel()
 		to.ObserveInt64(breakers, unopened())

@@ -17,7 +17,7 @@ func TestHoldsAreCounted(t *testing.T) {
 	var counts []tasker.HoldGroup
 	var failing error
 	unopened := int64(0)
-	if err := p.ObserveHolds(p.provider, func(context.Context) ([]tasker.HoldGroup, error) { return counts, failing }, func() int64 { return unopened }); err != nil {
+	if err := p.ObserveHolds(func(context.Context) ([]tasker.HoldGroup, error) { return counts, failing }, func() int64 { return unopened }); err != nil {
 		t.Fatal(err)
 	}
 	is := func(manual, releasing, breaker string) {

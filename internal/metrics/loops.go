@@ -19,18 +19,17 @@ type LoopCount struct {
 // ObserveLoops adds the loop counters and the gauge of deferred rows. If the database cannot be
 // read, the gauge keeps its last value.
 func (m *Metrics) ObserveLoops(
-	provider metric.MeterProvider, loops func() []LoopCount, deferred func(context.Context) (map[string]int64, error),
+	loops func() []LoopCount, deferred func(context.Context) (map[string]int64, error),
 ) error {
-	meter := provider.Meter(scope)
 	var passes, failures metric.Int64ObservableCounter
 	var late, rows metric.Int64ObservableGauge
-	if err := makeTotals(meter, []total{
+	if err := makeTotals(m.meter, []total{
 		{&passes, "tasker.loop.passes.total", "Passes of this server's loops, good and bad."},
 		{&failures, "tasker.loop.failures.total", "Passes of this server's loops that failed."},
 	}); err != nil {
 		return err
 	}
-	observed, err := makeGauges(meter, []gauge{
+	observed, err := makeGauges(m.meter, []gauge{
 		{&late, "tasker.loop.late", "1 while a loop of this server has made no good pass for too long or a pass runs longer than its timeout, else 0."},
 		{&rows, "tasker.deferred.rows", "Tasks and steps that were set aside because work on them failed, by the kind of work; at most 10000 are counted. The same in every server."},
 	})
@@ -38,7 +37,7 @@ func (m *Metrics) ObserveLoops(
 		return err
 	}
 	known := map[string]int64{} // kinds without rows stay, at 0
-	return register(meter, "the loops", func(ctx context.Context, o metric.Observer) error {
+	return register(m.meter, "the loops", func(ctx context.Context, o metric.Observer) error {
 		for _, l := range loops() {
 			of := metric.WithAttributes(attribute.String("loop", l.Name))
 			o.ObserveInt64(passes, l.Passes, of)
@@ -71,15 +70,14 @@ func (m *Metrics) ObserveLoops(
 
 // ObserveDue adds the gauge of overdue timed work by kind. If it cannot be read, the gauge keeps
 // its last values.
-func (m *Metrics) ObserveDue(provider metric.MeterProvider, read func(context.Context) (map[string]float64, error)) error {
+func (m *Metrics) ObserveDue(read func(context.Context) (map[string]float64, error)) error {
 	const name = "tasker.due.late_seconds"
-	meter := provider.Meter(scope)
-	late, err := meter.Float64ObservableGauge(name, metric.WithDescription("For how long the work of a kind is overdue that is due for longest, by the clock; 0 if none is. The same in every server."))
+	late, err := m.meter.Float64ObservableGauge(name, metric.WithDescription("For how long the work of a kind is overdue that is due for longest, by the clock; 0 if none is. The same in every server."))
 	if err != nil {
 		return fmt.Errorf("metric %s: %w", name, err)
 	}
 	known := map[string]float64{}
-	return register(meter, "due work", func(ctx context.Context, o metric.Observer) error {
+	return register(m.meter, "due work", func(ctx context.Context, o metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 		defer cancel()
 		found, err := read(ctx)
@@ -98,16 +96,15 @@ func (m *Metrics) ObserveDue(provider metric.MeterProvider, read func(context.Co
 }
 
 // ObserveTemplates adds the gauge of template files that this server did not register.
-func (m *Metrics) ObserveTemplates(provider metric.MeterProvider, broken int64) error {
-	meter := provider.Meter(scope)
+func (m *Metrics) ObserveTemplates(broken int64) error {
 	var files metric.Int64ObservableGauge
-	observed, err := makeGauges(meter, []gauge{
+	observed, err := makeGauges(m.meter, []gauge{
 		{&files, "tasker.templates.broken", "Template files that this server did not register at its start, because something is wrong with them."},
 	})
 	if err != nil {
 		return err
 	}
-	return register(meter, "the templates", func(_ context.Context, o metric.Observer) error {
+	return register(m.meter, "the templates", func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(files, broken)
 		return nil
 	}, observed...)

@@ -30,6 +30,7 @@ type Read func(context.Context) (pending int64, namespaces []string, err error)
 
 // Metrics contains the instruments. It is safe for concurrent use; a nil Metrics counts nothing.
 type Metrics struct {
+	meter        metric.Meter
 	created      metric.Int64Counter
 	detected     metric.Int64Counter
 	transitioned metric.Int64Counter
@@ -64,8 +65,8 @@ type Metrics struct {
 // New creates the instruments. The gauges call read on each collection. On failure they keep their
 // last values, so that alerts persist.
 func New(provider metric.MeterProvider, read Read, log *slog.Logger) (*Metrics, error) {
-	m := &Metrics{read: read, log: log, begun: map[string]bool{}}
 	meter := provider.Meter(scope)
+	m := &Metrics{meter: meter, read: read, log: log, begun: map[string]bool{}}
 	err := makeCounters(meter, []counter{
 		{&m.created, "tasker.dlq.entries_created.total", "Investigations opened by this server."},
 		{&m.detected, "tasker.staleness.tasks_detected.total", "Stale tasks that this server's sweep found, by the state they stood in."},

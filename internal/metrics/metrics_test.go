@@ -308,12 +308,12 @@ func TestASlowDatabaseDelaysACollectionOnlySoLong(t *testing.T) {
 		})
 		number := func(ctx context.Context) (int64, error) { return 1, takes(ctx, each) }
 		for _, err := range []error{
-			p.ObserveSchedules(p.provider, number),
-			p.ObserveDeadlines(p.provider, number),
-			p.ObserveDue(p.provider, func(ctx context.Context) (map[string]float64, error) { return nil, takes(ctx, each) }),
-			p.ObserveHolds(p.provider, func(ctx context.Context) ([]tasker.HoldGroup, error) { return nil, takes(ctx, each) }, func() int64 { return 0 }),
-			p.ObserveStaleness(p.provider, func(ctx context.Context) ([]tasker.StalenessCount, error) { return nil, takes(ctx, each) }),
-			p.ObserveOperations(p.provider, func(ctx context.Context) (map[tasker.ItemState]int64, error) { return nil, takes(ctx, each) }),
+			p.ObserveSchedules(number),
+			p.ObserveDeadlines(number),
+			p.ObserveDue(func(ctx context.Context) (map[string]float64, error) { return nil, takes(ctx, each) }),
+			p.ObserveHolds(func(ctx context.Context) ([]tasker.HoldGroup, error) { return nil, takes(ctx, each) }, func() int64 { return 0 }),
+			p.ObserveStaleness(func(ctx context.Context) ([]tasker.StalenessCount, error) { return nil, takes(ctx, each) }),
+			p.ObserveOperations(func(ctx context.Context) (map[tasker.ItemState]int64, error) { return nil, takes(ctx, each) }),
 		} {
 			if err != nil {
 				t.Fatal(err)

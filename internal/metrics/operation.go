@@ -19,18 +19,17 @@ type operations struct {
 // ObserveOperations adds the gauge of open items and the counter of pauses. It must be called
 // before anything is counted. If the database cannot be read, the gauge keeps its last values.
 func (m *Metrics) ObserveOperations(
-	provider metric.MeterProvider, read func(context.Context) (map[tasker.ItemState]int64, error),
+	read func(context.Context) (map[tasker.ItemState]int64, error),
 ) error {
-	meter := provider.Meter(scope)
 	var items metric.Int64ObservableGauge
-	observed, err := makeGauges(meter, []gauge{
+	observed, err := makeGauges(m.meter, []gauge{
 		{&items, "tasker.operation.items", "Items of operations that have not come to their end, by state; the same in every server."},
 	})
 	if err != nil {
 		return err
 	}
 	o := &m.operations
-	err = makeCounters(meter, []counter{
+	err = makeCounters(m.meter, []counter{
 		{&o.paused, "tasker.operation.paused.total", "Pauses of operations that a guard of this server made."},
 	})
 	if err != nil {
@@ -41,7 +40,7 @@ func (m *Metrics) ObserveOperations(
 			o.paused.Add(context.Background(), 0, guardIs(r))
 		}
 	}
-	return register(meter, "operations", func(ctx context.Context, to metric.Observer) error {
+	return register(m.meter, "operations", func(ctx context.Context, to metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 		defer cancel()
 		counts, err := read(ctx)

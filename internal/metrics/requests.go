@@ -18,17 +18,16 @@ type RequestCount struct {
 
 // ObserveRequests adds the counts of requests by class, and the share of time that storing tasks
 // may take, from 0 to 1. pace is nil if it is not limited.
-func (m *Metrics) ObserveRequests(provider metric.MeterProvider, counts func() []RequestCount, pace func() float64) error {
-	meter := provider.Meter(scope)
+func (m *Metrics) ObserveRequests(counts func() []RequestCount, pace func() float64) error {
 	var served, refused metric.Int64ObservableCounter
 	var running, waiting, percent metric.Int64ObservableGauge
-	if err := makeTotals(meter, []total{
+	if err := makeTotals(m.meter, []total{
 		{&served, "tasker.requests.served.total", "Requests that this server has begun to serve, by their class."},
 		{&refused, "tasker.requests.refused.total", "Requests that this server has refused because there were too many, by their class and the reason."},
 	}); err != nil {
 		return err
 	}
-	observed, err := makeGauges(meter, []gauge{
+	observed, err := makeGauges(m.meter, []gauge{
 		{&running, "tasker.requests.running", "Requests that this server is serving, by their class."},
 		{&waiting, "tasker.requests.waiting", "Requests that wait in this server for their turn, by their class."},
 		{&percent, "tasker.creates.pace_percent", "Part of its time that storing tasks may take, in percent: under 100 while it would slow workers down."},
@@ -36,7 +35,7 @@ func (m *Metrics) ObserveRequests(provider metric.MeterProvider, counts func() [
 	if err != nil {
 		return err
 	}
-	return register(meter, "requests", func(_ context.Context, o metric.Observer) error {
+	return register(m.meter, "requests", func(_ context.Context, o metric.Observer) error {
 		if pace != nil {
 			o.ObserveInt64(percent, int64(100*pace()))
 		}

@@ -16,15 +16,14 @@ var lateBuckets = []float64{0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200
 
 // ObserveSchedules adds the histogram of firing delays and the gauge of failing schedules. If the
 // database cannot be read, the gauge keeps its last value.
-func (m *Metrics) ObserveSchedules(provider metric.MeterProvider, failing func(context.Context) (int64, error)) error {
-	meter := provider.Meter(scope)
+func (m *Metrics) ObserveSchedules(failing func(context.Context) (int64, error)) error {
 	const name = "tasker.schedule.late_seconds"
-	late, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(lateBuckets...),
+	late, err := m.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(lateBuckets...),
 		metric.WithDescription("How long after its instant, with its jitter, this server made a task of a schedule, or could not."))
 	if err != nil {
 		return fmt.Errorf("metric %s: %w", name, err)
 	}
-	err = m.observeCount(meter, atMostEvery(failingEvery, failing), "schedules whose tasks fail",
+	err = m.observeCount(atMostEvery(failingEvery, failing), "schedules whose tasks fail",
 		"tasker.schedules.failing", "Schedules whose last three tasks or more did not succeed, or whose last task could not be made; the same in every server.")
 	if err != nil {
 		return err
@@ -59,21 +58,21 @@ func atMostEvery(d time.Duration, count func(context.Context) (int64, error)) fu
 }
 
 // ObserveDeadlines adds the gauge of overdue tasks.
-func (m *Metrics) ObserveDeadlines(provider metric.MeterProvider, overdue func(context.Context) (int64, error)) error {
-	return m.observeCount(provider.Meter(scope), overdue, "tasks that are overdue",
+func (m *Metrics) ObserveDeadlines(overdue func(context.Context) (int64, error)) error {
+	return m.observeCount(overdue, "tasks that are overdue",
 		"tasker.tasks.overdue", "Open tasks whose due time is over, counted up to 10000 in each namespace; the same in every server.")
 }
 
 // observeCount adds a gauge of a count in the database. If it cannot be read, the gauge keeps its
 // last value.
-func (m *Metrics) observeCount(meter metric.Meter, count func(context.Context) (int64, error), what, name, about string) error {
+func (m *Metrics) observeCount(count func(context.Context) (int64, error), what, name, about string) error {
 	var g metric.Int64ObservableGauge
-	observed, err := makeGauges(meter, []gauge{{&g, name, about}})
+	observed, err := makeGauges(m.meter, []gauge{{&g, name, about}})
 	if err != nil {
 		return err
 	}
 	var known int64
-	return register(meter, what, func(ctx context.Context, to metric.Observer) error {
+	return register(m.meter, what, func(ctx context.Context, to metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 		defer cancel()
 		n, err := count(ctx)

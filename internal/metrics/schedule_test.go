@@ -13,7 +13,7 @@ func TestOverdueTasksAreCounted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	n, failing := int64(3), error(nil)
-	if err := p.ObserveDeadlines(p.provider, func(context.Context) (int64, error) { return n, failing }); err != nil {
+	if err := p.ObserveDeadlines(func(context.Context) (int64, error) { return n, failing }); err != nil {
 		t.Fatal(err)
 	}
 	p.want(map[string]string{"tasker.tasks.overdue": "3"})
@@ -30,7 +30,7 @@ func TestSchedulesAreMeasured(t *testing.T) {
 	p := newPlace(t)
 	n, failing := int64(2), errors.New("no database")
 	p.Fired([]tasker.Firing{{Kind: tasker.ClockFiring, LateMS: 5}}) // before anything is observed
-	if err := p.ObserveSchedules(p.provider, func(context.Context) (int64, error) { return n, failing }); err != nil {
+	if err := p.ObserveSchedules(func(context.Context) (int64, error) { return n, failing }); err != nil {
 		t.Fatal(err)
 	}
 	p.want(map[string]string{"tasker.schedules.failing": "0"})

@@ -13,18 +13,17 @@ import (
 // health. read must sort namespaces by number of tasks, descending. If the database cannot be read,
 // the gauge keeps its last values.
 func (m *Metrics) ObserveStaleness(
-	provider metric.MeterProvider, read func(context.Context) ([]tasker.StalenessCount, error),
+	read func(context.Context) ([]tasker.StalenessCount, error),
 ) error {
-	meter := provider.Meter(scope)
 	var tasks metric.Int64ObservableGauge
-	observed, err := makeGauges(meter, []gauge{
+	observed, err := makeGauges(m.meter, []gauge{
 		{&tasks, "tasker.staleness.tasks", "Tasks past 80 % of their staleness threshold (warning) or past all of it (stale); at most 10000 of each are counted."},
 	})
 	if err != nil {
 		return err
 	}
 	var counts []tasker.StalenessCount // guarded by m.mu
-	return register(meter, "staleness", func(ctx context.Context, to metric.Observer) error {
+	return register(m.meter, "staleness", func(ctx context.Context, to metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, m.databaseTime())
 		defer cancel()
 		list, err := read(ctx)

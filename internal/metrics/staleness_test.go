@@ -15,7 +15,7 @@ func TestTasksNearStalenessAreCounted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	list, failing := []tasker.StalenessCount{{Namespace: "shop", Health: tasker.Warning, Tasks: 11}}, error(nil)
-	if err := p.ObserveStaleness(p.provider, func(context.Context) ([]tasker.StalenessCount, error) { return list, failing }); err != nil {
+	if err := p.ObserveStaleness(func(context.Context) ([]tasker.StalenessCount, error) { return list, failing }); err != nil {
 		t.Fatal(err)
 	}
 	p.collect() // makes the series of namespaces

@@ -30,7 +30,6 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 
-	"tasker.example/tasker"
 	"tasker.example/tasker/internal/httpclient"
 	"tasker.example/tasker/internal/metrics"
 )
@@ -95,11 +94,11 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		return nil, errors.Join(err, provider.Shutdown(ctx))
 	}
 	if o.Dispatch.Backlogs != nil {
-		if err := m.ObserveDispatch(provider, o.Dispatch); err != nil {
+		if err := m.ObserveDispatch(o.Dispatch); err != nil {
 			return nil, errors.Join(err, provider.Shutdown(ctx))
 		}
 	}
-	if err := m.ObserveEmission(provider, o.Emission); err != nil {
+	if err := m.ObserveEmission(o.Emission); err != nil {
 		return nil, errors.Join(err, provider.Shutdown(ctx))
 	}
 	registry.MustRegister(
@@ -118,51 +117,6 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		ErrorLog: scrapeLog{o.Log}, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes,
 	})
 	return &Service{Metrics: m, handler: handler, provider: provider}, nil
-}
-
-// ObserveRequests calls [metrics.Metrics.ObserveRequests].
-func (s *Service) ObserveRequests(counts func() []metrics.RequestCount, pace func() float64) error {
-	return s.Metrics.ObserveRequests(s.provider, counts, pace)
-}
-
-// ObserveSchedules calls [metrics.Metrics.ObserveSchedules].
-func (s *Service) ObserveSchedules(failing func(context.Context) (int64, error)) error {
-	return s.Metrics.ObserveSchedules(s.provider, failing)
-}
-
-// ObserveDeadlines calls [metrics.Metrics.ObserveDeadlines].
-func (s *Service) ObserveDeadlines(overdue func(context.Context) (int64, error)) error {
-	return s.Metrics.ObserveDeadlines(s.provider, overdue)
-}
-
-// ObserveStaleness calls [metrics.Metrics.ObserveStaleness].
-func (s *Service) ObserveStaleness(read func(context.Context) ([]tasker.StalenessCount, error)) error {
-	return s.Metrics.ObserveStaleness(s.provider, read)
-}
-
-// ObserveDue calls [metrics.Metrics.ObserveDue].
-func (s *Service) ObserveDue(read func(context.Context) (map[string]float64, error)) error {
-	return s.Metrics.ObserveDue(s.provider, read)
-}
-
-// ObserveLoops calls [metrics.Metrics.ObserveLoops].
-func (s *Service) ObserveLoops(loops func() []metrics.LoopCount, deferred func(context.Context) (map[string]int64, error)) error {
-	return s.Metrics.ObserveLoops(s.provider, loops, deferred)
-}
-
-// ObserveTemplates calls [metrics.Metrics.ObserveTemplates].
-func (s *Service) ObserveTemplates(broken int64) error {
-	return s.Metrics.ObserveTemplates(s.provider, broken)
-}
-
-// ObserveHolds calls [metrics.Metrics.ObserveHolds].
-func (s *Service) ObserveHolds(read func(context.Context) ([]tasker.HoldGroup, error), unopened func() int64) error {
-	return s.Metrics.ObserveHolds(s.provider, read, unopened)
-}
-
-// ObserveOperations calls [metrics.Metrics.ObserveOperations].
-func (s *Service) ObserveOperations(read func(context.Context) (map[tasker.ItemState]int64, error)) error {
-	return s.Metrics.ObserveOperations(s.provider, read)
 }
 
 // A scrapeLog logs errors of scrapes. Disconnected clients are logged at debug level, because they
