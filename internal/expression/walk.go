@@ -118,21 +118,24 @@ func partsOf(e ast.Expr) []ast.Expr {
 }
 
 // pathOf returns the path of a value, as in context.a["b"], or nil for other expressions.
-func pathOf(e ast.Expr) []string {
+func pathOf(e ast.Expr) []string { return pathBy(e, operators.Index) }
+
+// pathBy is pathOf for the given access functions.
+func pathBy(e ast.Expr, access ...string) []string {
 	switch e.Kind() {
 	case ast.IdentKind:
 		return []string{e.AsIdent()}
 	case ast.SelectKind:
-		if path := pathOf(e.AsSelect().Operand()); path != nil {
+		if path := pathBy(e.AsSelect().Operand(), access...); path != nil {
 			return append(path, e.AsSelect().FieldName())
 		}
 	case ast.CallKind:
 		c := e.AsCall()
-		if c.FunctionName() != operators.Index || len(c.Args()) != 2 || c.Args()[1].Kind() != ast.LiteralKind {
+		if !slices.Contains(access, c.FunctionName()) || len(c.Args()) != 2 || c.Args()[1].Kind() != ast.LiteralKind {
 			return nil
 		}
 		name, ok := c.Args()[1].AsLiteral().(types.String)
-		if path := pathOf(c.Args()[0]); ok && path != nil {
+		if path := pathBy(c.Args()[0], access...); ok && path != nil {
 			return append(path, string(name))
 		}
 	default:
@@ -180,25 +183,7 @@ func listsOf(e ast.Expr) [][]string {
 
 // pathOrNone is pathOf that also accepts optional fields, as in context.?a.
 func pathOrNone(e ast.Expr) []string {
-	switch e.Kind() {
-	case ast.SelectKind:
-		if path := pathOrNone(e.AsSelect().Operand()); path != nil {
-			return append(path, e.AsSelect().FieldName())
-		}
-	case ast.CallKind:
-		c := e.AsCall()
-		if !slices.Contains([]string{operators.Index, operators.OptIndex, operators.OptSelect}, c.FunctionName()) ||
-			c.Args()[1].Kind() != ast.LiteralKind {
-			return nil
-		}
-		name, ok := c.Args()[1].AsLiteral().(types.String)
-		if path := pathOrNone(c.Args()[0]); ok && path != nil {
-			return append(path, string(name))
-		}
-	default:
-		return pathOf(e)
-	}
-	return nil
+	return pathBy(e, operators.Index, operators.OptIndex, operators.OptSelect)
 }
 
 // guarded returns the paths that an expression tests with has.
