@@ -14,7 +14,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// checkEvery is how often a consumer verifies that the broker still knows it. RabbitMQ does not
+// checkEvery is the interval at which a consumer verifies that the broker still knows it. RabbitMQ does not
 // notify consumers when a queue is deleted and recreated at once.
 const checkEvery = 10 * time.Second
 

@@ -16,11 +16,11 @@ const (
 	// disk together, so waiting for each one would be thirty times slower.
 	window = 500
 
-	// Silence is how long a call waits for one confirmation before it treats the queue as
+	// Silence is the time a call waits for one confirmation before it treats the queue as
 	// unavailable. A call with a shorter deadline cannot detect which queue it is.
 	Silence = 5 * time.Second
 
-	// maxIdle is how many channels are kept open for later calls.
+	// maxIdle limits the channels that stay open for later calls.
 	maxIdle = 8
 )
 

@@ -18,7 +18,7 @@ const (
 	// answerPatience is the default timeout of a response.
 	answerPatience = 10 * time.Second
 
-	// settlePatience is how long a consumer or the connection waits at its end for unsettled
+	// settlePatience is the time a consumer or the connection waits at its end for unsettled
 	// deliveries.
 	settlePatience = 5 * time.Second
 

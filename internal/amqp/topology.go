@@ -20,10 +20,10 @@ const (
 	// them after 20 deliveries.
 	deadLetterDeliveries = 1_000_000
 
-	// refusalBackoff is how long a refusal is cached. The broker logs each one.
+	// refusalBackoff is the time for which a refusal is cached. The broker logs each one.
 	refusalBackoff = 2 * time.Second
 
-	// silenceBackoff is how long a queue without confirmations is skipped. Each attempt delays
+	// silenceBackoff is the time for which a queue without confirmations is skipped. Each attempt delays
 	// other messages.
 	silenceBackoff = 30 * time.Second
 )

@@ -97,7 +97,7 @@ func (s *Service) releaseNext(ctx context.Context) (did bool, err error) {
 	return true, nil
 }
 
-// singlesTime is how long items are released one by one before batches are tried again.
+// singlesTime is the time of releasing items one by one before batches are tried again.
 const singlesTime = 2 * time.Second
 
 // toBlame reports whether an error may be caused by a single item, and not by the database or a

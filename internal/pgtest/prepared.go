@@ -17,7 +17,7 @@ const (
 	// changes.
 	preparedName = "test-cluster-1-"
 
-	// preparedAge is how long unused clusters remain.
+	// preparedAge is the age at which unused clusters are removed.
 	preparedAge = 7 * 24 * time.Hour
 )
 

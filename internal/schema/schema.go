@@ -49,7 +49,7 @@ func Up(ctx context.Context, conn *pgx.Conn) (applied []string, err error) {
 	return newMigrator(program).up(ctx, conn)
 }
 
-// DefaultWait is how long [Up] retries to get locks, and how long it waits for another migrating
+// DefaultWait limits the time in which [Up] retries to get locks or waits for another migrating
 // program.
 const DefaultWait = 5 * time.Minute
 

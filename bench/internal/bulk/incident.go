@@ -38,7 +38,7 @@ steps:
     handler: {callable: fail}
 `
 
-// failureBatch is how many failing tasks are created together.
+// failureBatch is the number of failing tasks that are created together.
 const failureBatch = 20
 
 // RunIncident measures response times of the UI while failures continue and an operation repairs

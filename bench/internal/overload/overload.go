@@ -40,7 +40,7 @@ func (o *Options) fill() {
 	}
 }
 
-// warmUp is how long the steady load runs before the measurement.
+// warmUp is the time of the steady load before the measurement.
 const warmUp = 5 * time.Second
 
 // Run measures.
