@@ -12,8 +12,8 @@ import (
 // A queue that confirms nothing is found out by the broker's timer, which has to end first; and the
 // transaction that has the announcements has to outlive both.
 func TestAnnouncingWaitsForTheBrokersOwnTimer(t *testing.T) {
-	if announceDeadline < 2*amqp.Silence || announceDeadline > postgres.LongestPause-2*time.Second {
-		t.Errorf("announcing ends after %s, while a queue is given up after %s, and the transaction after %s", announceDeadline, amqp.Silence, postgres.LongestPause)
+	if announceDeadline < 2*amqp.Silence || announceDeadline > postgres.IdleTransactionTimeout-2*time.Second {
+		t.Errorf("announcing ends after %s, while a queue is given up after %s, and the transaction after %s", announceDeadline, amqp.Silence, postgres.IdleTransactionTimeout)
 	}
 }
 

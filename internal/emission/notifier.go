@@ -90,7 +90,7 @@ func (t *Notifier) CreateDue(ctx context.Context) error {
 	if err == nil && len(topics) > 0 {
 		t.Log.InfoContext(ctx, "wrote messages about cases", "topics", topics)
 	}
-	return errors.Join(err, t.DB.TellPauses(ctx))
+	return errors.Join(err, t.DB.NotifyPauses(ctx))
 }
 
 // Route adds notifications to the delivery lists of their sinks and wakes the relay.

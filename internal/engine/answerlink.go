@@ -33,7 +33,7 @@ func (e *Engine) CreateAnswerLink(ctx context.Context, step tasker.StepRef, r ta
 		if a == nil || a.Assignee == "" {
 			return tasker.Errorf(tasker.Conflict, "nobody in particular is to answer the step: assign it first, since an answer by the link is recorded as that of the assignee")
 		}
-		mark, err := tx.Mark(ctx, step.TaskUUID, step.StepUUID)
+		mark, err := tx.LockStepLease(ctx, step.TaskUUID, step.StepUUID)
 		if err != nil {
 			return err
 		}

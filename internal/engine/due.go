@@ -170,10 +170,10 @@ func (d *timerScheduler) pass(ctx context.Context) (time.Duration, error) {
 }
 
 // poll queries the database, and records whether it is available for writing.
-func (d *timerScheduler) poll(ctx context.Context) (postgres.Look, error) {
+func (d *timerScheduler) poll(ctx context.Context) (postgres.DueWork, error) {
 	e := d.engine
 	begun := e.now()
-	due, err := e.db.LookForDue(ctx, pendingReportInterval, 2*e.opts.MaxTimerInterval)
+	due, err := e.db.DueWork(ctx, pendingReportInterval, 2*e.opts.MaxTimerInterval)
 	if err != nil || due.ReadOnly {
 		e.leaseGrace.databaseDown()
 	} else {
@@ -194,7 +194,7 @@ func (d *timerScheduler) poll(ctx context.Context) (postgres.Look, error) {
 // NextDue returns the time until the next work becomes due, or nil if there is none within the
 // given time. Tests that move the clock use it.
 func (e *Engine) NextDue(ctx context.Context, within time.Duration) (next *time.Duration, err error) {
-	due, err := e.db.LookForDue(ctx, pendingReportInterval, within)
+	due, err := e.db.DueWork(ctx, pendingReportInterval, within)
 	for _, k := range due.Kinds {
 		if k.Next != nil && (next == nil || *k.Next < *next) {
 			next = k.Next
@@ -204,7 +204,7 @@ func (e *Engine) NextDue(ctx context.Context, within time.Duration) (next *time.
 }
 
 // schedule wakes the timers with due work and returns the time until the next poll.
-func (d *timerScheduler) schedule(due postgres.Look, changed bool) time.Duration {
+func (d *timerScheduler) schedule(due postgres.DueWork, changed bool) time.Duration {
 	now := time.Now()
 	rest := d.maxInterval()
 	for _, k := range due.Kinds {

@@ -555,7 +555,7 @@ func (d *flowDriver) forward(by time.Duration) {
 func (d *flowDriver) due() {
 	d.Helper()
 	for range 100 {
-		look, err := d.dbs[0].LookForDue(d.Context(), 0, time.Hour)
+		look, err := d.dbs[0].DueWork(d.Context(), 0, time.Hour)
 		d.must(err)
 		did := false
 		for _, k := range look.Kinds {

@@ -106,7 +106,7 @@ func (e *Engine) CompleteStepTx(ctx context.Context, outer pgx.Tx, o tasker.Outc
 // whyNotCompleted returns an error that explains why the step of a lease was not completed. It
 // returns nil if the step was completed before with the same result.
 func whyNotCompleted(ctx context.Context, tx *postgres.Tx, v outcome) error {
-	before, err := tx.Mark(ctx, v.TaskUUID, v.StepUUID)
+	before, err := tx.LockStepLease(ctx, v.TaskUUID, v.StepUUID)
 	switch {
 	case err != nil:
 		return err

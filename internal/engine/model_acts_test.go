@@ -487,7 +487,7 @@ func (d *driver) catchUp() {
 	var last []string // what was due in the last round
 	for range 200 {
 		last = nil
-		look, err := d.servers[0].db.LookForDue(d.Context(), 0, time.Hour)
+		look, err := d.servers[0].db.DueWork(d.Context(), 0, time.Hour)
 		due := d.away(err)
 		for _, k := range look.Kinds {
 			if !k.Due {

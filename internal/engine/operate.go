@@ -318,7 +318,7 @@ func (e *Engine) mayComplete(ctx context.Context, tx *postgres.Tx, v *outcome) (
 	if _, err := tx.TaskState(ctx, v.TaskUUID); err != nil {
 		return false, err
 	}
-	before, err := tx.Mark(ctx, v.TaskUUID, v.StepUUID)
+	before, err := tx.LockStepLease(ctx, v.TaskUUID, v.StepUUID)
 	if err != nil {
 		return false, err
 	}

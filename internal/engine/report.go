@@ -322,7 +322,7 @@ func (e *Engine) explain(ctx context.Context, worker tasker.ID, list []outcome, 
 			v.answer(receipt)
 		default:
 			rejected = append(rejected, postgres.RejectedReport{
-				Lease: leases[i], WorkerUUID: worker, Success: v.To == tasker.StepComplete || v.unstorable != nil, Mark: m, Message: staleLeaseReason(m, v, worker),
+				Lease: leases[i], WorkerUUID: worker, Success: v.To == tasker.StepComplete || v.unstorable != nil, Step: m, Message: staleLeaseReason(m, v, worker),
 			})
 		}
 	}

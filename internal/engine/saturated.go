@@ -114,5 +114,5 @@ func (e *Engine) relieveQueues(ctx context.Context) (time.Duration, error) {
 	if n == relieveBatch {
 		return loop.AtOnce, nil
 	}
-	return 0, e.db.ForgetQueues(ctx, forgetQueueIn, relieveBatch)
+	return 0, e.db.PruneQueues(ctx, forgetQueueIn, relieveBatch)
 }

@@ -241,7 +241,7 @@ func (e *Engine) UpdateSchedule(ctx context.Context, id tasker.ID, spec tasker.S
 		}
 		s.ScheduleSpec = spec
 		s.Revision++
-		standings, err := tx.ScheduleStandings(ctx, []tasker.ID{id})
+		standings, err := tx.ScheduleProgress(ctx, []tasker.ID{id})
 		if err != nil {
 			return line, err
 		}

@@ -70,7 +70,7 @@ func (e *Engine) firingPass(tx *postgres.Tx, now time.Time) firingPass {
 
 // fire fires the due times of the schedules.
 func (a *firingPass) fire(ctx context.Context, list []tasker.Schedule) error {
-	standings, err := a.tx.ScheduleStandings(ctx, mapSlice(list, func(s tasker.Schedule) tasker.ID { return s.UUID }))
+	standings, err := a.tx.ScheduleProgress(ctx, mapSlice(list, func(s tasker.Schedule) tasker.ID { return s.UUID }))
 	if err != nil {
 		return err
 	}
@@ -281,7 +281,7 @@ func (e *Engine) notifySchedules(ctx context.Context, rows []tasker.StepRef) err
 		if err != nil || len(held) == 0 {
 			return err
 		}
-		standings, err := tx.ScheduleStandings(ctx, mapSlice(held, func(s tasker.Schedule) tasker.ID { return s.UUID }))
+		standings, err := tx.ScheduleProgress(ctx, mapSlice(held, func(s tasker.Schedule) tasker.ID { return s.UUID }))
 		if err != nil {
 			return err
 		}

@@ -147,7 +147,7 @@ func (e *Engine) newWorks() []work {
 		{
 			name: "kept reports", kind: postgres.FollowUpReport, chunk: pendingChunk, do: e.completePendingReports,
 			find: func(ctx context.Context, limit int) ([]tasker.StepRef, error) {
-				return e.db.StepsWithKeptReport(ctx, pendingReportInterval, limit)
+				return e.db.StepsWithPendingReport(ctx, pendingReportInterval, limit)
 			},
 		},
 		{name: "reject inputs", kind: postgres.RejectInputs, chunk: rejectChunk, find: e.skipped.takeFailed, do: e.rejectInputs},
@@ -287,7 +287,7 @@ func expiry(x postgres.ExpiredLease) (outcome, error) {
 }
 
 func (e *Engine) forgetWorkers(ctx context.Context) (time.Duration, error) {
-	n, err := e.db.ForgetWorkers(ctx, forgetAfter)
+	n, err := e.db.PruneWorkers(ctx, forgetAfter)
 	if n > 0 {
 		e.log.InfoContext(ctx, "removed offline workers", "workers", n)
 	}

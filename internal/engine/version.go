@@ -228,31 +228,31 @@ func (m *migration) rewrite(change tasker.VersionChange) (postgres.NewVersion, e
 			next.Added = append(next.Added, *s)
 		}
 		states[s.UUID] = is.State
-		next.Steps = append(next.Steps, postgres.LaidStep{CreatedStep: *s, Lay: m.rewriteScope(is, ok, slices.Contains(change.Redefined, s.Name))})
+		next.Steps = append(next.Steps, postgres.RewrittenStep{CreatedStep: *s, Rewrite: m.rewriteScope(is, ok, slices.Contains(change.Redefined, s.Name))})
 	}
 	for _, name := range change.Left { // no step of the new version depends on them
 		is := now[name]
 		states[is.StepUUID] = is.State
-		next.Steps = append(next.Steps, postgres.LaidStep{CreatedStep: postgres.CreatedStep{UUID: is.StepUUID, Parents: is.Parents}})
+		next.Steps = append(next.Steps, postgres.RewrittenStep{CreatedStep: postgres.CreatedStep{UUID: is.StepUUID, Parents: is.Parents}})
 	}
 	m.link(next.Steps, states)
 	return next, nil
 }
 
 // rewriteScope returns which parts of a step are rewritten.
-func (m *migration) rewriteScope(s postgres.VersionedStep, exists, redefined bool) postgres.Lay {
+func (m *migration) rewriteScope(s postgres.VersionedStep, exists, redefined bool) postgres.Rewrite {
 	switch {
 	case !exists, s.State == tasker.StepPending && !m.waits(s):
-		return postgres.LayAll
+		return postgres.RewriteAll
 	case redefined && (s.State == tasker.StepEnqueued || s.State == tasker.StepError):
-		return postgres.LayAtRest
+		return postgres.RewriteAtRest
 	default:
-		return postgres.LayEdges
+		return postgres.RewriteEdges
 	}
 }
 
 // link adds the edges between steps, and derives which steps are due or waiting.
-func (m *migration) link(steps []postgres.LaidStep, states map[tasker.ID]tasker.StepState) {
+func (m *migration) link(steps []postgres.RewrittenStep, states map[tasker.ID]tasker.StepState) {
 	place := make(map[tasker.ID]int, len(steps))
 	for i, s := range steps {
 		place[s.UUID] = i
@@ -267,7 +267,7 @@ func (m *migration) link(steps []postgres.LaidStep, states map[tasker.ID]tasker.
 				s.ParentsOpen++
 			}
 		}
-		if s.Lay != postgres.LayAll {
+		if s.Rewrite != postgres.RewriteAll {
 			continue
 		}
 		done := s.ParentsOpen == 0

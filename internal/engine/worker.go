@@ -214,7 +214,7 @@ func (e *Engine) flushHeartbeats(ctx context.Context) (time.Duration, error) {
 	if len(ids) == 0 {
 		return rest, nil
 	}
-	heard, err := e.db.HearWorkers(ctx, ids)
+	heard, err := e.db.RecordHeartbeats(ctx, ids)
 	if err != nil {
 		for _, id := range ids {
 			if m, ok := e.workers.get(id); ok {

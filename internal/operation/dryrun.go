@@ -89,7 +89,7 @@ func (s *Service) dryRunPart(ctx context.Context, id tasker.ID, after, limit int
 		if err := tx.MoveItems(ctx, o, d.moved); err != nil {
 			return err
 		}
-		ready, err := tx.EnqueuedHere(ctx, slices.AppendSeq(d.made, maps.Values(d.tasks)))
+		ready, err := tx.EnqueuedSteps(ctx, slices.AppendSeq(d.made, maps.Values(d.tasks)))
 		if err != nil {
 			return err
 		}

@@ -122,7 +122,7 @@ func (s *Service) skip(ctx context.Context, id tasker.ID, ordinal int) error {
 				return err
 			}
 		}
-		return tx.ReleaseLater(ctx, id, o.Now)
+		return tx.SetNextRelease(ctx, id, o.Now)
 	})
 }
 
@@ -134,7 +134,7 @@ func (s *Service) postpone(ctx context.Context, id tasker.ID, why error) error {
 		if err != nil || o.State != tasker.OperationRunning {
 			return err
 		}
-		return tx.ReleaseLater(ctx, id, o.Now.Add(idleInterval))
+		return tx.SetNextRelease(ctx, id, o.Now.Add(idleInterval))
 	})
 }
 
@@ -151,7 +151,7 @@ func (s *Service) releaseBatch(ctx context.Context, limit int) (p part, err erro
 	var paused *tasker.OperationPause
 	err = s.db.InTx(ctx, func(tx *postgres.Tx) error {
 		p, acted, paused = part{}, done{}, nil
-		o, err := tx.TakeOperation(ctx)
+		o, err := tx.LockDueOperation(ctx)
 		if err != nil || o == nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func (s *Service) releaseBatch(ctx context.Context, limit int) (p part, err erro
 			p.did = true
 			return nil
 		case n.release == 0: // wait for verifications
-			return tx.ReleaseLater(ctx, o.UUID, o.Now.Add(activeInterval))
+			return tx.SetNextRelease(ctx, o.UUID, o.Now.Add(activeInterval))
 		}
 		p.did = true
 		if p.items, err = tx.PlannedItems(ctx, o.UUID, 0, min(n.release, limit, batchSize(o))); err != nil {
@@ -183,7 +183,7 @@ func (s *Service) releaseBatch(ctx context.Context, limit int) (p part, err erro
 		if acted.released == 0 && acted.busy > 0 {
 			at = o.Now.Add(activeInterval)
 		}
-		return tx.ReleaseLater(ctx, o.UUID, at)
+		return tx.SetNextRelease(ctx, o.UUID, at)
 	})
 	if err != nil {
 		p.did = false
@@ -218,7 +218,7 @@ func (*Service) decide(ctx context.Context, tx *postgres.Tx, o *postgres.Running
 	case n.pause != nil:
 		err = tx.PauseOperation(ctx, o.UUID, *n.pause)
 	case n.begin != nil:
-		err = tx.BeginWave(ctx, o.UUID, *n.begin)
+		err = tx.StartWave(ctx, o.UUID, *n.begin)
 	}
 	return n, err
 }

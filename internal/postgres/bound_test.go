@@ -200,7 +200,7 @@ func TestRejectedReportsOfAStepAreBounded(t *testing.T) {
 	db := openNew(t, Options{})
 	task, worker, steps := tasker.NewID(), tasker.NewID(), []tasker.ID{tasker.NewID(), tasker.NewID()}
 	report := func(step tasker.ID) RejectedReport {
-		return RejectedReport{Lease: tasker.Lease{TaskUUID: task, StepUUID: step}, Mark: StepLease{State: "complete"}, WorkerUUID: worker, Message: "late"}
+		return RejectedReport{Lease: tasker.Lease{TaskUUID: task, StepUUID: step}, Step: StepLease{State: "complete"}, WorkerUUID: worker, Message: "late"}
 	}
 	for range tasker.MaxRejectedReports + 5 {
 		if err := db.RecordRejected(t.Context(), []RejectedReport{report(steps[0])}); err != nil {

@@ -157,7 +157,7 @@ func (c directCase) run(t *testing.T, way directWay) {
 	t.Helper()
 	db := openNew(t, Options{PriorityAge: -1, DirectFrom: 1})
 	if !way.alone {
-		db.singles.left.Store(1)
+		db.singles.cooldown.Store(1)
 	} else if c.alone != nil {
 		c.direct, c.queued, c.got = c.alone.direct, c.alone.queued, c.alone.got
 	}
@@ -175,7 +175,7 @@ func (c directCase) run(t *testing.T, way directWay) {
 		execute(t, db, addWaiting, priority)
 	}
 	if way.heads {
-		db.heads.hasDeadTuples(true)
+		db.heads.enable(true)
 		if err := db.RefreshQueueHeads(t.Context()); err != nil {
 			t.Fatal(err)
 		}

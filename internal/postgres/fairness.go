@@ -167,7 +167,7 @@ func (s *fairScheduler) forget(now time.Time) {
 
 func (db *DB) recordClaim(t *fairOrder, r ClaimResult) {
 	db.turns.advance(t, r)
-	db.heads.taken(r.Steps)
+	db.heads.addClaimed(r.Steps)
 }
 
 // advance moves the turns of namespaces on by the claimed steps. A namespace that was passed over

@@ -46,7 +46,7 @@ func flowStatements() map[string]string {
 		"pruneLimitKeys": pruneLimitKeys, "waitsForLimit": waitsForLimit, "changeKey": changeKey, "insertTaskLimits": insertTaskLimits, "changeLimitKeys": changeLimitKeys,
 		"bindTask": bindTask, "delaySteps": delaySteps, "tasksToExpire": tasksToExpire, "lockUnstarted": lockUnstarted,
 		"selectUnique": selectUnique, "waitingTask": waitingTask, "mergeRequest": mergeRequest,
-		"schedulesToFire": schedulesToFire, "lockDueSchedules": lockDueSchedules, "scheduleStandings": scheduleStandings, "scheduledToCancel": scheduledToCancel, "extendFirings": extendFirings, "endQueued": endQueued,
+		"schedulesToFire": schedulesToFire, "lockDueSchedules": lockDueSchedules, "scheduleProgress": scheduleProgress, "scheduledToCancel": scheduledToCancel, "extendFirings": extendFirings, "endQueued": endQueued,
 		"moveSchedules": moveSchedules, "scheduledTasksEnded": scheduledTasksEnded, "lockSchedulesOf": lockSchedulesOf, "takeEndedScheduled": takeEndedScheduled, "firingsBetween": firingsBetween,
 		"selectFirings": selectFirings, "triggeredBy": triggeredBy, "pruneFirings": pruneFirings, "pruneSchedules": pruneSchedules, "updateSchedule": updateSchedule, "oneSchedule": oneSchedule,
 		"pruneTasks": pruneTasks, "unparkSteps": unparkSteps, "limitedSteps": limitedSteps, "enqueueReady": enqueueReady,

@@ -8,12 +8,12 @@ import (
 	"tasker.example/tasker"
 )
 
-// The items of a map step are rows made once, in the transaction that starts the step. The step
-// waits for them like for parents. With a limit only the first items are enqueued.
+// expandMap inserts the items of a map step in the transaction that starts the step. The step waits
+// for its items as for parents. With a concurrency limit, only the first items are enqueued.
 //
-// $1 task, $2 step, $3 the worker queue TTL, $4 whether steps are announced, then the ids of the
-// items, their documents, the bytes of these, and the limit or null; $9 the context without the
-// list, or null, $10 its path, $11 the steps whose results hold the list.
+// $1 task, $2 step, $3 queue timeout, $4 whether steps are announced, $5 item ids, $6 item
+// documents, $7 their bytes, $8 limit or null, $9 context without the list or null, $10 path of the
+// list, $11 steps whose results contain the list.
 var expandMap = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 map AS (
@@ -68,45 +68,42 @@ announced AS (
 )
 SELECT DISTINCT namespace FROM made`
 
-// An ExpandedMap is a step of type map with what its items are for.
+// ExpandedMap describes a map step and its items.
 type ExpandedMap struct {
 	tasker.StepRef
-	IDs   []tasker.ID       // of the items, ascending
-	Items []json.RawMessage // what the handler of each is given
-	Bytes []int32           // of each
-	Limit int               // how many are under way at once; 0: all
+	IDs   []tasker.ID       // ascending
+	Items []json.RawMessage // input of each item
+	Bytes []int32           // size of each item
+	Limit int               // maximum number of items in progress; 0 means no limit
 
-	Context  json.RawMessage // what the items are given of the context; nil: all of it
-	Omitted  []string        // JSON Pointers of what it is without
-	ListedBy []string        // the steps whose results have the list
+	Context  json.RawMessage // context for the items; nil means the context of the task
+	Omitted  []string        // JSON Pointers of the parts that Context omits
+	ListedBy []string        // names of the steps whose results contain the list
 }
 
-// ExpandMap creates and enqueues the items of a map step and returns the namespaces. The caller
-// holds the task lock and settles the task afterwards.
+// ExpandMap inserts and enqueues the items of a map step and returns the namespaces of the enqueued
+// items. The caller holds the task lock and settles the task afterwards.
 func (tx *Tx) ExpandMap(ctx context.Context, m ExpandedMap) ([]string, error) {
-	items := make([]string, len(m.Items))
-	for i, item := range m.Items {
-		items[i] = string(item)
-	}
+	items := mapped(m.Items, func(item json.RawMessage) string { return string(item) })
 	list, err := column[string](ctx, tx, expandMap, m.TaskUUID, m.StepUUID, tx.queue.ttlMS, tx.queue.announce, m.IDs, items, m.Bytes, nilIfZero(m.Limit),
 		docOrNil(m.Context), noNil(m.Omitted), noNil(m.ListedBy))
-	return list, wrap(err, "make the items of a step")
+	return list, wrap(err, "insert the items of a map step")
 }
 
-// holdsPlace is true of an item s that counts against the limit of its step: in progress, to be
+// holdsPlace reports whether item s occupies a slot of its step: it is in progress, will be
 // retried, or expired without a worker.
 const holdsPlace = `(s.state IN ('enqueued', 'in_progress', 'enqueued_for_orchestration')
         OR s.state = 'error' AND (s.next_retry_at IS NOT NULL OR s.error ->> 'type' = 'queue_expiry'))`
 
-// hasLimit is true of an item s whose step has a limit.
+// hasLimit reports whether the step of item s has a concurrency limit.
 const hasLimit = `EXISTS (
         SELECT FROM tasker.workflow_steps m WHERE m.task_uuid = s.task_uuid AND m.step_uuid = s.map_step_uuid AND m.items_limit IS NOT NULL
     )`
 
-// What waits for a place gets those that are free, counted anew, the lowest ordinal first. A report
-// does this by the difference that it makes: see concludeSteps.
+// promoteItems counts the free slots of map steps and enqueues waiting items, lowest ordinal first.
+// Reports adjust the count instead: see concludeSteps.
 //
-// $1 tasks, $2 how long a step may wait for a worker, $3 whether steps are announced.
+// $1 tasks, $2 queue timeout, $3 whether steps are announced.
 var promoteItems = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 map AS MATERIALIZED (
@@ -148,8 +145,7 @@ moved AS (
 ),
 ` + afterMove("pending", "enqueue")
 
-// Skipped items are counted by scan: an index on the state would prevent heap-only updates. Expired
-// items have not failed.
+// failedItems excludes expired items, which have not failed.
 const failedItems = `
 SELECT i.task_uuid, i.step_uuid, i.fence, i.name, i.map_step_uuid, m.name AS of, m.items_total AS total, t.template_uuid
 FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
@@ -159,36 +155,37 @@ JOIN tasker.tasks t ON t.task_uuid = i.task_uuid
 WHERE i.state = 'error' AND i.next_retry_at IS NULL AND i.awaits_worker_since IS NULL AND i.error ->> 'type' <> 'queue_expiry' AND m.state = 'pending'
 ORDER BY i.task_uuid, i.map_step_uuid, i.item_ordinal`
 
+// toleratedItems scans all items: an index on the state would prevent heap-only updates.
 const toleratedItems = `
 SELECT count(*) FROM tasker.workflow_steps i WHERE i.task_uuid = $1 AND i.map_step_uuid = $2 AND i.state = 'skipped'`
 
-// A FailedItem is an item of a map step that has failed for good.
+// FailedItem describes an item of a map step that has failed permanently.
 type FailedItem struct {
 	TaskUUID     tasker.ID
 	StepUUID     tasker.ID
 	Fence        int64
 	Name         string
 	MapStepUUID  tasker.ID
-	Of           string // the name of its step
-	Total        int    // the items of that
+	Of           string // name of the map step
+	Total        int    // number of items of the map step
 	TemplateUUID tasker.ID
 }
 
-// FailedItems returns those of the steps that are items and have failed for good, in the order of
-// their lists. The caller holds the locks of the tasks.
+// FailedItems filters steps for map items that have failed permanently, in list order. The caller
+// holds the task locks.
 func (tx *Tx) FailedItems(ctx context.Context, steps []tasker.StepRef) ([]FailedItem, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[FailedItem](ctx, tx, failedItems, tasks, ids)
-	return list, wrap(err, "read items that have failed")
+	return list, wrap(err, "read failed items")
 }
 
-// ToleratedItems returns how many items of a map step were skipped because they failed.
+// ToleratedItems counts the items of a map step that failed and were skipped.
 func (tx *Tx) ToleratedItems(ctx context.Context, step tasker.StepRef) (int, error) {
 	n, err := value[int](ctx, tx, toleratedItems, step.TaskUUID, step.StepUUID)
-	return n, wrap(err, "count the items that failed and were skipped")
+	return n, wrap(err, "count skipped items")
 }
 
-// The results are put together only if they fit.
+// itemResults aggregates the results only if they fit into $3 bytes.
 const itemResults = `
 SELECT x.items, x.tolerated, CASE WHEN x.bytes <= $3 THEN (
     SELECT json_agg(i.results -> 'result' ORDER BY i.item_ordinal)
@@ -201,20 +198,16 @@ FROM (
     WHERE i.task_uuid = $1 AND i.map_step_uuid = $2
 ) x`
 
-// ItemResults are the results of the items of a map step, in their order.
+// ItemResults contains the results of the items of a map step, in order.
 type ItemResults struct {
 	Items     int
-	Tolerated json.RawMessage // the places of those that failed and were skipped; nil when there are none
-	Results   json.RawMessage // nil when they have too many bytes
+	Tolerated json.RawMessage // ordinals of the skipped items; nil if there are none
+	Results   json.RawMessage // nil if they are too large
 }
 
-// ItemResults returns the results of all items of a map step, up to a size.
-func (tx *Tx) ItemResults(ctx context.Context, step tasker.StepRef, most int) (ItemResults, error) {
-	r, err := one[ItemResults](ctx, tx, itemResults, step.TaskUUID, step.StepUUID, most)
-	if err != nil {
-		return ItemResults{}, fmt.Errorf("read the results of items: %w", err)
-	}
-	return *r, nil
+// ItemResults returns the results of all items of a map step, up to maxBytes.
+func (tx *Tx) ItemResults(ctx context.Context, step tasker.StepRef, maxBytes int) (ItemResults, error) {
+	return required[ItemResults](ctx, tx, nil, "read item results", itemResults, step.TaskUUID, step.StepUUID, maxBytes)
 }
 
 const openItems = `
@@ -224,15 +217,15 @@ WHERE i.task_uuid = $1 AND i.map_step_uuid = $2 AND i.state NOT IN ('complete', 
   AND (NOT $3 OR i.state = 'error' AND i.next_retry_at IS NULL)
 ORDER BY i.step_uuid`
 
-// OpenItems returns the open items of a map step, or only those that failed for good.
+// OpenItems returns the open items of a map step, or only those that failed permanently.
 func (tx *Tx) OpenItems(ctx context.Context, step tasker.StepRef, failed bool) ([]tasker.StepRef, error) {
 	list, err := collect[tasker.StepRef](ctx, tx, openItems, step.TaskUUID, step.StepUUID, failed)
-	return list, wrap(err, "read the open items of a step")
+	return list, wrap(err, "read open items")
 }
 
-// A page has at most $5 bytes, but at least one result.
+// A page contains at least one result.
 //
-// $1 task, $2 step by id or $3 by name, $4 the first ordinal, $5 bytes, $6 how many results.
+// $1 task, $2 step id or $3 step name, $4 first ordinal, $5 maximum bytes, $6 maximum results.
 const itemResultsFrom = `
 SELECT m.name, m.items_total AS total, coalesce(p.next, $4::int) AS next, coalesce(p.results, '[]') AS results
 FROM (
@@ -258,8 +251,8 @@ CROSS JOIN LATERAL (
     WHERE c.place = 1 OR c.bytes <= $5
 ) p`
 
-// ItemResultsFrom returns a page of item results of a map step by id or, if it is nil, by name:
-// null without a result. It returns NotFound without such a step.
+// ItemResultsFrom returns a page of item results of a map step, found by id or, if step is nil, by
+// name. An item without a result is null. It returns NotFound if no such map step exists.
 func (db *DB) ItemResultsFrom(ctx context.Context, task tasker.ID, step *tasker.ID, name string, from int) (tasker.ItemResults, error) {
 	type row struct {
 		Name    string
@@ -270,7 +263,7 @@ func (db *DB) ItemResultsFrom(ctx context.Context, task tasker.ID, step *tasker.
 	r, err := one[row](ctx, db.pool, itemResultsFrom, task, step, name, from, listBudget, maxItemResults)
 	switch {
 	case err != nil:
-		return tasker.ItemResults{}, fmt.Errorf("read results of items: %w", err)
+		return tasker.ItemResults{}, fmt.Errorf("read item results: %w", err)
 	case r == nil && step != nil:
 		return tasker.ItemResults{}, NoStep(task, *step)
 	case r == nil:
@@ -285,10 +278,9 @@ func (db *DB) ItemResultsFrom(ctx context.Context, task tasker.ID, step *tasker.
 	return page, nil
 }
 
-// maxItemResults is how many results of items an answer has at most.
+// maxItemResults is the maximum number of results in a page.
 const maxItemResults = 1000
 
-// nilIfZero returns nil for a number that is not given.
 func nilIfZero(n int) *int {
 	if n == 0 {
 		return nil

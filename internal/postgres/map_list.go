@@ -8,11 +8,10 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// A page has at most $6 bytes, but at least one item. A state is filtered among all items: an
-// index on the state would prevent heap-only updates.
+// A page contains at least one item. A state filter scans all items: an index on the state would
+// prevent heap-only updates.
 //
-// $1 task, $2 map step, $3 the first ordinal, $4 how many items and one more, $5 their state, $6
-// how many bytes.
+// $1 task, $2 map step, $3 first ordinal, $4 maximum items plus one, $5 state, $6 maximum bytes.
 var selectItemsOfMap = `
 WITH chosen AS MATERIALIZED (
     SELECT i.step_uuid, i.item_ordinal, coalesce(i.results_bytes, octet_length(i.results::text), 0)
@@ -34,8 +33,8 @@ JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
 WHERE s.task_uuid = $1
 ORDER BY s.item_ordinal`
 
-// MapItems lists items of a map step in order, and the first ordinal of the next page; 0 at the
-// end. It returns NotFound without such a step.
+// MapItems returns a page of the items of a map step, and the first ordinal of the next page or 0
+// at the end. It returns NotFound if the step does not exist.
 func (db *DB) MapItems(ctx context.Context, task, step tasker.ID, f tasker.MapItemFilter) (list []tasker.Step, next int, err error) {
 	type itemRow struct {
 		stepRow
@@ -43,18 +42,15 @@ func (db *DB) MapItems(ctx context.Context, task, step tasker.ID, f tasker.MapIt
 	}
 	rows, err := collect[itemRow](ctx, db.pool, selectItemsOfMap, task, step, f.From, f.Limit+1, string(f.State), listBudget)
 	if err != nil {
-		return nil, 0, fmt.Errorf("list the items of a step: %w", err)
+		return nil, 0, fmt.Errorf("list map items: %w", err)
 	}
 	if len(rows) == 0 {
 		_, err = db.Step(ctx, task, step)
 		return nil, 0, err
 	}
-	list = make([]tasker.Step, len(rows))
-	for i, r := range rows {
-		list[i] = r.step()
-		if r.Next != nil {
-			next = *r.Next
-		}
+	list = mapped(rows, func(r itemRow) tasker.Step { return r.step() })
+	if n := rows[0].Next; n != nil {
+		next = *n
 	}
 	access.HideSteps(ctx, list...)
 	return list, next, nil

@@ -6,6 +6,7 @@ import (
 	"crypto/md5"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,14 +14,14 @@ import (
 	"tasker.example/tasker/internal/notice"
 )
 
-// A NewMessage is what people are to be told. Its sinks are chosen a moment later, by the routes.
+// NewMessage describes a notification to store. Routes assign its sinks afterwards.
 type NewMessage struct {
 	Topic       string
 	SubjectKind string
-	SubjectID   tasker.ID // messages of one subject are sent in their order
+	SubjectID   tasker.ID // messages of one subject are delivered in order
 	IncidentID  *tasker.ID
-	Namespaces  []string // of what it is about
-	DedupKey    string   // empty: it follows from the subject
+	Namespaces  []string // namespaces of the subject
+	DedupKey    string   // the default is derived from the subject
 	Escalation  int
 	Data        tasker.NotificationData
 }
@@ -30,7 +31,8 @@ INSERT INTO tasker.messages (topic, subject_kind, subject_id, incident_id, names
 VALUES ($1, $2, $3, $4, $5, nullif($6, ''), $7, $8::text::jsonb)
 RETURNING position`
 
-// CreateNotification enqueues a message. The caller holds a lock on its subject, which orders its messages.
+// CreateNotification enqueues a message. The caller holds a lock on the subject, which orders its
+// messages.
 func (tx *Tx) CreateNotification(ctx context.Context, m NewMessage) (position int64, err error) {
 	doc, err := json.Marshal(m.Data)
 	if err != nil {
@@ -41,10 +43,10 @@ func (tx *Tx) CreateNotification(ctx context.Context, m NewMessage) (position in
 	return position, wrap(err, "write a message")
 }
 
-// mostTold bounds the cases of one namespace, and the incidents, that are read for messages at once.
-const mostTold = 5000
+// maxNotifiedCases bounds the cases of a namespace, and the incidents, that one pass reads.
+const maxNotifiedCases = 5000
 
-// Cases for messages: important ones, those of open incidents, and those of due digests.
+// selectNotificationState selects important cases, cases of open incidents and cases of due digests.
 const selectNotificationState = `
 WITH ` + openHead + openMembers + `true` + openTail + `,
 current AS MATERIALIZED (
@@ -103,7 +105,7 @@ WHERE ended_at IS NULL
 ORDER BY namespace, began_at DESC
 LIMIT $1`
 
-// A notifiedCase is a case with what was told of it.
+// notifiedCase is a case with its notification state.
 type notifiedCase struct {
 	tasker.Case
 	Severity   tasker.Severity
@@ -114,24 +116,27 @@ type notifiedCase struct {
 	Digest     bool
 }
 
-func (r notifiedCase) told() notice.Case {
+func (r notifiedCase) notice() notice.Case {
 	return notice.Case{Case: r.Case, Severity: r.Severity, IncidentID: r.IncidentID, Regressed: r.Again, NotifiedState: r.ToldState, ToldStuck: r.ToldStuck}
 }
 
-// CreateDueNotifications writes due messages about cases with their incidents and returns their topics; none while
-// another server does. The installation is part of each incident key.
+// CreateDueNotifications stores due messages about cases and updates their incidents. It returns the
+// topics of the messages, or none while another server runs it. The installation is part of each
+// incident key.
 func (db *DB) CreateDueNotifications(ctx context.Context, installation string) (topics []string, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		topics = nil
 		if free, err := lockCases(ctx, tx); err != nil || !free {
 			return err
 		}
-		t, err := readTold(ctx, tx)
+		t, err := readNotificationState(ctx, tx)
 		if err != nil {
 			return err
 		}
 		t.installation = installation
-		for _, namespace := range t.namespaces() {
+		namespaces := slices.AppendSeq(slices.Collect(maps.Keys(t.cases)), maps.Keys(t.small))
+		slices.Sort(namespaces)
+		for _, namespace := range slices.Compact(namespaces) {
 			for _, d := range notice.Decide(t.now, t.incidents[namespace], t.cases[namespace]) {
 				if err := t.write(ctx, d); err != nil {
 					return err
@@ -144,11 +149,11 @@ func (db *DB) CreateDueNotifications(ctx context.Context, installation string) (
 		topics = t.topics
 		return nil
 	})
-	return topics, wrap(err, "tell of cases")
+	return topics, wrap(err, "notify of cases")
 }
 
-// A telling is what one [DB.CreateDueNotifications] knows, by namespace.
-type telling struct {
+// notificationPass is the state of one [DB.CreateDueNotifications], by namespace.
+type notificationPass struct {
 	tx           *Tx
 	now          time.Time
 	installation string
@@ -158,23 +163,23 @@ type telling struct {
 	topics       []string
 }
 
-func readTold(ctx context.Context, tx *Tx) (*telling, error) {
-	t := &telling{tx: tx, incidents: map[string][]notice.Incident{}, cases: map[string][]notice.Case{}, small: map[string][]notice.Case{}}
+func readNotificationState(ctx context.Context, tx *Tx) (*notificationPass, error) {
+	t := &notificationPass{tx: tx, incidents: map[string][]notice.Incident{}, cases: map[string][]notice.Case{}, small: map[string][]notice.Case{}}
 	if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&t.now); err != nil {
 		return nil, err
 	}
-	rows, err := collect[notifiedCase](ctx, tx, selectNotificationState, notice.Members, notice.DigestAfter, notice.DigestEvery, mostTold, notice.Recent, notice.Many)
+	rows, err := collect[notifiedCase](ctx, tx, selectNotificationState, notice.Members, notice.DigestAfter, notice.DigestEvery, maxNotifiedCases, notice.Recent, notice.Many)
 	if err != nil {
 		return nil, fmt.Errorf("read the cases: %w", err)
 	}
 	for _, r := range rows {
+		cases := t.cases
 		if r.Digest {
-			t.small[r.Namespace] = append(t.small[r.Namespace], r.told())
-		} else {
-			t.cases[r.Namespace] = append(t.cases[r.Namespace], r.told())
+			cases = t.small
 		}
+		cases[r.Namespace] = append(cases[r.Namespace], r.notice())
 	}
-	open, err := collect[notice.Incident](ctx, tx, selectOpenIncidents, mostTold)
+	open, err := collect[notice.Incident](ctx, tx, selectOpenIncidents, maxNotifiedCases)
 	if err != nil {
 		return nil, fmt.Errorf("read the incidents: %w", err)
 	}
@@ -184,38 +189,27 @@ func readTold(ctx context.Context, tx *Tx) (*telling, error) {
 	return t, nil
 }
 
-// namespaces lists those of which something may be told.
-func (t *telling) namespaces() (list []string) {
-	for n := range t.cases {
-		list = append(list, n)
-	}
-	for n := range t.small {
-		list = append(list, n)
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
-}
-
 const insertIncident = `
 INSERT INTO tasker.incidents (incident_id, namespace, lead_case_id, dedup_key, severity, began_at, unowned_since, escalation, told_at, told_owned)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 
-// Of two servers that know the same one writes.
+// updateIncident compares the revision, so only one of several servers updates the incident.
 const updateIncident = `
 UPDATE tasker.incidents
 SET severity = $3, unowned_since = $4, escalation = $5, told_at = $6, told_owned = $7, ended_at = CASE WHEN $8 THEN clock_timestamp() END, lead_case_id = $9,
     revision = revision + 1
 WHERE incident_id = $1 AND revision = $2 AND ended_at IS NULL`
 
-// Records what the message reports. A case that joined later comes with the next message.
-const tellOfCases = `
+// recordNotifiedCases stores the reported state of cases. The next message reports cases that joined
+// later.
+const recordNotifiedCases = `
 INSERT INTO tasker.incident_cases AS ic (incident_id, case_id, told_state, told_entries)
 SELECT $1, u.case_id, u.state, u.entries
 FROM unnest($2::uuid[], $3::text[], $4::bigint[]) AS u (case_id, state, entries)
 ON CONFLICT (incident_id, case_id) DO UPDATE SET told_state = excluded.told_state, told_entries = excluded.told_entries`
 
-// write stores what becomes of an incident, with its message, unless another server has.
-func (t *telling) write(ctx context.Context, d notice.Decision) error {
+// write stores a decision and its message, unless another server has changed the incident.
+func (t *notificationPass) write(ctx context.Context, d notice.Decision) error {
 	if d.New {
 		d.ID = tasker.NewID()
 		d.DedupKey = notice.Key(t.installation, tasker.IncidentSubject, d.ID)
@@ -245,8 +239,8 @@ func (t *telling) write(ctx context.Context, d notice.Decision) error {
 		}
 		ids, states, stuck = append(ids, c.ID), append(states, state), append(stuck, n)
 	}
-	if _, err := t.tx.Exec(ctx, tellOfCases, d.ID, ids, states, stuck); err != nil {
-		return fmt.Errorf("note what was told of incident %s: %w", d.ID, err)
+	if _, err := t.tx.Exec(ctx, recordNotifiedCases, d.ID, ids, states, stuck); err != nil {
+		return fmt.Errorf("store the notified cases of incident %s: %w", d.ID, err)
 	}
 	if d.Topic == "" {
 		return nil
@@ -259,23 +253,21 @@ func (t *telling) write(ctx context.Context, d notice.Decision) error {
 	return err
 }
 
-// digest reports the small unowned cases of a namespace, once among all servers.
-func (t *telling) digest(ctx context.Context, namespace string) error {
+// digest enqueues the digest of the small unowned cases of a namespace. It returns a Conflict if
+// another server has enqueued it.
+func (t *notificationPass) digest(ctx context.Context, namespace string) error {
 	cases := t.small[namespace]
 	if len(cases) == 0 {
 		return nil
 	}
 	slices.SortFunc(cases, func(a, b notice.Case) int { return cmp.Compare(b.Harm, a.Harm) })
-	ids := make([]tasker.ID, len(cases))
-	for i, c := range cases {
-		ids[i] = c.ID
-	}
+	ids := mapped(cases, func(c notice.Case) tasker.ID { return c.ID })
 	tag, err := t.tx.Exec(ctx, `UPDATE tasker.cases SET digested_at = now() WHERE case_id = ANY ($1) AND coalesce(digested_at < now() - $2::interval, true)`, ids, time.Minute)
 	if err != nil {
-		return fmt.Errorf("note what a digest tells of: %w", err)
+		return fmt.Errorf("record a digest: %w", err)
 	}
 	if int(tag.RowsAffected()) < len(ids) {
-		return tasker.Errorf(tasker.Conflict, "another server has told of the small cases of %s", namespace)
+		return tasker.Errorf(tasker.Conflict, "another server has sent the digest of %s", namespace)
 	}
 	t.topics = append(t.topics, tasker.DigestTopic)
 	id := tasker.ID(md5.Sum([]byte("digest " + namespace)))
@@ -286,7 +278,7 @@ func (t *telling) digest(ctx context.Context, namespace string) error {
 	return err
 }
 
-// CreateTestNotification writes a message with which somebody tries the routes, and that they did.
+// CreateTestNotification enqueues a message that tests the routes, and audits the request.
 func (db *DB) CreateTestNotification(ctx context.Context, data tasker.NotificationData, actor string) (tasker.ID, error) {
 	id := tasker.NewID()
 	err := db.InTx(ctx, func(tx *Tx) error {

@@ -10,7 +10,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// messagesLock is held while the sinks of messages are chosen: one server does so at a time.
+// messagesLock serializes the routing of messages among servers.
 const messagesLock = `hashtextextended('tasker.messages', 0)`
 
 const selectUnrouted = `
@@ -19,7 +19,7 @@ SELECT ` + messageColumns + `, array(
         FROM tasker.messages b
         JOIN tasker.message_emissions e ON e.position = b.position
         WHERE b.subject_id = m.subject_id AND b.position < m.position
-    ) AS told
+    ) AS earlier
 FROM tasker.messages m
 WHERE m.routed_at IS NULL
 ORDER BY m.position
@@ -41,12 +41,12 @@ listed AS (
 )
 UPDATE tasker.messages SET routed_at = clock_timestamp() WHERE position = ANY ($3)`
 
-// RouteMessages adds up to limit messages to the sinks that choose returns; told are those that got
-// earlier ones. It returns the number of messages.
-func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker.Notification, told []string) []string) (n int, err error) {
+// RouteMessages assigns up to limit messages to the sinks that choose returns, and returns the
+// number of messages. It passes choose the sinks of earlier messages of the same subject.
+func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker.Notification, earlier []string) []string) (n int, err error) {
 	type row struct {
 		tasker.Notification
-		Told []string
+		Earlier []string
 	}
 	err = db.InTx(ctx, func(tx *Tx) error {
 		n = 0
@@ -61,11 +61,12 @@ func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker
 		n = len(rows)
 		var all, positions []int64
 		var sinks []string
-		now := map[tasker.ID][]string{} // chosen for a subject in this batch
+		now := map[tasker.ID][]string{} // sinks of a subject in this batch
 		for _, r := range rows {
-			told := slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Told, now[r.SubjectID]))))
+			earlier := slices.Concat(r.Earlier, now[r.SubjectID])
+			slices.Sort(earlier)
 			all = append(all, r.Position)
-			for _, s := range choose(r.Notification, told) {
+			for _, s := range choose(r.Notification, slices.Compact(earlier)) {
 				positions, sinks = append(positions, r.Position), append(sinks, s)
 				now[r.SubjectID] = append(now[r.SubjectID], s)
 			}
@@ -76,7 +77,7 @@ func (db *DB) RouteMessages(ctx context.Context, limit int, choose func(m tasker
 	return n, wrap(err, "route messages")
 }
 
-// A message waits for those before it of its subject.
+// A message waits for earlier messages of its subject.
 const dueMessages = `
 SELECT ` + messageColumns + `, e.next_attempt_at AS due
 FROM tasker.message_emissions e
@@ -89,7 +90,7 @@ WHERE e.sink = $1 AND e.state = 'pending' AND e.next_attempt_at <= clock_timesta
 ORDER BY e.position
 LIMIT $2`
 
-// DueMessages returns messages that are to be sent to a sink now, one of each subject.
+// DueMessages returns messages that are due for a sink, at most one of each subject.
 func (db *DB) DueMessages(ctx context.Context, sink string, limit int) ([]DueEvent, error) {
 	type row struct {
 		tasker.Notification
@@ -99,14 +100,10 @@ func (db *DB) DueMessages(ctx context.Context, sink string, limit int) ([]DueEve
 	if err != nil {
 		return nil, fmt.Errorf("find messages to send to %s: %w", sink, err)
 	}
-	list := make([]DueEvent, len(rows))
-	for i, r := range rows {
-		list[i] = DueEvent{Event: messageEvent(r.Notification), Due: r.Due}
-	}
-	return list, nil
+	return mapped(rows, func(r row) DueEvent { return DueEvent{Event: messageEvent(r.Notification), Due: r.Due} }), nil
 }
 
-// messageEvent returns the event of a message for sinks.
+// messageEvent converts a message to the event that sinks receive.
 func messageEvent(r tasker.Notification) tasker.Event {
 	return tasker.Event{
 		UUID: r.UUID, Position: r.Position, Topic: r.Topic, At: r.At, Data: r.Data,
@@ -114,7 +111,7 @@ func messageEvent(r tasker.Notification) tasker.Event {
 	}
 }
 
-// What goes on: the incidents and holds that are open, and the operations that are paused.
+// Open subjects are open incidents and holds, and paused operations.
 const openMessages = `
 SELECT DISTINCT ON (m.subject_id) ` + messageColumns + `
 FROM (
@@ -129,27 +126,21 @@ JOIN tasker.message_emissions e ON e.position = m.position AND e.sink = $1 AND e
 ORDER BY m.subject_id, m.position DESC
 LIMIT $2`
 
-// OpenMessages returns the last message that a sink got of each subject that goes on.
+// OpenMessages returns the last message that a sink received about each open subject.
 func (db *DB) OpenMessages(ctx context.Context, sink string, limit int) ([]tasker.Event, error) {
 	rows, err := collect[tasker.Notification](ctx, db.pool, openMessages, sink, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read what %s was told of: %w", sink, err)
-	}
-	list := make([]tasker.Event, len(rows))
-	for i, r := range rows {
-		list[i] = messageEvent(r)
-	}
-	return list, nil
+	return mapped(rows, messageEvent), wrap(err, "read the open messages of %s", sink)
 }
 
-// SettleMessages notes what became of messages that were sent, as SettleEmissions does of events.
+// SettleMessages records the delivery outcome of messages, as SettleEmissions does for events.
 func (db *DB) SettleMessages(ctx context.Context, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
 	return db.settleAt(ctx, settleMessages, sink, list, refusals)
 }
 
-// settleAt stores what became of events or messages, and returns which were set aside.
+// settleAt records delivery outcomes and returns the positions that became undeliverable.
 func (db *DB) settleAt(ctx context.Context, sql, sink string, list []Emitted, refusals int) (setAside []int64, err error) {
-	list = slices.SortedFunc(slices.Values(list), func(a, b Emitted) int { return cmp.Compare(a.Position, b.Position) }) // rows are locked in this order
+	// Rows are locked in this order.
+	list = slices.SortedFunc(slices.Values(list), func(a, b Emitted) int { return cmp.Compare(a.Position, b.Position) })
 	args := append([]any{sink, refusals}, emittedColumns.arrays(list)...)
 	type row struct {
 		Position      int64
@@ -162,7 +153,7 @@ func (db *DB) settleAt(ctx context.Context, sql, sink string, list []Emitted, re
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("note what became of events: %w", err)
+		return nil, fmt.Errorf("record delivery outcomes: %w", err)
 	}
 	for _, r := range rows {
 		if r.SetAside {
@@ -172,13 +163,14 @@ func (db *DB) settleAt(ctx context.Context, sql, sink string, list []Emitted, re
 	return setAside, nil
 }
 
-// MessagesPending reports whether messages are to be sent now.
+// MessagesPending reports whether messages are due.
 func (db *DB) MessagesPending(ctx context.Context) (bool, error) {
-	v, err := value[bool](ctx, db.pool, `SELECT EXISTS (SELECT FROM tasker.message_emissions WHERE state = 'pending' AND next_attempt_at <= clock_timestamp())`)
-	return v, wrap(err, "find messages to send")
+	pending, err := value[bool](ctx, db.pool, `
+		SELECT EXISTS (SELECT FROM tasker.message_emissions WHERE state = 'pending' AND next_attempt_at <= clock_timestamp())`)
+	return pending, wrap(err, "find messages to send")
 }
 
-// Messages of open incidents are kept: they tell who must learn of the end.
+// Messages of open incidents remain: their sinks also receive the final message.
 const pruneMessages = `
 WITH old AS MATERIALIZED (
     SELECT m.position
@@ -199,17 +191,13 @@ gone AS (
 )
 SELECT (SELECT count(*) FROM gone) AS removed, (SELECT count(*) FROM unsent WHERE published_at IS NULL) AS unsent`
 
-// PrunedMessages is what [DB.PruneMessages] removed.
+// PrunedMessages counts the messages that [DB.PruneMessages] removed.
 type PrunedMessages struct {
 	Removed int
-	Unsent  int // sinks that had not taken one of them
+	Unsent  int // removed deliveries that were not published
 }
 
-// PruneMessages removes messages that are older than age, of the oldest limit of them.
+// PruneMessages removes the messages older than age among the oldest limit messages.
 func (db *DB) PruneMessages(ctx context.Context, age time.Duration, limit int) (PrunedMessages, error) {
-	rows, err := collect[PrunedMessages](ctx, db.pool, pruneMessages, age, limit)
-	if err != nil {
-		return PrunedMessages{}, fmt.Errorf("remove old messages: %w", err)
-	}
-	return rows[0], nil
+	return required[PrunedMessages](ctx, db.pool, nil, "remove old messages", pruneMessages, age, limit)
 }

@@ -10,7 +10,7 @@ import (
 	"tasker.example/tasker/internal/notice"
 )
 
-// selectPaused finds the operations that a guard paused a while ago, without a message of that pause.
+// selectPaused selects operations that a guard paused at least $2 ago, without a message since.
 const selectPaused = `
 SELECT o.operation_uuid, o.paused_by
 FROM tasker.operations o
@@ -19,8 +19,8 @@ WHERE o.state = 'paused' AND o.paused_for <> $1 AND o.paused_at <= now() - $2::i
 )
 FOR NO KEY UPDATE SKIP LOCKED`
 
-// TellPauses writes messages about operations that a guard paused [notice.PauseAfter] ago.
-func (db *DB) TellPauses(ctx context.Context) error {
+// NotifyPauses enqueues messages about operations that a guard paused [notice.PauseAfter] ago.
+func (db *DB) NotifyPauses(ctx context.Context) error {
 	type paused struct {
 		OperationUUID tasker.ID
 		PausedBy      string
@@ -28,14 +28,14 @@ func (db *DB) TellPauses(ctx context.Context) error {
 	err := db.InTx(ctx, func(tx *Tx) error {
 		list, err := collect[paused](ctx, tx, selectPaused, string(tasker.PausedByOperator), notice.PauseAfter, tasker.OperationPausedTopic)
 		for _, o := range list {
-			err = errors.Join(err, tx.tellOfOperation(ctx, o.OperationUUID, tasker.OperationPausedTopic, o.PausedBy))
+			err = errors.Join(err, tx.notifyOperation(ctx, o.OperationUUID, tasker.OperationPausedTopic, o.PausedBy))
 		}
 		return err
 	})
-	return wrap(err, "write messages about paused operations")
+	return wrap(err, "notify of paused operations")
 }
 
-const selectToldOperation = `
+const operationToNotify = `
 SELECT o.state, o.act, o.namespaces, coalesce(o.paused_for, '') AS paused_for, o.created_at, o.started_at, o.settled_at, n.items, n.verified, n.failed_again, n.skipped
 FROM tasker.operations o
 CROSS JOIN LATERAL (
@@ -46,9 +46,9 @@ CROSS JOIN LATERAL (
 ) n
 WHERE o.operation_uuid = $1`
 
-// tellOfOperation enqueues a message about a locked operation, unless it never started or some
-// items are open.
-func (tx *Tx) tellOfOperation(ctx context.Context, operation tasker.ID, topic, by string) error {
+// notifyOperation enqueues a message about a locked operation. It skips operations that never
+// started, and [tasker.OperationDoneTopic] while items are open.
+func (tx *Tx) notifyOperation(ctx context.Context, operation tasker.ID, topic, by string) error {
 	type row struct {
 		State       tasker.OperationState
 		Act         tasker.Act
@@ -62,9 +62,9 @@ func (tx *Tx) tellOfOperation(ctx context.Context, operation tasker.ID, topic, b
 		FailedAgain int64
 		Skipped     int64
 	}
-	o, err := one[row](ctx, tx, selectToldOperation, operation)
+	o, err := one[row](ctx, tx, operationToNotify, operation)
 	if err != nil {
-		return fmt.Errorf("tell of operation %s: %w", operation, err)
+		return fmt.Errorf("notify of operation %s: %w", operation, err)
 	}
 	if o == nil || o.StartedAt == nil || topic == tasker.OperationDoneTopic && o.SettledAt == nil {
 		return nil

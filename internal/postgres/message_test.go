@@ -29,7 +29,7 @@ func TestOfTwoThatKnowAnIncidentOneTells(t *testing.T) {
 	}
 	for range 2 {
 		err := db.InTx(t.Context(), func(tx *Tx) error {
-			told := &telling{tx: tx, now: time.Now()}
+			told := &notificationPass{tx: tx, now: time.Now()}
 			return told.write(t.Context(), notice.Decision{
 				Topic:    tasker.CaseGrewTopic,
 				Incident: notice.Incident{ID: incident, Namespace: "shop", Lead: caseID, DedupKey: "key", Severity: tasker.High, ToldAt: time.Now()},

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
@@ -15,17 +14,17 @@ WHERE $2::text[] IS NULL OR namespace = ANY ($2)
 ORDER BY namespace
 LIMIT $1`
 
-// NamespaceWeights returns the namespaces with a weight of their own that the caller may see.
+// NamespaceWeights returns the custom namespace weights that the caller may see.
 func (db *DB) NamespaceWeights(ctx context.Context) ([]tasker.NamespaceWeight, error) {
 	return db.weights(ctx, access.ScopeOf(ctx).List())
 }
 
-func (db *DB) weights(ctx context.Context, of []string) ([]tasker.NamespaceWeight, error) {
-	list, err := collect[tasker.NamespaceWeight](ctx, db.pool, selectWeights, tasker.MaxNamespaceWeights, of)
-	return list, wrap(err, "list the weights of namespaces")
+func (db *DB) weights(ctx context.Context, namespaces []string) ([]tasker.NamespaceWeight, error) {
+	list, err := collect[tasker.NamespaceWeight](ctx, db.pool, selectWeights, tasker.MaxNamespaceWeights, namespaces)
+	return list, wrap(err, "list namespace weights")
 }
 
-// Those that set the first weights of namespaces at the same time may come to a few more.
+// Concurrent calls may exceed the limit by a few weights.
 const setWeight = `
 WITH was AS MATERIALIZED (SELECT weight FROM tasker.namespaces WHERE namespace = $1 FOR NO KEY UPDATE),
 done AS (
@@ -41,17 +40,11 @@ audit AS (
 )
 SELECT namespace, weight, set_by, set_at FROM done`
 
-// SetNamespaceWeight gives a namespace its weight in claims of several. Claims of all servers go
-// by it within a second. The error is Conflict when too many have one.
+// SetNamespaceWeight sets the weight of a namespace in claims. All servers apply it within a second.
+// It returns a Conflict if too many namespaces have a weight.
 func (db *DB) SetNamespaceWeight(ctx context.Context, namespace string, weight float64, actor string) (tasker.NamespaceWeight, error) {
-	done, err := one[tasker.NamespaceWeight](ctx, db.pool, setWeight, namespace, weight, actor, tasker.MaxNamespaceWeights)
-	if err != nil {
-		return tasker.NamespaceWeight{}, fmt.Errorf("set the weight of a namespace: %w", err)
-	}
-	if done == nil {
-		return tasker.NamespaceWeight{}, tasker.Errorf(tasker.Conflict, "%d namespaces have a weight of their own, which is the limit; delete some", tasker.MaxNamespaceWeights)
-	}
-	return *done, nil
+	full := tasker.Errorf(tasker.Conflict, "%d namespaces have a weight of their own, which is the limit; delete some", tasker.MaxNamespaceWeights)
+	return required[tasker.NamespaceWeight](ctx, db.pool, full, "set the weight of a namespace", setWeight, namespace, weight, actor, tasker.MaxNamespaceWeights)
 }
 
 const deleteWeight = `
@@ -62,14 +55,10 @@ audit AS (
 )
 SELECT namespace, weight, set_by, set_at FROM gone`
 
-// DeleteNamespaceWeight has a namespace count 1 again. The error is NotFound when it does.
+// DeleteNamespaceWeight resets a namespace to weight 1. It returns NotFound if the namespace has no
+// custom weight.
 func (db *DB) DeleteNamespaceWeight(ctx context.Context, namespace, actor string) error {
-	gone, err := one[tasker.NamespaceWeight](ctx, db.pool, deleteWeight, namespace, actor)
-	if err != nil {
-		return fmt.Errorf("delete the weight of a namespace: %w", err)
-	}
-	if gone == nil {
-		return tasker.Errorf(tasker.NotFound, "namespace %q has no weight of its own", namespace)
-	}
-	return nil
+	missing := tasker.Errorf(tasker.NotFound, "namespace %q has no weight of its own", namespace)
+	_, err := required[tasker.NamespaceWeight](ctx, db.pool, missing, "delete the weight of a namespace", deleteWeight, namespace, actor)
+	return err
 }

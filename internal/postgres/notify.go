@@ -10,20 +10,21 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Notify sends notifications to whoever listens to the channel.
+// Notify sends messages to the listeners of a channel.
 func (db *DB) Notify(ctx context.Context, channel string, messages []string) error {
 	return notify(ctx, db.pool, channel, messages)
 }
 
-// Notify is [DB.Notify] once the transaction has committed.
+// Notify is [DB.Notify] when the transaction commits.
 func (tx *Tx) Notify(ctx context.Context, channel string, messages []string) error {
 	return notify(ctx, tx, channel, messages)
 }
 
-// DueChannel notifies processes of due work: sender, blank, milliseconds; 0 also wakes senders.
+// DueChannel announces due work. A message is the sender, a blank and the milliseconds until it is
+// due; 0 also wakes the sender.
 const DueChannel = "tasker_due"
 
-// NotifyDue notifies the other processes that work is due after a time.
+// NotifyDue announces to other processes that work is due after a duration.
 func (db *DB) NotifyDue(ctx context.Context, sender string, after time.Duration) error {
 	return notifyDue(ctx, db.pool, sender, after)
 }
@@ -33,22 +34,22 @@ func notifyDue(ctx context.Context, q querier, sender string, after time.Duratio
 }
 
 func notify(ctx context.Context, q querier, channel string, messages []string) error {
-	_, err := q.Exec(ctx, `SELECT pg_notify($1, m) FROM unnest($2::text[]) m`, channel, messages)
-	return wrap(err, "notify")
+	return exec(ctx, q, "notify", `SELECT pg_notify($1, m) FROM unnest($2::text[]) m`, channel, messages)
 }
 
 const (
-	quietFor = 30 * time.Second // without a notification, until the connection is tested
+	quietFor = 30 * time.Second // time without a notification after which the connection is tested
 	testTime = 5 * time.Second
 )
 
-// Listen calls begun, then f for each notification, until ctx ends or the connection breaks.
+// Listen subscribes to channels and calls begun. It then calls f for each notification until ctx is
+// done or the connection fails.
 func (db *DB) Listen(ctx context.Context, channels []string, begun func(), f func(channel, message string)) error {
 	pooled, err := db.Pool().Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	conn := pooled.Hijack() // a connection that listens must not go back to the pool
+	conn := pooled.Hijack() // a listening connection must not return to the pool
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	for _, channel := range channels {
 		if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
@@ -67,7 +68,7 @@ func (db *DB) Listen(ctx context.Context, channels []string, begun func(), f fun
 	}
 }
 
-// waitForNotification returns nil if none came and the connection still works.
+// waitForNotification returns nil if no notification arrived and the connection works.
 func waitForNotification(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
 	quiet, cancel := context.WithTimeout(ctx, quietFor)
 	defer cancel()

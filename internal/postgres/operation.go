@@ -3,17 +3,16 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 )
 
-// openItem is true of an item that holds its step: no other operation may select it.
+// openItem reports whether an item is open. No other operation may select its step.
 const openItem = `state IN ('planned', 'released', 'running')`
 
-// RequestKeyOf returns the stored key of a request, which is private to its caller.
+// RequestKeyOf returns the stored form of a request key, which is private to the caller.
 func RequestKeyOf(ctx context.Context, key string) string { return scopedKey(ctx, key) }
 
 const operationColumns = `
@@ -22,14 +21,13 @@ const operationColumns = `
     coalesce(o.paused_for, '') AS paused_for, coalesce(o.paused_by, '') AS paused_by, o.paused_at, o.paused_details,
     o.created_at, o.expires_at, coalesce(o.worker_at_least, '') AS worker_at_least, coalesce(o.started_by, '') AS started_by, o.started_at, o.ended_at, o.settled_at`
 
-// countItems counts the items of operations, from their rows.
+// countItems counts the items of operation o by state.
 const countItems = `
 CROSS JOIN LATERAL (
     SELECT coalesce(array_agg(n.state), '{}') AS item_states, coalesce(array_agg(n.items), '{}') AS item_counts
     FROM (SELECT i.state, count(*) AS items FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid GROUP BY i.state) n
 ) n`
 
-// An operationRow is an operation as it is stored.
 type operationRow struct {
 	UUID            tasker.ID
 	Act             string
@@ -66,7 +64,7 @@ type operationRow struct {
 	ItemCounts      []int64
 }
 
-// pauseDetails are what a guard tells beside its name.
+// pauseDetails describes why a guard paused an operation.
 type pauseDetails struct {
 	Failures int        `json:"failures,omitempty"`
 	Text     string     `json:"text,omitempty"`
@@ -75,7 +73,7 @@ type pauseDetails struct {
 }
 
 func (r operationRow) operation() tasker.Operation {
-	tolerate, _ := tasker.ParseTolerance(r.Tolerate) // it was checked; what cannot be read tolerates nothing
+	tolerate, _ := tasker.ParseTolerance(r.Tolerate) // valid when stored; the zero value tolerates nothing
 	o := tasker.Operation{
 		UUID: r.UUID, Act: tasker.Act(r.Act), Arguments: r.Arguments, Selection: r.Selection.OperationSelection, Selected: r.Selection.IDCount, PlannedBy: r.PlannedBy,
 		Reason: r.Reason, Namespaces: r.Namespaces, State: tasker.OperationState(r.State), Items: r.Items, Capped: r.Capped, WithoutStep: r.WithoutStep,
@@ -101,7 +99,7 @@ func (r operationRow) operation() tasker.Operation {
 	return o
 }
 
-// Of an operation the caller must be allowed to see all items. Null are all namespaces.
+// The caller must have access to all namespaces of the operation. Null means all namespaces.
 const selectOperation = `SELECT ` + operationColumns + `, n.item_states, n.item_counts
 FROM tasker.operations o ` + countItems + `
 WHERE o.operation_uuid = $1 AND ($2::text[] IS NULL OR o.namespaces <@ $2)`
@@ -114,7 +112,8 @@ FROM (
 ) o ` + countItems + `
 ORDER BY o.created_at DESC, o.operation_uuid DESC`
 
-// Operation returns an operation with item counts, or NotFound if not fully visible.
+// Operation returns an operation with item counts. It returns NotFound unless the caller may see all
+// its namespaces.
 func (db *DB) Operation(ctx context.Context, id tasker.ID) (tasker.Operation, error) {
 	return operation(ctx, db.pool, id)
 }
@@ -125,39 +124,33 @@ func (tx *Tx) Operation(ctx context.Context, id tasker.ID) (tasker.Operation, er
 }
 
 func operation(ctx context.Context, q querier, id tasker.ID) (tasker.Operation, error) {
-	found, err := one[operationRow](ctx, q, selectOperation, id, access.ScopeOf(ctx).List())
+	row, err := required[operationRow](ctx, q, noOperation(id), "read an operation", selectOperation, id, access.ScopeOf(ctx).List())
 	if err != nil {
-		return tasker.Operation{}, fmt.Errorf("read an operation: %w", err)
+		return tasker.Operation{}, err
 	}
-	if found == nil {
-		return tasker.Operation{}, noOperation(id)
-	}
-	o := found.operation()
-	hideOperation(ctx, &o)
-	return o, nil
+	return row.redacted(ctx), nil
+}
+
+func (r operationRow) redacted(ctx context.Context) tasker.Operation {
+	o := r.operation()
+	redactOperation(ctx, &o)
+	return o
 }
 
 func noOperation(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no operation %s", id) }
 
-// Operations lists fully visible operations, newest first, and whether there are more.
+// Operations lists operations that [DB.Operation] returns, newest first, and reports whether there
+// are more.
 func (db *DB) Operations(ctx context.Context, f tasker.OperationFilter) (list []tasker.Operation, more bool, err error) {
-	rows, err := collect[operationRow](ctx, db.pool, selectOperations, f.Limit+1, f.Offset, string(f.State), access.ScopeOf(ctx).List(), f.Namespace)
-	if err != nil {
-		return nil, false, fmt.Errorf("list operations: %w", err)
-	}
-	rows, more = page(rows, f.Limit)
-	list = make([]tasker.Operation, len(rows))
-	for i, r := range rows {
-		list[i] = r.operation()
-		hideOperation(ctx, &list[i])
-	}
-	return list, more, nil
+	rows, more, err := pageOf[operationRow](ctx, db.pool, f.Limit, "list operations",
+		selectOperations, f.Limit+1, f.Offset, string(f.State), access.ScopeOf(ctx).List(), f.Namespace)
+	return mapped(rows, func(r operationRow) tasker.Operation { return r.redacted(ctx) }), more, err
 }
 
-// An ItemFilter selects and pages the items of an operation, in their order.
+// ItemFilter selects and pages the items of an operation, by ordinal.
 type ItemFilter struct {
-	State tasker.ItemState // empty means any
-	After int              // the ordinal of the last one of the page before
+	State tasker.ItemState // optional
+	After int              // last ordinal of the previous page
 	Limit int
 }
 
@@ -172,41 +165,26 @@ const (
 		WHERE i.operation_uuid = $1 AND i.ordinal > $2 AND i.state = $4 ORDER BY i.ordinal LIMIT $3`
 )
 
-// OperationItems lists the items of an operation, and says whether there are more.
+// OperationItems lists the items of an operation and reports whether there are more.
 func (db *DB) OperationItems(ctx context.Context, operation tasker.ID, f ItemFilter) (list []tasker.OperationItem, more bool, err error) {
+	const action = "list the items of an operation"
 	if f.State == "" {
-		list, err = collect[tasker.OperationItem](ctx, db.pool, selectItems, operation, f.After, f.Limit+1)
+		list, more, err = pageOf[tasker.OperationItem](ctx, db.pool, f.Limit, action, selectItems, operation, f.After, f.Limit+1)
 	} else {
-		list, err = collect[tasker.OperationItem](ctx, db.pool, selectItemsInState, operation, f.After, f.Limit+1, string(f.State))
+		list, more, err = pageOf[tasker.OperationItem](ctx, db.pool, f.Limit, action, selectItemsInState, operation, f.After, f.Limit+1, string(f.State))
 	}
-	if err != nil {
-		return nil, false, fmt.Errorf("list the items of an operation: %w", err)
-	}
-	list, more = page(list, f.Limit)
 	for i := range list {
 		access.HidePattern(ctx, list[i].Namespace, &list[i].FailureText)
 	}
-	return list, more, nil
+	return list, more, err
 }
 
-// OpenItems counts the items of operations that have not come to their end, by state.
+// OpenItems counts the items of unsettled operations by state.
 func (db *DB) OpenItems(ctx context.Context) (map[tasker.ItemState]int64, error) {
-	type row struct {
-		State string
-		Items int64
-	}
-	rows, err := collect[row](ctx, db.pool, `
+	return selectMap[tasker.ItemState, int64](ctx, db.pool, "count the items of operations", `
 		SELECT n.state, sum(n.items)::bigint AS items
 		FROM tasker.operations o
 		CROSS JOIN LATERAL (SELECT i.state, count(*) AS items FROM tasker.operation_items i WHERE i.operation_uuid = o.operation_uuid GROUP BY i.state) n
 		WHERE o.settled_at IS NULL
 		GROUP BY n.state`)
-	if err != nil {
-		return nil, fmt.Errorf("count the items of operations: %w", err)
-	}
-	out := make(map[tasker.ItemState]int64, len(rows))
-	for _, r := range rows {
-		out[tasker.ItemState(r.State)] = r.Items
-	}
-	return out, nil
 }

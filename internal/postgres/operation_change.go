@@ -8,7 +8,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// StartOperation starts an operation that is planned and that the caller has locked.
+// StartOperation starts a locked planned operation.
 func (tx *Tx) StartOperation(ctx context.Context, operation tasker.ID, actor string) error {
 	err := tx.changeOperation(ctx, operationChange{"operation.started", operation, actor, nil}, `
 		UPDATE tasker.operations
@@ -17,10 +17,10 @@ func (tx *Tx) StartOperation(ctx context.Context, operation tasker.ID, actor str
 	if err != nil {
 		return err
 	}
-	return tx.tellOfOperation(ctx, operation, tasker.OperationStartedTopic, actor)
+	return tx.notifyOperation(ctx, operation, tasker.OperationStartedTopic, actor)
 }
 
-// PauseOperation pauses a running operation that the caller has locked. [DB.TellPauses] writes the message.
+// PauseOperation pauses a locked running operation. [DB.NotifyPauses] enqueues the message.
 func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.OperationPause) error {
 	details, err := json.Marshal(pauseDetails{Failures: p.Failures, Text: p.FailureText, TaskUUID: p.TaskUUID, Causes: p.Causes})
 	if err != nil {
@@ -32,22 +32,22 @@ func (tx *Tx) PauseOperation(ctx context.Context, operation tasker.ID, p tasker.
 		WHERE operation_uuid = $1 AND state = 'running'`, string(p.For), p.By, details)
 }
 
-// ResumeOperation resumes a locked paused operation with the guards of o and repeats its wave.
+// ResumeOperation resumes a locked paused operation with the guards of o and restarts its wave.
 func (tx *Tx) ResumeOperation(ctx context.Context, o tasker.Operation, actor string) error {
-	operation := o.UUID
-	data := map[string]any{"tolerate": o.Guards.Tolerate.String(), "tolerated_causes": append([]string{}, o.Tolerated...)}
-	err := tx.changeOperation(ctx, operationChange{"operation.resumed", operation, actor, data}, `
+	tolerated := append([]string{}, o.Tolerated...)
+	data := map[string]any{"tolerate": o.Guards.Tolerate.String(), "tolerated_causes": tolerated}
+	err := tx.changeOperation(ctx, operationChange{"operation.resumed", o.UUID, actor, data}, `
 		UPDATE tasker.operations
 		SET state = 'running', paused_for = NULL, paused_by = NULL, paused_details = NULL, paused_at = NULL, round = round + 1,
 			wave_since = clock_timestamp(), next_release_at = greatest(next_release_at, clock_timestamp()), tolerate = $2, tolerated_causes = $3
-		WHERE operation_uuid = $1 AND state = 'paused'`, o.Guards.Tolerate.String(), append([]string{}, o.Tolerated...))
+		WHERE operation_uuid = $1 AND state = 'paused'`, o.Guards.Tolerate.String(), tolerated)
 	if err != nil {
 		return err
 	}
-	return tx.tellOfOperation(ctx, operation, tasker.OperationStartedTopic, actor)
+	return tx.notifyOperation(ctx, o.UUID, tasker.OperationStartedTopic, actor)
 }
 
-// AbortOperation aborts a locked operation and returns the number of unreleased items.
+// AbortOperation aborts a locked operation and returns the number of aborted items.
 func (tx *Tx) AbortOperation(ctx context.Context, operation tasker.ID, actor, outcome string) (int, error) {
 	tag, err := tx.Exec(ctx, `
 		UPDATE tasker.operation_items SET state = 'aborted', outcome = $2, ended_at = clock_timestamp()
@@ -66,10 +66,10 @@ func (tx *Tx) AbortOperation(ctx context.Context, operation tasker.ID, actor, ou
 	if err != nil {
 		return 0, err
 	}
-	return n, tx.tellOfOperation(ctx, operation, tasker.OperationDoneTopic, actor)
+	return n, tx.notifyOperation(ctx, operation, tasker.OperationDoneTopic, actor)
 }
 
-// An operationChange is a change of an operation, for the audit log.
+// operationChange describes a state change for the audit log.
 type operationChange struct {
 	action    string
 	operation tasker.ID
@@ -77,7 +77,7 @@ type operationChange struct {
 	data      map[string]any
 }
 
-// changeOperation applies and audits a state change. The operation is the first parameter.
+// changeOperation applies and audits a state change. The first parameter of sql is the operation.
 func (tx *Tx) changeOperation(ctx context.Context, c operationChange, sql string, args ...any) error {
 	tag, err := tx.Exec(ctx, sql, append([]any{c.operation}, args...)...)
 	if err == nil && tag.RowsAffected() != 1 {
@@ -89,7 +89,7 @@ func (tx *Tx) changeOperation(ctx context.Context, c operationChange, sql string
 	return tx.AuditOperation(ctx, c.action, c.operation, c.actor, c.data)
 }
 
-// AuditOperation writes into the audit log what was done with an operation.
+// AuditOperation adds an action on an operation to the audit log.
 func (tx *Tx) AuditOperation(ctx context.Context, action string, operation tasker.ID, actor string, data map[string]any) error {
 	if data == nil {
 		data = map[string]any{}

@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// selectable are open investigations with the queue columns but without the view's order.
+// selectable selects open investigations with the columns of the queue view, unordered.
 const selectable = `
     SELECT d.dlq_entry_uuid, d.task_uuid, d.step_uuid, d.dlq_reason, d.dlq_timestamp, d.namespace AS namespace_name, d.task_name, t.state AS current_state,
         d.recovered_at, d.step_name, d.error_pattern, d.case_key, d.metadata ->> 'assignee' AS assignee, d.priority_at,
@@ -19,7 +19,7 @@ const selectable = `
     LEFT JOIN tasker.case_members m ON m.dlq_entry_uuid = d.dlq_entry_uuid
     WHERE d.resolution_status = 'pending'`
 
-// ofIDs restricts selectable to those of some ids, of investigations or tasks.
+// ofIDs selects open investigations by their ids or the ids of their tasks.
 const ofIDs = `
     SELECT d.dlq_entry_uuid
     FROM unnest($%[1]d::uuid[]) AS u (id)
@@ -29,13 +29,13 @@ const ofIDs = `
     FROM unnest($%[1]d::uuid[]) AS u (id)
     JOIN tasker.tasks_dlq d ON d.task_uuid = u.id AND d.resolution_status = 'pending'`
 
-// The steps s that become items: those that have failed, or external ones that wait for an answer.
+// Conditions on the step s of an item: it has failed, or it is external and waits for an answer.
 const (
 	failedStep  = `s.state = 'error' AND s.next_retry_at IS NULL`
 	awaitedStep = `s.state = 'pending' AND s.step_type = 'external' AND CASE WHEN s.join_rule IS NULL THEN s.parents_open = 0 ELSE s.decided_at IS NOT NULL END`
 )
 
-// A selected is a query of investigations with the condition on the failed step s of each.
+// selected is a query of investigations and the condition on the step s of each.
 type selected struct {
 	entries, step string
 	args          []any
@@ -65,11 +65,11 @@ func selectedEntries(ctx context.Context, s tasker.OperationSelection, step stri
     WHERE %s`, from, where)}
 }
 
-// freeze creates the items of a plan: the failed step of the investigation, or the step that
-// failed last, with other failed items of the same map step. Steps of another operation are
-// excluded and counted. At most twice the maximum of items is read.
+// freeze creates the items of a plan. An item is the failed step of an investigation or, without
+// one, the step that failed last, with the other failed items of the same map step. Steps of another
+// open operation are counted but excluded. It reads at most twice the maximum number of items.
 //
-// $1 the operation, $2 whether it acts on whole tasks, $3 the most items; then those of
+// $1 operation, $2 whether it acts on whole tasks, $3 maximum items, then the arguments of
 // selectedEntries.
 const freeze = `
 WITH entry AS MATERIALIZED (%[1]s
@@ -123,25 +123,25 @@ SELECT (SELECT count(*) FROM entry) AS selected,
     coalesce((SELECT array_agg(held_by ORDER BY held_by) FROM (SELECT held_by FROM item WHERE held_by IS NOT NULL GROUP BY held_by) h), '{}') AS operations,
     coalesce((SELECT array_agg(held ORDER BY held_by) FROM (SELECT held_by, count(*) AS held FROM item WHERE held_by IS NOT NULL GROUP BY held_by) h), '{}') AS held`
 
-// A Frozen is the items of a plan in numbers.
+// Frozen summarizes the items of a plan.
 type Frozen struct {
-	Selected    int // up to one more than the limit
+	Selected    int // at most the limit plus one
 	WithoutStep int
 	Items       int
-	More        bool // that are not among them
+	More        bool // whether the limit excluded items
 	Namespaces  []string
-	Digest      string // of the items
+	Digest      string // hash of the items
 	Operations  []tasker.ID
-	Held        []int64 // how many each of these operations holds
+	Held        []int64 // number of steps that each of Operations holds
 }
 
-// LockPlans serializes plans, so that each sees the items of earlier ones.
+// LockPlans serializes plans, so that each plan sees the items of earlier plans.
 func (tx *Tx) LockPlans(ctx context.Context) error {
-	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('tasker.operations', 0))`)
-	return wrap(err, "wait for other plans")
+	return exec(ctx, tx, "lock plans", `SELECT pg_advisory_xact_lock(hashtextextended('tasker.operations', 0))`)
 }
 
-// Freeze creates up to limit items: tasks, failed or waiting steps. The caller holds LockPlans.
+// Freeze creates up to limit items: tasks, failed steps or waiting steps. The caller holds the lock
+// of LockPlans.
 func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, act tasker.Act, s tasker.OperationSelection, limit int) (Frozen, error) {
 	attributes, err := compare(ctx, tx, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
@@ -153,15 +153,11 @@ func (tx *Tx) Freeze(ctx context.Context, operation tasker.ID, act tasker.Act, s
 	}
 	_, onSteps := act.StepAction()
 	chosen := selectedEntries(ctx, s, step, attributes, operation, !onSteps, limit)
-	rows, err := collect[Frozen](ctx, tx, fmt.Sprintf(freeze, chosen.entries, chosen.step), chosen.args...)
-	if err != nil {
-		return Frozen{}, fmt.Errorf("freeze the selection of an operation: %w", err)
-	}
-	return rows[0], nil
+	return required[Frozen](ctx, tx, nil, "freeze the selection of an operation", fmt.Sprintf(freeze, chosen.entries, chosen.step), chosen.args...)
 }
 
-// countSelected groups the investigations of a selection by what decides which acts can work
-// for them. $1 is the most that are counted; then those of selectedEntries.
+// countSelected groups investigations by the properties that determine which actions apply. $1 is
+// the maximum number of investigations, followed by the arguments of selectedEntries.
 const countSelected = `
 WITH entry AS MATERIALIZED (%[1]s
     LIMIT $1
@@ -176,15 +172,15 @@ CROSS JOIN LATERAL (
 ) f
 GROUP BY 1, 2, 3, 4, 5`
 
-// A SelectedGroup counts investigations of a selection for which the same acts can work.
+// SelectedGroup counts selected investigations to which the same actions apply.
 type SelectedGroup struct {
 	State             tasker.TaskState
 	Recovered, ByHand bool
-	Failed, Awaited   bool // a step of the task has failed, or waits for an answer
+	Failed, Awaited   bool // whether a step has failed, or waits for an answer
 	N                 int
 }
 
-// CountSelected counts the investigations that a selection selects, up to a limit.
+// CountSelected counts up to limit selected investigations.
 func (db *DB) CountSelected(ctx context.Context, s tasker.OperationSelection, limit int) ([]SelectedGroup, error) {
 	attributes, err := compare(ctx, db.pool, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
@@ -195,7 +191,7 @@ func (db *DB) CountSelected(ctx context.Context, s tasker.OperationSelection, li
 	return list, wrap(err, "count a selection")
 }
 
-// CountArrivals counts selected investigations opened after an instant, up to a limit.
+// CountArrivals counts up to limit selected investigations that were opened after a time.
 func (db *DB) CountArrivals(ctx context.Context, s tasker.OperationSelection, after time.Time, limit int) (int, error) {
 	attributes, err := compare(ctx, db.pool, s.Filter.Namespace, s.Filter.Attributes)
 	if err != nil {
@@ -204,15 +200,15 @@ func (db *DB) CountArrivals(ctx context.Context, s tasker.OperationSelection, af
 	where, args := investigationConditions(ctx, s.Filter, attributes, []any{after, limit})
 	n, err := value[int](ctx, db.pool, `
 		SELECT count(*) FROM (SELECT FROM (`+selectable+`) q WHERE q.dlq_timestamp > $1 AND `+where+` LIMIT $2) x`, args...)
-	return n, wrap(err, "count what came after the plan")
+	return n, wrap(err, "count investigations since the plan")
 }
 
-// A NewOperation is a plan with its items, ready to be stored.
+// NewOperation is a plan to store.
 type NewOperation struct {
 	tasker.OperationPlan
 	UUID      tasker.ID
-	Key       string // of the request
-	Digest    []byte // of the request
+	Key       string // key of the request
+	Digest    []byte // hash of the request
 	Arguments json.RawMessage
 	Expires   time.Duration
 }
@@ -224,9 +220,9 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, '{}', 'planned', $9, $10, $11, $12, $13,
 
 // InsertOperation stores a plan without its items.
 func (tx *Tx) InsertOperation(ctx context.Context, o NewOperation) error {
-	kept := storedSelection{OperationSelection: o.Selection, IDCount: len(o.Selection.IDs)}
-	kept.IDs = nil // the items have them
-	selection, err := json.Marshal(kept)
+	stored := storedSelection{OperationSelection: o.Selection, IDCount: len(o.Selection.IDs)}
+	stored.IDs = nil
+	selection, err := json.Marshal(stored)
 	if err != nil {
 		return fmt.Errorf("store an operation: %w", err)
 	}
@@ -238,50 +234,39 @@ func (tx *Tx) InsertOperation(ctx context.Context, o NewOperation) error {
 	return wrap(err, "store an operation")
 }
 
-// storedSelection is a selection as it is stored: of ids the number only.
+// storedSelection replaces the ids of a selection by their number. The items contain the ids.
 type storedSelection struct {
 	tasker.OperationSelection
 	IDCount int
 }
 
-// PlannedItems are the figures that an operation learns once its items are stored.
+// PlannedItems summarizes the stored items of an operation.
 type PlannedItems struct {
 	Frozen
 	Capped      bool
 	Overlapping []tasker.OperationOverlap
-	Causes      []string // nil: there are too many
+	Causes      []string // nil if there are too many
 	PlanDigest  string
 }
 
-// SetItems notes the items of an operation that was just stored.
+// SetItems stores the summary of the items of a new operation.
 func (tx *Tx) SetItems(ctx context.Context, operation tasker.ID, p PlannedItems) error {
 	overlapping, err := json.Marshal(append([]tasker.OperationOverlap{}, p.Overlapping...))
 	if err != nil {
-		return fmt.Errorf("note the items of an operation: %w", err)
+		return fmt.Errorf("summarize the items of an operation: %w", err)
 	}
-	_, err = tx.Exec(ctx, `
+	return exec(ctx, tx, "summarize the items of an operation", `
 		UPDATE tasker.operations
 		SET namespaces = $2, items = $3, capped = $4, without_step = $5, overlapping = $6, causes = $7, plan_digest = $8
 		WHERE operation_uuid = $1`,
 		operation, p.Namespaces, p.Items, p.Capped, p.WithoutStep, overlapping, p.Causes, p.PlanDigest)
-	return wrap(err, "note the items of an operation")
+
 }
 
-// Planners returns who planned operations, by their ids.
+// Planners returns the actors that planned operations, by operation.
 func (tx *Tx) Planners(ctx context.Context, operations []tasker.ID) (map[tasker.ID]string, error) {
-	type row struct {
-		OperationUUID tasker.ID
-		PlannedBy     string
-	}
-	rows, err := collect[row](ctx, tx, `SELECT operation_uuid, planned_by FROM tasker.operations WHERE operation_uuid = ANY ($1)`, operations)
-	if err != nil {
-		return nil, fmt.Errorf("read who planned operations: %w", err)
-	}
-	out := make(map[tasker.ID]string, len(rows))
-	for _, r := range rows {
-		out[r.OperationUUID] = r.PlannedBy
-	}
-	return out, nil
+	return selectMap[tasker.ID, string](ctx, tx, "read the planners of operations",
+		`SELECT operation_uuid, planned_by FROM tasker.operations WHERE operation_uuid = ANY ($1)`, operations)
 }
 
 const countOpenOperations = `
@@ -289,35 +274,22 @@ SELECT CASE WHEN cardinality(o.namespaces) = 1 THEN o.namespaces[1] ELSE '' END 
 FROM (SELECT namespaces FROM tasker.operations WHERE settled_at IS NULL LIMIT $1) o
 GROUP BY 1`
 
-// CountOpenOperations counts open operations by namespace, empty for several, up to a limit.
+// CountOpenOperations counts up to limit open operations by namespace. The key is empty for
+// operations with several namespaces.
 func (tx *Tx) CountOpenOperations(ctx context.Context, limit int) (map[string]int, error) {
-	type row struct {
-		Namespace  string
-		Operations int
-	}
-	list, err := collect[row](ctx, tx, countOpenOperations, limit)
-	if err != nil {
-		return nil, fmt.Errorf("count open operations: %w", err)
-	}
-	open := make(map[string]int, len(list))
-	for _, r := range list {
-		open[r.Namespace] = r.Operations
-	}
-	return open, nil
+	return selectMap[string, int](ctx, tx, "count open operations", countOpenOperations, limit)
 }
 
-// OperationByKey returns the operation of a request key and its digest; nil without one.
+// OperationByKey returns the id and request digest of the operation with a request key. The id is
+// nil if there is none.
 func (tx *Tx) OperationByKey(ctx context.Context, key string) (id *tasker.ID, digest []byte, err error) {
 	type row struct {
 		OperationUUID tasker.ID
 		Digest        []byte
 	}
 	found, err := one[row](ctx, tx, `SELECT operation_uuid, digest FROM tasker.operations WHERE request_key = $1`, key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("find the key of a request: %w", err)
-	}
-	if found == nil {
-		return nil, nil, nil
+	if err != nil || found == nil {
+		return nil, nil, wrap(err, "find the key of a request")
 	}
 	return &found.OperationUUID, found.Digest, nil
 }

@@ -30,8 +30,8 @@ func TestPartsOfOperationsAreFoundByKey(t *testing.T) {
 			execute(t, db, `ANALYZE tasker.operation_items`)
 		}
 		for name, tt := range map[string]struct{ sql, cond string }{
-			"moveItems": {moveItems, "(ordinal = m.ordinal)"}, "plannedItems": {plannedItems, "state <= 'planned'"}, "lookAtItems": {lookAtItems, "state <= $2"},
-			"lookAtLocked": {lookAtLocked, "(ordinal = u.ordinal)"}, "lockItems": {lockItems, "(ordinal = u.ordinal)"}, "countFailures": {countFailures, "round = $2"},
+			"moveItems": {moveItems, "(ordinal = m.ordinal)"}, "plannedItems": {plannedItems, "state <= 'planned'"}, "itemsToVerify": {itemsToVerify, "state <= $2"},
+			"lockedItemsToVerify": {lockedItemsToVerify, "(ordinal = u.ordinal)"}, "lockItems": {lockItems, "(ordinal = u.ordinal)"}, "countFailures": {countFailures, "round = $2"},
 			"finishOperations": {finishOperations, "state <= 'planned'"},
 		} {
 			t.Run(when+" "+name, func(t *testing.T) {

@@ -3,18 +3,17 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"tasker.example/tasker"
 )
 
-// A RecreateTarget is the task of an item as it stands, with what a task in its place is made of.
+// RecreateTarget describes the task of an item and the request for its replacement.
 type RecreateTarget struct {
 	TaskUUID   tasker.ID
 	State      tasker.TaskState
-	Held       int  // steps on their way
-	Open       bool // the investigation of the item is open
-	WrittenOff bool // an investigation of the task ended as permanently_failed
+	Held       int  // number of steps in flight
+	Open       bool // whether the investigation of the item is open
+	WrittenOff bool // whether an investigation of the task ended as permanently_failed
 
 	Namespace           string
 	Name                string
@@ -28,7 +27,7 @@ type RecreateTarget struct {
 	ParentCorrelationID string
 }
 
-// Request returns the request for a replacement task of the newest template version.
+// Request returns the request for a replacement task with the newest template version.
 func (t RecreateTarget) Request() tasker.NewTask {
 	return tasker.NewTask{
 		Namespace: t.Namespace, Name: t.Name, Context: t.Context, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason,
@@ -45,19 +44,12 @@ FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, entry_uuid)
 JOIN tasker.tasks t ON t.task_uuid = u.task_uuid
 LEFT JOIN tasker.tasks_dlq d ON d.dlq_entry_uuid = u.entry_uuid`
 
-// RecreateTargets returns locked tasks of items with their contexts, for new tasks only.
+// RecreateTargets returns the locked tasks of items, by id.
 func (tx *Tx) RecreateTargets(ctx context.Context, items []PlannedItem) (map[tasker.ID]RecreateTarget, error) {
 	tasks, entries := make([]tasker.ID, len(items)), make([]tasker.ID, len(items))
 	for i, item := range items {
 		tasks[i], entries[i] = item.TaskUUID, item.EntryUUID
 	}
 	list, err := collect[RecreateTarget](ctx, tx, selectRecreateTargets, tasks, entries)
-	if err != nil {
-		return nil, fmt.Errorf("read the tasks that are recreated: %w", err)
-	}
-	out := make(map[tasker.ID]RecreateTarget, len(list))
-	for _, t := range list {
-		out[t.TaskUUID] = t
-	}
-	return out, nil
+	return byKey(list, func(t RecreateTarget) tasker.ID { return t.TaskUUID }), wrap(err, "read the tasks to recreate")
 }

@@ -10,14 +10,19 @@ import (
 	"tasker.example/tasker"
 )
 
-// A RunningOperation is a locked operation with what decides its next move.
+// RunningOperation is an operation and the state of its current wave.
 type RunningOperation struct {
 	tasker.Operation
+	RunState
+}
+
+// RunState is the state of the current wave of an operation. A round is one run of a wave.
+type RunState struct {
 	Round     int
 	WaveSince *time.Time
-	Causes    []string   // nil: there are too many
-	Due       bool       // its rate lets items be released now
-	Next      *time.Time // when the rate lets the next be released
+	Causes    []string   // nil if there are too many
+	Due       bool       // whether the rate allows releasing items now
+	Next      *time.Time // when the rate allows the next release
 	Now       time.Time
 }
 
@@ -26,31 +31,23 @@ const runningColumns = `, '{}'::text[] AS item_states, '{}'::bigint[] AS item_co
 
 type runningRow struct {
 	operationRow
-	Round     int
-	WaveSince *time.Time
-	Causes    []string
-	Due       bool
-	Next      *time.Time
-	Now       time.Time
+	RunState
 }
 
-func (r runningRow) running() *RunningOperation {
-	return &RunningOperation{
-		Operation: r.operation(), Round: r.Round, WaveSince: r.WaveSince, Causes: r.Causes, Due: r.Due, Next: r.Next, Now: r.Now,
-	}
-}
+func (r runningRow) running() RunningOperation { return RunningOperation{r.operation(), r.RunState} }
 
-const takeOperation = `
+const lockDueOperation = `
 SELECT ` + operationColumns + runningColumns + `
 FROM tasker.operations o
 WHERE o.settled_at IS NULL AND o.state = 'running' AND coalesce(o.next_release_at <= clock_timestamp(), true)
-ORDER BY o.next_release_at, o.operation_uuid -- in turns
+ORDER BY o.next_release_at, o.operation_uuid -- round robin
 LIMIT 1
 FOR NO KEY UPDATE SKIP LOCKED`
 
-// TakeOperation locks a running operation with items to release; nil without a free one.
-func (tx *Tx) TakeOperation(ctx context.Context) (*RunningOperation, error) {
-	return tx.lockOperation(ctx, takeOperation)
+// LockDueOperation locks a running operation that may release items now. It returns nil if there is
+// no unlocked one.
+func (tx *Tx) LockDueOperation(ctx context.Context) (*RunningOperation, error) {
+	return tx.lockOperation(ctx, lockDueOperation)
 }
 
 const lockOperation = `
@@ -59,7 +56,7 @@ FROM tasker.operations o
 WHERE o.operation_uuid = $1
 FOR NO KEY UPDATE`
 
-// LockOperation locks an operation. The error is NotFound when there is none.
+// LockOperation locks an operation, or returns NotFound.
 func (tx *Tx) LockOperation(ctx context.Context, id tasker.ID) (*RunningOperation, error) {
 	o, err := tx.lockOperation(ctx, lockOperation, id)
 	if err == nil && o == nil {
@@ -70,43 +67,39 @@ func (tx *Tx) LockOperation(ctx context.Context, id tasker.ID) (*RunningOperatio
 
 func (tx *Tx) lockOperation(ctx context.Context, sql string, args ...any) (*RunningOperation, error) {
 	found, err := one[runningRow](ctx, tx, sql, args...)
-	if err != nil {
-		return nil, fmt.Errorf("lock an operation: %w", err)
+	if err != nil || found == nil {
+		return nil, wrap(err, "lock an operation")
 	}
-	if found == nil {
-		return nil, nil //nolint:nilnil // there is none
-	}
-	return found.running(), nil
+	o := found.running()
+	return &o, nil
 }
 
-// NextRelease returns the time until the next release, and whether any operation is open.
+// NextRelease returns the time until the next release and whether any operation is open. The time is
+// nil if no operation is running.
 func (db *DB) NextRelease(ctx context.Context) (wait *time.Duration, open bool, err error) {
 	type row struct {
 		Wait *float64
 		Open bool
 	}
-	found, err := one[row](ctx, db.pool, `
+	found, err := required[row](ctx, db.pool, nil, "find operations", `
 		SELECT extract(epoch FROM min(o.next_release_at) FILTER (WHERE o.state = 'running') - clock_timestamp())::float8 AS wait, count(*) > 0 AS open
 		FROM tasker.operations o
 		WHERE o.settled_at IS NULL`)
-	if err != nil {
-		return nil, false, fmt.Errorf("find operations: %w", err)
-	}
 	if found.Wait != nil {
-		d := max(0, time.Duration(*found.Wait*float64(time.Second)))
+		d := max(0, seconds(*found.Wait))
 		wait = &d
 	}
-	return wait, found.Open, nil
+	return wait, found.Open, err
 }
 
-// A Progress is how far an operation has come.
+// Progress describes the progress of an operation.
 type Progress struct {
-	Planned  bool  // there are items to release
-	InFlight int64 // released, and neither verified nor ended; counted up to a limit
+	Planned  bool  // whether there are items to release
+	InFlight int64 // released items that have not ended, counted up to a limit
 	Round    map[tasker.ItemState]int64
 }
 
-// States are filtered as index ranges, or the planner would scan all items.
+// States are compared as index ranges. Otherwise the planner would scan all items.
 const operationProgress = `
 SELECT (
         SELECT i.ordinal FROM tasker.operation_items i
@@ -121,7 +114,8 @@ SELECT (
     ) r) AS in_flight,
     coalesce((SELECT array_agg(n.state) FROM c n), '{}') AS states, coalesce((SELECT array_agg(n.items) FROM c n), '{}') AS counts`
 
-// Progress returns the progress of a locked operation, with items of the round if waves end.
+// Progress returns the progress of a locked operation. It counts the items of the round if counted
+// is true.
 func (tx *Tx) Progress(ctx context.Context, operation tasker.ID, round int, counted bool) (Progress, error) {
 	type row struct {
 		Planned  bool
@@ -129,38 +123,35 @@ func (tx *Tx) Progress(ctx context.Context, operation tasker.ID, round int, coun
 		States   []string
 		Counts   []int64
 	}
-	found, err := one[row](ctx, tx, `
+	found, err := required[row](ctx, tx, nil, "count the items of an operation", `
 		WITH c AS MATERIALIZED (
 			SELECT i.state, count(*) AS items FROM tasker.operation_items i
 			WHERE i.operation_uuid = $1 AND i.round = $2 AND $4 GROUP BY i.state
 		)`+operationProgress, operation, round, tasker.MaxOperationInFlight, counted)
-	if err != nil {
-		return Progress{}, fmt.Errorf("count the items of an operation: %w", err)
-	}
 	p := Progress{Planned: found.Planned, InFlight: found.InFlight, Round: map[tasker.ItemState]int64{}}
 	for i, s := range found.States {
 		p.Round[tasker.ItemState(s)] = found.Counts[i]
 	}
-	return p, nil
+	return p, err
 }
 
-// RoundFailures are the failures of the items that were released together.
+// RoundFailures summarizes the failures of a round. Without failures, all fields are zero.
 type RoundFailures struct {
-	Causes   []FailureCount // the most frequent first
-	Released int            // items of the round, unless they were skipped; 0 without failures
-	Planned  int            // items to release, counted up to the size of the wave; 0 without failures
+	Causes   []FailureCount // most frequent first
+	Released int            // items of the round that were not skipped
+	Planned  int            // items to release, counted up to the size of the wave
 }
 
-// A FailureCount counts items of a round with one cause of failure and no success since.
+// FailureCount counts the items of a round that failed with one cause and have not succeeded since.
 type FailureCount struct {
 	Cause       string
 	Items       int
-	FailedAgain int    // of these, those that have failed for good
-	Text        string // of one of them
+	FailedAgain int    // items that have failed permanently
+	Text        string // error of one item
 	TaskUUID    tasker.ID
 }
 
-// The items are counted only if one has failed: a subquery without a failure is not run.
+// The subqueries run only for rows, that is if an item has failed.
 const countFailures = `
 SELECT f.*, (SELECT count(*) FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.round = $2 AND i.state <> 'skipped') AS released,
     (SELECT count(*) FROM (
@@ -177,7 +168,7 @@ FROM (
 ) f
 ORDER BY f.items DESC, f.cause`
 
-// CountFailures counts the failures of the current round by their causes.
+// CountFailures counts the failures of the current round by cause.
 func (tx *Tx) CountFailures(ctx context.Context, o *RunningOperation) (f RoundFailures, err error) {
 	type row struct {
 		FailureCount
@@ -197,7 +188,7 @@ func (tx *Tx) CountFailures(ctx context.Context, o *RunningOperation) (f RoundFa
 	return f, nil
 }
 
-// A PlannedItem is an item that is to be released.
+// PlannedItem is an item to release.
 type PlannedItem struct {
 	Ordinal int
 	tasker.StepRef
@@ -214,23 +205,23 @@ WHERE i.operation_uuid = $1 AND i.state BETWEEN 'planned' AND 'planned' AND i.or
 ORDER BY i.state, i.ordinal
 LIMIT $3`
 
-// PlannedItems returns the next items of an operation that are to be released.
+// PlannedItems returns the next items to release.
 func (tx *Tx) PlannedItems(ctx context.Context, operation tasker.ID, after, limit int) ([]PlannedItem, error) {
 	list, err := collect[PlannedItem](ctx, tx, plannedItems, operation, after, limit)
 	return list, wrap(err, "read the items of an operation")
 }
 
-// A MovedItem is where an item comes to.
+// MovedItem describes a transition of an item.
 type MovedItem struct {
 	Ordinal  int
 	State    tasker.ItemState
 	Outcome  string
-	Fence    int64      // of a release
-	Failed   *time.Time // when the step failed, if it did
-	Cause    string     // of that failure
-	Text     string
-	Made     tasker.ID // the task that was made for the item; zero: none
-	Released bool      // it is released by this move
+	Fence    int64      // fence of the step at its release
+	Failed   *time.Time // time of the failure, if any
+	Cause    string     // cause of the failure
+	Text     string     // text of the failure
+	Made     tasker.ID  // task created for the item; zero means none
+	Released bool       // whether this transition releases the item
 }
 
 var movedColumns = columns[MovedItem]{
@@ -245,8 +236,8 @@ var movedColumns = columns[MovedItem]{
 	col("released bool", func(m *MovedItem) bool { return m.Released }),
 }
 
-// Items move while open and are released once; locked ones stay planned. $1 operation, $2 wave, $3
-// round; then the moves.
+// Only open items move, and an item is released once. $1 operation, $2 wave, $3 round, then the
+// transitions.
 var moveItems = `
 UPDATE tasker.operation_items i
 SET state = m.state, outcome = nullif(m.outcome, ''),
@@ -266,7 +257,7 @@ FROM (
 ) m
 WHERE i.ctid = m.row AND CASE WHEN m.released OR m.state = 'planned' THEN i.state = 'planned' ELSE i.` + openItem + ` END`
 
-// MoveItems moves locked items of an operation: all or none.
+// MoveItems applies transitions to locked items, all or none.
 func (tx *Tx) MoveItems(ctx context.Context, o *RunningOperation, list []MovedItem) error {
 	if len(list) == 0 {
 		return nil
@@ -276,32 +267,29 @@ func (tx *Tx) MoveItems(ctx context.Context, o *RunningOperation, list []MovedIt
 		return fmt.Errorf("move the items of an operation: %w", err)
 	}
 	if n := int(tag.RowsAffected()); n != len(list) {
-		return fmt.Errorf("of %d items of operation %s that are locked %d moved", len(list), o.UUID, n)
+		return fmt.Errorf("moved %d of %d locked items of operation %s", n, len(list), o.UUID)
 	}
 	return nil
 }
 
-// ReleaseLater says in how long the next items may be released.
-func (tx *Tx) ReleaseLater(ctx context.Context, operation tasker.ID, at time.Time) error {
-	_, err := tx.Exec(ctx, `UPDATE tasker.operations SET next_release_at = $2 WHERE operation_uuid = $1`, operation, at)
-	return wrap(err, "set the next release of an operation")
+// SetNextRelease sets the time from which the next items may be released.
+func (tx *Tx) SetNextRelease(ctx context.Context, operation tasker.ID, at time.Time) error {
+	return exec(ctx, tx, "set the next release of an operation",
+		`UPDATE tasker.operations SET next_release_at = $2 WHERE operation_uuid = $1`, operation, at)
 }
 
-// BeginWave begins a wave of an operation, or the same once more.
-func (tx *Tx) BeginWave(ctx context.Context, operation tasker.ID, wave int) error {
-	if _, err := tx.Exec(ctx, `
-		UPDATE tasker.operations SET wave = $2, round = round + 1, wave_since = clock_timestamp() WHERE operation_uuid = $1`, operation, wave); err != nil {
-		return fmt.Errorf("begin a wave of an operation: %w", err)
-	}
-	return nil
+// StartWave starts a round of a wave.
+func (tx *Tx) StartWave(ctx context.Context, operation tasker.ID, wave int) error {
+	return exec(ctx, tx, "start a wave of an operation",
+		`UPDATE tasker.operations SET wave = $2, round = round + 1, wave_since = clock_timestamp() WHERE operation_uuid = $1`, operation, wave)
 }
 
-// ExpiredPlans returns operations that were planned and not started in time.
+// ExpiredPlans returns operations that were not started before they expired.
 func (db *DB) ExpiredPlans(ctx context.Context, limit int) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, `
 		SELECT operation_uuid FROM tasker.operations WHERE settled_at IS NULL AND state = 'planned' AND expires_at <= clock_timestamp()
 		ORDER BY created_at LIMIT $1`, limit)
-	return list, wrap(err, "find plans that have expired")
+	return list, wrap(err, "find expired plans")
 }
 
 const finishOperations = `
@@ -322,20 +310,20 @@ ended AS (
     WHERE o.operation_uuid = f.operation_uuid
     RETURNING o.operation_uuid, f.state
 ),
-told AS (
+audit AS (
     INSERT INTO tasker.audit_events (actor, action, subject, data)
     SELECT 'tasker', 'operation.done', e.operation_uuid::text, '{}' FROM ended e WHERE e.state <> 'aborted'
 )
 SELECT e.operation_uuid FROM ended e`
 
-// FinishOperations ends operations whose items have all ended and returns them.
+// FinishOperations ends operations whose items have all ended, and returns them.
 func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		if list, err = column[tasker.ID](ctx, tx, finishOperations); err != nil {
 			return err
 		}
 		for _, id := range list {
-			if err := tx.tellOfOperation(ctx, id, tasker.OperationDoneTopic, "tasker"); err != nil {
+			if err := tx.notifyOperation(ctx, id, tasker.OperationDoneTopic, "tasker"); err != nil {
 				return err
 			}
 		}
@@ -344,7 +332,7 @@ func (db *DB) FinishOperations(ctx context.Context) (list []tasker.ID, err error
 	return list, wrap(err, "end operations")
 }
 
-// PruneOperations removes a few operations that ended long ago and returns how many.
+// PruneOperations removes up to limit operations that ended before age, and returns their number.
 func (db *DB) PruneOperations(ctx context.Context, age time.Duration, limit int) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		tag, err := tx.Exec(ctx, `
@@ -360,32 +348,19 @@ func (db *DB) PruneOperations(ctx context.Context, age time.Duration, limit int)
 	return n, wrap(err, "remove old operations")
 }
 
-// SetLockTimeout has the statements of the transaction wait for rows for two seconds at most.
+// SetLockTimeout limits lock waits in the transaction to two seconds.
 func (tx *Tx) SetLockTimeout(ctx context.Context) error {
-	_, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`)
-	return wrap(err, "bound the wait for rows")
+	return exec(ctx, tx, "set the lock timeout", `SET LOCAL lock_timeout = '2s'`)
 }
 
-const enqueuedHere = `
+const stepsEnqueuedByTx = `
 SELECT split_part(s.name, '[', 1) AS name, count(*) AS steps
 FROM unnest($1::uuid[]) AS u (task_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid
 WHERE s.state = 'enqueued' AND s.xmin = pg_current_xact_id()::xid
 GROUP BY 1`
 
-// EnqueuedHere counts the steps of tasks that this transaction has enqueued, by their names in the template.
-func (tx *Tx) EnqueuedHere(ctx context.Context, tasks []tasker.ID) (map[string]int, error) {
-	type row struct {
-		Name  string
-		Steps int
-	}
-	rows, err := collect[row](ctx, tx, enqueuedHere, tasks)
-	if err != nil {
-		return nil, fmt.Errorf("count the steps that became ready: %w", err)
-	}
-	out := make(map[string]int, len(rows))
-	for _, r := range rows {
-		out[r.Name] = r.Steps
-	}
-	return out, nil
+// EnqueuedSteps counts the steps of tasks that this transaction has enqueued, by template step.
+func (tx *Tx) EnqueuedSteps(ctx context.Context, tasks []tasker.ID) (map[string]int, error) {
+	return selectMap[string, int](ctx, tx, "count enqueued steps", stepsEnqueuedByTx, tasks)
 }

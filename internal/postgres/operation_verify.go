@@ -3,14 +3,13 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"tasker.example/tasker"
 )
 
-// An InFlightItem is an item in flight with what tells what became of it.
+// InFlightItem is an item in flight with the state from which its outcome is determined.
 type InFlightItem struct {
 	Ordinal       int
 	TaskUUID      tasker.ID
@@ -19,35 +18,36 @@ type InFlightItem struct {
 	State         tasker.ItemState
 	ReleasedFence int64
 	ReleasedAt    time.Time
-	FailedAt      *time.Time // of the failure that was seen last
+	FailedAt      *time.Time // time of the last recorded failure
 
+	// The current state of the task and the step.
 	TaskOutcome   tasker.TaskOutcome
-	Task          tasker.TaskState // now, as all that follows; empty when there is none
-	Step          tasker.StepState // empty for an act on whole tasks, or when the step does not exist
+	Task          tasker.TaskState // empty if the task does not exist
+	Step          tasker.StepState // empty for an action on whole tasks, or if the step does not exist
 	StepName      string
-	OfMap         bool // it is an item of a map step: others of that may have the same investigation
+	OfMap         bool // it is a map item and may share its investigation with other items
 	External      bool
 	Fence         int64
 	ReportedFence *int64
 	Attempts      int
 	LastFailureAt *time.Time
-	WillRetry     bool // it runs again by itself
-	AwaitsWorker  bool // it was taken by no worker in time, and goes on when one lives
-	WrittenOff    bool // it waits in a task, or for one, that was written off after the release
+	WillRetry     bool // it is retried automatically
+	AwaitsWorker  bool // it expired in the queue and continues when a worker is online
+	WrittenOff    bool // its task was marked as permanently failed after the release
 	ItemFailure
-	ErrorShown    string // the same without what must not be shown
+	ErrorShown    string // redacted error message
 	CompletedAt   *time.Time
 	WorkerUUID    *tasker.ID
 	WorkerName    string
 	WorkerVersion string
 	EntryStatus   string
 
-	Made     bool       // Task is what the item waits for: a new one that was made for it, or its own that is being undone
-	StuckFor string     // why the open investigation of that one was opened; empty when it goes on
-	StuckAt  *time.Time // when
+	Made     bool       // the item waits for Task, which was created for it or is its own in compensation
+	StuckFor string     // reason of the open investigation of Task; empty if Task makes progress
+	StuckAt  *time.Time // when that investigation was opened
 }
 
-// Only what may have changed is returned: a step that waits for a worker says nothing new.
+// Items that cannot have changed, such as steps that wait for a worker, are excluded.
 const inFlightItems = `
 SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.state, coalesce(i.released_fence, 0) AS released_fence, i.released_at, i.failed_at,
     coalesce(t.state, '') AS task, coalesce(t.outcome, '') AS task_outcome, coalesce(s.state, '') AS step, coalesce(s.name, '') AS step_name, s.map_step_uuid IS NOT NULL AS of_map, coalesce(s.step_type <> 'standard', false) AS external,
@@ -58,15 +58,16 @@ SELECT i.ordinal, i.task_uuid, i.step_uuid, i.entry_uuid, i.state, coalesce(i.re
     i.made_task IS NOT NULL AS made, coalesce(n.dlq_reason::text, '') AS stuck_for, n.dlq_timestamp AS stuck_at
 FROM (`
 
-// writtenOff is true of an item whose task, or the one that was made for it, was written off after the
-// release, and in which nothing goes on by itself. Asked as EXISTS, the planner might read all investigations that ended so.
+// writtenOff reports whether the task of item i, or the task created for it, is stalled and was
+// marked as permanently failed after the release. With EXISTS, the planner might read all such
+// investigations.
 const writtenOff = `t.state = 'error' AND (
     SELECT w.dlq_entry_uuid FROM tasker.tasks_dlq w
     WHERE w.task_uuid = t.task_uuid AND w.resolution_status = 'permanently_failed' AND w.resolved_at >= i.released_at
     LIMIT 1
 ) IS NOT NULL`
 
-const lookedFrom = `) i
+const ofInFlightItems = `) i
 LEFT JOIN tasker.tasks t ON t.task_uuid = coalesce(i.made_task, i.task_uuid)
 LEFT JOIN tasker.tasks_dlq n ON n.task_uuid = i.made_task AND n.resolution_status = 'pending' AND n.dlq_reason <> 'manual_dlq' AND n.recovered_at IS NULL
 LEFT JOIN tasker.workflow_steps s ON s.task_uuid = coalesce(i.made_task, i.task_uuid) AND s.step_uuid = CASE WHEN i.made_task IS NULL THEN i.step_uuid ELSE n.step_uuid END
@@ -81,33 +82,31 @@ END
 ORDER BY i.ordinal`
 
 const (
-	lookAtItems = inFlightItems + `
+	itemsToVerify = inFlightItems + `
     SELECT * FROM tasker.operation_items
     WHERE operation_uuid = $1 AND state BETWEEN $2 AND $2 AND ordinal > $3
     ORDER BY state, ordinal
-    LIMIT $4` + lookedFrom
-	lookAtLocked = inFlightItems + `
+    LIMIT $4` + ofInFlightItems
+	lockedItemsToVerify = inFlightItems + `
     SELECT x.*
     FROM unnest($2::int[]) AS u (ordinal)
-    CROSS JOIN LATERAL (SELECT * FROM tasker.operation_items WHERE operation_uuid = $1 AND ordinal = u.ordinal OFFSET 0) x` + lookedFrom
+    CROSS JOIN LATERAL (SELECT * FROM tasker.operation_items WHERE operation_uuid = $1 AND ordinal = u.ordinal OFFSET 0) x` + ofInFlightItems
 )
 
-// ItemsToVerify returns changed items in flight, and the position of the next call; 0 at the end.
+// ItemsToVerify returns changed items in flight, and the ordinal after which the next call
+// continues, or 0 at the end.
 func (db *DB) ItemsToVerify(ctx context.Context, operation tasker.ID, state tasker.ItemState, after, limit int) (list []InFlightItem, last int, err error) {
-	if list, err = collect[InFlightItem](ctx, db.pool, lookAtItems, operation, string(state), after, limit); err != nil {
-		return nil, 0, fmt.Errorf("look at the items of an operation: %w", err)
+	if list, err = collect[InFlightItem](ctx, db.pool, itemsToVerify, operation, string(state), after, limit); err != nil {
+		return nil, 0, fmt.Errorf("read the items of an operation: %w", err)
 	}
-	rows, err := column[pgtype.Int4](ctx, db.pool, `
+	end, err := firstOf[int](ctx, db.pool, `
 		SELECT max(ordinal) FROM (
 			SELECT ordinal FROM tasker.operation_items WHERE operation_uuid = $1 AND state BETWEEN $2 AND $2 AND ordinal > $3 ORDER BY state, ordinal LIMIT $4
 		) i HAVING count(*) = $4`, operation, string(state), after, limit)
-	if err != nil {
-		return nil, 0, fmt.Errorf("look at the items of an operation: %w", err)
+	if end != nil {
+		last = *end
 	}
-	if len(rows) > 0 {
-		last = int(rows[0].Int32)
-	}
-	return list, last, nil
+	return list, last, wrap(err, "read the items of an operation")
 }
 
 const lockItems = `
@@ -120,8 +119,8 @@ CROSS JOIN LATERAL (
     FOR NO KEY UPDATE SKIP LOCKED
 ) i`
 
-// LockItems locks those of the items that are in flight and that nobody else holds, then
-// those of the tasks that they wait for that nobody else holds, and returns the items of these as they are.
+// LockItems locks the given items in flight and the tasks that they wait for. It skips rows that
+// are locked, and returns the items whose tasks it has locked.
 func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int) ([]InFlightItem, error) {
 	type row struct {
 		Ordinal  int
@@ -131,59 +130,43 @@ func (tx *Tx) LockItems(ctx context.Context, operation tasker.ID, ordinals []int
 	if err != nil {
 		return nil, fmt.Errorf("lock the items of an operation: %w", err)
 	}
-	tasks := make([]tasker.ID, len(items))
-	for i, r := range items {
-		tasks[i] = r.TaskUUID
-	}
-	locked, err := tx.LockFreeTasks(ctx, tasks)
+	tasks, err := tx.LockFreeTasks(ctx, mapped(items, func(r row) tasker.ID { return r.TaskUUID }))
 	if err != nil {
 		return nil, err
 	}
-	mine := make(map[tasker.ID]bool, len(locked))
-	for _, id := range locked {
-		mine[id] = true
+	locked := make(map[tasker.ID]bool, len(tasks))
+	for _, id := range tasks {
+		locked[id] = true
 	}
-	var both []int
-	for _, r := range items {
-		if mine[r.TaskUUID] {
-			both = append(both, r.Ordinal)
-		}
-	}
-	list, err := collect[InFlightItem](ctx, tx, lookAtLocked, operation, both)
-	return list, wrap(err, "look at the items of an operation")
+	items = slices.DeleteFunc(items, func(r row) bool { return !locked[r.TaskUUID] })
+	list, err := collect[InFlightItem](ctx, tx, lockedItemsToVerify, operation, mapped(items, func(r row) int { return r.Ordinal }))
+	return list, wrap(err, "read the items of an operation")
 }
 
-// OperationsInFlight returns the operations of which servers look at items, oldest first.
+// OperationsInFlight returns unsettled operations that were started, oldest first.
 func (db *DB) OperationsInFlight(ctx context.Context, limit int) ([]RunningOperation, error) {
 	rows, err := collect[runningRow](ctx, db.pool, `
 		SELECT `+operationColumns+runningColumns+`
 		FROM tasker.operations o
 		WHERE o.settled_at IS NULL AND o.state <> 'planned'
 		ORDER BY o.created_at LIMIT $1`, limit)
-	if err != nil {
-		return nil, fmt.Errorf("find operations: %w", err)
-	}
-	list := make([]RunningOperation, len(rows))
-	for i, r := range rows {
-		list[i] = *r.running()
-	}
-	return list, nil
+	return mapped(rows, runningRow.running), wrap(err, "find operations")
 }
 
-// failuresAtOnce is how many failures are read at once: their messages may be long.
-const failuresAtOnce = 1000
+// failureBatch bounds the failures in memory, whose messages may be long.
+const failureBatch = 1000
 
-// An ItemFailure is what tells the cause of the newest failure of a step.
+// ItemFailure describes the last failure of a step.
 type ItemFailure struct {
 	ErrorType        string
-	ErrorMessage     string // its beginning
-	ErrorFingerprint string // the handler's own; empty when it gave none
+	ErrorMessage     string
+	ErrorFingerprint string // set by the handler; optional
 }
 
 const itemFailure = `coalesce(s.error ->> 'type', '') AS error_type, coalesce(s.error ->> 'message', '') AS error_message,
     coalesce(s.error ->> 'fingerprint', '') AS error_fingerprint`
 
-// Of items that are whole tasks the step is that for which the investigation was opened.
+// For an item that is a whole task, the step is that of the investigation.
 const failuresOfItems = `
 SELECT ` + itemFailure + `
 FROM tasker.operation_items i
@@ -192,10 +175,10 @@ JOIN tasker.workflow_steps s ON s.task_uuid = i.task_uuid
     AND s.step_uuid = CASE WHEN i.step_uuid = '00000000-0000-0000-0000-000000000000' THEN d.step_uuid ELSE i.step_uuid END
 WHERE i.operation_uuid = $1 AND i.ordinal > $2 AND i.ordinal <= $3 AND s.error IS NOT NULL`
 
-// FailuresOfItems calls each for the failures of the items of an operation.
+// FailuresOfItems calls each with every failure of the items of an operation.
 func (tx *Tx) FailuresOfItems(ctx context.Context, operation tasker.ID, items int, each func(ItemFailure)) error {
-	for after := 0; after < items; after += failuresAtOnce {
-		rows, err := collect[ItemFailure](ctx, tx, failuresOfItems, operation, after, after+failuresAtOnce)
+	for after := 0; after < items; after += failureBatch {
+		rows, err := collect[ItemFailure](ctx, tx, failuresOfItems, operation, after, after+failureBatch)
 		if err != nil {
 			return fmt.Errorf("read the failures of the items: %w", err)
 		}
@@ -206,7 +189,7 @@ func (tx *Tx) FailuresOfItems(ctx context.Context, operation tasker.ID, items in
 	return nil
 }
 
-// LiveVersions returns the versions of the live workers of some namespaces.
+// LiveVersions returns the versions of the live workers of namespaces.
 func (tx *Tx) LiveVersions(ctx context.Context, namespaces []string) ([]string, error) {
 	list, err := column[string](ctx, tx, `SELECT DISTINCT w.version FROM tasker.workers w WHERE w.namespaces && $1::text[] AND `+liveWorker, namespaces)
 	return list, wrap(err, "read the versions of live workers")
@@ -215,13 +198,14 @@ func (tx *Tx) LiveVersions(ctx context.Context, namespaces []string) ([]string, 
 const unverified = `
 SELECT DISTINCT i.entry_uuid FROM tasker.operation_items i WHERE i.operation_uuid = $1 AND i.entry_uuid = ANY ($2) AND i.state <> 'verified'`
 
-// Unverified returns the investigations with unverified items, under the locks of their tasks.
+// Unverified filters investigations for those with unverified items. The caller holds the task
+// locks.
 func (tx *Tx) Unverified(ctx context.Context, operation tasker.ID, entries []tasker.ID) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, tx, unverified, operation, entries)
-	return list, wrap(err, "read which items of an operation are not verified")
+	return list, wrap(err, "read unverified items")
 }
 
-// templateSteps are the template steps of items; an item has the name of its map step.
+// templateSteps maps an item of a map step to the map step.
 const templateSteps = `
 SELECT DISTINCT t.template_uuid, split_part(s.name, '[', 1) AS name
 FROM tasker.operation_items i
@@ -231,7 +215,7 @@ WHERE i.operation_uuid = $1
 ORDER BY 1, 2
 LIMIT $2`
 
-// A TemplateStep is a step of a template.
+// TemplateStep is a step of a template.
 type TemplateStep struct {
 	TemplateUUID tasker.ID
 	Name         string
@@ -240,5 +224,5 @@ type TemplateStep struct {
 // TemplateSteps returns up to limit template steps of the items of an operation.
 func (tx *Tx) TemplateSteps(ctx context.Context, operation tasker.ID, limit int) ([]TemplateStep, error) {
 	list, err := collect[TemplateStep](ctx, tx, templateSteps, operation, limit)
-	return list, wrap(err, "read of which templates the items of an operation are")
+	return list, wrap(err, "read the template steps of an operation")
 }

@@ -11,17 +11,16 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// NewOptions are what bounds the start of a task that is stored.
+// NewOptions contains the start options of a new task. All fields are optional.
 type NewOptions struct {
-	StartAfter  time.Duration // after its creation; 0: it starts as its request says
-	StartBy     time.Time     // it ends unless a step of it is claimed by then; zero: it does not
-	StartWithin time.Duration // the same, so long after its start
-	Unique      tasker.Unique // its key is that of the task; empty: it has none
+	StartAfter  time.Duration // delay after creation
+	StartBy     time.Time     // the task expires unless a step is claimed by then
+	StartWithin time.Duration // like StartBy, relative to the start
+	Unique      tasker.Unique
 	Debounce    tasker.Debounce
-	Due         *NewDeadline // nil: it has no due time
+	Due         *NewDeadline
 }
 
-// optionColumns are the options of a task as bindTask takes them.
 var optionColumns = columns[*CreatedTask]{
 	col("task_uuid uuid", func(t **CreatedTask) tasker.ID { return (*t).UUID }),
 	col("after_ms bigint", func(t **CreatedTask) int64 { return (*t).Options.StartAfter.Milliseconds() }),
@@ -32,7 +31,7 @@ var optionColumns = columns[*CreatedTask]{
 	col("within_ms bigint", func(t **CreatedTask) int64 { return (*t).Options.StartWithin.Milliseconds() }),
 }
 
-// Options are bound after the insert, in the same transaction, so other tasks do not pay for them.
+// bindTask stores options after the insert, so tasks without options do not pay for them.
 var bindTask = `
 WITH bound AS (
     UPDATE tasker.tasks t
@@ -59,14 +58,14 @@ unique_keys AS (
 INSERT INTO tasker.task_starts (task_uuid, start_by)
 SELECT task_uuid, start_by FROM bound WHERE start_by IS NOT NULL`
 
-// delaySteps has the waits of steps begin with their tasks.
+// delaySteps moves the waits of steps to the start of their tasks.
 const delaySteps = `
 UPDATE tasker.workflow_steps s
 SET decide_at = s.decide_at + u.after, wait_until = s.wait_until + u.after, remind_at = s.remind_at + u.after
 FROM unnest($1::uuid[], $2::interval[]) AS u (task_uuid, after)
 WHERE s.task_uuid = u.task_uuid AND num_nonnulls(s.decide_at, s.wait_until, s.remind_at) > 0`
 
-// bindTasks adds the statements that bind those of new tasks that have options.
+// bindTasks queues the statements that store the options of new tasks.
 func bindTasks(batch *pgx.Batch, tasks []*CreatedTask) {
 	var bound []*CreatedTask
 	var delayed []tasker.ID
@@ -97,13 +96,13 @@ WHERE x.start_by <= now()
 ORDER BY x.start_by
 LIMIT $1`
 
-// TasksToExpire returns tasks of which a step was to be claimed by now, the longest ago first.
+// TasksToExpire returns tasks past their start deadline, longest overdue first.
 func (db *DB) TasksToExpire(ctx context.Context, limit int) ([]tasker.ID, error) {
 	return db.dueTasks(ctx, tasksToExpire, limit)
 }
 
-// Locks enqueued steps against claims; an earlier claim has raised the fence. Settled steps and
-// child tasks may be under way too.
+// lockUnstarted locks enqueued steps against claims. A step has started if a claim has raised its
+// fence, if it has ended or if it has a child task.
 const lockUnstarted = `
 WITH steps AS MATERIALIZED (
     SELECT s.task_uuid, s.fence > 0 OR s.child_task_uuid IS NOT NULL OR s.state IN ('complete', 'resolved_manually', 'in_progress') AS started
@@ -118,8 +117,8 @@ JOIN tasker.tasks t ON t.task_uuid = x.task_uuid
 WHERE x.task_uuid = ANY ($1) AND x.start_by <= clock_timestamp() AND t.phase IS NULL AND t.state NOT IN ('complete', 'cancelled')
   AND NOT EXISTS (SELECT FROM steps s WHERE s.task_uuid = x.task_uuid AND s.started)`
 
-// ExpireTasks ends locked tasks past their start deadline without a claim, reason "expired", clears
-// the deadline of the others, and returns the ended ones.
+// ExpireTasks cancels locked tasks that have not started by their deadline, with reason "expired",
+// and returns them. It removes the deadline of the other tasks.
 func (tx *Tx) ExpireTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.Task, error) {
 	type row struct {
 		UUID            tasker.ID
@@ -132,7 +131,7 @@ func (tx *Tx) ExpireTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.Task
 	}
 	rows, err := collect[row](ctx, tx, lockUnstarted, tasks)
 	if err != nil {
-		return nil, fmt.Errorf("find tasks that nobody began: %w", err)
+		return nil, fmt.Errorf("find tasks that have not started: %w", err)
 	}
 	var targets []TaskTarget
 	var ended []tasker.Task
@@ -148,23 +147,15 @@ func (tx *Tx) ExpireTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.Task
 		if err := tx.CancelTasks(ctx, targets, by); err != nil {
 			return nil, err
 		}
-		if err := tx.tellOfTasks(ctx, tasker.TaskExpiredTopic, "low", "ended as expired: no step of it was claimed in time", idsOfTasks(ended)); err != nil {
+		if err := tx.notifyTasks(ctx, tasker.TaskExpiredTopic, "low", "ended as expired: no step of it was claimed in time", mapped(ended, func(t tasker.Task) tasker.ID { return t.UUID })); err != nil {
 			return nil, err
 		}
 	}
 	_, err = tx.Exec(ctx, `DELETE FROM tasker.task_starts WHERE task_uuid = ANY ($1) AND start_by <= clock_timestamp()`, tasks)
-	return ended, wrap(err, "forget until when tasks were to be begun")
+	return ended, wrap(err, "remove start deadlines")
 }
 
-func idsOfTasks(list []tasker.Task) []tasker.ID {
-	ids := make([]tasker.ID, len(list))
-	for i, t := range list {
-		ids[i] = t.UUID
-	}
-	return ids
-}
-
-const tellOfTasks = `
+const notifyTasks = `
 INSERT INTO tasker.messages (topic, subject_kind, subject_id, namespaces, data)
 SELECT $1, 'task', t.task_uuid, ARRAY[t.namespace], jsonb_build_object(
     'summary', format('%s: a task of %s %s', t.namespace, t.name, $3::text), 'severity', $2::text,
@@ -174,8 +165,7 @@ FROM tasker.tasks t
 WHERE t.task_uuid = ANY ($4)
 ORDER BY t.task_uuid`
 
-// tellOfTasks puts messages about tasks, which the caller has locked, on the list of those that people are to be told.
-func (tx *Tx) tellOfTasks(ctx context.Context, topic, severity, what string, tasks []tasker.ID) error {
-	_, err := tx.Exec(ctx, tellOfTasks, topic, severity, what, tasks)
-	return wrap(err, "write messages about tasks")
+// notifyTasks enqueues messages about locked tasks.
+func (tx *Tx) notifyTasks(ctx context.Context, topic, severity, what string, tasks []tasker.ID) error {
+	return exec(ctx, tx, "notify of tasks", notifyTasks, topic, severity, what, tasks)
 }

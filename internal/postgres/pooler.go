@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// errSharedSessions reports a pooler that does not keep one session of PostgreSQL for each of its clients.
+// errSharedSessions reports a pooler that does not assign a PostgreSQL session to each client.
 var errSharedSessions = tasker.Errorf(tasker.Unavailable, "the database URL leads to a pooler, such as PgBouncer, in transaction or statement mode, "+
 	"in which settings and prepared statements are lost: set pool_mode = session there, or connect to PostgreSQL itself")
 
@@ -22,7 +22,7 @@ FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS s (name, value, place)`
 	selectProcessID = `SELECT pg_backend_pid()`
 )
 
-// applySettings applies the settings of a session. Poolers may drop startup parameters.
+// applySettings sets the parameters of a session, because poolers may drop startup parameters.
 func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string) error {
 	names := slices.Sorted(maps.Keys(settings))
 	values := make([]string, len(names))
@@ -30,9 +30,9 @@ func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string)
 		values[i] = settings[name]
 	}
 	var process uint32
-	err := c.QueryRow(ctx, setSettings, pgx.QueryExecModeExec, names, values).Scan(&process, &values) // as PostgreSQL writes them
+	err := c.QueryRow(ctx, setSettings, pgx.QueryExecModeExec, names, values).Scan(&process, &values) // values in the format of PostgreSQL
 	if err != nil || process == c.PgConn().PID() {
-		return err // no pooler is between
+		return err // there is no pooler
 	}
 	var lost int
 	err = c.QueryRow(ctx, countLost, pgx.QueryExecModeExec, names, values).Scan(&lost)
@@ -42,7 +42,7 @@ func applySettings(ctx context.Context, c *pgx.Conn, settings map[string]string)
 	return err
 }
 
-// checkSessions connects, and returns an error if a pooler serves two connections from one session.
+// checkSessions returns an error if a pooler serves two connections from one session.
 func checkSessions(ctx context.Context, p *pools, cfg *pgx.ConnConfig) error {
 	err := p.of[General].AcquireFunc(ctx, func(first *pgxpool.Conn) error {
 		var process, other uint32

@@ -1,9 +1,9 @@
 // Package postgres stores Tasker's state in PostgreSQL. Every state change is a compare-and-set
 // that names the previous state, and is recorded in the history in the same transaction. The
-// database clock is authoritative. Locks are taken in one order: tasks by id, then steps by id,
-// then entries; claims skip locked rows.
+// database clock is authoritative. Locks are acquired in one order: tasks by id, steps by id, DLQ
+// entries. Claims skip locked rows.
 //
-// Packages engine and dlq decide what happens; this package only stores and queries it.
+// Packages engine and dlq make the decisions; this package only stores and queries them.
 package postgres
 
 import (
@@ -26,58 +26,62 @@ import (
 	"tasker.example/tasker"
 )
 
-// DB is the database of one Tasker.
+// DB is the database of one Tasker installation.
 type DB struct {
 	pool   *pools
 	queue  queue
-	joined map[string]string // settings of transactions of others
+	joined map[string]string // session settings for caller transactions
 	opened func(ctx context.Context, reason tasker.Reason, namespace string)
 
 	commits    atomic.Pointer[[]func()]
 	limits     limitedQueues
-	askUntil   atomic.Int64  // until when claims ask of each step whether it is held, as Unix nanoseconds
-	turns      fairScheduler // of namespaces in claims
+	askUntil   atomic.Int64  // until when claims check each step for holds, in Unix nanoseconds
+	turns      fairScheduler // order of namespaces in claims
 	directFrom int           // see Options.DirectFrom
 	singles    fastPath      // reports of one success
-	heads      queueHeads    // of queues in claims
+	heads      queueHeads    // where claims start
 }
 
-// Options bounds what a DB takes of the server.
+// Options configures a DB. The zero value uses the defaults.
 type Options struct {
-	MaxConns         int               // connections; 0 means 20
-	StatementTimeout time.Duration     // of one statement; 0 means 15 s
-	ApplicationName  string            // as pg_stat_activity shows it; "" means tasker
-	QueueTTL         time.Duration     // how long a step may wait for a worker unless its template says; 0 means DefaultQueueTTL
-	PriorityAge      time.Duration     // from which age on a step may be handed out before more urgent ones; 0 means DefaultPriorityAge, negative never
-	DirectFrom       int               // from how many outcomes on a report claims directly what becomes ready; 0 means DefaultDirectFrom
-	ExpiryRule       tasker.ExpiryRule // whether a step that waited too long fails also where workers are busy; "" means tasker.ExpireUnlessSaturated
-	Announce         bool              // put what is enqueued into the outbox of the message broker
-	ReportQueues     bool              // say of which queues the steps were that ConcludeSteps moved
+	MaxConns         int           // maximum number of connections; the default is 20
+	StatementTimeout time.Duration // the default is 15 s
+	ApplicationName  string        // name in pg_stat_activity; the default is tasker
+	QueueTTL         time.Duration // queue timeout of steps without one in their template; the default is DefaultQueueTTL
+	PriorityAge      time.Duration // age from which a step precedes more urgent ones; the default is DefaultPriorityAge, negative disables it
+	DirectFrom       int           // minimum outcomes of a report that directly claims the steps it makes ready; the default is DefaultDirectFrom
 
-	Tracer pgx.QueryTracer // sees each statement; nil: nobody does
+	// ExpiryRule determines whether a step also expires while workers are busy. The default is
+	// tasker.ExpireUnlessSaturated.
+	ExpiryRule tasker.ExpiryRule
 
-	// ClockSchema is a schema whose functions now() and clock_timestamp() count instead of
-	// those of PostgreSQL, for tests that move the clock; empty means none.
+	Announce     bool // add enqueued steps to the outbox of the message broker
+	ReportQueues bool // have ConcludeSteps return the queues of the steps
+
+	Tracer pgx.QueryTracer // optional
+
+	// ClockSchema is a schema with functions now() and clock_timestamp() that replace those of
+	// PostgreSQL in tests. The default is none.
 	ClockSchema string
 }
 
 // DefaultQueueTTL is the default queue timeout of a step.
 const DefaultQueueTTL = 5 * time.Minute
 
-// DefaultDirectFrom is from how many outcomes on a report claims directly what becomes ready. It takes about 0.1 ms to begin such
-// a statement, and saves about 0.02 ms for each step that it claims.
+// DefaultDirectFrom is the default of Options.DirectFrom. Such a statement costs about 0.1 ms and
+// saves about 0.02 ms for each step that it claims.
 const DefaultDirectFrom = 5
 
 // DefaultPriorityAge is the default age from which steps precede more urgent ones.
 const DefaultPriorityAge = time.Minute
 
-// LongestPause is the idle timeout within a transaction.
-const LongestPause = 15 * time.Second
+// IdleTransactionTimeout terminates sessions that are idle in a transaction.
+const IdleTransactionTimeout = 15 * time.Second
 
-// lockTimeout is how long a statement waits for a row that another transaction holds.
+// lockTimeout bounds the wait of a statement for a locked row.
 const lockTimeout = 5 * time.Second
 
-// queue is what every statement needs that puts steps into the queue.
+// queue configures the statements that enqueue steps.
 type queue struct {
 	ttlMS    int64
 	expiry   tasker.ExpiryRule
@@ -91,36 +95,27 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
-	cfg.MaxConns = int32(max(o.MaxConns, 0))
-	if cfg.MaxConns == 0 {
-		cfg.MaxConns = 20
-	}
-	if o.StatementTimeout == 0 {
-		o.StatementTimeout = 15 * time.Second
-	}
-	if o.ApplicationName == "" {
-		o.ApplicationName = "tasker"
-	}
+	cfg.MaxConns = int32(cmp.Or(max(o.MaxConns, 0), 20))
 	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
 	if o.Tracer != nil {
 		cfg.ConnConfig.Tracer = o.Tracer
 	}
-	cfg.ConnConfig.RuntimeParams["application_name"] = o.ApplicationName
+	cfg.ConnConfig.RuntimeParams["application_name"] = cmp.Or(o.ApplicationName, "tasker")
 	params := maps.Clone(planning)
 	params["search_path"] = "tasker"
 	if o.ClockSchema != "" {
 		params["search_path"] = o.ClockSchema + ", pg_catalog, tasker"
 	}
 	params["timezone"] = "UTC"
-	params["statement_timeout"] = fmt.Sprint(o.StatementTimeout.Milliseconds())
+	params["statement_timeout"] = fmt.Sprint(cmp.Or(o.StatementTimeout, 15*time.Second).Milliseconds())
 	params["lock_timeout"] = fmt.Sprint(lockTimeout.Milliseconds())
-	params["idle_in_transaction_session_timeout"] = fmt.Sprint(LongestPause.Milliseconds())
-	joined := maps.Clone(planning) // of transactions of others
+	params["idle_in_transaction_session_timeout"] = fmt.Sprint(IdleTransactionTimeout.Milliseconds())
+	joined := maps.Clone(planning)
 	for _, name := range []string{"search_path", "timezone", "lock_timeout"} {
 		joined[name] = params[name]
 	}
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
-		// Statements of disconnected callers end. Some platforms cannot detect that.
+		// Cancels the statements of disconnected clients. Some platforms do not support it.
 		var pg *pgconn.PgError
 		if _, err := c.Exec(ctx, "SET client_connection_check_interval = '1s'"); err != nil && !errors.As(err, &pg) {
 			return err
@@ -128,7 +123,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		if err := applySettings(ctx, c, params); err != nil {
 			return err
 		}
-		pgxuuid.Register(c.TypeMap()) // ids would travel by way of text otherwise
+		pgxuuid.Register(c.TypeMap()) // otherwise ids are sent as text
 		c.TypeMap().RegisterType(&pgtype.Type{
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
 		})
@@ -143,16 +138,27 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		pool.Close()
 		return nil, fmt.Errorf("reach database: %w", err)
 	}
-	q := queue{ttlMS: cmp.Or(o.QueueTTL, DefaultQueueTTL).Milliseconds(), expiry: cmp.Or(o.ExpiryRule, tasker.ExpireUnlessSaturated), announce: o.Announce, report: o.ReportQueues}
-	return &DB{pool: pool, queue: q, joined: joined, turns: newFairScheduler(cmp.Or(o.PriorityAge, DefaultPriorityAge)), directFrom: cmp.Or(o.DirectFrom, DefaultDirectFrom), opened: func(context.Context, tasker.Reason, string) {}}, nil
+	return &DB{
+		pool: pool,
+		queue: queue{
+			ttlMS: cmp.Or(o.QueueTTL, DefaultQueueTTL).Milliseconds(), expiry: cmp.Or(o.ExpiryRule, tasker.ExpireUnlessSaturated),
+			announce: o.Announce, report: o.ReportQueues,
+		},
+		joined:     joined,
+		turns:      newFairScheduler(cmp.Or(o.PriorityAge, DefaultPriorityAge)),
+		directFrom: cmp.Or(o.DirectFrom, DefaultDirectFrom),
+		opened:     func(context.Context, tasker.Reason, string) {},
+	}, nil
 }
 
-// OnOpened sets a callback for each committed new investigation. Call it before using the DB.
+// OnOpened sets a callback that runs after an investigation was opened and committed. Call it before
+// using the DB.
 func (db *DB) OnOpened(f func(ctx context.Context, reason tasker.Reason, namespace string)) {
 	db.opened = f
 }
 
-// OnCommit adds a non-blocking callback after each commit of [DB.InTx] and [DB.StoreTasks].
+// OnCommit adds a callback that runs after each commit of [DB.InTx] and [DB.StoreTasks]. It must not
+// block.
 func (db *DB) OnCommit(f func()) {
 	for {
 		before := db.commits.Load()
@@ -175,11 +181,10 @@ func (db *DB) committed() {
 	}
 }
 
-// planning suits a database used as a queue, whose statistics are usually wrong. Every statement
-// goes from a few rows to others by index, and the planner must not switch to a table scan.
-// Replanning, jit and parallel workers cost more than the statements.
-//
-// A statement must therefore never join two large sets.
+// planning contains planner settings for a database used as a queue, whose statistics are usually
+// wrong. Every statement finds a few rows by index, and the planner must not choose a table scan.
+// Replanning, JIT and parallel workers cost more than the statements. Therefore a statement must
+// never join two large sets.
 var planning = map[string]string{
 	"plan_cache_mode":  "force_generic_plan",
 	"enable_seqscan":   "off",
@@ -193,33 +198,33 @@ var planning = map[string]string{
 // Close waits for running statements and closes the connections.
 func (db *DB) Close() { db.pool.Close() }
 
-// Reset closes all connections, those in use on return.
+// Reset closes all connections. Those in use are closed when they return to the pool.
 func (db *DB) Reset() { db.pool.Reset() }
 
-// Commit flushes an empty WAL message: the minimum cost of a heartbeat.
+// Commit flushes an empty WAL message. It measures the minimum cost of a heartbeat.
 func (db *DB) Commit(ctx context.Context) error {
 	_, err := db.pool.Exec(WithConnClass(ctx, Heartbeats), `SELECT pg_logical_emit_message(true, 'tasker', '')`)
 	return err
 }
 
-// Pool is the connections for requests.
+// Pool returns the connections for requests.
 func (db *DB) Pool() *pgxpool.Pool { return db.pool.of[General] }
 
-// Tx is a transaction. Its methods hold the locks they take until it ends.
+// Tx is a transaction. It holds the locks of its methods until it ends.
 type Tx struct {
 	pgx.Tx
 	queue  queue
-	joined bool // behind a savepoint of a transaction of others
+	joined bool // it is a savepoint in a transaction of the caller
 	opened []opened
 }
 
-// An opened is an investigation that a transaction opened.
+// opened describes an investigation that a transaction opened.
 type opened struct {
 	reason    tasker.Reason
 	namespace string
 }
 
-// InTx runs f in a transaction. It retries lost lock races, so f must have no outside effects.
+// InTx runs f in a transaction. It repeats f after a lost race, so f must have no other effects.
 func (db *DB) InTx(ctx context.Context, f func(*Tx) error) error {
 	var done *Tx
 	err := retry(ctx, func() error {
@@ -237,7 +242,7 @@ func (db *DB) InTx(ctx context.Context, f func(*Tx) error) error {
 	return err
 }
 
-// retry runs f again when PostgreSQL gave up on it for the sake of another.
+// retry repeats f after a lost race, up to three times.
 func retry(ctx context.Context, f func() error) error {
 	const tries = 4
 	for n := 1; ; n++ {
@@ -245,23 +250,17 @@ func retry(ctx context.Context, f func() error) error {
 		if err == nil || n == tries || !lostRace(err) {
 			return classifyError(err)
 		}
-		rest := time.Duration(n*10+rand.IntN(20)) * time.Millisecond
 		select {
 		case <-ctx.Done():
 			return classifyError(err)
-		case <-time.After(rest):
+		case <-time.After(time.Duration(n*10+rand.IntN(20)) * time.Millisecond):
 		}
 	}
 }
 
+// lostRace reports a serialization failure, a deadlock, a lock timeout or a plan that a migration
+// has invalidated.
 func lostRace(err error) bool {
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return false
-	}
-	switch pg.Code {
-	case "40001", "40P01", "55P03", "0A000": // serialization, deadlock, lock timeout, plan made stale by a migration
-		return true
-	}
-	return false
+	return errors.As(err, &pg) && slices.Contains([]string{"40001", "40P01", "55P03", "0A000"}, pg.Code)
 }

@@ -10,11 +10,17 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A querier runs statements, in a lane or a transaction, and translates errors.
+// querier runs statements on a connection pool or in a transaction and classifies errors.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// exec runs a statement; action describes it in the error.
+func exec(ctx context.Context, q querier, action, sql string, args ...any) error {
+	_, err := q.Exec(ctx, sql, args...)
+	return wrap(err, "%s", action)
 }
 
 // collect runs a query and reads its rows by column name.
@@ -22,7 +28,7 @@ func collect[T any](ctx context.Context, q querier, sql string, args ...any) ([]
 	return read(ctx, q, pgx.RowToStructByName[T], sql, args)
 }
 
-// column runs a query of one column.
+// column runs a query with one column.
 func column[T any](ctx context.Context, q querier, sql string, args ...any) ([]T, error) {
 	return read(ctx, q, pgx.RowTo[T], sql, args)
 }
@@ -35,13 +41,12 @@ func read[T any](ctx context.Context, q querier, to pgx.RowToFunc[T], sql string
 	return readRows(rows, to)
 }
 
-// readRows reads the rows of a query, which may be one of a batch.
 func readRows[T any](rows pgx.Rows, to pgx.RowToFunc[T]) ([]T, error) {
 	list, err := pgx.CollectRows(rows, to)
 	return list, classifyError(err)
 }
 
-// answered reads the rows of the next statement of a batch by column name.
+// answered reads the rows of the next statement in a batch by column name.
 func answered[T any](batch pgx.BatchResults) ([]T, error) {
 	rows, err := batch.Query()
 	if err != nil {
@@ -50,7 +55,7 @@ func answered[T any](batch pgx.BatchResults) ([]T, error) {
 	return readRows(rows, pgx.RowToStructByName[T])
 }
 
-// one runs a query and reads its first row by column name; nil if it has none.
+// one runs a query and reads its first row by column name. It returns nil if there is none.
 func one[T any](ctx context.Context, q querier, sql string, args ...any) (*T, error) {
 	list, err := collect[T](ctx, q, sql, args...)
 	if err != nil || len(list) == 0 {
@@ -59,7 +64,73 @@ func one[T any](ctx context.Context, q querier, sql string, args ...any) (*T, er
 	return &list[0], nil
 }
 
-// value runs a query of one row and one column.
+// required reads the first row like [one], but returns missing if there is none. Action describes
+// the query in other errors.
+func required[T any](ctx context.Context, q querier, missing error, action, sql string, args ...any) (row T, err error) {
+	list, err := collect[T](ctx, q, sql, args...)
+	if err != nil {
+		return row, fmt.Errorf("%s: %w", action, err)
+	}
+	if len(list) == 0 {
+		return row, missing
+	}
+	return list[0], nil
+}
+
+// pageOf runs a query that reads one row more than limit, and reports whether that row exists.
+func pageOf[T any](ctx context.Context, q querier, limit int, action, sql string, args ...any) (list []T, more bool, err error) {
+	if list, err = collect[T](ctx, q, sql, args...); err != nil {
+		return nil, false, fmt.Errorf("%s: %w", action, err)
+	}
+	more = len(list) > limit
+	return list[:min(len(list), limit)], more, nil
+}
+
+// selectMap runs a query whose two columns are the keys and values of a map.
+func selectMap[K comparable, V any](ctx context.Context, q querier, action, sql string, args ...any) (map[K]V, error) {
+	type pair struct {
+		Key   K
+		Value V
+	}
+	list, err := read(ctx, q, pgx.RowToStructByPos[pair], sql, args)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", action, err)
+	}
+	m := make(map[K]V, len(list))
+	for _, p := range list {
+		m[p.Key] = p.Value
+	}
+	return m, nil
+}
+
+// mapped returns the results of f for a list.
+func mapped[T, U any](list []T, f func(T) U) []U {
+	out := make([]U, len(list))
+	for i, v := range list {
+		out[i] = f(v)
+	}
+	return out
+}
+
+// byKey indexes a list.
+func byKey[K comparable, T any](list []T, key func(T) K) map[K]T {
+	m := make(map[K]T, len(list))
+	for _, v := range list {
+		m[key(v)] = v
+	}
+	return m
+}
+
+// firstOf runs a query with one column and returns its first value, or nil if there is none.
+func firstOf[T any](ctx context.Context, q querier, sql string, args ...any) (*T, error) {
+	list, err := column[T](ctx, q, sql, args...)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return &list[0], nil
+}
+
+// value runs a query with one row and one column.
 func value[T any](ctx context.Context, q querier, sql string, args ...any) (v T, err error) {
 	list, err := column[T](ctx, q, sql, args...)
 	if err == nil {
@@ -68,7 +139,7 @@ func value[T any](ctx context.Context, q querier, sql string, args ...any) (v T,
 	return v, err
 }
 
-// wrap adds the action that failed to err; it returns nil if err is nil.
+// wrap adds the failed action to err. It returns nil if err is nil.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -83,7 +154,7 @@ SELECT set_config('tasker.statement_timeout', current_setting('statement_timeout
 	resetStatementTimeout = `SELECT set_config('statement_timeout', current_setting('tasker.statement_timeout'), true)`
 )
 
-// collectWithTimeout is collect in one round trip with a statement timeout for this statement only.
+// collectWithTimeout is collect with a timeout for this statement, in one round trip.
 func collectWithTimeout[T any](ctx context.Context, tx *Tx, limit time.Duration, sql string, args []any) ([]T, error) {
 	var batch pgx.Batch
 	batch.Queue(limitTime, max(limit.Milliseconds(), 1))
@@ -98,7 +169,7 @@ func collectWithTimeout[T any](ctx context.Context, tx *Tx, limit time.Duration,
 	return rows, classifyError(cmp.Or(err, results.Close()))
 }
 
-// A scanned row translates its error.
+// scannedRow classifies errors.
 type scannedRow struct{ pgx.Row }
 
 // Scan reads the columns in their order.

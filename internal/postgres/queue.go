@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,16 +12,16 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Parts of a recursive WITH: pairs of namespace and handler with waiting, held or limited steps.
+// Parts of a recursive WITH that select the queues with waiting, unserved and parked steps.
 var (
 	enqueuedPairs = pairs("enqueued", "tasker.ready_steps s WHERE true")
 	awaitingPairs = pairs("awaiting", "tasker.workflow_steps s WHERE s.awaits_worker_since IS NOT NULL")
-	heldPairs     = pairs("aside", "tasker.held_steps s WHERE true")
+	heldPairs     = pairs("parked", "tasker.held_steps s WHERE true")
 )
 
-// pairs is part of a recursive WITH: the pairs of namespace and handler of some steps, of one
-// namespace or of all if it is empty. It jumps through an index, so the cost grows with the pairs,
-// not the steps.
+// pairs returns a part of a recursive WITH that selects the namespaces and handlers of steps, in one
+// namespace or in all if it is empty. It skips through an index, so its cost depends on the number
+// of pairs, not of steps.
 func pairs(name, steps string) string {
 	return name + ` AS (
     (
@@ -42,9 +43,9 @@ func pairs(name, steps string) string {
 )`
 }
 
-// The oldest step of a pair is found by jumping between priorities. Only displayed pairs are
-// counted, up to a limit. Only the first rows are checked for outdated ones: checking 10,000 rows
-// would read 30,000 pages instead of 300.
+// selectQueues finds the oldest step of a queue by skipping from priority to priority. It counts
+// only the steps of returned queues, up to $3. It checks only the first rows for outdated ones:
+// checking 10,000 rows would read 30,000 pages instead of 300.
 var selectQueues = `
 WITH RECURSIVE asked AS (SELECT $1::text AS namespace),
 ` + enqueuedPairs + `,
@@ -59,7 +60,7 @@ groups AS MATERIALIZED (
 shown AS MATERIALIZED (
     SELECT p.namespace, p.handler, coalesce(live.workers, 0) AS live_workers, oldest.queued_at, oldest.expires_at,
         least(oldest.queued_at, late.since) AS waits_since
-    FROM (SELECT namespace, handler FROM enqueued UNION SELECT namespace, handler FROM awaiting UNION SELECT namespace, handler FROM aside) p
+    FROM (SELECT namespace, handler FROM enqueued UNION SELECT namespace, handler FROM awaiting UNION SELECT namespace, handler FROM parked) p
     CROSS JOIN LATERAL (
         SELECT sum(c.workers)::bigint AS workers
         FROM groups c
@@ -135,25 +136,23 @@ CROSS JOIN LATERAL (
 WHERE waiting.steps + late.steps + held.steps + limited.steps > 0
 ORDER BY q.live_workers > 0 OR q.waits_since IS NULL, q.waits_since, q.namespace, q.handler`
 
-// Queues returns up to limit queues with waiting or held steps of one namespace, or of all if it
-// is empty: those without live workers first, then by longest wait, then those fully held. If a
-// queue is not counted to its end, NextExpiresAt covers the most urgent and the oldest steps.
-// Outdated rows count until removed.
+// Queues returns up to limit queues with waiting or parked steps of one namespace, or of all if it
+// is empty. Queues without live workers come first, then the longest wait, then queues with only
+// parked steps. If not all steps of a queue were counted, NextExpiresAt covers the most urgent and
+// the oldest steps. Outdated rows count until they are removed.
 func (db *DB) Queues(ctx context.Context, namespace string, limit int) ([]tasker.Queue, error) {
 	return db.queues(ctx, namespace, limit, tasker.MaxQueueCount)
 }
 
-// queues counts the steps of each queue up to most.
-func (db *DB) queues(ctx context.Context, namespace string, limit, most int) ([]tasker.Queue, error) {
-	list, err := collect[tasker.Queue](ctx, db.pool, selectQueues, namespace, limit, most, access.ScopeOf(ctx).List())
+func (db *DB) queues(ctx context.Context, namespace string, limit, maxSteps int) ([]tasker.Queue, error) {
+	list, err := collect[tasker.Queue](ctx, db.pool, selectQueues, namespace, limit, maxSteps, access.ScopeOf(ctx).List())
 	return list, wrap(err, "list queues")
 }
 
-// What a look at everything that waits may cost, because it is asked for every
-// few seconds.
+// Bounds of Backlogs, which runs every few seconds.
 const (
 	backlogQueues = 1000
-	backlogSteps  = 1000 // of one queue
+	backlogSteps  = 1000 // per queue
 )
 
 const liveWorkers = `
@@ -165,23 +164,19 @@ GROUP BY n.namespace`
 
 const selectNow = `SELECT clock_timestamp()`
 
-// Backlogs returns namespaces with waiting steps or live workers, most unserved steps first. It
-// counts at most 1000 steps of a handler and 1000 handlers.
+// Backlogs returns the namespaces with waiting steps or live workers, most unserved steps first. It
+// counts at most 1000 queues and 1000 steps of each.
 func (db *DB) Backlogs(ctx context.Context) ([]tasker.Backlog, error) {
 	queues, err := db.queues(ctx, "", backlogQueues, backlogSteps)
 	if err != nil {
 		return nil, err
 	}
-	type served struct {
-		Namespace string
-		Workers   int64
-	}
-	live, err := collect[served](ctx, db.pool, liveWorkers)
+	workers, err := selectMap[string, int64](ctx, db.pool, "count live workers", liveWorkers)
 	if err != nil {
-		return nil, fmt.Errorf("count live workers: %w", err)
+		return nil, err
 	}
-	var now time.Time // of the database, whose clock the steps carry
-	if err := db.pool.QueryRow(ctx, selectNow).Scan(&now); err != nil {
+	now, err := value[time.Time](ctx, db.pool, selectNow)
+	if err != nil {
 		return nil, fmt.Errorf("read the clock of the database: %w", err)
 	}
 	all := map[string]*tasker.Backlog{}
@@ -204,15 +199,11 @@ func (db *DB) Backlogs(ctx context.Context) ([]tasker.Backlog, error) {
 			b.Unserved += int64(q.Queued + q.AwaitingWorker)
 		}
 	}
-	for _, w := range live {
-		of(w.Namespace).Workers = w.Workers
+	for namespace, n := range workers {
+		of(namespace).Workers = n
 	}
-	out := make([]tasker.Backlog, 0, len(all))
-	for _, b := range all {
-		out = append(out, *b)
-	}
-	slices.SortFunc(out, func(a, b tasker.Backlog) int {
+	list := slices.SortedFunc(maps.Values(all), func(a, b *tasker.Backlog) int {
 		return cmp.Or(cmp.Compare(b.Unserved, a.Unserved), cmp.Compare(b.Steps, a.Steps), cmp.Compare(a.Namespace, b.Namespace))
 	})
-	return out, nil
+	return mapped(list, func(b *tasker.Backlog) tasker.Backlog { return *b }), nil
 }

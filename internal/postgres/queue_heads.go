@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -10,140 +11,137 @@ import (
 	"time"
 )
 
-// Index entries of claimed steps stay until a vacuum can remove them, which a long transaction
-// such as a dump delays: each claim would pass over all of them. While there are many, a process
-// keeps for each queue and priority the instant of its first waiting step and starts claims there.
-// Steps that were committed later with an older instant, or returned from a hold, are found by a
-// rare scan from the beginning.
+// Index entries of claimed steps remain until a vacuum removes them, which a long transaction such
+// as a dump delays. Each claim would skip all of them. While there are many, a process caches the
+// time of the first waiting step of each queue and priority, and starts claims there. A full scan
+// from the beginning, which is rare, finds steps that were committed later with an older time or
+// returned from a hold.
 
 const (
-	headsEvery   = 400 * time.Millisecond
-	headsMargin  = time.Second     // what was committed so much later is not missed
-	allHeadsRest = 5 * time.Second // between two looks from the beginning, or
-	allHeadsCost = 20              // so many times as long as one takes
-	headsLast    = time.Minute     // and twice that: without such a look, claims read from the beginning
-	maxHeads     = 10_000          // queues and priorities
-	maxLevels    = 8               // priorities of a queue: with more, claims read from the beginning and not in so many parts
-	expiryRest   = 5 * time.Second // between two looks for steps that have waited too long: each passes over those that were claimed
+	headsInterval      = 400 * time.Millisecond
+	headsMargin        = time.Second     // tolerated delay between the time of a step and its commit
+	minFullScan        = 5 * time.Second // minimum interval of full scans
+	fullScanCost       = 20              // minimum interval of full scans, as a multiple of their duration
+	fullScanMaxAge     = time.Minute     // plus two intervals: without a full scan since, claims start at the beginning
+	maxHeads           = 10_000          // cached queues and priorities
+	maxLevels          = 8               // priorities of a queue; with more, claims start at the beginning
+	expiryScanInterval = 5 * time.Second // expiry scans skip claimed steps, which is expensive
 )
 
-// deadTupleThreshold is from how many rows on that were claimed and are not removed claims begin at heads.
+// deadTupleThreshold is the number of claimed, not yet vacuumed rows from which claims use heads.
 const deadTupleThreshold = `20000`
 
 const hasManyDead = `coalesce(pg_stat_get_dead_tuples('tasker.ready_steps'::regclass), 0) > ` + deadTupleThreshold
 
-// queueHeads are where claims begin.
+// queueHeads caches where claims start.
 type queueHeads struct {
 	on atomic.Bool
 
-	mu     sync.Mutex
-	levels map[QueueName]map[int]time.Time // by priority; zero: at the beginning
-	count  int
-	looked time.Time
-	expiry time.Time     // the last look for steps that have waited too long
-	all    time.Time     // the last look from the beginning
-	whole  bool          // of what waited then nothing is forgotten
-	allAt  time.Time     // the same by the clock of the database: other priorities came to be afterwards
-	rest   time.Duration // until the next one
+	mu               sync.Mutex
+	levels           map[QueueName]map[int]time.Time // by priority; zero means the beginning
+	count            int
+	scannedAt        time.Time
+	expiryScannedAt  time.Time
+	fullScanAt       time.Time
+	fullScanInterval time.Duration
+	fullScanTime     time.Time // fullScanAt by the database clock: unknown priorities appeared later
+	complete         bool      // nothing that the full scan found was evicted
 }
 
-// A headRanges is the part of queues that a claim reads: by priority and age, and between them.
+// headRanges lists the parts of queues that a claim reads.
 type headRanges struct {
 	namespaces, handlers []string
-	low, high            []int64 // a priority if they are the same, those between otherwise
+	low, high            []int64 // one priority if equal, otherwise the priorities between
 	since                []time.Time
 }
 
-// The priorities of steps are integers of four bytes.
+func (r *headRanges) addRange(q QueueName, low, high int64, since time.Time) {
+	r.namespaces, r.handlers = append(r.namespaces, q.Namespace), append(r.handlers, q.Handler)
+	r.low, r.high, r.since = append(r.low, low), append(r.high, high), append(r.since, since)
+}
+
+// Priorities are integers of four bytes.
 const lowest, highest = math.MinInt32 - 1, math.MaxInt32 + 1
 
-// rangesFor returns what a claim reads; nil: all queues from their beginning.
+// rangesFor returns the ranges that a claim reads, or nil if it starts at the beginning.
 func (h *queueHeads) rangesFor(c Claimant) *headRanges {
 	if !h.on.Load() || len(c.Namespaces)*len(c.Handlers) > manyQueues {
 		return nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.whole || time.Since(h.all) > headsLast+2*h.rest {
+	if !h.complete || time.Since(h.fullScanAt) > fullScanMaxAge+2*h.fullScanInterval {
 		return nil
 	}
 	r := &headRanges{}
 	for _, n := range c.Namespaces {
 		for _, handler := range c.Handlers {
-			levels := h.levels[QueueName{n, handler}]
+			q := QueueName{n, handler}
+			levels := h.levels[q]
 			if len(levels) > maxLevels {
 				return nil
 			}
-			r.add(QueueName{n, handler}, levels, h.allAt.Add(-headsMargin))
+			r.add(q, levels, h.fullScanTime.Add(-headsMargin))
 		}
 	}
 	return r
 }
 
-// add adds the ranges of a queue, which between its priorities begin at an instant. Every priority is in one of them.
+// add adds ranges that cover all priorities of a queue. Priorities without a head start at
+// between.
 func (r *headRanges) add(q QueueName, levels map[int]time.Time, between time.Time) {
-	put := func(low, high int64, since time.Time) {
-		r.namespaces, r.handlers = append(r.namespaces, q.Namespace), append(r.handlers, q.Handler)
-		r.low, r.high, r.since = append(r.low, low), append(r.high, high), append(r.since, since)
-	}
-	priorities := make([]int64, 0, len(levels))
-	for p := range levels {
-		priorities = append(priorities, int64(p))
-	}
-	slices.Sort(priorities)
 	below := int64(lowest)
-	for _, p := range priorities {
+	for _, priority := range slices.Sorted(maps.Keys(levels)) {
+		p := int64(priority)
 		if p > below+1 {
-			put(below, p, between)
+			r.addRange(q, below, p, between)
 		}
-		put(p, p, levels[int(p)])
+		r.addRange(q, p, p, levels[priority])
 		below = p
 	}
-	put(below, highest, between)
+	r.addRange(q, below, highest, between)
 }
 
-// taken notes the priorities of steps that were handed out.
-func (h *queueHeads) taken(list []Claimed) {
+// addClaimed adds the priorities of claimed steps.
+func (h *queueHeads) addClaimed(list []Claimed) {
 	if !h.on.Load() {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range list {
-		h.level(QueueName{c.Namespace, c.Handler}, c.Priority)
+		h.addLevel(QueueName{c.Namespace, c.Handler}, c.Priority)
 	}
 }
 
-func (h *queueHeads) level(q QueueName, priority int) {
-	levels := h.levels[q]
-	if _, known := levels[priority]; known {
+func (h *queueHeads) addLevel(q QueueName, priority int) {
+	if _, known := h.levels[q][priority]; known {
 		return
 	}
 	if h.count >= maxHeads || h.levels == nil {
-		h.whole = h.whole && h.levels == nil // if some are forgotten
+		h.complete = h.complete && h.levels == nil
 		h.levels, h.count = map[QueueName]map[int]time.Time{}, 0
-		levels = nil
 	}
-	if levels == nil {
-		levels = map[int]time.Time{}
-		h.levels[q] = levels
+	if h.levels[q] == nil {
+		h.levels[q] = map[int]time.Time{}
 	}
-	levels[priority] = time.Time{}
+	h.levels[q][priority] = time.Time{}
 	h.count++
 }
 
-// hasDeadTuples notes whether there are many rows of steps that were claimed.
-func (h *queueHeads) hasDeadTuples(many bool) {
-	if h.on.Swap(many) == many {
+// enable turns the cache on or off.
+func (h *queueHeads) enable(on bool) {
+	if h.on.Swap(on) == on {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.levels, h.count, h.all, h.whole, h.looked = nil, 0, time.Time{}, false, time.Time{}
+	h.levels, h.count, h.fullScanAt, h.complete, h.scannedAt = nil, 0, time.Time{}, false, time.Time{}
 }
 
-// claimHeads hands out what is most urgent of the ranges of queues: for $8 and the turns in $9 and $10 see claim.go; $11 to $15 are the ranges,
-// and $16 the age from which on what waits comes first, or null.
+// claimHeads returns the claim of the most urgent steps in ranges of queues. $11 to $15 are the
+// ranges and $16 is the age from which steps precede more urgent ones, or null. See claim.go for
+// the other parameters.
 func claimHeads(h holds, b claimedBefore) string {
 	const order = "turn, old_since, priority DESC, state_since"
 	columns := `s.task_uuid, s.step_uuid, s.namespace, s.handler, s.priority, s.state_since, s.inputs_bytes,
@@ -194,22 +192,22 @@ locked AS MATERIALIZED (
 
 var claimFromHeads, claimUnheldFromHeads = claimHeads(withoutHolds, false), claimHeads(withHolds, false)
 
-// claimMoreFromHeads is claimMoreSteps.
+// claimMoreFromHeads is claimMoreSteps with heads.
 var claimMoreFromHeads = claimHeads(withoutHolds, true)
 
-// looksAtExpiry reports whether a look for what is due is also one for steps that have waited too long.
-func (h *queueHeads) looksAtExpiry() bool {
+// expiryScanDue reports whether it is time to scan for expired steps.
+func (h *queueHeads) expiryScanDue() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.on.Load() && time.Since(h.expiry) < expiryRest {
+	if h.on.Load() && time.Since(h.expiryScannedAt) < expiryScanInterval {
 		return false
 	}
-	h.expiry = time.Now()
+	h.expiryScannedAt = time.Now()
 	return true
 }
 
-// A head is where one priority of a queue begins. Since is nil if nothing waits there. One without a namespace says when the
-// look was made.
+// head is the first waiting step of a queue and priority. Since is nil if no step waits. A full scan
+// returns a row without a namespace for its time.
 type head struct {
 	Namespace, Handler string
 	Priority           int
@@ -225,7 +223,7 @@ SELECT l.namespace, l.handler, l.priority::int AS priority, (
 ) AS since, now() AS at
 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::timestamptz[]) AS l (namespace, handler, priority, since)`
 
-// The priorities of all queues are found by jumping from one to the next.
+// selectAllHeads skips from priority to priority and from queue to queue.
 var selectAllHeads = `
 WITH RECURSIVE heads AS (
     (
@@ -258,58 +256,59 @@ func nextHead(after string) string {
             )`
 }
 
-// RefreshQueueHeads looks where claims have to begin, if there are many rows of steps that were claimed and if it is time.
+// RefreshQueueHeads updates the cached heads if it is time.
 func (db *DB) RefreshQueueHeads(ctx context.Context) error {
 	h := &db.heads
-	known, all, now := h.nextScan()
+	known, full, start := h.nextScan()
 	if known == nil {
 		return nil
 	}
 	var list []head
 	var err error
 	switch {
-	case all:
+	case full:
 		list, err = collect[head](ctx, db.pool, selectAllHeads, maxHeads)
 	case len(known.low) > 0:
 		list, err = collect[head](ctx, db.pool, selectHeads, known.namespaces, known.handlers, known.low, known.since)
 	}
 	if err != nil {
-		return fmt.Errorf("look where claims begin: %w", err)
+		return fmt.Errorf("refresh the heads of queues: %w", err)
 	}
-	h.found(list, all, now)
+	h.update(list, full, start)
 	return nil
 }
 
-// nextScan returns the known priorities, and whether to look for all from the beginning; nil: it is not the time for a look.
-func (h *queueHeads) nextScan() (known *headRanges, all bool, now time.Time) {
+// nextScan returns the known priorities and whether a full scan is due. It returns nil if no scan is
+// due.
+func (h *queueHeads) nextScan() (known *headRanges, full bool, now time.Time) {
 	now = time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.on.Load() || now.Sub(h.looked) < headsEvery {
+	if !h.on.Load() || now.Sub(h.scannedAt) < headsInterval {
 		return nil, false, now
 	}
-	h.looked = now
+	h.scannedAt = now
 	known = &headRanges{}
 	for q, levels := range h.levels {
 		for p, since := range levels {
-			known.namespaces, known.handlers = append(known.namespaces, q.Namespace), append(known.handlers, q.Handler)
-			known.low, known.since = append(known.low, int64(p)), append(known.since, since)
+			known.addRange(q, int64(p), int64(p), since)
 		}
 	}
-	return known, h.all.IsZero() || now.Sub(h.all) >= h.rest, now
+	return known, h.fullScanAt.IsZero() || now.Sub(h.fullScanAt) >= h.fullScanInterval, now
 }
 
-// found notes where priorities begin. One of which nothing was found begins where the look was made.
-func (h *queueHeads) found(list []head, all bool, begun time.Time) {
+// update stores the result of a scan. A priority without a waiting step starts at the time of the
+// scan.
+func (h *queueHeads) update(list []head, full bool, start time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.on.Load() {
 		return
 	}
-	h.whole = h.whole || all
+	h.complete = h.complete || full
 	for _, f := range list {
 		if f.Namespace == "" {
-			h.allAt = f.At
+			h.fullScanTime = f.At
 			continue
 		}
 		since := f.At.Add(-headsMargin)
@@ -317,11 +316,11 @@ func (h *queueHeads) found(list []head, all bool, begun time.Time) {
 			since = *f.Since
 		}
 		q := QueueName{f.Namespace, f.Handler}
-		h.level(q, f.Priority)
+		h.addLevel(q, f.Priority)
 		h.levels[q][f.Priority] = since
 	}
-	if all {
-		h.all, h.rest = time.Now(), max(allHeadsRest, allHeadsCost*time.Since(begun))
-		h.whole = h.whole && len(list) < maxHeads // else there may be more
+	if full {
+		h.fullScanAt, h.fullScanInterval = time.Now(), max(minFullScan, fullScanCost*time.Since(start))
+		h.complete = h.complete && len(list) < maxHeads // otherwise the scan was cut off
 	}
 }

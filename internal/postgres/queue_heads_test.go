@@ -16,9 +16,9 @@ import (
 // findHeads has claims begin where the steps are that wait now.
 func (y *yard) findHeads() {
 	y.Helper()
-	y.db.heads.hasDeadTuples(true)
+	y.db.heads.enable(true)
 	y.db.heads.mu.Lock()
-	y.db.heads.looked, y.db.heads.rest = time.Time{}, 0
+	y.db.heads.scannedAt, y.db.heads.fullScanInterval = time.Time{}, 0
 	y.db.heads.mu.Unlock()
 	if err := y.db.RefreshQueueHeads(y.Context()); err != nil {
 		y.Fatal(err)
@@ -32,7 +32,7 @@ func (y *yard) findHeads() {
 func (y *yard) advance() {
 	y.Helper()
 	y.db.heads.mu.Lock()
-	y.db.heads.looked, y.db.heads.rest = time.Time{}, time.Hour
+	y.db.heads.scannedAt, y.db.heads.fullScanInterval = time.Time{}, time.Hour
 	y.db.heads.mu.Unlock()
 	if err := y.db.RefreshQueueHeads(y.Context()); err != nil {
 		y.Fatal(err)
@@ -175,19 +175,19 @@ func TestHeadsAreForgotten(t *testing.T) {
 	y.findHeads()
 	h := &y.db.heads
 	h.mu.Lock()
-	h.all = time.Now().Add(-headsLast - 2*h.rest - time.Second)
+	h.fullScanAt = time.Now().Add(-fullScanMaxAge - 2*h.fullScanInterval - time.Second)
 	h.mu.Unlock()
 	if h.rangesFor(y.claimant(1)) != nil {
 		t.Error("claims begin at heads that nobody has looked for in a while")
 	}
 	for i := range maxHeads + 10 {
-		h.taken([]Claimed{{Assignment: tasker.Assignment{Namespace: "a", Handler: fmt.Sprint(i)}}})
+		h.addClaimed([]Claimed{{Assignment: tasker.Assignment{Namespace: "a", Handler: fmt.Sprint(i)}}})
 	}
 	if h.count > maxHeads {
 		t.Errorf("%d priorities are remembered", h.count)
 	}
 	h.mu.Lock()
-	h.all, h.looked = time.Now(), time.Now() // the next look is not due
+	h.fullScanAt, h.scannedAt = time.Now(), time.Now() // the next look is not due
 	h.mu.Unlock()
 	if r := h.rangesFor(y.claimant(1)); r != nil { // it would not see what had waited there
 		t.Errorf("claims begin at an instant in a queue that was forgotten: %+v", r)
@@ -196,21 +196,21 @@ func TestHeadsAreForgotten(t *testing.T) {
 	for i := range many {
 		many[i] = head{Namespace: "a", Handler: fmt.Sprint("many", i), At: time.Now()}
 	}
-	h.hasDeadTuples(false)
-	h.hasDeadTuples(true) // nothing is known
-	h.found(many, true, time.Now())
+	h.enable(false)
+	h.enable(true) // nothing is known
+	h.update(many, true, time.Now())
 	if r := h.rangesFor(y.claimant(1)); r != nil {
 		t.Errorf("claims begin at an instant in a queue that the look did not reach: %+v", r)
 	}
-	h.hasDeadTuples(false)
+	h.enable(false)
 	y.findHeads()
 	for p := range maxLevels + 1 {
-		h.taken([]Claimed{{Assignment: tasker.Assignment{Namespace: "a", Handler: "h0"}, Priority: p}})
+		h.addClaimed([]Claimed{{Assignment: tasker.Assignment{Namespace: "a", Handler: "h0"}, Priority: p}})
 	}
 	if r := h.rangesFor(y.claimant(1)); r != nil { // what has waited for long would not be found among them either
 		t.Errorf("a queue with many priorities is read in parts: %+v", r)
 	}
-	h.hasDeadTuples(false)
+	h.enable(false)
 	if h.levels != nil || h.rangesFor(y.claimant(1)) != nil {
 		t.Error("claims begin at heads without need")
 	}

@@ -7,19 +7,19 @@ import (
 	"tasker.example/tasker"
 )
 
-// Each enqueued step has a row in tasker.ready_steps, which claims find by urgency and delete. The
-// step row is authoritative. Whoever moves an enqueued step locks its row in ready_steps first,
-// then the step row.
+// readyColumns are the columns of tasker.ready_steps, which has a row for each enqueued step. Claims
+// find and delete these rows. The step row is authoritative. To move an enqueued step, lock its row
+// in ready_steps first, then the step row.
 const readyColumns = `namespace, handler, priority, state_since, step_uuid, task_uuid, expires_at, queue_ttl_ms, inputs_bytes`
 
-// nextMoves draws the transition_id of the enqueue of an attempt; that of its claim is the
-// next number. The history gets both with the row that ends the attempt.
+// nextMoves allocates the transition_id of an enqueue; the claim has the next one. Both are stored
+// in the history with the row that ends the attempt.
 const nextMoves = `nextval('tasker.step_history_transition_id_seq')`
 
-// returnReady returns readyColumns of a step s.
+// returnReady lists readyColumns of a step s.
 var returnReady = "s." + strings.ReplaceAll(readyColumns, ", ", ", s.")
 
-// ready is a part of a WITH that makes the steps of another part ready.
+// ready returns a part of a WITH that inserts the steps of another part into ready_steps.
 func ready(of string) string {
 	return `ready AS (
     INSERT INTO tasker.ready_steps (` + readyColumns + `)
@@ -27,7 +27,7 @@ func ready(of string) string {
 )`
 }
 
-// readyByDue is ready for steps ordered by due time, which are always decided.
+// readyByDue is ready for steps that may be ordered by due time.
 func readyByDue(of string) string {
 	return `ready AS (
     INSERT INTO tasker.ready_steps (` + readyColumns + `, due_at)
@@ -35,7 +35,7 @@ func readyByDue(of string) string {
 )`
 }
 
-// orderOf is by when a step that a row names, or its task, is due, if that is the order of its steps.
+// orderOf returns the due time of the step or task of a row, or null if steps are not ordered by it.
 func orderOf(row string) string {
 	return `(
         SELECT min(o.due_at) FROM tasker.deadlines o
@@ -43,19 +43,19 @@ func orderOf(row string) string {
     )`
 }
 
-// readyKey is true of the row r of ready_steps that a step s has if it is enqueued.
+// readyKey matches the row r of ready_steps of an enqueued step s.
 const readyKey = `r.namespace = s.namespace AND r.handler = s.handler AND r.priority = s.priority AND r.state_since = s.state_since AND r.step_uuid = s.step_uuid`
 
-// isOutdated is true of a row of ready_steps or held_steps whose step has moved.
+// isOutdated reports whether the step of a row in ready_steps or held_steps has moved.
 func isOutdated(row string) string {
 	return `NOT EXISTS (
         SELECT FROM tasker.workflow_steps x
         WHERE x.task_uuid = ` + row + `.task_uuid AND x.step_uuid = ` + row + `.step_uuid AND x.state || '' = 'enqueued' AND x.state_since = ` + row + `.state_since
-        OFFSET 0 -- one look-up by key for each row
+        OFFSET 0 -- one key lookup per row
     )`
 }
 
-// deleteOutdated are parts of a WITH that delete the rows of the part outdated, except locked ones.
+// deleteOutdated contains parts of a WITH that delete the unlocked rows of the part outdated.
 const deleteOutdated = `free AS MATERIALIZED (
     SELECT r.ctid AS ready_row FROM outdated o JOIN tasker.ready_steps r ON r.ctid = o.ready_row FOR UPDATE OF r SKIP LOCKED
 ),
@@ -63,11 +63,11 @@ queued AS (
     DELETE FROM tasker.ready_steps r USING free f WHERE r.ctid = f.ready_row RETURNING r.step_uuid
 )`
 
-// outdatedDepth is the number of rows at the head of each queue that one removal checks.
+// outdatedDepth is the number of rows at the head of each queue that removeOutdated checks.
 const outdatedDepth = `1000`
 
-// removeOutdated deletes outdated rows at the head of the queues of the namespaces $1 and handlers $2,
-// and those of the steps $3, $4 that wait for a limit. It skips rows that are locked.
+// removeOutdated deletes outdated rows at the head of the queues of namespaces $1 and handlers $2,
+// and those of the steps $3 and $4 that wait for a limit. It skips locked rows.
 var removeOutdated = `
 WITH RECURSIVE ` + waitingQueues(byUrgency) + `outdated AS MATERIALIZED (
     SELECT e.ready_row
@@ -100,16 +100,16 @@ limited AS (
 )
 SELECT (SELECT count(*) FROM queued) + (SELECT count(*) FROM limited)`
 
-// RemoveOutdated deletes the rows at the head of a claimant's queues whose steps are not enqueued, and returns their number. Of
-// the steps it also deletes the rows that wait for a limit.
+// RemoveOutdated deletes the outdated rows at the head of a claimant's queues, and those of steps
+// that wait for a limit. It returns their number.
 func (db *DB) RemoveOutdated(ctx context.Context, c Claimant, steps []tasker.StepRef) (n int64, err error) {
 	tasks, ids := refArrays(steps)
-	err = db.pool.QueryRow(ctx, removeOutdated, c.Namespaces, c.Handlers, tasks, ids).Scan(&n)
+	n, err = value[int64](ctx, db.pool, removeOutdated, c.Namespaces, c.Handlers, tasks, ids)
 	return n, wrap(err, "remove outdated rows of ready_steps")
 }
 
-// lockReady is a part of a FROM that locks the row in ready_steps of a step s, if it is
-// enqueued, and the one in held_steps, if it was put aside: claims hand out of both.
+// lockReady is a part of a FROM that locks the rows of an enqueued or parked step s in ready_steps
+// and held_steps. Claims read both.
 const lockReady = `
 CROSS JOIN LATERAL (
     SELECT * FROM (
@@ -132,12 +132,11 @@ SELECT e.step_uuid
 FROM unnest($1::uuid[], $2::uuid[]) AS d (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = d.task_uuid AND s.step_uuid = d.step_uuid` + lockReady
 
-// LockEnqueued locks those of the steps that are enqueued against claims. It must be called before
-// locking the row of a step that may be enqueued.
+// LockEnqueued locks the enqueued ones of steps against claims. Call it before locking the row of a
+// step that may be enqueued.
 func (tx *Tx) LockEnqueued(ctx context.Context, steps []tasker.StepRef) error {
 	tasks, ids := refArrays(steps)
-	_, err := tx.Exec(ctx, lockEnqueued, tasks, ids)
-	return wrap(err, "lock enqueued steps")
+	return exec(ctx, tx, "lock enqueued steps", lockEnqueued, tasks, ids)
 }
 
 const lockEnqueuedOf = `
@@ -147,6 +146,5 @@ WHERE s.task_uuid = ANY ($1) AND s.state || '' = 'enqueued'`
 
 // lockEnqueuedOf is [Tx.LockEnqueued] for all steps of tasks.
 func (tx *Tx) lockEnqueuedOf(ctx context.Context, tasks []tasker.ID) error {
-	_, err := tx.Exec(ctx, lockEnqueuedOf, tasks)
-	return wrap(err, "lock enqueued steps")
+	return exec(ctx, tx, "lock enqueued steps", lockEnqueuedOf, tasks)
 }

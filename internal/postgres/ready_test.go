@@ -77,7 +77,7 @@ func TestWhoeverMovesAnEnqueuedStepLocksItsReadyRowFirst(t *testing.T) {
 		},
 		"resolve": func(ctx context.Context, db *DB, s tasker.StepRef) error {
 			return db.InTx(ctx, func(tx *Tx) error {
-				m, err := tx.Mark(ctx, s.TaskUUID, s.StepUUID)
+				m, err := tx.LockStepLease(ctx, s.TaskUUID, s.StepUUID)
 				if err != nil {
 					return err
 				}

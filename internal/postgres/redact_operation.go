@@ -9,22 +9,22 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// hideOperation hides the payloads of an operation: the result of its act, what of payloads its selection names, and the text of a failure.
-func hideOperation(ctx context.Context, o *tasker.Operation) {
+// redactOperation hides the payloads in an operation unless the caller may read those of all its
+// namespaces: the arguments, the search terms of the selection and the text of a failure.
+func redactOperation(ctx context.Context, o *tasker.Operation) {
 	for _, n := range o.Namespaces {
 		if access.PayloadsOf(ctx).Has(n) {
 			continue
 		}
 		o.Arguments = json.RawMessage("{}")
-		hideSelection(&o.Selection)
+		redactSelection(&o.Selection)
 		if o.Pause != nil && o.Pause.FailureText != "" {
 			o.Pause.FailureText = access.Hidden
 		}
 	}
 }
 
-// hideSelection hides the parts of contexts, results and errors by which investigations are selected.
-func hideSelection(s *tasker.OperationSelection) {
+func redactSelection(s *tasker.OperationSelection) {
 	if s.Filter.Text != "" {
 		s.Filter.Text = access.Hidden
 	}

@@ -17,7 +17,7 @@ func TestTheSelectionOfAnOperationHidesPayloads(t *testing.T) {
 		if payloads != "" {
 			scope = access.Namespaces(payloads)
 		}
-		hideOperation(access.WithPayloads(t.Context(), scope), &o)
+		redactOperation(access.WithPayloads(t.Context(), scope), &o)
 		if f := o.Selection.Filter; f.Attributes[0].Value+" "+f.Text != want {
 			t.Errorf("with payloads of %q it is %+v, want %s", payloads, f, want)
 		}

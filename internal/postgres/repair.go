@@ -17,18 +17,19 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// An OperatorRequest is a request of a person under a key that the person chose.
+// OperatorRequest identifies a request by an idempotency key.
 type OperatorRequest struct {
-	Key     string // empty means none: the request cannot be recognised
+	Key     string // optional; without a key, a repeated request is not recognized
 	Action  string
-	Payload any // all that the request says, to tell it from another one under its key
+	Payload any // content of the request, to detect a reused key
 }
 
-// MaxRequestKey bounds the key of an [OperatorRequest], in characters.
+// MaxRequestKey is the maximum length of the key of an [OperatorRequest], in characters.
 const MaxRequestKey = 255
 
-// CheckIdempotency reports whether a request has taken effect before, and otherwise records it. Concurrent ones
-// wait. Another request under the same key is a Conflict.
+// CheckIdempotency reports whether a request was executed before, and otherwise records it.
+// Concurrent requests with the same key wait. It returns a Conflict if the key belongs to another
+// request.
 func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated bool, err error) {
 	if r.Key == "" {
 		return false, nil
@@ -38,10 +39,10 @@ func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated
 	}
 	doc, err := json.Marshal([]any{r.Action, r.Payload})
 	if err != nil {
-		return false, fmt.Errorf("digest of a request: %w", err)
+		return false, fmt.Errorf("hash a request: %w", err)
 	}
 	sum := sha256.Sum256(doc)
-	const note = `
+	const insert = `
 		WITH old AS (
 			DELETE FROM tasker.operator_requests WHERE request_key IN (
 				SELECT request_key FROM tasker.operator_requests
@@ -51,9 +52,9 @@ func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated
 		INSERT INTO tasker.operator_requests (request_key, action, digest) VALUES ($1, $2, $3)
 		ON CONFLICT (request_key) DO NOTHING`
 	key := scopedKey(ctx, r.Key)
-	tag, err := tx.Exec(ctx, note, key, r.Action, sum[:])
+	tag, err := tx.Exec(ctx, insert, key, r.Action, sum[:])
 	if err != nil {
-		return false, fmt.Errorf("note the key of a request: %w", err)
+		return false, fmt.Errorf("store the key of a request: %w", err)
 	}
 	if tag.RowsAffected() > 0 {
 		return false, nil
@@ -71,7 +72,7 @@ func (tx *Tx) CheckIdempotency(ctx context.Context, r OperatorRequest) (repeated
 	return true, nil
 }
 
-// scopedKey returns the stored key of a request, which is private to a known caller.
+// scopedKey returns the stored form of a request key, which is private to an authenticated caller.
 func scopedKey(ctx context.Context, key string) string {
 	subject := access.IdentityOf(ctx).Subject
 	if subject == "" {
@@ -81,24 +82,24 @@ func scopedKey(ctx context.Context, key string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// A Repair is an action of a person on a task, for its history and the audit log.
+// Repair describes an operator action on a task, for the history and the audit log.
 type Repair struct {
 	TaskUUID tasker.ID
-	Event    string // in the history: step_reset, step_resolved, step_completed, task_cancelled or version_changed
-	Action   string // in the audit log
+	Event    string // history event: step_reset, step_resolved, step_completed, task_cancelled or version_changed
+	Action   string // audit action
 	Subject  tasker.ID
 	Actor    string
 	Notes    string
 	Data     map[string]any
 }
 
-// A task without an open investigation has the row in the audit log only.
+// A repair of a task without an open investigation is only stored in the audit log.
 const recordRepairs = `
 WITH repair AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
         WITH ORDINALITY AS r (task_uuid, event, actor, notes, data, action, subject, place)
 ),
-told AS (
+history AS (
     INSERT INTO tasker.tasks_dlq_history (dlq_entry_uuid, event, actor, from_status, to_status, notes, metadata)
     SELECT d.dlq_entry_uuid, r.event, r.actor, 'pending', 'pending', r.notes, r.data::jsonb
     FROM repair r
@@ -108,7 +109,7 @@ told AS (
 INSERT INTO tasker.audit_events (actor, action, subject, data)
 SELECT r.actor, r.action, r.subject, r.data::jsonb FROM repair r ORDER BY r.place`
 
-// RecordRepairs writes down what a person did, in the transaction that does it.
+// RecordRepairs stores operator actions in the history and the audit log.
 func (tx *Tx) RecordRepairs(ctx context.Context, list []Repair) error {
 	n := len(list)
 	tasks, events, actors, notes := make([]tasker.ID, n), make([]string, n), make([]string, n), make([]string, n)
@@ -121,11 +122,10 @@ func (tx *Tx) RecordRepairs(ctx context.Context, list []Repair) error {
 		tasks[i], events[i], actors[i], notes[i] = r.TaskUUID, r.Event, r.Actor, r.Notes
 		data[i], actions[i], subjects[i] = string(doc), r.Action, r.Subject.String()
 	}
-	_, err := tx.Exec(ctx, recordRepairs, tasks, events, actors, notes, data, actions, subjects)
-	return wrap(err, "record repairs")
+	return exec(ctx, tx, "record repairs", recordRepairs, tasks, events, actors, notes, data, actions, subjects)
 }
 
-// A Target is a step as it stands, with what decides about actions on it.
+// Target is the step of an action, with the state that determines whether the action is allowed.
 type Target struct {
 	tasker.StepRef
 	Name       string
@@ -133,12 +133,12 @@ type Target struct {
 	Handler    string
 	Task       tasker.TaskState
 	Step       tasker.StepState
-	WrittenOff bool // an investigation of the task ended as permanently_failed, and it is not undone
+	WrittenOff bool // the task was marked as permanently failed and does not compensate
 	Fence      int64
-	IsDecision bool       // its result names which of its dependents go on
-	OpenItems  int        // of a map step that waits for its items
-	IsChild    bool       // it starts a task
-	Child      *tasker.ID // that it started last
+	IsDecision bool
+	OpenItems  int // number of open items of a map step
+	IsChild    bool
+	Child      *tasker.ID // the last child task
 
 	TemplateUUID tasker.ID
 }
@@ -172,28 +172,20 @@ FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
 JOIN tasker.tasks t ON t.task_uuid = s.task_uuid`
 
-// A RepairedStep is what an expression may know of a step that has failed, and of its task.
+// RepairedStep contains the variables of expressions about a failed step and its task.
 type RepairedStep struct {
 	StepUUID      tasker.ID
 	TemplateUUID  tasker.ID
 	Priority      int
 	CorrelationID string
 	CreatedAt     time.Time
-	Error         json.RawMessage // of its last failed attempt
-	Item          json.RawMessage // of a map step: what the item is for
+	Error         json.RawMessage // error of the last failed attempt
+	Item          json.RawMessage // input of a map item
 }
 
-// RepairedSteps returns what an expression may know of steps, by their ids. The caller holds the
-// locks of the tasks.
+// RepairedSteps returns the expression variables of steps, by id. The caller holds the task locks.
 func (tx *Tx) RepairedSteps(ctx context.Context, steps []tasker.StepRef) (map[tasker.ID]RepairedStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[RepairedStep](ctx, tx, repairedSteps, tasks, ids)
-	if err != nil {
-		return nil, fmt.Errorf("read steps that are repaired: %w", err)
-	}
-	found := make(map[tasker.ID]RepairedStep, len(list))
-	for _, s := range list {
-		found[s.StepUUID] = s
-	}
-	return found, nil
+	return byKey(list, func(s RepairedStep) tasker.ID { return s.StepUUID }), wrap(err, "read steps to repair")
 }

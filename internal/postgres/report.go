@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A StepLease is where a step stands, as far as a report must know to be judged.
+// StepLease is the lease state of a step, against which reports are checked.
 type StepLease struct {
 	TaskUUID      tasker.ID
 	StepUUID      tasker.ID
@@ -28,18 +28,11 @@ SELECT s.task_uuid, s.step_uuid, s.state, s.fence, s.worker_uuid, s.reported_fen
 FROM tasker.workflow_steps s
 JOIN unnest($1::uuid[], $2::uuid[]) AS l (task_uuid, step_uuid) USING (task_uuid, step_uuid)`
 
-// StepLeases returns the states of the existing steps of leases.
+// StepLeases returns the lease states of the existing steps of leases, by step.
 func (db *DB) StepLeases(ctx context.Context, leases []tasker.Lease) (map[tasker.ID]StepLease, error) {
 	tasks, steps, _ := leaseArrays(leases)
 	rows, err := collect[StepLease](ctx, db.pool, stepLeases, tasks, steps)
-	if err != nil {
-		return nil, fmt.Errorf("read where steps stand: %w", err)
-	}
-	out := make(map[tasker.ID]StepLease, len(rows))
-	for _, m := range rows {
-		out[m.StepUUID] = m
-	}
-	return out, nil
+	return byKey(rows, func(l StepLease) tasker.ID { return l.StepUUID }), wrap(err, "read lease states")
 }
 
 const reportedBody = `
@@ -47,56 +40,45 @@ SELECT coalesce(s.kept_report -> 'Body', CASE WHEN $4 THEN s.results ELSE s.erro
 FROM tasker.workflow_steps s
 WHERE s.task_uuid = $1 AND s.step_uuid = $2 AND s.reported_fence = $3`
 
-// ReportedBody returns the StepResult or StepFailure that concluded an attempt; nil if another
+// ReportedBody returns the StepResult or StepFailure that concluded an attempt, or nil if another
 // attempt has been concluded since.
 func (db *DB) ReportedBody(ctx context.Context, task, step tasker.ID, fence int64, to tasker.StepState) (json.RawMessage, error) {
-	rows, err := column[json.RawMessage](ctx, db.pool, reportedBody, task, step, fence, to == tasker.StepComplete)
-	if err != nil {
-		return nil, fmt.Errorf("read what was reported of step %s: %w", step, err)
+	body, err := firstOf[json.RawMessage](ctx, db.pool, reportedBody, task, step, fence, to == tasker.StepComplete)
+	if err != nil || body == nil {
+		return nil, wrap(err, "read the report of step %s", step)
 	}
-	if len(rows) == 0 {
-		return nil, nil
-	}
-	return rows[0], nil
+	return *body, nil
 }
 
-// Mark locks a step of a locked task and returns its state, or NotFound.
-func (tx *Tx) Mark(ctx context.Context, task, step tasker.ID) (StepLease, error) {
+// LockStepLease locks a step of a locked task and returns its lease state, or NotFound.
+func (tx *Tx) LockStepLease(ctx context.Context, task, step tasker.ID) (StepLease, error) {
 	if err := tx.LockEnqueued(ctx, []tasker.StepRef{{TaskUUID: task, StepUUID: step}}); err != nil {
 		return StepLease{}, err
 	}
-	m, err := one[StepLease](ctx, tx, `
+	return required[StepLease](ctx, tx, NoStep(task, step), "lock step", `
 		SELECT task_uuid, step_uuid, state, fence, worker_uuid, reported_fence, report_digest
 		FROM tasker.workflow_steps
 		WHERE task_uuid = $1 AND step_uuid = $2
 		FOR NO KEY UPDATE`, task, step)
-	if err != nil {
-		return StepLease{}, fmt.Errorf("lock step: %w", err)
-	}
-	if m == nil {
-		return StepLease{}, NoStep(task, step)
-	}
-	return *m, nil
 }
 
-// A RejectedReport is a report of an attempt that had lost its lease.
+// RejectedReport is a report of an attempt that had lost its lease.
 type RejectedReport struct {
 	tasker.Lease
 	WorkerUUID tasker.ID
 	Success    bool
-	Mark       StepLease
+	Step       StepLease
 	Message    string
 }
 
-// rejectedColumns are a [RejectedReport] as recordRejected takes it.
 var rejectedColumns = columns[RejectedReport]{
 	col("task_uuid uuid", func(r *RejectedReport) tasker.ID { return r.TaskUUID }),
 	col("step_uuid uuid", func(r *RejectedReport) tasker.ID { return r.StepUUID }),
 	col("worker_uuid uuid", func(r *RejectedReport) tasker.ID { return r.WorkerUUID }),
 	col("fence bigint", func(r *RejectedReport) int64 { return r.Fence }),
 	col("success bool", func(r *RejectedReport) bool { return r.Success }),
-	col("step_state text", func(r *RejectedReport) string { return r.Mark.State }),
-	col("step_fence bigint", func(r *RejectedReport) int64 { return r.Mark.Fence }),
+	col("step_state text", func(r *RejectedReport) string { return r.Step.State }),
+	col("step_fence bigint", func(r *RejectedReport) int64 { return r.Step.Fence }),
 	col("message text", func(r *RejectedReport) string { return r.Message }),
 }
 
@@ -109,23 +91,21 @@ WHERE (
     FROM (SELECT FROM tasker.rejected_reports x WHERE x.task_uuid = r.task_uuid AND x.step_uuid = r.step_uuid LIMIT ` + strconv.Itoa(tasker.MaxRejectedReports) + `) x
 ) < ` + strconv.Itoa(tasker.MaxRejectedReports)
 
-// RecordRejected stores the first rejected report of each step for the audit.
+// RecordRejected stores up to [tasker.MaxRejectedReports] rejected reports of each step for the audit.
 func (db *DB) RecordRejected(ctx context.Context, list []RejectedReport) error {
-	_, err := db.pool.Exec(ctx, recordRejected, rejectedColumns.arrays(list)...)
-	return wrap(err, "record rejected reports")
+	return exec(ctx, db.pool, "record rejected reports", recordRejected, rejectedColumns.arrays(list)...)
 }
 
-// A NextClaim is the next work that a worker wants with the answer to its report.
+// NextClaim is a claim that follows a report.
 type NextClaim struct {
 	Claimant
 	Limit     int
-	OnlyReady bool // only steps that become ready by the report
+	OnlyReady bool // claim only steps that the report makes ready
 }
 
-// Report concludes steps by the reports of their worker, settles the tasks and, if the worker
-// wants more, claims enqueued steps, in one transaction and round trip. It accepts successes only:
-// a final failure opens an investigation. Claimed steps are locked last and skipped if locked, so
-// there is no deadlock.
+// Report concludes steps, settles their tasks and, if next is not nil, claims enqueued steps, in one
+// transaction and one round trip. It accepts only successes, because a permanent failure opens an
+// investigation. Claims lock steps last and skip locked steps, so they cannot deadlock.
 func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (Concluded, ClaimResult, error) {
 	concluded, claimed, err := db.report(ctx, list, next)
 	if err != nil || next == nil {
@@ -149,13 +129,13 @@ func (db *DB) Report(ctx context.Context, list []Conclusion, next *NextClaim) (C
 	return concluded, claimed, nil
 }
 
-// claimAfterAtLeast is how much time has to be left for a claim that follows a report: steps that it hands out when its caller is
-// gone wait for the end of their leases.
-const claimAfterAtLeast = 3 * time.Second
+// minClaimTime is the minimum time before the deadline for another claim. Steps that are claimed for
+// a disconnected caller wait until their leases expire.
+const minClaimTime = 3 * time.Second
 
-// claimAfter claims more steps after a committed report, in its own transaction.
+// claimAfter claims more steps after a committed report, in another transaction.
 func (db *DB) claimAfter(ctx context.Context, next *NextClaim, had ClaimResult) ClaimResult {
-	if end, ok := ctx.Deadline(); ok && time.Until(end) < claimAfterAtLeast || had.bytes >= tasker.MaxClaimBytes {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < minClaimTime || had.bytes >= tasker.MaxClaimBytes {
 		return had
 	}
 	if more, err := db.claimSteps(ctx, next.Claimant, next.Limit-len(had.Steps), tasker.MaxClaimBytes-had.bytes); err == nil {
@@ -164,8 +144,8 @@ func (db *DB) claimAfter(ctx context.Context, next *NextClaim, had ClaimResult) 
 	return had
 }
 
-// queueClaim adds the statements of a claim to the batch of a report, and returns how many come before
-// the one that hands out.
+// queueClaim queues the statements of a claim and returns the number of statements before the one
+// that returns the steps.
 func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l claimMode) (before int) {
 	if next.OnlyReady {
 		b.Queue(claimReady)
@@ -174,9 +154,7 @@ func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l cla
 	if !l.direct && db.limits.mayHave(next.Claimant) {
 		c := db.limits.claim(next.Claimant, l)
 		c.size = claimSize{limit: next.Limit, budget: tasker.MaxClaimBytes}
-		for _, x := range list {
-			c.freed = append(c.freed, tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID})
-		}
+		c.freed = mapped(list, func(x Conclusion) tasker.StepRef { return tasker.StepRef{TaskUUID: x.TaskUUID, StepUUID: x.StepUUID} })
 		return c.queue(b)
 	}
 	sql, args := next.claim(next.Limit, tasker.MaxClaimBytes, next.Limit, l)
@@ -185,14 +163,14 @@ func (db *DB) queueClaim(b *pgx.Batch, list []Conclusion, next *NextClaim, l cla
 }
 
 func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (concluded Concluded, claimed ClaimResult, err error) {
-	var l claimMode // a claim that does not ask hands out nothing while anything is held
+	var l claimMode
 	if next != nil {
-		if l, err = db.lookFor(ctx, next); err != nil {
-			next = nil // the worker asks again
+		if l, err = db.modeOfNextClaim(ctx, next); err != nil {
+			next = nil // the worker polls again
 		}
 	}
 	succeeded := areReportedSuccesses(list)
-	if succeeded && db.mayConcludeAlone(list, next, l) {
+	if succeeded && db.mayConcludeSingle(list, next, l) {
 		concluded, claimed, done, err := db.reportSingle(ctx, &list[0], next, l)
 		if err != nil || done {
 			return concluded, claimed, err
@@ -227,10 +205,10 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 				return err
 			}
 			if claimed.held {
-				db.noteHold() // the worker asks again
+				db.noteHold() // the worker polls again
 			}
 		}
-		return results.Close() // only now is it committed
+		return results.Close() // commits
 	})
 	if err != nil {
 		return Concluded{}, ClaimResult{}, err
@@ -243,8 +221,9 @@ func (db *DB) report(ctx context.Context, list []Conclusion, next *NextClaim) (c
 	return concluded, claimed, nil
 }
 
-// lookFor says how the claim of a report is made. Only work that waits takes turns, or has waited for long.
-func (db *DB) lookFor(ctx context.Context, next *NextClaim) (l claimMode, err error) {
+// modeOfNextClaim returns the mode of the claim of a report. Only a claim of waiting steps needs a
+// fair order.
+func (db *DB) modeOfNextClaim(ctx context.Context, next *NextClaim) (l claimMode, err error) {
 	if l, err = db.claimModeFor(ctx, next.Version); err != nil {
 		return l, err
 	}
@@ -255,7 +234,7 @@ func (db *DB) lookFor(ctx context.Context, next *NextClaim) (l claimMode, err er
 	return l, err
 }
 
-// readConcluded reads the answers to the statements of a report.
+// readConcluded reads the results of the report statements.
 func readConcluded(results pgx.BatchResults) (Concluded, error) {
 	if _, err := results.Exec(); err != nil {
 		return Concluded{}, fmt.Errorf("lock tasks: %w", err)

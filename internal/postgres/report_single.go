@@ -10,41 +10,39 @@ import (
 	"tasker.example/tasker"
 )
 
-// A report of one success is concluded by short statements where nothing else is to be looked at: see
-// functions/conclude_success.sql. An idle system has hardly any other reports, and the statements for those of all kinds take 0.5 ms to begin.
-// What it cannot conclude it leaves alone, and the report goes the general way.
-
-// concludeSuccess has the parameters of tasker.conclude_success.
+// concludeSuccess concludes a report of one success in simple cases: see
+// functions/conclude_success.sql. Most reports of an idle system are such, and the general statements
+// take 0.5 ms to start. If it changes nothing, the general statements conclude the report.
 const concludeSuccess = `
 SELECT concluded, asks, coalesce(enqueued, '{}') AS enqueued, coalesce(namespaces, '{}') AS namespaces, coalesce(namespace, '') AS namespace, coalesce(handler, '') AS handler
 FROM tasker.conclude_success($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)`
 
-// fastPathCooldown is how many single reports skip the fast way after one that failed it.
+// fastPathCooldown is the number of single reports that skip the fast path after it did not apply.
 const fastPathCooldown = 7
 
-// fastPath says which reports of one success are worth the short statements.
-type fastPath struct{ left atomic.Int32 }
+// fastPath selects the reports for which concludeSuccess is tried.
+type fastPath struct{ cooldown atomic.Int32 }
 
 func (s *fastPath) allow() bool {
-	if s.left.Load() <= 0 {
+	if s.cooldown.Load() <= 0 {
 		return true
 	}
-	s.left.Add(-1)
+	s.cooldown.Add(-1)
 	return false
 }
 
-// mayConcludeAlone reports whether the outcomes of a report, all successes, are one that the short statements may conclude.
-func (db *DB) mayConcludeAlone(list []Conclusion, next *NextClaim, l claimMode) bool {
+// mayConcludeSingle reports whether to try concludeSuccess for a report of successes.
+func (db *DB) mayConcludeSingle(list []Conclusion, next *NextClaim, l claimMode) bool {
 	if len(list) != 1 || list[0].Reason != "" || next != nil && (next.Limit <= 0 || !db.mayClaim(next, l)) {
 		return false
 	}
 	return db.singles.allow()
 }
 
-// reportSingle is [DB.Report] of one success. concluded is false if nothing is changed.
+// reportSingle is [DB.Report] for one success. If concluded is false, it has changed nothing.
 func (db *DB) reportSingle(ctx context.Context, c *Conclusion, next *NextClaim, l claimMode) (result Concluded, claimed ClaimResult, concluded bool, err error) {
-	args := db.aloneArgs(c, next, l)
-	var rows []concludedAlone
+	args := db.singleArgs(c, next, l)
+	var rows []singleResult
 	err = retry(ctx, func() (err error) {
 		var batch pgx.Batch
 		batch.Queue(concludeSuccess, args...)
@@ -53,7 +51,7 @@ func (db *DB) reportSingle(ctx context.Context, c *Conclusion, next *NextClaim, 
 		}
 		results := db.pool.SendBatch(ctx, &batch)
 		defer func() { _ = results.Close() }()
-		if rows, err = answered[concludedAlone](results); err != nil {
+		if rows, err = answered[singleResult](results); err != nil {
 			return fmt.Errorf("conclude step: %w", err)
 		}
 		if next != nil {
@@ -61,15 +59,15 @@ func (db *DB) reportSingle(ctx context.Context, c *Conclusion, next *NextClaim, 
 				return err
 			}
 		}
-		return results.Close() // only now is it committed
+		return results.Close() // commits
 	})
 	if err != nil || !rows[0].Concluded || rows[0].Asks {
-		db.singles.left.Store(fastPathCooldown)
+		db.singles.cooldown.Store(fastPathCooldown)
 	}
 	if err != nil || !rows[0].Concluded {
 		return Concluded{}, ClaimResult{}, false, err
 	}
-	db.heads.taken(claimed.Steps)
+	db.heads.addClaimed(claimed.Steps)
 	if rows[0].Asks && !next.OnlyReady {
 		claimed = db.claimAfter(ctx, next, claimed)
 	}
@@ -80,9 +78,8 @@ func (db *DB) reportSingle(ctx context.Context, c *Conclusion, next *NextClaim, 
 	return result, claimed, true, nil
 }
 
-// aloneArgs are the arguments of concludeSuccess.
-func (db *DB) aloneArgs(c *Conclusion, next *NextClaim, l claimMode) []any {
-	var want NextClaim // nothing
+func (db *DB) singleArgs(c *Conclusion, next *NextClaim, l claimMode) []any {
+	var want NextClaim
 	ranges := &headRanges{}
 	if next != nil {
 		want, ranges = *next, next.ranges(l)
@@ -94,7 +91,7 @@ func (db *DB) aloneArgs(c *Conclusion, next *NextClaim, l claimMode) []any {
 	}
 }
 
-type concludedAlone struct {
+type singleResult struct {
 	Concluded  bool
 	Asks       bool
 	Enqueued   []tasker.ID

@@ -152,7 +152,7 @@ func (a aloneCase) run(t *testing.T, wants bool) {
 	}
 	unchanged, _ := left(t, db)
 	alone, got := left(t, db, func(tx pgx.Tx) []tasker.ID {
-		rows, err := collect[concludedAlone](t.Context(), tx, concludeSuccess, db.aloneArgs(&c, next, claimMode{})...)
+		rows, err := collect[singleResult](t.Context(), tx, concludeSuccess, db.singleArgs(&c, next, claimMode{})...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +321,7 @@ func TestAReportOfOneSuccess(t *testing.T) {
 		t.Fatalf("reported by %q: %+v, handed out %+v", ways, concluded, claimed.Steps)
 	}
 	for n := range fastPathCooldown + 1 {
-		if got := db.mayConcludeAlone([]Conclusion{c}, next, claimMode{}); got != (n == fastPathCooldown) {
+		if got := db.mayConcludeSingle([]Conclusion{c}, next, claimMode{}); got != (n == fastPathCooldown) {
 			t.Errorf("after %d more of them the next report may go by the short statements: %v", n, got)
 		}
 	}
@@ -355,7 +355,7 @@ func TestWhichReportsAreOfOneSuccess(t *testing.T) {
 		"namespaces take turns": {list: []Conclusion{c}, next: next(nil), look: claimMode{turn: &fairOrder{}}},
 		"something is held":     {list: []Conclusion{c}, next: next(nil), look: claimMode{asks: true}},
 	} {
-		if got := db.mayConcludeAlone(of.list, of.next, of.look); got != of.want {
+		if got := db.mayConcludeSingle(of.list, of.next, of.look); got != of.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -378,7 +378,7 @@ func TestAReportOfOneSuccessDoesNotCountTheStepsOfItsTask(t *testing.T) {
 	}
 	defer tx.Rollback(t.Context())
 	before := stepsRead(t, tx)
-	rows, err := collect[concludedAlone](t.Context(), tx, concludeSuccess, db.aloneArgs(&c, nil, claimMode{})...)
+	rows, err := collect[singleResult](t.Context(), tx, concludeSuccess, db.singleArgs(&c, nil, claimMode{})...)
 	if err != nil || !rows[0].Concluded {
 		t.Fatal(rows, err)
 	}
@@ -403,7 +403,7 @@ func TestAClaimAfterAReportIsWithinItsBounds(t *testing.T) {
 		want   string
 	}{
 		"bytes": {time.Minute, "s2 waiting"},
-		"time":  {claimAfterAtLeast - time.Second, "s2"},
+		"time":  {minClaimTime - time.Second, "s2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

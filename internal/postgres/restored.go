@@ -1,13 +1,10 @@
 package postgres
 
-import (
-	"context"
-)
+import "context"
 
-// A restored database counts transactions anew, so its events seem to come from the future. They
-// count as old events: those that a sink has not got are put on its list, and the sink continues
-// after this snapshot. The events are marked by adoptEvents; until then their transaction ids
-// exclude them.
+// adoptSinks enqueues the events of a restored database that sinks have not received, and sets the
+// sinks to continue after this snapshot. A restored database restarts its transaction ids, so these
+// events seem to be in the future. Their ids exclude them until adoptEvents marks them as old.
 const adoptSinks = `
 WITH now AS MATERIALIZED (
     SELECT pg_current_snapshot() AS snapshot, pg_snapshot_xmax(pg_current_snapshot()) AS next, pg_snapshot_xmin(pg_current_snapshot()) AS horizon
@@ -37,9 +34,9 @@ FROM sink s
 JOIN tasker.outbox o ON o.written_in >= s.taken_before AND NOT pg_visible_in_snapshot(o.written_in, s.opened_in)
 ON CONFLICT DO NOTHING`
 
-// What is visible was written before the next transaction, or by one of the database that
-// the dump is of. The lowest come first: transactions of this database come to them first.
-// While a sink is not adopted, the numbers of the old transactions are still needed.
+// adoptEvents marks visible events with a future transaction id, which are from the dumped database.
+// It starts with the lowest ids, which this database reaches first. While a sink is not adopted, the
+// ids are still needed.
 const adoptEvents = `
 WITH now AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot()) AS next),
 old AS MATERIALIZED (
@@ -53,8 +50,8 @@ old AS MATERIALIZED (
 )
 UPDATE tasker.outbox o SET written_in = '3' FROM old WHERE o.position = old.position`
 
-// MarkRestoredEvents marks up to limit events of a restored database as old and returns how many. Before
-// the first it settles the lists of the sinks. Fewer than limit means done.
+// MarkRestoredEvents marks up to limit events of a restored database as old and returns their
+// number. It adopts the sinks first. It is done when the number is less than limit.
 func (db *DB) MarkRestoredEvents(ctx context.Context, limit int) (int, error) {
 	if err := db.adoptSinks(ctx); err != nil {
 		return 0, err
@@ -64,15 +61,14 @@ func (db *DB) MarkRestoredEvents(ctx context.Context, limit int) (int, error) {
 }
 
 func (db *DB) adoptSinks(ctx context.Context) error {
-	_, err := db.pool.Exec(ctx, adoptSinks)
-	return wrap(err, "adopt the sinks of a restored database")
+	return exec(ctx, db.pool, "adopt the sinks of a restored database", adoptSinks)
 }
 
 const restoredEvents = `
 SELECT EXISTS (SELECT FROM tasker.outbox o WHERE o.written_in >= pg_snapshot_xmax(pg_current_snapshot()))`
 
-// Adopted reports whether no events of a restored database are left to mark.
+// Adopted reports whether all events of a restored database are marked.
 func (db *DB) Adopted(ctx context.Context) (bool, error) {
-	left, err := value[bool](ctx, db.pool, restoredEvents)
-	return err == nil && !left, wrap(err, "find events of a restored database")
+	found, err := value[bool](ctx, db.pool, restoredEvents)
+	return err == nil && !found, wrap(err, "find events of a restored database")
 }

@@ -7,9 +7,9 @@ import (
 	"tasker.example/tasker"
 )
 
-// Task ids sort by creation, so the oldest of a state are the head of an index. Tasks with an
-// investigation stay as evidence; each call continues after the last one, so it does not read them
-// again, and does not lock them. Opening an investigation locks the task first.
+// lockOldTasks locks old tasks of a state in order of creation, which is the order of their ids.
+// Tasks with an investigation remain as evidence and are not locked. Each call continues after the
+// last task of the previous one. Opening an investigation locks the task first.
 const lockOldTasks = `
 WITH seen AS MATERIALIZED (
     SELECT t.task_uuid, (SELECT d.dlq_entry_uuid FROM tasker.tasks_dlq d WHERE d.task_uuid = t.task_uuid LIMIT 1) IS NOT NULL AS stays
@@ -64,49 +64,46 @@ human_log AS (DELETE FROM tasker.human_step_history x USING old WHERE x.task_uui
 rejected AS (DELETE FROM tasker.rejected_reports r USING old WHERE r.task_uuid = old.task_uuid)
 DELETE FROM tasker.tasks t USING old WHERE t.task_uuid = old.task_uuid`
 
-// A Pruned says what a batch of the retention did.
+// Pruned describes a batch of [DB.PruneTasks].
 type Pruned struct {
 	Removed int
 	Seen    int
-	More    bool       // there are others behind
-	Last    *tasker.ID // of those seen, where the next batch goes on; nil when none was
+	More    bool       // whether there are more tasks
+	Last    *tasker.ID // last seen task, after which the next batch starts; nil if none was seen
 }
 
-// PruneBounds is how much one batch removes: the steps of its last task come on top.
+// PruneBounds limits a batch of [DB.PruneTasks]. The last task may exceed Steps.
 type PruneBounds struct{ Tasks, Steps int }
 
-// PruneTasks removes tasks in a final state, unchanged for age and never investigated, after the
-// given one and within the bounds.
-func (db *DB) PruneTasks(ctx context.Context, state tasker.TaskState, after tasker.ID, age time.Duration, most PruneBounds) (p Pruned, err error) {
-	type locked struct {
+// PruneTasks removes tasks in a final state that have not changed for age and were never
+// investigated. It starts after a task and stays within bounds.
+func (db *DB) PruneTasks(ctx context.Context, state tasker.TaskState, after tasker.ID, age time.Duration, bounds PruneBounds) (p Pruned, err error) {
+	type batch struct {
 		Old  []tasker.ID
 		Seen int
 		More bool
 		Last *tasker.ID
 	}
 	err = db.InTx(ctx, func(tx *Tx) error {
-		rows, err := collect[locked](ctx, tx, lockOldTasks, string(state), after, firstID(time.Now().Add(-age)), age, most.Tasks, most.Steps)
+		b, err := required[batch](ctx, tx, nil, "lock tasks", lockOldTasks, string(state), after, firstID(time.Now().Add(-age)), age, bounds.Tasks, bounds.Steps)
 		if err != nil {
 			return err
 		}
-		removed, err := tx.Exec(ctx, pruneTasks, rows[0].Old)
-		p = Pruned{Removed: int(removed.RowsAffected()), Seen: rows[0].Seen, More: rows[0].More, Last: rows[0].Last}
+		removed, err := tx.Exec(ctx, pruneTasks, b.Old)
+		p = Pruned{Removed: int(removed.RowsAffected()), Seen: b.Seen, More: b.More, Last: b.Last}
 		return err
 	})
 	return p, wrap(err, "remove finished tasks")
 }
 
-// NextToPrune returns the task in a state after the given one; nil without one.
+// NextToPrune returns the first task in a state after a task, or nil if there is none.
 func (db *DB) NextToPrune(ctx context.Context, state tasker.TaskState, after tasker.ID) (*tasker.ID, error) {
-	rows, err := db.dueTasks(ctx, `
-		SELECT task_uuid FROM tasker.tasks WHERE state = $2 AND task_uuid > $3 ORDER BY task_uuid LIMIT $1`, 1, string(state), after)
-	if err != nil || len(rows) == 0 {
-		return nil, err
-	}
-	return &rows[0], nil
+	id, err := firstOf[tasker.ID](ctx, db.pool, `
+		SELECT task_uuid FROM tasker.tasks WHERE state = $1 AND task_uuid > $2 ORDER BY task_uuid LIMIT 1`, string(state), after)
+	return id, wrap(err, "find the next task to prune")
 }
 
-// firstID is before all ids that are made from an instant on.
+// firstID returns an id that precedes all ids created at t or later.
 func firstID(t time.Time) tasker.ID {
 	var id tasker.ID
 	for i, ms := 5, t.UnixMilli(); i >= 0; i-- {

@@ -10,7 +10,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// A version that is retired stays as it is when it is retired again: the first reason counts.
+// Retiring a version again changes nothing, so the first reason remains.
 const retireTemplate = `
 UPDATE tasker.task_templates
 SET retired_at = clock_timestamp(), retired_by = $4, retired_reason = $5
@@ -41,7 +41,7 @@ func (db *DB) RetireTemplate(ctx context.Context, v tasker.TemplateVersion, reti
 		if t, err = tx.Template(ctx, v.Namespace, v.Name, v.Version); err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
-		if !retired { // the queues may have been forgotten
+		if !retired { // its queues may have been removed
 			if err := tx.orderQueues(ctx, t.Template); err != nil {
 				return err
 			}

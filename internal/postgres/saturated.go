@@ -8,17 +8,16 @@ import (
 	"tasker.example/tasker/internal/notice"
 )
 
-// busyFor is for how long a queue counts as busy at least after a step of it was claimed: that is
-// stored every few seconds only.
+// busyFor is the minimum time for which a queue is busy after a claim. Claims are recorded only every
+// few seconds.
 const busyFor = 30 * time.Second
 
-// A queue is busy if one of its steps was claimed within the limit of a waiting step, or if a live
-// worker of it has no free slot; this is checked at most once per limit. Without a live worker it
-// never is. A step of a busy queue waits for as long as the queue counts as busy; that is recorded
-// only in ready_steps.
+// extendQueueDeadlines extends the queue timeout of expired steps in busy queues. A queue is busy if
+// one of its steps was claimed within the queue timeout, or if one of its live workers has no free
+// slot, which is checked at most once per timeout. A queue without live workers is not busy. The new
+// deadline is stored only in ready_steps.
 //
-// $1 and $2 the steps, $3 the limit of the server in milliseconds, $4 busyFor, $5 whether steps of
-// busy queues fail where their template does not say.
+// $1 and $2 steps, $3 default queue timeout in milliseconds, $4 busyFor, $5 default expiry rule.
 var extendQueueDeadlines = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, 'enqueued' AS enqueued),
 named AS MATERIALIZED (
@@ -62,7 +61,7 @@ busy AS MATERIALIZED (
         SELECT FROM tasker.workers w WHERE l.namespace = ANY (w.namespaces) AND l.handler = ANY (w.handlers) AND ` + liveWorker + `
     )
 ),
-kept AS (
+extended AS (
     UPDATE tasker.ready_steps r
     SET expires_at = b.busy_at + l.patience, limit_passed_at = coalesce(r.limit_passed_at, r.expires_at)
     FROM late l
@@ -74,7 +73,7 @@ kept AS (
 noted AS (
     INSERT INTO tasker.queues AS q (namespace, handler, busy_at, saturated_since, kept_at)
     SELECT k.namespace, k.handler, max(k.busy_at), c.at, c.at
-    FROM kept k
+    FROM extended k
     CROSS JOIN clock c
     GROUP BY k.namespace, k.handler, c.at
     ORDER BY k.namespace, k.handler
@@ -83,12 +82,13 @@ noted AS (
     RETURNING q.namespace, q.handler, q.queue_uuid, q.saturated_since
 )
 SELECT k.task_uuid, k.step_uuid, n.namespace, n.handler, n.queue_uuid, n.saturated_since, n.saturated_since = c.at AS began
-FROM kept k
+FROM extended k
 JOIN noted n ON n.namespace = k.namespace AND n.handler = k.handler
 CROSS JOIN clock c`
 
-// ExtendQueueDeadline extends the limits of those of the steps whose queue is saturated, and returns them.
-func (db *DB) ExtendQueueDeadline(ctx context.Context, steps []tasker.StepRef) (kept []tasker.StepRef, err error) {
+// ExtendQueueDeadline extends the queue timeout of the steps in saturated queues and returns these
+// steps.
+func (db *DB) ExtendQueueDeadline(ctx context.Context, steps []tasker.StepRef) (extended []tasker.StepRef, err error) {
 	type row struct {
 		tasker.StepRef
 		changedQueue
@@ -96,35 +96,31 @@ func (db *DB) ExtendQueueDeadline(ctx context.Context, steps []tasker.StepRef) (
 	}
 	tasks, ids := refArrays(steps)
 	err = db.InTx(ctx, func(tx *Tx) error {
-		kept = nil
 		rows, err := collect[row](ctx, tx, extendQueueDeadlines, tasks, ids, tx.queue.ttlMS, busyFor, tx.queue.expiry)
-		if err != nil {
-			return err
-		}
-		told := map[tasker.ID]bool{}
+		extended = mapped(rows, func(r row) tasker.StepRef { return r.StepRef })
+		notified := map[tasker.ID]bool{}
 		for _, r := range rows {
-			kept = append(kept, r.StepRef)
-			if r.Began && !told[r.QueueUUID] {
-				told[r.QueueUUID] = true
-				if err := tx.tellOfQueue(ctx, tasker.QueueSaturatedTopic, r.changedQueue); err != nil {
+			if r.Began && !notified[r.QueueUUID] {
+				notified[r.QueueUUID] = true
+				if err := tx.notifyQueue(ctx, tasker.QueueSaturatedTopic, r.changedQueue); err != nil {
 					return err
 				}
 			}
 		}
-		return nil
+		return err
 	})
-	return kept, wrap(err, "keep steps of busy workers waiting")
+	return extended, wrap(err, "extend queue deadlines")
 }
 
-// A changedQueue is a queue that has become saturated, or is it no more.
+// changedQueue is a queue that has become saturated or is no longer saturated.
 type changedQueue struct {
 	QueueUUID          tasker.ID
 	Namespace, Handler string
 	SaturatedSince     time.Time
 }
 
-// tellOfQueue tells people of a queue, which the caller has locked.
-func (tx *Tx) tellOfQueue(ctx context.Context, topic string, q changedQueue) error {
+// notifyQueue enqueues a message about a locked queue.
+func (tx *Tx) notifyQueue(ctx context.Context, topic string, q changedQueue) error {
 	_, err := tx.CreateNotification(ctx, NewMessage{
 		Topic: topic, SubjectKind: tasker.QueueSubject, SubjectID: q.QueueUUID, Namespaces: []string{q.Namespace},
 		Data: notice.Saturation(topic, q.Namespace, q.Handler, q.SaturatedSince),
@@ -132,7 +128,7 @@ func (tx *Tx) tellOfQueue(ctx context.Context, topic string, q changedQueue) err
 	return err
 }
 
-// Servers lock the queues in one order.
+// noteBusy locks the queues in one order.
 const noteBusy = `
 INSERT INTO tasker.queues AS q (namespace, handler, busy_at)
 SELECT n.namespace, n.handler, clock_timestamp()
@@ -140,20 +136,16 @@ FROM unnest($1::text[], $2::text[]) AS n (namespace, handler)
 ORDER BY n.namespace, n.handler
 ON CONFLICT (namespace, handler) DO UPDATE SET busy_at = greatest(q.busy_at, excluded.busy_at)`
 
-// A QueueName is a namespace and a handler.
+// QueueName identifies a queue.
 type QueueName struct{ Namespace, Handler string }
 
-// RecordClaims notes that steps of queues were claimed.
+// RecordClaims records that steps of queues were claimed now.
 func (db *DB) RecordClaims(ctx context.Context, queues []QueueName) error {
 	namespaces, handlers := make([]string, len(queues)), make([]string, len(queues))
 	for i, q := range queues {
 		namespaces[i], handlers[i] = q.Namespace, q.Handler
 	}
-	err := retry(ctx, func() error {
-		_, err := db.pool.Exec(ctx, noteBusy, namespaces, handlers)
-		return err
-	})
-	return wrap(err, "note which queues steps were claimed of")
+	return retry(ctx, func() error { return exec(ctx, db.pool, "record claims", noteBusy, namespaces, handlers) })
 }
 
 const relieveQueues = `
@@ -172,26 +164,23 @@ FROM relieved r
 WHERE q.namespace = r.namespace AND q.handler = r.handler
 RETURNING q.queue_uuid, q.namespace, q.handler, r.saturated_since`
 
-// ClearSaturation notes of up to limit queues that they are saturated no more: nothing has waited in
-// them past its limit for a while. It returns how many.
+// ClearSaturation clears the saturation of up to limit queues in which no step has exceeded its
+// queue timeout for a duration, and returns their number.
 func (db *DB) ClearSaturation(ctx context.Context, after time.Duration, limit int) (n int, err error) {
 	err = db.InTx(ctx, func(tx *Tx) error {
 		list, err := collect[changedQueue](ctx, tx, relieveQueues, after, limit)
 		n = len(list)
-		if err != nil {
-			return err
-		}
 		for _, q := range list {
-			if err := tx.tellOfQueue(ctx, tasker.QueueRelievedTopic, q); err != nil {
+			if err := tx.notifyQueue(ctx, tasker.QueueRelievedTopic, q); err != nil {
 				return err
 			}
 		}
-		return nil
+		return err
 	})
-	return n, wrap(err, "find queues that are saturated no more")
+	return n, wrap(err, "clear saturated queues")
 }
 
-const forgetQueues = `
+const pruneQueues = `
 DELETE FROM tasker.queues q
 WHERE (q.namespace, q.handler) IN (
     SELECT o.namespace, o.handler FROM tasker.queues o
@@ -201,8 +190,7 @@ WHERE (q.namespace, q.handler) IN (
     FOR UPDATE SKIP LOCKED
 )`
 
-// ForgetQueues removes up to limit queues of which no step was claimed for as long as age.
-func (db *DB) ForgetQueues(ctx context.Context, age time.Duration, limit int) error {
-	_, err := db.pool.Exec(ctx, forgetQueues, age, limit)
-	return wrap(err, "forget queues")
+// PruneQueues removes up to limit queues from which no step was claimed for age.
+func (db *DB) PruneQueues(ctx context.Context, age time.Duration, limit int) error {
+	return exec(ctx, db.pool, "remove unused queues", pruneQueues, age, limit)
 }

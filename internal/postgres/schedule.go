@@ -13,11 +13,10 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// The kinds of work on schedules that the clock starts. A row of it is a schedule, in the place
-// of a task; of the second it is a task with its schedule in the place of a step.
+// Kinds of timed work on schedules.
 const (
-	FireSchedules  = "schedule"       // instants are due
-	ScheduledEnded = "schedule_ended" // a schedule is to be told that a task of it has ended
+	FireSchedules  = "schedule"       // fires a schedule, stored as the task of the work
+	ScheduledEnded = "schedule_ended" // processes an ended task of a schedule, stored as its step
 )
 
 const scheduleColumns = `
@@ -34,7 +33,7 @@ INSERT INTO tasker.schedules (
 )
 VALUES ($1, $2, $3, $4, $5, $6::text::jsonb, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $27)`
 
-// InsertSchedule stores a schedule, or returns a Conflict for a used name or too many.
+// InsertSchedule stores a schedule. It returns a Conflict if the name is in use or a quota is reached.
 func (tx *Tx) InsertSchedule(ctx context.Context, s tasker.Schedule) error {
 	count, err := column[int](ctx, tx, `SELECT count(*) FROM (SELECT FROM tasker.schedules WHERE deleted_at IS NULL LIMIT $1) n`, tasker.MaxSchedules)
 	if err != nil {
@@ -51,13 +50,10 @@ func (tx *Tx) InsertSchedule(ctx context.Context, s tasker.Schedule) error {
 		return tasker.Errorf(tasker.Conflict, "namespace %s has %d schedules, which is the limit; delete those that are not needed", s.Namespace, count[0])
 	}
 	_, err = tx.Exec(ctx, insertSchedule, append(scheduleArguments(s), s.Anchor, s.NextAt, s.FireAt, s.CreatedBy, s.CreatedAt)...)
-	if err != nil {
-		return scheduleError(err, s)
-	}
-	return nil
+	return scheduleError(err, s)
 }
 
-// scheduleArguments are what people say of a schedule, as its statements take it.
+// scheduleArguments returns the user-defined fields of a schedule as statement arguments.
 func scheduleArguments(s tasker.Schedule) []any {
 	seconds := func(d time.Duration) int64 { return int64(d / time.Second) }
 	return []any{
@@ -71,7 +67,7 @@ func scheduleError(err error, s tasker.Schedule) error {
 	if errors.As(err, &pg) && pg.ConstraintName == "schedule_name_is_unique" {
 		return tasker.Errorf(tasker.Conflict, "namespace %s has a schedule %s already", s.Namespace, s.Name)
 	}
-	return fmt.Errorf("store schedule %s/%s: %w", s.Namespace, s.Name, err)
+	return wrap(err, "store schedule %s/%s", s.Namespace, s.Name)
 }
 
 const updateSchedule = `
@@ -82,17 +78,14 @@ SET namespace = $2, name = $3, template_name = $4, template_version = $5, contex
     paused_until = $28, paused_by = $29, paused_reason = $30, deleted_at = $31, revision = $32, updated_at = clock_timestamp()
 WHERE schedule_uuid = $1`
 
-// UpdateSchedule writes a schedule that the caller has locked and changed.
+// UpdateSchedule stores a locked schedule.
 func (tx *Tx) UpdateSchedule(ctx context.Context, s tasker.Schedule) error {
 	_, err := tx.Exec(ctx, updateSchedule, append(scheduleArguments(s), s.Anchor, s.NextAt, s.FireAt, nullable(s.AwaitsTask), s.PausedAt, s.PausedUntil,
 		s.PausedBy, s.PausedReason, s.DeletedAt, s.Revision)...)
-	if err != nil {
-		return scheduleError(err, s)
-	}
-	return nil
+	return scheduleError(err, s)
 }
 
-// A ScheduleLine is a line of the history of a schedule.
+// ScheduleLine is an entry in the history of a schedule.
 type ScheduleLine struct {
 	Event  string
 	Actor  string
@@ -100,7 +93,7 @@ type ScheduleLine struct {
 	Data   map[string]any
 }
 
-// RecordSchedule writes a history line of a schedule, and audits actions of people.
+// RecordSchedule adds an entry to the history of a schedule, and audits the actions of operators.
 func (tx *Tx) RecordSchedule(ctx context.Context, id tasker.ID, l ScheduleLine) error {
 	if l.Data == nil {
 		l.Data = map[string]any{}
@@ -126,20 +119,14 @@ FROM tasker.schedules h
 WHERE h.schedule_uuid = $1 AND ($2::text[] IS NULL OR h.namespace = ANY ($2))`
 
 func scheduleOf(ctx context.Context, q querier, id tasker.ID) (tasker.Schedule, error) {
-	s, err := one[tasker.Schedule](ctx, q, oneSchedule, id, access.ScopeOf(ctx).List())
-	if err != nil {
-		return tasker.Schedule{}, fmt.Errorf("read schedule %s: %w", id, err)
-	}
-	if s == nil {
-		return tasker.Schedule{}, tasker.Errorf(tasker.NotFound, "no schedule %s", id)
-	}
-	return *s, nil
+	return required[tasker.Schedule](ctx, q, tasker.Errorf(tasker.NotFound, "no schedule %s", id), fmt.Sprintf("read schedule %s", id),
+		oneSchedule, id, access.ScopeOf(ctx).List())
 }
 
 // LockSchedule locks a visible schedule, or returns NotFound.
 func (tx *Tx) LockSchedule(ctx context.Context, id tasker.ID) (tasker.Schedule, error) {
-	if _, err := tx.Exec(ctx, `SELECT FROM tasker.schedules WHERE schedule_uuid = $1 FOR NO KEY UPDATE`, id); err != nil {
-		return tasker.Schedule{}, fmt.Errorf("lock schedule %s: %w", id, err)
+	if err := exec(ctx, tx, "lock schedule", `SELECT FROM tasker.schedules WHERE schedule_uuid = $1 FOR NO KEY UPDATE`, id); err != nil {
+		return tasker.Schedule{}, err
 	}
 	s, err := scheduleOf(ctx, tx, id)
 	if err == nil && s.DeletedAt != nil {
@@ -148,14 +135,14 @@ func (tx *Tx) LockSchedule(ctx context.Context, id tasker.ID) (tasker.Schedule, 
 	return s, err
 }
 
-// Schedule returns a schedule that the caller may see. The error is NotFound when there is none.
+// Schedule returns a visible schedule, or NotFound.
 func (db *DB) Schedule(ctx context.Context, id tasker.ID) (tasker.Schedule, error) {
 	s, err := scheduleOf(ctx, db.pool, id)
 	access.HideSchedule(ctx, &s)
 	return s, err
 }
 
-// ScheduleHistory returns the newest lines of the history of a schedule.
+// ScheduleHistory returns the newest entries of the history of a schedule.
 func (db *DB) ScheduleHistory(ctx context.Context, id tasker.ID, limit int) ([]tasker.ScheduleChange, error) {
 	list, err := collect[tasker.ScheduleChange](ctx, db.pool, `
 		SELECT changed_at AS at, event, actor, reason, metadata
@@ -163,8 +150,8 @@ func (db *DB) ScheduleHistory(ctx context.Context, id tasker.ID, limit int) ([]t
 	return list, wrap(err, "read the history of schedule %s", id)
 }
 
-// How the last tasks went that have ended or are in error: those that did not succeed are counted
-// from the newest on until one did. What was refused counts as such a task.
+// scheduleHealth counts the failed and refused tasks of schedule h since its last success, among the
+// last five firings. It ignores tasks in progress.
 const scheduleHealth = `
 CROSS JOIN LATERAL (
     SELECT coalesce(min(n.place) FILTER (WHERE NOT n.bad) - 1, count(*))::int AS failing, coalesce(bool_or(n.refused) FILTER (WHERE n.place = 1), false) AS refused
@@ -192,17 +179,14 @@ WHERE h.deleted_at IS NULL AND ($1 = '' OR h.namespace = $1) AND ($2 = '' OR h.n
 ORDER BY h.namespace, h.name
 LIMIT $5`
 
-// Schedules returns a page of visible schedules by name, and whether there are more.
+// Schedules lists visible schedules by namespace and name and reports whether there are more.
 func (db *DB) Schedules(ctx context.Context, f tasker.ScheduleFilter) (list []tasker.ScheduleHealth, more bool, err error) {
-	list, err = collect[tasker.ScheduleHealth](ctx, db.pool, selectSchedules, f.Namespace, f.Name, access.ScopeOf(ctx).List(), f.After, f.Limit+1, f.Paused)
-	if err != nil {
-		return nil, false, fmt.Errorf("list the schedules: %w", err)
-	}
-	list, more = page(list, f.Limit)
+	list, more, err = pageOf[tasker.ScheduleHealth](ctx, db.pool, f.Limit, "list schedules",
+		selectSchedules, f.Namespace, f.Name, access.ScopeOf(ctx).List(), f.After, f.Limit+1, f.Paused)
 	for i := range list {
 		access.HideSchedule(ctx, &list[i].Schedule)
 	}
-	return list, more, nil
+	return list, more, err
 }
 
 const countFailing = `
@@ -210,18 +194,18 @@ SELECT count(*)
 FROM tasker.schedules h` + scheduleHealth + `
 WHERE h.deleted_at IS NULL AND (f.refused OR f.failing >= $1)`
 
-// FailingSchedules counts the schedules whose last tasks did not succeed, or could not be made.
+// FailingSchedules counts the schedules whose last tasks failed or were refused.
 func (db *DB) FailingSchedules(ctx context.Context) (int64, error) {
 	v, err := value[int64](ctx, db.pool, countFailing, tasker.ScheduleFailingFrom)
-	return v, wrap(err, "count the schedules whose tasks fail")
+	return v, wrap(err, "count failing schedules")
 }
 
 const firingColumns = `
     g.schedule_uuid, g.kind, g.nominal_at, g.nominal_until, g.instants, g.outcome, g.reason, g.task_uuid, g.actor, g.decided_at, g.late_ms, g.ended_at,
     coalesce(t.state, '') AS task_state`
 
-// The schedule is asked for as a range and put first into the order, which is that of the key: asked for as one value, the planner
-// may rather sort all of its firings.
+// The schedule is a range and the first sort key, as in the index. Otherwise the planner might sort
+// all firings of the schedule.
 const selectFirings = `
 SELECT ` + firingColumns + `
 FROM tasker.schedule_firings g
@@ -230,17 +214,13 @@ WHERE g.schedule_uuid BETWEEN $1 AND $1 AND ($2 = '' OR g.outcome = $2) AND ($3:
 ORDER BY g.schedule_uuid DESC, g.nominal_at DESC, g.kind DESC
 LIMIT $5`
 
-// Firings returns a page of firings, newest first. The caller has checked the schedule.
+// Firings lists the firings of a schedule, newest first, and reports whether there are more. The
+// caller has checked access to the schedule.
 func (db *DB) Firings(ctx context.Context, f tasker.FiringFilter) (list []tasker.Firing, more bool, err error) {
-	list, err = collect[tasker.Firing](ctx, db.pool, selectFirings, f.Schedule, f.Outcome, f.Before, f.Kind, f.Limit+1)
-	if err != nil {
-		return nil, false, fmt.Errorf("list the firings of schedule %s: %w", f.Schedule, err)
-	}
-	list, more = page(list, f.Limit)
-	return list, more, nil
+	return pageOf[tasker.Firing](ctx, db.pool, f.Limit, "list firings", selectFirings, f.Schedule, f.Outcome, f.Before, f.Kind, f.Limit+1)
 }
 
-// FiringOfTask returns the firing that made a task; nil when none did, or it was removed.
+// FiringOfTask returns the firing that created a task, or nil if there is none.
 func (db *DB) FiringOfTask(ctx context.Context, task tasker.ID) (*tasker.Firing, error) {
 	f, err := one[tasker.Firing](ctx, db.pool, `
 		SELECT `+firingColumns+`
@@ -250,8 +230,8 @@ func (db *DB) FiringOfTask(ctx context.Context, task tasker.ID) (*tasker.Firing,
 	return f, wrap(err, "read the firing of task %s", task)
 }
 
-// The lock of the schedule lies between the note of a request and its firing, so that the first one
-// after the note is of that request.
+// The schedule is locked between the insert of the request and its firing. Therefore the first firing
+// after the insert belongs to the request.
 const triggeredBy = `
 SELECT ` + firingColumns + `
 FROM tasker.schedule_firings g
@@ -260,20 +240,13 @@ WHERE g.schedule_uuid = $1 AND g.kind = 'manual' AND g.nominal_at >= (SELECT r.c
 ORDER BY g.nominal_at
 LIMIT 1`
 
-// TriggeredBy returns the firing of a repeated request, under the lock of the schedule.
+// TriggeredBy returns the firing of a repeated request. The caller holds the lock of the schedule.
 func (tx *Tx) TriggeredBy(ctx context.Context, schedule tasker.ID, key string) (tasker.Firing, error) {
-	f, err := one[tasker.Firing](ctx, tx, triggeredBy, schedule, scopedKey(ctx, key))
-	switch {
-	case err != nil:
-		return tasker.Firing{}, fmt.Errorf("read the firing of a request: %w", err)
-	case f == nil:
-		return tasker.Firing{}, tasker.Errorf(tasker.Conflict, "this request has triggered the schedule, and the firing was removed since")
-	default:
-		return *f, nil
-	}
+	removed := tasker.Errorf(tasker.Conflict, "this request has triggered the schedule, and the firing was removed since")
+	return required[tasker.Firing](ctx, tx, removed, "read the firing of a request", triggeredBy, schedule, scopedKey(ctx, key))
 }
 
-// The time is that of the statement: a clock that goes on cannot bound an index range.
+// now() can bound an index range, clock_timestamp() cannot.
 const pruneFirings = `
 DELETE FROM tasker.schedule_firings WHERE (schedule_uuid, nominal_at, kind) IN (
     SELECT g.schedule_uuid, g.nominal_at, g.kind
@@ -295,8 +268,8 @@ DELETE FROM tasker.schedules WHERE schedule_uuid IN (
     FOR UPDATE SKIP LOCKED
 )`
 
-// PruneFirings removes firings that were decided longer ago than age, up to limit, and schedules
-// that were deleted and have none left. It reports whether there may be more.
+// PruneFirings removes up to limit firings that were decided before age, and deleted schedules
+// without firings. It reports whether there may be more firings.
 func (db *DB) PruneFirings(ctx context.Context, age time.Duration, limit int) (more bool, err error) {
 	tag, err := db.pool.Exec(ctx, pruneFirings, age, limit)
 	if err != nil {

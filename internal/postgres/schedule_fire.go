@@ -9,7 +9,6 @@ import (
 	"tasker.example/tasker"
 )
 
-// scheduledColumns are a task that a schedule makes, as insertScheduled takes it.
 var scheduledColumns = append(slices.Clip(newTaskColumns),
 	col("schedule_uuid uuid", func(t **CreatedTask) tasker.ID { return *(*t).Schedule }),
 )
@@ -34,7 +33,7 @@ WHERE h.schedule_uuid = ANY ($1) AND h.fire_at <= clock_timestamp()
 ORDER BY h.schedule_uuid
 FOR NO KEY UPDATE SKIP LOCKED`
 
-// LockDueSchedules locks free due schedules and returns them with the database time.
+// LockDueSchedules locks the unlocked due schedules and returns them with the database time.
 func (tx *Tx) LockDueSchedules(ctx context.Context, ids []tasker.ID) (list []tasker.Schedule, now time.Time, err error) {
 	if list, err = collect[tasker.Schedule](ctx, tx, lockDueSchedules, ids); err != nil {
 		return nil, now, fmt.Errorf("lock schedules: %w", err)
@@ -43,7 +42,7 @@ func (tx *Tx) LockDueSchedules(ctx context.Context, ids []tasker.ID) (list []tas
 	return list, now, err
 }
 
-const scheduleStandings = `
+const scheduleProgress = `
 SELECT h.schedule_uuid,
     EXISTS (SELECT FROM tasker.schedule_firings q WHERE q.schedule_uuid = h.schedule_uuid AND q.outcome = 'queued') AS queued,
     l.nominal_at AS last_at, l.nominal_until AS last_until, coalesce(l.outcome, '') AS last_outcome, coalesce(l.reason, '') AS last_reason,
@@ -65,21 +64,21 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) o ON true`
 
-// openScheduled is the condition that a firing g has a task c that has not ended.
+// openScheduled reports whether the task c of a firing g is open.
 const openScheduled = `g.task_open AND c.state NOT IN ('complete', 'cancelled') AND NOT ` + isPermanentlyFailed
 
-// A ScheduleProgress is what decides about the next instants of a schedule.
+// ScheduleProgress is the state that determines the next firings of a schedule.
 type ScheduleProgress struct {
 	ScheduleUUID tasker.ID
-	Queued       bool       // an instant waits for tasks to end
-	LastAt       *time.Time // of the newest firing of the clock
+	Queued       bool       // a firing waits for tasks to end
+	LastAt       *time.Time // the last timed firing
 	LastUntil    *time.Time
 	LastOutcome  tasker.FiringOutcome
 	LastReason   string
-	Open         *tasker.ID // the oldest task that has not ended
+	Open         *tasker.ID // the oldest open task
 }
 
-// NotBefore returns at, or the newest firing of the clock if later: the clock was set back.
+// NotBefore returns the later of at and the last timed firing, in case the clock was set back.
 func (s ScheduleProgress) NotBefore(at time.Time) time.Time {
 	if s.LastUntil != nil && s.LastUntil.After(at) {
 		return *s.LastUntil
@@ -87,17 +86,10 @@ func (s ScheduleProgress) NotBefore(at time.Time) time.Time {
 	return at
 }
 
-// ScheduleStandings returns what decides about schedules that the caller has locked.
-func (tx *Tx) ScheduleStandings(ctx context.Context, ids []tasker.ID) (map[tasker.ID]ScheduleProgress, error) {
-	list, err := collect[ScheduleProgress](ctx, tx, scheduleStandings, ids)
-	if err != nil {
-		return nil, fmt.Errorf("read where schedules stand: %w", err)
-	}
-	m := make(map[tasker.ID]ScheduleProgress, len(list))
-	for _, s := range list {
-		m[s.ScheduleUUID] = s
-	}
-	return m, nil
+// ScheduleProgress returns the progress of locked schedules, by id.
+func (tx *Tx) ScheduleProgress(ctx context.Context, ids []tasker.ID) (map[tasker.ID]ScheduleProgress, error) {
+	list, err := collect[ScheduleProgress](ctx, tx, scheduleProgress, ids)
+	return byKey(list, func(p ScheduleProgress) tasker.ID { return p.ScheduleUUID }), wrap(err, "read the progress of schedules")
 }
 
 const scheduledToCancel = `
@@ -108,7 +100,7 @@ WHERE g.schedule_uuid = $1 AND c.phase IS NULL AND ` + openScheduled + `
 ORDER BY g.nominal_at
 LIMIT $2`
 
-// ScheduledToCancel returns open tasks of a schedule that do not compensate, oldest first.
+// ScheduledToCancel returns the open tasks of a schedule that do not compensate, oldest first.
 func (tx *Tx) ScheduledToCancel(ctx context.Context, schedule tasker.ID, limit int) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, tx, scheduledToCancel, schedule, limit)
 	return list, wrap(err, "find the tasks of schedule %s", schedule)
@@ -132,44 +124,41 @@ INSERT INTO tasker.schedule_firings (schedule_uuid, kind, nominal_at, nominal_un
 SELECT u.schedule_uuid, u.kind, u.nominal_at, u.nominal_until, u.instants, u.outcome, u.reason, u.task_uuid, u.task_uuid IS NOT NULL, u.actor, u.late_ms
 FROM ` + firingFields.unnest("u", 1)
 
-// InsertFirings stores firings. An instant must have none yet; the schedule lock ensures that.
+// InsertFirings stores firings. The schedule lock ensures that a firing time has only one.
 func (tx *Tx) InsertFirings(ctx context.Context, list []tasker.Firing) error {
 	if len(list) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, insertFirings, firingFields.arrays(list)...)
-	return wrap(err, "store firings")
+	return exec(ctx, tx, "store firings", insertFirings, firingFields.arrays(list)...)
 }
+
+var extendedFields = firingFields.only("schedule_uuid", "nominal_at", "nominal_until", "instants", "late_ms")
 
 var extendFirings = `
 UPDATE tasker.schedule_firings g
 SET nominal_until = u.nominal_until, instants = g.instants + u.instants, decided_at = clock_timestamp(), late_ms = u.late_ms
-FROM ` + firingFields.only("schedule_uuid", "nominal_at", "nominal_until", "instants", "late_ms").unnest("u", 1) + `
+FROM ` + extendedFields.unnest("u", 1) + `
 WHERE g.schedule_uuid = u.schedule_uuid AND g.nominal_at = u.nominal_at AND g.kind = 'clock' AND g.task_uuid IS NULL AND g.nominal_until < u.nominal_until`
 
-// ExtendFirings adds instants to firings of the clock that end before them: the instants are
-// those of list, and NominalAt is that of the firing.
+// ExtendFirings adds firing times to timed firings that end before them. NominalAt identifies the
+// firing.
 func (tx *Tx) ExtendFirings(ctx context.Context, list []tasker.Firing) error {
 	if len(list) == 0 {
 		return nil
 	}
-	tag, err := tx.Exec(ctx, extendFirings, firingFields.only("schedule_uuid", "nominal_at", "nominal_until", "instants", "late_ms").arrays(list)...)
+	tag, err := tx.Exec(ctx, extendFirings, extendedFields.arrays(list)...)
 	if err != nil {
 		return fmt.Errorf("extend firings: %w", err)
 	}
 	if n := tag.RowsAffected(); n != int64(len(list)) {
-		return fmt.Errorf("%d of %d firings were extended, although their schedules are locked", n, len(list))
+		return fmt.Errorf("extended %d of %d firings of locked schedules", n, len(list))
 	}
 	return nil
 }
 
-// QueuedFiring returns the instant of a schedule that waits; nil when none does.
+// QueuedFiring returns the time of the queued firing of a schedule, or nil if there is none.
 func (tx *Tx) QueuedFiring(ctx context.Context, schedule tasker.ID) (*time.Time, error) {
-	list, err := column[time.Time](ctx, tx, `SELECT nominal_at FROM tasker.schedule_firings WHERE schedule_uuid = $1 AND outcome = 'queued'`, schedule)
-	if err != nil || len(list) == 0 {
-		return nil, err
-	}
-	return &list[0], nil
+	return firstOf[time.Time](ctx, tx, `SELECT nominal_at FROM tasker.schedule_firings WHERE schedule_uuid = $1 AND outcome = 'queued'`, schedule)
 }
 
 const endQueued = `
@@ -177,19 +166,19 @@ UPDATE tasker.schedule_firings
 SET outcome = $2, reason = $3, task_uuid = $4, task_open = $4::uuid IS NOT NULL, decided_at = clock_timestamp(), late_ms = $5
 WHERE schedule_uuid = $1 AND outcome = 'queued'`
 
-// EndQueued says what became of the instant of a schedule that waited.
+// EndQueued stores the outcome of the queued firing of a locked schedule.
 func (tx *Tx) EndQueued(ctx context.Context, f tasker.Firing) error {
 	tag, err := tx.Exec(ctx, endQueued, f.ScheduleUUID, f.Outcome, f.Reason, nullable(f.TaskUUID), f.LateMS)
 	if err != nil {
-		return fmt.Errorf("end the wait of an instant: %w", err)
+		return fmt.Errorf("end a queued firing: %w", err)
 	}
 	if tag.RowsAffected() != 1 {
-		return fmt.Errorf("no instant of schedule %s waits, although it is locked", f.ScheduleUUID)
+		return fmt.Errorf("locked schedule %s has no queued firing", f.ScheduleUUID)
 	}
 	return nil
 }
 
-// A ScheduleMove is how a schedule goes on.
+// ScheduleMove is the next state of a schedule.
 type ScheduleMove struct {
 	ScheduleUUID tasker.ID
 	NextAt       *time.Time
@@ -214,13 +203,12 @@ SET next_at = u.next_at, fire_at = u.fire_at, awaits_task = u.awaits_task,
 FROM ` + moveFields.unnest("u", 1) + `
 WHERE h.schedule_uuid = u.schedule_uuid`
 
-// MoveSchedules has schedules go on that the caller has locked.
+// MoveSchedules updates locked schedules.
 func (tx *Tx) MoveSchedules(ctx context.Context, list []ScheduleMove) error {
 	if len(list) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, moveSchedules, moveFields.arrays(list)...)
-	return wrap(err, "move schedules")
+	return exec(ctx, tx, "move schedules", moveSchedules, moveFields.arrays(list)...)
 }
 
 const scheduledTasksEnded = `
@@ -233,7 +221,7 @@ WHERE g.created_at <= now()
 ORDER BY g.created_at
 LIMIT $1`
 
-// ScheduledTasksEnded returns ended tasks, with schedules in place of steps, to process.
+// ScheduledTasksEnded returns the ended tasks to process, with their schedules as steps.
 func (db *DB) ScheduledTasksEnded(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, scheduledTasksEnded, limit)
 }
@@ -245,7 +233,7 @@ WHERE h.schedule_uuid = ANY ($1)
 ORDER BY h.schedule_uuid
 FOR NO KEY UPDATE SKIP LOCKED`
 
-// A task is in one firing. Found by its schedule, all of this one whose tasks are open would be read for each.
+// A task belongs to one firing. A lookup by schedule would read all its firings with open tasks.
 const takeEndedScheduled = `
 WITH taken AS (
     DELETE FROM tasker.schedule_signals g
@@ -259,24 +247,21 @@ FROM taken k
 WHERE g.task_uuid = k.task_uuid AND g.task_open
 RETURNING g.schedule_uuid, g.task_uuid, g.ended_at`
 
-// An EndedScheduled is a task of a schedule that has ended.
+// EndedScheduled is an ended task of a schedule.
 type EndedScheduled struct {
 	ScheduleUUID tasker.ID
 	TaskUUID     tasker.ID
 	EndedAt      time.Time
 }
 
-// TakeEndedScheduled locks free schedules of ended tasks, records the ends and returns both.
+// TakeEndedScheduled locks the unlocked schedules of ended tasks, records the ends, and returns both.
 func (tx *Tx) TakeEndedScheduled(ctx context.Context, tasks, schedules []tasker.ID) (held []tasker.Schedule, ended []EndedScheduled, err error) {
 	if held, err = collect[tasker.Schedule](ctx, tx, lockSchedulesOf, schedules); err != nil {
 		return nil, nil, fmt.Errorf("lock schedules: %w", err)
 	}
-	ids := make([]tasker.ID, len(held))
-	for i, s := range held {
-		ids[i] = s.UUID
-	}
+	ids := mapped(held, func(s tasker.Schedule) tasker.ID { return s.UUID })
 	if ended, err = collect[EndedScheduled](ctx, tx, takeEndedScheduled, tasks, ids); err != nil {
-		return nil, nil, fmt.Errorf("note tasks of schedules that have ended: %w", err)
+		return nil, nil, fmt.Errorf("record ended tasks of schedules: %w", err)
 	}
 	return held, ended, nil
 }
@@ -286,15 +271,15 @@ SELECT g.nominal_at, g.outcome, g.task_uuid
 FROM tasker.schedule_firings g
 WHERE g.schedule_uuid = $1 AND g.nominal_at BETWEEN $2 AND $3 AND g.kind <> 'manual' AND (g.task_uuid IS NOT NULL OR g.outcome = 'queued')`
 
-// A FiredInstant is an instant that has its task, or waits for it.
+// FiredInstant is a firing time that has a task or is queued.
 type FiredInstant struct {
 	NominalAt time.Time
 	Outcome   tasker.FiringOutcome
 	TaskUUID  *tasker.ID
 }
 
-// FiredBetween returns the instants of a schedule that have their tasks, and the one that waits.
+// FiredBetween returns the firing times in a range that have a task or are queued.
 func (tx *Tx) FiredBetween(ctx context.Context, schedule tasker.ID, from, to time.Time) ([]FiredInstant, error) {
 	list, err := collect[FiredInstant](ctx, tx, firingsBetween, schedule, from, to)
-	return list, wrap(err, "read the tasks of instants")
+	return list, wrap(err, "read firings")
 }

@@ -39,7 +39,7 @@ func TestSchedulesAreFoundByIndex(t *testing.T) {
 		most int // pages
 	}{
 		"to fire":   {schedulesToFire, []any{500}, 60},
-		"standings": {scheduleStandings, []any{one}, 60},
+		"standings": {scheduleProgress, []any{one}, 60},
 		"to cancel": {scheduledToCancel, []any{one[0], 100}, 60},
 		"ended":     {scheduledTasksEnded, []any{500}, 60},
 		"firings":   {selectFirings, []any{one[0], "", nil, "", 50}, 120},

@@ -2,21 +2,21 @@ package postgres
 
 import (
 	"context"
-	"fmt"
+
 	"time"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/access"
 )
 
-// A SessionFilter selects and pages sessions, the newest first.
+// SessionFilter selects and pages sessions, newest first.
 type SessionFilter struct {
-	Subject       string        // whose; empty means everybody's
-	Idle          time.Duration // how long a session lasts that is not used
+	Subject       string        // optional
+	Idle          time.Duration // duration of an unused session
 	Limit, Offset int
 }
 
-// The UUIDs of sessions are in the order in which they began.
+// Session ids are ordered by creation.
 const selectOpenSessions = `
 SELECT s.session_uuid AS uuid, s.subject, s.key_uuid, s.groups, s.created_at, s.seen_at, least(s.ends_at, s.seen_at + $4::interval) AS ends_at
 FROM tasker.sessions s
@@ -27,14 +27,9 @@ WHERE s.ended_at IS NULL AND s.ends_at > clock_timestamp() AND s.seen_at + $4::i
 ORDER BY s.session_uuid DESC
 LIMIT $1 OFFSET $2`
 
-// OpenSessions lists the sessions that have not ended, and says whether there are more.
+// OpenSessions lists open sessions and reports whether there are more.
 func (db *DB) OpenSessions(ctx context.Context, f SessionFilter) ([]access.Session, bool, error) {
-	list, err := collect[access.Session](ctx, db.pool, selectOpenSessions, f.Limit+1, f.Offset, f.Subject, f.Idle)
-	if err != nil {
-		return nil, false, fmt.Errorf("list sessions: %w", err)
-	}
-	list, more := page(list, f.Limit)
-	return list, more, nil
+	return pageOf[access.Session](ctx, db.pool, f.Limit, "list sessions", selectOpenSessions, f.Limit+1, f.Offset, f.Subject, f.Idle)
 }
 
 const endSessions = `
@@ -49,7 +44,7 @@ audit AS (
 )
 SELECT count(*) FROM ended`
 
-// EndSessions ends a session, or all of a subject, and returns how many there were.
+// EndSessions ends a session, or all sessions of a subject, and returns their number.
 func (db *DB) EndSessions(ctx context.Context, session tasker.ID, subject, actor string) (int, error) {
 	n, err := value[int](ctx, db.pool, endSessions, session, subject, actor)
 	return n, wrap(err, "end sessions")

@@ -7,47 +7,45 @@ import (
 	"tasker.example/tasker"
 )
 
-// Locked in key order and not FOR UPDATE, because updates of child rows take key shares.
+// Tasks are locked in key order, and not FOR UPDATE because updates of child rows take key shares.
 const lockTasks = `
 SELECT task_uuid FROM tasker.tasks WHERE task_uuid = ANY ($1) ORDER BY task_uuid FOR NO KEY UPDATE`
 
 const lockFreeTasks = `
 SELECT task_uuid FROM tasker.tasks WHERE task_uuid = ANY ($1) ORDER BY task_uuid FOR NO KEY UPDATE SKIP LOCKED`
 
-// LockTasks locks tasks until the transaction ends; steps may only be moved under this lock.
+// LockTasks locks tasks until the transaction ends. Steps may be moved only under this lock.
 func (tx *Tx) LockTasks(ctx context.Context, tasks []tasker.ID) error {
-	_, err := tx.Exec(ctx, lockTasks, tasks)
-	return wrap(err, "lock tasks")
+	return exec(ctx, tx, "lock tasks", lockTasks, tasks)
 }
 
-// LockFreeTasks holds those of the tasks that nobody else holds, and returns them.
+// LockFreeTasks locks the tasks that are not locked, and returns them.
 func (tx *Tx) LockFreeTasks(ctx context.Context, tasks []tasker.ID) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, tx, lockFreeTasks, tasks)
 	return list, wrap(err, "lock tasks")
 }
 
-// The state of a task is computed from all its steps each time, so no counter can drift.
-// Intermediate states are written into the history. A task that stays in process or waits for a
-// retry has made progress, which moves its staleness deadline at most once a second. One that
-// waits for dependencies restarts only if its next wait is another one. Only steps moved in this
-// transaction count as progress.
+// settleTasks derives the state of tasks from all their steps, so no counter can drift. Progress,
+// that is a step moved in this transaction, extends the staleness deadline of a task in process or
+// waiting for a retry, at most once a second. A task that waits for dependencies gets a new deadline
+// only if its next wait changes.
 //
 // Cancelled steps do not count: an open task has them only while it compensates. A task in error
-// does not return to waiting for a retry by itself (design.md, section 5). A function updates the
-// investigations of tasks that are or were in error.
+// does not return to waiting for a retry automatically (design.md, section 5). A function updates
+// the investigations of tasks that are or were in error.
 var settleTasks = settle("true", changedByThisTx)
 
-// settleInSavepoint is settleTasks behind a savepoint, where rows are not written by the transaction
-// itself. The caller has moved a step of each task.
+// settleInSavepoint is settleTasks behind a savepoint, where xmin is not the id of the transaction.
+// The caller has moved a step of each task.
 var settleInSavepoint = settle("true", "true")
 
-// changedByThisTx is true of a task when this transaction has written one of its steps s.
+// changedByThisTx reports whether this transaction has written a step s of a task.
 const changedByThisTx = `bool_or(s.xmin = c.this)`
 
-// settleReported is settleTasks without tasks that made recent progress and stay in process: this
-// transaction made one of their steps ready, or ended an item while another is with a worker or in
-// the queue. Their steps need not be counted. Steps are counted if neither the last item under way
-// nor the few before it are under way.
+// settleReported is settleTasks without tasks that have made progress within a second and remain in
+// process, whose steps need not be counted. In such a task, this transaction made a step ready or
+// ended an item of which another one is enqueued or in progress. The last few items that may be in
+// progress are probed for one.
 var settleReported = settle(`NOT (t.state = 'steps_in_process' AND t.state_since >= c.at - interval '1 second'
         AND (t.task_uuid = ANY ((SELECT `+settingIDs(freedTasks)+`)::uuid[]) OR EXISTS (
             SELECT FROM unnest(`+settingIDs(endedItemsOf)+`) AS e (step_uuid)
@@ -61,23 +59,23 @@ var settleReported = settle(`NOT (t.state = 'steps_in_process' AND t.state_since
             WHERE i.state IN ('enqueued', 'in_progress')
         )))`, changedByThisTx)
 
-// probedItems is how many items a report looks at to find one that is under way.
+// probedItems is the number of items that a report probes.
 const probedItems = "8"
 
-// What concludeSteps leaves in settings for its transaction: the tasks of the steps that it
-// made ready, and the map steps of which items ended.
+// Settings in which concludeSteps stores the tasks of steps that it made ready, and the map steps of
+// items that ended.
 const (
 	freedTasks   = "tasker.freed_tasks"
 	endedItemsOf = "tasker.ended_items_of"
 )
 
-// settingIDs spells the list of ids that a setting has; none when it is not set.
+// settingIDs returns the ids in a setting, which may be unset.
 func settingIDs(name string) string {
 	return `string_to_array(coalesce(current_setting('` + name + `', true), ''), ',')::uuid[]`
 }
 
-// settle returns the statement for those of the tasks t for which a condition is true; touched
-// says whether a step of one was moved.
+// settle returns the statement for the tasks t that satisfy condition. touched is an aggregate that
+// reports whether a step of the task was moved.
 func settle(condition, touched string) string {
 	return `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_current_xact_id()::xid AS this),
@@ -141,40 +139,39 @@ SELECT n.task_uuid, n.was, n.since, CASE WHEN n.goes THEN n.rests ELSE n.was END
 FROM counted n`
 }
 
-// A Settled is a task after its steps have changed, with its old and new state.
+// Settled describes the state of a task before and after its steps have changed.
 type Settled struct {
 	TaskUUID tasker.ID
 	Was      tasker.TaskState
-	Since    time.Time // since when it was there
+	Since    time.Time // when Was began
 	State    tasker.TaskState
-	Followed *int // investigations that were told of it; nil when none of the tasks was or is in error
+	Followed *int // updated investigations; nil if no task is or was in error
 }
 
-// An Operator is the person who causes a move; Actor is empty without one.
+// Operator is the person who causes a change.
 type Operator struct {
-	Actor  string
+	Actor  string // empty if the change is automatic
 	Reason string
 }
 
-// SettleReported is [Tx.SettleTasks] after [Tx.ConcludeSteps] in the same transaction. It leaves out
-// tasks that stay in process, as those of a report.
+// SettleReported is [Tx.SettleTasks] after [Tx.ConcludeSteps] in the same transaction. It omits tasks
+// that remain in process.
 func (tx *Tx) SettleReported(ctx context.Context, tasks []tasker.ID, by Operator) ([]Settled, error) {
 	return tx.settle(ctx, settleReported, tasks, by)
 }
 
-// SettleTasks brings tasks to rest after their steps have changed. The caller
-// holds their locks. Tasks that are finished, or that have not started, stay.
+// SettleTasks updates the states of locked tasks after their steps have changed. It ignores tasks
+// that have ended or have not started.
 func (tx *Tx) SettleTasks(ctx context.Context, tasks []tasker.ID, by Operator) ([]Settled, error) {
 	return tx.settle(ctx, settleTasks, tasks, by)
 }
 
 func (tx *Tx) settle(ctx context.Context, sql string, tasks []tasker.ID, by Operator) ([]Settled, error) {
-	var settled []Settled
-	var err error
+	args := []any{tasks, by.Actor != "", by.Actor, by.Reason}
 	if tx.joined {
-		settled, err = collect[Settled](ctx, tx, settleInSavepoint, tasks, by.Actor != "", by.Actor, by.Reason)
-	} else {
-		settled, err = collect[Settled](ctx, tx, sql, tasks, by.Actor != "", by.Actor, by.Reason)
+		settled, err := collect[Settled](ctx, tx, settleInSavepoint, args...)
+		return settled, wrap(err, "settle tasks")
 	}
+	settled, err := collect[Settled](ctx, tx, sql, args...)
 	return settled, wrap(err, "settle tasks")
 }

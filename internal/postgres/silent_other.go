@@ -4,5 +4,5 @@ package postgres
 
 import "net"
 
-// silent cannot tell here whether anything has arrived on a connection.
+// silent is not implemented on this platform.
 func silent(net.Conn) bool { return false }

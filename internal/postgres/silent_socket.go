@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// silent reports whether a connection is open and nothing has arrived on it.
+// silent reports whether a connection is open and has no unread data.
 func silent(c net.Conn) bool {
 	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secure.NetConn()
@@ -21,13 +21,12 @@ func silent(c net.Conn) bool {
 	if err != nil {
 		return false
 	}
-	nothing := false
-	// Not raw.Read: it waits for other readers, and pgx may have left one that waits for
-	// the next message.
+	empty := false
+	// raw.Read would wait for other readers, and pgx may have a blocked one.
 	err = raw.Control(func(fd uintptr) {
 		var first [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		nothing = errors.Is(err, syscall.EAGAIN)
+		empty = errors.Is(err, syscall.EAGAIN)
 	})
-	return err == nil && nothing
+	return err == nil && empty
 }

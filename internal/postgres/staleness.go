@@ -8,15 +8,14 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// The head of the list is read up to the end of the page, so that a page costs as much as those
-// before it.
+// The list is read from its start to the end of the page.
 const selectStaleness = `
 SELECT task_uuid, namespace_name AS namespace, task_name, current_state AS state, time_in_state_minutes, task_age_minutes,
     staleness_threshold_minutes AS threshold_minutes, health_status AS health, priority
 FROM tasker.get_task_staleness($1::integer + $2::integer, p_namespaces => $3, p_health => nullif($4, ''), p_namespace => nullif($5, ''), p_name => nullif($6, ''))
 OFFSET $2`
 
-// Staleness returns watched tasks: stale, warning, healthy, each by time in state.
+// Staleness returns watched tasks: stale, warning, then healthy ones, each by time in state.
 func (db *DB) Staleness(ctx context.Context, f tasker.StalenessFilter) ([]tasker.StaleTask, error) {
 	list, err := collect[tasker.StaleTask](ctx, db.pool, selectStaleness, f.Limit, f.Offset, access.ScopeOf(ctx).List(), f.Health, f.Namespace, f.Name)
 	return list, wrap(err, "read staleness")
@@ -35,7 +34,7 @@ func (db *DB) CountStaleness(ctx context.Context, f tasker.StalenessFilter, heal
 	return list, wrap(err, "count staleness")
 }
 
-// A SweepResult is what the sweep did with one stale task.
+// SweepResult describes the action of the staleness sweep on a task.
 type SweepResult struct {
 	TaskUUID           tasker.ID
 	NamespaceName      string
@@ -47,16 +46,15 @@ type SweepResult struct {
 	TransitionSuccess  bool
 	StalenessThreshold float64
 	DlqReason          tasker.Reason
-	ErrorCode          string // SQLSTATE, if it failed at the task
+	ErrorCode          string // SQLSTATE of a failure
 	ErrorMessage       string
 }
 
-// SweepStale makes one batch of the staleness sweep, or says what it would do. It
-// leaves so many of the longest overdue to the batches that run at the same time.
+// SweepStale runs one batch of the staleness sweep, or simulates it. It skips the first overdue
+// tasks, which concurrent batches process.
 func (db *DB) SweepStale(ctx context.Context, dryRun bool, batch, skip int) ([]SweepResult, error) {
 	var rows []SweepResult
-	err := retry(ctx, func() error {
-		var err error
+	err := retry(ctx, func() (err error) {
 		rows, err = collect[SweepResult](ctx, db.pool, `
 			SELECT task_uuid, namespace_name, task_name, current_state, time_in_state_minutes::float8, action_taken,
 				moved_to_dlq, transition_success, staleness_threshold_minutes::float8 AS staleness_threshold,

@@ -25,7 +25,7 @@ import (
 // composed are the statements that Go puts together when the program starts, under the
 // names of their variables.
 var composed = map[string]string{
-	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "expiredSteps": expiredSteps, "removeOutdated": removeOutdated, "extendQueueDeadlines": extendQueueDeadlines, "noteBusy": noteBusy, "relieveQueues": relieveQueues, "forgetQueues": forgetQueues, "selectQueues": selectQueues, "holdPages": holdPages, "parkHeldSteps": parkHeldSteps, "releaseHeldSteps": releaseHeldSteps, "cancelSteps": cancelSteps, "dropHeld": dropHeld, "pruneReleaseFailures": pruneReleaseFailures, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
+	"holdNamespace": holdNamespace, "holdHandler": holdHandler, "unservedSteps": unservedSteps, "expiredSteps": expiredSteps, "removeOutdated": removeOutdated, "extendQueueDeadlines": extendQueueDeadlines, "noteBusy": noteBusy, "relieveQueues": relieveQueues, "pruneQueues": pruneQueues, "selectQueues": selectQueues, "holdPages": holdPages, "parkHeldSteps": parkHeldSteps, "releaseHeldSteps": releaseHeldSteps, "cancelSteps": cancelSteps, "dropHeld": dropHeld, "pruneReleaseFailures": pruneReleaseFailures, "heldTasks": heldTasks, "handOver": handOver, "selectHolds": selectHolds, "selectOpenHolds": selectOpenHolds, "oneHold": oneHold, "expireSteps": expireSteps, "announceAgain": announceAgain,
 	"selectHoldOfItems": selectHoldOfItems, "selectLimits": selectLimits, "oneLimit": oneLimit, "selectLimitKeys": selectLimitKeys, "selectLimitHolders": selectLimitHolders, "limitedSteps": limitedSteps, "unparkSteps": unparkSteps,
 	"insertTaskLimits": insertTaskLimits, "parkFullSteps": parkFullSteps, "stepsOfFullKeys": stepsOfFullKeys,
 	"rewriteSteps": rewriteSteps, "requeueSteps": requeueSteps, "unqueueSteps": unqueueSteps,
@@ -237,10 +237,10 @@ var built = map[string]func(ctx context.Context, db *DB) error{
 			}
 			db.askUntil.Store(0)
 		}
-		db.heads.hasDeadTuples(true)
+		db.heads.enable(true)
 		for range 2 {
-			db.heads.taken([]Claimed{{Assignment: tasker.Assignment{Namespace: "n", Handler: "a"}}})
-			db.heads.looked = time.Time{}
+			db.heads.addClaimed([]Claimed{{Assignment: tasker.Assignment{Namespace: "n", Handler: "a"}}})
+			db.heads.scannedAt = time.Time{}
 			if err := db.RefreshQueueHeads(ctx); err != nil {
 				return err
 			}
@@ -526,7 +526,10 @@ func evaluate(scope map[string]ast.Expr, e ast.Expr) (string, bool) {
 // called returns the name of what a call calls.
 func called(call *ast.CallExpr) string {
 	fun := call.Fun
-	if generic, ok := fun.(*ast.IndexExpr); ok {
+	switch generic := fun.(type) {
+	case *ast.IndexExpr:
+		fun = generic.X
+	case *ast.IndexListExpr:
 		fun = generic.X
 	}
 	switch f := fun.(type) {

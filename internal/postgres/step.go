@@ -10,10 +10,10 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// stepType is the type of a step s as its template has it.
+// stepType returns the type of a step s in its template.
 const stepType = `CASE WHEN s.is_decision THEN 'decision' ELSE s.step_type END`
 
-// Readiness is told by the one function that people call from psql as well.
+// Readiness comes from the function that operators call in psql.
 var stepColumns = `
 SELECT
     s.step_uuid AS uuid, s.task_uuid, s.name, ` + stepType + ` AS type, s.handler, s.state, s.state_since,
@@ -42,7 +42,7 @@ LEFT JOIN tasker.step_documents($1, $2) d ON d.step_uuid = s.step_uuid
 WHERE s.task_uuid = $1 AND s.map_step_uuid IS NULL
 ORDER BY s.step_uuid`
 
-// Of the items of map steps those that have failed for good come first.
+// Items that have failed permanently come first.
 var selectFailedItems = stepColumns + `s.results, s.error
 FROM tasker.get_step_readiness_status($1, ARRAY(
     SELECT i.step_uuid
@@ -55,14 +55,14 @@ JOIN tasker.workflow_steps s ON s.step_uuid = r.step_uuid
 WHERE s.task_uuid = $1
 ORDER BY s.step_uuid`
 
-// maxFailedItems is how many items of map steps are listed with the steps of a task.
+// maxFailedItems bounds the items of map steps that are listed with the steps of a task.
 const maxFailedItems = 50
 
 // listBudget bounds the documents of one list.
 const listBudget = tasker.MaxAnswerBytes / 2
 
-// Steps returns the steps of a task without items, in template order, with a [tasker.OmittedDocument] for
-// large documents. It returns NotFound without the task.
+// Steps returns the steps of a task without map items, in template order. Large documents are
+// replaced by a [tasker.OmittedDocument]. It returns NotFound if the task does not exist.
 func (db *DB) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) {
 	list, err := steps(ctx, db.pool, selectSteps, task, listBudget)
 	if err == nil && len(list) == 0 { // a task has at least one step
@@ -71,8 +71,7 @@ func (db *DB) Steps(ctx context.Context, task tasker.ID) ([]tasker.Step, error) 
 	return list, err
 }
 
-// StepsAndFailedItems is [DB.Steps] with the first items of map steps that have failed, and
-// with the item that is named.
+// StepsAndFailedItems returns [DB.Steps], the first failed items of map steps and the given item.
 func (db *DB) StepsAndFailedItems(ctx context.Context, task, item tasker.ID) ([]tasker.Step, error) {
 	list, err := db.Steps(ctx, task)
 	if err != nil || !slices.ContainsFunc(list, func(s tasker.Step) bool { return s.Items != nil }) {
@@ -82,8 +81,8 @@ func (db *DB) StepsAndFailedItems(ctx context.Context, task, item tasker.ID) ([]
 	return append(list, items...), err
 }
 
-// HideErrors redacts the errors of steps for display in an investigation.
-func (db *DB) HideErrors(ctx context.Context, steps []tasker.Step) error {
+// RedactErrors redacts the errors of steps for display in an investigation.
+func (db *DB) RedactErrors(ctx context.Context, steps []tasker.Step) error {
 	failed := make([]*string, len(steps))
 	for i, s := range steps {
 		if len(s.Error) > 0 {
@@ -96,7 +95,7 @@ func (db *DB) HideErrors(ctx context.Context, steps []tasker.Step) error {
 		FROM unnest($1::text[]) WITH ORDINALITY AS e (doc, n)
 		ORDER BY e.n`, failed)
 	if err != nil {
-		return fmt.Errorf("hide what errors must not show: %w", err)
+		return fmt.Errorf("redact errors: %w", err)
 	}
 	for i := range steps {
 		steps[i].Error = shown[i]
@@ -119,7 +118,7 @@ func (db *DB) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, erro
 	return tasker.Step{}, NoStep(task, step)
 }
 
-// Step is [DB.Step] inside a transaction, with one error for both causes.
+// Step is [DB.Step] in a transaction. It does not check whether the task exists.
 func (tx *Tx) Step(ctx context.Context, task, step tasker.ID) (tasker.Step, error) {
 	list, err := steps(ctx, tx, selectStep, task, []tasker.ID{step})
 	if err != nil {
@@ -136,12 +135,12 @@ SELECT s.step_uuid FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND s.nam
 
 // StepNamed returns the step of a task by name, or NotFound.
 func (db *DB) StepNamed(ctx context.Context, task tasker.ID, name string) (tasker.ID, error) {
-	found, err := column[tasker.ID](ctx, db.pool, stepNamed, task, name)
+	found, err := firstOf[tasker.ID](ctx, db.pool, stepNamed, task, name)
 	if err != nil {
 		return tasker.ID{}, fmt.Errorf("find a step by its name: %w", err)
 	}
-	if len(found) > 0 {
-		return found[0], nil
+	if found != nil {
+		return *found, nil
 	}
 	if _, err := db.Task(ctx, task); err != nil {
 		return tasker.ID{}, err
@@ -149,12 +148,12 @@ func (db *DB) StepNamed(ctx context.Context, task tasker.ID, name string) (taske
 	return tasker.ID{}, tasker.Errorf(tasker.NotFound, "task %s has no step named %q", task, name)
 }
 
-// NoStep is the error for a step that a task does not have.
+// NoStep returns the error for a step that does not exist in a task.
 func NoStep(task, step tasker.ID) error {
 	return tasker.Errorf(tasker.NotFound, "task %s has no step %s", task, step)
 }
 
-// A stepRow has the parts of a step side by side, as its columns are.
+// stepRow contains a step and the columns of its nested structs.
 type stepRow struct {
 	tasker.Step
 	MapStepUUID *tasker.ID
@@ -177,10 +176,7 @@ func steps(ctx context.Context, q querier, sql string, args ...any) ([]tasker.St
 	if err != nil {
 		return nil, fmt.Errorf("read steps: %w", err)
 	}
-	list := make([]tasker.Step, len(rows))
-	for i, r := range rows {
-		list[i] = r.step()
-	}
+	list := mapped(rows, stepRow.step)
 	access.HideSteps(ctx, list...)
 	return list, nil
 }

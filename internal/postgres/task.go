@@ -10,11 +10,10 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// leftOut is what lists leave out.
-const leftOut = `NULL::jsonb AS context, NULL::text[] AS attributes`
+// omittedColumns are the columns of a task that lists omit.
+const omittedColumns = `NULL::jsonb AS context, NULL::text[] AS attributes`
 
-// Everything about a task but what lists leave out. The counts are
-// taken of the tasks of the answer only, and without the items of map steps.
+// taskColumns are the other columns of a task. The counts exclude the items of map steps.
 var taskColumns = `
     t.task_uuid AS uuid, t.template_uuid, t.namespace, t.name, t.version, t.state, t.state_since, coalesce(t.phase, '') AS phase, coalesce(t.outcome, '') AS outcome, t.priority,
     t.initiator, t.source_system, t.reason, t.tags, t.correlation_id, t.parent_correlation_id,
@@ -46,7 +45,7 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) d ON true`
 
-// A taskRow has the parts of a task side by side, as its columns are.
+// taskRow contains a task and the columns of its nested structs.
 type taskRow struct {
 	tasker.Task
 	tasker.StepCounts
@@ -60,7 +59,7 @@ func (r taskRow) task() tasker.Task {
 
 var selectTask = `SELECT t.context, ` + attributesOfTask + ` AS attributes, ` + taskColumns + ` FROM tasker.tasks t ` + taskSources + ` WHERE t.task_uuid = $1`
 
-// Task returns a task. The error is NotFound when there is none.
+// Task returns a task, or NotFound.
 func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
 	row, err := one[taskRow](ctx, db.pool, selectTask, id)
 	if err != nil {
@@ -76,7 +75,7 @@ func (db *DB) Task(ctx context.Context, id tasker.ID) (tasker.Task, error) {
 
 func noTask(id tasker.ID) error { return tasker.Errorf(tasker.NotFound, "no task %s", id) }
 
-// Tasks lists tasks, newest first, without contexts, and whether there are more.
+// Tasks lists tasks without their contexts, newest first, and reports whether there are more.
 func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Task, more bool, err error) {
 	attributes, err := compare(ctx, db.pool, f.Namespace, f.Attributes)
 	if err != nil {
@@ -84,7 +83,7 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 	}
 	scope := access.ScopeOf(ctx)
 	if len(attributes) > 0 {
-		scope = scope.And(access.PayloadsOf(ctx)) // they are parts of payloads
+		scope = scope.And(access.PayloadsOf(ctx)) // attributes are parts of payloads
 	}
 	if f.Tags, err = db.rarestFirst(ctx, f, scope); err != nil {
 		return nil, false, err
@@ -101,25 +100,17 @@ func (db *DB) Tasks(ctx context.Context, f tasker.TaskFilter) (list []tasker.Tas
 		by = nil
 	}
 	chosen, args, order := choosePage(f, scope, by, attributes)
-	// The page is chosen first, so only its tasks are counted.
-	rows, err := collect[taskRow](ctx, db.pool, fmt.Sprintf(`
+	// The page is selected first, so that only its tasks are counted.
+	rows, more, err := pageOf[taskRow](ctx, db.pool, f.Limit, "list tasks", fmt.Sprintf(`
 		SELECT %s, %s
 		FROM (%s) t
 		%s
-		ORDER BY %s`, leftOut, taskColumns, chosen, taskSources, order), args...)
-	if err != nil {
-		return nil, false, fmt.Errorf("list tasks: %w", err)
-	}
-	rows, more = page(rows, f.Limit)
-	list = make([]tasker.Task, len(rows))
-	for i, r := range rows {
-		list[i] = r.task()
-	}
-	return list, more, nil
+		ORDER BY %s`, omittedColumns, taskColumns, chosen, taskSources, order), args...)
+	return mapped(rows, taskRow.task), more, err
 }
 
-// choosePage selects the tasks of a page, and one more, by the index that serves the filter: that
-// of due times, that of a seek, or without one that of the states or of the tasks. It returns their order.
+// choosePage selects the tasks of a page plus one by the index that serves the filter. It returns the
+// query and its order.
 func choosePage(f tasker.TaskFilter, scope access.Scope, by *seek, attributes []comparison) (sql string, args []any, order string) {
 	order = "t.task_uuid DESC"
 	switch {
@@ -137,17 +128,17 @@ func choosePage(f tasker.TaskFilter, scope access.Scope, by *seek, attributes []
 	return sql, args, order
 }
 
-// tasksPage selects a page of tasks and one more. Filters are written as ranges in index order, so
-// that the planner does not scan all finished tasks for a few live ones; rare final states read
-// the newest tasks of each template. Tags and attributes are filtered only where the state has few
-// tasks.
+// tasksPage selects a page by state, phase or template. Filters are index ranges in index order, so
+// that the planner does not scan all finished tasks for a few live ones. A final state combined with
+// a template filter reads the newest tasks of each template, unless tags, attributes or sources are
+// filtered too.
 func tasksPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
 	where := append([]string{"true"}, p.conditions(f, nil)...)
 	where = append(where, p.compared(attributes)...)
 	few := len(attributes) > 0 || len(f.Tags) > 0 || f.SourceSystem+f.Initiator != ""
-	var of []string // what its template must be
+	var of []string // conditions on the template
 	if !scope.All() {
 		of = append(of, "namespace = ANY ("+p.add(scope.List())+")")
 	}
@@ -196,7 +187,7 @@ func tasksPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison)
 	}
 }
 
-// childrenPage is tasksPage for the child tasks of one task, which have an index.
+// childrenPage selects a page of the child tasks of a task.
 func childrenPage(f tasker.TaskFilter, scope access.Scope, attributes []comparison) (sql string, args []any) {
 	p := &parameters{}
 	limit, offset := p.add(f.Limit+1), p.add(f.Offset)
@@ -220,24 +211,21 @@ func childrenPage(f tasker.TaskFilter, scope access.Scope, attributes []comparis
 	return fmt.Sprintf(`SELECT t.* FROM tasker.tasks t WHERE %s ORDER BY t.task_uuid DESC LIMIT %s OFFSET %s`, strings.Join(where, " AND "), limit, offset), *p
 }
 
-// finalStates are those in which tasks gather: as history, and not as work.
+// finalStates are the states in which tasks accumulate as history.
 var finalStates = []tasker.TaskState{tasker.TaskComplete, tasker.TaskCancelled, tasker.TaskResolvedManually}
 
-// page cuts a list that was read one longer than asked for.
-func page[T any](rows []T, limit int) (cut []T, more bool) {
-	if len(rows) > limit {
-		return rows[:limit], true
-	}
-	return rows, false
+// page cuts a list that was read with one row more than limit.
+func page[T any](rows []T, limit int) (list []T, more bool) {
+	return rows[:min(len(rows), limit)], len(rows) > limit
 }
 
-// An IdempotencyKey is one of a namespace.
+// IdempotencyKey identifies a request in a namespace.
 type IdempotencyKey struct {
 	Namespace string
 	Key       string
 }
 
-// A KeyHolder is the task that holds an idempotency key, with the digest of the request that made it.
+// KeyHolder is the task that has an idempotency key, with the digest of its request.
 type KeyHolder struct {
 	IdempotencyKey
 	TaskUUID      tasker.ID
@@ -251,12 +239,12 @@ CROSS JOIN LATERAL (
     SELECT * FROM tasker.tasks t WHERE t.namespace = u.namespace AND t.idempotency_key = u.key OFFSET 0
 ) t`
 
-// KeyHolders returns who holds which of the keys.
+// KeyHolders returns the tasks that have one of the keys.
 func (db *DB) KeyHolders(ctx context.Context, keys []IdempotencyKey) ([]KeyHolder, error) {
 	return holdersOf(ctx, db.pool, keys)
 }
 
-// KeyHolders is [DB.KeyHolders] inside a transaction.
+// KeyHolders is [DB.KeyHolders] in a transaction.
 func (tx *Tx) KeyHolders(ctx context.Context, keys []IdempotencyKey) ([]KeyHolder, error) {
 	return holdersOf(ctx, tx, keys)
 }

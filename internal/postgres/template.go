@@ -16,7 +16,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Only an unused version may be replaced. A concurrent new task keeps it by foreign key.
+// Only an unused version is replaced. The foreign key of a concurrent new task prevents it.
 const dropUnusedTemplate = `
 DELETE FROM tasker.task_templates t
 WHERE t.namespace = $1 AND t.name = $2 AND t.version = $3 AND t.checksum <> $4
@@ -31,12 +31,12 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, 0), nullif($9, 0), nullif($10, 0)
 ON CONFLICT (namespace, name, version) DO NOTHING
 RETURNING template_uuid`
 
-// PutTemplate stores a template and reports whether it is new. Another template under a used
-// version, or one beyond the bounds, is a Conflict.
+// PutTemplate stores a template and reports whether it is new. It returns a Conflict if the version
+// is in use by another template, or if the template exceeds the quotas.
 func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checksum string, most tasker.Bounds) (tasker.StoredTemplate, bool, error) {
 	doc, err := json.Marshal(t)
 	if err != nil {
-		return tasker.StoredTemplate{}, false, fmt.Errorf("spell template: %w", err)
+		return tasker.StoredTemplate{}, false, fmt.Errorf("encode template: %w", err)
 	}
 	var created bool
 	err = db.InTx(ctx, func(tx *Tx) error {
@@ -44,7 +44,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 		_, err := tx.Exec(ctx, dropUnusedTemplate, t.Namespace, t.Name, t.Version, checksum)
 		var pg *pgconn.PgError
 		if errors.As(err, &pg) && pg.ConstraintName == "tasks_template_uuid_fkey" {
-			return errTemplateUsed // its first task was being made, and is there now
+			return errTemplateUsed // a concurrent transaction created its first task
 		}
 		if err != nil {
 			return fmt.Errorf("replace template: %w", err)
@@ -56,23 +56,26 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
-		if err == nil {
-			err = tx.checkBounds(ctx, t, id, most)
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = tx.nameAttributes(ctx, t, id)
+		if err := tx.checkBounds(ctx, t, id, most); err != nil {
+			return err
 		}
-		if err == nil {
-			err = tx.storeTemplateLimits(ctx, t)
+		if err := tx.nameAttributes(ctx, t, id); err != nil {
+			return err
 		}
-		if err == nil {
-			err = tx.orderQueues(ctx, t)
+		if err := tx.storeTemplateLimits(ctx, t); err != nil {
+			return err
 		}
-		created = err == nil
-		if actor := access.IdentityOf(ctx).Subject; created && actor != "" {
+		if err := tx.orderQueues(ctx, t); err != nil {
+			return err
+		}
+		created = true
+		if actor := access.IdentityOf(ctx).Subject; actor != "" {
 			return tx.audit(ctx, actor, "template.registered", t.Namespace+"/"+t.Name+" "+t.Version)
 		}
-		return err
+		return nil
 	})
 	if err != nil && !errors.Is(err, errTemplateUsed) {
 		return tasker.StoredTemplate{}, false, fmt.Errorf("store template %s/%s %s: %w", t.Namespace, t.Name, t.Version, err)
@@ -89,7 +92,7 @@ func (db *DB) PutTemplate(ctx context.Context, t tasker.Template, source, checks
 	return stored, created, nil
 }
 
-// errTemplateUsed says that a version has got its first task meanwhile.
+// errTemplateUsed reports that a version has tasks.
 var errTemplateUsed = errors.New("template is used")
 
 const templateColumns = `template_uuid, configuration, source, checksum, created_at, retired_at, coalesce(retired_by, '') AS retired_by, coalesce(retired_reason, '') AS retired_reason`
@@ -114,12 +117,13 @@ func (r templateRow) template() (tasker.StoredTemplate, error) {
 	return t, wrap(err, "read template %s", r.TemplateUUID)
 }
 
-// Template returns a version of a template, or the newest active one if version is empty.
+// Template returns a version of a template, or the newest active one if version is empty. It returns
+// NotFound if there is none.
 func (db *DB) Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
 	return template(ctx, db.pool, namespace, name, version)
 }
 
-// Template is [DB.Template] inside a transaction.
+// Template is [DB.Template] in a transaction.
 func (tx *Tx) Template(ctx context.Context, namespace, name, version string) (tasker.StoredTemplate, error) {
 	return template(ctx, tx, namespace, name, version)
 }
@@ -141,12 +145,12 @@ func template(ctx context.Context, q querier, namespace, name, version string) (
 	return found[0], nil
 }
 
-// TemplateByID returns the template that id names.
+// TemplateByID returns a template, or NotFound.
 func (db *DB) TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemplate, error) {
 	return templateByID(ctx, db.pool, id)
 }
 
-// TemplateByID is [DB.TemplateByID] inside a transaction.
+// TemplateByID is [DB.TemplateByID] in a transaction.
 func (tx *Tx) TemplateByID(ctx context.Context, id tasker.ID) (tasker.StoredTemplate, error) {
 	return templateByID(ctx, tx, id)
 }
@@ -162,14 +166,14 @@ func templateByID(ctx context.Context, q querier, id tasker.ID) (tasker.StoredTe
 	return found[0], nil
 }
 
-// Templates lists templates of a namespace, or all if it is empty, by name and time.
+// Templates lists the templates of a namespace, or all if it is empty, by name and age.
 func (db *DB) Templates(ctx context.Context, namespace string, limit, offset int) ([]tasker.StoredTemplate, error) {
 	return templates(ctx, db.pool, `SELECT `+templateColumns+` FROM tasker.task_templates
 		WHERE ($1 = '' OR namespace = $1) AND ($4::text[] IS NULL OR namespace = ANY ($4))
 		ORDER BY namespace, name, created_at DESC, template_uuid DESC LIMIT $2 OFFSET $3`, namespace, limit, offset, access.ScopeOf(ctx).List())
 }
 
-// TemplateVersions lists the newest versions of a template, retired ones among them.
+// TemplateVersions lists the newest versions of a template, including retired ones.
 func (db *DB) TemplateVersions(ctx context.Context, namespace, name string, limit int) ([]tasker.StoredTemplate, error) {
 	return templates(ctx, db.pool, `SELECT `+templateColumns+` FROM tasker.task_templates
 		WHERE namespace = $1 AND name = $2 ORDER BY created_at DESC, template_uuid DESC LIMIT $3`, namespace, name, limit)
@@ -194,13 +198,13 @@ SELECT version FROM tasker.task_templates
 WHERE namespace = $1 AND name = $2 AND version <> $3 AND retired_at IS NULL
 ORDER BY created_at DESC, template_uuid DESC LIMIT 20`
 
-// OtherVersions returns the newest versions of a template that take tasks, without one.
+// OtherVersions returns the newest active versions of a template except v.
 func (db *DB) OtherVersions(ctx context.Context, v tasker.TemplateVersion) ([]string, error) {
 	list, err := column[string](ctx, db.pool, otherVersions, v.Namespace, v.Name, v.Version)
 	return list, wrap(err, "list the versions of a template")
 }
 
-// A TemplateName is a template without its versions.
+// TemplateName identifies a template without a version.
 type TemplateName struct {
 	Namespace string
 	Name      string
@@ -211,7 +215,7 @@ SELECT DISTINCT namespace, name FROM tasker.task_templates
 WHERE $2::text[] IS NULL OR namespace = ANY ($2)
 ORDER BY namespace, name LIMIT $1`
 
-// TemplateNames lists what templates there are, by namespace and name, up to limit.
+// TemplateNames lists up to limit templates by namespace and name.
 func (db *DB) TemplateNames(ctx context.Context, limit int) ([]TemplateName, error) {
 	names, err := collect[TemplateName](ctx, db.pool, selectTemplateNames, limit, access.ScopeOf(ctx).List())
 	return names, wrap(err, "list the names of templates")

@@ -11,16 +11,16 @@ import (
 	"tasker.example/tasker"
 )
 
-// Thresholds are the server's, in minutes. Those of a template win.
+// Thresholds contains the server's staleness thresholds in minutes. Templates can override them.
 type Thresholds struct {
 	WaitingForDependencies int
 	WaitingForRetry        int
 	StepsInProcess         int
-	ErrorRecovery          int // of a task in error without an investigation; templates have none of their own
+	ErrorRecovery          int // for a task in error without an investigation; templates cannot override it
 }
 
-// SetStalenessThresholds stores the thresholds and reports whether they changed. They apply on
-// entry into a state; [DB.ApplyThresholds] covers the other tasks.
+// SetStalenessThresholds stores the thresholds and reports whether they changed. They apply when a
+// task enters a state. [DB.ApplyThresholds] applies them to the other tasks.
 func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) (changed bool, err error) {
 	tag, err := db.pool.Exec(ctx, `
 		UPDATE tasker.staleness_thresholds
@@ -32,22 +32,22 @@ func (db *DB) SetStalenessThresholds(ctx context.Context, th Thresholds) (change
 	return tag.RowsAffected() > 0, wrap(err, "set staleness thresholds")
 }
 
-// A ThresholdPass is how far thresholds have been applied. The zero value begins.
+// ThresholdPass is the position of a pass of [DB.ApplyThresholds]. The zero value is the start.
 type ThresholdPass struct {
 	version time.Time // updated_at of the thresholds
-	held    bool      // a task was held by others, so the pass is made again
-	watched bool      // the tasks in error are done, now for those in watched states
+	held    bool      // a task was locked, so the pass is repeated
+	watched bool      // tasks in error are done, tasks in watched states follow
 
-	attendBy *time.Time // where the last batch ended
+	attendBy *time.Time // end of the last batch
 	seconds  *float64
 	since    *time.Time
 	task     *tasker.ID
 }
 
-// ApplyThresholds applies changed thresholds to the next batch of tasks already in their state and
-// skips locked tasks. It reports the number changed and whether to continue at once. Thresholds
-// younger than settled are ignored, because they may change during a rolling upgrade. Any number
-// of servers may call it: each task gets what it would get on entering its state now.
+// ApplyThresholds applies changed thresholds to the next batch of tasks, skipping locked ones. It
+// returns the number of changed tasks and whether to continue at once. It ignores thresholds that
+// changed within settled, because they may change again during a rolling upgrade. Several servers
+// may call it.
 func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled time.Duration, batch int) (changed int, more bool, err error) {
 	var version time.Time
 	err = db.pool.QueryRow(ctx, `
@@ -80,7 +80,7 @@ func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled tim
 		p.watched, p.task = true, nil
 		return changed, true, nil
 	case p.held:
-		*p = ThresholdPass{} // again after the usual rest
+		*p = ThresholdPass{} // repeat after the usual interval
 		return changed, false, nil
 	}
 	*p = ThresholdPass{}
@@ -88,7 +88,7 @@ func (db *DB) ApplyThresholds(ctx context.Context, p *ThresholdPass, settled tim
 	return changed, false, wrap(err, "apply staleness thresholds")
 }
 
-// Tasks are read in index order. A changed task moves in it and is seen again at most once.
+// applyStaleness reads tasks in index order. A changed task moves in it and is read at most twice.
 const applyStaleness = `
 WITH page AS MATERIALIZED (
     SELECT t.task_uuid, t.template_uuid, t.state, t.state_since, t.stale_at,
@@ -134,7 +134,7 @@ SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM due), (SELECT count(*)
 FROM (SELECT 1) one
 LEFT JOIN LATERAL (SELECT * FROM page p ORDER BY p.seconds DESC, p.state_since DESC, p.task_uuid DESC LIMIT 1) l ON true`
 
-// Recovery windows begin with the error or the end of the last investigation, in whole minutes.
+// A recovery window starts with the error or the end of the last investigation, in whole minutes.
 const applyRecovery = `
 WITH page AS MATERIALIZED (
     SELECT t.task_uuid, t.attend_by, t.state_since

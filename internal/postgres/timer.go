@@ -8,7 +8,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// Enqueueing uses an attempt. The caller holds the locks of the tasks.
+// Enqueueing a step starts an attempt. The caller holds the task locks.
 var enqueueReady = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 moved AS (
@@ -23,8 +23,8 @@ moved AS (
 ),
 ` + afterMove("pending", "enqueue")
 
-// afterMove ends a statement whose steps moved have become enqueued: workers find them, the
-// history has the move, and the statement returns the namespaces. $3 tells whether they are announced.
+// afterMove completes a statement that has enqueued the steps of part moved. It inserts them into
+// ready_steps and the history, announces them if $3 is true, and returns their namespaces.
 func afterMove(from, event string) string {
 	return readyByDue("moved") + `,
 log AS (
@@ -53,8 +53,8 @@ moved AS (
 ),
 ` + afterMove("error", "retry")
 
-// EnqueueReady enqueues steps of tasks that wait for nothing and items with free places, and
-// returns their namespaces. The caller settles the tasks.
+// EnqueueReady enqueues the steps of tasks without open dependencies and the items with a free slot,
+// and returns their namespaces. The caller settles the tasks.
 func (tx *Tx) EnqueueReady(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	list, err := tx.enqueue(ctx, enqueueReady, tasks)
 	if err != nil {
@@ -69,9 +69,9 @@ SELECT t.task_uuid, t.state = 'pending' AS starts
 FROM tasker.tasks t
 WHERE t.task_uuid = ANY ($1) AND (t.state <> 'pending' OR t.start_at <= clock_timestamp())`
 
-// StartTasks enqueues the initial steps of the tasks whose start is due. It returns the tasks that
-// have started, now or before, and the namespaces of enqueued steps. It must be called before
-// settling a due task: [DB.TasksToStart] does not find settled tasks.
+// StartTasks enqueues the initial steps of due tasks. It returns the tasks that have started, now or
+// before, and the namespaces of the enqueued steps. Call it before settling a due task, because
+// [DB.TasksToStart] does not find settled tasks.
 func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) (started []tasker.ID, namespaces []string, err error) {
 	type row struct {
 		TaskUUID tasker.ID
@@ -94,13 +94,13 @@ func (tx *Tx) StartTasks(ctx context.Context, tasks []tasker.ID) (started []task
 	return started, namespaces, err
 }
 
-// PromoteItems enqueues the items of map steps of tasks that wait for places which are free, and
-// returns the namespaces in which it did. The caller settles the tasks afterwards.
+// PromoteItems enqueues map items with a free slot and returns their namespaces. The caller settles
+// the tasks.
 func (tx *Tx) PromoteItems(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	return tx.enqueue(ctx, promoteItems, tasks)
 }
 
-// RetryDue enqueues failed steps whose retry is due, except in tasks in error, and returns their
+// RetryDue enqueues the steps whose retry is due, except of tasks in error, and returns their
 // namespaces.
 func (tx *Tx) RetryDue(ctx context.Context, tasks []tasker.ID) ([]string, error) {
 	return tx.enqueue(ctx, retryDue, tasks)
@@ -111,9 +111,9 @@ func (tx *Tx) enqueue(ctx context.Context, sql string, tasks []tasker.ID) ([]str
 	return list, wrap(err, "enqueue steps")
 }
 
-// Retries of tasks in error are excluded. They stay due, so recent ones are read each time and the
-// rest a few at a time. Rows that were set aside are skipped by key, so they do not fill a batch.
-// The statement time bounds the index range, which a moving clock cannot.
+// Retries of tasks in error are excluded but remain due. Therefore recent retries are read each time
+// and the others a few at a time. Deferred rows do not count towards the limit. now() can bound an
+// index range, clock_timestamp() cannot.
 const tasksWithDueRetries = `
 WITH late AS MATERIALIZED (
     SELECT s.next_retry_at, s.task_uuid, s.step_uuid
@@ -145,14 +145,14 @@ LEFT JOIN LATERAL (
     SELECT l.* FROM late l ORDER BY l.next_retry_at, l.task_uuid, l.step_uuid OFFSET $1::bigint - 1
 ) l ON true`
 
-// A RetryMark is the position of [DB.TasksWithDueRetries]; zero is the beginning.
+// RetryMark is the position of [DB.TasksWithDueRetries]. The zero value is the start.
 type RetryMark struct {
-	Recent             bool // only what came lately: a round through the rest is over
+	Recent             bool // read only recent retries, because all older ones were read
 	nextRetryAt        *time.Time
 	taskUUID, stepUUID tasker.ID
 }
 
-// Begun reports whether some of what is due since a while was looked at, and not all.
+// Begun reports whether some, but not all, older retries were read.
 func (m RetryMark) Begun() bool { return m.nextRetryAt != nil }
 
 const tasksToStart = `
@@ -163,8 +163,8 @@ WHERE t.state = 'pending' AND t.start_at <= now()
 ORDER BY t.start_at
 LIMIT $1`
 
-// TasksWithDueRetries returns tasks with due retries: up to limit recent ones, and those among the
-// next limit older steps from the mark on.
+// TasksWithDueRetries returns tasks with due retries: up to limit recent ones, and those of the next
+// limit older steps after the mark.
 func (db *DB) TasksWithDueRetries(ctx context.Context, from RetryMark, limit int) ([]tasker.ID, RetryMark, error) {
 	type row struct {
 		Tasks              []tasker.ID
@@ -175,28 +175,28 @@ func (db *DB) TasksWithDueRetries(ctx context.Context, from RetryMark, limit int
 	if from.Recent {
 		late = 0
 	}
-	rows, err := collect[row](ctx, db.pool, tasksWithDueRetries, limit, from.nextRetryAt, from.taskUUID, from.stepUUID, tasker.ID{}, late)
+	r, err := required[row](ctx, db.pool, nil, "find due retries",
+		tasksWithDueRetries, limit, from.nextRetryAt, from.taskUUID, from.stepUUID, tasker.ID{}, late)
 	if err != nil {
-		return nil, from, fmt.Errorf("find due retries: %w", err)
+		return nil, from, err
 	}
-	one := rows[0]
-	return one.Tasks, RetryMark{nextRetryAt: one.NextRetryAt, taskUUID: one.TaskUUID, stepUUID: one.StepUUID}, nil
+	return r.Tasks, RetryMark{nextRetryAt: r.NextRetryAt, taskUUID: r.TaskUUID, stepUUID: r.StepUUID}, nil
 }
 
-// TasksToStart returns tasks whose start time has come.
+// TasksToStart returns tasks whose start is due.
 func (db *DB) TasksToStart(ctx context.Context, limit int) ([]tasker.ID, error) {
 	return db.dueTasks(ctx, tasksToStart, limit)
 }
 
-// dueTasks runs a query for tasks; its first argument is the limit.
+// dueTasks runs a query for due tasks.
 func (db *DB) dueTasks(ctx context.Context, sql string, args ...any) ([]tasker.ID, error) {
 	list, err := column[tasker.ID](ctx, db.pool, sql, args...)
-	return list, wrap(err, "find tasks that are due")
+	return list, wrap(err, "find due tasks")
 }
 
-// For each kind of work, finds whether the first instant is due and the first one to come, by one
-// index row each. Rows set aside, and retries of tasks in error, stay due and are excluded by the
-// query of their kind. Steps that are enqueued or wait for a live worker are always due.
+// findDueWork returns for each kind of work whether it is due and the time of the next work, by one
+// index row each. Deferred rows and retries of tasks in error remain due; the query of their kind
+// excludes them. Enqueued steps and steps that wait for a worker are always due.
 var findDueWork = `
 SELECT current_setting('transaction_read_only') = 'on' AS read_only,
     coalesce((SELECT o.position FROM tasker.outbox o ORDER BY o.position DESC LIMIT 1), 0) AS last_event, ` + hasManyDead + ` AS many_dead, k.kind, coalesce(k.due, false) AS due,
@@ -224,21 +224,22 @@ FROM (VALUES
     ) IS NOT NULL, NULL)
 ) AS k (kind, due, next)`
 
-// pendingReportTimes are the few steps with kept reports. An index by time would slow step updates.
+// pendingReportTimes selects the few steps with pending reports. An index by time would slow down
+// updates of steps.
 const pendingReportTimes = `(SELECT w.state_since FROM tasker.workflow_steps w WHERE w.kept_report IS NOT NULL ORDER BY w.task_uuid, w.step_uuid LIMIT 1000)`
 
-// dueAndNext are columns: whether rows are due by an instant, and the next instant within $2.
+// dueAndNext returns two columns: whether rows are due by a time, and the next time within $2.
 func dueAndNext(instant, by, rows string) string {
 	return "(SELECT " + instant + " FROM " + rows + " AND " + instant + " <= " + by + " ORDER BY " + instant + " LIMIT 1) IS NOT NULL" +
 		", (SELECT " + instant + " FROM " + rows + " AND " + instant + " > " + by + " AND " + instant + " <= " + by + " + $2::interval ORDER BY " + instant + " LIMIT 1) + (now() - " + by + ")"
 }
 
-// since is the first instant of rows, or null.
+// since returns a row with the first time of rows, or null.
 func since(kind, instant, rows string) string {
 	return "('" + kind + "', (SELECT " + instant + " FROM " + rows + " ORDER BY " + instant + " LIMIT 1))"
 }
 
-// Timed work that is done soon after it is due. Retries are excluded because of tasks in error.
+// overdue excludes retries, because those of tasks in error remain due.
 var overdue = `
 SELECT k.kind, greatest(coalesce(extract(epoch FROM now() - k.since), 0), 0)::float8 AS seconds
 FROM (VALUES
@@ -255,40 +256,29 @@ FROM (VALUES
     ` + since(ScheduledEnded, "g.created_at", "tasker.schedule_signals g WHERE true") + `
 ) AS k (kind, since)`
 
-// Overdue returns for how many seconds work of each kind is overdue; 0 where none is.
+// Overdue returns for how many seconds work of each kind is overdue.
 func (db *DB) Overdue(ctx context.Context) (map[string]float64, error) {
-	type row struct {
-		Kind    string
-		Seconds float64
-	}
-	rows, err := collect[row](ctx, db.pool, overdue)
-	if err != nil {
-		return nil, fmt.Errorf("find work that is overdue: %w", err)
-	}
-	late := make(map[string]float64, len(rows))
-	for _, r := range rows {
-		late[r.Kind] = r.Seconds
-	}
-	return late, nil
+	return selectMap[string, float64](ctx, db.pool, "find overdue work", overdue)
 }
 
-// A DueKind says when work of a kind is due.
+// DueKind describes when work of a kind is due.
 type DueKind struct {
 	Kind string
-	Due  bool           // now, or always while its cause is there
-	Next *time.Duration // until the first that is not due yet; nil: none in the time that was asked for
+	Due  bool           // whether it is due now
+	Next *time.Duration // until the next work; nil if there is none in the period
 }
 
-// A Look is what a look for work that is due has found.
-type Look struct {
-	ReadOnly  bool  // the database takes no writes now
-	LastEvent int64 // the highest position in the outbox of events; 0: there is none
-	ManyDead  bool  // rows of many steps that were claimed are not removed: see RefreshQueueHeads
+// DueWork is the result of [DB.DueWork].
+type DueWork struct {
+	ReadOnly  bool  // whether the database rejects writes
+	LastEvent int64 // highest position in the outbox, or 0
+	ManyDead  bool  // whether many claimed rows are not vacuumed: see RefreshQueueHeads
 	Kinds     []DueKind
 }
 
-// LookForDue returns for each kind of work whether it is due, and when next; reports after an age.
-func (db *DB) LookForDue(ctx context.Context, kept, within time.Duration) (Look, error) {
+// DueWork returns for each kind of work whether it is due, and when the next work within a period is
+// due. Pending reports are due after reportAge.
+func (db *DB) DueWork(ctx context.Context, reportAge, within time.Duration) (DueWork, error) {
 	type row struct {
 		ReadOnly  bool
 		LastEvent int64
@@ -297,25 +287,25 @@ func (db *DB) LookForDue(ctx context.Context, kept, within time.Duration) (Look,
 		Due       bool
 		Wait      float64
 	}
-	rows, err := collect[row](ctx, db.pool, findDueWork, kept, within, db.heads.looksAtExpiry())
+	rows, err := collect[row](ctx, db.pool, findDueWork, reportAge, within, db.heads.expiryScanDue())
 	if err != nil {
-		return Look{}, fmt.Errorf("find work that is due: %w", err)
+		return DueWork{}, fmt.Errorf("find due work: %w", err)
 	}
-	var look Look
+	var work DueWork
 	for _, r := range rows {
 		k := DueKind{Kind: r.Kind, Due: r.Due}
 		if r.Wait < within.Seconds() {
-			wait := time.Duration(r.Wait * float64(time.Second))
+			wait := seconds(r.Wait)
 			k.Next = &wait
 		}
-		look.ReadOnly, look.LastEvent, look.ManyDead = r.ReadOnly, r.LastEvent, r.ManyDead
-		look.Kinds = append(look.Kinds, k)
+		work.ReadOnly, work.LastEvent, work.ManyDead = r.ReadOnly, r.LastEvent, r.ManyDead
+		work.Kinds = append(work.Kinds, k)
 	}
-	db.heads.hasDeadTuples(look.ManyDead)
-	return look, nil
+	db.heads.enable(work.ManyDead)
+	return work, nil
 }
 
-// An ExpiredLease is an attempt whose worker fell silent, or that ran too long.
+// ExpiredLease is an attempt whose worker is unresponsive or that has exceeded its timeout.
 type ExpiredLease struct {
 	TaskUUID   tasker.ID
 	StepUUID   tasker.ID
@@ -326,8 +316,9 @@ type ExpiredLease struct {
 	TimeoutMS  int64
 }
 
-// Reads the due claim rows with their leased steps. A row is deleted without any, and else returns
-// when the next lease ends: after a second if one has ended, later if it was set aside.
+// stepsWithExpiredLease reads due claim rows and their leased steps. It deletes rows without leases
+// and reschedules the others to the end of the next lease: expired leases after a second, deferred
+// ones after 30 seconds.
 var stepsWithExpiredLease = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 due AS MATERIALIZED (
@@ -341,7 +332,7 @@ due AS MATERIALIZED (
 held AS MATERIALIZED (
     SELECT d.row, d.claimed_at, s.task_uuid, s.step_uuid, s.lease_expires_at, s.lease_expires_at <= c.at AS expired, EXISTS (
         SELECT FROM tasker.deferred_work w WHERE w.kind = '` + ReclaimLease + `' AND w.task_uuid = s.task_uuid AND w.step_uuid = s.step_uuid
-    ) AS aside
+    ) AS deferred
     FROM due d
     CROSS JOIN clock c
     CROSS JOIN LATERAL unnest(d.tasks, d.steps) AS u (task_uuid, step_uuid)
@@ -353,40 +344,40 @@ ended AS (
 ),
 again AS (
     INSERT INTO tasker.claims (look_at, claimed_at, tasks, steps)
-    SELECT min(CASE WHEN NOT h.expired THEN h.lease_expires_at ELSE c.at + CASE WHEN h.aside THEN interval '30 seconds' ELSE interval '1 second' END END),
+    SELECT min(CASE WHEN NOT h.expired THEN h.lease_expires_at ELSE c.at + CASE WHEN h.deferred THEN interval '30 seconds' ELSE interval '1 second' END END),
         h.claimed_at, array_agg(h.task_uuid), array_agg(h.step_uuid)
     FROM held h
     CROSS JOIN clock c
     GROUP BY h.row, h.claimed_at
 ),
-found AS (SELECT h.task_uuid, h.step_uuid FROM held h WHERE h.expired AND NOT h.aside ORDER BY h.lease_expires_at)
-SELECT (SELECT count(*) FROM due) AS looked,
+found AS (SELECT h.task_uuid, h.step_uuid FROM held h WHERE h.expired AND NOT h.deferred ORDER BY h.lease_expires_at)
+SELECT (SELECT count(*) FROM due) AS claims,
     coalesce((SELECT array_agg(task_uuid) FROM found), '{}') AS tasks, coalesce((SELECT array_agg(step_uuid) FROM found), '{}') AS steps`
 
-// leasedSince is true of a step s that is still leased by the claim made at a time.
+// leasedSince reports whether a step s is still leased by the claim made at a time.
 func leasedSince(claimedAt string) string {
 	return `s.lease_expires_at IS NOT NULL AND coalesce(s.last_attempted_at, s.state_since) = ` + claimedAt
 }
 
-// maxLooks bounds how often [DB.StepsWithExpiredLease] looks for more.
-const maxLooks = 50
+// maxClaimBatches bounds the batches of claims that StepsWithExpiredLease reads.
+const maxClaimBatches = 50
 
-// StepsWithExpiredLease returns steps whose lease has expired: those of so many claims,
-// or of more claims if these have none. Each claim is looked at by one caller at a time.
+// StepsWithExpiredLease returns the steps with an expired lease of up to limit claims, or of further
+// claims if these have none. Concurrent callers read different claims.
 func (db *DB) StepsWithExpiredLease(ctx context.Context, limit int) (list []tasker.StepRef, err error) {
 	type row struct {
-		Looked       int
+		Claims       int
 		Tasks, Steps []tasker.ID
 	}
-	for range maxLooks {
-		rows, err := collect[row](ctx, db.pool, stepsWithExpiredLease, limit)
+	for range maxClaimBatches {
+		r, err := required[row](ctx, db.pool, nil, "find expired leases", stepsWithExpiredLease, limit)
 		if err != nil {
-			return nil, fmt.Errorf("find expired leases: %w", err)
+			return nil, err
 		}
-		for i := range rows[0].Steps {
-			list = append(list, tasker.StepRef{TaskUUID: rows[0].Tasks[i], StepUUID: rows[0].Steps[i]})
+		for i := range r.Steps {
+			list = append(list, tasker.StepRef{TaskUUID: r.Tasks[i], StepUUID: r.Steps[i]})
 		}
-		if len(list) > 0 || rows[0].Looked < limit {
+		if len(list) > 0 || r.Claims < limit {
 			break
 		}
 	}
@@ -400,14 +391,14 @@ FROM unnest($1::uuid[], $2::uuid[]) AS u (task_uuid, step_uuid)
 JOIN tasker.workflow_steps s ON s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid
 WHERE s.lease_expires_at <= clock_timestamp()`
 
-// ExpiredLeases returns those attempts of the steps whose lease has run out.
-func (db *DB) ExpiredLeases(ctx context.Context, of []tasker.StepRef) ([]ExpiredLease, error) {
-	tasks, steps := refArrays(of)
-	rows, err := collect[ExpiredLease](ctx, db.pool, expiredLeases, tasks, steps)
+// ExpiredLeases returns the attempts of steps whose lease has expired.
+func (db *DB) ExpiredLeases(ctx context.Context, steps []tasker.StepRef) ([]ExpiredLease, error) {
+	tasks, ids := refArrays(steps)
+	rows, err := collect[ExpiredLease](ctx, db.pool, expiredLeases, tasks, ids)
 	return rows, wrap(err, "find expired leases")
 }
 
-const stepsWithKeptReport = `
+const stepsWithPendingReport = `
 SELECT s.task_uuid, s.step_uuid
 FROM tasker.workflow_steps s
 WHERE s.kept_report IS NOT NULL AND s.state_since <= now() - $2::interval
@@ -417,12 +408,12 @@ WHERE s.kept_report IS NOT NULL AND s.state_since <= now() - $2::interval
 ORDER BY s.state_since
 LIMIT $1`
 
-// StepsWithKeptReport returns steps whose report is kept longer than age, oldest first.
-func (db *DB) StepsWithKeptReport(ctx context.Context, age time.Duration, limit int) ([]tasker.StepRef, error) {
-	return db.dueSteps(ctx, stepsWithKeptReport, limit, age)
+// StepsWithPendingReport returns steps whose report has been pending for age, oldest first.
+func (db *DB) StepsWithPendingReport(ctx context.Context, age time.Duration, limit int) ([]tasker.StepRef, error) {
+	return db.dueSteps(ctx, stepsWithPendingReport, limit, age)
 }
 
-// stepsDueBy selects due steps by a column, oldest first, without those set aside for the kind.
+// stepsDueBy selects steps that are due by a column, oldest first, without deferred ones.
 func stepsDueBy(instant, kind string) string {
 	return `
 SELECT s.task_uuid, s.step_uuid
@@ -433,17 +424,16 @@ ORDER BY s.` + instant + `, s.task_uuid, s.step_uuid
 LIMIT $1`
 }
 
-// dueSteps runs a query for steps that are due; its first argument is the limit.
+// dueSteps runs a query for due steps.
 func (db *DB) dueSteps(ctx context.Context, sql string, args ...any) ([]tasker.StepRef, error) {
 	rows, err := collect[tasker.StepRef](ctx, db.pool, sql, args...)
-	return rows, wrap(err, "find steps that are due")
+	return rows, wrap(err, "find due steps")
 }
 
-// canWrite locks no row, which takes the right to write all the same.
+// canWrite locks no row but requires a writable database.
 const canWrite = `SELECT FROM tasker.workers WHERE false FOR UPDATE`
 
-// Writable returns nil if the database accepts writes; a standby does not.
+// Writable returns an error if the database rejects writes, as a standby does.
 func (db *DB) Writable(ctx context.Context) error {
-	_, err := db.pool.Exec(ctx, canWrite)
-	return wrap(err, "ask whether the database takes writes")
+	return exec(ctx, db.pool, "check that the database is writable", canWrite)
 }

@@ -8,8 +8,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// movesWithin selects a page of moves as far as details and reasons fit into the budget of a list;
-// the others are replaced by an omission with the path of the whole.
+// movesWithin selects a page of transitions. Details and reasons that exceed the budget of a list
+// are replaced by an omission with the path of the full document.
 func movesWithin(page, detail, reason, path string) string {
 	return fmt.Sprintf(`
 		SELECT transition_id AS id, task_uuid, step_uuid, from_state AS "from", to_state AS "to", event, attempt, worker_uuid, coalesce(actor, '') AS actor,
@@ -50,7 +50,7 @@ var (
 		`CASE WHEN to_state = 'error' THEN tasker.redact_error(detail) ELSE tasker.redact_document(detail) END`,
 		"tasker.redact_note(reason)", stepMovesPath)
 
-	// Of both histories the newest are read by the key, and of these the newest taken.
+	// The newest rows of each history are read by key, then merged.
 	taskHistory = movesWithin(`
 		SELECT * FROM (
 			(`+taskMoves+` DESC LIMIT $2) UNION ALL (`+stepMoves+` ORDER BY transition_id DESC LIMIT $2)
@@ -59,7 +59,7 @@ var (
 		"detail", "reason", `CASE WHEN step_uuid IS NULL THEN `+taskMovesPath+` ELSE `+stepMovesPath+` END`)
 )
 
-// TaskTransitions returns a page of a task's history, oldest first, or NotFound.
+// TaskTransitions returns a page of the history of a task, oldest first, or NotFound.
 func (db *DB) TaskTransitions(ctx context.Context, task tasker.ID, limit, offset int) ([]tasker.Transition, bool, error) {
 	list, more, err := db.transitions(ctx, limit, taskTransitions, task, limit+1, offset)
 	if err == nil && len(list) == 0 {
@@ -68,7 +68,7 @@ func (db *DB) TaskTransitions(ctx context.Context, task tasker.ID, limit, offset
 	return list, more, err
 }
 
-// StepTransitions returns a page of a step's history, oldest first, or NotFound.
+// StepTransitions returns a page of the history of a step, oldest first, or NotFound.
 func (db *DB) StepTransitions(ctx context.Context, task, step tasker.ID, limit, offset int) ([]tasker.Transition, bool, error) {
 	list, more, err := db.transitions(ctx, limit, stepTransitions, task, limit+1, offset, step)
 	if err == nil && len(list) == 0 {
@@ -77,29 +77,24 @@ func (db *DB) StepTransitions(ctx context.Context, task, step tasker.ID, limit, 
 	return list, more, err
 }
 
-// NewestTaskTransitions returns the last moves of a task, newest first, redacted for an
-// investigation.
+// NewestTaskTransitions returns the redacted last transitions of a task, newest first.
 func (db *DB) NewestTaskTransitions(ctx context.Context, task tasker.ID, limit int) ([]tasker.Transition, bool, error) {
 	return db.transitions(ctx, limit, newestTaskTransitions, task, limit+1)
 }
 
-// NewestStepTransitions returns the last moves of a step, newest first, redacted for an
-// investigation.
+// NewestStepTransitions returns the redacted last transitions of a step, newest first.
 func (db *DB) NewestStepTransitions(ctx context.Context, task, step tasker.ID, limit int) ([]tasker.Transition, bool, error) {
 	return db.transitions(ctx, limit, newestStepTransitions, task, limit+1, step)
 }
 
-// TaskHistory returns the history of a task and its steps, newest first; empty without the task.
+// TaskHistory returns the history of a task and its steps, newest first. It is empty if the task does
+// not exist.
 func (db *DB) TaskHistory(ctx context.Context, task tasker.ID, limit int) ([]tasker.Transition, bool, error) {
 	return db.transitions(ctx, limit, taskHistory, task, limit+1)
 }
 
 func (db *DB) transitions(ctx context.Context, limit int, sql string, args ...any) ([]tasker.Transition, bool, error) {
-	list, err := collect[tasker.Transition](ctx, db.pool, sql, args...)
-	if err != nil {
-		return nil, false, fmt.Errorf("read history: %w", err)
-	}
-	list, more := page(list, limit)
+	list, more, err := pageOf[tasker.Transition](ctx, db.pool, limit, "read history", sql, args...)
 	access.HideTransitions(ctx, list)
-	return list, more, nil
+	return list, more, err
 }

@@ -9,7 +9,7 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// One child more than asked for of each says that there are more.
+// One child more than the limit shows whether there are more.
 const tasksBelow = `
 SELECT c.task_uuid, p.task_uuid AS parent_uuid
 FROM unnest($1::uuid[]) WITH ORDINALITY AS p (task_uuid, place)
@@ -23,7 +23,7 @@ CROSS JOIN LATERAL (
 ORDER BY p.place, c.over, c.task_uuid DESC`
 
 var treeTasks = `
-SELECT ` + leftOut + `, coalesce(t.depth, 0) AS depth, coalesce(s.name, '') AS step_name, coalesce(s.child_task_uuid = t.task_uuid, false) AS current,
+SELECT ` + omittedColumns + `, coalesce(t.depth, 0) AS depth, coalesce(s.name, '') AS step_name, coalesce(s.child_task_uuid = t.task_uuid, false) AS current,
     coalesce(s.child_task_uuid = t.task_uuid AND s.state = 'pending' AND u.state NOT IN ('complete', 'cancelled'), false) AS waited_for,` + taskColumns + `
 FROM unnest($1::uuid[]) WITH ORDINALITY AS l (task_uuid, place)
 JOIN tasker.tasks t ON t.task_uuid = l.task_uuid
@@ -31,14 +31,14 @@ LEFT JOIN tasker.workflow_steps s ON s.task_uuid = t.parent_task_uuid AND s.step
 LEFT JOIN tasker.tasks u ON u.task_uuid = t.parent_task_uuid` + taskSources + `
 ORDER BY l.place`
 
-// TaskTree returns a task with its ancestors and the nearest descendants, within
-// [tasker.MaxTreeTasks] and [tasker.MaxTreeChildren], or NotFound.
+// TaskTree returns a task with its ancestors and nearest descendants, up to [tasker.MaxTreeTasks]
+// tasks and [tasker.MaxTreeChildren] children of each, or NotFound.
 func (db *DB) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, error) {
 	above, err := db.Ancestors(ctx, task)
 	if err != nil {
 		return tasker.TaskTree{}, err
 	}
-	below, err := db.below(ctx, task)
+	below, more, err := db.below(ctx, task)
 	if err != nil {
 		return tasker.TaskTree{}, err
 	}
@@ -46,47 +46,34 @@ func (db *DB) TaskTree(ctx context.Context, task tasker.ID) (tasker.TaskTree, er
 	for _, a := range slices.Backward(above) {
 		ids = append(ids, a.TaskUUID)
 	}
-	ids = append(ids, task)
-	for _, level := range below.levels {
-		ids = append(ids, level...)
-	}
-	return db.readTree(ctx, task, ids, below.more)
+	return db.readTree(ctx, task, slices.Concat(ids, []tasker.ID{task}, below), more)
 }
 
-// A descent is what is below a task, by level.
-type descent struct {
-	levels [][]tasker.ID
-	more   map[tasker.ID]bool // those of which children are left out
-}
-
-// below takes one statement for each level, so that a level is cut before the next one is read.
-func (db *DB) below(ctx context.Context, task tasker.ID) (descent, error) {
+// below returns the descendants of a task level by level, and the tasks whose children are not all
+// included. It queries each level separately, so that a level is cut before the next one is read.
+func (db *DB) below(ctx context.Context, task tasker.ID) (ids []tasker.ID, more map[tasker.ID]bool, err error) {
 	type row struct{ TaskUUID, ParentUUID tasker.ID }
-	d := descent{more: map[tasker.ID]bool{}}
-	left := tasker.MaxTreeTasks
-	for parents := []tasker.ID{task}; len(parents) > 0 && len(d.levels) <= tasker.MaxChildDepth; {
+	more = map[tasker.ID]bool{}
+	parents := []tasker.ID{task}
+	for depth := 0; len(parents) > 0 && depth <= tasker.MaxChildDepth; depth++ {
 		rows, err := collect[row](ctx, db.pool, tasksBelow, parents, tasker.MaxTreeChildren+1)
 		if err != nil {
-			return descent{}, fmt.Errorf("read the tasks below a task: %w", err)
+			return nil, nil, fmt.Errorf("read the tasks below a task: %w", err)
 		}
-		var level []tasker.ID
+		parents = nil
 		of := map[tasker.ID]int{}
 		for _, r := range rows {
-			if of[r.ParentUUID]++; of[r.ParentUUID] > tasker.MaxTreeChildren || left == 0 {
-				d.more[r.ParentUUID] = true
+			if of[r.ParentUUID]++; of[r.ParentUUID] > tasker.MaxTreeChildren || len(ids) == tasker.MaxTreeTasks {
+				more[r.ParentUUID] = true
 				continue
 			}
-			level, left = append(level, r.TaskUUID), left-1
+			ids, parents = append(ids, r.TaskUUID), append(parents, r.TaskUUID)
 		}
-		if len(level) > 0 {
-			d.levels = append(d.levels, level)
-		}
-		parents = level
 	}
-	return d, nil
+	return ids, more, nil
 }
 
-// readTree reads tasks, parents before children, and arranges them as a tree.
+// readTree reads tasks, ordered parents first, and arranges them as a tree.
 func (db *DB) readTree(ctx context.Context, task tasker.ID, ids []tasker.ID, more map[tasker.ID]bool) (tasker.TaskTree, error) {
 	type row struct {
 		taskRow

@@ -12,13 +12,13 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// ErrUniqueKeyTaken says that an open task of the template has the same unique key.
+// ErrUniqueKeyTaken reports that an open task of the template has the same unique key.
 var ErrUniqueKeyTaken = errors.New("unique key is taken")
 
-// A UniqueKey is one that an open task of a template may have.
+// UniqueKey identifies at most one open task of a template.
 type UniqueKey struct{ Namespace, Name, Key string }
 
-// UniqueKey returns the unique key of the task; it is empty when it has none.
+// UniqueKey returns the unique key of the task, or the zero value if it has none.
 func (t *CreatedTask) UniqueKey() UniqueKey {
 	if t.Options == nil || t.Options.Unique.Key == "" {
 		return UniqueKey{}
@@ -26,33 +26,31 @@ func (t *CreatedTask) UniqueKey() UniqueKey {
 	return UniqueKey{t.Template.Namespace, t.Template.Name, t.Options.Unique.Key}
 }
 
-// Replaces reports whether the task takes over the unique key of another, which is cancelled.
+// Replaces reports whether the task cancels an open task with the same unique key.
 func (t *CreatedTask) Replaces() bool {
 	return t.UniqueKey() != UniqueKey{} && t.Options.Unique.OnConflict == tasker.ConflictCancelExisting
 }
 
-// UniqueTask returns the open task that has a unique key; the zero id when none has.
+// UniqueTask returns the open task with a unique key, or the zero id if there is none.
 func (db *DB) UniqueTask(ctx context.Context, key UniqueKey) (tasker.ID, error) {
 	return uniqueTask(ctx, db.pool, key)
 }
 
-// UniqueTask is [DB.UniqueTask] inside a transaction.
+// UniqueTask is [DB.UniqueTask] in a transaction.
 func (tx *Tx) UniqueTask(ctx context.Context, key UniqueKey) (tasker.ID, error) {
 	return uniqueTask(ctx, tx, key)
 }
 
 func uniqueTask(ctx context.Context, q querier, key UniqueKey) (id tasker.ID, err error) {
-	list, err := column[tasker.ID](ctx, q, `SELECT task_uuid FROM tasker.unique_tasks WHERE namespace = $1 AND name = $2 AND unique_key = $3`, key.Namespace, key.Name, key.Key)
-	if err != nil {
-		return id, fmt.Errorf("find unique key: %w", err)
+	found, err := firstOf[tasker.ID](ctx, q, `
+		SELECT task_uuid FROM tasker.unique_tasks WHERE namespace = $1 AND name = $2 AND unique_key = $3`, key.Namespace, key.Name, key.Key)
+	if found != nil {
+		id = *found
 	}
-	if len(list) > 0 {
-		id = list[0]
-	}
-	return id, nil
+	return id, wrap(err, "find unique key")
 }
 
-// Takers of keys are serialized in key order, so each finds the task of the one before.
+// lockUniqueKeys serializes transactions by key, so that each finds the task of the previous one.
 const lockUniqueKeys = `
 SELECT pg_advisory_xact_lock(k.lock)
 FROM (
@@ -67,12 +65,13 @@ FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS u (namespace,
 JOIN tasker.unique_tasks x ON x.namespace = u.namespace AND x.name = u.name AND x.unique_key = u.unique_key
 WHERE x.task_uuid <> ALL ($4)`
 
-// CancelUnique cancels the open tasks whose unique keys new ones take over, each as the request for the new one
-// asks. The error is a Conflict when one of them is being undone: what it has done would stay half undone.
+// CancelUnique cancels the open tasks whose unique keys new tasks take over. The actor is the
+// initiator of the new task. It returns a Conflict if one of them compensates, because its
+// compensation would remain incomplete.
 func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 	type holder struct {
 		TaskUUID tasker.ID
-		Place    int // of the new task, from 1
+		Place    int // position of the new task, from 1
 	}
 	var namespaces, names, keys, actors []string
 	var made []tasker.ID
@@ -126,7 +125,7 @@ func (tx *Tx) CancelUnique(ctx context.Context, tasks []*CreatedTask) error {
 	return nil
 }
 
-// FreeUniqueKeys frees the unique keys of locked tasks that are replaced in this transaction.
+// FreeUniqueKeys releases the unique keys of the locked tasks that new tasks replace.
 func (tx *Tx) FreeUniqueKeys(ctx context.Context, tasks []*CreatedTask) error {
 	var replaced []tasker.ID
 	for _, t := range tasks {
@@ -137,6 +136,5 @@ func (tx *Tx) FreeUniqueKeys(ctx context.Context, tasks []*CreatedTask) error {
 	if len(replaced) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `DELETE FROM tasker.unique_tasks WHERE task_uuid = ANY ($1)`, replaced)
-	return wrap(err, "free unique keys")
+	return exec(ctx, tx, "release unique keys", `DELETE FROM tasker.unique_tasks WHERE task_uuid = ANY ($1)`, replaced)
 }

@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/lifecycle"
 )
 
-// A VersionedTask is a task with what decides whether its version can change.
+// VersionedTask is a task with the state that determines whether its version can change.
 type VersionedTask struct {
 	TaskUUID     tasker.ID
 	TemplateUUID tasker.ID
@@ -22,7 +22,7 @@ type VersionedTask struct {
 	StartAt      *time.Time
 	Context      json.RawMessage
 	ContextBytes int
-	WrittenOff   bool // an investigation ended as permanently_failed
+	WrittenOff   bool // it was marked as permanently failed
 }
 
 const versionedTask = `
@@ -34,7 +34,7 @@ SELECT t.task_uuid, t.template_uuid, t.state, coalesce(t.phase, '') AS phase, t.
 FROM tasker.tasks t
 WHERE t.task_uuid = $1`
 
-// A VersionedStep is a step of such a task; items of map steps are none.
+// VersionedStep is a step of a [VersionedTask], except map items.
 type VersionedStep struct {
 	StepUUID    tasker.ID
 	Name        string
@@ -42,7 +42,7 @@ type VersionedStep struct {
 	State       tasker.StepState
 	Parents     []tasker.ID
 	ParentsOpen int
-	Decides     bool // it has a rule by which it is decided
+	Decides     bool // it has a join rule
 	Decided     bool
 	HasItems    bool
 	HasChild    bool
@@ -55,66 +55,58 @@ FROM tasker.workflow_steps s
 WHERE s.task_uuid = $1 AND s.map_step_uuid IS NULL
 ORDER BY s.step_uuid`
 
-// VersionedTask reads a task with its steps, and locks both if lock is true, or returns NotFound.
+// VersionedTask returns a task with its steps, or NotFound. It locks both if lock is true.
 func (tx *Tx) VersionedTask(ctx context.Context, task tasker.ID, lock bool) (VersionedTask, []VersionedStep, error) {
 	stepsSQL := versionedSteps
 	if lock {
 		stepsSQL += ` FOR NO KEY UPDATE`
-		// Before it is read: who held it may have written it off.
+		// The lock precedes the read: its previous holder may have changed the task.
 		if err := tx.LockTasks(ctx, []tasker.ID{task}); err != nil {
 			return VersionedTask{}, nil, err
 		}
 	}
-	t, err := one[VersionedTask](ctx, tx, versionedTask, task)
-	switch {
-	case err != nil:
-		return VersionedTask{}, nil, fmt.Errorf("read a task: %w", err)
-	case t == nil:
-		return VersionedTask{}, nil, noTask(task)
+	t, err := required[VersionedTask](ctx, tx, noTask(task), "read a task", versionedTask, task)
+	if err == nil && lock {
+		err = tx.lockEnqueuedOf(ctx, []tasker.ID{task})
 	}
-	if lock {
-		if err := tx.lockEnqueuedOf(ctx, []tasker.ID{task}); err != nil {
-			return *t, nil, err
-		}
+	if err != nil {
+		return t, nil, err
 	}
 	steps, err := collect[VersionedStep](ctx, tx, stepsSQL, task)
-	if err != nil {
-		return *t, nil, fmt.Errorf("read steps: %w", err)
-	}
-	return *t, steps, nil
+	return t, steps, wrap(err, "read steps")
 }
 
-// A NewVersion is what a locked task becomes.
+// NewVersion describes the change of a locked task to another template version.
 type NewVersion struct {
 	Task     VersionedTask
 	Template tasker.StoredTemplate
-	Added    []CreatedStep // with their parents; they are pending
+	Added    []CreatedStep // pending steps
 	Removed  []tasker.ID
-	Steps    []LaidStep // all that the task then has, those that are added among them
+	Steps    []RewrittenStep // all steps of the new version
 	Detail   json.RawMessage
-	Finds    bool // what the task is found by is to be evaluated anew
+	Finds    bool // search attributes are evaluated again
 }
 
-// A LaidStep is a step of a task as the new version has it.
-type LaidStep struct {
+// RewrittenStep is a step in the new version of a task.
+type RewrittenStep struct {
 	CreatedStep
 	ParentsOpen int
-	Lay         Lay
-	Due         bool // it is to be decided now
-	Waits       bool // its wait begins now
+	Rewrite     Rewrite
+	Due         bool // it is decided now
+	Waits       bool // its wait starts now
 }
 
-// Lay says what of a step is written anew.
-type Lay int32
+// Rewrite selects the columns of a step that a new version changes.
+type Rewrite int32
 
-// The ways. All write the edges.
+// All values rewrite the edges.
 const (
-	LayEdges  Lay = iota // nothing else
-	LayAtRest            // how it runs, of a step that is enqueued or has failed
-	LayAll               // all, of a step that has not begun
+	RewriteEdges  Rewrite = iota // only the edges
+	RewriteAtRest                // also the handler and its settings, of an enqueued or failed step
+	RewriteAll                   // all columns, of a step that has not started
 )
 
-// A due time goes with its step: an investigation may follow it.
+// removeSteps also removes the due times of steps, from which investigations may follow.
 const removeSteps = `
 WITH due AS (
     DELETE FROM tasker.deadlines d WHERE d.task_uuid = $1 AND d.step_uuid = ANY ($2)
@@ -124,41 +116,41 @@ DELETE FROM tasker.workflow_steps s WHERE s.task_uuid = $1 AND s.step_uuid = ANY
 const forgetDeferred = `
 DELETE FROM tasker.deferred_work w WHERE w.task_uuid = $1`
 
-// Steps that have not begun are treated as newly created. A failed one keeps at least the attempt
-// it needs for its due retry. A decision stays decided unless it failed.
+// rewriteSteps treats steps that have not started as new. A failed step keeps at least one attempt
+// for a pending retry. A decided step remains decided unless the decision failed.
 //
-// $1 the task, $2 the worker queue TTL; then the steps.
+// $1 task, $2 queue timeout, then the steps.
 var rewriteSteps = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 UPDATE tasker.workflow_steps s
 SET parent_uuids = u.parents::uuid[], child_uuids = u.children::uuid[], updated_at = c.at,
     parents_open = CASE WHEN s.items_total IS NULL THEN u.open_now ELSE s.parents_open END,
-    inputs_bytes = CASE WHEN s.parent_uuids = u.parents::uuid[] AND u.lay < 2 THEN s.inputs_bytes END,
-    step_type = CASE WHEN u.lay < 2 THEN s.step_type WHEN u.step_type = 'decision' THEN 'standard' ELSE u.step_type END,
-    is_decision = CASE WHEN u.lay < 2 THEN s.is_decision WHEN u.step_type = 'decision' THEN true END,
-    handler = CASE WHEN u.lay < 1 THEN s.handler ELSE u.handler END,
-    max_attempts = CASE WHEN u.lay < 1 THEN s.max_attempts
+    inputs_bytes = CASE WHEN s.parent_uuids = u.parents::uuid[] AND u.rewrite < 2 THEN s.inputs_bytes END,
+    step_type = CASE WHEN u.rewrite < 2 THEN s.step_type WHEN u.step_type = 'decision' THEN 'standard' ELSE u.step_type END,
+    is_decision = CASE WHEN u.rewrite < 2 THEN s.is_decision WHEN u.step_type = 'decision' THEN true END,
+    handler = CASE WHEN u.rewrite < 1 THEN s.handler ELSE u.handler END,
+    max_attempts = CASE WHEN u.rewrite < 1 THEN s.max_attempts
         ELSE greatest(u.max_attempts, s.attempts + CASE WHEN num_nonnulls(s.next_retry_at, s.awaits_worker_since) > 0 THEN 1 ELSE 0 END) END,
-    retryable = CASE WHEN u.lay < 1 THEN s.retryable ELSE u.retryable END,
-    backoff = CASE WHEN u.lay < 1 THEN s.backoff ELSE u.backoff END,
-    backoff_base_ms = CASE WHEN u.lay < 1 THEN s.backoff_base_ms ELSE u.base_ms END,
-    max_backoff_ms = CASE WHEN u.lay < 1 THEN s.max_backoff_ms ELSE u.cap_ms END,
-    backoff_jitter = CASE WHEN u.lay < 1 THEN s.backoff_jitter ELSE u.jitter END,
-    timeout_ms = CASE WHEN u.lay < 1 THEN s.timeout_ms ELSE nullif(u.timeout_s, 0)::bigint * 1000 END,
-    queue_ttl_ms = CASE WHEN u.lay < 1 THEN s.queue_ttl_ms ELSE nullif(u.ttl_ms, 0) END,
-    remind_first_s = CASE WHEN u.lay < 1 THEN s.remind_first_s ELSE nullif(u.remind_s, 0) END,
-    join_rule = CASE WHEN u.lay = 2 OR u.lay = 1 AND s.state = 'error' AND s.join_rule IS NOT NULL AND s.decided_at IS NULL THEN nullif(u.join_rule, '') ELSE s.join_rule END,
-    decide_at = CASE WHEN u.lay < 2 THEN s.decide_at WHEN u.due THEN coalesce(u.start_at, c.at) END,
-    wait_until = CASE WHEN u.lay < 2 THEN s.wait_until WHEN u.waits AND u.timeout_s > 0 THEN coalesce(u.start_at, c.at) + interval '1 second' * u.timeout_s END,
-    remind_at = CASE WHEN u.lay < 2 THEN s.remind_at WHEN u.waits AND u.remind_s > 0 THEN coalesce(u.start_at, c.at) + interval '1 second' * u.remind_s END,
+    retryable = CASE WHEN u.rewrite < 1 THEN s.retryable ELSE u.retryable END,
+    backoff = CASE WHEN u.rewrite < 1 THEN s.backoff ELSE u.backoff END,
+    backoff_base_ms = CASE WHEN u.rewrite < 1 THEN s.backoff_base_ms ELSE u.base_ms END,
+    max_backoff_ms = CASE WHEN u.rewrite < 1 THEN s.max_backoff_ms ELSE u.cap_ms END,
+    backoff_jitter = CASE WHEN u.rewrite < 1 THEN s.backoff_jitter ELSE u.jitter END,
+    timeout_ms = CASE WHEN u.rewrite < 1 THEN s.timeout_ms ELSE nullif(u.timeout_s, 0)::bigint * 1000 END,
+    queue_ttl_ms = CASE WHEN u.rewrite < 1 THEN s.queue_ttl_ms ELSE nullif(u.ttl_ms, 0) END,
+    remind_first_s = CASE WHEN u.rewrite < 1 THEN s.remind_first_s ELSE nullif(u.remind_s, 0) END,
+    join_rule = CASE WHEN u.rewrite = 2 OR u.rewrite = 1 AND s.state = 'error' AND s.join_rule IS NOT NULL AND s.decided_at IS NULL THEN nullif(u.join_rule, '') ELSE s.join_rule END,
+    decide_at = CASE WHEN u.rewrite < 2 THEN s.decide_at WHEN u.due THEN coalesce(u.start_at, c.at) END,
+    wait_until = CASE WHEN u.rewrite < 2 THEN s.wait_until WHEN u.waits AND u.timeout_s > 0 THEN coalesce(u.start_at, c.at) + interval '1 second' * u.timeout_s END,
+    remind_at = CASE WHEN u.rewrite < 2 THEN s.remind_at WHEN u.waits AND u.remind_s > 0 THEN coalesce(u.start_at, c.at) + interval '1 second' * u.remind_s END,
     attributes_at = CASE WHEN u.finds THEN timestamptz 'infinity' END,
-    expires_at = CASE WHEN u.lay = 1 AND s.state = 'enqueued' THEN c.at + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $2) ELSE s.expires_at END
-FROM ` + laidColumns.unnest("u", 3) + `
+    expires_at = CASE WHEN u.rewrite = 1 AND s.state = 'enqueued' THEN c.at + interval '1 millisecond' * coalesce(nullif(u.ttl_ms, 0), $2) ELSE s.expires_at END
+FROM ` + rewrittenColumns.unnest("u", 3) + `
 CROSS JOIN clock c
 WHERE s.task_uuid = $1 AND s.step_uuid = u.step_uuid`
 
-// The items of a map step have its parents. Map steps are few: joined with the items, whose number the planner does not know, all steps of
-// the task would be compared with each.
+// rewriteItems gives map items the parents of their map step. Without the materialized part, the
+// planner might compare all steps of the task with each map step.
 const rewriteItems = `
 WITH maps AS MATERIALIZED (
     SELECT m.step_uuid, m.parent_uuids FROM tasker.workflow_steps m WHERE m.task_uuid = $1 AND m.items_total IS NOT NULL
@@ -168,8 +160,8 @@ SET parent_uuids = m.parent_uuids, inputs_bytes = NULL
 FROM maps m
 WHERE i.task_uuid = $1 AND i.map_step_uuid = m.step_uuid AND i.parent_uuids <> m.parent_uuids`
 
-// An enqueued step goes to the queue of its handler, also one that a hold kept from claims: if
-// it is still to be held, the next claim does so.
+// requeueSteps moves enqueued steps to the queue of their new handler, including held steps. The next
+// claim holds them again if necessary.
 var requeueSteps = `
 WITH step AS MATERIALIZED (
     SELECT ` + returnReady + `
@@ -188,8 +180,8 @@ DELETE FROM tasker.ready_steps r
 USING tasker.workflow_steps s
 WHERE s.task_uuid = $1 AND s.step_uuid = ANY ($2) AND s.state = 'enqueued' AND ` + readyKey
 
-// The task is of the new version only if it stands where it stood, and the version takes
-// tasks. It may last as long as the new version says, from when it was created or started.
+// changeVersion requires that the task has not moved and that the new version is active. The maximum
+// duration of the new version counts from the creation or start of the task.
 const changeVersion = `
 WITH moved AS (
     UPDATE tasker.tasks t
@@ -203,8 +195,9 @@ INSERT INTO tasker.task_history (task_uuid, from_state, to_state, event, actor, 
 SELECT m.task_uuid, m.state, m.state, $5, nullif($6, ''), nullif($7, ''), $8::text::jsonb, clock_timestamp()
 FROM moved m`
 
-// ChangeVersion moves a locked task to another version and returns the namespaces of enqueued
-// steps. The caller settles it unless pending. It returns a Conflict for a retired version.
+// ChangeVersion moves a locked task to another version and returns the namespaces of the enqueued
+// steps. The caller settles the task unless it is pending. It returns a Conflict if the version is
+// retired.
 func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]string, error) {
 	task, id := &CreatedTask{UUID: v.Task.TaskUUID, Template: v.Template, ContextSize: v.Task.ContextBytes, Request: tasker.NewTask{Priority: v.Task.Priority}}, v.Task.TaskUUID
 	if v.Task.State == tasker.TaskPending && v.Task.StartAt != nil {
@@ -219,11 +212,11 @@ func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]s
 	}
 	atRest := []tasker.ID{}
 	for _, s := range v.Steps {
-		if s.Lay == LayAtRest {
+		if s.Rewrite == RewriteAtRest {
 			atRest = append(atRest, s.UUID)
 		}
 	}
-	if err := tx.laySteps(ctx, task, v, atRest); err != nil {
+	if err := tx.rewriteSteps(ctx, task, v, atRest); err != nil {
 		return nil, err
 	}
 	if v.Task.State == tasker.TaskPending {
@@ -231,22 +224,22 @@ func (tx *Tx) ChangeVersion(ctx context.Context, v NewVersion, by Operator) ([]s
 	}
 	namespaces, err := column[string](ctx, tx, requeueSteps, id, atRest, tx.queue.announce)
 	if err != nil {
-		return nil, fmt.Errorf("enqueue steps that are defined anew: %w", err)
+		return nil, fmt.Errorf("enqueue redefined steps: %w", err)
 	}
 	freed, err := tx.EnqueueReady(ctx, []tasker.ID{id})
 	return append(namespaces, freed...), err
 }
 
-// rewriteSteps removes, adds and rewrites steps, and dequeues changed steps at rest.
-func (tx *Tx) laySteps(ctx context.Context, task *CreatedTask, v NewVersion, atRest []tasker.ID) error {
-	var added []taskStep
+// rewriteSteps removes, adds and rewrites steps, and dequeues the changed steps at rest.
+func (tx *Tx) rewriteSteps(ctx context.Context, task *CreatedTask, v NewVersion, atRest []tasker.ID) error {
+	added := make([]taskStep, len(v.Added))
 	for i := range v.Added {
-		added = append(added, taskStep{task, &v.Added[i]})
+		added[i] = taskStep{task, &v.Added[i]}
 	}
-	laid := make([]laidStep, len(v.Steps))
+	rewritten := make([]rewrittenStep, len(v.Steps))
 	for i := range v.Steps {
 		s := &v.Steps[i]
-		laid[i] = laidStep{taskStep{task, &s.CreatedStep}, s}
+		rewritten[i] = rewrittenStep{taskStep{task, &s.CreatedStep}, s}
 	}
 	if err := tx.deleteHeldSteps(ctx, refsOf(task.UUID, atRest)); err != nil {
 		return err
@@ -258,54 +251,44 @@ func (tx *Tx) laySteps(ctx context.Context, task *CreatedTask, v NewVersion, atR
 	if len(added) > 0 {
 		batch.Queue(insertSteps, append([]any{tx.queue.ttlMS}, newStepColumns.arrays(added)...)...)
 	}
-	batch.Queue(rewriteSteps, append([]any{task.UUID, tx.queue.ttlMS}, laidColumns.arrays(laid)...)...)
+	batch.Queue(rewriteSteps, append([]any{task.UUID, tx.queue.ttlMS}, rewrittenColumns.arrays(rewritten)...)...)
 	batch.Queue(rewriteItems, task.UUID)
 	if v.Finds {
 		batch.Queue(scheduleAttributeRefresh, task.UUID)
 	}
-	return wrap(tx.SendBatch(ctx, &batch).Close(), "lay the steps of a task anew")
+	return wrap(tx.SendBatch(ctx, &batch).Close(), "rewrite the steps of a task")
 }
 
 func refsOf(task tasker.ID, steps []tasker.ID) []tasker.StepRef {
-	refs := make([]tasker.StepRef, len(steps))
-	for i, s := range steps {
-		refs[i] = tasker.StepRef{TaskUUID: task, StepUUID: s}
-	}
-	return refs
+	return mapped(steps, func(step tasker.ID) tasker.StepRef { return tasker.StepRef{TaskUUID: task, StepUUID: step} })
 }
 
-// A laidStep is a step of a task as the new version has it, beside the task.
-type laidStep struct {
+type rewrittenStep struct {
 	taskStep
-	laid *LaidStep
+	step *RewrittenStep
 }
 
-// laidColumns are a step as rewriteSteps takes it.
-var laidColumns = append(columnsOf(newStepColumns.only(
+var rewrittenColumns = append(columnsOf(newStepColumns.only(
 	"step_uuid", "step_type", "handler", "parents", "children", "max_attempts", "retryable", "backoff", "base_ms", "cap_ms", "jitter", "timeout_s", "ttl_ms", "remind_s", "join_rule", "start_at", "finds",
-), func(s laidStep) taskStep { return s.taskStep }),
-	col("open_now int", func(s *laidStep) int32 { return int32(s.laid.ParentsOpen) }),
-	col("lay int", func(s *laidStep) int32 { return int32(s.laid.Lay) }),
-	col("due bool", func(s *laidStep) bool { return s.laid.Due }),
-	col("waits bool", func(s *laidStep) bool { return s.laid.Waits }),
+), func(s rewrittenStep) taskStep { return s.taskStep }),
+	col("open_now int", func(s *rewrittenStep) int32 { return int32(s.step.ParentsOpen) }),
+	col("rewrite int", func(s *rewrittenStep) int32 { return int32(s.step.Rewrite) }),
+	col("due bool", func(s *rewrittenStep) bool { return s.step.Due }),
+	col("waits bool", func(s *rewrittenStep) bool { return s.step.Waits }),
 )
 
-// columnsOf returns columns of a T for rows that have one.
+// columnsOf adapts columns of T to rows from which of returns a T.
 func columnsOf[T, U any](list columns[T], of func(U) T) columns[U] {
 	out := make(columns[U], len(list))
 	for i, c := range list {
 		out[i] = columnOf[U]{name: c.name, kind: c.kind, array: func(rows []U) any {
-			inner := make([]T, len(rows))
-			for n, r := range rows {
-				inner[n] = of(r)
-			}
-			return c.array(inner)
+			return c.array(mapped(rows, of))
 		}}
 	}
 	return out
 }
 
-// One step stands for the task, whichever it is.
+// scheduleAttributeRefresh marks one step of the task, which represents it.
 const scheduleAttributeRefresh = `
 UPDATE tasker.workflow_steps s
 SET attributes_at = clock_timestamp()
@@ -313,8 +296,7 @@ WHERE s.task_uuid = $1 AND s.step_uuid = (
     SELECT x.step_uuid FROM tasker.workflow_steps x WHERE x.task_uuid = $1 AND x.map_step_uuid IS NULL ORDER BY x.step_uuid LIMIT 1
 )`
 
-// Tasks of a version are few of many, or all of them ended: so many rows of its index are
-// read for one part, the newest first.
+// openTasksOf reads at most $3 tasks of a version, newest first, because most of them may have ended.
 const openTasksOf = `
 SELECT x.task_uuid, x.state NOT IN ('complete', 'cancelled') AS open
 FROM (
@@ -326,29 +308,29 @@ FROM (
 ) x
 ORDER BY x.task_uuid DESC`
 
-// maxVersionLook bounds the tasks of a version that are looked at for one part.
-const maxVersionLook = 5000
+// versionBatch bounds the tasks of a version that OpenTasksOf reads.
+const versionBatch = 5000
 
-// A VersionPart is a part of the tasks of a version.
+// VersionPart is a part of the tasks of a version.
 type VersionPart struct {
-	Looked int
-	Open   []OpenTask // of those, the newest first
-	Next   tasker.ID  // before which the next part begins; zero: there is none
+	Looked int        // number of tasks read
+	Open   []OpenTask // newest first
+	Next   tasker.ID  // the next part precedes this task; zero at the end
 }
 
-// An OpenTask is a task of a version that has not ended.
+// OpenTask is an open task of a version.
 type OpenTask struct {
 	UUID   tasker.ID
-	Looked int // tasks of the part up to this one, which is one of them
+	Looked int // number of tasks read up to and including this one
 }
 
-// OpenTasksOf returns the next tasks of a version of a template that have not ended, up to limit.
+// OpenTasksOf returns up to limit open tasks of a template version that precede a task.
 func (db *DB) OpenTasksOf(ctx context.Context, template, before tasker.ID, limit int) (p VersionPart, err error) {
 	type row struct {
 		TaskUUID tasker.ID
 		Open     bool
 	}
-	list, err := collect[row](ctx, db.pool, openTasksOf, template, idOrNull(before), maxVersionLook)
+	list, err := collect[row](ctx, db.pool, openTasksOf, template, idOrNull(before), versionBatch)
 	if err != nil {
 		return p, fmt.Errorf("list the open tasks of a version: %w", err)
 	}
@@ -360,7 +342,7 @@ func (db *DB) OpenTasksOf(ctx context.Context, template, before tasker.ID, limit
 			break
 		}
 	}
-	if p.Looked > 0 && (p.Looked < len(list) || len(list) == maxVersionLook) {
+	if p.Looked > 0 && (p.Looked < len(list) || len(list) == versionBatch) {
 		p.Next = list[p.Looked-1].TaskUUID
 	}
 	return p, nil

@@ -7,27 +7,26 @@ import (
 	"tasker.example/tasker"
 )
 
-// EndWait is the kind of work of steps whose wait is over.
+// EndWait is the kind of timed work that ends waits.
 const EndWait = "wait"
 
-// waitOf is when the wait of a step s ends that begins at an instant: null when it has no
-// end, or none that is known yet, and of steps that workers execute.
+// waitOf returns the end of a wait of step s that starts at a time. It is null if the end is not set
+// or unknown, and for steps that workers run.
 func waitOf(at string) string {
 	return `CASE WHEN s.step_type NOT IN ('standard', 'map') THEN ` + at + ` + interval '1 millisecond' * s.timeout_ms END`
 }
 
-// remindOf is when people are first reminded of a step s whose wait begins at an instant; null
-// when they are not.
+// remindOf returns the time of the first reminder of step s whose wait starts at a time, or null.
 func remindOf(at string) string { return at + ` + interval '1 second' * s.remind_first_s` }
 
 var stepsWithWaitOver = stepsDueBy("wait_until", EndWait)
 
-// StepsWithWaitOver returns steps whose wait is over, oldest first.
+// StepsWithWaitOver returns steps whose wait has ended, oldest first.
 func (db *DB) StepsWithWaitOver(ctx context.Context, limit int) ([]tasker.StepRef, error) {
 	return db.dueSteps(ctx, stepsWithWaitOver, limit)
 }
 
-// A WaitingStep is a step whose wait is over.
+// WaitingStep is a step whose wait has ended.
 type WaitingStep struct {
 	TaskUUID     tasker.ID
 	StepUUID     tasker.ID
@@ -45,14 +44,14 @@ JOIN tasker.tasks t ON t.task_uuid = s.task_uuid
 WHERE s.state = 'pending' AND s.wait_until <= now() AND t.state NOT IN ('pending', 'complete', 'cancelled')
 ORDER BY s.task_uuid, s.step_uuid`
 
-// WaitsOver returns those of the steps whose wait is still over, under the task locks.
+// WaitsOver filters steps for those whose wait has ended. The caller holds the task locks.
 func (tx *Tx) WaitsOver(ctx context.Context, steps []tasker.StepRef) ([]WaitingStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[WaitingStep](ctx, tx, waitsOver, tasks, ids)
-	return list, wrap(err, "read waits that are over")
+	return list, wrap(err, "read ended waits")
 }
 
-// Remind is the kind of work of steps of which people are to be reminded.
+// Remind is the kind of timed work that sends reminders about steps.
 const Remind = "remind"
 
 var stepsToRemind = stepsDueBy("remind_at", Remind)
@@ -62,7 +61,7 @@ func (db *DB) StepsToRemind(ctx context.Context, limit int) ([]tasker.StepRef, e
 	return db.dueSteps(ctx, stepsToRemind, limit)
 }
 
-// A RemindedStep is a step that waits for an answer, and of which people are to be reminded.
+// RemindedStep is a step that waits for an answer and has a due reminder.
 type RemindedStep struct {
 	TaskUUID     tasker.ID
 	StepUUID     tasker.ID
@@ -71,10 +70,10 @@ type RemindedStep struct {
 	TaskName     string
 	Name         string
 	RemindAt     time.Time
-	Reminders    int // that were sent before
+	Reminders    int // number of previous reminders
 	WaitUntil    *time.Time
-	Assignee     string    // empty: nobody in particular
-	AsOf         time.Time // when it was read, by the database's clock
+	Assignee     string    // optional
+	AsOf         time.Time // database time of the query
 }
 
 const remindedSteps = `
@@ -86,11 +85,11 @@ LEFT JOIN tasker.human_steps a ON a.task_uuid = s.task_uuid AND a.step_uuid = s.
 WHERE s.state = 'pending' AND s.remind_at <= now() AND t.state NOT IN ('pending', 'complete', 'cancelled')
 ORDER BY s.task_uuid, s.step_uuid`
 
-// RemindedSteps returns those of the steps with a reminder still due, under the task locks.
+// RemindedSteps filters steps for those with a due reminder. The caller holds the task locks.
 func (tx *Tx) RemindedSteps(ctx context.Context, steps []tasker.StepRef) ([]RemindedStep, error) {
 	tasks, ids := refArrays(steps)
 	list, err := collect[RemindedStep](ctx, tx, remindedSteps, tasks, ids)
-	return list, wrap(err, "read steps to remind people of")
+	return list, wrap(err, "read due reminders")
 }
 
 const reminded = `
@@ -99,15 +98,15 @@ SET reminders = u.reminders, remind_at = u.remind_at
 FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::timestamptz[]) AS u (task_uuid, step_uuid, reminders, remind_at)
 WHERE s.task_uuid = u.task_uuid AND s.step_uuid = u.step_uuid AND s.state = 'pending' AND s.remind_at IS NOT NULL`
 
-// A Reminder is a message about a step, and when the next one follows.
+// Reminder is a message about a step.
 type Reminder struct {
 	RemindedStep
-	Sent int        // reminders of this wait, with this one
-	Next *time.Time // nil: it was the last
+	Sent int        // number of reminders including this one
+	Next *time.Time // nil for the last reminder
 	Data tasker.NotificationData
 }
 
-// SendReminders enqueues and records reminders, under the task locks.
+// SendReminders enqueues and records reminders. The caller holds the task locks.
 func (tx *Tx) SendReminders(ctx context.Context, list []Reminder) error {
 	refs, sent, next := make([]tasker.StepRef, len(list)), make([]int32, len(list)), make([]*time.Time, len(list))
 	for i, r := range list {
@@ -119,6 +118,5 @@ func (tx *Tx) SendReminders(ctx context.Context, list []Reminder) error {
 		}
 	}
 	tasks, ids := refArrays(refs)
-	_, err := tx.Exec(ctx, reminded, tasks, ids, sent, next)
-	return wrap(err, "note reminders")
+	return exec(ctx, tx, "record reminders", reminded, tasks, ids, sent, next)
 }

@@ -9,8 +9,8 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Those that are alive are counted, and not locked: as many more as register at the same
-// time may be added. Of the rows that are kept the newest are: the others are long gone.
+// insertWorker counts the live workers without a lock, so concurrent registrations may exceed the
+// limits. It deletes the oldest rows beyond $12.
 const insertWorker = `
 WITH alive AS MATERIALIZED (
     SELECT w.namespaces FROM tasker.workers w WHERE ` + aliveWorker + ` ORDER BY w.last_heartbeat_at DESC LIMIT $10
@@ -36,18 +36,19 @@ added AS (
 )
 SELECT EXISTS (SELECT FROM added) AS added, coalesce((SELECT namespace FROM crowded), '') AS crowded`
 
-// aliveWorker is the condition that a worker w may still hold a lease.
+// aliveWorker reports whether a worker w may hold a lease.
 const aliveWorker = `w.left_at IS NULL AND w.last_heartbeat_at >= now() - interval '2 hours' AND w.last_heartbeat_at + w.lease > clock_timestamp()`
 
-// AddWorker stores a worker, or returns Unavailable if too many are alive.
-func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Registration, most int) error {
+// AddWorker stores a worker. It returns Unavailable if the server or a namespace has too many live
+// workers; maxOfNamespace is the limit of a namespace.
+func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Registration, maxOfNamespace int) error {
 	type row struct {
 		Added   bool
 		Crowded string
 	}
 	done, err := one[row](ctx, db.pool, insertWorker,
 		r.WorkerUUID, w.Name, w.Namespaces, w.Handlers, w.Version, w.MaxConcurrency, r.HeartbeatInterval, r.LeaseDuration, access.IdentityOf(ctx).Subject,
-		tasker.MaxWorkers, most, tasker.MaxWorkerRows)
+		tasker.MaxWorkers, maxOfNamespace, tasker.MaxWorkerRows)
 	switch {
 	case err != nil:
 		return fmt.Errorf("register worker: %w", err)
@@ -55,7 +56,7 @@ func (db *DB) AddWorker(ctx context.Context, w tasker.WorkerSpec, r tasker.Regis
 		return nil
 	case done.Crowded != "":
 		return tasker.Errorf(tasker.Unavailable, "%d workers of namespace %q are alive, which is the limit (limits.workers); stop some, or raise it, and try again: "+
-			"one that has left makes room at once, one that was killed when its lease is over", most, done.Crowded)
+			"one that has left makes room at once, one that was killed when its lease is over", maxOfNamespace, done.Crowded)
 	default:
 		return tasker.Errorf(tasker.Unavailable, "%d workers are alive, which is the limit of an installation; stop some and try again", tasker.MaxWorkers)
 	}
@@ -67,25 +68,19 @@ func (db *DB) Worker(ctx context.Context, id tasker.ID) (w tasker.WorkerSpec, le
 		tasker.WorkerSpec
 		Lease time.Duration
 	}
-	r, err := one[row](ctx, db.pool, `
+	r, err := required[row](ctx, db.pool, unknownWorker(id), "read worker", `
 		SELECT name, namespaces, handlers, version, max_concurrency, lease
 		FROM tasker.workers WHERE worker_uuid = $1 AND left_at IS NULL`, id)
-	if err != nil {
-		return tasker.WorkerSpec{}, 0, fmt.Errorf("read worker: %w", err)
-	}
-	if r == nil {
-		return tasker.WorkerSpec{}, 0, unknownWorker(id)
-	}
-	return r.WorkerSpec, r.Lease, nil
+	return r.WorkerSpec, r.Lease, err
 }
 
-// WorkerAccess describes who may act as a worker.
+// WorkerAccess describes the registration of a worker, for authorization.
 type WorkerAccess struct {
 	Namespaces   []string
-	RegisteredBy string // empty if the server that registered it does not authenticate
+	RegisteredBy string // empty if authentication was disabled
 }
 
-// WorkerAccess returns who may act as a worker; nil if there is no such worker.
+// WorkerAccess returns the registration of a worker, or nil if it does not exist.
 func (db *DB) WorkerAccess(ctx context.Context, id tasker.ID) (*WorkerAccess, error) {
 	w, err := one[WorkerAccess](ctx, db.pool, `
 		SELECT namespaces, coalesce(registered_by, '') AS registered_by
@@ -93,7 +88,7 @@ func (db *DB) WorkerAccess(ctx context.Context, id tasker.ID) (*WorkerAccess, er
 	return w, wrap(err, "read the registration of worker %s", id)
 }
 
-// RemoveWorker records that a worker has left, or returns NotFound.
+// RemoveWorker marks a worker as offline, or returns NotFound.
 func (db *DB) RemoveWorker(ctx context.Context, id tasker.ID) error {
 	tag, err := db.pool.Exec(ctx, `UPDATE tasker.workers SET left_at = clock_timestamp() WHERE worker_uuid = $1 AND left_at IS NULL`, id)
 	if err != nil {
@@ -105,7 +100,7 @@ func (db *DB) RemoveWorker(ctx context.Context, id tasker.ID) error {
 	return nil
 }
 
-// Who drains it is recorded where callers are asked who they are.
+// The drain is audited only if authentication is enabled.
 const drainWorker = `
 WITH known AS MATERIALIZED (
     SELECT worker_uuid, name, draining_since FROM tasker.workers WHERE worker_uuid = $1 AND left_at IS NULL FOR NO KEY UPDATE
@@ -122,19 +117,16 @@ audit AS (
 )
 SELECT worker_uuid FROM known`
 
-// DrainWorker stops new work for a worker, or returns NotFound. Repeating it has no effect.
+// DrainWorker stops claims by a worker, or returns NotFound. Repeating it has no effect.
 func (db *DB) DrainWorker(ctx context.Context, id tasker.ID) error {
-	drained, err := column[tasker.ID](ctx, db.pool, drainWorker, id, access.IdentityOf(ctx).Subject)
-	if err != nil {
-		return fmt.Errorf("drain worker: %w", err)
-	}
-	if len(drained) == 0 {
+	drained, err := firstOf[tasker.ID](ctx, db.pool, drainWorker, id, access.IdentityOf(ctx).Subject)
+	if err == nil && drained == nil {
 		return unknownWorker(id)
 	}
-	return nil
+	return wrap(err, "drain worker")
 }
 
-// Servers lock the workers in one order.
+// recordHeartbeats locks the workers in one order.
 const recordHeartbeats = `
 WITH known AS MATERIALIZED (
     SELECT w.worker_uuid
@@ -149,35 +141,23 @@ FROM known k
 WHERE w.worker_uuid = k.worker_uuid
 RETURNING w.worker_uuid, w.draining_since IS NOT NULL AS drains`
 
-// HearWorkers records heartbeats and returns which registered workers drain.
-func (db *DB) HearWorkers(ctx context.Context, ids []tasker.ID) (drains map[tasker.ID]bool, err error) {
-	type row struct {
-		WorkerUUID tasker.ID
-		Drains     bool
-	}
-	var rows []row
+// RecordHeartbeats records heartbeats and returns for each registered worker whether it drains.
+func (db *DB) RecordHeartbeats(ctx context.Context, ids []tasker.ID) (drains map[tasker.ID]bool, err error) {
 	err = retry(ctx, func() (err error) {
-		rows, err = collect[row](ctx, db.pool, recordHeartbeats, ids)
+		drains, err = selectMap[tasker.ID, bool](ctx, db.pool, "record heartbeats", recordHeartbeats, ids)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("note which workers live: %w", err)
-	}
-	drains = make(map[tasker.ID]bool, len(rows))
-	for _, r := range rows {
-		drains[r.WorkerUUID] = r.Drains
-	}
-	return drains, nil
+	return drains, err
 }
 
-// ForgetWorkers deletes workers silent for longer than age and returns how many.
-func (db *DB) ForgetWorkers(ctx context.Context, age time.Duration) (int64, error) {
+// PruneWorkers deletes workers without a heartbeat for age and returns their number.
+func (db *DB) PruneWorkers(ctx context.Context, age time.Duration) (int64, error) {
 	tag, err := db.pool.Exec(ctx, `DELETE FROM tasker.workers WHERE last_heartbeat_at < clock_timestamp() - $1::interval`, age)
-	return tag.RowsAffected(), wrap(err, "forget workers")
+	return tag.RowsAffected(), wrap(err, "delete offline workers")
 }
 
-// stepsOfWorkers selects how many steps each worker holds. Leased steps are found by their claims, which
-// are kept for some seconds after their leases have ended; so many of these are looked at.
+// stepsOfWorkers counts the leased steps of each worker by their claims, up to 100,000 claims. Claims
+// remain for some seconds after their leases have ended.
 var stepsOfWorkers = `
     SELECT s.worker_uuid, count(DISTINCT s.step_uuid) AS held
     FROM (SELECT claimed_at, tasks, steps FROM tasker.claims ORDER BY look_at DESC LIMIT 100000) c
@@ -208,24 +188,12 @@ LIMIT $1 OFFSET $2`
 var selectWorker = workersWithHealth + `
 WHERE w.worker_uuid = $1`
 
-// Workers lists workers, most recently seen first, and whether there are more.
+// Workers lists workers, last seen first, and reports whether there are more.
 func (db *DB) Workers(ctx context.Context, limit, offset int) ([]tasker.Worker, bool, error) {
-	list, err := collect[tasker.Worker](ctx, db.pool, selectWorkers, limit+1, offset, access.ScopeOf(ctx).List())
-	if err != nil {
-		return nil, false, fmt.Errorf("list workers: %w", err)
-	}
-	list, more := page(list, limit)
-	return list, more, nil
+	return pageOf[tasker.Worker](ctx, db.pool, limit, "list workers", selectWorkers, limit+1, offset, access.ScopeOf(ctx).List())
 }
 
-// WorkerWithHealth returns a worker as listed, even one that has left, or NotFound.
+// WorkerWithHealth returns a worker, even an offline one, or NotFound.
 func (db *DB) WorkerWithHealth(ctx context.Context, id tasker.ID) (tasker.Worker, error) {
-	w, err := one[tasker.Worker](ctx, db.pool, selectWorker, id)
-	if err != nil {
-		return tasker.Worker{}, fmt.Errorf("read worker: %w", err)
-	}
-	if w == nil {
-		return tasker.Worker{}, unknownWorker(id)
-	}
-	return *w, nil
+	return required[tasker.Worker](ctx, db.pool, unknownWorker(id), "read worker", selectWorker, id)
 }

@@ -116,7 +116,7 @@ func (s *server) investigationOf(req *request, id tasker.ID) (*investigationPage
 	if err != nil {
 		return nil, err
 	}
-	if err := s.DB.HideErrors(ctx, steps); err != nil {
+	if err := s.DB.RedactErrors(ctx, steps); err != nil {
 		return nil, err
 	}
 	then := readSnapshot(e.Snapshot)

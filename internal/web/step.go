@@ -111,7 +111,7 @@ func (s *server) stepForm(req *request, v stepVerb) (*stepForm, error) {
 	if i < 0 {
 		return nil, tasker.Errorf(tasker.NotFound, "task %s has no step %s", p.Task.UUID, step)
 	}
-	if err := s.DB.HideErrors(req.Context(), steps[i:i+1]); err != nil {
+	if err := s.DB.RedactErrors(req.Context(), steps[i:i+1]); err != nil {
 		return nil, err
 	}
 	p.Step, p.Failure = steps[i], failureOf(steps[i].Error)
