@@ -94,7 +94,7 @@ func TestAStaleTabLearnsWhatChanged(t *testing.T) {
 	tab.Type("#notes", "it was the network")
 	tab.Type("#actor", "ann")
 	tab.Follow("main form button")
-	tab.Sees("Somebody has changed the investigation while you had this form open.")
+	tab.Sees("The investigation has changed since you opened this page.")
 	tab.Sees("the bank's <b>pool</b>")
 	tab.Sees(`"assignee": "bob"`)
 	pictures(tab, "conflict")
