@@ -12,7 +12,7 @@ const (
 	canaryLife  = time.Second
 	canaryEvery = time.Minute
 
-	// CanaryPatience is how long a canary may be missing before dead-lettering counts as broken.
+	// CanaryPatience is the time after which a missing canary means that dead-lettering is broken.
 	CanaryPatience = 30 * time.Second
 )
 

@@ -41,8 +41,8 @@ type Options struct {
 	MaxRetryAfter     time.Duration // longest retry_after_ms; failures with a longer one are permanent; 24 h by default
 	Retention         time.Duration // of finished tasks; unlimited by default
 
-	// MaxQueueExpiries is how many times in a row a step may expire in its queue while a worker is
-	// online. After that it waits for an operator. The default is 3.
+	// MaxQueueExpiries limits how many times in a row a step may expire in its queue while a worker
+	// is online. After that it waits for an operator. The default is 3.
 	MaxQueueExpiries int
 
 	// ReconnectGrace suspends queue timeouts after an outage, so that workers can reconnect. The

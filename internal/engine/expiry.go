@@ -279,7 +279,7 @@ func (e *Engine) Redispatch(ctx context.Context) (time.Duration, error) {
 // heartbeatsOfALease is the number of heartbeats in a lease.
 const heartbeatsOfALease = 3
 
-// minOutage is how long heartbeats may be impossible before leases are extended.
+// minOutage is the minimum time without possible heartbeats that extends leases.
 const minOutage = 2 * time.Second
 
 // leaseGrace suspends lease expiry after an outage of the database or of this server.

@@ -165,7 +165,7 @@ type limitWaiters struct {
 	back       chan struct{} // wakes the loop that unparks steps
 }
 
-// seenFor is how long a namespace is remembered.
+// seenFor is the time after which a namespace is dropped.
 const seenFor = 10 * time.Second
 
 func (l *limitWaiters) wait(now time.Time, namespaces []string) {

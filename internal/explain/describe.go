@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// late is how long due work may wait before a server counts as late.
+// late is the delay from which a server counts as late with due work.
 const late = 10 * time.Second
 
 func newAnswer(next tasker.NextActor, since *time.Time, remedy, format string, args ...any) answer {

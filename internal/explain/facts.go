@@ -47,7 +47,7 @@ func (f match) facts() (list []tasker.ExplainedFact) {
 	for _, instant := range []struct {
 		name string
 		at   *time.Time
-	}{{"expires", s.ExpiresAt}, {"heartbeat", f.heard()}, {"lease ends", s.LeaseExpiresAt}, {"times out", s.TimeoutAt}, {"next attempt", s.NextRetryAt}} {
+	}{{"expires", s.ExpiresAt}, {"heartbeat", f.lastSeen()}, {"lease ends", s.LeaseExpiresAt}, {"times out", s.TimeoutAt}, {"next attempt", s.NextRetryAt}} {
 		if instant.at != nil && (instant.name != "expires" || s.HoldUUID == nil && s.LimitKind == "") { // the expiry is suspended then
 			add(instant.name, "%s", at(*instant.at))
 		}
@@ -92,8 +92,8 @@ func (f match) parents() (list []tasker.ExplainedFact) {
 	return list
 }
 
-// heard returns the last heartbeat of the worker that executes the step.
-func (f match) heard() *time.Time {
+// lastSeen returns the last heartbeat of the worker that executes the step.
+func (f match) lastSeen() *time.Time {
 	if f.step.StepState != tasker.StepInProgress {
 		return nil
 	}

@@ -25,7 +25,7 @@ type view struct {
 	shows   visibility
 }
 
-// visibility is what the caller may see in addition to tasks.
+// visibility describes the data that the caller may see in addition to tasks.
 type visibility struct{ payloads, investigations bool }
 
 // match is the reason of a view.

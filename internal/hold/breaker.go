@@ -283,8 +283,8 @@ func (u *suppressedBreakers) count() int64 {
 	return int64(len(u.of))
 }
 
-// answerPasses is how many passes other servers have to share their counts before a breaker opens.
-// Every server makes a pass in this time.
+// answerPasses is the number of passes in which other servers can share their counts before a
+// breaker opens. Every server makes a pass in this time.
 const answerPasses = 2
 
 // countPublishedPasses counts the consecutive passes in which this server has shared failures of
@@ -299,7 +299,7 @@ func (s *Service) countPublishedPasses(list []postgres.BreakerCount) {
 	s.sharedPasses = passes
 }
 
-// countsHold is how long shared counts remain valid.
+// countsHold is the validity of shared counts.
 const countsHold = 5 * time.Second
 
 // open holds the steps of a handler until a probe succeeds.

@@ -103,8 +103,8 @@ type Status struct {
 	Passes, Failed int64 // since the start
 }
 
-// overrun is how long a pass may exceed its Timeout before the loop is late, since it takes a
-// moment to end after its context.
+// overrun is the time by which a pass may exceed its Timeout before the loop is late, since it
+// takes a moment to end after its context.
 const overrun = 2 * time.Second
 
 // Status returns the state of the loop. The loop is late if a pass exceeds its Timeout, or if the
