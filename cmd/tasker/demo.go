@@ -28,19 +28,19 @@ type demoOptions struct {
 }
 
 func (o *demoOptions) flags(c *cobra.Command) {
-	c.Flags().BoolVar(&o.on, "demo", false, "run a small shop to try the engine with")
-	c.Flags().IntVar(&o.orders, "demo-orders", 0, "orders that the shop gets (0: no end)")
-	c.Flags().Var(cli.Duration(&o.every, 3*time.Second), "demo-every", "time between two orders")
+	c.Flags().BoolVar(&o.on, "demo", false, "run a sample shop")
+	c.Flags().IntVar(&o.orders, "demo-orders", 0, "number of orders (0: unlimited)")
+	c.Flags().Var(cli.Duration(&o.every, 3*time.Second), "demo-every", "interval between orders")
 }
 
-// switches is the path under which the faults of the demo are switched.
+// switches is the path of the endpoint that switches the faults of the demo.
 const switches = "/demo/faults"
 
-// check returns what is wrong with the flags.
+// check validates the flags.
 func (o *demoOptions) check(c *cobra.Command) error {
 	switch {
 	case !o.on && (c.Flags().Changed("demo-orders") || c.Flags().Changed("demo-every")):
-		return cli.Usagef("--demo-orders and --demo-every are for the demo: give --demo too")
+		return cli.Usagef("--demo-orders and --demo-every require --demo")
 	case o.every <= 0 || o.orders < 0:
 		return cli.Usagef("--demo-every must be more than 0, not %s, and --demo-orders not negative, not %d", o.every, o.orders)
 	}
@@ -54,7 +54,7 @@ func (o *demoOptions) prepare(server *app.Options) {
 	server.Beside = s.run
 }
 
-// A shop is the running demo.
+// shop is the running demo.
 type shop struct {
 	demoOptions
 
@@ -63,7 +63,7 @@ type shop struct {
 	out    io.Writer
 }
 
-// run runs the worker, the customers, and the board that shows the state of orders.
+// run runs the worker, the order generator and the board that prints the state of orders.
 func (s *shop) run(ctx context.Context, url string, e *engine.Engine) error {
 	t, err := demo.Template()
 	if err != nil {

@@ -27,8 +27,8 @@ type devOptions struct {
 	demo     demoOptions
 }
 
-// logLevelIsSet reports whether a flag or the environment sets the log level. A file
-// does not count: it is meant for servers.
+// logLevelIsSet reports whether a flag or the environment sets the log level. The file is ignored
+// because it is for servers.
 func (o devOptions) logLevelIsSet() bool {
 	return *o.logLevel != "" || os.Getenv("TASKER_LOG_LEVEL") != ""
 }
@@ -37,29 +37,29 @@ func newDev() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a development server with its own PostgreSQL",
-		Long: `Serve on this machine, with a private PostgreSQL.
+		Long: `Run a development server with its own PostgreSQL.
 
-PostgreSQL 15 or newer is found on the machine, or fetched once. Its data is in the
-data directory and survives restarts; as root it runs as an unprivileged user,
-whose other processes can read its password: an ordinary user is safer.
-Ctrl-C ends everything.
+PostgreSQL 15 or newer is used if installed, or downloaded once. Its data is in the data
+directory and survives restarts. As root, PostgreSQL runs as an unprivileged user, whose
+other processes can read its password; prefer to run as an ordinary user. Ctrl-C stops
+everything.
 
---demo runs a small shop: orders that finish, and orders that need an operator. It
-prints what to try in a second terminal.`,
+--demo runs a sample shop, with orders that finish and orders that need an operator. It
+prints commands to try in a second terminal.`,
 		Example: "  tasker dev --demo\n  tasker dev --templates ./templates --data-dir ./data --listen 127.0.0.1:9000",
 		Args:    cli.Args,
 	}
 	s := newSettings(c)
 	var o devOptions
-	s.flag(c, "listen", "server.listen", "address to listen on (default 127.0.0.1:8080; port 0 takes any free one)")
+	s.flag(c, "listen", "server.listen", "address to listen on (default 127.0.0.1:8080; port 0 selects a free port)")
 	s.flag(c, "templates", "server.templates", "directory of templates to register at start")
 	s.flag(c, "log-level", "log.level", "debug, info, warn or error (default warn)")
 	o.logLevel = s.flags["log.level"]
 	shared, err := devpg.DefaultDataDir()
 	if err != nil {
-		shared = "none: there is no home directory"
+		shared = "none: no home directory found"
 	}
-	c.Flags().StringVar(&o.dataDir, "data-dir", "", "directory of PostgreSQL's data (default, one for all of your projects: "+shared+")")
+	c.Flags().StringVar(&o.dataDir, "data-dir", "", "data directory of PostgreSQL (default, shared by all your projects: "+shared+")")
 	c.Flags().BoolVar(&o.printURL, "print-url", false, "print the URL of the private PostgreSQL and exit")
 	o.demo.flags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -82,22 +82,22 @@ prints what to try in a second terminal.`,
 	return c
 }
 
-// check returns what is wrong before anything is started.
+// check validates the configuration and the flags.
 func (o devOptions) check(c *cobra.Command, cfg config.Config) error {
-	cfg.Database.URL = "postgres://127.0.0.1/" // the private one has an address only once it runs
+	cfg.Database.URL = "postgres://127.0.0.1/" // the private server has a URL once it runs
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
 	return o.demo.check(c)
 }
 
-// stopPatience bounds the end of the private PostgreSQL.
+// stopPatience limits the shutdown of the private PostgreSQL.
 const stopPatience = time.Minute
 
 // dev runs a server on a private PostgreSQL, and stops both.
 func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
-	// The start may take long, and says why; a line for every request would bury
-	// what a person wants to see.
+	// The start may take long and reports its progress. Afterwards a line per request would hide the
+	// output for the user.
 	start := cfg.Logger(c.ErrOrStderr())
 	if !o.logLevelIsSet() {
 		cfg.Log.Level = "warn"
@@ -105,14 +105,14 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	log := cfg.Logger(c.ErrOrStderr())
 	ctx, cancel := context.WithCancelCause(c.Context())
 	defer cancel(nil)
-	// First, so that an address in use is reported before PostgreSQL is started.
+	// Detect an address in use before PostgreSQL starts.
 	listener, err := app.Listen(ctx, cfg.Server.Listen)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = listener.Close() }() // the server closes it; this is for the errors before
+	defer func() { _ = listener.Close() }() // for errors before the server takes it over
 	if o.demo.on && (app.AsksCallers(cfg.Auth, listener.Addr()) || cfg.Server.TLSCertFile != "") {
-		return cli.Usagef("--demo is for this machine alone: leave out auth.mode and server.tls_cert_file, and listen on 127.0.0.1")
+		return cli.Usagef("--demo is only for this machine: remove auth.mode and server.tls_cert_file, and listen on 127.0.0.1")
 	}
 	pg, err := devpg.Start(ctx, devpg.Options{DataDir: o.dataDir, Log: start})
 	if err != nil {
@@ -147,11 +147,11 @@ func dev(c *cobra.Command, cfg config.Config, o devOptions) (err error) {
 	return err
 }
 
-var errPostgresEnded = errors.New("the private PostgreSQL ended by itself; its log is postgres.log in the data directory")
+var errPostgresEnded = errors.New("the private PostgreSQL ended unexpectedly: see postgres.log in the data directory")
 
 func stopPostgres(ctx context.Context, pg *devpg.Server) error {
 	if errors.Is(context.Cause(ctx), errPostgresEnded) {
-		return nil // it has been reported
+		return nil // already reported
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
 	defer cancel()
@@ -161,7 +161,7 @@ func stopPostgres(ctx context.Context, pg *devpg.Server) error {
 func migrate(ctx context.Context, url string, log *slog.Logger) (err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
-		return fmt.Errorf("the private PostgreSQL: %w", app.Unreachable(err))
+		return fmt.Errorf("connect to the private PostgreSQL: %w", app.Unreachable(err))
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	applied, err := schema.Up(ctx, conn)

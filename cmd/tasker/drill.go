@@ -9,13 +9,12 @@ import (
 	"tasker.example/tasker/internal/ctl"
 )
 
-// newDrill is `tasker-ctl drill` under the name of the server: its arguments, flags and help
-// are those of tasker-ctl, because a drill is a caller of a server that runs.
+// newDrill returns `tasker-ctl drill` as a command of the server program.
 func newDrill() *cobra.Command {
 	return &cobra.Command{
 		Use:                "drill",
 		Short:              "Practice incident response in a sandbox",
-		Long:               "Practise an incident in a sandbox namespace of a running server: it is tasker-ctl drill.",
+		Long:               "Practice incident response in a sandbox namespace of a running server. Same as tasker-ctl drill.",
 		Example:            "  tasker drill run\n  tasker drill run --server https://tasker.example --tasks 100\n  tasker drill clean",
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {

@@ -20,8 +20,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// The first signal asks for an orderly stop; from then on the next one ends
-	// the program at once.
+	// The first signal stops the program gracefully, the second one at once.
 	context.AfterFunc(ctx, stop)
 	c, err := cli.Run(ctx, newCommand(), cli.TakeArgs()[1:])
 	if err != nil && !errors.As(err, new(cli.Exit)) {
@@ -61,8 +60,7 @@ Settings: tasker config keys`,
 	return root
 }
 
-// served returns the error of a server: nil when it was stopped before it was
-// ready, which is not a failure.
+// served returns the error of a server, or nil if it was stopped before it was ready.
 func served(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
@@ -72,7 +70,7 @@ func served(ctx context.Context, err error) error {
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print version, commit and date", Args: cli.Args,
+		Use: "version", Short: "Print the version", Args: cli.Args,
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(c.OutOrStdout(), "tasker", cli.ThisBuild())
 			return err

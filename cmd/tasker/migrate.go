@@ -32,13 +32,12 @@ func newMigrateRoles() *cobra.Command {
 		Use:   "roles",
 		Short: "Print SQL to create the database roles",
 		Long: `Print the SQL with which a database administrator creates the roles of a database. This
-command connects to no database and changes none: roles belong to the whole cluster, so
-creating them is not left to a program.
+command connects to no database, because roles belong to the whole cluster.
 
-PREFIX_migrate owns the schema, PREFIX_server may do exactly what a server does, and
-PREFIX_reader reads what dashboards show. From then on tasker migrate up works as
-PREFIX_migrate, and grants the privileges of the two others. A database without these
-roles works as before, with a user that owns the schema.`,
+PREFIX_migrate owns the schema, PREFIX_server has the privileges of a server, and
+PREFIX_reader reads the data of dashboards. With these roles, tasker migrate up acts as
+PREFIX_migrate and grants the privileges of the other two. They are optional: without them,
+the user of the server owns the schema.`,
 		Example: "  tasker migrate roles | psql --set ON_ERROR_STOP=1 --dbname tasker\n" +
 			"  tasker migrate roles --prefix staging",
 		Args: cli.Args,
@@ -59,21 +58,20 @@ func newMigrateUp() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Apply pending migrations",
-		Long: `Apply what is missing, each migration in a transaction of its own; functions and
-views are replaced when they have changed, and dropped when this program has none of them.
+		Long: `Apply pending migrations, each in its own transaction. Functions and views are replaced if
+they changed, and dropped if this program does not define them.
 
-Servers keep working meanwhile. No lock is waited
-for longer than two seconds, because every statement of every server would wait
-behind it: while something long holds one, such as pg_dump, the migration is rolled
-back and retried, until --wait is over. What was applied before stays, and the
-next migrate up continues from there.
+Servers keep running. A migration waits at most two seconds for a lock, because all
+statements of all servers would queue behind it. If another transaction holds the lock for
+longer, such as pg_dump, the migration is rolled back and retried until --wait has passed.
+Applied migrations stay applied; the next migrate up continues with the rest.
 
-Where the database has the roles of tasker migrate roles, it works as the role that owns
-the schema, and grants the others exactly their privileges, also on what is new.
+If the database has the roles of tasker migrate roles, the command acts as the role that owns
+the schema, and grants the others their privileges, also on new objects.
 
-Several may run at once: one works, the others say for whom they wait, until --wait is
-over. A database that a newer
-program has migrated is refused. There is no migration down: restore a backup.`,
+Several may run at once: one migrates, the others report for whom they wait, until --wait has
+passed. A database that a newer program has migrated is rejected. There is no migration down:
+restore a backup.`,
 		Example: "  tasker migrate up --database-url postgres://tasker@db/tasker",
 		Args:    cli.Args,
 	}
@@ -109,7 +107,7 @@ func newMigrateStatus() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show applied and pending migrations",
-		Long: "Show which migrations are applied, and change nothing. The exit code is 0 when the\n" +
+		Long: "Show applied and pending migrations without changing anything. The exit code is 0 if the\n" +
 			"database has the schema of this program, else 1.",
 		Example: "  tasker migrate status --database-url postgres://tasker@db/tasker || echo not yet",
 		Args:    cli.Args,
@@ -134,14 +132,13 @@ func newMigrateStatus() *cobra.Command {
 		t.AppendRow(table.Row{"", "privileges of roles", privileges(report)})
 		t.Render()
 		if err := report.Err(); err != nil {
-			return errors.Join(cli.Exit(cli.ExitError), say(c, err.Error()))
+			return errors.Join(cli.Exit(cli.ExitError), printLine(c, err.Error()))
 		}
-		return say(c, "the schema is current")
+		return printLine(c, "the schema is current")
 	})
 	return c
 }
 
-// privileges says whether the roles of a database have theirs.
 func privileges(r schema.Report) string {
 	switch {
 	case len(r.Roles) == 0:
@@ -152,7 +149,7 @@ func privileges(r schema.Report) string {
 	return "granted to " + strings.Join(r.Roles[1:], " and ")
 }
 
-func say(c *cobra.Command, text string) error {
+func printLine(c *cobra.Command, text string) error {
 	_, err := fmt.Fprintln(c.OutOrStdout(), text)
 	return err
 }
@@ -164,11 +161,10 @@ func appliedAt(at *time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// connectTimeout bounds connecting to the database, not the work on it.
+// connectTimeout limits connecting to the database, not the work on it.
 const connectTimeout = 15 * time.Second
 
-// withDatabase makes a command run on a connection to the database, on the host that takes
-// writes.
+// withDatabase makes a command run on a connection to the primary.
 func withDatabase(c *cobra.Command, run func(context.Context, *pgx.Conn) error) {
 	withConnection(c, postgres.Connect, run)
 }
@@ -176,14 +172,14 @@ func withDatabase(c *cobra.Command, run func(context.Context, *pgx.Conn) error) 
 // withConnection makes a command run on a connection to the database.
 func withConnection(c *cobra.Command, connect func(context.Context, string) (*pgx.Conn, error), run func(context.Context, *pgx.Conn) error) {
 	s := newSettings(c)
-	s.flag(c, "database-url", "database.url", "PostgreSQL to use (also DATABASE_URL)")
+	s.flag(c, "database-url", "database.url", "database URL (also DATABASE_URL)")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		cfg, err := s.load()
 		if err != nil {
 			return err
 		}
 		if cfg.Database.URL == "" {
-			return cli.Usagef("no database: give --database-url postgres://user@host/name, or set DATABASE_URL")
+			return cli.Usagef("no database: set --database-url postgres://user@host/name or DATABASE_URL")
 		}
 		ctx, cancel := context.WithTimeout(c.Context(), connectTimeout)
 		defer cancel()

@@ -11,24 +11,24 @@ func newServe() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a server",
-		Long: `Serve on a PostgreSQL of your own. Any number of servers may share one database.
+		Long: `Run a server. Any number of servers can share a database.
 
-The database must have the schema of this program: tasker migrate up. One that is
-just starting is waited for. The server prints one line with its address when it
-is ready, and stops in order on SIGTERM or Ctrl-C; a second signal ends it at once.
+The database must have the schema of this program: tasker migrate up. The server waits for a
+database that is starting. It prints a line with its address when it is ready, and stops
+gracefully on SIGTERM or Ctrl-C; a second signal stops it at once.
 
-On a loopback address it asks nobody who they are, unless auth.mode is required. On any
-other it asks every caller for an API key; tasker key bootstrap makes the first one.
+On a loopback address callers need no API key unless auth.mode is required. On other
+addresses every caller needs one; tasker key bootstrap creates the first key.
 
-Flags override the environment (TASKER_…, DATABASE_URL), which overrides the file;
-tasker config keys lists every setting. The exit code is 0 after an orderly stop,
-2 when the command line is wrong, else 1.`,
+Flags override the environment (TASKER_…, DATABASE_URL), which overrides the file; tasker
+config keys lists all settings. The exit code is 0 after a graceful stop, 2 for a usage
+error, else 1.`,
 		Example: "  tasker serve --database-url postgres://tasker@db/tasker --templates ./templates\n" +
 			"  DATABASE_URL=postgres://… tasker serve --config tasker.toml --listen 127.0.0.1:8080",
 		Args: cli.Args,
 	}
 	s := newSettings(c)
-	s.flag(c, "database-url", "database.url", "PostgreSQL to use (also DATABASE_URL)")
+	s.flag(c, "database-url", "database.url", "database URL (also DATABASE_URL)")
 	s.flag(c, "listen", "server.listen", "address to listen on (default 127.0.0.1:8080)")
 	s.flag(c, "templates", "server.templates", "directory of templates to register at start")
 	s.flag(c, "log-format", "log.format", "text or json")

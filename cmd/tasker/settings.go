@@ -12,8 +12,7 @@ import (
 	"tasker.example/tasker/internal/config"
 )
 
-// settings has the sources of the configuration of a command: a file, the
-// environment, and the flags that set keys.
+// settings loads the configuration of a command from a file, the environment and flags.
 type settings struct {
 	file  string
 	flags map[string]*string // by key
@@ -25,13 +24,11 @@ func newSettings(c *cobra.Command) *settings {
 	return s
 }
 
-// flag adds a flag that sets a key.
 func (s *settings) flag(c *cobra.Command, name, key, usage string) {
 	s.flags[key] = c.Flags().String(name, "", usage)
 }
 
-// load returns the configuration: flags override the environment, which overrides the
-// file, which overrides the defaults.
+// load returns the configuration. Flags override the environment, which overrides the file.
 func (s *settings) load() (config.Config, error) {
 	cfg, err := config.Load(s.file, os.Environ())
 	if err != nil {
@@ -52,11 +49,11 @@ func newConfig() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "config",
 		Short: "Print the effective configuration",
-		Long: `Print the effective configuration: the environment overrides the file, which overrides the
-defaults. Passwords are hidden. The exit code is 1, with what is wrong, if no server could
-start with it.
+		Long: `Print the effective configuration. The environment overrides the file, which overrides the
+defaults. Passwords are hidden. If the configuration is invalid, the errors are printed and the
+exit code is 1.
 
-tasker config keys lists every setting.`,
+tasker config keys lists all settings.`,
 		Example: "  tasker config --config tasker.toml\n  TASKER_LOG_LEVEL=debug tasker config",
 	}
 	s := newSettings(c)
@@ -73,7 +70,7 @@ tasker config keys lists every setting.`,
 			return err
 		}
 		if cfg.Database.URL == "" {
-			cfg.Database.URL = "postgres:///" // the command that needs it reports that it is missing
+			cfg.Database.URL = "postgres:///" // commands that need the URL report that it is missing
 		}
 		return cfg.Validate()
 	}

@@ -7,13 +7,13 @@ import (
 	"unsafe"
 )
 
-// A password in a URL, such as postgres://user:password@host, or in the keywords of a
-// connection to PostgreSQL.
+// password matches the password in a URL such as postgres://user:password@host, and in a PostgreSQL
+// keyword/value connection string.
 var password = regexp.MustCompile(`://[^:/?#@]*:([^@]+)@|password=('[^']*'|[^\s&]+)`)
 
-// TakeArgs returns the arguments of this process, and overwrites the passwords in them where
-// the system keeps them: everybody on the machine can list the arguments of all processes. They can
-// be seen until it does, and in the history of a shell; a variable of the environment cannot.
+// TakeArgs returns the arguments of this process and overwrites the passwords in them, so that they
+// do not appear in the process list. They remain visible until then, and in the history of the shell;
+// environment variables do not.
 func TakeArgs() []string {
 	args := make([]string, len(os.Args))
 	for i, a := range os.Args {
@@ -27,7 +27,7 @@ func TakeArgs() []string {
 	return args
 }
 
-// The arguments of a process are no constants: Go leaves them where the system has put them.
+// overwrite replaces the bytes of arg in place. Process arguments are in writable memory.
 func overwrite(arg string) {
 	b := unsafe.Slice(unsafe.StringData(arg), len(arg))
 	for i := range b {

@@ -1,12 +1,13 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// Root prepares the command that has all others below it.
+// Root configures the root command of a program.
 func Root(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(flagError)
@@ -16,7 +17,7 @@ func Root(root *cobra.Command) {
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
-				return Usagef("no help for %q: no such command", strings.Join(args, " "))
+				return Usagef("unknown command %q", strings.Join(args, " "))
 			}
 			c.InitDefaultHelpFlag()
 			return c.Help()
@@ -31,8 +32,8 @@ func Root(root *cobra.Command) {
 	completion(root)
 }
 
-// completion makes shells complete what flags take, and keeps them from offering
-// files where a command takes none.
+// completion enables shell completion of flag values, and disables file completion for commands
+// that take no file.
 func completion(c *cobra.Command) {
 	completeFlags(c)
 	if c.ValidArgsFunction == nil && !strings.Contains(c.Use, "FILE") {
@@ -43,11 +44,11 @@ func completion(c *cobra.Command) {
 	}
 }
 
-// Group makes c a command that only has others below it: without one of them it
-// prints its help to standard error and ends with [ExitUsage]. By itself cobra
-// prints help and succeeds, even when the name of a command is misspelled.
+// Group makes c a command that only contains subcommands. Without a subcommand it prints its help to
+// standard error and exits with [ExitUsage]. By default cobra succeeds, even if the name of a
+// subcommand is misspelled.
 func Group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
-	c.FParseErrWhitelist.UnknownFlags = true // they belong to the command that is misspelled
+	c.FParseErrWhitelist.UnknownFlags = true // they belong to the misspelled subcommand
 	c.Args = UnknownCommand
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		c.SetOut(c.ErrOrStderr())
@@ -60,7 +61,7 @@ func Group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// Section adds commands that the help lists under a title of their own.
+// Section adds commands that the help lists under their own title.
 func Section(c *cobra.Command, title string, below ...*cobra.Command) {
 	c.AddGroup(&cobra.Group{ID: title, Title: title})
 	for _, b := range below {
@@ -69,7 +70,7 @@ func Section(c *cobra.Command, title string, below ...*cobra.Command) {
 	c.AddCommand(below...)
 }
 
-// UnknownCommand refuses arguments of a group: no command has that name.
+// UnknownCommand rejects the arguments of a group.
 func UnknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -82,20 +83,17 @@ func UnknownCommand(c *cobra.Command, args []string) error {
 	return Usagef("unknown command %q for %q%s", args[0], c.CommandPath(), hint)
 }
 
-// Arguments lists the names of the arguments in the usage line of a command, such
-// as TASK in "get TASK --reason TEXT". One in brackets may be absent, and one with
-// "..." be repeated.
+// Arguments returns the names of the arguments in the usage line of a command, such as TASK in
+// "get TASK --reason TEXT". Arguments in brackets are optional; those with "..." can be repeated.
 func Arguments(use string) []string {
 	words := strings.Fields(use)[1:]
-	for i, w := range words {
-		if strings.HasPrefix(w, "--") {
-			return words[:i]
-		}
+	if i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "--") }); i >= 0 {
+		return words[:i]
 	}
 	return words
 }
 
-// Args refuses arguments other than those in the usage line of a command.
+// Args rejects arguments that do not match the usage line of a command.
 func Args(c *cobra.Command, args []string) error {
 	names := Arguments(c.Use)
 	most, least := len(names), len(names)
@@ -109,7 +107,7 @@ func Args(c *cobra.Command, args []string) error {
 	case len(args) < least:
 		return Usagef("missing %s: %s", strings.TrimSuffix(strings.Join(names[len(args):least], " and "), "..."), c.UseLine())
 	case len(args) > most:
-		return Usagef("too many arguments, from %q on: %s", args[most], c.UseLine())
+		return Usagef("unexpected argument %q: %s", args[most], c.UseLine())
 	default:
 		return nil
 	}

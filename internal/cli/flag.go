@@ -13,13 +13,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// expected is what a flag takes, as the error of a value that it does not take.
+// expected describes the allowed values of a flag, as the error for an invalid value.
 type expected string
 
-// Error says what the flag takes.
+// Error implements error.
 func (e expected) Error() string { return "must be " + string(e) }
 
-// flagError says which values a flag takes, in words that are not Go's.
+// flagError replaces the errors of package strconv with a description of the allowed values.
 func flagError(_ *cobra.Command, err error) error {
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok || wrong.Unwrap() == nil {
@@ -40,24 +40,24 @@ func flagError(_ *cobra.Command, err error) error {
 	return Usagef("--%s must be %s, not %q", wrong.GetFlag().Name, string(takes), wrong.GetValue())
 }
 
-// A bounded is the value of a flag that is a number with bounds.
+// bounded is the value of a flag that is a number with bounds.
 type bounded[N int | int64] struct {
 	n           *N
-	least, most N // most 0: none
+	least, most N // most 0: unbounded
 }
 
-// String returns the number.
+// String implements pflag.Value.
 func (b bounded[N]) String() string { return strconv.FormatInt(int64(*b.n), 10) }
 
-// Type is what the help calls the value.
+// Type implements pflag.Value.
 func (b bounded[N]) Type() string { return "int" }
 
-// Set reads the number.
+// Set implements pflag.Value.
 func (b bounded[N]) Set(text string) error {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < int64(b.least) || (b.most > 0 && n > int64(b.most)) {
 		if b.most == 0 {
-			return expected(fmt.Sprintf("a number from %d on", b.least))
+			return expected(fmt.Sprintf("a number of at least %d", b.least))
 		}
 		return expected(fmt.Sprintf("a number from %d to %d", b.least, b.most))
 	}
@@ -65,17 +65,17 @@ func (b bounded[N]) Set(text string) error {
 	return nil
 }
 
-// Number returns the value of a flag that takes numbers from least to most; most 0
-// is no bound.
+// Number returns the value of a flag that accepts numbers from least to most. If most is 0 there is
+// no upper bound.
 func Number[N int | int64](n *N, least, most N) pflag.Value { return bounded[N]{n, least, most} }
 
-// A duration is the value of a flag that takes durations from least to most in whole steps.
+// duration is the value of a flag that accepts multiples of step from least to most.
 type duration struct {
 	d                 *time.Duration
-	step, least, most time.Duration // most 0: none
+	step, least, most time.Duration // most 0: unbounded
 }
 
-// String returns the duration, or nothing if it is zero.
+// String implements pflag.Value.
 func (v duration) String() string {
 	if *v.d == 0 {
 		return ""
@@ -83,10 +83,10 @@ func (v duration) String() string {
 	return v.d.String()
 }
 
-// Type is what the help calls the value.
+// Type implements pflag.Value.
 func (v duration) Type() string { return "duration" }
 
-// Set reads the duration.
+// Set implements pflag.Value.
 func (v duration) Set(text string) error {
 	d, err := ParseDuration(text)
 	if err != nil || !v.allows(d) {
@@ -100,7 +100,7 @@ func (v duration) allows(d time.Duration) bool {
 	return d >= v.least && (v.most == 0 || d <= v.most) && d%v.step == 0
 }
 
-// description says which durations are allowed, with examples of them.
+// description describes the allowed durations, with examples.
 func (v duration) description() string {
 	var examples []string
 	for _, text := range []string{"500ms", "30s", "5m", "4h", "12h", "7d", "90d"} {
@@ -124,7 +124,7 @@ func (v duration) description() string {
 	return words
 }
 
-// shortDuration formats a duration as flags take it: 1m, 7d.
+// shortDuration formats a duration as 1m or 7d.
 func shortDuration(d time.Duration) string {
 	if d > 0 && d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)
@@ -143,10 +143,10 @@ const day = 24 * time.Hour
 // longUnit matches a number of days or weeks.
 var longUnit = regexp.MustCompile(`([0-9]+(?:\.[0-9]+)?)([dw])`)
 
-// ParseDuration is [time.ParseDuration] with days and weeks of seven days: 7d, 1w, 1d12h.
+// ParseDuration is like [time.ParseDuration] but also accepts days and weeks: 7d, 1w, 1d12h.
 func ParseDuration(text string) (time.Duration, error) {
 	return time.ParseDuration(longUnit.ReplaceAllStringFunc(text, func(part string) string {
-		n, _ := strconv.ParseFloat(part[:len(part)-1], 64) // the pattern matches numbers only
+		n, _ := strconv.ParseFloat(part[:len(part)-1], 64) // the pattern matches only numbers
 		if n *= 24; strings.HasSuffix(part, "w") {
 			n *= 7
 		}
@@ -154,36 +154,100 @@ func ParseDuration(text string) (time.Duration, error) {
 	}))
 }
 
-// Duration returns the value of a flag that takes durations, with a default.
-func Duration(d *time.Duration, usual time.Duration) pflag.Value {
-	*d = usual
+// Duration returns the value of a flag that accepts durations.
+func Duration(d *time.Duration, defaultValue time.Duration) pflag.Value {
+	*d = defaultValue
 	return duration{d, 1, 0, 0}
 }
 
-// Minutes returns the value of a flag that takes durations in whole minutes, from
-// least on.
+// Minutes returns the value of a flag that accepts durations in whole minutes, at least least.
 func Minutes(d *time.Duration, least time.Duration) pflag.Value {
 	return duration{d, time.Minute, least, 0}
 }
 
-// Span returns the value of a flag that takes durations in whole seconds, from least to most.
+// Span returns the value of a flag that accepts durations in whole seconds from least to most.
 func Span(d *time.Duration, least, most time.Duration) pflag.Value {
 	return duration{d, time.Second, least, most}
 }
 
-// A choice is the value of a flag that takes one of a list of words.
+// timeValue is the value of a flag that is a time.
+type timeValue[T time.Time | *time.Time] struct {
+	t        *T
+	relative bool // also accepts a duration from now
+}
+
+// String implements pflag.Value.
+func (v timeValue[T]) String() string {
+	switch t := any(v.t).(type) {
+	case *time.Time:
+		if !t.IsZero() {
+			return t.Format(time.RFC3339Nano)
+		}
+	case **time.Time:
+		if *t != nil {
+			return (*t).Format(time.RFC3339Nano)
+		}
+	}
+	return ""
+}
+
+// Type implements pflag.Value.
+func (v timeValue[T]) Type() string { return "time" }
+
+// Set implements pflag.Value. [RefuseEmpty] rejects the empty value.
+func (v timeValue[T]) Set(text string) error {
+	if text == "" {
+		return nil
+	}
+	at, err := v.parse(text)
+	if err != nil {
+		return err
+	}
+	switch t := any(v.t).(type) {
+	case *time.Time:
+		*t = at
+	case **time.Time:
+		*t = &at
+	}
+	return nil
+}
+
+func (v timeValue[T]) parse(text string) (time.Time, error) {
+	description := expected("a time such as 2026-01-31T12:00:00Z")
+	if v.relative {
+		description += ", or +90m from now"
+		if span, ok := strings.CutPrefix(text, "+"); ok {
+			if d, err := ParseDuration(span); err == nil && d >= 0 {
+				return time.Now().Add(d).UTC(), nil
+			}
+		}
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return t, description
+	}
+	return t, nil
+}
+
+// Time returns the value of a flag that accepts times in RFC 3339 form.
+func Time[T time.Time | *time.Time](t *T) pflag.Value { return timeValue[T]{t, false} }
+
+// TimeOrSpan returns the value of a flag that accepts times as [Time] does, or +90m from now.
+func TimeOrSpan(t **time.Time) pflag.Value { return timeValue[*time.Time]{t, true} }
+
+// choice is the value of a flag that accepts one of words.
 type choice[T ~string] struct {
 	value *T
 	words []T
 }
 
-// String returns the word.
+// String implements pflag.Value.
 func (v choice[T]) String() string { return string(*v.value) }
 
-// Type is what the help calls the value.
+// Type implements pflag.Value.
 func (v choice[T]) Type() string { return "string" }
 
-// Set reads the word. An empty one is left to [RefuseEmpty].
+// Set implements pflag.Value. [RefuseEmpty] rejects the empty value.
 func (v choice[T]) Set(text string) error {
 	if text != "" && !slices.Contains(v.words, T(text)) {
 		return expected("one of " + Join(v.words))
@@ -194,23 +258,22 @@ func (v choice[T]) Set(text string) error {
 
 func (v choice[T]) choices() []string { return texts(v.words) }
 
-// Choice returns the value of a flag that takes one of a list of words. [Root]
-// makes shells complete them.
+// Choice returns the value of a flag that accepts one of words. [Root] enables their completion.
 func Choice[T ~string](value *T, words []T) pflag.Value { return choice[T]{value, words} }
 
-// A choices is the value of a flag that takes several of a list of words.
+// choices is the value of a flag that accepts several of words.
 type choices struct {
 	values *[]string
 	words  []string
 }
 
-// String returns the words.
+// String implements pflag.Value.
 func (v choices) String() string { return "[" + strings.Join(*v.values, ",") + "]" }
 
-// Type is what the help calls the value.
+// Type implements pflag.Value.
 func (v choices) Type() string { return "strings" }
 
-// Set reads words with commas between them.
+// Set implements pflag.Value. The words are separated by commas.
 func (v choices) Set(text string) error {
 	for word := range strings.SplitSeq(text, ",") {
 		one := choice[string]{new(string), v.words}
@@ -224,16 +287,15 @@ func (v choices) Set(text string) error {
 
 func (v choices) choices() []string { return v.words }
 
-// Choices returns the value of a flag that takes several of a list of words. The
-// flag may be repeated.
+// Choices returns the value of a flag that accepts several of words and can be repeated.
 func Choices[T ~string](values *[]string, words []T) pflag.Value {
 	return choices{values, texts(words)}
 }
 
-// An optional is the value of a flag that is true, false, or not given.
+// optional is the value of a flag that is true, false or unset.
 type optional struct{ value **bool }
 
-// String returns the value.
+// String implements pflag.Value.
 func (v optional) String() string {
 	if *v.value == nil {
 		return ""
@@ -241,29 +303,29 @@ func (v optional) String() string {
 	return strconv.FormatBool(**v.value)
 }
 
-// Type is what the help calls the value.
+// Type implements pflag.Value.
 func (v optional) Type() string { return "bool" }
 
-// Set reads the value.
+// Set implements pflag.Value.
 func (v optional) Set(text string) error {
 	is, err := strconv.ParseBool(text)
 	*v.value = &is
 	return err
 }
 
-// Optional adds a flag that is true, false, or not given.
+// Optional adds a flag that is true, false or unset.
 func Optional(c *cobra.Command, value **bool, name, usage string) {
 	c.Flags().Var(optional{value}, name, usage)
 	c.Flags().Lookup(name).NoOptDefVal = "true"
 }
 
-// completeFlags makes shells complete the words that flags take.
+// completeFlags enables shell completion of flag values.
 func completeFlags(c *cobra.Command) {
 	each := func(f *pflag.Flag) {
 		if v, ok := f.Value.(interface{ choices() []string }); ok {
 			complete := cobra.FixedCompletions(v.choices(), cobra.ShellCompDirectiveNoFileComp)
 			if err := c.RegisterFlagCompletionFunc(f.Name, complete); err != nil {
-				panic(err) // it was registered before
+				panic(err) // registered twice
 			}
 		}
 	}
@@ -278,19 +340,22 @@ func texts[T ~string](words []T) []string {
 	return list
 }
 
-// Join lists words with commas between them.
+// Join joins words with commas.
 func Join[T ~string](words []T) string { return strings.Join(texts(words), ", ") }
 
-// RefuseEmpty refuses a flag that is given without a value: an unset variable must
-// not be taken for an absent flag.
+// emptyTexts maps the types of flags that can be empty to their empty value.
+var emptyTexts = map[string]string{"string": "", "time": "", "strings": "[]"}
+
+// RefuseEmpty rejects flags with an empty value, which may be an unset variable.
 func RefuseEmpty(c *cobra.Command) error {
 	var err error
 	c.Flags().Visit(func(f *pflag.Flag) {
 		text := strings.Trim(f.Value.String(), " \t\n")
 		list, ok := f.Value.(pflag.SliceValue)
 		empty := ok && slices.ContainsFunc(list.GetSlice(), func(s string) bool { return strings.TrimSpace(s) == "" })
-		if empty || (f.Value.Type() == "string" && text == "") || (f.Value.Type() == "strings" && text == "[]") {
-			err = Usagef("--%s is given but empty: give it a value (is a variable unset?)", f.Name)
+		none, textual := emptyTexts[f.Value.Type()]
+		if empty || textual && text == none {
+			err = Usagef("--%s is empty: set a value (is a variable unset?)", f.Name)
 		}
 	})
 	return err

@@ -12,29 +12,29 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The exit codes of every program. A program may add more, from 3 on.
+// The exit codes of all programs. A program may add codes from 3.
 const (
 	ExitOK    = 0
 	ExitError = 1
-	ExitUsage = 2 // the command line is wrong
+	ExitUsage = 2 // invalid command line
 )
 
-// A UsageError says what is wrong with a command line.
+// UsageError describes an invalid command line.
 type UsageError struct{ Text string }
 
-// Error says what is wrong.
+// Error implements error.
 func (e UsageError) Error() string { return e.Text }
 
-// Usagef returns a [UsageError] whose text is formatted.
+// Usagef returns a formatted [UsageError].
 func Usagef(format string, args ...any) error { return UsageError{fmt.Sprintf(format, args...)} }
 
-// IsUsage reports whether the command line is at fault.
+// IsUsage reports whether err is a [UsageError].
 func IsUsage(err error) bool { return errors.As(err, new(UsageError)) }
 
-// Exit ends a program with a code when everything has been printed.
+// Exit ends a program with a code and prints nothing more.
 type Exit int
 
-// Error is never shown.
+// Error implements error. It is never shown.
 func (e Exit) Error() string { return fmt.Sprintf("exit with code %d", int(e)) }
 
 // ExitCode returns the exit code of an error.
@@ -52,11 +52,11 @@ func ExitCode(err error) int {
 	}
 }
 
-// HelpHint is the line below a usage error.
+// HelpHint returns the line below a usage error.
 func HelpHint(command string) string { return fmt.Sprintf("Run %q for usage.", command+" --help") }
 
-// Run runs a command line. It returns the command that was found, and its error;
-// an error from before that command began is a [UsageError].
+// Run runs a command line. It returns the selected command and its error. An error before that command
+// starts is a [UsageError].
 func Run(ctx context.Context, root *cobra.Command, args []string) (*cobra.Command, error) {
 	started := false
 	prepare := root.PersistentPreRunE
@@ -69,7 +69,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string) (*cobra.Comman
 		started = true
 		return nil
 	}
-	root.SetArgs(append([]string{}, args...)) // never nil: cobra would take the process's own
+	root.SetArgs(append([]string{}, args...)) // for nil cobra uses the arguments of the process
 	c, err := root.ExecuteContextC(ctx)
 	if err != nil && !started && !IsUsage(err) && !errors.As(err, new(Exit)) {
 		err = UsageError{err.Error()}
@@ -77,17 +77,17 @@ func Run(ctx context.Context, root *cobra.Command, args []string) (*cobra.Comman
 	return c, err
 }
 
-// The linker sets these where there is no git repository, as in docker build.
+// The linker sets these when there is no git repository, such as in docker build.
 var version, commit, date string
 
-// A Build identifies the source that a program was built from.
+// Build identifies the source of a program.
 type Build struct {
-	Version string // of the module; dev if it is unknown
-	Commit  string // of git, with +dirty if files were changed after it; empty if it is unknown
-	Date    string // of the commit, as RFC 3339; empty if it is unknown
+	Version string // of the module; "dev" if unknown
+	Commit  string // of git, with +dirty if files were modified; empty if unknown
+	Date    string // of the commit, in RFC 3339 form; empty if unknown
 }
 
-// ThisBuild returns what the linker was given, and for the rest what the go command recorded.
+// ThisBuild returns the values set by the linker, else those recorded by the go command.
 func ThisBuild() Build {
 	b := Build{Version: version, Commit: commit, Date: date}
 	info, ok := debug.ReadBuildInfo()
@@ -106,10 +106,10 @@ func ThisBuild() Build {
 	return b
 }
 
-// String returns a line for people.
+// String implements fmt.Stringer.
 func (b Build) String() string {
 	return fmt.Sprintf("%s (commit %s, %s, %s %s/%s)", b.Version, cmp.Or(b.Commit, "unknown"), cmp.Or(b.Date, "date unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// Version returns the version of this program.
+// Version returns the version of the program.
 func Version() string { return ThisBuild().Version }

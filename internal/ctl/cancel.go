@@ -18,32 +18,28 @@ func (p *program) cancelCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "cancel TASK",
 		short: "Cancel a task",
-		long: `Cancel a task and those of its steps that have not ended.
+		long: `Cancel a task and its unfinished steps.
 
-With --compensate what its completed steps have done is undone first, in the reverse
-order of their completion, by the handlers that the template names (on_failure).
-Cancelling it again without --compensate stops that.`,
+With --compensate, completed steps are compensated first, in reverse order, by the handlers
+that the template declares (on_failure). To stop that, cancel again without --compensate.`,
 		example: `  tasker-ctl task cancel $TASK --reason "customer withdrew the order" --cancelled-by "ops-team@example.com"
   tasker-ctl task cancel $TASK --compensate --reason "customer withdrew the order"`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.Task, err error) {
-		if by, err = p.actor("cancelled-by", by); err != nil {
-			return t, err
-		}
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Task, error) {
 		if compensate {
 			return api.CompensateTask(ctx, a.id[0], reason, by)
 		}
 		return api.CancelTask(ctx, a.id[0], reason, by)
 	}, func(t apiv1.Task) {
 		if or(t.Phase, "") == string(tasker.Compensating) {
-			p.done("Task is being undone!")
+			p.done("Task is being compensated!")
 		} else {
 			p.done("Task cancelled!")
 		}
-		p.fields("  ", field{"New state", t.Status}, field{"Undo", undoText(t)}, field{"Reason", reason}, field{"Cancelled by", by})
+		p.fields("  ", field{"New state", t.Status}, field{"Compensation", undoText(t)}, field{"Reason", reason}, field{"Cancelled by", by})
 	})
-	c.Flags().BoolVar(&compensate, "compensate", false, "undo what its completed steps have done")
-	c.Flags().StringVar(&reason, "reason", "cancelled with tasker-ctl", "why, for the history")
-	actorFlag(c, &by, "cancelled-by")
+	c.Flags().BoolVar(&compensate, "compensate", false, "compensate completed steps before cancelling")
+	c.Flags().StringVar(&reason, "reason", "cancelled with tasker-ctl", "reason, shown in the history")
+	p.actorFlag(c, &by, "cancelled-by")
 	return c
 }
 
@@ -53,23 +49,19 @@ func (p *program) cancelAllCommand() *cobra.Command {
 	c := p.command(help{
 		use:   "cancel-all --namespace NAMESPACE --reason TEXT",
 		short: "Cancel all matching tasks",
-		long: `Cancel the open tasks that fit a filter, part by part, each in a transaction of its own. The
-filter must name more than a status and a time. Tasks that undo what they have done stay as
-they are. With --dry-run nothing changes, and the first tasks are shown. It may be
-interrupted, and repeated. The exit code is 1 when tasks are left that fit the filter.
+		long: `Cancel the open tasks that match a filter, in batches of one transaction each. Filters with
+only a status and times are rejected. Tasks that are being compensated do not change. With
+--dry-run the first matching tasks are shown. The command can be interrupted and repeated.
+The exit code is 1 if matching tasks remain.
 
-With --compensate what their completed steps have done is undone before they are cancelled.`,
+With --compensate, completed steps are compensated before the tasks are cancelled.`,
 		example: `  tasker-ctl task cancel-all --namespace orders --name fulfil --tag campaign-7 --dry-run
   tasker-ctl task cancel-all --namespace orders --attribute customer:4711 --reason "the customer has left"`,
 	}, func(ctx context.Context, _ arguments) error {
 		if err := q.read(); err != nil {
 			return err
 		}
-		if !r.DryRun {
-			if err := p.said(&r.By, &r.Reason, "it is kept in the history of each task"); err != nil {
-				return err
-			}
-		}
+
 		api, err := p.api()
 		if err != nil {
 			return err
@@ -81,21 +73,20 @@ With --compensate what their completed steps have done is undone before they are
 		return p.cancelled(all, r.DryRun)
 	})
 	q.flags(c)
-	c.Flags().BoolVar(&r.Compensate, "compensate", false, "undo what their completed steps have done")
-	c.Flags().BoolVar(&r.DryRun, "dry-run", false, "change nothing, and show which tasks are the first")
-	c.Flags().StringVar(&r.Reason, "reason", "", "why, for the history (needed)")
-	actorFlag(c, &r.By, "by")
+	c.Flags().BoolVar(&r.Compensate, "compensate", false, "compensate completed steps before cancelling")
+	dryRunFlags(c, &r.DryRun, &r.Reason)
+	p.actorFlag(c, &r.By, "by")
 	return c
 }
 
-// cancelAll asks for part after part. A part of which no task could be cancelled is the last.
-// Tasks that could not be cancelled still fit the filter, and are in the part after as well.
+// cancelAll requests batches until one cancels no task. Tasks that could not be cancelled are in the
+// next batch again.
 func (p *program) cancelAll(ctx context.Context, api *client.Client, q client.TaskQuery, r apiv1.CancelTasks) (apiv1.CancelledTasks, error) {
 	var all apiv1.CancelledTasks
 	for {
 		part, err := api.CancelTasks(ctx, q, r)
 		if err != nil && all.Cancelled > 0 {
-			return all, fmt.Errorf("%s cancelled; the others: %w", plural(all.Cancelled, "task"), err)
+			return all, fmt.Errorf("%s cancelled, then failed: %w", plural(all.Cancelled, "task"), err)
 		}
 		if err != nil {
 			return all, err
@@ -107,12 +98,11 @@ func (p *program) cancelAll(ctx context.Context, api *client.Client, q client.Ta
 		if r.DryRun || !part.More || part.Cancelled == 0 {
 			return all, nil
 		}
-		p.hint("%d cancelled; there are more", all.Cancelled)
+		p.hint("%d cancelled so far", all.Cancelled)
 	}
 }
 
-// cancelled prints what became of the tasks of a filter. The error is an exit code when some
-// are left.
+// cancelled prints the result. If matching tasks remain, it returns an exit code.
 func (p *program) cancelled(all apiv1.CancelledTasks, dry bool) error {
 	err := p.show(all, func() { p.printCancelled(all, dry) })
 	if err == nil && !dry && (all.Failed > 0 || all.More) {
@@ -135,23 +125,22 @@ func (p *program) printCancelled(all apiv1.CancelledTasks, dry bool) {
 	}
 	p.done("%s cancelled!", plural(all.Cancelled, "task"))
 	if all.Failed > 0 {
-		p.warn("%s could not be cancelled: the log of the server says why", plural(all.Failed, "task"))
+		p.warn("%s could not be cancelled: see the log of the server", plural(all.Failed, "task"))
 	}
 	if all.More {
-		p.warn("More tasks fit the filter and are not cancelled: none of the next part could be")
+		p.warn("More tasks match the filter, but no task of the next batch could be cancelled")
 	}
 }
 
-// undoText says what becomes, or became, of what a task had done; nothing for one that nobody
-// wants undone.
+// undoText describes the compensation of a task; it is empty if none was requested.
 func undoText(t apiv1.Task) string {
 	switch tasker.TaskOutcome(or(t.Outcome, "")) {
 	case tasker.Compensated:
-		return "all that can be undone is undone"
+		return "completed"
 	case tasker.CompensationStopped:
-		return "stopped before all was undone"
+		return "stopped before the end"
 	case tasker.NothingToCompensate:
-		return "nothing was to be undone"
+		return "no step to compensate"
 	}
 	if or(t.Phase, "") == "" {
 		return ""
@@ -165,5 +154,5 @@ func undoText(t apiv1.Task) string {
 			done++
 		}
 	}
-	return fmt.Sprintf("%d of %d steps undone", done, all)
+	return fmt.Sprintf("%d of %d steps compensated", done, all)
 }

@@ -49,11 +49,11 @@ func TestCancelAllSaysWhatIsLeft(t *testing.T) {
 		out     string
 		err     string
 	}{
-		{"all", false, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}, apiv1.CancelledTasks{Cancelled: 7}}, 0, "107 tasks cancelled!", "100 cancelled; there are more"},
+		{"all", false, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}, apiv1.CancelledTasks{Cancelled: 7}}, 0, "107 tasks cancelled!", "100 cancelled so far"},
 		{"some fail", false, []any{apiv1.CancelledTasks{Cancelled: 98, Failed: 2, More: true}, apiv1.CancelledTasks{Cancelled: 1, Failed: 3}}, 1, "99 tasks cancelled!", "3 tasks could not be cancelled"},
-		{"a part of failures", false, []any{apiv1.CancelledTasks{Cancelled: 3, More: true}, apiv1.CancelledTasks{Failed: 100, More: true}}, 1, "3 tasks cancelled!", "More tasks fit the filter and are not cancelled"},
-		{"a part that ended meanwhile", false, []any{apiv1.CancelledTasks{More: true}}, 1, "0 tasks cancelled!", "More tasks fit the filter"},
-		{"an error later", false, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}, broken}, 1, "", "100 tasks cancelled; the others: it broke"},
+		{"a part of failures", false, []any{apiv1.CancelledTasks{Cancelled: 3, More: true}, apiv1.CancelledTasks{Failed: 100, More: true}}, 1, "3 tasks cancelled!", "More tasks match the filter"},
+		{"a part that ended meanwhile", false, []any{apiv1.CancelledTasks{More: true}}, 1, "0 tasks cancelled!", "More tasks match the filter"},
+		{"an error later", false, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}, broken}, 1, "", "100 tasks cancelled, then failed: it broke"},
 		{"an error at once", false, []any{broken}, 1, "", "Error: it broke"},
 		{"a dry run", true, []any{apiv1.CancelledTasks{Cancelled: 100, More: true}}, 0, "100 tasks and more would be cancelled", "No tasks."},
 	} {

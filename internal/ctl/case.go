@@ -20,11 +20,11 @@ func (p *program) caseCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "case",
 		Short: "Manage cases (investigations with the same cause)",
-		Long: `Work on cases: open investigations of one cause.
+		Long: `Manage cases: all open investigations with the same cause, handled as one.
 
-A case gathers the investigations whose newest failure has the same fingerprint: the same
-place, and the same error but for what differs from task to task. Nothing here changes a
-task or an investigation.`,
+Investigations belong to the same case if their newest failures have the same fingerprint:
+the same step and the same error, except for parts that vary between tasks. These commands
+change no task and no investigation.`,
 		Example: `  tasker-ctl case list
   tasker-ctl case show $CASE
   tasker-ctl case own $CASE --for 2h`,
@@ -49,31 +49,31 @@ func (p *program) casesCommand(use, group string) *cobra.Command {
 		header := []string{"case", "open", "state", "where", "error", "waiting", "proving", "failed again", "owner", "oldest"}
 		list(p, l.Cases, columns{none: "No cases.", names: header, spare: "error"}, func(c apiv1.Case) []string {
 			return []string{
-				c.CaseID, strconv.FormatInt(c.Entries, 10), c.State, where(c), orDash(caseText(c)),
-				strconv.FormatInt(c.Waiting, 10), strconv.FormatInt(c.Proving, 10), strconv.FormatInt(c.FailedAgain, 10), orDash(c.Owner), at(c.Oldest),
+				c.CaseID, num(c.Entries), c.State, where(c), orDash(caseText(c)),
+				num(c.Waiting), num(c.Proving), num(c.FailedAgain), orDash(c.Owner), at(c.Oldest),
 			}
 		})
 		if len(l.Cases) > 0 {
 			fmt.Fprintf(p.err, "Cases: %d, open investigations: %d, opened in the last 5 minutes: %d.\n", l.TotalCases, l.TotalEntries, l.TotalRecent)
 		}
 		if l.Unclassified > 0 {
-			fmt.Fprintf(p.err, "The cases of %d more investigations are found within seconds.\n", l.Unclassified)
+			fmt.Fprintf(p.err, "%d more investigations will be grouped within seconds.\n", l.Unclassified)
 		}
 		if l.HasMore {
 			p.mayGoOn(len(l.Cases), q.Page)
 		}
 	})
 	investigationFlags(c, &q.InvestigationQuery)
-	c.Flags().VarP(cli.Choice(&q.CaseState, tasker.CaseStates()), "case-state", "", "only cases in this state: "+cli.Join(tasker.CaseStates()))
-	c.Flags().StringVar(&q.Owner, "owner", "", "only cases of this owner")
+	filterFlag(c, &q.CaseState, "case-state", "", "case-state", tasker.CaseStates())
+	c.Flags().StringVar(&q.Owner, "owner", "", "filter by owner")
 	c.Flags().BoolVar(&q.Unowned, "unowned", false, "only cases without an owner")
-	c.Flags().BoolVar(&q.FailedAgain, "failed-again", false, "only cases in which a step failed again after a repair")
+	c.Flags().BoolVar(&q.FailedAgain, "failed-again", false, "only cases with a step that failed again after a repair")
 	return c
 }
 
 func where(c apiv1.Case) string { return placeOf(c.NamespaceName, c.TaskName, c.StepName) }
 
-// placeOf names a step of a template, or the template where no step failed.
+// placeOf names a step of a template, or only the template if step is empty.
 func placeOf(namespace, template, step string) string {
 	place := namespace + "/" + template
 	if step != "" {
@@ -82,7 +82,6 @@ func placeOf(namespace, template, step string) string {
 	return place
 }
 
-// caseText is what a case is about, in words.
 func caseText(c apiv1.Case) string { return cmp.Or(c.ErrorPattern, c.Label) }
 
 func (p *program) caseShowCommand() *cobra.Command {
@@ -127,11 +126,11 @@ func (p *program) printCaseFacts(c apiv1.Case) {
 		fields = append(fields, field{"Owner", c.Owner + " until " + at(c.OwnedUntil)})
 	}
 	if c.SnoozedUntil != nil {
-		rest := at(c.SnoozedUntil)
+		snooze := at(c.SnoozedUntil)
 		if c.SnoozeAbove != nil {
-			rest += fmt.Sprintf(", or until more than %d are open", *c.SnoozeAbove)
+			snooze += fmt.Sprintf(", or until more than %d are open", *c.SnoozeAbove)
 		}
-		fields = append(fields, field{"Rests until", rest})
+		fields = append(fields, field{"Snoozed until", snooze})
 	}
 	if c.FixedIn != "" {
 		fields = append(fields, field{"Fixed in", c.FixedIn})
@@ -146,8 +145,8 @@ func (p *program) caseWhyCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "why CASE",
 		short: "Explain how a case was grouped",
-		long: `Say why the investigations of a case are one: what they have in common, and what
-differs in their messages and does not count. A value that should count splits the case:
+		long: `Explain how a case was grouped: what its investigations have in common, and which varying
+parts of their messages are ignored. To group by such a part, split the case with
 tasker-ctl case split.`,
 		example: `  tasker-ctl case why $CASE`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CaseWhy, error) {
@@ -157,13 +156,13 @@ tasker-ctl case split.`,
 		for _, part := range w.Parts {
 			fields = append(fields, field{part.Name, orDash(part.Value)})
 		}
-		p.fields("", append(fields, field{"Rules", orDash(strings.Join(w.Rules, ", "))}, field{"Messages looked at", strconv.Itoa(w.Looked)})...)
-		list(p, w.Masks, columns{none: "Nothing differs in the messages.", names: []string{"does not count", "different", "most frequent"}, spare: "most frequent"}, func(m tasker.CaseVariable) []string {
+		p.fields("", append(fields, field{"Rules", orDash(strings.Join(w.Rules, ", "))}, field{"Messages compared", num(w.Looked)})...)
+		list(p, w.Masks, columns{none: "The messages do not differ.", names: []string{"ignored", "different", "most frequent"}, spare: "most frequent"}, func(m tasker.CaseVariable) []string {
 			var values []string
 			for _, v := range m.Values {
 				values = append(values, fmt.Sprintf("%s × %d", v.Value, v.Entries))
 			}
-			return []string{m.Label, strconv.Itoa(m.Different), strings.Join(values, ", ")}
+			return []string{m.Label, num(m.Different), strings.Join(values, ", ")}
 		})
 	})
 }
@@ -172,15 +171,14 @@ func (p *program) caseChangesCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "changes CASE",
 		short: "Compare failures with successes and show impact",
-		long: `Say what differs between the failures of a case and the successes of the same step, who is
-hit, and until when. It compares versions and names of workers, versions of the
-template, and keys of the context that triage.keys of the template names. It is
-evidence, and no verdict.`,
+		long: `Compare the failures of a case with successful runs of the same step: worker version, worker
+name, template version and the context keys listed in triage.keys. Also show how many steps
+are affected and the next deadline. A difference is evidence, not proof.`,
 		example: `  tasker-ctl case changes $CASE`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CaseChanges, error) {
 		return api.CaseChanges(ctx, a.id[0])
 	}, func(c apiv1.CaseChanges) {
-		success := "none in the " + strconv.Itoa(c.LookedAt) + " tasks that were looked at"
+		success := "none in " + num(c.LookedAt) + " tasks"
 		if s := c.LastSuccess; s != nil {
 			success = strings.TrimSpace(fmt.Sprintf("%s by %s %s, template %s", at(&s.At), orDash(s.WorkerName), s.WorkerVersion, s.TaskVersion))
 		}
@@ -190,16 +188,16 @@ evidence, and no verdict.`,
 		}
 		fields := []field{
 			{"First failure", at(c.FirstFailure)}, {"Last success", success}, {"Compared", fmt.Sprintf("%d failures with %d successes %s the first of them", c.Failures, c.Successes, when)},
-			{"Tasks that wait", strconv.FormatInt(c.Impact.Tasks, 10)}, {"Steps behind", strconv.FormatInt(c.Impact.Steps, 10)},
+			{"Waiting tasks", num(c.Impact.Tasks)}, {"Dependent steps", num(c.Impact.Steps)},
 		}
 		if c.Impact.Deadline != nil {
 			fields = append(fields, field{"Next deadline", at(c.Impact.Deadline) + " of task " + c.Impact.DueTask})
 		}
 		for _, e := range c.Began {
-			fields = append(fields, field{"Began with it", fmt.Sprintf("case %s, %s/%s > %s", e.ID, e.Namespace, e.TaskName, e.StepName)})
+			fields = append(fields, field{"Started together", fmt.Sprintf("case %s, %s/%s > %s", e.ID, e.Namespace, e.TaskName, e.StepName)})
 		}
 		p.fields("", fields...)
-		list(p, c.Differences, columns{none: "No difference was found.", names: []string{"differs", "value", "failures", "successes", "times as often"}, spare: "value"}, func(d tasker.CaseDifference) []string {
+		list(p, c.Differences, columns{none: "No differences.", names: []string{"differs", "value", "failures", "successes", "times as often"}, spare: "value"}, func(d tasker.CaseDifference) []string {
 			fact := d.Fact
 			if !strings.HasPrefix(fact, "/") {
 				fact = strings.ReplaceAll(fact, "_", " ")
@@ -212,35 +210,30 @@ evidence, and no verdict.`,
 	})
 }
 
-// change returns a command that changes a case, by what its flags say.
-func (p *program) change(h help, done string, read func(a arguments, actor string) (apiv1.UpdateCase, error)) *cobra.Command {
-	var notes, unchanged string
+// change returns a command that changes a case. read returns the change.
+func (p *program) change(h help, done string, read func(actor string) (apiv1.UpdateCase, error)) *cobra.Command {
+	var notes string
+	var unchanged *time.Time
 	c := answer(p, h, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Case, error) {
-		actor, err := p.actor("by", "")
+		actor, err := p.actor("")
 		if err != nil {
 			return apiv1.Case{}, err
 		}
-		u, err := read(a, actor)
+		u, err := read(actor)
 		if err != nil {
 			return apiv1.Case{}, err
 		}
 		if u.Actor = actor; notes != "" {
 			u.Notes = &notes
 		}
-		if unchanged != "" {
-			since, err := time.Parse(time.RFC3339Nano, unchanged)
-			if err != nil {
-				return apiv1.Case{}, cli.Usagef("--if-unchanged-since must be a time as updated_at has it, such as 2026-01-31T12:00:00.123456Z, not %q", unchanged)
-			}
-			u.ExpectedUpdatedAt = &since
-		}
+		u.ExpectedUpdatedAt = unchanged
 		return api.UpdateCase(ctx, a.id[0], u)
 	}, func(c apiv1.Case) {
 		p.done("%s", done)
 		p.printCaseFacts(c)
 	})
-	c.Flags().StringVarP(&notes, "notes", "n", "", "why, for the history of the case")
-	c.Flags().StringVar(&unchanged, "if-unchanged-since", "", "fail if the case changed since this updated_at")
+	c.Flags().StringVarP(&notes, "notes", "n", "", "note, shown in the history of the case")
+	c.Flags().Var(cli.Time(&unchanged), "if-unchanged-since", "fail if the case changed since this updated_at")
 	return c
 }
 
@@ -251,49 +244,47 @@ func (p *program) caseOwnCommand() *cobra.Command {
 		short: "Assign a case to an owner",
 		example: `  tasker-ctl case own $CASE --for 2h --notes "asking the payment provider"
   tasker-ctl case own $CASE --owner night-shift`,
-	}, "Case owned", func(_ arguments, actor string) (apiv1.UpdateCase, error) {
-		if owner == "" {
-			owner = actor
-		}
+	}, "Case owned", func(actor string) (apiv1.UpdateCase, error) {
+		owner = cmp.Or(owner, actor)
 		return apiv1.UpdateCase{Owner: &owner, OwnedForMinutes: int(owned / time.Minute)}, nil
 	})
-	c.Flags().StringVar(&owner, "owner", "", "who has it (default: who calls)")
-	c.Flags().Var(cli.Minutes(&owned, time.Minute), "for", "how long, in whole minutes, at most 7d")
+	c.Flags().StringVar(&owner, "owner", "", "owner of the case (default: the actor)")
+	c.Flags().Var(cli.Minutes(&owned, time.Minute), "for", "duration in whole minutes, at most 7d")
 	return c
 }
 
 func (p *program) caseReleaseCommand() *cobra.Command {
 	return p.change(help{
 		use: "release CASE", short: "Remove the owner of a case", example: `  tasker-ctl case release $CASE --notes "the day shift takes over"`,
-	}, "Case released", func(arguments, string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{Owner: new("")}, nil })
+	}, "Case released", func(string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{Owner: new("")}, nil })
 }
 
 func (p *program) caseSnoozeCommand() *cobra.Command {
-	rest, above := 4*time.Hour, int64(-1)
+	snooze, above := 4*time.Hour, int64(-1)
 	c := p.change(help{
 		use:     "snooze CASE",
 		short:   "Snooze a case",
 		example: `  tasker-ctl case snooze $CASE --for 8h --above 500 --notes "known, repaired tomorrow"`,
-	}, "Case snoozed", func(arguments, string) (apiv1.UpdateCase, error) {
-		u := apiv1.UpdateCase{SnoozeUntil: new(time.Now().Add(rest))}
+	}, "Case snoozed", func(string) (apiv1.UpdateCase, error) {
+		u := apiv1.UpdateCase{SnoozeUntil: new(time.Now().Add(snooze))}
 		if above >= 0 {
 			u.SnoozeAbove = &above
 		}
 		return u, nil
 	})
-	c.Flags().Var(cli.Minutes(&rest, time.Minute), "for", "how long, in whole minutes, at most 7d")
-	c.Flags().Var(cli.Number(&above, 0, 1<<31), "above", "wake it when more investigations than this are open")
+	c.Flags().Var(cli.Minutes(&snooze, time.Minute), "for", "duration in whole minutes, at most 7d")
+	c.Flags().Var(cli.Number(&above, 0, 1<<31), "above", "end the snooze when more investigations than this are open")
 	return c
 }
 
 func (p *program) caseWakeCommand() *cobra.Command {
 	return p.change(help{use: "wake CASE", short: "Unsnooze a case", example: `  tasker-ctl case wake $CASE`},
-		"Case woken", func(arguments, string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{Wake: true}, nil })
+		"Case woken", func(string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{Wake: true}, nil })
 }
 
 func (p *program) caseNoteCommand() *cobra.Command {
 	return p.change(help{use: "note CASE", short: "Add a note to a case", example: `  tasker-ctl case note $CASE --notes "the provider confirmed an outage"`},
-		"Case noted", func(arguments, string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{}, nil })
+		"Case noted", func(string) (apiv1.UpdateCase, error) { return apiv1.UpdateCase{}, nil })
 }
 
 func (p *program) caseFixedCommand() *cobra.Command {
@@ -302,60 +293,56 @@ func (p *program) caseFixedCommand() *cobra.Command {
 		use:     "fixed CASE",
 		short:   "Record the worker version with the fix",
 		example: `  tasker-ctl case fixed $CASE --in 1.6.0`,
-	}, "Case updated", func(arguments, string) (apiv1.UpdateCase, error) {
-		return apiv1.UpdateCase{FixedIn: &version}, need("in", version, "the version that repairs the cause")
+	}, "Case updated", func(string) (apiv1.UpdateCase, error) {
+		return apiv1.UpdateCase{FixedIn: &version}, need("in", version, "it is the version with the fix")
 	})
-	c.Flags().StringVar(&version, "in", "", "the version of the worker")
+	c.Flags().StringVar(&version, "in", "", "worker version with the fix (required)")
 	return c
 }
 
 func (p *program) caseMergeCommand() *cobra.Command {
-	var into, reason string
+	var m apiv1.MergeCase
 	c := answer(p, help{
 		use:     "merge CASE",
 		short:   "Merge a case into another",
 		example: `  tasker-ctl case merge $CASE --into $OTHER --reason "one outage, two messages"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Case, error) {
-		if _, err := readID("--into", into); err != nil {
+		if _, err := readID("--into", m.Into); err != nil {
 			return apiv1.Case{}, err
 		}
-		if err := need("reason", reason, "it is in the history of both cases"); err != nil {
-			return apiv1.Case{}, err
-		}
-		actor, err := p.actor("by", "")
-		if err != nil {
-			return apiv1.Case{}, err
-		}
-		return api.MergeCase(ctx, a.id[0], apiv1.MergeCase{Into: into, Reason: reason, Actor: actor})
+		return api.MergeCase(ctx, a.id[0], m)
 	}, func(c apiv1.Case) {
 		p.done("Case merged")
 		p.printCaseFacts(c)
 	})
-	c.Flags().StringVar(&into, "into", "", "the case that they belong to")
-	c.Flags().StringVarP(&reason, "reason", "r", "", "why")
+	c.Flags().StringVar(&m.Into, "into", "", "target case (required)")
+	p.caseReasonFlag(c, &m.Reason, &m.Actor)
 	return c
 }
 
+// caseReasonFlag adds the required flag -r, --reason and sets the actor.
+func (p *program) caseReasonFlag(c *cobra.Command, reason, actor *string) {
+	c.Flags().StringVarP(reason, "reason", "r", "", "reason, shown in the history (required)")
+	requireFlag(c, "reason", reasonUse)
+	before(c, func() (err error) {
+		*actor, err = p.actor("")
+		return err
+	})
+}
+
 func (p *program) caseUnmergeCommand() *cobra.Command {
-	var reason string
+	var u apiv1.UnmergeCase
 	c := answer(p, help{
 		use:     "unmerge CASE",
 		short:   "Undo a merge",
 		example: `  tasker-ctl case unmerge $CASE --reason "they are two after all"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Case, error) {
-		if err := need("reason", reason, "it is in the history of both cases"); err != nil {
-			return apiv1.Case{}, err
-		}
-		actor, err := p.actor("by", "")
-		if err != nil {
-			return apiv1.Case{}, err
-		}
-		return api.UnmergeCase(ctx, a.id[0], apiv1.UnmergeCase{Reason: reason, Actor: actor})
+		return api.UnmergeCase(ctx, a.id[0], u)
 	}, func(c apiv1.Case) {
-		p.done("Merge taken back")
+		p.done("Merge undone")
 		p.printCaseFacts(c)
 	})
-	c.Flags().StringVarP(&reason, "reason", "r", "", "why")
+	p.caseReasonFlag(c, &u.Reason, &u.Actor)
 	return c
 }
 
@@ -365,34 +352,25 @@ func (p *program) caseSplitCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "split CASE",
 		short: "Split a case by a field value",
-		long: `Take the failures out of a case that have a text in a field, now and from now on. They are
-a case of their own within seconds. To take it back, merge that case into this one.`,
+		long: `Split a case: current and future failures with a text in a field get their own case within
+seconds. To undo the split, merge that case into this one.`,
 		example: `  tasker-ctl case split $CASE --literal "status 404" --reason "gone is not the outage"
   tasker-ctl case split $CASE --field worker_version --literal 1.5.0 --reason "the old release has another bug"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CaseSplit, error) {
-		if err := need("literal", s.Literal, "the text that tells them apart"); err != nil {
-			return apiv1.CaseSplit{}, err
-		}
-		if err := need("reason", s.Reason, "it is in the history of the case"); err != nil {
-			return apiv1.CaseSplit{}, err
-		}
-		var err error
-		if s.Actor, err = p.actor("by", ""); err != nil {
-			return apiv1.CaseSplit{}, err
-		}
 		s.Field = string(in)
 		return api.SplitCase(ctx, a.id[0], s)
 	}, func(s apiv1.CaseSplit) {
 		p.done("Case split")
-		p.fields("  ", field{"Open investigations that leave it", strconv.FormatInt(s.Entries, 10)})
+		p.fields("  ", field{"Moved open investigations", num(s.Entries)})
 	})
-	c.Flags().Var(cli.Choice(&in, caseFields), "field", "where the text stands: "+cli.Join(caseFields))
-	c.Flags().StringVar(&s.Literal, "literal", "", "the text, as it stands there")
-	c.Flags().StringVarP(&s.Reason, "reason", "r", "", "why")
+	c.Flags().Var(cli.Choice(&in, caseFields), "field", "field that contains the text: "+cli.Join(caseFields))
+	c.Flags().StringVar(&s.Literal, "literal", "", "exact text (required)")
+	requireFlag(c, "literal", "it is the text that distinguishes the failures")
+	p.caseReasonFlag(c, &s.Reason, &s.Actor)
 	return c
 }
 
-// A caseField is what a case may be split by.
+// caseField is a field by which a case can be split.
 type caseField string
 
 var caseFields = []caseField{"error_message", "error_type", "worker_version", "task_version"}

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,25 +20,24 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// Bounds of every list, as the server has them.
+// The server has the same bounds for every list.
 const (
 	maxLimit  = 1000
 	maxOffset = 10_000_000
 )
 
-// A help is what a command says about itself. The usage line names its arguments.
+// help describes a command. The usage line names its arguments.
 type help struct{ use, short, long, example string }
 
-// arguments are those of one run of a command.
 type arguments struct {
 	text []string
-	id   []tasker.ID // of the arguments that are ids
+	id   []tasker.ID // zero for arguments that are not ids
 }
 
-// idArguments are the names of the arguments that are ids.
+// idArguments are the names of arguments that must be ids.
 var idArguments = []string{"TASK", "ENTRY|TASK", "EVENT", "WORKER", "OPERATION", "HOLD", "SCHEDULE", "CASE", "INCIDENT", "ID"}
 
-// command returns a command that reads its arguments and runs.
+// command returns a command that parses its arguments and calls run.
 func (p *program) command(h help, run func(context.Context, arguments) error) *cobra.Command {
 	return &cobra.Command{
 		Use: h.use, Short: h.short, Long: h.long, Example: h.example, Args: cli.Args,
@@ -59,7 +59,7 @@ func (p *program) command(h help, run func(context.Context, arguments) error) *c
 	}
 }
 
-// answer returns a command that makes a request and prints the answer.
+// answer returns a command that makes a request and prints the response.
 func answer[T any](p *program, h help, request func(context.Context, *client.Client, arguments) (T, error), asText func(T)) *cobra.Command {
 	return p.command(h, func(ctx context.Context, a arguments) error {
 		api, err := p.api()
@@ -74,7 +74,6 @@ func answer[T any](p *program, h help, request func(context.Context, *client.Cli
 	})
 }
 
-// readID reads an id.
 func readID(name, text string) (tasker.ID, error) {
 	id, err := uuid.Parse(text)
 	if err != nil || len(text) != len(id.String()) {
@@ -83,41 +82,106 @@ func readID(name, text string) (tasker.ID, error) {
 	return id, nil
 }
 
-// answeredID reads an id from an answer of the server.
-func answeredID(name, text string) (tasker.ID, error) {
+// responseID parses an id that the server returned.
+func responseID(name, text string) (tasker.ID, error) {
 	id, err := readID(name, text)
 	if err != nil {
-		return id, tasker.Errorf(tasker.Internal, "the answer of the server has an invalid %s: %q", name, text)
+		return id, tasker.Errorf(tasker.Internal, "invalid %s %q in the server's response: must be a UUID", name, text)
 	}
 	return id, nil
 }
 
-// limitFlag bounds the length of a list.
+// before adds a check that runs before the command.
+func before(c *cobra.Command, check func() error) {
+	previous := c.PreRunE
+	c.PreRunE = func(c *cobra.Command, args []string) error {
+		if previous != nil {
+			if err := previous(c, args); err != nil {
+				return err
+			}
+		}
+		return check()
+	}
+}
+
+// requireFlag makes a flag required.
+func requireFlag(c *cobra.Command, flag, why string) {
+	before(c, func() error { return need(flag, c.Flag(flag).Value.String(), why) })
+}
+
 func limitFlag(c *cobra.Command, limit *int, defaultLimit int) {
 	*limit = defaultLimit
-	c.Flags().VarP(cli.Number(limit, 1, maxLimit), "limit", "l", fmt.Sprintf("how many to show, at most %d", maxLimit))
+	c.Flags().VarP(cli.Number(limit, 1, maxLimit), "limit", "l", fmt.Sprintf("maximum number of results, at most %d", maxLimit))
 }
 
-// pageFlags are those of every list that has pages.
 func pageFlags(c *cobra.Command, page *client.Page, limit int) {
 	limitFlag(c, &page.Limit, limit)
-	c.Flags().Var(cli.Number(&page.Offset, 0, maxOffset), "offset", "skip the first N")
+	c.Flags().Var(cli.Number(&page.Offset, 0, maxOffset), "offset", "number of results to skip")
 }
 
-// actorFlag adds the flag for the actor in the history.
-func actorFlag(c *cobra.Command, actor *string, name string) {
+func namespaceFlag(c *cobra.Command, namespace *string) {
+	c.Flags().StringVarP(namespace, "namespace", "n", "", "filter by namespace")
+}
+
+// filterFlag adds a flag that filters a list by one of words.
+func filterFlag[T ~string](c *cobra.Command, value *T, name, shorthand, noun string, words []T) {
+	c.Flags().VarP(cli.Choice(value, words), name, shorthand, "filter by "+noun+": "+cli.Join(words))
+}
+
+// quietFlag makes lists print only the first column, the id.
+func (p *program) quietFlag(c *cobra.Command) {
+	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "print only ids")
+}
+
+// actorFlag adds the flag for the actor in the history. Before the command runs, actor gets its default.
+func (p *program) actorFlag(c *cobra.Command, actor *string, name string) {
 	c.Flags().StringVar(actor, name, "", "name recorded as the actor (default $TASKER_ACTOR, else your login name)")
+	before(c, func() (err error) {
+		*actor, err = p.actor(*actor)
+		return err
+	})
 }
 
-// columns are those of a list.
+const reasonUse = "it is shown in the history"
+
+// reasonFlag adds the required flag --reason.
+func reasonFlag(c *cobra.Command, reason *string) {
+	c.Flags().StringVar(reason, "reason", "", "reason, shown in the history (required)")
+	requireFlag(c, "reason", reasonUse)
+}
+
+func optionalReasonFlag(c *cobra.Command, reason *string) {
+	c.Flags().StringVar(reason, "reason", "", "reason, shown in the history")
+}
+
+// dryRunFlags adds --dry-run and --reason, which is required without it.
+func dryRunFlags(c *cobra.Command, dryRun *bool, reason *string) {
+	c.Flags().BoolVar(dryRun, "dry-run", false, "show the effect without changing anything")
+	c.Flags().StringVar(reason, "reason", "", "reason, shown in the history (required without --dry-run)")
+	before(c, func() error {
+		if *dryRun {
+			return nil
+		}
+		return need("reason", *reason, reasonUse)
+	})
+}
+
+// columns describes the table of a list.
 type columns struct {
-	none  string // printed in place of an empty table
+	none  string // printed instead of an empty table
 	names []string
-	spare string // the column that a narrow terminal does without
+	spare string // omitted on a narrow terminal
 }
 
-// list prints a table with a row for each item, or on stderr that there are none.
+// list prints a table with a row for each item, or with --quiet the first cell of each row. For an
+// empty list it prints c.none to stderr.
 func list[T any](p *program, items []T, c columns, row func(T) []string) {
+	if p.quiet {
+		for _, item := range items {
+			fmt.Fprintln(p.out, clean(row(item)[0]))
+		}
+		return
+	}
 	if len(items) == 0 {
 		fmt.Fprintln(p.err, c.none)
 		return
@@ -129,26 +193,19 @@ func list[T any](p *program, items []T, c columns, row func(T) []string) {
 	p.table(c.names, rows, c.spare)
 }
 
-// ids prints the id of each item on a line of its own.
-func ids[T any](p *program, items []T, id func(T) string) {
-	for _, item := range items {
-		fmt.Fprintln(p.out, clean(id(item)))
-	}
-}
-
-// maxDocument bounds what is read of a file: more than any server takes.
+// maxDocument is the maximum size of a file. Every server rejects larger ones.
 const maxDocument = 16 << 20
 
-// need refuses an empty value of a flag.
+// need returns an error if the value of a required flag is empty.
 func need(flag, value, why string) error {
 	if strings.TrimSpace(value) == "" {
-		return cli.Usagef("--%s is needed: %s", flag, why)
+		return cli.Usagef("--%s is required: %s", flag, why)
 	}
 	return nil
 }
 
-// document reads the JSON in the value of a flag: itself, @file, or @- for
-// standard input. No value is no document.
+// document returns the JSON value of a flag, or nil if it is empty. The value is a literal, @file, or
+// @- for standard input.
 func (p *program) document(flag, value string) (json.RawMessage, error) {
 	if value == "" {
 		return nil, nil
@@ -157,18 +214,18 @@ func (p *program) document(flag, value string) (json.RawMessage, error) {
 	if name, isFile := strings.CutPrefix(value, "@"); isFile {
 		var err error
 		if doc, err = p.read(name); err != nil {
-			return nil, fmt.Errorf("--%s: %w; give the path of a file, or @- for standard input", flag, err)
+			return nil, fmt.Errorf("--%s: %w; use the path of a file, or @- for standard input", flag, err)
 		}
 		from += " " + value
 	}
 	var parsed json.RawMessage
 	if err := json.Unmarshal(doc, &parsed); err != nil {
-		return nil, cli.Usagef(`%s is not valid JSON: %v; put it into single quotes, as in --%s '{"key": "value"}'`, from, err, flag)
+		return nil, cli.Usagef(`invalid JSON in %s: %v; quote it, as in --%s '{"key": "value"}'`, from, err, flag)
 	}
 	return parsed, nil
 }
 
-// object is document for a flag that takes a JSON object.
+// object is like document but requires a JSON object.
 func (p *program) object(flag, value string) (json.RawMessage, error) {
 	doc, err := p.document(flag, value)
 	if err != nil || doc == nil {
@@ -180,8 +237,8 @@ func (p *program) object(flag, value string) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// read reads a file; - is standard input. A file that cannot be read is an error
-// of the command line, which names it.
+// read returns the content of a file, or of standard input if name is "-". An unreadable file is a
+// usage error.
 func (p *program) read(name string) ([]byte, error) {
 	in := p.in
 	if name != "-" {
@@ -197,23 +254,18 @@ func (p *program) read(name string) ([]byte, error) {
 		return nil, cli.UsageError{Text: err.Error()}
 	}
 	if len(doc) > maxDocument {
-		return nil, tasker.Errorf(tasker.TooLarge, "%s has more than %d bytes", name, maxDocument)
+		return nil, tasker.Errorf(tasker.TooLarge, "%s is too large: the limit is %d bytes", name, maxDocument)
 	}
-	doc = payload.TrimBOM(doc)
-	return doc, nil
+	return payload.TrimBOM(doc), nil
 }
 
-// actor returns the person who acts: the value of the flag, else TASKER_ACTOR,
-// else the user's name on this machine.
-func (p *program) actor(flag, value string) (string, error) {
-	if value != "" {
-		return value, nil
-	}
-	if name := p.env["TASKER_ACTOR"]; name != "" {
+// actor returns the name for the history: value if set, else TASKER_ACTOR, else the login name.
+func (p *program) actor(value string) (string, error) {
+	if name := cmp.Or(value, p.env["TASKER_ACTOR"]); name != "" {
 		return name, nil
 	}
 	if u, err := user.Current(); err == nil && u.Username != "" {
 		return u.Username, nil
 	}
-	return "", cli.Usagef("the person who acts is not known: give --%s or set TASKER_ACTOR", flag)
+	return "", cli.Usagef("unknown actor: set TASKER_ACTOR")
 }

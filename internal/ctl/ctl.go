@@ -1,12 +1,9 @@
 // Package ctl implements the tasker-ctl commands. Commands call the HTTP API and print the response as
 // a table or as JSON.
 //
-// Each file has the commands of one noun. A command is an [answer]: the request
-// that it makes, and how the answer is printed as text; with -o json the answer is
-// printed as it is. Text of a payload is cleaned before it reaches a terminal: no
-// handler's error message can move the cursor.
-//
-// [Main] takes everything it needs as arguments, so that tests run it as it is.
+// Each file contains the commands of one noun. Most commands are an [answer]: a request, and a function
+// that prints the response as text; with -o json the response is printed unchanged. Text from payloads
+// is sanitized, so that an error message cannot control the terminal.
 package ctl
 
 import (
@@ -25,7 +22,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-// The exit codes that scripts get besides those of package cli.
+// Exit codes in addition to those of package cli.
 const (
 	exitNotFound    = 3
 	exitConflict    = 4
@@ -35,13 +32,14 @@ const (
 
 const defaultServer = "http://127.0.0.1:8080"
 
-// A program is one run of the command.
+// program is one run of tasker-ctl.
 type program struct {
 	in       io.Reader
 	out, err io.Writer
 	env      map[string]string
 
-	width int // columns that a table may take; 0 means those of the terminal
+	width int  // maximum width of tables; 0: the width of the terminal
+	quiet bool // --quiet of lists
 
 	server    string // --server
 	output    string // --output
@@ -49,12 +47,12 @@ type program struct {
 	client    *client.Client
 }
 
-// Main runs the command whose name and arguments are args and returns its exit
-// code. environ has the form of os.Environ.
+// Main runs the command line args, which begins with the name of the program, and returns the exit code.
+// environ has the form of os.Environ.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, environ []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second one ends the program, which may be in a read that does not end
+	context.AfterFunc(ctx, stop) // a second signal kills the program, which may block in a read
 	p := &program{in: stdin, out: stdout, err: stderr, env: map[string]string{}}
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
@@ -63,7 +61,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, environ []st
 	return p.main(ctx, args)
 }
 
-// main is [Main] until ctx ends, which interrupts it.
+// main runs the command line until ctx is cancelled.
 func (p *program) main(ctx context.Context, args []string) int {
 	name := "tasker-ctl"
 	if len(args) > 0 && strings.TrimSuffix(path.Base(strings.ReplaceAll(args[0], `\`, "/")), ".exe") == "tasker-cli" {
@@ -158,7 +156,7 @@ func (p *program) root(name string) *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&p.tokenFile, "token-file", "", "file that contains your API key")
 	root.PersistentFlags().String(tokenFlag, "", "")
-	_ = root.PersistentFlags().MarkHidden(tokenFlag) // it is there
+	_ = root.PersistentFlags().MarkHidden(tokenFlag)
 	p.output = "table"
 	root.PersistentFlags().StringVar(&p.server, "server", server, "server URL")
 	root.PersistentFlags().VarP(cli.Choice(&p.output, []string{"table", "json"}), "output", "o", "table or json")
@@ -171,7 +169,7 @@ func (p *program) root(name string) *cobra.Command {
 	return root
 }
 
-// api returns the client of the server.
+// api returns the client, which all requests of a run share.
 func (p *program) api() (*client.Client, error) {
 	if p.client != nil {
 		return p.client, nil

@@ -57,7 +57,7 @@ func TestHelpTeaches(t *testing.T) {
 		if !strings.Contains(c.Example, c.CommandPath()) {
 			t.Errorf("the examples of %s do not show it", c.CommandPath())
 		}
-		joined := strings.ReplaceAll(c.Example, "\\\n", " ")
+		joined := strings.NewReplacer("\\\n", " ", "$SEEN", "2026-01-31T12:00:00Z").Replace(c.Example)
 		for line := range strings.Lines(joined) {
 			_, after, found := strings.Cut(line, "tasker-ctl ")
 			if !found {

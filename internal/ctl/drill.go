@@ -17,12 +17,12 @@ func (p *program) drillCommand() *cobra.Command {
 		Short: "Practice incident response in a sandbox",
 		Long: `Practice incident response in a sandbox of a running installation.
 
-A drill plants tasks that fail of three causes, and ten that fail each of its own, with
-a worker of its own. When all have failed it tells you what to do, and goes on until you
-have repaired them. Then it says how long it took to notice, own, repair and prove.
+A drill starts its own worker and creates tasks that fail with three shared causes, and ten
+that fail with a cause of their own. It then guides you until you have repaired them, and
+reports how long it took to notice, own, repair and verify them.
 
-Everything is in the namespace "drill", or in one that begins with "drill-". With API keys,
-yours needs the roles developer, operator and worker there, such as operator@drill.`,
+Everything happens in the namespace "drill", or in one whose name begins with "drill-".
+Your API key needs the roles developer, operator and worker there, such as operator@drill.`,
 		Example: `  tasker-ctl drill run
   tasker-ctl drill run --tasks 100 --namespace drill-ann
   tasker-ctl drill clean`,
@@ -43,10 +43,10 @@ func (p *program) drillRunCommand() *cobra.Command {
 	c := p.command(help{
 		use:   "run",
 		short: "Start a practice incident and guide you",
-		long: `Plant an incident, say what to do, and go on until it is repaired.
+		long: `Start a practice incident and guide you until it is repaired.
 
-What it says goes to standard error, and the times at the end to both. Ctrl-C ends it at
-any time: what was planted stays until drill clean ends it.`,
+Instructions go to standard error; the times at the end go to both. Ctrl-C ends the drill at
+any time. The tasks remain until "drill clean".`,
 		example: `  tasker-ctl drill run
   tasker-ctl drill run --tasks 10000 --namespace drill-night
   tasker-ctl drill run -o json | jq .report.phases`,
@@ -66,8 +66,8 @@ any time: what was planted stays until drill clean ends it.`,
 		})
 	})
 	drillFlags(c, &namespace)
-	c.Flags().Var(cli.Number(&tasks, 1, drill.MaxTasks), "tasks", fmt.Sprintf("how many tasks fail of the three causes, at most %d", drill.MaxTasks))
-	c.Flags().Var(cli.Duration(&every, time.Second), "interval", "how often to look")
+	c.Flags().Var(cli.Number(&tasks, 1, drill.MaxTasks), "tasks", fmt.Sprintf("number of failing tasks (max %d)", drill.MaxTasks))
+	c.Flags().Var(cli.Duration(&every, time.Second), "interval", "how often to poll")
 	return c
 }
 
@@ -87,12 +87,12 @@ func (p *program) drillCleanCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return p.show(cleaned, func() { p.done("Nothing of the drill is open any more!") })
+		return p.show(cleaned, func() { p.done("No task of the drill is open.") })
 	})
 	drillFlags(c, &namespace)
 	return c
 }
 
 func drillFlags(c *cobra.Command, namespace *string) {
-	c.Flags().StringVarP(namespace, "namespace", "n", *namespace, `the sandbox: "drill", or a name that begins with "drill-"`)
+	c.Flags().StringVarP(namespace, "namespace", "n", *namespace, `sandbox: "drill", or a name that begins with "drill-"`)
 }

@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-// dueText says by when something is due, and how that stands; empty when it has no due time.
+// dueText formats a due time with its state; it is empty for nil.
 func dueText(d *apiv1.Deadline) string {
 	if d == nil {
 		return ""
@@ -33,7 +33,7 @@ func dueText(d *apiv1.Deadline) string {
 	return at(&d.DueAt) + " (" + strings.Join(more, ", ") + ")"
 }
 
-// dueShort says by when something is due, and whether it is; empty when it has no due time.
+// dueShort is dueText without details.
 func dueShort(d *apiv1.Deadline) string {
 	if d == nil {
 		return ""
@@ -41,7 +41,6 @@ func dueShort(d *apiv1.Deadline) string {
 	return dueText(&apiv1.Deadline{DueAt: d.DueAt, State: d.State})
 }
 
-// maxDurationText says when a task has run for as long as its template allows.
 func maxDurationText(t apiv1.Task) string {
 	if t.MaxDurationEndsAt == nil || t.Due == nil || or(t.FirstDeadline, "") != tasker.ByMaxDuration {
 		return at(t.MaxDurationEndsAt)
@@ -51,30 +50,22 @@ func maxDurationText(t apiv1.Task) string {
 
 func (p *program) dueCommand() *cobra.Command {
 	var d apiv1.ChangeDue
-	var when string
 	var none bool
 	c := answer(p, help{
 		use:   "due TASK --at TIME",
 		short: "Set a due time",
-		long: `Give a task, or a step of it, another due time. It takes the place of what the request or the
-template said; people are told of it as of any other, and the history of the task says who
-changed it.`,
+		long: `Set the due time of a task or of one of its steps. It replaces the due time of the request
+or the template. The change is recorded in the history of the task.`,
 		example: `  tasker-ctl task due $TASK --at 2026-01-31T12:00:00Z --reason "agreed with the customer"
   tasker-ctl task due $TASK --step approve --at +2h
   tasker-ctl task due $TASK --none`,
 	}, func(ctx context.Context, api *client.Client, args arguments) (t apiv1.Task, err error) {
-		if (when == "") != none {
-			return t, cli.Usagef("say by when it is due: --at TIME, or --none, and one of them only")
-		}
-		if d.DueAt, err = instantOrSpan("at", when); err != nil {
-			return t, err
-		}
-		if d.By, err = p.actor("by", d.By); err != nil {
-			return t, err
+		if (d.DueAt == nil) != none {
+			return t, cli.Usagef("set either --at TIME or --none")
 		}
 		return api.ChangeDue(ctx, args.id[0], d)
 	}, func(t apiv1.Task) {
-		p.done("The due time is changed.")
+		p.done("Due time changed.")
 		due := t.Due
 		for _, s := range t.Steps {
 			if d.Step == s.Name || d.Step == s.StepUUID {
@@ -83,14 +74,14 @@ changed it.`,
 		}
 		text := dueText(due)
 		if due == nil {
-			text = "at no time"
+			text = "none"
 		}
 		p.fields("  ", field{"Task", t.TaskUUID}, field{"Step", d.Step}, field{"Due", text})
 	})
-	c.Flags().StringVar(&when, "at", "", "a time such as 2026-01-31T12:00:00Z, or +90m from now")
+	c.Flags().Var(cli.TimeOrSpan(&d.DueAt), "at", "due time: 2026-01-31T12:00:00Z, or +90m from now")
 	c.Flags().BoolVar(&none, "none", false, "remove the due time")
-	c.Flags().StringVar(&d.Step, "step", "", "the step that is due, by its name or UUID, in the place of the task")
-	c.Flags().StringVar(&d.Reason, "reason", "", "why, for the history")
-	actorFlag(c, &d.By, "by")
+	c.Flags().StringVar(&d.Step, "step", "", "name or UUID of the step (default: the task)")
+	optionalReasonFlag(c, &d.Reason)
+	p.actorFlag(c, &d.By, "by")
 	return c
 }

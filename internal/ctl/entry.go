@@ -20,11 +20,11 @@ func (p *program) entryCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "dlq",
 		Short: "Manage investigations (DLQ entries)",
-		Long: `Work on investigations: tasks that need a human.
+		Long: `Manage investigations: tasks that need an operator.
 
-An investigation records why a task is stuck and who looked into it. It changes no
-task: repair the step with task reset-step, resolve-step or complete-step, and then
-end the investigation with dlq update.`,
+An investigation records why a task is stuck and what was done about it. It does not change the
+task: repair the step with task reset-step, resolve-step or complete-step, then resolve the
+investigation with dlq update.`,
 		Example: `  tasker-ctl dlq queue
   tasker-ctl dlq get $ENTRY
   tasker-ctl dlq history $ENTRY
@@ -38,7 +38,6 @@ end the investigation with dlq update.`,
 
 func (p *program) entriesCommand() *cobra.Command {
 	var q client.EntryQuery
-	var quiet bool
 	var c *cobra.Command
 	c = answer(p, help{
 		use:   "list",
@@ -48,27 +47,23 @@ func (p *program) entriesCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, _ arguments) ([]apiv1.Entry, error) {
 		return api.Entries(ctx, q)
 	}, func(l []apiv1.Entry) {
-		if quiet {
-			ids(p, l, func(e apiv1.Entry) string { return e.DLQEntryUUID })
-		} else {
-			list(p, l, columns{none: "No investigations.", names: []string{"entry", "task", "reason", "detail", "status", "task is", "opened"}, spare: "task"}, func(e apiv1.Entry) []string {
-				return []string{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, at(&e.DLQTimestamp)}
-			})
-		}
-		if !quiet || !c.Flags().Changed("limit") {
+		header := []string{"entry", "task", "reason", "detail", "status", "task is", "opened"}
+		list(p, l, columns{none: "No investigations.", names: header, spare: "task"}, func(e apiv1.Entry) []string {
+			return []string{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.DetailCode, e.ResolutionStatus, e.CurrentTaskState, at(&e.DLQTimestamp)}
+		})
+		if !p.quiet || !c.Flags().Changed("limit") {
 			p.mayGoOn(len(l), q.Page)
 		}
 	})
-	c.Flags().VarP(cli.Choice(&q.Status, tasker.ResolutionStatuses()), "status", "s", "only investigations with this status: "+cli.Join(tasker.ResolutionStatuses()))
-	c.Flags().VarP(cli.Choice(&q.Reason, tasker.Reasons()), "reason", "", "only investigations with this reason: "+cli.Join(tasker.Reasons()))
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
+	filterFlag(c, &q.Status, "status", "s", "status", tasker.ResolutionStatuses())
+	filterFlag(c, &q.Reason, "reason", "", "reason", tasker.Reasons())
+	p.quietFlag(c)
 	pageFlags(c, &q.Page, 50)
 	return c
 }
 
 func (p *program) queueCommand() *cobra.Command {
 	var q client.InvestigationQuery
-	var quiet bool
 	var attributes []string
 	var c *cobra.Command
 	c = answer(p, help{
@@ -83,33 +78,28 @@ func (p *program) queueCommand() *cobra.Command {
 		}
 		return api.InvestigationQueue(ctx, q)
 	}, func(l []apiv1.InvestigationQueueEntry) {
-		if quiet {
-			ids(p, l, func(e apiv1.InvestigationQueueEntry) string { return e.DLQEntryUUID })
-		} else {
-			p.printInvestigations(l)
-		}
-		if !quiet || !c.Flags().Changed("limit") {
+		p.printInvestigations(l)
+		if !p.quiet || !c.Flags().Changed("limit") {
 			p.mayGoOn(len(l), q.Page)
 		}
 	})
 	investigationFlags(c, &q)
-	c.Flags().StringArrayVar(&q.Tags, "tag", nil, "only investigations whose task has this tag; may be repeated")
-	c.Flags().StringVar(&q.CorrelationID, "correlation-id", "", "only investigations whose task has this correlation id")
-	c.Flags().StringArrayVar(&attributes, "attribute", nil, "only investigations whose task has this attribute: customer:4711, or 'risk:>0.5'; may be repeated")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
+	c.Flags().StringArrayVar(&q.Tags, "tag", nil, "filter by tag of the task; repeatable")
+	c.Flags().StringVar(&q.CorrelationID, "correlation-id", "", "filter by correlation id of the task")
+	c.Flags().StringArrayVar(&attributes, "attribute", nil, "filter by attribute of the task: customer:4711, or 'risk:>0.5'; repeatable")
+	p.quietFlag(c)
 	return c
 }
 
-// investigationFlags select open investigations.
 func investigationFlags(c *cobra.Command, q *client.InvestigationQuery) {
-	c.Flags().VarP(cli.Choice(&q.Reason, tasker.Reasons()), "reason", "", "only investigations with this reason: "+cli.Join(tasker.Reasons()))
-	c.Flags().StringVar(&q.Namespace, "namespace", "", "only investigations of this namespace")
-	c.Flags().StringVar(&q.Name, "name", "", "only investigations of this template")
-	c.Flags().VarP(cli.Choice(&q.State, tasker.TaskStates()), "state", "", "only investigations whose task is in this state now")
-	c.Flags().StringVar(&q.Text, "text", "", "only investigations with this text in namespace, template, step, error pattern or assignee")
-	c.Flags().Var(cli.Minutes(&q.MinAge, 0), "min-age", "only investigations opened at least this long ago, in whole minutes")
-	c.Flags().StringVar(&q.Case, "case", "", "only investigations of this case")
-	c.Flags().StringVar(&q.CaseKey, "case-key", "", "deprecated: only investigations with this case_key")
+	filterFlag(c, &q.Reason, "reason", "", "reason", tasker.Reasons())
+	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
+	c.Flags().StringVar(&q.Name, "name", "", "filter by template")
+	c.Flags().VarP(cli.Choice(&q.State, tasker.TaskStates()), "state", "", "filter by current state of the task")
+	c.Flags().StringVar(&q.Text, "text", "", "filter by text in namespace, template, step, error pattern or assignee")
+	c.Flags().Var(cli.Minutes(&q.MinAge, 0), "min-age", "filter by minimum age in whole minutes")
+	c.Flags().StringVar(&q.Case, "case", "", "filter by case")
+	c.Flags().StringVar(&q.CaseKey, "case-key", "", "deprecated: filter by case_key")
 	cli.Optional(c, &q.Recovered, "recovered", "filter by automatic recovery (true or false)")
 	pageFlags(c, &q.Page, 100)
 }
@@ -121,11 +111,7 @@ func (p *program) relatedCommand() *cobra.Command {
 		short:   "List earlier investigations of the same case",
 		example: `  tasker-ctl dlq related $ENTRY`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.RelatedEntries, error) {
-		e, err := p.entry(ctx, a.id[0])
-		if err != nil {
-			return apiv1.RelatedEntries{}, err
-		}
-		id, err := answeredID("dlq_entry_uuid", e.DLQEntryUUID)
+		id, err := p.entryID(ctx, a.id[0])
 		if err != nil {
 			return apiv1.RelatedEntries{}, err
 		}
@@ -135,7 +121,7 @@ func (p *program) relatedCommand() *cobra.Command {
 		if r.OpenHasMore {
 			more = " or more"
 		}
-		fields := []field{{"Case", orDash(r.CaseID)}, {"Others that are open", strconv.FormatInt(r.Open, 10) + more}}
+		fields := []field{{"Case", orDash(r.CaseID)}, {"Other open investigations", num(r.Open) + more}}
 		p.fields("", append(fields, endedFields(r.Ended)...)...)
 		header := []string{"entry", "status", "ended", "by", "open for", "notes"}
 		list(p, r.Last, columns{none: "No investigation of this case has ended.", names: header, spare: "open for"}, func(e apiv1.EndedEntry) []string {
@@ -143,12 +129,12 @@ func (p *program) relatedCommand() *cobra.Command {
 		})
 	})
 	limit = 10
-	c.Flags().VarP(cli.Number(&limit, 1, 100), "limit", "l", "how many of those that have ended to show, at most 100")
+	c.Flags().VarP(cli.Number(&limit, 1, 100), "limit", "l", "maximum number of ended investigations to list, at most 100")
 	return c
 }
 
-// endedFields counts the ended investigations of a case by status. The server counts the newest
-// [tasker.MaxRelated] of them.
+// endedFields formats the number of ended investigations by status. The server counts at most
+// [tasker.MaxRelated], newest first.
 func endedFields(ended map[string]int64) (fields []field) {
 	total := int64(0)
 	for _, n := range ended {
@@ -159,9 +145,9 @@ func endedFields(ended map[string]int64) (fields []field) {
 		if n == 0 {
 			continue
 		}
-		value := strconv.FormatInt(n, 10)
+		value := num(n)
 		if total >= tasker.MaxRelated {
-			value += " of the newest " + strconv.FormatInt(total, 10)
+			value += " of the newest " + num(total)
 		}
 		fields = append(fields, field{"Ended as " + string(status), value})
 	}
@@ -180,13 +166,13 @@ func (p *program) countsCommand() *cobra.Command {
 		list(p, l, columns{none: "No intervals.", names: []string{"from", "opened", "ended", "proved", "open"}}, func(n tasker.EntryCount) []string {
 			open := "-"
 			if n.Open != nil {
-				open = strconv.FormatInt(*n.Open, 10)
+				open = num(*n.Open)
 			}
-			return []string{at(&n.From), strconv.FormatInt(n.Opened, 10), strconv.FormatInt(n.Ended, 10), strconv.FormatInt(n.Proved, 10), open}
+			return []string{at(&n.From), num(n.Opened), num(n.Ended), num(n.Proved), open}
 		})
 	})
-	c.Flags().Var(cli.Minutes(&width, time.Minute), "interval", "the width of an interval, in whole minutes")
-	c.Flags().Var(cli.Number(&intervals, 1, 1000), "intervals", "how many, the present one included")
+	c.Flags().Var(cli.Minutes(&width, time.Minute), "interval", "length of an interval, in whole minutes")
+	c.Flags().Var(cli.Number(&intervals, 1, 1000), "intervals", "number of intervals, including the current one")
 	return c
 }
 
@@ -195,10 +181,9 @@ func (p *program) timesCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "times",
 		short: "Show time to acknowledge, repair and resolve",
-		long: `Say how long the investigations that ended took: until a person did anything about them
-(acknowledge), until somebody had their case (own), until the last repair (repair), from
-there to the proof (prove), and until the end (resolve). Each case counts once, with the
-median of its investigations.`,
+		long: `Show how long ended investigations took until an operator acted (acknowledge), their case had
+an owner (own), the last repair (repair), its verification (prove) and the end (resolve). Each
+case counts once, with the median of its investigations.`,
 		example: `  tasker-ctl dlq times --window 8h`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.EntryTimes, error) {
 		return api.EntryTimes(ctx, window)
@@ -208,10 +193,10 @@ median of its investigations.`,
 			if f.Cases > 0 {
 				half, most = minutes(f.P50Seconds/60), minutes(f.P95Seconds/60)
 			}
-			return []string{f.Phase, strconv.FormatInt(f.Cases, 10), half, most}
+			return []string{f.Phase, num(f.Cases), half, most}
 		})
 	})
-	c.Flags().Var(cli.Minutes(&window, time.Minute), "window", "those that ended in this time, in whole minutes")
+	c.Flags().Var(cli.Minutes(&window, time.Minute), "window", "time range in whole minutes, up to now")
 	return c
 }
 
@@ -221,7 +206,7 @@ func (p *program) printInvestigations(l []apiv1.InvestigationQueueEntry) {
 	if due {
 		header = append(header, "task due")
 	}
-	list(p, l, columns{none: "Nothing needs a human.", names: header, spare: "task"}, func(q apiv1.InvestigationQueueEntry) []string {
+	list(p, l, columns{none: "No open investigations.", names: header, spare: "task"}, func(q apiv1.InvestigationQueueEntry) []string {
 		row := []string{
 			q.DLQEntryUUID, q.TaskUUID, q.NamespaceName + "/" + q.TaskName, q.DLQReason, q.DetailCode, q.CurrentState,
 			strconv.FormatFloat(q.PriorityScore, 'f', 0, 64), minutes(q.MinutesInDLQ), orDash(failedNow(q.FailedStep)),
@@ -233,7 +218,7 @@ func (p *program) printInvestigations(l []apiv1.InvestigationQueueEntry) {
 	})
 }
 
-// minutes formats a duration that is given in minutes.
+// minutes formats a duration in minutes.
 func minutes(f float64) string {
 	d := time.Duration(f * float64(time.Minute)).Round(time.Second)
 	if d >= time.Hour {
@@ -262,12 +247,12 @@ func (p *program) entryGetCommand() *cobra.Command {
 			}
 		})
 	})
-	c.Flags().BoolVar(&whole, "snapshot", false, "the whole snapshot, as JSON")
+	c.Flags().BoolVar(&whole, "snapshot", false, "print the whole snapshot as JSON")
 	return c
 }
 
-// entry returns the investigation with this id, or else the newest of the task
-// with this id, in both cases with its history.
+// entry returns an investigation with its history, by its id or by the id of a task, of which it
+// returns the newest.
 func (p *program) entry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) {
 	api, err := p.api()
 	if err != nil {
@@ -277,29 +262,37 @@ func (p *program) entry(ctx context.Context, id tasker.ID) (apiv1.Entry, error) 
 	if tasker.CodeOf(err) != tasker.NotFound {
 		return e, err
 	}
-	ofTask, otherwise := api.EntryOfTask(ctx, id)
-	if tasker.CodeOf(otherwise) == tasker.NotFound {
-		return e, tasker.Errorf(tasker.NotFound, "%s is no investigation, and no task that has one", id)
+	ofTask, taskErr := api.EntryOfTask(ctx, id)
+	if tasker.CodeOf(taskErr) == tasker.NotFound {
+		return e, tasker.Errorf(tasker.NotFound, "investigation %s not found, and no task with this id has one", id)
 	}
-	if otherwise != nil {
-		return e, otherwise
+	if taskErr != nil {
+		return e, taskErr
 	}
-	newest, err := answeredID("dlq_entry_uuid", ofTask.DLQEntryUUID)
+	newest, err := responseID("dlq_entry_uuid", ofTask.DLQEntryUUID)
 	if err != nil {
 		return e, err
 	}
-	return api.Entry(ctx, newest) // only by its own id it comes with its history
+	return api.Entry(ctx, newest) // EntryOfTask returns no history
+}
+
+func (p *program) entryID(ctx context.Context, id tasker.ID) (tasker.ID, error) {
+	e, err := p.entry(ctx, id)
+	if err != nil {
+		return id, err
+	}
+	return responseID("dlq_entry_uuid", e.DLQEntryUUID)
 }
 
 func (p *program) exportCommand() *cobra.Command {
 	return p.command(help{
 		use:   "export ENTRY|TASK",
 		short: "Export an investigation for local debugging",
-		long: `Print an investigation as one file, in JSON: the step that failed, what its handler was
-given, its failures, and the history of the investigation. Of a task, the newest.
+		long: `Export an investigation as one JSON file: the failed step, the inputs of its handler, its
+failures, and the history of the investigation. For a task, the newest one is exported.
 
-What must not be shown is replaced by "[redacted]", and "redacted" lists the places of
-that. In Go, workertest.Load reads the file and runs the handler on it.`,
+Secrets are replaced by "[redacted]"; "redacted" lists where. In Go, workertest.Load reads the
+file and runs the handler with it.`,
 		example: `  tasker-ctl dlq export $ENTRY > evidence.json
   tasker-ctl dlq export $TASK | jq .input.context`,
 	}, func(ctx context.Context, a arguments) error {
@@ -309,12 +302,8 @@ that. In Go, workertest.Load reads the file and runs the handler on it.`,
 		}
 		f, err := api.EvidenceFile(ctx, a.id[0])
 		if tasker.CodeOf(err) == tasker.NotFound {
-			var e apiv1.Entry
-			if e, err = p.entry(ctx, a.id[0]); err != nil {
-				return err
-			}
 			var id tasker.ID
-			if id, err = answeredID("dlq_entry_uuid", e.DLQEntryUUID); err != nil {
+			if id, err = p.entryID(ctx, a.id[0]); err != nil {
 				return err
 			}
 			f, err = api.EvidenceFile(ctx, id)
@@ -335,15 +324,15 @@ func (p *program) historyCommand() *cobra.Command {
 	}, p.wholeHistory, p.printHistory)
 }
 
-// wholeHistory returns the history of an investigation, page by page.
+// wholeHistory returns all pages of the history of an investigation.
 func (p *program) wholeHistory(ctx context.Context, api *client.Client, a arguments) ([]apiv1.EntryChange, error) {
 	e, err := p.entry(ctx, a.id[0])
 	if err != nil {
 		return nil, err
 	}
-	history := append([]apiv1.EntryChange{}, e.History...) // none is [] in JSON
+	history := append([]apiv1.EntryChange{}, e.History...) // [] in JSON if empty
 	for e.HistoryHasMore && len(e.History) > 0 {
-		id, err := answeredID("dlq_entry_uuid", e.DLQEntryUUID)
+		id, err := responseID("dlq_entry_uuid", e.DLQEntryUUID)
 		if err != nil {
 			return nil, err
 		}
@@ -361,7 +350,7 @@ func (p *program) printHistory(l []apiv1.EntryChange) {
 	})
 }
 
-// note returns the note of a change; of one without, the keys that it set.
+// note returns the note of a change, else the metadata keys that it set.
 func note(h apiv1.EntryChange) string {
 	if notes := or(h.Notes, ""); notes != "" {
 		return notes
@@ -381,12 +370,6 @@ func (p *program) entryCreateCommand() *cobra.Command {
 		short:   "Open an investigation manually",
 		example: `  tasker-ctl dlq create $TASK --reason "customer says the parcel never came" --created-by "support@example.com"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (e apiv1.Entry, err error) {
-		if err := need("reason", o.Reason, "it tells the investigator what to look for"); err != nil {
-			return e, err
-		}
-		if o.CreatedBy, err = p.actor("created-by", o.CreatedBy); err != nil {
-			return e, err
-		}
 		if o.Metadata, err = p.object("metadata", metadata); err != nil {
 			return e, err
 		}
@@ -401,14 +384,13 @@ func (p *program) entryCreateCommand() *cobra.Command {
 			field{"Reason", o.Reason}, field{"Created by", o.CreatedBy},
 		)
 	})
-	c.Flags().StringVar(&o.Reason, "reason", "", "why a person should look at it (needed)")
-	actorFlag(c, &o.CreatedBy, "created-by")
-	c.Flags().StringVar(&metadata, "metadata", "", "for programs: a JSON object, @file or @-")
+	reasonFlag(c, &o.Reason)
+	p.actorFlag(c, &o.CreatedBy, "created-by")
+	c.Flags().StringVar(&metadata, "metadata", "", "metadata: a JSON object, @file or @-")
 	return c
 }
 
-// notATask returns the refusal to open an investigation of a task that does not
-// exist; it says so when the id is that of an investigation.
+// notATask returns the rejection of dlq create. If the id is that of an investigation, it says so.
 func notATask(ctx context.Context, api *client.Client, id tasker.ID, refusal error) error {
 	if tasker.CodeOf(refusal) != tasker.NotFound {
 		return refusal
@@ -417,7 +399,7 @@ func notATask(ctx context.Context, api *client.Client, id tasker.ID, refusal err
 	if err != nil {
 		return refusal
 	}
-	return tasker.Errorf(tasker.NotFound, "%s is not a task but an investigation, of task %s; it is %s", id, e.TaskUUID, e.ResolutionStatus)
+	return tasker.Errorf(tasker.NotFound, "%s is an investigation of task %s and is %s: use the id of a task", id, e.TaskUUID, e.ResolutionStatus)
 }
 
 func (p *program) statsCommand() *cobra.Command {
@@ -433,7 +415,7 @@ func (p *program) statsCommand() *cobra.Command {
 		list(p, l, columns{none: "No investigations.", names: header}, func(s tasker.EntryStats) []string {
 			row := []string{string(s.Reason)}
 			for _, n := range []int64{s.Total, s.Pending, s.ManuallyResolved, s.PermanentFailures, s.Cancelled} {
-				row = append(row, strconv.FormatInt(n, 10))
+				row = append(row, num(n))
 			}
 			average := "-"
 			if s.AvgResolutionTimeMinutes != nil {
@@ -456,17 +438,17 @@ func (p *program) stalenessCommand() *cobra.Command {
 		return api.Staleness(ctx, q)
 	}, func(l []tasker.StaleTask) {
 		header := []string{"health", "task", "template", "state", "in state", "threshold", "priority"}
-		list(p, l, columns{none: "No task with a staleness threshold matches.", names: header}, func(s tasker.StaleTask) []string {
+		list(p, l, columns{none: "No matching task has a staleness threshold.", names: header}, func(s tasker.StaleTask) []string {
 			return []string{
 				string(s.Health), s.TaskUUID.String(), s.Namespace + "/" + s.TaskName, string(s.State),
-				minutes(s.TimeInStateMinutes), minutes(s.ThresholdMinutes), strconv.Itoa(s.Priority),
+				minutes(s.TimeInStateMinutes), minutes(s.ThresholdMinutes), num(s.Priority),
 			}
 		})
 		p.mayGoOn(len(l), q.Page)
 	})
-	c.Flags().VarP(cli.Choice(&q.Health, tasker.Healths()), "health-status", "", "only tasks with this health: "+cli.Join(tasker.Healths()))
-	c.Flags().StringVar(&q.Namespace, "namespace", "", "only tasks of this namespace")
-	c.Flags().StringVar(&q.Name, "name", "", "only tasks of this template")
+	filterFlag(c, &q.Health, "health-status", "", "health-status", tasker.Healths())
+	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
+	c.Flags().StringVar(&q.Name, "name", "", "filter by template")
 	pageFlags(c, &q.Page, 100)
 	return c
 }

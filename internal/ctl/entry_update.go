@@ -13,14 +13,15 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-// endings are the statuses that end an investigation.
+// endings are the final statuses of an investigation.
 var endings = []tasker.ResolutionStatus{tasker.EntryManuallyResolved, tasker.EntryPermanentlyFailed, tasker.EntryCancelled}
 
-// An entryUpdate is what the flags of dlq update say.
+// entryUpdate has the flags of dlq update.
 type entryUpdate struct {
-	status                         tasker.ResolutionStatus
-	notes, by, metadata, unchanged string
-	compensate                     bool
+	status              tasker.ResolutionStatus
+	notes, by, metadata string
+	unchanged           *time.Time
+	compensate          bool
 }
 
 func (p *program) entryUpdateCommand() *cobra.Command {
@@ -29,11 +30,11 @@ func (p *program) entryUpdateCommand() *cobra.Command {
 	c = p.command(help{
 		use:   "update ENTRY|TASK",
 		short: "Annotate or resolve an investigation",
-		long: `Add a note to an investigation, or end it with --status and --notes.
+		long: `Add a note to an investigation, or resolve it with --status and --notes.
 
-It changes no task. permanently_failed also blocks every further repair of the task;
-with --compensate what the task has done is undone, and what is open of it cancelled.
-With --if-unchanged-since, a change by somebody else meanwhile is not overwritten.`,
+The task does not change. permanently_failed also rejects all later repairs of the task; with
+--compensate its completed steps are compensated and its unfinished steps cancelled. With
+--if-unchanged-since the update fails if the investigation has changed meanwhile.`,
 		example: `  tasker-ctl dlq update $ENTRY --notes "looking at the pool"
   tasker-ctl dlq update $ENTRY --status manually_resolved --notes "pool enlarged" \
     --resolved-by "ops-team@example.com" --metadata '{"root_cause": "database_connection_timeout"}'
@@ -56,30 +57,29 @@ With --if-unchanged-since, a change by somebody else meanwhile is not overwritte
 		}
 		return p.show(e, func() { p.printUpdate(e, id != a.id[0]) })
 	})
-	c.Flags().VarP(cli.Choice(&f.status, endings), "status", "s", "end it as manually_resolved, permanently_failed or cancelled")
-	c.Flags().BoolVar(&f.compensate, "compensate", false, "with permanently_failed: undo what the completed steps of the task have done")
-	c.Flags().StringVarP(&f.notes, "notes", "n", "", "what was found and done; needed to end it")
-	c.Flags().StringVarP(&f.by, "resolved-by", "b", "", "who does it (default $TASKER_ACTOR, else your name on this machine)")
-	c.Flags().StringVar(&f.metadata, "metadata", "", "for programs: a JSON object, @file or @-; merged over what is there")
-	c.Flags().StringVar(&f.unchanged, "if-unchanged-since", "", "only if it was last updated at this time, as updated_at has it (-o json)")
+	c.Flags().VarP(cli.Choice(&f.status, endings), "status", "s", "resolve it as manually_resolved, permanently_failed or cancelled")
+	c.Flags().BoolVar(&f.compensate, "compensate", false, "with permanently_failed: compensate the completed steps of the task")
+	c.Flags().StringVarP(&f.notes, "notes", "n", "", "findings and actions (required with --status)")
+	c.Flags().StringVarP(&f.by, "resolved-by", "b", "", "name recorded as the actor (default $TASKER_ACTOR, else your login name)")
+	c.Flags().StringVar(&f.metadata, "metadata", "", "JSON object, @file or @-, merged into the stored metadata")
+	c.Flags().Var(cli.Time(&f.unchanged), "if-unchanged-since", "fail if the investigation changed since this updated_at")
 	return c
 }
 
-// readUpdate checks the flags and returns the request.
 func (p *program) readUpdate(f entryUpdate) (u apiv1.UpdateEntry, err error) {
 	if f.status == "" && f.notes == "" && f.metadata == "" && f.by == "" {
-		return u, cli.Usagef("nothing to update: give --status, --notes or --metadata")
+		return u, cli.Usagef("nothing to update: set --status, --notes or --metadata")
 	}
 	if f.status != "" {
-		if err := need("notes", f.notes, "an investigation ends with what was found"); err != nil {
+		if err := need("notes", f.notes, "it records the findings"); err != nil {
 			return u, err
 		}
 		u.ResolutionStatus = new(string(f.status))
 	}
 	if u.Compensate = f.compensate; u.Compensate && f.status != tasker.EntryPermanentlyFailed {
-		return u, cli.Usagef("--compensate is for --status permanently_failed: to undo a task and leave its investigation open, use task cancel --compensate")
+		return u, cli.Usagef("--compensate requires --status permanently_failed: to compensate a task and leave its investigation open, use task cancel --compensate")
 	}
-	if u.UpdatedBy, err = p.actor("resolved-by", f.by); err != nil {
+	if u.UpdatedBy, err = p.actor(f.by); err != nil {
 		return u, err
 	}
 	if u.Metadata, err = p.object("metadata", f.metadata); err != nil {
@@ -91,18 +91,12 @@ func (p *program) readUpdate(f entryUpdate) (u apiv1.UpdateEntry, err error) {
 	if f.by != "" || f.status != "" {
 		u.ResolvedBy = &u.UpdatedBy
 	}
-	if f.unchanged != "" {
-		since, err := time.Parse(time.RFC3339Nano, f.unchanged)
-		if err != nil {
-			return u, cli.Usagef("--if-unchanged-since must be a time as updated_at has it, such as 2026-01-31T12:00:00.123456Z, not %q", f.unchanged)
-		}
-		u.ExpectedUpdatedAt = &since
-	}
+	u.ExpectedUpdatedAt = f.unchanged
 	return u, nil
 }
 
-// updateEntry updates the investigation with this id, or else the open one of the
-// task with this id, and returns the id of the investigation.
+// updateEntry updates an investigation by its id, or the open investigation of a task by the id of
+// the task. It returns the id of the investigation.
 func (p *program) updateEntry(ctx context.Context, id tasker.ID, u apiv1.UpdateEntry) (e apiv1.UpdatedEntry, entry tasker.ID, err error) {
 	api, err := p.api()
 	if err != nil {
@@ -129,7 +123,7 @@ func openEntryOf(ctx context.Context, api *client.Client, task tasker.ID) (taske
 		return tasker.ID{}, tasker.Errorf(tasker.Conflict,
 			"%s is a task without an open investigation; its newest, %s, ended as %s", task, e.DLQEntryUUID, e.ResolutionStatus)
 	default:
-		return answeredID("dlq_entry_uuid", e.DLQEntryUUID)
+		return responseID("dlq_entry_uuid", e.DLQEntryUUID)
 	}
 }
 
@@ -152,12 +146,11 @@ func (p *program) printUpdate(e apiv1.UpdatedEntry, ofTask bool) {
 	}
 }
 
-// printChanges prints on stderr the changes of an investigation after an instant,
-// which explain why an update was refused.
+// printChanges prints to stderr the changes since a time, to explain why an update was rejected.
 func (p *program) printChanges(ctx context.Context, id tasker.ID, since time.Time) {
 	e, err := p.entry(ctx, id)
 	if err != nil {
-		return // the refusal has been printed; this only explains it
+		return // optional: the rejection is already printed
 	}
 	for _, h := range e.History {
 		if !h.ChangedAt.After(since) {

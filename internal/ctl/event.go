@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,39 +16,38 @@ import (
 
 func (p *program) emissionsCommand() *cobra.Command {
 	var q client.EmissionQuery
-	var quiet bool
+
 	c := answer(p, help{
 		use:   "emissions",
 		short: "List event deliveries, newest first",
-		long: `List the emissions of events to the sinks, the newest event first.
+		long: `List the deliveries of events to sinks, newest event first.
 
-Each change of an investigation is an event, stored with the change itself. It is
-sent to every sink, again and again until the sink confirms it: until then the
-emission is pending, then published. One that a sink refuses too often is set_aside:
-the cause is with the event or the receiver, and dlq re-emit sends it again once that
-is fixed. The list comes from the database, also while a sink is down.`,
+Each change of an investigation is an event. It is sent to every sink until the sink confirms
+it: the delivery is pending, then published. After too many rejections it is set_aside. Fix
+the event or the receiver, then send it again with dlq re-emit. The list is available while a
+sink is down.`,
 		example: `  tasker-ctl dlq emissions --state set_aside
   tasker-ctl dlq emissions --state pending --sink webhook -l 10
   tasker-ctl dlq emissions -o json | jq -r '.emissions[] | [.position, .sink, .state] | @tsv'`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.EmissionList, error) {
 		return api.Emissions(ctx, q)
 	}, func(l apiv1.EmissionList) {
-		if quiet {
+		if p.quiet {
 			p.eventIDs(l.Emissions)
 		} else {
 			p.printEmissions(l.Emissions)
 		}
-		p.goesOn(l.Pagination)
+		nextPage(p, "before", l.Pagination.NextBefore)
 	})
-	c.Flags().VarP(cli.Choice(&q.State, tasker.EmissionStates()), "state", "s", "only emissions in this state: "+cli.Join(tasker.EmissionStates()))
-	c.Flags().StringVar(&q.Sink, "sink", "", "only emissions to this sink")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids of events only")
+	filterFlag(c, &q.State, "state", "s", "state", tasker.EmissionStates())
+	c.Flags().StringVar(&q.Sink, "sink", "", "filter by sink")
+	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "print only ids of events")
 	limitFlag(c, &q.Limit, 100)
-	c.Flags().Var(cli.Number(&q.Before, 1, 0), "before", "only events before this position")
+	c.Flags().Var(cli.Number(&q.Before, 1, 0), "before", "page cursor: position of the last event")
 	return c
 }
 
-// eventIDs prints the id of each event once: its emissions follow one another.
+// eventIDs prints the id of each event once. The deliveries of an event are adjacent.
 func (p *program) eventIDs(l []apiv1.Emission) {
 	last := ""
 	for _, e := range l {
@@ -62,9 +60,9 @@ func (p *program) eventIDs(l []apiv1.Emission) {
 
 func (p *program) printEmissions(l []apiv1.Emission) {
 	header := []string{"position", "event", "topic", "sink", "state", "attempts", "occurred", "last failure"}
-	list(p, l, columns{none: "No such emissions.", names: header, spare: "topic"}, func(e apiv1.Emission) []string {
+	list(p, l, columns{none: "No deliveries.", names: header, spare: "topic"}, func(e apiv1.Emission) []string {
 		return []string{
-			strconv.FormatInt(e.Position, 10), e.EventUUID, e.Topic, e.Sink, e.State, strconv.Itoa(e.Attempts),
+			num(e.Position), e.EventUUID, e.Topic, e.Sink, e.State, num(e.Attempts),
 			at(&e.OccurredAt), orDash(or(e.LastError, "")),
 		}
 	})
@@ -85,12 +83,12 @@ func (p *program) printEvent(e apiv1.EmittedEvent) {
 	p.done("Event:")
 	fmt.Fprintln(p.out)
 	p.fields("  ",
-		field{"Event UUID", e.EventUUID}, field{"Position", strconv.FormatInt(e.Position, 10)}, field{"Topic", e.Topic}, field{"Occurred", at(&e.OccurredAt)},
+		field{"Event UUID", e.EventUUID}, field{"Position", num(e.Position)}, field{"Topic", e.Topic}, field{"Occurred", at(&e.OccurredAt)},
 		field{"DLQ Entry UUID", e.DLQEntryUUID}, field{"Task UUID", e.TaskUUID},
 	)
 	fmt.Fprintln(p.out)
 	if len(e.Emissions) == 0 {
-		fmt.Fprintln(p.out, "  It was sent nowhere: there was no sink when it occurred.")
+		fmt.Fprintln(p.out, "  It was not sent: no sink was configured when it occurred.")
 	}
 	for _, m := range e.Emissions {
 		fmt.Fprintf(p.out, "  %s: %s\n", clean(m.Sink), clean(m.State))
@@ -99,7 +97,7 @@ func (p *program) printEvent(e apiv1.EmittedEvent) {
 			refused = plural(m.Refusals, "time")
 		}
 		p.fields("    ",
-			field{"Attempts", strconv.Itoa(m.Attempts)}, field{"Refused", refused}, field{"Last attempt", at(m.LastAttemptAt)},
+			field{"Attempts", num(m.Attempts)}, field{"Refused", refused}, field{"Last attempt", at(m.LastAttemptAt)},
 			field{"Next attempt", at(m.NextAttemptAt)}, field{"Published", at(m.PublishedAt)}, field{"Last failure", or(m.LastError, "")},
 		)
 	}
@@ -117,13 +115,13 @@ func (p *program) sinksCommand() *cobra.Command {
 	}, p.printSinks)
 }
 
-// maxSinkCount is where the server stops counting the emissions of a sink.
+// maxSinkCount is the maximum number of deliveries that the server counts per sink.
 const maxSinkCount = 10_000
 
 func (p *program) printSinks(l []apiv1.Sink) {
 	number := func(n int64) string { return atLeast(int(n), n >= maxSinkCount) }
 	header := []string{"sink", "status", "pending", "oldest", "set aside", "last success", "failing since", "last failure"}
-	list(p, l, columns{none: "No sinks: events are stored and sent nowhere.", names: header}, func(s apiv1.Sink) []string {
+	list(p, l, columns{none: "No sinks: events are stored but not sent.", names: header}, func(s apiv1.Sink) []string {
 		return []string{
 			s.Sink, s.Status, number(s.Pending), orDash(at(s.OldestPending)), number(s.SetAside), orDash(at(s.LastSuccessAt)),
 			orDash(at(s.FailingSince)), orDash(or(s.LastError, "")),
@@ -131,7 +129,7 @@ func (p *program) printSinks(l []apiv1.Sink) {
 	})
 }
 
-// A reEmission is what the flags of dlq re-emit say.
+// reEmission has the flags of dlq re-emit.
 type reEmission struct {
 	from, to int64
 	sinks    []string
@@ -144,64 +142,60 @@ func (p *program) reEmitCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "re-emit [EVENT]",
 		short: "Redeliver events",
-		long: `Send an event, or those from one position to another, again.
+		long: `Redeliver an event, or all events between two positions.
 
-For events that were set aside, once the receiver is fixed, and for a receiver that
-lost what it had. It is recorded in the audit log. A receiver that already has an
-event gets it a second time, and recognises it by its id.`,
-		example: `  tasker-ctl dlq re-emit $EVENT --reason "the receiver takes it now"
+Use it for undeliverable events once the receiver is fixed, and for receivers that lost data.
+It is recorded in the audit log. A receiver may get an event a second time and recognizes it
+by its id.`,
+		example: `  tasker-ctl dlq re-emit $EVENT --reason "the receiver is fixed"
   tasker-ctl dlq re-emit --from 1200 --to 1350 --sink webhook --reason "restored from a backup of yesterday"
   tasker-ctl audit list --action dlq.re_emit`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.ReEmitted, error) {
-		req, err := p.readReEmission(a, r)
+		req, err := readReEmission(a, r)
 		if err != nil {
 			return apiv1.ReEmitted{}, err
 		}
 		return reEmit(ctx, api, req)
 	}, func(all apiv1.ReEmitted) {
 		if all.Events == 0 {
-			p.warn("There is no event at these positions.")
+			p.warn("No event has these positions.")
 			return
 		}
-		p.done("%s will be sent again, to %s.", plural(all.Events, "event"), clean(strings.Join(all.Sinks, ", ")))
-		fmt.Fprintln(p.out, "  tasker-ctl dlq emissions shows the progress.")
+		p.done("%s will be redelivered to %s.", plural(all.Events, "event"), clean(strings.Join(all.Sinks, ", ")))
+		fmt.Fprintln(p.out, "  Progress: tasker-ctl dlq emissions")
 	})
-	c.Flags().Var(cli.Number(&r.from, 1, 0), "from", "the first position")
-	c.Flags().Var(cli.Number(&r.to, 1, 0), "to", "the last position")
-	c.Flags().StringArrayVar(&r.sinks, "sink", nil, "only to this sink; may be repeated (default: to all)")
-	c.Flags().StringVar(&r.reason, "reason", "", "why, for the audit log (needed)")
-	actorFlag(c, &r.actor, "actor")
+	c.Flags().Var(cli.Number(&r.from, 1, 0), "from", "first position")
+	c.Flags().Var(cli.Number(&r.to, 1, 0), "to", "last position")
+	c.Flags().StringArrayVar(&r.sinks, "sink", nil, "send only to this sink; repeatable (default: all sinks)")
+	reasonFlag(c, &r.reason)
+	p.actorFlag(c, &r.actor, "actor")
 	return c
 }
 
-func (p *program) readReEmission(a arguments, r reEmission) (req apiv1.ReEmit, err error) {
-	req = apiv1.ReEmit{Sinks: r.sinks, Reason: r.reason}
+func readReEmission(a arguments, r reEmission) (apiv1.ReEmit, error) {
+	req := apiv1.ReEmit{Sinks: r.sinks, Reason: r.reason, Actor: r.actor}
 	switch {
 	case len(a.id) > 0 && (r.from > 0 || r.to > 0):
-		return req, cli.Usagef("give EVENT, or --from and --to, not both")
+		return req, cli.Usagef("set EVENT, or --from and --to, but not both")
 	case len(a.id) > 0:
 		event := a.id[0].String()
 		req.EventUUID = &event
 	case r.from == 0 || r.to == 0:
-		return req, cli.Usagef("nothing to send again: give EVENT, or both --from and --to")
+		return req, cli.Usagef("no events selected: set EVENT, or both --from and --to")
 	case r.from > r.to:
-		return req, cli.Usagef("--from %d is after --to %d", r.from, r.to)
+		return req, cli.Usagef("invalid --from %d: must not be after --to %d", r.from, r.to)
 	default:
 		req.FromPosition, req.ToPosition = &r.from, &r.to
 	}
-	if err := need("reason", r.reason, "it is kept in the audit log"); err != nil {
-		return req, err
-	}
-	req.Actor, err = p.actor("actor", r.actor)
-	return req, err
+	return req, nil
 }
 
-// reEmit makes as many requests as a range needs, and adds up the answers.
+// reEmit requests batch after batch and adds up the results.
 func reEmit(ctx context.Context, api *client.Client, req apiv1.ReEmit) (all apiv1.ReEmitted, err error) {
 	for {
 		some, err := api.ReEmit(ctx, req)
 		if err != nil && all.Events > 0 {
-			return all, fmt.Errorf("%s will be sent again; from position %d on: %w", plural(all.Events, "event"), *req.FromPosition, err)
+			return all, fmt.Errorf("%s will be redelivered, then failed at position %d: %w", plural(all.Events, "event"), *req.FromPosition, err)
 		}
 		if err != nil {
 			return all, err
@@ -221,28 +215,26 @@ func (p *program) followCommand() *cobra.Command {
 	c := p.command(help{
 		use:   "watch",
 		short: "Stream investigation events",
-		long: `Follow the events of investigations, with a line for each event as it happens, until
-Ctrl-C.
+		long: `Print a line for each event of an investigation as it happens, until Ctrl-C.
 
-A broken connection is made again, and the events of the meantime are shown: no event
-is lost, and none comes twice. With -o json each line is the event as sinks get it, a
-CloudEvent.`,
+The command reconnects when the connection breaks; no event is lost or repeated. With -o json
+each line is a CloudEvent, as sinks receive it.`,
 		example: `  tasker-ctl dlq watch
   tasker-ctl dlq watch --topic dlq.entry.created
   tasker-ctl dlq watch --from-beginning -o json | jq -r .data.dlq_reason`,
 	}, func(ctx context.Context, _ arguments) error { return p.follow(ctx, o) })
-	c.Flags().Var(cli.Choices(&o.Topics, tasker.Topics()), "topic", "only events of this topic; may be repeated: "+cli.Join(tasker.Topics()))
-	c.Flags().BoolVar(&o.FromBeginning, "from-beginning", false, "begin with all events that are stored")
+	c.Flags().Var(cli.Choices(&o.Topics, tasker.Topics()), "topic", "filter by topic; repeatable: "+cli.Join(tasker.Topics()))
+	c.Flags().BoolVar(&o.FromBeginning, "from-beginning", false, "start with all stored events")
 	return c
 }
 
-// follow prints events until the command is interrupted, which is how it ends.
+// follow prints events until the command is interrupted.
 func (p *program) follow(ctx context.Context, o client.WatchOptions) error {
 	api, err := p.api()
 	if err != nil {
 		return err
 	}
-	o.Lost = func(err error) { p.warn("%s; trying again.", strings.TrimSuffix(clean(err.Error()), ".")) }
+	o.Lost = func(err error) { p.warn("%s; reconnecting.", strings.TrimSuffix(clean(err.Error()), ".")) }
 	for e, err := range api.WatchEvents(ctx, o) {
 		if err == nil {
 			err = p.printLine(e)
@@ -254,12 +246,11 @@ func (p *program) follow(ctx context.Context, o client.WatchOptions) error {
 	return nil
 }
 
-// printLine prints an event as one line.
 func (p *program) printLine(e client.WatchedEvent) error {
 	if p.output == "json" {
 		doc, err := json.Marshal(e.CloudEvent)
 		if err != nil {
-			return fmt.Errorf("print the event: %w", err)
+			return fmt.Errorf("print event: %w", err)
 		}
 		_, err = fmt.Fprintln(p.out, escape(string(doc)))
 		return err

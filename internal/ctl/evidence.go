@@ -11,7 +11,7 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// printEntry prints an investigation; whole means with the whole snapshot.
+// printEntry prints an investigation, with the whole snapshot if whole is set.
 func (p *program) printEntry(e apiv1.Entry, whole bool) {
 	p.done("DLQ Entry Details:")
 	fmt.Fprintln(p.out)
@@ -37,7 +37,6 @@ func (p *program) printEntry(e apiv1.Entry, whole bool) {
 	p.printSnapshot(e, whole)
 }
 
-// failedNow returns which step has failed, and since when.
 func failedNow(f *tasker.FailedStep) string {
 	if f == nil {
 		return ""
@@ -45,8 +44,7 @@ func failedNow(f *tasker.FailedStep) string {
 	return f.Name + " failed since " + at(&f.Since)
 }
 
-// resolver returns the person who ended an investigation. An open one has none,
-// even if a person is noted.
+// resolver returns who resolved an investigation. An open one may have a name, which is not shown.
 func resolver(e apiv1.Entry) string {
 	if e.ResolutionStatus == string(tasker.EntryPending) {
 		return ""
@@ -54,11 +52,11 @@ func resolver(e apiv1.Entry) string {
 	return or(e.ResolvedBy, "")
 }
 
-// A document is a part of a snapshot. Any value of it may be redacted, and is then a
-// word in place of the value; so it is read piece by piece.
+// document is an object in a snapshot. It is decoded field by field because any value may be replaced
+// by the text "[redacted]".
 type document map[string]json.RawMessage
 
-// readDocument returns nil for anything but an object.
+// readDocument returns nil if doc is not an object.
 func readDocument(doc json.RawMessage) document {
 	var p document
 	if json.Unmarshal(doc, &p) != nil {
@@ -67,7 +65,7 @@ func readDocument(doc json.RawMessage) document {
 	return p
 }
 
-// text returns a value as a line.
+// text returns a value as one line.
 func (p document) text(name string) string {
 	var s string
 	if json.Unmarshal(p[name], &s) == nil {
@@ -76,7 +74,6 @@ func (p document) text(name string) string {
 	return compact(p[name])
 }
 
-// minutes formats a number of minutes.
 func (p document) minutes(name string) string {
 	var f float64
 	if compact(p[name]) == "" || json.Unmarshal(p[name], &f) != nil {
@@ -101,26 +98,25 @@ func (p document) steps() []document {
 
 func (p document) attempts() string { return p.text("attempts") + "/" + p.text("max_attempts") }
 
-// standing returns a step that a task cannot pass, with its state.
-func (p document) standing() string {
+// blocker describes a step that keeps the task from progressing.
+func (p document) blocker() string {
 	state := p.text("state")
 	if failure := failureText(p["error"]); state == string(tasker.StepError) && failure != "" {
 		return p.text("name") + " (" + failure + ")"
 	}
-	if p.text("type") == string(tasker.ExternalStep) {
-		state += ", waits for an answer from outside"
-	}
-	if p.text("type") == string(tasker.ChildStep) {
+	switch tasker.StepType(p.text("type")) {
+	case tasker.ExternalStep:
+		state += ", waits for an external answer"
+	case tasker.ChildStep:
 		state += ", waits for its child task"
-	}
-	if p.text("type") == string(tasker.WaitStep) {
-		state += ", waits for an instant"
+	case tasker.WaitStep:
+		state += ", waits for a time"
 	}
 	return p.text("name") + " (" + state + ")"
 }
 
-// subject returns what an investigation is about: the step that failed and why, the
-// steps that the task could not pass, or the reason of the person who opened it.
+// subject describes the cause of an investigation: the failed step and its error, the steps that
+// block the task, or the reason of the operator who opened it.
 func subject(e apiv1.Entry) []field {
 	shot := readDocument(e.TaskSnapshot)
 	var list []field
@@ -129,7 +125,7 @@ func subject(e apiv1.Entry) []field {
 		list = append(list, field{"Opened by", first.Actor}, field{"Opened because", or(first.Notes, "")})
 	}
 	if e.StepUUID == nil {
-		return append(list, field{"Stood at", strings.Join(stoodAt(shot), "; ")})
+		return append(list, field{"Blocked by", strings.Join(blockers(shot), "; ")})
 	}
 	if e.OriginalReason != nil {
 		return list // the step failed after the snapshot was taken
@@ -144,9 +140,8 @@ func subject(e apiv1.Entry) []field {
 	return list
 }
 
-// stoodAt lists the steps that had not ended and waited for no other step, those
-// that failed first.
-func stoodAt(shot document) []string {
+// blockers describes the unfinished steps that wait for no other step, failed ones first.
+func blockers(shot document) []string {
 	var failed, others []string
 	for _, s := range shot.steps() {
 		state := tasker.StepState(s.text("state"))
@@ -154,9 +149,9 @@ func stoodAt(shot document) []string {
 			!state.Done() && state != tasker.StepCancelled
 		switch {
 		case state == tasker.StepError:
-			failed = append(failed, s.standing())
+			failed = append(failed, s.blocker())
 		case open:
-			others = append(others, s.standing())
+			others = append(others, s.blocker())
 		}
 	}
 	list := slices.Concat(failed, others)
@@ -166,7 +161,7 @@ func stoodAt(shot document) []string {
 	return list
 }
 
-// printSnapshot prints the evidence; whole means as it is.
+// printSnapshot prints the snapshot, as JSON if whole is set.
 func (p *program) printSnapshot(e apiv1.Entry, whole bool) {
 	shot := readDocument(e.TaskSnapshot)
 	if shot == nil {
@@ -183,7 +178,7 @@ func (p *program) printSnapshot(e apiv1.Entry, whole bool) {
 		field{"Threshold", shot.minutes("threshold_minutes")}, field{"Task age", shot.minutes("task_age_minutes")},
 		field{"Context", short(readDocument(shot["task"]).text("context"), maxNote)},
 		field{"Redaction failed", shot.text("redaction_failed")}, field{"Snapshot failed", shot.text("snapshot_failed")},
-		field{"All of it", "tasker-ctl dlq get " + e.DLQEntryUUID + " --snapshot"},
+		field{"Full snapshot", "tasker-ctl dlq get " + e.DLQEntryUUID + " --snapshot"},
 	)
 	var rows [][]string
 	for _, s := range shot.steps() {
@@ -195,11 +190,11 @@ func (p *program) printSnapshot(e apiv1.Entry, whole bool) {
 	}
 }
 
-// printStepsNow prints the steps of the task as they are now, below the evidence.
+// printStepsNow prints the current steps of the task below the evidence.
 func (p *program) printStepsNow(ctx context.Context, e apiv1.Entry) {
 	task, err := readID("task_uuid", e.TaskUUID)
 	if err != nil {
-		return // the server is at fault; the entry itself is shown
+		return // the investigation itself is printed
 	}
 	api, err := p.api()
 	if err != nil {
@@ -207,7 +202,7 @@ func (p *program) printStepsNow(ctx context.Context, e apiv1.Entry) {
 	}
 	steps, err := api.Steps(ctx, task)
 	if err != nil {
-		p.warn("The steps as they are now cannot be read: %s", clean(err.Error()))
+		p.warn("cannot read the current steps: %s", clean(err.Error()))
 		return
 	}
 	fmt.Fprintf(p.out, "\n  Steps now:\n\n")

@@ -3,7 +3,6 @@ package ctl
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,8 +16,8 @@ func (p *program) explainCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "explain ID",
 		short: "Explain why something is not progressing",
-		long: `Say why a task, step, investigation, case, operation or hold is where it is: the fact that
-keeps it there, since when, what would let it go on, and whose turn it is.`,
+		long: `Explain why a task, step, investigation, case, operation or hold is not progressing: the
+condition, since when, what would unblock it, and who has to act next.`,
 		example: `  tasker-ctl explain $TASK
   tasker-ctl explain $STEP
   tasker-ctl explain queue orders charge`,
@@ -51,10 +50,10 @@ func (p *program) printExplanation(e apiv1.Explanation) {
 	}
 	if len(e.Counts) > 1 {
 		list(p, e.Counts, columns{names: []string{"fact", "count", "one of the tasks"}}, func(c tasker.ReasonCount) []string {
-			return []string{string(c.Reason), strconv.Itoa(c.Count), c.Task.String()}
+			return []string{string(c.Reason), num(c.Count), c.Task.String()}
 		})
 	}
 	if e.More {
-		fmt.Fprintf(p.err, "There are more; %d were looked at.\n", e.Looked)
+		fmt.Fprintf(p.err, "More results exist; %d were checked.\n", e.Looked)
 	}
 }

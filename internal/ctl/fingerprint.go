@@ -18,22 +18,22 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// maxFailureLine bounds a line of JSON that describes a failure.
+// maxFailureLine is the maximum size of an input line in bytes.
 const maxFailureLine = 1 << 20
 
-// A failureLine is a line that case fingerprint reads. Other keys are left alone.
+// failureLine is an input line. Other keys are ignored.
 type failureLine struct {
 	Type     string  `json:"type"`
 	Message  *string `json:"message"`
 	Language string  `json:"language"`
 }
 
-// A causeLine is a line that case fingerprint prints.
+// causeLine is an output line.
 type causeLine struct {
 	Fingerprint string     `json:"fingerprint"`
 	Pattern     string     `json:"pattern"`
 	Rules       []string   `json:"rules"`
-	Masked      []maskLine `json:"masked,omitzero"` // nil unless it is asked for
+	Masked      []maskLine `json:"masked,omitzero"` // nil without --explain
 }
 
 type maskLine struct {
@@ -47,15 +47,15 @@ func (p *program) fingerprintCommand() *cobra.Command {
 	c := p.command(help{
 		use:   "fingerprint [FILE]...",
 		short: "Print the fingerprints of failures",
-		long: `Print the fingerprint of each failure: equal ones have one cause.
+		long: `Print the fingerprint of each failure. Failures with the same fingerprint have the same cause.
 
-Reads a failure on each line, as JSON with its message and, if they are known, its type
-and its language (go, java, python, ...): from the files, or from standard input. Prints
-a line of JSON for each: the fingerprint, the pattern that the message has, and the ids
-of the rules that decided. It needs no server. docs/concepts/fingerprints.md lists the rules.
+Each input line is a failure in JSON, with its message and optionally its type and language
+(go, java, python, ...). Input comes from the files, or from standard input. Each output line
+is JSON with the fingerprint, the pattern of the message and the ids of the rules that
+matched. No server is needed. docs/concepts/fingerprints.md lists the rules.
 
-In a pattern, <id>, <n>, <val> and the like stand for what differs from task to task;
---explain adds what stood there.`,
+In a pattern, placeholders such as <id>, <n> and <val> replace the parts that vary between
+tasks; --explain adds the replaced text.`,
 		example: `  echo '{"type": "*url.Error", "message": "charge order 4711: EOF"}' | tasker-ctl case fingerprint
   tasker-ctl case fingerprint errors.jsonl | jq -r .fingerprint | sort | uniq -c | sort -rn
   tasker-ctl case fingerprint --explain errors.jsonl | jq '.masked'`,
@@ -70,12 +70,12 @@ In a pattern, <id>, <n>, <val> and the like stand for what differs from task to 
 		}
 		return nil
 	})
-	c.Flags().BoolVar(&explain, "explain", false, "add what the placeholders of the pattern stand for, and by which rule")
+	c.Flags().BoolVar(&explain, "explain", false, "add the text and the rule of each placeholder")
 	return c
 }
 
-// fingerprints prints the fingerprints of the failures in a file; - is standard input. What
-// comes before a line that is not valid is printed.
+// fingerprints prints the fingerprints of the failures in a file, or in standard input if name is "-".
+// It prints those before an invalid line.
 func (p *program) fingerprints(ctx context.Context, name string, explain bool) error {
 	in := p.in
 	if name != "-" {
@@ -96,10 +96,10 @@ func (p *program) fingerprints(ctx context.Context, name string, explain bool) e
 			err = printCause(out, line, explain)
 		}
 		if err == nil && lines.Buffered() > 0 {
-			continue // more is there: one write for many lines
+			continue // write many lines at once
 		}
 		if flushed := out.Flush(); flushed != nil {
-			return fmt.Errorf("print the fingerprints: %w", flushed)
+			return fmt.Errorf("print fingerprints: %w", flushed)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -111,7 +111,7 @@ func (p *program) fingerprints(ctx context.Context, name string, explain bool) e
 	return ctx.Err()
 }
 
-// readLine reads a line, which may be the last one and have no end.
+// readLine reads a line. The last line may lack a newline.
 func readLine(lines *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
@@ -119,7 +119,7 @@ func readLine(lines *bufio.Reader) ([]byte, error) {
 		line = append(line, part...)
 		switch {
 		case len(line) > maxFailureLine:
-			return nil, fmt.Errorf("the line has more than %d bytes", maxFailureLine)
+			return nil, fmt.Errorf("line too long: the limit is %d bytes", maxFailureLine)
 		case err == nil, errors.Is(err, io.EOF) && len(line) > 0:
 			return line, nil
 		case !errors.Is(err, bufio.ErrBufferFull):
@@ -128,14 +128,13 @@ func readLine(lines *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// printCause prints the fingerprint of the failure in a line.
 func printCause(out *bufio.Writer, line []byte, explain bool) error {
 	var f failureLine
 	if err := json.Unmarshal(line, &f); err != nil {
-		return fmt.Errorf(`not a failure as JSON: %w; a line looks like {"type": "T", "message": "M", "language": "go"}`, err)
+		return fmt.Errorf(`invalid failure: %w; expected a line such as {"type": "T", "message": "M", "language": "go"}`, err)
 	}
 	if f.Message == nil {
-		return errors.New(`"message" is missing: it is the text of the error`)
+		return errors.New(`missing "message": set the text of the error`)
 	}
 	cause := fingerprint.Normalise(fingerprint.Failure{Type: f.Type, Message: *f.Message, Language: f.Language})
 	answer := causeLine{Fingerprint: cause.Key, Pattern: cause.Pattern, Rules: append([]string{}, cause.Rules...)}

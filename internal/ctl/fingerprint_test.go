@@ -12,7 +12,7 @@ func TestFingerprintRefusesALineThatIsTooLong(t *testing.T) {
 	t.Parallel()
 	long := `{"message": "` + strings.Repeat("x", maxFailureLine) + `"}`
 	code, stdout, stderr := run(`{"message": "disk full"}`+"\n"+long+"\n", "case", "fingerprint")
-	if code != 2 || strings.Count(stdout, "\n") != 1 || !strings.Contains(stderr, "-:2: the line has more than 1048576 bytes") {
+	if code != 2 || strings.Count(stdout, "\n") != 1 || !strings.Contains(stderr, "-:2: line too long: the limit is 1048576 bytes") {
 		t.Errorf("exit code %d, %q, %.200q", code, stdout, stderr)
 	}
 }

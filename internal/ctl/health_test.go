@@ -31,7 +31,7 @@ func TestHealth(t *testing.T) {
 		err    string
 	}{
 		{"ready", http.StatusOK, ready, cli.ExitOK, []string{"READY", "component  deferred_work  degraded   sweep: 2"}, ""},
-		{"not ready", http.StatusServiceUnavailable, notReady, exitUnreachable, []string{"NOT_READY", "check      loops          unhealthy", "late       7 passes failed; the last good one ended -"}, "not ready"},
+		{"not ready", http.StatusServiceUnavailable, notReady, exitUnreachable, []string{"NOT_READY", "check      loops          unhealthy", "late       7 passes failed; last success -"}, "not ready"},
 		{"a page of a proxy", http.StatusServiceUnavailable, "down", exitUnreachable, nil, "is it a Tasker server?"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -16,75 +16,64 @@ import (
 
 func (p *program) inboxCommand() *cobra.Command {
 	var q client.InboxQuery
-	var dueBefore string
+
 	c := answer(p, help{
 		use:   "inbox",
 		short: "List human steps, earliest due first",
-		long: `List what waits for people, what is due first before the rest.
+		long: `List human steps, earliest due first.
 
-An external step is here while it waits, if its template names an assignee or has a form, or
-somebody assigned it. --mine, --assignee and --unassigned add to one another.`,
+An external step is listed while it waits, if its template names an assignee or a form, or if
+it was assigned. --mine, --assignee and --unassigned can be combined.`,
 		example: `  tasker-ctl inbox --mine
   tasker-ctl inbox --assignee group:finance --unassigned --namespace billing
   tasker-ctl inbox --template refund --due-before 2026-01-31T07:30:00Z`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.Inbox, error) {
-		if dueBefore != "" {
-			at, err := time.Parse(time.RFC3339, dueBefore)
-			if err != nil {
-				return apiv1.Inbox{}, cli.Usagef("--due-before must be an instant such as 2026-01-31T07:30:00Z, not %q", dueBefore)
-			}
-			q.DueBefore = &at
-		}
+
 		return api.Inbox(ctx, q)
 	}, func(l apiv1.Inbox) {
 		header := []string{"step", "task", "namespace", "template", "assignee", "waits since", "due"}
-		list(p, l.Steps, columns{none: "Nothing waits for people.", names: header}, func(s apiv1.HumanStep) []string {
+		list(p, l.Steps, columns{none: "No human steps.", names: header}, func(s apiv1.HumanStep) []string {
 			return []string{s.Step, s.TaskUUID, s.Namespace, s.Template, or(s.Assignee, "-"), at(s.WaitingSince), orDash(at(s.DueAt))}
 		})
-		if l.Pagination.NextAfter != nil {
-			fmt.Fprintf(p.err, "There are more: --after %s\n", *l.Pagination.NextAfter)
-		}
+		nextPage(p, "after", l.Pagination.NextAfter)
 	})
 	f := c.Flags()
-	f.BoolVar(&q.Mine, "mine", false, "what waits for you, or for a group of yours")
-	f.StringArrayVar(&q.Assignees, "assignee", nil, "what waits for this person, or for group: and a group (may be repeated)")
-	f.BoolVar(&q.Unassigned, "unassigned", false, "what waits for nobody in particular")
-	f.StringVarP(&q.Namespace, "namespace", "n", "", "only of this namespace")
-	f.StringVar(&q.Template, "template", "", "only of tasks of this template")
-	f.StringVar(&dueBefore, "due-before", "", "only what is due before this instant, such as 2026-01-31T07:30:00Z")
-	f.BoolVar(&q.Overdue, "overdue", false, "only what should have been answered by now")
-	f.StringVar(&q.After, "after", "", "go on behind this place, as the page before says")
+	f.BoolVar(&q.Mine, "mine", false, "steps assigned to you or one of your groups")
+	f.StringArrayVar(&q.Assignees, "assignee", nil, "steps assigned to this person, or to group:NAME; repeatable")
+	f.BoolVar(&q.Unassigned, "unassigned", false, "steps without an assignee")
+	namespaceFlag(c, &q.Namespace)
+	f.StringVar(&q.Template, "template", "", "filter by template")
+	f.Var(cli.Time(&q.DueBefore), "due-before", "only steps due before this time, such as 2026-01-31T07:30:00Z")
+	f.BoolVar(&q.Overdue, "overdue", false, "only overdue steps")
+	f.StringVar(&q.After, "after", "", "page cursor: next_after of the previous page")
 	limitFlag(c, &q.Limit, 100)
 	return c
 }
 
 func (p *program) assignCommand() *cobra.Command {
 	var a apiv1.AssignStep
-	var nobody bool
+	var unassign bool
 	c := answer(p, help{
 		use:   "assign-step TASK STEP --to NAME",
 		short: "Assign a human step",
-		long: `Say who is to answer an external step that waits: a person, by the name with which they sign
-in, or group: and the name of a group. ` + stepArgument,
+		long: `Assign an external step that waits to a person, by their sign-in name, or to group:NAME.
+` + stepArgument,
 		example: `  tasker-ctl task assign-step $TASK approve --to ann@example.com --reason "bob is away"
   tasker-ctl task assign-step $TASK approve --to group:finance
   tasker-ctl task assign-step $TASK approve --nobody`,
-	}, func(ctx context.Context, api *client.Client, args arguments) (h apiv1.HumanStep, err error) {
-		if (a.Assignee == "") != nobody {
-			return h, cli.Usagef("say who is to answer: --to NAME, or --nobody, and one of them only")
-		}
-		if a.By, err = p.actor("by", a.By); err != nil {
-			return h, err
+	}, func(ctx context.Context, api *client.Client, args arguments) (apiv1.HumanStep, error) {
+		if (a.Assignee == "") != unassign {
+			return apiv1.HumanStep{}, cli.Usagef("set either --to NAME or --nobody")
 		}
 		return api.AssignStep(ctx, args.id[0], args.text[1], a)
 	}, func(h apiv1.HumanStep) {
-		p.done("The step is assigned.")
-		p.fields("  ", field{"Step", h.Step}, field{"Assignee", or(h.Assignee, "nobody in particular")}, field{"Due", at(h.DueAt)})
+		p.done("Step assigned.")
+		p.fields("  ", field{"Step", h.Step}, field{"Assignee", or(h.Assignee, "none")}, field{"Due", at(h.DueAt)})
 	})
-	c.Flags().StringVar(&a.Assignee, "to", "", "who is to answer")
-	c.Flags().BoolVar(&nobody, "nobody", false, "remove the assignee")
-	c.Flags().StringVar(&a.Reason, "reason", "", "why, for the history")
-	actorFlag(c, &a.By, "by")
+	c.Flags().StringVar(&a.Assignee, "to", "", "assignee: a person, or group:NAME")
+	c.Flags().BoolVar(&unassign, "nobody", false, "remove the assignee")
+	optionalReasonFlag(c, &a.Reason)
+	p.actorFlag(c, &a.By, "by")
 	return c
 }
 
@@ -92,12 +81,12 @@ func (p *program) assigneeCommand() *cobra.Command {
 	return answer(p, help{
 		use:     "assignee TASK STEP",
 		short:   "Show the assignee of a human step",
-		long:    "Show who is to answer an external step, the form of the answer, and who changed that. " + stepArgument,
+		long:    "Show the assignee, the form and the assignment history of a human step. " + stepArgument,
 		example: `  tasker-ctl task assignee $TASK approve`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.HumanStepDetail, error) {
 		return api.HumanStep(ctx, a.id[0], a.text[1])
 	}, func(d apiv1.HumanStepDetail) {
-		p.fields("", field{"Step", d.Step}, field{"Assignee", or(d.Assignee, "nobody in particular")}, field{"Assigned by", or(d.AssignedBy, "")},
+		p.fields("", field{"Step", d.Step}, field{"Assignee", or(d.Assignee, "none")}, field{"Assigned by", or(d.AssignedBy, "")},
 			field{"Waits since", at(d.WaitingSince)}, field{"Due", at(d.DueAt)}, field{"Escalated", at(d.EscalatedAt)}, field{"Form", compact(d.Form)})
 		for _, c := range d.History {
 			fmt.Fprintf(p.out, "\n%s %s by %s%s%s\n", at(&c.At), clean(c.Event), clean(c.Actor), prefixed(": ", or(c.Assignee, "")), prefixed(": ", or(c.Reason, "")))
@@ -112,11 +101,11 @@ func (p *program) answerLinkCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "answer-link TASK STEP",
 		short: "Create a one-time answer link",
-		long: `Make a link by which the assignee answers an external step that waits, without signing in.
+		long: `Create a link with which the assignee answers an external step without signing in.
 
-It is good for one answer, until it expires, while the step waits and is assigned to the same.
-Whoever has it may answer: give it to nobody else. It is printed on standard output, and cannot
-be had again. ` + stepArgument,
+The link is valid for one answer, until it expires, while the step waits and its assignee does
+not change. Anyone with the link can answer, so keep it secret. It is printed once, on standard
+output. ` + stepArgument,
 		example: `  tasker-ctl task answer-link $TASK approve
   tasker-ctl task answer-link $TASK approve --expires-in 4h | mail -s "Please answer" ann@example.com`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (made apiv1.NewAnswerLink, err error) {
@@ -124,17 +113,14 @@ be had again. ` + stepArgument,
 			seconds := int64(life / time.Second)
 			l.ExpiresInSeconds = &seconds
 		}
-		if l.By, err = p.actor("by", l.By); err != nil {
-			return made, err
-		}
 		server = api.URL()
 		return api.CreateAnswerLink(ctx, a.id[0], a.text[1], l)
 	}, func(made apiv1.NewAnswerLink) {
-		p.hint("For %s, until %s. Whoever has it may answer.", made.Assignee, at(&made.ExpiresAt))
+		p.hint("For %s, valid until %s. Anyone with this link can answer.", made.Assignee, at(&made.ExpiresAt))
 		fmt.Fprintln(p.out, clean(or(made.URL, strings.TrimSuffix(server, "/")+made.Path)))
 	})
-	c.Flags().Var(cli.Span(&life, tasker.MinAnswerLinkLife, tasker.MaxAnswerLinkLife), "expires-in", "how long it can be used, such as 4h or 7d (default: 3d)")
-	actorFlag(c, &l.By, "by")
+	c.Flags().Var(cli.Span(&life, tasker.MinAnswerLinkLife, tasker.MaxAnswerLinkLife), "expires-in", "validity of the link, such as 4h or 7d (default: 3d)")
+	p.actorFlag(c, &l.By, "by")
 	return c
 }
 
@@ -142,7 +128,7 @@ func (p *program) answerLinksCommand() *cobra.Command {
 	return answer(p, help{
 		use:     "answer-links TASK STEP",
 		short:   "List answer links of a step",
-		long:    "List the links by which an external step can be answered, and could be, newest first. " + stepArgument,
+		long:    "List the current and former answer links of an external step, newest first. " + stepArgument,
 		example: `  tasker-ctl task answer-links $TASK approve`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.AnswerLinks, error) {
 		return api.AnswerLinks(ctx, a.id[0], a.text[1])
@@ -157,12 +143,12 @@ func (p *program) revokeLinkCommand() *cobra.Command {
 	return answer(p, help{
 		use:     "revoke-answer-link TASK STEP LINK",
 		short:   "Revoke an answer link",
-		long:    "Make an answer link worthless. " + stepArgument,
+		long:    "Revoke an answer link. " + stepArgument,
 		example: `  tasker-ctl task revoke-answer-link $TASK approve $LINK`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (l apiv1.AnswerLink, err error) {
 		var link tasker.ID
 		if err := link.UnmarshalText([]byte(a.text[2])); err != nil {
-			return l, cli.Usagef("LINK must be the UUID of a link, as answer-links lists them, not %q", a.text[2])
+			return l, cli.Usagef("LINK must be a UUID from answer-links, not %q", a.text[2])
 		}
 		return api.RevokeAnswerLink(ctx, a.id[0], a.text[1], link)
 	}, func(l apiv1.AnswerLink) {
@@ -170,10 +156,10 @@ func (p *program) revokeLinkCommand() *cobra.Command {
 	})
 }
 
-// prefixed is a text after something, empty when there is none.
-func prefixed(before, text string) string {
+// prefixed returns text after a prefix; it is empty if text is.
+func prefixed(prefix, text string) string {
 	if text == "" {
 		return ""
 	}
-	return before + clean(text)
+	return prefix + clean(text)
 }

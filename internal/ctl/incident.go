@@ -3,7 +3,6 @@ package ctl
 import (
 	"cmp"
 	"context"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,8 +17,8 @@ func (p *program) incidentCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "incident",
 		Short: "View incidents (cases notified together)",
-		Long: `Look at incidents: cases of one namespace that people were first told of within ten
-minutes. Messages are about incidents; work is done on their cases.`,
+		Long: `View incidents: cases of one namespace whose first notifications were sent within ten minutes
+of each other. Notifications are sent per incident; work is done on its cases.`,
 		Example: `  tasker-ctl incident list --state open
   tasker-ctl incident show $INCIDENT`,
 	}, p.incidentListCommand(), p.incidentShowCommand(), p.incidentReportCommand())
@@ -27,7 +26,7 @@ minutes. Messages are about incidents; work is done on their cases.`,
 
 func (p *program) incidentListCommand() *cobra.Command {
 	var q client.IncidentQuery
-	var quiet bool
+
 	c := answer(p, help{
 		use:   "list",
 		short: "List incidents, newest first",
@@ -36,22 +35,21 @@ func (p *program) incidentListCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.IncidentList, error) {
 		return api.Incidents(ctx, q)
 	}, func(l apiv1.IncidentList) {
-		if quiet {
-			ids(p, l.Incidents, func(i apiv1.Incident) string { return i.IncidentID })
-			return
-		}
+
 		header := []string{"incident", "state", "severity", "where", "error", "cases", "open", "not owned", "messages", "began", "ended"}
 		list(p, l.Incidents, columns{none: "No incidents.", names: header, spare: "error"}, func(i apiv1.Incident) []string {
 			return []string{
-				i.IncidentID, i.State, i.Severity, placeOf(i.NamespaceName, i.TaskName, i.StepName), orDash(cmp.Or(i.ErrorPattern, i.Label)), strconv.FormatInt(i.Cases, 10), strconv.FormatInt(i.Entries, 10),
-				strconv.FormatInt(i.CasesNotOwned, 10), strconv.FormatInt(i.Messages, 10), at(&i.BeganAt), at(i.EndedAt),
+				i.IncidentID, i.State, i.Severity, placeOf(i.NamespaceName, i.TaskName, i.StepName), orDash(cmp.Or(i.ErrorPattern, i.Label)), num(i.Cases), num(i.Entries),
+				num(i.CasesNotOwned), num(i.Messages), at(&i.BeganAt), at(i.EndedAt),
 			}
 		})
-		p.more(l.Pagination)
+		if !p.quiet {
+			p.more(l.Pagination)
+		}
 	})
-	c.Flags().VarP(cli.Choice(&q.State, tasker.IncidentStates()), "state", "s", "only incidents in this state: "+cli.Join(tasker.IncidentStates()))
-	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only incidents of this namespace")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
+	filterFlag(c, &q.State, "state", "s", "state", tasker.IncidentStates())
+	namespaceFlag(c, &q.Namespace)
+	p.quietFlag(c)
 	pageFlags(c, &q.Page, 50)
 	return c
 }
@@ -68,17 +66,17 @@ func (p *program) incidentShowCommand() *cobra.Command {
 
 func (p *program) printIncident(d apiv1.IncidentDetail) {
 	p.fields("", field{"Incident", d.IncidentID}, field{"State", d.State}, field{"Severity", d.Severity}, field{"Where", placeOf(d.NamespaceName, d.TaskName, d.StepName)},
-		field{"Error", cmp.Or(d.ErrorPattern, d.Label)}, field{"Open investigations", strconv.FormatInt(d.Entries, 10)}, field{"Owners", strings.Join(d.OwnedBy, ", ")},
+		field{"Error", cmp.Or(d.ErrorPattern, d.Label)}, field{"Open investigations", num(d.Entries)}, field{"Owners", strings.Join(d.OwnedBy, ", ")},
 		field{"Began", at(&d.BeganAt)}, field{"Ended", at(d.EndedAt)}, field{"Not owned since", at(d.UnownedSince)}, field{"Key of its messages", d.DedupKey})
 	list(p, d.Members, columns{none: "No cases.", names: []string{"case", "open", "state", "step", "error", "owner", "joined"}, spare: "error"}, func(c tasker.IncidentCase) []string {
-		return []string{c.ID.String(), strconv.FormatInt(c.Entries, 10), string(c.State), orDash(c.TaskName + " > " + c.StepName), orDash(c.ErrorPattern), orDash(c.Owner), at(&c.JoinedAt)}
+		return []string{c.ID.String(), num(c.Entries), string(c.State), orDash(c.TaskName + " > " + c.StepName), orDash(c.ErrorPattern), orDash(c.Owner), at(&c.JoinedAt)}
 	})
 	list(p, d.Told, columns{none: "No messages.", names: []string{"told", "message", "topic", "sinks"}, spare: "sinks"}, func(m apiv1.Message) []string {
 		return []string{at(&m.CreatedAt), m.MessageUUID, m.Topic, orDash(sinksOf(m))}
 	})
 }
 
-// sinksOf says what became of a message at each sink.
+// sinksOf returns the delivery state of a notification at each sink.
 func sinksOf(m apiv1.Message) string {
 	var list []string
 	for _, e := range m.Emissions {
@@ -99,31 +97,25 @@ func (p *program) messageTestCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "test",
 		short: "Send a test notification",
-		long: `Send a message about nothing, by the first route that is for it. The flags say what it pretends to
-be about; the answer says which sinks get it. It wakes whoever they wake.`,
+		long: `Send a test notification by the first route that matches the flags, and print its sinks. The
+receivers are really notified.`,
 		example: `  tasker-ctl message test --namespace orders --severity critical
   tasker-ctl dlq sinks`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.TriedMessage, error) {
-		if err := need("namespace", m.Namespace, "routes are asked for a message about something in one"); err != nil {
-			return apiv1.TriedMessage{}, err
-		}
-		var err error
-		if m.By, err = p.actor("by", m.By); err != nil {
-			return apiv1.TriedMessage{}, err
-		}
 		return api.TryMessage(ctx, m)
 	}, func(t apiv1.TriedMessage) {
 		routes := make([]string, len(t.Routes))
 		for i, n := range t.Routes {
-			routes[i] = strconv.Itoa(n)
+			routes[i] = num(n)
 		}
-		p.fields("", field{"Sinks", orDash(strings.Join(t.Sinks, ", "))}, field{"Routes that are for it", orDash(strings.Join(routes, ", "))})
+		p.fields("", field{"Sinks", orDash(strings.Join(t.Sinks, ", "))}, field{"Matching routes", orDash(strings.Join(routes, ", "))})
 	})
-	c.Flags().StringVarP(&m.Namespace, "namespace", "n", "", "namespace that it pretends to be about")
+	c.Flags().StringVarP(&m.Namespace, "namespace", "n", "", "namespace of the notification (required)")
+	requireFlag(c, "namespace", "it selects the routes")
 	c.Flags().StringVar(&m.Template, "template", "", "template")
 	c.Flags().StringVar(&m.Severity, "severity", "", "severity: critical, high, medium or low")
-	c.Flags().StringVar(&m.Reason, "reason", "", "reason of investigations, such as max_retries_exceeded")
-	c.Flags().StringVar(&m.Cause, "cause", "", "stands for the text of an error")
-	actorFlag(c, &m.By, "by")
+	c.Flags().StringVar(&m.Reason, "reason", "", "investigation reason, such as max_retries_exceeded")
+	c.Flags().StringVar(&m.Cause, "cause", "", "error text")
+	p.actorFlag(c, &m.By, "by")
 	return c
 }

@@ -16,13 +16,13 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-// tokenFlag is a flag that does not exist, for those who try it.
+// tokenFlag is hidden and rejected, to explain why the API key is not a flag.
 const tokenFlag = "token"
 
-var errTokenFlag = cli.UsageError{Text: "there is no --token: everybody on this machine could read your API key in the list of processes; " +
-	"set TASKER_TOKEN, or give the file that has it: --token-file FILE or TASKER_TOKEN_FILE"}
+var errTokenFlag = cli.UsageError{Text: "--token is not supported: the process list would show your API key; " +
+	"use TASKER_TOKEN, TASKER_TOKEN_FILE or --token-file FILE"}
 
-// token returns the option that says who is calling.
+// token returns the client option with the API key.
 func (p *program) token() client.Option {
 	switch {
 	case p.tokenFile != "":
@@ -34,23 +34,21 @@ func (p *program) token() client.Option {
 	}
 }
 
-// hasToken reports whether requests say who is calling.
 func (p *program) hasToken() bool {
 	return p.tokenFile != "" || p.env["TASKER_TOKEN"] != "" || p.env["TASKER_TOKEN_FILE"] != ""
 }
 
-// accessAdvice returns what helps a caller who is not known, lacks a permission, or may not
-// see what they ask for.
+// accessAdvice returns hints for callers who are not authenticated or lack a permission.
 func (p *program) accessAdvice(e apiv1.ErrorBody) []string {
 	switch {
 	case e.Code == string(tasker.Unauthorized) && !p.hasToken():
-		return []string{"set TASKER_TOKEN to your API key, or TASKER_TOKEN_FILE to a file with it; an administrator makes one with: tasker-ctl key create"}
+		return []string{"set TASKER_TOKEN, or TASKER_TOKEN_FILE to a file with your API key; administrators create keys with: tasker-ctl key create"}
 	case e.Code == string(tasker.Unauthorized):
-		return []string{"look at TASKER_TOKEN, TASKER_TOKEN_FILE or --token-file; an administrator makes another key with: tasker-ctl key create"}
+		return []string{"check TASKER_TOKEN, TASKER_TOKEN_FILE or --token-file; administrators create keys with: tasker-ctl key create"}
 	case e.Code == string(tasker.Forbidden):
-		return []string{"what you may do: tasker-ctl whoami"}
-	case e.Code == string(tasker.NotFound) && p.hasToken(): // it may be in a namespace that the caller does not see
-		return []string{"what you may see and do: tasker-ctl whoami"}
+		return []string{"your permissions: tasker-ctl whoami"}
+	case e.Code == string(tasker.NotFound) && p.hasToken(): // it may be in a namespace that the caller cannot see
+		return []string{"your permissions: tasker-ctl whoami"}
 	default:
 		return nil
 	}
@@ -66,7 +64,7 @@ func (p *program) whoAmICommand() *cobra.Command {
 		return api.WhoAmI(ctx)
 	}, func(i apiv1.Identity) {
 		if !i.SignIn {
-			fmt.Fprintln(p.out, "This server asks nobody who they are: everybody may do everything.")
+			fmt.Fprintln(p.out, "Authentication is disabled: every caller has all permissions.")
 			return
 		}
 		p.fields("", field{"Subject", i.Subject}, field{"Grants", orDash(strings.Join(i.Grants, ", "))})
@@ -82,7 +80,7 @@ func (p *program) keyCommand() *cobra.Command {
 	}, p.keyCreateCommand(), p.keyListCommand(), p.keyRotateCommand(), p.keyRevokeCommand())
 }
 
-// The longest lifetimes that the server takes.
+// The maximum lifetimes that the server accepts.
 const (
 	longestLife  = 3650 * 24 * time.Hour
 	longestGrace = 30 * 24 * time.Hour
@@ -94,17 +92,17 @@ func (p *program) keyCreateCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "create NAME --grant ROLE@NAMESPACE",
 		short: "Create an API key",
-		long: `Create an API key, and print its token once: on standard output, with everything else on
+		long: `Create an API key and print its token once, on standard output. Everything else goes to
 standard error. The token cannot be shown again.
 
-A grant is ROLE@NAMESPACE, or ROLE@* for all namespaces. Roles: viewer, operator,
-developer, worker, admin; docs/reference/security.md says what each may do.`,
+A grant is ROLE@NAMESPACE, or ROLE@* for all namespaces. The roles are viewer, operator,
+developer, worker and admin; see docs/reference/security.md.`,
 		example: `  tasker-ctl key create deploy --grant developer@payments --expires-in 90d > deploy.token
   tasker-ctl key create ann --grant operator@payments --grant viewer@orders
   tasker-ctl key create worker-7 --grant worker@payments -o json | jq -r .token`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CreatedKey, error) {
 		if len(grants) == 0 {
-			return apiv1.CreatedKey{}, cli.Usagef("--grant is needed: what the key may do, such as operator@payments")
+			return apiv1.CreatedKey{}, cli.Usagef("--grant is required: it sets the permissions, such as operator@payments")
 		}
 		k := apiv1.CreateKey{Name: a.text[0], Grants: grants}
 		if life > 0 {
@@ -167,14 +165,13 @@ somewhere can be looked up by it.`,
 		})
 		p.more(l.Pagination)
 	})
-	c.Flags().StringVar(&q.Search, "search", "", "only the key with this name, or with a token that begins so")
-	c.Flags().BoolVar(&q.Revoked, "revoked", false, "also keys that are revoked")
+	c.Flags().StringVar(&q.Search, "search", "", "filter by name or token prefix")
+	c.Flags().BoolVar(&q.Revoked, "revoked", false, "include revoked keys")
 	pageFlags(c, &q.Page, 50)
 	return c
 }
 
-// searchable returns what to look for. Of a whole token only the prefix is sent: paths are
-// logged on the way.
+// searchable returns text for a search. It shortens a token to its prefix, because paths are logged.
 func searchable(text string) string {
 	if parts := strings.SplitN(text, "_", 3); access.IsToken(text) && len(parts) == 3 {
 		return parts[0] + "_" + parts[1]
@@ -187,9 +184,9 @@ func (p *program) keyRotateCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "rotate NAME|UUID",
 		short: "Replace the token of an API key",
-		long: `Give an API key a new token, and print it once, on standard output. What the key may do
-and its UUID stay. The token before is valid for --grace more, so that programs can be
-given the new one; without it, it ends at once.`,
+		long: `Replace the token of an API key and print the new one once, on standard output. The UUID and
+the permissions do not change. The old token stays valid for --grace; by default it expires
+at once.`,
 		example: `  tasker-ctl key rotate deploy --grace 1h > deploy.token`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.CreatedKey, error) {
 		id, err := findKey(ctx, api, a.text[0])
@@ -198,7 +195,7 @@ given the new one; without it, it ends at once.`,
 		}
 		return api.RotateKey(ctx, id, apiv1.RotateKey{GraceSeconds: int64(grace / time.Second)})
 	}, func(k apiv1.CreatedKey) { p.printToken("rotated", k) })
-	c.Flags().Var(cli.Span(&grace, time.Second, longestGrace), "grace", "how long the token before stays valid, such as 1h (default: it ends at once)")
+	c.Flags().Var(cli.Span(&grace, time.Second, longestGrace), "grace", "how long the old token stays valid, such as 1h (default: it expires at once)")
 	return c
 }
 
@@ -206,8 +203,8 @@ func (p *program) keyRevokeCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "revoke NAME|UUID",
 		short: "Revoke an API key",
-		long: `Revoke an API key: within five seconds no server takes it any more, and what it still
-has open ends. It cannot be undone.`,
+		long: `Revoke an API key. All servers reject it within five seconds and close its open requests.
+It cannot be undone.`,
 		example: `  tasker-ctl key revoke deploy`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Key, error) {
 		id, err := findKey(ctx, api, a.text[0])
@@ -221,8 +218,7 @@ has open ends. It cannot be undone.`,
 	})
 }
 
-// findKey returns the UUID of the key with a name, or with a token that begins as the
-// text does.
+// findKey returns the UUID of a key by its UUID, name or token prefix.
 func findKey(ctx context.Context, api *client.Client, text string) (tasker.ID, error) {
 	if id, err := uuid.Parse(text); err == nil && len(text) == len(id.String()) {
 		return id, nil
@@ -233,7 +229,7 @@ func findKey(ctx context.Context, api *client.Client, text string) (tasker.ID, e
 	case err != nil:
 		return tasker.ID{}, err
 	case len(found.Keys) == 0:
-		return tasker.ID{}, tasker.Errorf(tasker.NotFound, "no key %s that is not revoked; tasker-ctl key list --revoked shows all", text)
+		return tasker.ID{}, tasker.Errorf(tasker.NotFound, "key %s not found or revoked: tasker-ctl key list --revoked", text)
 	}
-	return answeredID("key_uuid", found.Keys[0].KeyUUID)
+	return responseID("key_uuid", found.Keys[0].KeyUUID)
 }

@@ -2,8 +2,6 @@ package ctl
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -17,12 +15,11 @@ func (p *program) limitCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "limit",
 		Short: "Manage concurrency and rate limits",
-		Long: `Limit how many steps are in progress, or begin in a second.
+		Long: `Manage how many steps run at once, and how many start per second.
 
-A limit is of the server, a namespace, a handler of a namespace, or of a name that templates
-give to their steps with a key, such as a customer. It holds over all servers and workers. A
-step that is in progress has a place until its lease ends, however it ends. Steps without a
-place wait, and their time in the queue does not run.`,
+A limit applies to the server, a namespace, a handler, or a name that templates assign to
+steps with a key, such as a customer. It covers all servers and workers. A step has a slot
+until its lease ends. Steps without a slot wait, and their queue timeout is suspended.`,
 		Example: `  tasker-ctl limit set handler --namespace payments --name charge --max 10
   tasker-ctl limit set name --namespace payments --name customer --rate 5 --burst 20
   tasker-ctl limit list
@@ -31,11 +28,11 @@ place wait, and their time in the queue does not run.`,
 }
 
 func limitFlags(c *cobra.Command, ref *tasker.LimitRef) {
-	c.Flags().StringVar(&ref.Namespace, "namespace", "", "whose steps are limited; not for server")
-	c.Flags().StringVar(&ref.Name, "name", "", "the handler, or the name that templates give")
+	c.Flags().StringVar(&ref.Namespace, "namespace", "", "namespace of the limit; not for server")
+	c.Flags().StringVar(&ref.Name, "name", "", "handler, or the name that templates assign")
 }
 
-// limitOf reads the kind of a limit.
+// limitOf adds the kind of a limit.
 func limitOf(ref tasker.LimitRef, a arguments) (tasker.LimitRef, error) {
 	ref.Kind = tasker.LimitKind(a.text[0])
 	if err := ref.Check(); err != nil {
@@ -59,9 +56,9 @@ func (p *program) limitListCommand() *cobra.Command {
 			if l.ByTemplate {
 				by = "template"
 			}
-			return []string{l.Kind, l.Namespace, l.Name, limitText(l), strconv.FormatInt(l.InProgress, 10), strconv.FormatInt(l.Waiting, 10), by}
+			return []string{l.Kind, l.Namespace, l.Name, limitText(l), num(l.InProgress), num(l.Waiting), by}
 		})
-		p.moreLimits(l.Pagination)
+		nextPage(p, "after", l.Pagination.NextAfter)
 	})
 	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
 	afterFlag(c, &q)
@@ -71,13 +68,6 @@ func (p *program) limitListCommand() *cobra.Command {
 
 func afterFlag(c *cobra.Command, q *client.LimitQuery) {
 	c.Flags().StringVar(&q.After, "after", "", "page cursor: next_after of the previous page")
-}
-
-// moreLimits prints on stderr how to see the next page.
-func (p *program) moreLimits(page apiv1.LimitPage) {
-	if page.NextAfter != nil {
-		fmt.Fprintf(p.err, "There are more: --after %s shows the next.\n", clean(*page.NextAfter))
-	}
 }
 
 func limitText(l apiv1.Limit) string {
@@ -106,16 +96,16 @@ func (p *program) limitShowCommand() *cobra.Command {
 		}
 		for _, l := range all.Limits {
 			p.fields("", field{"Kind", l.Kind}, field{"Namespace", l.Namespace}, field{"Name", l.Name}, field{"Limit", limitText(l)},
-				field{"In progress", strconv.FormatInt(l.InProgress, 10)}, field{"Waiting", strconv.FormatInt(l.Waiting, 10)})
+				field{"In progress", num(l.InProgress)}, field{"Waiting", num(l.Waiting)})
 			header := []string{"key", "in progress", "waiting", "free at", "oldest task", "step"}
-			list(p, l.Keys, columns{none: "No step has asked for it yet.", names: header}, keyRow)
+			list(p, l.Keys, columns{none: "No step has used it yet.", names: header}, keyRow)
 		}
-		p.moreLimits(all.Pagination)
+		nextPage(p, "after", all.Pagination.NextAfter)
 	})
 	afterFlag(c, &q)
-	c.Flags().StringVar(&q.Kind, "kind", "", "only those of this kind: server, namespace, handler or name")
+	c.Flags().StringVar(&q.Kind, "kind", "", "filter by kind: server, namespace, handler or name")
 	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
-	c.Flags().StringVar(&q.Name, "name", "", "only those of this handler or name")
+	c.Flags().StringVar(&q.Name, "name", "", "filter by handler or name")
 	return c
 }
 
@@ -124,7 +114,7 @@ func keyRow(k apiv1.LimitKey) []string {
 	if len(k.Holders) > 0 {
 		task, step = k.Holders[0].TaskUUID, k.Holders[0].StepName
 	}
-	return []string{k.Key, strconv.FormatInt(k.InProgress, 10), strconv.FormatInt(k.Waiting, 10), at(k.FreeAt), task, step}
+	return []string{k.Key, num(k.InProgress), num(k.Waiting), at(k.FreeAt), task, step}
 }
 
 func (p *program) limitSetCommand() *cobra.Command {
@@ -141,23 +131,20 @@ func (p *program) limitSetCommand() *cobra.Command {
 			return l, err
 		}
 		if s.MaxInProgress == 0 && s.PerSecond == 0 {
-			return l, cli.Usagef("say what the limit is: --max, --rate, or both")
+			return l, cli.Usagef("missing limit: set --max, --rate or both")
 		}
 		s.Kind, s.Namespace, s.Name = string(of.Kind), of.Namespace, of.Name
-		if s.By, err = p.actor("by", s.By); err != nil {
-			return l, err
-		}
 		return api.SetLimit(ctx, s)
 	}, func(l apiv1.Limit) {
 		p.done("Limit set!")
 		p.fields("  ", field{"Kind", l.Kind}, field{"Namespace", l.Namespace}, field{"Name", l.Name}, field{"Limit", limitText(l)})
 	})
 	limitFlags(c, &ref)
-	c.Flags().IntVar(&s.MaxInProgress, "max", 0, "how many steps of one key may be in progress at a time, 1 to 10000")
-	c.Flags().Float64Var(&s.PerSecond, "rate", 0, "how many steps of one key may begin in a second")
+	c.Flags().IntVar(&s.MaxInProgress, "max", 0, "maximum number of running steps per key, from 1 to 10000")
+	c.Flags().Float64Var(&s.PerSecond, "rate", 0, "maximum number of steps started per second and key")
 	c.Flags().IntVar(&s.Burst, "burst", 0, "burst size for --rate")
-	c.Flags().StringVar(&s.Reason, "reason", "", "why, for the audit log")
-	c.Flags().StringVar(&s.By, "by", "", "who, for the audit log")
+	optionalReasonFlag(c, &s.Reason)
+	p.actorFlag(c, &s.By, "by")
 	return c
 }
 
@@ -172,13 +159,10 @@ func (p *program) limitDeleteCommand() *cobra.Command {
 		if r, err = limitOf(ref, a); err != nil {
 			return r, err
 		}
-		if by, err = p.actor("by", by); err != nil {
-			return r, err
-		}
 		return r, api.DeleteLimit(ctx, r, reason, by)
-	}, func(tasker.LimitRef) { p.done("The limit is gone.") })
+	}, func(tasker.LimitRef) { p.done("Limit deleted.") })
 	limitFlags(c, &ref)
-	c.Flags().StringVar(&reason, "reason", "", "why, for the audit log")
-	c.Flags().StringVar(&by, "by", "", "who, for the audit log")
+	optionalReasonFlag(c, &reason)
+	p.actorFlag(c, &by, "by")
 	return c
 }

@@ -15,10 +15,10 @@ func (p *program) namespaceCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "namespace",
 		Short: "Manage namespace weights",
-		Long: `See and set which shares of the workers namespaces get.
+		Long: `Manage the shares of worker capacity that namespaces get.
 
-Workers that serve several namespaces take steps of each in turn. A namespace with the
-weight 3 gets three steps for each of one with 1, when both have work.`,
+Workers that serve several namespaces take turns among them. While both have work, a namespace
+with weight 3 gets three steps for each step of a namespace with weight 1.`,
 		Example: "  tasker-ctl namespace list\n  tasker-ctl namespace weight payments 3",
 	}, p.namespaceListCommand(), p.namespaceWeightCommand(), p.namespaceResetCommand())
 }

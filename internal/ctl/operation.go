@@ -24,11 +24,11 @@ func (p *program) operationCommand() *cobra.Command {
 		Short: "Repair many steps at once",
 		Long: `Repair many steps at once.
 
-An operation does one act to all steps that a selection of open investigations names.
-Planning freezes the steps and does nothing else. A dry run does the act and rolls it
-back. Once started, servers release the steps in waves, each after the one before has
-succeeded, and end the investigations of the steps that succeed. An operation pauses
-automatically when too many steps fail again. It needs no terminal to stay open.`,
+An operation applies one action to the steps of selected open investigations. A plan freezes
+the steps and changes nothing. A dry run applies the action and rolls it back. After the start,
+servers release the steps in waves, each after the previous one succeeded, and resolve the
+investigations of steps that succeed. An operation pauses automatically when too many steps
+fail again. It continues without a terminal.`,
 		Example: `  tasker-ctl operation run --case $CASE --reset --reason "gateway is back" --watch
   tasker-ctl operation list
   tasker-ctl operation show $OPERATION
@@ -42,15 +42,15 @@ automatically when too many steps fail again. It needs no terminal to stay open.
 	)
 }
 
-// A planning has the flags of a plan.
+// planning has the flags of a plan.
 type planning struct {
-	request  apiv1.PlanOperation
-	guards   apiv1.OperationGuards
-	acts     map[tasker.Act]*bool
-	reason   tasker.Reason
-	state    tasker.TaskState
-	minAge   time.Duration
-	since    string
+	request apiv1.PlanOperation
+	guards  apiv1.OperationGuards
+	acts    map[tasker.Act]*bool
+	reason  tasker.Reason
+	state   tasker.TaskState
+	minAge  time.Duration
+
 	waves    string
 	rate     string
 	timeout  time.Duration
@@ -61,58 +61,57 @@ type planning struct {
 	skip     bool
 }
 
-// actFlags are the flags of the acts.
+// actFlags lists the flags that select the action.
 var actFlags = []struct {
 	act         tasker.Act
 	flag, usage string
 }{
 	{tasker.ActReset, "reset", "retry each failed step with fresh attempts"},
-	{tasker.ActResolve, "resolve", "skip each failed step: its task goes on without its result"},
-	{tasker.ActComplete, "complete", "complete each failed step with --result, or with what --result-expression gives for it"},
-	{tasker.ActAnswer, "answer", "answer each external step that waits, with --result or --result-expression"},
+	{tasker.ActResolve, "resolve", "skip each failed step; its task continues without the result"},
+	{tasker.ActComplete, "complete", "complete each failed step with --result or --result-expression"},
+	{tasker.ActAnswer, "answer", "answer each waiting external step with --result or --result-expression"},
 	{tasker.ActCancel, "cancel", "cancel each task"},
 	{tasker.ActCompensate, "compensate", "cancel each task and run its compensation"},
 	{tasker.ActRecreate, "recreate", "replace each task with a new one on the latest template version"},
-	{tasker.ActEnd, "end", "end each investigation whose task is complete, cancelled or recovered, or that a person opened"},
+	{tasker.ActEnd, "end", "resolve investigations whose task has finished or recovered, or that an operator opened"},
 }
 
-func (g *planning) flags(c *cobra.Command) {
+func (g *planning) flags(p *program, c *cobra.Command) {
 	f, s := c.Flags(), &g.request.Select
 	g.acts = map[tasker.Act]*bool{}
 	for _, a := range actFlags {
 		g.acts[a.act] = f.Bool(a.flag, false, a.usage)
 	}
-	f.StringVar(&g.result, "result", "", "of --complete and --answer, one result for all: JSON, @file or @-")
-	f.StringVar(&g.computed, "result-expression", "", "of --complete, an expression in CEL that gives the result of each step, such as '{\"paid\": context.amount}'")
-	f.StringVar(&g.metadata, "metadata", "", "of --complete, about the result: a JSON object, @file or @-")
-	f.StringVar(&g.request.Reason, "reason", "", "why, for the history of each step (needed)")
-	actorFlag(c, &g.request.PlannedBy, "by")
-	f.StringVar(&s.CaseID, "case", "", "select the investigations of this case")
-	f.StringVar(&s.Namespace, "namespace", "", "select those of this namespace")
-	f.StringVar(&s.Name, "name", "", "select those of this template")
-	f.Var(cli.Choice(&g.reason, tasker.Reasons()), "dlq-reason", "select those with this reason: "+cli.Join(tasker.Reasons()))
-	f.Var(cli.Choice(&g.state, tasker.TaskStates()), "state", "select those whose task is in this state now")
-	f.StringVar(&s.Text, "text", "", "select those with this text in namespace, template, step, error pattern or assignee")
-	f.Var(cli.Minutes(&g.minAge, 0), "min-age", "select those opened at least this long ago, in whole minutes")
-	cli.Optional(c, &s.Recovered, "recovered", "select those whose task went on by itself; =false for the others")
-	f.StringArrayVar(&s.Tags, "tag", nil, "select those whose task has this tag; may be repeated")
-	f.StringVar(&s.CorrelationID, "correlation-id", "", "select those whose task has this correlation id")
-	f.StringArrayVar(&s.Attributes, "attribute", nil, "select those whose task has this attribute: customer:4711, or 'risk:>0.5'; may be repeated")
-	f.StringVar(&s.WorkerVersion, "failed-on", "", "select those whose step failed on a worker of this version")
-	f.StringVar(&g.since, "failed-since", "", "select those whose step failed at this instant or later, such as 2026-01-31T02:10:00Z")
+	f.StringVar(&g.result, "result", "", "result for all steps (with --complete or --answer): JSON, @file or @-")
+	f.StringVar(&g.computed, "result-expression", "", "CEL expression that computes each result (with --complete or --answer), such as '{\"paid\": context.amount}'")
+	f.StringVar(&g.metadata, "metadata", "", "metadata of the result (with --complete): a JSON object, @file or @-")
+	reasonFlag(c, &g.request.Reason)
+	p.actorFlag(c, &g.request.PlannedBy, "by")
+	f.StringVar(&s.CaseID, "case", "", "select by case")
+	f.StringVar(&s.Namespace, "namespace", "", "select by namespace")
+	f.StringVar(&s.Name, "name", "", "select by template")
+	f.Var(cli.Choice(&g.reason, tasker.Reasons()), "dlq-reason", "select by reason: "+cli.Join(tasker.Reasons()))
+	f.Var(cli.Choice(&g.state, tasker.TaskStates()), "state", "select by current state of the task")
+	f.StringVar(&s.Text, "text", "", "select by text in namespace, template, step, error pattern or assignee")
+	f.Var(cli.Minutes(&g.minAge, 0), "min-age", "select by minimum age in whole minutes")
+	cli.Optional(c, &s.Recovered, "recovered", "select by automatic recovery (true or false)")
+	f.StringArrayVar(&s.Tags, "tag", nil, "select by tag of the task; repeatable")
+	f.StringVar(&s.CorrelationID, "correlation-id", "", "select by correlation id of the task")
+	f.StringArrayVar(&s.Attributes, "attribute", nil, "select by attribute of the task: customer:4711, or 'risk:>0.5'; repeatable")
+	f.StringVar(&s.WorkerVersion, "failed-on", "", "select by worker version of the failure")
+	f.Var(cli.Time(&s.FailedSince), "failed-since", "select by time of the failure, inclusive, such as 2026-01-31T02:10:00Z")
 	f.StringVar(&g.waves, "waves", "1,10,100", "wave sizes, then the rest; \"all\" releases everything at once")
-	f.StringVar(&g.rate, "rate", "", "how many steps are released, such as 200/s or 30/m (default: no limit)")
-	f.StringVar(&g.guards.Tolerate, "tolerate", "", "pause when more steps of a wave fail: a percentage or a number (default 2%)")
-	f.StringVar(&g.guards.WorkerAtLeast, "worker-at-least", "", "only workers of this version or a newer one take the steps, such as 1.6.0 (with --reset)")
-	f.BoolVar(&g.guards.IgnoreNewCause, "ignore-new-causes", false, "do not count failures with another cause than those selected separately")
-	f.Var(cli.Duration(&g.timeout, 0), "wave-timeout", "pause when a wave has not succeeded within this time (default 15m)")
+	f.StringVar(&g.rate, "rate", "", "maximum rate of releases, such as 200/s or 30/m (default: no limit)")
+	f.StringVar(&g.guards.Tolerate, "tolerate", "", "failures per wave to tolerate before pausing, as a percentage or a number (default 2%)")
+	f.StringVar(&g.guards.WorkerAtLeast, "worker-at-least", "", "minimum worker version for the retried steps, such as 1.6.0 (with --reset)")
+	f.BoolVar(&g.guards.IgnoreNewCause, "ignore-new-causes", false, "do not pause on failures with a new cause")
+	f.Var(cli.Duration(&g.timeout, 0), "wave-timeout", "pause if a wave takes longer (default 15m)")
 	g.request.Limit = tasker.MaxOperationItems
-	f.Var(cli.Number(&g.request.Limit, 1, tasker.MaxOperationItems), "limit", "select at most so many, the most urgent first")
+	f.Var(cli.Number(&g.request.Limit, 1, tasker.MaxOperationItems), "limit", "maximum number of steps, most urgent first")
 	f.BoolVar(&g.skip, "skip-overlap", false, "skip steps that belong to another operation")
-	f.StringVar(&g.key, "request-key", "", "recognise the request by this key when it is sent again")
+	f.StringVar(&g.key, "request-key", "", "idempotency key of the request")
 }
 
-// plan makes the plan that the flags and the arguments say.
 func (p *program) plan(ctx context.Context, api *client.Client, g *planning, ids []string) (o apiv1.Operation, err error) {
 	if err := p.complete(g, ids); err != nil {
 		return o, err
@@ -120,7 +119,7 @@ func (p *program) plan(ctx context.Context, api *client.Client, g *planning, ids
 	return api.PlanOperation(ctx, g.request, g.key)
 }
 
-// complete fills in the request of a plan.
+// complete fills in the request of a plan from the flags and arguments.
 func (p *program) complete(g *planning, ids []string) (err error) {
 	r := &g.request
 	var chosen []string
@@ -130,17 +129,14 @@ func (p *program) complete(g *planning, ids []string) (err error) {
 		}
 	}
 	if len(chosen) != 1 {
-		return cli.Usagef("choose what to do by one of --reset, --resolve, --complete, --answer, --cancel, --compensate, --recreate and --end%s", given(chosen))
-	}
-	if err := need("reason", r.Reason, "it is kept in the history of each step"); err != nil {
-		return err
+		return cli.Usagef("set exactly one of --reset, --resolve, --complete, --answer, --cancel, --compensate, --recreate and --end%s", chosenText(chosen))
 	}
 	if g.result != "" && g.computed != "" {
-		return cli.Usagef("give one of --result and --result-expression")
+		return cli.Usagef("set only one of --result and --result-expression")
 	}
 	r.Act.ResultExpression = g.computed
 	if tasker.Act(r.Act.Type).TakesResult() && g.computed == "" {
-		if err := need("result", g.result, "steps that depend on the completed ones receive it"); err != nil {
+		if err := need("result", g.result, "dependent steps receive it"); err != nil {
 			return err
 		}
 	}
@@ -150,17 +146,8 @@ func (p *program) complete(g *planning, ids []string) (err error) {
 	if r.Act.Metadata, err = p.object("metadata", g.metadata); err != nil {
 		return err
 	}
-	if r.PlannedBy, err = p.actor("by", r.PlannedBy); err != nil {
-		return err
-	}
 	r.Select.DLQReason, r.Select.CurrentState, r.Select.MinAgeMinutes = string(g.reason), string(g.state), int(g.minAge/time.Minute)
-	if g.since != "" {
-		t, err := time.Parse(time.RFC3339, g.since)
-		if err != nil {
-			return cli.Usagef("--failed-since must be an instant such as 2026-01-31T02:10:00Z, not %q", g.since)
-		}
-		r.Select.FailedSince = &t
-	}
+
 	if r.Select.IDs, err = p.readIDs(ids); err != nil {
 		return err
 	}
@@ -178,15 +165,15 @@ func (p *program) complete(g *planning, ids []string) (err error) {
 	return nil
 }
 
-func given(flags []string) string {
+func chosenText(flags []string) string {
 	if len(flags) == 0 {
 		return ""
 	}
 	return ", not " + strings.Join(flags, " and ")
 }
 
-// readIDs reads ids of investigations or tasks: the arguments, or those on standard input,
-// separated by white space, if the one argument is a dash.
+// readIDs parses ids of investigations or tasks. They are the arguments, or standard input if the only
+// argument is "-".
 func (p *program) readIDs(args []string) ([]string, error) {
 	if !slices.Equal(args, []string{"-"}) {
 		for _, text := range args {
@@ -211,12 +198,11 @@ func (p *program) readIDs(args []string) ([]string, error) {
 		}
 	}
 	if len(ids) == 0 || lines.Err() != nil {
-		return nil, cli.Usagef("standard input must have ids of investigations or tasks, and has none")
+		return nil, cli.Usagef("no ids in standard input: write ids of investigations or tasks")
 	}
 	return ids, nil
 }
 
-// readWaves reads the sizes of waves.
 func readWaves(text string) (*[]int, error) {
 	waves := []int{}
 	if text == "all" {
@@ -225,14 +211,14 @@ func readWaves(text string) (*[]int, error) {
 	for part := range strings.SplitSeq(strings.TrimSuffix(text, ",rest"), ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(part))
 		if err != nil || n < 1 || n > tasker.MaxOperationItems {
-			return nil, cli.Usagef("--waves must be numbers from 1 to %d with commas between them, or all, not %q", tasker.MaxOperationItems, text)
+			return nil, cli.Usagef("--waves must be comma-separated numbers from 1 to %d, or all, not %q", tasker.MaxOperationItems, text)
 		}
 		waves = append(waves, n)
 	}
 	return &waves, nil
 }
 
-// readRate reads a rate as items a minute.
+// readRate parses a rate and returns steps per minute.
 func readRate(text string) (int, error) {
 	if text == "" {
 		return 0, nil
@@ -252,11 +238,11 @@ func (p *program) operationPlanCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "plan [ID...] --reason TEXT",
 		short: "Create an operation without starting it",
-		long: `Freeze the steps of an operation; nothing is done until it is started.
+		long: `Create an operation without starting it. Its steps are frozen; nothing else changes.
 
-Of each open investigation that is selected, the step that has failed becomes an item.
-Arguments are ids of investigations or tasks to select among; a dash reads them from
-standard input. A plan that is not started within 30 minutes is aborted.`,
+The failed step of each selected open investigation becomes an item. Arguments narrow the
+selection to these investigations or tasks; "-" reads them from standard input. A plan that is
+not started within 30 minutes is aborted.`,
 		example: `  tasker-ctl operation plan --case $CASE --reset --reason "gateway is back"
   tasker-ctl operation plan --case $CASE --complete --result-expression '{"paid": context.amount}' --reason "paid by hand"
   tasker-ctl operation plan --namespace orders --failed-on 1.5.0 --failed-since 2026-01-31T02:10:00Z --reset --reason "1.5.1 is out"
@@ -264,7 +250,7 @@ standard input. A plan that is not started within 30 minutes is aborted.`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Operation, error) {
 		return p.plan(ctx, api, &g, a.text)
 	}, p.printOperation)
-	g.flags(c)
+	g.flags(p, c)
 	return c
 }
 
@@ -275,16 +261,13 @@ func (p *program) operationStartCommand() *cobra.Command {
 		short:   "Start a planned operation",
 		example: `  tasker-ctl operation start $OPERATION --watch --plan-digest $(tasker-ctl operation show $OPERATION -o json | jq -r .plan_digest)`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
-		if err := need("plan-digest", digest, "it shows that you have seen the plan; operation show prints it"); err != nil {
-			return o, err
-		}
-		if actor, err = p.actor("by", actor); err != nil {
+		if err := need("plan-digest", digest, "it confirms the plan that you reviewed; operation show prints it"); err != nil {
 			return o, err
 		}
 		return api.StartOperation(ctx, a.id[0], apiv1.StartOperation{PlanDigest: digest, By: actor})
 	})
-	c.Flags().StringVar(&digest, "plan-digest", "", "the digest of the plan that you have seen (needed)")
-	actorFlag(c, &actor, "by")
+	c.Flags().StringVar(&digest, "plan-digest", "", "digest of the plan that you reviewed (required)")
+	p.actorFlag(c, &actor, "by")
 	return c
 }
 
@@ -297,14 +280,11 @@ func (p *program) operationResumeCommand() *cobra.Command {
   tasker-ctl operation resume $OPERATION --tolerate-cause --watch
   tasker-ctl operation resume $OPERATION --tolerate 5%`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
-		if r.By, err = p.actor("by", r.By); err != nil {
-			return o, err
-		}
 		return api.ResumeOperation(ctx, a.id[0], r)
 	})
-	c.Flags().StringVar(&r.Tolerate, "tolerate", "", "from now on pause when more steps of a wave fail: a percentage or a number")
-	c.Flags().BoolVar(&r.TolerateCause, "tolerate-cause", false, "from now on ignore failures of the causes for which it is paused")
-	actorFlag(c, &r.By, "by")
+	c.Flags().StringVar(&r.Tolerate, "tolerate", "", "failures per wave to tolerate from now on, as a percentage or a number")
+	c.Flags().BoolVar(&r.TolerateCause, "tolerate-cause", false, "ignore failures with the causes for which it paused")
+	p.actorFlag(c, &r.By, "by")
 	return c
 }
 
@@ -312,18 +292,15 @@ func (p *program) operationVerbCommand(verb, short string, do func(*client.Clien
 	var actor string
 	c := answer(p, help{use: verb + " OPERATION", short: short, example: "  tasker-ctl operation " + verb + " $OPERATION"},
 		func(ctx context.Context, api *client.Client, a arguments) (o apiv1.Operation, err error) {
-			if actor, err = p.actor("by", actor); err != nil {
-				return o, err
-			}
 			return do(api, ctx, a.id[0], actor)
 		}, p.printOperation)
-	actorFlag(c, &actor, "by")
+	p.actorFlag(c, &actor, "by")
 	return c
 }
 
 func (p *program) operationListCommand() *cobra.Command {
 	var q client.OperationQuery
-	var quiet bool
+
 	c := answer(p, help{
 		use:   "list",
 		short: "List operations, newest first",
@@ -333,22 +310,21 @@ func (p *program) operationListCommand() *cobra.Command {
 	}, func(ctx context.Context, api *client.Client, _ arguments) (apiv1.OperationList, error) {
 		return api.Operations(ctx, q)
 	}, func(l apiv1.OperationList) {
-		if quiet {
-			ids(p, l.Operations, func(o apiv1.Operation) string { return o.OperationUUID })
-			return
-		}
+
 		header := []string{"operation", "state", "act", "items", "verified", "failed again", "by", "planned", "reason"}
 		list(p, l.Operations, columns{none: "No operations.", names: header, spare: "planned"}, func(o apiv1.Operation) []string {
 			return []string{
-				o.OperationUUID, o.State, o.Act.Type, strconv.Itoa(o.Items), strconv.FormatInt(o.Counts[string(tasker.ItemVerified)], 10),
-				strconv.FormatInt(o.Counts[string(tasker.ItemFailedAgain)], 10), o.PlannedBy, at(&o.CreatedAt), o.Reason,
+				o.OperationUUID, o.State, o.Act.Type, num(o.Items), num(o.Counts[string(tasker.ItemVerified)]),
+				num(o.Counts[string(tasker.ItemFailedAgain)]), o.PlannedBy, at(&o.CreatedAt), o.Reason,
 			}
 		})
-		p.more(l.Pagination)
+		if !p.quiet {
+			p.more(l.Pagination)
+		}
 	})
-	c.Flags().VarP(cli.Choice(&q.State, tasker.OperationStates()), "state", "s", "only operations in this state: "+cli.Join(tasker.OperationStates()))
-	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only operations with items of this namespace")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
+	filterFlag(c, &q.State, "state", "s", "state", tasker.OperationStates())
+	namespaceFlag(c, &q.Namespace)
+	p.quietFlag(c)
 	pageFlags(c, &q.Page, 50)
 	return c
 }
@@ -377,21 +353,21 @@ func (p *program) printOperation(o apiv1.Operation) {
 	}
 	fields := []field{
 		{"Act", o.Act.Type}, {"Result", o.Act.ResultExpression}, {"Reason", o.Reason}, {"Planned by", o.PlannedBy}, {"Started by", or(o.StartedBy, "")},
-		{"Namespaces", strings.Join(o.Namespaces, ", ")}, {"Items", strconv.Itoa(o.Items) + complete},
+		{"Namespaces", strings.Join(o.Namespaces, ", ")}, {"Items", num(o.Items) + complete},
 	}
 	for _, state := range tasker.ItemStates() {
 		if n := o.Counts[string(state)]; n > 0 {
-			fields = append(fields, field{"  " + string(state), strconv.FormatInt(n, 10)})
+			fields = append(fields, field{"  " + string(state), num(n)})
 		}
 	}
 	if o.WithoutStep > 0 {
-		fields = append(fields, field{"Without a failed step", strconv.Itoa(o.WithoutStep)})
+		fields = append(fields, field{"Without a failed step", num(o.WithoutStep)})
 	}
 	for _, other := range o.Overlapping {
-		fields = append(fields, field{"Held by another operation", fmt.Sprintf("%d, by %s of %s", other.Items, other.OperationUUID, other.PlannedBy)})
+		fields = append(fields, field{"In another operation", fmt.Sprintf("%d, by %s of %s", other.Items, other.OperationUUID, other.PlannedBy)})
 	}
 	if n := or(o.ArrivedSince, 0); n > 0 {
-		fields = append(fields, field{"Came since", fmt.Sprintf("%d, which are not touched", n)})
+		fields = append(fields, field{"New since the plan", fmt.Sprintf("%d, not included", n)})
 	}
 	fields = append(fields, field{"Wave", waveText(o)}, field{"Rate", rateText(o.RatePerMinute)}, field{"Workers", atLeastText(o.Guards.WorkerAtLeast)}, field{"Tolerates", toleratesText(o)}, field{"Paused", pauseText(o.Paused)})
 	if o.State == string(tasker.OperationPlanned) {
@@ -407,17 +383,15 @@ func (p *program) printOperation(o apiv1.Operation) {
 	p.fields("  ", append(fields, field{"Started", at(o.StartedAt)}, field{"Ended", at(o.EndedAt)})...)
 }
 
-// waveText says which wave is under way, and what waves there are.
 func waveText(o apiv1.Operation) string {
 	texts := make([]string, 0, len(o.Waves)+1)
 	for _, n := range o.Waves {
-		texts = append(texts, strconv.Itoa(n))
+		texts = append(texts, num(n))
 	}
 	texts = append(texts, "rest")
 	return fmt.Sprintf("%d of %d (%s)", o.Wave, len(texts), strings.Join(texts, ", "))
 }
 
-// toleratesText returns how many failures the guards tolerate.
 func toleratesText(o apiv1.Operation) string {
 	text := o.Guards.Tolerate + " of a wave"
 	if n := len(o.Tolerated); n > 0 {
@@ -444,7 +418,7 @@ func rateText(perMinute int) string {
 	}
 }
 
-// pauseTexts say what guards have found.
+// pauseTexts describes the findings of guards.
 var pauseTexts = map[tasker.PauseReason]string{
 	tasker.PausedSameCause: "failed with one cause", tasker.PausedNewCause: "failed with a cause that was not selected",
 	tasker.PausedWaveFailed: "failed in the wave", tasker.PausedWaveTimeout: "did not succeed in time",
@@ -459,7 +433,7 @@ func pauseText(pause *apiv1.OperationPause) string {
 	case reason == tasker.PausedByOperator:
 		text = "by " + pause.By
 	case reason == tasker.PausedNoWorker:
-		text = "no worker takes the steps"
+		text = "no live worker for the steps"
 	case pauseTexts[reason] != "":
 		text = plural(pause.Failures, "step") + " " + pauseTexts[reason]
 	}
@@ -486,16 +460,14 @@ func (p *program) operationItemsCommand() *cobra.Command {
 		list(p, l.Items, columns{none: "No items.", names: header, spare: "step"}, func(i apiv1.OperationItem) []string {
 			wave := "-"
 			if i.Wave != nil {
-				wave = strconv.Itoa(*i.Wave)
+				wave = num(*i.Wave)
 			}
-			return []string{strconv.Itoa(i.Ordinal), i.TaskUUID, or(i.StepUUID, "-"), i.State, orDash(i.Outcome), wave, orDash(at(i.ReleasedAt)), or(i.MadeTaskUUID, "-"), orDash(i.FailureText)}
+			return []string{num(i.Ordinal), i.TaskUUID, or(i.StepUUID, "-"), i.State, orDash(i.Outcome), wave, orDash(at(i.ReleasedAt)), or(i.MadeTaskUUID, "-"), orDash(i.FailureText)}
 		})
-		if l.Next != nil {
-			fmt.Fprintf(p.err, "There are more: --after %d\n", *l.Next)
-		}
+		nextPage(p, "after", l.Next)
 	})
-	c.Flags().VarP(cli.Choice(&q.State, tasker.ItemStates()), "state", "s", "only items in this state: "+cli.Join(tasker.ItemStates()))
-	c.Flags().Var(cli.Number(&q.After, 0, tasker.MaxOperationItems), "after", "begin behind this item")
+	filterFlag(c, &q.State, "state", "s", "state", tasker.ItemStates())
+	c.Flags().Var(cli.Number(&q.After, 0, tasker.MaxOperationItems), "after", "page cursor: last item of the previous page")
 	limitFlag(c, &q.Limit, 100)
 	return c
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,12 +21,11 @@ import (
 	"tasker.example/tasker/internal/loop"
 )
 
-// The exit codes of a run that was watched to its end. A run that could not be made or
-// watched exits with 1, or with 2 when the command line is wrong.
+// The exit codes of a watched run. Other errors exit with 1, or with 2 for an invalid command line.
 const (
 	exitFailedAgain = 3 // some steps failed again
-	exitSkipped     = 4 // some were skipped, and none failed again
-	exitPaused      = 5 // the operation has paused by itself, or was paused or aborted
+	exitSkipped     = 4 // some were skipped, none failed again
+	exitPaused      = 5 // the operation was paused or aborted
 )
 
 func (p *program) operationRunCommand() *cobra.Command {
@@ -36,10 +34,8 @@ func (p *program) operationRunCommand() *cobra.Command {
 	c := p.command(help{
 		use:   "run [ID...] --reason TEXT",
 		short: "Plan, confirm and start an operation",
-		long: `Plan an operation, show the plan, ask, and start it.
-
-It is planned and tried in a dry run, and started when you say yes; without a terminal
-it is started only with --yes. Servers continue with it when this command is interrupted.
+		long: `Plan an operation, show the plan and a dry run, and start it after confirmation. Without a
+terminal, --yes is required. Servers continue the operation if this command is interrupted.
 The exit code is 0 if it was started, and 1 if not.
 
 ` + watchHelp,
@@ -47,9 +43,9 @@ The exit code is 0 if it was started, and 1 if not.
   tasker-ctl operation run --namespace orders --text "HTTP 503" --reset --reason "gateway is back" --waves 1,50 --rate 20/s --yes
   tasker-ctl operation run --case $CASE --reset --reason "gateway is back" --dry-run`,
 	}, func(ctx context.Context, a arguments) error { return runError(p.runOperation(ctx, &g, r, a.text)) })
-	g.flags(c)
-	c.Flags().BoolVarP(&r.yes, "yes", "y", false, "start without asking")
-	c.Flags().BoolVar(&r.dry, "dry-run", false, "plan and try it, and abort it")
+	g.flags(p, c)
+	c.Flags().BoolVarP(&r.yes, "yes", "y", false, "start without confirmation")
+	c.Flags().BoolVar(&r.dry, "dry-run", false, "plan and simulate, then abort")
 	r.flags(c)
 	return c
 }
@@ -67,21 +63,21 @@ type following struct {
 }
 
 func (w *following) flags(c *cobra.Command) {
-	c.Flags().BoolVarP(&w.watch, "watch", "w", false, "follow it until it ends or pauses")
-	c.Flags().Var(cli.Duration(&w.every, time.Second), "interval", "how often to read it while watching")
+	c.Flags().BoolVarP(&w.watch, "watch", "w", false, "follow the operation until it ends or pauses")
+	c.Flags().Var(cli.Duration(&w.every, time.Second), "interval", "how often to poll with --watch")
 }
 
-const watchHelp = `With --watch it is followed until it ends or pauses.
+const watchHelp = `With --watch the command follows the operation until it ends or pauses.
 
 Exit codes with --watch:
   0  all steps are verified
-  1  the request failed, or the watch did
-  2  the command line is wrong
+    1  the request or the watch failed
+    2  usage error
   3  some steps failed again
   4  some steps were skipped, none failed again
-  5  paused or aborted; the output says why, and how to resume it`
+    5  paused or aborted; the output shows the reason and how to resume`
 
-// operationCommandThatWatches returns a command that requests an operation and can follow it.
+// operationCommandThatWatches returns a command that changes or reads an operation and can follow it.
 func (p *program) operationCommandThatWatches(h help, request func(context.Context, *client.Client, arguments) (apiv1.Operation, error)) *cobra.Command {
 	var w following
 	h.long = h.short + ".\n\n" + watchHelp
@@ -106,7 +102,7 @@ func (p *program) operationCommandThatWatches(h help, request func(context.Conte
 	return c
 }
 
-// runError keeps the codes of a run apart from those of other commands.
+// runError makes errors exit with 1 whose codes mean something else for a watched run.
 func runError(err error) error {
 	if code := exitCode(err); code != exitNotFound && code != exitConflict && code != exitUnreachable || errors.As(err, new(cli.Exit)) {
 		return err
@@ -114,7 +110,7 @@ func runError(err error) error {
 	return failedRun{err}
 }
 
-// A failedRun is an error for which a run exits with 1, whatever its code is elsewhere.
+// failedRun is an error for which the program exits with 1.
 type failedRun struct{ error }
 
 // Unwrap returns the error.
@@ -122,7 +118,7 @@ func (f failedRun) Unwrap() error { return f.error }
 
 func (p *program) runOperation(ctx context.Context, g *planning, r running, ids []string) error {
 	if !r.yes && !r.dry && (!p.isTerminal() || len(ids) == 1 && ids[0] == "-") {
-		return cli.Usagef("there is no terminal to ask at: add --yes, or --dry-run to see what it would do")
+		return cli.Usagef("no terminal for confirmation: add --yes or --dry-run")
 	}
 	api, err := p.api()
 	if err != nil {
@@ -132,7 +128,7 @@ func (p *program) runOperation(ctx context.Context, g *planning, r running, ids 
 	if err != nil {
 		return err
 	}
-	id, err := answeredID("operation_uuid", o.OperationUUID)
+	id, err := responseID("operation_uuid", o.OperationUUID)
 	if err != nil {
 		return err
 	}
@@ -153,8 +149,8 @@ func (p *program) runOperation(ctx context.Context, g *planning, r running, ids 
 	return p.watchOperation(ctx, api, id, r.every)
 }
 
-// approved reports whether a plan is to be started. It is shown, with its dry run, to whoever
-// decides.
+// approved reports whether to start a plan. Unless --yes is set, it shows the plan and a dry run and
+// asks for confirmation.
 func (p *program) approved(ctx context.Context, api *client.Client, r running, o apiv1.Operation, id tasker.ID) (bool, error) {
 	if r.yes && !r.dry {
 		return true, nil
@@ -172,11 +168,10 @@ func (p *program) approved(ctx context.Context, api *client.Client, r running, o
 	return true, nil
 }
 
-// abortTimeout bounds the abortion of a plan that is not started, also after an interruption.
+// abortTimeout limits the abort of a plan that is not started, even after an interruption.
 const abortTimeout = 5 * time.Second
 
-// abandon aborts a plan that is not started, because it keeps its steps from other plans. It
-// returns why it is not started.
+// abandon aborts a plan that is not started, to free its steps for other plans. It returns why.
 func (p *program) abandon(ctx context.Context, api *client.Client, id tasker.ID, by string, why error) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
@@ -187,18 +182,18 @@ func (p *program) abandon(ctx context.Context, api *client.Client, id tasker.ID,
 	case err == nil:
 		return fmt.Errorf("%w; the plan was aborted", why)
 	default:
-		return p.evenInterrupted(ctx, fmt.Errorf("%w; operation %s stays planned: %w", why, id, err))
+		return p.evenInterrupted(ctx, fmt.Errorf("%w; operation %s is still planned: %w", why, id, err))
 	}
 }
 
-// wasRefused reports whether the server has decided against a request. After any other error it
-// may have been carried out.
+// wasRefused reports whether the server rejected a request. After other errors it may have succeeded.
 func wasRefused(err error) bool {
 	refusals := []tasker.Code{tasker.Invalid, tasker.NotFound, tasker.Conflict, tasker.Unauthorized, tasker.Forbidden}
 	return slices.Contains(refusals, tasker.CodeOf(err))
 }
 
-// evenInterrupted returns err, and prints it where only the interruption would be said.
+// evenInterrupted returns err. If ctx is cancelled it also prints err, which would be replaced by
+// "interrupted".
 func (p *program) evenInterrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		p.warn("%s", clean(err.Error()))
@@ -206,7 +201,7 @@ func (p *program) evenInterrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// showRun shows a plan and its dry run. For programs a run without a dry run prints only what it ends with.
+// showRun prints a plan and its dry run. In JSON form it prints them only with --dry-run.
 func (p *program) showRun(r running, o apiv1.Operation, tried apiv1.OperationDryRun) error {
 	if p.output == "json" {
 		if !r.dry {
@@ -222,17 +217,16 @@ func (p *program) showRun(r running, o apiv1.Operation, tried apiv1.OperationDry
 	return nil
 }
 
-// isTerminal reports whether somebody can be asked.
 func (p *program) isTerminal() bool {
 	file, ok := p.in.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// confirm asks for a yes, until ctx ends.
+// confirm asks a yes-or-no question. It returns false if ctx is cancelled.
 func (p *program) confirm(ctx context.Context, question string) bool {
 	fmt.Fprintf(p.err, "%s [y/N] ", question)
 	answer := make(chan string, 1)
-	go func() { // nobody can end the read of a terminal; it ends with the program
+	go func() { // the read of a terminal cannot be cancelled
 		line, _ := bufio.NewReader(p.in).ReadString('\n')
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()
@@ -245,8 +239,7 @@ func (p *program) confirm(ctx context.Context, question string) bool {
 	}
 }
 
-// watchOperation follows an operation until all of its items have come to their end, or it
-// is paused.
+// watchOperation follows an operation until all of its items are settled or it pauses.
 func (p *program) watchOperation(ctx context.Context, api *client.Client, id tasker.ID, every time.Duration) error {
 	answered, last := time.Now(), ""
 	for {
@@ -270,7 +263,6 @@ func (p *program) watchOperation(ctx context.Context, api *client.Client, id tas
 	}
 }
 
-// progressText is a line about how far an operation has come.
 func progressText(o apiv1.Operation) string {
 	parts := []string{fmt.Sprintf("wave %s", waveText(o))}
 	for _, state := range tasker.ItemStates() {
@@ -281,7 +273,7 @@ func progressText(o apiv1.Operation) string {
 	return clean(o.State) + ": " + strings.Join(parts, ", ")
 }
 
-// endOfRun prints what a run has come to, and returns its exit code.
+// endOfRun prints the result of a run and returns its exit code.
 func (p *program) endOfRun(o apiv1.Operation) error {
 	if err := p.show(o, func() { p.printOperation(o) }); err != nil {
 		return err
@@ -308,7 +300,7 @@ func (p *program) operationDryRunCommand() *cobra.Command {
 	}, p.printDryRun)
 }
 
-// dryRun makes a dry run, part by part.
+// dryRun requests batch after batch and adds up the results.
 func dryRun(ctx context.Context, api *client.Client, operation tasker.ID) (apiv1.OperationDryRun, error) {
 	all := apiv1.OperationDryRun{Refused: []apiv1.OperationRefusal{}, Enqueues: map[string]int{}}
 	for next := new(int); next != nil; {
@@ -338,7 +330,7 @@ func dryRun(ctx context.Context, api *client.Client, operation tasker.ID) (apiv1
 
 func (p *program) printDryRun(r apiv1.OperationDryRun) {
 	p.done("Of %s, %d would be released", plural(r.LookedAt, "item"), r.WouldRelease)
-	fields := []field{{"Busy now, tried again later", strconv.Itoa(r.Busy)}}
+	fields := []field{{"Busy, retried later", num(r.Busy)}}
 	for _, f := range r.Refused {
 		fields = append(fields, field{"Would be skipped as " + f.Outcome, fmt.Sprintf("%d, such as %s", f.Items, strings.Join(f.Sample, ", "))})
 		if f.Reason != "" {
@@ -353,7 +345,7 @@ func (p *program) printDryRun(r apiv1.OperationDryRun) {
 		fields = append(fields, field{"Result of task " + d.TaskUUID, text})
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Enqueues)) {
-		fields = append(fields, field{"Would become ready: " + name, strconv.Itoa(r.Enqueues[name])})
+		fields = append(fields, field{"Would become ready: " + name, num(r.Enqueues[name])})
 	}
-	p.fields("  ", append(fields, field{"It cannot tell", strings.Join(r.CannotSee, "; ")})...)
+	p.fields("  ", append(fields, field{"Not simulated", strings.Join(r.CannotSee, "; ")})...)
 }

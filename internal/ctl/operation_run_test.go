@@ -35,7 +35,7 @@ func TestRunLeavesNoPlan(t *testing.T) {
 		{"a start that is refused", "--yes", map[string]any{"start": refusal("CONFLICT", "it is held")}, []string{"operations", "start", "abort"}, "it is held; the plan was aborted"},
 		{"a start that may have happened", "--yes", map[string]any{"start": refusal("INTERNAL", "it broke")}, []string{"operations", "start"}, "it broke; operation " + anID + " may have started"},
 		{"an abort that fails", "--dry-run", map[string]any{"dry-run": refusal("INTERNAL", "it broke"), "abort": refusal("INTERNAL", "so did this")},
-			[]string{"operations", "dry-run", "abort"}, "it broke; operation " + anID + " stays planned: so did this"},
+			[]string{"operations", "dry-run", "abort"}, "it broke; operation " + anID + " is still planned: so did this"},
 		{"a dry run", "--dry-run", nil, []string{"operations", "dry-run", "abort"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

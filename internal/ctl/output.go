@@ -27,11 +27,10 @@ import (
 )
 
 const (
-	maxLine  = 4 << 10 // bytes of a text that is shown in full
+	maxLine  = 4 << 10 // bytes of a line
 	maxShown = 50      // faults listed
 )
 
-// The colours of a terminal.
 const (
 	green  = "\x1b[32m"
 	yellow = "\x1b[33m"
@@ -39,35 +38,33 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// colourful reports whether w is a terminal that may be coloured.
-func (p *program) colourful(w io.Writer) bool {
+func (p *program) colorful(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && p.env["NO_COLOR"] == "" && p.env["TERM"] != "dumb" && term.IsTerminal(int(file.Fd()))
 }
 
-func (p *program) paint(w io.Writer, colour, s string) string {
-	if !p.colourful(w) {
+func (p *program) paint(w io.Writer, color, s string) string {
+	if !p.colorful(w) {
 		return s
 	}
-	return colour + s + plain
+	return color + s + plain
 }
 
-// done prints that something succeeded.
+// done prints a success message.
 func (p *program) done(format string, args ...any) {
 	fmt.Fprintln(p.out, p.paint(p.out, green, "✓"), fmt.Sprintf(format, args...))
 }
 
-// warn prints a warning.
 func (p *program) warn(format string, args ...any) {
 	fmt.Fprintln(p.err, p.paint(p.err, yellow, "⚠"), fmt.Sprintf(format, args...))
 }
 
-// hint prints a line below a warning or an error, such as a command that helps.
+// hint prints a line below a warning or an error, such as a suggested command.
 func (p *program) hint(format string, args ...any) {
 	fmt.Fprintln(p.err, "  "+clean(fmt.Sprintf(format, args...)))
 }
 
-// A field is a line "  Label: value". One whose value is empty is left out.
+// field is a line "Label: value". Fields with an empty value are omitted.
 type field struct{ label, value string }
 
 func (p *program) fields(indent string, list ...field) {
@@ -78,21 +75,20 @@ func (p *program) fields(indent string, list ...field) {
 	}
 }
 
-// json prints a document for programs. Characters that a terminal might take for a
-// command are escaped, which JSON allows.
+// json prints v as JSON. Control characters that could affect a terminal are escaped.
 func (p *program) json(v any) error {
 	var doc bytes.Buffer
 	enc := json.NewEncoder(&doc)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("print the answer: %w", err)
+		return fmt.Errorf("print response: %w", err)
 	}
 	_, err := io.WriteString(p.out, escape(doc.String()))
 	return err
 }
 
-// show prints v as JSON if that is asked for, and otherwise calls asText.
+// show prints v with -o json, and otherwise calls asText.
 func (p *program) show(v any, asText func()) error {
 	if p.output == "json" {
 		return p.json(v)
@@ -101,16 +97,15 @@ func (p *program) show(v any, asText func()) error {
 	return nil
 }
 
-// clean returns s as one line that does nothing to a terminal.
+// clean returns s as one line without control characters.
 func clean(s string) string { return strings.Join(strings.Fields(cleanLine(s)), " ") }
 
-// cleanLine is clean for a line whose spaces matter.
+// cleanLine is like clean but preserves spaces.
 func cleanLine(s string) string {
 	return strings.TrimRight(payload.CleanText(s, maxLine), "\n")
 }
 
-// escape escapes in JSON the characters that clean leaves out. They occur in
-// strings only.
+// escape escapes in JSON the characters that clean removes. They occur only in strings.
 func escape(doc string) string {
 	var b strings.Builder
 	for _, r := range doc {
@@ -123,7 +118,7 @@ func escape(doc string) string {
 	return b.String()
 }
 
-// compact returns a document as one line; null is the empty line.
+// compact returns a document as one line, or "" for null.
 func compact(doc json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, doc) != nil || b.String() == "null" {
@@ -132,7 +127,6 @@ func compact(doc json.RawMessage) string {
 	return b.String()
 }
 
-// indented returns a document as lines, cleaned.
 func indented(doc json.RawMessage, prefix string) string {
 	var b bytes.Buffer
 	if json.Indent(&b, doc, prefix, "  ") != nil {
@@ -141,7 +135,7 @@ func indented(doc json.RawMessage, prefix string) string {
 	return escape(b.String())
 }
 
-// at formats an instant; none is the empty text.
+// at formats a time; nil is the empty string.
 func at(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -149,22 +143,26 @@ func at(t *time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-func or[T any](p *T, otherwise T) T {
+// or returns *p, or fallback if p is nil.
+func or[T any](p *T, fallback T) T {
 	if p == nil {
-		return otherwise
+		return fallback
 	}
 	return *p
 }
 
-// orDash returns an empty text as a cell that awk can count.
+// orDash returns "-" for the empty string, so that awk sees the cell.
 func orDash(s string) string { return cmp.Or(s, "-") }
 
-// atLeast formats a number that may be larger.
+// num formats an integer.
+func num[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }
+
+// atLeast formats a number, with "+" if it is a lower bound.
 func atLeast(n int, more bool) string {
 	if more {
-		return strconv.Itoa(n) + "+"
+		return num(n) + "+"
 	}
-	return strconv.Itoa(n)
+	return num(n)
 }
 
 func plural(n int, noun string) string {
@@ -174,21 +172,21 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// more prints on stderr how to see the next page of a list.
+// more prints to stderr the flag that shows the next page of a list.
 func (p *program) more(page apiv1.Pagination) {
 	if page.HasMore {
-		fmt.Fprintf(p.err, "There are more: --offset %d shows the next.\n", page.Offset+page.Count)
+		nextPage(p, "offset", new(page.Offset+page.Count))
 	}
 }
 
-// goesOn prints on stderr how to see the rest of a list that goes on by position.
-func (p *program) goesOn(page apiv1.Continuation) {
-	if page.NextBefore != nil {
-		fmt.Fprintf(p.err, "There are more: --before %d shows the next.\n", *page.NextBefore)
+// nextPage prints to stderr the flag that shows the next page of a list, if there is one.
+func nextPage[T any](p *program, flag string, next *T) {
+	if next != nil {
+		fmt.Fprintf(p.err, "There are more: --%s %s shows the next.\n", flag, clean(fmt.Sprint(*next)))
 	}
 }
 
-// cutShort prints on stderr that a list without pages has reached its limit.
+// cutShort prints to stderr that a list without pages has reached its limit.
 func (p *program) cutShort(shown, limit int) {
 	if shown < limit {
 		return
@@ -202,26 +200,23 @@ func (p *program) cutShort(shown, limit int) {
 	fmt.Fprintln(p.err, line+".")
 }
 
-// mayGoOn prints on stderr that a list may go on, of which the server does not
-// count the rest.
+// mayGoOn prints to stderr that a list may have a next page. The server does not count its results.
 func (p *program) mayGoOn(shown int, page client.Page) {
 	if shown >= page.Limit {
 		fmt.Fprintf(p.err, "%d shown, there may be more: --offset %d shows the next.\n", shown, page.Offset+shown)
 	}
 }
 
-// An advised is an error with lines for a person in place of its details: which
-// commands help.
+// advised is an error with hints that replace its details.
 type advised struct {
 	error
 	lines []string
 }
 
-// Unwrap returns the error.
+// Unwrap implements errors.Unwrap.
 func (a advised) Unwrap() error { return a.error }
 
-// complain prints the error of a command. Scripts that read JSON get it in the
-// API's shape.
+// complain prints the error of a command. With -o json it has the form of an API error.
 func (p *program) complain(command string, err error) {
 	if err == nil || errors.As(err, new(cli.Exit)) {
 		return
@@ -237,7 +232,7 @@ func (p *program) complain(command string, err error) {
 		body.Code = "USAGE"
 	case errors.As(err, &known):
 		body.Details = known.Details
-		if error(known) == err { //nolint:errorlint // wrapped, the text around it counts
+		if error(known) == err { //nolint:errorlint // a wrapped error has more text
 			body.Message = known.Message
 		}
 	}
@@ -262,8 +257,7 @@ func (p *program) complain(command string, err error) {
 	}
 }
 
-// detailLines returns the details of an error as lines: a list of faults, or an
-// object.
+// detailLines formats the details of an error, which are a list of faults or an object.
 func detailLines(details any) []string {
 	doc, err := json.Marshal(details)
 	if err != nil || details == nil {
@@ -290,14 +284,14 @@ func detailLines(details any) []string {
 	}
 	var lines []string
 	for name, value := range object {
-		lines = append(lines, name+": "+spell(value))
+		lines = append(lines, name+": "+inline(value))
 	}
 	slices.Sort(lines)
 	return lines[:min(len(lines), maxShown)]
 }
 
-// spell writes a value of JSON on one line without braces.
-func spell(value any) string {
+// inline formats a JSON value on one line without braces.
+func inline(value any) string {
 	var parts []string
 	switch v := value.(type) {
 	case nil:
@@ -306,35 +300,35 @@ func spell(value any) string {
 		return v
 	case []any:
 		for _, element := range v {
-			parts = append(parts, spell(element))
+			parts = append(parts, inline(element))
 		}
 		return strings.Join(parts, "; ")
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			parts = append(parts, name+" "+spell(v[name]))
+			parts = append(parts, name+" "+inline(v[name]))
 		}
 		return strings.Join(parts, ", ")
 	default:
-		doc, _ := json.Marshal(v) // it came from JSON
+		doc, _ := json.Marshal(v) // v was decoded from JSON
 		return string(doc)
 	}
 }
 
 const (
-	maxCell = 60   // characters of a text in a table
-	maxNote = 120  // characters of a text that is only hinted at
-	minCell = 12   // columns that a text keeps on a narrow terminal; no header is wider
-	gap     = "  " // between two columns
+	maxCell = 60   // characters of a table cell
+	maxNote = 120  // characters of a shortened text
+	minCell = 12   // minimum width of a shortened column; no header is wider
+	gap     = "  " // between columns
 )
 
-// prose are the columns that are cut on a narrow terminal. The others are not: a
-// part of an id, a number, a time or a state is of no use.
+// prose lists the columns that are shortened on a narrow terminal. Ids, numbers, times and states are
+// not.
 var prose = []string{
 	"actor", "dead letter", "description", "detail", "last failure", "name", "namespace", "namespaces", "notes", "reason", "step", "template",
 }
 
-// table prints rows under a header, without borders, so that awk can read them. On
-// a terminal that is too narrow, spare columns are left out before any is cut.
+// table prints rows under a header, without borders, for awk. If the terminal is too narrow, it first
+// omits spare columns, then shortens others.
 func (p *program) table(header []string, rows [][]string, spare ...string) {
 	w := table.NewWriter()
 	w.SetStyle(table.Style{
@@ -343,7 +337,11 @@ func (p *program) table(header []string, rows [][]string, spare ...string) {
 	})
 	grid := [][]string{header}
 	for _, r := range rows {
-		grid = append(grid, cells(r))
+		row := make([]string, len(r))
+		for i, s := range r {
+			row[i] = short(s, maxCell)
+		}
+		grid = append(grid, row)
 	}
 	if most := p.columns(); most > 0 {
 		grid = leaveOut(grid, most, spare)
@@ -366,18 +364,7 @@ func tableRow(texts []string) table.Row {
 	return row
 }
 
-func cells(texts []string) []string {
-	list := make([]string, len(texts))
-	for i, t := range texts {
-		list[i] = cell(t)
-	}
-	return list
-}
-
-// cell returns s as one short piece of a line.
-func cell(s string) string { return short(s, maxCell) }
-
-// short returns s as a piece of a line of at most this many characters.
+// short returns s as one line of at most this many characters.
 func short(s string, most int) string {
 	s = clean(s)
 	if utf8.RuneCountInString(s) <= most {
@@ -386,8 +373,7 @@ func short(s string, most int) string {
 	return string([]rune(s)[:most-1]) + "…"
 }
 
-// columns returns the columns that a table may take; 0 is no bound, for programs
-// read what is written to a file or a pipe.
+// columns returns the maximum width of a table, or 0 for no limit if the output is not a terminal.
 func (p *program) columns() int {
 	file, ok := p.out.(*os.File)
 	if p.width > 0 || !ok || !term.IsTerminal(int(file.Fd())) {
@@ -403,7 +389,7 @@ func (p *program) columns() int {
 	return max(width, 0)
 }
 
-// measure returns the widths of the columns of a table and of all together.
+// measure returns the widths of the columns and of the table.
 func measure(grid [][]string) (widths []int, total int) {
 	widths = make([]int, len(grid[0]))
 	total = -len(gap)
@@ -416,7 +402,7 @@ func measure(grid [][]string) (widths []int, total int) {
 	return widths, total
 }
 
-// leaveOut drops spare columns, in their order, while a table is wider than most.
+// leaveOut removes spare columns, in their order, until the table is at most this wide.
 func leaveOut(grid [][]string, most int, spare []string) [][]string {
 	for _, name := range spare {
 		_, total := measure(grid)
@@ -433,8 +419,8 @@ func leaveOut(grid [][]string, most int, spare []string) [][]string {
 	return grid
 }
 
-// fit cuts the widest prose of a table, whose first row is its header, until the
-// table is at most so many columns wide, or no prose has more than it needs.
+// fit shortens the widest prose columns until the table is at most this wide. The first row of grid is
+// the header.
 func fit(grid [][]string, most int) {
 	widths, total := measure(grid)
 	for ; total > most; total-- {

@@ -51,14 +51,14 @@ func TestWorkerListWarns(t *testing.T) {
 	}{
 		{"no queue", 200, unserved(0), ""},
 		{"all are served", 200, []tasker.Queue{served}, ""},
-		{"one", 200, append(unserved(1), served), "⚠ No live worker takes what waits in n/h0. tasker-ctl queue list says more.\n"},
-		{"three", 200, append(unserved(3), served), "⚠ No live worker takes what waits in n/h0, n/h1, n/h2. tasker-ctl queue list says more.\n"},
-		{"four", 200, unserved(4), "⚠ No live worker takes what waits in n/h0, n/h1, n/h2 and 1 more. tasker-ctl queue list says more.\n"},
-		{"too many to count", 200, unserved(maxCounted), "⚠ No live worker takes what waits in n/h0, n/h1, n/h2 and 97+ more. tasker-ctl queue list says more.\n"},
+		{"one", 200, append(unserved(1), served), "⚠ No live worker for n/h0. For details: tasker-ctl queue list\n"},
+		{"three", 200, append(unserved(3), served), "⚠ No live worker for n/h0, n/h1, n/h2. For details: tasker-ctl queue list\n"},
+		{"four", 200, unserved(4), "⚠ No live worker for n/h0, n/h1, n/h2 and 1 more. For details: tasker-ctl queue list\n"},
+		{"too many to count", 200, unserved(maxCounted), "⚠ No live worker for n/h0, n/h1, n/h2 and 97+ more. For details: tasker-ctl queue list\n"},
 		{"a hostile name", 200, []tasker.Queue{{Namespace: "a\x1b[2J", Handler: strings.Repeat("x", 200), Unserved: true}},
-			"⚠ No live worker takes what waits in a/" + strings.Repeat("x", maxCell-3) + "…. tasker-ctl queue list says more.\n"},
+			"⚠ No live worker for a/" + strings.Repeat("x", maxCell-3) + "…. For details: tasker-ctl queue list\n"},
 		{"an older server", 404, refusal("NOT_FOUND"), ""},
-		{"a server in trouble", 500, refusal("INTERNAL"), "⚠ Which queues have no live worker is not known: no\n"},
+		{"a server in trouble", 500, refusal("INTERNAL"), "⚠ cannot list queues without a live worker: no\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -105,10 +105,10 @@ func TestWhatADrainedWorkerDoesNext(t *testing.T) {
 		inFlight int
 		want     string
 	}{
-		{"draining", 0, "it gets no new steps and leaves after its next heartbeat"},
-		{"draining", 2, "it gets no new steps, finishes or releases those that it holds, and leaves"},
-		{"stale", 0, "its last heartbeat was at 2026-01-31T12:00:00Z; it gets no steps if it comes back"},
-		{"gone", 1, "its last heartbeat was at 2026-01-31T12:00:00Z; its steps are retried when their leases expire"},
+		{"draining", 0, "it gets no new steps and stops after its next heartbeat"},
+		{"draining", 2, "it gets no new steps, finishes or releases its current steps, and stops"},
+		{"stale", 0, "last heartbeat at 2026-01-31T12:00:00Z; it gets no steps if it reconnects"},
+		{"gone", 1, "last heartbeat at 2026-01-31T12:00:00Z; its steps are retried when their leases expire"},
 	} {
 		w := apiv1.Worker{Health: tt.health, InFlight: tt.inFlight, LastHeartbeatAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 		if got := afterDrain(w); got != tt.want {

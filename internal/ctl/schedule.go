@@ -20,11 +20,11 @@ func (p *program) scheduleCommand() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "schedule",
 		Short: "Manage schedules",
-		Long: `Make tasks at the instants of a rule.
+		Long: `Create tasks on a schedule.
 
-A schedule makes a task of a template at each instant of a cron expression, of a fixed rate,
-or so long after its task before has ended. Each instant that has come is in one firing: it
-has its task, or says why none was made.`,
+A schedule creates a task of a template at each firing time of a cron expression, at a fixed
+rate, or with a fixed delay after the previous task. Each firing time has one firing, with its
+task or the reason why none was created.`,
 		Example: `  tasker-ctl schedule add --namespace billing --name nightly --template settle --cron "30 2 * * *" --zone Europe/Berlin
   tasker-ctl schedule list
   tasker-ctl schedule show $SCHEDULE
@@ -33,38 +33,38 @@ has its task, or says why none was made.`,
 		p.scheduleResumeCommand(), p.scheduleTriggerCommand(), p.scheduleBackfillCommand(), p.scheduleDeleteCommand())
 }
 
-// A ruling is the flags that say what a schedule does.
+// ruling has the flags that define a schedule.
 type ruling struct {
 	spec                             apiv1.ScheduleSpec
-	context, startAt, endAt          string
+	context                          string
 	every, afterEnd, jitter, startIn time.Duration
 }
 
 func (r *ruling) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&r.spec.Name, "name", "", "its name, unique within the namespace")
-	f.StringVar(&r.spec.Template, "template", "", "the template of which tasks are made")
-	f.StringVar(&r.spec.Version, "version", "", "the version of the template (default: the newest at each instant)")
-	f.StringVar(&r.context, "context", "", "the context of each task, as a JSON object")
+	f.StringVar(&r.spec.Name, "name", "", "name of the schedule, unique within the namespace")
+	f.StringVar(&r.spec.Template, "template", "", "template of the tasks")
+	f.StringVar(&r.spec.Version, "version", "", "version of the template (default: the newest at each firing)")
+	f.StringVar(&r.context, "context", "", "context of each task, a JSON object")
 	f.StringVar(&r.spec.NominalKey, "nominal-key", "", "context key that receives the scheduled time")
-	f.IntVar(&r.spec.Priority, "priority", 0, "the priority of each task")
-	f.StringArrayVar(&r.spec.Tags, "tag", nil, "a tag of each task (may be repeated)")
-	f.StringVar(&r.spec.Cron, "cron", "", `instants as a cron expression of five fields, or six with the second first, such as "30 2 * * *"`)
+	f.IntVar(&r.spec.Priority, "priority", 0, "priority of each task")
+	f.StringArrayVar(&r.spec.Tags, "tag", nil, "tag of each task; repeatable")
+	f.StringVar(&r.spec.Cron, "cron", "", `cron expression with five fields, or six with seconds first, such as "30 2 * * *"`)
 	f.StringVar(&r.spec.DayMatch, "day-match", "", "how to combine day-of-month and day-of-week: any or all")
-	f.StringVar(&r.spec.Zone, "zone", "", "the time zone of --cron and --except, such as Europe/Berlin (default UTC)")
-	f.Var(cli.Span(&r.every, time.Second, tasker.MaxScheduleInterval), "every", "in place of --cron: a fixed rate, such as 15m")
+	f.StringVar(&r.spec.Zone, "zone", "", "time zone of --cron and --except, such as Europe/Berlin (default UTC)")
+	f.Var(cli.Span(&r.every, time.Second, tasker.MaxScheduleInterval), "every", "fixed rate, such as 15m (instead of --cron)")
 	f.Var(cli.Span(&r.afterEnd, time.Second, tasker.MaxScheduleInterval), "after-end", "fixed delay after the previous task finishes (instead of --cron)")
-	f.StringArrayVar(&r.spec.Except, "except", nil, "days without a task, with commas between them: 2026-12-25, 2026-12-24..2027-01-01 or sat,sun (may be repeated)")
+	f.StringArrayVar(&r.spec.Except, "except", nil, "days to skip: 2026-12-25, 2026-12-24..2027-01-01 or sat,sun; repeatable")
 	f.Var(cli.Span(&r.jitter, 0, tasker.MaxScheduleJitter), "jitter", "delay each firing randomly by up to this duration")
-	f.StringVar(&r.startAt, "start-at", "", "no instant is before, such as 2026-01-31T07:30:00Z")
-	f.StringVar(&r.endAt, "end-at", "", "no instant is after")
-	f.StringVar(&r.spec.Overlap, "overlap", "", "while a task of it has not ended: skip, queue, cancel or allow (default skip)")
-	f.StringVar(&r.spec.CatchUp, "catch-up", "", "instants that no server handled in time: none, last or all (default last)")
-	f.IntVar(&r.spec.CatchUpMax, "catch-up-max", 0, "of --catch-up all: how many of them")
-	f.Var(cli.Span(&r.startIn, time.Second, tasker.MaxStartWithin), "start-within", "an instant that is handled later is one to catch up with (default 5m)")
+	f.Var(cli.Time(&r.spec.StartAt), "start-at", "earliest firing time, such as 2026-01-31T07:30:00Z")
+	f.Var(cli.Time(&r.spec.EndAt), "end-at", "latest firing time")
+	f.StringVar(&r.spec.Overlap, "overlap", "", "policy while the previous task is open: skip, queue, cancel or allow (default skip)")
+	f.StringVar(&r.spec.CatchUp, "catch-up", "", "missed firings to run: none, last or all (default last)")
+	f.IntVar(&r.spec.CatchUpMax, "catch-up-max", 0, "maximum number of missed firings with --catch-up all")
+	f.Var(cli.Span(&r.startIn, time.Second, tasker.MaxStartWithin), "start-within", "treat a firing that is later than this as missed (default 5m)")
 }
 
-// read returns what the flags say, in place of what was there where a flag is given.
+// read returns the spec of the flags. Flags that are not set keep their value of before.
 func (r *ruling) read(c *cobra.Command, before *apiv1.ScheduleSpec) (apiv1.ScheduleSpec, error) {
 	s := r.spec
 	if len(s.Except) > 0 {
@@ -78,29 +78,17 @@ func (r *ruling) read(c *cobra.Command, before *apiv1.ScheduleSpec) (apiv1.Sched
 	}
 	s.EverySeconds, s.AfterEndSeconds = int64(r.every/time.Second), int64(r.afterEnd/time.Second)
 	s.JitterSeconds, s.StartWithinSeconds = int64(r.jitter/time.Second), int64(r.startIn/time.Second)
-	for _, at := range []struct {
-		flag, text string
-		into       **time.Time
-	}{{"start-at", r.startAt, &s.StartAt}, {"end-at", r.endAt, &s.EndAt}} {
-		if at.text == "" {
-			continue
-		}
-		t, err := time.Parse(time.RFC3339, at.text)
-		if err != nil {
-			return s, cli.Usagef("--%s must be an instant such as 2026-01-31T07:30:00Z, not %q", at.flag, at.text)
-		}
-		*at.into = &t
-	}
+
 	if before == nil {
 		return s, nil
 	}
 	return overlaid(c, *before, s), nil
 }
 
-// overlaid is a spec with what flags say in place of what it has.
+// overlaid returns out with the fields of s whose flags are set.
 func overlaid(c *cobra.Command, out, s apiv1.ScheduleSpec) apiv1.ScheduleSpec {
 	given := c.Flags().Changed
-	if given("cron") || given("every") || given("after-end") { // a rule takes the place of the one before
+	if given("cron") || given("every") || given("after-end") { // one rule replaces another
 		if given("after-end") {
 			out.Overlap, out.CatchUp, out.CatchUpMax = "", "", 0
 		}
@@ -146,20 +134,16 @@ func (p *program) scheduleAddCommand() *cobra.Command {
 			return s, err
 		}
 		b.Namespace = namespace
-		for flag, value := range map[string]string{"namespace": b.Namespace, "name": b.Name, "template": b.Template} {
-			if err := need(flag, value, "it says of what tasks are made"); err != nil {
-				return s, err
-			}
-		}
-		if b.By, err = p.actor("by", b.By); err != nil {
-			return s, err
-		}
+
 		return api.CreateSchedule(ctx, b)
 	}, p.printSchedule)
-	c.Flags().StringVarP(&b.Namespace, "namespace", "n", "", "the namespace of the schedule and of the template")
+	c.Flags().StringVarP(&b.Namespace, "namespace", "n", "", "namespace of the schedule and its template (required)")
+	for _, flag := range []string{"namespace", "name", "template"} {
+		requireFlag(c, flag, "it selects the template")
+	}
 	r.flags(c)
-	c.Flags().StringVar(&b.Reason, "reason", "", "why, for its history")
-	actorFlag(c, &b.By, "by")
+	optionalReasonFlag(c, &b.Reason)
+	p.actorFlag(c, &b.By, "by")
 	return c
 }
 
@@ -170,8 +154,8 @@ func (p *program) scheduleChangeCommand() *cobra.Command {
 	c = answer(p, help{
 		use:   "change SCHEDULE",
 		short: "Update a schedule",
-		long: `Change what the flags name of a schedule, and nothing else. Instants until now are those of
-the rule before.`,
+		long: `Update the settings of a schedule whose flags are set. Firing times until now follow the
+previous rule.`,
 		example: `  tasker-ctl schedule change $SCHEDULE --cron "0 3 * * *" --reason "the export is later now"
   tasker-ctl schedule change $SCHEDULE --overlap queue`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (s apiv1.Schedule, err error) {
@@ -183,21 +167,18 @@ the rule before.`,
 			return s, err
 		}
 		b.Revision = before.Revision
-		if b.By, err = p.actor("by", b.By); err != nil {
-			return s, err
-		}
 		return api.UpdateSchedule(ctx, a.id[0], b)
 	}, p.printSchedule)
 	r.flags(c)
-	c.Flag("except").Usage += "; none: no such days any more"
-	c.Flags().StringVar(&b.Reason, "reason", "", "why, for its history")
-	actorFlag(c, &b.By, "by")
+	c.Flag("except").Usage += `; "none" removes them`
+	optionalReasonFlag(c, &b.Reason)
+	p.actorFlag(c, &b.By, "by")
 	return c
 }
 
 func (p *program) scheduleListCommand() *cobra.Command {
 	var q client.ScheduleQuery
-	var quiet bool
+
 	c := answer(p, help{
 		use:   "list",
 		short: "List schedules",
@@ -211,29 +192,26 @@ func (p *program) scheduleListCommand() *cobra.Command {
 		}
 		return api.Schedules(ctx, q)
 	}, func(l apiv1.ScheduleList) {
-		if quiet {
-			ids(p, l.Schedules, func(s apiv1.ListedSchedule) string { return s.ScheduleUUID })
-			return
-		}
+
 		header := []string{"schedule", "namespace", "name", "template", "rule", "state", "next", "failing"}
 		list(p, l.Schedules, columns{none: "No schedules.", names: header, spare: "rule"}, func(s apiv1.ListedSchedule) []string {
 			return []string{s.ScheduleUUID, s.Namespace, s.Name, s.Template, scheduleRule(s.Schedule), s.State, orDash(at(s.NextAt)), failingText(s)}
 		})
-		if next := l.Pagination.NextAfter; next != nil {
-			fmt.Fprintf(p.err, "There are more: --after %s shows the next.\n", clean(*next))
+		if !p.quiet {
+			nextPage(p, "after", l.Pagination.NextAfter)
 		}
 	})
 	f := c.Flags()
-	f.StringVarP(&q.Namespace, "namespace", "n", "", "only schedules of this namespace")
-	f.StringVar(&q.Name, "name", "", "only schedules of this name")
-	f.BoolVar(&q.Paused, "paused", false, "only schedules that are paused")
-	f.StringVar(&q.After, "after", "", "only schedules behind this one")
-	f.BoolVarP(&quiet, "quiet", "q", false, "print ids only")
+	namespaceFlag(c, &q.Namespace)
+	f.StringVar(&q.Name, "name", "", "filter by name")
+	f.BoolVar(&q.Paused, "paused", false, "only paused schedules")
+	f.StringVar(&q.After, "after", "", "page cursor: id of the last schedule")
+	p.quietFlag(c)
 	limitFlag(c, &q.Limit, 50)
 	return c
 }
 
-// failingText says how the last tasks of a schedule went.
+// failingText returns how many of the latest tasks of a schedule failed.
 func failingText(s apiv1.ListedSchedule) string {
 	switch {
 	case s.Refused:
@@ -245,7 +223,6 @@ func failingText(s apiv1.ListedSchedule) string {
 	}
 }
 
-// scheduleRule says when a schedule makes tasks.
 func scheduleRule(s apiv1.Schedule) string {
 	switch {
 	case s.EverySeconds > 0:
@@ -270,13 +247,13 @@ func (p *program) scheduleShowCommand() *cobra.Command {
 		return api.Schedule(ctx, a.id[0], next)
 	}, func(d apiv1.ScheduleDetail) {
 		p.printSchedule(d.Schedule)
-		list(p, d.Next, columns{none: "No instant is to come that anybody knows.", names: []string{"next"}}, func(t time.Time) []string { return []string{at(&t)} })
+		list(p, d.Next, columns{none: "No future firing times.", names: []string{"next"}}, func(t time.Time) []string { return []string{at(&t)} })
 		p.printFirings(d.Firings)
 		list(p, d.History, columns{none: "No history.", names: []string{"at", "event", "by", "reason", "more"}, spare: "more"}, func(c apiv1.ScheduleChange) []string {
 			return []string{at(&c.At), c.Event, c.Actor, orDash(or(c.Reason, "")), orDash(strings.Trim(compact(c.Metadata), "{}"))}
 		})
 	})
-	c.Flags().Var(cli.Number(&next, 0, tasker.MaxScheduleNext), "next", "how many of the next instants")
+	c.Flags().Var(cli.Number(&next, 0, tasker.MaxScheduleNext), "next", "number of future firing times")
 	return c
 }
 
@@ -289,7 +266,7 @@ func (p *program) printSchedule(s apiv1.Schedule) {
 	p.fields("  ",
 		field{"Template", template}, field{"Rule", scheduleRule(s)}, field{"Except", strings.Join(s.Except, ", ")}, field{"Overlap", s.Overlap},
 		field{"Catch-up", catchUpText(s)}, field{"Next", at(s.NextAt)}, field{"Awaits task", or(s.AwaitsTask, "")}, field{"Paused by", or(s.PausedBy, "")},
-		field{"Paused for", or(s.PausedReason, "")}, field{"Paused until", at(s.PausedUntil)}, field{"Revision", strconv.Itoa(s.Revision)})
+		field{"Paused for", or(s.PausedReason, "")}, field{"Paused until", at(s.PausedUntil)}, field{"Revision", num(s.Revision)})
 }
 
 func catchUpText(s apiv1.Schedule) string {
@@ -302,7 +279,7 @@ func catchUpText(s apiv1.Schedule) string {
 func (p *program) printFirings(firings []apiv1.Firing) {
 	list(p, firings, columns{none: "No firings.", names: []string{"instant", "instants", "kind", "outcome", "task", "task state", "late", "reason"}, spare: "reason"}, func(f apiv1.Firing) []string {
 		return []string{
-			at(&f.NominalAt), strconv.FormatInt(f.Instants, 10), f.Kind, f.Outcome, orDash(or(f.TaskUUID, "")), orDash(or(f.TaskState, "")),
+			at(&f.NominalAt), num(f.Instants), f.Kind, f.Outcome, orDash(or(f.TaskUUID, "")), orDash(or(f.TaskState, "")),
 			strconv.FormatFloat(f.LateSeconds, 'f', 1, 64) + "s", orDash(or(f.Reason, "")),
 		}
 	})

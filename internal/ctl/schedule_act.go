@@ -15,20 +15,14 @@ import (
 
 func (p *program) scheduleFiringsCommand() *cobra.Command {
 	var q client.FiringQuery
-	var before string
+
 	c := answer(p, help{
 		use:   "firings SCHEDULE",
 		short: "List firings, newest first",
 		example: `  tasker-ctl schedule firings $SCHEDULE
   tasker-ctl schedule firings $SCHEDULE --outcome missed`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (l apiv1.FiringList, err error) {
-		if before != "" {
-			t, err := time.Parse(time.RFC3339Nano, before)
-			if err != nil {
-				return l, cli.Usagef("--before must be an instant such as 2026-01-31T07:30:00Z, not %q", before)
-			}
-			q.Before = &t
-		}
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.FiringList, error) {
+
 		return api.Firings(ctx, a.id[0], q)
 	}, func(l apiv1.FiringList) {
 		p.printFirings(l.Firings)
@@ -37,54 +31,40 @@ func (p *program) scheduleFiringsCommand() *cobra.Command {
 		}
 	})
 	f := c.Flags()
-	f.StringVar(&q.Outcome, "outcome", "", "only those with this outcome: started, queued, skipped, merged, missed or refused")
-	f.StringVar(&before, "before", "", "only those behind this instant")
-	f.StringVar(&q.BeforeKind, "before-kind", "", "with --before: the kind of the last firing before")
+	f.StringVar(&q.Outcome, "outcome", "", "filter by outcome: started, queued, skipped, merged, missed or refused")
+	f.Var(cli.Time(&q.Before), "before", "page cursor: time of the last firing")
+	f.StringVar(&q.BeforeKind, "before-kind", "", "with --before: kind of the last firing")
 	limitFlag(c, &q.Limit, 50)
 	return c
 }
 
 func (p *program) schedulePauseCommand() *cobra.Command {
 	var b apiv1.PauseSchedule
-	var until string
+
 	c := answer(p, help{
 		use:   "pause SCHEDULE --reason TEXT",
 		short: "Pause a schedule",
 		example: `  tasker-ctl schedule pause $SCHEDULE --reason "the ledger is closed"
   tasker-ctl schedule pause $SCHEDULE --until 2026-01-31T07:30:00Z --reason "audit"`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (s apiv1.Schedule, err error) {
-		if err := need("reason", b.Reason, "it is shown while the schedule is paused"); err != nil {
-			return s, err
-		}
-		if until != "" {
-			t, err := time.Parse(time.RFC3339, until)
-			if err != nil {
-				return s, cli.Usagef("--until must be an instant such as 2026-01-31T07:30:00Z, not %q", until)
-			}
-			b.Until = &t
-		}
-		if b.By, err = p.actor("by", b.By); err != nil {
-			return s, err
-		}
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Schedule, error) {
 		return api.PauseSchedule(ctx, a.id[0], b)
 	}, p.printSchedule)
-	c.Flags().StringVar(&until, "until", "", "when it goes on by itself, such as 2026-01-31T07:30:00Z (default: when it is resumed)")
-	c.Flags().StringVar(&b.Reason, "reason", "", "why (needed)")
-	actorFlag(c, &b.By, "by")
+	c.Flags().Var(cli.Time(&b.Until), "until", "time at which it resumes, such as 2026-01-31T07:30:00Z (default: until resumed)")
+	reasonFlag(c, &b.Reason)
+	p.actorFlag(c, &b.By, "by")
 	return c
 }
 
-// scheduleAct is a command that acts on a schedule.
-func scheduleAct[T any](p *program, h help, act func(context.Context, *client.Client, tasker.ID, apiv1.ChangeSchedule) (T, error), asText func(T)) *cobra.Command {
+// scheduleAct returns a command that changes a schedule.
+func scheduleAct[T any](
+	p *program, h help, act func(*client.Client, context.Context, tasker.ID, apiv1.ChangeSchedule) (T, error), asText func(T),
+) *cobra.Command {
 	var b apiv1.ChangeSchedule
-	c := answer(p, h, func(ctx context.Context, api *client.Client, a arguments) (v T, err error) {
-		if b.By, err = p.actor("by", b.By); err != nil {
-			return v, err
-		}
-		return act(ctx, api, a.id[0], b)
+	c := answer(p, h, func(ctx context.Context, api *client.Client, a arguments) (T, error) {
+		return act(api, ctx, a.id[0], b)
 	}, asText)
-	c.Flags().StringVar(&b.Reason, "reason", "", "why, for its history")
-	actorFlag(c, &b.By, "by")
+	optionalReasonFlag(c, &b.Reason)
+	p.actorFlag(c, &b.By, "by")
 	return c
 }
 
@@ -92,68 +72,53 @@ func (p *program) scheduleResumeCommand() *cobra.Command {
 	return scheduleAct(p, help{
 		use: "resume SCHEDULE", short: "Resume a schedule",
 		example: `  tasker-ctl schedule resume $SCHEDULE --reason "the ledger is open again"`,
-	}, func(ctx context.Context, api *client.Client, id tasker.ID, b apiv1.ChangeSchedule) (apiv1.Schedule, error) {
-		return api.ResumeSchedule(ctx, id, b)
-	}, p.printSchedule)
+	}, (*client.Client).ResumeSchedule, p.printSchedule)
 }
 
 func (p *program) scheduleTriggerCommand() *cobra.Command {
 	return scheduleAct(p, help{
 		use: "trigger SCHEDULE", short: "Run a schedule now",
 		example: `  tasker-ctl schedule trigger $SCHEDULE --reason "the file came late"`,
-	}, func(ctx context.Context, api *client.Client, id tasker.ID, b apiv1.ChangeSchedule) (apiv1.Firing, error) {
-		return api.TriggerSchedule(ctx, id, b)
-	}, func(f apiv1.Firing) { p.done("Task %s was created", clean(or(f.TaskUUID, ""))) })
+	}, (*client.Client).TriggerSchedule, func(f apiv1.Firing) { p.done("Task %s was created", clean(or(f.TaskUUID, ""))) })
 }
 
 func (p *program) scheduleDeleteCommand() *cobra.Command {
 	return scheduleAct(p, help{
 		use: "delete SCHEDULE", short: "Delete a schedule but not its tasks",
 		example: `  tasker-ctl schedule delete $SCHEDULE --reason "nobody reads the report"`,
-	}, func(ctx context.Context, api *client.Client, id tasker.ID, b apiv1.ChangeSchedule) (apiv1.Schedule, error) {
-		return api.DeleteSchedule(ctx, id, b)
-	}, p.printSchedule)
+	}, (*client.Client).DeleteSchedule, p.printSchedule)
 }
 
 func (p *program) scheduleBackfillCommand() *cobra.Command {
 	var b apiv1.BackfillSchedule
-	var from, to string
+
 	c := answer(p, help{
-		use:   "backfill SCHEDULE --from INSTANT --to INSTANT",
+		use:   "backfill SCHEDULE --from TIME --to TIME",
 		short: "Create tasks for past firing times",
-		long: `Make the tasks of instants in the past that have none, all at once, at most 500. An instant
-that has its task gets no other, so repeating is safe. --dry-run only says what would be done.`,
+		long: `Create tasks for past firing times that have none, all at once, at most 500. A firing time
+never gets a second task, so the command can be repeated.`,
 		example: `  tasker-ctl schedule backfill $SCHEDULE --from 2026-01-01T00:00:00Z --to 2026-01-07T00:00:00Z --dry-run
   tasker-ctl schedule backfill $SCHEDULE --from 2026-01-01T00:00:00Z --to 2026-01-07T00:00:00Z --reason "the export was broken"`,
-	}, func(ctx context.Context, api *client.Client, a arguments) (r apiv1.Backfill, err error) {
-		for _, at := range []struct {
-			flag, text string
-			into       *time.Time
-		}{{"from", from, &b.From}, {"to", to, &b.To}} {
-			if *at.into, err = time.Parse(time.RFC3339, at.text); err != nil {
-				return r, cli.Usagef("--%s must be an instant such as 2026-01-31T07:30:00Z, not %q", at.flag, at.text)
-			}
-		}
-		if b.By, err = p.actor("by", b.By); err != nil {
-			return r, err
-		}
+	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Backfill, error) {
 		return api.BackfillSchedule(ctx, a.id[0], b)
 	}, func(r apiv1.Backfill) {
-		list(p, r.Instants, columns{none: "No instants.", names: []string{"instant", "task", "what"}, spare: "what"}, func(x apiv1.BackfillInstant) []string {
-			what := "a task is made"
+		list(p, r.Instants, columns{none: "No firing times.", names: []string{"instant", "task", "what"}, spare: "what"}, func(x apiv1.BackfillInstant) []string {
+			what := "created"
 			if !x.Starts {
 				what = or(x.Reason, "")
 			} else if r.DryRun {
-				what = "a task would be made"
+				what = "would be created"
 			}
 			return []string{at(&x.NominalAt), orDash(or(x.TaskUUID, "")), what}
 		})
 	})
 	f := c.Flags()
-	f.StringVar(&from, "from", "", "the first instant (needed)")
-	f.StringVar(&to, "to", "", "the last instant (needed)")
-	f.BoolVar(&b.DryRun, "dry-run", false, "only say what would be done")
-	f.StringVar(&b.Reason, "reason", "", "why, for its history")
-	actorFlag(c, &b.By, "by")
+	f.Var(cli.Time(&b.From), "from", "first firing time (required)")
+	f.Var(cli.Time(&b.To), "to", "last firing time (required)")
+	requireFlag(c, "from", "it is the first firing time, such as 2026-01-31T07:30:00Z")
+	requireFlag(c, "to", "it is the last firing time, such as 2026-01-31T07:30:00Z")
+	f.BoolVar(&b.DryRun, "dry-run", false, "show the effect without changing anything")
+	optionalReasonFlag(c, &b.Reason)
+	p.actorFlag(c, &b.By, "by")
 	return c
 }

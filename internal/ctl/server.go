@@ -6,7 +6,6 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,14 +20,13 @@ func (p *program) healthCommand() *cobra.Command {
 	return p.command(help{
 		use:   "health",
 		short: "Show server health",
-		long: `Show whether the server is ready, and what is wrong.
+		long: `Show whether the server is ready, and its problems.
 
-A server is ready when its checks are healthy. Loops are what it does by itself,
-such as retrying steps; one that is late makes it not ready. Components are what it
-can do without: the broker, sinks, and deferred_work while tasks or steps are
-deferred because a timer could not process them.
+A server is ready when all checks are healthy and no loop is late. Loops are background work,
+such as retries. Components are optional: the broker, sinks, and deferred_work, which is
+unhealthy while a timer cannot process tasks or steps.
 
-The exit code is 5 when the server is not ready, or cannot be reached.`,
+The exit code is 5 if the server is not ready or cannot be reached.`,
 		example: "  tasker-ctl health\n  tasker-ctl health -o json | jq '.components.deferred_work'",
 	}, func(ctx context.Context, _ arguments) error {
 		api, err := p.api()
@@ -60,7 +58,7 @@ func (p *program) printHealth(h apiv1.Health) {
 		l := h.Loops[name]
 		detail := ""
 		if l.Failures > 0 {
-			detail = fmt.Sprintf("%d passes failed; the last good one ended %s", l.Failures, orDash(at(l.LastGoodAt)))
+			detail = fmt.Sprintf("%d passes failed; last success %s", l.Failures, orDash(at(l.LastGoodAt)))
 		}
 		rows = append(rows, []string{"loop", name, l.Status, detail})
 	}
@@ -86,14 +84,14 @@ func (p *program) auditListCommand() *cobra.Command {
 		return api.Audit(ctx, q)
 	}, func(l apiv1.AuditList) {
 		header := []string{"number", "at", "actor", "action", "subject", "detail"}
-		list(p, l.Events, columns{none: "Nothing in the audit log.", names: header}, func(e tasker.AuditEvent) []string {
-			return []string{strconv.FormatInt(e.ID, 10), at(&e.At), e.Actor, e.Action, e.Subject, short(compact(e.Data), maxCell)}
+		list(p, l.Events, columns{none: "No audit events.", names: header}, func(e tasker.AuditEvent) []string {
+			return []string{num(e.ID), at(&e.At), e.Actor, e.Action, e.Subject, short(compact(e.Data), maxCell)}
 		})
-		p.goesOn(l.Pagination)
+		nextPage(p, "before", l.Pagination.NextBefore)
 	})
-	c.Flags().StringVar(&q.Action, "action", "", "only events with this action, such as dlq.re_emit")
+	c.Flags().StringVar(&q.Action, "action", "", "filter by action, such as dlq.re_emit")
 	limitFlag(c, &q.Limit, 100)
-	c.Flags().Var(cli.Number(&q.Before, 1, 0), "before", "only events before this number")
+	c.Flags().Var(cli.Number(&q.Before, 1, 0), "before", "page cursor: number of the last event")
 	return c
 }
 
@@ -101,7 +99,7 @@ func (p *program) versionCommand() *cobra.Command {
 	var remote bool
 	c := p.command(help{
 		use:     "version",
-		short:   "Print the version; with --remote, that of the server too",
+		short:   "Print client and server versions",
 		example: "  tasker-ctl version\n  tasker-ctl version --remote -o json",
 	}, func(ctx context.Context, _ arguments) error {
 		build := cli.ThisBuild()
@@ -124,6 +122,6 @@ func (p *program) versionCommand() *cobra.Command {
 			}
 		})
 	})
-	c.Flags().BoolVar(&remote, "remote", false, "ask the server too")
+	c.Flags().BoolVar(&remote, "remote", false, "include the version of the server")
 	return c
 }

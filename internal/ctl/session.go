@@ -37,7 +37,7 @@ func (p *program) sessionListCommand() *cobra.Command {
 		})
 		p.more(l.Pagination)
 	})
-	c.Flags().StringVar(&q.Subject, "subject", "", "only the sessions of this subject, such as user:ann")
+	c.Flags().StringVar(&q.Subject, "subject", "", "filter by subject, such as user:ann")
 	pageFlags(c, &q.Page, 50)
 	return c
 }
@@ -46,9 +46,9 @@ func (p *program) sessionEndCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "end SUBJECT|UUID",
 		short: "End sessions",
-		long: `End a session, or all sessions of a subject: within five seconds no server takes them any
-more. It keeps nobody from signing in again: take them out of the identity provider's
-groups first, or revoke their key.`,
+		long: `End a session, or all sessions of a subject. All servers reject it within five seconds. The
+user can sign in again: to prevent that, remove them from the groups of the identity
+provider or revoke their key.`,
 		example: `  tasker-ctl session end user:ann`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.EndedSessions, error) {
 		if id, err := uuid.Parse(a.text[0]); err == nil {
@@ -57,7 +57,7 @@ groups first, or revoke their key.`,
 		return api.EndSessions(ctx, apiv1.EndSessions{Subject: a.text[0]})
 	}, func(e apiv1.EndedSessions) {
 		if e.Ended == 0 {
-			p.hint("No session was open; they are listed by: tasker-ctl session list")
+			p.hint("no open session found: tasker-ctl session list")
 			return
 		}
 		p.done("%s ended", plural(e.Ended, "session"))

@@ -16,8 +16,7 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-// stepArgument is the help on the argument STEP.
-const stepArgument = "STEP is the step's UUID or its name, such as refund[17] of an item."
+const stepArgument = "STEP is a UUID or a name, such as refund[17] for an item."
 
 func (p *program) stepsCommand() *cobra.Command {
 	return answer(p, help{
@@ -50,7 +49,7 @@ func (p *program) printSteps(steps []apiv1.Step) {
 
 func attempts(s apiv1.Step) string { return fmt.Sprintf("%d/%d", s.Attempts, s.MaxAttempts) }
 
-// queued marks an attempt that no worker has begun.
+// queued marks an attempt that has not started.
 func queued(s apiv1.Step) string {
 	if s.CurrentState == string(tasker.StepEnqueued) {
 		return " (queued)"
@@ -58,7 +57,7 @@ func queued(s apiv1.Step) string {
 	return ""
 }
 
-// special returns the type of a step that no worker executes.
+// special returns the type of a step unless workers execute it.
 func special(s apiv1.Step) string {
 	if s.Type == string(tasker.StandardStep) {
 		return ""
@@ -66,13 +65,13 @@ func special(s apiv1.Step) string {
 	return s.Type
 }
 
-// ready returns whether a step could run now, and what it waits for then.
+// ready reports whether a step could run now, and what it waits for.
 func ready(s apiv1.Step) string {
 	if s.Type == string(tasker.ExternalStep) && s.CurrentState == string(tasker.StepPending) && s.DependenciesSatisfied {
 		if s.Assignee != nil {
-			return strconv.FormatBool(s.ReadyForExecution) + " (waits for an answer of " + *s.Assignee + ")"
+			return strconv.FormatBool(s.ReadyForExecution) + " (waits for an answer by " + *s.Assignee + ")"
 		}
-		return strconv.FormatBool(s.ReadyForExecution) + " (waits for an answer from outside)"
+		return strconv.FormatBool(s.ReadyForExecution) + " (waits for an external answer)"
 	}
 	if s.Type == string(tasker.ChildStep) && s.CurrentState == string(tasker.StepPending) && s.ChildTaskUUID != nil {
 		return strconv.FormatBool(s.ReadyForExecution) + " (waits for its child task " + *s.ChildTaskUUID + ")"
@@ -87,7 +86,7 @@ func (p *program) stepCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "step TASK STEP",
 		short: "Show a step",
-		long:  "Show one step, with its last result or failure. " + stepArgument,
+		long:  "Show a step with its last result or failure. " + stepArgument,
 		example: `  tasker-ctl task step $TASK $STEP
   tasker-ctl task step $TASK $STEP -o json | jq .error`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.Step, error) {
@@ -121,7 +120,7 @@ func (p *program) itemsCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "items TASK STEP",
 		short: "List the items of a map step",
-		long:  "List the items of a step of type map, in their order. " + stepArgument,
+		long:  "List the items of a map step in order. " + stepArgument,
 		example: `  tasker-ctl task items $TASK refund --state error
   tasker-ctl task items $TASK refund --limit 1000 -o json | jq -r '.items[].step_uuid'`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.StepItemList, error) {
@@ -131,17 +130,14 @@ func (p *program) itemsCommand() *cobra.Command {
 		list(p, l.Items, columns{none: "No items.", names: header, spare: "last failure"}, func(s apiv1.Step) []string {
 			return []string{s.Name, s.StepUUID, s.CurrentState, attempts(s), compact(s.Item), orDash(at(s.NextRetryAt)), failureText(s.Error)}
 		})
-		if l.Next != nil {
-			fmt.Fprintf(p.err, "There are more: --from %d\n", *l.Next)
-		}
+		nextPage(p, "from", l.Next)
 	})
-	c.Flags().VarP(cli.Choice(&q.State, tasker.StepStates()), "state", "s", "only items in this state: "+cli.Join(tasker.StepStates()))
-	c.Flags().Var(cli.Number(&q.From, 0, tasker.MaxMapItems), "from", "begin at this item")
+	filterFlag(c, &q.State, "state", "s", "state", tasker.StepStates())
+	c.Flags().Var(cli.Number(&q.From, 0, tasker.MaxMapItems), "from", "first item to list")
 	limitFlag(c, &q.Limit, 100)
 	return c
 }
 
-// checkpointText says what was saved of a step, and when.
 func checkpointText(c *tasker.Checkpoint) string {
 	if c == nil {
 		return ""
@@ -149,7 +145,6 @@ func checkpointText(c *tasker.Checkpoint) string {
 	return fmt.Sprintf("%s, by attempt %d, %d bytes: %s", at(&c.SavedAt), c.Attempt, c.Bytes, compact(c.Value))
 }
 
-// failureText returns the last failure of a step as a line.
 func failureText(doc json.RawMessage) string {
 	var f tasker.StepFailure
 	if compact(doc) == "" {
@@ -168,12 +163,12 @@ func failureText(doc json.RawMessage) string {
 	return text
 }
 
-// A stepAction is one of the three actions on a step, on the command line.
+// stepAction is an action on a step.
 type stepAction struct {
 	action  tasker.StepAction
-	advice  string // how to type it
-	by      string // the flag of the person who acts
-	label   string // of that person
+	advice  string // the command line
+	by      string // flag of the actor
+	label   string // of the actor in the output
 	success string
 }
 
@@ -183,8 +178,7 @@ var stepActions = []stepAction{
 	{tasker.CompleteManually, "complete-step %s %s --result … --reason …", "completed-by", "Completed by", "Step completed manually with results!"},
 }
 
-// stepActionCommand returns the command of an action; more fills in what only this
-// action has.
+// stepActionCommand returns the command of an action. more sets the fields that only this action has.
 func (p *program) stepActionCommand(s stepAction, h help, more func(*apiv1.StepAction) error) *cobra.Command {
 	var actor string
 	req := apiv1.StepAction{ActionType: string(s.action)}
@@ -192,12 +186,7 @@ func (p *program) stepActionCommand(s stepAction, h help, more func(*apiv1.StepA
 		if err := more(&req); err != nil {
 			return step, err
 		}
-		if err := need("reason", req.Reason, "it is kept in the history of the step"); err != nil {
-			return step, err
-		}
-		if actor, err = p.actor(s.by, actor); err != nil {
-			return step, err
-		}
+
 		switch s.action {
 		case tasker.ResetForRetry:
 			req.ResetBy = actor
@@ -214,8 +203,8 @@ func (p *program) stepActionCommand(s stepAction, h help, more func(*apiv1.StepA
 		p.done("%s", s.success)
 		p.fields("  ", field{"New state", step.CurrentState}, field{"Reason", req.Reason}, field{s.label, actor})
 	})
-	c.Flags().StringVar(&req.Reason, "reason", "", "why, for the history (needed)")
-	actorFlag(c, &actor, s.by)
+	reasonFlag(c, &req.Reason)
+	p.actorFlag(c, &actor, s.by)
 	c.Flags().BoolVar(&req.Interrupt, "interrupt", false, "act even if the step is queued or running; its worker's result is rejected")
 	return c
 }
@@ -227,7 +216,7 @@ func (p *program) resetCommand() *cobra.Command {
 	c := p.stepActionCommand(stepActions[0], help{
 		use:   "reset-step TASK STEP --reason TEXT",
 		short: "Retry a failed step with fresh attempts",
-		long:  "Give a failed step its attempts back; it runs again by itself. " + stepArgument,
+		long:  "Retry a failed step with fresh attempts. " + stepArgument,
 		example: `  tasker-ctl task reset-step $TASK $STEP \
     --reason "Database connection pool increased" --reset-by "ops-team@example.com"
 
@@ -239,7 +228,7 @@ func (p *program) resetCommand() *cobra.Command {
 		}
 		return nil
 	})
-	c.Flags().BoolVar(&discard, "discard-checkpoint", false, "remove what workers have saved of the step: it begins anew")
+	c.Flags().BoolVar(&discard, "discard-checkpoint", false, "delete the checkpoint of the step: it starts from the beginning")
 	c.Flags().BoolVar(&newChild, "new-child", false, "start a new child task; with --interrupt, cancel the current one")
 	return c
 }
@@ -248,7 +237,7 @@ func (p *program) resolveCommand() *cobra.Command {
 	return p.stepActionCommand(stepActions[1], help{
 		use:   "resolve-step TASK STEP --reason TEXT",
 		short: "Skip a failed step",
-		long:  "Skip a step: the task goes on without its result. " + stepArgument,
+		long:  "Skip a failed step. The task continues without its result. " + stepArgument,
 		example: `  tasker-ctl task resolve-step $TASK $STEP \
     --reason "Non-critical validation, bypassing" --resolved-by "ops-team@example.com"`,
 	}, nothingMore)
@@ -259,7 +248,7 @@ func (p *program) completeCommand() *cobra.Command {
 	c := p.stepActionCommand(stepActions[2], help{
 		use:   "complete-step TASK STEP --result JSON --reason TEXT",
 		short: "Complete a step with a given result",
-		long:  "Complete a step with a result in place of its handler's. " + stepArgument,
+		long:  "Complete a step with a given result instead of running its handler. " + stepArgument,
 		example: `  tasker-ctl task complete-step $TASK $STEP \
     --result '{"validated": true, "score": 95}' --metadata '{"verification_method": "manual_review"}' \
     --reason "Manual verification after infrastructure fix" --completed-by "ops-team@example.com"
@@ -267,7 +256,7 @@ func (p *program) completeCommand() *cobra.Command {
   tasker-ctl task complete-step $TASK $STEP --result @result.json --reason "done by hand"
   make-result | tasker-ctl task complete-step $TASK $STEP --result @- --reason "done by hand"`,
 	}, func(a *apiv1.StepAction) (err error) {
-		if err := need("result", result, "steps that depend on this one receive it"); err != nil {
+		if err := need("result", result, "dependent steps receive it"); err != nil {
 			return err
 		}
 		a.CompletionData = &apiv1.CompletionData{}
@@ -277,28 +266,27 @@ func (p *program) completeCommand() *cobra.Command {
 		a.CompletionData.Metadata, err = p.object("metadata", metadata)
 		return err
 	})
-	c.Flags().StringVar(&result, "result", "", "the result: JSON, @file or @- (needed)")
-	c.Flags().StringVar(&metadata, "metadata", "", "about the result: a JSON object, @file or @-")
+	c.Flags().StringVar(&result, "result", "", "result: JSON, @file or @- (required)")
+	c.Flags().StringVar(&metadata, "metadata", "", "metadata of the result: a JSON object, @file or @-")
 	return c
 }
 
-// answerCommand reports the outcome of an external step, as the system does that it waits for.
 func (p *program) answerCommand() *cobra.Command {
 	var result, metadata, failure string
 	req := apiv1.Completion{}
 	c := answer(p, help{
 		use:   "answer-step TASK NAME",
 		short: "Complete an external step",
-		long: `Report the outcome that an external step waits for. NAME is the step's name or its UUID.
+		long: `Complete an external step with a result or a failure. NAME is the name or the UUID of the step.
 
-The same outcome may be reported again; another one is refused. A step that is no external one,
-or that waits for nothing any more, is refused: an operator completes it with complete-step.`,
+Sending the same outcome again is allowed; a different one is rejected. Use complete-step for
+other steps, and for external steps that no longer wait.`,
 		example: `  tasker-ctl task answer-step $TASK approve --result '{"approved": true}' --source "ann@example.com"
   tasker-ctl task answer-step $TASK approve --result @answer.json
   tasker-ctl task answer-step $TASK payment --failure "card declined"`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (step apiv1.Step, err error) {
 		if (result == "") == (failure == "") {
-			return step, cli.Usagef("give --result or --failure: one of them, and not both")
+			return step, cli.Usagef("set either --result or --failure")
 		}
 		if req.Success = failure == ""; !req.Success {
 			req.Error = &apiv1.ResultError{Message: failure}
@@ -308,23 +296,19 @@ or that waits for nothing any more, is refused: an operator completes it with co
 		if req.Metadata, err = p.object("metadata", metadata); err != nil {
 			return step, err
 		}
-		if req.Source, err = p.actor("source", req.Source); err != nil {
-			return step, err
-		}
 		return api.CompleteStepNamed(ctx, a.id[0], a.text[1], req)
 	}, func(step apiv1.Step) {
-		p.done("The step has its outcome.")
+		p.done("Step answered.")
 		p.fields("  ", field{"Step", step.Name}, field{"New state", step.CurrentState}, field{"Source", req.Source})
 	})
-	c.Flags().StringVar(&result, "result", "", "the result: JSON, @file or @-")
-	c.Flags().StringVar(&failure, "failure", "", "in place of a result: why it failed")
-	c.Flags().StringVar(&metadata, "metadata", "", "about the result: a JSON object, @file or @-")
-	actorFlag(c, &req.Source, "source")
+	c.Flags().StringVar(&result, "result", "", "result: JSON, @file or @-")
+	c.Flags().StringVar(&failure, "failure", "", "failure message (instead of --result)")
+	c.Flags().StringVar(&metadata, "metadata", "", "metadata of the result: a JSON object, @file or @-")
+	p.actorFlag(c, &req.Source, "source")
 	return c
 }
 
-// advise adds to the refusal of an action the commands for the actions that the
-// refusal lists as allowed.
+// advise adds the commands of the allowed actions to a rejection.
 func advise(task tasker.ID, step string, action tasker.StepAction, refusal error) error {
 	var known *tasker.Error
 	var r tasker.StepRefusal
@@ -333,10 +317,10 @@ func advise(task tasker.ID, step string, action tasker.StepAction, refusal error
 	}
 	lines := []string{}
 	if r.StepState == tasker.StepEnqueued && len(r.AllowedActions) > 0 {
-		lines = append(lines, "it waits for a worker: tasker-ctl worker list")
+		lines = append(lines, "the step waits for a worker: tasker-ctl worker list")
 	}
 	if r.NeedsInterrupt && slices.Contains(r.AllowedActions, action) {
-		return advised{refusal, append(lines, "to take it away all the same, add --interrupt")}
+		return advised{refusal, append(lines, "to interrupt the worker, add --interrupt")}
 	}
 	interrupt := ""
 	if r.NeedsInterrupt {
@@ -350,7 +334,6 @@ func advise(task tasker.ID, step string, action tasker.StepAction, refusal error
 	return advised{refusal, lines}
 }
 
-// decode reads the details of an error into v.
 func decode(details, v any) bool {
 	doc, err := json.Marshal(details)
 	return err == nil && json.Unmarshal(doc, v) == nil

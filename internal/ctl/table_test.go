@@ -121,14 +121,14 @@ func TestWhatIsNoTerminal(t *testing.T) {
 	}
 	defer null.Close()
 	p := &program{env: map[string]string{"TERM": "xterm", "COLUMNS": "20"}}
-	if p.out = file; p.colourful(file) || p.columns() != 0 {
+	if p.out = file; p.colorful(file) || p.columns() != 0 {
 		t.Errorf("a file has colours or %d columns", p.columns())
 	}
-	if p.out = null; p.colourful(null) || p.columns() != 0 {
+	if p.out = null; p.colorful(null) || p.columns() != 0 {
 		t.Errorf("%s has colours or %d columns", os.DevNull, p.columns())
 	}
 	var buffer bytes.Buffer
-	if p.out = &buffer; p.colourful(&buffer) || p.columns() != 0 {
+	if p.out = &buffer; p.colorful(&buffer) || p.columns() != 0 {
 		t.Errorf("a buffer has colours or %d columns", p.columns())
 	}
 	if p.done("done"); buffer.String() != "✓ done\n" {

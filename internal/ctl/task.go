@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -32,7 +31,7 @@ func (p *program) taskCommand() *cobra.Command {
 
 func (p *program) tasksCommand() *cobra.Command {
 	var q taskQuery
-	var quiet bool
+
 	c := answer(p, help{
 		use:   "list",
 		short: "List tasks, newest first",
@@ -48,21 +47,17 @@ func (p *program) tasksCommand() *cobra.Command {
 		}
 		return api.Tasks(ctx, q.TaskQuery)
 	}, func(l apiv1.TaskList) {
-		if quiet {
-			ids(p, l.Tasks, func(t apiv1.Task) string { return t.TaskUUID })
-		} else {
-			list(p, l.Tasks, columns{none: "No tasks.", names: []string{"task", "template", "version", "state", "steps", "dead letter", "created"}}, func(t apiv1.Task) []string {
-				return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, stateText(t), progress(t), deadLetter(t), at(&t.CreatedAt)}
-			})
-		}
-		p.more(apiv1.Pagination{Offset: l.Pagination.Offset, Count: l.Pagination.Count, HasMore: l.Pagination.HasMore && l.Pagination.NextBefore == nil})
-		if next := l.Pagination.NextBefore; next != nil {
-			fmt.Fprintf(p.err, "There are more: --before %s shows the next.\n", clean(*next))
+		header := []string{"task", "template", "version", "state", "steps", "dead letter", "created"}
+		list(p, l.Tasks, columns{none: "No tasks.", names: header}, func(t apiv1.Task) []string {
+			return []string{t.TaskUUID, t.Namespace + "/" + t.Name, t.Version, stateText(t), progress(t), deadLetter(t), at(&t.CreatedAt)}
+		})
+		if nextPage(p, "before", l.Pagination.NextBefore); l.Pagination.NextBefore == nil {
+			p.more(apiv1.Pagination{Offset: l.Pagination.Offset, Count: l.Pagination.Count, HasMore: l.Pagination.HasMore})
 		}
 	})
 	q.flags(c)
-	c.Flags().StringVar(&q.Before, "before", "", "only tasks that are older than this one")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print ids only")
+	c.Flags().StringVar(&q.Before, "before", "", "page cursor: id of the last task")
+	p.quietFlag(c)
 	pageFlags(c, &q.Page, 20)
 	return c
 }
@@ -82,12 +77,11 @@ func (p *program) attributesCommand() *cobra.Command {
 		p.more(l.Pagination)
 	})
 	pageFlags(c, &page, 100)
-	c.Flags().StringVarP(&namespace, "namespace", "n", "", "filter by namespace")
+	namespaceFlag(c, &namespace)
 	return c
 }
 
-// deadLetter returns the reason of a task's investigation, with what became of it where
-// that is more than open.
+// deadLetter returns the reason of a task's investigation, with its state unless it is open.
 func deadLetter(t apiv1.Task) string {
 	switch kind := or(t.DeadLetterMark, ""); tasker.MarkKind(kind) {
 	case tasker.MarkPermanentlyFailed, tasker.MarkRecovered:
@@ -97,7 +91,7 @@ func deadLetter(t apiv1.Task) string {
 	}
 }
 
-// stateText is the state of a task, with its phase where it has one.
+// stateText returns the state of a task with its phase, if any.
 func stateText(t apiv1.Task) string {
 	if phase := or(t.Phase, ""); phase != "" {
 		return t.Status + ", " + phase
@@ -125,8 +119,8 @@ func (p *program) printTask(t apiv1.Task) {
 	fmt.Fprintln(p.out)
 	p.fields("  ",
 		field{"UUID", t.TaskUUID}, field{"Task", t.Namespace + "/" + t.Name + " " + t.Version},
-		field{"State", t.Status}, field{"Since", at(&t.StateSince)}, field{"Undo", undoText(t)},
-		field{"Steps", progress(t) + " complete"}, field{"Priority", strconv.Itoa(t.Priority)},
+		field{"State", t.Status}, field{"Since", at(&t.StateSince)}, field{"Compensation", undoText(t)},
+		field{"Steps", progress(t) + " complete"}, field{"Priority", num(t.Priority)},
 		field{"Context", compact(t.Context)}, field{"Initiator", t.Initiator}, field{"Source system", t.SourceSystem},
 		field{"Reason", t.Reason}, field{"Tags", strings.Join(t.Tags, ", ")}, field{"Attributes", strings.Join(t.Attributes, ", ")}, field{"Correlation", t.CorrelationID},
 		field{"Replaces", or(t.RecreatedFrom, "")}, field{"Parent", or(t.ParentTaskUUID, "")}, field{"Starts", at(t.StartAt)}, field{"Start by", at(t.StartBy)}, field{"Due", dueText(t.Due)}, field{"Max duration", maxDurationText(t)}, field{"Unique key", or(t.UniqueKey, "")}, field{"Debounce", debounceText(t)},
@@ -168,22 +162,22 @@ func (p *program) transitionsCommand() *cobra.Command {
 		list(p, l, columns{none: "No transitions.", names: []string{"time", "from", "to", "event", "attempt", "actor", "reason"}}, func(t tasker.Transition) []string {
 			attempt := "-"
 			if t.Attempt != nil {
-				attempt = strconv.Itoa(*t.Attempt)
+				attempt = num(*t.Attempt)
 			}
 			return []string{at(&t.CreatedAt), orDash(t.From), t.To, t.Event, attempt, t.Actor, t.Reason}
 		})
 		p.mayGoOn(len(l), page)
 	})
-	c.Flags().StringVar(&step, "step", "", "the history of this step")
+	c.Flags().StringVar(&step, "step", "", "show the history of this step")
 	pageFlags(c, &page, 1000)
 	return c
 }
 
-// A submission is what the flags of task submit say.
+// submission has the flags of task submit.
 type submission struct {
-	task     apiv1.CreateTask
-	context  string
-	startAt  string
+	task    apiv1.CreateTask
+	context string
+
 	starting starting
 	wait     bool
 	idOnly   bool
@@ -197,31 +191,32 @@ func (p *program) submitCommand() *cobra.Command {
 		short: "Create a task",
 		long: `Create a task of a template.
 
-With --wait the command stays until the task ends, as task watch does, with the same
-exit codes. With --idempotency-key the same submission can be repeated safely: it
-leads to the same task.`,
+With --wait the command follows the task until it finishes, with the exit codes of task watch.
+With --idempotency-key the command can be repeated safely: it returns the same task.`,
 		example: `  tasker-ctl task submit --namespace orders --name fulfil --context '{"order_id": 7}' --wait
   tasker-ctl task submit --namespace orders --name fulfil --context @order.json --idempotency-key order-7
   TASK=$(tasker-ctl task submit --namespace orders --name fulfil --quiet)`,
 	}, func(ctx context.Context, _ arguments) error { return p.submit(ctx, s) })
 	f := c.Flags()
-	f.StringVarP(&s.task.Namespace, "namespace", "n", "", "namespace of the template (needed)")
-	f.StringVar(&s.task.Name, "name", "", "name of the template (needed)")
-	f.StringVar(&s.task.Version, "version", "", "version of the template (default the newest)")
+	f.StringVarP(&s.task.Namespace, "namespace", "n", "", "namespace of the template (required)")
+	f.StringVar(&s.task.Name, "name", "", "name of the template (required)")
+	requireFlag(c, "namespace", "it selects the template")
+	requireFlag(c, "name", "it selects the template")
+	f.StringVar(&s.task.Version, "version", "", "version of the template (default: the newest)")
 	f.StringVarP(&s.context, "context", "c", "", "input of the task: a JSON object, @file or @-")
 	f.IntVarP(&s.task.Priority, "priority", "p", 0, "higher runs first")
-	f.StringArrayVar(&s.task.Tags, "tag", nil, "a word to find the task by; may be repeated")
-	actorFlag(c, &s.task.Initiator, "initiator")
-	f.StringVar(&s.task.SourceSystem, "source-system", "tasker-ctl", "the system that asks for it")
-	f.StringVar(&s.task.Reason, "reason", "", "why it is asked for")
-	f.StringVar(&s.task.CorrelationID, "correlation-id", "", "ties the task to its request (default: a new one)")
-	f.StringVar(&s.task.ParentCorrelationID, "parent-correlation-id", "", "ties the task to what it is a part of")
-	f.StringVar(&s.task.IdempotencyKey, "idempotency-key", "", "the same key leads to the same task")
-	f.StringVar(&s.startAt, "start-at", "", "not before: a time such as 2026-01-31T12:00:00Z, or +90m from now")
-	s.starting.flags(c)
-	f.StringVar(&s.task.RecreatedFrom, "recreated-from", "", "the task that this one replaces")
-	f.BoolVarP(&s.idOnly, "quiet", "q", false, "print the id only")
-	f.BoolVarP(&s.wait, "wait", "w", false, "wait until the task ends")
+	f.StringArrayVar(&s.task.Tags, "tag", nil, "tag for searching; repeatable")
+	p.actorFlag(c, &s.task.Initiator, "initiator")
+	f.StringVar(&s.task.SourceSystem, "source-system", "tasker-ctl", "system that creates the task")
+	optionalReasonFlag(c, &s.task.Reason)
+	f.StringVar(&s.task.CorrelationID, "correlation-id", "", "id that links the task to a request (default: a new one)")
+	f.StringVar(&s.task.ParentCorrelationID, "parent-correlation-id", "", "correlation id of the parent request")
+	f.StringVar(&s.task.IdempotencyKey, "idempotency-key", "", "return the existing task with this key, if any")
+	f.Var(cli.TimeOrSpan(&s.task.StartAt), "start-at", "earliest start: 2026-01-31T12:00:00Z, or +90m from now")
+	s.starting.flags(c, &s.task)
+	f.StringVar(&s.task.RecreatedFrom, "recreated-from", "", "task that this one replaces")
+	f.BoolVarP(&s.idOnly, "quiet", "q", false, "print only the id")
+	f.BoolVarP(&s.wait, "wait", "w", false, "wait until the task finishes")
 	s.watching.flags(c)
 	return c
 }
@@ -229,27 +224,16 @@ leads to the same task.`,
 // request returns the task to create.
 func (p *program) request(s submission) (t apiv1.CreateTask, err error) {
 	t = s.task
-	if err := need("namespace", t.Namespace, "it selects the template"); err != nil {
-		return t, err
-	}
-	if err := need("name", t.Name, "it selects the template"); err != nil {
-		return t, err
-	}
 	if t.Context, err = p.object("context", s.context); err != nil {
 		return t, err
 	}
-	if t.StartAt, err = instantOrSpan("start-at", s.startAt); err != nil {
-		return t, err
-	}
+
 	if err := s.starting.read(&t); err != nil {
 		return t, err
 	}
 	if t.RecreatedFrom != "" {
-		if _, err := readID("--recreated-from", t.RecreatedFrom); err != nil {
-			return t, err
-		}
+		_, err = readID("--recreated-from", t.RecreatedFrom)
 	}
-	t.Initiator, err = p.actor("initiator", t.Initiator)
 	return t, err
 }
 
@@ -266,7 +250,7 @@ func (p *program) submit(ctx context.Context, s submission) error {
 	if err != nil {
 		return err
 	}
-	id, err := answeredID("task_uuid", created.TaskUUID)
+	id, err := responseID("task_uuid", created.TaskUUID)
 	if err != nil {
 		return err
 	}
@@ -295,39 +279,21 @@ func (p *program) submit(ctx context.Context, s submission) error {
 	return p.watch(ctx, id, s.watching)
 }
 
-// instantOrSpan reads the instant of a flag, or a duration from now; no text is none.
-func instantOrSpan(flag, text string) (*time.Time, error) {
-	if text == "" {
-		return nil, nil
-	}
-	if span, relative := strings.CutPrefix(text, "+"); relative {
-		if d, err := cli.ParseDuration(span); err == nil && d >= 0 {
-			t := time.Now().Add(d).UTC()
-			return &t, nil
-		}
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return nil, cli.Usagef("--%s must be a time such as 2026-01-31T12:00:00Z, or +90m from now, not %q", flag, text)
-	}
-	return &t, nil
-}
-
 // patience is how long a watch waits for a server that does not answer: long enough
 // for a restart.
 const patience = time.Minute
 
-// A watching has the flags of watching a task.
+// watching has the flags for watching a task.
 type watching struct {
 	every   time.Duration // between two polls
-	timeout time.Duration // 0 means never
-	mute    bool          // no progress, only the exit code
-	reached bool          // the server has answered before
+	timeout time.Duration // 0: no timeout
+	mute    bool          // print no progress
+	reached bool          // the server has responded before
 }
 
 func (w *watching) flags(c *cobra.Command) {
 	c.Flags().Var(cli.Duration(&w.every, 500*time.Millisecond), "interval", "how often to poll while waiting")
-	c.Flags().Var(cli.Duration(&w.timeout, 0), "timeout", "give up waiting after this long, with exit code 1 (default: never)")
+	c.Flags().Var(cli.Duration(&w.timeout, 0), "timeout", "stop waiting after this time, with exit code 1 (default: never)")
 }
 
 func (p *program) watchCommand() *cobra.Command {
@@ -335,12 +301,12 @@ func (p *program) watchCommand() *cobra.Command {
 	c := p.command(help{
 		use:   "watch TASK",
 		short: "Follow a task until it finishes",
-		long: `Follow a task until it ends, with a line for each change.
+		long: `Follow a task until it finishes, with a line for each change.
 
-Exit code 0 means that it is complete, 1 that it was cancelled, that it needs a
-human, or that --timeout has passed. A task in error goes on by itself, and is followed,
-while its step waits for a worker or for an operation that runs. With -o json only the
-task, as it is in the end, is printed.`,
+The exit code is 0 if the task is complete, and 1 if it was cancelled, needs an operator, or
+--timeout has passed. A task in error is followed while it continues automatically: while its
+step waits for a worker or for a running operation. With -o json only the final task is
+printed.`,
 		example: `  tasker-ctl task watch $TASK
   tasker-ctl task watch $TASK --timeout 5m -o json | jq .status`,
 	}, func(ctx context.Context, a arguments) error { return p.watch(ctx, a.id[0], w) })
@@ -348,7 +314,6 @@ task, as it is in the end, is printed.`,
 	return c
 }
 
-// watch polls a task until it ends.
 func (p *program) watch(ctx context.Context, task tasker.ID, w watching) error {
 	api, err := p.api()
 	if err != nil {
@@ -359,7 +324,7 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watching) error {
 	answered := start
 	v := viewer{program: p, api: api, mute: w.mute || p.output == "json", steps: map[string]string{}}
 	for {
-		t, over, err := v.look(ctx, task)
+		t, over, err := v.poll(ctx, task)
 		switch {
 		case err == nil:
 			answered = time.Now()
@@ -378,8 +343,8 @@ func (p *program) watch(ctx context.Context, task tasker.ID, w watching) error {
 	}
 }
 
-// look prints what changed of a task, and reports whether it will not change by itself.
-func (v *viewer) look(ctx context.Context, task tasker.ID) (t apiv1.Task, over bool, err error) {
+// poll prints the changes of a task, and reports whether it is final or needs an operator.
+func (v *viewer) poll(ctx context.Context, task tasker.ID) (t apiv1.Task, over bool, err error) {
 	if t, err = v.api.Task(ctx, task); err != nil {
 		return t, false, err
 	}
@@ -395,16 +360,15 @@ func (v *viewer) look(ctx context.Context, task tasker.ID) (t apiv1.Task, over b
 	}
 }
 
-// needsHuman reports whether a task in error goes on only when a human does something. A step
-// that no worker took in time goes back into the queue by itself when there is one, and an
-// operation that runs releases its steps by itself.
+// needsHuman reports whether a task in error continues only after an operator acts. Unclaimed steps
+// are enqueued again when a worker is live, and a running operation releases its steps.
 func (v *viewer) needsHuman(ctx context.Context, task tasker.ID, t apiv1.Task) (bool, error) {
 	e, err := v.api.Explain(ctx, task)
 	switch {
 	case ctx.Err() != nil || tasker.CodeOf(err) == tasker.Unavailable:
 		return false, err
 	case err != nil:
-		return true, nil //nolint:nilerr // the server is too old to say more
+		return true, nil //nolint:nilerr // an old server explains nothing
 	case e.Fact == string(tasker.ConditionNoWorker), e.Fact == string(tasker.ConditionOperation) && e.Turn == string(tasker.NextServer):
 		if v.waits != e.Sentence {
 			v.waits = e.Sentence
@@ -412,11 +376,11 @@ func (v *viewer) needsHuman(ctx context.Context, task tasker.ID, t apiv1.Task) (
 		}
 		return false, nil
 	}
-	again, err := v.api.Task(ctx, task) // it may have gone on between the two answers
+	again, err := v.api.Task(ctx, task) // it may have continued between the two requests
 	return again.Status == t.Status && again.StateSince.Equal(t.StateSince), err
 }
 
-// outcome prints how a watch ended.
+// outcome prints the result of a watch.
 func (p *program) outcome(t apiv1.Task, mute bool) error {
 	if p.output == "json" {
 		if err := p.json(t); err != nil {
@@ -431,7 +395,7 @@ func (p *program) outcome(t apiv1.Task, mute bool) error {
 		return nil
 	case tasker.TaskError:
 		if !mute {
-			p.warn("Task %s needs a human.", clean(t.TaskUUID))
+			p.warn("Task %s needs an operator.", clean(t.TaskUUID))
 			p.printHints(t)
 		}
 	default:
@@ -442,7 +406,7 @@ func (p *program) outcome(t apiv1.Task, mute bool) error {
 	return cli.Exit(cli.ExitError)
 }
 
-// printHints prints the commands that help next.
+// printHints suggests the next commands.
 func (p *program) printHints(t apiv1.Task) {
 	if t.DLQEntryUUID != nil {
 		p.hint("tasker-ctl dlq get %s", *t.DLQEntryUUID)
@@ -454,14 +418,14 @@ func (p *program) printHints(t apiv1.Task) {
 	}
 }
 
-// A viewer prints what changed between two polls of a task.
+// viewer prints the changes between two polls of a task.
 type viewer struct {
 	program *program
 	api     *client.Client
 	mute    bool
 	state   string
-	waits   string            // what was printed of a wait for a worker
-	steps   map[string]string // what was printed of each
+	waits   string            // the last printed reason to wait
+	steps   map[string]string // the last printed line of each
 }
 
 func (v *viewer) update(t apiv1.Task) {
@@ -484,7 +448,6 @@ func (v *viewer) update(t apiv1.Task) {
 	}
 }
 
-// print writes one line about the task or one of its steps.
 func (v *viewer) print(who, what, detail string) {
 	if v.mute {
 		return

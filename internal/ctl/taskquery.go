@@ -8,45 +8,35 @@ import (
 	"tasker.example/tasker/internal/cli"
 )
 
-// A taskQuery is what tasks are found by, as typed.
+// taskQuery has the flags that select tasks.
 type taskQuery struct {
 	client.TaskQuery
-	after, before, parent, due string
-	attributes                 []string
+	parent     string
+	attributes []string
 }
 
-// flags adds the flags of what tasks are found by.
 func (q *taskQuery) flags(c *cobra.Command) {
-	c.Flags().VarP(cli.Choice(&q.Status, tasker.TaskStates()), "status", "s", "only tasks in this state: "+cli.Join(tasker.TaskStates()))
-	c.Flags().Var(cli.Choice(&q.Phase, []tasker.TaskPhase{tasker.Compensating}), "phase", "only tasks in this phase: compensating")
-	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only tasks of this namespace")
-	c.Flags().StringVar(&q.Name, "name", "", "only tasks of this template")
-	c.Flags().StringVar(&q.parent, "parent", "", "only tasks that steps of this task started")
+	filterFlag(c, &q.Status, "status", "s", "status", tasker.TaskStates())
+	filterFlag(c, &q.Phase, "phase", "", "phase", []tasker.TaskPhase{tasker.Compensating})
+	namespaceFlag(c, &q.Namespace)
+	c.Flags().StringVar(&q.Name, "name", "", "filter by template")
+	c.Flags().StringVar(&q.parent, "parent", "", "filter by parent task")
 	c.Flags().BoolVar(&q.Overdue, "overdue", false, "only overdue tasks, longest overdue first")
-	c.Flags().StringVar(&q.due, "due-before", "", "only open tasks that are due before this instant, such as 2026-01-31T12:00:00Z, those that are due first before the others")
-	cli.Optional(c, &q.DeadLettered, "dead-lettered", "only tasks with an open or permanent investigation; =false for those without")
-	c.Flags().StringArrayVar(&q.Tags, "tag", nil, "only tasks with this tag; may be repeated")
-	c.Flags().StringVar(&q.CorrelationID, "correlation-id", "", "only tasks with this correlation id")
-	c.Flags().StringVar(&q.IdempotencyKey, "idempotency-key", "", "only the task with this key")
-	c.Flags().StringVar(&q.Initiator, "initiator", "", "only tasks with this initiator")
-	c.Flags().StringVar(&q.SourceSystem, "source-system", "", "only tasks of this system")
-	c.Flags().StringArrayVar(&q.attributes, "attribute", nil, "only tasks with this attribute: customer:4711, or of a number or time 'risk:>0.5'; may be repeated")
-	c.Flags().StringVar(&q.after, "created-after", "", "only tasks created at this instant or later, such as 2026-01-31T02:10:00Z")
-	c.Flags().StringVar(&q.before, "created-before", "", "only tasks created before this instant")
+	c.Flags().Var(cli.Time(&q.DueBefore), "due-before", "only tasks due before this time, earliest first")
+	cli.Optional(c, &q.DeadLettered, "dead-lettered", "filter by open or permanent investigation (true or false)")
+	c.Flags().StringArrayVar(&q.Tags, "tag", nil, "filter by tag; repeatable")
+	c.Flags().StringVar(&q.CorrelationID, "correlation-id", "", "filter by correlation id")
+	c.Flags().StringVar(&q.IdempotencyKey, "idempotency-key", "", "filter by idempotency key")
+	c.Flags().StringVar(&q.Initiator, "initiator", "", "filter by initiator")
+	c.Flags().StringVar(&q.SourceSystem, "source-system", "", "filter by source system")
+	c.Flags().StringArrayVar(&q.attributes, "attribute", nil, "filter by attribute, such as customer:4711, or 'risk:>0.5' for numbers and times; repeatable")
+	c.Flags().Var(cli.Time(&q.CreatedAfter), "created-after", "filter by creation time, inclusive, such as 2026-01-31T02:10:00Z")
+	c.Flags().Var(cli.Time(&q.CreatedBefore), "created-before", "filter by creation time, exclusive")
 }
 
-// read reads what was typed.
+// read parses the flags that cobra does not parse.
 func (q *taskQuery) read() (err error) {
 	if q.Attributes, err = attributeFilters(q.attributes); err != nil {
-		return err
-	}
-	if q.CreatedAfter, err = instant("created-after", q.after); err != nil {
-		return err
-	}
-	if q.CreatedBefore, err = instant("created-before", q.before); err != nil {
-		return err
-	}
-	if q.DueBefore, err = instant("due-before", q.due); err != nil {
 		return err
 	}
 	if q.parent != "" {
@@ -55,7 +45,6 @@ func (q *taskQuery) read() (err error) {
 	return err
 }
 
-// attributeFilters reads conditions on attributes.
 func attributeFilters(texts []string) (list []tasker.AttributeFilter, err error) {
 	for _, text := range texts {
 		a, err := tasker.ParseAttributeFilter(text)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,10 +34,11 @@ func (p *program) registerCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "register FILE",
 		short: "Register a template",
-		long: `Register a template written in YAML, or in JSON when the file ends in .json.
+		long: `Register a template in YAML, or in JSON if the file name ends in .json. "-" reads standard
+input.
 
-Registering the same template again changes nothing. A version that tasks use never
-changes: give the template a new version. Keys that have no effect are warnings.`,
+Registering the same template again changes nothing. A version that tasks use cannot change:
+use a new version. Keys without effect are warnings.`,
 		example: `  tasker-ctl template register order.yaml
   render order | tasker-ctl template register -`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.RegisteredTemplate, err error) {
@@ -58,11 +58,11 @@ changes: give the template a new version. Keys that have no effect are warnings.
 		if t.Created {
 			p.done("Template registered!")
 		} else {
-			p.done("Template was registered already")
+			p.done("Template is already registered")
 		}
 		p.fields("  ",
 			field{"Template", t.Namespace + "/" + t.Name + " " + t.Version},
-			field{"Steps", strconv.Itoa(t.StepCount)}, field{"Checksum", t.Checksum}, field{"Retired", retirementOf(t.Template)},
+			field{"Steps", num(t.StepCount)}, field{"Checksum", t.Checksum}, field{"Retired", retirementOf(t.Template)},
 		)
 		for _, w := range t.Warnings {
 			p.warn("%s", clean(w.String()))
@@ -73,7 +73,7 @@ changes: give the template a new version. Keys that have no effect are warnings.
 }
 
 func strictFlag(c *cobra.Command, strict *bool) {
-	c.Flags().BoolVar(strict, "strict", false, "refuse templates with keys that have no effect, instead of warning")
+	c.Flags().BoolVar(strict, "strict", false, "reject keys without effect instead of warning")
 }
 
 func isJSON(name string) bool { return strings.EqualFold(filepath.Ext(name), ".json") }
@@ -82,9 +82,9 @@ func (p *program) retireCommand() *cobra.Command {
 	return p.retirement(help{
 		use:   "retire NAMESPACE NAME VERSION --reason TEXT",
 		short: "Retire a template version",
-		long: `Have no new tasks made of a version of a template. Tasks that name no version get the newest
-one that is not retired, so that retiring the newest rolls back. Tasks that use the version
-go on.`,
+		long: `Retire a version of a template, so that new tasks no longer use it. Tasks without a version get
+the newest version that is not retired: retiring the newest rolls back. Existing tasks of the
+version continue.`,
 		example: `  tasker-ctl template retire orders fulfil 1.1.0 --reason "ships twice"`,
 	}, "Template retired!", (*client.Client).RetireTemplate)
 }
@@ -94,7 +94,7 @@ func (p *program) unretireCommand() *cobra.Command {
 		use:     "unretire NAMESPACE NAME VERSION --reason TEXT",
 		short:   "Restore a retired template version",
 		example: `  tasker-ctl template unretire orders fulfil 1.1.0 --reason "the handler is repaired"`,
-	}, "Template takes new tasks again!", (*client.Client).UnretireTemplate)
+	}, "Template restored!", (*client.Client).UnretireTemplate)
 }
 
 func (p *program) retirement(
@@ -102,20 +102,16 @@ func (p *program) retirement(
 ) *cobra.Command {
 	var r apiv1.RetireTemplate
 	c := answer(p, h, func(ctx context.Context, api *client.Client, a arguments) (t apiv1.Template, err error) {
-		if err := p.said(&r.By, &r.Reason, "it is shown with the version"); err != nil {
-			return t, err
-		}
 		return change(api, ctx, tasker.TemplateVersion{Namespace: a.text[0], Name: a.text[1], Version: a.text[2]}, r)
 	}, func(t apiv1.Template) {
 		p.done("%s", done)
 		p.fields("  ", field{"Template", t.Namespace + "/" + t.Name + " " + t.Version}, field{"Retired", retirementOf(t)})
 	})
-	c.Flags().StringVar(&r.Reason, "reason", "", "why (needed)")
-	actorFlag(c, &r.By, "by")
+	reasonFlag(c, &r.Reason)
+	p.actorFlag(c, &r.By, "by")
 	return c
 }
 
-// retirementOf says since when a version is retired, and why; empty when it is not.
 func retirementOf(t apiv1.Template) string {
 	if t.RetiredAt == nil {
 		return ""
@@ -133,11 +129,11 @@ func (p *program) templatesCommand() *cobra.Command {
 	}, func(l apiv1.TemplateList) {
 		header := []string{"namespace", "name", "version", "steps", "registered", "retired", "description"}
 		list(p, l.Templates, columns{none: "No templates.", names: header}, func(t apiv1.Template) []string {
-			return []string{t.Namespace, t.Name, t.Version, strconv.Itoa(t.StepCount), at(&t.CreatedAt), at(t.RetiredAt), t.Description}
+			return []string{t.Namespace, t.Name, t.Version, num(t.StepCount), at(&t.CreatedAt), at(t.RetiredAt), t.Description}
 		})
 		p.more(l.Pagination)
 	})
-	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only templates of this namespace")
+	namespaceFlag(c, &namespace)
 	pageFlags(c, &page, 50)
 	return c
 }
@@ -157,7 +153,7 @@ func (p *program) templateGetCommand() *cobra.Command {
 	})
 }
 
-// A validation is the result of template validate for one file.
+// validation is the result of template validate for a file.
 type validation struct {
 	File      string         `json:"file"`
 	Valid     bool           `json:"valid"`
@@ -168,7 +164,7 @@ type validation struct {
 	Checksum  string         `json:"checksum,omitempty"`
 	Message   string         `json:"message,omitempty"`
 	Faults    []tasker.Fault `json:"faults,omitempty"`
-	Warnings  []tasker.Fault `json:"warnings,omitempty"` // keys that have no effect
+	Warnings  []tasker.Fault `json:"warnings,omitempty"` // keys without effect
 }
 
 func (p *program) validateCommand() *cobra.Command {
@@ -176,9 +172,8 @@ func (p *program) validateCommand() *cobra.Command {
 	c := p.command(help{
 		use:   "validate FILE...",
 		short: "Validate template files offline",
-		long: `Check template files, or directories of them, without a server. Every fault is
-listed with its line. The exit code is 1 when there is any. Keys that have no effect
-are warnings.`,
+		long: `Check template files, or directories of them, without a server. All faults are listed with
+their lines. The exit code is 1 if there are any. Keys without effect are warnings.`,
 		example: `  tasker-ctl template validate order.yaml
   tasker-ctl template validate templates/
   tasker-ctl template validate - < order.yaml`,
@@ -206,8 +201,8 @@ func (p *program) schemaCommand() *cobra.Command {
 	return p.command(help{
 		use:   "schema",
 		short: "Print the JSON Schema for templates",
-		long: `Print the JSON Schema of template files, for editors: they complete and check keys
-while a template is written. A template names it in its first line:
+		long: `Print the JSON Schema of template files, with which editors complete and check them. Refer to
+it in the first line of a template:
 
   # yaml-language-server: $schema=./template.schema.json`,
 		example: "  tasker-ctl template schema > template.schema.json",
@@ -217,7 +212,7 @@ while a template is written. A template names it in its first line:
 	})
 }
 
-// refuseWarnings makes faults of the warnings.
+// refuseWarnings turns warnings into faults.
 func refuseWarnings(list []validation) {
 	for i, v := range list {
 		if v.Valid && len(v.Warnings) > 0 {
@@ -226,7 +221,6 @@ func refuseWarnings(list []validation) {
 	}
 }
 
-// validate checks a file or a directory.
 func (p *program) validate(name string) []validation {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		return validateDir(name)
@@ -252,7 +246,7 @@ func validateDir(name string) []validation {
 		return refusedFiles(name, err)
 	}
 	if len(files) == 0 {
-		return []validation{{File: name, Message: "no templates here: nothing ends in .yaml, .yml or .json"}}
+		return []validation{{File: name, Message: "no templates found: no file ends in .yaml, .yml or .json"}}
 	}
 	var list []validation
 	for _, f := range files {
@@ -261,7 +255,7 @@ func validateDir(name string) []validation {
 	return list
 }
 
-// refusedFiles returns what is wrong with a directory, file by file.
+// refusedFiles returns the faults of a directory by file.
 func refusedFiles(name string, err error) []validation {
 	var known *tasker.Error
 	if !errors.As(err, &known) {

@@ -14,10 +14,10 @@ func (p *program) treeCommand() *cobra.Command {
 	return answer(p, help{
 		use:   "tree TASK",
 		short: "Show parent and child tasks",
-		long: `Show a task with the tasks above it and those that its steps started.
+		long: `Show a task with its parent tasks and the tasks that its steps started.
 
-The task itself has a star. "waits" says that the step waits for this task, and
-"before" that the step was reset since and has another one.`,
+The task itself has a star. "waits" means that the step waits for the child task; "before" means
+that the step was reset and has another child now.`,
 		example: `  tasker-ctl task tree $TASK
   tasker-ctl task tree $TASK -o json | jq -r '.tasks[] | select(.waited_for) | .task.task_uuid'`,
 	}, func(ctx context.Context, api *client.Client, a arguments) (apiv1.TaskTree, error) {
@@ -38,7 +38,7 @@ The task itself has a star. "waits" says that the step waits for this task, and
 	})
 }
 
-// startedBy names the step that started a task, and says how it stands to it.
+// startedBy returns the step that started a task, with "waits" or "before".
 func startedBy(n apiv1.TreeTask) string {
 	switch name := or(n.StepName, "-"); {
 	case n.WaitedFor:

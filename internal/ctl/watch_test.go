@@ -34,11 +34,11 @@ func TestWatchOfATaskInError(t *testing.T) {
 	}{
 		{"a step waits for a worker", []any{failed, why(tasker.ConditionNoWorker), failed, why(tasker.ConditionNoWorker), complete}, cli.ExitOK, "task: error, Step charge was taken by no worker in time."},
 		{"an operation releases a step", []any{failed, operation(tasker.NextServer), failed, operation(tasker.NextServer), complete}, cli.ExitOK, "task: error, Step charge is planned in an operation."},
-		{"an operation is paused, or not started", []any{failed, operation(tasker.NextOperator), failed}, cli.ExitError, "needs a human"},
-		{"a step failed for good", []any{failed, why(tasker.ConditionFailed), failed}, cli.ExitError, "needs a human"},
+		{"an operation is paused, or not started", []any{failed, operation(tasker.NextOperator), failed}, cli.ExitError, "needs an operator"},
+		{"a step failed for good", []any{failed, why(tasker.ConditionFailed), failed}, cli.ExitError, "needs an operator"},
 		{"it went on meanwhile", []any{failed, why(tasker.ConditionQueue), in(tasker.TaskStepsInProcess, time.Second), complete}, cli.ExitOK, "Task complete"},
 		{"it went on and failed meanwhile", []any{failed, why(tasker.ConditionQueue), in(tasker.TaskError, time.Second), complete}, cli.ExitOK, "Task complete"},
-		{"an older server", []any{failed, refusal("NOT_FOUND", "no such route")}, cli.ExitError, "needs a human"},
+		{"an older server", []any{failed, refusal("NOT_FOUND", "no such route")}, cli.ExitError, "needs an operator"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -3,7 +3,6 @@ package ctl
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,7 +51,7 @@ func (p *program) printWorkers(l apiv1.WorkerList) {
 	list(p, l.Workers, columns{none: "No workers.", names: header}, func(w apiv1.Worker) []string {
 		return []string{
 			w.WorkerUUID, w.Name, w.Health, fmt.Sprintf("%d/%d", w.InFlight, w.MaxConcurrency),
-			strings.Join(w.Namespaces, ","), strconv.Itoa(len(w.Handlers)), w.Version, at(&w.LastHeartbeatAt),
+			strings.Join(w.Namespaces, ","), num(len(w.Handlers)), w.Version, at(&w.LastHeartbeatAt),
 		}
 	})
 	p.more(l.Pagination)
@@ -76,18 +75,18 @@ func (p *program) workerDrainCommand() *cobra.Command {
 	})
 }
 
-// afterDrain returns what a drained worker does next.
+// afterDrain describes the next action of a drained worker.
 func afterDrain(w apiv1.Worker) string {
 	silent := w.Health == string(tasker.WorkerGone) || w.Health == string(tasker.WorkerStale)
 	switch {
 	case silent && w.InFlight > 0:
-		return "its last heartbeat was at " + at(&w.LastHeartbeatAt) + "; its steps are retried when their leases expire"
+		return "last heartbeat at " + at(&w.LastHeartbeatAt) + "; its steps are retried when their leases expire"
 	case silent:
-		return "its last heartbeat was at " + at(&w.LastHeartbeatAt) + "; it gets no steps if it comes back"
+		return "last heartbeat at " + at(&w.LastHeartbeatAt) + "; it gets no steps if it reconnects"
 	case w.InFlight > 0:
-		return "it gets no new steps, finishes or releases those that it holds, and leaves"
+		return "it gets no new steps, finishes or releases its current steps, and stops"
 	default:
-		return "it gets no new steps and leaves after its next heartbeat"
+		return "it gets no new steps and stops after its next heartbeat"
 	}
 }
 
@@ -105,14 +104,12 @@ func (p *program) queueListCommand() *cobra.Command {
 	c := answer(p, help{
 		use:   "list",
 		short: "List queues, unserved first",
-		long: `List the queues: first those without a live worker, then the oldest.
+		long: `List queues: those without a live worker first, then by age.
 
-A queue is the steps of one namespace and handler; one in which nothing waits is
-not listed. QUEUED steps can be claimed. AWAITING steps waited for too long and
-failed; they go back into the queue by themselves once a worker for them is live. HELD
-steps are kept from workers by a hold: tasker-ctl hold list --open. SATURATED ones are
-queued for longer than their limit and do not fail, because live workers for them
-are busy.`,
+A queue contains the waiting steps of one namespace and handler. QUEUED steps can be claimed.
+AWAITING steps failed because no worker claimed them in time; they are enqueued again when a
+worker for them is live. HELD steps are covered by a hold (tasker-ctl hold list --open).
+SATURATED steps exceeded their queue timeout but do not fail, because live workers are busy.`,
 		example: `  tasker-ctl queue list --namespace orders
   tasker-ctl queue list -o json | jq -r '.[] | select(.unserved) | .namespace + "/" + .handler'`,
 	}, func(ctx context.Context, api *client.Client, _ arguments) ([]tasker.Queue, error) {
@@ -121,15 +118,15 @@ are busy.`,
 		p.printQueues(l)
 		p.cutShort(len(l), limit)
 	})
-	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only queues of this namespace")
+	namespaceFlag(c, &namespace)
 	limitFlag(c, &limit, 100)
 	return c
 }
 
 func (p *program) printQueues(l []tasker.Queue) {
 	header := []string{"namespace", "handler", "queued", "awaiting", "held", "limited", "saturated", "live workers", "oldest", "expires"}
-	list(p, l, columns{none: "Nothing waits for a worker.", names: header}, func(q tasker.Queue) []string {
-		workers := strconv.Itoa(q.LiveWorkers)
+	list(p, l, columns{none: "No queued steps.", names: header}, func(q tasker.Queue) []string {
+		workers := num(q.LiveWorkers)
 		if q.Unserved {
 			workers = "none"
 		}
@@ -140,19 +137,15 @@ func (p *program) printQueues(l []tasker.Queue) {
 	})
 }
 
-// How many queues a warning names, and counts.
-const (
-	maxNamed   = 3
-	maxCounted = 100
-)
+// A warning names at most maxNamed queues and counts at most maxCounted.
+const maxNamed, maxCounted = 3, 100
 
-// warnOfUnserved prints which queues have no live worker. A server that is too old
-// to know prints nothing.
+// warnOfUnserved prints the queues without a live worker. For an old server it prints nothing.
 func (p *program) warnOfUnserved(ctx context.Context, api *client.Client) {
 	all, err := api.Queues(ctx, "", maxCounted)
 	if err != nil {
 		if tasker.CodeOf(err) != tasker.NotFound {
-			p.warn("Which queues have no live worker is not known: %s", clean(err.Error()))
+			p.warn("cannot list queues without a live worker: %s", clean(err.Error()))
 		}
 		return
 	}
@@ -173,5 +166,5 @@ func (p *program) warnOfUnserved(ctx context.Context, api *client.Client) {
 	if unserved > maxNamed {
 		text += " and " + atLeast(unserved-maxNamed, unserved == maxCounted) + " more"
 	}
-	p.warn("No live worker takes what waits in %s. tasker-ctl queue list says more.", text)
+	p.warn("No live worker for %s. For details: tasker-ctl queue list", text)
 }

@@ -124,7 +124,7 @@ func testEmission(t *testing.T) {
 		t.Errorf("no rest between failures is shown:\n%s", got)
 	}
 	said.want("The receiver refuses events", "dlq.entry.created\tto webhook\t", "400", "set_aside", "Data:")
-	said.want("Send them again", "1 event will be sent again, to webhook.", "the first one is published", "operator@example.com", "the receiver knows the topic now")
+	said.want("Send them again", "1 event will be redelivered to webhook.", "the first one is published", "operator@example.com", "the receiver knows the topic now")
 	said.want("The database is down as well", `"status": "unhealthy"`, `"status": "unknown"`, "tasker_database_up 0", "ESCALATE")
 	said.want("Once the database is back", `"status": "healthy"`, "charge_card")
 	said.want("Verify", "sinks that have not got everything: 0", "of the newest events are published", "webhook: the newest event is published")
