@@ -264,7 +264,7 @@ func TestDevOnATakenAddress(t *testing.T) {
 	if code := p.wait().ExitCode(); code != 1 {
 		t.Errorf("ended with %d", code)
 	}
-	if said := p.log(); !strings.Contains(said, "is taken by another program") {
+	if said := p.log(); !strings.Contains(said, "is in use: stop the other program") {
 		t.Errorf("said %q", said)
 	}
 	if found, err := os.ReadDir(dir); err == nil && len(found) > 0 {
@@ -375,7 +375,7 @@ func TestEndsInOrderWhileItWaitsForTheDatabase(t *testing.T) {
 	}
 	closed.Close()
 	p := launch(t, "serve", "--listen", "127.0.0.1:0", "--database-url", "postgres://tasker@"+closed.Addr().String()+"/tasker")
-	p.awaitError("the database does not answer yet")
+	p.awaitError("database unavailable")
 	p.signal(syscall.SIGTERM)
 	if code := p.wait().ExitCode(); code != 0 {
 		t.Errorf("ended with %d", code)

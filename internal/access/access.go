@@ -16,20 +16,20 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Permission allows one kind of action on one kind of resource.
+// Permission allows one kind of action on one kind of resource.
 type Permission string
 
-// The permissions. Those of the second group are about the installation as a whole:
-// only a grant for all namespaces gives them.
+// The permissions. Those of the second group concern the whole installation and require a grant for
+// all namespaces.
 const (
 	ReadTasks            Permission = "tasks:read"
 	CreateTasks          Permission = "tasks:create"
 	CancelTasks          Permission = "tasks:cancel"
 	OperateSteps         Permission = "steps:operate"
-	CompleteSteps        Permission = "steps:complete" // external ones, with an outcome from outside
+	CompleteSteps        Permission = "steps:complete" // external steps
 	ReadInvestigations   Permission = "investigations:read"
 	UpdateInvestigations Permission = "investigations:update"
-	ReadPayloads         Permission = "payloads:read" // contexts, results and the texts of errors
+	ReadPayloads         Permission = "payloads:read" // contexts, results and error texts
 	ReadTemplates        Permission = "templates:read"
 	WriteTemplates       Permission = "templates:write"
 	WriteSchedules       Permission = "schedules:write"
@@ -41,7 +41,7 @@ const (
 	ResendEvents         Permission = "events:resend"
 
 	ReadMetrics Permission = "metrics:read"
-	ReadSystem  Permission = "system:read" // the details of readiness, and the sinks
+	ReadSystem  Permission = "system:read" // details of readiness, and sinks
 	Administer  Permission = "system:admin"
 )
 
@@ -53,12 +53,12 @@ func Permissions() []Permission {
 	}
 }
 
-// OfInstallation reports whether a permission is about the installation as a whole.
+// OfInstallation reports whether a permission concerns the whole installation.
 func (p Permission) OfInstallation() bool {
 	return p == ReadMetrics || p == ReadSystem || p == Administer
 }
 
-// A Role is a set of permissions.
+// Role is a set of permissions.
 type Role string
 
 // The roles.
@@ -75,7 +75,7 @@ func Roles() []Role { return []Role{Viewer, Operator, Developer, Worker, Admin} 
 
 var viewing = []Permission{ReadTasks, ReadInvestigations, ReadTemplates, ReadWorkers, ReadEvents, ReadMetrics, ReadSystem}
 
-// Permissions lists what a role gives; nothing for one that does not exist.
+// Permissions returns the permissions of a role; none for an unknown role.
 func (r Role) Permissions() []Permission {
 	switch r {
 	case Viewer:
@@ -93,24 +93,24 @@ func (r Role) Permissions() []Permission {
 	}
 }
 
-// AllNamespaces is what a grant names that holds for every namespace.
+// AllNamespaces is the namespace of a grant for all namespaces.
 const AllNamespaces = "*"
 
-// A Grant gives a role for one namespace, or for all.
+// Grant is a role in a namespace, or in all.
 type Grant struct {
 	Role      Role
 	Namespace string // or [AllNamespaces]
 }
 
-// String spells the grant as [ParseGrant] reads it.
+// String returns the grant in the form of [ParseGrant].
 func (g Grant) String() string { return string(g.Role) + "@" + g.Namespace }
 
-// MaxGrants bounds the grants of one caller.
+// MaxGrants is the maximum number of grants of a caller.
 const MaxGrants = 100
 
 const maxNamespace = 128
 
-// ParseGrant reads role@namespace, with * for all namespaces. The error is Invalid.
+// ParseGrant parses role@namespace, with * for all namespaces. The error is Invalid.
 func ParseGrant(text string) (Grant, error) {
 	role, namespace, found := strings.Cut(text, "@")
 	g := Grant{Role: Role(role), Namespace: namespace}
@@ -125,7 +125,7 @@ func ParseGrant(text string) (Grant, error) {
 	return g, nil
 }
 
-// ParseGrants reads grants. The error is Invalid.
+// ParseGrants parses, sorts and deduplicates grants. The error is Invalid.
 func ParseGrants(texts []string) ([]Grant, error) {
 	if len(texts) > MaxGrants {
 		return nil, tasker.Errorf(tasker.Invalid, "there are %d grants; %d is the limit", len(texts), MaxGrants)
@@ -162,13 +162,13 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// A Scope is a set of namespaces. The zero Scope is empty.
+// Scope is a set of namespaces. The zero Scope is empty.
 type Scope struct {
 	all        bool
 	namespaces []string // sorted
 }
 
-// Everywhere is the scope of all namespaces.
+// Everywhere returns the scope of all namespaces.
 func Everywhere() Scope { return Scope{all: true} }
 
 // Namespaces returns the scope of some namespaces.
@@ -193,12 +193,12 @@ func (s Scope) Has(namespace string) bool {
 	return found
 }
 
-// Covers reports whether the scope has every namespace of another one.
+// Covers reports whether the scope contains another scope.
 func (s Scope) Covers(other Scope) bool {
 	return s.all || !other.all && !slices.ContainsFunc(other.namespaces, func(n string) bool { return !s.Has(n) })
 }
 
-// And returns the scope of the namespaces that both have.
+// And returns the intersection of two scopes.
 func (s Scope) And(other Scope) Scope {
 	switch {
 	case s.all:
@@ -209,7 +209,7 @@ func (s Scope) And(other Scope) Scope {
 	return Scope{namespaces: slices.DeleteFunc(slices.Clone(s.namespaces), func(n string) bool { return !other.Has(n) })}
 }
 
-// List returns the namespaces for a query: nil for all, non-nil when empty.
+// List returns the namespaces for a query: nil for all, non-nil if empty.
 func (s Scope) List() []string {
 	if s.all {
 		return nil
@@ -217,22 +217,21 @@ func (s Scope) List() []string {
 	return append([]string{}, s.namespaces...)
 }
 
-// An Identity is a known caller with its permissions. It is immutable.
+// Identity is an authenticated caller with its permissions. It is immutable.
 type Identity struct {
-	Subject string // such as key:deploy or alice@example.com; empty where nobody signs in
+	Subject string // such as key:deploy or alice@example.com; empty without authentication
 	Grants  []Grant
-	Groups  []string // as the identity provider names them
+	Groups  []string // from the identity provider
 
 	scopes map[Permission]Scope
-	seen   Scope // of any permission
+	seen   Scope // namespaces with any permission
 }
 
-// MaxSubject bounds a subject, in bytes.
+// MaxSubject is the maximum length of a subject, in bytes.
 const MaxSubject = 128
 
-// NewIdentity returns the identity of a subject. A subject is without blanks and
-// parentheses, so that [Identity.Actor] cannot be made to look like another's;
-// others are escaped, and a long subject is cut and gets a digest.
+// NewIdentity returns the identity of a subject. It escapes blanks and parentheses in the subject, so
+// that [Identity.Actor] cannot imitate another subject. A long subject is cut and gets a digest.
 func NewIdentity(subject string, grants []Grant) *Identity {
 	id := &Identity{Subject: cleanSubject(subject), Grants: slices.Clone(grants), scopes: map[Permission]Scope{}}
 	names := map[Permission][]string{}
@@ -259,8 +258,8 @@ func NewIdentity(subject string, grants []Grant) *Identity {
 	return id
 }
 
-// Local is the identity of every caller of a server that asks nobody who they are. It
-// may do everything, and actors are who callers say.
+// Local returns the identity of all callers of a server without authentication. It has all permissions,
+// and callers choose the names of actors.
 func Local() *Identity { return NewIdentity("", []Grant{{Admin, AllNamespaces}}) }
 
 // cleanSubject escapes blanks, parentheses, percent signs, and invisible or direction-changing
@@ -285,7 +284,7 @@ func cleanSubject(text string) string {
 	return strings.ToValidUTF8(b.String()[:MaxSubject-len(end)], "") + end
 }
 
-// GrantTexts spells the grants.
+// GrantTexts returns the grants as texts.
 func (id *Identity) GrantTexts() []string {
 	texts := make([]string, len(id.Grants))
 	for i, g := range id.Grants {
@@ -297,7 +296,7 @@ func (id *Identity) GrantTexts() []string {
 // Scope returns the namespaces for which the identity has a permission.
 func (id *Identity) Scope(p Permission) Scope { return id.scopes[p] }
 
-// VisibleScope returns the namespaces with any permission. Others do not exist for it.
+// VisibleScope returns the namespaces with any permission. Other namespaces appear not to exist.
 func (id *Identity) VisibleScope() Scope { return id.seen }
 
 // May reports whether the identity has a permission for a namespace.
@@ -317,7 +316,7 @@ func (id *Identity) Assignees() []string {
 	return list
 }
 
-// maxActor is how long an actor may be, in characters.
+// maxActor is the maximum length of an actor, in characters.
 const maxActor = 255
 
 // Actor returns the recorded actor: the subject, with another name in parentheses, or only the name
@@ -337,7 +336,7 @@ func (id *Identity) Actor(name string) string {
 	return id.Subject + " (" + name + ")"
 }
 
-// A Kind is a kind of resource that a path names by its id.
+// Kind is a kind of resource.
 type Kind string
 
 // The kinds. A step belongs to its task.
@@ -351,14 +350,14 @@ const (
 	OperationKind     Kind = "operation"
 	HoldKind          Kind = "hold"
 	ScheduleKind      Kind = "schedule"
-	// ExplainedKind is whatever of these may be explained, or a step.
+	// ExplainedKind means any kind that can be explained, or a step.
 	ExplainedKind Kind = "task, step, investigation, case, operation or hold"
 )
 
-// A Finder looks up the namespaces of a resource; nil when there is none with the id.
+// Finder returns the namespaces of a resource, or nil if it does not exist.
 type Finder func(ctx context.Context, kind Kind, id tasker.ID) ([]string, error)
 
-// A Resource is something that belongs to namespaces.
+// Resource is an object that belongs to namespaces.
 type Resource struct {
 	Kind Kind
 	ID   tasker.ID
@@ -392,8 +391,8 @@ func (find Finder) Check(ctx context.Context, id *Identity, needs Permission, r 
 	}
 }
 
-// MayUse returns why a caller may not do what needs a permission in a namespace that they
-// name. One that they may not see is as good as none.
+// MayUse returns an error if a caller lacks a permission in a namespace: NotFound if the caller cannot
+// see the namespace.
 func (id *Identity) MayUse(needs Permission, namespace string) error {
 	switch {
 	case id.May(needs, namespace):
@@ -405,8 +404,8 @@ func (id *Identity) MayUse(needs Permission, namespace string) error {
 	}
 }
 
-// MayLimit returns why a caller may not change a limit: that of the server is for administrators of
-// all namespaces, the others for operators.
+// MayLimit returns an error if a caller may not change a limit. The limit of the server requires an
+// administrator of all namespaces, others an operator.
 func (id *Identity) MayLimit(ref tasker.LimitRef) error {
 	switch {
 	case ref.Kind != tasker.ServerLimit:
@@ -418,8 +417,7 @@ func (id *Identity) MayLimit(ref tasker.LimitRef) error {
 	}
 }
 
-// Refusal is the error for a caller who lacks a permission, for some namespaces or
-// anywhere.
+// Refusal returns the error for a caller who lacks a permission in some namespaces, or in all.
 func (id *Identity) Refusal(needs Permission, namespaces ...string) error {
 	where := ""
 	if len(namespaces) > 0 {

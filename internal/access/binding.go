@@ -7,10 +7,10 @@ import (
 	"tasker.example/tasker"
 )
 
-// Bindings give grants to groups. The group * is everybody who is known.
+// Bindings maps groups to grants. The group * contains all authenticated callers.
 type Bindings map[string][]Grant
 
-// ParseBindings reads comma-separated group=role@namespace, or returns Invalid.
+// ParseBindings parses comma-separated group=role@namespace, or returns an Invalid error.
 func ParseBindings(text string) (Bindings, error) {
 	b := Bindings{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -30,7 +30,7 @@ func ParseBindings(text string) (Bindings, error) {
 	return b, nil
 }
 
-// Grants returns what the groups give together.
+// Grants returns the sorted grants of the groups.
 func (b Bindings) Grants(groups []string) []string {
 	var list []string
 	for _, group := range append([]string{"*"}, groups...) {

@@ -10,12 +10,12 @@ const (
 	payloadsKey
 )
 
-// WithIdentity returns a context of a request of a caller.
+// WithIdentity returns a context with the caller of a request.
 func WithIdentity(ctx context.Context, id *Identity) context.Context {
 	return context.WithValue(ctx, identityKey, id)
 }
 
-// IdentityOf returns the caller of a request; [Local] without one.
+// IdentityOf returns the caller of a request, or [Local].
 func IdentityOf(ctx context.Context) *Identity {
 	if id, ok := ctx.Value(identityKey).(*Identity); ok {
 		return id
@@ -25,12 +25,12 @@ func IdentityOf(ctx context.Context) *Identity {
 
 var local = Local()
 
-// WithScope returns a context whose lists are limited to a scope.
+// WithScope returns a context that limits lists to a scope.
 func WithScope(ctx context.Context, s Scope) context.Context {
 	return context.WithValue(ctx, scopeKey, s)
 }
 
-// ScopeOf returns the scope of a context; all namespaces without one.
+// ScopeOf returns the scope of a context, by default all namespaces.
 func ScopeOf(ctx context.Context) Scope {
 	if s, ok := ctx.Value(scopeKey).(Scope); ok {
 		return s
@@ -38,13 +38,14 @@ func ScopeOf(ctx context.Context) Scope {
 	return Everywhere()
 }
 
-// Within returns the context of a request of a caller that needs a permission: its lists
-// have what the caller may see, with the payloads that the caller may read.
+// Within returns a context that limits lists to the namespaces in which the caller has a permission, and
+// payloads to those that the caller may read.
 func Within(ctx context.Context, id *Identity, needs Permission) context.Context {
 	return WithPayloads(WithScope(WithIdentity(ctx, id), id.Scope(needs)), id.Scope(ReadPayloads))
 }
 
-// At narrows a context to the namespaces of one resource.
+// At returns a context for a resource in these namespaces. It shows payloads if the caller may read
+// those of all of them.
 func At(ctx context.Context, namespaces []string) context.Context {
 	payloads := PayloadsOf(ctx)
 	for _, n := range namespaces {

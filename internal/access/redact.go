@@ -8,8 +8,7 @@ import (
 	"tasker.example/tasker"
 )
 
-// Hidden is what stands in the place of a text that the caller may not read: contexts,
-// results and the texts of errors without [ReadPayloads].
+// Hidden replaces a text that requires [ReadPayloads]: contexts, results and error texts.
 const Hidden = "[hidden]"
 
 var (
@@ -18,12 +17,12 @@ var (
 	hiddenValue   = json.RawMessage(`"` + Hidden + `"`)
 )
 
-// WithPayloads returns a context that shows payloads of a scope only.
+// WithPayloads returns a context that shows only the payloads of a scope.
 func WithPayloads(ctx context.Context, s Scope) context.Context {
 	return context.WithValue(ctx, payloadsKey, s)
 }
 
-// PayloadsOf returns the namespaces whose payloads are shown; all where nothing is said.
+// PayloadsOf returns the namespaces whose payloads are shown, by default all.
 func PayloadsOf(ctx context.Context) Scope {
 	if s, ok := ctx.Value(payloadsKey).(Scope); ok {
 		return s
@@ -46,7 +45,7 @@ func RedactTask(ctx context.Context, t *tasker.Task) {
 	}
 }
 
-// HideSteps hides results and errors of steps of one task.
+// HideSteps hides the results and errors of the steps of a task.
 func HideSteps(ctx context.Context, steps ...tasker.Step) {
 	if PayloadsOf(ctx).All() {
 		return
@@ -68,7 +67,7 @@ func HideSteps(ctx context.Context, steps ...tasker.Step) {
 	}
 }
 
-// hideFailure keeps of a [tasker.StepFailure] what is not free text.
+// hideFailure removes the free text from a [tasker.StepFailure].
 func hideFailure(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return doc
@@ -81,8 +80,8 @@ func hideFailure(doc json.RawMessage) json.RawMessage {
 	return encoded(f)
 }
 
-// HideTransitions hides what moves of one task or step tell of errors, and the reasons of
-// those that nobody made.
+// HideTransitions hides the errors in the transitions of a task or step, and the reasons of transitions
+// without an actor.
 func HideTransitions(ctx context.Context, list []tasker.Transition) {
 	if PayloadsOf(ctx).All() {
 		return
@@ -97,13 +96,13 @@ func HideTransitions(ctx context.Context, list []tasker.Transition) {
 	}
 }
 
-// mayContainPayload reports whether the engine wrote the note of a line of the history of an investigation, and may have quoted
-// an error in it, or why a task was rejected.
+// mayContainPayload reports whether the engine wrote the note of a history entry, which may then quote
+// an error or a rejection.
 func mayContainPayload(event, actor string) bool {
 	return event == "step_failed" || event == "created" && actor == tasker.SystemActor
 }
 
-// HideEntry hides the payloads in the evidence of an investigation, and its metadata.
+// HideEntry hides the payloads in the evidence and the metadata of an investigation.
 func HideEntry(ctx context.Context, e *tasker.Entry) {
 	if PayloadsOf(ctx).Has(e.Namespace) {
 		return
@@ -118,7 +117,7 @@ func HideEntry(ctx context.Context, e *tasker.Entry) {
 	}
 }
 
-// hideMetadata keeps who an investigation is assigned to.
+// hideMetadata removes everything but the assignee.
 func hideMetadata(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return doc
@@ -132,13 +131,12 @@ func hideMetadata(doc json.RawMessage) json.RawMessage {
 	return encoded(m)
 }
 
-// snapshotPayloads are the keys of a snapshot whose values are payloads.
-// Why a snapshot or its redaction failed may quote them.
+// snapshotPayloads are the keys of a snapshot whose values are payloads, or errors that may quote them.
 var snapshotPayloads = map[string]bool{
 	"context": true, "results": true, "error": true, "detail": true, "reason": true, "snapshot_failed": true, "redaction_failed": true,
 }
 
-// hideSnapshot hides the payloads of a snapshot; its template is not one.
+// hideSnapshot hides the payloads of a snapshot, but not its template.
 func hideSnapshot(doc json.RawMessage) json.RawMessage {
 	if len(doc) == 0 {
 		return doc
@@ -175,15 +173,14 @@ func hideKeys(v any) {
 	}
 }
 
-// HidePattern hides what an error looks like, in a namespace.
+// HidePattern hides the error pattern of a case in a namespace.
 func HidePattern(ctx context.Context, namespace string, pattern *string) {
 	if *pattern != "" && !PayloadsOf(ctx).Has(namespace) {
 		*pattern = Hidden
 	}
 }
 
-// HideCaseHistory hides what changes of a case of a namespace tell of messages: the text by
-// which they were split.
+// HideCaseHistory hides the error texts by which a case in a namespace was split.
 func HideCaseHistory(ctx context.Context, namespace string, list []tasker.CaseChange) {
 	if PayloadsOf(ctx).Has(namespace) {
 		return
@@ -195,7 +192,7 @@ func HideCaseHistory(ctx context.Context, namespace string, list []tasker.CaseCh
 	}
 }
 
-// HideHold hides what a hold tells of errors: the cause of a breaker, which its reason quotes.
+// HideHold hides the cause of a breaker, which its reason quotes.
 func HideHold(ctx context.Context, h *tasker.Hold) {
 	if h.Kind != tasker.BreakerHold || PayloadsOf(ctx).Has(h.Namespace) {
 		return
@@ -203,14 +200,14 @@ func HideHold(ctx context.Context, h *tasker.Hold) {
 	h.Cause, h.Reason = Hidden, Hidden
 }
 
-// HideSchedule hides the context that a schedule gives its tasks.
+// HideSchedule hides the context of a schedule's tasks.
 func HideSchedule(ctx context.Context, s *tasker.Schedule) {
 	if len(s.Context) > 0 && !PayloadsOf(ctx).Has(s.Namespace) {
 		s.Context = hiddenContext
 	}
 }
 
-// HideLimitKeys hides the keys of a limit that templates give, which are of the contexts of tasks.
+// HideLimitKeys hides the keys that templates assign, which come from the contexts of tasks.
 func HideLimitKeys(ctx context.Context, d *tasker.LimitDetail) {
 	if d.Kind != tasker.NamedLimit || PayloadsOf(ctx).Has(d.Namespace) {
 		return
@@ -222,8 +219,7 @@ func HideLimitKeys(ctx context.Context, d *tasker.LimitDetail) {
 	}
 }
 
-// HideFirings hides why tasks of a schedule of a namespace could not be made, which may quote
-// their context.
+// HideFirings hides the reasons of refused firings, which may quote a context.
 func HideFirings(ctx context.Context, namespace string, list []tasker.Firing) {
 	if PayloadsOf(ctx).Has(namespace) {
 		return
@@ -235,8 +231,8 @@ func HideFirings(ctx context.Context, namespace string, list []tasker.Firing) {
 	}
 }
 
-// HideHoldHistory hides what the history of a hold tells of errors: what its probes failed
-// with, and the reasons of what nobody did.
+// HideHoldHistory hides the errors in the history of a hold: failures of probes, and reasons recorded by
+// the server.
 func HideHoldHistory(ctx context.Context, d *tasker.HoldDetail) {
 	if PayloadsOf(ctx).Has(d.Namespace) {
 		return
@@ -258,15 +254,14 @@ func hideLiteral(doc json.RawMessage) json.RawMessage {
 	if json.Unmarshal(doc, &m) != nil {
 		return hiddenContext
 	}
-	if string(m["field"]) != `"error_message"` { // the others are facts, which may be read
+	if string(m["field"]) != `"error_message"` { // other fields are not payloads
 		return doc
 	}
 	m["literal"] = hiddenValue
 	return encoded(m)
 }
 
-// ShowEvent returns an event as the caller may see it, and false when it is of a
-// namespace that does not exist for the caller.
+// ShowEvent returns an event without hidden payloads, or false if the caller cannot see its namespace.
 func ShowEvent(ctx context.Context, e tasker.Event) (tasker.Event, bool) {
 	scope, payloads := ScopeOf(ctx), PayloadsOf(ctx)
 	if scope.All() && payloads.All() {
@@ -294,7 +289,7 @@ func ShowEvent(ctx context.Context, e tasker.Event) (tasker.Event, bool) {
 	return e, true
 }
 
-// hideChange hides what a change of an investigation tells of payloads.
+// hideChange hides the payloads in a change of an investigation.
 func hideChange(change map[string]any) {
 	if change["metadata"] != nil {
 		change["metadata"] = Hidden
@@ -308,14 +303,13 @@ func hideChange(change map[string]any) {
 
 func encoded(v any) json.RawMessage {
 	doc, err := json.Marshal(v)
-	if err != nil { // it was read from JSON, so it can be written
+	if err != nil { // v was decoded from JSON
 		return hiddenValue
 	}
 	return doc
 }
 
-// HideLastError hides why a sink did not take something, or why work was set aside: it may
-// quote payloads. They are of these namespaces; when none are named, of any.
+// HideLastError hides an error that may quote payloads of these namespaces; of any if none are given.
 func HideLastError(ctx context.Context, text **string, namespaces ...string) {
 	payloads := PayloadsOf(ctx)
 	hidden := len(namespaces) == 0 && !payloads.All()
@@ -327,7 +321,7 @@ func HideLastError(ctx context.Context, text **string, namespaces ...string) {
 	}
 }
 
-// HideEmission hides why a sink did not take an event.
+// HideEmission hides the error of a delivery.
 func HideEmission(ctx context.Context, e *tasker.Emission) {
 	if e.LastError == nil || PayloadsOf(ctx).All() {
 		return
@@ -337,8 +331,8 @@ func HideEmission(ctx context.Context, e *tasker.Emission) {
 	HideLastError(ctx, &e.LastError, data.Namespace)
 }
 
-// HideMessage hides what a message tells of errors, unless the caller may read payloads of
-// all the namespaces that it is about.
+// HideMessage hides the errors in a notification unless the caller may read the payloads of all its
+// namespaces.
 func HideMessage(ctx context.Context, m *tasker.Notification) {
 	for _, n := range m.Namespaces {
 		if PayloadsOf(ctx).Has(n) {
@@ -357,7 +351,7 @@ func HideMessage(ctx context.Context, m *tasker.Notification) {
 	}
 }
 
-// hideTexts hides what quotes an error, at any depth.
+// hideTexts hides the fields that quote an error, at any depth.
 func hideTexts(v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -9,27 +9,27 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Rule says who may use a route. It has exactly one of Needs, Anyone and Public.
+// Rule defines who may use a route. Exactly one of Needs, Anyone and Public is set.
 type Rule struct {
 	Needs  Permission
-	Also   Permission // beside Needs; empty: nothing else
-	Anyone bool       // who is known
-	Public bool       // also who is not
+	Also   Permission // second required permission, if any
+	Anyone bool       // all authenticated callers
+	Public bool       // all callers
 
-	of Kind   // what the path names by its id; empty: nothing
-	id string // the parameter with that id
+	of Kind   // kind of the resource in the path, if any
+	id string // path parameter with its id
 }
 
-// Parameters says what the parameters of paths are.
+// Parameters describes the path parameters.
 type Parameters struct {
-	Resources map[string]Kind // ids. A resource belongs to namespaces, which decide who may see it
-	Within    []string        // what is told apart by a parameter before it, or by the permission
+	Resources map[string]Kind // ids of resources, which belong to namespaces
+	Within    []string        // other parameters, which do not determine the access
 }
 
 var inPath = regexp.MustCompile(`\{(\w+)\}`)
 
-// For returns the rule for a route with a path, or why nobody can tell who may use that: no
-// server starts with such a route.
+// For returns the rule for a path. It returns an error if the rule is incomplete or the namespace of the
+// path is ambiguous; no server starts with such a route.
 func (r Rule) For(path string, p Parameters) (Rule, error) {
 	rules := 0
 	for _, has := range []bool{r.Needs != "", r.Anyone, r.Public} {
@@ -38,7 +38,7 @@ func (r Rule) For(path string, p Parameters) (Rule, error) {
 		}
 	}
 	if rules != 1 || r.Needs != "" && !slices.Contains(Permissions(), r.Needs) || r.Also != "" && (r.Needs == "" || !slices.Contains(Permissions(), r.Also)) {
-		return r, fmt.Errorf("%s must have one rule of access: a permission that there is, anyone or public", path)
+		return r, fmt.Errorf("%s must have exactly one access rule: a known permission, anyone or public", path)
 	}
 	for _, found := range inPath.FindAllStringSubmatch(path, -1) {
 		name := found[1]
@@ -46,19 +46,17 @@ func (r Rule) For(path string, p Parameters) (Rule, error) {
 		switch {
 		case ok && r.of == "":
 			r.of, r.id = kind, name
-		case !slices.Contains(p.Within, name): // of two resources nothing says which one decides
-			return r, fmt.Errorf("%s: nothing says to which namespace {%s} belongs", path, name)
+		case !slices.Contains(p.Within, name): // with two resources the namespace is ambiguous
+			return r, fmt.Errorf("%s: the namespace of {%s} is unknown", path, name)
 		}
 	}
 	return r, nil
 }
 
-// Names returns what the path names by its id, and the parameter with it; empty for
-// nothing.
+// Names returns the kind of the resource in the path, and its path parameter; empty if there is none.
 func (r Rule) Names() (of Kind, parameter string) { return r.of, r.id }
 
-// Refusal returns why a caller who is known may not use the route for any namespace; nil
-// when they may for some.
+// Refusal returns an error if an authenticated caller lacks the permissions in all namespaces.
 func (r Rule) Refusal(id *Identity) error {
 	for _, p := range []Permission{r.Needs, r.Also} {
 		if p != "" && id.Scope(p).Empty() {
@@ -68,8 +66,8 @@ func (r Rule) Refusal(id *Identity) error {
 	return nil
 }
 
-// Admit returns the context of a request of a caller, with what they may see, or why they may
-// not make it. It asks for the id of what the path names.
+// Admit returns the context of a request, limited to what the caller may see, or an error if the caller
+// lacks a permission. It calls idOf for the id of the resource in the path.
 func (r Rule) Admit(ctx context.Context, id *Identity, find Finder, idOf func(parameter string) (tasker.ID, error)) (context.Context, error) {
 	if err := r.Refusal(id); err != nil || r.Needs == "" {
 		return ctx, err

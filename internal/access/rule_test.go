@@ -19,12 +19,12 @@ func TestRules(t *testing.T) {
 		path  string
 		fault string
 	}{
-		{access.Rule{}, "/x", "one rule of access"},
-		{access.Rule{Anyone: true, Public: true}, "/x", "one rule of access"},
-		{access.Rule{Needs: access.ReadTasks, Anyone: true}, "/x", "one rule of access"},
-		{access.Rule{Needs: "tasks:see"}, "/x", "one rule of access"},
-		{access.Rule{Also: access.ReadTasks, Anyone: true}, "/x", "one rule of access"},
-		{access.Rule{Needs: access.ReadTasks, Also: "tasks:see"}, "/x", "one rule of access"},
+		{access.Rule{}, "/x", "exactly one access rule"},
+		{access.Rule{Anyone: true, Public: true}, "/x", "exactly one access rule"},
+		{access.Rule{Needs: access.ReadTasks, Anyone: true}, "/x", "exactly one access rule"},
+		{access.Rule{Needs: "tasks:see"}, "/x", "exactly one access rule"},
+		{access.Rule{Also: access.ReadTasks, Anyone: true}, "/x", "exactly one access rule"},
+		{access.Rule{Needs: access.ReadTasks, Also: "tasks:see"}, "/x", "exactly one access rule"},
 		{access.Rule{Needs: access.ReadTasks}, "/x/{id}", "{id}"},
 		{access.Rule{Needs: access.ReadTasks}, "/x/{task}/{task_uuid}", "{task_uuid}"},
 		{access.Rule{Needs: access.ReadTasks}, "/x/{task}/{step}", ""},

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -17,7 +18,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// parameters are those of paths.
+// parameters describes the path parameters.
 var parameters = access.Parameters{
 	Resources: map[string]access.Kind{
 		"uuid": access.TaskKind, "task_uuid": access.TaskKind, "dlq_entry_uuid": access.InvestigationKind,
@@ -28,26 +29,25 @@ var parameters = access.Parameters{
 	Within: []string{"namespace", "step_uuid", "step", "name", "version", "key_uuid", "link_uuid", "handler"},
 }
 
-// checkAccess panics for a route that does not say who may use it, or with which requests
-// it is limited: no server starts with one.
+// checkAccess panics if a route has no access rule or no request class, so that no server starts with it.
 func (rt *route) checkAccess() {
 	rule, err := access.Rule{Needs: rt.needs, Also: rt.also, Anyone: rt.anyone, Public: rt.public}.For(rt.path, parameters)
 	if err != nil {
 		panic(fmt.Sprintf("%s %v", rt.method, err))
 	}
 	if !slices.Contains(overload.Classes(), rt.class) {
-		panic(fmt.Sprintf("%s %s must have the class of requests that it is limited with", rt.method, rt.path))
+		panic(fmt.Sprintf("%s %s has no request class", rt.method, rt.path))
 	}
 	rt.rule = rule
 }
 
-// admit finds out who is calling, and refuses what they may not do in any namespace, before anything of
-// the request is read. Its context has then what the caller may see.
+// admit authenticates the caller and checks their permissions before the request is decoded. It limits
+// x.ctx to what the caller may see.
 func (x *request) admit() error {
 	rt := x.route
 	caller, err := x.server.auth.Request(x.r)
 	if rt.public {
-		x.caller = caller // if anybody; see seesSystem
+		x.caller = caller // may be nil; see seesSystem
 		return nil
 	}
 	if err != nil {
@@ -63,7 +63,7 @@ func (x *request) admit() error {
 		return nil
 	}
 	if rt.needs == access.ActAsWorker && x.server.certificates && (x.r.TLS == nil || len(x.r.TLS.VerifiedChains) == 0) {
-		return tasker.Errorf(tasker.Forbidden, "workers need a client certificate here, beside their key: one that server.tls_client_ca_file has signed")
+		return tasker.Errorf(tasker.Forbidden, "client certificate required: workers need one signed by server.tls_client_ca_file, in addition to their key")
 	}
 	if err := rt.rule.Refusal(caller.Identity); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (x *request) admit() error {
 	if err := x.awaitAdmission(caller.Subject); err != nil {
 		return err
 	}
-	if rt.wait > 0 { // what waits for work does so no longer than the caller is known
+	if rt.wait > 0 { // a waiting claim ends with the access of its caller
 		stop := caller.WhenEnded(x.cancel)
 		context.AfterFunc(x.ctx, func() { stop() })
 	}
@@ -87,8 +87,8 @@ func (x *request) admit() error {
 	return nil
 }
 
-// checkRegistrant returns NotFound if another caller has registered the worker of the path. A
-// worker that gets it registers again, with the key that it has now.
+// checkRegistrant returns NotFound if another caller registered the worker of the path. The worker then
+// registers again with its current key.
 func (x *request) checkRegistrant() error {
 	id, err := x.pathID("worker_uuid")
 	if err != nil || x.caller.Subject == "" {
@@ -101,8 +101,8 @@ func (x *request) checkRegistrant() error {
 	return tasker.Errorf(tasker.NotFound, "no worker %s", id)
 }
 
-// awaitAdmission returns when the request may be served. Its body is read before, so that nobody takes a
-// turn by sending slowly.
+// awaitAdmission waits until the request may be served. It first reads the body, so that a slow sender
+// does not occupy a slot.
 func (x *request) awaitAdmission(caller string) error {
 	gate, class := x.server.gate, x.route.class
 	if err := gate.Admit(class, caller); err != nil {
@@ -121,7 +121,7 @@ func (x *request) awaitAdmission(caller string) error {
 	return err
 }
 
-// auditRefusal records that a caller who is known may not do what was asked.
+// auditRefusal records in the audit log that an authenticated caller lacks a permission.
 func (x *request) auditRefusal(err error) {
 	if tasker.CodeOf(err) != tasker.Forbidden || x.caller == nil {
 		return
@@ -133,7 +133,7 @@ func (x *request) auditRefusal(err error) {
 	x.server.auth.AuditRefusal(x.ctx, x.caller.Subject, data)
 }
 
-// namespacesOf is an [access.Finder].
+// namespacesOf implements [access.Finder].
 func (s *server) namespacesOf(ctx context.Context, kind access.Kind, id tasker.ID) ([]string, error) {
 	if kind != access.WorkerKind {
 		return s.db.NamespacesOf(ctx, kind, id)
@@ -145,8 +145,8 @@ func (s *server) namespacesOf(ctx context.Context, kind access.Kind, id tasker.I
 	return w.Namespaces, nil
 }
 
-// worker returns the registration of a worker; nil if there is none. Registrations are cached: they
-// never change, and workers call all the time. A heartbeat may need one, and waits for no flood of requests.
+// worker returns the registration of a worker, or nil. Registrations are cached, because they never
+// change and workers call often. It uses the connections of heartbeats, which wait for no other request.
 func (s *server) worker(ctx context.Context, id tasker.ID) (*postgres.WorkerAccess, error) {
 	if known := s.fleet.get(id); known != nil {
 		return known, nil
@@ -158,14 +158,14 @@ func (s *server) worker(ctx context.Context, id tasker.ID) (*postgres.WorkerAcce
 	return found, err
 }
 
-// A workerNamespaces is the registrations of workers, by their ids.
+// workerNamespaces caches the registrations of workers by id.
 type workerNamespaces struct {
 	mu    sync.RWMutex
 	of    map[tasker.ID]*postgres.WorkerAccess
-	names int // of all of them
+	names int // number of cached namespaces
 }
 
-// maxFleet bounds the namespaces of the workers that are remembered.
+// maxFleet is the maximum number of cached namespaces.
 const maxFleet = 20_000
 
 func (f *workerNamespaces) get(id tasker.ID) *postgres.WorkerAccess {
@@ -184,12 +184,11 @@ func (f *workerNamespaces) put(id tasker.ID, w *postgres.WorkerAccess) {
 	f.of[id] = w
 }
 
-// mayUse returns why the caller may not do what the route does in a namespace that the
-// request names.
+// mayUse returns an error if the caller lacks the permission of the route in a namespace.
 func (x *request) mayUse(namespace string) error { return x.caller.MayUse(x.route.needs, namespace) }
 
-// mayResend returns why the caller may not have events sent again. A range of positions
-// has those of all namespaces.
+// mayResend returns an error if the caller may not redeliver events. A range of positions contains
+// events of all namespaces.
 func (x *request) mayResend(r emission.ReEmission) error {
 	if r.Event == nil {
 		if !x.caller.Scope(x.route.needs).All() {
@@ -201,10 +200,10 @@ func (x *request) mayResend(r emission.ReEmission) error {
 	return err
 }
 
-// actor returns who is recorded as having acted.
+// actor returns the actor for the history: the authenticated caller, with name if they set one.
 func (x *request) actor(name string) string { return x.caller.Actor(name) }
 
-// actorOf is actor for a name that need not be there.
+// actorOf is like actor for an optional name.
 func (x *request) actorOf(name *string) *string {
 	if name == nil {
 		return nil
@@ -213,70 +212,59 @@ func (x *request) actorOf(name *string) *string {
 	return &actor
 }
 
-// seesSystem reports whether the caller of a public route may see more of the server.
+// seesSystem reports whether the caller of a public route may see the state of the server.
 func (x *request) seesSystem() bool {
 	return x.caller != nil && x.caller.Scope(access.ReadSystem).All()
 }
 
-// accessRoutes are about who may do what.
 func (s *server) accessRoutes() []*route {
 	const tag = "access"
 	return []*route{
 		{
 			method: "GET", path: "/v1/whoami", id: "whoAmI", class: overload.Exempt, anyone: true, tag: tag,
-			summary: "Who is calling, and what they may do",
-			answers: map[int]any{http.StatusOK: apiv1.Identity{}},
-			serve:   s.whoAmI,
+			summary: "Get the identity and the permissions of the caller",
+			answers: ok(apiv1.Identity{}), serve: s.whoAmI,
 		},
 		{
 			method: "GET", path: "/v1/keys", id: "listKeys", class: overload.Reads, needs: access.Administer, tag: tag,
-			summary: "List API keys, the newest first",
-			about:   "Their secrets are not stored and cannot be shown again.",
+			summary: "List API keys, newest first",
+			about:   "Tokens are not stored and cannot be shown again.",
 			params: []param{
-				textParam("search", "Only the key with this name, or with a secret that begins so.", 128),
-				boolParam("revoked", "Also those that are revoked."), limitParam(defaultLimit), offsetParam(),
+				textParam("search", "Filter by name or token prefix.", 128),
+				boolParam("revoked", "Include revoked keys."), limitParam(defaultLimit), offsetParam(),
 			},
-			answers: map[int]any{http.StatusOK: apiv1.KeyList{}},
-			serve:   s.listKeys,
+			answers: ok(apiv1.KeyList{}), serve: s.listKeys,
 		},
 		{
 			method: "POST", path: "/v1/keys", id: "createKey", class: overload.Operations, needs: access.Administer, tag: tag,
 			summary: "Create an API key",
-			about:   "The answer has its secret, which cannot be had again. It is recorded in the audit log.",
-			body:    apiv1.CreateKey{},
-			answers: map[int]any{http.StatusCreated: apiv1.CreatedKey{}},
-			serve:   withBody(s.createKey),
+			about:   "The response contains its token, which cannot be shown again. It is recorded in the audit log.",
+			body:    apiv1.CreateKey{}, answers: created(apiv1.CreatedKey{}), serve: withBody(s.createKey),
 		},
 		{
 			method: "POST", path: "/v1/keys/{key_uuid}/rotate", id: "rotateKey", class: overload.Operations, needs: access.Administer, tag: tag,
-			summary: "Give an API key a new secret",
-			about:   "The one before is valid for grace_seconds more, so that programs can be given the new one.",
-			body:    apiv1.RotateKey{},
-			answers: map[int]any{http.StatusOK: apiv1.CreatedKey{}},
-			serve:   withBody(s.rotateKey),
+			summary: "Replace the token of an API key",
+			about:   "The old token stays valid for grace_seconds.",
+			body:    apiv1.RotateKey{}, answers: ok(apiv1.CreatedKey{}), serve: withBody(s.rotateKey),
 		},
 		{
 			method: "DELETE", path: "/v1/keys/{key_uuid}", id: "revokeKey", class: overload.Operations, needs: access.Administer, tag: tag,
 			summary: "Revoke an API key",
-			about:   "Within five seconds no server takes it any more; streams and sessions that it began end. Safe to repeat.",
-			answers: map[int]any{http.StatusOK: apiv1.Key{}},
-			serve:   s.revokeKey,
+			about:   "All servers reject it within five seconds and close its streams and sessions. Safe to repeat.",
+			answers: ok(apiv1.Key{}), serve: s.revokeKey,
 		},
 		{
 			method: "GET", path: "/v1/sessions", id: "listSessions", class: overload.Reads, needs: access.Administer, tag: tag,
-			summary: "List the sessions of browsers that are signed in, the newest first",
-			params:  []param{textParam("subject", "Only those of this subject, such as user:ann.", 255), limitParam(defaultLimit), offsetParam()},
-			answers: map[int]any{http.StatusOK: apiv1.SessionList{}},
-			serve:   s.listSessions,
+			summary: "List browser sessions, newest first",
+			params:  []param{textParam("subject", "Filter by subject, such as user:ann.", 255), limitParam(defaultLimit), offsetParam()},
+			answers: ok(apiv1.SessionList{}), serve: s.listSessions,
 		},
 		{
 			method: "POST", path: "/v1/sessions/end", id: "endSessions", class: overload.Operations, needs: access.Administer, tag: tag,
 			summary: "End a session, or all sessions of a subject",
-			about: "Within five seconds no server takes them any more, and their streams end. It is recorded in the audit log. It keeps nobody from signing in again: " +
-				"that is for the identity provider, or for revoking the key. Safe to repeat.",
-			body:    apiv1.EndSessions{},
-			answers: map[int]any{http.StatusOK: apiv1.EndedSessions{}},
-			serve:   withBody(s.endSessions),
+			about: "All servers reject them within five seconds and close their streams. It is recorded in the audit log. The user can sign in again: " +
+				"to prevent that, use the identity provider or revoke the key. Safe to repeat.",
+			body: apiv1.EndSessions{}, answers: ok(apiv1.EndedSessions{}), serve: withBody(s.endSessions),
 		},
 	}
 }
@@ -286,9 +274,8 @@ func (s *server) whoAmI(x *request) error {
 }
 
 func (s *server) listKeys(x *request) error {
-	revoked := x.bool("revoked")
 	list, more, err := s.db.Keys(x.ctx, postgres.KeyFilter{
-		Revoked: revoked != nil && *revoked, Search: x.text("search"), Limit: x.int("limit"), Offset: x.int("offset"),
+		Revoked: x.flag("revoked"), Search: x.text("search"), Limit: x.int("limit"), Offset: x.int("offset"),
 	})
 	if err != nil {
 		return err
@@ -320,7 +307,7 @@ func (s *server) createKey(x *request, req apiv1.CreateKey) error {
 func (s *server) rotateKey(x *request, req apiv1.RotateKey) error {
 	id := x.id("key_uuid")
 	token := access.NewToken()
-	if err := s.db.RotateKey(x.ctx, id, token, time.Duration(req.GraceSeconds)*time.Second, x.actorOrUnknown()); err != nil {
+	if err := s.db.RotateKey(x.ctx, id, token, time.Duration(req.GraceSeconds)*time.Second, x.actorOrUnknown("")); err != nil {
 		return err
 	}
 	s.auth.Look(x.ctx)
@@ -333,7 +320,7 @@ func (s *server) rotateKey(x *request, req apiv1.RotateKey) error {
 
 func (s *server) revokeKey(x *request) error {
 	id := x.id("key_uuid")
-	k, err := s.db.RevokeKey(x.ctx, id, x.actorOrUnknown())
+	k, err := s.db.RevokeKey(x.ctx, id, x.actorOrUnknown(""))
 	if err != nil {
 		return err
 	}
@@ -365,7 +352,7 @@ func sessionOf(s access.Session) apiv1.Session {
 
 func (s *server) endSessions(x *request, req apiv1.EndSessions) error {
 	if (req.SessionUUID == "") == (req.Subject == "") {
-		return tasker.Errorf(tasker.Invalid, "give session_uuid, or subject to end all sessions of a subject, and not both")
+		return tasker.Errorf(tasker.Invalid, "set either session_uuid or subject")
 	}
 	var id tasker.ID
 	if req.SessionUUID != "" {
@@ -374,7 +361,7 @@ func (s *server) endSessions(x *request, req apiv1.EndSessions) error {
 			return tasker.Errorf(tasker.Invalid, "session_uuid %v", err)
 		}
 	}
-	n, err := s.db.EndSessions(x.ctx, id, req.Subject, x.actorOrUnknown())
+	n, err := s.db.EndSessions(x.ctx, id, req.Subject, x.actorOrUnknown(""))
 	if err != nil {
 		return err
 	}
@@ -382,10 +369,5 @@ func (s *server) endSessions(x *request, req apiv1.EndSessions) error {
 	return x.answer(http.StatusOK, apiv1.EndedSessions{Ended: n})
 }
 
-// actorOrUnknown is who acts, also where nobody signs in.
-func (x *request) actorOrUnknown() string {
-	if actor := x.actor(""); actor != "" {
-		return actor
-	}
-	return unknownActor
-}
+// actorOrUnknown is like actor, but returns unknownActor instead of the empty string.
+func (x *request) actorOrUnknown(name string) string { return cmp.Or(x.actor(name), unknownActor) }

@@ -718,7 +718,7 @@ func TestKeysOverTheAPI(t *testing.T) {
 	want[apiv1.Key](h, http.StatusOK, "DELETE", "/v1/keys/"+made.Key.KeyUUID, nil, root)
 
 	for body, says := range map[string]map[string]any{
-		"give session_uuid, or subject": {}, "and not both": {"subject": "user:ann", "session_uuid": tasker.NewID().String()}, "must be a UUID": {"session_uuid": "ann"},
+		"set either session_uuid or subject": {}, "or subject": {"subject": "user:ann", "session_uuid": tasker.NewID().String()}, "must be a UUID": {"session_uuid": "ann"},
 	} {
 		h.wantError(http.StatusBadRequest, "INVALID", body, "POST", "/v1/sessions/end", says, root)
 	}

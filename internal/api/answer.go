@@ -7,20 +7,20 @@ import (
 	"tasker.example/tasker"
 )
 
-// Answers that are being written take memory for as long as their readers like. The server
-// holds no more of them at once than it has room for, and gives up who does not read.
+// Responses use memory until their readers have received them. The server limits the total and
+// disconnects slow readers.
 const (
-	// freeAnswer is how much of each answer is not counted.
+	// freeAnswer is the part of each response that is not counted.
 	freeAnswer = 64 << 10
-	// answerWait is how long an answer waits for others to be read.
+	// answerWait is how long a response waits for memory.
 	answerWait = time.Second
-	// answerPiece of an answer is to be read within pieceTime, and all of it within
+	// A reader must receive each answerPiece within pieceTime, and the whole response within
 	// answerTime.
 	answerPiece = 64 << 10
 	pieceTime   = 10 * time.Second
 )
 
-// answer sends the document of a request that went well.
+// answer sends a JSON document.
 func (x *request) answer(status int, body any) error {
 	doc, err := encode(body)
 	if err != nil {
@@ -29,7 +29,7 @@ func (x *request) answer(status int, body any) error {
 	return x.send(status, jsonMedia, doc)
 }
 
-// respondWith sends the document of a value, or returns the error with which the value came.
+// respondWith sends the document of a value, or returns err.
 func respondWith[T, D any](x *request, status int, value T, err error, document func(T) D) error {
 	if err != nil {
 		return err
@@ -37,8 +37,8 @@ func respondWith[T, D any](x *request, status int, value T, err error, document 
 	return x.answer(status, document(value))
 }
 
-// send sends an answer. Who reads it slowly takes no other's turn, no room for bodies, and
-// has a share of the room for answers. The error wraps errNoRoom, and nothing was sent.
+// send sends a response. While it is written, the request no longer counts against the limit of its
+// class or the memory for bodies. If memory is exhausted, it sends nothing and the error wraps errNoRoom.
 func (x *request) send(status int, media string, doc []byte) error {
 	x.room.release()
 	defer x.unread.release()
@@ -49,9 +49,9 @@ func (x *request) send(status int, media string, doc []byte) error {
 	case x.refusable():
 		return &tasker.Error{
 			Code: tasker.Unavailable, Err: err,
-			Message: "too many answers have not been read, of all callers or of this one, who has half of the room for them at most; read them, and send the request again",
+			Message: "too many unread responses: read them and retry; one caller may use at most half of the memory",
 		}
-	default: // something was decided that its caller would decide again; it keeps its turn, so there are few
+	default: // a retry would act twice; the request stays admitted, so there are few
 		until = time.Now().Add(pieceTime)
 	}
 	begin(x.w, status, media, len(doc))
@@ -59,12 +59,12 @@ func (x *request) send(status int, media string, doc []byte) error {
 	return nil
 }
 
-// refusable reports whether the request may be refused when all is done but the answer.
+// refusable reports whether the caller can safely repeat the request after it was processed.
 func (x *request) refusable() bool {
 	return x.route.repeatable || x.r.Method == http.MethodGet || x.r.Method == http.MethodHead
 }
 
-// write writes an answer for as long as it is read. When the client is gone, there is nobody to tell.
+// write writes a response piece by piece. It ignores errors, because the client is disconnected.
 func (x *request) write(doc []byte, until time.Time) {
 	connection := http.NewResponseController(x.w)
 	for len(doc) > 0 {

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"net/http"
 	"strings"
 	"time"
@@ -17,25 +16,21 @@ func (s *server) answerLinkRoutes() []*route {
 	return []*route{
 		{
 			method: "POST", path: links, id: "createAnswerLink", class: overload.Operations, needs: access.OperateSteps, tag: tag,
-			summary: "Make a link by which the assignee answers an external step that waits, without signing in",
-			about: "The answer has its token, which cannot be had again. It is good for one answer, until it expires, while the step waits and is assigned to the same. " +
-				"Whoever has it may answer. A step that does not wait for an answer, or that nobody in particular is to answer, is a CONFLICT, and so are too many links.",
-			body:    apiv1.CreateAnswerLink{},
-			answers: map[int]any{http.StatusCreated: apiv1.NewAnswerLink{}},
-			serve:   s.createAnswerLink,
+			summary: "Create a link with which the assignee answers an external step without signing in",
+			about: "The response contains its token, which cannot be shown again. It is valid for one answer, until it expires, while the step waits and its assignee does not change. " +
+				"Anyone with the link can answer. A step that does not wait or has no assignee is a CONFLICT, and so are too many links.",
+			body: apiv1.CreateAnswerLink{}, answers: created(apiv1.NewAnswerLink{}), serve: s.createAnswerLink,
 		},
 		{
 			method: "GET", path: links, id: "listAnswerLinks", class: overload.Reads, needs: access.ReadTasks, tag: tag,
 			summary: "List the answer links of a step, newest first, without their tokens",
-			answers: map[int]any{http.StatusOK: apiv1.AnswerLinks{}},
-			serve:   s.listAnswerLinks,
+			answers: ok(apiv1.AnswerLinks{}), serve: s.listAnswerLinks,
 		},
 		{
 			method: "DELETE", path: links + "/{link_uuid}", id: "revokeAnswerLink", class: overload.Operations, needs: access.OperateSteps, tag: tag,
-			summary: "Make an answer link worthless",
-			about:   "Safe to repeat. One that was used is a CONFLICT.",
-			answers: map[int]any{http.StatusOK: apiv1.AnswerLink{}},
-			serve:   s.revokeAnswerLink,
+			summary: "Revoke an answer link",
+			about:   "Safe to repeat. A link that was used is a CONFLICT.",
+			answers: ok(apiv1.AnswerLink{}), serve: s.revokeAnswerLink,
 		},
 	}
 }
@@ -49,7 +44,7 @@ func (s *server) createAnswerLink(x *request) error {
 	if err := x.read(&req); err != nil {
 		return err
 	}
-	r := tasker.AnswerLinkRequest{Actor: cmp.Or(x.actor(req.By), unknownActor)}
+	r := tasker.AnswerLinkRequest{Actor: x.actorOrUnknown(req.By)}
 	if req.ExpiresInSeconds != nil {
 		r.Life = time.Duration(*req.ExpiresInSeconds) * time.Second
 	}
@@ -77,10 +72,6 @@ func (s *server) revokeAnswerLink(x *request) error {
 	if err != nil {
 		return err
 	}
-	link := x.id("link_uuid")
-	l, err := s.engine.RevokeAnswerLink(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, link, x.actorOrUnknown())
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, apiv1.FromAnswerLink(l))
+	l, err := s.engine.RevokeAnswerLink(x.ctx, tasker.StepRef{TaskUUID: task, StepUUID: step}, x.id("link_uuid"), x.actorOrUnknown(""))
+	return respondWith(x, http.StatusOK, l, err, apiv1.FromAnswerLink)
 }

@@ -1,16 +1,13 @@
 // Package api implements the HTTP API: the /v1 routes, the health endpoints and the OpenAPI document.
 // Routes, validation, limits and documentation are all generated from one table (routes.go).
 //
-// Every route is one line in the table of routes.go. From it come the route, the
-// checks of its query and body, its limits and its part of the document, so none
-// of them can differ from the others. A handler parses, calls one method of the
-// engine, of package dlq or of the store, and answers; what goes wrong it
-// returns, and respond.go gives it the one shape that errors have.
+// The table determines the mux pattern, the validation of query and body, the limits and the
+// documentation of each route. A handler parses the request, calls one method of the engine, of
+// package dlq or of the store, and responds. It returns errors, which respondError formats.
 //
-// Requests are refused as a whole when anything about them is not understood:
-// unknown keys, wrong types, text that cannot be stored. Only the failures that
-// workers report are taken however they look, because a report of what went
-// wrong must not be lost for its form.
+// A request is rejected as a whole for unknown keys, wrong types and text that cannot be stored. The
+// exception are the failures that workers report: they are accepted even if malformed, so that no
+// failure is lost.
 package api
 
 import (
@@ -38,84 +35,80 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// What one request may take, its body included, unless configured otherwise.
+// Default limits of a request, including its body.
 const (
 	DefaultMaxBodyBytes = 4 << 20
 	DefaultTimeout      = 30 * time.Second
 )
 
-// Options of the API. DB, Engine and DLQ are needed; zero works for the others.
+// Options configures the API. DB, Engine and DLQ are required.
 type Options struct {
 	DB     *postgres.DB
 	Engine *engine.Engine
 	DLQ    *dlq.Service
-	Cases  *cases.Service // nil: one of its own, whose loop does not run
+	Cases  *cases.Service // default: a new one, without its loop
 	Log    *slog.Logger
 
-	Operations *operation.Service // nil makes one
-	Holds      *hold.Service      // nil makes one
+	Operations *operation.Service // default: a new one
+	Holds      *hold.Service      // default: a new one
 
-	Explain *explain.Service // nil makes one
+	Explain *explain.Service // default: a new one
 
-	Metrics http.Handler // of /metrics; nil means there are none
+	Metrics http.Handler // serves /metrics; nil disables it
 
-	Gate *overload.Gate // decides about requests of too many; nil takes all
+	Gate *overload.Gate // limits requests; nil disables the limits
 
-	MaxBodyBytes int64 // of one request; 0 means [DefaultMaxBodyBytes]
-	// MaxInflightBytes bounds the bodies of all requests together that are in memory
-	// at once; 0 means [DefaultMaxInflightBytes]. Beyond it requests wait for
-	// InflightWait, or two seconds, and are answered with 503 and Retry-After.
+	MaxBodyBytes int64 // of one request; default [DefaultMaxBodyBytes]
+	// MaxInflightBytes limits the bodies of all requests in memory. Beyond it requests wait for
+	// InflightWait, by default two seconds, and then get 503 with Retry-After. The default is
+	// [DefaultMaxInflightBytes].
 	MaxInflightBytes int64
 	InflightWait     time.Duration
-	// MaxUnreadBytes bounds the answers of all requests together that are being written,
-	// beyond 64 KiB of each; 0 means [tasker.MaxUnreadBytes]. Beyond it requests wait for a
-	// second, or for InflightWait, and are answered as well with 503.
+	// MaxUnreadBytes limits the responses of all requests that are being written, beyond 64 KiB
+	// each. Beyond it requests wait for InflightWait, by default one second, and then get 503. The
+	// default is [tasker.MaxUnreadBytes].
 	MaxUnreadBytes int64
 
-	Timeout time.Duration // of one request, besides what a claim waits; 0 means [DefaultTimeout]
+	Timeout time.Duration // of one request, in addition to the wait of a claim; default [DefaultTimeout]
 	Version string
 
-	// Broker says whether the message broker can be published to, and what is wrong
-	// with it. Readiness tells of it and does not depend on it; nil means that there
-	// is none.
+	// Broker returns the state of the message broker for the readiness endpoint. Readiness does not
+	// depend on it. nil means that no broker is configured.
 	Broker func() (up bool, problem error)
 
-	// Sinks names those to which this server sends events. Readiness tells how they
-	// are and does not depend on it.
+	// Sinks lists the sinks of this server for the readiness endpoint. Readiness does not depend on
+	// them.
 	Sinks []string
 
-	PublicURL string // where browsers reach the server; empty: nobody knows
+	PublicURL string // base URL for browsers; empty if unknown
 
-	// Teller tries the routes of messages; nil means one without routes.
+	// Teller sends test notifications. The default has no routes.
 	Teller *emission.Notifier
 
-	Feed FeedOptions // of the live feed of events
+	Feed FeedOptions
 
-	// Loops says how what the server does by itself is going; nil means that there is
-	// nothing of it.
+	// Loops returns the status of the background loops. nil means that none runs.
 	Loops func() []loop.Status
 
-	// Templates is what is wrong with template files that this server did not register.
+	// Templates is the error of template files that could not be registered.
 	Templates error
 
-	// Ready is one more thing that readiness depends on; nil means none.
+	// Ready is an additional readiness check.
 	Ready func(ctx context.Context) error
 
-	// Now is the time by which readiness is told again without another look; nil means
-	// [time.Now].
+	// Now is the clock of the readiness cache. The default is [time.Now].
 	Now func() time.Time
 
-	// Auth knows callers; nil lets everybody do everything.
+	// Auth authenticates callers. nil disables authentication.
 	Auth *auth.Authenticator
-	// WorkerCertificates has workers show a certificate of the listener's CA beside their key.
+	// WorkerCertificates requires a client certificate of workers, in addition to their key.
 	WorkerCertificates bool
 
-	Guard *hostguard.Guard // refuses what others make a browser send; nil lets every host and no foreign page
+	Guard *hostguard.Guard // default: any host, but no cross-site requests
 }
 
-// New returns the API as a handler that is safe for concurrent use. When stopping
-// ends, claims that wait for work answer at once and readiness says no; all else
-// is served as before, so that a server can shut down gracefully.
+// New returns the API as a handler that is safe for concurrent use. When stopping is cancelled,
+// waiting claims return and readiness fails; everything else is still served, for a graceful shutdown.
 func New(stopping context.Context, o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -144,7 +137,7 @@ func New(stopping context.Context, o Options) http.Handler {
 		most: unread, largest: min(tasker.MaxAnswerBytes, unread/2), free: freeAnswer, wait: cmp.Or(o.InflightWait, answerWait),
 	})
 	s.auth, s.certificates = o.Auth, o.WorkerCertificates
-	s.found = s.newFound(o.Now)
+	s.checks = s.newDatabaseChecks(o.Now)
 	s.live = o.Feed.complete(o.DB, o.Log)
 	s.description = described()
 	for _, rt := range s.routes() {
@@ -163,7 +156,7 @@ func New(stopping context.Context, o Options) http.Handler {
 	return &handler{server: s, guard: o.Guard, log: o.Log}
 }
 
-// allow notes the method of a path that has no parameters.
+// allow records the method of a path without parameters.
 func (s *server) allow(rt *route) {
 	if strings.Contains(rt.path, "{") {
 		return
@@ -177,7 +170,7 @@ func (s *server) allow(rt *route) {
 	}
 }
 
-// A server holds what the handlers need.
+// server contains the dependencies of the handlers.
 type server struct {
 	db           *postgres.DB
 	engine       *engine.Engine
@@ -195,15 +188,15 @@ type server struct {
 	lease        atomic.Pointer[leaseKey]
 	auth         *auth.Authenticator
 	fleet        workerNamespaces
-	certificates bool // workers need one
+	certificates bool // required of workers
 	gate         *overload.Gate
 	log          *slog.Logger
 	version      string
 	publicURL    string
 	ready        func(context.Context) error
 	loops        func() []loop.Status
-	templates    error // what is wrong with template files
-	found        found
+	templates    error
+	checks       databaseChecks
 	stopping     context.Context
 
 	mux       *http.ServeMux

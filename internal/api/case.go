@@ -17,78 +17,66 @@ func (s *server) caseRoutes() []*route {
 	return []*route{
 		{
 			method: "GET", path: "/v1/cases", id: "listCases", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
-			summary: "Cases: open investigations of one cause, those that cost most first",
-			about: "The filters of the investigation queue select the investigations that are counted; the parameter case of the queue selects those of one case. " +
-				"With case_state=resolved, the cases without open investigations, the last resolved first.",
+			summary: "List cases of open investigations, most costly first",
+			about: "The filters of the investigation queue select the counted investigations. To list the investigations of a case, use the parameter case of the queue. " +
+				"case_state=resolved lists cases without open investigations, last resolved first.",
 			params: append(investigationParams(),
-				choiceParam("case_state", "Only cases in this state.", tasker.CaseStates()),
-				textParam("owner", "Only cases of this owner.", 255), boolParam("unowned", "Only cases that nobody has taken."),
-				boolParam("failed_again", "Only cases in which a step failed again after a repair."),
+				choiceParam("case_state", "Filter by state of the case.", tasker.CaseStates()),
+				textParam("owner", "Filter by owner.", 255), boolParam("unowned", "Only cases without an owner."),
+				boolParam("failed_again", "Only cases with a step that failed again after a repair."),
 			),
-			answers: map[int]any{http.StatusOK: apiv1.CaseList{}},
-			serve:   s.cases,
+			answers: ok(apiv1.CaseList{}), serve: s.cases,
 		},
 		{
 			method: "GET", path: casePath, id: "getCase", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
-			summary: "One case: its counts, samples, what differs among its investigations, how earlier ones ended, and its history",
-			answers: map[int]any{http.StatusOK: apiv1.CaseDetail{}},
-			serve:   s.oneCase,
+			summary: "Get a case with its counts, samples, differences, outcomes and history",
+			answers: ok(apiv1.CaseDetail{}), serve: byID("case_id", s.caseService.Detail, apiv1.FromCaseDetail),
 		},
 		{
 			method: "GET", path: casePath + "/why", id: "whyCase", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
-			summary: "Why the investigations of a case are one: its fingerprint, and what differs in their messages",
-			answers: map[int]any{http.StatusOK: apiv1.CaseWhy{}},
-			serve:   s.whyCase,
+			summary: "Explain how a case was grouped: its fingerprint, and the ignored parts of messages",
+			answers: ok(apiv1.CaseWhy{}), serve: byID("case_id", s.caseService.Why, apiv1.FromCaseWhy),
 		},
 		{
 			method: "GET", path: casePath + "/changes", id: "changesOfCase", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
-			summary: "What differs between the failures of a case and the successes of the same step, who is hit, and until when",
-			answers: map[int]any{http.StatusOK: apiv1.CaseChanges{}},
-			serve:   s.changesOfCase,
+			summary: "Compare the failures of a case with successes of the same step, and show its impact",
+			answers: ok(apiv1.CaseChanges{}), serve: byID("case_id", s.caseService.Changes, apiv1.FromCaseChanges),
 		},
 	}
 }
 
-// caseActionRoutes are what people do to cases.
 func (s *server) caseActionRoutes() []*route {
 	const tag = "cases"
 	return []*route{
 		{
 			method: "PATCH", path: casePath, id: "updateCase", class: overload.Operations, needs: access.UpdateInvestigations, tag: tag,
-			summary: "Take a case, let it rest, or note something",
-			about:   "Absent fields stay as they are. No investigation and no task changes.",
-			body:    apiv1.UpdateCase{},
-			answers: map[int]any{http.StatusOK: apiv1.Case{}},
-			serve:   withBody(s.updateCase),
+			summary: "Assign a case, snooze it, or add a note",
+			about:   "Absent fields do not change. Tasks and investigations do not change.",
+			body:    apiv1.UpdateCase{}, answers: ok(apiv1.Case{}), serve: withBody(s.updateCase),
 		},
 		{
 			method: "POST", path: casePath + "/merge", id: "mergeCase", class: overload.Operations, needs: access.UpdateInvestigations, tag: tag,
-			summary: "Have the investigations of a case belong to another one, from now on",
-			about:   "Both must be of one namespace. No investigation changes, and unmerge takes it back exactly.",
-			body:    apiv1.MergeCase{},
-			answers: map[int]any{http.StatusOK: apiv1.Case{}},
-			serve:   withBody(s.mergeCase),
+			summary: "Merge a case into another",
+			about:   "Both must be in the same namespace. Investigations do not change, and unmerge reverts it exactly.",
+			body:    apiv1.MergeCase{}, answers: ok(apiv1.Case{}), serve: withBody(s.mergeCase),
 		},
 		{
 			method: "POST", path: casePath + "/unmerge", id: "unmergeCase", class: overload.Operations, needs: access.UpdateInvestigations, tag: tag,
-			summary: "Take back that a case was merged into another one",
-			body:    apiv1.UnmergeCase{},
-			answers: map[int]any{http.StatusOK: apiv1.Case{}},
-			serve:   withBody(s.unmergeCase),
+			summary: "Undo a merge",
+			body:    apiv1.UnmergeCase{}, answers: ok(apiv1.Case{}), serve: withBody(s.unmergeCase),
 		},
 		{
 			method: "POST", path: casePath + "/split", id: "splitCase", class: overload.Operations, needs: access.UpdateInvestigations, tag: tag,
-			summary: "Take the failures out of a case that have a text in a field, now and from now on",
-			about:   "They are a case of their own within seconds. Merging that case into this one takes it back.",
-			body:    apiv1.SplitCase{},
-			answers: map[int]any{http.StatusAccepted: apiv1.CaseSplit{}},
-			serve:   withBody(s.splitCase),
+			summary: "Split a case by the text of a field",
+			about:   "Current and future failures with the text get their own case within seconds. To undo the split, merge that case into this one.",
+			body:    apiv1.SplitCase{}, answers: map[int]any{http.StatusAccepted: apiv1.CaseSplit{}},
+			serve: withBody(s.splitCase),
 		},
 	}
 }
 
 func (s *server) cases(x *request) error {
-	f := tasker.CaseFilter{InvestigationFilter: x.investigationFilter(), Owner: x.text("owner"), Unowned: isTrue(x.bool("unowned")), FailedAgain: isTrue(x.bool("failed_again"))}
+	f := tasker.CaseFilter{InvestigationFilter: x.investigationFilter(), Owner: x.text("owner"), Unowned: x.flag("unowned"), FailedAgain: x.flag("failed_again")}
 	if state := x.text("case_state"); state != "" {
 		f.States = []tasker.CaseState{tasker.CaseState(state)}
 	}
@@ -99,39 +87,18 @@ func (s *server) cases(x *request) error {
 	return x.answer(http.StatusOK, apiv1.FromCases(convert(list, apiv1.FromCase), more, totals))
 }
 
-func isTrue(b *bool) bool { return b != nil && *b }
-
-func (s *server) oneCase(x *request) error {
-	id := x.id("case_id")
-	d, err := s.caseService.Detail(x.ctx, id)
-	return respondWith(x, http.StatusOK, d, err, apiv1.FromCaseDetail)
-}
-
-func (s *server) whyCase(x *request) error {
-	id := x.id("case_id")
-	why, err := s.caseService.Why(x.ctx, id)
-	return respondWith(x, http.StatusOK, why, err, apiv1.FromCaseWhy)
-}
-
-func (s *server) changesOfCase(x *request) error {
-	id := x.id("case_id")
-	changes, err := s.caseService.Changes(x.ctx, id)
-	return respondWith(x, http.StatusOK, changes, err, apiv1.FromCaseChanges)
-}
-
 func (s *server) updateCase(x *request, req apiv1.UpdateCase) error {
-	id := x.id("case_id")
 	u := tasker.CaseUpdate{
 		Owner: req.Owner, OwnedFor: time.Duration(req.OwnedForMinutes) * time.Minute, Snooze: req.SnoozeUntil, SnoozeThreshold: req.SnoozeAbove,
 		FixedIn: req.FixedIn, Notes: req.Notes, Actor: x.actor(req.Actor), IfUnchangedSince: req.ExpectedUpdatedAt,
 	}
 	if req.Wake {
 		if u.Snooze != nil {
-			return tasker.Errorf(tasker.Invalid, "invalid wake: it cannot be given with snooze_until")
+			return tasker.Errorf(tasker.Invalid, "invalid wake: it cannot be combined with snooze_until")
 		}
 		u.Snooze = &time.Time{}
 	}
-	c, err := s.caseService.Update(x.ctx, id, u)
+	c, err := s.caseService.Update(x.ctx, x.id("case_id"), u)
 	return respondWith(x, http.StatusOK, c, err, apiv1.FromCase)
 }
 

@@ -19,13 +19,11 @@ import (
 	"tasker.example/tasker/internal/suggest"
 )
 
-// check reads a document once and lists what is wrong with it: what package payload
-// refuses, and only when that is nothing, what does not fit the schema, which is the
-// very one that the OpenAPI document shows. It reports whether the document is JSON.
-//
-// It is not huma's own check because that one names the object for a missing property,
-// loses its place at names with a dot, and accepts any spelling of a UUID. Nothing is
-// decoded, so that the memory a check takes does not grow with a task's context.
+// check validates a document against the limits of package payload, then against a schema of the
+// OpenAPI document. It returns the faults, and reports whether the document is JSON. It decodes nothing,
+// so its memory use does not depend on the size of the document. The validator of huma is not used: it
+// reports a missing property at the object, mishandles names with a dot, and accepts all spellings of a
+// UUID.
 func (s *server) check(schema *huma.Schema, doc []byte, limits payload.Limits) (faults []tasker.Fault, wellFormed bool) {
 	r := payload.NewReader(doc, limits, maxFaults)
 	c := checker{registry: s.registry}
@@ -37,8 +35,7 @@ func (s *server) check(schema *huma.Schema, doc []byte, limits payload.Limits) (
 	return c.faults, true
 }
 
-// A checker lists maxFaults faults at most. What follows them is not looked at, so that
-// a document that is all wrong costs no more than one that is right.
+// checker stops after maxFaults faults, so that an invalid document costs no more than a valid one.
 type checker struct {
 	registry huma.Registry
 	faults   []tasker.Fault
@@ -57,7 +54,7 @@ var kinds = map[string]payload.Kind{
 	huma.TypeInteger: payload.Number, huma.TypeNumber: payload.Number, huma.TypeBoolean: payload.Boolean,
 }
 
-// value checks the next value. What it does not read, the reader reads itself.
+// value validates the next value. The reader skips what it does not read.
 func (c *checker) value(s *huma.Schema, r *payload.Reader, path string) {
 	if c.full() {
 		return
@@ -71,7 +68,7 @@ func (c *checker) value(s *huma.Schema, r *payload.Reader, path string) {
 		c.variant(s, r, path)
 		return
 	case len(s.AnyOf) > 0 && is != payload.Null:
-		c.value(s.AnyOf[0], r, path) // of an optional object; the other is null
+		c.value(s.AnyOf[0], r, path) // an optional object; the alternative is null
 		return
 	case is == payload.Null && s.Nullable:
 		return
@@ -90,12 +87,11 @@ func (c *checker) value(s *huma.Schema, r *payload.Reader, path string) {
 		}
 	case payload.Number:
 		c.number(s, json.Number(r.Value()), path)
-	default: // of the others the kind says all
+	default: // the kind is sufficient
 	}
 }
 
-// variant checks an object of which one property says what the others are. As that may
-// come last, the object is read a second time.
+// variant validates a union. The discriminator may come last, so the object is read twice.
 func (c *checker) variant(s *huma.Schema, r *payload.Reader, path string) {
 	if is := r.Kind(); is != payload.Object {
 		c.fault(path, "must be an object, not %s", is)
@@ -113,7 +109,7 @@ func (c *checker) variant(s *huma.Schema, r *payload.Reader, path string) {
 	choices := func() string { return strings.Join(slices.Sorted(maps.Keys(s.Discriminator.Mapping)), ", ") }
 	switch ref := s.Discriminator.Mapping[choice]; {
 	case given == payload.Null:
-		c.fault(within(path, name), "is missing; it is one of %s", choices())
+		c.fault(within(path, name), "is missing; must be one of %s", choices())
 	case ref == "":
 		c.fault(within(path, name), "must be one of %s", choices())
 	default:
@@ -131,13 +127,13 @@ func (c *checker) object(s *huma.Schema, r *payload.Reader, path string) {
 		switch {
 		case c.full():
 		case r.Kind() == payload.Null && !slices.Contains(s.Required, name) && !open:
-			// It asks for nothing, whether the key is known or not.
+			// Same as absent, even for an unknown key.
 		case property != nil:
 			c.value(property, r, within(path, name))
 		case open:
 			c.value(others, r, within(path, name))
 		default:
-			c.fault(within(path, shorten(name)), "is not known here; known are %s", strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
+			c.fault(within(path, shorten(name)), "unknown key; known keys are %s", strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
 		}
 	})
 	property := func(f tasker.Fault) string {
@@ -146,7 +142,7 @@ func (c *checker) object(s *huma.Schema, r *payload.Reader, path string) {
 		return name
 	}
 	slices.SortStableFunc(c.faults[first:], func(a, b tasker.Fault) int { return strings.Compare(property(a), property(b)) })
-	// What is missing comes first.
+	// Missing keys come first.
 	missing = missing[:min(len(missing), maxFaults-first)]
 	for i, name := range missing {
 		c.faults = slices.Insert(c.faults, first+i, tasker.Fault{Path: within(path, name), Message: "is missing"})
@@ -159,27 +155,27 @@ func (c *checker) array(s *huma.Schema, r *payload.Reader, path string) {
 	r.Array(func(i int) {
 		count++
 		if c.full() || s.MaxItems != nil && i >= *s.MaxItems {
-			return // it only counts
+			return // only count
 		}
 		c.value(s.Items, r, fmt.Sprintf("%s[%d]", path, i))
 	})
 	if s.MinItems != nil && count < *s.MinItems {
-		c.fault(path, "has %d elements; at least %d are needed", count, *s.MinItems)
+		c.fault(path, "has %d elements; the minimum is %d", count, *s.MinItems)
 	}
 	if s.MaxItems != nil && count > *s.MaxItems {
 		c.faults = c.faults[:first]
-		c.fault(path, "has %d elements; %d is the limit", count, *s.MaxItems)
+		c.fault(path, "has %d elements; the limit is %d", count, *s.MaxItems)
 	}
 }
 
-// schemaError says why a text of a body or a query does not fit its schema.
+// schemaError returns the fault of a string in a body or a query.
 func schemaError(s *huma.Schema, text string) string {
 	length := utf8.RuneCountInString(text)
 	switch {
 	case s.MinLength != nil && strings.TrimSpace(text) == "":
 		return "is empty"
 	case s.MaxLength != nil && length > *s.MaxLength:
-		return fmt.Sprintf("has %d characters; %d is the limit", length, *s.MaxLength)
+		return fmt.Sprintf("has %d characters; the limit is %d", length, *s.MaxLength)
 	case s.Enum != nil && !slices.Contains(s.Enum, any(text)):
 		return fmt.Sprintf("must be one of %s, not %q", oneOf(s.Enum), shorten(text))
 	case s.Format == "uuid":
@@ -195,7 +191,7 @@ func schemaError(s *huma.Schema, text string) string {
 }
 
 func (c *checker) number(s *huma.Schema, number json.Number, path string) {
-	// The number is judged as it is written.
+	// Validate the literal: 1.0 is not an integer.
 	if _, err := strconv.ParseInt(number.String(), 10, 64); s.Type == huma.TypeInteger && err != nil {
 		c.fault(path, "must be a whole number, not %s", number)
 		return
@@ -224,14 +220,14 @@ func within(path, name string) string {
 func oneOf(values []any) string {
 	var words []string
 	for _, v := range values {
-		if v != nil { // which an optional property may be
+		if v != nil { // nil: nullable
 			words = append(words, fmt.Sprint(v))
 		}
 	}
 	return strings.Join(words, ", ")
 }
 
-// Bounds of every list.
+// Limits of all lists.
 const (
 	defaultLimit = 50
 	maxLimit     = 1000
@@ -239,11 +235,11 @@ const (
 )
 
 func limitParam(fallback int) param {
-	return intParam("limit", "Elements at most.", 1, maxLimit, fallback)
+	return intParam("limit", "Maximum number of elements.", 1, maxLimit, fallback)
 }
 
 func offsetParam() param {
-	return intParam("offset", "Elements to pass over.", 0, maxOffset, 0)
+	return intParam("offset", "Number of elements to skip.", 0, maxOffset, 0)
 }
 
 func intParam(name, about string, least, most, fallback int) param {
@@ -261,18 +257,17 @@ func textParam(name, about string, most int) param {
 	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeString, MaxLength: &most}}
 }
 
-// timeParam takes an instant.
 func timeParam(name, about string) param {
 	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeString, Format: "date-time"}}
 }
 
-// upTo makes a parameter one that may be given several times.
+// upTo makes a parameter repeatable.
 func (p param) upTo(most int) param {
 	p.most = most
 	return p
 }
 
-// described is the schema of a parameter as the document shows it.
+// described returns the schema for the OpenAPI document.
 func (p param) described() *huma.Schema {
 	if p.most == 0 {
 		return p.schema
@@ -280,12 +275,10 @@ func (p param) described() *huma.Schema {
 	return &huma.Schema{Type: huma.TypeArray, Items: p.schema, MaxItems: &p.most}
 }
 
-// idParam takes a UUID.
 func idParam(name, about string) param {
 	return param{name: name, about: about, schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}}
 }
 
-// choiceParam takes one of the values of an enumeration.
 func choiceParam[T ~string](name, about string, values []T) param {
 	s := &huma.Schema{Type: huma.TypeString}
 	for _, v := range values {
@@ -294,11 +287,11 @@ func choiceParam[T ~string](name, about string, values []T) param {
 	return param{name: name, about: about, schema: s}
 }
 
-// readQuery checks a query, all of it, and fills in what it leaves out.
+// readQuery validates a query and adds default values.
 func (rt *route) readQuery(raw string) (url.Values, error) {
 	sent, err := url.ParseQuery(raw)
 	if err != nil {
-		return nil, tasker.Errorf(tasker.Invalid, "the query cannot be read: %v", err)
+		return nil, tasker.Errorf(tasker.Invalid, "invalid query: %v", err)
 	}
 	values := make(url.Values, len(rt.params))
 	var faults []tasker.Fault
@@ -318,33 +311,33 @@ func (rt *route) readQuery(raw string) (url.Values, error) {
 		if len(faults) >= maxFaults {
 			break
 		}
-		faults = append(faults, tasker.Fault{Path: shorten(name), Message: "is not a parameter here; " + rt.paramNames()})
+		faults = append(faults, tasker.Fault{Path: shorten(name), Message: "unknown parameter; " + rt.paramNames()})
 	}
 	if len(faults) == 0 {
 		return values, nil
 	}
 	slices.SortStableFunc(faults, func(a, b tasker.Fault) int { return strings.Compare(a.Path, b.Path) })
-	return nil, tasker.Errorf(tasker.Invalid, "the query is not valid: %s", faults[0]).WithDetails(faults[:min(len(faults), maxFaults)])
+	return nil, tasker.Errorf(tasker.Invalid, "invalid query: %s", faults[0]).WithDetails(faults[:min(len(faults), maxFaults)])
 }
 
 func (rt *route) paramNames() string {
 	if len(rt.params) == 0 {
-		return "there are none"
+		return "there are no parameters"
 	}
 	names := make([]string, len(rt.params))
 	for i, p := range rt.params {
 		names[i] = p.name
 	}
-	return "there are " + strings.Join(names, ", ")
+	return "known parameters are " + strings.Join(names, ", ")
 }
 
-// faultOf says what is wrong with what is given.
+// faultOf returns the fault of the values of a parameter.
 func (p param) faultOf(given []string) string {
 	switch {
 	case len(given) > 1 && p.most == 0:
-		return "is given more than once"
+		return "must be set only once"
 	case len(given) > max(p.most, 1):
-		return fmt.Sprintf("is given %d times; %d is the limit", len(given), p.most)
+		return fmt.Sprintf("is set %d times; the limit is %d", len(given), p.most)
 	}
 	for _, value := range given {
 		if wrong := p.fault(value); wrong != "" {
@@ -354,7 +347,7 @@ func (p param) faultOf(given []string) string {
 	return ""
 }
 
-// fault says what is wrong with a value.
+// fault returns the fault of a value.
 func (p param) fault(value string) string {
 	switch p.schema.Type {
 	case huma.TypeInteger:
@@ -372,22 +365,21 @@ func (p param) fault(value string) string {
 	return ""
 }
 
-// text returns a parameter of the query.
+// text returns a query parameter.
 func (x *request) text(name string) string {
 	return x.texts(name)[0]
 }
 
-// texts returns a parameter that may be given several times; one that is not given is
-// an empty text.
+// texts returns a repeatable parameter. If it is absent, it has one empty element.
 func (x *request) texts(name string) []string {
 	values, declared := x.query[name]
 	if !declared {
-		panic("parameter " + name + " is not in the table of routes")
+		panic("parameter " + name + " is not declared by the route")
 	}
 	return values
 }
 
-// time returns a parameter that is an instant; zero when it is not given.
+// time returns a time parameter, or the zero time if it is absent.
 func (x *request) time(name string) time.Time {
 	text := x.text(name)
 	if text == "" {
@@ -395,21 +387,21 @@ func (x *request) time(name string) time.Time {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		panic("the table of routes has no time parameter " + name)
+		panic("the route declares no time parameter " + name)
 	}
 	return t
 }
 
-// int returns a parameter that is a number; the table gives it a default.
+// int returns a number parameter.
 func (x *request) int(name string) int {
 	n, err := strconv.Atoi(x.text(name))
 	if err != nil {
-		panic("the table of routes has no number parameter " + name)
+		panic("the route declares no number parameter " + name)
 	}
 	return n
 }
 
-// uuid returns a parameter that is a UUID, nil when it is not given.
+// uuid returns a UUID parameter, or nil if it is absent.
 func (x *request) uuid(name string) *tasker.ID {
 	text := x.text(name)
 	if text == "" {
@@ -417,12 +409,15 @@ func (x *request) uuid(name string) *tasker.ID {
 	}
 	id, err := parseID(text)
 	if err != nil {
-		panic("the table of routes has no UUID parameter " + name)
+		panic("the route declares no UUID parameter " + name)
 	}
 	return &id
 }
 
-// bool returns a parameter that is true, false or not given.
+// flag reports whether a boolean parameter is true.
+func (x *request) flag(name string) bool { return x.text(name) == "true" }
+
+// bool returns a boolean parameter, or nil if it is absent.
 func (x *request) bool(name string) *bool {
 	text := x.text(name)
 	if text == "" {

@@ -8,8 +8,7 @@ import (
 	"tasker.example/tasker/apiv1"
 )
 
-// triageLimit is how many lines the queue and the staleness monitor have by
-// themselves.
+// triageLimit is the default page size of the queue and the staleness monitor.
 const triageLimit = 100
 
 func (s *server) listEntries(x *request) error {
@@ -23,12 +22,6 @@ func (s *server) listEntries(x *request) error {
 	return x.answer(http.StatusOK, convert(list, apiv1.FromEntry))
 }
 
-func (s *server) entryOfTask(x *request) error {
-	task := x.id("task_uuid")
-	e, err := s.db.EntryOfTask(x.ctx, task)
-	return respondWith(x, http.StatusOK, e, err, apiv1.FromEntry)
-}
-
 func (s *server) openEntry(x *request, req apiv1.OpenEntry) error {
 	task := x.id("task_uuid")
 	e, err := s.dlq.Open(x.ctx, task, tasker.NewEntry{Actor: x.actor(req.CreatedBy), Reason: req.Reason, Metadata: optionalDocument(req.Metadata), RequestKey: x.requestKey()})
@@ -39,15 +32,6 @@ func (s *server) oneEntry(x *request) error {
 	id := x.id("dlq_entry_uuid")
 	e, err := s.db.EntryFrom(x.ctx, id, x.int("history_offset"))
 	return respondWith(x, http.StatusOK, e, err, apiv1.FromEntry)
-}
-
-func (s *server) evidenceFile(x *request) error {
-	id := x.id("dlq_entry_uuid")
-	f, err := s.evidence.Export(x.ctx, id)
-	if err != nil {
-		return err
-	}
-	return x.answer(http.StatusOK, f)
 }
 
 func (s *server) updateEntry(x *request, req apiv1.UpdateEntry) error {
@@ -90,7 +74,6 @@ func (s *server) staleness(x *request) error {
 	return x.answer(http.StatusOK, orEmpty(list))
 }
 
-// queuesLimit is how many queues are listed by default.
 const queuesLimit = 100
 
 func (s *server) listQueues(x *request) error {
@@ -101,35 +84,32 @@ func (s *server) listQueues(x *request) error {
 	return x.answer(http.StatusOK, orEmpty(list))
 }
 
-// maxIntervals bounds a list of counts over time.
 const maxIntervals = 1000
 
-// investigationParams select open investigations, as tasker.InvestigationFilter does.
+// investigationParams are the fields of tasker.InvestigationFilter.
 func investigationParams() []param {
 	return []param{
-		choiceParam("dlq_reason", "Only those with this reason.", tasker.Reasons()),
-		textParam("namespace", "Only those of this namespace.", 128), textParam("name", "Only those of this template.", 128),
-		idParam("case", "Only those of this case."), idParam("case_key", "Deprecated: only those with this case_key."),
-		choiceParam("current_state", "Only those whose task is in this state now.", tasker.TaskStates()),
-		intParam("min_age_minutes", "Only those that were opened at least so long ago.", 0, maxAgeMinutes, 0),
-		textParam("text", "Only those with this text in namespace, template, step, error pattern or assignee, or six or more digits of an id.", 200),
-		boolParam("recovered", "Only those whose task went on by itself, or only the others."),
+		choiceParam("dlq_reason", "Filter by reason.", tasker.Reasons()),
+		textParam("namespace", "Filter by namespace.", 128), textParam("name", "Filter by template.", 128),
+		idParam("case", "Filter by case."), idParam("case_key", "Deprecated: filter by case_key."),
+		choiceParam("current_state", "Filter by current state of the task.", tasker.TaskStates()),
+		intParam("min_age_minutes", "Filter by minimum age.", 0, maxAgeMinutes, 0),
+		textParam("text", "Filter by text in namespace, template, step, error pattern or assignee, or by six or more digits of an id.", 200),
+		boolParam("recovered", "Filter by automatic recovery."),
 		limitParam(triageLimit), offsetParam(),
 	}
 }
 
-// foundParams select the investigations of the tasks that are found by them.
 func foundParams() []param {
 	return []param{
-		textParam("tag", "Only those whose task has this tag.", 128).upTo(tasker.MaxSearchTags), textParam("correlation_id", "Only those whose task has this correlation id.", 128),
-		textParam("attribute", "Only those whose task has this search attribute, as NAME:VALUE, such as customer:4711; of a number or time the value may begin with >, >=, < or <=.", 400).
+		textParam("tag", "Filter by tag of the task.", 128).upTo(tasker.MaxSearchTags), textParam("correlation_id", "Filter by correlation id of the task.", 128),
+		textParam("attribute", "Filter by search attribute of the task, as NAME:VALUE, such as customer:4711. Values of numbers and times may begin with >, >=, < or <=.", 400).
 			upTo(tasker.MaxSearchConditions),
 	}
 }
 
 const maxAgeMinutes = 10 * 365 * 24 * 60
 
-// queueFilter reads the parameters of investigationParams.
 func (x *request) investigationFilter() tasker.InvestigationFilter {
 	return tasker.InvestigationFilter{
 		Reason: tasker.Reason(x.text("dlq_reason")), Namespace: x.text("namespace"), Name: x.text("name"), Text: x.text("text"),
@@ -153,13 +133,12 @@ func (s *server) queue(x *request) error {
 }
 
 func (s *server) relatedEntries(x *request) error {
-	id := x.id("dlq_entry_uuid")
-	related, err := s.db.RelatedEntries(x.ctx, id, x.int("limit"))
+	related, err := s.db.RelatedEntries(x.ctx, x.id("dlq_entry_uuid"), x.int("limit"))
 	return respondWith(x, http.StatusOK, related, err, apiv1.FromRelated)
 }
 
-// entryCounts counts in whole intervals: the first begins at a multiple of their width,
-// so that a repeated request counts the same intervals.
+// entryCounts counts in intervals that begin at a multiple of their width, so that repeated requests
+// use the same intervals.
 func (s *server) entryCounts(x *request) error {
 	width := time.Duration(x.int("interval_minutes")) * time.Minute
 	back := time.Duration(x.int("intervals")-1) * width
@@ -170,7 +149,6 @@ func (s *server) entryCounts(x *request) error {
 	return x.answer(http.StatusOK, orEmpty(list))
 }
 
-// entryTimes begins at a whole minute, as entryCounts does.
 func (s *server) entryTimes(x *request) error {
 	t, err := s.db.EntryTimes(x.ctx, time.Now().Truncate(time.Minute).Add(-time.Duration(x.int("minutes"))*time.Minute))
 	return respondWith(x, http.StatusOK, t, err, apiv1.FromEntryTimes)

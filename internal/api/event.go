@@ -28,81 +28,63 @@ const (
 	maxPosition   = 1 << 53
 )
 
-// emissionRoutes is about telling the world of investigations.
 func (s *server) emissionRoutes() []*route {
 	const tag = "emission"
 	return []*route{
 		{
 			method: "GET", path: "/v1/dlq/emissions", id: "listEmissions", class: overload.Reads, needs: access.ReadEvents, tag: tag,
-			summary: "List what became of sending events to the sinks, the newest event first",
-			about: "From the database alone, whatever the sinks do. Pages go on by position; " +
-				"one event is never divided between two, so a page may be longer than its limit by the number of sinks.",
+			summary: "List the deliveries of events to sinks, newest event first",
+			about: "It reads only the database, so it works while sinks are down. Pages are ordered by position; " +
+				"an event is never split between pages, so a page may exceed its limit by the number of sinks.",
 			params: []param{
-				choiceParam("state", "Only those in this state.", tasker.EmissionStates()), textParam("sink", "Only those to this sink.", 128),
-				beforeParam("Only events before this position."), limitParam(emissionLimit),
+				choiceParam("state", "Filter by state.", tasker.EmissionStates()), textParam("sink", "Filter by sink.", 128),
+				beforeParam("Page cursor: position of the last event."), limitParam(emissionLimit),
 			},
-			answers: map[int]any{http.StatusOK: apiv1.EmissionList{}},
-			serve:   s.listEmissions,
+			answers: ok(apiv1.EmissionList{}), serve: s.listEmissions,
 		},
 		{
 			method: "GET", path: "/v1/dlq/emissions/{event_uuid}", id: "getEmission", class: overload.Reads, needs: access.ReadEvents, tag: tag,
-			summary: "One event with its data, and what became of it at each sink",
-			answers: map[int]any{http.StatusOK: apiv1.EmittedEvent{}},
-			serve:   s.oneEmission,
+			summary: "Get an event with its data and its delivery to each sink",
+			answers: ok(apiv1.EmittedEvent{}), serve: s.oneEmission,
 		},
 		{
 			method: "POST", path: "/v1/dlq/emissions/re-emit", id: "reEmit", class: overload.Operations, needs: access.ResendEvents, tag: tag,
-			summary: "Send an event, or those of a range of positions, again",
-			about: "For operators; it is recorded in the audit log. Receivers know an event that they have by its id. " +
-				"One request takes up to 10000 events; with next_from_position the answer says where to go on. " +
-				"Under an Idempotency-Key the same request again sends nothing: its answer counts 0 emissions.",
-			keyed:   true,
-			body:    apiv1.ReEmit{},
-			answers: map[int]any{http.StatusOK: apiv1.ReEmitted{}},
-			serve:   withBody(s.reEmit),
+			summary: "Redeliver an event, or a range of positions",
+			about: "For operators. Receivers recognize duplicates by the id of the event. It is recorded in the audit log. " +
+				"A request covers up to 10000 events; next_from_position is the start of the next request. " +
+				"With an Idempotency-Key a repeated request sends nothing and returns 0 emissions.",
+			keyed: true, body: apiv1.ReEmit{}, answers: ok(apiv1.ReEmitted{}), serve: withBody(s.reEmit),
 		},
 		{
 			method: "GET", path: "/v1/dlq/sinks", id: "listSinks", class: overload.Reads, needs: access.ReadSystem, tag: tag,
-			summary: "How the sinks are, to which events are sent",
-			about:   "A sink that no server sends to any more is listed as it was last.",
-			answers: map[int]any{http.StatusOK: []apiv1.Sink{}},
-			serve:   s.listSinks,
+			summary: "List sinks and their delivery status",
+			about:   "A sink that no server uses any longer is listed with its last status.",
+			answers: ok([]apiv1.Sink{}), serve: s.listSinks,
 		},
 		{
 			method: "GET", path: "/v1/dlq/events", id: "followEvents", class: overload.Streams, needs: access.ReadEvents, tag: tag, quiet: true, gives: "text/event-stream",
-			summary: "Follow the events of investigations as they happen",
+			summary: "Stream the events of investigations",
 			about:   aboutFeed,
 			params: []param{
-				textParam("topic", "Only events of these topics, divided by commas: "+strings.Join(tasker.Topics(), ", ")+".", 200),
-				choiceParam("from", "Where to begin without an id to resume from: beginning, or now, which is the default.", []feedStart{feedNow, feedBeginning}),
-				textParam("last_event_id", "Resume after the event with this id, as the header Last-Event-ID does.", 100),
+				textParam("topic", "Filter by topics, comma-separated: "+strings.Join(tasker.Topics(), ", ")+".", 200),
+				choiceParam("from", "Where to start without an id to resume from: beginning, or now (default).", []feedStart{feedNow, feedBeginning}),
+				textParam("last_event_id", "Resume after the event with this id, like the header Last-Event-ID.", 100),
 			},
-			answers: map[int]any{http.StatusOK: apiv1.CloudEvent{}},
-			serve:   s.followEvents,
+			answers: ok(apiv1.CloudEvent{}), serve: s.followEvents,
 		},
 		{
 			method: "GET", path: "/v1/audit", id: "listAudit", class: overload.Reads, needs: access.Administer, tag: "server",
-			summary: "List what happened to Tasker itself and who did it, newest first",
+			summary: "List the audit log, newest first",
 			params: []param{
-				textParam("action", "Only those of this action, such as dlq.re_emit.", 128), beforeParam("Only those before this audit_id."), limitParam(emissionLimit),
+				textParam("action", "Filter by action, such as dlq.re_emit.", 128), beforeParam("Page cursor: audit_id of the last event."), limitParam(emissionLimit),
 			},
-			answers: map[int]any{http.StatusOK: apiv1.AuditList{}},
-			serve:   s.listAudit,
+			answers: ok(apiv1.AuditList{}), serve: s.listAudit,
 		},
 	}
 }
 
 func beforeParam(about string) param {
-	return intParam("before", about+" 0 begins with the newest.", 0, maxPosition, 0)
-}
-
-// nextPage describes the page of a list whose last element is at a position.
-func (x *request) nextPage(count int, more bool, last int64) apiv1.Continuation {
-	c := apiv1.Continuation{Limit: x.int("limit"), Count: count, HasMore: more}
-	if more {
-		c.NextBefore = &last
-	}
-	return c
+	return intParam("before", about+" 0 starts with the newest.", 0, maxPosition, 0)
 }
 
 func (s *server) listEmissions(x *request) error {
@@ -112,11 +94,9 @@ func (s *server) listEmissions(x *request) error {
 	if err != nil {
 		return err
 	}
-	var last int64
-	if len(list) > 0 {
-		last = list[len(list)-1].Position
-	}
-	return x.answer(http.StatusOK, apiv1.EmissionList{Emissions: convert(list, apiv1.FromEmission), Pagination: x.nextPage(len(list), more, last)})
+	page := apiv1.Continuation{Limit: x.int("limit"), Count: len(list), HasMore: more}
+	page.NextBefore = cursor(list, more, func(e tasker.Emission) int64 { return e.Position })
+	return x.answer(http.StatusOK, apiv1.EmissionList{Emissions: convert(list, apiv1.FromEmission), Pagination: page})
 }
 
 func (s *server) oneEmission(x *request) error {
@@ -150,12 +130,12 @@ func (s *server) reEmit(x *request, req apiv1.ReEmit) error {
 	})
 }
 
-// reEmission reads what a request names: an event, or positions.
+// reEmission returns the requested event, or range of positions.
 func reEmission(req apiv1.ReEmit) (r emission.ReEmission, err error) {
 	r = emission.ReEmission{Sinks: req.Sinks, Actor: req.Actor, Reason: req.Reason}
 	switch {
 	case req.EventUUID != nil && (req.FromPosition != nil || req.ToPosition != nil):
-		return r, tasker.Errorf(tasker.Invalid, "the body names an event and positions: give event_uuid, or from_position and to_position")
+		return r, tasker.Errorf(tasker.Invalid, "too many selectors: set event_uuid, or from_position and to_position")
 	case req.EventUUID != nil:
 		id, err := parseID(*req.EventUUID)
 		if err != nil {
@@ -163,7 +143,7 @@ func reEmission(req apiv1.ReEmit) (r emission.ReEmission, err error) {
 		}
 		r.Event = &id
 	case req.FromPosition == nil || req.ToPosition == nil:
-		return r, tasker.Errorf(tasker.Invalid, "the body does not say what to send again: give event_uuid, or from_position and to_position")
+		return r, tasker.Errorf(tasker.Invalid, "no events selected: set event_uuid, or from_position and to_position")
 	default:
 		r.From, r.To = *req.FromPosition, *req.ToPosition
 	}
@@ -187,11 +167,9 @@ func (s *server) listAudit(x *request) error {
 	if err != nil {
 		return err
 	}
-	var last int64
-	if len(list) > 0 {
-		last = list[len(list)-1].ID
-	}
-	return x.answer(http.StatusOK, apiv1.AuditList{Events: orEmpty(list), Pagination: x.nextPage(len(list), more, last)})
+	page := apiv1.Continuation{Limit: x.int("limit"), Count: len(list), HasMore: more}
+	page.NextBefore = cursor(list, more, func(e tasker.AuditEvent) int64 { return e.ID })
+	return x.answer(http.StatusOK, apiv1.AuditList{Events: orEmpty(list), Pagination: page})
 }
 
 const aboutFeed = "Server-sent events: event is the topic, data the CloudEvent, id what to resume from. " +
@@ -199,7 +177,7 @@ const aboutFeed = "Server-sent events: event is the topic, data the CloudEvent, 
 	"An id without data says how far the stream has come without an event to show; a comment comes when nothing happens for a while. " +
 	"A reader that does not read is disconnected, and may resume; one that is slow holds up no other."
 
-// A feedStart is where the feed begins for who does not resume.
+// feedStart is where a feed starts unless it resumes.
 type feedStart string
 
 const (
@@ -207,14 +185,14 @@ const (
 	feedBeginning feedStart = "beginning"
 )
 
-// FeedOptions are those of the live feed. Zero works for all of them.
+// FeedOptions configures the live feed. The zero value uses the defaults.
 type FeedOptions struct {
 	feed.Options
 
-	Feed      *feed.Feed    // that others read as well; nil means one of its own
-	Source    string        // of the events: which installation this is; as sinks are told
-	StillHere time.Duration // after which a reader to whom nothing happens is sent something; 0 means 15 s
-	WriteTime time.Duration // that a reader may take to accept what it is sent; 0 means 10 s
+	Feed      *feed.Feed    // default: a new one
+	Source    string        // source attribute of the CloudEvents
+	StillHere time.Duration // interval of keepalives; default 15 s
+	WriteTime time.Duration // time limit of a write; default 10 s
 }
 
 func (o FeedOptions) complete(db *postgres.DB, log *slog.Logger) FeedOptions {
@@ -227,7 +205,7 @@ func (o FeedOptions) complete(db *postgres.DB, log *slog.Logger) FeedOptions {
 	return o
 }
 
-// followEvents streams until the client leaves or the server stops.
+// followEvents streams events until the client disconnects or the server stops.
 func (s *server) followEvents(x *request) error {
 	topics, err := x.topics()
 	if err != nil {
@@ -238,7 +216,7 @@ func (s *server) followEvents(x *request) error {
 		return err
 	}
 	if s.stopping.Err() != nil {
-		return tasker.Errorf(tasker.Unavailable, "the server is stopping; try again")
+		return tasker.Errorf(tasker.Unavailable, "the server is shutting down: try again")
 	}
 	reader, err := s.live.Feed.Read(x.ctx, after, auth.AddressOf(x.r))
 	if err != nil {
@@ -259,7 +237,7 @@ func (s *server) followEvents(x *request) error {
 	return nil
 }
 
-// topics returns which topics the query asks for; none means all.
+// topics returns the requested topics; none means all.
 func (x *request) topics() ([]string, error) {
 	text := x.text("topic")
 	if text == "" {
@@ -268,15 +246,14 @@ func (x *request) topics() ([]string, error) {
 	topics := strings.Split(text, ",")
 	for _, t := range topics {
 		if !slices.Contains(tasker.Topics(), t) {
-			message := fmt.Sprintf("must be some of %s, divided by commas, not %q", strings.Join(tasker.Topics(), ", "), shorten(t))
-			return nil, tasker.Errorf(tasker.Invalid, "the query is not valid: topic %s", message).WithDetails([]tasker.Fault{{Path: "topic", Message: message}})
+			message := fmt.Sprintf("must be a comma-separated list of %s, not %q", strings.Join(tasker.Topics(), ", "), shorten(t))
+			return nil, tasker.Errorf(tasker.Invalid, "invalid query: topic %s", message).WithDetails([]tasker.Fault{{Path: "topic", Message: message}})
 		}
 	}
 	return topics, nil
 }
 
-// resume returns where the client wants to go on. The header is newer than the
-// query, which a browser repeats.
+// resume returns the start of the feed. The header is newer than the query, which browsers repeat.
 func (s *server) resume(x *request) (feed.Cursor, error) {
 	id := cmp.Or(x.r.Header.Get("Last-Event-ID"), x.text("last_event_id"))
 	switch {
@@ -289,16 +266,16 @@ func (s *server) resume(x *request) (feed.Cursor, error) {
 	}
 }
 
-// events is what one client is sent.
+// events encodes the events for a client.
 type events struct {
 	request *request
 	source  string
 	topics  []string
 	reader  *feed.Reader
-	shown   feed.Cursor // the last that the client was sent
+	shown   feed.Cursor // the last event sent
 }
 
-// stillHere returns what a client is sent to whom nothing happens.
+// stillHere returns the keepalive, with the id to resume from if it changed.
 func (e *events) stillHere() string {
 	p := e.reader.Point()
 	if p == e.shown {
@@ -308,7 +285,7 @@ func (e *events) stillHere() string {
 	return fmt.Sprintf(": still here\nid: %s\n\n", p)
 }
 
-// encode writes the events that the client wants.
+// encode encodes the events that the client selected and may see.
 func (e *events) encode(list []feed.Event) (string, error) {
 	var b bytes.Buffer
 	for _, one := range list {

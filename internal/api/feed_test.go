@@ -164,8 +164,8 @@ func TestAFeedThatIsRefused(t *testing.T) {
 	h := newHarness(t, live, func(o *api.Options) { o.Feed.MaxReaders = 1 })
 	for path, words := range map[string]string{
 		"?topic=dlq.entry.opened":             "dlq.entry.created",
-		"?topic=dlq.entry.created,":           "must be some of",
-		"?topic=a&topic=b":                    "more than once",
+		"?topic=dlq.entry.created,":           "must be a comma-separated list of",
+		"?topic=a&topic=b":                    "only once",
 		"?from=yesterday":                     "must be one of now, beginning",
 		"?last_event_id=7":                    "invalid id to resume from",
 		"?last_event_id=1.9000000000000000.0": "is of another database",

@@ -17,7 +17,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// healthy answers without looking at anything: whoever gets an answer knows.
+// healthy returns a handler that only shows that the server responds.
 func (s *server) healthy(status string) func(*request) error {
 	return func(x *request) error {
 		return x.answer(http.StatusOK, apiv1.Health{Status: status, Timestamp: time.Now().UTC(), Version: s.version})
@@ -25,36 +25,35 @@ func (s *server) healthy(status string) func(*request) error {
 }
 
 const (
-	// checkTime bounds what readiness depends on: who asks waits no longer.
+	// checkTime limits the readiness checks.
 	checkTime = 5 * time.Second
-	// glanceTime is how long what was found out of the database is told again.
-	glanceTime = time.Second
+	// cacheTime is how long the results of database checks are reused.
+	cacheTime = time.Second
 )
 
-// A sharedCheck looks at something once for all who ask, also those who ask within glanceTime
-// of it. So it costs the same however many ask, strangers too.
+// sharedCheck runs a check once for concurrent callers and caches its result for cacheTime. So its cost
+// does not depend on the number of callers, who may be unauthenticated.
 type sharedCheck[T any] struct {
-	look func(ctx context.Context) T
-	now  func() time.Time
+	check func(ctx context.Context) T
+	now   func() time.Time
 
 	mu    sync.Mutex
 	ended time.Time
-	found T
+	value T
 }
 
 func (g *sharedCheck[T]) get(ctx context.Context) T {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.ended.IsZero() && g.now().Sub(g.ended) < glanceTime {
-		return g.found
+	if !g.ended.IsZero() && g.now().Sub(g.ended) < cacheTime {
+		return g.value
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTime) // others may wait for it as well
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTime) // other callers may wait for the result
 	defer cancel()
-	g.found, g.ended = g.look(ctx), g.now()
-	return g.found
+	g.value, g.ended = g.check(ctx), g.now()
+	return g.value
 }
 
-// A checkResult is what a check found, and how long that took.
 type checkResult struct {
 	err  error
 	took time.Duration
@@ -66,25 +65,25 @@ func timed(ctx context.Context, check func(context.Context) error) checkResult {
 	return checkResult{err, time.Since(start)}
 }
 
-// found is what is found out of the database for readiness, and, for those who may see
-// more, of what readiness does not depend on.
-type found struct {
-	ready  *sharedCheck[map[string]checkResult]
-	beside *sharedCheck[componentStatus]
+// databaseChecks caches the state of the database: the readiness checks, and the components on which
+// readiness does not depend.
+type databaseChecks struct {
+	ready      *sharedCheck[map[string]checkResult]
+	components *sharedCheck[componentStatus]
 }
 
-func (s *server) newFound(now func() time.Time) found {
+func (s *server) newDatabaseChecks(now func() time.Time) databaseChecks {
 	if now == nil {
 		now = time.Now
 	}
-	return found{
-		ready:  &sharedCheck[map[string]checkResult]{look: s.checkReadiness, now: now},
-		beside: &sharedCheck[componentStatus]{look: s.lookBeside, now: now},
+	return databaseChecks{
+		ready:      &sharedCheck[map[string]checkResult]{check: s.checkReadiness, now: now},
+		components: &sharedCheck[componentStatus]{check: s.readComponents, now: now},
 	}
 }
 
-// checkReadiness asks the database in the lane of what never waits behind requests, so that a
-// server with much to do is ready.
+// checkReadiness uses the connections of heartbeats, which never wait for requests, so that a busy
+// server stays ready.
 func (s *server) checkReadiness(ctx context.Context) map[string]checkResult {
 	ctx = postgres.WithConnClass(ctx, postgres.Heartbeats)
 	all := map[string]checkResult{"database": timed(ctx, s.db.Writable)}
@@ -95,8 +94,8 @@ func (s *server) checkReadiness(ctx context.Context) map[string]checkResult {
 }
 
 func (s *server) readiness(x *request) error {
-	told := x.seesSystem()
-	checks := maps.Clone(s.found.ready.get(x.ctx))
+	detailed := x.seesSystem()
+	checks := maps.Clone(s.checks.ready.get(x.ctx))
 	checks["running"] = checkResult{err: s.stopping.Err()}
 	loops, late := s.loopHealth()
 	if s.loops != nil {
@@ -112,10 +111,10 @@ func (s *server) readiness(x *request) error {
 		}
 		seen[name] = apiv1.HealthCheck{Status: status, DurationMS: check.took.Milliseconds()}
 	}
-	if len(causes) > 0 && !told {
-		return &tasker.Error{Code: tasker.Unavailable, Message: "the server is not ready; its log says why", Err: errors.Join(causes...)}
+	if len(causes) > 0 && !detailed {
+		return &tasker.Error{Code: tasker.Unavailable, Message: "the server is not ready: see its log", Err: errors.Join(causes...)}
 	}
-	if !told {
+	if !detailed {
 		return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version})
 	}
 	components := s.components(access.WithPayloads(x.ctx, x.caller.Scope(access.ReadPayloads)))
@@ -128,7 +127,7 @@ func (s *server) readiness(x *request) error {
 	return x.answer(http.StatusOK, apiv1.Health{Status: "ready", Timestamp: time.Now().UTC(), Version: s.version, Checks: seen, Loops: loops, Components: components})
 }
 
-// loopHealth says how each loop is, and which are late that a task may wait for.
+// loopHealth returns the status of each loop, and an error if loops that tasks depend on are late.
 func (s *server) loopHealth() (all map[string]apiv1.HealthLoop, late error) {
 	if s.loops == nil {
 		return nil, nil
@@ -153,19 +152,18 @@ func (s *server) loopHealth() (all map[string]apiv1.HealthLoop, late error) {
 		all[l.Name] = h
 	}
 	if len(names) > 0 {
-		late = fmt.Errorf("no good pass for too long, or one that does not end: %s", strings.Join(names, ", "))
+		late = fmt.Errorf("late or blocked loops: %s", strings.Join(names, ", "))
 	}
 	return all, late
 }
 
-// longestProblem is how much is told of what is wrong with a component.
+// longestProblem limits the error text of a component.
 const longestProblem = 2000
 
-// components tells of what the server can do without, beside the checks: while the
-// broker is away, steps go to workers by way of the database; while a sink is, its
-// events wait.
+// components returns the state of optional components. Without the broker, workers poll the database;
+// without a sink, its events wait.
 func (s *server) components(ctx context.Context) map[string]apiv1.HealthComponent {
-	b := s.found.beside.get(ctx)
+	b := s.checks.components.get(ctx)
 	all := s.sinkComponents(ctx, b)
 	if len(b.deferred) > 0 {
 		all["deferred_work"] = deferredComponent(ctx, b.deferred)
@@ -177,7 +175,7 @@ func (s *server) components(ctx context.Context) map[string]apiv1.HealthComponen
 	return all
 }
 
-// componentStatus is what is found of the components in the database.
+// componentStatus is the state of the components in the database.
 type componentStatus struct {
 	sinks    []tasker.SinkState
 	sinksErr error
@@ -185,15 +183,15 @@ type componentStatus struct {
 }
 
 const (
-	// sinksTime bounds what is waited for how the sinks are: less than what a probe of
-	// Kubernetes waits, 1 s, because nothing depends on it.
+	// sinksTime limits the query of sink states. It is below the default probe timeout of
+	// Kubernetes, 1 s, because readiness does not depend on it.
 	sinksTime = 800 * time.Millisecond
-	// deferredCount is how many rows that were set aside are counted.
+	// deferredCount is the maximum number of deferred rows that are counted.
 	deferredCount = 1000
 )
 
-// lookBeside looks for all callers: what one of them may not read is hidden when it is told.
-func (s *server) lookBeside(ctx context.Context) (b componentStatus) {
+// readComponents reads the state for all callers; it is redacted per caller later.
+func (s *server) readComponents(ctx context.Context) (b componentStatus) {
 	ctx = access.WithPayloads(ctx, access.Everywhere())
 	within := func(do func(ctx context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, sinksTime)
@@ -202,15 +200,15 @@ func (s *server) lookBeside(ctx context.Context) (b componentStatus) {
 	}
 	if len(s.sinks) > 0 {
 		b.sinksErr = within(func(ctx context.Context) (err error) {
-			b.sinks, err = s.db.SinkStates(ctx, s.sinks, 1) // nobody asks how many events wait
+			b.sinks, err = s.db.SinkStates(ctx, s.sinks, 1) // the number of events is not needed
 			return err
 		})
 	}
 	if b.sinksErr != nil {
-		s.log.WarnContext(ctx, "nobody can tell how the sinks are", "err", b.sinksErr)
+		s.log.WarnContext(ctx, "could not read sink states", "err", b.sinksErr)
 	}
 	if s.loops != nil {
-		_ = within(func(ctx context.Context) (err error) { // the check of the database says what is wrong with it
+		_ = within(func(ctx context.Context) (err error) { // the database check reports its errors
 			b.deferred, err = s.db.DeferredCounts(ctx, deferredCount)
 			return err
 		})
@@ -218,7 +216,6 @@ func (s *server) lookBeside(ctx context.Context) (b componentStatus) {
 	return b
 }
 
-// deferredComponent tells of tasks and steps that were set aside.
 func deferredComponent(ctx context.Context, list []postgres.DeferredCount) apiv1.HealthComponent {
 	words := make([]string, len(list))
 	since := list[0].Oldest
@@ -233,8 +230,8 @@ func deferredComponent(ctx context.Context, list []postgres.DeferredCount) apiv1
 	since = since.UTC()
 	return apiv1.HealthComponent{
 		Status: "degraded", FailingSince: &since,
-		LastError: "work on single tasks or steps failed and is tried again later (" + strings.Join(words, "; ") +
-			"); the table tasker.deferred_work says which and why",
+		LastError: "processing of tasks or steps failed and will be retried (" + strings.Join(words, "; ") +
+			"): see the table tasker.deferred_work",
 	}
 }
 
@@ -256,9 +253,9 @@ func (s *server) brokerComponent() apiv1.HealthComponent {
 func (s *server) sinkComponents(ctx context.Context, b componentStatus) map[string]apiv1.HealthComponent {
 	all := map[string]apiv1.HealthComponent{}
 	for _, name := range s.sinks {
-		c := apiv1.HealthComponent{Status: "unknown", LastError: "no server has begun to send to it; see the log"}
+		c := apiv1.HealthComponent{Status: "unknown", LastError: "no server sends to it yet: see the log"}
 		if b.sinksErr != nil {
-			c.LastError = "the database does not say how it is"
+			c.LastError = "cannot read its state from the database"
 		}
 		all[sinkPrefix+name] = c
 	}
@@ -287,10 +284,9 @@ func sinkComponent(s tasker.SinkState) apiv1.HealthComponent {
 	return c
 }
 
-// scrape answers who collects metrics.
 func (s *server) scrape(x *request) error {
 	if s.metrics == nil {
-		return tasker.Errorf(tasker.NotFound, "this server keeps no metrics")
+		return tasker.Errorf(tasker.NotFound, "metrics are disabled on this server")
 	}
 	s.metrics.ServeHTTP(x.w, x.r)
 	return nil

@@ -19,53 +19,43 @@ func (s *server) holdRoutes() []*route {
 	return []*route{
 		{
 			method: "POST", path: "/v1/holds", id: "beginHold", class: overload.Operations, needs: access.OperateSteps, tag: tag,
-			summary: "Have the enqueued steps of a scope held: they are accepted and not handed out",
-			about: "For operators. From the answer on no server hands out a step of the scope. Steps that workers have go on. No attempt is used, and neither the time in the queue " +
-				"nor staleness runs. When the same scope is held already, the CONFLICT has the id of that hold in its details.",
-			body:    apiv1.BeginHold{},
-			answers: map[int]any{http.StatusCreated: apiv1.Hold{}},
-			serve:   withBody(s.beginHold),
+			summary: "Hold the enqueued steps of a scope, so that workers cannot claim them",
+			about: "For operators. After the response no server assigns a step of the scope. Claimed steps continue. Held steps use no attempts, and their queue timeout and staleness are " +
+				"suspended. If a hold with the same scope exists, the details of the CONFLICT contain its id.",
+			body: apiv1.BeginHold{}, answers: created(apiv1.Hold{}), serve: withBody(s.beginHold),
 		},
 		{
 			method: "GET", path: "/v1/holds", id: "listHolds", class: overload.Reads, needs: access.ReadTasks, tag: tag,
 			summary: "List holds, newest first",
 			params: []param{
-				textParam("namespace", "Only those of this namespace.", 128), boolParam("open", "Only those that have not ended."),
-				idParam("before", "Only those behind this hold: next_before of the page before."), limitParam(defaultLimit),
+				textParam("namespace", "Filter by namespace.", 128), boolParam("open", "Only open holds."),
+				idParam("before", "Page cursor: next_before of the previous page."), limitParam(defaultLimit),
 			},
-			answers: map[int]any{http.StatusOK: apiv1.HoldList{}},
-			serve:   s.listHolds,
+			answers: ok(apiv1.HoldList{}), serve: s.listHolds,
 		},
 		{
 			method: "GET", path: holdPath, id: "getHold", class: overload.Reads, needs: access.ReadTasks, tag: tag,
-			summary: "One hold with its history and with what became of its probes and waves",
-			answers: map[int]any{http.StatusOK: apiv1.HoldDetail{}},
-			serve:   s.oneHold,
+			summary: "Get a hold with its history and the outcomes of its probes and waves",
+			answers: ok(apiv1.HoldDetail{}), serve: byID("hold_uuid", s.holds.Detail, apiv1.FromHoldDetail),
 		},
 		{
 			method: "POST", path: holdPath + "/probe", id: "probeHold", class: overload.Operations, needs: access.OperateSteps, tag: tag,
-			summary: "Let one step of an active hold go, to see whether it succeeds",
-			about:   "For operators. A server lets it go within a second. A probe that is on its way, or a hold without steps, is a CONFLICT.",
-			body:    apiv1.ProbeHold{},
-			answers: map[int]any{http.StatusOK: apiv1.Hold{}},
-			serve:   withBody(s.probeHold),
+			summary: "Release one step of an active hold as a probe",
+			about:   "For operators. A server releases it within a second. If a probe is in progress, or the hold has no steps, the response is a CONFLICT.",
+			body:    apiv1.ProbeHold{}, answers: ok(apiv1.Hold{}), serve: withBody(s.probeHold),
 		},
 		{
 			method: "POST", path: holdPath + "/extend", id: "extendHold", class: overload.Operations, needs: access.OperateSteps, tag: tag,
-			summary: "Move the end of an active hold, or hand it to another owner",
-			about:   "For operators. A hold that is being released, or has ended, is a CONFLICT.",
-			body:    apiv1.ExtendHold{},
-			answers: map[int]any{http.StatusOK: apiv1.Hold{}},
-			serve:   withBody(s.extendHold),
+			summary: "Extend an active hold, or assign it to another owner",
+			about:   "For operators. A hold that is releasing or has ended is a CONFLICT.",
+			body:    apiv1.ExtendHold{}, answers: ok(apiv1.Hold{}), serve: withBody(s.extendHold),
 		},
 		{
 			method: "POST", path: holdPath + "/release", id: "releaseHold", class: overload.Operations, needs: access.OperateSteps, tag: tag,
-			summary: "Let the steps of a hold go, in waves",
-			about: "For operators. Each wave begins when all of the one before have succeeded but for less than a tenth; else the hold holds again. With waves=[] all go at once, " +
-				"also when a release is under way. Otherwise a hold that is being released, or has ended, is a CONFLICT.",
-			body:    apiv1.ReleaseHold{},
-			answers: map[int]any{http.StatusOK: apiv1.Hold{}},
-			serve:   withBody(s.releaseHold),
+			summary: "Release the steps of a hold in waves",
+			about: "For operators. Each wave starts after fewer than a tenth of the previous one failed; otherwise the hold becomes active again. waves=[] releases all steps at once, " +
+				"even during a release. Otherwise a hold that is releasing or has ended is a CONFLICT.",
+			body: apiv1.ReleaseHold{}, answers: ok(apiv1.Hold{}), serve: withBody(s.releaseHold),
 		},
 	}
 }
@@ -96,30 +86,15 @@ func (s *server) beginHold(x *request, req apiv1.BeginHold) error {
 }
 
 func (s *server) listHolds(x *request) error {
-	f := tasker.HoldFilter{Namespace: x.text("namespace"), Open: isTrue(x.bool("open")), Limit: x.int("limit")}
-	if text := x.text("before"); text != "" {
-		id, err := parseID(text)
-		if err != nil {
-			return err
-		}
-		f.Before = &id
-	}
+	f := tasker.HoldFilter{Namespace: x.text("namespace"), Open: x.flag("open"), Before: x.uuid("before"), Limit: x.int("limit")}
+
 	list, more, err := s.holds.List(x.ctx, f)
 	if err != nil {
 		return err
 	}
 	page := apiv1.HoldPage{Limit: f.Limit, Count: len(list), HasMore: more}
-	if more {
-		last := list[len(list)-1].UUID.String()
-		page.NextBefore = &last
-	}
+	page.NextBefore = cursor(list, more, func(h tasker.Hold) string { return h.UUID.String() })
 	return x.answer(http.StatusOK, apiv1.HoldList{Holds: convert(list, apiv1.FromHold), Pagination: page})
-}
-
-func (s *server) oneHold(x *request) error {
-	id := x.id("hold_uuid")
-	d, err := s.holds.Detail(x.ctx, id)
-	return respondWith(x, http.StatusOK, d, err, apiv1.FromHoldDetail)
 }
 
 func (s *server) probeHold(x *request, req apiv1.ProbeHold) error {
@@ -146,7 +121,6 @@ func (s *server) releaseHold(x *request, req apiv1.ReleaseHold) error {
 }
 
 func (x *request) changeHold(do func(tasker.ID) (tasker.Hold, error)) error {
-	id := x.id("hold_uuid")
-	h, err := do(id)
+	h, err := do(x.id("hold_uuid"))
 	return respondWith(x, http.StatusOK, h, err, apiv1.FromHold)
 }

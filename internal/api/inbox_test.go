@@ -49,7 +49,7 @@ func TestInbox(t *testing.T) {
 		t.Errorf("%+v", page)
 	}
 	h.wantError(http.StatusBadRequest, "INVALID", "next_after of the page before", "GET", "/v1/inbox?after=x", nil)
-	h.wantError(http.StatusBadRequest, "INVALID", "does not know who calls", "GET", "/v1/inbox?mine=true", nil)
+	h.wantError(http.StatusBadRequest, "INVALID", "requires authentication", "GET", "/v1/inbox?mine=true", nil)
 	h.wantError(http.StatusBadRequest, "INVALID", "assignee", "PUT", path+"/assignee", apiv1.AssignStep{Assignee: "a b"})
 
 	d := want[apiv1.HumanStepDetail](h, http.StatusOK, "GET", path+"/assignee", nil)

@@ -17,27 +17,23 @@ func (s *server) incidentRoutes() []*route {
 	return []*route{
 		{
 			method: "GET", path: "/v1/incidents", id: "listIncidents", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
-			summary: "Incidents: cases of one namespace that people were told of together, newest first",
+			summary: "List incidents: cases of one namespace that were notified together, newest first",
 			params: []param{
-				choiceParam("state", "Only those that go on, or only those that have ended.", tasker.IncidentStates()), textParam("namespace", "Only those of this namespace.", 128),
+				choiceParam("state", "Filter by state.", tasker.IncidentStates()), textParam("namespace", "Only those of this namespace.", 128),
 				limitParam(defaultLimit), offsetParam(),
 			},
-			answers: map[int]any{http.StatusOK: apiv1.IncidentList{}},
-			serve:   s.listIncidents,
+			answers: ok(apiv1.IncidentList{}), serve: s.listIncidents,
 		},
 		{
 			method: "GET", path: incidentPath, id: "getIncident", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
-			summary: "One incident: its cases, and what people were told of it, when and by which sinks",
-			answers: map[int]any{http.StatusOK: apiv1.IncidentDetail{}},
-			serve:   s.oneIncident,
+			summary: "Get an incident with its cases and its notifications",
+			answers: ok(apiv1.IncidentDetail{}), serve: byID("incident_id", s.db.Incident, apiv1.FromIncidentDetail),
 		},
 		{
 			method: "POST", path: "/v1/messages/test", id: "tryMessage", class: overload.Operations, needs: access.ResendEvents, tag: tag,
-			summary: "Try the routes: send a message about nothing",
-			about:   "For operators; it is recorded in the audit log. It goes to the sinks of the first route that is for such a message, as message.test.",
-			body:    apiv1.TryMessage{},
-			answers: map[int]any{http.StatusOK: apiv1.TriedMessage{}},
-			serve:   withBody(s.tryMessage),
+			summary: "Send a test notification",
+			about:   "For operators. It goes to the sinks of the first matching route, as message.test. It is recorded in the audit log.",
+			body:    apiv1.TryMessage{}, answers: ok(apiv1.TriedMessage{}), serve: withBody(s.tryMessage),
 		},
 	}
 }
@@ -50,12 +46,6 @@ func (s *server) listIncidents(x *request) error {
 		return err
 	}
 	return x.answer(http.StatusOK, apiv1.IncidentList{Incidents: convert(list, apiv1.FromIncident), Pagination: x.pageOf(len(list), more)})
-}
-
-func (s *server) oneIncident(x *request) error {
-	id := x.id("incident_id")
-	d, err := s.db.Incident(x.ctx, id)
-	return respondWith(x, http.StatusOK, d, err, apiv1.FromIncidentDetail)
 }
 
 func (s *server) tryMessage(x *request, req apiv1.TryMessage) error {

@@ -14,41 +14,39 @@ import (
 	"tasker.example/tasker/internal/overload"
 )
 
-// Bodies of requests that are in flight take memory: about seven bytes for each
-// byte of the body at the worst, while it is read, checked and stored (a test
-// measures it). The server reads no more at once than it has room for.
+// Bodies of requests in progress use about seven bytes of memory per byte at worst, while they are
+// read, validated and stored (a test measures it). The server limits the total.
 const (
-	// DefaultMaxInflightBytes of bodies take up to 512 MiB of memory.
+	// DefaultMaxInflightBytes of bodies use up to 512 MiB of memory.
 	DefaultMaxInflightBytes = 64 << 20
-	// freeBytes of each body are not counted, so that small requests, heartbeats
-	// above all, never wait for large ones. Connections cost as much.
+	// freeBytes of each body are not counted, so that small requests such as heartbeats never
+	// wait for large ones. Connections use as much.
 	freeBytes = 16 << 10
-	// inflightWait is how long a body waits for others to be done.
+	// inflightWait is how long a body waits for memory.
 	inflightWait = 2 * time.Second
-	// drainTime is how long the rest of a body that is refused may take to arrive.
-	// A client that is still sending would not read the answer.
+	// drainTime is how long the rest of a rejected body is read. A client that is still sending
+	// would not read the response.
 	drainTime = 5 * time.Second
 )
 
-// errNoRoom says that too many bytes of other requests are in flight.
+// errNoRoom means that other requests use all the memory.
 var errNoRoom = errors.New("no room in memory")
 
-// An inflight is the memory for bodies, or for answers, of all requests of a server.
-//
-// One caller has half of it at most. Whoever is no worker leaves a quarter to workers.
-// Bulk creates have half at most: many of them wait with their bodies.
+// inflight limits the memory for the bodies, or the responses, of all requests. One caller gets at
+// most half of it. A quarter is reserved for workers. Bulk creates get at most half, because many of
+// them wait with their bodies.
 type inflight struct {
 	most    int64
-	largest int64 // of one request; each share has room for it
-	free    int64 // of each request
+	largest int64 // of one request; every share is at least this large
+	free    int64 // of each request, not counted
 	wait    time.Duration
 	room    *semaphore.Weighted
 
 	mu     sync.Mutex
-	shares map[string]*share // of those who hold or want some of it
+	shares map[string]*share // in use, by name
 }
 
-// A share is the part that some requests have together at most.
+// share is the limit of a group of requests.
 type share struct {
 	room  *semaphore.Weighted
 	users int
@@ -60,7 +58,7 @@ func newInflight(f *inflight) *inflight {
 	return f
 }
 
-// join returns the share with a name, which part of all the room is.
+// join returns the semaphore of a share and counts its user.
 func (f *inflight) join(name string, part int64) *semaphore.Weighted {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +71,7 @@ func (f *inflight) join(name string, part int64) *semaphore.Weighted {
 	return s.room
 }
 
-// leave forgets a share that nobody uses any more.
+// leave deletes a share after its last user has left.
 func (f *inflight) leave(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,19 +81,18 @@ func (f *inflight) leave(name string) {
 	}
 }
 
-// A reservation is the part of one request. It grows with what has arrived, so
-// that a slow sender holds no more than it has sent.
+// reservation is the memory of one request. It grows with the received data, so that a slow sender
+// holds no more than it has sent.
 type reservation struct {
 	of     *inflight
-	caller string // "" shares with nobody: one of a server that asks nobody who they are
+	caller string // "" without authentication: no share per caller
 	class  overload.Class
 
 	held  int64
-	names []string              // of the shares it is part of
-	rooms []*semaphore.Weighted // theirs, the narrowest first, and that of all
+	names []string              // of its shares
+	rooms []*semaphore.Weighted // of its shares, narrowest first, then the total
 }
 
-// join has the reservation be part of its shares.
 func (r *reservation) join() {
 	join := func(name string, part int64) {
 		r.names, r.rooms = append(r.names, name), append(r.rooms, r.of.join(name, part))
@@ -113,8 +110,8 @@ func (r *reservation) join() {
 	r.rooms = append(r.rooms, r.of.room)
 }
 
-// grow takes room until the reservation has n bytes beyond those that are free.
-// Requests that wait for each other's room give up after a while, all but some.
+// grow extends the reservation to n bytes beyond the free ones. It returns errNoRoom after a timeout;
+// so requests that wait for each other do not deadlock.
 func (r *reservation) grow(ctx context.Context, n int64) error {
 	if r.of == nil {
 		return nil
@@ -130,7 +127,7 @@ func (r *reservation) grow(ctx context.Context, n int64) error {
 	defer cancel()
 	for i, room := range r.rooms {
 		if room.Acquire(ctx, more) != nil {
-			giveAll(r.rooms[:i], more)
+			releaseAll(r.rooms[:i], more)
 			return errNoRoom
 		}
 	}
@@ -138,23 +135,21 @@ func (r *reservation) grow(ctx context.Context, n int64) error {
 	return nil
 }
 
-func giveAll(rooms []*semaphore.Weighted, n int64) {
+func releaseAll(rooms []*semaphore.Weighted, n int64) {
 	for _, room := range rooms {
 		room.Release(n)
 	}
 }
 
-// release gives everything back.
 func (r *reservation) release() {
-	giveAll(r.rooms, r.held)
+	releaseAll(r.rooms, r.held)
 	for _, name := range r.names {
 		r.of.leave(name)
 	}
 	r.held, r.names, r.rooms = 0, nil, nil
 }
 
-// readAll reads a body into memory that is reserved before it is allocated. The
-// body ends by itself at the limit of its route.
+// readAll reads a body and reserves memory before allocating it. The reader limits the size.
 func (x *request) readAll(body io.Reader) ([]byte, error) {
 	doc := make([]byte, 0, min(max(x.r.ContentLength+1, 512), freeBytes))
 	for {
@@ -181,8 +176,7 @@ func (x *request) readAll(body io.Reader) ([]byte, error) {
 	}
 }
 
-// rejectBody refuses a body for which there is no memory, after its rest was read
-// and thrown away.
+// rejectBody reads and discards the rest of a body for which there is no memory.
 func (x *request) rejectBody(body io.Reader) error {
 	x.room.release()
 	deadline, _ := x.ctx.Deadline()
@@ -191,11 +185,11 @@ func (x *request) rejectBody(body io.Reader) error {
 	}
 	_ = http.NewResponseController(x.w).SetReadDeadline(deadline) // an httptest recorder has none
 	_, _ = io.Copy(io.Discard, body)
-	return tasker.Errorf(tasker.Unavailable, "too many bytes of other requests are in flight (server.max_inflight_bytes), "+
-		"of all callers or of this one, who has half of them at most; send the request again")
+	return tasker.Errorf(tasker.Unavailable, "too many bytes of requests in flight (server.max_inflight_bytes): retry; "+
+		"one caller may use at most half of them")
 }
 
-// done gives back what the request takes of others: its turn, and the room of its body.
+// done releases the slot and the memory of the request.
 func (x *request) done() {
 	x.leave()
 	x.room.release()

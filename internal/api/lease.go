@@ -11,23 +11,22 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A lease token is the task and the fence of a lease and 128 bits of a MAC over these, the step and
-// the worker. It can be neither guessed nor computed, and no other worker can use it. Workers treat
-// it as opaque.
+// A lease token contains the task and the fencing token of a lease, and a 128-bit MAC over these, the
+// step and the worker. It cannot be forged or used by another worker. It is opaque to workers.
 const (
 	leaseBytes = 16 + 8
 	macBytes   = 16
 )
 
-// A leaseKey signs lease tokens. All servers of a database share it.
+// leaseKey signs lease tokens. All servers of a database share it.
 type leaseKey []byte
 
-// leaseKey returns the key of the database, which it reads once.
+// leaseKey returns the cached key of the database.
 func (s *server) leaseKey(ctx context.Context) (leaseKey, error) {
 	if k := s.lease.Load(); k != nil {
 		return *k, nil
 	}
-	secret, err := s.db.LeaseKey(postgres.WithConnClass(ctx, postgres.Heartbeats)) // a heartbeat may need it
+	secret, err := s.db.LeaseKey(postgres.WithConnClass(ctx, postgres.Heartbeats)) // heartbeats need it
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +35,6 @@ func (s *server) leaseKey(ctx context.Context) (leaseKey, error) {
 	return k, nil
 }
 
-// token returns the token of the worker's lease.
 func (k leaseKey) token(worker tasker.ID, l tasker.Lease) string {
 	b := make([]byte, leaseBytes, leaseBytes+macBytes)
 	copy(b, l.TaskUUID[:])
@@ -53,8 +51,8 @@ func (k leaseKey) mac(worker tasker.ID, l tasker.Lease) []byte {
 	return h.Sum(nil)[:macBytes]
 }
 
-// parse reads the token that the worker sent for a step. A token with a wrong signature gives a
-// lease with [tasker.NoFence], which is lost wherever it is used. The error is Invalid.
+// parse decodes the token that a worker sent for a step, or returns an Invalid error. If the signature
+// is wrong, the lease has [tasker.NoFence] and is rejected wherever it is used.
 func (k leaseKey) parse(worker, step tasker.ID, token string) (tasker.Lease, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(b) != leaseBytes+macBytes {

@@ -34,7 +34,7 @@ func TestReadinessTellsOfLoopsAndOfWhatWasSetAside(t *testing.T) {
 	handler := New(t.Context(), Options{DB: db, Loops: func() []loop.Status { return statuses }, Now: func() time.Time { return now }})
 	get := func(status int, words ...string) {
 		t.Helper()
-		now = now.Add(glanceTime)
+		now = now.Add(cacheTime)
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/health/ready", http.NoBody))
 		if w.Code != status {
@@ -89,7 +89,7 @@ func TestAReadOnlyDatabaseIsNotReady(t *testing.T) {
 	server := New(t.Context(), Options{DB: db, Now: func() time.Time { return now }})
 	check := func(status int) {
 		t.Helper()
-		now = now.Add(glanceTime)
+		now = now.Add(cacheTime)
 		w := httptest.NewRecorder()
 		server.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/health/ready", http.NoBody))
 		if _, _, err := db.OpenEntries(t.Context()); w.Code != status || (err == nil) != (status == http.StatusOK) {
@@ -117,7 +117,7 @@ func TestAReadOnlyDatabaseIsNotReady(t *testing.T) {
 func TestAGlanceIsShared(t *testing.T) {
 	t.Parallel()
 	now, looks, entered, goOn := time.Now(), 0, make(chan struct{}), make(chan struct{})
-	g := &sharedCheck[int]{now: func() time.Time { return now }, look: func(ctx context.Context) int {
+	g := &sharedCheck[int]{now: func() time.Time { return now }, check: func(ctx context.Context) int {
 		if looks++; looks == 1 {
 			close(entered)
 			<-goOn
@@ -140,7 +140,7 @@ func TestAGlanceIsShared(t *testing.T) {
 	cancel()
 	close(goOn)
 	asked.Wait()
-	now = now.Add(glanceTime - 1)
+	now = now.Add(cacheTime - 1)
 	if got := g.get(ctx); got != 1 {
 		t.Errorf("look %d within a second", got)
 	}
@@ -175,12 +175,12 @@ func TestReadinessForStrangersIsCheap(t *testing.T) {
 	for range 5 {
 		get(http.StatusOK)
 	}
-	found := ready.(*handler).server.found
-	if looks != 1 || !found.beside.ended.IsZero() {
-		t.Errorf("%d looks, and one at the components: %v", looks, !found.beside.ended.IsZero())
+	checks := ready.(*handler).server.checks
+	if looks != 1 || !checks.components.ended.IsZero() {
+		t.Errorf("%d looks, and one at the components: %v", looks, !checks.components.ended.IsZero())
 	}
 	db.Close()
 	get(http.StatusOK)
-	now = now.Add(glanceTime)
+	now = now.Add(cacheTime)
 	get(http.StatusServiceUnavailable)
 }

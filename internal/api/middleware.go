@@ -18,8 +18,8 @@ import (
 	"tasker.example/tasker/internal/hostguard"
 )
 
-// A handler serves every request: it sets the request id, checks host and origin, finds
-// the route, recovers from panics and writes the log line.
+// handler serves all requests: it sets the request id, checks host and origin, routes the request,
+// recovers from panics and writes the log line.
 type handler struct {
 	server *server
 	guard  *hostguard.Guard
@@ -28,7 +28,7 @@ type handler struct {
 	unavailable limiter // of the log lines of 429 and 503
 }
 
-// A limiter allows a few events a second and counts the others.
+// limiter allows linesPerSecond events per second and counts the others.
 type limiter struct {
 	mu      sync.Mutex
 	second  int64
@@ -36,11 +36,10 @@ type limiter struct {
 	skipped int
 }
 
-// linesPerSecond is how many 503s are logged in a second: without its database a
-// server answers nothing else.
+// linesPerSecond limits the log lines of 429 and 503: without its database a server returns nothing else.
 const linesPerSecond = 5
 
-// allow reports whether one more passes, and how many did not since the last that did.
+// allow reports whether to allow an event, and how many were skipped since the last allowed one.
 func (l *limiter) allow(now time.Time) (ok bool, skipped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,18 +55,17 @@ func (l *limiter) allow(now time.Time) (ok bool, skipped int) {
 	return true, skipped
 }
 
-// A requestLog collects what the log line of a request says.
+// requestLog collects the attributes of a log line.
 type requestLog struct {
 	requestID string
 	route     string
-	subject   string // who is calling
+	subject   string // the caller
 	quiet     bool
 	err       error
 }
 
 type requestLogKey struct{}
 
-// requestLogOf returns the log line of the request that ctx belongs to.
 func requestLogOf(ctx context.Context) *requestLog {
 	if n, ok := ctx.Value(requestLogKey{}).(*requestLog); ok {
 		return n
@@ -75,7 +73,7 @@ func requestLogOf(ctx context.Context) *requestLog {
 	return &requestLog{}
 }
 
-// ServeHTTP serves one request.
+// ServeHTTP implements http.Handler.
 func (f *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	n := &requestLog{requestID: requestID(r)}
@@ -88,7 +86,7 @@ func (f *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Strict-Transport-Security", "max-age=31536000")
 	}
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	// A claim may wait for a minute; who reads slower than this is given up.
+	// Slower readers are disconnected. A claim may wait for a minute.
 	_ = http.NewResponseController(w).SetWriteDeadline(start.Add(answerTime)) // an httptest recorder has none
 	m := &responseRecorder{ResponseWriter: w}
 	defer func() { f.logRequest(r, n, m, time.Since(start)) }()
@@ -101,13 +99,12 @@ func (f *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.server.ServeHTTP(m, r)
 }
 
-// answerTime is how long a request may take from its header to the last byte of
-// its answer.
+// answerTime limits the time from the header of a request to the last byte of its response.
 const answerTime = 3 * time.Minute
 
 var saneID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
-// requestID returns the id that the caller gave the request, or a new one.
+// requestID returns the id that the caller set, or a new one.
 func requestID(r *http.Request) string {
 	if id := r.Header.Get("X-Request-ID"); saneID.MatchString(id) {
 		return id
@@ -115,13 +112,12 @@ func requestID(r *http.Request) string {
 	return tasker.NewID().String()
 }
 
-// recoverPanic answers a request whose handler panicked.
 func (f *handler) recoverPanic(m *responseRecorder, r *http.Request, n *requestLog) {
 	p := recover()
 	if p == nil {
 		return
 	}
-	if p == http.ErrAbortHandler { //nolint:errorlint // the value itself is what net/http knows
+	if p == http.ErrAbortHandler { //nolint:errorlint // net/http compares the value itself
 		panic(p)
 	}
 	n.err, n.quiet = fmt.Errorf("panic: %v\n%s", p, debug.Stack()), false
@@ -130,7 +126,6 @@ func (f *handler) recoverPanic(m *responseRecorder, r *http.Request, n *requestL
 	}
 }
 
-// logRequest writes the one log line of a request.
 func (f *handler) logRequest(r *http.Request, n *requestLog, m *responseRecorder, took time.Duration) {
 	level := slog.LevelInfo
 	status := m.status
@@ -142,10 +137,10 @@ func (f *handler) logRequest(r *http.Request, n *requestLog, m *responseRecorder
 	}
 	suppressed := 0
 	switch {
-	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests: // nothing was decided, and the caller tries again
+	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests: // the caller will retry
 		level = slog.LevelWarn
-		var tell bool
-		if tell, suppressed = f.unavailable.allow(time.Now()); !tell {
+		var logged bool
+		if logged, suppressed = f.unavailable.allow(time.Now()); !logged {
 			level = slog.LevelDebug
 		}
 	case status >= http.StatusInternalServerError:
@@ -169,14 +164,14 @@ func (f *handler) logRequest(r *http.Request, n *requestLog, m *responseRecorder
 	f.log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
-// A responseRecorder records the status and the size of a response.
+// responseRecorder records the status and the size of a response.
 type responseRecorder struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
 }
 
-// WriteHeader notes the status.
+// WriteHeader implements http.ResponseWriter.
 func (m *responseRecorder) WriteHeader(status int) {
 	if m.status == 0 {
 		m.status = status
@@ -184,7 +179,7 @@ func (m *responseRecorder) WriteHeader(status int) {
 	m.ResponseWriter.WriteHeader(status)
 }
 
-// Write notes the size.
+// Write implements http.ResponseWriter.
 func (m *responseRecorder) Write(b []byte) (int, error) {
 	if m.status == 0 {
 		m.status = http.StatusOK
@@ -194,16 +189,15 @@ func (m *responseRecorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap lets http.ResponseController reach the connection.
+// Unwrap gives http.ResponseController access to the connection.
 func (m *responseRecorder) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 
-// ServeHTTP serves a request of a known route, and says in JSON that a path or a
-// method is not known.
+// ServeHTTP serves the requests of known routes, and returns JSON errors for unknown paths and methods.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h, pattern := s.mux.Handler(r)
-	clean := path.Clean(r.URL.Path) == r.URL.Path // the mux would redirect to what it takes for meant
+	clean := path.Clean(r.URL.Path) == r.URL.Path // the mux would redirect
 	rt := s.byPattern[pattern]
-	literal := s.methods[r.URL.Path] != nil && (rt == nil || rt.path != r.URL.Path) // and not what {uuid} stands for
+	literal := s.methods[r.URL.Path] != nil && (rt == nil || rt.path != r.URL.Path) // not a match of {uuid}
 	if clean && rt != nil && !literal {
 		s.mux.ServeHTTP(w, r)
 		return
@@ -220,28 +214,28 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if allow := plain.header.Get("Allow"); plain.status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", allow)
 		err = refusal{http.StatusMethodNotAllowed, tasker.Errorf(tasker.Unsupported,
-			"%s is not possible here; %s is", shorten(r.Method), allow)}
+			"method %s not allowed: use %s", shorten(r.Method), allow)}
 	}
 	requestLogOf(r.Context()).err = err
 	respondError(w, r, err)
 }
 
-// A statusRecorder keeps the status and the header of a response, and drops its body.
+// statusRecorder records the status and the header of a response and discards its body.
 type statusRecorder struct {
 	header http.Header
 	status int
 }
 
-// Header returns what the answer's header would be.
+// Header implements http.ResponseWriter.
 func (b *statusRecorder) Header() http.Header { return b.header }
 
-// WriteHeader notes the status.
+// WriteHeader implements http.ResponseWriter.
 func (b *statusRecorder) WriteHeader(status int) { b.status = status }
 
-// Write drops the text.
+// Write implements http.ResponseWriter.
 func (b *statusRecorder) Write(text []byte) (int, error) { return len(text), nil }
 
-// shorten quotes no more of a stranger's text than helps to find the mistake.
+// shorten limits the length of input that is quoted in an error.
 func shorten(s string) string {
 	const most = 100
 	if len(s) > most {

@@ -10,31 +10,26 @@ import (
 
 const namespacePath = "/v1/namespaces/{namespace}"
 
-// namespaceRoutes are about namespaces as a whole.
 func (s *server) namespaceRoutes() []*route {
 	const tag = "workers"
 	return []*route{
 		{
 			method: "GET", path: "/v1/namespaces", id: "listNamespaces", class: overload.Reads, needs: access.ReadWorkers, tag: tag,
-			summary: "The weights of namespaces in claims of several",
-			about:   "A namespace that is not listed has the weight 1.",
-			answers: map[int]any{http.StatusOK: apiv1.NamespaceList{}},
-			serve:   s.listNamespaces,
+			summary: "List namespaces with custom weights",
+			about:   "A namespace that is not listed has weight 1.",
+			answers: ok(apiv1.NamespaceList{}), serve: s.listNamespaces,
 		},
 		{
 			method: "PUT", path: namespacePath, id: "setNamespace", class: overload.Operations, needs: access.Administer, tag: tag,
-			summary: "Give a namespace its weight: its share of the workers that serve others as well",
-			about:   "For administrators of all namespaces: safe to repeat. All servers go by it within a second. It is recorded in the audit log.",
-			body:    apiv1.SetNamespace{},
-			answers: map[int]any{http.StatusOK: apiv1.Namespace{}},
-			serve:   withBody(s.setNamespace),
+			summary: "Set the weight of a namespace: its share of workers that serve several namespaces",
+			about:   "For administrators of all namespaces. Safe to repeat. All servers apply it within a second. It is recorded in the audit log.",
+			body:    apiv1.SetNamespace{}, answers: ok(apiv1.Namespace{}), serve: withBody(s.setNamespace),
 		},
 		{
 			method: "DELETE", path: namespacePath, id: "deleteNamespace", class: overload.Operations, needs: access.Administer, tag: tag,
-			summary: "Have a namespace count 1 again",
-			about:   "For administrators of all namespaces. Its tasks stay as they are. It is recorded in the audit log.",
-			answers: map[int]any{http.StatusNoContent: nil},
-			serve:   s.deleteNamespace,
+			summary: "Reset a namespace to weight 1",
+			about:   "For administrators of all namespaces. Its tasks do not change. It is recorded in the audit log.",
+			answers: noContent, serve: s.deleteNamespace,
 		},
 	}
 }
@@ -48,14 +43,12 @@ func (s *server) listNamespaces(x *request) error {
 }
 
 func (s *server) setNamespace(x *request, req apiv1.SetNamespace) error {
-	namespace := x.word("namespace")
-	w, err := s.engine.SetNamespaceWeight(x.ctx, namespace, req.Weight, x.actorOrUnknown())
+	w, err := s.engine.SetNamespaceWeight(x.ctx, x.word("namespace"), req.Weight, x.actorOrUnknown(""))
 	return respondWith(x, http.StatusOK, w, err, apiv1.FromNamespaceWeight)
 }
 
 func (s *server) deleteNamespace(x *request) error {
-	namespace := x.word("namespace")
-	if err := s.engine.DeleteNamespaceWeight(x.ctx, namespace, x.actorOrUnknown()); err != nil {
+	if err := s.engine.DeleteNamespaceWeight(x.ctx, x.word("namespace"), x.actorOrUnknown("")); err != nil {
 		return err
 	}
 	return x.answer(http.StatusNoContent, nil)

@@ -20,28 +20,27 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Lists that are empty are [] and never null, and the document says so.
+// Empty lists are [], never null.
 func init() { huma.DefaultArrayNullable = false }
 
 const aboutAPI = `Tasker runs tasks: graphs of steps that workers execute.
 
 Every error is {"error": {"code", "message", "details"}}. Codes: INVALID 400, UNAUTHORIZED 401, FORBIDDEN 403,
 NOT_FOUND 404, NOT_SUPPORTED 405 and 415, CONFLICT and STALE_LEASE 409, TOO_LARGE 413, INTERNAL 500, UNAVAILABLE 503
-(try again after Retry-After). The details of INVALID list all that is wrong as {path, message}. Times are RFC 3339 in
-UTC. A server that others than its own machine can reach asks callers for an API key, in the header Authorization: Bearer; what is in
-namespaces for which the key has no permission is NOT_FOUND. Unknown keys and parameters are refused. In the body of a request null asks for nothing: it is as good as an absent key,
-required keys excepted, and accepted where the key is not known.`
+(retry after Retry-After). The details of INVALID list all faults as {path, message}. Times are RFC 3339 in UTC. Unless it
+listens on a loopback address, a server requires an API key in the header Authorization: Bearer. Objects in namespaces
+for which the key has no permission are NOT_FOUND. Unknown keys and parameters are rejected. In request bodies null is the
+same as an absent key, except for required keys; it is accepted even for unknown keys.`
 
-// A description is what the API takes and gives: the schemas of bodies, and the OpenAPI document
-// with the same schemas.
+// description contains the schemas of request bodies and the OpenAPI document.
 type description struct {
 	registry huma.Registry
-	bodies   map[string]*huma.Schema // by the pattern of the route
-	claim    *huma.Schema            // of the claim within a report of results
+	bodies   map[string]*huma.Schema // by pattern of the route
+	claim    *huma.Schema            // of the claim in a report of results
 	document []byte
 }
 
-// described is the description of all servers: they have the same routes.
+// described returns the description, which all servers share.
 var described = sync.OnceValue(func() *description {
 	d := &description{registry: huma.NewMapRegistry(schemaPrefix, schemaName), bodies: map[string]*huma.Schema{}}
 	d.document = d.describe((&server{}).routes())
@@ -61,10 +60,10 @@ func schemaName(t reflect.Type, hint string) string {
 	return cmp.Or(schemaNames[name], name)
 }
 
-// schemaPrefix begins each reference to a schema of the document.
+// schemaPrefix is the prefix of references to schemas of the document.
 const schemaPrefix = "#/components/schemas/"
 
-// describe writes the OpenAPI document, and keeps the schemas of bodies.
+// describe returns the OpenAPI document and fills d.bodies.
 func (d *description) describe(routes []*route) []byte {
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
@@ -72,7 +71,7 @@ func (d *description) describe(routes []*route) []byte {
 			Title: "Tasker", Version: "1", Description: aboutAPI, License: &huma.License{Name: "MIT", Identifier: "MIT"},
 		},
 		Components: &huma.Components{Schemas: d.registry, SecuritySchemes: map[string]*huma.SecurityScheme{bearer: {
-			Type: "http", Scheme: "bearer", Description: "An API key, or a token of the identity provider where one is configured. A server on a loopback address takes requests without one, unless auth.mode is required.",
+			Type: "http", Scheme: "bearer", Description: "An API key, or a token of the identity provider if one is configured. A server on a loopback address requires neither unless auth.mode is required.",
 		}}},
 	}
 	failure := d.registry.Schema(reflect.TypeFor[apiv1.Error](), true, "")
@@ -84,11 +83,11 @@ func (d *description) describe(routes []*route) []byte {
 	d.allowNullPointers()
 	plain, err := doc.MarshalJSON()
 	if err != nil {
-		panic(fmt.Sprintf("describe the API: %v", err))
+		panic(fmt.Sprintf("describe API: %v", err))
 	}
 	var pretty bytes.Buffer
 	if err := json.Indent(&pretty, plain, "", "  "); err != nil {
-		panic(fmt.Sprintf("describe the API: %v", err))
+		panic(fmt.Sprintf("describe API: %v", err))
 	}
 	pretty.WriteByte('\n')
 	return pretty.Bytes()
@@ -115,7 +114,7 @@ func (d *description) operation(rt *route, failure *huma.Schema) *huma.Operation
 		most := postgres.MaxRequestKey
 		op.Parameters = append(op.Parameters, &huma.Param{
 			Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: huma.TypeString, MaxLength: &most},
-			Description: "A key of your choice for this request: when it is sent again under the key, it is not applied again. Kept for a week.",
+			Description: "A key of your choice for this request. A repeated request with the same key is not applied again. Keys are kept for a week.",
 		})
 	}
 	if rt.body != nil {
@@ -139,12 +138,11 @@ func (d *description) operation(rt *route, failure *huma.Schema) *huma.Operation
 	return op
 }
 
-// bearer names the security scheme.
 const bearer = "bearer"
 
-// describeAccess says who may call a route.
+// describeAccess documents the authentication and permissions of a route.
 func (rt *route) describeAccess(op *huma.Operation, failure *huma.Schema) {
-	op.Security = []map[string][]string{} // none, also where a document has some for all
+	op.Security = []map[string][]string{} // explicitly none
 	if rt.public {
 		return
 	}
@@ -164,8 +162,7 @@ func (rt *route) describeAccess(op *huma.Operation, failure *huma.Schema) {
 	op.Responses["403"] = &huma.Response{Description: "The API key lacks " + needs, Content: content(failure, jsonMedia)}
 }
 
-// allowNulls lets the optional properties of a body be null, in the document as in
-// the check.
+// allowNulls makes the optional properties of a body nullable, in the document and in validation.
 func (d *description) allowNulls(schema *huma.Schema, seen map[*huma.Schema]bool) {
 	for schema.Ref != "" {
 		schema = d.registry.SchemaFromRef(schema.Ref)
@@ -188,8 +185,8 @@ func (d *description) allowNulls(schema *huma.Schema, seen map[*huma.Schema]bool
 	}
 }
 
-// allowNullPointers lets each property be null that is sent as null where there is no value:
-// pointers that have no omitempty.
+// allowNullPointers makes properties nullable that responses can encode as null: pointers without
+// omitempty.
 func (d *description) allowNullPointers() {
 	for name, schema := range d.registry.Map() {
 		for _, f := range reflect.VisibleFields(d.registry.TypeFromRef(schemaPrefix + name)) {
@@ -201,7 +198,7 @@ func (d *description) allowNullPointers() {
 	}
 }
 
-// allowNull lets a property be null, in its type as in its list of values.
+// allowNull makes a property nullable, in its type and its enum.
 func allowNull(schema *huma.Schema, name string) {
 	property := schema.Properties[name]
 	switch {

@@ -28,64 +28,55 @@ func (s *server) operationRoutes() []*route {
 	return []*route{
 		{
 			method: "POST", path: "/v1/operations", id: "planOperation", class: overload.Operations, needs: access.OperateSteps, tag: tag,
-			summary: "Plan an operation: freeze the steps that it will act on",
-			about: "For operators. Of each open investigation that is selected, the step that has failed becomes an item; those of namespaces in which the caller may " +
-				"not operate steps are not selected. Nothing is done until it is started; a plan that is not started within 30 minutes is aborted. When another operation " +
-				"holds some of the steps, the CONFLICT names it, who planned it and how many they are. " +
-				"Under an Idempotency-Key the same request again answers 200 with the operation that it made; another one under the same key is a CONFLICT.",
+			summary: "Plan an operation and freeze its steps",
+			about: "For operators. The failed step of each selected open investigation becomes an item, unless the caller lacks the permission to operate steps in its " +
+				"namespace. Nothing else changes until the start; a plan that is not started within 30 minutes is aborted. If another operation " +
+				"has some of the steps, the CONFLICT contains its id, its planner and their number. " +
+				"With an Idempotency-Key a repeated request returns 200 with the operation; a different request with the same key is a CONFLICT.",
 			keyed: true, body: apiv1.PlanOperation{}, maxBody: planBytes,
-			answers: map[int]any{http.StatusCreated: apiv1.Operation{}, http.StatusOK: apiv1.Operation{}},
-			serve:   s.planOperation,
+			answers: createdOrOK(apiv1.Operation{}), serve: s.planOperation,
 		},
 		{
 			method: "GET", path: "/v1/operations", id: "listOperations", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
 			summary: "List operations, newest first",
-			about:   "Those with items in other namespaces than the caller may see are left out.",
+			about:   "Operations with items in namespaces that the caller cannot see are omitted.",
 			params: []param{
-				choiceParam("state", "Only those in this state.", tasker.OperationStates()), textParam("namespace", "Only those with items of this namespace.", 128), limitParam(defaultLimit), offsetParam(),
+				choiceParam("state", "Filter by state.", tasker.OperationStates()), textParam("namespace", "Filter by namespace of the items.", 128), limitParam(defaultLimit), offsetParam(),
 			},
-			answers: map[int]any{http.StatusOK: apiv1.OperationList{}},
-			serve:   s.listOperations,
+			answers: ok(apiv1.OperationList{}), serve: s.listOperations,
 		},
 		{
 			method: "GET", path: operationPath, id: "getOperation", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
-			summary: "One operation with the numbers of its items",
-			answers: map[int]any{http.StatusOK: apiv1.Operation{}},
-			serve:   s.oneOperation,
+			summary: "Get an operation with the number of its items by state",
+			answers: ok(apiv1.Operation{}), serve: s.oneOperation,
 		},
 		{
 			method: "GET", path: operationPath + "/items", id: "listOperationItems", class: overload.Reads, needs: access.ReadInvestigations, tag: tag,
-			summary: "The items of an operation, in their order",
+			summary: "List the items of an operation in order",
 			params: []param{
-				choiceParam("state", "Only those in this state.", tasker.ItemStates()),
-				intParam("after", "Only those behind this ordinal: next of the page before.", 0, tasker.MaxOperationItems, 0), limitParam(triageLimit),
+				choiceParam("state", "Filter by state.", tasker.ItemStates()),
+				intParam("after", "Page cursor: next of the previous page.", 0, tasker.MaxOperationItems, 0), limitParam(triageLimit),
 			},
-			answers: map[int]any{http.StatusOK: apiv1.OperationItemList{}},
-			serve:   s.operationItems,
+			answers: ok(apiv1.OperationItemList{}), serve: s.operationItems,
 		},
 		{
 			method: "POST", path: operationPath + "/dry-run", id: "dryRunOperation", class: overload.Operations, needs: access.OperateSteps, tag: tag,
-			summary: "What the operation would do: the act, rolled back",
-			about: "For operators. It does what a release does to the planned items, 200 at a time, and rolls each part back; it changes nothing. " +
-				"A part ends after limit items or 20 seconds; next says where another one begins.",
-			body:    apiv1.DryRunOperation{},
-			answers: map[int]any{http.StatusOK: apiv1.OperationDryRun{}},
-			serve:   withBody(s.dryRunOperation),
+			summary: "Simulate an operation: apply its action and roll it back",
+			about: "For operators. It applies the action to the planned items, 200 at a time, and rolls each batch back. " +
+				"It ends after limit items or 20 seconds; next is the cursor of the next request.",
+			body: apiv1.DryRunOperation{}, answers: ok(apiv1.OperationDryRun{}), serve: withBody(s.dryRunOperation),
 		},
 	}
 }
 
-// operationChangeRoutes returns the routes that change an operation that is planned.
 func (s *server) operationChangeRoutes() []*route {
 	const tag = "operations"
 	return []*route{
 		{
 			method: "POST", path: operationPath + "/start", id: "startOperation", class: overload.Operations, needs: access.OperateSteps, tag: tag,
-			summary: "Start an operation whose plan was seen",
-			about:   "For operators. Safe to repeat. A plan that has expired or was aborted, or has another digest, is a CONFLICT.",
-			body:    apiv1.StartOperation{},
-			answers: map[int]any{http.StatusOK: apiv1.Operation{}},
-			serve:   withBody(s.startOperation),
+			summary: "Start an operation after reviewing its plan",
+			about:   "For operators. Safe to repeat. A plan that expired, was aborted or has a different digest is a CONFLICT.",
+			body:    apiv1.StartOperation{}, answers: ok(apiv1.Operation{}), serve: withBody(s.startOperation),
 		},
 		s.verbRoute("pause", "Pause an operation: nothing more is released; what is released continues", s.operations.Pause),
 		s.verbRoute("abort", "Abort an operation: nothing more is released; what is released continues", s.operations.Abort),
@@ -94,28 +85,18 @@ func (s *server) operationChangeRoutes() []*route {
 			summary: "Resume a paused operation, repeating its wave",
 			about: "For operators. Safe to repeat; an operation that has ended is a CONFLICT. tolerate changes how many steps of a wave may fail. tolerate_cause ignores " +
 				"failures of the causes for which the operation is paused from then on; it is a CONFLICT if the pause is not about failures.",
-			body:    apiv1.ResumeOperation{},
-			answers: map[int]any{http.StatusOK: apiv1.Operation{}},
-			serve:   withBody(s.resumeOperation),
+			body: apiv1.ResumeOperation{}, answers: ok(apiv1.Operation{}), serve: withBody(s.resumeOperation),
 		},
 	}
 }
 
-// verbRoute is a route that changes an operation.
 func (*server) verbRoute(verb, summary string, do changeOperation) *route {
 	return &route{
 		method: "POST", path: operationPath + "/" + verb, id: verb + "Operation", class: overload.Operations, needs: access.OperateSteps, tag: "operations",
 		summary: summary,
-		about:   "For operators. Safe to repeat; an operation that has ended otherwise is a CONFLICT.",
-		body:    apiv1.ChangeOperation{},
-		answers: map[int]any{http.StatusOK: apiv1.Operation{}},
-		serve: func(x *request) error {
-			var req apiv1.ChangeOperation
-			if err := x.read(&req); err != nil {
-				return err
-			}
-			return x.changeOperation(req.By, do)
-		},
+		about:   "For operators. Safe to repeat; an operation that ended differently is a CONFLICT.",
+		body:    apiv1.ChangeOperation{}, answers: ok(apiv1.Operation{}),
+		serve: withBody(func(x *request, req apiv1.ChangeOperation) error { return x.changeOperation(req.By, do) }),
 	}
 }
 
@@ -160,7 +141,7 @@ func (s *server) planOperation(x *request) error {
 	return x.answer(status, apiv1.FromOperation(o))
 }
 
-// readTolerance reads how many steps may fail; nil if that is absent.
+// readTolerance parses a failure tolerance; nil if absent.
 func readTolerance(path, text string) (*tasker.FailureTolerance, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // absent
@@ -172,7 +153,6 @@ func readTolerance(path, text string) (*tasker.FailureTolerance, error) {
 	return &t, nil
 }
 
-// selectionOf reads a selection.
 func selectionOf(s apiv1.OperationSelection) (tasker.OperationSelection, error) {
 	out := tasker.OperationSelection{
 		Filter: tasker.InvestigationFilter{
@@ -221,8 +201,7 @@ func (s *server) listOperations(x *request) error {
 }
 
 func (s *server) oneOperation(x *request) error {
-	id := x.id("operation_uuid")
-	o, err := s.db.Operation(x.ctx, id)
+	o, err := s.db.Operation(x.ctx, x.id("operation_uuid"))
 	if err != nil {
 		return err
 	}
@@ -247,15 +226,12 @@ func (s *server) operationItems(x *request) error {
 		return err
 	}
 	out := apiv1.OperationItemList{Items: convert(list, apiv1.FromOperationItem)}
-	if more {
-		out.Next = &list[len(list)-1].Ordinal
-	}
+	out.Next = cursor(list, more, func(i tasker.OperationItem) int { return i.Ordinal })
 	return x.answer(http.StatusOK, out)
 }
 
 func (s *server) dryRunOperation(x *request, req apiv1.DryRunOperation) error {
-	id := x.id("operation_uuid")
-	r, err := s.operations.DryRun(x.ctx, id, req.After, cmp.Or(req.Limit, dryRunLimit))
+	r, err := s.operations.DryRun(x.ctx, x.id("operation_uuid"), req.After, cmp.Or(req.Limit, dryRunLimit))
 	return respondWith(x, http.StatusOK, r, err, apiv1.FromDryRun)
 }
 
@@ -275,11 +251,9 @@ func (s *server) resumeOperation(x *request, req apiv1.ResumeOperation) error {
 	})
 }
 
-// changeOperation is one of the verbs.
 type changeOperation func(ctx context.Context, id tasker.ID, actor string) (tasker.Operation, error)
 
 func (x *request) changeOperation(by string, do changeOperation) error {
-	id := x.id("operation_uuid")
-	o, err := do(x.ctx, id, x.actor(by))
+	o, err := do(x.ctx, x.id("operation_uuid"), x.actor(by))
 	return respondWith(x, http.StatusOK, o, err, apiv1.FromOperation)
 }

@@ -65,8 +65,8 @@ func TestQueues(t *testing.T) {
 	}
 
 	for query, words := range map[string]string{
-		"limit=0": "from 1 to 1000", "limit=1001": "from 1 to 1000", "limit=all": "must be a number", "offset=1": "not a parameter here",
-		"namespace=" + strings.Repeat("n", 129): "128", "namespace=%00": "namespace", "namespace=a&namespace=b": "more than once",
+		"limit=0": "from 1 to 1000", "limit=1001": "from 1 to 1000", "limit=all": "must be a number", "offset=1": "unknown parameter",
+		"namespace=" + strings.Repeat("n", 129): "128", "namespace=%00": "namespace", "namespace=a&namespace=b": "only once",
 	} {
 		h.wantError(http.StatusBadRequest, "INVALID", words, "GET", "/v1/queues?"+query, nil)
 	}

@@ -92,8 +92,8 @@ func TestBadInput(t *testing.T) {
 		{"an oversized batch of results", "POST", worker + "/results", `{"results":["` + strings.Repeat("x", 5<<20) + `"]}`, nil, 413, "TOO_LARGE", "4194304"},
 
 		// What does not fit
-		{"an unknown key", "POST", "/v1/tasks", with(`"colour":"red"`), nil, 400, "INVALID", "colour: is not known here"},
-		{"another case of a key", "POST", "/v1/tasks", with(`"Reason":"r"`), nil, 400, "INVALID", "Reason: is not known here"},
+		{"an unknown key", "POST", "/v1/tasks", with(`"colour":"red"`), nil, 400, "INVALID", "colour: unknown key"},
+		{"another case of a key", "POST", "/v1/tasks", with(`"Reason":"r"`), nil, 400, "INVALID", "Reason: unknown key"},
 		{"several faults", "POST", "/v1/tasks", `{"name":7,"priority":5000}`, nil, 400, "INVALID", "and 2 more"},
 		{"a wrong type", "POST", "/v1/tasks", with(`"priority":"high"`), nil, 400, "INVALID", "priority: must be a number, not a string"},
 		{"no whole number", "POST", "/v1/tasks", with(`"priority":1.5`), nil, 400, "INVALID", "must be a whole number"},
@@ -142,8 +142,8 @@ func TestBadInput(t *testing.T) {
 		{"limit overflows", "GET", "/v1/dlq/staleness?limit=99999999999999999999", nil, nil, 400, "INVALID", "from 1 to 1000"},
 		{"offset below 0", "GET", "/v1/workers?offset=-1", nil, nil, 400, "INVALID", "offset: must be a number from 0"},
 		{"an unknown parameter", "GET", "/v1/tasks?state=error", nil, nil, 400, "INVALID", "there are status, phase, namespace, name"},
-		{"a parameter where there is none", "GET", task + "?verbose=1", nil, nil, 400, "INVALID", "there are none"},
-		{"a parameter twice", "GET", "/v1/tasks?limit=1&limit=2", nil, nil, 400, "INVALID", "more than once"},
+		{"a parameter where there is none", "GET", task + "?verbose=1", nil, nil, 400, "INVALID", "there are no parameters"},
+		{"a parameter twice", "GET", "/v1/tasks?limit=1&limit=2", nil, nil, 400, "INVALID", "only once"},
 		{"an unknown state", "GET", "/v1/tasks?status=completed", nil, nil, 400, "INVALID", "waiting_for_retry"},
 		{"an unknown status", "GET", "/v1/dlq?resolution_status=Pending", nil, nil, 400, "INVALID", "permanently_failed"},
 		{"neither true nor false", "GET", "/v1/tasks?dead_lettered=yes", nil, nil, 400, "INVALID", "must be true or false"},
@@ -160,7 +160,7 @@ func TestBadInput(t *testing.T) {
 		{"an unknown method", "PUT", "/v1/tasks", ok, nil, 405, "NOT_SUPPORTED", "GET, HEAD, POST"},
 		{"delete an investigation", "DELETE", entry, nil, nil, 405, "NOT_SUPPORTED", "GET, HEAD, PATCH"},
 		{"options", "OPTIONS", "/v1/tasks", nil, nil, 405, "NOT_SUPPORTED", "POST"},
-		{"a path that looks like an id", "GET", "/v1/tasks/bulk", nil, nil, 405, "NOT_SUPPORTED", "GET is not possible here; POST is"},
+		{"a path that looks like an id", "GET", "/v1/tasks/bulk", nil, nil, 405, "NOT_SUPPORTED", "method GET not allowed: use POST"},
 		{"another path that looks like an id", "GET", "/v1/dlq/emissions/re-emit", nil, nil, 405, "NOT_SUPPORTED", "POST is"},
 		{"a method of the path with an id", "DELETE", "/v1/tasks/bulk", nil, nil, 405, "NOT_SUPPORTED", "POST is"},
 		{"a form", "POST", "/v1/tasks", ok, []string{"Content-Type: application/x-www-form-urlencoded"}, 415, "NOT_SUPPORTED", "application/json"},
@@ -181,14 +181,14 @@ func TestBadInput(t *testing.T) {
 		{"the namespace of no one", "GET", "/v1/templates?namespace=" + strings.Repeat("x", 129), nil, nil, 400, "INVALID", "129 characters"},
 
 		// Step actions
-		{"no action_type", "PATCH", failed, `{"reason":"r","resolved_by":"ann"}`, nil, 400, "INVALID", "action_type: is missing; it is one of complete_manually, reset_for_retry, resolve_manually"},
+		{"no action_type", "PATCH", failed, `{"reason":"r","resolved_by":"ann"}`, nil, 400, "INVALID", "action_type: is missing; must be one of complete_manually, reset_for_retry, resolve_manually"},
 		{"an unknown action", "PATCH", failed, `{"action_type":"requeue","reason":"r"}`, nil, 400, "INVALID", "action_type: must be one of"},
 		{"an action that is no text", "PATCH", failed, `{"action_type":7}`, nil, 400, "INVALID", "action_type: must be one of"},
 		{"no reason", "PATCH", failed, `{"action_type":"reset_for_retry","reset_by":"ann"}`, nil, 400, "INVALID", "reason: is missing"},
 		{"an empty reason", "PATCH", failed, `{"action_type":"reset_for_retry","reset_by":"ann","reason":" "}`, nil, 400, "INVALID", "reason: is empty"},
 		{"a long reason", "PATCH", failed, `{"action_type":"reset_for_retry","reset_by":"ann","reason":"` + strings.Repeat("x", 20_001) + `"}`, nil, 400, "INVALID", "20000 is the limit"},
 		{"no reset_by", "PATCH", failed, `{"action_type":"reset_for_retry","reason":"r"}`, nil, 400, "INVALID", "reset_by: is missing"},
-		{"the actor of another action", "PATCH", failed, `{"action_type":"reset_for_retry","reason":"r","resolved_by":"ann"}`, nil, 400, "INVALID", `"resolved_by","message":"is not known here`},
+		{"the actor of another action", "PATCH", failed, `{"action_type":"reset_for_retry","reason":"r","resolved_by":"ann"}`, nil, 400, "INVALID", `"resolved_by","message":"unknown key`},
 		{"no resolved_by", "PATCH", failed, `{"action_type":"resolve_manually","reason":"r"}`, nil, 400, "INVALID", "resolved_by: is missing"},
 		{"a long name", "PATCH", failed, `{"action_type":"resolve_manually","reason":"r","resolved_by":"` + strings.Repeat("x", 256) + `"}`, nil, 400, "INVALID", "255 is the limit"},
 		{"no completion_data", "PATCH", failed, `{"action_type":"complete_manually","reason":"r","completed_by":"ann"}`, nil, 400, "INVALID", "completion_data: is missing"},
@@ -203,7 +203,7 @@ func TestBadInput(t *testing.T) {
 		{"a completion of what is not external", "POST", failed + "/completion", `{"success":true}`, nil, 409, "CONFLICT",
 			`"allowed_actions":["reset_for_retry","resolve_manually","complete_manually"],"needs_interrupt":false}`},
 		{"a completion without success", "POST", failed + "/completion", `{"result":1}`, nil, 400, "INVALID", "success: is missing"},
-		{"a completion with both", "POST", failed + "/completion", `{"success":true,"error":{"message":"x"}}`, nil, 400, "INVALID", "although success"},
+		{"a completion with both", "POST", failed + "/completion", `{"success":true,"error":{"message":"x"}}`, nil, 400, "INVALID", "if success is true"},
 
 		// Investigations
 		{"nothing to update", "PATCH", entry, `{}`, nil, 400, "INVALID", "nothing to change"},
@@ -212,8 +212,8 @@ func TestBadInput(t *testing.T) {
 		{"an end without notes", "PATCH", entry, `{"resolution_status":"cancelled","resolved_by":"ann"}`, nil, 400, "INVALID", "resolution_notes"},
 		{"an end by nobody", "PATCH", entry, `{"resolution_status":"cancelled","resolution_notes":"n"}`, nil, 400, "INVALID", "resolved_by"},
 		{"metadata is no object", "PATCH", entry, `{"metadata":[1]}`, nil, 400, "INVALID", "must be a JSON object"},
-		{"a reason of its own", "PATCH", entry, `{"dlq_reason":"manual_dlq"}`, nil, 400, "INVALID", "dlq_reason: is not known here"},
-		{"a snapshot of its own", "PATCH", entry, `{"task_snapshot":{}}`, nil, 400, "INVALID", "task_snapshot: is not known here"},
+		{"a reason of its own", "PATCH", entry, `{"dlq_reason":"manual_dlq"}`, nil, 400, "INVALID", "dlq_reason: unknown key"},
+		{"a snapshot of its own", "PATCH", entry, `{"task_snapshot":{}}`, nil, 400, "INVALID", "task_snapshot: unknown key"},
 		{"a second investigation", "POST", "/v1/dlq/task/" + stuck.TaskUUID, `{"reason":"r","created_by":"c"}`, nil, 409, "CONFLICT", *stuck.DLQEntryUUID},
 		{"an investigation by nobody", "POST", "/v1/dlq/task/" + fine.TaskUUID, `{"reason":"r"}`, nil, 400, "INVALID", "created_by: is missing"},
 
@@ -259,7 +259,7 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 	h := newHarness(t)
 	p := h.wantError(http.StatusBadRequest, "INVALID", "", "POST", "/v1/tasks", `{"name":7,"tags":["a",2],"a.b":1}`)
 	const want = `[{"path":"namespace","message":"is missing"},` +
-		`{"path":"a.b","message":"is not known here; known are `
+		`{"path":"a.b","message":"unknown key; known keys are `
 	if !strings.HasPrefix(string(p.Error.Details), want) {
 		t.Errorf("details %s", p.Error.Details)
 	}
@@ -364,7 +364,7 @@ func TestHealthOfTheSinks(t *testing.T) {
 		time.Since(*c.FailingSince) < time.Minute || c.OldestSeconds == nil || *c.OldestSeconds <= 0 {
 		t.Errorf("webhook: %+v", c)
 	}
-	if c := got.Components["sink.rabbitmq"]; c.Status != "unknown" || !strings.Contains(c.LastError, "no server has begun") || c.OldestSeconds != nil {
+	if c := got.Components["sink.rabbitmq"]; c.Status != "unknown" || !strings.Contains(c.LastError, "no server sends to it yet") || c.OldestSeconds != nil {
 		t.Errorf("rabbitmq: %+v", c)
 	}
 	if c := got.Components["broker"]; c.Status != "off" || len(got.Components) != 4 {
@@ -380,7 +380,7 @@ func TestHealthOfTheSinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = want[apiv1.Health](h, http.StatusOK, "GET", "/health/ready", nil)
-	if c := got.Components["sink.log"]; c.Status != "unknown" || c.LastError != "the database does not say how it is" {
+	if c := got.Components["sink.log"]; c.Status != "unknown" || c.LastError != "cannot read its state from the database" {
 		t.Errorf("with a table that is locked: %+v", c)
 	}
 	if err := hanging.Rollback(t.Context()); err != nil {
@@ -399,7 +399,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%d %s", r.status, r.text)
 	}
 	h = newHarness(t)
-	h.wantError(http.StatusNotFound, "NOT_FOUND", "keeps no metrics", "GET", "/metrics", nil)
+	h.wantError(http.StatusNotFound, "NOT_FOUND", "metrics are disabled", "GET", "/metrics", nil)
 	h.wantError(http.StatusBadRequest, "INVALID", "format", "GET", "/metrics?format=x", nil)
 }
 

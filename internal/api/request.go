@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,18 +26,17 @@ import (
 	"tasker.example/tasker/internal/payload"
 )
 
-// Limits of a body as a whole. The documents within have their own, which the
-// engine knows and which are narrower.
+// Limits of a body. Documents within it have narrower limits, which the engine checks.
 const (
-	bodyDepth  = tasker.MaxDocumentDepth + 8 // what is around a document
+	bodyDepth  = tasker.MaxDocumentDepth + 8 // the envelope of a document
 	bodyKeys   = 200_000                     // a thousand tasks
 	bodyValues = 1_000_000
-	maxFaults  = 50 // listed at once
+	maxFaults  = 50 // reported at once
 )
 
 const jsonMedia = "application/json"
 
-// read decodes the body into v, or says all that is wrong with it.
+// read validates the body and decodes it into v.
 func (x *request) read(v any) error {
 	doc, _, err := x.body()
 	if err != nil {
@@ -46,12 +46,12 @@ func (x *request) read(v any) error {
 	faults, wellFormed := x.server.check(x.route.schema, doc, limits)
 	switch {
 	case !wellFormed:
-		return tasker.Errorf(tasker.Invalid, "the body is not JSON: %s", faults[0]).WithDetails(faults)
+		return tasker.Errorf(tasker.Invalid, "invalid JSON in the body: %s", faults[0]).WithDetails(faults)
 	case len(faults) > 0:
 		return invalidBody(faults)
 	}
 	if err := json.Unmarshal(doc, v); err != nil {
-		return tasker.Errorf(tasker.Invalid, "the body does not fit: %v", err)
+		return tasker.Errorf(tasker.Invalid, "invalid body: %v", err)
 	}
 	return nil
 }
@@ -61,17 +61,17 @@ func invalidBody(faults []tasker.Fault) error {
 	if len(faults) > 1 {
 		more = fmt.Sprintf(", and %d more (see details)", len(faults)-1)
 	}
-	return tasker.Errorf(tasker.Invalid, "the body is not valid: %s%s", faults[0], more).WithDetails(faults)
+	return tasker.Errorf(tasker.Invalid, "invalid body: %s%s", faults[0], more).WithDetails(faults)
 }
 
-// A received is a body, or what is wrong with it.
+// received is a body or its error.
 type received struct {
 	doc   []byte
 	media string
 	err   error
 }
 
-// receive reads the body. What is wrong with it is told after what its caller may not do.
+// receive reads the body. Its error is reported after access errors.
 func (x *request) receive() {
 	x.received.doc, x.received.media, x.received.err = x.readBody()
 	x.received.doc = payload.TrimBOM(x.received.doc)
@@ -79,7 +79,7 @@ func (x *request) receive() {
 
 // body returns the body with its content type.
 func (x *request) body() (doc []byte, media string, err error) {
-	if x.received.doc == nil && x.received.err == nil { // of a route without turns
+	if x.received.doc == nil && x.received.err == nil { // the class of the route has no slots
 		x.receive()
 	}
 	return x.received.doc, x.received.media, x.received.err
@@ -99,7 +99,7 @@ func (x *request) readBody() (doc []byte, media string, err error) {
 	body := http.MaxBytesReader(x.w, x.r.Body, limit)
 	doc, err = x.readAll(body)
 	if err == nil {
-		// It would end a claim that waits. When the body broke off it stays, or
+		// The deadline would end a waiting claim. It is kept if the body broke off, because
 		// net/http would wait for the rest.
 		_ = connection.SetReadDeadline(time.Time{})
 	}
@@ -111,17 +111,17 @@ func (x *request) readBody() (doc []byte, media string, err error) {
 		return nil, "", x.rejectBody(body)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, "", refusal{http.StatusRequestTimeout, tasker.Errorf(tasker.Unavailable,
-			"the body did not arrive within %s", x.route.timeout)}
+			"timeout: the body did not arrive within %s", x.route.timeout)}
 	case err != nil:
-		return nil, "", tasker.Errorf(tasker.Invalid, "the body broke off: %w", err)
+		return nil, "", tasker.Errorf(tasker.Invalid, "incomplete body: %w", err)
 	case len(bytes.TrimSpace(doc)) == 0:
-		return nil, "", tasker.Errorf(tasker.Invalid, "the body is empty; %s is expected", strings.Join(x.route.accepts(), " or "))
+		return nil, "", tasker.Errorf(tasker.Invalid, "missing body: send %s", strings.Join(x.route.accepts(), " or "))
 	}
 	return doc, media, nil
 }
 
 func (x *request) tooLarge() error {
-	return tasker.Errorf(tasker.TooLarge, "the body has more than %d bytes, which is the limit of this path; send less at once", x.route.maxBody)
+	return tasker.Errorf(tasker.TooLarge, "body too large: the limit of this path is %d bytes", x.route.maxBody)
 }
 
 func (rt *route) accepts() []string {
@@ -131,38 +131,47 @@ func (rt *route) accepts() []string {
 	return rt.media
 }
 
-// media returns the content type of the body.
 func (x *request) media() (string, error) {
 	given := x.r.Header.Get("Content-Type")
 	media, params, err := mime.ParseMediaType(given)
 	if err != nil || !slices.Contains(x.route.accepts(), media) {
-		return "", tasker.Errorf(tasker.Unsupported, "Content-Type %q is not understood here; send %s",
+		return "", tasker.Errorf(tasker.Unsupported, "unsupported Content-Type %q: send %s",
 			shorten(given), strings.Join(x.route.accepts(), " or "))
 	}
 	if set := params["charset"]; set != "" && !strings.EqualFold(set, "utf-8") {
-		return "", tasker.Errorf(tasker.Unsupported, "charset %q is not understood; send utf-8", shorten(set))
+		return "", tasker.Errorf(tasker.Unsupported, "unsupported charset %q: send utf-8", shorten(set))
 	}
 	if coding := x.r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return "", tasker.Errorf(tasker.Unsupported, "Content-Encoding %q is not understood; send the body as it is", shorten(coding))
+		return "", tasker.Errorf(tasker.Unsupported, "unsupported Content-Encoding %q: send the body uncompressed", shorten(coding))
 	}
 	return media, nil
 }
 
-// requestKey returns the key under which the same request is recognised when it is
-// sent again.
+// requestKey returns the idempotency key of the request.
 func (x *request) requestKey() string { return x.r.Header.Get(keyHeader) }
 
 const keyHeader = "Idempotency-Key"
 
-// checkKey refuses a header without a key: its request would not be recognised.
 func (x *request) checkKey() error {
 	if given := x.r.Header.Values(keyHeader); x.route.keyed && (len(given) > 1 || len(given) == 1 && payload.IsBlank(given[0])) {
-		return tasker.Errorf(tasker.Invalid, "invalid header %s: send it once and with a key, or leave it out", keyHeader)
+		return tasker.Errorf(tasker.Invalid, "invalid header %s: must be set once and not be empty", keyHeader)
 	}
 	return nil
 }
 
-// withBody returns a handler that reads the body before it calls serve.
+// byID returns a handler that responds with the object whose id is a path parameter.
+func byID[T, D any](
+	param string, get func(context.Context, tasker.ID) (T, error), document func(T) D,
+) func(*request) error {
+	return func(x *request) error {
+		v, err := get(x.ctx, x.id(param))
+		return respondWith(x, http.StatusOK, v, err, document)
+	}
+}
+
+func asIs[T any](v T) T { return v }
+
+// withBody returns a handler that decodes the body and calls serve.
 func withBody[T any](serve func(*request, T) error) func(*request) error {
 	return func(x *request) error {
 		var body T
@@ -173,7 +182,7 @@ func withBody[T any](serve func(*request, T) error) func(*request) error {
 	}
 }
 
-// checkPath returns an error if a UUID or a word of the path is none.
+// checkPath validates the path parameters.
 func (x *request) checkPath() error {
 	for _, match := range pathParam.FindAllStringSubmatch(x.route.path, -1) {
 		check := x.checkWord
@@ -190,16 +199,15 @@ func (x *request) checkPath() error {
 	return nil
 }
 
-// pathParam matches a parameter of a path. Its second group is not empty for a UUID.
+// pathParam matches a path parameter. The second group is empty unless it is a UUID.
 var pathParam = regexp.MustCompile(`\{(\w*?(uuid|\bid|_id)?)\}`)
 
-// id returns a UUID of the path, which checkPath has checked.
+// id returns a UUID of the path, validated by checkPath.
 func (x *request) id(name string) tasker.ID {
 	id, _ := x.pathID(name)
 	return id
 }
 
-// pathID reads a UUID of the path.
 func (x *request) pathID(name string) (tasker.ID, error) {
 	text := x.r.PathValue(name)
 	id, err := parseID(text)
@@ -212,7 +220,7 @@ func (x *request) pathID(name string) (tasker.ID, error) {
 
 var errNoUUID = errors.New("must be a UUID such as 0192f0c1-7a3e-7c4d-9b1e-2f5a6c7d8e9f")
 
-// parseID reads a UUID in the one form that we write ourselves.
+// parseID parses a UUID in its canonical form.
 func parseID(text string) (tasker.ID, error) {
 	if len(text) != len("00000000-0000-0000-0000-000000000000") {
 		return tasker.ID{}, errNoUUID
@@ -224,7 +232,7 @@ func parseID(text string) (tasker.ID, error) {
 	return id, nil
 }
 
-// word returns a text of the path, which checkPath has checked.
+// word returns a path parameter, validated by checkPath.
 func (x *request) word(name string) string { return x.r.PathValue(name) }
 
 func (x *request) checkWord(name string) error {
@@ -236,18 +244,18 @@ func (x *request) checkWord(name string) error {
 	return nil
 }
 
-// textFault says what is wrong with a short text of the path or the query.
+// textFault returns the fault of a string in the path or the query.
 func textFault(s string, most int) string {
 	switch {
 	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
 		return "has a NUL or is not valid UTF-8"
 	case utf8.RuneCountInString(s) > most:
-		return fmt.Sprintf("has %d characters; %d is the limit", utf8.RuneCountInString(s), most)
+		return fmt.Sprintf("has %d characters; the limit is %d", utf8.RuneCountInString(s), most)
 	}
 	return ""
 }
 
-// optionalDocument returns an optional document of a body, with null as good as none.
+// optionalDocument returns doc, or nil if it is null.
 func optionalDocument(doc json.RawMessage) json.RawMessage {
 	if string(bytes.TrimSpace(doc)) == "null" {
 		return nil
@@ -255,27 +263,26 @@ func optionalDocument(doc json.RawMessage) json.RawMessage {
 	return doc
 }
 
-// A refusal is an error for which HTTP has a narrower status than its code has.
+// refusal is an error with a more specific HTTP status than its code.
 type refusal struct {
 	status int
 	error
 }
 
-// Unwrap returns the error that is refused.
+// Unwrap implements errors.Unwrap.
 func (r refusal) Unwrap() error { return r.error }
 
 const (
-	usualRetryAfter = time.Second
-	// statusClientGone is logged where nobody was left to answer, as others do.
+	defaultRetryAfter = time.Second
+	// statusClientGone is logged if the client disconnected, as nginx does.
 	statusClientGone = 499
 )
 
-// respondError answers with an error, in the one shape that errors have. What is
-// no [tasker.Error] is for the log only.
+// respondError sends an error. Errors other than [tasker.Error] are only logged.
 func respondError(w http.ResponseWriter, r *http.Request, err error) {
 	code := tasker.CodeOf(err)
 	if code == tasker.Internal && r.Context().Err() != nil {
-		return // the client hung up, and that is all that went wrong
+		return // the client disconnected
 	}
 	status := apiv1.Status(code)
 	if status == http.StatusInternalServerError {
@@ -293,27 +300,27 @@ func respondError(w http.ResponseWriter, r *http.Request, err error) {
 		body.Message, body.Details = known.Message, known.Details
 	} else {
 		id := requestLogOf(r.Context()).requestID
-		body.Message = fmt.Sprintf("internal error; the server's log has more under request_id %s", id)
+		body.Message = fmt.Sprintf("internal error: see request_id %s in the log of the server", id)
 		body.Details = map[string]string{"request_id": id}
 	}
 	if code == tasker.Unavailable {
-		w.Header().Set("Retry-After", apiv1.RetryAfter(err, usualRetryAfter))
+		w.Header().Set("Retry-After", apiv1.RetryAfter(err, defaultRetryAfter))
 	}
 	if err := respond(w, status, apiv1.Error{Error: body}); err != nil {
-		// Only details that are no JSON can bring us here.
+		// Only details that cannot be encoded cause this.
 		requestLogOf(r.Context()).err = errors.Join(requestLogOf(r.Context()).err, err)
 		w.WriteHeader(http.StatusInternalServerError)
 	}
 }
 
-// respond answers with a JSON document that is small.
+// respond sends a small JSON document.
 func respond(w http.ResponseWriter, status int, body any) error {
 	doc, err := encode(body)
 	if err != nil {
 		return err
 	}
 	begin(w, status, jsonMedia, len(doc))
-	_, _ = w.Write(doc) // when the client is gone, there is nobody to tell
+	_, _ = w.Write(doc) // the client may be disconnected
 	return nil
 }
 
@@ -322,12 +329,11 @@ func encode(body any) ([]byte, error) {
 	enc := json.NewEncoder(&doc)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(body); err != nil {
-		return nil, fmt.Errorf("encode the response: %w", err)
+		return nil, fmt.Errorf("encode response: %w", err)
 	}
 	return doc.Bytes(), nil
 }
 
-// begin writes the head of an answer.
 func begin(w http.ResponseWriter, status int, media string, size int) {
 	h := w.Header()
 	h.Set("Content-Type", media)
@@ -335,7 +341,7 @@ func begin(w http.ResponseWriter, status int, media string, size int) {
 	w.WriteHeader(status)
 }
 
-// convert converts each element of a list; the result is never null.
+// convert converts each element of a list. The result is never nil.
 func convert[T, U any](list []T, one func(T) U) []U {
 	out := make([]U, len(list))
 	for i, v := range list {
@@ -344,7 +350,7 @@ func convert[T, U any](list []T, one func(T) U) []U {
 	return out
 }
 
-// orEmpty returns an empty list in place of nil: lists are never null.
+// orEmpty returns list, or an empty list instead of nil.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -352,17 +358,24 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// pageOf describes the part of a list that an answer holds.
+// cursor returns the position of the last element of a page, or nil if it is the last page.
+func cursor[T, P any](list []T, more bool, position func(T) P) *P {
+	if !more {
+		return nil
+	}
+	return new(position(list[len(list)-1]))
+}
+
+// pageOf returns the pagination of a response.
 func (x *request) pageOf(count int, more bool) apiv1.Pagination {
 	return apiv1.Pagination{Limit: x.int("limit"), Offset: x.int("offset"), Count: count, HasMore: more}
 }
 
-// malformedError is the type of a failure whose error is not as the protocol says.
+// malformedError is the type of a failure whose error violates the protocol.
 const malformedError = "malformed_error"
 
-// readFailure makes the best of the error of a failure: a report of what went wrong
-// must not be lost for its form. What decides whether and when to try again is
-// either understood or left to the step's policy; doubt says what was not.
+// readFailure decodes the error of a failure as far as possible, so that no failure is lost. Invalid
+// values of retryable and retry_after_ms are ignored, and doubt describes the first of them.
 func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
 	if optionalDocument(doc) == nil {
 		return failureOf(apiv1.ResultError{}), ""
@@ -387,7 +400,7 @@ func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
 		case "context":
 			e.Context = optionalDocument(m.value)
 		case "fingerprint":
-			e.Fingerprint, _ = text(m.value) // what is no text is no fingerprint, and no reason to doubt the failure
+			e.Fingerprint, _ = text(m.value) // ignored unless it is a string
 		case "retryable":
 			e.Retryable, wrong = readRetryable(m.value)
 		case "retry_after_ms":
@@ -413,7 +426,7 @@ func readFailure(doc json.RawMessage) (f *tasker.Failure, doubt string) {
 	return failureOf(e), ""
 }
 
-// malformed keeps the document of an error as the evidence of a failure.
+// malformed returns a failure with the invalid error as its context.
 func malformed(e apiv1.ResultError, doc json.RawMessage) *tasker.Failure {
 	f := failureOf(e)
 	f.Type = malformedError
@@ -456,7 +469,7 @@ func readRetryAfter(doc json.RawMessage) (int64, string) {
 	return ms.Num().Int64(), ""
 }
 
-// maxRetryAfter bounds how long a failure may make a step rest.
+// maxRetryAfter limits the delay that a failure can request.
 const maxRetryAfter = 365 * 24 * time.Hour
 
 func failureOf(e apiv1.ResultError) *tasker.Failure {

@@ -52,7 +52,7 @@ func (s *server) reportResults(x *request) error {
 	return x.answer(http.StatusOK, answer)
 }
 
-// outcomes returns the outcomes of the reports that were understood.
+// outcomes returns the outcomes of the valid reports.
 func outcomes(reports []report) []tasker.Outcome {
 	var list []tasker.Outcome
 	for _, r := range reports {
@@ -63,8 +63,8 @@ func outcomes(reports []report) []tasker.Outcome {
 	return list
 }
 
-// answerReports says of each report what became of it. A failure that was not
-// understood as a whole has failed its attempt, and is not accepted.
+// answerReports builds the response. A failure that was understood only in part has failed its attempt
+// but is listed as rejected.
 func answerReports(reports []report, receipt tasker.Receipt) apiv1.ReportAnswer {
 	answer := apiv1.ReportAnswer{Accepted: []string{}, Rejected: []apiv1.RejectedResult{}}
 	doubts := map[tasker.ID]string{}
@@ -75,7 +75,7 @@ func answerReports(reports []report, receipt tasker.Receipt) apiv1.ReportAnswer 
 				StepUUID: r.step, Code: string(tasker.Invalid), Message: fmt.Sprintf("results[%d]%s", i, r.fault),
 			})
 		case r.doubt != "":
-			doubts[r.outcome.StepUUID] = fmt.Sprintf("results[%d]%s; the attempt was failed with what could be understood", i, r.doubt)
+			doubts[r.outcome.StepUUID] = fmt.Sprintf("results[%d]%s; the attempt failed with the valid part of the error", i, r.doubt)
 		}
 	}
 	for _, step := range receipt.Accepted {
@@ -91,19 +91,18 @@ func answerReports(reports []report, receipt tasker.Receipt) apiv1.ReportAnswer 
 	return answer
 }
 
-// maxResults is how many results one request may report.
+// maxResults is the maximum number of results in a request.
 const maxResults = 1000
 
-// A reported is a batch of results of which each is still to be read: one that
-// cannot be read must not hold up the others.
+// reported is a batch of undecoded results: an invalid one must not affect the others.
 type reported struct {
 	results [][]member
-	claim   int  // 0: none
-	ready   bool // only what becomes ready
+	claim   int  // number of steps to claim
+	ready   bool // claim only steps that become ready
 }
 
-// readReported reads the frame of the body, as strictly as every other body but
-// without judging the results, which are judged one by one.
+// readReported validates the body like every other body, except for the results, which are validated
+// one by one.
 func (x *request) readReported() (reported, error) {
 	var req reported
 	doc, _, err := x.body()
@@ -145,23 +144,23 @@ func (x *request) readReported() (reported, error) {
 	return req, nil
 }
 
-// notJSON says where a body ceases to be JSON.
+// notJSON returns an error with the position of the syntax error.
 func notJSON(doc []byte) error {
 	faults, _ := payload.Faults(doc, payload.Limits{Bytes: len(doc), Depth: bodyDepth, Keys: bodyKeys}, 1)
-	if len(faults) == 0 { // the two readers differ; that is no reason to take it
+	if len(faults) == 0 { // the two parsers disagree: reject it
 		faults = []tasker.Fault{{Message: "the document is malformed"}}
 	}
 	return tasker.Errorf(tasker.Invalid, "the body is not JSON: %s", faults[0]).WithDetails(faults)
 }
 
-// frameFaults names the keys that are there twice or are not among the known ones.
+// frameFaults returns the faults of duplicate and unknown keys.
 func frameFaults(members []member, known ...string) []tasker.Fault {
 	var faults []tasker.Fault
 	for i, m := range members {
 		switch {
-		case !slices.Contains(known, m.key) && isNull(m.value): // it asks for nothing
+		case !slices.Contains(known, m.key) && isNull(m.value): // same as absent
 		case !slices.Contains(known, m.key):
-			faults = append(faults, tasker.Fault{Path: shorten(m.key), Message: "is not known here; known are " + strings.Join(known, ", ")})
+			faults = append(faults, tasker.Fault{Path: shorten(m.key), Message: "unknown key; known keys are " + strings.Join(known, ", ")})
 		case slices.ContainsFunc(members[:i], func(before member) bool { return before.key == m.key }):
 			faults = append(faults, tasker.Fault{Path: m.key, Message: "the key is there twice"})
 		}
@@ -172,8 +171,8 @@ func frameFaults(members []member, known ...string) []tasker.Fault {
 	return faults
 }
 
-// readFrames takes the results apart. One that does not say which step it is about
-// could not be answered, so the body is refused.
+// readFrames splits the results. A result without a step is an error of the whole body, because no
+// response could refer to it.
 func readFrames(r *payload.Reader) ([][]member, []tasker.Fault) {
 	if is := r.Kind(); is != payload.Array {
 		return nil, []tasker.Fault{{Path: "results", Message: fmt.Sprintf("must be an array, not %s", is)}}
@@ -202,7 +201,7 @@ func readFrames(r *payload.Reader) ([][]member, []tasker.Fault) {
 	return frames, faults
 }
 
-// stepFault says why a result does not name one step.
+// stepFault returns the fault of the step_uuid of a result.
 func stepFault(result []member) string {
 	found, wrong := 0, ""
 	for _, m := range result {
@@ -224,7 +223,6 @@ func stepFault(result []member) string {
 	}
 }
 
-// readClaim reads how many steps a report asks for.
 func (x *request) readClaim(doc json.RawMessage) (int, []tasker.Fault) {
 	if optionalDocument(doc) == nil {
 		return 0, nil
@@ -243,7 +241,6 @@ func (x *request) readClaim(doc json.RawMessage) (int, []tasker.Fault) {
 	return claim.Max, faults
 }
 
-// readClaimReady reads whether a report asks only for steps that become ready by it.
 func readClaimReady(doc json.RawMessage) (ready bool, faults []tasker.Fault) {
 	if optionalDocument(doc) != nil && json.Unmarshal(doc, &ready) != nil {
 		return false, []tasker.Fault{{Path: "claim_ready", Message: "must be true or false"}}
@@ -251,20 +248,18 @@ func readClaimReady(doc json.RawMessage) (ready bool, faults []tasker.Fault) {
 	return ready, nil
 }
 
-// A member is one key of an object and its value, unread.
+// member is a key of an object with its undecoded value.
 type member struct {
 	key   string
 	value json.RawMessage
 }
 
-// readMembers reads the members of the next object in their order, a key that is there
-// twice twice.
+// readMembers returns the members of the next object in order, including duplicates.
 func readMembers(r *payload.Reader) (members []member) {
 	r.Object(func(key string) { members = append(members, member{key, r.Value()}) })
 	return members
 }
 
-// text returns the string that a value is.
 func text(value json.RawMessage) (s string, ok bool) {
 	r := payload.NewTolerantReader(value)
 	ok = r.Kind() == payload.String
@@ -273,12 +268,12 @@ func text(value json.RawMessage) (s string, ok bool) {
 
 func isNull(value json.RawMessage) bool { return payload.KindOf(value) == payload.Null }
 
-// A report is one result as it was understood.
+// report is a decoded result.
 type report struct {
-	step    string // as the worker spells it
+	step    string // as sent by the worker
 	outcome tasker.Outcome
-	fault   string // why it counts for nothing
-	doubt   string // what of a failure was not understood
+	fault   string // why it is rejected
+	doubt   string // the part of a failure that is invalid
 }
 
 func readReports(frames [][]member, key leaseKey, worker tasker.ID) []report {
@@ -291,8 +286,8 @@ func readReports(frames [][]member, key leaseKey, worker tasker.ID) []report {
 
 var resultKeys = []string{"error", "lease_token", "metadata", "result", "step_uuid", "success"}
 
-// read reads one result. Of a failure only the frame must be right: it is taken
-// whatever else is in it.
+// read decodes a result. A failure is accepted even if parts other than success and lease_token are
+// invalid.
 func (r *report) read(members []member, key leaseKey, worker tasker.ID) {
 	value := map[string]json.RawMessage{}
 	for _, m := range members {
@@ -326,7 +321,7 @@ func (r *report) read(members []member, key leaseKey, worker tasker.ID) {
 	case success != "true" && success != "false":
 		r.fault = ".success: must be true or false, not " + string(payload.KindOf(value["success"]))
 	case success == "true" && optionalDocument(value["error"]) != nil:
-		r.fault = ".error: is there although success is true"
+		r.fault = ".error: must be absent if success is true"
 	}
 	if r.fault != "" {
 		return

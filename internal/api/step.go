@@ -14,37 +14,33 @@ import (
 	"tasker.example/tasker/internal/overload"
 )
 
-// resultRoutes are those that read results and contexts as steps receive them.
 func (s *server) resultRoutes() []*route {
 	return []*route{
 		{
 			method: "GET", path: taskPath + "/context", id: "getTaskContext", class: overload.Reports, needs: access.ReadPayloads, tag: "tasks",
-			summary: "The context of a task, as it is",
-			about:   "For workers whose claim has context_omitted. The answer is the bare document. A context never changes: the ETag is good for ever.",
-			answers: map[int]any{http.StatusOK: json.RawMessage{}, http.StatusNotModified: nil},
-			serve:   s.taskContext,
+			summary: "Get the context of a task",
+			about:   "For workers whose claim has context_omitted. The response is the bare document. A context never changes, so the ETag is always valid.",
+			answers: map[int]any{http.StatusOK: json.RawMessage{}, http.StatusNotModified: nil}, serve: s.taskContext,
 		},
 		{
 			method: "GET", path: taskPath + "/results/{step}", id: "getStepResult", class: overload.Reports, needs: access.ReadPayloads, tag: "steps",
-			summary: "The result of a step, as it is",
-			about: "For workers whose claim names results in dependency_result_refs, and for operators. {step} is the step's UUID or its name. " +
-				"The answer is the bare document. A step without a result is NOT_FOUND. A result never changes: the ETag is good for ever.",
-			answers: map[int]any{http.StatusOK: json.RawMessage{}, http.StatusNotModified: nil},
-			serve:   s.stepResult,
+			summary: "Get the result of a step",
+			about: "For workers whose claim has dependency_result_refs, and for operators. {step} is a UUID or a name. " +
+				"The response is the bare document. A step without a result is NOT_FOUND. A result never changes, so the ETag is always valid.",
+			answers: map[int]any{http.StatusOK: json.RawMessage{}, http.StatusNotModified: nil}, serve: s.stepResult,
 		},
 		{
 			method: "GET", path: taskPath + "/results/{step}/items", id: "getItemResults", class: overload.Reports, needs: access.ReadPayloads, tag: "steps",
-			summary: "The results of the items of a step of type map, in their order",
-			about: "For workers whose dependency is a map step of which the result says results_truncated, and for operators. {step} is the step's UUID or its name. " +
-				"A page ends before its results have too many bytes, and next says where the next one begins.",
-			params:  []param{intParam("from", "Only those from this ordinal on: next of the page before.", 0, maxOffset, 0)},
-			answers: map[int]any{http.StatusOK: apiv1.ItemResults{}},
-			serve:   s.itemResults,
+			summary: "List the results of the items of a map step in order",
+			about: "For workers that depend on a map step whose result has results_truncated, and for operators. {step} is a UUID or a name. " +
+				"The size of a page is limited; next is the cursor of the next page.",
+			params:  []param{intParam("from", "Page cursor: next of the previous page.", 0, maxOffset, 0)},
+			answers: ok(apiv1.ItemResults{}), serve: s.itemResults,
 		},
 	}
 }
 
-// ids returns the task and the step of a path, which names the step by its UUID or its name.
+// ids returns the task and the step of the path. The step is a UUID or a name.
 func (s *server) ids(x *request) (task, step tasker.ID, err error) {
 	task = x.id("uuid")
 	step, err = s.stepNamed(x, task, x.word("step"))
@@ -52,8 +48,7 @@ func (s *server) ids(x *request) (task, step tasker.ID, err error) {
 }
 
 func (s *server) listSteps(x *request) error {
-	task := x.id("uuid")
-	list, err := s.db.Steps(x.ctx, task)
+	list, err := s.db.Steps(x.ctx, x.id("uuid"))
 	if err != nil {
 		return err
 	}
@@ -69,7 +64,6 @@ func (s *server) oneStep(x *request) error {
 	return respondWith(x, http.StatusOK, found, err, apiv1.FromStep)
 }
 
-// stepItems lists the items of a map step.
 func (s *server) stepItems(x *request) error {
 	task, step, err := s.ids(x)
 	if err != nil {
@@ -86,14 +80,8 @@ func (s *server) stepItems(x *request) error {
 	return x.answer(http.StatusOK, out)
 }
 
-// itemResults answers with results of the items of a map step.
 func (s *server) itemResults(x *request) error {
-	task := x.id("uuid")
-	name := x.word("step")
-	var step *tasker.ID
-	if id, err := parseID(name); err == nil {
-		step = &id
-	}
+	task, step, name := x.stepRef()
 	page, err := s.db.ItemResultsFrom(x.ctx, task, step, name, x.int("from"))
 	if err != nil {
 		return err
@@ -117,15 +105,17 @@ func (s *server) stepTransitions(x *request) error {
 	return x.answer(http.StatusOK, orEmpty(list))
 }
 
-// stepResult answers with the bare result of a step, which is named by its id or by
-// its name.
-func (s *server) stepResult(x *request) error {
-	task := x.id("uuid")
-	name := x.word("step")
-	var step *tasker.ID
+// stepRef returns the task of the path, and the step by its UUID, or nil, and its name.
+func (x *request) stepRef() (task tasker.ID, step *tasker.ID, name string) {
+	name = x.word("step")
 	if id, err := parseID(name); err == nil {
 		step = &id
 	}
+	return x.id("uuid"), step, name
+}
+
+func (s *server) stepResult(x *request) error {
+	task, step, name := x.stepRef()
 	doc, err := s.db.StepResult(x.ctx, task, step, name, tasker.MaxAnswerBytes)
 	if err != nil {
 		return err
@@ -133,17 +123,15 @@ func (s *server) stepResult(x *request) error {
 	return x.bare(doc)
 }
 
-// taskContext answers with the context of a task.
 func (s *server) taskContext(x *request) error {
-	task := x.id("uuid")
-	doc, err := s.db.TaskContext(x.ctx, task)
+	doc, err := s.db.TaskContext(x.ctx, x.id("uuid"))
 	if err != nil {
 		return err
 	}
 	return x.bare(doc)
 }
 
-// bare answers with a document that never changes, and nothing around it.
+// bare sends an immutable document with its ETag.
 func (x *request) bare(doc json.RawMessage) error {
 	tag := `"` + apiv1.DocumentTag(doc) + `"`
 	h := x.w.Header()
@@ -159,40 +147,40 @@ func (x *request) bare(doc json.RawMessage) error {
 	return err
 }
 
-// The three shapes of [apiv1.StepAction], as the specification has them. They are for the
-// schema; what fits one of them is decoded as a whole.
+// The variants of [apiv1.StepAction] in the OpenAPI document. Requests are decoded into
+// apiv1.StepAction.
 type (
-	// ResetForRetry gives a step new attempts.
+	// ResetForRetry retries a step with fresh attempts.
 	ResetForRetry struct {
 		ActionType string `json:"action_type" enum:"reset_for_retry"`
 		Reason     string `json:"reason" minLength:"1" maxLength:"20000"`
 		ResetBy    string `json:"reset_by" minLength:"1" maxLength:"255"`
-		Interrupt  bool   `json:"interrupt,omitempty" doc:"Take the step out of the hands of a worker that holds it, or from its child task."`
-		Child      string `json:"child,omitempty" enum:"new" doc:"new: a child step starts another task, also in place of one that is complete or can still come to be, which is cancelled. Left out: it waits for such a one."`
+		Interrupt  bool   `json:"interrupt,omitempty" doc:"Act even if a worker has claimed the step, or its child task is open."`
+		Child      string `json:"child,omitempty" enum:"new" doc:"new: start a new child task, and cancel the current one if it can still complete. By default the step keeps waiting for it."`
 
-		DiscardCheckpoint bool `json:"discard_checkpoint,omitempty" doc:"Remove what workers have saved of the step, so that it begins anew; of a map step, of its items that are not done."`
+		DiscardCheckpoint bool `json:"discard_checkpoint,omitempty" doc:"Delete the checkpoint of the step, so that it starts from the beginning; for a map step, of its unfinished items."`
 	}
-	// ResolveManually passes over a step: those that depend on it get no result of it.
+	// ResolveManually skips a step. Dependent steps get no result.
 	ResolveManually struct {
 		ActionType string `json:"action_type" enum:"resolve_manually"`
 		Reason     string `json:"reason" minLength:"1" maxLength:"20000"`
 		ResolvedBy string `json:"resolved_by" minLength:"1" maxLength:"255"`
-		Interrupt  bool   `json:"interrupt,omitempty" doc:"Take the step out of the hands of a worker that holds it."`
+		Interrupt  bool   `json:"interrupt,omitempty" doc:"Act even if a worker has claimed the step."`
 	}
-	// CompleteManually gives a step a result in place of its handler.
+	// CompleteManually completes a step with a given result.
 	CompleteManually struct {
 		ActionType     string               `json:"action_type" enum:"complete_manually"`
 		CompletionData apiv1.CompletionData `json:"completion_data"`
 		Reason         string               `json:"reason" minLength:"1" maxLength:"20000"`
 		CompletedBy    string               `json:"completed_by" minLength:"1" maxLength:"255"`
-		Interrupt      bool                 `json:"interrupt,omitempty" doc:"Take the step out of the hands of a worker that holds it."`
+		Interrupt      bool                 `json:"interrupt,omitempty" doc:"Act even if a worker has claimed the step."`
 	}
 )
 
-// A stepAction is one of the three.
+// stepAction is the body schema of operateStep.
 type stepAction struct{ apiv1.StepAction }
 
-// Schema says so.
+// Schema implements huma.SchemaProvider. It returns the union of the variants.
 func (stepAction) Schema(r huma.Registry) *huma.Schema {
 	s := &huma.Schema{Discriminator: &huma.Discriminator{PropertyName: "action_type", Mapping: map[string]string{}}}
 	for action, shape := range map[tasker.StepAction]reflect.Type{
@@ -230,7 +218,7 @@ func (s *server) operateStep(x *request) error {
 	return respondWith(x, http.StatusOK, after, err, apiv1.FromStep)
 }
 
-// stepNamed returns the step of a task that is named by its UUID or its name.
+// stepNamed returns the id of a step by its UUID or name.
 func (s *server) stepNamed(x *request, task tasker.ID, name string) (tasker.ID, error) {
 	if id, err := parseID(name); err == nil {
 		return id, nil
@@ -250,9 +238,9 @@ func (s *server) completeStep(x *request) error {
 	outcome := tasker.Outcome{Success: req.Success, Result: req.Result, Metadata: optionalDocument(req.Metadata)}
 	switch {
 	case req.Success && req.Error != nil:
-		return invalidBody([]tasker.Fault{{Path: "error", Message: "is there although success is true"}})
+		return invalidBody([]tasker.Fault{{Path: "error", Message: "must be absent if success is true"}})
 	case !req.Success && req.Error == nil:
-		return invalidBody([]tasker.Fault{{Path: "error", Message: "is missing: a failure says {message, …}"}})
+		return invalidBody([]tasker.Fault{{Path: "error", Message: "is missing: a failure requires {message, …}"}})
 	case !req.Success:
 		outcome.Failure = failureOf(*req.Error)
 	}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -34,9 +33,8 @@ func (s *server) createTask(x *request, req apiv1.CreateTask) error {
 	return s.answerCreated(x, status, created[0])
 }
 
-// answerCreated answers with the task that a request led to. A new one is read only if
-// that tells more than what was stored, and what was created is said even if it cannot be
-// read: a caller that gets an error creates it again.
+// answerCreated sends the task of a create request. It reads a new task only if the inserted rows are
+// incomplete. If that fails, it sends the inserted rows: after an error the caller would create another.
 func (s *server) answerCreated(x *request, status int, c engine.Created) error {
 	if c.IsWhole() {
 		t, steps := c.Inserted()
@@ -44,7 +42,7 @@ func (s *server) answerCreated(x *request, status int, c engine.Created) error {
 	}
 	t, steps, err := s.readTask(x, c.TaskUUID)
 	if err != nil && c.New {
-		s.log.WarnContext(x.ctx, "a new task cannot be read; answering with what was stored", "task_uuid", c.TaskUUID, "err", err)
+		s.log.WarnContext(x.ctx, "could not read a new task; responding with the inserted rows", "task_uuid", c.TaskUUID, "err", err)
 		t, steps = c.Inserted()
 		err = nil
 	}
@@ -90,7 +88,7 @@ func (s *server) createTasks(x *request) error {
 	return x.answer(status, answer)
 }
 
-// newTask reads a request that fits its schema.
+// newTask converts a validated request.
 func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 	t := tasker.NewTask{
 		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: optionalDocument(r.Context), Initiator: r.Initiator,
@@ -115,7 +113,7 @@ func newTask(r apiv1.CreateTask) (tasker.NewTask, error) {
 	return t, nil
 }
 
-// timeOf returns an instant of a request. The zero instant is moved, because it would mean none.
+// timeOf returns *t, or the zero time for nil. A zero *t is moved by a nanosecond to differ from that.
 func timeOf(t *time.Time) (at time.Time) {
 	if t == nil {
 		return at
@@ -126,7 +124,6 @@ func timeOf(t *time.Time) (at time.Time) {
 	return at
 }
 
-// seconds returns a time that a request gives in seconds.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func (s *server) readTask(x *request, id tasker.ID) (tasker.Task, []tasker.Step, error) {
@@ -161,13 +158,10 @@ func (s *server) listTasks(x *request) error {
 	}
 	withoutSteps := func(t tasker.Task) apiv1.Task { return apiv1.FromTask(t, nil) }
 	page := apiv1.TaskPage{Limit: f.Limit, Offset: f.Offset, Count: len(list), HasMore: more}
-	if more && !f.InOrderOfValues() {
-		page.NextBefore = new(list[len(list)-1].UUID.String())
-	}
+	page.NextBefore = cursor(list, more && !f.InOrderOfValues(), func(t tasker.Task) string { return t.UUID.String() })
 	return x.answer(http.StatusOK, apiv1.TaskList{Tasks: convert(list, withoutSteps), Pagination: page})
 }
 
-// taskFilter reads what tasks are found by.
 func (x *request) taskFilter() (tasker.TaskFilter, error) {
 	attributes, err := tasker.ParseAttributeFilters(nonEmpty(x.texts("attribute")))
 	if err != nil {
@@ -178,7 +172,7 @@ func (x *request) taskFilter() (tasker.TaskFilter, error) {
 		DeadLettered: x.bool("dead_lettered"), Tags: nonEmpty(x.texts("tag")), CorrelationID: x.text("correlation_id"),
 		IdempotencyKey: x.text("idempotency_key"), Initiator: x.text("initiator"), SourceSystem: x.text("source_system"),
 		Attributes:   attributes,
-		CreatedAfter: x.time("created_after"), CreatedBefore: x.time("created_before"), Overdue: isTrue(x.bool("overdue")), DueBefore: x.time("due_before"),
+		CreatedAfter: x.time("created_after"), CreatedBefore: x.time("created_before"), Overdue: x.flag("overdue"), DueBefore: x.time("due_before"),
 	}
 	if parent := x.uuid("parent"); parent != nil {
 		f.Parent = *parent
@@ -187,46 +181,39 @@ func (x *request) taskFilter() (tasker.TaskFilter, error) {
 }
 
 func attributeParam() param {
-	return textParam("attribute", "Only those with this search attribute, as NAME:VALUE, such as customer:4711; of a number or time the value may begin with >, >=, < or <=. "+
-		"With such a range and nothing else that has one value, the largest value is first.", 400).upTo(tasker.MaxSearchConditions)
+	return textParam("attribute", "Filter by search attribute, as NAME:VALUE, such as customer:4711. Values of numbers and times may begin with >, >=, < or <=. "+
+		"With a range and no exact filter, results are ordered by descending value.", 400).upTo(tasker.MaxSearchConditions)
 }
 
-// taskListRoutes are what tasks are found by.
 func (s *server) taskListRoutes() []*route {
 	return []*route{
 		{
 			method: "GET", path: "/v1/tasks", id: "listTasks", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
 			summary: "List tasks, newest first",
 			params: append(taskFilterParams(), attributeParam(), limitParam(defaultLimit), offsetParam(),
-				idParam("before", "Only those that are older than this task: next_before of the page before. A page costs the same however far behind it is, other than with offset.")),
-			answers: map[int]any{http.StatusOK: apiv1.TaskList{}},
-			serve:   s.listTasks,
+				idParam("before", "Page cursor: next_before of the previous page. Unlike with offset, later pages cost the same.")),
+			answers: ok(apiv1.TaskList{}), serve: s.listTasks,
 		},
 		{
 			method: "POST", path: "/v1/tasks/cancel", id: "cancelTasks", class: overload.Operations, needs: access.CancelTasks, tag: "tasks",
-			summary: "Cancel a part of the open tasks that fit a filter",
-			about: "Up to 100 tasks, for up to ten seconds, each in a transaction of its own. What is cancelled does not fit any more: ask again while the answer says more. Tasks that undo what they have done stay as they are. " +
-				"The filter must name more than a status and a time. With compensate what their completed steps have done is undone, where their template says how. Safe to repeat.",
-			params:  append(taskFilterParams(), attributeParam()),
-			body:    apiv1.CancelTasks{},
-			answers: map[int]any{http.StatusOK: apiv1.CancelledTasks{}},
-			serve:   s.cancelTasks,
+			summary: "Cancel a batch of the open tasks that match a filter",
+			about: "Up to 100 tasks, each in its own transaction, for up to ten seconds. Repeat the request while more is set. Tasks that are being compensated do not change. " +
+				"Filters with only a status and times are rejected. With compensate, completed steps are compensated, where their template declares how. Safe to repeat.",
+			params: append(taskFilterParams(), attributeParam()), body: apiv1.CancelTasks{},
+			answers: ok(apiv1.CancelledTasks{}), serve: s.cancelTasks,
 		},
 		{
 			method: "GET", path: "/v1/attributes", id: "listAttributes", class: overload.Reads, needs: access.ReadTasks, tag: "tasks",
-			summary: "The attributes that tasks are found by, as templates declare them, by namespace and name",
-			params:  []param{textParam("namespace", "Only those of this namespace.", 128), limitParam(defaultLimit), offsetParam()},
-			answers: map[int]any{http.StatusOK: apiv1.AttributeList{}},
-			serve:   s.listAttributes,
+			summary: "List search attributes by namespace and name, as declared by templates",
+			params:  []param{textParam("namespace", "Filter by namespace.", 128), limitParam(defaultLimit), offsetParam()},
+			answers: ok(apiv1.AttributeList{}), serve: s.listAttributes,
 		},
 		{
 			method: "PUT", path: taskPath + "/due", id: "changeDue", class: overload.Operations, needs: access.OperateSteps, tag: "tasks",
-			summary: "Give a task, or a step of it, another due time",
-			about: "For operators: people are told of the new one as of any other. It takes the place of what the request or the template said, and is in the history of the task. " +
-				"A task or a step that has ended is a CONFLICT.",
-			body:    apiv1.ChangeDue{},
-			answers: map[int]any{http.StatusOK: apiv1.Task{}},
-			serve:   withBody(s.changeDue),
+			summary: "Set the due time of a task or of one of its steps",
+			about: "For operators. It replaces the due time of the request or the template; notifications follow the new one. It is recorded in the history of the task. " +
+				"A finished task or step is a CONFLICT.",
+			body: apiv1.ChangeDue{}, answers: ok(apiv1.Task{}), serve: withBody(s.changeDue),
 		},
 	}
 }
@@ -244,20 +231,19 @@ func nonEmpty(texts []string) []string {
 }
 
 func (s *server) oneTask(x *request) error {
-	id := x.id("uuid")
-	return s.answerTask(x, http.StatusOK, id)
+	return s.answerTask(x, http.StatusOK, x.id("uuid"))
 }
 
-// unknownActor is who acts where nobody says who they are.
+// unknownActor is recorded if the caller is not authenticated and sends no name.
 const unknownActor = "unknown"
 
 func (s *server) cancelTask(x *request) error {
 	id := x.id("uuid")
 	cancel := s.engine.CancelTask
-	if compensate := x.bool("compensate"); compensate != nil && *compensate {
+	if x.flag("compensate") {
 		cancel = s.engine.CompensateTask
 	}
-	if err := cancel(x.ctx, id, cmp.Or(x.actor(x.text("cancelled_by")), unknownActor), x.text("reason")); err != nil {
+	if err := cancel(x.ctx, id, x.actorOrUnknown(x.text("cancelled_by")), x.text("reason")); err != nil {
 		return err
 	}
 	return s.answerTask(x, http.StatusOK, id)
@@ -273,7 +259,7 @@ func (s *server) cancelTasks(x *request) error {
 		return err
 	}
 	batch, err := s.engine.CancelTasks(x.ctx, tasker.CancelBatchRequest{
-		Filter: f, Compensate: req.Compensate, Limit: req.Limit, DryRun: req.DryRun, Actor: cmp.Or(x.actor(req.By), unknownActor), Reason: req.Reason,
+		Filter: f, Compensate: req.Compensate, Limit: req.Limit, DryRun: req.DryRun, Actor: x.actorOrUnknown(req.By), Reason: req.Reason,
 	})
 	if err != nil {
 		return err
@@ -286,7 +272,7 @@ func (s *server) changeDue(x *request, req apiv1.ChangeDue) error {
 	if _, err := s.db.Task(x.ctx, id); err != nil {
 		return err
 	}
-	c := tasker.DueUpdate{DueAt: req.DueAt, Actor: cmp.Or(x.actor(req.By), unknownActor), Reason: req.Reason}
+	c := tasker.DueUpdate{DueAt: req.DueAt, Actor: x.actorOrUnknown(req.By), Reason: req.Reason}
 	if req.Step != "" {
 		var err error
 		if c.StepUUID, err = s.stepNamed(x, id, req.Step); err != nil {
@@ -297,12 +283,6 @@ func (s *server) changeDue(x *request, req apiv1.ChangeDue) error {
 		return err
 	}
 	return s.answerTask(x, http.StatusOK, id)
-}
-
-func (s *server) taskTree(x *request) error {
-	id := x.id("uuid")
-	tree, err := s.db.TaskTree(x.ctx, id)
-	return respondWith(x, http.StatusOK, tree, err, apiv1.FromTaskTree)
 }
 
 func (s *server) taskTransitions(x *request) error {

@@ -260,7 +260,7 @@ func TestNullIsAsGoodAsAbsent(t *testing.T) {
 		`{"namespace":"shop","name":"approval","options":null,"requested_at":null}`))
 	worker := h.worker()
 	want[apiv1.ClaimedSteps](h, http.StatusOK, "POST", worker+"/claims", json.RawMessage(`{"max":1,"wait_ms":null,"hint":null}`))
-	h.wantError(http.StatusBadRequest, "INVALID", "what to send again", "POST", "/v1/dlq/emissions/re-emit",
+	h.wantError(http.StatusBadRequest, "INVALID", "no events selected", "POST", "/v1/dlq/emissions/re-emit",
 		json.RawMessage(`{"event_uuid":null,"actor":"ann","reason":"r"}`))
 }
 
@@ -364,7 +364,7 @@ func TestTasksAreFound(t *testing.T) {
 		"tag=":                            "",
 		strings.Repeat("&tag=a", 11):      "tag: is given 11 times; 10 is the limit",
 		"tag=" + letters(129):             "tag: has 129 characters; 128 is the limit",
-		"initiator=a&initiator=b":         "initiator: is given more than once",
+		"initiator=a&initiator=b":         "initiator: must be set only once",
 		"created_after=yesterday":         "created_after: must be a time such as",
 		"created_before=2026-01-31":       "created_before: must be a time such as",
 		"correlation_id=" + letters(129):  "correlation_id: has 129 characters",

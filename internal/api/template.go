@@ -18,43 +18,39 @@ func (s *server) templateRoutes() []*route {
 		{
 			method: "POST", path: "/v1/templates", id: "registerTemplate", class: overload.Creates, needs: access.WriteTemplates, tag: "templates",
 			summary: "Register a template",
-			about: "A version that tasks use never changes: another template under it is a CONFLICT. " +
-				"The same template again answers 200 and changes nothing. INVALID lists every fault with its line. Keys: namespace_name (or namespace), name, version, " +
+			about: "A version that tasks use cannot change: a different template with this version is a CONFLICT. " +
+				"The same template again returns 200 and changes nothing. INVALID lists every fault with its line. Keys: namespace_name (or namespace), name, version, " +
 				"description, input_schema (JSON Schema), lifecycle, steps[] {name, type, handler {callable, initialization}, dependencies, retry, " +
 				"timeout_seconds, worker_queue_ttl_ms}, environments.",
-			params: []param{boolParam("strict", "Refuse a document that has keys without effect, instead of answering with warnings.")},
+			params: []param{boolParam("strict", "Reject keys without effect instead of returning warnings.")},
 			body:   map[string]any{}, media: templateMedia, maxBody: tasker.MaxTemplateBytes,
-			answers: map[int]any{http.StatusCreated: apiv1.RegisteredTemplate{}, http.StatusOK: apiv1.RegisteredTemplate{}},
+			answers: createdOrOK(apiv1.RegisteredTemplate{}),
 			serve:   s.registerTemplate,
 		},
 		{
 			method: "GET", path: "/v1/templates", id: "listTemplates", class: overload.Reads, needs: access.ReadTemplates, tag: "templates",
-			summary: "List templates by namespace and name, the newest version first",
-			params:  []param{textParam("namespace", "Only those of this namespace.", 128), limitParam(defaultLimit), offsetParam()},
-			answers: map[int]any{http.StatusOK: apiv1.TemplateList{}},
-			serve:   s.listTemplates,
+			summary: "List templates by namespace and name, newest version first",
+			params:  []param{textParam("namespace", "Filter by namespace.", 128), limitParam(defaultLimit), offsetParam()},
+			answers: ok(apiv1.TemplateList{}), serve: s.listTemplates,
 		},
 		{
 			method: "GET", path: "/v1/templates/{namespace}/{name}/{version}", id: "getTemplate", class: overload.Reads, needs: access.ReadTemplates, tag: "templates",
-			summary: "One version of a template, with its graph",
-			answers: map[int]any{http.StatusOK: apiv1.TemplateDetail{}},
-			serve:   s.oneTemplate,
+			summary: "Get a version of a template, with its graph",
+			answers: ok(apiv1.TemplateDetail{}), serve: s.oneTemplate,
 		},
 		{
 			method: "POST", path: "/v1/templates/{namespace}/{name}/{version}/retire", id: "retireTemplate", class: overload.Operations, needs: access.WriteTemplates, tag: "templates",
-			summary: "Have no new tasks made of a version of a template",
-			about: "From the answer on a request for a task that names no version takes the newest that is not retired, and one that names this version is a CONFLICT. " +
-				"Tasks that use it go on. A version that is retired already stays so, with its first reason.",
-			body:    apiv1.RetireTemplate{},
-			answers: map[int]any{http.StatusOK: apiv1.Template{}},
-			serve:   func(x *request) error { return s.retireTemplate(x, true) },
+			summary: "Retire a version of a template, so that new tasks no longer use it",
+			about: "New tasks without a version use the newest version that is not retired; new tasks with this version are a CONFLICT. " +
+				"Existing tasks continue. A retired version keeps its first reason.",
+			body: apiv1.RetireTemplate{}, answers: ok(apiv1.Template{}),
+			serve: func(x *request) error { return s.retireTemplate(x, true) },
 		},
 		{
 			method: "POST", path: "/v1/templates/{namespace}/{name}/{version}/unretire", id: "unretireTemplate", class: overload.Operations, needs: access.WriteTemplates, tag: "templates",
-			summary: "Have new tasks made of a retired version of a template again",
-			body:    apiv1.RetireTemplate{},
-			answers: map[int]any{http.StatusOK: apiv1.Template{}},
-			serve:   func(x *request) error { return s.retireTemplate(x, false) },
+			summary: "Restore a retired version of a template",
+			body:    apiv1.RetireTemplate{}, answers: ok(apiv1.Template{}),
+			serve: func(x *request) error { return s.retireTemplate(x, false) },
 		},
 	}
 }
@@ -71,7 +67,7 @@ func (s *server) registerTemplate(x *request) error {
 		parse = templatefile.ParseJSON
 	}
 	t, warnings, err := parse(doc)
-	if strict := x.bool("strict"); err == nil && strict != nil && *strict {
+	if err == nil && x.flag("strict") {
 		err = templatefile.Strict(warnings)
 	}
 	if err == nil {
@@ -104,18 +100,16 @@ func (s *server) listTemplates(x *request) error {
 	})
 }
 
-// templateVersion returns the version that the path names.
 func (x *request) templateVersion() tasker.TemplateVersion {
 	return tasker.TemplateVersion{Namespace: x.word("namespace"), Name: x.word("name"), Version: x.word("version")}
 }
 
 func (s *server) retireTemplate(x *request, retired bool) error {
-	v := x.templateVersion()
 	var req apiv1.RetireTemplate
 	if err := x.read(&req); err != nil {
 		return err
 	}
-	t, err := s.db.RetireTemplate(x.ctx, v, retired, postgres.Operator{Actor: x.actor(req.By), Reason: req.Reason})
+	t, err := s.db.RetireTemplate(x.ctx, x.templateVersion(), retired, postgres.Operator{Actor: x.actor(req.By), Reason: req.Reason})
 	return respondWith(x, http.StatusOK, t, err, apiv1.FromTemplate)
 }
 
@@ -125,19 +119,11 @@ func (s *server) oneTemplate(x *request) error {
 	if err != nil {
 		return err
 	}
-	configuration, err := configurationOf(t)
+	configuration, err := json.Marshal(t.Template)
 	if err != nil {
-		return err
+		return fmt.Errorf("encode template: %w", err)
 	}
 	return x.answer(http.StatusOK, apiv1.TemplateDetail{
 		Template: apiv1.FromTemplate(t), Configuration: configuration, Source: t.Source,
 	})
-}
-
-func configurationOf(t tasker.StoredTemplate) (json.RawMessage, error) {
-	doc, err := json.Marshal(t.Template)
-	if err != nil {
-		return nil, fmt.Errorf("encode the template: %w", err)
-	}
-	return doc, nil
 }

@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// maxWait is how long a claim may wait for work.
+// maxWait is how long a claim can wait for steps.
 const maxWait = time.Minute
 
 func (s *server) listWorkers(x *request) error {
@@ -25,7 +25,7 @@ func (s *server) listWorkers(x *request) error {
 
 func (s *server) registerWorker(x *request, req apiv1.RegisterWorker) error {
 	for _, namespace := range req.Namespaces {
-		if !x.caller.May(x.route.needs, namespace) { // the same answer for one that does not exist
+		if !x.caller.May(x.route.needs, namespace) { // the same response whether or not it exists
 			return x.caller.Refusal(x.route.needs, namespace)
 		}
 	}
@@ -44,7 +44,7 @@ func (s *server) registerWorker(x *request, req apiv1.RegisterWorker) error {
 
 func (s *server) claimSteps(x *request, req apiv1.ClaimSteps) error {
 	worker := x.id("worker_uuid")
-	key, err := s.leaseKey(x.ctx) // without it nothing can be handed out
+	key, err := s.leaseKey(x.ctx) // fail before steps are claimed
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (s *server) claimSteps(x *request, req apiv1.ClaimSteps) error {
 	defer context.AfterFunc(s.stopping, cancel)()
 	steps, err := s.engine.Claim(ctx, worker, req.Max, time.Duration(req.WaitMS)*time.Millisecond)
 	if err != nil && s.stopping.Err() != nil && x.ctx.Err() == nil && tasker.CodeOf(err) == tasker.Internal {
-		err = nil // the worker asks again, and another server answers
+		err = nil // the worker retries on another server
 	}
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (s *server) claimSteps(x *request, req apiv1.ClaimSteps) error {
 	return s.answerSteps(x, key, worker, steps)
 }
 
-// answerSteps answers with the steps, if somebody is there to receive them.
+// answerSteps sends the steps, or releases them if the client has disconnected.
 func (s *server) answerSteps(x *request, key leaseKey, worker tasker.ID, steps []tasker.Assignment) error {
 	if len(steps) > 0 && x.r.Context().Err() != nil {
 		return s.releaseUndelivered(x, worker, steps)
@@ -97,16 +97,16 @@ func (s *server) takeSteps(x *request, req apiv1.TakeSteps) error {
 	return s.answerSteps(x, key, worker, steps)
 }
 
-// giveBackTime is for the release of steps whose worker hung up.
-const giveBackTime = 5 * time.Second
+// releaseTimeout limits the release of undelivered steps.
+const releaseTimeout = 5 * time.Second
 
-// releaseUndelivered releases what nobody is there to receive, or what there is no room to send.
+// releaseUndelivered releases steps that could not be sent to the worker.
 func (s *server) releaseUndelivered(x *request, worker tasker.ID, steps []tasker.Assignment) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), giveBackTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), releaseTimeout)
 	defer cancel()
 	leases := convert(steps, tasker.Assignment.Lease)
 	if _, _, err := s.engine.Release(ctx, worker, leases); err != nil {
-		return fmt.Errorf("give back %d steps that no worker received: %w", len(steps), err)
+		return fmt.Errorf("release %d undelivered steps: %w", len(steps), err)
 	}
 	return nil
 }
@@ -180,7 +180,6 @@ func (s *server) saveCheckpoint(x *request, req apiv1.SaveCheckpoint) error {
 	return nil
 }
 
-// readLeases returns the worker of the path and the leases of the body.
 func (s *server) readLeases(x *request) (tasker.ID, []tasker.Lease, error) {
 	worker := x.id("worker_uuid")
 	var req apiv1.Leases

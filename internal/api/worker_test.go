@@ -216,8 +216,8 @@ func TestOneBadResultDoesNotHoldUpTheOthers(t *testing.T) {
 		"results[0].step_uuid: must be a UUID", "results[1]: invalid lease_token", "results[2].lease_token: must be a string, not a number",
 		"results[3].lease_token: is missing",
 		"results[4].success: is missing", "results[5].success: must be true or false, not a number", "results[6].success: the key is there twice",
-		"results[7].result: the key is there twice", "results[8].Result: is not known here", "results[9].colour: is not known here",
-		"results[10].error: is there although success is true",
+		"results[7].result: the key is there twice", "results[8].Result: unknown key", "results[9].colour: unknown key",
+		"results[10].error: must be absent if success is true",
 	} {
 		if r := got.Rejected[i]; r.Code != "INVALID" || !strings.Contains(r.Message, words) {
 			t.Errorf("rejected %+v, want %q", r, words)
@@ -238,10 +238,10 @@ func TestAReportIsUnderstoodAsAWhole(t *testing.T) {
 		{"results twice", `{"results":[` + good + `],"results":[]}`, "results: the key is there twice"},
 		{"claim twice", `{"results":[` + good + `],"claim":{"max":1},"claim":{"max":1}}`, "claim: the key is there twice"},
 		{"a key twice in claim", `{"results":[` + good + `],"claim":{"max":1,"max":2}}`, "claim.max: the key is there twice"},
-		{"another case", `{"RESULTS":[` + good + `]}`, "RESULTS: is not known here"},
+		{"another case", `{"RESULTS":[` + good + `]}`, "RESULTS: unknown key"},
 		{"a brace too many", `{"results":[` + good + `]}}`, "more text after the end"},
 		{"text at the end", `{"results":[` + good + `]} x`, "more text after the end"},
-		{"broken off", `{"results":[` + good, "the body is not JSON"},
+		{"broken off", `{"results":[` + good, "invalid JSON in the body"},
 		{"an array", `[` + good + `]`, "must be an object"},
 		{"an array in results", `{"results":[` + good + `, [null, null]]}`, "results[1]: must be an object, not an array"},
 		{"an array in an array", `[[null, null]]`, "must be an object"},
@@ -251,7 +251,7 @@ func TestAReportIsUnderstoodAsAWhole(t *testing.T) {
 		{"a step twice", `{"results":[{"step_uuid": "a", "step_uuid": "b"}]}`, "results[0].step_uuid: the key is there twice"},
 		{"results of null", `{"results": null}`, "results: must be an array, not null"},
 		{"a claim of another kind", `{"results":[],"claim":[]}`, "claim: must be an object, not an array"},
-		{"an unknown key in claim", `{"results":[],"claim":{"max":1,"most":2}}`, "claim.most: is not known here"},
+		{"an unknown key in claim", `{"results":[],"claim":{"max":1,"most":2}}`, "claim.most: unknown key"},
 		{"no number of claims", `{"results":[],"claim":{}}`, "claim.max: is missing"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-const noKeyYet = "there is none yet"
+const noKeyYet = "no API key exists"
 
 // bootstrap creates the first key of a database and returns its token.
 func bootstrap(t *testing.T, database string) string {

@@ -34,31 +34,30 @@ import (
 	"tasker.example/tasker/internal/web"
 )
 
-// Options of a server.
+// Options configures a server.
 type Options struct {
 	Config  config.Config
 	Version string
 	Log     *slog.Logger
-	Out     io.Writer // gets the one line that says where the server is
+	Out     io.Writer // receives the line with the address of the server
 
-	// Beside runs while the server does, with its address, from when that was
-	// told; nil means nothing. Its error ends the server.
+	// Beside runs while the server runs, after its address was printed. If it returns an error, the
+	// server stops. Optional.
 	Beside func(ctx context.Context, url string, e *engine.Engine) error
 
-	// Mount are more handlers, by the path that they serve.
+	// Mount contains additional handlers by path.
 	Mount map[string]http.Handler
 
-	// StrictTemplates has a template file that is broken stop the start.
+	// StrictTemplates makes the start fail if a template file is invalid.
 	StrictTemplates bool
 
-	// Listener is where to answer, from [Listen]; nil listens on server.listen.
+	// Listener is a listener from [Listen]. By default the server listens on server.listen.
 	Listener net.Listener
 }
 
-// Run serves until ctx ends, then stops in order: no new requests, claims that
-// wait are answered, requests and passes under way finish, within the shutdown
-// timeout; the connections to the database are the last to go. It returns nil
-// after an orderly stop.
+// Run serves until ctx ends, then shuts down in order: it accepts no new requests, waiting claims return,
+// running requests and passes finish within the shutdown timeout, and the database connections are closed
+// last. It returns nil after a graceful stop.
 func Run(ctx context.Context, o Options) (err error) {
 	listener := o.Listener
 	if listener == nil {
@@ -66,7 +65,7 @@ func Run(ctx context.Context, o Options) (err error) {
 			return err
 		}
 	}
-	defer listener.Close() // the server closes it; this is for the errors before
+	defer listener.Close() // for errors before the server takes it over
 	listener = bound(listener, o.Config.Limits.Connections, o.Config.Server.Proxies(), o.Log)
 	if listener, err = listenTLS(ctx, listener, o.Config.Server, o.Log); err != nil {
 		return err
@@ -87,10 +86,10 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer m.stop(ctx)
-	relay, teller := (*emission.Relay)(nil), (*emission.Notifier)(nil) // before any loop runs
-	var holds *hold.Service                                            // before anybody reports
+	relay, teller := (*emission.Relay)(nil), (*emission.Notifier)(nil) // set before any loop runs
+	var holds *hold.Service                                            // set before any worker reports
 	groups := cases.New(db, cases.Options{Log: o.Log})
-	e := engine.New(db, line.tell(engine.Options{
+	e := engine.New(db, line.configure(engine.Options{
 		Environment: c.Server.Environment, Lease: c.Workers.Lease(), HeartbeatInterval: c.Workers.HeartbeatInterval(), MaxRetryAfter: c.Workers.MaxRetryAfter(),
 		Retention: c.Retention.Finished(), MaxQueueExpiries: c.MessageQueue.MaxQueueExpiries, DisableAutoRecovery: !c.MessageQueue.AutoRecover,
 		UnservedTimeout: c.MessageQueue.NoWorkerAfter(), ThrottleCreates: c.Limits.PaceCreates, Quotas: c.Limits.Bounds(),
@@ -141,7 +140,7 @@ func breakerOf(c config.Breaker) hold.Breaker {
 	return hold.Breaker{Failures: c.Failures, Tasks: c.Tasks, Share: c.SharePercent, Window: c.Window()}
 }
 
-// parts is what a server is made of.
+// parts contains the components of a server.
 type parts struct {
 	db         *postgres.DB
 	engine     *engine.Engine
@@ -153,15 +152,14 @@ type parts struct {
 	line       *line
 	relay      *emission.Relay
 	teller     *emission.Notifier
-	auth       *auth.Authenticator // nil: callers are not asked who they are
+	auth       *auth.Authenticator // nil without authentication
 	gate       *overload.Gate
 	metrics    http.Handler
 	loops      []*loop.Loop
-	templates  error    // what is wrong with template files, if anything is
-	faults     []string // the same, one by one
+	templates  error    // the faults of template files, if any
+	faults     []string // the same, one per element
 }
 
-// statuses says how the loops are.
 func (p parts) statuses() []loop.Status {
 	list := make([]loop.Status, len(p.loops))
 	for i, l := range p.loops {
@@ -170,8 +168,7 @@ func (p parts) statuses() []loop.Status {
 	return list
 }
 
-// closeDatabase closes the connections, and does not wait for ever for one that is in
-// use.
+// closeDatabase closes the connections and waits at most lastMoment for used ones.
 func closeDatabase(ctx context.Context, o Options, db *postgres.DB) {
 	closed := make(chan struct{})
 	go func() {
@@ -181,14 +178,14 @@ func closeDatabase(ctx context.Context, o Options, db *postgres.DB) {
 	select {
 	case <-closed:
 	case <-time.After(lastMoment):
-		o.Log.WarnContext(ctx, "connections to the database are still in use at the end")
+		o.Log.WarnContext(ctx, "database connections still in use after shutdown")
 	}
 }
 
 // serve runs everything until ctx ends or a part fails.
 func serve(ctx context.Context, o Options, listener net.Listener, p parts) error {
-	// Requests, then loops, then what they use: two groups end one after another.
-	limit, end := context.WithCancel(context.WithoutCancel(ctx)) // of passes under way
+	// Shut down requests first, then loops: they are separate groups.
+	limit, end := context.WithCancel(context.WithoutCancel(ctx)) // of running passes
 	defer end()
 	loopsCtx, stopLoops := context.WithCancel(loop.WithLimit(context.WithoutCancel(ctx), limit))
 	defer stopLoops()
@@ -201,7 +198,7 @@ func serve(ctx context.Context, o Options, listener net.Listener, p parts) error
 	front.Go("http", func(ctx context.Context) error { return serveHTTP(ctx, o, listener, p) })
 	_, err := fmt.Fprintf(o.Out, "tasker is ready at %s\n", url)
 	switch {
-	case err != nil: // nobody would learn where we are
+	case err != nil: // the address could not be printed
 		stop()
 	case o.Beside != nil:
 		front.Go("beside", func(ctx context.Context) error { return o.Beside(ctx, url, p.engine) })
@@ -212,11 +209,11 @@ func serve(ctx context.Context, o Options, listener net.Listener, p parts) error
 	return errors.Join(err, endLoops(context.WithoutCancel(ctx), o, loops, end))
 }
 
-// lastMoment is what passes get to end that were ended.
+// lastMoment is how long cancelled passes get to return.
 const lastMoment = 5 * time.Second
 
-// endLoops waits for what the server does by itself: passes under way finish within
-// the shutdown timeout, and are ended then. One that does not end even then is named.
+// endLoops waits for the loops. Running passes are cancelled after the shutdown timeout. The error names
+// those that do not return.
 func endLoops(ctx context.Context, o Options, loops *loop.Group, end func()) error {
 	timer := time.AfterFunc(o.Config.Server.ShutdownTimeout(), end)
 	defer timer.Stop()
@@ -225,8 +222,8 @@ func endLoops(ctx context.Context, o Options, loops *loop.Group, end func()) err
 	return loops.WaitUntil(limit)
 }
 
-// start starts what the parts do by themselves. When one of it ends, so does the
-// server: without its timers it would look alive, and leave tasks stuck.
+// start starts the background work. If any of it ends, the server stops: without its timers tasks would
+// get stuck.
 func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
 	runs := func(name string, f func(context.Context) error) {
 		loops.Go(name, func(ctx context.Context) error {
@@ -245,7 +242,7 @@ func (p parts) start(loops *loop.Group, stop func()) *loop.Group {
 	run("announce steps", p.line.run)
 	run("send events", p.relay.Run)
 	if p.auth != nil {
-		runs("look for changes of access", p.auth.Run) // in lanes of its own choice: requests wait for it
+		runs("look for changes of access", p.auth.Run) // it selects its connections: requests wait for it
 	}
 	return loops
 }
@@ -293,16 +290,14 @@ func serveHTTP(ctx context.Context, o Options, listener net.Listener, p parts) e
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Config.Server.ShutdownTimeout())
 	defer cancel()
 	if err := server.Shutdown(grace); err != nil {
-		o.Log.WarnContext(ctx, "requests were cut off at the end of the shutdown timeout", "err", err)
+		o.Log.WarnContext(ctx, "requests aborted after the shutdown timeout", "err", err)
 		return errors.Join(server.Close(), ignoreClosed(<-served))
 	}
 	return ignoreClosed(<-served)
 }
 
-// closeChunked ends the connection behind a chunked request. It may have had a
-// Content-Length as well, which net/http hides and a proxy in front may have
-// believed, so that the two would not agree where the next request begins
-// (RFC 9112, 6.1).
+// closeChunked closes the connection after a chunked request. If the request also had a Content-Length,
+// which net/http hides, a proxy may disagree about where the next request begins (RFC 9112, 6.1).
 func closeChunked(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 {
@@ -312,7 +307,7 @@ func closeChunked(handler http.Handler) http.Handler {
 	})
 }
 
-// greet has the pages answer who opens the server in a browser.
+// greet serves the UI to browsers that open the root path.
 func greet(handler, pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
@@ -323,7 +318,7 @@ func greet(handler, pages http.Handler) http.Handler {
 	})
 }
 
-// mount returns the API with more handlers beside it.
+// mount returns the API with additional handlers.
 func mount(handler http.Handler, more map[string]http.Handler) http.Handler {
 	if len(more) == 0 {
 		return handler

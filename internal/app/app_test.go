@@ -417,7 +417,7 @@ func TestWaitsForADatabaseThatIsJustStarting(t *testing.T) {
 	early := *target
 	early.Host = listener.Addr().String()
 	s := launch(t, options(early.String()))
-	said := s.log.wait(t, "the database does not answer yet", s.ended)
+	said := s.log.wait(t, "database unavailable", s.ended)
 	if password, _ := target.User.Password(); password != "" && strings.Contains(said, password) {
 		t.Error("the log shows the password")
 	}
@@ -469,7 +469,7 @@ func TestEndsAtOnceWhileItWaitsForTheDatabase(t *testing.T) {
 	}
 	closed.Close()
 	s := launch(t, options("postgres://tasker@"+closed.Addr().String()+"/tasker"))
-	s.log.wait(t, "the database does not answer yet", s.ended)
+	s.log.wait(t, "database unavailable", s.ended)
 	s.stop()
 	if err := s.wait(); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
@@ -492,7 +492,7 @@ func TestStartsThatAreRefused(t *testing.T) {
 			}
 			t.Cleanup(func() { l.Close() })
 			o.Config.Server.Listen = l.Addr().String()
-		}, []string{"is taken by another program", "--listen"}},
+		}, []string{"is in use", "--listen"}},
 		{"a database without a schema", func(t *testing.T, o *app.Options) {
 			execute(t, pgtest.AdminURL(o.Config.Database.URL), "DROP SCHEMA tasker CASCADE")
 		}, []string{"tasker migrate up"}},
@@ -501,10 +501,10 @@ func TestStartsThatAreRefused(t *testing.T) {
 		}, []string{"edited"}},
 		{"a database that is not there", func(t *testing.T, o *app.Options) {
 			o.Config.Database.URL = edit(t, o.Config.Database.URL, func(u *url.URL) { u.Path = "/nowhere" })
-		}, []string{"cannot reach the database", "create the database first"}},
+		}, []string{"cannot reach the database", "create the database"}},
 		{"a wrong password", func(t *testing.T, o *app.Options) {
 			o.Config.Database.URL = edit(t, o.Config.Database.URL, func(u *url.URL) { u.User = url.UserPassword("stranger", "guessed") })
-		}, []string{"cannot reach the database", "look at user and password"}},
+		}, []string{"cannot reach the database", "check user and password"}},
 		{"a template that is wrong", func(t *testing.T, o *app.Options) {
 			o.StrictTemplates = true
 			o.Config.Server.Templates = folder(t, strings.Replace(template, "callable", "colable", 1))

@@ -13,16 +13,15 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A line is the way of steps to workers by way of a message broker; the zero line
-// is that there is none.
+// line connects the server to a message broker. Without one, its fields are nil.
 type line struct {
 	broker  *amqp.Broker
 	service *dispatch.Service
 	config  config.RabbitMQ
 }
 
-// newLine prepares for the broker that the configuration names. It connects when
-// it runs: a broker that is away keeps no server from starting.
+// newLine returns a line that connects when it runs, so that an unavailable broker does not prevent the
+// start.
 func newLine(o Options) (*line, error) {
 	l := &line{config: o.Config.MessageQueue.RabbitMQ}
 	if o.Config.MessageQueue.Transport != "rabbitmq" {
@@ -37,8 +36,8 @@ func newLine(o Options) (*line, error) {
 	return l, err
 }
 
-// tell completes what the engine is told of the broker.
-func (l *line) tell(o engine.Options) engine.Options {
+// configure adds the options of the broker to those of the engine.
+func (l *line) configure(o engine.Options) engine.Options {
 	if l.broker == nil {
 		return o
 	}
@@ -52,14 +51,14 @@ func (l *line) tell(o engine.Options) engine.Options {
 	o.OnEnqueued = func() { l.service.Wake() }
 	o.BrokerGrace = func() time.Duration {
 		if !d.Enabled || !l.broker.Ready() {
-			return 0 // nobody else tells of it
+			return 0 // the broker reports no expired steps
 		}
 		return l.config.SweepGrace()
 	}
 	return o
 }
 
-// begin makes the service once there is an engine, and before that is used.
+// begin creates the dispatch service. It must be called before the engine is used.
 func (l *line) begin(o Options, db *postgres.DB, e *engine.Engine, counts dispatch.Counts) {
 	if l.broker == nil {
 		return
@@ -69,10 +68,10 @@ func (l *line) begin(o Options, db *postgres.DB, e *engine.Engine, counts dispat
 	})
 }
 
-// outboxCount is how much of the outbox is counted.
+// outboxCount is the maximum number of outbox rows that are counted.
 const outboxCount = 10_000
 
-// sources are where the metrics of the broker are read; nil without one.
+// sources returns the sources of the broker metrics; nil without a broker.
 func (l *line) sources(db *postgres.DB) *metrics.BrokerSources {
 	if l.broker == nil {
 		return nil
@@ -91,8 +90,7 @@ func (l *line) sources(db *postgres.DB) *metrics.BrokerSources {
 	return s
 }
 
-// health says whether the broker can be published to, and what is wrong with it;
-// nil without one.
+// health returns a function that reports the state of the broker; nil without a broker.
 func (l *line) health() func() (up bool, problem error) {
 	if l.broker == nil {
 		return nil

@@ -16,8 +16,7 @@ import (
 	"tasker.example/tasker/internal/sink"
 )
 
-// newRelay prepares for the sinks that the configuration names. A sink that is
-// away keeps no server from starting.
+// newRelay returns a relay to the configured sinks. An unavailable sink does not prevent the start.
 func newRelay(o Options, db *postgres.DB, counts emission.Counts) (r *emission.Relay, err error) {
 	e := o.Config.Emission
 	var sinks, named []sink.Sink
@@ -72,10 +71,10 @@ func newSink(name string, c config.Config, version string, log *slog.Logger) (si
 	}
 }
 
-// sinkCount is how many events of a sink are counted.
+// sinkCount is the maximum number of events per sink that are counted.
 const sinkCount = 100_000
 
-// sinkSource is where the metrics of the sinks of this server are read.
+// sinkSource returns the source of the sink metrics.
 func sinkSource(o Options, db *postgres.DB) metrics.SinkSource {
 	names := slices.Concat(o.Config.Emission.SinkNames(), o.Config.Emission.ReceiverNames())
 	return metrics.SinkSource{Sinks: names, Read: func(ctx context.Context) ([]tasker.SinkState, error) {
@@ -83,7 +82,7 @@ func sinkSource(o Options, db *postgres.DB) metrics.SinkSource {
 	}}
 }
 
-// routes are those of the configuration. Messages for which none has a sink are in the log.
+// routes returns the configured routes. Without a matching route, notifications go to the log.
 func routes(e config.Emission) (notice.Routes, error) {
 	list, err := e.RouteList()
 	out := notice.Routes{List: list, Takes: map[string][]string{}}
@@ -98,7 +97,7 @@ func routes(e config.Emission) (notice.Routes, error) {
 	return out, err
 }
 
-// receiver is a sink of messages.
+// receiver returns a sink of notifications.
 func receiver(name string, c config.Config, version string) (sink.Sink, error) {
 	r := c.Emission.Receivers[name]
 	return sink.NewWebhook(sink.WebhookOptions{
@@ -107,7 +106,7 @@ func receiver(name string, c config.Config, version string) (sink.Sink, error) {
 	})
 }
 
-// newSenders prepares who tells the sinks, and who finds out what people are to be told.
+// newSenders returns the relay of events and the notifier.
 func newSenders(o Options, db *postgres.DB, counts emission.Counts) (*emission.Relay, *emission.Notifier, error) {
 	list, err := routes(o.Config.Emission)
 	if err != nil {

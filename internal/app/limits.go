@@ -14,7 +14,6 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// newGate returns what decides about requests of too many.
 func newGate(c config.Config) *overload.Gate {
 	l := c.Limits
 	reads := l.Reads
@@ -34,26 +33,26 @@ func newGate(c config.Config) *overload.Gate {
 	})
 }
 
-// A boundedListener closes connections of which there are too many, in all or from one
-// address, see [overload.Network].
+// boundedListener limits the number of open connections, in total and per address, see
+// [overload.Network]. It closes connections beyond the limits.
 type boundedListener struct {
 	net.Listener
 	most    int
-	proxies []netip.Prefix // whose connections are those of many
+	proxies []netip.Prefix // not limited per address
 	log     *slog.Logger
 
 	mu     sync.Mutex
 	open   int
 	of     map[netip.Prefix]int
 	logged time.Time
-	closed int // since then
+	closed int // since logged
 }
 
 func bound(l net.Listener, most int, proxies []netip.Prefix, log *slog.Logger) *boundedListener {
 	return &boundedListener{Listener: l, most: most, proxies: proxies, log: log, of: map[netip.Prefix]int{}}
 }
 
-// Accept returns the next connection that there is room for.
+// Accept returns the next connection within the limits.
 func (l *boundedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -62,10 +61,10 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		}
 		from := addressOf(c)
 		if l.take(from) {
-			return &boundedConn{Conn: c, end: sync.OnceFunc(func() { l.giveBack(from) })}, nil
+			return &boundedConn{Conn: c, end: sync.OnceFunc(func() { l.release(from) })}, nil
 		}
-		_ = c.Close() // nothing was said yet
-		l.tell(from)
+		_ = c.Close()
+		l.logClosed(from)
 	}
 }
 
@@ -87,7 +86,7 @@ func (l *boundedListener) take(from netip.Addr) bool {
 	return true
 }
 
-func (l *boundedListener) giveBack(from netip.Addr) {
+func (l *boundedListener) release(from netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open--
@@ -97,32 +96,32 @@ func (l *boundedListener) giveBack(from netip.Addr) {
 	}
 }
 
-// tellEvery is how often closed connections are logged.
-const tellEvery = 10 * time.Second
+// logInterval is the minimum interval between log lines about closed connections.
+const logInterval = 10 * time.Second
 
-func (l *boundedListener) tell(from netip.Addr) {
+func (l *boundedListener) logClosed(from netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed++
-	if now := time.Now(); now.Sub(l.logged) >= tellEvery {
-		l.log.WarnContext(context.Background(), "connections were closed: there are too many (limits.connections)",
+	if now := time.Now(); now.Sub(l.logged) >= logInterval {
+		l.log.WarnContext(context.Background(), "connections closed: limit reached (limits.connections)",
 			"limit", l.most, "open", l.open, "from", from, "open_from_there", l.of[overload.Network(from)], "closed", l.closed)
 		l.logged, l.closed = now, 0
 	}
 }
 
-// A boundedConn counts until it is closed. Its closing lingers: a client that sends its whole
-// request before it reads would lose the answer if unread bytes reset the connection.
+// boundedConn counts against the limits until it is closed. Its Close lingers: if a client sends its whole
+// request before it reads, unread bytes would reset the connection and lose the response.
 type boundedConn struct {
 	net.Conn
 	end    func()
 	closed atomic.Bool
 }
 
-// The bounds of a connection that lingers.
+// The limits of a lingering connection.
 const (
 	lingerTime  = 30 * time.Second
-	lingerQuiet = 3 * time.Second // between two pieces of what the client sends
+	lingerQuiet = 3 * time.Second // without data from the client
 	lingerBytes = 64 << 20
 )
 
@@ -135,7 +134,7 @@ func (c *boundedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite ends the answers, and lets the client send what it has begun.
+// CloseWrite closes the sending side; the client can finish its request.
 func (c *boundedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -143,13 +142,12 @@ func (c *boundedConn) CloseWrite() error {
 	return nil
 }
 
-// Close closes the connection when the client has closed it, or the bounds are reached. It
-// does not wait for that.
+// Close closes the connection in the background, when the client has closed it or a limit is reached.
 func (c *boundedConn) Close() error {
 	if c.closed.Swap(true) {
 		return net.ErrClosed
 	}
-	if c.CloseWrite() != nil { // the client has gone
+	if c.CloseWrite() != nil { // the client has disconnected
 		defer c.end()
 		return c.Conn.Close()
 	}

@@ -26,17 +26,17 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	}
 	take("10.0.0.1", false)
 	take("192.0.2.2", false)
-	l.giveBack(netip.MustParseAddr("10.0.0.1"))
+	l.release(netip.MustParseAddr("10.0.0.1"))
 	take("192.0.2.1", false)
 	take("192.0.2.2", true)
 	for _, from := range []string{"192.0.2.1", "192.0.2.1", "192.0.2.1", "10.0.0.1", "10.0.0.1", "192.0.2.2"} {
-		l.giveBack(netip.MustParseAddr(from))
+		l.release(netip.MustParseAddr(from))
 	}
 	for i, want := range []bool{true, true, true, false} { // a site of IPv6 is one address
 		take(fmt.Sprintf("2001:db8::%d", i+1), want)
 	}
 	for i := range 3 {
-		l.giveBack(netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", 9-i)))
+		l.release(netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", 9-i)))
 	}
 	if l.open != 0 || len(l.of) != 0 {
 		t.Errorf("all are closed, and %d are counted, of %v", l.open, l.of)

@@ -15,19 +15,19 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// Listen opens the address, or says why not and what to do.
+// Listen listens on an address.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s is taken by another program: stop it, or choose another address with --listen (port 0 takes any free one)", address)
+		return nil, fmt.Errorf("address %s is in use: stop the other program, or use another address with --listen (port 0 selects a free port)", address)
 	case err != nil:
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
 	return l, nil
 }
 
-// baseURL is where a program on this machine reaches the address.
+// baseURL returns the URL of an address for programs on this machine.
 func baseURL(a net.Addr, c config.Server) string {
 	scheme := "http://"
 	if c.TLSCertFile != "" {
@@ -45,17 +45,17 @@ func isLoopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// AsksCallers reports whether a server at an address asks callers who they are.
+// AsksCallers reports whether a server at an address authenticates callers.
 func AsksCallers(c config.Auth, address net.Addr) bool {
 	return !isLoopback(address) || c.Mode == config.AuthRequired
 }
 
-// newAuth returns who knows callers: nil for a server that only this machine can reach,
-// unless the configuration says that it asks as well.
+// newAuth returns the authenticator, or nil for a server on a loopback address unless auth.mode is
+// required.
 func newAuth(o Options, db *postgres.DB, address net.Addr) (*auth.Authenticator, error) {
 	c := o.Config.Auth
 	if !AsksCallers(c, address) {
-		return nil, nil //nolint:nilnil // nobody is asked
+		return nil, nil //nolint:nilnil // no authentication
 	}
 	strangers := overload.NewRate(float64(o.Config.Limits.UnknownRequestsPerSecond), nil)
 	a := auth.Options{DB: db, Log: o.Log, Strangers: strangers, SessionLife: c.SessionLife(), SessionIdle: c.SessionIdle()}
@@ -72,8 +72,7 @@ func newAuth(o Options, db *postgres.DB, address net.Addr) (*auth.Authenticator,
 	return auth.New(a), nil
 }
 
-// warnWithoutKeys logs how the first key is made where callers are asked for one and there
-// is none yet.
+// warnWithoutKeys logs a warning if authentication is enabled but no key exists.
 func (s *starter) warnWithoutKeys(ctx context.Context, db *postgres.DB) error {
 	some := false
 	err := s.try(ctx, func() (err error) {
@@ -81,8 +80,8 @@ func (s *starter) warnWithoutKeys(ctx context.Context, db *postgres.DB) error {
 		return err
 	})
 	if err == nil && !some {
-		s.Log.WarnContext(ctx, "this server asks callers for an API key, and there is none yet: nobody can use it; "+
-			"make the first one, an administrator's, with: tasker key bootstrap --database-url …")
+		s.Log.WarnContext(ctx, "authentication is enabled but no API key exists; "+
+			"create the first one with: tasker key bootstrap --database-url …")
 	}
 	return err
 }

@@ -12,13 +12,13 @@ import (
 	"tasker.example/tasker/internal/telemetry"
 )
 
-// measured is the metrics of a server that is running.
+// measured exports the metrics of a running server.
 type measured struct {
 	*telemetry.Service
 	log *slog.Logger
 }
 
-// startMetrics counts what the database is told to do here.
+// startMetrics starts the export and the database metrics.
 func startMetrics(ctx context.Context, o Options, db *postgres.DB, l *line) (measured, error) {
 	m, err := telemetry.Start(ctx, telemetry.Options{
 		Version: o.Version, Environment: o.Config.Server.Environment, Read: db.OpenEntries, Log: o.Log,
@@ -31,7 +31,6 @@ func startMetrics(ctx context.Context, o Options, db *postgres.DB, l *line) (mea
 	return measured{Service: m, log: o.Log}, nil
 }
 
-// loopCounts is what the loops have done.
 func (p parts) loopCounts() []metrics.LoopCount {
 	var out []metrics.LoopCount
 	for _, s := range p.statuses() {
@@ -40,7 +39,7 @@ func (p parts) loopCounts() []metrics.LoopCount {
 	return out
 }
 
-// observe counts what the parts of a server do.
+// observe registers the metrics of the components.
 func (m measured) observe(c config.Config, p parts) error {
 	var pace func() float64
 	if c.Limits.PaceCreates {
@@ -82,7 +81,6 @@ func (m measured) observe(c config.Config, p parts) error {
 	return m.ObserveLoops(p.loopCounts, deferredRows(p.db))
 }
 
-// requestCounts is the requests of each class.
 func (p parts) requestCounts() []metrics.RequestCount {
 	var out []metrics.RequestCount
 	for _, c := range p.gate.Counts() {
@@ -94,13 +92,10 @@ func (p parts) requestCounts() []metrics.RequestCount {
 	return out
 }
 
-// stalenessCount is the number of tasks of each health at which counting stops.
-const stalenessCount = 10_000
+// The maximum number of tasks per health, and of deferred rows, that are counted.
+const stalenessCount, deferredCount = 10_000, 10_000
 
-// deferredCount is how many rows that were set aside are counted.
-const deferredCount = 10_000
-
-// deferredRows reads how many rows are set aside, by the kind of work.
+// deferredRows returns a function that counts deferred rows by kind of work.
 func deferredRows(db *postgres.DB) func(context.Context) (map[string]int64, error) {
 	return func(ctx context.Context) (map[string]int64, error) {
 		list, err := db.DeferredCounts(postgres.WithConnClass(ctx, postgres.Timers), deferredCount)
@@ -114,11 +109,11 @@ func deferredRows(db *postgres.DB) func(context.Context) (map[string]int64, erro
 
 const lastMetrics = 5 * time.Second
 
-// stop sends what is left. That nobody takes it is no reason for a server to fail.
+// stop exports the remaining metrics. Errors are only logged.
 func (m measured) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastMetrics)
 	defer cancel()
 	if err := m.Stop(ctx); err != nil {
-		m.log.WarnContext(ctx, "metrics were lost at the end", "err", err)
+		m.log.WarnContext(ctx, "final metrics export failed", "err", err)
 	}
 }

@@ -15,39 +15,37 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// How long a database that is not there yet, or goes away while the server starts, is
-// waited for, and how often it is asked.
+// How long to wait for an unavailable database during the start, and the retry delays.
 const (
 	openPatience = 30 * time.Second
-	openFirst    = 100 * time.Millisecond // and twice as long each time
+	openFirst    = 100 * time.Millisecond // doubled each time
 	openAgain    = time.Second
 )
 
-// A starter does the steps of the start, each until it succeeds, as long as the
-// database may yet come up.
+// starter performs the steps of the start and retries while the database may become available.
 type starter struct {
 	Options
 	deadline       time.Time
-	templateFaults []templatefile.FileFault // of the template files that were not registered
+	templateFaults []templatefile.FileFault // of files that were not registered
 }
 
 func newStarter(o Options) *starter {
 	return &starter{Options: o, deadline: time.Now().Add(openPatience)}
 }
 
-// try does one step of the start, which must be safe to repeat.
+// try performs a step of the start with retries. The step must be safe to repeat.
 func (s *starter) try(ctx context.Context, step func() error) error {
 	for rest := openFirst; ; rest = min(2*rest, openAgain) {
 		err := Unreachable(step())
 		if err == nil || !mayComeUp(err) || time.Now().After(s.deadline) || ctx.Err() != nil {
 			return err
 		}
-		s.Log.WarnContext(ctx, "the database does not answer yet; trying again", "err", err)
+		s.Log.WarnContext(ctx, "database unavailable; retrying", "err", err)
 		loop.Sleep(ctx, rest)
 	}
 }
 
-// open connects to the database and checks that its schema is ours.
+// open connects to the database and checks its schema.
 func (s *starter) open(ctx context.Context) (db *postgres.DB, err error) {
 	c := s.Config.Database
 	err = s.try(ctx, func() (err error) {
@@ -77,8 +75,7 @@ func (s *starter) open(ctx context.Context) (db *postgres.DB, err error) {
 	return db, nil
 }
 
-// mayComeUp tells a database that does not answer, or goes away, from one that
-// refuses, and from all else that may be wrong.
+// mayComeUp reports whether an error means that the database is temporarily unavailable.
 func mayComeUp(err error) bool {
 	var malformed *pgconn.ParseConfigError
 	var answer *pgconn.PgError
@@ -93,7 +90,7 @@ func mayComeUp(err error) bool {
 	}
 }
 
-// prepare brings into the database what the configuration and the files say.
+// prepare stores the settings and registers the templates.
 func (s *starter) prepare(ctx context.Context, db *postgres.DB, e *engine.Engine) error {
 	if err := s.prepareSettings(ctx, db); err != nil {
 		return err
@@ -101,7 +98,7 @@ func (s *starter) prepare(ctx context.Context, db *postgres.DB, e *engine.Engine
 	return s.registerTemplates(ctx, e)
 }
 
-// prepareSettings stores what functions of the database read of the configuration.
+// prepareSettings stores the configuration that database functions use.
 func (s *starter) prepareSettings(ctx context.Context, db *postgres.DB) error {
 	o := s.Options
 	t := o.Config.StalenessDetection.Thresholds
@@ -117,8 +114,8 @@ func (s *starter) prepareSettings(ctx context.Context, db *postgres.DB) error {
 		return err
 	}
 	if changed {
-		o.Log.WarnContext(ctx, "the staleness thresholds of the database have changed to those of this server; "+
-			"tasks that stand in their state already follow within minutes; all servers of a database should have the same ones")
+		o.Log.WarnContext(ctx, "staleness thresholds changed to those of this server; "+
+			"existing tasks follow within minutes; all servers of a database should use the same ones")
 	}
 	err = s.try(ctx, func() (err error) {
 		changed, err = db.SetBasePriorities(ctx, o.Config.Investigations.BasePriority.Reasons())
@@ -128,8 +125,8 @@ func (s *starter) prepareSettings(ctx context.Context, db *postgres.DB) error {
 		return err
 	}
 	if changed {
-		o.Log.WarnContext(ctx, "the base priorities of the database have changed to those of this server; "+
-			"they hold for investigations from now on; all servers of a database should have the same ones")
+		o.Log.WarnContext(ctx, "base priorities changed to those of this server; "+
+			"they apply to new investigations; all servers of a database should use the same ones")
 	}
 	hidden := o.Config.Redaction.Rules()
 	return s.try(ctx, func() error {

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// behindProxies serves requests as those that proxies which are trusted say they are: from
-// the address in X-Forwarded-For, and by HTTPS where X-Forwarded-Proto says so. What
-// others say there is removed.
+// behindProxies sets the client address of requests from trusted proxies from X-Forwarded-For. It removes
+// X-Forwarded-For and X-Forwarded-Proto from other requests.
 func behindProxies(handler http.Handler, trusted []netip.Prefix) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -23,8 +22,7 @@ func behindProxies(handler http.Handler, trusted []netip.Prefix) http.Handler {
 	})
 }
 
-// forwardedFor returns the last address that is none of a proxy: what comes before it, the
-// client may have made up.
+// forwardedFor returns the last address that is not a proxy. Earlier addresses may be forged.
 func forwardedFor(headers []string, trusted []netip.Prefix) (netip.Addr, bool) {
 	for _, text := range slices.Backward(strings.Split(strings.Join(headers, ","), ",")) {
 		ip, err := netip.ParseAddr(strings.TrimSpace(text))

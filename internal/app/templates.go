@@ -9,12 +9,11 @@ import (
 	"tasker.example/tasker/internal/templatefile"
 )
 
-// loudFaults is how many faults of template files are logged by themselves.
+// loudFaults is the maximum number of faults of template files that are logged.
 const loudFaults = 50
 
-// registerTemplates registers the templates of the configured directory. A file that is broken
-// stops nobody: it is logged, readiness and a metric tell of it, and the others are registered.
-// With StrictTemplates it is an error.
+// registerTemplates registers the templates in the configured directory. Invalid files do not prevent the
+// start: they are logged and reported by readiness and a metric. With StrictTemplates they are an error.
 func (s *starter) registerTemplates(ctx context.Context, e *engine.Engine) error {
 	dir := s.Config.Server.Templates
 	if dir == "" {
@@ -29,8 +28,8 @@ func (s *starter) registerTemplates(ctx context.Context, e *engine.Engine) error
 		switch code := tasker.CodeOf(err); {
 		case err == nil:
 		case code == tasker.Internal || code == tasker.Unavailable:
-			return fmt.Errorf("register the template in %s: %w", f.Path, err)
-		default: // a version that is used, or a limit
+			return fmt.Errorf("register template %s: %w", f.Path, err)
+		default: // the version is in use, or a quota is exceeded
 			faults = append(faults, templatefile.FileFault{File: f.Path, Fault: tasker.Fault{Message: err.Error()}})
 		}
 	}
@@ -40,17 +39,17 @@ func (s *starter) registerTemplates(ctx context.Context, e *engine.Engine) error
 	}
 	for i, f := range faults {
 		if i == loudFaults {
-			s.Log.ErrorContext(ctx, "more template files have faults; tasker-ctl template validate lists all", "faults", len(faults)-i)
+			s.Log.ErrorContext(ctx, "more template faults; list them with tasker-ctl template validate", "faults", len(faults)-i)
 			break
 		}
-		s.Log.ErrorContext(ctx, "a template file has a fault and was not registered; what was registered before holds", "file", f.File, "fault", f.Fault.String())
+		s.Log.ErrorContext(ctx, "invalid template file not registered", "file", f.File, "fault", f.Fault.String())
 	}
 	return nil
 }
 
 func (s *starter) registerTemplate(ctx context.Context, e *engine.Engine, f templatefile.File) error {
 	for _, w := range f.Warnings {
-		s.Log.WarnContext(ctx, "a template has a key without effect", "file", f.Path, "warning", w.String())
+		s.Log.WarnContext(ctx, "template key has no effect", "file", f.Path, "warning", w.String())
 	}
 	var stored tasker.StoredTemplate
 	var created bool
@@ -59,12 +58,12 @@ func (s *starter) registerTemplate(ctx context.Context, e *engine.Engine, f temp
 		return err
 	})
 	if err == nil && created {
-		s.Log.InfoContext(ctx, "registered a template", "file", f.Path, "template", stored.Namespace+"/"+stored.Name, "version", stored.Version)
+		s.Log.InfoContext(ctx, "template registered", "file", f.Path, "template", stored.Namespace+"/"+stored.Name, "version", stored.Version)
 	}
 	return err
 }
 
-// faults are the faults of the template files that were not registered, as a person reads them.
+// faults returns the faults of the template files that were not registered.
 func (s *starter) faults() []string {
 	list := make([]string, len(s.templateFaults))
 	for i, f := range s.templateFaults {
@@ -73,7 +72,7 @@ func (s *starter) faults() []string {
 	return list
 }
 
-// brokenFiles is how many template files were not registered.
+// brokenFiles returns the number of template files that were not registered.
 func (s *starter) brokenFiles() int64 {
 	files := map[string]bool{}
 	for _, f := range s.templateFaults {

@@ -36,7 +36,7 @@ func TestABrokenTemplateFileStopsNoServer(t *testing.T) {
 			t.Errorf("readiness does not say %q: %+v", w, c)
 		}
 	}
-	for _, w := range []string{"a template file has a fault and was not registered", "broken.yaml", "did you mean callable?", "level=ERROR"} {
+	for _, w := range []string{"invalid template file not registered", "broken.yaml", "did you mean callable?", "level=ERROR"} {
 		if !strings.Contains(s.log.String(), w) {
 			t.Errorf("the log does not say %q: %s", w, s.log.String())
 		}

@@ -8,17 +8,17 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"tasker.example/tasker/internal/config"
 )
 
-// lookAtCertificates is how often is looked whether the files have changed.
-const lookAtCertificates = 10 * time.Second
+// certificateInterval is the interval of checks for changed files.
+const certificateInterval = 10 * time.Second
 
-// listenTLS returns a listener that speaks TLS on another, as the configuration says; the
-// other one itself where it says nothing of TLS. The error tells which file is wrong.
+// listenTLS returns l with TLS, or l itself if TLS is not configured. The error names the invalid file.
 func listenTLS(ctx context.Context, l net.Listener, c config.Server, log *slog.Logger) (net.Listener, error) {
 	if c.TLSCertFile == "" {
 		return l, nil
@@ -35,40 +35,39 @@ func listenTLS(ctx context.Context, l net.Listener, c config.Server, log *slog.L
 	}), nil
 }
 
-// certificates are what the server shows, and whom it believes, from files that are read
-// again when they change.
+// certificates is the TLS configuration from files that are reloaded when they change.
 type certificates struct {
 	config.Server
 	log *slog.Logger
 
-	mu     sync.Mutex
-	config *tls.Config
-	looked time.Time
-	marks  []mark // of the files as they were read
-	failed bool   // the last time
+	mu      sync.Mutex
+	config  *tls.Config
+	checked time.Time
+	marks   []mark // of the loaded files
+	failed  bool   // the last reload
 }
 
-// A mark tells whether a file is the same as before.
+// mark identifies the version of a file.
 type mark struct {
 	changed time.Time
 	size    int64
 }
 
-// current returns the configuration for a connection. Files that cannot be used leave the
-// one before in place: certificates are replaced one file after another.
+// current returns the configuration for a connection. If the files are invalid it keeps the previous one,
+// because certificates are replaced one file after another.
 func (f *certificates) current(ctx context.Context, now time.Time) *tls.Config {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now.Sub(f.looked) >= lookAtCertificates {
-		f.looked = now
+	if now.Sub(f.checked) >= certificateInterval {
+		f.checked = now
 		if marks, err := f.marked(); err == nil && f.config != nil && same(marks, f.marks) && !f.failed {
 			return f.config
 		}
 		err := f.readLocked(now)
 		if err != nil {
-			f.log.ErrorContext(ctx, "the certificate cannot be read again; the one before is used", "err", err)
+			f.log.ErrorContext(ctx, "certificate reload failed; using the previous one", "err", err)
 		} else {
-			f.log.InfoContext(ctx, "the certificate was read again", "file", f.TLSCertFile)
+			f.log.InfoContext(ctx, "certificate reloaded", "file", f.TLSCertFile)
 		}
 		f.failed = err != nil
 	}
@@ -76,18 +75,10 @@ func (f *certificates) current(ctx context.Context, now time.Time) *tls.Config {
 }
 
 func same(a, b []mark) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !a[i].changed.Equal(b[i].changed) || a[i].size != b[i].size {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y mark) bool { return x.changed.Equal(y.changed) && x.size == y.size })
 }
 
-// marked looks at the files without reading them.
+// marked returns the marks of the current files.
 func (f *certificates) marked() ([]mark, error) {
 	var list []mark
 	for _, path := range []string{f.TLSCertFile, f.TLSKeyFile, f.TLSClientCAFile} {
@@ -126,10 +117,10 @@ func (f *certificates) readLocked(now time.Time) error {
 		}
 		c.ClientCAs = x509.NewCertPool()
 		if !c.ClientCAs.AppendCertsFromPEM(doc) {
-			return fmt.Errorf("server.tls_client_ca_file %q has no certificate in PEM", f.TLSClientCAFile)
+			return fmt.Errorf("server.tls_client_ca_file %q contains no PEM certificate", f.TLSClientCAFile)
 		}
 		c.ClientAuth = tls.VerifyClientCertIfGiven
 	}
-	f.config, f.marks, f.looked = c, marks, now
+	f.config, f.marks, f.checked = c, marks, now
 	return nil
 }

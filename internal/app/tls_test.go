@@ -225,7 +225,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	if now = now.Add(5 * time.Second); get(now) != first {
 		t.Error("read again after five seconds")
 	}
-	if now = now.Add(time.Minute); get(now) != first || !strings.Contains(said.String(), "cannot be read again") {
+	if now = now.Add(time.Minute); get(now) != first || !strings.Contains(said.String(), "certificate reload failed") {
 		t.Errorf("files that are wrong: %s", said)
 	}
 	replace(cert, string(good), now)
@@ -256,7 +256,7 @@ func TestCertificatesThatCannotBeUsed(t *testing.T) {
 		"no such file":       {TLSCertFile: cert + "x", TLSKeyFile: key},
 		"does not match":     {TLSCertFile: cert, TLSKeyFile: strangers},
 		"failed to find":     {TLSCertFile: empty, TLSKeyFile: key},
-		"has no certificate": {TLSCertFile: cert, TLSKeyFile: key, TLSClientCAFile: empty},
+		"contains no PEM certificate": {TLSCertFile: cert, TLSKeyFile: key, TLSClientCAFile: empty},
 	} {
 		o := options(pgtest.New(t).URL)
 		o.Config.Server.TLSCertFile, o.Config.Server.TLSKeyFile, o.Config.Server.TLSClientCAFile = c.TLSCertFile, c.TLSKeyFile, c.TLSClientCAFile

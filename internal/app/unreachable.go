@@ -9,16 +9,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Unreachable makes one line of the reasons why a database could not be
-// connected to, and says what to do about them. It shows nothing of a URL that is
-// none. Other errors stay as they are.
+// Unreachable formats the error of a connection to a database as one line with a remedy. It shows no part
+// of a malformed URL. It returns other errors unchanged.
 func Unreachable(err error) error {
 	var connect *pgconn.ConnectError
 	if malformed, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
-		// Its own text quotes what it could not read, which may be a password.
-		text := "the database URL cannot be read: it must begin with postgres:// or be a list of keywords such as host=… dbname=…"
+		// The original text quotes the malformed part, which may be a password.
+		text := "invalid database URL: must begin with postgres:// or be a list of keywords such as host=… dbname=…"
 		if strings.Contains(malformed.Error(), "failed to configure TLS") {
-			text = "the database URL cannot be used: look at its sslmode, sslrootcert, sslcert and sslkey"
+			text = "invalid TLS settings in the database URL: check sslmode, sslrootcert, sslcert and sslkey"
 		}
 		return &unreachableError{text: text, err: err}
 	}
@@ -28,7 +27,7 @@ func Unreachable(err error) error {
 	return &unreachableError{text: "cannot reach the database: " + oneLine(connect.Error()) + "; " + remedy(err), err: err}
 }
 
-// unreachableError is a [pgconn.ConnectError] or [pgconn.ParseConfigError] in a person's words.
+// unreachableError is a readable [pgconn.ConnectError] or [pgconn.ParseConfigError].
 type unreachableError struct {
 	text string
 	err  error
@@ -38,8 +37,7 @@ func (e *unreachableError) Error() string { return e.text }
 
 func (e *unreachableError) Unwrap() error { return e.err }
 
-// oneLine joins the lines of a message, each once: an attempt with TLS and one
-// without tend to fail alike.
+// oneLine joins the distinct lines of a message. Attempts with and without TLS tend to fail alike.
 func oneLine(message string) string {
 	var lines []string
 	for line := range strings.Lines(message) {
@@ -50,30 +48,30 @@ func oneLine(message string) string {
 	return strings.Join(lines, " ")
 }
 
-// remedy is what to do, by what the server answered, if it did.
+// remedy suggests a fix, by the response of the server, if any.
 func remedy(err error) string {
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
 		return "is PostgreSQL running there, and is the database URL right?"
 	}
 	if unsupportedParameter(answer) {
-		return fmt.Sprintf("PgBouncer or another pooler answers: remove %s from the database URL, or add it to ignore_startup_parameters there",
+		return fmt.Sprintf("a pooler such as PgBouncer responded: remove %s from the database URL, or add it to its ignore_startup_parameters",
 			answer.Message[len(unsupported):])
 	}
 	switch answer.Code {
 	case "28P01", "28000":
-		return "look at user and password in the database URL"
+		return "check user and password in the database URL"
 	case "3D000":
-		return "create the database first (createdb), or look at its name in the database URL"
+		return "create the database (createdb), or check its name in the database URL"
 	default:
-		return "that is PostgreSQL's own answer"
+		return "this is the response of PostgreSQL"
 	}
 }
 
-// unsupported begins the answer of PgBouncer to a startup parameter that it does not know.
+// unsupported is the beginning of the response of PgBouncer to an unknown startup parameter.
 const unsupported = "unsupported startup parameter: "
 
-// unsupportedParameter reports whether a pooler refuses a parameter: trying again does not help.
+// unsupportedParameter reports whether a pooler rejects a parameter. A retry does not help.
 func unsupportedParameter(answer *pgconn.PgError) bool {
 	return answer.Code == "08P01" && strings.HasPrefix(answer.Message, unsupported)
 }

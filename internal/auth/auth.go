@@ -24,67 +24,65 @@ import (
 )
 
 const (
-	// RevocationInterval is how often is looked for access that was taken away.
+	// RevocationInterval is the interval of polls for revoked access.
 	RevocationInterval = 2 * time.Second
-	// maxUnchecked is for how long what is remembered counts without such a look.
+	// maxUnchecked is how long the cache is valid without a poll.
 	maxUnchecked = 4 * time.Second
-	// maxRemembered bounds the memory: of a caller beyond it each request is a query.
+	// maxRemembered is the maximum number of cached callers. Requests of others query the database.
 	maxRemembered = 20_000
 	noteEvery     = time.Minute
-	// strangersFor is how long somebody who is not known is not looked up again, and
-	// maxStrangers how many are remembered so.
+	// Invalid credentials are cached for strangersFor, at most maxStrangers of them.
 	strangersFor = 2 * time.Second
 	maxStrangers = 10_000
-	// lookups are made at the same time: strangers must not take all connections.
+	// lookups limits concurrent lookups, so that invalid credentials cannot use all connections.
 	lookups      = 4
-	maxTokenLife = time.Hour // that a token of the provider is remembered
-	// sessionBytes of a secret are random.
+	maxTokenLife = time.Hour // of a cached token of the provider
+	// sessionBytes is the number of random bytes of a secret.
 	sessionBytes = 24
 )
 
-// Options of an [Authenticator]. DB is needed.
+// Options configures an [Authenticator]. DB is required.
 type Options struct {
 	DB  *postgres.DB
 	Log *slog.Logger
 
-	Provider *idp.Provider   // of identities; nil means none
-	Bindings access.Bindings // of its groups
+	Provider *idp.Provider   // nil: none
+	Bindings access.Bindings // roles of the provider's groups
 
-	// Strangers is how often somebody who is not known may call from one address; nil
-	// means any number.
+	// Strangers limits requests with invalid credentials per address; nil: no limit.
 	Strangers *overload.Rate
 
-	// How long a session lasts, in all and without being used.
+	// The maximum lifetime of a session, in total and without use.
 	SessionLife, SessionIdle time.Duration
 }
 
-// An Authenticator knows callers. It is safe for concurrent use.
+// Authenticator authenticates callers. It is safe for concurrent use.
 type Authenticator struct {
 	Options
 
 	mu       sync.RWMutex
 	known    map[[32]byte]*Caller
-	loads    int       // how often all were asked for again
-	revision int64     // as of the last look
-	looked   time.Time // when that was; zero before the first
+	loads    int       // number of reloads
+	revision int64     // of the last poll
+	polled   time.Time // time of the last poll; zero before the first
 	one      singleflight.Group
-	refusals rateLimiter // of callers who are known, that are recorded
-	strange  rateLimiter // of sign-ins
+	refusals rateLimiter // of audited refusals
+	strange  rateLimiter // of audited sign-ins
 
 	strangers map[[32]byte]negativeCacheEntry
-	looking   chan struct{} // one value for each lookup
+	looking   chan struct{} // one value per lookup
 
-	valid   map[digestHead]struct{} // valid credentials; replaced as a whole
+	valid   map[digestHead]struct{} // valid credentials, replaced as a whole
 	validAt time.Time               // when valid was read
 }
 
-// A negativeCacheEntry is somebody who was not known a moment ago, and why.
+// negativeCacheEntry is a recent failed lookup.
 type negativeCacheEntry struct {
 	at  time.Time
 	err error
 }
 
-// New returns an empty authenticator. [Authenticator.Run] must run beside it.
+// New returns an authenticator. [Authenticator.Run] must run while it is used.
 func New(o Options) *Authenticator {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -92,32 +90,31 @@ func New(o Options) *Authenticator {
 	return &Authenticator{Options: o, known: map[[32]byte]*Caller{}, strangers: map[[32]byte]negativeCacheEntry{}, looking: make(chan struct{}, lookups)}
 }
 
-// A Caller is somebody who is known, for as long as that holds.
+// Caller is an authenticated caller.
 type Caller struct {
 	*access.Identity
 
-	life    context.Context // ends with what is said of the caller
+	life    context.Context // ends with the caller's access
 	end     func()
-	until   atomic.Pointer[time.Time] // nil means for ever
+	until   atomic.Pointer[time.Time] // nil: forever
 	prefix  string                    // of the token
 	digest  [32]byte
 	key     *tasker.ID
 	session *tasker.ID
-	used    atomic.Bool // since the last note
+	used    atomic.Bool // since the last call of note
 }
 
-// WhenEnded has f called when the caller is not known any more: the key or the session
-// was ended, has other grants or has expired. What it returns takes that back.
+// WhenEnded calls f when the caller's access ends: the key or session was revoked, expired or has other
+// grants. stop cancels that.
 func (c *Caller) WhenEnded(f func()) (stop func() bool) { return context.AfterFunc(c.life, f) }
 
-// Session reports whether the caller is a browser that has signed in.
+// Session reports whether the caller is a browser session.
 func (c *Caller) Session() bool { return c.session != nil }
 
-// errUnknown is the answer to all credentials that are not valid: why is not for
-// strangers.
-var errUnknown = tasker.Errorf(tasker.Unauthorized, "the API key is not valid: it is unknown, revoked or expired")
+// errUnknown is the error for all invalid credentials. It does not reveal the reason.
+var errUnknown = tasker.Errorf(tasker.Unauthorized, "invalid API key: it is unknown, revoked or expired")
 
-// Token returns the caller of a token, Unauthorized, or Unavailable.
+// Token authenticates a token. The error is Unauthorized or Unavailable.
 func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error) {
 	token, ok := access.ParseToken(text)
 	if !ok {
@@ -137,7 +134,7 @@ func (a *Authenticator) Token(ctx context.Context, text string) (*Caller, error)
 	}}))
 }
 
-// used notes that a caller who was found does something.
+// used marks a caller as used.
 func used(c *Caller, err error) (*Caller, error) {
 	if err == nil && !c.used.Load() {
 		c.used.Store(true)
@@ -145,9 +142,9 @@ func used(c *Caller, err error) (*Caller, error) {
 	return c, err
 }
 
-// signed returns the caller whom a token of the provider is about.
+// signed authenticates a token of the identity provider.
 func (a *Authenticator) signed(ctx context.Context, token string) (*Caller, error) {
-	digest := sha256.Sum256([]byte("provider:" + token)) // the secret of a session is no token, though both are remembered
+	digest := sha256.Sum256([]byte("provider:" + token)) // distinct from the digests of session secrets
 	return a.find(ctx, digest, source{recognizes: func(context.Context) bool { return a.Provider.Recognizes(token) }, load: func(ctx context.Context) (*Caller, error) {
 		who, err := a.Provider.Verify(ctx, token, a.Provider.Audience)
 		if err != nil {
@@ -158,16 +155,15 @@ func (a *Authenticator) signed(ctx context.Context, token string) (*Caller, erro
 	}})
 }
 
-// errNoSession is the answer to all sessions that are not valid.
-var errNoSession = tasker.Errorf(tasker.Unauthorized, "the session has ended; sign in again")
+var errNoSession = tasker.Errorf(tasker.Unauthorized, "the session has ended: sign in again")
 
-// Session returns the caller whose browser has a session.
+// Session authenticates the secret of a session.
 func (a *Authenticator) Session(ctx context.Context, secret string) (*Caller, error) {
 	return used(a.Refresh(ctx, secret))
 }
 
-// Refresh is [Authenticator.Session] for what a page asks for by itself, which does not
-// keep a session from ending that nobody uses.
+// Refresh is like [Authenticator.Session] for automatic requests of a page, which do not extend an idle
+// session.
 func (a *Authenticator) Refresh(ctx context.Context, secret string) (*Caller, error) {
 	if len(secret) != base64.RawURLEncoding.EncodedLen(sessionBytes) {
 		return nil, errNoSession
@@ -185,22 +181,21 @@ func (a *Authenticator) Refresh(ctx context.Context, secret string) (*Caller, er
 	}})
 }
 
-// unavailable keeps a database that does not answer from looking like a wrong key.
+// unavailable makes database errors Unavailable, to distinguish them from invalid credentials.
 func unavailable(err error) error {
 	if tasker.CodeOf(err) == tasker.Unavailable {
 		return err
 	}
-	return &tasker.Error{Code: tasker.Unavailable, Message: "who is calling cannot be looked up now; try again", Err: err}
+	return &tasker.Error{Code: tasker.Unavailable, Message: "authentication is temporarily unavailable: try again", Err: err}
 }
 
-// caller makes a caller of what is stored.
 func (a *Authenticator) caller(c postgres.Credential) *Caller {
 	if c.SessionUUID != nil && c.KeyUUID == nil && a.Provider != nil {
 		c.Grants = a.Bindings.Grants(c.Groups)
 	}
 	grants, err := access.ParseGrants(c.Grants)
-	if err != nil { // somebody wrote it by hand; it gives nothing
-		a.Log.Warn("the grants of a key cannot be read", "name", c.Name, "err", err)
+	if err != nil { // edited manually; it has no grants
+		a.Log.Warn("invalid grants of a key", "name", c.Name, "err", err)
 	}
 	subject := c.Subject
 	if c.KeyUUID != nil {
@@ -221,23 +216,23 @@ func (a *Authenticator) caller(c postgres.Credential) *Caller {
 	return out
 }
 
-// A source finds a caller who is not remembered.
+// source loads a caller that is not cached.
 type source struct {
-	slots      chan struct{}              // one value for each load at the same time; nil means any number
-	recognizes func(context.Context) bool // whether the credential may be valid; nil means by its digest
+	slots      chan struct{}              // one value per concurrent load; nil: no limit
+	recognizes func(context.Context) bool // whether the credential may be valid; nil: check its digest
 	load       func(context.Context) (*Caller, error)
 }
 
-// lookupLane has a lookup wait for no flood of requests: a heartbeat may need it.
+// lookupLane uses the connections of heartbeats, which need lookups and never wait for other requests.
 func lookupLane(ctx context.Context) context.Context {
 	return postgres.WithConnClass(ctx, postgres.Heartbeats)
 }
 
-// find returns who is remembered under a digest, or else who a source finds.
+// find returns the cached caller with a digest, or loads it.
 func (a *Authenticator) find(ctx context.Context, digest [32]byte, from source) (*Caller, error) {
 	now := time.Now()
 	a.mu.RLock()
-	c, fresh, loads := a.known[digest], now.Sub(a.looked) < maxUnchecked, a.loads
+	c, fresh, loads := a.known[digest], now.Sub(a.polled) < maxUnchecked, a.loads
 	a.mu.RUnlock()
 	if c != nil && !fresh {
 		if err := a.pollRevocations(ctx); err != nil {
@@ -257,8 +252,7 @@ func (a *Authenticator) find(ctx context.Context, digest [32]byte, from source) 
 	return a.remember(c, loads), nil
 }
 
-// resolve asks a source for somebody who is not remembered, and for nobody again at once
-// who was not found.
+// resolve loads a caller that is not cached, and caches failures.
 func (a *Authenticator) resolve(ctx context.Context, digest [32]byte, from source) (*Caller, error) {
 	a.mu.RLock()
 	before, known := a.strangers[digest]
@@ -313,19 +307,19 @@ func (a *Authenticator) remember(c *Caller, loads int) *Caller {
 	return c
 }
 
-// same reports whether two lookups found somebody who may do the same. When that ends may
-// differ: a session goes on while it is used.
+// same reports whether two lookups returned the same access. The expiry may differ: sessions are
+// extended while they are used.
 func (c *Caller) same(other *Caller) bool {
 	return c.Subject == other.Subject && slices.Equal(c.Grants, other.Grants) && slices.Equal(c.Groups, other.Groups)
 }
 
-// over reports whether the time of a caller is over.
+// over reports whether the caller has expired.
 func (c *Caller) over(now time.Time) bool {
 	until := c.until.Load()
 	return until != nil && !now.Before(*until)
 }
 
-// SignIn starts a session by token and returns its secret, or Unauthorized.
+// SignIn starts a session with a token and returns its secret. The error is Unauthorized.
 func (a *Authenticator) SignIn(ctx context.Context, text, from string) (secret string, err error) {
 	c, err := a.Token(ctx, text)
 	if err != nil {
@@ -334,7 +328,6 @@ func (a *Authenticator) SignIn(ctx context.Context, text, from string) (secret s
 	return a.begin(ctx, postgres.NewSession{Subject: c.Subject, KeyUUID: c.key, From: from})
 }
 
-// begin stores a session.
 func (a *Authenticator) begin(ctx context.Context, s postgres.NewSession) (secret string, err error) {
 	secret = randomText()
 	s.UUID, s.Digest, s.Life = tasker.NewID(), sha256.Sum256([]byte(secret)), a.SessionLife

@@ -33,7 +33,7 @@ func (a *Authenticator) LookWhile(happens func()) {
 func (a *Authenticator) Age(d time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.looked = a.looked.Add(-d)
+	a.polled = a.polled.Add(-d)
 }
 
 // AgeValid makes the digests of valid credentials older.

@@ -10,15 +10,15 @@ import (
 	"tasker.example/tasker/internal/access"
 )
 
-// Challenge is the header WWW-Authenticate of an answer to somebody unknown.
+// Challenge is the header WWW-Authenticate of responses to unauthenticated callers.
 const Challenge = `Bearer realm="tasker"`
 
-// local is every caller of a server that asks nobody who they are.
+// local is the caller of all requests without authentication.
 var local = &Caller{Identity: access.Local(), life: context.Background(), end: func() {}}
 
-// Request returns who sends a request, by its header Authorization. Of a nil
-// Authenticator everybody is [access.Local]. The error is Unauthorized or Unavailable, or
-// an [overload.Refusal] when too many come from an address of somebody who is not known.
+// Request authenticates a request by its header Authorization. For a nil Authenticator it returns
+// [access.Local]. The error is Unauthorized, Unavailable, or an [overload.Refusal] after too many
+// unauthenticated requests from an address.
 func (a *Authenticator) Request(r *http.Request) (*Caller, error) {
 	if a == nil {
 		return local, nil
@@ -36,11 +36,11 @@ func (a *Authenticator) Request(r *http.Request) (*Caller, error) {
 func (a *Authenticator) request(r *http.Request) (*Caller, error) {
 	headers := r.Header.Values("Authorization")
 	if len(headers) == 0 {
-		return nil, tasker.Errorf(tasker.Unauthorized, "this server asks who is calling: send an API key in the header Authorization: Bearer <key>")
+		return nil, tasker.Errorf(tasker.Unauthorized, "authentication required: send an API key in the header Authorization: Bearer <key>")
 	}
 	scheme, token, _ := strings.Cut(headers[0], " ")
 	if len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") {
-		return nil, tasker.Errorf(tasker.Unauthorized, "the header Authorization must be there once, as Bearer <key>")
+		return nil, tasker.Errorf(tasker.Unauthorized, "invalid header Authorization: must be set once, as Bearer <key>")
 	}
 	token = strings.TrimSpace(token)
 	if a.Provider != nil && !access.IsToken(token) {
@@ -49,7 +49,7 @@ func (a *Authenticator) request(r *http.Request) (*Caller, error) {
 	return a.Token(r.Context(), token)
 }
 
-// AddressOf returns where a request comes from.
+// AddressOf returns the address of the client.
 func AddressOf(r *http.Request) netip.Addr {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -60,8 +60,8 @@ func AddressOf(r *http.Request) netip.Addr {
 
 type addressKey struct{}
 
-// From returns a context of what is done for somebody at an address. When too many who
-// are not known have called from there, nobody else is looked up for it.
+// From returns a context with the address of the client. After too many unauthenticated requests from it,
+// unknown credentials are not looked up.
 func From(ctx context.Context, address netip.Addr) context.Context {
 	return context.WithValue(ctx, addressKey{}, address)
 }

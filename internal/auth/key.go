@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -9,15 +10,15 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// A NewKey is what a key is to be.
+// NewKey describes a key to create.
 type NewKey struct {
 	Name     string
 	Grants   []string
-	ValidFor *time.Duration // nil means for ever
-	Actor    string         // who makes it; empty where nobody signs in
+	ValidFor *time.Duration // nil: forever
+	Actor    string         // empty without authentication
 }
 
-// CreateKey creates a key and returns its unstored token, Invalid, or Conflict.
+// CreateKey creates a key and returns its token, which is not stored. Errors are Invalid or Conflict.
 func CreateKey(ctx context.Context, db *postgres.DB, n NewKey) (access.Key, string, error) {
 	k, token, err := n.key()
 	if err != nil {
@@ -49,12 +50,10 @@ func (n NewKey) key() (access.Key, access.Token, error) {
 		return access.Key{}, access.Token{}, err
 	}
 	if len(grants) == 0 {
-		return access.Key{}, access.Token{}, tasker.Errorf(tasker.Invalid, "the key has no grants: give at least one, such as operator@payments")
+		return access.Key{}, access.Token{}, tasker.Errorf(tasker.Invalid, "missing grants: set at least one, such as operator@payments")
 	}
 	k := access.Key{UUID: tasker.NewID(), Name: n.Name, CreatedBy: n.Actor}
-	if k.CreatedBy == "" {
-		k.CreatedBy = "unknown"
-	}
+	k.CreatedBy = cmp.Or(k.CreatedBy, "unknown")
 	for _, g := range grants {
 		k.Grants = append(k.Grants, g.String())
 	}

@@ -7,15 +7,14 @@ import (
 )
 
 const (
-	// MaxRefusals are recorded in the audit log by one server in a minute: whoever is
-	// refused all the time must not fill it. The server's log has each of them.
+	// MaxRefusals is the maximum number of refusals per minute and server in the audit log. The log
+	// of the server contains all of them.
 	MaxRefusals = 60
-	// auditTime bounds the record of a refusal.
+	// auditTime limits the recording of a refusal.
 	auditTime = 2 * time.Second
 )
 
-// AuditRefusal records in the audit log that a caller may not do what they asked for,
-// with what that was.
+// AuditRefusal records in the audit log that a caller lacks a permission for a request.
 func (a *Authenticator) AuditRefusal(ctx context.Context, subject string, data map[string]string) {
 	if a == nil || subject == "" || !a.refusals.allow(time.Now()) {
 		return
@@ -23,12 +22,12 @@ func (a *Authenticator) AuditRefusal(ctx context.Context, subject string, data m
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTime)
 	defer cancel()
 	if err := a.DB.AuditRefusal(ctx, subject, "access.refused", data); err != nil {
-		a.Log.WarnContext(ctx, "a refusal is not in the audit log", "subject", subject, "err", err)
+		a.Log.WarnContext(ctx, "could not audit a refusal", "subject", subject, "err", err)
 	}
 }
 
-// AuditSignIn records in the audit log that somebody at an address could not sign in. It has
-// a budget of its own: strangers must not fill the log, nor keep it from having the others.
+// AuditSignIn records a failed sign-in in the audit log. It has its own limit, so that unauthenticated
+// callers neither fill the log nor displace other refusals.
 func (a *Authenticator) AuditSignIn(ctx context.Context, from string) {
 	if !a.strange.allow(time.Now()) {
 		return
@@ -36,11 +35,11 @@ func (a *Authenticator) AuditSignIn(ctx context.Context, from string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTime)
 	defer cancel()
 	if err := a.DB.AuditRefusal(ctx, "unknown", "sign_in.refused", map[string]string{"from": from}); err != nil {
-		a.Log.WarnContext(ctx, "a refused sign-in is not in the audit log", "from", from, "err", err)
+		a.Log.WarnContext(ctx, "could not audit a refused sign-in", "from", from, "err", err)
 	}
 }
 
-// A rateLimiter allows [MaxRefusals] a minute. The zero budget is ready.
+// rateLimiter allows [MaxRefusals] per minute. The zero value is ready to use.
 type rateLimiter struct {
 	mu     sync.Mutex
 	minute int64

@@ -10,8 +10,8 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// pollRevocations asks whether anybody was given less access, and if so asks for everybody anew.
-// Those who look at the same time share one.
+// pollRevocations reloads all cached callers if any access was reduced since the last poll. Concurrent
+// callers share a poll.
 func (a *Authenticator) pollRevocations(ctx context.Context) error {
 	_, err, _ := a.one.Do("", func() (any, error) {
 		began := time.Now()
@@ -22,7 +22,7 @@ func (a *Authenticator) pollRevocations(ctx context.Context) error {
 			return nil, err
 		}
 		a.mu.RLock()
-		same := revision == a.revision && !a.looked.IsZero()
+		same := revision == a.revision && !a.polled.IsZero()
 		a.mu.RUnlock()
 		if !same {
 			if err := a.reload(ctx); err != nil {
@@ -31,22 +31,22 @@ func (a *Authenticator) pollRevocations(ctx context.Context) error {
 		}
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.revision, a.looked = revision, began
+		a.revision, a.polled = revision, began
 		return nil, nil
 	})
 	return err
 }
 
-// atOnce is how many are asked for in one query.
-const atOnce = 1000
+// reloadBatch is the maximum number of callers per query.
+const reloadBatch = 1000
 
-// reload looks up all cached callers and drops changed ones.
+// reload reads all cached callers and removes changed ones.
 func (a *Authenticator) reload(ctx context.Context) error {
 	a.mu.Lock()
 	a.loads++
 	list := slices.Collect(maps.Values(a.known))
 	a.mu.Unlock()
-	for part := range slices.Chunk(list, atOnce) {
+	for part := range slices.Chunk(list, reloadBatch) {
 		if err := a.renew(ctx, part); err != nil {
 			return err
 		}
@@ -54,8 +54,8 @@ func (a *Authenticator) reload(ctx context.Context) error {
 	return nil
 }
 
-// renew asks for some who are remembered, forgets those who may not do the same any more,
-// and takes over when the access of the others ends.
+// renew reads some cached callers, removes those whose access changed, and updates the expiry of the
+// others.
 func (a *Authenticator) renew(ctx context.Context, part []*Caller) error {
 	var prefixes []string
 	var digests [][]byte
@@ -82,7 +82,7 @@ func (a *Authenticator) renew(ctx context.Context, part []*Caller) error {
 	}
 	for _, c := range part {
 		if c.session == nil && c.key == nil {
-			continue // what a provider has signed holds until it expires
+			continue // tokens of the provider are valid until they expire
 		}
 		if n := now[c.digest]; n == nil || !n.same(c) {
 			a.forget(c)
@@ -93,7 +93,7 @@ func (a *Authenticator) renew(ctx context.Context, part []*Caller) error {
 	return nil
 }
 
-// forget ends what a caller still does, and has the next request ask.
+// forget removes a caller from the cache and cancels its requests.
 func (a *Authenticator) forget(c *Caller) {
 	a.mu.Lock()
 	if a.known[c.digest] == c {
@@ -103,7 +103,7 @@ func (a *Authenticator) forget(c *Caller) {
 	c.end()
 }
 
-// Idle returns how long a session lasts that is not used.
+// Idle returns after which time an unused session expires.
 func (a *Authenticator) Idle() time.Duration {
 	if a == nil {
 		return 0
@@ -111,16 +111,15 @@ func (a *Authenticator) Idle() time.Duration {
 	return a.SessionIdle
 }
 
-// Look looks for access that was taken away now, and not at the next time: for those who
-// have just taken it away. A look that is under way may have asked before, so it is not
-// shared.
+// Look polls for revoked access now, after the caller has revoked some. It does not share a poll in
+// progress, which may have read the state before the revocation.
 func (a *Authenticator) Look(ctx context.Context) {
 	if a == nil {
 		return
 	}
 	a.one.Forget("")
 	if err := a.pollRevocations(ctx); err != nil {
-		a.Log.WarnContext(ctx, "cannot look for changes of access", "err", err)
+		a.Log.WarnContext(ctx, "access revocation poll failed", "err", err)
 	}
 }
 
@@ -147,13 +146,13 @@ func (a *Authenticator) Run(ctx context.Context) error {
 			err = a.note(postgres.WithConnClass(ctx, postgres.Timers), list)
 		}
 		if err != nil && !failing && ctx.Err() == nil {
-			a.Log.WarnContext(ctx, "cannot look for changes of access; callers are asked for at each request", "err", err)
+			a.Log.WarnContext(ctx, "access revocation poll failed; identity cache disabled", "err", err)
 		}
 		failing = err != nil
 	}
 }
 
-// expire forgets those whose time is over, and returns the others.
+// expire removes expired callers and returns the others.
 func (a *Authenticator) expire(now time.Time) []*Caller {
 	a.mu.RLock()
 	list := slices.Collect(maps.Values(a.known))
@@ -167,8 +166,7 @@ func (a *Authenticator) expire(now time.Time) []*Caller {
 	})
 }
 
-// note records who has called since the last time, and reads how long the sessions last
-// now.
+// note records the use of keys and sessions since the last call, and updates the expiry of sessions.
 func (a *Authenticator) note(ctx context.Context, list []*Caller) error {
 	var keys, sessions []tasker.ID
 	var browsers []*Caller
@@ -187,7 +185,7 @@ func (a *Authenticator) note(ctx context.Context, list []*Caller) error {
 	if err := a.DB.NoteUse(ctx, keys, sessions); err != nil {
 		return err
 	}
-	for part := range slices.Chunk(browsers, atOnce) {
+	for part := range slices.Chunk(browsers, reloadBatch) {
 		if err := a.renew(ctx, part); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 	"tasker.example/tasker/internal/postgres"
 )
 
-// HasProvider reports whether people sign in at an identity provider.
+// HasProvider reports whether browsers can sign in at an identity provider.
 func (a *Authenticator) HasProvider() bool {
 	return a != nil && a.Provider != nil && a.Provider.PublicURL != ""
 }
@@ -30,8 +30,8 @@ func randomText() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// StartSignIn begins a sign-in for ten minutes: the browser goes to the address and keeps the
-// secret in a cookie. back is the final page.
+// StartSignIn starts a sign-in that is valid for ten minutes. The browser goes to address and keeps
+// secret in a cookie. back is the page to return to.
 func (a *Authenticator) StartSignIn(ctx context.Context, back string) (address, secret string, err error) {
 	config, err := a.Provider.OAuth(ctx)
 	if err != nil {
@@ -45,8 +45,8 @@ func (a *Authenticator) StartSignIn(ctx context.Context, back string) (address, 
 	return config.AuthCodeURL(s.State, oidc.Nonce(s.Nonce), oauth2.S256ChallengeOption(s.Verifier)), secret, nil
 }
 
-// FinishSignIn ends a sign-in once and returns the session secret, Unauthorized, Forbidden, or
-// Unavailable.
+// FinishSignIn finishes a sign-in, once, and returns the secret of the session. The error is
+// Unauthorized, Forbidden or Unavailable.
 func (a *Authenticator) FinishSignIn(ctx context.Context, secret string, answer url.Values, from string) (session, back string, err error) {
 	digest := sha256.Sum256([]byte(secret))
 	if err := a.admit(ctx, func(ctx context.Context) bool { return a.recognizes(ctx, digest) }); err != nil {
@@ -57,10 +57,10 @@ func (a *Authenticator) FinishSignIn(ctx context.Context, secret string, answer 
 		return "", "", err
 	}
 	if s == nil || subtle.ConstantTimeCompare([]byte(s.State), []byte(answer.Get("state"))) != 1 {
-		return "", "", tasker.Errorf(tasker.Unauthorized, "this sign-in is not known, was finished already, or took longer than ten minutes; sign in again")
+		return "", "", tasker.Errorf(tasker.Unauthorized, "sign-in expired or already used: sign in again")
 	}
 	if refused := answer.Get("error"); refused != "" {
-		return "", "", tasker.Errorf(tasker.Unauthorized, "the identity provider refused the sign-in: %s", shorten(refused))
+		return "", "", tasker.Errorf(tasker.Unauthorized, "the identity provider rejected the sign-in: %s", shorten(refused))
 	}
 	config, err := a.Provider.OAuth(ctx)
 	if err != nil {
@@ -70,7 +70,7 @@ func (a *Authenticator) FinishSignIn(ctx context.Context, secret string, answer 
 	defer cancel()
 	token, err := config.Exchange(limited, answer.Get("code"), oauth2.VerifierOption(s.Verifier))
 	if err != nil {
-		return "", "", &tasker.Error{Code: tasker.Unauthorized, Message: "the identity provider does not confirm the sign-in; sign in again", Err: err}
+		return "", "", &tasker.Error{Code: tasker.Unauthorized, Message: "the identity provider did not confirm the sign-in: sign in again", Err: err}
 	}
 	raw, _ := token.Extra("id_token").(string)
 	who, err := a.Provider.Verify(ctx, raw, a.Provider.ClientID)
@@ -78,17 +78,17 @@ func (a *Authenticator) FinishSignIn(ctx context.Context, secret string, answer 
 		return "", "", err
 	}
 	if subtle.ConstantTimeCompare([]byte(who.Nonce), []byte(s.Nonce)) != 1 {
-		return "", "", tasker.Errorf(tasker.Unauthorized, "the token is of another sign-in; sign in again")
+		return "", "", tasker.Errorf(tasker.Unauthorized, "the token belongs to another sign-in: sign in again")
 	}
 	subject := access.NewIdentity(who.Subject, nil).Subject
 	if len(a.Bindings.Grants(who.Groups)) == 0 {
-		return "", "", tasker.Errorf(tasker.Forbidden, "%s may do nothing here: no role is bound to any of their groups", subject)
+		return "", "", tasker.Errorf(tasker.Forbidden, "%s has no permissions: none of their groups has a role", subject)
 	}
 	session, err = a.begin(ctx, postgres.NewSession{Subject: subject, Groups: who.Groups, From: from})
 	return session, s.Back, err
 }
 
-// shorten quotes no more of a stranger's text than helps.
+// shorten limits the length of input that is quoted in an error.
 func shorten(text string) string {
 	const most = 100
 	if len(text) > most {

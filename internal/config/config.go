@@ -1,13 +1,8 @@
 // Package config loads the server configuration from defaults, a TOML file, the environment and flags,
 // in increasing order of precedence. Unknown keys and invalid values are errors.
 //
-// The last of these that sets a value counts: the default, the TOML file, the
-// environment, the flags. Nothing is ignored in silence: an unknown key, a misspelled
-// variable and an invalid number are errors, because their author believes that they
-// work.
-//
-// Every key has one place, the field of [Config] with its tags. Its name in the
-// environment, its limits and its documentation ([Keys]) all come from there.
+// Each key is a field of [Config] with tags, which also determine its name in the environment, its
+// limits and its documentation ([Keys]).
 package config
 
 import (
@@ -22,10 +17,8 @@ import (
 	"tasker.example/tasker/internal/redact"
 )
 
-// Config is the configuration of a server.
-//
-// The tags of a field: toml is its key; doc its meaning, for the manual; range
-// the limits of a number; oneof the words of a text that has few.
+// Config is the configuration of a server. The tags of its fields: toml is the key; doc the
+// description for the documentation; range the limits of a number; oneof the allowed words.
 type Config struct {
 	Server             Server             `toml:"server"`
 	Database           Database           `toml:"database"`
@@ -43,7 +36,7 @@ type Config struct {
 	Log                Log                `toml:"log"`
 }
 
-// Server is where the server listens and what it accepts.
+// Server configures the HTTP server.
 type Server struct {
 	Listen string `toml:"listen" doc:"Address on which the server answers HTTP, as host:port. Without a host it answers on all interfaces; port 0 takes any free one."`
 
@@ -68,8 +61,8 @@ type Server struct {
 	ShutdownTimeoutSeconds int `toml:"shutdown_timeout_seconds" range:"1..600" doc:"Time that requests and passes under way get to finish when the server stops, in seconds."`
 }
 
-// Proxies returns the networks of trusted_proxies. Those that [Config.Validate] refuses
-// are left out.
+// Proxies returns the networks in trusted_proxies. It ignores invalid ones, which [Config.Validate]
+// rejects.
 func (s Server) Proxies() []netip.Prefix {
 	var list []netip.Prefix
 	for _, text := range commaList(s.TrustedProxies) {
@@ -80,7 +73,6 @@ func (s Server) Proxies() []netip.Prefix {
 	return list
 }
 
-// parseNetwork reads an address or a network.
 func parseNetwork(text string) (netip.Prefix, error) {
 	if ip, err := netip.ParseAddr(text); err == nil {
 		return netip.PrefixFrom(ip, ip.BitLen()), nil
@@ -88,8 +80,8 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return netip.ParsePrefix(text)
 }
 
-// Limits is how much the server takes from how many. What is beyond is refused with 429 or
-// 503 and Retry-After.
+// Limits configures admission control and quotas. Requests beyond the limits get 429 or 503 with
+// Retry-After.
 type Limits struct {
 	RequestsPerSecond int `toml:"requests_per_second" range:"0..1000000" doc:"Requests of one API key or user in a second, the protocol of workers left out; twice as many may come at once. More are answered with 429. 0: any number. Where nobody is asked who they are it does not apply."`
 
@@ -122,19 +114,19 @@ type Limits struct {
 	Workers int `toml:"workers" range:"1..10000" doc:"Workers of one namespace that are alive. One more is answered with 503, and tries again. In all namespaces there are 10000 at most."`
 }
 
-// Bounds are of what callers can make.
+// Bounds returns the quotas.
 func (l Limits) Bounds() tasker.Bounds {
 	return tasker.Bounds{Namespaces: l.Namespaces, Templates: l.Templates, Versions: l.TemplateVersions, Handlers: l.Handlers, Workers: l.Workers}
 }
 
-// UI is the operator's web page, at /ui.
+// UI configures the operator UI at /ui.
 type UI struct {
 	Enabled bool `toml:"enabled" doc:"Whether this server has the web page."`
 
 	ReadOnly bool `toml:"read_only" doc:"Whether the web page only shows, and changes nothing. The API is not concerned."`
 }
 
-// Database is the PostgreSQL that holds everything.
+// Database configures the connection to PostgreSQL.
 type Database struct {
 	URL string `toml:"url" secret:"true" doc:"Where PostgreSQL is: postgres://user:password@host:5432/name, or the keywords of libpq. Of several hosts, the one that takes writes is used. The variable DATABASE_URL is read as well."`
 
@@ -143,7 +135,7 @@ type Database struct {
 	StatementTimeoutMS int `toml:"statement_timeout_ms" range:"100..600000" doc:"Time after which PostgreSQL gives up one statement, in milliseconds."`
 }
 
-// Workers is how long the engine believes in a worker that says nothing.
+// Workers configures leases and heartbeats.
 type Workers struct {
 	LeaseSeconds int `toml:"lease_seconds" range:"3..3600" doc:"Time for which a worker holds a step without a heartbeat, in seconds. Then the attempt is lost. Workers that are registered keep a longer one that they were told."`
 
@@ -152,7 +144,7 @@ type Workers struct {
 	MaxRetryAfterSeconds int `toml:"max_retry_after_seconds" range:"1..31536000" doc:"Longest retry_after_ms with which a failure is retried, in seconds. A step whose worker asks for more waits for an operator."`
 }
 
-// MessageQueue is how steps wait for workers.
+// MessageQueue configures how workers get steps.
 type MessageQueue struct {
 	Transport string `toml:"transport" oneof:"postgres rabbitmq" doc:"How workers hear of steps: they ask for them (postgres), or the message broker tells them as well (rabbitmq)."`
 
@@ -169,7 +161,7 @@ type MessageQueue struct {
 	RabbitMQ RabbitMQ `toml:"rabbitmq"`
 }
 
-// RabbitMQ is the message broker and the limit of the queue.
+// RabbitMQ configures the message broker and the queue timeout.
 type RabbitMQ struct {
 	URL string `toml:"url" secret:"true" doc:"Where RabbitMQ is: amqp://user:password@host:5672/vhost, or amqps. Needed for the transport rabbitmq."`
 
@@ -182,7 +174,7 @@ type RabbitMQ struct {
 	DeadLetter DeadLetter `toml:"dead_letter"`
 }
 
-// DeadLetter is what becomes of messages that no worker took.
+// DeadLetter configures the handling of messages that no worker consumed.
 type DeadLetter struct {
 	Enabled bool `toml:"enabled" doc:"Whether the broker dead-letters expired messages and this server handles them. Without it the sweep alone finds expired steps."`
 
@@ -191,7 +183,7 @@ type DeadLetter struct {
 	TTLMS int `toml:"ttl_ms" range:"60000..2592000000" doc:"Time for which a dead letter that nobody handles is kept, in milliseconds."`
 }
 
-// StalenessDetection is the sweep that finds tasks which stand still.
+// StalenessDetection configures the staleness sweep.
 type StalenessDetection struct {
 	Enabled bool `toml:"enabled" doc:"Whether this server looks for stale tasks."`
 
@@ -204,8 +196,7 @@ type StalenessDetection struct {
 	Thresholds Thresholds `toml:"thresholds"`
 }
 
-// Thresholds is how long a task may stay in one state. The lifecycle of its
-// template comes first.
+// Thresholds limits how long a task may stay in a state. Templates can override it.
 type Thresholds struct {
 	WaitingForDependenciesMinutes int `toml:"waiting_for_dependencies_minutes" range:"1..10080" doc:"Time after which a task that waits for dependencies is stale, in minutes, unless its template says otherwise."`
 
@@ -216,8 +207,7 @@ type Thresholds struct {
 	ErrorRecoveryMinutes int `toml:"error_recovery_minutes" range:"1..10080" doc:"Time for which a task may stand in error without an investigation, in minutes. Then the sweep opens one."`
 }
 
-// Breaker is when the steps of a handler are held by themselves, because their attempts keep
-// failing with one cause.
+// Breaker configures the circuit breakers of handlers.
 type Breaker struct {
 	Enabled bool `toml:"enabled" doc:"Whether the steps of a handler are held when its attempts keep failing with one cause, until one that is let go as a probe succeeds."`
 
@@ -230,15 +220,15 @@ type Breaker struct {
 	WindowSeconds int `toml:"window_seconds" range:"5..300" doc:"For how long attempts count, in seconds."`
 }
 
-// Window is what window_seconds says.
+// Window returns window_seconds.
 func (b Breaker) Window() time.Duration { return seconds(b.WindowSeconds) }
 
-// Investigations is how the investigation queue is ordered.
+// Investigations configures the order of the investigation queue.
 type Investigations struct {
 	BasePriority BasePriority `toml:"base_priority"`
 }
 
-// BasePriority is what each reason is worth in the investigation queue.
+// BasePriority sets the base priority of each reason in the investigation queue.
 type BasePriority struct {
 	DependencyCycleDetected int `toml:"dependency_cycle_detected" range:"0..525600" doc:"Base priority of dependency_cycle_detected in the investigation queue, in minutes of age. Base priorities hold for investigations that are opened or raised from then on; those that are open keep their place."`
 
@@ -259,7 +249,7 @@ func (b BasePriority) Reasons() map[tasker.Reason]int {
 	}
 }
 
-// Emission is who is told of investigations.
+// Emission configures the delivery of events and notifications.
 type Emission struct {
 	Sinks string `toml:"sinks" doc:"Who is told of investigations, with commas between them: log, webhook, rabbitmq. Empty: nobody. One that is new is told of what happens from then on."`
 
@@ -288,7 +278,7 @@ type Emission struct {
 	Receivers map[string]*Receiver `toml:"receivers"`
 }
 
-// Webhook is a receiver of events by HTTP.
+// Webhook configures a receiver of events over HTTP.
 type Webhook struct {
 	URL string `toml:"url" secret:"true" doc:"Where events are posted. https, unless private addresses are allowed."`
 
@@ -301,30 +291,29 @@ type Webhook struct {
 	Concurrency int `toml:"concurrency" range:"1..100" doc:"Tasks whose events are posted at once; those of one task come one after another."`
 }
 
-// EventBus is an exchange of RabbitMQ for events.
+// EventBus configures a RabbitMQ exchange for events.
 type EventBus struct {
 	URL string `toml:"url" secret:"true" doc:"Where RabbitMQ is. Empty: the one of message_queue.rabbitmq."`
 
 	Exchange string `toml:"exchange" doc:"Topic exchange to which events are published, under their topic. An event that no queue is bound for waits until one is."`
 }
 
-// Retention is how long what has ended is kept.
+// Retention configures how long finished tasks are kept.
 type Retention struct {
 	FinishedDays int `toml:"finished_days" range:"0..36500" doc:"Days after which complete and cancelled tasks are removed, with their steps and histories; a task that ever had an investigation is evidence and stays. 0: never."`
 }
 
-// Redaction is what must not be shown in the evidence of investigations, in
-// their events and in the log.
+// Redaction configures what is hidden in evidence, events and logs.
 type Redaction struct {
 	Keys string `toml:"keys" doc:"Keys whose values are hidden in investigations, events and the log, with commas between them. A name without * stands for keys that have it as a word or as several words; with *, which is any letters, and with = before it, for the whole key; ! before a name is for whole keys that are shown all the same. Case and separators (- _ . / : and white space) do not count. The same names hold for name=value inside of texts. Empty: nothing is hidden."`
 
 	Paths string `toml:"paths" doc:"Places in the snapshot that are hidden, as JSON paths with commas between them, such as $.task.context.customer.email or $.steps[*].results.result. Empty: none."`
 }
 
-// AuthRequired is the mode in which everybody is asked.
+// AuthRequired is the mode in which all callers must authenticate.
 const AuthRequired = "required"
 
-// Auth is how the server knows who is calling.
+// Auth configures authentication.
 type Auth struct {
 	Mode string `toml:"mode" oneof:"auto required" doc:"Whom the server asks who they are: everybody (required), or everybody unless it listens on a loopback address (auto). Behind a proxy on the same machine say required."`
 
@@ -335,7 +324,7 @@ type Auth struct {
 	OIDC OIDC `toml:"oidc"`
 }
 
-// OIDC is the identity provider that people and programs come from.
+// OIDC configures the identity provider.
 type OIDC struct {
 	Issuer string `toml:"issuer" doc:"OpenID Connect provider from which people and programs come, by the name that it gives itself, such as https://id.example.com. Empty: everybody signs in with an API key."`
 
@@ -358,7 +347,7 @@ type OIDC struct {
 	PublicURL string `toml:"public_url" doc:"Where browsers reach this installation, such as https://tasker.example.com; the provider sends them back to /ui/sign-in/callback there. Empty: people cannot sign in on the pages with it."`
 }
 
-// Options returns what the provider is asked with.
+// Options returns the options of package idp.
 func (o OIDC) Options() idp.Options {
 	return idp.Options{
 		Issuer: o.Issuer, ClientID: o.ClientID, ClientSecret: o.ClientSecret, Audience: o.Audience, Algorithms: commaList(o.Algorithms),
@@ -366,7 +355,6 @@ func (o OIDC) Options() idp.Options {
 	}
 }
 
-// commaList splits a text with commas.
 func commaList(text string) []string {
 	var list []string
 	for part := range strings.SplitSeq(text, ",") {
@@ -377,20 +365,20 @@ func commaList(text string) []string {
 	return list
 }
 
-// SessionLife returns how long a session lasts at most.
+// SessionLife returns session_hours.
 func (a Auth) SessionLife() time.Duration { return time.Duration(a.SessionHours) * time.Hour }
 
-// SessionIdle returns after which time without a request a session ends.
+// SessionIdle returns session_idle_minutes.
 func (a Auth) SessionIdle() time.Duration { return time.Duration(a.SessionIdleMinutes) * time.Minute }
 
-// Log is what the server writes to its standard error.
+// Log configures the log on standard error.
 type Log struct {
 	Level string `toml:"level" oneof:"debug info warn error" doc:"Least level that is written."`
 
 	Format string `toml:"format" oneof:"text json" doc:"How lines are written: text for people, json for programs."`
 }
 
-// Default returns what holds when nothing is said.
+// Default returns the default configuration.
 func Default() Config {
 	bounds := tasker.DefaultBounds()
 	return Config{
@@ -432,45 +420,35 @@ func defaultBasePriority() BasePriority {
 	}
 }
 
-// Hosts is what allowed_hosts lists.
-func (s Server) Hosts() []string {
-	var hosts []string
-	for name := range strings.SplitSeq(s.AllowedHosts, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			hosts = append(hosts, strings.ToLower(name))
-		}
-	}
-	return hosts
-}
+// Hosts returns the names in allowed_hosts, in lower case.
+func (s Server) Hosts() []string { return commaList(strings.ToLower(s.AllowedHosts)) }
 
-// Finished is what finished_days says.
+// Finished returns finished_days.
 func (r Retention) Finished() time.Duration { return time.Duration(r.FinishedDays) * 24 * time.Hour }
 
-// ShutdownTimeout is what shutdown_timeout_seconds says.
+// ShutdownTimeout returns shutdown_timeout_seconds.
 func (s Server) ShutdownTimeout() time.Duration { return seconds(s.ShutdownTimeoutSeconds) }
 
-// StatementTimeout is what statement_timeout_ms says.
-func (d Database) StatementTimeout() time.Duration {
-	return time.Duration(d.StatementTimeoutMS) * time.Millisecond
-}
+// StatementTimeout returns statement_timeout_ms.
+func (d Database) StatementTimeout() time.Duration { return milliseconds(d.StatementTimeoutMS) }
 
-// SweepGrace is what sweep_grace_ms says.
+// SweepGrace returns sweep_grace_ms.
 func (r RabbitMQ) SweepGrace() time.Duration { return milliseconds(r.SweepGraceMS) }
 
-// TTL is what ttl_ms says.
+// TTL returns ttl_ms.
 func (d DeadLetter) TTL() time.Duration { return milliseconds(d.TTLMS) }
 
-// Lease is what lease_seconds says.
+// Lease returns lease_seconds.
 func (w Workers) Lease() time.Duration { return seconds(w.LeaseSeconds) }
 
 // MaxRetryAfter returns max_retry_after_seconds.
 func (w Workers) MaxRetryAfter() time.Duration { return seconds(w.MaxRetryAfterSeconds) }
 
-// HeartbeatInterval is what heartbeat_interval_seconds says.
+// HeartbeatInterval returns heartbeat_interval_seconds.
 func (w Workers) HeartbeatInterval() time.Duration { return seconds(w.HeartbeatIntervalSeconds) }
 
-// Rules are what the keys and paths say. The zero value, which hides nothing, is
-// for a configuration that is not valid.
+// Rules returns the redaction rules. For an invalid configuration it returns the zero value, which hides
+// nothing.
 func (r Redaction) Rules() redact.Rules {
 	rules, err := redact.New(r.Keys, r.Paths)
 	if err != nil {
@@ -479,7 +457,7 @@ func (r Redaction) Rules() redact.Rules {
 	return rules
 }
 
-// DetectionInterval is what detection_interval_seconds says.
+// DetectionInterval returns detection_interval_seconds.
 func (s StalenessDetection) DetectionInterval() time.Duration {
 	return seconds(s.DetectionIntervalSeconds)
 }
@@ -488,8 +466,7 @@ func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisec
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// Logger returns a logger that writes to w as the configuration says, without
-// what must not be shown.
+// Logger returns a logger that writes to w and hides secrets.
 func (c Config) Logger(w io.Writer) *slog.Logger {
 	l := c.Log
 	var level slog.Level

@@ -12,36 +12,28 @@ import (
 	"tasker.example/tasker"
 )
 
-// The sinks that events can be sent to.
+// The names of the built-in sinks.
 const (
 	LogSink     = "log"
 	WebhookSink = "webhook"
 	RabbitSink  = "rabbitmq"
 )
 
-// SinkNames is what sinks lists.
-func (e Emission) SinkNames() []string {
-	var names []string
-	for name := range strings.SplitSeq(e.Sinks, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
-}
+// SinkNames returns the names in sinks.
+func (e Emission) SinkNames() []string { return commaList(e.Sinks) }
 
-// A Retry is how often something is tried again, and after which rest.
+// Retry is a number of retries and the delay before each.
 type Retry struct {
 	Attempts int
 	Delay    time.Duration
 }
 
-// Retry is what holds for topics that have nothing of their own.
+// Retry returns the retry policy of topics without their own.
 func (e Emission) Retry() Retry {
 	return Retry{Attempts: e.RetryAttempts, Delay: milliseconds(e.RetryDelayMS)}
 }
 
-// TopicRetries is what topics says. The error names what cannot be read.
+// TopicRetries returns the retry policies in topics. The error names the invalid part.
 func (e Emission) TopicRetries() (map[string]Retry, error) {
 	out := map[string]Retry{}
 	for part := range strings.SplitSeq(e.Topics, ",") {
@@ -66,16 +58,16 @@ func (e Emission) TopicRetries() (map[string]Retry, error) {
 	return out, nil
 }
 
-// BusURL is where the broker for events is.
+// BusURL returns the URL of the broker for events.
 func (c Config) BusURL() string { return cmp.Or(c.Emission.RabbitMQ.URL, c.MessageQueue.RabbitMQ.URL) }
 
-// StoreTimeout is what store_timeout_ms says.
+// StoreTimeout returns store_timeout_ms.
 func (e Emission) StoreTimeout() time.Duration { return milliseconds(e.StoreTimeoutMS) }
 
-// Timeout is what timeout_ms says.
+// Timeout returns timeout_ms.
 func (w Webhook) Timeout() time.Duration { return milliseconds(w.TimeoutMS) }
 
-// emissionFaults says what is wrong with [emission], by key.
+// emissionFaults adds the faults of the section emission.
 func (c Config) emissionFaults(add func(name, format string, args ...any)) {
 	e := c.Emission
 	for i, name := range e.SinkNames() {
@@ -105,8 +97,7 @@ func (c Config) emissionFaults(add func(name, format string, args ...any)) {
 	}
 }
 
-// webhookFault judges the form of a receiver's URL. It never shows it: there may be
-// a key in it.
+// webhookFault returns the fault of a receiver's URL. It never contains the URL, which may contain a key.
 func webhookFault(w Webhook) string {
 	if w.URL == "" {
 		return "is missing; the sink webhook needs it"
@@ -123,7 +114,7 @@ func webhookFault(w Webhook) string {
 	return ""
 }
 
-// shownURL is a receiver's URL without what may be a key.
+// shownURL returns a receiver's URL without the parts that may contain a key.
 func shownURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || text == "" {

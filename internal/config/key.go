@@ -11,16 +11,16 @@ import (
 	"tasker.example/tasker/internal/suggest"
 )
 
-// A Key is one thing that can be configured, for the manual.
+// Key describes a configuration key, for the documentation.
 type Key struct {
 	Name    string // in the file, such as staleness_detection.batch_size
 	Env     string // in the environment, such as TASKER_STALENESS_DETECTION_BATCH_SIZE
-	Default string // as it is written in the environment; empty when there is none
-	Values  string // what is allowed: "1 to 600", "text or json", "true or false"; empty for any text
-	Meaning string // in whole sentences
+	Default string // as in the environment; empty if there is none
+	Values  string // allowed values: "1 to 600", "text or json", "true or false"; empty for any text
+	Meaning string // description in full sentences
 }
 
-// Keys returns all keys, in the order of the manual.
+// Keys returns all keys, in the order of the documentation.
 func Keys() []Key {
 	c := Default()
 	c.Emission.Receivers = map[string]*Receiver{"NAME": newReceiver()}
@@ -31,8 +31,7 @@ func Keys() []Key {
 	return keys
 }
 
-// Set gives a key the value that is written in text, as a variable or a flag
-// has it.
+// Set parses the value of a variable or a flag and sets a key.
 func (c *Config) Set(name, text string) error {
 	var names []string
 	c.makeReceiver(name)
@@ -48,14 +47,14 @@ func (c *Config) Set(name, text string) error {
 	return fault(name, "unknown key"+suggest.Ending(name, names))
 }
 
-// A field is one key of one configuration.
+// field is a key of a configuration.
 type field struct {
 	name  string
 	tag   reflect.StructTag
 	value reflect.Value
 }
 
-// fields lists the keys of c, which the caller may change through them.
+// fields returns the keys of c. Their values can be set.
 func (c *Config) fields() []field { return fieldsOf("", reflect.ValueOf(c).Elem()) }
 
 func fieldsOf(section string, v reflect.Value) []field {
@@ -80,12 +79,11 @@ func fieldsOf(section string, v reflect.Value) []field {
 
 const prefix = "TASKER_"
 
-// env returns the name in the environment.
 func (f field) env() string { return envName(f.name) }
 
 func envName(key string) string { return prefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) }
 
-// set reads a value. It returns what is wrong with it, and nothing when all is well.
+// set parses a value. It returns its fault, or "".
 func (f field) set(text string) string {
 	switch f.value.Kind() {
 	case reflect.Int:
@@ -105,10 +103,9 @@ func (f field) set(text string) string {
 	return ""
 }
 
-// text spells the value as set reads it.
+// text formats the value for set.
 func (f field) text() string { return fmt.Sprint(f.value.Interface()) }
 
-// kind says what sort of value the key takes.
 func (f field) kind() string {
 	switch f.value.Kind() {
 	case reflect.Int:
@@ -120,7 +117,7 @@ func (f field) kind() string {
 	}
 }
 
-// values says what is allowed, for the manual.
+// values describes the allowed values, for the documentation.
 func (f field) values() string {
 	if low, high, ok := f.limits(); ok {
 		return fmt.Sprintf("%d to %d", low, high)
@@ -134,16 +131,16 @@ func (f field) values() string {
 	return ""
 }
 
-// limits reads the tag range:"low..high".
+// limits parses the tag range:"low..high".
 func (f field) limits() (low, high int, ok bool) {
 	_, err := fmt.Sscanf(f.tag.Get("range"), "%d..%d", &low, &high)
 	return low, high, err == nil
 }
 
-// words reads the tag oneof:"a b c".
+// words parses the tag oneof:"a b c".
 func (f field) words() []string { return strings.Fields(f.tag.Get("oneof")) }
 
-// list spells words as "a, b or c".
+// list formats words as "a, b or c".
 func list(words []string) string {
 	last := len(words) - 1
 	if last <= 0 {

@@ -20,13 +20,11 @@ import (
 
 const maxFileBytes = 1 << 20
 
-// Load returns the defaults, changed by the file at path (none when path is
-// empty) and then by environ, which has the form of [os.Environ]. A variable
-// that is empty counts as absent.
+// Load returns the defaults, overridden by the file at path, if it is not empty, and by environ, which
+// has the form of [os.Environ]. An empty variable counts as absent.
 //
-// The error lists everything that cannot be read; it is Invalid, with a slice
-// of [tasker.Fault] as details. Whether the values make sense is for
-// [Config.Validate] to say, after the flags have had their turn.
+// The error is Invalid and lists all unreadable parts, with a slice of [tasker.Fault] as details.
+// [Config.Validate] checks the values, after the flags have been applied.
 func Load(path string, environ []string) (Config, error) {
 	c := Default()
 	var faults []tasker.Fault
@@ -73,7 +71,6 @@ func readAtMost(path string, most int64) ([]byte, error) {
 	return payload.TrimBOM(doc), err
 }
 
-// readTOML changes c as the document says.
 func (c *Config) readTOML(doc []byte) []tasker.Fault {
 	err := toml.NewDecoder(bytes.NewReader(doc)).DisallowUnknownFields().Decode(c)
 	var unknown *toml.StrictMissingError
@@ -100,8 +97,7 @@ func (c *Config) unknownKey(e *toml.DecodeError) tasker.Fault {
 	return tasker.Fault{Line: line, Column: column, Path: shown(name), Message: "unknown key" + suggest.Ending(name, c.names())}
 }
 
-// badTOML says what the library could not read: the value of a key of ours, or
-// the text itself.
+// badTOML returns the fault of an invalid value, or of invalid TOML.
 func (c *Config) badTOML(e *toml.DecodeError) tasker.Fault {
 	line, column := e.Position()
 	fault := tasker.Fault{Line: line, Column: column, Message: "not TOML: " + strings.TrimPrefix(e.Error(), "toml: ")}
@@ -117,7 +113,7 @@ func (c *Config) badTOML(e *toml.DecodeError) tasker.Fault {
 	return fault
 }
 
-// names lists what can stand in the file: keys, and the tables they are in.
+// names returns the names that the file may contain: keys and their tables.
 func (c *Config) names() []string {
 	var names []string
 	for _, f := range c.fields() {
@@ -131,11 +127,9 @@ func (c *Config) names() []string {
 	return names
 }
 
-// databaseURL is the one variable that is known by the name which hosting
-// services give it. The name by the rule comes first.
+// databaseURL is the variable that hosting services set. TASKER_DATABASE_URL overrides it.
 const databaseURL = "DATABASE_URL"
 
-// readEnvironment changes c as the variables say.
 func (c *Config) readEnvironment(environ []string) []tasker.Fault {
 	var faults []tasker.Fault
 	environ = slices.DeleteFunc(slices.Clone(environ), serviceVariable.MatchString)
@@ -179,17 +173,16 @@ func (c *Config) readEnvironment(environ []string) []tasker.Fault {
 	return faults
 }
 
-// fileEnding ends the name of a variable with the path of a file that has a secret.
+// fileEnding is the suffix of variables with the path of a file that contains a secret.
 const fileEnding = "_FILE"
 
-// maxSecret bounds such a file.
+// maxSecret is the maximum size of such a file in bytes.
 const maxSecret = 64 << 10
 
-// secret reports whether the value is one that must not be seen.
 func (f field) secret() bool { return f.tag.Get("secret") == "true" }
 
-// setFromFile reads a secret from a file, as container platforms hand them out. It
-// returns what is wrong, and nothing when all is well.
+// setFromFile reads a secret from a file, as container platforms provide them. It returns its fault, or
+// "".
 func (f field) setFromFile(path, given string) string {
 	if path == "" {
 		return ""
@@ -214,16 +207,16 @@ func (f field) setFromFile(path, given string) string {
 	return f.set(text)
 }
 
-// serviceVariable matches the variables that Kubernetes makes for each Service of a
-// namespace, and Docker for each link: TASKER_SERVER_SERVICE_HOST, TASKER_SERVER_PORT=tcp://….
+// serviceVariable matches the variables that Kubernetes sets for each Service of a namespace, and
+// Docker for each link: TASKER_SERVER_SERVICE_HOST, TASKER_SERVER_PORT=tcp://….
 var serviceVariable = regexp.MustCompile(`^TASKER(_[A-Z0-9_]+)?_(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=|` +
 	`PORT_[0-9]+_(TCP|UDP|SCTP)(_[A-Z_]+)?=|PORT=(tcp|udp|sctp)://|NAME=/|ENV_)`)
 
 // otherVariables matches the variables of tasker-ctl, of "tasker dev" and of the tests.
 var otherVariables = regexp.MustCompile(`^TASKER_(URL|TOKEN|TOKEN_FILE|ACTOR|POSTGRES_BIN|POSTGRES_FETCH_URL|(TEST|DEVPG|BENCH)_.*)$`)
 
-// nearestVariable ends an error about an unknown variable with the name that is spelled
-// almost alike, else with the shortest one that has at least half of its words.
+// nearestVariable returns the end of an error about an unknown variable: the closest name, else the
+// shortest name with at least half of its words.
 func nearestVariable(name string, known []string) string {
 	if ending := suggest.Ending(name, known); ending != "" {
 		return ending

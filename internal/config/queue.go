@@ -2,7 +2,7 @@ package config
 
 import "time"
 
-// PriorityAge is what priority_age_ms says; negative for 0.
+// PriorityAge returns priority_age_ms; negative for 0.
 func (q MessageQueue) PriorityAge() time.Duration {
 	if q.PriorityAgeMS == 0 {
 		return -1
@@ -10,8 +10,8 @@ func (q MessageQueue) PriorityAge() time.Duration {
 	return milliseconds(q.PriorityAgeMS)
 }
 
-// NoWorkerAfter is what no_worker_after_ms says.
+// NoWorkerAfter returns no_worker_after_ms.
 func (q MessageQueue) NoWorkerAfter() time.Duration { return milliseconds(q.NoWorkerAfterMS) }
 
-// WorkerQueueTTL is what worker_queue_ttl_ms says.
+// WorkerQueueTTL returns worker_queue_ttl_ms.
 func (r RabbitMQ) WorkerQueueTTL() time.Duration { return milliseconds(r.WorkerQueueTTLMS) }

@@ -12,7 +12,7 @@ import (
 	"tasker.example/tasker/internal/notice"
 )
 
-// A Receiver is a sink of messages that has a name of its own.
+// Receiver configures a named sink of notifications.
 type Receiver struct {
 	Form string `toml:"form" oneof:"cloudevents pagerduty alertmanager slack teams" doc:"How the receiver wants messages: cloudevents, pagerduty (Events API v2), alertmanager (its API v2), slack (an incoming webhook) or teams (a workflow that posts a card). NAME is the name of the sink: small letters and digits, 32 at most."`
 
@@ -27,7 +27,7 @@ type Receiver struct {
 	Topics string `toml:"topics" doc:"Topics of the messages that it gets, with commas between them; case.* are all that begin so. Empty: all for cloudevents; for pagerduty and alertmanager case.*, operation.paused, hold.*, breaker.*; for slack and teams digest.* and step.reminder too."`
 }
 
-// TopicList is what topics lists.
+// TopicList returns the topics in topics.
 func (r Receiver) TopicList() []string { return commaList(r.Topics) }
 
 const (
@@ -36,21 +36,21 @@ const (
 	receivers     = "emission.receivers."
 )
 
-// receiverName leaves no doubt where the name ends in a variable.
+// receiverName allows no underscore, so that the end of the name in a variable is unambiguous.
 var receiverName = regexp.MustCompile(`^[a-z][a-z0-9]{0,31}$`)
 
 func newReceiver() *Receiver { return &Receiver{Form: "cloudevents"} }
 
-// ReceiverNames are the names of the sinks in receivers, in their order.
+// ReceiverNames returns the sorted names of the receivers.
 func (e Emission) ReceiverNames() []string { return slices.Sorted(maps.Keys(e.Receivers)) }
 
-// RouteList is what routes says. The error names what cannot be read.
+// RouteList parses routes. The error names the invalid part.
 func (e Emission) RouteList() ([]notice.Route, error) { return notice.ParseRoutes(e.Routes) }
 
-// LinkBase is where browsers reach this installation; empty when nobody said.
+// LinkBase returns the base URL for browsers; empty if it is not configured.
 func (c Config) LinkBase() string { return cmp.Or(c.Emission.PublicURL, c.Auth.OIDC.PublicURL) }
 
-// makeReceiver has the receiver that a key is about be there, if it may be.
+// makeReceiver adds the receiver of a key unless it exists or its name is invalid.
 func (c *Config) makeReceiver(key string) {
 	rest, ok := strings.CutPrefix(key, receivers)
 	name, _, _ := strings.Cut(rest, ".")
@@ -65,7 +65,7 @@ func (c *Config) makeReceiver(key string) {
 	c.Emission.Receivers = all
 }
 
-// nameReceivers makes those that the environment names.
+// nameReceivers adds the receivers of variables.
 func (c *Config) nameReceivers(environ []string) {
 	for _, variable := range environ {
 		name, text, _ := strings.Cut(variable, "=")
@@ -77,7 +77,7 @@ func (c *Config) nameReceivers(environ []string) {
 	}
 }
 
-// completeReceivers gives those of a file what they leave out.
+// completeReceivers sets the defaults of the receivers in a file.
 func (c *Config) completeReceivers() {
 	for name, r := range c.Emission.Receivers {
 		if r == nil {
@@ -88,7 +88,7 @@ func (c *Config) completeReceivers() {
 	}
 }
 
-// messageFaults says what is wrong with the routes and receivers of messages.
+// messageFaults adds the faults of the routes and receivers of notifications.
 func (e Emission) messageFaults(add func(name, format string, args ...any)) {
 	known := slices.Concat(e.SinkNames(), e.ReceiverNames())
 	if len(e.Receivers) > maxReceivers {
@@ -145,16 +145,16 @@ func (r Receiver) faults(name string, add func(name, format string, args ...any)
 	}
 }
 
-// laterTopics are those whose messages others write.
+// laterTopics are the prefixes of topics that other packages define.
 var laterTopics = []string{"hold.", "breaker."}
 
-// knownTopic reports whether messages may have a topic, which may end with *.
+// knownTopic reports whether a pattern, which may end with *, matches a topic of notifications.
 func knownTopic(pattern string) bool {
 	return slices.ContainsFunc(tasker.MessageTopics(), func(t string) bool { return notice.TopicMatches(pattern, t) }) ||
 		slices.ContainsFunc(laterTopics, func(head string) bool { return strings.HasPrefix(pattern, head) })
 }
 
-// shownReceivers is receivers as they may be shown.
+// shownReceivers returns the receivers without secrets.
 func shownReceivers(all map[string]*Receiver) map[string]*Receiver {
 	out := make(map[string]*Receiver, len(all))
 	for name, r := range all {

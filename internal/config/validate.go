@@ -16,9 +16,8 @@ import (
 	"tasker.example/tasker/internal/redact"
 )
 
-// Validate returns nil for a configuration that a server can start with, and
-// otherwise an error that lists everything that is wrong: Invalid, with a slice
-// of [tasker.Fault] as details.
+// Validate returns an Invalid error that lists all faults, with a slice of [tasker.Fault] as details, or
+// nil if a server can start with the configuration.
 func (c Config) Validate() error {
 	var faults []tasker.Fault
 	add := func(name, format string, args ...any) {
@@ -78,12 +77,12 @@ func (c Config) Validate() error {
 	return faultsError("the configuration", faults)
 }
 
-// wireFaults adds what is wrong with TLS and proxies.
+// wireFaults adds the faults of TLS and proxies.
 func (s Server) wireFaults(add func(name, format string, args ...any)) {
 	if (s.TLSCertFile == "") != (s.TLSKeyFile == "") {
 		add("server.tls_cert_file", "and server.tls_key_file must be set together")
 	} else if s.TLSCertFile == "" && s.TLSClientCAFile != "" {
-		add("server.tls_client_ca_file", "needs server.tls_cert_file: without TLS nobody shows a certificate")
+		add("server.tls_client_ca_file", "requires server.tls_cert_file: there are no client certificates without TLS")
 	}
 	for _, text := range commaList(s.TrustedProxies) {
 		if _, err := parseNetwork(text); err != nil {
@@ -92,12 +91,12 @@ func (s Server) wireFaults(add func(name, format string, args ...any)) {
 	}
 }
 
-// faults adds what is wrong with the identity provider.
+// faults adds the faults of the identity provider.
 func (o OIDC) faults(add func(name, format string, args ...any)) {
 	const section = "auth.oidc"
 	if o.Issuer == "" {
 		if o.ClientID != "" || o.RoleBindings != "" || o.PublicURL != "" {
-			add(section+".issuer", "is missing: the other keys of %s say nothing without it", section)
+			add(section+".issuer", "is missing: the other keys of %s require it", section)
 		}
 		return
 	}
@@ -108,11 +107,11 @@ func (o OIDC) faults(add func(name, format string, args ...any)) {
 	case err != nil:
 		add(section+".role_bindings", "%v", err)
 	case len(bindings) == 0:
-		add(section+".role_bindings", "is missing: nobody who comes from the provider could do anything")
+		add(section+".role_bindings", "is missing: users of the provider would have no permissions")
 	}
 }
 
-// outside says how the value breaks the limits of its tags.
+// outside returns the fault of a value that violates its tags.
 func (f field) outside() string {
 	if low, high, ok := f.limits(); ok && f.value.Kind() == reflect.Int {
 		if n := int(f.value.Int()); n < low || n > high {
@@ -127,10 +126,10 @@ func (f field) outside() string {
 
 var environmentPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 
-// exchangePattern leaves room for the name of the queue in the 255 bytes of AMQP.
+// exchangePattern leaves room for a queue name within the 255 bytes of AMQP.
 var exchangePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}$`)
 
-// brokerFault judges the form of the broker's URL. It never shows it.
+// brokerFault returns the fault of the broker's URL. It never contains the URL.
 func brokerFault(q MessageQueue) string {
 	text := q.RabbitMQ.URL
 	switch {
@@ -166,8 +165,8 @@ func listenFault(address string) string {
 	return ""
 }
 
-// urlFault judges the form of a database URL. It never shows it: there may be a
-// password in it, also in one that cannot be read.
+// urlFault returns the fault of a database URL. It never contains the URL, which may contain a password
+// even if it is malformed.
 func urlFault(text string) string {
 	if text == "" {
 		return "is missing; set it in the file, in the variable TASKER_DATABASE_URL or by the flag --database-url"
@@ -190,12 +189,11 @@ func isURL(text string) bool {
 
 const hidden = "REDACTED"
 
-// keywordPassword matches a password among the keywords of libpq. A quote has no
-// end when it is missing: better to hide too much.
+// keywordPassword matches a password among the keywords of libpq. Without a closing quote it matches the
+// rest of the text.
 var keywordPassword = regexp.MustCompile(`(?i)((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|(?:[^\s'\\]|\\.)+)`)
 
-// Redacted returns the configuration as it may be shown: without passwords
-// and keys.
+// Redacted returns the configuration without passwords and keys.
 func (c Config) Redacted() Config {
 	c.Database.URL = redactURL(c.Database.URL)
 	c.MessageQueue.RabbitMQ.URL = redactURL(c.MessageQueue.RabbitMQ.URL)
@@ -223,7 +221,7 @@ func redactURL(text string) string {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Fragment != "" || strings.Count(text, "@") > 1 || (u.User == nil && strings.Contains(text, "@")) {
-		return hidden // a special character in the password may have moved its end
+		return hidden // a special character may have ended the password early
 	}
 	if _, has := u.User.Password(); has {
 		u.User = url.UserPassword(u.User.Username(), hidden)
@@ -234,7 +232,7 @@ func redactURL(text string) string {
 	return u.String()
 }
 
-// shown makes a stranger's name fit for one line.
+// shown shortens and escapes a name for an error.
 func shown(name string) string {
 	if len(name) > 128 {
 		name = name[:128] + "…"
@@ -247,7 +245,7 @@ func fault(name, message string) error {
 	return faultsError("the configuration", []tasker.Fault{{Path: shown(name), Message: message}})
 }
 
-// faultsError makes one error of all faults, a line for each.
+// faultsError returns an error with a line for each fault.
 func faultsError(where string, faults []tasker.Fault) error {
 	if len(faults) == 0 {
 		return nil

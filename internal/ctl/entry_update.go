@@ -116,12 +116,12 @@ func openEntryOf(ctx context.Context, api *client.Client, task tasker.ID) (taske
 	e, err := api.EntryOfTask(ctx, task)
 	switch {
 	case tasker.CodeOf(err) == tasker.NotFound:
-		return tasker.ID{}, tasker.Errorf(tasker.NotFound, "%s is no investigation, and no task that has one", task)
+		return tasker.ID{}, tasker.Errorf(tasker.NotFound, "investigation %s not found, and no task with this id has one", task)
 	case err != nil:
 		return tasker.ID{}, err
 	case e.ResolutionStatus != string(tasker.EntryPending):
 		return tasker.ID{}, tasker.Errorf(tasker.Conflict,
-			"%s is a task without an open investigation; its newest, %s, ended as %s", task, e.DLQEntryUUID, e.ResolutionStatus)
+			"%s has no open investigation: its newest, %s, ended as %s", task, e.DLQEntryUUID, e.ResolutionStatus)
 	default:
 		return responseID("dlq_entry_uuid", e.DLQEntryUUID)
 	}

@@ -504,9 +504,9 @@ func (m *matrix) refused(p permit, caller, stdout, stderr string) error {
 	var want []string
 	switch code := p.want(caller); {
 	case !known && m.tokens[caller] == "":
-		want = []string{"Error: this server asks who is calling", "set TASKER_TOKEN, or TASKER_TOKEN_FILE to a file", "tasker-ctl key create"}
+		want = []string{"Error: authentication required", "set TASKER_TOKEN, or TASKER_TOKEN_FILE to a file", "tasker-ctl key create"}
 	case !known:
-		want = []string{"Error: the API key is not valid: it is unknown, revoked or expired", "check TASKER_TOKEN, TASKER_TOKEN_FILE or --token-file"}
+		want = []string{"Error: invalid API key: it is unknown, revoked or expired", "check TASKER_TOKEN, TASKER_TOKEN_FILE or --token-file"}
 	case code == exitNotFound || p.alone && namespace == "attic" && slices.Contains(strings.Fields(p.roles), role):
 		want = []string{"no ", "your permissions: tasker-ctl whoami"}
 	case p.also != "" && (role == "viewer" || p.reads && slices.Contains(strings.Fields(viewers), role)):

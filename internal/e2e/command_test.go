@@ -107,7 +107,7 @@ func TestStartsThatAreRefused(t *testing.T) {
 		code int
 		says []string
 	}{
-		{name: "an address that is taken", args: []string{"serve", "--database-url", database, "--listen", taken.Addr().String()}, code: 1, says: []string{"is taken by another program", "--listen"}},
+		{name: "an address that is taken", args: []string{"serve", "--database-url", database, "--listen", taken.Addr().String()}, code: 1, says: []string{"is in use", "--listen"}},
 		{name: "an unknown flag", args: []string{"serve", "--colour"}, code: 2, says: []string{"--colour", "tasker serve --help"}},
 		{name: "an argument", args: append(serve, "now"), code: 2, says: []string{"now"}},
 		{name: "an unknown command", args: []string{"server"}, code: 2, says: []string{"server"}},

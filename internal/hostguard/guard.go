@@ -12,40 +12,36 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Guard refuses what web pages of others make a browser send. Its fields are set
-// before the first request; it is safe for concurrent use then.
+// Guard rejects cross-site requests of browsers. It is safe for concurrent use if its fields are set
+// before the first request.
 type Guard struct {
-	// LoopbackOnly is for a server that listens on loopback addresses only: a
-	// request whose Host names anything else than a loopback address, or a name in
-	// AllowedHosts (without port), is refused. It keeps web pages that point their
-	// own name at 127.0.0.1 from speaking to the server. Where others may reach the
-	// server, the names in AllowedHosts are those that it goes by, if there are any.
+	// LoopbackOnly is set for a server that listens only on loopback addresses. Requests whose Host is
+	// neither a loopback address nor in AllowedHosts (without port) are rejected, which prevents DNS
+	// rebinding. Otherwise, if AllowedHosts is set, it lists the names of the server.
 	LoopbackOnly bool
 	AllowedHosts []string // in lower case
 
 	origin http.CrossOriginProtection
 }
 
-// Check returns why a request is refused, and the HTTP status that says so; nil for
-// one that may pass. The error is a [tasker.Error].
+// Check returns the HTTP status and a [tasker.Error] for a request that is rejected.
 func (g *Guard) Check(r *http.Request) (status int, err error) {
 	if g.LoopbackOnly && !g.knows(r.Host) {
 		return http.StatusMisdirectedRequest, tasker.Errorf(tasker.Forbidden,
-			"this server listens for its own machine only, and host %q is not one of its names; "+
-				"use 127.0.0.1 or localhost, or allow the name with server.allowed_hosts", shorten(r.Host))
+			"host %q is not allowed on a loopback address: "+
+				"use 127.0.0.1 or localhost, or add the name to server.allowed_hosts", shorten(r.Host))
 	}
 	if !g.LoopbackOnly && len(g.AllowedHosts) > 0 && !g.knows(r.Host) && !isAddress(r.Host) {
 		return http.StatusMisdirectedRequest, tasker.Errorf(tasker.Forbidden,
-			"host %q is not allowed; add it to server.allowed_hosts if it is a name of this server", shorten(r.Host))
+			"host %q is not allowed: add it to server.allowed_hosts if it is a name of this server", shorten(r.Host))
 	}
 	if err := g.origin.Check(r); err != nil {
 		return http.StatusForbidden, tasker.Errorf(tasker.Forbidden,
-			"requests from pages of other sites may not change anything here: %v", err)
+			"cross-site requests are not allowed: %v", err)
 	}
 	return 0, nil
 }
 
-// nameOf is the name in a Host header.
 func nameOf(host string) string {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -54,14 +50,14 @@ func nameOf(host string) string {
 	return strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
 }
 
-// isAddress reports whether a Host header has an address: no page can make that its
-// own name, and what watches over servers goes by it.
+// isAddress reports whether a Host header is an IP address. Monitoring uses addresses, and no web page
+// can claim one as its name.
 func isAddress(host string) bool {
 	_, err := netip.ParseAddr(nameOf(host))
 	return err == nil
 }
 
-// knows reports whether host, as the Host header has it, is this machine's.
+// knows reports whether a Host header names this machine.
 func (g *Guard) knows(host string) bool {
 	name := nameOf(host)
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.Contains(g.AllowedHosts, name) {
@@ -71,7 +67,7 @@ func (g *Guard) knows(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// shorten quotes no more of a stranger's text than helps to find the mistake.
+// shorten limits the length of input that is quoted in an error.
 func shorten(s string) string {
 	const most = 100
 	if len(s) > most {

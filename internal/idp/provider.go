@@ -25,46 +25,46 @@ import (
 	"tasker.example/tasker/internal/httpclient"
 )
 
-// CallbackPath is where the provider sends browsers back to.
+// CallbackPath is the path to which the provider redirects browsers.
 const CallbackPath = "/ui/sign-in/callback"
 
 const (
-	// AnswerTime is how long the provider may take for one request.
+	// AnswerTime limits a request to the provider.
 	AnswerTime    = 10 * time.Second
-	maxDocument   = 1 << 20          // of what it answers
-	keysFresh     = 10 * time.Minute // older keys are read again in the background
+	maxDocument   = 1 << 20          // maximum size of a response
+	keysFresh     = 10 * time.Minute // older keys are refreshed in the background
 	keysTrusted   = time.Hour        // older keys verify no token
-	keysRest      = 10 * time.Second // between two requests for the keys
-	verifications = 8                // at the same time: strangers must not take the whole CPU
+	keysRest      = 10 * time.Second // minimum interval between requests for the keys
+	verifications = 8                // concurrent; limits the CPU use of invalid tokens
 	maxTokenBytes = 16 << 10
 	maxGroups     = 500
-	// skew is how far the clocks of the provider and of the server may differ.
+	// skew is the allowed difference between the clocks of the provider and the server.
 	skew = time.Minute
 )
 
-// algorithms are those that tokens may be signed with: those with a public key.
+// algorithms lists the signature algorithms with a public key.
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
 
-// Options say which identity provider people and programs come from. Issuer and ClientID are needed.
+// Options configures an identity provider. Issuer and ClientID are required.
 type Options struct {
 	Issuer       string
 	ClientID     string
 	ClientSecret string   // empty for a public client
-	Audience     string   // of tokens for the API; empty means the client's
-	Algorithms   []string // empty means RS256 and ES256
-	Scopes       []string // beside openid
-	SubjectClaim string   // empty means sub
-	GroupsClaim  string   // empty means groups
-	PublicURL    string   // where browsers reach the pages, such as https://tasker.example.com
+	Audience     string   // of tokens for the API; default ClientID
+	Algorithms   []string // default RS256 and ES256
+	Scopes       []string // in addition to openid
+	SubjectClaim string   // default sub
+	GroupsClaim  string   // default groups
+	PublicURL    string   // base URL for browsers, such as https://tasker.example.com
 
-	HTTP *http.Client     // nil means one with timeouts
-	Now  func() time.Time // nil means the clock
+	HTTP *http.Client     // default: a client with timeouts
+	Now  func() time.Time // default: time.Now
 }
 
-// A Provider verifies what an OpenID Connect provider says of people and programs. It
-// asks the provider when it is needed first. It is safe for concurrent use.
+// Provider verifies tokens of an OpenID Connect provider. It contacts the provider on first use. It is
+// safe for concurrent use.
 type Provider struct {
 	Options
 
@@ -74,7 +74,6 @@ type Provider struct {
 	keys  *keySet
 }
 
-// discovered is what the provider says of itself.
 type discovered struct {
 	endpoint oauth2.Endpoint
 }
@@ -106,7 +105,6 @@ func New(o Options) (*Provider, error) {
 	return p, nil
 }
 
-// fault says what is wrong with the options.
 func (o Options) fault() string {
 	for name, text := range map[string]string{"issuer": o.Issuer, "public URL": o.PublicURL} {
 		if text == "" && name == "public URL" {
@@ -121,7 +119,7 @@ func (o Options) fault() string {
 		}
 	}
 	if o.ClientID == "" {
-		return "the client id is missing, under which the provider knows this server"
+		return "missing client id"
 	}
 	return ""
 }
@@ -131,7 +129,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// asked is what a sign-in needs of the provider's own description.
+// asked is the used part of the discovery document.
 type asked struct {
 	Issuer   string   `json:"issuer"`
 	AuthURL  string   `json:"authorization_endpoint"`
@@ -140,7 +138,7 @@ type asked struct {
 	Methods  []string `json:"code_challenge_methods_supported"`
 }
 
-// discover asks the provider for its endpoints, once. The error is Unavailable.
+// discover reads the endpoints of the provider once. The error is Unavailable.
 func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	p.mu.Lock()
 	found := p.found
@@ -154,7 +152,7 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 			return nil, err
 		}
 		if d.Issuer != p.Issuer || d.JWKS == "" {
-			return nil, providerError(fmt.Errorf("it calls itself %q, and the configuration %q", d.Issuer, p.Issuer))
+			return nil, providerError(fmt.Errorf("its issuer is %q, but the configured one is %q", d.Issuer, p.Issuer))
 		}
 		found := &discovered{endpoint: oauth2.Endpoint{AuthURL: d.AuthURL, TokenURL: d.TokenURL}}
 		p.mu.Lock()
@@ -165,12 +163,12 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.(*discovered), nil //nolint:forcetypeassert // it is what is returned above
+	return v.(*discovered), nil //nolint:forcetypeassert // the function above returns this type
 }
 
-// providerError is Unavailable: nothing was decided about the caller.
+// providerError returns an Unavailable error, because the caller was not verified.
 func providerError(err error) error {
-	return &tasker.Error{Code: tasker.Unavailable, Message: "the identity provider does not answer as it should; try again", Err: err}
+	return &tasker.Error{Code: tasker.Unavailable, Message: "the identity provider is unavailable or returned an invalid response: try again", Err: err}
 }
 
 // OAuth returns the configuration of the code flow.
@@ -207,8 +205,8 @@ func (p *Provider) get(ctx context.Context, address string, into any) error {
 	return nil
 }
 
-// A keySet holds the keys of the provider. It is an [oidc.KeySet]. A token with an unknown key
-// has the keys read again, at most once in keysRest. Tokens with known keys do not wait for that.
+// keySet caches the keys of the provider. It is an [oidc.KeySet]. For a token with an unknown key it
+// reads the keys again, at most once per keysRest. Tokens with known keys do not wait for that.
 type keySet struct {
 	provider  *Provider
 	url       string // set by discover
@@ -217,13 +215,13 @@ type keySet struct {
 	mu    sync.Mutex
 	keys  []jose.JSONWebKey
 	read  time.Time // when the keys were read
-	asked time.Time // when they were last asked for, also without success
+	asked time.Time // of the last request for them, successful or not
 	one   singleflight.Group
 }
 
-var errUnknownKey = errors.New("the token is signed with a key that the provider does not have")
+var errUnknownKey = errors.New("the token is signed with an unknown key")
 
-// VerifySignature returns the payload of a token if the provider has signed it.
+// VerifySignature returns the payload of a token that the provider signed.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	signed, err := k.parse(token)
 	if err != nil {
@@ -254,10 +252,10 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 			return payload, nil
 		}
 	}
-	return nil, errors.New("the signature is wrong")
+	return nil, errors.New("invalid signature")
 }
 
-// A signatureCheck keeps the error of one verification, of which the library keeps the text only.
+// signatureCheck records the error of a verification, because the library returns only its text.
 type signatureCheck struct {
 	*keySet
 	err error
@@ -268,7 +266,7 @@ func (c *signatureCheck) VerifySignature(ctx context.Context, token string) (pay
 	return payload, c.err
 }
 
-// parse reads a token in the compact form, which has one signature.
+// parse parses a token in compact form, which has one signature.
 func (k *keySet) parse(token string) (*jose.JSONWebSignature, error) {
 	var allowed []jose.SignatureAlgorithm
 	for _, a := range k.provider.Algorithms {
@@ -277,7 +275,7 @@ func (k *keySet) parse(token string) (*jose.JSONWebSignature, error) {
 	return jose.ParseSignedCompact(token, allowed)
 }
 
-// known returns the keys, their age, and the time since they were last asked for.
+// known returns the keys, their age, and the time since the last request for them.
 func (k *keySet) known(now time.Time) (keys []jose.JSONWebKey, age, rest time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -297,7 +295,7 @@ func (p *Provider) Recognizes(token string) bool {
 	return len(fitting(keys, signed.Signatures[0].Header.KeyID)) > 0
 }
 
-// fitting returns the public keys for signatures with an id; all of them for none.
+// fitting returns the public signature keys with an id, or all of them if id is empty.
 func fitting(keys []jose.JSONWebKey, id string) []jose.JSONWebKey {
 	var list []jose.JSONWebKey
 	for _, key := range keys {
@@ -324,25 +322,24 @@ func (k *keySet) fetch(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// A Person is what a token says of its subject.
+// Person is the subject of a token.
 type Person struct {
-	Subject string // user: and what the provider calls them
+	Subject string // "user:" and the subject claim
 	Groups  []string
-	Nonce   string // of the sign-in, of an ID token
+	Nonce   string // of the sign-in, in an ID token
 	Expires time.Time
 }
 
-// Verify returns who a token is about. The error is Unauthorized, or Unavailable when
-// the provider cannot be asked.
+// Verify verifies a token and returns its subject. The error is Unauthorized, or Unavailable if the
+// provider is unreachable.
 func (p *Provider) Verify(ctx context.Context, token, audience string) (Person, error) {
 	if len(token) > maxTokenBytes {
-		return Person{}, tasker.Errorf(tasker.Unauthorized, "the token has more than %d bytes", maxTokenBytes)
+		return Person{}, tasker.Errorf(tasker.Unauthorized, "token too large: the limit is %d bytes", maxTokenBytes)
 	}
 	if _, err := p.discover(ctx); err != nil {
 		return Person{}, err
 	}
-	// The clock of the one who compares is set back a little for what ends, and is let
-	// run ahead five minutes by the library for what begins.
+	// The clock is set back for the expiry. The library allows five minutes for the beginning.
 	config := &oidc.Config{ClientID: audience, SupportedSigningAlgs: p.Algorithms, Now: func() time.Time { return p.Now().Add(-skew) }}
 	check := &signatureCheck{keySet: p.keys}
 	verified, err := oidc.NewVerifier(p.Issuer, check, config).Verify(ctx, token)
@@ -350,13 +347,13 @@ func (p *Provider) Verify(ctx context.Context, token, audience string) (Person, 
 		return Person{}, check.err
 	}
 	if err != nil {
-		return Person{}, &tasker.Error{Code: tasker.Unauthorized, Message: "the token is not valid: " + reasonOf(err), Err: err}
+		return Person{}, &tasker.Error{Code: tasker.Unauthorized, Message: "invalid token: " + reasonOf(err), Err: err}
 	}
 	var claims map[string]json.RawMessage
 	if err := verified.Claims(&claims); err != nil {
-		return Person{}, tasker.Errorf(tasker.Unauthorized, "the claims of the token cannot be read")
+		return Person{}, tasker.Errorf(tasker.Unauthorized, "invalid claims in the token")
 	}
-	for _, name := range []string{"exp", "nbf", "iat"} { // the library also reads a number from a text
+	for _, name := range []string{"exp", "nbf", "iat"} { // the library also accepts numbers in strings
 		if strings.HasPrefix(string(claims[name]), `"`) {
 			return Person{}, tasker.Errorf(tasker.Unauthorized, "invalid claim %s of the token: must be a number", name)
 		}
@@ -364,7 +361,7 @@ func (p *Provider) Verify(ctx context.Context, token, audience string) (Person, 
 	who := Person{Groups: stringsOf(claims[p.GroupsClaim]), Nonce: verified.Nonce, Expires: verified.Expiry.Add(skew)}
 	var name string
 	if json.Unmarshal(claims[p.SubjectClaim], &name) != nil || name == "" {
-		return Person{}, tasker.Errorf(tasker.Unauthorized, "the token has no text in the claim %s, which names the subject", p.SubjectClaim)
+		return Person{}, tasker.Errorf(tasker.Unauthorized, "invalid claim %s of the token: must be a non-empty string", p.SubjectClaim)
 	}
 	if verifiedEmail := claims["email_verified"]; p.SubjectClaim == "email" && string(verifiedEmail) != "true" {
 		return Person{}, tasker.Errorf(tasker.Unauthorized, "the email address of the token is not verified")
@@ -373,16 +370,16 @@ func (p *Provider) Verify(ctx context.Context, token, audience string) (Person, 
 	return who, nil
 }
 
-// reasonOf says why a token is refused, without what only its issuer should see.
+// reasonOf describes why a token is rejected, without revealing its content.
 func reasonOf(err error) string {
 	text := err.Error()
 	switch _, expired := errors.AsType[*oidc.TokenExpiredError](err); {
 	case expired:
 		return "it has expired"
 	case strings.Contains(text, "audience"):
-		return "it is meant for another audience"
+		return "it has another audience"
 	case strings.Contains(text, "issued by a different provider"):
-		return "it is of another issuer"
+		return "it has another issuer"
 	case strings.Contains(text, "nbf"):
 		return "it is not valid yet"
 	default:
@@ -390,7 +387,7 @@ func reasonOf(err error) string {
 	}
 }
 
-// stringsOf reads a claim that is a text or a list of texts.
+// stringsOf decodes a claim that is a string or a list of strings.
 func stringsOf(doc json.RawMessage) []string {
 	var list []string
 	if json.Unmarshal(doc, &list) != nil {

@@ -18,65 +18,65 @@ import (
 	"tasker.example/tasker"
 )
 
-// A Class is requests that are limited together.
+// Class is a class of requests with a common limit.
 type Class string
 
 // The classes.
 const (
-	// Exempt is never refused: health, metrics, and what is served from memory.
+	// Exempt requests are never refused: health, metrics, and responses from memory.
 	Exempt Class = "exempt"
-	// Reports is what workers send of steps that they hold: heartbeats, results, leases
-	// given back. Refused, they would cost leases; there are as many as the claims allow.
+	// Reports contains the requests of workers about their steps: heartbeats, results, released
+	// leases. Refusing them would cost leases. Their number is limited by claims.
 	Reports Class = "reports"
-	// Claims is workers that ask for steps, and wait for some.
+	// Claims contains the claims of workers.
 	Claims Class = "claims"
-	// Operations is what operators do: repairs, cancellations, keys.
+	// Operations contains the changes of operators: repairs, cancellations, keys.
 	Operations Class = "operations"
-	// Reads is lists, statistics, details and pages.
+	// Reads contains lists, statistics, details and pages.
 	Reads Class = "reads"
-	// Creates is new tasks and templates.
+	// Creates contains new tasks and templates.
 	Creates Class = "creates"
-	// BulkCreates is many tasks by one request.
+	// BulkCreates contains requests that create many tasks.
 	BulkCreates Class = "bulk_creates"
-	// Streams is live feeds of events, which count their readers themselves.
+	// Streams contains live feeds of events, which limit their readers themselves.
 	Streams Class = "streams"
 )
 
-// Classes returns all of them.
+// Classes returns all classes.
 func Classes() []Class {
 	return []Class{Exempt, Reports, Claims, Operations, Reads, Creates, BulkCreates, Streams}
 }
 
-// isRateLimited reports whether requests of the class count for the rate of their caller. What
-// workers do is bounded by the number of steps and workers.
+// isRateLimited reports whether the rate limit of callers applies to the class. The requests of workers
+// are limited by the number of steps and workers.
 func (c Class) isRateLimited() bool {
 	return slices.Contains([]Class{Operations, Reads, Creates, BulkCreates, Streams}, c)
 }
 
-// A Limit is how many requests of a class there may be. The zero Limit is none.
+// Limit limits the requests of a class. The zero Limit allows all.
 type Limit struct {
-	Running int           // served at the same time; 0: any number
-	Waiting int           // that wait for their turn beside them
-	Wait    time.Duration // of one at most
+	Running int           // concurrent requests; 0: no limit
+	Waiting int           // queued requests
+	Wait    time.Duration // maximum time in the queue
 }
 
-// Share returns how many of n one caller may have, so that others find room at any time.
+// Share returns how many of n one caller may use, so that others always have room.
 func Share(n int) int { return (n + 1) / 2 }
 
-// Options of a [Gate].
+// Options configures a [Gate].
 type Options struct {
-	Limits map[Class]Limit // of the classes; one without has no limit
-	Rate   float64         // requests of one caller a second; 0: any number
+	Limits map[Class]Limit // missing classes have no limit
+	Rate   float64         // requests per second and caller; 0: no limit
 	Now    func() time.Time
 }
 
-// A Gate admits requests of one server. It is safe for concurrent use; nil admits all.
+// Gate admits the requests of a server. It is safe for concurrent use; nil admits all.
 type Gate struct {
 	classes map[Class]*queue
 	callers *Rate
 }
 
-// New returns a gate that has taken nothing yet.
+// New returns a gate.
 func New(o Options) *Gate {
 	g := &Gate{classes: map[Class]*queue{}, callers: NewRate(o.Rate, o.Now)}
 	for _, c := range Classes() {
@@ -85,7 +85,7 @@ func New(o Options) *Gate {
 	return g
 }
 
-// Acquire returns when a request of a class may be served: it is [Gate.Admit] and [Gate.NextActor].
+// Acquire combines [Gate.Admit] and [Gate.Wait].
 func (g *Gate) Acquire(ctx context.Context, class Class, caller string) (leave func(), err error) {
 	if err := g.Admit(class, caller); err != nil {
 		return nil, err
@@ -93,9 +93,8 @@ func (g *Gate) Acquire(ctx context.Context, class Class, caller string) (leave f
 	return g.Wait(ctx, class, caller)
 }
 
-// Admit counts a request for the rate of its caller, and refuses one that would have no turn
-// and no place to wait for one. What follows it, such as reading the body, takes no turn. The
-// error is a [Refusal].
+// Admit counts a request against the rate limit of its caller, and refuses it if it could neither run nor
+// wait. It occupies no slot while the caller then reads the body. The error is a [Refusal].
 func (g *Gate) Admit(class Class, caller string) error {
 	if g == nil {
 		return nil
@@ -104,7 +103,7 @@ func (g *Gate) Admit(class Class, caller string) error {
 	if class.isRateLimited() && caller != "" {
 		if wait := g.callers.take(caller); wait > 0 {
 			q.overRate.Add(1)
-			return tooFast(wait, fmt.Sprintf("%s sends more than %g requests a second (limits.requests_per_second)", caller, g.callers.perSecond))
+			return tooFast(wait, fmt.Sprintf("%s exceeds %g requests per second (limits.requests_per_second)", caller, g.callers.perSecond))
 		}
 	}
 	if full, is := q.isFull(caller); is {
@@ -113,9 +112,9 @@ func (g *Gate) Admit(class Class, caller string) error {
 	return nil
 }
 
-// Wait returns when a request of a class that was admitted may be served. The request is over when leave
-// was called, which may be called several times. The error is a [Refusal] or that of ctx.
-// A caller without a name shares with nobody: one of a server that asks nobody who they are.
+// Wait waits until an admitted request may be served. leave releases its slot and may be called several
+// times. The error is a [Refusal] or that of ctx. A caller without a name, on a server without
+// authentication, has no limit of its own.
 func (g *Gate) Wait(ctx context.Context, class Class, caller string) (leave func(), err error) {
 	if g == nil {
 		return func() {}, nil
@@ -123,7 +122,7 @@ func (g *Gate) Wait(ctx context.Context, class Class, caller string) (leave func
 	q := g.classes[class]
 	t, err := q.enter(ctx, caller)
 	if err != nil {
-		if full, ok := err.(errFull); ok { //nolint:errorlint // it is never wrapped
+		if full, ok := err.(errFull); ok { //nolint:errorlint // never wrapped
 			return nil, refuse(class, q.limit, full)
 		}
 		return nil, err
@@ -131,14 +130,13 @@ func (g *Gate) Wait(ctx context.Context, class Class, caller string) (leave func
 	return sync.OnceFunc(func() { q.leave(t) }), nil
 }
 
-// A Refusal is an error that says that there are too many requests, of the server or of
-// one caller. It wraps a [tasker.Error] with the code Unavailable.
+// Refusal is the error of a refused request. It wraps a [tasker.Error] with the code Unavailable.
 type Refusal struct {
 	error
-	TooFast bool // the caller's own rate is the reason
+	TooFast bool // the rate limit of the caller is exceeded
 }
 
-// Status returns the HTTP status that it is answered with.
+// Status returns the HTTP status of the response.
 func (r Refusal) Status() int {
 	if r.TooFast {
 		return http.StatusTooManyRequests
@@ -146,40 +144,40 @@ func (r Refusal) Status() int {
 	return http.StatusServiceUnavailable
 }
 
-// Unwrap returns what is wrong.
+// Unwrap implements errors.Unwrap.
 func (r Refusal) Unwrap() error { return r.error }
 
 func tooFast(wait time.Duration, text string) Refusal {
 	return Refusal{TooFast: true, error: &tasker.Error{
-		Code: tasker.Unavailable, Message: text + "; try again after the rest in Retry-After", RetryAfter: wait,
+		Code: tasker.Unavailable, Message: text + "; retry after the delay in Retry-After", RetryAfter: wait,
 	}}
 }
 
 const (
-	leastRest = time.Second
-	moreRest  = 2 * time.Second // at random, so that not all come back at the same time
+	leastDelay  = time.Second
+	randomDelay = 2 * time.Second // spreads the retries
 )
 
 func refuse(class Class, l Limit, full errFull) Refusal {
-	text := fmt.Sprintf("the server has too many requests of the class %s: %d are served at the same time", class, l.Running)
+	text := fmt.Sprintf("too many requests of the class %s: the server serves %d at once", class, l.Running)
 	if full.byCaller {
-		text = fmt.Sprintf("the caller has too many requests of the class %s at the same time: others wait, and one has at most half of the %d that are served", class, l.Running)
+		text = fmt.Sprintf("too many requests of the class %s by this caller: one caller may use at most half of the %d slots while others wait", class, l.Running)
 	}
 	return Refusal{error: &tasker.Error{
-		Code: tasker.Unavailable, Message: text + " (limits." + string(class) + "); try again after the rest in Retry-After",
-		RetryAfter: leastRest + rand.N(moreRest),
+		Code: tasker.Unavailable, Message: text + " (limits." + string(class) + "); retry after the delay in Retry-After",
+		RetryAfter: leastDelay + rand.N(randomDelay),
 	}}
 }
 
-// A Count is what became of the requests of a class since the start, and what there are.
+// Count counts the requests of a class, since the start and now.
 type Count struct {
 	Class                                              Class
 	Running, Waiting                                   int
-	Admitted, RejectedFull, TimedOut, RejectedFairness int64 // TimedOut: those that waited for too long
+	Admitted, RejectedFull, TimedOut, RejectedFairness int64 // TimedOut: in the queue
 	RejectedRate                                       int64
 }
 
-// Counts returns what there is of each class.
+// Counts returns the counts of all classes.
 func (g *Gate) Counts() []Count {
 	var list []Count
 	if g == nil {
@@ -193,5 +191,4 @@ func (g *Gate) Counts() []Count {
 	return list
 }
 
-// counters are what became of requests.
 type counters struct{ taken, full, overTime, overShare, overRate atomic.Int64 }

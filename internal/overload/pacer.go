@@ -8,37 +8,37 @@ import (
 	"time"
 )
 
-// A Pacer slows down storing tasks when that slows the heartbeats and reports of workers. It
-// compares their time with the time without waiting work: above one and a half times as much, the
-// work pauses longer and longer after each piece, otherwise shorter. A nil Pacer has no effect.
+// Pacer slows down storing tasks when that delays the heartbeats and reports of workers. It compares their
+// latency with the latency without waiting work. Above one and a half times that, the work pauses longer
+// after each piece, otherwise shorter. A nil Pacer has no effect.
 type Pacer struct {
 	PacerOptions
 
-	one chan struct{} // has the piece that is done while the work rests between them
+	one chan struct{} // held by the running piece while the work is paced
 
 	mu      sync.Mutex
-	inside  int           // pieces that are done or rest
-	share   float64       // of its time that the work may take
-	debt    time.Duration // of work, that is to be rested for
+	inside  int           // pieces that run or pause
+	share   float64       // part of the time that the work may use
+	debt    time.Duration // work time to be compensated by pauses
 	settled time.Time
 	probing bool
 	failed  bool // the last probe
 	probed  time.Time
 	judged  time.Time
-	busy    time.Time       // when something last waited
+	busy    time.Time       // when work last waited
 	usual   []time.Duration // probes while nothing waited
-	recent  []time.Duration // probes since the last judgement, while something waited
+	recent  []time.Duration // probes since the last adjustment, while work waited
 }
 
-// PacerOptions of a [Pacer]. All but the log are needed.
+// PacerOptions configures a [Pacer]. All fields but Log are required.
 type PacerOptions struct {
-	Probe   func(context.Context) error // does once what matters
-	Matters func() bool                 // reports whether somebody needs it now
-	Width   int                         // pieces of the work that are done at once
+	Probe   func(context.Context) error // performs one latency-sensitive commit
+	Matters func() bool                 // reports whether the latency matters now
+	Width   int                         // concurrent pieces
 	Log     *slog.Logger
 }
 
-// NewPacer returns a pacer of work that takes all of its time.
+// NewPacer returns a pacer that does not pause yet.
 func NewPacer(o PacerOptions) *Pacer {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -47,32 +47,31 @@ func NewPacer(o PacerOptions) *Pacer {
 }
 
 const (
-	calmEvery   = time.Second
-	busyEvery   = 50 * time.Millisecond
-	judgeEvery  = 500 * time.Millisecond
-	judgedBy    = 5  // probes at least
-	usualProbes = 32 // that are remembered
-	firstProbes = 10 // count as usual in any case: there is nothing else
-	probeTime   = 2 * time.Second
-	longestRest = 5 * time.Second
-	calmAfter   = 10 * time.Second
-	manyQueued  = 16 // are more than wait by chance
+	calmEvery    = time.Second
+	busyEvery    = 50 * time.Millisecond
+	judgeEvery   = 500 * time.Millisecond
+	judgedBy     = 5  // minimum number of probes
+	usualProbes  = 32 // number of stored probes
+	firstProbes  = 10 // always count as usual
+	probeTime    = 2 * time.Second
+	longestPause = 5 * time.Second
+	calmAfter    = 10 * time.Second
+	manyQueued   = 16 // more than wait by chance
 
-	slower   = 1.5 // than usual is too slow
+	slower   = 1.5 // times the usual latency is too slow
 	slowerBy = time.Millisecond
-	// What is twice too slow has the share halved, within these bounds.
+	// At twice the limit the share is halved, within these bounds.
 	mostDecrease, leastDecrease = 0.3, 0.8
 	increase                    = 0.02
 	leastShare                  = 0.05
-	// firstShare is where the work begins when more of it waits than before: it is too late
-	// to find out what it does to others by trying all.
+	// firstShare is the share when work starts to wait, because the reaction to a full share would
+	// be too late.
 	firstShare = 0.3
-	// littleShare is so little that the work cannot be what makes something slow: what is
-	// probed then is usual.
+	// littleShare is so small that the work cannot cause the latency: probes count as usual.
 	littleShare = 0.1
 )
 
-// Do does a piece of work when it is its turn. Queued tells how many more wait for it.
+// Do runs a piece of work after a pause. queued returns the number of waiting pieces.
 func (p *Pacer) Do(ctx context.Context, queued func() int, work func() error) error {
 	if p == nil {
 		return work()
@@ -85,8 +84,8 @@ func (p *Pacer) Do(ctx context.Context, queued func() int, work func() error) er
 		defer p.mu.Unlock()
 		p.inside--
 	}()
-	for rest := p.rest(); rest > 0; rest = p.rest() {
-		timer := time.NewTimer(rest)
+	for pause := p.pause(); pause > 0; pause = p.pause() {
+		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -108,8 +107,8 @@ func (p *Pacer) Do(ctx context.Context, queued func() int, work func() error) er
 	return err
 }
 
-// rest returns how long the next piece of work rests.
-func (p *Pacer) rest() time.Duration {
+// pause returns the pause before the next piece of work.
+func (p *Pacer) pause() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	perSecond := p.share
@@ -122,14 +121,14 @@ func (p *Pacer) rest() time.Duration {
 		p.debt = 0
 		return 0
 	}
-	return min(max(time.Duration(float64(p.debt)/perSecond), time.Millisecond), longestRest)
+	return min(max(time.Duration(float64(p.debt)/perSecond), time.Millisecond), longestPause)
 }
 
-// done notes what a piece of work took, and probes now and then.
+// done records the duration of a piece of work, and starts a probe if one is due.
 func (p *Pacer) done(took time.Duration, queued bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	most := time.Duration(float64(longestRest) * p.share)
+	most := time.Duration(float64(longestPause) * p.share)
 	p.debt = min(p.debt+took, most)
 	busy := queued || p.inside > p.Width
 	every := calmEvery
@@ -149,7 +148,7 @@ func (p *Pacer) done(took time.Duration, queued bool) {
 	}
 }
 
-// probe does once what matters, and judges.
+// probe measures the latency and adjusts the share.
 func (p *Pacer) probe(busy bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
 	defer cancel()
@@ -159,9 +158,9 @@ func (p *Pacer) probe(busy bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.probing = false
-	if err != nil && ctx.Err() == nil { // it says nothing about what it would take
+	if err != nil && ctx.Err() == nil { // its duration is meaningless
 		if !p.failed {
-			p.Log.Warn("storing tasks is not paced: the probe of a commit fails", "err", err)
+			p.Log.Warn("task creation is not paced: the probe commit failed", "err", err)
 		}
 		p.failed = true
 		return
@@ -178,7 +177,6 @@ func (p *Pacer) probe(busy bool) {
 	p.adjust(time.Now(), busy)
 }
 
-// adjust changes the share of the work.
 func (p *Pacer) adjust(at time.Time, busy bool) {
 	if at.Sub(p.judged) < judgeEvery || busy && len(p.recent) < judgedBy {
 		return
@@ -193,12 +191,12 @@ func (p *Pacer) adjust(at time.Time, busy bool) {
 		p.share = min(p.share+increase, 1)
 	}
 	if (before == 1) != (p.share == 1) {
-		p.Log.Info("the pace at which tasks are stored", "slowed", p.share < 1, "usual_commit", usual, "commit", now)
+		p.Log.Info("pace of task creation changed", "slowed", p.share < 1, "usual_commit", usual, "commit", now)
 	}
 	p.recent = p.recent[:0]
 }
 
-// Share returns the part of its time that the work may take, 0 to 1.
+// Share returns the part of the time that the work may use, from 0 to 1.
 func (p *Pacer) Share() float64 {
 	if p == nil {
 		return 1

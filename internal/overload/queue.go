@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A queue is the requests of one class: those that run, and those that wait.
+// queue contains the running and waiting requests of a class.
 type queue struct {
 	limit Limit
 	counters
@@ -16,31 +16,31 @@ type queue struct {
 	running int
 	waiting int
 	callers map[string]*caller
-	turns   []*caller // those of whom requests wait, the next one first
+	turns   []*caller // callers with waiting requests, next one first
 }
 
-// A caller is the requests of one of them.
+// caller contains the requests of a caller.
 type caller struct {
 	name    string
 	running int
-	waiting []*ticket // in the order of their arrival
+	waiting []*ticket // in order of arrival
 }
 
-// A ticket is a request that runs or waits.
+// ticket is a running or waiting request.
 type ticket struct {
-	of     *caller
-	turn   chan struct{} // closed when it runs, or when it has made room
-	pushed bool          // it has made room for a caller with fewer requests; set before
+	of      *caller
+	turn    chan struct{} // closed when it runs or is evicted
+	evicted bool          // for a caller with fewer requests; set before turn is closed
 }
 
-// errFull says that there is no room to wait, or that there was none in time.
+// errFull means that the queue is full, or that a request waited too long.
 type errFull struct{ byCaller bool }
 
 func (errFull) Error() string { return "too many requests" }
 
 func newQueue(l Limit) *queue { return &queue{limit: l, callers: map[string]*caller{}} }
 
-// enter returns when a request may run.
+// enter waits until a request may run.
 func (q *queue) enter(ctx context.Context, name string) (*ticket, error) {
 	t, err := q.join(name)
 	if err != nil || t.turn == nil {
@@ -50,7 +50,7 @@ func (q *queue) enter(ctx context.Context, name string) (*ticket, error) {
 	defer timer.Stop()
 	select {
 	case <-t.turn:
-		if t.pushed {
+		if t.evicted {
 			return nil, errFull{byCaller: true}
 		}
 		return t, nil
@@ -59,8 +59,8 @@ func (q *queue) enter(ctx context.Context, name string) (*ticket, error) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if !q.withdraw(t) { // its turn came in the same moment
-		if t.pushed {
+	if !q.withdraw(t) { // its turn came concurrently
+		if t.evicted {
 			return nil, err
 		}
 		return t, nil
@@ -71,7 +71,7 @@ func (q *queue) enter(ctx context.Context, name string) (*ticket, error) {
 	return nil, err
 }
 
-// join has a request run, wait, or neither.
+// join runs or queues a request, or refuses it.
 func (q *queue) join(name string) (*ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,7 +96,6 @@ func (q *queue) join(name string) (*ticket, error) {
 	return t, nil
 }
 
-// caller returns what there is of a caller.
 func (q *queue) caller(name string) *caller {
 	if c := q.callers[name]; c != nil {
 		return c
@@ -111,7 +110,7 @@ func (q *queue) isFull(name string) (errFull, bool) {
 	return q.noPlace(q.caller(name))
 }
 
-// noPlace counts a request that can neither run nor wait, and reports whether it is one.
+// noPlace reports whether a request can neither run nor wait, and counts it.
 func (q *queue) noPlace(c *caller) (errFull, bool) {
 	switch {
 	case q.mayRun(c):
@@ -126,30 +125,29 @@ func (q *queue) noPlace(c *caller) (errFull, bool) {
 	return errFull{}, false
 }
 
-// canMakeRoom reports whether more requests wait of another caller than of one.
+// canMakeRoom reports whether another caller has more waiting requests.
 func (q *queue) canMakeRoom(c *caller) bool {
 	return len(q.turns) > 0 && len(q.longest().waiting) > len(c.waiting)+1
 }
 
-// longest returns the caller of whom most requests wait.
+// longest returns the caller with the most waiting requests.
 func (q *queue) longest() *caller {
 	return slices.MaxFunc(q.turns, func(a, b *caller) int { return len(a.waiting) - len(b.waiting) })
 }
 
-// makeRoom refuses the last request of the caller of whom most wait, for one of whom fewer
-// do.
+// makeRoom evicts the last request of the caller with the most waiting requests.
 func (q *queue) makeRoom() {
 	most := q.longest()
 	last := most.waiting[len(most.waiting)-1]
 	most.waiting = most.waiting[:len(most.waiting)-1]
 	q.waiting--
 	q.overShare.Add(1)
-	last.pushed = true
+	last.evicted = true
 	close(last.turn)
 }
 
-// mayRun reports whether one more of a caller may run. Whenever it may, none of the
-// caller's requests wait, see leave.
+// mayRun reports whether another request of a caller may run. If so, none of the caller's requests wait,
+// see leave.
 func (q *queue) mayRun(c *caller) bool {
 	if q.limit.Running == 0 {
 		return true
@@ -163,7 +161,7 @@ func (q *queue) run(c *caller) {
 	q.taken.Add(1)
 }
 
-// leave ends a request that ran, and has the next run.
+// leave ends a request and runs the next one.
 func (q *queue) leave(t *ticket) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -185,7 +183,7 @@ func (q *queue) leave(t *ticket) {
 	close(next.turn)
 }
 
-// withdraw takes out a request that waits, and reports whether it still did.
+// withdraw removes a waiting request, and reports whether it was still waiting.
 func (q *queue) withdraw(t *ticket) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -201,7 +199,7 @@ func (q *queue) withdraw(t *ticket) bool {
 	return true
 }
 
-// forget removes a caller who has no requests.
+// forget removes a caller without requests.
 func (q *queue) forget(c *caller) {
 	if c.running == 0 && len(c.waiting) == 0 {
 		delete(q.callers, c.name)

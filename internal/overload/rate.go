@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// maxBuckets is how many callers are remembered, twice: those before them are forgotten
-// and begin anew.
+// maxBuckets is the number of callers in each of the two generations. Older callers are forgotten.
 const maxBuckets = 10_000
 
-// burst is how many seconds' worth of requests may come at the same time.
+// burst is the burst size in seconds' worth of requests.
 const burst = 2
 
-// A Rate limits requests per second of each caller or address; nil allows all.
+// Rate limits the requests per second of each caller or address; nil allows all.
 type Rate struct {
 	perSecond float64
 	now       func() time.Time
@@ -22,13 +21,13 @@ type Rate struct {
 	recent, older map[string]*bucket
 }
 
-// A bucket has the requests that are allowed at an instant.
+// bucket is a token bucket.
 type bucket struct {
-	left float64
-	at   time.Time
+	tokens float64
+	at     time.Time
 }
 
-// NewRate returns a rate that nobody has used yet; nil for one of 0.
+// NewRate returns a rate limit, or nil if perSecond is 0.
 func NewRate(perSecond float64, now func() time.Time) *Rate {
 	if perSecond <= 0 {
 		return nil
@@ -39,10 +38,10 @@ func NewRate(perSecond float64, now func() time.Time) *Rate {
 	return &Rate{perSecond: perSecond, now: now, recent: map[string]*bucket{}}
 }
 
-// Address takes one request of an address, see [Network], or returns a [Refusal].
+// Address counts a request of an address, see [Network], or returns a [Refusal].
 func (r *Rate) Address(from netip.Addr) error { return addressRefusal(r.take(Network(from).String())) }
 
-// Spent returns what [Rate.Address] would return now, and takes nothing.
+// Spent returns the result of [Rate.Address] without counting a request.
 func (r *Rate) Spent(from netip.Addr) error {
 	if r == nil {
 		return nil
@@ -56,10 +55,10 @@ func addressRefusal(wait time.Duration) error {
 	if wait <= 0 {
 		return nil
 	}
-	return tooFast(wait, "too many requests come from your address without valid credentials (limits.unknown_requests_per_second)")
+	return tooFast(wait, "too many requests without valid credentials from your address (limits.unknown_requests_per_second)")
 }
 
-// Network returns what counts as one address: of IPv6 each site has very many.
+// Network returns the network that is limited as one address: a /64 for IPv6.
 func Network(from netip.Addr) netip.Prefix {
 	from = from.Unmap().WithZone("")
 	bits := from.BitLen()
@@ -73,7 +72,7 @@ func Network(from netip.Addr) netip.Prefix {
 	return p
 }
 
-// take takes one request, or returns how long to wait for it.
+// take counts a request, or returns how long to wait.
 func (r *Rate) take(name string) time.Duration {
 	if r == nil {
 		return 0
@@ -83,23 +82,22 @@ func (r *Rate) take(name string) time.Duration {
 	b := r.bucket(name)
 	wait := r.wait(b)
 	if wait == 0 {
-		b.left--
+		b.tokens--
 	}
 	return wait
 }
 
-// wait returns how long it takes until a bucket has a request.
+// wait returns the time until a bucket has a token.
 func (r *Rate) wait(b *bucket) time.Duration {
-	if b.left >= 1 {
+	if b.tokens >= 1 {
 		return 0
 	}
-	return max(1, time.Duration((1-b.left)/r.perSecond*float64(time.Second)))
+	return max(1, time.Duration((1-b.tokens)/r.perSecond*float64(time.Second)))
 }
 
-// most is what a bucket holds.
-func (r *Rate) most() float64 { return max(1, burst*r.perSecond) }
+func (r *Rate) capacity() float64 { return max(1, burst*r.perSecond) }
 
-// bucket returns what is left for somebody now.
+// bucket returns the refilled bucket of a caller.
 func (r *Rate) bucket(name string) *bucket {
 	now := r.now()
 	b := r.recent[name]
@@ -108,11 +106,11 @@ func (r *Rate) bucket(name string) *bucket {
 			r.older, r.recent = r.recent, map[string]*bucket{}
 		}
 		if b = r.older[name]; b == nil {
-			b = &bucket{left: r.most(), at: now}
+			b = &bucket{tokens: r.capacity(), at: now}
 		}
 		r.recent[name] = b
 	}
-	b.left = min(b.left+now.Sub(b.at).Seconds()*r.perSecond, r.most())
+	b.tokens = min(b.tokens+now.Sub(b.at).Seconds()*r.perSecond, r.capacity())
 	b.at = now
 	return b
 }

@@ -6,12 +6,10 @@ import (
 	"time"
 )
 
-// maxWord bounds the words that are compared, which takes time with the square of
-// their length.
+// maxWord limits the length of words. The comparison takes quadratic time.
 const maxWord = 128
 
-// Ending ends an error about an unknown word with the nearest known one, if there is
-// one that is near.
+// Ending returns the end of an error about an unknown word: a question with the nearest known word, or "".
 func Ending(word string, known []string) string {
 	if near := Nearest(word, known, 1+max(1, min(3, len(word)/3))); near != "" {
 		return "; did you mean " + near + "?"
@@ -19,7 +17,7 @@ func Ending(word string, known []string) string {
 	return ""
 }
 
-// EscapedPlus ends an error about a time of a query whose + became a blank.
+// EscapedPlus returns the end of an error about a time in a query whose + was decoded to a blank, or "".
 func EscapedPlus(text string) string {
 	meant := strings.Replace(text, " ", "+", 1)
 	if _, err := time.Parse(time.RFC3339, meant); err != nil || meant == text {
@@ -28,8 +26,7 @@ func EscapedPlus(text string) string {
 	return "; a + in a query is written %2B: " + strings.Replace(meant, "+", "%2B", 1)
 }
 
-// Nearest returns the known word with the fewest differences from word, or "" when none
-// has fewer than most.
+// Nearest returns the known word with the fewest differences from word, or "" if none has fewer than most.
 func Nearest(word string, known []string, most int) string {
 	if len(word) > maxWord {
 		return ""
@@ -45,8 +42,8 @@ func Nearest(word string, known []string, most int) string {
 	return best
 }
 
-// distance counts the letters to insert, remove, replace or swap with their
-// neighbour to get from a to b. It may stop at most, when the answer is not less.
+// distance returns the number of letters to insert, remove, replace or swap to get from a to b. It may
+// return most if there are at least as many.
 func distance(a, b string, most int) int {
 	if len(a)-len(b) >= most || len(b)-len(a) >= most {
 		return most

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxParameters bounds the parameters of a control sequence, so that one without an end removes little.
+// maxParameters limits the parameters of a control sequence, so that one without an end removes little.
 const maxParameters = 64
 
 // Plain returns s without escape sequences of terminals (ECMA-48): control sequences, titles, links and other
@@ -37,8 +37,8 @@ func Plain(s string) string {
 	return b.String()
 }
 
-// control returns the control function that s begins with, as the byte behind ESC, and its length. The byte is 0
-// for any other character. The 8-bit form is a character of UTF-8, or a byte that is none.
+// control returns the control function at the beginning of s, as the byte after ESC, and its length. The
+// byte is 0 for other characters. The 8-bit form is a UTF-8 character or an invalid byte.
 func control(s string) (c byte, size int) {
 	r, size := utf8.DecodeRuneInString(s)
 	switch {
@@ -52,7 +52,7 @@ func control(s string) (c byte, size int) {
 	return 0, size
 }
 
-// argument returns the length of what belongs to the control function c at the beginning of s.
+// argument returns the length of the argument of the control function c at the beginning of s.
 func argument(c byte, s string) int {
 	switch {
 	case c == '[':
@@ -65,8 +65,8 @@ func argument(c byte, s string) int {
 	return 0
 }
 
-// final returns the length of the parameters at the beginning of s with the byte that ends them, which is least or
-// above. Where no byte ends them it is that of the parameters, unless there are very many.
+// final returns the length of the parameters at the beginning of s, including the final byte, which is at
+// least least. Without a final byte it is that of the parameters, unless there are too many.
 func final(s string, least byte) int {
 	i := 0
 	for i < len(s) && s[i] >= ' ' && s[i] < least {
@@ -80,8 +80,8 @@ func final(s string, least byte) int {
 	return i
 }
 
-// stringEnd returns the length of a string with its end, which is BEL or ST, or 0. Another control character
-// breaks it off, so that a text of many introducers takes linear time.
+// stringEnd returns the length of a string including its end, BEL or ST, or 0. Another control character
+// ends the search, so that a text of many introducers takes linear time.
 func stringEnd(s string) int {
 	for i := 0; i < len(s); {
 		switch c, size := control(s[i:]); {

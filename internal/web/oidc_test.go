@@ -177,7 +177,7 @@ func TestPeopleInABrowser(t *testing.T) {
 	// Who is in no group may do nothing, and is told so.
 	provider.User("mallory")
 	operator.Follow("a.button[href*='/sign-in/provider']")
-	operator.Sees("may do nothing here")
+	operator.Sees("has no permissions")
 	tab.Sees("Not found") // vera's session goes on
 }
 
