@@ -182,7 +182,7 @@ func TestEmissionRequestsThatAreRefused(t *testing.T) {
 		{"GET", "/v1/dlq/emissions?state=lost", nil, 400, "INVALID", "set_aside"},
 		{"GET", "/v1/dlq/emissions?before=-1", nil, 400, "INVALID", "before"},
 		{"GET", "/v1/dlq/emissions?limit=1001", nil, 400, "INVALID", "from 1 to 1000"},
-		{"GET", "/v1/dlq/emissions?offset=1", nil, 400, "INVALID", "there are state, sink, before, limit"},
+		{"GET", "/v1/dlq/emissions?offset=1", nil, 400, "INVALID", "known parameters are state, sink, before, limit"},
 		{"GET", "/v1/dlq/emissions/7", nil, 400, "INVALID", "event_uuid in the path must be a UUID"},
 		{"GET", "/v1/dlq/emissions/" + nobody, nil, 404, "NOT_FOUND", "no event " + nobody},
 		{"GET", "/v1/audit?limit=0", nil, 400, "INVALID", "from 1 to 1000"},

@@ -169,7 +169,7 @@ func TestAFeedThatIsRefused(t *testing.T) {
 		"?from=yesterday":                     "must be one of now, beginning",
 		"?last_event_id=7":                    "invalid id to resume from",
 		"?last_event_id=1.9000000000000000.0": "is of another database",
-		"?colour=red":                         "there are topic, from, last_event_id",
+		"?colour=red":                         "known parameters are topic, from, last_event_id",
 	} {
 		h.wantError(http.StatusBadRequest, "INVALID", words, "GET", "/v1/dlq/events"+path, nil)
 	}
@@ -189,7 +189,7 @@ func TestAFeedThatIsRefused(t *testing.T) {
 	if _, ok := f.block(); ok || f.lines.Err() != nil {
 		t.Errorf("the stream goes on, or broke: %v", f.lines.Err())
 	}
-	h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", "stopping", "GET", "/v1/dlq/events", nil)
+	h.wantError(http.StatusServiceUnavailable, "UNAVAILABLE", "shutting down", "GET", "/v1/dlq/events", nil)
 }
 
 // The timeouts of the server are for requests that end.

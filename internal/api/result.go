@@ -150,7 +150,7 @@ func notJSON(doc []byte) error {
 	if len(faults) == 0 { // the two parsers disagree: reject it
 		faults = []tasker.Fault{{Message: "the document is malformed"}}
 	}
-	return tasker.Errorf(tasker.Invalid, "the body is not JSON: %s", faults[0]).WithDetails(faults)
+	return tasker.Errorf(tasker.Invalid, "invalid JSON in the body: %s", faults[0]).WithDetails(faults)
 }
 
 // frameFaults returns the faults of duplicate and unknown keys.

@@ -253,9 +253,9 @@ func TestCertificatesThatCannotBeUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for words, c := range map[string]config.Server{
-		"no such file":       {TLSCertFile: cert + "x", TLSKeyFile: key},
-		"does not match":     {TLSCertFile: cert, TLSKeyFile: strangers},
-		"failed to find":     {TLSCertFile: empty, TLSKeyFile: key},
+		"no such file":                {TLSCertFile: cert + "x", TLSKeyFile: key},
+		"does not match":              {TLSCertFile: cert, TLSKeyFile: strangers},
+		"failed to find":              {TLSCertFile: empty, TLSKeyFile: key},
 		"contains no PEM certificate": {TLSCertFile: cert, TLSKeyFile: key, TLSClientCAFile: empty},
 	} {
 		o := options(pgtest.New(t).URL)
