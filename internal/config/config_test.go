@@ -652,7 +652,7 @@ func TestTheIdentityProviderIsChecked(t *testing.T) {
 		"must be https":                            func(o *OIDC) { o.Issuer = "http://id.example.com" },
 		`invalid issuer "id"`:                      func(o *OIDC) { o.Issuer = "id" },
 		"invalid public URL":                       func(o *OIDC) { o.PublicURL = "https://a/?b" },
-		"missing client id":                 func(o *OIDC) { o.ClientID = "" },
+		"missing client id":                        func(o *OIDC) { o.ClientID = "" },
 		`invalid algorithm "none"`:                 func(o *OIDC) { o.Algorithms = "RS256, none" },
 		`invalid algorithm "HS256"`:                func(o *OIDC) { o.Algorithms = "HS256" },
 		"auth.oidc.role_bindings: is missing":      func(o *OIDC) { o.RoleBindings = " " },
@@ -670,7 +670,7 @@ func TestTheIdentityProviderIsChecked(t *testing.T) {
 func TestTLSAndProxiesAreChecked(t *testing.T) {
 	for words, change := range map[string]func(*Server){
 		"must be set together":                            func(s *Server) { s.TLSKeyFile = "k" },
-		"requires server.tls_cert_file":                      func(s *Server) { s.TLSClientCAFile = "c" },
+		"requires server.tls_cert_file":                   func(s *Server) { s.TLSClientCAFile = "c" },
 		`"localhost" is neither an address nor a network`: func(s *Server) { s.TrustedProxies = "10.0.0.0/8, localhost" },
 	} {
 		c := Default()
