@@ -29,35 +29,41 @@ var sentencePatterns = map[string]*regexp.Regexp{
 	"a task that stands still in the rest": regexp.MustCompile(`(?i)\b(stands? still|comes? to rest|is brought to|all the same|anew)\b`),
 }
 
-// TestSentencePatternsOnlyDecrease fails when a package has more or fewer doc comments with one of the patterns than
-// testdata/sentence-patterns.txt says. Write the new comment in plain English, or run it with -update after
-// you have rewritten some.
+// TestSentencePatternsOnlyDecrease fails when a package has more or fewer doc comments or texts, or a page more or fewer
+// lines, with one of the patterns than testdata/sentence-patterns.txt says. Write the new sentence in plain English, or
+// run it with -update after you have rewritten some.
 func TestSentencePatternsOnlyDecrease(t *testing.T) {
 	const list = "testdata/sentence-patterns.txt"
 	found, total := map[string]int{}, 0
 	places := map[string][]string{}
-	eachFile(t, func(name string, content []byte) {
-		if path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
-			return
-		}
-		for line, text := range docComments(t, name, content) {
-			total++
+	count := func(key, file string, sentences map[int]string) {
+		total += len(sentences)
+		for line, text := range sentences {
 			for example, pattern := range sentencePatterns {
 				if pattern.MatchString(text) {
-					dir := path.Dir(name)
-					found[dir]++
-					places[dir] = append(places[dir], fmt.Sprintf("%s:%d reads like %q", name, line, example))
+					found[key]++
+					places[key] = append(places[key], fmt.Sprintf("%s:%d reads like %q", file, line, example))
 					break
 				}
 			}
 		}
+	}
+	eachFile(t, func(name string, content []byte) {
+		switch {
+		case path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go"):
+			comments, texts := sentences(t, name, content)
+			count("comments "+path.Dir(name), name, comments)
+			count("texts "+path.Dir(name), name, texts)
+		case path.Ext(name) == ".md":
+			count("page "+name, name, prose(content))
+		}
 	})
 	if total < 1000 {
-		t.Fatalf("%d doc comments were read", total)
+		t.Fatalf("%d sentences were read", total)
 	}
 	var now bytes.Buffer
-	for _, dir := range slices.Sorted(maps.Keys(found)) {
-		fmt.Fprintf(&now, "%s %d\n", dir, found[dir])
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		fmt.Fprintf(&now, "%s %d\n", key, found[key])
 	}
 	if *update {
 		if err := os.WriteFile(list, now.Bytes(), 0o644); err != nil {
@@ -70,22 +76,22 @@ func TestSentencePatternsOnlyDecrease(t *testing.T) {
 	}
 	allowed := map[string]int{}
 	for line := range strings.SplitSeq(strings.TrimSpace(string(stored)), "\n") {
-		var dir string
+		var kind, where string
 		var n int
-		if _, err := fmt.Sscan(line, &dir, &n); err != nil {
+		if _, err := fmt.Sscan(line, &kind, &where, &n); err != nil {
 			t.Fatalf("%s: %q: %v", list, line, err)
 		}
-		allowed[dir] = n
+		allowed[kind+" "+where] = n
 	}
-	for dir, n := range found {
-		if n > allowed[dir] {
-			slices.Sort(places[dir])
-			t.Errorf("%s has %d doc comments that do not read as plain English, %d are allowed:\n%s", dir, n, allowed[dir], strings.Join(places[dir], "\n"))
+	for key, n := range found {
+		if n > allowed[key] {
+			slices.Sort(places[key])
+			t.Errorf("%s: %d do not read as plain English, %d are allowed:\n%s", key, n, allowed[key], strings.Join(places[key], "\n"))
 		}
 	}
-	for dir, n := range allowed {
-		if found[dir] < n {
-			t.Errorf("%s has %d doc comments with a pattern and no longer %d: run the test with -update", dir, found[dir], n)
+	for key, n := range allowed {
+		if found[key] < n {
+			t.Errorf("%s: %d have a pattern and no longer %d: run the test with -update", key, found[key], n)
 		}
 	}
 }
@@ -105,19 +111,23 @@ func TestSentencePatternsAreFound(t *testing.T) {
 	}
 }
 
-// docComments returns the comments of the declarations and fields of a file, by line.
-func docComments(t *testing.T, name string, content []byte) map[int]string {
+// statement matches a literal that is SQL and not a text for people.
+var statement = regexp.MustCompile(`\b(SELECT|INSERT|UPDATE|DELETE|FROM|WHERE|CREATE|AND|CASE)\b`)
+
+// sentences returns the doc comments of the declarations and fields of a file, and the literals of
+// three words or more, by line.
+func sentences(t *testing.T, name string, content []byte) (comments, texts map[int]string) {
 	t.Helper()
 	files := token.NewFileSet()
 	f, err := parser.ParseFile(files, name, content, parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[int]string{}
+	comments, texts = map[int]string{}, map[int]string{}
 	add := func(groups ...*ast.CommentGroup) {
 		for _, g := range groups {
 			if g != nil {
-				all[files.Position(g.Pos()).Line] = strings.ReplaceAll(g.Text(), "\n", " ")
+				comments[files.Position(g.Pos()).Line] = strings.ReplaceAll(g.Text(), "\n", " ")
 			}
 		}
 	}
@@ -134,8 +144,25 @@ func docComments(t *testing.T, name string, content []byte) map[int]string {
 			add(x.Doc, x.Comment)
 		case *ast.Field:
 			add(x.Doc, x.Comment)
+		case *ast.BasicLit:
+			if x.Kind == token.STRING && len(strings.Fields(x.Value)) >= 3 && !statement.MatchString(x.Value) {
+				texts[files.Position(x.Pos()).Line] = strings.Trim(x.Value, "\"`")
+			}
 		}
 		return true
 	})
-	return all
+	return comments, texts
+}
+
+// prose returns the lines of a page outside of code, by line.
+func prose(content []byte) map[int]string {
+	lines, code := map[int]string{}, false
+	for i, line := range strings.Split(string(content), "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			code = !code
+		} else if !code {
+			lines[i+1] = line
+		}
+	}
+	return lines
 }
