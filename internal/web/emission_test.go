@@ -400,7 +400,7 @@ func TestEmissionsInABrowser(t *testing.T) {
 	tab.KeysAway("u")
 	tab.Keys("/")
 	tab.Until(`document.activeElement.name === "state"`)
-	tab.KeysAway("s") // set aside
+	tab.KeysAway("u") // undeliverable
 	tab.Until(`document.querySelectorAll("[data-row]").length === 3`)
 	tab.Keys("jj")
 	tab.Until(`document.activeElement.closest("[data-row]") === document.querySelectorAll("[data-row]")[1]`)
