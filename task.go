@@ -12,6 +12,7 @@ import (
 // creation time.
 type ID = uuid.UUID
 
+// NewID returns a new UUID of version 7.
 func NewID() ID { return uuid.Must(uuid.NewV7()) }
 
 // TaskState is the state of a task. docs/reference/states.md describes the states; package
@@ -253,6 +254,7 @@ func ParseAttributeFilter(text string) (AttributeFilter, error) {
 // String formats the condition for [ParseAttributeFilter].
 func (a AttributeFilter) String() string { return a.Name + ":" + a.Value }
 
+// ParseAttributeFilters parses texts of the form name:value. It returns an Invalid error for the first bad one.
 func ParseAttributeFilters(texts []string) (list []AttributeFilter, err error) {
 	for _, text := range texts {
 		a, err := ParseAttributeFilter(text)

@@ -113,6 +113,7 @@ func (t *Task) answer(step string, o tasker.Outcome) {
 // actor is the actor in the histories of tests.
 const actor = "taskertest"
 
+// Cancel cancels the task as an operator does.
 func (t *Task) Cancel() {
 	t.w.t.Helper()
 	t.w.must(t.w.engine.CancelTask(t.w.t.Context(), t.UUID, actor, "cancelled by the test"))

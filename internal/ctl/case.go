@@ -64,7 +64,7 @@ func (p *program) casesCommand(use, group string) *cobra.Command {
 		}
 	})
 	investigationFlags(c, &q.InvestigationQuery)
-	filterFlag(c, &q.CaseState, "case-state", "", "case-state", tasker.CaseStates())
+	filterFlag(c, &q.CaseState, "case-state", "", tasker.CaseStates())
 	c.Flags().StringVar(&q.Owner, "owner", "", "filter by owner")
 	c.Flags().BoolVar(&q.Unowned, "unowned", false, "only cases without an owner")
 	c.Flags().BoolVar(&q.FailedAgain, "failed-again", false, "only cases with a step that failed again after a repair")

@@ -124,8 +124,8 @@ func namespaceFlag(c *cobra.Command, namespace *string) {
 }
 
 // filterFlag adds a flag that filters a list by one of words.
-func filterFlag[T ~string](c *cobra.Command, value *T, name, shorthand, noun string, words []T) {
-	c.Flags().VarP(cli.Choice(value, words), name, shorthand, "filter by "+noun+": "+cli.Join(words))
+func filterFlag[T ~string](c *cobra.Command, value *T, name, shorthand string, words []T) {
+	c.Flags().VarP(cli.Choice(value, words), name, shorthand, "filter by "+name+": "+cli.Join(words))
 }
 
 // quietFlag makes lists print only the first column, the id.

@@ -55,8 +55,8 @@ func (p *program) entriesCommand() *cobra.Command {
 			p.mayGoOn(len(l), q.Page)
 		}
 	})
-	filterFlag(c, &q.Status, "status", "s", "status", tasker.ResolutionStatuses())
-	filterFlag(c, &q.Reason, "reason", "", "reason", tasker.Reasons())
+	filterFlag(c, &q.Status, "status", "s", tasker.ResolutionStatuses())
+	filterFlag(c, &q.Reason, "reason", "", tasker.Reasons())
 	p.quietFlag(c)
 	pageFlags(c, &q.Page, 50)
 	return c
@@ -92,7 +92,7 @@ func (p *program) queueCommand() *cobra.Command {
 }
 
 func investigationFlags(c *cobra.Command, q *client.InvestigationQuery) {
-	filterFlag(c, &q.Reason, "reason", "", "reason", tasker.Reasons())
+	filterFlag(c, &q.Reason, "reason", "", tasker.Reasons())
 	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "filter by template")
 	c.Flags().VarP(cli.Choice(&q.State, tasker.TaskStates()), "state", "", "filter by current state of the task")
@@ -446,7 +446,7 @@ func (p *program) stalenessCommand() *cobra.Command {
 		})
 		p.mayGoOn(len(l), q.Page)
 	})
-	filterFlag(c, &q.Health, "health-status", "", "health-status", tasker.Healths())
+	filterFlag(c, &q.Health, "health-status", "", tasker.Healths())
 	c.Flags().StringVar(&q.Namespace, "namespace", "", "filter by namespace")
 	c.Flags().StringVar(&q.Name, "name", "", "filter by template")
 	pageFlags(c, &q.Page, 100)

@@ -39,7 +39,7 @@ sink is down.`,
 		}
 		nextPage(p, "before", l.Pagination.NextBefore)
 	})
-	filterFlag(c, &q.State, "state", "s", "state", tasker.EmissionStates())
+	filterFlag(c, &q.State, "state", "s", tasker.EmissionStates())
 	c.Flags().StringVar(&q.Sink, "sink", "", "filter by sink")
 	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "print only ids of events")
 	limitFlag(c, &q.Limit, 100)

@@ -111,6 +111,7 @@ func (p document) blocker() string {
 		state += ", waits for its child task"
 	case tasker.WaitStep:
 		state += ", waits for a time"
+	case tasker.StandardStep, tasker.DecisionStep, tasker.MapStep:
 	}
 	return p.text("name") + " (" + state + ")"
 }

@@ -47,7 +47,7 @@ func (p *program) incidentListCommand() *cobra.Command {
 			p.more(l.Pagination)
 		}
 	})
-	filterFlag(c, &q.State, "state", "s", "state", tasker.IncidentStates())
+	filterFlag(c, &q.State, "state", "s", tasker.IncidentStates())
 	namespaceFlag(c, &q.Namespace)
 	p.quietFlag(c)
 	pageFlags(c, &q.Page, 50)

@@ -322,7 +322,7 @@ func (p *program) operationListCommand() *cobra.Command {
 			p.more(l.Pagination)
 		}
 	})
-	filterFlag(c, &q.State, "state", "s", "state", tasker.OperationStates())
+	filterFlag(c, &q.State, "state", "s", tasker.OperationStates())
 	namespaceFlag(c, &q.Namespace)
 	p.quietFlag(c)
 	pageFlags(c, &q.Page, 50)
@@ -466,7 +466,7 @@ func (p *program) operationItemsCommand() *cobra.Command {
 		})
 		nextPage(p, "after", l.Next)
 	})
-	filterFlag(c, &q.State, "state", "s", "state", tasker.ItemStates())
+	filterFlag(c, &q.State, "state", "s", tasker.ItemStates())
 	c.Flags().Var(cli.Number(&q.After, 0, tasker.MaxOperationItems), "after", "page cursor: last item of the previous page")
 	limitFlag(c, &q.Limit, 100)
 	return c

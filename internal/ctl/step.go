@@ -132,7 +132,7 @@ func (p *program) itemsCommand() *cobra.Command {
 		})
 		nextPage(p, "from", l.Next)
 	})
-	filterFlag(c, &q.State, "state", "s", "state", tasker.StepStates())
+	filterFlag(c, &q.State, "state", "s", tasker.StepStates())
 	c.Flags().Var(cli.Number(&q.From, 0, tasker.MaxMapItems), "from", "first item to list")
 	limitFlag(c, &q.Limit, 100)
 	return c

@@ -16,8 +16,8 @@ type taskQuery struct {
 }
 
 func (q *taskQuery) flags(c *cobra.Command) {
-	filterFlag(c, &q.Status, "status", "s", "status", tasker.TaskStates())
-	filterFlag(c, &q.Phase, "phase", "", "phase", []tasker.TaskPhase{tasker.Compensating})
+	filterFlag(c, &q.Status, "status", "s", tasker.TaskStates())
+	filterFlag(c, &q.Phase, "phase", "", []tasker.TaskPhase{tasker.Compensating})
 	namespaceFlag(c, &q.Namespace)
 	c.Flags().StringVar(&q.Name, "name", "", "filter by template")
 	c.Flags().StringVar(&q.parent, "parent", "", "filter by parent task")

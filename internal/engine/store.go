@@ -135,7 +135,7 @@ func (c *creation) save(ctx context.Context) error {
 			if !unknown && ctx.Err() != nil {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), askAtLeast)
-				defer cancel() // at most once, since unknown is true afterwards
+				defer cancel() //nolint:gocritic // at most once, since unknown is true afterwards
 			}
 			unknown = true
 			c.acceptOlderTemplates()

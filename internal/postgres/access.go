@@ -110,7 +110,7 @@ func (db *DB) Key(ctx context.Context, id tasker.ID) (access.Key, error) {
 }
 
 func key(ctx context.Context, q querier, id tasker.ID) (access.Key, error) {
-	return existing[access.Key](ctx, q, "read key", tasker.Errorf(tasker.NotFound, "no key %s", id), selectKey, id)
+	return required[access.Key](ctx, q, tasker.Errorf(tasker.NotFound, "no key %s", id), "read key", selectKey, id)
 }
 
 // All previous secrets expire after the grace period $4 at the latest.

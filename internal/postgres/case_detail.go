@@ -202,7 +202,7 @@ func (db *DB) RelatedEntries(ctx context.Context, entry tasker.ID, few int) (tas
 		CaseKey tasker.ID
 		Open    int64
 	}
-	found, err := existing[row](ctx, db.pool, "read the case of an investigation", noEntry(entry),
+	found, err := required[row](ctx, db.pool, noEntry(entry), "read the case of an investigation",
 		selectRelated, entry, tasker.MaxRelated)
 	if err != nil {
 		return tasker.RelatedEntries{}, err

@@ -32,7 +32,7 @@ FOR NO KEY UPDATE`
 
 // LockCompensable locks and returns a task, or returns NotFound.
 func (tx *Tx) LockCompensable(ctx context.Context, task tasker.ID) (CompensableTask, error) {
-	return existing[CompensableTask](ctx, tx, "lock task", noTask(task), lockCompensable, task)
+	return required[CompensableTask](ctx, tx, noTask(task), "lock task", lockCompensable, task)
 }
 
 // DoneStep is a complete step.

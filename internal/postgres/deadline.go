@@ -315,7 +315,7 @@ FROM tasker.tasks t WHERE t.task_uuid = $1`
 
 // DueTask returns a task or NotFound. The caller holds the task lock.
 func (tx *Tx) DueTask(ctx context.Context, task tasker.ID) (DueTask, error) {
-	return existing[DueTask](ctx, tx, "read the due time of a task", noTask(task), dueTask, task)
+	return required[DueTask](ctx, tx, noTask(task), "read the due time of a task", dueTask, task)
 }
 
 // ChangedDeadline describes a change of the due time of a locked task or a step of it.

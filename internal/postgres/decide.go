@@ -127,7 +127,7 @@ type ConditionStep struct {
 
 // ConditionValues returns a context and the named steps, with results of up to most bytes in total.
 func (tx *Tx) ConditionValues(ctx context.Context, task tasker.ID, names []string, most int) (ConditionValues, error) {
-	return existing[ConditionValues](ctx, tx, "read the values of a condition", noTask(task),
+	return required[ConditionValues](ctx, tx, noTask(task), "read the values of a condition",
 		conditionValues, task, names, most)
 }
 

@@ -115,7 +115,7 @@ func (db *DB) emissionPage(ctx context.Context, f tasker.EmissionFilter, limit i
 // Event returns an event or NotFound.
 func (db *DB) Event(ctx context.Context, event tasker.ID) (tasker.Event, error) {
 	missing := tasker.Errorf(tasker.NotFound, "there is no event %s", event)
-	e, err := existing[tasker.Event](ctx, db.pool, "read event", missing,
+	e, err := required[tasker.Event](ctx, db.pool, missing, "read event",
 		`SELECT `+eventColumns+` FROM tasker.outbox o WHERE o.event_uuid = $1`, event)
 	if err != nil {
 		return tasker.Event{}, err
@@ -172,7 +172,7 @@ FROM whole w`
 
 // OutboxStats measures the events in a range of positions, up to limit.
 func (db *DB) OutboxStats(ctx context.Context, from, to int64, limit int) (OutboxStats, error) {
-	return existing[OutboxStats](ctx, db.pool, "count events", nil, outboxStats, from, to, limit)
+	return required[OutboxStats](ctx, db.pool, nil, "count events", outboxStats, from, to, limit)
 }
 
 // Inserts missing rows for events that are older than the sink.

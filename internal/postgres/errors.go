@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -12,19 +11,6 @@ import (
 
 	"tasker.example/tasker"
 )
-
-// existing reads the first row of a query or returns missing. It adds the action to other errors.
-func existing[T any](ctx context.Context, q querier, action string, missing error, sql string, args ...any) (T, error) {
-	var none T
-	list, err := collect[T](ctx, q, sql, args...)
-	switch {
-	case err != nil:
-		return none, fmt.Errorf("%s: %w", action, err)
-	case len(list) == 0:
-		return none, missing
-	}
-	return list[0], nil
-}
 
 // classifyError maps database errors to error codes. The query helpers call it for every error.
 func classifyError(err error) error {

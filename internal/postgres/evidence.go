@@ -84,7 +84,7 @@ WHERE s.task_uuid = $1 AND s.step_uuid = $2`
 
 // FailedInput returns a step of an investigated task with its attempts and inputs, or NotFound.
 func (db *DB) FailedInput(ctx context.Context, e tasker.Entry, step tasker.ID) (FailedInput, error) {
-	in, err := existing[FailedInput](ctx, db.pool, "read the inputs of a step", NoStep(e.TaskUUID, step),
+	in, err := required[FailedInput](ctx, db.pool, NoStep(e.TaskUUID, step), "read the inputs of a step",
 		selectFailedInput, e.TaskUUID, step, e.UUID)
 	for i, a := range in.Tries {
 		in.Tries[i].FailedAt = a.FailedAt.UTC()

@@ -420,7 +420,7 @@ type ExplainedWaiting struct {
 
 // ExplainWaiting counts the steps of a queue.
 func (db *DB) ExplainWaiting(ctx context.Context, namespace, handler string) (ExplainedWaiting, error) {
-	return existing[ExplainedWaiting](ctx, db.pool, "count the steps of a queue", nil,
+	return required[ExplainedWaiting](ctx, db.pool, nil, "count the steps of a queue",
 		selectExplainedWaiting, namespace, handler, tasker.MaxExplainedQueue)
 }
 

@@ -66,6 +66,8 @@ func one[T any](ctx context.Context, q querier, sql string, args ...any) (*T, er
 
 // required reads the first row like [one], but returns missing if there is none. Action describes
 // the query in other errors.
+//
+//nolint:revive // a statement and its arguments count as two
 func required[T any](ctx context.Context, q querier, missing error, action, sql string, args ...any) (row T, err error) {
 	list, err := collect[T](ctx, q, sql, args...)
 	if err != nil {
@@ -78,6 +80,8 @@ func required[T any](ctx context.Context, q querier, missing error, action, sql 
 }
 
 // pageOf runs a query that reads one row more than limit, and reports whether that row exists.
+//
+//nolint:revive // a statement and its arguments count as two
 func pageOf[T any](ctx context.Context, q querier, limit int, action, sql string, args ...any) (list []T, more bool, err error) {
 	if list, err = collect[T](ctx, q, sql, args...); err != nil {
 		return nil, false, fmt.Errorf("%s: %w", action, err)

@@ -412,10 +412,14 @@ func (s *server) readFromNow(ctx context.Context, req *request) (*feed.Reader, e
 	return s.Feed.Read(ctx, now, req.address())
 }
 
+const (
+	stepRoute     = "/tasks/{task}/steps/{step}"
+	templateRoute = "/templates/{namespace}/{template}/{version}"
+)
+
 // routes returns the table of all pages.
 func (s *server) routes() []route {
 	const get, post = http.MethodGet, http.MethodPost
-	const step, template = "/tasks/{task}/steps/{step}", "/templates/{namespace}/{template}/{version}"
 	answerLink := strings.TrimPrefix(tasker.AnswerLinkPath, Root) + "{token}"
 	page := func(path string, permission access.Permission, serve func(*request) (*view, error)) route {
 		return route{method: get, path: path, rule: needs(permission), serve: serve}
@@ -432,7 +436,7 @@ func (s *server) routes() []route {
 		page("/holds/{hold}", access.ReadTasks, s.onHold),
 		page("/tasks", access.ReadTasks, s.tasks),
 		page("/tasks/{task}", access.ReadTasks, s.task),
-		page(step+"/items", access.ReadTasks, s.items),
+		page(stepRoute+"/items", access.ReadTasks, s.items),
 		page("/inbox", access.ReadTasks, s.inbox),
 		page("/schedules", access.ReadTasks, s.schedules),
 		page("/schedules/{schedule}", access.ReadTasks, s.onSchedule),
@@ -443,7 +447,7 @@ func (s *server) routes() []route {
 		page("/limits", access.ReadWorkers, s.limits),
 		page(limitPath, access.ReadWorkers, s.onLimit),
 		page("/templates", access.ReadTemplates, s.templates),
-		page(template, access.ReadTemplates, s.template),
+		page(templateRoute, access.ReadTemplates, s.template),
 		page("/emissions", access.ReadEvents, s.emissions),
 		page("/emissions/{event}", access.ReadEvents, s.emission),
 		page("/audit", access.Administer, s.audit),
@@ -458,17 +462,22 @@ func (s *server) routes() []route {
 		{method: post, path: answerLink, rule: public, serve: s.answerByLink, most: maxLinkForm},
 		{method: get, path: "/static/{name}", rule: public},
 	}
-	return slices.Concat(list,
-		verbRoutes(s, step, access.OperateSteps, stepVerbs, s.stepForm),
+	return slices.Concat(list, s.formRoutes())
+}
+
+// formRoutes returns the routes of the forms that act.
+func (s *server) formRoutes() []route {
+	return slices.Concat(
+		verbRoutes(s, stepRoute, access.OperateSteps, stepVerbs, s.stepForm),
 		verbRoutes(s, "/cases/{case}", access.UpdateInvestigations, caseVerbs, s.caseForm),
 		verbRoutes(s, "/operations/{operation}", access.OperateSteps, operationVerbs, s.operationForm),
 		verbRoutes(s, "/holds/{hold}", access.OperateSteps, holdVerbs, s.holdForm),
 		verbRoutes(s, "/schedules/{schedule}", access.OperateSchedules, scheduleVerbs, s.scheduleForm),
-		verbRoutes(s, template, access.WriteTemplates, []verb{{Word: wordRetire}, {Word: wordUnretire}}, s.retireForm),
-		actionRoutes(s, template+"/"+wordChange, access.OperateSteps, s.changeForm),
-		actionRoutes(s, step+"/answer", access.CompleteSteps, s.answerForm),
-		actionRoutes(s, step+"/assign", access.OperateSteps, s.assignForm),
-		actionRoutes(s, step+"/links", access.OperateSteps, s.linkForm),
+		verbRoutes(s, templateRoute, access.WriteTemplates, []verb{{Word: wordRetire}, {Word: wordUnretire}}, s.retireForm),
+		actionRoutes(s, templateRoute+"/"+wordChange, access.OperateSteps, s.changeForm),
+		actionRoutes(s, stepRoute+"/answer", access.CompleteSteps, s.answerForm),
+		actionRoutes(s, stepRoute+"/assign", access.OperateSteps, s.assignForm),
+		actionRoutes(s, stepRoute+"/links", access.OperateSteps, s.linkForm),
 		actionRoutes(s, newSchedulePath, access.WriteSchedules, s.newScheduleForm),
 		actionRoutes(s, setLimitPath, access.OperateSteps, s.setLimitForm),
 		actionRoutes(s, deleteLimitPath, access.OperateSteps, s.deleteLimitForm),
