@@ -51,7 +51,6 @@ func NewWith(t *testing.T, o postgres.Options) *Harness {
 	t.Helper()
 	d := pgtest.New(t)
 	d.CheckAtEnd(t)
-	d.FollowSteps(t)
 	return At(t, d.URL, o)
 }
 

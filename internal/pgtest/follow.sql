@@ -1,6 +1,8 @@
 -- Keeps tasker.ready_steps and tasker.claims in step with what a test writes into
--- tasker.workflow_steps by SQL. Servers keep both tables themselves and do not fire the triggers.
-CREATE FUNCTION public.follow_step() RETURNS trigger
+-- tasker.workflow_steps by SQL, in sessions that set tasker_test.follow. Servers keep both tables
+-- themselves.
+CREATE SCHEMA tasker_test;
+CREATE FUNCTION tasker_test.follow_step() RETURNS trigger
 LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -21,8 +23,8 @@ BEGIN
 END
 $$;
 CREATE TRIGGER follow_inserted_step AFTER INSERT ON tasker.workflow_steps
-    FOR EACH ROW WHEN (NEW.state IN ('enqueued', 'in_progress') AND current_user <> 'tasker_test_server')
-    EXECUTE FUNCTION public.follow_step();
+    FOR EACH ROW WHEN (NEW.state IN ('enqueued', 'in_progress') AND current_setting('tasker_test.follow', true) = 'on')
+    EXECUTE FUNCTION tasker_test.follow_step();
 CREATE TRIGGER follow_updated_step AFTER UPDATE ON tasker.workflow_steps
-    FOR EACH ROW WHEN ((OLD.state = 'enqueued' OR NEW.state IN ('enqueued', 'in_progress')) AND current_user <> 'tasker_test_server')
-    EXECUTE FUNCTION public.follow_step();
+    FOR EACH ROW WHEN ((OLD.state = 'enqueued' OR NEW.state IN ('enqueued', 'in_progress')) AND current_setting('tasker_test.follow', true) = 'on')
+    EXECUTE FUNCTION tasker_test.follow_step();

@@ -123,6 +123,7 @@ func Admin(t testing.TB, databaseURL string) *pgxpool.Pool {
 	config.MaxConns = 10
 	config.ConnConfig.RuntimeParams["search_path"] = "tasker"
 	config.ConnConfig.RuntimeParams["timezone"] = "UTC"
+	config.ConnConfig.RuntimeParams["tasker_test.follow"] = "on" // see follow.sql
 	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		pgxuuid.Register(conn.TypeMap())
 		conn.TypeMap().RegisterType(&pgtype.Type{

@@ -8,8 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
-
-	"tasker.example/tasker/internal/schema"
 )
 
 const (
@@ -33,7 +31,7 @@ type prepared struct{ path string }
 // disk, so one from before the last boot may be damaged and has another name.
 func preparedIn(folder string) prepared {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // on Linux
-	return prepared{filepath.Join(folder, fmt.Sprintf("%s%s-%.8s", preparedName, schema.Checksum()[:16], boot))}
+	return prepared{filepath.Join(folder, fmt.Sprintf("%s%s-%.8s", preparedName, templateSum(), boot))}
 }
 
 // preparedHere returns the prepared cluster in the cache folder of the user. Without such a folder

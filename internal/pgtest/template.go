@@ -2,6 +2,9 @@ package pgtest
 
 import (
 	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -11,6 +14,11 @@ import (
 	"tasker.example/tasker/internal/schema"
 )
 
+// followSQL keeps the queue tables in step with what tests write by SQL.
+//
+//go:embed follow.sql
+var followSQL string
+
 // templateLock is the key of the lock for creating a template on an external server, which several
 // test binaries may share.
 const templateLock = 7_236_837_502
@@ -18,7 +26,7 @@ const templateLock = 7_236_837_502
 // makeTemplate creates the migrated template database, if it is missing. The name contains the
 // checksum of the schema. The last step marks it as a template, so an incomplete one is recreated.
 func (s *testServer) makeTemplate(ctx context.Context) (err error) {
-	s.template = "tasker_template_" + schema.Checksum()[:16]
+	s.template = "tasker_template_" + templateSum()
 	conn, err := pgx.Connect(ctx, s.url)
 	if err != nil {
 		return fmt.Errorf("connect to the server for tests: %w", err)
@@ -57,12 +65,7 @@ func (s *testServer) migrate(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	admin, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return err
-	}
-	_, err = admin.Exec(ctx, roles, pgx.QueryExecModeSimpleProtocol)
-	if err := errors.Join(err, admin.Close(context.WithoutCancel(ctx))); err != nil {
+	if err := execute(ctx, url, roles); err != nil {
 		return fmt.Errorf("create the roles: %w", err)
 	}
 	conn, err := pgx.Connect(ctx, withRole(url, MigrateRole))
@@ -70,7 +73,26 @@ func (s *testServer) migrate(ctx context.Context, url string) error {
 		return err
 	}
 	_, err = schema.Up(ctx, conn)
+	if err := errors.Join(err, conn.Close(context.WithoutCancel(ctx))); err != nil {
+		return err
+	}
+	return execute(ctx, url, followSQL)
+}
+
+// execute runs statements in a session of their own.
+func execute(ctx context.Context, url, sql string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
 	return errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
+}
+
+// templateSum identifies the contents of the template.
+func templateSum() string {
+	sum := sha256.Sum256([]byte(schema.Checksum() + followSQL))
+	return hex.EncodeToString(sum[:8])
 }
 
 // lockTemplates waits for the lock of the template.

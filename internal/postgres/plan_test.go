@@ -22,9 +22,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // openNew opens a database of the test's own.
 func openNew(t *testing.T, o Options) *DB {
 	t.Helper()
-	own := pgtest.New(t)
-	own.FollowSteps(t)
-	db, err := Open(t.Context(), own.URL, o)
+	db, err := Open(t.Context(), pgtest.New(t).URL, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -375,7 +375,7 @@ func TestViolationsAreFound(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
 			p := migrated(t)
-			p.db.FollowSteps(t)
+			p.exec(`SET tasker_test.follow = 'on'`)
 			p.exec(oneTask + damage)
 			found, err := pgtest.Violations(context.Background(), p.url) //nolint:usetesting // as it is called after a test
 			if err != nil {

@@ -41,7 +41,8 @@ WITH tables AS (
 		|| (SELECT coalesce(string_agg(E'\n' || pg_get_indexdef(i.indexrelid) || ';', '' ORDER BY i.indexrelid::regclass::text), '')
 			FROM pg_index i WHERE i.indrelid = t.oid AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = i.indexrelid AND k.contype IN ('p', 'u')))
 		|| (SELECT coalesce(string_agg(E'\n' || pg_get_triggerdef(g.oid) || ';', '' ORDER BY g.tgname), '')
-			FROM pg_trigger g WHERE g.tgrelid = t.oid AND NOT g.tgisinternal)
+			FROM pg_trigger g JOIN pg_proc f ON f.oid = g.tgfoid
+			WHERE g.tgrelid = t.oid AND NOT g.tgisinternal AND f.pronamespace = 'tasker'::regnamespace)
 		|| coalesce(E'\nCOMMENT ON TABLE tasker.' || t.name || ' IS ' || quote_literal(obj_description(t.oid, 'pg_class')) || ';', '')
 		|| (SELECT coalesce(string_agg(format(E'\nCOMMENT ON COLUMN tasker.%s.%s IS %L;', t.name, a.attname, col_description(t.oid, a.attnum)), '' ORDER BY a.attnum), '')
 			FROM pg_attribute a WHERE a.attrelid = t.oid AND a.attnum > 0 AND col_description(t.oid, a.attnum) IS NOT NULL)
