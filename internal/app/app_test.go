@@ -308,7 +308,7 @@ func TestRequestsAreCutOffAtTheEndOfTheTimeout(t *testing.T) {
 	if err := s.wait(); err != nil {
 		t.Errorf("ended with %v", err)
 	}
-	if !strings.Contains(s.log.String(), "cut off") {
+	if !strings.Contains(s.log.String(), "requests aborted") {
 		t.Error("the log does not tell")
 	}
 }

@@ -592,7 +592,7 @@ func TestAQueueThatTakesNothingForNowHoldsUpNoOther(t *testing.T) {
 	h.Eventually("what is refused waits", func() bool {
 		return h.Count(`SELECT count(*) FROM tasker.dispatch_outbox WHERE due_at > created_at`) == 600
 	})
-	reasons := h.log.after("steps could not be announced")
+	reasons := h.log.after("announcing steps failed")
 	if len(reasons) == 0 || len(reasons) > 3 || len(slices.Compact(slices.Clone(reasons))) < len(reasons) { // each once, and again after another one
 		t.Errorf("that is logged %d times: %q", len(reasons), reasons)
 	}
@@ -608,7 +608,7 @@ func TestAnnouncementsOfABrokerThatIsAwayDoNotRest(t *testing.T) {
 	h.Eventually("it is announced", func() bool { return h.depth(amqp.QueueOf(h.Space)) == 1 })
 	proxy.Freeze()
 	h.createMany("only", 1)
-	h.Eventually("the next is not", func() bool { return h.log.count("steps could not be announced") > 0 })
+	h.Eventually("the next is not", func() bool { return h.log.count("announcing steps failed") > 0 })
 	if n := h.Count(`SELECT count(*) FROM tasker.dispatch_outbox WHERE due_at <= clock_timestamp()`); n != 1 {
 		t.Errorf("%d announcements are due", n)
 	}
