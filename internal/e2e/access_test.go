@@ -169,7 +169,7 @@ func TestARevokedWorkerPollsNoMore(t *testing.T) {
 		worker, id, revoked, poll = revoke() // a busy server had not looked at the request when the key was revoked
 	}
 	t.Logf("the poll ended %v after the key was revoked: %v", poll.at.Sub(revoked), poll.err)
-	if took := poll.at.Sub(revoked); took > revocation || tasker.CodeOf(poll.err) != tasker.Unavailable || !strings.Contains(poll.err.Error(), "the API key has ended") {
+	if took := poll.at.Sub(revoked); took > revocation || tasker.CodeOf(poll.err) != tasker.Unavailable || !strings.Contains(poll.err.Error(), "the API key or its permissions changed") {
 		t.Errorf("the poll ended %v after the key was revoked: %v", took, poll.err)
 	}
 	var err error
