@@ -44,7 +44,7 @@ func TestAWrongBodyCostsLittle(t *testing.T) {
 		}
 	}
 	faults, _ := s.check(heartbeat, []byte(`{"leases":`+list(`{}`)+`}`), payload.Limits{Bytes: 1 << 30, Depth: bodyDepth, Keys: 1 << 30, Values: 1 << 30})
-	if len(faults) != 1 || faults[0].Path != "leases" || !strings.Contains(faults[0].Message, "1000 is the limit") {
+	if len(faults) != 1 || faults[0].Path != "leases" || !strings.Contains(faults[0].Message, "the limit is 1000") {
 		t.Errorf("faults %+v", faults)
 	}
 }

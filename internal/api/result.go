@@ -75,7 +75,7 @@ func answerReports(reports []report, receipt tasker.Receipt) apiv1.ReportAnswer 
 				StepUUID: r.step, Code: string(tasker.Invalid), Message: fmt.Sprintf("results[%d]%s", i, r.fault),
 			})
 		case r.doubt != "":
-			doubts[r.outcome.StepUUID] = fmt.Sprintf("results[%d]%s; the attempt failed with the valid part of the error", i, r.doubt)
+			doubts[r.outcome.StepUUID] = fmt.Sprintf("results[%d]%s; the attempt was failed with the valid part of the error", i, r.doubt)
 		}
 	}
 	for _, step := range receipt.Accepted {

@@ -172,8 +172,8 @@ func TestBulk(t *testing.T) {
 	before := h.fingerprint()
 	wrong := []any{order(1), map[string]any{"namespace": "shop", "name": "order", "context": map[string]any{"order": "x"}}}
 	h.wantError(http.StatusBadRequest, "INVALID", "tasks[1]", "POST", "/v1/tasks/bulk", wrong)
-	h.wantError(http.StatusBadRequest, "INVALID", "1001 elements; 1000 is the limit", "POST", "/v1/tasks/bulk", append(list, order(1)))
-	h.wantError(http.StatusBadRequest, "INVALID", "at least 1", "POST", "/v1/tasks/bulk", []any{})
+	h.wantError(http.StatusBadRequest, "INVALID", "1001 elements; the limit is 1000", "POST", "/v1/tasks/bulk", append(list, order(1)))
+	h.wantError(http.StatusBadRequest, "INVALID", "the minimum is 1", "POST", "/v1/tasks/bulk", []any{})
 	if h.fingerprint() != before {
 		t.Error("a refused batch changed something")
 	}
@@ -362,8 +362,8 @@ func TestTasksAreFound(t *testing.T) {
 	}
 	for query, wrong := range map[string]string{
 		"tag=":                            "",
-		strings.Repeat("&tag=a", 11):      "tag: is given 11 times; 10 is the limit",
-		"tag=" + letters(129):             "tag: has 129 characters; 128 is the limit",
+		strings.Repeat("&tag=a", 11):      "tag: is set 11 times; the limit is 10",
+		"tag=" + letters(129):             "tag: has 129 characters; the limit is 128",
 		"initiator=a&initiator=b":         "initiator: must be set only once",
 		"created_after=yesterday":         "created_after: must be a time such as",
 		"created_before=2026-01-31":       "created_before: must be a time such as",
@@ -499,7 +499,7 @@ func TestTasksAreFoundByAttributes(t *testing.T) {
 		"attribute=client:x":                 "there are customer, risk",
 		"attribute=risk:high":                "attribute risk is a number",
 		"attribute=customer:b&namespace=x":   "no template declares one",
-		strings.Repeat("&attribute=a:b", 11): "attribute: is given 11 times; 10 is the limit",
+		strings.Repeat("&attribute=a:b", 11): "attribute: is set 11 times; the limit is 10",
 	} {
 		h.wantError(http.StatusBadRequest, "INVALID", wrong, "GET", "/v1/tasks?"+query, nil)
 	}

@@ -379,7 +379,7 @@ func TestABodyThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, func(o *api.Options) { o.MaxBodyBytes = 100 })
 	big := `{"namespace": "shop", "name": "` + strings.Repeat("x", 200) + `"}`
-	h.wantError(http.StatusRequestEntityTooLarge, "TOO_LARGE", "more than 100 bytes", "POST", "/v1/tasks", big)
+	h.wantError(http.StatusRequestEntityTooLarge, "TOO_LARGE", "the limit of this path is 100 bytes", "POST", "/v1/tasks", big)
 	// Chunked: the length is not known before.
 	r, err := http.NewRequestWithContext(t.Context(), "POST", h.server.URL+"/v1/tasks", onlyReader{strings.NewReader(big)})
 	if err != nil {

@@ -141,7 +141,7 @@ func TestTokensOfTheProvider(t *testing.T) {
 		"not a token":           {"x.y.z", "malformed"},
 		"the JSON form":         {string(document), "malformed"},
 		"expiry as a text":      {provider.Token(map[string]any{"exp": strconv.FormatInt(now.Add(time.Hour).Unix(), 10)}), "claim exp"},
-		"too long":              {strings.Repeat("x", 20_000), "more than"},
+		"too long":              {strings.Repeat("x", 20_000), "token too large"},
 	} {
 		got, err := b.bearer(c.token)
 		if tasker.CodeOf(err) != tasker.Unauthorized || !strings.Contains(err.Error(), c.says) {
