@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/embedded"
@@ -23,7 +24,11 @@ func TestAProgramAndItsTasksShareTransactions(t *testing.T) {
 	t.Parallel()
 	database := pgtest.New(t)
 	database.CheckAtEnd(t)
-	pool := database.Pool(t)
+	pool, err := pgxpool.New(t.Context(), database.AdminURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
 	exec := func(tx interface {
 		Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	}, sql string,
