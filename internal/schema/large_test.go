@@ -111,7 +111,7 @@ func TestWhatIsSpelledOutForASnapshotIsBounded(t *testing.T) {
 	}
 }
 
-// The cost of a snapshot is linear in the steps of the task: it was by their square.
+// The cost of a snapshot was quadratic in the steps of the task.
 func TestTheCostOfASnapshotIsLinear(t *testing.T) {
 	p := migrated(t)
 	fill := func(tasks, steps int) {
@@ -124,8 +124,9 @@ func TestTheCostOfASnapshotIsLinear(t *testing.T) {
 	fill(1, 1000)
 	p.exec(`ANALYZE`)
 	least := map[int]time.Duration{10: time.Hour, 1000: time.Hour}
-	for range 8 {
-		for steps := range least { // in turns: both have the same number of steps, and meet the same load
+	// Another process on the machine slows some rounds. Quadratic cost never meets the limit.
+	for round := 0; round < 8 || round < 60 && least[1000] > least[10]*3/2; round++ {
+		for steps := range least {
 			began := time.Now()
 			p.exec(fmt.Sprintf(`SELECT s.task_uuid FROM of_%d t, tasker.task_snapshots(ARRAY[t.task_uuid], ARRAY['error'], ARRAY[now()], 'sweep', now()) s`, steps))
 			least[steps] = min(least[steps], time.Since(began))
