@@ -35,52 +35,48 @@ func TestAStepThatIsHandedOutAgainEndsTheOlderAttempt(t *testing.T) {
 		{"the older one comes late", true, false, nil, []int{2}},
 		{"while the worker drains", false, true, []int{1}, []int{1}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				var begun, lost []int
-				w := worker.New(f, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 3, DrainTimeout: time.Minute})
-				w.HandleRaw("run", func(ctx context.Context, c *worker.Call) (json.RawMessage, error) {
-					begun = append(begun, c.Attempt)
-					select {
-					case <-ctx.Done():
-						if errors.Is(context.Cause(ctx), worker.ErrLeaseLost) {
-							lost = append(lost, c.Attempt)
-						}
-					case <-time.After(5 * time.Second):
+		inBubble(t, tt.name, func(t *testing.T) {
+			f := newFake()
+			var begun, lost []int
+			w := worker.New(f, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 3, DrainTimeout: time.Minute})
+			w.HandleRaw("run", func(ctx context.Context, c *worker.Call) (json.RawMessage, error) {
+				begun = append(begun, c.Attempt)
+				select {
+				case <-ctx.Done():
+					if errors.Is(context.Cause(ctx), worker.ErrLeaseLost) {
+						lost = append(lost, c.Attempt)
 					}
-					return json.RawMessage(`1`), nil
-				})
-				r := start(t, w)
-				synctest.Wait()
-				first := step("run")
-				second := again(first)
-				list := []tasker.Assignment{first, second}
-				if tt.reversed {
-					slices.Reverse(list)
+				case <-time.After(5 * time.Second):
 				}
-				f.add(list[0])
-				synctest.Wait()
-				if tt.draining {
-					r.stop()
-					synctest.Wait()
-				}
-				f.add(list[1])
-				synctest.Wait()
-				if !slices.Equal(lost, tt.want) || !slices.Equal(begun, tt.begun) {
-					t.Errorf("the attempts %v began, and %v were stopped, want %v and %v", begun, lost, tt.begun, tt.want)
-				}
-				elapse(time.Minute)
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
-				if !tt.draining && (len(f.accepted) != 1 || f.accepted[0].Lease != second.Lease()) {
-					t.Errorf("accepted %+v, want the outcome of the second attempt", f.accepted)
-				}
-				if tt.draining && !slices.Equal(f.released, []tasker.Lease{second.Lease()}) {
-					t.Errorf("released %+v, want the second attempt", f.released)
-				}
+				return json.RawMessage(`1`), nil
 			})
+			r := start(t, w)
+			synctest.Wait()
+			first := step("run")
+			second := again(first)
+			list := []tasker.Assignment{first, second}
+			if tt.reversed {
+				slices.Reverse(list)
+			}
+			f.add(list[0])
+			synctest.Wait()
+			if tt.draining {
+				r.stop()
+				synctest.Wait()
+			}
+			f.add(list[1])
+			synctest.Wait()
+			if !slices.Equal(lost, tt.want) || !slices.Equal(begun, tt.begun) {
+				t.Errorf("the attempts %v began, and %v were stopped, want %v and %v", begun, lost, tt.begun, tt.want)
+			}
+			elapse(time.Minute)
+			r.finish()
+			if !tt.draining && (len(f.accepted) != 1 || f.accepted[0].Lease != second.Lease()) {
+				t.Errorf("accepted %+v, want the outcome of the second attempt", f.accepted)
+			}
+			if tt.draining && !slices.Equal(f.released, []tasker.Lease{second.Lease()}) {
+				t.Errorf("released %+v, want the second attempt", f.released)
+			}
 		})
 	}
 }
@@ -98,39 +94,33 @@ func (m *mixedBackend) Report(ctx context.Context, id tasker.ID, list []tasker.O
 // the newer one.
 func TestARejectionOfAnOlderAttemptDoesNotSettleTheNewerOne(t *testing.T) {
 	for _, code := range []tasker.Code{tasker.Unavailable, tasker.Internal, tasker.Invalid} {
-		t.Run(string(code), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				f.reportTakes = 5 * time.Second
-				first := step("run")
-				second := again(first)
-				together := false
-				f.reject = func(o tasker.Outcome) *tasker.Rejection {
-					switch {
-					case o.Lease == first.Lease():
-						return &tasker.Rejection{StepUUID: o.StepUUID, Code: tasker.StaleLease, Message: "held by another"}
-					case o.Lease == second.Lease() && !together:
-						together = len(f.reports[len(f.reports)-1]) == 2
-						return &tasker.Rejection{StepUUID: o.StepUUID, Code: code, Message: "not now"}
-					}
-					return nil
+		inBubble(t, string(code), func(t *testing.T) {
+			f := newFake()
+			f.reportTakes = 5 * time.Second
+			first := step("run")
+			second := again(first)
+			together := false
+			f.reject = func(o tasker.Outcome) *tasker.Rejection {
+				switch {
+				case o.Lease == first.Lease():
+					return &tasker.Rejection{StepUUID: o.StepUUID, Code: tasker.StaleLease, Message: "held by another"}
+				case o.Lease == second.Lease() && !together:
+					together = len(f.reports[len(f.reports)-1]) == 2
+					return &tasker.Rejection{StepUUID: o.StepUUID, Code: code, Message: "not now"}
 				}
-				w := worker.New(&mixedBackend{f}, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 3})
-				w.HandleRaw("run", takes(time.Millisecond))
-				r := start(t, w)
-				f.add(step("run"))
-				elapse(time.Second) // its report is under way
-				f.add(first)
-				elapse(time.Second)
-				f.add(second)
-				elapse(2 * time.Minute)
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
-				if !together || len(f.accepted) != 2 || f.accepted[1].Lease != second.Lease() {
-					t.Errorf("reported together: %t; accepted %+v", together, f.accepted)
-				}
-			})
+				return nil
+			}
+			r := start(t, newWorker(&mixedBackend{f}, 3, takes(time.Millisecond)))
+			f.add(step("run"))
+			elapse(time.Second) // its report is under way
+			f.add(first)
+			elapse(time.Second)
+			f.add(second)
+			elapse(2 * time.Minute)
+			r.finish()
+			if !together || len(f.accepted) != 2 || f.accepted[1].Lease != second.Lease() {
+				t.Errorf("reported together: %t; accepted %+v", together, f.accepted)
+			}
 		})
 	}
 }

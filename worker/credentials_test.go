@@ -17,51 +17,47 @@ import (
 // soon after the key is accepted again.
 func TestAKeyThatIsNotAcceptedCostsNoOutcome(t *testing.T) {
 	for _, code := range []tasker.Code{tasker.Unauthorized, tasker.Forbidden} {
-		t.Run(string(code), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				var log bytes.Buffer
-				w := worker.New(f, worker.Options{
-					Name: "test", Namespaces: []string{"n"}, Concurrency: 40,
-					Log: slog.New(slog.NewTextHandler(&log, nil)),
-				})
-				w.HandleRaw("run", takes(time.Second))
-				r := start(t, w)
-				for range 30 {
-					f.add(step("run"))
-				}
-				synctest.Wait()
-				f.setFail(func(string) error { return tasker.Errorf(code, "not with this key") })
-				elapse(time.Hour)
-				if said := log.String(); strings.Count(said, "not with this key") != 1 || strings.Count(said, "level=ERROR") != 1 || !strings.Contains(said, "are kept") {
-					t.Errorf("the log of an hour: %s", said)
-				}
-				asked := f.count("claim")
-				elapse(time.Hour)
-				if n := f.count("claim") - asked; n < 600 || n > 1600 { // each 2.5 to 5 s
-					t.Errorf("asked for work %d times in an hour", n)
-				}
-				f.setFail(nil)
-				elapse(20 * time.Second)
-				if got := len(f.steps()); got != 30 || f.count("register") != 1 {
-					t.Errorf("%d of 30 outcomes accepted, registered %d times", got, f.count("register"))
-				}
-				for _, o := range f.accepted {
-					if !o.Success {
-						t.Fatalf("a success became %+v", o.Failure)
-					}
-				}
-				f.setFail(func(string) error { return tasker.Errorf(code, "not with this key") })
-				elapse(time.Minute)
-				if said := log.String(); strings.Count(said, "not with this key") != 2 || strings.Count(said, "accepts this worker's key again") != 1 {
-					t.Errorf("the log at the end: %s", said)
-				}
-				f.setFail(nil)
-				elapse(time.Minute)
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
+		inBubble(t, string(code), func(t *testing.T) {
+			f := newFake()
+			var log bytes.Buffer
+			w := worker.New(f, worker.Options{
+				Name: "test", Namespaces: []string{"n"}, Concurrency: 40,
+				Log: slog.New(slog.NewTextHandler(&log, nil)),
 			})
+			w.HandleRaw("run", takes(time.Second))
+			r := start(t, w)
+			for range 30 {
+				f.add(step("run"))
+			}
+			synctest.Wait()
+			f.setFail(func(string) error { return tasker.Errorf(code, "not with this key") })
+			elapse(time.Hour)
+			if said := log.String(); strings.Count(said, "not with this key") != 1 || strings.Count(said, "level=ERROR") != 1 || !strings.Contains(said, "are kept") {
+				t.Errorf("the log of an hour: %s", said)
+			}
+			asked := f.count("claim")
+			elapse(time.Hour)
+			if n := f.count("claim") - asked; n < 600 || n > 1600 { // each 2.5 to 5 s
+				t.Errorf("asked for work %d times in an hour", n)
+			}
+			f.setFail(nil)
+			elapse(20 * time.Second)
+			if got := len(f.steps()); got != 30 || f.count("register") != 1 {
+				t.Errorf("%d of 30 outcomes accepted, registered %d times", got, f.count("register"))
+			}
+			for _, o := range f.accepted {
+				if !o.Success {
+					t.Fatalf("a success became %+v", o.Failure)
+				}
+			}
+			f.setFail(func(string) error { return tasker.Errorf(code, "not with this key") })
+			elapse(time.Minute)
+			if said := log.String(); strings.Count(said, "not with this key") != 2 || strings.Count(said, "accepts this worker's key again") != 1 {
+				t.Errorf("the log at the end: %s", said)
+			}
+			f.setFail(nil)
+			elapse(time.Minute)
+			r.finish()
 		})
 	}
 }
@@ -93,9 +89,7 @@ func TestRegisteringAgainWaitsForTheKey(t *testing.T) {
 				}
 				return nil
 			})
-			f.mu.Lock()
-			clear(f.known)
-			f.mu.Unlock()
+			f.forget()
 			elapse(time.Minute)
 			f.setFail(nil)
 			f.add(step("run"))
@@ -103,9 +97,7 @@ func TestRegisteringAgainWaitsForTheKey(t *testing.T) {
 			if got := len(f.steps()); got != 1 {
 				t.Error("the worker does not work")
 			}
-			if err := r.stopped(); err != nil {
-				t.Error(err)
-			}
+			r.finish()
 		})
 	}
 }

@@ -15,31 +15,28 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/internal/engine"
-	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/rabbitmq"
 	"tasker.example/tasker/worker"
 )
 
-// A step whose parents returned more than comes along gets all of it all the same.
-func TestLargeResultsReachTheStepsAfterThem(t *testing.T) { eachWay(t, runsLargeFanIn) }
+// A step gets all results of its dependencies, also those too large to come with the step.
+func TestLargeResultsReachTheStepsAfterThem(t *testing.T) {
+	eachWay(t, engine.Options{}, runsLargeFanIn)
+}
 
-func runsLargeFanIn(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Backend) {
+func runsLargeFanIn(h *enginetest.Harness, b worker.Backend) {
 	const parents = 8
 	var steps []tasker.StepTemplate
 	var names []string
 	for i := range parents {
 		names = append(names, fmt.Sprint("p", i))
-		steps = append(steps, tasker.StepTemplate{Name: names[i], Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "parent"}, Retry: tasker.DefaultRetry()})
+		s := stepOf(names[i])
+		s.Handler.Callable = "parent"
+		steps = append(steps, s)
 	}
-	for _, handler := range []string{"child", "raw"} {
-		steps = append(steps, tasker.StepTemplate{
-			Name: handler, Type: tasker.StandardStep, Handler: tasker.Handler{Callable: handler}, Dependencies: names, Retry: tasker.DefaultRetry(),
-		})
-	}
-	if _, _, err := e.RegisterTemplate(t.Context(), tasker.Template{Namespace: "shop", Name: "fan", Version: "1.0.0", Steps: steps}, ""); err != nil {
-		t.Fatal(err)
-	}
-	w := worker.New(surface, worker.Options{Namespaces: []string{"shop"}})
+	h.Template("fan", append(steps, stepOf("child", names...), stepOf("raw", names...))...)
+	w := worker.New(b, worker.Options{Namespaces: []string{"n"}})
 	piece := strings.Repeat("x", 200<<10)
 	worker.Handle(w, "parent", func(_ context.Context, s *worker.Step[struct{}]) ([]string, error) {
 		return []string{s.Name, piece, piece, piece, piece}, nil
@@ -72,37 +69,30 @@ func runsLargeFanIn(t *testing.T, e *engine.Engine, db *postgres.DB, surface wor
 		}
 		return nil, nil
 	})
-	created, err := e.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "shop", Name: "fan"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := start(t, w)
-	waitFor(t, db, created[0].TaskUUID, tasker.TaskComplete)
-	if err := r.stopped(); err != nil {
-		t.Error(err)
-	}
+	task := h.Create("fan")
+	r := start(h.T, w)
+	waitFor(h, task, tasker.TaskComplete)
+	r.finish()
 	if inline.Load() != 5 || fetched.Load() != 3 || raw.Load() < parents*800<<10 {
-		t.Errorf("%d results came along, %d were fetched, %d bytes were read raw", inline.Load(), fetched.Load(), raw.Load())
+		h.Errorf("%d results came along, %d were fetched, %d bytes were read raw", inline.Load(), fetched.Load(), raw.Load())
 	}
 }
 
 // The results of the items of a map step reach the step after it, whether they fit into its result or
 // not.
 func TestResultsOfItemsReachTheStepAfterThem(t *testing.T) {
-	eachWay(t, runsMaps)
+	eachWay(t, engine.Options{}, runsMaps)
 	t.Run("with a message broker", func(t *testing.T) {
-		e, db := newEngine(t)
-		runsMaps(t, e, db, rabbitmq.NewBackend(overHTTP(t, e, db), rabbitmq.Options{}))
+		h := newEngine(t, engine.Options{})
+		runsMaps(h, rabbitmq.NewBackend(overHTTP(h), rabbitmq.Options{}))
 	})
 }
 
-func runsMaps(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Backend) {
-	each := tasker.StepTemplate{Name: "each", Type: tasker.MapStep, Over: "context.list", Handler: tasker.Handler{Callable: "item"}, Retry: tasker.DefaultRetry()}
-	sum := tasker.StepTemplate{Name: "sum", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "sum"}, Dependencies: []string{"each"}, Retry: tasker.DefaultRetry()}
-	if _, _, err := e.RegisterTemplate(t.Context(), tasker.Template{Namespace: "shop", Name: "map", Version: "1.0.0", Steps: []tasker.StepTemplate{each, sum}}, ""); err != nil {
-		t.Fatal(err)
-	}
-	w := worker.New(surface, worker.Options{Namespaces: []string{"shop"}})
+func runsMaps(h *enginetest.Harness, b worker.Backend) {
+	each := stepOf("each")
+	each.Type, each.Over, each.Handler.Callable = tasker.MapStep, "context.list", "item"
+	h.Template("map", each, stepOf("sum", "each"))
+	w := worker.New(b, worker.Options{Namespaces: []string{"n"}})
 	piece := strings.Repeat("x", 250_000)
 	worker.Handle(w, "item", func(_ context.Context, s *worker.Step[struct{}]) (any, error) {
 		var large bool
@@ -132,19 +122,14 @@ func runsMaps(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Ba
 		seen[len(s.Input.List)/10] = at
 		return len(at), nil
 	})
-	r := start(t, w)
+	r := start(h.T, w)
 	for _, list := range []string{`[false, false, false]`, `[true` + strings.Repeat(", true", 11) + `]`} {
-		created, err := e.CreateTasks(t.Context(), []tasker.NewTask{{Namespace: "shop", Name: "map", Context: json.RawMessage(`{"list": ` + list + `}`)}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		waitFor(t, db, created[0].TaskUUID, tasker.TaskComplete)
+		task := h.CreateWith(tasker.NewTask{Namespace: "n", Name: "map", Context: json.RawMessage(`{"list": ` + list + `}`)})
+		waitFor(h, task, tasker.TaskComplete)
 	}
-	if err := r.stopped(); err != nil {
-		t.Error(err)
-	}
+	r.finish()
 	if !slices.Equal(seen[0], []int{0, 1, 2}) || !slices.Equal(seen[1], []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}) {
-		t.Errorf("saw the results of %v", seen)
+		h.Errorf("saw the results of %v", seen)
 	}
 }
 
@@ -200,37 +185,28 @@ func TestTheContextOfATask(t *testing.T) {
 	}
 }
 
-// Work that is more than one answer can carry comes in several, and no attempt is
-// used for what did not fit.
-func TestLargeContextsArriveAFewAtATime(t *testing.T) { eachWay(t, runsLargeContexts) }
+// Steps that do not fit into one answer come in several, and use no attempt meanwhile.
+func TestLargeContextsArriveAFewAtATime(t *testing.T) {
+	eachWay(t, engine.Options{}, runsLargeContexts)
+}
 
-func runsLargeContexts(t *testing.T, e *engine.Engine, db *postgres.DB, surface worker.Backend) {
+func runsLargeContexts(h *enginetest.Harness, b worker.Backend) {
 	const tasks = 24 // three answers
-	step := tasker.StepTemplate{Name: "one", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "one"}, Retry: tasker.DefaultRetry()}
-	step.Retry.MaxAttempts = 1
-	if _, _, err := e.RegisterTemplate(t.Context(), tasker.Template{Namespace: "shop", Name: "large", Version: "1.0.0", Steps: []tasker.StepTemplate{step}}, ""); err != nil {
-		t.Fatal(err)
-	}
+	h.Template("large", enginetest.Once(stepOf("one")))
 	piece := `"` + strings.Repeat("x", 255<<10) + `"`
 	var ids []tasker.ID
 	for range tasks {
-		created, err := e.CreateTasks(t.Context(), []tasker.NewTask{{
-			Namespace: "shop", Name: "large", Context: json.RawMessage(`{"a":[` + piece + `,` + piece + `,` + piece + `,` + piece + `]}`),
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, created[0].TaskUUID)
+		ids = append(ids, h.CreateWith(tasker.NewTask{
+			Namespace: "n", Name: "large", Context: json.RawMessage(`{"a":[` + piece + `,` + piece + `,` + piece + `,` + piece + `]}`),
+		}))
 	}
-	w := worker.New(surface, worker.Options{Namespaces: []string{"shop"}, Concurrency: tasks})
+	w := worker.New(b, worker.Options{Namespaces: []string{"n"}, Concurrency: tasks})
 	worker.Handle(w, "one", func(_ context.Context, s *worker.Step[struct{ A []string }]) (int, error) { return len(s.Input.A), nil })
-	r := start(t, w)
+	r := start(h.T, w)
 	for _, id := range ids {
-		waitFor(t, db, id, tasker.TaskComplete)
+		waitFor(h, id, tasker.TaskComplete)
 	}
-	if err := r.stopped(); err != nil {
-		t.Error(err)
-	}
+	r.finish()
 }
 
 // referring is a step with a result that it must fetch.

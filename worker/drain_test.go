@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,26 +37,24 @@ func TestDrain(t *testing.T) {
 		{"the handler is just done", stubborn(3*time.Second, nil), 1, 0, 23250 * time.Millisecond, ""},
 		{"the handler goes on", stubborn(time.Hour, nil), 0, 1, 25250 * time.Millisecond, "1 handlers did not stop"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				r := start(t, newWorker(f, 2, tt.handler))
-				f.add(step("run"))
-				elapse(time.Second)
-				begin := time.Now()
-				err := r.stopped()
-				if took := time.Since(begin); took != tt.took {
-					t.Errorf("draining took %v, want %v", took, tt.took)
-				}
-				if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
-					t.Errorf("error %v, want %q", err, tt.err)
-				}
-				if len(f.accepted) != tt.accepted || len(f.released) != tt.released || f.left != 1 {
-					t.Errorf("accepted %d, released %d, left %d times; want %d, %d and once",
-						len(f.accepted), len(f.released), f.left, tt.accepted, tt.released)
-				}
-				elapse(2 * time.Hour) // the stubborn end
-			})
+		inBubble(t, tt.name, func(t *testing.T) {
+			f := newFake()
+			r := start(t, newWorker(f, 2, tt.handler))
+			f.add(step("run"))
+			elapse(time.Second)
+			begin := time.Now()
+			err := r.stopped()
+			if took := time.Since(begin); took != tt.took {
+				t.Errorf("draining took %v, want %v", took, tt.took)
+			}
+			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+			if len(f.accepted) != tt.accepted || len(f.released) != tt.released || f.left != 1 {
+				t.Errorf("accepted %d, released %d, left %d times; want %d, %d and once",
+					len(f.accepted), len(f.released), f.left, tt.accepted, tt.released)
+			}
+			elapse(2 * time.Hour) // the stubborn end
 		})
 	}
 }
@@ -75,26 +72,6 @@ func TestInterruptedHandlersAreToldWhy(t *testing.T) {
 		synctest.Wait()
 		if err := r.stopped(); err != nil || !errors.Is(cause, worker.ErrInterrupted) {
 			t.Errorf("error %v, cause %v", err, cause)
-		}
-	})
-}
-
-// TestWorkThatArrivesDuringTheDrainGoesBack: a report was under way, with a claim
-// in it, when the worker was told to end.
-func TestWorkThatArrivesDuringTheDrainGoesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.reportTakes = 2 * time.Second
-		next := step("run")
-		f.next = func(tasker.Outcome) *tasker.Assignment { return &next }
-		r := start(t, newWorker(f, 1, takes(0)))
-		f.add(step("run"))
-		elapse(time.Second)
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
-		if len(f.accepted) != 1 || len(f.released) != 1 || f.released[0] != next.Lease() {
-			t.Errorf("accepted %d, released %v; want the first done and the next given back", len(f.accepted), f.released)
 		}
 	})
 }
@@ -174,35 +151,33 @@ func TestToldToDrain(t *testing.T) {
 		{"the handler finishes in time", takes(25 * time.Second), 1, 0, 15 * time.Second},
 		{"the handler takes too long", takes(time.Hour), 0, 1, 20250 * time.Millisecond},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				var log strings.Builder
-				w := worker.New(f, worker.Options{Namespaces: []string{"n"}, Concurrency: 2, Log: slog.New(slog.NewTextHandler(&log, nil))})
-				w.HandleRaw("run", tt.handler)
-				f.add(step("run"))
-				r := start(t, w)
-				elapse(time.Second)
-				f.tellAllToDrain()
-				elapse(9 * time.Second)
-				begin := time.Now()
-				time.AfterFunc(time.Second, func() { f.add(step("run")) }) // which is for others
-				if err := <-r.end; err != nil {
-					t.Errorf("run returned %v", err)
-				}
-				if took := time.Since(begin); took != tt.took {
-					t.Errorf("draining took %v, want %v", took, tt.took)
-				}
-				elapse(2 * time.Second)
-				if len(f.accepted) != tt.accepted || len(f.released) != tt.released || len(f.queue) != 1 || f.left != 1 || f.count("drain") != 0 {
-					t.Errorf("accepted %d, released %d, queued %d, left %d times, told of a drain %d times; want %d, %d, 1, once, never",
-						len(f.accepted), len(f.released), len(f.queue), f.left, f.count("drain"), tt.accepted, tt.released)
-				}
-				if said := log.String(); !strings.Contains(said, `level=INFO msg="told to drain"`) || strings.Contains(said, "level=WARN") {
-					t.Errorf("the log says:\n%s", said)
-				}
-				r.stop()
-			})
+		inBubble(t, tt.name, func(t *testing.T) {
+			f := newFake()
+			var log strings.Builder
+			w := worker.New(f, worker.Options{Namespaces: []string{"n"}, Concurrency: 2, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			w.HandleRaw("run", tt.handler)
+			f.add(step("run"))
+			r := start(t, w)
+			elapse(time.Second)
+			f.tellAllToDrain()
+			elapse(9 * time.Second)
+			begin := time.Now()
+			time.AfterFunc(time.Second, func() { f.add(step("run")) }) // which is for others
+			if err := <-r.end; err != nil {
+				t.Errorf("run returned %v", err)
+			}
+			if took := time.Since(begin); took != tt.took {
+				t.Errorf("draining took %v, want %v", took, tt.took)
+			}
+			elapse(2 * time.Second)
+			if len(f.accepted) != tt.accepted || len(f.released) != tt.released || len(f.queue) != 1 || f.left != 1 || f.count("drain") != 0 {
+				t.Errorf("accepted %d, released %d, queued %d, left %d times, told of a drain %d times; want %d, %d, 1, once, never",
+					len(f.accepted), len(f.released), len(f.queue), f.left, f.count("drain"), tt.accepted, tt.released)
+			}
+			if said := log.String(); !strings.Contains(said, `level=INFO msg="told to drain"`) || strings.Contains(said, "level=WARN") {
+				t.Errorf("the log says:\n%s", said)
+			}
+			r.stop()
 		})
 	}
 }
@@ -214,18 +189,14 @@ func TestOnlyTheWorkerThatWasToldDrains(t *testing.T) {
 		r := start(t, newWorker(f, 1, takes(0)))
 		elapse(time.Second)
 		f.tellAllToDrain()
-		f.mu.Lock()
-		clear(f.known) // and forgets it, before it can tell
-		f.mu.Unlock()
+		f.forget() // and forgets it, before it can tell
 		elapse(time.Minute)
 		f.add(step("run"))
 		elapse(time.Second)
 		if len(f.accepted) != 1 {
 			t.Errorf("accepted %d outcomes, want one of the worker that registered again", len(f.accepted))
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }
 
@@ -244,56 +215,36 @@ func TestTheEngineIsToldOfADrain(t *testing.T) {
 		{name: "it refuses", err: tasker.Errorf(tasker.Forbidden, "not you"), warns: true},
 		{name: "it does not answer", hangs: true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				f.hangs = tt.hangs
-				f.fail = func(call string) error {
-					if call == "drain" {
-						return tt.err
-					}
-					return nil
+		inBubble(t, tt.name, func(t *testing.T) {
+			f := newFake()
+			if tt.hangs {
+				f.hang("drain")
+			}
+			f.fail = func(call string) error {
+				if call == "drain" {
+					return tt.err
 				}
-				var log strings.Builder
-				w := worker.New(f, worker.Options{Namespaces: []string{"n"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
-				w.HandleRaw("run", takes(0))
-				r := start(t, w)
-				elapse(time.Second)
-				begin := time.Now()
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
-				if took := time.Since(begin); took != 250*time.Millisecond || f.left != 1 {
-					t.Errorf("the drain took %v, and the worker left %d times", took, f.left)
-				}
-				calls := strings.Join(f.calls, " ")
-				if !strings.HasSuffix(calls, "drain leave") || f.count("drain") != 1 {
-					t.Errorf("calls: %s", calls)
-				}
-				if said := log.String(); strings.Contains(said, "was not told of the drain") != tt.warns {
-					t.Errorf("the log says:\n%s", said)
-				}
-			})
+				return nil
+			}
+			var log strings.Builder
+			w := worker.New(f, worker.Options{Namespaces: []string{"n"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			w.HandleRaw("run", takes(0))
+			r := start(t, w)
+			elapse(time.Second)
+			begin := time.Now()
+			r.finish()
+			if took := time.Since(begin); took != 250*time.Millisecond || f.left != 1 {
+				t.Errorf("the drain took %v, and the worker left %d times", took, f.left)
+			}
+			calls := strings.Join(f.calls, " ")
+			if !strings.HasSuffix(calls, "drain leave") || f.count("drain") != 1 {
+				t.Errorf("calls: %s", calls)
+			}
+			if said := log.String(); strings.Contains(said, "was not told of the drain") != tt.warns {
+				t.Errorf("the log says:\n%s", said)
+			}
 		})
 	}
-}
-
-// A handler that goes on is not told of late, nor is the engine waited for.
-func TestAnEngineThatDoesNotHearOfADrainIsLeftAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.hangs = true
-		r := start(t, newWorker(f, 1, takes(6*time.Second)))
-		f.add(step("run"))
-		elapse(time.Second)
-		begin := time.Now()
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(begin); took != 5*time.Second || len(f.accepted) != 1 {
-			t.Errorf("the drain took %v, accepted %d", took, len(f.accepted))
-		}
-	})
 }
 
 // An engine that does not answer anything any more delays the end of a worker only so
@@ -309,97 +260,23 @@ func TestAnEngineThatHangsDoesNotKeepTheWorker(t *testing.T) {
 		{"everything", []string{"register", "claim", "heartbeat", "report", "release", "drain", "leave"}, 20 * time.Second, 0},
 		{"reports", []string{"report"}, 18 * time.Second, 1},
 		{"releases", []string{"release"}, 14 * time.Second, 0},
+		{"drains", []string{"drain"}, 6 * time.Second, 1},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				e := &hangingBackend{fake: f}
-				w := worker.New(e, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 3})
-				w.HandleRaw("run", takes(7*time.Second))
-				r := start(t, w)
-				f.add(step("run"))
-				elapse(time.Second)
-				for _, call := range tt.hangs {
-					e.hang(call)
-				}
-				begin := time.Now()
-				time.AfterFunc(100*time.Millisecond, func() { f.add(step("run")) }) // for the claim that is under way
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
-				if took := time.Since(begin); took > tt.took {
-					t.Errorf("the end took %v, want %v at most", took, tt.took)
-				}
-				if len(f.released) != tt.released {
-					t.Errorf("released %d steps, want %d", len(f.released), tt.released)
-				}
-			})
+		inBubble(t, tt.name, func(t *testing.T) {
+			f := newFake()
+			r := start(t, newWorker(f, 3, takes(7*time.Second)))
+			f.add(step("run"))
+			elapse(time.Second)
+			f.hang(tt.hangs...)
+			begin := time.Now()
+			time.AfterFunc(100*time.Millisecond, func() { f.add(step("run")) }) // for the claim that is under way
+			r.finish()
+			if took := time.Since(begin); took > tt.took {
+				t.Errorf("the end took %v, want %v at most", took, tt.took)
+			}
+			if len(f.released) != tt.released {
+				t.Errorf("released %d steps, want %d", len(f.released), tt.released)
+			}
 		})
 	}
-}
-
-// A hangingBackend does not answer some calls.
-type hangingBackend struct {
-	*fake
-	mu    sync.Mutex
-	calls []string
-}
-
-func (h *hangingBackend) hang(call string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.calls = append(h.calls, call)
-}
-
-func (h *hangingBackend) wait(ctx context.Context, call string) error {
-	h.mu.Lock()
-	hangs := slices.Contains(h.calls, call)
-	h.mu.Unlock()
-	if !hangs {
-		return nil
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (h *hangingBackend) RegisterWorker(ctx context.Context, w tasker.WorkerSpec) (tasker.Registration, error) {
-	if err := h.wait(ctx, "register"); err != nil {
-		return tasker.Registration{}, err
-	}
-	return h.fake.RegisterWorker(ctx, w)
-}
-
-func (h *hangingBackend) Heartbeat(ctx context.Context, id tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
-	if err := h.wait(ctx, "heartbeat"); err != nil {
-		return tasker.Beat{}, err
-	}
-	return h.fake.Heartbeat(ctx, id, leases)
-}
-
-func (h *hangingBackend) Report(ctx context.Context, id tasker.ID, list []tasker.Outcome, claim int) (tasker.Receipt, error) {
-	if err := h.wait(ctx, "report"); err != nil {
-		return tasker.Receipt{}, err
-	}
-	return h.fake.Report(ctx, id, list, claim)
-}
-
-func (h *hangingBackend) Release(ctx context.Context, id tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
-	if err := h.wait(ctx, "release"); err != nil {
-		return nil, nil, err
-	}
-	return h.fake.Release(ctx, id, leases)
-}
-
-func (h *hangingBackend) DrainWorker(ctx context.Context, id tasker.ID) error {
-	if err := h.wait(ctx, "drain"); err != nil {
-		return err
-	}
-	return h.fake.DrainWorker(ctx, id)
-}
-
-func (h *hangingBackend) LeaveWorker(ctx context.Context, id tasker.ID) error {
-	if err := h.wait(ctx, "leave"); err != nil {
-		return err
-	}
-	return h.fake.LeaveWorker(ctx, id)
 }

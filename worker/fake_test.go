@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -33,7 +34,7 @@ type fake struct {
 	results  map[tasker.ID]json.RawMessage // of steps
 	saved    map[tasker.ID]json.RawMessage // checkpoints of steps
 	drained  map[tasker.ID]bool            // workers
-	hangs    bool                          // when told of a drain
+	hanging  map[string]bool               // calls that are not answered
 	counts   bool                          // a claim is a heartbeat
 	early    bool                          // a claim of a worker that drains returns early
 	signs    []time.Time                   // claims and heartbeats
@@ -70,17 +71,41 @@ func (f *fake) add(list ...tasker.Assignment) {
 	f.changed = make(chan struct{})
 }
 
-func (f *fake) begin(call string) error {
+// begin records a call, and blocks while the call hangs.
+func (f *fake) begin(ctx context.Context, call string) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.calls = append(f.calls, call)
 	if call == "claim" || call == "heartbeat" {
 		f.signs = append(f.signs, time.Now())
 	}
+	var err error
 	if f.fail != nil {
-		return f.fail(call)
+		err = f.fail(call)
 	}
-	return nil
+	hangs := f.hanging[strings.Fields(call)[0]]
+	f.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return err
+}
+
+// hang leaves calls unanswered from now on.
+func (f *fake) hang(calls ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hanging = map[string]bool{}
+	for _, call := range calls {
+		f.hanging[call] = true
+	}
+}
+
+// forget forgets all workers.
+func (f *fake) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.known)
 }
 
 // end is called with the mutex held.
@@ -98,8 +123,8 @@ func (f *fake) worker(id tasker.ID) error {
 	return nil
 }
 
-func (f *fake) SaveCheckpoint(_ context.Context, _ tasker.ID, l tasker.Lease, value json.RawMessage) error {
-	if err := f.begin("checkpoint"); err != nil {
+func (f *fake) SaveCheckpoint(ctx context.Context, _ tasker.ID, l tasker.Lease, value json.RawMessage) error {
+	if err := f.begin(ctx, "checkpoint"); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -111,8 +136,8 @@ func (f *fake) SaveCheckpoint(_ context.Context, _ tasker.ID, l tasker.Lease, va
 	return nil
 }
 
-func (f *fake) RegisterWorker(_ context.Context, _ tasker.WorkerSpec) (tasker.Registration, error) {
-	if err := f.begin("register"); err != nil {
+func (f *fake) RegisterWorker(ctx context.Context, _ tasker.WorkerSpec) (tasker.Registration, error) {
+	if err := f.begin(ctx, "register"); err != nil {
 		return tasker.Registration{}, err
 	}
 	f.mu.Lock()
@@ -123,7 +148,7 @@ func (f *fake) RegisterWorker(_ context.Context, _ tasker.WorkerSpec) (tasker.Re
 }
 
 func (f *fake) Claim(ctx context.Context, id tasker.ID, limit int, wait time.Duration) ([]tasker.Assignment, error) {
-	if err := f.begin("claim"); err != nil {
+	if err := f.begin(ctx, "claim"); err != nil {
 		return nil, err
 	}
 	timeout := time.After(wait)
@@ -156,8 +181,8 @@ func (f *fake) take(id tasker.ID, limit int) []tasker.Assignment {
 	return list
 }
 
-func (f *fake) Heartbeat(_ context.Context, id tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
-	if err := f.begin("heartbeat"); err != nil {
+func (f *fake) Heartbeat(ctx context.Context, id tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
+	if err := f.begin(ctx, "heartbeat"); err != nil {
 		return tasker.Beat{}, err
 	}
 	f.mu.Lock()
@@ -177,8 +202,8 @@ func (f *fake) Heartbeat(_ context.Context, id tasker.ID, leases []tasker.Lease)
 	return b, nil
 }
 
-func (f *fake) Report(_ context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
-	if err := f.begin(fmt.Sprintf("report %d", len(outcomes))); err != nil {
+func (f *fake) Report(ctx context.Context, id tasker.ID, outcomes []tasker.Outcome, claim int) (tasker.Receipt, error) {
+	if err := f.begin(ctx, fmt.Sprintf("report %d", len(outcomes))); err != nil {
 		return tasker.Receipt{}, err
 	}
 	time.Sleep(f.reportTakes) //nolint:forbidigo // in a bubble
@@ -222,8 +247,8 @@ func (f *fake) judge(id tasker.ID, o tasker.Outcome, r *tasker.Receipt) {
 	}
 }
 
-func (f *fake) Release(_ context.Context, id tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
-	if err := f.begin("release"); err != nil {
+func (f *fake) Release(ctx context.Context, id tasker.ID, leases []tasker.Lease) (released, lost []tasker.ID, err error) {
+	if err := f.begin(ctx, "release"); err != nil {
 		return nil, nil, err
 	}
 	f.mu.Lock()
@@ -241,12 +266,8 @@ func (f *fake) Release(_ context.Context, id tasker.ID, leases []tasker.Lease) (
 }
 
 func (f *fake) DrainWorker(ctx context.Context, id tasker.ID) error {
-	if err := f.begin("drain"); err != nil {
+	if err := f.begin(ctx, "drain"); err != nil {
 		return err
-	}
-	if f.hangs {
-		<-ctx.Done()
-		return ctx.Err()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -254,8 +275,8 @@ func (f *fake) DrainWorker(ctx context.Context, id tasker.ID) error {
 	return f.worker(id)
 }
 
-func (f *fake) StepResult(_ context.Context, task, step tasker.ID) (json.RawMessage, error) {
-	if err := f.begin("result"); err != nil {
+func (f *fake) StepResult(ctx context.Context, task, step tasker.ID) (json.RawMessage, error) {
+	if err := f.begin(ctx, "result"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
@@ -267,8 +288,8 @@ func (f *fake) StepResult(_ context.Context, task, step tasker.ID) (json.RawMess
 	return doc, nil
 }
 
-func (f *fake) LeaveWorker(_ context.Context, id tasker.ID) error {
-	if err := f.begin("leave"); err != nil {
+func (f *fake) LeaveWorker(ctx context.Context, id tasker.ID) error {
+	if err := f.begin(ctx, "leave"); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -333,8 +354,21 @@ func (r *running) stopped() error {
 	return <-r.end
 }
 
+// finish stops the worker and fails the test if Run returned an error.
+func (r *running) finish() {
+	r.Helper()
+	if err := r.stopped(); err != nil {
+		r.Error(err)
+	}
+}
+
 // elapse lets time pass in a bubble and everything that it sets off happen.
 func elapse(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // in a bubble
 	synctest.Wait()
+}
+
+// inBubble runs a subtest in a bubble of time.
+func inBubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }

@@ -29,9 +29,7 @@ func TestAnIdleWorkerLivesByItsClaims(t *testing.T) {
 					t.Errorf("counts %t: it was silent for %v", counts, silent)
 				}
 			}
-			if err := r.stopped(); err != nil {
-				t.Error(err)
-			}
+			r.finish()
 		})
 	}
 }
@@ -61,9 +59,7 @@ func TestClaimsDoNotStandForHeartbeatsOfLeases(t *testing.T) {
 		if got := f.steps(); len(got) != 1 || got[0] != a.StepUUID {
 			t.Errorf("accepted %v", got)
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }
 
@@ -109,8 +105,6 @@ func TestAWorkerWhoseClaimsFailSendsHeartbeats(t *testing.T) {
 		if n := f.count("heartbeat"); n < 59 {
 			t.Errorf("%d heartbeats in ten minutes", n)
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }

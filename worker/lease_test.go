@@ -72,34 +72,30 @@ func TestALeaseIsCountedFromTheQuestion(t *testing.T) {
 		{"the heartbeat passes over a step that is locked", lateBackend{same: true}, 0, 25 * time.Second, 30 * time.Second},
 		{"the heartbeat does not say", lateBackend{dumb: true}, 0, 25 * time.Second, 30 * time.Second},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := tt.late
-				e.fake = newFake()
-				w := worker.New(&e, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 1})
-				var stopped time.Time
-				w.HandleRaw("run", func(ctx context.Context, _ *worker.Call) (json.RawMessage, error) {
-					<-ctx.Done()
-					stopped = time.Now()
-					if !errors.Is(context.Cause(ctx), worker.ErrLeaseLost) {
-						t.Errorf("stopped because of %v", context.Cause(ctx))
-					}
-					return nil, ctx.Err()
-				})
-				r := start(t, w)
-				elapse(tt.idle)
-				e.add(step("run"))
-				elapse(tt.late.claims + tt.gone)
-				e.setFail(func(string) error { return errors.New("connection refused") })
-				elapse(time.Minute)
-				if age := stopped.Sub(e.since); age < tt.want-100*time.Millisecond || age > tt.want+100*time.Millisecond {
-					t.Errorf("stopped when the lease was %v old, want %v", age, tt.want)
+		inBubble(t, tt.name, func(t *testing.T) {
+			e := tt.late
+			e.fake = newFake()
+			w := worker.New(&e, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 1})
+			var stopped time.Time
+			w.HandleRaw("run", func(ctx context.Context, _ *worker.Call) (json.RawMessage, error) {
+				<-ctx.Done()
+				stopped = time.Now()
+				if !errors.Is(context.Cause(ctx), worker.ErrLeaseLost) {
+					t.Errorf("stopped because of %v", context.Cause(ctx))
 				}
-				e.setFail(nil)
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
+				return nil, ctx.Err()
 			})
+			r := start(t, w)
+			elapse(tt.idle)
+			e.add(step("run"))
+			elapse(tt.late.claims + tt.gone)
+			e.setFail(func(string) error { return errors.New("connection refused") })
+			elapse(time.Minute)
+			if age := stopped.Sub(e.since); age < tt.want-100*time.Millisecond || age > tt.want+100*time.Millisecond {
+				t.Errorf("stopped when the lease was %v old, want %v", age, tt.want)
+			}
+			e.setFail(nil)
+			r.finish()
 		})
 	}
 }
@@ -134,9 +130,7 @@ func TestAHeartbeatMayTakeLongerThanTheInterval(t *testing.T) {
 		if lost {
 			t.Error("the lease was lost although every heartbeat was answered")
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }
 
@@ -178,7 +172,7 @@ type strictBackend struct {
 
 func (e *strictBackend) Heartbeat(ctx context.Context, id tasker.ID, leases []tasker.Lease) (tasker.Beat, error) {
 	if slices.ContainsFunc(leases, func(l tasker.Lease) bool { return l.StepUUID == e.bad }) {
-		return tasker.Beat{}, errors.Join(e.begin("bad beat"), tasker.Errorf(tasker.Invalid, "leases[3]: lease_token is none"))
+		return tasker.Beat{}, errors.Join(e.begin(ctx, "bad beat"), tasker.Errorf(tasker.Invalid, "leases[3]: lease_token is none"))
 	}
 	return e.fake.Heartbeat(ctx, id, leases)
 }
@@ -189,9 +183,7 @@ func TestAClaimAsksForLessWhenTheAnswerIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		e := &narrowBackend{fake: f, room: 5}
-		w := worker.New(e, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 80})
-		w.HandleRaw("run", takes(time.Minute))
-		r := start(t, w)
+		r := start(t, newWorker(e, 80, takes(time.Minute)))
 		for range 80 {
 			f.add(step("run"))
 		}

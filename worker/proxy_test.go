@@ -21,10 +21,8 @@ import (
 
 	"tasker.example/tasker"
 	"tasker.example/tasker/client"
-	"tasker.example/tasker/internal/api"
-	"tasker.example/tasker/internal/dlq"
 	"tasker.example/tasker/internal/engine"
-	"tasker.example/tasker/internal/postgres"
+	"tasker.example/tasker/internal/enginetest"
 	"tasker.example/tasker/worker"
 )
 
@@ -166,9 +164,7 @@ func (y *tally) handle(_ context.Context, c *worker.Call) (json.RawMessage, erro
 
 // A crowd is several workers that execute many tasks of a chain of two steps.
 type crowd struct {
-	*testing.T
-	e       *engine.Engine
-	db      *postgres.DB
+	*enginetest.Harness
 	tally   tally
 	tasks   []tasker.ID
 	log     *lockedBuffer
@@ -196,20 +192,11 @@ func (l *lockedBuffer) String() string {
 
 func newCrowd(t *testing.T, o engine.Options) (*crowd, *badProxy) {
 	t.Helper()
-	e, db := newEngine(t, o)
-	server := httptest.NewServer(api.New(t.Context(), api.Options{DB: db, Engine: e, DLQ: dlq.New(db, dlq.Options{})}))
-	t.Cleanup(server.Close)
-	p := newBadProxy(t, server.URL)
-	once := tasker.DefaultRetry()
-	once.MaxAttempts = 1 // any attempt that is lost shows
-	_, _, err := e.RegisterTemplate(t.Context(), tasker.Template{Namespace: "n", Name: "pair", Version: "1.0.0", Steps: []tasker.StepTemplate{
-		{Name: "one", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: once},
-		{Name: "two", Type: tasker.StandardStep, Handler: tasker.Handler{Callable: "run"}, Retry: once, Dependencies: []string{"one"}},
-	}}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &crowd{T: t, e: e, db: db, tally: tally{runs: map[string]int{}}, log: &lockedBuffer{}, results: make(chan error, 10)}
+	h := newEngine(t, o)
+	p := newBadProxy(t, serve(h).URL)
+	// A single attempt reveals each attempt that is lost.
+	h.Template("pair", enginetest.Once(enginetest.Step("one")), enginetest.Once(enginetest.Step("two", "one")))
+	c := &crowd{Harness: h, tally: tally{runs: map[string]int{}}, log: &lockedBuffer{}, results: make(chan error, 10)}
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
@@ -217,7 +204,7 @@ func newCrowd(t *testing.T, o engine.Options) (*crowd, *badProxy) {
 		said := c.log.String()
 		t.Logf("the workers said at the end:\n%s", said[max(0, len(said)-8<<10):])
 		var failed string
-		err := c.db.Pool().QueryRow(context.WithoutCancel(t.Context()), `
+		err := c.DB.Pool().QueryRow(context.WithoutCancel(t.Context()), `
 			SELECT coalesce(string_agg(to_jsonb(f)::text, E'\n'), '')
 			FROM (SELECT h.created_at, h.step_uuid, h.event, h.claimed_at, h.detail FROM tasker.step_history h WHERE h.to_state = 'error' ORDER BY h.created_at LIMIT 10) f`).Scan(&failed)
 		t.Logf("steps failed: %s %v", failed, err)
@@ -231,9 +218,7 @@ func (c *crowd) start(n int, server string) {
 	c.stop, c.workers = stop, n
 	for i := range n {
 		cl, err := client.New(server, client.WithTimeout(10*time.Second))
-		if err != nil {
-			c.Fatal(err)
-		}
+		c.Must(err)
 		w := worker.New(cl.Backend(), worker.Options{
 			Name: fmt.Sprint("worker ", i), Namespaces: []string{"n"}, Concurrency: 20, Log: slog.New(slog.NewTextHandler(c.log, nil)),
 		})
@@ -244,16 +229,8 @@ func (c *crowd) start(n int, server string) {
 
 func (c *crowd) create(n int) {
 	c.Helper()
-	list := make([]tasker.NewTask, n)
-	for i := range list {
-		list[i] = tasker.NewTask{Namespace: "n", Name: "pair"}
-	}
-	created, err := c.e.CreateTasks(c.Context(), list)
-	if err != nil {
-		c.Fatal(err)
-	}
-	for _, x := range created {
-		c.tasks = append(c.tasks, x.TaskUUID)
+	for range n {
+		c.tasks = append(c.tasks, c.Create("pair"))
 	}
 }
 
@@ -265,22 +242,12 @@ func (c *crowd) keepBusy(d time.Duration) {
 	}
 }
 
-// waitUntil waits for what must come.
-func waitUntil(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) { //nolint:forbidigo // looks again
-		if time.Now().After(end) {
-			t.Fatalf("waited a minute in vain until %s", what)
-		}
-	}
-}
-
 // check waits for the tasks and fails the test if a result was lost, an attempt was
 // executed twice, a worker ended or an investigation was opened.
 func (c *crowd) check() {
 	c.Helper()
 	for _, id := range c.tasks {
-		waitFor(c.T, c.db, id, tasker.TaskComplete)
+		waitFor(c.Harness, id, tasker.TaskComplete)
 	}
 	if len(c.results) > 0 {
 		c.Errorf("a worker ended by itself: %v", <-c.results)
@@ -301,12 +268,10 @@ func (c *crowd) check() {
 		}
 	}
 	var bad, entries, rejected int
-	err := c.db.Pool().QueryRow(c.Context(), `
+	err := c.DB.Pool().QueryRow(c.Context(), `
 		SELECT (SELECT count(*) FROM tasker.workflow_steps WHERE results -> 'result' ->> 'step' IS DISTINCT FROM step_uuid::text),
 			(SELECT count(*) FROM tasker.tasks_dlq), (SELECT count(*) FROM tasker.rejected_reports)`).Scan(&bad, &entries, &rejected)
-	if err != nil {
-		c.Fatal(err)
-	}
+	c.Must(err)
 	if bad != 0 || entries != 0 || rejected != 0 {
 		c.Errorf("%d steps have another result than their handler returned, %d investigations were opened, %d reports refused", bad, entries, rejected)
 	}
@@ -326,7 +291,7 @@ func TestAProxyThatMisbehaves(t *testing.T) {
 	c.start(3, p.URL)
 	c.create(100)
 	c.keepBusy(*badFor)
-	waitUntil(t, "each mood has had a turn", func() bool {
+	c.Eventually("each mood has had a turn", func() bool {
 		c.keepBusy(100 * time.Millisecond)
 		for i := range p.counts {
 			if p.counts[i].Load() == 0 {
@@ -357,7 +322,7 @@ func TestAProxyThatAnswersEveryReport(t *testing.T) {
 			c.start(2, p.URL)
 			c.create(100)
 			c.keepBusy(*badFor)
-			waitUntil(t, "a report is answered with the page", func() bool { return p.counts[0].Load() > 0 })
+			c.Eventually("a report is answered with the page", func() bool { return p.counts[0].Load() > 0 })
 			p.worst.Store(0)
 			c.check()
 		})

@@ -16,7 +16,7 @@ import (
 func TestADatabaseThatIsReadOnlyForAWhile(t *testing.T) {
 	const lease = 15 * time.Second // a busy machine loses shorter ones without an outage
 	c, p := newCrowd(t, engine.Options{Lease: lease, HeartbeatInterval: lease / 3})
-	admin, err := pgx.Connect(t.Context(), pgtest.AdminURL(c.db.Pool().Config().ConnString()))
+	admin, err := pgx.Connect(t.Context(), pgtest.AdminURL(c.DB.Pool().Config().ConnString()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,11 +42,11 @@ func TestADatabaseThatIsReadOnlyForAWhile(t *testing.T) {
 	c.tally.until = make(chan struct{})
 	c.start(2, p.URL)
 	c.create(60)
-	waitUntil(t, "the places are taken", func() bool { return c.tally.busy(40, 40) })
+	c.Eventually("the places are taken", func() bool { return c.tally.busy(40, 40) })
 	readOnly("on")
 	close(c.tally.until)
 	time.Sleep(max(lease+time.Second, *badFor)) //nolint:forbidigo // the outage
 	readOnly("off")
-	waitUntil(t, "the database is there", func() bool { _, err := c.db.Task(t.Context(), c.tasks[0]); return err == nil })
+	c.Eventually("the database is there", func() bool { _, err := c.DB.Task(t.Context(), c.tasks[0]); return err == nil })
 	c.check()
 }

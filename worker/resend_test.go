@@ -32,7 +32,7 @@ func (p *poisonedBackend) Report(ctx context.Context, id tasker.ID, list []taske
 	if p.cured.Load() || !slices.ContainsFunc(list, func(o tasker.Outcome) bool { return slices.Contains(p.bad, o.StepUUID) }) {
 		return p.fake.Report(ctx, id, list, claim)
 	}
-	_ = p.begin(fmt.Sprintf("bad report %d", len(list)))
+	_ = p.begin(ctx, fmt.Sprintf("bad report %d", len(list)))
 	select {
 	case <-ctx.Done():
 		return tasker.Receipt{}, ctx.Err()
@@ -58,52 +58,46 @@ func TestOneBadOutcomeDoesNotHoldUpTheOthers(t *testing.T) {
 		{"each report is refused as a whole", 0, tasker.Errorf(tasker.Invalid, "the body is not valid"), 10 * time.Second, [2]int{55, 130}},
 		{"each report is too large", 0, tasker.Errorf(tasker.TooLarge, "the body is too large"), 10 * time.Second, [2]int{55, 130}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				bad := []tasker.Assignment{step("run"), step("run")}
-				p := &poisonedBackend{fake: f, bad: []tasker.ID{bad[0].StepUUID, bad[1].StepUUID}, takes: tt.takes, err: tt.err}
-				w := worker.New(p, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 20})
-				w.HandleRaw("run", takes(time.Second))
-				r := start(t, w)
-				list := []tasker.Assignment{bad[0]}
-				for range 18 {
-					list = append(list, step("run"))
+		inBubble(t, tt.name, func(t *testing.T) {
+			f := newFake()
+			bad := []tasker.Assignment{step("run"), step("run")}
+			p := &poisonedBackend{fake: f, bad: []tasker.ID{bad[0].StepUUID, bad[1].StepUUID}, takes: tt.takes, err: tt.err}
+			r := start(t, newWorker(p, 20, takes(time.Second)))
+			list := []tasker.Assignment{bad[0]}
+			for range 18 {
+				list = append(list, step("run"))
+			}
+			f.add(append(list, bad[1])...)
+			elapse(3 * time.Second)
+			later := step("run")
+			f.add(later)
+			elapse(tt.freed)
+			if got := f.steps(); len(got) != 19 || !slices.Contains(got, later.StepUUID) {
+				t.Errorf("%d outcomes accepted, want the 18 good ones and the one that came later", len(got))
+			}
+			f.add(step("run"))
+			elapse(2 * time.Second) // one round trip, whatever the bad ones do
+			if got := len(f.steps()); got != 20 {
+				t.Errorf("%d outcomes accepted: a new one waits for the bad ones", got)
+			}
+			before := f.count("bad report 1")
+			elapse(time.Hour)
+			if n := (f.count("bad report 1") - before) / 2; n < tt.hourly[0] || n > tt.hourly[1] {
+				t.Errorf("each bad one was sent again %d times in an hour, want %v", n, tt.hourly)
+			}
+			f.mu.Lock()
+			p.cured.Store(true)
+			f.mu.Unlock()
+			elapse(2 * time.Minute)
+			if got := len(f.steps()); got != 22 {
+				t.Errorf("%d outcomes accepted, want all 22", got)
+			}
+			for _, o := range f.accepted {
+				if !o.Success {
+					t.Errorf("a success became %+v", o.Failure)
 				}
-				f.add(append(list, bad[1])...)
-				elapse(3 * time.Second)
-				later := step("run")
-				f.add(later)
-				elapse(tt.freed)
-				if got := f.steps(); len(got) != 19 || !slices.Contains(got, later.StepUUID) {
-					t.Errorf("%d outcomes accepted, want the 18 good ones and the one that came later", len(got))
-				}
-				f.add(step("run"))
-				elapse(2 * time.Second) // one round trip, whatever the bad ones do
-				if got := len(f.steps()); got != 20 {
-					t.Errorf("%d outcomes accepted: a new one waits for the bad ones", got)
-				}
-				before := f.count("bad report 1")
-				elapse(time.Hour)
-				if n := (f.count("bad report 1") - before) / 2; n < tt.hourly[0] || n > tt.hourly[1] {
-					t.Errorf("each bad one was sent again %d times in an hour, want %v", n, tt.hourly)
-				}
-				f.mu.Lock()
-				p.cured.Store(true)
-				f.mu.Unlock()
-				elapse(2 * time.Minute)
-				if got := len(f.steps()); got != 22 {
-					t.Errorf("%d outcomes accepted, want all 22", got)
-				}
-				for _, o := range f.accepted {
-					if !o.Success {
-						t.Errorf("a success became %+v", o.Failure)
-					}
-				}
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
-			})
+			}
+			r.finish()
 		})
 	}
 }
@@ -115,30 +109,26 @@ func TestAfterAnOutageNothingIsLost(t *testing.T) {
 		tasker.Errorf(tasker.Conflict, "what?"), tasker.Errorf(tasker.NotFound, "no such path"), tasker.Errorf(tasker.Forbidden, "not now"),
 		tasker.Errorf(tasker.TooLarge, "the answer has too many bytes"),
 	} {
-		t.Run(err.Error(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				r := start(t, newWorker(f, 300, takes(time.Second)))
-				for range 300 {
-					f.add(step("run"))
+		inBubble(t, err.Error(), func(t *testing.T) {
+			f := newFake()
+			r := start(t, newWorker(f, 300, takes(time.Second)))
+			for range 300 {
+				f.add(step("run"))
+			}
+			synctest.Wait()
+			f.setFail(func(string) error { return err })
+			elapse(time.Hour)
+			f.setFail(nil)
+			elapse(90 * time.Second)
+			if got := len(f.steps()); got != 300 || f.count("register") != 1 {
+				t.Errorf("%d of 300 outcomes accepted, registered %d times", got, f.count("register"))
+			}
+			for _, o := range f.accepted {
+				if !o.Success || string(o.Result) != `"done"` {
+					t.Fatalf("accepted %+v", o)
 				}
-				synctest.Wait()
-				f.setFail(func(string) error { return err })
-				elapse(time.Hour)
-				f.setFail(nil)
-				elapse(90 * time.Second)
-				if got := len(f.steps()); got != 300 || f.count("register") != 1 {
-					t.Errorf("%d of 300 outcomes accepted, registered %d times", got, f.count("register"))
-				}
-				for _, o := range f.accepted {
-					if !o.Success || string(o.Result) != `"done"` {
-						t.Fatalf("accepted %+v", o)
-					}
-				}
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
-			})
+			}
+			r.finish()
 		})
 	}
 }
@@ -180,57 +170,53 @@ func TestRejections(t *testing.T) {
 		{"not now", reject(tasker.Unavailable, "busy", thrice), false, `"done"`, 1},
 		{"for no reason that anybody knows", reject(tasker.Internal, "internal error", thrice), false, `"done"`, 1},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tries = 0
-				f := newFake()
-				f.reject = tt.reject
-				first := true
-				w := newWorker(f, 1, func(_ context.Context, c *worker.Call) (json.RawMessage, error) {
-					c.Metadata["ms"] = 12
-					if tt.fails && first {
-						return nil, &worker.Error{Err: errors.New("broken"), Context: map[string]int{"ms": 12}}
-					}
-					return json.RawMessage(`"done"`), nil
-				})
-				r := start(t, w)
-				old := step("run")
-				f.add(old)
-				elapse(10 * time.Minute)
-				got := ""
-				if len(f.accepted) == 1 {
-					got = string(f.accepted[0].Result)
-					if x := f.accepted[0].Failure; x != nil {
-						got = x.Message
-						if restated := !tt.fails; restated == x.Retryable || restated != (x.Type == worker.InvalidResult) {
-							t.Errorf("failure %+v", x)
-						}
-					}
+		inBubble(t, tt.name, func(t *testing.T) {
+			tries = 0
+			f := newFake()
+			f.reject = tt.reject
+			first := true
+			w := newWorker(f, 1, func(_ context.Context, c *worker.Call) (json.RawMessage, error) {
+				c.Metadata["ms"] = 12
+				if tt.fails && first {
+					return nil, &worker.Error{Err: errors.New("broken"), Context: map[string]int{"ms": 12}}
 				}
-				if got != tt.want || len(f.accepted) > 1 {
-					t.Errorf("accepted %q, want %q", got, tt.want)
-				}
-				f.mu.Lock()
-				f.reject = func(o tasker.Outcome) *tasker.Rejection {
-					if o.StepUUID != old.StepUUID { // which may be sent again at any moment
-						return nil
-					}
-					return tt.reject(o)
-				}
-				f.accepted, first = nil, false
-				f.mu.Unlock()
-				f.add(step("run"))
-				elapse(time.Second)
-				if free := len(f.steps()); free != tt.slots {
-					t.Errorf("%d slots are free, want %d", free, tt.slots)
-				}
-				f.mu.Lock()
-				f.reject = nil
-				f.mu.Unlock()
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
+				return json.RawMessage(`"done"`), nil
 			})
+			r := start(t, w)
+			old := step("run")
+			f.add(old)
+			elapse(10 * time.Minute)
+			got := ""
+			if len(f.accepted) == 1 {
+				got = string(f.accepted[0].Result)
+				if x := f.accepted[0].Failure; x != nil {
+					got = x.Message
+					if restated := !tt.fails; restated == x.Retryable || restated != (x.Type == worker.InvalidResult) {
+						t.Errorf("failure %+v", x)
+					}
+				}
+			}
+			if got != tt.want || len(f.accepted) > 1 {
+				t.Errorf("accepted %q, want %q", got, tt.want)
+			}
+			f.mu.Lock()
+			f.reject = func(o tasker.Outcome) *tasker.Rejection {
+				if o.StepUUID != old.StepUUID { // which may be sent again at any moment
+					return nil
+				}
+				return tt.reject(o)
+			}
+			f.accepted, first = nil, false
+			f.mu.Unlock()
+			f.add(step("run"))
+			elapse(time.Second)
+			if free := len(f.steps()); free != tt.slots {
+				t.Errorf("%d slots are free, want %d", free, tt.slots)
+			}
+			f.mu.Lock()
+			f.reject = nil
+			f.mu.Unlock()
+			r.finish()
 		})
 	}
 }
@@ -248,9 +234,7 @@ func TestAnOutcomeInNeitherListIsSentAgain(t *testing.T) {
 		if len(f.accepted) != 2 || mute.for_ != 0 {
 			t.Errorf("accepted %d, the engine was mute %d times too few", len(f.accepted), mute.for_)
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }
 
@@ -297,9 +281,7 @@ func TestAnOutcomeWhoseLeaseIsLostIsGivenUp(t *testing.T) {
 		if !strings.Contains(log.String(), "outcome given up") {
 			t.Error("the log does not say that an outcome was given up")
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }
 
@@ -309,9 +291,7 @@ func TestAReportThatFailedAsksForNoWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		asking := &askingBackend{fake: f}
-		w := worker.New(asking, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: 2})
-		w.HandleRaw("run", takes(time.Second))
-		r := start(t, w)
+		r := start(t, newWorker(asking, 2, takes(time.Second)))
 		f.add(step("run"))
 		synctest.Wait()
 		f.setFail(func(call string) error {
@@ -331,9 +311,7 @@ func TestAReportThatFailedAsksForNoWork(t *testing.T) {
 		if len(f.steps()) != 1 {
 			t.Error("the outcome was not accepted")
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }
 
@@ -369,9 +347,7 @@ func TestTheRestThatTheEngineAsksForIsTaken(t *testing.T) {
 		if n := f.count("heartbeat"); n < 100 {
 			t.Errorf("%d heartbeats: a long rest would cost the leases", n)
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }
 

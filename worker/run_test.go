@@ -27,8 +27,8 @@ func takes(d time.Duration) worker.RawHandler {
 }
 
 // newWorker returns a worker with a handler "run" of the given concurrency.
-func newWorker(f *fake, concurrency int, h worker.RawHandler) *worker.Worker {
-	w := worker.New(f, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: concurrency})
+func newWorker(b worker.Backend, concurrency int, h worker.RawHandler) *worker.Worker {
+	w := worker.New(b, worker.Options{Name: "test", Namespaces: []string{"n"}, Concurrency: concurrency})
 	w.HandleRaw("run", h)
 	return w
 }
@@ -52,9 +52,7 @@ func TestAChainCostsOneRoundTripPerStep(t *testing.T) {
 		if got := strings.Join(f.calls, " "); got != want {
 			t.Errorf("calls: %s\nwant:  %s", got, want)
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }
 
@@ -77,9 +75,7 @@ func TestOutcomesTravelTogetherWhileAReportIsUnderWay(t *testing.T) {
 		if !slices.Equal(sizes, []int{1, 9}) {
 			t.Errorf("reports of %v outcomes, want 1 at once, then 9 together", sizes)
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }
 
@@ -94,37 +90,33 @@ func TestWhatWasHandedOutTogetherIsReportedTogether(t *testing.T) {
 		{"all are quick", 5 * time.Millisecond, []int{1, 10, 10, 10, 10, 9}},
 		{"one is slow", 185 * time.Millisecond, []int{1, 10, 9, 9, 10, 10, 1}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				f.reportTakes = 80 * time.Millisecond
-				w := newWorker(f, 10, func(ctx context.Context, c *worker.Call) (json.RawMessage, error) {
-					return takes(time.Duration(c.Attempt)*time.Millisecond)(ctx, c)
-				})
-				w.HandleRaw("slower", takes(tt.slow))
-				r := start(t, w)
-				var list []tasker.Assignment
-				for i := range 50 {
-					a := step("run")
-					a.Attempt = 1 + i%8 + min(i, 1) // the first ends alone
-					if i == 12 {
-						a = step("slower")
-					}
-					list = append(list, a)
-				}
-				f.add(list...)
-				elapse(time.Minute)
-				var sizes []int
-				for _, batch := range f.reports {
-					sizes = append(sizes, len(batch))
-				}
-				if !slices.Equal(sizes, tt.want) {
-					t.Errorf("reports of %v outcomes, want %v", sizes, tt.want)
-				}
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
+		inBubble(t, tt.name, func(t *testing.T) {
+			f := newFake()
+			f.reportTakes = 80 * time.Millisecond
+			w := newWorker(f, 10, func(ctx context.Context, c *worker.Call) (json.RawMessage, error) {
+				return takes(time.Duration(c.Attempt)*time.Millisecond)(ctx, c)
 			})
+			w.HandleRaw("slower", takes(tt.slow))
+			r := start(t, w)
+			var list []tasker.Assignment
+			for i := range 50 {
+				a := step("run")
+				a.Attempt = 1 + i%8 + min(i, 1) // the first ends alone
+				if i == 12 {
+					a = step("slower")
+				}
+				list = append(list, a)
+			}
+			f.add(list...)
+			elapse(time.Minute)
+			var sizes []int
+			for _, batch := range f.reports {
+				sizes = append(sizes, len(batch))
+			}
+			if !slices.Equal(sizes, tt.want) {
+				t.Errorf("reports of %v outcomes, want %v", sizes, tt.want)
+			}
+			r.finish()
 		})
 	}
 }
@@ -148,9 +140,7 @@ func TestNeverMoreAtOnceThanAllowed(t *testing.T) {
 			f.add(a)
 		}
 		elapse(time.Minute)
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 		if len(f.accepted) != 500 || most.Load() != 7 {
 			t.Errorf("%d of 500 done, %d at once; want all, 7 at once", len(f.accepted), most.Load())
 		}
@@ -176,9 +166,7 @@ func TestLeasesAreKeptAlive(t *testing.T) {
 		if !slices.Equal(f.steps(), []tasker.ID{a.StepUUID}) {
 			t.Errorf("accepted %v", f.steps())
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }
 
@@ -251,36 +239,32 @@ func TestOutcomesAreSentUntilAnswered(t *testing.T) {
 		{"the network is gone", []error{errors.New("connection refused"), errors.New("EOF")}, nil},
 		{"the answer is lost", nil, []error{errors.New("unexpected EOF"), errors.New("unexpected EOF")}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				pop := func(list *[]error) func(string) error {
-					return func(call string) error {
-						if !strings.HasPrefix(call, "report") || len(*list) == 0 {
-							return nil
-						}
-						err := (*list)[0]
-						*list = (*list)[1:]
-						return err
+		inBubble(t, tt.name, func(t *testing.T) {
+			f := newFake()
+			pop := func(list *[]error) func(string) error {
+				return func(call string) error {
+					if !strings.HasPrefix(call, "report") || len(*list) == 0 {
+						return nil
 					}
+					err := (*list)[0]
+					*list = (*list)[1:]
+					return err
 				}
-				f.fail, f.after = pop(&tt.before), pop(&tt.after)
-				r := start(t, newWorker(f, 1, takes(0)))
-				a := step("run")
-				f.add(a)
-				elapse(time.Minute)
-				if !slices.Equal(f.steps(), []tasker.ID{a.StepUUID}) {
-					t.Errorf("accepted %v, want the step once", f.steps())
+			}
+			f.fail, f.after = pop(&tt.before), pop(&tt.after)
+			r := start(t, newWorker(f, 1, takes(0)))
+			a := step("run")
+			f.add(a)
+			elapse(time.Minute)
+			if !slices.Equal(f.steps(), []tasker.ID{a.StepUUID}) {
+				t.Errorf("accepted %v, want the step once", f.steps())
+			}
+			for _, batch := range f.reports {
+				if string(batch[0].Result) != `"done"` {
+					t.Errorf("sent again as %+v", batch[0])
 				}
-				for _, batch := range f.reports {
-					if string(batch[0].Result) != `"done"` {
-						t.Errorf("sent again as %+v", batch[0])
-					}
-				}
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
-			})
+			}
+			r.finish()
 		})
 	}
 }
@@ -321,89 +305,53 @@ func TestAPathThatIsNotKnownDoesNotForgetTheWorker(t *testing.T) {
 		if n := f.count("register"); n != 1 || len(f.steps()) != 1 {
 			t.Errorf("registered %d times, %d outcomes accepted, want one of each", n, len(f.steps()))
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestAnEngineThatForgetsTheWorkerIsToldAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		r := start(t, newWorker(f, 2, takes(0)))
-		synctest.Wait()
-		f.mu.Lock()
-		clear(f.known)
-		f.mu.Unlock()
-		elapse(30 * time.Second) // the claim under way ends, or a heartbeat notices
-		f.add(step("run"))
-		elapse(time.Minute)
-		if got := f.count("register"); got != 2 || len(f.accepted) != 1 {
-			t.Errorf("registered %d times, %d steps done; want 2 and 1", got, len(f.accepted))
-		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }
 
 func TestRegistering(t *testing.T) {
-	t.Run("waits for the engine", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFake()
-			f.fail = func(string) error { return tasker.Errorf(tasker.Unavailable, "starting") }
-			r := start(t, newWorker(f, 1, takes(0)))
-			elapse(time.Minute)
-			f.setFail(nil)
-			f.add(step("run"))
-			elapse(time.Minute)
-			if len(f.accepted) != 1 {
-				t.Error("the worker did not begin to work when the engine came")
-			}
-			if err := r.stopped(); err != nil {
-				t.Error(err)
-			}
-		})
+	inBubble(t, "waits for the engine", func(t *testing.T) {
+		f := newFake()
+		f.fail = func(string) error { return tasker.Errorf(tasker.Unavailable, "starting") }
+		r := start(t, newWorker(f, 1, takes(0)))
+		elapse(time.Minute)
+		f.setFail(nil)
+		f.add(step("run"))
+		elapse(time.Minute)
+		if len(f.accepted) != 1 {
+			t.Error("the worker did not begin to work when the engine came")
+		}
+		r.finish()
 	})
-	t.Run("ends when told to, without the engine", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFake()
-			f.fail = func(string) error { return errors.New("connection refused") }
-			r := start(t, newWorker(f, 1, takes(0)))
-			elapse(time.Minute)
-			if err := r.stopped(); err != nil {
-				t.Error(err)
-			}
-		})
+	inBubble(t, "ends when told to, without the engine", func(t *testing.T) {
+		f := newFake()
+		f.fail = func(string) error { return errors.New("connection refused") }
+		r := start(t, newWorker(f, 1, takes(0)))
+		elapse(time.Minute)
+		r.finish()
 	})
-	t.Run("fails when refused", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFake()
-			f.fail = func(string) error { return tasker.Errorf(tasker.Invalid, "namespaces: 1 to 100 are needed") }
-			err := <-start(t, newWorker(f, 1, takes(0))).end
-			if tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), "register worker test") {
-				t.Errorf("got %v", err)
-			}
-		})
+	inBubble(t, "fails when refused", func(t *testing.T) {
+		f := newFake()
+		f.fail = func(string) error { return tasker.Errorf(tasker.Invalid, "namespaces: 1 to 100 are needed") }
+		err := <-start(t, newWorker(f, 1, takes(0))).end
+		if tasker.CodeOf(err) != tasker.Invalid || !strings.Contains(err.Error(), "register worker test") {
+			t.Errorf("got %v", err)
+		}
 	})
-	t.Run("fails when refused later", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFake()
-			r := start(t, newWorker(f, 1, takes(0)))
-			synctest.Wait()
-			f.setFail(func(call string) error {
-				if call == "register" {
-					return tasker.Errorf(tasker.Invalid, "handlers: unknown")
-				}
-				return nil
-			})
-			f.mu.Lock()
-			clear(f.known)
-			f.mu.Unlock()
-			if err := <-r.end; tasker.CodeOf(err) != tasker.Invalid {
-				t.Errorf("got %v", err)
+	inBubble(t, "fails when refused later", func(t *testing.T) {
+		f := newFake()
+		r := start(t, newWorker(f, 1, takes(0)))
+		synctest.Wait()
+		f.setFail(func(call string) error {
+			if call == "register" {
+				return tasker.Errorf(tasker.Invalid, "handlers: unknown")
 			}
+			return nil
 		})
+		f.forget()
+		if err := <-r.end; tasker.CodeOf(err) != tasker.Invalid {
+			t.Errorf("got %v", err)
+		}
 	})
 	t.Run("waits for an engine that refuses for reasons that may pass, and when it was known before", func(t *testing.T) {
 		for _, err := range []error{
@@ -422,9 +370,7 @@ func TestRegistering(t *testing.T) {
 					}
 					return nil
 				})
-				f.mu.Lock()
-				clear(f.known)
-				f.mu.Unlock()
+				f.forget()
 				elapse(time.Minute)
 				f.setFail(nil)
 				f.add(step("run"))
@@ -432,9 +378,7 @@ func TestRegistering(t *testing.T) {
 				if len(f.accepted) != 1 {
 					t.Errorf("after %v the worker does not work", err)
 				}
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
+				r.finish()
 			})
 		}
 	})
@@ -458,31 +402,27 @@ func TestDeadline(t *testing.T) {
 		{"shorter than a lease", 5 * time.Second, 0, 5 * time.Second},
 		{"shorter than a lease, clocks an hour apart", 5 * time.Second, -time.Hour, 30 * time.Second},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				a := step("run")
-				deadline := time.Now().Add(tt.timeout + tt.skew)
-				a.Deadline, a.LeaseExpiresAt = &deadline, time.Now().Add(min(30*time.Second, tt.timeout)+tt.skew)
-				begin := time.Now()
-				var end time.Time
-				f.add(a)
-				r := start(t, newWorker(f, 1, func(ctx context.Context, _ *worker.Call) (json.RawMessage, error) {
-					<-ctx.Done()
-					end = time.Now()
-					return nil, ctx.Err()
-				}))
-				elapse(2 * time.Minute)
-				if got := end.Sub(begin); got != tt.want {
-					t.Errorf("the handler's time was up after %v, want %v", got, tt.want)
-				}
-				if len(f.accepted) != 1 || f.accepted[0].Failure.Type != tasker.StepTimeout {
-					t.Errorf("accepted %+v, want a failure of type step_timeout", f.accepted)
-				}
-				if err := r.stopped(); err != nil {
-					t.Error(err)
-				}
-			})
+		inBubble(t, tt.name, func(t *testing.T) {
+			f := newFake()
+			a := step("run")
+			deadline := time.Now().Add(tt.timeout + tt.skew)
+			a.Deadline, a.LeaseExpiresAt = &deadline, time.Now().Add(min(30*time.Second, tt.timeout)+tt.skew)
+			begin := time.Now()
+			var end time.Time
+			f.add(a)
+			r := start(t, newWorker(f, 1, func(ctx context.Context, _ *worker.Call) (json.RawMessage, error) {
+				<-ctx.Done()
+				end = time.Now()
+				return nil, ctx.Err()
+			}))
+			elapse(2 * time.Minute)
+			if got := end.Sub(begin); got != tt.want {
+				t.Errorf("the handler's time was up after %v, want %v", got, tt.want)
+			}
+			if len(f.accepted) != 1 || f.accepted[0].Failure.Type != tasker.StepTimeout {
+				t.Errorf("accepted %+v, want a failure of type step_timeout", f.accepted)
+			}
+			r.finish()
 		})
 	}
 }
@@ -496,9 +436,7 @@ func TestAHandlerThatEndsItsGoroutineHasFailed(t *testing.T) {
 		if len(f.accepted) != 1 || f.accepted[0].Failure == nil || f.accepted[0].Failure.Type != worker.Panic {
 			t.Errorf("accepted %+v", f.accepted)
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }
 
@@ -519,8 +457,6 @@ func TestAnEngineThatDoesNotWaitIsNotAskedWithoutRest(t *testing.T) {
 		if n := f.count("claim"); n > 101 {
 			t.Errorf("%d claims in 10 seconds", n)
 		}
-		if err := r.stopped(); err != nil {
-			t.Error(err)
-		}
+		r.finish()
 	})
 }

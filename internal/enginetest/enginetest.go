@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"tasker.example/tasker"
@@ -238,4 +239,27 @@ func (h *Harness) RunLoops() {
 			h.Error(err)
 		}
 	})
+}
+
+// Contents returns a digest of each table but those named, for tests that nothing changed.
+func (h *Harness) Contents(except ...string) string {
+	h.Helper()
+	rows, err := h.Admin().Query(h.Context(), `
+		SELECT format('SELECT %L, coalesce(md5(string_agg(r::text, ''|'' ORDER BY r::text)), '''') FROM tasker.%I r', relname, relname)
+		FROM pg_class
+		WHERE relnamespace = 'tasker'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition AND NOT coalesce(relname = ANY ($1), false)
+		ORDER BY relname`, except)
+	h.Must(err)
+	queries, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	h.Must(err)
+	if len(queries) < 10 {
+		h.Fatalf("found %d tables", len(queries))
+	}
+	var all strings.Builder
+	for _, q := range queries {
+		var table, digest string
+		h.Must(h.Admin().QueryRow(h.Context(), q).Scan(&table, &digest))
+		all.WriteString(table + " " + digest + "\n")
+	}
+	return all.String()
 }
